@@ -1,0 +1,30 @@
+// The quantities that users write on command lines and in files, and how they are printed again.
+// Every error is one sentence that names the input and says what is accepted. Thread safe.
+#ifndef BATON_BASE_PARSE_H_
+#define BATON_BASE_PARSE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace baton {
+
+// "20ms", "1.5s", "250us", "10m", "2h"; a unit is required except for "0". Range 0 to 10 000 h.
+Result<Duration> ParseDuration(std::string_view text);
+// Bytes: "4GiB", "512MiB", "1.5GB", "4Gi" (Kubernetes' spelling), "1024". Range 0 to 2^60.
+Result<uint64_t> ParseBytes(std::string_view text);
+// A percentage from `min` to 100 with up to four decimals, with or without "%"; returned in
+// millionths (30 % is 300 000).
+Result<uint32_t> ParsePercent(std::string_view text, double min = 0.1);
+
+// "20ms", "1.5s": the shortest exact form.
+std::string FormatDuration(Duration d);
+// "4GiB", "1.5GiB", "17B".
+std::string FormatBytes(uint64_t bytes);
+
+}  // namespace baton
+
+#endif  // BATON_BASE_PARSE_H_

@@ -1,0 +1,27 @@
+# Everything comes from Debian 12's packages; scripts/setup installs what is missing.
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(msgpack CONFIG REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Boost 1.74 REQUIRED)
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+find_package(rapidcheck REQUIRED)
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+include(GoogleTest)
+
+# cuda.h, for types and declarations only: nothing links against CUDA.
+find_path(BATON_CUDA_INCLUDE cuda.h
+  HINTS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include
+        "$ENV{XDG_CACHE_HOME}/baton/cuda-11.8/include" "$ENV{HOME}/.cache/baton/cuda-11.8/include"
+  DOC "Folder with the CUDA driver API's cuda.h (11.8 to 13)")
+if(NOT BATON_CUDA_INCLUDE)
+  message(FATAL_ERROR "cuda.h was not found. Run scripts/setup, or pass -DBATON_CUDA_INCLUDE=DIR.")
+endif()
+add_library(baton_cuda INTERFACE)
+target_include_directories(baton_cuda SYSTEM INTERFACE ${BATON_CUDA_INCLUDE})

@@ -1,0 +1,63 @@
+# How every target of the project is compiled, said once.
+
+option(BATON_WERROR "Treat warnings as errors" ON)
+set(BATON_SANITIZE "" CACHE STRING "Sanitizers for programs and tests, e.g. address,undefined")
+
+add_library(baton_options INTERFACE)
+target_include_directories(baton_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+target_compile_options(baton_options INTERFACE -Wall -Wextra -Wpedantic -g1
+                       $<$<BOOL:${BATON_WERROR}>:-Werror>)
+
+# The sanitizers go into programs and ordinary libraries. What is preloaded into other people's
+# processes (hook/) or stands in for the driver (sim/) is loaded into programs with and without
+# them, so those two never carry a sanitizer's runtime.
+add_library(baton_sanitizers INTERFACE)
+if(BATON_SANITIZE)
+  target_compile_options(baton_sanitizers INTERFACE -fsanitize=${BATON_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(baton_sanitizers INTERFACE -fsanitize=${BATON_SANITIZE})
+endif()
+
+# baton_library(NAME SOURCES... [DEPENDS targets...]): a static library of the product,
+# installed and exported as baton::NAME.
+function(baton_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(baton_${name} STATIC ${arg_SOURCES})
+  add_library(baton::${name} ALIAS baton_${name})
+  target_link_libraries(baton_${name} PRIVATE baton_options baton_sanitizers
+                        PUBLIC ${arg_DEPENDS})
+  target_include_directories(baton_${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/baton>)
+  set_target_properties(baton_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY BATON_LIBRARIES baton_${name})
+endfunction()
+
+# baton_program(NAME SOURCES... [DEPENDS targets...]): a program of the product, built into
+# build/<preset>/bin and installed.
+function(baton_program name)
+  cmake_parse_arguments(arg "NO_INSTALL" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE baton_options baton_sanitizers ${arg_DEPENDS})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin INSTALL_RPATH "$ORIGIN/../lib")
+  if(NOT arg_NO_INSTALL)
+    set_property(GLOBAL APPEND PROPERTY BATON_PROGRAMS ${name})
+  endif()
+endfunction()
+
+# baton_test(NAME SOURCES... [DEPENDS targets...] [LABELS labels...]): a GoogleTest program; each
+# of its cases is a ctest test of its own.
+function(baton_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE baton_options baton_sanitizers ${arg_DEPENDS}
+                        GTest::gtest_main)
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()
