@@ -7,7 +7,8 @@ namespace baton {
 [[noreturn]] void CheckFailed(const char* expression, const char* file, int line);
 }  // namespace baton
 
-#define BATON_CHECK(condition) \
-  (__builtin_expect(!!(condition), 1) ? (void)0 : ::baton::CheckFailed(#condition, __FILE__, __LINE__))
+#define BATON_CHECK(condition)                  \
+  (__builtin_expect(!!(condition), 1) ? (void)0 \
+                                      : ::baton::CheckFailed(#condition, __FILE__, __LINE__))
 
 #endif  // BATON_BASE_CHECK_H_

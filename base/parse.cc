@@ -49,8 +49,9 @@ Result<Duration> ParseDuration(std::string_view text) {
       return Duration(std::llround(number * unit.factor));
     }
   }
-  return Fail(ErrorCode::kInvalid, Quoted(text) + " is not a duration; write a number and a unit, "
-                                                  "such as 20ms, 1.5s or 10m");
+  return Fail(ErrorCode::kInvalid, Quoted(text) +
+                                       " is not a duration; write a number and a unit, "
+                                       "such as 20ms, 1.5s or 10m");
 }
 
 Result<uint64_t> ParseBytes(std::string_view text) {
@@ -82,8 +83,9 @@ Result<uint64_t> ParseBytes(std::string_view text) {
       return static_cast<uint64_t>(number * unit.factor);
     }
   }
-  return Fail(ErrorCode::kInvalid, Quoted(text) + " is not an amount of memory; write a number and "
-                                                  "a unit, such as 4GiB, 512MiB or 1.5GB");
+  return Fail(ErrorCode::kInvalid, Quoted(text) +
+                                       " is not an amount of memory; write a number and "
+                                       "a unit, such as 4GiB, 512MiB or 1.5GB");
 }
 
 Result<uint32_t> ParsePercent(std::string_view text, double min) {

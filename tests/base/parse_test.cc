@@ -1,0 +1,52 @@
+#include "base/parse.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+TEST(Parse, DurationsNeedAUnit) {
+  EXPECT_EQ(ParseDuration("20ms").value(), milliseconds(20));
+  EXPECT_EQ(ParseDuration("1.5s").value(), milliseconds(1500));
+  EXPECT_EQ(ParseDuration("250us").value(), microseconds(250));
+  EXPECT_EQ(ParseDuration("0").value(), Duration(0));
+  for (const char* bad : {"", "20", "ms", "-1s", "1e9h", "nan s", "inf", "1 parsec", "1s2"}) {
+    EXPECT_FALSE(ParseDuration(bad)) << bad;
+  }
+}
+
+TEST(Parse, BytesTakeTheSpellingsOfPeopleAndOfKubernetes) {
+  EXPECT_EQ(ParseBytes("4GiB").value(), 4ull << 30);
+  EXPECT_EQ(ParseBytes("4Gi").value(), 4ull << 30);
+  EXPECT_EQ(ParseBytes("1.5 GiB").value(), 3ull << 29);
+  EXPECT_EQ(ParseBytes("2GB").value(), 2'000'000'000u);
+  EXPECT_EQ(ParseBytes("17").value(), 17u);
+  for (const char* bad : {"", "GiB", "-4GiB", "4gib", "1e30", "9999999TiB"}) {
+    EXPECT_FALSE(ParseBytes(bad)) << bad;
+  }
+}
+
+TEST(Parse, SharesAreFromATenthToAHundredPercent) {
+  EXPECT_EQ(ParsePercent("30").value(), 300'000u);
+  EXPECT_EQ(ParsePercent("0.1%").value(), 1'000u);
+  EXPECT_EQ(ParsePercent("100").value(), 1'000'000u);
+  for (const char* bad : {"0", "101", "abc", "", "0.05", "-5", "30%%", "nan"}) {
+    const auto share = ParsePercent(bad);
+    ASSERT_FALSE(share) << bad;
+    EXPECT_NE(share.error().message.find("from 0.1 to 100"), std::string::npos);
+  }
+}
+
+TEST(Parse, FormattedQuantitiesReadBack) {
+  EXPECT_EQ(FormatDuration(milliseconds(20)), "20ms");
+  EXPECT_EQ(FormatDuration(milliseconds(1500)), "1.5s");
+  EXPECT_EQ(FormatDuration(Duration(0)), "0s");
+  EXPECT_EQ(FormatBytes(4ull << 30), "4GiB");
+  EXPECT_EQ(FormatBytes(17), "17B");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,146 @@
+#include "wire/codec.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace baton::wire {
+namespace {
+
+template <class Message>
+std::string Encoded(const Message& message) {
+  std::string buffer(kRelayFrameMax, '\0');
+  buffer.resize(Encode(message, buffer.data(), buffer.size()));
+  return buffer;
+}
+
+TEST(Codec, AStateComesBackAsItWasSent) {
+  State sent;
+  sent.gpu = 3;
+  sent.seq = 1ull << 60;
+  sent.phase = Phase::kDraining;
+  sent.epoch = 77;
+  sent.held_ns = ~0ull;
+  const std::string bytes = Encoded(sent);
+  Frame frame;
+  ASSERT_EQ(frame.Parse(bytes.data(), bytes.size()), DecodeStatus::kOk);
+  EXPECT_EQ(frame.type(), State::kType);
+  State got;
+  ASSERT_TRUE(frame.Read(got));
+  EXPECT_EQ(got.gpu, 3);
+  EXPECT_EQ(got.seq, 1ull << 60);
+  EXPECT_EQ(got.phase, Phase::kDraining);
+  EXPECT_EQ(got.epoch, 77u);
+  EXPECT_EQ(got.held_ns, ~0ull);
+}
+
+TEST(Codec, TextsAndNestedFramesComeBack) {
+  Hello hello;
+  hello.ticket.Set("ticket-1");
+  hello.command.Set(std::string(500, 'x'));
+  EXPECT_EQ(hello.command.view().size(), 128u) << "a long command is cut, not refused";
+  const std::string inner = Encoded(hello);
+  ClientUp up;
+  up.client = 9;
+  up.hello = {inner.data(), inner.size()};
+  const std::string outer = Encoded(up);
+  Frame frame;
+  ASSERT_EQ(frame.Parse(outer.data(), outer.size()), DecodeStatus::kOk);
+  ClientUp got;
+  ASSERT_TRUE(frame.Read(got));
+  EXPECT_EQ(std::string(got.hello.data, got.hello.size), inner);
+}
+
+TEST(Codec, ABufferTooSmallIsToldByZero) {
+  char small[8];
+  EXPECT_EQ(Encode(Hello{}, small, sizeof small), 0u);
+}
+
+std::string WithVersion(std::string bytes, uint8_t version) {
+  bytes[1] = static_cast<char>(version);  // fixarray head, then the version as a positive fixint
+  return bytes;
+}
+
+TEST(Codec, NeighbouringVersionsAreReadAndOthersRefused) {
+  const std::string bytes = Encoded(Sync{});
+  for (int version = 0; version < 8; ++version) {
+    Frame frame;
+    const std::string other = WithVersion(bytes, static_cast<uint8_t>(version));
+    const bool near = version >= kVersion - 1 && version <= kVersion + 1;
+    EXPECT_EQ(frame.Parse(other.data(), other.size()),
+              near ? DecodeStatus::kOk : DecodeStatus::kVersion)
+        << version;
+  }
+}
+
+TEST(Codec, FieldsThatANewerPeerAppendsAreSkippedAndMissingOnesKeepTheirDefault) {
+  // [1, Token, gpu, epoch] and [1, Sync, 5, "new"].
+  const std::string shorter = {'\x94', 1, Token::kType, 2, 9};
+  Frame frame;
+  ASSERT_EQ(frame.Parse(shorter.data(), shorter.size()), DecodeStatus::kOk);
+  Token token;
+  ASSERT_TRUE(frame.Read(token));
+  EXPECT_EQ(token.epoch, 9u);
+  EXPECT_EQ(token.quota_ns, 0u);
+  const std::string longer = {'\x94', 1, Sync::kType, 5, '\xa3', 'n', 'e', 'w'};
+  Frame second;
+  ASSERT_EQ(second.Parse(longer.data(), longer.size()), DecodeStatus::kOk);
+  Sync sync;
+  EXPECT_TRUE(second.Read(sync));
+}
+
+TEST(Codec, AFieldOfTheWrongKindOrOutOfRangeIsRefused) {
+  for (const std::string& bytes :
+       std::vector<std::string>{{'\x93', 1, State::kType, '\xa1', 'x'},        // gpu is a string
+                                {'\x93', 1, State::kType, '\xcd', 1, 0},       // gpu is 256
+                                {'\x93', 1, State::kType, '\xff'},             // gpu is -1
+                                {'\x93', 1, Hello::kType, '\xc4', 1, 'x'}}) {  // ticket is bytes
+    Frame frame;
+    ASSERT_EQ(frame.Parse(bytes.data(), bytes.size()), DecodeStatus::kOk);
+    State state;
+    Hello hello;
+    EXPECT_FALSE(frame.Read(state) || frame.Read(hello));
+  }
+}
+
+TEST(Codec, ClaimedLengthsBeyondTheFrameAndNestingAreMalformed) {
+  for (const std::string& bytes : std::vector<std::string>{
+           "",
+           std::string(10, '\0'),
+           {'\xdd', '\xff', '\xff', '\xff', '\xff', 1, 1},          // array of 4 billion
+           {'\x93', 1, 1, '\xdb', '\xff', '\xff', '\xff', '\xff'},  // string of 4 GB
+           {'\x93', 1, 1, '\x91', 1},                               // array within
+           {'\x93', 1, 1, '\x81', 1, 1},                            // map within
+           {'\x92', 1, 1, 7}}) {                                    // bytes left over
+    Frame frame;
+    EXPECT_EQ(frame.Parse(bytes.data(), bytes.size()), DecodeStatus::kMalformed);
+  }
+}
+
+RC_GTEST_PROP(CodecFuzz, AnyBytesAreReadOrRefusedWithoutHarm, (std::vector<char> bytes)) {
+  Frame frame;
+  if (frame.Parse(bytes.data(), bytes.size()) != DecodeStatus::kOk) return;
+  State state;
+  Hello hello;
+  ClientUp up;
+  (void)frame.Read(state);
+  (void)frame.Read(hello);
+  (void)frame.Read(up);
+}
+
+RC_GTEST_PROP(CodecFuzz, AFrameWithBytesChangedIsReadOrRefusedWithoutHarm,
+              (std::vector<std::pair<uint8_t, char>> changes, uint64_t seq)) {
+  State state;
+  state.seq = seq;
+  std::string bytes = Encoded(state);
+  for (const auto& [at, value] : changes) bytes[at % bytes.size()] = value;
+  Frame frame;
+  if (frame.Parse(bytes.data(), bytes.size()) != DecodeStatus::kOk) return;
+  State got;
+  (void)frame.Read(got);
+}
+
+}  // namespace
+}  // namespace baton::wire
