@@ -1,0 +1,146 @@
+// Who gets the token next on one GPU: the pod furthest below its target share.
+//
+// The rule is Earliest Eligible Virtual Deadline First (Stoica, Abdel-Wahab: "Earliest Eligible
+// Virtual Deadline First", 1995) over *measured held time*, with limits as token buckets, a bounded
+// credit for sleepers and debts that are never forgiven. docs/policy.md derives it; in short:
+//
+//   lag_i  = fluid_i · (V − e_i)      what pod i is owed; V is virtual time, e_i its eligible time
+//   charge : e_h += held / fluid_h ;  V += held / Σ fluid          (so Σ lag stays 0)
+//   pick   : among those with lag >= 0 the earliest finish, (burst_i − lag_i) / fluid_i;
+//            if there is none, the one least ahead relative to its share
+//
+// Pick and Charge cost O(log n); a pod that becomes active or inactive costs O(n), because the
+// entitlements of all others change. Pure: reads no clock and draws no random numbers; ties break
+// by pod id. Not thread safe.
+#ifndef BATON_POLICY_FAIR_QUEUE_H_
+#define BATON_POLICY_FAIR_QUEUE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "policy/share.h"
+
+namespace baton::policy {
+
+struct FairQueueOptions {
+  // The most that a sleeping pod saves up, as time of the whole GPU: its credit is request times
+  // this. Longer favours interactive pods; the others may be delayed by up to that credit.
+  Duration sleep_credit = std::chrono::milliseconds(250);
+  // The limit's bucket holds limit times this. Longer lets a limited pod run in longer pieces
+  // (fewer hand-offs); its usage may exceed limit · t by up to this much.
+  Duration limit_window = std::chrono::milliseconds(100);
+  // How far a high-priority pod may run ahead of its share before it queues like anybody else.
+  Duration priority_burst = std::chrono::milliseconds(50);
+};
+
+// Names a pod within one FairQueue. Small and dense; reused after Remove.
+using Slot = uint32_t;
+
+class FairQueue {
+ public:
+  explicit FairQueue(const FairQueueOptions& options) : options_(options) {}
+
+  // Adds an inactive pod without lag. `spec` must be Validated(). The caller admits: the sum of
+  // requests may exceed the whole (overcommit); entitlements then scale down in proportion.
+  Slot Add(PodId id, const ShareSpec& spec, Instant now);
+  // Changes what a pod asks for; its lag stays.
+  void Update(Slot slot, const ShareSpec& spec, Instant now);
+  // Forgets the pod; its lag is spread over the active ones.
+  void Remove(Slot slot);
+
+  // Active: waits, holds, or stopped a moment ago (the caller decides how long). Only active pods
+  // share the GPU in the fluid model. A pod that becomes active brings its bounded credit, or debt.
+  void SetActive(Slot slot, bool active);
+  bool active(Slot slot) const { return pods_[slot].active; }
+
+  // Whether the pod takes part in Pick, and the held time it is predicted to need next (> 0): the
+  // `burst` of its finish time. Needs an active pod.
+  void SetWaiting(Slot slot, bool waiting, Duration burst);
+  bool waiting(Slot slot) const { return pods_[slot].waiting; }
+
+  // Pod `slot` was measured to hold the GPU for `held` (>= 0) since it was last charged.
+  void Charge(Slot slot, Duration held, Instant now);
+
+  // The waiting pod that is to hold next, or nothing when nobody waits or all who wait are at their
+  // limit. Changes nothing but the internal order.
+  std::optional<Slot> Pick(Instant now);
+  // When a waiting pod that is at its limit will next be allowed; kNever if there is none.
+  Instant NextRefill() const;
+
+  // Held time that the pod's limit allows from now; a very large one without a limit.
+  Duration Allowance(Slot slot, Instant now) const;
+  // What the pod is owed in held time; negative: it is ahead.
+  Duration Lag(Slot slot) const;
+  // Its entitlement among the pods active now.
+  Share Fluid(Slot slot) const;
+  // True for a high-priority pod that has not used up its burst, so it may revoke a low one.
+  bool Urgent(Slot slot) const;
+  // True when `a`, owed time, has the earlier fluid finish than `b` if b went on for its burst.
+  bool FinishesBefore(Slot a, Slot b) const;
+
+  const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
+  PodId id(Slot slot) const { return pods_[slot].id; }
+  // Held time charged to all pods so far.
+  Duration served() const { return Duration(served_ns_); }
+
+ private:
+  struct Pod {
+    PodId id;
+    ShareSpec spec;
+    bool used = false;
+    bool active = false;
+    bool waiting = false;
+    int64_t burst_ns = 1;
+    Share fluid = 0;
+    int64_t eligible = 0;   // virtual time at which lag is 0; while active
+    int64_t finish = 0;     // eligible + burst / fluid
+    int64_t lag_ns = 0;     // while inactive
+    int64_t served_at = 0;  // served_ns_ when it became inactive
+    int64_t bucket_ns = 0;  // the limit's bucket at bucket_at
+    Instant bucket_at{};
+    Instant refill_at = kNever;  // while throttled
+    uint8_t queue = 0;           // 0: none, else which heap it is in
+    uint32_t position = 0;       // in that heap
+    uint32_t urgent_position = 0;
+  };
+  // An indexed binary heap of slots; `Key` says by which field.
+  enum Queue : uint8_t { kNone = 0, kEligible = 1, kEarly = 2, kThrottled = 3 };
+
+  bool Before(Queue queue, Slot a, Slot b) const;
+  void Place(Queue queue, uint32_t position, Slot slot);
+  void SiftUp(Queue queue, uint32_t position);
+  void SiftDown(Queue queue, uint32_t position);
+  void Insert(Queue queue, Slot slot);
+  void Erase(Slot slot);
+  std::vector<Slot>& heap(Queue queue) { return heaps_[queue - 1]; }
+  const std::vector<Slot>& heap(Queue queue) const { return heaps_[queue - 1]; }
+
+  void Enqueue(Slot slot, Instant now);
+  void Settle();  // entitlements and virtual time after a change of membership
+  int64_t BucketSize(const Pod& pod) const;
+  int64_t BucketAt(const Pod& pod, Instant now) const;
+  int64_t BucketNeed(const Pod& pod) const;
+  int64_t LagOf(const Pod& pod) const;
+  void SetFinish(Pod& pod);
+
+  const FairQueueOptions options_;
+  std::vector<Pod> pods_;
+  std::vector<Slot> free_;
+  std::vector<Slot> active_;  // ordered by pod id
+  std::vector<Slot> high_;    // waiting high-priority pods, ordered by pod id
+  std::vector<Slot> heaps_[3];
+  std::vector<Entitlement> scratch_;
+  bool dirty_ = false;  // membership changed since Settle
+  Instant last_now_{};
+  int64_t virtual_ns_ = 0;
+  int64_t virtual_rest_ = 0;  // remainder of the last division, so that V does not drift
+  int64_t fluid_sum_ = 0;
+  int64_t served_ns_ = 0;
+};
+
+}  // namespace baton::policy
+
+#endif  // BATON_POLICY_FAIR_QUEUE_H_
