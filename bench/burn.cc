@@ -1,0 +1,419 @@
+// baton-burn: keeps a GPU busy in a known way and says what it got. It speaks the driver API and
+// runs on a real card and on the simulated one alike.
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/parse.h"
+#include "bench/workload.h"
+
+namespace baton::bench {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kExitUsage = 64;        // EX_USAGE
+constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: no driver
+
+constexpr char kFooter[] = R"(Examples:
+  baton-burn --seconds 5                         saturate device 0 with kernels of 1 ms
+  baton-burn --burst 5 --sync burst --period 200ms
+                                                 an interactive program: 5 ms of work, 5 times a second
+  baton-burn --kernel 2ms --spread 0.3 --seed 7  kernels of 1.4 to 2.6 ms
+  baton-burn --graph 20 --sync burst             graphs of 20 kernels
+  baton-burn --processes 4 --verify              four processes, results checked
+  baton run --request 30 -- baton-burn           as a pod of Baton
+
+Prints one JSON object: "gpu_seconds" is the sum of the lengths of the kernels completed in the
+window of "elapsed" seconds, "share" their quotient in percent, and "wait_ms" per burst the time
+from its submission to its completion minus its kernels' lengths (with --sync burst or launch; null
+otherwise). Exit status: 0, 1 after a CUDA error or a wrong result, 64 usage, 69 no driver.)";
+
+struct Options {
+  Workload workload;
+  int processes = 1;
+  bool json_lines = false;
+};
+
+std::atomic<bool> g_stop{false};
+
+void OnSignal(int) { g_stop.store(true, std::memory_order_relaxed); }
+
+json Quantiles(std::vector<int64_t> waits_ns) {
+  if (waits_ns.empty()) return nullptr;
+  std::sort(waits_ns.begin(), waits_ns.end());
+  const auto at = [&](double q) {
+    const auto i = static_cast<size_t>(q * static_cast<double>(waits_ns.size()));
+    return static_cast<double>(waits_ns[std::min(i, waits_ns.size() - 1)]) / 1e6;
+  };
+  return {{"p50", at(0.5)}, {"p99", at(0.99)}, {"max", at(1.0)}};
+}
+
+json ReportOf(const Options& options, const Tally& tally) {
+  const double elapsed = static_cast<double>(tally.elapsed_ns) / 1e9;
+  const double gpu_seconds = static_cast<double>(tally.work_ns) / 1e9;
+  return {
+      {"pid", getpid()},
+      {"device", options.workload.device},
+      {"processes", options.processes},
+      {"launches", tally.launches},
+      {"bursts", tally.bursts},
+      {"gpu_seconds", gpu_seconds},
+      {"elapsed", elapsed},
+      {"share", elapsed > 0 ? 100 * gpu_seconds / elapsed : 0.0},
+      {"wait_ms", Quantiles(tally.waits_ns)},
+      {"verified", options.workload.verify ? json(tally.verified) : json(nullptr)},
+      {"error", tally.error.empty() ? json(nullptr) : json(tally.error)},
+  };
+}
+
+void PrintLine(FILE* file, const json& object) {
+  const std::string line = object.dump() + "\n";
+  fwrite(line.data(), 1, line.size(), file);
+  fflush(file);
+}
+
+// Prints a line per second until it is destroyed.
+class ProgressPrinter {
+ public:
+  ProgressPrinter(bool enabled, FILE* out, const Progress& progress) {
+    if (!enabled) return;
+    thread_ = std::thread([this, out, &progress] {
+      const Instant start = MonotonicNow();
+      std::unique_lock lock(mutex_);
+      while (!wake_.wait_for(lock, std::chrono::seconds(1), [this] { return done_; })) {
+        PrintLine(out, {{"pid", getpid()},
+                        {"progress", static_cast<double>(Nanos(MonotonicNow() - start)) / 1e9},
+                        {"launches", progress.launches.load()},
+                        {"gpu_seconds", static_cast<double>(progress.work_ns.load()) / 1e9}});
+      }
+    });
+  }
+  ~ProgressPrinter() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  ProgressPrinter(const ProgressPrinter&) = delete;
+  ProgressPrinter& operator=(const ProgressPrinter&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+// Runs the workload in this process. Progress goes to `out`.
+Result<Tally> RunHere(const Options& options, FILE* out) {
+  Progress progress;
+  const ProgressPrinter printer(options.json_lines, out, progress);
+  return RunWorkload(options.workload, g_stop, &progress);
+}
+
+int ExitCodeOf(const tl::unexpected<Error>& failure) {
+  switch (failure.value().code) {
+    case ErrorCode::kNotFound:
+      return kExitUnavailable;
+    case ErrorCode::kInvalid:
+      return kExitUsage;
+    default:
+      return 1;
+  }
+}
+
+int RunOne(const Options& options) {
+  auto tally = RunHere(options, stdout);
+  if (!tally) {
+    fprintf(stderr, "baton-burn: %s\n", tally.error().message.c_str());
+    return ExitCodeOf(tl::unexpected(tally.error()));
+  }
+  PrintLine(stdout, ReportOf(options, *tally));
+  return tally->error.empty() ? 0 : 1;
+}
+
+// A child's last line to its parent: the tally, with every wait, so that quantiles can be merged.
+json Encode(const Tally& tally) {
+  return {{"tally", true},
+          {"launches", tally.launches},
+          {"bursts", tally.bursts},
+          {"work_ns", tally.work_ns},
+          {"elapsed_ns", tally.elapsed_ns},
+          {"waits_ns", tally.waits_ns},
+          {"verified", tally.verified},
+          {"error", tally.error}};
+}
+
+void Merge(const json& child, Tally* total) {
+  total->launches += child["launches"].get<uint64_t>();
+  total->bursts += child["bursts"].get<uint64_t>();
+  total->work_ns += child["work_ns"].get<int64_t>();
+  total->elapsed_ns = std::max(total->elapsed_ns, child["elapsed_ns"].get<int64_t>());
+  const auto waits = child["waits_ns"].get<std::vector<int64_t>>();
+  total->waits_ns.insert(total->waits_ns.end(), waits.begin(), waits.end());
+  total->verified = total->verified && child["verified"].get<bool>();
+  if (total->error.empty()) total->error = child["error"].get<std::string>();
+}
+
+struct Child {
+  pid_t pid = -1;
+  int pipe = -1;
+  std::string buffer;
+  bool reported = false;
+};
+
+[[noreturn]] void RunChild(Options options, int index, int out_fd, pid_t parent) {
+  // The parent's death must not leave children behind that nobody can name.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  FILE* out = fdopen(out_fd, "w");
+  options.workload.seed += static_cast<uint64_t>(index) * 7919;
+  auto tally = RunHere(options, out);
+  if (!tally) {
+    if (index == 0) fprintf(stderr, "baton-burn: %s\n", tally.error().message.c_str());
+    fflush(stderr);
+    exit(ExitCodeOf(tl::unexpected(tally.error())));
+  }
+  PrintLine(out, Encode(*tally));
+  exit(tally->error.empty() ? 0 : 1);
+}
+
+// Forks before any CUDA call, as a data loader does, and adds up what the children did.
+int RunMany(const Options& options) {
+  std::vector<Child> children(static_cast<size_t>(options.processes));
+  const pid_t self = getpid();
+  for (size_t i = 0; i < children.size(); ++i) {
+    int ends[2];
+    if (pipe(ends) != 0) {
+      fprintf(stderr, "baton-burn: pipe: %s\n", strerror(errno));
+      return 1;
+    }
+    const pid_t pid = fork();
+    if (pid < 0) {
+      fprintf(stderr, "baton-burn: fork: %s\n", strerror(errno));
+      return 1;
+    }
+    if (pid == 0) {
+      close(ends[0]);
+      for (const Child& earlier : children) {
+        if (earlier.pipe >= 0) close(earlier.pipe);
+      }
+      RunChild(options, static_cast<int>(i), ends[1], self);
+    }
+    close(ends[1]);
+    children[i].pid = pid;
+    children[i].pipe = ends[0];
+  }
+
+  Tally total;
+  total.verified = options.workload.verify;
+  bool forwarded = false;
+  size_t open = children.size();
+  while (open > 0) {
+    if (g_stop.load() && !forwarded) {
+      forwarded = true;
+      for (const Child& child : children) kill(child.pid, SIGTERM);
+    }
+    std::vector<pollfd> polls;
+    for (const Child& child : children) polls.push_back({child.pipe, POLLIN, 0});
+    if (poll(polls.data(), polls.size(), 200) <= 0) continue;
+    for (size_t i = 0; i < children.size(); ++i) {
+      if (polls[i].revents == 0) continue;
+      Child& child = children[i];
+      char chunk[65536];
+      const ssize_t n = read(child.pipe, chunk, sizeof chunk);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        close(child.pipe);
+        child.pipe = -1;  // poll() skips it
+        --open;
+        continue;
+      }
+      child.buffer.append(chunk, static_cast<size_t>(n));
+      size_t end;
+      while ((end = child.buffer.find('\n')) != std::string::npos) {
+        const json line = json::parse(child.buffer.substr(0, end), nullptr, false);
+        child.buffer.erase(0, end + 1);
+        if (line.is_discarded()) continue;
+        if (line.contains("tally")) {
+          child.reported = true;
+          Merge(line, &total);
+        } else {
+          PrintLine(stdout, line);
+        }
+      }
+    }
+  }
+  int code = 0;
+  for (Child& child : children) {
+    int status = 0;
+    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) code = std::max(code, WEXITSTATUS(status));
+    if (WIFSIGNALED(status)) {
+      code = std::max(code, 1);
+      if (total.error.empty()) {
+        total.error = "process " + std::to_string(child.pid) + " was ended by signal " +
+                      std::to_string(WTERMSIG(status));
+      }
+    }
+    if (!child.reported) total.verified = false;
+  }
+  if (code == kExitUnavailable || code == kExitUsage) return code;
+  PrintLine(stdout, ReportOf(options, total));
+  return code;
+}
+
+// Adds an option whose text a parser of base/ understands; its error becomes CLI11's.
+template <class T, class Parse>
+CLI::Option* AddParsed(CLI::App& app, const std::string& flag, T* target, Parse parse,
+                       const std::string& description, const std::string& type) {
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [target, parse, flag](const std::string& text) {
+            auto value = parse(text);
+            if (!value) throw CLI::ValidationError(flag, value.error().message);
+            *target = *value;
+          },
+          description)
+      ->type_name(type);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  Workload& w = options.workload;
+  CLI::App app{"Keeps a GPU busy in a known way, and says what it got.", "baton-burn"};
+  app.footer(kFooter);
+
+  AddParsed(app, "--kernel", &w.kernel, ParseDuration, "Mean length of a kernel [1ms]", "TIME");
+  app.add_option("--spread", w.spread,
+                 "Kernels differ by ± this part of the length, or the sigma of a lognormal [0]")
+      ->check(CLI::Range(0.0, 4.0))
+      ->option_text("FRACTION");
+  app.add_option("--spread-shape", w.spread_shape, "Distribution of the lengths [uniform]")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Spread>{
+          {"uniform", Spread::kUniform}, {"lognormal", Spread::kLognormal}}))
+      ->option_text("uniform|lognormal");
+  app.add_option("--seed", w.seed, "Seed of the lengths [1]");
+  app.add_option("--burst", w.burst, "Launches per burst [10]")
+      ->check(CLI::Range(1, 1000000))
+      ->option_text("N");
+  AddParsed(app, "--pause", &w.pause, ParseDuration, "Sleep between two bursts [0]", "TIME");
+  AddParsed(app, "--period", &w.period, ParseDuration,
+            "Start a burst this often [as soon as possible]", "TIME");
+  std::string sync = "8";
+  app.add_option("--sync", sync,
+                 "Wait after each `burst`, each `launch`, `none`, or N: for the launch N launches "
+                 "ago, so that N are always in flight [8]");
+  app.add_option("--sync-by", w.sync_by, "Wait with cu{Stream,Event,Ctx}Synchronize [stream]")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, SyncBy>{
+          {"stream", SyncBy::kStream}, {"event", SyncBy::kEvent}, {"ctx", SyncBy::kContext}}))
+      ->option_text("stream|event|ctx");
+  app.add_flag("--spin", w.spin, "The driver's waits spin instead of sleeping");
+  app.add_option("--streams", w.streams, "Streams per thread; 0: the default stream [1]")
+      ->check(CLI::Range(0, 1024))
+      ->option_text("N");
+  app.add_flag("--per-thread", w.per_thread, "Use the per-thread default stream's functions");
+  app.add_option("--threads", w.threads, "Launching threads per process [1]")
+      ->check(CLI::Range(1, 256))
+      ->option_text("N");
+  app.add_option("--processes", options.processes, "Processes, forked before cuInit [1]")
+      ->check(CLI::Range(1, 256))
+      ->option_text("N");
+  app.add_option("--graph", w.graph, "Launch graphs of this many kernels [0: single kernels]")
+      ->check(CLI::Range(0, 100000))
+      ->option_text("N");
+  AddParsed(app, "--memory", &w.memory_bytes, ParseBytes, "Device memory to hold [0]", "BYTES");
+  AddParsed(app, "--copy", &w.copy_bytes, ParseBytes, "Copy this much to the device per burst [0]",
+            "BYTES");
+  app.add_option("--resolve", w.resolve, "How functions are found [dlsym]")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Resolve>{
+          {"dlsym", Resolve::kDlsym}, {"procaddress", Resolve::kProcAddress}}))
+      ->option_text("dlsym|procaddress");
+  app.add_option("--device", w.device, "Index of the device [0]")
+      ->check(CLI::Range(0, 1024))
+      ->option_text("N");
+  double seconds = 10, warmup = 0, fault_after = 0;
+  app.add_option("--seconds", seconds, "Length of the measured window [10]")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("SECONDS");
+  app.add_option("--bursts", w.bursts_max, "End after this many bursts per thread");
+  app.add_option("--warmup", warmup, "Seconds before the measured window [0]")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("SECONDS");
+  int64_t start_at = 0;
+  app.add_option("--start-at", start_at,
+                 "Start the measured window at this CLOCK_MONOTONIC time; work before it warms up")
+      ->type_name("NANOSECONDS");
+  app.add_option("--fault-after", fault_after,
+                 "Store to an illegal address this many seconds into the window")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("SECONDS");
+  app.add_flag("--verify", w.verify, "Count on the device with each burst, and check at the end");
+  app.add_flag("--json-lines", options.json_lines, "Also print a line of progress every second");
+
+  try {
+    app.parse(argc, argv);
+    if (sync == "none") {
+      w.sync = Sync::kNone;
+    } else if (sync == "launch") {
+      w.sync = Sync::kLaunch;
+    } else if (sync == "burst") {
+      w.sync = Sync::kBurst;
+    } else {
+      char* end = nullptr;
+      const long n = strtol(sync.c_str(), &end, 10);
+      if (*end != '\0' || n < 1 || n > 4096) {
+        throw CLI::ValidationError("--sync", "\"" + sync +
+                                                 "\" is not burst, launch, none, or a number from "
+                                                 "1 to 4096");
+      }
+      w.sync = Sync::kInFlight;
+      w.in_flight = static_cast<int>(n);
+    }
+    if (w.kernel < std::chrono::microseconds(1) || w.kernel > std::chrono::hours(1)) {
+      throw CLI::ValidationError("--kernel", "accepts 1us to 1h");
+    }
+    if (w.spread_shape == Spread::kUniform && w.spread > 1) {
+      throw CLI::ValidationError("--spread", "a uniform spread is at most 1");
+    }
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    fprintf(stderr, "baton-burn: %s (see baton-burn --help)\n", error.what());
+    return kExitUsage;
+  }
+  const auto to_duration = [](double s) { return Duration(static_cast<int64_t>(s * 1e9)); };
+  w.length = to_duration(seconds);
+  w.warmup = to_duration(warmup);
+  w.fault_after = to_duration(fault_after);
+  if (start_at > 0) w.start_at = InstantFromNanos(start_at);
+
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  return options.processes == 1 ? RunOne(options) : RunMany(options);
+}
+
+}  // namespace
+}  // namespace baton::bench
+
+int main(int argc, char** argv) { return baton::bench::Main(argc, argv); }
