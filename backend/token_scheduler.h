@@ -12,8 +12,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -169,35 +169,49 @@ class TokenScheduler {
   // Estimated cost of a hand-off, from grant to the client's confirmation.
   Duration handoff() const { return Duration(handoff_ns_); }
   // Every pod, ordered by id.
-  std::vector<PodStatus> Status(Instant now) const;
+  std::vector<PodStatus> Status(Instant now);
 
  private:
   struct Client {
-    PodId pod;
+    ClientId id;
+    uint32_t pod = 0;  // index into pods_
     bool connected = true;
-    bool wants = false;      // phase Waiting, or holding with more to come
-    bool member = false;     // was sent the present token and has not drained
-    bool confirmed = false;  // has reported the present (epoch, rev)
-    bool draining = false;
-    bool noticed = false;  // a Notice of the present token was given
-    uint64_t seq = 0;
-    uint64_t rev = 0;  // of the last token sent
+    bool wants = false;     // reported Waiting, or Holding and Draining (more may come)
+    bool member = false;    // was sent the present token and has not drained
+    bool confirmed = true;  // has reported the last Token that it was sent
+    bool noticed = false;   // a hang of the present token was reported
+    uint64_t seq = 0;       // of its last report
+    uint64_t epoch = 0;     // of the last token sent
+    uint64_t rev = 0;       // and its revision
     Instant sent_at{};
-    Duration quota{0};  // of the last token sent
   };
   struct Pod {
+    PodId id;
     policy::Slot slot = 0;
-    bool removed = false;  // to be forgotten when its token is back
-    uint32_t clients = 0;
-    uint32_t wanting = 0;  // clients with `wants`
-    int64_t burst_ns = 0;  // predicted held time until it runs out of work
-    bool ran_out = false;  // its last token came back early
+    bool removed = false;           // forgotten once its token is back
+    std::vector<uint32_t> clients;  // indexes into clients_, in order of attaching
+    uint32_t wanting = 0;           // connected clients with `wants`
+    int64_t burst_ns = 0;     // predicted held time until it runs out of work; 0: not known yet
+    bool saturating = false;  // its last token ended with more to do
     Instant idle_since = kNever;
     Instant waiting_since = kNever;
     int64_t held_ns = 0;
     int64_t waited_ns = 0;
     uint64_t grants = 0;
     uint64_t revocations = 0;
+  };
+  // The token, while a pod holds it.
+  struct Token {
+    uint32_t pod = 0;
+    std::vector<uint32_t> members;  // clients that were sent it and have not drained
+    Instant granted_at{};
+    Instant deadline{};         // as this side sees it: granted + quota
+    Instant renew_at = kNever;  // when to decide about an extension
+    bool closed = false;        // past its deadline: the drain is awaited
+    bool contended = false;     // as last told to the members
+    Duration quota{0};
+    Duration charged{0};
+    Duration measured{0};  // longest held time that a drained member reported
   };
 
   void On(const PodSet& event);
@@ -209,44 +223,48 @@ class TokenScheduler {
   void On(const HolderRestored& event);
   void On(const Tick&) {}
 
-  void SetWants(ClientId id, Client& client, bool wants);
-  void UpdateWaiting(PodId id, Pod& pod);
-  void Drained(ClientId id, Client& client, Duration held);
-  void FinishToken();
-  void Decide();
-  void Grant(PodId id);
-  void ServeMember(ClientId id, Client& client, Duration quota);
-  void Renew();
-  void MaybeRevoke();
-  void CheckDrain();
-  void ForgetIdle();
+  Client* FindClient(ClientId id);
+  Pod* FindPod(PodId id);
+  uint32_t AddClient(ClientId id, uint32_t pod);
+  void Forget(uint32_t pod);
+
+  void SetWants(Client& client, bool wants);
+  void UpdateWaiting(Pod& pod);
+  void JoinToken(uint32_t client);
+  void Send(uint32_t client);
+  void SendToMembers();
+  void Drained(uint32_t client, Duration held);
+  void ReturnToken();
   void ChargeProgress();
-  void Forget(PodId id);
-  Duration Quota(const Pod& pod) const;
+  void Adopt(uint32_t client, uint64_t epoch);
+
+  void TendToken();
+  void Renew();
+  void WatchDrain();
+  void Cut(const Pod& by);
+  void Grant(uint32_t pod);
+  void ForgetIdle();
   Duration Burst(const Pod& pod) const;
-  bool Contended() const;
-  Pod& pod(PodId id) { return pods_.find(id)->second; }
+  Duration Quota(const Pod& pod) const;
+  bool RivalWaits() const;
 
   const SchedulerOptions options_;
   policy::FairQueue queue_;
-  std::map<PodId, Pod> pods_;
-  std::map<ClientId, Client> clients_;
-  std::deque<std::pair<Instant, PodId>> grace_;  // pods that stopped, in order of time
+  std::vector<Pod> pods_;
+  std::vector<Client> clients_;
+  std::vector<uint32_t> free_pods_;
+  std::vector<uint32_t> free_clients_;
+  // For look-up only: never iterated.
+  std::unordered_map<uint64_t, uint32_t> pod_index_;
+  std::unordered_map<uint64_t, uint32_t> client_index_;
+  std::vector<uint32_t> pod_of_slot_;
+  std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
+  uint32_t waiting_pods_ = 0;
 
-  // The token. holder_ is none when nobody holds.
-  PodId holder_;
+  std::optional<Token> token_;
   uint64_t epoch_;
-  uint64_t rev_ = 0;
-  std::vector<ClientId> members_;  // was sent the token and has not drained; ordered by id
-  Instant granted_at_{};
-  Instant deadline_ = kNever;   // granted_at + quota, as this side sees it
-  Instant renew_at_ = kNever;   // when to decide about an extension
-  Instant closed_at_ = kNever;  // the token has ended; its drain is awaited
-  Duration charged_{0};         // of the present token, so far
-  Duration measured_{0};        // longest held time that a drained member reported
-  bool revoked_ = false;
-  int64_t next_revoke_served_ns_ = 0;  // early revocations are rationed by held time
   int64_t handoff_ns_;
+  int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
 
   Instant now_{};
   Effects* effects_ = nullptr;  // during Step

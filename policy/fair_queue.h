@@ -9,9 +9,9 @@
 //   pick   : among those with lag >= 0 the earliest finish, (burst_i − lag_i) / fluid_i;
 //            if there is none, the one least ahead relative to its share
 //
-// Pick and Charge cost O(log n); a pod that becomes active or inactive costs O(n), because the
-// entitlements of all others change. Pure: reads no clock and draws no random numbers; ties break
-// by pod id. Not thread safe.
+// Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait. A pod
+// that becomes active or inactive costs O(n log n), because the entitlements of all others change.
+// Pure: reads no clock and draws no random numbers; ties break by pod id. Not thread safe.
 #ifndef BATON_POLICY_FAIR_QUEUE_H_
 #define BATON_POLICY_FAIR_QUEUE_H_
 
@@ -21,6 +21,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/indexed_heap.h"
 #include "policy/share.h"
 
 namespace baton::policy {
@@ -61,25 +62,27 @@ class FairQueue {
   void SetWaiting(Slot slot, bool waiting, Duration burst);
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
 
-  // Pod `slot` was measured to hold the GPU for `held` (>= 0) since it was last charged.
+  // Active pod `slot` was measured to hold the GPU for `held` since it was last charged; negative
+  // to take back what an estimate charged too much.
   void Charge(Slot slot, Duration held, Instant now);
 
   // The waiting pod that is to hold next, or nothing when nobody waits or all who wait are at their
   // limit. Changes nothing but the internal order.
   std::optional<Slot> Pick(Instant now);
-  // When a waiting pod that is at its limit will next be allowed; kNever if there is none.
+  // When a waiting pod that Pick found at its limit will be allowed again; kNever if there is none.
   Instant NextRefill() const;
 
   // Held time that the pod's limit allows from now; a very large one without a limit.
   Duration Allowance(Slot slot, Instant now) const;
   // What the pod is owed in held time; negative: it is ahead.
-  Duration Lag(Slot slot) const;
-  // Its entitlement among the pods active now.
-  Share Fluid(Slot slot) const;
+  Duration Lag(Slot slot);
+  // Its entitlement among the pods active now; 0 while it is not active.
+  Share Fluid(Slot slot);
   // True for a high-priority pod that has not used up its burst, so it may revoke a low one.
-  bool Urgent(Slot slot) const;
-  // True when `a`, owed time, has the earlier fluid finish than `b` if b went on for its burst.
-  bool FinishesBefore(Slot a, Slot b) const;
+  bool Urgent(Slot slot);
+  // True when active pod `a` is owed time and its fluid finish comes before the one of active pod
+  // `b`.
+  bool FinishesBefore(Slot a, Slot b);
 
   const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
   PodId id(Slot slot) const { return pods_[slot].id; }
@@ -90,51 +93,38 @@ class FairQueue {
   struct Pod {
     PodId id;
     ShareSpec spec;
-    bool used = false;
     bool active = false;
     bool waiting = false;
+    Share fluid = 0;  // 0: inactive, or active since the last Settle
     int64_t burst_ns = 1;
-    Share fluid = 0;
-    int64_t eligible = 0;   // virtual time at which lag is 0; while active
-    int64_t finish = 0;     // eligible + burst / fluid
-    int64_t lag_ns = 0;     // while inactive
+    int64_t eligible = 0;   // virtual time at which the lag is 0; while fluid > 0
+    int64_t finish = 0;     // eligible + burst / fluid; while fluid > 0
+    int64_t lag_ns = 0;     // while fluid == 0
     int64_t served_at = 0;  // served_ns_ when it became inactive
-    int64_t bucket_ns = 0;  // the limit's bucket at bucket_at
+    int64_t bucket_ns = 0;  // the limit's bucket, as of bucket_at
     Instant bucket_at{};
-    Instant refill_at = kNever;  // while throttled
-    uint8_t queue = 0;           // 0: none, else which heap it is in
-    uint32_t position = 0;       // in that heap
-    uint32_t urgent_position = 0;
   };
-  // An indexed binary heap of slots; `Key` says by which field.
-  enum Queue : uint8_t { kNone = 0, kEligible = 1, kEarly = 2, kThrottled = 3 };
 
-  bool Before(Queue queue, Slot a, Slot b) const;
-  void Place(Queue queue, uint32_t position, Slot slot);
-  void SiftUp(Queue queue, uint32_t position);
-  void SiftDown(Queue queue, uint32_t position);
-  void Insert(Queue queue, Slot slot);
-  void Erase(Slot slot);
-  std::vector<Slot>& heap(Queue queue) { return heaps_[queue - 1]; }
-  const std::vector<Slot>& heap(Queue queue) const { return heaps_[queue - 1]; }
-
-  void Enqueue(Slot slot, Instant now);
-  void Settle();  // entitlements and virtual time after a change of membership
+  void Enqueue(Slot slot);
+  void Dequeue(Slot slot);
+  // Throttles the pod when its bucket is too low. True when it may run.
+  bool Allowed(Slot slot, Instant now);
+  void Settle();
   int64_t BucketSize(const Pod& pod) const;
   int64_t BucketAt(const Pod& pod, Instant now) const;
-  int64_t BucketNeed(const Pod& pod) const;
   int64_t LagOf(const Pod& pod) const;
-  void SetFinish(Pod& pod);
+  void SetEligible(Pod& pod, int64_t eligible);
 
   const FairQueueOptions options_;
   std::vector<Pod> pods_;
   std::vector<Slot> free_;
   std::vector<Slot> active_;  // ordered by pod id
   std::vector<Slot> high_;    // waiting high-priority pods, ordered by pod id
-  std::vector<Slot> heaps_[3];
+  IndexedHeap eligible_;      // waiting pods that had lag >= 0 when put here, by finish
+  IndexedHeap early_;         // waiting pods that had lag < 0 when put here, by eligible time
+  IndexedHeap throttled_;     // waiting pods at their limit, by the instant of their refill
   std::vector<Entitlement> scratch_;
-  bool dirty_ = false;  // membership changed since Settle
-  Instant last_now_{};
+  bool dirty_ = false;  // membership changed: entitlements and queues await Settle
   int64_t virtual_ns_ = 0;
   int64_t virtual_rest_ = 0;  // remainder of the last division, so that V does not drift
   int64_t fluid_sum_ = 0;

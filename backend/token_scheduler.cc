@@ -1,0 +1,522 @@
+#include "backend/token_scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace baton::backend {
+namespace {
+
+using std::chrono::microseconds;
+
+// Until the first grants have been measured.
+constexpr Duration kHandoffGuess = microseconds(100);
+
+template <class T>
+void EraseValue(std::vector<T>& values, T value) {
+  values.erase(std::remove(values.begin(), values.end(), value), values.end());
+}
+
+}  // namespace
+
+TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch)
+    : options_(options),
+      queue_(options.fairness),
+      epoch_(last_epoch),
+      handoff_ns_(Nanos(kHandoffGuess)) {}
+
+void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
+  now_ = std::max(now_, now);
+  effects_ = &effects;
+  std::visit([this](const auto& e) { On(e); }, event);
+  ForgetIdle();
+  if (token_) TendToken();
+  if (!token_) {
+    if (const auto slot = queue_.Pick(now_)) Grant(pod_of_slot_[*slot]);
+  }
+  effects_ = nullptr;
+}
+
+Instant TokenScheduler::wakeup() const {
+  Instant at = grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
+  if (!token_) return std::min(at, queue_.NextRefill());
+  if (!token_->closed) return std::min({at, token_->renew_at, token_->deadline});
+  bool unheard = false;
+  for (const uint32_t c : token_->members) {
+    const Client& client = clients_[c];
+    if (!client.noticed) at = std::min(at, token_->deadline + options_.drain_timeout);
+    if (client.connected && !client.confirmed) at = std::min(at, client.sent_at + options_.resend);
+    unheard |= client.connected;
+  }
+  const Pod& pod = pods_[token_->pod];
+  if (unheard && pod.wanting > 0) at = std::min(at, token_->deadline + options_.drain_reopen);
+  return at;
+}
+
+std::optional<PodId> TokenScheduler::holder() const {
+  if (!token_) return std::nullopt;
+  return pods_[token_->pod].id;
+}
+
+std::vector<PodStatus> TokenScheduler::Status(Instant now) {
+  std::vector<PodStatus> all;
+  for (uint32_t index = 0; index < pods_.size(); ++index) {
+    const Pod& pod = pods_[index];
+    if (!pod.id) continue;
+    PodStatus s;
+    s.pod = pod.id;
+    s.spec = queue_.spec(pod.slot);
+    s.fluid = queue_.Fluid(pod.slot);
+    s.holding = token_ && token_->pod == index;
+    s.waiting = pod.waiting_since != kNever;
+    s.throttled = s.waiting && queue_.Allowance(pod.slot, now) < Burst(pod);
+    s.held = Duration(pod.held_ns);
+    s.waited = Duration(pod.waited_ns);
+    if (s.waiting) s.waited += now - pod.waiting_since;
+    s.lag = queue_.Lag(pod.slot);
+    s.grants = pod.grants;
+    s.revocations = pod.revocations;
+    all.push_back(s);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const PodStatus& a, const PodStatus& b) { return a.pod < b.pod; });
+  return all;
+}
+
+// -------------------------------------------------------------------------------------- events
+
+void TokenScheduler::On(const PodSet& event) {
+  if (Pod* pod = FindPod(event.pod)) {
+    queue_.Update(pod->slot, event.spec, now_);
+    return;
+  }
+  uint32_t index;
+  if (free_pods_.empty()) {
+    index = static_cast<uint32_t>(pods_.size());
+    pods_.emplace_back();
+  } else {
+    index = free_pods_.back();
+    free_pods_.pop_back();
+  }
+  Pod& pod = pods_[index];
+  pod = Pod{};
+  pod.id = event.pod;
+  pod.slot = queue_.Add(event.pod, event.spec, now_);
+  pod_index_[event.pod.value] = index;
+  if (pod_of_slot_.size() <= pod.slot) pod_of_slot_.resize(pod.slot + 1);
+  pod_of_slot_[pod.slot] = index;
+}
+
+void TokenScheduler::On(const PodRemoved& event) {
+  const auto found = pod_index_.find(event.pod.value);
+  if (found == pod_index_.end()) return;
+  const uint32_t index = found->second;
+  Pod& pod = pods_[index];
+  pod.removed = true;
+  for (const uint32_t c : pod.clients) SetWants(clients_[c], false);
+  if (token_ && token_->pod == index) {
+    token_->deadline = std::min(token_->deadline, now_);
+    SendToMembers();
+  } else {
+    Forget(index);
+  }
+}
+
+void TokenScheduler::On(const ClientAttached& event) {
+  const auto found = pod_index_.find(event.pod.value);
+  if (found == pod_index_.end() || pods_[found->second].removed) return;
+  if (Client* client = FindClient(event.client)) {
+    client->connected = true;
+    // What was sent to the old connection may be lost; its next report tells.
+    client->confirmed = client->confirmed && !client->member;
+    return;
+  }
+  AddClient(event.client, found->second);
+}
+
+void TokenScheduler::On(const ClientReport& event) {
+  const auto found = client_index_.find(event.client.value);
+  if (found == client_index_.end()) return;
+  const uint32_t c = found->second;
+  Client& client = clients_[c];
+  if (event.seq <= client.seq || !client.connected) return;
+  client.seq = event.seq;
+
+  if (event.epoch == client.epoch && event.rev >= client.rev && !client.confirmed) {
+    client.confirmed = true;
+    if (client.member && client.rev == 1 && event.phase == wire::Phase::kHolding) {
+      const int64_t sample = std::min(Nanos(now_ - client.sent_at), Nanos(options_.quota_max));
+      handoff_ns_ += (sample - handoff_ns_) / 16;
+    }
+  }
+  switch (event.phase) {
+    case wire::Phase::kHolding:
+    case wire::Phase::kDraining:
+      SetWants(client, true);
+      if (!client.member) Adopt(c, event.epoch);
+      break;
+    case wire::Phase::kIdle:
+    case wire::Phase::kWaiting: {
+      SetWants(client, event.phase == wire::Phase::kWaiting);
+      // A report of an earlier epoch was sent before the token arrived.
+      if (client.member && event.epoch >= client.epoch) Drained(c, event.held);
+      const bool own = token_ && token_->pod == client.pod && !token_->closed;
+      if (client.wants && own && !client.member && now_ < token_->deadline) JoinToken(c);
+      break;
+    }
+  }
+}
+
+void TokenScheduler::On(const ClientDisconnected& event) {
+  Client* client = FindClient(event.client);
+  if (client == nullptr) return;
+  SetWants(*client, false);
+  client->connected = false;
+}
+
+void TokenScheduler::On(const ClientGone& event) {
+  const auto found = client_index_.find(event.client.value);
+  if (found == client_index_.end()) return;
+  const uint32_t c = found->second;
+  SetWants(clients_[c], false);
+  client_index_.erase(found);
+  EraseValue(pods_[clients_[c].pod].clients, c);
+  if (clients_[c].member) Drained(c, Duration(0));
+  clients_[c] = Client{};
+  free_clients_.push_back(c);
+}
+
+void TokenScheduler::On(const HolderRestored& event) {
+  const auto found = pod_index_.find(event.pod.value);
+  if (found == pod_index_.end() || client_index_.contains(event.client.value)) return;
+  const uint32_t c = AddClient(event.client, found->second);
+  clients_[c].connected = false;
+  Adopt(c, event.epoch);
+}
+
+// ------------------------------------------------------------------------------- pods and clients
+
+TokenScheduler::Client* TokenScheduler::FindClient(ClientId id) {
+  const auto found = client_index_.find(id.value);
+  return found == client_index_.end() ? nullptr : &clients_[found->second];
+}
+
+TokenScheduler::Pod* TokenScheduler::FindPod(PodId id) {
+  const auto found = pod_index_.find(id.value);
+  return found == pod_index_.end() ? nullptr : &pods_[found->second];
+}
+
+uint32_t TokenScheduler::AddClient(ClientId id, uint32_t pod) {
+  uint32_t index;
+  if (free_clients_.empty()) {
+    index = static_cast<uint32_t>(clients_.size());
+    clients_.emplace_back();
+  } else {
+    index = free_clients_.back();
+    free_clients_.pop_back();
+  }
+  clients_[index] = Client{};
+  clients_[index].id = id;
+  clients_[index].pod = pod;
+  client_index_[id.value] = index;
+  pods_[pod].clients.push_back(index);
+  return index;
+}
+
+void TokenScheduler::Forget(uint32_t index) {
+  Pod& pod = pods_[index];
+  for (const uint32_t c : pod.clients) {
+    client_index_.erase(clients_[c].id.value);
+    clients_[c] = Client{};
+    free_clients_.push_back(c);
+  }
+  queue_.Remove(pod.slot);
+  pod_index_.erase(pod.id.value);
+  pod = Pod{};
+  free_pods_.push_back(index);
+}
+
+void TokenScheduler::SetWants(Client& client, bool wants) {
+  if (client.wants == wants) return;
+  client.wants = wants;
+  Pod& pod = pods_[client.pod];
+  wants ? ++pod.wanting : --pod.wanting;
+  UpdateWaiting(pod);
+}
+
+// Brings the queue's picture of the pod up to date: it waits when a client wants the token and the
+// pod does not hold it.
+void TokenScheduler::UpdateWaiting(Pod& pod) {
+  const auto index = static_cast<uint32_t>(&pod - pods_.data());
+  const bool holds = token_ && token_->pod == index;
+  const bool waits = pod.wanting > 0 && !holds && !pod.removed;
+  if (waits == (pod.waiting_since != kNever)) return;
+  if (waits) {
+    pod.idle_since = kNever;
+    pod.waiting_since = now_;
+    ++waiting_pods_;
+    queue_.SetActive(pod.slot, true);
+    queue_.SetWaiting(pod.slot, true, Burst(pod));
+    if (token_) Cut(pod);
+    return;
+  }
+  pod.waited_ns += Nanos(now_ - pod.waiting_since);
+  pod.waiting_since = kNever;
+  --waiting_pods_;
+  queue_.SetWaiting(pod.slot, false, Burst(pod));
+  if (!holds) {
+    pod.idle_since = now_;
+    grace_.emplace_back(now_, index);
+  }
+}
+
+void TokenScheduler::ForgetIdle() {
+  while (!grace_.empty() && grace_.front().first + options_.active_grace <= now_) {
+    const auto [since, index] = grace_.front();
+    grace_.pop_front();
+    Pod& pod = pods_[index];
+    if (!pod.id || pod.idle_since != since) continue;  // it came back, or is somebody else
+    pod.idle_since = kNever;
+    queue_.SetActive(pod.slot, false);
+  }
+}
+
+// ------------------------------------------------------------------------------------- the token
+
+// What the pod will need when it next holds: where it ran out of work before, about as much again;
+// a pod that never does is predicted a whole quota.
+Duration TokenScheduler::Burst(const Pod& pod) const {
+  const Duration whole = std::clamp(
+      Duration(handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction)),
+      options_.quota_min, options_.quota_max);
+  if (pod.saturating || pod.burst_ns == 0) return whole;
+  return std::clamp(Duration(pod.burst_ns), Duration(1), options_.quota_max);
+}
+
+// Long enough to pay for its hand-off and to finish the usual burst, within the bounds and what the
+// pod's limit still allows.
+Duration TokenScheduler::Quota(const Pod& pod) const {
+  const Duration whole = std::clamp(
+      Duration(handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction)),
+      options_.quota_min, options_.quota_max);
+  const Duration wanted = std::min(std::max(whole, Duration(pod.burst_ns)), options_.quota_max);
+  return std::max(Duration(1), std::min(wanted, queue_.Allowance(pod.slot, now_)));
+}
+
+bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
+
+void TokenScheduler::Grant(uint32_t index) {
+  ++epoch_;
+  token_.emplace();
+  Token& token = *token_;
+  token.pod = index;
+  Pod& pod = pods_[index];
+  UpdateWaiting(pod);
+  ++pod.grants;
+  token.granted_at = now_;
+  token.quota = Quota(pod);
+  token.deadline = now_ + token.quota;
+  token.renew_at =
+      token.deadline - std::min(token.quota / 2, Duration(2 * handoff_ns_) + microseconds(500));
+  token.contended = RivalWaits();
+  for (const uint32_t c : pod.clients) {
+    if (clients_[c].wants && clients_[c].connected) JoinToken(c);
+  }
+  BATON_CHECK(!token.members.empty());
+}
+
+// Fans the present token out to one more client.
+void TokenScheduler::JoinToken(uint32_t c) {
+  Client& client = clients_[c];
+  client.member = true;
+  client.noticed = false;
+  token_->members.push_back(c);
+  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
+  Send(c);
+}
+
+void TokenScheduler::Send(uint32_t c) {
+  Client& client = clients_[c];
+  client.rev = client.epoch == epoch_ ? client.rev + 1 : 1;
+  client.epoch = epoch_;
+  client.confirmed = false;
+  client.sent_at = now_;
+  const Duration left = token_->closed ? Duration(0) : token_->deadline - now_;
+  effects_->push_back(
+      SendToken{client.id, epoch_, client.rev, std::max(Duration(0), left), token_->contended});
+}
+
+void TokenScheduler::SendToMembers() {
+  token_->contended = RivalWaits();
+  for (const uint32_t c : token_->members) Send(c);
+}
+
+void TokenScheduler::Drained(uint32_t c, Duration held) {
+  Client& client = clients_[c];
+  client.member = false;
+  client.confirmed = true;
+  EraseValue(token_->members, c);
+  // Nobody's word goes beyond what this side saw pass between grant and return.
+  const Duration longest = now_ - token_->granted_at;
+  if (held <= Duration(0) || held > longest) held = longest;
+  token_->measured = std::max(token_->measured, held);
+  if (token_->members.empty()) ReturnToken();
+}
+
+// The last member has drained: true up the charge, learn the burst, and the token is free.
+void TokenScheduler::ReturnToken() {
+  const Token token = std::move(*token_);
+  token_.reset();
+  Pod& pod = pods_[token.pod];
+  queue_.Charge(pod.slot, token.measured - token.charged, now_);
+  pod.held_ns += Nanos(token.measured - token.charged);
+  pod.saturating = pod.wanting > 0;
+  if (!pod.saturating) {
+    // Up at once, down slowly: a burst cut in two costs a hand-off and a wait.
+    pod.burst_ns = std::max(Nanos(token.measured), (3 * pod.burst_ns + Nanos(token.measured)) / 4);
+  }
+  if (token.measured > 2 * token.quota + options_.quota_max) {
+    effects_->push_back(
+        Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, token.measured - token.quota});
+  }
+  effects_->push_back(ClearHolders{epoch_});
+  if (pod.removed) {
+    Forget(token.pod);
+    return;
+  }
+  UpdateWaiting(pod);
+  if (pod.waiting_since == kNever) {
+    pod.idle_since = now_;
+    grace_.emplace_back(now_, token.pod);
+  }
+}
+
+// Charges the holder for what it has held so far, by this side's clock; ReturnToken sets right what
+// this estimates.
+void TokenScheduler::ChargeProgress() {
+  const Duration held =
+      std::max(Duration(0), now_ - token_->granted_at - Duration(handoff_ns_)) - token_->charged;
+  Pod& pod = pods_[token_->pod];
+  queue_.Charge(pod.slot, held, now_);
+  pod.held_ns += Nanos(held);
+  token_->charged += held;
+}
+
+// A client says that it holds or drains without having been sent the present token: it held when
+// this daemon was started anew, or launched on its own while no backend answered. What runs must
+// drain before anyone is granted.
+void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
+  Client& client = clients_[c];
+  if (token_ && token_->pod != client.pod) {
+    // Another pod holds already; all that is left is to stop this one.
+    effects_->push_back(SendToken{client.id, epoch, ~uint64_t{0}, Duration(0), true});
+    return;
+  }
+  if (!token_) {
+    epoch_ = std::max(epoch_, epoch);
+    token_.emplace();
+    token_->pod = client.pod;
+    token_->granted_at = now_;
+    token_->deadline = now_;
+    token_->closed = true;
+    token_->quota = options_.quota_max;
+    Pod& pod = pods_[client.pod];
+    queue_.SetActive(pod.slot, true);
+    pod.idle_since = kNever;
+    UpdateWaiting(pod);
+  }
+  client.member = true;
+  client.noticed = false;
+  client.epoch = epoch;
+  client.confirmed = true;
+  token_->members.push_back(c);
+  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
+}
+
+// A pod has started to wait while another holds.
+void TokenScheduler::Cut(const Pod& by) {
+  if (token_->closed) return;
+  Pod& holder = pods_[token_->pod];
+  const bool high =
+      queue_.Urgent(by.slot) && queue_.spec(holder.slot).priority == policy::Priority::kLow;
+  ChargeProgress();
+  const bool early =
+      queue_.served().count() >= next_cut_served_ns_ && queue_.FinishesBefore(by.slot, holder.slot);
+  const bool allowed = queue_.Allowance(by.slot, now_) >= std::min(Burst(by), options_.quota_min);
+  const Instant at = high ? now_ : std::max(now_, token_->granted_at + options_.quota_min);
+  if ((high || early) && allowed && at < token_->deadline) {
+    token_->deadline = at;
+    token_->renew_at = kNever;
+    ++holder.revocations;
+    if (high) {
+      effects_->push_back(Notice{Notice::Kind::kRevoked, holder.id, ClientId{}, Duration(0)});
+    } else {
+      next_cut_served_ns_ =
+          queue_.served().count() +
+          handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
+    }
+    SendToMembers();
+  } else if (!token_->contended) {
+    SendToMembers();  // so that it comes back as soon as its work runs out
+  }
+}
+
+void TokenScheduler::TendToken() {
+  if (!token_->closed && token_->renew_at <= now_) Renew();
+  if (!token_->closed && token_->deadline <= now_) {
+    token_->closed = true;
+    token_->renew_at = kNever;
+  }
+  if (token_->closed) WatchDrain();
+}
+
+// Shortly before the token ends: the holder competes with those who wait. If it is still the one
+// furthest below its share it goes on, without a drain.
+void TokenScheduler::Renew() {
+  token_->renew_at = kNever;
+  Pod& holder = pods_[token_->pod];
+  if (holder.wanting == 0) return;
+  ChargeProgress();
+  queue_.SetWaiting(holder.slot, true, Burst(holder));
+  const auto next = queue_.Pick(now_);
+  queue_.SetWaiting(holder.slot, false, Burst(holder));
+  if (!next || *next != holder.slot) return;
+  const Duration left = token_->deadline - now_;
+  const Duration more = std::min(Quota(holder), queue_.Allowance(holder.slot, now_) - left);
+  if (more <= Duration(0)) return;
+  token_->quota += more;
+  token_->deadline += more;
+  token_->renew_at =
+      token_->deadline - std::min(more / 2, Duration(2 * handoff_ns_) + microseconds(500));
+  SendToMembers();
+}
+
+void TokenScheduler::WatchDrain() {
+  const Instant ended = token_->deadline;
+  Pod& holder = pods_[token_->pod];
+  bool connected = false;
+  for (const uint32_t c : token_->members) {
+    Client& client = clients_[c];
+    connected |= client.connected;
+    if (client.connected && !client.confirmed && client.sent_at + options_.resend <= now_) Send(c);
+    if (!client.noticed && ended + options_.drain_timeout <= now_) {
+      client.noticed = true;
+      effects_->push_back(Notice{Notice::Kind::kHung, holder.id, client.id, now_ - ended});
+      if (options_.drain_kill) effects_->push_back(KillClient{client.id});
+    }
+  }
+  if (!connected || ended + options_.drain_reopen > now_) return;
+  // A client of the pod that has drained and waits may be what the others' GPU work waits for.
+  std::vector<uint32_t> parked;
+  for (const uint32_t c : holder.clients) {
+    if (clients_[c].wants && clients_[c].connected && !clients_[c].member) parked.push_back(c);
+  }
+  if (parked.empty()) return;
+  token_->closed = false;
+  token_->deadline = now_ + options_.quota_min;
+  SendToMembers();
+  for (const uint32_t c : parked) JoinToken(c);
+  effects_->push_back(Notice{Notice::Kind::kReopened, holder.id, ClientId{}, now_ - ended});
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,263 @@
+#include "policy/fair_queue.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace baton::policy {
+namespace {
+
+__extension__ typedef __int128 Wide;
+
+// a · b / c, rounded down, where the product may exceed 64 bits but the quotient does not.
+int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
+  const Wide product = static_cast<Wide>(a) * b;
+  Wide quotient = product / c;
+  if (product % c != 0 && (product < 0) != (c < 0)) --quotient;
+  BATON_CHECK(quotient >= std::numeric_limits<int64_t>::min() &&
+              quotient <= std::numeric_limits<int64_t>::max());
+  return static_cast<int64_t>(quotient);
+}
+
+// Virtual time is started anew from zero before it comes near the end of its range.
+constexpr int64_t kVirtualMax = INT64_C(1) << 58;
+
+}  // namespace
+
+Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now) {
+  Slot slot;
+  if (free_.empty()) {
+    slot = static_cast<Slot>(pods_.size());
+    pods_.emplace_back();
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+  }
+  Pod& pod = pods_[slot];
+  pod = Pod{};
+  pod.id = id;
+  pod.spec = spec;
+  pod.served_at = served_ns_;
+  pod.bucket_ns = BucketSize(pod);
+  pod.bucket_at = now;
+  return slot;
+}
+
+void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
+  Pod& pod = pods_[slot];
+  const bool was_waiting = pod.waiting;
+  if (was_waiting) SetWaiting(slot, false, Duration(1));
+  pod.bucket_ns = BucketAt(pod, now);
+  pod.bucket_at = now;
+  pod.spec = spec;
+  pod.bucket_ns = std::min(pod.bucket_ns, BucketSize(pod));
+  dirty_ |= pod.active;
+  if (was_waiting) SetWaiting(slot, true, Duration(pod.burst_ns));
+}
+
+void FairQueue::Remove(Slot slot) {
+  SetActive(slot, false);
+  free_.push_back(slot);
+}
+
+void FairQueue::SetActive(Slot slot, bool active) {
+  Pod& pod = pods_[slot];
+  if (pod.active == active) return;
+  const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
+  const auto at = std::lower_bound(active_.begin(), active_.end(), slot, by_id);
+  if (active) {
+    // Its request kept running while others were served, up to the credit; a debt shrinks at the
+    // same rate and is never dropped.
+    const int64_t slept = MulDiv(pod.spec.request, served_ns_ - pod.served_at, kWhole);
+    const int64_t credit = MulDiv(pod.spec.request, Nanos(options_.sleep_credit), kWhole);
+    pod.lag_ns = std::min(pod.lag_ns + slept, credit);
+    active_.insert(at, slot);
+  } else {
+    if (pod.waiting) SetWaiting(slot, false, Duration(1));
+    pod.lag_ns = LagOf(pod);
+    pod.fluid = 0;
+    pod.served_at = served_ns_;
+    active_.erase(at);
+  }
+  pod.active = active;
+  dirty_ = true;
+}
+
+void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
+  Pod& pod = pods_[slot];
+  BATON_CHECK(pod.active && Nanos(burst) > 0);
+  Dequeue(slot);
+  if (pod.waiting != waiting && pod.spec.priority == Priority::kHigh) {
+    const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
+    const auto at = std::lower_bound(high_.begin(), high_.end(), slot, by_id);
+    waiting ? (void)high_.insert(at, slot) : (void)high_.erase(at);
+  }
+  pod.waiting = waiting;
+  pod.burst_ns = Nanos(burst);
+  if (dirty_) return;  // Settle queues everybody
+  SetEligible(pod, pod.eligible);
+  if (waiting) Enqueue(slot);
+}
+
+void FairQueue::Charge(Slot slot, Duration held, Instant now) {
+  Pod& pod = pods_[slot];
+  BATON_CHECK(pod.active);
+  const int64_t s = Nanos(held);
+  served_ns_ += s;
+  pod.bucket_ns = BucketAt(pod, now) - s;
+  pod.bucket_at = now;
+  if (pod.fluid == 0) {
+    // Active since the last Settle: what the others are owed for this is made up by the
+    // re-centring.
+    pod.lag_ns -= s;
+  } else {
+    const Wide advance = static_cast<Wide>(s) * kWhole + virtual_rest_;
+    virtual_ns_ += static_cast<int64_t>(advance / fluid_sum_);
+    virtual_rest_ = static_cast<int64_t>(advance % fluid_sum_);
+    const bool queued = pod.waiting && !dirty_;
+    if (queued) Dequeue(slot);
+    SetEligible(pod, pod.eligible + MulDiv(s, kWhole, pod.fluid));
+    if (queued) Enqueue(slot);
+  }
+  dirty_ |= virtual_ns_ > kVirtualMax || pod.eligible > kVirtualMax;
+}
+
+std::optional<Slot> FairQueue::Pick(Instant now) {
+  if (dirty_) Settle();
+  while (!throttled_.empty() && throttled_.top_key() <= Nanos(now)) {
+    const Slot slot = throttled_.top();
+    throttled_.Erase(slot);
+    Enqueue(slot);
+  }
+  std::optional<Slot> urgent;
+  for (const Slot slot : high_) {
+    if (throttled_.contains(slot) || !Urgent(slot) || !Allowed(slot, now)) continue;
+    if (!urgent || pods_[slot].finish < pods_[*urgent].finish) urgent = slot;
+  }
+  if (urgent) return urgent;
+
+  while (!early_.empty() && early_.top_key() <= virtual_ns_) {
+    const Slot slot = early_.top();
+    early_.Erase(slot);
+    eligible_.Insert(slot, pods_[slot].finish, pods_[slot].id.value);
+  }
+  while (!eligible_.empty()) {
+    const Slot slot = eligible_.top();
+    if (pods_[slot].eligible > virtual_ns_) {  // a refund set virtual time back
+      eligible_.Erase(slot);
+      early_.Insert(slot, pods_[slot].eligible, pods_[slot].id.value);
+    } else if (Allowed(slot, now)) {
+      return slot;
+    }
+  }
+  while (!early_.empty()) {
+    const Slot slot = early_.top();
+    if (Allowed(slot, now)) return slot;
+  }
+  return std::nullopt;
+}
+
+Instant FairQueue::NextRefill() const {
+  return throttled_.empty() ? kNever : InstantFromNanos(throttled_.top_key());
+}
+
+Duration FairQueue::Allowance(Slot slot, Instant now) const {
+  return Duration(BucketAt(pods_[slot], now));
+}
+
+Duration FairQueue::Lag(Slot slot) {
+  if (dirty_) Settle();
+  return Duration(LagOf(pods_[slot]));
+}
+
+Share FairQueue::Fluid(Slot slot) {
+  if (dirty_) Settle();
+  return pods_[slot].fluid;
+}
+
+bool FairQueue::Urgent(Slot slot) {
+  return pods_[slot].spec.priority == Priority::kHigh && Lag(slot) > -options_.priority_burst;
+}
+
+bool FairQueue::FinishesBefore(Slot a, Slot b) {
+  if (dirty_) Settle();
+  return pods_[a].eligible <= virtual_ns_ && pods_[a].finish < pods_[b].finish;
+}
+
+void FairQueue::Enqueue(Slot slot) {
+  const Pod& pod = pods_[slot];
+  if (pod.eligible <= virtual_ns_) {
+    eligible_.Insert(slot, pod.finish, pod.id.value);
+  } else {
+    early_.Insert(slot, pod.eligible, pod.id.value);
+  }
+}
+
+void FairQueue::Dequeue(Slot slot) {
+  eligible_.Erase(slot);
+  early_.Erase(slot);
+  throttled_.Erase(slot);
+}
+
+bool FairQueue::Allowed(Slot slot, Instant now) {
+  const Pod& pod = pods_[slot];
+  const int64_t need = std::min(pod.burst_ns, BucketSize(pod));
+  const int64_t bucket = BucketAt(pod, now);
+  if (bucket >= need) return true;
+  Dequeue(slot);
+  const int64_t wait = MulDiv(need - bucket, kWhole, pod.spec.limit) + 1;
+  throttled_.Insert(slot, Nanos(now) + wait, pod.id.value);
+  return false;
+}
+
+// Keeps everybody's lag over a change of membership, spreads what does not sum up to zero over the
+// active pods by their entitlement, and queues those who wait.
+void FairQueue::Settle() {
+  scratch_.clear();
+  Wide lags = 0;
+  for (const Slot slot : active_) {
+    Pod& pod = pods_[slot];
+    pod.lag_ns = LagOf(pod);
+    lags += pod.lag_ns;
+    scratch_.push_back({pod.spec.request, pod.spec.limit, pod.spec.slack_weight});
+  }
+  FluidShares(scratch_);
+  fluid_sum_ = 0;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    pods_[active_[i]].fluid = scratch_[i].fluid;
+    fluid_sum_ += scratch_[i].fluid;
+  }
+  virtual_ns_ = fluid_sum_ == 0 ? 0 : static_cast<int64_t>(-lags * kWhole / fluid_sum_);
+  virtual_rest_ = 0;
+  eligible_.Clear();
+  early_.Clear();
+  for (const Slot slot : active_) {
+    Pod& pod = pods_[slot];
+    SetEligible(pod, MulDiv(-pod.lag_ns, kWhole, pod.fluid));
+    if (pod.waiting && !throttled_.contains(slot)) Enqueue(slot);
+  }
+  dirty_ = false;
+}
+
+int64_t FairQueue::BucketSize(const Pod& pod) const {
+  if (pod.spec.limit >= kWhole) return std::numeric_limits<int64_t>::max() / 4;
+  return std::max<int64_t>(1, MulDiv(pod.spec.limit, Nanos(options_.limit_window), kWhole));
+}
+
+int64_t FairQueue::BucketAt(const Pod& pod, Instant now) const {
+  const int64_t size = BucketSize(pod);
+  if (pod.spec.limit >= kWhole) return size;
+  return std::min(size, pod.bucket_ns + MulDiv(pod.spec.limit, Nanos(now - pod.bucket_at), kWhole));
+}
+
+int64_t FairQueue::LagOf(const Pod& pod) const {
+  return pod.fluid == 0 ? pod.lag_ns : MulDiv(pod.fluid, virtual_ns_ - pod.eligible, kWhole);
+}
+
+void FairQueue::SetEligible(Pod& pod, int64_t eligible) {
+  pod.eligible = eligible;
+  if (pod.fluid > 0) pod.finish = eligible + MulDiv(pod.burst_ns, kWhole, pod.fluid);
+}
+
+}  // namespace baton::policy

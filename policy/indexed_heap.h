@@ -1,0 +1,91 @@
+// A binary min-heap of slots whose keys can change and which can leave from the middle. Keys lie in
+// the heap itself, so an operation touches O(log n) neighbouring cache lines and nothing else.
+// Ties break by id. Not thread safe.
+#ifndef BATON_POLICY_INDEXED_HEAP_H_
+#define BATON_POLICY_INDEXED_HEAP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+
+namespace baton::policy {
+
+class IndexedHeap {
+ public:
+  using Slot = uint32_t;
+
+  bool empty() const { return entries_.empty(); }
+  bool contains(Slot slot) const { return slot < position_.size() && position_[slot] != kAbsent; }
+  Slot top() const { return entries_.front().slot; }
+  int64_t top_key() const { return entries_.front().key; }
+
+  // `slot` must not be in the heap.
+  void Insert(Slot slot, int64_t key, uint64_t id) {
+    if (slot >= position_.size()) position_.resize(slot + 1, kAbsent);
+    BATON_CHECK(position_[slot] == kAbsent);
+    entries_.push_back({key, id, slot});
+    SiftUp(static_cast<uint32_t>(entries_.size() - 1));
+  }
+
+  // Nothing happens when `slot` is not in the heap.
+  void Erase(Slot slot) {
+    if (!contains(slot)) return;
+    const uint32_t at = position_[slot];
+    position_[slot] = kAbsent;
+    const Entry last = entries_.back();
+    entries_.pop_back();
+    if (at == entries_.size()) return;
+    entries_[at] = last;
+    position_[last.slot] = at;
+    SiftDown(at);
+    SiftUp(position_[last.slot]);
+  }
+
+  void Clear() {
+    for (const Entry& e : entries_) position_[e.slot] = kAbsent;
+    entries_.clear();
+  }
+
+ private:
+  struct Entry {
+    int64_t key;
+    uint64_t id;
+    Slot slot;
+  };
+  static constexpr uint32_t kAbsent = ~0u;
+
+  static bool Less(const Entry& a, const Entry& b) {
+    return a.key != b.key ? a.key < b.key : a.id < b.id;
+  }
+  void Put(uint32_t at, const Entry& entry) {
+    entries_[at] = entry;
+    position_[entry.slot] = at;
+  }
+  void SiftUp(uint32_t at) {
+    const Entry entry = entries_[at];
+    while (at > 0 && Less(entry, entries_[(at - 1) / 2])) {
+      Put(at, entries_[(at - 1) / 2]);
+      at = (at - 1) / 2;
+    }
+    Put(at, entry);
+  }
+  void SiftDown(uint32_t at) {
+    const Entry entry = entries_[at];
+    const auto size = static_cast<uint32_t>(entries_.size());
+    for (uint32_t child = 2 * at + 1; child < size; child = 2 * at + 1) {
+      if (child + 1 < size && Less(entries_[child + 1], entries_[child])) ++child;
+      if (!Less(entries_[child], entry)) break;
+      Put(at, entries_[child]);
+      at = child;
+    }
+    Put(at, entry);
+  }
+
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> position_;  // by slot
+};
+
+}  // namespace baton::policy
+
+#endif  // BATON_POLICY_INDEXED_HEAP_H_
