@@ -1,0 +1,96 @@
+#include "cli/child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace baton::cli {
+namespace {
+
+constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
+                             SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP};
+
+// In the child: becomes the program, or writes errno to `report` and ends.
+[[noreturn]] void Become(const std::vector<std::string>& command, const sigset_t& mask,
+                         int report) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  execvp(argv[0], argv.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(report, &error, sizeof error);
+  _exit(127);
+}
+
+// Waits until the child has ended and returns its wait status.
+int PassSignals(pid_t child, const sigset_t& signals) {
+  for (;;) {
+    int status = 0;
+    const pid_t changed = waitpid(child, &status, WNOHANG | WUNTRACED);
+    if (changed == child && !WIFSTOPPED(status)) return status;
+    if (changed == child && WSTOPSIG(status) != SIGSTOP) {
+      // Job control stopped it: stop as well, and wake it when the shell wakes us. (A SIGSTOP sent
+      // to the child alone is somebody's own business, as is its SIGCONT.)
+      raise(SIGSTOP);
+      kill(child, SIGCONT);
+      continue;
+    }
+    siginfo_t info;
+    const int signal = sigwaitinfo(&signals, &info);
+    if (signal < 0 || signal == SIGCHLD) continue;
+    if (info.si_code != SI_KERNEL) kill(child, signal);
+  }
+}
+
+}  // namespace
+
+Result<int> RunChild(const std::vector<std::string>& command,
+                     const std::vector<std::pair<std::string, std::string>>& environment) {
+  int report[2];
+  if (pipe2(report, O_CLOEXEC) != 0) {
+    return Fail(ErrorCode::kInternal, std::string("pipe: ") + std::strerror(errno));
+  }
+  sigset_t signals, mask;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGCHLD);
+  for (const int signal : kPassedOn) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, &mask);
+
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    Become(command, mask, report[1]);
+  }
+  const int fork_error = errno;
+  close(report[1]);
+  int error = 0;
+  ssize_t got = 0;
+  int status = 0;
+  if (child > 0) {
+    do {
+      got = read(report[0], &error, sizeof error);
+    } while (got < 0 && errno == EINTR);
+    status = PassSignals(child, signals);
+  }
+  close(report[0]);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+
+  if (child < 0) {
+    return Fail(ErrorCode::kInternal, std::string("fork: ") + std::strerror(fork_error));
+  }
+  if (got == sizeof error) {
+    if (error == ENOENT) {
+      return Fail(ErrorCode::kNotFound, "no program '" + command[0] + "'; check its name and PATH");
+    }
+    return Fail(ErrorCode::kDenied, "cannot run '" + command[0] + "': " + std::strerror(error));
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace baton::cli

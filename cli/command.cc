@@ -1,0 +1,151 @@
+#include "cli/command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+#include "cli/suggest.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr std::string_view kOverview =
+    R"(baton shares a GPU among pods by time.
+
+  baton run --request 30 --limit 60 -- python train.py   start a program with a share of a GPU
+  baton top                                              watch who gets what
+  baton doctor                                           find out what is missing here
+
+All commands: run, top, status, set, rm, bench, doctor, keygen, completion.
+'baton COMMAND --help' explains one, with examples.
+)";
+
+// The subcommand that was named last on the command line: `baton bench token` is `token`.
+CLI::App* Innermost(CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
+  return app;
+}
+
+std::string PathOf(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : PathOf(*app.get_parent()) + " " + app.get_name();
+}
+
+// CLI11 knows nothing of what stands after "--".
+class Help : public CLI::Formatter {
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, name);
+    const std::string& command = app->get_name();
+    const char* program = command == "run"      ? " -- PROGRAM [ARGS...]"
+                          : command == "doctor" ? " [-- PROGRAM]"
+                                                : "";
+    usage.insert(usage.find_last_not_of('\n') + 1, program);
+    return usage;
+  }
+};
+
+// The one line for a word that no option and no command is.
+std::string Unexpected(CLI::App& app, const std::vector<std::string>& extras) {
+  std::string word = extras.front();
+  for (auto extra = extras.rbegin(); extra != extras.rend(); ++extra) {
+    if (extra->starts_with("-")) word = *extra;  // the first flag explains what follows it
+  }
+  const bool flag = word.starts_with("-");
+  word = word.substr(0, word.find('='));
+  std::vector<std::string> known;
+  if (flag) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
+  }
+  const bool takes_commands = !flag && !known.empty();
+  std::string line = flag             ? "unknown flag " + word
+                     : takes_commands ? "unknown command '" + word + "'"
+                                      : "unexpected '" + word + "'";
+  if (const std::string nearest = Nearest(word, known); !nearest.empty()) {
+    return line + "; did you mean " + nearest + "?";
+  }
+  if (!flag && app.get_name() == "run") return line + "; write the program after --";
+  return line + "; see '" + PathOf(app) + " --help'";
+}
+
+}  // namespace
+
+void AddSocketDir(CLI::App& command, Invocation& invocation) {
+  command
+      .add_option("--socket-dir", invocation.socket_dir,
+                  "Folder of batond's (or baton-frontend's) sockets")
+      ->envname("BATON_SOCKET_DIR")
+      ->type_name("DIR")
+      ->capture_default_str();
+}
+
+int Complain(const Error& error) {
+  std::fprintf(stderr, "baton: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kInvalid ? kMisused : kFailed;
+}
+
+int Main(int argc, char** argv) {
+  Invocation invocation;
+  CLI::App baton("Shares a GPU among pods by time.", "baton");
+  baton.set_version_flag("--version", "baton " BATON_VERSION);
+  baton.require_subcommand(0, 1);
+  baton.formatter(std::make_shared<Help>());
+  for (auto add :
+       {AddRun, AddTop, AddStatus, AddSet, AddRm, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
+    add(baton, invocation);
+  }
+  // Unknown words are collected instead of thrown, so that one place words the complaint.
+  baton.allow_extras();
+  for (CLI::App* command : baton.get_subcommands({})) {
+    command->allow_extras();
+    for (CLI::App* inner : command->get_subcommands({})) inner->allow_extras();
+  }
+
+  // Everything after "--" is somebody else's command line and not to be interpreted.
+  std::vector<std::string> words;
+  bool own = true;
+  for (int i = 1; i < argc; ++i) {
+    if (own && std::string_view(argv[i]) == "--") {
+      own = false;
+    } else {
+      (own ? words : invocation.program).emplace_back(argv[i]);
+    }
+  }
+  if (words.empty()) {
+    std::fputs(kOverview.data(), own ? stdout : stderr);
+    return own ? 0 : kMisused;
+  }
+
+  std::string complaint;
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    baton.parse(reversed);
+  } catch (const CLI::Success& help) {  // --help, --version
+    return baton.exit(help);
+  } catch (const CLI::ParseError& error) {
+    complaint = error.what();
+  }
+  CLI::App& command = *Innermost(&baton);
+  if (const std::vector<std::string> extras = baton.remaining(true); !extras.empty()) {
+    complaint = Unexpected(command, extras);
+  } else if (!complaint.empty()) {
+    complaint += "; see '" + PathOf(command) + " --help'";
+  } else if (!own && command.get_name() != "run" && command.get_name() != "doctor") {
+    complaint = "'" + PathOf(command) + "' takes no program after --";
+  } else if (!invocation.action) {
+    complaint = "'" + PathOf(command) + "' needs a command; see '" + PathOf(command) + " --help'";
+  }
+  if (!complaint.empty()) return Complain({ErrorCode::kInvalid, complaint});
+  try {
+    return invocation.action();
+  } catch (const std::exception& error) {  // a daemon whose answer has another shape
+    return Complain({ErrorCode::kInternal, std::string("unexpected answer: ") + error.what() +
+                                               "; do 'baton --version' and batond's agree?"});
+  }
+}
+
+}  // namespace baton::cli

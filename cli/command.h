@@ -1,0 +1,53 @@
+// What the subcommands of `baton` share. Each stands in cli/<name>.cc and has one Add function: it
+// declares its options and examples, and sets Invocation::action when it is the one that was given.
+#ifndef BATON_CLI_COMMAND_H_
+#define BATON_CLI_COMMAND_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton::cli {
+
+// One run of `baton`, as parsed.
+struct Invocation {
+  std::string socket_dir = "/run/baton";  // where batond (or baton-frontend) keeps its sockets
+  std::vector<std::string> program;       // what stands after "--"
+  std::function<int()> action;            // what to do; returns the exit status
+};
+
+// Exit statuses that mean the same in every subcommand.
+inline constexpr int kFailed = 1;   // it was asked properly and did not work
+inline constexpr int kMisused = 2;  // the command line is wrong
+inline constexpr int kCannotRun = 126;
+inline constexpr int kNoProgram = 127;
+
+void AddRun(CLI::App& baton, Invocation& invocation);
+void AddTop(CLI::App& baton, Invocation& invocation);
+void AddStatus(CLI::App& baton, Invocation& invocation);
+void AddSet(CLI::App& baton, Invocation& invocation);
+void AddRm(CLI::App& baton, Invocation& invocation);
+void AddBench(CLI::App& baton, Invocation& invocation);
+void AddDoctor(CLI::App& baton, Invocation& invocation);
+void AddKeygen(CLI::App& baton, Invocation& invocation);
+void AddCompletion(CLI::App& baton, Invocation& invocation);
+
+// Declares --socket-dir, which BATON_SOCKET_DIR sets as well.
+void AddSocketDir(CLI::App& command, Invocation& invocation);
+
+// "baton: sentence" on stderr. Returns kMisused for ErrorCode::kInvalid, else kFailed.
+int Complain(const Error& error);
+
+// The whole program: parses, acts, returns the exit status.
+int Main(int argc, char** argv);
+
+}  // namespace baton::cli
+
+#endif  // BATON_CLI_COMMAND_H_

@@ -1,0 +1,301 @@
+// baton doctor: what stands between this machine and a shared GPU, each with what to do.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/control_client.h"
+#include "cli/hook_path.h"
+#include "cli/program_file.h"
+
+namespace baton::cli {
+namespace {
+
+enum class Verdict { kGood, kBad, kSkipped };
+
+struct Finding {
+  std::string check;
+  Verdict verdict = Verdict::kGood;
+  std::string detail;  // what was seen
+  std::string advice;  // what to do, when bad
+};
+
+Finding Good(std::string check, std::string detail) {
+  return {std::move(check), Verdict::kGood, std::move(detail), ""};
+}
+Finding Bad(std::string check, std::string detail, std::string advice) {
+  return {std::move(check), Verdict::kBad, std::move(detail), std::move(advice)};
+}
+Finding Skipped(std::string check, std::string why) {
+  return {std::move(check), Verdict::kSkipped, std::move(why), ""};
+}
+// An error's sentence is "what; what to do".
+Finding Bad(std::string check, const Error& error) {
+  const size_t semicolon = error.message.find("; ");
+  return Bad(std::move(check), error.message.substr(0, semicolon),
+             semicolon == std::string::npos ? "" : error.message.substr(semicolon + 2));
+}
+
+std::string FormatUuid(const CUuuid& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    std::array<char, 4> hex;
+    std::snprintf(hex.data(), hex.size(), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    text += (i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "") + std::string(hex.data());
+  }
+  return text;
+}
+
+// Loads the driver as a program would. `uuids` gets its devices.
+Finding CheckDriver(std::vector<std::string>& uuids) {
+  static const char* const kCheck = "driver";
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) {
+    return Bad(kCheck, std::string("libcuda.so.1 does not load: ") + dlerror(),
+               "install the NVIDIA driver, or start the container with --gpus or the NVIDIA "
+               "runtime; for the simulated GPU, set LD_LIBRARY_PATH to its folder");
+  }
+  const auto init = reinterpret_cast<CUresult (*)(unsigned)>(dlsym(driver, "cuInit"));
+  const auto version = reinterpret_cast<CUresult (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));
+  const auto count = reinterpret_cast<CUresult (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+  void* named = dlsym(driver, "cuDeviceGetUuid_v2");
+  if (named == nullptr) named = dlsym(driver, "cuDeviceGetUuid");
+  const auto uuid_of = reinterpret_cast<CUresult (*)(CUuuid*, CUdevice)>(named);
+  if (init == nullptr || version == nullptr || count == nullptr || uuid_of == nullptr) {
+    return Bad(kCheck, "libcuda.so.1 lacks functions that every driver has",
+               "look at which file it is: ldconfig -p | grep libcuda");
+  }
+  int number = 0, devices = 0;
+  version(&number);
+  const std::string release =
+      "CUDA " + std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  if (const CUresult result = init(0); result != CUDA_SUCCESS) {
+    return Bad(kCheck, "cuInit fails with error " + std::to_string(result) + " (" + release + ")",
+               result == CUDA_ERROR_NO_DEVICE
+                   ? "no GPU is visible: look at nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES"
+                   : "run nvidia-smi; a driver that was updated needs a reboot");
+  }
+  count(&devices);
+  for (int i = 0; i < devices; ++i) {
+    CUuuid uuid{};
+    if (uuid_of(&uuid, i) == CUDA_SUCCESS) uuids.push_back(FormatUuid(uuid));
+  }
+  if (devices == 0) {
+    return Bad(kCheck, release + ", no devices", "look at CUDA_VISIBLE_DEVICES");
+  }
+  if (number < 11'080) {
+    return Bad(kCheck, release + ", older than 11.8", "install a driver of release 520 or later");
+  }
+  return Good(kCheck,
+              release + ", " + std::to_string(devices) + (devices == 1 ? " device" : " devices"));
+}
+
+Finding CheckControl(const std::string& socket_dir) {
+  static const char* const kCheck = "control socket";
+  const std::string path = ControlSocket(socket_dir);
+  const Result<int> fd = ConnectUnix(path, SOCK_STREAM);
+  if (!fd) return Bad(kCheck, fd.error());
+  close(*fd);
+  struct stat st {};
+  stat(path.c_str(), &st);
+  if ((st.st_mode & 077) != 0) {
+    return Bad(kCheck, path + " is open to others",
+               "whoever opens it may set shares: chmod 600 " + path);
+  }
+  return Good(kCheck, path);
+}
+
+Finding CheckTenantSocket(const std::string& socket_dir) {
+  static const char* const kCheck = "tenant socket";
+  const std::string path = TenantSocket(socket_dir);
+  const Result<int> fd = ConnectUnix(path, SOCK_SEQPACKET);
+  if (!fd) return Bad(kCheck, fd.error());
+  close(*fd);
+  return Good(kCheck, path);
+}
+
+Finding CheckDaemon(const std::string& socket_dir) {
+  static const char* const kCheck = "daemon";
+  const Result<nlohmann::json> answer = Ask(socket_dir, {{"command", "ping"}});
+  if (!answer) return Bad(kCheck, answer.error());
+  const std::string version = answer->value("version", "unknown");
+  const std::string detail = "batond " + version + ", mode " + answer->value("mode", "unknown");
+  if (version != BATON_VERSION) {
+    return Bad(kCheck, detail + ", but this is baton " BATON_VERSION,
+               "install the same release of both; the hook and batond tolerate one step of "
+               "protocol between them");
+  }
+  return Good(kCheck, detail);
+}
+
+// What the loader would load for `program` with the hook preloaded; the program does not run.
+std::string Trace(const std::string& program, const std::string& hook) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return "";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    setenv("LD_PRELOAD", hook.c_str(), 1);
+    setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
+    execl(program.c_str(), program.c_str(), nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string output;
+  std::array<char, 4096> buffer;
+  for (ssize_t got; (got = read(ends[0], buffer.data(), buffer.size())) > 0;) {
+    output.append(buffer.data(), static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  if (child > 0) waitpid(child, nullptr, 0);
+  return output;
+}
+
+Finding CheckHook(const std::string& program) {
+  static const char* const kCheck = "hook";
+  const Result<std::string> hook = FindHook();
+  if (!hook) return Bad(kCheck, hook.error());
+  const Result<ProgramFile> file = InspectProgram(program);
+  if (!file) return Bad(kCheck, file.error());
+  const std::string& path = file->path;
+  if (file->foreign) {
+    return Bad(kCheck, path + " is no 64-bit program of this machine",
+               "the hook is built for 64-bit programs only");
+  }
+  if (file->interpreter.empty()) {
+    return Bad(kCheck, path + " is linked statically",
+               "nothing can be preloaded into it: link it dynamically, or its GPU time is "
+               "reported as unmanaged");
+  }
+  if (file->interpreter.find("ld-musl") != std::string::npos) {
+    return Bad(kCheck, path + " uses musl", "the hook needs glibc: use a glibc-based image");
+  }
+  if (file->privileged) {
+    return Bad(kCheck, path + " is setuid or setgid",
+               "the loader ignores LD_PRELOAD for it: run a copy without that bit");
+  }
+  const std::string trace = Trace(path, *hook);
+  if (trace.find("cannot be preloaded") != std::string::npos ||
+      trace.find(*hook + " (0x") == std::string::npos) {
+    return Bad(kCheck,
+               *hook + " does not load into " + path + ": " + trace.substr(0, trace.find('\n')),
+               "its glibc may be older than the hook's, or the file unreadable for this user");
+  }
+  return Good(kCheck, *hook + " loads into " + path);
+}
+
+Finding CheckGpus(const std::string& socket_dir, const std::vector<std::string>& driver) {
+  static const char* const kCheck = "GPUs";
+  const Result<nlohmann::json> status = Ask(socket_dir, {{"command", "status"}});
+  if (!status) return Skipped(kCheck, "no answer from batond");
+  if (driver.empty()) return Skipped(kCheck, "the driver shows none");
+  std::vector<std::string> known;
+  for (const nlohmann::json& gpu : status->value("gpus", nlohmann::json::array())) {
+    known.push_back(gpu.value("uuid", ""));
+  }
+  std::string strangers;
+  size_t managed = 0;
+  for (const std::string& uuid : driver) {
+    if (std::find(known.begin(), known.end(), uuid) != known.end()) {
+      ++managed;
+    } else {
+      strangers += (strangers.empty() ? "" : ", ") + uuid;
+    }
+  }
+  if (!strangers.empty()) {
+    return Bad(kCheck, "batond does not manage " + strangers,
+               "list it in batond's configuration, or take it out of CUDA_VISIBLE_DEVICES");
+  }
+  return Good(kCheck, "batond manages all " + std::to_string(managed) + " that the driver shows");
+}
+
+Finding CheckKernel() {
+  static const char* const kCheck = "kernel";
+  const long pidfd = syscall(SYS_pidfd_open, getpid(), 0);
+  if (pidfd < 0) {
+    return Bad(kCheck, std::string("pidfd_open fails: ") + std::strerror(errno),
+               "Linux 5.3 or later is needed, and a seccomp profile that allows it");
+  }
+  close(static_cast<int>(pidfd));
+  const long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+  if (commands < 0 || (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) {
+    return Bad(kCheck, "membarrier has no expedited form",
+               "Linux 4.14 or later is needed, and a seccomp profile that allows it");
+  }
+  return Good(kCheck, "pidfd and membarrier are there");
+}
+
+int Doctor(bool json, const Invocation& invocation) {
+  const std::string program = invocation.program.empty() ? "/bin/true" : invocation.program[0];
+  std::vector<std::string> uuids;
+  const std::vector<Finding> findings{
+      CheckKernel(),
+      CheckDriver(uuids),
+      CheckHook(program),
+      CheckControl(invocation.socket_dir),
+      CheckTenantSocket(invocation.socket_dir),
+      CheckDaemon(invocation.socket_dir),
+      CheckGpus(invocation.socket_dir, uuids),
+  };
+  const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.verdict == Verdict::kBad;
+  });
+  if (json) {
+    nlohmann::json checks = nlohmann::json::array();
+    for (const Finding& finding : findings) {
+      checks.push_back({{"check", finding.check},
+                        {"ok", finding.verdict == Verdict::kSkipped
+                                   ? nlohmann::json()
+                                   : nlohmann::json(finding.verdict == Verdict::kGood)},
+                        {"detail", finding.detail},
+                        {"advice", finding.advice}});
+    }
+    std::puts(nlohmann::json{{"healthy", healthy}, {"checks", checks}}.dump().c_str());
+    return healthy ? 0 : kFailed;
+  }
+  for (const Finding& finding : findings) {
+    const char* mark = finding.verdict == Verdict::kGood  ? "✓"
+                       : finding.verdict == Verdict::kBad ? "✗"
+                                                          : "–";
+    std::printf("%s %-15s %s\n", mark, finding.check.c_str(), finding.detail.c_str());
+    if (!finding.advice.empty()) std::printf("  %-15s → %s\n", "", finding.advice.c_str());
+  }
+  return healthy ? 0 : kFailed;
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& baton, Invocation& invocation) {
+  CLI::App* command =
+      baton.add_subcommand("doctor", "Check driver, hook and daemon, and say what to do");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "One JSON object");
+  AddSocketDir(*command, invocation);
+  command->footer(R"(Examples:
+  baton doctor
+  baton doctor -- python3                              does the hook load into this program?
+  baton doctor --json
+
+The exit status is 0 when nothing is broken. PROGRAM is looked at, not run.)");
+  command->callback([json, &invocation] {
+    invocation.action = [json, &invocation] { return Doctor(*json, invocation); };
+  });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,35 @@
+// baton keygen: a CURVE key pair for the link between a node and batond.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "backend/keys.h"
+#include "cli/command.h"
+
+namespace baton::cli {
+
+void AddKeygen(CLI::App& baton, Invocation& invocation) {
+  CLI::App* command =
+      baton.add_subcommand("keygen", "Make a key pair for the link between node and batond");
+  auto path = std::make_shared<std::string>();
+  command->add_option("FILE", *path, "Gets both keys, mode 0600; FILE.pub the public one")
+      ->required()
+      ->type_name("");
+  command->footer(R"(Examples:
+  baton keygen /etc/baton/batond.key                   on batond's machine
+  baton keygen /etc/baton/node.key                     on each node
+
+Then list each node's node.key.pub in batond's configuration, and batond.key.pub in the nodes'.
+An existing file is never overwritten.)");
+  command->callback([path, &invocation] {
+    invocation.action = [path] {
+      const Result<void> made = backend::GenerateKeyPair(*path);
+      if (!made) return Complain(made.error());
+      std::printf("%s: both keys; keep it secret\n%s.pub: the public key, for the other side\n",
+                  path->c_str(), path->c_str());
+      return 0;
+    };
+  });
+}
+
+}  // namespace baton::cli

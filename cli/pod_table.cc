@@ -1,0 +1,148 @@
+#include "cli/pod_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/parse.h"
+
+namespace baton::cli {
+namespace {
+
+std::string Fixed(double value) {
+  std::array<char, 32> buffer;
+  std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
+  return buffer.data();
+}
+
+// Columns that a terminal shows for UTF-8 text: all bytes but continuations.
+size_t Columns(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::string Cut(const std::string& text, size_t width) {
+  if (width == 0 || Columns(text) <= width) return text;
+  size_t end = 0;
+  for (size_t columns = 0; end < text.size(); ++end) {
+    if ((text[end] & 0xc0) != 0x80 && ++columns > width) break;
+  }
+  return text.substr(0, end);
+}
+
+// Names come from tenants: a control character in one must not reach the terminal.
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<SortBy> ParseSortBy(std::string_view name) {
+  static constexpr std::pair<std::string_view, SortBy> kNames[] = {
+      {"gpu", SortBy::kGpu},           {"pod", SortBy::kPod},         {"request", SortBy::kRequest},
+      {"achieved", SortBy::kAchieved}, {"waiting", SortBy::kWaiting}, {"memory", SortBy::kMemory},
+  };
+  for (const auto& [known, by] : kNames) {
+    if (known == name) return by;
+  }
+  return Fail(ErrorCode::kInvalid, "'" + std::string(name) +
+                                       "' is not one of gpu, pod, request, achieved, waiting, "
+                                       "memory");
+}
+
+std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
+  std::vector<PodRow> rows;
+  for (const nlohmann::json& pod : status.value("pods", nlohmann::json::array())) {
+    for (const nlohmann::json& gpu : pod.value("gpus", nlohmann::json::array())) {
+      PodRow row;
+      row.pod = pod.value("name", "");
+      row.team = pod.value("team", "");
+      row.priority = pod.value("priority", "low");
+      row.request = pod.value("request", 0.0);
+      row.limit = pod.value("limit", 100.0);
+      row.memory_cap = pod.value("memory", uint64_t{0});
+      row.gpu = gpu.value("uuid", "");
+      row.achieved_1s = gpu.value("achieved_1s", 0.0);
+      row.achieved_10s = gpu.value("achieved_10s", 0.0);
+      row.achieved_60s = gpu.value("achieved_60s", 0.0);
+      row.waited_percent = gpu.value("waited_1s", 0.0);
+      row.memory_used = gpu.value("memory_used", uint64_t{0});
+      row.phase = gpu.value("phase", "");
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::vector<std::string> Summary(const nlohmann::json& status) {
+  std::vector<std::string> lines;
+  const nlohmann::json daemon = status.value("daemon", nlohmann::json::object());
+  lines.push_back("batond " + daemon.value("version", "?") + ", mode " + daemon.value("mode", "?"));
+  for (const nlohmann::json& gpu : status.value("gpus", nlohmann::json::array())) {
+    lines.push_back(Printable(gpu.value("uuid", "")) + "  held by " +
+                    Printable(gpu.value("holder", "nobody")));
+  }
+  return lines;
+}
+
+void Sort(std::vector<PodRow>& rows, SortBy by) {
+  const auto amount = [by](const PodRow& row) -> double {
+    switch (by) {
+      case SortBy::kRequest:
+        return row.request;
+      case SortBy::kAchieved:
+        return row.achieved_1s;
+      case SortBy::kWaiting:
+        return row.waited_percent;
+      case SortBy::kMemory:
+        return static_cast<double>(row.memory_used);
+      default:
+        return 0;
+    }
+  };
+  std::sort(rows.begin(), rows.end(), [&](const PodRow& a, const PodRow& b) {
+    if (amount(a) != amount(b)) return amount(a) > amount(b);
+    if (by == SortBy::kPod) return std::tie(a.pod, a.gpu) < std::tie(b.pod, b.gpu);
+    return std::tie(a.gpu, a.pod) < std::tie(b.gpu, b.pod);
+  });
+}
+
+std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
+  using Cells = std::array<std::string, 11>;
+  // Texts stand left, numbers right.
+  static constexpr std::array<bool, 11> kLeft{true,  true,  false, false, false, false,
+                                              false, false, false, true,  true};
+  std::vector<Cells> lines{
+      {"GPU", "POD", "REQUEST", "LIMIT", "1s", "10s", "60s", "WAIT%", "MEMORY", "PHASE", "TEAM"}};
+  for (const PodRow& row : rows) {
+    const std::string memory = FormatBytes(row.memory_used) +
+                               (row.memory_cap == 0 ? "" : "/" + FormatBytes(row.memory_cap));
+    lines.push_back({Printable(row.gpu), Printable(row.pod) + (row.priority == "high" ? " ^" : ""),
+                     Fixed(row.request), Fixed(row.limit), Fixed(row.achieved_1s),
+                     Fixed(row.achieved_10s), Fixed(row.achieved_60s), Fixed(row.waited_percent),
+                     memory, Printable(row.phase), Printable(row.team)});
+  }
+  std::array<size_t, 11> widths{};
+  for (const Cells& cells : lines) {
+    for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], Columns(cells[i]));
+  }
+  std::vector<std::string> table;
+  for (const Cells& cells : lines) {
+    std::string line;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string space(widths[i] - Columns(cells[i]), ' ');
+      line += kLeft[i] ? cells[i] + space : space + cells[i];
+      line += i + 1 < cells.size() ? "  " : "";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    table.push_back(Cut(line, width));
+  }
+  return table;
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,48 @@
+// The table of pods that `baton top` and `baton status` show, made from a `status` answer.
+#ifndef BATON_CLI_POD_TABLE_H_
+#define BATON_CLI_POD_TABLE_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace baton::cli {
+
+// One pod on one GPU. Shares are percentages of that GPU.
+struct PodRow {
+  std::string gpu;
+  std::string pod;
+  std::string team;
+  std::string priority;
+  double request = 0;
+  double limit = 0;
+  double achieved_1s = 0;
+  double achieved_10s = 0;
+  double achieved_60s = 0;
+  double waited_percent = 0;  // part of the last second in which it waited for the token
+  uint64_t memory_used = 0;   // bytes
+  uint64_t memory_cap = 0;    // bytes; 0: none
+  std::string phase;          // idle, waiting, holding, draining
+};
+
+enum class SortBy { kGpu, kPod, kRequest, kAchieved, kWaiting, kMemory };
+
+// "gpu", "pod", "request", "achieved", "waiting" or "memory".
+Result<SortBy> ParseSortBy(std::string_view name);
+
+// The rows of a `status` answer. Fields that an older daemon does not send keep their default.
+std::vector<PodRow> RowsFrom(const nlohmann::json& status);
+// The lines above the table: the daemon and each GPU.
+std::vector<std::string> Summary(const nlohmann::json& status);
+// Names and GPUs ascending, amounts descending; ties by GPU and pod.
+void Sort(std::vector<PodRow>& rows, SortBy by);
+// A heading and one line per row, each cut to `width` columns (0: as long as it gets).
+std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width);
+
+}  // namespace baton::cli
+
+#endif  // BATON_CLI_POD_TABLE_H_

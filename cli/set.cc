@@ -1,0 +1,54 @@
+// baton set: changes a pod's share in place.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/control_client.h"
+#include "cli/share_options.h"
+
+namespace baton::cli {
+namespace {
+
+struct Options {
+  std::string pod;
+  ShareOptions share;
+};
+
+int Set(const Options& options, const Invocation& invocation) {
+  Result<nlohmann::json> request = ShareFields(options.share);
+  if (!request) return Complain(request.error());
+  if (request->empty()) {
+    return Complain(
+        {ErrorCode::kInvalid,
+         "nothing to set; give one of --request, --limit, --memory, --priority, --team"});
+  }
+  (*request)["command"] = "set_pod";
+  (*request)["name"] = options.pod;
+  const Result<nlohmann::json> pod = Ask(invocation.socket_dir, *request);
+  return pod ? 0 : Complain(pod.error());
+}
+
+}  // namespace
+
+void AddSet(CLI::App& baton, Invocation& invocation) {
+  CLI::App* command = baton.add_subcommand("set", "Change a pod's share, at once and in place");
+  auto options = std::make_shared<Options>();
+  command->add_option("POD", options->pod, "The pod's name, as 'baton top' shows it")
+      ->required()
+      ->type_name("");
+  AddShareOptions(*command, options->share);
+  AddSocketDir(*command, invocation);
+  command->footer(R"(Examples:
+  baton set trainer --request 40
+  baton set trainer --request 40 --limit 40            strict: never more than its request
+  baton set notebook --priority high --memory 8GiB
+
+What is not named stays as it is. The program goes on; the next grant follows the new share.)");
+  command->callback([options, &invocation] {
+    invocation.action = [=, &invocation] { return Set(*options, invocation); };
+  });
+}
+
+}  // namespace baton::cli

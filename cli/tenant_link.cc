@@ -1,0 +1,139 @@
+#include "cli/tenant_link.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "cli/control_client.h"
+#include "wire/codec.h"
+
+namespace baton::cli {
+namespace {
+
+class UnixTransport : public Transport {
+ public:
+  explicit UnixTransport(int fd) : fd_(fd) {}
+  ~UnixTransport() override { close(fd_); }
+  bool Send(const char* frame, size_t size) override {
+    ssize_t sent;
+    do {
+      sent = send(fd_, frame, size, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == static_cast<ssize_t>(size);
+  }
+  size_t Receive(char* frame) override {
+    ssize_t got;
+    do {
+      got = recv(fd_, frame, wire::kTenantFrameMax, 0);
+    } while (got < 0 && errno == EINTR);
+    return got > 0 ? static_cast<size_t>(got) : 0;
+  }
+
+ private:
+  int fd_;
+};
+
+template <class Message>
+bool SendMessage(Transport& transport, const Message& message) {
+  char frame[wire::kTenantFrameMax];
+  const size_t size = wire::Encode(message, frame, sizeof frame);
+  return size != 0 && transport.Send(frame, size);
+}
+
+tl::unexpected<Error> Gone() {
+  return Fail(ErrorCode::kUnavailable,
+              "no answer within five seconds; is the GPU's token with "
+              "somebody else, or batond stopped?");
+}
+
+// Receives until a `Message` comes.
+template <class Message>
+Result<Message> Await(Transport& transport) {
+  char buffer[wire::kTenantFrameMax];
+  for (;;) {
+    const size_t size = transport.Receive(buffer);
+    if (size == 0) return Gone();
+    wire::Frame frame;
+    if (frame.Parse(buffer, size) != wire::DecodeStatus::kOk) {
+      return Fail(ErrorCode::kInternal, "batond sent a frame that this version cannot read");
+    }
+    Message message;
+    if (frame.Read(message)) return message;
+    wire::Error error;
+    if (frame.Read(error)) return Fail(ErrorCode::kDenied, std::string(error.text.view()));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> ConnectTenant(const std::string& path) {
+  const Result<int> fd = ConnectUnix(path, SOCK_SEQPACKET);
+  if (!fd) return tl::unexpected(fd.error());
+  const timeval patience{5, 0};
+  setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  return std::make_unique<UnixTransport>(*fd);
+}
+
+Result<Tenant> Tenant::Attach(std::unique_ptr<Transport> transport, const std::string& ticket,
+                              const std::string& uuid) {
+  Tenant tenant(std::move(transport));
+  wire::Hello hello;
+  hello.ticket.Set(ticket);
+  if (getrandom(&hello.incarnation, sizeof hello.incarnation, 0) < 0) hello.incarnation = getpid();
+  hello.command.Set("baton bench");
+  hello.hook_version.Set(BATON_VERSION);
+  if (!SendMessage(*tenant.transport_, hello)) return Gone();
+  const Result<wire::Welcome> welcome = Await<wire::Welcome>(*tenant.transport_);
+  if (!welcome) return tl::unexpected(welcome.error());
+  wire::Attach attach;
+  attach.uuid.Set(uuid);
+  if (!SendMessage(*tenant.transport_, attach)) return Gone();
+  const Result<wire::Attached> attached = Await<wire::Attached>(*tenant.transport_);
+  if (!attached) return tl::unexpected(attached.error());
+  if (!attached->gated) {
+    return Fail(ErrorCode::kUnavailable,
+                "batond only observes and grants no tokens; there is nothing to measure");
+  }
+  return tenant;
+}
+
+bool Tenant::SendState(wire::Phase phase) {
+  state_.phase = phase;
+  ++state_.seq;
+  char frame[wire::kTenantFrameMax];
+  const size_t size = wire::Encode(state_, frame, sizeof frame);
+  if (phase == wire::Phase::kWaiting) frame_size_ = size;
+  return transport_->Send(frame, size);
+}
+
+bool Tenant::Ask() { return SendState(wire::Phase::kWaiting); }
+
+bool Tenant::AwaitToken() {
+  for (;;) {
+    const Result<wire::Token> token = Await<wire::Token>(*transport_);
+    if (!token) return false;
+    if (token->epoch <= state_.epoch || token->quota_ns == 0) continue;  // news of an older one
+    state_.epoch = token->epoch;
+    state_.rev = token->rev;
+    return true;
+  }
+}
+
+bool Tenant::Return() {
+  ++state_.launches;
+  return SendState(wire::Phase::kHolding) && SendState(wire::Phase::kIdle);
+}
+
+Result<Duration> Tenant::RoundTrip() {
+  const Instant asked = MonotonicNow();
+  if (!Ask() || !AwaitToken()) return Gone();
+  const Duration took = MonotonicNow() - asked;
+  if (!Return()) return Gone();
+  return took;
+}
+
+}  // namespace baton::cli
