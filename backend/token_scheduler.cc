@@ -41,15 +41,12 @@ Instant TokenScheduler::wakeup() const {
   Instant at = grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
   if (!token_) return std::min(at, queue_.NextRefill());
   if (!token_->closed) return std::min({at, token_->renew_at, token_->deadline});
-  bool unheard = false;
   for (const uint32_t c : token_->members) {
     const Client& client = clients_[c];
     if (!client.noticed) at = std::min(at, token_->deadline + options_.drain_timeout);
     if (client.connected && !client.confirmed) at = std::min(at, client.sent_at + options_.resend);
-    unheard |= client.connected;
   }
-  const Pod& pod = pods_[token_->pod];
-  if (unheard && pod.wanting > 0) at = std::min(at, token_->deadline + options_.drain_reopen);
+  if (Stuck()) at = std::min(at, token_->deadline + options_.drain_reopen);
   return at;
 }
 
@@ -283,24 +280,34 @@ void TokenScheduler::ForgetIdle() {
 
 // ------------------------------------------------------------------------------------- the token
 
+// The shortest token that keeps hand-offs at their fraction of the GPU's time.
+Duration TokenScheduler::BaseQuota() const {
+  const int64_t ns =
+      handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
+  return std::clamp(Duration(ns), options_.quota_min, options_.quota_max);
+}
+
 // What the pod will need when it next holds: where it ran out of work before, about as much again;
 // a pod that never does is predicted a whole quota.
 Duration TokenScheduler::Burst(const Pod& pod) const {
-  const Duration whole = std::clamp(
-      Duration(handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction)),
-      options_.quota_min, options_.quota_max);
-  if (pod.saturating || pod.burst_ns == 0) return whole;
+  if (pod.saturating || pod.burst_ns == 0) return BaseQuota();
   return std::clamp(Duration(pod.burst_ns), Duration(1), options_.quota_max);
 }
 
 // Long enough to pay for its hand-off and to finish the usual burst, within the bounds and what the
 // pod's limit still allows.
 Duration TokenScheduler::Quota(const Pod& pod) const {
-  const Duration whole = std::clamp(
-      Duration(handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction)),
-      options_.quota_min, options_.quota_max);
-  const Duration wanted = std::min(std::max(whole, Duration(pod.burst_ns)), options_.quota_max);
+  const Duration wanted =
+      std::min(std::max(BaseQuota(), Duration(pod.burst_ns)), options_.quota_max);
   return std::max(Duration(1), std::min(wanted, queue_.Allowance(pod.slot, now_)));
+}
+
+// Decides early enough that an extension arrives before the clients close their gates, which they
+// do ahead of the deadline by the work they have in flight.
+void TokenScheduler::PlanRenewal(Duration span) {
+  token_->renew_at =
+      token_->deadline -
+      std::min(span / 2, options_.backlog + Duration(2 * handoff_ns_) + microseconds(500));
 }
 
 bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
@@ -316,8 +323,7 @@ void TokenScheduler::Grant(uint32_t index) {
   token.granted_at = now_;
   token.quota = Quota(pod);
   token.deadline = now_ + token.quota;
-  token.renew_at =
-      token.deadline - std::min(token.quota / 2, Duration(2 * handoff_ns_) + microseconds(500));
+  PlanRenewal(token.quota);
   token.contended = RivalWaits();
   for (const uint32_t c : pod.clients) {
     if (clients_[c].wants && clients_[c].connected) JoinToken(c);
@@ -451,9 +457,7 @@ void TokenScheduler::Cut(const Pod& by) {
     if (high) {
       effects_->push_back(Notice{Notice::Kind::kRevoked, holder.id, ClientId{}, Duration(0)});
     } else {
-      next_cut_served_ns_ =
-          queue_.served().count() +
-          handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
+      next_cut_served_ns_ = Nanos(queue_.served() + BaseQuota());
     }
     SendToMembers();
   } else if (!token_->contended) {
@@ -482,22 +486,20 @@ void TokenScheduler::Renew() {
   queue_.SetWaiting(holder.slot, false, Burst(holder));
   if (!next || *next != holder.slot) return;
   const Duration left = token_->deadline - now_;
-  const Duration more = std::min(Quota(holder), queue_.Allowance(holder.slot, now_) - left);
+  const Duration wanted = RivalWaits() ? Quota(holder) : options_.quota_max;
+  const Duration more = std::min(wanted, queue_.Allowance(holder.slot, now_) - left);
   if (more <= Duration(0)) return;
   token_->quota += more;
   token_->deadline += more;
-  token_->renew_at =
-      token_->deadline - std::min(more / 2, Duration(2 * handoff_ns_) + microseconds(500));
+  PlanRenewal(more);
   SendToMembers();
 }
 
 void TokenScheduler::WatchDrain() {
   const Instant ended = token_->deadline;
   Pod& holder = pods_[token_->pod];
-  bool connected = false;
   for (const uint32_t c : token_->members) {
     Client& client = clients_[c];
-    connected |= client.connected;
     if (client.connected && !client.confirmed && client.sent_at + options_.resend <= now_) Send(c);
     if (!client.noticed && ended + options_.drain_timeout <= now_) {
       client.noticed = true;
@@ -505,18 +507,30 @@ void TokenScheduler::WatchDrain() {
       if (options_.drain_kill) effects_->push_back(KillClient{client.id});
     }
   }
-  if (!connected || ended + options_.drain_reopen > now_) return;
-  // A client of the pod that has drained and waits may be what the others' GPU work waits for.
-  std::vector<uint32_t> parked;
-  for (const uint32_t c : holder.clients) {
-    if (clients_[c].wants && clients_[c].connected && !clients_[c].member) parked.push_back(c);
-  }
-  if (parked.empty()) return;
+  if (ended + options_.drain_reopen > now_ || !Stuck()) return;
   token_->closed = false;
   token_->deadline = now_ + options_.quota_min;
   SendToMembers();
-  for (const uint32_t c : parked) JoinToken(c);
+  for (const uint32_t c : holder.clients) {
+    if (Parked(clients_[c])) JoinToken(c);
+  }
   effects_->push_back(Notice{Notice::Kind::kReopened, holder.id, ClientId{}, now_ - ended});
+}
+
+// Wants the token of its own pod, which is being drained, and holds no part of it.
+bool TokenScheduler::Parked(const Client& client) const {
+  return client.wants && client.connected && !client.member;
+}
+
+// Members that still work on the GPU may be waiting there for what a parked client of the same pod
+// is to launch.
+bool TokenScheduler::Stuck() const {
+  const auto& members = token_->members;
+  const auto& clients = pods_[token_->pod].clients;
+  return std::any_of(members.begin(), members.end(),
+                     [this](uint32_t c) { return clients_[c].connected; }) &&
+         std::any_of(clients.begin(), clients.end(),
+                     [this](uint32_t c) { return Parked(clients_[c]); });
 }
 
 }  // namespace baton::backend

@@ -33,6 +33,9 @@ struct SchedulerOptions {
   Duration quota_max = std::chrono::milliseconds(25);
   // ε: the part of the GPU's time that hand-offs may cost, in millionths; 1 %.
   uint32_t handoff_fraction = 10'000;
+  // GPU time that a client may have launched ahead of its completion. It is what a drain has to
+  // wait for; less of it leaves gaps between kernels on a busy host.
+  Duration backlog = std::chrono::milliseconds(2);
   // How long a pod that stopped asking still counts as active (keeps its entitlement, so a gap
   // between two kernels does not reshuffle everybody's shares).
   Duration active_grace = std::chrono::milliseconds(10);
@@ -244,6 +247,10 @@ class TokenScheduler {
   void Cut(const Pod& by);
   void Grant(uint32_t pod);
   void ForgetIdle();
+  bool Parked(const Client& client) const;
+  bool Stuck() const;
+  void PlanRenewal(Duration span);
+  Duration BaseQuota() const;
   Duration Burst(const Pod& pod) const;
   Duration Quota(const Pod& pod) const;
   bool RivalWaits() const;
