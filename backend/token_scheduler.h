@@ -10,6 +10,7 @@
 #ifndef BATON_BACKEND_TOKEN_SCHEDULER_H_
 #define BATON_BACKEND_TOKEN_SCHEDULER_H_
 
+#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -175,7 +176,10 @@ class TokenScheduler {
   std::vector<PodStatus> Status(Instant now);
 
  private:
-  struct Client {
+  using ClientList = boost::container::small_vector<uint32_t, 4>;
+
+  // Aligned so that a decision among many pods touches as few cache lines as can be.
+  struct alignas(64) Client {
     ClientId id;
     uint32_t pod = 0;  // index into pods_
     bool connected = true;
@@ -188,12 +192,12 @@ class TokenScheduler {
     uint64_t rev = 0;       // and its revision
     Instant sent_at{};
   };
-  struct Pod {
+  struct alignas(128) Pod {
     PodId id;
-    policy::Slot slot = 0;
-    bool removed = false;           // forgotten once its token is back
-    std::vector<uint32_t> clients;  // indexes into clients_, in order of attaching
-    uint32_t wanting = 0;           // connected clients with `wants`
+    policy::Slot slot = 0;    // in queue_: the same number as the index into pods_
+    bool removed = false;     // forgotten once its token is back
+    ClientList clients;       // indexes into clients_, in order of attaching
+    uint32_t wanting = 0;     // connected clients with `wants`
     int64_t burst_ns = 0;     // predicted held time until it runs out of work; 0: not known yet
     bool saturating = false;  // its last token ended with more to do
     Instant idle_since = kNever;
@@ -206,7 +210,7 @@ class TokenScheduler {
   // The token, while a pod holds it.
   struct Token {
     uint32_t pod = 0;
-    std::vector<uint32_t> members;  // clients that were sent it and have not drained
+    ClientList members;  // clients that were sent it and have not drained
     Instant granted_at{};
     Instant deadline{};         // as this side sees it: granted + quota
     Instant renew_at = kNever;  // when to decide about an extension
@@ -264,7 +268,6 @@ class TokenScheduler {
   // For look-up only: never iterated.
   std::unordered_map<uint64_t, uint32_t> pod_index_;
   std::unordered_map<uint64_t, uint32_t> client_index_;
-  std::vector<uint32_t> pod_of_slot_;
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   uint32_t waiting_pods_ = 0;
 

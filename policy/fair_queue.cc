@@ -158,6 +158,15 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
   return std::nullopt;
 }
 
+std::optional<Slot> FairQueue::PrefetchLikely() const {
+  const IndexedHeap& heap = eligible_.empty() ? early_ : eligible_;
+  if (heap.empty()) return std::nullopt;
+  const char* pod = reinterpret_cast<const char*>(&pods_[heap.top()]);
+  __builtin_prefetch(pod, 1);
+  __builtin_prefetch(pod + 64, 1);
+  return heap.top();
+}
+
 Instant FairQueue::NextRefill() const {
   return throttled_.empty() ? kNever : InstantFromNanos(throttled_.top_key());
 }

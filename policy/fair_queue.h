@@ -69,6 +69,9 @@ class FairQueue {
   // The waiting pod that is to hold next, or nothing when nobody waits or all who wait are at their
   // limit. Changes nothing but the internal order.
   std::optional<Slot> Pick(Instant now);
+  // The pod that Pick is likely to return next, as a hint to fetch what belongs to it; the queue
+  // fetches its own part.
+  std::optional<Slot> PrefetchLikely() const;
   // When a waiting pod that Pick found at its limit will be allowed again; kNever if there is none.
   Instant NextRefill() const;
 
@@ -90,7 +93,7 @@ class FairQueue {
   Duration served() const { return Duration(served_ns_); }
 
  private:
-  struct Pod {
+  struct alignas(128) Pod {
     PodId id;
     ShareSpec spec;
     bool active = false;

@@ -1,5 +1,5 @@
-// A binary min-heap of slots whose keys can change and which can leave from the middle. Keys lie in
-// the heap itself, so an operation touches O(log n) neighbouring cache lines and nothing else.
+// A min-heap of slots which can leave from the middle. Keys lie in the heap itself and four
+// children share a cache line, so that an operation among a thousand pods touches about ten lines.
 // Ties break by id. Not thread safe.
 #ifndef BATON_POLICY_INDEXED_HEAP_H_
 #define BATON_POLICY_INDEXED_HEAP_H_
@@ -24,7 +24,8 @@ class IndexedHeap {
   void Insert(Slot slot, int64_t key, uint64_t id) {
     if (slot >= position_.size()) position_.resize(slot + 1, kAbsent);
     BATON_CHECK(position_[slot] == kAbsent);
-    entries_.push_back({key, id, slot});
+    BATON_CHECK(id <= UINT32_MAX);
+    entries_.push_back({key, static_cast<uint32_t>(id), slot});
     SiftUp(static_cast<uint32_t>(entries_.size() - 1));
   }
 
@@ -50,10 +51,11 @@ class IndexedHeap {
  private:
   struct Entry {
     int64_t key;
-    uint64_t id;
+    uint32_t id;
     Slot slot;
   };
   static constexpr uint32_t kAbsent = ~0u;
+  static constexpr uint32_t kChildren = 4;
 
   static bool Less(const Entry& a, const Entry& b) {
     return a.key != b.key ? a.key < b.key : a.id < b.id;
@@ -64,20 +66,26 @@ class IndexedHeap {
   }
   void SiftUp(uint32_t at) {
     const Entry entry = entries_[at];
-    while (at > 0 && Less(entry, entries_[(at - 1) / 2])) {
-      Put(at, entries_[(at - 1) / 2]);
-      at = (at - 1) / 2;
+    while (at > 0) {
+      const uint32_t parent = (at - 1) / kChildren;
+      if (!Less(entry, entries_[parent])) break;
+      Put(at, entries_[parent]);
+      at = parent;
     }
     Put(at, entry);
   }
   void SiftDown(uint32_t at) {
     const Entry entry = entries_[at];
     const auto size = static_cast<uint32_t>(entries_.size());
-    for (uint32_t child = 2 * at + 1; child < size; child = 2 * at + 1) {
-      if (child + 1 < size && Less(entries_[child + 1], entries_[child])) ++child;
-      if (!Less(entries_[child], entry)) break;
-      Put(at, entries_[child]);
-      at = child;
+    for (uint32_t first = kChildren * at + 1; first < size; first = kChildren * at + 1) {
+      uint32_t least = first;
+      const uint32_t end = first + kChildren < size ? first + kChildren : size;
+      for (uint32_t child = first + 1; child < end; ++child) {
+        if (Less(entries_[child], entries_[least])) least = child;
+      }
+      if (!Less(entries_[least], entry)) break;
+      Put(at, entries_[least]);
+      at = least;
     }
     Put(at, entry);
   }
