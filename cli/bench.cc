@@ -80,7 +80,8 @@ void AddBench(CLI::App& baton, Invocation& invocation) {
   CLI::App* token = command->add_subcommand("token", "The token's round trip and hand-off");
   auto options = std::make_shared<Options>();
   token->add_option("--count", options->count, "Samples of each kind")
-      ->check(CLI::Range(100, 10'000'000))
+      ->type_name("N")
+      ->check(CLI::Range(100, 10'000'000).description(""))
       ->capture_default_str();
   token->add_flag("--json", options->json, "One JSON object");
   AddSocketDir(*token, invocation);

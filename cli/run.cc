@@ -97,7 +97,8 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
       ->type_name("UUID|INDEX")
       ->allow_extra_args(false);
   command->add_option("--count", options->count, "How many GPUs, where --gpu names none")
-      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->check(CLI::Range(1, 64).description(""))
       ->capture_default_str();
   command
       ->add_option("--away", options->away,

@@ -1,0 +1,163 @@
+// What `baton` says to command lines, right and wrong, that need no daemon.
+#include <gtest/gtest.h>
+
+#include "cli/suggest.h"
+#include "tests/cli/harness.h"
+
+namespace baton::cli {
+namespace {
+
+const std::vector<std::vector<std::string>> kCommands{
+    {"run"},    {"top"},    {"status"},    {"set"}, {"rm"}, {"bench"}, {"bench", "token"},
+    {"doctor"}, {"keygen"}, {"completion"}};
+
+TEST(CommandLine, WithoutArgumentsShowsAShortOverview) {
+  const Outcome outcome = RunBaton({});
+  EXPECT_EQ(outcome.status, 0);
+  for (const char* example : {"baton run", "baton top", "baton doctor"}) {
+    EXPECT_NE(outcome.out.find(example), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(CommandLine, TellsItsVersion) {
+  const Outcome outcome = RunBaton({"--version"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.out.find("baton "), 0u) << outcome.out;
+}
+
+TEST(CommandLine, EveryCommandsHelpHasExamples) {
+  for (std::vector<std::string> command : kCommands) {
+    command.push_back("--help");
+    const Outcome outcome = RunBaton(command);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("Examples:"), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
+TEST(CommandLine, TheOverviewAndTheCompletionsNameEveryCommand) {
+  const std::string overview = RunBaton({}).out;
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Outcome outcome = RunBaton({"completion", shell});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    for (const auto& command : kCommands) {
+      EXPECT_NE(outcome.out.find(command.back()), std::string::npos) << shell << command.back();
+      if (command.size() == 1) {
+        EXPECT_NE(overview.find(command[0]), std::string::npos) << command[0];
+      }
+    }
+    EXPECT_NE(outcome.out.find("priority"), std::string::npos) << "flags are completed too";
+  }
+}
+
+TEST(CommandLine, CompletionForAnUnknownShellIsRefused) {
+  const Outcome outcome = RunBaton({"completion", "tcsh"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "baton: no completion for 'tcsh'; choose bash, zsh or fish\n");
+}
+
+struct Mistake {
+  std::vector<std::string> arguments;
+  std::string line;  // the only one on stderr
+};
+
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, GetOneClearLineAndStatusTwo) {
+  const Outcome outcome = RunBaton(GetParam().arguments);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "baton: " + GetParam().line + "\n");
+  EXPECT_EQ(outcome.out, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CommandLine, Mistakes,
+    testing::Values(
+        Mistake{{"status", "--jsn"}, "unknown flag --jsn; did you mean --json?"},
+        Mistake{{"run", "--reqest=30", "--", "true"},
+                "unknown flag --reqest; did you mean --request?"},
+        Mistake{{"set", "--lmit", "40", "pod"}, "unknown flag --lmit; did you mean --limit?"},
+        Mistake{{"top", "--frobnicate"}, "unknown flag --frobnicate; see 'baton top --help'"},
+        Mistake{{"--frobnicate"}, "unknown flag --frobnicate; see 'baton --help'"},
+        Mistake{{"statsu"}, "unknown command 'statsu'; did you mean status?"},
+        Mistake{{"frobnicate"}, "unknown command 'frobnicate'; see 'baton --help'"},
+        Mistake{{"bench", "tokn"}, "unknown command 'tokn'; did you mean token?"},
+        Mistake{{"bench"}, "'baton bench' needs a command; see 'baton bench --help'"},
+        Mistake{{"rm"}, "POD is required; see 'baton rm --help'"},
+        Mistake{{"run", "--request", "30", "true"},
+                "unexpected 'true'; write the program after --"},
+        Mistake{{"run", "--request", "30"},
+                "no program to run; write it after --, as in "
+                "'baton run --request 30 -- python train.py'"},
+        Mistake{{"status", "--", "true"}, "'baton status' takes no program after --"},
+        Mistake{{"run", "--", "true"},
+                "say how much of the GPU: --request 30 guarantees 30 % and lends idle time, "
+                "--limit 30 is 30 % and never more"},
+        Mistake{{"run", "--request", "30", "--limit", "20", "--", "true"},
+                "--limit 20 is below --request 30; a limit is at least the request, or left out"},
+        Mistake{{"run", "--request", "30", "--priority", "urgent", "--", "true"},
+                "--priority: 'urgent' is neither low nor high"},
+        Mistake{{"run", "--request", "30", "--away", "shut", "--", "true"},
+                "--away: 'shut' is neither wait nor open"},
+        Mistake{{"set", "pod"},
+                "nothing to set; give one of --request, --limit, --memory, --priority, --team"},
+        Mistake{{"top", "--sort", "colour"},
+                "--sort: 'colour' is not one of gpu, pod, request, achieved, waiting, memory"}));
+
+// The sentences of these come from base/parse.h; here they must name the flag and the value.
+class BadValues : public testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(BadValues, AreNamedWithTheirFlag) {
+  std::vector<std::string> arguments = GetParam();
+  const std::string flag = arguments[1], value = arguments[2];
+  if (arguments[0] == "run") arguments.insert(arguments.end(), {"--", "true"});
+  const Outcome outcome = RunBaton(arguments);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err.find("baton: " + flag + ": '" + value + "'"), 0u) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(CommandLine, BadValues,
+                         testing::Values(std::vector<std::string>{"run", "--request", "0"},
+                                         std::vector<std::string>{"run", "--request", "101"},
+                                         std::vector<std::string>{"run", "--request", "abc"},
+                                         std::vector<std::string>{"run", "--limit", "0"},
+                                         std::vector<std::string>{"set", "--request", "-1", "pod"},
+                                         std::vector<std::string>{"set", "--memory", "4Q", "pod"},
+                                         std::vector<std::string>{"top", "--interval", "5"}));
+
+TEST(CommandLine, SuggestsOnlyWhatIsNear) {
+  EXPECT_EQ(Nearest("stauts", {"top", "status"}), "status");
+  EXPECT_EQ(Nearest("tpo", {"top", "status"}), "top");
+  EXPECT_EQ(Nearest("xyz", {"top", "status"}), "");
+  EXPECT_EQ(EditDistance("", "abc"), 3u);
+  EXPECT_EQ(EditDistance("ab", "ba"), 1u);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
+}
+
+TEST(CommandLine, AMissingSocketIsExplained) {
+  const TemporaryFolder folder;
+  const Outcome outcome = RunBaton({"status"}, {{"BATON_SOCKET_DIR", folder.path()}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err.find("baton: no batond at " + folder.path() + "/control.sock; start one"),
+            0u)
+      << outcome.err;
+}
+
+TEST(CommandLine, ASocketPathThatUnixCannotHoldIsExplained) {
+  const Outcome outcome = RunBaton({"status", "--socket-dir", "/" + std::string(200, 'x')});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("choose a shorter --socket-dir"), std::string::npos) << outcome.err;
+}
+
+TEST(CommandLine, KeygenWritesAKeyAndNeverOverIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/node.key";
+  EXPECT_EQ(RunBaton({"keygen", path}).status, 0);
+  const Outcome again = RunBaton({"keygen", path});
+  EXPECT_EQ(again.status, 1);
+  EXPECT_NE(again.err.find("exists already"), std::string::npos) << again.err;
+}
+
+}  // namespace
+}  // namespace baton::cli

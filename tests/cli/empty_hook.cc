@@ -1,0 +1,1 @@
+// A library that can be preloaded and does nothing.

@@ -1,0 +1,107 @@
+#include "cli/program_file.h"
+
+#include <elf.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "tests/cli/harness.h"
+
+namespace baton::cli {
+namespace {
+
+class ProgramFiles : public testing::Test {
+ protected:
+  // An executable file with these bytes.
+  std::string Make(const std::string& name, const std::string& bytes, mode_t mode = 0755) {
+    const std::string path = folder_.path() + "/" + name;
+    std::ofstream(path, std::ios::binary) << bytes;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+  // A 64-bit program of this machine that names `interpreter`; empty: static.
+  static std::string Elf(const std::string& interpreter) {
+    std::ifstream self("/proc/self/exe", std::ios::binary);
+    Elf64_Ehdr header{};
+    self.read(reinterpret_cast<char*>(&header), sizeof header);
+    header.e_phoff = sizeof header;
+    header.e_phnum = interpreter.empty() ? 0 : 1;
+    Elf64_Phdr segment{};
+    segment.p_type = PT_INTERP;
+    segment.p_offset = sizeof header + sizeof segment;
+    segment.p_filesz = interpreter.size() + 1;
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+    bytes.append(reinterpret_cast<const char*>(&segment), sizeof segment);
+    return bytes + interpreter + '\0';
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ProgramFiles, AnOrdinaryProgramNamesItsLoader) {
+  const Result<ProgramFile> file = InspectProgram("sh");
+  ASSERT_TRUE(file);
+  EXPECT_NE(file->interpreter.find("ld-linux"), std::string::npos) << file->interpreter;
+  EXPECT_FALSE(file->foreign);
+}
+
+TEST_F(ProgramFiles, AStaticProgramNamesNone) {
+  EXPECT_EQ(InspectProgram(Make("static", Elf("")))->interpreter, "");
+}
+
+TEST_F(ProgramFiles, MuslIsSeen) {
+  const std::string path = Make("musl", Elf("/lib/ld-musl-x86_64.so.1"));
+  EXPECT_EQ(InspectProgram(path)->interpreter, "/lib/ld-musl-x86_64.so.1");
+}
+
+TEST_F(ProgramFiles, AScriptIsItsInterpreter) {
+  EXPECT_EQ(InspectProgram(Make("script", "#!/bin/sh -e\n"))->path, "/bin/sh");
+  EXPECT_TRUE(InspectProgram(Make("env", "#!/usr/bin/env sh\n"))->path.ends_with("/sh"));
+}
+
+TEST_F(ProgramFiles, WhatIsNoProgramOfThisMachineIsForeign) {
+  std::string bytes = Elf("");
+  bytes[EI_CLASS] = ELFCLASS32;
+  EXPECT_TRUE(InspectProgram(Make("32bit", bytes))->foreign);
+  EXPECT_TRUE(InspectProgram(Make("text", "hello"))->foreign);
+}
+
+TEST_F(ProgramFiles, SetuidIsSeen) {
+  EXPECT_TRUE(InspectProgram(Make("setuid", Elf("x"), 04755))->privileged);
+}
+
+TEST_F(ProgramFiles, AMissingProgramIsAnError) {
+  EXPECT_EQ(InspectProgram("no-such-program").error().code, ErrorCode::kNotFound);
+}
+
+TEST(Doctor, NamesWhatIsBrokenAndEndsWithOne) {
+  const TemporaryFolder folder;
+  const Outcome outcome =
+      RunBaton({"doctor", "--json", "--socket-dir", folder.path(), "--", "/bin/sh"},
+               {{"BATON_HOOK", EMPTY_HOOK}});
+  EXPECT_EQ(outcome.status, 1);
+  const nlohmann::json report = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(report["healthy"], false);
+  std::map<std::string, nlohmann::json> checks;
+  for (const nlohmann::json& check : report["checks"]) checks[check["check"]] = check;
+  EXPECT_EQ(checks["hook"]["ok"], true) << checks["hook"];
+  EXPECT_EQ(checks["control socket"]["ok"], false);
+  EXPECT_NE(checks["control socket"]["advice"], "");
+  EXPECT_TRUE(checks["GPUs"]["ok"].is_null());
+}
+
+TEST(Doctor, SaysThatAHookDoesNotLoad) {
+  const TemporaryFolder folder;
+  const std::string hook = folder.path() + "/libbaton.so";
+  std::ofstream(hook) << "no library";
+  const Outcome outcome = RunBaton({"doctor", "--", "/bin/sh"}, {{"BATON_HOOK", hook}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("✗ hook            " + hook + " does not load into"),
+            std::string::npos)
+      << outcome.out;
+}
+
+}  // namespace
+}  // namespace baton::cli
