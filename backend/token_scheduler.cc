@@ -292,11 +292,12 @@ Duration TokenScheduler::BaseQuota() const {
   return std::clamp(Duration(ns), options_.quota_min, options_.quota_max);
 }
 
-// What the pod will need when it next holds: where it ran out of work before, about as much again;
-// a pod that never does is predicted a whole quota.
+// What the pod will hold when it is next granted. The bound on everybody's lag rests on this being
+// no less than what comes: where the pod ran out of work before, about as much again; a pod that
+// never does is predicted its longest recent hold.
 Duration TokenScheduler::Burst(const Pod& pod) const {
-  if (pod.saturating || pod.burst_ns == 0) return BaseQuota();
-  return std::clamp(Duration(pod.burst_ns), Duration(1), options_.quota_max);
+  if (pod.saturating || pod.burst_ns == 0) return std::max(BaseQuota(), Duration(pod.service_ns));
+  return Duration(std::max<int64_t>(1, pod.burst_ns));
 }
 
 // Long enough to pay for its hand-off and to finish the usual burst, within the bounds and what the
@@ -382,6 +383,7 @@ void TokenScheduler::ReturnToken() {
   queue_.Charge(pod.slot, token.measured - token.charged, now_);
   pod.held_ns += Nanos(token.measured - token.charged);
   pod.saturating = pod.wanting > 0;
+  pod.service_ns = std::max(Nanos(token.measured), pod.service_ns - pod.service_ns / 8);
   if (!pod.saturating) {
     // Up at once, down slowly: a burst cut in two costs a hand-off and a wait.
     pod.burst_ns = std::max(Nanos(token.measured), (3 * pod.burst_ns + Nanos(token.measured)) / 4);

@@ -199,6 +199,7 @@ class TokenScheduler {
     ClientList clients;       // indexes into clients_, in order of attaching
     uint32_t wanting = 0;     // connected clients with `wants`
     int64_t burst_ns = 0;     // predicted held time until it runs out of work; 0: not known yet
+    int64_t service_ns = 0;   // longest recent hold, overrun included
     bool saturating = false;  // its last token ended with more to do
     Instant idle_since = kNever;
     Instant waiting_since = kNever;
