@@ -152,6 +152,15 @@ json Pod::Report() const {
 
 std::string Pod::Stderr() const { return ReadFile(stderr_path_); }
 
+void PodPids::Note(int64_t group, const Pod& pod) {
+  for (const pid_t pid : pod.Pids()) groups_[static_cast<uint64_t>(pid)] = group;
+}
+
+int64_t PodPids::operator()(uint64_t pid) const {
+  const auto found = groups_.find(pid);
+  return found == groups_.end() ? -static_cast<int64_t>(pid) : found->second;
+}
+
 Result<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& options) {
   std::unique_ptr<Cluster> cluster(new Cluster(options));
   if (auto prepared = cluster->Prepare(); !prepared) return tl::unexpected(prepared.error());

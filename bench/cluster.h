@@ -27,12 +27,12 @@ enum class Transport {
 struct ClusterOptions {
   Transport transport = Transport::kCentral;
   int nodes = 1;
-  int gpus = 1;           // per node
-  bool real = false;      // the machine's own GPUs instead of simulated ones; one node
-  std::string scheduler;  // lines for batond's [scheduler] table
-  std::string programs;   // folder with baton, batond, ...; empty: this program's own
-  std::string simulator;  // folder with libcuda.so.1; empty: ../lib/sim of `programs`
-  bool keep = false;      // leave the folder, with all logs, behind
+  int gpus = 1;             // per node
+  bool real = false;        // the machine's own GPUs instead of simulated ones; one node
+  std::string scheduler{};  // lines for batond's [scheduler] table
+  std::string programs{};   // folder with baton, batond, ...; empty: this program's own
+  std::string simulator{};  // folder with libcuda.so.1; empty: ../lib/sim of `programs`
+  bool keep = false;        // leave the folder, with all logs, behind
   Duration ready_timeout = std::chrono::seconds(20);
 };
 
@@ -79,7 +79,19 @@ class Pod {
   std::string stdout_path_, stderr_path_;
 };
 
-// A simulated GPU, as the tests see it.
+// Whose kernel is it? Groups the kernels of a device's record by pod (sim::GroupOfPid). A process
+// of no pod is a group of its own, with a negative number.
+class PodPids {
+ public:
+  // Remembers the processes that the pod has now as group `group` (>= 0).
+  void Note(int64_t group, const Pod& pod);
+  int64_t operator()(uint64_t pid) const;
+
+ private:
+  std::map<uint64_t, int64_t> groups_;
+};
+
+// A GPU, as the tests see it.
 struct Device {
   int node = 0;
   int gpu = 0;

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "base/parse.h"
 #include "bench/cluster.h"
@@ -110,10 +109,6 @@ class Demo {
   Result<uint64_t> MeasureContrast();
   void PrintTable() const;
   void PrintJson() const;
-  int64_t GroupOf(uint64_t pid) const {
-    const auto found = groups_.find(pid);
-    return found == groups_.end() ? -static_cast<int64_t>(pid) : found->second;
-  }
   std::string BurnProgram() const { return cluster_->Program("baton-burn"); }
   size_t gpus() const { return cluster_->devices().size(); }
 
@@ -122,13 +117,13 @@ class Demo {
   FILE* const out_;  // for people
   std::unique_ptr<Cluster> cluster_;
   std::vector<Running> pods_;
-  std::map<uint64_t, int64_t> groups_;  // by pid
+  PodPids pids_;
   Figures figures_;
 };
 
 Result<bool> Demo::StartPods(const std::vector<std::string>& burn_flags, bool disabled) {
   pods_.clear();
-  groups_.clear();
+  pids_ = {};
   for (const Device& device : cluster_->devices()) {
     for (const PodShare& share : mix_) {
       PodOptions pod;
@@ -172,15 +167,10 @@ void Demo::StopPods() {
 }
 
 void Demo::NotePids() {
-  for (const Running& running : pods_) {
-    for (const pid_t pid : running.pod.Pids()) {
-      groups_[static_cast<uint64_t>(pid)] = running.group;
-    }
-  }
+  for (const Running& running : pods_) pids_.Note(running.group, running.pod);
 }
 
 bool Demo::Watch(Instant from, Instant to) {
-  const auto group_of_pid = [this](uint64_t pid) { return GroupOf(pid); };
   std::map<const Device*, uint64_t> seen;
   for (Instant at = from; at < to;) {
     const Instant next = std::min(at + Duration(std::chrono::seconds(1)), to);
@@ -193,7 +183,7 @@ bool Demo::Watch(Instant from, Instant to) {
       auto first = std::find_if(records->begin(), records->end(),
                                 [&](const auto& record) { return record.end_ns > Nanos(at); });
       if (first != records->end()) seen[&device] = first->index;
-      const auto busy = sim::BusyByGroup(*records, group_of_pid, Nanos(at), Nanos(next));
+      const auto busy = sim::BusyByGroup(*records, pids_, Nanos(at), Nanos(next));
       for (const Running& running : pods_) {
         if (running.device != &device) continue;
         const auto found = busy.find(running.group);
@@ -209,7 +199,6 @@ bool Demo::Watch(Instant from, Instant to) {
 }
 
 Result<bool> Demo::MeasureSimulated(Instant from, Instant to) {
-  const auto group_of_pid = [this](uint64_t pid) { return GroupOf(pid); };
   const auto window = static_cast<double>(Nanos(to - from));
   for (const Device& device : cluster_->devices()) {
     auto records = sim::ReadRecords(device.path);
@@ -219,10 +208,10 @@ Result<bool> Demo::MeasureSimulated(Instant from, Instant to) {
                   "the device's record no longer reaches back to the start of the window; use a "
                   "shorter --seconds or a longer --kernel");
     }
-    figures_.overlaps += sim::CountOverlaps(*records, group_of_pid);
+    figures_.overlaps += sim::CountOverlaps(*records, pids_);
     figures_.gpu_busy =
         std::min(figures_.gpu_busy, 100 * sim::BusyFraction(*records, Nanos(from), Nanos(to)));
-    const auto busy = sim::BusyByGroup(*records, group_of_pid, Nanos(from), Nanos(to));
+    const auto busy = sim::BusyByGroup(*records, pids_, Nanos(from), Nanos(to));
     for (Running& running : pods_) {
       if (running.device != &device) continue;
       const auto found = busy.find(running.group);
@@ -270,7 +259,7 @@ Result<uint64_t> Demo::MeasureContrast() {
   for (const Device& device : cluster_->devices()) {
     auto records = sim::ReadRecords(device.path, first[&device]);
     if (!records) return tl::unexpected(records.error());
-    overlaps += sim::CountOverlaps(*records, [this](uint64_t pid) { return GroupOf(pid); });
+    overlaps += sim::CountOverlaps(*records, pids_);
   }
   return overlaps;
 }

@@ -1,0 +1,125 @@
+#include "tests/end_to_end/fixture.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace baton::bench {
+
+void PassTime(Duration time) {
+  const Instant until = MonotonicNow() + time;
+  const timespec at{static_cast<time_t>(Nanos(until) / 1'000'000'000),
+                    Nanos(until) % 1'000'000'000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
+  }
+}
+
+EndToEnd::EndToEnd() { AdoptOrphans(); }
+
+EndToEnd::~EndToEnd() {
+  if (HasFailure() && cluster_ != nullptr) {
+    for (const char* name : {"batond0", "batond1", "node0", "node1"}) {
+      const std::string log = cluster_->Log(name);
+      if (!log.empty()) fprintf(stderr, "--- %s\n%s\n", name, log.c_str());
+    }
+    for (const Pod& pod : pods_) {
+      if (!pod.Stderr().empty()) {
+        fprintf(stderr, "--- pod %s\n%s\n", pod.name().c_str(), pod.Stderr().c_str());
+      }
+    }
+  }
+  pods_.clear();
+  cluster_.reset();
+  KillDescendants();
+}
+
+void EndToEnd::StartCluster(ClusterOptions options) {
+  options.programs = BATON_PROGRAMS;
+  cluster_ = Must(Cluster::Start(options));
+}
+
+PodOptions EndToEnd::Burn(const std::string& name, const std::string& request,
+                          const std::string& limit, const std::vector<std::string>& flags) const {
+  PodOptions options;
+  options.name = name;
+  options.request = request;
+  options.limit = limit;
+  options.command = {cluster_->Program("baton-burn")};
+  options.command.insert(options.command.end(), flags.begin(), flags.end());
+  if (std::find(flags.begin(), flags.end(), "--seconds") == flags.end()) {
+    options.command.insert(options.command.end(), {"--seconds", "120"});
+  }
+  return options;
+}
+
+Pod& EndToEnd::Keep(Result<Pod> started, const PodOptions& options) {
+  const Device& where = device(options.node, options.gpu);
+  Pod& pod = pods_.emplace_back(Must(std::move(started)));
+  Must(cluster_->WaitForKernels(where, pod));
+  pids_.Note(static_cast<int64_t>(group_names_.size()), pod);
+  group_names_.push_back(options.name);
+  return pod;
+}
+
+Pod& EndToEnd::Start(const PodOptions& options) { return Keep(cluster_->Run(options), options); }
+Pod& EndToEnd::StartBare(const PodOptions& options) {
+  return Keep(cluster_->RunBare(options), options);
+}
+
+void EndToEnd::StopPods() {
+  for (Pod& pod : pods_) pod.run().Signal(SIGTERM);
+  for (Pod& pod : pods_) {
+    if (!pod.Wait(std::chrono::seconds(5))) pod.Stop();
+  }
+}
+
+std::map<std::string, double> EndToEnd::SharesIn(Instant from, Instant to, const Device& device) {
+  const auto records = Must(sim::ReadRecords(device.path));
+  std::map<std::string, double> shares;
+  for (const std::string& name : group_names_) shares[name] = 0;
+  for (const auto& [group, busy_ns] : sim::BusyByGroup(records, pids_, Nanos(from), Nanos(to))) {
+    const std::string name = group < 0 ? "unknown" : group_names_[static_cast<size_t>(group)];
+    shares[name] += 100 * static_cast<double>(busy_ns) / static_cast<double>(Nanos(to - from));
+  }
+  return shares;
+}
+
+std::map<std::string, double> EndToEnd::SharesOver(Duration window, const Device& device) {
+  const Instant from = MonotonicNow();
+  PassTime(window);
+  const Instant to = MonotonicNow();
+  // A kernel that still runs is in no record yet: wait until the window's last one has ended.
+  WaitUntil(
+      [&] {
+        const auto records = Must(sim::ReadRecords(device.path));
+        return !records.empty() && records.back().end_ns >= Nanos(to);
+      },
+      std::chrono::milliseconds(100));
+  return SharesIn(from, to, device);
+}
+
+double EndToEnd::BusyIn(Instant from, Instant to, const Device& device) {
+  return 100 * sim::BusyFraction(Must(sim::ReadRecords(device.path)), Nanos(from), Nanos(to));
+}
+
+std::vector<sim::KernelRecord> EndToEnd::RecordsOf(const Pod& pod, const Device& device,
+                                                   uint64_t first) {
+  auto records = Must(sim::ReadRecords(device.path, first));
+  std::erase_if(records, [&](const sim::KernelRecord& record) {
+    const int64_t group = pids_(record.pid);
+    return group < 0 || group_names_[static_cast<size_t>(group)] != pod.name();
+  });
+  return records;
+}
+
+uint64_t EndToEnd::Overlaps(const Device& device, uint64_t first) {
+  return sim::CountOverlaps(Must(sim::ReadRecords(device.path, first)), pids_);
+}
+
+bool EndToEnd::MakesProgress(const Pod& pod, const Device& device, Duration time) {
+  const uint64_t first = Count(device);
+  return WaitUntil([&] { return !RecordsOf(pod, device, first).empty(); }, time);
+}
+
+}  // namespace baton::bench

@@ -1,0 +1,77 @@
+// What the end-to-end tests share: a Cluster per test, pods that run baton-burn on it, and the
+// devices' own records as the judge.
+//
+// Figures have tolerances that hold on a noisy machine of two cores; scripts/demo and scripts/bench
+// show the exact ones.
+#ifndef BATON_TESTS_END_TO_END_FIXTURE_H_
+#define BATON_TESTS_END_TO_END_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <list>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/cluster.h"
+
+namespace baton::bench {
+
+// Lets time go by, while the pods run.
+void PassTime(Duration time);
+
+// Takes the value, or ends the test with the error's sentence.
+template <class T>
+T Must(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+
+class EndToEnd : public ::testing::Test {
+ protected:
+  EndToEnd();
+  ~EndToEnd() override;
+
+  void StartCluster(ClusterOptions options = {});
+  Cluster& cluster() { return *cluster_; }
+  const Device& device(int node = 0, int gpu = 0) { return cluster_->device(node, gpu); }
+
+  // A pod that runs baton-burn with these flags. It runs until it is stopped, unless they say
+  // otherwise.
+  PodOptions Burn(const std::string& name, const std::string& request, const std::string& limit,
+                  const std::vector<std::string>& flags = {}) const;
+  // Starts a pod, waits for its first kernel, and notes its processes as a group of that name.
+  // Its owner is the fixture.
+  Pod& Start(const PodOptions& options);
+  // The same program without Baton's hook.
+  Pod& StartBare(const PodOptions& options);
+  void StopPods();
+
+  // Lets the pods run for `window` and returns what each got of the device, in percent of it.
+  std::map<std::string, double> SharesOver(Duration window, const Device& device);
+  // The same for a window that is over.
+  std::map<std::string, double> SharesIn(Instant from, Instant to, const Device& device);
+  double BusyIn(Instant from, Instant to, const Device& device);
+  // Records of kernels of this pod, from record number `first` on.
+  std::vector<sim::KernelRecord> RecordsOf(const Pod& pod, const Device& device,
+                                           uint64_t first = 0);
+  uint64_t Count(const Device& device) { return Must(sim::CountRecords(device.path)); }
+  // Kernels that overlapped with another pod's, from record number `first` on.
+  uint64_t Overlaps(const Device& device, uint64_t first = 0);
+  // Whether a kernel of the pod ends within `time`.
+  bool MakesProgress(const Pod& pod, const Device& device, Duration time);
+
+ private:
+  Pod& Keep(Result<Pod> pod, const PodOptions& options);
+
+  std::unique_ptr<Cluster> cluster_;
+  std::list<Pod> pods_;  // destroyed before the cluster
+  std::vector<std::string> group_names_;
+  PodPids pids_;
+};
+
+}  // namespace baton::bench
+
+#endif  // BATON_TESTS_END_TO_END_FIXTURE_H_

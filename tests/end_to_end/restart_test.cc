@@ -1,0 +1,110 @@
+// Daemons that are killed and started again under load.
+#include <signal.h>
+
+#include "tests/end_to_end/fixture.h"
+
+namespace baton::bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class Restart : public EndToEnd {
+ protected:
+  static constexpr uint64_t kKernels = 1500;
+
+  // A pod that launches exactly kKernels kernels, and then lives on without work.
+  PodOptions FixedWork(const std::string& name, const std::string& request) {
+    return Burn(name, request, "100",
+                {"--burst", std::to_string(kKernels), "--sync", "burst", "--period", "100s"});
+  }
+
+  // A number that `status` keeps for a pod on the device.
+  static uint64_t Account(const nlohmann::json& status, const std::string& pod,
+                          const std::string& field) {
+    for (const auto& entry : status.at("pods")) {
+      if (entry.at("name") == pod) return entry.at("gpus").at(0).at(field);
+    }
+    throw std::runtime_error("status shows no pod " + pod + ": " + status.dump());
+  }
+
+  // Lets both pods finish, and compares the accounts with the device's record.
+  void ExpectExactAccounts(const Pod& a, const Pod& b) {
+    for (const Pod* pod : {&a, &b}) {
+      ASSERT_TRUE(
+          WaitUntil([&] { return RecordsOf(*pod, device()).size() >= kKernels; }, seconds(20)))
+          << pod->name() << " ran " << RecordsOf(*pod, device()).size() << " kernels";
+      const auto records = RecordsOf(*pod, device());
+      ASSERT_EQ(records.size(), kKernels) << pod->name();
+      double busy_ns = 0;
+      for (const auto& record : records) busy_ns += static_cast<double>(record.busy_ns);
+      const auto settled = cluster().WaitForStatus(
+          0,
+          [&](const nlohmann::json& status) {
+            return Account(status, pod->name(), "launches") >= kKernels;
+          },
+          "launches of " + pod->name() + " are missing in the accounts", seconds(5));
+      EXPECT_TRUE(settled) << settled.error().message;
+      const auto status = Must(cluster().Status());
+      EXPECT_EQ(Account(status, pod->name(), "launches"), kKernels) << pod->name();
+      const auto held_ns = static_cast<double>(Account(status, pod->name(), "held_ns"));
+      EXPECT_GE(held_ns, 0.98 * busy_ns) << pod->name();
+      EXPECT_LE(held_ns, 1.15 * busy_ns + 50e6) << pod->name();
+    }
+    EXPECT_EQ(Overlaps(device()), 0u);
+  }
+};
+
+class BatondRestart : public Restart, public ::testing::WithParamInterface<Transport> {};
+
+TEST_P(BatondRestart, PodsGoOnAndNothingIsLostOrCountedTwice) {
+  StartCluster({.transport = GetParam()});
+  Pod& a = Start(FixedWork("a", "50"));
+  Pod& b = Start(FixedWork("b", "50"));
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    PassTime(milliseconds(300));
+    cluster().batond().Signal(signal);
+    ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
+    Must(cluster().StartBatond());
+    EXPECT_TRUE(MakesProgress(a, device(), seconds(1))) << "after signal " << signal;
+    EXPECT_TRUE(MakesProgress(b, device(), seconds(1))) << "after signal " << signal;
+  }
+  ExpectExactAccounts(a, b);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, BatondRestart,
+                         ::testing::Values(Transport::kCentral, Transport::kUnix),
+                         [](const auto& transport) {
+                           return transport.param == Transport::kCentral ? "Central" : "Unix";
+                         });
+
+TEST_F(Restart, OfAFrontendPodsGoOnAndNothingIsLostOrCountedTwice) {
+  StartCluster();
+  Pod& a = Start(FixedWork("a", "50"));
+  Pod& b = Start(FixedWork("b", "50"));
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    PassTime(milliseconds(300));
+    cluster().frontend(0).Signal(signal);
+    ASSERT_TRUE(cluster().frontend(0).Wait(seconds(5)));
+    Must(cluster().StartFrontend(0));
+    EXPECT_TRUE(MakesProgress(a, device(), seconds(1))) << "after signal " << signal;
+    EXPECT_TRUE(MakesProgress(b, device(), seconds(1))) << "after signal " << signal;
+  }
+  ExpectExactAccounts(a, b);
+}
+
+TEST_F(Restart, AHolderThatDiesWhileBatondIsAwayDoesNotBlockTheGpu) {
+  StartCluster({.transport = Transport::kUnix});
+  Pod& survivor = Start(Burn("survivor", "10", "100"));
+  Pod& victim = Start(Burn("victim", "85", "100"));
+  cluster().batond().Signal(SIGKILL);
+  ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
+  for (const pid_t pid : victim.Pids()) kill(pid, SIGKILL);
+  Must(cluster().StartBatond());
+  EXPECT_TRUE(MakesProgress(survivor, device(), seconds(2)));
+  StopPods();
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+}  // namespace
+}  // namespace baton::bench

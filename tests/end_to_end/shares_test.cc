@@ -1,0 +1,162 @@
+// Shares, as the device's own record tells them.
+#include "tests/end_to_end/fixture.h"
+
+namespace baton::bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr double kPoints = 2.0;  // percentage points; a window of 4 s on a noisy machine
+
+class Shares : public EndToEnd, public ::testing::WithParamInterface<Transport> {};
+
+TEST_P(Shares, SaturatingPodsGetWhatTheyAskForAndNeverOverlap) {
+  StartCluster({.transport = GetParam()});
+  Start(Burn("a", "60", "100", {"--spread", "0.2", "--seed", "1"}));
+  Start(Burn("b", "30", "100", {"--spread", "0.2", "--seed", "2"}));
+  Start(Burn("c", "10", "100", {"--spread", "0.2", "--seed", "3"}));
+  PassTime(seconds(1));
+  const Instant from = MonotonicNow();
+  const auto shares = SharesOver(seconds(4), device());
+  EXPECT_NEAR(shares.at("a"), 60, kPoints);
+  EXPECT_NEAR(shares.at("b"), 30, kPoints);
+  EXPECT_NEAR(shares.at("c"), 10, kPoints);
+  EXPECT_GE(BusyIn(from, from + seconds(4), device()), 95);
+  StopPods();
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+TEST_P(Shares, WithBatonDisabledTheSamePodsOverlap) {
+  StartCluster({.transport = GetParam()});
+  for (const char* name : {"a", "b", "c"}) {
+    PodOptions pod = Burn(name, "30", "100");
+    pod.environment = {{"BATON_DISABLE", "1"}};
+    Start(pod);
+  }
+  const auto shares = SharesOver(seconds(1), device());
+  EXPECT_NEAR(shares.at("a"), 33.3, 8) << "time slices are equal";
+  EXPECT_GT(Overlaps(device()), 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Shares,
+                         ::testing::Values(Transport::kCentral, Transport::kUnix),
+                         [](const auto& transport) {
+                           return transport.param == Transport::kCentral ? "Central" : "Unix";
+                         });
+
+using Share = EndToEnd;
+
+TEST_F(Share, AStrictPodStaysAtItsLimitOnAnIdleGpu) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("strict", "30", "30"));
+  PassTime(seconds(1));
+  EXPECT_NEAR(SharesOver(seconds(4), device()).at("strict"), 30, 1.0);
+}
+
+TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("strict", "20", "20"));
+  Start(Burn("elastic", "20", "100"));
+  PassTime(seconds(1));
+  const auto shares = SharesOver(seconds(4), device());
+  EXPECT_NEAR(shares.at("strict"), 20, kPoints);
+  EXPECT_NEAR(shares.at("elastic"), 80, kPoints + 1);
+}
+
+TEST_F(Share, AnElasticPodAloneLosesNextToNothing) {
+  StartCluster({.transport = Transport::kUnix});
+  Pod& bare = StartBare(Burn("bare", "10", "100"));
+  PassTime(milliseconds(500));
+  const double without = SharesOver(seconds(3), device()).at("bare");
+  bare.Stop();
+  Start(Burn("alone", "10", "100"));
+  PassTime(milliseconds(500));
+  const double with = SharesOver(seconds(3), device()).at("alone");
+  EXPECT_GE(with, 0.96 * without) << "bare: " << without;
+}
+
+TEST_F(Share, ASetRequestHoldsAtOnce) {
+  StartCluster();
+  Start(Burn("a", "50", "100"));
+  Start(Burn("b", "50", "100"));
+  PassTime(milliseconds(500));
+  std::string err;
+  ASSERT_EQ(Must(cluster().Baton(0, {"set", "b", "--request", "10"}, nullptr, &err)), 0) << err;
+  ASSERT_EQ(Must(cluster().Baton(0, {"set", "a", "--request", "90"}, nullptr, &err)), 0) << err;
+  PassTime(milliseconds(500));
+  const auto shares = SharesOver(seconds(3), device());
+  EXPECT_NEAR(shares.at("a"), 90, kPoints);
+  EXPECT_NEAR(shares.at("b"), 10, kPoints);
+}
+
+TEST_F(Share, APodOfFourProcessesGetsOneShare) {
+  StartCluster();
+  Start(Burn("many", "50", "100", {"--processes", "4"}));
+  Start(Burn("one", "50", "100"));
+  PassTime(seconds(1));
+  const auto shares = SharesOver(seconds(4), device());
+  EXPECT_NEAR(shares.at("many"), 50, 3.0);
+  EXPECT_NEAR(shares.at("one"), 50, 3.0);
+  StopPods();
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+TEST_F(Share, ProgramsOfManyShapesShareFairly) {
+  StartCluster();
+  Start(Burn("graphs", "25", "100", {"--graph", "10", "--burst", "2", "--sync", "burst"}));
+  Start(
+      Burn("streams", "25", "100", {"--streams", "4", "--sync", "16", "--resolve", "procaddress"}));
+  Start(Burn("threads", "25", "100", {"--threads", "2", "--per-thread"}));
+  Start(Burn("long", "25", "100", {"--kernel", "8ms", "--sync", "2"}));
+  PassTime(seconds(1));
+  for (const auto& [name, share] : SharesOver(seconds(5), device())) {
+    EXPECT_NEAR(share, 25, 4.0) << name;
+  }
+  StopPods();
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
+  StartCluster();
+  Start(Burn("train1", "45", "100"));
+  Start(Burn("train2", "45", "100"));
+  Pod& serve = Start(Burn("serve", "10", "100",
+                          {"--burst", "5", "--sync", "burst", "--period", "200ms", "--warmup",
+                           "0.5", "--seconds", "6"}));
+  ASSERT_EQ(serve.Wait(seconds(15)), 0) << serve.Stderr();
+  const nlohmann::json report = serve.Report();
+  EXPECT_GE(report.at("bursts"), 20);
+  // At most 30 ms at the 99th percentile on a quiet machine; here the largest of 30 counts.
+  EXPECT_LE(report.at("wait_ms").at("p50"), 30.0) << report;
+  EXPECT_LE(report.at("wait_ms").at("p99"), 60.0) << report;
+}
+
+TEST_F(Share, EachGpuOfTwoNodesIsSharedOnItsOwn) {
+  StartCluster({.nodes = 2, .gpus = 2});
+  for (const Device& gpu : cluster().devices()) {
+    const std::string place = std::to_string(gpu.node) + "." + std::to_string(gpu.gpu);
+    for (const char* request : {"70", "30"}) {
+      PodOptions pod = Burn(std::string("p") + request + "-" + place, request, "100",
+                            {"--kernel", "2ms", "--sync", "4"});
+      pod.node = gpu.node;
+      pod.gpu = gpu.gpu;
+      Start(pod);
+    }
+  }
+  PassTime(seconds(1));
+  const Instant from = MonotonicNow();
+  PassTime(seconds(4));
+  const Instant to = MonotonicNow();
+  StopPods();
+  for (const Device& gpu : cluster().devices()) {
+    const std::string place = std::to_string(gpu.node) + "." + std::to_string(gpu.gpu);
+    auto shares = SharesIn(from, to, gpu);
+    EXPECT_NEAR(shares["p70-" + place], 70, 4.0) << place;
+    EXPECT_NEAR(shares["p30-" + place], 30, 4.0) << place;
+    EXPECT_EQ(Overlaps(gpu), 0u) << place;
+  }
+}
+
+}  // namespace
+}  // namespace baton::bench
