@@ -2,7 +2,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "tests/end_to_end/fixture.h"
 
@@ -18,17 +17,11 @@ void SignalAll(const Pod& pod, int signal) {
   for (const pid_t pid : pod.Pids()) kill(pid, signal);
 }
 
-// BATON_TEST_KILLS sets how many; a longer run shows the tail.
-int Kills() {
-  const char* text = getenv("BATON_TEST_KILLS");
-  return text != nullptr ? std::max(1, atoi(text)) : 15;
-}
-
 TEST_F(Faults, WhenTheHolderIsKilledTheNextRunsRightAfterItsLastKernelAndNeverBefore) {
   StartCluster({.transport = Transport::kUnix});
   Pod& survivor = Start(Burn("survivor", "10", "100"));
   std::vector<double> gaps_ms;
-  const int kills = Kills();
+  const int kills = 15 * Scale();
   // Kills that catch the victim between two tokens say nothing; a victim of 85 % mostly holds.
   for (int attempt = 0; static_cast<int>(gaps_ms.size()) < kills && attempt < 3 * kills;
        ++attempt) {
@@ -55,9 +48,10 @@ TEST_F(Faults, WhenTheHolderIsKilledTheNextRunsRightAfterItsLastKernelAndNeverBe
   std::sort(gaps_ms.begin(), gaps_ms.end());
   const double largest = gaps_ms.back();
   const double p99 = gaps_ms[(gaps_ms.size() - 1) * 99 / 100];
-  RecordProperty("gap_ms_p99", std::to_string(p99));
-  printf("gap after a killed holder: p50 %.2f ms, p99 %.2f ms, largest %.2f ms of %zu\n",
-         gaps_ms[gaps_ms.size() / 2], p99, largest, gaps_ms.size());
+  Figure("kill_gap_p50", gaps_ms[gaps_ms.size() / 2], "ms");
+  Figure("kill_gap_p99", p99, "ms");
+  Figure("kill_gap_max", largest, "ms");
+  Figure("kills_of_holders", static_cast<double>(gaps_ms.size()), "");
   EXPECT_LE(gaps_ms[gaps_ms.size() / 2], 5.0);
   EXPECT_LE(largest, 50.0);
   StopPods();

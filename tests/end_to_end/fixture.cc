@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace baton::bench {
 
@@ -13,6 +14,16 @@ void PassTime(Duration time) {
                     Nanos(until) % 1'000'000'000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
   }
+}
+
+int Scale() {
+  const char* text = getenv("BATON_TEST_SCALE");
+  return text != nullptr ? std::max(1, atoi(text)) : 1;
+}
+
+void Figure(const std::string& name, double value, const std::string& unit) {
+  printf("figure %s %.3f %s\n", name.c_str(), value, unit.c_str());
+  fflush(stdout);
 }
 
 EndToEnd::EndToEnd() { AdoptOrphans(); }

@@ -1,8 +1,9 @@
 // What the end-to-end tests share: a Cluster per test, pods that run baton-burn on it, and the
 // devices' own records as the judge.
 //
-// Figures have tolerances that hold on a noisy machine of two cores; scripts/demo and scripts/bench
-// show the exact ones.
+// Figures have tolerances that hold on a noisy machine of two cores within seconds. They are
+// printed too ("figure NAME VALUE UNIT"); BATON_TEST_SCALE=10 measures ten times as long, for exact
+// ones.
 #ifndef BATON_TESTS_END_TO_END_FIXTURE_H_
 #define BATON_TESTS_END_TO_END_FIXTURE_H_
 
@@ -21,6 +22,10 @@ namespace baton::bench {
 
 // Lets time go by, while the pods run.
 void PassTime(Duration time);
+// BATON_TEST_SCALE, by which measured windows are longer; at least 1.
+int Scale();
+// Prints a measured figure.
+void Figure(const std::string& name, double value, const std::string& unit);
 
 // Takes the value, or ends the test with the error's sentence.
 template <class T>

@@ -9,6 +9,8 @@ using std::chrono::seconds;
 
 constexpr double kPoints = 2.0;  // percentage points; a window of 4 s on a noisy machine
 
+Duration Window(int seconds) { return Duration(std::chrono::seconds(seconds)) * Scale(); }
+
 class Shares : public EndToEnd, public ::testing::WithParamInterface<Transport> {};
 
 TEST_P(Shares, SaturatingPodsGetWhatTheyAskForAndNeverOverlap) {
@@ -18,11 +20,12 @@ TEST_P(Shares, SaturatingPodsGetWhatTheyAskForAndNeverOverlap) {
   Start(Burn("c", "10", "100", {"--spread", "0.2", "--seed", "3"}));
   PassTime(seconds(1));
   const Instant from = MonotonicNow();
-  const auto shares = SharesOver(seconds(4), device());
+  const auto shares = SharesOver(Window(4), device());
+  for (const auto& [name, share] : shares) Figure("share_" + name, share, "%");
   EXPECT_NEAR(shares.at("a"), 60, kPoints);
   EXPECT_NEAR(shares.at("b"), 30, kPoints);
   EXPECT_NEAR(shares.at("c"), 10, kPoints);
-  EXPECT_GE(BusyIn(from, from + seconds(4), device()), 95);
+  EXPECT_GE(BusyIn(from, from + Window(4), device()), 95);
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
 }
@@ -51,7 +54,9 @@ TEST_F(Share, AStrictPodStaysAtItsLimitOnAnIdleGpu) {
   StartCluster({.transport = Transport::kUnix});
   Start(Burn("strict", "30", "30"));
   PassTime(seconds(1));
-  EXPECT_NEAR(SharesOver(seconds(4), device()).at("strict"), 30, 1.0);
+  const double share = SharesOver(Window(4), device()).at("strict");
+  Figure("strict_30_alone", share, "%");
+  EXPECT_NEAR(share, 30, 1.0);
 }
 
 TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
@@ -59,7 +64,7 @@ TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
   Start(Burn("strict", "20", "20"));
   Start(Burn("elastic", "20", "100"));
   PassTime(seconds(1));
-  const auto shares = SharesOver(seconds(4), device());
+  const auto shares = SharesOver(Window(4), device());
   EXPECT_NEAR(shares.at("strict"), 20, kPoints);
   EXPECT_NEAR(shares.at("elastic"), 80, kPoints + 1);
 }
@@ -68,11 +73,12 @@ TEST_F(Share, AnElasticPodAloneLosesNextToNothing) {
   StartCluster({.transport = Transport::kUnix});
   Pod& bare = StartBare(Burn("bare", "10", "100"));
   PassTime(milliseconds(500));
-  const double without = SharesOver(seconds(3), device()).at("bare");
+  const double without = SharesOver(Window(3), device()).at("bare");
   bare.Stop();
   Start(Burn("alone", "10", "100"));
   PassTime(milliseconds(500));
-  const double with = SharesOver(seconds(3), device()).at("alone");
+  const double with = SharesOver(Window(3), device()).at("alone");
+  Figure("elastic_alone_of_bare", 100 * with / without, "%");
   EXPECT_GE(with, 0.96 * without) << "bare: " << without;
 }
 
@@ -85,7 +91,7 @@ TEST_F(Share, ASetRequestHoldsAtOnce) {
   ASSERT_EQ(Must(cluster().Baton(0, {"set", "b", "--request", "10"}, nullptr, &err)), 0) << err;
   ASSERT_EQ(Must(cluster().Baton(0, {"set", "a", "--request", "90"}, nullptr, &err)), 0) << err;
   PassTime(milliseconds(500));
-  const auto shares = SharesOver(seconds(3), device());
+  const auto shares = SharesOver(Window(3), device());
   EXPECT_NEAR(shares.at("a"), 90, kPoints);
   EXPECT_NEAR(shares.at("b"), 10, kPoints);
 }
@@ -95,7 +101,7 @@ TEST_F(Share, APodOfFourProcessesGetsOneShare) {
   Start(Burn("many", "50", "100", {"--processes", "4"}));
   Start(Burn("one", "50", "100"));
   PassTime(seconds(1));
-  const auto shares = SharesOver(seconds(4), device());
+  const auto shares = SharesOver(Window(4), device());
   EXPECT_NEAR(shares.at("many"), 50, 3.0);
   EXPECT_NEAR(shares.at("one"), 50, 3.0);
   StopPods();
@@ -110,7 +116,7 @@ TEST_F(Share, ProgramsOfManyShapesShareFairly) {
   Start(Burn("threads", "25", "100", {"--threads", "2", "--per-thread"}));
   Start(Burn("long", "25", "100", {"--kernel", "8ms", "--sync", "2"}));
   PassTime(seconds(1));
-  for (const auto& [name, share] : SharesOver(seconds(5), device())) {
+  for (const auto& [name, share] : SharesOver(Window(5), device())) {
     EXPECT_NEAR(share, 25, 4.0) << name;
   }
   StopPods();
@@ -127,6 +133,8 @@ TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
   ASSERT_EQ(serve.Wait(seconds(15)), 0) << serve.Stderr();
   const nlohmann::json report = serve.Report();
   EXPECT_GE(report.at("bursts"), 20);
+  Figure("interactive_wait_p50", report.at("wait_ms").at("p50"), "ms");
+  Figure("interactive_wait_p99", report.at("wait_ms").at("p99"), "ms");
   // At most 30 ms at the 99th percentile on a quiet machine; here the largest of 30 counts.
   EXPECT_LE(report.at("wait_ms").at("p50"), 30.0) << report;
   EXPECT_LE(report.at("wait_ms").at("p99"), 60.0) << report;
