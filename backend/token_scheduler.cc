@@ -1,6 +1,7 @@
 #include "backend/token_scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -129,6 +130,7 @@ void TokenScheduler::On(const ClientAttached& event) {
   if (found == pod_index_.end() || pods_[found->second].removed) return;
   if (Client* client = FindClient(event.client)) {
     client->connected = true;
+    client->fresh = true;
     // What was sent to the old connection may be lost; its next report tells.
     client->confirmed = client->confirmed && !client->member;
     return;
@@ -143,6 +145,7 @@ void TokenScheduler::On(const ClientReport& event) {
   Client& client = clients_[c];
   if (event.seq <= client.seq || !client.connected) return;
   client.seq = event.seq;
+  const bool fresh = std::exchange(client.fresh, false);
 
   if (event.epoch == client.epoch && event.rev >= client.rev && !client.confirmed) {
     client.confirmed = true;
@@ -154,8 +157,15 @@ void TokenScheduler::On(const ClientReport& event) {
   switch (event.phase) {
     case wire::Phase::kHolding:
     case wire::Phase::kDraining:
+      if (!client.member) {
+        // Only who comes (back) can hold something that this side does not know of.
+        if (!fresh) {
+          Stop(client, event.epoch);
+          break;
+        }
+        Adopt(c, event.epoch);
+      }
       SetWants(client, true);
-      if (!client.member) Adopt(c, event.epoch);
       break;
     case wire::Phase::kIdle:
     case wire::Phase::kWaiting: {
@@ -422,7 +432,7 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
   Client& client = clients_[c];
   if (token_ && token_->pod != client.pod) {
     // Another pod holds already; all that is left is to stop this one.
-    effects_->push_back(SendToken{client.id, epoch, ~uint64_t{0}, Duration(0), true});
+    Stop(client, epoch);
     return;
   }
   if (!token_) {
@@ -444,6 +454,10 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
   client.confirmed = true;
   token_->members.push_back(c);
   effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
+}
+
+void TokenScheduler::Stop(const Client& client, uint64_t epoch) {
+  effects_->push_back(SendToken{client.id, epoch, ~uint64_t{0}, Duration(0), true});
 }
 
 // A pod has started to wait while another holds.

@@ -245,6 +245,7 @@ class TokenScheduler {
   void ReturnToken();
   void ChargeProgress();
   void Adopt(uint32_t client, uint64_t epoch);
+  void Stop(const Client& client, uint64_t epoch);
 
   void TendToken();
   void Renew();

@@ -364,6 +364,20 @@ TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {
   EXPECT_EQ(scheduler.holder(), PodId{2});
 }
 
+TEST(TokenScheduler, ATenantThatClaimsToHoldWhatItWasNotGrantedStopsNobody) {
+  TokenScheduler scheduler({}, 0);
+  Effects effects;
+  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+  step(PodSet{PodId{1}, Spec(50)});
+  step(PodSet{PodId{2}, Spec(50)});
+  step(ClientAttached{ClientId{10}, PodId{1}});
+  step(ClientAttached{ClientId{20}, PodId{2}});
+  step(ClientReport{ClientId{10}, 1, Phase::kIdle, 0, 0, Duration(0)});
+  step(ClientReport{ClientId{10}, 2, Phase::kHolding, 7, 1, Duration(0)});
+  step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
+  EXPECT_EQ(scheduler.holder(), PodId{2});
+}
+
 TEST(TokenScheduler, ADrainStuckBehindALaunchOfTheSamePodIsReopened) {
   World world;
   world.AddPod(1, Spec(50));
