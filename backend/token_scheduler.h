@@ -186,6 +186,7 @@ class TokenScheduler {
     bool wants = false;     // reported Waiting, or Holding and Draining (more may come)
     bool member = false;    // was sent the present token and has not drained
     bool confirmed = true;  // has reported the last Token that it was sent
+    bool fresh = true;      // has not reported since it attached
     bool noticed = false;   // a hang of the present token was reported
     uint64_t seq = 0;       // of its last report
     uint64_t epoch = 0;     // of the last token sent
