@@ -147,7 +147,11 @@ void TokenScheduler::On(const ClientReport& event) {
   client.seq = event.seq;
   const bool fresh = std::exchange(client.fresh, false);
 
-  if (event.epoch == client.epoch && event.rev >= client.rev && !client.confirmed) {
+  const bool heard =
+      event.epoch > client.epoch || (event.epoch == client.epoch && event.rev >= client.rev);
+  // After a restart the client knows more revisions than this side.
+  if (event.epoch == client.epoch) client.rev = std::max(client.rev, event.rev);
+  if (heard && !client.confirmed) {
     client.confirmed = true;
     if (client.member && client.rev == 1 && event.phase == wire::Phase::kHolding) {
       const int64_t sample = std::min(Nanos(now_ - client.sent_at), Nanos(options_.quota_max));
@@ -170,8 +174,9 @@ void TokenScheduler::On(const ClientReport& event) {
     case wire::Phase::kIdle:
     case wire::Phase::kWaiting: {
       SetWants(client, event.phase == wire::Phase::kWaiting);
-      // A report of an earlier epoch was sent before the token arrived.
-      if (client.member && event.epoch >= client.epoch) Drained(c, event.held);
+      // A report that names an earlier token was sent before the last one arrived, and that one may
+      // have opened the gate again since.
+      if (client.member && heard) Drained(c, event.held);
       const bool own = token_ && token_->pod == client.pod && !token_->closed;
       if (client.wants && own && !client.member && now_ < token_->deadline) JoinToken(c);
       break;
@@ -451,6 +456,7 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
   client.member = true;
   client.noticed = false;
   client.epoch = epoch;
+  client.rev = 0;
   client.confirmed = true;
   token_->members.push_back(c);
   effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -146,17 +148,14 @@ class World {
     const bool fresh = token.epoch != p.epoch;
     p.epoch = token.epoch;
     p.rev = token.rev;
-    p.deadline = now + token.quota;
-    if (fresh && p.work == Duration(0)) {
-      Say(token.client.value, Phase::kIdle, microseconds(1));
+    if (p.phase == Phase::kIdle || token.quota == Duration(0)) {
+      if (p.phase == Phase::kHolding) p.deadline = now;
+      Say(token.client.value, p.phase, Duration(0));
       return;
     }
+    p.deadline = now + token.quota;
     if (fresh) p.granted = now;
-    if (token.quota > Duration(0) && p.phase != Phase::kHolding) {
-      Say(token.client.value, Phase::kHolding, Duration(0));
-    } else if (p.phase == Phase::kHolding) {
-      Say(token.client.value, Phase::kHolding, Duration(0));
-    }
+    Say(token.client.value, Phase::kHolding, Duration(0));
   }
   void BusyUntil(Instant next) {
     for (auto& [id, p] : processes) {
@@ -362,6 +361,31 @@ TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {
   EXPECT_EQ(scheduler.holder(), PodId{1});
   step(ClientReport{ClientId{10}, 2, Phase::kIdle, 0, 0, Duration(0)});
   EXPECT_EQ(scheduler.holder(), PodId{2});
+}
+
+TEST(TokenScheduler, AReturnThatCrossesAnExtensionIsNotTakenForTheReturnOfIt) {
+  World world;
+  world.AddPod(1, Spec(80));
+  world.AddPod(2, Spec(20));
+  world.AddProcess(1, 1);
+  world.AddProcess(2, 2);
+  world.Want(1, seconds(1000));
+  world.Want(2, seconds(1000));
+  std::optional<SendToken> extension;
+  while (!extension) {
+    world.Run(world.now + microseconds(10));
+    for (const auto& [at, token] : world.inbox) {
+      const bool holds = world.processes[token.client.value].phase == Phase::kHolding;
+      if (token.rev > 1 && token.quota > Duration(0) && holds) extension = token;
+    }
+    ASSERT_LT(world.now, Instant(seconds(2)));
+  }
+  // In flight is "go on until ..."; it has not arrived when its receiver says that it drained.
+  const uint64_t holder = extension->client.value;
+  ASSERT_EQ(world.processes[holder].rev, extension->rev - 1);
+  world.Say(holder, Phase::kWaiting, milliseconds(10));
+  EXPECT_EQ(world.scheduler.holder()->value, holder);
+  EXPECT_EQ(world.scheduler.epoch(), extension->epoch);
 }
 
 TEST(TokenScheduler, ATenantThatClaimsToHoldWhatItWasNotGrantedStopsNobody) {
