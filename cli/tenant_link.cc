@@ -18,12 +18,12 @@ class UnixTransport : public Transport {
  public:
   explicit UnixTransport(int fd) : fd_(fd) {}
   ~UnixTransport() override { close(fd_); }
-  bool Send(const char* frame, size_t size) override {
+  size_t Send(const char* frame, size_t size) override {
     ssize_t sent;
     do {
       sent = send(fd_, frame, size, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
-    return sent == static_cast<ssize_t>(size);
+    return sent == static_cast<ssize_t>(size) ? size : 0;
   }
   size_t Receive(char* frame) override {
     ssize_t got;
@@ -41,7 +41,7 @@ template <class Message>
 bool SendMessage(Transport& transport, const Message& message) {
   char frame[wire::kTenantFrameMax];
   const size_t size = wire::Encode(message, frame, sizeof frame);
-  return size != 0 && transport.Send(frame, size);
+  return size != 0 && transport.Send(frame, size) != 0;
 }
 
 tl::unexpected<Error> Gone() {
@@ -101,16 +101,18 @@ Result<Tenant> Tenant::Attach(std::unique_ptr<Transport> transport, const std::s
   return tenant;
 }
 
-bool Tenant::SendState(wire::Phase phase) {
+size_t Tenant::SendState(wire::Phase phase) {
   state_.phase = phase;
   ++state_.seq;
   char frame[wire::kTenantFrameMax];
   const size_t size = wire::Encode(state_, frame, sizeof frame);
-  if (phase == wire::Phase::kWaiting) frame_size_ = size;
   return transport_->Send(frame, size);
 }
 
-bool Tenant::Ask() { return SendState(wire::Phase::kWaiting); }
+bool Tenant::Ask() {
+  frame_size_ = SendState(wire::Phase::kWaiting);
+  return frame_size_ != 0;
+}
 
 bool Tenant::AwaitToken() {
   for (;;) {
@@ -125,7 +127,7 @@ bool Tenant::AwaitToken() {
 
 bool Tenant::Return() {
   ++state_.launches;
-  return SendState(wire::Phase::kHolding) && SendState(wire::Phase::kIdle);
+  return SendState(wire::Phase::kHolding) != 0 && SendState(wire::Phase::kIdle) != 0;
 }
 
 Result<Duration> Tenant::RoundTrip() {

@@ -18,8 +18,8 @@ namespace baton::cli {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // False when the peer is gone.
-  virtual bool Send(const char* frame, size_t size) = 0;
+  // Returns the bytes that travel, the transport's own wrapping included; 0: the peer is gone.
+  virtual size_t Send(const char* frame, size_t size) = 0;
   // Receives one frame of at most wire::kTenantFrameMax bytes. 0: the peer is gone, or said nothing
   // for five seconds.
   virtual size_t Receive(char* frame) = 0;
@@ -44,12 +44,13 @@ class Tenant {
   bool AwaitToken();
   bool Return();
 
-  // Size of the State frame that asks, for a raw echo of the same size.
+  // Bytes that travel to ask for the token, for a raw echo of the same size.
   size_t frame_size() const { return frame_size_; }
 
  private:
   explicit Tenant(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
-  bool SendState(wire::Phase phase);
+  // The bytes that travelled; 0: the peer is gone.
+  size_t SendState(wire::Phase phase);
 
   std::unique_ptr<Transport> transport_;
   wire::State state_;

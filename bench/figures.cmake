@@ -1,0 +1,13 @@
+# What Baton costs: bench_<subject>, each a Google Benchmark program, and baton-bench, which runs
+# them and brings their figures together.
+add_library(baton_lanes STATIC lanes.cc lone_batond.cc zmq_lane.cc)
+target_link_libraries(baton_lanes PRIVATE baton_options baton_sanitizers baton_backend
+                                  PUBLIC baton_cluster baton_cli benchmark::benchmark)
+
+foreach(subject token_rtt handoff)
+  baton_program(bench_${subject} NO_INSTALL SOURCES ${subject}.cc DEPENDS baton_lanes)
+endforeach()
+baton_program(bench_decisions NO_INSTALL SOURCES decisions.cc
+              DEPENDS baton_backend benchmark::benchmark)
+baton_program(baton-bench NO_INSTALL SOURCES figures.cc
+              DEPENDS CLI11::CLI11 nlohmann_json::nlohmann_json)

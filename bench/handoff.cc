@@ -1,0 +1,82 @@
+// A hand-off as the GPU sees it: from the end of the holder's last kernel to the start of the next
+// holder's first, by the simulated device's own record. Two pods saturate one GPU; nothing but the
+// token moves between them. Beside it: a raw echo, since the news travels to batond and on.
+#include <algorithm>
+
+#include "bench/cluster.h"
+#include "bench/lanes.h"
+#include "sim/record.h"
+
+namespace baton::bench {
+namespace {
+
+constexpr size_t kHandOffs = 500;
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+// The gaps between one pod's last kernel and the other's next.
+std::vector<Duration> Gaps(std::vector<sim::KernelRecord> records) {
+  std::sort(records.begin(), records.end(),
+            [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  std::vector<Duration> gaps;
+  for (size_t i = 1; i < records.size(); ++i) {
+    if (records[i].pid != records[i - 1].pid) {
+      gaps.emplace_back(records[i].start_ns - records[i - 1].end_ns);
+    }
+  }
+  return gaps;
+}
+
+Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
+  // Short quotas: more hand-offs in the same time.
+  const auto cluster = Cluster::Start(
+      {.transport = transport, .scheduler = "quota_min = \"5ms\"\nquota_max = \"5ms\"\n"});
+  if (!cluster) return tl::unexpected(cluster.error());
+  std::vector<Pod> pods;
+  for (const char* name : {"one", "other"}) {
+    PodOptions options;
+    options.name = name;
+    options.request = "50";
+    options.command = {(*cluster)->Program("baton-burn"), "--kernel", "500us", "--seconds", "120"};
+    Result<Pod> pod = (*cluster)->Run(options);
+    if (!pod) return tl::unexpected(pod.error());
+    pods.push_back(std::move(*pod));
+  }
+  const Device& device = (*cluster)->device(0, 0);
+  for (const Pod& pod : pods) {
+    const Result<bool> ran = (*cluster)->WaitForKernels(device, pod);
+    if (!ran) return tl::unexpected(ran.error());
+  }
+  const Result<uint64_t> first = sim::CountRecords(device.path);
+  if (!first) return tl::unexpected(first.error());
+
+  cli::Compared compared;
+  const bool enough = WaitUntil(
+      [&] {
+        // Echoes between looks at the record, so that both are measured under the same load.
+        for (int i = 0; i < 20; ++i) {
+          if (const Result<Duration> took = echo.RoundTrip(64)) compared.echo.push_back(*took);
+        }
+        const auto records = sim::ReadRecords(device.path, *first);
+        if (records) compared.token = Gaps(*records);
+        return compared.token.size() >= kHandOffs;
+      },
+      kPatience);
+  if (!enough) {
+    return Fail(ErrorCode::kUnavailable,
+                "only " + std::to_string(compared.token.size()) + " hand-offs in a minute");
+  }
+  return compared;
+}
+
+}  // namespace
+}  // namespace baton::bench
+
+int main(int argc, char** argv) {
+  using namespace baton::bench;
+  return RunLanes(argc, argv,
+                  {{"handoff/unix",
+                    [](Echoes& echoes) { return HandOffs(Transport::kUnix, *echoes.unix_socket); }},
+                   {"handoff/central", [](Echoes& echoes) {
+                      return HandOffs(Transport::kCentral, *echoes.central);
+                    }}});
+}

@@ -1,0 +1,32 @@
+// What the benchmarks of the token's ways have in common: the raw echoes beside which they are
+// measured, and the run under Google Benchmark.
+#ifndef BATON_BENCH_LANES_H_
+#define BATON_BENCH_LANES_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/zmq_lane.h"
+#include "cli/measure.h"
+
+namespace baton::bench {
+
+struct Echoes {
+  std::unique_ptr<cli::Echo> unix_socket;
+  std::unique_ptr<cli::Echo> zmq;      // TCP on the loopback, no CURVE
+  std::unique_ptr<cli::Echo> curve;    // with CURVE
+  std::unique_ptr<cli::Echo> central;  // unix_socket, then curve: the way of the central deployment
+};
+
+using Lane = std::function<Result<cli::Compared>(Echoes& echoes)>;
+
+// main() of such a benchmark. Each lane runs once; its counters are p50_us, p99_us, echo_p50_us,
+// echo_p99_us, and ratio (of the medians).
+int RunLanes(int argc, char** argv, const std::vector<std::pair<std::string, Lane>>& lanes);
+
+}  // namespace baton::bench
+
+#endif  // BATON_BENCH_LANES_H_

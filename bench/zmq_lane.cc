@@ -1,0 +1,207 @@
+#include "bench/zmq_lane.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "backend/keys.h"
+#include "backend/process.h"
+#include "wire/codec.h"
+
+namespace baton::bench {
+namespace {
+
+constexpr int kPatienceMs = 5000;
+constexpr uint64_t kClient = 1;  // the relay's number for its only client
+
+tl::unexpected<Error> ZmqFailed(const char* what) {
+  return Fail(ErrorCode::kInternal, std::string(what) + ": " + zmq_strerror(zmq_errno()));
+}
+
+void SetInt(void* socket, int option, int value) {
+  zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+class RelayTransport : public cli::Transport {
+ public:
+  RelayTransport() : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
+    SetInt(socket_, ZMQ_LINGER, 0);
+    SetInt(socket_, ZMQ_RCVTIMEO, kPatienceMs);
+  }
+  ~RelayTransport() override {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+
+  Result<bool> Connect(const std::string& address, const std::string& node) {
+    if (zmq_connect(socket_, address.c_str()) != 0) return ZmqFailed("zmq_connect");
+    wire::NodeHello hello;
+    hello.node.Set(node);
+    hello.instance = backend::RandomId();
+    if (Put(hello) == 0) return ZmqFailed("zmq_send");
+    std::array<char, wire::kTenantFrameMax> ignored;
+    while (!welcome_) {
+      if (!Take(ignored.data(), nullptr)) {
+        return Fail(ErrorCode::kUnavailable, "batond at " + address + " does not answer");
+      }
+    }
+    return true;
+  }
+
+  size_t Send(const char* frame, size_t size) override {
+    if (!up_) {  // the first frame is the client's Hello
+      const Result<uint64_t> start = backend::StartTime(getpid());
+      if (!start) return 0;
+      up_ = true;
+      return Put(wire::ClientUp{
+          kClient, static_cast<uint64_t>(getpid()), *start, getuid(), {frame, size}});
+    }
+    wire::ClientFrame wrapped{kClient, 0, {frame, size}};
+    // As the relay measures it: from a token's coming by to the State that gives it back.
+    wire::Frame parsed;
+    wire::State state;
+    if (parsed.Parse(frame, size) == wire::DecodeStatus::kOk && parsed.Read(state) &&
+        state.phase == wire::Phase::kIdle) {
+      wrapped.held_ns = static_cast<uint64_t>(Nanos(MonotonicNow() - token_at_));
+    }
+    return Put(wrapped);
+  }
+
+  size_t Receive(char* frame) override {
+    for (;;) {
+      size_t size = 0;
+      if (!Take(frame, &size)) return 0;
+      if (size == 0) continue;
+      token_at_ = MonotonicNow();
+      return size;
+    }
+  }
+
+ private:
+  template <class Message>
+  size_t Put(const Message& message) {
+    std::array<char, 2 * wire::kTenantFrameMax> buffer;
+    const size_t size = wire::Encode(message, buffer.data(), buffer.size());
+    return size != 0 && zmq_send(socket_, buffer.data(), size, 0) >= 0 ? size : 0;
+  }
+  // Receives one message; false: none came. `size` is set when it was a frame for the client.
+  bool Take(char* frame, size_t* size) {
+    std::array<char, 2 * wire::kTenantFrameMax> buffer;
+    const int got = zmq_recv(socket_, buffer.data(), buffer.size(), 0);
+    if (got < 0) return false;
+    wire::Frame parsed;
+    if (parsed.Parse(buffer.data(), std::min(static_cast<size_t>(got), buffer.size())) !=
+        wire::DecodeStatus::kOk) {
+      return true;
+    }
+    wire::NodeWelcome welcome;
+    wire::ToClient to_client;
+    if (parsed.Read(welcome)) {
+      welcome_ = true;
+    } else if (size != nullptr && parsed.Read(to_client) &&
+               to_client.frame.size <= wire::kTenantFrameMax) {
+      memcpy(frame, to_client.frame.data, to_client.frame.size);
+      *size = to_client.frame.size;
+    }
+    return true;
+  }
+
+  void* context_;
+  void* socket_;
+  bool welcome_ = false;
+  bool up_ = false;
+  Instant token_at_{};
+};
+
+void UseCurve(void* socket, const backend::KeyPair& own, const std::string& server_key) {
+  zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, own.public_key.c_str(), 41);
+  zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, own.secret_key.c_str(), 41);
+  zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, server_key.c_str(), 41);
+}
+
+// The echo's other process: binds, says where, and answers until it is killed.
+[[noreturn]] void AnswerEchoes(bool curve, const backend::KeyPair& keys, int report) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  void* socket = zmq_socket(zmq_ctx_new(), ZMQ_ROUTER);
+  if (curve) {
+    SetInt(socket, ZMQ_CURVE_SERVER, 1);
+    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys.secret_key.c_str(), 41);
+  }
+  std::array<char, 256> address{};
+  size_t size = address.size();
+  if (zmq_bind(socket, "tcp://127.0.0.1:*") != 0 ||
+      zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, address.data(), &size) != 0 ||
+      write(report, address.data(), address.size()) < 0) {
+    _exit(1);
+  }
+  std::array<char, 64> peer;
+  std::array<char, 2 * wire::kTenantFrameMax> frame;
+  for (;;) {
+    const int peer_size = zmq_recv(socket, peer.data(), peer.size(), 0);
+    const int got = zmq_recv(socket, frame.data(), frame.size(), 0);
+    if (peer_size < 0 || got < 0) _exit(1);
+    zmq_send(socket, peer.data(), static_cast<size_t>(peer_size), ZMQ_SNDMORE);
+    zmq_send(socket, frame.data(), static_cast<size_t>(got), 0);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<cli::Transport>> ConnectRelay(const std::string& address,
+                                                     const std::string& node) {
+  auto transport = std::make_unique<RelayTransport>();
+  const Result<bool> connected = transport->Connect(address, node);
+  if (!connected) return tl::unexpected(connected.error());
+  return transport;
+}
+
+Result<std::unique_ptr<ZmqEcho>> ZmqEcho::Start(bool curve) {
+  const Result<backend::KeyPair> server = backend::MakeKeyPair();
+  const Result<backend::KeyPair> client = backend::MakeKeyPair();
+  if (!server || !client) return tl::unexpected((server ? client : server).error());
+  int ends[2];
+  if (pipe(ends) != 0) return Fail(ErrorCode::kInternal, std::strerror(errno));
+  std::unique_ptr<ZmqEcho> echo(new ZmqEcho);
+  echo->child_ = fork();
+  if (echo->child_ == 0) AnswerEchoes(curve, *server, ends[1]);
+  close(ends[1]);
+  std::array<char, 256> address{};
+  const ssize_t got = read(ends[0], address.data(), address.size());
+  close(ends[0]);
+  if (got <= 0) return Fail(ErrorCode::kInternal, "the raw echo's other process did not start");
+  echo->context_ = zmq_ctx_new();
+  echo->socket_ = zmq_socket(echo->context_, ZMQ_DEALER);
+  SetInt(echo->socket_, ZMQ_LINGER, 0);
+  SetInt(echo->socket_, ZMQ_RCVTIMEO, kPatienceMs);
+  if (curve) UseCurve(echo->socket_, *client, server->public_key);
+  if (zmq_connect(echo->socket_, address.data()) != 0) return ZmqFailed("zmq_connect");
+  return echo;
+}
+
+ZmqEcho::~ZmqEcho() {
+  if (socket_ != nullptr) zmq_close(socket_);
+  if (context_ != nullptr) zmq_ctx_term(context_);
+  if (child_ > 0) {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+}
+
+Result<Duration> ZmqEcho::RoundTrip(size_t frame_size) {
+  std::array<char, 2 * wire::kTenantFrameMax> frame{};
+  const Instant sent = MonotonicNow();
+  if (zmq_send(socket_, frame.data(), frame_size, 0) < 0 ||
+      zmq_recv(socket_, frame.data(), frame.size(), 0) < 0) {
+    return ZmqFailed("the raw echo");
+  }
+  return MonotonicNow() - sent;
+}
+
+}  // namespace baton::bench

@@ -1,0 +1,38 @@
+// The ZeroMQ side of the round trips: a tenant that speaks to batond as a relay would, and a raw
+// echo between two processes over the same kind of sockets.
+#ifndef BATON_BENCH_ZMQ_LANE_H_
+#define BATON_BENCH_ZMQ_LANE_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "cli/measure.h"
+#include "cli/tenant_link.h"
+
+namespace baton::bench {
+
+// A relay of one client: a DEALER on `address` without CURVE. The client's frames travel inside
+// ClientUp and ClientFrame. Fails when batond does not welcome it within five seconds.
+Result<std::unique_ptr<cli::Transport>> ConnectRelay(const std::string& address,
+                                                     const std::string& node);
+
+// DEALER here, ROUTER in a forked child, TCP on the loopback, CURVE on or off. Make it while the
+// process has one thread.
+class ZmqEcho : public cli::Echo {
+ public:
+  static Result<std::unique_ptr<ZmqEcho>> Start(bool curve);
+  ~ZmqEcho() override;
+  Result<Duration> RoundTrip(size_t frame_size) override;
+
+ private:
+  ZmqEcho() = default;
+  void* context_ = nullptr;
+  void* socket_ = nullptr;
+  pid_t child_ = -1;
+};
+
+}  // namespace baton::bench
+
+#endif  // BATON_BENCH_ZMQ_LANE_H_
