@@ -1,0 +1,689 @@
+#include "backend/arbiter.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "base/check.h"
+#include "base/parse.h"
+#include "wire/codec.h"
+
+namespace baton::backend {
+namespace {
+
+// Each client of a token is a member in the holder's file.
+constexpr size_t kClientsPerPodAndGpu = HolderFile::kMembersMax;
+
+template <class Message>
+void SendTo(Arbiter::Client& client, const Message& message) {
+  if (client.link == nullptr || !client.connected) return;
+  char buffer[512];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  BATON_CHECK(size != 0);
+  client.link->Send(client.number, {buffer, size});
+}
+
+void Refuse(Arbiter::Client& client, wire::ErrorKind kind, const std::string& text) {
+  if (client.link != nullptr && client.connected) client.link->Refuse(client.number, kind, text);
+}
+
+bool IsDrained(wire::Phase phase) {
+  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
+}
+
+// Adds what `now` says beyond `last` to `total`.
+void Advance(uint64_t& last, uint64_t now, uint64_t& total) {
+  if (now <= last) return;
+  total += now - last;
+  last = now;
+}
+
+std::string Where(const Arbiter::Client& client) {
+  return fmt::format("pid {}{}{}", client.pid, client.node.empty() ? "" : " on ", client.node);
+}
+
+}  // namespace
+
+void Series::Add(Instant now, uint64_t held_ns, uint64_t waited_ns) {
+  samples_[count_++ % samples_.size()] = {now, held_ns, waited_ns};
+}
+
+Series::Shares Series::Over(Duration window, Instant now, uint64_t held_ns,
+                            uint64_t waited_ns) const {
+  // The newest sample that is at least `window` old, else the oldest there is.
+  const size_t kept = std::min(count_, samples_.size());
+  const Sample* from = nullptr;
+  for (size_t i = 1; i <= kept; ++i) {
+    from = &samples_[(count_ - i) % samples_.size()];
+    if (now - from->at >= window) break;
+  }
+  if (from == nullptr || now <= from->at) return {};
+  const auto span = static_cast<double>(Nanos(now - from->at));
+  auto part = [&](uint64_t newer, uint64_t older) {
+    return newer <= older ? 0 : std::min(1.0, static_cast<double>(newer - older) / span);
+  };
+  return {part(held_ns, from->held_ns), part(waited_ns, from->waited_ns)};
+}
+
+Arbiter::Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods, UsageBook& usage,
+                 EventLog& log)
+    : io_(io),
+      options_(options),
+      pods_(pods),
+      usage_(usage),
+      log_(log),
+      boot_id_(BootId()),
+      sampler_(io) {
+  Sample();
+}
+
+Arbiter::~Arbiter() { *alive_ = false; }
+
+Arbiter::Client* Arbiter::Find(ClientId id) {
+  auto it = client_index_.find(id.value);
+  return it == client_index_.end() ? nullptr : it->second;
+}
+
+Arbiter::Lane* Arbiter::FindLane(Client& client, uint8_t index) {
+  if (index < wire::kGpusMax) {
+    Lane* lane = client.by_index[index];
+    if (lane != nullptr && lane->attached) return lane;
+  }
+  Refuse(client, wire::ErrorKind::kProtocol, "attach to a GPU before speaking about it");
+  return nullptr;
+}
+
+// ------------------------------------------------------------------------------ the token's path
+
+void Arbiter::Step(Gpu& gpu, const Event& event) {
+  const Instant now = MonotonicNow();
+  effects_.clear();
+  gpu.scheduler.Step(now, event, effects_);
+  for (const Effect& effect : effects_) CarryOut(gpu, now, effect);
+  Arm(gpu);
+}
+
+void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
+  if (const auto* send = std::get_if<SendToken>(&effect)) {
+    auto it = gpu.lanes.find(send->client.value);
+    if (it == gpu.lanes.end()) return;
+    wire::Token token;
+    token.gpu = it->second->index;
+    token.epoch = send->epoch;
+    token.rev = send->rev;
+    token.quota_ns = static_cast<uint64_t>(Nanos(send->quota));
+    token.contended = send->contended;
+    SendTo(*it->second->client, token);
+  } else if (const auto* store = std::get_if<StoreHolder>(&effect)) {
+    auto it = gpu.lanes.find(store->client.value);
+    if (it == gpu.lanes.end()) return;
+    Lane& lane = *it->second;
+    const Client& client = *lane.client;
+    gpu.clear_file = false;
+    if (!gpu.file.Store(store->epoch,
+                        {store->pod.value, client.pid, client.start_time, client.incarnation})) {
+      degraded_holders_ = true;
+    }
+    if (gpu.holder != store->pod) {
+      gpu.holder = store->pod;
+      gpu.granted_at = now;
+      ++gpu.grants;
+      ++lane.total->usage.grants;
+    }
+  } else if (std::get_if<ClearHolders>(&effect) != nullptr) {
+    gpu.holder = PodId{};
+    gpu.hung = false;
+    // Written later: until then a restart would wait for somebody who has drained, no more.
+    gpu.clear_file = true;
+    to_clear_.push_back(&gpu);
+    Later();
+  } else if (const auto* kill = std::get_if<KillClient>(&effect)) {
+    auto it = gpu.lanes.find(kill->client.value);
+    if (it == gpu.lanes.end()) return;
+    Client& client = *it->second->client;
+    if (client.link != nullptr) client.link->KillProcess(client.number);
+    log_.Add(EventLog::Level::kWarning, "token",
+             fmt::format("killed {}: it did not drain within {}", Where(client),
+                         FormatDuration(options_.scheduler.scheduler.drain_timeout)));
+  } else if (const auto* notice = std::get_if<Notice>(&effect)) {
+    to_note_.emplace_back(&gpu, *notice);
+    Later();
+  }
+}
+
+void Arbiter::Arm(Gpu& gpu) {
+  if (gpu.frozen) return;
+  const Instant at = gpu.scheduler.wakeup();
+  // A timer that is due too early only looks again; moving it would cost a system call each time.
+  if (at >= gpu.armed) return;
+  gpu.armed = at;
+  gpu.timer.expires_at(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(Nanos(at))));
+  gpu.timer.async_wait([this, alive = alive_, &gpu](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    gpu.armed = kNever;
+    if (gpu.frozen) return;
+    if (MonotonicNow() >= gpu.scheduler.wakeup()) {
+      Step(gpu, Tick{});
+    } else {
+      Arm(gpu);
+    }
+  });
+}
+
+void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
+  Client* client = Find(id);
+  if (client == nullptr) return;
+  Lane* lane = FindLane(*client, state.gpu);
+  if (lane == nullptr || state.seq <= lane->seq) return;
+  lane->seq = state.seq;
+  lane->phase = state.phase;
+  if (enforcing()) {
+    Step(*lane->gpu,
+         ClientReport{client->id, state.seq, state.phase, state.epoch, state.rev, held});
+  }
+  Book(*lane, state, held);
+  if (leaving_.count(client->pod) != 0) CloseWhenDrained(*client);
+}
+
+// Everything below this line runs after the tokens are out.
+
+void Arbiter::Book(Lane& lane, const wire::State& state, Duration held) {
+  UsageEntry& total = *lane.total;
+  Usage& last = lane.last->usage;
+  const uint64_t said = state.held_ns > last.held_ns ? state.held_ns - last.held_ns : 0;
+  if (!enforcing()) {
+    Advance(last.held_ns, state.held_ns, total.usage.held_ns);
+  } else if (IsDrained(state.phase) && state.epoch != 0 && state.epoch >= total.epoch &&
+             state.epoch <= lane.gpu->scheduler.epoch()) {
+    // The node's own measure; where there is none (the daemon or the relay was away) the client's.
+    // A pod's processes hold together: the longest of them is what the pod held.
+    const uint64_t ns = held > Duration(0) ? static_cast<uint64_t>(Nanos(held)) : said;
+    if (state.epoch > total.epoch) {
+      total.epoch = state.epoch;
+      total.epoch_ns = 0;
+    }
+    if (ns > total.epoch_ns) {
+      total.usage.held_ns += ns - total.epoch_ns;
+      total.epoch_ns = ns;
+    }
+  }
+  last.held_ns = std::max(last.held_ns, state.held_ns);
+  Advance(last.busy_ns, state.busy_ns, total.usage.busy_ns);
+  Advance(last.launches, state.launches, total.usage.launches);
+  Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
+  Advance(last.unmanaged_ns, state.unmanaged_ns, total.usage.unmanaged_ns);
+  Advance(last.copies_bytes, state.copies_bytes, total.usage.copies_bytes);
+  if (!lane.memory_said) {
+    // It was attached before this daemon was: what it holds is a fact, not a request.
+    lane.memory_said = true;
+    auto& charged = lane.gpu->memory[lane.client->pod].first;
+    charged += state.memory_bytes - lane.memory;
+    lane.memory = state.memory_bytes;
+  }
+}
+
+void Arbiter::Later() {
+  if (later_) return;
+  later_ = true;
+  boost::asio::post(io_, [this, alive = alive_] {
+    if (*alive) DoLater();
+  });
+}
+
+void Arbiter::DoLater() {
+  later_ = false;
+  for (Gpu* gpu : to_clear_) {
+    if (gpu->clear_file && !gpu->file.Clear()) degraded_holders_ = true;
+    gpu->clear_file = false;
+  }
+  to_clear_.clear();
+  for (auto& [gpu, notice] : to_note_) Note(*gpu, notice);
+  to_note_.clear();
+}
+
+void Arbiter::Note(Gpu& gpu, const Notice& notice) {
+  const Pod* pod = pods_.Find(notice.pod);
+  const std::string name = pod != nullptr ? pod->name : "a deleted pod";
+  const Client* client = Find(notice.client);
+  const std::string who = client != nullptr ? name + " (" + Where(*client) + ")" : name;
+  switch (notice.kind) {
+    case Notice::Kind::kHung:
+      gpu.hung = true;
+      log_.Add(EventLog::Level::kWarning, "token",
+               fmt::format("{} on {} has not drained for {}: it is stopped, or a kernel does not "
+                           "end; the GPU waits for it{}",
+                           who, gpu.info.uuid, FormatDuration(notice.by),
+                           options_.scheduler.scheduler.drain_kill
+                               ? ""
+                               : " (scheduler.drain_action = \"kill\" would end it)"));
+      return;
+    case Notice::Kind::kOverrun:
+      ++gpu.overruns;
+      log_.Add(EventLog::Level::kDebug, "token",
+               fmt::format("{} on {} overran its token by {}", who, gpu.info.uuid,
+                           FormatDuration(notice.by)));
+      return;
+    case Notice::Kind::kRevoked:
+      if (UsageEntry* account = Account(gpu, notice.pod)) ++account->usage.revocations;
+      log_.Add(EventLog::Level::kDebug, "token",
+               fmt::format("{} on {} was revoked", who, gpu.info.uuid));
+      return;
+    case Notice::Kind::kReopened:
+      log_.Add(EventLog::Level::kDebug, "token",
+               fmt::format("{} on {} got its token again: its drain waited for its own launch", who,
+                           gpu.info.uuid));
+      return;
+  }
+}
+
+// --------------------------------------------------------------------------------------- clients
+
+ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
+                     uint64_t start_time, uint64_t uid, const wire::Hello& hello) {
+  const Pod* pod = pods_.FindByTicket(hello.ticket.view());
+  if (pod == nullptr) {
+    link.Refuse(number, wire::ErrorKind::kUnknownPod,
+                "BATON_TICKET names no pod, or one that was deleted; start the program with "
+                "'baton run'");
+    return {};
+  }
+  if (pod->uid >= 0 && uid != 0 && static_cast<uint64_t>(pod->uid) != uid) {
+    link.Refuse(number, wire::ErrorKind::kDenied,
+                fmt::format("pod {} belongs to user {}, not to user {}", pod->name, pod->uid, uid));
+    return {};
+  }
+  const Process process{node, pid, start_time};
+  Client* client = nullptr;
+  std::vector<Client*> replaced;
+  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+    Client* other = Find(it->second);
+    if (other->incarnation == hello.incarnation) {
+      client = other;
+    } else if (!other->connected) {
+      replaced.push_back(other);  // it called exec: what it was has ended
+    }
+  }
+  for (Client* other : replaced) Gone(*other);
+  if (client != nullptr && client->pod != pod->id) {
+    link.Refuse(number, wire::ErrorKind::kDenied, "this process belongs to another pod already");
+    return {};
+  }
+  if (client == nullptr) {
+    auto fresh = std::make_unique<Client>();
+    client = fresh.get();
+    client->id = ClientId{++last_client_};
+    client->pod = pod->id;
+    client->node = node;
+    client->pid = pid;
+    client->start_time = start_time;
+    client->incarnation = hello.incarnation;
+    clients_.emplace(client->id.value, std::move(fresh));
+    client_index_[client->id.value] = client;
+    by_process_.emplace(process, client->id);
+    ++clients_of_pod_[pod->id];
+    log_.Add(EventLog::Level::kDebug, "client",
+             fmt::format("{} of pod {} connected", Where(*client), pod->name));
+  }
+  client->uid = uid;
+  client->command = hello.command.view();
+  client->link = &link;
+  client->number = number;
+  client->connected = true;
+  for (auto& lane : client->lanes) lane->attached = false;
+  client->by_index.fill(nullptr);
+  wire::Welcome welcome;
+  welcome.client = client->id.value;
+  welcome.pod.Set(pod->name);
+  SendTo(*client, welcome);
+  return client->id;
+}
+
+void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
+  Client* client = Find(id);
+  if (client == nullptr || attach.gpu >= wire::kGpusMax) return;
+  const std::string uuid(attach.uuid.view());
+  const Pod* pod = pods_.Find(client->pod);
+  auto it = gpus_.find(uuid);
+  if (it == gpus_.end()) {
+    return Refuse(*client, wire::ErrorKind::kUnknownGpu,
+                  uuid + " is not managed here; 'baton status' lists the GPUs that are");
+  }
+  Gpu& gpu = *it->second;
+  if (pod == nullptr || std::find(pod->gpus.begin(), pod->gpus.end(), uuid) == pod->gpus.end()) {
+    return Refuse(
+        *client, wire::ErrorKind::kUnknownGpu,
+        fmt::format("pod {} has no share of {}; set CUDA_VISIBLE_DEVICES to its own GPUs, "
+                    "as 'baton run' does",
+                    pod != nullptr ? pod->name : "?", uuid));
+  }
+  if (gpu.node != client->node && !gpu.throw_away) {
+    return Refuse(*client, wire::ErrorKind::kUnknownGpu, uuid + " is on another node");
+  }
+  Lane* lane = nullptr;
+  if (auto known = gpu.lanes.find(id.value); known != gpu.lanes.end()) {
+    lane = known->second;
+  } else {
+    auto& [bytes, members] = gpu.memory[client->pod];
+    if (members >= kClientsPerPodAndGpu) {
+      return Refuse(*client, wire::ErrorKind::kLimit,
+                    fmt::format("pod {} has {} processes on {} already", pod->name, members, uuid));
+    }
+    ++members;
+    client->lanes.push_back(std::make_unique<Lane>());
+    lane = client->lanes.back().get();
+    lane->client = client;
+    lane->gpu = &gpu;
+    lane->last = &usage_.At(client->pod, gpu.key, client->incarnation);
+    lane->total = &usage_.At(client->pod, gpu.key, 0);
+    gpu.lanes[id.value] = lane;
+  }
+  if (client->by_index[attach.gpu] != nullptr && client->by_index[attach.gpu] != lane) {
+    return Refuse(*client, wire::ErrorKind::kProtocol, "this index stands for another GPU already");
+  }
+  lane->index = attach.gpu;
+  lane->attached = true;
+  client->by_index[attach.gpu] = lane;
+
+  wire::Attached attached;
+  attached.gpu = attach.gpu;
+  attached.gated = enforcing();
+  attached.memory_cap = pod->memory_cap;
+  attached.idle_ns = static_cast<uint64_t>(Nanos(options_.hook.idle));
+  attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.scheduler.backlog));
+  attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.hook.heartbeat));
+  attached.open_after_ns = static_cast<uint64_t>(Nanos(options_.hook.open_after));
+  SendTo(*client, attached);
+  if (enforcing()) Step(gpu, ClientAttached{id, client->pod});
+}
+
+void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
+  Client* client = Find(id);
+  if (client == nullptr) return;
+  Lane* lane = FindLane(*client, memory.gpu);
+  if (lane == nullptr || memory.request < lane->memory_request) return;
+  lane->memory_request = memory.request;
+  lane->memory_said = true;
+  const Pod* pod = pods_.Find(client->pod);
+  uint64_t& charged = lane->gpu->memory[client->pod].first;
+  const uint64_t others = charged - lane->memory;
+  const uint64_t cap = pod != nullptr ? pod->memory_cap : 0;
+  wire::MemoryReply reply;
+  reply.gpu = memory.gpu;
+  reply.request = memory.request;
+  reply.memory_cap = cap;
+  // One step for the whole pod: of two processes that race for the last bytes one is refused.
+  reply.granted =
+      memory.total <= lane->memory || cap == 0 || (others <= cap && memory.total <= cap - others);
+  // Saturating: a client that claims 2^64 bytes must not wrap the sum.
+  if (reply.granted && memory.total > UINT64_MAX / 4) reply.granted = false;
+  if (reply.granted) {
+    lane->memory = memory.total;
+    charged = others + memory.total;
+  }
+  reply.pod_used = charged;
+  SendTo(*client, reply);
+}
+
+void Arbiter::Down(ClientId id, wire::DownReason reason) {
+  Client* client = Find(id);
+  if (client == nullptr) return;
+  if (reason == wire::DownReason::kExited) return Gone(*client);
+  if (!client->connected) return;
+  client->connected = false;
+  log_.Add(EventLog::Level::kDebug, "client", Where(*client) + " disconnected");
+  for (auto& lane : client->lanes) {
+    lane->attached = false;
+    if (enforcing()) Step(*lane->gpu, ClientDisconnected{id});
+  }
+}
+
+void Arbiter::Gone(Client& client) {
+  const ClientId id = client.id;
+  const PodId pod = client.pod;
+  client.connected = false;
+  log_.Add(EventLog::Level::kDebug, "client", Where(client) + " is gone");
+  for (auto& lane : client.lanes) {
+    Gpu& gpu = *lane->gpu;
+    Step(gpu, ClientGone{id});
+    gpu.lanes.erase(id.value);
+    auto charged = gpu.memory.find(pod);
+    if (charged != gpu.memory.end()) {
+      charged->second.first -= lane->memory;
+      if (--charged->second.second == 0) gpu.memory.erase(charged);
+    }
+  }
+  usage_.Drop(pod, client.incarnation);
+  auto [it, end] = by_process_.equal_range({client.node, client.pid, client.start_time});
+  for (; it != end; ++it) {
+    if (it->second == id) {
+      by_process_.erase(it);
+      break;
+    }
+  }
+  client_index_.erase(id.value);
+  clients_.erase(id.value);
+  if (--clients_of_pod_[pod] == 0) {
+    clients_of_pod_.erase(pod);
+    Pod* left = pods_.Find(pod);
+    if (leaving_.count(pod) != 0) {
+      ForgetPod(pod);
+    } else if (left != nullptr && left->throw_away) {
+      (void)DeletePod(*left);
+    }
+  }
+}
+
+void Arbiter::DropLink(ClientLink& link) {
+  std::vector<ClientId> of_link;
+  for (auto& [id, client] : clients_) {
+    if (client->link == &link) of_link.push_back(client->id);
+  }
+  for (const ClientId id : of_link) {
+    Down(id, wire::DownReason::kDisconnected);
+    if (Client* client = Find(id)) client->link = nullptr;
+  }
+}
+
+std::vector<Arbiter::Missing> Arbiter::MissingOn(const std::string& node) const {
+  std::vector<Missing> missing;
+  for (const auto& [id, client] : clients_) {
+    if (client->connected || client->node != node || client->pid == 0) continue;
+    Missing m{client->id, client->pid, client->start_time, client->incarnation, {}};
+    for (const auto& lane : client->lanes) m.gpus.push_back(lane->gpu->info.uuid);
+    missing.push_back(std::move(m));
+  }
+  return missing;
+}
+
+void Arbiter::Bind(ClientId id, ClientLink& link, uint64_t number) {
+  Client* client = Find(id);
+  if (client == nullptr) return;
+  client->link = &link;
+  client->number = number;
+}
+
+// ------------------------------------------------------------------------------------------ GPUs
+
+Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
+  auto it = gpus_.find(info.uuid);
+  if (it != gpus_.end()) {
+    Gpu& gpu = *it->second;
+    if (gpu.node != node) {
+      return Fail(ErrorCode::kExists,
+                  fmt::format("{} belongs to {} already", info.uuid,
+                              gpu.node.empty() ? "batond's own machine" : "node " + gpu.node));
+    }
+    gpu.info = info;
+    gpu.present = true;
+    return {};
+  }
+  HolderFile file;
+  const std::string trouble =
+      file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder", boot_id_);
+  if (!trouble.empty()) {
+    degraded_holders_ |= file.epoch() == 0;
+    log_.Add(EventLog::Level::kWarning, "gpu", trouble);
+  }
+  // Without a past the epochs start at the wall clock, in millionths of a second: above any that a
+  // daemon whose state was lost can have given out, so hooks and relays do not take them for old.
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const uint64_t last_epoch =
+      file.epoch() != 0 ? file.epoch() : static_cast<uint64_t>(wall.tv_sec) * 1'000'000;
+  auto made = std::make_unique<Gpu>(io_, options_.scheduler.scheduler, last_epoch);
+  Gpu& gpu = *made;
+  gpu.info = info;
+  gpu.node = node;
+  gpu.present = true;
+  gpu.key = UsageBook::GpuKey(info.uuid);
+  gpu.file = std::move(file);
+  gpus_.emplace(info.uuid, std::move(made));
+  gpu_order_.push_back(&gpu);
+  for (const auto& [id, pod] : pods_.all()) {
+    if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) {
+      Step(gpu, PodSet{id, pod.share});
+    }
+  }
+  Restore(gpu);
+  log_.Add(EventLog::Level::kInfo, "gpu",
+           fmt::format("{} {} {}{}", info.uuid, info.name, FormatBytes(info.memory_bytes),
+                       node.empty() ? "" : " on node " + node));
+  ApplyConfiguredPods(configured_);
+  return {};
+}
+
+// Who held the GPU when this daemon, or the one before it, last wrote: nothing is granted there
+// until they have come back and drained, or died.
+void Arbiter::Restore(Gpu& gpu) {
+  if (!enforcing()) return;
+  for (const HolderFile::Member& member : std::vector(gpu.file.members())) {
+    const PodId pod{member.pod};
+    const bool known = pods_.Find(pod) != nullptr;
+    if (!known && leaving_.insert(pod).second) {
+      // Deleted since. It counts as a pod until its process is gone.
+      Step(gpu, PodSet{pod, *policy::Validated(policy::ShareSpec{})});
+    }
+    Client* client = nullptr;
+    const Process process{gpu.node, member.pid, member.start_time};
+    for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+      Client* other = Find(it->second);
+      if (other->incarnation == member.incarnation) client = other;
+    }
+    if (client == nullptr) {
+      auto fresh = std::make_unique<Client>();
+      client = fresh.get();
+      client->id = ClientId{++last_client_};
+      client->pod = pod;
+      client->node = gpu.node;
+      client->pid = member.pid;
+      client->start_time = member.start_time;
+      client->incarnation = member.incarnation;
+      clients_.emplace(client->id.value, std::move(fresh));
+      client_index_[client->id.value] = client;
+      by_process_.emplace(process, client->id);
+      ++clients_of_pod_[pod];
+    }
+    if (gpu.lanes.count(client->id.value) != 0) continue;
+    client->lanes.push_back(std::make_unique<Lane>());
+    Lane* lane = client->lanes.back().get();
+    lane->client = client;
+    lane->gpu = &gpu;
+    lane->last = &usage_.At(client->pod, gpu.key, client->incarnation);
+    lane->total = &usage_.At(client->pod, gpu.key, 0);
+    gpu.lanes[client->id.value] = lane;
+    ++gpu.memory[client->pod].second;
+    gpu.holder = pod;
+    gpu.granted_at = MonotonicNow();
+    Step(gpu, HolderRestored{client->id, pod, gpu.file.epoch()});
+    log_.Add(EventLog::Level::kInfo, "gpu",
+             fmt::format("{} was held by {} when the daemon ended; waiting for it to come back or "
+                         "to die",
+                         gpu.info.uuid, Where(*client)));
+  }
+  for (const HolderFile::Member& member : gpu.file.members()) {
+    if (pods_.Find(PodId{member.pod}) == nullptr) Step(gpu, PodRemoved{PodId{member.pod}});
+  }
+}
+
+void Arbiter::SetFrozen(const std::string& node, bool frozen) {
+  for (Gpu* gpu : gpu_order_) {
+    if (gpu->node != node || gpu->frozen == frozen) continue;
+    gpu->frozen = frozen;
+    if (!frozen) Arm(*gpu);
+  }
+}
+
+std::vector<Arbiter::Gpu*> Arbiter::GpusOf(const std::string& node) const {
+  std::vector<Gpu*> of_node;
+  for (Gpu* gpu : gpu_order_) {
+    if (!gpu->throw_away && (node == "*" || gpu->node == node)) of_node.push_back(gpu);
+  }
+  return of_node;
+}
+
+// --------------------------------------------------------------------------------------- status
+
+UsageEntry* Arbiter::Account(const Gpu& gpu, PodId pod) const {
+  return usage_.Find(pod, gpu.key, 0);
+}
+
+uint64_t Arbiter::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
+  const UsageEntry* account = Account(gpu, pod);
+  uint64_t held = account != nullptr ? account->usage.held_ns : 0;
+  if (enforcing() && gpu.holder == pod && now > gpu.granted_at) {
+    uint64_t present = static_cast<uint64_t>(Nanos(now - gpu.granted_at));
+    // What the first of its processes to drain has already been booked for.
+    if (account != nullptr && account->epoch == gpu.scheduler.epoch()) {
+      present = present > account->epoch_ns ? present - account->epoch_ns : 0;
+    }
+    held += present;
+  }
+  return held;
+}
+
+void Arbiter::Sample() {
+  sampler_.expires_after(Series::kEvery);
+  sampler_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    // One GPU at a time: frames that arrive meanwhile go first.
+    for (const auto& [uuid, gpu] : gpus_) {
+      boost::asio::post(io_, [this, alive, uuid = uuid] {
+        if (*alive) SampleGpu(uuid);
+      });
+    }
+    usage_.Flush();
+    Sample();
+  });
+}
+
+void Arbiter::SampleGpu(const std::string& uuid) {
+  auto it = gpus_.find(uuid);
+  if (it == gpus_.end()) return;
+  Gpu& gpu = *it->second;
+  const Instant now = MonotonicNow();
+  for (const PodStatus& pod : gpu.scheduler.Status(now)) {
+    gpu.series[pod.pod].Add(now, HeldNow(gpu, pod.pod, now),
+                            static_cast<uint64_t>(Nanos(pod.waited)));
+  }
+}
+
+std::vector<std::string> Arbiter::Degraded() const {
+  std::vector<std::string> all;
+  if (!usage_.degraded().empty()) all.push_back(usage_.degraded());
+  if (!degraded_pods_.empty()) all.push_back(degraded_pods_);
+  if (degraded_holders_) {
+    all.push_back("the holders of GPUs could not be written to " + options_.server.state_dir +
+                  "; after a crash they would not be waited for");
+  }
+  return all;
+}
+
+void Arbiter::Store() {
+  DoLater();
+  SavePods();
+  usage_.Flush();
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,243 @@
+// The heart of batond: clients, pods and GPUs, and one token scheduler per GPU between them,
+// whatever socket an event came from.
+//
+//   clients' messages ──▶ Arbiter ──▶ TokenScheduler (pure) ──▶ effects: tokens out at once, the
+//                                                               rest (accounts, log) afterwards
+//
+// A client is one process (node, pid, start time) in one incarnation. It keeps its id when its
+// connection, its node's relay or this daemon comes and goes.
+//
+// Not thread safe: one event loop. Links must not call back from within their methods.
+#ifndef BATON_BACKEND_ARBITER_H_
+#define BATON_BACKEND_ARBITER_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/config.h"
+#include "backend/event_log.h"
+#include "backend/holder_file.h"
+#include "backend/pods.h"
+#include "backend/token_scheduler.h"
+#include "backend/usage_book.h"
+#include "wire/messages.h"
+
+namespace baton::backend {
+
+// The way to clients: the unix socket, a node's relay, or ZeroMQ. Clients have numbers there.
+class ClientLink {
+ public:
+  virtual ~ClientLink() = default;
+  virtual void Send(uint64_t number, std::string_view frame) = 0;
+  // Sends Error and closes the connection.
+  virtual void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) = 0;
+  virtual void KillProcess(uint64_t number) = 0;
+};
+
+// Shares over the last seconds, from samples of cumulative held and waited time.
+class Series {
+ public:
+  struct Shares {
+    double held = 0;  // of the time, 0 to 1
+    double waited = 0;
+  };
+  void Add(Instant now, uint64_t held_ns, uint64_t waited_ns);
+  // Over the last `window`, or since the first sample where that is shorter.
+  Shares Over(Duration window, Instant now, uint64_t held_ns, uint64_t waited_ns) const;
+  static constexpr Duration kEvery = std::chrono::milliseconds(500);
+
+ private:
+  struct Sample {
+    Instant at{};
+    uint64_t held_ns = 0;
+    uint64_t waited_ns = 0;
+  };
+  std::array<Sample, 128> samples_;
+  size_t count_ = 0;
+};
+
+class Arbiter {
+ public:
+  struct Gpu;
+  struct Client;
+  // A client on one GPU.
+  struct Lane {
+    Client* client = nullptr;
+    Gpu* gpu = nullptr;
+    uint8_t index = 0;      // the client's own for this GPU
+    bool attached = false;  // on the present connection
+    uint64_t seq = 0;
+    wire::Phase phase = wire::Phase::kIdle;
+    uint64_t memory = 0;  // bytes charged
+    uint64_t memory_request = 0;
+    bool memory_said = false;
+    UsageEntry* last = nullptr;   // what the client last reported
+    UsageEntry* total = nullptr;  // its pod's account on this GPU
+  };
+  struct Client {
+    ClientId id;
+    PodId pod;
+    std::string node;  // "" is this machine
+    uint64_t pid = 0;
+    uint64_t start_time = 0;
+    uint64_t uid = 0;
+    uint64_t incarnation = 0;
+    std::string command;
+    ClientLink* link = nullptr;  // null: restored, and nobody has found the process yet
+    uint64_t number = 0;
+    bool connected = false;
+    std::vector<std::unique_ptr<Lane>> lanes;
+    std::array<Lane*, wire::kGpusMax> by_index{};
+  };
+  struct Gpu {
+    Gpu(boost::asio::io_context& io, const SchedulerOptions& options, uint64_t last_epoch)
+        : scheduler(options, last_epoch), timer(io) {}
+    GpuInfo info;
+    std::string node;
+    bool present = false;     // its node has reported it
+    bool throw_away = false;  // virtual, for measuring; no device behind it
+    bool frozen = false;      // the link to its node is cut: nothing moves
+    bool hung = false;        // its holder does not drain
+    uint64_t key = 0;         // UsageBook::GpuKey(uuid)
+    uint64_t overruns = 0;
+    uint64_t grants = 0;
+    PodId holder;
+    Instant granted_at{};
+    TokenScheduler scheduler;
+    HolderFile file;
+    bool clear_file = false;
+    boost::asio::steady_timer timer;
+    Instant armed = kNever;
+    std::unordered_map<uint64_t, Lane*> lanes;              // by client id
+    std::map<PodId, std::pair<uint64_t, uint64_t>> memory;  // bytes charged, clients
+    std::map<PodId, Series> series;
+  };
+  // A client of before this daemon started, or of before its relay did: is its process still there?
+  struct Missing {
+    ClientId client;
+    uint64_t pid;
+    uint64_t start_time;
+    uint64_t incarnation;
+    std::vector<std::string> gpus;
+  };
+
+  Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods, UsageBook& usage,
+          EventLog& log);
+  ~Arbiter();
+
+  // ---- GPUs. `state_dir`/gpu-UUID.holder is read when a GPU is first heard of.
+  // kExists: another node has this GPU.
+  Result<void> AddGpu(const GpuInfo& info, const std::string& node);
+  // The virtual GPU of a node, made when absent.
+  Gpu& ThrowAwayGpu(const std::string& node);
+  // The link to the node is cut, or back: while it is cut, nothing of its GPUs moves.
+  void SetFrozen(const std::string& node, bool frozen);
+
+  // ---- Clients, by their links.
+  // A Hello. Answered by Welcome through the link, or refused and nothing returned.
+  ClientId Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
+              uint64_t start_time, uint64_t uid, const wire::Hello& hello);
+  void Attach(ClientId client, const wire::Attach& attach);
+  // `held`: as the client's node measured it, when the token of state.epoch has drained; else 0.
+  void State(ClientId client, const wire::State& state, Duration held);
+  void Memory(ClientId client, const wire::Memory& memory);
+  void Down(ClientId client, wire::DownReason reason);
+  // The link is about to end. Its clients are disconnected.
+  void DropLink(ClientLink& link);
+  // Clients of the node that are not connected.
+  std::vector<Missing> MissingOn(const std::string& node) const;
+  // `client`, restored, was found: its process is now watched by `link` as `number`.
+  void Bind(ClientId client, ClientLink& link, uint64_t number);
+
+  // ---- Pods. All keep the file up to date.
+  // `pod.gpus`: uuids or indexes within `node` ("*": all nodes); empty: `count` with most room.
+  Result<Pod*> CreatePod(Pod pod, uint32_t count, const std::string& node);
+  Result<void> DeletePod(Pod& pod);
+  struct PodChange {
+    uint32_t request = 0;  // 0: unchanged
+    uint32_t limit = 0;
+    const uint64_t* memory_cap = nullptr;
+    const policy::Priority* priority = nullptr;
+    const std::string* team = nullptr;
+  };
+  Result<void> SetPod(Pod& pod, const PodChange& change);
+  // Brings the pods of the configuration file in; see config.h for who wins.
+  void ApplyConfiguredPods(const std::vector<PodConfig>& configured);
+  // The node on which a pod's GPUs are.
+  bool PodIsOn(const Pod& pod, const std::string& node) const;
+
+  // ---- For status.
+  const std::map<std::string, std::unique_ptr<Gpu>>& gpus() const { return gpus_; }
+  // The GPUs of a node ("*": all), in the order they were reported.
+  std::vector<Gpu*> GpusOf(const std::string& node) const;
+  const std::map<uint64_t, std::unique_ptr<Client>>& clients() const { return clients_; }
+  Pods& pods() { return pods_; }
+  uint64_t HeldNow(const Gpu& gpu, PodId pod, Instant now) const;
+  UsageEntry* Account(const Gpu& gpu, PodId pod) const;
+  // What does not work as it should, for status; empty when all is well.
+  std::vector<std::string> Degraded() const;
+
+  // Writes everything that is not on disk yet.
+  void Store();
+
+ private:
+  void Step(Gpu& gpu, const Event& event);
+  void CarryOut(Gpu& gpu, Instant now, const Effect& effect);
+  void Arm(Gpu& gpu);
+  void Book(Lane& lane, const wire::State& state, Duration held);
+  void Note(Gpu& gpu, const Notice& notice);
+  void Later();
+  void DoLater();
+  void Sample();
+  void SampleGpu(const std::string& uuid);
+  void Gone(Client& client);
+  void CloseWhenDrained(Client& client);
+  void ForgetPod(PodId pod);
+  void Restore(Gpu& gpu);
+  void SavePods();
+  Client* Find(ClientId id);
+  Lane* FindLane(Client& client, uint8_t index);
+  bool enforcing() const { return options_.server.mode == Mode::kEnforce; }
+  Result<std::vector<std::string>> ResolveGpus(const std::vector<std::string>& wanted,
+                                               uint32_t count, const std::string& node) const;
+
+  boost::asio::io_context& io_;
+  const Options& options_;
+  Pods& pods_;
+  UsageBook& usage_;
+  EventLog& log_;
+  const std::string boot_id_;
+  std::map<std::string, std::unique_ptr<Gpu>> gpus_;
+  std::vector<Gpu*> gpu_order_;
+  std::map<uint64_t, std::unique_ptr<Client>> clients_;
+  std::unordered_map<uint64_t, Client*> client_index_;
+  using Process = std::tuple<std::string, uint64_t, uint64_t>;
+  std::multimap<Process, ClientId> by_process_;
+  std::map<PodId, uint32_t> clients_of_pod_;
+  std::set<PodId> leaving_;  // deleted, but with clients
+  uint64_t last_client_ = 0;
+  Effects effects_;
+  std::vector<Gpu*> to_clear_;
+  std::vector<std::pair<Gpu*, Notice>> to_note_;
+  bool later_ = false;
+  boost::asio::steady_timer sampler_;
+  std::string degraded_pods_;
+  bool degraded_holders_ = false;
+  std::vector<PodConfig> configured_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_ARBITER_H_

@@ -1,0 +1,524 @@
+#include "backend/config.h"
+
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#include <fmt/format.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "backend/keys.h"
+#include "backend/process.h"
+#include "base/parse.h"
+
+namespace baton::backend {
+namespace {
+
+constexpr size_t kFileMax = 1 << 20;
+constexpr size_t kNameMax = 128;
+
+// "12500us" rather than "12.5ms": exact, and read back as the same.
+std::string Exact(Duration d) {
+  const int64_t ns = d.count();
+  if (ns % 1'000'000'000 == 0) return fmt::format("{}s", ns / 1'000'000'000);
+  if (ns % 1'000'000 == 0) return fmt::format("{}ms", ns / 1'000'000);
+  if (ns % 1'000 == 0) return fmt::format("{}us", ns / 1'000);
+  return fmt::format("{}ns", ns);
+}
+
+// The one list of single-valued keys, for reading and printing alike.
+template <class V>
+void VisitOptions(Options& o, V& v) {
+  using std::chrono::hours;
+  using std::chrono::microseconds;
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  v.Section("server");
+  v.Text("socket_dir", o.server.socket_dir,
+         "Folder of baton.sock (pods attach here) and control.sock (the operator's).");
+  v.Text("state_dir", o.server.state_dir, "Pods, accounts and last holders, kept over restarts.");
+  v.Text("lock_dir", o.server.lock_dir,
+         "One lock per GPU, so that no two daemons of a machine manage the same GPU.");
+  v.Choice("log_level", o.server.log_level, {"trace", "debug", "info", "warn", "error"},
+           "trace, debug, info, warn or error.");
+  std::string mode = o.server.mode == Mode::kObserve ? "observe" : "enforce";
+  v.Choice("mode", mode, {"enforce", "observe"}, "observe: meter everything and gate nothing.");
+  o.server.mode = mode == "observe" ? Mode::kObserve : Mode::kEnforce;
+  v.Choice("local_gpus", o.server.local_gpus, {"auto", "yes", "no"},
+           "Manage the GPUs of this machine; auto: yes unless zmq.listen is set.");
+  v.Number("clients_max", o.server.clients_max, 1, 100'000, "Processes attached at once.");
+  v.Number("clients_per_uid", o.server.clients_per_uid, 1, 100'000, "The same, for one user.");
+
+  SchedulerOptions& s = o.scheduler.scheduler;
+  v.Section("scheduler");
+  v.Ratio("overcommit", o.scheduler.overcommit, 0.01, 1000,
+          "Requests on one GPU may add up to this many GPUs.");
+  v.Time("quota_min", s.quota_min, microseconds(100), seconds(1),
+         "A token's length lies between quota_min and quota_max: shorter bounds the others' wait,\n"
+         "longer saves hand-offs.");
+  v.Time("quota_max", s.quota_max, microseconds(100), seconds(10), nullptr);
+  v.Ratio("handoff_fraction", s.handoff_fraction, 0.0001, 0.5,
+          "The part of the GPU's time that hand-offs may cost.");
+  v.Time("active_grace", s.active_grace, Duration(0), seconds(10),
+         "A pod that stopped asking keeps its entitlement for this long.");
+  v.Time("drain_timeout", s.drain_timeout, milliseconds(10), hours(1),
+         "A holder that has not drained this long after its token ended is reported as hung ...");
+  std::string action = s.drain_kill ? "kill" : "report";
+  v.Choice("drain_action", action, {"report", "kill"}, "... and killed, where this says \"kill\".");
+  s.drain_kill = action == "kill";
+  v.Time(
+      "drain_reopen", s.drain_reopen, milliseconds(1), seconds(60),
+      "When the drain of one process of a pod waits for a launch of another, reopen after this.");
+  v.Time("resend", s.resend, milliseconds(10), seconds(60),
+         "A token that the client's reports do not confirm is sent again after this.");
+  v.Time("sleep_credit", s.fairness.sleep_credit, Duration(0), seconds(60),
+         "The most that a sleeping pod saves up: its request times this. Longer favours\n"
+         "interactive pods.");
+  v.Time("limit_window", s.fairness.limit_window, milliseconds(1), seconds(60),
+         "The limit's bucket: usage may exceed limit * time by limit times this.");
+  v.Time("priority_burst", s.fairness.priority_burst, Duration(0), seconds(60),
+         "How far a high-priority pod may run ahead of its share.");
+
+  v.Section("hook");
+  v.Time("idle", o.hook.idle, microseconds(1), seconds(10),
+         "A hook gives its token back after this long without work.");
+  v.Time("backlog", s.backlog, microseconds(100), seconds(10),
+         "A launching thread is parked above this much predicted unfinished GPU time.");
+  v.Time("heartbeat", o.hook.heartbeat, milliseconds(10), seconds(60),
+         "Hooks report at least this often.");
+  v.Time("open_after", o.hook.open_after, milliseconds(10), hours(10),
+         "A hook of mode \"open\" launches without a token after this long without a daemon.");
+
+  v.Section("zmq");
+  v.Text("listen", o.zmq.listen,
+         "Where nodes connect, such as \"tcp://127.0.0.1:7411\"; empty: nowhere. Addresses other\n"
+         "than loopback need secret_key_file.");
+  v.Text("secret_key_file", o.zmq.secret_key_file, "Made by: baton keygen PATH");
+  v.Time("heartbeat", o.zmq.heartbeat, milliseconds(10), seconds(60),
+         "Each side of a link says something at least this often.");
+  v.Time("lost_after", o.zmq.lost_after, milliseconds(50), hours(1),
+         "Silence after which a link counts as cut.");
+  v.Text("connect", o.zmq.connect, "baton-frontend: where batond listens.");
+  v.Text("server_public_key", o.zmq.server_public_key,
+         "baton-frontend: batond's public key; empty: loopback without keys.");
+  v.Table("nodes", o.zmq.nodes,
+          "Who may connect: node name = \"its public key\" (the .pub file of its key pair).");
+
+  v.Section("node");
+  v.Text("name", o.node.name, "baton-frontend: this node's name; empty: the host's.");
+  v.Text("socket_dir", o.node.socket_dir,
+         "baton-frontend: folder of its sockets; empty: server.socket_dir.");
+}
+
+class Reader {
+ public:
+  Reader(const toml::table& root, std::string file) : root_(root), file_(std::move(file)) {}
+
+  const std::string& error() const { return error_; }
+
+  void Section(const char* name) {
+    section_ = name;
+    sections_.insert(name);
+    CheckKeys();  // of the section before
+    keys_.clear();
+    table_ = nullptr;
+    if (const toml::node* node = root_.get(name)) {
+      table_ = node->as_table();
+      if (table_ == nullptr) Complain(*node, fmt::format("{} is a table: write [{}]", name, name));
+    }
+  }
+  void Text(const char* key, std::string& value, const char*) {
+    if (const toml::node* node = Get(key)) {
+      if (auto text = node->value_exact<std::string>()) {
+        value = *text;
+      } else {
+        Complain(*node, fmt::format("{} must be text in quotes", key));
+      }
+    }
+  }
+  void Choice(const char* key, std::string& value, std::vector<const char*> choices, const char*) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    Text(key, value, nullptr);
+    std::string all;
+    for (const char* choice : choices) {
+      if (value == choice) return;
+      all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", choice);
+    }
+    Complain(*node, fmt::format("{} must be one of {}", key, all));
+  }
+  void Number(const char* key, uint32_t& value, int64_t min, int64_t max, const char*) {
+    if (const toml::node* node = Get(key)) {
+      auto number = node->value_exact<int64_t>();
+      if (number && *number >= min && *number <= max) {
+        value = static_cast<uint32_t>(*number);
+      } else {
+        Complain(*node, fmt::format("{} must be a whole number from {} to {}", key, min, max));
+      }
+    }
+  }
+  // A ratio in millionths.
+  void Ratio(const char* key, uint32_t& value, double min, double max, const char*) {
+    if (const toml::node* node = Get(key)) {
+      auto number = node->is_number() ? node->value<double>() : std::nullopt;
+      if (number && *number >= min && *number <= max) {
+        value = static_cast<uint32_t>(*number * 1e6 + 0.5);
+      } else {
+        Complain(*node, fmt::format("{} must be a number from {} to {}", key, min, max));
+      }
+    }
+  }
+  void Time(const char* key, Duration& value, Duration min, Duration max, const char*) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    auto text = node->value_exact<std::string>();
+    auto time = text ? ParseDuration(*text) : Fail(ErrorCode::kInvalid, "");
+    if (time && *time >= min && *time <= max) {
+      value = *time;
+    } else {
+      Complain(*node, fmt::format("{} must be a duration from \"{}\" to \"{}\"", key, Exact(min),
+                                  Exact(max)));
+    }
+  }
+  void Table(const char* key, std::map<std::string, std::string>& value, const char*) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    const toml::table* table = node->as_table();
+    if (table == nullptr) {
+      return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
+    }
+    for (auto&& [name, entry] : *table) {
+      auto text = entry.value_exact<std::string>();
+      if (!text || !IsPublicKey(*text)) {
+        Complain(entry, fmt::format("the key of node {} must be 40 characters of Z85, as in the "
+                                    ".pub file that baton keygen writes",
+                                    name.str()));
+        return;
+      }
+      value[std::string(name.str())] = *text;
+    }
+  }
+
+  void Gpus(std::vector<GpuInfo>& gpus) {
+    Rows("gpu", [&](const toml::table& row) {
+      GpuInfo gpu;
+      std::string memory = "0";
+      Text("uuid", gpu.uuid, nullptr);
+      Text("name", gpu.name, nullptr);
+      Text("memory", memory, nullptr);
+      auto bytes = ParseBytes(memory);
+      if (!bytes) return Complain(row, bytes.error().message);
+      gpu.memory_bytes = *bytes;
+      if (gpu.uuid.empty() || gpu.uuid.size() > 64 ||
+          gpu.uuid.find_first_of("/ \n") != std::string::npos) {
+        return Complain(row,
+                        "a [[gpu]] needs uuid = \"GPU-...\" of at most 64 characters, without "
+                        "spaces and slashes");
+      }
+      for (const GpuInfo& other : gpus) {
+        if (other.uuid == gpu.uuid) return Complain(row, "this GPU is listed twice: " + gpu.uuid);
+      }
+      gpus.push_back(gpu);
+    });
+  }
+
+  void Pods(std::vector<PodConfig>& pods) {
+    Rows("pod", [&](const toml::table& row) {
+      PodConfig pod;
+      std::string memory = "0";
+      std::string priority = "low";
+      Text("name", pod.name, nullptr);
+      Share("request", pod.request);
+      Share("limit", pod.limit);
+      Text("memory", memory, nullptr);
+      Text("priority", priority, nullptr);
+      Text("team", pod.team, nullptr);
+      Text("ticket", pod.ticket, nullptr);
+      if (const toml::node* node = Get("uid")) {
+        auto uid = node->value_exact<int64_t>();
+        if (!uid || *uid < -1 || *uid > 0xffffffff) {
+          return Complain(*node, "uid must be a user's number, or -1 for anybody");
+        }
+        pod.uid = *uid;
+      }
+      if (const toml::node* node = Get("gpus")) {
+        const toml::array* list = node->as_array();
+        if (list == nullptr) return Complain(*node, "gpus must be a list of uuids or indexes");
+        for (const toml::node& entry : *list) {
+          if (auto text = entry.value_exact<std::string>()) {
+            pod.gpus.push_back(*text);
+          } else if (auto index = entry.value_exact<int64_t>()) {
+            pod.gpus.push_back(std::to_string(*index));
+          } else {
+            return Complain(entry, "gpus must be a list of uuids or indexes");
+          }
+        }
+      }
+      if (pod.name.empty() || pod.name.size() > kNameMax) {
+        return Complain(row, "a [[pod]] needs a name of at most 128 characters");
+      }
+      if (!pod.ticket.empty() && (pod.ticket.size() < 16 || pod.ticket.size() > 64)) {
+        return Complain(row, "a ticket is 16 to 64 characters that nobody guesses");
+      }
+      auto bytes = ParseBytes(memory);
+      if (!bytes) return Complain(row, bytes.error().message);
+      pod.memory = *bytes;
+      auto level = ParsePriority(priority);
+      if (!level) return Complain(row, level.error().message);
+      pod.priority = *level;
+      auto share = ShareFrom(pod.request, pod.limit, pod.priority);
+      if (!share) return Complain(row, share.error().message);
+      for (const PodConfig& other : pods) {
+        if (other.name == pod.name) return Complain(row, "this pod is listed twice: " + pod.name);
+      }
+      pods.push_back(pod);
+    });
+  }
+
+  void Finish() {
+    CheckKeys();
+    for (auto&& [key, node] : root_) {
+      if (sections_.count(std::string(key.str())) == 0) {
+        Complain(node, fmt::format("[{}] is no section; there are server, scheduler, hook, zmq, "
+                                   "node, [[gpu]] and [[pod]]",
+                                   key.str()));
+      }
+    }
+  }
+
+ private:
+  const toml::node* Get(const char* key) {
+    keys_.insert(key);
+    return table_ != nullptr ? table_->get(key) : nullptr;
+  }
+  // A percentage, as a number or as text with or without "%".
+  void Share(const char* key, uint32_t& value) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    auto text = node->is_number() ? fmt::format("{}", *node->value<double>())
+                                  : node->value_exact<std::string>().value_or("");
+    auto share = ParsePercent(text);
+    if (!share) return Complain(*node, std::string(key) + ": " + share.error().message);
+    value = *share;
+  }
+  template <class Each>
+  void Rows(const char* name, Each each) {
+    CheckKeys();
+    keys_.clear();
+    table_ = nullptr;
+    section_ = name;
+    sections_.insert(name);
+    const toml::node* node = root_.get(name);
+    if (node == nullptr) return;
+    const toml::array* rows = node->as_array();
+    if (rows == nullptr) return Complain(*node, fmt::format("write [[{}]], one for each", name));
+    for (const toml::node& row : *rows) {
+      table_ = row.as_table();
+      keys_.clear();
+      if (table_ == nullptr) return Complain(row, fmt::format("write [[{}]], one for each", name));
+      each(*table_);
+      CheckKeys();
+    }
+    table_ = nullptr;
+  }
+  void CheckKeys() {
+    if (table_ == nullptr) return;
+    for (auto&& [key, node] : *table_) {
+      if (keys_.count(std::string(key.str())) != 0) continue;
+      std::string all;
+      for (const std::string& known : keys_) all += (all.empty() ? "" : ", ") + known;
+      Complain(node, fmt::format("[{}] has no key {}; it has {}", section_, key.str(), all));
+    }
+  }
+  // Keeps the first complaint.
+  void Complain(const toml::node& node, const std::string& what) {
+    if (!error_.empty()) return;
+    error_ = fmt::format("{}:{}: {}", file_, node.source().begin.line, what);
+  }
+
+  const toml::table& root_;
+  const std::string file_;
+  std::string error_;
+  std::string section_;
+  const toml::table* table_ = nullptr;
+  std::set<std::string> keys_;
+  std::set<std::string> sections_;
+};
+
+std::string Quote(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+class Printer {
+ public:
+  std::string text;
+
+  void Section(const char* name) {
+    text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", name);
+    section_ = name;
+  }
+  void Text(const char* key, const std::string& value, const char* comment) {
+    Line(key, Quote(value), comment);
+  }
+  void Choice(const char* key, const std::string& value, const std::vector<const char*>&,
+              const char* comment) {
+    Line(key, Quote(value), comment);
+  }
+  void Number(const char* key, uint32_t value, int64_t, int64_t, const char* comment) {
+    Line(key, std::to_string(value), comment);
+  }
+  void Ratio(const char* key, uint32_t value, double, double, const char* comment) {
+    Line(key, fmt::format("{}", value / 1e6), comment);
+  }
+  void Time(const char* key, Duration value, Duration, Duration, const char* comment) {
+    Line(key, Quote(Exact(value)), comment);
+  }
+  void Table(const char* key, const std::map<std::string, std::string>& values,
+             const char* comment) {
+    Comment(comment);
+    text += fmt::format("[{}.{}]\n", section_, key);
+    for (const auto& [name, value] : values) {
+      text += fmt::format("{} = {}\n", Quote(name), Quote(value));
+    }
+  }
+  void Line(const char* key, const std::string& value, const char* comment) {
+    Comment(comment);
+    text += fmt::format("{} = {}\n", key, value);
+  }
+
+ private:
+  void Comment(const char* comment) {
+    if (comment == nullptr) return;
+    text += "# ";
+    for (const char* c = comment; *c != '\0'; ++c) {
+      text += *c;
+      if (*c == '\n') text += "# ";
+    }
+    text += '\n';
+  }
+  std::string section_;
+};
+
+bool IsLoopback(const std::string& address) {
+  for (const char* prefix : {"tcp://127.", "tcp://localhost:", "tcp://[::1]:", "ipc://"}) {
+    if (address.rfind(prefix, 0) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<policy::Priority> ParsePriority(std::string_view text) {
+  if (text == "low") return policy::Priority::kLow;
+  if (text == "high") return policy::Priority::kHigh;
+  return Fail(ErrorCode::kInvalid, fmt::format("'{}' is no priority; write low or high", text));
+}
+
+const char* PriorityName(policy::Priority priority) {
+  return priority == policy::Priority::kHigh ? "high" : "low";
+}
+
+Result<policy::ShareSpec> ShareFrom(uint32_t request, uint32_t limit, policy::Priority priority) {
+  if (request == 0 && limit == 0) {
+    return Fail(ErrorCode::kInvalid, "a pod needs a request or a limit, in percent of a GPU");
+  }
+  policy::ShareSpec spec;
+  spec.request = request != 0 ? request : limit;
+  spec.limit = limit != 0 ? limit : policy::kWhole;
+  spec.priority = priority;
+  return policy::Validated(spec);
+}
+
+Result<Options> ParseOptions(const std::string& text, const std::string& name) {
+  const toml::parse_result parsed = toml::parse(text, name);
+  if (!parsed) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("{}:{}: {}", name, parsed.error().source().begin.line,
+                            parsed.error().description()));
+  }
+  Options options;
+  Reader reader(parsed.table(), name);
+  VisitOptions(options, reader);
+  reader.Gpus(options.gpus);
+  reader.Pods(options.pods);
+  reader.Finish();
+  if (!reader.error().empty()) return Fail(ErrorCode::kInvalid, reader.error());
+  if (auto checked = CheckOptions(options); !checked) {
+    return Fail(checked.error().code, name + ": " + checked.error().message);
+  }
+  return options;
+}
+
+Result<Options> LoadOptions(const std::string& path) {
+  auto text = ReadFile(path, kFileMax);
+  if (!text) return Fail(text.error().code, "configuration: " + text.error().message);
+  return ParseOptions(*text, path);
+}
+
+Result<void> CheckOptions(const Options& o) {
+  const SchedulerOptions& s = o.scheduler.scheduler;
+  if (s.quota_min > s.quota_max) {
+    return Fail(ErrorCode::kInvalid, "quota_min is above quota_max; lower it or raise quota_max");
+  }
+  if (o.zmq.lost_after < 2 * o.zmq.heartbeat) {
+    return Fail(ErrorCode::kInvalid, "zmq.lost_after must be at least twice zmq.heartbeat");
+  }
+  if (!o.zmq.listen.empty() && o.zmq.secret_key_file.empty() && !IsLoopback(o.zmq.listen)) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("zmq.listen = \"{}\" is not a loopback address and there is no key; "
+                            "make one with 'baton keygen PATH' and set zmq.secret_key_file, or "
+                            "listen on tcp://127.0.0.1:7411",
+                            o.zmq.listen));
+  }
+  if (!o.zmq.listen.empty() && !o.zmq.secret_key_file.empty() && o.zmq.nodes.empty()) {
+    return Fail(ErrorCode::kInvalid,
+                "zmq.secret_key_file is set but [zmq.nodes] lists nobody who may connect; add a "
+                "line: NAME = \"PUBLIC KEY\"");
+  }
+  if (!o.zmq.server_public_key.empty() && !IsPublicKey(o.zmq.server_public_key)) {
+    return Fail(ErrorCode::kInvalid, "zmq.server_public_key must be 40 characters of Z85");
+  }
+  if (!o.zmq.server_public_key.empty() && o.zmq.secret_key_file.empty()) {
+    return Fail(ErrorCode::kInvalid, "zmq.server_public_key needs zmq.secret_key_file beside it");
+  }
+  return {};
+}
+
+std::string PrintOptions(const Options& options) {
+  Options copy = options;
+  Printer printer;
+  VisitOptions(copy, printer);
+  for (const GpuInfo& gpu : options.gpus) {
+    printer.text += "\n[[gpu]]\n";
+    printer.Text("uuid", gpu.uuid, nullptr);
+    printer.Text("name", gpu.name, nullptr);
+    printer.Text("memory", std::to_string(gpu.memory_bytes), nullptr);
+  }
+  for (const PodConfig& pod : options.pods) {
+    printer.text += "\n[[pod]]\n";
+    printer.Text("name", pod.name, nullptr);
+    if (pod.request != 0) printer.Line("request", fmt::format("{}", pod.request / 1e4), nullptr);
+    if (pod.limit != 0) printer.Line("limit", fmt::format("{}", pod.limit / 1e4), nullptr);
+    printer.Text("memory", std::to_string(pod.memory), nullptr);
+    printer.Text("priority", PriorityName(pod.priority), nullptr);
+    printer.Text("team", pod.team, nullptr);
+    std::string gpus;
+    for (const std::string& gpu : pod.gpus) gpus += (gpus.empty() ? "" : ", ") + Quote(gpu);
+    printer.Line("gpus", "[" + gpus + "]", nullptr);
+    printer.Line("uid", std::to_string(pod.uid), nullptr);
+    if (!pod.ticket.empty()) printer.Text("ticket", "(secret, set in the file)", nullptr);
+  }
+  return printer.text;
+}
+
+}  // namespace baton::backend

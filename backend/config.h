@@ -1,0 +1,124 @@
+// Everything that can be configured, for batond and for baton-frontend: one TOML file, of which
+// each reads what concerns it. The defaults below hold where the file says nothing. Unknown keys
+// and values out of range are errors that name file and line.
+//
+// Pods in the file ([[pod]]) are created at start. When both the file and `baton set` speak about
+// a pod, the later word wins: what `baton set` changed stays, over restarts too, until the file's
+// entry for that pod changes; from then on the file's entry holds. A pod that leaves the file is
+// deleted. What a reload (SIGHUP) applies: pods, gpus that are new, log_level, zmq.nodes. The rest
+// needs a restart, and the log says so.
+#ifndef BATON_BACKEND_CONFIG_H_
+#define BATON_BACKEND_CONFIG_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/nvml.h"
+#include "backend/tenant_endpoint.h"
+#include "backend/token_scheduler.h"
+#include "base/result.h"
+
+namespace baton::backend {
+
+enum class Mode : uint8_t {
+  kEnforce,  // launches wait for the token
+  kObserve,  // everything is metered, nothing waits
+};
+
+// A [[pod]] of the file. Shares in millionths; 0 is "not said".
+struct PodConfig {
+  std::string name;
+  uint32_t request = 0;  // a request alone means limit 100 %, a limit alone request = limit
+  uint32_t limit = 0;
+  uint64_t memory = 0;  // bytes on each GPU; 0: no cap
+  policy::Priority priority = policy::Priority::kLow;
+  std::string team;
+  std::vector<std::string> gpus;  // uuids or indexes; empty: the one with most room
+  int64_t uid = -1;               // whose processes may attach; -1: anybody's who has the ticket
+  std::string ticket;             // empty: drawn at random
+};
+
+struct Options {
+  struct {
+    // Where baton.sock (for pods) and control.sock (for the operator) are.
+    std::string socket_dir = "/run/baton";
+    // Pods, accounts and the last holders, kept over restarts.
+    std::string state_dir = "/var/lib/baton";
+    // One lock file per GPU: no two daemons of a machine ever manage the same GPU, whatever their
+    // state_dir. Share it (hostPath) between containers of one machine.
+    std::string lock_dir = "/run/lock/baton";
+    // trace, debug, info, warn, error. A change is applied at once by SIGHUP.
+    std::string log_level = "info";
+    // observe: meter everything and gate nothing, to see what sharing would do.
+    Mode mode = Mode::kEnforce;
+    // Whether this batond manages the GPUs of its own machine: yes, no, or auto, which means yes
+    // unless zmq.listen is set (central: every node has a baton-frontend, this machine too).
+    std::string local_gpus = "auto";
+    // Processes attached or watched at once, in all and per user.
+    uint32_t clients_max = 4096;
+    uint32_t clients_per_uid = 1024;
+  } server;
+
+  struct {
+    // Idle time after which a hook gives its token back. Shorter frees the GPU earlier, longer
+    // spares programs with small gaps a hand-off.
+    Duration idle = std::chrono::microseconds(500);
+    // Hooks report at least this often.
+    Duration heartbeat = std::chrono::milliseconds(200);
+    // A hook whose mode is "open" launches without a token after this long without a backend.
+    Duration open_after = std::chrono::seconds(5);
+  } hook;
+
+  struct {
+    // Requests on one GPU may add up to this many millionths (1.0 GPUs).
+    uint32_t overcommit = policy::kWhole;
+    SchedulerOptions scheduler;  // its `backlog` is [hook] backlog of the file
+  } scheduler;
+
+  struct {
+    // batond: where nodes' frontends connect; empty: nowhere. Without a secret key only loopback
+    // addresses may be listened on.
+    std::string listen;
+    // This program's key pair; made by `baton keygen`.
+    std::string secret_key_file;
+    // batond: node name → the node's public key. Others are refused.
+    std::map<std::string, std::string> nodes;
+    // baton-frontend: where batond listens, and its public key (empty: loopback without keys).
+    std::string connect = "tcp://127.0.0.1:7411";
+    std::string server_public_key;
+    Duration heartbeat = std::chrono::milliseconds(200);
+    // Silence of the other side after which the link counts as cut.
+    Duration lost_after = std::chrono::seconds(1);
+  } zmq;
+
+  // For baton-frontend.
+  struct {
+    std::string name;        // empty: the host's name
+    std::string socket_dir;  // empty: server.socket_dir
+  } node;
+
+  // GPUs where NVML does not list them. Empty: NVML's.
+  std::vector<GpuInfo> gpus;
+  std::vector<PodConfig> pods;
+};
+
+// Reads and checks a file. Errors: "file:line: what is wrong; what is accepted".
+Result<Options> LoadOptions(const std::string& path);
+// The same for text; `name` stands for the file in errors.
+Result<Options> ParseOptions(const std::string& text, const std::string& name);
+// What must hold between options; after command-line flags were applied.
+Result<void> CheckOptions(const Options& options);
+// The effective options as a commented TOML file that LoadOptions() accepts.
+std::string PrintOptions(const Options& options);
+// Share from a request and a limit as users give them (0: not given): a request alone means limit
+// 100 %, a limit alone means request = limit. kInvalid: neither given, or request above limit.
+Result<policy::ShareSpec> ShareFrom(uint32_t request, uint32_t limit, policy::Priority priority);
+// "low" or "high".
+Result<policy::Priority> ParsePriority(std::string_view text);
+const char* PriorityName(policy::Priority priority);
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_CONFIG_H_

@@ -1,0 +1,18 @@
+// The exclusive right of one daemon of this machine to manage a GPU: a lock on a file named after
+// the GPU's uuid. The kernel gives it up with the process, however that ends.
+#ifndef BATON_BACKEND_GPU_LOCK_H_
+#define BATON_BACKEND_GPU_LOCK_H_
+
+#include <string>
+
+#include "backend/process.h"
+#include "base/result.h"
+
+namespace baton::backend {
+
+// kExists, naming the pid that has it, when another daemon manages the GPU already.
+Result<UniqueFd> LockGpu(const std::string& lock_dir, const std::string& uuid);
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_GPU_LOCK_H_

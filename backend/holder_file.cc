@@ -1,0 +1,114 @@
+#include "backend/holder_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace baton::backend {
+namespace {
+
+struct Header {
+  char magic[16];
+  uint64_t checksum;  // of everything behind it
+  uint64_t sequence;
+  uint64_t epoch;
+  uint64_t count;
+  char boot_id[40];
+};
+constexpr char kMagic[16] = "baton holder 1\n";
+constexpr size_t kChecked = offsetof(Header, sequence);
+constexpr size_t kSlot =
+    (sizeof(Header) + HolderFile::kMembersMax * sizeof(HolderFile::Member) + 4095) / 4096 * 4096;
+
+uint64_t Checksum(const char* bytes, size_t size) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (size_t i = 0; i < size; ++i) {
+    hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::string HolderFile::Open(const std::string& path, const std::string& boot_id) {
+  path_ = path;
+  boot_id_ = boot_id;
+  buffer_.reserve(kSlot);
+  fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd_) {
+    return "cannot open " + path + ": " + strerror(errno) +
+           "; after a restart the last holder of this GPU will not be known";
+  }
+  struct stat st;
+  if (fstat(fd_.get(), &st) == 0 && st.st_size == 0) return {};
+  bool found = false;
+  std::vector<char> slot(kSlot);
+  for (int i = 0; i < 2; ++i) {
+    const ssize_t size = pread(fd_.get(), slot.data(), kSlot, static_cast<off_t>(i * kSlot));
+    Header header;
+    if (size < static_cast<ssize_t>(sizeof header)) continue;
+    memcpy(&header, slot.data(), sizeof header);
+    if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.count > kMembersMax) continue;
+    const size_t used = sizeof header + header.count * sizeof(Member);
+    if (static_cast<size_t>(size) < used) continue;
+    if (Checksum(slot.data() + kChecked, used - kChecked) != header.checksum) continue;
+    if (found && header.sequence < sequence_) continue;
+    found = true;
+    sequence_ = header.sequence;
+    epoch_ = header.epoch;
+    header.boot_id[sizeof header.boot_id - 1] = '\0';
+    same_boot_ = boot_id == header.boot_id;
+    members_.resize(header.count);
+    memcpy(static_cast<void*>(members_.data()), slot.data() + sizeof header,
+           header.count * sizeof(Member));
+  }
+  if (found) {
+    if (!same_boot_) members_.clear();
+    return {};
+  }
+  const std::string aside = path + ".damaged";
+  rename(path.c_str(), aside.c_str());
+  fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  return path + " is damaged; it was moved to " + aside +
+         ", and whoever held this GPU is not waited for";
+}
+
+bool HolderFile::Store(uint64_t epoch, const Member& member) {
+  if (epoch != epoch_) members_.clear();
+  epoch_ = epoch;
+  if (members_.size() >= kMembersMax) return false;
+  members_.push_back(member);
+  return Write();
+}
+
+bool HolderFile::Clear() {
+  members_.clear();
+  return Write();
+}
+
+void HolderFile::Remove() {
+  fd_.Close();
+  unlink(path_.c_str());
+}
+
+bool HolderFile::Write() {
+  if (!fd_) return false;
+  Header header{};
+  memcpy(header.magic, kMagic, sizeof kMagic);
+  header.sequence = ++sequence_;
+  header.epoch = epoch_;
+  header.count = members_.size();
+  memcpy(header.boot_id, boot_id_.data(), std::min(boot_id_.size(), sizeof header.boot_id - 1));
+  const size_t used = sizeof header + members_.size() * sizeof(Member);
+  buffer_.resize(used);
+  memcpy(buffer_.data(), &header, sizeof header);
+  memcpy(buffer_.data() + sizeof header, members_.data(), members_.size() * sizeof(Member));
+  header.checksum = Checksum(buffer_.data() + kChecked, used - kChecked);
+  memcpy(buffer_.data(), &header, sizeof header);
+  const off_t at = static_cast<off_t>((sequence_ % 2) * kSlot);
+  return pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,65 @@
+// Who holds a GPU, on disk: one small file per GPU, written before a grant is sent, so that a
+// daemon killed at any instant and started again knows whom to wait for.
+//
+// The file has two slots that are written in turn, each with a sequence number and a checksum: a
+// write that was cut short leaves the slot before it. A write is one pwrite to the page cache
+// (about a microsecond); it survives the daemon, and after a crash of the machine there are no
+// holders anyway (boot_id).
+// Not thread safe.
+#ifndef BATON_BACKEND_HOLDER_FILE_H_
+#define BATON_BACKEND_HOLDER_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/process.h"
+#include "base/ids.h"
+
+namespace baton::backend {
+
+class HolderFile {
+ public:
+  struct Member {
+    uint64_t pod = 0;
+    uint64_t pid = 0;
+    uint64_t start_time = 0;
+    uint64_t incarnation = 0;
+  };
+  static constexpr size_t kMembersMax = 1024;
+
+  // `path` is made when absent. `boot_id`: of this boot. Returns what went wrong, for the operator:
+  // a file that is no holder file is moved aside; where none can be written the daemon goes on
+  // without. Empty when all is well.
+  std::string Open(const std::string& path, const std::string& boot_id);
+
+  // As found by Open(): the newest epoch ever stored, and who held it. Without members when nobody
+  // did or when `same_boot` is false.
+  uint64_t epoch() const { return epoch_; }
+  const std::vector<Member>& members() const { return members_; }
+  bool same_boot() const { return same_boot_; }
+
+  // `member` is about to be sent the token of `epoch`. Adds to the members of the same epoch, or
+  // replaces those of an older one. False when it could not be written.
+  bool Store(uint64_t epoch, const Member& member);
+  // Nobody holds any more. The epoch stays.
+  bool Clear();
+  // Removes the file.
+  void Remove();
+
+ private:
+  bool Write();
+
+  std::string path_;
+  std::string boot_id_;
+  UniqueFd fd_;
+  uint64_t sequence_ = 0;
+  uint64_t epoch_ = 0;
+  bool same_boot_ = true;
+  std::vector<Member> members_;
+  std::vector<char> buffer_;
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_HOLDER_FILE_H_

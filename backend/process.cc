@@ -1,0 +1,175 @@
+#include "backend/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace baton::backend {
+namespace {
+
+// pid_t → pidfd, by number: glibc 2.31 has no wrapper.
+int PidfdOpen(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+bool HasExited(int pidfd) {
+  pollfd p{pidfd, POLLIN, 0};
+  return poll(&p, 1, 0) == 1;
+}
+
+}  // namespace
+
+void UniqueFd::Close() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Result<Peer> PeerOf(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return Fail(ErrorCode::kInternal, std::string("SO_PEERCRED: ") + strerror(errno));
+  }
+  if (credentials.pid <= 0) {
+    return Fail(ErrorCode::kDenied,
+                "your process is not visible to the daemon; run the daemon in the host's pid "
+                "namespace (hostPID: true)");
+  }
+  Peer peer;
+  peer.pid = credentials.pid;
+  peer.uid = credentials.uid;
+  int pidfd = -1;
+  size = sizeof pidfd;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) {
+    peer.pidfd = UniqueFd(pidfd);
+  } else {
+    // Older kernels: the pid may have been given out again between connect and here, but then the
+    // first process is gone and with it the connection; the caller reads end-of-file at once.
+    peer.pidfd = UniqueFd(PidfdOpen(peer.pid));
+  }
+  auto start_time = StartTime(peer.pid);
+  if (!peer.pidfd || !start_time || HasExited(peer.pidfd.get())) {
+    return Fail(ErrorCode::kDenied, "your process is gone");
+  }
+  peer.start_time = *start_time;
+  return peer;
+}
+
+Result<uint64_t> StartTime(pid_t pid) {
+  auto stat = ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
+  if (!stat) return tl::unexpected(stat.error());
+  // The command in parentheses may contain anything, parentheses too: count from the last one.
+  const size_t end = stat->rfind(')');
+  if (end == std::string::npos) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
+  const char* at = stat->c_str() + end + 1;
+  for (int field = 2; field < 21; ++field) {
+    at = strchr(at + 1, ' ');
+    if (at == nullptr) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
+  }
+  return strtoull(at + 1, nullptr, 10);
+}
+
+UniqueFd OpenPidfd(pid_t pid, uint64_t start_time) {
+  UniqueFd fd(PidfdOpen(pid));
+  if (!fd) return fd;
+  // The order matters: the start time is read while the pidfd pins the pid.
+  auto now = StartTime(pid);
+  if (!now || *now != start_time || HasExited(fd.get())) fd.Close();
+  return fd;
+}
+
+bool IsAlive(pid_t pid, uint64_t start_time) {
+  return static_cast<bool>(OpenPidfd(pid, start_time));
+}
+
+void Kill(int pidfd) { syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
+
+std::string BootId() {
+  auto text = ReadFile("/proc/sys/kernel/random/boot_id", 64);
+  if (!text) return std::string(36, '0');
+  return text->substr(0, 36);
+}
+
+uint64_t RandomId() {
+  uint64_t id = 0;
+  while (id == 0) BATON_CHECK(getrandom(&id, sizeof id, 0) == sizeof id);
+  return id;
+}
+
+std::string RandomTicket() {
+  char text[33];
+  snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(RandomId()),
+           static_cast<unsigned long long>(RandomId()));
+  return text;
+}
+
+Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_t mode, bool sync) {
+  const std::string fresh = path + ".new";
+  auto fail = [&](const char* what) {
+    const int error = errno;
+    unlink(fresh.c_str());
+    return Fail(ErrorCode::kInternal, std::string(what) + " " + fresh + ": " + strerror(error));
+  };
+  UniqueFd fd(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  if (!fd) return fail("cannot create");
+  fchmod(fd.get(), mode);
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = write(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail("cannot write");
+    done += static_cast<size_t>(n);
+  }
+  if (sync && fsync(fd.get()) != 0) return fail("cannot write");
+  fd.Close();
+  if (rename(fresh.c_str(), path.c_str()) != 0) return fail("cannot rename");
+  return {};
+}
+
+Result<std::string> ReadFile(const std::string& path, size_t max) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) {
+    return Fail(errno == ENOENT || errno == ESRCH ? ErrorCode::kNotFound : ErrorCode::kInternal,
+                "cannot open " + path + ": " + strerror(errno));
+  }
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t n = read(fd.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Fail(ErrorCode::kNotFound, "cannot read " + path + ": " + strerror(errno));
+    if (n == 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+    if (text.size() > max) return Fail(ErrorCode::kInvalid, path + " is too long");
+  }
+}
+
+Result<void> MakeFolders(const std::string& path, mode_t mode) {
+  for (size_t at = 1; at != std::string::npos;) {
+    at = path.find('/', at);
+    const std::string part = path.substr(0, at);
+    if (at != std::string::npos) ++at;
+    if (mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
+      const int error = errno;
+      struct stat st;
+      if (stat(part.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
+      return Fail(ErrorCode::kInternal, "cannot create folder " + part + ": " + strerror(error));
+    }
+  }
+  return {};
+}
+
+}  // namespace baton::backend

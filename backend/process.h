@@ -1,0 +1,84 @@
+// What the kernel tells about processes: the facts that a tenant cannot forge. A process is named
+// by its pid and its start time, so a pid that was given out again is somebody else.
+// Thread safe: no state.
+#ifndef BATON_BACKEND_PROCESS_H_
+#define BATON_BACKEND_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace baton::backend {
+
+// Owns a file descriptor; -1 is none.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { Close(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.Release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) {
+      Close();
+      fd_ = other.Release();
+    }
+    return *this;
+  }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int Release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void Close();
+
+ private:
+  int fd_ = -1;
+};
+
+// The peer of a unix socket, as the kernel knows it.
+struct Peer {
+  pid_t pid = 0;
+  uint64_t start_time = 0;  // clock ticks since boot, /proc/PID/stat field 22
+  uid_t uid = 0;
+  UniqueFd pidfd;  // readable once the whole process is gone
+};
+
+// Credentials of the process that connected `socket`. The pidfd names that very process: from the
+// kernel where it can tell (SO_PEERPIDFD), else opened by pid and checked against the start time.
+// kDenied when the process is not visible from here (another pid namespace) or gone already.
+Result<Peer> PeerOf(int socket);
+
+// Field 22 of /proc/PID/stat. kNotFound when there is no such process.
+Result<uint64_t> StartTime(pid_t pid);
+// Whether that very process still runs. A zombie does not.
+bool IsAlive(pid_t pid, uint64_t start_time);
+// A pidfd of that very process; none when it is gone.
+UniqueFd OpenPidfd(pid_t pid, uint64_t start_time);
+// SIGKILL for the process behind `pidfd`.
+void Kill(int pidfd);
+
+// The kernel's id of this boot, 36 characters. Pids and start times mean nothing across boots.
+std::string BootId();
+// 64 and 128 random bits from the kernel, never zero; the second as 32 hex digits.
+uint64_t RandomId();
+std::string RandomTicket();
+
+// Writes `text` to a new file beside `path` with `mode` and renames it over `path`, so that a
+// crash leaves the old or the new contents. `sync` also waits for the disk.
+Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_t mode, bool sync);
+// The whole file, at most `max` bytes. kNotFound when it does not exist.
+Result<std::string> ReadFile(const std::string& path, size_t max);
+// mkdir -p; an existing folder keeps its mode.
+Result<void> MakeFolders(const std::string& path, mode_t mode);
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_PROCESS_H_

@@ -1,0 +1,605 @@
+#include "backend/tenant_endpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "base/check.h"
+#include "wire/codec.h"
+
+namespace baton::backend {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using ErrorCodeAsio = boost::system::error_code;
+
+constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
+constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
+
+}  // namespace
+
+struct TenantEndpoint::Client {
+  explicit Client(boost::asio::io_context& io) : socket(io), exit_watch(io), timer(io) {}
+
+  uint64_t number = 0;
+  Peer peer;
+  uint64_t incarnation = 0;
+  bool connected = false;
+  bool said_hello = false;
+  bool reaping = false;
+  bool closing = false;     // a deferred disconnect is under way
+  bool writing = false;     // waits for room in the socket
+  uint32_t connection = 0;  // grows with each connection, so late handlers know theirs is over
+  stream_descriptor socket;
+  stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
+  boost::asio::steady_timer timer;
+  std::deque<std::string> unsent;
+  std::vector<Lane> lanes;
+  int64_t frames_left = 0;
+  Instant frames_at{};
+  Instant reap_until{};
+  Duration reap_poll = kReapPollFirst;
+
+  bool Drained(const wire::State& state) const {
+    return state.phase == wire::Phase::kIdle || state.phase == wire::Phase::kWaiting;
+  }
+};
+
+TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, Nvml& nvml,
+                               const TenantLimits& limits)
+    : io_(io), sink_(sink), nvml_(nvml), limits_(limits), listener_(io), accept_pause_(io) {}
+
+TenantEndpoint::~TenantEndpoint() {
+  *alive_ = false;
+  Stop();
+}
+
+Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, UniqueFd& lock) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return Fail(ErrorCode::kInvalid, "the socket's path is longer than 107 characters: " + path +
+                                         "; choose a shorter socket_dir");
+  }
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  lock = UniqueFd(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) {
+    return Fail(ErrorCode::kInternal, "cannot create " + path + ".lock: " + strerror(errno) +
+                                          "; check the rights on socket_dir");
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    lock.Close();
+    return Fail(ErrorCode::kExists, "another daemon already listens on " + path +
+                                        "; stop it, or choose another socket_dir");
+  }
+  UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return Fail(ErrorCode::kInternal, std::string("socket: ") + strerror(errno));
+  // Whoever left this file is dead, or would hold the lock.
+  unlink(path.c_str());
+  const mode_t before = umask(0777);  // nobody connects before the mode is set
+  const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  const int error = errno;
+  umask(before);
+  if (bound != 0) return Fail(ErrorCode::kInternal, "cannot bind " + path + ": " + strerror(error));
+  if (chmod(path.c_str(), mode) != 0 || listen(fd.get(), 1024) != 0) {
+    return Fail(ErrorCode::kInternal, "cannot listen on " + path + ": " + strerror(errno));
+  }
+  return fd;
+}
+
+Result<void> TenantEndpoint::Listen(const std::string& path) {
+  auto fd = ListenUnix(path, SOCK_SEQPACKET, 0666, path_lock_);
+  if (!fd) return tl::unexpected(fd.error());
+  path_ = path;
+  listener_.assign(fd->Release());
+  Accept();
+  return {};
+}
+
+void TenantEndpoint::Stop() {
+  ErrorCodeAsio ignored;
+  listener_.close(ignored);
+  accept_pause_.cancel();
+  for (auto& [number, client] : clients_) {
+    client->connected = false;
+    ++client->connection;
+    client->socket.close(ignored);
+    client->exit_watch.close(ignored);
+    client->timer.cancel();
+  }
+  clients_.clear();
+  by_process_.clear();
+  per_uid_.clear();
+  if (!path_.empty()) unlink(path_.c_str());
+  path_.clear();
+  path_lock_.Close();
+}
+
+std::shared_ptr<TenantEndpoint::Client> TenantEndpoint::Find(uint64_t number) const {
+  auto it = clients_.find(number);
+  return it == clients_.end() ? nullptr : it->second;
+}
+
+// ---------------------------------------------------------------------------------- connections
+
+void TenantEndpoint::Accept() {
+  listener_.async_wait(stream_descriptor::wait_read, [this, alive = alive_](ErrorCodeAsio error) {
+    if (error || !*alive) return;
+    // A bounded number at a time: connecting clients do not hold up those that have work.
+    for (int i = 0; i < 16; ++i) {
+      UniqueFd fd(
+          accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (fd) {
+        Admit(std::move(fd));
+        continue;
+      }
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        // Out of descriptors: those who wait are served when others have left.
+        accept_pause_.expires_after(std::chrono::milliseconds(100));
+        accept_pause_.async_wait([this, alive](ErrorCodeAsio e) {
+          if (!e && *alive) Accept();
+        });
+        return;
+      }
+      break;
+    }
+    Accept();
+  });
+}
+
+void TenantEndpoint::Admit(UniqueFd socket) {
+  auto client = std::make_shared<Client>(io_);
+  const int fd = socket.get();
+  auto peer = PeerOf(fd);
+  client->socket.assign(socket.Release());
+  client->connected = true;
+  if (!peer) {
+    RefuseClient(client, wire::ErrorKind::kDenied, peer.error().message);
+    return;
+  }
+  client->peer = std::move(*peer);
+  if (clients_.size() >= limits_.clients_max) {
+    RefuseClient(client, wire::ErrorKind::kLimit,
+                 "the daemon serves no more than " + std::to_string(limits_.clients_max) +
+                     " processes; end some, or raise [server] clients_max");
+    return;
+  }
+  size_t& of_uid = per_uid_[client->peer.uid];
+  if (of_uid >= limits_.clients_per_uid) {
+    RefuseClient(client, wire::ErrorKind::kLimit,
+                 "one user may have no more than " + std::to_string(limits_.clients_per_uid) +
+                     " processes here; end some, or raise [server] clients_per_uid");
+    return;
+  }
+  ++of_uid;
+  client->number = ++last_number_;
+  client->frames_left = limits_.frames_burst;
+  client->frames_at = MonotonicNow();
+  clients_.emplace(client->number, client);
+  client->timer.expires_after(limits_.hello_timeout);
+  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+    if (error || !*alive || client->said_hello || !client->connected) return;
+    RefuseClient(client, wire::ErrorKind::kProtocol, "say Hello within 5 seconds of connecting");
+  });
+  AwaitRead(client);
+}
+
+void TenantEndpoint::AwaitRead(const std::shared_ptr<Client>& client) {
+  if (!client->connected || client->closing) return;
+  if (client->frames_left <= 0) {
+    const Instant now = MonotonicNow();
+    const double earned = std::chrono::duration<double>(now - client->frames_at).count() *
+                          static_cast<double>(limits_.frames_per_second);
+    client->frames_left = std::min<int64_t>(limits_.frames_burst, static_cast<int64_t>(earned));
+    if (client->frames_left > 0) client->frames_at = now;
+  }
+  if (client->frames_left <= 0) {
+    // Over its rate: its frames wait in its own socket until it has earned some.
+    client->timer.expires_after(std::chrono::milliseconds(10));
+    client->timer.async_wait(
+        [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
+          if (!error && *alive && client->connection == connection) AwaitRead(client);
+        });
+    return;
+  }
+  // One frame per turn: a busy client does not keep the others waiting. Waiting again looks at the
+  // socket anew, so what is left in it is not forgotten.
+  client->socket.async_wait(
+      stream_descriptor::wait_read,
+      [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
+        if (error || !*alive || client->connection != connection || !client->connected) return;
+        ReadOne(client);
+        if (*alive) AwaitRead(client);
+      });
+}
+
+bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
+  char buffer[wire::kTenantFrameMax];
+  iovec part{buffer, sizeof buffer};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  // No room for control data: descriptors that somebody passes along are closed by the kernel.
+  const ssize_t size = recvmsg(client->socket.native_handle(), &message, MSG_DONTWAIT);
+  if (size < 0) {
+    if (errno == EAGAIN || errno == EINTR) return false;
+    Disconnect(client);
+    return false;
+  }
+  if (size == 0) {
+    Disconnect(client);
+    return false;
+  }
+  --client->frames_left;
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
+    RefuseClient(client, wire::ErrorKind::kLimit,
+                 "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
+    return false;
+  }
+  Handle(client, {buffer, static_cast<size_t>(size)});
+  return client->connected;
+}
+
+void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_view bytes) {
+  wire::Frame frame;
+  switch (frame.Parse(bytes.data(), bytes.size())) {
+    case wire::DecodeStatus::kOk:
+      break;
+    case wire::DecodeStatus::kMalformed:
+      RefuseClient(client, wire::ErrorKind::kMalformed, "this frame is no message of Baton's");
+      return;
+    case wire::DecodeStatus::kVersion:
+      RefuseClient(client, wire::ErrorKind::kVersion,
+                   "this daemon speaks protocol versions up to " +
+                       std::to_string(wire::kVersion + 1) +
+                       "; install the same release of Baton in the pod and on the node");
+      return;
+  }
+  auto malformed = [&] {
+    RefuseClient(client, wire::ErrorKind::kMalformed, "a field of this frame is out of range");
+  };
+  auto lane_of = [&](uint8_t gpu) -> Lane* {
+    if (gpu < client->lanes.size() && client->lanes[gpu].attached) return &client->lanes[gpu];
+    RefuseClient(client, wire::ErrorKind::kProtocol, "attach to a GPU before speaking about it");
+    return nullptr;
+  };
+  if (frame.type() == wire::Hello::kType) {
+    wire::Hello hello;
+    if (!frame.Read(hello)) return malformed();
+    if (hello.incarnation == 0) return malformed();
+    return SayHello(client, hello, bytes);
+  }
+  if (!client->said_hello) {
+    RefuseClient(client, wire::ErrorKind::kProtocol, "the first frame must be Hello");
+    return;
+  }
+  switch (frame.type()) {
+    case wire::State::kType: {
+      wire::State state;
+      if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
+      Lane* lane = lane_of(state.gpu);
+      if (lane == nullptr) return;
+      if (client->Drained(state) && state.epoch == lane->sent_epoch &&
+          lane->measured_epoch < state.epoch) {
+        lane->measured_epoch = state.epoch;
+        lane->held = MonotonicNow() - lane->sent_at;
+      }
+      const bool measured = client->Drained(state) && lane->measured_epoch == state.epoch;
+      sink_.OnState(client->number, state, measured ? lane->held : Duration(0), bytes);
+      return;
+    }
+    case wire::Attach::kType: {
+      wire::Attach attach;
+      if (!frame.Read(attach) || attach.gpu >= wire::kGpusMax || attach.uuid.view().empty()) {
+        return malformed();
+      }
+      if (attach.gpu >= client->lanes.size()) client->lanes.resize(attach.gpu + 1);
+      Lane& lane = client->lanes[attach.gpu];
+      if (lane.attached && lane.uuid != attach.uuid.view()) {
+        RefuseClient(client, wire::ErrorKind::kProtocol,
+                     "this index already stands for another GPU");
+        return;
+      }
+      if (lane.uuid != attach.uuid.view()) lane = Lane{};
+      lane.attached = true;
+      lane.uuid = attach.uuid.view();
+      sink_.OnAttach(client->number, attach, bytes);
+      return;
+    }
+    case wire::Memory::kType: {
+      wire::Memory memory;
+      if (!frame.Read(memory)) return malformed();
+      if (lane_of(memory.gpu) == nullptr) return;
+      sink_.OnMemory(client->number, memory, bytes);
+      return;
+    }
+    default:
+      // Types of the other directions are nonsense; above them a newer peer may have more to say.
+      if (frame.type() < 16) return;
+      RefuseClient(client, wire::ErrorKind::kProtocol, "a hook does not send this message");
+  }
+}
+
+void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
+                              std::string_view frame) {
+  if (client->said_hello) {
+    RefuseClient(client, wire::ErrorKind::kProtocol, "Hello was said already");
+    return;
+  }
+  const std::pair process{client->peer.pid, client->peer.start_time};
+  std::shared_ptr<Client> known;
+  std::vector<std::shared_ptr<Client>> replaced;
+  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+    auto other = Find(it->second);
+    if (other == nullptr || other->reaping) continue;
+    if (other->incarnation == hello.incarnation || other->incarnation == 0) {
+      known = other;
+    } else if (!other->connected) {
+      // The same process with another incarnation: it called exec, and its old GPU work is gone.
+      replaced.push_back(other);
+    }
+  }
+  for (auto& other : replaced) Exited(other);
+  if (known == nullptr) {
+    client->said_hello = true;
+    client->incarnation = hello.incarnation;
+    by_process_.emplace(process, client->number);
+    AwaitExit(client);
+    sink_.OnHello(client->number, client->peer, hello, frame);
+    return;
+  }
+  // It came back: the new connection goes to the client that we know. What it said on the old one
+  // was read before, or is repeated by its next State.
+  if (known->connected) {
+    while (known->connected && ReadOne(known)) {
+    }
+    if (known->connected) Disconnect(known);
+  }
+  known->incarnation = hello.incarnation;
+  known->said_hello = true;
+  if (known->peer.uid != client->peer.uid) {  // it was adopted, or changed its user since
+    --per_uid_[known->peer.uid];
+    ++per_uid_[client->peer.uid];
+    known->peer.uid = client->peer.uid;
+  }
+  // Attached anew, perhaps by other indexes; what it used before stays known for its end.
+  for (Lane& lane : known->lanes) lane.attached = false;
+  known->closing = false;
+  known->socket = stream_descriptor(io_, client->socket.release());
+  known->connected = true;
+  ++known->connection;
+  client->connected = false;
+  ++client->connection;
+  Forget(client);
+  sink_.OnHello(known->number, known->peer, hello, frame);
+  AwaitRead(known);
+}
+
+// -------------------------------------------------------------------------------------- sending
+
+void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
+  auto it = clients_.find(number);
+  if (it == clients_.end() || !it->second->connected || it->second->closing) return;
+  Client& client = *it->second;
+  const bool sent = SendNow(client, frame);
+  // A Token with a new epoch starts a hold. Looked at after it is on its way.
+  wire::Frame parsed;
+  wire::Token token;
+  if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token) &&
+      token.quota_ns != 0 && token.gpu < client.lanes.size()) {
+    Lane& lane = client.lanes[token.gpu];
+    if (token.epoch > lane.sent_epoch) {
+      lane.sent_epoch = token.epoch;
+      lane.sent_at = MonotonicNow();
+    }
+  }
+  if (sent) return;
+  if (client.unsent.size() >= limits_.unsent_frames_max) {
+    sink_.OnTenantNote(number, "does not read its socket and is disconnected");
+    DisconnectSoon(it->second);
+    return;
+  }
+  client.unsent.emplace_back(frame);
+  if (!client.writing) Flush(it->second);
+}
+
+bool TenantEndpoint::SendNow(Client& client, std::string_view frame) {
+  if (!client.unsent.empty()) return false;  // order is kept
+  // Errors other than a full socket show up as end-of-file on the reading side.
+  return send(client.socket.native_handle(), frame.data(), frame.size(),
+              MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+         errno != EAGAIN;
+}
+
+void TenantEndpoint::Flush(const std::shared_ptr<Client>& client) {
+  client->writing = true;
+  client->socket.async_wait(
+      stream_descriptor::wait_write,
+      [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
+        if (!*alive || client->connection != connection) return;
+        client->writing = false;
+        if (error || !client->connected) return;
+        while (!client->unsent.empty()) {
+          const std::string& frame = client->unsent.front();
+          if (send(client->socket.native_handle(), frame.data(), frame.size(),
+                   MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+              errno == EAGAIN) {
+            return Flush(client);
+          }
+          client->unsent.pop_front();
+        }
+      });
+}
+
+void TenantEndpoint::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
+  auto client = Find(number);
+  if (client == nullptr || !client->connected || client->closing) return;
+  wire::Error message;
+  message.kind = kind;
+  message.text.Set(text);
+  char buffer[512];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  SendNow(*client, {buffer, size});
+  DisconnectSoon(client);
+}
+
+void TenantEndpoint::RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
+                                  std::string_view text) {
+  wire::Error message;
+  message.kind = kind;
+  message.text.Set(text);
+  char buffer[512];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  SendNow(*client, {buffer, size});
+  if (client->number != 0) {
+    sink_.OnTenantNote(client->number, "is disconnected: " + std::string(text));
+    Disconnect(client);
+  }
+}
+
+// --------------------------------------------------------------------------------------- leaving
+
+void TenantEndpoint::DisconnectSoon(const std::shared_ptr<Client>& client) {
+  if (client->closing) return;
+  client->closing = true;
+  boost::asio::post(io_, [this, alive = alive_, client, connection = client->connection] {
+    if (*alive && client->connection == connection && client->connected) Disconnect(client);
+  });
+}
+
+void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
+  if (!client->connected) return;
+  client->connected = false;
+  client->closing = false;
+  client->writing = false;
+  ++client->connection;
+  client->unsent.clear();
+  ErrorCodeAsio ignored;
+  client->socket.close(ignored);
+  if (!client->said_hello) {
+    Forget(client);
+    return;
+  }
+  if (!client->reaping) sink_.OnDown(client->number, wire::DownReason::kDisconnected);
+}
+
+void TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
+  const int watch = fcntl(client->peer.pidfd.get(), F_DUPFD_CLOEXEC, 0);
+  if (watch < 0) {
+    // Out of descriptors. Without the proof of its end the client cannot be served.
+    RefuseClient(client, wire::ErrorKind::kLimit, "the daemon is out of file descriptors");
+    return;
+  }
+  client->exit_watch.assign(watch);
+  client->exit_watch.async_wait(stream_descriptor::wait_read,
+                                [this, alive = alive_, client](ErrorCodeAsio error) {
+                                  if (error || !*alive) return;
+                                  Reap(client);
+                                });
+}
+
+void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
+  if (!client->reaping) {
+    // What it said before it died still counts.
+    while (client->connected && ReadOne(client)) {
+    }
+    client->reaping = true;
+    if (client->connected) Disconnect(client);
+    client->reap_until = MonotonicNow() + limits_.drain_timeout;
+    ErrorCodeAsio ignored;
+    client->exit_watch.close(ignored);
+  }
+  const bool listed =
+      std::any_of(client->lanes.begin(), client->lanes.end(), [&](const Lane& lane) {
+        return !lane.uuid.empty() && nvml_.Lists(lane.uuid, client->peer.pid);
+      });
+  if (!listed) return Exited(client);
+  if (MonotonicNow() >= client->reap_until) {
+    sink_.OnTenantNote(client->number,
+                       "is dead, but NVML still lists it; its GPU is given on after drain_timeout");
+    return Exited(client);
+  }
+  client->timer.expires_after(client->reap_poll);
+  client->reap_poll = std::min(client->reap_poll * 3 / 2, kReapPollMax);
+  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+    if (!error && *alive) Reap(client);
+  });
+}
+
+void TenantEndpoint::Exited(const std::shared_ptr<Client>& client) {
+  client->reaping = true;
+  if (client->connected) Disconnect(client);
+  Forget(client);
+  sink_.OnDown(client->number, wire::DownReason::kExited);
+}
+
+void TenantEndpoint::Forget(const std::shared_ptr<Client>& client) {
+  ErrorCodeAsio ignored;
+  client->exit_watch.close(ignored);
+  client->timer.cancel();
+  if (clients_.erase(client->number) == 0) return;
+  const std::pair process{client->peer.pid, client->peer.start_time};
+  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+    if (it->second == client->number) {
+      by_process_.erase(it);
+      break;
+    }
+  }
+  auto of_uid = per_uid_.find(client->peer.uid);
+  if (of_uid != per_uid_.end() && --of_uid->second == 0) per_uid_.erase(of_uid);
+}
+
+void TenantEndpoint::KillProcess(uint64_t number) {
+  if (auto client = Find(number)) Kill(client->peer.pidfd.get());
+}
+
+Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
+                                       const std::vector<std::string>& gpus) {
+  for (auto [it, end] = by_process_.equal_range({pid, start_time}); it != end; ++it) {
+    auto known = Find(it->second);
+    if (known != nullptr && (incarnation == 0 || known->incarnation == incarnation)) {
+      return known->number;
+    }
+  }
+  UniqueFd pidfd = OpenPidfd(pid, start_time);
+  const bool alive = static_cast<bool>(pidfd);
+  const bool listed = std::any_of(gpus.begin(), gpus.end(),
+                                  [&](const std::string& uuid) { return nvml_.Lists(uuid, pid); });
+  // A pid that was given out again is somebody else, whom NVML may list too.
+  if (!alive && (!listed || StartTime(pid))) {
+    return Fail(ErrorCode::kNotFound, "process " + std::to_string(pid) + " is gone");
+  }
+  auto client = std::make_shared<Client>(io_);
+  client->number = ++last_number_;
+  client->peer.pid = pid;
+  client->peer.start_time = start_time;
+  client->peer.pidfd = std::move(pidfd);
+  client->incarnation = incarnation;
+  client->said_hello = true;
+  client->frames_left = limits_.frames_burst;
+  client->frames_at = MonotonicNow();
+  client->lanes.resize(gpus.size());
+  for (size_t i = 0; i < gpus.size(); ++i) client->lanes[i] = {true, gpus[i], 0, {}, 0, {}};
+  clients_.emplace(client->number, client);
+  by_process_.emplace(std::pair{pid, start_time}, client->number);
+  ++per_uid_[0];
+  if (alive) {
+    AwaitExit(client);
+  } else {
+    // Dead, but its GPU work goes on: reported once NVML no longer lists it.
+    boost::asio::post(io_, [this, watch = alive_, client] {
+      if (*watch) Reap(client);
+    });
+  }
+  return client->number;
+}
+
+}  // namespace baton::backend

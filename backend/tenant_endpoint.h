@@ -1,0 +1,152 @@
+// The unix socket to which hooks attach: batond and baton-frontend have the same one.
+//
+// It knows processes and frames, not pods: who connected (by the kernel's word, not the peer's),
+// whether frames are well formed, and when a process is really gone. It bounds everything that a
+// tenant can do: clients in all and per user, frame size, frame rate, unread answers. Whoever
+// breaks a rule gets one Error and is closed; nobody else notices.
+//
+// A client keeps its number over reconnects of the same incarnation. A closed socket only says
+// *disconnected*; *exited* is said when the pidfd proves it and, where NVML lists processes, when
+// NVML no longer lists it on any GPU it attached to (at most `drain_timeout` later).
+//
+// It also measures held time where it is shortest: from the passing on of a Token with a new epoch
+// to the receipt of the State that says it has drained.
+//
+// Not thread safe: lives in one event loop. Callbacks run in that loop, never from within a call of
+// Send() and the like.
+#ifndef BATON_BACKEND_TENANT_ENDPOINT_H_
+#define BATON_BACKEND_TENANT_ENDPOINT_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/nvml.h"
+#include "backend/process.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace baton::backend {
+
+struct TenantLimits {
+  size_t clients_max = 4096;           // connections and processes still watched
+  size_t clients_per_uid = 1024;       // so one user cannot take all of them
+  uint32_t frames_per_second = 20000;  // per client, sustained; a faster one is read later
+  uint32_t frames_burst = 200000;
+  size_t unsent_frames_max = 64;  // a client that leaves more unread is disconnected
+  Duration hello_timeout = std::chrono::seconds(5);
+  Duration drain_timeout = std::chrono::seconds(10);  // how long NVML may list a dead process
+};
+
+// Who takes the clients' frames. `frame` is the message as it came, valid during the call.
+class TenantSink {
+ public:
+  virtual ~TenantSink() = default;
+  // A client said Hello, for the first time or again after a disconnect (same number).
+  virtual void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
+                       std::string_view frame) = 0;
+  virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
+  // `held`: of the token of state.epoch once that has drained, as measured here; else 0. The same
+  // value is given with every later State of that epoch.
+  virtual void OnState(uint64_t client, const wire::State& state, Duration held,
+                       std::string_view frame) = 0;
+  virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
+  // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited.
+  virtual void OnDown(uint64_t client, wire::DownReason reason) = 0;
+  // Something for the operator's eyes about this client.
+  virtual void OnTenantNote(uint64_t client, const std::string& text) = 0;
+};
+
+class TenantEndpoint {
+ public:
+  TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, Nvml& nvml,
+                 const TenantLimits& limits);
+  ~TenantEndpoint();
+
+  // Listens on `path` (mode 0666). A dead daemon's socket is replaced; kExists when a live one
+  // listens there.
+  Result<void> Listen(const std::string& path);
+  // Stops listening, closes every connection without a word and removes the socket's file.
+  void Stop();
+
+  // Sends a frame, at once or from a bounded queue. Nothing happens when the client is away.
+  // A Token passed through here is noticed for the held time.
+  void Send(uint64_t client, std::string_view frame);
+  // Sends Error and closes. The process stays watched if it had said Hello.
+  void Refuse(uint64_t client, wire::ErrorKind kind, std::string_view text);
+  // SIGKILL for the client's process.
+  void KillProcess(uint64_t client);
+
+  // Watches a process that is known from before this endpoint existed, as a disconnected client
+  // that used `gpus`. Returns its number; kNotFound when it is gone (and NVML no longer lists it,
+  // or cannot say). incarnation 0: whichever it will say.
+  Result<uint64_t> Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
+                         const std::vector<std::string>& gpus);
+
+  size_t clients() const { return clients_.size(); }
+
+ private:
+  struct Lane {  // a client on one GPU
+    bool attached = false;
+    std::string uuid;
+    uint64_t sent_epoch = 0;  // newest token passed on, and when
+    Instant sent_at{};
+    uint64_t measured_epoch = 0;  // newest token that drained, and how long it was held
+    Duration held{0};
+  };
+  struct Client;
+
+  void Accept();
+  void Admit(UniqueFd socket);
+  void AwaitRead(const std::shared_ptr<Client>& client);
+  // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
+  bool ReadOne(const std::shared_ptr<Client>& client);
+  void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
+  void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
+                std::string_view frame);
+  void RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
+                    std::string_view text);
+  bool SendNow(Client& client, std::string_view frame);
+  void Flush(const std::shared_ptr<Client>& client);
+  void Disconnect(const std::shared_ptr<Client>& client);
+  void DisconnectSoon(const std::shared_ptr<Client>& client);
+  void AwaitExit(const std::shared_ptr<Client>& client);
+  void Reap(const std::shared_ptr<Client>& client);
+  void Exited(const std::shared_ptr<Client>& client);
+  void Forget(const std::shared_ptr<Client>& client);
+  std::shared_ptr<Client> Find(uint64_t number) const;
+
+  boost::asio::io_context& io_;
+  TenantSink& sink_;
+  Nvml& nvml_;
+  const TenantLimits limits_;
+  std::string path_;
+  UniqueFd path_lock_;
+  boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer accept_pause_;
+  std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
+  std::map<uid_t, size_t> per_uid_;
+  // By process: at most a handful of clients have the same one.
+  std::multimap<std::pair<pid_t, uint64_t>, uint64_t> by_process_;
+  uint64_t last_number_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false after destruction
+};
+
+// A unix socket of `type` bound to `path` and listening, non-blocking, with file mode `mode`. The
+// lock on "<path>.lock" that it takes into `lock` is what tells a live daemon from a dead one's
+// socket: kExists when somebody has it.
+Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, UniqueFd& lock);
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_TENANT_ENDPOINT_H_

@@ -1,0 +1,132 @@
+#include "backend/usage_book.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace baton::backend {
+namespace {
+
+constexpr char kMagic[16] = "baton usage 1\n";
+constexpr size_t kEntry = sizeof(UsageEntry);  // the header takes the place of entry 0
+constexpr size_t kMapSize = 64 << 20;          // address space; 524 287 entries
+constexpr size_t kStep = 64 << 10;
+constexpr uint64_t kUsed = 0x6261746f6e757365;
+
+}  // namespace
+
+uint64_t UsageBook::GpuKey(std::string_view uuid) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : uuid) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+UsageBook::~UsageBook() {
+  if (map_ != nullptr) munmap(map_, kMapSize);
+}
+
+std::string UsageBook::Open(const std::string& path) {
+  std::string note;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd_) {
+      degraded_ = "cannot open " + path + ": " + strerror(errno) + "; usage is kept in memory only";
+      return degraded_;
+    }
+    struct stat st;
+    char magic[sizeof kMagic] = {};
+    if (fstat(fd_.get(), &st) != 0 || st.st_size == 0) break;
+    file_size_ = static_cast<size_t>(st.st_size) / kStep * kStep;
+    if (pread(fd_.get(), magic, sizeof magic, 0) == sizeof magic &&
+        memcmp(magic, kMagic, sizeof magic) == 0 && file_size_ != 0 && file_size_ <= kMapSize) {
+      break;
+    }
+    file_size_ = 0;
+    rename(path.c_str(), (path + ".damaged").c_str());
+    note = path + " is damaged; it was moved to " + path + ".damaged and a new book begun";
+  }
+  void* map = mmap(nullptr, kMapSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (map == MAP_FAILED) {
+    degraded_ = "cannot map " + path + ": " + strerror(errno) + "; usage is kept in memory only";
+    return degraded_;
+  }
+  map_ = static_cast<char*>(map);
+  next_ = 1;
+  for (size_t at = 1; (at + 1) * kEntry <= file_size_; ++at) {
+    auto* entry = reinterpret_cast<UsageEntry*>(map_ + at * kEntry);
+    if (entry->used != kUsed) continue;
+    index_[{entry->pod, entry->gpu, entry->incarnation}] = entry;
+    next_ = at + 1;
+  }
+  for (size_t at = 1; at < next_; ++at) {
+    auto* entry = reinterpret_cast<UsageEntry*>(map_ + at * kEntry);
+    if (entry->used != kUsed) free_.push_back(entry);
+  }
+  return note;
+}
+
+UsageEntry* UsageBook::Allocate() {
+  if (!free_.empty()) {
+    UsageEntry* entry = free_.back();
+    free_.pop_back();
+    return entry;
+  }
+  if (map_ != nullptr && (next_ + 1) * kEntry > file_size_ && file_size_ + kStep <= kMapSize) {
+    // Room on the disk first: touching a mapped page that has none would be a SIGBUS.
+    const int error = posix_fallocate(fd_.get(), static_cast<off_t>(file_size_), kStep);
+    if (error == 0) {
+      if (file_size_ == 0) memcpy(map_, kMagic, sizeof kMagic);
+      file_size_ += kStep;
+      degraded_.clear();
+    } else {
+      degraded_ = std::string("no room for the accounts in state_dir: ") + strerror(error) +
+                  "; the newest are kept in memory only";
+    }
+  }
+  if (map_ != nullptr && (next_ + 1) * kEntry <= file_size_) {
+    return reinterpret_cast<UsageEntry*>(map_ + next_++ * kEntry);
+  }
+  return &overflow_.emplace_back();
+}
+
+UsageEntry* UsageBook::Find(PodId pod, uint64_t gpu, uint64_t incarnation) {
+  auto it = index_.find({pod.value, gpu, incarnation});
+  return it == index_.end() ? nullptr : it->second;
+}
+
+UsageEntry& UsageBook::At(PodId pod, uint64_t gpu, uint64_t incarnation) {
+  if (UsageEntry* entry = Find(pod, gpu, incarnation)) return *entry;
+  UsageEntry* entry = Allocate();
+  *entry = UsageEntry{};
+  entry->pod = pod.value;
+  entry->gpu = gpu;
+  entry->incarnation = incarnation;
+  // Last: a crash before this leaves a free entry.
+  __atomic_store_n(&entry->used, kUsed, __ATOMIC_RELEASE);
+  index_[{pod.value, gpu, incarnation}] = entry;
+  return *entry;
+}
+
+void UsageBook::Drop(PodId pod, uint64_t incarnation) {
+  auto it = index_.lower_bound({pod.value, 0, 0});
+  while (it != index_.end() && std::get<0>(it->first) == pod.value) {
+    if (incarnation == 0 || std::get<2>(it->first) == incarnation) {
+      it->second->used = 0;
+      free_.push_back(it->second);
+      it = index_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+void UsageBook::Flush() {
+  if (map_ != nullptr && file_size_ != 0) msync(map_, file_size_, MS_ASYNC);
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,90 @@
+// The accounts: what each pod has used of each GPU, exact over crashes of the daemon.
+//
+// Two kinds of entries. A pod's has its totals. A client's (by incarnation) has the counters that
+// client last reported; what a later report says beyond them is added to the pod's totals, so a
+// report may be lost, repeated or late and counts once. Both live in a file that is mapped into
+// memory: changing a number costs no system call, and a daemon that is killed at any instant leaves
+// them in the page cache. (A power cut may lose the last half minute.)
+//
+// Where the disk is full or not writable the book goes on in memory and says so.
+// Not thread safe.
+#ifndef BATON_BACKEND_USAGE_BOOK_H_
+#define BATON_BACKEND_USAGE_BOOK_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "backend/process.h"
+#include "base/ids.h"
+
+namespace baton::backend {
+
+// Cumulative. Times in nanoseconds.
+struct Usage {
+  uint64_t held_ns = 0;  // token granted → the last of the pod's clients drained
+  uint64_t busy_ns = 0;
+  uint64_t launches = 0;
+  uint64_t waited_ns = 0;
+  uint64_t unmanaged_ns = 0;
+  uint64_t copies_bytes = 0;
+  uint64_t grants = 0;
+  uint64_t revocations = 0;
+};
+
+struct UsageEntry {
+  uint64_t used = 0;
+  uint64_t pod = 0;
+  uint64_t gpu = 0;          // UsageBook::GpuKey
+  uint64_t incarnation = 0;  // 0: the pod's totals
+  uint64_t epoch = 0;        // totals: the newest token in held_ns ...
+  uint64_t epoch_ns = 0;     // ... and how much of held_ns is that token's
+  Usage usage;
+  uint64_t spare[2] = {};
+};
+static_assert(sizeof(UsageEntry) == 128);
+
+class UsageBook {
+ public:
+  UsageBook() = default;
+  ~UsageBook();
+  UsageBook(const UsageBook&) = delete;
+  UsageBook& operator=(const UsageBook&) = delete;
+
+  // Maps the file, made when absent. A file that is not a usage book is moved aside.
+  // Returns what went wrong, for the operator; empty when nothing did.
+  std::string Open(const std::string& path);
+  // Why the book is not (wholly) in its file; empty when it is.
+  const std::string& degraded() const { return degraded_; }
+
+  static uint64_t GpuKey(std::string_view uuid);
+  // The entry, made when absent. Stays where it is until it is dropped.
+  UsageEntry& At(PodId pod, uint64_t gpu, uint64_t incarnation);
+  // Null when there is none.
+  UsageEntry* Find(PodId pod, uint64_t gpu, uint64_t incarnation);
+  // Forgets a client's entries, or (incarnation 0) everything of a pod.
+  void Drop(PodId pod, uint64_t incarnation);
+  // Asks the kernel to write what changed; does not wait.
+  void Flush();
+
+ private:
+  using Key = std::tuple<uint64_t, uint64_t, uint64_t>;
+  UsageEntry* Allocate();
+
+  UniqueFd fd_;
+  char* map_ = nullptr;
+  size_t file_size_ = 0;  // allocated on disk
+  size_t next_ = 0;       // first entry never used
+  std::vector<UsageEntry*> free_;
+  std::deque<UsageEntry> overflow_;  // when the disk has no room
+  std::map<Key, UsageEntry*> index_;
+  std::string degraded_;
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_USAGE_BOOK_H_
