@@ -1,0 +1,579 @@
+#include "hook/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "hook/driver.h"
+#include "hook/libc.h"
+#include "hook/log.h"
+#include "hook/memory.h"
+#include "hook/meter.h"
+#include "wire/codec.h"
+
+namespace baton::hook {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using wire::Phase;
+
+constexpr char kHookVersion[] = "0.1.0";
+constexpr Duration kBackoffMin = milliseconds(5);
+constexpr Duration kBackoffMax = milliseconds(200);
+// How often a drain that is near its end is looked at.
+constexpr Duration kDrainPoll = microseconds(20);
+constexpr Duration kDrainPollMax = microseconds(250);
+
+enum class Link : uint32_t { kDown, kHello, kUp };
+
+struct Process {
+  std::atomic<int> pid{0};         // of the process that all this belongs to
+  std::atomic<uint32_t> state{0};  // 0 not started, 1 starting, 2 runs, 3 cannot
+  std::atomic<int> managed{-1};    // -1 not known yet
+  bool membarrier = false;
+  char socket_path[sizeof(sockaddr_un::sun_path)] = {};
+  wire::Text<64> ticket;
+  wire::AwayMode away = wire::AwayMode::kWait;
+  uint64_t incarnation = 0;
+
+  std::atomic<int> fd{-1};
+  std::atomic<int> kick{-1};
+  std::atomic<uint32_t> link{0};  // Link
+  std::atomic<int64_t> sleeps_until{INT64_MAX};
+  std::atomic<bool> said_away{false};
+
+  Lock gpus_lock;
+  Gpu* gpus[kGpusMax] = {};
+  std::atomic<int> gpu_count{0};
+};
+Process g;
+
+Link LinkNow() { return static_cast<Link>(g.link.load(std::memory_order_acquire)); }
+
+// A full socket drops the frame: states and totals are said again with the next heartbeat.
+template <class Message>
+void Send(const Message& message) {
+  char frame[wire::kTenantFrameMax];
+  const size_t n = wire::Encode(message, frame, sizeof(frame));
+  const int fd = g.fd.load(std::memory_order_acquire);
+  if (n == 0 || fd < 0) return;
+  while (send(fd, frame, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+void Kick() {
+  const uint64_t one = 1;
+  const int fd = g.kick.load(std::memory_order_acquire);
+  if (fd >= 0) {
+    const ssize_t n = write(fd, &one, sizeof(one));
+    (void)n;  // full means that it is kicked already
+  }
+}
+
+Observation Observe(Gpu* gpu, Instant now) {
+  Observation o;
+  o.launches = LaunchCount(gpu);
+  o.backlog = Backlog(gpu, now);
+  o.longest = Duration(gpu->meter.longest_ns.load(std::memory_order_relaxed));
+  o.parked = gpu->parked.load();
+  o.busy_ns = gpu->meter.busy_ns.load(std::memory_order_relaxed);
+  o.memory_bytes = gpu->memory.used.load(std::memory_order_relaxed);
+  o.copies_bytes = CopiesBytes();
+  return o;
+}
+
+// Steps the machine and carries its effects out. Gpu::lock is held.
+void StepLocked(Gpu* gpu, const Event& event, Instant now) {
+  const bool was_open = gpu->gate.open.load(std::memory_order_relaxed) != 0;
+  const Effects effects = gpu->machine.Step(now, event, Observe(gpu, now));
+  if (was_open && !effects.open) {
+    gpu->gate.open.store(0, std::memory_order_seq_cst);
+    if (g.membarrier) Membarrier();
+    gpu->flags_clear = false;
+  }
+  if (effects.send) Send(effects.state);
+  if (!was_open && effects.open) {
+    gpu->gate.open.store(1, std::memory_order_release);
+    FutexWakeAll(&gpu->gate.open);
+  }
+  const bool sooner = Nanos(effects.wake) < g.sleeps_until.load() || (effects.watch && !gpu->watch);
+  gpu->wake = effects.wake;
+  gpu->watch = effects.watch;
+  gpu->meter.bound_ns.store(Nanos(gpu->machine.backlog_bound()), std::memory_order_relaxed);
+  if (sooner && t_slot != nullptr && t_slot->in_launch.load() != Slot::kHooksOwn) Kick();
+}
+
+void Step(Gpu* gpu, const Event& event) {
+  Guard guard(gpu->lock);
+  StepLocked(gpu, event, MonotonicNow());
+}
+
+void StepAll(EventKind kind) {
+  Event event;
+  event.kind = kind;
+  for (int i = 0; i < GpuCount(); ++i) Step(GpuAt(i), event);
+}
+
+// ------------------------------------------------------------------------------- the connection
+
+void SayAway(const char* why) {
+  if (g.said_away.exchange(true)) return;
+  Say("the backend at %s is away (%s); %s and this process connects again by itself", g.socket_path,
+      why,
+      g.away == wire::AwayMode::kOpen ? "launches pass after a grace period" : "launches wait");
+}
+
+void Disconnect(const char* why) {
+  const int fd = g.fd.exchange(-1);
+  if (fd >= 0) close(fd);
+  g.link.store(static_cast<uint32_t>(Link::kDown), std::memory_order_release);
+  for (int i = 0; i < GpuCount(); ++i) {
+    GpuAt(i)->attached.store(false);
+    // Whoever waits for an answer asks again.
+    GpuAt(i)->memory.answer.store(3);
+    FutexWakeAll(&GpuAt(i)->memory.answer);
+  }
+  SayAway(why);
+  StepAll(EventKind::kDisconnected);
+}
+
+wire::Text<128> CommandLine() {
+  char text[128];
+  size_t n = 0;
+  if (FILE* f = fopen("/proc/self/cmdline", "re")) {
+    n = fread(text, 1, sizeof(text), f);
+    fclose(f);
+  }
+  while (n > 0 && text[n - 1] == 0) --n;
+  for (size_t i = 0; i < n; ++i) {
+    if (static_cast<unsigned char>(text[i]) < 32) text[i] = ' ';
+  }
+  return std::string_view(text, n);
+}
+
+bool Connect() {
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) {
+    SayAway(strerror(errno));
+    return false;
+  }
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, g.socket_path, sizeof(address.sun_path));
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    SayAway(strerror(errno));
+    close(fd);
+    return false;
+  }
+  g.fd.store(fd, std::memory_order_release);
+  g.link.store(static_cast<uint32_t>(Link::kHello), std::memory_order_release);
+  wire::Hello hello;
+  hello.ticket = g.ticket;
+  hello.incarnation = g.incarnation;
+  hello.away = g.away;
+  hello.command = CommandLine();
+  hello.hook_version = std::string_view(kHookVersion);
+  Send(hello);
+  return true;
+}
+
+void SendAttach(const Gpu* gpu) {
+  wire::Attach attach;
+  attach.gpu = gpu->index;
+  attach.uuid = gpu->uuid;
+  attach.memory_total = gpu->memory_total;
+  Send(attach);
+}
+
+void OnAttached(Gpu* gpu, const wire::Attached& attached) {
+  Event event;
+  event.kind = EventKind::kAttached;
+  event.attached = attached;
+  gpu->memory.cap.store(attached.memory_cap);
+  if (g.said_away.exchange(false)) Say("the backend at %s is back", g.socket_path);
+  Step(gpu, event);
+  gpu->attached.store(true);
+  if (gpu->memory.used.load() > 0) TellMemory(gpu, gpu->memory.used.load());
+  // A question asked while nobody answered is asked again.
+  uint32_t open = 0;
+  if (gpu->memory.answer.compare_exchange_strong(open, 3)) FutexWakeAll(&gpu->memory.answer);
+}
+
+void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {
+  gpu->memory.cap.store(reply.memory_cap);
+  gpu->memory.pod_used.store(reply.pod_used);
+  if (reply.request != gpu->memory.request.load()) return;
+  uint32_t open = 0;
+  if (gpu->memory.answer.compare_exchange_strong(open, reply.granted ? 1 : 2)) {
+    FutexWakeAll(&gpu->memory.answer);
+  }
+}
+
+// False: the connection is of no more use.
+bool OnFrame(const char* data, size_t size) {
+  wire::Frame frame;
+  if (frame.Parse(data, size) != wire::DecodeStatus::kOk) {
+    Disconnect("it speaks another version, or is no Baton backend");
+    return false;
+  }
+  switch (frame.type()) {
+    case wire::Welcome::kType: {
+      wire::Welcome m;
+      if (!frame.Read(m)) break;
+      g.link.store(static_cast<uint32_t>(Link::kUp), std::memory_order_release);
+      const auto pod = m.pod.view();
+      BATON_SAY_MORE("attached to pod %.*s", static_cast<int>(pod.size()), pod.data());
+      for (int i = 0; i < GpuCount(); ++i) {
+        if (GpuAt(i)->wanted.load()) SendAttach(GpuAt(i));
+      }
+      return true;
+    }
+    case wire::Attached::kType: {
+      wire::Attached m;
+      if (!frame.Read(m) || m.gpu >= GpuCount()) break;
+      OnAttached(GpuAt(m.gpu), m);
+      return true;
+    }
+    case wire::Token::kType: {
+      Event event;
+      event.kind = EventKind::kToken;
+      if (!frame.Read(event.token) || event.token.gpu >= GpuCount()) break;
+      Step(GpuAt(event.token.gpu), event);
+      return true;
+    }
+    case wire::MemoryReply::kType: {
+      wire::MemoryReply m;
+      if (!frame.Read(m) || m.gpu >= GpuCount()) break;
+      OnMemoryReply(GpuAt(m.gpu), m);
+      return true;
+    }
+    case wire::Sync::kType:
+      for (int i = 0; i < GpuCount(); ++i) {
+        if (GpuAt(i)->wanted.load()) SendAttach(GpuAt(i));
+      }
+      StepAll(EventKind::kSync);
+      return true;
+    case wire::Error::kType: {
+      wire::Error m;
+      if (!frame.Read(m)) break;
+      const auto text = m.text.view();
+      if (m.kind == wire::ErrorKind::kUnavailable) {
+        if (!g.said_away.exchange(true)) {
+          Say("%.*s", static_cast<int>(text.size()), text.data());
+        }
+        StepAll(EventKind::kAway);
+        return true;
+      }
+      static std::atomic<bool> said{false};
+      if (!said.exchange(true) || g_verbose.load()) {
+        Say("the backend refuses this process: %.*s", static_cast<int>(text.size()), text.data());
+      }
+      Disconnect("it refused this process");
+      return false;
+    }
+    default:
+      return true;  // a newer peer may say more
+  }
+  Disconnect("it sent a message that makes no sense");
+  return false;
+}
+
+// Everything that has arrived. False: the connection ended.
+bool Receive() {
+  char frame[wire::kTenantFrameMax];
+  for (;;) {
+    const int fd = g.fd.load();
+    if (fd < 0) return false;
+    const ssize_t n = recv(fd, frame, sizeof(frame), MSG_DONTWAIT);
+    if (n > 0) {
+      if (!OnFrame(frame, static_cast<size_t>(n))) return false;
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      return true;
+    } else {
+      Disconnect(n == 0 ? "it closed the connection" : strerror(errno));
+      return false;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------ the thread
+
+// True when no thread is between the closed gate of `gpu` and the driver.
+bool FlagsClear(Gpu* gpu) {
+  if (gpu->flags_clear) return true;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
+    if (s->in_launch.load(std::memory_order_acquire) == gpu->index + 1u) return false;
+  }
+  gpu->flags_clear = true;
+  return true;
+}
+
+// Moves a drain on. Returns when to look again.
+Instant Watch(Gpu* gpu) {
+  {
+    // What covers the launches is recorded once the gate is known to stay closed.
+    Guard guard(gpu->lock);
+    if (!gpu->watch || gpu->gate.open.load() != 0) return kNever;
+    if (FlagsClear(gpu) && Drained(gpu)) {
+      Event event;
+      event.kind = EventKind::kFinished;
+      StepLocked(gpu, event, MonotonicNow());
+      return kNever;
+    }
+  }
+  const Instant now = MonotonicNow();
+  const Duration left = Backlog(gpu, now);
+  if (gpu->flags_clear && left > milliseconds(1)) return now + left / 2;
+  if (gpu->flags_clear && left > microseconds(200)) return now + left - microseconds(120);
+  // Overdue work is looked at less and less often.
+  const Duration overdue = now - InstantFromNanos(gpu->meter.finish_at.load());
+  const Duration poll = overdue / 32;
+  return now + (poll < kDrainPoll ? kDrainPoll : poll > kDrainPollMax ? kDrainPollMax : poll);
+}
+
+void WaitUntil(Instant until) {
+  g.sleeps_until.store(Nanos(until));
+  pollfd fds[2] = {{g.kick.load(), POLLIN, 0}, {g.fd.load(), POLLIN, 0}};
+  const Instant now = MonotonicNow();
+  const int64_t ns = until == kNever ? 0 : until > now ? Nanos(until - now) : 0;
+  timespec t = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  ppoll(fds, 2, until == kNever ? nullptr : &t, nullptr);
+  // Until the next sleep is reckoned every change of a timer by another thread kicks.
+  g.sleeps_until.store(Nanos(kNever));
+  if ((fds[0].revents & POLLIN) != 0) {
+    uint64_t count;
+    const ssize_t n = read(fds[0].fd, &count, sizeof(count));
+    (void)n;
+  }
+}
+
+void* Run(void*) {
+  prctl(PR_SET_NAME, "baton", 0, 0, 0);
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  if (Slot* slot = MySlot()) slot->in_launch.store(Slot::kHooksOwn);
+  // Other threads' captures do not concern what this one does.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode);
+
+  Duration backoff = kBackoffMin;
+  Instant next_attempt{};
+  for (;;) {
+    Instant until = kNever;
+    Instant now = MonotonicNow();
+    if (g.fd.load() < 0) {
+      if (now >= next_attempt && Connect()) {
+        next_attempt = kNever;
+      } else if (now >= next_attempt || next_attempt == kNever) {
+        // Jittered, so that a thousand processes do not come back as one.
+        const int64_t half = Nanos(backoff) / 2;
+        next_attempt =
+            now + Duration(half + static_cast<int64_t>(Random64() % static_cast<uint64_t>(half)));
+        backoff = backoff * 2 < kBackoffMax ? backoff * 2 : kBackoffMax;
+      }
+      if (g.fd.load() < 0) until = next_attempt;
+    }
+    for (int i = 0; i < GpuCount(); ++i) {
+      Gpu* gpu = GpuAt(i);
+      {
+        Guard guard(gpu->lock);
+        now = MonotonicNow();
+        if (now >= gpu->wake) StepLocked(gpu, Event{}, now);
+        if (gpu->wake < until) until = gpu->wake;
+      }
+      const Instant again = Watch(gpu);
+      if (again < until) until = again;
+      if (gpu->wake < until) until = gpu->wake;
+    }
+    WaitUntil(until);
+    if (g.fd.load() >= 0) {
+      if (Receive() && LinkNow() == Link::kUp) backoff = kBackoffMin;
+      if (g.fd.load() < 0)
+        next_attempt = Instant{} + Duration(1) + (MonotonicNow() - Instant{}) + backoff;
+    }
+  }
+  return nullptr;
+}
+
+// In the child after fork: nothing of the parent's is left but its copy of the socket.
+void InChild() {
+  const int fd = g.fd.exchange(-1);
+  if (fd >= 0) close(fd);
+  const int kick = g.kick.exchange(-1);
+  if (kick >= 0) close(kick);
+  g.link.store(0);
+  g.state.store(0);
+  g.gpu_count.store(0);
+  g.gpus_lock.Reset();
+  ForgetSlots();
+  ForgetWork();
+  ForgetMemory();
+}
+
+bool ReadEnvironment() {
+  const char* disable = getenv("BATON_DISABLE");
+  const char* ticket = getenv("BATON_TICKET");
+  if (disable != nullptr && strcmp(disable, "1") == 0) return false;
+  if (ticket == nullptr || ticket[0] == 0) return false;
+  if (!FindLibc()) {
+    Say("this program's C library is not glibc, which the hook needs; it runs without Baton");
+    return false;
+  }
+  const char* verbose = getenv("BATON_LOG");
+  g_verbose.store(verbose != nullptr && strcmp(verbose, "1") == 0);
+  const char* away = getenv("BATON_AWAY");
+  if (away != nullptr && strcmp(away, "open") == 0) {
+    g.away = wire::AwayMode::kOpen;
+  } else if (away != nullptr && away[0] != 0 && strcmp(away, "wait") != 0) {
+    Say("BATON_AWAY is '%s', which is neither 'wait' nor 'open'; taken as 'wait'", away);
+  }
+  const char* path = getenv("BATON_SOCKET");
+  if (path == nullptr || path[0] == 0) path = "/run/baton/baton.sock";
+  if (strlen(path) >= sizeof(g.socket_path)) {
+    Say("BATON_SOCKET is longer than %zu bytes; launches wait", sizeof(g.socket_path) - 1);
+    path = "";
+  }
+  strncpy(g.socket_path, path, sizeof(g.socket_path) - 1);
+  g.ticket = std::string_view(ticket);
+  return true;
+}
+
+}  // namespace
+
+bool Managed() {
+  int managed = g.managed.load(std::memory_order_acquire);
+  if (managed < 0) {
+    managed = ReadEnvironment() ? 1 : 0;
+    g.managed.store(managed, std::memory_order_release);
+  }
+  return managed == 1;
+}
+
+bool HasMembarrier() { return g.membarrier; }
+
+bool StartOnce() {
+  uint32_t state = g.state.load(std::memory_order_acquire);
+  if (__builtin_expect(state == 2, 1)) return true;
+  if (!Managed() || state == 3) return false;
+  if (state == 0 && g.state.compare_exchange_strong(state, 1)) {
+    static std::atomic<bool> at_fork{false};
+    if (!at_fork.exchange(true)) AfterFork(InChild);
+    g.pid.store(getpid());
+    g.incarnation = Random64();
+    g.membarrier = RegisterMembarrier();
+    NewStamp();
+    g.kick.store(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
+    state = StartThread(Run, nullptr) ? 2 : 3;
+    if (state == 3) Say("no thread could be started for the hook; this program runs without Baton");
+    g.state.store(state, std::memory_order_release);
+    FutexWakeAll(&g.state);
+  }
+  while ((state = g.state.load(std::memory_order_acquire)) == 1) {
+    FutexWait(&g.state, 1, milliseconds(100));
+  }
+  return state == 2;
+}
+
+int GpuCount() { return g.gpu_count.load(std::memory_order_acquire); }
+Gpu* GpuAt(int index) { return g.gpus[index]; }
+
+Gpu* GpuOf(CUdevice device) {
+  for (int i = 0; i < GpuCount(); ++i) {
+    if (g.gpus[i]->device == device) return g.gpus[i];
+  }
+  CUuuid uuid = {};
+  CUresult r = Drv<Fn::cuDeviceGetUuid_v2>(&uuid, device);
+  if (r != CUDA_SUCCESS) r = Drv<Fn::cuDeviceGetUuid>(&uuid, device);
+  if (r != CUDA_SUCCESS) return nullptr;
+  size_t total = 0;
+  if (auto* f = RealAs<CUresult(size_t*, CUdevice)>(Fn::cuDeviceTotalMem_v2)) f(&total, device);
+
+  Guard guard(g.gpus_lock);
+  const int count = g.gpu_count.load();
+  for (int i = 0; i < count; ++i) {
+    if (g.gpus[i]->device == device) return g.gpus[i];
+  }
+  void* p = nullptr;
+  if (count == kGpusMax || posix_memalign(&p, 64, sizeof(Gpu)) != 0) return nullptr;
+  auto* gpu = new (p) Gpu();
+  gpu->index = static_cast<uint8_t>(count);
+  gpu->device = device;
+  gpu->memory_total = total;
+  char text[64];
+  int n = snprintf(text, sizeof(text), "GPU-");
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text[n++] = '-';
+    n += snprintf(text + n, sizeof(text) - static_cast<size_t>(n), "%02x",
+                  static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  gpu->uuid = std::string_view(text, static_cast<size_t>(n));
+  ClientOptions options;
+  options.gpu = gpu->index;
+  options.away = g.away;
+  gpu->machine = ClientMachine(options, MonotonicNow());
+  g.gpus[count] = gpu;
+  g.gpu_count.store(count + 1, std::memory_order_release);
+  return gpu;
+}
+
+void Want(Gpu* gpu) {
+  if (gpu->wanted.load(std::memory_order_relaxed) || gpu->wanted.exchange(true)) return;
+  if (LinkNow() == Link::kUp) SendAttach(gpu);
+  Kick();
+}
+
+void Park(Gpu* gpu) {
+  gpu->parked.fetch_add(1);
+  Event event;
+  event.kind = EventKind::kParked;
+  Step(gpu, event);
+  while (gpu->gate.open.load(std::memory_order_acquire) == 0) {
+    FutexWait(&gpu->gate.open, 0, Duration::max());
+  }
+  gpu->parked.fetch_sub(1);
+}
+
+bool AskMemory(Gpu* gpu, uint64_t total) {
+  const Instant asked = MonotonicNow();
+  for (;;) {
+    const uint64_t number = gpu->memory.request.load() + 1;
+    gpu->memory.answer.store(0);
+    gpu->memory.request.store(number);
+    if (gpu->attached.load()) {
+      wire::Memory question;
+      question.gpu = gpu->index;
+      question.request = number;
+      question.total = total;
+      Send(question);
+    }
+    // Asked again after a while, for an answer that was lost.
+    FutexWait(&gpu->memory.answer, 0, milliseconds(250));
+    const uint32_t answer = gpu->memory.answer.load();
+    if (answer == 1 || answer == 2) return answer == 1;
+    if (g.away == wire::AwayMode::kOpen && !gpu->attached.load() &&
+        MonotonicNow() - asked > seconds(2)) {
+      return true;
+    }
+  }
+}
+
+void TellMemory(Gpu* gpu, uint64_t total) {
+  wire::Memory message;
+  message.gpu = gpu->index;
+  message.request = gpu->memory.request.fetch_add(1) + 1;
+  message.total = total;
+  if (gpu->attached.load()) Send(message);
+}
+
+}  // namespace baton::hook

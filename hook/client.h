@@ -1,0 +1,29 @@
+// The hook's connection to the backend: one thread per process, one socket, all its GPUs.
+#ifndef BATON_HOOK_CLIENT_H_
+#define BATON_HOOK_CLIENT_H_
+
+#include <stdint.h>
+
+#include "hook/gpu.h"
+
+namespace baton::hook {
+
+// Asks for this GPU to be attached. Cheap when it is.
+void Want(Gpu* gpu);
+// Waits until the gate has been seen open. Tells the backend that this process waits.
+void Park(Gpu* gpu);
+
+// Asks that this process be charged `total` bytes and waits for the answer; Gpu::memory.lock is
+// held by the caller. False: over the pod's cap.
+bool AskMemory(Gpu* gpu, uint64_t total);
+// Tells that it is charged `total` bytes, not more than before.
+void TellMemory(Gpu* gpu, uint64_t total);
+
+// The next launch of this thread looks its cell up: the current context may have changed.
+void ForgetLastCell();
+// In a child after fork: no other thread's slot exists here.
+void ForgetSlots();
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_CLIENT_H_

@@ -1,0 +1,273 @@
+#include "hook/client_machine.h"
+
+namespace baton::hook {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using wire::Phase;
+
+// How often the close of a running quota is reckoned again once its end is near.
+constexpr Duration kRecheck = microseconds(100);
+// Before Attached has told it.
+constexpr Duration kIdleDefault = milliseconds(2);
+constexpr int kIdleFactorMax = 4;
+
+Duration FromWire(uint64_t ns) {
+  constexpr uint64_t kMax = uint64_t{1} << 60;
+  return Duration(static_cast<int64_t>(ns < kMax ? ns : kMax));
+}
+
+uint64_t ToWire(Duration d) { return d.count() > 0 ? static_cast<uint64_t>(d.count()) : 0; }
+
+template <class T>
+T Min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+T Max(T a, T b) {
+  return a < b ? b : a;
+}
+
+}  // namespace
+
+ClientMachine::ClientMachine(const ClientOptions& options, Instant now)
+    : options_(options),
+      heartbeat_(options.heartbeat),
+      idle_(kIdleDefault),
+      open_after_(options.open_after),
+      away_since_(now),
+      stuck_reopen_(options.stuck_reopen) {}
+
+Effects ClientMachine::Step(Instant now, const Event& event, const Observation& seen) {
+  changed_ = false;
+  switch (event.kind) {
+    case EventKind::kDisconnected:
+      attached_ = false;
+      [[fallthrough]];
+    case EventKind::kAway:
+      if (away_since_ == kNever) away_since_ = now;
+      break;
+    case EventKind::kAttached:
+      OnAttached(now, event.attached, seen);
+      break;
+    case EventKind::kToken:
+      OnToken(now, event.token);
+      break;
+    case EventKind::kSync:
+      away_since_ = kNever;
+      changed_ = true;
+      break;
+    case EventKind::kParked:
+      OnParked(now);
+      break;
+    case EventKind::kFinished:
+      OnFinished(now, seen);
+      break;
+    case EventKind::kTimer:
+      break;
+  }
+  OnTimer(now, seen);
+
+  open_ = unmanaged_ || (attached_ && !gated_) || (phase_ == Phase::kHolding && !probing_);
+  Effects effects;
+  if (attached_ && (changed_ || now >= next_heartbeat_)) {
+    effects.send = true;
+    effects.state = Report(now, seen);
+    next_heartbeat_ = now + heartbeat_;
+  }
+  effects.open = open_;
+  effects.watch = phase_ == Phase::kDraining || probing_;
+  effects.wake = Wake(now, seen);
+  return effects;
+}
+
+void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Observation& seen) {
+  attached_ = true;
+  away_since_ = kNever;
+  changed_ = true;
+  if (a.heartbeat_ns > 0) heartbeat_ = Max(FromWire(a.heartbeat_ns), Duration(milliseconds(1)));
+  if (a.idle_ns > 0) idle_ = FromWire(a.idle_ns);
+  if (a.backlog_ns > 0) backlog_bound_ = FromWire(a.backlog_ns);
+  if (a.open_after_ns > 0) open_after_ = FromWire(a.open_after_ns);
+  const bool ungated_before = unmanaged_ || !gated_;
+  if (unmanaged_) {
+    unmanaged_ = false;
+    unmanaged_time_ += now - unmanaged_since_;
+  }
+  gated_ = a.gated;
+  if (!gated_) {
+    if (phase_ != Phase::kIdle) Settle(now, seen);
+    phase_ = Phase::kIdle;
+    probing_ = false;
+  } else if (ungated_before) {
+    // What was launched without a token may still run: declared, and drained before anything else.
+    if (phase_ != Phase::kHolding && phase_ != Phase::kDraining) granted_at_ = now;
+    phase_ = Phase::kDraining;
+    drain_since_ = now;
+    probing_ = overtime_ = false;
+  }
+}
+
+void ClientMachine::OnToken(Instant now, const wire::Token& t) {
+  away_since_ = kNever;
+  if (t.epoch < epoch_ || (t.epoch == epoch_ && t.rev <= rev_)) return;
+  epoch_ = t.epoch;
+  rev_ = t.rev;
+  contended_ = t.contended;
+  changed_ = true;
+  if (!gated_ || unmanaged_ || phase_ == Phase::kIdle) return;
+  if (t.quota_ns > 0) {
+    Grant(now, t);
+  } else if (phase_ == Phase::kHolding) {
+    Drain(now);
+  }
+}
+
+void ClientMachine::Grant(Instant now, const wire::Token& t) {
+  if (phase_ == Phase::kWaiting) waited_ += now - waiting_since_;
+  if (phase_ == Phase::kWaiting) granted_at_ = now;
+  if (phase_ != Phase::kHolding) last_active_ = now;
+  phase_ = Phase::kHolding;
+  overtime_ = false;
+  quota_from_ = now;
+  deadline_ = now + FromWire(t.quota_ns);
+}
+
+void ClientMachine::OnParked(Instant now) {
+  if (probing_) {  // not idle after all
+    probing_ = false;
+    last_active_ = now;
+  }
+  if (phase_ != Phase::kIdle || !gated_ || unmanaged_) return;
+  phase_ = Phase::kWaiting;
+  waiting_since_ = now;
+  changed_ = true;
+  // A return that was regretted within the time it was meant to save makes the next one later.
+  if (returned_at_ != Instant{}) {
+    idle_factor_ = now - returned_at_ < idle_ ? Min(idle_factor_ * 2, kIdleFactorMax)
+                                              : Max(idle_factor_ / 2, 1);
+    returned_at_ = Instant{};
+  }
+}
+
+void ClientMachine::Drain(Instant now) {
+  phase_ = Phase::kDraining;
+  drain_since_ = now;
+  probing_ = false;
+  overtime_ = false;
+  changed_ = true;
+}
+
+// The end of a hold: nothing of this client runs on the GPU.
+void ClientMachine::Settle(Instant now, const Observation& seen) {
+  if (phase_ == Phase::kHolding || phase_ == Phase::kDraining) held_ += now - granted_at_;
+  phase_ = seen.parked > 0 ? Phase::kWaiting : Phase::kIdle;
+  if (phase_ == Phase::kWaiting) waiting_since_ = now;
+  probing_ = overtime_ = false;
+  stuck_reopen_ = options_.stuck_reopen;
+  changed_ = true;
+}
+
+void ClientMachine::OnFinished(Instant now, const Observation& seen) {
+  if (phase_ == Phase::kDraining) {
+    Settle(now, seen);
+  } else if (phase_ == Phase::kHolding && probing_) {
+    if (seen.parked > 0 && now < deadline_) {
+      probing_ = false;
+      last_active_ = now;
+      return;
+    }
+    Settle(now, seen);
+    if (phase_ == Phase::kIdle) returned_at_ = now;
+  }
+}
+
+Duration ClientMachine::IdleAfter() const {
+  return idle_ * (contended_ ? idle_factor_ : options_.lazy_factor);
+}
+
+// The gate closes early by the predicted backlog, so that the drain ends about when the quota
+// does, but never before half of the quota.
+Instant ClientMachine::CloseAt(const Observation& seen) const {
+  if (overtime_) return deadline_;
+  const Instant half = quota_from_ + (deadline_ - quota_from_) / 2;
+  return Max(half, deadline_ - Max(seen.backlog, Duration(0)));
+}
+
+void ClientMachine::OnTimer(Instant now, const Observation& seen) {
+  if (phase_ == Phase::kHolding) {
+    if (seen.launches != launches_seen_) {
+      launches_seen_ = seen.launches;
+      last_active_ = now;
+    }
+    if (now >= CloseAt(seen)) {
+      Drain(now);
+    } else if (!probing_ && !overtime_ && now - last_active_ >= IdleAfter()) {
+      probing_ = true;
+    }
+  } else if (phase_ == Phase::kDraining && seen.parked > 0) {
+    const Duration stuck = Max(options_.stuck_after, 4 * seen.longest);
+    if (now - drain_since_ >= stuck) {
+      // Work on the GPU waits for a launch that is parked here. Still the holder, and charged.
+      phase_ = Phase::kHolding;
+      overtime_ = true;
+      quota_from_ = now;
+      deadline_ = now + stuck_reopen_;
+      last_active_ = now;
+      stuck_reopen_ = Min(stuck_reopen_ * 2, Duration(std::chrono::seconds(1)));
+      changed_ = true;
+    }
+  }
+  // A launch that was parked when the gate closed for good, or during a reconnect.
+  if (phase_ == Phase::kIdle && seen.parked > 0 && gated_ && !unmanaged_) OnParked(now);
+
+  if (options_.away == wire::AwayMode::kOpen && away_since_ != kNever && !unmanaged_ &&
+      (phase_ == Phase::kIdle || phase_ == Phase::kWaiting) && now - away_since_ >= open_after_) {
+    if (phase_ == Phase::kWaiting) waited_ += now - waiting_since_;
+    phase_ = Phase::kIdle;
+    unmanaged_ = true;
+    unmanaged_since_ = now;
+  }
+}
+
+Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
+  Instant wake = attached_ ? next_heartbeat_ : kNever;
+  if (phase_ == Phase::kHolding) {
+    // Far from the end it is enough to look again when the largest backlog could matter.
+    const Instant near = deadline_ - Max(backlog_bound_, seen.backlog);
+    const Instant close = CloseAt(seen);
+    Instant look = now < near ? Min(near, close) : Min(close, now + kRecheck);
+    if (overtime_) look = deadline_;
+    wake = Min(wake, Max(look, now));
+    if (!probing_ && !overtime_) wake = Min(wake, Max(last_active_ + IdleAfter(), now));
+  } else if (phase_ == Phase::kDraining && seen.parked > 0) {
+    wake = Min(wake, drain_since_ + Max(options_.stuck_after, 4 * seen.longest));
+  }
+  if (options_.away == wire::AwayMode::kOpen && away_since_ != kNever && !unmanaged_ &&
+      (phase_ == Phase::kIdle || phase_ == Phase::kWaiting)) {
+    wake = Min(wake, Max(away_since_ + open_after_, now));
+  }
+  return wake;
+}
+
+wire::State ClientMachine::Report(Instant now, const Observation& seen) {
+  const bool holds = phase_ == Phase::kHolding || phase_ == Phase::kDraining;
+  wire::State s;
+  s.gpu = options_.gpu;
+  s.seq = ++seq_;
+  s.phase = phase_;
+  s.epoch = epoch_;
+  s.rev = rev_;
+  s.held_ns = ToWire(held_ + (holds ? now - granted_at_ : Duration(0)));
+  s.busy_ns = seen.busy_ns;
+  s.launches = seen.launches;
+  s.waited_ns = ToWire(waited_ + (phase_ == Phase::kWaiting ? now - waiting_since_ : Duration(0)));
+  s.unmanaged_ns = ToWire(unmanaged_time_ + (unmanaged_ ? now - unmanaged_since_ : Duration(0)));
+  s.memory_bytes = seen.memory_bytes;
+  s.backlog_ns = ToWire(seen.backlog);
+  s.copies_bytes = seen.copies_bytes;
+  return s;
+}
+
+}  // namespace baton::hook

@@ -1,0 +1,151 @@
+// The hook's side of docs/protocol.md for one process on one GPU, as a pure state machine:
+// Step(now, event, observation) -> effects. It reads no clock, does no I/O and allocates nothing,
+// so a deterministic world can run it on virtual time.
+//
+// The edge (hook/client.cc) feeds it frames, timers and what it sees of the GPU, and carries the
+// effects out: it sends `state`, opens or closes the gate, and calls again no later than `wake`.
+//
+// What always holds:
+//   * the gate is open exactly in phase kHolding (but for an idle probe), in observe mode, and
+//   while
+//     unmanaged (AwayMode::kOpen with the backend away);
+//   * phases kIdle and kWaiting are entered from kHolding and kDraining only by Finished, that is
+//     after everything launched has finished on the GPU;
+//   * an Idle client takes no token, it answers with its State; a Waiting one takes any token above
+//     the (epoch, rev) it reported. The backend therefore counts a client as drained only when its
+//     State names the *latest* (epoch, rev) it was sent: an extension that crosses with the return
+//     of its own epoch is then either taken or given back, never both held and forgotten.
+//
+// Not thread safe; the edge holds one lock per GPU.
+#ifndef BATON_HOOK_CLIENT_MACHINE_H_
+#define BATON_HOOK_CLIENT_MACHINE_H_
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace baton::hook {
+
+struct ClientOptions {
+  uint8_t gpu = 0;
+  wire::AwayMode away = wire::AwayMode::kWait;
+  // Used until Attached says otherwise.
+  Duration heartbeat = std::chrono::milliseconds(100);
+  Duration open_after = std::chrono::seconds(2);
+  // A drain that takes this long while launches are parked waits for one of them (or four times
+  // the longest kernel seen, if that is more): the gate reopens for `stuck_reopen`, doubling.
+  Duration stuck_after = std::chrono::milliseconds(50);
+  Duration stuck_reopen = std::chrono::milliseconds(5);
+  // Without rivals an idle token is kept this many times longer.
+  int lazy_factor = 16;
+};
+
+// What the edge sees at the moment of a step. All counters are cumulative.
+struct Observation {
+  uint64_t launches = 0;  // gated launches
+  Duration backlog{0};    // predicted unfinished GPU time
+  Duration longest{0};    // longest single kernel or graph measured so far
+  uint32_t parked = 0;    // threads that wait for the gate
+  uint64_t busy_ns = 0;
+  uint64_t memory_bytes = 0;
+  uint64_t copies_bytes = 0;
+};
+
+enum class EventKind : uint8_t {
+  kTimer,         // `wake` came, or nothing in particular
+  kDisconnected,  // no connection (any more)
+  kAway,          // connected, but the backend behind the relay does not answer
+  kAttached,      // `attached` arrived (on a new connection too)
+  kToken,         // `token` arrived
+  kSync,          // the backend asks for everything again
+  kParked,        // a thread found the gate closed
+  kFinished,      // asked for by `watch`: all that was launched has finished, and no thread is
+                  // between the gate and the driver
+};
+
+struct Event {
+  EventKind kind = EventKind::kTimer;
+  wire::Attached attached{};
+  wire::Token token{};
+};
+
+struct Effects {
+  bool send = false;  // `state` is to be sent, if there is a connection
+  wire::State state{};
+  bool open = false;   // what the gate is to be from now on
+  bool watch = false;  // report kFinished as soon as it is true
+  Instant wake = kNever;
+};
+
+class ClientMachine {
+ public:
+  ClientMachine() = default;
+  ClientMachine(const ClientOptions& options, Instant now);
+
+  Effects Step(Instant now, const Event& event, const Observation& seen);
+
+  wire::Phase phase() const { return phase_; }
+  uint64_t epoch() const { return epoch_; }
+  uint64_t rev() const { return rev_; }
+  bool open() const { return open_; }
+  bool attached() const { return attached_; }
+  bool unmanaged() const { return unmanaged_; }
+  Instant deadline() const { return deadline_; }
+  // Above this much predicted GPU time launching threads are to be parked; zero: no bound known.
+  Duration backlog_bound() const { return backlog_bound_; }
+
+ private:
+  void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);
+  void OnToken(Instant now, const wire::Token& t);
+  void OnParked(Instant now);
+  void OnFinished(Instant now, const Observation& seen);
+  void OnTimer(Instant now, const Observation& seen);
+  void Grant(Instant now, const wire::Token& t);
+  void Drain(Instant now);
+  void Settle(Instant now, const Observation& seen);
+  Duration IdleAfter() const;
+  Instant CloseAt(const Observation& seen) const;
+  Instant Wake(Instant now, const Observation& seen) const;
+  wire::State Report(Instant now, const Observation& seen);
+
+  ClientOptions options_;
+  wire::Phase phase_ = wire::Phase::kIdle;
+  uint64_t epoch_ = 0;
+  uint64_t rev_ = 0;
+  uint64_t seq_ = 0;
+  bool attached_ = false;  // on the present connection
+  bool gated_ = true;
+  bool contended_ = false;
+  bool open_ = false;
+  bool probing_ = false;    // Holding with the gate closed, to see whether all has finished
+  bool overtime_ = false;   // Holding past its quota because the drain was stuck
+  bool unmanaged_ = false;  // gate open without a token: away and AwayMode::kOpen
+  bool changed_ = false;    // a State is due
+
+  Duration heartbeat_{0};
+  Duration idle_{0};
+  Duration backlog_bound_{0};
+  Duration open_after_{0};
+  int idle_factor_ = 1;  // hysteresis: grows when an early return was regretted
+
+  Instant granted_at_{};  // of the hold that runs now
+  Instant quota_from_{};  // receipt of the latest token
+  Instant deadline_{};
+  Instant drain_since_{};
+  Instant last_active_{};
+  Instant returned_at_{};
+  Instant waiting_since_{};
+  Instant away_since_ = kNever;
+  Instant unmanaged_since_{};
+  Instant next_heartbeat_ = kNever;
+  Duration stuck_reopen_{0};
+  uint64_t launches_seen_ = 0;
+  Duration held_{0};
+  Duration waited_{0};
+  Duration unmanaged_time_{0};
+};
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_CLIENT_MACHINE_H_

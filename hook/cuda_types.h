@@ -1,0 +1,65 @@
+// cuda.h for its types alone, with its renaming macros undone: here a name is the exported symbol.
+#ifndef BATON_HOOK_CUDA_TYPES_H_
+#define BATON_HOOK_CUDA_TYPES_H_
+
+#include <cuda.h>
+
+#undef cuCtxCreate
+#undef cuCtxDestroy
+#undef cuCtxPopCurrent
+#undef cuCtxPushCurrent
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuDeviceTotalMem
+#undef cuEventDestroy
+#undef cuEventElapsedTime
+#undef cuEventRecord
+#undef cuGetProcAddress
+#undef cuGraphLaunch
+#undef cuLaunchCooperativeKernel
+#undef cuLaunchKernel
+#undef cuLaunchKernelEx
+#undef cuMemAlloc
+#undef cuMemAllocAsync
+#undef cuMemAllocFromPoolAsync
+#undef cuMemAllocPitch
+#undef cuMemFree
+#undef cuMemFreeAsync
+#undef cuMemGetInfo
+#undef cuMemcpy
+#undef cuMemcpy2D
+#undef cuMemcpy2DAsync
+#undef cuMemcpy2DUnaligned
+#undef cuMemcpy3D
+#undef cuMemcpy3DAsync
+#undef cuMemcpy3DPeer
+#undef cuMemcpy3DPeerAsync
+#undef cuMemcpyAsync
+#undef cuMemcpyDtoD
+#undef cuMemcpyDtoDAsync
+#undef cuMemcpyDtoH
+#undef cuMemcpyDtoHAsync
+#undef cuMemcpyHtoD
+#undef cuMemcpyHtoDAsync
+#undef cuMemcpyPeer
+#undef cuMemcpyPeerAsync
+#undef cuMemsetD16
+#undef cuMemsetD16Async
+#undef cuMemsetD2D16
+#undef cuMemsetD2D16Async
+#undef cuMemsetD2D32
+#undef cuMemsetD2D32Async
+#undef cuMemsetD2D8
+#undef cuMemsetD2D8Async
+#undef cuMemsetD32
+#undef cuMemsetD32Async
+#undef cuMemsetD8
+#undef cuMemsetD8Async
+#undef cuStreamBeginCapture
+#undef cuStreamBeginCaptureToGraph
+#undef cuStreamDestroy
+#undef cuStreamEndCapture
+#undef cuStreamGetCtx
+#undef cuStreamIsCapturing
+
+#endif  // BATON_HOOK_CUDA_TYPES_H_

@@ -1,0 +1,99 @@
+// Kernels and graphs.
+#include "hook/entries.h"
+
+namespace baton::hook {
+BATON_API(cuLaunchKernel,
+          (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+           unsigned bz, unsigned shared, CUstream stream, void** params, void** extra)) {
+  BATON_REAL(cuLaunchKernel);
+  return Launch(Legacy(stream), KernelKey(f, uint64_t{gx} * gy * gz),
+                [&] { return real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra); });
+}
+
+BATON_API(cuLaunchKernel_ptsz,
+          (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+           unsigned bz, unsigned shared, CUstream stream, void** params, void** extra)) {
+  BATON_REAL(cuLaunchKernel_ptsz);
+  return Launch(PerThread(stream), KernelKey(f, uint64_t{gx} * gy * gz),
+                [&] { return real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra); });
+}
+
+BATON_API(cuLaunchKernelEx,
+          (const CUlaunchConfig* config, CUfunction f, void** params, void** extra)) {
+  BATON_REAL(cuLaunchKernelEx);
+  if (config == nullptr) return real(config, f, params, extra);
+  return Launch(Legacy(config->hStream),
+                KernelKey(f, uint64_t{config->gridDimX} * config->gridDimY * config->gridDimZ),
+                [&] { return real(config, f, params, extra); });
+}
+
+BATON_API(cuLaunchKernelEx_ptsz,
+          (const CUlaunchConfig* config, CUfunction f, void** params, void** extra)) {
+  BATON_REAL(cuLaunchKernelEx_ptsz);
+  if (config == nullptr) return real(config, f, params, extra);
+  return Launch(PerThread(config->hStream),
+                KernelKey(f, uint64_t{config->gridDimX} * config->gridDimY * config->gridDimZ),
+                [&] { return real(config, f, params, extra); });
+}
+
+BATON_API(cuLaunchCooperativeKernel,
+          (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+           unsigned bz, unsigned shared, CUstream stream, void** params)) {
+  BATON_REAL(cuLaunchCooperativeKernel);
+  return Launch(Legacy(stream), KernelKey(f, uint64_t{gx} * gy * gz),
+                [&] { return real(f, gx, gy, gz, bx, by, bz, shared, stream, params); });
+}
+
+BATON_API(cuLaunchCooperativeKernel_ptsz,
+          (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+           unsigned bz, unsigned shared, CUstream stream, void** params)) {
+  BATON_REAL(cuLaunchCooperativeKernel_ptsz);
+  return Launch(PerThread(stream), KernelKey(f, uint64_t{gx} * gy * gz),
+                [&] { return real(f, gx, gy, gz, bx, by, bz, shared, stream, params); });
+}
+
+// One launch on several GPUs. It passes when this process holds the first one's token, and then
+// each further one's in turn: the nesting makes the inner calls plain driver calls, so every GPU's
+// gate is passed by itself first.
+BATON_API(cuLaunchCooperativeKernelMultiDevice,
+          (CUDA_LAUNCH_PARAMS * launches, unsigned count, unsigned flags)) {
+  BATON_REAL(cuLaunchCooperativeKernelMultiDevice);
+  if (launches == nullptr || count == 0) return real(launches, count, flags);
+  const CUDA_LAUNCH_PARAMS& first = launches[0];
+  return Launch(
+      Legacy(first.hStream),
+      KernelKey(first.function, uint64_t{first.gridDimX} * first.gridDimY * first.gridDimZ),
+      [&] { return real(launches, count, flags); });
+}
+
+BATON_API(cuLaunch, (CUfunction f)) {
+  BATON_REAL(cuLaunch);
+  return Launch(CU_STREAM_LEGACY, KernelKey(f, 1), [&] { return real(f); });
+}
+
+BATON_API(cuLaunchGrid, (CUfunction f, int width, int height)) {
+  BATON_REAL(cuLaunchGrid);
+  return Launch(CU_STREAM_LEGACY,
+                KernelKey(f, static_cast<uint64_t>(width) * static_cast<uint64_t>(height)),
+                [&] { return real(f, width, height); });
+}
+
+BATON_API(cuLaunchGridAsync, (CUfunction f, int width, int height, CUstream stream)) {
+  BATON_REAL(cuLaunchGridAsync);
+  return Launch(Legacy(stream),
+                KernelKey(f, static_cast<uint64_t>(width) * static_cast<uint64_t>(height)),
+                [&] { return real(f, width, height, stream); });
+}
+
+// A graph's whole run is one kind of work.
+BATON_API(cuGraphLaunch, (CUgraphExec graph, CUstream stream)) {
+  BATON_REAL(cuGraphLaunch);
+  return Launch(Legacy(stream), KernelKey(graph, 1), [&] { return real(graph, stream); });
+}
+
+BATON_API(cuGraphLaunch_ptsz, (CUgraphExec graph, CUstream stream)) {
+  BATON_REAL(cuGraphLaunch_ptsz);
+  return Launch(PerThread(stream), KernelKey(graph, 1), [&] { return real(graph, stream); });
+}
+
+}  // namespace baton::hook

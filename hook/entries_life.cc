@@ -1,0 +1,166 @@
+// cuInit, and the lives of contexts, streams and captures.
+#include "hook/entries.h"
+
+namespace baton::hook {
+
+BATON_API(cuInit, (unsigned flags)) {
+  BATON_REAL(cuInit);
+  const CUresult result = real(flags);
+  if (result == CUDA_SUCCESS && Managed()) StartOnce();
+  return result;
+}
+
+BATON_API(cuCtxSetCurrent, (CUcontext context)) {
+  BATON_REAL(cuCtxSetCurrent);
+  const CUresult result = real(context);
+  ForgetLastCell();
+  return result;
+}
+
+BATON_API(cuCtxPushCurrent_v2, (CUcontext context)) {
+  BATON_REAL(cuCtxPushCurrent_v2);
+  const CUresult result = real(context);
+  ForgetLastCell();
+  return result;
+}
+
+BATON_API(cuCtxPopCurrent_v2, (CUcontext * context)) {
+  BATON_REAL(cuCtxPopCurrent_v2);
+  const CUresult result = real(context);
+  ForgetLastCell();
+  return result;
+}
+
+BATON_API(cuStreamDestroy_v2, (CUstream stream)) {
+  BATON_REAL(cuStreamDestroy_v2);
+  // What was launched into it goes on, and a drain must still see its end.
+  StreamGoing(stream);
+  const CUresult result = real(stream);
+  if (result == CUDA_SUCCESS) StreamGone(stream);
+  return result;
+}
+
+BATON_API(cuCtxDestroy_v2, (CUcontext context)) {
+  BATON_REAL(cuCtxDestroy_v2);
+  Gpu* gpu = ContextGoing(context);
+  const CUresult result = real(context);
+  ContextLeft(gpu, context, result == CUDA_SUCCESS);
+  ForgetLastCell();
+  return result;
+}
+
+namespace {
+
+// The handle of a primary context that is alive, else null.
+CUcontext PrimaryContext(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  CUcontext context = nullptr;
+  auto* release = RealAs<CUresult(CUdevice)>(Fn::cuDevicePrimaryCtxRelease_v2);
+  if (release == nullptr ||
+      Drv<Fn::cuDevicePrimaryCtxGetState>(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      Drv<Fn::cuDevicePrimaryCtxRetain>(&context, device) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  release(device);
+  return context;
+}
+
+// A primary context is gone when its last user let go of it: known only afterwards.
+template <class Call>
+CUresult LeavePrimary(CUdevice device, Call call) {
+  CUcontext context = Managed() ? PrimaryContext(device) : nullptr;
+  Gpu* gpu = context == nullptr ? nullptr : ContextGoing(context);
+  const CUresult result = call();
+  if (gpu != nullptr) {
+    unsigned flags = 0;
+    int active = 1;
+    if (Drv<Fn::cuDevicePrimaryCtxGetState>(device, &flags, &active) != CUDA_SUCCESS) active = 0;
+    ContextLeft(gpu, context, active == 0);
+    ForgetLastCell();
+  }
+  return result;
+}
+
+}  // namespace
+
+BATON_API(cuDevicePrimaryCtxRelease_v2, (CUdevice device)) {
+  BATON_REAL(cuDevicePrimaryCtxRelease_v2);
+  return LeavePrimary(device, [&] { return real(device); });
+}
+
+BATON_API(cuDevicePrimaryCtxReset_v2, (CUdevice device)) {
+  BATON_REAL(cuDevicePrimaryCtxReset_v2);
+  return LeavePrimary(device, [&] { return real(device); });
+}
+
+namespace {
+
+// From the beginning of a capture to its end every launch of the process asks whether it is
+// captured; a launch is captured, not run, and needs no token.
+template <class Call>
+CUresult BeginCapture(CUstream stream, Call call) {
+  g_captures.fetch_add(1);
+  NewStamp();
+  // What this stream was given before gets its mark now: later it could only be captured.
+  MarkBeforeCapture(stream);
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) {
+    g_captures.fetch_sub(1);
+    NewStamp();
+  }
+  return result;
+}
+
+template <class Call>
+CUresult EndCapture(CUstream stream, Call call) {
+  const bool capturing = IsCapturing(stream);
+  const CUresult result = call();
+  // A failed end may leave the capture as it was (a thread that may not end it).
+  if (capturing && !IsCapturing(stream)) {
+    g_captures.fetch_sub(1);
+    NewStamp();
+  }
+  return result;
+}
+
+}  // namespace
+
+BATON_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode)) {
+  BATON_REAL(cuStreamBeginCapture_v2);
+  return BeginCapture(Legacy(stream), [&] { return real(stream, mode); });
+}
+
+BATON_API(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode)) {
+  BATON_REAL(cuStreamBeginCapture_v2_ptsz);
+  return BeginCapture(PerThread(stream), [&] { return real(stream, mode); });
+}
+
+// `edges`: const CUgraphEdgeData*, which older headers lack.
+BATON_API(cuStreamBeginCaptureToGraph,
+          (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const void* edges,
+           size_t count, CUstreamCaptureMode mode)) {
+  BATON_REAL(cuStreamBeginCaptureToGraph);
+  return BeginCapture(Legacy(stream),
+                      [&] { return real(stream, graph, nodes, edges, count, mode); });
+}
+
+BATON_API(cuStreamBeginCaptureToGraph_ptsz,
+          (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const void* edges,
+           size_t count, CUstreamCaptureMode mode)) {
+  BATON_REAL(cuStreamBeginCaptureToGraph_ptsz);
+  return BeginCapture(PerThread(stream),
+                      [&] { return real(stream, graph, nodes, edges, count, mode); });
+}
+
+BATON_API(cuStreamEndCapture, (CUstream stream, CUgraph* graph)) {
+  BATON_REAL(cuStreamEndCapture);
+  return EndCapture(Legacy(stream), [&] { return real(stream, graph); });
+}
+
+BATON_API(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph* graph)) {
+  BATON_REAL(cuStreamEndCapture_ptsz);
+  return EndCapture(PerThread(stream), [&] { return real(stream, graph); });
+}
+
+}  // namespace baton::hook

@@ -1,0 +1,162 @@
+// Device memory by every way that this hook counts: cuMemAlloc, pitch, managed, stream-ordered
+// pools and VMM. What the hook does not know is the driver's alone.
+#include "hook/entries.h"
+#include "hook/memory.h"
+
+namespace baton::hook {
+namespace {
+
+constexpr CUresult kOverCap = CUDA_ERROR_OUT_OF_MEMORY;
+
+// Charges, allocates, and remembers at the address that the driver gave.
+template <class Address, class Call>
+CUresult Allocate(Gpu* gpu, uint64_t bytes, Address* address, Call call) {
+  if (!Charge(gpu, bytes)) return kOverCap;
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) {
+    Credit(gpu, bytes);
+  } else {
+    Remember(gpu, static_cast<uint64_t>(*address), bytes);
+  }
+  return result;
+}
+
+template <class Call>
+CUresult Free(uint64_t address, Call call) {
+  Gpu* gpu = nullptr;
+  uint64_t bytes = 0;
+  const bool known = Forget(address, &gpu, &bytes);
+  const CUresult result = call();
+  if (!known) return result;
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) {
+    Credit(gpu, bytes);
+  } else {
+    Remember(gpu, address, bytes);
+  }
+  return result;
+}
+
+}  // namespace
+
+BATON_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
+  BATON_REAL(cuMemAlloc_v2);
+  return Allocate(MemoryGpu(), bytes, p, [&] { return real(p, bytes); });
+}
+
+BATON_API(cuMemAllocManaged, (CUdeviceptr * p, size_t bytes, unsigned flags)) {
+  BATON_REAL(cuMemAllocManaged);
+  return Allocate(MemoryGpu(), bytes, p, [&] { return real(p, bytes, flags); });
+}
+
+// The pitch is the driver's to choose: charged at what was asked for, rounded up to the largest
+// alignment that drivers use, and then corrected.
+BATON_API(cuMemAllocPitch_v2,
+          (CUdeviceptr * p, size_t* pitch, size_t width, size_t height, unsigned element)) {
+  BATON_REAL(cuMemAllocPitch_v2);
+  constexpr uint64_t kPitchAlign = 512;
+  Gpu* gpu = MemoryGpu();
+  uint64_t guess = 0;
+  if (__builtin_mul_overflow((uint64_t{width} + kPitchAlign - 1) / kPitchAlign * kPitchAlign,
+                             uint64_t{height}, &guess)) {
+    guess = UINT64_MAX;
+  }
+  if (!Charge(gpu, guess)) return kOverCap;
+  const CUresult result = real(p, pitch, width, height, element);
+  if (result != CUDA_SUCCESS) {
+    Credit(gpu, guess);
+    return result;
+  }
+  const uint64_t actual = uint64_t{*pitch} * height;
+  if (actual < guess) Credit(gpu, guess - actual);
+  Remember(gpu, *p, actual < guess ? actual : guess);
+  return result;
+}
+
+BATON_API(cuMemFree_v2, (CUdeviceptr p)) {
+  BATON_REAL(cuMemFree_v2);
+  return Free(p, [&] { return real(p); });
+}
+
+// Stream-ordered: counted by allocation, since what a pool reserves beyond it is given back to the
+// driver under pressure (and trimmed here before anything is refused).
+namespace {
+
+template <class Call>
+CUresult AllocateAsync(CUdeviceptr* p, size_t bytes, Call call) {
+  Gpu* gpu = MemoryGpu();
+  if (!Charge(gpu, bytes)) {
+    CUmemoryPool pool = nullptr;
+    if (Drv<Fn::cuDeviceGetMemPool>(&pool, gpu->device) == CUDA_SUCCESS) {
+      Drv<Fn::cuMemPoolTrimTo>(pool, size_t{0});
+    }
+    if (!Charge(gpu, bytes)) return kOverCap;
+  }
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) {
+    Credit(gpu, bytes);
+  } else {
+    Remember(gpu, *p, bytes);
+  }
+  return result;
+}
+
+}  // namespace
+
+BATON_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream stream)) {
+  BATON_REAL(cuMemAllocAsync);
+  return AllocateAsync(p, bytes, [&] { return real(p, bytes, stream); });
+}
+BATON_API(cuMemAllocAsync_ptsz, (CUdeviceptr * p, size_t bytes, CUstream stream)) {
+  BATON_REAL(cuMemAllocAsync_ptsz);
+  return AllocateAsync(p, bytes, [&] { return real(p, bytes, stream); });
+}
+BATON_API(cuMemAllocFromPoolAsync,
+          (CUdeviceptr * p, size_t bytes, CUmemoryPool pool, CUstream stream)) {
+  BATON_REAL(cuMemAllocFromPoolAsync);
+  return AllocateAsync(p, bytes, [&] { return real(p, bytes, pool, stream); });
+}
+BATON_API(cuMemAllocFromPoolAsync_ptsz,
+          (CUdeviceptr * p, size_t bytes, CUmemoryPool pool, CUstream stream)) {
+  BATON_REAL(cuMemAllocFromPoolAsync_ptsz);
+  return AllocateAsync(p, bytes, [&] { return real(p, bytes, pool, stream); });
+}
+BATON_API(cuMemFreeAsync, (CUdeviceptr p, CUstream stream)) {
+  BATON_REAL(cuMemFreeAsync);
+  return Free(p, [&] { return real(p, stream); });
+}
+BATON_API(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream stream)) {
+  BATON_REAL(cuMemFreeAsync_ptsz);
+  return Free(p, [&] { return real(p, stream); });
+}
+
+// VMM: physical memory is charged where it is made; imports are somebody else's charge.
+BATON_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
+                        const CUmemAllocationProp* prop, unsigned long long flags)) {
+  BATON_REAL(cuMemCreate);
+  Gpu* gpu = nullptr;
+  if (Managed() && prop != nullptr && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    gpu = MemoryGpuOf(prop->location.id);
+  }
+  return Allocate(gpu, bytes, handle, [&] { return real(handle, bytes, prop, flags); });
+}
+
+BATON_API(cuMemRelease, (CUmemGenericAllocationHandle handle)) {
+  BATON_REAL(cuMemRelease);
+  return Free(handle, [&] { return real(handle); });
+}
+
+BATON_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
+  BATON_REAL(cuMemGetInfo_v2);
+  const CUresult result = real(free, total);
+  if (result == CUDA_SUCCESS) SeenByPod(MemoryGpu(), free, total);
+  return result;
+}
+
+BATON_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device)) {
+  BATON_REAL(cuDeviceTotalMem_v2);
+  const CUresult result = real(bytes, device);
+  if (result == CUDA_SUCCESS && Managed()) SeenByPod(MemoryGpuOf(device), nullptr, bytes);
+  return result;
+}
+
+}  // namespace baton::hook

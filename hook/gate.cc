@@ -1,0 +1,219 @@
+#include "hook/gate.h"
+
+#include <stdlib.h>
+
+#include "hook/client.h"
+#include "hook/driver.h"
+#include "hook/gpu.h"
+#include "hook/meter.h"
+
+namespace baton::hook {
+
+__thread Slot* t_slot __attribute__((tls_model("initial-exec"))) = nullptr;
+
+namespace {
+
+std::atomic<Slot*> g_slots{nullptr};
+
+// Matches no launch, so the first one looks its cell up.
+Cell* NoCell() {
+  static Cell none;
+  none.handle = reinterpret_cast<CUstream>(~uintptr_t{0});
+  return &none;
+}
+
+void ThreadExit(void* value) {
+  auto* slot = static_cast<Slot*>(value);
+  t_slot = nullptr;
+  slot->in_launch.store(0);
+  slot->taken.store(false, std::memory_order_release);
+}
+
+size_t BucketOf(CUstream stream) {
+  return (reinterpret_cast<uintptr_t>(stream) * 0x9e3779b97f4a7c15u) >> 58;
+}
+
+// The cell of this thread's launches into `stream`. Null where Baton has nothing to do with it: no
+// context, or a device that is unknown.
+Cell* FindCell(Slot* slot, CUstream stream) {
+  const bool by_context = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  CUcontext context = nullptr;
+  if (by_context && (Drv<Fn::cuCtxGetCurrent>(&context) != CUDA_SUCCESS || context == nullptr)) {
+    return nullptr;
+  }
+  const uint64_t stamp = g_stamp.value.load(std::memory_order_acquire);
+  Cell*& bucket = slot->buckets[BucketOf(stream)];
+  for (Cell* c = bucket; c != nullptr; c = c->next_in_bucket) {
+    if (c->handle != stream || (by_context && c->context != context)) continue;
+    // The record may serve another stream by now.
+    if (c->stream->gone.load() || c->stream->handle != stream) continue;
+    if (c->stream->context->gone.load() || c->stream->context->handle != c->context) continue;
+    c->stamp = stamp;
+    return c;
+  }
+  if (!by_context && Drv<Fn::cuStreamGetCtx>(stream, &context) != CUDA_SUCCESS) return nullptr;
+  Context* owner = ContextOf(context);
+  if (owner == nullptr) return nullptr;
+  Stream* record = StreamOf(owner, stream, stream == CU_STREAM_PER_THREAD ? slot : nullptr);
+  if (record == nullptr) return nullptr;
+
+  Guard guard(slot->cells_lock);
+  // A cell of a stream that is gone serves again once its launches are accounted for.
+  Cell* cell = nullptr;
+  for (Cell** at = &bucket; *at != nullptr; at = &(*at)->next_in_bucket) {
+    if ((*at)->stream->gone.load() && (*at)->pending.load() == 0 && (*at)->gpu == owner->gpu) {
+      cell = *at;
+      break;
+    }
+  }
+  const bool fresh = cell == nullptr;
+  if (fresh) {
+    void* p = nullptr;
+    if (posix_memalign(&p, 64, sizeof(Cell)) != 0) return nullptr;
+    cell = new (p) Cell();
+  }
+  cell->handle = stream;
+  cell->stamp = stamp;
+  cell->gpu = owner->gpu;
+  cell->gate = &owner->gpu->gate;
+  cell->flag = owner->gpu->index + 1u;
+  cell->stream = record;
+  cell->context = context;
+  cell->sample_next = false;
+  if (fresh) {
+    cell->next_in_bucket = bucket;
+    bucket = cell;
+    cell->next = slot->cells;
+    slot->cells = cell;
+  }
+  return cell;
+}
+
+// Sets this thread's flag and looks at the gate. True: the launch may go, the flag stays set.
+bool Enter(Slot* slot, const Cell* cell) {
+  slot->in_launch.store(cell->flag, std::memory_order_relaxed);
+  if (HasMembarrier()) {
+    FlagFence();
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  if (cell->gate->open.load(std::memory_order_acquire) != 0) return true;
+  slot->in_launch.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace
+
+Slot* FirstSlot() { return g_slots.load(std::memory_order_acquire); }
+
+Slot* MySlot() {
+  if (t_slot != nullptr) return t_slot;
+  Slot* slot = nullptr;
+  for (Slot* s = FirstSlot(); s != nullptr && slot == nullptr; s = s->next) {
+    bool free = false;
+    if (!s->taken.load() && s->taken.compare_exchange_strong(free, true)) slot = s;
+  }
+  if (slot == nullptr) {
+    void* p = nullptr;
+    if (posix_memalign(&p, alignof(Slot), sizeof(Slot)) != 0) return nullptr;
+    slot = new (p) Slot();
+    slot->taken.store(true);
+    slot->last = NoCell();
+    slot->next = g_slots.load(std::memory_order_relaxed);
+    while (!g_slots.compare_exchange_weak(slot->next, slot, std::memory_order_release)) {
+    }
+  }
+  slot->last = NoCell();
+  t_slot = slot;
+  AtThreadExit(ThreadExit, slot);
+  return slot;
+}
+
+void ForgetLastCell() {
+  if (t_slot != nullptr) t_slot->last = NoCell();
+}
+
+void ForgetSlots() {
+  g_slots.store(nullptr);
+  t_slot = nullptr;
+}
+
+CUresult LaunchSlow(CUstream stream, uint64_t key, DriverCall call, void* arguments) {
+  if (!StartOnce()) return call(arguments);
+  Slot* slot = MySlot();
+  // A call from within a launch, or the hook's own.
+  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) {
+    return call(arguments);
+  }
+  const bool capture = g_captures.load(std::memory_order_acquire) > 0;
+  if (capture && IsCapturing(stream)) return call(arguments);
+  Cell* cell = FindCell(slot, stream);
+  if (cell == nullptr) return call(arguments);
+  Gpu* gpu = cell->gpu;
+  Want(gpu);
+  while (!Enter(slot, cell)) Park(gpu);
+
+  auto& known = slot->known[KnownIndex(key)];
+  if (known.key != key) {
+    known.estimate = EstimateOf(key);
+    known.key = key;
+  }
+  Estimate* estimate = known.estimate;
+  const bool alone = cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0;
+  CUevent start = nullptr;
+  if (alone) {
+    HookCalls calls(cell->stream->context->handle);
+    if (cell->pending.load(std::memory_order_relaxed) > 0) RecordMark(cell, nullptr, true);
+    Guard guard(cell->stream->lock);
+    start = RecordEvent(cell->stream);
+  }
+  const CUresult result = call(arguments);
+  const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
+  cell->log[pending] = estimate;
+  cell->pending.store(pending + 1, std::memory_order_relaxed);
+  cell->pending_ns.store(cell->pending_ns.load(std::memory_order_relaxed) +
+                             estimate->ns.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+  cell->launches.store(cell->launches.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+  slot->last = cell;
+  if (alone || capture || pending + 1 == Cell::kLogSize ||
+      cell->pending_ns.load(std::memory_order_relaxed) >= kMarkEveryNs) {
+    {
+      HookCalls calls(cell->stream->context->handle);
+      RecordMark(cell, start, true);
+    }
+    slot->in_launch.store(0, std::memory_order_release);
+    AwaitBacklog(gpu);
+  } else {
+    slot->in_launch.store(0, std::memory_order_release);
+  }
+  return result;
+}
+
+void MarkBeforeCapture(CUstream stream) {
+  Slot* slot = t_slot;
+  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return;
+  Cell* cell = FindCell(slot, stream);
+  if (cell == nullptr || cell->pending.load(std::memory_order_relaxed) == 0) return;
+  if (!Enter(slot, cell)) return;  // the closer sees to it
+  {
+    HookCalls calls(cell->stream->context->handle);
+    RecordMark(cell, nullptr, true);
+  }
+  slot->in_launch.store(0, std::memory_order_release);
+}
+
+void FinishLaunch(Slot* slot, Cell* cell) {
+  Gpu* gpu = cell->gpu;
+  {
+    HookCalls calls(cell->stream->context->handle);
+    RecordMark(cell, nullptr, true);
+  }
+  // The next launch is to be measured by itself: that is the slow side's business.
+  if (cell->sample_next) slot->last = NoCell();
+  slot->in_launch.store(0, std::memory_order_release);
+  AwaitBacklog(gpu);
+}
+
+}  // namespace baton::hook

@@ -1,0 +1,150 @@
+// The gate: what stands between a launching thread and the driver.
+//
+// While its GPU's gate is open a launch costs: the thread's own flag set and cleared, one load of
+// the gate, one of the estimate of its work, and private counters. No lock, no shared line written,
+// no fence, no system call, no allocation. Whoever closes the gate pays instead: it stores
+// "closed", makes every thread's earlier stores visible (membarrier), and then waits until no flag
+// names its GPU. From then on, and until it opens the gate again, no launch is between the check
+// and the driver, and the cells of that GPU belong to the closer.
+//
+// Everything that is not the plain case (first use of a stream, work not seen before, gate closed,
+// a stream capture somewhere in the process, a nested call) goes through Launch()'s slow side.
+#ifndef BATON_HOOK_GATE_H_
+#define BATON_HOOK_GATE_H_
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "hook/cuda_types.h"
+#include "hook/libc.h"
+
+namespace baton::hook {
+
+struct Gpu;
+struct Stream;
+
+// Predicted GPU time of one kind of work: a kernel with about the same number of blocks, a graph,
+// a copy or a set of about the same size. Shared by all threads, never freed.
+struct Estimate {
+  uint64_t key = 0;
+  std::atomic<uint64_t> ns{0};
+  std::atomic<uint32_t> samples{0};  // 0: never measured
+  Estimate* next = nullptr;          // in its bucket
+};
+
+struct alignas(64) Gate {
+  std::atomic<uint32_t> open{0};  // also the futex on which parked threads wait
+};
+
+// One thread's launches into one stream since the last mark. Owned by the thread while its flag is
+// set, by the closer while the gate is closed.
+struct Cell {
+  static constexpr uint32_t kLogSize = 256;
+  CUstream handle = nullptr;
+  uint64_t stamp = 0;  // equal to g_stamp: handle and context are known to be still right
+  Gate* gate = nullptr;
+  uint32_t flag = 0;                    // the GPU's index + 1
+  std::atomic<uint32_t> pending{0};     // launches after the last mark
+  std::atomic<uint64_t> pending_ns{0};  // and what they are predicted to take
+  std::atomic<uint64_t> launches{0};    // all of them, ever
+  Gpu* gpu = nullptr;
+  Stream* stream = nullptr;
+  CUcontext context = nullptr;
+  bool sample_next = false;  // measure the next launch by itself
+  Cell* next_in_bucket = nullptr;
+  Cell* next = nullptr;          // of this thread
+  Estimate* log[kLogSize] = {};  // of the pending launches
+};
+
+// What a thread keeps. Never freed: a slot is used again after its thread has ended.
+struct alignas(64) Slot {
+  static constexpr uint32_t kHooksOwn = ~uint32_t{0};  // the hook's thread: its calls pass
+  static constexpr size_t kKnown = 256;
+  static constexpr size_t kBuckets = 64;
+
+  std::atomic<uint32_t> in_launch{0};  // Cell::flag of the launch under way
+  Cell* last = nullptr;                // the cell of the last launch; never null
+  struct {
+    uint64_t key;
+    Estimate* estimate;
+  } known[kKnown] = {};
+
+  Lock cells_lock;  // taken to insert a cell, or to read another thread's
+  Cell* buckets[kBuckets] = {};
+  Cell* cells = nullptr;
+  std::atomic<bool> taken{false};
+  std::atomic<uint64_t> copies_bytes{0};
+  Slot* next = nullptr;
+};
+
+// This thread's slot, or null before its first gated call.
+extern __thread Slot* t_slot __attribute__((tls_model("initial-exec")));
+
+// Changes whenever a cell might have become wrong (a stream or a context is gone). Zero while every
+// launch must take the slow side: a capture is active, or the kernel has no membarrier.
+struct alignas(64) Stamp {
+  std::atomic<uint64_t> value{0};
+};
+extern Stamp g_stamp;
+
+// GPU time after which a mark is due.
+inline constexpr uint64_t kMarkEveryNs = 400'000;
+
+// The slow sides. `call` runs the driver's function with `arguments`.
+using DriverCall = CUresult (*)(void* arguments);
+CUresult LaunchSlow(CUstream stream, uint64_t key, DriverCall call, void* arguments);
+// After a launch that made a mark due: records it, ends the launch, and parks the thread while the
+// GPU has more than enough to do.
+void FinishLaunch(Slot* slot, Cell* cell);
+
+// Where the compiler must not move accesses to the flag; the processor is stopped by the closer.
+inline void FlagFence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+inline uint32_t KnownIndex(uint64_t key) {
+  return static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 56);
+}
+
+// Launches work of kind `key` (never 0) into `stream` (one of the two default handles, or a
+// stream's) by `call`, as soon as this process may.
+template <class Call>
+inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
+  Slot* slot = t_slot;
+  if (__builtin_expect(slot != nullptr, 1)) {
+    Cell* cell = slot->last;
+    const auto& known = slot->known[KnownIndex(key)];
+    if (__builtin_expect(cell->handle == stream && known.key == key &&
+                             cell->stamp == g_stamp.value.load(std::memory_order_relaxed) &&
+                             slot->in_launch.load(std::memory_order_relaxed) == 0,
+                         1)) {
+      slot->in_launch.store(cell->flag, std::memory_order_relaxed);
+      FlagFence();
+      if (__builtin_expect(cell->gate->open.load(std::memory_order_acquire) != 0, 1)) {
+        Estimate* estimate = known.estimate;
+        const CUresult result = call();
+        const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
+        const uint64_t ns = cell->pending_ns.load(std::memory_order_relaxed) +
+                            estimate->ns.load(std::memory_order_relaxed);
+        cell->log[pending] = estimate;
+        cell->pending.store(pending + 1, std::memory_order_relaxed);
+        cell->pending_ns.store(ns, std::memory_order_relaxed);
+        cell->launches.store(cell->launches.load(std::memory_order_relaxed) + 1,
+                             std::memory_order_relaxed);
+        FlagFence();
+        if (__builtin_expect(pending + 1 < Cell::kLogSize && ns < kMarkEveryNs, 1)) {
+          slot->in_launch.store(0, std::memory_order_release);
+        } else {
+          FinishLaunch(slot, cell);
+        }
+        return result;
+      }
+      slot->in_launch.store(0, std::memory_order_relaxed);
+    }
+  }
+  return LaunchSlow(
+      stream, key, [](void* arguments) { return (*static_cast<Call*>(arguments))(); }, &call);
+}
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_GATE_H_

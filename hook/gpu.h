@@ -1,0 +1,62 @@
+// What the process keeps for each GPU: the gate, the client machine, what is known of the work on
+// it, and the memory charged. Also the hook's life in the process: whether it is on, and its fork.
+#ifndef BATON_HOOK_GPU_H_
+#define BATON_HOOK_GPU_H_
+
+#include <atomic>
+
+#include "hook/client_machine.h"
+#include "hook/gate.h"
+#include "hook/meter.h"
+
+namespace baton::hook {
+
+inline constexpr int kGpusMax = wire::kGpusMax;
+
+struct Gpu {
+  Gate gate;
+  uint8_t index = 0;
+  CUdevice device = 0;
+  wire::Text<64> uuid;
+  uint64_t memory_total = 0;
+
+  // The client machine, under `lock`. The rest is written under it and read anywhere.
+  Lock lock;
+  ClientMachine machine;
+  Instant wake = kNever;
+  bool watch = false;
+  std::atomic<bool> wanted{false};    // to be attached
+  std::atomic<bool> attached{false};  // on the present connection
+  std::atomic<uint32_t> parked{0};  // threads that wait for the gate, or for the backlog to shrink
+  bool flags_clear = false;         // of this closing: no thread is in a launch any more
+
+  Meter meter;
+
+  // Device memory that this process has been charged, and the question that is open.
+  struct {
+    Lock lock;  // one question at a time; held until it is answered
+    std::atomic<uint64_t> used{0};
+    std::atomic<uint64_t> cap{0};
+    std::atomic<uint64_t> pod_used{0};
+    std::atomic<uint64_t> request{0};
+    std::atomic<uint32_t> answer{0};  // futex: 0 open, 1 granted, 2 refused, 3 ask again
+  } memory;
+};
+
+// Whether this process is managed at all: BATON_TICKET is set, BATON_DISABLE is not, and this is
+// glibc. Reads the environment once.
+bool Managed();
+// Starts the client thread, once per process. True when it runs.
+bool StartOnce();
+// The GPU of a device ordinal, made on first use; null when the driver does not know it.
+Gpu* GpuOf(CUdevice device);
+// The GPUs made so far; those at [0, GpuCount()) are there for good.
+int GpuCount();
+Gpu* GpuAt(int index);
+
+// True when launches may use membarrier's cheap side.
+bool HasMembarrier();
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_GPU_H_

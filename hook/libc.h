@@ -1,0 +1,77 @@
+// The few services of the C library that the hook needs and cannot link to directly: some carry a
+// symbol version above the hook's floor (glibc 2.17), and dlsym is one that the hook replaces.
+// Everything here is found at run time in the C library that is loaded already.
+#ifndef BATON_HOOK_LIBC_H_
+#define BATON_HOOK_LIBC_H_
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "base/time.h"
+
+namespace baton::hook {
+
+// The C library's dlsym and dlvsym, for the tail jumps; null until FindLibc() ran, and where there
+// is none. Only hook/lookup.cc's assembly reads them by name.
+extern "C" {
+extern void* baton_real_dlsym;
+extern void* baton_real_dlvsym;
+}
+
+// Finds both. Cheap when called again, thread safe. False: this C library is not glibc.
+bool FindLibc();
+// dlsym as this library's caller would see it. FindLibc() first.
+void* RealDlsym(void* handle, const char* name);
+// dlopen(name, RTLD_LAZY), or only if it is loaded already. Null when absent.
+void* OpenLibrary(const char* name, bool only_if_loaded);
+
+// A detached thread with every signal blocked. False when the system refused.
+bool StartThread(void* (*run)(void*), void* argument);
+// Calls `at_exit(value)` when the calling thread ends. False when the system refused.
+bool AtThreadExit(void (*at_exit)(void*), void* value);
+// Runs `child` in every child after fork().
+void AfterFork(void (*child)());
+
+// System calls without a wrapper in old C libraries. All restart after EINTR where that is right.
+int ThreadId();
+void FutexWait(const std::atomic<uint32_t>* word, uint32_t expected, Duration timeout);
+void FutexWakeAll(const std::atomic<uint32_t>* word);
+// True when the kernel offers MEMBARRIER_CMD_PRIVATE_EXPEDITED and this process registered for it.
+bool RegisterMembarrier();
+// After it, whatever other threads of the process wrote before is seen, and the reverse.
+void Membarrier();
+void SleepFor(Duration d);
+uint64_t Random64();
+
+// A lock for the hook's own short sections: never held over a wait. Usable after zeroing.
+class Lock {
+ public:
+  bool TryAcquire() {
+    uint32_t free = 0;
+    return word_.compare_exchange_strong(free, 1, std::memory_order_acquire);
+  }
+  void Acquire();
+  void Release();
+  // In the child after fork: whoever held it does not exist here.
+  void Reset() { word_.store(0, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint32_t> word_{0};  // 0 free, 1 held, 2 held and somebody waits
+};
+
+class Guard {
+ public:
+  explicit Guard(Lock& lock) : lock_(lock) { lock_.Acquire(); }
+  ~Guard() { lock_.Release(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_LIBC_H_

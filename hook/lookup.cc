@@ -1,0 +1,156 @@
+// How programs find the driver's functions: dlsym, dlvsym and cuGetProcAddress. All three ask the
+// real one first and then hand out the wrapper of exactly what it found.
+//
+// dlsym reads its caller's address (RTLD_NEXT means "after the caller"), so what is not ours is
+// passed on by a jump, not a call.
+#include <dlfcn.h>
+#include <string.h>
+
+#include "hook/entries.h"
+#include "hook/libc.h"
+
+#define BATON_ENTRY(spelling, name, since, per_thread) \
+  extern "C" void Wrapper_##spelling() __asm__(#spelling);
+#include "hook/entries.inc"
+#undef BATON_ENTRY
+
+namespace baton::hook {
+namespace {
+
+struct Entry {
+  const char* spelling;
+  const char* name;
+  void (*wrapper)();
+  int since;
+  bool per_thread;
+};
+
+constexpr Entry kEntries[] = {
+#define BATON_ENTRY(spelling, name, since, per_thread) \
+  {#spelling, #name, Wrapper_##spelling, since, per_thread},
+#include "hook/entries.inc"
+#undef BATON_ENTRY
+};
+
+void* WrapperOf(const Entry& entry) { return reinterpret_cast<void*>(entry.wrapper); }
+Fn FnOf(const Entry& entry) { return static_cast<Fn>(&entry - kEntries); }
+
+const Entry* FindSpelling(const char* spelling) {
+  if (spelling[0] != 'c' || spelling[1] != 'u') return nullptr;
+  for (const Entry& e : kEntries) {
+    if (strcmp(e.spelling, spelling) == 0) return &e;
+  }
+  return nullptr;
+}
+
+// The wrapper of what the driver answered for (symbol, version, flags).
+void* WrapAnswer(const char* symbol, void* answer, int version, bool per_thread) {
+  const Entry* best = nullptr;
+  for (const Entry& e : kEntries) {
+    if (strcmp(e.name, symbol) != 0) continue;
+    // The address itself says which spelling it is, where the driver exports what it answers.
+    if (answer == WrapperOf(e)) return answer;
+    if (RealAs<void()>(FnOf(e)) == reinterpret_cast<void (*)()>(answer)) return WrapperOf(e);
+    if (e.since > version || (e.per_thread && !per_thread)) continue;
+    if (best == nullptr || (e.per_thread && !best->per_thread) ||
+        (e.per_thread == best->per_thread && e.since >= best->since)) {
+      best = &e;
+    }
+  }
+  if (best == nullptr) return answer;
+  OfferReal(FnOf(*best), answer);
+  return WrapperOf(*best);
+}
+
+template <class Call>
+CUresult GetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags,
+                        Call call) {
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS || !Managed() || symbol == nullptr || function == nullptr ||
+      *function == nullptr) {
+    return result;
+  }
+  *function = WrapAnswer(symbol, *function, version,
+                         (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
+  return result;
+}
+
+}  // namespace
+
+BATON_API(cuGetProcAddress, (const char* symbol, void** function, int version, cuuint64_t flags)) {
+  BATON_REAL(cuGetProcAddress);
+  return GetProcAddress(symbol, function, version, flags,
+                        [&] { return real(symbol, function, version, flags); });
+}
+
+// `status`: CUdriverProcAddressQueryResult*, which older headers lack. It stays as the driver set
+// it.
+BATON_API(cuGetProcAddress_v2,
+          (const char* symbol, void** function, int version, cuuint64_t flags, void* status)) {
+  BATON_REAL(cuGetProcAddress_v2);
+  return GetProcAddress(symbol, function, version, flags,
+                        [&] { return real(symbol, function, version, flags, status); });
+}
+
+}  // namespace baton::hook
+
+extern "C" {
+
+// Stands in for the real dlsym where there is none (no glibc): finds nothing.
+__attribute__((visibility("hidden"))) void* baton_find_nothing() { return nullptr; }
+
+// What dlsym(handle, name) is to answer instead of the real one's answer; null: nothing else.
+__attribute__((visibility("hidden"))) void* baton_lookup(void* handle, const char* name) {
+  using baton::hook::Entry;
+  if (!baton::hook::FindLibc()) {
+    baton::hook::baton_real_dlsym = reinterpret_cast<void*>(baton_find_nothing);
+    baton::hook::baton_real_dlvsym = reinterpret_cast<void*>(baton_find_nothing);
+    return nullptr;
+  }
+  // RTLD_NEXT depends on who asks. It finds our exported wrappers by itself where they are next.
+  if (name == nullptr || handle == RTLD_NEXT) return nullptr;
+  const Entry* entry = baton::hook::FindSpelling(name);
+  if (entry == nullptr || !baton::hook::Managed()) return nullptr;
+  void* found = baton::hook::RealDlsym(handle, name);
+  if (found == nullptr) return nullptr;
+  void* wrapper = baton::hook::WrapperOf(*entry);
+  if (found != wrapper) baton::hook::OfferReal(baton::hook::FnOf(*entry), found);
+  return wrapper;
+}
+}
+
+#if defined(__x86_64__)
+// Both versions that programs bind: glibc before 2.34 has only the first.
+#define BATON_TAIL(function, real)                                      \
+  __asm__(".text\n.globl baton_" #function "\n.hidden baton_" #function \
+          "\n"                                                          \
+          ".type baton_" #function                                      \
+          ", @function\n"                                               \
+          "baton_" #function                                            \
+          ":\n"                                                         \
+          "  endbr64\n"                                                 \
+          "  push %rdi\n  push %rsi\n  push %rdx\n"                     \
+          "  call baton_lookup\n"                                       \
+          "  pop %rdx\n  pop %rsi\n  pop %rdi\n"                        \
+          "  test %rax, %rax\n"                                         \
+          "  jnz 1f\n"                                                  \
+          "  jmp *" #real                                               \
+          "(%rip)\n"                                                    \
+          "1: ret\n"                                                    \
+          ".size baton_" #function ", .-baton_" #function "\n")
+BATON_TAIL(dlsym, baton_real_dlsym);
+BATON_TAIL(dlvsym, baton_real_dlvsym);
+__asm__(
+    ".globl baton_dlsym_old\n.type baton_dlsym_old, @function\n.set baton_dlsym_old, baton_dlsym\n"
+    ".globl baton_dlsym_new\n.type baton_dlsym_new, @function\n.set baton_dlsym_new, baton_dlsym\n"
+    ".globl baton_dlvsym_old\n.type baton_dlvsym_old, @function\n"
+    ".set baton_dlvsym_old, baton_dlvsym\n"
+    ".globl baton_dlvsym_new\n.type baton_dlvsym_new, @function\n"
+    ".set baton_dlvsym_new, baton_dlvsym\n"
+    ".symver baton_dlsym_old, dlsym@GLIBC_2.2.5\n"
+    ".symver baton_dlsym_new, dlsym@@GLIBC_2.34\n"
+    ".symver baton_dlvsym_old, dlvsym@GLIBC_2.2.5\n"
+    ".symver baton_dlvsym_new, dlvsym@@GLIBC_2.34\n");
+#else
+#error "libbaton.so is written for x86-64 so far"
+#endif

@@ -1,0 +1,112 @@
+#include "hook/memory.h"
+
+#include <stdlib.h>
+
+#include "hook/client.h"
+#include "hook/driver.h"
+#include "hook/gpu.h"
+
+namespace baton::hook {
+namespace {
+
+struct Allocation {
+  uint64_t address;
+  uint64_t bytes;
+  Gpu* gpu;
+  Allocation* next;
+};
+
+constexpr size_t kBuckets = 4096;
+Allocation* g_allocations[kBuckets];
+Allocation* g_spare = nullptr;
+Lock g_lock;
+
+size_t BucketOf(uint64_t address) { return (address * 0x9e3779b97f4a7c15u) >> 52; }
+
+uint64_t Plus(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
+uint64_t Minus(uint64_t a, uint64_t b) { return a < b ? 0 : a - b; }
+
+}  // namespace
+
+Gpu* MemoryGpuOf(CUdevice device) {
+  if (!StartOnce()) return nullptr;
+  // Calls from within a launch, and the hook's own, are not the program's.
+  Slot* slot = MySlot();
+  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return nullptr;
+  Gpu* gpu = GpuOf(device);
+  if (gpu != nullptr) Want(gpu);
+  return gpu;
+}
+
+Gpu* MemoryGpu() {
+  CUdevice device = 0;
+  if (!Managed() || Drv<Fn::cuCtxGetDevice>(&device) != CUDA_SUCCESS) return nullptr;
+  return MemoryGpuOf(device);
+}
+
+bool Charge(Gpu* gpu, uint64_t bytes) {
+  if (gpu == nullptr || bytes == 0) return true;
+  Guard guard(gpu->memory.lock);
+  const uint64_t total = Plus(gpu->memory.used.load(), bytes);
+  if (!AskMemory(gpu, total)) return false;
+  gpu->memory.used.store(total);
+  return true;
+}
+
+void Credit(Gpu* gpu, uint64_t bytes) {
+  if (gpu == nullptr || bytes == 0) return;
+  Guard guard(gpu->memory.lock);
+  const uint64_t total = Minus(gpu->memory.used.load(), bytes);
+  gpu->memory.used.store(total);
+  gpu->memory.pod_used.store(Minus(gpu->memory.pod_used.load(), bytes));
+  TellMemory(gpu, total);
+}
+
+void Remember(Gpu* gpu, uint64_t address, uint64_t bytes) {
+  if (gpu == nullptr) return;
+  Guard guard(g_lock);
+  Allocation* a = g_spare;
+  if (a != nullptr) {
+    g_spare = a->next;
+  } else {
+    a = static_cast<Allocation*>(malloc(sizeof(Allocation)));
+    if (a == nullptr) return;  // stays charged: on the safe side of the cap
+  }
+  Allocation*& bucket = g_allocations[BucketOf(address)];
+  *a = {address, bytes, gpu, bucket};
+  bucket = a;
+}
+
+bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes) {
+  Guard guard(g_lock);
+  for (Allocation** at = &g_allocations[BucketOf(address)]; *at != nullptr; at = &(*at)->next) {
+    Allocation* a = *at;
+    if (a->address != address) continue;
+    *gpu = a->gpu;
+    *bytes = a->bytes;
+    *at = a->next;
+    a->next = g_spare;
+    g_spare = a;
+    return true;
+  }
+  return false;
+}
+
+void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
+  if (gpu == nullptr) return;
+  const uint64_t cap = gpu->memory.cap.load();
+  if (cap == 0) return;
+  const uint64_t used = gpu->memory.pod_used.load() > gpu->memory.used.load()
+                            ? gpu->memory.pod_used.load()
+                            : gpu->memory.used.load();
+  if (total != nullptr && *total > cap) *total = cap;
+  if (free != nullptr && *free > Minus(cap, used)) *free = Minus(cap, used);
+}
+
+void ForgetMemory() {
+  g_lock.Reset();
+  for (Allocation*& bucket : g_allocations) bucket = nullptr;
+  g_spare = nullptr;
+}
+
+}  // namespace baton::hook

@@ -1,0 +1,37 @@
+// Device memory: every allocation is charged to the pod before the driver is asked, and credited
+// when it is freed. Whether it fits is decided by the backend, in one step for all the pod's
+// processes; here the questions of one process and GPU are asked one at a time.
+// Thread safe.
+#ifndef BATON_HOOK_MEMORY_H_
+#define BATON_HOOK_MEMORY_H_
+
+#include <stdint.h>
+
+#include "hook/cuda_types.h"
+
+namespace baton::hook {
+
+struct Gpu;
+
+// The GPU of the current context, or null where Baton has nothing to do with it.
+Gpu* MemoryGpu();
+Gpu* MemoryGpuOf(CUdevice device);
+
+// Charges `bytes` more. False: over the pod's cap, and nothing is charged. Null `gpu`: true.
+bool Charge(Gpu* gpu, uint64_t bytes);
+void Credit(Gpu* gpu, uint64_t bytes);
+
+// Remembers that `address` (a pointer, or an allocation handle) was charged `bytes`.
+void Remember(Gpu* gpu, uint64_t address, uint64_t bytes);
+// Forgets it. False: not known, and then nothing is to be credited.
+bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes);
+
+// What the pod may have and what is left of it, given the driver's own figures.
+void SeenByPod(Gpu* gpu, size_t* free, size_t* total);
+
+// In a child after fork.
+void ForgetMemory();
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_MEMORY_H_

@@ -1,0 +1,556 @@
+#include "hook/meter.h"
+
+#include <stdlib.h>
+
+#include "hook/driver.h"
+#include "hook/gpu.h"
+#include "hook/log.h"
+
+namespace baton::hook {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr size_t kEstimateBuckets = 4096;
+constexpr uint32_t kEstimatesMax = 65536;
+constexpr int kContextsMax = 256;
+// What work that was never measured is taken for.
+constexpr uint64_t kUnknownNs = 500'000;
+// A launch waits this long for the GPU to move before it is let pass.
+constexpr Duration kStall = milliseconds(20);
+
+std::atomic<Estimate*> g_estimates[kEstimateBuckets];
+std::atomic<uint32_t> g_estimate_count{0};
+Lock g_estimates_lock;
+
+Context g_contexts[kContextsMax];
+std::atomic<int> g_context_count{0};
+Lock g_contexts_lock;
+
+std::atomic<uint64_t> g_generation{1};
+
+template <class T>
+T* New() {
+  void* p = nullptr;
+  if (posix_memalign(&p, alignof(T) < 16 ? 16 : alignof(T), sizeof(T)) != 0) return nullptr;
+  return new (p) T();
+}
+
+int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
+int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+void Learn(Estimate* e, uint64_t measured_ns) {
+  const uint32_t samples = e->samples.load(std::memory_order_relaxed);
+  const uint64_t old = e->ns.load(std::memory_order_relaxed);
+  // The first samples count most; later ones move the estimate by a quarter.
+  const uint64_t ns = samples == 0 ? measured_ns : old - old / 4 + measured_ns / 4;
+  e->ns.store(ns, std::memory_order_relaxed);
+  if (samples < 1000) e->samples.store(samples + 1, std::memory_order_relaxed);
+}
+
+void Longest(Meter& meter, uint64_t ns) {
+  if (ns > meter.longest_ns.load(std::memory_order_relaxed)) {
+    meter.longest_ns.store(ns, std::memory_order_relaxed);
+  }
+}
+
+// A mark has finished: what it measured goes into the estimates.
+void Measure(Stream* stream, const Mark& mark, Meter& meter) {
+  uint64_t busy = mark.predicted_ns;
+  float ms = 0;
+  if (mark.start != nullptr) {
+    if (Drv<Fn::cuEventElapsedTime>(&ms, mark.start, mark.event) == CUDA_SUCCESS && ms >= 0) {
+      busy = static_cast<uint64_t>(static_cast<double>(ms) * 1e6);
+      if (mark.parts > 0) {
+        Learn(mark.part[0], busy);
+        Longest(meter, busy);
+      }
+    }
+  } else if (mark.dense && stream->previous != nullptr) {
+    if (Drv<Fn::cuEventElapsedTime>(&ms, stream->previous, mark.event) == CUDA_SUCCESS && ms > 0) {
+      busy = static_cast<uint64_t>(static_cast<double>(ms) * 1e6);
+      // All the work between two marks is corrected by the same factor, at most fourfold at once.
+      if (mark.predicted_ns > 0) {
+        double factor = static_cast<double>(busy) / static_cast<double>(mark.predicted_ns);
+        factor = factor < 0.25 ? 0.25 : factor > 4 ? 4 : factor;
+        for (int i = 0; i < mark.parts; ++i) {
+          const auto ns = static_cast<double>(mark.part[i]->ns.load(std::memory_order_relaxed));
+          Learn(mark.part[i], static_cast<uint64_t>(ns * factor) + 1);
+        }
+      }
+    }
+  }
+  meter.busy_ns.fetch_add(busy, std::memory_order_relaxed);
+}
+
+// Takes the oldest mark away. Stream::lock is held.
+void PopMark(Stream* stream, bool measured) {
+  Mark& mark = stream->marks[stream->first];
+  Meter& meter = stream->context->gpu->meter;
+  if (measured) Measure(stream, mark, meter);
+  if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
+  if (stream->previous != nullptr) ReturnEvent(stream->context, stream->previous);
+  stream->previous = mark.event;
+  meter.outstanding_ns.fetch_sub(static_cast<int64_t>(mark.predicted_ns),
+                                 std::memory_order_relaxed);
+  stream->first = (stream->first + 1) % Stream::kMarks;
+  stream->count.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Stream::lock is held.
+void CollectFinished(Stream* stream) {
+  while (stream->count.load(std::memory_order_relaxed) > 0) {
+    const CUresult r = Drv<Fn::cuEventQuery>(stream->marks[stream->first].event);
+    if (r == CUDA_ERROR_NOT_READY) return;
+    // Any other error comes from a context that is dead, and so is its work.
+    PopMark(stream, r == CUDA_SUCCESS);
+  }
+}
+
+// Adds up the pending launches of `cell` into `mark` and forgets them.
+void TakePending(Cell* cell, Mark& mark) {
+  const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < pending; ++i) {
+    Estimate* e = cell->log[i];
+    int p = 0;
+    while (p < mark.parts && mark.part[p] != e) ++p;
+    if (p == mark.parts) {
+      if (p == Mark::kParts) continue;
+      mark.part[p] = e;
+      mark.count[p] = 0;
+      ++mark.parts;
+    }
+    ++mark.count[p];
+  }
+  mark.predicted_ns += cell->pending_ns.load(std::memory_order_relaxed);
+  cell->pending_ns.store(0, std::memory_order_relaxed);
+  cell->pending.store(0, std::memory_order_relaxed);
+}
+
+// Appends `mark` (whose event was just recorded). Stream::lock is held and there is room.
+void PushMark(Stream* stream, const Mark& mark, Instant now) {
+  Meter& meter = stream->context->gpu->meter;
+  const uint32_t count = stream->count.load(std::memory_order_relaxed);
+  stream->marks[(stream->first + count) % Stream::kMarks] = mark;
+  stream->count.store(count + 1, std::memory_order_relaxed);
+  const auto ns = static_cast<int64_t>(mark.predicted_ns);
+  meter.outstanding_ns.fetch_add(ns, std::memory_order_relaxed);
+  const int64_t end = meter.finish_at.load(std::memory_order_relaxed);
+  meter.finish_at.store(Max(end, Nanos(now)) + ns, std::memory_order_relaxed);
+}
+
+// Records a mark of `mark`'s kinds of work. Stream::lock is held.
+void RecordLocked(Stream* stream, Mark& mark) {
+  const uint32_t count = stream->count.load(std::memory_order_relaxed);
+  if (count > 0) {
+    const Mark& last = stream->marks[(stream->first + count - 1) % Stream::kMarks];
+    mark.dense = Drv<Fn::cuEventQuery>(last.event) == CUDA_ERROR_NOT_READY;
+  }
+  if (count == Stream::kMarks) {
+    // No room: the newest mark moves to here and stands for both.
+    Mark& last = stream->marks[(stream->first + count - 1) % Stream::kMarks];
+    Drv<Fn::cuEventRecord>(last.event, stream->handle);
+    last.predicted_ns += mark.predicted_ns;
+    last.dense = false;
+    last.parts = 0;
+    stream->context->gpu->meter.outstanding_ns.fetch_add(static_cast<int64_t>(mark.predicted_ns),
+                                                         std::memory_order_relaxed);
+    if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
+    return;
+  }
+  mark.event = RecordEvent(stream);
+  if (mark.event == nullptr) {
+    if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
+    return;
+  }
+  PushMark(stream, mark, MonotonicNow());
+}
+
+uint64_t PendingNs(const Gpu* gpu) {
+  uint64_t ns = 0;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
+    for (Cell* c = s->cells; c != nullptr; c = c->next) {
+      if (c->gpu == gpu) ns += c->pending_ns.load(std::memory_order_relaxed);
+    }
+  }
+  return ns;
+}
+
+bool IsDefault(CUstream handle) {
+  return handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+}
+
+}  // namespace
+
+Stamp g_stamp;
+std::atomic<uint32_t> g_captures{0};
+
+void NewStamp() {
+  const uint64_t generation = g_generation.fetch_add(1, std::memory_order_relaxed) + 1;
+  const bool slow = g_captures.load() > 0 || !HasMembarrier();
+  g_stamp.value.store(slow ? 0 : generation, std::memory_order_release);
+}
+
+Estimate* EstimateOf(uint64_t key) {
+  std::atomic<Estimate*>& bucket = g_estimates[(key * 0x9e3779b97f4a7c15u) >> 52];
+  for (Estimate* e = bucket.load(std::memory_order_acquire); e != nullptr; e = e->next) {
+    if (e->key == key) return e;
+  }
+  static Estimate everything_else;
+  if (g_estimate_count.load(std::memory_order_relaxed) >= kEstimatesMax) return &everything_else;
+  Guard guard(g_estimates_lock);
+  for (Estimate* e = bucket.load(std::memory_order_relaxed); e != nullptr; e = e->next) {
+    if (e->key == key) return e;
+  }
+  auto* e = New<Estimate>();
+  if (e == nullptr) return &everything_else;
+  e->key = key;
+  e->ns.store(kUnknownNs, std::memory_order_relaxed);
+  e->next = bucket.load(std::memory_order_relaxed);
+  bucket.store(e, std::memory_order_release);
+  g_estimate_count.fetch_add(1, std::memory_order_relaxed);
+  return e;
+}
+
+HookCalls::HookCalls(CUcontext context) {
+  if (g_captures.load(std::memory_order_relaxed) > 0) {
+    Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
+  }
+  CUcontext current = nullptr;
+  Drv<Fn::cuCtxGetCurrent>(&current);
+  if (current != context) {
+    auto* push = RealAs<CUresult(CUcontext)>(Fn::cuCtxPushCurrent_v2);
+    pushed_ = push != nullptr && push(context) == CUDA_SUCCESS;
+  }
+}
+
+HookCalls::~HookCalls() {
+  if (pushed_) {
+    CUcontext popped = nullptr;
+    if (auto* pop = RealAs<CUresult(CUcontext*)>(Fn::cuCtxPopCurrent_v2)) pop(&popped);
+  }
+  if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED) Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
+}
+
+Context* ContextOf(CUcontext handle) {
+  const int count = g_context_count.load(std::memory_order_acquire);
+  for (int i = 0; i < count; ++i) {
+    if (g_contexts[i].handle == handle && !g_contexts[i].gone.load()) return &g_contexts[i];
+  }
+  CUdevice device = 0;
+  {
+    HookCalls calls(handle);
+    if (Drv<Fn::cuCtxGetDevice>(&device) != CUDA_SUCCESS) return nullptr;
+  }
+  Gpu* gpu = GpuOf(device);
+  if (gpu == nullptr) return nullptr;
+  Guard guard(g_contexts_lock);
+  const int now = g_context_count.load(std::memory_order_relaxed);
+  int at = -1;
+  for (int i = 0; i < now; ++i) {
+    if (g_contexts[i].gone.load()) {
+      if (at < 0) at = i;
+    } else if (g_contexts[i].handle == handle) {
+      return &g_contexts[i];
+    }
+  }
+  if (at < 0) at = now;
+  if (at == kContextsMax) return nullptr;
+  Context& c = g_contexts[at];
+  c.handle = handle;
+  c.gpu = gpu;
+  c.pooled = 0;
+  c.gone.store(false);
+  if (at == now) g_context_count.store(now + 1, std::memory_order_release);
+  return &c;
+}
+
+Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
+  Meter& meter = context->gpu->meter;
+  Guard guard(meter.streams_lock);
+  Stream* free = nullptr;
+  for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+    if (s->gone.load()) {
+      if (s->count.load() == 0) free = s;
+      continue;
+    }
+    if (s->handle == handle && s->context == context && s->owner == owner) return s;
+  }
+  Stream* s = free != nullptr ? free : New<Stream>();
+  if (s == nullptr) return nullptr;
+  Guard stream_guard(s->lock);
+  if (s->previous != nullptr) ReturnEvent(s->context, s->previous);
+  s->handle = handle;
+  s->context = context;
+  s->owner = owner;
+  s->first = 0;
+  s->previous = nullptr;
+  s->gone.store(false);
+  if (free == nullptr) {
+    s->next = meter.streams;
+    meter.streams = s;
+  }
+  return s;
+}
+
+CUevent RecordEvent(Stream* stream) {
+  Context* context = stream->context;
+  CUevent event = nullptr;
+  {
+    Guard guard(context->lock);
+    if (context->gone.load()) return nullptr;
+    if (context->pooled > 0) event = context->pool[--context->pooled];
+  }
+  if (event == nullptr && Drv<Fn::cuEventCreate>(&event, 0u) != CUDA_SUCCESS) return nullptr;
+  if (Drv<Fn::cuEventRecord>(event, stream->handle) != CUDA_SUCCESS) {
+    ReturnEvent(context, event);
+    return nullptr;
+  }
+  return event;
+}
+
+void ReturnEvent(Context* context, CUevent event) {
+  {
+    Guard guard(context->lock);
+    if (context->gone.load()) return;
+    if (context->pooled < Context::kPool) {
+      context->pool[context->pooled++] = event;
+      return;
+    }
+  }
+  if (auto* destroy = RealAs<CUresult(CUevent)>(Fn::cuEventDestroy_v2)) destroy(event);
+}
+
+bool RecordMark(Cell* cell, CUevent start, bool wait) {
+  Stream* stream = cell->stream;
+  if (wait) {
+    stream->lock.Acquire();
+  } else if (!stream->lock.TryAcquire()) {
+    return false;
+  }
+  Mark mark;
+  TakePending(cell, mark);
+  mark.start = start;
+  if (!stream->gone.load() && !stream->context->gone.load()) {
+    CollectFinished(stream);
+    RecordLocked(stream, mark);
+  }
+  // Where this stream does not keep the GPU busy, work is measured by itself now and then.
+  cell->sample_next = start == nullptr && !mark.dense;
+  stream->lock.Release();
+  return true;
+}
+
+bool Harvest(Gpu* gpu) {
+  Meter& meter = gpu->meter;
+  bool empty = true;
+  int64_t head = 0;
+  Stream* first;
+  {
+    Guard guard(meter.streams_lock);
+    first = meter.streams;
+  }
+  for (Stream* s = first; s != nullptr; s = s->next) {
+    if (s->count.load(std::memory_order_relaxed) == 0) continue;
+    if (!s->lock.TryAcquire()) {
+      empty = false;
+      continue;
+    }
+    CollectFinished(s);
+    if (s->count.load(std::memory_order_relaxed) > 0) {
+      empty = false;
+      head = Max(head, static_cast<int64_t>(s->marks[s->first].predicted_ns));
+    }
+    s->lock.Release();
+  }
+  meter.head_ns.store(head, std::memory_order_relaxed);
+  return empty;
+}
+
+Duration Backlog(const Gpu* gpu, Instant now) {
+  const Meter& meter = gpu->meter;
+  const int64_t outstanding = Max(meter.outstanding_ns.load(std::memory_order_relaxed), 0);
+  const int64_t queued = Max(outstanding - meter.head_ns.load(std::memory_order_relaxed), 0);
+  int64_t left = meter.finish_at.load(std::memory_order_relaxed) - Nanos(now);
+  left = Max(queued, Min(left, outstanding));
+  return Duration(left + static_cast<int64_t>(PendingNs(gpu)));
+}
+
+void AwaitBacklog(Gpu* gpu) {
+  Meter& meter = gpu->meter;
+  const int64_t bound = meter.bound_ns.load(std::memory_order_relaxed);
+  if (bound <= 0) return;
+  Instant now = MonotonicNow();
+  int64_t left = Nanos(Backlog(gpu, now));
+  if (left <= bound) return;
+  gpu->parked.fetch_add(1);
+  Instant moved = now;
+  int64_t outstanding = meter.outstanding_ns.load();
+  for (;;) {
+    Harvest(gpu);
+    now = MonotonicNow();
+    left = Nanos(Backlog(gpu, now));
+    if (left <= bound) break;
+    const int64_t still = meter.outstanding_ns.load();
+    if (still != outstanding) {
+      outstanding = still;
+      moved = now;
+    } else if (now - moved > kStall + Duration(meter.head_ns.load())) {
+      meter.let_pass.fetch_add(1);
+      break;
+    }
+    SleepFor(Duration(Min(Max(left - bound, 20'000), 1'000'000)));
+  }
+  gpu->parked.fetch_sub(1);
+}
+
+bool Drained(Gpu* gpu) {
+  if (gpu->meter.destroying.load() > 0) return false;
+  bool covered = true;
+  const bool capture = g_captures.load() > 0;
+  for (Slot* slot = FirstSlot(); slot != nullptr; slot = slot->next) {
+    if (!slot->cells_lock.TryAcquire()) {
+      covered = false;
+      continue;
+    }
+    for (Cell* cell = slot->cells; cell != nullptr; cell = cell->next) {
+      if (cell->gpu != gpu || cell->pending.load(std::memory_order_relaxed) == 0) continue;
+      Stream* stream = cell->stream;
+      if (stream->context->gone.load() || stream->gone.load()) {
+        Mark forgotten;  // its end is marked already, or it ended with its context
+        TakePending(cell, forgotten);
+        continue;
+      }
+      if (capture && (IsDefault(stream->handle) || IsCapturing(stream->handle))) {
+        // An event here would become part of the capture, or break it.
+        covered = false;
+        continue;
+      }
+      HookCalls calls(stream->context->handle);
+      if (stream->owner == nullptr) {
+        if (!RecordMark(cell, nullptr, false)) covered = false;
+        continue;
+      }
+      // Nobody else can name a thread's default stream. The legacy one waits for it.
+      Stream* legacy = StreamOf(stream->context, CU_STREAM_LEGACY, nullptr);
+      if (legacy == nullptr || !legacy->lock.TryAcquire()) {
+        covered = false;
+        continue;
+      }
+      Mark mark;
+      TakePending(cell, mark);
+      RecordLocked(legacy, mark);
+      legacy->lock.Release();
+    }
+    slot->cells_lock.Release();
+  }
+  return Harvest(gpu) && covered;
+}
+
+uint64_t LaunchCount(const Gpu* gpu) {
+  uint64_t n = 0;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
+    for (Cell* c = s->cells; c != nullptr; c = c->next) {
+      if (c->gpu == gpu) n += c->launches.load(std::memory_order_relaxed);
+    }
+  }
+  return n;
+}
+
+uint64_t CopiesBytes() {
+  uint64_t n = 0;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) n += s->copies_bytes.load();
+  return n;
+}
+
+void StreamGoing(CUstream handle) {
+  for (int g = 0; g < GpuCount(); ++g) {
+    Meter& meter = GpuAt(g)->meter;
+    Stream* s;
+    {
+      Guard guard(meter.streams_lock);
+      for (s = meter.streams; s != nullptr; s = s->next) {
+        if (s->handle == handle && !s->gone.load()) break;
+      }
+    }
+    if (s == nullptr) continue;
+    if (g_captures.load() > 0 && IsCapturing(handle)) return;
+    HookCalls calls(s->context->handle);
+    Guard guard(s->lock);
+    Mark mark;
+    RecordLocked(s, mark);
+  }
+}
+
+void StreamGone(CUstream handle) {
+  for (int g = 0; g < GpuCount(); ++g) {
+    Meter& meter = GpuAt(g)->meter;
+    Guard guard(meter.streams_lock);
+    for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+      if (s->handle == handle && !s->gone.load()) s->gone.store(true);
+    }
+  }
+  NewStamp();
+}
+
+Gpu* ContextGoing(CUcontext handle) {
+  const int count = g_context_count.load(std::memory_order_acquire);
+  Context* context = nullptr;
+  for (int i = 0; i < count; ++i) {
+    if (g_contexts[i].handle == handle && !g_contexts[i].gone.load()) context = &g_contexts[i];
+  }
+  if (context == nullptr) return nullptr;
+  Gpu* gpu = context->gpu;
+  gpu->meter.destroying.fetch_add(1);
+  Guard guard(gpu->meter.streams_lock);
+  for (Stream* s = gpu->meter.streams; s != nullptr; s = s->next) {
+    if (s->context == context) s->lock.Acquire();
+  }
+  return gpu;
+}
+
+void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
+  if (gpu == nullptr) return;
+  {
+    Guard guard(gpu->meter.streams_lock);
+    for (Stream* s = gpu->meter.streams; s != nullptr; s = s->next) {
+      if (s->context->handle != handle || s->context->gone.load()) continue;
+      if (gone) {
+        s->gone.store(true);
+        s->previous = nullptr;
+        while (s->count.load() > 0) {
+          s->marks[s->first].start = nullptr;
+          s->marks[s->first].event = nullptr;
+          PopMark(s, false);
+        }
+      }
+      s->lock.Release();
+    }
+  }
+  if (gone) {
+    const int count = g_context_count.load();
+    for (int i = 0; i < count; ++i) {
+      if (g_contexts[i].handle == handle) g_contexts[i].gone.store(true);
+    }
+    NewStamp();
+  }
+  gpu->meter.destroying.fetch_sub(1);
+}
+
+void ForgetWork() {
+  g_context_count.store(0);
+  g_contexts_lock.Reset();
+  g_estimates_lock.Reset();
+  g_captures.store(0);
+  for (Context& c : g_contexts) c.lock.Reset();
+}
+
+bool IsCapturing(CUstream stream) {
+  if (stream == CU_STREAM_LEGACY) return false;  // it cannot be captured
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult r = Drv<Fn::cuStreamIsCapturing>(stream, &status);
+  return r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace baton::hook

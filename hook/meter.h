@@ -1,0 +1,143 @@
+// The meter: how much work is on the GPU, how long it takes, and when it has finished.
+//
+// Launching threads record *marks*, the hook's own events, about every kMarkEveryNs of predicted
+// GPU time. A finished mark tells that everything before it in its stream has finished; the time
+// between two marks corrects the estimates of the work between them.
+//
+// Locks, in this order: Slot::cells_lock, Stream::lock, Context::lock. None is held over a wait for
+// the GPU; the client thread only ever tries them.
+#ifndef BATON_HOOK_METER_H_
+#define BATON_HOOK_METER_H_
+
+#include <atomic>
+
+#include "base/time.h"
+#include "hook/gate.h"
+
+namespace baton::hook {
+
+struct Gpu;
+
+// A driver context on a GPU and the hook's unused events in it.
+struct Context {
+  CUcontext handle = nullptr;
+  Gpu* gpu = nullptr;
+  std::atomic<bool> gone{false};
+  Lock lock;
+  static constexpr int kPool = 512;
+  CUevent pool[kPool] = {};
+  int pooled = 0;
+};
+
+// A finished launch or more, up to an event.
+struct Mark {
+  static constexpr int kParts = 12;
+  CUevent event = nullptr;
+  CUevent start = nullptr;  // just before the work, when it was measured by itself
+  uint64_t predicted_ns = 0;
+  bool dense = false;  // the GPU had no gap between the mark before and this one
+  uint8_t parts = 0;   // kinds of work; those beyond kParts are not corrected
+  Estimate* part[kParts] = {};
+  uint16_t count[kParts] = {};
+};
+
+// A stream that this process launched into. Per-thread default streams have one per thread.
+struct Stream {
+  static constexpr uint32_t kMarks = 64;
+  CUstream handle = nullptr;
+  Context* context = nullptr;
+  const Slot* owner = nullptr;    // the thread of a per-thread default stream
+  std::atomic<bool> gone{false};  // destroyed; its marks still count
+  Lock lock;
+  Mark marks[kMarks];
+  uint32_t first = 0;  // oldest unfinished
+  std::atomic<uint32_t> count{0};
+  CUevent previous = nullptr;  // of the last finished mark
+  Stream* next = nullptr;
+};
+
+struct Meter {
+  Lock streams_lock;
+  Stream* streams = nullptr;
+  std::atomic<int64_t> outstanding_ns{0};  // predicted time of all unfinished marks
+  std::atomic<int64_t> head_ns{0};         // the part of it that may be running now
+  std::atomic<int64_t> finish_at{0};       // predicted end of it all, on the monotonic clock
+  std::atomic<int64_t> bound_ns{0};        // park above this much; 0: never
+  std::atomic<uint64_t> busy_ns{0};
+  std::atomic<uint64_t> longest_ns{0};
+  std::atomic<uint64_t> let_pass{0};    // launches let through because nothing moved
+  std::atomic<uint32_t> destroying{0};  // contexts being destroyed: their work may still run
+};
+
+// The estimate of a kind of work. Thread safe.
+Estimate* EstimateOf(uint64_t key);
+
+// The record of a context or a stream, made on first use; null when the driver refuses. For a
+// per-thread default stream `owner` is the calling thread's slot.
+Context* ContextOf(CUcontext handle);
+Stream* StreamOf(Context* context, CUstream handle, const Slot* owner);
+
+// An event at this point of the stream, or null when the driver refuses. The stream's context must
+// be current. A refusal means a dead context: nothing runs in it any more.
+CUevent RecordEvent(Stream* stream);
+void ReturnEvent(Context* context, CUevent event);
+
+// Records a mark for the cell's pending launches. Call with the thread's flag set, or as the
+// closer. `start`: an event recorded before the only pending launch. With `wait` false it gives up
+// (and returns false) when somebody has the stream's lock.
+bool RecordMark(Cell* cell, CUevent start, bool wait);
+
+// Collects finished marks of every stream of the GPU. True when none is left.
+bool Harvest(Gpu* gpu);
+// Predicted unfinished GPU time.
+Duration Backlog(const Gpu* gpu, Instant now);
+// Waits while the backlog exceeds its bound. Never for ever: work may be waiting for a launch.
+void AwaitBacklog(Gpu* gpu);
+
+// Closer only, gate closed and flags clear: sees to it that every launch is covered by a mark, and
+// collects. True when everything launched has finished.
+bool Drained(Gpu* gpu);
+
+uint64_t LaunchCount(const Gpu* gpu);
+uint64_t CopiesBytes();
+
+// A stream is about to be destroyed, and has been.
+void StreamGoing(CUstream handle);
+void StreamGone(CUstream handle);
+// Around the destruction (or release) of a context: holds off whoever would use its events.
+// `gone`: it really is.
+Gpu* ContextGoing(CUcontext handle);
+void ContextLeft(Gpu* gpu, CUcontext handle, bool gone);
+
+// Stream captures under way in this process.
+extern std::atomic<uint32_t> g_captures;
+// Recomputes g_stamp; after a change of g_captures, or when cells may have become wrong.
+void NewStamp();
+bool IsCapturing(CUstream stream);
+// Marks what the calling thread launched into `stream`, which is about to be captured.
+void MarkBeforeCapture(CUstream stream);
+
+// Makes `context` current, and puts things back at the end; the capture mode is relaxed meanwhile.
+class HookCalls {
+ public:
+  explicit HookCalls(CUcontext context);
+  ~HookCalls();
+  HookCalls(const HookCalls&) = delete;
+  HookCalls& operator=(const HookCalls&) = delete;
+
+ private:
+  bool pushed_ = false;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// In a child after fork: contexts, streams and captures were the parent's.
+void ForgetWork();
+
+// Slots of all threads, newest first.
+Slot* FirstSlot();
+// The calling thread's slot, made on first use; null when memory is short.
+Slot* MySlot();
+
+}  // namespace baton::hook
+
+#endif  // BATON_HOOK_METER_H_
