@@ -27,9 +27,11 @@ std::vector<Duration> Gaps(std::vector<sim::KernelRecord> records) {
 }
 
 Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
+  ClusterOptions cluster_options;
+  cluster_options.transport = transport;
   // Short quotas: more hand-offs in the same time.
-  const auto cluster = Cluster::Start(
-      {.transport = transport, .scheduler = "quota_min = \"5ms\"\nquota_max = \"5ms\"\n"});
+  cluster_options.scheduler = "quota_min = \"5ms\"\nquota_max = \"5ms\"\n";
+  const auto cluster = Cluster::Start(cluster_options);
   if (!cluster) return tl::unexpected(cluster.error());
   std::vector<Pod> pods;
   for (const char* name : {"one", "other"}) {

@@ -14,28 +14,32 @@
 namespace baton::bench {
 namespace {
 
-constexpr size_t kSamples = 20'000;
+using nlohmann::json;
 
-// A tenant of a throw-away pod. `transport` may be null: then it is the unix socket's.
-Result<cli::Tenant> NewTenant(const std::string& socket_dir,
-                              std::unique_ptr<cli::Transport> transport) {
-  const Result<nlohmann::json> pod = cli::Ask(socket_dir, {{"command", "bench_ticket"}});
-  if (!pod) return tl::unexpected(pod.error());
-  if (transport == nullptr) {
-    Result<std::unique_ptr<cli::Transport>> connected =
-        cli::ConnectTenant(cli::TenantSocket(socket_dir));
-    if (!connected) return tl::unexpected(connected.error());
-    transport = std::move(*connected);
-  }
-  return cli::Tenant::Attach(std::move(transport), pod->at("ticket"), pod->at("gpus").at(0));
+constexpr size_t kSamples = 20'000;
+const json kBenchTicket = {{"command", "bench_ticket"}};
+
+// A tenant of the throw-away pod that `ticket`, an answer to bench_ticket, is for.
+Result<cli::Tenant> Attach(std::unique_ptr<cli::Transport> transport, const json& ticket) {
+  if (!ticket.value("ok", false)) return Fail(ErrorCode::kUnavailable, ticket.dump());
+  return cli::Tenant::Attach(std::move(transport), ticket.at("ticket"), ticket.at("gpus").at(0));
+}
+
+// Over the unix socket in `socket_dir`, of a batond or a baton-frontend.
+Result<cli::Compared> OverUnix(const std::string& socket_dir, cli::Echo& echo) {
+  const Result<json> ticket = cli::Ask(socket_dir, kBenchTicket);
+  if (!ticket) return tl::unexpected(ticket.error());
+  auto transport = cli::ConnectTenant(cli::TenantSocket(socket_dir));
+  if (!transport) return tl::unexpected(transport.error());
+  Result<cli::Tenant> tenant = Attach(std::move(*transport), *ticket);
+  if (!tenant) return tl::unexpected(tenant.error());
+  return cli::CompareRoundTrips(*tenant, echo, kSamples);
 }
 
 Result<cli::Compared> UnixLane(cli::Echo& echo) {
   const auto batond = LoneBatond::Start("");
   if (!batond) return tl::unexpected(batond.error());
-  Result<cli::Tenant> tenant = NewTenant((*batond)->socket_dir(), nullptr);
-  if (!tenant) return tl::unexpected(tenant.error());
-  return cli::CompareRoundTrips(*tenant, echo, kSamples);
+  return OverUnix((*batond)->socket_dir(), echo);
 }
 
 Result<cli::Compared> ZmqLane(cli::Echo& echo) {
@@ -43,19 +47,21 @@ Result<cli::Compared> ZmqLane(cli::Echo& echo) {
   if (!address) return tl::unexpected(address.error());
   const auto batond = LoneBatond::Start("[zmq]\nlisten = \"" + *address + "\"\n");
   if (!batond) return tl::unexpected(batond.error());
-  Result<std::unique_ptr<cli::Transport>> relay = ConnectRelay(*address, "bench");
+  auto relay = Relay::Connect(*address, "bench");
   if (!relay) return tl::unexpected(relay.error());
-  Result<cli::Tenant> tenant = NewTenant((*batond)->socket_dir(), std::move(*relay));
+  const Result<std::string> ticket = (*relay)->Ask(kBenchTicket.dump());
+  if (!ticket) return tl::unexpected(ticket.error());
+  Result<cli::Tenant> tenant = Attach(std::move(*relay), json::parse(*ticket));
   if (!tenant) return tl::unexpected(tenant.error());
   return cli::CompareRoundTrips(*tenant, echo, kSamples);
 }
 
 Result<cli::Compared> CentralLane(cli::Echo& echo) {
-  const auto cluster = Cluster::Start({.transport = Transport::kCentral});
+  ClusterOptions options;
+  options.transport = Transport::kCentral;
+  const auto cluster = Cluster::Start(options);
   if (!cluster) return tl::unexpected(cluster.error());
-  Result<cli::Tenant> tenant = NewTenant((*cluster)->SocketDir(0), nullptr);
-  if (!tenant) return tl::unexpected(tenant.error());
-  return cli::CompareRoundTrips(*tenant, echo, kSamples);
+  return OverUnix((*cluster)->SocketDir(0), echo);
 }
 
 }  // namespace

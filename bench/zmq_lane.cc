@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -28,97 +29,6 @@ tl::unexpected<Error> ZmqFailed(const char* what) {
 void SetInt(void* socket, int option, int value) {
   zmq_setsockopt(socket, option, &value, sizeof value);
 }
-
-class RelayTransport : public cli::Transport {
- public:
-  RelayTransport() : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
-    SetInt(socket_, ZMQ_LINGER, 0);
-    SetInt(socket_, ZMQ_RCVTIMEO, kPatienceMs);
-  }
-  ~RelayTransport() override {
-    zmq_close(socket_);
-    zmq_ctx_term(context_);
-  }
-
-  Result<bool> Connect(const std::string& address, const std::string& node) {
-    if (zmq_connect(socket_, address.c_str()) != 0) return ZmqFailed("zmq_connect");
-    wire::NodeHello hello;
-    hello.node.Set(node);
-    hello.instance = backend::RandomId();
-    if (Put(hello) == 0) return ZmqFailed("zmq_send");
-    std::array<char, wire::kTenantFrameMax> ignored;
-    while (!welcome_) {
-      if (!Take(ignored.data(), nullptr)) {
-        return Fail(ErrorCode::kUnavailable, "batond at " + address + " does not answer");
-      }
-    }
-    return true;
-  }
-
-  size_t Send(const char* frame, size_t size) override {
-    if (!up_) {  // the first frame is the client's Hello
-      const Result<uint64_t> start = backend::StartTime(getpid());
-      if (!start) return 0;
-      up_ = true;
-      return Put(wire::ClientUp{
-          kClient, static_cast<uint64_t>(getpid()), *start, getuid(), {frame, size}});
-    }
-    wire::ClientFrame wrapped{kClient, 0, {frame, size}};
-    // As the relay measures it: from a token's coming by to the State that gives it back.
-    wire::Frame parsed;
-    wire::State state;
-    if (parsed.Parse(frame, size) == wire::DecodeStatus::kOk && parsed.Read(state) &&
-        state.phase == wire::Phase::kIdle) {
-      wrapped.held_ns = static_cast<uint64_t>(Nanos(MonotonicNow() - token_at_));
-    }
-    return Put(wrapped);
-  }
-
-  size_t Receive(char* frame) override {
-    for (;;) {
-      size_t size = 0;
-      if (!Take(frame, &size)) return 0;
-      if (size == 0) continue;
-      token_at_ = MonotonicNow();
-      return size;
-    }
-  }
-
- private:
-  template <class Message>
-  size_t Put(const Message& message) {
-    std::array<char, 2 * wire::kTenantFrameMax> buffer;
-    const size_t size = wire::Encode(message, buffer.data(), buffer.size());
-    return size != 0 && zmq_send(socket_, buffer.data(), size, 0) >= 0 ? size : 0;
-  }
-  // Receives one message; false: none came. `size` is set when it was a frame for the client.
-  bool Take(char* frame, size_t* size) {
-    std::array<char, 2 * wire::kTenantFrameMax> buffer;
-    const int got = zmq_recv(socket_, buffer.data(), buffer.size(), 0);
-    if (got < 0) return false;
-    wire::Frame parsed;
-    if (parsed.Parse(buffer.data(), std::min(static_cast<size_t>(got), buffer.size())) !=
-        wire::DecodeStatus::kOk) {
-      return true;
-    }
-    wire::NodeWelcome welcome;
-    wire::ToClient to_client;
-    if (parsed.Read(welcome)) {
-      welcome_ = true;
-    } else if (size != nullptr && parsed.Read(to_client) &&
-               to_client.frame.size <= wire::kTenantFrameMax) {
-      memcpy(frame, to_client.frame.data, to_client.frame.size);
-      *size = to_client.frame.size;
-    }
-    return true;
-  }
-
-  void* context_;
-  void* socket_;
-  bool welcome_ = false;
-  bool up_ = false;
-  Instant token_at_{};
-};
 
 void UseCurve(void* socket, const backend::KeyPair& own, const std::string& server_key) {
   zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, own.public_key.c_str(), 41);
@@ -154,12 +64,82 @@ void UseCurve(void* socket, const backend::KeyPair& own, const std::string& serv
 
 }  // namespace
 
-Result<std::unique_ptr<cli::Transport>> ConnectRelay(const std::string& address,
-                                                     const std::string& node) {
-  auto transport = std::make_unique<RelayTransport>();
-  const Result<bool> connected = transport->Connect(address, node);
-  if (!connected) return tl::unexpected(connected.error());
-  return transport;
+Relay::Relay() : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
+  SetInt(socket_, ZMQ_LINGER, 0);
+  SetInt(socket_, ZMQ_RCVTIMEO, kPatienceMs);
+}
+
+Relay::~Relay() {
+  zmq_close(socket_);
+  zmq_ctx_term(context_);
+}
+
+template <class Message>
+size_t Relay::Put(const Message& message) {
+  std::array<char, 2 * wire::kTenantFrameMax> buffer;
+  const size_t size = wire::Encode(message, buffer.data(), buffer.size());
+  return size != 0 && zmq_send(socket_, buffer.data(), size, 0) >= 0 ? size : 0;
+}
+
+// Receives until a `Message` comes; heartbeats and the like pass by.
+template <class Message>
+Result<Message> Relay::Await() {
+  for (;;) {
+    const int got = zmq_recv(socket_, received_.data(), received_.size(), 0);
+    if (got < 0) return Fail(ErrorCode::kUnavailable, "batond does not answer over ZeroMQ");
+    wire::Frame frame;
+    Message message;
+    const size_t size = std::min(static_cast<size_t>(got), received_.size());
+    if (frame.Parse(received_.data(), size) == wire::DecodeStatus::kOk && frame.Read(message)) {
+      return message;
+    }
+  }
+}
+
+Result<std::unique_ptr<Relay>> Relay::Connect(const std::string& address, const std::string& node) {
+  std::unique_ptr<Relay> relay(new Relay);
+  if (zmq_connect(relay->socket_, address.c_str()) != 0) return ZmqFailed("zmq_connect");
+  wire::NodeHello hello;
+  hello.node.Set(node);
+  hello.instance = backend::RandomId();
+  if (relay->Put(hello) == 0) return ZmqFailed("zmq_send");
+  const Result<wire::NodeWelcome> welcome = relay->Await<wire::NodeWelcome>();
+  if (!welcome) return tl::unexpected(welcome.error());
+  return relay;
+}
+
+Result<std::string> Relay::Ask(const std::string& json) {
+  if (Put(wire::Control{1, {json.data(), json.size()}}) == 0) return ZmqFailed("zmq_send");
+  const Result<wire::Control> answer = Await<wire::Control>();
+  if (!answer) return tl::unexpected(answer.error());
+  return std::string(answer->json.data, answer->json.size);
+}
+
+size_t Relay::Send(const char* frame, size_t size) {
+  if (!up_) {  // the first frame is the client's Hello
+    const auto pid = static_cast<uint64_t>(getpid());
+    const Result<uint64_t> start = backend::StartTime(getpid());
+    if (!start) return 0;
+    up_ = true;
+    return Put(wire::ClientUp{kClient, pid, *start, getuid(), {frame, size}});
+  }
+  wire::ClientFrame wrapped{kClient, 0, {frame, size}};
+  // As a relay measures it: from a token's coming by to the State that gives it back.
+  wire::Frame parsed;
+  wire::State state;
+  if (parsed.Parse(frame, size) == wire::DecodeStatus::kOk && parsed.Read(state) &&
+      state.phase == wire::Phase::kIdle) {
+    wrapped.held_ns = static_cast<uint64_t>(Nanos(MonotonicNow() - token_at_));
+  }
+  return Put(wrapped);
+}
+
+size_t Relay::Receive(char* frame) {
+  const Result<wire::ToClient> message = Await<wire::ToClient>();
+  if (!message || message->frame.size > wire::kTenantFrameMax) return 0;
+  memcpy(frame, message->frame.data, message->frame.size);
+  token_at_ = MonotonicNow();
+  return message->frame.size;
 }
 
 Result<std::unique_ptr<ZmqEcho>> ZmqEcho::Start(bool curve) {

@@ -50,22 +50,25 @@ int PassSignals(pid_t child, const sigset_t& signals) {
 
 }  // namespace
 
-Result<int> RunChild(const std::vector<std::string>& command,
+HeldSignals::HeldSignals() {
+  sigemptyset(&held_);
+  sigaddset(&held_, SIGCHLD);
+  for (const int signal : kPassedOn) sigaddset(&held_, signal);
+  sigprocmask(SIG_BLOCK, &held_, &before_);
+}
+
+HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,
                      const std::vector<std::pair<std::string, std::string>>& environment) {
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) {
     return Fail(ErrorCode::kInternal, std::string("pipe: ") + std::strerror(errno));
   }
-  sigset_t signals, mask;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGCHLD);
-  for (const int signal : kPassedOn) sigaddset(&signals, signal);
-  sigprocmask(SIG_BLOCK, &signals, &mask);
-
   const pid_t child = fork();
   if (child == 0) {
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    Become(command, mask, report[1]);
+    Become(command, signals.before(), report[1]);
   }
   const int fork_error = errno;
   close(report[1]);
@@ -76,10 +79,9 @@ Result<int> RunChild(const std::vector<std::string>& command,
     do {
       got = read(report[0], &error, sizeof error);
     } while (got < 0 && errno == EINTR);
-    status = PassSignals(child, signals);
+    status = PassSignals(child, signals.held());
   }
   close(report[0]);
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
 
   if (child < 0) {
     return Fail(ErrorCode::kInternal, std::string("fork: ") + std::strerror(fork_error));

@@ -3,6 +3,8 @@
 #ifndef BATON_CLI_CHILD_H_
 #define BATON_CLI_CHILD_H_
 
+#include <signal.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,21 @@
 
 namespace baton::cli {
 
+// While it lives, signals wait instead of ending this process, so that what must be undone at the
+// end is undone. Those that wait when it goes act then. One thread only.
+class HeldSignals {
+ public:
+  HeldSignals();
+  ~HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  const sigset_t& held() const { return held_; }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t held_, before_;
+};
+
 // Starts `command` (at least its name) with the caller's environment and `environment` set on top,
 // passes signals on until it ends, and returns its exit status, or 128 + the signal that killed it.
 // ErrorCode::kNotFound: no such program; kDenied: it cannot be executed.
@@ -18,8 +35,8 @@ namespace baton::cli {
 // INT, TERM, HUP, QUIT, USR1, USR2 and WINCH that somebody sent to this process alone go on to the
 // child; what the terminal sent, the whole foreground group has got already. When the child is
 // stopped from the terminal (^Z) this process stops too, so that the shell sees it; CONT resumes
-// both. Call it from a process of one thread: it changes the signal mask, and puts it back.
-Result<int> RunChild(const std::vector<std::string>& command,
+// both. Call it from a process of one thread.
+Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,
                      const std::vector<std::pair<std::string, std::string>>& environment);
 
 }  // namespace baton::cli

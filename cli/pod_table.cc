@@ -40,6 +40,11 @@ std::string Printable(std::string text) {
   return text;
 }
 
+// "GPU-1f2e3d4c" tells GPUs apart and leaves room for the rest.
+std::string ShortGpu(const std::string& node, const std::string& uuid) {
+  return (node.empty() ? "" : node + ":") + uuid.substr(0, 12);
+}
+
 }  // namespace
 
 Result<SortBy> ParseSortBy(std::string_view name) {
@@ -66,7 +71,7 @@ std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
       row.request = pod.value("request", 0.0);
       row.limit = pod.value("limit", 100.0);
       row.memory_cap = pod.value("memory", uint64_t{0});
-      row.gpu = gpu.value("uuid", "");
+      row.gpu = ShortGpu(gpu.value("node", ""), gpu.value("uuid", ""));
       row.achieved_1s = gpu.value("achieved_1s", 0.0);
       row.achieved_10s = gpu.value("achieved_10s", 0.0);
       row.achieved_60s = gpu.value("achieved_60s", 0.0);
@@ -80,12 +85,29 @@ std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
 }
 
 std::vector<std::string> Summary(const nlohmann::json& status) {
+  const nlohmann::json none = nlohmann::json::array();
   std::vector<std::string> lines;
   const nlohmann::json daemon = status.value("daemon", nlohmann::json::object());
   lines.push_back("batond " + daemon.value("version", "?") + ", mode " + daemon.value("mode", "?"));
-  for (const nlohmann::json& gpu : status.value("gpus", nlohmann::json::array())) {
-    lines.push_back(Printable(gpu.value("uuid", "")) + "  held by " +
-                    Printable(gpu.value("holder", "nobody")));
+  for (const nlohmann::json& sentence : daemon.value("degraded", none)) {
+    lines.push_back("! " + Printable(sentence));
+  }
+  for (const nlohmann::json& node : status.value("nodes", none)) {
+    if (node.value("link", "up") == "up") continue;
+    lines.push_back("! the link to node " + Printable(node.value("name", "?")) +
+                    " is cut: its GPUs stay with whoever holds them");
+  }
+  for (const nlohmann::json& gpu : status.value("gpus", none)) {
+    const std::string node = gpu.value("node", "");
+    std::string line = (node.empty() ? "" : node + ":") + gpu.value("uuid", "");
+    if (const std::string name = gpu.value("name", ""); !name.empty()) line += "  " + name;
+    line += gpu.contains("holder") ? "  held by " + gpu.value("holder", "") : "  free";
+    if (const size_t waiting = gpu.value("queue", none).size(); waiting > 0) {
+      line += ", " + std::to_string(waiting) + " waiting";
+    }
+    if (gpu.value("hung", false)) line += ", its holder does not finish";
+    if (!gpu.value("present", true)) line += ", not reported by its node";
+    lines.push_back(Printable(line));
   }
   return lines;
 }

@@ -14,7 +14,7 @@ namespace baton::cli {
 
 // One pod on one GPU. Shares are percentages of that GPU.
 struct PodRow {
-  std::string gpu;
+  std::string gpu;  // "node:GPU-1f2e3d4c", shortened to what tells it apart
   std::string pod;
   std::string team;
   std::string priority;
@@ -36,7 +36,7 @@ Result<SortBy> ParseSortBy(std::string_view name);
 
 // The rows of a `status` answer. Fields that an older daemon does not send keep their default.
 std::vector<PodRow> RowsFrom(const nlohmann::json& status);
-// The lines above the table: the daemon and each GPU.
+// The lines above the table: the daemon, what is wrong, and each GPU.
 std::vector<std::string> Summary(const nlohmann::json& status);
 // Names and GPUs ascending, amounts descending; ties by GPU and pod.
 void Sort(std::vector<PodRow>& rows, SortBy by);

@@ -57,12 +57,13 @@ int Run(const Options& options, const Invocation& invocation) {
   request["gpus"] = options.gpus;
   request["count"] = options.gpus.empty() ? options.count : options.gpus.size();
   request["uid"] = getuid();
+  const HeldSignals signals;  // from here on there is a pod to delete
   const Result<nlohmann::json> pod = Ask(invocation.socket_dir, request);
   if (!pod) return Complain(pod.error());
 
   const char* preloaded = std::getenv("LD_PRELOAD");
   const Result<int> status = RunChild(
-      invocation.program,
+      signals, invocation.program,
       {{"BATON_SOCKET", TenantSocket(std::filesystem::absolute(invocation.socket_dir))},
        {"BATON_TICKET", pod->at("ticket")},
        {"BATON_AWAY", options.away},

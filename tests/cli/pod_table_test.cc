@@ -57,5 +57,52 @@ TEST(PodTable, CutsBetweenCharacters) {
   EXPECT_EQ(table[1], "äö");
 }
 
+const char kStatus[] = R"({
+  "daemon": {"version": "0.1.0", "mode": "enforce", "degraded": ["the disk is full"]},
+  "gpus": [{"uuid": "GPU-0123456789ab", "name": "Simulated", "node": "", "holder": "trainer",
+            "queue": ["notebook"], "hung": false, "present": true}],
+  "nodes": [{"name": "n1", "link": "cut"}],
+  "pods": [
+    {"name": "trainer", "request": 60.0, "limit": 100.0, "memory": 4294967296, "priority": "high",
+     "team": "research/vision",
+     "gpus": [{"uuid": "GPU-0123456789ab", "node": "", "phase": "holding", "achieved_1s": 61.5,
+               "achieved_10s": 60.25, "achieved_60s": 59.9, "waited_1s": 12.5,
+               "memory_used": 1073741824}]},
+    {"name": "notebook", "request": 10.0, "limit": 20.0, "memory": 0, "priority": "low", "team": "",
+     "gpus": [{"uuid": "GPU-0123456789ab", "node": "n1", "phase": "waiting", "achieved_1s": 9.5,
+               "achieved_10s": 10.0, "achieved_60s": 0.0, "waited_1s": 90.0, "memory_used": 0}]}]})";
+
+TEST(PodTable, TopInAPipePrintsPlainLines) {
+  FakeDaemon daemon([](const json&) { return json::parse(kStatus); });
+  const Outcome outcome = RunBaton({"top", "--once", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(
+      outcome.out,
+      "GPU              POD        REQUEST  LIMIT    1s   10s   60s  WAIT%     MEMORY  PHASE"
+      "    TEAM\n"
+      "GPU-01234567     trainer ^     60.0  100.0  61.5  60.2  59.9   12.5  1GiB/4GiB  holding"
+      "  research/vision\n"
+      "n1:GPU-01234567  notebook      10.0   20.0   9.5  10.0   0.0   90.0         0B  "
+      "waiting\n");
+  EXPECT_EQ(daemon.requests().at(0), (json{{"command", "status"}}));
+}
+
+TEST(PodTable, StatusTellsWhatIsWrongAndWhoHolds) {
+  FakeDaemon daemon([](const json&) { return json::parse(kStatus); });
+  const Outcome outcome = RunBaton({"status", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part :
+       {"! the disk is full\n", "! the link to node n1 is cut",
+        "GPU-0123456789ab  Simulated  held by trainer, 1 waiting\n", "research/vision\n"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
+TEST(PodTable, StatusAsJsonIsOneObjectOfWhatTheDaemonSaid) {
+  FakeDaemon daemon([](const json&) { return json::parse(kStatus); });
+  const Outcome outcome = RunBaton({"status", "--json", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(json::parse(outcome.out), json::parse(kStatus));
+}
+
 }  // namespace
 }  // namespace baton::cli
