@@ -244,15 +244,20 @@ Finding CheckKernel() {
 int Doctor(bool json, const Invocation& invocation) {
   const std::string program = invocation.program.empty() ? "/bin/true" : invocation.program[0];
   std::vector<std::string> uuids;
-  const std::vector<Finding> findings{
+  std::vector<Finding> findings{
       CheckKernel(),
       CheckDriver(uuids),
       CheckHook(program),
       CheckControl(invocation.socket_dir),
       CheckTenantSocket(invocation.socket_dir),
-      CheckDaemon(invocation.socket_dir),
-      CheckGpus(invocation.socket_dir, uuids),
   };
+  if (access(ControlSocket(invocation.socket_dir).c_str(), R_OK | W_OK) == 0) {
+    findings.push_back(CheckDaemon(invocation.socket_dir));
+    findings.push_back(CheckGpus(invocation.socket_dir, uuids));
+  } else {  // one cause, one complaint
+    findings.push_back(Skipped("daemon", "its control socket is out of reach"));
+    findings.push_back(Skipped("GPUs", "its control socket is out of reach"));
+  }
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.verdict == Verdict::kBad;
   });
