@@ -8,13 +8,15 @@
 #undef cuCtxDestroy
 #undef cuCtxPopCurrent
 #undef cuCtxPushCurrent
+#undef cuDeviceGetUuid
+#undef cuDeviceGetUuid_v2
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
 #undef cuDeviceTotalMem
-#undef cuEventDestroy
 #undef cuEventElapsedTime
 #undef cuEventRecord
 #undef cuGetProcAddress
+#undef cuGetProcAddress_v2
 #undef cuGraphLaunch
 #undef cuLaunchCooperativeKernel
 #undef cuLaunchKernel

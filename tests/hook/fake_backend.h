@@ -1,0 +1,75 @@
+// The other end of the socket, scripted by a test: it accepts one hook at a time, answers Hello and
+// Attach by itself unless told otherwise, and keeps every State. One thread; the test's methods
+// wait with a deadline and may be called from any thread.
+#ifndef BATON_TESTS_HOOK_FAKE_BACKEND_H_
+#define BATON_TESTS_HOOK_FAKE_BACKEND_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "wire/messages.h"
+
+namespace baton::hook {
+
+class FakeBackend {
+ public:
+  explicit FakeBackend(std::string path);
+  ~FakeBackend();
+
+  // What Attached tells, for hooks that attach from now on.
+  wire::Attached limits;
+  // The pod's cap: Memory of a larger total is refused. 0: none.
+  uint64_t memory_cap = 0;
+  // Grants by itself, `quota` long, whenever a State says Waiting.
+  std::optional<uint64_t> auto_quota_ns;
+
+  // Waits (10 s at most) for a State for which `match` holds, from the oldest not taken yet.
+  // Empty: none came.
+  std::optional<wire::State> WaitState(const std::function<bool(const wire::State&)>& match);
+  std::optional<wire::State> WaitPhase(wire::Phase phase);
+  void SendToken(uint64_t epoch, uint64_t rev, uint64_t quota_ns, bool contended = true);
+  void SendRaw(const std::string& frame);
+  void SendError(wire::ErrorKind kind, const std::string& text);
+  // Closes the present connection; the hook comes back.
+  void Drop();
+  // Hellos so far, the latest, and the connections open now.
+  int hellos();
+  wire::Hello hello();
+  std::string uuid();
+  uint64_t memory_total();
+  bool WaitHellos(int count);
+  // True when the hook's end was seen closed (the lifeline).
+  bool WaitGone();
+
+ private:
+  void Run();
+  void OnFrame(const char* data, size_t size);
+  template <class Message>
+  void Send(const Message& message);
+
+  std::string path_;
+  int listener_;
+  int wake_[2];
+  int peer_ = -1;
+  bool stop_ = false;
+  bool gone_ = false;
+  int hellos_ = 0;
+  uint64_t epoch_ = 0;
+  uint64_t memory_total_ = 0;
+  wire::Hello hello_;
+  std::string uuid_;
+  std::deque<wire::State> states_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
+}  // namespace baton::hook
+
+#endif  // BATON_TESTS_HOOK_FAKE_BACKEND_H_

@@ -1,0 +1,266 @@
+// A driver for the hook's own tests: libcuda.so.1 with just what they need, on the clock of the
+// machine. A kernel is a number of nanoseconds; a stream runs its kernels one after another; a
+// kernel of no end runs until fake_release().
+//
+// It counts what reaches it, so that a test can tell what passed the gate.
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "base/time.h"
+#include "hook/cuda_types.h"
+
+#define FAKE_API(name, params)                                                                 \
+  extern "C" CUresult Api_##name params __asm__(#name) __attribute__((visibility("default"))); \
+  extern "C" CUresult Api_##name params
+#define FAKE_CONTROL extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using baton::MonotonicNow;
+using baton::Nanos;
+
+constexpr int64_t kForever = INT64_MAX / 2;
+
+struct FakeContext {
+  CUdevice device;
+};
+struct FakeStream {
+  FakeContext* context;
+  int64_t end = 0;  // when its last kernel ends
+  bool capturing = false;
+};
+struct FakeEvent {
+  int64_t at = 0;  // of everything before it in its stream
+};
+
+std::mutex g_mutex;
+std::map<CUdevice, FakeContext*> g_primary;
+std::map<std::pair<FakeContext*, uintptr_t>, FakeStream*> g_defaults;
+std::map<CUdeviceptr, size_t> g_memory;
+CUdeviceptr g_next_address = 0x7f0000000000;
+std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
+std::atomic<int64_t> g_released{0};
+std::atomic<bool> g_no_op{false};
+thread_local std::vector<FakeContext*> t_stack;
+thread_local char t_identity;
+
+FakeContext* Current() { return t_stack.empty() ? nullptr : t_stack.back(); }
+
+FakeStream* StreamAt(CUstream s) {
+  if (reinterpret_cast<uintptr_t>(s) > 2) return reinterpret_cast<FakeStream*>(s);
+  const uintptr_t key = s == CU_STREAM_PER_THREAD ? reinterpret_cast<uintptr_t>(&t_identity) : 0;
+  FakeStream*& found = g_defaults[{Current(), key}];
+  if (found == nullptr) found = new FakeStream{Current()};
+  return found;
+}
+
+int64_t Now() { return Nanos(MonotonicNow()); }
+// A kernel of no end ends when it is released.
+int64_t End(int64_t end) {
+  return end >= kForever && g_released.load() != 0 ? g_released.load() : end;
+}
+
+CUresult Launch(CUfunction f, CUstream s) {
+  g_launches.fetch_add(1);
+  if (g_no_op.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  std::lock_guard lock(g_mutex);
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  FakeStream* stream = StreamAt(s);
+  if (stream->capturing) return CUDA_SUCCESS;
+  const int64_t now = Now();
+  const int64_t begin = std::max(now, End(stream->end));
+  const auto ns = static_cast<int64_t>(reinterpret_cast<uintptr_t>(f));
+  stream->end = ns >= kForever ? kForever : begin + ns;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+// What a test may ask. fake_kernel(0): one of no end.
+FAKE_CONTROL uint64_t fake_launches() { return g_launches.load(); }
+FAKE_CONTROL uint64_t fake_records() { return g_records.load(); }
+FAKE_CONTROL uint64_t fake_allocations() { return g_allocations.load(); }
+FAKE_CONTROL void fake_release() { g_released.store(Now()); }
+FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
+FAKE_CONTROL CUfunction fake_kernel(int64_t ns) {
+  return reinterpret_cast<CUfunction>(ns == 0 ? kForever : ns);
+}
+
+FAKE_API(cuInit, (unsigned)) { return CUDA_SUCCESS; }
+FAKE_API(cuDeviceGetCount, (int* n)) {
+  *n = 2;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDeviceGet, (CUdevice * d, int i)) {
+  *d = i;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice d)) {
+  memset(uuid, 0, sizeof(*uuid));
+  uuid->bytes[0] = static_cast<char>(0xab);
+  uuid->bytes[15] = static_cast<char>(d);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice)) {
+  *bytes = size_t{16} << 30;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxCreate_v2, (CUcontext * c, unsigned, CUdevice d)) {
+  auto* made = new FakeContext{d};
+  t_stack.push_back(made);
+  *c = reinterpret_cast<CUcontext>(made);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxDestroy_v2, (CUcontext c)) {
+  std::erase(t_stack, reinterpret_cast<FakeContext*>(c));
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDevicePrimaryCtxRetain, (CUcontext * c, CUdevice d)) {
+  std::lock_guard lock(g_mutex);
+  FakeContext*& primary = g_primary[d];
+  if (primary == nullptr) primary = new FakeContext{d};
+  *c = reinterpret_cast<CUcontext>(primary);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxGetCurrent, (CUcontext * c)) {
+  *c = reinterpret_cast<CUcontext>(Current());
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxSetCurrent, (CUcontext c)) {
+  t_stack.assign(1, reinterpret_cast<FakeContext*>(c));
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxPushCurrent_v2, (CUcontext c)) {
+  t_stack.push_back(reinterpret_cast<FakeContext*>(c));
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxPopCurrent_v2, (CUcontext * c)) {
+  if (t_stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *c = reinterpret_cast<CUcontext>(Current());
+  t_stack.pop_back();
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxGetDevice, (CUdevice * d)) {
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *d = Current()->device;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuStreamCreate, (CUstream * s, unsigned)) {
+  *s = reinterpret_cast<CUstream>(new FakeStream{Current()});
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuStreamDestroy_v2, (CUstream)) { return CUDA_SUCCESS; }
+FAKE_API(cuStreamGetCtx, (CUstream s, CUcontext* c)) {
+  std::lock_guard lock(g_mutex);
+  *c = reinterpret_cast<CUcontext>(StreamAt(s)->context);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus* status)) {
+  std::lock_guard lock(g_mutex);
+  *status =
+      StreamAt(s)->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode)) {
+  std::lock_guard lock(g_mutex);
+  StreamAt(s)->capturing = true;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuStreamEndCapture, (CUstream s, CUgraph* graph)) {
+  std::lock_guard lock(g_mutex);
+  StreamAt(s)->capturing = false;
+  *graph = nullptr;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode*)) { return CUDA_SUCCESS; }
+FAKE_API(cuEventCreate, (CUevent * e, unsigned)) {
+  *e = reinterpret_cast<CUevent>(new FakeEvent);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuEventDestroy_v2, (CUevent e)) {
+  delete reinterpret_cast<FakeEvent*>(e);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
+  g_records.fetch_add(1);
+  std::lock_guard lock(g_mutex);
+  int64_t at = std::max(Now(), StreamAt(s)->end);
+  if (s == CU_STREAM_LEGACY) {  // it waits for every blocking stream of its context
+    for (const auto& [key, stream] : g_defaults) {
+      if (key.first == Current()) at = std::max(at, stream->end);
+    }
+  }
+  reinterpret_cast<FakeEvent*>(e)->at = at;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuEventQuery, (CUevent e)) {
+  return Now() >= End(reinterpret_cast<FakeEvent*>(e)->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+FAKE_API(cuEventElapsedTime, (float* ms, CUevent a, CUevent b)) {
+  *ms = static_cast<float>(End(reinterpret_cast<FakeEvent*>(b)->at) -
+                           End(reinterpret_cast<FakeEvent*>(a)->at)) /
+        1e6f;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuLaunchKernel, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                          unsigned, CUstream s, void**, void**)) {
+  return Launch(f, s == nullptr ? CU_STREAM_LEGACY : s);
+}
+FAKE_API(cuLaunchKernel_ptsz, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned,
+                               unsigned, unsigned, CUstream s, void**, void**)) {
+  return Launch(f, s == nullptr ? CU_STREAM_PER_THREAD : s);
+}
+FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
+  g_allocations.fetch_add(1);
+  std::lock_guard lock(g_mutex);
+  *p = g_next_address;
+  g_next_address += bytes + 512;
+  g_memory[*p] = bytes;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemFree_v2, (CUdeviceptr p)) {
+  std::lock_guard lock(g_mutex);
+  return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+FAKE_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
+  *total = size_t{16} << 30;
+  *free = size_t{15} << 30;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuGetProcAddress_v2,
+         (const char* symbol, void** function, int version, cuuint64_t flags, int* status));
+
+namespace {
+struct Answer {
+  const char* name;
+  int since;
+  bool per_thread;
+  void* function;
+};
+}  // namespace
+
+FAKE_API(cuGetProcAddress_v2,
+         (const char* symbol, void** function, int version, cuuint64_t flags, int* status)) {
+  static const Answer answers[] = {
+      {"cuInit", 2000, false, reinterpret_cast<void*>(Api_cuInit)},
+      {"cuLaunchKernel", 4000, false, reinterpret_cast<void*>(Api_cuLaunchKernel)},
+      {"cuLaunchKernel", 7000, true, reinterpret_cast<void*>(Api_cuLaunchKernel_ptsz)},
+      {"cuMemAlloc", 3020, false, reinterpret_cast<void*>(Api_cuMemAlloc_v2)},
+      {"cuDeviceGet", 2000, false, reinterpret_cast<void*>(Api_cuDeviceGet)},
+      {"cuGetProcAddress", 12000, false, reinterpret_cast<void*>(Api_cuGetProcAddress_v2)},
+  };
+  *function = nullptr;
+  if (status != nullptr) *status = 1;  // symbol not found
+  for (const Answer& a : answers) {
+    if (strcmp(a.name, symbol) != 0 || a.since > version) continue;
+    if (a.per_thread && (flags & 2) == 0) continue;
+    *function = a.function;
+    if (status != nullptr) *status = 0;
+  }
+  return *function == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}

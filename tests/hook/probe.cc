@@ -1,0 +1,227 @@
+// A CUDA program for the hook's tests: `probe COMMAND`. It obeys lines on stdin and answers each
+// with one line on stdout, so a test always knows how far it is. Linked to the tests' own driver.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hook/cuda_types.h"
+
+extern "C" {
+uint64_t fake_launches();
+uint64_t fake_records();
+uint64_t fake_allocations();
+void fake_release();
+CUfunction fake_kernel(int64_t ns);
+CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             unsigned, CUstream, void**, void**);
+}
+
+namespace {
+
+CUcontext g_context;
+std::atomic<bool> g_stop{false};
+std::atomic<uint64_t> g_returned{0};
+std::vector<std::thread> g_threads;
+
+CUresult Launch(int64_t ns, CUstream stream = nullptr, bool per_thread = false) {
+  auto* launch = per_thread ? cuLaunchKernel_ptsz : cuLaunchKernel;
+  return launch(fake_kernel(ns), 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+}
+
+void Say(const std::string& line) { std::cout << line << std::endl; }
+
+CUcontext MakeContext(int device) {
+  CUcontext c = nullptr;
+  cuDevicePrimaryCtxRetain(&c, device);
+  cuCtxSetCurrent(c);
+  return c;
+}
+
+// loop NS THREADS [stream|ptds]: each thread launches kernels of NS for ever.
+void StartLoop(int64_t ns, int threads, const std::string& kind) {
+  for (int i = 0; i < threads; ++i) {
+    g_threads.emplace_back([ns, kind] {
+      cuCtxSetCurrent(g_context);
+      CUstream stream = nullptr;
+      if (kind == "stream") cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      while (!g_stop) {
+        Launch(ns, stream, kind == "ptds");
+        ++g_returned;
+      }
+    });
+  }
+}
+
+// Threads that all allocate `bytes` at once; says how many got it.
+void Race(int threads, size_t bytes) {
+  std::atomic<int> granted{0};
+  std::atomic<bool> go{false};
+  std::vector<std::thread> racers;
+  for (int i = 0; i < threads; ++i) {
+    racers.emplace_back([&] {
+      cuCtxSetCurrent(g_context);
+      while (!go) {
+      }
+      CUdeviceptr p = 0;
+      if (cuMemAlloc_v2(&p, bytes) == CUDA_SUCCESS) ++granted;
+    });
+  }
+  go = true;
+  for (auto& r : racers) r.join();
+  Say(std::to_string(granted.load()));
+}
+
+std::string NameOf(void* p) {
+  Dl_info info = {};
+  if (p == nullptr || dladdr(p, &info) == 0) return "none";
+  const char* file = strrchr(info.dli_fname, '/');
+  return std::string(file == nullptr ? info.dli_fname : file + 1) + ":" +
+         (info.dli_sname == nullptr ? "?" : info.dli_sname);
+}
+
+void Find(const std::string& how, const std::string& name) {
+  void* handle = how == "next"      ? RTLD_NEXT
+                 : how == "default" ? RTLD_DEFAULT
+                                    : dlopen(how.c_str(), RTLD_LAZY);
+  Say(NameOf(dlsym(handle, name.c_str())));
+}
+
+using GetProc = CUresult (*)(const char*, void**, int, cuuint64_t, int*);
+
+void Ask(const std::string& symbol, int version, uint64_t flags) {
+  auto get =
+      reinterpret_cast<GetProc>(dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuGetProcAddress_v2"));
+  void* p = nullptr;
+  int status = -1;
+  const CUresult r = get(symbol.c_str(), &p, version, flags, &status);
+  Say(NameOf(p) + " " + std::to_string(r) + " " + std::to_string(status));
+}
+
+// Forks; the child says its pid, waits for its own stdin to end, and exits.
+void ForkAndWait() {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    char c;
+    while (read(0, &c, 1) > 0) {
+    }
+    _exit(0);
+  }
+  Say(std::to_string(pid));
+}
+
+// Forks; the child is a CUDA program of its own.
+void ForkAndLaunch() {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    cuInit(0);
+    MakeContext(0);
+    _exit(Launch(1000) == CUDA_SUCCESS ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  Say(std::to_string(WEXITSTATUS(status)));
+}
+
+}  // namespace
+
+int main() {
+  std::string line;
+  CUstream stream = nullptr;
+  while (std::getline(std::cin, line)) {
+    std::istringstream in(line);
+    std::string command, text;
+    int64_t n = 0, m = 0;
+    in >> command;
+    if (command == "init") {
+      const CUresult r = cuInit(0);
+      g_context = MakeContext(0);
+      Say(std::to_string(r));
+    } else if (command == "device") {
+      in >> n;
+      MakeContext(static_cast<int>(n));
+      Say("ok");
+    } else if (command == "launch") {
+      in >> n;
+      Say(std::to_string(Launch(n)));
+    } else if (command == "burst") {  // launch in the background
+      in >> n >> m;
+      g_threads.emplace_back([n, m] {
+        cuCtxSetCurrent(g_context);
+        for (int64_t i = 0; i < m; ++i, ++g_returned) Launch(n);
+      });
+      Say("ok");
+    } else if (command == "loop") {
+      in >> n >> m >> text;
+      StartLoop(n, static_cast<int>(m), text);
+      Say("ok");
+    } else if (command == "stop") {
+      g_stop = true;
+      for (auto& t : g_threads) t.join();
+      g_threads.clear();
+      g_stop = false;
+      Say("ok");
+    } else if (command == "count") {
+      Say(std::to_string(fake_launches()));
+    } else if (command == "returned") {
+      Say(std::to_string(g_returned.load()));
+    } else if (command == "records") {
+      Say(std::to_string(fake_records()));
+    } else if (command == "release") {
+      fake_release();
+      Say("ok");
+    } else if (command == "stream") {
+      Say(std::to_string(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)));
+    } else if (command == "stream-launch") {
+      in >> n;
+      Say(std::to_string(Launch(n, stream)));
+    } else if (command == "stream-destroy") {
+      Say(std::to_string(cuStreamDestroy_v2(stream)));
+    } else if (command == "capture") {
+      Say(std::to_string(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)));
+    } else if (command == "end-capture") {
+      CUgraph graph;
+      Say(std::to_string(cuStreamEndCapture(stream, &graph)));
+    } else if (command == "alloc") {
+      in >> n;
+      CUdeviceptr p = 0;
+      const CUresult r = cuMemAlloc_v2(&p, static_cast<size_t>(n));
+      Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "free") {
+      in >> n;
+      Say(std::to_string(cuMemFree_v2(static_cast<CUdeviceptr>(n))));
+    } else if (command == "allocations") {
+      Say(std::to_string(fake_allocations()));
+    } else if (command == "meminfo") {
+      size_t f = 0, t = 0;
+      cuMemGetInfo_v2(&f, &t);
+      Say(std::to_string(f) + " " + std::to_string(t));
+    } else if (command == "race") {
+      in >> n >> m;
+      Race(static_cast<int>(n), static_cast<size_t>(m));
+    } else if (command == "find") {
+      std::string name;
+      in >> text >> name;
+      Find(text, name);
+    } else if (command == "ask") {
+      in >> text >> n >> m;
+      Ask(text, static_cast<int>(n), static_cast<uint64_t>(m));
+    } else if (command == "fork") {
+      ForkAndWait();
+    } else if (command == "fork-launch") {
+      ForkAndLaunch();
+    } else {
+      Say("what?");
+    }
+  }
+  g_stop = true;
+  _exit(0);
+}

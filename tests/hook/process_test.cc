@@ -1,0 +1,373 @@
+// The whole of libbaton.so in a process of its own, between a driver and a backend that the test
+// controls.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "tests/hook/child.h"
+#include "tests/hook/fake_backend.h"
+
+namespace baton::hook {
+namespace {
+
+using wire::Phase;
+using wire::State;
+
+constexpr uint64_t kMs = 1'000'000;
+
+std::string SocketPath() {
+  static int number = 0;
+  return "/tmp/baton-hook-test-" + std::to_string(getpid()) + "-" + std::to_string(++number);
+}
+
+class HookProcess : public testing::Test {
+ protected:
+  void StartBackend() {
+    backend_.reset();  // it unlinks the socket
+    backend_ = std::make_unique<FakeBackend>(socket_);
+  }
+  void StartChild(std::map<std::string, std::string> more = {}) {
+    more.try_emplace("BATON_SOCKET", socket_);
+    more.try_emplace("BATON_TICKET", "ticket");
+    child_ = std::make_unique<Child>(more);
+  }
+  // A child that has been granted epoch 1 for `quota` and loops over kernels of 100 us.
+  void StartHolder(uint64_t quota_ns, const std::string& loop = "loop 100000 1") {
+    StartBackend();
+    StartChild();
+    ASSERT_EQ(child_->Ask("init"), "0");
+    ASSERT_EQ(child_->Ask(loop), "ok");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    backend_->SendToken(1, 1, quota_ns);
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kHolding));
+  }
+  uint64_t Count() { return std::stoull(child_->Ask("count")); }
+
+  const std::string socket_ = SocketPath();
+  std::unique_ptr<FakeBackend> backend_;
+  std::unique_ptr<Child> child_;
+};
+
+TEST_F(HookProcess, SaysWhoItIsWhenCudaIsInitialised) {
+  StartBackend();
+  StartChild();
+  EXPECT_EQ(child_->Ask("init"), "0");
+  ASSERT_TRUE(backend_->WaitHellos(1));
+  EXPECT_EQ(backend_->hello().ticket.view(), "ticket");
+  EXPECT_NE(backend_->hello().incarnation, 0u);
+  EXPECT_NE(backend_->hello().command.view().find("probe"), std::string_view::npos);
+}
+
+TEST_F(HookProcess, ALaunchWaitsForTheToken) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000");
+  const auto waiting = backend_->WaitPhase(Phase::kWaiting);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->epoch, 0u);
+  EXPECT_EQ(backend_->uuid(), "GPU-ab000000-0000-0000-0000-000000000000");
+  EXPECT_TRUE(child_->Silent(50));
+  backend_->SendToken(7, 1, 20 * kMs);
+  EXPECT_EQ(child_->Read(), "0");
+  const auto holding = backend_->WaitPhase(Phase::kHolding);
+  ASSERT_TRUE(holding);
+  EXPECT_EQ(holding->epoch, 7u);
+  EXPECT_EQ(holding->rev, 1u);
+}
+
+TEST_F(HookProcess, ReturnsTheTokenWhenItsWorkRunsOut) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  const auto idle = backend_->WaitPhase(Phase::kIdle);
+  ASSERT_TRUE(idle);
+  EXPECT_EQ(idle->epoch, 1u);
+  EXPECT_EQ(idle->launches, 1u);
+  EXPECT_GE(idle->held_ns, 1 * kMs);
+  EXPECT_LT(idle->held_ns, 10'000 * kMs);
+  EXPECT_GE(idle->busy_ns, 1 * kMs);
+}
+
+TEST_F(HookProcess, TheEndOfAQuotaDrainsAndNothingPassesUntilTheNext) {
+  StartHolder(30 * kMs);
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kDraining));
+  const auto waiting = backend_->WaitPhase(Phase::kWaiting);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->epoch, 1u);
+  const uint64_t passed = Count();
+  EXPECT_EQ(passed, waiting->launches);
+  EXPECT_TRUE(child_->Silent(50));
+  EXPECT_EQ(Count(), passed);
+  backend_->SendToken(2, 1, 30 * kMs);
+  ASSERT_TRUE(backend_->WaitState(
+      [&](const State& s) { return s.phase == Phase::kWaiting && s.epoch == 2; }));
+  EXPECT_GT(Count(), passed);
+}
+
+TEST_F(HookProcess, ARevocationClosesAtOnce) {
+  StartHolder(60'000 * kMs);
+  backend_->SendToken(1, 2, 0);
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kDraining));
+  const auto waiting = backend_->WaitPhase(Phase::kWaiting);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->rev, 2u);
+}
+
+TEST_F(HookProcess, AnExtensionGoesOnWithoutAWait) {
+  StartHolder(100 * kMs);
+  backend_->SendToken(1, 2, 60'000 * kMs);
+  ASSERT_TRUE(
+      backend_->WaitState([](const State& s) { return s.phase == Phase::kHolding && s.rev == 2; }));
+}
+
+TEST_F(HookProcess, TheBacklogIsBounded) {
+  StartHolder(60'000 * kMs, "loop 1000000 1");
+  // 1 ms kernels, 2 ms of backlog: what was launched is at most a few ahead of what could run.
+  const auto first = backend_->WaitState([](const State& s) { return s.launches >= 20; });
+  ASSERT_TRUE(first);
+  EXPECT_LE(first->launches * kMs, first->held_ns + 8 * kMs);
+  EXPECT_LE(first->backlog_ns, 8 * kMs);
+}
+
+TEST_F(HookProcess, ThreadsAndStreamsAllStopWhenTheGateCloses) {
+  for (const char* loop : {"loop 20000 4 stream", "loop 20000 4 ptds", "loop 20000 4"}) {
+    StartBackend();
+    backend_->auto_quota_ns = 5 * kMs;
+    StartChild();
+    ASSERT_EQ(child_->Ask("init"), "0");
+    ASSERT_EQ(child_->Ask(loop), "ok");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting)) << loop;
+    backend_->auto_quota_ns.reset();
+    // The token that was granted last runs out; then nothing moves any more.
+    const auto drained = [](const State& s) { return s.phase == Phase::kDraining; };
+    ASSERT_TRUE(backend_->WaitState(drained)) << loop;
+    const auto waiting = backend_->WaitPhase(Phase::kWaiting);
+    ASSERT_TRUE(waiting) << loop;
+    EXPECT_EQ(Count(), waiting->launches) << loop;
+    EXPECT_TRUE(child_->Silent(20));
+    EXPECT_EQ(Count(), waiting->launches) << loop;
+    child_.reset();
+  }
+}
+
+TEST_F(HookProcess, DisabledItDoesNothing) {
+  StartBackend();
+  StartChild({{"BATON_DISABLE", "1"}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("launch 1000"), "0");
+  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuLaunchKernel"), "libcuda.so.1:cuLaunchKernel");
+  EXPECT_EQ(child_->Ask("records"), "0");
+  EXPECT_EQ(backend_->hellos(), 0);
+}
+
+TEST_F(HookProcess, WithoutATicketItDoesNothing) {
+  StartBackend();
+  StartChild({{"BATON_TICKET", ""}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("launch 1000"), "0");
+  EXPECT_EQ(backend_->hellos(), 0);
+  EXPECT_EQ(child_->Errors(), "");
+}
+
+TEST_F(HookProcess, WithoutASocketLaunchesWaitAndOneLineSaysSo) {
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000");
+  EXPECT_TRUE(child_->Silent(300));
+  const std::string errors = child_->Errors();
+  EXPECT_NE(errors.find(socket_), std::string::npos) << errors;
+  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+  StartBackend();
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 20 * kMs);
+  EXPECT_EQ(child_->Read(), "0");
+}
+
+TEST_F(HookProcess, InOpenModeAMissingBackendIsRecordedAsUnmanagedTime) {
+  StartChild({{"BATON_AWAY", "open"}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("launch 1000"), "0");  // after the grace period
+  StartBackend();
+  const auto draining = backend_->WaitPhase(Phase::kDraining);
+  ASSERT_TRUE(draining);
+  EXPECT_GT(draining->unmanaged_ns, 0u);
+  EXPECT_EQ(backend_->hello().away, wire::AwayMode::kOpen);
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kIdle));
+}
+
+TEST_F(HookProcess, ComesBackAsItIsAfterALostConnection) {
+  StartHolder(60'000 * kMs);
+  const uint64_t incarnation = backend_->hello().incarnation;
+  const auto before = backend_->WaitPhase(Phase::kHolding);
+  ASSERT_TRUE(before);
+  backend_->Drop();
+  ASSERT_TRUE(backend_->WaitHellos(2));
+  EXPECT_EQ(backend_->hello().incarnation, incarnation);
+  const auto after = backend_->WaitState([&](const State& s) { return s.seq > before->seq; });
+  ASSERT_TRUE(after);
+  EXPECT_EQ(after->phase, Phase::kHolding);
+  EXPECT_EQ(after->epoch, 1u);
+}
+
+TEST_F(HookProcess, ABrokenFrameEndsTheConnectionOnly) {
+  StartHolder(60'000 * kMs);
+  backend_->SendRaw("\xc1 nonsense");
+  ASSERT_TRUE(backend_->WaitHellos(2));
+  const uint64_t passed = Count();
+  ASSERT_TRUE(backend_->WaitState([&](const State& s) { return s.launches > passed; }));
+}
+
+TEST_F(HookProcess, ARefusalIsSaidOnceAndTriedAgain) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_TRUE(backend_->WaitHellos(1));
+  backend_->SendError(wire::ErrorKind::kUnknownPod, "this ticket names no pod");
+  backend_->Drop();
+  ASSERT_TRUE(backend_->WaitHellos(2));
+  EXPECT_NE(child_->Errors().find("this ticket names no pod"), std::string::npos);
+}
+
+TEST_F(HookProcess, DlsymGivesTheWrapperAndLeavesEverythingElseAlone) {
+  StartBackend();
+  StartChild();
+  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuLaunchKernel"), "libbaton.so:cuLaunchKernel");
+  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuLaunchKernel_ptsz"),
+            "libbaton.so:cuLaunchKernel_ptsz");
+  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuDeviceGet"), "libcuda.so.1:cuDeviceGet");
+  EXPECT_EQ(child_->Ask("find default cuLaunchKernel"), "libbaton.so:cuLaunchKernel");
+  // A spelling that this driver lacks is not invented.
+  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuGraphLaunch"), "none");
+  EXPECT_EQ(child_->Ask("find libc.so.6 strlen").substr(0, 10), "libc.so.6:");
+}
+
+TEST_F(HookProcess, RtldNextStillMeansTheCallersNext) {
+  StartBackend();
+  StartChild();
+  // The probe comes first, so its next is the preloaded hook, and for what the hook lacks libc.
+  EXPECT_EQ(child_->Ask("find next cuLaunchKernel"), "libbaton.so:cuLaunchKernel");
+  EXPECT_EQ(child_->Ask("find next getenv"), "libc.so.6:getenv");
+}
+
+TEST_F(HookProcess, GetProcAddressIsAnsweredWithTheSpellingThatTheDriverChose) {
+  StartBackend();
+  StartChild();
+  EXPECT_EQ(child_->Ask("ask cuLaunchKernel 12000 0"), "libbaton.so:cuLaunchKernel 0 0");
+  EXPECT_EQ(child_->Ask("ask cuLaunchKernel 12000 2"), "libbaton.so:cuLaunchKernel_ptsz 0 0");
+  EXPECT_EQ(child_->Ask("ask cuMemAlloc 12000 0"), "libbaton.so:cuMemAlloc_v2 0 0");
+  EXPECT_EQ(child_->Ask("ask cuDeviceGet 12000 0"), "libcuda.so.1:cuDeviceGet 0 0");
+  EXPECT_EQ(child_->Ask("ask cuGetProcAddress 12000 0"), "libbaton.so:cuGetProcAddress_v2 0 0");
+  EXPECT_EQ(child_->Ask("ask cuNoSuchThing 12000 0"), "none 500 1");
+}
+
+TEST_F(HookProcess, ACapturedLaunchNeedsNoTokenAndGetsNoEvent) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream"), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  EXPECT_EQ(child_->Ask("stream-launch 1000"), "0");
+  EXPECT_EQ(child_->Ask("records"), "0");
+  ASSERT_EQ(child_->Ask("end-capture"), "0");
+  child_->Send("stream-launch 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  EXPECT_TRUE(child_->Silent(20));
+}
+
+TEST_F(HookProcess, WorkOfADestroyedStreamIsStillWaitedFor) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream"), "0");
+  child_->Send("stream-launch 300000000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  ASSERT_EQ(child_->Ask("stream-destroy"), "0");
+  const auto idle = backend_->WaitPhase(Phase::kIdle);
+  ASSERT_TRUE(idle);
+  EXPECT_GE(idle->held_ns, 300 * kMs);
+}
+
+TEST_F(HookProcess, ADrainThatWaitsForAParkedLaunchReopensTheGate) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  // A kernel of no end, and a second launch that would come once the gate is open again.
+  child_->Send("burst 0 1");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 20 * kMs);
+  ASSERT_EQ(child_->Read(), "ok");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kDraining));
+  ASSERT_EQ(child_->Ask("burst 1000 1"), "ok");
+  const auto again = backend_->WaitPhase(Phase::kHolding);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->epoch, 1u);
+  ASSERT_EQ(child_->Ask("release"), "ok");
+  ASSERT_TRUE(backend_->WaitState([](const State& s) {
+    return (s.phase == Phase::kIdle || s.phase == Phase::kWaiting) && s.launches == 2;
+  }));
+}
+
+TEST_F(HookProcess, AForkedChildDoesNotHoldTheLifeline) {
+  StartHolder(60'000 * kMs);
+  const std::string pid = child_->Ask("fork");
+  ASSERT_NE(pid, "");
+  const auto forked = static_cast<pid_t>(std::stol(pid));
+  child_->Kill();
+  EXPECT_TRUE(backend_->WaitGone());
+  EXPECT_EQ(kill(forked, 0), 0) << "the forked child ended by itself";
+  kill(forked, SIGKILL);
+}
+
+TEST_F(HookProcess, AForkedChildAttachesByItself) {
+  StartBackend();
+  backend_->auto_quota_ns = 50 * kMs;
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_TRUE(backend_->WaitHellos(1));
+  const uint64_t incarnation = backend_->hello().incarnation;
+  EXPECT_EQ(child_->Ask("fork-launch"), "0");
+  ASSERT_TRUE(backend_->WaitHellos(2));
+  EXPECT_NE(backend_->hello().incarnation, incarnation);
+}
+
+TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
+  StartBackend();
+  backend_->memory_cap = 1000;
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("alloc 700");
+  ASSERT_EQ(first.substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("alloc 301").substr(0, 2), "2 ");
+  EXPECT_EQ(child_->Ask("allocations"), "1");
+  EXPECT_EQ(child_->Ask("meminfo"), "300 1000");
+  EXPECT_EQ(child_->Ask("free " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("alloc 1000").substr(0, 2), "0 ");
+  EXPECT_EQ(backend_->memory_total(), 1000u);
+}
+
+TEST_F(HookProcess, TwoRacingAllocationsCannotBothPass) {
+  StartBackend();
+  backend_->memory_cap = 1000;
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("race 8 400"), "2");
+  EXPECT_EQ(child_->Ask("allocations"), "2");
+}
+
+TEST_F(HookProcess, AFreeOfSomethingUnknownGoesToTheDriver) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("free 12345"), std::to_string(1));
+}
+
+}  // namespace
+}  // namespace baton::hook
