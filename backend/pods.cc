@@ -133,6 +133,13 @@ std::string Pods::Save() const {
   return fmt::format("{}{:016x}\n{}\n", kFirstLine, UsageBook::GpuKey(body), body);
 }
 
+void Pods::ClearAbove(uint64_t id) {
+  pods_.clear();
+  by_name_.clear();
+  by_ticket_.clear();
+  last_id_ = id;
+}
+
 Result<void> Pods::Load(const std::string& text) {
   const size_t line = text.find('\n');
   if (line == std::string::npos || text.compare(0, kFirstLine.size(), kFirstLine) != 0) {
@@ -146,10 +153,7 @@ Result<void> Pods::Load(const std::string& text) {
   }
   try {
     const json root = json::parse(body);
-    pods_.clear();
-    by_name_.clear();
-    by_ticket_.clear();
-    last_id_ = root.at("last_id");
+    ClearAbove(root.at("last_id"));
     for (const json& entry : root.at("pods")) {
       Pod pod;
       pod.id = PodId{entry.at("id")};

@@ -59,6 +59,8 @@ class Pods {
   // The contents of the file, and back. Load() replaces everything; kInvalid for a damaged text.
   std::string Save() const;
   Result<void> Load(const std::string& text);
+  // Forgets all pods, and gives out no id up to `id`: what a damaged file may have had.
+  void ClearAbove(uint64_t id);
 
  private:
   Result<void> Admit(const Pod& pod, policy::Share request) const;

@@ -1,0 +1,46 @@
+// What the control socket's commands mean: JSON requests in, JSON answers out (docs/protocol.md).
+// Every field is checked; an answer to a bad one is {"ok": false, "error": sentence, "code": ...}.
+// Not thread safe.
+#ifndef BATON_BACKEND_CONTROL_H_
+#define BATON_BACKEND_CONTROL_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/arbiter.h"
+
+namespace baton::backend {
+
+// What status tells beside the arbiter's.
+struct NodeStatus {
+  std::string name;
+  bool connected = false;
+  uint64_t clients = 0;
+  int64_t silent_ms = 0;  // since it was last heard of
+};
+struct DaemonStatus {
+  std::string version;
+  std::string started;  // RFC 3339, UTC
+  Mode mode = Mode::kEnforce;
+  std::vector<std::string> degraded;
+  std::vector<NodeStatus> nodes;
+};
+
+class Control {
+ public:
+  Control(Arbiter& arbiter, EventLog& log, std::function<DaemonStatus()> daemon)
+      : arbiter_(arbiter), log_(log), daemon_(std::move(daemon)) {}
+
+  // One request. `node`: whose pods and GPUs it may see and change; "*": all (batond's own socket).
+  std::string Handle(const std::string& line, const std::string& node);
+
+ private:
+  Arbiter& arbiter_;
+  EventLog& log_;
+  std::function<DaemonStatus()> daemon_;
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_CONTROL_H_

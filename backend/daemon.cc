@@ -1,0 +1,265 @@
+#include "backend/daemon.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/gpu_lock.h"
+#include "backend/notify.h"
+#include "backend/process.h"
+
+namespace baton::backend {
+namespace {
+
+constexpr size_t kPodsFileMax = 64 << 20;
+
+TenantLimits Limits(const Options& options) {
+  TenantLimits limits;
+  limits.clients_max = options.server.clients_max;
+  limits.clients_per_uid = options.server.clients_per_uid;
+  limits.drain_timeout = options.scheduler.scheduler.drain_timeout;
+  return limits;
+}
+
+}  // namespace
+
+void SetLogLevel(const std::string& level) {
+  spdlog::set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
+}
+
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Daemon::Daemon(Options options, std::string config_path)
+    : options_(std::move(options)),
+      config_path_(std::move(config_path)),
+      started_(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr)))),
+      nvml_(Nvml::Load()),
+      pods_(options_.scheduler.overcommit),
+      signals_(io_) {}
+
+Daemon::~Daemon() = default;
+
+Result<void> Daemon::Start() {
+  RaiseFileLimit();
+  if (auto read = ReadState(); !read) return read;
+  arbiter_.emplace(io_, options_, pods_, usage_, log_);
+  control_.emplace(*arbiter_, log_, [this] { return Status(); });
+
+  if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
+  tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, Limits(options_));
+  control_socket_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
+    respond(control_->Handle(line, "*"));
+  });
+  if (auto ok = control_socket_->Listen(options_.server.socket_dir + "/control.sock"); !ok) {
+    return ok;
+  }
+  if (auto added = AddLocalGpus(); !added) return added;
+  AdoptMissing();
+  arbiter_->ApplyConfiguredPods(options_.pods);
+  if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock"); !ok) return ok;
+  if (!options_.zmq.listen.empty()) {
+    nodes_.emplace(io_, options_, *arbiter_, *control_, log_);
+    if (auto ok = nodes_->Listen(); !ok) return ok;
+  }
+  signals_.add(SIGTERM);
+  signals_.add(SIGINT);
+  signals_.add(SIGHUP);
+  AwaitSignal();
+  log_.Add(EventLog::Level::kInfo, "daemon",
+           fmt::format("batond {} serves {}{}{}", BATON_VERSION, options_.server.socket_dir,
+                       options_.zmq.listen.empty() ? "" : " and " + options_.zmq.listen,
+                       options_.server.mode == Mode::kObserve ? ", observing only" : ""));
+  Notify("READY=1");
+  return {};
+}
+
+Result<void> Daemon::ReadState() {
+  const std::string& dir = options_.server.state_dir;
+  if (auto made = MakeFolders(dir, 0700); !made) {
+    return Fail(made.error().code, made.error().message + "; set server.state_dir");
+  }
+  // Two daemons over one state would each undo the other's books.
+  state_lock_ = UniqueFd(open((dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (state_lock_ && flock(state_lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Fail(ErrorCode::kExists,
+                "another batond uses " + dir + "; stop it, or choose another server.state_dir");
+  }
+  auto text = ReadFile(dir + "/pods.json", kPodsFileMax);
+  if (text) {
+    if (auto loaded = pods_.Load(*text); !loaded) {
+      const std::string aside = dir + "/pods.json.damaged";
+      rename((dir + "/pods.json").c_str(), aside.c_str());
+      pods_.ClearAbove(static_cast<uint64_t>(time(nullptr)) << 16);
+      log_.Add(EventLog::Level::kWarning, "daemon",
+               fmt::format("{}/pods.json is damaged ({}); it was moved to {}, and the pods in it "
+                           "must be created again",
+                           dir, loaded.error().message, aside));
+    }
+  } else if (text.error().code != ErrorCode::kNotFound) {
+    log_.Add(EventLog::Level::kWarning, "daemon", text.error().message);
+  }
+  if (const std::string trouble = usage_.Open(dir + "/usage"); !trouble.empty()) {
+    log_.Add(EventLog::Level::kWarning, "daemon", trouble);
+  }
+  return {};
+}
+
+Result<void> Daemon::AddLocalGpus() {
+  const std::string& local = options_.server.local_gpus;
+  if (local == "no" || (local == "auto" && !options_.zmq.listen.empty())) return {};
+  std::vector<GpuInfo> gpus = options_.gpus;
+  if (gpus.empty()) gpus = nvml_->Gpus();
+  if (gpus.empty()) {
+    log_.Add(EventLog::Level::kWarning, "gpu",
+             fmt::format("no GPU was found ({}); list them as [[gpu]] in the configuration, or "
+                         "check the driver",
+                         nvml_->available() ? "NVML lists none" : nvml_->why()));
+  }
+  for (const GpuInfo& gpu : gpus) {
+    if (arbiter_->gpus().count(gpu.uuid) != 0) continue;  // after a reload
+    auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
+    if (!lock) return tl::unexpected(lock.error());
+    gpu_locks_.push_back(std::move(*lock));
+    if (auto added = arbiter_->AddGpu(gpu, ""); !added) return added;
+  }
+  return {};
+}
+
+// Holders of before this daemon started: found and watched, or gone.
+void Daemon::AdoptMissing() {
+  for (const Arbiter::Missing& missing : arbiter_->MissingOn("")) {
+    auto number = tenants_->Adopt(static_cast<pid_t>(missing.pid), missing.start_time,
+                                  missing.incarnation, missing.gpus);
+    if (number) {
+      clients_[*number] = missing.client;
+      arbiter_->Bind(missing.client, *this, *number);
+    } else {
+      arbiter_->Down(missing.client, wire::DownReason::kExited);
+    }
+  }
+}
+
+void Daemon::Run() {
+  io_.run();
+  if (arbiter_) arbiter_->Store();
+}
+
+void Daemon::Stop() {
+  Notify("STOPPING=1");
+  spdlog::info("daemon: stopping");
+  arbiter_->Store();
+  if (control_socket_) control_socket_->Stop();
+  if (tenants_) tenants_->Stop();
+  if (nodes_) nodes_->Stop();
+  signals_.cancel();
+  io_.stop();
+}
+
+void Daemon::AwaitSignal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    if (signal != SIGHUP) return Stop();
+    Reload();
+    AwaitSignal();
+  });
+}
+
+void Daemon::Reload() {
+  if (config_path_.empty()) {
+    log_.Add(EventLog::Level::kInfo, "daemon", "there is no configuration file to read again");
+    return;
+  }
+  NotifyReloading();
+  auto fresh = LoadOptions(config_path_);
+  if (!fresh) {
+    log_.Add(EventLog::Level::kWarning, "daemon",
+             fresh.error().message + "; the configuration stays as it was");
+    Notify("READY=1");
+    return;
+  }
+  options_.server.log_level = fresh->server.log_level;
+  options_.gpus = fresh->gpus;
+  options_.pods = fresh->pods;
+  options_.zmq.nodes = fresh->zmq.nodes;
+  SetLogLevel(options_.server.log_level);
+  if (auto added = AddLocalGpus(); !added) {
+    log_.Add(EventLog::Level::kWarning, "gpu", added.error().message);
+  }
+  arbiter_->ApplyConfiguredPods(options_.pods);
+  if (nodes_) nodes_->NodesChanged();
+  const bool restart = PrintOptions(options_) != PrintOptions(*fresh);
+  log_.Add(EventLog::Level::kInfo, "daemon",
+           restart ? "configuration read again; some of what changed needs a restart"
+                   : "configuration read again");
+  Notify("READY=1");
+}
+
+DaemonStatus Daemon::Status() const {
+  DaemonStatus status;
+  status.version = BATON_VERSION;
+  status.started = started_;
+  status.mode = options_.server.mode;
+  status.degraded = arbiter_->Degraded();
+  if (nodes_) status.nodes = nodes_->Status();
+  return status;
+}
+
+// ------------------------------------------------------------------------- clients of this machine
+
+ClientId Daemon::Find(uint64_t number) const {
+  auto it = clients_.find(number);
+  return it == clients_.end() ? ClientId{} : it->second;
+}
+
+void Daemon::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hello,
+                     std::string_view) {
+  const ClientId id = arbiter_->Up(*this, number, "", static_cast<uint64_t>(peer.pid),
+                                   peer.start_time, peer.uid, hello);
+  if (id) clients_[number] = id;
+}
+
+void Daemon::OnAttach(uint64_t number, const wire::Attach& attach, std::string_view) {
+  arbiter_->Attach(Find(number), attach);
+}
+
+void Daemon::OnState(uint64_t number, const wire::State& state, Duration held, std::string_view) {
+  arbiter_->State(Find(number), state, held);
+}
+
+void Daemon::OnMemory(uint64_t number, const wire::Memory& memory, std::string_view) {
+  arbiter_->Memory(Find(number), memory);
+}
+
+void Daemon::OnDown(uint64_t number, wire::DownReason reason) {
+  const ClientId id = Find(number);
+  if (!id) return;
+  if (reason == wire::DownReason::kExited) clients_.erase(number);
+  arbiter_->Down(id, reason);
+}
+
+void Daemon::OnTenantNote(uint64_t number, const std::string& text) {
+  // A tenant can cause these at will: not an event, and no more than the log level asks for.
+  spdlog::debug("client {} {}", number, text);
+}
+
+void Daemon::Send(uint64_t number, std::string_view frame) { tenants_->Send(number, frame); }
+
+void Daemon::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
+  tenants_->Refuse(number, kind, text);
+}
+
+void Daemon::KillProcess(uint64_t number) { tenants_->KillProcess(number); }
+
+}  // namespace baton::backend

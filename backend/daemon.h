@@ -1,0 +1,93 @@
+// batond: puts the arbiter between its sockets, keeps its state on disk, and answers signals.
+// Not thread safe: Start() and Run() belong to one thread.
+#ifndef BATON_BACKEND_DAEMON_H_
+#define BATON_BACKEND_DAEMON_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/arbiter.h"
+#include "backend/config.h"
+#include "backend/control.h"
+#include "backend/control_socket.h"
+#include "backend/event_log.h"
+#include "backend/node_endpoint.h"
+#include "backend/nvml.h"
+#include "backend/pods.h"
+#include "backend/tenant_endpoint.h"
+#include "backend/usage_book.h"
+
+namespace baton::backend {
+
+class Daemon : private TenantSink, private ClientLink {
+ public:
+  // `config_path`: read again on SIGHUP; empty: there is none.
+  Daemon(Options options, std::string config_path);
+  ~Daemon() override;
+
+  // Takes the locks, reads the state, listens. An error is one line for the operator.
+  Result<void> Start();
+  // Serves until SIGTERM or SIGINT, then stores the state and removes the sockets.
+  void Run();
+
+  boost::asio::io_context& io() { return io_; }
+  // As a signal would.
+  void Reload();
+  void Stop();
+
+ private:
+  // TenantSink
+  void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
+               std::string_view frame) override;
+  void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) override;
+  void OnState(uint64_t client, const wire::State& state, Duration held,
+               std::string_view frame) override;
+  void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
+  void OnDown(uint64_t client, wire::DownReason reason) override;
+  void OnTenantNote(uint64_t client, const std::string& text) override;
+  // ClientLink, for clients of this machine
+  void Send(uint64_t number, std::string_view frame) override;
+  void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) override;
+  void KillProcess(uint64_t number) override;
+
+  Result<void> ReadState();
+  Result<void> AddLocalGpus();
+  void AdoptMissing();
+  void AwaitSignal();
+  DaemonStatus Status() const;
+  ClientId Find(uint64_t number) const;
+
+  boost::asio::io_context io_{1};
+  Options options_;
+  const std::string config_path_;
+  const std::string started_;
+  EventLog log_;
+  std::unique_ptr<Nvml> nvml_;
+  Pods pods_;
+  UsageBook usage_;
+  UniqueFd state_lock_;
+  std::vector<UniqueFd> gpu_locks_;
+  std::optional<Arbiter> arbiter_;
+  std::optional<Control> control_;
+  std::optional<ControlSocket> control_socket_;
+  std::optional<TenantEndpoint> tenants_;
+  std::optional<NodeEndpoint> nodes_;
+  std::unordered_map<uint64_t, ClientId> clients_;
+  boost::asio::signal_set signals_;
+};
+
+// Applies server.log_level to the log, which goes to stderr.
+void SetLogLevel(const std::string& level);
+// As many open files as the system lets this process have: each client takes three.
+void RaiseFileLimit();
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_DAEMON_H_

@@ -1,0 +1,460 @@
+#include "backend/node_endpoint.h"
+
+#include <fmt/format.h>
+#include <zmq.h>
+
+#include <sstream>
+
+#include "backend/keys.h"
+#include "backend/process.h"
+#include "wire/codec.h"
+
+namespace baton::backend {
+namespace {
+
+// Messages queued for one node before it counts as not reading; and clients without a relay.
+constexpr int kQueueMax = 10'000;
+constexpr size_t kDirectsMax = 256;
+constexpr Duration kDirectSilence = std::chrono::seconds(10);
+constexpr size_t kNodesMax = 4096;
+
+constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
+
+}  // namespace
+
+// A node: the link to its relay, whichever instance that is.
+class NodeEndpoint::Node : public ClientLink {
+ public:
+  Node(NodeEndpoint& endpoint, std::string name) : endpoint(endpoint), name(std::move(name)) {}
+
+  void Send(uint64_t number, std::string_view frame) override {
+    wire::ToClient message;
+    message.client = number;
+    message.frame = {frame.data(), frame.size()};
+    endpoint.SendTo(identity, message);
+  }
+  void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) override {
+    wire::Error error;
+    error.kind = kind;
+    error.text.Set(text);
+    char buffer[512];
+    const size_t size = wire::Encode(error, buffer, sizeof buffer);
+    Send(number, {buffer, size});
+  }
+  void KillProcess(uint64_t number) override {
+    wire::KillClient message;
+    message.client = number;
+    endpoint.SendTo(identity, message);
+  }
+
+  NodeEndpoint& endpoint;
+  const std::string name;
+  std::string identity;
+  uint64_t instance = 0;
+  bool connected = false;
+  Instant heard{};
+  Instant asked_again{};  // when NodeSync was last sent
+  std::unordered_map<uint64_t, ClientId> clients;
+};
+
+// A client that speaks for itself. Nothing proves that its process has ended, so it may only use
+// the virtual GPU, on which nothing runs.
+class NodeEndpoint::Direct : public ClientLink {
+ public:
+  Direct(NodeEndpoint& endpoint, std::string identity)
+      : endpoint(endpoint), identity(std::move(identity)) {}
+
+  void Send(uint64_t, std::string_view frame) override { endpoint.socket_.Send({identity, frame}); }
+  void Refuse(uint64_t, wire::ErrorKind kind, std::string_view text) override {
+    endpoint.SendError(identity, kind, text);
+    closing = true;
+  }
+  void KillProcess(uint64_t) override {}
+
+  NodeEndpoint& endpoint;
+  const std::string identity;
+  ClientId client;
+  Instant heard{};
+  bool closing = false;
+};
+
+NodeEndpoint::NodeEndpoint(boost::asio::io_context& io, const Options& options, Arbiter& arbiter,
+                           Control& control, EventLog& log)
+    : io_(io),
+      options_(options),
+      arbiter_(arbiter),
+      control_(control),
+      log_(log),
+      instance_(RandomId()),
+      socket_(io, context_, ZMQ_ROUTER,
+              [this](const std::vector<std::string_view>& parts, std::string_view user) {
+                Receive(parts, user);
+              }),
+      beat_(io) {}
+
+NodeEndpoint::~NodeEndpoint() { Stop(); }
+
+Result<void> NodeEndpoint::Listen() {
+  if (!options_.zmq.secret_key_file.empty()) {
+    auto keys = ReadKeyPair(options_.zmq.secret_key_file);
+    if (!keys) return tl::unexpected(keys.error());
+    zap_.emplace(io_, context_, options_.zmq.nodes,
+                 [this](const std::string& key, const std::string& address) {
+                   log_.Add(
+                       EventLog::Level::kWarning, "node",
+                       fmt::format("refused {}: its key {} is not in [zmq.nodes]", address, key));
+                 });
+    socket_.Set(ZMQ_CURVE_SERVER, 1);
+    socket_.Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
+    socket_.Set(ZMQ_ZAP_DOMAIN, "baton");
+  }
+  socket_.SetLongest(wire::kRelayFrameMax);
+  socket_.Set(ZMQ_ROUTER_MANDATORY, 1);  // an unreachable peer is an error, not silence
+  socket_.Set(ZMQ_ROUTER_HANDOVER, 1);
+  socket_.Set(ZMQ_SNDHWM, kQueueMax);
+  socket_.Set(ZMQ_RCVHWM, kQueueMax);
+  socket_.Set(ZMQ_IPV6, 1);
+  socket_.Set(ZMQ_TCP_KEEPALIVE, 1);
+  if (auto bound = socket_.Bind(options_.zmq.listen); !bound) return bound;
+  socket_.Start();
+  Beat();
+  return {};
+}
+
+void NodeEndpoint::Stop() {
+  beat_.cancel();
+  socket_.Close();
+}
+
+void NodeEndpoint::NodesChanged() {
+  if (zap_) zap_->SetNodes(options_.zmq.nodes);
+}
+
+std::vector<NodeStatus> NodeEndpoint::Status() const {
+  std::vector<NodeStatus> all;
+  const Instant now = MonotonicNow();
+  for (const auto& [name, node] : nodes_) {
+    all.push_back(
+        {name, node->connected, node->clients.size(), Nanos(now - node->heard) / 1000000});
+  }
+  return all;
+}
+
+template <class Message>
+bool NodeEndpoint::SendTo(const std::string& identity, const Message& message) {
+  char buffer[wire::kTenantFrameMax + kEnvelope];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  return size != 0 && socket_.Send({identity, {buffer, size}});
+}
+
+void NodeEndpoint::SendError(const std::string& identity, wire::ErrorKind kind,
+                             std::string_view text) {
+  wire::Error error;
+  error.kind = kind;
+  error.text.Set(text);
+  SendTo(identity, error);
+}
+
+void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::string_view user) {
+  if (parts.size() < 2) return;
+  const std::string identity(parts[0]);
+  const std::string_view bytes = parts[1];
+  wire::Frame frame;
+  if (bytes.size() > wire::kRelayFrameMax || parts.size() > 2) {
+    return SendError(identity, wire::ErrorKind::kLimit, "this message is too long");
+  }
+  switch (frame.Parse(bytes.data(), bytes.size())) {
+    case wire::DecodeStatus::kOk:
+      break;
+    case wire::DecodeStatus::kMalformed:
+      return SendError(identity, wire::ErrorKind::kMalformed, "this is no message of Baton's");
+    case wire::DecodeStatus::kVersion:
+      return SendError(identity, wire::ErrorKind::kVersion,
+                       fmt::format("batond speaks protocol versions up to {}; install the same "
+                                   "release of Baton on the node",
+                                   wire::kVersion + 1));
+  }
+  if (auto it = node_by_identity_.find(identity);
+      it != node_by_identity_.end() && frame.type() != wire::NodeHello::kType) {
+    return FromNode(*it->second, frame);
+  }
+  if (auto it = directs_.find(identity); it != directs_.end()) {
+    return FromDirect(*it->second, frame);
+  }
+  if (frame.type() == wire::NodeHello::kType) {
+    wire::NodeHello hello;
+    if (!frame.Read(hello) || hello.instance == 0 || hello.node.view().empty()) {
+      return SendError(identity, wire::ErrorKind::kMalformed, "a field of NodeHello is wrong");
+    }
+    return OnNodeHello(identity, hello, user);
+  }
+  if (frame.type() == wire::Hello::kType) {
+    wire::Hello hello;
+    if (!frame.Read(hello) || hello.incarnation == 0) {
+      return SendError(identity, wire::ErrorKind::kMalformed, "a field of Hello is wrong");
+    }
+    return OnHello(identity, hello, user);
+  }
+  if (frame.type() >= 32 && frame.type() < 64) {
+    // A relay that this batond does not know, or not any more.
+    SendTo(identity, wire::NodeSync{});
+    return;
+  }
+  SendError(identity, wire::ErrorKind::kProtocol, "the first frame must be Hello or NodeHello");
+}
+
+void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHello& hello,
+                               std::string_view user) {
+  const std::string name(hello.node.view());
+  if (!user.empty() && user != name) {
+    log_.Add(EventLog::Level::kWarning, "node",
+             fmt::format("the key of node {} was used to speak for node {}; refused", user, name));
+    return SendError(identity, wire::ErrorKind::kDenied,
+                     fmt::format("this key belongs to node {}; set node.name to it", user));
+  }
+  if (nodes_.size() >= kNodesMax && nodes_.count(name) == 0) {
+    return SendError(identity, wire::ErrorKind::kLimit, "there are too many nodes");
+  }
+  auto& slot = nodes_[name];
+  if (slot == nullptr) slot = std::make_unique<Node>(*this, name);
+  Node& node = *slot;
+  const bool restarted = node.instance != hello.instance;
+  if (restarted && node.instance != 0) {
+    log_.Add(EventLog::Level::kInfo, "node", "the relay of node " + name + " restarted");
+  } else if (!node.connected) {
+    log_.Add(EventLog::Level::kInfo, "node",
+             node.instance == 0 ? "node " + name + " connected"
+                                : "the link to node " + name + " is back");
+  }
+  if (restarted) {
+    arbiter_.DropLink(node);
+    node.clients.clear();
+  }
+  node_by_identity_.erase(node.identity);
+  node.identity = identity;
+  node.instance = hello.instance;
+  node.connected = true;
+  node.heard = MonotonicNow();
+  node.asked_again = node.heard;  // a relay that is welcomed says everything again by itself
+  node_by_identity_[identity] = &node;
+
+  wire::NodeWelcome welcome;
+  welcome.instance = instance_;
+  welcome.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.zmq.heartbeat));
+  SendTo(identity, welcome);
+
+  std::istringstream lines{std::string(hello.gpus.view())};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    GpuInfo gpu;
+    words >> gpu.uuid >> gpu.memory_bytes;
+    std::getline(words >> std::ws, gpu.name);
+    if (gpu.uuid.empty() || gpu.uuid.size() > 64 || gpu.uuid.find('/') != std::string::npos) {
+      continue;
+    }
+    if (auto added = arbiter_.AddGpu(gpu, name); !added) {
+      log_.Add(EventLog::Level::kWarning, "node",
+               fmt::format("node {} reports a GPU that is not its own: {}", name,
+                           added.error().message));
+    }
+  }
+  arbiter_.SetFrozen(name, false);
+  AskAboutMissing(node);
+}
+
+void NodeEndpoint::AskAboutMissing(Node& node) {
+  for (const Arbiter::Missing& missing : arbiter_.MissingOn(node.name)) {
+    wire::NodeCheck check;
+    check.pid = missing.pid;
+    check.start_time = missing.start_time;
+    SendTo(node.identity, check);
+  }
+}
+
+void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
+  node.heard = MonotonicNow();
+  if (!node.connected) {
+    // It was silent, and speaks on as if nothing had happened: frames may be missing.
+    node.connected = true;
+    log_.Add(EventLog::Level::kInfo, "node", "the link to node " + node.name + " is back");
+    arbiter_.SetFrozen(node.name, false);
+    SendTo(node.identity, wire::NodeSync{});
+    node.asked_again = node.heard;
+  }
+  auto malformed = [&] {
+    SendError(node.identity, wire::ErrorKind::kMalformed,
+              fmt::format("a field of message {} is out of range", frame.type()));
+  };
+  auto client_of = [&](uint64_t number) -> ClientId {
+    auto it = node.clients.find(number);
+    if (it != node.clients.end()) return it->second;
+    // Refused, or lost while the link was cut.
+    if (node.heard - node.asked_again > options_.zmq.lost_after) {
+      node.asked_again = node.heard;
+      SendTo(node.identity, wire::NodeSync{});
+    }
+    return {};
+  };
+  switch (frame.type()) {
+    case wire::ClientFrame::kType: {
+      wire::ClientFrame message;
+      if (!frame.Read(message)) return malformed();
+      const ClientId client = client_of(message.client);
+      if (!client) return;
+      wire::Frame inner;
+      if (inner.Parse(message.frame.data, message.frame.size) != wire::DecodeStatus::kOk) {
+        return malformed();
+      }
+      if (inner.type() == wire::State::kType) {
+        wire::State state;
+        if (!inner.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
+        arbiter_.State(client, state, Duration(std::min<uint64_t>(message.held_ns, INT64_MAX)));
+      } else if (inner.type() == wire::Attach::kType) {
+        wire::Attach attach;
+        if (!inner.Read(attach)) return malformed();
+        arbiter_.Attach(client, attach);
+      } else if (inner.type() == wire::Memory::kType) {
+        wire::Memory memory;
+        if (!inner.Read(memory)) return malformed();
+        arbiter_.Memory(client, memory);
+      }
+      return;
+    }
+    case wire::ClientUp::kType: {
+      wire::ClientUp message;
+      wire::Frame inner;
+      wire::Hello hello;
+      if (!frame.Read(message) || message.client == 0 ||
+          inner.Parse(message.hello.data, message.hello.size) != wire::DecodeStatus::kOk ||
+          !inner.Read(hello) || hello.incarnation == 0) {
+        return malformed();
+      }
+      const ClientId id = arbiter_.Up(node, message.client, node.name, message.pid,
+                                      message.start_time, message.uid, hello);
+      if (id) node.clients[message.client] = id;
+      return;
+    }
+    case wire::ClientDown::kType: {
+      wire::ClientDown message;
+      if (!frame.Read(message) || message.reason > wire::DownReason::kDisconnected) {
+        return malformed();
+      }
+      auto it = node.clients.find(message.client);
+      if (it == node.clients.end()) return;
+      const ClientId id = it->second;
+      if (message.reason == wire::DownReason::kExited) node.clients.erase(it);
+      arbiter_.Down(id, message.reason);
+      return;
+    }
+    case wire::NodeChecked::kType: {
+      wire::NodeChecked message;
+      if (!frame.Read(message)) return malformed();
+      if (message.alive) return;
+      for (const Arbiter::Missing& missing : arbiter_.MissingOn(node.name)) {
+        if (missing.pid == message.pid && missing.start_time == message.start_time) {
+          arbiter_.Down(missing.client, wire::DownReason::kExited);
+        }
+      }
+      return;
+    }
+    case wire::Control::kType: {
+      wire::Control message;
+      if (!frame.Read(message)) return malformed();
+      std::string answer =
+          control_.Handle(std::string(message.json.data, message.json.size), node.name);
+      if (answer.size() > wire::kRelayFrameMax - kEnvelope) {
+        answer = R"({"ok":false,"code":"exhausted","error":"the answer is too long for a relay; )"
+                 R"(ask batond's own control socket"})";
+      }
+      wire::Control reply;
+      reply.request = message.request;
+      reply.json = {answer.data(), answer.size()};
+      std::string buffer(answer.size() + kEnvelope, '\0');
+      const size_t size = wire::Encode(reply, buffer.data(), buffer.size());
+      socket_.Send({node.identity, {buffer.data(), size}});
+      return;
+    }
+    case wire::Ping::kType:
+      return;
+    default:
+      // A newer relay may have more to say.
+      return;
+  }
+}
+
+void NodeEndpoint::OnHello(const std::string& identity, const wire::Hello& hello,
+                           std::string_view user) {
+  const Pod* pod = arbiter_.pods().FindByTicket(hello.ticket.view());
+  if (pod != nullptr && !pod->throw_away) {
+    return SendError(identity, wire::ErrorKind::kDenied,
+                     "over ZeroMQ a program attaches through its node's baton-frontend; only "
+                     "tickets of bench_ticket are served directly");
+  }
+  if (directs_.size() >= kDirectsMax) {
+    return SendError(identity, wire::ErrorKind::kLimit, "too many clients without a relay");
+  }
+  auto direct = std::make_unique<Direct>(*this, identity);
+  direct->heard = MonotonicNow();
+  direct->client = arbiter_.Up(*direct, 0, std::string(user), 0, ++directs_made_, 0, hello);
+  if (direct->client) directs_[identity] = std::move(direct);
+}
+
+void NodeEndpoint::FromDirect(Direct& direct, const wire::Frame& frame) {
+  direct.heard = MonotonicNow();
+  bool understood = true;
+  if (direct.closing) {
+    understood = false;
+  } else if (frame.type() == wire::State::kType) {
+    wire::State state;
+    understood = frame.Read(state) && state.phase <= wire::Phase::kDraining;
+    if (understood) arbiter_.State(direct.client, state, Duration(0));
+  } else if (frame.type() == wire::Attach::kType) {
+    wire::Attach attach;
+    understood = frame.Read(attach);
+    if (understood) arbiter_.Attach(direct.client, attach);
+  } else if (frame.type() == wire::Memory::kType) {
+    wire::Memory memory;
+    understood = frame.Read(memory);
+    if (understood) arbiter_.Memory(direct.client, memory);
+  } else {
+    understood = false;
+  }
+  if (understood && !direct.closing) return;
+  if (!direct.closing) direct.Refuse(0, wire::ErrorKind::kProtocol, "this makes no sense now");
+  const ClientId client = direct.client;
+  directs_.erase(std::string(direct.identity));
+  arbiter_.Down(client, wire::DownReason::kExited);
+}
+
+void NodeEndpoint::Beat() {
+  beat_.expires_after(options_.zmq.heartbeat);
+  beat_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const Instant now = MonotonicNow();
+    wire::Ping ping;
+    ping.instance = instance_;
+    const bool sweep = ++beats_ % 5 == 0;
+    for (auto& [name, node] : nodes_) {
+      if (node->connected && now - node->heard > options_.zmq.lost_after) {
+        node->connected = false;
+        log_.Add(EventLog::Level::kWarning, "node",
+                 fmt::format("the link to node {} is cut; what it holds stays with it", name));
+        arbiter_.SetFrozen(name, true);
+      }
+      SendTo(node->identity, ping);
+      if (sweep && node->connected) AskAboutMissing(*node);
+    }
+    std::vector<std::string> silent;
+    for (const auto& [identity, direct] : directs_) {
+      if (direct->closing || now - direct->heard > kDirectSilence) silent.push_back(identity);
+    }
+    for (const std::string& identity : silent) {
+      auto direct = std::move(directs_.at(identity));
+      directs_.erase(identity);
+      arbiter_.Down(direct->client, wire::DownReason::kExited);
+    }
+    Beat();
+  });
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,78 @@
+// The ZeroMQ side of batond: a ROUTER socket to which nodes' relays connect (and, for measuring,
+// clients without one). Gives each node's frames to the arbiter and carries its answers back.
+//
+// With keys, a node is who its key says; without, it is believed (loopback only). A node whose link
+// is cut keeps what it holds: its GPUs are frozen until it is back. A relay that restarted is told
+// apart by its instance.
+// Not thread safe: lives in one event loop.
+#ifndef BATON_BACKEND_NODE_ENDPOINT_H_
+#define BATON_BACKEND_NODE_ENDPOINT_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/arbiter.h"
+#include "backend/control.h"
+#include "backend/zap.h"
+#include "backend/zmq_socket.h"
+#include "wire/codec.h"
+
+namespace baton::backend {
+
+class NodeEndpoint {
+ public:
+  NodeEndpoint(boost::asio::io_context& io, const Options& options, Arbiter& arbiter,
+               Control& control, EventLog& log);
+  ~NodeEndpoint();
+
+  // Listens as options.zmq says.
+  Result<void> Listen();
+  void Stop();
+  // After a reload of options.zmq.nodes.
+  void NodesChanged();
+  std::vector<NodeStatus> Status() const;
+
+ private:
+  class Node;
+  class Direct;
+
+  void Receive(const std::vector<std::string_view>& parts, std::string_view user);
+  void FromNode(Node& node, const wire::Frame& frame);
+  void FromDirect(Direct& direct, const wire::Frame& frame);
+  void OnNodeHello(const std::string& identity, const wire::NodeHello& hello,
+                   std::string_view user);
+  void OnHello(const std::string& identity, const wire::Hello& hello, std::string_view user);
+  void AskAboutMissing(Node& node);
+  void Beat();
+  template <class Message>
+  bool SendTo(const std::string& identity, const Message& message);
+  void SendError(const std::string& identity, wire::ErrorKind kind, std::string_view text);
+
+  boost::asio::io_context& io_;
+  const Options& options_;
+  Arbiter& arbiter_;
+  Control& control_;
+  EventLog& log_;
+  const uint64_t instance_;
+  ZmqContext context_;
+  std::optional<Zap> zap_;
+  ZmqSocket socket_;
+  boost::asio::steady_timer beat_;
+  std::map<std::string, std::unique_ptr<Node>> nodes_;                // by name
+  std::unordered_map<std::string, Node*> node_by_identity_;           // current ones only
+  std::unordered_map<std::string, std::unique_ptr<Direct>> directs_;  // by identity
+  uint64_t directs_made_ = 0;
+  int beats_ = 0;
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_NODE_ENDPOINT_H_

@@ -1,0 +1,214 @@
+#include "backend/status.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace baton::backend {
+namespace {
+
+using nlohmann::json;
+
+double Percent(policy::Share share) { return share / 1e4; }
+double Percent(double part) { return part * 100; }
+
+const char* PhaseName(wire::Phase phase) {
+  switch (phase) {
+    case wire::Phase::kIdle:
+      return "idle";
+    case wire::Phase::kWaiting:
+      return "waiting";
+    case wire::Phase::kHolding:
+      return "holding";
+    case wire::Phase::kDraining:
+      return "draining";
+  }
+  return "unknown";
+}
+
+// Of several clients the one that is furthest in tells the pod's phase; draining is past holding.
+int Rank(wire::Phase phase) {
+  return phase == wire::Phase::kHolding    ? 3
+         : phase == wire::Phase::kDraining ? 2
+         : phase == wire::Phase::kWaiting  ? 1
+                                           : 0;
+}
+wire::Phase Busier(wire::Phase a, wire::Phase b) { return Rank(a) >= Rank(b) ? a : b; }
+
+void AddUsage(json& to, const Usage& usage, uint64_t held_ns) {
+  auto add = [&](const char* key, uint64_t value) { to[key] = to.value(key, uint64_t{0}) + value; };
+  add("held_ns", held_ns);
+  add("busy_ns", usage.busy_ns);
+  add("waited_ns", usage.waited_ns);
+  add("unmanaged_ns", usage.unmanaged_ns);
+  add("launches", usage.launches);
+  add("copies_bytes", usage.copies_bytes);
+  add("grants", usage.grants);
+  add("revocations", usage.revocations);
+}
+
+json GpuOfPod(const Arbiter& arbiter, const Arbiter::Gpu& gpu, const Pod& pod,
+              const PodStatus* status, Instant now) {
+  json row{{"uuid", gpu.info.uuid}, {"node", gpu.node}};
+  wire::Phase phase = wire::Phase::kIdle;
+  for (const auto& [id, lane] : gpu.lanes) {
+    if (lane->client->pod == pod.id) phase = Busier(phase, lane->phase);
+  }
+  row["phase"] = PhaseName(phase);
+  const uint64_t held = arbiter.HeldNow(gpu, pod.id, now);
+  const auto waited = status != nullptr ? static_cast<uint64_t>(Nanos(status->waited)) : 0;
+  row["fluid"] = status != nullptr ? Percent(status->fluid) : 0.0;
+  row["throttled"] = status != nullptr && status->throttled;
+  row["lag_ns"] = status != nullptr ? Nanos(status->lag) : 0;
+  const Series none;
+  auto it = gpu.series.find(pod.id);
+  const Series& series = it != gpu.series.end() ? it->second : none;
+  for (const auto& [key, seconds] :
+       {std::pair{"achieved_1s", 1}, {"achieved_10s", 10}, {"achieved_60s", 60}}) {
+    row[key] = Percent(series.Over(std::chrono::seconds(seconds), now, held, waited).held);
+  }
+  row["waited_1s"] = Percent(series.Over(std::chrono::seconds(1), now, held, waited).waited);
+  auto memory = gpu.memory.find(pod.id);
+  row["memory_used"] = memory != gpu.memory.end() ? memory->second.first : 0;
+  const UsageEntry* account = arbiter.Account(gpu, pod.id);
+  AddUsage(row, account != nullptr ? account->usage : Usage{}, held);
+  return row;
+}
+
+wire::Phase PhaseOf(const Arbiter::Client& client) {
+  wire::Phase phase = wire::Phase::kIdle;
+  for (const auto& lane : client.lanes) phase = Busier(phase, lane->phase);
+  return phase;
+}
+
+}  // namespace
+
+json PodJson(const Pod& pod) {
+  return {{"pod", pod.id.value},
+          {"id", pod.id.value},
+          {"name", pod.name},
+          {"ticket", pod.ticket},
+          {"gpus", pod.gpus},
+          {"request", Percent(pod.share.request)},
+          {"limit", Percent(pod.share.limit)},
+          {"memory", pod.memory_cap},
+          {"priority", PriorityName(pod.share.priority)},
+          {"team", pod.team},
+          {"uid", pod.uid}};
+}
+
+json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+                const std::string& node) {
+  const Instant now = MonotonicNow();
+  json status;
+  status["daemon"] = {{"version", daemon.version},
+                      {"mode", daemon.mode == Mode::kObserve ? "observe" : "enforce"},
+                      {"pid", getpid()},
+                      {"started", daemon.started},
+                      {"degraded", daemon.degraded}};
+
+  std::map<std::string, std::vector<PodStatus>> schedulers;
+  status["gpus"] = json::array();
+  for (const auto& [uuid, gpu] : arbiter.gpus()) {
+    schedulers[uuid] = gpu->scheduler.Status(now);
+  }
+  for (const Arbiter::Gpu* gpu : arbiter.GpusOf(node)) {
+    json row{{"uuid", gpu->info.uuid},
+             {"name", gpu->info.name},
+             {"node", gpu->node},
+             {"memory", gpu->info.memory_bytes},
+             {"present", gpu->present},
+             {"epoch", gpu->scheduler.epoch()},
+             {"handoff_ns", Nanos(gpu->scheduler.handoff())},
+             {"grants", gpu->grants},
+             {"overruns", gpu->overruns},
+             {"hung", gpu->hung},
+             {"link", gpu->frozen ? "cut" : "up"},
+             {"queue", json::array()}};
+    if (const auto holder = gpu->scheduler.holder()) {
+      const Pod* pod = arbiter.pods().Find(*holder);
+      row["holder"] = pod != nullptr ? pod->name : "(deleted)";
+    }
+    for (const PodStatus& pod : schedulers[gpu->info.uuid]) {
+      if (!pod.waiting) continue;
+      const Pod* named = arbiter.pods().Find(pod.pod);
+      row["queue"].push_back(named != nullptr ? named->name : "(deleted)");
+    }
+    status["gpus"].push_back(std::move(row));
+  }
+
+  status["pods"] = json::array();
+  for (const auto& [id, pod] : arbiter.pods().all()) {
+    if (!arbiter.PodIsOn(pod, node)) continue;
+    json row = PodJson(pod);
+    row.erase("ticket");
+    row.erase("pod");
+    row["gpus"] = json::array();
+    row["clients"] = json::array();
+    row["memory_used"] = uint64_t{0};
+    row["lag_ns"] = int64_t{0};
+    AddUsage(row, Usage{}, 0);
+    for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) row[key] = 0.0;
+    wire::Phase phase = wire::Phase::kIdle;
+    for (const std::string& uuid : pod.gpus) {
+      auto it = arbiter.gpus().find(uuid);
+      if (it == arbiter.gpus().end()) continue;
+      const Arbiter::Gpu& gpu = *it->second;
+      const PodStatus* of_pod = nullptr;
+      for (const PodStatus& s : schedulers[uuid]) {
+        if (s.pod == id) of_pod = &s;
+      }
+      json part = GpuOfPod(arbiter, gpu, pod, of_pod, now);
+      for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) {
+        row[key] = row[key].get<double>() + part[key].get<double>();
+      }
+      row["memory_used"] = row["memory_used"].get<uint64_t>() + part["memory_used"].get<uint64_t>();
+      row["lag_ns"] = row["lag_ns"].get<int64_t>() + part["lag_ns"].get<int64_t>();
+      if (const UsageEntry* account = arbiter.Account(gpu, id)) {
+        AddUsage(row, account->usage, arbiter.HeldNow(gpu, id, now));
+      }
+      row["gpus"].push_back(std::move(part));
+    }
+    for (const auto& [number, client] : arbiter.clients()) {
+      if (client->pod != id) continue;
+      phase = Busier(phase, PhaseOf(*client));
+      row["clients"].push_back({{"pid", client->pid},
+                                {"command", client->command},
+                                {"uid", client->uid},
+                                {"connected", client->connected},
+                                {"phase", PhaseName(PhaseOf(*client))}});
+    }
+    row["phase"] = PhaseName(phase);
+    status["pods"].push_back(std::move(row));
+  }
+
+  status["clients"] = json::array();
+  for (const auto& [number, client] : arbiter.clients()) {
+    if (node != "*" && client->node != node) continue;
+    const Pod* pod = arbiter.pods().Find(client->pod);
+    status["clients"].push_back({{"id", client->id.value},
+                                 {"pid", client->pid},
+                                 {"node", client->node},
+                                 {"pod", pod != nullptr ? pod->name : "(deleted)"},
+                                 {"command", client->command},
+                                 {"connected", client->connected},
+                                 {"phase", PhaseName(PhaseOf(*client))}});
+  }
+  status["nodes"] = json::array();
+  for (const NodeStatus& n : daemon.nodes) {
+    if (node != "*" && n.name != node) continue;
+    status["nodes"].push_back({{"name", n.name},
+                               {"link", n.connected ? "up" : "cut"},
+                               {"clients", n.clients},
+                               {"silent_ms", n.silent_ms}});
+  }
+  status["events"] = json::array();
+  for (const EventLog::Event& event : log.events()) {
+    status["events"].push_back(
+        {{"time_ms", event.unix_ms}, {"kind", event.kind}, {"text", event.text}});
+  }
+  return status;
+}
+
+}  // namespace baton::backend

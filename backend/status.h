@@ -1,0 +1,37 @@
+// The answer to the command "status", as JSON.
+#ifndef BATON_BACKEND_STATUS_H_
+#define BATON_BACKEND_STATUS_H_
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "backend/control.h"
+
+namespace baton::backend {
+
+// All that is known about pods and GPUs of `node` ("*": all). The fields:
+//
+//   daemon   {version, mode, pid, started, degraded: [sentence]}
+//   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
+//             overruns, hung, link: "up"|"cut"}]          holder: absent when nobody holds
+//   pods     [{name, id, request, limit, memory, priority, team, uid, phase, held_ns, busy_ns,
+//             waited_ns, unmanaged_ns, launches, copies_bytes, grants, revocations, memory_used,
+//             lag_ns, achieved_1s, achieved_10s, achieved_60s,
+//             gpus: [{uuid, node, phase, fluid, throttled, lag_ns, achieved_1s, achieved_10s,
+//                     achieved_60s, waited_1s, memory_used, held_ns, busy_ns, waited_ns,
+//                     unmanaged_ns, launches, copies_bytes, grants, revocations}],
+//             clients: [{pid, command, uid, connected, phase}]}]
+//   clients  [{id, pid, node, pod, command, connected, phase}]
+//   nodes    [{name, link: "up"|"cut", clients, silent_ms}]
+//   events   [{time_ms, kind, text}]    oldest first, time since 1970
+//
+// Shares (request, limit, fluid, achieved, waited) are percent of one GPU; a pod's achieved_* add
+// up over its GPUs. Times are cumulative nanoseconds and survive restarts, but for lag_ns. phase is
+// idle, waiting, holding or draining; a pod's is that of its busiest client.
+nlohmann::json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+                          const std::string& node);
+// One pod of "pods" above, but without what is measured, and with its ticket.
+nlohmann::json PodJson(const Pod& pod);
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_STATUS_H_
