@@ -97,7 +97,6 @@ struct Function {
   uint64_t tag = kFunctionTag;
   const KernelSpec* spec = nullptr;
   CUmodule module = nullptr;
-  CUlibrary library = nullptr;
   bool is_kernel = false;
   Function* function_of_kernel = nullptr;
   std::map<int, int> attributes;
