@@ -1,0 +1,216 @@
+// Capture and graphs.
+#include <atomic>
+#include <thread>
+
+#include "tests/driver_conformance/driver.h"
+
+namespace baton::conformance {
+namespace {
+
+using Graphs = DriverTest;
+
+CUresult Instantiate(CUgraphExec* exec, CUgraph graph) {
+  return reinterpret_cast<CUresult (*)(CUgraphExec*, CUgraph, unsigned long long)>(
+      NeedSymbol("cuGraphInstantiateWithFlags"))(exec, graph, 0);
+}
+
+CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
+  return DRV(cuStreamBeginCapture)(stream, mode);
+}
+
+TEST_F(Graphs, WhatIsCapturedRunsAtEveryLaunchAndNotBefore) {
+  CUdeviceptr p = Alloc(64);
+  CUstream stream = NewStream();
+  ASSERT_OK(Begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  CUstreamCaptureStatus status;
+  EXPECT_OK(DRV(cuStreamIsCapturing)(stream, &status));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
+  EXPECT_OK(DRV(cuMemsetD32Async)(p, 0, 16, stream));
+  EXPECT_OK(Add(p, 16, 2, stream));
+  EXPECT_OK(Add(p, 16, 3, stream));
+  CUgraph graph = nullptr;
+  ASSERT_OK(DRV(cuStreamEndCapture)(stream, &graph));
+  EXPECT_OK(DRV(cuStreamIsCapturing)(stream, &status));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_NONE, status);
+  size_t nodes = 0;
+  EXPECT_OK(DRV(cuGraphGetNodes)(graph, nullptr, &nodes));
+  EXPECT_EQ(3u, nodes);
+  EXPECT_EQ(std::vector<uint32_t>(16, 0), Read(p, 16));
+  CUgraphExec exec;
+  ASSERT_OK(Instantiate(&exec, graph));
+  for (int i = 0; i < 3; ++i) EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
+  EXPECT_OK(DRV(cuStreamSynchronize)(stream));
+  EXPECT_EQ(std::vector<uint32_t>(16, 5), Read(p, 16));
+  EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
+}
+
+TEST_F(Graphs, EventsForkAndJoinACapture) {
+  CUdeviceptr p = Alloc(8);
+  CUstream origin = NewStream(), side = NewStream();
+  CUevent fork = NewEvent(CU_EVENT_DISABLE_TIMING), join = NewEvent(CU_EVENT_DISABLE_TIMING);
+  ASSERT_OK(Begin(origin, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_OK(Add(p, 2, 1, origin));
+  EXPECT_OK(DRV(cuEventRecord)(fork, origin));
+  EXPECT_OK(DRV(cuStreamWaitEvent)(side, fork, 0));
+  CUstreamCaptureStatus status;
+  EXPECT_OK(DRV(cuStreamIsCapturing)(side, &status));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
+  EXPECT_OK(Add(p, 1, 10, side));
+  EXPECT_OK(Add(p + 4, 1, 20, origin));
+  EXPECT_OK(DRV(cuEventRecord)(join, side));
+  EXPECT_ERROR(CUDA_ERROR_CAPTURED_EVENT, DRV(cuEventQuery)(join));
+  EXPECT_OK(DRV(cuStreamWaitEvent)(origin, join, 0));
+  CUgraph graph;
+  ASSERT_OK(DRV(cuStreamEndCapture)(origin, &graph));
+  CUgraphExec exec;
+  ASSERT_OK(Instantiate(&exec, graph));
+  EXPECT_OK(DRV(cuGraphLaunch)(exec, origin));
+  EXPECT_OK(DRV(cuStreamSynchronize)(origin));
+  EXPECT_EQ((std::vector<uint32_t>{11, 21}), Read(p, 2));
+  EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
+}
+
+TEST_F(Graphs, AnUnjoinedStreamSpoilsTheCapture) {
+  CUdeviceptr p = Alloc(8);
+  CUstream origin = NewStream(), side = NewStream();
+  CUevent fork = NewEvent(CU_EVENT_DISABLE_TIMING);
+  ASSERT_OK(Begin(origin, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_OK(Add(p, 1, 1, origin));
+  EXPECT_OK(DRV(cuEventRecord)(fork, origin));
+  EXPECT_OK(DRV(cuStreamWaitEvent)(side, fork, 0));
+  EXPECT_OK(Add(p, 1, 1, side));
+  CUgraph graph;
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, DRV(cuStreamEndCapture)(origin, &graph));
+  EXPECT_OK(Spin(1000, origin));
+  EXPECT_OK(DRV(cuStreamSynchronize)(origin));
+}
+
+TEST_F(Graphs, SynchronizingACapturingStreamInvalidatesIt) {
+  CUstream stream = NewStream();
+  ASSERT_OK(Begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_OK(Spin(1000, stream));
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, DRV(cuStreamSynchronize)(stream));
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, Spin(1000, stream));
+  CUgraph graph;
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, DRV(cuStreamEndCapture)(stream, &graph));
+  EXPECT_EQ(nullptr, graph);
+  EXPECT_OK(Spin(1000, stream));
+  EXPECT_OK(DRV(cuStreamSynchronize)(stream));
+}
+
+TEST_F(Graphs, AGlobalCaptureBarsUnsafeCallsOfOtherThreads) {
+  CUstream stream = NewStream();
+  ASSERT_OK(Begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_OK(Spin(1000, stream));
+  std::thread([this] {
+    EXPECT_OK(DRV(cuCtxSetCurrent)(context_));
+    CUdeviceptr p;
+    // Relaxed, a thread is not barred.
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    EXPECT_OK(DRV(cuThreadExchangeStreamCaptureMode)(&mode));
+    EXPECT_EQ(CU_STREAM_CAPTURE_MODE_GLOBAL, mode);
+    EXPECT_OK(DRV(cuMemAlloc)(&p, 64));
+    EXPECT_OK(DRV(cuThreadExchangeStreamCaptureMode)(&mode));
+    EXPECT_EQ(CU_STREAM_CAPTURE_MODE_RELAXED, mode);
+    CUdeviceptr q;
+    EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, DRV(cuMemAlloc)(&q, 64));
+    mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    EXPECT_OK(DRV(cuThreadExchangeStreamCaptureMode)(&mode));
+    EXPECT_OK(DRV(cuMemFree)(p));
+  }).join();
+  CUgraph graph;
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, DRV(cuStreamEndCapture)(stream, &graph));
+}
+
+TEST_F(Graphs, AThreadLocalCaptureDoesNotBarOtherThreads) {
+  CUstream stream = NewStream();
+  CUdeviceptr p = Alloc(4);
+  ASSERT_OK(Begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  std::thread([this, p] {
+    EXPECT_OK(DRV(cuCtxSetCurrent)(context_));
+    CUstream other;
+    ASSERT_OK(DRV(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(Add(p, 1, 4, other));
+    EXPECT_OK(DRV(cuStreamSynchronize)(other));
+    EXPECT_OK(DRV(cuStreamDestroy)(other));
+  }).join();
+  EXPECT_OK(Add(p, 1, 1, stream));
+  CUgraph graph;
+  ASSERT_OK(DRV(cuStreamEndCapture)(stream, &graph));
+  EXPECT_EQ(4u, Read(p, 1)[0]);
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
+}
+
+TEST_F(Graphs, TheLegacyStreamMayNotJoinACapture) {
+  CUstream stream = NewStream(CU_STREAM_DEFAULT);
+  ASSERT_OK(Begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, Spin(1000, nullptr));
+  CUgraph graph;
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, DRV(cuStreamEndCapture)(stream, &graph));
+  EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+               Begin(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+TEST_F(Graphs, MadeByHandRunInTheOrderOfTheirEdges) {
+  CUdeviceptr p = Alloc(64);
+  CUgraph graph;
+  ASSERT_OK(DRV(cuGraphCreate)(&graph, 0));
+  CUDA_MEMSET_NODE_PARAMS set = {};
+  set.dst = p;
+  set.value = 100;
+  set.elementSize = 4;
+  set.width = 16;
+  set.height = 1;
+  CUgraphNode first, second, third, last;
+  ASSERT_OK(DRV(cuGraphAddMemsetNode)(&first, graph, nullptr, 0, &set, context_));
+  uint32_t n = 16, v = 1;
+  void* params[] = {&p, &n, &v};
+  CUDA_KERNEL_NODE_PARAMS kernel = {};
+  kernel.func = add_;
+  kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = 1;
+  kernel.blockDimX = 32;
+  kernel.blockDimY = kernel.blockDimZ = 1;
+  kernel.kernelParams = params;
+  ASSERT_OK(DRV(cuGraphAddKernelNode)(&second, graph, &first, 1, &kernel));
+  v = 2;
+  ASSERT_OK(DRV(cuGraphAddKernelNode)(&third, graph, &second, 1, &kernel));
+  static std::atomic<int> called;
+  called = 0;
+  CUDA_HOST_NODE_PARAMS host = {};
+  host.fn = [](void*) { ++called; };
+  ASSERT_OK(DRV(cuGraphAddHostNode)(&last, graph, &third, 1, &host));
+  CUgraphNodeType type;
+  EXPECT_OK(DRV(cuGraphNodeGetType)(second, &type));
+  EXPECT_EQ(CU_GRAPH_NODE_TYPE_KERNEL, type);
+  CUgraphExec exec;
+  ASSERT_OK(Instantiate(&exec, graph));
+  CUstream stream = NewStream();
+  EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
+  EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
+  EXPECT_OK(DRV(cuStreamSynchronize)(stream));
+  EXPECT_EQ(std::vector<uint32_t>(16, 103), Read(p, 16));
+  EXPECT_EQ(2, called.load());
+  EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
+}
+
+TEST_F(Graphs, MayBeLargerThanTheDevicesQueue) {
+  CUdeviceptr p = Alloc(4);
+  CUstream stream = NewStream();
+  ASSERT_OK(Begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  for (int i = 0; i < 3000; ++i) ASSERT_OK(Add(p, 1, 1, stream));
+  CUgraph graph;
+  ASSERT_OK(DRV(cuStreamEndCapture)(stream, &graph));
+  CUgraphExec exec;
+  ASSERT_OK(Instantiate(&exec, graph));
+  EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
+  EXPECT_OK(DRV(cuStreamSynchronize)(stream));
+  EXPECT_EQ(3000u, Read(p, 1)[0]);
+  EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
+}
+
+}  // namespace
+}  // namespace baton::conformance
