@@ -17,29 +17,29 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kSamples = 20'000;
-const json kBenchTicket = {{"command", "bench_ticket"}};
 
-// A tenant of the throw-away pod that `ticket`, an answer to bench_ticket, is for.
-Result<cli::Tenant> Attach(std::unique_ptr<cli::Transport> transport, const json& ticket) {
-  if (!ticket.value("ok", false)) return Fail(ErrorCode::kUnavailable, ticket.dump());
-  return cli::Tenant::Attach(std::move(transport), ticket.at("ticket"), ticket.at("gpus").at(0));
-}
-
-// Over the unix socket in `socket_dir`, of a batond or a baton-frontend.
-Result<cli::Compared> OverUnix(const std::string& socket_dir, cli::Echo& echo) {
-  const Result<json> ticket = cli::Ask(socket_dir, kBenchTicket);
+// A tenant of a throw-away pod, by the control socket in `socket_dir`, attaches over `transport`.
+Result<cli::Compared> Measure(std::unique_ptr<cli::Transport> transport,
+                              const std::string& socket_dir, cli::Echo& echo) {
+  const Result<json> ticket = cli::Ask(socket_dir, {{"command", "bench_ticket"}});
   if (!ticket) return tl::unexpected(ticket.error());
-  auto transport = cli::ConnectTenant(cli::TenantSocket(socket_dir));
-  if (!transport) return tl::unexpected(transport.error());
-  Result<cli::Tenant> tenant = Attach(std::move(*transport), *ticket);
+  Result<cli::Tenant> tenant =
+      cli::Tenant::Attach(std::move(transport), ticket->at("ticket"), ticket->at("gpus").at(0));
   if (!tenant) return tl::unexpected(tenant.error());
   return cli::CompareRoundTrips(*tenant, echo, kSamples);
+}
+
+// The unix socket in `socket_dir`, of a batond or a baton-frontend.
+Result<cli::Compared> MeasureUnix(const std::string& socket_dir, cli::Echo& echo) {
+  auto transport = cli::ConnectTenant(cli::TenantSocket(socket_dir));
+  if (!transport) return tl::unexpected(transport.error());
+  return Measure(std::move(*transport), socket_dir, echo);
 }
 
 Result<cli::Compared> UnixLane(cli::Echo& echo) {
   const auto batond = LoneBatond::Start("");
   if (!batond) return tl::unexpected(batond.error());
-  return OverUnix((*batond)->socket_dir(), echo);
+  return MeasureUnix((*batond)->socket_dir(), echo);
 }
 
 Result<cli::Compared> ZmqLane(cli::Echo& echo) {
@@ -47,13 +47,7 @@ Result<cli::Compared> ZmqLane(cli::Echo& echo) {
   if (!address) return tl::unexpected(address.error());
   const auto batond = LoneBatond::Start("[zmq]\nlisten = \"" + *address + "\"\n");
   if (!batond) return tl::unexpected(batond.error());
-  auto relay = Relay::Connect(*address, "bench");
-  if (!relay) return tl::unexpected(relay.error());
-  const Result<std::string> ticket = (*relay)->Ask(kBenchTicket.dump());
-  if (!ticket) return tl::unexpected(ticket.error());
-  Result<cli::Tenant> tenant = Attach(std::move(*relay), json::parse(*ticket));
-  if (!tenant) return tl::unexpected(tenant.error());
-  return cli::CompareRoundTrips(*tenant, echo, kSamples);
+  return Measure(ConnectDealer(*address), (*batond)->socket_dir(), echo);
 }
 
 Result<cli::Compared> CentralLane(cli::Echo& echo) {
@@ -61,7 +55,7 @@ Result<cli::Compared> CentralLane(cli::Echo& echo) {
   options.transport = Transport::kCentral;
   const auto cluster = Cluster::Start(options);
   if (!cluster) return tl::unexpected(cluster.error());
-  return OverUnix((*cluster)->SocketDir(0), echo);
+  return MeasureUnix((*cluster)->SocketDir(0), echo);
 }
 
 }  // namespace

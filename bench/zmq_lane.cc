@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -13,14 +12,12 @@
 #include <cstring>
 
 #include "backend/keys.h"
-#include "backend/process.h"
-#include "wire/codec.h"
+#include "wire/messages.h"
 
 namespace baton::bench {
 namespace {
 
 constexpr int kPatienceMs = 5000;
-constexpr uint64_t kClient = 1;  // the relay's number for its only client
 
 tl::unexpected<Error> ZmqFailed(const char* what) {
   return Fail(ErrorCode::kInternal, std::string(what) + ": " + zmq_strerror(zmq_errno()));
@@ -29,6 +26,31 @@ tl::unexpected<Error> ZmqFailed(const char* what) {
 void SetInt(void* socket, int option, int value) {
   zmq_setsockopt(socket, option, &value, sizeof value);
 }
+
+class DealerTransport : public cli::Transport {
+ public:
+  explicit DealerTransport(const std::string& address)
+      : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
+    SetInt(socket_, ZMQ_LINGER, 0);
+    SetInt(socket_, ZMQ_RCVTIMEO, kPatienceMs);
+    zmq_connect(socket_, address.c_str());  // nobody there is found out by the first Receive
+  }
+  ~DealerTransport() override {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  size_t Send(const char* frame, size_t size) override {
+    return zmq_send(socket_, frame, size, 0) >= 0 ? size : 0;
+  }
+  size_t Receive(char* frame, bool wait) override {
+    const int got = zmq_recv(socket_, frame, wire::kTenantFrameMax, wait ? 0 : ZMQ_DONTWAIT);
+    return got > 0 ? std::min(static_cast<size_t>(got), wire::kTenantFrameMax) : 0;
+  }
+
+ private:
+  void* context_;
+  void* socket_;
+};
 
 void UseCurve(void* socket, const backend::KeyPair& own, const std::string& server_key) {
   zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, own.public_key.c_str(), 41);
@@ -64,82 +86,8 @@ void UseCurve(void* socket, const backend::KeyPair& own, const std::string& serv
 
 }  // namespace
 
-Relay::Relay() : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
-  SetInt(socket_, ZMQ_LINGER, 0);
-  SetInt(socket_, ZMQ_RCVTIMEO, kPatienceMs);
-}
-
-Relay::~Relay() {
-  zmq_close(socket_);
-  zmq_ctx_term(context_);
-}
-
-template <class Message>
-size_t Relay::Put(const Message& message) {
-  std::array<char, 2 * wire::kTenantFrameMax> buffer;
-  const size_t size = wire::Encode(message, buffer.data(), buffer.size());
-  return size != 0 && zmq_send(socket_, buffer.data(), size, 0) >= 0 ? size : 0;
-}
-
-// Receives until a `Message` comes; heartbeats and the like pass by.
-template <class Message>
-Result<Message> Relay::Await() {
-  for (;;) {
-    const int got = zmq_recv(socket_, received_.data(), received_.size(), 0);
-    if (got < 0) return Fail(ErrorCode::kUnavailable, "batond does not answer over ZeroMQ");
-    wire::Frame frame;
-    Message message;
-    const size_t size = std::min(static_cast<size_t>(got), received_.size());
-    if (frame.Parse(received_.data(), size) == wire::DecodeStatus::kOk && frame.Read(message)) {
-      return message;
-    }
-  }
-}
-
-Result<std::unique_ptr<Relay>> Relay::Connect(const std::string& address, const std::string& node) {
-  std::unique_ptr<Relay> relay(new Relay);
-  if (zmq_connect(relay->socket_, address.c_str()) != 0) return ZmqFailed("zmq_connect");
-  wire::NodeHello hello;
-  hello.node.Set(node);
-  hello.instance = backend::RandomId();
-  if (relay->Put(hello) == 0) return ZmqFailed("zmq_send");
-  const Result<wire::NodeWelcome> welcome = relay->Await<wire::NodeWelcome>();
-  if (!welcome) return tl::unexpected(welcome.error());
-  return relay;
-}
-
-Result<std::string> Relay::Ask(const std::string& json) {
-  if (Put(wire::Control{1, {json.data(), json.size()}}) == 0) return ZmqFailed("zmq_send");
-  const Result<wire::Control> answer = Await<wire::Control>();
-  if (!answer) return tl::unexpected(answer.error());
-  return std::string(answer->json.data, answer->json.size);
-}
-
-size_t Relay::Send(const char* frame, size_t size) {
-  if (!up_) {  // the first frame is the client's Hello
-    const auto pid = static_cast<uint64_t>(getpid());
-    const Result<uint64_t> start = backend::StartTime(getpid());
-    if (!start) return 0;
-    up_ = true;
-    return Put(wire::ClientUp{kClient, pid, *start, getuid(), {frame, size}});
-  }
-  wire::ClientFrame wrapped{kClient, 0, {frame, size}};
-  // As a relay measures it: from a token's coming by to the State that gives it back.
-  wire::Frame parsed;
-  wire::State state;
-  if (parsed.Parse(frame, size) == wire::DecodeStatus::kOk && parsed.Read(state) &&
-      state.phase == wire::Phase::kIdle) {
-    wrapped.held_ns = static_cast<uint64_t>(Nanos(MonotonicNow() - token_at_));
-  }
-  return Put(wrapped);
-}
-
-size_t Relay::Receive(char* frame) {
-  const Result<wire::ToClient> message = Await<wire::ToClient>();
-  if (!message || message->frame.size > wire::kTenantFrameMax) return 0;
-  memcpy(frame, message->frame.data, message->frame.size);
-  token_at_ = MonotonicNow();
-  return message->frame.size;
+std::unique_ptr<cli::Transport> ConnectDealer(const std::string& address) {
+  return std::make_unique<DealerTransport>(address);
 }
 
 Result<std::unique_ptr<ZmqEcho>> ZmqEcho::Start(bool curve) {

@@ -1,5 +1,6 @@
 #include "cli/measure.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -84,6 +85,7 @@ Result<std::unique_ptr<UnixEcho>> UnixEcho::Start() {
 
 UnixEcho::~UnixEcho() {
   close(fd_);
+  kill(child_, SIGKILL);
   waitpid(child_, nullptr, 0);
 }
 
@@ -114,7 +116,12 @@ Result<Compared> CompareHandOffs(Tenant& first, Tenant& second, Echo& echo, size
     if (!waiter->Ask()) return broken();
     Settle();
     const Instant returned = MonotonicNow();
-    if (!holder->Return() || !waiter->AwaitToken()) return broken();
+    if (!holder->Return()) return broken();
+    while (!waiter->holding()) {
+      // The holder listens too: its return may have crossed with news of its token.
+      pollfd ends[] = {{waiter->fd(), POLLIN, 0}, {holder->fd(), POLLIN, 0}};
+      if (poll(ends, 2, 5000) <= 0 || !waiter->Serve() || !holder->Serve()) return broken();
+    }
     const Duration took = MonotonicNow() - returned;
     std::swap(holder, waiter);
     return took;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <tuple>
 #include <utility>
 
 #include "cli/control_client.h"
@@ -25,13 +26,14 @@ class UnixTransport : public Transport {
     } while (sent < 0 && errno == EINTR);
     return sent == static_cast<ssize_t>(size) ? size : 0;
   }
-  size_t Receive(char* frame) override {
+  size_t Receive(char* frame, bool wait) override {
     ssize_t got;
     do {
-      got = recv(fd_, frame, wire::kTenantFrameMax, 0);
+      got = recv(fd_, frame, wire::kTenantFrameMax, wait ? 0 : MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     return got > 0 ? static_cast<size_t>(got) : 0;
   }
+  int fd() const override { return fd_; }
 
  private:
   int fd_;
@@ -55,7 +57,7 @@ template <class Message>
 Result<Message> Await(Transport& transport) {
   char buffer[wire::kTenantFrameMax];
   for (;;) {
-    const size_t size = transport.Receive(buffer);
+    const size_t size = transport.Receive(buffer, /*wait=*/true);
     if (size == 0) return Gone();
     wire::Frame frame;
     if (frame.Parse(buffer, size) != wire::DecodeStatus::kOk) {
@@ -114,20 +116,41 @@ bool Tenant::Ask() {
   return frame_size_ != 0;
 }
 
-bool Tenant::AwaitToken() {
-  for (;;) {
-    const Result<wire::Token> token = Await<wire::Token>(*transport_);
-    if (!token) return false;
-    if (token->epoch <= state_.epoch || token->quota_ns == 0) continue;  // news of an older one
-    state_.epoch = token->epoch;
-    state_.rev = token->rev;
-    return true;
+bool Tenant::OnFrame(const char* data, size_t size) {
+  wire::Frame frame;
+  wire::Token token;
+  if (frame.Parse(data, size) != wire::DecodeStatus::kOk || !frame.Read(token)) return true;
+  if (std::tie(token.epoch, token.rev) <= std::tie(state_.epoch, state_.rev)) return true;
+  state_.epoch = token.epoch;
+  state_.rev = token.rev;
+  if (state_.phase == wire::Phase::kWaiting && token.quota_ns > 0) {
+    state_.phase = wire::Phase::kHolding;
+  } else if (state_.phase != wire::Phase::kHolding) {
+    return SendState(state_.phase) != 0;
   }
+  return true;
+}
+
+bool Tenant::AwaitToken() {
+  char buffer[wire::kTenantFrameMax];
+  while (!holding()) {
+    const size_t size = transport_->Receive(buffer, /*wait=*/true);
+    if (size == 0 || !OnFrame(buffer, size)) return false;
+  }
+  return true;
+}
+
+bool Tenant::Serve() {
+  char buffer[wire::kTenantFrameMax];
+  while (const size_t size = transport_->Receive(buffer, /*wait=*/false)) {
+    if (!OnFrame(buffer, size)) return false;
+  }
+  return true;
 }
 
 bool Tenant::Return() {
   ++state_.launches;
-  return SendState(wire::Phase::kHolding) != 0 && SendState(wire::Phase::kIdle) != 0;
+  return Serve() && SendState(wire::Phase::kHolding) != 0 && SendState(wire::Phase::kIdle) != 0;
 }
 
 Result<Duration> Tenant::RoundTrip() {

@@ -14,15 +14,17 @@
 
 namespace baton::cli {
 
-// Carries a tenant's frames to whoever grants tokens. Blocking.
+// Carries a tenant's frames to whoever grants tokens.
 class Transport {
  public:
   virtual ~Transport() = default;
   // Returns the bytes that travel, the transport's own wrapping included; 0: the peer is gone.
   virtual size_t Send(const char* frame, size_t size) = 0;
-  // Receives one frame of at most wire::kTenantFrameMax bytes. 0: the peer is gone, or said nothing
-  // for five seconds.
-  virtual size_t Receive(char* frame) = 0;
+  // Receives one frame of at most wire::kTenantFrameMax bytes, its size returned. 0: there is none
+  // now, or, with `wait`, none came within five seconds or the peer is gone.
+  virtual size_t Receive(char* frame, bool wait) = 0;
+  // Readable when there is something to receive; -1: cannot be polled.
+  virtual int fd() const { return -1; }
 };
 
 // The unix seqpacket socket at `path`.
@@ -39,10 +41,15 @@ class Tenant {
   // Token arrived.
   Result<Duration> RoundTrip();
 
-  // The halves of it, for hand-offs: ask for the token, wait until it is there, give it back.
+  // The parts of it. Each returns false when the peer is gone; AwaitToken also after five seconds.
   bool Ask();
   bool AwaitToken();
   bool Return();
+  // Takes what has come meanwhile and answers as the protocol wants it: a token for one that is
+  // idle is answered with its State, so that its return counts.
+  bool Serve();
+  bool holding() const { return state_.phase == wire::Phase::kHolding; }
+  int fd() const { return transport_->fd(); }
 
   // Bytes that travel to ask for the token, for a raw echo of the same size.
   size_t frame_size() const { return frame_size_; }
@@ -51,6 +58,7 @@ class Tenant {
   explicit Tenant(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
   // The bytes that travelled; 0: the peer is gone.
   size_t SendState(wire::Phase phase);
+  bool OnFrame(const char* data, size_t size);
 
   std::unique_ptr<Transport> transport_;
   wire::State state_;
