@@ -269,6 +269,7 @@ void TokenScheduler::UpdateWaiting(Pod& pod) {
   const bool waits = pod.wanting > 0 && !holds && !pod.removed;
   if (waits == (pod.waiting_since != kNever)) return;
   if (waits) {
+    if (pod.idle_since != kNever) queue_.CapCredit(pod.slot);
     pod.idle_since = kNever;
     pod.waiting_since = now_;
     ++waiting_pods_;

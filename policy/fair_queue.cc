@@ -100,6 +100,12 @@ void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
   if (waiting) Enqueue(slot);
 }
 
+void FairQueue::CapCredit(Slot slot) {
+  if (dirty_) Settle();
+  const Pod& pod = pods_[slot];
+  Forfeit(slot, LagOf(pod) - MulDiv(pod.spec.request, Nanos(options_.sleep_credit), kWhole));
+}
+
 void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   Pod& pod = pods_[slot];
   BATON_CHECK(pod.active);
@@ -215,9 +221,20 @@ bool FairQueue::Allowed(Slot slot, Instant now) {
   const int64_t bucket = BucketAt(pod, now);
   if (bucket >= need) return true;
   Dequeue(slot);
+  Forfeit(slot, LagOf(pod) - need);
   const int64_t wait = MulDiv(need - bucket, kWhole, pod.spec.limit) + 1;
   throttled_.Insert(slot, Nanos(now) + wait, pod.id.value);
   return false;
+}
+
+// A pod at its limit cannot be given what it is owed. More than its next hold it would keep for
+// ever, and the others, whose lags are the mirror of it, would drift ahead without bound; so the
+// excess goes back to all by their entitlement.
+void FairQueue::Forfeit(Slot slot, int64_t excess) {
+  if (excess <= 0) return;
+  Pod& pod = pods_[slot];
+  SetEligible(pod, pod.eligible + MulDiv(excess, kWhole, pod.fluid));
+  virtual_ns_ += MulDiv(excess, kWhole, fluid_sum_);
 }
 
 // Keeps everybody's lag over a change of membership, spreads what does not sum up to zero over the

@@ -62,6 +62,10 @@ class FairQueue {
   void SetWaiting(Slot slot, bool waiting, Duration burst);
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
 
+  // An active pod that is not waiting had nothing to do for a moment: it keeps no more credit than
+  // one that slept, or short pauses would add up to a claim without bound.
+  void CapCredit(Slot slot);
+
   // Active pod `slot` was measured to hold the GPU for `held` since it was last charged; negative
   // to take back what an estimate charged too much.
   void Charge(Slot slot, Duration held, Instant now);
@@ -112,6 +116,7 @@ class FairQueue {
   void Dequeue(Slot slot);
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
+  void Forfeit(Slot slot, int64_t excess);
   void Settle();
   int64_t BucketSize(const Pod& pod) const;
   int64_t BucketAt(const Pod& pod, Instant now) const;
