@@ -386,16 +386,20 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   lane->attached = true;
   client->by_index[attach.gpu] = lane;
 
+  SendAttached(*lane, *pod);
+  if (enforcing()) Step(gpu, ClientAttached{id, client->pod});
+}
+
+void Arbiter::SendAttached(Lane& lane, const Pod& pod) {
   wire::Attached attached;
-  attached.gpu = attach.gpu;
+  attached.gpu = lane.index;
   attached.gated = enforcing();
-  attached.memory_cap = pod->memory_cap;
+  attached.memory_cap = pod.memory_cap;
   attached.idle_ns = static_cast<uint64_t>(Nanos(options_.hook.idle));
   attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.scheduler.backlog));
   attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.hook.heartbeat));
   attached.open_after_ns = static_cast<uint64_t>(Nanos(options_.hook.open_after));
-  SendTo(*client, attached);
-  if (enforcing()) Step(gpu, ClientAttached{id, client->pod});
+  SendTo(*lane.client, attached);
 }
 
 void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
@@ -654,6 +658,7 @@ void Arbiter::Sample() {
       });
     }
     usage_.Flush();
+    DropUnused(MonotonicNow());
     Sample();
   });
 }

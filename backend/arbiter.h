@@ -16,6 +16,7 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -206,6 +207,8 @@ class Arbiter {
   void ForgetPod(PodId pod);
   void Restore(Gpu& gpu);
   void SavePods();
+  void DropUnused(Instant now);
+  void SendAttached(Lane& lane, const Pod& pod);
   Client* Find(ClientId id);
   Lane* FindLane(Client& client, uint8_t index);
   bool enforcing() const { return options_.server.mode == Mode::kEnforce; }
@@ -225,7 +228,8 @@ class Arbiter {
   using Process = std::tuple<std::string, uint64_t, uint64_t>;
   std::multimap<Process, ClientId> by_process_;
   std::map<PodId, uint32_t> clients_of_pod_;
-  std::set<PodId> leaving_;  // deleted, but with clients
+  std::set<PodId> leaving_;                       // deleted, but with clients
+  std::deque<std::pair<Instant, PodId>> unused_;  // throw-away pods, by age
   uint64_t last_client_ = 0;
   Effects effects_;
   std::vector<Gpu*> to_clear_;

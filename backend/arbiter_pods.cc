@@ -1,5 +1,6 @@
 // The part of Arbiter that creates, changes and deletes pods.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -112,7 +113,9 @@ Result<Pod*> Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node
     Step(gpu, PodSet{fresh.id, fresh.share});
     gpu.series[fresh.id].Add(MonotonicNow(), 0, 0);
   }
-  if (!fresh.throw_away) {
+  if (fresh.throw_away) {
+    unused_.emplace_back(MonotonicNow(), fresh.id);
+  } else {
     SavePods();
     log_.Add(EventLog::Level::kInfo, "pod",
              fmt::format("{} created: request {}%, limit {}%", fresh.name,
@@ -190,6 +193,14 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
   for (const std::string& uuid : pod.gpus) {
     if (auto it = gpus_.find(uuid); it != gpus_.end()) Step(*it->second, PodSet{pod.id, pod.share});
   }
+  if (change.memory_cap != nullptr) {
+    for (auto& [number, client] : clients_) {
+      if (client->pod != pod.id) continue;
+      for (auto& lane : client->lanes) {
+        if (lane->attached) SendAttached(*lane, pod);
+      }
+    }
+  }
   SavePods();
   log_.Add(EventLog::Level::kInfo, "pod",
            fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}", pod.name,
@@ -264,11 +275,23 @@ bool Arbiter::PodIsOn(const Pod& pod, const std::string& node) const {
 Arbiter::Gpu& Arbiter::ThrowAwayGpu(const std::string& node) {
   const std::string uuid = "BENCH-" + (node.empty() ? "0" : node.substr(0, 48));
   if (auto it = gpus_.find(uuid); it != gpus_.end()) return *it->second;
+  // Who measured before this daemon started holds nothing that matters.
+  unlink((options_.server.state_dir + "/gpu-" + uuid + ".holder").c_str());
   // As real as a GPU can be without a device: its holder is stored too.
   (void)AddGpu({uuid, "virtual", 0}, node);
   Gpu& gpu = *gpus_.at(uuid);
   gpu.throw_away = true;
   return gpu;
+}
+
+// Tickets for measuring that nobody used within a minute.
+void Arbiter::DropUnused(Instant now) {
+  while (!unused_.empty() && now - unused_.front().first > std::chrono::minutes(1)) {
+    const PodId id = unused_.front().second;
+    unused_.pop_front();
+    Pod* pod = pods_.Find(id);
+    if (pod != nullptr && clients_of_pod_.count(id) == 0) (void)DeletePod(*pod);
+  }
 }
 
 void Arbiter::SavePods() {

@@ -101,16 +101,15 @@ void ZmqSocket::Drain() {
   for (int i = 0; i < kTurn && socket_ != nullptr; ++i) {
     int events = 0;
     size_t size = sizeof events;
-    if (zmq_getsockopt(socket_, ZMQ_EVENTS, &events, &size) != 0 || (events & ZMQ_POLLIN) == 0) {
+    if (zmq_getsockopt(socket_, ZMQ_EVENTS, &events, &size) != 0 || (events & ZMQ_POLLIN) == 0 ||
+        !Receive()) {
       draining_ = false;
       Await();
       return;
     }
-    if (!Receive()) break;
-    if (!draining_) return;  // closed by the handler
   }
   draining_ = false;
-  DrainSoon();
+  if (socket_ != nullptr) DrainSoon();
 }
 
 bool ZmqSocket::Receive() {
@@ -136,10 +135,10 @@ bool ZmqSocket::Receive() {
     if (const char* id = zmq_msg_gets(message, "User-Id")) user = id;
     ++count;
   }
-  auto alive = alive_;
+  // The handler may close this socket, but not destroy it.
   if (count != 0) handler_(parts_, user);
   for (size_t i = 0; i < count; ++i) zmq_msg_close(&messages[i]);
-  return count != 0 && *alive;
+  return count != 0;
 }
 
 bool ZmqSocket::Send(std::initializer_list<std::string_view> parts) {
