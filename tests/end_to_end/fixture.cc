@@ -59,7 +59,7 @@ PodOptions EndToEnd::Burn(const std::string& name, const std::string& request,
   options.command = {cluster_->Program("baton-burn")};
   options.command.insert(options.command.end(), flags.begin(), flags.end());
   if (std::find(flags.begin(), flags.end(), "--seconds") == flags.end()) {
-    options.command.insert(options.command.end(), {"--seconds", "120"});
+    options.command.insert(options.command.end(), {"--seconds", std::to_string(120 * Scale())});
   }
   return options;
 }
