@@ -493,15 +493,11 @@ CUresult WaitFor(Lock& lock, const OpPtr& op) {
 }
 
 CUresult WaitForContext(Lock& lock, Ctx* ctx) {
-  while (!ctx->destroyed) {
-    Refresh(lock, ctx->dev);
-    if (ctx->error != CUDA_SUCCESS) return ctx->error;
-    std::vector<OpPtr> last(ctx->outstanding.begin(), ctx->outstanding.end());
-    if (last.empty()) break;
-    WaitFor(lock, last.back());
-    for (const OpPtr& op : last) WaitFor(lock, op);
-    break;
-  }
+  if (ctx->destroyed) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  Refresh(lock, ctx->dev);
+  // What others enqueue meanwhile is not waited for. The newest first: it mostly ends last.
+  const std::vector<OpPtr> all(ctx->outstanding.begin(), ctx->outstanding.end());
+  for (auto it = all.rbegin(); it != all.rend(); ++it) WaitFor(lock, *it);
   return ctx->error;
 }
 

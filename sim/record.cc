@@ -54,50 +54,40 @@ Result<uint64_t> CountRecords(const std::string& path) {
 }
 
 uint64_t CountOverlaps(const std::vector<KernelRecord>& records, const GroupOfPid& group_of_pid) {
-  struct Interval {
-    int64_t start, end, group;
-    bool overlaps;
+  struct Ends {
+    std::vector<int64_t> starts, ends;
+    void Sort() {
+      std::sort(starts.begin(), starts.end());
+      std::sort(ends.begin(), ends.end());
+    }
+    // How many of them intersect [start, end): those that start before its end, less those that
+    // end before its start.
+    int64_t Meeting(int64_t start, int64_t end) const {
+      return (std::lower_bound(starts.begin(), starts.end(), end) - starts.begin()) -
+             (std::upper_bound(ends.begin(), ends.end(), start) - ends.begin());
+    }
   };
-  std::vector<Interval> intervals;
-  intervals.reserve(records.size());
+  Ends all;
+  std::map<int64_t, Ends> by_group;
   std::map<uint64_t, int64_t> groups;
   for (const KernelRecord& r : records) {
     if (r.end_ns <= r.start_ns) continue;
     auto [it, fresh] = groups.try_emplace(r.pid, 0);
     if (fresh) it->second = group_of_pid(r.pid);
-    intervals.push_back({r.start_ns, r.end_ns, it->second, false});
-  }
-  // In order of start, an interval meets an earlier one of another group if and only if the
-  // latest end seen so far among the other groups lies beyond its start. So the latest end is kept
-  // for the group that has it and for the best of the rest. A second pass, mirrored in time,
-  // finds those that meet a later one.
-  const auto sweep = [&intervals] {
-    std::sort(intervals.begin(), intervals.end(),
-              [](const Interval& a, const Interval& b) { return a.start < b.start; });
-    int64_t best_group = 0, best = INT64_MIN, rest = INT64_MIN;
-    for (Interval& i : intervals) {
-      const int64_t others = i.group == best_group ? rest : best;
-      if (others > i.start) i.overlaps = true;
-      if (i.group == best_group) {
-        best = std::max(best, i.end);
-      } else if (i.end > best) {
-        rest = best;
-        best = i.end;
-        best_group = i.group;
-      } else {
-        rest = std::max(rest, i.end);
-      }
+    for (Ends* ends : {&all, &by_group[it->second]}) {
+      ends->starts.push_back(r.start_ns);
+      ends->ends.push_back(r.end_ns);
     }
-  };
-  sweep();
-  for (Interval& i : intervals) {
-    const int64_t start = i.start;
-    i.start = -i.end;
-    i.end = -start;
   }
-  sweep();
-  return static_cast<uint64_t>(std::count_if(intervals.begin(), intervals.end(),
-                                             [](const Interval& i) { return i.overlaps; }));
+  all.Sort();
+  for (auto& [group, ends] : by_group) ends.Sort();
+  uint64_t overlaps = 0;
+  for (const KernelRecord& r : records) {
+    if (r.end_ns <= r.start_ns) continue;
+    const Ends& own = by_group[groups[r.pid]];
+    overlaps += all.Meeting(r.start_ns, r.end_ns) > own.Meeting(r.start_ns, r.end_ns);
+  }
+  return overlaps;
 }
 
 double BusyFraction(const std::vector<KernelRecord>& records, int64_t from_ns, int64_t to_ns) {
