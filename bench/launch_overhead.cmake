@@ -2,6 +2,8 @@
 add_library(baton_stub_cuda SHARED stub_driver.cc)
 target_link_libraries(baton_stub_cuda PRIVATE baton_options baton_cuda)
 target_compile_options(baton_stub_cuda PRIVATE -fvisibility=hidden)
+# Its own address of cuLaunchKernel is to be its own, not the hook's.
+target_link_options(baton_stub_cuda PRIVATE -Wl,-Bsymbolic)
 set_target_properties(baton_stub_cuda PROPERTIES
   OUTPUT_NAME cuda SOVERSION 1 VERSION 1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/stub)
 
