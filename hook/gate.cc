@@ -102,6 +102,15 @@ bool Enter(Slot* slot, const Cell* cell) {
   return false;
 }
 
+Estimate* Known(Slot* slot, uint64_t key) {
+  auto& known = slot->known[KnownIndex(key)];
+  if (known.key != key) {
+    known.estimate = EstimateOf(key);
+    known.key = key;
+  }
+  return known.estimate;
+}
+
 }  // namespace
 
 Slot* FirstSlot() { return g_slots.load(std::memory_order_acquire); }
@@ -138,57 +147,42 @@ void ForgetSlots() {
   t_slot = nullptr;
 }
 
-CUresult LaunchSlow(CUstream stream, uint64_t key, DriverCall call, void* arguments) {
-  if (!StartOnce()) return call(arguments);
+Pass EnterSlow(CUstream stream, uint64_t key) {
+  constexpr Pass kNothing = {nullptr, nullptr};
+  if (!StartOnce()) return kNothing;
   Slot* slot = MySlot();
   // A call from within a launch, or the hook's own.
-  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) {
-    return call(arguments);
-  }
-  const bool capture = g_captures.load(std::memory_order_acquire) > 0;
-  if (capture && IsCapturing(stream)) return call(arguments);
+  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return kNothing;
+  if (g_captures.load(std::memory_order_acquire) > 0 && IsCapturing(stream)) return kNothing;
   Cell* cell = FindCell(slot, stream);
-  if (cell == nullptr) return call(arguments);
-  Gpu* gpu = cell->gpu;
-  Want(gpu);
-  while (!Enter(slot, cell)) Park(gpu);
+  if (cell == nullptr) return kNothing;
+  Want(cell->gpu);
+  while (!Enter(slot, cell)) Park(cell->gpu);
 
-  auto& known = slot->known[KnownIndex(key)];
-  if (known.key != key) {
-    known.estimate = EstimateOf(key);
-    known.key = key;
-  }
-  Estimate* estimate = known.estimate;
-  const bool alone = cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0;
-  CUevent start = nullptr;
-  if (alone) {
+  Estimate* estimate = Known(slot, key);
+  Pass pass = {cell, nullptr};
+  if (cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
     HookCalls calls(cell->stream->context->handle);
     if (cell->pending.load(std::memory_order_relaxed) > 0) RecordMark(cell, nullptr, true);
     Guard guard(cell->stream->lock);
-    start = RecordEvent(cell->stream);
+    pass.start = RecordEvent(cell->stream);
   }
-  const CUresult result = call(arguments);
-  const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
-  cell->log[pending] = estimate;
-  cell->pending.store(pending + 1, std::memory_order_relaxed);
-  cell->pending_ns.store(cell->pending_ns.load(std::memory_order_relaxed) +
-                             estimate->ns.load(std::memory_order_relaxed),
-                         std::memory_order_relaxed);
-  cell->launches.store(cell->launches.load(std::memory_order_relaxed) + 1,
-                       std::memory_order_relaxed);
+  return pass;
+}
+
+void LeaveSlow(Pass pass, uint64_t key) {
+  if (pass.cell == nullptr) return;
+  Slot* slot = t_slot;
+  Cell* cell = pass.cell;
+  const bool due = Note(cell, Known(slot, key));
   slot->last = cell;
-  if (alone || capture || pending + 1 == Cell::kLogSize ||
-      cell->pending_ns.load(std::memory_order_relaxed) >= kMarkEveryNs) {
-    {
-      HookCalls calls(cell->stream->context->handle);
-      RecordMark(cell, start, true);
-    }
-    slot->in_launch.store(0, std::memory_order_release);
-    AwaitBacklog(gpu);
-  } else {
-    slot->in_launch.store(0, std::memory_order_release);
+  const bool mark = due || pass.start != nullptr || g_captures.load() > 0;
+  if (mark) {
+    HookCalls calls(cell->stream->context->handle);
+    RecordMark(cell, pass.start, true);
   }
-  return result;
+  slot->in_launch.store(0, std::memory_order_release);
+  if (mark) AwaitBacklog(cell->gpu);
 }
 
 void MarkBeforeCapture(CUstream stream) {

@@ -30,6 +30,7 @@ struct Estimate {
   uint64_t key = 0;
   std::atomic<uint64_t> ns{0};
   std::atomic<uint32_t> samples{0};  // 0: never measured
+  std::atomic<uint32_t> seen{0};     // the latest mark that counts it, roughly
   Estimate* next = nullptr;          // in its bucket
 };
 
@@ -91,9 +92,14 @@ extern Stamp g_stamp;
 // GPU time after which a mark is due.
 inline constexpr uint64_t kMarkEveryNs = 400'000;
 
-// The slow sides. `call` runs the driver's function with `arguments`.
-using DriverCall = CUresult (*)(void* arguments);
-CUresult LaunchSlow(CUstream stream, uint64_t key, DriverCall call, void* arguments);
+// The slow side of a launch, before and after the driver's call. A pass without a cell is a call
+// that the hook has nothing to do with.
+struct Pass {
+  Cell* cell;
+  CUevent start;  // recorded just before the launch, to measure it by itself
+};
+Pass EnterSlow(CUstream stream, uint64_t key);
+void LeaveSlow(Pass pass, uint64_t key);
 // After a launch that made a mark due: records it, ends the launch, and parks the thread while the
 // GPU has more than enough to do.
 void FinishLaunch(Slot* slot, Cell* cell);
@@ -103,6 +109,19 @@ inline void FlagFence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 inline uint32_t KnownIndex(uint64_t key) {
   return static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 56);
+}
+
+// Notes a launch of the calling thread, whose flag is set. True when a mark is due.
+inline bool Note(Cell* cell, Estimate* estimate) {
+  const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
+  const uint64_t ns = cell->pending_ns.load(std::memory_order_relaxed) +
+                      estimate->ns.load(std::memory_order_relaxed);
+  cell->log[pending] = estimate;
+  cell->pending.store(pending + 1, std::memory_order_relaxed);
+  cell->pending_ns.store(ns, std::memory_order_relaxed);
+  cell->launches.store(cell->launches.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+  return pending + 1 == Cell::kLogSize || ns >= kMarkEveryNs;
 }
 
 // Launches work of kind `key` (never 0) into `stream` (one of the two default handles, or a
@@ -122,16 +141,9 @@ inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
       if (__builtin_expect(cell->gate->open.load(std::memory_order_acquire) != 0, 1)) {
         Estimate* estimate = known.estimate;
         const CUresult result = call();
-        const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
-        const uint64_t ns = cell->pending_ns.load(std::memory_order_relaxed) +
-                            estimate->ns.load(std::memory_order_relaxed);
-        cell->log[pending] = estimate;
-        cell->pending.store(pending + 1, std::memory_order_relaxed);
-        cell->pending_ns.store(ns, std::memory_order_relaxed);
-        cell->launches.store(cell->launches.load(std::memory_order_relaxed) + 1,
-                             std::memory_order_relaxed);
+        const bool due = Note(cell, estimate);
         FlagFence();
-        if (__builtin_expect(pending + 1 < Cell::kLogSize && ns < kMarkEveryNs, 1)) {
+        if (__builtin_expect(!due, 1)) {
           slot->in_launch.store(0, std::memory_order_release);
         } else {
           FinishLaunch(slot, cell);
@@ -141,8 +153,10 @@ inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
       slot->in_launch.store(0, std::memory_order_relaxed);
     }
   }
-  return LaunchSlow(
-      stream, key, [](void* arguments) { return (*static_cast<Call*>(arguments))(); }, &call);
+  const Pass pass = EnterSlow(stream, key);
+  const CUresult result = call();
+  LeaveSlow(pass, key);
+  return result;
 }
 
 }  // namespace baton::hook

@@ -108,20 +108,17 @@ void CollectFinished(Stream* stream) {
   }
 }
 
-// Adds up the pending launches of `cell` into `mark` and forgets them.
+// Adds the pending launches of `cell` to `mark` and forgets them.
 void TakePending(Cell* cell, Mark& mark) {
+  static std::atomic<uint32_t> serial{0};
+  const uint32_t id = serial.fetch_add(1, std::memory_order_relaxed) + 1;
   const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < pending; ++i) {
+  for (uint32_t i = 0; i < pending && mark.parts < Mark::kParts; ++i) {
+    // Each kind once; another thread's mark may disturb that, which does no harm.
     Estimate* e = cell->log[i];
-    int p = 0;
-    while (p < mark.parts && mark.part[p] != e) ++p;
-    if (p == mark.parts) {
-      if (p == Mark::kParts) continue;
-      mark.part[p] = e;
-      mark.count[p] = 0;
-      ++mark.parts;
-    }
-    ++mark.count[p];
+    if (e->seen.load(std::memory_order_relaxed) == id) continue;
+    e->seen.store(id, std::memory_order_relaxed);
+    mark.part[mark.parts++] = e;
   }
   mark.predicted_ns += cell->pending_ns.load(std::memory_order_relaxed);
   cell->pending_ns.store(0, std::memory_order_relaxed);

@@ -31,14 +31,13 @@ struct Context {
 
 // A finished launch or more, up to an event.
 struct Mark {
-  static constexpr int kParts = 12;
+  static constexpr int kParts = 24;
   CUevent event = nullptr;
   CUevent start = nullptr;  // just before the work, when it was measured by itself
   uint64_t predicted_ns = 0;
   bool dense = false;  // the GPU had no gap between the mark before and this one
   uint8_t parts = 0;   // kinds of work; those beyond kParts are not corrected
   Estimate* part[kParts] = {};
-  uint16_t count[kParts] = {};
 };
 
 // A stream that this process launched into. Per-thread default streams have one per thread.
