@@ -118,9 +118,9 @@ class Reader {
   const std::string& error() const { return error_; }
 
   void Section(const char* name) {
+    CheckKeys();  // of the section before
     section_ = name;
     sections_.insert(name);
-    CheckKeys();  // of the section before
     keys_.clear();
     table_ = nullptr;
     if (const toml::node* node = root_.get(name)) {
