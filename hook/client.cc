@@ -19,6 +19,11 @@
 #include "hook/meter.h"
 #include "wire/codec.h"
 
+extern "C" {
+int __cxa_atexit(void (*function)(void*), void* argument, void* library);
+extern void* __dso_handle __attribute__((visibility("hidden")));
+}
+
 namespace baton::hook {
 namespace {
 
@@ -28,6 +33,8 @@ using std::chrono::seconds;
 using wire::Phase;
 
 constexpr char kHookVersion[] = "0.1.0";
+// An Attach without an answer is repeated after this, a refused one too.
+constexpr Duration kAttachAgain = seconds(1);
 constexpr Duration kBackoffMin = milliseconds(5);
 constexpr Duration kBackoffMax = milliseconds(200);
 // How often a drain that is near its end is looked at.
@@ -51,6 +58,10 @@ struct Process {
   std::atomic<uint32_t> link{0};  // Link
   std::atomic<int64_t> sleeps_until{INT64_MAX};
   std::atomic<bool> said_away{false};
+
+  // From exit() on the client thread leaves the driver alone.
+  Lock driver_lock;  // held by the client thread while it uses the driver
+  std::atomic<bool> exiting{false};
 
   Lock gpus_lock;
   Gpu* gpus[kGpusMax] = {};
@@ -86,6 +97,7 @@ Observation Observe(Gpu* gpu, Instant now) {
   o.backlog = Backlog(gpu, now);
   o.longest = Duration(gpu->meter.longest_ns.load(std::memory_order_relaxed));
   o.parked = gpu->parked.load();
+  o.pacing = gpu->pacing.load();
   o.busy_ns = gpu->meter.busy_ns.load(std::memory_order_relaxed);
   o.memory_bytes = gpu->memory.used.load(std::memory_order_relaxed);
   o.copies_bytes = CopiesBytes();
@@ -139,6 +151,7 @@ void Disconnect(const char* why) {
   g.link.store(static_cast<uint32_t>(Link::kDown), std::memory_order_release);
   for (int i = 0; i < GpuCount(); ++i) {
     GpuAt(i)->attached.store(false);
+    GpuAt(i)->attach_at = Instant{};
     // Whoever waits for an answer asks again.
     GpuAt(i)->memory.answer.store(3);
     FutexWakeAll(&GpuAt(i)->memory.answer);
@@ -187,12 +200,25 @@ bool Connect() {
   return true;
 }
 
-void SendAttach(const Gpu* gpu) {
+void SendAttach(Gpu* gpu) {
+  gpu->attach_at = MonotonicNow() + kAttachAgain;
   wire::Attach attach;
   attach.gpu = gpu->index;
   attach.uuid = gpu->uuid;
   attach.memory_total = gpu->memory_total;
   Send(attach);
+}
+
+// Attaches what waits for it. Returns when to look again.
+Instant AttachWanted(Instant now) {
+  Instant next = kNever;
+  for (int i = 0; LinkNow() == Link::kUp && i < GpuCount(); ++i) {
+    Gpu* gpu = GpuAt(i);
+    if (!gpu->wanted.load() || gpu->attached.load()) continue;
+    if (now >= gpu->attach_at) SendAttach(gpu);
+    if (gpu->attach_at < next) next = gpu->attach_at;
+  }
+  return next;
 }
 
 void OnAttached(Gpu* gpu, const wire::Attached& attached) {
@@ -233,9 +259,7 @@ bool OnFrame(const char* data, size_t size) {
       g.link.store(static_cast<uint32_t>(Link::kUp), std::memory_order_release);
       const auto pod = m.pod.view();
       BATON_SAY_MORE("attached to pod %.*s", static_cast<int>(pod.size()), pod.data());
-      for (int i = 0; i < GpuCount(); ++i) {
-        if (GpuAt(i)->wanted.load()) SendAttach(GpuAt(i));
-      }
+      AttachWanted(MonotonicNow());
       return true;
     }
     case wire::Attached::kType: {
@@ -259,13 +283,14 @@ bool OnFrame(const char* data, size_t size) {
     }
     case wire::Sync::kType:
       for (int i = 0; i < GpuCount(); ++i) {
-        if (GpuAt(i)->wanted.load()) SendAttach(GpuAt(i));
+        if (GpuAt(i)->attached.load()) SendAttach(GpuAt(i));
       }
       StepAll(EventKind::kSync);
       return true;
     case wire::Error::kType: {
       wire::Error m;
       if (!frame.Read(m)) break;
+      Gpu* refused = nullptr;
       const auto text = m.text.view();
       if (m.kind == wire::ErrorKind::kUnavailable) {
         if (!g.said_away.exchange(true)) {
@@ -278,7 +303,16 @@ bool OnFrame(const char* data, size_t size) {
       if (!said.exchange(true) || g_verbose.load()) {
         Say("the backend refuses this process: %.*s", static_cast<int>(text.size()), text.data());
       }
+      if (m.kind == wire::ErrorKind::kUnknownGpu) {
+        // Attaches are answered in order: it means the first without an answer. The others are not
+        // to suffer, so that one is asked for again later.
+        for (int i = 0; i < GpuCount(); ++i) {
+          if (!GpuAt(i)->wanted.load() || GpuAt(i)->attached.load()) continue;
+          if (refused == nullptr) refused = GpuAt(i);
+        }
+      }
       Disconnect("it refused this process");
+      if (refused != nullptr) refused->attach_at = MonotonicNow() + kAttachAgain;
       return false;
     }
     default:
@@ -314,7 +348,8 @@ bool Receive() {
 bool FlagsClear(Gpu* gpu) {
   if (gpu->flags_clear) return true;
   for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
-    if (s->in_launch.load(std::memory_order_acquire) == gpu->index + 1u) return false;
+    const uint64_t flags = s->in_launch.load(std::memory_order_acquire);
+    if (flags != Slot::kHooksOwn && (flags >> gpu->index & 1) != 0) return false;
   }
   gpu->flags_clear = true;
   return true;
@@ -333,13 +368,11 @@ Instant Watch(Gpu* gpu) {
       return kNever;
     }
   }
+  // Finely enough that a wrong prediction costs little, and rarely when the end is far, or overdue.
   const Instant now = MonotonicNow();
-  const Duration left = Backlog(gpu, now);
-  if (gpu->flags_clear && left > milliseconds(1)) return now + left / 2;
-  if (gpu->flags_clear && left > microseconds(200)) return now + left - microseconds(120);
-  // Overdue work is looked at less and less often.
-  const Duration overdue = now - InstantFromNanos(gpu->meter.finish_at.load());
-  const Duration poll = overdue / 32;
+  const Duration left = Backlog(gpu, now) / 8;
+  const Duration overdue = (now - InstantFromNanos(gpu->meter.finish_at.load())) / 32;
+  const Duration poll = left > overdue ? left : overdue;
   return now + (poll < kDrainPoll ? kDrainPoll : poll > kDrainPollMax ? kDrainPollMax : poll);
 }
 
@@ -384,6 +417,8 @@ void* Run(void*) {
       }
       if (g.fd.load() < 0) until = next_attempt;
     }
+    const Instant attach = AttachWanted(now);
+    if (attach < until) until = attach;
     for (int i = 0; i < GpuCount(); ++i) {
       Gpu* gpu = GpuAt(i);
       {
@@ -392,15 +427,18 @@ void* Run(void*) {
         if (now >= gpu->wake) StepLocked(gpu, Event{}, now);
         if (gpu->wake < until) until = gpu->wake;
       }
-      const Instant again = Watch(gpu);
+      Instant again = kNever;
+      {
+        Guard guard(g.driver_lock);
+        if (!g.exiting.load()) again = Watch(gpu);
+      }
       if (again < until) until = again;
       if (gpu->wake < until) until = gpu->wake;
     }
     WaitUntil(until);
     if (g.fd.load() >= 0) {
       if (Receive() && LinkNow() == Link::kUp) backoff = kBackoffMin;
-      if (g.fd.load() < 0)
-        next_attempt = Instant{} + Duration(1) + (MonotonicNow() - Instant{}) + backoff;
+      if (g.fd.load() < 0) next_attempt = MonotonicNow() + backoff;
     }
   }
   return nullptr;
@@ -413,12 +451,27 @@ void InChild() {
   const int kick = g.kick.exchange(-1);
   if (kick >= 0) close(kick);
   g.link.store(0);
+  g.said_away.store(false);
   g.state.store(0);
   g.gpu_count.store(0);
   g.gpus_lock.Reset();
+  g.driver_lock.Reset();
   ForgetSlots();
   ForgetWork();
   ForgetMemory();
+}
+
+// The driver's own exit handlers come after this one, which was registered later.
+void AtExit(void*) {
+  g.exiting.store(true);
+  // The client thread is not in the driver for long; if it is stuck there, the exit is not.
+  for (int i = 0; i < 100; ++i) {
+    if (g.driver_lock.TryAcquire()) {
+      g.driver_lock.Release();
+      return;
+    }
+    SleepFor(microseconds(200));
+  }
 }
 
 bool ReadEnvironment() {
@@ -468,7 +521,10 @@ bool StartOnce() {
   if (!Managed() || state == 3) return false;
   if (state == 0 && g.state.compare_exchange_strong(state, 1)) {
     static std::atomic<bool> at_fork{false};
-    if (!at_fork.exchange(true)) AfterFork(InChild);
+    if (!at_fork.exchange(true)) {
+      AfterFork(InChild);
+      __cxa_atexit(AtExit, nullptr, &__dso_handle);
+    }
     g.pid.store(getpid());
     g.incarnation = Random64();
     g.membarrier = RegisterMembarrier();
@@ -529,7 +585,6 @@ Gpu* GpuOf(CUdevice device) {
 
 void Want(Gpu* gpu) {
   if (gpu->wanted.load(std::memory_order_relaxed) || gpu->wanted.exchange(true)) return;
-  if (LinkNow() == Link::kUp) SendAttach(gpu);
   Kick();
 }
 
@@ -542,6 +597,13 @@ void Park(Gpu* gpu) {
     FutexWait(&gpu->gate.open, 0, Duration::max());
   }
   gpu->parked.fetch_sub(1);
+}
+
+bool AwaitAttached(Gpu* gpu) {
+  for (int i = 0; i < 60 && !gpu->attached.load() && g.fd.load() >= 0; ++i) {
+    SleepFor(milliseconds(5));
+  }
+  return gpu->attached.load();
 }
 
 bool AskMemory(Gpu* gpu, uint64_t total) {

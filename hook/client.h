@@ -10,6 +10,8 @@ namespace baton::hook {
 
 // Asks for this GPU to be attached. Cheap when it is.
 void Want(Gpu* gpu);
+// Waits a moment for the answer, where a backend is there. False: none came.
+bool AwaitAttached(Gpu* gpu);
 // Waits until the gate has been seen open. Tells the backend that this process waits.
 void Park(Gpu* gpu);
 

@@ -12,6 +12,8 @@ constexpr Duration kRecheck = microseconds(100);
 // Before Attached has told it.
 constexpr Duration kIdleDefault = milliseconds(2);
 constexpr int kIdleFactorMax = 4;
+// A probe that ends this soon found the GPU idle already.
+constexpr Duration kProbeGrace = microseconds(200);
 
 Duration FromWire(uint64_t ns) {
   constexpr uint64_t kMax = uint64_t{1} << 60;
@@ -162,7 +164,7 @@ void ClientMachine::Drain(Instant now) {
 // The end of a hold: nothing of this client runs on the GPU.
 void ClientMachine::Settle(Instant now, const Observation& seen) {
   if (phase_ == Phase::kHolding || phase_ == Phase::kDraining) held_ += now - granted_at_;
-  phase_ = seen.parked > 0 ? Phase::kWaiting : Phase::kIdle;
+  phase_ = seen.parked + seen.pacing > 0 ? Phase::kWaiting : Phase::kIdle;
   if (phase_ == Phase::kWaiting) waiting_since_ = now;
   probing_ = overtime_ = false;
   stuck_reopen_ = options_.stuck_reopen;
@@ -173,7 +175,8 @@ void ClientMachine::OnFinished(Instant now, const Observation& seen) {
   if (phase_ == Phase::kDraining) {
     Settle(now, seen);
   } else if (phase_ == Phase::kHolding && probing_) {
-    if (seen.parked > 0 && now < deadline_) {
+    // What matters is how long it has been idle: that begins when the work ends.
+    if (seen.parked > 0 || now - probe_at_ > kProbeGrace) {
       probing_ = false;
       last_active_ = now;
       return;
@@ -199,12 +202,13 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
   if (phase_ == Phase::kHolding) {
     if (seen.launches != launches_seen_) {
       launches_seen_ = seen.launches;
-      last_active_ = now;
+      last_active_ = now + Max(seen.backlog, Duration(0));
     }
     if (now >= CloseAt(seen)) {
       Drain(now);
-    } else if (!probing_ && !overtime_ && now - last_active_ >= IdleAfter()) {
+    } else if (!probing_ && !overtime_ && now >= last_active_ + IdleAfter()) {
       probing_ = true;
+      probe_at_ = now;
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
     const Duration stuck = Max(options_.stuck_after, 4 * seen.longest);

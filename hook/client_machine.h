@@ -47,6 +47,7 @@ struct Observation {
   Duration backlog{0};    // predicted unfinished GPU time
   Duration longest{0};    // longest single kernel or graph measured so far
   uint32_t parked = 0;    // threads that wait for the gate
+  uint32_t pacing = 0;    // threads that wait for the backlog to shrink
   uint64_t busy_ns = 0;
   uint64_t memory_bytes = 0;
   uint64_t copies_bytes = 0;
@@ -133,7 +134,8 @@ class ClientMachine {
   Instant quota_from_{};  // receipt of the latest token
   Instant deadline_{};
   Instant drain_since_{};
-  Instant last_active_{};
+  Instant last_active_{};  // of a launch, or the predicted end of its work if that is later
+  Instant probe_at_{};
   Instant returned_at_{};
   Instant waiting_since_{};
   Instant away_since_ = kNever;

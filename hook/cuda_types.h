@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #undef cuCtxCreate
+#undef cuCtxCreate_v3
 #undef cuCtxDestroy
 #undef cuCtxPopCurrent
 #undef cuCtxPushCurrent
@@ -37,6 +38,9 @@
 #undef cuMemcpy3DPeer
 #undef cuMemcpy3DPeerAsync
 #undef cuMemcpyAsync
+#undef cuMemcpyAtoA
+#undef cuMemcpyAtoD
+#undef cuMemcpyDtoA
 #undef cuMemcpyDtoD
 #undef cuMemcpyDtoDAsync
 #undef cuMemcpyDtoH
@@ -62,6 +66,7 @@
 #undef cuStreamDestroy
 #undef cuStreamEndCapture
 #undef cuStreamGetCtx
+#undef cuStreamGetCtx_v2
 #undef cuStreamIsCapturing
 
 #endif  // BATON_HOOK_CUDA_TYPES_H_

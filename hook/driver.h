@@ -28,6 +28,8 @@
   X(cuMemPoolTrimTo, CUresult(CUmemoryPool, size_t))                           \
   X(cuPointerGetAttribute, CUresult(void*, CUpointer_attribute, CUdeviceptr))  \
   X(cuStreamGetCtx, CUresult(CUstream, CUcontext*))                            \
+  X(cuStreamGetCtx_v2, CUresult(CUstream, CUcontext*, void**))                 \
+  X(cuCtxFromGreenCtx, CUresult(CUcontext*, void*))                            \
   X(cuStreamIsCapturing, CUresult(CUstream, CUstreamCaptureStatus*))           \
   X(cuThreadExchangeStreamCaptureMode, CUresult(CUstreamCaptureMode*))
 

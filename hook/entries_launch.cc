@@ -52,18 +52,19 @@ BATON_API(cuLaunchCooperativeKernel_ptsz,
                 [&] { return real(f, gx, gy, gz, bx, by, bz, shared, stream, params); });
 }
 
-// One launch on several GPUs. It passes when this process holds the first one's token, and then
-// each further one's in turn: the nesting makes the inner calls plain driver calls, so every GPU's
-// gate is passed by itself first.
+// One launch on several GPUs: it goes when the gates of all of them are open at once.
 BATON_API(cuLaunchCooperativeKernelMultiDevice,
           (CUDA_LAUNCH_PARAMS * launches, unsigned count, unsigned flags)) {
   BATON_REAL(cuLaunchCooperativeKernelMultiDevice);
-  if (launches == nullptr || count == 0) return real(launches, count, flags);
-  const CUDA_LAUNCH_PARAMS& first = launches[0];
-  return Launch(
-      Legacy(first.hStream),
-      KernelKey(first.function, uint64_t{first.gridDimX} * first.gridDimY * first.gridDimZ),
-      [&] { return real(launches, count, flags); });
+  if (launches == nullptr || count == 0 || count > kGpusMax) return real(launches, count, flags);
+  CUstream streams[kGpusMax];
+  for (unsigned i = 0; i < count; ++i) streams[i] = Legacy(launches[i].hStream);
+  if (!EnterSeveral(streams, count)) return real(launches, count, flags);
+  const CUresult result = real(launches, count, flags);
+  const uint64_t blocks =
+      uint64_t{launches[0].gridDimX} * launches[0].gridDimY * launches[0].gridDimZ;
+  LeaveSeveral(streams, count, KernelKey(launches[0].function, blocks));
+  return result;
 }
 
 BATON_API(cuLaunch, (CUfunction f)) {

@@ -10,6 +10,31 @@ BATON_API(cuInit, (unsigned flags)) {
   return result;
 }
 
+// A new context is current at once.
+BATON_API(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device)) {
+  BATON_REAL(cuCtxCreate_v2);
+  const CUresult result = real(context, flags, device);
+  ForgetLastCell();
+  return result;
+}
+
+// `affinity`: CUexecAffinityParam*.
+BATON_API(cuCtxCreate_v3,
+          (CUcontext * context, void* affinity, int count, unsigned flags, CUdevice device)) {
+  BATON_REAL(cuCtxCreate_v3);
+  const CUresult result = real(context, affinity, count, flags, device);
+  ForgetLastCell();
+  return result;
+}
+
+// `params`: CUctxCreateParams*, which older headers lack.
+BATON_API(cuCtxCreate_v4, (CUcontext * context, void* params, unsigned flags, CUdevice device)) {
+  BATON_REAL(cuCtxCreate_v4);
+  const CUresult result = real(context, params, flags, device);
+  ForgetLastCell();
+  return result;
+}
+
 BATON_API(cuCtxSetCurrent, (CUcontext context)) {
   BATON_REAL(cuCtxSetCurrent);
   const CUresult result = real(context);
@@ -31,23 +56,29 @@ BATON_API(cuCtxPopCurrent_v2, (CUcontext * context)) {
   return result;
 }
 
-BATON_API(cuStreamDestroy_v2, (CUstream stream)) {
-  BATON_REAL(cuStreamDestroy_v2);
-  // What was launched into it goes on, and a drain must still see its end.
-  StreamGoing(stream);
-  const CUresult result = real(stream);
-  if (result == CUDA_SUCCESS) StreamGone(stream);
-  return result;
-}
+#define BATON_STREAM_DESTROY(name)                                               \
+  BATON_API(name, (CUstream stream)) {                                           \
+    BATON_REAL(name);                                                            \
+    /* What was launched into it goes on, and a drain must still see its end. */ \
+    StreamGoing(stream);                                                         \
+    const CUresult result = real(stream);                                        \
+    if (result == CUDA_SUCCESS) StreamGone(stream);                              \
+    return result;                                                               \
+  }
+BATON_STREAM_DESTROY(cuStreamDestroy)
+BATON_STREAM_DESTROY(cuStreamDestroy_v2)
 
-BATON_API(cuCtxDestroy_v2, (CUcontext context)) {
-  BATON_REAL(cuCtxDestroy_v2);
-  Gpu* gpu = ContextGoing(context);
-  const CUresult result = real(context);
-  ContextLeft(gpu, context, result == CUDA_SUCCESS);
-  ForgetLastCell();
-  return result;
-}
+#define BATON_CONTEXT_DESTROY(name)                    \
+  BATON_API(name, (CUcontext context)) {               \
+    BATON_REAL(name);                                  \
+    Gpu* gpu = ContextGoing(context);                  \
+    const CUresult result = real(context);             \
+    ContextLeft(gpu, context, result == CUDA_SUCCESS); \
+    ForgetLastCell();                                  \
+    return result;                                     \
+  }
+BATON_CONTEXT_DESTROY(cuCtxDestroy)
+BATON_CONTEXT_DESTROY(cuCtxDestroy_v2)
 
 namespace {
 
@@ -84,15 +115,15 @@ CUresult LeavePrimary(CUdevice device, Call call) {
 
 }  // namespace
 
-BATON_API(cuDevicePrimaryCtxRelease_v2, (CUdevice device)) {
-  BATON_REAL(cuDevicePrimaryCtxRelease_v2);
-  return LeavePrimary(device, [&] { return real(device); });
-}
-
-BATON_API(cuDevicePrimaryCtxReset_v2, (CUdevice device)) {
-  BATON_REAL(cuDevicePrimaryCtxReset_v2);
-  return LeavePrimary(device, [&] { return real(device); });
-}
+#define BATON_PRIMARY_LEAVE(name)                              \
+  BATON_API(name, (CUdevice device)) {                         \
+    BATON_REAL(name);                                          \
+    return LeavePrimary(device, [&] { return real(device); }); \
+  }
+BATON_PRIMARY_LEAVE(cuDevicePrimaryCtxRelease)
+BATON_PRIMARY_LEAVE(cuDevicePrimaryCtxRelease_v2)
+BATON_PRIMARY_LEAVE(cuDevicePrimaryCtxReset)
+BATON_PRIMARY_LEAVE(cuDevicePrimaryCtxReset_v2)
 
 namespace {
 

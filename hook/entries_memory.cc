@@ -72,31 +72,34 @@ BATON_API(cuMemAllocPitch_v2,
   return result;
 }
 
-BATON_API(cuMemFree_v2, (CUdeviceptr p)) {
-  BATON_REAL(cuMemFree_v2);
-  return Free(p, [&] { return real(p); });
-}
-
-// Stream-ordered: counted by allocation, since what a pool reserves beyond it is given back to the
-// driver under pressure (and trimmed here before anything is refused).
+// Stream-ordered memory is charged by what its pool reserves. In a stream capture it becomes a node
+// of the graph, and nothing is allocated now.
 namespace {
 
 template <class Call>
-CUresult AllocateAsync(CUdeviceptr* p, size_t bytes, Call call) {
+CUresult AllocateAsync(CUstream stream, CUmemoryPool pool, CUdeviceptr* p, size_t bytes,
+                       Call call) {
   Gpu* gpu = MemoryGpu();
-  if (!Charge(gpu, bytes)) {
-    CUmemoryPool pool = nullptr;
-    if (Drv<Fn::cuDeviceGetMemPool>(&pool, gpu->device) == CUDA_SUCCESS) {
-      Drv<Fn::cuMemPoolTrimTo>(pool, size_t{0});
-    }
-    if (!Charge(gpu, bytes)) return kOverCap;
+  if (gpu == nullptr || (g_captures.load() > 0 && IsCapturing(stream))) return call();
+  if (pool == nullptr && Drv<Fn::cuDeviceGetMemPool>(&pool, gpu->device) != CUDA_SUCCESS) {
+    return call();
   }
+  uint64_t charged = 0;
+  if (!ChargePool(gpu, pool, bytes, &charged)) return kOverCap;
   const CUresult result = call();
-  if (result != CUDA_SUCCESS) {
-    Credit(gpu, bytes);
-  } else {
-    Remember(gpu, *p, bytes);
-  }
+  SettlePool(gpu, pool, charged);
+  if (result == CUDA_SUCCESS) RememberPool(gpu, *p, pool);
+  return result;
+}
+
+// Also for cuMemFree of such memory, and cuMemFreeAsync of any other.
+template <class Call>
+CUresult FreeAny(CUdeviceptr p, Call call) {
+  Gpu* gpu = nullptr;
+  CUmemoryPool pool = nullptr;
+  const bool pooled = PoolOf(p, &gpu, &pool);
+  const CUresult result = Free(p, call);
+  if (pooled) SettlePool(gpu, pool, 0);
   return result;
 }
 
@@ -104,29 +107,37 @@ CUresult AllocateAsync(CUdeviceptr* p, size_t bytes, Call call) {
 
 BATON_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream stream)) {
   BATON_REAL(cuMemAllocAsync);
-  return AllocateAsync(p, bytes, [&] { return real(p, bytes, stream); });
+  return AllocateAsync(Legacy(stream), nullptr, p, bytes, [&] { return real(p, bytes, stream); });
 }
 BATON_API(cuMemAllocAsync_ptsz, (CUdeviceptr * p, size_t bytes, CUstream stream)) {
   BATON_REAL(cuMemAllocAsync_ptsz);
-  return AllocateAsync(p, bytes, [&] { return real(p, bytes, stream); });
+  return AllocateAsync(PerThread(stream), nullptr, p, bytes,
+                       [&] { return real(p, bytes, stream); });
 }
 BATON_API(cuMemAllocFromPoolAsync,
           (CUdeviceptr * p, size_t bytes, CUmemoryPool pool, CUstream stream)) {
   BATON_REAL(cuMemAllocFromPoolAsync);
-  return AllocateAsync(p, bytes, [&] { return real(p, bytes, pool, stream); });
+  return AllocateAsync(Legacy(stream), pool, p, bytes,
+                       [&] { return real(p, bytes, pool, stream); });
 }
 BATON_API(cuMemAllocFromPoolAsync_ptsz,
           (CUdeviceptr * p, size_t bytes, CUmemoryPool pool, CUstream stream)) {
   BATON_REAL(cuMemAllocFromPoolAsync_ptsz);
-  return AllocateAsync(p, bytes, [&] { return real(p, bytes, pool, stream); });
+  return AllocateAsync(PerThread(stream), pool, p, bytes,
+                       [&] { return real(p, bytes, pool, stream); });
 }
 BATON_API(cuMemFreeAsync, (CUdeviceptr p, CUstream stream)) {
   BATON_REAL(cuMemFreeAsync);
-  return Free(p, [&] { return real(p, stream); });
+  return FreeAny(p, [&] { return real(p, stream); });
 }
 BATON_API(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream stream)) {
   BATON_REAL(cuMemFreeAsync_ptsz);
-  return Free(p, [&] { return real(p, stream); });
+  return FreeAny(p, [&] { return real(p, stream); });
+}
+
+BATON_API(cuMemFree_v2, (CUdeviceptr p)) {
+  BATON_REAL(cuMemFree_v2);
+  return FreeAny(p, [&] { return real(p); });
 }
 
 // VMM: physical memory is charged where it is made; imports are somebody else's charge.

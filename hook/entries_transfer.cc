@@ -37,7 +37,8 @@ bool BothOnDevice(const Copy3D* c) {
 }
 
 uint64_t Bytes(const CUDA_MEMCPY2D* c) { return c == nullptr ? 0 : c->WidthInBytes * c->Height; }
-uint64_t Bytes(const CUDA_MEMCPY3D* c) {
+template <class Box>  // CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER
+uint64_t Bytes(const Box* c) {
   return c == nullptr ? 0 : c->WidthInBytes * c->Height * c->Depth;
 }
 
@@ -162,5 +163,45 @@ BATON_COPY_BOX(cuMemcpy3D_v2, CUDA_MEMCPY3D, Legacy)
 BATON_COPY_BOX(cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, PerThread)
 BATON_COPY_BOX_ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, Legacy)
 BATON_COPY_BOX_ASYNC(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, PerThread)
+
+// Between devices by definition.
+#define BATON_COPY_BOX_PEER(name, stream_of)                                    \
+  BATON_API(name, (const CUDA_MEMCPY3D_PEER* box)) {                            \
+    BATON_REAL(name);                                                           \
+    return Copy(stream_of(kSync), true, Bytes(box), [&] { return real(box); }); \
+  }
+#define BATON_COPY_BOX_PEER_ASYNC(name, stream_of)                                       \
+  BATON_API(name, (const CUDA_MEMCPY3D_PEER* box, CUstream stream)) {                    \
+    BATON_REAL(name);                                                                    \
+    return Copy(stream_of(stream), true, Bytes(box), [&] { return real(box, stream); }); \
+  }
+BATON_COPY_BOX_PEER(cuMemcpy3DPeer, Legacy)
+BATON_COPY_BOX_PEER(cuMemcpy3DPeer_ptds, PerThread)
+BATON_COPY_BOX_PEER_ASYNC(cuMemcpy3DPeerAsync, Legacy)
+BATON_COPY_BOX_PEER_ASYNC(cuMemcpy3DPeerAsync_ptsz, PerThread)
+
+// Arrays are device memory.
+#define BATON_COPY_TO_ARRAY(name, stream_of)                                           \
+  BATON_API(name, (CUarray to, size_t offset, CUdeviceptr from, size_t n)) {           \
+    BATON_REAL(name);                                                                  \
+    return Copy(stream_of(kSync), true, n, [&] { return real(to, offset, from, n); }); \
+  }
+#define BATON_COPY_FROM_ARRAY(name, stream_of)                                         \
+  BATON_API(name, (CUdeviceptr to, CUarray from, size_t offset, size_t n)) {           \
+    BATON_REAL(name);                                                                  \
+    return Copy(stream_of(kSync), true, n, [&] { return real(to, from, offset, n); }); \
+  }
+#define BATON_COPY_ARRAYS(name, stream_of)                                                      \
+  BATON_API(name, (CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t n)) { \
+    BATON_REAL(name);                                                                           \
+    return Copy(stream_of(kSync), true, n,                                                      \
+                [&] { return real(to, to_offset, from, from_offset, n); });                     \
+  }
+BATON_COPY_TO_ARRAY(cuMemcpyDtoA_v2, Legacy)
+BATON_COPY_TO_ARRAY(cuMemcpyDtoA_v2_ptds, PerThread)
+BATON_COPY_FROM_ARRAY(cuMemcpyAtoD_v2, Legacy)
+BATON_COPY_FROM_ARRAY(cuMemcpyAtoD_v2_ptds, PerThread)
+BATON_COPY_ARRAYS(cuMemcpyAtoA_v2, Legacy)
+BATON_COPY_ARRAYS(cuMemcpyAtoA_v2_ptds, PerThread)
 
 }  // namespace baton::hook

@@ -22,6 +22,16 @@ Cell* NoCell() {
   return &none;
 }
 
+// The slot of a thread that has ended, with launches into its default stream that no mark covers:
+// the next drain covers them, and no mark of another thread could.
+bool Unfinished(Slot* slot) {
+  Guard guard(slot->cells_lock);
+  for (Cell* c = slot->cells; c != nullptr; c = c->next) {
+    if (c->handle == CU_STREAM_PER_THREAD && c->pending.load() > 0) return true;
+  }
+  return false;
+}
+
 void ThreadExit(void* value) {
   auto* slot = static_cast<Slot*>(value);
   t_slot = nullptr;
@@ -31,6 +41,14 @@ void ThreadExit(void* value) {
 
 size_t BucketOf(CUstream stream) {
   return (reinterpret_cast<uintptr_t>(stream) * 0x9e3779b97f4a7c15u) >> 58;
+}
+
+// Of a stream of a green context: the context that it stands for.
+bool ContextOfStream(CUstream stream, CUcontext* context) {
+  if (Drv<Fn::cuStreamGetCtx>(stream, context) == CUDA_SUCCESS && *context != nullptr) return true;
+  void* green = nullptr;
+  if (Drv<Fn::cuStreamGetCtx_v2>(stream, context, &green) != CUDA_SUCCESS) return false;
+  return *context != nullptr || Drv<Fn::cuCtxFromGreenCtx>(context, green) == CUDA_SUCCESS;
 }
 
 // The cell of this thread's launches into `stream`. Null where Baton has nothing to do with it: no
@@ -51,7 +69,7 @@ Cell* FindCell(Slot* slot, CUstream stream) {
     c->stamp = stamp;
     return c;
   }
-  if (!by_context && Drv<Fn::cuStreamGetCtx>(stream, &context) != CUDA_SUCCESS) return nullptr;
+  if (!by_context && !ContextOfStream(stream, &context)) return nullptr;
   Context* owner = ContextOf(context);
   if (owner == nullptr) return nullptr;
   Stream* record = StreamOf(owner, stream, stream == CU_STREAM_PER_THREAD ? slot : nullptr);
@@ -76,7 +94,7 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   cell->stamp = stamp;
   cell->gpu = owner->gpu;
   cell->gate = &owner->gpu->gate;
-  cell->flag = owner->gpu->index + 1u;
+  cell->flag = uint64_t{1} << owner->gpu->index;
   cell->stream = record;
   cell->context = context;
   cell->sample_next = false;
@@ -102,6 +120,13 @@ bool Enter(Slot* slot, const Cell* cell) {
   return false;
 }
 
+// A context can change by ways that the hook does not see (a library's private tables).
+bool StillCurrent(const Cell* cell) {
+  if (cell->handle != CU_STREAM_LEGACY && cell->handle != CU_STREAM_PER_THREAD) return true;
+  CUcontext current = nullptr;
+  return Drv<Fn::cuCtxGetCurrent>(&current) == CUDA_SUCCESS && current == cell->context;
+}
+
 Estimate* Known(Slot* slot, uint64_t key) {
   auto& known = slot->known[KnownIndex(key)];
   if (known.key != key) {
@@ -120,7 +145,8 @@ Slot* MySlot() {
   Slot* slot = nullptr;
   for (Slot* s = FirstSlot(); s != nullptr && slot == nullptr; s = s->next) {
     bool free = false;
-    if (!s->taken.load() && s->taken.compare_exchange_strong(free, true)) slot = s;
+    if (!s->taken.load() && !Unfinished(s) && s->taken.compare_exchange_strong(free, true))
+      slot = s;
   }
   if (slot == nullptr) {
     void* p = nullptr;
@@ -185,6 +211,46 @@ void LeaveSlow(Pass pass, uint64_t key) {
   if (mark) AwaitBacklog(cell->gpu);
 }
 
+bool EnterSeveral(const CUstream* streams, unsigned count) {
+  if (!StartOnce()) return false;
+  Slot* slot = MySlot();
+  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return false;
+  uint64_t flags = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    Cell* cell = FindCell(slot, streams[i]);
+    if (cell == nullptr) return false;
+    Want(cell->gpu);
+    flags |= cell->flag;
+  }
+  for (unsigned i = 0; i < count;) {
+    slot->in_launch.store(flags, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (i = 0; i < count; ++i) {
+      Cell* cell = FindCell(slot, streams[i]);
+      if (cell == nullptr || cell->gate->open.load(std::memory_order_acquire) != 0) continue;
+      slot->in_launch.store(0, std::memory_order_relaxed);
+      Park(cell->gpu);
+      i = 0;
+      break;
+    }
+    if (slot->in_launch.load(std::memory_order_relaxed) != 0) break;
+  }
+  return true;
+}
+
+void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key) {
+  Slot* slot = t_slot;
+  for (unsigned i = 0; i < count; ++i) {
+    Cell* cell = FindCell(slot, streams[i]);
+    if (cell == nullptr) continue;
+    Note(cell, Known(slot, key));
+    HookCalls calls(cell->stream->context->handle);
+    RecordMark(cell, nullptr, true);
+  }
+  slot->last = NoCell();
+  slot->in_launch.store(0, std::memory_order_release);
+}
+
 void MarkBeforeCapture(CUstream stream) {
   Slot* slot = t_slot;
   if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return;
@@ -205,7 +271,7 @@ void FinishLaunch(Slot* slot, Cell* cell) {
     RecordMark(cell, nullptr, true);
   }
   // The next launch is to be measured by itself: that is the slow side's business.
-  if (cell->sample_next) slot->last = NoCell();
+  if (cell->sample_next || !StillCurrent(cell)) slot->last = NoCell();
   slot->in_launch.store(0, std::memory_order_release);
   AwaitBacklog(gpu);
 }

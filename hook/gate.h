@@ -45,7 +45,7 @@ struct Cell {
   CUstream handle = nullptr;
   uint64_t stamp = 0;  // equal to g_stamp: handle and context are known to be still right
   Gate* gate = nullptr;
-  uint32_t flag = 0;                    // the GPU's index + 1
+  uint64_t flag = 0;                    // the GPU's bit in Slot::in_launch
   std::atomic<uint32_t> pending{0};     // launches after the last mark
   std::atomic<uint64_t> pending_ns{0};  // and what they are predicted to take
   std::atomic<uint64_t> launches{0};    // all of them, ever
@@ -60,11 +60,11 @@ struct Cell {
 
 // What a thread keeps. Never freed: a slot is used again after its thread has ended.
 struct alignas(64) Slot {
-  static constexpr uint32_t kHooksOwn = ~uint32_t{0};  // the hook's thread: its calls pass
+  static constexpr uint64_t kHooksOwn = ~uint64_t{0};  // the hook's thread: its calls pass
   static constexpr size_t kKnown = 256;
   static constexpr size_t kBuckets = 64;
 
-  std::atomic<uint32_t> in_launch{0};  // Cell::flag of the launch under way
+  std::atomic<uint64_t> in_launch{0};  // Cell::flag of the launch under way
   Cell* last = nullptr;                // the cell of the last launch; never null
   struct {
     uint64_t key;
@@ -100,6 +100,10 @@ struct Pass {
 };
 Pass EnterSlow(CUstream stream, uint64_t key);
 void LeaveSlow(Pass pass, uint64_t key);
+// The same for one launch into streams of several GPUs: it goes when all their gates are open.
+// False: the hook has nothing to do with it.
+bool EnterSeveral(const CUstream* streams, unsigned count);
+void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key);
 // After a launch that made a mark due: records it, ends the launch, and parks the thread while the
 // GPU has more than enough to do.
 void FinishLaunch(Slot* slot, Cell* cell);

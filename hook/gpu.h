@@ -27,8 +27,10 @@ struct Gpu {
   bool watch = false;
   std::atomic<bool> wanted{false};    // to be attached
   std::atomic<bool> attached{false};  // on the present connection
-  std::atomic<uint32_t> parked{0};  // threads that wait for the gate, or for the backlog to shrink
-  bool flags_clear = false;         // of this closing: no thread is in a launch any more
+  std::atomic<uint32_t> parked{0};    // threads that wait for the gate
+  std::atomic<uint32_t> pacing{0};    // threads that wait for the backlog to shrink
+  Instant attach_at{};                // when to ask (again) to be attached; the client thread's
+  bool flags_clear = false;           // of this closing: no thread is in a launch any more
 
   Meter meter;
 

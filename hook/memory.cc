@@ -13,12 +13,20 @@ struct Allocation {
   uint64_t address;
   uint64_t bytes;
   Gpu* gpu;
+  CUmemoryPool pool;  // null: charged by itself
   Allocation* next;
+};
+
+struct Pool {
+  CUmemoryPool handle;
+  uint64_t charged;
+  Pool* next;
 };
 
 constexpr size_t kBuckets = 4096;
 Allocation* g_allocations[kBuckets];
 Allocation* g_spare = nullptr;
+Pool* g_pools = nullptr;
 Lock g_lock;
 
 size_t BucketOf(uint64_t address) { return (address * 0x9e3779b97f4a7c15u) >> 52; }
@@ -62,7 +70,9 @@ void Credit(Gpu* gpu, uint64_t bytes) {
   TellMemory(gpu, total);
 }
 
-void Remember(Gpu* gpu, uint64_t address, uint64_t bytes) {
+namespace {
+
+void Keep(Gpu* gpu, uint64_t address, uint64_t bytes, CUmemoryPool pool) {
   if (gpu == nullptr) return;
   Guard guard(g_lock);
   Allocation* a = g_spare;
@@ -73,8 +83,72 @@ void Remember(Gpu* gpu, uint64_t address, uint64_t bytes) {
     if (a == nullptr) return;  // stays charged: on the safe side of the cap
   }
   Allocation*& bucket = g_allocations[BucketOf(address)];
-  *a = {address, bytes, gpu, bucket};
+  *a = {address, bytes, gpu, pool, bucket};
   bucket = a;
+}
+
+uint64_t Attribute(CUmemoryPool pool, CUmemPool_attribute attribute) {
+  cuuint64_t value = 0;
+  Drv<Fn::cuMemPoolGetAttribute>(pool, attribute, static_cast<void*>(&value));
+  return value;
+}
+
+}  // namespace
+
+void Remember(Gpu* gpu, uint64_t address, uint64_t bytes) { Keep(gpu, address, bytes, nullptr); }
+
+void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool) { Keep(gpu, address, 0, pool); }
+
+bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool) {
+  Guard guard(g_lock);
+  for (Allocation* a = g_allocations[BucketOf(address)]; a != nullptr; a = a->next) {
+    if (a->address != address) continue;
+    *gpu = a->gpu;
+    *pool = a->pool;
+    return a->pool != nullptr;
+  }
+  return false;
+}
+
+bool ChargePool(Gpu* gpu, CUmemoryPool pool, uint64_t bytes, uint64_t* charged) {
+  const auto need = [&] {
+    const uint64_t spare = Minus(Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
+                                 Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+    return Minus(bytes, spare);
+  };
+  *charged = need();
+  if (Charge(gpu, *charged)) return true;
+  Drv<Fn::cuMemPoolTrimTo>(pool, size_t{0});
+  SettlePool(gpu, pool, 0);
+  *charged = need();
+  return Charge(gpu, *charged);
+}
+
+void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
+  uint64_t credit = 0;
+  uint64_t more = 0;
+  {
+    Guard guard(g_lock);
+    Pool* p = g_pools;
+    while (p != nullptr && p->handle != pool) p = p->next;
+    if (p == nullptr) {
+      p = static_cast<Pool*>(malloc(sizeof(Pool)));
+      if (p == nullptr) return;
+      *p = {pool, 0, g_pools};
+      g_pools = p;
+    }
+    const uint64_t reserved = Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    const uint64_t known = Plus(p->charged, charged);
+    credit = Minus(known, reserved);
+    more = Minus(reserved, known);
+    p->charged = reserved;
+  }
+  Credit(gpu, credit);
+  if (more > 0 && !Charge(gpu, more)) {
+    // It is reserved already: the next allocation is told so.
+    Guard guard(gpu->memory.lock);
+    gpu->memory.used.store(Plus(gpu->memory.used.load(), more));
+  }
 }
 
 bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes) {
@@ -93,7 +167,7 @@ bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes) {
 }
 
 void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
-  if (gpu == nullptr) return;
+  if (gpu == nullptr || !AwaitAttached(gpu)) return;
   const uint64_t cap = gpu->memory.cap.load();
   if (cap == 0) return;
   const uint64_t used = gpu->memory.pod_used.load() > gpu->memory.used.load()
@@ -107,6 +181,7 @@ void ForgetMemory() {
   g_lock.Reset();
   for (Allocation*& bucket : g_allocations) bucket = nullptr;
   g_spare = nullptr;
+  g_pools = nullptr;
 }
 
 }  // namespace baton::hook

@@ -26,6 +26,16 @@ void Remember(Gpu* gpu, uint64_t address, uint64_t bytes);
 // Forgets it. False: not known, and then nothing is to be credited.
 bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes);
 
+// A stream-ordered pool is charged what it reserves. Before an allocation of `bytes`: charges what
+// the pool will have to grow by, and returns that through `charged`; false: over the cap, even
+// after what the pool does not use was given back. After it, or after a free: settles the
+// difference.
+bool ChargePool(Gpu* gpu, CUmemoryPool pool, uint64_t bytes, uint64_t* charged);
+void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged);
+// The pool that `address` came from, as told by RememberPool(); false: none.
+void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool);
+bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool);
+
 // What the pod may have and what is left of it, given the driver's own figures.
 void SeenByPod(Gpu* gpu, size_t* free, size_t* total);
 

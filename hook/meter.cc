@@ -210,24 +210,28 @@ Estimate* EstimateOf(uint64_t key) {
   return e;
 }
 
-HookCalls::HookCalls(CUcontext context) {
+RelaxedCapture::RelaxedCapture() {
   if (g_captures.load(std::memory_order_relaxed) > 0) {
     Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
   }
+}
+
+RelaxedCapture::~RelaxedCapture() {
+  if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED) Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
+}
+
+HookCalls::HookCalls(CUcontext context) {
   CUcontext current = nullptr;
   Drv<Fn::cuCtxGetCurrent>(&current);
-  if (current != context) {
-    auto* push = RealAs<CUresult(CUcontext)>(Fn::cuCtxPushCurrent_v2);
-    pushed_ = push != nullptr && push(context) == CUDA_SUCCESS;
-  }
+  if (current == context) return;
+  auto* push = RealAs<CUresult(CUcontext)>(Fn::cuCtxPushCurrent_v2);
+  pushed_ = push != nullptr && push(context) == CUDA_SUCCESS;
 }
 
 HookCalls::~HookCalls() {
-  if (pushed_) {
-    CUcontext popped = nullptr;
-    if (auto* pop = RealAs<CUresult(CUcontext*)>(Fn::cuCtxPopCurrent_v2)) pop(&popped);
-  }
-  if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED) Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
+  if (!pushed_) return;
+  CUcontext popped = nullptr;
+  if (auto* pop = RealAs<CUresult(CUcontext*)>(Fn::cuCtxPopCurrent_v2)) pop(&popped);
 }
 
 Context* ContextOf(CUcontext handle) {
@@ -362,6 +366,12 @@ bool Harvest(Gpu* gpu) {
     s->lock.Release();
   }
   meter.head_ns.store(head, std::memory_order_relaxed);
+  // What was predicted longer than it took must not hold anybody up.
+  const int64_t latest =
+      Nanos(MonotonicNow()) + Max(meter.outstanding_ns.load(std::memory_order_relaxed), 0);
+  if (meter.finish_at.load(std::memory_order_relaxed) > latest) {
+    meter.finish_at.store(latest, std::memory_order_relaxed);
+  }
   return empty;
 }
 
@@ -381,7 +391,8 @@ void AwaitBacklog(Gpu* gpu) {
   Instant now = MonotonicNow();
   int64_t left = Nanos(Backlog(gpu, now));
   if (left <= bound) return;
-  gpu->parked.fetch_add(1);
+  RelaxedCapture relaxed;
+  gpu->pacing.fetch_add(1);
   Instant moved = now;
   int64_t outstanding = meter.outstanding_ns.load();
   for (;;) {
@@ -399,7 +410,7 @@ void AwaitBacklog(Gpu* gpu) {
     }
     SleepFor(Duration(Min(Max(left - bound, 20'000), 1'000'000)));
   }
-  gpu->parked.fetch_sub(1);
+  gpu->pacing.fetch_sub(1);
 }
 
 bool Drained(Gpu* gpu) {

@@ -116,7 +116,19 @@ bool IsCapturing(CUstream stream);
 // Marks what the calling thread launched into `stream`, which is about to be captured.
 void MarkBeforeCapture(CUstream stream);
 
-// Makes `context` current, and puts things back at the end; the capture mode is relaxed meanwhile.
+// While one lives, the driver does not object to the hook's calls because of a capture elsewhere.
+class RelaxedCapture {
+ public:
+  RelaxedCapture();
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// Makes `context` current, and puts things back at the end.
 class HookCalls {
  public:
   explicit HookCalls(CUcontext context);
@@ -125,8 +137,8 @@ class HookCalls {
   HookCalls& operator=(const HookCalls&) = delete;
 
  private:
+  RelaxedCapture relaxed_;
   bool pushed_ = false;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 // In a child after fork: contexts, streams and captures were the parent's.
