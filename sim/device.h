@@ -16,7 +16,7 @@ struct DeviceOptions {
   std::string name = "Baton Sim GPU";
   uint64_t memory_bytes = uint64_t{16} << 30;
   int64_t slice_ns = 2'000'000;
-  uint64_t records = 1 << 18;   // newest kept; 88 bytes each
+  uint64_t records = 1 << 18;   // newest kept; 80 bytes each
   unsigned char uuid[16] = {};  // all zero: random
   uint64_t host_bytes_per_s = 12'000'000'000;
   uint64_t device_bytes_per_s = 1'500'000'000'000;

@@ -115,9 +115,8 @@ struct CopyEngine {
   Cell ends_at;
 };
 
-// One executed kernel, compute-engine copy or set.
+// One executed kernel, compute-engine copy or set. Under the lock, like everything else.
 struct Record {
-  std::atomic<uint64_t> stamp;  // 1 + its index when complete, 0 while written
   uint64_t pid, context, stream, sequence, name;
   int64_t submitted_ns, start_ns, end_ns, busy_ns;
   uint64_t flags;

@@ -5,43 +5,44 @@
 #include "sim/device.h"
 
 namespace baton::sim {
+namespace {
+
+constexpr uint64_t kAllRecords = UINT64_MAX;
+
+}  // namespace
 
 Result<std::vector<KernelRecord>> ReadRecords(const std::string& path, uint64_t first) {
   auto opened = Device::Open(path);
   if (!opened) return tl::unexpected<Error>(opened.error());
   Device* device = *opened;
-  uint64_t count;
-  {
-    Device::Session session(device);
-    session.CheckProcesses();
-    count = device->file().record_count;
-  }
   const DeviceFile& file = device->file();
   std::vector<KernelRecord> records;
-  const uint64_t oldest = count > file.record_capacity ? count - file.record_capacity : 0;
-  first = std::max(first, oldest);
-  if (first < count) records.reserve(count - first);
-  // Read without the lock: a record that is overwritten meanwhile is left out.
-  for (uint64_t i = first; i < count; ++i) {
-    const Record& r = file.Records()[i % file.record_capacity];
-    if (r.stamp.load(std::memory_order_acquire) != i + 1) continue;
-    KernelRecord record{i,
-                        r.pid,
-                        r.context,
-                        r.stream,
-                        r.sequence,
-                        {},
-                        r.submitted_ns,
-                        r.start_ns,
-                        r.end_ns,
-                        r.busy_ns,
-                        (r.flags & kKilled) != 0,
-                        (r.flags & kFaulted) != 0};
-    const uint64_t name = r.name;
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (r.stamp.load(std::memory_order_relaxed) != i + 1) continue;
-    if (name > 0 && name <= file.name_count) record.name = file.names[name - 1];
-    records.push_back(std::move(record));
+  std::vector<Record> batch;
+  // In batches: nobody who launches shall wait long for the lock.
+  constexpr uint64_t kBatch = 1024;
+  uint64_t end = kAllRecords;
+  while (first < end) {
+    uint64_t from;
+    {
+      Device::Session session(device);
+      if (end == kAllRecords) {
+        session.CheckProcesses();
+        end = file.record_count;
+      }
+      const uint64_t count = file.record_count;
+      // Meanwhile the oldest may have been overwritten.
+      from = std::max(first, count > file.record_capacity ? count - file.record_capacity : 0);
+      first = std::min(end, from + kBatch);
+      batch.clear();
+      for (uint64_t i = from; i < first; ++i) {
+        batch.push_back(file.Records()[i % file.record_capacity]);
+      }
+    }
+    for (const Record& r : batch) {
+      records.push_back({from++, r.pid, r.context, r.stream, r.sequence,
+                         r.name > 0 ? file.names[r.name - 1] : "", r.submitted_ns, r.start_ns,
+                         r.end_ns, r.busy_ns, (r.flags & kKilled) != 0, (r.flags & kFaulted) != 0});
+    }
   }
   return records;
 }

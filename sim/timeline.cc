@@ -444,8 +444,6 @@ void Timeline::WriteRecord(OpRef ref, const Op& op, uint64_t flags) {
   const uint64_t index = file_->record_count;
   const Context& c = file_->contexts[ContextOf(ref)];
   Record& record = file_->Records()[index % file_->record_capacity];
-  record.stamp.store(0);
-  std::atomic_thread_fence(std::memory_order_release);
   record.pid = file_->processes[c.process].pid;
   record.context = c.id;
   record.stream = op.stream;
@@ -456,7 +454,6 @@ void Timeline::WriteRecord(OpRef ref, const Op& op, uint64_t flags) {
   record.end_ns = op.ended_at.Signed();
   record.busy_ns = static_cast<int64_t>(uint64_t{op.busy});
   record.flags = flags;
-  record.stamp.store(index + 1, std::memory_order_release);
   Set(file_->record_count, index + 1);
 }
 
