@@ -131,6 +131,12 @@ Pod::~Pod() {
   if (!pids.empty()) Stop(std::chrono::seconds(1));
 }
 
+std::vector<pid_t> Pod::Pids() const {
+  std::vector<pid_t> pids = Descendants(run_->pid());
+  if (bare_) pids.insert(std::lower_bound(pids.begin(), pids.end(), run_->pid()), run_->pid());
+  return pids;
+}
+
 ExitStatus Pod::Stop(Duration grace) {
   const std::vector<pid_t> pids = Pids();
   run_->Signal(SIGTERM);
@@ -263,13 +269,14 @@ Result<bool> Cluster::Prepare() {
     auto key = MakeKey(name);
     if (!key) return tl::unexpected(key.error());
     nodes += name + " = \"" + *key + "\"\n";
-    auto written = WriteFile(File(name + ".toml"),
-                             server(name) + "\n[node]\nname = \"" + name + "\"\nconnect = \"" +
-                                 address + "\"\nserver_key = \"" + *server_key +
-                                 "\"\nsecret_key_file = \"" + File(name + ".key") + "\"\n");
+    auto written =
+        WriteFile(File(name + ".toml"),
+                  server(name) + "\n[node]\nname = \"" + name + "\"\n\n[zmq]\nconnect = \"" +
+                      address + "\"\nserver_public_key = \"" + *server_key +
+                      "\"\nsecret_key_file = \"" + File(name + ".key") + "\"\n");
     if (!written) return written;
   }
-  return WriteFile(BatondConfig(), server("batond0") + "local = false\n\n[zmq]\nlisten = \"" +
+  return WriteFile(BatondConfig(), server("batond0") + "local_gpus = \"no\"\n\n[zmq]\nlisten = \"" +
                                        address + "\"\nsecret_key_file = \"" + File("batond0.key") +
                                        "\"\n" + nodes + scheduler);
 }
@@ -436,9 +443,10 @@ Result<Pod> Cluster::Run(const PodOptions& options) {
 }
 
 Result<Pod> Cluster::RunBare(const PodOptions& options) {
-  return Launch(
-      options, options.command,
-      {{"CUDA_VISIBLE_DEVICES", device(options.node, options.gpu).uuid}, {"BATON_DISABLE", "1"}});
+  auto pod = Launch(options, options.command,
+                    {{"CUDA_VISIBLE_DEVICES", device(options.node, options.gpu).uuid}});
+  if (pod) pod->bare_ = true;
+  return pod;
 }
 
 Result<ExitStatus> Cluster::Baton(int node, const std::vector<std::string>& arguments,

@@ -59,10 +59,10 @@ class Pod {
 
   const std::string& name() const { return options_.name; }
   const PodOptions& options() const { return options_; }
-  // `baton run` itself.
+  // `baton run` itself; of a bare program, the program.
   Process& run() { return *run_; }
   // The program's processes that live now.
-  std::vector<pid_t> Pids() const { return Descendants(run_->pid()); }
+  std::vector<pid_t> Pids() const;
   // Waits for the end of the pod.
   std::optional<ExitStatus> Wait(Duration timeout) { return run_->Wait(timeout); }
   // SIGTERM, passed on to the program, then SIGKILL to all of it.
@@ -76,6 +76,7 @@ class Pod {
   Pod() = default;
   PodOptions options_;
   std::unique_ptr<Process> run_;
+  bool bare_ = false;
   std::string stdout_path_, stderr_path_;
 };
 

@@ -33,7 +33,7 @@ TEST_P(Shares, SaturatingPodsGetWhatTheyAskForAndNeverOverlap) {
 TEST_P(Shares, WithBatonDisabledTheSamePodsOverlap) {
   StartCluster({.transport = GetParam()});
   for (const char* name : {"a", "b", "c"}) {
-    PodOptions pod = Burn(name, "30", "100");
+    PodOptions pod = Burn(name, "30", "100", {"--spread", "0.2"});
     pod.environment = {{"BATON_DISABLE", "1"}};
     Start(pod);
   }
