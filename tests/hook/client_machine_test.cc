@@ -1,0 +1,511 @@
+// The client's laws, first as a table of what each event does, then as properties over lossy,
+// repeated and reordered frames.
+#include "hook/client_machine.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <deque>
+#include <optional>
+
+namespace baton::hook {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using wire::Phase;
+
+constexpr Duration kQuota = milliseconds(20);
+
+class ClientLaws : public testing::Test {
+ protected:
+  explicit ClientLaws(wire::AwayMode away = wire::AwayMode::kWait) {
+    ClientOptions options;
+    options.away = away;
+    machine_ = ClientMachine(options, now_);
+  }
+
+  Effects Do(EventKind kind) {
+    Event event;
+    event.kind = kind;
+    return Do(event);
+  }
+  Effects Do(const Event& event) {
+    last_ = machine_.Step(now_, event, seen_);
+    return last_;
+  }
+  Effects Attach(bool gated = true) {
+    Event event;
+    event.kind = EventKind::kAttached;
+    event.attached.gated = gated;
+    event.attached.idle_ns = 2'000'000;
+    event.attached.backlog_ns = 3'000'000;
+    event.attached.heartbeat_ns = 100'000'000;
+    event.attached.open_after_ns = 1'000'000'000;
+    return Do(event);
+  }
+  Effects Token(uint64_t epoch, uint64_t rev, Duration quota, bool contended = true) {
+    Event event;
+    event.kind = EventKind::kToken;
+    event.token.epoch = epoch;
+    event.token.rev = rev;
+    event.token.quota_ns = static_cast<uint64_t>(quota.count());
+    event.token.contended = contended;
+    return Do(event);
+  }
+  Effects Park() {
+    ++seen_.parked;
+    return Do(EventKind::kParked);
+  }
+  // Time passes; the edge wakes whenever the machine asked for it, and launches keep coming if
+  // `busy`. Ends early when the phase changes.
+  Effects Pass(Duration d, bool busy = false) {
+    const Instant end = now_ + d;
+    const Phase before = machine_.phase();
+    while (now_ < end && machine_.phase() == before) {
+      const Instant wake = std::max(last_.wake, now_ + microseconds(1));
+      now_ = std::min(end, busy ? std::min(wake, now_ + microseconds(500)) : wake);
+      if (busy) ++seen_.launches;
+      Do(EventKind::kTimer);
+    }
+    return last_;
+  }
+  void Hold(Duration quota = kQuota, bool contended = true) {
+    Attach();
+    Park();
+    seen_.parked = 0;
+    Token(1, 1, quota, contended);
+    ASSERT_EQ(machine_.phase(), Phase::kHolding);
+  }
+
+  Instant now_ = InstantFromNanos(1'000'000'000'000);
+  Observation seen_;
+  ClientMachine machine_;
+  Effects last_;
+};
+
+TEST_F(ClientLaws, SaysNothingBeforeItIsAttached) {
+  EXPECT_FALSE(Park().send);
+  EXPECT_EQ(machine_.phase(), Phase::kWaiting);
+  const Effects e = Attach();
+  EXPECT_TRUE(e.send);
+  EXPECT_EQ(e.state.phase, Phase::kWaiting);
+}
+
+TEST_F(ClientLaws, AParkedLaunchWaitsAndATokenOpens) {
+  Attach();
+  EXPECT_FALSE(last_.open);
+  Effects e = Park();
+  EXPECT_EQ(e.state.phase, Phase::kWaiting);
+  EXPECT_FALSE(e.open);
+  now_ += milliseconds(7);
+  e = Token(1, 1, kQuota);
+  EXPECT_TRUE(e.open);
+  EXPECT_TRUE(e.send);
+  EXPECT_EQ(e.state.phase, Phase::kHolding);
+  EXPECT_EQ(e.state.waited_ns, 7'000'000u);
+}
+
+TEST_F(ClientLaws, AnIdleClientTakesNoTokenAndAnswers) {
+  Attach();
+  const Effects e = Token(4, 2, kQuota);
+  EXPECT_FALSE(e.open);
+  EXPECT_TRUE(e.send);
+  EXPECT_EQ(e.state.phase, Phase::kIdle);
+  EXPECT_EQ(e.state.epoch, 4u);
+  EXPECT_EQ(e.state.rev, 2u);
+}
+
+TEST_F(ClientLaws, AnOlderOrRepeatedTokenChangesNothing) {
+  Hold();
+  EXPECT_FALSE(Token(1, 1, seconds(9)).send);
+  EXPECT_FALSE(Token(0, 7, Duration(0)).send);
+  EXPECT_EQ(machine_.deadline(), now_ + kQuota);
+  EXPECT_TRUE(machine_.open());
+}
+
+TEST_F(ClientLaws, TheGateClosesAtTheDeadlineAndReturnsAfterTheDrain) {
+  Hold();
+  Effects e = Pass(seconds(1), true);
+  EXPECT_EQ(machine_.phase(), Phase::kDraining);
+  EXPECT_EQ(now_ - InstantFromNanos(1'000'000'000'000), kQuota);
+  EXPECT_FALSE(e.open);
+  EXPECT_TRUE(e.watch);
+  now_ += milliseconds(2);
+  e = Do(EventKind::kFinished);
+  EXPECT_EQ(e.state.phase, Phase::kIdle);
+  EXPECT_EQ(e.state.held_ns, 22'000'000u);
+  EXPECT_FALSE(e.watch);
+}
+
+TEST_F(ClientLaws, ItWaitsAgainWhenAThreadIsParkedOrPacedAtTheEndOfTheDrain) {
+  for (const bool paced : {false, true}) {
+    ClientLaws::machine_ = ClientMachine(ClientOptions{}, now_);
+    seen_ = {};
+    Hold();
+    Pass(seconds(1), true);
+    (paced ? seen_.pacing : seen_.parked) = 1;
+    Do(EventKind::kParked);
+    EXPECT_EQ(machine_.phase(), Phase::kDraining);
+    EXPECT_EQ(Do(EventKind::kFinished).state.phase, Phase::kWaiting);
+  }
+}
+
+TEST_F(ClientLaws, TheGateClosesEarlyByTheBacklogButNotBeforeHalfOfTheQuota) {
+  Hold();
+  const Instant begin = now_;
+  seen_.backlog = milliseconds(3);
+  Pass(seconds(1), true);
+  EXPECT_EQ(now_ - begin, kQuota - milliseconds(3));
+
+  machine_ = ClientMachine(ClientOptions{}, now_);
+  seen_ = {};
+  Hold();
+  const Instant again = now_;
+  seen_.backlog = seconds(1);
+  Pass(seconds(2), true);
+  EXPECT_EQ(now_ - again, kQuota / 2);
+}
+
+TEST_F(ClientLaws, AnExtensionMovesTheDeadlineAndReopensADrain) {
+  Hold();
+  now_ += milliseconds(10);
+  Token(1, 2, kQuota);
+  EXPECT_EQ(machine_.deadline(), now_ + kQuota);
+  Pass(seconds(1), true);
+  ASSERT_EQ(machine_.phase(), Phase::kDraining);
+  const Effects e = Token(1, 3, kQuota);
+  EXPECT_EQ(e.state.phase, Phase::kHolding);
+  EXPECT_TRUE(e.open);
+  EXPECT_FALSE(e.watch);
+}
+
+TEST_F(ClientLaws, ARevocationClosesAtOnce) {
+  Hold();
+  const Effects e = Token(1, 2, Duration(0));
+  EXPECT_EQ(e.state.phase, Phase::kDraining);
+  EXPECT_FALSE(e.open);
+}
+
+TEST_F(ClientLaws, AWaitingClientJoinsItsPodsTokenAgain) {
+  Hold();
+  Pass(seconds(1), true);
+  seen_.parked = 1;
+  ASSERT_EQ(Do(EventKind::kFinished).state.phase, Phase::kWaiting);
+  EXPECT_TRUE(Token(1, 2, kQuota).open);
+}
+
+TEST_F(ClientLaws, IdleTimeCountsFromTheEndOfTheWork) {
+  Hold(seconds(60));
+  Pass(milliseconds(10), true);
+  // A long kernel: the gate closes to look, the GPU still works, and it opens again at its end.
+  while (!last_.watch) Pass(milliseconds(1));
+  EXPECT_FALSE(last_.open);
+  now_ += milliseconds(30);
+  Effects e = Do(EventKind::kFinished);
+  EXPECT_EQ(machine_.phase(), Phase::kHolding);
+  EXPECT_TRUE(e.open);
+  const Instant finished = now_;
+  while (!last_.watch) Pass(milliseconds(1));
+  EXPECT_GE(now_ - finished, milliseconds(2));
+  e = Do(EventKind::kFinished);
+  EXPECT_EQ(e.state.phase, Phase::kIdle);
+}
+
+TEST_F(ClientLaws, ALaunchDuringTheProbeGoesOn) {
+  Hold(seconds(60));
+  while (!last_.watch) Pass(milliseconds(1));
+  const Effects e = Park();
+  EXPECT_TRUE(e.open);
+  EXPECT_EQ(machine_.phase(), Phase::kHolding);
+}
+
+TEST_F(ClientLaws, WithoutARivalTheTokenIsKeptLongerUntilOneComes) {
+  Hold(seconds(60), false);
+  now_ += milliseconds(10);
+  Do(EventKind::kTimer);
+  EXPECT_TRUE(last_.open);
+  EXPECT_TRUE(Token(1, 2, seconds(60), true).watch);
+}
+
+TEST_F(ClientLaws, ARegrettedReturnMakesTheNextOneLater) {
+  Hold(seconds(60));
+  while (!last_.watch) Pass(microseconds(100));
+  Do(EventKind::kFinished);
+  ASSERT_EQ(machine_.phase(), Phase::kIdle);
+  now_ += milliseconds(1);
+  Park();
+  seen_.parked = 0;
+  Token(2, 1, seconds(60));
+  const Instant granted = now_;
+  while (!last_.watch) Pass(microseconds(100));
+  EXPECT_GE(now_ - granted, milliseconds(4));
+}
+
+TEST_F(ClientLaws, ReportsItselfEveryHeartbeat) {
+  Attach();
+  uint64_t seq = last_.state.seq;
+  for (int i = 0; i < 5; ++i) {
+    now_ = last_.wake;
+    const Effects e = Do(EventKind::kTimer);
+    ASSERT_TRUE(e.send);
+    EXPECT_EQ(e.state.seq, ++seq);
+    EXPECT_EQ(e.wake, now_ + milliseconds(100));
+  }
+}
+
+TEST_F(ClientLaws, ATokenStaysValidWhileTheBackendIsAway) {
+  Hold();
+  const Instant begin = now_;
+  EXPECT_TRUE(Do(EventKind::kDisconnected).open);
+  Pass(seconds(1), true);
+  EXPECT_EQ(now_ - begin, kQuota);
+  EXPECT_FALSE(last_.send);
+  const Effects e = Attach();
+  EXPECT_TRUE(e.send);
+  EXPECT_EQ(e.state.phase, Phase::kDraining);
+  EXPECT_EQ(e.state.epoch, 1u);
+}
+
+TEST_F(ClientLaws, SequenceAndCountersGoOnOverReconnects) {
+  Hold();
+  const uint64_t seq = last_.state.seq;
+  Do(EventKind::kDisconnected);
+  now_ += milliseconds(1);
+  const Effects e = Attach();
+  EXPECT_GT(e.state.seq, seq);
+  EXPECT_EQ(e.state.phase, Phase::kHolding);
+  EXPECT_EQ(e.state.held_ns, 1'000'000u);
+}
+
+TEST_F(ClientLaws, ASyncIsAnsweredWithTheState) {
+  Hold();
+  EXPECT_TRUE(Do(EventKind::kSync).send);
+}
+
+TEST_F(ClientLaws, ADrainThatWaitsForAParkedLaunchReopensForLongerEachTime) {
+  Hold();
+  Pass(seconds(1), true);
+  ASSERT_EQ(machine_.phase(), Phase::kDraining);
+  Park();
+  Duration open{0};
+  for (int i = 0; i < 4; ++i) {
+    const Instant closed = now_;
+    Pass(seconds(1));
+    ASSERT_EQ(machine_.phase(), Phase::kHolding);
+    EXPECT_EQ(now_ - closed, milliseconds(50));
+    EXPECT_TRUE(last_.open);
+    EXPECT_EQ(last_.state.epoch, 1u);
+    const Instant opened = now_;
+    Pass(seconds(10));
+    ASSERT_EQ(machine_.phase(), Phase::kDraining);
+    EXPECT_GT(now_ - opened, open);
+    open = now_ - opened;
+  }
+}
+
+TEST_F(ClientLaws, ALongKernelIsNoStuckDrain) {
+  Hold();
+  Pass(seconds(1), true);
+  seen_.longest = milliseconds(100);
+  Park();
+  Pass(milliseconds(399));
+  EXPECT_EQ(machine_.phase(), Phase::kDraining);
+}
+
+TEST_F(ClientLaws, InObserveModeTheGateIsOpenAndNothingIsAsked) {
+  EXPECT_TRUE(Attach(false).open);
+  Park();
+  EXPECT_EQ(machine_.phase(), Phase::kIdle);
+  EXPECT_TRUE(machine_.open());
+  // Back to enforcing: what runs is declared and drained first.
+  EXPECT_EQ(Attach(true).state.phase, Phase::kDraining);
+  EXPECT_FALSE(machine_.open());
+}
+
+class OpenModeLaws : public ClientLaws {
+ protected:
+  OpenModeLaws() : ClientLaws(wire::AwayMode::kOpen) {}
+};
+
+TEST_F(OpenModeLaws, OpensAfterTheGracePeriodAndCountsTheTime) {
+  Attach();
+  Do(EventKind::kDisconnected);
+  const Instant away = now_;
+  Park();
+  Pass(seconds(10));
+  EXPECT_TRUE(machine_.unmanaged());
+  EXPECT_EQ(now_ - away, seconds(1));
+  EXPECT_TRUE(last_.open);
+  now_ += seconds(3);
+  const Effects e = Attach();
+  EXPECT_FALSE(e.open);
+  EXPECT_EQ(e.state.phase, Phase::kDraining);
+  EXPECT_EQ(e.state.unmanaged_ns, 3'000'000'000u);
+}
+
+TEST_F(OpenModeLaws, AShortAbsenceOpensNothing) {
+  Attach();
+  Do(EventKind::kDisconnected);
+  Park();
+  now_ += milliseconds(999);
+  Do(EventKind::kTimer);
+  EXPECT_FALSE(last_.open);
+  EXPECT_EQ(Attach().state.phase, Phase::kWaiting);
+}
+
+TEST_F(OpenModeLaws, AHolderFirstUsesUpItsToken) {
+  Hold(seconds(5));
+  Do(EventKind::kDisconnected);
+  Pass(seconds(4), true);
+  EXPECT_EQ(machine_.phase(), Phase::kHolding);
+  EXPECT_FALSE(machine_.unmanaged());
+}
+
+// ------------------------------------------------------------------------------------ properties
+
+// A backend that follows docs/protocol.md to the letter, over a link that loses, repeats and
+// reorders, and a GPU whose work ends when it wants to.
+struct World {
+  ClientMachine machine;
+  Instant now = InstantFromNanos(1'000'000'000);
+  Observation seen;
+  Effects effects;
+  bool work = false;  // something runs on the GPU
+
+  std::deque<wire::Token> to_client;
+  std::deque<wire::State> to_backend;
+  uint64_t epoch = 0, rev = 0;
+  uint64_t seq_seen = 0;
+  uint64_t held_seen = 0;
+  bool client_has = false;  // may the client hold, as far as the backend knows
+
+  void Step(const Event& event) {
+    const bool was_open = machine.open();
+    const Phase before = machine.phase();
+    effects = machine.Step(now, event, seen);
+    if (effects.send) to_backend.push_back(effects.state);
+    // The gate is open only for a holder.
+    RC_ASSERT(effects.open == (machine.phase() == Phase::kHolding && !effects.watch));
+    // From a hold one comes back only when the GPU has finished.
+    const bool returned = (before == Phase::kHolding || before == Phase::kDraining) &&
+                          (machine.phase() == Phase::kIdle || machine.phase() == Phase::kWaiting);
+    RC_ASSERT(!returned || (event.kind == EventKind::kFinished && !work));
+    (void)was_open;
+  }
+  void Step(EventKind kind) {
+    Event event;
+    event.kind = kind;
+    Step(event);
+  }
+  void Send(Duration quota) {
+    wire::Token token;
+    token.epoch = epoch;
+    token.rev = rev;
+    token.quota_ns = static_cast<uint64_t>(quota.count());
+    token.contended = true;
+    to_client.push_back(token);
+  }
+  void Hear(const wire::State& s) {
+    if (s.seq <= seq_seen) return;
+    seq_seen = s.seq;
+    RC_ASSERT(s.held_ns >= held_seen);  // cumulative
+    held_seen = s.held_ns;
+    const bool latest = s.epoch == epoch && s.rev == rev;
+    const bool drained = s.phase == Phase::kIdle || s.phase == Phase::kWaiting;
+    if (!latest) {
+      // It has not heard the last word: said again on the heartbeat.
+      if (client_has) Send(milliseconds(5));
+      return;
+    }
+    if (drained) client_has = false;
+    if (s.phase == Phase::kWaiting && !client_has) {
+      ++epoch;
+      rev = 1;
+      client_has = true;
+      Send(milliseconds(5));
+    }
+  }
+};
+
+RC_GTEST_PROP(ClientProperties, WhatTheBackendThinksDrainedIsDrainedWhateverTheLinkDoes, ()) {
+  World w;
+  w.machine = ClientMachine(ClientOptions{}, w.now);
+  Event attached;
+  attached.kind = EventKind::kAttached;
+  attached.attached.idle_ns = 1'000'000;
+  attached.attached.heartbeat_ns = 10'000'000;
+  w.Step(attached);
+  const auto steps = *rc::gen::container<std::vector<int>>(200, rc::gen::inRange(0, 1000));
+  for (const int step : steps) {
+    const int amount = step / 10;
+    w.now += microseconds(amount * amount);
+    switch (step % 10) {
+      case 0:
+      case 1:  // the application launches
+        if (w.machine.open()) {
+          w.work = true;
+          ++w.seen.launches;
+          w.seen.parked = 0;
+        } else {
+          w.seen.parked = 1;
+          w.Step(EventKind::kParked);
+          if (w.machine.open()) w.seen.parked = 0;
+        }
+        break;
+      case 2:  // the GPU finishes
+        w.work = false;
+        if (w.effects.watch) w.Step(EventKind::kFinished);
+        break;
+      case 3:
+        w.Step(EventKind::kTimer);
+        break;
+      case 4:
+      case 5:  // a frame arrives, from anywhere in the queue
+        if (!w.to_client.empty()) {
+          const size_t i = static_cast<size_t>(amount) % w.to_client.size();
+          Event event;
+          event.kind = EventKind::kToken;
+          event.token = w.to_client[i];
+          if (amount % 3 != 0) w.to_client.erase(w.to_client.begin() + static_cast<long>(i));
+          w.Step(event);
+          if (w.machine.open()) w.seen.parked = 0;
+        }
+        break;
+      case 6:
+      case 7:
+        if (!w.to_backend.empty()) {
+          const size_t i = static_cast<size_t>(amount) % w.to_backend.size();
+          const wire::State state = w.to_backend[i];
+          if (amount % 3 != 0) w.to_backend.erase(w.to_backend.begin() + static_cast<long>(i));
+          w.Hear(state);
+        }
+        break;
+      case 8:  // the backend revokes or extends
+        if (w.client_has) {
+          ++w.rev;
+          w.Send(amount % 2 == 0 ? Duration(0) : milliseconds(5));
+        }
+        break;
+      case 9:  // the link loses something, or breaks
+        if (amount % 4 == 0) {
+          w.to_client.clear();
+          w.Step(EventKind::kDisconnected);
+          w.Step(attached);
+        } else if (!w.to_backend.empty()) {
+          w.to_backend.pop_front();
+        }
+        break;
+    }
+    // The law: who may give the GPU to somebody else knows that nothing of this client runs there
+    // or can be launched.
+    if (!w.client_has) {
+      RC_ASSERT(!w.machine.open());
+      RC_ASSERT(!w.work);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::hook
