@@ -49,6 +49,8 @@ constexpr Figure kFigures[] = {
      "echo_p99_us"},
     {"launch_overhead_held", "ns", "launch_overhead", "launch_overhead/held", "overhead_ns",
      "launch_overhead/held", "bare_ns"},
+    {"launch_overhead_held_16_kernels", "ns", "launch_overhead", "launch_overhead/held_16_kernels",
+     "overhead_ns", "launch_overhead/held_16_kernels", "bare_ns"},
     {"decisions_64", "decisions/s", "decisions", "decisions/64/1", "items_per_second", nullptr,
      nullptr},
     {"decisions_1000x100", "decisions/s", "decisions", "decisions/1000/100", "items_per_second",
@@ -141,7 +143,7 @@ int Main(int argc, char** argv) {
 
   json figures = json::array();
   bool complete = true;
-  std::printf("%-24s %12s %-12s %12s %8s\n", "", "value", "unit", "beside", "ratio");
+  std::printf("%-32s %12s %-12s %12s %8s\n", "", "value", "unit", "beside", "ratio");
   for (const std::string& subject : subjects) {
     const json benchmarks = RunProgram(subject);
     for (const Figure& figure : kFigures) {
@@ -159,7 +161,7 @@ int Main(int argc, char** argv) {
                          {"unit", figure.unit},
                          {"beside", beside},
                          {"ratio", ratio}});
-      std::printf("%-24s %12s %-12s %12s %8s\n", figure.name, Text(value).c_str(), figure.unit,
+      std::printf("%-32s %12s %-12s %12s %8s\n", figure.name, Text(value).c_str(), figure.unit,
                   Text(beside).c_str(), Text(ratio).c_str());
       std::fflush(stdout);
     }
