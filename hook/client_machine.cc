@@ -12,6 +12,8 @@ constexpr Duration kRecheck = microseconds(100);
 // Before Attached has told it.
 constexpr Duration kIdleDefault = milliseconds(2);
 constexpr int kIdleFactorMax = 4;
+// The bound on the backlog is this many times as high without a rival.
+constexpr int kAloneBacklog = 3;
 // A probe that ends this soon found the GPU idle already.
 constexpr Duration kProbeGrace = microseconds(200);
 
@@ -186,6 +188,11 @@ void ClientMachine::OnFinished(Instant now, const Observation& seen) {
   }
 }
 
+Duration ClientMachine::backlog_bound() const {
+  if (!gated_) return Duration(0);
+  return phase_ == Phase::kHolding && !contended_ ? kAloneBacklog * backlog_bound_ : backlog_bound_;
+}
+
 Duration ClientMachine::IdleAfter() const {
   return idle_ * (contended_ ? idle_factor_ : options_.lazy_factor);
 }
@@ -239,7 +246,7 @@ Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
   Instant wake = attached_ ? next_heartbeat_ : kNever;
   if (phase_ == Phase::kHolding) {
     // Far from the end it is enough to look again when the largest backlog could matter.
-    const Instant near = deadline_ - Max(backlog_bound_, seen.backlog);
+    const Instant near = deadline_ - Max(backlog_bound(), seen.backlog);
     const Instant close = CloseAt(seen);
     Instant look = now < near ? Min(near, close) : Min(close, now + kRecheck);
     if (overtime_) look = deadline_;

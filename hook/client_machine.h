@@ -93,8 +93,9 @@ class ClientMachine {
   bool attached() const { return attached_; }
   bool unmanaged() const { return unmanaged_; }
   Instant deadline() const { return deadline_; }
-  // Above this much predicted GPU time launching threads are to be parked; zero: no bound known.
-  Duration backlog_bound() const { return backlog_bound_; }
+  // Above this much predicted GPU time launching threads are to be parked; zero: never. More while
+  // nobody else waits, so that a late wake-up of a parked thread does not leave the GPU idle.
+  Duration backlog_bound() const;
 
  private:
   void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);

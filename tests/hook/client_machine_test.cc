@@ -229,6 +229,13 @@ TEST_F(ClientLaws, WithoutARivalTheTokenIsKeptLongerUntilOneComes) {
   EXPECT_TRUE(Token(1, 2, seconds(60), true).watch);
 }
 
+TEST_F(ClientLaws, TheBacklogMayBeLargerWithoutARival) {
+  Hold(seconds(60), false);
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(9));
+  Token(1, 2, seconds(60), true);
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
+}
+
 TEST_F(ClientLaws, ARegrettedReturnMakesTheNextOneLater) {
   Hold(seconds(60));
   while (!last_.watch) Pass(microseconds(100));
