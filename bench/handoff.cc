@@ -57,6 +57,7 @@ Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
         // Echoes between looks at the record, so that both are measured under the same load.
         for (int i = 0; i < 20; ++i) {
           if (const Result<Duration> took = echo.RoundTrip(64)) compared.echo.push_back(*took);
+          cli::Settle();
         }
         const auto records = sim::ReadRecords(device.path, *first);
         if (records) compared.token = Gaps(*records);
