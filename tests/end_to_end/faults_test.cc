@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "tests/end_to_end/fixture.h"
 
@@ -79,6 +80,16 @@ TEST_F(Faults, AnIllegalAddressHarmsNobodyElse) {
 
 class StoppedHolder : public EndToEnd {
  protected:
+  // Whether `status` lists an event whose text matches.
+  static std::function<bool(const nlohmann::json&)> EventSays(const std::string& pattern) {
+    return [pattern](const nlohmann::json& status) {
+      const auto& events = status.at("events");
+      return std::any_of(events.begin(), events.end(), [&](const nlohmann::json& event) {
+        return std::regex_search(event.at("text").get<std::string>(), std::regex(pattern));
+      });
+    };
+  }
+
   // Stops the pod at a moment when it holds the token: the other makes no progress.
   void StopWhileHolding(const Pod& victim, const Pod& other) {
     for (int attempt = 0; attempt < 30; ++attempt) {
@@ -97,17 +108,13 @@ TEST_F(StoppedHolder, IsReportedAndKeepsTheGpuUntilItGoesOn) {
   Pod& victim = Start(Burn("victim", "85", "100"));
   StopWhileHolding(victim, other);
   ASSERT_FALSE(HasFatalFailure());
-  Must(cluster().WaitForStatus(
-      0,
-      [](const nlohmann::json& status) {
-        return status.value("events", nlohmann::json::array()).dump().find("victim") !=
-               std::string::npos;
-      },
-      "no event names the pod that does not drain"));
+  Must(cluster().WaitForStatus(0, EventSays("victim .* has not drained"), "no report"));
+  EXPECT_EQ(Must(cluster().Status()).at("gpus").at(0).at("hung"), true);
   EXPECT_FALSE(MakesProgress(other, device(), milliseconds(300)));
   SignalAll(victim, SIGCONT);
   EXPECT_TRUE(MakesProgress(other, device(), seconds(3)));
   EXPECT_TRUE(MakesProgress(victim, device(), seconds(3)));
+  EXPECT_EQ(Must(cluster().Status()).at("gpus").at(0).at("hung"), false);
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
 }
@@ -118,7 +125,9 @@ TEST_F(StoppedHolder, IsKilledWhereTheConfigurationSaysSo) {
   Pod& victim = Start(Burn("victim", "85", "100"));
   StopWhileHolding(victim, other);
   ASSERT_FALSE(HasFatalFailure());
+  const std::string pid = std::to_string(victim.Pids().at(0));
   EXPECT_EQ(victim.Wait(seconds(5)), 128 + SIGKILL);
+  Must(cluster().WaitForStatus(0, EventSays("killed .*" + pid), "no report"));
   EXPECT_TRUE(MakesProgress(other, device(), seconds(3)));
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
