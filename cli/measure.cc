@@ -111,10 +111,11 @@ Result<Compared> CompareHandOffs(Tenant& first, Tenant& second, Echo& echo, size
   };
   Tenant* holder = &first;
   Tenant* waiter = &second;
-  if (!holder->Ask() || !holder->AwaitToken()) return broken();
+  if (!holder->Ask() || !holder->AwaitToken() || !holder->Confirm()) return broken();
   const auto hand_off = [&]() -> Result<Duration> {
     if (!waiter->Ask()) return broken();
     Settle();
+    if (!holder->Serve()) return broken();  // it has been told that somebody waits
     const Instant returned = MonotonicNow();
     if (!holder->Return()) return broken();
     while (!waiter->holding()) {
@@ -123,13 +124,14 @@ Result<Compared> CompareHandOffs(Tenant& first, Tenant& second, Echo& echo, size
       if (poll(ends, 2, 5000) <= 0 || !waiter->Serve() || !holder->Serve()) return broken();
     }
     const Duration took = MonotonicNow() - returned;
+    if (!waiter->Confirm()) return broken();
     std::swap(holder, waiter);
     return took;
   };
   const Result<Duration> warm = hand_off();
   if (!warm) return tl::unexpected(warm.error());
   Result<Compared> compared = Alternate(hand_off, echo, first.frame_size(), count);
-  if (!holder->Return()) return broken();
+  if (!holder->Serve() || !holder->Return()) return broken();
   return compared;
 }
 

@@ -148,16 +148,18 @@ bool Tenant::Serve() {
   return true;
 }
 
-bool Tenant::Return() {
+bool Tenant::Confirm() {
   ++state_.launches;
-  return Serve() && SendState(wire::Phase::kHolding) != 0 && SendState(wire::Phase::kIdle) != 0;
+  return SendState(wire::Phase::kHolding) != 0;
 }
+
+bool Tenant::Return() { return SendState(wire::Phase::kIdle) != 0; }
 
 Result<Duration> Tenant::RoundTrip() {
   const Instant asked = MonotonicNow();
   if (!Ask() || !AwaitToken()) return Gone();
   const Duration took = MonotonicNow() - asked;
-  if (!Return()) return Gone();
+  if (!Confirm() || !Return()) return Gone();
   return took;
 }
 

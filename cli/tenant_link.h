@@ -44,7 +44,8 @@ class Tenant {
   // The parts of it. Each returns false when the peer is gone; AwaitToken also after five seconds.
   bool Ask();
   bool AwaitToken();
-  bool Return();
+  bool Confirm();  // says Holding
+  bool Return();   // says Idle
   // Takes what has come meanwhile and answers as the protocol wants it: a token for one that is
   // idle is answered with its State, so that its return counts.
   bool Serve();
