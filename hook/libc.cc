@@ -21,6 +21,21 @@ __attribute__((visibility("hidden"))) void* baton_real_dlvsym = nullptr;
 
 namespace {
 
+// FindLibc() runs inside the first dlsym of the process, which may be a sanitizer's that is about
+// to replace strcmp and its like: nothing on that way may call them.
+bool StartsWith(const char* text, const char* prefix) {
+  for (; *prefix != 0; ++text, ++prefix) {
+    if (*text != *prefix) return false;
+  }
+  return true;
+}
+
+bool Same(const char* a, const char* b) {
+  for (; *a != 0 && *a == *b; ++a, ++b) {
+  }
+  return *a == *b;
+}
+
 // Reads the dynamic symbol table of one loaded object.
 class LoadedObject {
  public:
@@ -65,7 +80,7 @@ class LoadedObject {
     void* found = nullptr;
     for (;; ++i) {
       const uint32_t h = chain[i - first];
-      if ((h | 1) == (hash | 1) && strcmp(strings_ + symbols_[i].st_name, name) == 0 &&
+      if ((h | 1) == (hash | 1) && Same(strings_ + symbols_[i].st_name, name) &&
           symbols_[i].st_shndx != SHN_UNDEF) {
         found = reinterpret_cast<void*>(base_ + symbols_[i].st_value);
         const bool hidden_version = versions_ != nullptr && (versions_[i] & 0x8000) != 0;
@@ -90,18 +105,15 @@ class LoadedObject {
   const uint16_t* versions_ = nullptr;
 };
 
-bool IsNamed(const char* path, const char* name) {
-  const char* slash = strrchr(path, '/');
-  return strcmp(slash == nullptr ? path : slash + 1, name) == 0;
-}
-
 // The C library itself ("libc.so.6", or "libc-2.31.so" where the path was resolved), and, before
 // glibc 2.34, libdl.
 bool IsLibc(const char* path) {
-  const char* slash = strrchr(path, '/');
-  const char* file = slash == nullptr ? path : slash + 1;
-  return IsNamed(path, "libc.so.6") || IsNamed(path, "libdl.so.2") ||
-         strncmp(file, "libc-2.", 7) == 0 || strncmp(file, "libdl-2.", 8) == 0;
+  const char* file = path;
+  for (const char* c = path; *c != 0; ++c) {
+    if (*c == '/') file = c + 1;
+  }
+  return Same(file, "libc.so.6") || Same(file, "libdl.so.2") || StartsWith(file, "libc-2.") ||
+         StartsWith(file, "libdl-2.");
 }
 
 int Visit(dl_phdr_info* info, size_t, void*) {
