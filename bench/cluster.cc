@@ -247,7 +247,7 @@ Result<bool> Cluster::Prepare() {
       options_.scheduler.empty() ? "" : "\n[scheduler]\n" + options_.scheduler + "\n";
   const auto server = [this](const std::string& name) {
     return "[server]\nsocket_dir = \"" + File(name) + "\"\nstate_dir = \"" + File(name + "-state") +
-           "\"\nlock_dir = \"" + File("locks") + "\"\n";
+           "\"\nlock_dir = \"" + File("locks") + "\"\n" + options_.server + "\n";
   };
   if (!central()) {
     for (int node = 0; node < options_.nodes; ++node) {

@@ -29,6 +29,7 @@ struct ClusterOptions {
   int nodes = 1;
   int gpus = 1;             // per node
   bool real = false;        // the machine's own GPUs instead of simulated ones; one node
+  std::string server{};     // lines for the daemons' [server] table
   std::string scheduler{};  // lines for batond's [scheduler] table
   std::string programs{};   // folder with baton, batond, ...; empty: this program's own
   std::string simulator{};  // folder with libcuda.so.1; empty: ../lib/sim of `programs`

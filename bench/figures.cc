@@ -41,6 +41,12 @@ constexpr Figure kFigures[] = {
      "echo_p50_us"},
     {"token_rtt_central_p99", "us", "token_rtt", "token_rtt/central", "p99_us", "token_rtt/central",
      "echo_p99_us"},
+    {"token_rtt_unix_one_cpu_p50", "us", "token_rtt", "token_rtt/unix/one_cpu", "p50_us",
+     "token_rtt/unix/one_cpu", "echo_p50_us"},
+    {"token_rtt_zmq_one_cpu_p50", "us", "token_rtt", "token_rtt/zmq/one_cpu", "p50_us",
+     "token_rtt/zmq/one_cpu", "echo_p50_us"},
+    {"token_rtt_central_one_cpu_p50", "us", "token_rtt", "token_rtt/central/one_cpu", "p50_us",
+     "token_rtt/central/one_cpu", "echo_p50_us"},
     {"handoff_unix_p50", "us", "handoff", "handoff/unix", "p50_us", "handoff/unix", "echo_p50_us"},
     {"handoff_unix_p99", "us", "handoff", "handoff/unix", "p99_us", "handoff/unix", "echo_p99_us"},
     {"handoff_central_p50", "us", "handoff", "handoff/central", "p50_us", "handoff/central",
@@ -63,7 +69,8 @@ constexpr const char* kExamples = R"(Examples:
   baton-bench --json                  and {"figures": [...]} on the last line
 
 Each figure stands beside a raw one of the same run: a two-process echo of the same transport and
-frame size, the launch without the hook, the decision among 64 pods. "ratio" is value / beside.)";
+frame size, the launch without the hook, the decision among 64 pods. "ratio" is value / beside.
+"_one_cpu": with all processes on one CPU, where a ratio repeats to a few percent on a busy machine.)";
 
 std::vector<std::string> Subjects() {
   std::vector<std::string> subjects;

@@ -76,7 +76,7 @@ Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
 
 int main(int argc, char** argv) {
   using namespace baton::bench;
-  return RunLanes(argc, argv,
+  return RunLanes(argc, argv, {Placement::kFree},
                   {{"handoff/unix",
                     [](Echoes& echoes) { return HandOffs(Transport::kUnix, *echoes.unix_socket); }},
                    {"handoff/central", [](Echoes& echoes) {

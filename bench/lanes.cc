@@ -1,8 +1,7 @@
 #include "bench/lanes.h"
 
 #include <benchmark/benchmark.h>
-
-#include <cstdio>
+#include <sched.h>
 
 namespace baton::bench {
 namespace {
@@ -39,7 +38,35 @@ Result<bool> Start(Echoes& echoes) {
   return true;
 }
 
-void Report(benchmark::State& state, const Lane& lane, Echoes& echoes) {
+// This process, and what it starts meanwhile, on one CPU.
+class OnOneCpu {
+ public:
+  explicit OnOneCpu(Placement placement) : active_(placement == Placement::kOneCpu) {
+    if (!active_) return;
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OnOneCpu() {
+    if (active_) sched_setaffinity(0, sizeof before_, &before_);
+  }
+  OnOneCpu(const OnOneCpu&) = delete;
+  OnOneCpu& operator=(const OnOneCpu&) = delete;
+
+ private:
+  const bool active_;
+  cpu_set_t before_;
+};
+
+// The echoes live as long as the lane, so that their other processes are where it is.
+void Report(benchmark::State& state, const Lane& lane, Placement placement) {
+  const OnOneCpu pinned(placement);
+  Echoes echoes;
+  if (const Result<bool> started = Start(echoes); !started) {
+    state.SkipWithError(started.error().message.c_str());
+  }
   for (auto _ : state) {
     const Result<cli::Compared> compared = lane(echoes);
     if (!compared) {
@@ -59,21 +86,19 @@ void Report(benchmark::State& state, const Lane& lane, Echoes& echoes) {
 
 }  // namespace
 
-int RunLanes(int argc, char** argv, const std::vector<std::pair<std::string, Lane>>& lanes) {
+int RunLanes(int argc, char** argv, const std::vector<Placement>& placements,
+             const std::vector<std::pair<std::string, Lane>>& lanes) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  Echoes echoes;  // fork: before any thread
-  if (const Result<bool> started = Start(echoes); !started) {
-    std::fprintf(stderr, "%s\n", started.error().message.c_str());
-    return 1;
-  }
-  for (const auto& [name, lane] : lanes) {
-    benchmark::RegisterBenchmark(
-        name.c_str(),
-        [&lane = lane, &echoes](benchmark::State& state) { Report(state, lane, echoes); })
-        ->Iterations(1)
-        ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond);
+  for (const Placement placement : placements) {
+    for (const auto& [name, lane] : lanes) {
+      benchmark::RegisterBenchmark(
+          (name + (placement == Placement::kOneCpu ? "/one_cpu" : "")).c_str(),
+          [&lane = lane, placement](benchmark::State& state) { Report(state, lane, placement); })
+          ->Iterations(1)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

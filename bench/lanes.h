@@ -23,9 +23,18 @@ struct Echoes {
 
 using Lane = std::function<Result<cli::Compared>(Echoes& echoes)>;
 
-// main() of such a benchmark. Each lane runs once; its counters are p50_us, p99_us, echo_p50_us,
-// echo_p99_us, and ratio (of the medians).
-int RunLanes(int argc, char** argv, const std::vector<std::pair<std::string, Lane>>& lanes);
+// Where the processes of a lane run: this one, the echoes' and the daemons'.
+enum class Placement {
+  kFree,    // where the kernel puts them, as in use
+  kOneCpu,  // all on the same CPU. The kernel places a pair of processes now on one CPU, now on
+            // two, which alone is a factor of ten; without that choice a ratio repeats to a few
+            // percent, and what is measured is work, not wake-ups of an idle CPU.
+};
+
+// main() of such a benchmark. Each lane runs once per placement, with "/one_cpu" in its name for
+// that one. Its counters are p50_us, p99_us, echo_p50_us, echo_p99_us, and ratio (of the medians).
+int RunLanes(int argc, char** argv, const std::vector<Placement>& placements,
+             const std::vector<std::pair<std::string, Lane>>& lanes);
 
 }  // namespace baton::bench
 

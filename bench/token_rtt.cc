@@ -64,7 +64,7 @@ Result<cli::Compared> CentralLane(cli::Echo& echo) {
 int main(int argc, char** argv) {
   using namespace baton::bench;
   return RunLanes(
-      argc, argv,
+      argc, argv, {Placement::kFree, Placement::kOneCpu},
       {{"token_rtt/unix", [](Echoes& echoes) { return UnixLane(*echoes.unix_socket); }},
        {"token_rtt/zmq", [](Echoes& echoes) { return ZmqLane(*echoes.zmq); }},
        {"token_rtt/central", [](Echoes& echoes) { return CentralLane(*echoes.central); }}});
