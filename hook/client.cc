@@ -44,7 +44,6 @@ constexpr Duration kDrainPollMax = microseconds(250);
 enum class Link : uint32_t { kDown, kHello, kUp };
 
 struct Process {
-  std::atomic<int> pid{0};         // of the process that all this belongs to
   std::atomic<uint32_t> state{0};  // 0 not started, 1 starting, 2 runs, 3 cannot
   std::atomic<int> managed{-1};    // -1 not known yet
   bool membarrier = false;
@@ -525,7 +524,6 @@ bool StartOnce() {
       AfterFork(InChild);
       __cxa_atexit(AtExit, nullptr, &__dso_handle);
     }
-    g.pid.store(getpid());
     g.incarnation = Random64();
     g.membarrier = RegisterMembarrier();
     NewStamp();

@@ -338,6 +338,35 @@ TEST_F(HookProcess, AForkedChildAttachesByItself) {
   EXPECT_NE(backend_->hello().incarnation, incarnation);
 }
 
+TEST_F(HookProcess, EveryGpuHasAGateOfItsOwn) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("device 1"), "ok");
+  child_->Send("launch 1000");
+  const auto first = backend_->WaitPhase(Phase::kWaiting);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(backend_->uuid(), "GPU-ab000000-0000-0000-0000-000000000001");
+  backend_->SendToken(1, 1, 60'000 * kMs, false);
+  ASSERT_EQ(child_->Read(), "0");
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  child_->Send("launch 1000");
+  const auto second = backend_->WaitPhase(Phase::kWaiting);
+  ASSERT_TRUE(second);
+  EXPECT_NE(second->gpu, first->gpu);
+  EXPECT_EQ(backend_->uuid(), "GPU-ab000000-0000-0000-0000-000000000000");
+  EXPECT_TRUE(child_->Silent(20));
+}
+
+TEST_F(HookProcess, AGpuThatIsRefusedDoesNotKeepTheProcessAway) {
+  StartHolder(60'000 * kMs);
+  backend_->SendError(wire::ErrorKind::kUnknownGpu, "this GPU is not the pod's");
+  backend_->Drop();
+  ASSERT_TRUE(backend_->WaitHellos(2));
+  const uint64_t passed = Count();
+  ASSERT_TRUE(backend_->WaitState([&](const State& s) { return s.launches > passed; }));
+}
+
 TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
   StartBackend();
   backend_->memory_cap = 1000;
