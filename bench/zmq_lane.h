@@ -16,8 +16,8 @@ namespace baton::bench {
 // A tenant's frames straight to batond's ROUTER at `address`, without relay and CURVE.
 std::unique_ptr<cli::Transport> ConnectDealer(const std::string& address);
 
-// DEALER here, ROUTER in a forked child, TCP on the loopback, CURVE on or off. Make it while the
-// process has one thread.
+// DEALER here, ROUTER in a forked child, TCP on the loopback, CURVE on or off. The child uses only
+// what it makes itself, so this process may have other contexts.
 class ZmqEcho : public cli::Echo {
  public:
   static Result<std::unique_ptr<ZmqEcho>> Start(bool curve);

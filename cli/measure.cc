@@ -1,6 +1,7 @@
 #include "cli/measure.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -55,8 +56,7 @@ Quantiles Summarize(std::vector<Duration> samples) {
 }
 
 void Settle() {
-  for (const Instant until = MonotonicNow() + kSettle; MonotonicNow() < until;) {
-  }
+  for (const Instant until = MonotonicNow() + kSettle; MonotonicNow() < until;) sched_yield();
 }
 
 Result<std::unique_ptr<UnixEcho>> UnixEcho::Start() {

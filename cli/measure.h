@@ -46,7 +46,7 @@ class UnixEcho : public Echo {
 };
 
 // The same pause after every sample, token or echo: lets the daemon finish what the sample left
-// behind, without sleeping, which would add a wake-up to the next one.
+// behind, on this CPU if need be, without sleeping, which would add a wake-up to the next one.
 void Settle();
 
 struct Compared {
