@@ -15,6 +15,7 @@ namespace {
 
 // Each client of a token is a member in the holder's file.
 constexpr size_t kClientsPerPodAndGpu = HolderFile::kMembersMax;
+constexpr Duration kTickEvery = std::chrono::microseconds(100);
 
 template <class Message>
 void SendTo(Arbiter::Client& client, const Message& message) {
@@ -155,7 +156,8 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
 
 void Arbiter::Arm(Gpu& gpu) {
   if (gpu.frozen) return;
-  const Instant at = gpu.scheduler.wakeup();
+  // Ticks that lie close together are one: no deadline needs to be met that exactly.
+  const Instant at = std::max(gpu.scheduler.wakeup(), gpu.ticked + kTickEvery);
   // A timer that is due too early only looks again; moving it would cost a system call each time.
   if (at >= gpu.armed) return;
   gpu.armed = at;
@@ -164,7 +166,8 @@ void Arbiter::Arm(Gpu& gpu) {
     if (error || !*alive) return;
     gpu.armed = kNever;
     if (gpu.frozen) return;
-    if (MonotonicNow() >= gpu.scheduler.wakeup()) {
+    if (const Instant now = MonotonicNow(); now >= gpu.scheduler.wakeup()) {
+      gpu.ticked = now;
       Step(gpu, Tick{});
     } else {
       Arm(gpu);
@@ -296,16 +299,10 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
   }
   const Process process{node, pid, start_time};
   Client* client = nullptr;
-  std::vector<Client*> replaced;
   for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
     Client* other = Find(it->second);
-    if (other->incarnation == hello.incarnation) {
-      client = other;
-    } else if (!other->connected) {
-      replaced.push_back(other);  // it called exec: what it was has ended
-    }
+    if (other->incarnation == hello.incarnation) client = other;
   }
-  for (Client* other : replaced) Gone(*other);
   if (client != nullptr && client->pod != pod->id) {
     link.Refuse(number, wire::ErrorKind::kDenied, "this process belongs to another pod already");
     return {};
@@ -554,7 +551,7 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
   log_.Add(EventLog::Level::kInfo, "gpu",
            fmt::format("{} {} {}{}", info.uuid, info.name, FormatBytes(info.memory_bytes),
                        node.empty() ? "" : " on node " + node));
-  ApplyConfiguredPods(configured_);
+  if (configured_known_) ApplyConfiguredPods(configured_);
   return {};
 }
 

@@ -120,6 +120,7 @@ class Arbiter {
     bool clear_file = false;
     boost::asio::steady_timer timer;
     Instant armed = kNever;
+    Instant ticked{};  // when the timer last had something to do
     std::unordered_map<uint64_t, Lane*> lanes;              // by client id
     std::map<PodId, std::pair<uint64_t, uint64_t>> memory;  // bytes charged, clients
     std::map<PodId, Series> series;
@@ -239,6 +240,7 @@ class Arbiter {
   std::string degraded_pods_;
   bool degraded_holders_ = false;
   std::vector<PodConfig> configured_;
+  bool configured_known_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

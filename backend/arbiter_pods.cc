@@ -212,6 +212,7 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
 
 void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
   if (&configured != &configured_) configured_ = configured;
+  configured_known_ = true;
   // Those that left the file.
   std::vector<PodId> left;
   for (const auto& [id, pod] : pods_.all()) {

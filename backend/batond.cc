@@ -62,6 +62,7 @@ int main(int argc, char** argv) {
   // Nothing may be left writable for others by an open umask; sockets set their own modes.
   umask(022);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to report, not the end
   spdlog::set_default_logger(spdlog::stderr_logger_st("batond"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
 

@@ -31,6 +31,21 @@ bool HasExited(int pidfd) {
   return poll(&p, 1, 0) == 1;
 }
 
+// Numbered as proc(5) does.
+Result<uint64_t> StatField(pid_t pid, int number) {
+  auto stat = ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
+  if (!stat) return tl::unexpected(stat.error());
+  // The command in parentheses may contain anything, parentheses too: count from the last one.
+  const size_t end = stat->rfind(')');
+  if (end == std::string::npos) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
+  const char* at = stat->c_str() + end + 1;
+  for (int field = 3; field < number; ++field) {
+    at = strchr(at + 1, ' ');
+    if (at == nullptr) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
+  }
+  return strtoull(at + 1, nullptr, 10);
+}
+
 }  // namespace
 
 void UniqueFd::Close() {
@@ -66,21 +81,17 @@ Result<Peer> PeerOf(int socket) {
     return Fail(ErrorCode::kDenied, "your process is gone");
   }
   peer.start_time = *start_time;
+  peer.image = ImageOf(peer.pid);
   return peer;
 }
 
-Result<uint64_t> StartTime(pid_t pid) {
-  auto stat = ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
-  if (!stat) return tl::unexpected(stat.error());
-  // The command in parentheses may contain anything, parentheses too: count from the last one.
-  const size_t end = stat->rfind(')');
-  if (end == std::string::npos) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
-  const char* at = stat->c_str() + end + 1;
-  for (int field = 2; field < 21; ++field) {
-    at = strchr(at + 1, ' ');
-    if (at == nullptr) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
-  }
-  return strtoull(at + 1, nullptr, 10);
+Result<uint64_t> StartTime(pid_t pid) { return StatField(pid, 22); }
+
+uint64_t ImageOf(pid_t pid) {
+  const auto code = StatField(pid, 26);
+  const auto stack = StatField(pid, 28);
+  // Without the right to know, the kernel says 0 or 1.
+  return code && stack && *stack > 1 ? *code * 31 + *stack : 0;
 }
 
 UniqueFd OpenPidfd(pid_t pid, uint64_t start_time) {

@@ -48,6 +48,7 @@ struct Peer {
   pid_t pid = 0;
   uint64_t start_time = 0;  // clock ticks since boot, /proc/PID/stat field 22
   uid_t uid = 0;
+  uint64_t image = 0;  // see ImageOf()
   UniqueFd pidfd;  // readable once the whole process is gone
 };
 
@@ -58,6 +59,9 @@ Result<Peer> PeerOf(int socket);
 
 // Field 22 of /proc/PID/stat. kNotFound when there is no such process.
 Result<uint64_t> StartTime(pid_t pid);
+// Something that changes when the process calls exec: where its code and its stack lie. 0 when the
+// kernel does not tell.
+uint64_t ImageOf(pid_t pid);
 // Whether that very process still runs. A zombie does not.
 bool IsAlive(pid_t pid, uint64_t start_time);
 // A pidfd of that very process; none when it is gone.

@@ -342,8 +342,9 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     if (other == nullptr || other->reaping) continue;
     if (other->incarnation == hello.incarnation || other->incarnation == 0) {
       known = other;
-    } else if (!other->connected) {
-      // The same process with another incarnation: it called exec, and its old GPU work is gone.
+    } else if (!other->connected && other->peer.image != 0 && client->peer.image != 0 &&
+               other->peer.image != client->peer.image) {
+      // The process called exec: what it was before, GPU work included, has ended.
       replaced.push_back(other);
     }
   }
@@ -581,6 +582,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->number = ++last_number_;
   client->peer.pid = pid;
   client->peer.start_time = start_time;
+  client->peer.image = ImageOf(pid);
   client->peer.pidfd = std::move(pidfd);
   client->incarnation = incarnation;
   client->said_hello = true;

@@ -1,0 +1,589 @@
+// batond as a process, spoken to by clients that say exactly what a test wants.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "tests/backend/daemon_process.h"
+#include "tests/backend/scripted_client.h"
+
+namespace baton::backend {
+namespace {
+
+using nlohmann::json;
+using wire::ErrorKind;
+using wire::Phase;
+
+class Batond : public testing::Test {
+ protected:
+  void SetUp() override {
+    Configure("");
+    ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  }
+  void Configure(const std::string& more) {
+    WriteText(folder_ / "batond.toml",
+              "[server]\nsocket_dir = \"" + (folder_ / "run") + "\"\nstate_dir = \"" +
+                  (folder_ / "state") + "\"\nlock_dir = \"" + (folder_ / "lock") +
+                  "\"\nlog_level = \"debug\"\n[scheduler]\ndrain_timeout = \"60s\"\n" +
+                  "[[gpu]]\nuuid = \"GPU-a\"\n[[gpu]]\nuuid = \"GPU-b\"\n" + more);
+  }
+  json Say(const json& request) { return Ask(folder_ / "run/control.sock", request); }
+  // The ticket of a new pod.
+  std::string Pod(const std::string& name, double request, json more = json::object()) {
+    more.update({{"command", "create_pod"}, {"name", name}, {"request", request}});
+    if (!more.contains("gpus")) more["gpus"] = {"GPU-a"};
+    const json answer = Say(more);
+    EXPECT_TRUE(answer.value("ok", false)) << answer.dump();
+    return answer.value("ticket", "");
+  }
+  std::string Socket() { return folder_ / "run/baton.sock"; }
+  json Status() { return Say({{"command", "status"}}); }
+  json PodStatus(const std::string& name) {
+    const json status = Status();
+    for (const json& pod : status.at("pods")) {
+      if (pod.at("name") == name) return pod;
+    }
+    return json::object();
+  }
+  std::string Holder(const std::string& uuid = "GPU-a") {
+    const json status = Status();
+    for (const json& gpu : status.at("gpus")) {
+      if (gpu.at("uuid") == uuid) return gpu.value("holder", "");
+    }
+    return "?";
+  }
+  std::string PhaseOf(const std::string& pod) { return PodStatus(pod).value("phase", "?"); }
+  // The daemon has taken in that the pod waits.
+  bool IsWaiting(const std::string& pod) {
+    return Eventually([&] { return PhaseOf(pod) == "waiting"; });
+  }
+
+  const Folder folder_;
+  DaemonProcess daemon_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
+};
+
+TEST_F(Batond, GivesTheTokenToTheClientThatAsks) {
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(Pod("a", 50), "GPU-a"));
+  EXPECT_TRUE(client.attached->gated);
+  EXPECT_FALSE(client.HasGrantNow());
+  ASSERT_TRUE(client.Ask());
+  const auto token = client.AwaitGrant();
+  ASSERT_TRUE(token);
+  EXPECT_GT(token->quota_ns, 0u);
+  EXPECT_EQ(Holder(), "a");
+}
+
+TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  // The quota ends: the holder is told to drain, and still nobody else is granted anything.
+  while (a.Await<wire::Token>()->quota_ns != 0) {
+  }
+  ASSERT_TRUE(a.Report(Phase::kDraining));
+  ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "draining"; }));
+  EXPECT_FALSE(b.HasGrantNow());
+  a.HasGrantNow();  // takes in the latest revision
+  ASSERT_TRUE(a.GiveBack());
+  EXPECT_TRUE(b.AwaitGrant());
+  EXPECT_GT(b.state.epoch, a.state.epoch);
+}
+
+TEST_F(Batond, TwoGpusDoNotWaitForEachOther) {
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50, {{"gpus", {"GPU-b"}}}), "GPU-b"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant());
+  ASSERT_TRUE(b.Ask());
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Batond, AnswersEachBrokenFrameWithOneErrorAndNobodyElseNotices) {
+  ScriptedClient good(Socket());
+  const std::string ticket = Pod("a", 50);
+  ASSERT_TRUE(good.Join(ticket, "GPU-a"));
+  wire::Hello hello;
+  hello.ticket.Set(ticket);
+  hello.incarnation = 5;
+  char frame[512];
+  const size_t size = wire::Encode(hello, frame, sizeof frame);
+  std::string foreign(frame, size);
+  foreign[1] = wire::kVersion + 2;
+  std::string hook_says_token;
+  hook_says_token.resize(64);
+  hook_says_token.resize(wire::Encode(wire::Token{}, hook_says_token.data(), 64));
+  const struct {
+    std::string bytes;
+    ErrorKind kind;
+  } cases[] = {
+      {"hello", ErrorKind::kMalformed},
+      {std::string("\x93\x01\x01", 3), ErrorKind::kMalformed},
+      {foreign, ErrorKind::kVersion},
+      {std::string(wire::kTenantFrameMax + 1, 'x'), ErrorKind::kLimit},
+      {hook_says_token, ErrorKind::kProtocol},
+  };
+  for (const auto& c : cases) {
+    ScriptedClient bad(Socket());
+    ASSERT_TRUE(bad.SendRaw(c.bytes));
+    const auto error = bad.Await<wire::Error>();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->kind, c.kind) << error->text.view();
+    EXPECT_FALSE(error->text.view().empty());
+    EXPECT_TRUE(bad.AwaitClosed());
+  }
+  ASSERT_TRUE(good.Ask());
+  EXPECT_TRUE(good.AwaitGrant());
+}
+
+TEST_F(Batond, AFrameOfMebibytesIsRefused) {
+  ScriptedClient bad(Socket());
+  const int room = 32 << 20;
+  setsockopt(bad.fd(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+  // The kernel has a bound of its own: the longest that it passes on.
+  size_t size = 10 << 20;
+  while (!bad.SendRaw(std::string(size, 'x'))) size /= 2;
+  ASSERT_GT(size, 8 * wire::kTenantFrameMax);
+  const auto error = bad.Await<wire::Error>();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind, ErrorKind::kLimit);
+  EXPECT_TRUE(bad.AwaitClosed());
+}
+
+TEST_F(Batond, RefusesWhoHasNoBusinessHere) {
+  const std::string ticket = Pod("a", 50);
+  const std::string others = Pod("b", 50, {{"gpus", {"GPU-b"}}});
+  ScriptedClient stranger(Socket());
+  ASSERT_TRUE(stranger.SayHello("0123456789abcdef"));
+  EXPECT_EQ(stranger.Await<wire::Error>()->kind, ErrorKind::kUnknownPod);
+  EXPECT_TRUE(stranger.AwaitClosed());
+  ScriptedClient elsewhere(Socket());
+  ASSERT_TRUE(elsewhere.SayHello(others) && elsewhere.Await<wire::Welcome>());
+  wire::Attach attach;
+  attach.uuid.Set("GPU-a");
+  ASSERT_TRUE(elsewhere.Send(attach));
+  EXPECT_EQ(elsewhere.Await<wire::Error>()->kind, ErrorKind::kUnknownGpu);
+  ScriptedClient hasty(Socket());
+  ASSERT_TRUE(hasty.SayHello(ticket) && hasty.Await<wire::Welcome>() && hasty.Ask());
+  EXPECT_EQ(hasty.Await<wire::Error>()->kind, ErrorKind::kProtocol);
+}
+
+TEST_F(Batond, ATicketIsOnlyGoodForItsUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  const std::string ticket = Pod("a", 50, {{"uid", 1234}});
+  const auto joins_as = [&](uid_t uid) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (setuid(uid) != 0) _exit(2);
+      ScriptedClient client(Socket(), 99);
+      _exit(client.Join(ticket, "GPU-a") ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  chmod(folder_.path().c_str(), 0755);
+  EXPECT_EQ(joins_as(1234), 0);
+  EXPECT_EQ(joins_as(1235), 1);
+}
+
+TEST_F(Batond, AKilledHolderMakesRoomForTheNext) {
+  const std::string a = Pod("a", 50);
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  HolderProcess holder(Socket(), a, "GPU-a");
+  ASSERT_TRUE(holder.AwaitHolding());
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_FALSE(b.HasGrantNow());
+  holder.Kill();
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Batond, AClosedSocketIsNoProofThatTheHolderIsGone) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  a.Close();
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(
+      Eventually([&] { return !PodStatus("a").at("clients").at(0).at("connected").get<bool>(); }));
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_EQ(Holder(), "a");
+  EXPECT_FALSE(b.HasGrantNow());
+  // It comes back as what it was, and drains.
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(a.Report(Phase::kHolding));
+  a.HasGrantNow();
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();  // follows what it is told
+    a.GiveBack();
+    return b.HasGrantNow();
+  }));
+  EXPECT_EQ(Status().at("clients").size(), 2u);
+}
+
+TEST_F(Batond, AClientThatDoesNotReadIsDisconnected) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient deaf(Socket());
+  ASSERT_TRUE(deaf.Join(ticket, "GPU-a"));
+  wire::Attach attach;
+  attach.uuid.Set("GPU-a");
+  // Each is answered; the answers fill its socket, then the daemon's patience.
+  bool closed = false;
+  for (int i = 0; i < 100'000 && !closed; ++i) closed = !deaf.Send(attach);
+  EXPECT_TRUE(closed);
+  ScriptedClient other(Socket(), 77);
+  EXPECT_TRUE(other.Join(ticket, "GPU-a"));
+}
+
+TEST_F(Batond, OfTwoProcessesThatRaceForTheLastMemoryOneIsRefused) {
+  const std::string ticket = Pod("a", 50, {{"memory", 100}});
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(b.Join(ticket, "GPU-a"));
+  EXPECT_EQ(a.attached->memory_cap, 100u);
+  const auto ask = [](ScriptedClient& client, uint64_t request, uint64_t total) {
+    wire::Memory memory;
+    memory.request = request;
+    memory.total = total;
+    return client.Send(memory);
+  };
+  ASSERT_TRUE(ask(a, 1, 60) && ask(b, 1, 60));
+  const auto of_a = a.Await<wire::MemoryReply>();
+  const auto of_b = b.Await<wire::MemoryReply>();
+  ASSERT_TRUE(of_a && of_b);
+  EXPECT_NE(of_a->granted, of_b->granted);
+  EXPECT_EQ(PodStatus("a").at("memory_used"), 60);
+  ScriptedClient& winner = of_a->granted ? a : b;
+  ScriptedClient& loser = of_a->granted ? b : a;
+  // A total asked for again counts once; one that shrinks is always granted; sums do not wrap.
+  ASSERT_TRUE(ask(winner, 1, 60));
+  EXPECT_EQ(winner.Await<wire::MemoryReply>()->pod_used, 60u);
+  ASSERT_TRUE(ask(loser, 2, UINT64_MAX));
+  EXPECT_FALSE(loser.Await<wire::MemoryReply>()->granted);
+  ASSERT_TRUE(ask(winner, 2, 40));
+  EXPECT_TRUE(winner.Await<wire::MemoryReply>()->granted);
+  ASSERT_TRUE(ask(loser, 3, 60));
+  EXPECT_TRUE(loser.Await<wire::MemoryReply>()->granted);
+}
+
+TEST_F(Batond, ADeadProcessFreesItsMemory) {
+  const std::string ticket = Pod("a", 50, {{"memory", 100}});
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    ScriptedClient client(Socket(), 5);
+    wire::Memory memory;
+    memory.request = 1;
+    memory.total = 100;
+    char told = 'n';
+    if (client.Join(ticket, "GPU-a") && client.Send(memory)) {
+      const auto reply = client.Await<wire::MemoryReply>();
+      told = reply && reply->granted ? 'y' : 'n';
+    }
+    if (write(ends[1], &told, 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  char told = 'n';
+  ASSERT_EQ(read(ends[0], &told, 1), 1);
+  EXPECT_EQ(told, 'y');
+  EXPECT_EQ(PodStatus("a").at("memory_used"), 100);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(Eventually([&] { return PodStatus("a").at("memory_used") == 0; }));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(Batond, AfterACrashNothingIsGrantedUntilTheLastHolderCameBackAndDrained) {
+  const std::string ticket = Pod("a", 50);
+  const std::string others = Pod("b", 50);
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ASSERT_TRUE(b.Connect(Socket()));
+  ASSERT_TRUE(b.Join(others, "GPU-a"));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_EQ(Holder(), "a");
+  EXPECT_FALSE(b.HasGrantNow());
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  EXPECT_FALSE(b.HasGrantNow());
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();
+    a.GiveBack();
+    return b.HasGrantNow();
+  }));
+  EXPECT_GT(b.state.epoch, a.state.epoch);
+}
+
+TEST_F(Batond, AfterACrashADeadHolderHoldsNothing) {
+  const std::string ticket = Pod("a", 50);
+  const std::string others = Pod("b", 50);
+  HolderProcess holder(Socket(), ticket, "GPU-a");
+  ASSERT_TRUE(holder.AwaitHolding());
+  daemon_.Crash();
+  holder.Kill();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(b.Join(others, "GPU-a") && b.Ask());
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Batond, AHolderThatDiesWhileTheDaemonIsAwayThenIsNoticed) {
+  const std::string ticket = Pod("a", 50);
+  const std::string others = Pod("b", 50);
+  HolderProcess holder(Socket(), ticket, "GPU-a");
+  ASSERT_TRUE(holder.AwaitHolding());
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(b.Join(others, "GPU-a") && b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_FALSE(b.HasGrantNow());
+  holder.Kill();
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Batond, AfterACrashNoUsageIsLostOrCountedTwice) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient a(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  const auto hold = [&](uint64_t launches) {
+    ASSERT_TRUE(a.Ask() && a.AwaitGrant());
+    a.state.launches += launches;
+    a.state.busy_ns += 1000 * launches;
+    a.state.held_ns += 5'000'000;
+    ASSERT_TRUE(a.GiveBack());
+    ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "idle"; }));
+  };
+  hold(7);
+  const uint64_t held = PodStatus("a").at("held_ns");
+  EXPECT_GT(held, 0u);
+  EXPECT_EQ(PodStatus("a").at("launches"), 7);
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(PodStatus("a").at("held_ns"), held);
+  EXPECT_EQ(PodStatus("a").at("launches"), 7);
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(a.GiveBack() && a.GiveBack());  // what was said before, said again
+  hold(2);
+  EXPECT_EQ(PodStatus("a").at("launches"), 9);
+  EXPECT_EQ(PodStatus("a").at("busy_ns"), 9000);
+  EXPECT_GT(PodStatus("a").at("held_ns").get<uint64_t>(), held);
+}
+
+TEST_F(Batond, AHoldThatOutlastsTheDaemonIsBookedAsTheClientMeasuredIt) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient a(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(a.Report(Phase::kHolding));
+  a.state.held_ns = 123'456'789;
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();
+    a.GiveBack();
+    return Holder().empty();
+  }));
+  EXPECT_EQ(PodStatus("a").at("held_ns"), 123'456'789);
+}
+
+TEST_F(Batond, PodsOutliveACrashWithTheirTickets) {
+  const std::string ticket = Pod("a", 30, {{"team", "research/vision"}, {"priority", "high"}});
+  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "a"}, {"limit", 60}}).value("ok", false));
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  const json pod = PodStatus("a");
+  EXPECT_EQ(pod.at("request"), 30.0);
+  EXPECT_EQ(pod.at("limit"), 60.0);
+  EXPECT_EQ(pod.at("team"), "research/vision");
+  EXPECT_EQ(pod.at("priority"), "high");
+  ScriptedClient client(Socket());
+  EXPECT_TRUE(client.Join(ticket, "GPU-a"));
+}
+
+TEST_F(Batond, DamagedStateIsMovedAsideAndTheDaemonStarts) {
+  Pod("a", 30);
+  EXPECT_EQ(daemon_.Stop(), 0);
+  WriteText(folder_ / "state/pods.json", "not what it was");
+  WriteText(folder_ / "state/usage", std::string(70'000, 'x'));
+  WriteText(folder_ / "state/gpu-GPU-a.holder", "x");
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(Status().at("pods").size(), 0u);
+  EXPECT_EQ(ReadText(folder_ / "state/pods.json.damaged"), "not what it was");
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(Pod("a", 30), "GPU-a") && client.Ask());
+  EXPECT_TRUE(client.AwaitGrant());
+}
+
+TEST_F(Batond, WithoutRoomOnTheDiskItGrantsOnAndSaysSo) {
+  const std::string ticket = Pod("a", 30);
+  const rlimit none{0, 0};
+  ASSERT_EQ(prlimit(daemon_.pid(), RLIMIT_FSIZE, &none, nullptr), 0);
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(ticket, "GPU-a") && client.Ask());
+  EXPECT_TRUE(client.AwaitGrant());
+  EXPECT_TRUE(Say({{"command", "create_pod"}, {"name", "b"}, {"request", 1}}).value("ok", false));
+  EXPECT_GE(Status().at("daemon").at("degraded").size(), 2u);
+}
+
+TEST_F(Batond, StopsCleanlyAndRemovesItsSockets) {
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(Pod("a", 30), "GPU-a"));
+  EXPECT_EQ(daemon_.Stop(), 0);
+  EXPECT_TRUE(client.AwaitClosed());
+  EXPECT_NE(access(Socket().c_str(), F_OK), 0);
+}
+
+TEST_F(Batond, ASecondDaemonForTheSameGpuEndsWithOneClearLine) {
+  WriteText(folder_ / "second.toml", "[server]\nsocket_dir = \"" + (folder_ / "run2") +
+                                         "\"\nstate_dir = \"" + (folder_ / "state2") +
+                                         "\"\nlock_dir = \"" + (folder_ / "lock") +
+                                         "\"\nlog_level = \"error\"\n[[gpu]]\nuuid = \"GPU-b\"\n");
+  DaemonProcess second(BATOND, folder_ / "second.toml", folder_ / "second.log");
+  EXPECT_FALSE(second.Start());
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_EQ(second.Log(), "batond: another daemon (pid " + std::to_string(daemon_.pid()) +
+                              ") already manages GPU-b on this machine; stop it first\n");
+}
+
+TEST_F(Batond, ReplacesTheSocketOfADeadDaemonButNotOfALiveOne) {
+  WriteText(folder_ / "second.toml", "[server]\nsocket_dir = \"" + (folder_ / "run") +
+                                         "\"\nstate_dir = \"" + (folder_ / "state2") +
+                                         "\"\nlock_dir = \"" + (folder_ / "lock2") + "\"\n");
+  DaemonProcess second(BATOND, folder_ / "second.toml", folder_ / "second.log");
+  EXPECT_FALSE(second.Start());
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_NE(second.Log().find("another daemon already listens"), std::string::npos);
+  daemon_.Crash();
+  EXPECT_TRUE(second.Start()) << second.Log();
+}
+
+TEST_F(Batond, ControlAnswersBadRequestsWithASentence) {
+  Pod("a", 60);
+  const auto code = [&](const json& request) {
+    const json answer = Say(request);
+    EXPECT_FALSE(answer.value("ok", true)) << answer.dump();
+    EXPECT_FALSE(answer.value("error", "").empty());
+    return answer.value("code", "");
+  };
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 0}}), "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 101}}), "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", "abc"}}), "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"limit", 30}}),
+            "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"reqest", 1}}),
+            "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-a"}}}),
+            "exhausted");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "a"}, {"request", 10}}), "exists");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 10}, {"gpus", {"GPU-x"}}}),
+            "not_found");
+  EXPECT_EQ(code({{"command", "set_pod"}, {"name", "x"}, {"request", 10}}), "not_found");
+  EXPECT_EQ(code({{"command", "dance"}}), "invalid");
+  EXPECT_EQ(code(json::array({1, 2})), "invalid");
+  struct stat st;
+  ASSERT_EQ(stat((folder_ / "run/control.sock").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+}
+
+TEST_F(Batond, PutsAPodWithoutAGpuWhereThereIsMostRoom) {
+  Pod("a", 60);
+  const json made = Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}});
+  EXPECT_EQ(made.at("gpus"), json({"GPU-b"}));
+  const json both = Say({{"command", "create_pod"}, {"name", "c"}, {"request", 10}, {"count", 2}});
+  EXPECT_EQ(both.at("gpus").size(), 2u);
+}
+
+TEST_F(Batond, ADeletedPodDrainsThenItsClientsAreSentAway) {
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "holding"; }));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).value("ok", false));
+  while (a.Await<wire::Token>()->quota_ns != 0) {
+  }
+  EXPECT_FALSE(b.HasGrantNow());
+  ASSERT_TRUE(a.GiveBack());
+  EXPECT_EQ(a.Await<wire::Error>()->kind, ErrorKind::kUnknownPod);
+  EXPECT_TRUE(a.AwaitClosed());
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Batond, AReloadAppliesTheFilesPodsAndASetOutlastsItUntilTheFileSpeaksAgain) {
+  Configure("[[pod]]\nname = \"f\"\nrequest = 20\n[[pod]]\nname = \"g\"\nrequest = 5\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("f").value("request", 0.0) == 20.0; }));
+  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "f"}, {"request", 30}}).value("ok", false));
+  Configure("[[pod]]\nname = \"f\"\nrequest = 20\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("g").empty(); }));
+  EXPECT_EQ(PodStatus("f").at("request"), 30.0);
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(PodStatus("f").at("request"), 30.0);
+  Configure("[[pod]]\nname = \"f\"\nrequest = 25\n");
+  daemon_.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] { return PodStatus("f").value("request", 0.0) == 25.0; }));
+}
+
+TEST_F(Batond, ABrokenFileLeavesTheConfigurationAsItWasOnReload) {
+  Configure("nonsense\n");
+  daemon_.Signal(SIGHUP);
+  EXPECT_TRUE(
+      Eventually([&] { return daemon_.Log().find("stays as it was") != std::string::npos; }));
+  EXPECT_TRUE(Say({{"command", "ping"}}).value("ok", false));
+}
+
+TEST_F(Batond, ObservingItGatesNothingButKeepsTheBooks) {
+  EXPECT_EQ(daemon_.Stop(), 0);
+  WriteText(folder_ / "batond.toml",
+            ReadText(folder_ / "batond.toml").replace(0, 9, "[server]\nmode = \"observe\"\n"));
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(Pod("a", 50), "GPU-a"));
+  EXPECT_FALSE(client.attached->gated);
+  client.state.launches = 5;
+  client.state.held_ns = 1000;
+  ASSERT_TRUE(client.Report(Phase::kIdle));
+  EXPECT_TRUE(Eventually([&] { return PodStatus("a").at("launches") == 5; }));
+  EXPECT_EQ(PodStatus("a").at("held_ns"), 1000);
+  EXPECT_FALSE(client.HasGrantNow());
+}
+
+TEST_F(Batond, ATicketForMeasuringWorksOnceAndLeavesNoPodBehind) {
+  const json bench = Say({{"command", "bench_ticket"}});
+  ASSERT_TRUE(bench.value("ok", false)) << bench.dump();
+  {
+    HolderProcess holder(Socket(), bench.at("ticket"), bench.at("gpus").at(0));
+    ASSERT_TRUE(holder.AwaitHolding());
+    EXPECT_EQ(Status().at("pods").size(), 1u);
+  }
+  EXPECT_TRUE(Eventually([&] { return Status().at("pods").empty(); }));
+}
+
+}  // namespace
+}  // namespace baton::backend

@@ -1,0 +1,265 @@
+// batond and a node's relay as processes, joined by ZeroMQ with keys.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "backend/keys.h"
+#include "backend/process.h"
+#include "tests/backend/daemon_process.h"
+#include "tests/backend/scripted_client.h"
+
+namespace baton::backend {
+namespace {
+
+using nlohmann::json;
+using wire::Phase;
+
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+class Central : public testing::Test {
+ protected:
+  void SetUp() override {
+    address_ = "tcp://127.0.0.1:" + std::to_string(FreePort());
+    for (const char* name : {"batond", "n0", "stranger"}) {
+      ASSERT_TRUE(GenerateKeyPair(folder_ / (std::string(name) + ".key")));
+    }
+    WriteText(folder_ / "batond.toml",
+              "[server]\nsocket_dir = \"" + (folder_ / "central") + "\"\nstate_dir = \"" +
+                  (folder_ / "state") + "\"\nlog_level = \"debug\"\n[scheduler]\n" +
+                  "drain_timeout = \"60s\"\n[zmq]\nlisten = \"" + address_ +
+                  "\"\nsecret_key_file = \"" + (folder_ / "batond.key") +
+                  "\"\n[zmq.nodes]\nn0 = \"" + Public("n0") + "\"\n");
+    WriteNode("n0", "n0");
+    ASSERT_TRUE(batond_.Start()) << batond_.Log();
+    ASSERT_TRUE(frontend_.Start()) << frontend_.Log();
+    ASSERT_TRUE(Eventually([&] { return AskNode({{"command", "ping"}}).value("ok", false); }));
+  }
+  std::string Public(const std::string& name) {
+    return ReadKeyPair(folder_ / (name + ".key"))->public_key;
+  }
+  void WriteNode(const std::string& name, const std::string& key) {
+    WriteText(folder_ / (name + "-" + key + ".toml"),
+              "[server]\nlock_dir = \"" + (folder_ / ("lock-" + key)) +
+                  "\"\nlog_level = \"debug\"\n[node]\nname = \"" + name + "\"\nsocket_dir = \"" +
+                  (folder_ / ("run-" + key)) + "\"\n[zmq]\nconnect = \"" + address_ +
+                  "\"\nserver_public_key = \"" + Public("batond") + "\"\nsecret_key_file = \"" +
+                  (folder_ / (key + ".key")) + "\"\n[[gpu]]\nuuid = \"GPU-n\"\n");
+  }
+  json AskCentral(const json& request) { return Ask(folder_ / "central/control.sock", request); }
+  json AskNode(const json& request) { return Ask(folder_ / "run-n0/control.sock", request); }
+  bool LinkIs(const std::string& state) {
+    return Eventually([&] {
+      const json status = AskCentral({{"command", "status"}});
+      const json nodes = status.value("nodes", json::array());
+      return nodes.size() == 1 && nodes[0].at("link") == state;
+    });
+  }
+  std::string Pod(const std::string& name, double request) {
+    const json made = AskNode({{"command", "create_pod"}, {"name", name}, {"request", request}});
+    EXPECT_TRUE(made.value("ok", false)) << made.dump();
+    return made.value("ticket", "");
+  }
+  json PodStatus(const std::string& name) {
+    const json status = AskCentral({{"command", "status"}});
+    const json pods = status.value("pods", json::array());
+    for (const json& pod : pods) {
+      if (pod.at("name") == name) return pod;
+    }
+    return json::object();
+  }
+  bool IsWaiting(const std::string& pod) {
+    return Eventually([&] { return PodStatus(pod).value("phase", "") == "waiting"; });
+  }
+  // Follows what it is told and gives back, until `next` has the token.
+  bool HandsOver(ScriptedClient& from, ScriptedClient& next) {
+    return Eventually([&] {
+      from.HasGrantNow();
+      from.GiveBack();
+      return next.HasGrantNow();
+    });
+  }
+  std::string Socket() { return folder_ / "run-n0/baton.sock"; }
+
+  const Folder folder_;
+  std::string address_;
+  DaemonProcess batond_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
+  DaemonProcess frontend_{FRONTEND, folder_ / "n0-n0.toml", folder_ / "n0.log"};
+};
+
+TEST_F(Central, ATokenGoesToTheNodeAndBackAndIsMeasuredThere) {
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-n"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-n"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_FALSE(b.HasGrantNow());
+  EXPECT_TRUE(HandsOver(a, b));
+  EXPECT_GT(PodStatus("a").at("held_ns").get<uint64_t>(), 0u);
+  EXPECT_EQ(PodStatus("a").at("gpus").at(0).at("node"), "n0");
+}
+
+TEST_F(Central, ADeathOnTheNodeMovesTheToken) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-n"));
+  HolderProcess holder(Socket(), ticket, "GPU-n");
+  ASSERT_TRUE(holder.AwaitHolding());
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_FALSE(b.HasGrantNow());
+  holder.Kill();
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Central, ANodeThatIsNotListedIsRefusedWithTheLineToAdd) {
+  WriteNode("n1", "stranger");
+  DaemonProcess stranger(FRONTEND, folder_ / "n1-stranger.toml", folder_ / "stranger.log");
+  stranger.Start();
+  EXPECT_EQ(stranger.Wait(), 1);
+  EXPECT_NE(stranger.Log().find("n1 = \"" + Public("stranger") + "\""), std::string::npos)
+      << stranger.Log();
+  EXPECT_EQ(AskCentral({{"command", "status"}}).at("nodes").size(), 1u);
+}
+
+TEST_F(Central, ANodeCannotSpeakForAnother) {
+  WriteText(folder_ / "batond.toml",
+            ReadText(folder_ / "batond.toml") + "stranger = \"" + Public("stranger") + "\"\n");
+  batond_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually(
+      [&] { return batond_.Log().find("configuration read again") != std::string::npos; }));
+  WriteNode("n0", "stranger");
+  DaemonProcess stranger(FRONTEND, folder_ / "n0-stranger.toml", folder_ / "stranger.log");
+  stranger.Start();
+  EXPECT_EQ(stranger.Wait(), 1);
+  EXPECT_NE(stranger.Log().find("this key belongs to node stranger"), std::string::npos)
+      << stranger.Log();
+  EXPECT_TRUE(LinkIs("up"));
+}
+
+TEST_F(Central, ARelaysDeathIsNotItsClientsDeath) {
+  const std::string of_a = Pod("a", 50), of_b = Pod("b", 50);
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(of_a, "GPU-n"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  frontend_.Crash();
+  ASSERT_TRUE(frontend_.Start()) << frontend_.Log();
+  ASSERT_TRUE(b.Connect(Socket()));
+  ASSERT_TRUE(Eventually([&] { return b.Connect(Socket()) && b.Join(of_b, "GPU-n"); }));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_FALSE(b.HasGrantNow());
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(of_a, "GPU-n"));
+  ASSERT_TRUE(a.Report(Phase::kHolding));
+  EXPECT_TRUE(HandsOver(a, b));
+}
+
+TEST_F(Central, AHolderThatDiedTogetherWithItsRelayIsFoundOut) {
+  const std::string of_a = Pod("a", 50), of_b = Pod("b", 50);
+  HolderProcess holder(Socket(), of_a, "GPU-n");
+  ASSERT_TRUE(holder.AwaitHolding());
+  frontend_.Crash();
+  holder.Kill();
+  ASSERT_TRUE(frontend_.Start()) << frontend_.Log();
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(Eventually([&] { return b.Connect(Socket()) && b.Join(of_b, "GPU-n"); }));
+  ASSERT_TRUE(b.Ask());
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Central, WhileTheLinkIsCutNothingMovesAndAfterwardsEverythingGoesOn) {
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-n"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-n"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  frontend_.Signal(SIGSTOP);
+  ASSERT_TRUE(LinkIs("cut"));
+  EXPECT_EQ(AskCentral({{"command", "status"}}).at("gpus").at(0).value("holder", ""), "a");
+  frontend_.Signal(SIGCONT);
+  ASSERT_TRUE(LinkIs("up"));
+  EXPECT_TRUE(HandsOver(a, b));
+}
+
+TEST_F(Central, ARestartedBatondLearnsEverythingFromTheRelay) {
+  const std::string of_a = Pod("a", 50), of_b = Pod("b", 50);
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(of_a, "GPU-n"));
+  ASSERT_TRUE(b.Join(of_b, "GPU-n"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  batond_.Crash();
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  ASSERT_TRUE(a.Await<wire::Sync>());
+  ASSERT_TRUE(b.Await<wire::Sync>());
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  EXPECT_FALSE(b.HasGrantNow());
+  const uint64_t before = a.state.epoch;
+  ASSERT_TRUE(a.Report(Phase::kHolding));
+  EXPECT_TRUE(HandsOver(a, b));
+  EXPECT_GT(b.state.epoch, before);
+}
+
+TEST_F(Central, TheNodesControlSocketIsConfinedToItsNode) {
+  Pod("a", 50);
+  const json node = AskNode({{"command", "status"}});
+  ASSERT_TRUE(node.value("ok", false)) << node.dump();
+  EXPECT_EQ(node.at("gpus").at(0).at("uuid"), "GPU-n");
+  EXPECT_FALSE(AskNode({{"command", "nonsense"}}).value("ok", true));
+  batond_.Crash();
+  EXPECT_TRUE(Eventually([&] {
+    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
+  }));
+}
+
+TEST_F(Central, AClientOverZeroMqIsServedOnlyWithATicketForMeasuring) {
+  const std::string pod = Pod("a", 50);
+  const json bench = AskCentral({{"command", "bench_ticket"}});
+  ASSERT_TRUE(bench.value("ok", false));
+  void* context = zmq_ctx_new();
+  const auto keys = ReadKeyPair(folder_ / "n0.key");
+  const auto answer_to = [&](const std::string& ticket) {
+    void* dealer = zmq_socket(context, ZMQ_DEALER);
+    const int linger = 0, patience = ScriptedClient::kPatienceMs;
+    zmq_setsockopt(dealer, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(dealer, ZMQ_RCVTIMEO, &patience, sizeof patience);
+    zmq_setsockopt(dealer, ZMQ_CURVE_SERVERKEY, Public("batond").c_str(), 40);
+    zmq_setsockopt(dealer, ZMQ_CURVE_PUBLICKEY, keys->public_key.c_str(), 40);
+    zmq_setsockopt(dealer, ZMQ_CURVE_SECRETKEY, keys->secret_key.c_str(), 40);
+    EXPECT_EQ(zmq_connect(dealer, address_.c_str()), 0);
+    wire::Hello hello;
+    hello.ticket.Set(ticket);
+    hello.incarnation = 4711;
+    char buffer[4096];
+    const size_t size = wire::Encode(hello, buffer, sizeof buffer);
+    EXPECT_EQ(zmq_send(dealer, buffer, size, 0), static_cast<int>(size));
+    const int got = zmq_recv(dealer, buffer, sizeof buffer, 0);
+    wire::Frame frame;
+    const bool parsed =
+        got > 0 && frame.Parse(buffer, static_cast<size_t>(got)) == wire::DecodeStatus::kOk;
+    const int type = parsed ? frame.type() : 0;
+    zmq_close(dealer);
+    return type;
+  };
+  EXPECT_EQ(answer_to(pod), wire::Error::kType);
+  EXPECT_EQ(answer_to(bench.at("ticket")), wire::Welcome::kType);
+  zmq_ctx_term(context);
+}
+
+}  // namespace
+}  // namespace baton::backend

@@ -1,0 +1,308 @@
+// The parts of batond that need no daemon around them: configuration, keys, pods, accounts and
+// holders on disk.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/arbiter.h"
+#include "backend/config.h"
+#include "backend/gpu_lock.h"
+#include "backend/holder_file.h"
+#include "backend/keys.h"
+#include "backend/pods.h"
+#include "backend/process.h"
+#include "backend/usage_book.h"
+#include "tests/backend/daemon_process.h"
+
+namespace baton::backend {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string ErrorOf(const std::string& text) {
+  const auto options = ParseOptions(text, "batond.toml");
+  return options ? "" : options.error().message;
+}
+
+TEST(Config, EmptyTextGivesTheDefaults) {
+  const auto options = ParseOptions("", "batond.toml");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(PrintOptions(*options), PrintOptions(Options{}));
+}
+
+TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
+  Options options;
+  options.server.socket_dir = "/tmp/\"quoted\\";
+  options.server.mode = Mode::kObserve;
+  options.scheduler.scheduler.quota_max = std::chrono::microseconds(12'345);
+  options.scheduler.scheduler.drain_kill = true;
+  options.scheduler.overcommit = 1'500'000;
+  options.zmq.listen = "tcp://127.0.0.1:7411";
+  options.gpus.push_back({"GPU-a", "a card", uint64_t{3} << 30});
+  PodConfig pod;
+  pod.name = "train";
+  pod.request = 125'000;
+  pod.gpus = {"0"};
+  options.pods.push_back(pod);
+  const auto back = ParseOptions(PrintOptions(options), "printed");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
+}
+
+TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
+  EXPECT_EQ(ErrorOf("[server]\nsocket_dirr = 1\n").substr(0, 44),
+            "batond.toml:2: [server] has no key socket_di");
+  EXPECT_NE(ErrorOf("[sever]\n").find("batond.toml:1: [sever] is no section"), std::string::npos);
+  EXPECT_NE(ErrorOf("\n[scheduler]\nquota_min = \"1h\"\n").find("batond.toml:3: quota_min"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[scheduler]\nquota_min = 5\n").find("batond.toml:2: quota_min"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[server]\nmode = \"enforced\"\n").find("batond.toml:2: mode"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[server\n").find("batond.toml:1: "), std::string::npos);
+  EXPECT_NE(ErrorOf("[[pod]]\nname = \"a\"\nrequest = 101\n").find("batond.toml:3: request"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[[pod]]\nname = \"a\"\n").find("batond.toml:1: a pod needs a request"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[[pod]]\nname = \"a\"\nrequest = 50\nlimit = 30\n").find("below the request"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[zmq.nodes]\na = \"short\"\n").find("batond.toml:2: the key of node a"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[[gpu]]\nuuid = \"../x\"\n").find("batond.toml:1: a [[gpu]] needs"),
+            std::string::npos);
+}
+
+TEST(Config, WithoutKeysOnlyLoopbackMayBeListenedOn) {
+  EXPECT_EQ(ErrorOf("[zmq]\nlisten = \"tcp://127.0.0.1:7411\"\n"), "");
+  for (const char* address : {"tcp://0.0.0.0:7411", "tcp://*:7411", "tcp://10.0.0.1:7411"}) {
+    EXPECT_NE(ErrorOf(std::string("[zmq]\nlisten = \"") + address + "\"\n").find("baton keygen"),
+              std::string::npos)
+        << address;
+  }
+}
+
+TEST(Keys, APairIsWrittenForItsOwnerAloneAndReadBack) {
+  const Folder folder;
+  const std::string path = folder / "node.key";
+  ASSERT_TRUE(GenerateKeyPair(path));
+  struct stat st;
+  ASSERT_EQ(stat(path.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+  const auto keys = ReadKeyPair(path);
+  ASSERT_TRUE(keys) << keys.error().message;
+  EXPECT_EQ(ReadText(path + ".pub"), keys->public_key + "\n");
+  EXPECT_NE(keys->public_key, keys->secret_key);
+}
+
+TEST(Keys, AnExistingKeyIsNeverOverwritten) {
+  const Folder folder;
+  ASSERT_TRUE(GenerateKeyPair(folder / "node.key"));
+  const std::string before = ReadText(folder / "node.key");
+  const auto again = GenerateKeyPair(folder / "node.key");
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::kExists);
+  EXPECT_EQ(ReadText(folder / "node.key"), before);
+}
+
+TEST(Keys, AKeyThatOthersCanReadIsRefused) {
+  const Folder folder;
+  ASSERT_TRUE(GenerateKeyPair(folder / "node.key"));
+  chmod((folder / "node.key").c_str(), 0640);
+  const auto keys = ReadKeyPair(folder / "node.key");
+  ASSERT_FALSE(keys);
+  EXPECT_EQ(keys.error().code, ErrorCode::kDenied);
+}
+
+Pod MakePod(const std::string& name, policy::Share request, const std::string& gpu) {
+  Pod pod;
+  pod.name = name;
+  pod.share = *ShareFrom(request, 0, policy::Priority::kLow);
+  pod.gpus = {gpu};
+  return pod;
+}
+
+TEST(Pods, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
+  Pods pods(policy::kWhole);
+  ASSERT_TRUE(pods.Add(MakePod("a", 600'000, "GPU-0")));
+  const auto refused = pods.Add(MakePod("b", 400'001, "GPU-0"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(refused.error().message.find("a 60%"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(pods.Add(MakePod("b", 400'000, "GPU-0")));
+  EXPECT_TRUE(pods.Add(MakePod("c", 1'000'000, "GPU-1")));
+  EXPECT_EQ(pods.Room("GPU-0"), 0u);
+}
+
+TEST(Pods, ARaisedRequestIsAdmittedLikeANewOne) {
+  Pods pods(policy::kWhole);
+  Pod* a = *pods.Add(MakePod("a", 500'000, "GPU-0"));
+  ASSERT_TRUE(pods.Add(MakePod("b", 300'000, "GPU-0")));
+  EXPECT_FALSE(pods.SetShare(*a, *ShareFrom(800'000, 0, policy::Priority::kLow)));
+  EXPECT_EQ(a->share.request, 500'000u);
+  EXPECT_TRUE(pods.SetShare(*a, *ShareFrom(700'000, 0, policy::Priority::kLow)));
+}
+
+TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
+  Pods pods(policy::kWhole);
+  Pod* a = *pods.Add(MakePod("a", 500'000, "GPU-0"));
+  Pod* b = *pods.Add(MakePod("b \"x\"\n", 300'000, "GPU-0"));
+  const PodId last = b->id;
+  const std::string ticket = a->ticket;
+  pods.Remove(last);
+  Pods restored(policy::kWhole);
+  ASSERT_TRUE(restored.Load(pods.Save()));
+  ASSERT_NE(restored.FindByTicket(ticket), nullptr);
+  EXPECT_EQ(restored.FindByTicket(ticket)->share.request, 500'000u);
+  EXPECT_GT((*restored.Add(MakePod("c", 1000, "GPU-0")))->id, last);
+}
+
+TEST(Pods, ADamagedFileIsRefused) {
+  Pods pods(policy::kWhole);
+  ASSERT_TRUE(pods.Add(MakePod("a", 500'000, "GPU-0")));
+  const std::string text = pods.Save();
+  for (size_t at = 0; at < text.size(); at += 7) {
+    std::string damaged = text;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    EXPECT_FALSE(Pods(policy::kWhole).Load(damaged)) << "byte " << at;
+    EXPECT_FALSE(Pods(policy::kWhole).Load(text.substr(0, at))) << "cut at " << at;
+  }
+}
+
+TEST(HolderFile, RemembersAllMembersOfTheNewestEpoch) {
+  const Folder folder;
+  {
+    HolderFile file;
+    EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+    EXPECT_TRUE(file.Store(7, {1, 100, 1000, 1}));
+    EXPECT_TRUE(file.Store(8, {2, 200, 2000, 2}));
+    EXPECT_TRUE(file.Store(8, {2, 201, 2001, 3}));
+  }
+  HolderFile file;
+  EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+  EXPECT_EQ(file.epoch(), 8u);
+  ASSERT_EQ(file.members().size(), 2u);
+  EXPECT_EQ(file.members()[1].pid, 201u);
+  EXPECT_TRUE(file.Clear());
+  HolderFile cleared;
+  cleared.Open(folder / "h", "boot");
+  EXPECT_EQ(cleared.epoch(), 8u);
+  EXPECT_TRUE(cleared.members().empty());
+}
+
+TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
+  const Folder folder;
+  {
+    HolderFile file;
+    file.Open(folder / "h", "boot");
+    file.Store(7, {1, 100, 1000, 1});
+    file.Store(8, {2, 200, 2000, 2});
+  }
+  // The newest slot is the one that lies first or second, by turns: damage each in its turn.
+  std::string text = ReadText(folder / "h");
+  const size_t newest = text.find(std::string("\x08\0\0\0\0\0\0\0", 8));
+  ASSERT_NE(newest, std::string::npos);
+  text[newest] = '\x09';
+  WriteText(folder / "h", text);
+  HolderFile file;
+  EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+  EXPECT_EQ(file.epoch(), 7u);
+  ASSERT_EQ(file.members().size(), 1u);
+  EXPECT_EQ(file.members()[0].pid, 100u);
+}
+
+TEST(HolderFile, AfterARebootNobodyHolds) {
+  const Folder folder;
+  {
+    HolderFile file;
+    file.Open(folder / "h", "boot");
+    file.Store(7, {1, 100, 1000, 1});
+  }
+  HolderFile file;
+  file.Open(folder / "h", "another boot");
+  EXPECT_EQ(file.epoch(), 7u);
+  EXPECT_TRUE(file.members().empty());
+}
+
+TEST(HolderFile, GarbageIsMovedAsideAndSaidSo) {
+  const Folder folder;
+  WriteText(folder / "h", std::string(100'000, 'x'));
+  HolderFile file;
+  EXPECT_NE(file.Open(folder / "h", "boot"), "");
+  EXPECT_TRUE(file.Store(1, {1, 1, 1, 1}));
+  EXPECT_EQ(ReadText(folder / "h.damaged").size(), 100'000u);
+}
+
+TEST(UsageBook, KeepsEntriesAndReusesDroppedOnes) {
+  const Folder folder;
+  const uint64_t gpu = UsageBook::GpuKey("GPU-0");
+  {
+    UsageBook book;
+    EXPECT_EQ(book.Open(folder / "usage"), "");
+    for (uint64_t i = 1; i <= 2000; ++i) book.At(PodId{i}, gpu, 0).usage.held_ns = i;
+    book.At(PodId{5}, gpu, 77).usage.launches = 3;
+    book.Drop(PodId{6}, 0);
+    EXPECT_EQ(book.degraded(), "");
+  }
+  UsageBook book;
+  EXPECT_EQ(book.Open(folder / "usage"), "");
+  EXPECT_EQ(book.Find(PodId{2000}, gpu, 0)->usage.held_ns, 2000u);
+  EXPECT_EQ(book.Find(PodId{5}, gpu, 77)->usage.launches, 3u);
+  EXPECT_EQ(book.Find(PodId{6}, gpu, 0), nullptr);
+  book.Drop(PodId{5}, 77);
+  EXPECT_NE(book.Find(PodId{5}, gpu, 0), nullptr);
+  EXPECT_EQ(book.Find(PodId{5}, gpu, 77), nullptr);
+  EXPECT_EQ(book.At(PodId{6}, gpu, 0).usage.held_ns, 0u);
+}
+
+TEST(UsageBook, WithoutADiskItGoesOnInMemoryAndSaysSo) {
+  UsageBook book;
+  EXPECT_NE(book.Open("/nowhere/at/all/usage"), "");
+  EXPECT_NE(book.degraded(), "");
+  UsageEntry& entry = book.At(PodId{1}, 2, 0);
+  entry.usage.held_ns = 5;
+  EXPECT_EQ(book.Find(PodId{1}, 2, 0), &entry);
+}
+
+TEST(Process, IsNamedByPidAndStartTime) {
+  const auto start = StartTime(getpid());
+  ASSERT_TRUE(start);
+  EXPECT_TRUE(IsAlive(getpid(), *start));
+  EXPECT_FALSE(IsAlive(getpid(), *start + 1));
+  const Folder folder;
+  HolderProcess child(folder / "nobody listens", "", "");
+  const pid_t pid = child.pid();
+  const auto child_start = StartTime(pid);
+  ASSERT_TRUE(child_start);
+  EXPECT_TRUE(IsAlive(pid, *child_start));
+  child.Kill();
+  EXPECT_FALSE(IsAlive(pid, *child_start));
+}
+
+TEST(GpuLock, IsExclusiveUntilItIsGivenUp) {
+  const Folder folder;
+  auto first = LockGpu(folder / "locks", "GPU-0");
+  ASSERT_TRUE(first);
+  const auto second = LockGpu(folder / "locks", "GPU-0");
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::kExists);
+  EXPECT_NE(second.error().message.find(std::to_string(getpid())), std::string::npos);
+  EXPECT_TRUE(LockGpu(folder / "locks", "GPU-1"));
+  first->Close();
+  EXPECT_TRUE(LockGpu(folder / "locks", "GPU-0"));
+}
+
+TEST(SeriesOfShares, CountsFromTheSampleThatIsAWindowOld) {
+  Series series;
+  const auto at = [](int ms) { return Instant(milliseconds(ms)); };
+  const auto ns = [](int ms) { return static_cast<uint64_t>(ms) * 1'000'000; };
+  // Half of the first ten seconds, all of the eleventh.
+  for (int ms = 0; ms <= 10'000; ms += 500) series.Add(at(ms), ns(ms / 2), 0);
+  series.Add(at(10'500), ns(5'500), 0);
+  EXPECT_DOUBLE_EQ(series.Over(milliseconds(1000), at(11'000), ns(6'000), 0).held, 1.0);
+  EXPECT_DOUBLE_EQ(series.Over(milliseconds(10'000), at(11'000), ns(6'000), 0).held, 0.55);
+  EXPECT_NEAR(series.Over(milliseconds(60'000), at(11'000), ns(6'000), 0).held, 6.0 / 11, 1e-9);
+  EXPECT_EQ(Series().Over(milliseconds(1000), at(5), 1, 1).held, 0);
+}
+
+}  // namespace
+}  // namespace baton::backend
