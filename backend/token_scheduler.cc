@@ -158,6 +158,8 @@ void TokenScheduler::On(const ClientReport& event) {
       handoff_ns_ += (sample - handoff_ns_) / 16;
     }
   }
+  // Back on a new connection: what the old one lost is said again now, not when it is overdue.
+  if (fresh && client.member && !heard) Send(c);
   switch (event.phase) {
     case wire::Phase::kHolding:
     case wire::Phase::kDraining:
