@@ -111,7 +111,11 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   BATON_CHECK(pod.active);
   const int64_t s = Nanos(held);
   served_ns_ += s;
-  pod.bucket_ns = BucketAt(pod, now) - s;
+  // The bucket filled up until the hold began, and drained and filled at once while it lasted.
+  const Instant began = std::max(pod.bucket_at, now - std::max(held, Duration(0)));
+  pod.bucket_ns = BucketAt(pod, began) - s;
+  pod.bucket_at = began;
+  pod.bucket_ns = BucketAt(pod, now);
   pod.bucket_at = now;
   if (pod.fluid == 0) {
     // Active since the last Settle: what the others are owed for this is made up by the
@@ -217,7 +221,9 @@ void FairQueue::Dequeue(Slot slot) {
 
 bool FairQueue::Allowed(Slot slot, Instant now) {
   const Pod& pod = pods_[slot];
-  const int64_t need = std::min(pod.burst_ns, BucketSize(pod));
+  // Half a bucket is enough to begin: one that must be full first overflows whenever its turn comes
+  // late.
+  const int64_t need = std::min(pod.burst_ns, BucketSize(pod) / 2);
   const int64_t bucket = BucketAt(pod, now);
   if (bucket >= need) return true;
   Dequeue(slot);

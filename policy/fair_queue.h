@@ -32,7 +32,7 @@ struct FairQueueOptions {
   Duration sleep_credit = std::chrono::milliseconds(250);
   // The limit's bucket holds limit times this. Longer lets a limited pod run in longer pieces
   // (fewer hand-offs); its usage may exceed limit · t by up to this much.
-  Duration limit_window = std::chrono::milliseconds(100);
+  Duration limit_window = std::chrono::milliseconds(200);
   // How far a high-priority pod may run ahead of its share before it queues like anybody else.
   Duration priority_burst = std::chrono::milliseconds(50);
 };
