@@ -101,7 +101,7 @@ Result<void> Daemon::ReadState() {
     if (auto loaded = pods_.Load(*text); !loaded) {
       const std::string aside = dir + "/pods.json.damaged";
       rename((dir + "/pods.json").c_str(), aside.c_str());
-      pods_.ClearAbove(static_cast<uint64_t>(time(nullptr)) << 16);
+      pods_.ClearAbove(static_cast<uint64_t>(time(nullptr)));
       log_.Add(EventLog::Level::kWarning, "daemon",
                fmt::format("{}/pods.json is damaged ({}); it was moved to {}, and the pods in it "
                            "must be created again",

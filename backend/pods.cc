@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+// The scheduler orders pods by 32 bits.
+constexpr uint64_t kIdMax = UINT32_MAX;
 constexpr std::string_view kFirstLine = "baton pods 1 ";
 
 std::string Percent(policy::Share share) { return fmt::format("{}%", share / 1e4); }
@@ -69,6 +71,7 @@ Result<Pod*> Pods::Add(Pod pod) {
   if (by_ticket_.count(pod.ticket) != 0) {
     return Fail(ErrorCode::kExists, "another pod has this ticket");
   }
+  if (last_id_ >= kIdMax) return Fail(ErrorCode::kExhausted, "the ids of pods are used up");
   pod.id = PodId{};
   if (auto admitted = Admit(pod, pod.share.request); !admitted) {
     return tl::unexpected(admitted.error());
@@ -170,6 +173,9 @@ Result<void> Pods::Load(const std::string& text) {
       pod.set_since = entry.at("set_since");
       auto share = policy::Validated(pod.share);
       if (!share) return tl::unexpected(share.error());
+      if (pod.id.value == 0 || pod.id.value > last_id_ || last_id_ > kIdMax) {
+        return Fail(ErrorCode::kInvalid, "a pod's id is out of range");
+      }
       pod.share = *share;
       by_name_[pod.name] = pod.id;
       by_ticket_[pod.ticket] = pod.id;

@@ -2,7 +2,7 @@
 // Kept in one file that is replaced as a whole.
 //
 // Names come from users, ids from the registry; an id is never given out twice, not even over
-// restarts, so accounts and tokens of a deleted pod are not its successor's.
+// restarts, so accounts and tokens of a deleted pod are not its successor's. Ids stay below 2^32.
 // Not thread safe.
 #ifndef BATON_BACKEND_PODS_H_
 #define BATON_BACKEND_PODS_H_
