@@ -47,8 +47,8 @@ function(baton_program name)
   endif()
 endfunction()
 
-# baton_test(NAME [SERIAL] SOURCES... [DEPENDS targets...] [LABELS labels...]): a GoogleTest program; each
-# of its cases is a ctest test of its own. SERIAL: no other test runs beside it.
+# baton_test(NAME [SERIAL] SOURCES... [DEPENDS targets...] [LABELS labels...]): a GoogleTest
+# program; each of its cases is a ctest test of its own. SERIAL: no other test runs beside it.
 function(baton_test name)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_LABELS)
