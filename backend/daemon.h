@@ -37,7 +37,6 @@ class Daemon : private TenantSink, private ClientLink {
   // Serves until SIGTERM or SIGINT, then stores the state and removes the sockets.
   void Run();
 
-  boost::asio::io_context& io() { return io_; }
   // As a signal would.
   void Reload();
   void Stop();

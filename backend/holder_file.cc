@@ -61,8 +61,10 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     header.boot_id[sizeof header.boot_id - 1] = '\0';
     same_boot_ = boot_id == header.boot_id;
     members_.resize(header.count);
-    memcpy(static_cast<void*>(members_.data()), slot.data() + sizeof header,
-           header.count * sizeof(Member));
+    if (header.count != 0) {
+      memcpy(static_cast<void*>(members_.data()), slot.data() + sizeof header,
+             header.count * sizeof(Member));
+    }
   }
   if (found) {
     if (!same_boot_) members_.clear();
@@ -104,7 +106,9 @@ bool HolderFile::Write() {
   const size_t used = sizeof header + members_.size() * sizeof(Member);
   buffer_.resize(used);
   memcpy(buffer_.data(), &header, sizeof header);
-  memcpy(buffer_.data() + sizeof header, members_.data(), members_.size() * sizeof(Member));
+  if (!members_.empty()) {
+    memcpy(buffer_.data() + sizeof header, members_.data(), members_.size() * sizeof(Member));
+  }
   header.checksum = Checksum(buffer_.data() + kChecked, used - kChecked);
   memcpy(buffer_.data(), &header, sizeof header);
   const off_t at = static_cast<off_t>((sequence_ % 2) * kSlot);

@@ -103,10 +103,6 @@ UniqueFd OpenPidfd(pid_t pid, uint64_t start_time) {
   return fd;
 }
 
-bool IsAlive(pid_t pid, uint64_t start_time) {
-  return static_cast<bool>(OpenPidfd(pid, start_time));
-}
-
 void Kill(int pidfd) { syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
 
 std::string BootId() {

@@ -62,9 +62,7 @@ Result<uint64_t> StartTime(pid_t pid);
 // Something that changes when the process calls exec: where its code and its stack lie. 0 when the
 // kernel does not tell.
 uint64_t ImageOf(pid_t pid);
-// Whether that very process still runs. A zombie does not.
-bool IsAlive(pid_t pid, uint64_t start_time);
-// A pidfd of that very process; none when it is gone.
+// A pidfd of that very process; none when it is gone. A zombie is.
 UniqueFd OpenPidfd(pid_t pid, uint64_t start_time);
 // SIGKILL for the process behind `pidfd`.
 void Kill(int pidfd);

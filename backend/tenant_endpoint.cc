@@ -24,6 +24,10 @@ using ErrorCodeAsio = boost::system::error_code;
 constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
 constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
 
+bool IsDrained(wire::Phase phase) {
+  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
+}
+
 }  // namespace
 
 struct TenantEndpoint::Client {
@@ -47,10 +51,6 @@ struct TenantEndpoint::Client {
   Instant frames_at{};
   Instant reap_until{};
   Duration reap_poll = kReapPollFirst;
-
-  bool Drained(const wire::State& state) const {
-    return state.phase == wire::Phase::kIdle || state.phase == wire::Phase::kWaiting;
-  }
 };
 
 TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, Nvml& nvml,
@@ -287,12 +287,12 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      if (client->Drained(state) && state.epoch == lane->sent_epoch &&
+      if (IsDrained(state.phase) && state.epoch == lane->sent_epoch &&
           lane->measured_epoch < state.epoch) {
         lane->measured_epoch = state.epoch;
         lane->held = MonotonicNow() - lane->sent_at;
       }
-      const bool measured = client->Drained(state) && lane->measured_epoch == state.epoch;
+      const bool measured = IsDrained(state.phase) && lane->measured_epoch == state.epoch;
       sink_.OnState(client->number, state, measured ? lane->held : Duration(0), bytes);
       return;
     }

@@ -93,8 +93,6 @@ class TenantEndpoint {
   Result<uint64_t> Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
                          const std::vector<std::string>& gpus);
 
-  size_t clients() const { return clients_.size(); }
-
  private:
   struct Lane {  // a client on one GPU
     bool attached = false;

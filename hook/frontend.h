@@ -49,7 +49,6 @@ class Frontend : private backend::TenantSink {
   // Serves until SIGTERM or SIGINT. False when batond refused this node.
   bool Run();
   void Stop();
-  boost::asio::io_context& io() { return io_; }
 
  private:
   // One client on one GPU.

@@ -266,16 +266,16 @@ TEST(UsageBook, WithoutADiskItGoesOnInMemoryAndSaysSo) {
 TEST(Process, IsNamedByPidAndStartTime) {
   const auto start = StartTime(getpid());
   ASSERT_TRUE(start);
-  EXPECT_TRUE(IsAlive(getpid(), *start));
-  EXPECT_FALSE(IsAlive(getpid(), *start + 1));
+  EXPECT_TRUE(OpenPidfd(getpid(), *start));
+  EXPECT_FALSE(OpenPidfd(getpid(), *start + 1));
   const Folder folder;
   HolderProcess child(folder / "nobody listens", "", "");
   const pid_t pid = child.pid();
   const auto child_start = StartTime(pid);
   ASSERT_TRUE(child_start);
-  EXPECT_TRUE(IsAlive(pid, *child_start));
+  EXPECT_TRUE(OpenPidfd(pid, *child_start));
   child.Kill();
-  EXPECT_FALSE(IsAlive(pid, *child_start));
+  EXPECT_FALSE(OpenPidfd(pid, *child_start));
 }
 
 TEST(GpuLock, IsExclusiveUntilItIsGivenUp) {
