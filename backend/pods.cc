@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr uint64_t kIdMax = UINT32_MAX;
 constexpr std::string_view kFirstLine = "baton pods 1 ";
 
-std::string Percent(policy::Share share) { return fmt::format("{}%", share / 1e4); }
+std::string PercentText(policy::Share share) { return fmt::format("{}%", share / 1e4); }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Result<void> Pods::Admit(const Pod& pod, policy::Share request) const {
       requested += other.share.request;
       if (holders.size() < 200) {
         holders += fmt::format("{}{} {}", holders.empty() ? "" : ", ", other.name,
-                               Percent(other.share.request));
+                               PercentText(other.share.request));
       } else if (holders.back() != '.') {
         holders += ", ...";
       }
@@ -54,7 +54,7 @@ Result<void> Pods::Admit(const Pod& pod, policy::Share request) const {
     return Fail(ErrorCode::kExhausted,
                 fmt::format("{} of {} is asked for, but only {} of {} is left ({}); request less, "
                             "take another GPU, remove a pod, or raise scheduler.overcommit",
-                            Percent(request), gpu, Percent(left), Percent(overcommit_),
+                            PercentText(request), gpu, PercentText(left), PercentText(overcommit_),
                             holders.empty() ? "nobody else has any" : holders));
   }
   return {};

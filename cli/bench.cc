@@ -11,7 +11,7 @@
 namespace baton::cli {
 namespace {
 
-struct Options {
+struct BenchOptions {
   size_t count = 20'000;
   bool json = false;
 };
@@ -33,7 +33,7 @@ void PrintLine(const char* name, const Quantiles& q) {
   std::printf("%-22s %9.1f %9.1f %9.1f\n", name, q.p50, q.p90, q.p99);
 }
 
-int Bench(const Options& options, const Invocation& invocation) {
+int Bench(const BenchOptions& options, const Invocation& invocation) {
   const Result<std::unique_ptr<UnixEcho>> echo = UnixEcho::Start();
   if (!echo) return Complain(echo.error());
   Result<Tenant> first = NewTenant(invocation.socket_dir);
@@ -78,7 +78,7 @@ void AddBench(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("bench", "Measure Baton's own cost on this machine");
   command->footer("Examples:\n  baton bench token\n  baton bench token --json");
   CLI::App* token = command->add_subcommand("token", "The token's round trip and hand-off");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   token->add_option("--count", options->count, "Samples of each kind")
       ->type_name("N")
       ->check(CLI::Range(100, 10'000'000).description(""))

@@ -21,7 +21,7 @@
 namespace baton::cli {
 namespace {
 
-struct Options {
+struct RunOptions {
   std::string name;
   ShareOptions share;
   std::vector<std::string> gpus;
@@ -35,7 +35,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return joined;
 }
 
-int Run(const Options& options, const Invocation& invocation) {
+int Run(const RunOptions& options, const Invocation& invocation) {
   if (invocation.program.empty()) {
     return Complain({ErrorCode::kInvalid,
                      "no program to run; write it after --, as in "
@@ -87,7 +87,7 @@ int Run(const Options& options, const Invocation& invocation) {
 
 void AddRun(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("run", "Run a program with a share of a GPU");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   command
       ->add_option("--name", options->name, "The pod's name; default: the program's and a number")
       ->type_name("NAME");

@@ -11,12 +11,12 @@
 namespace baton::cli {
 namespace {
 
-struct Options {
+struct SetOptions {
   std::string pod;
   ShareOptions share;
 };
 
-int Set(const Options& options, const Invocation& invocation) {
+int Set(const SetOptions& options, const Invocation& invocation) {
   Result<nlohmann::json> request = ShareFields(options.share);
   if (!request) return Complain(request.error());
   if (request->empty()) {
@@ -34,7 +34,7 @@ int Set(const Options& options, const Invocation& invocation) {
 
 void AddSet(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("set", "Change a pod's share, at once and in place");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SetOptions>();
   command->add_option("POD", options->pod, "The pod's name, as 'baton top' shows it")
       ->required()
       ->type_name("");

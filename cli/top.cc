@@ -20,7 +20,7 @@
 namespace baton::cli {
 namespace {
 
-struct Options {
+struct TopOptions {
   std::string interval = "1s";
   std::string sort = "gpu";
   bool once = false;
@@ -164,7 +164,7 @@ int PlainLines(const Invocation& invocation, Duration interval, SortBy sort, boo
   }
 }
 
-int Top(const Options& options, const Invocation& invocation) {
+int Top(const TopOptions& options, const Invocation& invocation) {
   const Result<Duration> interval = ParseDuration(options.interval);
   if (!interval) return Complain({ErrorCode::kInvalid, "--interval: " + interval.error().message});
   if (*interval < std::chrono::milliseconds(50) || *interval > std::chrono::hours(1)) {
@@ -181,7 +181,7 @@ int Top(const Options& options, const Invocation& invocation) {
 
 void AddTop(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("top", "Watch what each pod asks for and gets");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TopOptions>();
   command->add_option("--interval", options->interval, "Between two pictures")
       ->type_name("TIME")
       ->capture_default_str();
