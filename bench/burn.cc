@@ -367,6 +367,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e6))
       ->option_text("SECONDS");
   app.add_flag("--verify", w.verify, "Count on the device with each burst, and check at the end");
+  bool die_with_parent = false;
+  app.add_flag("--die-with-parent", die_with_parent,
+               "Be killed when the parent process ends, however it ends");
   app.add_flag("--json-lines", options.json_lines, "Also print a line of progress every second");
 
   try {
@@ -406,6 +409,7 @@ int Main(int argc, char** argv) {
   w.fault_after = to_duration(fault_after);
   if (start_at > 0) w.start_at = InstantFromNanos(start_at);
 
+  if (die_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   sigaction(SIGINT, &action, nullptr);

@@ -135,13 +135,10 @@ Result<bool> Demo::StartPods(const std::vector<std::string>& burn_flags, bool di
       pod.limit = FormatPercent(share.limit);
       pod.node = device.node;
       pod.gpu = device.gpu;
-      pod.command = {BurnProgram(),
-                     "--kernel",
-                     options_.kernel,
-                     "--spread",
-                     std::to_string(options_.spread),
-                     "--seed",
-                     std::to_string(pods_.size() + 1)};
+      pod.command = {BurnProgram(), "--die-with-parent",
+                     "--kernel",    options_.kernel,
+                     "--spread",    std::to_string(options_.spread),
+                     "--seed",      std::to_string(pods_.size() + 1)};
       pod.command.insert(pod.command.end(), burn_flags.begin(), burn_flags.end());
       if (disabled) pod.environment = {{"BATON_DISABLE", "1"}};
       auto started = cluster_->Run(pod);

@@ -56,7 +56,7 @@ PodOptions EndToEnd::Burn(const std::string& name, const std::string& request,
   options.name = name;
   options.request = request;
   options.limit = limit;
-  options.command = {cluster_->Program("baton-burn")};
+  options.command = {cluster_->Program("baton-burn"), "--die-with-parent"};
   options.command.insert(options.command.end(), flags.begin(), flags.end());
   if (std::find(flags.begin(), flags.end(), "--seconds") == flags.end()) {
     options.command.insert(options.command.end(), {"--seconds", std::to_string(120 * Scale())});
