@@ -401,10 +401,13 @@ void TokenScheduler::ReturnToken() {
   queue_.Charge(pod.slot, token.measured - token.charged, now_);
   pod.held_ns += Nanos(token.measured - token.charged);
   pod.saturating = pod.wanting > 0;
-  pod.service_ns = std::max(Nanos(token.measured), pod.service_ns - pod.service_ns / 8);
+  // A hold beyond this was an accident (a stopped process, a hung kernel); who had one is not to be
+  // treated for long as if every hold of it were such.
+  const int64_t measured = std::min(Nanos(token.measured), 10 * Nanos(options_.quota_max));
+  pod.service_ns = std::max(measured, pod.service_ns - pod.service_ns / 8);
   if (!pod.saturating) {
     // Up at once, down slowly: a burst cut in two costs a hand-off and a wait.
-    pod.burst_ns = std::max(Nanos(token.measured), (3 * pod.burst_ns + Nanos(token.measured)) / 4);
+    pod.burst_ns = std::max(measured, (3 * pod.burst_ns + measured) / 4);
   }
   if (token.measured > 2 * token.quota + options_.quota_max) {
     effects_->push_back(

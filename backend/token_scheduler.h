@@ -31,7 +31,7 @@ struct SchedulerOptions {
   // A token's length lies between these. Shorter bounds how long others wait, longer saves
   // hand-offs. Between them it is what keeps hand-offs at or below `handoff_fraction`.
   Duration quota_min = std::chrono::milliseconds(5);
-  Duration quota_max = std::chrono::milliseconds(25);
+  Duration quota_max = std::chrono::milliseconds(30);
   // ε: the part of the GPU's time that hand-offs may cost, in millionths; 1 %.
   uint32_t handoff_fraction = 10'000;
   // GPU time that a client may have launched ahead of its completion. It is what a drain has to

@@ -58,7 +58,9 @@ struct Process {
   bool throttled = false;  // parked for its backlog
   bool open = false;
   bool watching = false;
-  Instant asked = kNever;  // since when it waits for the token
+  Instant asked = kNever;    // since when it waits for the token
+  Instant due_ask = kNever;  // that wait, while it is owed time,
+  Instant due_since{};       // since when it is
   uint64_t launches = 0;
   Duration busy{0};
   uint64_t timer = 0;  // counts timers; an older one is void
@@ -85,7 +87,7 @@ class World {
     }
     quiet_from_ = Instant(options_.length - options_.calm);
     if (faults_ != 0) At(Instant(milliseconds(500)), [this] { InjectFault(); });
-    At(Instant(options_.length - milliseconds(1)), [this] { CheckLiveness(); });
+    At(quiet_from_, [this] { CheckLiveness(); });
 
     while (verdict_.ok && !events_.empty() && events_.top().at <= Instant(options_.length)) {
       const Entry entry = events_.top();
@@ -646,22 +648,27 @@ class World {
     }
   }
 
-  // The faults have long stopped: who waits, is owed time and is below its limit has been served.
+  // The faults have stopped: who waits, is owed time and is below its limit is served. Its lag
+  // grows at its entitlement and never beyond L, so its turn comes within L / φ.
   void CheckLiveness() {
+    After(milliseconds(100), [this] { CheckLiveness(); });
     std::map<PodId, backend::PodStatus> status;
     for (const backend::PodStatus& s : scheduler_->Status(now_)) status[s.pod] = s;
     for (const auto& p : processes_) {
       const PodModel& pod = pods_[p->pod];
-      if (!p->alive || !pod.present || !p->parked) continue;
       const backend::PodStatus& s = status[pod.id];
-      if (s.throttled || s.lag < Duration(0)) continue;
-      // Its lag grows at its entitlement, and never beyond L: so its turn comes within L / φ.
+      const bool due = p->alive && pod.present && p->parked && !s.throttled && s.lag >= Duration(0);
+      if (!due || p->asked != p->due_ask) {
+        p->due_ask = p->asked;
+        p->due_since = now_;
+        continue;
+      }
       const Duration patience =
           seconds(5) + 2 * Longest() * policy::kWhole / std::max<policy::Share>(1, s.fluid);
-      if (now_ - p->asked > std::max(patience, options_.calm - seconds(5))) {
+      if (now_ - p->due_since > patience) {
         Violation("process " + std::to_string(p->index) + " of pod " +
-                  std::to_string(pod.id.value) + " has waited " +
-                  std::to_string(static_cast<double>(Nanos(now_ - p->asked)) / 1e9) + " s" +
+                  std::to_string(pod.id.value) + " has been owed time for " +
+                  std::to_string(static_cast<double>(Nanos(now_ - p->due_since)) / 1e9) + " s" +
                   (s.waiting ? "" : ", and the scheduler does not know"));
       }
     }
