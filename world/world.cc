@@ -652,6 +652,8 @@ class World {
   // grows at its entitlement and never beyond L, so its turn comes within L / φ.
   void CheckLiveness() {
     After(milliseconds(100), [this] { CheckLiveness(); });
+    // Who had an accident is predicted up to this much.
+    const Duration longest = std::max(Longest(), 10 * options_.scheduler.quota_max);
     std::map<PodId, backend::PodStatus> status;
     for (const backend::PodStatus& s : scheduler_->Status(now_)) status[s.pod] = s;
     for (const auto& p : processes_) {
@@ -664,7 +666,7 @@ class World {
         continue;
       }
       const Duration patience =
-          seconds(5) + 2 * Longest() * policy::kWhole / std::max<policy::Share>(1, s.fluid);
+          seconds(5) + 2 * longest * policy::kWhole / std::max<policy::Share>(1, s.fluid);
       if (now_ - p->due_since > patience) {
         Violation("process " + std::to_string(p->index) + " of pod " +
                   std::to_string(pod.id.value) + " has been owed time for " +
