@@ -12,6 +12,8 @@ using std::chrono::microseconds;
 
 // Until the first grants have been measured.
 constexpr Duration kHandoffGuess = microseconds(100);
+// Epochs never come near this by counting.
+constexpr uint64_t kEpochMax = uint64_t{1} << 62;
 
 template <class List>
 void EraseValue(List& values, uint32_t value) {
@@ -23,7 +25,7 @@ void EraseValue(List& values, uint32_t value) {
 TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch)
     : options_(options),
       queue_(options.fairness),
-      epoch_(last_epoch),
+      epoch_(last_epoch < kEpochMax ? last_epoch : 0),
       handoff_ns_(Nanos(kHandoffGuess)) {}
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
@@ -37,8 +39,9 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   }
   std::visit([this](const auto& e) { On(e); }, event);
   ForgetIdle();
+  ForgetStopped();
   if (token_) TendToken();
-  if (!token_) {
+  if (!token_ && stopped_.empty()) {
     if (const auto slot = queue_.Pick(now_)) Grant(*slot);
   }
   effects_ = nullptr;
@@ -46,11 +49,12 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
 
 Instant TokenScheduler::wakeup() const {
   Instant at = grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
-  if (!token_) return std::min(at, queue_.NextRefill());
+  if (!stopped_.empty()) at = std::min(at, stopped_.front().first + options_.drain_timeout);
+  if (!token_) return stopped_.empty() ? std::min(at, queue_.NextRefill()) : at;
   if (!token_->closed) return std::min({at, token_->renew_at, token_->deadline});
   for (const uint32_t c : token_->members) {
     const Client& client = clients_[c];
-    if (!client.noticed) at = std::min(at, token_->deadline + options_.drain_timeout);
+    if (!client.noticed) at = std::min(at, token_->ended_at + options_.drain_timeout);
     if (client.connected && !client.confirmed) at = std::min(at, client.sent_at + options_.resend);
   }
   if (Stuck()) at = std::min(at, token_->deadline + options_.drain_reopen);
@@ -60,6 +64,12 @@ Instant TokenScheduler::wakeup() const {
 std::optional<PodId> TokenScheduler::holder() const {
   if (!token_) return std::nullopt;
   return pods_[token_->pod].id;
+}
+
+bool TokenScheduler::Holds(ClientId client) const {
+  const auto found = client_index_.find(client.value);
+  return found != client_index_.end() &&
+         (clients_[found->second].member || clients_[found->second].stopped);
 }
 
 std::vector<PodStatus> TokenScheduler::Status(Instant now) {
@@ -126,8 +136,6 @@ void TokenScheduler::On(const PodRemoved& event) {
 }
 
 void TokenScheduler::On(const ClientAttached& event) {
-  const auto found = pod_index_.find(event.pod.value);
-  if (found == pod_index_.end() || pods_[found->second].removed) return;
   if (Client* client = FindClient(event.client)) {
     client->connected = true;
     client->fresh = true;
@@ -135,6 +143,8 @@ void TokenScheduler::On(const ClientAttached& event) {
     client->confirmed = client->confirmed && !client->member;
     return;
   }
+  const auto found = pod_index_.find(event.pod.value);
+  if (found == pod_index_.end() || pods_[found->second].removed) return;
   AddClient(event.client, found->second);
 }
 
@@ -166,7 +176,7 @@ void TokenScheduler::On(const ClientReport& event) {
       if (!client.member) {
         // Only who comes (back) can hold something that this side does not know of.
         if (!fresh) {
-          Stop(client, event.epoch);
+          if (!client.stopped) Stop(c, event.epoch);
           break;
         }
         Adopt(c, event.epoch);
@@ -179,6 +189,7 @@ void TokenScheduler::On(const ClientReport& event) {
       // A report that names an earlier token was sent before the last one arrived, and that one may
       // have opened the gate again since.
       if (client.member && heard) Drained(c, event.held);
+      if (client.stopped) Unstop(c);
       const bool own = token_ && token_->pod == client.pod && !token_->closed;
       if (client.wants && own && !client.member && now_ < token_->deadline) JoinToken(c);
       break;
@@ -201,6 +212,7 @@ void TokenScheduler::On(const ClientGone& event) {
   client_index_.erase(found);
   EraseValue(pods_[clients_[c].pod].clients, c);
   if (clients_[c].member) Drained(c, Duration(0));
+  if (clients_[c].stopped) Unstop(c);
   clients_[c] = Client{};
   free_clients_.push_back(c);
 }
@@ -245,6 +257,7 @@ uint32_t TokenScheduler::AddClient(ClientId id, uint32_t pod) {
 void TokenScheduler::Forget(uint32_t index) {
   Pod& pod = pods_[index];
   for (const uint32_t c : pod.clients) {
+    if (clients_[c].stopped) Unstop(c);
     client_index_.erase(clients_[c].id.value);
     clients_[c] = Client{};
     free_clients_.push_back(c);
@@ -360,6 +373,7 @@ void TokenScheduler::JoinToken(uint32_t c) {
   Client& client = clients_[c];
   client.member = true;
   client.noticed = false;
+  client.joined_at = now_;
   token_->members.push_back(c);
   effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
   Send(c);
@@ -386,10 +400,11 @@ void TokenScheduler::Drained(uint32_t c, Duration held) {
   client.member = false;
   client.confirmed = true;
   EraseValue(token_->members, c);
-  // Nobody's word goes beyond what this side saw pass between grant and return.
-  const Duration longest = now_ - token_->granted_at;
+  // Nobody's word goes beyond what this side saw pass between grant and return. The pod has held
+  // from its first client's grant to its last one's drain.
+  const Duration longest = now_ - client.joined_at;
   if (held <= Duration(0) || held > longest) held = longest;
-  token_->measured = std::max(token_->measured, held);
+  token_->measured = std::max(token_->measured, client.joined_at - token_->granted_at + held);
   if (token_->members.empty()) ReturnToken();
 }
 
@@ -413,7 +428,7 @@ void TokenScheduler::ReturnToken() {
     effects_->push_back(
         Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, token.measured - token.quota});
   }
-  effects_->push_back(ClearHolders{epoch_});
+  effects_->push_back(ClearHolders{epoch_, pod.id, token.measured});
   if (pod.removed) {
     Forget(token.pod);
     return;
@@ -443,15 +458,17 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
   Client& client = clients_[c];
   if (token_ && token_->pod != client.pod) {
     // Another pod holds already; all that is left is to stop this one.
-    Stop(client, epoch);
+    if (!client.stopped) Stop(c, epoch);
     return;
   }
   if (!token_) {
-    epoch_ = std::max(epoch_, epoch);
+    // A claim near the end of the range would wrap the epochs around.
+    if (epoch < kEpochMax) epoch_ = std::max(epoch_, epoch);
     token_.emplace();
     token_->pod = client.pod;
     token_->granted_at = now_;
     token_->deadline = now_;
+    token_->ended_at = now_;
     token_->closed = true;
     token_->quota = options_.quota_max;
     Pod& pod = pods_[client.pod];
@@ -461,6 +478,7 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
   }
   client.member = true;
   client.noticed = false;
+  client.joined_at = now_;
   client.epoch = epoch;
   client.rev = 0;
   client.confirmed = true;
@@ -468,8 +486,27 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
   effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
 }
 
-void TokenScheduler::Stop(const Client& client, uint64_t epoch) {
-  effects_->push_back(SendToken{client.id, epoch, ~uint64_t{0}, Duration(0), true});
+// Nobody is granted until it has drained, or drain_timeout has passed: a claim that is false must
+// not stop the GPU for ever.
+void TokenScheduler::Stop(uint32_t c, uint64_t epoch) {
+  clients_[c].stopped = true;
+  stopped_.emplace_back(now_, c);
+  effects_->push_back(SendToken{clients_[c].id, epoch, ~uint64_t{0}, Duration(0), true});
+}
+
+void TokenScheduler::Unstop(uint32_t c) {
+  clients_[c].stopped = false;
+  std::erase_if(stopped_, [c](const auto& entry) { return entry.second == c; });
+}
+
+void TokenScheduler::ForgetStopped() {
+  while (!stopped_.empty() && stopped_.front().first + options_.drain_timeout <= now_) {
+    const uint32_t c = stopped_.front().second;
+    effects_->push_back(Notice{Notice::Kind::kHung, pods_[clients_[c].pod].id, clients_[c].id,
+                               now_ - stopped_.front().first});
+    if (options_.drain_kill) effects_->push_back(KillClient{clients_[c].id});
+    Unstop(c);
+  }
 }
 
 // A pod has started to wait while another holds.
@@ -502,6 +539,7 @@ void TokenScheduler::TendToken() {
   if (!token_->closed && token_->renew_at <= now_) Renew();
   if (!token_->closed && token_->deadline <= now_) {
     token_->closed = true;
+    token_->ended_at = std::min(token_->ended_at, token_->deadline);
     token_->renew_at = kNever;
   }
   if (token_->closed) WatchDrain();
@@ -529,7 +567,7 @@ void TokenScheduler::Renew() {
 }
 
 void TokenScheduler::WatchDrain() {
-  const Instant ended = token_->deadline;
+  const Instant ended = token_->ended_at;
   Pod& holder = pods_[token_->pod];
   for (const uint32_t c : token_->members) {
     Client& client = clients_[c];
@@ -540,7 +578,7 @@ void TokenScheduler::WatchDrain() {
       if (options_.drain_kill) effects_->push_back(KillClient{client.id});
     }
   }
-  if (ended + options_.drain_reopen > now_ || !Stuck()) return;
+  if (token_->deadline + options_.drain_reopen > now_ || !Stuck()) return;
   token_->closed = false;
   token_->deadline = now_ + options_.quota_min;
   SendToMembers();

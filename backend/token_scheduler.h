@@ -107,9 +107,12 @@ struct StoreHolder {
   PodId pod;
   uint64_t epoch = 0;
 };
-// No client holds anything any more: what StoreHolder stored for `epoch` is void.
+// The token of `epoch` is back: no client holds anything any more, what StoreHolder stored for it
+// is void, and `pod` has been charged `held` for it in all.
 struct ClearHolders {
   uint64_t epoch = 0;
+  PodId pod;
+  Duration held{0};
 };
 // Send wire::Token to the client. quota 0: close and drain.
 struct SendToken {
@@ -169,6 +172,8 @@ class TokenScheduler {
   Instant wakeup() const;
 
   std::optional<PodId> holder() const;
+  // Whether the client was sent a token (or told to stop) and has not drained.
+  bool Holds(ClientId client) const;
   uint64_t epoch() const { return epoch_; }
   // Estimated cost of a hand-off, from grant to the client's confirmation.
   Duration handoff() const { return Duration(handoff_ns_); }
@@ -186,12 +191,14 @@ class TokenScheduler {
     bool wants = false;     // reported Waiting, or Holding and Draining (more may come)
     bool member = false;    // was sent the present token and has not drained
     bool confirmed = true;  // has reported the last Token that it was sent
+    bool stopped = false;   // ran beside another pod's token, was told to stop and has not drained
     bool fresh = true;      // has not reported since it attached
     bool noticed = false;   // a hang of the present token was reported
     uint64_t seq = 0;       // of its last report
     uint64_t epoch = 0;     // of the last token sent
     uint64_t rev = 0;       // and its revision
     Instant sent_at{};
+    Instant joined_at{};  // when it became a member
   };
   struct alignas(128) Pod {
     PodId id;
@@ -216,6 +223,7 @@ class TokenScheduler {
     Instant granted_at{};
     Instant deadline{};         // as this side sees it: granted + quota
     Instant renew_at = kNever;  // when to decide about an extension
+    Instant ended_at = kNever;  // when it first closed; a reopening does not set it back
     bool closed = false;        // past its deadline: the drain is awaited
     bool contended = false;     // as last told to the members
     Duration quota{0};
@@ -246,7 +254,7 @@ class TokenScheduler {
   void ReturnToken();
   void ChargeProgress();
   void Adopt(uint32_t client, uint64_t epoch);
-  void Stop(const Client& client, uint64_t epoch);
+  void Stop(uint32_t client, uint64_t epoch);
 
   void TendToken();
   void Renew();
@@ -254,6 +262,8 @@ class TokenScheduler {
   void Cut(const Pod& by);
   void Grant(uint32_t pod);
   void ForgetIdle();
+  void ForgetStopped();
+  void Unstop(uint32_t client);
   bool Parked(const Client& client) const;
   bool Stuck() const;
   void PlanRenewal(Duration span);
@@ -273,6 +283,7 @@ class TokenScheduler {
   std::unordered_map<uint64_t, uint32_t> client_index_;
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   uint32_t waiting_pods_ = 0;
+  std::vector<std::pair<Instant, uint32_t>> stopped_;  // clients with `stopped`, and since when
 
   std::optional<Token> token_;
   uint64_t epoch_;

@@ -399,7 +399,69 @@ TEST(TokenScheduler, ATenantThatClaimsToHoldWhatItWasNotGrantedStopsNobody) {
   step(ClientReport{ClientId{10}, 1, Phase::kIdle, 0, 0, Duration(0)});
   step(ClientReport{ClientId{10}, 2, Phase::kHolding, 7, 1, Duration(0)});
   step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
+  EXPECT_FALSE(scheduler.holder()) << "for it may be true";
+  effects.clear();
+  scheduler.Step(Instant(seconds(1)) + SchedulerOptions{}.drain_timeout, Tick{}, effects);
+  EXPECT_EQ(scheduler.holder(), PodId{2}) << "but not for ever";
+  EXPECT_LT(scheduler.epoch(), 10u);
+}
+
+TEST(TokenScheduler, AClaimNearTheEndOfTheEpochsDoesNotWrapThem) {
+  TokenScheduler scheduler({}, 5);
+  Effects effects;
+  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+  step(PodSet{PodId{1}, Spec(50)});
+  step(PodSet{PodId{2}, Spec(50)});
+  step(ClientAttached{ClientId{10}, PodId{1}});
+  step(ClientAttached{ClientId{20}, PodId{2}});
+  step(ClientReport{ClientId{10}, 1, Phase::kHolding, ~uint64_t{0}, 1, Duration(0)});
+  step(ClientReport{ClientId{10}, 2, Phase::kIdle, ~uint64_t{0}, 1, Duration(0)});
+  step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
   EXPECT_EQ(scheduler.holder(), PodId{2});
+  EXPECT_EQ(scheduler.epoch(), 6u);
+}
+
+TEST(TokenScheduler, ProcessesThatTakeTurnsUnderOneTokenAreChargedForAllOfIt) {
+  TokenScheduler scheduler({}, 0);
+  Effects effects;
+  Instant now{};
+  const auto step = [&](Duration later, const Event& e) {
+    now += later;
+    effects.clear();
+    scheduler.Step(now, e, effects);
+  };
+  const auto rev_of = [&](uint64_t client, uint64_t fallback) {
+    for (const Effect& e : effects) {
+      const auto* send = std::get_if<SendToken>(&e);
+      if (send != nullptr && send->client.value == client) return send->rev;
+    }
+    return fallback;
+  };
+  step({}, PodSet{PodId{1}, Spec(50)});
+  for (uint64_t c = 1; c <= 2; ++c) step({}, ClientAttached{ClientId{c}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0, Duration(0)});
+  uint64_t rev = rev_of(1, 1);
+  step(milliseconds(1), ClientReport{ClientId{2}, 1, Phase::kWaiting, 0, 0, Duration(0)});
+  const uint64_t rev2 = rev_of(2, 1);
+  step(milliseconds(3), ClientReport{ClientId{1}, 2, Phase::kIdle, 1, rev, milliseconds(4)});
+  step(milliseconds(2), ClientReport{ClientId{2}, 2, Phase::kIdle, 1, rev2, milliseconds(5)});
+  EXPECT_FALSE(scheduler.holder());
+  EXPECT_EQ(scheduler.Status(now)[0].held, milliseconds(6));
+}
+
+TEST(TokenScheduler, AHangIsReportedThoughASiblingIsParked) {
+  SchedulerOptions options;
+  options.drain_timeout = seconds(1);
+  World world(options);
+  world.AddPod(1, Spec(50));
+  world.AddPod(2, Spec(50));
+  for (uint64_t i = 1; i <= 2; ++i) world.AddProcess(i, 1);
+  world.AddProcess(3, 2);
+  for (uint64_t i = 1; i <= 3; ++i) world.Want(i, seconds(1000));
+  world.Run(Instant(milliseconds(1)));
+  world.processes[1].drain = seconds(1000);
+  world.Run(Instant(seconds(3)));
+  EXPECT_TRUE(world.Saw(Notice::Kind::kHung));
 }
 
 TEST(TokenScheduler, ADrainStuckBehindALaunchOfTheSamePodIsReopened) {
