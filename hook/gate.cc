@@ -59,7 +59,9 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   if (by_context && (Drv<Fn::cuCtxGetCurrent>(&context) != CUDA_SUCCESS || context == nullptr)) {
     return nullptr;
   }
-  const uint64_t stamp = g_stamp.value.load(std::memory_order_acquire);
+  // No cell carries the 0 that stands for "slow side only".
+  uint64_t stamp = g_stamp.value.load(std::memory_order_acquire);
+  if (stamp == 0) stamp = ~uint64_t{0};
   Cell*& bucket = slot->buckets[BucketOf(stream)];
   for (Cell* c = bucket; c != nullptr; c = c->next_in_bucket) {
     if (c->handle != stream || (by_context && c->context != context)) continue;

@@ -28,7 +28,8 @@ Context g_contexts[kContextsMax];
 std::atomic<int> g_context_count{0};
 Lock g_contexts_lock;
 
-std::atomic<uint64_t> g_generation{1};
+uint64_t g_generation = 1;
+Lock g_stamp_lock;
 
 template <class T>
 T* New() {
@@ -184,7 +185,9 @@ Stamp g_stamp;
 std::atomic<uint32_t> g_captures{0};
 
 void NewStamp() {
-  const uint64_t generation = g_generation.fetch_add(1, std::memory_order_relaxed) + 1;
+  // One at a time, so that the latest value of g_captures wins.
+  Guard guard(g_stamp_lock);
+  const uint64_t generation = ++g_generation;
   const bool slow = g_captures.load() > 0 || !HasMembarrier();
   g_stamp.value.store(slow ? 0 : generation, std::memory_order_release);
 }
@@ -550,6 +553,7 @@ void ForgetWork() {
   g_context_count.store(0);
   g_contexts_lock.Reset();
   g_estimates_lock.Reset();
+  g_stamp_lock.Reset();
   g_captures.store(0);
   for (Context& c : g_contexts) c.lock.Reset();
 }

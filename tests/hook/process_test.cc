@@ -280,6 +280,24 @@ TEST_F(HookProcess, ACapturedLaunchNeedsNoTokenAndGetsNoEvent) {
   EXPECT_TRUE(child_->Silent(20));
 }
 
+TEST_F(HookProcess, DuringACaptureEveryLaunchAsksWhetherItIsCaptured) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream"), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  ASSERT_EQ(child_->Ask("stream"), "0");  // another one, not captured yet
+  child_->Send("stream-launch 200000000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  ASSERT_EQ(child_->Ask("stream-launch 200000000"), "0");
+  const auto idle = backend_->WaitPhase(Phase::kIdle);
+  ASSERT_TRUE(idle);
+  EXPECT_EQ(idle->launches, 1u);
+}
+
 TEST_F(HookProcess, WorkOfADestroyedStreamIsStillWaitedFor) {
   StartBackend();
   StartChild();
