@@ -213,11 +213,7 @@ Estimate* EstimateOf(uint64_t key) {
   return e;
 }
 
-RelaxedCapture::RelaxedCapture() {
-  if (g_captures.load(std::memory_order_relaxed) > 0) {
-    Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
-  }
-}
+RelaxedCapture::RelaxedCapture() { Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_); }
 
 RelaxedCapture::~RelaxedCapture() {
   if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED) Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);

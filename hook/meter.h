@@ -116,7 +116,8 @@ bool IsCapturing(CUstream stream);
 // Marks what the calling thread launched into `stream`, which is about to be captured.
 void MarkBeforeCapture(CUstream stream);
 
-// While one lives, the driver does not object to the hook's calls because of a capture elsewhere.
+// While one lives, the driver does not object to the hook's calls because of a capture elsewhere,
+// also one that begins meanwhile.
 class RelaxedCapture {
  public:
   RelaxedCapture();

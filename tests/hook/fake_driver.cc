@@ -33,6 +33,7 @@ struct FakeStream {
   FakeContext* context;
   int64_t end = 0;  // when its last kernel ends
   bool capturing = false;
+  bool broken = false;  // its capture, by a forbidden call
 };
 struct FakeEvent {
   int64_t at = 0;  // of everything before it in its stream
@@ -47,6 +48,8 @@ std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0};
 std::atomic<bool> g_no_op{false};
 thread_local std::vector<FakeContext*> t_stack;
+std::set<FakeStream*> g_captured;  // all in the global mode
+thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 thread_local char t_identity;
 
 FakeContext* Current() { return t_stack.empty() ? nullptr : t_stack.back(); }
@@ -169,15 +172,21 @@ FAKE_API(cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus* status)) {
 FAKE_API(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode)) {
   std::lock_guard lock(g_mutex);
   StreamAt(s)->capturing = true;
+  StreamAt(s)->broken = false;
+  g_captured.insert(StreamAt(s));
   return CUDA_SUCCESS;
 }
 FAKE_API(cuStreamEndCapture, (CUstream s, CUgraph* graph)) {
   std::lock_guard lock(g_mutex);
   StreamAt(s)->capturing = false;
+  g_captured.erase(StreamAt(s));
   *graph = nullptr;
+  return StreamAt(s)->broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+FAKE_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode)) {
+  std::swap(*mode, t_mode);
   return CUDA_SUCCESS;
 }
-FAKE_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode*)) { return CUDA_SUCCESS; }
 FAKE_API(cuEventCreate, (CUevent * e, unsigned)) {
   *e = reinterpret_cast<CUevent>(new FakeEvent);
   return CUDA_SUCCESS;
@@ -199,6 +208,13 @@ FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventQuery, (CUevent e)) {
+  {  // As with the real driver: not while anybody captures, unless this thread said so.
+    std::lock_guard lock(g_mutex);
+    if (t_mode != CU_STREAM_CAPTURE_MODE_RELAXED && !g_captured.empty()) {
+      for (FakeStream* stream : g_captured) stream->broken = true;
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+  }
   return Now() >= End(reinterpret_cast<FakeEvent*>(e)->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 FAKE_API(cuEventElapsedTime, (float* ms, CUevent a, CUevent b)) {

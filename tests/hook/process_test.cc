@@ -298,6 +298,17 @@ TEST_F(HookProcess, DuringACaptureEveryLaunchAsksWhetherItIsCaptured) {
   EXPECT_EQ(idle->launches, 1u);
 }
 
+TEST_F(HookProcess, ACaptureThatBeginsWhileAnotherThreadIsPacedIsLeftAlone) {
+  StartHolder(60'000 * kMs, "loop 20000000 1");
+  const auto paced = backend_->WaitState([](const State& s) { return s.launches >= 3; });
+  ASSERT_TRUE(paced);
+  ASSERT_EQ(child_->Ask("stream"), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  ASSERT_TRUE(
+      backend_->WaitState([&](const State& s) { return s.launches >= paced->launches + 2; }));
+  EXPECT_EQ(child_->Ask("end-capture"), "0");
+}
+
 TEST_F(HookProcess, WorkOfADestroyedStreamIsStillWaitedFor) {
   StartBackend();
   StartChild();
