@@ -171,7 +171,8 @@ bool StartThread(void* (*run)(void*), void* argument) {
   const auto create = Resolve<Create>("pthread_create");
   const auto detach = Resolve<int (*)(pthread_t)>("pthread_detach");
   if (create == nullptr || detach == nullptr) return false;
-  uint64_t all = ~uint64_t{0};
+  // All but 32 and 33, by which glibc makes every thread take part in setuid() and its like.
+  uint64_t all = ~(uint64_t{3} << 31);
   uint64_t before = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof(before));
   pthread_t thread;

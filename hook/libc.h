@@ -27,7 +27,7 @@ void* RealDlsym(void* handle, const char* name);
 // dlopen(name, RTLD_LAZY), or only if it is loaded already. Null when absent.
 void* OpenLibrary(const char* name, bool only_if_loaded);
 
-// A detached thread with every signal blocked. False when the system refused.
+// A detached thread with every signal of the program blocked. False when the system refused.
 bool StartThread(void* (*run)(void*), void* argument);
 // Calls `at_exit(value)` when the calling thread ends. False when the system refused.
 bool AtThreadExit(void (*at_exit)(void*), void* value);
