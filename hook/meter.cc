@@ -99,12 +99,27 @@ void PopMark(Stream* stream, bool measured) {
   stream->count.fetch_sub(1, std::memory_order_relaxed);
 }
 
+// True of an error that means that the work before an event is over: its context is dead, or the
+// event is. Any other error, like those of a capture, says nothing about it.
+bool IsOver(CUresult r) {
+  switch (static_cast<int>(r)) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_UNKNOWN:
+      return true;
+    default:
+      return r >= CUDA_ERROR_ILLEGAL_ADDRESS && r < 800;  // of a launch, and sticky
+  }
+}
+
 // Stream::lock is held.
 void CollectFinished(Stream* stream) {
   while (stream->count.load(std::memory_order_relaxed) > 0) {
     const CUresult r = Drv<Fn::cuEventQuery>(stream->marks[stream->first].event);
-    if (r == CUDA_ERROR_NOT_READY) return;
-    // Any other error comes from a context that is dead, and so is its work.
+    if (r != CUDA_SUCCESS && !IsOver(r)) return;
     PopMark(stream, r == CUDA_SUCCESS);
   }
 }

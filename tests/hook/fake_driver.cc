@@ -47,6 +47,7 @@ CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0};
 std::atomic<bool> g_no_op{false};
+std::atomic<int> g_query_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
 thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -90,6 +91,8 @@ FAKE_CONTROL uint64_t fake_records() { return g_records.load(); }
 FAKE_CONTROL uint64_t fake_allocations() { return g_allocations.load(); }
 FAKE_CONTROL void fake_release() { g_released.store(Now()); }
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
+// The next `n` queries fail as those of an event in a capture do.
+FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
 FAKE_CONTROL CUfunction fake_kernel(int64_t ns) {
   return reinterpret_cast<CUfunction>(ns == 0 ? kForever : ns);
 }
@@ -214,6 +217,9 @@ FAKE_API(cuEventQuery, (CUevent e)) {
       for (FakeStream* stream : g_captured) stream->broken = true;
       return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
+  }
+  if (g_query_errors.load() > 0 && g_query_errors.fetch_sub(1) > 0) {
+    return CUDA_ERROR_CAPTURED_EVENT;
   }
   return Now() >= End(reinterpret_cast<FakeEvent*>(e)->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

@@ -20,6 +20,7 @@ uint64_t fake_launches();
 uint64_t fake_records();
 uint64_t fake_allocations();
 void fake_release();
+void fake_query_errors(int n);
 CUfunction fake_kernel(int64_t ns);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              unsigned, CUstream, void**, void**);
@@ -178,6 +179,10 @@ int main() {
     } else if (command == "release") {
       fake_release();
       Say("ok");
+    } else if (command == "query-errors") {
+      in >> n;
+      fake_query_errors(static_cast<int>(n));
+      Say("ok");
     } else if (command == "stream") {
       Say(std::to_string(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)));
     } else if (command == "stream-launch") {
@@ -214,6 +219,8 @@ int main() {
     } else if (command == "ask") {
       in >> text >> n >> m;
       Ask(text, static_cast<int>(n), static_cast<uint64_t>(m));
+    } else if (command == "setuid") {
+      Say(std::to_string(setuid(getuid())));
     } else if (command == "fork") {
       ForkAndWait();
     } else if (command == "fork-launch") {

@@ -309,6 +309,27 @@ TEST_F(HookProcess, ACaptureThatBeginsWhileAnotherThreadIsPacedIsLeftAlone) {
   EXPECT_EQ(child_->Ask("end-capture"), "0");
 }
 
+TEST_F(HookProcess, AQueryThatFailsIsNotTakenForTheEndOfTheWork) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("query-errors 5"), "ok");
+  child_->Send("launch 300000000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  const auto idle = backend_->WaitPhase(Phase::kIdle);
+  ASSERT_TRUE(idle);
+  EXPECT_GE(idle->held_ns, 300 * kMs);
+}
+
+TEST_F(HookProcess, TheHooksThreadTakesPartInAChangeOfUser) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("setuid"), "0");
+}
+
 TEST_F(HookProcess, WorkOfADestroyedStreamIsStillWaitedFor) {
   StartBackend();
   StartChild();
