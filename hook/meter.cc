@@ -292,9 +292,11 @@ Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
     }
     if (s->handle == handle && s->context == context && s->owner == owner) return s;
   }
+  // Tried only: who holds it may wait for the list.
+  if (free != nullptr && !free->lock.TryAcquire()) free = nullptr;
   Stream* s = free != nullptr ? free : New<Stream>();
   if (s == nullptr) return nullptr;
-  Guard stream_guard(s->lock);
+  if (free == nullptr) s->lock.Acquire();  // nobody else knows it yet
   if (s->previous != nullptr) ReturnEvent(s->context, s->previous);
   s->handle = handle;
   s->context = context;
@@ -306,6 +308,7 @@ Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
     s->next = meter.streams;
     meter.streams = s;
   }
+  s->lock.Release();
   return s;
 }
 
@@ -524,21 +527,32 @@ Gpu* ContextGoing(CUcontext handle) {
   }
   if (context == nullptr) return nullptr;
   Gpu* gpu = context->gpu;
-  gpu->meter.destroying.fetch_add(1);
-  Guard guard(gpu->meter.streams_lock);
-  for (Stream* s = gpu->meter.streams; s != nullptr; s = s->next) {
-    if (s->context == context) s->lock.Acquire();
+  Meter& meter = gpu->meter;
+  meter.leaving.Acquire();
+  if (context->gone.load() || context->handle != handle) {  // another thread was first
+    meter.leaving.Release();
+    return nullptr;
+  }
+  meter.destroying.fetch_add(1);
+  Guard guard(meter.streams_lock);
+  for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+    // Without marks a stream that is gone has nothing to do with the context any more.
+    if (s->context != context || (s->gone.load() && s->count.load() == 0)) continue;
+    s->lock.Acquire();
+    s->held = true;
   }
   return gpu;
 }
 
 void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
   if (gpu == nullptr) return;
+  Meter& meter = gpu->meter;
   {
-    Guard guard(gpu->meter.streams_lock);
-    for (Stream* s = gpu->meter.streams; s != nullptr; s = s->next) {
-      if (s->context->handle != handle || s->context->gone.load()) continue;
-      if (gone) {
+    Guard guard(meter.streams_lock);
+    for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+      const bool held = s->held;
+      if (gone && s->context->handle == handle && !s->context->gone.load()) {
+        if (!held) s->lock.Acquire();  // it came meanwhile, or is to be used again
         s->gone.store(true);
         s->previous = nullptr;
         while (s->count.load() > 0) {
@@ -546,8 +560,11 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
           s->marks[s->first].event = nullptr;
           PopMark(s, false);
         }
+        s->previous = nullptr;
+        if (!held) s->lock.Release();
       }
-      s->lock.Release();
+      s->held = false;
+      if (held) s->lock.Release();
     }
   }
   if (gone) {
@@ -557,7 +574,8 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
     }
     NewStamp();
   }
-  gpu->meter.destroying.fetch_sub(1);
+  meter.destroying.fetch_sub(1);
+  meter.leaving.Release();
 }
 
 void ForgetWork() {

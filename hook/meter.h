@@ -4,8 +4,9 @@
 // GPU time. A finished mark tells that everything before it in its stream has finished; the time
 // between two marks corrects the estimates of the work between them.
 //
-// Locks, in this order: Slot::cells_lock, Stream::lock, Context::lock. None is held over a wait for
-// the GPU; the client thread only ever tries them.
+// Locks, in this order: Meter::leaving, Slot::cells_lock, Meter::streams_lock, Stream::lock,
+// Context::lock. Only the destruction of a context holds some over a wait for the GPU (`leaving`
+// and its streams' own); the client thread only ever tries those.
 #ifndef BATON_HOOK_METER_H_
 #define BATON_HOOK_METER_H_
 
@@ -52,6 +53,7 @@ struct Stream {
   uint32_t first = 0;  // oldest unfinished
   std::atomic<uint32_t> count{0};
   CUevent previous = nullptr;  // of the last finished mark
+  bool held = false;           // its lock, while its context is being destroyed
   Stream* next = nullptr;
 };
 
@@ -66,6 +68,7 @@ struct Meter {
   std::atomic<uint64_t> longest_ns{0};
   std::atomic<uint64_t> let_pass{0};    // launches let through because nothing moved
   std::atomic<uint32_t> destroying{0};  // contexts being destroyed: their work may still run
+  Lock leaving;                         // one at a time; from ContextGoing() to ContextLeft()
 };
 
 // The estimate of a kind of work. Thread safe.
