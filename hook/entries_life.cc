@@ -130,11 +130,11 @@ namespace {
 // From the beginning of a capture to its end every launch of the process asks whether it is
 // captured; a launch is captured, not run, and needs no token.
 template <class Call>
-CUresult BeginCapture(CUstream stream, Call call) {
+CUresult BeginCapture(Call call) {
+  Guard guard(g_capture_lock);
+  MarkBeforeCapture();
   g_captures.fetch_add(1);
   NewStamp();
-  // What this stream was given before gets its mark now: later it could only be captured.
-  MarkBeforeCapture(stream);
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     g_captures.fetch_sub(1);
@@ -159,12 +159,12 @@ CUresult EndCapture(CUstream stream, Call call) {
 
 BATON_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCapture_v2);
-  return BeginCapture(Legacy(stream), [&] { return real(stream, mode); });
+  return BeginCapture([&] { return real(stream, mode); });
 }
 
 BATON_API(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCapture_v2_ptsz);
-  return BeginCapture(PerThread(stream), [&] { return real(stream, mode); });
+  return BeginCapture([&] { return real(stream, mode); });
 }
 
 // `edges`: const CUgraphEdgeData*, which older headers lack.
@@ -172,16 +172,14 @@ BATON_API(cuStreamBeginCaptureToGraph,
           (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const void* edges,
            size_t count, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCaptureToGraph);
-  return BeginCapture(Legacy(stream),
-                      [&] { return real(stream, graph, nodes, edges, count, mode); });
+  return BeginCapture([&] { return real(stream, graph, nodes, edges, count, mode); });
 }
 
 BATON_API(cuStreamBeginCaptureToGraph_ptsz,
           (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const void* edges,
            size_t count, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCaptureToGraph_ptsz);
-  return BeginCapture(PerThread(stream),
-                      [&] { return real(stream, graph, nodes, edges, count, mode); });
+  return BeginCapture([&] { return real(stream, graph, nodes, edges, count, mode); });
 }
 
 BATON_API(cuStreamEndCapture, (CUstream stream, CUgraph* graph)) {

@@ -191,9 +191,10 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
   Pass pass = {cell, nullptr};
   if (cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
     HookCalls calls(cell->stream->context->handle);
-    if (cell->pending.load(std::memory_order_relaxed) > 0) RecordMark(cell, nullptr, true);
-    Guard guard(cell->stream->lock);
-    pass.start = RecordEvent(cell->stream);
+    if (cell->pending.load(std::memory_order_relaxed) == 0 || RecordMark(cell, nullptr)) {
+      Guard guard(cell->stream->lock);
+      RecordEvent(cell->stream, &pass.start);
+    }
   }
   return pass;
 }
@@ -207,7 +208,7 @@ void LeaveSlow(Pass pass, uint64_t key) {
   const bool mark = due || pass.start != nullptr || g_captures.load() > 0;
   if (mark) {
     HookCalls calls(cell->stream->context->handle);
-    RecordMark(cell, pass.start, true);
+    RecordMark(cell, pass.start);
   }
   slot->in_launch.store(0, std::memory_order_release);
   if (mark) AwaitBacklog(cell->gpu);
@@ -247,30 +248,33 @@ void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key) {
     if (cell == nullptr) continue;
     Note(cell, Known(slot, key));
     HookCalls calls(cell->stream->context->handle);
-    RecordMark(cell, nullptr, true);
+    RecordMark(cell, nullptr);
   }
   slot->last = NoCell();
   slot->in_launch.store(0, std::memory_order_release);
 }
 
-void MarkBeforeCapture(CUstream stream) {
+void MarkBeforeCapture() {
   Slot* slot = t_slot;
-  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return;
-  Cell* cell = FindCell(slot, stream);
-  if (cell == nullptr || cell->pending.load(std::memory_order_relaxed) == 0) return;
-  if (!Enter(slot, cell)) return;  // the closer sees to it
-  {
-    HookCalls calls(cell->stream->context->handle);
-    RecordMark(cell, nullptr, true);
+  // While there are captures every launch is marked at once.
+  if (slot == nullptr || slot->in_launch.load() != 0 || g_captures.load() > 0) return;
+  for (Cell* cell = slot->cells; cell != nullptr; cell = cell->next) {
+    if (cell->pending.load(std::memory_order_relaxed) == 0) continue;
+    if (cell->stream->gone.load() || cell->stream->context->gone.load()) continue;
+    if (!Enter(slot, cell)) continue;  // the closer sees to it
+    {
+      HookCalls calls(cell->stream->context->handle);
+      RecordMark(cell, nullptr);
+    }
+    slot->in_launch.store(0, std::memory_order_release);
   }
-  slot->in_launch.store(0, std::memory_order_release);
 }
 
 void FinishLaunch(Slot* slot, Cell* cell) {
   Gpu* gpu = cell->gpu;
   {
     HookCalls calls(cell->stream->context->handle);
-    RecordMark(cell, nullptr, true);
+    RecordMark(cell, nullptr);
   }
   // The next launch is to be measured by itself: that is the slow side's business.
   if (cell->sample_next || !StillCurrent(cell)) slot->last = NoCell();

@@ -124,8 +124,8 @@ void CollectFinished(Stream* stream) {
   }
 }
 
-// Adds the pending launches of `cell` to `mark` and forgets them.
-void TakePending(Cell* cell, Mark& mark) {
+// Adds the pending launches of `cell` to `mark`.
+void AddPending(const Cell* cell, Mark& mark) {
   static std::atomic<uint32_t> serial{0};
   const uint32_t id = serial.fetch_add(1, std::memory_order_relaxed) + 1;
   const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
@@ -137,6 +137,9 @@ void TakePending(Cell* cell, Mark& mark) {
     mark.part[mark.parts++] = e;
   }
   mark.predicted_ns += cell->pending_ns.load(std::memory_order_relaxed);
+}
+
+void ForgetPending(Cell* cell) {
   cell->pending_ns.store(0, std::memory_order_relaxed);
   cell->pending.store(0, std::memory_order_relaxed);
 }
@@ -153,31 +156,51 @@ void PushMark(Stream* stream, const Mark& mark, Instant now) {
   meter.finish_at.store(Max(end, Nanos(now)) + ns, std::memory_order_relaxed);
 }
 
-// Records a mark of `mark`'s kinds of work. Stream::lock is held.
-void RecordLocked(Stream* stream, Mark& mark) {
+// Records a mark of `mark`'s kinds of work. Stream::lock is held and the context current. False:
+// the driver refused, and what the mark stands for may still run.
+bool RecordLocked(Stream* stream, Mark& mark) {
   const uint32_t count = stream->count.load(std::memory_order_relaxed);
   if (count > 0) {
     const Mark& last = stream->marks[(stream->first + count - 1) % Stream::kMarks];
     mark.dense = Drv<Fn::cuEventQuery>(last.event) == CUDA_ERROR_NOT_READY;
   }
+  CUresult r;
   if (count == Stream::kMarks) {
     // No room: the newest mark moves to here and stands for both.
     Mark& last = stream->marks[(stream->first + count - 1) % Stream::kMarks];
-    Drv<Fn::cuEventRecord>(last.event, stream->handle);
-    last.predicted_ns += mark.predicted_ns;
-    last.dense = false;
-    last.parts = 0;
-    stream->context->gpu->meter.outstanding_ns.fetch_add(static_cast<int64_t>(mark.predicted_ns),
-                                                         std::memory_order_relaxed);
+    r = Drv<Fn::cuEventRecord>(last.event, stream->handle);
+    if (r == CUDA_SUCCESS) {
+      last.predicted_ns += mark.predicted_ns;
+      last.dense = false;
+      last.parts = 0;
+      stream->context->gpu->meter.outstanding_ns.fetch_add(static_cast<int64_t>(mark.predicted_ns),
+                                                           std::memory_order_relaxed);
+    }
     if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
-    return;
+  } else {
+    r = RecordEvent(stream, &mark.event);
+    if (r == CUDA_SUCCESS) {
+      PushMark(stream, mark, MonotonicNow());
+    } else if (mark.start != nullptr) {
+      ReturnEvent(stream->context, mark.start);
+    }
   }
-  mark.event = RecordEvent(stream);
-  if (mark.event == nullptr) {
-    if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
-    return;
+  return r == CUDA_SUCCESS || IsOver(r);
+}
+
+// Records a mark for the pending launches of `cell` in `stream`; where the driver refuses they stay
+// pending. Stream::lock is held and the context current.
+bool MarkPending(Cell* cell, Stream* stream, Mark& mark) {
+  AddPending(cell, mark);
+  if (!RecordLocked(stream, mark)) {
+    // The launch that fills the log asks for a mark again.
+    if (cell->pending.load(std::memory_order_relaxed) == Cell::kLogSize) {
+      cell->pending.store(Cell::kLogSize - 1, std::memory_order_relaxed);
+    }
+    return false;
   }
-  PushMark(stream, mark, MonotonicNow());
+  ForgetPending(cell);
+  return true;
 }
 
 uint64_t PendingNs(const Gpu* gpu) {
@@ -198,6 +221,7 @@ bool IsDefault(CUstream handle) {
 
 Stamp g_stamp;
 std::atomic<uint32_t> g_captures{0};
+Lock g_capture_lock;
 
 void NewStamp() {
   // One at a time, so that the latest value of g_captures wins.
@@ -312,20 +336,24 @@ Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
   return s;
 }
 
-CUevent RecordEvent(Stream* stream) {
+CUresult RecordEvent(Stream* stream, CUevent* out) {
   Context* context = stream->context;
   CUevent event = nullptr;
   {
     Guard guard(context->lock);
-    if (context->gone.load()) return nullptr;
+    if (context->gone.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (context->pooled > 0) event = context->pool[--context->pooled];
   }
-  if (event == nullptr && Drv<Fn::cuEventCreate>(&event, 0u) != CUDA_SUCCESS) return nullptr;
-  if (Drv<Fn::cuEventRecord>(event, stream->handle) != CUDA_SUCCESS) {
-    ReturnEvent(context, event);
-    return nullptr;
+  CUresult r = CUDA_SUCCESS;
+  if (event == nullptr) r = Drv<Fn::cuEventCreate>(&event, 0u);
+  if (r != CUDA_SUCCESS) return r;
+  r = Drv<Fn::cuEventRecord>(event, stream->handle);
+  if (r == CUDA_SUCCESS) {
+    *out = event;
+  } else if (auto* destroy = RealAs<CUresult(CUevent)>(Fn::cuEventDestroy_v2)) {
+    destroy(event);  // it may belong to a capture now
   }
-  return event;
+  return r;
 }
 
 void ReturnEvent(Context* context, CUevent event) {
@@ -340,24 +368,21 @@ void ReturnEvent(Context* context, CUevent event) {
   if (auto* destroy = RealAs<CUresult(CUevent)>(Fn::cuEventDestroy_v2)) destroy(event);
 }
 
-bool RecordMark(Cell* cell, CUevent start, bool wait) {
+bool RecordMark(Cell* cell, CUevent start) {
   Stream* stream = cell->stream;
-  if (wait) {
-    stream->lock.Acquire();
-  } else if (!stream->lock.TryAcquire()) {
-    return false;
-  }
+  Guard guard(stream->lock);
   Mark mark;
-  TakePending(cell, mark);
   mark.start = start;
-  if (!stream->gone.load() && !stream->context->gone.load()) {
+  bool covered = true;
+  if (stream->gone.load() || stream->context->gone.load()) {
+    ForgetPending(cell);  // its end is marked already, or it ended with its context
+  } else {
     CollectFinished(stream);
-    RecordLocked(stream, mark);
+    covered = MarkPending(cell, stream, mark);
   }
   // Where this stream does not keep the GPU busy, work is measured by itself now and then.
   cell->sample_next = start == nullptr && !mark.dense;
-  stream->lock.Release();
-  return true;
+  return covered;
 }
 
 bool Harvest(Gpu* gpu) {
@@ -430,10 +455,42 @@ void AwaitBacklog(Gpu* gpu) {
   gpu->pacing.fetch_sub(1);
 }
 
+namespace {
+
+// Sees to it that the pending launches of `cell` are covered by a mark. False: not now. Closer
+// only.
+bool Cover(Cell* cell) {
+  Stream* stream = cell->stream;
+  Context* context = stream->context;
+  if (stream->gone.load() || context->gone.load()) {
+    ForgetPending(cell);  // its end is marked already, or it ended with its context
+    return true;
+  }
+  // Nobody else can name a thread's default stream. The legacy one waits for it.
+  if (stream->owner != nullptr) stream = StreamOf(context, CU_STREAM_LEGACY, nullptr);
+  if (stream == nullptr || !stream->lock.TryAcquire()) return false;
+  bool covered = false;
+  // From here on no context of this GPU begins to go: it would take this lock first.
+  if (context->gpu->meter.destroying.load() == 0 && !stream->gone.load() && !context->gone.load()) {
+    // In a capture an event would become part of it, or break it.
+    if (g_captures.load() == 0 || (!IsDefault(stream->handle) && !IsCapturing(stream->handle))) {
+      HookCalls calls(context->handle);
+      CollectFinished(stream);
+      Mark mark;
+      covered = MarkPending(cell, stream, mark);
+      cell->sample_next = stream == cell->stream && !mark.dense;
+    }
+  }
+  stream->lock.Release();
+  return covered;
+}
+
+}  // namespace
+
 bool Drained(Gpu* gpu) {
   if (gpu->meter.destroying.load() > 0) return false;
   bool covered = true;
-  const bool capture = g_captures.load() > 0;
+  const bool marks = g_capture_lock.TryAcquire();
   for (Slot* slot = FirstSlot(); slot != nullptr; slot = slot->next) {
     if (!slot->cells_lock.TryAcquire()) {
       covered = false;
@@ -441,35 +498,11 @@ bool Drained(Gpu* gpu) {
     }
     for (Cell* cell = slot->cells; cell != nullptr; cell = cell->next) {
       if (cell->gpu != gpu || cell->pending.load(std::memory_order_relaxed) == 0) continue;
-      Stream* stream = cell->stream;
-      if (stream->context->gone.load() || stream->gone.load()) {
-        Mark forgotten;  // its end is marked already, or it ended with its context
-        TakePending(cell, forgotten);
-        continue;
-      }
-      if (capture && (IsDefault(stream->handle) || IsCapturing(stream->handle))) {
-        // An event here would become part of the capture, or break it.
-        covered = false;
-        continue;
-      }
-      HookCalls calls(stream->context->handle);
-      if (stream->owner == nullptr) {
-        if (!RecordMark(cell, nullptr, false)) covered = false;
-        continue;
-      }
-      // Nobody else can name a thread's default stream. The legacy one waits for it.
-      Stream* legacy = StreamOf(stream->context, CU_STREAM_LEGACY, nullptr);
-      if (legacy == nullptr || !legacy->lock.TryAcquire()) {
-        covered = false;
-        continue;
-      }
-      Mark mark;
-      TakePending(cell, mark);
-      RecordLocked(legacy, mark);
-      legacy->lock.Release();
+      if (!marks || !Cover(cell)) covered = false;
     }
     slot->cells_lock.Release();
   }
+  if (marks) g_capture_lock.Release();
   return Harvest(gpu) && covered;
 }
 
@@ -583,6 +616,7 @@ void ForgetWork() {
   g_contexts_lock.Reset();
   g_estimates_lock.Reset();
   g_stamp_lock.Reset();
+  g_capture_lock.Reset();
   g_captures.store(0);
   for (Context& c : g_contexts) c.lock.Reset();
 }

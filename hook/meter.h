@@ -79,15 +79,15 @@ Estimate* EstimateOf(uint64_t key);
 Context* ContextOf(CUcontext handle);
 Stream* StreamOf(Context* context, CUstream handle, const Slot* owner);
 
-// An event at this point of the stream, or null when the driver refuses. The stream's context must
-// be current. A refusal means a dead context: nothing runs in it any more.
-CUevent RecordEvent(Stream* stream);
+// An event at this point of the stream. The stream's context must be current. `*out` is written on
+// success only.
+CUresult RecordEvent(Stream* stream, CUevent* out);
 void ReturnEvent(Context* context, CUevent event);
 
-// Records a mark for the cell's pending launches. Call with the thread's flag set, or as the
-// closer. `start`: an event recorded before the only pending launch. With `wait` false it gives up
-// (and returns false) when somebody has the stream's lock.
-bool RecordMark(Cell* cell, CUevent start, bool wait);
+// Records a mark for the cell's pending launches. Call with the thread's flag set and the cell's
+// context current. `start`: an event recorded before the only pending launch. False: the driver
+// refused, and they stay pending.
+bool RecordMark(Cell* cell, CUevent start);
 
 // Collects finished marks of every stream of the GPU. True when none is left.
 bool Harvest(Gpu* gpu);
@@ -113,11 +113,15 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone);
 
 // Stream captures under way in this process.
 extern std::atomic<uint32_t> g_captures;
+// Held while a capture begins, and by the closer while it records marks: no mark of its gets into a
+// capture. Taken before all other locks.
+extern Lock g_capture_lock;
 // Recomputes g_stamp; after a change of g_captures, or when cells may have become wrong.
 void NewStamp();
 bool IsCapturing(CUstream stream);
-// Marks what the calling thread launched into `stream`, which is about to be captured.
-void MarkBeforeCapture(CUstream stream);
+// Marks what the calling thread launched, which is about to begin a capture: until its end a
+// default stream could not be marked, and the captured one not at all. g_capture_lock is held.
+void MarkBeforeCapture();
 
 // While one lives, the driver does not object to the hook's calls because of a capture elsewhere,
 // also one that begins meanwhile.

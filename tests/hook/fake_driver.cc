@@ -47,7 +47,7 @@ CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0};
 std::atomic<bool> g_no_op{false};
-std::atomic<int> g_query_errors{0};
+std::atomic<int> g_query_errors{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
 thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -93,6 +93,8 @@ FAKE_CONTROL void fake_release() { g_released.store(Now()); }
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
 // The next `n` queries fail as those of an event in a capture do.
 FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
+// The next `n` records fail for want of memory.
+FAKE_CONTROL void fake_record_errors(int n) { g_record_errors.store(n); }
 FAKE_CONTROL CUfunction fake_kernel(int64_t ns) {
   return reinterpret_cast<CUfunction>(ns == 0 ? kForever : ns);
 }
@@ -199,6 +201,9 @@ FAKE_API(cuEventDestroy_v2, (CUevent e)) {
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
+  if (g_record_errors.load() > 0 && g_record_errors.fetch_sub(1) > 0) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   g_records.fetch_add(1);
   std::lock_guard lock(g_mutex);
   int64_t at = std::max(Now(), StreamAt(s)->end);

@@ -21,6 +21,7 @@ uint64_t fake_records();
 uint64_t fake_allocations();
 void fake_release();
 void fake_query_errors(int n);
+void fake_record_errors(int n);
 CUfunction fake_kernel(int64_t ns);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              unsigned, CUstream, void**, void**);
@@ -182,6 +183,10 @@ int main() {
     } else if (command == "query-errors") {
       in >> n;
       fake_query_errors(static_cast<int>(n));
+      Say("ok");
+    } else if (command == "record-errors") {
+      in >> n;
+      fake_record_errors(static_cast<int>(n));
       Say("ok");
     } else if (command == "stream") {
       Say(std::to_string(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)));

@@ -323,6 +323,43 @@ TEST_F(HookProcess, AQueryThatFailsIsNotTakenForTheEndOfTheWork) {
   EXPECT_GE(idle->held_ns, 300 * kMs);
 }
 
+TEST_F(HookProcess, WorkWhoseMarkFailedIsStillWaitedFor) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("record-errors 2"), "ok");  // of its start and of its end
+  child_->Send("launch 300000000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  const auto idle = backend_->WaitPhase(Phase::kIdle);
+  ASSERT_TRUE(idle);
+  EXPECT_GE(idle->held_ns, 300 * kMs);
+}
+
+TEST_F(HookProcess, ADrainEndsDuringACapture) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream"), "0");
+  child_->Send("launch 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kIdle));
+  child_->Send("launch 300000000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(2, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  // Known and short, so that no mark is due: the capture finds them without one.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(child_->Ask("launch 1000"), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  const auto idle = backend_->WaitPhase(Phase::kIdle);
+  ASSERT_TRUE(idle);
+  EXPECT_EQ(idle->launches, 5u);
+  EXPECT_EQ(child_->Ask("end-capture"), "0");
+}
+
 TEST_F(HookProcess, TheHooksThreadTakesPartInAChangeOfUser) {
   StartBackend();
   StartChild();
