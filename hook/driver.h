@@ -25,7 +25,6 @@
   X(cuEventQuery, CUresult(CUevent))                                           \
   X(cuEventRecord, CUresult(CUevent, CUstream))                                \
   X(cuMemPoolGetAttribute, CUresult(CUmemoryPool, CUmemPool_attribute, void*)) \
-  X(cuMemPoolTrimTo, CUresult(CUmemoryPool, size_t))                           \
   X(cuPointerGetAttribute, CUresult(void*, CUpointer_attribute, CUdeviceptr))  \
   X(cuStreamGetCtx, CUresult(CUstream, CUcontext*))                            \
   X(cuStreamGetCtx_v2, CUresult(CUstream, CUcontext*, void**))                 \

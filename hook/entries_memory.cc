@@ -135,6 +135,18 @@ BATON_API(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream stream)) {
   return FreeAny(p, [&] { return real(p, stream); });
 }
 
+BATON_API(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
+  BATON_REAL(cuMemPoolTrimTo);
+  const CUresult result = real(pool, keep);
+  Gpu* gpu = nullptr;
+  if (KnownPool(pool, &gpu)) SettlePool(gpu, pool, 0);
+  return result;
+}
+BATON_API(cuMemPoolDestroy, (CUmemoryPool pool)) {
+  BATON_REAL(cuMemPoolDestroy);
+  return DestroyPool(pool, real);
+}
+
 BATON_API(cuMemFree_v2, (CUdeviceptr p)) {
   BATON_REAL(cuMemFree_v2);
   return FreeAny(p, [&] { return real(p); });

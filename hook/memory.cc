@@ -19,6 +19,7 @@ struct Allocation {
 
 struct Pool {
   CUmemoryPool handle;
+  Gpu* gpu;
   uint64_t charged;
   Pool* next;
 };
@@ -28,6 +29,7 @@ Allocation* g_allocations[kBuckets];
 Allocation* g_spare = nullptr;
 Pool* g_pools = nullptr;
 Lock g_lock;
+Lock g_alive_lock;  // held while pools are trimmed, so that none is destroyed meanwhile
 
 size_t BucketOf(uint64_t address) { return (address * 0x9e3779b97f4a7c15u) >> 52; }
 
@@ -52,13 +54,43 @@ Gpu* MemoryGpu() {
   return MemoryGpuOf(device);
 }
 
-bool Charge(Gpu* gpu, uint64_t bytes) {
-  if (gpu == nullptr || bytes == 0) return true;
+namespace {
+
+bool ChargeNow(Gpu* gpu, uint64_t bytes) {
   Guard guard(gpu->memory.lock);
   const uint64_t total = Plus(gpu->memory.used.load(), bytes);
   if (!AskMemory(gpu, total)) return false;
   gpu->memory.used.store(total);
   return true;
+}
+
+// Gives back what the GPU's pools reserve and do not use. True when there was any pool.
+bool TrimPools(Gpu* gpu) {
+  constexpr int kMax = 64;
+  Guard alive(g_alive_lock);
+  RelaxedCapture relaxed;
+  CUmemoryPool pools[kMax];
+  int count = 0;
+  {
+    Guard guard(g_lock);
+    for (Pool* p = g_pools; p != nullptr && count < kMax; p = p->next) {
+      if (p->gpu == gpu && p->charged > 0) pools[count++] = p->handle;
+    }
+  }
+  auto* trim = RealAs<CUresult(CUmemoryPool, size_t)>(Fn::cuMemPoolTrimTo);
+  if (trim == nullptr) return false;
+  for (int i = 0; i < count; ++i) {
+    trim(pools[i], 0);
+    SettlePool(gpu, pools[i], 0);
+  }
+  return count > 0;
+}
+
+}  // namespace
+
+bool Charge(Gpu* gpu, uint64_t bytes) {
+  if (gpu == nullptr || bytes == 0 || ChargeNow(gpu, bytes)) return true;
+  return TrimPools(gpu) && ChargeNow(gpu, bytes);
 }
 
 void Credit(Gpu* gpu, uint64_t bytes) {
@@ -117,11 +149,10 @@ bool ChargePool(Gpu* gpu, CUmemoryPool pool, uint64_t bytes, uint64_t* charged) 
     return Minus(bytes, spare);
   };
   *charged = need();
-  if (Charge(gpu, *charged)) return true;
-  Drv<Fn::cuMemPoolTrimTo>(pool, size_t{0});
-  SettlePool(gpu, pool, 0);
-  *charged = need();
-  return Charge(gpu, *charged);
+  if (*charged == 0 || gpu == nullptr || ChargeNow(gpu, *charged)) return true;
+  TrimPools(gpu);
+  *charged = need();  // this pool's spare may be gone now
+  return *charged == 0 || ChargeNow(gpu, *charged);
 }
 
 void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
@@ -134,7 +165,7 @@ void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
     if (p == nullptr) {
       p = static_cast<Pool*>(malloc(sizeof(Pool)));
       if (p == nullptr) return;
-      *p = {pool, 0, g_pools};
+      *p = {pool, gpu, 0, g_pools};
       g_pools = p;
     }
     const uint64_t reserved = Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
@@ -144,11 +175,56 @@ void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
     p->charged = reserved;
   }
   Credit(gpu, credit);
-  if (more > 0 && !Charge(gpu, more)) {
+  if (more > 0 && gpu != nullptr && !ChargeNow(gpu, more)) {
     // It is reserved already: the next allocation is told so.
     Guard guard(gpu->memory.lock);
     gpu->memory.used.store(Plus(gpu->memory.used.load(), more));
   }
+}
+
+bool KnownPool(CUmemoryPool pool, Gpu** gpu) {
+  Guard guard(g_lock);
+  for (Pool* p = g_pools; p != nullptr; p = p->next) {
+    if (p->handle != pool) continue;
+    *gpu = p->gpu;
+    return true;
+  }
+  return false;
+}
+
+CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool)) {
+  Gpu* gpu = nullptr;
+  Guard alive(g_alive_lock);
+  if (!KnownPool(pool, &gpu)) return real(pool);
+  const uint64_t used = Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+  const CUresult result = real(pool);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t credit = 0;
+  {
+    Guard guard(g_lock);
+    Pool** at = &g_pools;
+    while (*at != nullptr && (*at)->handle != pool) at = &(*at)->next;
+    if (*at == nullptr) return result;
+    Pool* p = *at;
+    *at = p->next;
+    uint64_t n = 0;
+    for (Allocation* bucket : g_allocations) {
+      for (Allocation* a = bucket; a != nullptr; a = a->next) n += a->pool == pool;
+    }
+    // Nobody can ask the pool any more: what is left in it is credited by equal shares.
+    const uint64_t share = n == 0 ? 0 : (used < p->charged ? used : p->charged) / n;
+    for (Allocation* bucket : g_allocations) {
+      for (Allocation* a = bucket; a != nullptr; a = a->next) {
+        if (a->pool != pool) continue;
+        a->pool = nullptr;
+        a->bytes = share;
+      }
+    }
+    credit = Minus(p->charged, share * n);
+    free(p);
+  }
+  Credit(gpu, credit);
+  return result;
 }
 
 bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes) {
@@ -179,6 +255,7 @@ void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
 
 void ForgetMemory() {
   g_lock.Reset();
+  g_alive_lock.Reset();
   for (Allocation*& bucket : g_allocations) bucket = nullptr;
   g_spare = nullptr;
   g_pools = nullptr;

@@ -17,7 +17,8 @@ struct Gpu;
 Gpu* MemoryGpu();
 Gpu* MemoryGpuOf(CUdevice device);
 
-// Charges `bytes` more. False: over the pod's cap, and nothing is charged. Null `gpu`: true.
+// Charges `bytes` more. False: over the pod's cap even after the GPU's pools gave back what they do
+// not use, and nothing is charged. Null `gpu`: true.
 bool Charge(Gpu* gpu, uint64_t bytes);
 void Credit(Gpu* gpu, uint64_t bytes);
 
@@ -32,6 +33,11 @@ bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes);
 // difference.
 bool ChargePool(Gpu* gpu, CUmemoryPool pool, uint64_t bytes, uint64_t* charged);
 void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged);
+// The GPU of a pool that was settled before; false: none was.
+bool KnownPool(CUmemoryPool pool, Gpu** gpu);
+// Destroys a pool by `real` and credits what it kept; what is still allocated from it is credited
+// as it is freed.
+CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool));
 // The pool that `address` came from, as told by RememberPool(); false: none.
 void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool);
 bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool);

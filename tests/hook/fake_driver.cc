@@ -42,7 +42,8 @@ struct FakeEvent {
 std::mutex g_mutex;
 std::map<CUdevice, FakeContext*> g_primary;
 std::map<std::pair<FakeContext*, uintptr_t>, FakeStream*> g_defaults;
-std::map<CUdeviceptr, size_t> g_memory;
+std::map<CUdeviceptr, size_t> g_memory, g_pooled;
+uint64_t g_pool_used = 0, g_pool_reserved = 0;
 CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0};
@@ -253,6 +254,42 @@ FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
 FAKE_API(cuMemFree_v2, (CUdeviceptr p)) {
   std::lock_guard lock(g_mutex);
   return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+// One pool, which keeps what is freed until it is trimmed.
+FAKE_API(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice)) {
+  *pool = reinterpret_cast<CUmemoryPool>(&g_pool_used);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemPoolGetAttribute, (CUmemoryPool, CUmemPool_attribute attribute, void* value)) {
+  std::lock_guard lock(g_mutex);
+  *static_cast<cuuint64_t*>(value) =
+      attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? g_pool_used : g_pool_reserved;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemPoolTrimTo, (CUmemoryPool, size_t keep)) {
+  std::lock_guard lock(g_mutex);
+  g_pool_reserved = std::min(g_pool_reserved, std::max<uint64_t>(g_pool_used, keep));
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemPoolDestroy, (CUmemoryPool)) {
+  std::lock_guard lock(g_mutex);
+  g_pool_reserved = g_pool_used;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream)) {
+  std::lock_guard lock(g_mutex);
+  *p = g_next_address;
+  g_next_address += bytes + 512;
+  g_pooled[*p] = bytes;
+  g_pool_used += bytes;
+  g_pool_reserved = std::max(g_pool_reserved, g_pool_used);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemFreeAsync, (CUdeviceptr p, CUstream)) {
+  std::lock_guard lock(g_mutex);
+  g_pool_used -= g_pooled[p];
+  g_pooled.erase(p);
+  return CUDA_SUCCESS;
 }
 FAKE_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
   *total = size_t{16} << 30;

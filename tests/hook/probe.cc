@@ -208,6 +208,19 @@ int main() {
     } else if (command == "free") {
       in >> n;
       Say(std::to_string(cuMemFree_v2(static_cast<CUdeviceptr>(n))));
+    } else if (command == "alloc-async") {
+      in >> n;
+      CUdeviceptr p = 0;
+      const CUresult r = cuMemAllocAsync(&p, static_cast<size_t>(n), nullptr);
+      Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "free-async") {
+      in >> n;
+      Say(std::to_string(cuMemFreeAsync(static_cast<CUdeviceptr>(n), nullptr)));
+    } else if (command == "trim-pool" || command == "destroy-pool") {
+      CUmemoryPool pool = nullptr;
+      cuDeviceGetMemPool(&pool, 0);
+      Say(std::to_string(command == "trim-pool" ? cuMemPoolTrimTo(pool, 0)
+                                                : cuMemPoolDestroy(pool)));
     } else if (command == "allocations") {
       Say(std::to_string(fake_allocations()));
     } else if (command == "meminfo") {

@@ -469,6 +469,37 @@ TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
   EXPECT_EQ(backend_->memory_total(), 1000u);
 }
 
+TEST_F(HookProcess, WhatAPoolKeepsUnusedStandsInNobodysWay) {
+  StartBackend();
+  backend_->memory_cap = 1000;
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("alloc-async 700");
+  ASSERT_EQ(first.substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("meminfo"), "300 1000");
+  EXPECT_EQ(child_->Ask("free-async " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "300 1000");  // the pool keeps it
+  EXPECT_EQ(child_->Ask("alloc 600").substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("meminfo"), "400 1000");
+}
+
+TEST_F(HookProcess, AProgramThatTrimsOrDestroysItsPoolIsCredited) {
+  StartBackend();
+  backend_->memory_cap = 1000;
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("alloc-async 400");
+  const std::string second = child_->Ask("alloc-async 200");
+  EXPECT_EQ(child_->Ask("free-async " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "400 1000");
+  EXPECT_EQ(child_->Ask("trim-pool"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
+  EXPECT_EQ(child_->Ask("destroy-pool"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
+  EXPECT_EQ(child_->Ask("free-async " + second.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
+}
+
 TEST_F(HookProcess, TwoRacingAllocationsCannotBothPass) {
   StartBackend();
   backend_->memory_cap = 1000;
