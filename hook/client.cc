@@ -460,8 +460,25 @@ void InChild() {
   ForgetMemory();
 }
 
-// The driver's own exit handlers come after this one, which was registered later.
+// Whether this process holds a GPU, as the backend sees it.
+bool Holds() {
+  for (int i = 0; i < GpuCount(); ++i) {
+    Guard guard(GpuAt(i)->lock);
+    const Phase phase = GpuAt(i)->machine.phase();
+    if (phase == Phase::kHolding || phase == Phase::kDraining) return true;
+  }
+  return false;
+}
+
+// The driver's own exit handlers come after this one, which was registered later. They may take
+// long, and without the driver no drain ends: what is held is returned first, if that takes no
+// time.
 void AtExit(void*) {
+  if (Holds()) {
+    StepAll(EventKind::kExit);
+    Kick();
+    for (int i = 0; i < 100 && Holds(); ++i) SleepFor(microseconds(500));
+  }
   g.exiting.store(true);
   // The client thread is not in the driver for long; if it is stuck there, the exit is not.
   for (int i = 0; i < 100; ++i) {

@@ -68,6 +68,9 @@ Effects ClientMachine::Step(Instant now, const Event& event, const Observation& 
     case EventKind::kFinished:
       OnFinished(now, seen);
       break;
+    case EventKind::kExit:
+      if (phase_ == Phase::kHolding) Drain(now);
+      break;
     case EventKind::kTimer:
       break;
   }

@@ -61,6 +61,7 @@ enum class EventKind : uint8_t {
   kToken,         // `token` arrived
   kSync,          // the backend asks for everything again
   kParked,        // a thread found the gate closed
+  kExit,          // the process is about to end: it holds no longer than its work runs
   kFinished,      // asked for by `watch`: all that was launched has finished, and no thread is
                   // between the gate and the driver
 };

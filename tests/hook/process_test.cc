@@ -360,6 +360,18 @@ TEST_F(HookProcess, ADrainEndsDuringACapture) {
   EXPECT_EQ(child_->Ask("end-capture"), "0");
 }
 
+TEST_F(HookProcess, AProcessThatTakesLongToExitReturnsTheTokenFirst) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  ASSERT_EQ(child_->Ask("exit"), "exiting");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kIdle));
+}
+
 TEST_F(HookProcess, TheHooksThreadTakesPartInAChangeOfUser) {
   StartBackend();
   StartChild();
