@@ -287,13 +287,12 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      if (IsDrained(state.phase) && state.epoch == lane->sent_epoch &&
-          lane->measured_epoch < state.epoch) {
-        lane->measured_epoch = state.epoch;
+      const bool drained =
+          IsDrained(state.phase) && state.epoch == lane->sent_epoch && state.rev >= lane->sent_rev;
+      if (drained && lane->held == Duration(0) && lane->sent_at != kNever) {
         lane->held = MonotonicNow() - lane->sent_at;
       }
-      const bool measured = IsDrained(state.phase) && lane->measured_epoch == state.epoch;
-      sink_.OnState(client->number, state, measured ? lane->held : Duration(0), bytes);
+      sink_.OnState(client->number, state, drained ? lane->held : Duration(0), bytes);
       return;
     }
     case wire::Attach::kType: {
@@ -399,7 +398,13 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
     Lane& lane = client.lanes[token.gpu];
     if (token.epoch > lane.sent_epoch) {
       lane.sent_epoch = token.epoch;
-      lane.sent_at = MonotonicNow();
+      lane.sent_rev = token.rev;
+      lane.sent_at = token.rev == 1 ? MonotonicNow() : kNever;
+      lane.held = Duration(0);
+    } else if (token.epoch == lane.sent_epoch && token.rev > lane.sent_rev) {
+      // The gate may be open again: what was said before was not the end of the hold.
+      lane.sent_rev = token.rev;
+      lane.held = Duration(0);
     }
   }
   if (sent) return;
@@ -589,7 +594,10 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->frames_left = limits_.frames_burst;
   client->frames_at = MonotonicNow();
   client->lanes.resize(gpus.size());
-  for (size_t i = 0; i < gpus.size(); ++i) client->lanes[i] = {true, gpus[i], 0, {}, 0, {}};
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    client->lanes[i].attached = true;
+    client->lanes[i].uuid = gpus[i];
+  }
   clients_.emplace(client->number, client);
   by_process_.emplace(std::pair{pid, start_time}, client->number);
   ++per_uid_[0];

@@ -56,8 +56,9 @@ class TenantSink {
   virtual void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
                        std::string_view frame) = 0;
   virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
-  // `held`: of the token of state.epoch once that has drained, as measured here; else 0. The same
-  // value is given with every later State of that epoch.
+  // `held`: of the token of state.epoch once that has drained, as measured here; else 0. A State
+  // counts as drained when it names the newest grant or extension that was passed on; its value is
+  // given with every later State too, until the token is extended again.
   virtual void OnState(uint64_t client, const wire::State& state, Duration held,
                        std::string_view frame) = 0;
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
@@ -97,10 +98,10 @@ class TenantEndpoint {
   struct Lane {  // a client on one GPU
     bool attached = false;
     std::string uuid;
-    uint64_t sent_epoch = 0;  // newest token passed on, and when
-    Instant sent_at{};
-    uint64_t measured_epoch = 0;  // newest token that drained, and how long it was held
-    Duration held{0};
+    uint64_t sent_epoch = 0;  // newest token passed on, and its newest grant or extension
+    uint64_t sent_rev = 0;
+    Instant sent_at = kNever;  // when its first revision was passed on; kNever: not from here
+    Duration held{0};          // until it drained; 0: it has not, or nobody knows
   };
   struct Client;
 

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <memory>
+#include <utility>
 
+#include "base/time.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
 
@@ -95,6 +97,26 @@ TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {
   ASSERT_TRUE(a.GiveBack());
   EXPECT_TRUE(b.AwaitGrant());
   EXPECT_GT(b.state.epoch, a.state.epoch);
+}
+
+TEST_F(Batond, AReturnThatNamesNoGrantDoesNotEndTheMeasuring) {
+  ScriptedClient a(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant());
+  const Instant granted = MonotonicNow();
+  // "I wait" about the token itself, but as if it had not been seen: it holds on all the while.
+  const uint64_t rev = std::exchange(a.state.rev, 0);
+  ASSERT_TRUE(a.Ask());
+  a.state.rev = rev;
+  ASSERT_TRUE(a.Report(Phase::kHolding));
+  ASSERT_TRUE(a.AwaitGrant());  // it is extended
+  const auto held = static_cast<uint64_t>(Nanos(MonotonicNow() - granted));
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();
+    a.GiveBack();
+    return Holder().empty();
+  }));
+  EXPECT_GE(PodStatus("a").at("held_ns").get<uint64_t>(), held);
 }
 
 TEST_F(Batond, TwoGpusDoNotWaitForEachOther) {
