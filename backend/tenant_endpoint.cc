@@ -23,6 +23,9 @@ using ErrorCodeAsio = boost::system::error_code;
 
 constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
 constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
+// Frames that are still read from a connection that is over: more than a socket buffers of those
+// that count, and a bound for who goes on writing meanwhile.
+constexpr int kLastFramesMax = 1024;
 
 bool IsDrained(wire::Phase phase) {
   return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
@@ -359,7 +362,7 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
   // It came back: the new connection goes to the client that we know. What it said on the old one
   // was read before, or is repeated by its next State.
   if (known->connected) {
-    while (known->connected && ReadOne(known)) {
+    for (int i = 0; i < kLastFramesMax && known->connected && ReadOne(known); ++i) {
     }
     if (known->connected) Disconnect(known);
   }
@@ -515,7 +518,7 @@ void TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
 void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
   if (!client->reaping) {
     // What it said before it died still counts.
-    while (client->connected && ReadOne(client)) {
+    for (int i = 0; i < kLastFramesMax && client->connected && ReadOne(client); ++i) {
     }
     client->reaping = true;
     if (client->connected) Disconnect(client);
