@@ -197,6 +197,7 @@ void Daemon::Reload() {
   if (auto added = AddLocalGpus(); !added) {
     log_.Add(EventLog::Level::kWarning, "gpu", added.error().message);
   }
+  AdoptMissing();  // who held a GPU that is new in the file
   arbiter_->ApplyConfiguredPods(options_.pods);
   if (nodes_) nodes_->NodesChanged();
   const bool restart = PrintOptions(options_) != PrintOptions(*fresh);

@@ -352,10 +352,14 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
   }
   for (auto& other : replaced) Exited(other);
   if (known == nullptr) {
+    // Without the proof of its end the client cannot be served.
+    if (!AwaitExit(client)) {
+      RefuseClient(client, wire::ErrorKind::kLimit, "the daemon is out of file descriptors");
+      return;
+    }
     client->said_hello = true;
     client->incarnation = hello.incarnation;
     by_process_.emplace(process, client->number);
-    AwaitExit(client);
     sink_.OnHello(client->number, client->peer, hello, frame);
     return;
   }
@@ -500,19 +504,24 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   if (!client->reaping) sink_.OnDown(client->number, wire::DownReason::kDisconnected);
 }
 
-void TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
+bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
   const int watch = fcntl(client->peer.pidfd.get(), F_DUPFD_CLOEXEC, 0);
-  if (watch < 0) {
-    // Out of descriptors. Without the proof of its end the client cannot be served.
-    RefuseClient(client, wire::ErrorKind::kLimit, "the daemon is out of file descriptors");
-    return;
-  }
+  if (watch < 0) return false;
   client->exit_watch.assign(watch);
   client->exit_watch.async_wait(stream_descriptor::wait_read,
                                 [this, alive = alive_, client](ErrorCodeAsio error) {
                                   if (error || !*alive) return;
                                   Reap(client);
                                 });
+  return true;
+}
+
+void TenantEndpoint::AwaitExitSoon(const std::shared_ptr<Client>& client) {
+  if (AwaitExit(client)) return;
+  client->timer.expires_after(std::chrono::milliseconds(100));
+  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+    if (!error && *alive) AwaitExitSoon(client);
+  });
 }
 
 void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
@@ -605,7 +614,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   by_process_.emplace(std::pair{pid, start_time}, client->number);
   ++per_uid_[0];
   if (alive) {
-    AwaitExit(client);
+    AwaitExitSoon(client);
   } else {
     // Dead, but its GPU work goes on: reported once NVML no longer lists it.
     boost::asio::post(io_, [this, watch = alive_, client] {

@@ -119,7 +119,10 @@ class TenantEndpoint {
   void Flush(const std::shared_ptr<Client>& client);
   void Disconnect(const std::shared_ptr<Client>& client);
   void DisconnectSoon(const std::shared_ptr<Client>& client);
-  void AwaitExit(const std::shared_ptr<Client>& client);
+  // False when there is no descriptor left to watch the process with.
+  bool AwaitExit(const std::shared_ptr<Client>& client);
+  // The same for a process that may hold a GPU: tried again until there is one.
+  void AwaitExitSoon(const std::shared_ptr<Client>& client);
   void Reap(const std::shared_ptr<Client>& client);
   void Exited(const std::shared_ptr<Client>& client);
   void Forget(const std::shared_ptr<Client>& client);
