@@ -87,6 +87,14 @@ Arbiter::Client* Arbiter::Find(ClientId id) {
   return it == client_index_.end() ? nullptr : it->second;
 }
 
+Arbiter::Client* Arbiter::FindProcess(const Process& process, uint64_t incarnation) {
+  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+    Client* client = Find(it->second);
+    if (client->incarnation == incarnation) return client;
+  }
+  return nullptr;
+}
+
 Arbiter::Lane* Arbiter::FindLane(Client& client, uint8_t index) {
   if (index < wire::kGpusMax) {
     Lane* lane = client.by_index[index];
@@ -123,6 +131,14 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     Lane& lane = *it->second;
     const Client& client = *lane.client;
     gpu.clear_file = false;
+    if (gpu.file.Full(store->epoch)) {
+      // Processes that came and went under this one token.
+      gpu.file.Keep([&](const HolderFile::Member& member) {
+        const Client* known =
+            FindProcess({gpu.node, member.pid, member.start_time}, member.incarnation);
+        return known != nullptr && gpu.scheduler.Holds(known->id);
+      });
+    }
     if (!gpu.file.Store(store->epoch,
                         {store->pod.value, client.pid, client.start_time, client.incarnation})) {
       degraded_holders_ = true;
@@ -298,11 +314,7 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
     return {};
   }
   const Process process{node, pid, start_time};
-  Client* client = nullptr;
-  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
-    Client* other = Find(it->second);
-    if (other->incarnation == hello.incarnation) client = other;
-  }
+  Client* client = FindProcess(process, hello.incarnation);
   if (client != nullptr && client->pod != pod->id) {
     link.Refuse(number, wire::ErrorKind::kDenied, "this process belongs to another pod already");
     return {};
@@ -566,12 +578,8 @@ void Arbiter::Restore(Gpu& gpu) {
       // Deleted since. It counts as a pod until its process is gone.
       Step(gpu, PodSet{pod, *policy::Validated(policy::ShareSpec{})});
     }
-    Client* client = nullptr;
     const Process process{gpu.node, member.pid, member.start_time};
-    for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
-      Client* other = Find(it->second);
-      if (other->incarnation == member.incarnation) client = other;
-    }
+    Client* client = FindProcess(process, member.incarnation);
     if (client == nullptr) {
       auto fresh = std::make_unique<Client>();
       client = fresh.get();

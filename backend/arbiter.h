@@ -120,8 +120,8 @@ class Arbiter {
     bool clear_file = false;
     boost::asio::steady_timer timer;
     Instant armed = kNever;
-    Instant ticked{};  // when the timer last had something to do
-    std::unordered_map<uint64_t, Lane*> lanes;              // by client id
+    Instant ticked{};                           // when the timer last had something to do
+    std::unordered_map<uint64_t, Lane*> lanes;  // by client id
     std::map<PodId, std::pair<uint64_t, uint64_t>> memory;  // bytes charged, clients
     std::map<PodId, Series> series;
   };
@@ -211,6 +211,8 @@ class Arbiter {
   void DropUnused(Instant now);
   void SendAttached(Lane& lane, const Pod& pod);
   Client* Find(ClientId id);
+  using Process = std::tuple<std::string, uint64_t, uint64_t>;  // node, pid, start time
+  Client* FindProcess(const Process& process, uint64_t incarnation);
   Lane* FindLane(Client& client, uint8_t index);
   bool enforcing() const { return options_.server.mode == Mode::kEnforce; }
   Result<std::vector<std::string>> ResolveGpus(const std::vector<std::string>& wanted,
@@ -226,7 +228,6 @@ class Arbiter {
   std::vector<Gpu*> gpu_order_;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
   std::unordered_map<uint64_t, Client*> client_index_;
-  using Process = std::tuple<std::string, uint64_t, uint64_t>;
   std::multimap<Process, ClientId> by_process_;
   std::map<PodId, uint32_t> clients_of_pod_;
   std::set<PodId> leaving_;                       // deleted, but with clients

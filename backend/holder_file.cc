@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace baton::backend {
 namespace {
 
@@ -79,10 +81,18 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
 
 bool HolderFile::Store(uint64_t epoch, const Member& member) {
   if (epoch != epoch_) members_.clear();
+  const bool known =
+      epoch == epoch_ && std::find(members_.begin(), members_.end(), member) != members_.end();
   epoch_ = epoch;
+  if (known) return written_ || Write();
   if (members_.size() >= kMembersMax) return false;
   members_.push_back(member);
   return Write();
+}
+
+void HolderFile::Keep(const std::function<bool(const Member&)>& keep) {
+  std::erase_if(members_, [&](const Member& member) { return !keep(member); });
+  written_ = false;
 }
 
 bool HolderFile::Clear() {
@@ -96,6 +106,7 @@ void HolderFile::Remove() {
 }
 
 bool HolderFile::Write() {
+  written_ = false;
   if (!fd_) return false;
   Header header{};
   memcpy(header.magic, kMagic, sizeof kMagic);
@@ -112,7 +123,8 @@ bool HolderFile::Write() {
   header.checksum = Checksum(buffer_.data() + kChecked, used - kChecked);
   memcpy(buffer_.data(), &header, sizeof header);
   const off_t at = static_cast<off_t>((sequence_ % 2) * kSlot);
-  return pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);
+  written_ = pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);
+  return written_;
 }
 
 }  // namespace baton::backend

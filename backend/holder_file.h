@@ -10,6 +10,7 @@
 #define BATON_BACKEND_HOLDER_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class HolderFile {
     uint64_t pid = 0;
     uint64_t start_time = 0;
     uint64_t incarnation = 0;
+    bool operator==(const Member&) const = default;
   };
   static constexpr size_t kMembersMax = 1024;
 
@@ -40,8 +42,13 @@ class HolderFile {
   bool same_boot() const { return same_boot_; }
 
   // `member` is about to be sent the token of `epoch`. Adds to the members of the same epoch, or
-  // replaces those of an older one. False when it could not be written.
+  // replaces those of an older one; a member that is there already costs nothing. False when it
+  // could not be written, or kMembersMax are there.
   bool Store(uint64_t epoch, const Member& member);
+  // Whether the next new member of `epoch` finds no room.
+  bool Full(uint64_t epoch) const { return epoch == epoch_ && members_.size() >= kMembersMax; }
+  // Forgets the members that are not to be kept; on disk with the next Store().
+  void Keep(const std::function<bool(const Member&)>& keep);
   // Nobody holds any more. The epoch stays.
   bool Clear();
   // Removes the file.
@@ -56,6 +63,7 @@ class HolderFile {
   uint64_t sequence_ = 0;
   uint64_t epoch_ = 0;
   bool same_boot_ = true;
+  bool written_ = true;  // the disk has what is here
   std::vector<Member> members_;
   std::vector<char> buffer_;
 };

@@ -189,6 +189,27 @@ TEST(HolderFile, RemembersAllMembersOfTheNewestEpoch) {
   EXPECT_TRUE(cleared.members().empty());
 }
 
+TEST(HolderFile, MembersThatComeAndGoUnderOneTokenDoNotFillIt) {
+  const Folder folder;
+  HolderFile file;
+  EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+  for (uint64_t i = 0; i < HolderFile::kMembersMax; ++i) {
+    EXPECT_TRUE(file.Store(7, {1, 100 + i, 1000, 1}));
+    EXPECT_TRUE(file.Store(7, {1, 100 + i, 1000, 1}));  // it joined again
+    EXPECT_EQ(file.members().size(), i + 1);
+  }
+  EXPECT_TRUE(file.Full(7));
+  EXPECT_FALSE(file.Full(8));
+  EXPECT_FALSE(file.Store(7, {1, 99, 1000, 1}));
+  file.Keep([](const HolderFile::Member& member) { return member.pid == 100; });
+  EXPECT_TRUE(file.Store(7, {1, 99, 1000, 1}));
+  HolderFile read;
+  EXPECT_EQ(read.Open(folder / "h", "boot"), "");
+  ASSERT_EQ(read.members().size(), 2u);
+  EXPECT_EQ(read.members()[0].pid, 100u);
+  EXPECT_EQ(read.members()[1].pid, 99u);
+}
+
 TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
   const Folder folder;
   {
