@@ -533,8 +533,9 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
     return {};
   }
   HolderFile file;
-  const std::string trouble =
-      file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder", boot_id_);
+  // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
+  const std::string trouble = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
+                                        node.empty() ? boot_id_ : std::string());
   if (!trouble.empty()) {
     degraded_holders_ |= file.epoch() == 0;
     log_.Add(EventLog::Level::kWarning, "gpu", trouble);

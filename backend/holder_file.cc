@@ -61,7 +61,7 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     sequence_ = header.sequence;
     epoch_ = header.epoch;
     header.boot_id[sizeof header.boot_id - 1] = '\0';
-    same_boot_ = boot_id == header.boot_id;
+    same_boot_ = boot_id.empty() || header.boot_id[0] == '\0' || boot_id == header.boot_id;
     members_.resize(header.count);
     if (header.count != 0) {
       memcpy(static_cast<void*>(members_.data()), slot.data() + sizeof header,

@@ -30,9 +30,10 @@ class HolderFile {
   };
   static constexpr size_t kMembersMax = 1024;
 
-  // `path` is made when absent. `boot_id`: of this boot. Returns what went wrong, for the operator:
-  // a file that is no holder file is moved aside; where none can be written the daemon goes on
-  // without. Empty when all is well.
+  // `path` is made when absent. `boot_id`: of this boot; empty for a GPU of another machine, where
+  // somebody else must tell whether the members still live. Returns what went wrong, for the
+  // operator: a file that is no holder file is moved aside; where none can be written the daemon
+  // goes on without. Empty when all is well.
   std::string Open(const std::string& path, const std::string& boot_id);
 
   // As found by Open(): the newest epoch ever stored, and who held it. Without members when nobody

@@ -244,6 +244,19 @@ TEST(HolderFile, AfterARebootNobodyHolds) {
   EXPECT_TRUE(file.members().empty());
 }
 
+TEST(HolderFile, OfAnotherMachineItOutlastsThisMachinesReboot) {
+  const Folder folder;
+  {
+    HolderFile file;
+    file.Open(folder / "h", "");
+    EXPECT_TRUE(file.Store(7, {1, 100, 1000, 1}));
+  }
+  HolderFile file;
+  EXPECT_EQ(file.Open(folder / "h", ""), "");
+  EXPECT_TRUE(file.same_boot());
+  EXPECT_EQ(file.members().size(), 1u);
+}
+
 TEST(HolderFile, GarbageIsMovedAsideAndSaidSo) {
   const Folder folder;
   WriteText(folder / "h", std::string(100'000, 'x'));
