@@ -8,6 +8,8 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "backend/daemon.h"
 #include "backend/gpu_lock.h"
@@ -64,6 +66,7 @@ Result<void> Frontend::Start() {
     auto lock = backend::LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());
     gpu_locks_.push_back(std::move(*lock));
+    guards_[gpu.uuid];
   }
   const std::string& dir =
       options_.node.socket_dir.empty() ? options_.server.socket_dir : options_.node.socket_dir;
@@ -168,7 +171,10 @@ void Frontend::OnHello(uint64_t number, const backend::Peer& peer, const wire::H
   client.uid = peer.uid;
   client.connected = true;
   client.welcomed = false;
-  for (Lane& lane : client.lanes) lane.attach.clear();
+  for (Lane& lane : client.lanes) {
+    lane.attach.clear();
+    lane.served = false;
+  }
   if (up_) {
     SayUp(number, client);
   } else {
@@ -203,7 +209,9 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
   if (lane.uuid != attach.uuid.view()) lane = Lane{};
   lane.attach = frame;
   lane.uuid = attach.uuid.view();
+  lane.served = false;
   lane.fresh = true;
+  lane.holds.reset();
 }
 
 void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
@@ -212,18 +220,34 @@ void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
   auto it = clients_.find(number);
   if (it == clients_.end() || state.gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[state.gpu];
-  const bool fresh = std::exchange(lane.fresh, false);
-  Guard& guard = guards_[lane.uuid];
-  if (IsDrained(state.phase)) {
-    // It counts when it names the latest word about its token: an earlier report crossed with it.
-    if (state.epoch > lane.epoch || (state.epoch == lane.epoch && state.rev >= lane.rev)) {
-      guard.undrained.erase(number);
-    }
-  } else if (fresh && guard.undrained.empty()) {
-    // A holder of before this relay started. Only who comes (back) can say so.
-    guard.ticket = it->second.ticket;
-    guard.undrained.insert(number);
+  lane.holds = !IsDrained(state.phase);
+  Guard* guard = GuardOf(lane.uuid);
+  // A drain counts when it names the latest grant: an earlier report crossed with it.
+  if (guard != nullptr && !*lane.holds &&
+      std::pair(state.epoch, state.rev) >= std::pair(lane.epoch, lane.rev)) {
+    guard->undrained.erase(number);
   }
+  Believe(number, it->second, lane);
+}
+
+Frontend::Guard* Frontend::GuardOf(const std::string& uuid) {
+  auto it = guards_.find(uuid);
+  if (it == guards_.end()) return nullptr;
+  const Instant now = MonotonicNow();
+  std::erase_if(it->second.undrained, [&](const auto& entry) { return entry.second <= now; });
+  return &it->second;
+}
+
+// A holder of before this relay started. Only who comes (back) can say so, and only whom batond
+// knows; it is waited for as long as a drain may take, batond itself may know better.
+void Frontend::Believe(uint64_t number, const Client& client, Lane& lane) {
+  if (!client.welcomed || !lane.served || !lane.fresh || !lane.holds) return;
+  lane.fresh = false;
+  Guard* guard = GuardOf(lane.uuid);
+  if (guard == nullptr || !*lane.holds) return;
+  if (!guard->undrained.empty() && guard->ticket != client.ticket) return;
+  guard->ticket = client.ticket;
+  guard->undrained.emplace(number, MonotonicNow() + options_.scheduler.scheduler.drain_timeout);
 }
 
 void Frontend::OnMemory(uint64_t number, const wire::Memory&, std::string_view frame) {
@@ -347,6 +371,12 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   } else if (frame.type() == wire::Welcome::kType) {
     if (client.welcomed) return;  // said again to batond, not by the hook
     client.welcomed = true;
+  } else if (frame.type() == wire::Attached::kType) {
+    wire::Attached attached;
+    if (!frame.Read(attached) || attached.gpu >= client.lanes.size()) return;
+    Lane& lane = client.lanes[attached.gpu];
+    lane.served = true;
+    Believe(message.client, client, lane);
   } else if (frame.type() == wire::Error::kType) {
     wire::Error error;
     if (frame.Read(error) && error.kind != wire::ErrorKind::kUnavailable) {
@@ -359,23 +389,22 @@ void Frontend::OnToClient(const wire::ToClient& message) {
 
 bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) {
   if (token.gpu >= client.lanes.size()) return false;
+  // It closes a gate, whatever epoch it names (one that the client claims, perhaps).
+  if (token.quota_ns == 0) return true;
   Lane& lane = client.lanes[token.gpu];
-  Guard& guard = guards_[lane.uuid];
-  if (token.epoch < guard.epoch) return false;
-  if (token.quota_ns != 0) {
-    if (!guard.undrained.empty() && guard.ticket != client.ticket) {
+  if (Guard* guard = GuardOf(lane.uuid)) {
+    if (token.epoch < guard->epoch) return false;
+    if (!guard->undrained.empty() && guard->ticket != client.ticket) {
       spdlog::warn("token: {} was to be granted while another pod has not drained; dropped",
                    lane.uuid);
       return false;
     }
-    guard.ticket = client.ticket;
-    guard.undrained.insert(number);
+    guard->ticket = client.ticket;
+    guard->undrained[number] = kNever;
+    guard->epoch = token.epoch;
   }
-  guard.epoch = token.epoch;
-  if (token.epoch > lane.epoch || token.rev > lane.rev) {
-    lane.epoch = token.epoch;
-    lane.rev = token.rev;
-  }
+  std::tie(lane.epoch, lane.rev) =
+      std::max(std::pair(lane.epoch, lane.rev), std::pair(token.epoch, token.rev));
   return true;
 }
 

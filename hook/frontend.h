@@ -23,7 +23,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -55,9 +54,11 @@ class Frontend : private backend::TenantSink {
   struct Lane {
     std::string attach;  // its Attach frame, to be said again
     std::string uuid;
-    uint64_t epoch = 0;  // of the newest token passed on
+    uint64_t epoch = 0;  // of the newest grant or extension passed on
     uint64_t rev = 0;
-    bool fresh = false;  // attached, and no State since: it may say that it holds
+    bool served = false;        // batond's Attached was passed on: its pod has a share of this GPU
+    bool fresh = false;         // attached, and no State looked at since: it may say that it holds
+    std::optional<bool> holds;  // as its last State since it attached says
   };
   struct Client {
     std::string hello;
@@ -71,9 +72,11 @@ class Frontend : private backend::TenantSink {
   };
   // Who may hold a GPU of this node.
   struct Guard {
-    uint64_t epoch = 0;
-    std::string ticket;            // the pod of `undrained`
-    std::set<uint64_t> undrained;  // were passed a token and have not said that it drained
+    uint64_t epoch = 0;  // of the newest grant passed on
+    std::string ticket;  // the pod of `undrained`
+    // Were passed a token and have not said that it drained: kNever. Or say so of themselves, which
+    // is believed until then.
+    std::map<uint64_t, Instant> undrained;
   };
 
   // TenantSink
@@ -91,6 +94,9 @@ class Frontend : private backend::TenantSink {
   void OnToClient(const wire::ToClient& message);
   // Whether the token may be passed on to the client.
   bool Allow(uint64_t number, Client& client, const wire::Token& token);
+  // Null for what is no GPU of this node: nothing runs there.
+  Guard* GuardOf(const std::string& uuid);
+  void Believe(uint64_t number, const Client& client, Lane& lane);
   void OnNodeWelcome(const wire::NodeWelcome& welcome);
   void OnNodeCheck(const wire::NodeCheck& check);
   void OnMonitor(const std::vector<std::string_view>& parts);
@@ -121,7 +127,7 @@ class Frontend : private backend::TenantSink {
   boost::asio::signal_set signals_;
 
   std::unordered_map<uint64_t, Client> clients_;
-  std::map<std::string, Guard> guards_;  // by GPU
+  std::map<std::string, Guard> guards_;  // of each GPU of this node
   // Processes that batond asked about, to be told when they end.
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> watched_;
   std::map<uint64_t, backend::ControlSocket::Respond> asked_;

@@ -196,6 +196,33 @@ TEST_F(Central, WhileTheLinkIsCutNothingMovesAndAfterwardsEverythingGoesOn) {
   EXPECT_TRUE(HandsOver(a, b));
 }
 
+TEST_F(Central, WhoHasNoTicketCannotKeepTheGpuFromOthersByClaimingIt) {
+  ScriptedClient liar(Socket()), a(Socket());
+  wire::Attach attach;
+  attach.uuid.Set("GPU-n");
+  ASSERT_TRUE(liar.SayHello("0123456789abcdef") && liar.Send(attach) &&
+              liar.Report(Phase::kHolding));
+  ASSERT_TRUE(liar.AwaitClosed());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-n"));
+  ASSERT_TRUE(a.Ask());
+  EXPECT_TRUE(a.AwaitGrant());
+}
+
+TEST_F(Central, AClaimOfAnEpochFarAheadDoesNotMakeLaterGrantsLookOld) {
+  ScriptedClient liar(Socket()), a(Socket());
+  ASSERT_TRUE(liar.Join(Pod("liar", 50), "GPU-n"));
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-n"));
+  ASSERT_TRUE(liar.GiveBack());
+  liar.state.epoch = ~uint64_t{0} - 1;
+  ASSERT_TRUE(liar.Report(Phase::kHolding));
+  const auto stop = liar.Await<wire::Token>();
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->quota_ns, 0u);
+  ASSERT_TRUE(liar.GiveBack());
+  ASSERT_TRUE(a.Ask());
+  EXPECT_TRUE(a.AwaitGrant());
+}
+
 TEST_F(Central, ARestartedBatondLearnsEverythingFromTheRelay) {
   const std::string of_a = Pod("a", 50), of_b = Pod("b", 50);
   ScriptedClient a(Socket()), b(Socket());
