@@ -218,18 +218,17 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   auto& slot = nodes_[name];
   if (slot == nullptr) slot = std::make_unique<Node>(*this, name);
   Node& node = *slot;
-  const bool restarted = node.instance != hello.instance;
-  if (restarted && node.instance != 0) {
+  if (node.instance != hello.instance && node.instance != 0) {
     log_.Add(EventLog::Level::kInfo, "node", "the relay of node " + name + " restarted");
   } else if (!node.connected) {
     log_.Add(EventLog::Level::kInfo, "node",
              node.instance == 0 ? "node " + name + " connected"
                                 : "the link to node " + name + " is back");
   }
-  if (restarted) {
-    arbiter_.DropLink(node);
-    node.clients.clear();
-  }
+  // After each NodeWelcome the relay says again who is there. Who is not among them may have ended
+  // while the link was cut, and is asked about.
+  arbiter_.DropLink(node);
+  node.clients.clear();
   node_by_identity_.erase(node.identity);
   node.identity = identity;
   node.instance = hello.instance;

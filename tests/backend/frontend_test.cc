@@ -83,12 +83,16 @@ class Central : public testing::Test {
   bool IsWaiting(const std::string& pod) {
     return Eventually([&] { return PodStatus(pod).value("phase", "") == "waiting"; });
   }
-  // Follows what it is told and gives back, until `next` has the token.
+  bool IsGranted(ScriptedClient& client) {
+    return Eventually([&] { return client.Ask() && client.HasGrantNow(); });
+  }
+  // Follows what it is told and gives back, until `next`, which says again that it waits (as hooks
+  // do when they are asked to), has the token.
   bool HandsOver(ScriptedClient& from, ScriptedClient& next) {
     return Eventually([&] {
       from.HasGrantNow();
       from.GiveBack();
-      return next.HasGrantNow();
+      return next.Ask() && next.HasGrantNow();
     });
   }
   std::string Socket() { return folder_ / "run-n0/baton.sock"; }
@@ -194,6 +198,43 @@ TEST_F(Central, WhileTheLinkIsCutNothingMovesAndAfterwardsEverythingGoesOn) {
   frontend_.Signal(SIGCONT);
   ASSERT_TRUE(LinkIs("up"));
   EXPECT_TRUE(HandsOver(a, b));
+}
+
+TEST_F(Central, AHolderThatDiedWhileTheLinkWasCutIsFoundOut) {
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-n"));
+  HolderProcess holder(Socket(), Pod("a", 50), "GPU-n");
+  ASSERT_TRUE(holder.AwaitHolding());
+  batond_.Signal(SIGSTOP);
+  const auto is_cut = [&] {
+    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
+  };
+  ASSERT_TRUE(Eventually(is_cut));
+  holder.Kill();
+  // The relay has seen the end before it hears of batond again.
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(is_cut());
+  batond_.Signal(SIGCONT);
+  EXPECT_TRUE(IsGranted(b));
+}
+
+TEST_F(Central, AHolderThatLivesKeepsTheGpuOverACutLink) {
+  ScriptedClient b(Socket());
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-n"));
+  HolderProcess holder(Socket(), Pod("a", 50), "GPU-n");
+  ASSERT_TRUE(holder.AwaitHolding());
+  batond_.Signal(SIGSTOP);
+  ASSERT_TRUE(Eventually([&] {
+    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
+  }));
+  batond_.Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return AskNode({{"command", "ping"}}).value("ok", false); }));
+  ASSERT_TRUE(b.Await<wire::Sync>());
+  ASSERT_TRUE(
+      Eventually([&] { return b.Ask() && PodStatus("b").value("phase", "") == "waiting"; }));
+  EXPECT_FALSE(b.HasGrantNow());
+  EXPECT_EQ(AskCentral({{"command", "status"}}).at("gpus").at(0).value("holder", ""), "a");
+  holder.Kill();
+  EXPECT_TRUE(IsGranted(b));
 }
 
 TEST_F(Central, WhoHasNoTicketCannotKeepTheGpuFromOthersByClaimingIt) {
