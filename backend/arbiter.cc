@@ -30,10 +30,6 @@ void Refuse(Arbiter::Client& client, wire::ErrorKind kind, const std::string& te
   if (client.link != nullptr && client.connected) client.link->Refuse(client.number, kind, text);
 }
 
-bool IsDrained(wire::Phase phase) {
-  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
-}
-
 // Adds what `now` says beyond `last` to `total`.
 void Advance(uint64_t& last, uint64_t now, uint64_t& total) {
   if (now <= last) return;
@@ -149,7 +145,11 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
       ++gpu.grants;
       ++lane.total->usage.grants;
     }
-  } else if (std::get_if<ClearHolders>(&effect) != nullptr) {
+  } else if (const auto* clear = std::get_if<ClearHolders>(&effect)) {
+    // Booked as charged, however the token came back.
+    if (UsageEntry* account = Account(gpu, clear->pod)) {
+      account->usage.held_ns += static_cast<uint64_t>(Nanos(clear->held));
+    }
     gpu.holder = PodId{};
     gpu.hung = false;
     // Written later: until then a restart would wait for somebody who has drained, no more.
@@ -202,33 +202,17 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
     Step(*lane->gpu,
          ClientReport{client->id, state.seq, state.phase, state.epoch, state.rev, held});
   }
-  Book(*lane, state, held);
+  Book(*lane, state);
   if (leaving_.count(client->pod) != 0) CloseWhenDrained(*client);
 }
 
 // Everything below this line runs after the tokens are out.
 
-void Arbiter::Book(Lane& lane, const wire::State& state, Duration held) {
+void Arbiter::Book(Lane& lane, const wire::State& state) {
   UsageEntry& total = *lane.total;
   Usage& last = lane.last->usage;
-  const uint64_t said = state.held_ns > last.held_ns ? state.held_ns - last.held_ns : 0;
-  if (!enforcing()) {
-    Advance(last.held_ns, state.held_ns, total.usage.held_ns);
-  } else if (IsDrained(state.phase) && state.epoch != 0 && state.epoch >= total.epoch &&
-             state.epoch <= lane.gpu->scheduler.epoch()) {
-    // The node's own measure; where there is none (the daemon or the relay was away) the client's.
-    // A pod's processes hold together: the longest of them is what the pod held.
-    const uint64_t ns = held > Duration(0) ? static_cast<uint64_t>(Nanos(held)) : said;
-    if (state.epoch > total.epoch) {
-      total.epoch = state.epoch;
-      total.epoch_ns = 0;
-    }
-    if (ns > total.epoch_ns) {
-      total.usage.held_ns += ns - total.epoch_ns;
-      total.epoch_ns = ns;
-    }
-  }
-  last.held_ns = std::max(last.held_ns, state.held_ns);
+  // Where tokens are given out, held time is booked when they come back.
+  if (!enforcing()) Advance(last.held_ns, state.held_ns, total.usage.held_ns);
   Advance(last.busy_ns, state.busy_ns, total.usage.busy_ns);
   Advance(last.launches, state.launches, total.usage.launches);
   Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
@@ -643,12 +627,7 @@ uint64_t Arbiter::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
   const UsageEntry* account = Account(gpu, pod);
   uint64_t held = account != nullptr ? account->usage.held_ns : 0;
   if (enforcing() && gpu.holder == pod && now > gpu.granted_at) {
-    uint64_t present = static_cast<uint64_t>(Nanos(now - gpu.granted_at));
-    // What the first of its processes to drain has already been booked for.
-    if (account != nullptr && account->epoch == gpu.scheduler.epoch()) {
-      present = present > account->epoch_ns ? present - account->epoch_ns : 0;
-    }
-    held += present;
+    held += static_cast<uint64_t>(Nanos(now - gpu.granted_at));
   }
   return held;
 }

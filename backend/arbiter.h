@@ -197,7 +197,7 @@ class Arbiter {
   void Step(Gpu& gpu, const Event& event);
   void CarryOut(Gpu& gpu, Instant now, const Effect& effect);
   void Arm(Gpu& gpu);
-  void Book(Lane& lane, const wire::State& state, Duration held);
+  void Book(Lane& lane, const wire::State& state);
   void Note(Gpu& gpu, const Notice& notice);
   void Later();
   void DoLater();

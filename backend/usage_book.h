@@ -41,8 +41,7 @@ struct UsageEntry {
   uint64_t pod = 0;
   uint64_t gpu = 0;          // UsageBook::GpuKey
   uint64_t incarnation = 0;  // 0: the pod's totals
-  uint64_t epoch = 0;        // totals: the newest token in held_ns ...
-  uint64_t epoch_ns = 0;     // ... and how much of held_ns is that token's
+  uint64_t reserved[2] = {};
   Usage usage;
   uint64_t spare[2] = {};
 };
