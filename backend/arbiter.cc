@@ -91,6 +91,11 @@ Arbiter::Client* Arbiter::FindProcess(const Process& process, uint64_t incarnati
   return nullptr;
 }
 
+bool Arbiter::HoldsAnything(const Client& client) const {
+  return std::any_of(client.lanes.begin(), client.lanes.end(),
+                     [&](const auto& lane) { return lane->gpu->scheduler.Holds(client.id); });
+}
+
 Arbiter::Lane* Arbiter::FindLane(Client& client, uint8_t index) {
   if (index < wire::kGpusMax) {
     Lane* lane = client.by_index[index];
@@ -285,21 +290,24 @@ void Arbiter::Note(Gpu& gpu, const Notice& notice) {
 
 ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
                      uint64_t start_time, uint64_t uid, const wire::Hello& hello) {
+  const Process process{node, pid, start_time};
+  Client* client = FindProcess(process, hello.incarnation);
   const Pod* pod = pods_.FindByTicket(hello.ticket.view());
-  if (pod == nullptr) {
+  // Who still holds something of a deleted pod comes back to say that it has drained.
+  const bool leaves = pod == nullptr && client != nullptr && leaving_.count(client->pod) != 0 &&
+                      HoldsAnything(*client);
+  if (pod == nullptr && !leaves) {
     link.Refuse(number, wire::ErrorKind::kUnknownPod,
                 "BATON_TICKET names no pod, or one that was deleted; start the program with "
                 "'baton run'");
     return {};
   }
-  if (pod->uid >= 0 && uid != 0 && static_cast<uint64_t>(pod->uid) != uid) {
+  if (pod != nullptr && pod->uid >= 0 && uid != 0 && static_cast<uint64_t>(pod->uid) != uid) {
     link.Refuse(number, wire::ErrorKind::kDenied,
                 fmt::format("pod {} belongs to user {}, not to user {}", pod->name, pod->uid, uid));
     return {};
   }
-  const Process process{node, pid, start_time};
-  Client* client = FindProcess(process, hello.incarnation);
-  if (client != nullptr && client->pod != pod->id) {
+  if (client != nullptr && pod != nullptr && client->pod != pod->id) {
     link.Refuse(number, wire::ErrorKind::kDenied, "this process belongs to another pod already");
     return {};
   }
@@ -328,7 +336,7 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
   client->by_index.fill(nullptr);
   wire::Welcome welcome;
   welcome.client = client->id.value;
-  welcome.pod.Set(pod->name);
+  welcome.pod.Set(pod != nullptr ? pod->name : "a deleted pod");
   SendTo(*client, welcome);
   return client->id;
 }
@@ -344,7 +352,12 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
                   uuid + " is not managed here; 'baton status' lists the GPUs that are");
   }
   Gpu& gpu = *it->second;
-  if (pod == nullptr || std::find(pod->gpus.begin(), pod->gpus.end(), uuid) == pod->gpus.end()) {
+  const auto known = gpu.lanes.find(id.value);
+  const bool leaves =
+      pod == nullptr && known != gpu.lanes.end() && leaving_.count(client->pod) != 0;
+  const bool has_share =
+      pod != nullptr && std::find(pod->gpus.begin(), pod->gpus.end(), uuid) != pod->gpus.end();
+  if (!has_share && !leaves) {
     return Refuse(
         *client, wire::ErrorKind::kUnknownGpu,
         fmt::format("pod {} has no share of {}; set CUDA_VISIBLE_DEVICES to its own GPUs, "
@@ -355,7 +368,7 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
     return Refuse(*client, wire::ErrorKind::kUnknownGpu, uuid + " is on another node");
   }
   Lane* lane = nullptr;
-  if (auto known = gpu.lanes.find(id.value); known != gpu.lanes.end()) {
+  if (known != gpu.lanes.end()) {
     lane = known->second;
   } else {
     auto& [bytes, members] = gpu.memory[client->pod];
@@ -379,15 +392,15 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   lane->attached = true;
   client->by_index[attach.gpu] = lane;
 
-  SendAttached(*lane, *pod);
+  SendAttached(*lane, pod != nullptr ? pod->memory_cap : 0);
   if (enforcing()) Step(gpu, ClientAttached{id, client->pod});
 }
 
-void Arbiter::SendAttached(Lane& lane, const Pod& pod) {
+void Arbiter::SendAttached(Lane& lane, uint64_t memory_cap) {
   wire::Attached attached;
   attached.gpu = lane.index;
   attached.gated = enforcing();
-  attached.memory_cap = pod.memory_cap;
+  attached.memory_cap = memory_cap;
   attached.idle_ns = static_cast<uint64_t>(Nanos(options_.hook.idle));
   attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.scheduler.backlog));
   attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.hook.heartbeat));

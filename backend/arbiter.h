@@ -205,11 +205,12 @@ class Arbiter {
   void SampleGpu(const std::string& uuid);
   void Gone(Client& client);
   void CloseWhenDrained(Client& client);
+  bool HoldsAnything(const Client& client) const;
   void ForgetPod(PodId pod);
   void Restore(Gpu& gpu);
   void SavePods();
   void DropUnused(Instant now);
-  void SendAttached(Lane& lane, const Pod& pod);
+  void SendAttached(Lane& lane, uint64_t memory_cap);
   Client* Find(ClientId id);
   using Process = std::tuple<std::string, uint64_t, uint64_t>;  // node, pid, start time
   Client* FindProcess(const Process& process, uint64_t incarnation);

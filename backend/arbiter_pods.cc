@@ -162,7 +162,7 @@ void Arbiter::CloseWhenDrained(Client& client) {
   const bool drained = std::all_of(client.lanes.begin(), client.lanes.end(), [](const auto& lane) {
     return lane->phase == wire::Phase::kIdle || lane->phase == wire::Phase::kWaiting;
   });
-  if (!drained || client.link == nullptr || !client.connected) return;
+  if (!drained || HoldsAnything(client) || client.link == nullptr || !client.connected) return;
   client.link->Refuse(client.number, wire::ErrorKind::kUnknownPod, "the pod was deleted");
 }
 
@@ -197,7 +197,7 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
     for (auto& [number, client] : clients_) {
       if (client->pod != pod.id) continue;
       for (auto& lane : client->lanes) {
-        if (lane->attached) SendAttached(*lane, pod);
+        if (lane->attached) SendAttached(*lane, pod.memory_cap);
       }
     }
   }

@@ -574,6 +574,38 @@ TEST_F(Batond, ADeletedPodDrainsThenItsClientsAreSentAway) {
   EXPECT_TRUE(b.AwaitGrant());
 }
 
+TEST_F(Batond, AHolderOfADeletedPodIsHeardUntilItHasDrained) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "holding"; }));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).value("ok", false));
+  // A return of before the grant is none, and no reason to send it away.
+  const uint64_t epoch = std::exchange(a.state.epoch, 0);
+  ASSERT_TRUE(a.GiveBack());
+  while (a.Await<wire::Token>()->quota_ns != 0) {
+  }
+  a.state.epoch = epoch;
+  a.Close();
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  EXPECT_FALSE(b.HasGrantNow());
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();
+    a.GiveBack();
+    return b.HasGrantNow();
+  }));
+  // Now it holds nothing, and its ticket is void.
+  EXPECT_TRUE(a.AwaitClosed());
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.SayHello(ticket));
+  EXPECT_EQ(a.Await<wire::Error>()->kind, ErrorKind::kUnknownPod);
+}
+
 TEST_F(Batond, AReloadAppliesTheFilesPodsAndASetOutlastsItUntilTheFileSpeaksAgain) {
   Configure("[[pod]]\nname = \"f\"\nrequest = 20\n[[pod]]\nname = \"g\"\nrequest = 5\n");
   daemon_.Signal(SIGHUP);
