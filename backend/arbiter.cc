@@ -311,6 +311,13 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
     link.Refuse(number, wire::ErrorKind::kDenied, "this process belongs to another pod already");
     return {};
   }
+  if (client == nullptr && !node.empty() && clients_of_node_[node] >= options_.server.clients_max) {
+    link.Refuse(number, wire::ErrorKind::kLimit,
+                fmt::format("batond serves no more than {} processes of one node; end some, or "
+                            "raise [server] clients_max",
+                            options_.server.clients_max));
+    return {};
+  }
   if (client == nullptr) {
     auto fresh = std::make_unique<Client>();
     client = fresh.get();
@@ -324,6 +331,7 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
     client_index_[client->id.value] = client;
     by_process_.emplace(process, client->id);
     ++clients_of_pod_[pod->id];
+    ++clients_of_node_[node];
     log_.Add(EventLog::Level::kDebug, "client",
              fmt::format("{} of pod {} connected", Where(*client), pod->name));
   }
@@ -472,6 +480,7 @@ void Arbiter::Gone(Client& client) {
       break;
     }
   }
+  if (--clients_of_node_[client.node] == 0) clients_of_node_.erase(client.node);
   client_index_.erase(id.value);
   clients_.erase(id.value);
   if (--clients_of_pod_[pod] == 0) {
@@ -591,6 +600,7 @@ void Arbiter::Restore(Gpu& gpu) {
       client_index_[client->id.value] = client;
       by_process_.emplace(process, client->id);
       ++clients_of_pod_[pod];
+      ++clients_of_node_[gpu.node];
     }
     if (gpu.lanes.count(client->id.value) != 0) continue;
     client->lanes.push_back(std::make_unique<Lane>());

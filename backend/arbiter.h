@@ -231,6 +231,7 @@ class Arbiter {
   std::unordered_map<uint64_t, Client*> client_index_;
   std::multimap<Process, ClientId> by_process_;
   std::map<PodId, uint32_t> clients_of_pod_;
+  std::map<std::string, size_t> clients_of_node_;
   std::set<PodId> leaving_;                       // deleted, but with clients
   std::deque<std::pair<Instant, PodId>> unused_;  // throw-away pods, by age
   uint64_t last_client_ = 0;

@@ -17,6 +17,7 @@ constexpr int kQueueMax = 10'000;
 constexpr size_t kDirectsMax = 256;
 constexpr Duration kDirectSilence = std::chrono::seconds(10);
 constexpr size_t kNodesMax = 4096;
+constexpr size_t kGpusOfNodeMax = 64;
 
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 
@@ -250,6 +251,12 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
     std::getline(words >> std::ws, gpu.name);
     if (gpu.uuid.empty() || gpu.uuid.size() > 64 || gpu.uuid.find('/') != std::string::npos) {
       continue;
+    }
+    if (arbiter_.gpus().count(gpu.uuid) == 0 && arbiter_.GpusOf(name).size() >= kGpusOfNodeMax) {
+      SendError(identity, wire::ErrorKind::kLimit,
+                fmt::format("a node has at most {} GPUs; {} and those after it are not managed",
+                            kGpusOfNodeMax, gpu.uuid));
+      break;
     }
     if (auto added = arbiter_.AddGpu(gpu, name); !added) {
       log_.Add(EventLog::Level::kWarning, "node",
