@@ -160,12 +160,39 @@ BATON_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
   if (Managed() && prop != nullptr && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
     gpu = MemoryGpuOf(prop->location.id);
   }
-  return Allocate(gpu, bytes, handle, [&] { return real(handle, bytes, prop, flags); });
+  if (!Charge(gpu, bytes)) return kOverCap;
+  const CUresult result = real(handle, bytes, prop, flags);
+  if (result == CUDA_SUCCESS) {
+    RememberHandle(gpu, *handle, bytes);
+  } else {
+    Credit(gpu, bytes);
+  }
+  return result;
 }
 
 BATON_API(cuMemRelease, (CUmemGenericAllocationHandle handle)) {
   BATON_REAL(cuMemRelease);
-  return Free(handle, [&] { return real(handle); });
+  return ReleaseHandle(handle, real);
+}
+
+BATON_API(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void* address)) {
+  BATON_REAL(cuMemRetainAllocationHandle);
+  const CUresult result = real(handle, address);
+  if (result == CUDA_SUCCESS) RetainHandle(reinterpret_cast<CUdeviceptr>(address), *handle);
+  return result;
+}
+
+BATON_API(cuMemMap, (CUdeviceptr address, size_t bytes, size_t offset,
+                     CUmemGenericAllocationHandle handle, unsigned long long flags)) {
+  BATON_REAL(cuMemMap);
+  const CUresult result = real(address, bytes, offset, handle, flags);
+  if (result == CUDA_SUCCESS && Managed()) RememberMapping(address, bytes, handle);
+  return result;
+}
+
+BATON_API(cuMemUnmap, (CUdeviceptr address, size_t bytes)) {
+  BATON_REAL(cuMemUnmap);
+  return Unmap(address, bytes, real);
 }
 
 BATON_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {

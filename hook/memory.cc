@@ -24,7 +24,26 @@ struct Pool {
   Pool* next;
 };
 
+// Memory made by cuMemCreate. It is there until no handle and no mapping is left.
+struct Physical {
+  uint64_t handle;
+  uint64_t bytes;
+  Gpu* gpu;
+  uint32_t handles;     // not released; in g_physical while there are any
+  uint32_t references;  // handles and mappings
+  Physical* next;
+};
+
+struct Mapping {
+  uint64_t address;
+  uint64_t bytes;
+  Physical* memory;  // null: not this process's charge
+  Mapping* next;
+};
+
 constexpr size_t kBuckets = 4096;
+Physical* g_physical[kBuckets];
+Mapping* g_mappings[kBuckets];
 Allocation* g_allocations[kBuckets];
 Allocation* g_spare = nullptr;
 Pool* g_pools = nullptr;
@@ -242,6 +261,125 @@ bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes) {
   return false;
 }
 
+namespace {
+
+void Link(Physical* p) {
+  Physical*& bucket = g_physical[BucketOf(p->handle)];
+  p->next = bucket;
+  bucket = p;
+}
+
+void Link(Mapping* m) {
+  Mapping*& bucket = g_mappings[BucketOf(m->address)];
+  m->next = bucket;
+  bucket = m;
+}
+
+void Unreference(Physical* p) {
+  Gpu* gpu = nullptr;
+  uint64_t bytes = 0;
+  {
+    Guard guard(g_lock);
+    if (--p->references > 0) return;
+    gpu = p->gpu;
+    bytes = p->bytes;
+    free(p);
+  }
+  Credit(gpu, bytes);
+}
+
+}  // namespace
+
+void RememberHandle(Gpu* gpu, uint64_t handle, uint64_t bytes) {
+  if (gpu == nullptr) return;
+  auto* p = static_cast<Physical*>(malloc(sizeof(Physical)));
+  if (p == nullptr) return;  // stays charged
+  *p = {handle, bytes, gpu, 1, 1, nullptr};
+  Guard guard(g_lock);
+  Link(p);
+}
+
+CUresult ReleaseHandle(uint64_t handle, CUresult (*real)(CUmemGenericAllocationHandle)) {
+  Physical* p = nullptr;
+  {
+    // Before the driver may give the handle out again.
+    Guard guard(g_lock);
+    Physical** at = &g_physical[BucketOf(handle)];
+    while (*at != nullptr && (*at)->handle != handle) at = &(*at)->next;
+    p = *at;
+    if (p != nullptr && --p->handles == 0) *at = p->next;
+  }
+  const CUresult result = real(handle);
+  if (p == nullptr) return result;
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) {
+    Unreference(p);
+  } else {
+    Guard guard(g_lock);
+    if (p->handles++ == 0) Link(p);
+  }
+  return result;
+}
+
+void RememberMapping(CUdeviceptr address, uint64_t bytes, uint64_t handle) {
+  auto* m = static_cast<Mapping*>(malloc(sizeof(Mapping)));
+  if (m == nullptr) return;
+  Guard guard(g_lock);
+  Physical* p = g_physical[BucketOf(handle)];
+  while (p != nullptr && p->handle != handle) p = p->next;
+  if (p != nullptr) ++p->references;
+  *m = {address, bytes, p, nullptr};
+  Link(m);
+}
+
+void RetainHandle(CUdeviceptr address, uint64_t handle) {
+  Guard guard(g_lock);
+  for (Mapping* bucket : g_mappings) {
+    for (Mapping* m = bucket; m != nullptr; m = m->next) {
+      if (m->memory == nullptr || address < m->address || address - m->address >= m->bytes)
+        continue;
+      Physical* p = m->memory;
+      ++p->references;
+      if (p->handles++ == 0) {
+        p->handle = handle;
+        Link(p);
+      }
+      return;
+    }
+  }
+}
+
+CUresult Unmap(CUdeviceptr address, size_t bytes, CUresult (*real)(CUdeviceptr, size_t)) {
+  // The range is made up of whole mappings. Taken out before another thread may map there.
+  Mapping* taken = nullptr;
+  {
+    Guard guard(g_lock);
+    for (uint64_t a = address; a - address < bytes;) {
+      Mapping** at = &g_mappings[BucketOf(a)];
+      while (*at != nullptr && (*at)->address != a) at = &(*at)->next;
+      Mapping* m = *at;
+      if (m == nullptr || m->bytes == 0) break;
+      *at = m->next;
+      m->next = taken;
+      taken = m;
+      a += m->bytes;
+    }
+  }
+  const CUresult result = real(address, bytes);
+  const bool gone = result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
+  while (taken != nullptr) {
+    Mapping* m = taken;
+    taken = m->next;
+    if (!gone) {
+      Guard guard(g_lock);
+      Link(m);
+      continue;
+    }
+    if (m->memory != nullptr) Unreference(m->memory);
+    free(m);
+  }
+  return result;
+}
+
 void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
   if (gpu == nullptr || !AwaitAttached(gpu)) return;
   const uint64_t cap = gpu->memory.cap.load();
@@ -257,6 +395,8 @@ void ForgetMemory() {
   g_lock.Reset();
   g_alive_lock.Reset();
   for (Allocation*& bucket : g_allocations) bucket = nullptr;
+  for (Physical*& bucket : g_physical) bucket = nullptr;
+  for (Mapping*& bucket : g_mappings) bucket = nullptr;
   g_spare = nullptr;
   g_pools = nullptr;
 }

@@ -22,7 +22,7 @@ Gpu* MemoryGpuOf(CUdevice device);
 bool Charge(Gpu* gpu, uint64_t bytes);
 void Credit(Gpu* gpu, uint64_t bytes);
 
-// Remembers that `address` (a pointer, or an allocation handle) was charged `bytes`.
+// Remembers that `address` was charged `bytes`.
 void Remember(Gpu* gpu, uint64_t address, uint64_t bytes);
 // Forgets it. False: not known, and then nothing is to be credited.
 bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes);
@@ -41,6 +41,14 @@ CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool));
 // The pool that `address` came from, as told by RememberPool(); false: none.
 void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool);
 bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool);
+
+// Memory by handle is credited when its last handle is released and its last mapping is gone.
+// After it was charged and made, mapped, or given a handle again; and around the calls that end it.
+void RememberHandle(Gpu* gpu, uint64_t handle, uint64_t bytes);
+void RememberMapping(CUdeviceptr address, uint64_t bytes, uint64_t handle);
+void RetainHandle(CUdeviceptr address, uint64_t handle);
+CUresult ReleaseHandle(uint64_t handle, CUresult (*real)(CUmemGenericAllocationHandle));
+CUresult Unmap(CUdeviceptr address, size_t bytes, CUresult (*real)(CUdeviceptr, size_t));
 
 // What the pod may have and what is left of it, given the driver's own figures.
 void SeenByPod(Gpu* gpu, size_t* free, size_t* total);

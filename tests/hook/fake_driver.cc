@@ -291,6 +291,18 @@ FAKE_API(cuMemFreeAsync, (CUdeviceptr p, CUstream)) {
   g_pooled.erase(p);
   return CUDA_SUCCESS;
 }
+FAKE_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t, const CUmemAllocationProp*,
+                       unsigned long long)) {
+  static std::atomic<uint64_t> last{0};
+  *handle = ++last;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemRelease, (CUmemGenericAllocationHandle)) { return CUDA_SUCCESS; }
+FAKE_API(cuMemMap,
+         (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) {
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemUnmap, (CUdeviceptr, size_t)) { return CUDA_SUCCESS; }
 FAKE_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
   *total = size_t{16} << 30;
   *free = size_t{15} << 30;

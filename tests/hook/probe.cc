@@ -228,6 +228,24 @@ int main() {
       cuDeviceGetMemPool(&pool, 0);
       Say(std::to_string(command == "trim-pool" ? cuMemPoolTrimTo(pool, 0)
                                                 : cuMemPoolDestroy(pool)));
+    } else if (command == "create") {
+      in >> n;
+      CUmemAllocationProp prop = {};
+      prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      CUmemGenericAllocationHandle handle = 0;
+      const CUresult r = cuMemCreate(&handle, static_cast<size_t>(n), &prop, 0);
+      Say(std::to_string(r) + " " + std::to_string(handle));
+    } else if (command == "map") {  // ADDRESS BYTES HANDLE
+      CUmemGenericAllocationHandle handle = 0;
+      in >> n >> m >> handle;
+      Say(std::to_string(
+          cuMemMap(static_cast<CUdeviceptr>(n), static_cast<size_t>(m), 0, handle, 0)));
+    } else if (command == "unmap") {
+      in >> n >> m;
+      Say(std::to_string(cuMemUnmap(static_cast<CUdeviceptr>(n), static_cast<size_t>(m))));
+    } else if (command == "release-handle") {
+      in >> n;
+      Say(std::to_string(cuMemRelease(static_cast<CUmemGenericAllocationHandle>(n))));
     } else if (command == "allocations") {
       Say(std::to_string(fake_allocations()));
     } else if (command == "meminfo") {

@@ -512,6 +512,25 @@ TEST_F(HookProcess, AProgramThatTrimsOrDestroysItsPoolIsCredited) {
   EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
 }
 
+TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
+  StartBackend();
+  backend_->memory_cap = 1000;
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("create 300");
+  const std::string second = child_->Ask("create 200");
+  ASSERT_EQ(first.substr(0, 2), "0 ");
+  ASSERT_EQ(second.substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("map 4096 300 " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("map 4396 200 " + second.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("release-handle " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "500 1000");  // it is still mapped
+  EXPECT_EQ(child_->Ask("unmap 4096 500"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
+  EXPECT_EQ(child_->Ask("release-handle " + second.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
+}
+
 TEST_F(HookProcess, TwoRacingAllocationsCannotBothPass) {
   StartBackend();
   backend_->memory_cap = 1000;
