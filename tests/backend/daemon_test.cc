@@ -103,6 +103,7 @@ TEST_F(Batond, AReturnThatNamesNoGrantDoesNotEndTheMeasuring) {
   ScriptedClient a(Socket());
   ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
   ASSERT_TRUE(a.Ask() && a.AwaitGrant());
+  ASSERT_EQ(Holder(), "a");  // by now the daemon measures
   const Instant granted = MonotonicNow();
   // "I wait" about the token itself, but as if it had not been seen: it holds on all the while.
   const uint64_t rev = std::exchange(a.state.rev, 0);
