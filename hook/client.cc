@@ -236,8 +236,10 @@ void OnAttached(Gpu* gpu, const wire::Attached& attached) {
 
 void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {
   gpu->memory.cap.store(reply.memory_cap);
-  gpu->memory.pod_used.store(reply.pod_used);
-  if (reply.request != gpu->memory.request.load()) return;
+  // An answer to what was said earlier knows less than this process does.
+  const uint64_t latest = gpu->memory.request.load();
+  if (reply.request == 0 || reply.request >= latest) gpu->memory.pod_used.store(reply.pod_used);
+  if (reply.request != latest) return;
   uint32_t open = 0;
   if (gpu->memory.answer.compare_exchange_strong(open, reply.granted ? 1 : 2)) {
     FutexWakeAll(&gpu->memory.answer);
