@@ -150,11 +150,13 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
       ++gpu.grants;
       ++lane.total->usage.grants;
     }
-  } else if (const auto* clear = std::get_if<ClearHolders>(&effect)) {
-    // Booked as charged, however the token came back.
-    if (UsageEntry* account = Account(gpu, clear->pod)) {
-      account->usage.held_ns += static_cast<uint64_t>(Nanos(clear->held));
+  } else if (const auto* charged = std::get_if<Charged>(&effect)) {
+    // Booked as charged, however the token comes back.
+    if (UsageEntry* account = Account(gpu, charged->pod)) {
+      account->usage.held_ns += static_cast<uint64_t>(Nanos(charged->held));
     }
+    gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
+  } else if (std::holds_alternative<ClearHolders>(effect)) {
     gpu.holder = PodId{};
     gpu.hung = false;
     // Written later: until then a restart would wait for somebody who has drained, no more.

@@ -413,8 +413,7 @@ void TokenScheduler::ReturnToken() {
   const Token token = std::move(*token_);
   token_.reset();
   Pod& pod = pods_[token.pod];
-  queue_.Charge(pod.slot, token.measured - token.charged, now_);
-  pod.held_ns += Nanos(token.measured - token.charged);
+  Charge(pod, token.measured - token.charged);
   pod.saturating = pod.wanting > 0;
   // A hold beyond this was an accident (a stopped process, a hung kernel); who had one is not to be
   // treated for long as if every hold of it were such.
@@ -428,7 +427,7 @@ void TokenScheduler::ReturnToken() {
     effects_->push_back(
         Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, token.measured - token.quota});
   }
-  effects_->push_back(ClearHolders{epoch_, pod.id, token.measured});
+  effects_->push_back(ClearHolders{epoch_});
   if (pod.removed) {
     Forget(token.pod);
     return;
@@ -445,10 +444,14 @@ void TokenScheduler::ReturnToken() {
 void TokenScheduler::ChargeProgress() {
   const Duration held =
       std::max(Duration(0), now_ - token_->granted_at - Duration(handoff_ns_)) - token_->charged;
-  Pod& pod = pods_[token_->pod];
+  Charge(pods_[token_->pod], held);
+  token_->charged += held;
+}
+
+void TokenScheduler::Charge(Pod& pod, Duration held) {
   queue_.Charge(pod.slot, held, now_);
   pod.held_ns += Nanos(held);
-  token_->charged += held;
+  effects_->push_back(Charged{pod.id, held});
 }
 
 // A client says that it holds or drains without having been sent the present token: it held when

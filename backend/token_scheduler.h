@@ -107,12 +107,16 @@ struct StoreHolder {
   PodId pod;
   uint64_t epoch = 0;
 };
-// The token of `epoch` is back: no client holds anything any more, what StoreHolder stored for it
-// is void, and `pod` has been charged `held` for it in all.
-struct ClearHolders {
-  uint64_t epoch = 0;
+// `pod` has been charged this much more held time; said as the hold goes on, so that little is lost
+// when the daemon dies. Negative when an estimate turns out to have been too much.
+struct Charged {
   PodId pod;
   Duration held{0};
+};
+// The token of `epoch` is back: no client holds anything any more, and what StoreHolder stored for
+// it is void.
+struct ClearHolders {
+  uint64_t epoch = 0;
 };
 // Send wire::Token to the client. quota 0: close and drain.
 struct SendToken {
@@ -139,7 +143,7 @@ struct Notice {
   Duration by{0};  // how long it has been hung, or how far the token overran
 };
 
-using Effect = std::variant<StoreHolder, ClearHolders, SendToken, KillClient, Notice>;
+using Effect = std::variant<StoreHolder, Charged, ClearHolders, SendToken, KillClient, Notice>;
 using Effects = std::vector<Effect>;
 
 // ---------------------------------------------------------------------------------------- status
@@ -253,6 +257,7 @@ class TokenScheduler {
   void Drained(uint32_t client, Duration held);
   void ReturnToken();
   void ChargeProgress();
+  void Charge(Pod& pod, Duration held);
   void Adopt(uint32_t client, uint64_t epoch);
   void Stop(uint32_t client, uint64_t epoch);
 
