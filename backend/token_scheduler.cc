@@ -11,7 +11,9 @@ namespace {
 using std::chrono::microseconds;
 
 // Until the first grants have been measured.
-constexpr Duration kHandoffGuess = microseconds(100);
+constexpr Duration kGrantGuess = microseconds(100);
+// A hook notices the end of its work, and its threads wake up, within about this.
+constexpr Duration kWakeUp = microseconds(50);
 // Epochs never come near this by counting.
 constexpr uint64_t kEpochMax = uint64_t{1} << 62;
 
@@ -26,7 +28,7 @@ TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_ep
     : options_(options),
       queue_(options.fairness),
       epoch_(last_epoch < kEpochMax ? last_epoch : 0),
-      handoff_ns_(Nanos(kHandoffGuess)) {}
+      grant_ns_(Nanos(kGrantGuess)) {}
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   now_ = std::max(now_, now);
@@ -60,6 +62,8 @@ Instant TokenScheduler::wakeup() const {
   if (Stuck()) at = std::min(at, token_->deadline + options_.drain_reopen);
   return at;
 }
+
+Duration TokenScheduler::handoff() const { return Duration(2 * grant_ns_) + kWakeUp; }
 
 std::optional<PodId> TokenScheduler::holder() const {
   if (!token_) return std::nullopt;
@@ -165,7 +169,7 @@ void TokenScheduler::On(const ClientReport& event) {
     client.confirmed = true;
     if (client.member && client.rev == 1 && event.phase == wire::Phase::kHolding) {
       const int64_t sample = std::min(Nanos(now_ - client.sent_at), Nanos(options_.quota_max));
-      handoff_ns_ += (sample - handoff_ns_) / 16;
+      grant_ns_ += (sample - grant_ns_) / 16;
     }
   }
   // Back on a new connection: what the old one lost is said again now, not when it is overdue.
@@ -319,7 +323,7 @@ void TokenScheduler::ForgetIdle() {
 // The shortest token that keeps hand-offs at their fraction of the GPU's time.
 Duration TokenScheduler::BaseQuota() const {
   const int64_t ns =
-      handoff_ns_ * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
+      Nanos(handoff()) * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
   return std::clamp(Duration(ns), options_.quota_min, options_.quota_max);
 }
 
@@ -344,7 +348,7 @@ Duration TokenScheduler::Quota(const Pod& pod) const {
 void TokenScheduler::PlanRenewal(Duration span) {
   token_->renew_at =
       token_->deadline -
-      std::min(span / 2, options_.backlog + Duration(2 * handoff_ns_) + microseconds(500));
+      std::min(span / 2, options_.backlog + Duration(2 * grant_ns_) + microseconds(500));
 }
 
 bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
@@ -443,7 +447,7 @@ void TokenScheduler::ReturnToken() {
 // this estimates.
 void TokenScheduler::ChargeProgress() {
   const Duration held =
-      std::max(Duration(0), now_ - token_->granted_at - Duration(handoff_ns_)) - token_->charged;
+      std::max(Duration(0), now_ - token_->granted_at - Duration(grant_ns_)) - token_->charged;
   Charge(pods_[token_->pod], held);
   token_->charged += held;
 }

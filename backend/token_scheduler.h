@@ -31,7 +31,7 @@ struct SchedulerOptions {
   // A token's length lies between these. Shorter bounds how long others wait, longer saves
   // hand-offs. Between them it is what keeps hand-offs at or below `handoff_fraction`.
   Duration quota_min = std::chrono::milliseconds(5);
-  Duration quota_max = std::chrono::milliseconds(30);
+  Duration quota_max = std::chrono::milliseconds(40);
   // ε: the part of the GPU's time that hand-offs may cost, in millionths; 1 %.
   uint32_t handoff_fraction = 10'000;
   // GPU time that a client may have launched ahead of its completion. It is what a drain has to
@@ -179,8 +179,9 @@ class TokenScheduler {
   // Whether the client was sent a token (or told to stop) and has not drained.
   bool Holds(ClientId client) const;
   uint64_t epoch() const { return epoch_; }
-  // Estimated cost of a hand-off, from grant to the client's confirmation.
-  Duration handoff() const { return Duration(handoff_ns_); }
+  // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
+  // confirm a grant (which is measured), and the client's own waking up.
+  Duration handoff() const;
   // Every pod, ordered by id.
   std::vector<PodStatus> Status(Instant now);
 
@@ -292,7 +293,7 @@ class TokenScheduler {
 
   std::optional<Token> token_;
   uint64_t epoch_;
-  int64_t handoff_ns_;
+  int64_t grant_ns_;                // from grant to the client's confirmation, smoothed
   int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
 
   Instant now_{};
