@@ -26,16 +26,16 @@ int Main(int argc, char** argv) {
   app.add_option("--count", count, "how many worlds, of consecutive seeds")
       ->check(CLI::PositiveNumber);
   app.add_option("--pods", pods, "pods in it; 0: drawn from the seed")->check(CLI::Range(0, 512));
-  app.add_option("--length", length, "virtual time, at least 60s");
+  app.add_option("--length", length, "virtual time, at least 10s");
   app.add_option("--faults", faults, "all, none, or a list: " + FormatFaults(kAllFaults));
   CLI11_PARSE(app, argc, argv);
 
   const auto parsed_length = ParseDuration(length);
   const auto parsed_faults = ParseFaults(faults);
-  if (!parsed_length || !parsed_faults || *parsed_length < std::chrono::seconds(60)) {
+  if (!parsed_length || !parsed_faults || *parsed_length < std::chrono::seconds(10)) {
     const std::string error = !parsed_length   ? parsed_length.error().message
                               : !parsed_faults ? parsed_faults.error().message
-                                               : "a world needs at least 60s";
+                                               : "a world needs at least 10s";
     std::fprintf(stderr, "baton-world: %s\n", error.c_str());
     return 2;
   }
@@ -47,6 +47,7 @@ int Main(int argc, char** argv) {
     options.seed = seed + i;
     options.pods = pods;
     options.length = *parsed_length;
+    options.calm = std::min(options.calm, options.length / 2);
     options.faults = *parsed_faults;
     const Verdict v = Run(options);
     if (count == 1) {

@@ -14,9 +14,11 @@ using std::chrono::seconds;
 #ifdef NDEBUG
 constexpr int kWorlds = 6;
 constexpr uint32_t kPods = 0;  // as the seed will have it
+constexpr Duration kLength = seconds(60);
 #else
 constexpr int kWorlds = 1;
 constexpr uint32_t kPods = 6;
+constexpr Duration kLength = seconds(12);
 #endif
 
 void RunFresh(uint32_t faults, int count) {
@@ -24,15 +26,17 @@ void RunFresh(uint32_t faults, int count) {
   for (int i = 0; i < count; ++i) {
     WorldOptions options;
     options.seed = device();
-    options.length = seconds(60);
+    options.length = kLength;
+    options.calm = kLength / 2;
     options.faults = faults;
     options.pods = kPods;
     const Verdict v = world::Run(options);
     std::printf("seed %llu: %llu grants, GPU busy %.1f %%\n",
                 static_cast<unsigned long long>(options.seed),
                 static_cast<unsigned long long>(v.grants), 100 * v.busy);
-    EXPECT_TRUE(v.ok) << v.violation << "\n  again: baton-world --length 60s --pods " << kPods
-                      << " --faults " << FormatFaults(faults) << " --seed " << options.seed;
+    EXPECT_TRUE(v.ok) << v.violation << "\n  again: baton-world --length "
+                      << Nanos(kLength) / 1'000'000'000 << "s --pods " << kPods << " --faults "
+                      << FormatFaults(faults) << " --seed " << options.seed;
     EXPECT_GT(v.grants, 0u);
   }
 }
@@ -45,7 +49,8 @@ TEST(World, TheSameSeedGivesTheSameTrace) {
   WorldOptions options;
   options.seed = 42;
   options.pods = kPods;
-  options.length = seconds(60);
+  options.length = kLength;
+  options.calm = kLength / 2;
   const Verdict first = world::Run(options);
   const Verdict second = world::Run(options);
   EXPECT_EQ(first.trace_hash, second.trace_hash);
