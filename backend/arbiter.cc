@@ -132,6 +132,13 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     Lane& lane = *it->second;
     const Client& client = *lane.client;
     gpu.clear_file = false;
+    if (gpu.holder != store->pod) {
+      gpu.holder = store->pod;
+      gpu.granted_at = now;
+      ++gpu.grants;
+      ++lane.total->usage.grants;
+      lane.total->BeginHold(store->epoch);
+    }
     if (gpu.file.Full(store->epoch)) {
       // Processes that came and went under this one token.
       gpu.file.Keep([&](const HolderFile::Member& member) {
@@ -141,14 +148,9 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
       });
     }
     if (!gpu.file.Store(store->epoch,
-                        {store->pod.value, client.pid, client.start_time, client.incarnation})) {
+                        {store->pod.value, client.pid, client.start_time, client.incarnation,
+                         static_cast<uint64_t>(Nanos(store->joined_at))})) {
       degraded_holders_ = true;
-    }
-    if (gpu.holder != store->pod) {
-      gpu.holder = store->pod;
-      gpu.granted_at = now;
-      ++gpu.grants;
-      ++lane.total->usage.grants;
     }
   } else if (const auto* charged = std::get_if<Charged>(&effect)) {
     // Booked as charged, however the token comes back.
@@ -159,6 +161,7 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
   } else if (std::holds_alternative<ClearHolders>(effect)) {
     gpu.holder = PodId{};
     gpu.hung = false;
+    gpu.file.Forget();
     // Written later: until then a restart would wait for somebody who has drained, no more.
     gpu.clear_file = true;
     to_clear_.push_back(&gpu);
@@ -206,8 +209,10 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
   lane->seq = state.seq;
   lane->phase = state.phase;
   if (enforcing()) {
-    Step(*lane->gpu,
-         ClientReport{client->id, state.seq, state.phase, state.epoch, state.rev, held});
+    const uint64_t settled = lane->last->usage.held_ns;
+    const uint64_t claimed = std::max(state.held_ns, settled) - settled;
+    Step(*lane->gpu, ClientReport{client->id, state.seq, state.phase, state.epoch, state.rev, held,
+                                  DurationFromNanos(claimed)});
   }
   Book(*lane, state);
   if (leaving_.count(client->pod) != 0) CloseWhenDrained(*client);
@@ -218,8 +223,12 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
 void Arbiter::Book(Lane& lane, const wire::State& state) {
   UsageEntry& total = *lane.total;
   Usage& last = lane.last->usage;
-  // Where tokens are given out, held time is booked when they come back.
-  if (!enforcing()) Advance(last.held_ns, state.held_ns, total.usage.held_ns);
+  if (!enforcing()) {
+    Advance(last.held_ns, state.held_ns, total.usage.held_ns);
+  } else if (!lane.gpu->scheduler.Holds(lane.client->id, state.epoch)) {
+    // Where tokens are given out, held time is booked as they are charged.
+    last.held_ns = std::max(last.held_ns, state.held_ns);
+  }
   Advance(last.busy_ns, state.busy_ns, total.usage.busy_ns);
   Advance(last.launches, state.launches, total.usage.launches);
   Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
@@ -446,7 +455,7 @@ void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
   SendTo(*client, reply);
 }
 
-void Arbiter::Down(ClientId id, wire::DownReason reason) {
+void Arbiter::Down(ClientId id, wire::DownReason reason, Instant heard) {
   Client* client = Find(id);
   if (client == nullptr) return;
   if (reason == wire::DownReason::kExited) return Gone(*client);
@@ -455,7 +464,7 @@ void Arbiter::Down(ClientId id, wire::DownReason reason) {
   log_.Add(EventLog::Level::kDebug, "client", Where(*client) + " disconnected");
   for (auto& lane : client->lanes) {
     lane->attached = false;
-    if (enforcing()) Step(*lane->gpu, ClientDisconnected{id});
+    if (enforcing()) Step(*lane->gpu, ClientDisconnected{id, heard});
   }
 }
 
@@ -496,13 +505,13 @@ void Arbiter::Gone(Client& client) {
   }
 }
 
-void Arbiter::DropLink(ClientLink& link) {
+void Arbiter::DropLink(ClientLink& link, Instant heard) {
   std::vector<ClientId> of_link;
   for (auto& [id, client] : clients_) {
     if (client->link == &link) of_link.push_back(client->id);
   }
   for (const ClientId id : of_link) {
-    Down(id, wire::DownReason::kDisconnected);
+    Down(id, wire::DownReason::kDisconnected, heard);
     if (Client* client = Find(id)) client->link = nullptr;
   }
 }
@@ -543,23 +552,24 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
   HolderFile file;
   // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
   const std::string trouble = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
-                                        node.empty() ? boot_id_ : std::string());
+                                        boot_id_, node.empty());
   if (!trouble.empty()) {
     degraded_holders_ |= file.epoch() == 0;
     log_.Add(EventLog::Level::kWarning, "gpu", trouble);
   }
+  const uint64_t gpu_key = UsageBook::GpuKey(info.uuid);
+  const uint64_t newest = std::max(file.epoch(), usage_.NewestHold(gpu_key));
   // Without a past the epochs start at the wall clock, in millionths of a second: above any that a
   // daemon whose state was lost can have given out, so hooks and relays do not take them for old.
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
-  const uint64_t last_epoch =
-      file.epoch() != 0 ? file.epoch() : static_cast<uint64_t>(wall.tv_sec) * 1'000'000;
+  const uint64_t last_epoch = newest != 0 ? newest : static_cast<uint64_t>(wall.tv_sec) * 1'000'000;
   auto made = std::make_unique<Gpu>(io_, options_.scheduler.scheduler, last_epoch);
   Gpu& gpu = *made;
   gpu.info = info;
   gpu.node = node;
   gpu.present = true;
-  gpu.key = UsageBook::GpuKey(info.uuid);
+  gpu.key = gpu_key;
   gpu.file = std::move(file);
   gpus_.emplace(info.uuid, std::move(made));
   gpu_order_.push_back(&gpu);
@@ -580,6 +590,8 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
 // until they have come back and drained, or died.
 void Arbiter::Restore(Gpu& gpu) {
   if (!enforcing()) return;
+  // A newer token was about to be sent: those of the file had given theirs back.
+  if (usage_.NewestHold(gpu.key) > gpu.file.epoch()) return;
   for (const HolderFile::Member& member : std::vector(gpu.file.members())) {
     const PodId pod{member.pod};
     const bool known = pods_.Find(pod) != nullptr;
@@ -615,7 +627,13 @@ void Arbiter::Restore(Gpu& gpu) {
     ++gpu.memory[client->pod].second;
     gpu.holder = pod;
     gpu.granted_at = MonotonicNow();
-    Step(gpu, HolderRestored{client->id, pod, gpu.file.epoch()});
+    HolderRestored restored{client->id, pod, gpu.file.epoch(), gpu.granted_at, gpu.granted_at, {}};
+    if (member.joined_ns != 0) {
+      restored.granted_at = Instant(DurationFromNanos(gpu.file.granted_ns()));
+      restored.joined_at = Instant(DurationFromNanos(member.joined_ns));
+      restored.charged = DurationFromNanos(lane->total->ChargedFor(restored.epoch));
+    }
+    Step(gpu, restored);
     log_.Add(EventLog::Level::kInfo, "gpu",
              fmt::format("{} was held by {} when the daemon ended; waiting for it to come back or "
                          "to die",

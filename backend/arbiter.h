@@ -154,9 +154,9 @@ class Arbiter {
   // `held`: as the client's node measured it, when the token of state.epoch has drained; else 0.
   void State(ClientId client, const wire::State& state, Duration held);
   void Memory(ClientId client, const wire::Memory& memory);
-  void Down(ClientId client, wire::DownReason reason);
-  // The link is about to end. Its clients are disconnected.
-  void DropLink(ClientLink& link);
+  void Down(ClientId client, wire::DownReason reason) { Down(client, reason, MonotonicNow()); }
+  // The link, last heard at `heard`, is about to end. Its clients are disconnected.
+  void DropLink(ClientLink& link, Instant heard);
   // Clients of the node that are not connected.
   std::vector<Missing> MissingOn(const std::string& node) const;
   // `client`, restored, was found: its process is now watched by `link` as `number`.
@@ -203,6 +203,7 @@ class Arbiter {
   void DoLater();
   void Sample();
   void SampleGpu(const std::string& uuid);
+  void Down(ClientId client, wire::DownReason reason, Instant heard);
   void Gone(Client& client);
   void CloseWhenDrained(Client& client);
   bool HoldsAnything(const Client& client) const;

@@ -16,10 +16,11 @@ struct Header {
   uint64_t checksum;  // of everything behind it
   uint64_t sequence;
   uint64_t epoch;
+  uint64_t granted_ns;
   uint64_t count;
   char boot_id[40];
 };
-constexpr char kMagic[16] = "baton holder 1\n";
+constexpr char kMagic[16] = "baton holder 2\n";
 constexpr size_t kChecked = offsetof(Header, sequence);
 constexpr size_t kSlot =
     (sizeof(Header) + HolderFile::kMembersMax * sizeof(HolderFile::Member) + 4095) / 4096 * 4096;
@@ -34,7 +35,7 @@ uint64_t Checksum(const char* bytes, size_t size) {
 
 }  // namespace
 
-std::string HolderFile::Open(const std::string& path, const std::string& boot_id) {
+std::string HolderFile::Open(const std::string& path, const std::string& boot_id, bool local) {
   path_ = path;
   boot_id_ = boot_id;
   buffer_.reserve(kSlot);
@@ -46,6 +47,7 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
   struct stat st;
   if (fstat(fd_.get(), &st) == 0 && st.st_size == 0) return {};
   bool found = false;
+  bool same_boot = true;
   std::vector<char> slot(kSlot);
   for (int i = 0; i < 2; ++i) {
     const ssize_t size = pread(fd_.get(), slot.data(), kSlot, static_cast<off_t>(i * kSlot));
@@ -60,8 +62,9 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     found = true;
     sequence_ = header.sequence;
     epoch_ = header.epoch;
+    granted_ns_ = header.granted_ns;
     header.boot_id[sizeof header.boot_id - 1] = '\0';
-    same_boot_ = boot_id.empty() || header.boot_id[0] == '\0' || boot_id == header.boot_id;
+    same_boot = boot_id == header.boot_id;
     members_.resize(header.count);
     if (header.count != 0) {
       memcpy(static_cast<void*>(members_.data()), slot.data() + sizeof header,
@@ -69,7 +72,10 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     }
   }
   if (found) {
-    if (!same_boot_) members_.clear();
+    if (!same_boot && local) members_.clear();
+    if (!same_boot) {
+      for (Member& member : members_) member.joined_ns = 0;
+    }
     return {};
   }
   const std::string aside = path + ".damaged";
@@ -81,18 +87,22 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
 
 bool HolderFile::Store(uint64_t epoch, const Member& member) {
   if (epoch != epoch_) members_.clear();
-  const bool known =
-      epoch == epoch_ && std::find(members_.begin(), members_.end(), member) != members_.end();
+  if (members_.empty()) granted_ns_ = member.joined_ns;
   epoch_ = epoch;
-  if (known) return written_ || Write();
-  if (members_.size() >= kMembersMax) return false;
-  members_.push_back(member);
+  const auto known = std::find_if(members_.begin(), members_.end(),
+                                  [&](const Member& m) { return m.SameProcess(member); });
+  if (known != members_.end()) {
+    *known = member;
+  } else if (members_.size() < kMembersMax) {
+    members_.push_back(member);
+  } else {
+    return false;
+  }
   return Write();
 }
 
 void HolderFile::Keep(const std::function<bool(const Member&)>& keep) {
   std::erase_if(members_, [&](const Member& member) { return !keep(member); });
-  written_ = false;
 }
 
 bool HolderFile::Clear() {
@@ -106,12 +116,12 @@ void HolderFile::Remove() {
 }
 
 bool HolderFile::Write() {
-  written_ = false;
   if (!fd_) return false;
   Header header{};
   memcpy(header.magic, kMagic, sizeof kMagic);
   header.sequence = ++sequence_;
   header.epoch = epoch_;
+  header.granted_ns = granted_ns_;
   header.count = members_.size();
   memcpy(header.boot_id, boot_id_.data(), std::min(boot_id_.size(), sizeof header.boot_id - 1));
   const size_t used = sizeof header + members_.size() * sizeof(Member);
@@ -123,8 +133,7 @@ bool HolderFile::Write() {
   header.checksum = Checksum(buffer_.data() + kChecked, used - kChecked);
   memcpy(buffer_.data(), &header, sizeof header);
   const off_t at = static_cast<off_t>((sequence_ % 2) * kSlot);
-  written_ = pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);
-  return written_;
+  return pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);
 }
 
 }  // namespace baton::backend

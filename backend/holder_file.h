@@ -26,31 +26,38 @@ class HolderFile {
     uint64_t pid = 0;
     uint64_t start_time = 0;
     uint64_t incarnation = 0;
-    bool operator==(const Member&) const = default;
+    // When it was (last) sent the token, MonotonicNow() in ns; 0 when that was in another boot.
+    uint64_t joined_ns = 0;
+    bool SameProcess(const Member& other) const {
+      return pid == other.pid && start_time == other.start_time && incarnation == other.incarnation;
+    }
   };
   static constexpr size_t kMembersMax = 1024;
 
-  // `path` is made when absent. `boot_id`: of this boot; empty for a GPU of another machine, where
-  // somebody else must tell whether the members still live. Returns what went wrong, for the
+  // `path` is made when absent. `boot_id`: of this machine's boot. `local`: the GPU is of this
+  // machine, so nobody holds it after a reboot; else somebody on the other machine must tell
+  // whether the members still live. Returns what went wrong, for the
   // operator: a file that is no holder file is moved aside; where none can be written the daemon
   // goes on without. Empty when all is well.
-  std::string Open(const std::string& path, const std::string& boot_id);
+  std::string Open(const std::string& path, const std::string& boot_id, bool local);
 
   // As found by Open(): the newest epoch ever stored, and who held it. Without members when nobody
-  // did or when `same_boot` is false.
+  // did, or when that was in another boot of the GPU's machine.
   uint64_t epoch() const { return epoch_; }
   const std::vector<Member>& members() const { return members_; }
-  bool same_boot() const { return same_boot_; }
+  // When the first of them was sent the token.
+  uint64_t granted_ns() const { return granted_ns_; }
 
   // `member` is about to be sent the token of `epoch`. Adds to the members of the same epoch, or
-  // replaces those of an older one; a member that is there already costs nothing. False when it
+  // replaces those of an older one; a process that is there already keeps its place. False when it
   // could not be written, or kMembersMax are there.
   bool Store(uint64_t epoch, const Member& member);
   // Whether the next new member of `epoch` finds no room.
   bool Full(uint64_t epoch) const { return epoch == epoch_ && members_.size() >= kMembersMax; }
   // Forgets the members that are not to be kept; on disk with the next Store().
   void Keep(const std::function<bool(const Member&)>& keep);
-  // Nobody holds any more. The epoch stays.
+  // Nobody holds any more. The epoch stays. On disk with the next Store() or Clear().
+  void Forget() { members_.clear(); }
   bool Clear();
   // Removes the file.
   void Remove();
@@ -63,8 +70,7 @@ class HolderFile {
   UniqueFd fd_;
   uint64_t sequence_ = 0;
   uint64_t epoch_ = 0;
-  bool same_boot_ = true;
-  bool written_ = true;  // the disk has what is here
+  uint64_t granted_ns_ = 0;
   std::vector<Member> members_;
   std::vector<char> buffer_;
 };

@@ -228,7 +228,7 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   }
   // After each NodeWelcome the relay says again who is there. Who is not among them may have ended
   // while the link was cut, and is asked about.
-  arbiter_.DropLink(node);
+  arbiter_.DropLink(node, node.heard);
   node.clients.clear();
   node_by_identity_.erase(node.identity);
   node.identity = identity;

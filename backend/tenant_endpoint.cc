@@ -377,8 +377,12 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     ++per_uid_[client->peer.uid];
     known->peer.uid = client->peer.uid;
   }
-  // Attached anew, perhaps by other indexes; what it used before stays known for its end.
-  for (Lane& lane : known->lanes) lane.attached = false;
+  // Attached anew, perhaps by other indexes; what it used before stays known for its end. When a
+  // hold ended that it was away from is not known here.
+  for (Lane& lane : known->lanes) {
+    lane.attached = false;
+    lane.sent_at = kNever;
+  }
   known->closing = false;
   known->socket = stream_descriptor(io_, client->socket.release());
   known->connected = true;

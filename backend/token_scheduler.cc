@@ -76,6 +76,12 @@ bool TokenScheduler::Holds(ClientId client) const {
          (clients_[found->second].member || clients_[found->second].stopped);
 }
 
+bool TokenScheduler::Holds(ClientId client, uint64_t epoch) const {
+  const auto found = client_index_.find(client.value);
+  return found != client_index_.end() && clients_[found->second].epoch == epoch &&
+         (clients_[found->second].member || clients_[found->second].stopped);
+}
+
 std::vector<PodStatus> TokenScheduler::Status(Instant now) {
   std::vector<PodStatus> all;
   for (uint32_t index = 0; index < pods_.size(); ++index) {
@@ -183,8 +189,9 @@ void TokenScheduler::On(const ClientReport& event) {
           if (!client.stopped) Stop(c, event.epoch);
           break;
         }
-        Adopt(c, event.epoch);
+        Adopt(c, {event.epoch, now_, now_, Duration(0)});
       }
+      if (heard) client.away_since = kNever;  // it has held all along
       SetWants(client, true);
       break;
     case wire::Phase::kIdle:
@@ -192,7 +199,16 @@ void TokenScheduler::On(const ClientReport& event) {
       SetWants(client, event.phase == wire::Phase::kWaiting);
       // A report that names an earlier token was sent before the last one arrived, and that one may
       // have opened the gate again since.
-      if (client.member && heard) Drained(c, event.held);
+      if (client.member && heard) {
+        Duration held = now_ - client.joined_at;
+        if (event.held > Duration(0)) {
+          held = std::min(held, event.held);
+        } else if (client.away_since != kNever) {
+          // Only it can know when it drained; what it says counts for the time it was not heard.
+          held = std::clamp(event.claimed, client.away_since - client.joined_at, held);
+        }
+        Drained(c, held);
+      }
       if (client.stopped) Unstop(c);
       const bool own = token_ && token_->pod == client.pod && !token_->closed;
       if (client.wants && own && !client.member && now_ < token_->deadline) JoinToken(c);
@@ -206,6 +222,9 @@ void TokenScheduler::On(const ClientDisconnected& event) {
   if (client == nullptr) return;
   SetWants(*client, false);
   client->connected = false;
+  if (client->member && client->away_since == kNever) {
+    client->away_since = std::clamp(event.heard_at, client->joined_at, now_);
+  }
 }
 
 void TokenScheduler::On(const ClientGone& event) {
@@ -215,7 +234,11 @@ void TokenScheduler::On(const ClientGone& event) {
   SetWants(clients_[c], false);
   client_index_.erase(found);
   EraseValue(pods_[clients_[c].pod].clients, c);
-  if (clients_[c].member) Drained(c, Duration(0));
+  // Until its end was seen nobody else could use the GPU: all of that is its own.
+  if (Client& client = clients_[c]; client.member) {
+    const Duration unwatched = client.away_since != kNever ? client.unwatched : Duration(0);
+    Drained(c, now_ - client.joined_at - unwatched);
+  }
   if (clients_[c].stopped) Unstop(c);
   clients_[c] = Client{};
   free_clients_.push_back(c);
@@ -225,8 +248,14 @@ void TokenScheduler::On(const HolderRestored& event) {
   const auto found = pod_index_.find(event.pod.value);
   if (found == pod_index_.end() || client_index_.contains(event.client.value)) return;
   const uint32_t c = AddClient(event.client, found->second);
-  clients_[c].connected = false;
-  Adopt(c, event.epoch);
+  Client& client = clients_[c];
+  client.connected = false;
+  const Instant granted_at = std::min(event.granted_at, now_);
+  Adopt(c, {event.epoch, granted_at, std::clamp(event.joined_at, granted_at, now_), event.charged});
+  if (!client.member) return;
+  client.rev = 1;  // at least that much was sent
+  client.away_since = std::clamp(granted_at + event.charged, client.joined_at, now_);
+  client.unwatched = now_ - client.away_since;
 }
 
 // ------------------------------------------------------------------------------- pods and clients
@@ -374,13 +403,19 @@ void TokenScheduler::Grant(uint32_t index) {
 
 // Fans the present token out to one more client.
 void TokenScheduler::JoinToken(uint32_t c) {
+  Join(c, now_);
+  Send(c);
+}
+
+void TokenScheduler::Join(uint32_t c, Instant joined_at) {
   Client& client = clients_[c];
   client.member = true;
   client.noticed = false;
-  client.joined_at = now_;
+  client.joined_at = joined_at;
+  client.away_since = kNever;
+  client.unwatched = Duration(0);
   token_->members.push_back(c);
-  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
-  Send(c);
+  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_, joined_at});
 }
 
 void TokenScheduler::Send(uint32_t c) {
@@ -404,12 +439,15 @@ void TokenScheduler::Drained(uint32_t c, Duration held) {
   client.member = false;
   client.confirmed = true;
   EraseValue(token_->members, c);
-  // Nobody's word goes beyond what this side saw pass between grant and return. The pod has held
-  // from its first client's grant to its last one's drain.
-  const Duration longest = now_ - client.joined_at;
-  if (held <= Duration(0) || held > longest) held = longest;
+  // The pod has held from its first client's grant to its last one's drain.
   token_->measured = std::max(token_->measured, client.joined_at - token_->granted_at + held);
-  if (token_->members.empty()) ReturnToken();
+  if (token_->members.empty()) {
+    ReturnToken();
+  } else if (token_->measured > token_->charged) {
+    // Now, for after a restart this client has nothing more to claim.
+    Charge(pods_[token_->pod], token_->measured - token_->charged);
+    token_->charged = token_->measured;
+  }
 }
 
 // The last member has drained: true up the charge, learn the burst, and the token is free.
@@ -461,19 +499,20 @@ void TokenScheduler::Charge(Pod& pod, Duration held) {
 // A client says that it holds or drains without having been sent the present token: it held when
 // this daemon was started anew, or launched on its own while no backend answered. What runs must
 // drain before anyone is granted.
-void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
+void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
   Client& client = clients_[c];
   if (token_ && token_->pod != client.pod) {
     // Another pod holds already; all that is left is to stop this one.
-    if (!client.stopped) Stop(c, epoch);
+    if (!client.stopped) Stop(c, hold.epoch);
     return;
   }
   if (!token_) {
     // A claim near the end of the range would wrap the epochs around.
-    if (epoch < kEpochMax) epoch_ = std::max(epoch_, epoch);
+    if (hold.epoch < kEpochMax) epoch_ = std::max(epoch_, hold.epoch);
     token_.emplace();
     token_->pod = client.pod;
-    token_->granted_at = now_;
+    token_->granted_at = hold.granted_at;
+    token_->charged = hold.charged;
     token_->deadline = now_;
     token_->ended_at = now_;
     token_->closed = true;
@@ -483,14 +522,10 @@ void TokenScheduler::Adopt(uint32_t c, uint64_t epoch) {
     pod.idle_since = kNever;
     UpdateWaiting(pod);
   }
-  client.member = true;
-  client.noticed = false;
-  client.joined_at = now_;
-  client.epoch = epoch;
+  client.epoch = hold.epoch;
   client.rev = 0;
   client.confirmed = true;
-  token_->members.push_back(c);
-  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_});
+  Join(c, hold.joined_at);
 }
 
 // Nobody is granted until it has drained, or drain_timeout has passed: a claim that is false must

@@ -68,7 +68,8 @@ struct ClientAttached {
   PodId pod;
 };
 // A client's State. `held`: how long the node measured between passing the Token on and receiving
-// this State, when the State says that `epoch` has drained; else 0.
+// this State, when the State says that `epoch` has drained and the node saw all of it; else 0.
+// `claimed`: how long the client says that it has held since it last held nothing.
 struct ClientReport {
   ClientId client;
   uint64_t seq = 0;
@@ -76,21 +77,29 @@ struct ClientReport {
   uint64_t epoch = 0;
   uint64_t rev = 0;
   Duration held{0};
+  Duration claimed{0};
 };
-// The client's connection is gone, its process may live: it holds what it held.
+// The client's connection is gone, its process may live: it holds what it held. Until `heard_at`
+// (not after now) it was connected for certain.
 struct ClientDisconnected {
   ClientId client;
+  Instant heard_at{};
 };
 // The client's process is gone and its GPU work has ended.
 struct ClientGone {
   ClientId client;
 };
 // Told before anything else after a restart: this client was sent the token of `epoch` and has not
-// drained as far as is known. It counts as attached, disconnected and holding.
+// drained as far as is known. It counts as attached, disconnected and holding. `granted_at`: when
+// the first client was sent this token, `joined_at`: when this one was; both not after now.
+// `charged`: what of the token is in the pod's account already.
 struct HolderRestored {
   ClientId client;
   PodId pod;
   uint64_t epoch = 0;
+  Instant granted_at{};
+  Instant joined_at{};
+  Duration charged{0};
 };
 // Time has passed; due when `now` reaches wakeup().
 struct Tick {};
@@ -100,12 +109,13 @@ using Event = std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, Cli
 
 // --------------------------------------------------------------------------------------- effects
 
-// `client` is about to be sent the token of `epoch` for the first time. Must be stored, durable
-// against a crash of the daemon, before the SendToken that follows is carried out.
+// `client` is about to be sent the token of `epoch` for the first time, at `joined_at`. Must be
+// stored, durable against a crash of the daemon, before the SendToken that follows is carried out.
 struct StoreHolder {
   ClientId client;
   PodId pod;
   uint64_t epoch = 0;
+  Instant joined_at{};
 };
 // `pod` has been charged this much more held time; said as the hold goes on, so that little is lost
 // when the daemon dies. Negative when an estimate turns out to have been too much.
@@ -178,6 +188,8 @@ class TokenScheduler {
   std::optional<PodId> holder() const;
   // Whether the client was sent a token (or told to stop) and has not drained.
   bool Holds(ClientId client) const;
+  // ... of this epoch.
+  bool Holds(ClientId client, uint64_t epoch) const;
   uint64_t epoch() const { return epoch_; }
   // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
   // confirm a grant (which is measured), and the client's own waking up.
@@ -203,7 +215,9 @@ class TokenScheduler {
     uint64_t epoch = 0;     // of the last token sent
     uint64_t rev = 0;       // and its revision
     Instant sent_at{};
-    Instant joined_at{};  // when it became a member
+    Instant joined_at{};          // when it became a member
+    Instant away_since = kNever;  // until here it is known to have held; since then, not heard
+    Duration unwatched{0};        // part of that in which this daemon was not there either
   };
   struct alignas(128) Pod {
     PodId id;
@@ -236,6 +250,14 @@ class TokenScheduler {
     Duration measured{0};  // longest held time that a drained member reported
   };
 
+  // A hold that this scheduler did not begin.
+  struct Adopted {
+    uint64_t epoch = 0;
+    Instant granted_at{};
+    Instant joined_at{};
+    Duration charged{0};
+  };
+
   void On(const PodSet& event);
   void On(const PodRemoved& event);
   void On(const ClientAttached& event);
@@ -259,7 +281,8 @@ class TokenScheduler {
   void ReturnToken();
   void ChargeProgress();
   void Charge(Pod& pod, Duration held);
-  void Adopt(uint32_t client, uint64_t epoch);
+  void Adopt(uint32_t client, const Adopted& hold);
+  void Join(uint32_t client, Instant joined_at);
   void Stop(uint32_t client, uint64_t epoch);
 
   void TendToken();

@@ -7,18 +7,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace baton::backend {
 namespace {
 
-constexpr char kMagic[16] = "baton usage 1\n";
+constexpr char kMagic[16] = "baton usage 2\n";
 constexpr size_t kEntry = sizeof(UsageEntry);  // the header takes the place of entry 0
 constexpr size_t kMapSize = 64 << 20;          // address space; 524 287 entries
 constexpr size_t kStep = 64 << 10;
 constexpr uint64_t kUsed = 0x6261746f6e757365;
 
 }  // namespace
+
+void UsageEntry::BeginHold(uint64_t epoch) {
+  __atomic_store_n(&hold_base_ns[epoch % 2], usage.held_ns, __ATOMIC_RELEASE);
+  __atomic_store_n(&hold_epoch, epoch, __ATOMIC_RELEASE);
+}
 
 uint64_t UsageBook::GpuKey(std::string_view uuid) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
@@ -110,6 +116,14 @@ UsageEntry& UsageBook::At(PodId pod, uint64_t gpu, uint64_t incarnation) {
   __atomic_store_n(&entry->used, kUsed, __ATOMIC_RELEASE);
   index_[{pod.value, gpu, incarnation}] = entry;
   return *entry;
+}
+
+uint64_t UsageBook::NewestHold(uint64_t gpu) const {
+  uint64_t newest = 0;
+  for (const auto& [key, entry] : index_) {
+    if (entry->gpu == gpu) newest = std::max(newest, entry->hold_epoch);
+  }
+  return newest;
 }
 
 void UsageBook::Drop(PodId pod, uint64_t incarnation) {

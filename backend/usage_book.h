@@ -2,9 +2,12 @@
 //
 // Two kinds of entries. A pod's has its totals. A client's (by incarnation) has the counters that
 // client last reported; what a later report says beyond them is added to the pod's totals, so a
-// report may be lost, repeated or late and counts once. Both live in a file that is mapped into
-// memory: changing a number costs no system call, and a daemon that is killed at any instant leaves
-// them in the page cache. (A power cut may lose the last half minute.)
+// report may be lost, repeated or late and counts once. Held time is the exception: a pod's is what
+// its tokens were charged, a client's what it reported when it last held nothing.
+//
+// Both live in a file that is mapped into memory: changing a number costs no system call, and a
+// daemon that is killed at any instant leaves them in the page cache. (A power cut may lose the
+// last half minute.)
 //
 // Where the disk is full or not writable the book goes on in memory and says so.
 // Not thread safe.
@@ -41,9 +44,18 @@ struct UsageEntry {
   uint64_t pod = 0;
   uint64_t gpu = 0;          // UsageBook::GpuKey
   uint64_t incarnation = 0;  // 0: the pod's totals
-  uint64_t reserved[2] = {};
+  // Of a pod: the token that it holds or held last, and the held_ns before that.
+  uint64_t hold_epoch = 0;
+  uint64_t hold_base_ns[2] = {};  // for even and odd epochs
   Usage usage;
-  uint64_t spare[2] = {};
+  uint64_t spare = 0;
+
+  // `epoch` is about to be granted. A daemon that dies within this leaves the older hold as it was.
+  void BeginHold(uint64_t epoch);
+  // What of this token is in held_ns; 0 when it is not the last one.
+  uint64_t ChargedFor(uint64_t epoch) const {
+    return epoch == hold_epoch ? usage.held_ns - hold_base_ns[epoch % 2] : 0;
+  }
 };
 static_assert(sizeof(UsageEntry) == 128);
 
@@ -65,6 +77,8 @@ class UsageBook {
   UsageEntry& At(PodId pod, uint64_t gpu, uint64_t incarnation);
   // Null when there is none.
   UsageEntry* Find(PodId pod, uint64_t gpu, uint64_t incarnation);
+  // The newest hold_epoch on a GPU; 0 when there is none.
+  uint64_t NewestHold(uint64_t gpu) const;
   // Forgets a client's entries, or (incarnation 0) everything of a pod.
   void Drop(PodId pod, uint64_t incarnation);
   // Asks the kernel to write what changed; does not wait.

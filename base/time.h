@@ -38,6 +38,12 @@ inline Instant MonotonicNow() {
 
 constexpr int64_t Nanos(Duration d) { return d.count(); }
 constexpr int64_t Nanos(Instant t) { return t.time_since_epoch().count(); }
+// Times as they come from outside; beyond 36 years they are taken for that, so that sums stay in
+// range.
+constexpr Duration DurationFromNanos(uint64_t ns) {
+  constexpr uint64_t kMax = uint64_t{1} << 60;
+  return Duration(static_cast<int64_t>(ns < kMax ? ns : kMax));
+}
 constexpr Instant InstantFromNanos(int64_t ns) { return Instant(Duration(ns)); }
 
 }  // namespace baton

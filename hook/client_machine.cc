@@ -17,11 +17,6 @@ constexpr int kAloneBacklog = 3;
 // A probe that ends this soon found the GPU idle already.
 constexpr Duration kProbeGrace = microseconds(200);
 
-Duration FromWire(uint64_t ns) {
-  constexpr uint64_t kMax = uint64_t{1} << 60;
-  return Duration(static_cast<int64_t>(ns < kMax ? ns : kMax));
-}
-
 uint64_t ToWire(Duration d) { return d.count() > 0 ? static_cast<uint64_t>(d.count()) : 0; }
 
 template <class T>
@@ -93,10 +88,11 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
   attached_ = true;
   away_since_ = kNever;
   changed_ = true;
-  if (a.heartbeat_ns > 0) heartbeat_ = Max(FromWire(a.heartbeat_ns), Duration(milliseconds(1)));
-  if (a.idle_ns > 0) idle_ = FromWire(a.idle_ns);
-  if (a.backlog_ns > 0) backlog_bound_ = FromWire(a.backlog_ns);
-  if (a.open_after_ns > 0) open_after_ = FromWire(a.open_after_ns);
+  if (a.heartbeat_ns > 0)
+    heartbeat_ = Max(DurationFromNanos(a.heartbeat_ns), Duration(milliseconds(1)));
+  if (a.idle_ns > 0) idle_ = DurationFromNanos(a.idle_ns);
+  if (a.backlog_ns > 0) backlog_bound_ = DurationFromNanos(a.backlog_ns);
+  if (a.open_after_ns > 0) open_after_ = DurationFromNanos(a.open_after_ns);
   const bool ungated_before = unmanaged_ || !gated_;
   if (unmanaged_) {
     unmanaged_ = false;
@@ -138,7 +134,7 @@ void ClientMachine::Grant(Instant now, const wire::Token& t) {
   phase_ = Phase::kHolding;
   overtime_ = false;
   quota_from_ = now;
-  deadline_ = now + FromWire(t.quota_ns);
+  deadline_ = now + DurationFromNanos(t.quota_ns);
 }
 
 void ClientMachine::OnParked(Instant now) {

@@ -38,8 +38,14 @@ struct PodModel {
   Duration burst{0};  // GPU time per burst; unused when saturating
   Duration pause{0};
   bool present = true;
+  uint32_t processes = 1;
   bool touched = false;  // a fault or a resize hit it: no steady bounds
   Duration used{0};      // GPU time, by the GPU's own record
+  // As the daemon's book keeps them, over its restarts.
+  Duration held{0};
+  uint64_t hold_epoch = 0;
+  Duration hold_base{0};  // `held` before the token of hold_epoch
+  Duration unseen{0};     // used by processes that died before the daemon was back: never charged
 };
 
 // One process: its launching thread, its hook, its connection.
@@ -67,6 +73,8 @@ struct Process {
   // What the daemon's side of the connection measured.
   uint64_t sent_epoch = 0;
   Instant sent_at{};
+  Duration settled{0};    // of its State: held_ns when it last held nothing
+  bool restored = false;  // held when the daemon ended, and has not been heard since
 };
 
 class World {
@@ -82,8 +90,8 @@ class World {
     scheduler_ = std::make_unique<backend::TokenScheduler>(options_.scheduler, 0);
     for (const PodModel& pod : pods_) StepScheduler(backend::PodSet{pod.id, pod.spec});
     for (size_t i = 0; i < pods_.size(); ++i) {
-      const auto processes = pods_[i].habit == Habit::kSaturating && random_.OneIn(6) ? 2u : 1u;
-      for (uint32_t n = 0; n < processes; ++n) StartProcess(i);
+      if (pods_[i].habit == Habit::kSaturating && random_.OneIn(6)) pods_[i].processes = 2;
+      for (uint32_t n = 0; n < pods_[i].processes; ++n) StartProcess(i);
     }
     quiet_from_ = Instant(options_.length - options_.calm);
     if (faults_ != 0) At(Instant(milliseconds(500)), [this] { InjectFault(); });
@@ -364,7 +372,8 @@ class World {
   void Disconnect(Process& p, bool reconnect) {
     if (!p.connected) return;
     p.connected = false;
-    if (!daemon_down_) StepScheduler(backend::ClientDisconnected{p.client});
+    p.sent_epoch = 0;
+    if (!daemon_down_) StepScheduler(backend::ClientDisconnected{p.client, now_});
     Deliver(p, {.kind = hook::EventKind::kDisconnected});
     if (reconnect) After(milliseconds(random_.Between(5, 200)), [this, &p] { Connect(p); });
   }
@@ -416,15 +425,19 @@ class World {
         }
         const bool drained = got.phase == Phase::kIdle || got.phase == Phase::kWaiting;
         const bool measured = drained && got.epoch == p.sent_epoch && p.sent_epoch != 0;
+        const auto held = Duration(got.held_ns);
         StepScheduler(backend::ClientReport{p.client, got.seq, got.phase, got.epoch, got.rev,
-                                            measured ? now_ - p.sent_at : Duration(0)});
+                                            measured ? now_ - p.sent_at : Duration(0),
+                                            std::max(held - p.settled, Duration(0))});
+        if (!scheduler_->Holds(p.client, got.epoch)) p.settled = std::max(p.settled, held);
+        p.restored = false;
       });
     }
   }
 
   void ToClient(Process& p, const backend::SendToken& send) {
     if (!p.connected) return;
-    if (send.epoch != p.sent_epoch) {
+    if (send.rev == 1 && send.quota > Duration(0)) {
       p.sent_epoch = send.epoch;
       p.sent_at = now_;
     }
@@ -452,12 +465,22 @@ class World {
     scheduler_->Step(now_, event, effects);
     for (const backend::Effect& effect : effects) {
       if (const auto* store = std::get_if<backend::StoreHolder>(&effect)) {
+        PodModel& pod = pods_[store->pod.value - 1];
+        if (stored_.empty()) {
+          granted_at_ = store->joined_at;
+          pod.hold_epoch = store->epoch;
+          pod.hold_base = pod.held;
+        }
         stored_epoch_ = store->epoch;
         stored_[store->client] = *store;
         Trace(store->client.value, store->epoch);
         ++verdict_.grants;
+      } else if (const auto* charged = std::get_if<backend::Charged>(&effect)) {
+        pods_[charged->pod.value - 1].held += charged->held;
+        held_ += charged->held;
       } else if (std::holds_alternative<backend::ClearHolders>(effect)) {
         stored_.clear();
+        CheckBook();
       } else if (const auto* send = std::get_if<backend::SendToken>(&effect)) {
         Process& p = *processes_[send->client.value - 1];
         // Sent after this step, as an event loop does; the order between frames stays.
@@ -492,11 +515,14 @@ class World {
         if (pod.present) StepScheduler(backend::PodSet{pod.id, pod.spec});
       }
       for (const auto& [client, holder] : holders) {
-        StepScheduler(backend::HolderRestored{holder.client, holder.pod, holder.epoch});
+        const PodModel& pod = pods_[holder.pod.value - 1];
+        StepScheduler(backend::HolderRestored{holder.client, holder.pod, holder.epoch, granted_at_,
+                                              holder.joined_at, pod.held - pod.hold_base});
       }
       for (const auto& [client, holder] : holders) {
         Process& p = *processes_[client.value - 1];
-        if (!p.alive && gpu_.PendingOf(p.index) == 0) StepScheduler(backend::ClientGone{p.client});
+        p.restored = true;
+        if (!p.alive && gpu_.PendingOf(p.index) == 0) SayGone(p);
       }
     });
   }
@@ -553,7 +579,7 @@ class World {
     pods_[p.pod].touched = true;
     gpu_.Kill(p.index, now_);
     ArmGpu();
-    StepScheduler(backend::ClientDisconnected{p.client});
+    StepScheduler(backend::ClientDisconnected{p.client, now_});
     if (gpu_.PendingOf(p.index) == 0) ReportGone(p);
     const size_t pod = p.pod;
     After(milliseconds(random_.Between(10, 2'000)), [this, pod] {
@@ -564,9 +590,15 @@ class World {
   // The daemon learns it from the pidfd and NVML, a moment later.
   void ReportGone(Process& p) {
     After(microseconds(random_.Between(50, 1'500)), [this, &p] {
-      if (daemon_down_) return;  // told when it is back
-      StepScheduler(backend::ClientGone{p.client});
+      if (!daemon_down_) SayGone(p);  // else when it is back
     });
+  }
+
+  void SayGone(Process& p) {
+    // What it used while nobody watched, nobody can tell.
+    PodModel& pod = pods_[p.pod];
+    if (p.restored) pod.unseen += std::max(pod.used - pod.held - pod.unseen, Duration(0));
+    StepScheduler(backend::ClientGone{p.client});
   }
 
   void Continue(Process& p) {
@@ -648,6 +680,20 @@ class World {
     }
   }
 
+  // No token is out: what was held has been charged, once.
+  void CheckBook() {
+    if (held_ > now_ - Instant{}) Violation("more held time is charged than has passed");
+    for (const PodModel& pod : pods_) {
+      // After a restart each process tells how long it held, not when; so of several at once the
+      // longest counts.
+      const Duration unknown = pod.processes > 1 ? restarts_ * Longest() : Duration(0);
+      if (pod.held + pod.unseen + unknown >= pod.used) continue;
+      Violation("pod " + std::to_string(pod.id.value) + " used " +
+                std::to_string(Nanos(pod.used - pod.held - pod.unseen)) +
+                " ns that it was not charged");
+    }
+  }
+
   // The faults have stopped: who waits, is owed time and is below its limit is served. Its lag
   // grows at its entitlement and never beyond L, so its turn comes within L / φ.
   void CheckLiveness() {
@@ -702,6 +748,8 @@ class World {
   bool hang_next_ = false;
   int restarts_ = 0;
   uint64_t stored_epoch_ = 0;
+  Instant granted_at_{};  // when the first of stored_ was sent its token
+  Duration held_{0};      // charged to all pods
   std::map<ClientId, backend::StoreHolder> stored_;
   std::map<PodId, Instant> resized_at_;
 };

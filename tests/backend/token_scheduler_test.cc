@@ -263,7 +263,7 @@ TEST(TokenScheduler, TheDeadHoldNothing) {
   world.Run(Instant(milliseconds(7)));
   const PodId holder = world.scheduler.holder().value();
   world.processes[holder.value].alive = false;
-  world.Step(ClientDisconnected{ClientId{holder.value}});
+  world.Step(ClientDisconnected{ClientId{holder.value}, world.now});
   EXPECT_EQ(world.scheduler.holder(), holder) << "a closed socket is a hint, not proof";
   world.Step(ClientGone{ClientId{holder.value}});
   ASSERT_TRUE(world.scheduler.holder().has_value());
@@ -326,7 +326,7 @@ TEST(TokenScheduler, AfterARestartNobodyIsGrantedUntilTheLastHolderDrained) {
   const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
   step(PodSet{PodId{1}, Spec(50)});
   step(PodSet{PodId{2}, Spec(50)});
-  step(HolderRestored{ClientId{10}, PodId{1}, 41});
+  step(HolderRestored{ClientId{10}, PodId{1}, 41, {}, {}, {}});
   step(ClientAttached{ClientId{20}, PodId{2}});
   step(ClientReport{ClientId{20}, 5, Phase::kWaiting, 40, 1, Duration(0)});
   EXPECT_EQ(scheduler.holder(), PodId{1});
@@ -343,9 +343,93 @@ TEST(TokenScheduler, ARestoredHolderThatDiedFreesTheGpu) {
   Effects effects;
   const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
   step(PodSet{PodId{1}, Spec(50)});
-  step(HolderRestored{ClientId{10}, PodId{1}, 41});
+  step(HolderRestored{ClientId{10}, PodId{1}, 41, {}, {}, {}});
   step(ClientGone{ClientId{10}});
   EXPECT_FALSE(scheduler.holder());
+}
+
+// A holder at 50 % that was granted its token at 1 s and charged 10 ms before its daemon ended; it
+// comes back 2 s later.
+class RestoredHold : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kEpoch = 41;
+  RestoredHold() : scheduler(SchedulerOptions{}, kEpoch) {
+    Step(PodSet{PodId{1}, Spec(50)});
+    Step(HolderRestored{ClientId{10}, PodId{1}, kEpoch, Instant(seconds(1)), Instant(seconds(1)),
+                        milliseconds(10)});
+    now += milliseconds(50);
+    Step(ClientAttached{ClientId{10}, PodId{1}});
+  }
+  void Step(const Event& event) { scheduler.Step(now, event, effects); }
+  void Report(Phase phase, Duration claimed, Duration measured = Duration(0)) {
+    Step(ClientReport{ClientId{10}, ++seq, phase, kEpoch, 2, measured, claimed});
+  }
+  Duration Charged() const {
+    Duration sum{0};
+    for (const Effect& effect : effects) {
+      if (const auto* charged = std::get_if<backend::Charged>(&effect)) sum += charged->held;
+    }
+    return sum;
+  }
+
+  Instant now{seconds(3)};
+  TokenScheduler scheduler;
+  Effects effects;
+  uint64_t seq = 0;
+};
+
+TEST_F(RestoredHold, ThatEndedMeanwhileIsChargedAsItsClientSays) {
+  Report(Phase::kWaiting, milliseconds(37));
+  EXPECT_EQ(Charged(), milliseconds(27)) << "10 ms were charged before";
+}
+
+TEST_F(RestoredHold, IsChargedAsItsNodeMeasuredWhereThatWasThere) {
+  Report(Phase::kWaiting, milliseconds(37), milliseconds(36));
+  EXPECT_EQ(Charged(), milliseconds(26));
+}
+
+TEST_F(RestoredHold, AClaimCannotTakeBackWhatWasSeen) {
+  Report(Phase::kWaiting, Duration(0));
+  EXPECT_EQ(Charged(), Duration(0));
+}
+
+TEST_F(RestoredHold, AClaimCannotGoBeyondTheTimeThatPassed) {
+  Report(Phase::kWaiting, Duration::max());
+  EXPECT_EQ(Charged(), milliseconds(2050 - 10));
+}
+
+TEST_F(RestoredHold, ThatGoesOnIsChargedInFull) {
+  Report(Phase::kDraining, milliseconds(2050));
+  now += milliseconds(5);
+  Report(Phase::kWaiting, Duration(0));
+  EXPECT_EQ(Charged(), milliseconds(2055 - 10));
+}
+
+TEST_F(RestoredHold, WhoDiedIsChargedForTheTimeThatWasWatched) {
+  Step(ClientDisconnected{ClientId{10}, now});
+  now += milliseconds(5);
+  Step(ClientGone{ClientId{10}});
+  EXPECT_EQ(Charged(), milliseconds(55));
+}
+
+TEST(TokenScheduler, WhileItsLinkWasCutAClientsOwnMeasureCounts) {
+  TokenScheduler scheduler({}, 0);
+  Effects effects;
+  Instant now{};
+  const auto step = [&](Duration later, const Event& e) {
+    now += later;
+    scheduler.Step(now, e, effects);
+  };
+  step({}, PodSet{PodId{1}, Spec(50)});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
+  step(milliseconds(1), ClientReport{ClientId{1}, 2, Phase::kHolding, 1, 1});
+  step(milliseconds(3), ClientDisconnected{ClientId{1}, now + milliseconds(3)});
+  step(milliseconds(500), ClientAttached{ClientId{1}, PodId{1}});
+  // Two closing tokens may be on their way; it has seen them.
+  step({}, ClientReport{ClientId{1}, 3, Phase::kIdle, 1, 9, Duration(0), milliseconds(6)});
+  EXPECT_FALSE(scheduler.holder());
+  EXPECT_EQ(scheduler.Status(now)[0].held, milliseconds(6));
 }
 
 TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {

@@ -172,19 +172,19 @@ TEST(HolderFile, RemembersAllMembersOfTheNewestEpoch) {
   const Folder folder;
   {
     HolderFile file;
-    EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+    EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
     EXPECT_TRUE(file.Store(7, {1, 100, 1000, 1}));
     EXPECT_TRUE(file.Store(8, {2, 200, 2000, 2}));
     EXPECT_TRUE(file.Store(8, {2, 201, 2001, 3}));
   }
   HolderFile file;
-  EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+  EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
   EXPECT_EQ(file.epoch(), 8u);
   ASSERT_EQ(file.members().size(), 2u);
   EXPECT_EQ(file.members()[1].pid, 201u);
   EXPECT_TRUE(file.Clear());
   HolderFile cleared;
-  cleared.Open(folder / "h", "boot");
+  cleared.Open(folder / "h", "boot", true);
   EXPECT_EQ(cleared.epoch(), 8u);
   EXPECT_TRUE(cleared.members().empty());
 }
@@ -192,7 +192,7 @@ TEST(HolderFile, RemembersAllMembersOfTheNewestEpoch) {
 TEST(HolderFile, MembersThatComeAndGoUnderOneTokenDoNotFillIt) {
   const Folder folder;
   HolderFile file;
-  EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+  EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
   for (uint64_t i = 0; i < HolderFile::kMembersMax; ++i) {
     EXPECT_TRUE(file.Store(7, {1, 100 + i, 1000, 1}));
     EXPECT_TRUE(file.Store(7, {1, 100 + i, 1000, 1}));  // it joined again
@@ -204,7 +204,7 @@ TEST(HolderFile, MembersThatComeAndGoUnderOneTokenDoNotFillIt) {
   file.Keep([](const HolderFile::Member& member) { return member.pid == 100; });
   EXPECT_TRUE(file.Store(7, {1, 99, 1000, 1}));
   HolderFile read;
-  EXPECT_EQ(read.Open(folder / "h", "boot"), "");
+  EXPECT_EQ(read.Open(folder / "h", "boot", true), "");
   ASSERT_EQ(read.members().size(), 2u);
   EXPECT_EQ(read.members()[0].pid, 100u);
   EXPECT_EQ(read.members()[1].pid, 99u);
@@ -214,7 +214,7 @@ TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
   const Folder folder;
   {
     HolderFile file;
-    file.Open(folder / "h", "boot");
+    file.Open(folder / "h", "boot", true);
     file.Store(7, {1, 100, 1000, 1});
     file.Store(8, {2, 200, 2000, 2});
   }
@@ -225,7 +225,7 @@ TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
   text[newest] = '\x09';
   WriteText(folder / "h", text);
   HolderFile file;
-  EXPECT_EQ(file.Open(folder / "h", "boot"), "");
+  EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
   EXPECT_EQ(file.epoch(), 7u);
   ASSERT_EQ(file.members().size(), 1u);
   EXPECT_EQ(file.members()[0].pid, 100u);
@@ -235,11 +235,11 @@ TEST(HolderFile, AfterARebootNobodyHolds) {
   const Folder folder;
   {
     HolderFile file;
-    file.Open(folder / "h", "boot");
+    file.Open(folder / "h", "boot", true);
     file.Store(7, {1, 100, 1000, 1});
   }
   HolderFile file;
-  file.Open(folder / "h", "another boot");
+  file.Open(folder / "h", "another boot", true);
   EXPECT_EQ(file.epoch(), 7u);
   EXPECT_TRUE(file.members().empty());
 }
@@ -248,20 +248,39 @@ TEST(HolderFile, OfAnotherMachineItOutlastsThisMachinesReboot) {
   const Folder folder;
   {
     HolderFile file;
-    file.Open(folder / "h", "");
-    EXPECT_TRUE(file.Store(7, {1, 100, 1000, 1}));
+    file.Open(folder / "h", "boot", false);
+    EXPECT_TRUE(file.Store(7, {1, 100, 1000, 1, 5'000}));
   }
   HolderFile file;
-  EXPECT_EQ(file.Open(folder / "h", ""), "");
-  EXPECT_TRUE(file.same_boot());
-  EXPECT_EQ(file.members().size(), 1u);
+  EXPECT_EQ(file.Open(folder / "h", "another boot", false), "");
+  ASSERT_EQ(file.members().size(), 1u);
+  EXPECT_EQ(file.members()[0].joined_ns, 0u) << "the clock began anew";
+}
+
+TEST(HolderFile, KnowsWhenTheTokenWasGrantedAndWhenEachJoinedIt) {
+  const Folder folder;
+  {
+    HolderFile file;
+    file.Open(folder / "h", "boot", true);
+    file.Store(7, {1, 100, 1000, 1, 4'000});
+    file.Forget();
+    file.Store(7, {1, 100, 1000, 1, 5'000});
+    file.Store(7, {1, 101, 1001, 2, 6'000});
+    file.Store(7, {1, 100, 1000, 1, 7'000});  // drained, and was sent it again
+  }
+  HolderFile file;
+  EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
+  EXPECT_EQ(file.granted_ns(), 5'000u);
+  ASSERT_EQ(file.members().size(), 2u);
+  EXPECT_EQ(file.members()[0].joined_ns, 7'000u);
+  EXPECT_EQ(file.members()[1].joined_ns, 6'000u);
 }
 
 TEST(HolderFile, GarbageIsMovedAsideAndSaidSo) {
   const Folder folder;
   WriteText(folder / "h", std::string(100'000, 'x'));
   HolderFile file;
-  EXPECT_NE(file.Open(folder / "h", "boot"), "");
+  EXPECT_NE(file.Open(folder / "h", "boot", true), "");
   EXPECT_TRUE(file.Store(1, {1, 1, 1, 1}));
   EXPECT_EQ(ReadText(folder / "h.damaged").size(), 100'000u);
 }
@@ -286,6 +305,30 @@ TEST(UsageBook, KeepsEntriesAndReusesDroppedOnes) {
   EXPECT_NE(book.Find(PodId{5}, gpu, 0), nullptr);
   EXPECT_EQ(book.Find(PodId{5}, gpu, 77), nullptr);
   EXPECT_EQ(book.At(PodId{6}, gpu, 0).usage.held_ns, 0u);
+}
+
+TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
+  const Folder folder;
+  const uint64_t gpu = UsageBook::GpuKey("GPU-0");
+  {
+    UsageBook book;
+    book.Open(folder / "usage");
+    UsageEntry& entry = book.At(PodId{1}, gpu, 0);
+    entry.usage.held_ns = 100;
+    entry.BeginHold(7);
+    entry.usage.held_ns += 30;
+    EXPECT_EQ(entry.ChargedFor(7), 30u);
+    EXPECT_EQ(entry.ChargedFor(6), 0u);
+    // What the next one writes first does not change what is known of this one.
+    entry.hold_base_ns[0] = entry.usage.held_ns;
+    EXPECT_EQ(entry.ChargedFor(7), 30u);
+    book.At(PodId{2}, gpu, 0).BeginHold(6);
+    book.At(PodId{2}, gpu + 1, 0).BeginHold(9);
+  }
+  UsageBook book;
+  book.Open(folder / "usage");
+  EXPECT_EQ(book.Find(PodId{1}, gpu, 0)->ChargedFor(7), 30u);
+  EXPECT_EQ(book.NewestHold(gpu), 7u);
 }
 
 TEST(UsageBook, WithoutADiskItGoesOnInMemoryAndSaysSo) {

@@ -60,8 +60,9 @@ class Restart : public EndToEnd {
       const auto status = Must(cluster().Status());
       EXPECT_EQ(Account(status, pod->name(), "launches"), kKernels) << pod->name();
       const auto held_ns = static_cast<double>(Account(status, pod->name(), "held_ns"));
+      Figure("held_over_busy", held_ns / busy_ns, "");
       EXPECT_GE(held_ns, 0.98 * busy_ns) << pod->name();
-      EXPECT_LE(held_ns, 1.15 * busy_ns + 50e6) << pod->name();
+      EXPECT_LE(held_ns, 1.10 * busy_ns) << pod->name();
     }
     EXPECT_EQ(Overlaps(device()), 0u);
   }
