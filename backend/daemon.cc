@@ -7,7 +7,6 @@
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,13 +33,6 @@ void SetLogLevel(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
 }
 
-void RaiseFileLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 Daemon::Daemon(Options options, std::string config_path)
     : options_(std::move(options)),
       config_path_(std::move(config_path)),
@@ -52,7 +44,6 @@ Daemon::Daemon(Options options, std::string config_path)
 Daemon::~Daemon() = default;
 
 Result<void> Daemon::Start() {
-  RaiseFileLimit();
   if (auto read = ReadState(); !read) return read;
   arbiter_.emplace(io_, options_, pods_, usage_, log_);
   control_.emplace(*arbiter_, log_, [this] { return Status(); });

@@ -84,8 +84,6 @@ class Daemon : private TenantSink, private ClientLink {
 
 // Applies server.log_level to the log, which goes to stderr.
 void SetLogLevel(const std::string& level);
-// As many open files as the system lets this process have: each client takes three.
-void RaiseFileLimit();
 
 }  // namespace baton::backend
 

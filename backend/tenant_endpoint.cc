@@ -456,26 +456,25 @@ void TenantEndpoint::Flush(const std::shared_ptr<Client>& client) {
       });
 }
 
-void TenantEndpoint::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
-  auto client = Find(number);
-  if (client == nullptr || !client->connected || client->closing) return;
+void TenantEndpoint::SendError(Client& client, wire::ErrorKind kind, std::string_view text) {
   wire::Error message;
   message.kind = kind;
   message.text.Set(text);
   char buffer[512];
   const size_t size = wire::Encode(message, buffer, sizeof buffer);
-  SendNow(*client, {buffer, size});
+  SendNow(client, {buffer, size});
+}
+
+void TenantEndpoint::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
+  auto client = Find(number);
+  if (client == nullptr || !client->connected || client->closing) return;
+  SendError(*client, kind, text);
   DisconnectSoon(client);
 }
 
 void TenantEndpoint::RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
                                   std::string_view text) {
-  wire::Error message;
-  message.kind = kind;
-  message.text.Set(text);
-  char buffer[512];
-  const size_t size = wire::Encode(message, buffer, sizeof buffer);
-  SendNow(*client, {buffer, size});
+  SendError(*client, kind, text);
   if (client->number != 0) {
     sink_.OnTenantNote(client->number, "is disconnected: " + std::string(text));
     Disconnect(client);

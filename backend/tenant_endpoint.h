@@ -113,6 +113,7 @@ class TenantEndpoint {
   void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                 std::string_view frame);
+  void SendError(Client& client, wire::ErrorKind kind, std::string_view text);
   void RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
                     std::string_view text);
   bool SendNow(Client& client, std::string_view frame);

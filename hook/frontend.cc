@@ -53,7 +53,6 @@ Frontend::Frontend(backend::Options options)
 Frontend::~Frontend() = default;
 
 Result<void> Frontend::Start() {
-  backend::RaiseFileLimit();
   if (node_.size() > 64) return Fail(ErrorCode::kInvalid, "node.name is longer than 64 characters");
   gpus_ = options_.gpus.empty() ? nvml_->Gpus() : options_.gpus;
   if (gpus_.empty()) {
@@ -132,9 +131,10 @@ Result<void> Frontend::Connect() {
   return {};
 }
 
-bool Frontend::Run() {
+Result<void> Frontend::Run() {
   io_.run();
-  return !refused_;
+  if (!refused_.empty()) return Fail(ErrorCode::kDenied, refused_);
+  return {};
 }
 
 void Frontend::Stop() {
@@ -343,10 +343,12 @@ void Frontend::FromBatond(const std::vector<std::string_view>& parts) {
     case wire::Error::kType: {
       wire::Error message;
       if (!frame.Read(message)) return;
-      spdlog::error("batond refuses this node: {}", message.text.view());
+      const auto text = fmt::format("batond refuses this node: {}", message.text.view());
       if (message.kind == wire::ErrorKind::kDenied || message.kind == wire::ErrorKind::kVersion) {
-        refused_ = true;
+        refused_ = text;
         Stop();
+      } else {
+        spdlog::error(text);
       }
       return;
     }
@@ -497,22 +499,21 @@ void Frontend::Beat() {
 }
 
 void Frontend::OnMonitor(const std::vector<std::string_view>& parts) {
-  if (parts.empty() || parts[0].size() < 2 || ever_up_ || refused_) return;
+  if (parts.empty() || parts[0].size() < 2 || ever_up_ || !refused_.empty()) return;
   uint16_t event;
   memcpy(&event, parts[0].data(), sizeof event);
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
     auto keys = backend::ReadKeyPair(options_.zmq.secret_key_file);
-    spdlog::error(
+    refused_ = fmt::format(
         "batond at {} refuses this node's key; add to its configuration under "
         "[zmq.nodes]: {} = \"{}\"",
         options_.zmq.connect, node_, keys ? keys->public_key : "PUBLIC KEY");
   } else {
-    spdlog::error(
+    refused_ = fmt::format(
         "batond at {} does not complete the handshake; check zmq.server_public_key, and "
         "that both sides have keys or neither has",
         options_.zmq.connect);
   }
-  refused_ = true;
   Stop();
 }
 

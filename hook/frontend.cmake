@@ -4,5 +4,4 @@ target_compile_definitions(baton_frontend_core PRIVATE BATON_VERSION="${PROJECT_
 target_link_libraries(baton_frontend_core PRIVATE baton_options baton_sanitizers
                       PUBLIC baton_backend)
 baton_program(baton-frontend SOURCES frontend_main.cc
-              DEPENDS baton_frontend_core baton_backend CLI11::CLI11)
-target_compile_definitions(baton-frontend PRIVATE BATON_VERSION="${PROJECT_VERSION}")
+              DEPENDS baton_frontend_core baton_backend)

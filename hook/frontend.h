@@ -45,8 +45,8 @@ class Frontend : private backend::TenantSink {
 
   // Takes the GPUs' locks, listens, begins to connect. An error is one line for the operator.
   Result<void> Start();
-  // Serves until SIGTERM or SIGINT. False when batond refused this node.
-  bool Run();
+  // Serves until SIGTERM or SIGINT. An error when batond refused this node.
+  Result<void> Run();
   void Stop();
 
  private:
@@ -134,7 +134,7 @@ class Frontend : private backend::TenantSink {
   uint64_t last_asked_ = 0;
   bool up_ = false;  // batond has welcomed this node and is heard of
   bool ever_up_ = false;
-  bool refused_ = false;
+  std::string refused_;  // why batond did not take this node; empty while it has not said so
   bool said_lost_ = false;
   uint64_t batond_ = 0;  // its instance
   Instant heard_{};
