@@ -319,11 +319,25 @@ TEST(TokenScheduler, RepeatedAndOutdatedReportsChangeNothing) {
   EXPECT_EQ(world.scheduler.holder()->value, holder);
 }
 
-TEST(TokenScheduler, AfterARestartNobodyIsGrantedUntilTheLastHolderDrained) {
-  SchedulerOptions options;
-  TokenScheduler scheduler(options, 41);
+// A scheduler that is told events one by one.
+struct Driven {
+  explicit Driven(uint64_t last_epoch) : scheduler(SchedulerOptions{}, last_epoch) {}
+  void operator()(const Event& event) { scheduler.Step(now, event, effects); }
+  // After some time; the effects of what was before are forgotten.
+  void operator()(Duration later, const Event& event) {
+    now += later;
+    effects.clear();
+    scheduler.Step(now, event, effects);
+  }
+
+  TokenScheduler scheduler;
+  Instant now{seconds(3)};
   Effects effects;
-  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+};
+
+TEST(TokenScheduler, AfterARestartNobodyIsGrantedUntilTheLastHolderDrained) {
+  Driven step(41);
+  TokenScheduler& scheduler = step.scheduler;
   step(PodSet{PodId{1}, Spec(50)});
   step(PodSet{PodId{2}, Spec(50)});
   step(HolderRestored{ClientId{10}, PodId{1}, 41, {}, {}, {}});
@@ -339,9 +353,8 @@ TEST(TokenScheduler, AfterARestartNobodyIsGrantedUntilTheLastHolderDrained) {
 }
 
 TEST(TokenScheduler, ARestoredHolderThatDiedFreesTheGpu) {
-  TokenScheduler scheduler({}, 41);
-  Effects effects;
-  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+  Driven step(41);
+  TokenScheduler& scheduler = step.scheduler;
   step(PodSet{PodId{1}, Spec(50)});
   step(HolderRestored{ClientId{10}, PodId{1}, 41, {}, {}, {}});
   step(ClientGone{ClientId{10}});
@@ -353,28 +366,25 @@ TEST(TokenScheduler, ARestoredHolderThatDiedFreesTheGpu) {
 class RestoredHold : public ::testing::Test {
  protected:
   static constexpr uint64_t kEpoch = 41;
-  RestoredHold() : scheduler(SchedulerOptions{}, kEpoch) {
-    Step(PodSet{PodId{1}, Spec(50)});
-    Step(HolderRestored{ClientId{10}, PodId{1}, kEpoch, Instant(seconds(1)), Instant(seconds(1)),
+  RestoredHold() {
+    step(PodSet{PodId{1}, Spec(50)});
+    step(HolderRestored{ClientId{10}, PodId{1}, kEpoch, Instant(seconds(1)), Instant(seconds(1)),
                         milliseconds(10)});
-    now += milliseconds(50);
-    Step(ClientAttached{ClientId{10}, PodId{1}});
+    step.now += milliseconds(50);
+    step(ClientAttached{ClientId{10}, PodId{1}});
   }
-  void Step(const Event& event) { scheduler.Step(now, event, effects); }
   void Report(Phase phase, Duration claimed, Duration measured = Duration(0)) {
-    Step(ClientReport{ClientId{10}, ++seq, phase, kEpoch, 2, measured, claimed});
+    step(ClientReport{ClientId{10}, ++seq, phase, kEpoch, 2, measured, claimed});
   }
   Duration Charged() const {
     Duration sum{0};
-    for (const Effect& effect : effects) {
+    for (const Effect& effect : step.effects) {
       if (const auto* charged = std::get_if<backend::Charged>(&effect)) sum += charged->held;
     }
     return sum;
   }
 
-  Instant now{seconds(3)};
-  TokenScheduler scheduler;
-  Effects effects;
+  Driven step{kEpoch};
   uint64_t seq = 0;
 };
 
@@ -400,42 +410,35 @@ TEST_F(RestoredHold, AClaimCannotGoBeyondTheTimeThatPassed) {
 
 TEST_F(RestoredHold, ThatGoesOnIsChargedInFull) {
   Report(Phase::kDraining, milliseconds(2050));
-  now += milliseconds(5);
+  step.now += milliseconds(5);
   Report(Phase::kWaiting, Duration(0));
   EXPECT_EQ(Charged(), milliseconds(2055 - 10));
 }
 
 TEST_F(RestoredHold, WhoDiedIsChargedForTheTimeThatWasWatched) {
-  Step(ClientDisconnected{ClientId{10}, now});
-  now += milliseconds(5);
-  Step(ClientGone{ClientId{10}});
+  step(ClientDisconnected{ClientId{10}, step.now});
+  step.now += milliseconds(5);
+  step(ClientGone{ClientId{10}});
   EXPECT_EQ(Charged(), milliseconds(55));
 }
 
 TEST(TokenScheduler, WhileItsLinkWasCutAClientsOwnMeasureCounts) {
-  TokenScheduler scheduler({}, 0);
-  Effects effects;
-  Instant now{};
-  const auto step = [&](Duration later, const Event& e) {
-    now += later;
-    scheduler.Step(now, e, effects);
-  };
+  Driven step(0);
   step({}, PodSet{PodId{1}, Spec(50)});
   step({}, ClientAttached{ClientId{1}, PodId{1}});
   step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
   step(milliseconds(1), ClientReport{ClientId{1}, 2, Phase::kHolding, 1, 1});
-  step(milliseconds(3), ClientDisconnected{ClientId{1}, now + milliseconds(3)});
+  step(milliseconds(3), ClientDisconnected{ClientId{1}, step.now + milliseconds(3)});
   step(milliseconds(500), ClientAttached{ClientId{1}, PodId{1}});
   // Two closing tokens may be on their way; it has seen them.
   step({}, ClientReport{ClientId{1}, 3, Phase::kIdle, 1, 9, Duration(0), milliseconds(6)});
-  EXPECT_FALSE(scheduler.holder());
-  EXPECT_EQ(scheduler.Status(now)[0].held, milliseconds(6));
+  EXPECT_FALSE(step.scheduler.holder());
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(6));
 }
 
 TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {
-  TokenScheduler scheduler({}, 0);
-  Effects effects;
-  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+  Driven step(0);
+  TokenScheduler& scheduler = step.scheduler;
   step(PodSet{PodId{1}, Spec(50)});
   step(PodSet{PodId{2}, Spec(50)});
   step(ClientAttached{ClientId{10}, PodId{1}});
@@ -473,9 +476,8 @@ TEST(TokenScheduler, AReturnThatCrossesAnExtensionIsNotTakenForTheReturnOfIt) {
 }
 
 TEST(TokenScheduler, ATenantThatClaimsToHoldWhatItWasNotGrantedStopsNobody) {
-  TokenScheduler scheduler({}, 0);
-  Effects effects;
-  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+  Driven step(0);
+  TokenScheduler& scheduler = step.scheduler;
   step(PodSet{PodId{1}, Spec(50)});
   step(PodSet{PodId{2}, Spec(50)});
   step(ClientAttached{ClientId{10}, PodId{1}});
@@ -484,16 +486,14 @@ TEST(TokenScheduler, ATenantThatClaimsToHoldWhatItWasNotGrantedStopsNobody) {
   step(ClientReport{ClientId{10}, 2, Phase::kHolding, 7, 1, Duration(0)});
   step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
   EXPECT_FALSE(scheduler.holder()) << "for it may be true";
-  effects.clear();
-  scheduler.Step(Instant(seconds(1)) + SchedulerOptions{}.drain_timeout, Tick{}, effects);
+  step(SchedulerOptions{}.drain_timeout, Tick{});
   EXPECT_EQ(scheduler.holder(), PodId{2}) << "but not for ever";
   EXPECT_LT(scheduler.epoch(), 10u);
 }
 
 TEST(TokenScheduler, AClaimNearTheEndOfTheEpochsDoesNotWrapThem) {
-  TokenScheduler scheduler({}, 5);
-  Effects effects;
-  const auto step = [&](const Event& e) { scheduler.Step(Instant(seconds(1)), e, effects); };
+  Driven step(5);
+  TokenScheduler& scheduler = step.scheduler;
   step(PodSet{PodId{1}, Spec(50)});
   step(PodSet{PodId{2}, Spec(50)});
   step(ClientAttached{ClientId{10}, PodId{1}});
@@ -506,16 +506,9 @@ TEST(TokenScheduler, AClaimNearTheEndOfTheEpochsDoesNotWrapThem) {
 }
 
 TEST(TokenScheduler, ProcessesThatTakeTurnsUnderOneTokenAreChargedForAllOfIt) {
-  TokenScheduler scheduler({}, 0);
-  Effects effects;
-  Instant now{};
-  const auto step = [&](Duration later, const Event& e) {
-    now += later;
-    effects.clear();
-    scheduler.Step(now, e, effects);
-  };
+  Driven step(0);
   const auto rev_of = [&](uint64_t client, uint64_t fallback) {
-    for (const Effect& e : effects) {
+    for (const Effect& e : step.effects) {
       const auto* send = std::get_if<SendToken>(&e);
       if (send != nullptr && send->client.value == client) return send->rev;
     }
@@ -529,8 +522,8 @@ TEST(TokenScheduler, ProcessesThatTakeTurnsUnderOneTokenAreChargedForAllOfIt) {
   const uint64_t rev2 = rev_of(2, 1);
   step(milliseconds(3), ClientReport{ClientId{1}, 2, Phase::kIdle, 1, rev, milliseconds(4)});
   step(milliseconds(2), ClientReport{ClientId{2}, 2, Phase::kIdle, 1, rev2, milliseconds(5)});
-  EXPECT_FALSE(scheduler.holder());
-  EXPECT_EQ(scheduler.Status(now)[0].held, milliseconds(6));
+  EXPECT_FALSE(step.scheduler.holder());
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(6));
 }
 
 TEST(TokenScheduler, AHangIsReportedThoughASiblingIsParked) {
