@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 namespace baton::backend {
 namespace {
@@ -65,9 +66,11 @@ class LoadedNvml : public Nvml {
     return std::find(pids.begin(), pids.end(), pid) != pids.end();
   }
 
-  std::vector<pid_t> Pids(const std::string& uuid) override {
+ private:
+  std::vector<pid_t> Pids(const std::string& uuid) {
     std::vector<pid_t> pids;
     if (!available()) return pids;
+    const std::lock_guard lock(mutex_);
     NvmlDevice device = nullptr;
     if (auto it = devices_.find(uuid); it != devices_.end()) {
       device = it->second;
@@ -80,7 +83,6 @@ class LoadedNvml : public Nvml {
     return pids;
   }
 
- private:
   template <class Process>
   static void Collect(NvmlReturn (*call)(NvmlDevice, unsigned*, Process*), NvmlDevice device,
                       std::vector<pid_t>& pids) {
@@ -138,6 +140,7 @@ class LoadedNvml : public Nvml {
   }
 
   std::string why_;
+  std::mutex mutex_;  // devices_; the library's own calls need none
   std::map<std::string, NvmlDevice> devices_;
   NvmlReturn (*shutdown_)() = nullptr;
   NvmlReturn (*count_)(unsigned*) = nullptr;

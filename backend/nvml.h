@@ -1,7 +1,7 @@
 // What the NVIDIA management library knows: which GPUs there are and which processes have work on
 // them. The library is loaded at run time (libnvidia-ml.so.1); without it, GPUs come from the
 // configuration and a process's exit alone proves that its work has ended.
-// Not thread safe: one event loop uses it.
+// Thread safe. A call may take milliseconds, or hang with the driver.
 #ifndef BATON_BACKEND_NVML_H_
 #define BATON_BACKEND_NVML_H_
 
@@ -33,8 +33,6 @@ class Nvml {
   // Whether NVML lists `pid` among the processes that compute on the GPU. False where NVML cannot
   // say (absent, unknown uuid, no permission): then the process's exit is the proof.
   virtual bool Lists(const std::string& uuid, pid_t pid) = 0;
-  // All pids that compute on the GPU, for reports of unmanaged ones.
-  virtual std::vector<pid_t> Pids(const std::string& uuid) = 0;
 };
 
 }  // namespace baton::backend

@@ -62,6 +62,7 @@ TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, Nv
 
 TenantEndpoint::~TenantEndpoint() {
   *alive_ = false;
+  worker_.join();
   Stop();
 }
 
@@ -538,10 +539,22 @@ void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
     ErrorCodeAsio ignored;
     client->exit_watch.close(ignored);
   }
-  const bool listed =
-      std::any_of(client->lanes.begin(), client->lanes.end(), [&](const Lane& lane) {
-        return !lane.uuid.empty() && nvml_.Lists(lane.uuid, client->peer.pid);
-      });
+  std::vector<std::string> gpus;
+  for (const Lane& lane : client->lanes) {
+    if (!lane.uuid.empty()) gpus.push_back(lane.uuid);
+  }
+  if (gpus.empty() || !nvml_.available()) return Exited(client);
+  boost::asio::post(worker_, [this, alive = alive_, client, gpus = std::move(gpus)] {
+    const bool listed = std::any_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
+      return nvml_.Lists(uuid, client->peer.pid);
+    });
+    boost::asio::post(io_, [this, alive, client, listed] {
+      if (*alive && Find(client->number) == client) Reaped(client, listed);
+    });
+  });
+}
+
+void TenantEndpoint::Reaped(const std::shared_ptr<Client>& client, bool listed) {
   if (!listed) return Exited(client);
   if (MonotonicNow() >= client->reap_until) {
     sink_.OnTenantNote(client->number,

@@ -22,6 +22,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <deque>
 #include <map>
 #include <memory>
@@ -125,6 +126,8 @@ class TenantEndpoint {
   // The same for a process that may hold a GPU: tried again until there is one.
   void AwaitExitSoon(const std::shared_ptr<Client>& client);
   void Reap(const std::shared_ptr<Client>& client);
+  // Whether NVML lists the dead process, as the worker found.
+  void Reaped(const std::shared_ptr<Client>& client, bool listed);
   void Exited(const std::shared_ptr<Client>& client);
   void Forget(const std::shared_ptr<Client>& client);
   std::shared_ptr<Client> Find(uint64_t number) const;
@@ -143,6 +146,7 @@ class TenantEndpoint {
   std::multimap<std::pair<pid_t, uint64_t>, uint64_t> by_process_;
   uint64_t last_number_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false after destruction
+  boost::asio::thread_pool worker_{1};  // asks NVML, which may take its time
 };
 
 // A unix socket of `type` bound to `path` and listening, non-blocking, with file mode `mode`. The
