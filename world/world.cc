@@ -641,7 +641,8 @@ class World {
            milliseconds(2);
   }
 
-  // A steady saturating pod without a binding limit is never more than L from its due.
+  // A steady saturating pod without a binding limit is never more than L behind its due, and never
+  // further ahead than that and what those who pause between bursts have saved up meanwhile.
   void CheckLags() {
     if (faults_ != 0 || now_ < Instant(seconds(2))) return;
     const double l = static_cast<double>(Nanos(Longest()));
@@ -651,10 +652,19 @@ class World {
       if (pod.spec.priority != policy::Priority::kHigh) continue;
       bound = 2 + static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
     }
-    for (const backend::PodStatus& s : scheduler_->Status(now_)) {
+    const auto pods = scheduler_->Status(now_);
+    const auto steady = [this](const backend::PodStatus& s) {
       const PodModel& pod = pods_[s.pod.value - 1];
-      if (pod.habit != Habit::kSaturating || pod.spec.limit < policy::kWhole) continue;
-      const double lag = std::abs(static_cast<double>(Nanos(s.lag))) / l;
+      return pod.habit == Habit::kSaturating && pod.spec.limit == policy::kWhole;
+    };
+    double saved = 0;
+    for (const backend::PodStatus& s : pods) {
+      if (!steady(s)) saved += std::max(0.0, static_cast<double>(Nanos(s.lag)) / l);
+    }
+    for (const backend::PodStatus& s : pods) {
+      if (!steady(s)) continue;
+      const double ahead = -static_cast<double>(Nanos(s.lag)) / l;
+      const double lag = ahead > 0 ? std::max(0.0, ahead - saved) : -ahead;
       if (lag > bound) {
         Violation("pod " + std::to_string(s.pod.value) + " is " + std::to_string(lag) +
                   " L from its due");
