@@ -14,10 +14,10 @@ constexpr auto kPatience = std::chrono::seconds(10);
 }
 
 FakeBackend::FakeBackend(std::string path) : path_(std::move(path)) {
-  limits.idle_ns = 2'000'000;
-  limits.backlog_ns = 2'000'000;
-  limits.heartbeat_ns = 50'000'000;
-  limits.open_after_ns = 100'000'000;
+  limits_.idle_ns = 2'000'000;
+  limits_.backlog_ns = 2'000'000;
+  limits_.heartbeat_ns = 50'000'000;
+  limits_.open_after_ns = 100'000'000;
   unlink(path_.c_str());
   listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   sockaddr_un address = {};
@@ -101,18 +101,18 @@ void FakeBackend::OnFrame(const char* data, size_t size) {
     Send(welcome);
   } else if (frame.Read(attach)) {
     uuid_ = attach.uuid.view();
-    wire::Attached attached = limits;
+    wire::Attached attached = limits_;
     attached.gpu = attach.gpu;
-    attached.memory_cap = memory_cap;
+    attached.memory_cap = memory_cap_;
     Send(attached);
   } else if (frame.Read(state)) {
     states_.push_back(state);
-    if (auto_quota_ns && state.phase == wire::Phase::kWaiting && state.epoch >= epoch_) {
+    if (auto_quota_ns_ && state.phase == wire::Phase::kWaiting && state.epoch >= epoch_) {
       wire::Token token;
       token.gpu = state.gpu;
       token.epoch = epoch_ = state.epoch + 1;
       token.rev = 1;
-      token.quota_ns = *auto_quota_ns;
+      token.quota_ns = *auto_quota_ns_;
       token.contended = true;
       Send(token);
     }
@@ -120,12 +120,28 @@ void FakeBackend::OnFrame(const char* data, size_t size) {
     wire::MemoryReply reply;
     reply.gpu = memory.gpu;
     reply.request = memory.request;
-    reply.granted = memory.total <= memory_total_ || memory_cap == 0 || memory.total <= memory_cap;
+    reply.granted =
+        memory.total <= memory_total_ || memory_cap_ == 0 || memory.total <= memory_cap_;
     if (reply.granted) memory_total_ = memory.total;
-    reply.memory_cap = memory_cap;
+    reply.memory_cap = memory_cap_;
     reply.pod_used = memory_total_;
     Send(reply);
   }
+}
+
+void FakeBackend::SetIdle(uint64_t ns) {
+  std::lock_guard lock(mutex_);
+  limits_.idle_ns = ns;
+}
+
+void FakeBackend::SetMemoryCap(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  memory_cap_ = bytes;
+}
+
+void FakeBackend::SetAutoQuota(std::optional<uint64_t> ns) {
+  std::lock_guard lock(mutex_);
+  auto_quota_ns_ = ns;
 }
 
 std::optional<wire::State> FakeBackend::WaitState(
@@ -172,6 +188,11 @@ void FakeBackend::SendError(wire::ErrorKind kind, const std::string& text) {
 void FakeBackend::Drop() {
   std::lock_guard lock(mutex_);
   if (peer_ >= 0) shutdown(peer_, SHUT_RDWR);
+}
+
+uint64_t FakeBackend::granted() {
+  std::lock_guard lock(mutex_);
+  return epoch_;
 }
 
 int FakeBackend::hellos() {

@@ -22,12 +22,15 @@ class FakeBackend {
   explicit FakeBackend(std::string path);
   ~FakeBackend();
 
-  // What Attached tells, for hooks that attach from now on.
-  wire::Attached limits;
-  // The pod's cap: Memory of a larger total is refused. 0: none.
-  uint64_t memory_cap = 0;
-  // Grants by itself, `quota` long, whenever a State says Waiting.
-  std::optional<uint64_t> auto_quota_ns;
+  // After how long without work a hook that attaches from now on is told to return the token.
+  void SetIdle(uint64_t ns);
+  // The pod's cap: Memory of a larger total is refused. 0, as at first: none.
+  void SetMemoryCap(uint64_t bytes);
+  // Grants by itself, `ns` long, whenever a State says Waiting; from now on. Empty, as at first:
+  // only SendToken() grants.
+  void SetAutoQuota(std::optional<uint64_t> ns);
+  // The epoch of the latest grant.
+  uint64_t granted();
 
   // Waits (10 s at most) for a State for which `match` holds, from the oldest not taken yet.
   // Empty: none came.
@@ -49,13 +52,20 @@ class FakeBackend {
 
  private:
   void Run();
+  // mutex_ is held.
   void OnFrame(const char* data, size_t size);
   template <class Message>
   void Send(const Message& message);
 
-  std::string path_;
+  const std::string path_;
   int listener_;
   int wake_[2];
+  std::thread thread_;
+  std::mutex mutex_;  // guards everything from here on
+  std::condition_variable changed_;
+  wire::Attached limits_;
+  uint64_t memory_cap_ = 0;
+  std::optional<uint64_t> auto_quota_ns_;
   int peer_ = -1;
   bool stop_ = false;
   bool gone_ = false;
@@ -65,9 +75,6 @@ class FakeBackend {
   wire::Hello hello_;
   std::string uuid_;
   std::deque<wire::State> states_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::thread thread_;
 };
 
 }  // namespace baton::hook

@@ -138,17 +138,18 @@ TEST_F(HookProcess, TheBacklogIsBounded) {
 TEST_F(HookProcess, ThreadsAndStreamsAllStopWhenTheGateCloses) {
   for (const char* loop : {"loop 20000 4 stream", "loop 20000 4 ptds", "loop 20000 4"}) {
     StartBackend();
-    backend_->auto_quota_ns = 5 * kMs;
-    backend_->limits.idle_ns = 60'000 * kMs;  // a busy machine is not to look like an idle program
+    backend_->SetAutoQuota(5 * kMs);
+    backend_->SetIdle(60'000 * kMs);  // a busy machine is not to look like an idle program
     StartChild();
     ASSERT_EQ(child_->Ask("init"), "0");
     ASSERT_EQ(child_->Ask(loop), "ok");
     for (int i = 0; i < 20; ++i) ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting)) << loop;
-    backend_->auto_quota_ns.reset();
-    // The token that was granted last runs out; then nothing moves any more.
-    const auto drained = [](const State& s) { return s.phase == Phase::kDraining; };
-    ASSERT_TRUE(backend_->WaitState(drained)) << loop;
-    const auto waiting = backend_->WaitPhase(Phase::kWaiting);
+    backend_->SetAutoQuota({});
+    // The token that was granted last runs out; then nothing moves any more. States from before
+    // may still be among those that were not taken yet.
+    const uint64_t last = backend_->granted();
+    const auto waiting = backend_->WaitState(
+        [&](const State& s) { return s.phase == Phase::kWaiting && s.epoch == last; });
     ASSERT_TRUE(waiting) << loop;
     EXPECT_EQ(Count(), waiting->launches) << loop;
     EXPECT_TRUE(child_->Silent(20));
@@ -428,7 +429,7 @@ TEST_F(HookProcess, AForkedChildDoesNotHoldTheLifeline) {
 
 TEST_F(HookProcess, AForkedChildAttachesByItself) {
   StartBackend();
-  backend_->auto_quota_ns = 50 * kMs;
+  backend_->SetAutoQuota(50 * kMs);
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
   ASSERT_TRUE(backend_->WaitHellos(1));
@@ -469,7 +470,7 @@ TEST_F(HookProcess, AGpuThatIsRefusedDoesNotKeepTheProcessAway) {
 
 TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
   StartBackend();
-  backend_->memory_cap = 1000;
+  backend_->SetMemoryCap(1000);
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
   const std::string first = child_->Ask("alloc 700");
@@ -484,7 +485,7 @@ TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
 
 TEST_F(HookProcess, WhatAPoolKeepsUnusedStandsInNobodysWay) {
   StartBackend();
-  backend_->memory_cap = 1000;
+  backend_->SetMemoryCap(1000);
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
   const std::string first = child_->Ask("alloc-async 700");
@@ -498,7 +499,7 @@ TEST_F(HookProcess, WhatAPoolKeepsUnusedStandsInNobodysWay) {
 
 TEST_F(HookProcess, AProgramThatTrimsOrDestroysItsPoolIsCredited) {
   StartBackend();
-  backend_->memory_cap = 1000;
+  backend_->SetMemoryCap(1000);
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
   const std::string first = child_->Ask("alloc-async 400");
@@ -515,7 +516,7 @@ TEST_F(HookProcess, AProgramThatTrimsOrDestroysItsPoolIsCredited) {
 
 TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
   StartBackend();
-  backend_->memory_cap = 1000;
+  backend_->SetMemoryCap(1000);
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
   const std::string first = child_->Ask("create 300");
@@ -534,7 +535,7 @@ TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
 
 TEST_F(HookProcess, TwoRacingAllocationsCannotBothPass) {
   StartBackend();
-  backend_->memory_cap = 1000;
+  backend_->SetMemoryCap(1000);
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
   EXPECT_EQ(child_->Ask("race 8 400"), "2");
