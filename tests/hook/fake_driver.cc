@@ -46,7 +46,7 @@ std::map<CUdeviceptr, size_t> g_memory, g_pooled;
 uint64_t g_pool_used = 0, g_pool_reserved = 0;
 CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
-std::atomic<int64_t> g_released{0};
+std::atomic<int64_t> g_released{0}, g_most_queued{0};
 std::atomic<bool> g_no_op{false};
 std::atomic<int> g_query_errors{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
@@ -81,6 +81,7 @@ CUresult Launch(CUfunction f, CUstream s) {
   const int64_t begin = std::max(now, End(stream->end));
   const auto ns = static_cast<int64_t>(reinterpret_cast<uintptr_t>(f));
   stream->end = ns >= kForever ? kForever : begin + ns;
+  g_most_queued = std::max(g_most_queued.load(), stream->end - now);
   return CUDA_SUCCESS;
 }
 
@@ -90,6 +91,9 @@ CUresult Launch(CUfunction f, CUstream s) {
 FAKE_CONTROL uint64_t fake_launches() { return g_launches.load(); }
 FAKE_CONTROL uint64_t fake_records() { return g_records.load(); }
 FAKE_CONTROL uint64_t fake_allocations() { return g_allocations.load(); }
+// The most that any stream had left to do just after a launch, in nanoseconds, since the last such
+// question.
+FAKE_CONTROL int64_t fake_most_queued() { return g_most_queued.exchange(0); }
 FAKE_CONTROL void fake_release() { g_released.store(Now()); }
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
 // The next `n` queries fail as those of an event in a capture do.

@@ -20,6 +20,7 @@ extern "C" {
 uint64_t fake_launches();
 uint64_t fake_records();
 uint64_t fake_allocations();
+int64_t fake_most_queued();
 void fake_release();
 void fake_query_errors(int n);
 void fake_record_errors(int n);
@@ -184,6 +185,8 @@ int main() {
       Say(std::to_string(g_returned.load()));
     } else if (command == "records") {
       Say(std::to_string(fake_records()));
+    } else if (command == "most-queued") {
+      Say(std::to_string(fake_most_queued()));
     } else if (command == "release") {
       fake_release();
       Say("ok");

@@ -36,6 +36,7 @@ class HookProcess : public testing::Test {
   // A child that has been granted epoch 1 for `quota` and loops over kernels of 100 us.
   void StartHolder(uint64_t quota_ns, const std::string& loop = "loop 100000 1") {
     StartBackend();
+    backend_->SetIdle(60'000 * kMs);  // a busy machine is not to look like an idle program
     StartChild();
     ASSERT_EQ(child_->Ask("init"), "0");
     ASSERT_EQ(child_->Ask(loop), "ok");
@@ -128,11 +129,20 @@ TEST_F(HookProcess, AnExtensionGoesOnWithoutAWait) {
 
 TEST_F(HookProcess, TheBacklogIsBounded) {
   StartHolder(60'000 * kMs, "loop 1000000 1");
-  // 1 ms kernels, 2 ms of backlog: what was launched is at most a few ahead of what could run.
-  const auto first = backend_->WaitState([](const State& s) { return s.launches >= 20; });
-  ASSERT_TRUE(first);
-  EXPECT_LE(first->launches * kMs, first->held_ns + 8 * kMs);
-  EXPECT_LE(first->backlog_ns, 8 * kMs);
+  // The first kernels are of unknown length.
+  ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.launches >= 20; }));
+  child_->Ask("most-queued");
+  ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.launches >= 120; }));
+  // Kernels of 1 ms, 2 ms of backlog besides the one that runs, and the one just launched. The
+  // driver itself looks at every launch, so it does not matter when the machine lets which thread
+  // run: a thread that comes late finds less.
+  const uint64_t most = std::stoull(child_->Ask("most-queued"));
+  EXPECT_GE(most, 1 * kMs);
+  EXPECT_LE(most, 5 * kMs);
+  // What the hook says is a prediction, which a thread held up between two calls makes too long
+  // for a while.
+  EXPECT_TRUE(backend_->WaitState(
+      [](const State& s) { return s.backlog_ns > 0 && s.backlog_ns <= 5 * kMs; }));
 }
 
 TEST_F(HookProcess, ThreadsAndStreamsAllStopWhenTheGateCloses) {
