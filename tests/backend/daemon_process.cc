@@ -1,6 +1,7 @@
 #include "tests/backend/daemon_process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -58,7 +59,14 @@ std::string ReadText(const std::string& path) {
 
 DaemonProcess::DaemonProcess(std::string program, std::string config, std::string log)
     : program_(std::move(program)), config_(std::move(config)), log_(std::move(log)) {}
-DaemonProcess::~DaemonProcess() { Crash(); }
+DaemonProcess::~DaemonProcess() {
+  Crash();
+  // It was killed, so its exit status does not tell of a sanitizer's report.
+  const std::string log = Log();
+  for (const char* report : {"Sanitizer: ", "runtime error: "}) {
+    if (log.find(report) != std::string::npos) ADD_FAILURE() << program_ << ":\n" << log;
+  }
+}
 
 bool DaemonProcess::Start() {
   const std::string notify = log_ + ".notify";

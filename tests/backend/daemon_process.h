@@ -30,6 +30,7 @@ class DaemonProcess {
  public:
   // Its standard error goes to `log`.
   DaemonProcess(std::string program, std::string config, std::string log);
+  // Kills it. What a sanitizer wrote to the log fails the test.
   ~DaemonProcess();
 
   // Starts it and waits until it says that it is ready. False when it ended instead.
