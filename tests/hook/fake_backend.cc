@@ -94,6 +94,7 @@ void FakeBackend::OnFrame(const char* data, size_t size) {
   wire::Memory memory;
   if (frame.Read(hello_)) {
     ++hellos_;
+    incarnations_.insert(hello_.incarnation);
     gone_ = false;
     wire::Welcome welcome;
     welcome.client = 1;
@@ -203,6 +204,11 @@ int FakeBackend::hellos() {
 wire::Hello FakeBackend::hello() {
   std::lock_guard lock(mutex_);
   return hello_;
+}
+
+size_t FakeBackend::incarnations() {
+  std::lock_guard lock(mutex_);
+  return incarnations_.size();
 }
 
 std::string FakeBackend::uuid() {

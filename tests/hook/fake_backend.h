@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,9 +42,11 @@ class FakeBackend {
   void SendError(wire::ErrorKind kind, const std::string& text);
   // Closes the present connection; the hook comes back.
   void Drop();
-  // Hellos so far, the latest, and the connections open now.
+  // Hellos so far, the latest, and how many processes said them. Two processes take the connection
+  // from each other, so the latest may be of either.
   int hellos();
   wire::Hello hello();
+  size_t incarnations();
   std::string uuid();
   uint64_t memory_total();
   bool WaitHellos(int count);
@@ -73,6 +76,7 @@ class FakeBackend {
   uint64_t epoch_ = 0;
   uint64_t memory_total_ = 0;
   wire::Hello hello_;
+  std::set<uint64_t> incarnations_;
   std::string uuid_;
   std::deque<wire::State> states_;
 };
