@@ -426,7 +426,6 @@ void* Run(void*) {
         Guard guard(gpu->lock);
         now = MonotonicNow();
         if (now >= gpu->wake) StepLocked(gpu, Event{}, now);
-        if (gpu->wake < until) until = gpu->wake;
       }
       Instant again = kNever;
       {
@@ -434,6 +433,7 @@ void* Run(void*) {
         if (!g.exiting.load()) again = Watch(gpu);
       }
       if (again < until) until = again;
+      Guard guard(gpu->lock);
       if (gpu->wake < until) until = gpu->wake;
     }
     WaitUntil(until);

@@ -15,18 +15,16 @@ namespace {
 
 std::atomic<Slot*> g_slots{nullptr};
 
-// Matches no launch, so the first one looks its cell up.
-Cell* NoCell() {
-  static Cell none;
-  none.handle = reinterpret_cast<CUstream>(~uintptr_t{0});
-  return &none;
-}
+// Matches no launch, so the first one looks its cell up: g_stamp is never this. All threads share
+// it, and none writes to it.
+constinit Cell g_no_cell = {.stamp = ~uint64_t{0}};
+Cell* NoCell() { return &g_no_cell; }
 
 // The slot of a thread that has ended, with launches into its default stream that no mark covers:
 // the next drain covers them, and no mark of another thread could.
 bool Unfinished(Slot* slot) {
   Guard guard(slot->cells_lock);
-  for (Cell* c = slot->cells; c != nullptr; c = c->next) {
+  for (Cell* c = slot->cells.load(); c != nullptr; c = c->next) {
     if (c->handle == CU_STREAM_PER_THREAD && c->pending.load() > 0) return true;
   }
   return false;
@@ -94,17 +92,18 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   }
   cell->handle = stream;
   cell->stamp = stamp;
-  cell->gpu = owner->gpu;
-  cell->gate = &owner->gpu->gate;
-  cell->flag = uint64_t{1} << owner->gpu->index;
   cell->stream = record;
   cell->context = context;
   cell->sample_next = false;
   if (fresh) {
+    cell->gpu = owner->gpu;
+    cell->gate = &owner->gpu->gate;
+    cell->flag = uint64_t{1} << owner->gpu->index;
     cell->next_in_bucket = bucket;
     bucket = cell;
-    cell->next = slot->cells;
-    slot->cells = cell;
+    cell->next = slot->cells.load(std::memory_order_relaxed);
+    // From here on other threads count its launches, without the lock.
+    slot->cells.store(cell, std::memory_order_release);
   }
   return cell;
 }
@@ -258,7 +257,7 @@ void MarkBeforeCapture() {
   Slot* slot = t_slot;
   // While there are captures every launch is marked at once.
   if (slot == nullptr || slot->in_launch.load() != 0 || g_captures.load() > 0) return;
-  for (Cell* cell = slot->cells; cell != nullptr; cell = cell->next) {
+  for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
     if (cell->pending.load(std::memory_order_relaxed) == 0) continue;
     if (cell->stream->gone.load() || cell->stream->context->gone.load()) continue;
     if (!Enter(slot, cell)) continue;  // the closer sees to it

@@ -43,9 +43,9 @@ struct alignas(64) Gate {
 struct Cell {
   static constexpr uint32_t kLogSize = 256;
   CUstream handle = nullptr;
-  uint64_t stamp = 0;  // equal to g_stamp: handle and context are known to be still right
-  Gate* gate = nullptr;
-  uint64_t flag = 0;                    // the GPU's bit in Slot::in_launch
+  uint64_t stamp = 0;    // equal to g_stamp: handle and context are known to be still right
+  Gate* gate = nullptr;  // this, flag and gpu: the same for good
+  uint64_t flag = 0;     // the GPU's bit in Slot::in_launch
   std::atomic<uint32_t> pending{0};     // launches after the last mark
   std::atomic<uint64_t> pending_ns{0};  // and what they are predicted to take
   std::atomic<uint64_t> launches{0};    // all of them, ever
@@ -71,9 +71,10 @@ struct alignas(64) Slot {
     Estimate* estimate;
   } known[kKnown] = {};
 
-  Lock cells_lock;  // taken to insert a cell, or to read another thread's
+  // Taken to insert a cell, to give one another stream, or to read that of another thread's.
+  Lock cells_lock;
   Cell* buckets[kBuckets] = {};
-  Cell* cells = nullptr;
+  std::atomic<Cell*> cells{nullptr};  // newest first, none is ever taken away
   std::atomic<bool> taken{false};
   std::atomic<uint64_t> copies_bytes{0};
   Slot* next = nullptr;

@@ -206,7 +206,7 @@ bool MarkPending(Cell* cell, Stream* stream, Mark& mark) {
 uint64_t PendingNs(const Gpu* gpu) {
   uint64_t ns = 0;
   for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
-    for (Cell* c = s->cells; c != nullptr; c = c->next) {
+    for (Cell* c = s->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
       if (c->gpu == gpu) ns += c->pending_ns.load(std::memory_order_relaxed);
     }
   }
@@ -496,7 +496,7 @@ bool Drained(Gpu* gpu) {
       covered = false;
       continue;
     }
-    for (Cell* cell = slot->cells; cell != nullptr; cell = cell->next) {
+    for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
       if (cell->gpu != gpu || cell->pending.load(std::memory_order_relaxed) == 0) continue;
       if (!marks || !Cover(cell)) covered = false;
     }
@@ -509,7 +509,7 @@ bool Drained(Gpu* gpu) {
 uint64_t LaunchCount(const Gpu* gpu) {
   uint64_t n = 0;
   for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
-    for (Cell* c = s->cells; c != nullptr; c = c->next) {
+    for (Cell* c = s->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
       if (c->gpu == gpu) n += c->launches.load(std::memory_order_relaxed);
     }
   }
