@@ -51,10 +51,11 @@ function(baton_program name)
   endif()
 endfunction()
 
-# baton_test(NAME [SERIAL] SOURCES... [DEPENDS targets...] [LABELS labels...]): a GoogleTest
-# program; each of its cases is a ctest test of its own. SERIAL: no other test runs beside it.
+# baton_test(NAME [SERIAL] SOURCES... [DEPENDS targets...] [LABELS labels...] [FILTER filter]): a
+# GoogleTest program; each of its cases is a ctest test of its own. SERIAL: no other test runs
+# beside it. FILTER: of its cases only these (--gtest_filter).
 function(baton_test name)
-  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT;FILTER" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -65,6 +66,7 @@ function(baton_test name)
   target_link_libraries(${name} PRIVATE baton_options baton_sanitizers ${arg_DEPENDS}
                         GTest::gtest_main)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+    TEST_FILTER "${arg_FILTER}"
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL}
                ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()

@@ -1,6 +1,7 @@
 #include "tests/hook/child.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,6 +40,8 @@ Child::Child(const std::map<std::string, std::string>& environment) {
 
 Child::~Child() {
   Kill();
+  // It was killed, so its exit status does not tell of a sanitizer's report.
+  if (Errors().find("Sanitizer: ") != std::string::npos) ADD_FAILURE() << Errors();
   close(in_);
   close(out_);
   close(err_);

@@ -13,7 +13,7 @@ class Child {
  public:
   // Starts the probe with the hook preloaded and `environment` on top of this process's.
   explicit Child(const std::map<std::string, std::string>& environment);
-  ~Child();  // kills it
+  ~Child();  // kills it; a sanitizer's report fails the test
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
