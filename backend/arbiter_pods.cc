@@ -217,8 +217,9 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
   std::vector<PodId> left;
   for (const auto& [id, pod] : pods_.all()) {
     if (pod.from_file.empty()) continue;
-    const bool listed = std::any_of(configured_.begin(), configured_.end(),
-                                    [&](const PodConfig& c) { return c.name == pod.name; });
+    const bool listed =
+        std::any_of(configured_.begin(), configured_.end(),
+                    [&name = pod.name](const PodConfig& c) { return c.name == name; });
     if (!listed) left.push_back(id);
   }
   for (const PodId id : left) {

@@ -384,7 +384,7 @@ bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
 
 void TokenScheduler::Grant(uint32_t index) {
   ++epoch_;
-  token_.emplace();
+  token_ = Token();
   Token& token = *token_;
   token.pod = index;
   Pod& pod = pods_[index];
@@ -509,7 +509,7 @@ void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
   if (!token_) {
     // A claim near the end of the range would wrap the epochs around.
     if (hold.epoch < kEpochMax) epoch_ = std::max(epoch_, hold.epoch);
-    token_.emplace();
+    token_ = Token();
     token_->pod = client.pod;
     token_->granted_at = hold.granted_at;
     token_->charged = hold.charged;
