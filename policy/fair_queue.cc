@@ -67,6 +67,8 @@ void FairQueue::SetActive(Slot slot, bool active) {
   const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
   const auto at = std::lower_bound(active_.begin(), active_.end(), slot, by_id);
   if (active) {
+    // What leavers were owed or owed is between those that they left.
+    if (dirty_) Settle();
     // Its request kept running while others were served, up to the credit; a debt shrinks at the
     // same rate and is never dropped.
     const int64_t slept = MulDiv(pod.spec.request, served_ns_ - pod.served_at, kWhole);

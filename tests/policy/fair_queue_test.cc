@@ -118,6 +118,7 @@ TEST(FairQueue, ADebtOutlivesASleep) {
   const Slot a = gpu.Add(Percent(50), kWhole);
   const Slot b = gpu.Add(Percent(50), kWhole);
   for (const Slot s : {a, b}) gpu.Wake(s, milliseconds(20));
+  ASSERT_EQ(gpu.queue.Pick(gpu.now), a);
   gpu.queue.Charge(a, seconds(2), gpu.now);  // one kernel that ran for two seconds
   const Duration debt = gpu.queue.Lag(a);
   EXPECT_LT(debt, -milliseconds(900));
@@ -138,6 +139,21 @@ TEST(FairQueue, AHighPriorityPodGoesFirstUntilItsBurstIsSpent) {
   EXPECT_GE(gpu.held[high], milliseconds(45)) << "it goes first";
   gpu.Run(Instant(seconds(20)), milliseconds(5));
   EXPECT_NEAR(gpu.Share_(high, seconds(20)), 0.10, 0.005) << "and cannot starve a request";
+}
+
+TEST(FairQueue, APodThatJoinsInheritsNothingOfOneThatLeft) {
+  Gpu gpu;
+  const Slot a = gpu.Add(Percent(50), kWhole);
+  const Slot gone = gpu.Add(Percent(30), kWhole);
+  for (const Slot s : {a, gone}) gpu.Wake(s, milliseconds(20));
+  ASSERT_TRUE(gpu.queue.Pick(gpu.now));
+  gpu.queue.Charge(gone, seconds(2), gpu.now);  // one kernel that ran for two seconds
+  ASSERT_LT(gpu.queue.Lag(gone), -milliseconds(900));
+  gpu.queue.Remove(gone);
+  const Slot fresh = gpu.Add(Percent(20), kWhole);
+  gpu.Wake(fresh, milliseconds(20));
+  EXPECT_EQ(gpu.queue.Lag(a), Duration(0));
+  EXPECT_EQ(gpu.queue.Lag(fresh), Duration(0));
 }
 
 TEST(FairQueue, RemovingAPodLeavesTheOthersFair) {
