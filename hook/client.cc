@@ -114,6 +114,7 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now) {
   }
   if (effects.send) Send(effects.state);
   if (!was_open && effects.open) {
+    if (gpu->machine.overtime()) gpu->meter.let_pass.fetch_add(1);
     gpu->gate.open.store(1, std::memory_order_release);
     FutexWakeAll(&gpu->gate.open);
   }

@@ -270,7 +270,9 @@ wire::State ClientMachine::Report(Instant now, const Observation& seen) {
   s.epoch = epoch_;
   s.rev = rev_;
   s.held_ns = ToWire(held_ + (holds ? now - granted_at_ : Duration(0)));
-  s.busy_ns = seen.busy_ns;
+  // Work of several streams at once is measured once for each.
+  const bool all_held = gated_ && unmanaged_time_ == Duration(0) && !unmanaged_;
+  s.busy_ns = all_held ? Min(seen.busy_ns, s.held_ns) : seen.busy_ns;
   s.launches = seen.launches;
   s.waited_ns = ToWire(waited_ + (phase_ == Phase::kWaiting ? now - waiting_since_ : Duration(0)));
   s.unmanaged_ns = ToWire(unmanaged_time_ + (unmanaged_ ? now - unmanaged_since_ : Duration(0)));

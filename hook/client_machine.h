@@ -93,6 +93,8 @@ class ClientMachine {
   bool open() const { return open_; }
   bool attached() const { return attached_; }
   bool unmanaged() const { return unmanaged_; }
+  // Holds past its quota, for what runs on the GPU seems to wait for a launch.
+  bool overtime() const { return overtime_; }
   Instant deadline() const { return deadline_; }
   // Above this much predicted GPU time launching threads are to be parked; zero: never. More while
   // nobody else waits, so that a late wake-up of a parked thread does not leave the GPU idle.

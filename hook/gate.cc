@@ -128,6 +128,12 @@ bool StillCurrent(const Cell* cell) {
   return Drv<Fn::cuCtxGetCurrent>(&current) == CUDA_SUCCESS && current == cell->context;
 }
 
+// Sends the thread's next launch through the slow side while the GPU has more than enough to do.
+void Pace(Slot* slot, Gpu* gpu) {
+  slot->ahead_of = OverBound(gpu) ? gpu : nullptr;
+  if (slot->ahead_of != nullptr) slot->last = NoCell();
+}
+
 Estimate* Known(Slot* slot, uint64_t key) {
   auto& known = slot->known[KnownIndex(key)];
   if (known.key != key) {
@@ -183,6 +189,10 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
   if (g_captures.load(std::memory_order_acquire) > 0 && IsCapturing(stream)) return kNothing;
   Cell* cell = FindCell(slot, stream);
   if (cell == nullptr) return kNothing;
+  if (slot->ahead_of == cell->gpu) {
+    slot->ahead_of = nullptr;
+    AwaitBacklog(cell->gpu);
+  }
   Want(cell->gpu);
   while (!Enter(slot, cell)) Park(cell->gpu);
 
@@ -209,8 +219,8 @@ void LeaveSlow(Pass pass, uint64_t key) {
     HookCalls calls(cell->stream->context->handle);
     RecordMark(cell, pass.start);
   }
+  if (mark) Pace(slot, cell->gpu);
   slot->in_launch.store(0, std::memory_order_release);
-  if (mark) AwaitBacklog(cell->gpu);
 }
 
 bool EnterSeveral(const CUstream* streams, unsigned count) {
@@ -270,15 +280,14 @@ void MarkBeforeCapture() {
 }
 
 void FinishLaunch(Slot* slot, Cell* cell) {
-  Gpu* gpu = cell->gpu;
   {
     HookCalls calls(cell->stream->context->handle);
     RecordMark(cell, nullptr);
   }
   // The next launch is to be measured by itself: that is the slow side's business.
   if (cell->sample_next || !StillCurrent(cell)) slot->last = NoCell();
+  Pace(slot, cell->gpu);
   slot->in_launch.store(0, std::memory_order_release);
-  AwaitBacklog(gpu);
 }
 
 }  // namespace baton::hook

@@ -66,6 +66,7 @@ struct alignas(64) Slot {
 
   std::atomic<uint64_t> in_launch{0};  // Cell::flag of the launch under way
   Cell* last = nullptr;                // the cell of the last launch; never null
+  Gpu* ahead_of = nullptr;             // had more than enough to do after that launch
   struct {
     uint64_t key;
     Estimate* estimate;
@@ -105,8 +106,9 @@ void LeaveSlow(Pass pass, uint64_t key);
 // False: the hook has nothing to do with it.
 bool EnterSeveral(const CUstream* streams, unsigned count);
 void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key);
-// After a launch that made a mark due: records it, ends the launch, and parks the thread while the
-// GPU has more than enough to do.
+// After a launch that made a mark due: records it and ends the launch. While the GPU has more than
+// enough to do, the thread's next launch for it waits; this one does not, for what it started may
+// wait for what the thread does next.
 void FinishLaunch(Slot* slot, Cell* cell);
 
 // Where the compiler must not move accesses to the flag; the processor is stopped by the closer.

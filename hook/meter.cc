@@ -50,17 +50,21 @@ void Learn(Estimate* e, uint64_t measured_ns) {
   if (samples < 1000) e->samples.store(samples + 1, std::memory_order_relaxed);
 }
 
+// A kernel took `ns`. One that was long once is forgotten over some hundred others.
 void Longest(Meter& meter, uint64_t ns) {
-  if (ns > meter.longest_ns.load(std::memory_order_relaxed)) {
-    meter.longest_ns.store(ns, std::memory_order_relaxed);
-  }
+  const uint64_t longest = meter.longest_ns.load(std::memory_order_relaxed);
+  meter.longest_ns.store(ns > longest ? ns : longest - (longest - ns) / 256,
+                         std::memory_order_relaxed);
 }
 
 // A mark has finished: what it measured goes into the estimates.
 void Measure(Stream* stream, const Mark& mark, Meter& meter) {
   uint64_t busy = mark.predicted_ns;
   float ms = 0;
-  if (mark.start != nullptr) {
+  HookCalls calls(stream->context->handle);
+  if (mark.let_pass != meter.let_pass.load(std::memory_order_relaxed)) {
+    // It may have waited for a launch.
+  } else if (mark.start != nullptr) {
     if (Drv<Fn::cuEventElapsedTime>(&ms, mark.start, mark.event) == CUDA_SUCCESS && ms >= 0) {
       busy = static_cast<uint64_t>(static_cast<double>(ms) * 1e6);
       if (mark.parts > 0) {
@@ -76,7 +80,9 @@ void Measure(Stream* stream, const Mark& mark, Meter& meter) {
         double factor = static_cast<double>(busy) / static_cast<double>(mark.predicted_ns);
         factor = factor < 0.25 ? 0.25 : factor > 4 ? 4 : factor;
         for (int i = 0; i < mark.parts; ++i) {
-          const auto ns = static_cast<double>(mark.part[i]->ns.load(std::memory_order_relaxed));
+          // Of what the estimate was then: the marks behind this one would correct the same error
+          // again.
+          const auto ns = static_cast<double>(mark.part_ns[i]);
           Learn(mark.part[i], static_cast<uint64_t>(ns * factor) + 1);
         }
       }
@@ -99,15 +105,13 @@ void PopMark(Stream* stream, bool measured) {
   stream->count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// True of an error that means that the work before an event is over: its context is dead, or the
-// event is. Any other error, like those of a capture, says nothing about it.
+// True of an error that means that a context and its work are over. Any other error, like those of
+// a capture, says nothing about that.
 bool IsOver(CUresult r) {
   switch (static_cast<int>(r)) {
     case CUDA_ERROR_DEINITIALIZED:
-    case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_UNKNOWN:
       return true;
     default:
@@ -119,7 +123,8 @@ bool IsOver(CUresult r) {
 void CollectFinished(Stream* stream) {
   while (stream->count.load(std::memory_order_relaxed) > 0) {
     const CUresult r = Drv<Fn::cuEventQuery>(stream->marks[stream->first].event);
-    if (r != CUDA_SUCCESS && !IsOver(r)) return;
+    // An event that the driver does not know any more went with its context.
+    if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && !IsOver(r)) return;
     PopMark(stream, r == CUDA_SUCCESS);
   }
 }
@@ -134,6 +139,7 @@ void AddPending(const Cell* cell, Mark& mark) {
     Estimate* e = cell->log[i];
     if (e->seen.load(std::memory_order_relaxed) == id) continue;
     e->seen.store(id, std::memory_order_relaxed);
+    mark.part_ns[mark.parts] = e->ns.load(std::memory_order_relaxed);
     mark.part[mark.parts++] = e;
   }
   mark.predicted_ns += cell->pending_ns.load(std::memory_order_relaxed);
@@ -148,7 +154,9 @@ void ForgetPending(Cell* cell) {
 void PushMark(Stream* stream, const Mark& mark, Instant now) {
   Meter& meter = stream->context->gpu->meter;
   const uint32_t count = stream->count.load(std::memory_order_relaxed);
-  stream->marks[(stream->first + count) % Stream::kMarks] = mark;
+  Mark& pushed = stream->marks[(stream->first + count) % Stream::kMarks];
+  pushed = mark;
+  pushed.let_pass = meter.let_pass.load(std::memory_order_relaxed);
   stream->count.store(count + 1, std::memory_order_relaxed);
   const auto ns = static_cast<int64_t>(mark.predicted_ns);
   meter.outstanding_ns.fetch_add(ns, std::memory_order_relaxed);
@@ -424,6 +432,11 @@ Duration Backlog(const Gpu* gpu, Instant now) {
   int64_t left = meter.finish_at.load(std::memory_order_relaxed) - Nanos(now);
   left = Max(queued, Min(left, outstanding));
   return Duration(left + static_cast<int64_t>(PendingNs(gpu)));
+}
+
+bool OverBound(const Gpu* gpu) {
+  const int64_t bound = gpu->meter.bound_ns.load(std::memory_order_relaxed);
+  return bound > 0 && Nanos(Backlog(gpu, MonotonicNow())) > bound;
 }
 
 void AwaitBacklog(Gpu* gpu) {

@@ -36,9 +36,11 @@ struct Mark {
   CUevent event = nullptr;
   CUevent start = nullptr;  // just before the work, when it was measured by itself
   uint64_t predicted_ns = 0;
-  bool dense = false;  // the GPU had no gap between the mark before and this one
-  uint8_t parts = 0;   // kinds of work; those beyond kParts are not corrected
+  uint64_t let_pass = 0;  // Meter::let_pass when it was recorded
+  bool dense = false;     // the GPU had no gap between the mark before and this one
+  uint8_t parts = 0;      // kinds of work; those beyond kParts are not corrected
   Estimate* part[kParts] = {};
+  uint64_t part_ns[kParts] = {};  // what they were taken for
 };
 
 // A stream that this process launched into. Per-thread default streams have one per thread.
@@ -65,8 +67,10 @@ struct Meter {
   std::atomic<int64_t> finish_at{0};       // predicted end of it all, on the monotonic clock
   std::atomic<int64_t> bound_ns{0};        // park above this much; 0: never
   std::atomic<uint64_t> busy_ns{0};
-  std::atomic<uint64_t> longest_ns{0};
-  std::atomic<uint64_t> let_pass{0};    // launches let through because nothing moved
+  std::atomic<uint64_t> longest_ns{0};  // the longest kernel of late
+  // How often launches were let through because nothing moved: work on the GPU may have waited for
+  // them, and what was measured meanwhile says nothing about its length.
+  std::atomic<uint64_t> let_pass{0};
   std::atomic<uint32_t> destroying{0};  // contexts being destroyed: their work may still run
   Lock leaving;                         // one at a time; from ContextGoing() to ContextLeft()
 };
@@ -93,7 +97,9 @@ bool RecordMark(Cell* cell, CUevent start);
 bool Harvest(Gpu* gpu);
 // Predicted unfinished GPU time.
 Duration Backlog(const Gpu* gpu, Instant now);
-// Waits while the backlog exceeds its bound. Never for ever: work may be waiting for a launch.
+// Whether the backlog exceeds its bound.
+bool OverBound(const Gpu* gpu);
+// Waits while it does. Never for ever: work may be waiting for a launch.
 void AwaitBacklog(Gpu* gpu);
 
 // Closer only, gate closed and flags clear: sees to it that every launch is covered by a mark, and
