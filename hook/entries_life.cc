@@ -1,5 +1,6 @@
 // cuInit, and the lives of contexts, streams and captures.
 #include "hook/entries.h"
+#include "hook/memory.h"
 
 namespace baton::hook {
 
@@ -68,14 +69,29 @@ BATON_API(cuCtxPopCurrent_v2, (CUcontext * context)) {
 BATON_STREAM_DESTROY(cuStreamDestroy)
 BATON_STREAM_DESTROY(cuStreamDestroy_v2)
 
-#define BATON_CONTEXT_DESTROY(name)                    \
-  BATON_API(name, (CUcontext context)) {               \
-    BATON_REAL(name);                                  \
-    Gpu* gpu = ContextGoing(context);                  \
-    const CUresult result = real(context);             \
-    ContextLeft(gpu, context, result == CUDA_SUCCESS); \
-    ForgetLastCell();                                  \
-    return result;                                     \
+namespace {
+
+// Ends a context by `call`, and sees to what was in it if `gone()` says that it really is.
+template <class Call, class Gone>
+CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
+  const uint64_t moment = MemoryMoment();
+  Gpu* gpu = ContextGoing(context);
+  const CUresult result = call();
+  const bool is_gone = gone(result);
+  ContextLeft(gpu, context, is_gone);
+  if (is_gone) CreditContext(context, moment);
+  ForgetLastCell();
+  return result;
+}
+
+}  // namespace
+
+#define BATON_CONTEXT_DESTROY(name)                              \
+  BATON_API(name, (CUcontext context)) {                         \
+    BATON_REAL(name);                                            \
+    return LeaveContext(                                         \
+        context, [&] { return real(context); },                  \
+        [](CUresult result) { return result == CUDA_SUCCESS; }); \
   }
 BATON_CONTEXT_DESTROY(cuCtxDestroy)
 BATON_CONTEXT_DESTROY(cuCtxDestroy_v2)
@@ -101,16 +117,13 @@ CUcontext PrimaryContext(CUdevice device) {
 template <class Call>
 CUresult LeavePrimary(CUdevice device, Call call) {
   CUcontext context = Managed() ? PrimaryContext(device) : nullptr;
-  Gpu* gpu = context == nullptr ? nullptr : ContextGoing(context);
-  const CUresult result = call();
-  if (gpu != nullptr) {
+  if (context == nullptr) return call();
+  return LeaveContext(context, call, [device](CUresult) {
     unsigned flags = 0;
-    int active = 1;
-    if (Drv<Fn::cuDevicePrimaryCtxGetState>(device, &flags, &active) != CUDA_SUCCESS) active = 0;
-    ContextLeft(gpu, context, active == 0);
-    ForgetLastCell();
-  }
-  return result;
+    int active = 0;
+    return Drv<Fn::cuDevicePrimaryCtxGetState>(device, &flags, &active) != CUDA_SUCCESS ||
+           active == 0;
+  });
 }
 
 }  // namespace

@@ -8,30 +8,36 @@ namespace {
 
 constexpr CUresult kOverCap = CUDA_ERROR_OUT_OF_MEMORY;
 
-// Charges, allocates, and remembers at the address that the driver gave.
-template <class Address, class Call>
-CUresult Allocate(Gpu* gpu, uint64_t bytes, Address* address, Call call) {
+CUcontext CurrentContext() {
+  CUcontext context = nullptr;
+  Drv<Fn::cuCtxGetCurrent>(&context);
+  return context;
+}
+
+// Charges, allocates in the current context, and remembers at the address that the driver gave.
+template <class Call>
+CUresult Allocate(uint64_t bytes, CUdeviceptr* address, Call call) {
+  Gpu* gpu = MemoryGpu();
   if (!Charge(gpu, bytes)) return kOverCap;
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     Credit(gpu, bytes);
-  } else {
-    Remember(gpu, static_cast<uint64_t>(*address), bytes);
+  } else if (gpu != nullptr) {
+    Remember(*address, {gpu, bytes, CurrentContext()});
   }
   return result;
 }
 
 template <class Call>
 CUresult Free(uint64_t address, Call call) {
-  Gpu* gpu = nullptr;
-  uint64_t bytes = 0;
-  const bool known = Forget(address, &gpu, &bytes);
+  Charged charged = {};
+  const bool known = Forget(address, &charged);
   const CUresult result = call();
   if (!known) return result;
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) {
-    Credit(gpu, bytes);
+    Credit(charged.gpu, charged.bytes);
   } else {
-    Remember(gpu, address, bytes);
+    Remember(address, charged);
   }
   return result;
 }
@@ -40,12 +46,12 @@ CUresult Free(uint64_t address, Call call) {
 
 BATON_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   BATON_REAL(cuMemAlloc_v2);
-  return Allocate(MemoryGpu(), bytes, p, [&] { return real(p, bytes); });
+  return Allocate(bytes, p, [&] { return real(p, bytes); });
 }
 
 BATON_API(cuMemAllocManaged, (CUdeviceptr * p, size_t bytes, unsigned flags)) {
   BATON_REAL(cuMemAllocManaged);
-  return Allocate(MemoryGpu(), bytes, p, [&] { return real(p, bytes, flags); });
+  return Allocate(bytes, p, [&] { return real(p, bytes, flags); });
 }
 
 // The pitch is the driver's to choose: charged at what was asked for, rounded up to the largest
@@ -68,7 +74,7 @@ BATON_API(cuMemAllocPitch_v2,
   }
   const uint64_t actual = uint64_t{*pitch} * height;
   if (actual < guess) Credit(gpu, guess - actual);
-  Remember(gpu, *p, actual < guess ? actual : guess);
+  if (gpu != nullptr) Remember(*p, {gpu, actual < guess ? actual : guess, CurrentContext()});
   return result;
 }
 

@@ -11,9 +11,9 @@ namespace {
 
 struct Allocation {
   uint64_t address;
-  uint64_t bytes;
-  Gpu* gpu;
+  Charged charged;
   CUmemoryPool pool;  // null: charged by itself
+  uint64_t moment;    // when it was remembered
   Allocation* next;
 };
 
@@ -46,6 +46,7 @@ Physical* g_physical[kBuckets];
 Mapping* g_mappings[kBuckets];
 Allocation* g_allocations[kBuckets];
 Allocation* g_spare = nullptr;
+uint64_t g_moment = 0;
 Pool* g_pools = nullptr;
 Lock g_lock;
 Lock g_alive_lock;  // held while pools are trimmed, so that none is destroyed meanwhile
@@ -123,8 +124,8 @@ void Credit(Gpu* gpu, uint64_t bytes) {
 
 namespace {
 
-void Keep(Gpu* gpu, uint64_t address, uint64_t bytes, CUmemoryPool pool) {
-  if (gpu == nullptr) return;
+void Keep(uint64_t address, const Charged& charged, CUmemoryPool pool) {
+  if (charged.gpu == nullptr) return;
   Guard guard(g_lock);
   Allocation* a = g_spare;
   if (a != nullptr) {
@@ -134,8 +135,16 @@ void Keep(Gpu* gpu, uint64_t address, uint64_t bytes, CUmemoryPool pool) {
     if (a == nullptr) return;  // stays charged: on the safe side of the cap
   }
   Allocation*& bucket = g_allocations[BucketOf(address)];
-  *a = {address, bytes, gpu, pool, bucket};
+  *a = {address, charged, pool, ++g_moment, bucket};
   bucket = a;
+}
+
+// Takes the record at `at` out. g_lock is held.
+void Drop(Allocation** at) {
+  Allocation* a = *at;
+  *at = a->next;
+  a->next = g_spare;
+  g_spare = a;
 }
 
 uint64_t Attribute(CUmemoryPool pool, CUmemPool_attribute attribute) {
@@ -146,15 +155,17 @@ uint64_t Attribute(CUmemoryPool pool, CUmemPool_attribute attribute) {
 
 }  // namespace
 
-void Remember(Gpu* gpu, uint64_t address, uint64_t bytes) { Keep(gpu, address, bytes, nullptr); }
+void Remember(uint64_t address, const Charged& charged) { Keep(address, charged, nullptr); }
 
-void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool) { Keep(gpu, address, 0, pool); }
+void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool) {
+  Keep(address, {gpu, 0, nullptr}, pool);
+}
 
 bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool) {
   Guard guard(g_lock);
   for (Allocation* a = g_allocations[BucketOf(address)]; a != nullptr; a = a->next) {
     if (a->address != address) continue;
-    *gpu = a->gpu;
+    *gpu = a->charged.gpu;
     *pool = a->pool;
     return a->pool != nullptr;
   }
@@ -236,7 +247,7 @@ CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool)) {
       for (Allocation* a = bucket; a != nullptr; a = a->next) {
         if (a->pool != pool) continue;
         a->pool = nullptr;
-        a->bytes = share;
+        a->charged.bytes = share;
       }
     }
     credit = Minus(p->charged, share * n);
@@ -246,19 +257,41 @@ CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool)) {
   return result;
 }
 
-bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes) {
+bool Forget(uint64_t address, Charged* charged) {
   Guard guard(g_lock);
+  // Newest first: an address may be in use again before its old context is known to be gone.
   for (Allocation** at = &g_allocations[BucketOf(address)]; *at != nullptr; at = &(*at)->next) {
-    Allocation* a = *at;
-    if (a->address != address) continue;
-    *gpu = a->gpu;
-    *bytes = a->bytes;
-    *at = a->next;
-    a->next = g_spare;
-    g_spare = a;
+    if ((*at)->address != address) continue;
+    *charged = (*at)->charged;
+    Drop(at);
     return true;
   }
   return false;
+}
+
+uint64_t MemoryMoment() {
+  Guard guard(g_lock);
+  return g_moment;
+}
+
+void CreditContext(CUcontext context, uint64_t moment) {
+  Charged all = {nullptr, 0, context};
+  {
+    Guard guard(g_lock);
+    for (Allocation*& bucket : g_allocations) {
+      for (Allocation** at = &bucket; *at != nullptr;) {
+        const Allocation& a = **at;
+        if (a.charged.context != context || a.moment > moment) {
+          at = &(*at)->next;
+          continue;
+        }
+        all.gpu = a.charged.gpu;
+        all.bytes += a.charged.bytes;
+        Drop(at);
+      }
+    }
+  }
+  Credit(all.gpu, all.bytes);
 }
 
 namespace {

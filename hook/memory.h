@@ -22,10 +22,20 @@ Gpu* MemoryGpuOf(CUdevice device);
 bool Charge(Gpu* gpu, uint64_t bytes);
 void Credit(Gpu* gpu, uint64_t bytes);
 
-// Remembers that `address` was charged `bytes`.
-void Remember(Gpu* gpu, uint64_t address, uint64_t bytes);
+// What was charged for an allocation, and the context that it goes with.
+struct Charged {
+  Gpu* gpu;
+  uint64_t bytes;
+  CUcontext context;
+};
+// Remembers it at `address`.
+void Remember(uint64_t address, const Charged& charged);
 // Forgets it. False: not known, and then nothing is to be credited.
-bool Forget(uint64_t address, Gpu** gpu, uint64_t* bytes);
+bool Forget(uint64_t address, Charged* charged);
+// After a context is gone: credits what was remembered in it up to a moment before it went. Its
+// handle and addresses may be another's by then.
+uint64_t MemoryMoment();
+void CreditContext(CUcontext context, uint64_t moment);
 
 // A stream-ordered pool is charged what it reserves. Before an allocation of `bytes`: charges what
 // the pool will have to grow by, and returns that through `charged`; false: over the cap, even

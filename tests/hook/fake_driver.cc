@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/time.h"
@@ -28,6 +29,8 @@ constexpr int64_t kForever = INT64_MAX / 2;
 
 struct FakeContext {
   CUdevice device;
+  CUdevice primary_of = -1;
+  int users = 0;  // of a primary one
 };
 struct FakeStream {
   FakeContext* context;
@@ -36,18 +39,69 @@ struct FakeStream {
   bool broken = false;  // its capture, by a forbidden call
 };
 struct FakeEvent {
+  FakeContext* context;
   int64_t at = 0;  // of everything before it in its stream
+};
+struct FakeMemory {
+  size_t bytes;
+  FakeContext* context;
+};
+
+// The objects of one kind that are alive. A handle that is free is given out again at once, as a
+// driver may do, and a call with one that is not alive is a mistake of the caller's.
+template <class T>
+class Objects {
+ public:
+  T* Make(const T& value) {
+    T* made = nullptr;
+    if (free_.empty()) {
+      made = new T(value);
+    } else {
+      made = free_.back();
+      free_.pop_back();
+      *made = value;
+    }
+    alive_.insert(made);
+    return made;
+  }
+  template <class Handle>
+  T* Find(Handle handle) {
+    auto* object = reinterpret_cast<T*>(handle);
+    if (alive_.count(object) > 0) return object;
+    ++mistakes_;
+    return nullptr;
+  }
+  void End(T* object) {
+    if (alive_.erase(object) > 0) free_.push_back(object);
+  }
+  template <class Match>
+  void EndAll(Match match) {
+    const std::set<T*> before = alive_;
+    for (T* object : before) {
+      if (match(object)) End(object);
+    }
+  }
+  uint64_t mistakes() const { return mistakes_; }
+
+ private:
+  std::set<T*> alive_;
+  std::vector<T*> free_;
+  uint64_t mistakes_ = 0;
 };
 
 std::mutex g_mutex;
+Objects<FakeContext> g_contexts;
+Objects<FakeStream> g_streams;
+Objects<FakeEvent> g_events;
 std::map<CUdevice, FakeContext*> g_primary;
 std::map<std::pair<FakeContext*, uintptr_t>, FakeStream*> g_defaults;
-std::map<CUdeviceptr, size_t> g_memory, g_pooled;
+std::map<CUdeviceptr, FakeMemory> g_memory;
+std::map<CUdeviceptr, size_t> g_pooled;
 uint64_t g_pool_used = 0, g_pool_reserved = 0;
 CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
-std::atomic<int64_t> g_released{0}, g_most_queued{0};
-std::atomic<bool> g_no_op{false};
+std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0};
+std::atomic<bool> g_no_op{false}, g_hold_destroys{false};
 std::atomic<int> g_query_errors{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
@@ -56,12 +110,34 @@ thread_local char t_identity;
 
 FakeContext* Current() { return t_stack.empty() ? nullptr : t_stack.back(); }
 
+// Null: no such stream, or no context for a default one.
 FakeStream* StreamAt(CUstream s) {
-  if (reinterpret_cast<uintptr_t>(s) > 2) return reinterpret_cast<FakeStream*>(s);
+  if (reinterpret_cast<uintptr_t>(s) > 2) return g_streams.Find(s);
+  if (Current() == nullptr) return nullptr;
   const uintptr_t key = s == CU_STREAM_PER_THREAD ? reinterpret_cast<uintptr_t>(&t_identity) : 0;
   FakeStream*& found = g_defaults[{Current(), key}];
-  if (found == nullptr) found = new FakeStream{Current()};
+  if (found == nullptr) found = g_streams.Make({Current()});
   return found;
+}
+
+void EndStream(FakeStream* stream) {
+  g_captured.erase(stream);
+  g_streams.End(stream);
+}
+
+// All that is in a context goes with it.
+void EndContext(FakeContext* context) {
+  std::erase_if(g_defaults, [&](const auto& d) { return d.first.first == context; });
+  std::erase_if(g_memory, [&](const auto& m) { return m.second.context == context; });
+  std::erase_if(g_captured, [&](const FakeStream* s) { return s->context == context; });
+  g_streams.EndAll([&](const FakeStream* s) { return s->context == context; });
+  g_events.EndAll([&](const FakeEvent* e) { return e->context == context; });
+  g_contexts.End(context);
+}
+
+// A handle is free before the call that ended it returns.
+void HoldDestroy() {
+  while (g_hold_destroys.load()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 int64_t Now() { return Nanos(MonotonicNow()); }
@@ -76,10 +152,12 @@ CUresult Launch(CUfunction f, CUstream s) {
   std::lock_guard lock(g_mutex);
   if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   FakeStream* stream = StreamAt(s);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (stream->capturing) return CUDA_SUCCESS;
   const int64_t now = Now();
   const int64_t begin = std::max(now, End(stream->end));
-  const auto ns = static_cast<int64_t>(reinterpret_cast<uintptr_t>(f));
+  auto ns = static_cast<int64_t>(reinterpret_cast<uintptr_t>(f));
+  if (const int64_t longer = g_stretched.exchange(0)) ns = longer;
   stream->end = ns >= kForever ? kForever : begin + ns;
   g_most_queued = std::max(g_most_queued.load(), stream->end - now);
   return CUDA_SUCCESS;
@@ -100,6 +178,15 @@ FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
 FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
 // The next `n` records fail for want of memory.
 FAKE_CONTROL void fake_record_errors(int n) { g_record_errors.store(n); }
+// The next kernel takes this long, whatever it took before.
+FAKE_CONTROL void fake_stretch(int64_t ns) { g_stretched.store(ns); }
+// While it is on, a call that destroys something does so and does not return.
+FAKE_CONTROL void fake_hold_destroys(bool on) { g_hold_destroys.store(on); }
+// Calls with what is gone.
+FAKE_CONTROL uint64_t fake_mistakes() {
+  std::lock_guard lock(g_mutex);
+  return g_contexts.mistakes() + g_streams.mistakes() + g_events.mistakes();
+}
 FAKE_CONTROL CUfunction fake_kernel(int64_t ns) {
   return reinterpret_cast<CUfunction>(ns == 0 ? kForever : ns);
 }
@@ -124,20 +211,50 @@ FAKE_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice)) {
   return CUDA_SUCCESS;
 }
 FAKE_API(cuCtxCreate_v2, (CUcontext * c, unsigned, CUdevice d)) {
-  auto* made = new FakeContext{d};
-  t_stack.push_back(made);
-  *c = reinterpret_cast<CUcontext>(made);
+  std::lock_guard lock(g_mutex);
+  t_stack.push_back(g_contexts.Make({d}));
+  *c = reinterpret_cast<CUcontext>(Current());
   return CUDA_SUCCESS;
 }
 FAKE_API(cuCtxDestroy_v2, (CUcontext c)) {
-  std::erase(t_stack, reinterpret_cast<FakeContext*>(c));
+  {
+    std::lock_guard lock(g_mutex);
+    FakeContext* context = g_contexts.Find(c);
+    if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (context->primary_of >= 0) return CUDA_ERROR_INVALID_CONTEXT;
+    EndContext(context);
+    std::erase(t_stack, context);
+  }
+  HoldDestroy();
   return CUDA_SUCCESS;
 }
 FAKE_API(cuDevicePrimaryCtxRetain, (CUcontext * c, CUdevice d)) {
   std::lock_guard lock(g_mutex);
   FakeContext*& primary = g_primary[d];
-  if (primary == nullptr) primary = new FakeContext{d};
+  if (primary == nullptr) primary = g_contexts.Make({d, d});
+  ++primary->users;
   *c = reinterpret_cast<CUcontext>(primary);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDevicePrimaryCtxReset_v2, (CUdevice d)) {
+  std::lock_guard lock(g_mutex);
+  if (FakeContext* primary = g_primary[d]) EndContext(primary);
+  g_primary[d] = nullptr;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDevicePrimaryCtxRelease_v2, (CUdevice d)) {
+  std::lock_guard lock(g_mutex);
+  FakeContext*& primary = g_primary[d];
+  if (primary == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--primary->users > 0) return CUDA_SUCCESS;
+  EndContext(primary);
+  primary = nullptr;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDevicePrimaryCtxGetState, (CUdevice d, unsigned* flags, int* active)) {
+  std::lock_guard lock(g_mutex);
+  *flags = 0;
+  *active = g_primary[d] != nullptr;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuCtxGetCurrent, (CUcontext * c)) {
@@ -164,23 +281,38 @@ FAKE_API(cuCtxGetDevice, (CUdevice * d)) {
   return CUDA_SUCCESS;
 }
 FAKE_API(cuStreamCreate, (CUstream * s, unsigned)) {
-  *s = reinterpret_cast<CUstream>(new FakeStream{Current()});
+  std::lock_guard lock(g_mutex);
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *s = reinterpret_cast<CUstream>(g_streams.Make({Current()}));
   return CUDA_SUCCESS;
 }
-FAKE_API(cuStreamDestroy_v2, (CUstream)) { return CUDA_SUCCESS; }
+FAKE_API(cuStreamDestroy_v2, (CUstream s)) {
+  {
+    std::lock_guard lock(g_mutex);
+    if (reinterpret_cast<uintptr_t>(s) <= 2 || StreamAt(s) == nullptr) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    EndStream(StreamAt(s));
+  }
+  HoldDestroy();
+  return CUDA_SUCCESS;
+}
 FAKE_API(cuStreamGetCtx, (CUstream s, CUcontext* c)) {
   std::lock_guard lock(g_mutex);
+  if (StreamAt(s) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *c = reinterpret_cast<CUcontext>(StreamAt(s)->context);
   return CUDA_SUCCESS;
 }
 FAKE_API(cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus* status)) {
   std::lock_guard lock(g_mutex);
+  if (StreamAt(s) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *status =
       StreamAt(s)->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode)) {
   std::lock_guard lock(g_mutex);
+  if (StreamAt(s) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   StreamAt(s)->capturing = true;
   StreamAt(s)->broken = false;
   g_captured.insert(StreamAt(s));
@@ -188,6 +320,7 @@ FAKE_API(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode)) {
 }
 FAKE_API(cuStreamEndCapture, (CUstream s, CUgraph* graph)) {
   std::lock_guard lock(g_mutex);
+  if (StreamAt(s) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   StreamAt(s)->capturing = false;
   g_captured.erase(StreamAt(s));
   *graph = nullptr;
@@ -198,11 +331,16 @@ FAKE_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode)) {
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventCreate, (CUevent * e, unsigned)) {
-  *e = reinterpret_cast<CUevent>(new FakeEvent);
+  std::lock_guard lock(g_mutex);
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *e = reinterpret_cast<CUevent>(g_events.Make({Current()}));
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventDestroy_v2, (CUevent e)) {
-  delete reinterpret_cast<FakeEvent*>(e);
+  std::lock_guard lock(g_mutex);
+  FakeEvent* event = g_events.Find(e);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  g_events.End(event);
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
@@ -211,32 +349,39 @@ FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
   }
   g_records.fetch_add(1);
   std::lock_guard lock(g_mutex);
-  int64_t at = std::max(Now(), StreamAt(s)->end);
+  FakeEvent* event = g_events.Find(e);
+  FakeStream* in = StreamAt(s);
+  if (event == nullptr || in == nullptr || in->context != event->context) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  int64_t at = std::max(Now(), in->end);
   if (s == CU_STREAM_LEGACY) {  // it waits for every blocking stream of its context
     for (const auto& [key, stream] : g_defaults) {
       if (key.first == Current()) at = std::max(at, stream->end);
     }
   }
-  reinterpret_cast<FakeEvent*>(e)->at = at;
+  event->at = at;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventQuery, (CUevent e)) {
-  {  // As with the real driver: not while anybody captures, unless this thread said so.
-    std::lock_guard lock(g_mutex);
-    if (t_mode != CU_STREAM_CAPTURE_MODE_RELAXED && !g_captured.empty()) {
-      for (FakeStream* stream : g_captured) stream->broken = true;
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+  std::lock_guard lock(g_mutex);
+  // As with the real driver: not while anybody captures, unless this thread said so.
+  if (t_mode != CU_STREAM_CAPTURE_MODE_RELAXED && !g_captured.empty()) {
+    for (FakeStream* stream : g_captured) stream->broken = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   if (g_query_errors.load() > 0 && g_query_errors.fetch_sub(1) > 0) {
     return CUDA_ERROR_CAPTURED_EVENT;
   }
-  return Now() >= End(reinterpret_cast<FakeEvent*>(e)->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  const FakeEvent* event = g_events.Find(e);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Now() >= End(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 FAKE_API(cuEventElapsedTime, (float* ms, CUevent a, CUevent b)) {
-  *ms = static_cast<float>(End(reinterpret_cast<FakeEvent*>(b)->at) -
-                           End(reinterpret_cast<FakeEvent*>(a)->at)) /
-        1e6f;
+  std::lock_guard lock(g_mutex);
+  const FakeEvent *from = g_events.Find(a), *to = g_events.Find(b);
+  if (from == nullptr || to == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *ms = static_cast<float>(End(to->at) - End(from->at)) / 1e6f;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuLaunchKernel, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -250,9 +395,10 @@ FAKE_API(cuLaunchKernel_ptsz, (CUfunction f, unsigned, unsigned, unsigned, unsig
 FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   g_allocations.fetch_add(1);
   std::lock_guard lock(g_mutex);
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *p = g_next_address;
   g_next_address += bytes + 512;
-  g_memory[*p] = bytes;
+  g_memory[*p] = {bytes, Current()};
   return CUDA_SUCCESS;
 }
 FAKE_API(cuMemFree_v2, (CUdeviceptr p)) {

@@ -24,7 +24,11 @@ int64_t fake_most_queued();
 void fake_release();
 void fake_query_errors(int n);
 void fake_record_errors(int n);
+void fake_stretch(int64_t ns);
+void fake_hold_destroys(bool on);
+uint64_t fake_mistakes();
 CUfunction fake_kernel(int64_t ns);
+CUresult cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              unsigned, CUstream, void**, void**);
 }
@@ -159,6 +163,19 @@ int main() {
       in >> n;
       MakeContext(static_cast<int>(n));
       Say("ok");
+    } else if (command == "context") {  // a new one, current in this thread
+      CUcontext c = nullptr;
+      const CUresult r = cuCtxCreate_v2(&c, 0, 0);
+      Say(std::to_string(r) + " " + std::to_string(reinterpret_cast<uintptr_t>(c)));
+    } else if (command == "context-destroy") {
+      in >> n;
+      Say(std::to_string(cuCtxDestroy_v2(reinterpret_cast<CUcontext>(n))));
+    } else if (command == "primary-reset") {
+      Say(std::to_string(cuDevicePrimaryCtxReset_v2(0)));
+    } else if (command == "primary-release") {
+      Say(std::to_string(cuDevicePrimaryCtxRelease_v2(0)));
+    } else if (command == "mistakes") {
+      Say(std::to_string(fake_mistakes()));
     } else if (command == "launch") {
       in >> n;
       Say(std::to_string(Launch(n)));

@@ -543,6 +543,32 @@ TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
   EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
 }
 
+TEST_F(HookProcess, TheMemoryOfAContextIsCreditedWhenItIsGone) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("alloc 200").substr(0, 2), "0 ");
+  for (int i = 0; i < 5; ++i) {
+    const std::string context = child_->Ask("context");
+    ASSERT_EQ(child_->Ask("alloc 400").substr(0, 2), "0 ") << i;
+    ASSERT_EQ(child_->Ask("context-destroy " + context.substr(2)), "0");
+    EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
+  }
+  // The last user's release is the end of the primary one.
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  EXPECT_EQ(child_->Ask("primary-release"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
+  EXPECT_EQ(child_->Ask("primary-release"), "0");
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
+  ASSERT_EQ(child_->Ask("alloc 1000").substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("primary-reset"), "0");
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
+  EXPECT_EQ(child_->Ask("mistakes"), "0");
+}
+
 TEST_F(HookProcess, TwoRacingAllocationsCannotBothPass) {
   StartBackend();
   backend_->SetMemoryCap(1000);
