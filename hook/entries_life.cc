@@ -62,9 +62,7 @@ BATON_API(cuCtxPopCurrent_v2, (CUcontext * context)) {
     BATON_REAL(name);                                                            \
     /* What was launched into it goes on, and a drain must still see its end. */ \
     StreamGoing(stream);                                                         \
-    const CUresult result = real(stream);                                        \
-    if (result == CUDA_SUCCESS) StreamGone(stream);                              \
-    return result;                                                               \
+    return real(stream);                                                         \
   }
 BATON_STREAM_DESTROY(cuStreamDestroy)
 BATON_STREAM_DESTROY(cuStreamDestroy_v2)

@@ -536,6 +536,8 @@ uint64_t CopiesBytes() {
 }
 
 void StreamGoing(CUstream handle) {
+  if (IsDefault(handle)) return;  // the driver will refuse
+  bool any = false;
   for (int g = 0; g < GpuCount(); ++g) {
     Meter& meter = GpuAt(g)->meter;
     Stream* s;
@@ -546,23 +548,17 @@ void StreamGoing(CUstream handle) {
       }
     }
     if (s == nullptr) continue;
-    if (g_captures.load() > 0 && IsCapturing(handle)) return;
     HookCalls calls(s->context->handle);
     Guard guard(s->lock);
-    Mark mark;
-    RecordLocked(s, mark);
-  }
-}
-
-void StreamGone(CUstream handle) {
-  for (int g = 0; g < GpuCount(); ++g) {
-    Meter& meter = GpuAt(g)->meter;
-    Guard guard(meter.streams_lock);
-    for (Stream* s = meter.streams; s != nullptr; s = s->next) {
-      if (s->handle == handle && !s->gone.load()) s->gone.store(true);
+    if (s->gone.load() || s->handle != handle) continue;
+    if (g_captures.load() == 0 || !IsCapturing(handle)) {
+      Mark mark;
+      RecordLocked(s, mark);
     }
+    s->gone.store(true);
+    any = true;
   }
-  NewStamp();
+  if (any) NewStamp();
 }
 
 Gpu* ContextGoing(CUcontext handle) {

@@ -109,9 +109,9 @@ bool Drained(Gpu* gpu);
 uint64_t LaunchCount(const Gpu* gpu);
 uint64_t CopiesBytes();
 
-// A stream is about to be destroyed, and has been.
+// A stream is about to be destroyed: marks what was launched into it, and forgets it before the
+// driver may give its handle out again. Should it stay, the next launch makes a record anew.
 void StreamGoing(CUstream handle);
-void StreamGone(CUstream handle);
 // Around the destruction (or release) of a context: holds off whoever would use its events.
 // `gone`: it really is.
 Gpu* ContextGoing(CUcontext handle);

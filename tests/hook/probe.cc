@@ -69,6 +69,16 @@ void StartLoop(int64_t ns, int threads, const std::string& kind) {
   }
 }
 
+// In the background, and then counted as returned.
+template <class Call>
+void Later(Call call) {
+  g_threads.emplace_back([call] {
+    cuCtxSetCurrent(g_context);
+    call();
+    ++g_returned;
+  });
+}
+
 // Threads that all allocate `bytes` at once; says how many got it.
 void Race(int threads, size_t bytes) {
   std::atomic<int> granted{0};
@@ -216,12 +226,24 @@ int main() {
       fake_record_errors(static_cast<int>(n));
       Say("ok");
     } else if (command == "stream") {
-      Say(std::to_string(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)));
+      const CUresult r = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      Say(std::to_string(r) + " " + std::to_string(reinterpret_cast<uintptr_t>(stream)));
     } else if (command == "stream-launch") {
       in >> n;
       Say(std::to_string(Launch(n, stream)));
     } else if (command == "stream-destroy") {
       Say(std::to_string(cuStreamDestroy_v2(stream)));
+    } else if (command == "stream-destroy-later") {
+      Later([stream] { cuStreamDestroy_v2(stream); });
+      Say("ok");
+    } else if (command == "hold-destroys") {
+      in >> n;
+      fake_hold_destroys(n != 0);
+      Say("ok");
+    } else if (command == "stretch") {
+      in >> n;
+      fake_stretch(n);
+      Say("ok");
     } else if (command == "capture") {
       Say(std::to_string(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)));
     } else if (command == "end-capture") {
