@@ -434,7 +434,8 @@ TEST_F(HookProcess, WorkOfADestroyedStreamIsStillWaitedFor) {
 TEST_F(HookProcess, AStreamThatGetsTheHandleOfADestroyedOneIsAnother) {
   StartIdler();
   const std::string first = child_->Ask("stream");
-  ASSERT_EQ(child_->Ask("stream-launch 1000"), "0");
+  // Until it is known how long they take.
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(child_->Ask("stream-launch 1000"), "0");
   ASSERT_EQ(child_->Ask("hold-destroys 1"), "ok");
   ASSERT_EQ(child_->Ask("stream-destroy-later"), "ok");
   std::string second = child_->Ask("stream");
