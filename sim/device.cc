@@ -204,8 +204,11 @@ bool Device::IsAlive(int process) const {
 void Device::CheckProcessesLocked() {
   timeline_.MarkChecked();
   for (int i = 0; i < kMaxProcesses; ++i) {
-    if (file_->processes[i].state != static_cast<uint64_t>(SlotState::kLive)) continue;
-    if (!IsAlive(i)) timeline_.ProcessDied(i);
+    const auto state = static_cast<SlotState>(uint64_t{file_->processes[i].state});
+    // Of a dying one some contexts are still live where its looker was killed over it.
+    if (state == SlotState::kDying || (state == SlotState::kLive && !IsAlive(i))) {
+      timeline_.ProcessDied(i);
+    }
   }
 }
 

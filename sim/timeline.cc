@@ -586,13 +586,16 @@ void Timeline::DestroyContext(int context) {
 
 void Timeline::ProcessDied(int process) {
   Process& p = file_->processes[process];
-  if (p.state != static_cast<uint64_t>(SlotState::kLive)) return;
+  if (p.state == static_cast<uint64_t>(SlotState::kFree)) return;
   Set(p.state, static_cast<uint64_t>(SlotState::kDying));
   if (p.contexts == 0) {
     Set(file_->memory_used, file_->memory_used - p.memory);
     Set(p.memory, 0);
     Set(p.state, static_cast<uint64_t>(SlotState::kFree));
   }
+  Commit();
+  // One change for each context: the undo log holds what a full one does, and not much more.
+  // Whoever is killed in between leaves a dying process with live contexts to the next.
   for (int i = 0; i < kMaxContexts; ++i) {
     Context& c = file_->contexts[i];
     if (c.state != static_cast<uint64_t>(SlotState::kLive) ||
@@ -613,11 +616,11 @@ void Timeline::ProcessDied(int process) {
       ref = next;
     }
     ReapDying(i);
+    DrainMarkers();
+    Dispatch();
+    BumpChange();
+    Commit();
   }
-  DrainMarkers();
-  Dispatch();
-  BumpChange();
-  Commit();
 }
 
 bool Timeline::ChargeMemory(int process, uint64_t bytes) {
@@ -656,9 +659,9 @@ bool Timeline::Inject(uint64_t pid, Injection what) {
     }
     DrainMarkers();
     Dispatch();
+    BumpChange();
+    Commit();
   }
-  BumpChange();
-  Commit();
   return found;
 }
 

@@ -58,7 +58,8 @@ class Timeline {
   // Drops all its work at once and frees it.
   void DestroyContext(int context);
   // The process is gone: its queued work is dropped, a running kernel goes to its natural end
-  // (a hung one is cut now), its memory is free once the last of it has ended.
+  // (a hung one is cut now), its memory is free once the last of it has ended. Several commits: to
+  // be called again for a process that is dying and has live contexts, whose looker died too.
   void ProcessDied(int process);
 
   // `slot` is a free operation of the context: the owner keeps account of them.

@@ -131,6 +131,34 @@ TEST(DeviceTest, TheLockSurvivesTheDeathOfItsHolder) {
   }
 }
 
+TEST(DeviceTest, ADeadProcessIsTornDownByTheNextWhereItsLookerWasKilledOverIt) {
+  TempDevice temp;
+  Device* device = *Device::Open(temp.path());
+  for (int64_t n = 1; n <= 60; ++n) {
+    {
+      Child child([&] {
+        Device* mine = *Device::Open(temp.path());
+        Launch(mine, kForever, 4096);
+        Device::Session session(mine);
+        OpRequest request;
+        request.kind = OpKind::kKernel;
+        request.duration = kForever;
+        session->Submit(session->CreateContext(mine->process()), 0, request);
+      });
+    }
+    const pid_t looker = fork();
+    if (looker == 0) {
+      Timeline::KillAtWriteForTest(n);
+      (*Device::Open(temp.path()))->Processes();
+      _exit(0);
+    }
+    int status;
+    waitpid(looker, &status, 0);
+    EXPECT_TRUE(device->Processes().empty()) << n;
+    EXPECT_EQ(0u, device->file().memory_used) << n;
+  }
+}
+
 TEST(DeviceTest, TwoProcessesOverlapInTheRecordWhenTheyShareTheGpu) {
   TempDevice temp;
   Device* device = *Device::Open(temp.path());

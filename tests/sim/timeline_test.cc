@@ -229,6 +229,51 @@ TEST_F(TimelineTest, AHungKernelOfADeadProcessIsCut) {
   EXPECT_EQ(5 * kMs, file_->Records()[0].end_ns);
 }
 
+TEST_F(TimelineTest, ADeadProcessMayHaveMoreQueuedThanTheUndoLogHolds) {
+  const int process = timeline_->AttachProcess(77);
+  ASSERT_TRUE(timeline_->ChargeMemory(process, 600));
+  for (int i = 0; i < 8; ++i) {
+    const int c = timeline_->CreateContext(process);
+    Submitted last = Launch(c, kForever);
+    for (int k = 1; k < kOpsPerContext; ++k) last = Launch(c, kMs, {last});
+  }
+  timeline_->ProcessDied(process);
+  EXPECT_EQ(static_cast<uint64_t>(SlotState::kFree), file_->processes[process].state);
+  EXPECT_EQ(0u, file_->memory_used);
+  EXPECT_EQ(0u, file_->current);
+}
+
+TEST_F(TimelineTest, ALookerKilledOverADeadProcessLeavesTheRestToTheNext) {
+  int killed = 0;
+  for (int64_t n = 1; n < 3000; ++n) {
+    const int process = timeline_->AttachProcess(77);
+    ASSERT_TRUE(timeline_->ChargeMemory(process, 600));
+    for (int i = 0; i < 3; ++i) {
+      const int c = timeline_->CreateContext(process);
+      slots_[c] = 0;
+      Launch(c, kMs, {Launch(c, kForever)});
+    }
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Timeline::KillAtWriteForTest(n);
+      timeline_->ProcessDied(process);
+      _exit(0);
+    }
+    int status;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    timeline_->Recover();
+    timeline_->ProcessDied(process);
+    ASSERT_EQ(static_cast<uint64_t>(SlotState::kFree), file_->processes[process].state) << n;
+    ASSERT_EQ(0u, file_->memory_used) << n;
+    ASSERT_EQ(0u, file_->active_count) << n;
+    ASSERT_EQ(0u, file_->current) << n;
+    if (WIFEXITED(status)) break;
+    ++killed;
+  }
+  EXPECT_GT(killed, 30);
+}
+
 TEST_F(TimelineTest, MemoryIsOneCapacityForAll) {
   const int a = timeline_->AttachProcess(1), b = timeline_->AttachProcess(2);
   EXPECT_TRUE(timeline_->ChargeMemory(a, 700));
