@@ -13,7 +13,7 @@
 namespace baton::bench {
 
 inline constexpr char kKernelsPtx[] = R"ptx(//@baton-sim kernel baton_spin(u64) duration=arg0
-//@baton-sim kernel baton_spin_store(u64,ptr,u32) duration=arg0 store=arg1:arg2
+//@baton-sim kernel baton_spin_store(u64,ptr,u32) duration=arg0 concurrent store=arg1:arg2
 //@baton-sim kernel baton_spin_wait(ptr,u32) duration=1us concurrent wait=arg0:arg1
 //@baton-sim kernel baton_add(ptr,u32,u32) duration=2us add=arg0:arg1:arg2
 //@baton-sim kernel baton_fault() duration=2us fault

@@ -56,7 +56,7 @@ enum class OpState : uint64_t {
 };
 
 // Flags of operations and of records.
-inline constexpr uint64_t kConcurrent = 1;  // may run beside other such kernels of its context
+inline constexpr uint64_t kConcurrent = 1;  // small: runs beside any kernel of its context
 inline constexpr uint64_t kFaults = 2;      // ends in an illegal address
 inline constexpr uint64_t kGated = 4;       // runs until its process releases it
 inline constexpr uint64_t kCompleted = 16;  // ran to its end

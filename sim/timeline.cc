@@ -121,6 +121,12 @@ int64_t Timeline::FirstRunningEnd(int context) const {
   return SaturatingAdd(c.accounted.Signed(), least);
 }
 
+OpRef Timeline::WholeKernelOf(const Context& c) const {
+  OpRef ref = c.running_head;
+  while (ref != 0 && (At(ref).flags & kConcurrent)) ref = At(ref).next;
+  return ref;
+}
+
 // Takes the time since the last account off what the current context's kernels have left.
 void Timeline::Account(int64_t t) {
   if (file_->current == 0) return;
@@ -150,10 +156,7 @@ void Timeline::StartReadyKernels(int context) {
   Context& c = file_->contexts[context];
   while (c.ready_head != 0) {
     Op& op = At(c.ready_head);
-    if (c.running_count != 0) {
-      const bool beside = (op.flags & kConcurrent) != 0 && (At(c.running_head).flags & kConcurrent);
-      if (!beside) return;
-    }
+    if (!(op.flags & kConcurrent) && WholeKernelOf(c) != 0) return;
     Account(Now());
     Set(c.accounted, file_->now);
     const OpRef ref = PopFront(c.ready_head, c.ready_tail);
@@ -689,14 +692,11 @@ int64_t Timeline::EarliestEnd(OpRef ref) const {
     const bool current = file_->current == static_cast<uint64_t>(context + 1);
     const int64_t base = current ? c.accounted.Signed() : EarliestKernelStart(context);
     if (state == OpState::kRunning) return SaturatingAdd(base, op.remaining.Signed());
-    if (c.running_count != 0 && !(op.flags & kConcurrent)) {
-      int64_t least = kForever;
-      for (OpRef r = c.running_head; r != 0; r = At(r).next) {
-        least = std::min(least, At(r).remaining.Signed());
-      }
-      return SaturatingAdd(SaturatingAdd(base, least), op.remaining.Signed());
-    }
-    return SaturatingAdd(current ? Now() : base, op.remaining.Signed());
+    const OpRef before = op.flags & kConcurrent ? 0 : WholeKernelOf(c);
+    const int64_t start = before != 0 ? SaturatingAdd(base, At(before).remaining.Signed())
+                          : current   ? Now()
+                                      : base;
+    return SaturatingAdd(start, op.remaining.Signed());
   }
   const CopyEngine& engine = file_->engines[kind == OpKind::kCopyIn ? 0 : 1];
   if (engine.running == ref) return engine.ends_at.Signed();

@@ -3,8 +3,9 @@
 // instants however late the look comes.
 //
 // The rules: contexts with work share the compute engine by round-robin slices; inside a context
-// kernels run in the order in which they became ready, one at a time unless all say kConcurrent;
-// each copy direction has an engine of its own.
+// kernels start in the order in which they became ready, and of those that take the whole GPU one
+// runs at a time; those that say kConcurrent run beside any; each copy direction has an engine of
+// its own.
 //
 // The caller holds the device's lock (sim/device.h) around every call. Operations are named by
 // OpRef: 0 is none.
@@ -121,6 +122,8 @@ class Timeline {
   bool HasKernels(const Context& c) const { return c.ready_head != 0 || c.running_count != 0; }
   int64_t SliceEnd() const { return file_->slice_start.Signed() + file_->slice_ns; }
   int64_t FirstRunningEnd(int context) const;
+  // The running kernel of the context that is not kConcurrent, or 0.
+  OpRef WholeKernelOf(const Context& c) const;
   int64_t EarliestKernelStart(int context) const;
 
   void BecomeReady(OpRef ref);

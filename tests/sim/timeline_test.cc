@@ -131,16 +131,33 @@ TEST_F(TimelineTest, AnIdleContextGivesTheEngineUpAtOnce) {
   EXPECT_EQ((Span{300 * kUs, 1300 * kUs}), SpanOf(Finished(d)[b.ref]));
 }
 
-TEST_F(TimelineTest, KernelsOfOneContextOverlapOnlyIfAllSaySo) {
+TEST_F(TimelineTest, KernelsThatTakeTheWholeGpuRunOneAtATimeAndSmallOnesBesideThem) {
   const int c = NewContext(1);
   const Submitted a = Launch(c, kMs, {}, kConcurrent), b = Launch(c, kMs, {}, kConcurrent),
-                  x = Launch(c, kMs), y = Launch(c, kMs);
+                  x = Launch(c, 3 * kMs), z = Launch(c, kMs, {}, kConcurrent), y = Launch(c, kMs),
+                  last = Launch(c, kMs, {}, kConcurrent);
+  EXPECT_EQ(3 * kMs, timeline_->EarliestEnd(x.ref));
+  EXPECT_EQ(4 * kMs, timeline_->EarliestEnd(y.ref));
   timeline_->AdvanceTo(100 * kMs);
   auto finished = Finished(c);
   EXPECT_EQ((Span{0, kMs}), SpanOf(finished[a.ref]));
   EXPECT_EQ((Span{0, kMs}), SpanOf(finished[b.ref]));
-  EXPECT_EQ((Span{kMs, 2 * kMs}), SpanOf(finished[x.ref]));
-  EXPECT_EQ((Span{2 * kMs, 3 * kMs}), SpanOf(finished[y.ref]));
+  EXPECT_EQ((Span{0, 3 * kMs}), SpanOf(finished[x.ref]));
+  EXPECT_EQ((Span{0, kMs}), SpanOf(finished[z.ref]));
+  EXPECT_EQ((Span{3 * kMs, 4 * kMs}), SpanOf(finished[y.ref]));
+  // Nothing starts before what became ready before it.
+  EXPECT_EQ((Span{3 * kMs, 4 * kMs}), SpanOf(finished[last.ref]));
+  EXPECT_EQ(4 * kMs, file_->busy_total.Signed());
+}
+
+TEST_F(TimelineTest, AKernelThatWaitsForAnotherDoesNotKeepItFromRunning) {
+  const int c = NewContext(1);
+  const Submitted waits = Launch(c, kUs, {}, kConcurrent | kGated), x = Launch(c, kMs);
+  timeline_->AdvanceTo(2 * kMs);
+  EXPECT_EQ((Span{0, kMs}), SpanOf(Finished(c)[x.ref]));
+  timeline_->Release(waits.ref);
+  timeline_->AdvanceTo(3 * kMs);
+  EXPECT_EQ((Span{0, 2 * kMs + kUs}), SpanOf(Finished(c)[waits.ref]));
 }
 
 TEST_F(TimelineTest, CopiesRunBesideKernelsOnAnEngineForEachDirection) {
