@@ -32,12 +32,10 @@ constexpr Symbol kSymbols[] = {
 // CUdriverProcAddressQueryResult, which the oldest header lacks.
 constexpr int kFound = 0, kNotFound = 1, kVersionNotSufficient = 2;
 
-CUresult Resolve(const char* name, void** out, int version, cuuint64_t flags, bool per_thread,
-                 int* status) {
+CUresult Resolve(const char* name, void** out, int version, cuuint64_t flags, int* status) {
   if (name == nullptr || out == nullptr || flags > 2) return CUDA_ERROR_INVALID_VALUE;
   *out = nullptr;
-  if (flags == 1) per_thread = false;
-  if (flags == 2) per_thread = true;
+  const bool per_thread = flags == 2;
   *status = kNotFound;
   const Symbol* best = nullptr;
   for (const Symbol& symbol : kSymbols) {
@@ -53,34 +51,21 @@ CUresult Resolve(const char* name, void** out, int version, cuuint64_t flags, bo
   return CUDA_SUCCESS;
 }
 
-// The first generation has no status: it returns an error instead.
-CUresult First(const char* name, void** out, int version, cuuint64_t flags, bool per_thread) {
-  int status;
-  if (CUresult r = Resolve(name, out, version, flags, per_thread, &status)) return r;
-  return status == kFound ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
-CUresult Second(const char* name, void** out, int version, cuuint64_t flags, bool per_thread,
-                int* status) {
-  int ignored;
-  return Resolve(name, out, version, flags, per_thread, status != nullptr ? status : &ignored);
-}
-
 }  // namespace
 
+// A program built for per-thread default streams asks by a flag: cuda.h makes the _ptsz spelling of
+// both an inline function, and no driver exports it.
+
+// The first generation has no status: it returns an error instead.
 SIM_API(cuGetProcAddress, (const char* name, void** out, int version, cuuint64_t flags)) {
-  return First(name, out, version, flags, false);
-}
-SIM_API(cuGetProcAddress_ptsz, (const char* name, void** out, int version, cuuint64_t flags)) {
-  return First(name, out, version, flags, true);
+  int status;
+  if (CUresult r = Resolve(name, out, version, flags, &status)) return r;
+  return status == kFound ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 SIM_API(cuGetProcAddress_v2,
         (const char* name, void** out, int version, cuuint64_t flags, int* status)) {
-  return Second(name, out, version, flags, false, status);
-}
-SIM_API(cuGetProcAddress_v2_ptsz,
-        (const char* name, void** out, int version, cuuint64_t flags, int* status)) {
-  return Second(name, out, version, flags, true, status);
+  int ignored;
+  return Resolve(name, out, version, flags, status != nullptr ? status : &ignored);
 }
 
 }  // namespace baton::sim

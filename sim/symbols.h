@@ -90,8 +90,8 @@
   X(cuGetErrorName, 6000, cuGetErrorName, cuGetErrorName) \
   X(cuGetErrorString, 6000, cuGetErrorString, cuGetErrorString) \
   X(cuGetExportTable, 3000, cuGetExportTable, cuGetExportTable) \
-  X(cuGetProcAddress, 11030, cuGetProcAddress, cuGetProcAddress_ptsz) \
-  X(cuGetProcAddress, 12000, cuGetProcAddress_v2, cuGetProcAddress_v2_ptsz) \
+  X(cuGetProcAddress, 11030, cuGetProcAddress, cuGetProcAddress) \
+  X(cuGetProcAddress, 12000, cuGetProcAddress_v2, cuGetProcAddress_v2) \
   X(cuGraphAddChildGraphNode, 10000, cuGraphAddChildGraphNode, cuGraphAddChildGraphNode) \
   X(cuGraphAddDependencies, 10000, cuGraphAddDependencies, cuGraphAddDependencies) \
   X(cuGraphAddDependencies, 12030, cuGraphAddDependencies_v2, cuGraphAddDependencies_v2) \
