@@ -450,16 +450,16 @@ SIM_API(cuDevicePrimaryCtxRetain, (CUcontext * out, CUdevice device)) {
   return CUDA_SUCCESS;
 }
 
-static CUresult ReleasePrimary(CUdevice device, bool all) {
+static CUresult ReleasePrimary(CUdevice device, bool reset) {
   Lock lock(TheDriver().mutex);
   Dev* dev;
   if (CUresult r = GetDev(device, &dev)) return r;
-  if (dev->primary == nullptr) return all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-  if (!all && --dev->primary_refs > 0) return CUDA_SUCCESS;
+  // A reset does not release: who retained the context before may still release it afterwards.
+  if (!reset && dev->primary_refs == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!reset && --dev->primary_refs > 0) return CUDA_SUCCESS;
   Ctx* ctx = dev->primary;
   dev->primary = nullptr;
-  dev->primary_refs = 0;
-  DestroyCtx(lock, ctx);
+  if (ctx != nullptr) DestroyCtx(lock, ctx);
   return CUDA_SUCCESS;
 }
 SIM_API(cuDevicePrimaryCtxRelease, (CUdevice device)) { return ReleasePrimary(device, false); }
