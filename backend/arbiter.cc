@@ -170,7 +170,8 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     auto it = gpu.lanes.find(kill->client.value);
     if (it == gpu.lanes.end()) return;
     Client& client = *it->second->client;
-    if (client.link != nullptr) client.link->KillProcess(client.number);
+    if (client.link == nullptr) return;
+    client.link->KillProcess(client.number);
     log_.Add(EventLog::Level::kWarning, "token",
              fmt::format("killed {}: it did not drain within {}", Where(client),
                          FormatDuration(options_.scheduler.scheduler.drain_timeout)));
@@ -181,7 +182,6 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
 }
 
 void Arbiter::Arm(Gpu& gpu) {
-  if (gpu.frozen) return;
   // Ticks that lie close together are one: no deadline needs to be met that exactly.
   const Instant at = std::max(gpu.scheduler.wakeup(), gpu.ticked + kTickEvery);
   // A timer that is due too early only looks again; moving it would cost a system call each time.
@@ -191,7 +191,6 @@ void Arbiter::Arm(Gpu& gpu) {
   gpu.timer.async_wait([this, alive = alive_, &gpu](const boost::system::error_code& error) {
     if (error || !*alive) return;
     gpu.armed = kNever;
-    if (gpu.frozen) return;
     if (const Instant now = MonotonicNow(); now >= gpu.scheduler.wakeup()) {
       gpu.ticked = now;
       Step(gpu, Tick{});
@@ -648,7 +647,7 @@ void Arbiter::SetFrozen(const std::string& node, bool frozen) {
   for (Gpu* gpu : gpu_order_) {
     if (gpu->node != node || gpu->frozen == frozen) continue;
     gpu->frozen = frozen;
-    if (!frozen) Arm(*gpu);
+    Step(*gpu, LinkCut{frozen});
   }
 }
 

@@ -41,9 +41,11 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   }
   std::visit([this](const auto& e) { On(e); }, event);
   ForgetIdle();
-  ForgetStopped();
-  if (token_) TendToken();
-  if (!token_ && stopped_.empty()) {
+  if (cut_at_ == kNever) {
+    ForgetStopped();
+    if (token_) TendToken();
+  }
+  if (!token_ && stopped_.empty() && cut_at_ == kNever) {
     if (const auto slot = queue_.Pick(now_)) Grant(*slot);
   }
   effects_ = nullptr;
@@ -51,7 +53,8 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
 
 Instant TokenScheduler::wakeup() const {
   Instant at = grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
-  if (!stopped_.empty()) at = std::min(at, stopped_.front().first + options_.drain_timeout);
+  if (cut_at_ != kNever) return at;
+  for (const Stopped& s : stopped_) at = std::min(at, s.until);
   if (!token_) return stopped_.empty() ? std::min(at, queue_.NextRefill()) : at;
   if (!token_->closed) return std::min({at, token_->renew_at, token_->deadline});
   for (const uint32_t c : token_->members) {
@@ -125,6 +128,8 @@ void TokenScheduler::On(const PodSet& event) {
   Pod& pod = pods_[index];
   pod = Pod{};
   pod.id = event.pod;
+  pod.stops = options_.drain_timeout;
+  pod.stops_at = now_;
   pod.slot = queue_.Add(event.pod, event.spec, now_);
   pod_index_[event.pod.value] = index;
   BATON_CHECK(pod.slot == index);  // both give out and take back numbers in the same order
@@ -528,27 +533,57 @@ void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
   Join(c, hold.joined_at);
 }
 
-// Nobody is granted until it has drained, or drain_timeout has passed: a claim that is false must
-// not stop the GPU for ever.
+// Nobody is granted until it has drained, or drain_timeout has passed. The claim may be false: all
+// such claims of a pod together hold up the GPU for a hundredth of the time, and once
+// drain_timeout.
 void TokenScheduler::Stop(uint32_t c, uint64_t epoch) {
-  clients_[c].stopped = true;
-  stopped_.emplace_back(now_, c);
+  Pod& pod = pods_[clients_[c].pod];
+  pod.stops = std::min(pod.stops + (now_ - pod.stops_at) / 100, options_.drain_timeout);
+  pod.stops_at = now_;
   effects_->push_back(SendToken{clients_[c].id, epoch, ~uint64_t{0}, Duration(0), true});
+  if (pod.stops <= Duration(0)) return;
+  clients_[c].stopped = true;
+  stopped_.push_back({c, now_, now_ + pod.stops});
 }
 
 void TokenScheduler::Unstop(uint32_t c) {
   clients_[c].stopped = false;
-  std::erase_if(stopped_, [c](const auto& entry) { return entry.second == c; });
+  const auto found = std::find_if(stopped_.begin(), stopped_.end(),
+                                  [c](const Stopped& s) { return s.client == c; });
+  pods_[clients_[c].pod].stops -= now_ - found->since;
+  stopped_.erase(found);
 }
 
 void TokenScheduler::ForgetStopped() {
-  while (!stopped_.empty() && stopped_.front().first + options_.drain_timeout <= now_) {
-    const uint32_t c = stopped_.front().second;
-    effects_->push_back(Notice{Notice::Kind::kHung, pods_[clients_[c].pod].id, clients_[c].id,
-                               now_ - stopped_.front().first});
-    if (options_.drain_kill) effects_->push_back(KillClient{clients_[c].id});
-    Unstop(c);
+  for (size_t i = 0; i < stopped_.size();) {
+    const Stopped s = stopped_[i];
+    if (s.until > now_) {
+      ++i;
+      continue;
+    }
+    const Client& client = clients_[s.client];
+    if (now_ - s.since >= options_.drain_timeout) {
+      effects_->push_back(
+          Notice{Notice::Kind::kHung, pods_[client.pod].id, client.id, now_ - s.since});
+      if (options_.drain_kill) effects_->push_back(KillClient{client.id});
+    }
+    Unstop(s.client);
   }
+}
+
+void TokenScheduler::On(const LinkCut& event) {
+  if (event.cut) {
+    cut_at_ = std::min(cut_at_, now_);
+    return;
+  }
+  if (cut_at_ == kNever) return;
+  for (Stopped& s : stopped_) s.until += now_ - cut_at_;
+  cut_at_ = kNever;
+  if (!token_) return;
+  // What its clients said meanwhile is still to come.
+  token_->deadline = std::max(token_->deadline, now_);
+  if (token_->closed) token_->ended_at = now_;
+  for (const uint32_t c : token_->members) clients_[c].noticed = false;
 }
 
 // A pod has started to wait while another holds.

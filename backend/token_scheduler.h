@@ -101,11 +101,16 @@ struct HolderRestored {
   Instant joined_at{};
   Duration charged{0};
 };
+// The way to the GPU's clients is cut, or back. While it is cut nothing is decided, and it does not
+// count as time in which a client could have drained.
+struct LinkCut {
+  bool cut = false;
+};
 // Time has passed; due when `now` reaches wakeup().
 struct Tick {};
 
 using Event = std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected,
-                           ClientGone, HolderRestored, Tick>;
+                           ClientGone, HolderRestored, LinkCut, Tick>;
 
 // --------------------------------------------------------------------------------------- effects
 
@@ -234,6 +239,15 @@ class TokenScheduler {
     int64_t waited_ns = 0;
     uint64_t grants = 0;
     uint64_t revocations = 0;
+    // How long its clients may yet hold up the GPU by claims that nobody can check, as of stops_at.
+    Duration stops{0};
+    Instant stops_at{};
+  };
+  // A client that claims to run beside another pod's token.
+  struct Stopped {
+    uint32_t client = 0;
+    Instant since{};
+    Instant until{};  // nobody is granted until then, unless it drains before
   };
   // The token, while a pod holds it.
   struct Token {
@@ -265,6 +279,7 @@ class TokenScheduler {
   void On(const ClientDisconnected& event);
   void On(const ClientGone& event);
   void On(const HolderRestored& event);
+  void On(const LinkCut& event);
   void On(const Tick&) {}
 
   Client* FindClient(ClientId id);
@@ -312,7 +327,8 @@ class TokenScheduler {
   std::unordered_map<uint64_t, uint32_t> client_index_;
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   uint32_t waiting_pods_ = 0;
-  std::vector<std::pair<Instant, uint32_t>> stopped_;  // clients with `stopped`, and since when
+  std::vector<Stopped> stopped_;  // of clients with `stopped`, oldest first
+  Instant cut_at_ = kNever;       // since then the link is cut
 
   std::optional<Token> token_;
   uint64_t epoch_;

@@ -557,7 +557,13 @@ class World {
       case kCuts:
         if (!link_cut_) {
           link_cut_ = true;
-          After(milliseconds(random_.Between(1, 2'000)), [this] { link_cut_ = false; });
+          // The daemon may notice, or find out only when it is back.
+          const bool noticed = random_.OneIn(2);
+          if (noticed) StepScheduler(backend::LinkCut{true});
+          After(milliseconds(random_.Between(1, 2'000)), [this, noticed] {
+            link_cut_ = false;
+            if (noticed) StepScheduler(backend::LinkCut{false});
+          });
         }
         break;
       case kResizes:

@@ -491,6 +491,47 @@ TEST(TokenScheduler, ATenantThatClaimsToHoldWhatItWasNotGrantedStopsNobody) {
   EXPECT_LT(scheduler.epoch(), 10u);
 }
 
+TEST(TokenScheduler, FalseClaimsCostTheOthersAHundredthOfTheTime) {
+  Driven step(0);
+  step(PodSet{PodId{1}, Spec(50)});
+  step(PodSet{PodId{2}, Spec(50)});
+  step(ClientAttached{ClientId{10}, PodId{1}});
+  step(ClientAttached{ClientId{20}, PodId{2}});
+  step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0});
+  step(ClientReport{ClientId{10}, 1, Phase::kIdle, 0, 0});
+  const Instant start = step.now;
+  Duration blocked{0};
+  for (uint64_t seq = 2; step.now < start + seconds(1000); seq += 2) {
+    step({}, ClientReport{ClientId{10}, seq, Phase::kHolding, 1000, 1});
+    // The other drains, and wants more.
+    step({}, ClientReport{ClientId{20}, seq, Phase::kWaiting, step.scheduler.epoch(), 1000});
+    if (!step.scheduler.holder()) blocked += milliseconds(100);
+    step(milliseconds(100), Tick{});
+    step({}, ClientReport{ClientId{10}, seq + 1, Phase::kIdle, 1000, 1});
+  }
+  EXPECT_GT(blocked, seconds(10)) << "for they may be true";
+  EXPECT_LT(blocked, seconds(21));
+}
+
+TEST(TokenScheduler, WhileTheLinkIsCutNobodyIsLateToDrain) {
+  SchedulerOptions options;
+  options.drain_timeout = seconds(2);
+  options.drain_kill = true;
+  World world = Three(options);
+  world.Run(Instant(milliseconds(7)));
+  const PodId holder = world.scheduler.holder().value();
+  world.processes[holder.value].answers = false;  // what it says does not arrive
+  world.Step(LinkCut{true});
+  world.Run(Instant(seconds(10)));
+  EXPECT_EQ(world.scheduler.holder(), holder);
+  world.Step(LinkCut{false});
+  world.Run(Instant(milliseconds(10'500)));
+  EXPECT_TRUE(world.killed.empty());
+  EXPECT_FALSE(world.Saw(Notice::Kind::kHung));
+  world.Run(Instant(seconds(13)));
+  EXPECT_EQ(world.killed.size(), 1u) << "but it has no longer than others";
+}
+
 TEST(TokenScheduler, AClaimNearTheEndOfTheEpochsDoesNotWrapThem) {
   Driven step(5);
   TokenScheduler& scheduler = step.scheduler;
