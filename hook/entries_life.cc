@@ -94,6 +94,20 @@ CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
 BATON_CONTEXT_DESTROY(cuCtxDestroy)
 BATON_CONTEXT_DESTROY(cuCtxDestroy_v2)
 
+// A green context has streams and events like any other, but its memory is the primary context's.
+BATON_API(cuGreenCtxDestroy, (void* green)) {
+  BATON_REAL(cuGreenCtxDestroy);
+  CUcontext context = nullptr;
+  Gpu* gpu = nullptr;
+  if (Managed() && Drv<Fn::cuCtxFromGreenCtx>(&context, green) == CUDA_SUCCESS) {
+    gpu = ContextGoing(context);
+  }
+  const CUresult result = real(green);
+  ContextLeft(gpu, context, result == CUDA_SUCCESS);
+  ForgetLastCell();
+  return result;
+}
+
 namespace {
 
 // The handle of a primary context that is alive, else null.

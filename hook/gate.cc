@@ -63,6 +63,7 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   Cell*& bucket = slot->buckets[BucketOf(stream)];
   for (Cell* c = bucket; c != nullptr; c = c->next_in_bucket) {
     if (c->handle != stream || (by_context && c->context != context)) continue;
+    AwaitLeft(c->stream->context);
     // The record may serve another stream by now.
     if (c->stream->gone.load() || c->stream->handle != stream) continue;
     if (c->stream->context->gone.load() || c->stream->context->handle != c->context) continue;

@@ -280,9 +280,14 @@ HookCalls::~HookCalls() {
   if (auto* pop = RealAs<CUresult(CUcontext*)>(Fn::cuCtxPopCurrent_v2)) pop(&popped);
 }
 
+void AwaitLeft(const Context* context) {
+  if (context->going.load()) Guard guard(context->gpu->meter.leaving);
+}
+
 Context* ContextOf(CUcontext handle) {
   const int count = g_context_count.load(std::memory_order_acquire);
   for (int i = 0; i < count; ++i) {
+    if (g_contexts[i].handle == handle) AwaitLeft(&g_contexts[i]);
     if (g_contexts[i].handle == handle && !g_contexts[i].gone.load()) return &g_contexts[i];
   }
   CUdevice device = 0;
@@ -576,6 +581,8 @@ Gpu* ContextGoing(CUcontext handle) {
     return nullptr;
   }
   meter.destroying.fetch_add(1);
+  context->going.store(true);
+  NewStamp();
   Guard guard(meter.streams_lock);
   for (Stream* s = meter.streams; s != nullptr; s = s->next) {
     // Without marks a stream that is gone has nothing to do with the context any more.
@@ -609,12 +616,11 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
       if (held) s->lock.Release();
     }
   }
-  if (gone) {
-    const int count = g_context_count.load();
-    for (int i = 0; i < count; ++i) {
-      if (g_contexts[i].handle == handle) g_contexts[i].gone.store(true);
-    }
-    NewStamp();
+  const int count = g_context_count.load();
+  for (int i = 0; i < count; ++i) {
+    if (g_contexts[i].handle != handle) continue;
+    if (gone) g_contexts[i].gone.store(true);
+    g_contexts[i].going.store(false);
   }
   meter.destroying.fetch_sub(1);
   meter.leaving.Release();

@@ -24,6 +24,7 @@ struct Context {
   CUcontext handle = nullptr;
   Gpu* gpu = nullptr;
   std::atomic<bool> gone{false};
+  std::atomic<bool> going{false};  // being destroyed: its handle may be another's already
   Lock lock;
   static constexpr int kPool = 512;
   CUevent pool[kPool] = {};
@@ -82,6 +83,8 @@ Estimate* EstimateOf(uint64_t key);
 // per-thread default stream `owner` is the calling thread's slot.
 Context* ContextOf(CUcontext handle);
 Stream* StreamOf(Context* context, CUstream handle, const Slot* owner);
+// Waits while the context is being destroyed: only then it is known whose its handle is.
+void AwaitLeft(const Context* context);
 
 // An event at this point of the stream. The stream's context must be current. `*out` is written on
 // success only.
@@ -112,7 +115,8 @@ uint64_t CopiesBytes();
 // A stream is about to be destroyed: marks what was launched into it, and forgets it before the
 // driver may give its handle out again. Should it stay, the next launch makes a record anew.
 void StreamGoing(CUstream handle);
-// Around the destruction (or release) of a context: holds off whoever would use its events.
+// Around the destruction (or release) of a context: holds off whoever would use its events, and
+// whoever has its handle from the driver anew.
 // `gone`: it really is.
 Gpu* ContextGoing(CUcontext handle);
 void ContextLeft(Gpu* gpu, CUcontext handle, bool gone);

@@ -257,6 +257,24 @@ FAKE_API(cuDevicePrimaryCtxGetState, (CUdevice d, unsigned* flags, int* active))
   *active = g_primary[d] != nullptr;
   return CUDA_SUCCESS;
 }
+// A green context is an odd number, for nobody may take it for the context that it stands for.
+FAKE_CONTROL void* fake_green() {
+  std::lock_guard lock(g_mutex);
+  return reinterpret_cast<char*>(g_contexts.Make({0})) + 1;
+}
+FAKE_API(cuCtxFromGreenCtx, (CUcontext * c, void* green)) {
+  std::lock_guard lock(g_mutex);
+  FakeContext* context = g_contexts.Find(static_cast<char*>(green) - 1);
+  *c = reinterpret_cast<CUcontext>(context);
+  return context == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+FAKE_API(cuGreenCtxDestroy, (void* green)) {
+  std::lock_guard lock(g_mutex);
+  FakeContext* context = g_contexts.Find(static_cast<char*>(green) - 1);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  EndContext(context);
+  return CUDA_SUCCESS;
+}
 FAKE_API(cuCtxGetCurrent, (CUcontext * c)) {
   *c = reinterpret_cast<CUcontext>(Current());
   return CUDA_SUCCESS;

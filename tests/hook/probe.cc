@@ -27,6 +27,10 @@ void fake_record_errors(int n);
 void fake_stretch(int64_t ns);
 void fake_hold_destroys(bool on);
 uint64_t fake_mistakes();
+void* fake_green();
+// Older headers lack them.
+CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
+CUresult FromGreen(CUcontext* context, void* green) __asm__("cuCtxFromGreenCtx");
 CUfunction fake_kernel(int64_t ns);
 CUresult cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -180,6 +184,28 @@ int main() {
     } else if (command == "context-destroy") {
       in >> n;
       Say(std::to_string(cuCtxDestroy_v2(reinterpret_cast<CUcontext>(n))));
+    } else if (command == "context-destroy-later") {
+      in >> n;
+      Later([n] { cuCtxDestroy_v2(reinterpret_cast<CUcontext>(n)); });
+      Say("ok");
+    } else if (command == "context-launch-later") {  // in a new context of that handle
+      in >> n >> m;
+      Later([n, m] {
+        CUcontext c = nullptr;
+        do cuCtxCreate_v2(&c, 0, 0);
+        while (c != reinterpret_cast<CUcontext>(n));
+        Launch(m);
+      });
+      Say("ok");
+    } else if (command == "green") {  // a new green context, current in this thread
+      CUcontext c = nullptr;
+      void* green = fake_green();
+      const CUresult r = FromGreen(&c, green);
+      cuCtxSetCurrent(c);
+      Say(std::to_string(r) + " " + std::to_string(reinterpret_cast<uintptr_t>(green)));
+    } else if (command == "green-destroy") {
+      in >> n;
+      Say(std::to_string(GreenDestroy(reinterpret_cast<void*>(n))));
     } else if (command == "primary-reset") {
       Say(std::to_string(cuDevicePrimaryCtxReset_v2(0)));
     } else if (command == "primary-release") {

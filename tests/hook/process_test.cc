@@ -450,6 +450,32 @@ TEST_F(HookProcess, AStreamThatGetsTheHandleOfADestroyedOneIsAnother) {
   EXPECT_EQ(child_->Ask("mistakes"), "0");
 }
 
+TEST_F(HookProcess, AContextThatGetsTheHandleOfADestroyedOneIsAnother) {
+  StartIdler();
+  const std::string context = child_->Ask("context").substr(2);
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(child_->Ask("launch 1000"), "0");
+  ASSERT_EQ(child_->Ask("hold-destroys 1"), "ok");
+  ASSERT_EQ(child_->Ask("context-destroy-later " + context), "ok");
+  ASSERT_EQ(child_->Ask("stretch 300000000"), "ok");
+  ASSERT_EQ(child_->Ask("context-launch-later " + context + " 1000"), "ok");
+  usleep(50'000);  // it may launch, or wait until the handle is known to be its own
+  ASSERT_EQ(child_->Ask("hold-destroys 0"), "ok");
+  ASSERT_EQ(child_->Ask("stop"), "ok");
+  EXPECT_GE(Drain(), static_cast<int64_t>(200 * kMs));
+  EXPECT_EQ(child_->Ask("mistakes"), "0");
+}
+
+TEST_F(HookProcess, TheEventsOfAGreenContextGoWithIt) {
+  StartIdler();
+  const std::string green = child_->Ask("green").substr(2);
+  ASSERT_EQ(child_->Ask("launch 1000"), "0");
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  ASSERT_EQ(child_->Ask("green-destroy " + green), "0");
+  ASSERT_EQ(child_->Ask("launch 1000"), "0");
+  Drain();
+  EXPECT_EQ(child_->Ask("mistakes"), "0");
+}
+
 TEST_F(HookProcess, ADrainThatWaitsForAParkedLaunchReopensTheGate) {
   StartBackend();
   StartChild();
