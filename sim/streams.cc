@@ -72,6 +72,14 @@ CUresult DestroyEvent(CUevent handle) {
   return CUDA_SUCCESS;
 }
 
+// To ask after an event of a capture is no part of it, and spoils it.
+CUresult RefuseCaptured(const Event* event) {
+  if (TheDriver().captures.count(event->capture) != 0 && event->capture->id == event->capture_id) {
+    InvalidateCapture(event->capture);
+  }
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 CUresult ElapsedTime(float* ms, CUevent from_handle, CUevent to_handle) {
   Lock lock(TheDriver().mutex);
   if (CUresult r = CheckInitialized()) return r;
@@ -200,7 +208,7 @@ SIM_API(cuEventQuery, (CUevent handle)) {
   if (CUresult r = CheckInitialized()) return r;
   auto* event = reinterpret_cast<Event*>(handle);
   if (!IsLive(event)) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (event->capture != nullptr) return RefuseCaptured(event);
   if (CUresult r = CheckUnsafe()) return r;
   if (CUresult r = CheckContext(event->ctx)) return r;
   if (event->op == nullptr || event->op->done) return CUDA_SUCCESS;
@@ -216,7 +224,7 @@ SIM_API(cuEventSynchronize, (CUevent handle)) {
   if (CUresult r = CheckInitialized()) return r;
   auto* event = reinterpret_cast<Event*>(handle);
   if (!IsLive(event)) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (event->capture != nullptr) return RefuseCaptured(event);
   if (CUresult r = CheckUnsafe()) return r;
   if (CUresult r = CheckContext(event->ctx)) return r;
   const OpPtr op = event->op;

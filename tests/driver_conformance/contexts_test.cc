@@ -2,6 +2,7 @@
 #include <cstring>
 #include <thread>
 
+#include "bench/kernels.h"
 #include "tests/driver_conformance/driver.h"
 
 namespace baton::conformance {
@@ -53,6 +54,29 @@ TEST_F(Contexts, APrimaryContextIsCountedAndShared) {
   EXPECT_OK(DRV(cuStreamSynchronize)(stream));
 }
 
+TEST_F(Contexts, AfterAResetThePrimaryContextIsMadeAnew) {
+  CUdeviceptr p;
+  ASSERT_OK(DRV(cuMemAlloc)(&p, 64));
+  EXPECT_OK(DRV(cuDevicePrimaryCtxReset)(device_));
+  module_ = nullptr;  // gone with all that was in it
+  ASSERT_OK(DRV(cuDevicePrimaryCtxRetain)(&context_, device_));
+  ASSERT_OK(DRV(cuCtxSetCurrent)(context_));
+  ASSERT_OK(DRV(cuMemAlloc)(&p, 64));
+  EXPECT_OK(DRV(cuMemsetD32)(p, 3, 16));
+  EXPECT_EQ(std::vector<uint32_t>(16, 3), Read(p, 16));
+  EXPECT_OK(DRV(cuMemFree)(p));
+  CUmodule module;
+  ASSERT_OK(DRV(cuModuleLoadData)(&module, bench::kKernelsPtx));
+  EXPECT_OK(DRV(cuModuleGetFunction)(&spin_, module, "baton_spin"));
+  CUstream stream = NewStream();
+  EXPECT_OK(Spin(1000, stream));
+  EXPECT_OK(DRV(cuStreamSynchronize)(stream));
+  EXPECT_OK(DRV(cuModuleUnload)(module));
+  // The reset was no release: the first use is still counted.
+  EXPECT_OK(DRV(cuDevicePrimaryCtxRelease)(device_));
+  EXPECT_OK(DRV(cuCtxSynchronize)());
+}
+
 TEST_F(Contexts, TheStackOfContextsIsEachThreadsOwn) {
   CUcontext made = nullptr, current = nullptr, popped = nullptr;
   ASSERT_OK(CreateContext(&made, device_));
@@ -90,7 +114,8 @@ TEST_F(Contexts, TwoContextsOfOneProcessBothComputeRightResults) {
   std::vector<uint32_t> values(1024);
   EXPECT_OK(DRV(cuMemcpyDtoH)(values.data(), q, 4096));
   EXPECT_EQ(std::vector<uint32_t>(1024, 7), values);
-  EXPECT_OK(DRV(cuCtxPopCurrent)(nullptr));
+  CUcontext popped = nullptr;
+  EXPECT_OK(DRV(cuCtxPopCurrent)(&popped));
   EXPECT_OK(Add(p, 1024, 5, nullptr));
   EXPECT_EQ(std::vector<uint32_t>(1024, 5), Read(p, 1024));
   EXPECT_OK(DRV(cuCtxDestroy)(made));

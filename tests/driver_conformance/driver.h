@@ -38,6 +38,13 @@ const char* ErrorName(CUresult result);
 #define ASSERT_OK(call) ASSERT_STREQ("CUDA_SUCCESS", ::baton::conformance::ErrorName(call)) << #call
 #define EXPECT_ERROR(error, call) \
   EXPECT_STREQ(#error, ::baton::conformance::ErrorName(call)) << #call
+// Where the documentation leaves a choice.
+#define EXPECT_EITHER(one, other, call)                               \
+  do {                                                                \
+    const CUresult result_ = (call);                                  \
+    EXPECT_TRUE(result_ == one || result_ == other)                   \
+        << #call << ": " << ::baton::conformance::ErrorName(result_); \
+  } while (false)
 
 // Device 0's primary context, current, and the shared kernels.
 class DriverTest : public testing::Test {
