@@ -237,8 +237,10 @@ void Arbiter::Book(Lane& lane, const wire::State& state) {
     // It was attached before this daemon was: what it holds is a fact, not a request.
     lane.memory_said = true;
     auto& charged = lane.gpu->memory[lane.client->pod].first;
-    charged += state.memory_bytes - lane.memory;
-    lane.memory = state.memory_bytes;
+    const uint64_t total = lane.gpu->info.memory_bytes;
+    const uint64_t said = total == 0 ? 0 : std::min(state.memory_bytes, total);
+    charged += said - lane.memory;
+    lane.memory = said;
   }
 }
 
@@ -319,6 +321,15 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
   }
   if (client != nullptr && pod != nullptr && client->pod != pod->id) {
     link.Refuse(number, wire::ErrorKind::kDenied, "this process belongs to another pod already");
+    return {};
+  }
+  // An incarnation names the client's counters; drawn at random it is nobody else's.
+  const bool taken =
+      client == nullptr && std::any_of(clients_.begin(), clients_.end(), [&](auto& c) {
+        return c.second->incarnation == hello.incarnation && c.second->pod == pod->id;
+      });
+  if (taken) {
+    link.Refuse(number, wire::ErrorKind::kDenied, "another process has this incarnation");
     return {};
   }
   if (client == nullptr && !node.empty() && clients_of_node_[node] >= options_.server.clients_max) {
@@ -535,7 +546,7 @@ void Arbiter::Bind(ClientId id, ClientLink& link, uint64_t number) {
 
 // ------------------------------------------------------------------------------------------ GPUs
 
-Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
+Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool throw_away) {
   auto it = gpus_.find(info.uuid);
   if (it != gpus_.end()) {
     Gpu& gpu = *it->second;
@@ -568,6 +579,7 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node) {
   gpu.info = info;
   gpu.node = node;
   gpu.present = true;
+  gpu.throw_away = throw_away;
   gpu.key = gpu_key;
   gpu.file = std::move(file);
   gpus_.emplace(info.uuid, std::move(made));

@@ -140,7 +140,7 @@ class Arbiter {
 
   // ---- GPUs. `state_dir`/gpu-UUID.holder is read when a GPU is first heard of.
   // kExists: another node has this GPU.
-  Result<void> AddGpu(const GpuInfo& info, const std::string& node);
+  Result<void> AddGpu(const GpuInfo& info, const std::string& node, bool throw_away = false);
   // The virtual GPU of a node, made when absent.
   Gpu& ThrowAwayGpu(const std::string& node);
   // The link to the node is cut, or back: while it is cut, nothing of its GPUs moves.

@@ -243,8 +243,15 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
                  fmt::format("[[pod]] {} is not applied: {}", c.name, set.error().message));
         continue;
       }
+      const auto gpus = ResolveGpus(c.gpus, 1, "*");
+      if ((!c.gpus.empty() && gpus && *gpus != pod->gpus) ||
+          (!c.ticket.empty() && c.ticket != pod->ticket)) {
+        log_.Add(EventLog::Level::kWarning, "pod",
+                 fmt::format("[[pod]] {}: gpus and ticket of a pod that exists stay; remove it "
+                             "from the file, reload, and put it back",
+                             c.name));
+      }
       pod->uid = c.uid;
-      pod->set_since = false;
       pod->from_file = fingerprint;
       SavePods();
       continue;
@@ -280,10 +287,8 @@ Arbiter::Gpu& Arbiter::ThrowAwayGpu(const std::string& node) {
   // Who measured before this daemon started holds nothing that matters.
   unlink((options_.server.state_dir + "/gpu-" + uuid + ".holder").c_str());
   // As real as a GPU can be without a device: its holder is stored too.
-  (void)AddGpu({uuid, "virtual", 0}, node);
-  Gpu& gpu = *gpus_.at(uuid);
-  gpu.throw_away = true;
-  return gpu;
+  (void)AddGpu({uuid, "virtual", 0}, node, true);
+  return *gpus_.at(uuid);
 }
 
 // Tickets for measuring that nobody used within a minute.

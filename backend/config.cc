@@ -516,7 +516,7 @@ std::string PrintOptions(const Options& options) {
     for (const std::string& gpu : pod.gpus) gpus += (gpus.empty() ? "" : ", ") + Quote(gpu);
     printer.Line("gpus", "[" + gpus + "]", nullptr);
     printer.Line("uid", std::to_string(pod.uid), nullptr);
-    if (!pod.ticket.empty()) printer.Text("ticket", "(secret, set in the file)", nullptr);
+    if (!pod.ticket.empty()) printer.text += "# ticket: a secret that is set in the file\n";
   }
   return printer.text;
 }

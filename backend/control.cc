@@ -174,7 +174,6 @@ Result<json> SetPod(Arbiter& arbiter, Request& request, const std::string& node)
   if (request.Has("priority")) change.priority = &*priority;
   if (request.Has("team")) change.team = &*team;
   BATON_TAKE(set, arbiter.SetPod(**pod, change));
-  (*pod)->set_since = true;
   return PodJson(**pod);
 }
 

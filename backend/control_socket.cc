@@ -27,7 +27,7 @@ struct ControlSocket::Connection {
 };
 
 ControlSocket::ControlSocket(boost::asio::io_context& io, Handler handler)
-    : io_(io), handler_(std::move(handler)), listener_(io) {}
+    : io_(io), handler_(std::move(handler)), listener_(io), accept_pause_(io) {}
 
 ControlSocket::~ControlSocket() {
   *alive_ = false;
@@ -46,6 +46,7 @@ Result<void> ControlSocket::Listen(const std::string& path) {
 void ControlSocket::Stop() {
   ErrorCodeAsio ignored;
   listener_.close(ignored);
+  accept_pause_.cancel();
   while (!connections_.empty()) Close(*connections_.begin());
   if (!path_.empty()) unlink(path_.c_str());
   path_.clear();
@@ -56,6 +57,14 @@ void ControlSocket::Accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this, alive = alive_](ErrorCodeAsio error) {
     if (error || !*alive) return;
     UniqueFd fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      // Out of descriptors: those who wait are served when others have left.
+      accept_pause_.expires_after(std::chrono::milliseconds(100));
+      accept_pause_.async_wait([this, alive](ErrorCodeAsio e) {
+        if (!e && *alive) Accept();
+      });
+      return;
+    }
     if (fd && connections_.size() < kConnectionsMax) {
       auto connection = std::make_shared<Connection>(io_);
       connection->socket.assign(fd.Release());

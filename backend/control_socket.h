@@ -10,6 +10,7 @@
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <set>
@@ -49,6 +50,7 @@ class ControlSocket {
   std::string path_;
   UniqueFd path_lock_;
   boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer accept_pause_;
   std::set<std::shared_ptr<Connection>> connections_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -92,7 +92,6 @@ Result<void> Daemon::ReadState() {
     if (auto loaded = pods_.Load(*text); !loaded) {
       const std::string aside = dir + "/pods.json.damaged";
       rename((dir + "/pods.json").c_str(), aside.c_str());
-      pods_.ClearAbove(static_cast<uint64_t>(time(nullptr)));
       log_.Add(EventLog::Level::kWarning, "daemon",
                fmt::format("{}/pods.json is damaged ({}); it was moved to {}, and the pods in it "
                            "must be created again",
@@ -104,6 +103,8 @@ Result<void> Daemon::ReadState() {
   if (const std::string trouble = usage_.Open(dir + "/usage"); !trouble.empty()) {
     log_.Add(EventLog::Level::kWarning, "daemon", trouble);
   }
+  // Whatever became of pods.json: no pod is given the account of another.
+  pods_.StartAbove(usage_.LargestPod());
   return {};
 }
 

@@ -110,11 +110,6 @@ bool HolderFile::Clear() {
   return Write();
 }
 
-void HolderFile::Remove() {
-  fd_.Close();
-  unlink(path_.c_str());
-}
-
 bool HolderFile::Write() {
   if (!fd_) return false;
   Header header{};

@@ -59,8 +59,6 @@ class HolderFile {
   // Nobody holds any more. The epoch stays. On disk with the next Store() or Clear().
   void Forget() { members_.clear(); }
   bool Clear();
-  // Removes the file.
-  void Remove();
 
  private:
   bool Write();

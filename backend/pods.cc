@@ -118,32 +118,37 @@ std::string Pods::Save() const {
   json list = json::array();
   for (const auto& [id, pod] : pods_) {
     if (pod.throw_away) continue;
-    list.push_back({{"id", id.value},
-                    {"name", pod.name},
-                    {"request", pod.share.request},
-                    {"limit", pod.share.limit},
-                    {"priority", static_cast<int>(pod.share.priority)},
-                    {"memory", pod.memory_cap},
-                    {"team", pod.team},
-                    {"gpus", pod.gpus},
-                    {"ticket", pod.ticket},
-                    {"uid", pod.uid},
-                    {"from_file", pod.from_file},
-                    {"set_since", pod.set_since}});
+    list.push_back({
+        {"id", id.value},
+        {"name", pod.name},
+        {"request", pod.share.request},
+        {"limit", pod.share.limit},
+        {"priority", static_cast<int>(pod.share.priority)},
+        {"memory", pod.memory_cap},
+        {"team", pod.team},
+        {"gpus", pod.gpus},
+        {"ticket", pod.ticket},
+        {"uid", pod.uid},
+        {"from_file", pod.from_file},
+    });
   }
   const std::string body = json{{"last_id", last_id_}, {"pods", list}}.dump(
       1, ' ', false, json::error_handler_t::replace);
   return fmt::format("{}{:016x}\n{}\n", kFirstLine, UsageBook::GpuKey(body), body);
 }
 
-void Pods::ClearAbove(uint64_t id) {
-  pods_.clear();
-  by_name_.clear();
-  by_ticket_.clear();
-  last_id_ = id;
+Result<void> Pods::Load(const std::string& text) {
+  Pods loaded(overcommit_);
+  auto read = loaded.Read(text);
+  if (!read) return read;
+  last_id_ = loaded.last_id_;
+  pods_ = std::move(loaded.pods_);
+  by_name_ = std::move(loaded.by_name_);
+  by_ticket_ = std::move(loaded.by_ticket_);
+  return {};
 }
 
-Result<void> Pods::Load(const std::string& text) {
+Result<void> Pods::Read(const std::string& text) {
   const size_t line = text.find('\n');
   if (line == std::string::npos || text.compare(0, kFirstLine.size(), kFirstLine) != 0) {
     return Fail(ErrorCode::kInvalid, "this is not a file of pods");
@@ -156,7 +161,7 @@ Result<void> Pods::Load(const std::string& text) {
   }
   try {
     const json root = json::parse(body);
-    ClearAbove(root.at("last_id"));
+    last_id_ = root.at("last_id");
     for (const json& entry : root.at("pods")) {
       Pod pod;
       pod.id = PodId{entry.at("id")};
@@ -170,7 +175,6 @@ Result<void> Pods::Load(const std::string& text) {
       pod.ticket = entry.at("ticket");
       pod.uid = entry.at("uid");
       pod.from_file = entry.at("from_file");
-      pod.set_since = entry.at("set_since");
       auto share = policy::Validated(pod.share);
       if (!share) return tl::unexpected(share.error());
       if (pod.id.value == 0 || pod.id.value > last_id_ || last_id_ > kIdMax) {

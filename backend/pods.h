@@ -7,6 +7,7 @@
 #ifndef BATON_BACKEND_PODS_H_
 #define BATON_BACKEND_PODS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -31,7 +32,6 @@ struct Pod {
   int64_t uid = -1;         // whose processes may attach; -1: anybody's
   bool throw_away = false;  // of bench_ticket: not stored, gone with its client
   std::string from_file;    // its [[pod]] as last applied; empty: not from the file
-  bool set_since = false;   // changed by set_pod after from_file was applied
 };
 
 class Pods {
@@ -56,13 +56,15 @@ class Pods {
   // Millionths of the GPU that are not requested; 0 when overbooked. Throw-away pods do not count.
   policy::Share Room(std::string_view gpu) const;
 
-  // The contents of the file, and back. Load() replaces everything; kInvalid for a damaged text.
+  // The contents of the file, and back. Load() replaces everything; kInvalid for a damaged text,
+  // which changes nothing.
   std::string Save() const;
   Result<void> Load(const std::string& text);
-  // Forgets all pods, and gives out no id up to `id`: what a damaged file may have had.
-  void ClearAbove(uint64_t id);
+  // Gives out no id up to `id`.
+  void StartAbove(uint64_t id) { last_id_ = std::max(last_id_, id); }
 
  private:
+  Result<void> Read(const std::string& text);
   Result<void> Admit(const Pod& pod, policy::Share request) const;
 
   const policy::Share overcommit_;

@@ -605,8 +605,9 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   }
   UniqueFd pidfd = OpenPidfd(pid, start_time);
   const bool alive = static_cast<bool>(pidfd);
-  const bool listed = std::any_of(gpus.begin(), gpus.end(),
-                                  [&](const std::string& uuid) { return nvml_.Lists(uuid, pid); });
+  const bool listed = !alive && std::any_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
+    return nvml_.Lists(uuid, pid);
+  });
   // A pid that was given out again is somebody else, whom NVML may list too.
   if (!alive && (!listed || StartTime(pid))) {
     return Fail(ErrorCode::kNotFound, "process " + std::to_string(pid) + " is gone");

@@ -77,6 +77,8 @@ class UsageBook {
   UsageEntry& At(PodId pod, uint64_t gpu, uint64_t incarnation);
   // Null when there is none.
   UsageEntry* Find(PodId pod, uint64_t gpu, uint64_t incarnation);
+  // The largest id of a pod that has an entry; 0 when there is none.
+  uint64_t LargestPod() const { return index_.empty() ? 0 : std::get<0>(index_.rbegin()->first); }
   // The newest hold_epoch on a GPU; 0 when there is none.
   uint64_t NewestHold(uint64_t gpu) const;
   // Forgets a client's entries, or (incarnation 0) everything of a pod.

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 
@@ -76,11 +77,11 @@ std::string Unexpected(CLI::App& app, const std::vector<std::string>& extras) {
 
 void AddSocketDir(CLI::App& command, Invocation& invocation) {
   command
-      .add_option("--socket-dir", invocation.socket_dir,
-                  "Folder of batond's (or baton-frontend's) sockets")
-      ->envname("BATON_SOCKET_DIR")
-      ->type_name("DIR")
-      ->capture_default_str();
+      .add_option(
+          "--socket-dir", invocation.socket_dir,
+          "Folder of batond's (or baton-frontend's) sockets; default: $BATON_SOCKET_DIR, else "
+          "/run/baton")
+      ->type_name("DIR");
 }
 
 int Complain(const Error& error) {
@@ -90,6 +91,10 @@ int Complain(const Error& error) {
 
 int Main(int argc, char** argv) {
   Invocation invocation;
+  // Not by CLI11's envname: with one variable for all commands it would win over the flag.
+  if (const char* dir = std::getenv("BATON_SOCKET_DIR"); dir != nullptr && *dir != '\0') {
+    invocation.socket_dir = dir;
+  }
   CLI::App baton("Shares a GPU among pods by time.", "baton");
   baton.set_version_flag("--version", "baton " BATON_VERSION);
   baton.require_subcommand(0, 1);

@@ -68,8 +68,10 @@ void PrintFish(const std::vector<Entry>& entries) {
       "complete -c baton -f -n __fish_use_subcommand -l help\n"
       "complete -c baton -f -n __fish_use_subcommand -l version");
   for (const Entry& entry : entries) {
+    std::string description;
+    for (const char c : entry.description) description += c == '\'' ? "\\'" : std::string(1, c);
     std::printf("complete -c baton -f -n __fish_use_subcommand -a %s -d '%s'\n", entry.name.c_str(),
-                entry.description.c_str());
+                description.c_str());
     std::istringstream words(entry.words);
     for (std::string word; words >> word;) {
       const bool flag = word.starts_with("--");

@@ -154,7 +154,7 @@ void Frontend::Stop() {
 
 template <class Message>
 bool Frontend::Say(const Message& message) {
-  char buffer[wire::kTenantFrameMax + kEnvelope];
+  char buffer[std::max(wire::kTenantFrameMax, sizeof(Message)) + kEnvelope];
   const size_t size = wire::Encode(message, buffer, sizeof buffer);
   return size != 0 && dealer_->Send({{buffer, size}});
 }
@@ -433,7 +433,14 @@ void Frontend::SayNodeHello() {
   hello.instance = instance_;
   std::string gpus;
   for (const backend::GpuInfo& gpu : gpus_) {
-    gpus += fmt::format("{} {} {}\n", gpu.uuid, gpu.memory_bytes, gpu.name);
+    const std::string line = fmt::format("{} {} {}\n", gpu.uuid, gpu.memory_bytes, gpu.name);
+    if (gpus.size() + line.size() > decltype(hello.gpus)::kCapacity) {
+      spdlog::error(
+          "this node has more GPUs than can be told; {} and those after it are not managed",
+          gpu.uuid);
+      break;
+    }
+    gpus += line;
   }
   hello.gpus.Set(gpus);
   Say(hello);

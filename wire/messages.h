@@ -222,7 +222,7 @@ struct NodeHello {
   static constexpr uint8_t kType = 32;
   Text<64> node;
   uint64_t instance = 0;
-  Text<4096> gpus;  // one line per GPU: "uuid memory_bytes model"
+  Text<16384> gpus;  // one line per GPU: "uuid memory_bytes model"
   template <class V>
   void Fields(V& v) {
     v(node), v(instance), v(gpus);

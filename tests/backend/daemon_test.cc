@@ -217,6 +217,21 @@ TEST_F(Batond, ATicketIsOnlyGoodForItsUser) {
   EXPECT_EQ(joins_as(1235), 1);
 }
 
+TEST_F(Batond, TwoProcessesDoNotShareAnIncarnation) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient first(Socket(), 99);
+  ASSERT_TRUE(first.Join(ticket, "GPU-a"));
+  const pid_t child = fork();
+  if (child == 0) {
+    ScriptedClient second(Socket(), 99);
+    const bool refused = second.SayHello(ticket) && second.Await<wire::Error>().has_value();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "the counters of both would be one";
+}
+
 TEST_F(Batond, AKilledHolderMakesRoomForTheNext) {
   const std::string a = Pod("a", 50);
   ScriptedClient b(Socket());

@@ -154,6 +154,8 @@ TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
   ASSERT_NE(restored.FindByTicket(ticket), nullptr);
   EXPECT_EQ(restored.FindByTicket(ticket)->share.request, 500'000u);
   EXPECT_GT((*restored.Add(MakePod("c", 1000, "GPU-0")))->id, last);
+  restored.StartAbove(1000);
+  EXPECT_GT((*restored.Add(MakePod("d", 1000, "GPU-0")))->id, PodId{1000});
 }
 
 TEST(Pods, ADamagedFileIsRefused) {

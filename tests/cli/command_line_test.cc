@@ -144,6 +144,13 @@ TEST(CommandLine, AMissingSocketIsExplained) {
       << outcome.err;
 }
 
+TEST(CommandLine, AFlagGoesBeforeTheEnvironment) {
+  const TemporaryFolder folder;
+  const Outcome outcome =
+      RunBaton({"status", "--socket-dir", folder.path()}, {{"BATON_SOCKET_DIR", "/nowhere"}});
+  EXPECT_NE(outcome.err.find(folder.path() + "/control.sock"), std::string::npos) << outcome.err;
+}
+
 TEST(CommandLine, ASocketPathThatUnixCannotHoldIsExplained) {
   const Outcome outcome = RunBaton({"status", "--socket-dir", "/" + std::string(200, 'x')});
   EXPECT_EQ(outcome.status, 2);
