@@ -31,7 +31,7 @@ inline uint64_t Log2(uint64_t n) { return 63u - static_cast<uint64_t>(__builtin_
 inline uint64_t KernelKey(const void* function, uint64_t blocks) {
   return (reinterpret_cast<uintptr_t>(function) & 0xffff'ffff'ffffu) | (Log2(blocks) + 1) << 56;
 }
-enum class Kind : uint64_t { kSet = 1, kCopy = 2 };
+enum class Kind : uint64_t { kSet = 1, kCopy = 2, kDecompress = 3 };
 inline uint64_t BytesKey(Kind kind, uint64_t bytes) {
   return static_cast<uint64_t>(kind) | (Log2(bytes) + 1) << 56;
 }

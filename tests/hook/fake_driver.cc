@@ -419,6 +419,20 @@ FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   g_memory[*p] = {bytes, Current()};
   return CUDA_SUCCESS;
 }
+FAKE_API(cuPointerGetAttribute, (void* value, CUpointer_attribute, CUdeviceptr p)) {
+  std::lock_guard lock(g_mutex);
+  if (g_memory.count(p) == 0) return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemcpyHtoA_v2, (CUarray, size_t, const void*, size_t)) { return CUDA_SUCCESS; }
+FAKE_API(cuMemcpyBatchAsync_v2,
+         (CUdeviceptr*, CUdeviceptr*, size_t*, size_t, void*, size_t*, size_t, CUstream)) {
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemPrefetchAsync_v2, (CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream)) {
+  return CUDA_SUCCESS;
+}
 FAKE_API(cuMemFree_v2, (CUdeviceptr p)) {
   std::lock_guard lock(g_mutex);
   return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

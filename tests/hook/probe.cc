@@ -31,6 +31,13 @@ void* fake_green();
 // Older headers lack them.
 CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
 CUresult FromGreen(CUcontext* context, void* green) __asm__("cuCtxFromGreenCtx");
+CUresult CopyBatch(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count,
+                   void* attributes, size_t* indices, size_t n,
+                   CUstream stream) __asm__("cuMemcpyBatchAsync_v2");
+CUresult Prefetch(CUdeviceptr p, size_t n, CUmemLocation to, unsigned flags,
+                  CUstream stream) __asm__("cuMemPrefetchAsync_v2");
+CUresult CopyToArray(CUarray to, size_t offset, const void* from,
+                     size_t n) __asm__("cuMemcpyHtoA_v2");
 CUfunction fake_kernel(int64_t ns);
 CUresult cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -280,6 +287,17 @@ int main() {
       CUdeviceptr p = 0;
       const CUresult r = cuMemAlloc_v2(&p, static_cast<size_t>(n));
       Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "copy-batch") {  // TO FROM BYTES, after one byte between hosts
+      CUdeviceptr to[2] = {0, 0}, from[2] = {1, 0};
+      size_t bytes[2] = {1, 0};
+      in >> to[1] >> from[1] >> bytes[1];
+      Say(std::to_string(CopyBatch(to, from, bytes, 2, nullptr, nullptr, 0, stream)));
+    } else if (command == "prefetch") {
+      in >> n;
+      Say(std::to_string(Prefetch(0, static_cast<size_t>(n), {}, 0, stream)));
+    } else if (command == "copy-to-array") {
+      in >> n;
+      Say(std::to_string(CopyToArray(nullptr, 0, nullptr, static_cast<size_t>(n))));
     } else if (command == "free") {
       in >> n;
       Say(std::to_string(cuMemFree_v2(static_cast<CUdeviceptr>(n))));

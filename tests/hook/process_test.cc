@@ -639,6 +639,25 @@ TEST_F(HookProcess, TheMemoryOfAContextIsCreditedWhenItIsGone) {
   EXPECT_EQ(child_->Ask("mistakes"), "0");
 }
 
+TEST_F(HookProcess, ABatchWithACopyBetweenDevicesWaitsAndAnyOtherIsCounted) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+  const std::string a = child_->Ask("alloc 1000").substr(2);
+  const std::string b = child_->Ask("alloc 1000").substr(2);
+  EXPECT_EQ(child_->Ask("copy-batch " + a + " 5 1000"), "0");
+  EXPECT_EQ(child_->Ask("prefetch 20000"), "0");
+  EXPECT_EQ(child_->Ask("copy-to-array 300000"), "0");
+  child_->Send("copy-batch " + a + " " + b + " 1000");
+  const auto waiting = backend_->WaitPhase(Phase::kWaiting);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->copies_bytes, 321'001u);
+  EXPECT_TRUE(child_->Silent(20));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  EXPECT_EQ(child_->Read(), "0");
+}
+
 TEST_F(HookProcess, TwoRacingAllocationsCannotBothPass) {
   StartBackend();
   backend_->SetMemoryCap(1000);
