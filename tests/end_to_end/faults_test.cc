@@ -18,6 +18,8 @@ void SignalAll(const Pod& pod, int signal) {
   for (const pid_t pid : pod.Pids()) kill(pid, signal);
 }
 
+// The promise: within 5 ms in 99 of 100 kills, never after more than 50 ms, and never before the
+// dead one's work has ended. BATON_TEST_SCALE=7 kills 105 times, which is what the results quote.
 TEST_F(Faults, WhenTheHolderIsKilledTheNextRunsRightAfterItsLastKernelAndNeverBefore) {
   StartCluster({.transport = Transport::kUnix});
   Pod& survivor = Start(Burn("survivor", "10", "100"));
@@ -45,7 +47,7 @@ TEST_F(Faults, WhenTheHolderIsKilledTheNextRunsRightAfterItsLastKernelAndNeverBe
     ASSERT_GE(next->start_ns, end) << "the token moved before the dead one's work had ended";
     gaps_ms.push_back(static_cast<double>(next->start_ns - end) / 1e6);
   }
-  ASSERT_GE(gaps_ms.size(), static_cast<size_t>(kills) / 2) << "too few kills met a holder";
+  ASSERT_GE(gaps_ms.size(), static_cast<size_t>(kills) * 2 / 3) << "too few kills met a holder";
   std::sort(gaps_ms.begin(), gaps_ms.end());
   const double largest = gaps_ms.back();
   const double p99 = gaps_ms[(gaps_ms.size() - 1) * 99 / 100];
@@ -53,7 +55,9 @@ TEST_F(Faults, WhenTheHolderIsKilledTheNextRunsRightAfterItsLastKernelAndNeverBe
   Figure("kill_gap_p99", p99, "ms");
   Figure("kill_gap_max", largest, "ms");
   Figure("kills_of_holders", static_cast<double>(gaps_ms.size()), "");
-  EXPECT_LE(gaps_ms[gaps_ms.size() / 2], 5.0);
+  // One in a hundred may be late, and one of fewer: 90 % of as few as ten.
+  const auto late = gaps_ms.end() - std::upper_bound(gaps_ms.begin(), gaps_ms.end(), 5.0);
+  EXPECT_LE(late, std::max<std::ptrdiff_t>(1, std::ssize(gaps_ms) / 100));
   EXPECT_LE(largest, 50.0);
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
