@@ -52,6 +52,7 @@ class NodeEndpoint::Node : public ClientLink {
   const std::string name;
   std::string identity;
   uint64_t instance = 0;
+  uint64_t replaced = 0;  // the instance before
   bool connected = false;
   Instant heard{};
   Instant asked_again{};  // when NodeSync was last sent
@@ -108,6 +109,11 @@ Result<void> NodeEndpoint::Listen() {
     socket_.Set(ZMQ_CURVE_SERVER, 1);
     socket_.Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
     socket_.Set(ZMQ_ZAP_DOMAIN, "baton");
+  } else {
+    log_.Add(EventLog::Level::kWarning, "node",
+             fmt::format("{} is without keys: any user of this machine can speak as a node there, "
+                         "and do what its operator can; see 'baton keygen --help'",
+                         options_.zmq.listen));
   }
   socket_.SetLongest(wire::kRelayFrameMax);
   socket_.Set(ZMQ_ROUTER_MANDATORY, 1);  // an unreachable peer is an error, not silence
@@ -219,7 +225,16 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   auto& slot = nodes_[name];
   if (slot == nullptr) slot = std::make_unique<Node>(*this, name);
   Node& node = *slot;
+  if (hello.instance == node.replaced) {
+    // It lives, as does the one that took its place.
+    return SendError(
+        identity, wire::ErrorKind::kDenied,
+        fmt::format("another baton-frontend speaks for node {} since; stop one, or give "
+                    "each its own node.name",
+                    name));
+  }
   if (node.instance != hello.instance && node.instance != 0) {
+    node.replaced = node.instance;
     log_.Add(EventLog::Level::kInfo, "node", "the relay of node " + name + " restarted");
   } else if (!node.connected) {
     log_.Add(EventLog::Level::kInfo, "node",

@@ -154,6 +154,21 @@ TEST_F(Central, ANodeCannotSpeakForAnother) {
   EXPECT_TRUE(LinkIs("up"));
 }
 
+TEST_F(Central, OfTwoRelaysOfOneNameTheOlderOneEnds) {
+  // A copy of the node's configuration and key, on another machine.
+  std::string copy = ReadText(folder_ / "n0-n0.toml");
+  for (const char* folder : {"lock-n0", "run-n0"}) {
+    copy.insert(copy.find(folder) + strlen(folder), "-copy");
+  }
+  WriteText(folder_ / "copy.toml", copy);
+  DaemonProcess other(FRONTEND, folder_ / "copy.toml", folder_ / "copy.log");
+  ASSERT_TRUE(other.Start()) << other.Log();
+  EXPECT_EQ(frontend_.Wait(), 1);
+  EXPECT_NE(frontend_.Log().find("another baton-frontend speaks for node n0"), std::string::npos)
+      << frontend_.Log();
+  EXPECT_TRUE(LinkIs("up"));
+}
+
 TEST_F(Central, ARelaysDeathIsNotItsClientsDeath) {
   const std::string of_a = Pod("a", 50), of_b = Pod("b", 50);
   ScriptedClient a(Socket()), b(Socket());
