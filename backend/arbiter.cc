@@ -222,6 +222,7 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
 void Arbiter::Book(Lane& lane, const wire::State& state) {
   UsageEntry& total = *lane.total;
   Usage& last = lane.last->usage;
+  usage_.Begin(total, *lane.last);
   if (!enforcing()) {
     Advance(last.held_ns, state.held_ns, total.usage.held_ns);
   } else if (!lane.gpu->scheduler.Holds(lane.client->id, state.epoch)) {
@@ -233,6 +234,7 @@ void Arbiter::Book(Lane& lane, const wire::State& state) {
   Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
   Advance(last.unmanaged_ns, state.unmanaged_ns, total.usage.unmanaged_ns);
   Advance(last.copies_bytes, state.copies_bytes, total.usage.copies_bytes);
+  usage_.End();
   if (!lane.memory_said) {
     // It was attached before this daemon was: what it holds is a fact, not a request.
     lane.memory_said = true;

@@ -8,14 +8,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <functional>
+#include <utility>
 
 namespace baton::backend {
 namespace {
 
-constexpr char kMagic[16] = "baton usage 2\n";
-constexpr size_t kEntry = sizeof(UsageEntry);  // the header takes the place of entry 0
-constexpr size_t kMapSize = 64 << 20;          // address space; 524 287 entries
+constexpr char kMagic[16] = "baton usage 3\n";
+constexpr size_t kEntry = sizeof(UsageEntry);
+constexpr size_t kFirstEntry = 3;  // the header takes the place of entry 0, the journal of two more
+constexpr size_t kMapSize = 64 << 20;  // address space; 524 287 entries
 constexpr size_t kStep = 64 << 10;
 constexpr uint64_t kUsed = 0x6261746f6e757365;
 
@@ -24,6 +28,49 @@ constexpr uint64_t kUsed = 0x6261746f6e757365;
 void UsageEntry::BeginHold(uint64_t epoch) {
   __atomic_store_n(&hold_base_ns[epoch % 2], usage.held_ns, __ATOMIC_RELEASE);
   __atomic_store_n(&hold_epoch, epoch, __ATOMIC_RELEASE);
+}
+
+// What both entries held before the change that is under way.
+struct UsageBook::Journal {
+  uint64_t valid;
+  uint64_t total_at;
+  uint64_t last_at;
+  Usage total;
+  Usage last;
+};
+
+UsageBook::Journal* UsageBook::journal() const {
+  static_assert(sizeof(Journal) <= (kFirstEntry - 1) * kEntry);
+  return reinterpret_cast<Journal*>(map_ + kEntry);
+}
+
+UsageEntry* UsageBook::EntryAt(size_t at) const {
+  return reinterpret_cast<UsageEntry*>(map_ + at * kEntry);
+}
+
+size_t UsageBook::NumberOf(const UsageEntry& entry) const {
+  const auto* at = reinterpret_cast<const char*>(&entry);
+  const std::less<const char*> before;
+  if (map_ == nullptr || before(at, map_) || !before(at, map_ + file_size_)) return 0;
+  return static_cast<size_t>(at - map_) / kEntry;
+}
+
+// A process that is killed has done all stores before that instant and none after it, so it is
+// enough that the compiler leaves their order as it is.
+void UsageBook::Begin(const UsageEntry& total, const UsageEntry& last) {
+  const size_t total_at = NumberOf(total);
+  const size_t last_at = NumberOf(last);
+  if (total_at == 0 || last_at == 0) return;  // in memory only: gone with the daemon
+  *journal() = {0, total_at, last_at, total.usage, last.usage};
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  __atomic_store_n(&journal()->valid, 1, __ATOMIC_RELEASE);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+void UsageBook::End() {
+  if (map_ == nullptr || file_size_ == 0) return;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  __atomic_store_n(&journal()->valid, 0, __ATOMIC_RELEASE);
 }
 
 uint64_t UsageBook::GpuKey(std::string_view uuid) {
@@ -62,15 +109,22 @@ std::string UsageBook::Open(const std::string& path) {
     return degraded_;
   }
   map_ = static_cast<char*>(map);
-  next_ = 1;
-  for (size_t at = 1; (at + 1) * kEntry <= file_size_; ++at) {
-    auto* entry = reinterpret_cast<UsageEntry*>(map_ + at * kEntry);
+  next_ = kFirstEntry;
+  if (file_size_ != 0 && journal()->valid == 1) {
+    const Journal& j = *journal();
+    for (const auto& [at, usage] : {std::pair(j.total_at, j.total), std::pair(j.last_at, j.last)}) {
+      if (at >= kFirstEntry && (at + 1) * kEntry <= file_size_) EntryAt(at)->usage = usage;
+    }
+    End();
+  }
+  for (size_t at = kFirstEntry; (at + 1) * kEntry <= file_size_; ++at) {
+    UsageEntry* entry = EntryAt(at);
     if (entry->used != kUsed) continue;
     index_[{entry->pod, entry->gpu, entry->incarnation}] = entry;
     next_ = at + 1;
   }
-  for (size_t at = 1; at < next_; ++at) {
-    auto* entry = reinterpret_cast<UsageEntry*>(map_ + at * kEntry);
+  for (size_t at = kFirstEntry; at < next_; ++at) {
+    UsageEntry* entry = EntryAt(at);
     if (entry->used != kUsed) free_.push_back(entry);
   }
   return note;
@@ -95,7 +149,7 @@ UsageEntry* UsageBook::Allocate() {
     }
   }
   if (map_ != nullptr && (next_ + 1) * kEntry <= file_size_) {
-    return reinterpret_cast<UsageEntry*>(map_ + next_++ * kEntry);
+    return EntryAt(next_++);
   }
   return &overflow_.emplace_back();
 }

@@ -83,12 +83,21 @@ class UsageBook {
   uint64_t NewestHold(uint64_t gpu) const;
   // Forgets a client's entries, or (incarnation 0) everything of a pod.
   void Drop(PodId pod, uint64_t incarnation);
+  // Between these a pod's totals and what a client last reported change together: a daemon that
+  // dies in between finds both as they were.
+  void Begin(const UsageEntry& total, const UsageEntry& last);
+  void End();
   // Asks the kernel to write what changed; does not wait.
   void Flush();
 
  private:
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;
+  struct Journal;
   UsageEntry* Allocate();
+  UsageEntry* EntryAt(size_t at) const;
+  // Its number in the file; 0 when it is not in there.
+  size_t NumberOf(const UsageEntry& entry) const;
+  Journal* journal() const;
 
   UniqueFd fd_;
   char* map_ = nullptr;

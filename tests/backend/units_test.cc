@@ -333,6 +333,28 @@ TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
   EXPECT_EQ(book.NewestHold(gpu), 7u);
 }
 
+TEST(UsageBook, AChangeOfBothEntriesThatWasCutShortIsUndone) {
+  const Folder folder;
+  const uint64_t gpu = UsageBook::GpuKey("GPU-0");
+  {
+    UsageBook book;
+    book.Open(folder / "usage");
+    UsageEntry& total = book.At(PodId{1}, gpu, 0);
+    UsageEntry& last = book.At(PodId{1}, gpu, 77);
+    for (const uint64_t launches : {10, 30}) {
+      book.Begin(total, last);
+      total.usage.launches += launches - last.usage.launches;
+      if (launches == 30) break;  // killed here
+      last.usage.launches = launches;
+      book.End();
+    }
+  }
+  UsageBook book;
+  book.Open(folder / "usage");
+  EXPECT_EQ(book.Find(PodId{1}, gpu, 0)->usage.launches, 10u);
+  EXPECT_EQ(book.Find(PodId{1}, gpu, 77)->usage.launches, 10u);
+}
+
 TEST(UsageBook, WithoutADiskItGoesOnInMemoryAndSaysSo) {
   UsageBook book;
   EXPECT_NE(book.Open("/nowhere/at/all/usage"), "");
