@@ -48,12 +48,16 @@ void AddUsage(json& to, const Usage& usage, uint64_t held_ns) {
   add("revocations", usage.revocations);
 }
 
+using Clients = std::vector<const Arbiter::Client*>;
+
 json GpuOfPod(const Arbiter& arbiter, const Arbiter::Gpu& gpu, const Pod& pod,
-              const PodStatus* status, Instant now) {
+              const Clients& clients, const PodStatus* status, Instant now) {
   json row{{"uuid", gpu.info.uuid}, {"node", gpu.node}};
   wire::Phase phase = wire::Phase::kIdle;
-  for (const auto& [id, lane] : gpu.lanes) {
-    if (lane->client->pod == pod.id) phase = Busier(phase, lane->phase);
+  for (const Arbiter::Client* client : clients) {
+    for (const auto& lane : client->lanes) {
+      if (lane->gpu == &gpu) phase = Busier(phase, lane->phase);
+    }
   }
   row["phase"] = PhaseName(phase);
   const uint64_t held = arbiter.HeldNow(gpu, pod.id, now);
@@ -138,6 +142,10 @@ json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemo
     status["gpus"].push_back(std::move(row));
   }
 
+  std::map<PodId, Clients> clients_of;
+  for (const auto& [number, client] : arbiter.clients()) {
+    clients_of[client->pod].push_back(client.get());
+  }
   status["pods"] = json::array();
   for (const auto& [id, pod] : arbiter.pods().all()) {
     if (!arbiter.PodIsOn(pod, node)) continue;
@@ -155,11 +163,11 @@ json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemo
       auto it = arbiter.gpus().find(uuid);
       if (it == arbiter.gpus().end()) continue;
       const Arbiter::Gpu& gpu = *it->second;
-      const PodStatus* of_pod = nullptr;
-      for (const PodStatus& s : schedulers[uuid]) {
-        if (s.pod == id) of_pod = &s;
-      }
-      json part = GpuOfPod(arbiter, gpu, pod, of_pod, now);
+      const auto& sorted = schedulers[uuid];  // by id
+      const auto at = std::lower_bound(sorted.begin(), sorted.end(), id,
+                                       [](const PodStatus& s, PodId pod) { return s.pod < pod; });
+      const PodStatus* of_pod = at != sorted.end() && at->pod == id ? &*at : nullptr;
+      json part = GpuOfPod(arbiter, gpu, pod, clients_of[id], of_pod, now);
       for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) {
         row[key] = row[key].get<double>() + part[key].get<double>();
       }
@@ -170,8 +178,7 @@ json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemo
       }
       row["gpus"].push_back(std::move(part));
     }
-    for (const auto& [number, client] : arbiter.clients()) {
-      if (client->pod != id) continue;
+    for (const Arbiter::Client* client : clients_of[id]) {
       phase = Busier(phase, PhaseOf(*client));
       row["clients"].push_back({{"pid", client->pid},
                                 {"command", client->command},
