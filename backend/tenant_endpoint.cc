@@ -49,7 +49,8 @@ struct TenantEndpoint::Client {
   stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
   boost::asio::steady_timer timer;
   std::deque<std::string> unsent;
-  std::vector<Lane> lanes;
+  std::vector<Lane> lanes;        // by the client's index
+  std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
   int64_t frames_left = 0;
   Instant frames_at{};
   Instant reap_until{};
@@ -314,6 +315,11 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (lane.uuid != attach.uuid.view()) lane = Lane{};
       lane.attached = true;
       lane.uuid = attach.uuid.view();
+      auto& used = client->used;
+      if (used.size() < wire::kGpusMax &&
+          std::find(used.begin(), used.end(), lane.uuid) == used.end()) {
+        used.push_back(lane.uuid);
+      }
       sink_.OnAttach(client->number, attach, bytes);
       return;
     }
@@ -378,8 +384,8 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     ++per_uid_[client->peer.uid];
     known->peer.uid = client->peer.uid;
   }
-  // Attached anew, perhaps by other indexes; what it used before stays known for its end. When a
-  // hold ended that it was away from is not known here.
+  // Attached anew, perhaps by other indexes. When a hold ended that it was away from is not known
+  // here.
   for (Lane& lane : known->lanes) {
     lane.attached = false;
     lane.sent_at = kNever;
@@ -539,12 +545,8 @@ void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
     ErrorCodeAsio ignored;
     client->exit_watch.close(ignored);
   }
-  std::vector<std::string> gpus;
-  for (const Lane& lane : client->lanes) {
-    if (!lane.uuid.empty()) gpus.push_back(lane.uuid);
-  }
-  if (gpus.empty() || !nvml_.available()) return Exited(client);
-  boost::asio::post(worker_, [this, alive = alive_, client, gpus = std::move(gpus)] {
+  if (client->used.empty() || !nvml_.available()) return Exited(client);
+  boost::asio::post(worker_, [this, alive = alive_, client, gpus = client->used] {
     const bool listed = std::any_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
       return nvml_.Lists(uuid, client->peer.pid);
     });
@@ -622,6 +624,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->said_hello = true;
   client->frames_left = limits_.frames_burst;
   client->frames_at = MonotonicNow();
+  client->used = gpus;
   client->lanes.resize(gpus.size());
   for (size_t i = 0; i < gpus.size(); ++i) {
     client->lanes[i].attached = true;
