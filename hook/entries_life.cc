@@ -1,4 +1,5 @@
 // cuInit, and the lives of contexts, streams and captures.
+#include "hook/captures.h"
 #include "hook/entries.h"
 #include "hook/memory.h"
 
@@ -60,9 +61,12 @@ BATON_API(cuCtxPopCurrent_v2, (CUcontext * context)) {
 #define BATON_STREAM_DESTROY(name)                                               \
   BATON_API(name, (CUstream stream)) {                                           \
     BATON_REAL(name);                                                            \
+    const uint64_t moment = CaptureMoment();                                     \
     /* What was launched into it goes on, and a drain must still see its end. */ \
     StreamGoing(stream);                                                         \
-    return real(stream);                                                         \
+    const CUresult result = real(stream);                                        \
+    if (result == CUDA_SUCCESS) CapturesGone(stream, moment);                    \
+    return result;                                                               \
   }
 BATON_STREAM_DESTROY(cuStreamDestroy)
 BATON_STREAM_DESTROY(cuStreamDestroy_v2)
@@ -72,12 +76,16 @@ namespace {
 // Ends a context by `call`, and sees to what was in it if `gone()` says that it really is.
 template <class Call, class Gone>
 CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
-  const uint64_t moment = MemoryMoment();
+  const uint64_t memory = MemoryMoment();
+  const uint64_t captures = CaptureMoment();
   Gpu* gpu = ContextGoing(context);
   const CUresult result = call();
   const bool is_gone = gone(result);
   ContextLeft(gpu, context, is_gone);
-  if (is_gone) CreditContext(context, moment);
+  if (is_gone) {
+    CreditContext(context, memory);
+    CapturesGone(context, captures);
+  }
   ForgetLastCell();
   return result;
 }
@@ -102,8 +110,10 @@ BATON_API(cuGreenCtxDestroy, (void* green)) {
   if (Managed() && Drv<Fn::cuCtxFromGreenCtx>(&context, green) == CUDA_SUCCESS) {
     gpu = ContextGoing(context);
   }
+  const uint64_t captures = CaptureMoment();
   const CUresult result = real(green);
   ContextLeft(gpu, context, result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS) CapturesGone(context, captures);
   ForgetLastCell();
   return result;
 }
@@ -155,41 +165,44 @@ namespace {
 // From the beginning of a capture to its end every launch of the process asks whether it is
 // captured; a launch is captured, not run, and needs no token.
 template <class Call>
-CUresult BeginCapture(Call call) {
+CUresult BeginCapture(CUstream stream, Call call) {
+  if (!Managed()) return call();
   Guard guard(g_capture_lock);
   MarkBeforeCapture();
-  g_captures.fetch_add(1);
-  NewStamp();
+  if (!CaptureBegins(stream)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = call();
-  if (result != CUDA_SUCCESS) {
-    g_captures.fetch_sub(1);
-    NewStamp();
-  }
+  if (result != CUDA_SUCCESS) CaptureEnded(stream);
   return result;
 }
 
 template <class Call>
 CUresult EndCapture(CUstream stream, Call call) {
-  const bool capturing = IsCapturing(stream);
   const CUresult result = call();
   // A failed end may leave the capture as it was (a thread that may not end it).
-  if (capturing && !IsCapturing(stream)) {
-    g_captures.fetch_sub(1);
-    NewStamp();
-  }
+  if (result == CUDA_SUCCESS || !IsCapturing(stream)) CaptureEnded(stream);
   return result;
 }
 
 }  // namespace
 
+BATON_API(cuStreamBeginCapture, (CUstream stream)) {
+  BATON_REAL(cuStreamBeginCapture);
+  return BeginCapture(Legacy(stream), [&] { return real(stream); });
+}
+
+BATON_API(cuStreamBeginCapture_ptsz, (CUstream stream)) {
+  BATON_REAL(cuStreamBeginCapture_ptsz);
+  return BeginCapture(PerThread(stream), [&] { return real(stream); });
+}
+
 BATON_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCapture_v2);
-  return BeginCapture([&] { return real(stream, mode); });
+  return BeginCapture(Legacy(stream), [&] { return real(stream, mode); });
 }
 
 BATON_API(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCapture_v2_ptsz);
-  return BeginCapture([&] { return real(stream, mode); });
+  return BeginCapture(PerThread(stream), [&] { return real(stream, mode); });
 }
 
 // `edges`: const CUgraphEdgeData*, which older headers lack.
@@ -197,14 +210,16 @@ BATON_API(cuStreamBeginCaptureToGraph,
           (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const void* edges,
            size_t count, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCaptureToGraph);
-  return BeginCapture([&] { return real(stream, graph, nodes, edges, count, mode); });
+  return BeginCapture(Legacy(stream),
+                      [&] { return real(stream, graph, nodes, edges, count, mode); });
 }
 
 BATON_API(cuStreamBeginCaptureToGraph_ptsz,
           (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const void* edges,
            size_t count, CUstreamCaptureMode mode)) {
   BATON_REAL(cuStreamBeginCaptureToGraph_ptsz);
-  return BeginCapture([&] { return real(stream, graph, nodes, edges, count, mode); });
+  return BeginCapture(PerThread(stream),
+                      [&] { return real(stream, graph, nodes, edges, count, mode); });
 }
 
 BATON_API(cuStreamEndCapture, (CUstream stream, CUgraph* graph)) {

@@ -41,22 +41,12 @@ size_t BucketOf(CUstream stream) {
   return (reinterpret_cast<uintptr_t>(stream) * 0x9e3779b97f4a7c15u) >> 58;
 }
 
-// Of a stream of a green context: the context that it stands for.
-bool ContextOfStream(CUstream stream, CUcontext* context) {
-  if (Drv<Fn::cuStreamGetCtx>(stream, context) == CUDA_SUCCESS && *context != nullptr) return true;
-  void* green = nullptr;
-  if (Drv<Fn::cuStreamGetCtx_v2>(stream, context, &green) != CUDA_SUCCESS) return false;
-  return *context != nullptr || Drv<Fn::cuCtxFromGreenCtx>(context, green) == CUDA_SUCCESS;
-}
-
 // The cell of this thread's launches into `stream`. Null where Baton has nothing to do with it: no
 // context, or a device that is unknown.
 Cell* FindCell(Slot* slot, CUstream stream) {
   const bool by_context = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
   CUcontext context = nullptr;
-  if (by_context && (Drv<Fn::cuCtxGetCurrent>(&context) != CUDA_SUCCESS || context == nullptr)) {
-    return nullptr;
-  }
+  if (by_context && !ContextOfStream(stream, &context)) return nullptr;
   // No cell carries the 0 that stands for "slow side only".
   uint64_t stamp = g_stamp.value.load(std::memory_order_acquire);
   if (stamp == 0) stamp = ~uint64_t{0};
@@ -145,6 +135,18 @@ Estimate* Known(Slot* slot, uint64_t key) {
 }
 
 }  // namespace
+
+bool ContextOfStream(CUstream stream, CUcontext* context) {
+  *context = nullptr;
+  if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+    return Drv<Fn::cuCtxGetCurrent>(context) == CUDA_SUCCESS && *context != nullptr;
+  }
+  if (Drv<Fn::cuStreamGetCtx>(stream, context) == CUDA_SUCCESS && *context != nullptr) return true;
+  // Of a stream of a green context: the context that it stands for.
+  void* green = nullptr;
+  if (Drv<Fn::cuStreamGetCtx_v2>(stream, context, &green) != CUDA_SUCCESS) return false;
+  return *context != nullptr || Drv<Fn::cuCtxFromGreenCtx>(context, green) == CUDA_SUCCESS;
+}
 
 Slot* FirstSlot() { return g_slots.load(std::memory_order_acquire); }
 

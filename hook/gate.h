@@ -111,6 +111,9 @@ void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key);
 // wait for what the thread does next.
 void FinishLaunch(Slot* slot, Cell* cell);
 
+// The context of a stream; of a default one, the current context. False: there is none.
+bool ContextOfStream(CUstream stream, CUcontext* context);
+
 // Where the compiler must not move accesses to the flag; the processor is stopped by the closer.
 inline void FlagFence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "hook/captures.h"
 #include "hook/driver.h"
 #include "hook/gpu.h"
 #include "hook/log.h"
@@ -633,6 +634,7 @@ void ForgetWork() {
   g_stamp_lock.Reset();
   g_capture_lock.Reset();
   g_captures.store(0);
+  ForgetCaptures();
   for (Context& c : g_contexts) c.lock.Reset();
 }
 

@@ -163,6 +163,17 @@ CUresult Launch(CUfunction f, CUstream s) {
   return CUDA_SUCCESS;
 }
 
+CUresult BeginCapture(CUstream s) {
+  std::lock_guard lock(g_mutex);
+  FakeStream* stream = StreamAt(s);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+  stream->capturing = true;
+  stream->broken = false;
+  g_captured.insert(stream);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 // What a test may ask. fake_kernel(0): one of no end.
@@ -328,17 +339,12 @@ FAKE_API(cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus* status)) {
       StreamAt(s)->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
-FAKE_API(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode)) {
-  std::lock_guard lock(g_mutex);
-  if (StreamAt(s) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  StreamAt(s)->capturing = true;
-  StreamAt(s)->broken = false;
-  g_captured.insert(StreamAt(s));
-  return CUDA_SUCCESS;
-}
+FAKE_API(cuStreamBeginCapture, (CUstream s)) { return BeginCapture(s); }
+FAKE_API(cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode)) { return BeginCapture(s); }
 FAKE_API(cuStreamEndCapture, (CUstream s, CUgraph* graph)) {
   std::lock_guard lock(g_mutex);
   if (StreamAt(s) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!StreamAt(s)->capturing) return CUDA_ERROR_ILLEGAL_STATE;
   StreamAt(s)->capturing = false;
   g_captured.erase(StreamAt(s));
   *graph = nullptr;

@@ -31,6 +31,7 @@ void* fake_green();
 // Older headers lack them.
 CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
 CUresult FromGreen(CUcontext* context, void* green) __asm__("cuCtxFromGreenCtx");
+CUresult FirstBeginCapture(CUstream stream) __asm__("cuStreamBeginCapture");
 CUresult CopyBatch(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count,
                    void* attributes, size_t* indices, size_t n,
                    CUstream stream) __asm__("cuMemcpyBatchAsync_v2");
@@ -279,6 +280,8 @@ int main() {
       Say("ok");
     } else if (command == "capture") {
       Say(std::to_string(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)));
+    } else if (command == "capture-v1") {
+      Say(std::to_string(FirstBeginCapture(stream)));
     } else if (command == "end-capture") {
       CUgraph graph;
       Say(std::to_string(cuStreamEndCapture(stream, &graph)));

@@ -304,17 +304,53 @@ TEST_F(HookProcess, GetProcAddressIsAnsweredWithTheSpellingThatTheDriverChose) {
 }
 
 TEST_F(HookProcess, ACapturedLaunchNeedsNoTokenAndGetsNoEvent) {
-  StartBackend();
-  StartChild();
-  ASSERT_EQ(child_->Ask("init"), "0");
-  ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
-  ASSERT_EQ(child_->Ask("capture"), "0");
-  EXPECT_EQ(child_->Ask("stream-launch 1000"), "0");
-  EXPECT_EQ(child_->Ask("records"), "0");
-  ASSERT_EQ(child_->Ask("end-capture"), "0");
-  child_->Send("stream-launch 1000");
-  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
-  EXPECT_TRUE(child_->Silent(20));
+  for (const char* capture : {"capture", "capture-v1"}) {
+    StartBackend();
+    StartChild();
+    ASSERT_EQ(child_->Ask("init"), "0");
+    ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+    ASSERT_EQ(child_->Ask(capture), "0");
+    EXPECT_EQ(child_->Ask("stream-launch 1000"), "0") << capture;
+    EXPECT_EQ(child_->Ask("records"), "0");
+    ASSERT_EQ(child_->Ask("end-capture"), "0");
+    child_->Send("stream-launch 1000");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    EXPECT_TRUE(child_->Silent(20));
+    child_.reset();
+  }
+}
+
+TEST_F(HookProcess, ACaptureIsOverHoweverItEnds) {
+  StartIdler();
+  // While there is a capture every launch is marked.
+  const auto marked = [&] {
+    for (int i = 0; i < 20; ++i) child_->Ask("launch 1000");
+    const int before = std::stoi(child_->Ask("records"));
+    for (int i = 0; i < 20; ++i) child_->Ask("launch 1000");
+    return std::stoi(child_->Ask("records")) - before >= 20;
+  };
+  EXPECT_FALSE(marked());
+  for (const char* capture : {"capture", "capture-v1"}) {
+    ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+    ASSERT_EQ(child_->Ask(capture), "0");
+    EXPECT_TRUE(marked()) << capture;
+    EXPECT_NE(child_->Ask(capture), "0");
+    EXPECT_TRUE(marked()) << capture;
+    ASSERT_EQ(child_->Ask("end-capture"), "0");
+    EXPECT_FALSE(marked()) << capture;
+    EXPECT_NE(child_->Ask("end-capture"), "0");
+    EXPECT_FALSE(marked()) << capture;
+    ASSERT_EQ(child_->Ask(capture), "0");
+    ASSERT_EQ(child_->Ask("stream-destroy"), "0");
+    EXPECT_FALSE(marked()) << capture;
+    const std::string context = child_->Ask("context").substr(2);
+    ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+    ASSERT_EQ(child_->Ask(capture), "0");
+    ASSERT_EQ(child_->Ask("context-destroy " + context), "0");
+    ASSERT_EQ(child_->Ask("device 0"), "ok");
+    EXPECT_FALSE(marked()) << capture;
+  }
+  EXPECT_EQ(child_->Ask("mistakes"), "0");
 }
 
 TEST_F(HookProcess, DuringACaptureEveryLaunchAsksWhetherItIsCaptured) {
