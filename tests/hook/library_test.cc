@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -99,6 +102,105 @@ TEST_F(Library, ExportsTheDriversNamesAndDlsymAlone) {
 #include "hook/entries.inc"
 #undef BATON_ENTRY
   EXPECT_EQ(defined_, expected);
+}
+
+// Every driver function of the cuda.h in use that takes a stream, by the names that it is exported
+// under: `#define cuX __CUDA_API_PTSZ(cuX_v2)` stands for cuX_v2 and cuX_v2_ptsz.
+std::set<std::string> StreamFunctions() {
+  std::ifstream file(BATON_CUDA_HEADER);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // Its words, without comments; brackets, commas and the like are words of their own.
+  std::vector<std::string> words;
+  for (size_t i = 0; i < text.size();) {
+    if (text.compare(i, 2, "/*") == 0) {
+      i = text.find("*/", i) + 2;
+    } else if (text.compare(i, 2, "//") == 0) {
+      i = text.find('\n', i);
+    } else if (isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_') {
+      const size_t begin = i;
+      while (isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_') ++i;
+      words.push_back(text.substr(begin, i - begin));
+    } else {
+      if (!isspace(static_cast<unsigned char>(text[i]))) words.emplace_back(1, text[i]);
+      ++i;
+    }
+  }
+  std::map<std::string, std::set<std::string>> renamed;
+  std::set<std::string> found;
+  for (size_t i = 0; i + 5 < words.size(); ++i) {
+    if (words[i] == "define" && words[i + 1].starts_with("cu")) {
+      if (words[i + 2].starts_with("__CUDA_API_PT")) {
+        const std::string suffix = words[i + 2] == "__CUDA_API_PTSZ" ? "_ptsz" : "_ptds";
+        renamed[words[i + 1]].insert({words[i + 4], words[i + 4] + suffix});
+      } else if (words[i + 2].starts_with(words[i + 1])) {
+        renamed[words[i + 1]].insert(words[i + 2]);
+      }
+    }
+    if (words[i] != "CUDAAPI" || !words[i + 1].starts_with("cu")) continue;
+    const std::string& name = words[i + 1];
+    for (i += 2; i < words.size() && words[i] != ";"; ++i) {
+      if (words[i] != "CUstream") continue;
+      if (const auto as = renamed.find(name); as != renamed.end()) {
+        found.insert(as->second.begin(), as->second.end());
+      } else {
+        found.insert(name);
+      }
+    }
+  }
+  return found;
+}
+
+TEST_F(Library, ReplacesWhateverTakesAStreamButForWhatIsNoWork) {
+  const std::set<std::string> let_be = {
+      // Make a stream, or ask or change something about one.
+      "cuStreamCreate",
+      "cuStreamCreateWithPriority",
+      "cuGreenCtxStreamCreate",
+      "cuStreamGetPriority",
+      "cuStreamGetDevice",
+      "cuStreamGetFlags",
+      "cuStreamGetId",
+      "cuStreamGetCtx",
+      "cuStreamGetGreenCtx",
+      "cuStreamGetDevResource",
+      "cuStreamCopyAttributes",
+      "cuStreamGetAttribute",
+      "cuStreamSetAttribute",
+      "cuStreamIsCapturing",
+      "cuStreamGetCaptureInfo",
+      "cuStreamUpdateCaptureDependencies",
+      // Wait, or order work: they take no time of the GPU that others could use.
+      "cuStreamQuery",
+      "cuStreamSynchronize",
+      "cuStreamWaitEvent",
+      "cuEventRecord",
+      "cuEventRecordWithFlags",
+      "cuStreamWaitValue32",
+      "cuStreamWaitValue64",
+      "cuStreamWriteValue32",
+      "cuStreamWriteValue64",
+      "cuStreamBatchMemOp",
+      "cuSignalExternalSemaphoresAsync",
+      "cuWaitExternalSemaphoresAsync",
+      // Run on the processor.
+      "cuStreamAddCallback",
+      "cuLaunchHostFunc",
+      // Change what memory belongs to, and move none; a graph's upload is a part of its launch.
+      "cuStreamAttachMemAsync",
+      "cuMemMapArrayAsync",
+      "cuMemDiscardBatchAsync",
+      "cuMemDiscardAndPrefetchBatchAsync",
+      "cuGraphicsMapResources",
+      "cuGraphicsUnmapResources",
+      "cuGraphUpload",
+  };
+  const std::set<std::string> functions = StreamFunctions();
+  EXPECT_GT(functions.size(), 80u) << BATON_CUDA_HEADER " was not understood";
+  for (const std::string& function : functions) {
+    std::string name = function.substr(0, function.find("_pt"));
+    if (const size_t v = name.rfind("_v"); v != std::string::npos) name.resize(v);
+    EXPECT_TRUE(defined_.count(function) > 0 || let_be.count(name) > 0) << function;
+  }
 }
 
 TEST_F(Library, HasNoSymbolOfACxxRuntimeAndNoneThatAnotherLibraryCouldReplace) {
