@@ -8,6 +8,7 @@
 
 #include "hook/entries.h"
 #include "hook/libc.h"
+#include "hook/log.h"
 
 #define BATON_ENTRY(spelling, name, since, per_thread) \
   extern "C" void Wrapper_##spelling() __asm__(#spelling);
@@ -43,8 +44,10 @@ const Entry* FindSpelling(const char* spelling) {
   return nullptr;
 }
 
-// The wrapper of what the driver answered for (symbol, version, flags).
-void* WrapAnswer(const char* symbol, void* answer, int version, bool per_thread) {
+// The wrapper of what the driver answered for (symbol, version). `ask(&function, version)` asks it
+// again for another version.
+template <class Ask>
+void* WrapAnswer(const char* symbol, void* answer, int version, bool per_thread, Ask ask) {
   const Entry* best = nullptr;
   for (const Entry& e : kEntries) {
     if (strcmp(e.name, symbol) != 0) continue;
@@ -58,20 +61,29 @@ void* WrapAnswer(const char* symbol, void* answer, int version, bool per_thread)
     }
   }
   if (best == nullptr) return answer;
+  // It may be of a later version than this hook knows, and take other arguments.
+  void* known = nullptr;
+  if (ask(&known, best->since) != CUDA_SUCCESS || known != answer) {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true)) {
+      Say("this driver has a newer %s, which passes without a token", symbol);
+    }
+    return answer;
+  }
   OfferReal(FnOf(*best), answer);
   return WrapperOf(*best);
 }
 
-template <class Call>
+template <class Ask>
 CUresult GetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags,
-                        Call call) {
-  const CUresult result = call();
+                        Ask ask) {
+  const CUresult result = ask(function, version);
   if (result != CUDA_SUCCESS || !Managed() || symbol == nullptr || function == nullptr ||
       *function == nullptr) {
     return result;
   }
   *function = WrapAnswer(symbol, *function, version,
-                         (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
+                         (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, ask);
   return result;
 }
 
@@ -80,7 +92,7 @@ CUresult GetProcAddress(const char* symbol, void** function, int version, cuuint
 BATON_API(cuGetProcAddress, (const char* symbol, void** function, int version, cuuint64_t flags)) {
   BATON_REAL(cuGetProcAddress);
   return GetProcAddress(symbol, function, version, flags,
-                        [&] { return real(symbol, function, version, flags); });
+                        [&](void** out, int v) { return real(symbol, out, v, flags); });
 }
 
 // `status`: CUdriverProcAddressQueryResult*, which older headers lack. It stays as the driver set
@@ -88,8 +100,11 @@ BATON_API(cuGetProcAddress, (const char* symbol, void** function, int version, c
 BATON_API(cuGetProcAddress_v2,
           (const char* symbol, void** function, int version, cuuint64_t flags, void* status)) {
   BATON_REAL(cuGetProcAddress_v2);
-  return GetProcAddress(symbol, function, version, flags,
-                        [&] { return real(symbol, function, version, flags, status); });
+  return GetProcAddress(symbol, function, version, flags, [&](void** out, int v) {
+    // What is asked besides does not touch the caller's status.
+    int unused = 0;
+    return real(symbol, out, v, flags, out == function ? status : &unused);
+  });
 }
 
 }  // namespace baton::hook

@@ -506,6 +506,11 @@ struct Answer {
   bool per_thread;
   void* function;
 };
+
+// Not exported: one that is the same as the exported one of its name elsewhere, and one that a
+// later version brought.
+CUresult Unexported() { return CUDA_SUCCESS; }
+CUresult Newer() { return CUDA_ERROR_UNKNOWN; }
 }  // namespace
 
 FAKE_API(cuGetProcAddress_v2,
@@ -514,6 +519,8 @@ FAKE_API(cuGetProcAddress_v2,
       {"cuInit", 2000, false, reinterpret_cast<void*>(Api_cuInit)},
       {"cuLaunchKernel", 4000, false, reinterpret_cast<void*>(Api_cuLaunchKernel)},
       {"cuLaunchKernel", 7000, true, reinterpret_cast<void*>(Api_cuLaunchKernel_ptsz)},
+      {"cuMemAllocPitch", 3020, false, reinterpret_cast<void*>(Unexported)},
+      {"cuMemAllocPitch", 14000, false, reinterpret_cast<void*>(Newer)},
       {"cuMemAlloc", 3020, false, reinterpret_cast<void*>(Api_cuMemAlloc_v2)},
       {"cuDeviceGet", 2000, false, reinterpret_cast<void*>(Api_cuDeviceGet)},
       {"cuGetProcAddress", 12000, false, reinterpret_cast<void*>(Api_cuGetProcAddress_v2)},

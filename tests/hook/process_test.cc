@@ -303,6 +303,15 @@ TEST_F(HookProcess, GetProcAddressIsAnsweredWithTheSpellingThatTheDriverChose) {
   EXPECT_EQ(child_->Ask("ask cuNoSuchThing 12000 0"), "none 500 1");
 }
 
+TEST_F(HookProcess, AFunctionOfALaterVersionIsLeftAlone) {
+  StartBackend();
+  StartChild();
+  EXPECT_EQ(child_->Ask("ask cuMemAllocPitch 12000 0"), "libbaton.so:cuMemAllocPitch_v2 0 0");
+  EXPECT_EQ(child_->Errors(), "");
+  EXPECT_EQ(child_->Ask("ask cuMemAllocPitch 14000 0").substr(0, 13), "libcuda.so.1:");
+  EXPECT_NE(child_->Errors().find("newer cuMemAllocPitch"), std::string::npos);
+}
+
 TEST_F(HookProcess, ACapturedLaunchNeedsNoTokenAndGetsNoEvent) {
   for (const char* capture : {"capture", "capture-v1"}) {
     StartBackend();
