@@ -13,12 +13,15 @@ BATON_API(cuInit, (unsigned flags)) {
 }
 
 // A new context is current at once.
-BATON_API(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device)) {
-  BATON_REAL(cuCtxCreate_v2);
-  const CUresult result = real(context, flags, device);
-  ForgetLastCell();
-  return result;
-}
+#define BATON_CONTEXT_CREATE(name)                                          \
+  BATON_API(name, (CUcontext * context, unsigned flags, CUdevice device)) { \
+    BATON_REAL(name);                                                       \
+    const CUresult result = real(context, flags, device);                   \
+    ForgetLastCell();                                                       \
+    return result;                                                          \
+  }
+BATON_CONTEXT_CREATE(cuCtxCreate)
+BATON_CONTEXT_CREATE(cuCtxCreate_v2)
 
 // `affinity`: CUexecAffinityParam*.
 BATON_API(cuCtxCreate_v3,
@@ -37,26 +40,19 @@ BATON_API(cuCtxCreate_v4, (CUcontext * context, void* params, unsigned flags, CU
   return result;
 }
 
-BATON_API(cuCtxSetCurrent, (CUcontext context)) {
-  BATON_REAL(cuCtxSetCurrent);
-  const CUresult result = real(context);
-  ForgetLastCell();
-  return result;
-}
-
-BATON_API(cuCtxPushCurrent_v2, (CUcontext context)) {
-  BATON_REAL(cuCtxPushCurrent_v2);
-  const CUresult result = real(context);
-  ForgetLastCell();
-  return result;
-}
-
-BATON_API(cuCtxPopCurrent_v2, (CUcontext * context)) {
-  BATON_REAL(cuCtxPopCurrent_v2);
-  const CUresult result = real(context);
-  ForgetLastCell();
-  return result;
-}
+// Afterwards another context may be current.
+#define BATON_CONTEXT_CHANGE(name, Context) \
+  BATON_API(name, (Context context)) {      \
+    BATON_REAL(name);                       \
+    const CUresult result = real(context);  \
+    ForgetLastCell();                       \
+    return result;                          \
+  }
+BATON_CONTEXT_CHANGE(cuCtxSetCurrent, CUcontext)
+BATON_CONTEXT_CHANGE(cuCtxPushCurrent, CUcontext)
+BATON_CONTEXT_CHANGE(cuCtxPushCurrent_v2, CUcontext)
+BATON_CONTEXT_CHANGE(cuCtxPopCurrent, CUcontext*)
+BATON_CONTEXT_CHANGE(cuCtxPopCurrent_v2, CUcontext*)
 
 #define BATON_STREAM_DESTROY(name)                                               \
   BATON_API(name, (CUstream stream)) {                                           \
@@ -101,6 +97,18 @@ CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
   }
 BATON_CONTEXT_DESTROY(cuCtxDestroy)
 BATON_CONTEXT_DESTROY(cuCtxDestroy_v2)
+
+// Only the current context can be detached from, and it is so no longer once its last user went.
+BATON_API(cuCtxDetach, (CUcontext context)) {
+  BATON_REAL(cuCtxDetach);
+  return LeaveContext(
+      context, [&] { return real(context); },
+      [&](CUresult result) {
+        CUcontext current = nullptr;
+        Drv<Fn::cuCtxGetCurrent>(&current);
+        return result == CUDA_SUCCESS && current != context;
+      });
+}
 
 // A green context has streams and events like any other, but its memory is the primary context's.
 BATON_API(cuGreenCtxDestroy, (void* green)) {

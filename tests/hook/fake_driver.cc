@@ -163,6 +163,33 @@ CUresult Launch(CUfunction f, CUstream s) {
   return CUDA_SUCCESS;
 }
 
+CUresult MakeContext(CUcontext* c, CUdevice d) {
+  std::lock_guard lock(g_mutex);
+  t_stack.push_back(g_contexts.Make({d}));
+  *c = reinterpret_cast<CUcontext>(Current());
+  return CUDA_SUCCESS;
+}
+
+CUresult DestroyContext(CUcontext c) {
+  {
+    std::lock_guard lock(g_mutex);
+    FakeContext* context = g_contexts.Find(c);
+    if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (context->primary_of >= 0) return CUDA_ERROR_INVALID_CONTEXT;
+    EndContext(context);
+    std::erase(t_stack, context);
+  }
+  HoldDestroy();
+  return CUDA_SUCCESS;
+}
+
+CUresult PopContext(CUcontext* c) {
+  if (t_stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *c = reinterpret_cast<CUcontext>(Current());
+  t_stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
 CUresult BeginCapture(CUstream s) {
   std::lock_guard lock(g_mutex);
   FakeStream* stream = StreamAt(s);
@@ -221,24 +248,10 @@ FAKE_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice)) {
   *bytes = size_t{16} << 30;
   return CUDA_SUCCESS;
 }
-FAKE_API(cuCtxCreate_v2, (CUcontext * c, unsigned, CUdevice d)) {
-  std::lock_guard lock(g_mutex);
-  t_stack.push_back(g_contexts.Make({d}));
-  *c = reinterpret_cast<CUcontext>(Current());
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuCtxDestroy_v2, (CUcontext c)) {
-  {
-    std::lock_guard lock(g_mutex);
-    FakeContext* context = g_contexts.Find(c);
-    if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (context->primary_of >= 0) return CUDA_ERROR_INVALID_CONTEXT;
-    EndContext(context);
-    std::erase(t_stack, context);
-  }
-  HoldDestroy();
-  return CUDA_SUCCESS;
-}
+FAKE_API(cuCtxCreate, (CUcontext * c, unsigned, CUdevice d)) { return MakeContext(c, d); }
+FAKE_API(cuCtxCreate_v2, (CUcontext * c, unsigned, CUdevice d)) { return MakeContext(c, d); }
+FAKE_API(cuCtxDetach, (CUcontext c)) { return DestroyContext(c); }
+FAKE_API(cuCtxDestroy_v2, (CUcontext c)) { return DestroyContext(c); }
 FAKE_API(cuDevicePrimaryCtxRetain, (CUcontext * c, CUdevice d)) {
   std::lock_guard lock(g_mutex);
   FakeContext*& primary = g_primary[d];
@@ -298,12 +311,8 @@ FAKE_API(cuCtxPushCurrent_v2, (CUcontext c)) {
   t_stack.push_back(reinterpret_cast<FakeContext*>(c));
   return CUDA_SUCCESS;
 }
-FAKE_API(cuCtxPopCurrent_v2, (CUcontext * c)) {
-  if (t_stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *c = reinterpret_cast<CUcontext>(Current());
-  t_stack.pop_back();
-  return CUDA_SUCCESS;
-}
+FAKE_API(cuCtxPopCurrent, (CUcontext * c)) { return PopContext(c); }
+FAKE_API(cuCtxPopCurrent_v2, (CUcontext * c)) { return PopContext(c); }
 FAKE_API(cuCtxGetDevice, (CUdevice * d)) {
   if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *d = Current()->device;

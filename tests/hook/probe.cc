@@ -31,6 +31,9 @@ void* fake_green();
 // Older headers lack them.
 CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
 CUresult FromGreen(CUcontext* context, void* green) __asm__("cuCtxFromGreenCtx");
+CUresult FirstCreate(CUcontext* context, unsigned flags, CUdevice device) __asm__("cuCtxCreate");
+CUresult FirstPop(CUcontext* context) __asm__("cuCtxPopCurrent");
+CUresult FirstDetach(CUcontext context) __asm__("cuCtxDetach");
 CUresult FirstBeginCapture(CUstream stream) __asm__("cuStreamBeginCapture");
 CUresult CopyBatch(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count,
                    void* attributes, size_t* indices, size_t n,
@@ -189,6 +192,17 @@ int main() {
       CUcontext c = nullptr;
       const CUresult r = cuCtxCreate_v2(&c, 0, 0);
       Say(std::to_string(r) + " " + std::to_string(reinterpret_cast<uintptr_t>(c)));
+    } else if (command == "context-v1") {
+      in >> n;
+      CUcontext c = nullptr;
+      const CUresult r = FirstCreate(&c, 0, static_cast<CUdevice>(n));
+      Say(std::to_string(r) + " " + std::to_string(reinterpret_cast<uintptr_t>(c)));
+    } else if (command == "pop-v1") {
+      CUcontext c = nullptr;
+      Say(std::to_string(FirstPop(&c)));
+    } else if (command == "detach") {
+      in >> n;
+      Say(std::to_string(FirstDetach(reinterpret_cast<CUcontext>(n))));
     } else if (command == "context-destroy") {
       in >> n;
       Say(std::to_string(cuCtxDestroy_v2(reinterpret_cast<CUcontext>(n))));

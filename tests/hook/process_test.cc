@@ -521,6 +521,24 @@ TEST_F(HookProcess, TheEventsOfAGreenContextGoWithIt) {
   EXPECT_EQ(child_->Ask("mistakes"), "0");
 }
 
+TEST_F(HookProcess, AnOldProgramsChangeOfContextIsSeen) {
+  for (const bool pop : {false, true}) {
+    StartIdler();
+    if (pop) {
+      ASSERT_EQ(child_->Ask("device 1"), "ok");
+      ASSERT_EQ(child_->Ask("context").substr(0, 2), "0 ");
+    }
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(child_->Ask("launch 1000"), "0");
+    ASSERT_EQ(child_->Ask(pop ? "pop-v1" : "context-v1 1").substr(0, 1), "0");
+    // The other GPU's gate is closed.
+    child_->Send("launch 1000");
+    EXPECT_TRUE(backend_->WaitState(
+        [](const State& s) { return s.phase == Phase::kWaiting && s.gpu == 1; }));
+    EXPECT_TRUE(child_->Silent(20));
+    child_.reset();
+  }
+}
+
 TEST_F(HookProcess, ADrainThatWaitsForAParkedLaunchReopensTheGate) {
   StartBackend();
   StartChild();
@@ -670,6 +688,10 @@ TEST_F(HookProcess, TheMemoryOfAContextIsCreditedWhenItIsGone) {
     ASSERT_EQ(child_->Ask("context-destroy " + context.substr(2)), "0");
     EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
   }
+  const std::string old = child_->Ask("context-v1 0");
+  ASSERT_EQ(child_->Ask("alloc 400").substr(0, 2), "0 ");
+  ASSERT_EQ(child_->Ask("detach " + old.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
   // The last user's release is the end of the primary one.
   ASSERT_EQ(child_->Ask("device 0"), "ok");
   EXPECT_EQ(child_->Ask("primary-release"), "0");
