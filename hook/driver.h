@@ -11,7 +11,6 @@
 #define BATON_USED_FUNCTIONS(X)                                                \
   X(cuCtxGetCurrent, CUresult(CUcontext*))                                     \
   X(cuCtxGetDevice, CUresult(CUdevice*))                                       \
-  X(cuDeviceGet, CUresult(CUdevice*, int))                                     \
   X(cuDeviceGetCount, CUresult(int*))                                          \
   X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))              \
   X(cuDeviceGetMemPool, CUresult(CUmemoryPool*, CUdevice))                     \

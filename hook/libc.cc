@@ -202,8 +202,6 @@ void AfterFork(void (*child)()) {
   if (at_fork != nullptr) at_fork(nullptr, nullptr, child, nullptr);
 }
 
-int ThreadId() { return static_cast<int>(syscall(SYS_gettid)); }
-
 void FutexWait(const std::atomic<uint32_t>* word, uint32_t expected, Duration timeout) {
   const timespec t = ToTimespec(timeout);
   Futex(word, FUTEX_WAIT, expected, timeout == Duration::max() ? nullptr : &t);

@@ -35,7 +35,6 @@ bool AtThreadExit(void (*at_exit)(void*), void* value);
 void AfterFork(void (*child)());
 
 // System calls without a wrapper in old C libraries. All restart after EINTR where that is right.
-int ThreadId();
 void FutexWait(const std::atomic<uint32_t>* word, uint32_t expected, Duration timeout);
 void FutexWakeAll(const std::atomic<uint32_t>* word);
 // True when the kernel offers MEMBARRIER_CMD_PRIVATE_EXPEDITED and this process registered for it.
@@ -45,7 +44,8 @@ void Membarrier();
 void SleepFor(Duration d);
 uint64_t Random64();
 
-// A lock for the hook's own short sections: never held over a wait. Usable after zeroing.
+// A lock for the hook's own sections, which are short but where the lock's owner says that it is
+// held over a wait. Usable after zeroing.
 class Lock {
  public:
   bool TryAcquire() {
