@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -29,6 +30,7 @@ class WorldGpu {
   void Launch(const Kernel& kernel, Instant now) {
     if (queue_.empty()) end_ = kernel.length == Duration::max() ? kNever : now + kernel.length;
     queue_.push_back(kernel);
+    Add(kernel);
   }
 
   // When the running kernel ends; kNever when there is none, or when it never does.
@@ -38,6 +40,7 @@ class WorldGpu {
   Kernel Finish(Instant now) {
     const Kernel done = queue_.front();
     queue_.pop_front();
+    Take(done);
     busy_ += done.length;
     if (!queue_.empty()) {
       const Duration length = queue_.front().length;
@@ -50,7 +53,9 @@ class WorldGpu {
   // would never end is cut now.
   void Kill(uint32_t process, Instant now) {
     for (size_t i = queue_.size(); i-- > 1;) {
-      if (queue_[i].process == process) queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
+      if (queue_[i].process != process) continue;
+      Take(queue_[i]);
+      queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
     }
     if (!queue_.empty() && queue_.front().process == process && end_ == kNever) {
       queue_.front().length = Duration(0);
@@ -59,23 +64,35 @@ class WorldGpu {
   }
 
   uint32_t PendingOf(uint32_t process) const {
-    uint32_t count = 0;
-    for (const Kernel& k : queue_) count += k.process == process;
-    return count;
+    return process < of_.size() ? of_[process].kernels : 0;
   }
   // Unfinished GPU time of the process.
   Duration BacklogOf(uint32_t process, Instant now) const {
-    Duration sum{0};
-    for (size_t i = 0; i < queue_.size(); ++i) {
-      if (queue_[i].process != process || queue_[i].length == Duration::max()) continue;
-      sum += i == 0 ? end_ - now : queue_[i].length;
-    }
-    return sum;
+    if (PendingOf(process) == 0) return Duration(0);
+    const Kernel& running = queue_.front();
+    const bool runs = running.process == process && running.length != Duration::max();
+    return of_[process].length - (runs ? running.length - (end_ - now) : Duration(0));
   }
   Duration busy() const { return busy_; }
 
  private:
+  // Of the kernels in the queue: how many, and the length of those that end.
+  struct Sum {
+    uint32_t kernels = 0;
+    Duration length{0};
+  };
+  void Add(const Kernel& kernel) {
+    if (kernel.process >= of_.size()) of_.resize(kernel.process + 1);
+    ++of_[kernel.process].kernels;
+    if (kernel.length != Duration::max()) of_[kernel.process].length += kernel.length;
+  }
+  void Take(const Kernel& kernel) {
+    --of_[kernel.process].kernels;
+    if (kernel.length != Duration::max()) of_[kernel.process].length -= kernel.length;
+  }
+
   std::deque<Kernel> queue_;
+  std::vector<Sum> of_;  // by process
   Instant end_ = kNever;
   Duration busy_{0};
 };
