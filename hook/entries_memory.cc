@@ -85,16 +85,21 @@ namespace {
 template <class Call>
 CUresult AllocateAsync(CUstream stream, CUmemoryPool pool, CUdeviceptr* p, size_t bytes,
                        Call call) {
-  Gpu* gpu = MemoryGpu();
-  if (gpu == nullptr || (g_captures.load() > 0 && IsCapturing(stream))) return call();
-  if (pool == nullptr && Drv<Fn::cuDeviceGetMemPool>(&pool, gpu->device) != CUDA_SUCCESS) {
+  if (!Managed() || (g_captures.load() > 0 && IsCapturing(stream))) return call();
+  // Without a pool it is the one that the stream's device has at present.
+  Gpu* gpu = GpuOfStream(stream);
+  if (gpu == nullptr ||
+      (pool == nullptr && Drv<Fn::cuDeviceGetMemPool>(&pool, gpu->device) != CUDA_SUCCESS)) {
     return call();
   }
+  gpu = GpuOfPool(pool);
+  if (gpu == nullptr) return call();
+  Guard guard(PoolsLock(gpu));
   uint64_t charged = 0;
   if (!ChargePool(gpu, pool, bytes, &charged)) return kOverCap;
   const CUresult result = call();
   SettlePool(gpu, pool, charged);
-  if (result == CUDA_SUCCESS) RememberPool(gpu, *p, pool);
+  if (result == CUDA_SUCCESS) RememberPooled(gpu, *p, pool);
   return result;
 }
 
@@ -105,7 +110,10 @@ CUresult FreeAny(CUdeviceptr p, Call call) {
   CUmemoryPool pool = nullptr;
   const bool pooled = PoolOf(p, &gpu, &pool);
   const CUresult result = Free(p, call);
-  if (pooled) SettlePool(gpu, pool, 0);
+  if (pooled) {
+    Guard guard(PoolsLock(gpu));
+    SettlePool(gpu, pool, 0);
+  }
   return result;
 }
 
@@ -141,11 +149,22 @@ BATON_API(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream stream)) {
   return FreeAny(p, [&] { return real(p, stream); });
 }
 
+BATON_API(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props)) {
+  BATON_REAL(cuMemPoolCreate);
+  const CUresult result = real(pool, props);
+  if (result == CUDA_SUCCESS && Managed()) {
+    const bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    RememberPool(*pool, on_device ? MemoryGpuOf(props->location.id) : nullptr);
+  }
+  return result;
+}
 BATON_API(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
   BATON_REAL(cuMemPoolTrimTo);
+  Gpu* gpu = Managed() ? GpuOfPool(pool) : nullptr;
+  if (gpu == nullptr) return real(pool, keep);
+  Guard guard(PoolsLock(gpu));
   const CUresult result = real(pool, keep);
-  Gpu* gpu = nullptr;
-  if (KnownPool(pool, &gpu)) SettlePool(gpu, pool, 0);
+  SettlePool(gpu, pool, 0);
   return result;
 }
 BATON_API(cuMemPoolDestroy, (CUmemoryPool pool)) {
@@ -204,7 +223,10 @@ BATON_API(cuMemUnmap, (CUdeviceptr address, size_t bytes)) {
 BATON_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
   BATON_REAL(cuMemGetInfo_v2);
   const CUresult result = real(free, total);
-  if (result == CUDA_SUCCESS) SeenByPod(MemoryGpu(), free, total);
+  if (result != CUDA_SUCCESS) return result;
+  Gpu* gpu = MemoryGpu();
+  SettlePools(gpu);
+  SeenByPod(gpu, free, total);
   return result;
 }
 

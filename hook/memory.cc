@@ -19,7 +19,7 @@ struct Allocation {
 
 struct Pool {
   CUmemoryPool handle;
-  Gpu* gpu;
+  Gpu* gpu;  // null: it is not charged
   uint64_t charged;
   Pool* next;
 };
@@ -49,7 +49,7 @@ Allocation* g_spare = nullptr;
 uint64_t g_moment = 0;
 Pool* g_pools = nullptr;
 Lock g_lock;
-Lock g_alive_lock;  // held while pools are trimmed, so that none is destroyed meanwhile
+Lock g_pools_locks[kGpusMax];  // see PoolsLock()
 
 size_t BucketOf(uint64_t address) { return (address * 0x9e3779b97f4a7c15u) >> 52; }
 
@@ -84,10 +84,10 @@ bool ChargeNow(Gpu* gpu, uint64_t bytes) {
   return true;
 }
 
-// Gives back what the GPU's pools reserve and do not use. True when there was any pool.
+// Gives back what the GPU's pools reserve and do not use. True when there was any pool. PoolsLock()
+// is held.
 bool TrimPools(Gpu* gpu) {
   constexpr int kMax = 64;
-  Guard alive(g_alive_lock);
   RelaxedCapture relaxed;
   CUmemoryPool pools[kMax];
   int count = 0;
@@ -110,16 +110,27 @@ bool TrimPools(Gpu* gpu) {
 
 bool Charge(Gpu* gpu, uint64_t bytes) {
   if (gpu == nullptr || bytes == 0 || ChargeNow(gpu, bytes)) return true;
+  Guard guard(PoolsLock(gpu));
   return TrimPools(gpu) && ChargeNow(gpu, bytes);
 }
 
-void Credit(Gpu* gpu, uint64_t bytes) {
-  if (gpu == nullptr || bytes == 0) return;
-  Guard guard(gpu->memory.lock);
+namespace {
+
+// Gpu::memory.lock is held.
+void CreditLocked(Gpu* gpu, uint64_t bytes) {
+  if (bytes == 0) return;
   const uint64_t total = Minus(gpu->memory.used.load(), bytes);
   gpu->memory.used.store(total);
   gpu->memory.pod_used.store(Minus(gpu->memory.pod_used.load(), bytes));
   TellMemory(gpu, total);
+}
+
+}  // namespace
+
+void Credit(Gpu* gpu, uint64_t bytes) {
+  if (gpu == nullptr || bytes == 0) return;
+  Guard guard(gpu->memory.lock);
+  CreditLocked(gpu, bytes);
 }
 
 namespace {
@@ -147,17 +158,27 @@ void Drop(Allocation** at) {
   g_spare = a;
 }
 
-uint64_t Attribute(CUmemoryPool pool, CUmemPool_attribute attribute) {
-  cuuint64_t value = 0;
-  Drv<Fn::cuMemPoolGetAttribute>(pool, attribute, static_cast<void*>(&value));
-  return value;
+bool Attribute(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t* value) {
+  cuuint64_t v = 0;
+  if (Drv<Fn::cuMemPoolGetAttribute>(pool, attribute, static_cast<void*>(&v)) != CUDA_SUCCESS) {
+    return false;
+  }
+  *value = v;
+  return true;
+}
+
+// g_lock is held. Null: not known.
+Pool* FindPool(CUmemoryPool pool) {
+  Pool* p = g_pools;
+  while (p != nullptr && p->handle != pool) p = p->next;
+  return p;
 }
 
 }  // namespace
 
 void Remember(uint64_t address, const Charged& charged) { Keep(address, charged, nullptr); }
 
-void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool) {
+void RememberPooled(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool) {
   Keep(address, {gpu, 0, nullptr}, pool);
 }
 
@@ -172,14 +193,59 @@ bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool) {
   return false;
 }
 
+Gpu* GpuOfStream(CUstream stream) {
+  CUcontext handle = nullptr;
+  if (!StartOnce() || !ContextOfStream(stream, &handle)) return nullptr;
+  const Context* context = ContextOf(handle);
+  return context == nullptr ? nullptr : MemoryGpuOf(context->gpu->device);
+}
+
+void RememberPool(CUmemoryPool pool, Gpu* gpu) {
+  auto* p = static_cast<Pool*>(malloc(sizeof(Pool)));
+  if (p == nullptr) return;  // it is taken for one that is not charged
+  Guard guard(g_lock);
+  *p = {pool, gpu, 0, g_pools};
+  g_pools = p;
+}
+
+Gpu* GpuOfPool(CUmemoryPool pool) {
+  {
+    Guard guard(g_lock);
+    if (const Pool* p = FindPool(pool)) return p->gpu;
+  }
+  // The program did not make it: a device's own, or one in host memory.
+  int devices = 0;
+  Drv<Fn::cuDeviceGetCount>(&devices);
+  for (CUdevice d = 0; d < devices; ++d) {
+    CUmemoryPool its = nullptr;
+    if (Drv<Fn::cuDeviceGetDefaultMemPool>(&its, d) != CUDA_SUCCESS || its != pool) continue;
+    Gpu* gpu = MemoryGpuOf(d);
+    if (gpu == nullptr) return nullptr;
+    Guard guard(PoolsLock(gpu));
+    bool known;
+    {
+      Guard list(g_lock);
+      known = FindPool(pool) != nullptr;
+    }
+    if (!known) RememberPool(pool, gpu);
+    return gpu;
+  }
+  return nullptr;
+}
+
+Lock& PoolsLock(Gpu* gpu) { return g_pools_locks[gpu->index]; }
+
 bool ChargePool(Gpu* gpu, CUmemoryPool pool, uint64_t bytes, uint64_t* charged) {
   const auto need = [&] {
-    const uint64_t spare = Minus(Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
-                                 Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
-    return Minus(bytes, spare);
+    uint64_t reserved = 0, used = 0;
+    if (!Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+        !Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used)) {
+      return bytes;
+    }
+    return Minus(bytes, Minus(reserved, used));
   };
   *charged = need();
-  if (*charged == 0 || gpu == nullptr || ChargeNow(gpu, *charged)) return true;
+  if (*charged == 0 || ChargeNow(gpu, *charged)) return true;
   TrimPools(gpu);
   *charged = need();  // this pool's spare may be gone now
   return *charged == 0 || ChargeNow(gpu, *charged);
@@ -190,70 +256,105 @@ void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
   uint64_t more = 0;
   {
     Guard guard(g_lock);
-    Pool* p = g_pools;
-    while (p != nullptr && p->handle != pool) p = p->next;
-    if (p == nullptr) {
-      p = static_cast<Pool*>(malloc(sizeof(Pool)));
-      if (p == nullptr) return;
-      *p = {pool, gpu, 0, g_pools};
-      g_pools = p;
-    }
-    const uint64_t reserved = Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    Pool* p = FindPool(pool);
+    if (p == nullptr) return;
     const uint64_t known = Plus(p->charged, charged);
+    uint64_t reserved = known;
+    Attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
     credit = Minus(known, reserved);
     more = Minus(reserved, known);
     p->charged = reserved;
   }
   Credit(gpu, credit);
-  if (more > 0 && gpu != nullptr && !ChargeNow(gpu, more)) {
+  if (more > 0 && !ChargeNow(gpu, more)) {
     // It is reserved already: the next allocation is told so.
     Guard guard(gpu->memory.lock);
     gpu->memory.used.store(Plus(gpu->memory.used.load(), more));
   }
 }
 
-bool KnownPool(CUmemoryPool pool, Gpu** gpu) {
-  Guard guard(g_lock);
-  for (Pool* p = g_pools; p != nullptr; p = p->next) {
-    if (p->handle != pool) continue;
-    *gpu = p->gpu;
-    return true;
+void SettlePools(Gpu* gpu) {
+  if (gpu == nullptr || !PoolsLock(gpu).TryAcquire()) return;
+  if (gpu->memory.lock.TryAcquire()) {
+    uint64_t credit = 0;
+    {
+      Guard guard(g_lock);
+      for (Pool* p = g_pools; p != nullptr; p = p->next) {
+        uint64_t reserved = 0;
+        if (p->gpu != gpu || p->charged == 0 ||
+            !Attribute(p->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+            reserved >= p->charged) {
+          continue;
+        }
+        credit += p->charged - reserved;
+        p->charged = reserved;
+      }
+    }
+    CreditLocked(gpu, credit);
+    gpu->memory.lock.Release();
   }
-  return false;
+  PoolsLock(gpu).Release();
 }
 
-CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool)) {
-  Gpu* gpu = nullptr;
-  Guard alive(g_alive_lock);
-  if (!KnownPool(pool, &gpu)) return real(pool);
-  const uint64_t used = Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-  const CUresult result = real(pool);
-  if (result != CUDA_SUCCESS) return result;
+namespace {
+
+// Its memory is freed already, or goes on without it. PoolsLock() is held.
+void PoolGone(Pool* p, uint64_t used) {
   uint64_t credit = 0;
   {
     Guard guard(g_lock);
-    Pool** at = &g_pools;
-    while (*at != nullptr && (*at)->handle != pool) at = &(*at)->next;
-    if (*at == nullptr) return result;
-    Pool* p = *at;
-    *at = p->next;
+    const auto is_its = [&](const Allocation* a) {
+      return a->pool == p->handle && a->charged.gpu == p->gpu;
+    };
     uint64_t n = 0;
     for (Allocation* bucket : g_allocations) {
-      for (Allocation* a = bucket; a != nullptr; a = a->next) n += a->pool == pool;
+      for (Allocation* a = bucket; a != nullptr; a = a->next) n += is_its(a);
     }
     // Nobody can ask the pool any more: what is left in it is credited by equal shares.
     const uint64_t share = n == 0 ? 0 : (used < p->charged ? used : p->charged) / n;
     for (Allocation* bucket : g_allocations) {
       for (Allocation* a = bucket; a != nullptr; a = a->next) {
-        if (a->pool != pool) continue;
+        if (!is_its(a)) continue;
         a->pool = nullptr;
         a->charged.bytes = share;
       }
     }
     credit = Minus(p->charged, share * n);
-    free(p);
   }
-  Credit(gpu, credit);
+  Credit(p->gpu, credit);
+}
+
+}  // namespace
+
+CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool)) {
+  Gpu* gpu = nullptr;
+  {
+    Guard guard(g_lock);
+    if (const Pool* p = FindPool(pool)) gpu = p->gpu;
+  }
+  Lock unused;
+  Guard pools(gpu == nullptr ? unused : PoolsLock(gpu));
+  Pool* p = nullptr;
+  {
+    // Before the driver may give the handle out again.
+    Guard guard(g_lock);
+    Pool** at = &g_pools;
+    while (*at != nullptr && (*at)->handle != pool) at = &(*at)->next;
+    p = *at;
+    if (p != nullptr) *at = p->next;
+  }
+  uint64_t used = 0;
+  if (p != nullptr) Attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+  const CUresult result = real(pool);
+  if (p == nullptr) return result;
+  if (result == CUDA_SUCCESS) {
+    PoolGone(p, used);
+    free(p);
+  } else {
+    Guard guard(g_lock);
+    p->next = g_pools;
+    g_pools = p;
+  }
   return result;
 }
 
@@ -426,7 +527,7 @@ void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
 
 void ForgetMemory() {
   g_lock.Reset();
-  g_alive_lock.Reset();
+  for (Lock& lock : g_pools_locks) lock.Reset();
   for (Allocation*& bucket : g_allocations) bucket = nullptr;
   for (Physical*& bucket : g_physical) bucket = nullptr;
   for (Mapping*& bucket : g_mappings) bucket = nullptr;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "hook/cuda_types.h"
+#include "hook/libc.h"
 
 namespace baton::hook {
 
@@ -37,19 +38,28 @@ bool Forget(uint64_t address, Charged* charged);
 uint64_t MemoryMoment();
 void CreditContext(CUcontext context, uint64_t moment);
 
-// A stream-ordered pool is charged what it reserves. Before an allocation of `bytes`: charges what
-// the pool will have to grow by, and returns that through `charged`; false: over the cap, even
-// after what the pool does not use was given back. After it, or after a free: settles the
-// difference.
+// Stream-ordered pools are charged what they reserve. The GPU of a stream, and that of a pool: null
+// where Baton has nothing to do with it, as with a pool in host memory.
+Gpu* GpuOfStream(CUstream stream);
+Gpu* GpuOfPool(CUmemoryPool pool);
+// Remembers a new pool and its GPU.
+void RememberPool(CUmemoryPool pool, Gpu* gpu);
+// Held from ChargePool() to SettlePool(), the driver's call between them included: what a pool has
+// to spare goes to one allocation only. Held while the backend is asked.
+Lock& PoolsLock(Gpu* gpu);
+// Before an allocation of `bytes`: charges what the pool will have to grow by, and returns that
+// through `charged`; false: over the cap, even after what the pools do not use was given back.
+// After it, or after a free: settles the difference.
 bool ChargePool(Gpu* gpu, CUmemoryPool pool, uint64_t bytes, uint64_t* charged);
 void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged);
-// The GPU of a pool that was settled before; false: none was.
-bool KnownPool(CUmemoryPool pool, Gpu** gpu);
+// Credits what the GPU's pools have given back by themselves: memory that was freed in stream order
+// is, once its stream got there. Never waits, and does nothing while others are at it.
+void SettlePools(Gpu* gpu);
 // Destroys a pool by `real` and credits what it kept; what is still allocated from it is credited
 // as it is freed.
 CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool));
-// The pool that `address` came from, as told by RememberPool(); false: none.
-void RememberPool(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool);
+// The pool that `address` came from, as told by RememberPooled(); false: none.
+void RememberPooled(Gpu* gpu, CUdeviceptr address, CUmemoryPool pool);
 bool PoolOf(CUdeviceptr address, Gpu** gpu, CUmemoryPool* pool);
 
 // Memory by handle is credited when its last handle is released and its last mapping is gone.

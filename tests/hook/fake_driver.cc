@@ -47,6 +47,10 @@ struct FakeMemory {
   FakeContext* context;
 };
 
+struct FakePool {
+  uint64_t used = 0, reserved = 0;
+};
+
 // The objects of one kind that are alive. A handle that is free is given out again at once, as a
 // driver may do, and a call with one that is not alive is a mistake of the caller's.
 template <class T>
@@ -96,12 +100,12 @@ Objects<FakeEvent> g_events;
 std::map<CUdevice, FakeContext*> g_primary;
 std::map<std::pair<FakeContext*, uintptr_t>, FakeStream*> g_defaults;
 std::map<CUdeviceptr, FakeMemory> g_memory;
-std::map<CUdeviceptr, size_t> g_pooled;
-uint64_t g_pool_used = 0, g_pool_reserved = 0;
+std::map<CUdeviceptr, std::pair<FakePool*, size_t>> g_pooled;
+std::vector<CUdeviceptr> g_deferred;  // freed, when their stream gets there
 CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0};
-std::atomic<bool> g_no_op{false}, g_hold_destroys{false};
+std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false};
 std::atomic<int> g_query_errors{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
@@ -188,6 +192,25 @@ CUresult PopContext(CUcontext* c) {
   *c = reinterpret_cast<CUcontext>(Current());
   t_stack.pop_back();
   return CUDA_SUCCESS;
+}
+
+CUresult AllocateFrom(FakePool* pool, CUdeviceptr* p, size_t bytes) {
+  // Long enough for another thread to come meanwhile.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::lock_guard lock(g_mutex);
+  *p = g_next_address;
+  g_next_address += bytes + 512;
+  g_pooled[*p] = {pool, bytes};
+  pool->used += bytes;
+  pool->reserved = std::max(pool->reserved, pool->used);
+  return CUDA_SUCCESS;
+}
+
+FakePool* FreePooled(CUdeviceptr p) {
+  const auto [pool, bytes] = g_pooled[p];
+  pool->used -= bytes;
+  g_pooled.erase(p);
+  return pool;
 }
 
 CUresult BeginCapture(CUstream s) {
@@ -452,41 +475,69 @@ FAKE_API(cuMemFree_v2, (CUdeviceptr p)) {
   std::lock_guard lock(g_mutex);
   return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-// One pool, which keeps what is freed until it is trimmed.
-FAKE_API(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice)) {
-  *pool = reinterpret_cast<CUmemoryPool>(&g_pool_used);
+// A pool keeps what is freed until it is trimmed.
+FAKE_API(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice d)) {
+  static FakePool pools[2];
+  *pool = reinterpret_cast<CUmemoryPool>(&pools[d]);
   return CUDA_SUCCESS;
 }
-FAKE_API(cuMemPoolGetAttribute, (CUmemoryPool, CUmemPool_attribute attribute, void* value)) {
+FAKE_API(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice d)) {
+  return Api_cuDeviceGetDefaultMemPool(pool, d);
+}
+FAKE_API(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps*)) {
+  *pool = reinterpret_cast<CUmemoryPool>(new FakePool);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemPoolGetAttribute, (CUmemoryPool p, CUmemPool_attribute attribute, void* value)) {
   std::lock_guard lock(g_mutex);
+  const auto* pool = reinterpret_cast<const FakePool*>(p);
   *static_cast<cuuint64_t*>(value) =
-      attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? g_pool_used : g_pool_reserved;
+      attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? pool->used : pool->reserved;
   return CUDA_SUCCESS;
 }
-FAKE_API(cuMemPoolTrimTo, (CUmemoryPool, size_t keep)) {
+FAKE_API(cuMemPoolTrimTo, (CUmemoryPool p, size_t keep)) {
   std::lock_guard lock(g_mutex);
-  g_pool_reserved = std::min(g_pool_reserved, std::max<uint64_t>(g_pool_used, keep));
+  auto* pool = reinterpret_cast<FakePool*>(p);
+  pool->reserved = std::min(pool->reserved, std::max<uint64_t>(pool->used, keep));
   return CUDA_SUCCESS;
 }
-FAKE_API(cuMemPoolDestroy, (CUmemoryPool)) {
+FAKE_API(cuMemPoolDestroy, (CUmemoryPool p)) {
   std::lock_guard lock(g_mutex);
-  g_pool_reserved = g_pool_used;
+  auto* pool = reinterpret_cast<FakePool*>(p);
+  pool->reserved = pool->used;
   return CUDA_SUCCESS;
 }
-FAKE_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream)) {
-  std::lock_guard lock(g_mutex);
-  *p = g_next_address;
-  g_next_address += bytes + 512;
-  g_pooled[*p] = bytes;
-  g_pool_used += bytes;
-  g_pool_reserved = std::max(g_pool_reserved, g_pool_used);
-  return CUDA_SUCCESS;
+FAKE_API(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t bytes, CUmemoryPool from, CUstream)) {
+  return AllocateFrom(reinterpret_cast<FakePool*>(from), p, bytes);
+}
+FAKE_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream s)) {
+  CUmemoryPool pool = nullptr;
+  {
+    std::lock_guard lock(g_mutex);
+    const FakeStream* stream = StreamAt(s == nullptr ? CU_STREAM_LEGACY : s);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    Api_cuDeviceGetDefaultMemPool(&pool, stream->context->device);
+  }
+  return AllocateFrom(reinterpret_cast<FakePool*>(pool), p, bytes);
 }
 FAKE_API(cuMemFreeAsync, (CUdeviceptr p, CUstream)) {
   std::lock_guard lock(g_mutex);
-  g_pool_used -= g_pooled[p];
-  g_pooled.erase(p);
+  if (g_defer_frees.load()) {
+    g_deferred.push_back(p);
+  } else {
+    FreePooled(p);
+  }
   return CUDA_SUCCESS;
+}
+// While it is on, no stream gets to the frees in it; then all do, and the pools give back.
+FAKE_CONTROL void fake_defer_frees(bool on) {
+  std::lock_guard lock(g_mutex);
+  g_defer_frees.store(on);
+  for (const CUdeviceptr p : g_deferred) {
+    FakePool* pool = FreePooled(p);
+    pool->reserved = pool->used;
+  }
+  g_deferred.clear();
 }
 FAKE_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t, const CUmemAllocationProp*,
                        unsigned long long)) {

@@ -28,6 +28,7 @@ void fake_stretch(int64_t ns);
 void fake_hold_destroys(bool on);
 uint64_t fake_mistakes();
 void* fake_green();
+void fake_defer_frees(bool on);
 // Older headers lack them.
 CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
 CUresult FromGreen(CUcontext* context, void* green) __asm__("cuCtxFromGreenCtx");
@@ -94,8 +95,9 @@ void Later(Call call) {
   });
 }
 
-// Threads that all allocate `bytes` at once; says how many got it.
-void Race(int threads, size_t bytes) {
+// Threads that all allocate `bytes` at once by `allocate`; says how many got it.
+template <class Allocate>
+void Race(int threads, Allocate allocate) {
   std::atomic<int> granted{0};
   std::atomic<bool> go{false};
   std::vector<std::thread> racers;
@@ -105,7 +107,7 @@ void Race(int threads, size_t bytes) {
       while (!go) {
       }
       CUdeviceptr p = 0;
-      if (cuMemAlloc_v2(&p, bytes) == CUDA_SUCCESS) ++granted;
+      if (allocate(&p) == CUDA_SUCCESS) ++granted;
     });
   }
   go = true;
@@ -323,6 +325,24 @@ int main() {
       CUdeviceptr p = 0;
       const CUresult r = cuMemAllocAsync(&p, static_cast<size_t>(n), nullptr);
       Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "stream-alloc-async") {
+      in >> n;
+      CUdeviceptr p = 0;
+      const CUresult r = cuMemAllocAsync(&p, static_cast<size_t>(n), stream);
+      Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "pool-alloc-async") {  // BYTES LOCATION: from a new pool
+      in >> n >> m;
+      CUmemPoolProps props = {};
+      props.location.type = static_cast<CUmemLocationType>(m);
+      CUmemoryPool pool = nullptr;
+      CUdeviceptr p = 0;
+      cuMemPoolCreate(&pool, &props);
+      const CUresult r = cuMemAllocFromPoolAsync(&p, static_cast<size_t>(n), pool, nullptr);
+      Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "defer-frees") {
+      in >> n;
+      fake_defer_frees(n != 0);
+      Say("ok");
     } else if (command == "free-async") {
       in >> n;
       Say(std::to_string(cuMemFreeAsync(static_cast<CUdeviceptr>(n), nullptr)));
@@ -357,7 +377,12 @@ int main() {
       Say(std::to_string(f) + " " + std::to_string(t));
     } else if (command == "race") {
       in >> n >> m;
-      Race(static_cast<int>(n), static_cast<size_t>(m));
+      Race(static_cast<int>(n),
+           [m](CUdeviceptr* p) { return cuMemAlloc_v2(p, static_cast<size_t>(m)); });
+    } else if (command == "race-async") {
+      in >> n >> m;
+      Race(static_cast<int>(n),
+           [m](CUdeviceptr* p) { return cuMemAllocAsync(p, static_cast<size_t>(m), nullptr); });
     } else if (command == "find") {
       std::string name;
       in >> text >> name;

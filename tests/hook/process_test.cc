@@ -657,6 +657,50 @@ TEST_F(HookProcess, AProgramThatTrimsOrDestroysItsPoolIsCredited) {
   EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
 }
 
+TEST_F(HookProcess, StreamOrderedMemoryIsChargedWhereItIs) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("device 1"), "ok");
+  ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  ASSERT_EQ(child_->Ask("stream-alloc-async 400").substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
+  ASSERT_EQ(child_->Ask("device 1"), "ok");
+  EXPECT_EQ(child_->Ask("meminfo"), "600 1000");
+  // From a pool of the other device, and from one in host memory.
+  ASSERT_EQ(child_->Ask("pool-alloc-async 300 1").substr(0, 2), "0 ");
+  ASSERT_EQ(child_->Ask("pool-alloc-async 5000 2").substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("meminfo"), "600 1000");
+  ASSERT_EQ(child_->Ask("device 0"), "ok");
+  EXPECT_EQ(child_->Ask("meminfo"), "700 1000");
+}
+
+TEST_F(HookProcess, WhatAPoolHasToSpareGoesToOneOfTwoRacingAllocations) {
+  StartBackend();
+  backend_->SetMemoryCap(600);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("alloc-async 400");
+  ASSERT_EQ(child_->Ask("free-async " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("race-async 4 400"), "1");
+  EXPECT_EQ(child_->Ask("meminfo"), "200 600");
+}
+
+TEST_F(HookProcess, WhatWasFreedInStreamOrderIsCreditedWhenTheStreamGotThere) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("alloc-async 400");
+  ASSERT_EQ(child_->Ask("defer-frees 1"), "ok");
+  ASSERT_EQ(child_->Ask("free-async " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "600 1000");
+  ASSERT_EQ(child_->Ask("defer-frees 0"), "ok");
+  EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
+}
+
 TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
   StartBackend();
   backend_->SetMemoryCap(1000);
