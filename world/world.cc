@@ -647,16 +647,17 @@ class World {
            milliseconds(2);
   }
 
-  // A steady saturating pod without a binding limit is never more than L behind its due, and never
-  // further ahead than that and what those who pause between bursts have saved up meanwhile.
+  // A steady saturating pod without a binding limit is never more than 2 L behind its due (L where
+  // no hold is longer than predicted, which bursts that begin anew are), and never further ahead
+  // than that and what those who pause between bursts have saved up meanwhile.
   void CheckLags() {
     if (faults_ != 0 || now_ < Instant(seconds(2))) return;
     const double l = static_cast<double>(Nanos(Longest()));
     // High-priority pods may run ahead by their burst, and one hold that began within it.
-    double bound = 1;
+    double bound = 2;
     for (const PodModel& pod : pods_) {
       if (pod.spec.priority != policy::Priority::kHigh) continue;
-      bound = 2 + static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
+      bound = 3 + static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
     }
     const auto pods = scheduler_->Status(now_);
     const auto steady = [this](const backend::PodStatus& s) {
