@@ -657,7 +657,7 @@ class World {
     double bound = 2;
     for (const PodModel& pod : pods_) {
       if (pod.spec.priority != policy::Priority::kHigh) continue;
-      bound = 3 + static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
+      bound = 2 + static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
     }
     const auto pods = scheduler_->Status(now_);
     const auto steady = [this](const backend::PodStatus& s) {
