@@ -147,11 +147,10 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
         return known != nullptr && gpu.scheduler.Holds(known->id);
       });
     }
-    if (!gpu.file.Store(store->epoch,
-                        {store->pod.value, client.pid, client.start_time, client.incarnation,
-                         static_cast<uint64_t>(Nanos(store->joined_at))})) {
-      degraded_holders_ = true;
-    }
+    gpu.holder_stored =
+        gpu.file.Store(store->epoch, {store->pod.value, client.pid, client.start_time,
+                                      client.incarnation,
+                                      static_cast<uint64_t>(Nanos(store->joined_at))});
   } else if (const auto* charged = std::get_if<Charged>(&effect)) {
     // Booked as charged, however the token comes back.
     if (UsageEntry* account = Account(gpu, charged->pod)) {
@@ -257,7 +256,7 @@ void Arbiter::Later() {
 void Arbiter::DoLater() {
   later_ = false;
   for (Gpu* gpu : to_clear_) {
-    if (gpu->clear_file && !gpu->file.Clear()) degraded_holders_ = true;
+    if (gpu->clear_file) gpu->holder_stored = gpu->file.Clear();
     gpu->clear_file = false;
   }
   to_clear_.clear();
@@ -565,10 +564,7 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool 
   // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
   const std::string trouble = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
                                         boot_id_, node.empty());
-  if (!trouble.empty()) {
-    degraded_holders_ |= file.epoch() == 0;
-    log_.Add(EventLog::Level::kWarning, "gpu", trouble);
-  }
+  if (!trouble.empty()) log_.Add(EventLog::Level::kWarning, "gpu", trouble);
   const uint64_t gpu_key = UsageBook::GpuKey(info.uuid);
   const uint64_t newest = std::max(file.epoch(), usage_.NewestHold(gpu_key));
   // Without a past the epochs start at the wall clock, in millionths of a second: above any that a
@@ -583,6 +579,7 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool 
   gpu.present = true;
   gpu.throw_away = throw_away;
   gpu.key = gpu_key;
+  gpu.holder_stored = trouble.empty() || file.epoch() != 0;
   gpu.file = std::move(file);
   gpus_.emplace(info.uuid, std::move(made));
   gpu_order_.push_back(&gpu);
@@ -719,7 +716,8 @@ std::vector<std::string> Arbiter::Degraded() const {
   std::vector<std::string> all;
   if (!usage_.degraded().empty()) all.push_back(usage_.degraded());
   if (!degraded_pods_.empty()) all.push_back(degraded_pods_);
-  if (degraded_holders_) {
+  if (std::any_of(gpu_order_.begin(), gpu_order_.end(),
+                  [](const Gpu* gpu) { return !gpu->holder_stored; })) {
     all.push_back("the holders of GPUs could not be written to " + options_.server.state_dir +
                   "; after a crash they would not be waited for");
   }

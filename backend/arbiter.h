@@ -118,6 +118,7 @@ class Arbiter {
     TokenScheduler scheduler;
     HolderFile file;
     bool clear_file = false;
+    bool holder_stored = true;  // at the last attempt
     boost::asio::steady_timer timer;
     Instant armed = kNever;
     Instant ticked{};                           // when the timer last had something to do
@@ -242,7 +243,6 @@ class Arbiter {
   bool later_ = false;
   boost::asio::steady_timer sampler_;
   std::string degraded_pods_;
-  bool degraded_holders_ = false;
   std::vector<PodConfig> configured_;
   bool configured_known_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -13,12 +13,13 @@ constexpr const char* kExamples = R"(Examples:
   batond --check-config /etc/baton/batond.toml
   batond --print-config > batond.toml        every option with its default, commented
 
-A configuration for three pods on this machine's first GPU:
+A configuration for a pod on this machine's first GPU, apart from those of 'baton run':
   [server]
   socket_dir = "/run/baton"
   [[pod]]
   name = "train"
   request = 60
+  limit = 80
   gpus = [0]
 
 SIGTERM stops it cleanly: pods keep running and reconnect to the next one. SIGHUP reads the

@@ -99,6 +99,13 @@ int Main(int argc, char** argv) {
   baton.set_version_flag("--version", "baton " BATON_VERSION);
   baton.require_subcommand(0, 1);
   baton.formatter(std::make_shared<Help>());
+  baton.footer(R"(Examples:
+  baton run --request 30 --limit 60 -- python train.py
+  baton top
+  baton set train --request 40
+  baton doctor -- ./train
+
+'baton COMMAND --help' explains one, with more examples.)");
   for (auto add :
        {AddRun, AddTop, AddStatus, AddSet, AddRm, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
     add(baton, invocation);
