@@ -58,6 +58,9 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
 
 void FairQueue::Remove(Slot slot) {
   SetActive(slot, false);
+  for (Hold& hold : window_) {
+    if (hold.slot == slot) hold.slot.reset();
+  }
   free_.push_back(slot);
 }
 
@@ -113,6 +116,7 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   BATON_CHECK(pod.active);
   const int64_t s = Nanos(held);
   served_ns_ += s;
+  if (options_.rule == Rule::kWindow) Record(slot, s);
   // The bucket filled up until the hold began, and drained and filled at once while it lasted.
   const Instant began = std::max(pod.bucket_at, now - std::max(held, Duration(0)));
   pod.bucket_ns = BucketAt(pod, began) - s;
@@ -136,6 +140,43 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
 }
 
 std::optional<Slot> FairQueue::Pick(Instant now) {
+  if (options_.rule != Rule::kEarliestFinish) return PickByScan(now);
+  if (const auto urgent = PickUrgent(now)) return urgent;
+  while (true) {
+    while (!early_.empty() && early_.top_key() <= virtual_ns_) {
+      const Slot slot = early_.top();
+      early_.Erase(slot);
+      eligible_.Insert(slot, pods_[slot].finish, pods_[slot].id.value);
+    }
+    const bool owed = !eligible_.empty();
+    if (!owed && early_.empty()) return std::nullopt;
+    const Slot slot = owed ? eligible_.top() : early_.top();
+    if (owed && pods_[slot].eligible > virtual_ns_) {  // a refund set virtual time back
+      eligible_.Erase(slot);
+      early_.Insert(slot, pods_[slot].eligible, pods_[slot].id.value);
+    } else if (Allowed(slot, now)) {
+      return slot;
+    }
+  }
+}
+
+std::optional<Slot> FairQueue::PickByScan(Instant now) {
+  if (const auto urgent = PickUrgent(now)) return urgent;
+  while (true) {
+    std::optional<Slot> first;
+    Standing best;
+    for (const Slot slot : active_) {
+      if (!pods_[slot].waiting || throttled_.contains(slot)) continue;
+      const Standing standing = StandingOf(slot);
+      if (first && !GoesBefore(options_.rule, standing, best)) continue;
+      first = slot;
+      best = standing;
+    }
+    if (!first || Allowed(*first, now)) return first;
+  }
+}
+
+std::optional<Slot> FairQueue::PickUrgent(Instant now) {
   if (dirty_) Settle();
   while (!throttled_.empty() && throttled_.top_key() <= Nanos(now)) {
     const Slot slot = throttled_.top();
@@ -147,27 +188,7 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
     if (throttled_.contains(slot) || !Urgent(slot) || !Allowed(slot, now)) continue;
     if (!urgent || pods_[slot].finish < pods_[*urgent].finish) urgent = slot;
   }
-  if (urgent) return urgent;
-
-  while (!early_.empty() && early_.top_key() <= virtual_ns_) {
-    const Slot slot = early_.top();
-    early_.Erase(slot);
-    eligible_.Insert(slot, pods_[slot].finish, pods_[slot].id.value);
-  }
-  while (!eligible_.empty()) {
-    const Slot slot = eligible_.top();
-    if (pods_[slot].eligible > virtual_ns_) {  // a refund set virtual time back
-      eligible_.Erase(slot);
-      early_.Insert(slot, pods_[slot].eligible, pods_[slot].id.value);
-    } else if (Allowed(slot, now)) {
-      return slot;
-    }
-  }
-  while (!early_.empty()) {
-    const Slot slot = early_.top();
-    if (Allowed(slot, now)) return slot;
-  }
-  return std::nullopt;
+  return urgent;
 }
 
 std::optional<Slot> FairQueue::PrefetchLikely() const {
@@ -203,7 +224,36 @@ bool FairQueue::Urgent(Slot slot) {
 
 bool FairQueue::FinishesBefore(Slot a, Slot b) {
   if (dirty_) Settle();
-  return pods_[a].eligible <= virtual_ns_ && pods_[a].finish < pods_[b].finish;
+  if (options_.rule == Rule::kEarliestFinish) {
+    return pods_[a].eligible <= virtual_ns_ && pods_[a].finish < pods_[b].finish;
+  }
+  const Standing standing = StandingOf(a);
+  return IsDue(options_.rule, standing) && GoesBefore(options_.rule, standing, StandingOf(b));
+}
+
+Standing FairQueue::StandingOf(Slot slot) const {
+  const Pod& pod = pods_[slot];
+  return {.id = pod.id,
+          .owed = pod.eligible <= virtual_ns_,
+          .lag_ns = LagOf(pod),
+          .eligible = pod.eligible,
+          .finish = pod.finish,
+          .window_ns = MulDiv(pod.fluid, window_sum_ns_, fluid_sum_) - pod.window_ns};
+}
+
+void FairQueue::Record(Slot slot, int64_t held_ns) {
+  window_.push_back({slot, held_ns});
+  pods_[slot].window_ns += held_ns;
+  window_sum_ns_ += held_ns;
+  while (window_sum_ns_ > Nanos(kUsageWindow)) {
+    Hold& oldest = window_.front();
+    // A refund leaves as a whole.
+    const int64_t part = std::min(oldest.held_ns, window_sum_ns_ - Nanos(kUsageWindow));
+    if (oldest.slot) pods_[*oldest.slot].window_ns -= part;
+    window_sum_ns_ -= part;
+    oldest.held_ns -= part;
+    if (oldest.held_ns == 0) window_.pop_front();
+  }
 }
 
 void FairQueue::Enqueue(Slot slot) {

@@ -9,19 +9,24 @@
 //   pick   : among those with lag >= 0 the earliest finish, (burst_i − lag_i) / fluid_i;
 //            if there is none, the one least ahead relative to its share
 //
-// Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait. A pod
-// that becomes active or inactive costs O(n log n), because the entitlements of all others change.
+// FairQueueOptions::rule replaces the order in which they are picked, for comparison.
+//
+// Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait; Pick
+// by another rule costs O(n). A pod that becomes active or inactive costs O(n log n), because the
+// entitlements of all others change.
 // Pure: reads no clock and draws no random numbers; ties break by pod id. Not thread safe.
 #ifndef BATON_POLICY_FAIR_QUEUE_H_
 #define BATON_POLICY_FAIR_QUEUE_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/time.h"
 #include "policy/indexed_heap.h"
+#include "policy/rule.h"
 #include "policy/share.h"
 
 namespace baton::policy {
@@ -35,6 +40,8 @@ struct FairQueueOptions {
   Duration limit_window = std::chrono::milliseconds(200);
   // How far a high-priority pod may run ahead of its share before it queues like anybody else.
   Duration priority_burst = std::chrono::milliseconds(50);
+  // In which order pods go. The bounds of docs/policy.md are the default's.
+  Rule rule = Rule::kEarliestFinish;
 };
 
 // Names a pod within one FairQueue. Small and dense; reused after Remove.
@@ -73,6 +80,9 @@ class FairQueue {
   // The waiting pod that is to hold next, or nothing when nobody waits or all who wait are at their
   // limit. Changes nothing but the internal order.
   std::optional<Slot> Pick(Instant now);
+  // The same, found by comparing all who wait, in O(n): what Pick does for rules that have no heaps
+  // of their own.
+  std::optional<Slot> PickByScan(Instant now);
   // The pod that Pick is likely to return next, as a hint to fetch what belongs to it; the queue
   // fetches its own part.
   std::optional<Slot> PrefetchLikely() const;
@@ -88,7 +98,7 @@ class FairQueue {
   // True for a high-priority pod that has not used up its burst, so it may revoke a low one.
   bool Urgent(Slot slot);
   // True when active pod `a` is owed time and its fluid finish comes before the one of active pod
-  // `b`.
+  // `b`. By another rule: when `a` is due, and goes before `b`.
   bool FinishesBefore(Slot a, Slot b);
 
   const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
@@ -108,8 +118,13 @@ class FairQueue {
     int64_t finish = 0;     // eligible + burst / fluid; while fluid > 0
     int64_t lag_ns = 0;     // while fluid == 0
     int64_t served_at = 0;  // served_ns_ when it became inactive
+    int64_t window_ns = 0;  // of the held times in window_, its own
     int64_t bucket_ns = 0;  // the limit's bucket, as of bucket_at
     Instant bucket_at{};
+  };
+  struct Hold {
+    std::optional<Slot> slot;  // nothing when the pod was removed
+    int64_t held_ns;
   };
 
   void Enqueue(Slot slot);
@@ -117,6 +132,10 @@ class FairQueue {
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
   void Forfeit(Slot slot, int64_t excess);
+  // A waiting high-priority pod that is within its burst and its limit.
+  std::optional<Slot> PickUrgent(Instant now);
+  Standing StandingOf(Slot slot) const;
+  void Record(Slot slot, int64_t held_ns);
   void Settle();
   int64_t BucketSize(const Pod& pod) const;
   int64_t BucketAt(const Pod& pod, Instant now) const;
@@ -137,6 +156,8 @@ class FairQueue {
   int64_t virtual_rest_ = 0;  // remainder of the last division, so that V does not drift
   int64_t fluid_sum_ = 0;
   int64_t served_ns_ = 0;
+  std::deque<Hold> window_;  // the last kUsageWindow of held time, oldest first; for Rule::kWindow
+  int64_t window_sum_ns_ = 0;
 };
 
 }  // namespace baton::policy
