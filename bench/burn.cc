@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "base/parse.h"
@@ -34,12 +35,17 @@ constexpr char kFooter[] = R"(Examples:
   baton-burn --kernel 2ms --spread 0.3 --seed 7  kernels of 1.4 to 2.6 ms
   baton-burn --graph 20 --sync burst             graphs of 20 kernels
   baton-burn --processes 4 --verify              four processes, results checked
+  baton-burn --devices 0,1 --collective 10       two devices that wait for each other, as in NCCL
+  baton-burn --devices 0,1 --processes 2 --collective 10
+                                                 the same, with a process for each device
   baton run --request 30 -- baton-burn           as a pod of Baton
 
 Prints one JSON object: "gpu_seconds" is the sum of the lengths of the kernels completed in the
-window of "elapsed" seconds, "share" their quotient in percent, and "wait_ms" per burst the time
-from its submission to its completion minus its kernels' lengths (with --sync burst or launch; null
-otherwise). Exit status: 0, 1 after a CUDA error or a wrong result, 64 usage, 69 no driver.)";
+window of "elapsed" seconds, "share" their quotient in percent, "devices" has the same for each
+device, and "wait_ms" is per burst the time from its submission to its completion minus its kernels'
+lengths (with --sync burst or launch; null otherwise). "collectives" were completed by all devices,
+the warm-up's included; what is spent waiting in them is in no other figure. Exit status: 0, 1 after
+a CUDA error, a wrong result or a collective that does not end, 64 usage, 69 no driver.)";
 
 struct Options {
   Workload workload;
@@ -62,19 +68,28 @@ json Quantiles(std::vector<int64_t> waits_ns) {
 }
 
 json ReportOf(const Options& options, const Tally& tally) {
+  const Workload& workload = options.workload;
   const double elapsed = static_cast<double>(tally.elapsed_ns) / 1e9;
-  const double gpu_seconds = static_cast<double>(tally.work_ns) / 1e9;
+  double gpu_seconds = 0;
+  json devices = json::array();
+  const auto share = [&](double seconds) { return elapsed > 0 ? 100 * seconds / elapsed : 0.0; };
+  for (const auto& [device, work_ns] : tally.work_ns) {
+    const double seconds = static_cast<double>(work_ns) / 1e9;
+    gpu_seconds += seconds;
+    devices.push_back({{"device", device}, {"gpu_seconds", seconds}, {"share", share(seconds)}});
+  }
   return {
       {"pid", getpid()},
-      {"device", options.workload.device},
+      {"devices", devices},
       {"processes", options.processes},
       {"launches", tally.launches},
       {"bursts", tally.bursts},
+      {"collectives", workload.collective > 0 ? json(workload.ranks->Completed()) : json(nullptr)},
       {"gpu_seconds", gpu_seconds},
       {"elapsed", elapsed},
-      {"share", elapsed > 0 ? 100 * gpu_seconds / elapsed : 0.0},
+      {"share", share(gpu_seconds)},
       {"wait_ms", Quantiles(tally.waits_ns)},
-      {"verified", options.workload.verify ? json(tally.verified) : json(nullptr)},
+      {"verified", workload.verify ? json(tally.verified) : json(nullptr)},
       {"error", tally.error.empty() ? json(nullptr) : json(tally.error)},
   };
 }
@@ -138,7 +153,13 @@ int ExitCodeOf(const tl::unexpected<Error>& failure) {
   }
 }
 
-int RunOne(const Options& options) {
+int RunOne(Options options) {
+  options.workload.stalled = [&](const std::string& reason) {
+    Tally stalled;
+    stalled.error = reason;
+    PrintLine(stdout, ReportOf(options, stalled));
+    _exit(1);
+  };
   auto tally = RunHere(options, stdout);
   if (!tally) {
     fprintf(stderr, "baton-burn: %s\n", tally.error().message.c_str());
@@ -163,7 +184,9 @@ json Encode(const Tally& tally) {
 void Merge(const json& child, Tally* total) {
   total->launches += child["launches"].get<uint64_t>();
   total->bursts += child["bursts"].get<uint64_t>();
-  total->work_ns += child["work_ns"].get<int64_t>();
+  for (const auto& [device, work_ns] : child["work_ns"].get<std::map<int, int64_t>>()) {
+    total->work_ns[device] += work_ns;
+  }
   total->elapsed_ns = std::max(total->elapsed_ns, child["elapsed_ns"].get<int64_t>());
   const auto waits = child["waits_ns"].get<std::vector<int64_t>>();
   total->waits_ns.insert(total->waits_ns.end(), waits.begin(), waits.end());
@@ -175,7 +198,6 @@ struct Child {
   pid_t pid = -1;
   int pipe = -1;
   std::string buffer;
-  bool reported = false;
 };
 
 [[noreturn]] void RunChild(Options options, int index, int out_fd, pid_t parent) {
@@ -183,7 +205,16 @@ struct Child {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   FILE* out = fdopen(out_fd, "w");
-  options.workload.seed += static_cast<uint64_t>(index) * 7919;
+  Workload& workload = options.workload;
+  workload.seed += static_cast<uint64_t>(index) * 7919;
+  workload.devices = {workload.devices[static_cast<size_t>(index) % workload.devices.size()]};
+  workload.rank = index;
+  workload.stalled = [&](const std::string& reason) {
+    Tally stalled;
+    stalled.error = reason;
+    PrintLine(out, Encode(stalled));
+    _exit(1);
+  };
   auto tally = RunHere(options, out);
   if (!tally) {
     if (index == 0) fprintf(stderr, "baton-burn: %s\n", tally.error().message.c_str());
@@ -192,6 +223,20 @@ struct Child {
   }
   PrintLine(out, Encode(*tally));
   exit(tally->error.empty() ? 0 : 1);
+}
+
+// Waits for a child that has closed its pipe. Returns its exit status; 1 where a signal ended it.
+int Reap(const Child& child, Tally* total) {
+  int status = 0;
+  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) total->verified = false;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  if (total->error.empty()) {
+    total->error = "process " + std::to_string(child.pid) + " was ended by signal " +
+                   std::to_string(WTERMSIG(status));
+  }
+  return 1;
 }
 
 // Forks before any CUDA call, as a data loader does, and adds up what the children did.
@@ -224,11 +269,14 @@ int RunMany(const Options& options) {
   Tally total;
   total.verified = options.workload.verify;
   bool forwarded = false;
+  int code = 0;
   size_t open = children.size();
   while (open > 0) {
     if (g_stop.load() && !forwarded) {
       forwarded = true;
-      for (const Child& child : children) kill(child.pid, SIGTERM);
+      for (const Child& child : children) {
+        if (child.pipe >= 0) kill(child.pid, SIGTERM);
+      }
     }
     std::vector<pollfd> polls;
     for (const Child& child : children) polls.push_back({child.pipe, POLLIN, 0});
@@ -243,6 +291,13 @@ int RunMany(const Options& options) {
         close(child.pipe);
         child.pipe = -1;  // poll() skips it
         --open;
+        const int status = Reap(child, &total);
+        code = std::max(code, status);
+        if (status == 0 || options.workload.collective == 0) continue;
+        // The others would wait for it in vain: like any launcher of such jobs, end them all.
+        for (const Child& other : children) {
+          if (other.pipe >= 0) kill(other.pid, SIGKILL);
+        }
         continue;
       }
       child.buffer.append(chunk, static_cast<size_t>(n));
@@ -252,28 +307,12 @@ int RunMany(const Options& options) {
         child.buffer.erase(0, end + 1);
         if (line.is_discarded()) continue;
         if (line.contains("tally")) {
-          child.reported = true;
           Merge(line, &total);
         } else {
           PrintLine(stdout, line);
         }
       }
     }
-  }
-  int code = 0;
-  for (Child& child : children) {
-    int status = 0;
-    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) code = std::max(code, WEXITSTATUS(status));
-    if (WIFSIGNALED(status)) {
-      code = std::max(code, 1);
-      if (total.error.empty()) {
-        total.error = "process " + std::to_string(child.pid) + " was ended by signal " +
-                      std::to_string(WTERMSIG(status));
-      }
-    }
-    if (!child.reported) total.verified = false;
   }
   if (code == kExitUnavailable || code == kExitUsage) return code;
   PrintLine(stdout, ReportOf(options, total));
@@ -294,6 +333,44 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& flag, T* target, Parse 
           },
           description)
       ->type_name(type);
+}
+
+// The device of each rank. One process drives all devices; of several each drives one.
+std::vector<int> RankDevices(const Options& options) {
+  std::vector<int> devices = options.workload.devices;
+  const size_t given = devices.size();
+  for (size_t i = given; i < static_cast<size_t>(options.processes); ++i) {
+    devices.push_back(devices[i % given]);
+  }
+  return devices;
+}
+
+void CheckRanks(const Options& options) {
+  const Workload& w = options.workload;
+  const int devices = static_cast<int>(w.devices.size());
+  if (std::set<int>(w.devices.begin(), w.devices.end()).size() != w.devices.size()) {
+    throw CLI::ValidationError("--devices", "each at most once");
+  }
+  if (options.processes != 1 && options.processes % devices != 0) {
+    throw CLI::ValidationError("--processes", "accepts 1, or a multiple of the number of devices");
+  }
+  if (w.collective == 0) return;
+  const size_t ranks = RankDevices(options).size();
+  if (ranks < 2 || ranks > Collective::kRanksMax) {
+    throw CLI::ValidationError(
+        "--collective",
+        "needs 2 to " + std::to_string(Collective::kRanksMax) + " devices or processes");
+  }
+  if (w.threads > 1 || w.streams > 1) {
+    throw CLI::ValidationError("--collective", "needs one thread, with one stream");
+  }
+  const auto seconds = [](Duration d) { return static_cast<double>(Nanos(d)) / 1e9; };
+  const double work = seconds(w.kernel) * w.collective * std::max(1, w.graph);
+  if (2 * std::max({work, seconds(w.pause), seconds(w.period)}) > seconds(w.patience)) {
+    throw CLI::ValidationError("--patience",
+                               "accepts no less than twice the time from one "
+                               "collective to the next");
+  }
 }
 
 int Main(int argc, char** argv) {
@@ -331,7 +408,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 1024))
       ->option_text("N");
   app.add_flag("--per-thread", w.per_thread, "Use the per-thread default stream's functions");
-  app.add_option("--threads", w.threads, "Launching threads per process [1]")
+  app.add_option("--threads", w.threads, "Launching threads per device and process [1]")
       ->check(CLI::Range(1, 256))
       ->option_text("N");
   app.add_option("--processes", options.processes, "Processes, forked before cuInit [1]")
@@ -347,9 +424,18 @@ int Main(int argc, char** argv) {
       ->transform(CLI::CheckedTransformer(std::map<std::string, Resolve>{
           {"dlsym", Resolve::kDlsym}, {"procaddress", Resolve::kProcAddress}}))
       ->option_text("dlsym|procaddress");
-  app.add_option("--device", w.device, "Index of the device [0]")
+  app.add_option("--device,--devices", w.devices,
+                 "Indices of the devices, with commas; processes take turns at them [0]")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(0, 1024))
       ->option_text("N");
+  app.add_option("--collective", w.collective,
+                 "After each N launches devices (or processes) wait for each other [0: never]")
+      ->check(CLI::Range(0, 1000000))
+      ->option_text("N");
+  AddParsed(app, "--patience", &w.patience, ParseDuration,
+            "A collective that takes this long is an error [20s]", "TIME");
   double seconds = 10, warmup = 0, fault_after = 0;
   app.add_option("--seconds", seconds, "Length of the measured window [10]")
       ->check(CLI::Range(0.0, 1e6))
@@ -397,6 +483,7 @@ int Main(int argc, char** argv) {
     if (w.spread_shape == Spread::kUniform && w.spread > 1) {
       throw CLI::ValidationError("--spread", "a uniform spread is at most 1");
     }
+    CheckRanks(options);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
@@ -408,6 +495,14 @@ int Main(int argc, char** argv) {
   w.warmup = to_duration(warmup);
   w.fault_after = to_duration(fault_after);
   if (start_at > 0) w.start_at = InstantFromNanos(start_at);
+  if (w.collective > 0) {
+    auto ranks = Collective::Create(RankDevices(options));
+    if (!ranks) {
+      fprintf(stderr, "baton-burn: %s\n", ranks.error().message.c_str());
+      return 1;
+    }
+    w.ranks = *ranks;
+  }
 
   if (die_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);
   struct sigaction action = {};

@@ -6,7 +6,9 @@
 #include <barrier>
 #include <cerrno>
 #include <cmath>
+#include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -18,14 +20,18 @@ namespace {
 // Words that each burst counts up on the device under --verify.
 constexpr unsigned int kCounterWords = 256;
 
-// Device memory and functions that all threads of the process share.
+// A device, as all threads of the process that use it share it.
 struct Setup {
   Driver driver;
+  int ordinal = 0;
   CUdevice device = 0;
   CUcontext context = nullptr;
   CUfunction spin = nullptr;
+  CUfunction store = nullptr;
+  CUfunction wait = nullptr;
   CUfunction add = nullptr;
   CUfunction fault = nullptr;
+  CUdeviceptr meeting = 0;  // Workload::ranks as the device sees it
 };
 
 // Sleeps until `at`, in steps short enough that a stop request is seen.
@@ -41,7 +47,7 @@ void SleepUntil(Instant at, const std::atomic<bool>& stop) {
   }
 }
 
-// One thread of the workload.
+// One thread of the workload, on one device.
 class Lane {
  public:
   Lane(const Setup& setup, const Workload& workload, int index, const std::atomic<bool>& stop,
@@ -60,6 +66,8 @@ class Lane {
   void Run(Instant window_start);
 
   const Tally& tally() const { return tally_; }
+  int device() const { return setup_.ordinal; }
+  int64_t work_ns() const { return work_ns_; }
 
  private:
   struct Stream {
@@ -87,8 +95,13 @@ class Lane {
   }
   int64_t DrawLength();
   bool BuildGraph();
-  // Launches one kernel or graph to the next stream; returns its length.
+  // Launches one kernel or graph to the next stream; returns its length. After every
+  // Workload::collective of them the stream meets its peers.
   int64_t Launch();
+  // The stream goes on when all ranks' streams have come to collective `n`.
+  void Meet(CUstream stream, uint32_t n);
+  // Whether this thread has launched its last.
+  bool Enough();
   bool LaunchKernel(CUfunction kernel, CUstream stream, void** arguments);
   // Waits for everything launched.
   bool WaitAll();
@@ -107,6 +120,9 @@ class Lane {
 
   std::vector<Stream> streams_;
   size_t next_stream_ = 0;
+  int until_meeting_ = 0;  // launches; 0: none belongs to a collective that has begun
+  uint32_t meeting_ = 0;   // the collective begun last
+  bool over_ = false;      // no further collective is begun
   Graph graph_;
   std::deque<Pending> pending_;
   std::vector<CUevent> spare_events_;
@@ -116,6 +132,7 @@ class Lane {
   Instant window_start_ = kNever;
   Instant window_end_ = kNever;
   Tally tally_;
+  int64_t work_ns_ = 0;  // of the kernels completed in the window
 };
 
 int64_t Lane::DrawLength() {
@@ -192,6 +209,9 @@ void Lane::Prepare() {
                 static_cast<unsigned char>(index_ + 1));
   }
   if (workload_.graph > 0) BuildGraph();
+  // A driver may load a kernel when it is first launched, and wait for all that runs: not while a
+  // peer is waited for.
+  if (workload_.collective > 0 && ok()) Meet(streams_[0].handle, 0);
   // The memset above went to another stream than the kernels that will follow it.
   Check(driver_.CtxSynchronize(), "cuCtxSynchronize");
 }
@@ -199,6 +219,25 @@ void Lane::Prepare() {
 bool Lane::LaunchKernel(CUfunction kernel, CUstream stream, void** arguments) {
   return Check(driver_.LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
                "cuLaunchKernel");
+}
+
+void Lane::Meet(CUstream stream, uint32_t n) {
+  const Collective& ranks = *workload_.ranks;
+  const int self = workload_.rank + index_;
+  const auto store = [&](size_t offset) {
+    CUdeviceptr word = setup_.meeting + offset;
+    unsigned long long ns = 0;
+    void* arguments[] = {&ns, &word, &n};
+    return LaunchKernel(setup_.store, stream, arguments);
+  };
+  if (!store(ranks.ArrivedOffset(self))) return;
+  for (int peer = 0; peer < ranks.ranks(); ++peer) {
+    if (peer == self) continue;
+    CUdeviceptr word = setup_.meeting + ranks.ArrivedOffset(peer);
+    void* arguments[] = {&word, &n};
+    if (!LaunchKernel(setup_.wait, stream, arguments)) return;
+  }
+  store(ranks.LeftOffset(self));
 }
 
 int64_t Lane::Launch() {
@@ -214,6 +253,7 @@ int64_t Lane::Launch() {
     LaunchKernel(setup_.spin, stream.handle, arguments);
     work_ns = static_cast<int64_t>(length);
   }
+  if (until_meeting_ > 0 && --until_meeting_ == 0 && ok()) Meet(stream.handle, meeting_);
   if (workload_.sync == Sync::kInFlight && ok()) {
     const CUevent event = spare_events_.back();
     spare_events_.pop_back();
@@ -239,7 +279,16 @@ void Lane::Completed(uint64_t launches, int64_t work_ns) {
   const Instant now = MonotonicNow();
   if (now < window_start_ || now > window_end_) return;
   tally_.launches += launches;
-  tally_.work_ns += work_ns;
+  work_ns_ += work_ns;
+}
+
+bool Lane::Enough() {
+  const bool enough = stop_.load(std::memory_order_relaxed) || MonotonicNow() >= window_end_ ||
+                      (workload_.bursts_max > 0 && tally_.bursts >= workload_.bursts_max);
+  if (workload_.collective == 0) return enough;
+  // What one rank has begun, all must.
+  if (enough) workload_.ranks->End();
+  return over_;
 }
 
 bool Lane::WaitAll() {
@@ -269,12 +318,22 @@ bool Lane::Burst() {
   }
   const bool each = workload_.sync == Sync::kLaunch;
   int64_t work_ns = 0;
+  uint64_t launches = 0;
   for (int i = 0; i < workload_.burst && ok(); ++i) {
+    if (workload_.collective > 0 && until_meeting_ == 0) {
+      over_ = !workload_.ranks->Begin(workload_.rank + index_, meeting_ + 1);
+      if (over_) break;
+      ++meeting_;
+      until_meeting_ = workload_.collective;
+    }
     const int64_t length = Launch();
     work_ns += length;
+    ++launches;
     if (each && WaitAll()) Completed(1, length);
-    // A stop request or the end of the window cuts a long burst short, but never a measured wait.
-    if (workload_.sync == Sync::kInFlight && stop_.load(std::memory_order_relaxed)) break;
+    // A stop request cuts a long burst short, but never a measured wait.
+    if (workload_.sync == Sync::kInFlight && stop_.load(std::memory_order_relaxed) && Enough()) {
+      break;
+    }
   }
   if (workload_.verify) {
     for (Stream& stream : streams_) {
@@ -290,11 +349,11 @@ bool Lane::Burst() {
   switch (workload_.sync) {
     case Sync::kNone:
       // Nothing is known about completion: what was launched counts, and Run() waits at both ends.
-      Completed(static_cast<uint64_t>(workload_.burst), work_ns);
+      Completed(launches, work_ns);
       break;
     case Sync::kBurst:
       if (!WaitAll()) return false;
-      Completed(static_cast<uint64_t>(workload_.burst), work_ns);
+      Completed(launches, work_ns);
       break;
     case Sync::kLaunch:
       if (workload_.verify && !WaitAll()) return false;
@@ -303,7 +362,7 @@ bool Lane::Burst() {
       break;
   }
   const Instant now = MonotonicNow();
-  if (now < window_start_ || now > window_end_) return true;
+  if (over_ || now < window_start_ || now > window_end_) return true;
   ++tally_.bursts;
   if (workload_.sync == Sync::kBurst || each) {
     tally_.waits_ns.push_back(std::max<int64_t>(0, Nanos(now - submitted) - work_ns));
@@ -320,10 +379,8 @@ void Lane::Run(Instant window_start) {
                                : kNever;
   bool warm = workload_.sync != Sync::kNone;
   Instant wake = MonotonicNow();
-  while (ok() && !stop_.load(std::memory_order_relaxed)) {
+  while (ok() && !Enough()) {
     const Instant now = MonotonicNow();
-    if (now >= window_end_) break;
-    if (workload_.bursts_max > 0 && tally_.bursts >= workload_.bursts_max) break;
     if (!warm && now >= window_start_) {
       warm = true;
       if (!Check(driver_.CtxSynchronize(), "cuCtxSynchronize")) break;
@@ -382,12 +439,11 @@ void Lane::CheckCounters() {
   tally_.verified = true;
 }
 
-Result<Setup> Open(const Workload& workload) {
+// Opens the devices, with everything on them that threads share.
+Result<std::deque<Setup>> Open(const Workload& workload) {
   auto driver = LoadDriver(workload.resolve, workload.per_thread);
   if (!driver) return tl::unexpected(driver.error());
-  Setup setup;
-  setup.driver = *driver;
-  const Driver& d = setup.driver;
+  const Driver& d = *driver;
   std::string error;
   const auto check = [&](CUresult result, const char* what) {
     if (result != CUDA_SUCCESS) error = std::string(what) + ": " + d.Name(result);
@@ -398,53 +454,94 @@ Result<Setup> Open(const Workload& workload) {
   if (!check(d.Init(0), "cuInit") || !check(d.DeviceGetCount(&count), "cuDeviceGetCount")) {
     return failed();
   }
-  if (workload.device >= count) {
-    return Fail(ErrorCode::kInvalid, "--device " + std::to_string(workload.device) +
-                                         ": the driver shows " + std::to_string(count) +
-                                         " device(s); count from 0");
+  std::deque<Setup> setups;
+  for (const int ordinal : workload.devices) {
+    if (ordinal >= count) {
+      return Fail(ErrorCode::kInvalid, "--device " + std::to_string(ordinal) +
+                                           ": the driver shows " + std::to_string(count) +
+                                           " device(s); count from 0");
+    }
+    Setup& setup = setups.emplace_back();
+    setup.driver = d;
+    setup.ordinal = ordinal;
+    CUmodule module = nullptr;
+    const auto function = [&](CUfunction* to, const char* name) {
+      return check(d.ModuleGetFunction(to, module, name), "cuModuleGetFunction");
+    };
+    const unsigned int flags = workload.spin ? CU_CTX_SCHED_SPIN : CU_CTX_SCHED_BLOCKING_SYNC;
+    if (!check(d.DeviceGet(&setup.device, ordinal), "cuDeviceGet") ||
+        !check(d.DevicePrimaryCtxSetFlags(setup.device, flags), "cuDevicePrimaryCtxSetFlags") ||
+        !check(d.DevicePrimaryCtxRetain(&setup.context, setup.device),
+               "cuDevicePrimaryCtxRetain") ||
+        !check(d.CtxSetCurrent(setup.context), "cuCtxSetCurrent") ||
+        !check(d.ModuleLoadData(&module, kKernelsPtx), "cuModuleLoadData") ||
+        !function(&setup.spin, "baton_spin") || !function(&setup.store, "baton_spin_store") ||
+        !function(&setup.wait, "baton_spin_wait") || !function(&setup.add, "baton_add") ||
+        !function(&setup.fault, "baton_fault")) {
+      return failed();
+    }
+    if (workload.memory_bytes > 0) {
+      CUdeviceptr held = 0;  // until the process ends
+      if (!check(d.MemAlloc(&held, workload.memory_bytes), "cuMemAlloc")) return failed();
+    }
+    if (workload.collective > 0) {
+      // Registered once in a process, for all its contexts; each may see it at another address.
+      const unsigned int shared = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+      if ((setups.size() == 1 &&
+           !check(d.MemHostRegister(workload.ranks, sizeof(Collective), shared),
+                  "cuMemHostRegister")) ||
+          !check(d.MemHostGetDevicePointer(&setup.meeting, workload.ranks, 0),
+                 "cuMemHostGetDevicePointer")) {
+        return failed();
+      }
+    }
   }
-  CUmodule module = nullptr;
-  const unsigned int flags = workload.spin ? CU_CTX_SCHED_SPIN : CU_CTX_SCHED_BLOCKING_SYNC;
-  if (!check(d.DeviceGet(&setup.device, workload.device), "cuDeviceGet") ||
-      !check(d.DevicePrimaryCtxSetFlags(setup.device, flags), "cuDevicePrimaryCtxSetFlags") ||
-      !check(d.DevicePrimaryCtxRetain(&setup.context, setup.device), "cuDevicePrimaryCtxRetain") ||
-      !check(d.CtxSetCurrent(setup.context), "cuCtxSetCurrent") ||
-      !check(d.ModuleLoadData(&module, kKernelsPtx), "cuModuleLoadData") ||
-      !check(d.ModuleGetFunction(&setup.spin, module, "baton_spin"), "cuModuleGetFunction") ||
-      !check(d.ModuleGetFunction(&setup.add, module, "baton_add"), "cuModuleGetFunction") ||
-      !check(d.ModuleGetFunction(&setup.fault, module, "baton_fault"), "cuModuleGetFunction")) {
-    return failed();
-  }
-  if (workload.memory_bytes > 0) {
-    CUdeviceptr held = 0;  // until the process ends
-    if (!check(d.MemAlloc(&held, workload.memory_bytes), "cuMemAlloc")) return failed();
-  }
-  return setup;
+  return setups;
 }
 
 }  // namespace
 
 Result<Tally> RunWorkload(const Workload& workload, const std::atomic<bool>& stop,
                           Progress* progress) {
-  auto setup = Open(workload);
-  if (!setup) return tl::unexpected(setup.error());
+  auto setups = Open(workload);
+  if (!setups) return tl::unexpected(setups.error());
 
   std::deque<Lane> lanes;
-  for (int i = 0; i < workload.threads; ++i) {
-    lanes.emplace_back(*setup, workload, i, stop, progress);
+  for (const Setup& setup : *setups) {
+    for (int i = 0; i < workload.threads; ++i) {
+      lanes.emplace_back(setup, workload, static_cast<int>(lanes.size()), stop, progress);
+    }
   }
   Instant window_start = kNever;
-  std::barrier ready(workload.threads, [&]() noexcept {
+  std::barrier ready(static_cast<ptrdiff_t>(lanes.size()), [&]() noexcept {
     window_start =
         workload.start_at != kNever ? workload.start_at : MonotonicNow() + workload.warmup;
   });
+  std::mutex mutex;
+  std::condition_variable ended;
+  size_t running = lanes.size();
+  std::string failure;  // of the first lane that failed
   std::vector<std::thread> threads;
   for (Lane& lane : lanes) {
     threads.emplace_back([&] {
       lane.Prepare();
       ready.arrive_and_wait();
       lane.Run(window_start);
+      const std::lock_guard lock(mutex);
+      const std::string& error = lane.tally().error;
+      if (!error.empty() && workload.collective > 0) workload.ranks->GiveUp();
+      if (failure.empty()) failure = error;
+      --running;
+      ended.notify_one();
     });
+  }
+  if (workload.collective > 0) {
+    StallWatch watch(*workload.ranks, workload.patience, MonotonicNow());
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, std::chrono::milliseconds(100), [&] { return running == 0; })) {
+      const std::string reason = watch.Look(MonotonicNow());
+      if (!reason.empty()) workload.stalled(failure.empty() ? reason : failure);
+    }
   }
   for (std::thread& thread : threads) thread.join();
 
@@ -454,7 +551,7 @@ Result<Tally> RunWorkload(const Workload& workload, const std::atomic<bool>& sto
     const Tally& tally = lane.tally();
     total.launches += tally.launches;
     total.bursts += tally.bursts;
-    total.work_ns += tally.work_ns;
+    total.work_ns[lane.device()] += lane.work_ns();
     total.elapsed_ns = std::max(total.elapsed_ns, tally.elapsed_ns);
     total.waits_ns.insert(total.waits_ns.end(), tally.waits_ns.begin(), tally.waits_ns.end());
     total.verified = total.verified && tally.verified;

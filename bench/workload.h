@@ -5,11 +5,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
+#include "bench/collective.h"
 #include "bench/driver.h"
 
 namespace baton::bench {
@@ -29,8 +32,8 @@ enum class SyncBy { kStream, kEvent, kContext };
 
 struct Workload {
   Resolve resolve = Resolve::kDlsym;
-  bool per_thread = false;  // launch to the thread's own default stream
-  int device = 0;
+  bool per_thread = false;         // launch to the thread's own default stream
+  std::vector<int> devices = {0};  // each has its own threads
 
   Duration kernel = std::chrono::milliseconds(1);  // mean length of a kernel, 1 us to 1 h
   double spread = 0;  // uniform: ± this part of the length, 0 to 1; lognormal: sigma of the log
@@ -47,9 +50,19 @@ struct Workload {
   SyncBy sync_by = SyncBy::kStream;
   bool spin = false;  // the driver's waits spin instead of sleeping
 
-  int threads = 1;
+  int threads = 1;            // per device
   int streams = 1;            // per thread; 0: the default stream
-  uint64_t memory_bytes = 0;  // held for the whole run
+  uint64_t memory_bytes = 0;  // on each device, held for the whole run
+
+  // After every so many launches each thread's stream meets those of its peers. 0: never. Else one
+  // thread per device, and at most one stream.
+  int collective = 0;
+  Collective* ranks = nullptr;                   // if collective > 0; outlives the run
+  int rank = 0;                                  // of the first device's thread; the next follow
+  Duration patience = std::chrono::seconds(20);  // for one collective
+  // Called when a collective takes longer, with the reason. The threads that wait in it cannot be
+  // ended, so it must end the process, by _exit.
+  std::function<void(const std::string& reason)> stalled;
 
   Duration warmup{};          // not measured
   Instant start_at = kNever;  // if set: the measured window starts here, and warmup is ignored
@@ -63,8 +76,8 @@ struct Workload {
 struct Tally {
   uint64_t launches = 0;
   uint64_t bursts = 0;
-  int64_t work_ns = 0;     // sum of the lengths of the kernels completed
-  int64_t elapsed_ns = 0;  // length of the window as it came out
+  std::map<int, int64_t> work_ns;  // by device: sum of the lengths of the kernels completed
+  int64_t elapsed_ns = 0;          // length of the window as it came out
   // Per burst waited for: submission to completion minus its kernels' lengths, so: the time it
   // waited for the GPU, with the driver's own overhead. Empty unless Sync::kBurst or kLaunch.
   std::vector<int64_t> waits_ns;
