@@ -1,0 +1,207 @@
+// Pods on two GPUs whose kernels wait for each other, as NCCL's do: a pod that has one of its GPUs
+// only makes no progress there and lets nobody else have it, so two such pods can end all work.
+//
+// Nothing here waits without a bound: a pod that stands still for kStill is told at once, with the
+// time at which it did, and baton-burn itself gives up after 20 s.
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tests/end_to_end/fixture.h"
+
+namespace baton::bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr double kPoints = 3.0;  // percentage points
+// No pod here waits this long for its turn: it has 10 % at least, and turns last 40 ms.
+constexpr Duration kStill = seconds(3);
+
+struct Shape {
+  Transport transport;
+  const char* processes;  // for the ranks of a gang: "1" has both GPUs, of "2" each has one
+};
+
+class Gangs : public EndToEnd, public ::testing::WithParamInterface<Shape> {
+ protected:
+  void StartTwoGpus() { StartCluster({.transport = GetParam().transport, .gpus = 2}); }
+
+  // A pod with both GPUs, whose kernels wait for each other after every ten.
+  PodOptions Gang(const std::string& name, const std::string& request, int seed) {
+    PodOptions pod = Burn(name, request, "100",
+                          {"--devices", "0,1", "--processes", GetParam().processes, "--collective",
+                           "10", "--spread", "0.3", "--seed", std::to_string(seed)});
+    pod.run_flags = {"--gpu", device(0, 1).uuid};
+    return pod;
+  }
+  PodOptions Single(const std::string& name, const std::string& request, int gpu) const {
+    PodOptions pod = Burn(name, request, "100", {"--spread", "0.3"});
+    pod.gpu = gpu;
+    return pod;
+  }
+
+  static bool IsOn(const Pod& pod, int gpu) {
+    return pod.options().gpu == gpu || !pod.options().run_flags.empty();
+  }
+
+  // Lets the pods run for `window`. Fails, early, when one of them stands still on a GPU of its.
+  void Run(const std::vector<const Pod*>& pods, Duration window) {
+    struct Place {
+      const Pod* pod;
+      int gpu;
+      Instant seen;
+    };
+    const Instant start = MonotonicNow();
+    std::vector<Place> places;
+    std::array<uint64_t, 2> next = {Count(device(0, 0)), Count(device(0, 1))};
+    for (const Pod* pod : pods) {
+      for (int gpu : {0, 1}) {
+        if (IsOn(*pod, gpu)) places.push_back({pod, gpu, start});
+      }
+    }
+    while (MonotonicNow() - start < window) {
+      PassTime(milliseconds(100));
+      const std::array<uint64_t, 2> first = next;
+      next = {Count(device(0, 0)), Count(device(0, 1))};
+      std::string still;
+      Instant since = kNever;
+      for (Place& place : places) {
+        const auto gpu = static_cast<size_t>(place.gpu);
+        const auto records = RecordsOf(*place.pod, device(0, place.gpu), first[gpu]);
+        if (!records.empty()) place.seen = InstantFromNanos(records.back().end_ns);
+        if (MonotonicNow() - place.seen < kStill) continue;
+        still += " " + place.pod->name() + " on GPU " + std::to_string(place.gpu) + ";";
+        since = std::min(since, place.seen);
+      }
+      if (still.empty()) continue;
+      FAIL() << "after " << static_cast<double>(Nanos(since - start)) / 1e9
+             << " s these stand still:" << still << " status: " << Must(cluster().Status()).dump();
+    }
+  }
+
+  // The pods' ends are good, and no kernel of theirs met another's.
+  void ExpectGoodEnds(const std::vector<Pod*>& pods) {
+    StopPods();
+    for (Pod* pod : pods) {
+      EXPECT_EQ(pod->Wait(Duration::zero()), 0) << pod->name() << ": " << pod->Report();
+    }
+    for (int gpu : {0, 1}) EXPECT_EQ(Overlaps(device(0, gpu)), 0u) << "on GPU " << gpu;
+  }
+
+  // The part of the pod's time on the GPU in which its kernels waited for those on the other.
+  double WaitedPercent(const Pod& pod, int gpu) {
+    double waited = 0, all = 0;
+    for (const sim::KernelRecord& record : RecordsOf(pod, device(0, gpu))) {
+      const auto busy = static_cast<double>(record.busy_ns);
+      all += busy;
+      if (record.name == "baton_spin_wait") waited += busy;
+    }
+    return all > 0 ? 100 * waited / all : 0;
+  }
+};
+
+TEST_P(Gangs, NobodyStandsStillAndEachPodGetsItsShare) {
+  StartTwoGpus();
+  Pod& a = Start(Gang("a", "30", 1));
+  Pod& b = Start(Gang("b", "30", 2));
+  Pod& c = Start(Single("c", "40", 0));
+  Pod& d = Start(Single("d", "40", 1));
+  ASSERT_NO_FATAL_FAILURE(Run({&a, &b, &c, &d}, seconds(1)));
+  const Instant from = MonotonicNow();
+  ASSERT_NO_FATAL_FAILURE(Run({&a, &b, &c, &d}, seconds(10) * Scale()));
+  const Instant to = MonotonicNow();
+  ExpectGoodEnds({&a, &b, &c, &d});
+  for (int gpu : {0, 1}) {
+    const auto shares = SharesIn(from, to, device(0, gpu));
+    for (const Pod* pod : {&a, &b, gpu == 0 ? &c : &d}) {
+      const std::string name = pod->name() + "_gpu" + std::to_string(gpu);
+      Figure("share_" + name, shares.at(pod->name()), "%");
+      EXPECT_GE(shares.at(pod->name()), std::stod(pod->options().request) - kPoints) << name;
+    }
+    Figure("busy_gpu" + std::to_string(gpu), BusyIn(from, to, device(0, gpu)), "%");
+  }
+  for (const Pod* gang : {&a, &b}) {
+    const nlohmann::json report = gang->Report();
+    Figure("collectives_" + gang->name(), report.at("collectives"), "");
+    for (int gpu : {0, 1}) {
+      Figure("waited_" + gang->name() + "_gpu" + std::to_string(gpu), WaitedPercent(*gang, gpu),
+             "% of its time");
+    }
+    // 30 % of ten seconds are 3000 kernels, so 300 collectives, when nothing waits.
+    EXPECT_GE(report.at("collectives"), 150 * Scale()) << report;
+  }
+}
+
+TEST_P(Gangs, AGangProcessThatIsKilledHoldsNobodyUp) {
+  StartTwoGpus();
+  Pod& b = Start(Gang("b", "20", 2));
+  Pod& c = Start(Single("c", "10", 0));
+  Pod& d = Start(Single("d", "10", 1));
+  std::vector<double> gaps_ms;
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    const int gpu = attempt % 2;
+    Pod& victim = Start(Gang("victim" + std::to_string(attempt), "60", 10 + attempt));
+    ASSERT_NO_FATAL_FAILURE(Run({&victim}, milliseconds(300 + 17 * attempt)));
+    const std::array<uint64_t, 2> first = {Count(device(0, 0)), Count(device(0, 1))};
+    const auto of_rank = RecordsOf(victim, device(0, gpu));
+    ASSERT_FALSE(of_rank.empty());
+    const Instant killed_at = MonotonicNow();
+    // One rank only, where the gang has two processes: what is left of it must end too.
+    ASSERT_EQ(kill(static_cast<pid_t>(of_rank.back().pid), SIGKILL), 0);
+    ASSERT_TRUE(victim.Wait(seconds(5))) << "what is left of the gang does not end";
+    for (int each : {0, 1}) {
+      for (const Pod* pod : {&b, each == 0 ? &c : &d}) {
+        ASSERT_TRUE(MakesProgress(*pod, device(0, each), kStill))
+            << pod->name() << " stands still on GPU " << each << " after kill " << attempt;
+      }
+      // Of a victim that held: from its last kernel's end to the next pod's start.
+      const auto i = static_cast<size_t>(each);
+      const auto last = RecordsOf(victim, device(0, each), first[i]);
+      if (last.empty() || last.back().end_ns <= Nanos(killed_at)) continue;
+      const auto all = Must(sim::ReadRecords(device(0, each).path, first[i]));
+      int64_t next = INT64_MAX;
+      for (const sim::KernelRecord& record : all) {
+        if (record.start_ns >= last.back().end_ns) next = std::min(next, record.start_ns);
+      }
+      gaps_ms.push_back(static_cast<double>(next - last.back().end_ns) / 1e6);
+    }
+  }
+  ASSERT_GE(gaps_ms.size(), 2u) << "too few kills met a holder";
+  std::sort(gaps_ms.begin(), gaps_ms.end());
+  Figure("gang_kill_gap_p50", gaps_ms[gaps_ms.size() / 2], "ms");
+  Figure("gang_kill_gap_max", gaps_ms.back(), "ms");
+  EXPECT_LE(gaps_ms.back(), 500.0);
+  ASSERT_NO_FATAL_FAILURE(Run({&b, &c, &d}, seconds(1)));
+  ExpectGoodEnds({&b, &c, &d});
+}
+
+TEST_P(Gangs, BatondMayBeRestartedWhileAGangHolds) {
+  StartTwoGpus();
+  // Between them they always hold.
+  Pod& a = Start(Gang("a", "45", 1));
+  Pod& b = Start(Gang("b", "45", 2));
+  Pod& c = Start(Single("c", "10", 0));
+  for (const int signal : {SIGKILL, SIGTERM, SIGKILL, SIGTERM}) {
+    ASSERT_NO_FATAL_FAILURE(Run({&a, &b, &c}, milliseconds(700)));
+    cluster().batond().Signal(signal);
+    ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
+    Must(cluster().StartBatond());
+  }
+  ASSERT_NO_FATAL_FAILURE(Run({&a, &b, &c}, seconds(2)));
+  ExpectGoodEnds({&a, &b, &c});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Gangs,
+    ::testing::Values(Shape{Transport::kUnix, "1"}, Shape{Transport::kUnix, "2"},
+                      Shape{Transport::kCentral, "1"}, Shape{Transport::kCentral, "2"}),
+    [](const auto& shape) {
+      return std::string(shape.param.transport == Transport::kUnix ? "Unix" : "Central") +
+             (*shape.param.processes == '1' ? "OneProcess" : "AProcessForEachGpu");
+    });
+
+}  // namespace
+}  // namespace baton::bench
