@@ -10,14 +10,34 @@ namespace {
 
 __extension__ typedef __int128 Wide;
 
-// a · b / c, rounded down, where the product may exceed 64 bits but the quotient does not.
+// Virtual times stay this far from the end of their range: a debt that would take the fluid GPU 36
+// years to pay back is as good as one that takes longer.
+constexpr int64_t kMost = INT64_C(1) << 60;
+
+// (a · b + rest) / c, rounded towards zero and within ±kMost; leaves the remainder in `rest`. The
+// sum may exceed 64 bits, but seldom does, and division is what a decision's arithmetic costs.
+int64_t Divide(int64_t a, int64_t b, int64_t c, int64_t& rest) {
+  int64_t sum;
+  if (!__builtin_mul_overflow(a, b, &sum) && !__builtin_add_overflow(sum, rest, &sum)) {
+    rest = sum % c;
+    return std::clamp(sum / c, -kMost, kMost);
+  }
+  const Wide wide = static_cast<Wide>(a) * b + rest;
+  rest = static_cast<int64_t>(wide % c);
+  return static_cast<int64_t>(std::clamp<Wide>(wide / c, -kMost, kMost));
+}
+
+// a · b / c for c > 0, rounded down; within ±kMost.
 int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
-  const Wide product = static_cast<Wide>(a) * b;
-  Wide quotient = product / c;
-  if (product % c != 0 && (product < 0) != (c < 0)) --quotient;
-  BATON_CHECK(quotient >= std::numeric_limits<int64_t>::min() &&
-              quotient <= std::numeric_limits<int64_t>::max());
-  return static_cast<int64_t>(quotient);
+  int64_t rest = 0;
+  const int64_t quotient = Divide(a, b, c, rest);
+  return rest < 0 ? quotient - 1 : quotient;
+}
+
+// The virtual time in which a rate of `share` serves `ns`. The rest of the division is kept for the
+// next time, so that many small services add up to no drift.
+int64_t VirtualTime(int64_t ns, int64_t share, int64_t& rest) {
+  return Divide(ns, kWhole, share, rest);
 }
 
 // Virtual time is started anew from zero before it comes near the end of its range.
@@ -128,12 +148,10 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
     // re-centring.
     pod.lag_ns -= s;
   } else {
-    const Wide advance = static_cast<Wide>(s) * kWhole + virtual_rest_;
-    virtual_ns_ += static_cast<int64_t>(advance / fluid_sum_);
-    virtual_rest_ = static_cast<int64_t>(advance % fluid_sum_);
+    virtual_ns_ += VirtualTime(s, fluid_sum_, virtual_rest_);
     const bool queued = pod.waiting && !dirty_;
     if (queued) Dequeue(slot);
-    SetEligible(pod, pod.eligible + MulDiv(s, kWhole, pod.fluid));
+    SetEligible(pod, pod.eligible + VirtualTime(s, pod.fluid, pod.eligible_rest));
     if (queued) Enqueue(slot);
   }
   dirty_ |= virtual_ns_ > kVirtualMax || pod.eligible > kVirtualMax;
@@ -291,15 +309,15 @@ bool FairQueue::Allowed(Slot slot, Instant now) {
 void FairQueue::Forfeit(Slot slot, int64_t excess) {
   if (excess <= 0) return;
   Pod& pod = pods_[slot];
-  SetEligible(pod, pod.eligible + MulDiv(excess, kWhole, pod.fluid));
-  virtual_ns_ += MulDiv(excess, kWhole, fluid_sum_);
+  SetEligible(pod, pod.eligible + VirtualTime(excess, pod.fluid, pod.eligible_rest));
+  virtual_ns_ += VirtualTime(excess, fluid_sum_, virtual_rest_);
 }
 
 // Keeps everybody's lag over a change of membership, spreads what does not sum up to zero over the
 // active pods by their entitlement, and queues those who wait.
 void FairQueue::Settle() {
   scratch_.clear();
-  Wide lags = 0;
+  int64_t lags = 0;
   for (const Slot slot : active_) {
     Pod& pod = pods_[slot];
     pod.lag_ns = LagOf(pod);
@@ -312,13 +330,14 @@ void FairQueue::Settle() {
     pods_[active_[i]].fluid = scratch_[i].fluid;
     fluid_sum_ += scratch_[i].fluid;
   }
-  virtual_ns_ = fluid_sum_ == 0 ? 0 : static_cast<int64_t>(-lags * kWhole / fluid_sum_);
   virtual_rest_ = 0;
+  virtual_ns_ = fluid_sum_ == 0 ? 0 : VirtualTime(-lags, fluid_sum_, virtual_rest_);
   eligible_.Clear();
   early_.Clear();
   for (const Slot slot : active_) {
     Pod& pod = pods_[slot];
-    SetEligible(pod, MulDiv(-pod.lag_ns, kWhole, pod.fluid));
+    pod.eligible_rest = 0;
+    SetEligible(pod, VirtualTime(-pod.lag_ns, pod.fluid, pod.eligible_rest));
     if (pod.waiting && !throttled_.contains(slot)) Enqueue(slot);
   }
   dirty_ = false;
@@ -340,8 +359,8 @@ int64_t FairQueue::LagOf(const Pod& pod) const {
 }
 
 void FairQueue::SetEligible(Pod& pod, int64_t eligible) {
-  pod.eligible = eligible;
-  if (pod.fluid > 0) pod.finish = eligible + MulDiv(pod.burst_ns, kWhole, pod.fluid);
+  pod.eligible = std::min(eligible, kMost);
+  if (pod.fluid > 0) pod.finish = pod.eligible + MulDiv(pod.burst_ns, kWhole, pod.fluid);
 }
 
 }  // namespace baton::policy

@@ -114,12 +114,13 @@ class FairQueue {
     bool waiting = false;
     Share fluid = 0;  // 0: inactive, or active since the last Settle
     int64_t burst_ns = 1;
-    int64_t eligible = 0;   // virtual time at which the lag is 0; while fluid > 0
-    int64_t finish = 0;     // eligible + burst / fluid; while fluid > 0
-    int64_t lag_ns = 0;     // while fluid == 0
-    int64_t served_at = 0;  // served_ns_ when it became inactive
-    int64_t window_ns = 0;  // of the held times in window_, its own
-    int64_t bucket_ns = 0;  // the limit's bucket, as of bucket_at
+    int64_t eligible = 0;       // virtual time at which the lag is 0; while fluid > 0
+    int64_t eligible_rest = 0;  // remainder of the last division, so that it does not drift
+    int64_t finish = 0;         // eligible + burst / fluid; while fluid > 0
+    int64_t lag_ns = 0;         // while fluid == 0
+    int64_t served_at = 0;      // served_ns_ when it became inactive
+    int64_t window_ns = 0;      // of the held times in window_, its own
+    int64_t bucket_ns = 0;      // the limit's bucket, as of bucket_at
     Instant bucket_at{};
   };
   struct Hold {
@@ -153,7 +154,7 @@ class FairQueue {
   std::vector<Entitlement> scratch_;
   bool dirty_ = false;  // membership changed: entitlements and queues await Settle
   int64_t virtual_ns_ = 0;
-  int64_t virtual_rest_ = 0;  // remainder of the last division, so that V does not drift
+  int64_t virtual_rest_ = 0;  // remainder of the last division, as in Pod
   int64_t fluid_sum_ = 0;
   int64_t served_ns_ = 0;
   std::deque<Hold> window_;  // the last kUsageWindow of held time, oldest first; for Rule::kWindow

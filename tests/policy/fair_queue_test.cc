@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <vector>
@@ -169,6 +170,35 @@ TEST(FairQueue, RemovingAPodLeavesTheOthersFair) {
   gpu.Run(Instant(seconds(11)));
   EXPECT_NEAR(Nanos(gpu.held[a] - before_a) / 10e9, 0.5, 0.005);
   EXPECT_NEAR(Nanos(gpu.held[c] - before_c) / 10e9, 0.5, 0.005);
+}
+
+TEST(FairQueue, ManySmallHoldsAddUpToNoDrift) {
+  Gpu gpu;
+  std::vector<Slot> slots;
+  for (const Share request : {333'333, 7'001, 123'457, 1'003}) {
+    slots.push_back(gpu.Add(static_cast<Share>(request), kWhole));
+    gpu.Wake(slots.back(), Duration(1'001));
+  }
+  gpu.Run(Instant(seconds(1)), Duration(1'001));
+  int64_t sum = 0;
+  for (const Slot s : slots) sum += Nanos(gpu.queue.Lag(s));
+  EXPECT_LE(std::abs(sum), 8) << "after a million holds";
+}
+
+TEST(FairQueue, AHangOfADayIsADebtEvenWhereSharesAreTiny) {
+  Gpu gpu;
+  // As much overcommitted as can be: the least pod is entitled to a millionth.
+  const Slot tiny = gpu.Add(kShareMin, kWhole);
+  std::vector<Slot> others;
+  for (int i = 0; i < 1'000; ++i) others.push_back(gpu.Add(kWhole, kWhole));
+  gpu.Wake(tiny, milliseconds(20));
+  for (const Slot s : others) gpu.Wake(s, milliseconds(20));
+  ASSERT_EQ(gpu.queue.Fluid(tiny), 1u);
+  for (int i = 0; i < 40; ++i) gpu.queue.Charge(tiny, std::chrono::hours(24), gpu.now);
+  EXPECT_LT(gpu.queue.Lag(tiny), -seconds(1'000));
+  gpu.Run(Instant(seconds(100)));
+  EXPECT_EQ(gpu.held[tiny], Duration(0));
+  for (const Slot s : others) EXPECT_EQ(gpu.held[s], milliseconds(100));
 }
 
 // ------------------------------------------------------------------------------------- properties
