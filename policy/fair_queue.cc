@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -74,6 +75,11 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   pod.bucket_ns = std::min(pod.bucket_ns, BucketSize(pod));
   dirty_ |= pod.active;
   if (was_waiting) SetWaiting(slot, true, Duration(pod.burst_ns));
+}
+
+void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {
+  team_weights_ = std::move(weights);
+  dirty_ = true;
 }
 
 void FairQueue::Remove(Slot slot) {
@@ -322,9 +328,9 @@ void FairQueue::Settle() {
     Pod& pod = pods_[slot];
     pod.lag_ns = LagOf(pod);
     lags += pod.lag_ns;
-    scratch_.push_back({pod.spec.request, pod.spec.limit, pod.spec.slack_weight});
+    scratch_.push_back({pod.spec.request, pod.spec.limit, pod.spec.slack_weight, pod.spec.team});
   }
-  FluidShares(scratch_);
+  FluidShares(scratch_, team_weights_);
   fluid_sum_ = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
     pods_[active_[i]].fluid = scratch_[i].fluid;

@@ -56,6 +56,10 @@ class FairQueue {
   Slot Add(PodId id, const ShareSpec& spec, Instant now);
   // Changes what a pod asks for; its lag stays.
   void Update(Slot slot, const ShareSpec& spec, Instant now);
+  // The weights by which teams share what requests leave over, by ShareSpec::team
+  // (`policy/share.h`: FluidShares); none, as at first, where teams do not matter. Everybody's lag
+  // stays.
+  void SetTeamWeights(std::vector<uint32_t> weights);
   // Forgets the pod; its lag is spread over the active ones.
   void Remove(Slot slot);
 
@@ -151,6 +155,7 @@ class FairQueue {
   IndexedHeap eligible_;      // waiting pods that had lag >= 0 when put here, by finish
   IndexedHeap early_;         // waiting pods that had lag < 0 when put here, by eligible time
   IndexedHeap throttled_;     // waiting pods at their limit, by the instant of their refill
+  std::vector<uint32_t> team_weights_;
   std::vector<Entitlement> scratch_;
   bool dirty_ = false;  // membership changed: entitlements and queues await Settle
   int64_t virtual_ns_ = 0;

@@ -5,6 +5,73 @@
 #include <vector>
 
 namespace baton::policy {
+namespace {
+
+// Takes part of what is poured, in proportion to its weight, until it is full.
+struct Vessel {
+  int64_t weight;  // below 2^33
+  int64_t room;    // at most kWhole
+  int64_t part = 0;
+};
+
+// Pours `amount` (at most kWhole) into vessels of weight above 0, each in proportion to its weight
+// until it is full; what they cannot take, into the others in equal parts.
+void WaterFill(int64_t amount, std::span<Vessel> vessels) {
+  // In the order in which the rising level fills them. A vessel's level is its room over its
+  // weight; compared by cross multiplication, exactly.
+  std::vector<uint32_t> order;
+  order.reserve(vessels.size());
+  const auto pour = [&](auto weight) {
+    order.clear();
+    for (uint32_t i = 0; i < vessels.size(); ++i) {
+      if (vessels[i].room > 0 && weight(i) > 0) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      const int64_t left = vessels[a].room * weight(b);
+      const int64_t right = vessels[b].room * weight(a);
+      return left != right ? left < right : a < b;
+    });
+    int64_t filling = 0;
+    for (const uint32_t i : order) filling += weight(i);
+    for (const uint32_t i : order) {
+      Vessel& vessel = vessels[i];
+      vessel.part = std::min(amount * weight(i) / filling, vessel.room);
+      amount -= vessel.part;
+      filling -= weight(i);
+    }
+  };
+  pour([&](uint32_t i) { return vessels[i].weight; });
+  if (amount > 0) pour([&](uint32_t i) -> int64_t { return vessels[i].weight == 0; });
+}
+
+// Pours into teams first, then into the pods of each. `pods` are in the order of `vessels`.
+void FillTeams(int64_t amount, std::span<const Entitlement> pods,
+               std::span<const uint32_t> team_weights, std::span<Vessel> vessels) {
+  std::vector<uint32_t> order(vessels.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return pods[a].team < pods[b].team; });
+  std::vector<Vessel> teams;
+  std::vector<Vessel> members;  // in `order`
+  std::vector<size_t> begins;   // of each team, in `members`
+  for (const uint32_t i : order) {
+    const uint32_t team = pods[i].team;
+    if (members.empty() || pods[order[members.size() - 1]].team != team) {
+      teams.push_back({team < team_weights.size() ? team_weights[team] : 0, 0});
+      begins.push_back(members.size());
+    }
+    members.push_back(vessels[i]);
+    teams.back().room = std::min<int64_t>(kWhole, teams.back().room + vessels[i].room);
+  }
+  WaterFill(amount, teams);
+  for (size_t t = 0; t < teams.size(); ++t) {
+    const size_t end = t + 1 < teams.size() ? begins[t + 1] : members.size();
+    WaterFill(teams[t].part, std::span(members).subspan(begins[t], end - begins[t]));
+  }
+  for (size_t i = 0; i < order.size(); ++i) vessels[order[i]].part = members[i].part;
+}
+
+}  // namespace
 
 Result<ShareSpec> Validated(ShareSpec spec) {
   if (spec.request < kShareMin || spec.request > kWhole) {
@@ -21,47 +88,31 @@ Result<ShareSpec> Validated(ShareSpec spec) {
   return spec;
 }
 
-void FluidShares(std::span<Entitlement> pods) {
+void FluidShares(std::span<Entitlement> pods, std::span<const uint32_t> team_weights) {
   int64_t requested = 0;
-  int64_t weights = 0;
-  bool any_below_limit = false;
-  for (Entitlement& p : pods) {
-    requested += p.request;
-    weights += p.slack_weight;
-  }
+  for (const Entitlement& p : pods) requested += p.request;
+  std::vector<Vessel> vessels;
+  vessels.reserve(pods.size());
   for (Entitlement& p : pods) {
     p.fluid =
         requested <= kWhole
             ? p.request
             : static_cast<Share>(std::max<int64_t>(1, int64_t{p.request} * kWhole / requested));
-    any_below_limit |= p.fluid < p.limit;
+    vessels.push_back({p.slack_weight, int64_t{p.limit} - p.fluid});
   }
-  int64_t slack = kWhole - requested;
-  if (slack <= 0 || !any_below_limit) return;
+  const int64_t slack = kWhole - requested;
+  if (slack <= 0) return;
+  if (team_weights.empty()) {
+    WaterFill(slack, vessels);
+  } else {
+    FillTeams(slack, pods, team_weights, vessels);
+  }
+  for (size_t i = 0; i < pods.size(); ++i) pods[i].fluid += static_cast<Share>(vessels[i].part);
+}
 
-  auto weight = [&](const Entitlement& p) -> int64_t { return weights == 0 ? 1 : p.slack_weight; };
-  // Water-filling: pods in the order in which the rising level reaches their limits. A pod's level
-  // is its room over its weight; compared by cross multiplication, exactly.
-  std::vector<uint32_t> order;
-  order.reserve(pods.size());
-  for (uint32_t i = 0; i < pods.size(); ++i) {
-    if (pods[i].fluid < pods[i].limit && weight(pods[i]) > 0) order.push_back(i);
-  }
-  auto room = [&](uint32_t i) { return int64_t{pods[i].limit} - pods[i].fluid; };
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    const int64_t left = room(a) * weight(pods[b]);
-    const int64_t right = room(b) * weight(pods[a]);
-    return left != right ? left < right : a < b;
-  });
-  int64_t filling = 0;
-  for (uint32_t i : order) filling += weight(pods[i]);
-  for (uint32_t i : order) {
-    const int64_t w = weight(pods[i]);
-    const int64_t part = std::min(slack * w / filling, room(i));
-    pods[i].fluid += static_cast<Share>(part);
-    slack -= part;
-    filling -= w;
-  }
+uint32_t HistoryWeight(Share w, Share u, uint32_t k) {
+  const int64_t weight = int64_t{w} * kWhole + int64_t{k} * (int64_t{w} - u);
+  return static_cast<uint32_t>(std::max<int64_t>(0, weight) / kWhole);
 }
 
 }  // namespace baton::policy

@@ -30,6 +30,8 @@ struct ShareSpec {
   // Weight in what is left over once every request is met. By default the request itself.
   uint32_t slack_weight = 0;
   Priority priority = Priority::kLow;
+  // Whose pod it is; matters only where teams have weights. Small and dense.
+  uint32_t team = 0;
 };
 
 // Checks ranges and request <= limit; fills in slack_weight when it is 0.
@@ -40,14 +42,29 @@ struct Entitlement {
   Share request;
   Share limit;
   uint32_t slack_weight;
+  uint32_t team = 0;
   Share fluid = 0;
 };
 
 // What a perfectly fair, infinitely divisible GPU would give each of these pods, all of them
 // active: its request (all requests scaled down in proportion where they exceed the whole), then
-// what is left is water-filled by slack weight up to the limits. Weights that are all zero count as
-// equal. The sum of `fluid` is min(1, Σ limit), to within rounding. O(n log n).
-void FluidShares(std::span<Entitlement> pods);
+// what is left, by weight up to the limits.
+//
+// `team_weights` is by team; a team that is not in it weighs nothing. What is left goes to the
+// teams in proportion to their weights, each no more than its pods can take, and within a team to
+// its pods by their slack weights. Without team weights it goes to the pods by their slack weights
+// alone. Who weighs nothing gets what those who weigh something cannot take, in equal parts.
+//
+// The sum of `fluid` is min(1, Σ limit), to within rounding. O(n log n).
+void FluidShares(std::span<Entitlement> pods, std::span<const uint32_t> team_weights = {});
+
+// The weight of a team whose history counts: max(0, w + k (w - u)), where w is its part of all
+// teams' weights, u its part of all teams' usage (decayed by age, if the caller wants that), and k
+// how much history matters (kWhole is once, 0 not at all). A team that used what it weighs keeps
+// its weight, one that used nothing has 1 + k times it, and one that used (1 + k) / k of it gets
+// nothing of what is left over until others have had theirs. All three in millionths, w and u at
+// most kWhole and k at most 4 000 times that; the result is at most (1 + k) w.
+uint32_t HistoryWeight(Share w, Share u, uint32_t k = kWhole);
 
 }  // namespace baton::policy
 

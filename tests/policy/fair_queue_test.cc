@@ -23,8 +23,9 @@ class Gpu {
  public:
   explicit Gpu(FairQueueOptions options = {}) : queue(options) {}
 
-  Slot Add(Share request, Share limit, Priority priority = Priority::kLow) {
-    const auto spec = Validated({.request = request, .limit = limit, .priority = priority});
+  Slot Add(Share request, Share limit, Priority priority = Priority::kLow, uint32_t team = 0) {
+    const auto spec =
+        Validated({.request = request, .limit = limit, .priority = priority, .team = team});
     const Slot slot = queue.Add(PodId{++pods_}, spec.value(), now);
     held.resize(std::max<size_t>(held.size(), slot + 1));
     return slot;
@@ -170,6 +171,24 @@ TEST(FairQueue, RemovingAPodLeavesTheOthersFair) {
   gpu.Run(Instant(seconds(11)));
   EXPECT_NEAR(Nanos(gpu.held[a] - before_a) / 10e9, 0.5, 0.005);
   EXPECT_NEAR(Nanos(gpu.held[c] - before_c) / 10e9, 0.5, 0.005);
+}
+
+TEST(FairQueue, TeamsShareWhatRequestsLeaveOverByTheirWeights) {
+  Gpu gpu;
+  const Slot a1 = gpu.Add(Percent(10), kWhole, Priority::kLow, 1);
+  const Slot a2 = gpu.Add(Percent(10), kWhole, Priority::kLow, 1);
+  const Slot b = gpu.Add(Percent(20), kWhole, Priority::kLow, 2);
+  for (const Slot s : {a1, a2, b}) gpu.Wake(s, milliseconds(20));
+  gpu.queue.SetTeamWeights({0, 1, 2});
+  gpu.Run(Instant(seconds(20)));
+  // 60 % is left over: a third of it to the two of team 1, two thirds to team 2.
+  EXPECT_NEAR(gpu.Share_(a1, seconds(20)), 0.20, 0.002);
+  EXPECT_NEAR(gpu.Share_(a2, seconds(20)), 0.20, 0.002);
+  EXPECT_NEAR(gpu.Share_(b, seconds(20)), 0.60, 0.002);
+  const Duration lag = gpu.queue.Lag(b);
+  gpu.queue.SetTeamWeights({});  // teams do not matter any more
+  EXPECT_EQ(gpu.queue.Fluid(b), Percent(50));
+  EXPECT_NEAR(Nanos(gpu.queue.Lag(b)), Nanos(lag), 3) << "who is owed what stays";
 }
 
 TEST(FairQueue, ManySmallHoldsAddUpToNoDrift) {
