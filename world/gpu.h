@@ -3,8 +3,6 @@
 #ifndef BATON_WORLD_GPU_H_
 #define BATON_WORLD_GPU_H_
 
-#include <deque>
-#include <optional>
 #include <vector>
 
 #include "base/ids.h"
@@ -18,47 +16,67 @@ class WorldGpu {
     uint32_t process = 0;
     PodId pod;
     Duration length{0};  // Duration::max(): it never ends
+    // The how manieth collective of its process; 0: none. Once at the head of the queue it waits
+    // until Begin().
+    uint32_t collective = 0;
   };
 
-  // The pod whose kernels are pending or running; nothing when idle. Launching for another pod
+  // The pod whose kernels are pending or running; none when idle. Launching for another pod
   // meanwhile is an overlap.
-  std::optional<PodId> occupant() const {
-    if (queue_.empty()) return std::nullopt;
-    return queue_.front().pod;
+  PodId occupant() const { return empty() ? PodId{} : front().pod; }
+
+  void Launch(uint32_t process, PodId pod, Duration length, uint32_t collective, Instant now) {
+    Kernel& kernel = queue_.emplace_back();
+    kernel.process = process;
+    kernel.pod = pod;
+    kernel.length = length;
+    kernel.collective = collective;
+    Add(kernel);
+    if (queue_.size() == first_ + 1) Start(now);
   }
 
-  void Launch(const Kernel& kernel, Instant now) {
-    if (queue_.empty()) end_ = kernel.length == Duration::max() ? kNever : now + kernel.length;
-    queue_.push_back(kernel);
-    Add(kernel);
+  // The collective at the head of the queue that waits for its peers, or nothing.
+  const Kernel* gathering() const { return gathering_ ? &queue_[first_] : nullptr; }
+  // Its peers have come: it runs.
+  void Begin(Instant now) {
+    gathering_ = false;
+    end_ = now + front().length;
   }
 
   // When the running kernel ends; kNever when there is none, or when it never does.
-  Instant end() const { return queue_.empty() ? kNever : end_; }
+  Instant end() const { return end_; }
 
   // The running kernel has ended: end() == now.
   Kernel Finish(Instant now) {
-    const Kernel done = queue_.front();
-    queue_.pop_front();
-    Take(done);
-    busy_ += done.length;
-    if (!queue_.empty()) {
-      const Duration length = queue_.front().length;
-      end_ = length == Duration::max() ? kNever : now + length;
+    const Kernel done = front();
+    // What is done stays in place until nothing is left, or it is half of all.
+    if (++first_ == queue_.size()) {
+      queue_.clear();
+      first_ = 0;
+    } else if (first_ >= 64 && first_ * 2 >= queue_.size()) {
+      queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(first_));
+      first_ = 0;
     }
+    Take(done);
+    if (done.length > Duration(0)) busy_ += now - started_;
+    end_ = kNever;
+    if (!empty()) Start(now);
     return done;
   }
 
   // The process is dead: what it has pending is dropped, what runs ends in its own time; one that
   // would never end is cut now.
   void Kill(uint32_t process, Instant now) {
-    for (size_t i = queue_.size(); i-- > 1;) {
+    for (size_t i = queue_.size(); i-- > first_ + 1;) {
       if (queue_[i].process != process) continue;
       Take(queue_[i]);
       queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
     }
-    if (!queue_.empty() && queue_.front().process == process && end_ == kNever) {
-      queue_.front().length = Duration(0);
+    if (!empty() && front().process == process && end_ == kNever) {
+      Take(front());
+      queue_[first_].length = Duration(0);
+      Add(front());
+      gathering_ = false;
       end_ = now;
     }
   }
@@ -69,11 +87,16 @@ class WorldGpu {
   // Unfinished GPU time of the process.
   Duration BacklogOf(uint32_t process, Instant now) const {
     if (PendingOf(process) == 0) return Duration(0);
-    const Kernel& running = queue_.front();
-    const bool runs = running.process == process && running.length != Duration::max();
+    const Kernel& running = front();
+    const bool runs = running.process == process && end_ != kNever;
     return of_[process].length - (runs ? running.length - (end_ - now) : Duration(0));
   }
+  // Time in which a kernel that has ended occupied the GPU; a collective that waits does.
   Duration busy() const { return busy_; }
+  // When the kernel at the head of the queue came to be there.
+  Instant started() const { return started_; }
+  // It would never have ended: it counts as no use of the GPU.
+  bool end_cut() const { return front().length == Duration(0); }
 
  private:
   // Of the kernels in the queue: how many, and the length of those that end.
@@ -81,6 +104,14 @@ class WorldGpu {
     uint32_t kernels = 0;
     Duration length{0};
   };
+  bool empty() const { return first_ == queue_.size(); }
+  const Kernel& front() const { return queue_[first_]; }
+  void Start(Instant now) {
+    const Kernel& kernel = front();
+    started_ = now;
+    gathering_ = kernel.collective != 0 && kernel.length != Duration::max();
+    end_ = gathering_ || kernel.length == Duration::max() ? kNever : now + kernel.length;
+  }
   void Add(const Kernel& kernel) {
     if (kernel.process >= of_.size()) of_.resize(kernel.process + 1);
     ++of_[kernel.process].kernels;
@@ -91,9 +122,12 @@ class WorldGpu {
     if (kernel.length != Duration::max()) of_[kernel.process].length -= kernel.length;
   }
 
-  std::deque<Kernel> queue_;
+  std::vector<Kernel> queue_;  // from first_ on
+  size_t first_ = 0;
   std::vector<Sum> of_;  // by process
   Instant end_ = kNever;
+  Instant started_{};
+  bool gathering_ = false;
   Duration busy_{0};
 };
 

@@ -1,13 +1,16 @@
 // Small sets of worlds, with fresh seeds each time; baton-world runs large ones.
-#include "world/world.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "world/engine.h"
+#include "world/plan.h"
+#include "world/shrink.h"
+
 namespace baton::world {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Unoptimised and under sanitizers a world takes twenty times as long.
@@ -21,22 +24,25 @@ constexpr uint32_t kPods = 6;
 constexpr Duration kLength = seconds(12);
 #endif
 
+DrawOptions Drawn(uint64_t seed, uint32_t faults) {
+  DrawOptions options;
+  options.seed = seed;
+  options.length = kLength;
+  options.faults = faults;
+  options.pods = kPods;
+  return options;
+}
+
 void RunFresh(uint32_t faults, int count) {
   std::random_device device;
   for (int i = 0; i < count; ++i) {
-    WorldOptions options;
-    options.seed = device();
-    options.length = kLength;
-    options.calm = kLength / 2;
-    options.faults = faults;
-    options.pods = kPods;
-    const Verdict v = world::Run(options);
-    std::printf("seed %llu: %llu grants, GPU busy %.1f %%\n",
-                static_cast<unsigned long long>(options.seed),
+    const uint64_t seed = device();
+    const Verdict v = world::Run(Draw(Drawn(seed, faults)), {});
+    std::printf("seed %llu: %llu grants, GPU busy %.1f %%\n", static_cast<unsigned long long>(seed),
                 static_cast<unsigned long long>(v.grants), 100 * v.busy);
-    EXPECT_TRUE(v.ok) << v.violation << "\n  again: baton-world --length "
-                      << Nanos(kLength) / 1'000'000'000 << "s --pods " << kPods << " --faults "
-                      << FormatFaults(faults) << " --seed " << options.seed;
+    EXPECT_TRUE(v.ok) << v.check << ": " << v.violation << "\n  again: baton-world --length "
+                      << Nanos(kLength) << "ns --pods " << kPods << " --faults "
+                      << FormatFaults(faults) << " --seed " << seed;
     EXPECT_GT(v.grants, 0u);
   }
 }
@@ -46,17 +52,100 @@ TEST(World, NothingIsViolatedUnderAllFaultsAtOnce) { RunFresh(kAllFaults, kWorld
 TEST(World, WithoutFaultsEverybodyStaysWithinItsBound) { RunFresh(0, kWorlds); }
 
 TEST(World, TheSameSeedGivesTheSameTrace) {
-  WorldOptions options;
-  options.seed = 42;
-  options.pods = kPods;
-  options.length = kLength;
-  options.calm = kLength / 2;
-  const Verdict first = world::Run(options);
-  const Verdict second = world::Run(options);
+  const Plan plan = Draw(Drawn(42, kAllFaults));
+  const Verdict first = world::Run(plan, {});
+  const Verdict second = world::Run(plan, {});
   EXPECT_EQ(first.trace_hash, second.trace_hash);
   EXPECT_EQ(first.events, second.events);
-  options.seed = 43;
-  EXPECT_NE(first.trace_hash, world::Run(options).trace_hash);
+  EXPECT_NE(first.trace_hash, world::Run(Draw(Drawn(43, kAllFaults)), {}).trace_hash);
+}
+
+TEST(Plan, ReadsBackAsItWasWritten) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const Plan plan = Draw(Drawn(seed, seed % 3 == 0 ? 0u : uint32_t{kAllFaults}));
+    ASSERT_TRUE(CheckPlan(plan));
+    const Result<Plan> read = ReadPlan(WritePlan(plan), "file");
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(WritePlan(*read), WritePlan(plan));
+    EXPECT_EQ(Describe(*read), Describe(plan));
+  }
+}
+
+TEST(Plan, OneThatCannotBeRunIsRefused) {
+  const auto error = [](const std::string& text) { return ReadPlan(text, "file").error().message; };
+  EXPECT_EQ(error("").find("file is no plan"), 0u);
+  EXPECT_EQ(error("{}").find("file is no plan"), 0u);
+  Plan plan = Draw(Drawn(1, kAllFaults));
+  plan.length = milliseconds(1);
+  EXPECT_EQ(error(WritePlan(plan)), "file: a world needs at least 1s");
+  plan.length = kLength;
+  plan.pods[0].gpus = {plan.gpus};
+  EXPECT_NE(error(WritePlan(plan)).find("there is no GPU"), std::string::npos);
+}
+
+PodPlan Endless(uint32_t id, policy::Share request) {
+  PodPlan pod;
+  pod.id = id;
+  pod.spec.request = request;
+  pod.spec = policy::Validated(pod.spec).value();
+  return pod;
+}
+
+// The bound on the lag set where nothing can keep it: two pods that take turns are enough to break
+// it, and no fault is needed.
+TEST(Shrink, FindsTheFewestPodsAndFaultsThatFail) {
+  Plan plan;
+  plan.length = seconds(20);
+  plan.calm_from = seconds(10);
+  for (uint32_t id = 1; id <= 12; ++id) {
+    plan.pods.push_back(Endless(id, 80'000));
+    if (id % 2 == 0) plan.pods.back().pause = plan.pods.back().burst = milliseconds(3);
+    plan.pods.back().processes = 1 + id % 3;
+  }
+  RunOptions absurd;
+  absurd.lag_bound = 0.01;
+  const Verdict failed = world::Run(plan, absurd);
+  ASSERT_FALSE(failed.ok);
+  ASSERT_EQ(failed.check, "lag");
+
+  const Shrunk small = Shrink(plan, failed, absurd, seconds(30));
+  EXPECT_FALSE(small.verdict.ok);
+  EXPECT_EQ(small.verdict.check, "lag");
+  EXPECT_LE(small.plan.pods.size(), 2u) << Describe(small.plan);
+  for (const PodPlan& pod : small.plan.pods) EXPECT_EQ(pod.processes, 1u);
+  EXPECT_LT(small.plan.length, seconds(5));
+  EXPECT_EQ(world::Run(small.plan, absurd).violation, small.verdict.violation) << "replays";
+}
+
+// A daemon that neither reports nor kills a holder that hangs: who waits is not served. Of many
+// faults the one that matters remains.
+TEST(Shrink, KeepsTheFaultThatMatters) {
+  Plan plan;
+  plan.length = seconds(120);
+  plan.calm_from = seconds(20);
+  for (uint32_t id = 1; id <= 6; ++id) plan.pods.push_back(Endless(id, 150'000));
+  for (int i = 0; i < 10; ++i) {
+    plan.faults.push_back({.kind = kStops,
+                           .at = seconds(2 + i),
+                           .pod = static_cast<uint32_t>(i % 6 + 1),
+                           .length = milliseconds(5),
+                           .spec = {}});
+    plan.faults.push_back({.kind = kKills, .at = seconds(2 + i), .pod = 2, .spec = {}});
+  }
+  // It goes on stopped after the world is calm.
+  plan.faults.push_back(
+      {.kind = kStops, .at = seconds(15), .pod = 3, .length = seconds(100), .spec = {}});
+  RunOptions options;
+  options.kill_hung = false;
+  const Verdict failed = world::Run(plan, options);
+  ASSERT_EQ(failed.check, "liveness") << failed.violation;
+
+  const Shrunk small = Shrink(plan, failed, options, seconds(30));
+  EXPECT_EQ(small.verdict.check, "liveness");
+  ASSERT_EQ(small.plan.faults.size(), 1u) << Describe(small.plan);
+  EXPECT_EQ(small.plan.faults[0].kind, kStops);
+  EXPECT_EQ(small.plan.faults[0].pod, 3u);
+  EXPECT_EQ(small.plan.pods.size(), 2u) << Describe(small.plan);
 }
 
 }  // namespace

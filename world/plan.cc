@@ -1,0 +1,431 @@
+#include "world/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/parse.h"
+#include "base/random.h"
+
+namespace baton::world {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr struct {
+  Fault fault;
+  const char* name;
+} kFaultNames[] = {{kFrames, "frames"},     {kKills, "kills"}, {kStops, "stops"},
+                   {kRestarts, "restarts"}, {kCuts, "cuts"},   {kResizes, "resizes"},
+                   {kHangs, "hangs"}};
+
+// How a drawn pod uses the GPU.
+enum class Habit { kSaturating, kBursty, kSleeper, kTiny, kLong };
+
+void DrawWork(PodPlan& pod, Habit habit, Random& random) {
+  pod.kernel = Duration(random.Spread(10'000, 2'000'000));
+  if (habit == Habit::kTiny) pod.kernel = Duration(random.Spread(5'000, 50'000));
+  if (habit == Habit::kLong) pod.kernel = Duration(random.Spread(5'000'000, 200'000'000));
+  if (habit != Habit::kBursty && habit != Habit::kSleeper) return;
+  pod.burst = Duration(random.Spread(10'000, 2'000'000'000));
+  pod.pause = Duration(habit == Habit::kSleeper ? random.Spread(1'000'000'000, 20'000'000'000)
+                                                : random.Spread(100'000, 1'000'000'000));
+  pod.periodic = random.OneIn(3);
+}
+
+void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
+  const auto n = options.pods != 0 ? options.pods : static_cast<uint32_t>(random.Spread(2, 64));
+  plan.gpus = random.OneIn(4) ? static_cast<uint32_t>(random.Between(2, 4)) : 1;
+  // Every pod always has work and no limit: the mix for which the strictest bounds hold.
+  const bool steady = options.faults == 0 && random.OneIn(3);
+  std::vector<int64_t> left(plan.gpus, policy::kWhole);
+  for (uint32_t i = 0; i < n; ++i) {
+    PodPlan pod;
+    pod.id = i + 1;
+    pod.name = "pod-" + std::to_string(pod.id);
+    pod.gpus.clear();
+    const bool everywhere = random.OneIn(5);
+    const auto home = static_cast<uint32_t>(random.Between(0, plan.gpus - 1));
+    for (uint32_t g = 0; g < plan.gpus; ++g) {
+      if (everywhere || g == home) pod.gpus.push_back(g);
+    }
+    int64_t room = policy::kWhole;
+    for (const uint32_t g : pod.gpus) room = std::min(room, left[g]);
+    const int64_t most = room - (n - i - 1) * int64_t{policy::kShareMin};
+    const int64_t fair = std::max<int64_t>(policy::kShareMin, 2 * room * plan.gpus / (n - i));
+    pod.spec.request = static_cast<policy::Share>(random.Between(
+        policy::kShareMin, std::max<int64_t>(policy::kShareMin, std::min(most, fair))));
+    for (const uint32_t g : pod.gpus) left[g] -= pod.spec.request;
+    switch (random.Between(0, 3)) {
+      case 0:
+        pod.spec.limit = pod.spec.request;
+        break;
+      case 1:
+        pod.spec.limit =
+            static_cast<policy::Share>(random.Between(pod.spec.request, policy::kWhole));
+        break;
+      default:
+        break;
+    }
+    if (random.OneIn(8)) pod.spec.priority = policy::Priority::kHigh;
+    auto habit = static_cast<Habit>(random.Between(0, 4));
+    if (i < 2) habit = Habit::kSaturating;
+    if (steady) {
+      pod.spec.limit = policy::kWhole;
+      pod.spec.priority = policy::Priority::kLow;
+      habit = Habit::kSaturating;
+    }
+    pod.spec = policy::Validated(pod.spec).value();
+    DrawWork(pod, habit, random);
+    if (habit == Habit::kSaturating && random.OneIn(6)) pod.processes = 2;
+    if (options.faults & kResizes) {
+      const int64_t length = Nanos(options.length);
+      if (random.OneIn(10)) pod.arrives = Duration(random.Between(0, length / 2));
+      if (random.OneIn(10)) {
+        pod.leaves = Duration(random.Between(Nanos(pod.arrives) + length / 20, length));
+      }
+    }
+    plan.pods.push_back(pod);
+  }
+}
+
+void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
+  if (faults & kFrames) {
+    for (Duration at{0}; at < plan.calm_from; at += seconds(5)) {
+      plan.faults.push_back({.kind = kFrames,
+                             .at = at,
+                             .length = std::min<Duration>(seconds(5), plan.calm_from - at),
+                             .spec = {}});
+    }
+  }
+  std::vector<Fault> kinds;
+  for (const auto& f : kFaultNames) {
+    if ((faults & f.fault) && f.fault != kFrames) kinds.push_back(f.fault);
+  }
+  if (kinds.empty()) return;
+  std::vector<policy::Share> requests;
+  for (const PodPlan& pod : plan.pods) requests.push_back(pod.spec.request);
+  for (Duration at = milliseconds(500); at < plan.calm_from;
+       at += Duration(random.Spread(50'000'000, 4'000'000'000))) {
+    FaultPlan fault;
+    fault.at = at;
+    fault.kind =
+        kinds[static_cast<size_t>(random.Between(0, static_cast<int64_t>(kinds.size()) - 1))];
+    const auto target =
+        static_cast<size_t>(random.Between(0, static_cast<int64_t>(plan.pods.size()) - 1));
+    const PodPlan& pod = plan.pods[target];
+    fault.pod = pod.id;
+    fault.process = static_cast<uint32_t>(random.Between(0, 7));
+    switch (fault.kind) {
+      case kStops:
+        fault.length = milliseconds(random.Between(1, 5'000));
+        break;
+      case kRestarts:
+        fault.length = milliseconds(random.Between(1, 3'000));
+        break;
+      case kCuts:
+        fault.length = milliseconds(random.Between(1, 2'000));
+        fault.noticed = random.OneIn(2);
+        break;
+      case kResizes: {
+        int64_t room = policy::kWhole;
+        for (const uint32_t g : pod.gpus) {
+          int64_t others = 0;
+          for (size_t i = 0; i < plan.pods.size(); ++i) {
+            const auto& gpus = plan.pods[i].gpus;
+            if (i != target && std::count(gpus.begin(), gpus.end(), g) != 0) others += requests[i];
+          }
+          room = std::min(room, policy::kWhole - others);
+        }
+        room = std::max<int64_t>(room, policy::kShareMin);
+        fault.spec.request = static_cast<policy::Share>(random.Between(policy::kShareMin, room));
+        fault.spec.limit = random.OneIn(3) ? fault.spec.request : policy::kWhole;
+        fault.spec.priority = pod.spec.priority;
+        fault.spec = policy::Validated(fault.spec).value();
+        requests[target] = fault.spec.request;
+        break;
+      }
+      default:
+        break;
+    }
+    plan.faults.push_back(fault);
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(),
+                   [](const FaultPlan& a, const FaultPlan& b) { return a.at < b.at; });
+}
+
+std::string Percent(policy::Share share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g%%", share / 1e4);
+  return text;
+}
+
+std::string Spec(const policy::ShareSpec& spec) {
+  std::string text = "request " + Percent(spec.request) + ", limit " + Percent(spec.limit);
+  if (spec.priority == policy::Priority::kHigh) text += ", high priority";
+  return text;
+}
+
+std::string At(Duration at) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6f s", static_cast<double>(Nanos(at)) / 1e9);
+  return text;
+}
+
+nlohmann::ordered_json SpecToJson(const policy::ShareSpec& spec) {
+  return {{"request", spec.request},
+          {"limit", spec.limit},
+          {"slack_weight", spec.slack_weight},
+          {"high", spec.priority == policy::Priority::kHigh}};
+}
+
+policy::ShareSpec SpecFrom(const nlohmann::json& json) {
+  policy::ShareSpec spec;
+  spec.request = json.at("request");
+  spec.limit = json.at("limit");
+  spec.slack_weight = json.at("slack_weight");
+  spec.priority = json.at("high").get<bool>() ? policy::Priority::kHigh : policy::Priority::kLow;
+  return spec;
+}
+
+}  // namespace
+
+Result<uint32_t> ParseFaults(std::string_view text) {
+  if (text == "all") return kAllFaults;
+  if (text == "none") return 0;
+  uint32_t faults = 0;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view name = text.substr(0, comma);
+    const auto* found = std::find_if(std::begin(kFaultNames), std::end(kFaultNames),
+                                     [&](const auto& f) { return name == f.name; });
+    if (found == std::end(kFaultNames)) {
+      return Fail(ErrorCode::kInvalid, "'" + std::string(name) +
+                                           "' is no kind of fault; write all, none, or some of " +
+                                           FormatFaults(kAllFaults));
+    }
+    faults |= found->fault;
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return faults;
+}
+
+std::string FormatFaults(uint32_t faults) {
+  std::string text;
+  for (const auto& f : kFaultNames) {
+    if (!(faults & f.fault)) continue;
+    if (!text.empty()) text += ',';
+    text += f.name;
+  }
+  return text.empty() ? "none" : text;
+}
+
+Plan Draw(const DrawOptions& options) {
+  Random random(options.seed);
+  Plan plan;
+  plan.seed = options.seed;
+  plan.length = options.length;
+  plan.calm_from = options.length - std::min(options.calm, options.length / 2);
+  DrawPods(plan, options, random);
+  DrawFaults(plan, options.faults, random);
+  return plan;
+}
+
+Result<void> CheckPlan(const Plan& plan) {
+  const auto wrong = [](const std::string& what) { return Fail(ErrorCode::kInvalid, what); };
+  if (plan.gpus < 1 || plan.gpus > kPlanGpusMax) return wrong("a world has 1 to 64 GPUs");
+  if (plan.length < kLengthMin) return wrong("a world needs at least 1s");
+  if (plan.pods.empty() || plan.pods.size() > kPodsMax) return wrong("a world has 1 to 512 pods");
+  std::set<uint32_t> ids;
+  for (const PodPlan& pod : plan.pods) {
+    const std::string who = "pod " + std::to_string(pod.id) + ": ";
+    if (pod.id == 0 || !ids.insert(pod.id).second) {
+      return wrong(who + "every pod has its own number above 0");
+    }
+    if (auto valid = policy::Validated(pod.spec); !valid) return wrong(who + valid.error().message);
+    if (pod.processes < 1 || pod.processes > 64) return wrong(who + "it has 1 to 64 processes");
+    if (pod.gpus.empty()) return wrong(who + "it is on no GPU");
+    std::set<uint32_t> gpus;
+    for (const uint32_t g : pod.gpus) {
+      if (g >= plan.gpus) return wrong(who + "there is no GPU " + std::to_string(g));
+      if (!gpus.insert(g).second) return wrong(who + "it is twice on GPU " + std::to_string(g));
+    }
+    if (pod.kernel < std::chrono::microseconds(1)) {
+      return wrong(who + "a kernel takes at least 1us");
+    }
+    if (pod.burst < Duration(0) || pod.pause < Duration(0)) return wrong(who + "a negative time");
+    if (pod.burst > Duration(0) && pod.pause < std::chrono::microseconds(1)) {
+      return wrong(who + "between two bursts is a pause of at least 1us");
+    }
+    if (pod.jitter > 90) return wrong(who + "the jitter is 0 to 90 percent");
+    if (pod.collective != 0 && pod.processes != 1) {
+      return wrong(who + "collectives need one process per GPU");
+    }
+    if (pod.arrives < Duration(0) || pod.leaves <= pod.arrives) {
+      return wrong(who + "it leaves after it arrives");
+    }
+  }
+  Duration last{0};
+  for (const FaultPlan& fault : plan.faults) {
+    const bool targeted = (fault.kind & (kKills | kStops | kHangs | kResizes)) != 0;
+    if (targeted && !ids.contains(fault.pod)) {
+      return wrong("a fault at " + At(fault.at) + " hits a pod that is not there");
+    }
+    if (fault.at < last || fault.length < Duration(0)) return wrong("faults are ordered by time");
+    if (fault.kind == kResizes) {
+      if (auto valid = policy::Validated(fault.spec); !valid) return wrong(valid.error().message);
+    }
+    last = fault.at;
+  }
+  return {};
+}
+
+std::string Describe(const Plan& plan) {
+  std::string text = "seed " + std::to_string(plan.seed) + ", " + At(plan.length) + ", " +
+                     std::to_string(plan.gpus) + (plan.gpus == 1 ? " GPU\n" : " GPUs\n");
+  for (const PodPlan& pod : plan.pods) {
+    text += "  pod " + std::to_string(pod.id) + ": " + Spec(pod.spec) + "; kernels of " +
+            FormatDuration(pod.kernel);
+    text += pod.burst == Duration(0)
+                ? ", endless"
+                : ", bursts of " + FormatDuration(pod.burst) +
+                      (pod.periodic ? " every " : " with pauses of ") + FormatDuration(pod.pause);
+    if (pod.processes > 1) text += "; " + std::to_string(pod.processes) + " processes";
+    if (plan.gpus > 1) {
+      text += pod.gpus.size() == 1 ? "; GPU" : "; GPUs";
+      for (const uint32_t g : pod.gpus) text += " " + std::to_string(g);
+    }
+    if (pod.collective != 0) {
+      text += "; a collective every " + std::to_string(pod.collective) + " kernels";
+    }
+    if (pod.arrives > Duration(0)) text += "; from " + At(pod.arrives);
+    if (pod.leaves < plan.length) text += "; until " + At(pod.leaves);
+    text += '\n';
+  }
+  for (const FaultPlan& fault : plan.faults) {
+    const std::string process =
+        "process " + std::to_string(fault.process) + " of pod " + std::to_string(fault.pod);
+    text += "  at " + At(fault.at) + ": ";
+    switch (fault.kind) {
+      case kFrames:
+        text += "frames are lost, late or repeated for " + FormatDuration(fault.length);
+        break;
+      case kKills:
+        text += process + " is killed";
+        break;
+      case kStops:
+        text += process + " is stopped for " + FormatDuration(fault.length);
+        break;
+      case kRestarts:
+        text += "the daemon is away for " + FormatDuration(fault.length);
+        break;
+      case kCuts:
+        text += "the link is cut for " + FormatDuration(fault.length) +
+                (fault.noticed ? "" : ", which the daemon does not notice");
+        break;
+      case kResizes:
+        text += "pod " + std::to_string(fault.pod) + " gets " + Spec(fault.spec);
+        break;
+      default:
+        text += process + " launches a kernel that never ends";
+        break;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string WritePlan(const Plan& plan) {
+  nlohmann::ordered_json pods = nlohmann::ordered_json::array();
+  for (const PodPlan& pod : plan.pods) {
+    pods.push_back({{"id", pod.id},
+                    {"name", pod.name},
+                    {"share", SpecToJson(pod.spec)},
+                    {"processes", pod.processes},
+                    {"gpus", pod.gpus},
+                    {"kernel_ns", Nanos(pod.kernel)},
+                    {"burst_ns", Nanos(pod.burst)},
+                    {"pause_ns", Nanos(pod.pause)},
+                    {"periodic", pod.periodic},
+                    {"jitter", pod.jitter},
+                    {"collective", pod.collective},
+                    {"arrives_ns", Nanos(pod.arrives)},
+                    {"leaves_ns", Nanos(pod.leaves)}});
+  }
+  nlohmann::ordered_json faults = nlohmann::ordered_json::array();
+  for (const FaultPlan& fault : plan.faults) {
+    nlohmann::ordered_json json{{"kind", FormatFaults(fault.kind)}, {"at_ns", Nanos(fault.at)}};
+    if (fault.kind & (kKills | kStops | kHangs | kResizes)) json["pod"] = fault.pod;
+    if (fault.kind & (kKills | kStops | kHangs)) json["process"] = fault.process;
+    if (fault.kind & (kFrames | kStops | kRestarts | kCuts)) json["for_ns"] = Nanos(fault.length);
+    if (fault.kind == kCuts) json["noticed"] = fault.noticed;
+    if (fault.kind == kResizes) json["share"] = SpecToJson(fault.spec);
+    faults.push_back(json);
+  }
+  return nlohmann::ordered_json{{"seed", plan.seed},
+                                {"gpus", plan.gpus},
+                                {"length_ns", Nanos(plan.length)},
+                                {"calm_from_ns", Nanos(plan.calm_from)},
+                                {"pods", pods},
+                                {"faults", faults}}
+             .dump(1) +
+         "\n";
+}
+
+Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
+  Plan plan;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    const auto time = [](const nlohmann::json& from, const char* key) {
+      return Duration(from.at(key).get<int64_t>());
+    };
+    plan.seed = json.at("seed");
+    plan.gpus = json.at("gpus");
+    plan.length = time(json, "length_ns");
+    plan.calm_from = time(json, "calm_from_ns");
+    for (const nlohmann::json& from : json.at("pods")) {
+      PodPlan pod;
+      pod.id = from.at("id");
+      pod.name = from.at("name");
+      pod.spec = SpecFrom(from.at("share"));
+      pod.processes = from.at("processes");
+      pod.gpus = from.at("gpus").get<std::vector<uint32_t>>();
+      pod.kernel = time(from, "kernel_ns");
+      pod.burst = time(from, "burst_ns");
+      pod.pause = time(from, "pause_ns");
+      pod.periodic = from.at("periodic");
+      pod.jitter = from.at("jitter");
+      pod.collective = from.at("collective");
+      pod.arrives = time(from, "arrives_ns");
+      pod.leaves = time(from, "leaves_ns");
+      plan.pods.push_back(pod);
+    }
+    for (const nlohmann::json& from : json.at("faults")) {
+      const std::string kind = from.at("kind");
+      const auto* found = std::find_if(std::begin(kFaultNames), std::end(kFaultNames),
+                                       [&](const auto& f) { return kind == f.name; });
+      if (found == std::end(kFaultNames)) {
+        return Fail(ErrorCode::kInvalid, name + ": '" + kind + "' is no kind of fault");
+      }
+      FaultPlan fault;
+      fault.kind = found->fault;
+      fault.at = time(from, "at_ns");
+      fault.pod = from.value("pod", 0u);
+      fault.process = from.value("process", 0u);
+      fault.length = Duration(from.value("for_ns", int64_t{0}));
+      fault.noticed = from.value("noticed", false);
+      if (fault.kind == kResizes) fault.spec = SpecFrom(from.at("share"));
+      plan.faults.push_back(fault);
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return Fail(ErrorCode::kInvalid, name + " is no plan: " + error.what());
+  }
+  if (auto checked = CheckPlan(plan); !checked) {
+    return Fail(ErrorCode::kInvalid, name + ": " + checked.error().message);
+  }
+  return plan;
+}
+
+}  // namespace baton::world
