@@ -68,13 +68,14 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now) {
 void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   Pod& pod = pods_[slot];
   const bool was_waiting = pod.waiting;
-  if (was_waiting) SetWaiting(slot, false, Duration(1));
+  const Duration burst(pod.burst_ns);
+  if (was_waiting) SetWaiting(slot, false, burst);
   pod.bucket_ns = BucketAt(pod, now);
   pod.bucket_at = now;
   pod.spec = spec;
   pod.bucket_ns = std::min(pod.bucket_ns, BucketSize(pod));
   dirty_ |= pod.active;
-  if (was_waiting) SetWaiting(slot, true, Duration(pod.burst_ns));
+  if (was_waiting) SetWaiting(slot, true, burst);
 }
 
 void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {

@@ -158,6 +158,17 @@ TEST(FairQueue, APodThatJoinsInheritsNothingOfOneThatLeft) {
   EXPECT_EQ(gpu.queue.Lag(fresh), Duration(0));
 }
 
+TEST(FairQueue, APodWhoseShareIsChangedWhileItWaitsIsPredictedWhatItWas) {
+  Gpu gpu;
+  const Slot slow = gpu.Add(Percent(50), kWhole);
+  const Slot quick = gpu.Add(Percent(50), kWhole);
+  gpu.Wake(quick, milliseconds(10));
+  gpu.Wake(slow, milliseconds(20));
+  gpu.queue.Update(slow, gpu.queue.spec(slow), gpu.now);
+  EXPECT_EQ(gpu.queue.Pick(gpu.now), quick);
+  EXPECT_FALSE(gpu.queue.FinishesBefore(slow, quick));
+}
+
 TEST(FairQueue, RemovingAPodLeavesTheOthersFair) {
   Gpu gpu;
   const Slot a = gpu.Add(Percent(25), kWhole);
