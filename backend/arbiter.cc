@@ -72,6 +72,8 @@ Arbiter::Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods
       usage_(usage),
       log_(log),
       boot_id_(BootId()),
+      gangs_(options.scheduler.scheduler),
+      gang_timer_(io),
       sampler_(io) {
   Sample();
 }
@@ -108,6 +110,39 @@ Arbiter::Lane* Arbiter::FindLane(Client& client, uint8_t index) {
 // ------------------------------------------------------------------------------ the token's path
 
 void Arbiter::Step(Gpu& gpu, const Event& event) {
+  StepOne(gpu, event);
+  if (!gangs_.empty()) TendGangs();
+}
+
+void Arbiter::TendGangs() {
+  gangs_.Tend(MonotonicNow(), [this](const TokenScheduler& scheduler, const GangStep& step) {
+    StepOne(*by_scheduler_.at(&scheduler), step);
+  });
+  const Instant at = gangs_.wakeup();
+  if (at >= gang_armed_) return;
+  gang_armed_ = at;
+  gang_timer_.expires_at(
+      std::chrono::steady_clock::time_point(std::chrono::nanoseconds(Nanos(at))));
+  gang_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    gang_armed_ = kNever;
+    TendGangs();
+  });
+}
+
+// A gang can stand in line once all its GPUs are there.
+void Arbiter::FormGang(const Pod& pod) {
+  if (!pod.gang()) return;
+  std::vector<TokenScheduler*> gpus;
+  for (Gpu* gpu : gpu_order_) {
+    if (std::find(pod.gpus.begin(), pod.gpus.end(), gpu->info.uuid) != pod.gpus.end()) {
+      gpus.push_back(&gpu->scheduler);
+    }
+  }
+  if (gpus.size() == pod.gpus.size()) gangs_.Add(pod.id, std::move(gpus));
+}
+
+void Arbiter::StepOne(Gpu& gpu, const Event& event) {
   const Instant now = MonotonicNow();
   effects_.clear();
   gpu.scheduler.Step(now, event, effects_);
@@ -147,10 +182,9 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
         return known != nullptr && gpu.scheduler.Holds(known->id);
       });
     }
-    gpu.holder_stored =
-        gpu.file.Store(store->epoch, {store->pod.value, client.pid, client.start_time,
-                                      client.incarnation,
-                                      static_cast<uint64_t>(Nanos(store->joined_at))});
+    gpu.holder_stored = gpu.file.Store(
+        store->epoch, {store->pod.value, client.pid, client.start_time, client.incarnation,
+                       static_cast<uint64_t>(Nanos(store->joined_at))});
   } else if (const auto* charged = std::get_if<Charged>(&effect)) {
     // Booked as charged, however the token comes back.
     if (UsageEntry* account = Account(gpu, charged->pod)) {
@@ -210,7 +244,7 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
     const uint64_t settled = lane->last->usage.held_ns;
     const uint64_t claimed = std::max(state.held_ns, settled) - settled;
     Step(*lane->gpu, ClientReport{client->id, state.seq, state.phase, state.epoch, state.rev, held,
-                                  DurationFromNanos(claimed)});
+                                  DurationFromNanos(claimed), DurationFromNanos(state.backlog_ns)});
   }
   Book(*lane, state);
   if (leaving_.count(client->pod) != 0) CloseWhenDrained(*client);
@@ -422,15 +456,16 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   lane->attached = true;
   client->by_index[attach.gpu] = lane;
 
-  SendAttached(*lane, pod != nullptr ? pod->memory_cap : 0);
+  SendAttached(*lane, pod);
   if (enforcing()) Step(gpu, ClientAttached{id, client->pod});
 }
 
-void Arbiter::SendAttached(Lane& lane, uint64_t memory_cap) {
+void Arbiter::SendAttached(Lane& lane, const Pod* pod) {
   wire::Attached attached;
   attached.gpu = lane.index;
   attached.gated = enforcing();
-  attached.memory_cap = memory_cap;
+  attached.memory_cap = pod != nullptr ? pod->memory_cap : 0;
+  attached.gang = pod != nullptr && pod->gang();
   attached.idle_ns = static_cast<uint64_t>(Nanos(options_.hook.idle));
   attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.scheduler.backlog));
   attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.hook.heartbeat));
@@ -583,9 +618,11 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool 
   gpu.file = std::move(file);
   gpus_.emplace(info.uuid, std::move(made));
   gpu_order_.push_back(&gpu);
+  by_scheduler_[&gpu.scheduler] = &gpu;
   for (const auto& [id, pod] : pods_.all()) {
     if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) {
-      Step(gpu, PodSet{id, pod.share});
+      Step(gpu, PodSet{id, pod.share, pod.gang()});
+      FormGang(pod);
     }
   }
   Restore(gpu);

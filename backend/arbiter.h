@@ -28,6 +28,7 @@
 
 #include "backend/config.h"
 #include "backend/event_log.h"
+#include "backend/gang_scheduler.h"
 #include "backend/holder_file.h"
 #include "backend/pods.h"
 #include "backend/token_scheduler.h"
@@ -196,6 +197,9 @@ class Arbiter {
 
  private:
   void Step(Gpu& gpu, const Event& event);
+  void StepOne(Gpu& gpu, const Event& event);
+  void TendGangs();
+  void FormGang(const Pod& pod);
   void CarryOut(Gpu& gpu, Instant now, const Effect& effect);
   void Arm(Gpu& gpu);
   void Book(Lane& lane, const wire::State& state);
@@ -212,7 +216,8 @@ class Arbiter {
   void Restore(Gpu& gpu);
   void SavePods();
   void DropUnused(Instant now);
-  void SendAttached(Lane& lane, uint64_t memory_cap);
+  // `pod`: null when it was deleted.
+  void SendAttached(Lane& lane, const Pod* pod);
   Client* Find(ClientId id);
   using Process = std::tuple<std::string, uint64_t, uint64_t>;  // node, pid, start time
   Client* FindProcess(const Process& process, uint64_t incarnation);
@@ -237,6 +242,10 @@ class Arbiter {
   std::set<PodId> leaving_;                       // deleted, but with clients
   std::deque<std::pair<Instant, PodId>> unused_;  // throw-away pods, by age
   uint64_t last_client_ = 0;
+  GangScheduler gangs_;
+  std::unordered_map<const TokenScheduler*, Gpu*> by_scheduler_;
+  boost::asio::steady_timer gang_timer_;
+  Instant gang_armed_ = kNever;
   Effects effects_;
   std::vector<Gpu*> to_clear_;
   std::vector<std::pair<Gpu*, Notice>> to_note_;

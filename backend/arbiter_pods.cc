@@ -15,8 +15,9 @@ namespace {
 std::string Fingerprint(const PodConfig& c) {
   std::string gpus;
   for (const std::string& gpu : c.gpus) gpus += gpu + ",";
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{:016x}", c.request, c.limit, c.memory,
-                     PriorityName(c.priority), c.team, gpus, c.uid, UsageBook::GpuKey(c.ticket));
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{:016x}|{}", c.request, c.limit, c.memory,
+                     PriorityName(c.priority), c.team, gpus, c.uid, UsageBook::GpuKey(c.ticket),
+                     c.independent);
 }
 
 bool IsIndex(const std::string& text) {
@@ -110,9 +111,10 @@ Result<Pod*> Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node
   for (const std::string& uuid : fresh.gpus) {
     Gpu& gpu = *gpus_.at(uuid);
     usage_.At(fresh.id, gpu.key, 0);
-    Step(gpu, PodSet{fresh.id, fresh.share});
+    Step(gpu, PodSet{fresh.id, fresh.share, fresh.gang()});
     gpu.series[fresh.id].Add(MonotonicNow(), 0, 0);
   }
+  FormGang(fresh);
   if (fresh.throw_away) {
     unused_.emplace_back(MonotonicNow(), fresh.id);
   } else {
@@ -132,6 +134,7 @@ Result<void> Arbiter::DeletePod(Pod& pod) {
   pods_.Remove(id);  // its ticket is void from here on
   const bool has_clients = clients_of_pod_.count(id) != 0;
   if (has_clients) leaving_.insert(id);
+  gangs_.Remove(id);
   for (const std::string& uuid : uuids) {
     auto it = gpus_.find(uuid);
     if (it == gpus_.end()) continue;
@@ -191,13 +194,13 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
   if (change.memory_cap != nullptr) pod.memory_cap = *change.memory_cap;
   if (change.team != nullptr) pod.team = *change.team;
   for (const std::string& uuid : pod.gpus) {
-    if (auto it = gpus_.find(uuid); it != gpus_.end()) Step(*it->second, PodSet{pod.id, pod.share});
+    if (auto it = gpus_.find(uuid); it != gpus_.end()) Step(*it->second, PodSet{pod.id, pod.share, pod.gang()});
   }
   if (change.memory_cap != nullptr) {
     for (auto& [number, client] : clients_) {
       if (client->pod != pod.id) continue;
       for (auto& lane : client->lanes) {
-        if (lane->attached) SendAttached(*lane, pod.memory_cap);
+        if (lane->attached) SendAttached(*lane, &pod);
       }
     }
   }
@@ -264,6 +267,7 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
     fresh.gpus = c.gpus;
     fresh.ticket = c.ticket;
     fresh.uid = c.uid;
+    fresh.independent = c.independent;
     fresh.from_file = fingerprint;
     auto added = CreatePod(std::move(fresh), 1, "*");
     // A GPU that is not known yet may belong to a node that has not connected: tried again then.

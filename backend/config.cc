@@ -242,6 +242,11 @@ class Reader {
         }
         pod.uid = *uid;
       }
+      if (const toml::node* node = Get("independent")) {
+        const auto independent = node->value_exact<bool>();
+        if (!independent) return Complain(*node, "independent must be true or false");
+        pod.independent = *independent;
+      }
       if (const toml::node* node = Get("gpus")) {
         const toml::array* list = node->as_array();
         if (list == nullptr) return Complain(*node, "gpus must be a list of uuids or indexes");
@@ -515,6 +520,7 @@ std::string PrintOptions(const Options& options) {
     std::string gpus;
     for (const std::string& gpu : pod.gpus) gpus += (gpus.empty() ? "" : ", ") + Quote(gpu);
     printer.Line("gpus", "[" + gpus + "]", nullptr);
+    printer.Line("independent", pod.independent ? "true" : "false", nullptr);
     printer.Line("uid", std::to_string(pod.uid), nullptr);
     if (!pod.ticket.empty()) printer.text += "# ticket: a secret that is set in the file\n";
   }

@@ -36,6 +36,7 @@ struct PodConfig {
   policy::Priority priority = policy::Priority::kLow;
   std::string team;
   std::vector<std::string> gpus;  // uuids or indexes; empty: the one with most room
+  bool independent = false;       // each GPU's token by itself, not all or none
   int64_t uid = -1;               // whose processes may attach; -1: anybody's who has the ticket
   std::string ticket;             // empty: drawn at random
 };

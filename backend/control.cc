@@ -77,6 +77,13 @@ class Request {
     if (!bytes) return tl::unexpected(bytes.error());
     return static_cast<uint64_t>(*bytes);
   }
+  // False when absent.
+  Result<bool> Flag(const char* key) {
+    const json* field = Get(key);
+    if (field == nullptr) return false;
+    if (!field->is_boolean()) return Bad(key, "true or false");
+    return field->get<bool>();
+  }
   Result<std::vector<std::string>> Texts(const char* key) {
     std::vector<std::string> texts;
     const json* field = Get(key);
@@ -134,6 +141,7 @@ Result<json> CreatePod(Arbiter& arbiter, Request& request, const std::string& no
   BATON_TAKE(gpus, request.Texts("gpus"));
   BATON_TAKE(count, request.Whole("count", 1, 1, wire::kGpusMax));
   BATON_TAKE(uid, request.Whole("uid", -1, -1, 0xffffffff));
+  BATON_TAKE(independent, request.Flag("independent"));
   BATON_TAKE(finished, request.Finish());
   BATON_TAKE(priority, ParsePriority(*priority_name));
   BATON_TAKE(share, ShareFrom(*ask, *limit, *priority));
@@ -144,6 +152,7 @@ Result<json> CreatePod(Arbiter& arbiter, Request& request, const std::string& no
   pod.team = *team;
   pod.gpus = *gpus;
   pod.uid = *uid;
+  pod.independent = *independent;
   BATON_TAKE(made, arbiter.CreatePod(std::move(pod), static_cast<uint32_t>(*count), node));
   return PodJson(**made);
 }

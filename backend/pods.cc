@@ -129,6 +129,7 @@ std::string Pods::Save() const {
         {"gpus", pod.gpus},
         {"ticket", pod.ticket},
         {"uid", pod.uid},
+        {"independent", pod.independent},
         {"from_file", pod.from_file},
     });
   }
@@ -174,6 +175,7 @@ Result<void> Pods::Read(const std::string& text) {
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
       pod.ticket = entry.at("ticket");
       pod.uid = entry.at("uid");
+      pod.independent = entry.value("independent", false);
       pod.from_file = entry.at("from_file");
       auto share = policy::Validated(pod.share);
       if (!share) return tl::unexpected(share.error());

@@ -30,8 +30,13 @@ struct Pod {
   std::vector<std::string> gpus;  // uuids
   std::string ticket;
   int64_t uid = -1;         // whose processes may attach; -1: anybody's
+  // Its processes do not wait for each other across GPUs: each GPU's token by itself. Fixed.
+  bool independent = false;
   bool throw_away = false;  // of bench_ticket: not stored, gone with its client
   std::string from_file;    // its [[pod]] as last applied; empty: not from the file
+
+  // Takes the tokens of all its GPUs together (backend/gang_scheduler.h).
+  bool gang() const { return gpus.size() > 1 && !independent; }
 };
 
 class Pods {

@@ -45,9 +45,10 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
     ForgetStopped();
     if (token_) TendToken();
   }
-  if (!token_ && stopped_.empty() && cut_at_ == kNever) {
-    if (const auto slot = queue_.Pick(now_)) Grant(*slot);
+  if (!token_ && stopped_.empty() && cut_at_ == kNever && reserved_ == kNobody) {
+    if (const auto slot = queue_.Pick(now_)) Grant(*slot, Quota(pods_[*slot]));
   }
+  if (!gangs_.empty()) RankGangs();
   effects_ = nullptr;
 }
 
@@ -62,7 +63,9 @@ Instant TokenScheduler::wakeup() const {
     if (!client.noticed) at = std::min(at, token_->ended_at + options_.drain_timeout);
     if (client.connected && !client.confirmed) at = std::min(at, client.sent_at + options_.resend);
   }
-  if (Stuck()) at = std::min(at, token_->deadline + options_.drain_reopen);
+  if (!pods_[token_->pod].gang && Stuck()) {
+    at = std::min(at, token_->deadline + options_.drain_reopen);
+  }
   return at;
 }
 
@@ -128,6 +131,7 @@ void TokenScheduler::On(const PodSet& event) {
   Pod& pod = pods_[index];
   pod = Pod{};
   pod.id = event.pod;
+  pod.gang = event.gang;
   pod.stops = options_.drain_timeout;
   pod.stops_at = now_;
   pod.slot = queue_.Add(event.pod, event.spec, now_);
@@ -142,6 +146,8 @@ void TokenScheduler::On(const PodRemoved& event) {
   Pod& pod = pods_[index];
   pod.removed = true;
   for (const uint32_t c : pod.clients) SetWants(clients_[c], false);
+  if (pod.gang) On(GangStep{event.pod, GangStep::Do::kRest});
+  if (reserved_ == index && !token_) Unreserve();
   if (token_ && token_->pod == index) {
     token_->deadline = std::min(token_->deadline, now_);
     SendToMembers();
@@ -171,6 +177,7 @@ void TokenScheduler::On(const ClientReport& event) {
   if (event.seq <= client.seq || !client.connected) return;
   client.seq = event.seq;
   const bool fresh = std::exchange(client.fresh, false);
+  client.done_at = now_ + event.backlog;
 
   const bool heard =
       event.epoch > client.epoch || (event.epoch == client.epoch && event.rev >= client.rev);
@@ -215,7 +222,7 @@ void TokenScheduler::On(const ClientReport& event) {
         Drained(c, held);
       }
       if (client.stopped) Unstop(c);
-      const bool own = token_ && token_->pod == client.pod && !token_->closed;
+      const bool own = token_ && token_->pod == client.pod && !token_->closed && !token_->reopened;
       if (client.wants && own && !client.member && now_ < token_->deadline) JoinToken(c);
       break;
     }
@@ -261,6 +268,7 @@ void TokenScheduler::On(const HolderRestored& event) {
   client.rev = 1;  // at least that much was sent
   client.away_since = std::clamp(granted_at + event.charged, client.joined_at, now_);
   client.unwatched = now_ - client.away_since;
+  token_->unwatched = now_ - std::min(granted_at + event.charged, now_);
 }
 
 // ------------------------------------------------------------------------------- pods and clients
@@ -319,22 +327,26 @@ void TokenScheduler::SetWants(Client& client, bool wants) {
 void TokenScheduler::UpdateWaiting(Pod& pod) {
   const auto index = static_cast<uint32_t>(&pod - pods_.data());
   const bool holds = token_ && token_->pod == index;
-  const bool waits = pod.wanting > 0 && !holds && !pod.removed;
+  const bool waits = (pod.gang ? pod.gang_waits : pod.wanting > 0) && !holds && !pod.removed;
   if (waits == (pod.waiting_since != kNever)) return;
   if (waits) {
-    if (pod.idle_since != kNever) queue_.CapCredit(pod.slot);
+    if (pod.idle_since != kNever) queue_.CapLag(pod.slot, queue_.Credit(pod.slot));
     pod.idle_since = kNever;
     pod.waiting_since = now_;
     ++waiting_pods_;
     queue_.SetActive(pod.slot, true);
-    queue_.SetWaiting(pod.slot, true, Burst(pod));
-    if (token_) Cut(pod);
+    if (!pod.gang) {
+      queue_.SetWaiting(pod.slot, true, Burst(pod));
+      if (token_) Cut(pod);
+    } else if (token_ && !token_->closed && !token_->contended) {
+      SendToMembers();
+    }
     return;
   }
   pod.waited_ns += Nanos(now_ - pod.waiting_since);
   pod.waiting_since = kNever;
   --waiting_pods_;
-  queue_.SetWaiting(pod.slot, false, Burst(pod));
+  if (!pod.gang) queue_.SetWaiting(pod.slot, false, Burst(pod));
   if (!holds) {
     pod.idle_since = now_;
     grace_.emplace_back(now_, index);
@@ -387,7 +399,7 @@ void TokenScheduler::PlanRenewal(Duration span) {
 
 bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
 
-void TokenScheduler::Grant(uint32_t index) {
+void TokenScheduler::Grant(uint32_t index, Duration quota) {
   ++epoch_;
   token_ = Token();
   Token& token = *token_;
@@ -395,15 +407,16 @@ void TokenScheduler::Grant(uint32_t index) {
   Pod& pod = pods_[index];
   UpdateWaiting(pod);
   ++pod.grants;
-  token.granted_at = now_;
-  token.quota = Quota(pod);
+  // For a gang the GPU may have been kept free before.
+  token.granted_at = pod.gang ? kept_since_ : now_;
+  token.quota = quota;
   token.deadline = now_ + token.quota;
   PlanRenewal(token.quota);
   token.contended = RivalWaits();
   for (const uint32_t c : pod.clients) {
     if (clients_[c].wants && clients_[c].connected) JoinToken(c);
   }
-  BATON_CHECK(!token.members.empty());
+  BATON_CHECK(pod.gang || !token.members.empty());
 }
 
 // Fans the present token out to one more client.
@@ -446,7 +459,7 @@ void TokenScheduler::Drained(uint32_t c, Duration held) {
   EraseValue(token_->members, c);
   // The pod has held from its first client's grant to its last one's drain.
   token_->measured = std::max(token_->measured, client.joined_at - token_->granted_at + held);
-  if (token_->members.empty()) {
+  if (token_->members.empty() && !pods_[client.pod].gang) {
     ReturnToken();
   } else if (token_->measured > token_->charged) {
     // Now, for after a restart this client has nothing more to claim.
@@ -459,6 +472,8 @@ void TokenScheduler::Drained(uint32_t c, Duration held) {
 void TokenScheduler::ReturnToken() {
   const Token token = std::move(*token_);
   token_.reset();
+  if (reserved_ == token.pod) reserved_ = kNobody;
+  kept_since_ = now_;
   Pod& pod = pods_[token.pod];
   Charge(pod, token.measured - token.charged);
   pod.saturating = pod.wanting > 0;
@@ -523,6 +538,7 @@ void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
     token_->closed = true;
     token_->quota = options_.quota_max;
     Pod& pod = pods_[client.pod];
+    if (pod.gang) reserved_ = client.pod;
     queue_.SetActive(pod.slot, true);
     pod.idle_since = kNever;
     UpdateWaiting(pod);
@@ -597,6 +613,12 @@ void TokenScheduler::Cut(const Pod& by) {
       queue_.served().count() >= next_cut_served_ns_ && queue_.FinishesBefore(by.slot, holder.slot);
   const bool allowed = queue_.Allowance(by.slot, now_) >= std::min(Burst(by), options_.quota_min);
   const Instant at = high ? now_ : std::max(now_, token_->granted_at + options_.quota_min);
+  if (holder.gang) {
+    // Ends on all its GPUs or on none: its coordinator sees to it.
+    token_->revoked |= high && allowed;
+    if (!token_->contended) SendToMembers();
+    return;
+  }
   if ((high || early) && allowed && at < token_->deadline) {
     token_->deadline = at;
     token_->renew_at = kNever;
@@ -627,7 +649,7 @@ void TokenScheduler::TendToken() {
 void TokenScheduler::Renew() {
   token_->renew_at = kNever;
   Pod& holder = pods_[token_->pod];
-  if (holder.wanting == 0) return;
+  if (holder.wanting == 0 || holder.gang) return;
   ChargeProgress();
   queue_.SetWaiting(holder.slot, true, Burst(holder));
   const auto next = queue_.Pick(now_);
@@ -655,7 +677,7 @@ void TokenScheduler::WatchDrain() {
       if (options_.drain_kill) effects_->push_back(KillClient{client.id});
     }
   }
-  if (token_->deadline + options_.drain_reopen > now_ || !Stuck()) return;
+  if (holder.gang || token_->deadline + options_.drain_reopen > now_ || !Stuck()) return;
   token_->closed = false;
   token_->deadline = now_ + options_.quota_min;
   SendToMembers();
@@ -663,6 +685,162 @@ void TokenScheduler::WatchDrain() {
     if (Parked(clients_[c])) JoinToken(c);
   }
   effects_->push_back(Notice{Notice::Kind::kReopened, holder.id, ClientId{}, now_ - ended});
+}
+
+// ------------------------------------------------------------------------------------- gangs
+
+void TokenScheduler::On(const GangStep& event) {
+  using Do = GangStep::Do;
+  const auto found = pod_index_.find(event.pod.value);
+  if (found == pod_index_.end() || !pods_[found->second].gang) return;
+  const uint32_t index = found->second;
+  Pod& pod = pods_[index];
+  const bool holds = token_ && token_->pod == index;
+  switch (event.act) {
+    case Do::kWait:
+    case Do::kRest: {
+      pod.gang_waits = event.act == Do::kWait && !pod.removed;
+      UpdateWaiting(pod);
+      const auto by_id = [this](uint32_t a, uint32_t b) { return pods_[a].id < pods_[b].id; };
+      const auto at = std::lower_bound(gangs_.begin(), gangs_.end(), index, by_id);
+      const bool listed = at != gangs_.end() && *at == index;
+      if (pod.gang_waits && !listed) gangs_.insert(at, index);
+      if (!pod.gang_waits && listed) gangs_.erase(at);
+      pod.rank = GangView::kUnranked;
+      return;
+    }
+    case Do::kReserve:
+      if (reserved_ != kNobody) return;
+      reserved_ = index;
+      kept_since_ = now_;
+      if (!token_ || token_->closed || holds) return;
+      ++pods_[token_->pod].revocations;
+      token_->deadline =
+          std::min(token_->deadline, std::max(now_, token_->granted_at + options_.quota_min));
+      token_->renew_at = kNever;
+      SendToMembers();
+      return;
+    case Do::kGrant:
+      if (reserved_ != index || token_ || !stopped_.empty()) return;
+      Grant(index, event.span);
+      token_->renew_at = kNever;
+      return;
+    case Do::kExtend:
+      if (!holds || token_->closed) return;
+      token_->quota += event.span;
+      token_->deadline += event.span;
+      SendToMembers();
+      return;
+    case Do::kClose:
+      if (!holds) return;
+      if (token_->closed || token_->deadline <= now_) return;  // they close by themselves
+      token_->deadline = now_;
+      token_->closed = true;
+      token_->ended_at = std::min(token_->ended_at, now_);
+      SendToMembers();
+      return;
+    case Do::kReopen:
+      if (!holds || !token_->closed) return;
+      token_->closed = false;
+      token_->reopened = true;
+      token_->deadline = now_ + event.span;
+      for (const uint32_t c : pod.clients) {
+        if (Parked(clients_[c])) JoinToken(c);
+      }
+      return;
+    case Do::kCap:
+      queue_.CapLag(pod.slot, GangCredit(pod));
+      return;
+    case Do::kRelease:
+      if (holds && token_->members.empty()) {
+        // All of the time was its own, whether it had work here or not.
+        token_->measured =
+            std::max(token_->measured, now_ - token_->granted_at - token_->unwatched);
+        ReturnToken();
+      } else if (!holds && reserved_ == index) {
+        Unreserve();
+      }
+      return;
+  }
+}
+
+// The reservation ends without a token.
+void TokenScheduler::Unreserve() {
+  if (!token_) Charge(pods_[reserved_], now_ - kept_since_);
+  reserved_ = kNobody;
+}
+
+// Which of the gangs come before every single pod that waits or holds here, in their order.
+void TokenScheduler::RankGangs() {
+  for (const uint32_t g : gangs_) pods_[g].rank = GangView::kUnranked;
+  if (cut_at_ != kNever) return;
+  if (token_) ChargeProgress();
+  const auto stand = [this](uint32_t index, bool in_line) {
+    queue_.SetWaiting(pods_[index].slot, in_line, Burst(pods_[index]));
+  };
+  // Whoever holds competes too, or it would lose its turn by draining. So do those who stopped
+  // asking a moment ago: a gang's hold is too long to be handed out for a gap between two kernels.
+  std::vector<uint32_t> absent;
+  if (token_ && !pods_[token_->pod].gang && pods_[token_->pod].wanting > 0) {
+    absent.push_back(token_->pod);
+  }
+  for (const auto& [since, index] : grace_) {
+    const Pod& pod = pods_[index];
+    if (pod.id && pod.idle_since == since && !pod.gang) absent.push_back(index);
+  }
+  for (const uint32_t a : absent) stand(a, true);
+  for (const uint32_t g : gangs_) stand(g, true);
+  uint32_t rank = 0;
+  for (auto next = queue_.Pick(now_); next && pods_[*next].gang; next = queue_.Pick(now_)) {
+    Pod& gang = pods_[*next];
+    gang.rank = rank++;
+    stand(*next, false);
+  }
+  for (const uint32_t g : gangs_) {
+    Pod& gang = pods_[g];
+    if (gang.rank == GangView::kUnranked) stand(g, false);
+    gang.owed_much = gang.rank != GangView::kUnranked && queue_.Lag(gang.slot) > GangCredit(gang);
+  }
+  for (const uint32_t a : absent) stand(a, false);
+}
+
+// Less than its next hold would put it back in line as often as another of its GPUs is not ready.
+Duration TokenScheduler::GangCredit(const Pod& gang) const {
+  return std::max(queue_.Credit(gang.slot), 2 * Burst(gang));
+}
+
+GangView TokenScheduler::Gang(PodId id) const {
+  GangView view;
+  const auto found = pod_index_.find(id.value);
+  if (found == pod_index_.end()) return view;
+  const uint32_t index = found->second;
+  const Pod& pod = pods_[index];
+  view.known = !pod.removed;
+  view.wants = pod.wanting > 0;
+  view.rank = pod.rank;
+  view.owed_much = pod.owed_much;
+  view.reserved = reserved_ == index;
+  view.taken = reserved_ != kNobody && reserved_ != index;
+  view.free = view.reserved && !token_ && stopped_.empty() && cut_at_ == kNever;
+  view.holds = token_ && token_->pod == index;
+  view.quota = Quota(pod);
+  view.allowance = queue_.Allowance(pod.slot, now_);
+  view.contended = RivalWaits();
+  if (view.holds) {
+    view.drained = token_->members.empty();
+    view.closed = token_->closed;
+    view.revoked = token_->revoked;
+    view.told = token_->contended;
+    view.deadline = token_->deadline;
+    for (const uint32_t c : token_->members) {
+      view.done_at = std::max(view.done_at, clients_[c].done_at);
+    }
+    view.parked = std::any_of(pod.clients.begin(), pod.clients.end(),
+                              [this](uint32_t c) { return Parked(clients_[c]); });
+  } else if (token_) {
+    view.overdue = token_->closed && now_ - token_->ended_at > options_.quota_max;
+  }
+  return view;
 }
 
 // Wants the token of its own pod, which is being drained, and holds no part of it.

@@ -57,6 +57,9 @@ struct SchedulerOptions {
 struct PodSet {
   PodId pod;
   policy::ShareSpec spec;  // Validated()
+  // It takes its tokens on several GPUs together: here it is granted only by GangStep. Fixed when
+  // the pod is new.
+  bool gang = false;
 };
 // The pod is deleted. Its clients must be gone or about to go; a token it holds comes back first.
 struct PodRemoved {
@@ -78,6 +81,7 @@ struct ClientReport {
   uint64_t rev = 0;
   Duration held{0};
   Duration claimed{0};
+  Duration backlog{0};  // GPU time that it expects its unfinished work to take
 };
 // The client's connection is gone, its process may live: it holds what it held. Until `heard_at`
 // (not after now) it was connected for certain.
@@ -106,11 +110,30 @@ struct HolderRestored {
 struct LinkCut {
   bool cut = false;
 };
+// What a gang's coordinator (backend/gang_scheduler.h) decides for one of its GPUs.
+struct GangStep {
+  enum class Do : uint8_t {
+    kWait,     // the gang has work on one of its GPUs: it stands in line here
+    kRest,     // it has none
+    kReserve,  // the holder's token ends, and nobody but the gang is granted; while the GPU is
+               // kept free for it, it is charged as if it held
+    kGrant,    // reserved and free: the gang's, for `span`
+    kExtend,   // its token, for `span` more
+    kClose,    // its token ends now
+    kReopen,   // its token has ended; those of its clients that ask may launch for `span`
+    kCap,      // it waits for another of its GPUs: what it is owed here is cut to two of its holds,
+               // or what a pod that sleeps may save up
+    kRelease,  // the token, if it is out, and the reservation end; nothing may be held
+  };
+  PodId pod;
+  Do act = Do::kWait;
+  Duration span{0};
+};
 // Time has passed; due when `now` reaches wakeup().
 struct Tick {};
 
 using Event = std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected,
-                           ClientGone, HolderRestored, LinkCut, Tick>;
+                           ClientGone, HolderRestored, LinkCut, GangStep, Tick>;
 
 // --------------------------------------------------------------------------------------- effects
 
@@ -178,6 +201,32 @@ struct PodStatus {
   uint64_t revocations = 0;
 };
 
+// A gang as one of its GPUs sees it.
+struct GangView {
+  bool known = false;
+  bool wants = false;   // a client asks, or holds and may go on
+  bool parked = false;  // a client asks that holds no part of the token
+  // Its place among the gangs that come before every single pod here, the holder included; 0 is
+  // the first. kUnranked: some single pod comes first.
+  static constexpr uint32_t kUnranked = ~0u;
+  uint32_t rank = kUnranked;
+  bool owed_much = false;  // kCap would cut what it is owed
+  bool reserved = false;   // kept for it
+  bool taken = false;      // kept for another gang
+  bool free = false;       // reserved for it, and nobody holds anything
+  bool holds = false;      // has the token
+  bool drained = false;    // has the token, and none of its clients holds a part
+  bool closed = false;     // its token has ended
+  bool revoked = false;    // its token is to end for a pod that goes first
+  bool contended = false;  // somebody else waits here
+  bool told = false;       // ... as its clients were last told
+  bool overdue = false;    // another's drain takes longer than it should
+  Instant done_at{};       // when the work of its clients should end, as they said
+  Instant deadline{};      // of its token
+  Duration quota{0};       // what it would be granted now
+  Duration allowance{0};   // what its limit allows now
+};
+
 class TokenScheduler {
  public:
   // Epochs of this scheduler start above `last_epoch` (the last one stored; 0 for a new GPU).
@@ -201,9 +250,13 @@ class TokenScheduler {
   Duration handoff() const;
   // Every pod, ordered by id.
   std::vector<PodStatus> Status(Instant now);
+  // For a gang's coordinator: as of the last Step.
+  GangView Gang(PodId pod) const;
+  bool cut() const { return cut_at_ != kNever; }
 
  private:
   using ClientList = boost::container::small_vector<uint32_t, 4>;
+  static constexpr uint32_t kNobody = ~0u;
 
   // Aligned so that a decision among many pods touches as few cache lines as can be.
   struct alignas(64) Client {
@@ -221,13 +274,18 @@ class TokenScheduler {
     uint64_t rev = 0;       // and its revision
     Instant sent_at{};
     Instant joined_at{};          // when it became a member
+    Instant done_at{};            // when its work on the GPU should end, as it last said
     Instant away_since = kNever;  // until here it is known to have held; since then, not heard
     Duration unwatched{0};        // part of that in which this daemon was not there either
   };
   struct alignas(128) Pod {
     PodId id;
-    policy::Slot slot = 0;    // in queue_: the same number as the index into pods_
-    bool removed = false;     // forgotten once its token is back
+    policy::Slot slot = 0;  // in queue_: the same number as the index into pods_
+    bool removed = false;   // forgotten once its token is back
+    bool gang = false;
+    bool gang_waits = false;              // as its coordinator says
+    uint32_t rank = GangView::kUnranked;  // see there
+    bool owed_much = false;
     ClientList clients;       // indexes into clients_, in order of attaching
     uint32_t wanting = 0;     // connected clients with `wants`
     int64_t burst_ns = 0;     // predicted held time until it runs out of work; 0: not known yet
@@ -262,6 +320,10 @@ class TokenScheduler {
     Duration quota{0};
     Duration charged{0};
     Duration measured{0};  // longest held time that a drained member reported
+    // Of a gang's:
+    bool reopened = false;  // only for those who asked when it was
+    bool revoked = false;   // for a pod that goes first
+    Duration unwatched{0};  // this daemon was not there, and cannot know who held
   };
 
   // A hold that this scheduler did not begin.
@@ -280,6 +342,7 @@ class TokenScheduler {
   void On(const ClientGone& event);
   void On(const HolderRestored& event);
   void On(const LinkCut& event);
+  void On(const GangStep& event);
   void On(const Tick&) {}
 
   Client* FindClient(ClientId id);
@@ -304,7 +367,10 @@ class TokenScheduler {
   void Renew();
   void WatchDrain();
   void Cut(const Pod& by);
-  void Grant(uint32_t pod);
+  void Grant(uint32_t pod, Duration quota);
+  void RankGangs();
+  void Unreserve();
+  Duration GangCredit(const Pod& gang) const;
   void ForgetIdle();
   void ForgetStopped();
   void Unstop(uint32_t client);
@@ -327,6 +393,9 @@ class TokenScheduler {
   std::unordered_map<uint64_t, uint32_t> client_index_;
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   uint32_t waiting_pods_ = 0;
+  std::vector<uint32_t> gangs_;   // that wait or hold, ordered by pod id
+  uint32_t reserved_ = kNobody;   // the gang that the GPU is kept for
+  Instant kept_since_{};          // ... with nobody holding anything
   std::vector<Stopped> stopped_;  // of clients with `stopped`, oldest first
   Instant cut_at_ = kNever;       // since then the link is cut
 

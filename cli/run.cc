@@ -27,6 +27,7 @@ struct RunOptions {
   std::vector<std::string> gpus;
   uint32_t count = 1;
   std::string away = "wait";
+  bool independent = false;
 };
 
 std::string Joined(const std::vector<std::string>& words) {
@@ -57,6 +58,7 @@ int Run(const RunOptions& options, const Invocation& invocation) {
   request["gpus"] = options.gpus;
   request["count"] = options.gpus.empty() ? options.count : options.gpus.size();
   request["uid"] = getuid();
+  request["independent"] = options.independent;
   const HeldSignals signals;  // from here on there is a pod to delete
   const Result<nlohmann::json> pod = Ask(invocation.socket_dir, request);
   if (!pod) return Complain(pod.error());
@@ -101,6 +103,9 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
       ->type_name("N")
       ->check(CLI::Range(1, 64).description(""))
       ->capture_default_str();
+  command->add_flag("--independent", options->independent,
+                    "Its processes never wait for each other across GPUs: each GPU's token by "
+                    "itself; default: all of its GPUs' or none");
   command
       ->add_option("--away", options->away,
                    "While batond is away, launches wait, or pass (open) and are reported later")
@@ -113,6 +118,7 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
   baton run --request 30 --limit 60 --memory 4GiB --priority high --team research/vision \
             -- python serve.py --port 8000
   baton run --gpu 0 --gpu 1 --request 50 -- torchrun --nproc-per-node 2 train.py
+  baton run --count 4 --independent --request 25 -- ./sweep.sh     four GPUs, used separately
 
 The exit status is the program's, or 128 + the signal that killed it; 127: no such program.
 Signals are passed on. Killing 'baton run' with SIGKILL leaves the program and its pod alive;

@@ -121,6 +121,7 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now) {
   const bool sooner = Nanos(effects.wake) < g.sleeps_until.load() || (effects.watch && !gpu->watch);
   gpu->wake = effects.wake;
   gpu->watch = effects.watch;
+  gpu->single.store(gpu->machine.single(), std::memory_order_relaxed);
   gpu->meter.bound_ns.store(Nanos(gpu->machine.backlog_bound()), std::memory_order_relaxed);
   if (sooner && t_slot != nullptr && t_slot->in_launch.load() != Slot::kHooksOwn) Kick();
 }
@@ -616,6 +617,8 @@ void Park(Gpu* gpu) {
   }
   gpu->parked.fetch_sub(1);
 }
+
+void Launched(Gpu* gpu) { Step(gpu, Event{}); }
 
 bool AwaitAttached(Gpu* gpu) {
   for (int i = 0; i < 60 && !gpu->attached.load() && g.fd.load() >= 0; ++i) {

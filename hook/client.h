@@ -14,6 +14,8 @@ void Want(Gpu* gpu);
 bool AwaitAttached(Gpu* gpu);
 // Waits until the gate has been seen open. Tells the backend that this process waits.
 void Park(Gpu* gpu);
+// After a launch while Gpu::single: closes the gate.
+void Launched(Gpu* gpu);
 
 // Asks that this process be charged `total` bytes and waits for the answer; Gpu::memory.lock is
 // held by the caller. False: over the pod's cap.

@@ -16,6 +16,8 @@ constexpr int kIdleFactorMax = 4;
 constexpr int kAloneBacklog = 3;
 // A probe that ends this soon found the GPU idle already.
 constexpr Duration kProbeGrace = microseconds(200);
+// So long a thread that is woken for a single launch may take.
+constexpr Duration kSingleWait = milliseconds(2);
 
 uint64_t ToWire(Duration d) { return d.count() > 0 ? static_cast<uint64_t>(d.count()) : 0; }
 
@@ -35,6 +37,7 @@ ClientMachine::ClientMachine(const ClientOptions& options, Instant now)
       heartbeat_(options.heartbeat),
       idle_(kIdleDefault),
       open_after_(options.open_after),
+      stuck_after_(options.stuck_after),
       away_since_(now),
       stuck_reopen_(options.stuck_reopen) {}
 
@@ -51,7 +54,7 @@ Effects ClientMachine::Step(Instant now, const Event& event, const Observation& 
       OnAttached(now, event.attached, seen);
       break;
     case EventKind::kToken:
-      OnToken(now, event.token);
+      OnToken(now, event.token, seen);
       break;
     case EventKind::kSync:
       away_since_ = kNever;
@@ -93,6 +96,7 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
   if (a.idle_ns > 0) idle_ = DurationFromNanos(a.idle_ns);
   if (a.backlog_ns > 0) backlog_bound_ = DurationFromNanos(a.backlog_ns);
   if (a.open_after_ns > 0) open_after_ = DurationFromNanos(a.open_after_ns);
+  stuck_after_ = a.gang ? options_.stuck_after_gang : options_.stuck_after;
   const bool ungated_before = unmanaged_ || !gated_;
   if (unmanaged_) {
     unmanaged_ = false;
@@ -112,7 +116,7 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
   }
 }
 
-void ClientMachine::OnToken(Instant now, const wire::Token& t) {
+void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation& seen) {
   away_since_ = kNever;
   if (t.epoch < epoch_ || (t.epoch == epoch_ && t.rev <= rev_)) return;
   epoch_ = t.epoch;
@@ -121,13 +125,13 @@ void ClientMachine::OnToken(Instant now, const wire::Token& t) {
   changed_ = true;
   if (!gated_ || unmanaged_ || phase_ == Phase::kIdle) return;
   if (t.quota_ns > 0) {
-    Grant(now, t);
+    Grant(now, t, seen);
   } else if (phase_ == Phase::kHolding) {
     Drain(now);
   }
 }
 
-void ClientMachine::Grant(Instant now, const wire::Token& t) {
+void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& seen) {
   if (phase_ == Phase::kWaiting) waited_ += now - waiting_since_;
   if (phase_ == Phase::kWaiting) granted_at_ = now;
   if (phase_ != Phase::kHolding) last_active_ = now;
@@ -135,6 +139,9 @@ void ClientMachine::Grant(Instant now, const wire::Token& t) {
   overtime_ = false;
   quota_from_ = now;
   deadline_ = now + DurationFromNanos(t.quota_ns);
+  single_ = DurationFromNanos(t.quota_ns) <= wire::kSingleLaunch;
+  single_from_ = seen.launches;
+  if (single_) deadline_ = now + kSingleWait;
 }
 
 void ClientMachine::OnParked(Instant now) {
@@ -189,7 +196,10 @@ void ClientMachine::OnFinished(Instant now, const Observation& seen) {
 
 Duration ClientMachine::backlog_bound() const {
   if (!gated_) return Duration(0);
-  return phase_ == Phase::kHolding && !contended_ ? kAloneBacklog * backlog_bound_ : backlog_bound_;
+  if (phase_ != Phase::kHolding) return backlog_bound_;
+  // No further ahead than the token is long: those that let a rank of a gang catch up are short.
+  const Duration bound = contended_ ? backlog_bound_ : kAloneBacklog * backlog_bound_;
+  return Max(Duration(1), Min(bound, deadline_ - quota_from_));
 }
 
 Duration ClientMachine::IdleAfter() const {
@@ -200,6 +210,7 @@ Duration ClientMachine::IdleAfter() const {
 // does, but never before half of the quota.
 Instant ClientMachine::CloseAt(const Observation& seen) const {
   if (overtime_) return deadline_;
+  if (single_) return seen.launches != single_from_ ? quota_from_ : deadline_;
   const Instant half = quota_from_ + (deadline_ - quota_from_) / 2;
   return Max(half, deadline_ - Max(seen.backlog, Duration(0)));
 }
@@ -217,11 +228,12 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       probe_at_ = now;
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
-    const Duration stuck = Max(options_.stuck_after, 4 * seen.longest);
+    const Duration stuck = Max(stuck_after_, 4 * seen.longest);
     if (now - drain_since_ >= stuck) {
       // Work on the GPU waits for a launch that is parked here. Still the holder, and charged.
       phase_ = Phase::kHolding;
       overtime_ = true;
+      single_ = false;
       quota_from_ = now;
       deadline_ = now + stuck_reopen_;
       last_active_ = now;
@@ -247,12 +259,12 @@ Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
     // Far from the end it is enough to look again when the largest backlog could matter.
     const Instant near = deadline_ - Max(backlog_bound(), seen.backlog);
     const Instant close = CloseAt(seen);
-    Instant look = now < near ? Min(near, close) : Min(close, now + kRecheck);
+    Instant look = now < near && !single_ ? Min(near, close) : Min(close, now + kRecheck);
     if (overtime_) look = deadline_;
     wake = Min(wake, Max(look, now));
     if (!probing_ && !overtime_) wake = Min(wake, Max(last_active_ + IdleAfter(), now));
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
-    wake = Min(wake, drain_since_ + Max(options_.stuck_after, 4 * seen.longest));
+    wake = Min(wake, drain_since_ + Max(stuck_after_, 4 * seen.longest));
   }
   if (options_.away == wire::AwayMode::kOpen && away_since_ != kNever && !unmanaged_ &&
       (phase_ == Phase::kIdle || phase_ == Phase::kWaiting)) {

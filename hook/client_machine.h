@@ -37,6 +37,8 @@ struct ClientOptions {
   // the longest kernel seen, if that is more): the gate reopens for `stuck_reopen`, doubling.
   Duration stuck_after = std::chrono::milliseconds(50);
   Duration stuck_reopen = std::chrono::milliseconds(5);
+  // A gang's the backend reopens, who sees all its ranks; this is for when it cannot.
+  Duration stuck_after_gang = std::chrono::seconds(1);
   // Without rivals an idle token is kept this many times longer.
   int lazy_factor = 16;
 };
@@ -96,17 +98,19 @@ class ClientMachine {
   // Holds past its quota, for what runs on the GPU seems to wait for a launch.
   bool overtime() const { return overtime_; }
   Instant deadline() const { return deadline_; }
+  // Holds for one launch (wire::kSingleLaunch): the edge steps the machine when it has gone.
+  bool single() const { return phase_ == wire::Phase::kHolding && single_; }
   // Above this much predicted GPU time launching threads are to be parked; zero: never. More while
   // nobody else waits, so that a late wake-up of a parked thread does not leave the GPU idle.
   Duration backlog_bound() const;
 
  private:
   void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);
-  void OnToken(Instant now, const wire::Token& t);
+  void OnToken(Instant now, const wire::Token& t, const Observation& seen);
   void OnParked(Instant now);
   void OnFinished(Instant now, const Observation& seen);
   void OnTimer(Instant now, const Observation& seen);
-  void Grant(Instant now, const wire::Token& t);
+  void Grant(Instant now, const wire::Token& t, const Observation& seen);
   void Drain(Instant now);
   void Settle(Instant now, const Observation& seen);
   Duration IdleAfter() const;
@@ -132,10 +136,13 @@ class ClientMachine {
   Duration idle_{0};
   Duration backlog_bound_{0};
   Duration open_after_{0};
+  Duration stuck_after_{0};
   int idle_factor_ = 1;  // hysteresis: grows when an early return was regretted
 
-  Instant granted_at_{};  // of the hold that runs now
-  Instant quota_from_{};  // receipt of the latest token
+  Instant granted_at_{};      // of the hold that runs now
+  Instant quota_from_{};      // receipt of the latest token
+  bool single_ = false;       // it is for a launch, wire::kSingleLaunch
+  uint64_t single_from_ = 0;  // launches before it
   Instant deadline_{};
   Instant drain_since_{};
   Instant last_active_{};  // of a launch, or the predicted end of its work if that is later

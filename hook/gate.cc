@@ -224,6 +224,7 @@ void LeaveSlow(Pass pass, uint64_t key) {
   }
   if (mark) Pace(slot, cell->gpu);
   slot->in_launch.store(0, std::memory_order_release);
+  if (cell->gpu->single.load(std::memory_order_relaxed)) Launched(cell->gpu);
 }
 
 bool EnterSeveral(const CUstream* streams, unsigned count) {

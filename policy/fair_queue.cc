@@ -102,8 +102,7 @@ void FairQueue::SetActive(Slot slot, bool active) {
     // Its request kept running while others were served, up to the credit; a debt shrinks at the
     // same rate and is never dropped.
     const int64_t slept = MulDiv(pod.spec.request, served_ns_ - pod.served_at, kWhole);
-    const int64_t credit = MulDiv(pod.spec.request, Nanos(options_.sleep_credit), kWhole);
-    pod.lag_ns = std::min(pod.lag_ns + slept, credit);
+    pod.lag_ns = std::min(pod.lag_ns + slept, Nanos(Credit(slot)));
     active_.insert(at, slot);
   } else {
     if (pod.waiting) SetWaiting(slot, false, Duration(1));
@@ -132,10 +131,13 @@ void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
   if (waiting) Enqueue(slot);
 }
 
-void FairQueue::CapCredit(Slot slot) {
+void FairQueue::CapLag(Slot slot, Duration most) {
   if (dirty_) Settle();
-  const Pod& pod = pods_[slot];
-  Forfeit(slot, LagOf(pod) - MulDiv(pod.spec.request, Nanos(options_.sleep_credit), kWhole));
+  Forfeit(slot, LagOf(pods_[slot]) - Nanos(most));
+}
+
+Duration FairQueue::Credit(Slot slot) const {
+  return Duration(MulDiv(pods_[slot].spec.request, Nanos(options_.sleep_credit), kWhole));
 }
 
 void FairQueue::Charge(Slot slot, Duration held, Instant now) {

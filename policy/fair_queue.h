@@ -73,9 +73,12 @@ class FairQueue {
   void SetWaiting(Slot slot, bool waiting, Duration burst);
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
 
-  // An active pod that is not waiting had nothing to do for a moment: it keeps no more credit than
-  // one that slept, or short pauses would add up to a claim without bound.
-  void CapCredit(Slot slot);
+  // The most that the pod saves up while it sleeps.
+  Duration Credit(Slot slot) const;
+  // What active pod `slot` is owed beyond `most` goes back to all by their entitlement. For one that
+  // had nothing to do for a moment: it keeps no more credit than one that slept, or short pauses
+  // would add up to a claim without bound.
+  void CapLag(Slot slot, Duration most);
 
   // Active pod `slot` was measured to hold the GPU for `held` since it was last charged; negative
   // to take back what an estimate charged too much.

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/time.h"
+
 namespace baton::wire {
 
 // This build speaks kVersion and understands kVersion ± 1. A newer peer may append fields; they
@@ -150,11 +152,17 @@ struct Attached {
   uint64_t backlog_ns = 0;     // park launching threads above this much predicted GPU time
   uint64_t heartbeat_ns = 0;   // send a State at least this often
   uint64_t open_after_ns = 0;  // AwayMode::kOpen: launch without a token after this long alone
+  bool gang = false;           // a drain that waits for a launch is the backend's to reopen
   template <class V>
   void Fields(V& v) {
-    v(gpu), v(gated), v(memory_cap), v(idle_ns), v(backlog_ns), v(heartbeat_ns), v(open_after_ns);
+    v(gpu), v(gated), v(memory_cap), v(idle_ns), v(backlog_ns), v(heartbeat_ns), v(open_after_ns),
+        v(gang);
   }
 };
+
+// A token of at most this length is for one launch, and the gate stays open until it has gone: with
+// it the ranks of a gang that are behind catch up with the others, and no further.
+inline constexpr Duration kSingleLaunch = std::chrono::microseconds(50);
 
 // The right to launch on `gpu` for quota_ns from the receipt of this frame. Zero: close the gate
 // now and drain. (epoch, rev) orders tokens; a client follows the highest pair it has seen. A

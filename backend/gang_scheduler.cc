@@ -1,0 +1,311 @@
+#include "backend/gang_scheduler.h"
+
+#include <algorithm>
+
+namespace baton::backend {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How often a gang in line is looked at again when nothing happens; what it is owed changes slowly.
+constexpr Duration kLookEvery = milliseconds(5);
+// The renewal is decided this long before the end, for the extension to arrive in time.
+constexpr Duration kRenewBefore = milliseconds(4);
+// What ranks that are behind get to catch up. When they have run past the others, who are now
+// behind, those get less: the less a rank runs past what its peers wait for, the sooner all stand
+// at the same place. The last is wire::kSingleLaunch.
+constexpr Duration kWindow = milliseconds(1);
+constexpr int64_t kWindowShrinks = 4;
+// So many windows without an end, and it begins anew.
+constexpr uint32_t kWindowsMax = 200;
+// A drain is taken for stuck when nothing has changed for this long: a report needs that long to
+// arrive.
+constexpr Duration kStuckAfter = microseconds(300);
+// However much work a rank says that it has left.
+constexpr Duration kStuckAfterMax = milliseconds(50);
+
+template <class Predicate>
+bool AllOf(const std::vector<GangView>& views, Predicate predicate) {
+  return std::all_of(views.begin(), views.end(), predicate);
+}
+template <class Predicate>
+bool AnyOf(const std::vector<GangView>& views, Predicate predicate) {
+  return std::any_of(views.begin(), views.end(), predicate);
+}
+
+bool Ranked(const GangView& view) { return view.rank != GangView::kUnranked; }
+bool Holds(const GangView& view) { return view.holds; }
+
+}  // namespace
+
+void GangScheduler::Add(PodId pod, std::vector<TokenScheduler*> gpus) {
+  gangs_[pod].gpus = std::move(gpus);
+}
+
+void GangScheduler::Remove(PodId pod) {
+  const auto found = gangs_.find(pod);
+  if (found != gangs_.end()) found->second.removed = true;
+}
+
+GangScheduler::Views GangScheduler::ViewsOf(PodId pod, const Gang& gang) const {
+  Views views;
+  for (const TokenScheduler* gpu : gang.gpus) views.push_back(gpu->Gang(pod));
+  return views;
+}
+
+void GangScheduler::All(PodId pod, const Gang& gang, GangStep::Do act, Duration span) {
+  for (TokenScheduler* gpu : gang.gpus) (*step_)(*gpu, GangStep{pod, act, span});
+}
+
+void GangScheduler::Tend(Instant now, const StepGpu& step) {
+  now_ = std::max(now_, now);
+  step_ = &step;
+  for (auto& [pod, gang] : gangs_) {
+    // Over a link that is cut nobody is told anything.
+    if (std::none_of(gang.gpus.begin(), gang.gpus.end(), [](auto* gpu) { return gpu->cut(); })) {
+      Tend(pod, gang);
+    }
+  }
+  Reserve();
+  std::erase_if(gangs_, [this](const auto& entry) {
+    return entry.second.removed && entry.second.state == State::kIdle &&
+           !AnyOf(ViewsOf(entry.first, entry.second), Holds);
+  });
+  step_ = nullptr;
+}
+
+void GangScheduler::Tend(PodId pod, Gang& gang) {
+  Views views = ViewsOf(pod, gang);
+  const bool wants = !gang.removed && AnyOf(views, [](const GangView& v) { return v.wants; });
+  if ((gang.state == State::kIdle || gang.state == State::kWaiting) && AnyOf(views, Holds)) {
+    // It held when this daemon was started anew. Its other GPUs are its own until it has drained:
+    // a kernel here may wait for a launch there.
+    All(pod, gang, GangStep::Do::kWait);
+    All(pod, gang, GangStep::Do::kReserve);
+    BeginClosing(gang);
+    views = ViewsOf(pod, gang);
+  }
+  if (gang.state == State::kIdle && wants) {
+    All(pod, gang, GangStep::Do::kWait);
+    gang.state = State::kWaiting;
+    views = ViewsOf(pod, gang);
+  } else if (gang.state == State::kWaiting && !wants) {
+    All(pod, gang, GangStep::Do::kRest);
+    gang.state = State::kIdle;
+    gang.ready_since = kNever;
+  }
+  if (gang.state == State::kWaiting) {
+    const bool ready = AllOf(views, [](const GangView& v) { return Ranked(v) && !v.overdue; });
+    if (!ready) {
+      gang.ready_since = kNever;
+      // No claim without bound where another of its GPUs is what it waits for.
+      for (size_t i = 0; i < views.size(); ++i) {
+        if (views[i].owed_much) {
+          (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kCap, Duration(0)});
+        }
+      }
+    } else if (gang.ready_since == kNever) {
+      gang.ready_since = now_;
+    }
+  }
+  if (gang.state == State::kReserved) {
+    if (!wants || AnyOf(views, [](const GangView& v) { return v.overdue || !Ranked(v); })) {
+      // Nobody waits for a gang that went, nor for a holder that hangs; and who came meanwhile and
+      // is to go before it, does.
+      All(pod, gang, GangStep::Do::kRelease);
+      gang.state = State::kWaiting;
+      gang.ready_since = kNever;
+      Tend(pod, gang);
+      return;
+    }
+    if (AllOf(views, [](const GangView& v) { return v.free; })) {
+      const Duration span = Quota(gang, views);
+      All(pod, gang, GangStep::Do::kGrant, span);
+      gang.state = State::kHolding;
+      gang.deadline = now_ + span;
+      gang.renew_at = gang.deadline - std::min(span / 2, kRenewBefore);
+      gang.ready_since = kNever;
+      views = ViewsOf(pod, gang);
+    }
+  }
+  if (gang.state == State::kHolding) Hold(pod, gang, views);
+  if (gang.state == State::kClosing) Close(pod, gang, ViewsOf(pod, gang));
+}
+
+// The longest that one of its GPUs would give it, and long enough that its ranks' meeting at the
+// end costs no more than a tenth of it.
+Duration GangScheduler::Quota(const Gang& gang, const Views& views) const {
+  Duration quota = std::min(gang.closing * 10, options_.quota_max);
+  for (const GangView& view : views) quota = std::max(quota, view.quota);
+  for (const GangView& view : views) quota = std::min(quota, view.allowance);
+  return std::max(Duration(1), quota);
+}
+
+void GangScheduler::Hold(PodId pod, Gang& gang, const Views& views) {
+  const bool idle = AllOf(views, [](const GangView& v) { return v.drained && !v.wants; });
+  const bool revoked = gang.removed || AnyOf(views, [](const GangView& v) { return v.revoked; });
+  if (idle || revoked || now_ >= gang.deadline) {
+    All(pod, gang, GangStep::Do::kClose);
+    BeginClosing(gang);
+    return;
+  }
+  if (now_ < gang.renew_at) return;
+  gang.renew_at = kNever;
+  // The holder competes too, with the singles on each GPU and with the gangs that overlap it.
+  bool again = AllOf(views, Ranked) && AnyOf(views, [](const GangView& v) { return v.wants; });
+  for (const auto& [id, other] : gangs_) {
+    if (again && other.state == State::kWaiting && other.ready_since != kNever) {
+      again = !GoesBefore(other, ViewsOf(id, other), gang, views);
+    }
+  }
+  if (!again) return;
+  const bool rival = AnyOf(views, [](const GangView& v) { return v.contended; });
+  Duration more = rival ? Quota(gang, views) : options_.quota_max;
+  for (const GangView& v : views) more = std::min(more, v.allowance - (gang.deadline - now_));
+  if (more <= Duration(0)) return;
+  All(pod, gang, GangStep::Do::kExtend, more);
+  gang.deadline += more;
+  gang.renew_at = gang.deadline - std::min(more / 2, kRenewBefore);
+}
+
+void GangScheduler::BeginClosing(Gang& gang) {
+  gang.state = State::kClosing;
+  gang.window = kWindow;
+  gang.closing_since = now_;
+  gang.windows = 0;
+  gang.behind = 0;
+  gang.reopen_at = now_ + kStuckAfter;
+  gang.changed_at = now_;
+}
+
+void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
+  // Those that were reserved when a daemon found the gang holding elsewhere.
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (views[i].free) (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kGrant, Duration(0)});
+  }
+  if (AllOf(views, [](const GangView& v) { return !v.holds || v.drained; })) {
+    All(pod, gang, GangStep::Do::kRelease);
+    gang.closing += (now_ - gang.closing_since - gang.closing) / 4;
+    gang.state = State::kIdle;
+    gang.ready_since = kNever;
+    gang.reopen_at = kNever;
+    Tend(pod, gang);
+    return;
+  }
+  const bool open = AnyOf(views, [](const GangView& v) { return v.holds && !v.closed; });
+  const bool others_drained =
+      AllOf(views, [](const GangView& v) { return !v.holds || v.drained || !v.closed; });
+  if (open && others_drained) {
+    // What the others waited for has been launched.
+    for (size_t i = 0; i < views.size(); ++i) {
+      if (views[i].holds && !views[i].closed) {
+        (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kClose, Duration(0)});
+      }
+    }
+    gang.reopen_at = now_ + kStuckAfter;
+    return;
+  }
+  // Who has drained, and asks, is behind those who have not.
+  uint64_t behind = 0;
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (views[i].drained && views[i].parked) behind |= uint64_t{1} << i;
+  }
+  if (behind != gang.seen_behind) {
+    gang.seen_behind = behind;
+    gang.changed_at = now_;
+    gang.reopen_at = now_ + kStuckAfter;
+  }
+  // Work that only takes its time is not stuck.
+  for (const GangView& v : views) {
+    if (v.holds && !v.drained) {
+      gang.reopen_at = std::max(
+          gang.reopen_at, std::min(v.done_at, gang.changed_at + kStuckAfterMax) + kStuckAfter);
+    }
+  }
+  if (now_ < gang.reopen_at || open || behind == 0) return;
+  if (gang.behind != 0 && (behind & ~gang.behind) != 0) {
+    gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
+  }
+  if (++gang.windows % kWindowsMax == 0) gang.window = kWindow;
+  gang.behind = behind;
+  for (size_t i = 0; i < views.size(); ++i) {
+    if ((behind & uint64_t{1} << i) == 0) continue;
+    (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kReopen, gang.window});
+  }
+  gang.changed_at = now_;
+  gang.reopen_at = now_ + gang.window + kStuckAfter;
+}
+
+// Of two gangs that share a GPU: which goes first there.
+bool GangScheduler::GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b) {
+  for (size_t i = 0; i < a.gpus.size(); ++i) {
+    const auto at = std::find(b.gpus.begin(), b.gpus.end(), a.gpus[i]);
+    if (at != b.gpus.end()) return of_a[i].rank < of_b[at - b.gpus.begin()].rank;
+  }
+  return false;
+}
+
+// In their order, each gang that is ready reserves its GPUs; where one of them belongs to another
+// gang still, those that come later must not take the rest of them from it meanwhile.
+void GangScheduler::Reserve() {
+  struct Ready {
+    PodId pod;
+    Gang* gang;
+    Views views;
+  };
+  std::vector<Ready> ready;
+  for (auto& [pod, gang] : gangs_) {
+    if (gang.state == State::kWaiting && gang.ready_since != kNever) {
+      ready.push_back({pod, &gang, ViewsOf(pod, gang)});
+    }
+  }
+  std::stable_sort(ready.begin(), ready.end(), [](const Ready& a, const Ready& b) {
+    return a.gang->ready_since < b.gang->ready_since;
+  });
+  std::vector<const TokenScheduler*> claimed;
+  while (!ready.empty()) {
+    const auto first = [&](const Ready& r) {
+      return std::none_of(ready.begin(), ready.end(), [&](const Ready& other) {
+        return other.gang != r.gang && GoesBefore(*other.gang, other.views, *r.gang, r.views);
+      });
+    };
+    auto next = std::find_if(ready.begin(), ready.end(), first);
+    if (next == ready.end()) next = ready.begin();
+    const Ready r = std::move(*next);
+    ready.erase(next);
+    const auto& gpus = r.gang->gpus;
+    const bool blocked = std::any_of(gpus.begin(), gpus.end(), [&](const TokenScheduler* gpu) {
+      return gpu->Gang(r.pod).taken || gpu->cut() ||
+             std::find(claimed.begin(), claimed.end(), gpu) != claimed.end();
+    });
+    claimed.insert(claimed.end(), gpus.begin(), gpus.end());
+    if (blocked) continue;
+    All(r.pod, *r.gang, GangStep::Do::kReserve);
+    r.gang->state = State::kReserved;
+    Tend(r.pod, *r.gang);
+  }
+}
+
+Instant GangScheduler::wakeup() const {
+  Instant at = kNever;
+  for (const auto& [pod, gang] : gangs_) {
+    switch (gang.state) {
+      case State::kIdle:
+        break;
+      case State::kWaiting:
+      case State::kReserved:
+        at = std::min(at, now_ + kLookEvery);
+        break;
+      case State::kHolding:
+        at = std::min({at, gang.renew_at, gang.deadline});
+        break;
+      case State::kClosing:
+        at = std::min(at, gang.reopen_at > now_ ? gang.reopen_at : now_ + kLookEvery);
+        break;
+    }
+  }
+  return at;
+}
+
+}  // namespace baton::backend

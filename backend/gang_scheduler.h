@@ -1,0 +1,89 @@
+// Pods whose processes wait for each other on several GPUs (NCCL): gangs. A gang takes the tokens
+// of all its GPUs or none; this is what decides when, above one TokenScheduler per GPU.
+//
+//   in line   on each of its GPUs, by what it is owed there; singles are granted meanwhile
+//   reserved  it came before every single pod on all its GPUs at once: all of them are kept for it,
+//             and their holders' tokens end
+//   holding   all are free: granted on all, with one deadline; extended on all or none
+//   closing   one end for all. A rank that is behind the others gets its token again for moments,
+//             for their kernels may be waiting for its next launch; released on all once all have
+//             drained
+//
+// No deadlock: a gang reserves all its GPUs in one step, and only where no other gang has reserved
+// one of them; who holds needs nothing more to finish. No starvation: what a gang is owed grows
+// until it comes first, on each GPU; of gangs that overlap the one goes first that comes first on
+// their GPU of the lowest number, and where such an order goes round in a circle, the longest
+// ready.
+//
+// Pure, like the schedulers it steps: no clock, no I/O, the same events give the same decisions.
+// Not thread safe.
+#ifndef BATON_BACKEND_GANG_SCHEDULER_H_
+#define BATON_BACKEND_GANG_SCHEDULER_H_
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "backend/token_scheduler.h"
+
+namespace baton::backend {
+
+class GangScheduler {
+ public:
+  explicit GangScheduler(const SchedulerOptions& options) : options_(options) {}
+
+  // `gpus`: of all that the pod has a share of, in an order that is the same for all gangs. They
+  // know the pod (PodSet with `gang`), and must outlive the gang.
+  void Add(PodId pod, std::vector<TokenScheduler*> gpus);
+  // The pod is deleted (PodRemoved everywhere). What it holds is released once it has drained.
+  void Remove(PodId pod);
+  bool empty() const { return gangs_.empty(); }
+
+  // Steps one GPU's scheduler with an event, and carries its effects out.
+  using StepGpu = std::function<void(TokenScheduler&, const GangStep&)>;
+  // Decides what can be decided at `now`. To be called after every Step of a scheduler that a gang
+  // is on, and when wakeup() is due.
+  void Tend(Instant now, const StepGpu& step);
+  // When Tend is due although nothing has happened.
+  Instant wakeup() const;
+
+ private:
+  enum class State : uint8_t { kIdle, kWaiting, kReserved, kHolding, kClosing };
+  struct Gang {
+    std::vector<TokenScheduler*> gpus;
+    State state = State::kIdle;
+    bool removed = false;
+    Instant ready_since = kNever;  // comes before every single on all its GPUs
+    Instant deadline{};
+    Instant renew_at = kNever;
+    Instant reopen_at = kNever;
+    Duration closing{0};  // how long its tokens take to come back, smoothed
+    // While closing:
+    Instant closing_since{};
+    Instant changed_at{};      // when last somebody drained, or was let on
+    Duration window{0};        // how long the ranks that are behind get next
+    uint32_t windows = 0;      // how often they got it
+    uint64_t behind = 0;       // who got it last, by index in `gpus`
+    uint64_t seen_behind = 0;  // who was behind when last looked at
+  };
+  using Views = std::vector<GangView>;
+
+  void Tend(PodId pod, Gang& gang);
+  void Hold(PodId pod, Gang& gang, const Views& views);
+  Duration Quota(const Gang& gang, const Views& views) const;
+  void BeginClosing(Gang& gang);
+  void Close(PodId pod, Gang& gang, const Views& views);
+  void Reserve();
+  static bool GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b);
+  Views ViewsOf(PodId pod, const Gang& gang) const;
+  void All(PodId pod, const Gang& gang, GangStep::Do act, Duration span = Duration(0));
+
+  const SchedulerOptions options_;
+  std::map<PodId, Gang> gangs_;
+  Instant now_{};
+  const StepGpu* step_ = nullptr;
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_GANG_SCHEDULER_H_
