@@ -224,7 +224,7 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
         if (active) {
           both([&](FairQueue& queue) {
             queue.SetWaiting(slot, false, Duration(1));
-            queue.CapCredit(slot);
+            queue.CapLag(slot, queue.Credit(slot));
           });
         }
         break;
