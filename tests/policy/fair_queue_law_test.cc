@@ -1,0 +1,529 @@
+// What docs/policy.md promises, for any mix: a share of 0.1 % to 99 %, 2 to 512 pods, holds of
+// 10 us to 2 s, limits, priorities, sleepers. Mixes are drawn from a seed, which rapidcheck prints
+// when a law is broken.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "base/random.h"
+#include "policy/fair_queue.h"
+
+namespace baton::policy {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Random AnyRandom() {
+  return Random(*rc::gen::noShrink(
+      rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<uint64_t>().as("seed"))));
+}
+
+struct Tenant {
+  ShareSpec spec;
+  Duration predicted{0};  // what the queue is told that its next hold takes
+  Duration longest{0};    // what it takes at most
+  bool same = false;      // every hold takes that
+  Slot slot = 0;
+  Duration held{0};
+  Duration last{0};  // of `held`, the last hold
+
+  bool limited() const { return spec.limit < kWhole; }
+  bool high() const { return spec.priority == Priority::kHigh; }
+};
+
+struct Kind {
+  bool limits = false;
+  bool high = false;
+  double requested = 1;  // sum of the requests, as a part of the GPU; about
+  uint32_t pods_max = 512;
+  Duration longest_min = microseconds(10);
+  Duration longest_max = seconds(2);
+  bool overruns = false;  // holds may take longer than predicted
+};
+
+// A GPU and its tenants. Nobody is active at first.
+class Mix {
+ public:
+  Mix(Random& random, const Kind& kind) : random(random), queue(options) {
+    const auto n = static_cast<uint32_t>(
+        random.Between(2, random.OneIn(8) ? kind.pods_max : std::min<uint32_t>(kind.pods_max, 12)));
+    auto left = static_cast<int64_t>(kWhole * kind.requested);
+    const bool alike = random.OneIn(2);
+    const auto any_longest = [&] {
+      return Duration(random.Spread(Nanos(kind.longest_min), Nanos(kind.longest_max)));
+    };
+    const Duration shared = any_longest();
+    for (uint32_t i = 0; i < n; ++i) {
+      Tenant t;
+      const int64_t most = std::max<int64_t>(kShareMin, left - (n - i - 1) * int64_t{kShareMin});
+      const int64_t fair = std::max<int64_t>(kShareMin, 2 * left / (n - i));
+      const int64_t wish =
+          random.OneIn(2) ? random.Spread(kShareMin, 990'000) : random.Between(kShareMin, fair);
+      t.spec.request = static_cast<Share>(std::min<int64_t>({wish, most, 990'000}));
+      left -= t.spec.request;
+      if (kind.limits && i > 0 && random.OneIn(2)) {
+        t.spec.limit = random.OneIn(2)
+                           ? t.spec.request
+                           : static_cast<Share>(random.Between(t.spec.request, kWhole - 1));
+      }
+      if (kind.high && i > 0 && random.OneIn(4)) t.spec.priority = Priority::kHigh;
+      t.spec = Validated(t.spec).value();
+      t.longest = alike ? shared : any_longest();
+      t.predicted = kind.overruns ? Duration(random.Between(1, Nanos(t.longest))) : t.longest;
+      t.same = random.OneIn(2);
+      t.slot = queue.Add(PodId{i + 1}, t.spec, now);
+      longest = std::max(longest, t.longest);
+      tenants.push_back(t);
+    }
+  }
+
+  Tenant& At(Slot slot) { return tenants[slot]; }
+  void Wake(Tenant& t) {
+    queue.SetActive(t.slot, true);
+    queue.SetWaiting(t.slot, true, t.predicted);
+  }
+  void WakeAll() {
+    for (Tenant& t : tenants) Wake(t);
+  }
+  // One hold, to its end; or nothing, where nobody may hold: then the time of the next refill.
+  Tenant* Serve() {
+    const auto slot = queue.Pick(now);
+    if (!slot) {
+      const Instant refill = queue.NextRefill();
+      if (refill != kNever) now = std::max(now, refill);
+      return nullptr;
+    }
+    Tenant& t = At(*slot);
+    Duration hold = t.same ? t.longest : Duration(random.Between(1, Nanos(t.longest)));
+    // A quota ends where the limit's bucket does; the kernel that runs then does not.
+    if (!t.same) hold = std::max(Duration(1), std::min(hold, queue.Allowance(t.slot, now)));
+    now += hold;
+    t.held += hold;
+    t.last = hold;
+    queue.Charge(t.slot, hold, now);
+    queue.SetWaiting(t.slot, true, t.predicted);
+    return &t;
+  }
+  // Each division rounds by less than a nanosecond.
+  Duration rounding() const { return Duration(static_cast<int64_t>(3 * tenants.size()) + 10); }
+
+  Random& random;
+  const FairQueueOptions options;
+  FairQueue queue;
+  Instant now{};
+  std::vector<Tenant> tenants;  // by slot
+  Duration longest{0};          // L
+};
+
+// Runs saturating pods and checks after every hold: nobody is ahead of its due by more than L, and
+// who has no limit is not behind it by more than `behind`.
+void CheckLags(Mix& mix, double behind) {
+  const auto most =
+      Duration(static_cast<int64_t>(behind * static_cast<double>(Nanos(mix.longest))));
+  mix.WakeAll();
+  for (int step = 0; step < 1'000; ++step) {
+    mix.Serve();
+    // What others could not take for their limits, and what high-priority pods took early.
+    Duration untaken{0};
+    Duration early{0};
+    for (const Tenant& t : mix.tenants) {
+      const Duration lag = mix.queue.Lag(t.slot);
+      if (t.limited()) untaken += std::max(Duration(0), lag);
+      if (t.high()) early += std::max(Duration(0), -lag);
+    }
+    for (const Tenant& t : mix.tenants) {
+      const Duration lag = mix.queue.Lag(t.slot);
+      const Duration burst = t.high() ? mix.options.priority_burst : Duration(0);
+      RC_ASSERT(lag >= -mix.longest - untaken - burst - mix.rounding());
+      if (!t.limited()) RC_ASSERT(lag <= most + early + mix.rounding());
+    }
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, NoSaturatingPodIsEverMoreThanOneLongestHoldFromItsDue, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.high = random.OneIn(3)});
+  CheckLags(mix, 1);
+}
+
+RC_GTEST_PROP(FairQueueLaw, OrTwoBesidePodsThatAreHeldBackByTheirLimits, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.limits = true, .high = random.OneIn(3)});
+  CheckLags(mix, 2);
+}
+
+RC_GTEST_PROP(FairQueueLaw, AHoldLongerThanPredictedCostsTheOthersItsExcessOnce, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.overruns = true});
+  mix.WakeAll();
+  Duration excess{0};  // of every pod's longest hold over its prediction
+  for (const Tenant& t : mix.tenants) excess += t.longest - t.predicted;
+  for (int step = 0; step < 1'000; ++step) {
+    mix.Serve();
+    for (const Tenant& t : mix.tenants) {
+      const Duration lag = mix.queue.Lag(t.slot);
+      const Duration others = excess - (t.longest - t.predicted);
+      const double part = mix.queue.Fluid(t.slot) / 1e6 * static_cast<double>(Nanos(others));
+      RC_ASSERT(lag >= -mix.longest - mix.rounding());
+      RC_ASSERT(lag <= mix.longest + Duration(static_cast<int64_t>(part)) + mix.rounding());
+    }
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, TheShareOverAnyWindowIsWithinTwoLongestHoldsOfItsTarget, ()) {
+  Random random = AnyRandom();
+  Mix mix(random,
+          {.pods_max = 64, .longest_min = milliseconds(2), .longest_max = milliseconds(500)});
+  mix.WakeAll();
+  const Duration window = seconds(10);
+  struct Point {
+    Instant at;
+    std::vector<Duration> held;
+  };
+  std::vector<Point> points;
+  const auto record = [&] {
+    points.push_back({mix.now, {}});
+    for (const Tenant& t : mix.tenants) points.back().held.push_back(t.held);
+  };
+  record();
+  while (mix.now < Instant(3 * window)) {
+    RC_ASSERT(mix.Serve() != nullptr);
+    record();
+  }
+  // Held times grow in straight lines between points, so the worst windows begin or end at one.
+  const auto held_at = [&](Instant at, size_t tenant) {
+    const auto after = std::lower_bound(points.begin(), points.end(), at,
+                                        [](const Point& p, Instant t) { return p.at < t; });
+    if (after->at == at) return static_cast<double>(Nanos(after->held[tenant]));
+    const auto before = after - 1;
+    const double part = static_cast<double>(Nanos(at - before->at)) /
+                        static_cast<double>(Nanos(after->at - before->at));
+    return static_cast<double>(Nanos(before->held[tenant])) +
+           part * static_cast<double>(Nanos(after->held[tenant] - before->held[tenant]));
+  };
+  for (size_t i = 0; i < mix.tenants.size(); ++i) {
+    const double target = mix.queue.Fluid(mix.tenants[i].slot) / 1e6;
+    for (const Point& p : points) {
+      for (const Instant begin : {p.at, p.at - window}) {
+        if (begin < Instant{} || begin + window > mix.now) continue;
+        const double share =
+            (held_at(begin + window, i) - held_at(begin, i)) / static_cast<double>(Nanos(window));
+        const double bound =
+            2 * static_cast<double>(Nanos(mix.longest)) / static_cast<double>(Nanos(window));
+        RC_ASSERT(std::abs(share - target) <= bound + 1e-6);
+      }
+    }
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHold, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.limits = true,
+                   .high = random.OneIn(2),
+                   .requested = random.OneIn(3) ? 3.0 : 1.0,
+                   .pods_max = 64,
+                   .overruns = random.OneIn(2)});
+  mix.WakeAll();
+  // By pod: what it used beyond its limit's rate, the least that this ever was, the most its bucket
+  // ever held. From any instant on, not only from the first.
+  struct Account {
+    double excess = 0;
+    double least = 0;
+    double bucket = 0;
+  };
+  std::vector<Account> accounts(mix.tenants.size());
+  Instant last = mix.now;
+  for (int step = 0; step < 1'000; ++step) {
+    Tenant& other = mix.tenants[static_cast<size_t>(
+        random.Between(0, static_cast<int64_t>(mix.tenants.size()) - 1))];
+    switch (random.Between(0, 40)) {
+      case 0:
+        mix.queue.SetActive(other.slot, false);
+        break;
+      case 1:
+        mix.Wake(other);
+        break;
+      case 2:
+        other.spec.limit = static_cast<Share>(random.Between(other.spec.request, kWhole));
+        mix.queue.Update(other.slot, other.spec, mix.now);
+        break;
+      case 3:  // nobody holds for a while
+        mix.now += Duration(random.Spread(1'000, 10'000'000'000));
+        break;
+      default:
+        break;
+    }
+    Tenant* served = mix.Serve();
+    for (size_t i = 0; i < mix.tenants.size(); ++i) {
+      const Tenant& t = mix.tenants[i];
+      Account& a = accounts[i];
+      const double c = t.spec.limit / 1e6;
+      const double bucket = c * static_cast<double>(Nanos(mix.options.limit_window));
+      a.bucket = std::max(a.bucket, t.limited() ? bucket : 0);
+      a.excess -= c * static_cast<double>(Nanos(mix.now - last));
+    }
+    last = mix.now;
+    if (served != nullptr) {
+      Account& a = accounts[served->slot];
+      a.excess += static_cast<double>(Nanos(served->last));
+      RC_ASSERT(a.excess - a.least <= a.bucket + static_cast<double>(Nanos(mix.longest)) + 100);
+    }
+    for (Account& a : accounts) a.least = std::min(a.least, a.excess);
+  }
+}
+
+// Who may hold now, by the limit: has what it is predicted to need, or half a bucket.
+bool Allowed(const Mix& mix, const Tenant& t) {
+  if (!t.limited()) return true;
+  const auto half =
+      static_cast<int64_t>(t.spec.limit) * Nanos(mix.options.limit_window) / kWhole / 2;
+  return Nanos(mix.queue.Allowance(t.slot, mix.now)) >= std::min(Nanos(t.predicted), half);
+}
+
+// Anything that may happen to a pod between holds.
+void Disturb(Mix& mix) {
+  Random& random = mix.random;
+  Tenant& t = mix.tenants[static_cast<size_t>(
+      random.Between(0, static_cast<int64_t>(mix.tenants.size()) - 1))];
+  switch (random.Between(0, 12)) {
+    case 0:
+    case 1:
+      mix.queue.SetActive(t.slot, false);
+      break;
+    case 2:
+      if (!mix.queue.active(t.slot)) break;
+      mix.queue.SetWaiting(t.slot, false, Duration(1));
+      mix.queue.CapLag(t.slot, mix.queue.Credit(t.slot));
+      break;
+    case 3: {
+      t.spec.request = static_cast<Share>(random.Between(kShareMin, t.spec.request * 3 / 2));
+      t.spec.request = std::min(t.spec.request, kWhole);
+      t.spec.limit =
+          random.OneIn(2) ? kWhole : static_cast<Share>(random.Between(t.spec.request, kWhole));
+      t.spec.slack_weight = static_cast<uint32_t>(random.Between(0, kWhole));
+      t.spec.team = static_cast<uint32_t>(random.Between(0, 3));
+      mix.queue.Update(t.slot, t.spec, mix.now);
+      break;
+    }
+    case 4: {
+      const PodId id{mix.queue.id(t.slot).value + 1'000'000};
+      mix.queue.Remove(t.slot);
+      RC_ASSERT(mix.queue.Add(id, t.spec, mix.now) == t.slot);
+      break;
+    }
+    case 5:  // an estimate was too much; it asks anew
+      if (!mix.queue.active(t.slot)) break;
+      mix.queue.Charge(t.slot, -t.last / 2, mix.now);
+      t.last = Duration(0);
+      mix.Wake(t);
+      break;
+    case 6:
+      mix.queue.SetTeamWeights({static_cast<uint32_t>(random.Between(0, 3)),
+                                static_cast<uint32_t>(random.Between(0, 3))});
+      break;
+    case 7:
+      mix.now += Duration(random.Spread(1'000, 1'000'000'000));
+      break;
+    default:
+      mix.Wake(t);
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, TheGpuIdlesOnlyWhileAllWhoWaitAreAtTheirLimitAndNoLonger, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.limits = true,
+                   .high = random.OneIn(2),
+                   .requested = random.OneIn(3) ? 3.0 : 1.0,
+                   .pods_max = 40,
+                   .overruns = true});
+  const auto rule = static_cast<Rule>(random.Between(0, 3));
+  for (int step = 0; step < 500; ++step) {
+    Disturb(mix);
+    const auto picked =
+        rule == Rule::kEarliestFinish ? mix.queue.Pick(mix.now) : mix.queue.PickByScan(mix.now);
+    if (picked) {
+      RC_ASSERT(mix.queue.waiting(*picked));
+      RC_ASSERT(Allowed(mix, mix.At(*picked)));
+      mix.Serve();
+      continue;
+    }
+    bool anybody = false;
+    for (const Tenant& t : mix.tenants) {
+      if (!mix.queue.waiting(t.slot)) continue;
+      anybody = true;
+      RC_ASSERT(!Allowed(mix, t));
+    }
+    const Instant refill = mix.queue.NextRefill();
+    RC_ASSERT((refill != kNever) == anybody);
+    if (!anybody) continue;
+    RC_ASSERT(refill > mix.now);
+    RC_ASSERT(!mix.queue.Pick(refill - Duration(1)));
+    RC_ASSERT(mix.queue.Pick(refill).has_value());
+    mix.now = refill;
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, AHighPriorityPodGoesFirstWhileItIsWithinItsBurst, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.limits = random.OneIn(2), .high = true, .pods_max = 40});
+  for (int step = 0; step < 300; ++step) {
+    Disturb(mix);
+    bool urgent = false;
+    for (const Tenant& t : mix.tenants) {
+      if (!mix.queue.waiting(t.slot) || !t.high() || !Allowed(mix, t)) continue;
+      urgent |= mix.queue.Lag(t.slot) > -mix.options.priority_burst;
+    }
+    const auto picked = mix.queue.Pick(mix.now);
+    if (urgent) {
+      RC_ASSERT(picked.has_value());
+      RC_ASSERT(mix.At(*picked).high());
+      RC_ASSERT(mix.queue.Urgent(*picked));
+    }
+    mix.Serve();
+  }
+}
+
+// Σ lag over the active pods.
+Duration SumOfLags(Mix& mix) {
+  Duration sum{0};
+  for (const Tenant& t : mix.tenants) {
+    if (mix.queue.active(t.slot)) sum += mix.queue.Lag(t.slot);
+  }
+  return sum;
+}
+
+RC_GTEST_PROP(FairQueueLaw, LagsOfTheActivePodsSumUpToZeroWhateverHappens, ()) {
+  Random random = AnyRandom();
+  Mix mix(
+      random,
+      {.limits = true, .high = true, .requested = random.OneIn(3) ? 8.0 : 1.0, .overruns = true});
+  for (int step = 0; step < 500; ++step) {
+    Disturb(mix);
+    mix.Serve();
+    const Duration sum = SumOfLags(mix);
+    RC_ASSERT(sum <= mix.rounding());
+    RC_ASSERT(sum >= -mix.rounding());
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, WhoComesOrGoesMovesTheOthersByNoMoreThanItsCreditOrDebt, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.limits = random.OneIn(2), .high = random.OneIn(2), .overruns = true});
+  std::vector<Duration> left(mix.tenants.size());  // the lag with which it became inactive
+  for (int step = 0; step < 300; ++step) {
+    for (int i = 0; i < 3; ++i) mix.Serve();
+    const auto index =
+        static_cast<size_t>(random.Between(0, static_cast<int64_t>(mix.tenants.size()) - 1));
+    Tenant& t = mix.tenants[index];
+    std::vector<std::pair<Slot, Duration>> others;
+    for (const Tenant& other : mix.tenants) {
+      if (&other == &t || !mix.queue.active(other.slot)) continue;
+      others.emplace_back(other.slot, mix.queue.Lag(other.slot));
+    }
+    Duration moved{0};
+    if (mix.queue.active(t.slot)) {
+      left[index] = mix.queue.Lag(t.slot);
+      mix.queue.SetActive(t.slot, false);
+      moved = left[index];
+    } else {
+      mix.Wake(t);
+      const Duration credit = mix.options.sleep_credit * t.spec.request / kWhole;
+      moved = std::max(credit, -left[index]);
+      // What it brings is never more than its credit, nor forgiven faster than its request.
+      RC_ASSERT(mix.queue.Lag(t.slot) <= credit + Duration(1));
+    }
+    Duration shift{0};
+    for (const auto& [slot, lag] : others) shift += std::chrono::abs(mix.queue.Lag(slot) - lag);
+    RC_ASSERT(shift <= std::chrono::abs(moved) + mix.rounding());
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, SleepersThatReturnDelayTheOthersByNoMoreThanTheirCredits, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.limits = false});
+  std::vector<bool> sleeper(mix.tenants.size());
+  for (size_t i = 1; i < mix.tenants.size(); ++i) sleeper[i] = random.OneIn(3);
+  for (Tenant& t : mix.tenants) {
+    if (!sleeper[t.slot]) mix.Wake(t);
+  }
+  for (int step = 0; step < 200; ++step) mix.Serve();
+  std::vector<Share> alone;  // what each was entitled to while they slept
+  for (const Tenant& t : mix.tenants) alone.push_back(mix.queue.Fluid(t.slot));
+  for (Tenant& t : mix.tenants) {
+    if (sleeper[t.slot]) mix.Wake(t);
+  }
+  const Instant woken = mix.now;
+  double credits = 0;
+  std::vector<Duration> before;
+  for (const Tenant& t : mix.tenants) {
+    before.push_back(t.held);
+    if (!sleeper[t.slot]) continue;
+    credits += t.spec.request / 1e6 * static_cast<double>(Nanos(mix.options.sleep_credit));
+  }
+  const auto l = static_cast<double>(Nanos(mix.longest));
+  for (int step = 0; step < 400; ++step) {
+    mix.Serve();
+    for (size_t i = 0; i < mix.tenants.size(); ++i) {
+      const Tenant& t = mix.tenants[i];
+      const double fluid = mix.queue.Fluid(t.slot) / 1e6;
+      const double due = fluid * static_cast<double>(Nanos(mix.now - woken));
+      const auto had = static_cast<double>(Nanos(t.held - before[i]));
+      if (sleeper[i]) {
+        const double credit =
+            t.spec.request / 1e6 * static_cast<double>(Nanos(mix.options.sleep_credit));
+        RC_ASSERT(had <= due + credit + l + 1'000);
+      } else {
+        RC_ASSERT(had >= due - alone[i] / 1e6 * credits - 2 * l - 1'000);
+      }
+    }
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, HoursOfAnyMixStayExact, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.requested = random.OneIn(2) ? 8.0 : 1.0,
+                   .longest_min = seconds(1),
+                   .longest_max = seconds(30)});
+  mix.WakeAll();
+  double given = 0;
+  for (const Tenant& t : mix.tenants) given += mix.queue.Fluid(t.slot);
+  for (int step = 0; step < 2'000 || mix.now < Instant(hours(2)); ++step) mix.Serve();
+  RC_ASSERT(std::abs(given / 1e6 - 1) <= 1e-3);
+  for (const Tenant& t : mix.tenants) {
+    const double due =
+        mix.queue.Fluid(t.slot) / given * static_cast<double>(Nanos(mix.now.time_since_epoch()));
+    const auto lag = static_cast<double>(Nanos(mix.queue.Lag(t.slot)));
+    RC_ASSERT(std::abs(due - static_cast<double>(Nanos(t.held)) - lag) <=
+              1e-9 * due + static_cast<double>(Nanos(mix.rounding())));
+    RC_ASSERT(std::abs(lag) <= static_cast<double>(Nanos(mix.longest + mix.rounding())));
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, TheSameEventsGiveTheSameDecisions, ()) {
+  const auto seed = *rc::gen::arbitrary<uint64_t>().as("seed");
+  std::vector<Instant> first;
+  std::vector<Instant> second;
+  for (std::vector<Instant>* trace : {&first, &second}) {
+    Random random(seed);
+    Mix mix(random, {.limits = true, .high = true, .overruns = true});
+    for (int step = 0; step < 300; ++step) {
+      Disturb(mix);
+      mix.Serve();
+      trace->push_back(mix.now);
+    }
+  }
+  RC_ASSERT(first == second);
+}
+
+}  // namespace
+}  // namespace baton::policy

@@ -1,0 +1,198 @@
+// FairQueue against its definition: docs/policy.md's mathematics written down once more, as plainly
+// as can be, in floating point and without virtual time. No limits here: their laws are elsewhere.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/random.h"
+#include "policy/fair_queue.h"
+
+namespace baton::policy {
+namespace {
+
+struct ModelPod {
+  ShareSpec spec;
+  bool active = false;
+  bool waiting = false;
+  double burst = 1;
+  double lag = 0;       // of an inactive pod: as it became so
+  double slept_at = 0;  // what all had been served when it did
+  double fluid = 0;
+};
+
+class Model {
+ public:
+  explicit Model(const FairQueueOptions& options) : options_(options) {}
+
+  void SetActive(ModelPod& pod, bool active) {
+    if (pod.active == active) return;
+    const double rate = pod.spec.request / 1e6;
+    if (active) {
+      pod.lag = std::min(pod.lag + rate * (served_ - pod.slept_at), Credit(pod));
+    } else {
+      pod.waiting = false;
+      pod.slept_at = served_;
+    }
+    pod.active = active;
+    Recentre();
+  }
+  void Charge(ModelPod& pod, double held) {
+    served_ += held;
+    for (ModelPod& p : pods) {
+      if (p.active) p.lag += p.fluid / sum_ * held;
+    }
+    pod.lag -= held;
+  }
+  void CapLag(ModelPod& pod, double most) {
+    const double excess = pod.lag - most;
+    if (excess <= 0) return;
+    pod.lag -= excess;
+    for (ModelPod& p : pods) {
+      if (p.active) p.lag += p.fluid / sum_ * excess;
+    }
+  }
+  double Credit(const ModelPod& pod) const {
+    return pod.spec.request / 1e6 * static_cast<double>(Nanos(options_.sleep_credit));
+  }
+  // Entitlements follow who is active; lags are kept, and what does not sum up to zero is spread.
+  void Recentre() {
+    std::vector<Entitlement> shares;
+    for (const ModelPod& p : pods) {
+      if (p.active) {
+        shares.push_back({p.spec.request, p.spec.limit, p.spec.slack_weight, p.spec.team});
+      }
+    }
+    FluidShares(shares, team_weights);
+    auto share = shares.begin();
+    double lags = 0;
+    sum_ = 0;
+    for (ModelPod& p : pods) {
+      p.fluid = p.active ? (share++)->fluid : 0;
+      sum_ += p.fluid;
+      if (p.active) lags += p.lag;
+    }
+    for (ModelPod& p : pods) {
+      if (p.active) p.lag -= lags * p.fluid / sum_;
+    }
+  }
+  // Whether the rule allows that `pod` is picked, where `slop` nanoseconds of lag do not matter.
+  bool MayBePicked(const ModelPod& pod, double slop) const {
+    const auto burst = static_cast<double>(Nanos(options_.priority_burst));
+    const auto urgent = [&](const ModelPod& p, double s) {
+      return p.spec.priority == Priority::kHigh && p.lag > -burst + s;
+    };
+    const auto finish = [](const ModelPod& p, double s) { return (p.burst - p.lag + s) / p.fluid; };
+    const bool may_be_urgent = urgent(pod, -slop);
+    for (const ModelPod& p : pods) {
+      if (!p.waiting || &p == &pod) continue;
+      if (urgent(p, slop)) {
+        if (!may_be_urgent || finish(p, slop) < finish(pod, -slop)) return false;
+      } else if (may_be_urgent) {
+        continue;
+      } else if (p.lag >= slop) {
+        if (pod.lag < -slop || finish(p, slop) < finish(pod, -slop)) return false;
+      } else if (pod.lag < -slop) {
+        if ((p.lag - slop) / p.fluid > (pod.lag + slop) / pod.fluid) return false;
+      }
+    }
+    return pod.waiting;
+  }
+
+  std::vector<ModelPod> pods;
+  std::vector<uint32_t> team_weights;
+
+ private:
+  const FairQueueOptions options_;
+  double served_ = 0;
+  double sum_ = 0;
+};
+
+RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, ()) {
+  Random random(*rc::gen::noShrink(
+      rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<uint64_t>().as("seed"))));
+  const FairQueueOptions options;
+  FairQueue queue(options);
+  Model model(options);
+  Instant now{};
+  const auto any_spec = [&random] {
+    ShareSpec spec{.request = static_cast<Share>(random.Spread(kShareMin, 400'000))};
+    spec.slack_weight = static_cast<uint32_t>(random.Between(1, kWhole));
+    spec.priority = random.OneIn(5) ? Priority::kHigh : Priority::kLow;
+    spec.team = static_cast<uint32_t>(random.Between(0, 3));
+    return spec;
+  };
+  const auto any_length = [&random] { return Duration(random.Spread(10'000, 2'000'000'000)); };
+  const auto n = static_cast<Slot>(random.Between(1, 16));
+  for (Slot i = 0; i < n; ++i) {
+    model.pods.push_back({.spec = any_spec()});
+    RC_ASSERT(queue.Add(PodId{i + 1}, model.pods.back().spec, now) == i);
+  }
+  double slop = 10;  // grows by what each change may round
+  for (int step = 0; step < 300; ++step) {
+    const auto slot = static_cast<Slot>(random.Between(0, n - 1));
+    ModelPod& pod = model.pods[slot];
+    slop += 1 + n;
+    switch (random.Between(0, 11)) {
+      case 0:
+        queue.SetActive(slot, false);
+        model.SetActive(pod, false);
+        break;
+      case 1:
+        pod.spec = any_spec();
+        queue.Update(slot, pod.spec, now);
+        model.Recentre();
+        break;
+      case 2:
+        if (!pod.active) break;
+        queue.SetWaiting(slot, false, Duration(1));
+        queue.CapLag(slot, queue.Credit(slot));
+        pod.waiting = false;
+        model.CapLag(pod, model.Credit(pod));
+        break;
+      case 3:
+        model.team_weights.clear();
+        for (int64_t t = random.Between(0, 3); t > 0; --t) {
+          model.team_weights.push_back(static_cast<uint32_t>(random.Between(0, 3)));
+        }
+        queue.SetTeamWeights(model.team_weights);
+        model.Recentre();
+        break;
+      case 4: {
+        const Duration held = random.OneIn(2) ? any_length() : -any_length() / 4;
+        if (!pod.active) break;
+        queue.Charge(slot, held, now);
+        model.Charge(pod, static_cast<double>(Nanos(held)));
+        break;
+      }
+      default: {
+        const Duration burst = any_length();
+        queue.SetActive(slot, true);
+        queue.SetWaiting(slot, true, burst);
+        model.SetActive(pod, true);
+        pod.waiting = true;
+        pod.burst = static_cast<double>(Nanos(burst));
+      }
+    }
+    for (Slot i = 0; i < n; ++i) {
+      const ModelPod& p = model.pods[i];
+      RC_ASSERT(queue.active(i) == p.active);
+      RC_ASSERT(queue.Fluid(i) == static_cast<Share>(p.fluid));
+      if (p.active) RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.Lag(i))) - p.lag) <= slop);
+    }
+    const auto picked = queue.Pick(now);
+    RC_ASSERT(picked.has_value() == std::any_of(model.pods.begin(), model.pods.end(),
+                                                [](const ModelPod& p) { return p.waiting; }));
+    if (!picked) continue;
+    RC_ASSERT(model.MayBePicked(model.pods[*picked], slop));
+    const Duration held = any_length();
+    now += held;
+    queue.Charge(*picked, held, now);
+    model.Charge(model.pods[*picked], static_cast<double>(Nanos(held)));
+  }
+}
+
+}  // namespace
+}  // namespace baton::policy
