@@ -81,8 +81,7 @@ struct Account {
   Duration used{0};  // GPU time, by the GPU's own record
   // As the daemon's book keeps them, over its restarts.
   Duration held{0};
-  uint64_t hold_epoch = 0;
-  Duration hold_base{0};  // `held` before the token of hold_epoch
+  Duration hold_base{0};  // `held` before its last token
   Duration unseen{0};     // used by processes that died before the daemon was back: never charged
   uint64_t grants = 0;
   Histogram waits;
@@ -536,7 +535,7 @@ class World {
     hook::Event event{.kind = hook::EventKind::kAttached};
     event.attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.backlog));
     event.attached.heartbeat_ns = 100'000'000;
-    event.attached.idle_ns = 1'000'000;
+    event.attached.idle_ns = static_cast<uint64_t>(Nanos(options_.idle));
     Deliver(p, event);
   }
 
@@ -654,13 +653,12 @@ class World {
         Account& account = pods_[IndexOf(store->pod)].accounts[g];
         if (site.stored.empty()) {
           site.granted_at = store->joined_at;
-          account.hold_epoch = store->epoch;
           account.hold_base = account.held;
+          ++account.grants;
+          ++verdict_.grants;
         }
         site.stored_epoch = store->epoch;
         Store(site, *store);
-        ++account.grants;
-        ++verdict_.grants;
         Trace(store->client.value, store->epoch);
       } else if (const auto* charged = std::get_if<backend::Charged>(&effect)) {
         pods_[IndexOf(charged->pod)].accounts[g].held += charged->held;

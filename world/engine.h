@@ -27,6 +27,7 @@ struct Hold {
 
 struct RunOptions {
   backend::SchedulerOptions scheduler;
+  Duration idle = std::chrono::milliseconds(1);  // a hook without work keeps its token so long
   // That nobody launches beside another pod, that limits hold and that books balance is always
   // checked. This adds that everybody is served, and fairness where there are no faults.
   bool bounds = true;
@@ -57,7 +58,7 @@ struct Verdict {
   std::string violation;  // what it saw, with its instant
   Duration at{0};         // that instant
   uint64_t events = 0;
-  uint64_t grants = 0;
+  uint64_t grants = 0;      // tokens, each from a grant to its return
   uint64_t trace_hash = 0;  // of every decision, in order
   double busy = 0;          // of the GPUs' time
   // Worlds without faults. Lags of steady saturating pods in units of L, what pausing pods have

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -29,6 +30,7 @@ struct Flags {
   double hours = 0;
   std::string length = "5m";
   std::string faults = "all";
+  std::string rule = "earliest-finish";
   std::string plan;
   std::string minimise = "30s";
   uint32_t jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -103,8 +105,8 @@ class Progress {
 };
 
 // The smallest world like it, for people and as a file.
-void Minimise(const Plan& plan, const Verdict& verdict, const RunOptions& options,
-              Duration budget) {
+void Minimise(const Plan& plan, const Verdict& verdict, const RunOptions& options, Duration budget,
+              const std::string& rule) {
   const Shrunk small = Shrink(plan, verdict, options, budget);
   std::printf("  smallest world found that fails so, after %u runs:\n  %s\n", small.runs,
               small.verdict.violation.c_str());
@@ -116,7 +118,7 @@ void Minimise(const Plan& plan, const Verdict& verdict, const RunOptions& option
   std::ofstream file(path);
   file << WritePlan(small.plan) << std::flush;
   if (file) {
-    std::printf("  again: baton-world --plan %s\n", path.c_str());
+    std::printf("  again: baton-world --plan %s --rule %s\n", path.c_str(), rule.c_str());
   } else {
     std::printf("  %s cannot be written; set TMPDIR to keep the world\n", path.c_str());
   }
@@ -142,6 +144,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.001, 10'000.0))
       ->excludes("--length");
   app.add_option("--faults", flags.faults, "all, none, or a list: " + FormatFaults(kAllFaults));
+  app.add_option("--rule", flags.rule,
+                 "earliest-finish, largest-lag, start-time or window; the bounds are the first's");
   app.add_option("--plan", flags.plan, "run the world of this file, as a failing one left it")
       ->type_name("FILE")
       ->excludes("--seed")
@@ -171,14 +175,19 @@ int Main(int argc, char** argv) {
   std::optional<Plan> given;
   if (!flags.plan.empty()) {
     std::ifstream file(flags.plan);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) return Complain(flags.plan + " cannot be read");
-    auto plan = ReadPlan(text.str(), flags.plan);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) return Complain(flags.plan + " cannot be read");
+    auto plan = ReadPlan(text, flags.plan);
     if (!plan) return Complain(plan.error().message);
     given = std::move(*plan);
   }
 
-  const RunOptions options;
+  RunOptions options;
+  const auto rule = policy::ParseRule(flags.rule);
+  if (!rule) return Complain("--rule: " + rule.error().message);
+  options.scheduler.fairness.rule = *rule;
+  // Of another rule what holds for every rule.
+  options.bounds = *rule == policy::Rule::kEarliestFinish;
   const auto plan_of = [&](uint64_t i) {
     if (given) return *given;
     DrawOptions mine = draw;
@@ -202,7 +211,7 @@ int Main(int argc, char** argv) {
                         flags.seed + i, flags.pods, Nanos(draw.length), flags.faults.c_str());
           }
           if (total.violated == 1 && *budget > Duration(0)) {
-            Minimise(plan_of(i), v, options, *budget);
+            Minimise(plan_of(i), v, options, *budget, flags.rule);
           }
           std::fflush(stdout);
         } else if (flags.count == 1) {
