@@ -18,7 +18,7 @@ constexpr std::string_view kOverview =
   baton top                                              watch who gets what
   baton doctor                                           find out what is missing here
 
-All commands: run, top, status, set, rm, bench, doctor, keygen, completion.
+All commands: run, top, status, set, rm, simulate, bench, doctor, keygen, completion.
 'baton COMMAND --help' explains one, with examples.
 )";
 
@@ -107,7 +107,7 @@ int Main(int argc, char** argv) {
 
 'baton COMMAND --help' explains one, with more examples.)");
   for (auto add :
-       {AddRun, AddTop, AddStatus, AddSet, AddRm, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
+       {AddRun, AddTop, AddStatus, AddSet, AddRm, AddSimulate, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.

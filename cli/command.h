@@ -35,6 +35,7 @@ void AddStatus(CLI::App& baton, Invocation& invocation);
 void AddSet(CLI::App& baton, Invocation& invocation);
 void AddRm(CLI::App& baton, Invocation& invocation);
 void AddBench(CLI::App& baton, Invocation& invocation);
+void AddSimulate(CLI::App& baton, Invocation& invocation);
 void AddDoctor(CLI::App& baton, Invocation& invocation);
 void AddKeygen(CLI::App& baton, Invocation& invocation);
 void AddCompletion(CLI::App& baton, Invocation& invocation);

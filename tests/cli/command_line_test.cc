@@ -8,8 +8,9 @@ namespace baton::cli {
 namespace {
 
 const std::vector<std::vector<std::string>> kCommands{
-    {"run"},    {"top"},    {"status"},    {"set"}, {"rm"}, {"bench"}, {"bench", "token"},
-    {"doctor"}, {"keygen"}, {"completion"}};
+    {"run"},    {"top"},      {"status"},    {"set"},
+    {"rm"},     {"simulate"}, {"bench"},     {"bench", "token"},
+    {"doctor"}, {"keygen"},   {"completion"}};
 
 TEST(CommandLine, WithoutArgumentsShowsAShortOverview) {
   const Outcome outcome = RunBaton({});

@@ -1,0 +1,25 @@
+// What `baton simulate` is asked about: a TOML file of pods and their work, and batond's options.
+#ifndef BATON_CLI_WORKLOAD_H_
+#define BATON_CLI_WORKLOAD_H_
+
+#include <string>
+
+#include "backend/token_scheduler.h"
+#include "base/result.h"
+#include "world/plan.h"
+
+namespace baton::cli {
+
+struct Workload {
+  world::Plan plan;  // one GPU, no faults; its length is not set yet
+  backend::SchedulerOptions scheduler;
+  Duration idle{0};  // after which a hook gives its token back
+};
+
+// Reads [[pod]] tables, and [scheduler] and [hook] as in batond's configuration. Errors name file
+// and line. kExhausted: the requests of pods that are there at the same time are more than the GPU.
+Result<Workload> ParseWorkload(const std::string& text, const std::string& name);
+
+}  // namespace baton::cli
+
+#endif  // BATON_CLI_WORKLOAD_H_
