@@ -28,11 +28,9 @@ int64_t Divide(int64_t a, int64_t b, int64_t c, int64_t& rest) {
   return static_cast<int64_t>(std::clamp<Wide>(wide / c, -kMost, kMost));
 }
 
-// a · b / c for c > 0, rounded down; within ±kMost.
 int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
   int64_t rest = 0;
-  const int64_t quotient = Divide(a, b, c, rest);
-  return rest < 0 ? quotient - 1 : quotient;
+  return Divide(a, b, c, rest);
 }
 
 // The virtual time in which a rate of `share` serves `ns`. The rest of the division is kept for the
@@ -73,7 +71,6 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   pod.bucket_ns = BucketAt(pod, now);
   pod.bucket_at = now;
   pod.spec = spec;
-  pod.bucket_ns = std::min(pod.bucket_ns, BucketSize(pod));
   dirty_ |= pod.active;
   if (was_waiting) SetWaiting(slot, true, burst);
 }
@@ -133,7 +130,10 @@ void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
 
 void FairQueue::CapLag(Slot slot, Duration most) {
   if (dirty_) Settle();
+  const bool queued = pods_[slot].waiting && !throttled_.contains(slot);
+  if (queued) Dequeue(slot);
   Forfeit(slot, LagOf(pods_[slot]) - Nanos(most));
+  if (queued) Enqueue(slot);
 }
 
 Duration FairQueue::Credit(Slot slot) const {

@@ -147,9 +147,11 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
         break;
       case 2:
         if (!pod.active) break;
-        queue.SetWaiting(slot, false, Duration(1));
+        if (random.OneIn(2)) {
+          queue.SetWaiting(slot, false, Duration(1));
+          pod.waiting = false;
+        }
         queue.CapLag(slot, queue.Credit(slot));
-        pod.waiting = false;
         model.CapLag(pod, model.Credit(pod));
         break;
       case 3:

@@ -176,6 +176,21 @@ TEST(Rule, WhoMayCutAHolderShortFollowsTheRule) {
   }
 }
 
+TEST(Rule, AWindowLetsNobodyCutAHolderForWhatItIsOwedOutsideOfIt) {
+  for (const Rule rule : kRules) {
+    SCOPED_TRACE(FormatRule(rule));
+    Busy gpu(rule);
+    const Slot a = gpu.Add(30, milliseconds(20));
+    const Slot b = gpu.Add(30, milliseconds(20));
+    gpu.queue.Charge(a, seconds(4), gpu.now);
+    gpu.queue.Charge(b, seconds(6), gpu.now);
+    gpu.Add(30, milliseconds(20));
+    // It is owed a second, and has had more than its third of the window: 4 s of 10.
+    EXPECT_GE(gpu.queue.Lag(a), milliseconds(900));
+    EXPECT_EQ(gpu.queue.FinishesBefore(a, b), rule != Rule::kWindow);
+  }
+}
+
 // Everything that can happen to a queue, drawn at random: what a test needs to compare two queues.
 RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
   FairQueue heaps{FairQueueOptions{}};
@@ -222,8 +237,9 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
       }
       case 2:
         if (active) {
+          const bool asks = *rc::gen::arbitrary<bool>();
           both([&](FairQueue& queue) {
-            queue.SetWaiting(slot, false, Duration(1));
+            if (!asks) queue.SetWaiting(slot, false, Duration(1));
             queue.CapLag(slot, queue.Credit(slot));
           });
         }
