@@ -5,9 +5,10 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 
-#include "base/check.h"
+#include "backend/gang_scheduler.h"
 #include "base/random.h"
 #include "hook/client_machine.h"
 #include "wire/codec.h"
@@ -125,14 +126,17 @@ class World {
     }
     fair_ = options_.bounds && plan.faults.empty();
     for (const PodPlan& pod : plan.pods) {
-      fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length && pod.collective == 0;
+      gangs_here_ |= pod.collective != 0 && pod.gpus.size() > 1;
+      fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length;
     }
   }
 
   Verdict Run() {
+    fair_ &= !gangs_here_;
     sites_.resize(plan_.gpus);
     kernel_ends_.assign(plan_.gpus, kNever);
     pods_.resize(plan_.pods.size());
+    gangs_.emplace(options_.scheduler);
     for (Site& site : sites_) {
       site.scheduler = std::make_unique<backend::TokenScheduler>(options_.scheduler, 0);
     }
@@ -311,12 +315,26 @@ class World {
   // -------------------------------------------------------------------------------------- pods
   void Arrive(size_t pod) {
     pods_[pod].present = true;
-    for (const uint32_t g : plan_.pods[pod].gpus) {
-      Step(g, backend::PodSet{IdOf(pod), pods_[pod].spec});
-    }
+    for (const uint32_t g : plan_.pods[pod].gpus) SetPod(pod, g);
+    FormGang(pod);
     for (const uint32_t g : plan_.pods[pod].gpus) {
       for (uint32_t n = 0; n < plan_.pods[pod].processes; ++n) StartProcess(pod, g, n, Duration(0));
     }
+  }
+
+  bool IsGang(size_t pod) const {
+    return plan_.pods[pod].collective != 0 && plan_.pods[pod].gpus.size() > 1;
+  }
+  void SetPod(size_t pod, uint32_t g) {
+    Step(g, backend::PodSet{IdOf(pod), pods_[pod].spec, IsGang(pod)});
+  }
+  void FormGang(size_t pod) {
+    if (!IsGang(pod)) return;
+    std::vector<uint32_t> order = plan_.pods[pod].gpus;
+    std::sort(order.begin(), order.end());
+    std::vector<backend::TokenScheduler*> gpus;
+    for (const uint32_t g : order) gpus.push_back(sites_[g].scheduler.get());
+    gangs_->Add(IdOf(pod), std::move(gpus));
   }
 
   void Leave(size_t pod) {
@@ -324,6 +342,7 @@ class World {
     for (size_t i = 0; i < processes_.size(); ++i) {
       if (processes_[i]->pod == pod) End(*processes_[i]);
     }
+    if (!daemon_down_) gangs_->Remove(IdOf(pod));
     for (const uint32_t g : plan_.pods[pod].gpus) Step(g, backend::PodRemoved{IdOf(pod)});
   }
 
@@ -331,13 +350,15 @@ class World {
     const auto index = static_cast<uint32_t>(processes_.size());
     const uint32_t id = plan_.pods[pod].id;
     const uint32_t run = pods_[pod].started++;
-    const bool gang = plan_.pods[pod].collective != 0;
+    const bool gang = IsGang(pod);
     processes_.push_back(std::make_unique<Process>(index, pod, gpu, ordinal,
                                                    Stream(plan_.seed, id, gang ? 0 : run, 1),
                                                    Stream(plan_.seed, id, run, 2)));
     Process& p = *processes_.back();
     p.machine = hook::ClientMachine(hook::ClientOptions{}, now_ + delay);
-    After(delay + Duration(p.link.Between(0, 200'000'000)), What::kBegin, index);
+    // Those of a gang have found each other before they begin.
+    const int64_t late = (gang ? p.work : p.link).Between(0, 200'000'000);
+    After(delay + Duration(late), What::kBegin, index);
   }
 
   // ---------------------------------------------------------------------------------- launching
@@ -404,6 +425,7 @@ class World {
     const bool collective = every != 0 && p.launches % every == 0;
     site.gpu.Launch(p.index, pod, length, collective ? ++p.collectives : 0, now_);
     if (!occupant) AwaitKernel(p.gpu);
+    if (p.machine.single()) StepMachine(p, {.kind = hook::EventKind::kTimer});
   }
 
   // A kernel has come to the head of the GPU's queue, or there is none.
@@ -536,6 +558,7 @@ class World {
     event.attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.backlog));
     event.attached.heartbeat_ns = 100'000'000;
     event.attached.idle_ns = static_cast<uint64_t>(Nanos(options_.idle));
+    event.attached.gang = IsGang(p.pod);
     Deliver(p, event);
   }
 
@@ -608,7 +631,8 @@ class World {
     const auto held = Duration(state.held_ns);
     Step(p.gpu, backend::ClientReport{ClientOf(p), state.seq, state.phase, state.epoch, state.rev,
                                       measured ? now_ - p.sent_at : Duration(0),
-                                      std::max(held - p.settled, Duration(0))});
+                                      std::max(held - p.settled, Duration(0)),
+                                      DurationFromNanos(state.backlog_ns)});
     if (!sites_[p.gpu].scheduler->Holds(ClientOf(p), state.epoch)) {
       p.settled = std::max(p.settled, held);
     }
@@ -645,6 +669,25 @@ class World {
   // ---------------------------------------------------------------------------------- the daemon
   void Step(uint32_t g, const backend::Event& event) {
     if (daemon_down_) return;
+    StepOne(g, event);
+    if (!gangs_->empty()) TendGangs();
+  }
+  void StepAll(const backend::Event& event) {
+    for (uint32_t g = 0; g < sites_.size(); ++g) Step(g, event);
+  }
+
+  void TendGangs() {
+    gangs_->Tend(now_, [this](const backend::TokenScheduler& gpu, const backend::GangStep& step) {
+      for (uint32_t g = 0; g < sites_.size(); ++g) {
+        if (sites_[g].scheduler.get() == &gpu) StepOne(g, step);
+      }
+    });
+    // While a link is cut it may be due all the time.
+    const Instant wakeup = gangs_->wakeup();
+    QueueTick(wakeup <= now_ ? now_ + milliseconds(1) : wakeup, gangs_queued_, kGangs);
+  }
+
+  void StepOne(uint32_t g, const backend::Event& event) {
     Site& site = sites_[g];
     effects_.clear();
     site.scheduler->Step(now_, event, effects_);
@@ -675,32 +718,25 @@ class World {
       }
     }
     if (fair_) CheckLags(g);
-    TendGangs();
-    const Instant wakeup = site.scheduler->wakeup();
-    if (wakeup < site.tick_queued) {
-      site.tick_queued = std::max(wakeup, now_ + Duration(1));
-      At(site.tick_queued, What::kTick, g);
-    }
-  }
-  void StepAll(const backend::Event& event) {
-    for (uint32_t g = 0; g < sites_.size(); ++g) Step(g, event);
+    QueueTick(site.scheduler->wakeup(), site.tick_queued, g);
   }
 
-  // Where what grants all GPUs of a pod together, or none, will be told that a scheduler has moved.
-  void TendGangs() {}
-
-  void Tick(uint32_t g, Instant at) {
-    Site& site = sites_[g];
-    if (at != site.tick_queued) return;
-    site.tick_queued = kNever;
+  // One event at a time sees to a scheduler's timer, or to that of the gangs'.
+  static constexpr uint32_t kGangs = ~0u;
+  void QueueTick(Instant wakeup, Instant& queued, uint32_t whose) {
+    if (wakeup >= queued) return;
+    queued = std::max(wakeup, now_ + Duration(1));
+    At(queued, What::kTick, whose);
+  }
+  void Tick(uint32_t whose, Instant at) {
+    Instant& queued = whose == kGangs ? gangs_queued_ : sites_[whose].tick_queued;
+    if (at != queued) return;
+    queued = kNever;
     if (daemon_down_) return;
-    const Instant wakeup = site.scheduler->wakeup();
-    if (wakeup > now_ && wakeup != kNever) {
-      site.tick_queued = wakeup;
-      At(wakeup, What::kTick, g);
-    } else if (wakeup != kNever) {
-      Step(g, backend::Tick{});
-    }
+    const Instant wakeup = whose == kGangs ? gangs_->wakeup() : sites_[whose].scheduler->wakeup();
+    if (wakeup > now_) return QueueTick(wakeup, queued, whose);
+    if (whose == kGangs) return TendGangs();
+    Step(whose, backend::Tick{});
   }
 
   static void Store(Site& site, const backend::StoreHolder& holder) {
@@ -734,18 +770,24 @@ class World {
   void DaemonBack() {
     daemon_down_ = false;
     ++restarts_;
-    for (uint32_t g = 0; g < sites_.size(); ++g) {
-      Site& site = sites_[g];
+    gangs_.emplace(options_.scheduler);
+    gangs_queued_ = kNever;
+    for (Site& site : sites_) {
       site.scheduler =
           std::make_unique<backend::TokenScheduler>(options_.scheduler, site.stored_epoch);
       site.tick_queued = kNever;
+    }
+    for (uint32_t g = 0; g < sites_.size(); ++g) {
+      Site& site = sites_[g];
       const std::vector<backend::StoreHolder> holders = site.stored;
       for (size_t i = 0; i < pods_.size(); ++i) {
         const bool held = std::any_of(holders.begin(), holders.end(),
                                       [&](const auto& h) { return h.pod == IdOf(i); });
-        if (pods_[i].accounts[g].here && (pods_[i].present || held)) {
-          Step(g, backend::PodSet{IdOf(i), pods_[i].spec});
-        }
+        if (!pods_[i].accounts[g].here || !(pods_[i].present || held)) continue;
+        SetPod(i, g);
+        // On the last of its GPUs.
+        const std::vector<uint32_t>& gpus = plan_.pods[i].gpus;
+        if (pods_[i].present && g == *std::max_element(gpus.begin(), gpus.end())) FormGang(i);
       }
       for (const backend::StoreHolder& holder : holders) {
         const Account& account = pods_[IndexOf(holder.pod)].accounts[g];
@@ -814,14 +856,16 @@ class World {
   void Kill(Process& p) {
     if (!p.alive) return;
     const size_t pod = p.pod;
-    const bool gang = plan_.pods[pod].collective != 0;
     const Duration delay = milliseconds(p.link.Between(10, 2'000));
-    for (size_t i = gang ? 0 : p.index; i <= (gang ? processes_.size() - 1 : p.index); ++i) {
-      Process& other = *processes_[i];
-      if (other.pod != pod || !other.alive) continue;
-      End(other);
-      if (pods_[pod].present) StartProcess(pod, other.gpu, other.ordinal, delay);
+    std::vector<Process*> ending{&p};
+    if (IsGang(pod)) {
+      for (const auto& other : processes_) {
+        if (other->pod == pod && other->alive && other.get() != &p) ending.push_back(other.get());
+      }
     }
+    for (Process* other : ending) End(*other);
+    if (!pods_[pod].present) return;
+    for (const Process* other : ending) StartProcess(pod, other->gpu, other->ordinal, delay);
   }
 
   void End(Process& p) {
@@ -874,7 +918,7 @@ class World {
     pods_[pod].spec = spec;
     pods_[pod].resized = true;
     if (!pods_[pod].present) return;
-    for (const uint32_t g : plan_.pods[pod].gpus) Step(g, backend::PodSet{IdOf(pod), spec});
+    for (const uint32_t g : plan_.pods[pod].gpus) SetPod(pod, g);
   }
 
   // ---------------------------------------------------------------------------------- the checks
@@ -1053,8 +1097,10 @@ class World {
       }
       // Who had an accident is predicted up to this much.
       const Duration longest = std::max(Longest(p->gpu), 10 * options_.scheduler.quota_max);
-      const Duration patience = seconds(5) + p->due_behind +
-                                2 * longest * policy::kWhole / std::max<policy::Share>(1, s.fluid);
+      Duration patience = seconds(5) + p->due_behind +
+                          2 * longest * policy::kWhole / std::max<policy::Share>(1, s.fluid);
+      // A gang waits until it comes first on all its GPUs, and keeps them from others meanwhile.
+      if (gangs_here_) patience *= 3;
       if (now_ - p->due_since > patience) {
         Violation("liveness", "process " + std::to_string(p->index) + " of " + Name(p->pod) +
                                   " has been owed time for " + FormatSeconds(now_ - p->due_since) +
@@ -1103,6 +1149,7 @@ class World {
 
   const Plan& plan_;
   RunOptions options_;
+  bool gangs_here_ = false;
   bool fair_ = false;  // hold every step against the bounds of a world without faults
   Instant now_{};
   std::priority_queue<Event> events_;
@@ -1114,6 +1161,8 @@ class World {
   std::vector<size_t> index_of_;      // a pod's id → its index
   std::vector<Site> sites_;           // by GPU
   std::vector<Instant> kernel_ends_;  // of what runs on each
+  std::optional<backend::GangScheduler> gangs_;
+  Instant gangs_queued_ = kNever;
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_frames_;

@@ -28,6 +28,7 @@ struct Flags {
   uint64_t count = 1;
   uint32_t pods = 0;
   double hours = 0;
+  bool gangs = false;
   std::string length = "5m";
   std::string faults = "all";
   std::string rule = "earliest-finish";
@@ -144,6 +145,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.001, 10'000.0))
       ->excludes("--length");
   app.add_option("--faults", flags.faults, "all, none, or a list: " + FormatFaults(kAllFaults));
+  app.add_flag("--gangs", flags.gangs,
+               "also pods on several GPUs whose processes meet in collectives");
   app.add_option("--rule", flags.rule,
                  "earliest-finish, largest-lag, start-time or window; the bounds are the first's");
   app.add_option("--plan", flags.plan, "run the world of this file, as a failing one left it")
@@ -170,6 +173,7 @@ int Main(int argc, char** argv) {
   const auto faults = ParseFaults(flags.faults);
   if (!faults) return Complain("--faults: " + faults.error().message);
   draw.faults = *faults;
+  draw.gangs = flags.gangs;
   const auto budget = ParseDuration(flags.minimise);
   if (!budget) return Complain("--minimise: " + budget.error().message);
   std::optional<Plan> given;
@@ -207,8 +211,9 @@ int Main(int argc, char** argv) {
                       v.check.c_str(), v.violation.c_str());
           if (!given) {
             std::printf("  again: baton-world --seed %" PRIu64 " --pods %u --length %" PRId64
-                        "ns --faults %s\n",
-                        flags.seed + i, flags.pods, Nanos(draw.length), flags.faults.c_str());
+                        "ns --faults %s --rule %s%s\n",
+                        flags.seed + i, flags.pods, Nanos(draw.length), flags.faults.c_str(),
+                        flags.rule.c_str(), flags.gangs ? " --gangs" : "");
           }
           if (total.violated == 1 && *budget > Duration(0)) {
             Minimise(plan_of(i), v, options, *budget, flags.rule);

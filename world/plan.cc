@@ -79,7 +79,11 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
     }
     pod.spec = policy::Validated(pod.spec).value();
     DrawWork(pod, habit, random);
-    if (habit == Habit::kSaturating && random.OneIn(6)) pod.processes = 2;
+    if (options.gangs && pod.gpus.size() > 1 && !steady && random.OneIn(2)) {
+      pod.collective = static_cast<uint32_t>(random.Spread(1, 100));
+    } else if (habit == Habit::kSaturating && random.OneIn(6)) {
+      pod.processes = 2;
+    }
     if (options.faults & kResizes) {
       const int64_t length = Nanos(options.length);
       if (random.OneIn(10)) pod.arrives = Duration(random.Between(0, length / 2));

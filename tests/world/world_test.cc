@@ -91,6 +91,32 @@ PodPlan Endless(uint32_t id, policy::Share request) {
   return pod;
 }
 
+// Two gangs that want the same two GPUs, and a single pod on each: without one decision for both
+// GPUs they would stop for ever within a second.
+TEST(World, GangsAndSinglesShareTwoGpus) {
+  Plan plan;
+  plan.gpus = 2;
+  plan.length = kLength;
+  plan.calm_from = kLength / 2;
+  for (uint32_t id = 1; id <= 4; ++id) {
+    plan.pods.push_back(Endless(id, 250'000));
+    if (id <= 2) {
+      plan.pods.back().gpus = {0, 1};
+      plan.pods.back().collective = 10;
+    } else {
+      plan.pods.back().gpus = {id - 3};
+    }
+  }
+  const Verdict v = world::Run(plan, {});
+  EXPECT_TRUE(v.ok) << v.violation;
+  ASSERT_EQ(v.pods.size(), 6u);
+  for (const PodFigures& pod : v.pods) {
+    const double share = static_cast<double>(Nanos(pod.held)) / static_cast<double>(Nanos(kLength));
+    EXPECT_NEAR(share, 1. / 3, 0.05) << "pod " << pod.pod << " on GPU " << pod.gpu;
+    EXPECT_GT(pod.used, pod.held / 2);
+  }
+}
+
 // The bound on the lag set where nothing can keep it: two pods that take turns are enough to break
 // it, and no fault is needed.
 TEST(Shrink, FindsTheFewestPodsAndFaultsThatFail) {
