@@ -99,7 +99,8 @@ json PodJson(const Pod& pod) {
           {"memory", pod.memory_cap},
           {"priority", PriorityName(pod.share.priority)},
           {"team", pod.team},
-          {"uid", pod.uid}};
+          {"uid", pod.uid},
+          {"gang", pod.gang()}};
 }
 
 json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
