@@ -124,7 +124,7 @@ class World {
       options_.scheduler.drain_kill = true;
       options_.scheduler.drain_timeout = seconds(2);
     }
-    fair_ = options_.bounds && plan.faults.empty();
+    fair_ = (options_.bounds || options_.measure) && plan.faults.empty();
     for (const PodPlan& pod : plan.pods) {
       gangs_here_ |= pod.collective != 0 && pod.gpus.size() > 1;
       fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length;
@@ -950,7 +950,7 @@ class World {
       }
       if (!Steady(pod)) saved += std::max(0.0, static_cast<double>(Nanos(s.lag)) / l);
       Account& account = pods_[pod].accounts[g];
-      if (s.fluid != 0 && !account.was_active) CheckCredit(pod, g, s);
+      if (options_.bounds && s.fluid != 0 && !account.was_active) CheckCredit(pod, g, s);
       account.was_active = s.fluid != 0;
     }
     if (now_ < Instant(kSettled)) return;
@@ -958,7 +958,7 @@ class World {
       if (!Steady(IndexOf(s.pod))) continue;
       const double owed = static_cast<double>(Nanos(s.lag)) / l;
       const double lag = owed < 0 ? std::max(0.0, -owed - saved) : owed;
-      if (lag > bound) {
+      if (options_.bounds && lag > bound) {
         Violation("lag", Name(IndexOf(s.pod)) + " is " + std::to_string(lag) + " L from its due");
       }
       verdict_.worst_lag = std::max(verdict_.worst_lag, lag);
@@ -1025,7 +1025,10 @@ class World {
       if (site.share_samples >= slots) {
         const double window = std::abs(error - slot) / l / 2;
         verdict_.worst_share = std::max(verdict_.worst_share, window);
-        if (window > options_.lag_bound / 2) {
+        verdict_.worst_share_points =
+            std::max(verdict_.worst_share_points,
+                     100 * std::abs(error - slot) / static_cast<double>(Nanos(kShareWindow)));
+        if (options_.bounds && window > options_.lag_bound / 2) {
           Violation("share", Name(i) + " is " + std::to_string(2 * window) +
                                  " L from its share of the last 10 s");
         }
@@ -1150,7 +1153,7 @@ class World {
   const Plan& plan_;
   RunOptions options_;
   bool gangs_here_ = false;
-  bool fair_ = false;  // hold every step against the bounds of a world without faults
+  bool fair_ = false;  // measure every step, by the bounds of a world without faults
   Instant now_{};
   std::priority_queue<Event> events_;
   uint64_t sequence_ = 0;

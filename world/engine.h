@@ -31,6 +31,8 @@ struct RunOptions {
   // That nobody launches beside another pod, that limits hold and that books balance is always
   // checked. This adds that everybody is served, and fairness where there are no faults.
   bool bounds = true;
+  // Measures lags and shares also where they need not keep the bounds.
+  bool measure = false;
   // A saturating pod may be this many times the longest hold L from its due; docs/policy.md says 2.
   double lag_bound = 2;
   // Where there are faults, a holder that hangs is killed after 2 s; otherwise nobody ever is.
@@ -69,8 +71,9 @@ struct Verdict {
   // The worst error of their shares over 10 s, in units of 2 L / 10 s. Where all pods of a GPU are
   // such.
   double worst_share = 0;
-  Duration worst_wait{0};        // of any process
-  std::vector<PodFigures> pods;  // by pod and GPU
+  double worst_share_points = 0;  // the same in percentage points of the GPU
+  Duration worst_wait{0};         // of any process
+  std::vector<PodFigures> pods;   // by pod and GPU
 };
 
 // `plan` passes CheckPlan(). Thread safe: runs share nothing.

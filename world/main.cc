@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/parse.h"
+#include "world/compare.h"
 #include "world/engine.h"
 #include "world/plan.h"
 #include "world/shrink.h"
@@ -29,6 +30,7 @@ struct Flags {
   uint32_t pods = 0;
   double hours = 0;
   bool gangs = false;
+  bool compare = false;
   std::string length = "5m";
   std::string faults = "all";
   std::string rule = "earliest-finish";
@@ -63,18 +65,18 @@ struct Total {
   }
 };
 
-// Runs `count` worlds on `jobs` threads and hands their verdicts on in order.
+// Runs `count` worlds on `jobs` threads and hands what comes of them on in order.
 template <class World, class Each>
 void RunAll(uint64_t count, uint32_t jobs, World world, Each each) {
   std::atomic<uint64_t> next{0};
   std::mutex mutex;
-  std::map<uint64_t, Verdict> done;  // guarded by mutex, like `reported`
+  std::map<uint64_t, decltype(world(0))> done;  // guarded by mutex, like `reported`
   uint64_t reported = 0;
   const auto work = [&] {
     for (uint64_t i = next++; i < count; i = next++) {
-      Verdict verdict = world(i);
+      auto result = world(i);
       const std::lock_guard lock(mutex);
-      done.emplace(i, std::move(verdict));
+      done.emplace(i, std::move(result));
       for (auto first = done.begin(); first != done.end() && first->first == reported;
            first = done.erase(first)) {
         each(reported++, first->second);
@@ -125,6 +127,34 @@ void Minimise(const Plan& plan, const Verdict& verdict, const RunOptions& option
   }
 }
 
+// The same seeds under every rule, as a Markdown table.
+int CompareRules(const Flags& flags, Duration length) {
+  constexpr policy::Rule kRules[] = {policy::Rule::kEarliestFinish, policy::Rule::kLargestLag,
+                                     policy::Rule::kStartTime, policy::Rule::kWindow};
+  constexpr uint64_t kCount = std::size(kRules);
+  Comparison sums[kCount];
+  const Progress progress(flags.count * kCount);
+  Total total;
+  RunAll(
+      flags.count * kCount, flags.jobs,
+      [&](uint64_t i) { return Compare(flags.seed + i / kCount, kRules[i % kCount], length); },
+      [&](uint64_t i, const Comparison& c) {
+        sums[i % kCount].Add(c);
+        ++total.worlds;
+        total.violated += c.violation.empty() ? 0 : 1;
+        progress.Show(total);
+      });
+  progress.Clear();
+  std::fputs(ComparisonHead().c_str(), stdout);
+  for (uint64_t i = 0; i < kCount; ++i) {
+    std::fputs(ComparisonRow(kRules[i], sums[i]).c_str(), stdout);
+  }
+  for (const Comparison& c : sums) {
+    if (!c.violation.empty()) std::fprintf(stderr, "baton-world: %s\n", c.violation.c_str());
+  }
+  return total.violated == 0 ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"Runs Baton's decisions in a deterministic world that tries to break them."};
   app.footer(
@@ -133,14 +163,16 @@ int Main(int argc, char** argv) {
       "  baton-world --seed 1 --count 1000         a thousand of them\n"
       "  baton-world --seed 7 --faults none        without faults: the fairness bounds\n"
       "  baton-world --seed 7 --faults kills,cuts --length 60s --pods 8\n"
-      "  baton-world --plan world.json             a world from a file\n\n"
+      "  baton-world --plan world.json             a world from a file\n"
+      "  baton-world --compare --count 1000        every rule in the same worlds, as a table\n\n"
       "Exit status: 0 when everything held, 1 when not, 2 when the command line is wrong.");
   Flags flags;
   app.add_option("--seed", flags.seed, "the first world's seed");
   app.add_option("--count", flags.count, "how many worlds, of consecutive seeds")
       ->check(CLI::PositiveNumber);
   app.add_option("--pods", flags.pods, "pods in it, 2 to 512; 0: drawn from the seed");
-  app.add_option("--length", flags.length, "virtual time, at least 1s");
+  app.add_option("--length", flags.length,
+                 "virtual time, at least 1s; default: 5m, with --compare 1m");
   app.add_option("--hours", flags.hours, "the same in hours")
       ->check(CLI::Range(0.001, 10'000.0))
       ->excludes("--length");
@@ -153,6 +185,12 @@ int Main(int argc, char** argv) {
       ->type_name("FILE")
       ->excludes("--seed")
       ->excludes("--count");
+  app.add_flag(
+         "--compare", flags.compare,
+         "print a table of all rules over worlds made for it; of the options --seed, --count, "
+         "--length and --jobs count")
+      ->excludes("--plan")
+      ->excludes("--faults");
   app.add_option("--minimise", flags.minimise,
                  "real time to look for the smallest world like the first one that fails; 0: none");
   app.add_option("--jobs", flags.jobs, "worlds at a time; default: as many as there are cores")
@@ -170,6 +208,10 @@ int Main(int argc, char** argv) {
   if (!length) return Complain("--length: " + length.error().message);
   draw.length = flags.hours > 0 ? Duration(static_cast<int64_t>(flags.hours * 3600e9)) : *length;
   if (draw.length < kLengthMin) return Complain("a world needs at least 1s");
+  if (flags.compare) {
+    const bool said = app.count("--length") + app.count("--hours") > 0;
+    return CompareRules(flags, said ? draw.length : std::chrono::minutes(1));
+  }
   const auto faults = ParseFaults(flags.faults);
   if (!faults) return Complain("--faults: " + faults.error().message);
   draw.faults = *faults;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "world/compare.h"
 #include "world/fluid.h"
 #include "world/histogram.h"
 
@@ -102,6 +103,34 @@ TEST(Fluid, WhoIsNotThereGetsNothing) {
   EXPECT_NEAR(Share(plan, 0), 0.8, 1e-6);
   EXPECT_NEAR(Share(plan, 1), 0.2, 1e-6);
   EXPECT_EQ(Share(plan, 2), 0);
+}
+
+// A window forgets what a sleeper had before it, and lets it have the GPU for seconds.
+TEST(Compare, TheWindowLetsPodsGoFurtherFromTheirDue) {
+  const Comparison ours = Compare(1, policy::Rule::kEarliestFinish, seconds(40));
+  const Comparison window = Compare(1, policy::Rule::kWindow, seconds(40));
+  EXPECT_EQ(ours.violation, "");
+  EXPECT_EQ(window.violation, "");
+  EXPECT_LT(ours.lag_high, 2);
+  EXPECT_GT(ours.lag_low, -2);
+  EXPECT_GT(window.lag_high - window.lag_low, 10);
+  EXPECT_GT(ours.jain_min, 0.99);
+  EXPECT_GT(ours.waits.count(), 150u);
+  EXPECT_GT(ours.handoffs, 10);
+}
+
+TEST(Compare, SumsUpWorlds) {
+  Comparison sum = Compare(1, policy::Rule::kStartTime, seconds(15));
+  const Comparison one = sum;
+  const Comparison two = Compare(2, policy::Rule::kStartTime, seconds(15));
+  sum.Add(two);
+  EXPECT_EQ(sum.worlds, 2u);
+  EXPECT_EQ(sum.waits.count(), one.waits.count() + two.waits.count());
+  EXPECT_EQ(sum.lag_high, std::max(one.lag_high, two.lag_high));
+  const std::string row = ComparisonRow(policy::Rule::kStartTime, sum);
+  const std::string head = ComparisonHead();
+  EXPECT_EQ(row.find("| start-time | "), 0u);
+  EXPECT_EQ(std::count(row.begin(), row.end(), '|') * 2, std::count(head.begin(), head.end(), '|'));
 }
 
 }  // namespace
