@@ -130,7 +130,8 @@ void Arbiter::TendGangs() {
   });
 }
 
-// A gang can stand in line once all its GPUs are there.
+// A gang can stand in line once all its GPUs are there. Before that it may hold one of them, since
+// before this daemon started.
 void Arbiter::FormGang(const Pod& pod) {
   if (!pod.gang()) return;
   std::vector<TokenScheduler*> gpus;
@@ -139,7 +140,8 @@ void Arbiter::FormGang(const Pod& pod) {
       gpus.push_back(&gpu->scheduler);
     }
   }
-  if (gpus.size() == pod.gpus.size()) gangs_.Add(pod.id, std::move(gpus));
+  const bool complete = gpus.size() == pod.gpus.size();
+  if (!gpus.empty()) gangs_.Add(pod.id, std::move(gpus), complete);
 }
 
 void Arbiter::StepOne(Gpu& gpu, const Event& event) {

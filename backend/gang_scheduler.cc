@@ -24,6 +24,9 @@ constexpr uint32_t kWindowsMax = 200;
 constexpr Duration kStuckAfter = microseconds(300);
 // However much work a rank says that it has left.
 constexpr Duration kStuckAfterMax = milliseconds(50);
+// When none is behind, all are let on, this long after they should have drained: twice as long each
+// time that it did not help.
+constexpr Duration kNoneBehind = milliseconds(5);
 
 template <class Predicate>
 bool AllOf(const std::vector<GangView>& views, Predicate predicate) {
@@ -39,8 +42,10 @@ bool Holds(const GangView& view) { return view.holds; }
 
 }  // namespace
 
-void GangScheduler::Add(PodId pod, std::vector<TokenScheduler*> gpus) {
-  gangs_[pod].gpus = std::move(gpus);
+void GangScheduler::Add(PodId pod, std::vector<TokenScheduler*> gpus, bool complete) {
+  Gang& gang = gangs_[pod];
+  gang.gpus = std::move(gpus);
+  gang.complete = complete;
 }
 
 void GangScheduler::Remove(PodId pod) {
@@ -61,11 +66,9 @@ void GangScheduler::All(PodId pod, const Gang& gang, GangStep::Do act, Duration 
 void GangScheduler::Tend(Instant now, const StepGpu& step) {
   now_ = std::max(now_, now);
   step_ = &step;
+  if (now_ >= look_at_) Look();
   for (auto& [pod, gang] : gangs_) {
-    // Over a link that is cut nobody is told anything.
-    if (std::none_of(gang.gpus.begin(), gang.gpus.end(), [](auto* gpu) { return gpu->cut(); })) {
-      Tend(pod, gang);
-    }
+    if (!Cut(gang)) Tend(pod, gang);
   }
   Reserve();
   std::erase_if(gangs_, [this](const auto& entry) {
@@ -75,18 +78,34 @@ void GangScheduler::Tend(Instant now, const StepGpu& step) {
   step_ = nullptr;
 }
 
+// Over a link that is cut nobody is told anything.
+bool GangScheduler::Cut(const Gang& gang) {
+  return std::any_of(gang.gpus.begin(), gang.gpus.end(), [](auto* gpu) { return gpu->cut(); });
+}
+
+// Those in line are ranked anew: a holder has used more, a limit given back some.
+void GangScheduler::Look() {
+  look_at_ = now_ + kLookEvery;
+  std::vector<const TokenScheduler*> seen;
+  for (const auto& [pod, gang] : gangs_) {
+    if ((gang.state != State::kWaiting && gang.state != State::kReserved) || Cut(gang)) continue;
+    for (TokenScheduler* gpu : gang.gpus) {
+      if (std::find(seen.begin(), seen.end(), gpu) != seen.end()) continue;
+      seen.push_back(gpu);
+      (*step_)(*gpu, GangStep{pod, GangStep::Do::kWait, Duration(0)});
+    }
+  }
+}
+
 void GangScheduler::Tend(PodId pod, Gang& gang) {
   Views views = ViewsOf(pod, gang);
   const bool wants = !gang.removed && AnyOf(views, [](const GangView& v) { return v.wants; });
   if ((gang.state == State::kIdle || gang.state == State::kWaiting) && AnyOf(views, Holds)) {
-    // It held when this daemon was started anew. Its other GPUs are its own until it has drained:
-    // a kernel here may wait for a launch there.
+    // It held when this daemon was started anew.
     All(pod, gang, GangStep::Do::kWait);
-    All(pod, gang, GangStep::Do::kReserve);
     BeginClosing(gang);
-    views = ViewsOf(pod, gang);
   }
-  if (gang.state == State::kIdle && wants) {
+  if (gang.state == State::kIdle && wants && gang.complete) {
     All(pod, gang, GangStep::Do::kWait);
     gang.state = State::kWaiting;
     views = ViewsOf(pod, gang);
@@ -110,9 +129,10 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
     }
   }
   if (gang.state == State::kReserved) {
-    if (!wants || AnyOf(views, [](const GangView& v) { return v.overdue || !Ranked(v); })) {
-      // Nobody waits for a gang that went, nor for a holder that hangs; and who came meanwhile and
-      // is to go before it, does.
+    if (!wants ||
+        AnyOf(views, [](const GangView& v) { return v.overdue || !Ranked(v) || !v.reserved; })) {
+      // Nobody waits for a gang that went, nor for a holder that hangs; who came meanwhile and is
+      // to go before it, does; and one of the GPUs may be that of a gang found to hold it.
       All(pod, gang, GangStep::Do::kRelease);
       gang.state = State::kWaiting;
       gang.ready_since = kNever;
@@ -124,13 +144,15 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
       All(pod, gang, GangStep::Do::kGrant, span);
       gang.state = State::kHolding;
       gang.deadline = now_ + span;
-      gang.renew_at = gang.deadline - std::min(span / 2, kRenewBefore);
+      gang.act_at = gang.deadline - std::min(span / 2, kRenewBefore);
       gang.ready_since = kNever;
-      views = ViewsOf(pod, gang);
     }
   }
-  if (gang.state == State::kHolding) Hold(pod, gang, views);
-  if (gang.state == State::kClosing) Close(pod, gang, ViewsOf(pod, gang));
+  if (gang.state == State::kHolding) Hold(pod, gang);
+  if (gang.state == State::kClosing) {
+    Claim(pod, gang);
+    Close(pod, gang, ViewsOf(pod, gang));
+  }
 }
 
 // The longest that one of its GPUs would give it, and long enough that its ranks' meeting at the
@@ -142,7 +164,8 @@ Duration GangScheduler::Quota(const Gang& gang, const Views& views) const {
   return std::max(Duration(1), quota);
 }
 
-void GangScheduler::Hold(PodId pod, Gang& gang, const Views& views) {
+void GangScheduler::Hold(PodId pod, Gang& gang) {
+  Views views = ViewsOf(pod, gang);
   const bool idle = AllOf(views, [](const GangView& v) { return v.drained && !v.wants; });
   const bool revoked = gang.removed || AnyOf(views, [](const GangView& v) { return v.revoked; });
   if (idle || revoked || now_ >= gang.deadline) {
@@ -150,9 +173,12 @@ void GangScheduler::Hold(PodId pod, Gang& gang, const Views& views) {
     BeginClosing(gang);
     return;
   }
-  if (now_ < gang.renew_at) return;
-  gang.renew_at = kNever;
-  // The holder competes too, with the singles on each GPU and with the gangs that overlap it.
+  if (now_ < gang.act_at) return;
+  gang.act_at = kNever;
+  // The holder competes too, with the singles on each GPU and with the gangs that overlap it, as
+  // things stand now.
+  All(pod, gang, GangStep::Do::kWait);
+  views = ViewsOf(pod, gang);
   bool again = AllOf(views, Ranked) && AnyOf(views, [](const GangView& v) { return v.wants; });
   for (const auto& [id, other] : gangs_) {
     if (again && other.state == State::kWaiting && other.ready_since != kNever) {
@@ -166,75 +192,90 @@ void GangScheduler::Hold(PodId pod, Gang& gang, const Views& views) {
   if (more <= Duration(0)) return;
   All(pod, gang, GangStep::Do::kExtend, more);
   gang.deadline += more;
-  gang.renew_at = gang.deadline - std::min(more / 2, kRenewBefore);
+  gang.act_at = gang.deadline - std::min(more / 2, kRenewBefore);
 }
 
 void GangScheduler::BeginClosing(Gang& gang) {
   gang.state = State::kClosing;
-  gang.window = kWindow;
   gang.closing_since = now_;
-  gang.windows = 0;
-  gang.behind = 0;
-  gang.reopen_at = now_ + kStuckAfter;
   gang.changed_at = now_;
+  gang.window = kWindow;
+  gang.windows = 0;
+  gang.in_vain = 0;
+  gang.behind.clear();
+  gang.let_on.clear();
+}
+
+// Of a gang that held elsewhere when a daemon found it: its other GPUs are its own until it has
+// drained, for a kernel there may wait for a launch here.
+void GangScheduler::Claim(PodId pod, const Gang& gang) {
+  for (TokenScheduler* gpu : gang.gpus) {
+    const GangView view = gpu->Gang(pod);
+    if (view.holds || view.taken) continue;
+    if (!view.reserved) (*step_)(*gpu, GangStep{pod, GangStep::Do::kReserve, Duration(0)});
+    if (gpu->Gang(pod).free) (*step_)(*gpu, GangStep{pod, GangStep::Do::kGrant, Duration(0)});
+  }
 }
 
 void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
-  // Those that were reserved when a daemon found the gang holding elsewhere.
-  for (size_t i = 0; i < views.size(); ++i) {
-    if (views[i].free) (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kGrant, Duration(0)});
-  }
+  gang.act_at = kNever;
   if (AllOf(views, [](const GangView& v) { return !v.holds || v.drained; })) {
     All(pod, gang, GangStep::Do::kRelease);
     gang.closing += (now_ - gang.closing_since - gang.closing) / 4;
     gang.state = State::kIdle;
-    gang.ready_since = kNever;
-    gang.reopen_at = kNever;
     Tend(pod, gang);
     return;
   }
-  const bool open = AnyOf(views, [](const GangView& v) { return v.holds && !v.closed; });
-  const bool others_drained =
-      AllOf(views, [](const GangView& v) { return !v.holds || v.drained || !v.closed; });
-  if (open && others_drained) {
+  if (AnyOf(views, [](const GangView& v) { return v.holds && !v.closed; })) {
+    if (AnyOf(views, [](const GangView& v) { return v.stuck; })) return;
     // What the others waited for has been launched.
-    for (size_t i = 0; i < views.size(); ++i) {
-      if (views[i].holds && !views[i].closed) {
-        (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kClose, Duration(0)});
-      }
-    }
-    gang.reopen_at = now_ + kStuckAfter;
+    All(pod, gang, GangStep::Do::kClose);
+    gang.changed_at = now_;
+    gang.act_at = now_ + kStuckAfter;
     return;
   }
-  // Who has drained, and asks, is behind those who have not.
-  uint64_t behind = 0;
-  for (size_t i = 0; i < views.size(); ++i) {
-    if (views[i].drained && views[i].parked) behind |= uint64_t{1} << i;
+  // Who holds nothing, and asks, is behind those who have not drained.
+  Clients behind;
+  for (const GangView& v : views) behind.insert(behind.end(), v.parked.begin(), v.parked.end());
+  if (behind != gang.behind) {
+    gang.behind = behind;
+    gang.changed_at = std::max(gang.changed_at, now_);
   }
-  if (behind != gang.seen_behind) {
-    gang.seen_behind = behind;
-    gang.changed_at = now_;
-    gang.reopen_at = now_ + kStuckAfter;
-  }
-  // Work that only takes its time is not stuck.
+  gang.act_at = gang.changed_at + kStuckAfter * (1 + std::min(gang.windows, kWindowsMax) / 32);
   for (const GangView& v : views) {
-    if (v.holds && !v.drained) {
-      gang.reopen_at = std::max(
-          gang.reopen_at, std::min(v.done_at, gang.changed_at + kStuckAfterMax) + kStuckAfter);
+    if (!v.stuck) continue;
+    // Work that only takes its time is not stuck.
+    const Instant most = behind.empty() ? kNever : gang.changed_at + kStuckAfterMax;
+    gang.act_at = std::max(gang.act_at, std::min(v.done_at, most) + kStuckAfter);
+  }
+  if (behind.empty()) gang.act_at += kNoneBehind * (1 << std::min(gang.in_vain, 10u));
+  if (now_ >= gang.act_at) LetOn(pod, gang, views, std::move(behind));
+}
+
+// Those that are behind may launch for a moment. All may where none is: threads of theirs wait for
+// each other in a circle.
+void GangScheduler::LetOn(PodId pod, Gang& gang, const Views& views, Clients behind) {
+  Duration window = kWindow;
+  if (behind.empty()) {
+    ++gang.in_vain;
+    All(pod, gang, GangStep::Do::kReopenAll, window);
+  } else {
+    const bool others = std::any_of(behind.begin(), behind.end(), [&](ClientId client) {
+      return std::find(gang.let_on.begin(), gang.let_on.end(), client) == gang.let_on.end();
+    });
+    if (others && !gang.let_on.empty()) {
+      gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
+    }
+    if (++gang.windows % kWindowsMax == 0) gang.window = kWindow;
+    window = gang.window;
+    gang.let_on = std::move(behind);
+    for (size_t i = 0; i < views.size(); ++i) {
+      if (views[i].parked.empty()) continue;
+      (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kReopen, window});
     }
   }
-  if (now_ < gang.reopen_at || open || behind == 0) return;
-  if (gang.behind != 0 && (behind & ~gang.behind) != 0) {
-    gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
-  }
-  if (++gang.windows % kWindowsMax == 0) gang.window = kWindow;
-  gang.behind = behind;
-  for (size_t i = 0; i < views.size(); ++i) {
-    if ((behind & uint64_t{1} << i) == 0) continue;
-    (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kReopen, gang.window});
-  }
-  gang.changed_at = now_;
-  gang.reopen_at = now_ + gang.window + kStuckAfter;
+  gang.changed_at = now_ + window;
+  gang.act_at = gang.changed_at + kStuckAfter;
 }
 
 // Of two gangs that share a GPU: which goes first there.
@@ -290,18 +331,19 @@ void GangScheduler::Reserve() {
 Instant GangScheduler::wakeup() const {
   Instant at = kNever;
   for (const auto& [pod, gang] : gangs_) {
+    if (Cut(gang)) continue;
     switch (gang.state) {
       case State::kIdle:
         break;
       case State::kWaiting:
       case State::kReserved:
-        at = std::min(at, now_ + kLookEvery);
+        at = std::min(at, look_at_);
         break;
       case State::kHolding:
-        at = std::min({at, gang.renew_at, gang.deadline});
+        at = std::min({at, gang.act_at, gang.deadline});
         break;
       case State::kClosing:
-        at = std::min(at, gang.reopen_at > now_ ? gang.reopen_at : now_ + kLookEvery);
+        at = std::min(at, gang.act_at);
         break;
     }
   }

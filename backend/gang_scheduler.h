@@ -33,8 +33,9 @@ class GangScheduler {
   explicit GangScheduler(const SchedulerOptions& options) : options_(options) {}
 
   // `gpus`: of all that the pod has a share of, in an order that is the same for all gangs. They
-  // know the pod (PodSet with `gang`), and must outlive the gang.
-  void Add(PodId pod, std::vector<TokenScheduler*> gpus);
+  // know the pod (PodSet with `gang`), and must outlive the gang. Not `complete`: some are not
+  // there (yet); the gang is granted nothing, but what it holds since before a restart comes back.
+  void Add(PodId pod, std::vector<TokenScheduler*> gpus, bool complete = true);
   // The pod is deleted (PodRemoved everywhere). What it holds is released once it has drained.
   void Remove(PodId pod);
   bool empty() const { return gangs_.empty(); }
@@ -48,31 +49,37 @@ class GangScheduler {
   Instant wakeup() const;
 
  private:
+  using Clients = std::vector<ClientId>;
   enum class State : uint8_t { kIdle, kWaiting, kReserved, kHolding, kClosing };
   struct Gang {
     std::vector<TokenScheduler*> gpus;
+    bool complete = true;
     State state = State::kIdle;
     bool removed = false;
-    Instant ready_since = kNever;  // comes before every single on all its GPUs
+    Instant ready_since = kNever;    // comes before every single on all its GPUs
     Instant deadline{};
-    Instant renew_at = kNever;
-    Instant reopen_at = kNever;
-    Duration closing{0};  // how long its tokens take to come back, smoothed
+    Instant act_at = kNever;  // when to renew (holding) or to let somebody on (closing)
+    Duration closing{0};      // how long its tokens take to come back, smoothed
     // While closing:
     Instant closing_since{};
-    Instant changed_at{};      // when last somebody drained, or was let on
-    Duration window{0};        // how long the ranks that are behind get next
-    uint32_t windows = 0;      // how often they got it
-    uint64_t behind = 0;       // who got it last, by index in `gpus`
-    uint64_t seen_behind = 0;  // who was behind when last looked at
+    Instant changed_at{};  // when last somebody drained, or what let them on ended
+    Duration window{0};    // how long the ranks that are behind get next
+    uint32_t windows = 0;  // how often they got it
+    uint32_t in_vain = 0;  // how often all were let on, for none was behind
+    Clients behind;        // who was when last looked at ...
+    Clients let_on;        // ... and when last let on
   };
   using Views = std::vector<GangView>;
 
+  static bool Cut(const Gang& gang);
+  void Look();
   void Tend(PodId pod, Gang& gang);
-  void Hold(PodId pod, Gang& gang, const Views& views);
+  void Hold(PodId pod, Gang& gang);
   Duration Quota(const Gang& gang, const Views& views) const;
   void BeginClosing(Gang& gang);
+  void Claim(PodId pod, const Gang& gang);
   void Close(PodId pod, Gang& gang, const Views& views);
+  void LetOn(PodId pod, Gang& gang, const Views& views, Clients behind);
   void Reserve();
   static bool GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b);
   Views ViewsOf(PodId pod, const Gang& gang) const;
@@ -81,6 +88,7 @@ class GangScheduler {
   const SchedulerOptions options_;
   std::map<PodId, Gang> gangs_;
   Instant now_{};
+  Instant look_at_{};  // at those in line and reserved, although nothing has happened
   const StepGpu* step_ = nullptr;
 };
 

@@ -147,7 +147,7 @@ void TokenScheduler::On(const PodRemoved& event) {
   pod.removed = true;
   for (const uint32_t c : pod.clients) SetWants(clients_[c], false);
   if (pod.gang) On(GangStep{event.pod, GangStep::Do::kRest});
-  if (reserved_ == index && !token_) Unreserve();
+  if (reserved_ == index && !(token_ && token_->pod == index)) Unreserve();
   if (token_ && token_->pod == index) {
     token_->deadline = std::min(token_->deadline, now_);
     SendToMembers();
@@ -222,7 +222,8 @@ void TokenScheduler::On(const ClientReport& event) {
         Drained(c, held);
       }
       if (client.stopped) Unstop(c);
-      const bool own = token_ && token_->pod == client.pod && !token_->closed && !token_->reopened;
+      const bool own =
+          token_ && token_->pod == client.pod && !token_->closed && token_->reopened_at == kNever;
       if (client.wants && own && !client.member && now_ < token_->deadline) JoinToken(c);
       break;
     }
@@ -400,6 +401,7 @@ void TokenScheduler::PlanRenewal(Duration span) {
 bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
 
 void TokenScheduler::Grant(uint32_t index, Duration quota) {
+  ChargeKept();
   ++epoch_;
   token_ = Token();
   Token& token = *token_;
@@ -407,8 +409,7 @@ void TokenScheduler::Grant(uint32_t index, Duration quota) {
   Pod& pod = pods_[index];
   UpdateWaiting(pod);
   ++pod.grants;
-  // For a gang the GPU may have been kept free before.
-  token.granted_at = pod.gang ? kept_since_ : now_;
+  token.granted_at = now_;
   token.quota = quota;
   token.deadline = now_ + token.quota;
   PlanRenewal(token.quota);
@@ -537,6 +538,7 @@ void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
     token_->ended_at = now_;
     token_->closed = true;
     token_->quota = options_.quota_max;
+    if (reserved_ != kNobody) ChargeKept();
     Pod& pod = pods_[client.pod];
     if (pod.gang) reserved_ = client.pod;
     queue_.SetActive(pod.slot, true);
@@ -740,12 +742,17 @@ void TokenScheduler::On(const GangStep& event) {
       SendToMembers();
       return;
     case Do::kReopen:
+    case Do::kReopenAll:
       if (!holds || !token_->closed) return;
       token_->closed = false;
-      token_->reopened = true;
+      token_->reopened_at = now_;
       token_->deadline = now_ + event.span;
       for (const uint32_t c : pod.clients) {
-        if (Parked(clients_[c])) JoinToken(c);
+        if (Parked(clients_[c])) {
+          JoinToken(c);
+        } else if (clients_[c].member && event.act == Do::kReopenAll) {
+          Send(c);
+        }
       }
       return;
     case Do::kCap:
@@ -764,9 +771,16 @@ void TokenScheduler::On(const GangStep& event) {
   }
 }
 
+// While the GPU is kept free for a gang, the gang is charged as if it held.
+void TokenScheduler::ChargeKept() {
+  if (reserved_ == kNobody || token_) return;
+  Charge(pods_[reserved_], now_ - kept_since_);
+  kept_since_ = now_;
+}
+
 // The reservation ends without a token.
 void TokenScheduler::Unreserve() {
-  if (!token_) Charge(pods_[reserved_], now_ - kept_since_);
+  ChargeKept();
   reserved_ = kNobody;
 }
 
@@ -815,7 +829,6 @@ GangView TokenScheduler::Gang(PodId id) const {
   if (found == pod_index_.end()) return view;
   const uint32_t index = found->second;
   const Pod& pod = pods_[index];
-  view.known = !pod.removed;
   view.wants = pod.wanting > 0;
   view.rank = pod.rank;
   view.owed_much = pod.owed_much;
@@ -825,21 +838,24 @@ GangView TokenScheduler::Gang(PodId id) const {
   view.holds = token_ && token_->pod == index;
   view.quota = Quota(pod);
   view.allowance = queue_.Allowance(pod.slot, now_);
+  if (view.free) view.allowance -= now_ - kept_since_;
   view.contended = RivalWaits();
   if (view.holds) {
     view.drained = token_->members.empty();
     view.closed = token_->closed;
     view.revoked = token_->revoked;
-    view.told = token_->contended;
-    view.deadline = token_->deadline;
     for (const uint32_t c : token_->members) {
-      view.done_at = std::max(view.done_at, clients_[c].done_at);
+      const Client& client = clients_[c];
+      view.done_at = std::max(view.done_at, client.done_at);
+      view.stuck |= token_->closed || client.joined_at < token_->reopened_at;
     }
-    view.parked = std::any_of(pod.clients.begin(), pod.clients.end(),
-                              [this](uint32_t c) { return Parked(clients_[c]); });
+    for (const uint32_t c : pod.clients) {
+      if (Parked(clients_[c])) view.parked.push_back(clients_[c].id);
+    }
   } else if (token_) {
     view.overdue = token_->closed && now_ - token_->ended_at > options_.quota_max;
   }
+  view.overdue |= !stopped_.empty() && now_ - stopped_.front().since > options_.quota_max;
   return view;
 }
 

@@ -113,14 +113,15 @@ struct LinkCut {
 // What a gang's coordinator (backend/gang_scheduler.h) decides for one of its GPUs.
 struct GangStep {
   enum class Do : uint8_t {
-    kWait,     // the gang has work on one of its GPUs: it stands in line here
-    kRest,     // it has none
-    kReserve,  // the holder's token ends, and nobody but the gang is granted; while the GPU is
-               // kept free for it, it is charged as if it held
-    kGrant,    // reserved and free: the gang's, for `span`
-    kExtend,   // its token, for `span` more
-    kClose,    // its token ends now
-    kReopen,   // its token has ended; those of its clients that ask may launch for `span`
+    kWait,       // the gang has work on one of its GPUs: it stands in line here
+    kRest,       // it has none
+    kReserve,    // the holder's token ends, and nobody but the gang is granted; while the GPU is
+                 // kept free for it, it is charged as if it held
+    kGrant,      // reserved and free: the gang's, for `span`
+    kExtend,     // its token, for `span` more
+    kClose,      // its token ends now
+    kReopen,     // its token has ended; those of its clients that ask may launch for `span`
+    kReopenAll,  // ... and those that have not drained
     kCap,      // it waits for another of its GPUs: what it is owed here is cut to two of its holds,
                // or what a pod that sleeps may save up
     kRelease,  // the token, if it is out, and the reservation end; nothing may be held
@@ -203,9 +204,9 @@ struct PodStatus {
 
 // A gang as one of its GPUs sees it.
 struct GangView {
-  bool known = false;
-  bool wants = false;   // a client asks, or holds and may go on
-  bool parked = false;  // a client asks that holds no part of the token
+  bool wants = false;  // a client asks, or holds and may go on
+  // Has the token: those that ask and hold no part of it.
+  boost::container::small_vector<ClientId, 2> parked;
   // Its place among the gangs that come before every single pod here, the holder included; 0 is
   // the first. kUnranked: some single pod comes first.
   static constexpr uint32_t kUnranked = ~0u;
@@ -217,12 +218,11 @@ struct GangView {
   bool holds = false;      // has the token
   bool drained = false;    // has the token, and none of its clients holds a part
   bool closed = false;     // its token has ended
+  bool stuck = false;      // one of its clients has not drained, and was not let on since
   bool revoked = false;    // its token is to end for a pod that goes first
   bool contended = false;  // somebody else waits here
-  bool told = false;       // ... as its clients were last told
   bool overdue = false;    // another's drain takes longer than it should
   Instant done_at{};       // when the work of its clients should end, as they said
-  Instant deadline{};      // of its token
   Duration quota{0};       // what it would be granted now
   Duration allowance{0};   // what its limit allows now
 };
@@ -321,9 +321,9 @@ class TokenScheduler {
     Duration charged{0};
     Duration measured{0};  // longest held time that a drained member reported
     // Of a gang's:
-    bool reopened = false;  // only for those who asked when it was
-    bool revoked = false;   // for a pod that goes first
-    Duration unwatched{0};  // this daemon was not there, and cannot know who held
+    Instant reopened_at = kNever;  // since then it is only for those that were let on
+    bool revoked = false;          // for a pod that goes first
+    Duration unwatched{0};         // this daemon was not there, and cannot know who held
   };
 
   // A hold that this scheduler did not begin.
@@ -369,6 +369,7 @@ class TokenScheduler {
   void Cut(const Pod& by);
   void Grant(uint32_t pod, Duration quota);
   void RankGangs();
+  void ChargeKept();
   void Unreserve();
   Duration GangCredit(const Pod& gang) const;
   void ForgetIdle();
@@ -395,7 +396,7 @@ class TokenScheduler {
   uint32_t waiting_pods_ = 0;
   std::vector<uint32_t> gangs_;   // that wait or hold, ordered by pod id
   uint32_t reserved_ = kNobody;   // the gang that the GPU is kept for
-  Instant kept_since_{};          // ... with nobody holding anything
+  Instant kept_since_{};          // ... with nobody holding anything, and not charged yet
   std::vector<Stopped> stopped_;  // of clients with `stopped`, oldest first
   Instant cut_at_ = kNever;       // since then the link is cut
 

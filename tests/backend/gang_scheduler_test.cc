@@ -26,11 +26,20 @@ using std::chrono::seconds;
 struct PodPlan {
   double request;
   double limit = 100;
-  std::vector<size_t> gpus{0};
+  std::vector<size_t> gpus{0};  // of its ranks: one that is named twice has two of its processes
   Duration kernel = milliseconds(1);
   int collective_every = 0;  // kernels; 0: its ranks do not wait for each other
   Duration pause{0};         // after each collective, of one rank after the other
   policy::Priority priority = policy::Priority::kLow;
+  int threads = 1;           // of each rank, each with a stream and a communicator of its own
+  bool one_process = false;  // one thread launches on all GPUs, in turn
+};
+
+// What may happen to each frame between daemon and processes.
+struct LinkFaults {
+  int lost = 0;  // percent
+  int repeated = 0;
+  Duration late{0};  // so much at most; they overtake each other
 };
 
 class GangWorld {
@@ -42,26 +51,21 @@ class GangWorld {
 
   PodId Add(const PodPlan& plan) {
     const PodId id{++last_pod_};
-    policy::ShareSpec spec{.request = static_cast<policy::Share>(plan.request * 10'000),
-                           .limit = static_cast<policy::Share>(plan.limit * 10'000),
-                           .priority = plan.priority};
-    std::vector<TokenScheduler*> schedulers;
-    for (const size_t g : plan.gpus) {
-      Step(g, PodSet{id, policy::Validated(spec).value(), plan.gpus.size() > 1});
-      schedulers.push_back(&*gpus_[g]->scheduler);
-    }
-    if (plan.gpus.size() > 1) gangs_->Add(id, schedulers);
-    for (const size_t g : plan.gpus) {
-      ranks_.push_back(std::make_unique<Rank>());
-      Rank& rank = *ranks_.back();
-      rank.client = ClientId{ranks_.size()};
-      rank.pod = id;
-      rank.gpu = g;
-      rank.plan = plan;
-      rank.machine = hook::ClientMachine(hook::ClientOptions{}, now_);
-      After(microseconds(Draw(1, 5'000)), [this, &rank] { Connect(rank); });
-    }
+    pods_[id] = plan;
+    Introduce(id);
+    Start(id);
     return id;
+  }
+  // Deleted, while its processes live.
+  void Remove(PodId id) {
+    gangs_->Remove(id);
+    for (const size_t g : GpusOf(pods_.at(id))) Step(g, PodRemoved{id});
+    pods_.erase(id);
+  }
+  void SetShare(PodId id, double request, double limit) {
+    pods_.at(id).request = request;
+    pods_.at(id).limit = limit;
+    for (const size_t g : GpusOf(pods_.at(id))) Step(g, SetOf(id));
   }
 
   void Run(Duration length) {
@@ -73,6 +77,7 @@ class GangWorld {
       (*event.action)();
     }
     now_ = end;
+    CheckAccounts();
   }
 
   // As the device saw it, since the last call.
@@ -91,50 +96,101 @@ class GangWorld {
   uint64_t Collectives(PodId pod) const {
     uint64_t least = ~uint64_t{0};
     for (const auto& rank : ranks_) {
-      if (rank->pod == pod) least = std::min(least, rank->collectives_done);
+      if (rank->pod != pod || !rank->alive) continue;
+      for (const Thread& thread : rank->threads) least = std::min(least, thread.collectives_done);
     }
     return least;
   }
-  void Kill(PodId pod, size_t which) {
+  // Of the one of its living ranks that has launched least.
+  uint64_t Launches(PodId pod) const {
+    uint64_t least = ~uint64_t{0};
     for (const auto& rank : ranks_) {
-      if (rank->pod != pod || which-- != 0) continue;
-      rank->alive = false;
-      Gpu& gpu = *gpus_[rank->gpu];
-      std::erase_if(gpu.queue, [&](const Kernel& k) { return k.rank == rank.get(); });
-      gpu.running = false;
-      ++gpu.timer;
-      Advance(rank->gpu);
-      Step(rank->gpu, ClientGone{rank->client});
-      return;
+      if (rank->pod == pod && rank->alive) least = std::min(least, LaunchesOf(*rank));
     }
+    return least;
   }
-  // The daemon ends, and another one starts with what was stored.
-  void Restart() {
+  // The process dies, and with it what it runs; the daemon learns of it after `noticed`.
+  void Kill(PodId pod, size_t which, Duration noticed = Duration(0)) {
+    if (Rank* rank = Living(pod, which)) Kill(*rank, noticed);
+  }
+  // All of the pod's processes are killed, one after the other, and started again.
+  void StartAnew(PodId pod) {
+    for (const auto& rank : ranks_) {
+      if (rank->pod != pod || !rank->alive) continue;
+      After(microseconds(Draw(0, 20'000)),
+            [this, &r = *rank] { Kill(r, microseconds(Draw(0, 5'000))); });
+    }
+    After(milliseconds(Draw(20, 100)), [this, pod] {
+      if (pods_.contains(pod)) Start(pod);
+    });
+  }
+  // SIGSTOP, for a while. What it has launched runs on.
+  void Stop(PodId pod, size_t which, Duration length) {
+    if (Rank* rank = Living(pod, which)) rank->stopped_until = now_ + length;
+  }
+  // Its connection ends, and comes back.
+  void Disconnect(PodId pod, size_t which, Duration length) {
+    Rank* rank = Living(pod, which);
+    if (rank == nullptr || !rank->connected) return;
+    rank->connected = false;
+    const uint64_t was = ++rank->generation;
+    StepRank(*rank, {.kind = hook::EventKind::kDisconnected});
+    Step(rank->gpu, ClientDisconnected{rank->client, now_ - microseconds(Draw(0, 1'000))});
+    After(length, [this, rank, was] {
+      if (rank->generation == was && rank->alive) Connect(*rank);
+    });
+  }
+  // The link to all processes is cut, and back.
+  void CutLink(Duration length) {
+    if (cut_) return;
+    cut_ = true;
+    for (size_t g = 0; g < gpus_.size(); ++g) Step(g, LinkCut{true});
+    for (const auto& rank : ranks_) StepRank(*rank, {.kind = hook::EventKind::kAway});
+    After(length, [this, daemon = daemons_] {
+      if (daemon != daemons_) return;
+      cut_ = false;
+      for (size_t g = 0; g < gpus_.size(); ++g) Step(g, LinkCut{false});
+      for (const auto& rank : ranks_) StepRank(*rank, {.kind = hook::EventKind::kSync});
+    });
+  }
+  // The daemon ends, and another one starts with what was stored. It hears of the GPUs in `gpus`
+  // only; of all where that is empty.
+  void Restart(const std::set<size_t>& gpus = {}) {
+    ++daemons_;
+    cut_ = false;
     gangs_.emplace(options_);
     for (const auto& gpu : gpus_) gpu->scheduler.emplace(options_, gpu->scheduler->epoch());
-    for (const auto& rank : ranks_) rank->generation++;
-    std::map<PodId, std::vector<TokenScheduler*>> gangs;
-    std::set<std::pair<PodId, size_t>> known;
     for (const auto& rank : ranks_) {
-      if (!known.insert({rank->pod, rank->gpu}).second) continue;
-      policy::ShareSpec spec{.request = static_cast<policy::Share>(rank->plan.request * 10'000),
-                             .limit = static_cast<policy::Share>(rank->plan.limit * 10'000)};
-      const bool gang = rank->plan.gpus.size() > 1;
-      Step(rank->gpu, PodSet{rank->pod, policy::Validated(spec).value(), gang});
-      if (gang) gangs[rank->pod].push_back(&*gpus_[rank->gpu]->scheduler);
+      rank->generation++;
+      rank->connected = false;
     }
-    for (const auto& [client, store] : stored_) {
-      const Rank& rank = *ranks_[client.value - 1];
-      Step(rank.gpu, HolderRestored{client, rank.pod, store.epoch, store.joined_at, store.joined_at,
-                                    Duration(0)});
+    for (const auto& [id, plan] : pods_) Introduce(id, gpus);
+    for (size_t g = 0; g < gpus_.size(); ++g) {
+      const Gpu& gpu = *gpus_[g];
+      if (!gpus.empty() && !gpus.contains(g)) continue;
+      for (const auto& [client, joined_at] : std::map(gpu.stored)) {
+        const Rank& rank = *ranks_[client.value - 1];
+        if (!pods_.contains(rank.pod)) Step(g, PodSet{rank.pod, {}, false});  // deleted since
+        Step(g, HolderRestored{client, rank.pod, gpu.epoch, gpu.granted_at, joined_at,
+                               charged_[{rank.pod, g}] - gpu.charged_before});
+        if (!pods_.contains(rank.pod)) Step(g, PodRemoved{rank.pod});
+      }
     }
-    for (auto& [pod, gpus] : gangs) gangs_->Add(pod, gpus);
     for (const auto& rank : ranks_) {
-      if (rank->alive) After(milliseconds(Draw(1, 50)), [this, &r = *rank] { Connect(r); });
+      if (!gpus.empty() && !gpus.contains(rank->gpu)) continue;
+      After(milliseconds(Draw(1, 50)), [this, &r = *rank, daemon = daemons_] {
+        if (daemon != daemons_) return;
+        r.alive ? Connect(r) : Step(r.gpu, ClientGone{r.client});
+      });
     }
   }
+  void Hear(size_t g, const backend::Event& event) { Step(g, event); }
+  ClientId ClientOf(PodId pod, size_t which) { return Living(pod, which)->client; }
   uint64_t Grants(size_t g) const { return gpus_[g]->grants; }
-  // Charged since the beginning, on the GPU where it is least.
+  const TokenScheduler& Scheduler(size_t g) const { return *gpus_[g]->scheduler; }
+  // Charged since the beginning.
+  Duration Charged(PodId pod, size_t g) { return charged_[{pod, g}]; }
+  // Charged since the daemon started, on the GPU where it is least.
   Duration Held(PodId pod) {
     Duration least = Duration::max();
     for (const auto& gpu : gpus_) {
@@ -148,51 +204,70 @@ class GangWorld {
   Duration LongestWait(PodId pod) const {
     Duration longest{0};
     for (const auto& rank : ranks_) {
-      if (rank->pod == pod) longest = std::max(longest, rank->longest_wait);
+      if (rank->pod != pod) continue;
+      for (const Thread& t : rank->threads) longest = std::max(longest, t.longest_wait);
     }
     return longest;
   }
+  Instant now() const { return now_; }
 
   int overlaps = 0;
+  uint64_t wakeups = 0;  // of the coordinator, by its timer
+  uint64_t notices = 0;  // of holders that hang
+  LinkFaults faults;
 
  private:
-  struct Rank {
-    ClientId client;
-    PodId pod;
-    size_t gpu = 0;
-    PodPlan plan;
-    hook::ClientMachine machine;
-    bool alive = true;
-    bool open = false;
-    bool watch = false;
+  struct Rank;
+  struct Kernel {
+    Duration length;
+    uint64_t collective = 0;  // 0: none
+  };
+  struct Thread {
+    Rank* rank = nullptr;
+    size_t index = 0;
+    std::deque<Kernel> queue;  // its stream
+    bool running = false;      // the head
+    uint64_t timer = 0;
     bool parked = false;
     bool pacing = false;
-    Instant parked_at{};
-    Duration longest_wait{0};
     bool paused = false;
     bool waking = false;
-    uint64_t generation = 0;  // of its connection
-    uint64_t timer = 0;
+    Instant parked_at{};
+    Duration longest_wait{0};
     uint64_t launches = 0;
     uint64_t collectives = 0;     // launched
     uint64_t collectives_at = 0;  // come to the head of the queue
     uint64_t collectives_done = 0;
   };
-  struct Kernel {
-    Rank* rank;
-    Duration length;
-    uint64_t collective = 0;  // 0: none
+  struct Rank {
+    ClientId client;
+    PodId pod;
+    uint64_t job = 0;  // those that were started together
+    size_t gpu = 0;
+    PodPlan plan;
+    hook::ClientMachine machine;
+    std::vector<Thread> threads;
+    bool alive = true;
+    bool connected = false;
+    bool open = false;
+    bool watch = false;
+    Instant stopped_until{};
+    uint64_t generation = 0;  // of its connection
+    uint64_t timer = 0;
   };
   struct Gpu {
     explicit Gpu(const SchedulerOptions& options) { scheduler.emplace(options, 0); }
     std::optional<TokenScheduler> scheduler;
-    std::deque<Kernel> queue;
-    bool running = false;  // the head
-    Instant began{};       // the head came to the head
-    uint64_t timer = 0;
+    std::vector<Rank*> ranks;
+    size_t pending = 0;  // kernels
+    Instant counted{};   // its use, up to here
     uint64_t tick = 0;
     uint64_t grants = 0;
+    // As the holder's file has it.
     uint64_t epoch = 0;
+    std::map<ClientId, Instant> stored;
+    Instant granted_at{};
+    Duration charged_before{0};  // to the holder, before this hold
   };
   struct Event {
     Instant at;
@@ -212,20 +287,94 @@ class GangWorld {
   }
   void After(Duration delay, std::function<void()> action) { At(now_ + delay, std::move(action)); }
 
+  static std::set<size_t> GpusOf(const PodPlan& plan) {
+    return {plan.gpus.begin(), plan.gpus.end()};
+  }
+  PodSet SetOf(PodId id) const {
+    const PodPlan& plan = pods_.at(id);
+    const policy::ShareSpec spec{.request = static_cast<policy::Share>(plan.request * 10'000),
+                                 .limit = static_cast<policy::Share>(plan.limit * 10'000),
+                                 .priority = plan.priority};
+    return {id, policy::Validated(spec).value(), GpusOf(plan).size() > 1};
+  }
+  // To the daemon.
+  void Introduce(PodId id, const std::set<size_t>& heard_of = {}) {
+    std::vector<TokenScheduler*> schedulers;
+    const std::set<size_t> gpus = GpusOf(pods_.at(id));
+    for (const size_t g : gpus) {
+      if (!heard_of.empty() && !heard_of.contains(g)) continue;
+      Step(g, SetOf(id));
+      schedulers.push_back(&*gpus_[g]->scheduler);
+    }
+    if (gpus.size() > 1) gangs_->Add(id, schedulers, schedulers.size() == gpus.size());
+  }
+  void Start(PodId id) {
+    ++last_job_;
+    for (const size_t g : pods_.at(id).gpus) {
+      ranks_.push_back(std::make_unique<Rank>());
+      Rank& rank = *ranks_.back();
+      rank.client = ClientId{ranks_.size()};
+      rank.pod = id;
+      rank.job = last_job_;
+      rank.gpu = g;
+      rank.plan = pods_.at(id);
+      rank.machine = hook::ClientMachine(hook::ClientOptions{}, now_);
+      rank.threads.resize(static_cast<size_t>(rank.plan.threads));
+      for (size_t t = 0; t < rank.threads.size(); ++t) {
+        rank.threads[t].rank = &rank;
+        rank.threads[t].index = t;
+      }
+      gpus_[g]->ranks.push_back(&rank);
+      After(microseconds(Draw(1, 5'000)), [this, &rank] { Connect(rank); });
+    }
+  }
+  Rank* Living(PodId pod, size_t which) {
+    std::vector<Rank*> living;
+    for (const auto& rank : ranks_) {
+      if (rank->pod == pod && rank->alive) living.push_back(rank.get());
+    }
+    return living.empty() ? nullptr : living[which % living.size()];
+  }
+  void Kill(Rank& rank, Duration noticed) {
+    if (!rank.alive) return;
+    rank.alive = false;
+    CountUse(rank.gpu, rank.pod);
+    for (Thread& thread : rank.threads) {
+      gpus_[rank.gpu]->pending -= thread.queue.size();
+      thread.queue.clear();
+      ++thread.timer;
+    }
+    std::erase(gpus_[rank.gpu]->ranks, &rank);
+    After(noticed, [this, &rank] { Step(rank.gpu, ClientGone{rank.client}); });
+  }
+
   // ------------------------------------------------------------------------------- the daemon
   void Step(size_t g, const backend::Event& event) {
     StepOne(g, event);
+    Tend();
+  }
+  void Tend() {
     gangs_->Tend(now_, [this](const TokenScheduler& scheduler, const GangStep& step) {
       for (size_t i = 0; i < gpus_.size(); ++i) {
         if (&*gpus_[i]->scheduler == &scheduler) StepOne(i, step);
       }
     });
-    const uint64_t timer = ++gang_timer_;
-    if (const Instant at = gangs_->wakeup(); at != kNever) {
-      At(std::max(at, now_ + microseconds(1)), [this, timer] {
-        if (timer == gang_timer_) Step(0, Tick{});
-      });
-    }
+    // As the daemon's: one that is due too early only looks again.
+    const Instant at = gangs_->wakeup();
+    if (at >= armed_) return;
+    armed_ = at;
+    At(std::max(at, now_), [this, at] {
+      if (at != armed_) return;
+      armed_ = kNever;
+      ++wakeups;
+      if (now_ == woken_) {
+        ASSERT_LT(++woken_times_, 100) << "no way on from a wakeup";
+      } else {
+        woken_times_ = 0;
+      }
+      woken_ = now_;
+      Tend();
+    });
   }
   void StepOne(size_t g, const backend::Event& event) {
     Effects effects;
@@ -239,17 +388,25 @@ class GangWorld {
         token.token.rev = send->rev;
         token.token.quota_ns = static_cast<uint64_t>(send->quota.count());
         token.token.contended = send->contended;
-        After(microseconds(Draw(20, 120)), [this, &rank, token, was = rank.generation] {
-          if (was == rank.generation) StepRank(rank, token);
-        });
+        Frame(rank, [this, &rank, token] { StepRank(rank, token); });
       } else if (const auto* store = std::get_if<StoreHolder>(&effect)) {
-        stored_[store->client] = *store;
         if (gpu.epoch != store->epoch) ++gpu.grants;
+        if (gpu.epoch != store->epoch || gpu.stored.empty()) {
+          gpu.stored.clear();
+          gpu.granted_at = store->joined_at;
+          gpu.charged_before = charged_[{store->pod, g}];
+        }
         gpu.epoch = store->epoch;
-      } else if (const auto* clear = std::get_if<ClearHolders>(&effect)) {
-        std::erase_if(stored_, [&](const auto& s) {
-          return ranks_[s.first.value - 1]->gpu == g && s.second.epoch <= clear->epoch;
-        });
+        gpu.stored[store->client] = store->joined_at;
+      } else if (std::holds_alternative<ClearHolders>(effect)) {
+        gpu.stored.clear();
+      } else if (const auto* charged = std::get_if<backend::Charged>(&effect)) {
+        charged_[{charged->pod, g}] += charged->held;
+      } else if (const auto* kill = std::get_if<KillClient>(&effect)) {
+        After(microseconds(100),
+              [this, &rank = *ranks_[kill->client.value - 1]] { Kill(rank, milliseconds(1)); });
+      } else if (const auto* notice = std::get_if<Notice>(&effect)) {
+        notices += notice->kind == Notice::Kind::kHung ? 1 : 0;
       }
     }
     const uint64_t tick = ++gpu.tick;
@@ -259,67 +416,117 @@ class GangWorld {
       });
     }
   }
+  // Between the daemon and one of its clients, in either direction.
+  void Frame(const Rank& rank, const std::function<void()>& arrives) {
+    if (cut_ || Draw(1, 100) <= faults.lost) return;
+    const int64_t late = faults.late / microseconds(1);
+    for (int copies = Draw(1, 100) <= faults.repeated ? 2 : 1; copies > 0; --copies) {
+      After(microseconds(Draw(20, 120) + Draw(0, late)),
+            [this, &rank, arrives, was = rank.generation] {
+              if (!cut_ && was == rank.generation) arrives();
+            });
+    }
+  }
+  // Nobody pays for time twice, nor for what another one used.
+  void CheckAccounts() {
+    std::map<size_t, Duration> all;
+    for (const auto& [key, held] : charged_) all[key.second] += held;
+    for (const auto& [g, held] : all) EXPECT_LE(held, now_.time_since_epoch()) << "on GPU " << g;
+  }
 
   // -------------------------------------------------------------------------------- a process
   void Connect(Rank& rank) {
+    if (!rank.alive) return;
+    if (rank.stopped_until > now_) {
+      At(rank.stopped_until, [this, &rank] { Connect(rank); });
+      return;
+    }
+    ++rank.generation;
+    rank.connected = true;
     Step(rank.gpu, ClientAttached{rank.client, rank.pod});
     hook::Event attached{.kind = hook::EventKind::kAttached};
     attached.attached.backlog_ns = static_cast<uint64_t>(options_.backlog.count());
     attached.attached.heartbeat_ns = 100'000'000;
     attached.attached.idle_ns = 1'000'000;
-    attached.attached.gang = rank.plan.gpus.size() > 1;
+    attached.attached.gang = GpusOf(rank.plan).size() > 1;
     StepRank(rank, attached);
-    Launch(rank);
+    for (Thread& thread : rank.threads) Launch(thread);
   }
-  Duration Backlog(const Rank& rank) const {
+  static Duration Backlog(const Thread& thread) {
     Duration sum{0};
-    for (const Kernel& k : gpus_[rank.gpu]->queue) {
-      if (k.rank == &rank) sum += k.length;
-    }
+    for (const Kernel& k : thread.queue) sum += k.length;
     return sum;
   }
-  bool Pending(const Rank& rank) const {
-    const auto& queue = gpus_[rank.gpu]->queue;
-    return std::any_of(queue.begin(), queue.end(),
-                       [&](const Kernel& k) { return k.rank == &rank; });
+  static bool Pending(const Rank& rank) {
+    return std::any_of(rank.threads.begin(), rank.threads.end(),
+                       [](const Thread& t) { return !t.queue.empty(); });
   }
-  void Launch(Rank& rank) {
-    if (!rank.alive || rank.paused) return;
-    while (true) {
+  static uint64_t LaunchesOf(const Rank& rank) {
+    uint64_t sum = 0;
+    for (const Thread& thread : rank.threads) sum += thread.launches;
+    return sum;
+  }
+  // Of a process whose one thread launches on its GPUs in turn: whether this one's is next.
+  bool HasTurn(const Rank& rank) const {
+    if (!rank.plan.one_process) return true;
+    return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& peer) {
+      if (peer->job != rank.job || !peer->alive) return true;
+      const uint64_t ahead = peer->client < rank.client ? 1 : 0;
+      return LaunchesOf(*peer) >= LaunchesOf(rank) + ahead;
+    });
+  }
+  void Launch(Thread& thread) {
+    Rank& rank = *thread.rank;
+    if (rank.stopped_until > now_) {
+      At(rank.stopped_until, [this, &thread] { Launch(thread); });
+      return;
+    }
+    while (rank.alive && !thread.paused && HasTurn(rank)) {
       if (!rank.open) {
-        if (rank.parked) return;
-        rank.parked = true;
-        rank.parked_at = now_;
+        if (thread.parked) return;
+        thread.parked = true;
+        thread.parked_at = now_;
         StepRank(rank, {.kind = hook::EventKind::kParked});
         if (!rank.open) return;
       }
-      if (rank.parked) rank.longest_wait = std::max(rank.longest_wait, now_ - rank.parked_at);
-      rank.parked = false;
-      rank.pacing = Backlog(rank) > rank.machine.backlog_bound();
-      if (rank.pacing) return;
+      if (thread.parked) {
+        thread.longest_wait = std::max(thread.longest_wait, now_ - thread.parked_at);
+      }
+      thread.parked = false;
+      // Of the thread's own: the hook lets pass who waits for what does not move.
+      thread.pacing = Backlog(thread) > rank.machine.backlog_bound();
+      if (thread.pacing) return;
       Gpu& gpu = *gpus_[rank.gpu];
-      if (!gpu.queue.empty() && gpu.queue.front().rank->pod != rank.pod) {
+      for (const Rank* other : gpu.ranks) {
+        if (other->pod == rank.pod || !Pending(*other)) continue;
         ++overlaps;
         ADD_FAILURE() << "pod " << rank.pod.value << " launches on GPU " << rank.gpu
-                      << " beside pod " << gpu.queue.front().rank->pod.value;
+                      << " beside pod " << other->pod.value << " at "
+                      << now_.time_since_epoch().count();
         return;
       }
-      ++rank.launches;
-      Kernel kernel{&rank, rank.plan.kernel * Draw(70, 130) / 100, 0};
+      ++thread.launches;
+      Kernel kernel{rank.plan.kernel * Draw(70, 130) / 100, 0};
       const int every = rank.plan.collective_every;
-      if (every != 0 && rank.launches % static_cast<uint64_t>(every) == 0) {
-        kernel.collective = ++rank.collectives;
+      if (every != 0 && thread.launches % static_cast<uint64_t>(every) == 0) {
+        kernel.collective = ++thread.collectives;
         kernel.length = microseconds(20);
       }
-      if (gpu.queue.empty()) gpu.began = now_;
-      gpu.queue.push_back(kernel);
-      Advance(rank.gpu);
+      if (gpu.pending++ == 0) gpu.counted = now_;
+      thread.queue.push_back(kernel);
+      Advance(thread);
       if (rank.machine.single()) StepRank(rank, {});
+      if (rank.plan.one_process) {
+        for (const auto& peer : ranks_) {
+          if (peer->job != rank.job || peer.get() == &rank) continue;
+          After(microseconds(Draw(1, 5)), [this, &t = peer->threads[0]] { Launch(t); });
+        }
+      }
       if (kernel.collective != 0 && rank.plan.pause > Duration(0)) {
-        rank.paused = true;
-        After(rank.plan.pause * Draw(50, 150) / 100, [this, &rank] {
-          rank.paused = false;
-          Launch(rank);
+        thread.paused = true;
+        After(rank.plan.pause * Draw(50, 150) / 100, [this, &thread] {
+          thread.paused = false;
+          Launch(thread);
         });
         return;
       }
@@ -327,17 +534,25 @@ class GangWorld {
   }
   void StepRank(Rank& rank, const hook::Event& event) {
     if (!rank.alive) return;
+    if (rank.stopped_until > now_) {
+      At(rank.stopped_until, [this, &rank, event, was = rank.generation] {
+        if (was == rank.generation) StepRank(rank, event);
+      });
+      return;
+    }
     hook::Observation seen;
-    seen.launches = rank.launches;
-    seen.backlog = Backlog(rank);
+    seen.launches = LaunchesOf(rank);
     seen.longest = rank.plan.kernel * 13 / 10;
-    seen.parked = rank.parked ? 1 : 0;
-    seen.pacing = rank.pacing ? 1 : 0;
+    for (const Thread& thread : rank.threads) {
+      seen.backlog += Backlog(thread);
+      seen.parked += thread.parked ? 1 : 0;
+      seen.pacing += thread.pacing ? 1 : 0;
+    }
     const hook::Effects effects = rank.machine.Step(now_, event, seen);
-    if (effects.send) {
+    if (effects.send && rank.connected) {
       const wire::State s = effects.state;
-      After(microseconds(Draw(20, 120)), [this, &rank, s, was = rank.generation] {
-        if (!rank.alive || was != rank.generation) return;
+      Frame(rank, [this, &rank, s] {
+        if (!rank.alive) return;
         Step(rank.gpu, ClientReport{rank.client, s.seq, s.phase, s.epoch, s.rev, Duration(0),
                                     Duration(0), DurationFromNanos(s.backlog_ns)});
       });
@@ -351,7 +566,11 @@ class GangWorld {
         if (timer == rank.timer) StepRank(rank, {.kind = hook::EventKind::kTimer});
       });
     }
-    if (opened) After(microseconds(Draw(3, 40)), [this, &rank] { Launch(rank); });
+    if (opened) {
+      for (Thread& thread : rank.threads) {
+        After(microseconds(Draw(3, 40)), [this, &thread] { Launch(thread); });
+      }
+    }
     LookFinished(rank);
   }
   void LookFinished(Rank& rank) {
@@ -362,43 +581,45 @@ class GangWorld {
   }
 
   // ----------------------------------------------------------------------------------- a GPU
-  void Advance(size_t g) {
-    Gpu& gpu = *gpus_[g];
-    if (gpu.running || gpu.queue.empty()) return;
-    Kernel& head = gpu.queue.front();
+  void Advance(Thread& thread) {
+    if (thread.running || thread.queue.empty()) return;
+    const Kernel head = thread.queue.front();
+    std::vector<Thread*> peers;
     if (head.collective != 0) {
-      head.rank->collectives_at = head.collective;
+      thread.collectives_at = head.collective;
       for (const auto& peer : ranks_) {
-        if (peer->pod == head.rank->pod && peer->collectives_at < head.collective) return;
-      }
-      gpu.running = true;
-      for (const auto& peer : ranks_) {
-        if (peer->pod == head.rank->pod && peer->gpu != g) Advance(peer->gpu);
+        if (peer->job != thread.rank->job) continue;
+        peers.push_back(&peer->threads[thread.index]);
+        if (peers.back()->collectives_at < head.collective) return;
       }
     }
-    gpu.running = true;
-    const uint64_t timer = ++gpu.timer;
-    After(head.length, [this, g, timer] {
-      if (timer == gpus_[g]->timer) Finish(g);
+    thread.running = true;
+    const uint64_t timer = ++thread.timer;
+    After(head.length, [this, &thread, timer] {
+      if (timer == thread.timer) Finish(thread);
     });
+    for (Thread* peer : peers) Advance(*peer);
   }
-  void Finish(size_t g) {
+  void CountUse(size_t g, PodId pod) {
     Gpu& gpu = *gpus_[g];
-    const Kernel done = gpu.queue.front();
-    gpu.queue.pop_front();
-    gpu.running = false;
-    used_[{done.rank->pod, g}] += now_ - gpu.began;  // a collective that waits spins
-    gpu.began = now_;
-    if (done.collective != 0) ++done.rank->collectives_done;
-    Advance(g);
-    Rank& rank = *done.rank;
-    if (!rank.alive) return;
+    if (gpu.pending > 0) used_[{pod, g}] += now_ - gpu.counted;  // a collective that waits spins
+    gpu.counted = now_;
+  }
+  void Finish(Thread& thread) {
+    Rank& rank = *thread.rank;
+    CountUse(rank.gpu, rank.pod);
+    --gpus_[rank.gpu]->pending;
+    if (thread.queue.front().collective != 0) ++thread.collectives_done;
+    thread.queue.pop_front();
+    thread.running = false;
+    Advance(thread);
     // A thread that waits for its backlog has to be woken.
-    if (!rank.waking) {
-      rank.waking = true;
-      After(microseconds(Draw(20, 80)), [this, &rank] {
-        rank.waking = false;
-        Launch(rank);
+    for (Thread& waits : rank.threads) {
+      if (waits.waking || (!waits.pacing && &waits != &thread)) continue;
+      waits.waking = true;
+      After(microseconds(Draw(20, 80)), [this, &waits] {
+        waits.waking = false;
+        Launch(waits);
       });
     }
     LookFinished(rank);
@@ -408,14 +629,20 @@ class GangWorld {
   std::optional<GangScheduler> gangs_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::map<PodId, PodPlan> pods_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::map<ClientId, StoreHolder> stored_;
-  std::map<std::pair<PodId, size_t>, Duration> used_;
+  std::map<std::pair<PodId, size_t>, Duration> used_;     // as the device saw it
+  std::map<std::pair<PodId, size_t>, Duration> charged_;  // by all daemons
   std::priority_queue<Event> events_;
   Instant now_{};
+  Instant armed_ = kNever;
+  Instant woken_ = kNever;
+  int woken_times_ = 0;
+  bool cut_ = false;
   uint64_t order_ = 0;
   uint64_t last_pod_ = 0;
-  uint64_t gang_timer_ = 0;
+  uint64_t last_job_ = 0;
+  uint64_t daemons_ = 0;
 };
 
 using Shares = std::map<std::pair<PodId, size_t>, double>;
@@ -558,7 +785,8 @@ TEST(Gang, ADaemonThatStartsAnewWaitsForAllOfItsRanks) {
 // Any number of gangs and singles over up to eight GPUs: nobody overlaps, nobody is left out.
 TEST(Gang, InManyMixesEverybodyGoesOn) {
   std::random_device fresh;
-  const uint64_t first = fresh();
+  const char* given = getenv("BATON_GANG_SEED");
+  const uint64_t first = given != nullptr ? strtoull(given, nullptr, 10) : fresh();
   for (uint64_t i = 0; i < 40; ++i) {
     const uint64_t seed = first + i;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -605,6 +833,125 @@ TEST(Gang, InManyMixesEverybodyGoesOn) {
       EXPECT_GT(world.Held(e.pod), e.request / 100 * seconds(10) - milliseconds(200));
     }
   }
+}
+
+// ------------------------------------------------------------------- what may go wrong on the way
+
+TEST(Gang, OneThatIsDeletedWhileItsGpusAreKeptForItLetsThemGo) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangWorld world(2, seed);
+    const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
+    const PodId s = world.Add({.request = 50, .gpus = {0}, .kernel = milliseconds(5)});
+    const PodId t = world.Add({.request = 50, .gpus = {1}, .kernel = milliseconds(5)});
+    world.Run(milliseconds(500) + microseconds(917) * seed);
+    world.Remove(a);
+    world.Run(milliseconds(100));
+    const Shares shares = world.SharesOver(milliseconds(500));
+    for (const PodId single : {s, t}) EXPECT_GT(Least(shares, single), 98);
+  }
+}
+
+TEST(Gang, SeveralProcessesOnOneGpuAllCatchUp) {
+  GangWorld world(2);
+  const PodId a = world.Add(
+      {.request = 50, .gpus = {0, 0, 1, 1}, .kernel = microseconds(300), .collective_every = 7});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 40);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+TEST(Gang, SeveralThreadsWithCommunicatorsOfTheirOwnAllCatchUp) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50,
+                             .gpus = {0, 1},
+                             .kernel = microseconds(300),
+                             .collective_every = 7,
+                             .threads = 3});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 40);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+TEST(Gang, OneProcessThatLaunchesOnAllItsGpusInTurnGoesOn) {
+  GangWorld world(3);
+  const PodId a = world.Add({.request = 50,
+                             .gpus = {0, 1, 2},
+                             .kernel = microseconds(300),
+                             .collective_every = 7,
+                             .one_process = true});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 40);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+TEST(Gang, WhileTheLinkIsCutNothingIsDecidedAndNothingSpins) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangWorld world(2, seed);
+    const PodPlan gang{.request = 30, .gpus = {0, 1}, .collective_every = 5};
+    const PodId a = world.Add(gang);
+    const PodId b = world.Add(gang);
+    const PodId s = world.Add({.request = 40, .gpus = {0}});
+    world.Run(milliseconds(500) + microseconds(3'137) * seed);
+    world.CutLink(seconds(1));
+    const uint64_t before = world.wakeups;
+    world.Run(milliseconds(900));
+    EXPECT_LT(world.wakeups - before, 50u);
+    world.Run(milliseconds(1'000));
+    // Who held all the time has to pay for it.
+    world.Run(seconds(3));
+    const Shares shares = world.SharesOver(seconds(2));
+    for (const PodId pod : {a, b}) EXPECT_GT(Least(shares, pod), 25);
+    EXPECT_GT(Least(shares, s), 37);
+  }
+}
+
+// A node comes back without one of its GPUs.
+TEST(Gang, WhenOneOfItsGpusIsGoneTheOthersAreNotLost) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangWorld world(2, seed);
+    const PodId a = world.Add({.request = 90, .gpus = {0, 1}});
+    const PodId s = world.Add({.request = 10, .gpus = {0}});
+    world.Run(milliseconds(500) + microseconds(3'137) * seed);
+    world.Restart({0});
+    world.Run(milliseconds(300));
+    EXPECT_GT(Least(world.SharesOver(seconds(1)), s), 95);
+    EXPECT_GT(world.Launches(a), 0u);
+  }
+}
+
+// What others do elsewhere, or what the limit gives back, happens while nothing happens here.
+TEST(Gang, AtItsLimitItGoesOnAsSoonAsItMay) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 20, .limit = 20, .gpus = {0, 1}, .collective_every = 10});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(10));
+  EXPECT_GT(Least(shares, a), 19);
+  EXPECT_LT(world.LongestWait(a), milliseconds(180));
+  for (const size_t g : {0, 1}) {
+    EXPECT_LT(world.Charged(a, g),
+              (world.now().time_since_epoch() + milliseconds(200)) * 20 / 100 + milliseconds(45));
+  }
+}
+
+TEST(Gang, AClaimThatNobodyCanCheckStopsOneGpuNotAllOfTheGang) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 10});
+  const PodId s = world.Add({.request = 25, .gpus = {0}});
+  const PodId t = world.Add({.request = 50, .gpus = {1}});
+  const PodId liar = world.Add({.request = 25, .gpus = {0}, .kernel = seconds(100)});
+  world.Run(milliseconds(500));
+  (void)s, (void)liar;
+  EXPECT_GT(Least(world.SharesOver(seconds(2)), t), 90);
+  EXPECT_GE(world.Charged(a, 1), Duration(0));
 }
 
 }  // namespace
