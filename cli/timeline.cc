@@ -47,20 +47,32 @@ std::string Shortened(const std::string& text, size_t max) {
   return text;
 }
 
-// Ticks at round times, about eight of them.
-Duration TickOf(Duration span) {
-  const double rough = static_cast<double>(Nanos(span)) / 8;
-  const double power = std::pow(10, std::floor(std::log10(rough)));
+struct Unit {
+  const char* name;
+  double ns;
+};
+// The one in which times up to this are short to write.
+Unit UnitOf(Duration to) {
+  if (to >= std::chrono::hours(2)) return {"hours", 3600e9};
+  if (to >= std::chrono::minutes(10)) return {"minutes", 60e9};
+  if (to >= std::chrono::seconds(1)) return {"seconds", 1e9};
+  return {"milliseconds", 1e6};
+}
+
+// A round step that fits about eight times.
+double TickOf(double span) {
+  const double power = std::pow(10, std::floor(std::log10(span / 8)));
   for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough) return Duration(static_cast<int64_t>(factor * power));
+    if (factor * power >= span / 8) return factor * power;
   }
-  return Duration(static_cast<int64_t>(10 * power));
+  return 10 * power;
 }
 
 class Drawing {
  public:
   explicit Drawing(const Timeline& timeline) : t_(timeline) {
     lane_ = std::clamp(600.0 / static_cast<double>(std::max<size_t>(1, t_.pods.size())), 5.0, 26.0);
+    pad_ = lane_ > 12 ? 2 : 0.5;
   }
 
   std::string Draw() {
@@ -72,6 +84,7 @@ class Drawing {
 <style>
   text {{ font: 12px system-ui, sans-serif; fill: #1f2328; }}
   .title {{ font-weight: 600; font-size: 15px; }}
+  .name {{ font-size: {2:.1f}px; }}
   .faint {{ fill: #59636e; }}
   .ground {{ fill: #ffffff; }}
   .lane {{ fill: #f3f4f6; }}
@@ -87,11 +100,12 @@ class Drawing {
 </style>
 <rect class="ground" width="100%" height="100%"/>
 )",
-        kWidth, height);
+        kWidth, height, std::min(12.0, lane_ - 1));
     Text(16, 24, "title", "start", t_.title);
     Text(16, 46, "faint", "start", "Who held the token");
-    DrawHolds();
+    DrawLanes();
     Axis(kTop, kTop + lanes, t_.from, t_.to);
+    DrawHolds();
     Text(16, chart - 16, "faint", "start", "Share of the GPU");
     DrawShares(chart);
     out_ += "</svg>\n";
@@ -107,17 +121,20 @@ class Drawing {
                     kind, x, y, anchor, Escaped(text));
   }
 
-  void DrawHolds() {
-    const double pad = lane_ > 12 ? 2 : 0.5;
+  void DrawLanes() {
     for (size_t i = 0; i < t_.pods.size(); ++i) {
       const double y = kTop + lane_ * static_cast<double>(i);
       out_ += fmt::format(
           "<rect class=\"lane\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
-          kLeft, y + pad, kPlot, lane_ - 2 * pad);
-      if (lane_ < 11) continue;
-      Text(kLeft - 52, y + lane_ / 2 + 4, "", "end", Shortened(t_.pods[i].name, 18));
-      Text(kLeft - 8, y + lane_ / 2 + 4, "faint", "end", t_.pods[i].note);
+          kLeft, y + pad_, kPlot, lane_ - 2 * pad_);
+      if (lane_ < 7) continue;  // nobody could read it
+      const double base = y + lane_ / 2 + std::min(12.0, lane_ - 1) / 3;
+      Text(kLeft - 52, base, "name", "end", Shortened(t_.pods[i].name, 18));
+      Text(kLeft - 8, base, "name faint", "end", t_.pods[i].note);
     }
+  }
+
+  void DrawHolds() {
     const double span = static_cast<double>(Nanos(t_.to - t_.from));
     for (const Timeline::Span& hold : t_.holds) {
       const Duration from = std::max(hold.from, t_.from);
@@ -127,30 +144,26 @@ class Drawing {
       const double width = kPlot * static_cast<double>(Nanos(to - from)) / span;
       out_ += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x,
-          kTop + lane_ * static_cast<double>(hold.pod) + pad, std::max(width, 0.4), lane_ - 2 * pad,
-          ColorOf(hold.pod));
+          kTop + lane_ * static_cast<double>(hold.pod) + pad_, std::max(width, 0.4),
+          lane_ - 2 * pad_, ColorOf(hold.pod));
     }
   }
 
   // Time along the lower edge.
   void Axis(double top, double bottom, Duration from, Duration to) {
-    const Duration tick = TickOf(to - from);
-    const double span = static_cast<double>(Nanos(to - from));
-    const bool hours = to - from >= std::chrono::hours(1);
-    const bool seconds = to - from >= std::chrono::milliseconds(1500);
-    const double unit = hours ? 3600e9 : seconds ? 1e9 : 1e6;
-    for (Duration at = (from + tick - Duration(1)) / tick * tick; at <= to; at += tick) {
-      const double x = kLeft + kPlot * static_cast<double>(Nanos(at - from)) / span;
+    const Unit unit = UnitOf(to);
+    const double begin = static_cast<double>(Nanos(from)) / unit.ns;
+    const double span = static_cast<double>(Nanos(to - from)) / unit.ns;
+    const double tick = TickOf(span);
+    for (double n = std::ceil(begin / tick - 1e-6) + 0.0; n * tick <= begin + span * (1 + 1e-6);
+         ++n) {
+      const double x = kLeft + kPlot * (n * tick - begin) / span;
       out_ += fmt::format(
           "<line class=\"line\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x,
           top, bottom + 4);
-      Text(x, bottom + 18, "faint", "middle",
-           fmt::format("{:.4g}", static_cast<double>(Nanos(at)) / unit));
+      Text(x, bottom + 18, "faint", "middle", fmt::format("{:.7g}", n * tick));
     }
-    Text(kLeft - 8, bottom + 18, "faint", "end",
-         hours     ? "hours"
-         : seconds ? "seconds"
-                   : "milliseconds");
+    Text(kLeft - 28, bottom + 18, "faint", "end", unit.name);
   }
 
   void DrawShares(double top) {
@@ -184,7 +197,8 @@ class Drawing {
   }
 
   const Timeline& t_;
-  double lane_;
+  double lane_;  // height of a pod's
+  double pad_;   // above and below it
   std::string out_;
 };
 

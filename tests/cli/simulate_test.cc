@@ -188,7 +188,7 @@ TEST_F(Simulate, TimesThatCannotBeAreExplained) {
 
 TEST_F(Simulate, DrawsWhoHeldTheToken) {
   const std::string path = folder_.path() + "/gpu.svg";
-  const Outcome outcome = Run(kTwo, {"--svg", path, "--window", "1s:2s"});
+  const Outcome outcome = Run(kTwo, {"--svg", path, "--window", "200ms:700ms"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   std::ostringstream svg;
   svg << std::ifstream(path).rdbuf();
