@@ -374,7 +374,10 @@ class World {
   static Duration Vary(Duration mean, uint32_t jitter, Random& random) {
     const int64_t spread = Nanos(mean) * jitter / 100;
     const auto draw = static_cast<int64_t>(random.Next() >> 40);
-    return mean - Duration(spread) + Duration((2 * spread * draw) >> 24);
+    // Above some minutes in steps of 8 ms, for the product to fit.
+    const bool fits = spread < (int64_t{1} << 38);
+    return mean - Duration(spread) +
+           Duration(fits ? (2 * spread * draw) >> 24 : (spread >> 23) * draw);
   }
 
   // The launching thread runs until it is parked, has launched its burst, or is far enough ahead.

@@ -14,6 +14,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr uint32_t kPodIdMax = 1'000'000;
+constexpr Duration kTimeMax = std::chrono::hours(10'000);
+
 constexpr struct {
   Fault fault;
   const char* name;
@@ -241,12 +244,16 @@ Result<void> CheckPlan(const Plan& plan) {
   const auto wrong = [](const std::string& what) { return Fail(ErrorCode::kInvalid, what); };
   if (plan.gpus < 1 || plan.gpus > kPlanGpusMax) return wrong("a world has 1 to 64 GPUs");
   if (plan.length < kLengthMin) return wrong("a world needs at least 1s");
+  if (plan.length > kTimeMax) return wrong("a world has at most 10000 h");
   if (plan.pods.empty() || plan.pods.size() > kPodsMax) return wrong("a world has 1 to 512 pods");
   std::set<uint32_t> ids;
   for (const PodPlan& pod : plan.pods) {
     const std::string who = "pod " + std::to_string(pod.id) + ": ";
-    if (pod.id == 0 || !ids.insert(pod.id).second) {
-      return wrong(who + "every pod has its own number above 0");
+    if (pod.id == 0 || pod.id > kPodIdMax || !ids.insert(pod.id).second) {
+      return wrong(who + "every pod has its own number from 1 to 1000000");
+    }
+    for (const Duration time : {pod.kernel, pod.burst, pod.pause, pod.arrives}) {
+      if (time < Duration(0) || time > kTimeMax) return wrong(who + "times are 0 to 10000 h");
     }
     if (auto valid = policy::Validated(pod.spec); !valid) return wrong(who + valid.error().message);
     if (pod.processes < 1 || pod.processes > 64) return wrong(who + "it has 1 to 64 processes");
@@ -259,7 +266,6 @@ Result<void> CheckPlan(const Plan& plan) {
     if (pod.kernel < std::chrono::microseconds(1)) {
       return wrong(who + "a kernel takes at least 1us");
     }
-    if (pod.burst < Duration(0) || pod.pause < Duration(0)) return wrong(who + "a negative time");
     if (pod.burst > Duration(0) && pod.pause < std::chrono::microseconds(1)) {
       return wrong(who + "between two bursts is a pause of at least 1us");
     }
@@ -267,7 +273,7 @@ Result<void> CheckPlan(const Plan& plan) {
     if (pod.collective != 0 && pod.processes != 1) {
       return wrong(who + "collectives need one process per GPU");
     }
-    if (pod.arrives < Duration(0) || pod.leaves <= pod.arrives) {
+    if (pod.leaves <= pod.arrives) {
       return wrong(who + "it leaves after it arrives");
     }
   }
@@ -277,7 +283,10 @@ Result<void> CheckPlan(const Plan& plan) {
     if (targeted && !ids.contains(fault.pod)) {
       return wrong("a fault at " + At(fault.at) + " hits a pod that is not there");
     }
-    if (fault.at < last || fault.length < Duration(0)) return wrong("faults are ordered by time");
+    if (fault.at < last) return wrong("faults are ordered by time");
+    if (fault.at > kTimeMax || fault.length < Duration(0) || fault.length > kTimeMax) {
+      return wrong("times are 0 to 10000 h");
+    }
     if (fault.kind == kResizes) {
       if (auto valid = policy::Validated(fault.spec); !valid) return wrong(valid.error().message);
     }

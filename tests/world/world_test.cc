@@ -79,6 +79,9 @@ TEST(Plan, OneThatCannotBeRunIsRefused) {
   plan.length = milliseconds(1);
   EXPECT_EQ(error(WritePlan(plan)), "file: a world needs at least 1s");
   plan.length = kLength;
+  plan.pods[0].pause = std::chrono::hours(20'000);
+  EXPECT_NE(error(WritePlan(plan)).find("times are 0 to 10000 h"), std::string::npos);
+  plan.pods[0].pause = Duration(0);
   plan.pods[0].gpus = {plan.gpus};
   EXPECT_NE(error(WritePlan(plan)).find("there is no GPU"), std::string::npos);
 }
@@ -115,6 +118,19 @@ TEST(World, GangsAndSinglesShareTwoGpus) {
     EXPECT_NEAR(share, 1. / 3, 0.05) << "pod " << pod.pod << " on GPU " << pod.gpu;
     EXPECT_GT(pod.used, pod.held / 2);
   }
+}
+
+TEST(World, PausesMayBeLong) {
+  Plan plan;
+  plan.length = plan.calm_from = std::chrono::hours(10);
+  plan.pods.push_back(Endless(1, 500'000));
+  plan.pods[0].burst = seconds(1);
+  plan.pods[0].pause = std::chrono::minutes(30);
+  plan.pods[0].jitter = 90;
+  const Verdict v = world::Run(plan, {});
+  EXPECT_TRUE(v.ok) << v.violation;
+  const auto bursts = static_cast<double>(Nanos(v.pods[0].used)) / 1e9;
+  EXPECT_NEAR(bursts, 20, 8) << "every half an hour on average";
 }
 
 // The bound on the lag set where nothing can keep it: two pods that take turns are enough to break
