@@ -111,7 +111,7 @@ Arbiter::Lane* Arbiter::FindLane(Client& client, uint8_t index) {
 
 void Arbiter::Step(Gpu& gpu, const Event& event) {
   StepOne(gpu, event);
-  if (!gangs_.empty()) TendGangs();
+  if (gpu.scheduler.has_gangs()) TendGangs();
 }
 
 void Arbiter::TendGangs() {
@@ -249,7 +249,7 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
                                   DurationFromNanos(claimed), DurationFromNanos(state.backlog_ns)});
   }
   Book(*lane, state);
-  if (leaving_.count(client->pod) != 0) CloseWhenDrained(*client);
+  if (leaving_.count(client->pod) != 0) CloseWhenDrained(client->pod);
 }
 
 // Everything below this line runs after the tokens are out.
@@ -550,6 +550,8 @@ void Arbiter::Gone(Client& client) {
     } else if (left != nullptr && left->throw_away) {
       (void)DeletePod(*left);
     }
+  } else if (leaving_.count(pod) != 0) {
+    CloseWhenDrained(pod);
   }
 }
 
@@ -624,10 +626,14 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool 
   for (const auto& [id, pod] : pods_.all()) {
     if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) {
       Step(gpu, PodSet{id, pod.share, pod.gang()});
-      FormGang(pod);
     }
   }
   Restore(gpu);
+  // Only now: a gang that holds elsewhere claims this GPU too, which may have holders of its own.
+  for (const auto& [id, pod] : pods_.all()) {
+    if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) FormGang(pod);
+  }
+  if (!gangs_.empty()) TendGangs();
   log_.Add(EventLog::Level::kInfo, "gpu",
            fmt::format("{} {} {}{}", info.uuid, info.name, FormatBytes(info.memory_bytes),
                        node.empty() ? "" : " on node " + node));
