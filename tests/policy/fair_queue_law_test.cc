@@ -290,12 +290,11 @@ RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHo
   }
 }
 
-// Who may hold now, by the limit: has what it is predicted to need, or half a bucket.
-bool Allowed(const Mix& mix, const Tenant& t) {
-  if (!t.limited()) return true;
-  const auto half =
-      static_cast<int64_t>(t.spec.limit) * Nanos(mix.options.limit_window) / kWhole / 2;
-  return Nanos(mix.queue.Allowance(t.slot, mix.now)) >= std::min(Nanos(t.predicted), half);
+// What the pod's bucket has beyond what it needs to hold: its predicted hold, or half a bucket.
+Duration Room(const Mix& mix, const Tenant& t) {
+  if (!t.limited()) return Duration::max();
+  const Duration half = mix.options.limit_window * t.spec.limit / kWhole / 2;
+  return mix.queue.Allowance(t.slot, mix.now) - std::min(t.predicted, half);
 }
 
 // Anything that may happen to a pod between holds.
@@ -361,7 +360,7 @@ RC_GTEST_PROP(FairQueueLaw, TheGpuIdlesOnlyWhileAllWhoWaitAreAtTheirLimitAndNoLo
         rule == Rule::kEarliestFinish ? mix.queue.Pick(mix.now) : mix.queue.PickByScan(mix.now);
     if (picked) {
       RC_ASSERT(mix.queue.waiting(*picked));
-      RC_ASSERT(Allowed(mix, mix.At(*picked)));
+      RC_ASSERT(Room(mix, mix.At(*picked)) >= Duration(0));
       mix.Serve();
       continue;
     }
@@ -369,7 +368,7 @@ RC_GTEST_PROP(FairQueueLaw, TheGpuIdlesOnlyWhileAllWhoWaitAreAtTheirLimitAndNoLo
     for (const Tenant& t : mix.tenants) {
       if (!mix.queue.waiting(t.slot)) continue;
       anybody = true;
-      RC_ASSERT(!Allowed(mix, t));
+      RC_ASSERT(Room(mix, t) <= Duration(0));  // a refill is rounded up
     }
     const Instant refill = mix.queue.NextRefill();
     RC_ASSERT((refill != kNever) == anybody);
@@ -388,7 +387,7 @@ RC_GTEST_PROP(FairQueueLaw, AHighPriorityPodGoesFirstWhileItIsWithinItsBurst, ()
     Disturb(mix);
     bool urgent = false;
     for (const Tenant& t : mix.tenants) {
-      if (!mix.queue.waiting(t.slot) || !t.high() || !Allowed(mix, t)) continue;
+      if (!mix.queue.waiting(t.slot) || !t.high() || Room(mix, t) <= Duration(0)) continue;
       urgent |= mix.queue.Lag(t.slot) > -mix.options.priority_burst;
     }
     const auto picked = mix.queue.Pick(mix.now);
