@@ -110,8 +110,9 @@ Arbiter::Lane* Arbiter::FindLane(Client& client, uint8_t index) {
 // ------------------------------------------------------------------------------ the token's path
 
 void Arbiter::Step(Gpu& gpu, const Event& event) {
+  const bool had_gangs = gpu.scheduler.has_gangs();
   StepOne(gpu, event);
-  if (gpu.scheduler.has_gangs()) TendGangs();
+  if (had_gangs || gpu.scheduler.has_gangs()) TendGangs();
 }
 
 void Arbiter::TendGangs() {

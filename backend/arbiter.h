@@ -210,7 +210,7 @@ class Arbiter {
   void SampleGpu(const std::string& uuid);
   void Down(ClientId client, wire::DownReason reason, Instant heard);
   void Gone(Client& client);
-  void CloseWhenDrained(Client& client);
+  void CloseWhenDrained(PodId pod);
   bool HoldsAnything(const Client& client) const;
   void ForgetPod(PodId pod);
   void Restore(Gpu& gpu);

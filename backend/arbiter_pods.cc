@@ -142,17 +142,7 @@ Result<void> Arbiter::DeletePod(Pod& pod) {
     Step(*it->second, PodRemoved{id});
     it->second->series.erase(id);
   }
-  if (has_clients) {
-    std::vector<ClientId> of_pod;
-    for (auto& [number, client] : clients_) {
-      if (client->pod == id) of_pod.push_back(client->id);
-    }
-    for (const ClientId client : of_pod) {
-      if (Client* found = Find(client)) CloseWhenDrained(*found);
-    }
-  } else {
-    ForgetPod(id);
-  }
+  has_clients ? CloseWhenDrained(id) : ForgetPod(id);
   if (!throw_away) {
     SavePods();
     log_.Add(EventLog::Level::kInfo, "pod", name + " deleted");
@@ -160,13 +150,24 @@ Result<void> Arbiter::DeletePod(Pod& pod) {
   return {};
 }
 
-// A client of a deleted pod is closed once it holds nothing: before that its reports are needed.
-void Arbiter::CloseWhenDrained(Client& client) {
-  const bool drained = std::all_of(client.lanes.begin(), client.lanes.end(), [](const auto& lane) {
-    return lane->phase == wire::Phase::kIdle || lane->phase == wire::Phase::kWaiting;
-  });
-  if (!drained || HoldsAnything(client) || client.link == nullptr || !client.connected) return;
-  client.link->Refuse(client.number, wire::ErrorKind::kUnknownPod, "the pod was deleted");
+// The clients of a deleted pod are closed once none of them holds anything. Before that their
+// reports are needed, and those that have drained may have to launch what the others wait for on
+// the GPU.
+void Arbiter::CloseWhenDrained(PodId pod) {
+  std::vector<ClientId> drained;
+  for (auto& [number, client] : clients_) {
+    if (client->pod != pod) continue;
+    if (HoldsAnything(*client)) return;
+    const bool idle = std::all_of(client->lanes.begin(), client->lanes.end(), [](const auto& lane) {
+      return lane->phase == wire::Phase::kIdle || lane->phase == wire::Phase::kWaiting;
+    });
+    if (idle && client->link != nullptr && client->connected) drained.push_back(client->id);
+  }
+  for (const ClientId id : drained) {
+    Client* client = Find(id);
+    if (client == nullptr) continue;
+    client->link->Refuse(client->number, wire::ErrorKind::kUnknownPod, "the pod was deleted");
+  }
 }
 
 void Arbiter::ForgetPod(PodId pod) {
@@ -194,7 +195,8 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
   if (change.memory_cap != nullptr) pod.memory_cap = *change.memory_cap;
   if (change.team != nullptr) pod.team = *change.team;
   for (const std::string& uuid : pod.gpus) {
-    if (auto it = gpus_.find(uuid); it != gpus_.end()) Step(*it->second, PodSet{pod.id, pod.share, pod.gang()});
+    if (auto it = gpus_.find(uuid); it != gpus_.end())
+      Step(*it->second, PodSet{pod.id, pod.share, pod.gang()});
   }
   if (change.memory_cap != nullptr) {
     for (auto& [number, client] : clients_) {

@@ -67,15 +67,32 @@ void GangScheduler::Tend(Instant now, const StepGpu& step) {
   now_ = std::max(now_, now);
   step_ = &step;
   if (now_ >= look_at_) Look();
+  const uint64_t before = tended_;
   for (auto& [pod, gang] : gangs_) {
-    if (!Cut(gang)) Tend(pod, gang);
+    if (!Due(gang)) continue;
+    ++tended_;
+    Tend(pod, gang);
+    gang.tended_at = Steps(gang);
   }
-  Reserve();
+  if (tended_ != before) Reserve();
   std::erase_if(gangs_, [this](const auto& entry) {
     return entry.second.removed && entry.second.state == State::kIdle &&
            !AnyOf(ViewsOf(entry.first, entry.second), Holds);
   });
   step_ = nullptr;
+}
+
+uint64_t GangScheduler::Steps(const Gang& gang) {
+  uint64_t steps = 0;
+  for (const TokenScheduler* gpu : gang.gpus) steps += gpu->steps();
+  return steps;
+}
+
+// A gang is none of the business of what happens on other GPUs than its own.
+bool GangScheduler::Due(const Gang& gang) const {
+  const bool acts = gang.state == State::kHolding || gang.state == State::kClosing;
+  const Instant at = std::min(gang.act_at, gang.state == State::kHolding ? gang.deadline : kNever);
+  return (Steps(gang) != gang.tended_at || (acts && now_ >= at)) && !Cut(gang);
 }
 
 // Over a link that is cut nobody is told anything.
@@ -253,28 +270,23 @@ void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
 }
 
 // Those that are behind may launch for a moment. All may where none is: threads of theirs wait for
-// each other in a circle.
+// each other in a circle, and next time they may end elsewhere.
 void GangScheduler::LetOn(PodId pod, Gang& gang, const Views& views, Clients behind) {
-  Duration window = kWindow;
-  if (behind.empty()) {
-    ++gang.in_vain;
-    All(pod, gang, GangStep::Do::kReopenAll, window);
-  } else {
-    const bool others = std::any_of(behind.begin(), behind.end(), [&](ClientId client) {
-      return std::find(gang.let_on.begin(), gang.let_on.end(), client) == gang.let_on.end();
-    });
-    if (others && !gang.let_on.empty()) {
-      gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
-    }
-    if (++gang.windows % kWindowsMax == 0) gang.window = kWindow;
-    window = gang.window;
-    gang.let_on = std::move(behind);
-    for (size_t i = 0; i < views.size(); ++i) {
-      if (views[i].parked.empty()) continue;
-      (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kReopen, window});
-    }
+  const bool others = std::any_of(behind.begin(), behind.end(), [&](ClientId client) {
+    return std::find(gang.let_on.begin(), gang.let_on.end(), client) == gang.let_on.end();
+  });
+  if (others && !gang.let_on.empty()) {
+    gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
   }
-  gang.changed_at = now_ + window;
+  if (++gang.windows % kWindowsMax == 0 || behind.empty()) gang.window = kWindow;
+  gang.in_vain = behind.empty() ? gang.in_vain + 1 : 0;
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (!behind.empty() && views[i].parked.empty()) continue;
+    const auto act = behind.empty() ? GangStep::Do::kReopenAll : GangStep::Do::kReopen;
+    (*step_)(*gang.gpus[i], GangStep{pod, act, gang.window});
+  }
+  gang.let_on = std::move(behind);
+  gang.changed_at = now_ + gang.window;
   gang.act_at = gang.changed_at + kStuckAfter;
 }
 

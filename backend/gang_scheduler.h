@@ -47,6 +47,8 @@ class GangScheduler {
   void Tend(Instant now, const StepGpu& step);
   // When Tend is due although nothing has happened.
   Instant wakeup() const;
+  // So many gangs have been tended, in all calls.
+  uint64_t tended() const { return tended_; }
 
  private:
   using Clients = std::vector<ClientId>;
@@ -56,6 +58,7 @@ class GangScheduler {
     bool complete = true;
     State state = State::kIdle;
     bool removed = false;
+    uint64_t tended_at = 0;          // TokenScheduler::steps() of all its GPUs, when last tended
     Instant ready_since = kNever;    // comes before every single on all its GPUs
     Instant deadline{};
     Instant act_at = kNever;  // when to renew (holding) or to let somebody on (closing)
@@ -65,13 +68,15 @@ class GangScheduler {
     Instant changed_at{};  // when last somebody drained, or what let them on ended
     Duration window{0};    // how long the ranks that are behind get next
     uint32_t windows = 0;  // how often they got it
-    uint32_t in_vain = 0;  // how often all were let on, for none was behind
+    uint32_t in_vain = 0;  // how often in a row all got it, for none was behind
     Clients behind;        // who was when last looked at ...
     Clients let_on;        // ... and when last let on
   };
   using Views = std::vector<GangView>;
 
   static bool Cut(const Gang& gang);
+  bool Due(const Gang& gang) const;
+  static uint64_t Steps(const Gang& gang);
   void Look();
   void Tend(PodId pod, Gang& gang);
   void Hold(PodId pod, Gang& gang);
@@ -88,6 +93,7 @@ class GangScheduler {
   const SchedulerOptions options_;
   std::map<PodId, Gang> gangs_;
   Instant now_{};
+  uint64_t tended_ = 0;
   Instant look_at_{};  // at those in line and reserved, although nothing has happened
   const StepGpu* step_ = nullptr;
 };

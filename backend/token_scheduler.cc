@@ -32,6 +32,7 @@ TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_ep
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   now_ = std::max(now_, now);
+  ++steps_;
   effects_ = &effects;
   // With many GPUs and pods the next holder is not in the cache; fetch it while the event is
   // handled.
@@ -132,6 +133,7 @@ void TokenScheduler::On(const PodSet& event) {
   pod = Pod{};
   pod.id = event.pod;
   pod.gang = event.gang;
+  gang_pods_ += event.gang ? 1 : 0;
   pod.stops = options_.drain_timeout;
   pod.stops_at = now_;
   pod.slot = queue_.Add(event.pod, event.spec, now_);
@@ -203,7 +205,11 @@ void TokenScheduler::On(const ClientReport& event) {
         }
         Adopt(c, {event.epoch, now_, now_, Duration(0)});
       }
-      if (heard) client.away_since = kNever;  // it has held all along
+      if (heard) {  // it has held all along
+        client.away_since = kNever;
+        client.unwatched = Duration(0);
+        if (client.member && token_) token_->unwatched = Duration(0);
+      }
       SetWants(client, true);
       break;
     case wire::Phase::kIdle:
@@ -309,6 +315,7 @@ void TokenScheduler::Forget(uint32_t index) {
     clients_[c] = Client{};
     free_clients_.push_back(c);
   }
+  gang_pods_ -= pod.gang ? 1 : 0;
   queue_.Remove(pod.slot);
   pod_index_.erase(pod.id.value);
   pod = Pod{};
@@ -853,7 +860,10 @@ GangView TokenScheduler::Gang(PodId id) const {
       if (Parked(clients_[c])) view.parked.push_back(clients_[c].id);
     }
   } else if (token_) {
-    view.overdue = token_->closed && now_ - token_->ended_at > options_.quota_max;
+    // A kernel that was as long before is waited for.
+    const Duration usual = Duration(2 * pods_[token_->pod].service_ns);
+    view.overdue =
+        token_->closed && now_ - token_->ended_at > std::max(options_.quota_max, usual);
   }
   view.overdue |= !stopped_.empty() && now_ - stopped_.front().since > options_.quota_max;
   return view;

@@ -253,6 +253,9 @@ class TokenScheduler {
   // For a gang's coordinator: as of the last Step.
   GangView Gang(PodId pod) const;
   bool cut() const { return cut_at_ != kNever; }
+  bool has_gangs() const { return gang_pods_ > 0; }
+  // So often Step was called: while this is the same, so is what Gang() says.
+  uint64_t steps() const { return steps_; }
 
  private:
   using ClientList = boost::container::small_vector<uint32_t, 4>;
@@ -394,6 +397,8 @@ class TokenScheduler {
   std::unordered_map<uint64_t, uint32_t> client_index_;
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   uint32_t waiting_pods_ = 0;
+  uint64_t steps_ = 0;
+  uint32_t gang_pods_ = 0;
   std::vector<uint32_t> gangs_;   // that wait or hold, ordered by pod id
   uint32_t reserved_ = kNobody;   // the gang that the GPU is kept for
   Instant kept_since_{};          // ... with nobody holding anything, and not charged yet
