@@ -788,9 +788,6 @@ class World {
                                       [&](const auto& h) { return h.pod == IdOf(i); });
         if (!pods_[i].accounts[g].here || !(pods_[i].present || held)) continue;
         SetPod(i, g);
-        // On the last of its GPUs.
-        const std::vector<uint32_t>& gpus = plan_.pods[i].gpus;
-        if (pods_[i].present && g == *std::max_element(gpus.begin(), gpus.end())) FormGang(i);
       }
       for (const backend::StoreHolder& holder : holders) {
         const Account& account = pods_[IndexOf(holder.pod)].accounts[g];
@@ -804,6 +801,10 @@ class World {
         if (!p.alive && site.gpu.PendingOf(p.index) == 0) SayGone(p);
       }
     }
+    for (size_t i = 0; i < pods_.size(); ++i) {
+      if (pods_[i].present) FormGang(i);
+    }
+    if (!gangs_->empty()) TendGangs();
   }
 
   // ---------------------------------------------------------------------------------- the faults
@@ -1094,7 +1095,16 @@ class World {
     for (const auto& p : processes_) {
       if (!p->alive || !pods_[p->pod].present) continue;
       const backend::PodStatus& s = status[p->gpu][IdOf(p->pod)];
-      const bool due = p->parked && !s.throttled && s.lag >= Duration(0);
+      bool due = p->parked && !s.throttled && s.lag >= Duration(0);
+      policy::Share fluid = s.fluid;
+      if (IsGang(p->pod)) {
+        // It is due when it is on all its GPUs, and as slowly as on the slowest.
+        for (const uint32_t g : plan_.pods[p->pod].gpus) {
+          const backend::PodStatus& there = status[g][IdOf(p->pod)];
+          due &= !there.throttled && there.lag >= Duration(0);
+          fluid = std::min(fluid, there.fluid);
+        }
+      }
       if (!due || p->asked != p->due_ask) {
         p->due_ask = p->asked;
         p->due_since = now_;
@@ -1104,7 +1114,7 @@ class World {
       // Who had an accident is predicted up to this much.
       const Duration longest = std::max(Longest(p->gpu), 10 * options_.scheduler.quota_max);
       Duration patience = seconds(5) + p->due_behind +
-                          2 * longest * policy::kWhole / std::max<policy::Share>(1, s.fluid);
+                          2 * longest * policy::kWhole / std::max<policy::Share>(1, fluid);
       // A gang waits until it comes first on all its GPUs, and keeps them from others meanwhile.
       if (gangs_here_) patience *= 3;
       if (now_ - p->due_since > patience) {
