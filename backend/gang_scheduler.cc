@@ -116,13 +116,14 @@ void GangScheduler::Look() {
 
 void GangScheduler::Tend(PodId pod, Gang& gang) {
   Views views = ViewsOf(pod, gang);
-  const bool wants = !gang.removed && AnyOf(views, [](const GangView& v) { return v.wants; });
+  const bool wants =
+      gang.complete && !gang.removed && AnyOf(views, [](const GangView& v) { return v.wants; });
   if ((gang.state == State::kIdle || gang.state == State::kWaiting) && AnyOf(views, Holds)) {
     // It held when this daemon was started anew.
     All(pod, gang, GangStep::Do::kWait);
     BeginClosing(gang);
   }
-  if (gang.state == State::kIdle && wants && gang.complete) {
+  if (gang.state == State::kIdle && wants) {
     All(pod, gang, GangStep::Do::kWait);
     gang.state = State::kWaiting;
     views = ViewsOf(pod, gang);
@@ -178,7 +179,7 @@ Duration GangScheduler::Quota(const Gang& gang, const Views& views) const {
   Duration quota = std::min(gang.closing * 10, options_.quota_max);
   for (const GangView& view : views) quota = std::max(quota, view.quota);
   for (const GangView& view : views) quota = std::min(quota, view.allowance);
-  return std::max(Duration(1), quota);
+  return std::max(2 * wire::kSingleLaunch, quota);
 }
 
 void GangScheduler::Hold(PodId pod, Gang& gang) {
@@ -229,7 +230,10 @@ void GangScheduler::Claim(PodId pod, const Gang& gang) {
   for (TokenScheduler* gpu : gang.gpus) {
     const GangView view = gpu->Gang(pod);
     if (view.holds || view.taken) continue;
-    if (!view.reserved) (*step_)(*gpu, GangStep{pod, GangStep::Do::kReserve, Duration(0)});
+    if (!view.reserved) {
+      (*step_)(*gpu, GangStep{pod, GangStep::Do::kWait, Duration(0)});
+      (*step_)(*gpu, GangStep{pod, GangStep::Do::kReserve, Duration(0)});
+    }
     if (gpu->Gang(pod).free) (*step_)(*gpu, GangStep{pod, GangStep::Do::kGrant, Duration(0)});
   }
 }
@@ -239,7 +243,7 @@ void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
   if (AllOf(views, [](const GangView& v) { return !v.holds || v.drained; })) {
     All(pod, gang, GangStep::Do::kRelease);
     gang.closing += (now_ - gang.closing_since - gang.closing) / 4;
-    gang.state = State::kIdle;
+    gang.state = State::kWaiting;  // unless it has nothing to do
     Tend(pod, gang);
     return;
   }

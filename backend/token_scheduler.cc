@@ -14,6 +14,8 @@ using std::chrono::microseconds;
 constexpr Duration kGrantGuess = microseconds(100);
 // A hook notices the end of its work, and its threads wake up, within about this.
 constexpr Duration kWakeUp = microseconds(50);
+// A token of less would be taken for one that is good for a launch.
+constexpr Duration kQuotaLeast = 2 * wire::kSingleLaunch;
 // Epochs never come near this by counting.
 constexpr uint64_t kEpochMax = uint64_t{1} << 62;
 
@@ -394,7 +396,7 @@ Duration TokenScheduler::Burst(const Pod& pod) const {
 Duration TokenScheduler::Quota(const Pod& pod) const {
   const Duration wanted =
       std::min(std::max(BaseQuota(), Duration(pod.burst_ns)), options_.quota_max);
-  return std::max(Duration(1), std::min(wanted, queue_.Allowance(pod.slot, now_)));
+  return std::max(kQuotaLeast, std::min(wanted, queue_.Allowance(pod.slot, now_)));
 }
 
 // Decides early enough that an extension arrives before the clients close their gates, which they
@@ -450,7 +452,9 @@ void TokenScheduler::Send(uint32_t c) {
   client.epoch = epoch_;
   client.confirmed = false;
   client.sent_at = now_;
-  const Duration left = token_->closed ? Duration(0) : token_->deadline - now_;
+  Duration left = token_->closed ? Duration(0) : token_->deadline - now_;
+  // The little that is left of an ordinary token must not be taken for a single launch.
+  if (left <= wire::kSingleLaunch && token_->reopened_at == kNever) left = Duration(0);
   effects_->push_back(
       SendToken{client.id, epoch_, client.rev, std::max(Duration(0), left), token_->contended});
 }

@@ -52,7 +52,8 @@ class GangWorld {
   PodId Add(const PodPlan& plan) {
     const PodId id{++last_pod_};
     pods_[id] = plan;
-    Introduce(id);
+    for (const size_t g : GpusOf(plan)) Step(g, SetOf(id));
+    FormGang(id, {}, gpus_.size());
     Start(id);
     return id;
   }
@@ -164,10 +165,12 @@ class GangWorld {
       rank->generation++;
       rank->connected = false;
     }
-    for (const auto& [id, plan] : pods_) Introduce(id, gpus);
     for (size_t g = 0; g < gpus_.size(); ++g) {
       const Gpu& gpu = *gpus_[g];
       if (!gpus.empty() && !gpus.contains(g)) continue;
+      for (const auto& [id, plan] : pods_) {
+        if (GpusOf(plan).contains(g)) Step(g, SetOf(id));
+      }
       for (const auto& [client, joined_at] : std::map(gpu.stored)) {
         const Rank& rank = *ranks_[client.value - 1];
         if (!pods_.contains(rank.pod)) Step(g, PodSet{rank.pod, {}, false});  // deleted since
@@ -175,6 +178,8 @@ class GangWorld {
                                charged_[{rank.pod, g}] - gpu.charged_before});
         if (!pods_.contains(rank.pod)) Step(g, PodRemoved{rank.pod});
       }
+      // Its own holders first: a gang that holds elsewhere claims it at once.
+      for (const auto& [id, plan] : pods_) FormGang(id, gpus, g);
     }
     for (const auto& rank : ranks_) {
       if (!gpus.empty() && !gpus.contains(rank->gpu)) continue;
@@ -187,6 +192,18 @@ class GangWorld {
   void Hear(size_t g, const backend::Event& event) { Step(g, event); }
   bool Living(PodId pod) { return Living(pod, 0) != nullptr; }
   ClientId ClientOf(PodId pod, size_t which) { return Living(pod, which)->client; }
+  // Whether the pod has something to do, and whether it stands in line.
+  bool Asks(PodId pod, size_t) const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+      return rank->pod == pod && rank->machine.phase() != wire::Phase::kIdle;
+    });
+  }
+  bool Waits(PodId pod, size_t g) {
+    for (const PodStatus& s : gpus_[g]->scheduler->Status(now_)) {
+      if (s.pod == pod) return s.waiting || s.holding;
+    }
+    return false;
+  }
   uint64_t Tended() const { return gangs_->tended(); }
   uint64_t Grants(size_t g) const { return gpus_[g]->grants; }
   const TokenScheduler& Scheduler(size_t g) const { return *gpus_[g]->scheduler; }
@@ -309,16 +326,15 @@ class GangWorld {
                                  .priority = plan.priority};
     return {id, policy::Validated(spec).value(), GpusOf(plan).size() > 1};
   }
-  // To the daemon.
-  void Introduce(PodId id, const std::set<size_t>& heard_of = {}) {
-    std::vector<TokenScheduler*> schedulers;
-    const std::set<size_t> gpus = GpusOf(pods_.at(id));
-    for (const size_t g : gpus) {
-      if (!heard_of.empty() && !heard_of.contains(g)) continue;
-      Step(g, SetOf(id));
-      schedulers.push_back(&*gpus_[g]->scheduler);
+  // Of those of its GPUs that the daemon has heard of: up to `last`, and in `gpus` or all.
+  void FormGang(PodId id, const std::set<size_t>& gpus, size_t last) {
+    const std::set<size_t> all = GpusOf(pods_.at(id));
+    std::vector<TokenScheduler*> there;
+    for (const size_t g : all) {
+      if (g <= last && (gpus.empty() || gpus.contains(g))) there.push_back(&*gpus_[g]->scheduler);
     }
-    if (gpus.size() > 1) gangs_->Add(id, schedulers, schedulers.size() == gpus.size());
+    const bool complete = there.size() == all.size();
+    if (all.size() > 1 && !there.empty()) gangs_->Add(id, std::move(there), complete);
   }
   void Start(PodId id) {
     ++last_job_;
@@ -964,6 +980,20 @@ TEST(Gang, AClaimThatNobodyCanCheckStopsOneGpuNotAllOfTheGang) {
   (void)s, (void)liar;
   EXPECT_GT(Least(world.SharesOver(seconds(2)), t), 90);
   EXPECT_GE(world.Charged(a, 1), Duration(0));
+}
+
+TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
+  GangWorld world(2);
+  const PodId a =
+      world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5, .pause = milliseconds(500)});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(milliseconds(300));
+  EXPECT_GT(world.Launches(a), 0u);
+  for (int i = 0; i < 100; ++i) {
+    world.Run(milliseconds(10));
+    for (const size_t g : {0, 1}) EXPECT_EQ(world.Asks(a, g), world.Waits(a, g));
+  }
+  EXPECT_GT(world.Launches(s), 0u);
 }
 
 TEST(Gang, WhatHappensOnOtherGpusCostsItNothing) {

@@ -72,6 +72,8 @@ class World {
     scheduler.Step(now, event, effects);
     for (const Effect& effect : effects) {
       if (const auto* send = std::get_if<SendToken>(&effect)) {
+        // Less would be for a single launch.
+        EXPECT_TRUE(send->quota == Duration(0) || send->quota > wire::kSingleLaunch);
         if (lose && lose()) continue;
         inbox.emplace_back(now + link, *send);
       } else if (const auto* notice = std::get_if<Notice>(&effect)) {
