@@ -6,14 +6,21 @@
 //             and their holders' tokens end
 //   holding   all are free: granted on all, with one deadline; extended on all or none
 //   closing   one end for all. A rank that is behind the others gets its token again for moments,
-//             for their kernels may be waiting for its next launch; released on all once all have
-//             drained
+//             for their kernels may be waiting for its next launch; where ranks wait for each other
+//             in a circle, all do. Released on all once all have drained
 //
 // No deadlock: a gang reserves all its GPUs in one step, and only where no other gang has reserved
 // one of them; who holds needs nothing more to finish. No starvation: what a gang is owed grows
 // until it comes first, on each GPU; of gangs that overlap the one goes first that comes first on
 // their GPU of the lowest number, and where such an order goes round in a circle, the longest
-// ready.
+// ready. A gang that cannot be brought to stand still counts as a holder that hangs.
+//
+// What a daemon finds held when it starts is closed like a token of its own: the gang's other GPUs
+// are claimed for it, as each is heard of.
+//
+// Shown by tests/backend/gang_scheduler_test.cc: Gang.InManyMixesEverybodyGoesOn (shares, nobody is
+// left out), Gang.WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn (faults, accounts, no busy
+// loop), and one test for each thing that went wrong once.
 //
 // Pure, like the schedulers it steps: no clock, no I/O, the same events give the same decisions.
 // Not thread safe.
