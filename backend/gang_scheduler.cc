@@ -24,6 +24,10 @@ constexpr uint32_t kWindowsMax = 200;
 constexpr Duration kStuckAfter = microseconds(300);
 // However much work a rank says that it has left.
 constexpr Duration kStuckAfterMax = milliseconds(50);
+// A gang whose turn it is lets others use its GPUs for so long while one of them belongs to
+// another: one that can never have all it is owed on a GPU, for it waits elsewhere, must not close
+// it to the other gangs for good.
+constexpr Duration kPatience = milliseconds(100);
 // When none is behind, all are let on, this long after they should have drained: twice as long each
 // time that it did not help.
 constexpr Duration kNoneBehind = milliseconds(5);
@@ -136,6 +140,7 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
     const bool ready = AllOf(views, [](const GangView& v) { return Ranked(v) && !v.overdue; });
     if (!ready) {
       gang.ready_since = kNever;
+      gang.blocked_since = kNever;
       // No claim without bound where another of its GPUs is what it waits for.
       for (size_t i = 0; i < views.size(); ++i) {
         if (views[i].owed_much) {
@@ -303,8 +308,8 @@ bool GangScheduler::GoesBefore(const Gang& a, const Views& of_a, const Gang& b, 
   return false;
 }
 
-// In their order, each gang that is ready reserves its GPUs; where one of them belongs to another
-// gang still, those that come later must not take the rest of them from it meanwhile.
+// In their order, each gang that is ready reserves its GPUs. Where one of them belongs to another
+// gang still, those that come later may have the rest, but not for ever.
 void GangScheduler::Reserve() {
   struct Ready {
     PodId pod;
@@ -336,8 +341,14 @@ void GangScheduler::Reserve() {
       return gpu->Gang(r.pod).taken || gpu->cut() ||
              std::find(claimed.begin(), claimed.end(), gpu) != claimed.end();
     });
-    claimed.insert(claimed.end(), gpus.begin(), gpus.end());
-    if (blocked) continue;
+    if (blocked) {
+      r.gang->blocked_since = std::min(r.gang->blocked_since, now_);
+      if (now_ - r.gang->blocked_since >= kPatience) {
+        claimed.insert(claimed.end(), gpus.begin(), gpus.end());
+      }
+      continue;
+    }
+    r.gang->blocked_since = kNever;
     All(r.pod, *r.gang, GangStep::Do::kReserve);
     r.gang->state = State::kReserved;
     Tend(r.pod, *r.gang);

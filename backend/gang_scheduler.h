@@ -67,6 +67,7 @@ class GangScheduler {
     bool removed = false;
     uint64_t tended_at = 0;          // TokenScheduler::steps() of all its GPUs, when last tended
     Instant ready_since = kNever;    // comes before every single on all its GPUs
+    Instant blocked_since = kNever;  // ... and one of them belongs to another gang
     Instant deadline{};
     Instant act_at = kNever;  // when to renew (holding) or to let somebody on (closing)
     Duration closing{0};      // how long its tokens take to come back, smoothed

@@ -797,7 +797,10 @@ void TokenScheduler::Unreserve() {
 
 // Which of the gangs come before every single pod that waits or holds here, in their order.
 void TokenScheduler::RankGangs() {
-  for (const uint32_t g : gangs_) pods_[g].rank = GangView::kUnranked;
+  for (const uint32_t g : gangs_) {
+    if (pods_[g].rank == GangView::kUnranked) pods_[g].first_lag = kNoLag;
+    pods_[g].rank = GangView::kUnranked;
+  }
   if (cut_at_ != kNever) return;
   if (token_) ChargeProgress();
   const auto stand = [this](uint32_t index, bool in_line) {
@@ -823,15 +826,23 @@ void TokenScheduler::RankGangs() {
   }
   for (const uint32_t g : gangs_) {
     Pod& gang = pods_[g];
-    if (gang.rank == GangView::kUnranked) stand(g, false);
-    gang.owed_much = gang.rank != GangView::kUnranked && queue_.Lag(gang.slot) > GangCredit(gang);
+    gang.owed_much = false;
+    if (gang.rank == GangView::kUnranked) {
+      stand(g, false);
+      continue;
+    }
+    const Duration lag = queue_.Lag(gang.slot);
+    if (gang.first_lag == kNoLag) gang.first_lag = lag;
+    gang.owed_much = lag > GangCredit(gang);
   }
   for (const uint32_t a : absent) stand(a, false);
 }
 
-// Less than its next hold would put it back in line as often as another of its GPUs is not ready.
+// Less than its next hold, or than it took to come first, would put it back in line as often as
+// another of its GPUs is not ready.
 Duration TokenScheduler::GangCredit(const Pod& gang) const {
-  return std::max(queue_.Credit(gang.slot), 2 * Burst(gang));
+  const Duration least = std::max(queue_.Credit(gang.slot), 2 * Burst(gang));
+  return gang.first_lag == kNoLag ? least : std::max(least, gang.first_lag);
 }
 
 GangView TokenScheduler::Gang(PodId id) const {
@@ -866,8 +877,7 @@ GangView TokenScheduler::Gang(PodId id) const {
   } else if (token_) {
     // A kernel that was as long before is waited for.
     const Duration usual = Duration(2 * pods_[token_->pod].service_ns);
-    view.overdue =
-        token_->closed && now_ - token_->ended_at > std::max(options_.quota_max, usual);
+    view.overdue = token_->closed && now_ - token_->ended_at > std::max(options_.quota_max, usual);
   }
   view.overdue |= !stopped_.empty() && now_ - stopped_.front().since > options_.quota_max;
   return view;

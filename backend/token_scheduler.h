@@ -260,6 +260,7 @@ class TokenScheduler {
  private:
   using ClientList = boost::container::small_vector<uint32_t, 4>;
   static constexpr uint32_t kNobody = ~0u;
+  static constexpr Duration kNoLag = Duration::min();
 
   // Aligned so that a decision among many pods touches as few cache lines as can be.
   struct alignas(64) Client {
@@ -289,11 +290,12 @@ class TokenScheduler {
     bool gang_waits = false;              // as its coordinator says
     uint32_t rank = GangView::kUnranked;  // see there
     bool owed_much = false;
-    ClientList clients;       // indexes into clients_, in order of attaching
-    uint32_t wanting = 0;     // connected clients with `wants`
-    int64_t burst_ns = 0;     // predicted held time until it runs out of work; 0: not known yet
-    int64_t service_ns = 0;   // longest recent hold, overrun included
-    bool saturating = false;  // its last token ended with more to do
+    Duration first_lag = kNoLag;  // what it was owed when it came first, while it does
+    ClientList clients;           // indexes into clients_, in order of attaching
+    uint32_t wanting = 0;         // connected clients with `wants`
+    int64_t burst_ns = 0;         // predicted held time until it runs out of work; 0: not known yet
+    int64_t service_ns = 0;       // longest recent hold, overrun included
+    bool saturating = false;      // its last token ended with more to do
     Instant idle_since = kNever;
     Instant waiting_since = kNever;
     int64_t held_ns = 0;
