@@ -454,7 +454,7 @@ class World {
 
   void KernelEnded(uint32_t g) {
     Site& site = sites_[g];
-    const Duration ran = site.gpu.end_cut() ? Duration(0) : now_ - site.gpu.started();
+    const Duration ran = now_ - site.gpu.started();
     Process& p = *processes_[site.gpu.Finish(now_).process];
     p.busy += ran;
     pods_[p.pod].accounts[g].used += ran;
@@ -936,23 +936,22 @@ class World {
     return plan_.pods[pod].burst == Duration(0) && pods_[pod].spec.limit == policy::kWhole;
   }
 
-  // A steady saturating pod without a binding limit is never more than 2 L behind its due (L where
-  // no hold is longer than predicted, which bursts that begin anew are), and never further ahead
-  // than that and what those who pause between bursts have saved up meanwhile. Who returns from
-  // sleep is owed no more than its credit.
+  // A steady saturating pod without a limit is never more than 2 L behind its due (L where no hold
+  // is longer than predicted, which bursts that begin anew are) and what high-priority pods have
+  // taken early; and never further ahead than that, its own priority's burst, and what those have
+  // saved up who pause or are at their limit. Who returns from sleep is owed no more than its
+  // credit.
   void CheckLags(uint32_t g) {
     const std::vector<backend::PodStatus> pods = sites_[g].scheduler->Status(now_);
     const double l = static_cast<double>(Nanos(Longest(g)));
-    // High-priority pods may run ahead by their burst, and one hold that began within it.
-    double bound = options_.lag_bound;
+    const double burst = static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
     double saved = 0;
+    double early = 0;
     for (const backend::PodStatus& s : pods) {
       const size_t pod = IndexOf(s.pod);
-      if (s.spec.priority == policy::Priority::kHigh) {
-        bound = options_.lag_bound +
-                static_cast<double>(Nanos(options_.scheduler.fairness.priority_burst)) / l;
-      }
-      if (!Steady(pod)) saved += std::max(0.0, static_cast<double>(Nanos(s.lag)) / l);
+      const double lag = static_cast<double>(Nanos(s.lag)) / l;
+      if (s.spec.priority == policy::Priority::kHigh) early += std::max(0.0, -lag);
+      if (!Steady(pod)) saved += std::max(0.0, lag);
       Account& account = pods_[pod].accounts[g];
       if (options_.bounds && s.fluid != 0 && !account.was_active) CheckCredit(pod, g, s);
       account.was_active = s.fluid != 0;
@@ -961,8 +960,9 @@ class World {
     for (const backend::PodStatus& s : pods) {
       if (!Steady(IndexOf(s.pod))) continue;
       const double owed = static_cast<double>(Nanos(s.lag)) / l;
-      const double lag = owed < 0 ? std::max(0.0, -owed - saved) : owed;
-      if (options_.bounds && lag > bound) {
+      const double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
+      const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
+      if (options_.bounds && lag > options_.lag_bound) {
         Violation("lag", Name(IndexOf(s.pod)) + " is " + std::to_string(lag) + " L from its due");
       }
       verdict_.worst_lag = std::max(verdict_.worst_lag, lag);
@@ -1097,18 +1097,21 @@ class World {
       const backend::PodStatus& s = status[p->gpu][IdOf(p->pod)];
       bool due = p->parked && !s.throttled && s.lag >= Duration(0);
       policy::Share fluid = s.fluid;
+      Duration behind = IsGang(p->pod) ? Duration(0) : owed[p->gpu];
       if (IsGang(p->pod)) {
-        // It is due when it is on all its GPUs, and as slowly as on the slowest.
+        // It is due when it is on all its GPUs, as slowly as on the slowest, and behind those who
+        // are owed anything on any of them.
         for (const uint32_t g : plan_.pods[p->pod].gpus) {
           const backend::PodStatus& there = status[g][IdOf(p->pod)];
           due &= !there.throttled && there.lag >= Duration(0);
           fluid = std::min(fluid, there.fluid);
+          behind += owed[g];
         }
       }
       if (!due || p->asked != p->due_ask) {
         p->due_ask = p->asked;
         p->due_since = now_;
-        p->due_behind = owed[p->gpu];
+        p->due_behind = behind;
         continue;
       }
       // Who had an accident is predicted up to this much.

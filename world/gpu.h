@@ -58,7 +58,7 @@ class WorldGpu {
       first_ = 0;
     }
     Take(done);
-    if (done.length > Duration(0)) busy_ += now - started_;
+    busy_ += now - started_;
     end_ = kNever;
     if (!empty()) Start(now);
     return done;
@@ -95,8 +95,6 @@ class WorldGpu {
   Duration busy() const { return busy_; }
   // When the kernel at the head of the queue came to be there.
   Instant started() const { return started_; }
-  // It would never have ended: it counts as no use of the GPU.
-  bool end_cut() const { return front().length == Duration(0); }
 
  private:
   // Of the kernels in the queue: how many, and the length of those that end.

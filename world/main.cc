@@ -29,7 +29,6 @@ struct Flags {
   uint64_t count = 1;
   uint32_t pods = 0;
   double hours = 0;
-  bool gangs = false;
   bool compare = false;
   std::string length = "5m";
   std::string faults = "all";
@@ -177,8 +176,6 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.001, 10'000.0))
       ->excludes("--length");
   app.add_option("--faults", flags.faults, "all, none, or a list: " + FormatFaults(kAllFaults));
-  app.add_flag("--gangs", flags.gangs,
-               "also pods on several GPUs whose processes meet in collectives");
   app.add_option("--rule", flags.rule,
                  "earliest-finish, largest-lag, start-time or window; the bounds are the first's");
   app.add_option("--plan", flags.plan, "run the world of this file, as a failing one left it")
@@ -215,7 +212,6 @@ int Main(int argc, char** argv) {
   const auto faults = ParseFaults(flags.faults);
   if (!faults) return Complain("--faults: " + faults.error().message);
   draw.faults = *faults;
-  draw.gangs = flags.gangs;
   const auto budget = ParseDuration(flags.minimise);
   if (!budget) return Complain("--minimise: " + budget.error().message);
   std::optional<Plan> given;
@@ -253,9 +249,9 @@ int Main(int argc, char** argv) {
                       v.check.c_str(), v.violation.c_str());
           if (!given) {
             std::printf("  again: baton-world --seed %" PRIu64 " --pods %u --length %" PRId64
-                        "ns --faults %s --rule %s%s\n",
+                        "ns --faults %s --rule %s\n",
                         flags.seed + i, flags.pods, Nanos(draw.length), flags.faults.c_str(),
-                        flags.rule.c_str(), flags.gangs ? " --gangs" : "");
+                        flags.rule.c_str());
           }
           if (total.violated == 1 && *budget > Duration(0)) {
             Minimise(plan_of(i), v, options, *budget, flags.rule);

@@ -82,7 +82,7 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
     }
     pod.spec = policy::Validated(pod.spec).value();
     DrawWork(pod, habit, random);
-    if (options.gangs && pod.gpus.size() > 1 && !steady && random.OneIn(2)) {
+    if (pod.gpus.size() > 1 && !steady && random.OneIn(2)) {
       pod.collective = static_cast<uint32_t>(random.Spread(1, 100));
     } else if (habit == Habit::kSaturating && random.OneIn(6)) {
       pod.processes = 2;

@@ -81,8 +81,6 @@ struct DrawOptions {
   uint32_t pods = 0;                          // 2 to kPodsMax; 0: drawn from the seed
   Duration length = std::chrono::minutes(5);  // at least kLengthMin
   uint32_t faults = kAllFaults;
-  // Draw gangs too: pods on several GPUs whose processes meet in collectives.
-  bool gangs = false;
   // Faults stop this long before the end, or at half time if that is later.
   Duration calm = std::chrono::seconds(30);
 };
