@@ -181,7 +181,12 @@ void TokenScheduler::On(const ClientReport& event) {
   if (event.seq <= client.seq || !client.connected) return;
   client.seq = event.seq;
   const bool fresh = std::exchange(client.fresh, false);
-  client.done_at = now_ + event.backlog;
+  // What a heartbeat in the middle of a drain says moves it nearer, never further: the backlog of
+  // work that waits for another launch does not shrink.
+  const Instant done_at = now_ + event.backlog;
+  const bool drains = event.phase == wire::Phase::kDraining;
+  client.done_at = drains && client.draining ? std::min(client.done_at, done_at) : done_at;
+  client.draining = drains;
 
   const bool heard =
       event.epoch > client.epoch || (event.epoch == client.epoch && event.rev >= client.rev);
@@ -438,7 +443,7 @@ void TokenScheduler::JoinToken(uint32_t c) {
 void TokenScheduler::Join(uint32_t c, Instant joined_at) {
   Client& client = clients_[c];
   client.member = true;
-  client.noticed = false;
+  client.noticed &= client.epoch == epoch_;  // one that is let on is reported once
   client.joined_at = joined_at;
   client.away_since = kNever;
   client.unwatched = Duration(0);

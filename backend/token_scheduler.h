@@ -278,7 +278,8 @@ class TokenScheduler {
     uint64_t rev = 0;       // and its revision
     Instant sent_at{};
     Instant joined_at{};          // when it became a member
-    Instant done_at{};            // when its work on the GPU should end, as it last said
+    Instant done_at{};            // when its work on the GPU should end, as it said
+    bool draining = false;        // ... in the present drain
     Instant away_since = kNever;  // until here it is known to have held; since then, not heard
     Duration unwatched{0};        // part of that in which this daemon was not there either
   };
