@@ -760,6 +760,8 @@ class World {
 
   void RestartDaemon(Duration away) {
     daemon_down_ = true;
+    // What is charged while a hold goes on may be older than this by a token.
+    outages_ += away + options_.scheduler.quota_max;
     for (auto& p : processes_) {
       if (!p->connected) continue;
       p->connected = false;
@@ -895,6 +897,7 @@ class World {
     Account& account = pods_[p.pod].accounts[p.gpu];
     if (p.restored) {
       account.unseen += std::max(account.used - account.held - account.unseen, Duration(0));
+      account.unseen += outages_;  // taken back, where it was charged meanwhile
     }
     Step(p.gpu, backend::ClientGone{ClientOf(p)});
   }
@@ -1188,6 +1191,7 @@ class World {
   backend::Effects effects_;  // of the present Step
 
   bool daemon_down_ = false;
+  Duration outages_{0};  // all of them
   bool link_cut_ = false;
   Instant frames_bad_until_{};
   int restarts_ = 0;
