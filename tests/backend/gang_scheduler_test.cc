@@ -683,6 +683,13 @@ double Least(const Shares& shares, PodId pod) {
   return least;
 }
 
+// Unoptimised and under sanitizers a world takes twenty times as long.
+#ifdef NDEBUG
+constexpr uint64_t kWorlds = 20;
+#else
+constexpr uint64_t kWorlds = 1;
+#endif
+
 TEST(Gang, AloneItKeepsItsTokens) {
   GangWorld world(2);
   const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
@@ -695,6 +702,7 @@ TEST(Gang, TwoOnTheSameGpusAndASaturatingSingleOnEachAllGetTheirRequests) {
   for (const Duration kernel :
        {Duration(microseconds(20)), Duration(microseconds(300)), Duration(milliseconds(3))}) {
     for (const int every : {2, 20}) {
+      if (kWorlds == 1 && every == 2) continue;
       SCOPED_TRACE(testing::Message() << kernel.count() << " ns, collective every " << every);
       GangWorld world(2, 7);
       const PodPlan gang{
@@ -793,7 +801,7 @@ TEST(Gang, WhenARankDiesTheGpusAreGivenToOthers) {
 }
 
 TEST(Gang, ADaemonThatStartsAnewWaitsForAllOfItsRanks) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     GangWorld world(2, seed);
     const PodPlan gang{
         .request = 30, .gpus = {0, 1}, .kernel = microseconds(300), .collective_every = 3};
@@ -809,13 +817,6 @@ TEST(Gang, ADaemonThatStartsAnewWaitsForAllOfItsRanks) {
     EXPECT_GT(Least(shares, s), 38) << "seed " << seed;
   }
 }
-
-// Unoptimised and under sanitizers a world takes twenty times as long.
-#ifdef NDEBUG
-constexpr uint64_t kWorlds = 20;
-#else
-constexpr uint64_t kWorlds = 1;
-#endif
 
 // Any number of gangs and singles over up to eight GPUs: nobody overlaps, nobody is left out.
 TEST(Gang, InManyMixesEverybodyGoesOn) {
@@ -927,7 +928,7 @@ TEST(Gang, OneProcessThatLaunchesOnAllItsGpusInTurnGoesOn) {
 }
 
 TEST(Gang, WhileTheLinkIsCutNothingIsDecidedAndNothingSpins) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     GangWorld world(2, seed);
     const PodPlan gang{.request = 30, .gpus = {0, 1}, .collective_every = 5};
@@ -950,7 +951,7 @@ TEST(Gang, WhileTheLinkIsCutNothingIsDecidedAndNothingSpins) {
 
 // A node comes back without one of its GPUs.
 TEST(Gang, WhenOneOfItsGpusIsGoneTheOthersAreNotLost) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     GangWorld world(2, seed);
     const PodId a = world.Add({.request = 90, .gpus = {0, 1}});
