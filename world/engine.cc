@@ -326,7 +326,7 @@ class World {
     return plan_.pods[pod].collective != 0 && plan_.pods[pod].gpus.size() > 1;
   }
   void SetPod(size_t pod, uint32_t g) {
-    Step(g, backend::PodSet{IdOf(pod), pods_[pod].spec, IsGang(pod)});
+    Step(g, backend::PodSet{IdOf(pod), pods_[pod].spec, IsGang(pod) && pods_[pod].present});
   }
   void FormGang(size_t pod) {
     if (!IsGang(pod)) return;
