@@ -62,7 +62,7 @@ struct Process {
   Instant asked = kNever;    // since when it waits for the token
   Instant due_ask = kNever;  // that wait, while it is owed time,
   Instant due_since{};       // since when it is,
-  Duration due_behind{0};    // and what the others of its GPU were owed then
+  Duration due_behind{0};    // and the most that the others of its GPU were owed
   uint64_t launches = 0;
   uint32_t collectives = 0;
   Duration busy{0};
@@ -1082,34 +1082,47 @@ class World {
     }
   }
 
+  // What a pod may have to wait for on a GPU: what others are owed there. The high-priority ones
+  // are served first, and go on to be owed their shares meanwhile: what they are owed lasts
+  // 1 / (1 − Σ φ) as long for those of low priority.
+  static Duration OwedToOthers(const std::map<PodId, backend::PodStatus>& status, PodId pod) {
+    const bool low = status.at(pod).spec.priority == policy::Priority::kLow;
+    Duration owed{0}, first{0};
+    policy::Share rest = policy::kWhole;
+    for (const auto& [id, s] : status) {
+      if (id == pod) continue;
+      const bool before = low && s.spec.priority == policy::Priority::kHigh;
+      (before ? first : owed) += std::max(s.lag, Duration(0));
+      if (before) rest -= s.fluid;
+    }
+    return owed + first * 1'000 / std::max<int64_t>(1, rest * 1'000 / policy::kWhole);
+  }
+
   // The faults have stopped: who waits, is owed time and is below its limit is served. Only holds
   // that the fluid GPU would finish before its own go first, so its turn comes within L / φ, and
-  // what others are owed already: somebody's accident may leave everybody else owed seconds.
+  // what others are owed: somebody's accident leaves everybody else owed seconds, at once or when
+  // it is back.
   void CheckLiveness() {
     After(milliseconds(100), What::kLiveness);
     std::vector<std::map<PodId, backend::PodStatus>> status(sites_.size());
-    std::vector<Duration> owed(sites_.size(), Duration(0));
     for (uint32_t g = 0; g < sites_.size(); ++g) {
-      for (const backend::PodStatus& s : sites_[g].scheduler->Status(now_)) {
-        status[g][s.pod] = s;
-        owed[g] += std::max(s.lag, Duration(0));
-      }
+      for (const backend::PodStatus& s : sites_[g].scheduler->Status(now_)) status[g][s.pod] = s;
     }
     for (const auto& p : processes_) {
       if (!p->alive || !pods_[p->pod].present) continue;
-      const backend::PodStatus& s = status[p->gpu][IdOf(p->pod)];
+      const PodId id = IdOf(p->pod);
+      const backend::PodStatus& s = status[p->gpu][id];
       bool due = p->parked && !s.throttled && s.lag >= Duration(0);
       policy::Share fluid = s.fluid;
-      Duration behind = IsGang(p->pod) ? Duration(0) : owed[p->gpu];
-      if (IsGang(p->pod)) {
-        // It is due when it is on all its GPUs, as slowly as on the slowest, and behind those who
-        // are owed anything on any of them.
-        for (const uint32_t g : plan_.pods[p->pod].gpus) {
-          const backend::PodStatus& there = status[g][IdOf(p->pod)];
-          due &= !there.throttled && there.lag >= Duration(0);
-          fluid = std::min(fluid, there.fluid);
-          behind += owed[g];
-        }
+      Duration behind{0};
+      // A gang is due when it is on all its GPUs, as slowly as on the slowest, and behind those who
+      // are owed anything on any of them.
+      for (const uint32_t g : plan_.pods[p->pod].gpus) {
+        if (!IsGang(p->pod) && g != p->gpu) continue;
+        const backend::PodStatus& there = status[g][id];
+        due &= !there.throttled && there.lag >= Duration(0);
+        fluid = std::min(fluid, there.fluid);
+        behind += OwedToOthers(status[g], id);
       }
       if (!due || p->asked != p->due_ask) {
         p->due_ask = p->asked;
@@ -1117,6 +1130,7 @@ class World {
         p->due_behind = behind;
         continue;
       }
+      p->due_behind = std::max(p->due_behind, behind);
       // Who had an accident is predicted up to this much.
       const Duration longest = std::max(Longest(p->gpu), 10 * options_.scheduler.quota_max);
       Duration patience = seconds(5) + p->due_behind +
