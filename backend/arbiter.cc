@@ -156,7 +156,8 @@ void Arbiter::StepOne(Gpu& gpu, const Event& event) {
 void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
   if (const auto* send = std::get_if<SendToken>(&effect)) {
     auto it = gpu.lanes.find(send->client.value);
-    if (it == gpu.lanes.end()) return;
+    // One that held before a restart is connected before it says which index stands for this GPU.
+    if (it == gpu.lanes.end() || !it->second->attached) return;
     wire::Token token;
     token.gpu = it->second->index;
     token.epoch = send->epoch;

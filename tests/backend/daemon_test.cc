@@ -370,6 +370,50 @@ TEST_F(Batond, AfterACrashNothingIsGrantedUntilTheLastHolderCameBackAndDrained) 
   EXPECT_GT(b.state.epoch, a.state.epoch);
 }
 
+TEST_F(Batond, AfterACrashAProcessHearsOnlyOfTheGpusThatItHasNamedAgain) {
+  // So that the epochs of the two GPUs differ.
+  ScriptedClient single(Socket());
+  ASSERT_TRUE(single.Join(Pod("single", 10), "GPU-a"));
+  ASSERT_TRUE(single.Ask() && single.AwaitGrant() && single.GiveBack());
+
+  const std::string ticket = Pod("gang", 50, {{"gpus", {"GPU-a", "GPU-b"}}});
+  ScriptedClient gang(Socket());
+  ASSERT_TRUE(gang.Join(ticket, "GPU-b"));  // its GPU 0
+  wire::Attach attach;
+  attach.gpu = 1;
+  attach.uuid.Set("GPU-a");
+  ASSERT_TRUE(gang.Send(attach) && gang.Await<wire::Attached>());
+  wire::State on_a;
+  on_a.gpu = 1;
+  on_a.phase = Phase::kWaiting;
+  on_a.seq = 1;
+  ASSERT_TRUE(gang.Ask() && gang.Send(on_a));
+  std::array<uint64_t, 2> epochs{};
+  while (epochs[0] == 0 || epochs[1] == 0) {
+    const auto token = gang.Await<wire::Token>();
+    ASSERT_TRUE(token && token->gpu < 2);
+    epochs[token->gpu] = token->epoch;
+    if (token->gpu == 0) gang.state.rev = token->rev;
+  }
+  ASSERT_NE(epochs[0], epochs[1]);
+  gang.state.epoch = epochs[0];
+  ASSERT_TRUE(gang.Report(Phase::kHolding));
+
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ASSERT_TRUE(gang.Connect(Socket()));
+  ASSERT_TRUE(gang.Join(ticket, "GPU-b"));
+  gang.state.epoch = epochs[0];
+  ASSERT_TRUE(gang.Report(Phase::kHolding));
+  // The gang is let on again and again on both, for it does not drain.
+  for (int i = 0; i < 6; ++i) {
+    const auto token = gang.Await<wire::Token>();
+    ASSERT_TRUE(token);
+    EXPECT_EQ(token->gpu, 0);
+    EXPECT_EQ(token->epoch, epochs[0]);
+  }
+}
+
 TEST_F(Batond, AfterACrashADeadHolderHoldsNothing) {
   const std::string ticket = Pod("a", 50);
   const std::string others = Pod("b", 50);

@@ -190,7 +190,14 @@ TEST_P(Gangs, BatondMayBeRestartedWhileAGangHolds) {
     ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
     Must(cluster().StartBatond());
   }
-  ASSERT_NO_FATAL_FAILURE(Run({&a, &b, &c}, seconds(2)));
+  for (const Pod* pod : {&a, &b, &c}) {
+    for (int gpu : {0, 1}) {
+      if (!IsOn(*pod, gpu)) continue;
+      ASSERT_TRUE(MakesProgress(*pod, device(0, gpu), kStill))
+          << pod->name() << " stands still on GPU " << gpu << ": "
+          << Must(cluster().Status()).dump();
+    }
+  }
   ExpectGoodEnds({&a, &b, &c});
 }
 
