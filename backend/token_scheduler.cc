@@ -212,7 +212,7 @@ void TokenScheduler::On(const ClientReport& event) {
         }
         Adopt(c, {event.epoch, now_, now_, Duration(0)});
       }
-      if (heard) {  // it has held all along
+      if (event.epoch >= client.epoch) {  // it has held all along
         client.away_since = kNever;
         client.unwatched = Duration(0);
         if (client.member && token_) token_->unwatched = Duration(0);

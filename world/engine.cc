@@ -545,7 +545,8 @@ class World {
   // --------------------------------------------------------------------------------- connections
   void Connect(Process& p) {
     if (!p.alive || p.connected || !pods_[p.pod].present) return;
-    if (daemon_down_) {
+    // Who is stopped connects when it goes on: after it has read what the last connection still had.
+    if (daemon_down_ || p.stopped) {
       After(milliseconds(p.link.Between(5, 200)), What::kConnect, p.index);
       return;
     }

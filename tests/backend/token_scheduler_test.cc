@@ -417,6 +417,18 @@ TEST_F(RestoredHold, ThatGoesOnIsChargedInFull) {
   EXPECT_EQ(Charged(), milliseconds(2055 - 10));
 }
 
+TEST_F(RestoredHold, WhoDiesAfterAllIsChargedInFullEvenIfItHasNotHeardWhatWasSaidSince) {
+  step.now += milliseconds(600);
+  step(Tick{});
+  ASSERT_TRUE(std::any_of(step.effects.begin(), step.effects.end(), [](const Effect& effect) {
+    return std::holds_alternative<backend::SendToken>(effect);
+  })) << "it is told again to drain";
+  step(ClientReport{ClientId{10}, ++seq, Phase::kDraining, kEpoch, 1, Duration(0), seconds(2)});
+  step.now += milliseconds(5);
+  step(ClientGone{ClientId{10}});
+  EXPECT_EQ(Charged(), milliseconds(2655 - 10));
+}
+
 TEST_F(RestoredHold, WhoDiedIsChargedForTheTimeThatWasWatched) {
   step(ClientDisconnected{ClientId{10}, step.now});
   step.now += milliseconds(5);
