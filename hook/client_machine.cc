@@ -132,8 +132,10 @@ void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation
 }
 
 void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& seen) {
-  if (phase_ == Phase::kWaiting) waited_ += now - waiting_since_;
-  if (phase_ == Phase::kWaiting) granted_at_ = now;
+  if (phase_ == Phase::kWaiting) {
+    waited_ += now - waiting_since_;
+    granted_at_ = now;
+  }
   if (phase_ != Phase::kHolding) last_active_ = now;
   phase_ = Phase::kHolding;
   overtime_ = false;
@@ -206,6 +208,10 @@ Duration ClientMachine::IdleAfter() const {
   return idle_ * (contended_ ? idle_factor_ : options_.lazy_factor);
 }
 
+Duration ClientMachine::StuckAfter(const Observation& seen) const {
+  return Max(stuck_after_, 4 * seen.longest);
+}
+
 // The gate closes early by the predicted backlog, so that the drain ends about when the quota
 // does, but never before half of the quota.
 Instant ClientMachine::CloseAt(const Observation& seen) const {
@@ -228,8 +234,7 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       probe_at_ = now;
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
-    const Duration stuck = Max(stuck_after_, 4 * seen.longest);
-    if (now - drain_since_ >= stuck) {
+    if (now - drain_since_ >= StuckAfter(seen)) {
       // Work on the GPU waits for a launch that is parked here. Still the holder, and charged.
       phase_ = Phase::kHolding;
       overtime_ = true;
@@ -264,7 +269,7 @@ Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
     wake = Min(wake, Max(look, now));
     if (!probing_ && !overtime_) wake = Min(wake, Max(last_active_ + IdleAfter(), now));
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
-    wake = Min(wake, drain_since_ + Max(stuck_after_, 4 * seen.longest));
+    wake = Min(wake, drain_since_ + StuckAfter(seen));
   }
   if (options_.away == wire::AwayMode::kOpen && away_since_ != kNever && !unmanaged_ &&
       (phase_ == Phase::kIdle || phase_ == Phase::kWaiting)) {

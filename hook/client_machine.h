@@ -7,8 +7,7 @@
 //
 // What always holds:
 //   * the gate is open exactly in phase kHolding (but for an idle probe), in observe mode, and
-//   while
-//     unmanaged (AwayMode::kOpen with the backend away);
+//     while unmanaged (AwayMode::kOpen with the backend away);
 //   * phases kIdle and kWaiting are entered from kHolding and kDraining only by Finished, that is
 //     after everything launched has finished on the GPU;
 //   * an Idle client takes no token, it answers with its State; a Waiting one takes any token above
@@ -47,7 +46,7 @@ struct ClientOptions {
 struct Observation {
   uint64_t launches = 0;  // gated launches
   Duration backlog{0};    // predicted unfinished GPU time
-  Duration longest{0};    // longest single kernel or graph measured so far
+  Duration longest{0};    // longest single kernel or graph measured of late
   uint32_t parked = 0;    // threads that wait for the gate
   uint32_t pacing = 0;    // threads that wait for the backlog to shrink
   uint64_t busy_ns = 0;
@@ -114,6 +113,7 @@ class ClientMachine {
   void Drain(Instant now);
   void Settle(Instant now, const Observation& seen);
   Duration IdleAfter() const;
+  Duration StuckAfter(const Observation& seen) const;
   Instant CloseAt(const Observation& seen) const;
   Instant Wake(Instant now, const Observation& seen) const;
   wire::State Report(Instant now, const Observation& seen);

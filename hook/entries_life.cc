@@ -69,9 +69,12 @@ BATON_STREAM_DESTROY(cuStreamDestroy_v2)
 
 namespace {
 
+bool Succeeded(CUresult result) { return result == CUDA_SUCCESS; }
+
 // Ends a context by `call`, and sees to what was in it if `gone()` says that it really is.
+// `has_memory`: what was allocated in it goes with it.
 template <class Call, class Gone>
-CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
+CUresult LeaveContext(CUcontext context, bool has_memory, Call call, Gone gone) {
   const uint64_t memory = MemoryMoment();
   const uint64_t captures = CaptureMoment();
   Gpu* gpu = ContextGoing(context);
@@ -79,7 +82,7 @@ CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
   const bool is_gone = gone(result);
   ContextLeft(gpu, context, is_gone);
   if (is_gone) {
-    CreditContext(context, memory);
+    if (has_memory) CreditContext(context, memory);
     CapturesGone(context, captures);
   }
   ForgetLastCell();
@@ -88,12 +91,11 @@ CUresult LeaveContext(CUcontext context, Call call, Gone gone) {
 
 }  // namespace
 
-#define BATON_CONTEXT_DESTROY(name)                              \
-  BATON_API(name, (CUcontext context)) {                         \
-    BATON_REAL(name);                                            \
-    return LeaveContext(                                         \
-        context, [&] { return real(context); },                  \
-        [](CUresult result) { return result == CUDA_SUCCESS; }); \
+#define BATON_CONTEXT_DESTROY(name)                               \
+  BATON_API(name, (CUcontext context)) {                          \
+    BATON_REAL(name);                                             \
+    return LeaveContext(                                          \
+        context, true, [&] { return real(context); }, Succeeded); \
   }
 BATON_CONTEXT_DESTROY(cuCtxDestroy)
 BATON_CONTEXT_DESTROY(cuCtxDestroy_v2)
@@ -102,11 +104,11 @@ BATON_CONTEXT_DESTROY(cuCtxDestroy_v2)
 BATON_API(cuCtxDetach, (CUcontext context)) {
   BATON_REAL(cuCtxDetach);
   return LeaveContext(
-      context, [&] { return real(context); },
+      context, true, [&] { return real(context); },
       [&](CUresult result) {
         CUcontext current = nullptr;
         Drv<Fn::cuCtxGetCurrent>(&current);
-        return result == CUDA_SUCCESS && current != context;
+        return Succeeded(result) && current != context;
       });
 }
 
@@ -114,16 +116,9 @@ BATON_API(cuCtxDetach, (CUcontext context)) {
 BATON_API(cuGreenCtxDestroy, (void* green)) {
   BATON_REAL(cuGreenCtxDestroy);
   CUcontext context = nullptr;
-  Gpu* gpu = nullptr;
-  if (Managed() && Drv<Fn::cuCtxFromGreenCtx>(&context, green) == CUDA_SUCCESS) {
-    gpu = ContextGoing(context);
-  }
-  const uint64_t captures = CaptureMoment();
-  const CUresult result = real(green);
-  ContextLeft(gpu, context, result == CUDA_SUCCESS);
-  if (result == CUDA_SUCCESS) CapturesGone(context, captures);
-  ForgetLastCell();
-  return result;
+  if (!Managed() || Drv<Fn::cuCtxFromGreenCtx>(&context, green) != CUDA_SUCCESS) return real(green);
+  return LeaveContext(
+      context, false, [&] { return real(green); }, Succeeded);
 }
 
 namespace {
@@ -148,7 +143,7 @@ template <class Call>
 CUresult LeavePrimary(CUdevice device, Call call) {
   CUcontext context = Managed() ? PrimaryContext(device) : nullptr;
   if (context == nullptr) return call();
-  return LeaveContext(context, call, [device](CUresult) {
+  return LeaveContext(context, true, call, [device](CUresult) {
     unsigned flags = 0;
     int active = 0;
     return Drv<Fn::cuDevicePrimaryCtxGetState>(device, &flags, &active) != CUDA_SUCCESS ||

@@ -219,10 +219,12 @@ void LeaveSlow(Pass pass, uint64_t key) {
   slot->last = cell;
   const bool mark = due || pass.start != nullptr || g_captures.load() > 0;
   if (mark) {
-    HookCalls calls(cell->stream->context->handle);
-    RecordMark(cell, pass.start);
+    {
+      HookCalls calls(cell->stream->context->handle);
+      RecordMark(cell, pass.start);
+    }
+    Pace(slot, cell->gpu);
   }
-  if (mark) Pace(slot, cell->gpu);
   slot->in_launch.store(0, std::memory_order_release);
   if (cell->gpu->single.load(std::memory_order_relaxed)) Launched(cell->gpu);
 }

@@ -8,7 +8,8 @@
 // and the driver, and the cells of that GPU belong to the closer.
 //
 // Everything that is not the plain case (first use of a stream, work not seen before, gate closed,
-// a stream capture somewhere in the process, a nested call) goes through Launch()'s slow side.
+// more on the GPU than its bound, a stream capture somewhere in the process, a nested call) goes
+// through Launch()'s slow side.
 #ifndef BATON_HOOK_GATE_H_
 #define BATON_HOOK_GATE_H_
 

@@ -221,6 +221,7 @@ Gpu* GpuOfPool(CUmemoryPool pool) {
     if (Drv<Fn::cuDeviceGetDefaultMemPool>(&its, d) != CUDA_SUCCESS || its != pool) continue;
     Gpu* gpu = MemoryGpuOf(d);
     if (gpu == nullptr) return nullptr;
+    // Not while DestroyPool() has it out of the list.
     Guard guard(PoolsLock(gpu));
     bool known;
     {

@@ -58,24 +58,31 @@ void Longest(Meter& meter, uint64_t ns) {
                          std::memory_order_relaxed);
 }
 
+// The time between two finished events of `stream`; below zero: the driver does not tell.
+double ElapsedNs(const Stream* stream, CUevent from, CUevent to) {
+  // Whoever collects may have another context, or none, and this call wants one.
+  HookCalls calls(stream->context->handle);
+  float ms = 0;
+  if (Drv<Fn::cuEventElapsedTime>(&ms, from, to) != CUDA_SUCCESS) return -1;
+  return static_cast<double>(ms) * 1e6;
+}
+
 // A mark has finished: what it measured goes into the estimates.
 void Measure(Stream* stream, const Mark& mark, Meter& meter) {
   uint64_t busy = mark.predicted_ns;
-  float ms = 0;
-  HookCalls calls(stream->context->handle);
   if (mark.let_pass != meter.let_pass.load(std::memory_order_relaxed)) {
     // It may have waited for a launch.
   } else if (mark.start != nullptr) {
-    if (Drv<Fn::cuEventElapsedTime>(&ms, mark.start, mark.event) == CUDA_SUCCESS && ms >= 0) {
-      busy = static_cast<uint64_t>(static_cast<double>(ms) * 1e6);
+    if (const double ns = ElapsedNs(stream, mark.start, mark.event); ns >= 0) {
+      busy = static_cast<uint64_t>(ns);
       if (mark.parts > 0) {
         Learn(mark.part[0], busy);
         Longest(meter, busy);
       }
     }
   } else if (mark.dense && stream->previous != nullptr) {
-    if (Drv<Fn::cuEventElapsedTime>(&ms, stream->previous, mark.event) == CUDA_SUCCESS && ms > 0) {
-      busy = static_cast<uint64_t>(static_cast<double>(ms) * 1e6);
+    if (const double ns = ElapsedNs(stream, stream->previous, mark.event); ns > 0) {
+      busy = static_cast<uint64_t>(ns);
       // All the work between two marks is corrected by the same factor, at most fourfold at once.
       if (mark.predicted_ns > 0) {
         double factor = static_cast<double>(busy) / static_cast<double>(mark.predicted_ns);
@@ -83,8 +90,8 @@ void Measure(Stream* stream, const Mark& mark, Meter& meter) {
         for (int i = 0; i < mark.parts; ++i) {
           // Of what the estimate was then: the marks behind this one would correct the same error
           // again.
-          const auto ns = static_cast<double>(mark.part_ns[i]);
-          Learn(mark.part[i], static_cast<uint64_t>(ns * factor) + 1);
+          const auto taken_for = static_cast<double>(mark.part_ns[i]);
+          Learn(mark.part[i], static_cast<uint64_t>(taken_for * factor) + 1);
         }
       }
     }

@@ -1,7 +1,6 @@
 // baton-burn's devices that wait for each other, on the simulated GPU and without Baton.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <time.h>
 
 #include <filesystem>
 #include <fstream>

@@ -10,12 +10,6 @@ namespace {
 
 using Contexts = DriverTest;
 
-// cuCtxCreate_v2, whatever the header's cuCtxCreate is.
-CUresult CreateContext(CUcontext* ctx, CUdevice device) {
-  using Create = CUresult (*)(CUcontext*, unsigned int, CUdevice);
-  return reinterpret_cast<Create>(NeedSymbol("cuCtxCreate_v2"))(ctx, 0, device);
-}
-
 TEST_F(Contexts, DevicesAnswerForThemselves) {
   int count = 0, value = 0;
   EXPECT_OK(DRV(cuDeviceGetCount)(&count));

@@ -32,6 +32,11 @@ const char* ErrorName(CUresult result) {
   return name != nullptr ? name : "an unknown error";
 }
 
+CUresult CreateContext(CUcontext* context, CUdevice device) {
+  using Create = CUresult (*)(CUcontext*, unsigned int, CUdevice);
+  return reinterpret_cast<Create>(NeedSymbol("cuCtxCreate_v2"))(context, 0, device);
+}
+
 void DriverTest::SetUp() {
   ASSERT_OK(DRV(cuDeviceGet)(&device_, 0));
   ASSERT_OK(DRV(cuDevicePrimaryCtxRetain)(&context_, device_));

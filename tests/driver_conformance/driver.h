@@ -18,6 +18,8 @@ void* FindSymbol(const char* name);
 void* NeedSymbol(const char* name);
 // "CUDA_ERROR_..." for messages.
 const char* ErrorName(CUresult result);
+// cuCtxCreate_v2, whatever the header's cuCtxCreate is.
+CUresult CreateContext(CUcontext* context, CUdevice device);
 
 #define BATON_STRING_(x) #x
 #define BATON_STRING(x) BATON_STRING_(x)

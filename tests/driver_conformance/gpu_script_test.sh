@@ -15,7 +15,7 @@ program baton-demo <<<'echo "{\"max_error\": 0.5}"'
 program baton-burn <<<'echo "{\"gpu_seconds\": 1.0, \"launches\": 100}"'
 program baton-simgpu <<<'true'
 program batond <<<'exec sleep 60'
-# run --name NAME --request 100 -- PROGRAM...
+# run --request 100 --name NAME -- PROGRAM...
 program baton <<<'[ "$1" = run ] && shift 6 && exec "$@"; true'
 program driver_conformance <<'SUITE'
 if [ "${1:-}" = --gtest_list_tests ]; then printf 'Suite.\n  One\n  Two\n  Three\n'; exit; fi

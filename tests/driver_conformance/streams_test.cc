@@ -121,7 +121,7 @@ TEST_F(Streams, EventsAreAskedFromAThreadWithoutAContext) {
     EXPECT_OK(DRV(cuEventQuery)(after));
     float ms = 0;
     const CUresult timed = DRV_AS(cuEventElapsedTime, "cuEventElapsedTime")(&ms, before, after);
-    EXPECT_TRUE(timed == CUDA_SUCCESS || timed == CUDA_ERROR_INVALID_CONTEXT) << ErrorName(timed);
+    EXPECT_EITHER(CUDA_SUCCESS, CUDA_ERROR_INVALID_CONTEXT, timed);
     std::printf("cuEventElapsedTime without a context: %s\n", ErrorName(timed));
     if (timed == CUDA_SUCCESS) {
       EXPECT_GE(ms, 48.9f);
@@ -170,8 +170,7 @@ TEST_F(Streams, ARecordReplacesWhatAPendingEventStoodFor) {
 
 TEST_F(Streams, AnEventIsRecordedInItsOwnContextOnly) {
   CUcontext made = nullptr, popped = nullptr;
-  ASSERT_OK(reinterpret_cast<CUresult (*)(CUcontext*, unsigned int, CUdevice)>(
-      NeedSymbol("cuCtxCreate_v2"))(&made, 0, device_));
+  ASSERT_OK(CreateContext(&made, device_));
   CUevent foreign;
   ASSERT_OK(DRV(cuEventCreate)(&foreign, CU_EVENT_DEFAULT));
   EXPECT_OK(DRV(cuCtxPopCurrent)(&popped));
