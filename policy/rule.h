@@ -6,6 +6,7 @@
 #ifndef BATON_POLICY_RULE_H_
 #define BATON_POLICY_RULE_H_
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -29,6 +30,8 @@ enum class Rule : uint8_t {
   // choice of GPU token schedulers (KubeShare, Gemini).
   kWindow,
 };
+inline constexpr std::array kRules{Rule::kEarliestFinish, Rule::kLargestLag, Rule::kStartTime,
+                                   Rule::kWindow};
 
 // What Rule::kWindow looks back on, in held time of the GPU.
 inline constexpr Duration kUsageWindow = std::chrono::seconds(10);

@@ -128,9 +128,8 @@ void Minimise(const Plan& plan, const Verdict& verdict, const RunOptions& option
 
 // The same seeds under every rule, as a Markdown table.
 int CompareRules(const Flags& flags, Duration length) {
-  constexpr policy::Rule kRules[] = {policy::Rule::kEarliestFinish, policy::Rule::kLargestLag,
-                                     policy::Rule::kStartTime, policy::Rule::kWindow};
-  constexpr uint64_t kCount = std::size(kRules);
+  constexpr auto& kRules = policy::kRules;
+  constexpr uint64_t kCount = kRules.size();
   Comparison sums[kCount];
   const Progress progress(flags.count * kCount);
   Total total;
@@ -185,7 +184,7 @@ int Main(int argc, char** argv) {
   app.add_flag(
          "--compare", flags.compare,
          "print a table of all rules over worlds made for it; of the options --seed, --count, "
-         "--length and --jobs count")
+         "--length or --hours, and --jobs count")
       ->excludes("--plan")
       ->excludes("--faults");
   app.add_option("--minimise", flags.minimise,

@@ -80,8 +80,7 @@ double WorstLag(Rule rule, const Kind& kind, uint64_t seed) {
 
 int Main(int argc, char** argv) {
   const int mixes = argc > 1 ? std::atoi(argv[1]) : 200;
-  for (const Rule rule :
-       {Rule::kEarliestFinish, Rule::kLargestLag, Rule::kStartTime, Rule::kWindow}) {
+  for (const Rule rule : kRules) {
     std::printf("%s", std::string(FormatRule(rule)).c_str());
     for (const Kind kind : {Kind{}, Kind{.many = true}, Kind{.sleepers = true}}) {
       double worst = 0;

@@ -15,9 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Rule kRules[] = {Rule::kEarliestFinish, Rule::kLargestLag, Rule::kStartTime,
-                           Rule::kWindow};
-
 TEST(Rule, NamesAreReadAsTheyAreWritten) {
   for (const Rule rule : kRules) EXPECT_EQ(ParseRule(FormatRule(rule)).value(), rule);
   EXPECT_EQ(ParseRule("earliest-finish").value(), Rule::kEarliestFinish);
