@@ -49,12 +49,14 @@ struct Kind {
   Duration longest_min = microseconds(10);
   Duration longest_max = seconds(2);
   bool overruns = false;  // holds may take longer than predicted
+  Rule rule = Rule::kEarliestFinish;
 };
 
 // A GPU and its tenants. Nobody is active at first.
 class Mix {
  public:
-  Mix(Random& random, const Kind& kind) : random(random), queue(options) {
+  Mix(Random& random, const Kind& kind)
+      : random(random), options{.rule = kind.rule}, queue(options) {
     const auto n = static_cast<uint32_t>(
         random.Between(2, random.OneIn(8) ? kind.pods_max : std::min<uint32_t>(kind.pods_max, 12)));
     auto left = static_cast<int64_t>(kWhole * kind.requested);
@@ -352,12 +354,11 @@ RC_GTEST_PROP(FairQueueLaw, TheGpuIdlesOnlyWhileAllWhoWaitAreAtTheirLimitAndNoLo
                    .high = random.OneIn(2),
                    .requested = random.OneIn(3) ? 3.0 : 1.0,
                    .pods_max = 40,
-                   .overruns = true});
-  const auto rule = static_cast<Rule>(random.Between(0, 3));
+                   .overruns = true,
+                   .rule = kRules[static_cast<size_t>(random.Between(0, 3))]});
   for (int step = 0; step < 500; ++step) {
     Disturb(mix);
-    const auto picked =
-        rule == Rule::kEarliestFinish ? mix.queue.Pick(mix.now) : mix.queue.PickByScan(mix.now);
+    const auto picked = mix.queue.Pick(mix.now);
     if (picked) {
       RC_ASSERT(mix.queue.waiting(*picked));
       RC_ASSERT(Room(mix, mix.At(*picked)) >= Duration(0));
