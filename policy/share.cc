@@ -91,17 +91,19 @@ Result<ShareSpec> Validated(ShareSpec spec) {
 void FluidShares(std::span<Entitlement> pods, std::span<const uint32_t> team_weights) {
   int64_t requested = 0;
   for (const Entitlement& p : pods) requested += p.request;
-  std::vector<Vessel> vessels;
-  vessels.reserve(pods.size());
   for (Entitlement& p : pods) {
     p.fluid =
         requested <= kWhole
             ? p.request
             : static_cast<Share>(std::max<int64_t>(1, int64_t{p.request} * kWhole / requested));
-    vessels.push_back({p.slack_weight, int64_t{p.limit} - p.fluid});
   }
   const int64_t slack = kWhole - requested;
   if (slack <= 0) return;
+  std::vector<Vessel> vessels;
+  vessels.reserve(pods.size());
+  for (const Entitlement& p : pods) {
+    vessels.push_back({p.slack_weight, int64_t{p.limit} - p.fluid});
+  }
   if (team_weights.empty()) {
     WaterFill(slack, vessels);
   } else {
