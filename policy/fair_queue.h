@@ -75,9 +75,9 @@ class FairQueue {
 
   // The most that the pod saves up while it sleeps.
   Duration Credit(Slot slot) const;
-  // What active pod `slot` is owed beyond `most` goes back to all by their entitlement. For one that
-  // had nothing to do for a moment: it keeps no more credit than one that slept, or short pauses
-  // would add up to a claim without bound.
+  // What active pod `slot` is owed beyond `most` goes back to all by their entitlement. For one
+  // that had nothing to do for a moment: it keeps no more credit than one that slept, or short
+  // pauses would add up to a claim without bound.
   void CapLag(Slot slot, Duration most);
 
   // Active pod `slot` was measured to hold the GPU for `held` since it was last charged; negative
@@ -140,7 +140,8 @@ class FairQueue {
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
   void Forfeit(Slot slot, int64_t excess);
-  // A waiting high-priority pod that is within its burst and its limit.
+  // A waiting high-priority pod that is within its burst and its limit. First lets those wait with
+  // the others whose refill has come.
   std::optional<Slot> PickUrgent(Instant now);
   Standing StandingOf(Slot slot) const;
   void Record(Slot slot, int64_t held_ns);
