@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/parse.h"
@@ -23,6 +24,16 @@ constexpr struct {
 } kFaultNames[] = {{kFrames, "frames"},     {kKills, "kills"}, {kStops, "stops"},
                    {kRestarts, "restarts"}, {kCuts, "cuts"},   {kResizes, "resizes"},
                    {kHangs, "hangs"}};
+// Faults that hit a process of a pod, and all that hit a pod.
+constexpr uint32_t kOnProcesses = kKills | kStops | kHangs;
+constexpr uint32_t kOnPods = kOnProcesses | kResizes;
+
+std::optional<Fault> FaultNamed(std::string_view name) {
+  for (const auto& f : kFaultNames) {
+    if (name == f.name) return f.fault;
+  }
+  return std::nullopt;
+}
 
 // How a drawn pod uses the GPU.
 enum class Habit { kSaturating, kBursty, kSleeper, kTiny, kLong };
@@ -123,8 +134,9 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
     const auto target =
         static_cast<size_t>(random.Between(0, static_cast<int64_t>(plan.pods.size()) - 1));
     const PodPlan& pod = plan.pods[target];
-    fault.pod = pod.id;
-    fault.process = static_cast<uint32_t>(random.Between(0, 7));
+    if (fault.kind & kOnPods) fault.pod = pod.id;
+    const auto process = static_cast<uint32_t>(random.Between(0, 7));
+    if (fault.kind & kOnProcesses) fault.process = process;
     switch (fault.kind) {
       case kStops:
         fault.length = milliseconds(random.Between(1, 5'000));
@@ -206,14 +218,13 @@ Result<uint32_t> ParseFaults(std::string_view text) {
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
     const std::string_view name = text.substr(0, comma);
-    const auto* found = std::find_if(std::begin(kFaultNames), std::end(kFaultNames),
-                                     [&](const auto& f) { return name == f.name; });
-    if (found == std::end(kFaultNames)) {
+    const std::optional<Fault> fault = FaultNamed(name);
+    if (!fault) {
       return Fail(ErrorCode::kInvalid, "'" + std::string(name) +
                                            "' is no kind of fault; write all, none, or some of " +
                                            FormatFaults(kAllFaults));
     }
-    faults |= found->fault;
+    faults |= *fault;
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return faults;
@@ -279,8 +290,7 @@ Result<void> CheckPlan(const Plan& plan) {
   }
   Duration last{0};
   for (const FaultPlan& fault : plan.faults) {
-    const bool targeted = (fault.kind & (kKills | kStops | kHangs | kResizes)) != 0;
-    if (targeted && !ids.contains(fault.pod)) {
+    if ((fault.kind & kOnPods) != 0 && !ids.contains(fault.pod)) {
       return wrong("a fault at " + At(fault.at) + " hits a pod that is not there");
     }
     if (fault.at < last) return wrong("faults are ordered by time");
@@ -370,8 +380,8 @@ std::string WritePlan(const Plan& plan) {
   nlohmann::ordered_json faults = nlohmann::ordered_json::array();
   for (const FaultPlan& fault : plan.faults) {
     nlohmann::ordered_json json{{"kind", FormatFaults(fault.kind)}, {"at_ns", Nanos(fault.at)}};
-    if (fault.kind & (kKills | kStops | kHangs | kResizes)) json["pod"] = fault.pod;
-    if (fault.kind & (kKills | kStops | kHangs)) json["process"] = fault.process;
+    if (fault.kind & kOnPods) json["pod"] = fault.pod;
+    if (fault.kind & kOnProcesses) json["process"] = fault.process;
     if (fault.kind & (kFrames | kStops | kRestarts | kCuts)) json["for_ns"] = Nanos(fault.length);
     if (fault.kind == kCuts) json["noticed"] = fault.noticed;
     if (fault.kind == kResizes) json["share"] = SpecToJson(fault.spec);
@@ -417,13 +427,12 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
     }
     for (const nlohmann::json& from : json.at("faults")) {
       const std::string kind = from.at("kind");
-      const auto* found = std::find_if(std::begin(kFaultNames), std::end(kFaultNames),
-                                       [&](const auto& f) { return kind == f.name; });
-      if (found == std::end(kFaultNames)) {
+      const std::optional<Fault> named = FaultNamed(kind);
+      if (!named) {
         return Fail(ErrorCode::kInvalid, name + ": '" + kind + "' is no kind of fault");
       }
       FaultPlan fault;
-      fault.kind = found->fault;
+      fault.kind = *named;
       fault.at = time(from, "at_ns");
       fault.pod = from.value("pod", 0u);
       fault.process = from.value("process", 0u);

@@ -68,6 +68,11 @@ TEST(Plan, ReadsBackAsItWasWritten) {
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(WritePlan(*read), WritePlan(plan));
     EXPECT_EQ(Describe(*read), Describe(plan));
+    ASSERT_EQ(read->faults.size(), plan.faults.size());
+    for (size_t i = 0; i < plan.faults.size(); ++i) {
+      EXPECT_EQ(read->faults[i].pod, plan.faults[i].pod) << "only where it hits one";
+      EXPECT_EQ(read->faults[i].process, plan.faults[i].process) << "only where it hits one";
+    }
   }
 }
 
