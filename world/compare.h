@@ -13,9 +13,9 @@
 namespace baton::world {
 
 // What one rule did, over all seeds. Every seed is three worlds of one GPU:
-//   busy         2 to 12 pods that always have work
+//   busy         2 to 11 pods that always have work
 //   interactive  a pod of 10 % with 5 ms of work every 200 ms beside 1 to 11 of those
-//   sleeper      a pod of 30 % that works for 10 s and sleeps for 15 s beside 1 to 11 of those
+//   sleeper      a pod of 30 % with 3 s of work, then 15 s of sleep, beside 1 to 11 of those
 struct Comparison {
   // Of pods that always have work, from most ahead to most owed, in units of the longest hold L.
   double lag_low = 0;

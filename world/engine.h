@@ -33,8 +33,8 @@ struct RunOptions {
   bool bounds = true;
   // Measures lags and shares also where they need not keep the bounds.
   bool measure = false;
-  // A saturating pod may be this many times the longest hold L from its due; docs/policy.md says why
-  // 2, and what comes on top of it.
+  // A saturating pod may be this many times the longest hold L from its due; docs/policy.md says
+  // why 2, and what comes on top of it.
   double lag_bound = 2;
   // Where there are faults, a holder that hangs is killed after 2 s; otherwise nobody ever is.
   bool kill_hung = true;

@@ -60,10 +60,7 @@ std::vector<Duration> FluidService(const Plan& plan, uint32_t gpu) {
       for (size_t i = 0; i < plan.pods.size(); ++i) {
         if (working[i] == 0) continue;
         const policy::ShareSpec& spec = plan.pods[i].spec;
-        policy::Entitlement& e = shares.emplace_back();
-        e.request = spec.request;
-        e.limit = spec.limit;
-        e.slack_weight = spec.slack_weight;
+        shares.push_back({spec.request, spec.limit, spec.slack_weight});
         active.push_back(i);
       }
       policy::FluidShares(shares);

@@ -16,7 +16,7 @@ class WorldGpu {
     uint32_t process = 0;
     PodId pod;
     Duration length{0};  // Duration::max(): it never ends
-    // The how manieth collective of its process; 0: none. Once at the head of the queue it waits
+    // Counts its process' collectives from 1; 0: it is none. Once at the head of the queue it waits
     // until Begin().
     uint32_t collective = 0;
   };
@@ -26,12 +26,8 @@ class WorldGpu {
   PodId occupant() const { return empty() ? PodId{} : front().pod; }
 
   void Launch(uint32_t process, PodId pod, Duration length, uint32_t collective, Instant now) {
-    Kernel& kernel = queue_.emplace_back();
-    kernel.process = process;
-    kernel.pod = pod;
-    kernel.length = length;
-    kernel.collective = collective;
-    Add(kernel);
+    queue_.push_back({process, pod, length, collective});
+    Add(queue_.back());
     if (queue_.size() == first_ + 1) Start(now);
   }
 
