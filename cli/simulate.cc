@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "backend/config.h"
 #include "backend/process.h"
 #include "base/parse.h"
 #include "cli/command.h"
@@ -34,7 +35,7 @@ struct Flags {
   bool json = false;
   std::string svg;
   std::string window;
-  std::string rule;
+  std::string rule = "earliest-finish";
   uint64_t seed = 1;
 };
 
@@ -99,16 +100,13 @@ Result<Simulation> Simulate(const Flags& flags) {
                                          ? "at least 1s must be simulated"
                                          : flags.workload + ": " + what);
   }
+  const auto rule = policy::ParseRule(flags.rule);
+  if (!rule) return Fail(ErrorCode::kInvalid, "--rule: " + rule.error().message);
+  result.workload.scheduler.fairness.rule = *rule;
   world::RunOptions options;
   options.scheduler = result.workload.scheduler;
   options.idle = result.workload.idle;
   options.bounds = false;  // the user's options may well exceed them
-  if (!flags.rule.empty()) {
-    const auto rule = policy::ParseRule(flags.rule);
-    if (!rule) return Fail(ErrorCode::kInvalid, "--rule: " + rule.error().message);
-    options.scheduler.fairness.rule = *rule;
-    result.workload.scheduler.fairness.rule = *rule;
-  }
   Timeline& timeline = result.timeline;
   timeline.to = std::min<Duration>(seconds(2), plan.length);
   if (!flags.window.empty()) {
@@ -150,7 +148,7 @@ struct PriorityRow {
 std::vector<PriorityRow> ByPriority(const Simulation& s) {
   std::vector<PriorityRow> rows;
   for (const auto priority : {policy::Priority::kHigh, policy::Priority::kLow}) {
-    PriorityRow row{priority == policy::Priority::kHigh ? "high" : "low", 0, {}, {}, {}};
+    PriorityRow row{.name = backend::PriorityName(priority), .waits = {}};
     for (const Row& pod : s.rows) {
       if (pod.spec.priority != priority) continue;
       ++row.pods;
@@ -226,7 +224,7 @@ void PrintJson(const Simulation& s) {
     pods.push_back({{"name", row.pod},
                     {"request", row.spec.request / 1e4},
                     {"limit", row.spec.limit / 1e4},
-                    {"priority", row.spec.priority == policy::Priority::kHigh ? "high" : "low"},
+                    {"priority", backend::PriorityName(row.spec.priority)},
                     {"target", Percent(row.target, length)},
                     {"achieved", Percent(row.got.held, length)},
                     {"busy", Percent(row.got.used, length)},
@@ -254,7 +252,7 @@ void PrintJson(const Simulation& s) {
 Result<void> WriteSvg(Simulation& s, const Flags& flags) {
   Timeline& timeline = s.timeline;
   timeline.title = flags.workload + ", " + FormatLength(s.workload.plan.length);
-  for (Row& row : s.rows) {
+  for (const Row& row : s.rows) {
     Timeline::Pod pod{row.pod, fmt::format("{:.4g} %", row.spec.request / 1e4), {}};
     for (const Duration used : row.got.series) {
       pod.shares.push_back(Percent(used, timeline.step) / 100);

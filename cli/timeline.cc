@@ -6,12 +6,11 @@
 #include <array>
 #include <cmath>
 
-#include "base/parse.h"
-
 namespace baton::cli {
 namespace {
 
-// Told apart by the colour-blind too, and on light and dark ground: Okabe and Ito's, without black.
+// Told apart by the colour-blind too, and on light and dark ground: Okabe and Ito's, without black
+// and with a darker yellow.
 constexpr std::array<const char*, 7> kColors{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                              "#56b4e9", "#d55e00", "#b5a70a"};
 
@@ -155,6 +154,7 @@ class Drawing {
     const double begin = static_cast<double>(Nanos(from)) / unit.ns;
     const double span = static_cast<double>(Nanos(to - from)) / unit.ns;
     const double tick = TickOf(span);
+    // + 0.0, for a zero that is not written "-0".
     for (double n = std::ceil(begin / tick - 1e-6) + 0.0; n * tick <= begin + span * (1 + 1e-6);
          ++n) {
       const double x = kLeft + kPlot * (n * tick - begin) / span;

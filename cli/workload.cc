@@ -94,6 +94,7 @@ class Reader {
   void ReadPod() {
     world::PodPlan pod;
     int64_t count = 1;
+    int64_t processes = 1;
     uint32_t request = 0;
     uint32_t limit = 0;
     std::string priority = "low";
@@ -101,7 +102,6 @@ class Reader {
     Duration stop{0};
     Text("name", pod.name);
     Number("count", count, 1, kCountMax);
-    int64_t processes = 1;
     Number("processes", processes, 1, 64);
     Share("request", request);
     Share("limit", limit);
