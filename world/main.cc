@@ -188,7 +188,8 @@ int Main(int argc, char** argv) {
       ->excludes("--plan")
       ->excludes("--faults");
   app.add_option("--minimise", flags.minimise,
-                 "real time to look for the smallest world like the first one that fails; 0: none");
+                 "real time to look for the smallest world like the first one that fails; default: "
+                 "30s, 0: none");
   app.add_option("--jobs", flags.jobs, "worlds at a time; default: as many as there are cores")
       ->check(CLI::Range(1, 256));
   try {
