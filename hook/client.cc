@@ -106,6 +106,7 @@ Observation Observe(Gpu* gpu, Instant now) {
 // Steps the machine and carries its effects out. Gpu::lock is held.
 void StepLocked(Gpu* gpu, const Event& event, Instant now) {
   const bool was_open = gpu->gate.open.load(std::memory_order_relaxed) != 0;
+  const bool draining = gpu->machine.phase() == Phase::kDraining;
   const Effects effects = gpu->machine.Step(now, event, Observe(gpu, now));
   if (was_open && !effects.open) {
     gpu->gate.open.store(0, std::memory_order_seq_cst);
@@ -114,7 +115,7 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now) {
   }
   if (effects.send) Send(effects.state);
   if (!was_open && effects.open) {
-    if (gpu->machine.overtime()) gpu->meter.let_pass.fetch_add(1);
+    if (draining) gpu->meter.let_pass.fetch_add(1);
     gpu->gate.open.store(1, std::memory_order_release);
     FutexWakeAll(&gpu->gate.open);
   }

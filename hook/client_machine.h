@@ -94,8 +94,6 @@ class ClientMachine {
   bool open() const { return open_; }
   bool attached() const { return attached_; }
   bool unmanaged() const { return unmanaged_; }
-  // Holds past its quota, for what runs on the GPU seems to wait for a launch.
-  bool overtime() const { return overtime_; }
   Instant deadline() const { return deadline_; }
   // Holds for one launch (wire::kSingleLaunch): the edge steps the machine when it has gone.
   bool single() const { return phase_ == wire::Phase::kHolding && single_; }

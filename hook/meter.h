@@ -69,8 +69,8 @@ struct Meter {
   std::atomic<int64_t> bound_ns{0};        // park above this much; 0: never
   std::atomic<uint64_t> busy_ns{0};
   std::atomic<uint64_t> longest_ns{0};  // the longest kernel of late
-  // How often launches were let through because nothing moved: work on the GPU may have waited for
-  // them, and what was measured meanwhile says nothing about its length.
+  // How often launches were let through in the middle of a drain, or because nothing moved: work on
+  // the GPU may have waited for them, and what was measured meanwhile says nothing about its length.
   std::atomic<uint64_t> let_pass{0};
   std::atomic<uint32_t> destroying{0};  // contexts being destroyed: their work may still run
   Lock leaving;                         // one at a time; from ContextGoing() to ContextLeft()
