@@ -545,7 +545,7 @@ class World {
   // --------------------------------------------------------------------------------- connections
   void Connect(Process& p) {
     if (!p.alive || p.connected || !pods_[p.pod].present) return;
-    // Who is stopped connects when it goes on: after it has read what the last connection still had.
+    // Who is stopped connects when it goes on: after what the last connection still had.
     if (daemon_down_ || p.stopped) {
       After(milliseconds(p.link.Between(5, 200)), What::kConnect, p.index);
       return;
@@ -632,7 +632,7 @@ class World {
     }
     const bool drained = state.phase == Phase::kIdle || state.phase == Phase::kWaiting;
     const bool measured = drained && state.epoch == p.sent_epoch && p.sent_epoch != 0;
-    const auto held = Duration(state.held_ns);
+    const Duration held = DurationFromNanos(state.held_ns);
     Step(p.gpu, backend::ClientReport{ClientOf(p), state.seq, state.phase, state.epoch, state.rev,
                                       measured ? now_ - p.sent_at : Duration(0),
                                       std::max(held - p.settled, Duration(0)),
@@ -1153,7 +1153,7 @@ class World {
   }
 
   // --------------------------------------------------------------------------------- the figures
-  // A kernel counts when it ends; what runs counts up to now here.
+  // A kernel counts when it ends.
   void ExtendSeries() {
     After(options_.series_step, What::kSeries);
     for (PodState& pod : pods_) {
