@@ -210,12 +210,10 @@ constexpr Shape kShapes[] = {
 #endif
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, Gangs, ::testing::ValuesIn(kShapes),
-    [](const auto& shape) {
-      return std::string(shape.param.transport == Transport::kUnix ? "Unix" : "Central") +
-             (*shape.param.processes == '1' ? "OneProcess" : "AProcessForEachGpu");
-    });
+INSTANTIATE_TEST_SUITE_P(Shapes, Gangs, ::testing::ValuesIn(kShapes), [](const auto& shape) {
+  return std::string(shape.param.transport == Transport::kUnix ? "Unix" : "Central") +
+         (*shape.param.processes == '1' ? "OneProcess" : "AProcessForEachGpu");
+});
 
 }  // namespace
 }  // namespace baton::bench
