@@ -130,7 +130,7 @@ TEST_P(Gangs, NobodyStandsStillAndEachPodGetsItsShare) {
       Figure("waited_" + gang->name() + "_gpu" + std::to_string(gpu), WaitedPercent(*gang, gpu),
              "% of its time");
     }
-    // 30 % of ten seconds are 3000 kernels, so 300 collectives, when nothing waits.
+    // 30 % of five seconds are 1500 kernels, so 150 collectives, when nothing waits.
     EXPECT_GE(report.at("collectives"), 75 * Scale()) << report;
   }
 }
@@ -190,6 +190,7 @@ TEST_P(Gangs, BatondMayBeRestartedWhileAGangHolds) {
     ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
     Must(cluster().StartBatond());
   }
+  ASSERT_NO_FATAL_FAILURE(Run({&a, &b, &c}, seconds(2)));
   for (const Pod* pod : {&a, &b, &c}) {
     for (int gpu : {0, 1}) {
       if (!IsOn(*pod, gpu)) continue;
