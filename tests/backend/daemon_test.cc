@@ -59,6 +59,14 @@ class Batond : public testing::Test {
     return "?";
   }
   std::string PhaseOf(const std::string& pod) { return PodStatus(pod).value("phase", "?"); }
+  // The client gives back, as one does that follows what it is told, until its pod holds no more.
+  bool GivesBack(ScriptedClient& client, const std::string& pod) {
+    return Eventually([&] {
+      client.HasGrantNow();
+      client.GiveBack();
+      return Holder() != pod;
+    });
+  }
   // The daemon has taken in that the pod waits.
   bool IsWaiting(const std::string& pod) {
     return Eventually([&] { return PhaseOf(pod) == "waiting"; });
@@ -88,13 +96,11 @@ TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {
   ASSERT_TRUE(b.Ask());
   ASSERT_TRUE(IsWaiting("b"));
   // The quota ends: the holder is told to drain, and still nobody else is granted anything.
-  while (a.Await<wire::Token>()->quota_ns != 0) {
-  }
+  ASSERT_TRUE(a.AwaitGateClosed());
   ASSERT_TRUE(a.Report(Phase::kDraining));
   ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "draining"; }));
   EXPECT_FALSE(b.HasGrantNow());
-  a.HasGrantNow();  // takes in the latest revision
-  ASSERT_TRUE(a.GiveBack());
+  ASSERT_TRUE(GivesBack(a, "a"));
   EXPECT_TRUE(b.AwaitGrant());
   EXPECT_GT(b.state.epoch, a.state.epoch);
 }
@@ -112,11 +118,7 @@ TEST_F(Batond, AReturnThatNamesNoGrantDoesNotEndTheMeasuring) {
   ASSERT_TRUE(a.Report(Phase::kHolding));
   ASSERT_TRUE(a.AwaitGrant());  // it is extended
   const auto held = static_cast<uint64_t>(Nanos(MonotonicNow() - granted));
-  ASSERT_TRUE(Eventually([&] {
-    a.HasGrantNow();
-    a.GiveBack();
-    return Holder().empty();
-  }));
+  ASSERT_TRUE(GivesBack(a, "a"));
   EXPECT_GE(PodStatus("a").at("held_ns").get<uint64_t>(), held);
 }
 
@@ -374,7 +376,7 @@ TEST_F(Batond, AfterACrashAProcessHearsOnlyOfTheGpusThatItHasNamedAgain) {
   // So that the epochs of the two GPUs differ.
   ScriptedClient single(Socket());
   ASSERT_TRUE(single.Join(Pod("single", 10), "GPU-a"));
-  ASSERT_TRUE(single.Ask() && single.AwaitGrant() && single.GiveBack());
+  ASSERT_TRUE(single.Ask() && single.AwaitGrant() && GivesBack(single, "single"));
 
   const std::string ticket = Pod("gang", 50, {{"gpus", {"GPU-a", "GPU-b"}}});
   ScriptedClient gang(Socket());
@@ -451,7 +453,7 @@ TEST_F(Batond, AfterACrashNoUsageIsLostOrCountedTwice) {
     a.state.launches += launches;
     a.state.busy_ns += 1000 * launches;
     a.state.held_ns += 5'000'000;
-    ASSERT_TRUE(a.GiveBack());
+    ASSERT_TRUE(GivesBack(a, "a"));
     ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "idle"; }));
   };
   hold(7);
@@ -484,11 +486,7 @@ TEST_F(Batond, AHoldThatOutlastsTheDaemonIsBookedFromWhereItKnowsAgain) {
   a.state.held_ns = 1'000'000'000'000;  // what it says of itself does not count
   ASSERT_TRUE(a.Report(Phase::kHolding));
   const auto least = static_cast<uint64_t>(Nanos(MonotonicNow() - again));
-  ASSERT_TRUE(Eventually([&] {
-    a.HasGrantNow();
-    a.GiveBack();
-    return Holder().empty();
-  }));
+  ASSERT_TRUE(GivesBack(a, "a"));
   const uint64_t held = PodStatus("a").at("held_ns");
   EXPECT_GE(held, least);
   EXPECT_LT(held, a.state.held_ns);
@@ -625,11 +623,11 @@ TEST_F(Batond, ADeletedPodDrainsThenItsClientsAreSentAway) {
   ASSERT_TRUE(b.Ask());
   ASSERT_TRUE(IsWaiting("b"));
   ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).value("ok", false));
-  while (a.Await<wire::Token>()->quota_ns != 0) {
-  }
+  ASSERT_TRUE(a.AwaitGateClosed());
   EXPECT_FALSE(b.HasGrantNow());
-  ASSERT_TRUE(a.GiveBack());
-  EXPECT_EQ(a.Await<wire::Error>()->kind, ErrorKind::kUnknownPod);
+  const auto refusal = a.GiveBackUntil<wire::Error>();
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->kind, ErrorKind::kUnknownPod);
   EXPECT_TRUE(a.AwaitClosed());
   EXPECT_TRUE(b.AwaitGrant());
 }
@@ -647,8 +645,7 @@ TEST_F(Batond, AHolderOfADeletedPodIsHeardUntilItHasDrained) {
   // A return of before the grant is none, and no reason to send it away.
   const uint64_t epoch = std::exchange(a.state.epoch, 0);
   ASSERT_TRUE(a.GiveBack());
-  while (a.Await<wire::Token>()->quota_ns != 0) {
-  }
+  ASSERT_TRUE(a.AwaitGateClosed());
   a.state.epoch = epoch;
   a.Close();
   ASSERT_TRUE(a.Connect(Socket()));

@@ -98,10 +98,30 @@ class ScriptedClient {
       wire::Frame frame;
       if (frame.Parse(bytes.data(), bytes.size()) != wire::DecodeStatus::kOk) return std::nullopt;
       wire::Token token;
-      if (frame.Read(token)) Note(token);
+      if (frame.Read(token)) {
+        Note(token);
+        if (returning_) GiveBack();
+      }
       Message message;
       if (frame.Read(message)) return message;
     }
+  }
+  // Gives the token back, again whenever a newer revision of the grant comes, until a `Message`
+  // comes.
+  template <class Message>
+  std::optional<Message> GiveBackUntil() {
+    GiveBack();
+    returning_ = true;
+    const auto message = Await<Message>();
+    returning_ = false;
+    return message;
+  }
+  // Whether a Token without a quota comes.
+  bool AwaitGateClosed() {
+    while (const auto token = Await<wire::Token>()) {
+      if (token->quota_ns == 0) return true;
+    }
+    return false;
   }
   // Whether a grant lies in the socket now. Drops everything else.
   bool HasGrantNow() {
@@ -145,6 +165,7 @@ class ScriptedClient {
   }
 
   int fd_ = -1;
+  bool returning_ = false;
   const uint64_t incarnation_;
 };
 
