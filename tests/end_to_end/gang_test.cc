@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr double kPoints = 3.0;  // percentage points
+constexpr double kGangPoints = 3.0;  // percentage points
 // No pod here waits this long for its turn: it has 10 % at least, and turns last 40 ms.
 constexpr Duration kStill = seconds(3);
 
@@ -119,7 +119,7 @@ TEST_P(Gangs, NobodyStandsStillAndEachPodGetsItsShare) {
     for (const Pod* pod : {&a, &b, gpu == 0 ? &c : &d}) {
       const std::string name = pod->name() + "_gpu" + std::to_string(gpu);
       Figure("share_" + name, shares.at(pod->name()), "%");
-      EXPECT_GE(shares.at(pod->name()), std::stod(pod->options().request) - kPoints) << name;
+      EXPECT_GE(shares.at(pod->name()), std::stod(pod->options().request) - kGangPoints) << name;
     }
     Figure("busy_gpu" + std::to_string(gpu), BusyIn(from, to, device(0, gpu)), "%");
   }
