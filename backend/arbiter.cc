@@ -150,6 +150,7 @@ void Arbiter::StepOne(Gpu& gpu, const Event& event) {
   effects_.clear();
   gpu.scheduler.Step(now, event, effects_);
   for (const Effect& effect : effects_) CarryOut(gpu, now, effect);
+  NoteIdle(gpu, now);
   Arm(gpu);
 }
 
@@ -174,6 +175,11 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     if (gpu.holder != store->pod) {
       gpu.holder = store->pod;
       gpu.granted_at = now;
+      gpu.held_since = now;
+      gpu.drains_since = kNever;
+      if (store->waited > Duration(0)) {
+        gpu.timeline.Add({Span::Kind::kWait, store->pod, now - store->waited, now});
+      }
       ++gpu.grants;
       ++lane.total->usage.grants;
       lane.total->BeginHold(store->epoch);
@@ -196,6 +202,11 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     }
     gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
   } else if (std::holds_alternative<ClearHolders>(effect)) {
+    gpu.timeline.Add(
+        {Span::Kind::kHold, gpu.holder, gpu.held_since, std::min(now, gpu.drains_since)});
+    if (gpu.drains_since != kNever) {
+      gpu.timeline.Add({Span::Kind::kDrain, gpu.holder, gpu.drains_since, now});
+    }
     gpu.holder = PodId{};
     gpu.hung = false;
     gpu.file.Forget();
@@ -244,6 +255,9 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
   if (lane == nullptr || state.seq <= lane->seq) return;
   lane->seq = state.seq;
   lane->phase = state.phase;
+  if (state.phase == wire::Phase::kDraining && lane->gpu->drains_since == kNever) {
+    lane->gpu->drains_since = MonotonicNow();
+  }
   if (enforcing()) {
     const uint64_t settled = lane->last->usage.held_ns;
     const uint64_t claimed = std::max(state.held_ns, settled) - settled;
@@ -275,10 +289,10 @@ void Arbiter::Book(Lane& lane, const wire::State& state) {
   if (!lane.memory_said) {
     // It was attached before this daemon was: what it holds is a fact, not a request.
     lane.memory_said = true;
-    auto& charged = lane.gpu->memory[lane.client->pod].first;
     const uint64_t total = lane.gpu->info.memory_bytes;
     const uint64_t said = total == 0 ? 0 : std::min(state.memory_bytes, total);
-    charged += said - lane.memory;
+    SetMemory(*lane.gpu, lane.client->pod,
+              lane.gpu->pods[lane.client->pod].memory + said - lane.memory);
     lane.memory = said;
   }
 }
@@ -439,12 +453,12 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   if (known != gpu.lanes.end()) {
     lane = known->second;
   } else {
-    auto& [bytes, members] = gpu.memory[client->pod];
-    if (members >= kClientsPerPodAndGpu) {
+    uint64_t& clients = gpu.pods[client->pod].clients;
+    if (clients >= kClientsPerPodAndGpu) {
       return Refuse(*client, wire::ErrorKind::kLimit,
-                    fmt::format("pod {} has {} processes on {} already", pod->name, members, uuid));
+                    fmt::format("pod {} has {} processes on {} already", pod->name, clients, uuid));
     }
-    ++members;
+    ++clients;
     client->lanes.push_back(std::make_unique<Lane>());
     lane = client->lanes.back().get();
     lane->client = client;
@@ -485,7 +499,7 @@ void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
   lane->memory_request = memory.request;
   lane->memory_said = true;
   const Pod* pod = pods_.Find(client->pod);
-  uint64_t& charged = lane->gpu->memory[client->pod].first;
+  const uint64_t charged = lane->gpu->pods[client->pod].memory;
   const uint64_t others = charged - lane->memory;
   const uint64_t cap = pod != nullptr ? pod->memory_cap : 0;
   wire::MemoryReply reply;
@@ -499,9 +513,9 @@ void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
   if (reply.granted && memory.total > UINT64_MAX / 4) reply.granted = false;
   if (reply.granted) {
     lane->memory = memory.total;
-    charged = others + memory.total;
+    SetMemory(*lane->gpu, client->pod, others + memory.total);
   }
-  reply.pod_used = charged;
+  reply.pod_used = others + lane->memory;
   SendTo(*client, reply);
 }
 
@@ -527,11 +541,8 @@ void Arbiter::Gone(Client& client) {
     Gpu& gpu = *lane->gpu;
     Step(gpu, ClientGone{id});
     gpu.lanes.erase(id.value);
-    auto charged = gpu.memory.find(pod);
-    if (charged != gpu.memory.end()) {
-      charged->second.first -= lane->memory;
-      if (--charged->second.second == 0) gpu.memory.erase(charged);
-    }
+    SetMemory(gpu, pod, gpu.pods[pod].memory - lane->memory);
+    --gpu.pods[pod].clients;
   }
   usage_.Drop(pod, client.incarnation);
   auto [it, end] = by_process_.equal_range({client.node, client.pid, client.start_time});
@@ -628,8 +639,10 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool 
   for (const auto& [id, pod] : pods_.all()) {
     if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) {
       Step(gpu, PodSet{id, pod.share, pod.gang()});
+      gpu.pods[id].series.Add(MonotonicNow(), HeldNow(gpu, id, MonotonicNow()), 0);
     }
   }
+  NoteIdle(gpu, MonotonicNow());
   Restore(gpu);
   // Only now: a gang that holds elsewhere claims this GPU too, which may have holders of its own.
   for (const auto& [id, pod] : pods_.all()) {
@@ -681,7 +694,7 @@ void Arbiter::Restore(Gpu& gpu) {
     lane->last = &usage_.At(client->pod, gpu.key, client->incarnation);
     lane->total = &usage_.At(client->pod, gpu.key, 0);
     gpu.lanes[client->id.value] = lane;
-    ++gpu.memory[client->pod].second;
+    ++gpu.pods[client->pod].clients;
     gpu.holder = pod;
     gpu.granted_at = MonotonicNow();
     HolderRestored restored{client->id, pod, gpu.file.epoch(), gpu.granted_at, gpu.granted_at, {}};
@@ -754,8 +767,10 @@ void Arbiter::SampleGpu(const std::string& uuid) {
   Gpu& gpu = *it->second;
   const Instant now = MonotonicNow();
   for (const PodStatus& pod : gpu.scheduler.Status(now)) {
-    gpu.series[pod.pod].Add(now, HeldNow(gpu, pod.pod, now),
-                            static_cast<uint64_t>(Nanos(pod.waited)));
+    auto on = gpu.pods.find(pod.pod);
+    if (on == gpu.pods.end()) continue;  // deleted, and only its debt is left
+    on->second.series.Add(now, HeldNow(gpu, pod.pod, now),
+                          static_cast<uint64_t>(Nanos(pod.waited)));
   }
 }
 

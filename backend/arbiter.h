@@ -17,6 +17,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -30,6 +31,7 @@
 #include "backend/event_log.h"
 #include "backend/gang_scheduler.h"
 #include "backend/holder_file.h"
+#include "backend/ledger/ledger.h"
 #include "backend/pods.h"
 #include "backend/token_scheduler.h"
 #include "backend/usage_book.h"
@@ -102,6 +104,32 @@ class Arbiter {
     std::vector<std::unique_ptr<Lane>> lanes;
     std::array<Lane*, wire::kGpusMax> by_index{};
   };
+  // A pod on a GPU, beside its account and what the scheduler knows.
+  struct PodOnGpu {
+    Series series;
+    uint64_t clients = 0;
+    uint64_t memory = 0;       // bytes that they are charged
+    uint64_t memory_peak = 0;  // since the last snapshot
+    Instant memory_at{};       // until here it is in the account
+  };
+  // For people to look at: who held the token, and who waited.
+  struct Span {
+    enum class Kind : uint8_t { kHold, kDrain, kWait } kind = Kind::kHold;
+    PodId pod;
+    Instant from{};
+    Instant to{};
+  };
+  class Timeline {
+   public:
+    void Add(const Span& span);
+    // Those that ended at `since` or later, in the order in which they ended.
+    std::vector<Span> Since(Instant since) const;
+
+   private:
+    static constexpr size_t kKept = 4096;
+    std::vector<Span> spans_;  // a ring
+    size_t made_ = 0;
+  };
   struct Gpu {
     Gpu(boost::asio::io_context& io, const SchedulerOptions& options, uint64_t last_epoch)
         : scheduler(options, last_epoch), timer(io) {}
@@ -115,7 +143,13 @@ class Arbiter {
     uint64_t overruns = 0;
     uint64_t grants = 0;
     PodId holder;
-    Instant granted_at{};
+    Instant granted_at{};  // or charged until, where that is later
+    Instant held_since{};
+    Instant drains_since = kNever;
+    Instant idle_since = kNever;  // nobody holds or waits
+    Duration idle{0};             // before that
+    Duration idle_told{0};        // of it, in a snapshot
+    Timeline timeline;
     TokenScheduler scheduler;
     HolderFile file;
     bool clear_file = false;
@@ -124,8 +158,7 @@ class Arbiter {
     Instant armed = kNever;
     Instant ticked{};                           // when the timer last had something to do
     std::unordered_map<uint64_t, Lane*> lanes;  // by client id
-    std::map<PodId, std::pair<uint64_t, uint64_t>> memory;  // bytes charged, clients
-    std::map<PodId, Series> series;
+    std::map<PodId, PodOnGpu> pods;
   };
   // A client of before this daemon started, or of before its relay did: is its process still there?
   struct Missing {
@@ -189,6 +222,15 @@ class Arbiter {
   Pods& pods() { return pods_; }
   uint64_t HeldNow(const Gpu& gpu, PodId pod, Instant now) const;
   UsageEntry* Account(const Gpu& gpu, PodId pod) const;
+  // ---- For the books.
+  // Everything that was used so far, in steps between which the loop serves others. `done` is
+  // called with a batch without source and seq. One at a time.
+  void Snapshot(std::function<void(ledger::Batch)> done);
+  // A snapshot is in the books: what departed before it can be forgotten.
+  void Booked(ledger::WallTime to);
+  // Without books nobody needs to know of a deleted pod.
+  void KeepDeparted(bool keep) { keep_departed_ = keep; }
+
   // What does not work as it should, for status; empty when all is well.
   std::vector<std::string> Degraded() const;
 
@@ -213,6 +255,11 @@ class Arbiter {
   void CloseWhenDrained(PodId pod);
   bool HoldsAnything(const Client& client) const;
   void ForgetPod(PodId pod);
+  void SetMemory(Gpu& gpu, PodId pod, uint64_t bytes);
+  void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);
+  void NoteIdle(Gpu& gpu, Instant now);
+  void AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
+                  const std::vector<std::string>& gpus);
   void Restore(Gpu& gpu);
   void SavePods();
   void DropUnused(Instant now);
@@ -252,6 +299,8 @@ class Arbiter {
   bool later_ = false;
   boost::asio::steady_timer sampler_;
   std::string degraded_pods_;
+  bool keep_departed_ = false;
+  std::map<PodId, ledger::WallTime> told_;  // departed pods: the snapshot with their last use
   std::vector<PodConfig> configured_;
   bool configured_known_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

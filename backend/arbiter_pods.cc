@@ -17,7 +17,8 @@ std::string Fingerprint(const PodConfig& c) {
   for (const std::string& gpu : c.gpus) gpus += gpu + ",";
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{:016x}|{}", c.request, c.limit, c.memory,
                      PriorityName(c.priority), c.team, gpus, c.uid, UsageBook::GpuKey(c.ticket),
-                     c.independent);
+                     c.independent) +
+         (c.user.empty() && c.name_space.empty() ? "" : "|" + c.user + "|" + c.name_space);
 }
 
 bool IsIndex(const std::string& text) {
@@ -112,7 +113,7 @@ Result<Pod*> Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node
     Gpu& gpu = *gpus_.at(uuid);
     usage_.At(fresh.id, gpu.key, 0);
     Step(gpu, PodSet{fresh.id, fresh.share, fresh.gang()});
-    gpu.series[fresh.id].Add(MonotonicNow(), 0, 0);
+    gpu.pods[fresh.id].series.Add(MonotonicNow(), 0, 0);
   }
   FormGang(fresh);
   if (fresh.throw_away) {
@@ -131,7 +132,8 @@ Result<void> Arbiter::DeletePod(Pod& pod) {
   const bool throw_away = pod.throw_away;
   const std::string name = pod.name;
   const std::vector<std::string> uuids = pod.gpus;
-  pods_.Remove(id);  // its ticket is void from here on
+  // Its ticket is void from here on.
+  pods_.Remove(id, keep_departed_ && !throw_away);
   const bool has_clients = clients_of_pod_.count(id) != 0;
   if (has_clients) leaving_.insert(id);
   gangs_.Remove(id);
@@ -140,7 +142,6 @@ Result<void> Arbiter::DeletePod(Pod& pod) {
     if (it == gpus_.end()) continue;
     // A token that it holds is taken back first.
     Step(*it->second, PodRemoved{id});
-    it->second->series.erase(id);
   }
   has_clients ? CloseWhenDrained(id) : ForgetPod(id);
   if (!throw_away) {
@@ -172,7 +173,8 @@ void Arbiter::CloseWhenDrained(PodId pod) {
 
 void Arbiter::ForgetPod(PodId pod) {
   leaving_.erase(pod);
-  usage_.Drop(pod, 0);
+  for (Gpu* gpu : gpu_order_) gpu->pods.erase(pod);
+  if (pods_.departed().count(pod) == 0) usage_.Drop(pod, 0);
 }
 
 Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
@@ -256,6 +258,8 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
                              "from the file, reload, and put it back",
                              c.name));
       }
+      pod->user = c.user;
+      pod->name_space = c.name_space;
       pod->uid = c.uid;
       pod->from_file = fingerprint;
       SavePods();
@@ -266,6 +270,8 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
     fresh.share = *share;
     fresh.memory_cap = c.memory;
     fresh.team = c.team;
+    fresh.user = c.user;
+    fresh.name_space = c.name_space;
     fresh.gpus = c.gpus;
     fresh.ticket = c.ticket;
     fresh.uid = c.uid;

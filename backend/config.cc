@@ -105,8 +105,43 @@ void VisitOptions(Options& o, V& v) {
   v.Table("nodes", o.zmq.nodes,
           "Who may connect: node name = \"its public key\" (the .pub file of its key pair).");
 
+  v.Section("ledger");
+  v.Text("database", o.ledger.database,
+         "The books: \"sqlite:PATH\", \"postgresql://...\", \"none\"; empty: SQLite in state_dir.");
+  v.Time("every", o.ledger.every, milliseconds(100), hours(1), "How often use is booked.");
+  ledger::Retention& r = o.ledger.retention;
+  v.Hours("keep_fine", r.fine,
+          "Use is kept by ten seconds, by the minute, hour and day for this long;\n"
+          "\"0s\": for ever.");
+  v.Hours("keep_minutes", r.minutes, nullptr);
+  v.Hours("keep_hours", r.hours, nullptr);
+  v.Hours("keep_days", r.days, nullptr);
+  v.Text("currency", o.ledger.currency, "Of the prices, for people.");
+  v.Prices("prices", o.ledger.prices,
+           "Of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\" stands for all others.");
+
+  v.Section("teams");
+  v.Text("file", o.teams.file, "The teams' tree (docs/teams.md); empty: teams do not matter.");
+
+  v.Section("http");
+  v.Text("listen", o.http.listen,
+         "Web page, API and /metrics, read-only; empty: nowhere. Addresses other than loopback\n"
+         "need the three files.");
+  v.Text("token_file", o.http.token_file,
+         "Its content is the bearer token that every request needs.");
+  v.Text("certificate_file", o.http.certificate_file,
+         "PEM, with the chain; TLS is spoken with it.");
+  v.Text("key_file", o.http.key_file, "PEM, mode 0600.");
+
+  v.Section("upstream");
+  v.Text("connect", o.upstream.connect,
+         "The batond that keeps the books of the cluster; empty: none. It sees what is used here\n"
+         "and says what teams weigh.");
+  v.Text("server_public_key", o.upstream.server_public_key,
+         "Its public key; empty: loopback without keys.");
+
   v.Section("node");
-  v.Text("name", o.node.name, "baton-frontend: this node's name; empty: the host's.");
+  v.Text("name", o.node.name, "This machine's name towards another batond; empty: the host's.");
   v.Text("socket_dir", o.node.socket_dir,
          "baton-frontend: folder of its sockets; empty: server.socket_dir.");
 }
@@ -200,6 +235,28 @@ class Reader {
     }
   }
 
+  void Hours(const char* key, std::chrono::hours& value, const char* comment) {
+    Duration time = value;
+    Time(key, time, Duration(0), std::chrono::hours(24 * 36500), comment);
+    value = std::chrono::ceil<std::chrono::hours>(time);
+  }
+  void Prices(const char* key, std::map<std::string, double>& value, const char*) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    const toml::table* table = node->as_table();
+    if (table == nullptr) {
+      return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
+    }
+    for (auto&& [name, entry] : *table) {
+      const auto price = entry.is_number() ? entry.value<double>() : std::nullopt;
+      if (!price || !(*price >= 0 && *price <= 1e6)) {
+        return Complain(
+            entry, fmt::format("the price of {} must be a number from 0 to 1000000", name.str()));
+      }
+      value[std::string(name.str())] = *price;
+    }
+  }
+
   void Gpus(std::vector<GpuInfo>& gpus) {
     Rows("gpu", [&](const toml::table& row) {
       GpuInfo gpu;
@@ -234,6 +291,8 @@ class Reader {
       Text("memory", memory, nullptr);
       Text("priority", priority, nullptr);
       Text("team", pod.team, nullptr);
+      Text("user", pod.user, nullptr);
+      Text("namespace", pod.name_space, nullptr);
       Text("ticket", pod.ticket, nullptr);
       if (const toml::node* node = Get("uid")) {
         auto uid = node->value_exact<int64_t>();
@@ -286,7 +345,7 @@ class Reader {
     for (auto&& [key, node] : root_) {
       if (sections_.count(std::string(key.str())) == 0) {
         Complain(node, fmt::format("[{}] is no section; there are server, scheduler, hook, zmq, "
-                                   "node, [[gpu]] and [[pod]]",
+                                   "ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
                                    key.str()));
       }
     }
@@ -387,6 +446,14 @@ class Printer {
   }
   void Time(const char* key, Duration value, Duration, Duration, const char* comment) {
     Line(key, Quote(Exact(value)), comment);
+  }
+  void Hours(const char* key, std::chrono::hours value, const char* comment) {
+    Time(key, value, {}, {}, comment);
+  }
+  void Prices(const char* key, const std::map<std::string, double>& values, const char* comment) {
+    Comment(comment);
+    text += fmt::format("[{}.{}]\n", section_, key);
+    for (const auto& [name, value] : values) text += fmt::format("{} = {}\n", Quote(name), value);
   }
   void Table(const char* key, const std::map<std::string, std::string>& values,
              const char* comment) {
@@ -490,11 +557,27 @@ Result<void> CheckOptions(const Options& o) {
                 "zmq.secret_key_file is set but [zmq.nodes] lists nobody who may connect; add a "
                 "line: NAME = \"PUBLIC KEY\"");
   }
-  if (!o.zmq.server_public_key.empty() && !IsPublicKey(o.zmq.server_public_key)) {
-    return Fail(ErrorCode::kInvalid, "zmq.server_public_key must be 40 characters of Z85");
+  for (const auto& [key, name] :
+       {std::pair(o.zmq.server_public_key, "zmq.server_public_key"),
+        std::pair(o.upstream.server_public_key, "upstream.server_public_key")}) {
+    if (key.empty()) continue;
+    if (!IsPublicKey(key)) {
+      return Fail(ErrorCode::kInvalid, fmt::format("{} must be 40 characters of Z85", name));
+    }
+    if (o.zmq.secret_key_file.empty()) {
+      return Fail(ErrorCode::kInvalid, fmt::format("{} needs zmq.secret_key_file beside it", name));
+    }
   }
-  if (!o.zmq.server_public_key.empty() && o.zmq.secret_key_file.empty()) {
-    return Fail(ErrorCode::kInvalid, "zmq.server_public_key needs zmq.secret_key_file beside it");
+  if (!o.upstream.connect.empty() && o.upstream.server_public_key.empty() &&
+      !IsLoopback(o.upstream.connect)) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("upstream.connect = \"{}\" is not a loopback address and there is no "
+                            "upstream.server_public_key; set it to that batond's public key",
+                            o.upstream.connect));
+  }
+  if (!o.upstream.connect.empty() && o.ledger.database == "none") {
+    return Fail(ErrorCode::kInvalid,
+                "upstream.connect needs books here: they hold what could not be sent yet");
   }
   return {};
 }
@@ -517,6 +600,8 @@ std::string PrintOptions(const Options& options) {
     printer.Text("memory", std::to_string(pod.memory), nullptr);
     printer.Text("priority", PriorityName(pod.priority), nullptr);
     printer.Text("team", pod.team, nullptr);
+    printer.Text("user", pod.user, nullptr);
+    printer.Text("namespace", pod.name_space, nullptr);
     std::string gpus;
     for (const std::string& gpu : pod.gpus) gpus += (gpus.empty() ? "" : ", ") + Quote(gpu);
     printer.Line("gpus", "[" + gpus + "]", nullptr);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/ledger/ledger.h"
 #include "backend/nvml.h"
 #include "backend/tenant_endpoint.h"
 #include "backend/token_scheduler.h"
@@ -35,6 +36,8 @@ struct PodConfig {
   uint64_t memory = 0;  // bytes on each GPU; 0: no cap
   policy::Priority priority = policy::Priority::kLow;
   std::string team;
+  std::string user;               // whose work it is, for the books
+  std::string name_space;         // of Kubernetes, for the books
   std::vector<std::string> gpus;  // uuids or indexes; empty: the one with most room
   bool independent = false;       // each GPU's token by itself, not all or none
   int64_t uid = -1;               // whose processes may attach; -1: anybody's who has the ticket
@@ -94,7 +97,39 @@ struct Options {
     Duration lost_after = std::chrono::seconds(1);
   } zmq;
 
-  // For baton-frontend.
+  struct {
+    // Where the books are: "sqlite:PATH", or what libpq takes ("postgresql://..."). Empty: SQLite
+    // in state_dir. "none": no books.
+    std::string database;
+    // How often what was used is booked. What a crash interrupts is booked after it.
+    Duration every = std::chrono::seconds(10);
+    ledger::Retention retention;
+    // Price of a GPU-hour by model, as NVML names it; "" for all others.
+    std::map<std::string, double> prices;
+    std::string currency = "EUR";
+  } ledger;
+
+  struct {
+    std::string file;  // TOML (backend/teams/teams.h); empty: teams do not matter
+  } teams;
+
+  // Where the web page, the API and /metrics are served, all of them read-only.
+  struct {
+    std::string listen = "127.0.0.1:7412";  // empty: nowhere
+    // All three are needed where others than this machine can connect.
+    std::string token_file;
+    std::string certificate_file;
+    std::string key_file;
+  } http;
+
+  // Another batond that keeps the books of the whole cluster and has the teams' file. This one goes
+  // on granting its own tokens, whatever becomes of it.
+  struct {
+    std::string connect;            // such as "tcp://central:7411"; empty: none
+    std::string server_public_key;  // its; ours is zmq.secret_key_file
+  } upstream;
+
+  // Of this machine, for baton-frontend and for a batond with an upstream.
   struct {
     std::string name;        // empty: the host's name
     std::string socket_dir;  // empty: server.socket_dir

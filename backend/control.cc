@@ -138,6 +138,8 @@ Result<json> CreatePod(Arbiter& arbiter, Request& request, const std::string& no
   BATON_TAKE(memory, request.Bytes("memory"));
   BATON_TAKE(priority_name, request.Text("priority", "low"));
   BATON_TAKE(team, request.Text("team", ""));
+  BATON_TAKE(user, request.Text("user", ""));
+  BATON_TAKE(name_space, request.Text("namespace", ""));
   BATON_TAKE(gpus, request.Texts("gpus"));
   BATON_TAKE(count, request.Whole("count", 1, 1, wire::kGpusMax));
   BATON_TAKE(uid, request.Whole("uid", -1, -1, 0xffffffff));
@@ -150,6 +152,8 @@ Result<json> CreatePod(Arbiter& arbiter, Request& request, const std::string& no
   pod.share = *share;
   pod.memory_cap = *memory;
   pod.team = *team;
+  pod.user = *user;
+  pod.name_space = *name_space;
   pod.gpus = *gpus;
   pod.uid = *uid;
   pod.independent = *independent;

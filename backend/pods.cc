@@ -91,9 +91,10 @@ Result<void> Pods::SetShare(Pod& pod, const policy::ShareSpec& share) {
   return {};
 }
 
-void Pods::Remove(PodId id) {
+void Pods::Remove(PodId id, bool departs) {
   auto it = pods_.find(id);
   if (it == pods_.end()) return;
+  if (departs) departed_[id] = {it->second.owner(), it->second.gpus};
   by_name_.erase(it->second.name);
   by_ticket_.erase(it->second.ticket);
   pods_.erase(it);
@@ -126,6 +127,8 @@ std::string Pods::Save() const {
         {"priority", static_cast<int>(pod.share.priority)},
         {"memory", pod.memory_cap},
         {"team", pod.team},
+        {"user", pod.user},
+        {"namespace", pod.name_space},
         {"gpus", pod.gpus},
         {"ticket", pod.ticket},
         {"uid", pod.uid},
@@ -133,7 +136,16 @@ std::string Pods::Save() const {
         {"from_file", pod.from_file},
     });
   }
-  const std::string body = json{{"last_id", last_id_}, {"pods", list}}.dump(
+  json departed = json::array();
+  for (const auto& [id, pod] : departed_) {
+    departed.push_back({{"id", id.value},
+                        {"name", pod.owner.pod},
+                        {"team", pod.owner.team},
+                        {"user", pod.owner.user},
+                        {"namespace", pod.owner.name_space},
+                        {"gpus", pod.gpus}});
+  }
+  const std::string body = json{{"last_id", last_id_}, {"pods", list}, {"departed", departed}}.dump(
       1, ' ', false, json::error_handler_t::replace);
   return fmt::format("{}{:016x}\n{}\n", kFirstLine, UsageBook::GpuKey(body), body);
 }
@@ -144,6 +156,7 @@ Result<void> Pods::Load(const std::string& text) {
   if (!read) return read;
   last_id_ = loaded.last_id_;
   pods_ = std::move(loaded.pods_);
+  departed_ = std::move(loaded.departed_);
   by_name_ = std::move(loaded.by_name_);
   by_ticket_ = std::move(loaded.by_ticket_);
   return {};
@@ -172,6 +185,8 @@ Result<void> Pods::Read(const std::string& text) {
       pod.share.priority = static_cast<policy::Priority>(entry.at("priority").get<int>());
       pod.memory_cap = entry.at("memory");
       pod.team = entry.at("team");
+      pod.user = entry.value("user", "");
+      pod.name_space = entry.value("namespace", "");
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
       pod.ticket = entry.at("ticket");
       pod.uid = entry.at("uid");
@@ -186,6 +201,11 @@ Result<void> Pods::Read(const std::string& text) {
       by_name_[pod.name] = pod.id;
       by_ticket_[pod.ticket] = pod.id;
       pods_.emplace(pod.id, std::move(pod));
+    }
+    for (const json& entry : root.value("departed", json::array())) {
+      departed_[PodId{entry.at("id")}] = {
+          {entry.at("name"), entry.at("namespace"), entry.at("team"), entry.at("user")},
+          entry.at("gpus").get<std::vector<std::string>>()};
     }
   } catch (const json::exception& e) {
     return Fail(ErrorCode::kInvalid, e.what());

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/ledger/ledger.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "policy/share.h"
@@ -26,7 +27,9 @@ struct Pod {
   std::string name;
   policy::ShareSpec share;  // Validated()
   uint64_t memory_cap = 0;  // bytes on each GPU; 0: no cap
-  std::string team;
+  std::string team;        // a path, such as research/vision
+  std::string user;        // whose work it is, for the books
+  std::string name_space;  // of Kubernetes, for the books
   std::vector<std::string> gpus;  // uuids
   std::string ticket;
   int64_t uid = -1;         // whose processes may attach; -1: anybody's
@@ -37,6 +40,13 @@ struct Pod {
 
   // Takes the tokens of all its GPUs together (backend/gang_scheduler.h).
   bool gang() const { return gpus.size() > 1 && !independent; }
+  ledger::Owner owner() const { return {name, name_space, team, user}; }
+};
+
+// A pod that was deleted and whose last use is not in the books yet.
+struct DepartedPod {
+  ledger::Owner owner;
+  std::vector<std::string> gpus;
 };
 
 class Pods {
@@ -50,7 +60,10 @@ class Pods {
   Result<Pod*> Add(Pod pod);
   // Changes share and memory cap in place, where every GPU of the pod has the room.
   Result<void> SetShare(Pod& pod, const policy::ShareSpec& share);
-  void Remove(PodId id);
+  // `departs`: the books need to know of its last use; it is kept in departed().
+  void Remove(PodId id, bool departs);
+  const std::map<PodId, DepartedPod>& departed() const { return departed_; }
+  void Forget(PodId id) { departed_.erase(id); }
 
   Pod* Find(PodId id);
   Pod* FindByName(std::string_view name);
@@ -75,6 +88,7 @@ class Pods {
   const policy::Share overcommit_;
   uint64_t last_id_ = 0;
   std::map<PodId, Pod> pods_;
+  std::map<PodId, DepartedPod> departed_;
   std::unordered_map<std::string, PodId> by_name_;
   std::unordered_map<std::string, PodId> by_ticket_;
 };

@@ -65,16 +65,15 @@ json GpuOfPod(const Arbiter& arbiter, const Arbiter::Gpu& gpu, const Pod& pod,
   row["fluid"] = status != nullptr ? Percent(status->fluid) : 0.0;
   row["throttled"] = status != nullptr && status->throttled;
   row["lag_ns"] = status != nullptr ? Nanos(status->lag) : 0;
-  const Series none;
-  auto it = gpu.series.find(pod.id);
-  const Series& series = it != gpu.series.end() ? it->second : none;
+  const Arbiter::PodOnGpu none;
+  auto it = gpu.pods.find(pod.id);
+  const Arbiter::PodOnGpu& on = it != gpu.pods.end() ? it->second : none;
   for (const auto& [key, seconds] :
        {std::pair{"achieved_1s", 1}, {"achieved_10s", 10}, {"achieved_60s", 60}}) {
-    row[key] = Percent(series.Over(std::chrono::seconds(seconds), now, held, waited).held);
+    row[key] = Percent(on.series.Over(std::chrono::seconds(seconds), now, held, waited).held);
   }
-  row["waited_1s"] = Percent(series.Over(std::chrono::seconds(1), now, held, waited).waited);
-  auto memory = gpu.memory.find(pod.id);
-  row["memory_used"] = memory != gpu.memory.end() ? memory->second.first : 0;
+  row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, held, waited).waited);
+  row["memory_used"] = on.memory;
   const UsageEntry* account = arbiter.Account(gpu, pod.id);
   AddUsage(row, account != nullptr ? account->usage : Usage{}, held);
   return row;
@@ -99,6 +98,8 @@ json PodJson(const Pod& pod) {
           {"memory", pod.memory_cap},
           {"priority", PriorityName(pod.share.priority)},
           {"team", pod.team},
+          {"user", pod.user},
+          {"namespace", pod.name_space},
           {"uid", pod.uid},
           {"gang", pod.gang()}};
 }

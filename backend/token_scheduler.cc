@@ -105,6 +105,7 @@ std::vector<PodStatus> TokenScheduler::Status(Instant now) {
     s.throttled = s.waiting && queue_.Allowance(pod.slot, now) < Burst(pod);
     s.held = Duration(pod.held_ns);
     s.waited = Duration(pod.waited_ns);
+    s.waiting_since = pod.waiting_since;
     if (s.waiting) s.waited += now - pod.waiting_since;
     s.lag = queue_.Lag(pod.slot);
     s.grants = pod.grants;
@@ -421,6 +422,7 @@ void TokenScheduler::Grant(uint32_t index, Duration quota) {
   Token& token = *token_;
   token.pod = index;
   Pod& pod = pods_[index];
+  if (pod.waiting_since != kNever) token.waited = now_ - pod.waiting_since;
   UpdateWaiting(pod);
   ++pod.grants;
   token.granted_at = now_;
@@ -448,7 +450,7 @@ void TokenScheduler::Join(uint32_t c, Instant joined_at) {
   client.away_since = kNever;
   client.unwatched = Duration(0);
   token_->members.push_back(c);
-  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_, joined_at});
+  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_, joined_at, token_->waited});
 }
 
 void TokenScheduler::Send(uint32_t c) {

@@ -145,6 +145,7 @@ struct StoreHolder {
   PodId pod;
   uint64_t epoch = 0;
   Instant joined_at{};
+  Duration waited{0};  // the pod did, before this token
 };
 // `pod` has been charged this much more held time; said as the hold goes on, so that little is lost
 // when the daemon dies. Negative when an estimate turns out to have been too much.
@@ -197,6 +198,7 @@ struct PodStatus {
   bool throttled = false;  // waits, but is at its limit
   Duration held{0};        // charged
   Duration waited{0};      // time in which at least one client waited and none held
+  Instant waiting_since = kNever;
   Duration lag{0};
   uint64_t grants = 0;
   uint64_t revocations = 0;
@@ -240,6 +242,8 @@ class TokenScheduler {
   Instant wakeup() const;
 
   std::optional<PodId> holder() const;
+  // Nobody holds anything, and nobody wants to.
+  bool idle() const { return !token_ && stopped_.empty() && waiting_pods_ == 0; }
   // Whether the client was sent a token (or told to stop) and has not drained.
   bool Holds(ClientId client) const;
   // ... of this epoch.
@@ -324,6 +328,7 @@ class TokenScheduler {
     bool closed = false;        // past its deadline: the drain is awaited
     bool contended = false;     // as last told to the members
     Duration quota{0};
+    Duration waited{0};  // what the pod did before it
     Duration charged{0};
     Duration measured{0};  // longest held time that a drained member reported
     // Of a gang's:

@@ -17,6 +17,7 @@ namespace baton::backend {
 namespace {
 
 constexpr char kMagic[16] = "baton usage 3\n";
+constexpr size_t kIdentity = 32;  // characters, after the magic; zeros where none was drawn yet
 constexpr size_t kEntry = sizeof(UsageEntry);
 constexpr size_t kFirstEntry = 3;  // the header takes the place of entry 0, the journal of two more
 constexpr size_t kMapSize = 64 << 20;  // address space; 524 287 entries
@@ -84,6 +85,7 @@ UsageBook::~UsageBook() {
 }
 
 std::string UsageBook::Open(const std::string& path) {
+  identity_ = RandomTicket();
   std::string note;
   for (int attempt = 0; attempt < 2; ++attempt) {
     fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -110,6 +112,11 @@ std::string UsageBook::Open(const std::string& path) {
   }
   map_ = static_cast<char*>(map);
   next_ = kFirstEntry;
+  if (file_size_ != 0) {
+    char* identity = map_ + sizeof kMagic;
+    if (*identity == '\0') memcpy(identity, identity_.data(), kIdentity);
+    identity_.assign(identity, kIdentity);
+  }
   if (file_size_ != 0 && journal()->valid == 1) {
     const Journal& j = *journal();
     for (const auto& [at, usage] : {std::pair(j.total_at, j.total), std::pair(j.last_at, j.last)}) {
@@ -140,7 +147,10 @@ UsageEntry* UsageBook::Allocate() {
     // Room on the disk first: touching a mapped page that has none would be a SIGBUS.
     const int error = posix_fallocate(fd_.get(), static_cast<off_t>(file_size_), kStep);
     if (error == 0) {
-      if (file_size_ == 0) memcpy(map_, kMagic, sizeof kMagic);
+      if (file_size_ == 0) {
+        memcpy(map_, kMagic, sizeof kMagic);
+        memcpy(map_ + sizeof kMagic, identity_.data(), kIdentity);
+      }
       file_size_ += kStep;
       degraded_.clear();
     } else {

@@ -48,7 +48,7 @@ struct UsageEntry {
   uint64_t hold_epoch = 0;
   uint64_t hold_base_ns[2] = {};  // for even and odd epochs
   Usage usage;
-  uint64_t spare = 0;
+  uint64_t memory_mib_ms = 0;  // of a pod: device memory over time
 
   // `epoch` is about to be granted. A daemon that dies within this leaves the older hold as it was.
   void BeginHold(uint64_t epoch);
@@ -69,6 +69,9 @@ class UsageBook {
   // Maps the file, made when absent. A file that is not a usage book is moved aside.
   // Returns what went wrong, for the operator; empty when nothing did.
   std::string Open(const std::string& path);
+  // Drawn at random when the book was begun: 32 hex digits. Totals of different books have nothing to
+  // do with each other.
+  const std::string& identity() const { return identity_; }
   // Why the book is not (wholly) in its file; empty when it is.
   const std::string& degraded() const { return degraded_; }
 
@@ -106,6 +109,7 @@ class UsageBook {
   std::vector<UsageEntry*> free_;
   std::deque<UsageEntry> overflow_;  // when the disk has no room
   std::map<Key, UsageEntry*> index_;
+  std::string identity_;
   std::string degraded_;
 };
 

@@ -148,7 +148,7 @@ TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
   Pod* b = *pods.Add(MakePod("b \"x\"\n", 300'000, "GPU-0"));
   const PodId last = b->id;
   const std::string ticket = a->ticket;
-  pods.Remove(last);
+  pods.Remove(last, false);
   Pods restored(policy::kWhole);
   ASSERT_TRUE(restored.Load(pods.Save()));
   ASSERT_NE(restored.FindByTicket(ticket), nullptr);

@@ -1,0 +1,145 @@
+// What the arbiter tells the books, and the timeline that people look at.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "backend/arbiter.h"
+
+namespace baton::backend {
+namespace {
+
+// So many pods between two looks at the sockets.
+constexpr size_t kPodsAtOnce = 64;
+
+int64_t Signed(uint64_t value) { return static_cast<int64_t>(value); }
+
+}  // namespace
+
+void Arbiter::Timeline::Add(const Span& span) {
+  if (spans_.size() < kKept) {
+    spans_.push_back(span);
+  } else {
+    spans_[made_ % kKept] = span;
+  }
+  ++made_;
+}
+
+std::vector<Arbiter::Span> Arbiter::Timeline::Since(Instant since) const {
+  std::vector<Span> newest;
+  for (size_t i = 1; i <= spans_.size(); ++i) {
+    const Span& span = spans_[(made_ - i) % kKept];
+    if (span.to < since) break;
+    newest.push_back(span);
+  }
+  std::reverse(newest.begin(), newest.end());
+  return newest;
+}
+
+void Arbiter::NoteIdle(Gpu& gpu, Instant now) {
+  const bool idle = gpu.scheduler.idle();
+  if (idle == (gpu.idle_since != kNever)) return;
+  if (idle) {
+    gpu.idle_since = now;
+  } else {
+    gpu.idle += now - gpu.idle_since;
+    gpu.idle_since = kNever;
+  }
+}
+
+// Whole milliseconds; what is left of one is counted with the next.
+void Arbiter::TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now) {
+  const auto ms = std::chrono::floor<std::chrono::milliseconds>(now - on.memory_at);
+  UsageEntry* account = Account(gpu, pod);
+  if (account != nullptr && on.memory_at != Instant{}) {
+    account->memory_mib_ms += (on.memory >> 10) * static_cast<uint64_t>(ms.count()) >> 10;
+  }
+  on.memory_at = on.memory_at == Instant{} ? now : on.memory_at + ms;
+}
+
+void Arbiter::SetMemory(Gpu& gpu, PodId pod, uint64_t bytes) {
+  PodOnGpu& on = gpu.pods[pod];
+  TallyMemory(gpu, pod, on, MonotonicNow());
+  on.memory = bytes;
+  on.memory_peak = std::max(on.memory_peak, bytes);
+}
+
+void Arbiter::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
+                         const std::vector<std::string>& gpus) {
+  for (const std::string& uuid : gpus) {
+    const UsageEntry* account = usage_.Find(id, UsageBook::GpuKey(uuid), 0);
+    if (account == nullptr) continue;
+    ledger::Sample sample{id.value, uuid, owner, {}, 0};
+    if (auto gpu = gpus_.find(uuid); gpu != gpus_.end()) {
+      if (auto on = gpu->second->pods.find(id); on != gpu->second->pods.end()) {
+        TallyMemory(*gpu->second, id, on->second, MonotonicNow());
+        sample.memory_peak_mib = Signed(on->second.memory_peak >> 20);
+        on->second.memory_peak = on->second.memory;
+      }
+    }
+    const Usage& usage = account->usage;
+    sample.total = {Signed(usage.held_ns),          Signed(usage.busy_ns),
+                    Signed(usage.waited_ns),        Signed(usage.unmanaged_ns),
+                    Signed(account->memory_mib_ms), Signed(usage.launches),
+                    Signed(usage.grants),           Signed(usage.revocations)};
+    batch.samples.push_back(std::move(sample));
+  }
+}
+
+void Arbiter::Snapshot(std::function<void(ledger::Batch)> done) {
+  struct Work {
+    ledger::Batch batch;
+    std::vector<PodId> final;
+    std::function<void(ledger::Batch)> done;
+  };
+  auto work = std::make_shared<Work>();
+  work->done = std::move(done);
+  // Those that nobody can charge any more; before the living, of whom one may depart meanwhile.
+  for (const auto& [id, pod] : pods_.departed()) {
+    if (leaving_.count(id) == 0) work->final.push_back(id);
+    AddSamples(work->batch, id, pod.owner, pod.gpus);
+  }
+  auto step = std::make_shared<std::function<void(PodId)>>();
+  *step = [this, alive = alive_, work, weak = std::weak_ptr(step)](PodId after) {
+    if (!*alive) return;
+    auto at = pods_.all().upper_bound(after);
+    for (size_t i = 0; i < kPodsAtOnce && at != pods_.all().end(); ++i, ++at) {
+      after = at->first;
+      if (!at->second.throw_away) {
+        AddSamples(work->batch, after, at->second.owner(), at->second.gpus);
+      }
+    }
+    if (at != pods_.all().end()) {
+      boost::asio::post(io_, [step = weak.lock(), after] { (*step)(after); });
+      return;
+    }
+    const Instant now = MonotonicNow();
+    for (Gpu* gpu : gpu_order_) {
+      if (gpu->throw_away || !gpu->present) continue;
+      const Duration idle =
+          gpu->idle + (gpu->idle_since != kNever ? now - gpu->idle_since : Duration(0));
+      work->batch.gpus.push_back(
+          {gpu->info.uuid, gpu->info.name, gpu->info.memory_bytes, idle - gpu->idle_told});
+      gpu->idle_told = idle;
+    }
+    work->batch.to = ledger::WallNow();
+    for (const PodId id : work->final) told_.emplace(id, work->batch.to);
+    work->done(std::move(work->batch));
+  };
+  (*step)(PodId{});
+}
+
+void Arbiter::Booked(ledger::WallTime to) {
+  bool changed = false;
+  for (auto it = told_.begin(); it != told_.end();) {
+    if (it->second > to) {
+      ++it;
+      continue;
+    }
+    pods_.Forget(it->first);
+    usage_.Drop(it->first, 0);
+    it = told_.erase(it);
+    changed = true;
+  }
+  if (changed) SavePods();
+}
+
+}  // namespace baton::backend
