@@ -76,6 +76,7 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
 }
 
 void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {
+  if (weights == team_weights_) return;
   team_weights_ = std::move(weights);
   dirty_ = true;
 }

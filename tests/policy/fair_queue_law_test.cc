@@ -257,6 +257,9 @@ RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHo
     Tenant& other = mix.tenants[static_cast<size_t>(
         random.Between(0, static_cast<int64_t>(mix.tenants.size()) - 1))];
     switch (random.Between(0, 40)) {
+      case 4:
+        mix.queue.SetTeamWeights({static_cast<uint32_t>(random.Between(0, 3))});
+        break;
       case 0:
         mix.queue.SetActive(other.slot, false);
         break;
@@ -398,6 +401,51 @@ RC_GTEST_PROP(FairQueueLaw, AHighPriorityPodGoesFirstWhileItIsWithinItsBurst, ()
       RC_ASSERT(mix.queue.Urgent(*picked));
     }
     mix.Serve();
+  }
+}
+
+RC_GTEST_PROP(FairQueueLaw, NewTeamWeightsTouchNoRequestMoveNobodysLagAndKeepTheBounds, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.requested = random.OneIn(2) ? 1.0 : 0.3, .pods_max = 64});
+  int64_t asked = 0;
+  for (Tenant& t : mix.tenants) {
+    t.spec.team = static_cast<uint32_t>(random.Between(0, 3));
+    mix.queue.Update(t.slot, t.spec, mix.now);
+    asked += t.spec.request;
+  }
+  mix.WakeAll();
+  const auto lags = [&] {
+    std::vector<Duration> all;
+    for (const Tenant& t : mix.tenants) all.push_back(mix.queue.Lag(t.slot));
+    return all;
+  };
+  std::vector<Duration> changed_at = lags();  // as of the last change
+  for (int step = 0; step < mix.holds(); ++step) {
+    if (random.OneIn(10)) {
+      std::vector<uint32_t> weights;
+      for (int64_t n = random.Between(0, 4); n > 0; --n) {
+        weights.push_back(static_cast<uint32_t>(random.OneIn(3) ? 0 : random.Spread(1, 4'000'000)));
+      }
+      changed_at = lags();
+      mix.queue.SetTeamWeights(weights);
+      const std::vector<Duration> now = lags();
+      for (size_t i = 0; i < now.size(); ++i) {
+        RC_ASSERT(std::chrono::abs(now[i] - changed_at[i]) <= mix.rounding());
+      }
+    }
+    mix.Serve();
+    // What others have had early, by the old weights, is what a pod may wait for beyond one hold.
+    Duration early{0};
+    for (const Duration lag : changed_at) early += std::max(Duration(0), -lag);
+    for (size_t i = 0; i < mix.tenants.size(); ++i) {
+      const Slot slot = mix.tenants[i].slot;
+      if (asked <= kWhole) RC_ASSERT(mix.queue.Fluid(slot) >= mix.tenants[i].spec.request);
+      const double due =
+          mix.queue.Fluid(slot) / 1e6 * static_cast<double>(Nanos(early + mix.longest));
+      RC_ASSERT(mix.queue.Lag(slot) >= -mix.longest - mix.rounding());
+      RC_ASSERT(mix.queue.Lag(slot) <= std::max(mix.longest, changed_at[i]) +
+                                           Duration(static_cast<int64_t>(due)) + mix.rounding());
+    }
   }
 }
 
