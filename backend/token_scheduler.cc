@@ -607,6 +607,10 @@ void TokenScheduler::ForgetStopped() {
   }
 }
 
+void TokenScheduler::On(const TeamWeights& event) {
+  queue_.SetTeamWeights({event.weights.begin(), event.weights.end()});
+}
+
 void TokenScheduler::On(const LinkCut& event) {
   if (event.cut) {
     cut_at_ = std::min(cut_at_, now_);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -130,11 +131,16 @@ struct GangStep {
   Do act = Do::kWait;
   Duration span{0};
 };
+// The teams' weights in what requests leave over, by ShareSpec::team; none where teams do not
+// matter (policy/share.h: FluidShares). Everybody's lag stays. Read during Step only.
+struct TeamWeights {
+  std::span<const uint32_t> weights;
+};
 // Time has passed; due when `now` reaches wakeup().
 struct Tick {};
 
 using Event = std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected,
-                           ClientGone, HolderRestored, LinkCut, GangStep, Tick>;
+                           ClientGone, HolderRestored, LinkCut, GangStep, TeamWeights, Tick>;
 
 // --------------------------------------------------------------------------------------- effects
 
@@ -354,6 +360,7 @@ class TokenScheduler {
   void On(const HolderRestored& event);
   void On(const LinkCut& event);
   void On(const GangStep& event);
+  void On(const TeamWeights& event);
   void On(const Tick&) {}
 
   Client* FindClient(ClientId id);
