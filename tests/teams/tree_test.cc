@@ -108,6 +108,7 @@ TEST(TeamsFile, ErrorsNameTheLineAndWhatIsAccepted) {
            {"[[team]]\nname = \"1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17\"",
             "name must be a path such as \"research/vision\": 1 to 16 parts, 256 bytes at most"},
            {"[[team", "teams.toml:1: "},
+           {"[=", "teams.toml:1: "},
            {std::string(kFileMax + 1, ' '), "teams.toml: a file of teams is at most 1 MiB"}}) {
     EXPECT_NE(ErrorOf(text).find(error), std::string::npos) << text.substr(0, 80) << "\n"
                                                             << ErrorOf(text);
