@@ -1,0 +1,264 @@
+// Who gets what of each GPU, just now.
+import {type App, type View, kFirstPod, route} from './app';
+import {ShareChart, type Line} from './chart';
+import {Keyed, arrows, choice, h, named, put, putName, set, setVar, show, swatch} from './dom';
+import {bytes, duration, grouped, percent, plural, printable, share, shortGpu} from './format';
+import {type Achieved, type Gpu, type Pod, type PodOnGpu, onGpu} from './model';
+import {TokenView, kRowsMax} from './token_view';
+
+const kLinesMax = 12;
+
+interface Part {
+  pod: Pod;
+  on: PodOnGpu;
+  colour: number;
+}
+
+interface Tab {
+  element: HTMLAnchorElement;
+  name: HTMLElement;
+  bar: HTMLElement;
+  pieces: Keyed<Part, {element: HTMLElement}>;
+  text: HTMLElement;
+  flags: HTMLElement;
+}
+interface Row {
+  element: HTMLTableRowElement;
+  bar: HTMLElement;
+  achieved: HTMLElement;
+  asked: HTMLElement;
+  due: HTMLElement;
+  waited: HTMLElement;
+  memory: HTMLElement;
+  phase: HTMLElement;
+}
+
+export function phaseText(on: {phase: string; throttled?: boolean}): string {
+  return on.throttled ? 'at its limit' : printable(on.phase, 20);
+}
+
+export class LiveView implements View {
+  readonly element: HTMLElement;
+
+  constructor(private readonly app: App) {
+    this.tabs = h('nav', {class: 'gpus', 'aria-label': 'GPUs'});
+    this.head = h('div', {class: 'gpu-head'});
+    this.chart = new ShareChart();
+    this.token = new TokenView(app);
+    this.body = h('tbody');
+    this.more = h('button', {type: 'button', hidden: true, onclick: () => {
+      this.all = true;
+      this.draw();
+    }});
+    this.chartNote = h('p', {class: 'note', hidden: true});
+    this.none = h('section', {class: 'panel none', hidden: true},
+      h('h3', {}, 'No pod has a share of this GPU'),
+      h('p', {}, 'Start one:'), h('pre', {}, kFirstPod),
+      h('p', {}, 'It gets 30 % of the GPU for as long as it has work, and what others leave.'));
+    this.shares = h('section', {class: 'panel', 'aria-labelledby': 'shares-title'},
+      h('div', {class: 'panel-head'}, h('h3', {id: 'shares-title'}, 'Shares'),
+        choice('Achieved over the last', [['achieved_1s', '1 s'], ['achieved_10s', '10 s'], ['achieved_60s', '60 s']] as const,
+               'achieved_10s', (value) => {
+                 this.over = value;
+                 this.draw();
+               })),
+      h('table', {class: 'shares'},
+        h('caption', {class: 'unseen'}, 'Each pod’s share of this GPU'),
+        h('thead', {}, h('tr', {},
+          h('th', {scope: 'col'}, 'Pod'),
+          h('th', {scope: 'col', class: 'bar-col'}, h('span', {class: 'key request'}, 'request'), h('span', {class: 'key limit'}, 'limit')),
+          h('th', {scope: 'col', class: 'n'}, 'Achieved'),
+          h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'request to limit'}, 'Asked')),
+          h('th', {scope: 'col', class: 'n wide'}, h('abbr', {title: 'what it is due while just those wait or hold that do now'}, 'Due')),
+          h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'part of the last second in which it waited'}, 'Waited')),
+          h('th', {scope: 'col', class: 'n wide'}, 'Memory'),
+          h('th', {scope: 'col', class: 'wide'}, 'Phase'))),
+        this.body),
+      this.more);
+    this.lines = h('section', {class: 'panel', 'aria-labelledby': 'chart-title'},
+      h('div', {class: 'panel-head'}, h('h3', {id: 'chart-title'}, 'Achieved share, second by second'),
+        choice('Length of the chart', [['60', '1 min'], ['300', '5 min'], ['900', '15 min']] as const, '300', (value) => {
+          this.seconds = Number(value);
+          this.draw();
+        })),
+      this.chart.element, this.chartNote);
+    this.detail = h('div', {class: 'gpu'}, this.head,
+      h('div', {class: 'two'}, this.shares, this.lines), this.none, this.token.element);
+    this.nothing = h('section', {class: 'panel none', hidden: true}, h('h2', {}, 'batond manages no GPU'),
+      h('p', {}, 'It lists those of its own machine by NVML, and those of nodes whose baton-frontend is connected. What it found at its start is among the events.'),
+      h('p', {}, h('a', {href: route('events')}, 'Events')));
+    this.element = h('div', {class: 'live'}, h('h1', {class: 'unseen'}, 'Live'), this.tabs, this.detail, this.nothing);
+
+    this.tabRows = new Keyed<Gpu, Tab>(this.tabs, (gpu) => gpu.uuid, (gpu) => this.makeTab(gpu), (tab, gpu) => this.updateTab(tab, gpu));
+    this.rows = new Keyed<Part, Row>(this.body, (part) => part.pod.id, (part) => this.makeRow(part), (row, part) => this.updateRow(row, part));
+    arrows(this.tabs, () => [...this.tabs.querySelectorAll('a')], (tab) => {
+      tab.focus();
+      location.replace(tab.href);
+    });
+  }
+
+  update(rest: string): void {
+    this.wanted = rest;
+    this.draw();
+    this.token.themeChanged();
+  }
+
+  close(): void {
+    this.chart.close();
+    this.token.close();
+  }
+
+  private draw(): void {
+    const status = this.app.status;
+    show(this.nothing, status !== null && status.gpus.length === 0);
+    show(this.tabs, status !== null && status.gpus.length > 0);
+    show(this.detail, status !== null && status.gpus.length > 0);
+    if (!status || status.gpus.length === 0) return;
+    this.gpu = status.gpus.find((gpu) => gpu.uuid === this.wanted) ?? status.gpus[0]!;
+    this.tabRows.show(status.gpus);
+
+    const gpu = this.gpu;
+    const parts = this.partsOn(gpu.uuid);
+    this.drawHead(gpu, parts);
+    show(this.none, parts.length === 0);
+    show(this.shares, parts.length > 0);
+    show(this.lines, parts.length > 0);
+    show(this.token.element, parts.length > 0);
+    const shown = this.all ? parts : parts.slice(0, kRowsMax);
+    this.rows.show(shown);
+    show(this.more, shown.length < parts.length);
+    put(this.more, `Show all ${grouped(parts.length)} pods`);
+    if (parts.length === 0) return;
+    this.drawChart(gpu.uuid, parts);
+    this.token.set(gpu.uuid, parts.map((part) => part.pod));
+  }
+
+  // Those on a GPU, the largest request first: an order that stays while shares move.
+  private partsOn(uuid: string): Part[] {
+    const parts: Part[] = [];
+    for (const pod of this.app.status?.pods ?? []) {
+      const on = onGpu(pod, uuid);
+      if (on) parts.push({pod, on, colour: this.app.colours.of(pod.name)});
+    }
+    return parts.sort((a, b) => b.pod.request - a.pod.request || (a.pod.name < b.pod.name ? -1 : 1));
+  }
+
+  private drawHead(gpu: Gpu, parts: readonly Part[]): void {
+    const asked = parts.reduce((sum, part) => sum + part.pod.request, 0);
+    const key = JSON.stringify([gpu, parts.length, asked]);
+    if (this.head.dataset['is'] === key) return;
+    this.head.dataset['is'] = key;
+    const fact = (name: string, value: Node | string) => h('div', {}, h('dt', {}, name), h('dd', {}, value));
+    this.head.replaceChildren(
+      h('h2', {}, printable(gpu.name, 80) || 'GPU', ' ', h('code', {}, printable(gpu.uuid, 80))),
+      h('dl', {class: 'facts'},
+        fact('Node', named(gpu.node || 'this one')),
+        fact('Memory', bytes(gpu.memory)),
+        fact('Requested', share(asked)),
+        fact('Holder', gpu.holder === null ? 'nobody' : named(gpu.holder)),
+        fact('In line', grouped(gpu.queue.length)),
+        fact('Hand-off', duration(gpu.handoff_ns)),
+        fact('Tokens granted', grouped(gpu.grants)),
+        fact('Overruns', grouped(gpu.overruns))));
+    const trouble = [
+      !gpu.present && 'This GPU is not there any more; its pods cannot run.',
+      gpu.hung && 'The holder does not drain: a kernel that does not end, or a stopped process. Nothing moves until it does.',
+      gpu.link !== 'up' && 'The link to its node is cut; nothing of this GPU moves until it is back.',
+    ].filter((text): text is string => text !== false);
+    for (const text of trouble) this.head.append(h('p', {class: 'trouble'}, text));
+  }
+
+  private drawChart(uuid: string, parts: readonly Part[]): void {
+    const now = Date.now();
+    const from = now - this.seconds * 1000;
+    // The same lines from second to second: by request, not by what moves.
+    const chosen = parts.slice(0, kLinesMax);
+    const marked = parts.find((part) => part.pod.id === this.marked);
+    if (marked && !chosen.includes(marked)) chosen.push(marked);
+    const lines: Line[] = chosen.map((part) => ({name: part.pod.name, colour: part.colour, request: part.pod.request}));
+    const data = this.app.history.lines(uuid, lines.map((line) => line.name), from);
+    const most = chosen.slice(0, 4).map((part) => `${printable(part.pod.name, 40)} ${percent(part.on.achieved_1s)}`);
+    this.chart.show(lines, data, from / 1000, now / 1000, marked?.pod.name ?? null,
+                    `Achieved share over time; now ${most.join(', ')}`);
+    show(this.chartNote, parts.length > chosen.length);
+    put(this.chartNote, `${chosen.length} of ${parts.length} pods, those with the largest requests; point at another’s row to add it.`);
+  }
+
+  private makeTab(gpu: Gpu): Tab {
+    const name = h('span', {class: 'gpu-name'});
+    const bar = h('span', {class: 'stack', 'aria-hidden': 'true'});
+    const text = h('span', {class: 'gpu-text'});
+    const flags = h('span', {class: 'gpu-flags'});
+    const element = h('a', {class: 'gpu-tab', href: route('live', gpu.uuid)}, name, bar, text, flags);
+    const pieces = new Keyed<Part, {element: HTMLElement}>(bar, (part) => part.pod.id,
+      (part) => ({element: h('span', {class: `c${part.colour}`})}),
+      (row, part) => setVar(row.element, '--part', `${Math.max(0, Math.min(100, part.on.achieved_10s)).toFixed(1)}%`));
+    return {element, name, bar, pieces, text, flags};
+  }
+  private updateTab(tab: Tab, gpu: Gpu): void {
+    const is = gpu.uuid === this.gpu?.uuid;
+    set(tab.element, 'aria-current', is ? 'true' : null);
+    tab.element.tabIndex = is ? 0 : -1;
+    putName(tab.name, `${gpu.node ? `${gpu.node} ` : ''}${shortGpu(gpu.uuid)}`);
+    const parts = this.partsOn(gpu.uuid);
+    tab.pieces.show(parts);
+    const held = parts.reduce((sum, part) => sum + part.on.achieved_10s, 0);
+    put(tab.text, `${percent(Math.min(100, held))} held · ${plural(parts.length, 'pod')}`);
+    const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link !== 'up' && 'link cut'].filter(Boolean).join(', ');
+    put(tab.flags, flags);
+    show(tab.flags, flags !== '');
+  }
+
+  private makeRow(part: Part): Row {
+    const bar = h('div', {class: `bar c${part.colour}`, 'aria-hidden': 'true'},
+      h('span', {class: 'beyond'}), h('span', {class: 'fill'}), h('span', {class: 'limit'}), h('span', {class: 'request'}));
+    const [achieved, asked, due, waited, memory] = [h('td', {class: 'n strong'}), h('td', {class: 'n'}), h('td', {class: 'n wide'}),
+                                                    h('td', {class: 'n'}), h('td', {class: 'n wide'})];
+    const phase = h('td', {class: 'wide phase'});
+    const link = h('a', {href: route('pods', part.pod.name)}, named(part.pod.name));
+    const mark = (on: boolean) => {
+      this.marked = on ? part.pod.id : null;
+      this.drawChart(this.gpu!.uuid, this.partsOn(this.gpu!.uuid));
+    };
+    const element = h('tr', {onpointerenter: () => mark(true), onpointerleave: () => mark(false),
+                             onfocusin: () => mark(true), onfocusout: () => mark(false)},
+      h('th', {scope: 'row'}, swatch(part.colour), link), h('td', {class: 'bar-col'}, bar),
+      achieved!, asked!, due!, waited!, memory!, phase);
+    return {element, bar, achieved: achieved!, asked: asked!, due: due!, waited: waited!, memory: memory!, phase};
+  }
+  private updateRow(row: Row, {pod, on}: Part): void {
+    const of = (value: number) => `${Math.max(0, Math.min(100, value)).toFixed(2)}%`;
+    setVar(row.bar, '--achieved', of(on[this.over]));
+    setVar(row.bar, '--request', of(pod.request));
+    setVar(row.bar, '--limit', of(pod.limit));
+    put(row.achieved, percent(on[this.over]));
+    put(row.asked, pod.request === pod.limit ? share(pod.request) : `${+pod.request.toFixed(2)}–${share(pod.limit)}`);
+    put(row.due, percent(on.fluid));
+    put(row.waited, percent(on.waited_1s));
+    put(row.memory, pod.memory > 0 ? `${bytes(on.memory_used)} of ${bytes(pod.memory)}` : bytes(on.memory_used));
+    put(row.phase, phaseText(on));
+    set(row.phase, 'data-phase', on.throttled ? 'throttled' : on.phase);
+  }
+
+  private readonly tabs: HTMLElement;
+  private readonly head: HTMLElement;
+  private readonly detail: HTMLElement;
+  private readonly nothing: HTMLElement;
+  private readonly none: HTMLElement;
+  private readonly shares: HTMLElement;
+  private readonly lines: HTMLElement;
+  private readonly body: HTMLElement;
+  private readonly more: HTMLButtonElement;
+  private readonly chartNote: HTMLElement;
+  private readonly chart: ShareChart;
+  private readonly token: TokenView;
+  private readonly tabRows: Keyed<Gpu, Tab>;
+  private readonly rows: Keyed<Part, Row>;
+
+  private wanted = '';
+  private gpu: Gpu | null = null;
+  private over: Achieved = 'achieved_10s';
+  private seconds = 300;
+  private all = false;
+  private marked: string | null = null;
+}

@@ -1,0 +1,42 @@
+// A report by day as stacked bars. Pure.
+import type {Report} from './model';
+
+export interface Stack {
+  teams: boolean;  // else of two parts: busy, and held but not busy
+  series: string[];
+  days: {day: string; parts: number[]; total: number}[];  // in order of time, GPU-hours
+}
+
+const kTeamsMax = 7;
+
+// By team where the report's rows name teams: the largest ones, and the others together.
+export function stackDays(report: Report): Stack {
+  const days = new Map<string, Map<string, number>>();
+  const teams = report.rows.some((row) => row.team !== '');
+  const sums = new Map<string, number>();
+  for (const row of report.rows) {
+    let of_day = days.get(row.key);
+    if (!of_day) days.set(row.key, (of_day = new Map()));
+    const held = Math.max(0, row.held_hours);
+    const busy = Math.min(held, Math.max(0, row.busy_hours));
+    const parts: [string, number][] = teams ? [[row.team || '(no team)', held]] : [['busy', busy], ['held, not busy', held - busy]];
+    for (const [name, value] of parts) {
+      of_day.set(name, (of_day.get(name) ?? 0) + value);
+      sums.set(name, (sums.get(name) ?? 0) + value);
+    }
+  }
+  let series = teams
+    ? [...sums].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name)
+    : ['busy', 'held, not busy'];
+  const rest = series.length > kTeamsMax + 1 ? series.splice(kTeamsMax) : [];
+  if (rest.length > 0) series = [...series, 'others'];
+  return {
+    teams,
+    series,
+    days: [...days].sort((a, b) => (a[0] < b[0] ? -1 : 1)).map(([day, of_day]) => {
+      const parts = series.map((name) => name === 'others' && rest.length > 0
+        ? rest.reduce((sum, team) => sum + (of_day.get(team) ?? 0), 0) : of_day.get(name) ?? 0);
+      return {day, parts, total: parts.reduce((sum, value) => sum + value, 0)};
+    }),
+  };
+}
