@@ -312,6 +312,14 @@ void Arbiter::DoLater() {
     gpu->clear_file = false;
   }
   to_clear_.clear();
+  if (!to_weigh_.empty()) {
+    // One at a time: frames that arrive meanwhile go first.
+    Gpu* gpu = to_weigh_.back();
+    to_weigh_.pop_back();
+    gpu->weigh = false;
+    Weigh(*gpu);
+    if (!to_weigh_.empty()) Later();
+  }
   for (auto& [gpu, notice] : to_note_) Note(*gpu, notice);
   to_note_.clear();
 }
@@ -638,7 +646,7 @@ Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool 
   by_scheduler_[&gpu.scheduler] = &gpu;
   for (const auto& [id, pod] : pods_.all()) {
     if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) {
-      Step(gpu, PodSet{id, pod.share, pod.gang()});
+      TellShare(gpu, pod);
       gpu.pods[id].series.Add(MonotonicNow(), HeldNow(gpu, id, MonotonicNow()), 0);
     }
   }

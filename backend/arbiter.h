@@ -49,6 +49,18 @@ class ClientLink {
   virtual void KillProcess(uint64_t number) = 0;
 };
 
+// What teams mean for pods and GPUs.
+class TeamPolicy {
+ public:
+  virtual ~TeamPolicy() = default;
+  // The pod's share with its team's number, and at the priority that its team may have now.
+  virtual policy::ShareSpec Effective(const Pod& pod) = 0;
+  // The weights, by number, where pods of these teams are on one GPU.
+  virtual std::vector<uint32_t> Weights(const std::vector<std::string>& teams) = 0;
+  // Whether the pod may be created, or changed to be like this.
+  virtual Result<void> Admit(const Pod& pod) = 0;
+};
+
 // Shares over the last seconds, from samples of cumulative held and waited time.
 class Series {
  public:
@@ -107,6 +119,7 @@ class Arbiter {
   // A pod on a GPU, beside its account and what the scheduler knows.
   struct PodOnGpu {
     Series series;
+    policy::ShareSpec told;  // what its scheduler goes by
     uint64_t clients = 0;
     uint64_t memory = 0;       // bytes that they are charged
     uint64_t memory_peak = 0;  // since the last snapshot
@@ -153,6 +166,7 @@ class Arbiter {
     TokenScheduler scheduler;
     HolderFile file;
     bool clear_file = false;
+    bool weigh = false;         // the teams here have changed; it is in to_weigh_
     bool holder_stored = true;  // at the last attempt
     boost::asio::steady_timer timer;
     Instant armed = kNever;
@@ -214,6 +228,13 @@ class Arbiter {
   // The node on which a pod's GPUs are.
   bool PodIsOn(const Pod& pod, const std::string& node) const;
 
+  // ---- Teams. Null: they mean nothing.
+  void SetTeamPolicy(TeamPolicy* teams) { teams_ = teams; }
+  // What teams weigh or may do has changed.
+  void TeamsChanged();
+  // The pod's share as the scheduler is told.
+  policy::ShareSpec SpecOf(const Pod& pod) const;
+
   // ---- For status.
   const std::map<std::string, std::unique_ptr<Gpu>>& gpus() const { return gpus_; }
   // The GPUs of a node ("*": all), in the order they were reported.
@@ -226,6 +247,8 @@ class Arbiter {
   // Everything that was used so far, in steps between which the loop serves others. `done` is
   // called with a batch without source and seq. One at a time.
   void Snapshot(std::function<void(ledger::Batch)> done);
+  // The same in one go.
+  ledger::Batch SnapshotNow();
   // A snapshot is in the books: what departed before it can be forgotten.
   void Booked(ledger::WallTime to);
   // Without books nobody needs to know of a deleted pod.
@@ -255,9 +278,19 @@ class Arbiter {
   void CloseWhenDrained(PodId pod);
   bool HoldsAnything(const Client& client) const;
   void ForgetPod(PodId pod);
+  void TellShare(Gpu& gpu, const Pod& pod);
+  void Weigh(Gpu& gpu);
+  void WeighLater(const Pod& pod);
   void SetMemory(Gpu& gpu, PodId pod, uint64_t bytes);
   void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);
   void NoteIdle(Gpu& gpu, Instant now);
+  struct SnapshotWork {
+    ledger::Batch batch;
+    std::vector<PodId> final;  // departed: this is their last use
+    PodId after;
+  };
+  void BeginSnapshot(SnapshotWork& work);
+  bool GoOnWithSnapshot(SnapshotWork& work, size_t most);
   void AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
                   const std::vector<std::string>& gpus);
   void Restore(Gpu& gpu);
@@ -295,10 +328,12 @@ class Arbiter {
   Instant gang_armed_ = kNever;
   Effects effects_;
   std::vector<Gpu*> to_clear_;
+  std::vector<Gpu*> to_weigh_;
   std::vector<std::pair<Gpu*, Notice>> to_note_;
   bool later_ = false;
   boost::asio::steady_timer sampler_;
   std::string degraded_pods_;
+  TeamPolicy* teams_ = nullptr;
   bool keep_departed_ = false;
   std::map<PodId, ledger::WallTime> told_;  // departed pods: the snapshot with their last use
   std::vector<PodConfig> configured_;

@@ -106,16 +106,20 @@ Result<Pod*> Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node
   if (pod.gpus.size() > wire::kGpusMax) {
     return Fail(ErrorCode::kInvalid, fmt::format("a pod has at most {} GPUs", wire::kGpusMax));
   }
+  if (teams_ != nullptr && !pod.throw_away) {
+    if (auto admitted = teams_->Admit(pod); !admitted) return tl::unexpected(admitted.error());
+  }
   auto added = pods_.Add(std::move(pod));
   if (!added) return added;
   Pod& fresh = **added;
   for (const std::string& uuid : fresh.gpus) {
     Gpu& gpu = *gpus_.at(uuid);
     usage_.At(fresh.id, gpu.key, 0);
-    Step(gpu, PodSet{fresh.id, fresh.share, fresh.gang()});
+    TellShare(gpu, fresh);
     gpu.pods[fresh.id].series.Add(MonotonicNow(), 0, 0);
   }
   FormGang(fresh);
+  WeighLater(fresh);
   if (fresh.throw_away) {
     unused_.emplace_back(MonotonicNow(), fresh.id);
   } else {
@@ -132,6 +136,7 @@ Result<void> Arbiter::DeletePod(Pod& pod) {
   const bool throw_away = pod.throw_away;
   const std::string name = pod.name;
   const std::vector<std::string> uuids = pod.gpus;
+  WeighLater(pod);
   // Its ticket is void from here on.
   pods_.Remove(id, keep_departed_ && !throw_away);
   const bool has_clients = clients_of_pod_.count(id) != 0;
@@ -193,12 +198,18 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
   if (change.team != nullptr && change.team->size() > 256) {
     return Fail(ErrorCode::kInvalid, "a team's path is too long");
   }
+  if (teams_ != nullptr) {
+    Pod changed = pod;
+    changed.share = *share;
+    if (change.team != nullptr) changed.team = *change.team;
+    if (auto admitted = teams_->Admit(changed); !admitted) return admitted;
+  }
   if (auto set = pods_.SetShare(pod, *share); !set) return set;
+  WeighLater(pod);
   if (change.memory_cap != nullptr) pod.memory_cap = *change.memory_cap;
   if (change.team != nullptr) pod.team = *change.team;
   for (const std::string& uuid : pod.gpus) {
-    if (auto it = gpus_.find(uuid); it != gpus_.end())
-      Step(*it->second, PodSet{pod.id, pod.share, pod.gang()});
+    if (auto it = gpus_.find(uuid); it != gpus_.end()) TellShare(*it->second, pod);
   }
   if (change.memory_cap != nullptr) {
     for (auto& [number, client] : clients_) {
@@ -215,6 +226,51 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
                        pod.memory_cap == 0 ? "without cap" : FormatBytes(pod.memory_cap),
                        PriorityName(pod.share.priority)));
   return {};
+}
+
+// ----------------------------------------------------------------------------------------- teams
+
+policy::ShareSpec Arbiter::SpecOf(const Pod& pod) const {
+  return teams_ != nullptr && !pod.throw_away ? teams_->Effective(pod) : pod.share;
+}
+
+void Arbiter::TellShare(Gpu& gpu, const Pod& pod) {
+  const policy::ShareSpec spec = SpecOf(pod);
+  gpu.pods[pod.id].told = spec;
+  Step(gpu, PodSet{pod.id, spec, pod.gang()});
+}
+
+void Arbiter::WeighLater(const Pod& pod) {
+  if (teams_ == nullptr) return;
+  for (const std::string& uuid : pod.gpus) {
+    auto it = gpus_.find(uuid);
+    if (it == gpus_.end() || std::exchange(it->second->weigh, true)) continue;
+    to_weigh_.push_back(it->second.get());
+  }
+  Later();
+}
+
+void Arbiter::Weigh(Gpu& gpu) {
+  if (teams_ == nullptr) return;
+  std::vector<std::string> teams;
+  for (const auto& [id, on] : gpu.pods) {
+    if (const Pod* pod = pods_.Find(id)) teams.push_back(pod->team);
+  }
+  const std::vector<uint32_t> weights = teams_->Weights(teams);
+  Step(gpu, TeamWeights{weights});
+}
+
+void Arbiter::TeamsChanged() {
+  for (const auto& [id, pod] : pods_.all()) {
+    for (const std::string& uuid : pod.gpus) {
+      auto it = gpus_.find(uuid);
+      if (it == gpus_.end()) continue;
+      const auto on = it->second->pods.find(id);
+      if (on != it->second->pods.end() && on->second.told != SpecOf(pod))
+        TellShare(*it->second, pod);
+    }
+    WeighLater(pod);
+  }
 }
 
 void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {

@@ -84,47 +84,54 @@ void Arbiter::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& ow
   }
 }
 
-void Arbiter::Snapshot(std::function<void(ledger::Batch)> done) {
-  struct Work {
-    ledger::Batch batch;
-    std::vector<PodId> final;
-    std::function<void(ledger::Batch)> done;
-  };
-  auto work = std::make_shared<Work>();
-  work->done = std::move(done);
+void Arbiter::BeginSnapshot(SnapshotWork& work) {
   // Those that nobody can charge any more; before the living, of whom one may depart meanwhile.
   for (const auto& [id, pod] : pods_.departed()) {
-    if (leaving_.count(id) == 0) work->final.push_back(id);
-    AddSamples(work->batch, id, pod.owner, pod.gpus);
+    if (leaving_.count(id) == 0) work.final.push_back(id);
+    AddSamples(work.batch, id, pod.owner, pod.gpus);
   }
-  auto step = std::make_shared<std::function<void(PodId)>>();
-  *step = [this, alive = alive_, work, weak = std::weak_ptr(step)](PodId after) {
+}
+
+bool Arbiter::GoOnWithSnapshot(SnapshotWork& work, size_t most) {
+  auto at = pods_.all().upper_bound(work.after);
+  for (size_t i = 0; i < most && at != pods_.all().end(); ++i, ++at) {
+    work.after = at->first;
+    if (!at->second.throw_away) {
+      AddSamples(work.batch, work.after, at->second.owner(), at->second.gpus);
+    }
+  }
+  if (at != pods_.all().end()) return false;
+  const Instant now = MonotonicNow();
+  for (Gpu* gpu : gpu_order_) {
+    if (gpu->throw_away || !gpu->present) continue;
+    const Duration idle =
+        gpu->idle + (gpu->idle_since != kNever ? now - gpu->idle_since : Duration(0));
+    work.batch.gpus.push_back(
+        {gpu->info.uuid, gpu->info.name, gpu->info.memory_bytes, idle - gpu->idle_told});
+    gpu->idle_told = idle;
+  }
+  work.batch.to = ledger::WallNow();
+  for (const PodId id : work.final) told_.emplace(id, work.batch.to);
+  return true;
+}
+
+void Arbiter::Snapshot(std::function<void(ledger::Batch)> done) {
+  auto work = std::make_shared<SnapshotWork>();
+  BeginSnapshot(*work);
+  auto step = std::make_shared<std::function<void()>>();
+  *step = [this, alive = alive_, work, done = std::move(done), weak = std::weak_ptr(step)] {
     if (!*alive) return;
-    auto at = pods_.all().upper_bound(after);
-    for (size_t i = 0; i < kPodsAtOnce && at != pods_.all().end(); ++i, ++at) {
-      after = at->first;
-      if (!at->second.throw_away) {
-        AddSamples(work->batch, after, at->second.owner(), at->second.gpus);
-      }
-    }
-    if (at != pods_.all().end()) {
-      boost::asio::post(io_, [step = weak.lock(), after] { (*step)(after); });
-      return;
-    }
-    const Instant now = MonotonicNow();
-    for (Gpu* gpu : gpu_order_) {
-      if (gpu->throw_away || !gpu->present) continue;
-      const Duration idle =
-          gpu->idle + (gpu->idle_since != kNever ? now - gpu->idle_since : Duration(0));
-      work->batch.gpus.push_back(
-          {gpu->info.uuid, gpu->info.name, gpu->info.memory_bytes, idle - gpu->idle_told});
-      gpu->idle_told = idle;
-    }
-    work->batch.to = ledger::WallNow();
-    for (const PodId id : work->final) told_.emplace(id, work->batch.to);
-    work->done(std::move(work->batch));
+    if (GoOnWithSnapshot(*work, kPodsAtOnce)) return done(std::move(work->batch));
+    boost::asio::post(io_, [step = weak.lock()] { (*step)(); });
   };
-  (*step)(PodId{});
+  (*step)();
+}
+
+ledger::Batch Arbiter::SnapshotNow() {
+  SnapshotWork work;
+  BeginSnapshot(work);
+  GoOnWithSnapshot(work, SIZE_MAX);
+  return std::move(work.batch);
 }
 
 void Arbiter::Booked(ledger::WallTime to) {

@@ -237,7 +237,7 @@ class Reader {
 
   void Hours(const char* key, std::chrono::hours& value, const char* comment) {
     Duration time = value;
-    Time(key, time, Duration(0), std::chrono::hours(24 * 36500), comment);
+    Time(key, time, Duration(0), std::chrono::hours(100'000), comment);
     value = std::chrono::ceil<std::chrono::hours>(time);
   }
   void Prices(const char* key, std::map<std::string, double>& value, const char*) {
@@ -498,6 +498,13 @@ Result<policy::Priority> ParsePriority(std::string_view text) {
 
 const char* PriorityName(policy::Priority priority) {
   return priority == policy::Priority::kHigh ? "high" : "low";
+}
+
+std::string NodeName(const Options& options) {
+  if (!options.node.name.empty()) return options.node.name;
+  char name[65] = {};
+  gethostname(name, sizeof name - 1);
+  return name[0] != '\0' ? name : "node";
 }
 
 Result<policy::ShareSpec> ShareFrom(uint32_t request, uint32_t limit, policy::Priority priority) {

@@ -148,6 +148,8 @@ Result<Options> ParseOptions(const std::string& text, const std::string& name);
 Result<void> CheckOptions(const Options& options);
 // The effective options as a commented TOML file that LoadOptions() accepts.
 std::string PrintOptions(const Options& options);
+// node.name, or the host's.
+std::string NodeName(const Options& options);
 // Share from a request and a limit as users give them (0: not given): a request alone means limit
 // 100 %, a limit alone means request = limit. kInvalid: neither given, or request above limit.
 Result<policy::ShareSpec> ShareFrom(uint32_t request, uint32_t limit, policy::Priority priority);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/books.h"
 #include "backend/status.h"
 #include "base/parse.h"
 
@@ -213,48 +214,62 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
   return PodJson(**made);
 }
 
+std::string Write(Result<json> result) {
+  json answer;
+  if (result) {
+    answer = std::move(*result);
+    answer["ok"] = true;
+  } else {
+    answer = Failure(result.error());
+  }
+  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 }  // namespace
 
-std::string Control::Handle(const std::string& line, const std::string& node) {
-  json answer;
+void Control::Handle(const std::string& line, const std::string& node, const Respond& respond) {
   // A request is from somebody who may set, yet not trusted to be well formed.
   const json object = json::parse(line, nullptr, false);
   if (!object.is_object() || !object.contains("command") || !object.at("command").is_string()) {
-    answer = Failure(
-        {ErrorCode::kInvalid, "write one JSON object per line, such as {\"command\": \"status\"}"});
-  } else {
-    const std::string command = object.at("command");
-    Request request(object);
-    Result<json> result = json::object();
-    if (command == "create_pod") {
-      result = CreatePod(arbiter_, request, node);
-    } else if (command == "delete_pod") {
-      result = DeletePod(arbiter_, request, node);
-    } else if (command == "set_pod") {
-      result = SetPod(arbiter_, request, node);
-    } else if (command == "status") {
-      result = StatusJson(arbiter_, log_, daemon_(), node);
-    } else if (command == "bench_ticket") {
-      result = BenchTicket(arbiter_, request, node);
-    } else if (command == "ping") {
-      const DaemonStatus daemon = daemon_();
-      result = json{{"version", daemon.version},
-                    {"mode", daemon.mode == Mode::kObserve ? "observe" : "enforce"}};
-    } else {
-      result =
-          Fail(ErrorCode::kInvalid,
-               fmt::format("there is no command {}; there are create_pod, delete_pod, set_pod, "
-                           "status, bench_ticket and ping",
-                           command.substr(0, 64)));
-    }
-    if (result) {
-      answer = std::move(*result);
-      answer["ok"] = true;
-    } else {
-      answer = Failure(result.error());
-    }
+    return respond(Write(Fail(
+        ErrorCode::kInvalid, "write one JSON object per line, such as {\"command\": \"status\"}")));
   }
-  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string command = object.at("command");
+  if (Books::Knows(command)) {
+    if (books_ == nullptr) {
+      return respond(Write(
+          Fail(ErrorCode::kUnavailable, "batond keeps no books: ledger.database is \"none\"")));
+    }
+    if (node != "*") {
+      return respond(Write(
+          Fail(ErrorCode::kDenied, "the books are those of all nodes; ask batond's own socket")));
+    }
+    return books_->Ask(object,
+                       [respond](Result<json> answer) { respond(Write(std::move(answer))); });
+  }
+  Request request(object);
+  Result<json> result = json::object();
+  if (command == "create_pod") {
+    result = CreatePod(arbiter_, request, node);
+  } else if (command == "delete_pod") {
+    result = DeletePod(arbiter_, request, node);
+  } else if (command == "set_pod") {
+    result = SetPod(arbiter_, request, node);
+  } else if (command == "status") {
+    result = StatusJson(arbiter_, log_, daemon_(), node);
+  } else if (command == "bench_ticket") {
+    result = BenchTicket(arbiter_, request, node);
+  } else if (command == "ping") {
+    const DaemonStatus daemon = daemon_();
+    result = json{{"version", daemon.version},
+                  {"mode", daemon.mode == Mode::kObserve ? "observe" : "enforce"}};
+  } else {
+    result = Fail(ErrorCode::kInvalid,
+                  fmt::format("there is no command {}; there are create_pod, delete_pod, set_pod, "
+                              "status, bench_ticket, ping, report, standing, explain and advise",
+                              command.substr(0, 64)));
+  }
+  respond(Write(std::move(result)));
 }
 
 }  // namespace baton::backend

@@ -27,17 +27,24 @@ struct DaemonStatus {
   std::vector<NodeStatus> nodes;
 };
 
+class Books;
+
 class Control {
  public:
-  Control(Arbiter& arbiter, EventLog& log, std::function<DaemonStatus()> daemon)
-      : arbiter_(arbiter), log_(log), daemon_(std::move(daemon)) {}
+  // Called once, at once or later.
+  using Respond = std::function<void(std::string)>;
+
+  // `books`: null where there are none.
+  Control(Arbiter& arbiter, EventLog& log, Books* books, std::function<DaemonStatus()> daemon)
+      : arbiter_(arbiter), log_(log), books_(books), daemon_(std::move(daemon)) {}
 
   // One request. `node`: whose pods and GPUs it may see and change; "*": all (batond's own socket).
-  std::string Handle(const std::string& line, const std::string& node);
+  void Handle(const std::string& line, const std::string& node, const Respond& respond);
 
  private:
   Arbiter& arbiter_;
   EventLog& log_;
+  Books* books_;
   std::function<DaemonStatus()> daemon_;
 };
 

@@ -46,23 +46,42 @@ Daemon::~Daemon() = default;
 Result<void> Daemon::Start() {
   if (auto read = ReadState(); !read) return read;
   arbiter_.emplace(io_, options_, pods_, usage_, log_);
-  control_.emplace(*arbiter_, log_, [this] { return Status(); });
+  if (options_.ledger.database != "none") {
+    books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
+    if (auto read = books_->ReadTeams(); !read) return read;
+  }
+  control_.emplace(*arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, Limits(options_));
   control_socket_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
-    respond(control_->Handle(line, "*"));
+    control_->Handle(line, "*", respond);
   });
   if (auto ok = control_socket_->Listen(options_.server.socket_dir + "/control.sock"); !ok) {
     return ok;
   }
   if (auto added = AddLocalGpus(); !added) return added;
   AdoptMissing();
+  if (books_) {
+    if (auto ok = books_->Start(); !ok) return ok;
+  }
   arbiter_->ApplyConfiguredPods(options_.pods);
   if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock"); !ok) return ok;
   if (!options_.zmq.listen.empty()) {
-    nodes_.emplace(io_, options_, *arbiter_, *control_, log_);
+    nodes_.emplace(io_, options_, *arbiter_, *control_, books_ ? &*books_ : nullptr, log_);
     if (auto ok = nodes_->Listen(); !ok) return ok;
+  }
+  if (books_) {
+    books_->OnTeams([this] {
+      if (nodes_) nodes_->TellTeams();
+    });
+    books_->OnBooked([this] {
+      if (upstream_) upstream_->Booked();
+    });
+  }
+  if (!options_.upstream.connect.empty()) {
+    upstream_.emplace(io_, options_, usage_.identity(), *books_, log_);
+    if (auto ok = upstream_->Start(); !ok) return ok;
   }
   signals_.add(SIGTERM);
   signals_.add(SIGINT);
@@ -152,9 +171,11 @@ void Daemon::Stop() {
   Notify("STOPPING=1");
   spdlog::info("daemon: stopping");
   arbiter_->Store();
+  if (books_) books_->Stop();
   if (control_socket_) control_socket_->Stop();
   if (tenants_) tenants_->Stop();
   if (nodes_) nodes_->Stop();
+  if (upstream_) upstream_->Stop();
   signals_.cancel();
   io_.stop();
 }
@@ -186,6 +207,12 @@ void Daemon::Reload() {
   options_.pods = fresh->pods;
   options_.zmq.nodes = fresh->zmq.nodes;
   SetLogLevel(options_.server.log_level);
+  if (books_) {
+    if (auto read = books_->ReadTeams(); !read) {
+      log_.Add(EventLog::Level::kWarning, "team",
+               read.error().message + "; the teams stay as they were");
+    }
+  }
   if (auto added = AddLocalGpus(); !added) {
     log_.Add(EventLog::Level::kWarning, "gpu", added.error().message);
   }
@@ -205,6 +232,16 @@ DaemonStatus Daemon::Status() const {
   status.started = started_;
   status.mode = options_.server.mode;
   status.degraded = arbiter_->Degraded();
+  if (books_) {
+    if (std::string trouble = books_->Trouble(); !trouble.empty()) {
+      status.degraded.push_back(std::move(trouble));
+    }
+  }
+  if (upstream_) {
+    if (std::string trouble = upstream_->Trouble(); !trouble.empty()) {
+      status.degraded.push_back(std::move(trouble));
+    }
+  }
   if (nodes_) status.nodes = nodes_->Status();
   return status;
 }

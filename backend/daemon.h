@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/arbiter.h"
+#include "backend/books.h"
 #include "backend/config.h"
 #include "backend/control.h"
 #include "backend/control_socket.h"
@@ -22,6 +23,7 @@
 #include "backend/nvml.h"
 #include "backend/pods.h"
 #include "backend/tenant_endpoint.h"
+#include "backend/upstream.h"
 #include "backend/usage_book.h"
 
 namespace baton::backend {
@@ -74,10 +76,12 @@ class Daemon : private TenantSink, private ClientLink {
   UniqueFd state_lock_;
   std::vector<UniqueFd> gpu_locks_;
   std::optional<Arbiter> arbiter_;
+  std::optional<Books> books_;
   std::optional<Control> control_;
   std::optional<ControlSocket> control_socket_;
   std::optional<TenantEndpoint> tenants_;
   std::optional<NodeEndpoint> nodes_;
+  std::optional<Upstream> upstream_;
   std::unordered_map<uint64_t, ClientId> clients_;
   boost::asio::signal_set signals_;
 };

@@ -81,7 +81,7 @@ class NodeEndpoint::Direct : public ClientLink {
 };
 
 NodeEndpoint::NodeEndpoint(boost::asio::io_context& io, const Options& options, Arbiter& arbiter,
-                           Control& control, EventLog& log)
+                           Control& control, Books* books, EventLog& log)
     : io_(io),
       options_(options),
       arbiter_(arbiter),
@@ -92,7 +92,13 @@ NodeEndpoint::NodeEndpoint(boost::asio::io_context& io, const Options& options, 
               [this](const std::vector<std::string_view>& parts, std::string_view user) {
                 Receive(parts, user);
               }),
-      beat_(io) {}
+      beat_(io) {
+  if (books != nullptr) {
+    books_.emplace(io, *books, log, [this](const std::string& identity, std::string_view frame) {
+      return socket_.Send({identity, frame});
+    });
+  }
+}
 
 NodeEndpoint::~NodeEndpoint() { Stop(); }
 
@@ -115,7 +121,7 @@ Result<void> NodeEndpoint::Listen() {
                          "and do what its operator can; see 'baton keygen --help'",
                          options_.zmq.listen));
   }
-  socket_.SetLongest(wire::kRelayFrameMax);
+  socket_.SetLongest(wire::kBooksFrameMax);
   socket_.Set(ZMQ_ROUTER_MANDATORY, 1);  // an unreachable peer is an error, not silence
   socket_.Set(ZMQ_ROUTER_HANDOVER, 1);
   socket_.Set(ZMQ_SNDHWM, kQueueMax);
@@ -135,6 +141,10 @@ void NodeEndpoint::Stop() {
 
 void NodeEndpoint::NodesChanged() {
   if (zap_) zap_->SetNodes(options_.zmq.nodes);
+}
+
+void NodeEndpoint::TellTeams() {
+  if (books_) books_->TellTeams();
 }
 
 std::vector<NodeStatus> NodeEndpoint::Status() const {
@@ -167,7 +177,9 @@ void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::stri
   const std::string identity(parts[0]);
   const std::string_view bytes = parts[1];
   wire::Frame frame;
-  if (bytes.size() > wire::kRelayFrameMax || parts.size() > 2) {
+  const bool of_books = frame.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk &&
+                        frame.type() == wire::BooksBatch::kType;
+  if ((bytes.size() > wire::kRelayFrameMax && !of_books) || parts.size() > 2) {
     return SendError(identity, wire::ErrorKind::kLimit, "this message is too long");
   }
   switch (frame.Parse(bytes.data(), bytes.size())) {
@@ -181,6 +193,7 @@ void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::stri
                                    "release of Baton on the node",
                                    wire::kVersion + 1));
   }
+  if (books_ && books_->Take(identity, user, frame)) return;
   if (auto it = node_by_identity_.find(identity);
       it != node_by_identity_.end() && frame.type() != wire::NodeHello::kType) {
     return FromNode(*it->second, frame);
@@ -381,8 +394,9 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
     case wire::Control::kType: {
       wire::Control message;
       if (!frame.Read(message)) return malformed();
-      std::string answer =
-          control_.Handle(std::string(message.json.data, message.json.size), node.name);
+      std::string answer;  // what a node may ask is answered at once
+      control_.Handle(std::string(message.json.data, message.json.size), node.name,
+                      [&answer](std::string text) { answer = std::move(text); });
       if (answer.size() > wire::kRelayFrameMax - kEnvelope) {
         answer = R"({"ok":false,"code":"exhausted","error":"the answer is too long for a relay; )"
                  R"(ask batond's own control socket"})";

@@ -21,6 +21,7 @@
 
 #include "backend/arbiter.h"
 #include "backend/control.h"
+#include "backend/upstream.h"
 #include "backend/zap.h"
 #include "backend/zmq_socket.h"
 #include "wire/codec.h"
@@ -30,7 +31,7 @@ namespace baton::backend {
 class NodeEndpoint {
  public:
   NodeEndpoint(boost::asio::io_context& io, const Options& options, Arbiter& arbiter,
-               Control& control, EventLog& log);
+               Control& control, Books* books, EventLog& log);
   ~NodeEndpoint();
 
   // Listens as options.zmq says.
@@ -38,6 +39,8 @@ class NodeEndpoint {
   void Stop();
   // After a reload of options.zmq.nodes.
   void NodesChanged();
+  // How teams stand has changed.
+  void TellTeams();
   std::vector<NodeStatus> Status() const;
 
  private:
@@ -61,6 +64,7 @@ class NodeEndpoint {
   Arbiter& arbiter_;
   Control& control_;
   EventLog& log_;
+  std::optional<BooksServer> books_;
   const uint64_t instance_;
   ZmqContext context_;
   std::optional<Zap> zap_;

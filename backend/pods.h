@@ -25,14 +25,14 @@ namespace baton::backend {
 struct Pod {
   PodId id;
   std::string name;
-  policy::ShareSpec share;  // Validated()
-  uint64_t memory_cap = 0;  // bytes on each GPU; 0: no cap
-  std::string team;        // a path, such as research/vision
-  std::string user;        // whose work it is, for the books
-  std::string name_space;  // of Kubernetes, for the books
+  policy::ShareSpec share;        // Validated()
+  uint64_t memory_cap = 0;        // bytes on each GPU; 0: no cap
+  std::string team;               // a path, such as research/vision
+  std::string user;               // whose work it is, for the books
+  std::string name_space;         // of Kubernetes, for the books
   std::vector<std::string> gpus;  // uuids
   std::string ticket;
-  int64_t uid = -1;         // whose processes may attach; -1: anybody's
+  int64_t uid = -1;  // whose processes may attach; -1: anybody's
   // Its processes do not wait for each other across GPUs: each GPU's token by itself. Fixed.
   bool independent = false;
   bool throw_away = false;  // of bench_ticket: not stored, gone with its client

@@ -13,7 +13,8 @@ namespace baton::backend {
 //   daemon   {version, mode, pid, started, degraded: [sentence]}
 //   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
 //             overruns, hung, link: "up"|"cut"}]          holder: absent when nobody holds
-//   pods     [{name, id, request, limit, memory, priority, team, user, namespace, uid, phase, held_ns, busy_ns,
+//   pods     [{name, id, request, limit, memory, priority, team, user, namespace, uid, phase,
+//   held_ns, busy_ns,
 //             waited_ns, unmanaged_ns, launches, copies_bytes, grants, revocations, memory_used,
 //             lag_ns, achieved_1s, achieved_10s, achieved_60s,
 //             gpus: [{uuid, node, phase, fluid, throttled, lag_ns, achieved_1s, achieved_10s,

@@ -69,8 +69,8 @@ class UsageBook {
   // Maps the file, made when absent. A file that is not a usage book is moved aside.
   // Returns what went wrong, for the operator; empty when nothing did.
   std::string Open(const std::string& path);
-  // Drawn at random when the book was begun: 32 hex digits. Totals of different books have nothing to
-  // do with each other.
+  // Drawn at random when the book was begun: 32 hex digits. Totals of different books have nothing
+  // to do with each other.
   const std::string& identity() const { return identity_; }
   // Why the book is not (wholly) in its file; empty when it is.
   const std::string& degraded() const { return degraded_; }

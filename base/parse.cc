@@ -37,21 +37,27 @@ std::string FormatScaled(double value, std::string_view unit) {
 }  // namespace
 
 Result<Duration> ParseDuration(std::string_view text) {
-  static constexpr std::array<Unit, 6> kUnits{
-      {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
+  static constexpr std::array<Unit, 8> kUnits{{{"ns", 1},
+                                               {"us", 1e3},
+                                               {"ms", 1e6},
+                                               {"s", 1e9},
+                                               {"m", 60e9},
+                                               {"h", 3600e9},
+                                               {"d", 24 * 3600e9},
+                                               {"w", 7 * 24 * 3600e9}}};
   double number = 0;
   std::string_view name;
   if (SplitNumber(text, &number, &name)) {
     if (name.empty() && number == 0) return Duration(0);
     for (const Unit& unit : kUnits) {
       if (unit.name != name) continue;
-      if (number * unit.factor > 36e15) break;
+      if (number * unit.factor > 36e16) break;
       return Duration(std::llround(number * unit.factor));
     }
   }
   return Fail(ErrorCode::kInvalid, Quoted(text) +
                                        " is not a duration; write a number and a unit, "
-                                       "such as 20ms, 1.5s or 10m");
+                                       "such as 20ms, 1.5s, 10m or 7d");
 }
 
 Result<uint64_t> ParseBytes(std::string_view text) {

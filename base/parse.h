@@ -12,7 +12,8 @@
 
 namespace baton {
 
-// "20ms", "1.5s", "250us", "10m", "2h"; a unit is required except for "0". Range 0 to 10 000 h.
+// "20ms", "1.5s", "250us", "10m", "2h", "7d", "2w"; a unit is required except for "0". Range 0 to
+// 100 000 h.
 Result<Duration> ParseDuration(std::string_view text);
 // Bytes: "4GiB", "512MiB", "1.5GB", "4Gi" (Kubernetes' spelling), "1024". Range 0 to 2^60.
 Result<uint64_t> ParseBytes(std::string_view text);

@@ -16,9 +16,11 @@ constexpr std::string_view kOverview =
 
   baton run --request 30 --limit 60 -- python train.py   start a program with a share of a GPU
   baton top                                              watch who gets what
+  baton report --last 7d                                 see who used what
   baton doctor                                           find out what is missing here
 
-All commands: run, top, status, set, rm, simulate, bench, doctor, keygen, completion.
+All commands: run, top, status, set, rm, report, standing, explain, advise, simulate, bench, doctor,
+keygen, completion.
 'baton COMMAND --help' explains one, with examples.
 )";
 
@@ -106,8 +108,8 @@ int Main(int argc, char** argv) {
   baton doctor -- ./train
 
 'baton COMMAND --help' explains one, with more examples.)");
-  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddSimulate, AddBench, AddDoctor,
-                   AddKeygen, AddCompletion}) {
+  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddReport, AddStanding, AddExplain,
+                   AddAdvise, AddSimulate, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.

@@ -1,44 +1,14 @@
 #include "cli/pod_table.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "base/parse.h"
+#include "cli/text_table.h"
 
 namespace baton::cli {
 namespace {
-
-std::string Fixed(double value) {
-  std::array<char, 32> buffer;
-  std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
-  return buffer.data();
-}
-
-// Columns that a terminal shows for UTF-8 text: all bytes but continuations.
-size_t Columns(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-std::string Cut(const std::string& text, size_t width) {
-  if (width == 0 || Columns(text) <= width) return text;
-  size_t end = 0;
-  for (size_t columns = 0; end < text.size(); ++end) {
-    if ((text[end] & 0xc0) != 0x80 && ++columns > width) break;
-  }
-  return text.substr(0, end);
-}
-
-// Names come from tenants: a control character in one must not reach the terminal.
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
 
 // "GPU-1f2e3d4c" tells GPUs apart and leaves room for the rest.
 std::string ShortGpu(const std::string& node, const std::string& uuid) {
@@ -135,36 +105,28 @@ void Sort(std::vector<PodRow>& rows, SortBy by) {
 }
 
 std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
-  using Cells = std::array<std::string, 11>;
-  // Texts stand left, numbers right.
-  static constexpr std::array<bool, 11> kLeft{true,  true,  false, false, false, false,
-                                              false, false, false, true,  true};
-  std::vector<Cells> lines{
-      {"GPU", "POD", "REQUEST", "LIMIT", "1s", "10s", "60s", "WAIT%", "MEMORY", "PHASE", "TEAM"}};
+  TextTable table{{{"GPU", true},
+                   {"POD", true},
+                   {"REQUEST"},
+                   {"LIMIT"},
+                   {"1s"},
+                   {"10s"},
+                   {"60s"},
+                   {"WAIT%"},
+                   {"MEMORY"},
+                   {"PHASE", true},
+                   {"TEAM", true}},
+                  {}};
   for (const PodRow& row : rows) {
     const std::string memory = FormatBytes(row.memory_used) +
                                (row.memory_cap == 0 ? "" : "/" + FormatBytes(row.memory_cap));
-    lines.push_back({Printable(row.gpu), Printable(row.pod) + (row.priority == "high" ? " ^" : ""),
-                     Fixed(row.request), Fixed(row.limit), Fixed(row.achieved_1s),
-                     Fixed(row.achieved_10s), Fixed(row.achieved_60s), Fixed(row.waited_percent),
-                     memory, Printable(row.phase), Printable(row.team)});
+    table.rows.push_back(
+        {Printable(row.gpu), Printable(row.pod) + (row.priority == "high" ? " ^" : ""),
+         Fixed(row.request), Fixed(row.limit), Fixed(row.achieved_1s), Fixed(row.achieved_10s),
+         Fixed(row.achieved_60s), Fixed(row.waited_percent), memory, Printable(row.phase),
+         Printable(row.team)});
   }
-  std::array<size_t, 11> widths{};
-  for (const Cells& cells : lines) {
-    for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], Columns(cells[i]));
-  }
-  std::vector<std::string> table;
-  for (const Cells& cells : lines) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string space(widths[i] - Columns(cells[i]), ' ');
-      line += kLeft[i] ? cells[i] + space : space + cells[i];
-      line += i + 1 < cells.size() ? "  " : "";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    table.push_back(Cut(line, width));
-  }
-  return table;
+  return table.Lines(width);
 }
 
 }  // namespace baton::cli

@@ -26,12 +26,6 @@ constexpr size_t kAskedMax = 256;
 constexpr int kQueueMax = 10'000;
 constexpr Duration kHelloEvery = std::chrono::milliseconds(50);
 
-std::string HostName() {
-  char name[65] = {};
-  gethostname(name, sizeof name - 1);
-  return name[0] != '\0' ? name : "node";
-}
-
 std::string Failure(const char* code, const std::string& text) {
   return fmt::format(R"({{"ok":false,"code":"{}","error":"{}"}})", code, text);
 }
@@ -44,7 +38,7 @@ bool IsDrained(wire::Phase phase) {
 
 Frontend::Frontend(backend::Options options)
     : options_(std::move(options)),
-      node_(options_.node.name.empty() ? HostName() : options_.node.name),
+      node_(backend::NodeName(options_)),
       instance_(backend::RandomId()),
       nvml_(backend::Nvml::Load()),
       beat_(io_),

@@ -32,6 +32,8 @@ struct ShareSpec {
   Priority priority = Priority::kLow;
   // Whose pod it is; matters only where teams have weights. Small and dense.
   uint32_t team = 0;
+
+  friend bool operator==(const ShareSpec&, const ShareSpec&) = default;
 };
 
 // Checks ranges and request <= limit; fills in slack_weight when it is 0.

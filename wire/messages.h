@@ -25,6 +25,8 @@ inline constexpr uint8_t kVersion = 1;
 // The longest frame of a tenant, and of a relay (which carries control requests), in bytes.
 inline constexpr size_t kTenantFrameMax = 4096;
 inline constexpr size_t kRelayFrameMax = 256 * 1024;
+// ... and of a batond to another, about what many pods used.
+inline constexpr size_t kBooksFrameMax = 8 << 20;
 // Physical GPUs that one client may attach to.
 inline constexpr uint8_t kGpusMax = 64;
 
@@ -311,6 +313,30 @@ struct NodeChecked {
   }
 };
 
+// First frame of a node's batond that has this one as its upstream, repeated until it is answered by
+// BooksWelcome.
+struct BooksHello {
+  static constexpr uint8_t kType = 39;
+  Text<64> node;
+  Text<64> source;  // its usage book's identity
+  template <class V>
+  void Fields(V& v) {
+    v(node), v(source);
+  }
+};
+
+// What was used there so far: ledger::EncodeBatch(). Answered by BooksAck once it is in the books,
+// and not at all where that does not work now.
+struct BooksBatch {
+  static constexpr uint8_t kType = 40;
+  uint64_t seq = 0;  // the batch's
+  Bytes batch;
+  template <class V>
+  void Fields(V& v) {
+    v(seq), v(batch);
+  }
+};
+
 // batond's answer to NodeHello. `instance` is random per start of batond: a relay that sees a new
 // one says everything again (NodeHello, ClientUp, Attach) and passes Sync to its clients.
 struct NodeWelcome {
@@ -339,6 +365,36 @@ struct NodeSync {
   static constexpr uint8_t kType = 98;
   template <class V>
   void Fields(V&) {}
+};
+
+// Up to this batch everything of the node's source is in the books.
+struct BooksWelcome {
+  static constexpr uint8_t kType = 101;
+  uint64_t seq = 0;
+  template <class V>
+  void Fields(V& v) {
+    v(seq);
+  }
+};
+
+struct BooksAck {
+  static constexpr uint8_t kType = 102;
+  uint64_t seq = 0;
+  template <class V>
+  void Fields(V& v) {
+    v(seq);
+  }
+};
+
+// The teams of the whole cluster and what they used, for the node to go by. JSON: {"teams": the file's
+// text, "uses": [[team, user, decayed nanoseconds]], "held": {team: hours in its budget's period}}.
+struct TeamsState {
+  static constexpr uint8_t kType = 103;
+  Bytes json;
+  template <class V>
+  void Fields(V& v) {
+    v(json);
+  }
 };
 
 // Is the process that held a GPU when batond last knew still there? Answered by NodeChecked.

@@ -12,8 +12,10 @@ TEST(Parse, DurationsNeedAUnit) {
   EXPECT_EQ(ParseDuration("20ms").value(), milliseconds(20));
   EXPECT_EQ(ParseDuration("1.5s").value(), milliseconds(1500));
   EXPECT_EQ(ParseDuration("250us").value(), microseconds(250));
+  EXPECT_EQ(ParseDuration("7d").value(), std::chrono::hours(168));
+  EXPECT_EQ(ParseDuration("2w").value(), std::chrono::hours(336));
   EXPECT_EQ(ParseDuration("0").value(), Duration(0));
-  for (const char* bad : {"", "20", "ms", "-1s", "1e9h", "nan s", "inf", "1 parsec", "1s2"}) {
+  for (const char* bad : {"", "20", "ms", "-1s", "1e9h", "nan s", "inf", "1 parsec", "1s2", "600w"}) {
     EXPECT_FALSE(ParseDuration(bad)) << bad;
   }
 }

@@ -1,0 +1,120 @@
+// batond's books: takes snapshots of what was used to the ledger, tells the schedulers what teams
+// weigh, and answers who used what, who is owed what, and why.
+//
+//   arbiter ──snapshot──▶ LedgerWriter (threads) ──▶ ledger ──decayed use──▶ weights ──▶ arbiter
+//
+// A ledger that fails never touches the GPUs: the totals are kept in the usage book and booked
+// later. Not thread safe: lives in the event loop; the ledger has threads of its own.
+#ifndef BATON_BACKEND_BOOKS_H_
+#define BATON_BACKEND_BOOKS_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/arbiter.h"
+#include "backend/config.h"
+#include "backend/event_log.h"
+#include "backend/ledger/writer.h"
+#include "backend/teams/budget.h"
+#include "backend/teams/standing.h"
+#include "backend/teams/tree.h"
+
+namespace baton::backend {
+
+class Books : private TeamPolicy {
+ public:
+  using Answer = std::function<void(Result<nlohmann::json>)>;
+
+  // `source`: UsageBook::identity().
+  Books(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, std::string source,
+        EventLog& log);
+  ~Books() override;
+
+  // Reads the teams' file; on an error what was read before stays.
+  Result<void> ReadTeams();
+  // Opens the ledger in the background and begins. kInvalid: the database's name.
+  Result<void> Start();
+  // Books what there is, as long as that takes no more than some seconds.
+  void Stop();
+
+  // "report" (by, from, to, last), "standing", "explain" (pod or team), "advise" (last). Answered
+  // later, from this loop. Other fields, and values that make no sense: kInvalid.
+  void Ask(const nlohmann::json& request, Answer answer);
+  static bool Knows(const std::string& command);
+
+  // Called after each batch that was booked.
+  void OnBooked(std::function<void()> told) { told_ = std::move(told); }
+  // A sentence while something is wrong; empty when all is well.
+  std::string Trouble() const;
+
+  // ---- For metrics.
+  const teams::Teams& teams() const { return teams_; }
+  const std::vector<teams::Use>& uses() const { return uses_; }
+  const teams::Budgets& budgets() const { return budgets_; }
+  bool has_teams() const { return has_teams_; }
+
+  // ---- As the central one, and as a node's (backend/upstream.h).
+  // A batch of another batond. `booked` is called from this loop.
+  void Put(ledger::Batch batch, std::function<void(Result<bool>)> booked);
+  // What a central batond says: the teams' file, their decayed use, and the hours that those with a
+  // budget held in its period.
+  void SetTeams(teams::Teams teams, std::vector<teams::Use> uses,
+                const std::map<std::string, double>& held);
+  // The next batch has a number above `seq`: the central one knows this source up to there.
+  void StartAbove(uint64_t seq) { seq_ = std::max(seq_, seq); }
+  // Called when the teams, their use or their budgets have been looked at.
+  void OnTeams(std::function<void()> told) { teams_told_ = std::move(told); }
+  ledger::LedgerWriter& writer() { return *writer_; }
+
+ private:
+  // TeamPolicy
+  policy::ShareSpec Effective(const Pod& pod) override;
+  std::vector<uint32_t> Weights(const std::vector<std::string>& teams) override;
+  Result<void> Admit(const Pod& pod) override;
+
+  void Tick();
+  void TakeSnapshot();
+  void LookAtTeams();
+  void UseTeams(const std::map<std::string, double>& held);
+  std::vector<teams::LimitPod> LimitPods() const;
+  void AskReport(const nlohmann::json& request, Answer answer);
+  void AskStanding(Answer answer);
+  void AskExplain(const nlohmann::json& request, Answer answer);
+  void AskAdvise(const nlohmann::json& request, Answer answer);
+  // Runs `work` on the ledger's reader, and `answer` with what it gives on this loop.
+  void Read(std::function<Result<nlohmann::json>(ledger::Ledger&)> work, Answer answer);
+
+  boost::asio::io_context& io_;
+  const Options& options_;
+  Arbiter& arbiter_;
+  const std::string source_;
+  EventLog& log_;
+  std::unique_ptr<ledger::LedgerWriter> writer_;
+  boost::asio::steady_timer timer_;
+  uint64_t seq_ = 0;    // of the last batch
+  bool ready_ = false;  // seq_ is known
+  bool snapping_ = false;
+  std::string said_;  // the trouble that was last logged
+  std::function<void()> told_;
+  std::function<void()> teams_told_;
+
+  bool has_teams_ = false;
+  teams::Teams teams_;
+  std::vector<teams::Use> uses_;
+  teams::Budgets budgets_;
+  teams::TeamIndex index_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_BOOKS_H_

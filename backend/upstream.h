@@ -1,0 +1,113 @@
+// Federation: a node's batond sends what is used there to a central one, which keeps the books of
+// the cluster and says what teams have used and weigh. Tokens never cross this link, and a central
+// batond that is away costs nothing but freshness.
+//
+//   node                                     central
+//   BooksHello(node, source)          ──▶
+//                                     ◀──    BooksWelcome(seq), TeamsState
+//   BooksBatch(seq + 1)               ──▶    booked
+//                                     ◀──    BooksAck(seq + 1)
+//
+// Batches wait in the node's own ledger until they are acknowledged. They hold cumulative totals,
+// so one that is sent twice is booked once (backend/ledger/ledger.h). Not thread safe: both live in
+// their daemon's event loop.
+#ifndef BATON_BACKEND_UPSTREAM_H_
+#define BATON_BACKEND_UPSTREAM_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "backend/books.h"
+#include "backend/config.h"
+#include "backend/event_log.h"
+#include "backend/zmq_socket.h"
+#include "wire/codec.h"
+#include "wire/messages.h"
+
+namespace baton::backend {
+
+// The node's side.
+class Upstream {
+ public:
+  Upstream(boost::asio::io_context& io, const Options& options, std::string source, Books& books,
+           EventLog& log);
+  ~Upstream();
+
+  // Begins to connect. Errors: the key file, the address.
+  Result<void> Start();
+  void Stop();
+  // There is something new to send.
+  void Booked();
+  // A sentence while the other side does not answer; empty when all is well.
+  std::string Trouble() const;
+
+ private:
+  void Receive(const std::vector<std::string_view>& parts);
+  void SayHello();
+  void SendNext();
+  void Beat();
+
+  boost::asio::io_context& io_;
+  const Options& options_;
+  const std::string node_;
+  const std::string source_;
+  Books& books_;
+  EventLog& log_;
+  ZmqContext context_;
+  std::optional<ZmqSocket> dealer_;
+  boost::asio::steady_timer beat_;
+  bool welcomed_ = false;
+  bool sending_ = false;        // a batch is looked for, or on its way
+  bool more_ = false;           // something was booked meanwhile
+  uint64_t on_way_ = 0;         // the batch that was sent: its seq
+  uint64_t on_way_number_ = 0;  // and its number in the spool; 0: none
+  Instant heard_{};             // of the other side; at first, when this was started
+  Instant sent_{};              // the batch that is on its way
+  bool said_away_ = false;
+  std::string refused_;  // what the other side said against this node
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+// The central side, behind the socket on which relays speak too.
+class BooksServer {
+ public:
+  // Sends a frame to a peer of that socket; false when it is gone.
+  using Send = std::function<bool(const std::string& identity, std::string_view frame)>;
+
+  BooksServer(boost::asio::io_context& io, Books& books, EventLog& log, Send send);
+  ~BooksServer();
+
+  // Whether the frame is one of these messages; it is then answered. `user`: the node whose key the
+  // peer has; empty without keys.
+  bool Take(const std::string& identity, std::string_view user, const wire::Frame& frame);
+  // Tells all nodes how the teams stand.
+  void TellTeams();
+
+ private:
+  void OnHello(const std::string& identity, std::string_view user, const wire::BooksHello& hello);
+  void OnBatch(const std::string& identity, const std::string& node,
+               const wire::BooksBatch& message);
+  void TellTeams(const std::string& identity);
+  template <class Message>
+  void SendTo(const std::string& identity, const Message& message);
+
+  boost::asio::io_context& io_;
+  Books& books_;
+  EventLog& log_;
+  Send send_;
+  std::map<std::string, std::string> nodes_;       // by identity
+  std::map<std::string, std::string> identities_;  // of nodes: the newest
+  std::string teams_;                              // TeamsState, as it was last
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_UPSTREAM_H_
