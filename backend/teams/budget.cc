@@ -127,9 +127,10 @@ Result<void> CheckLimits(const Teams& teams, std::span<const LimitPod> pods, con
         left == 0 ? "lower or delete one of these" : fmt::format("{} would fit", Gpus(left));
     return Fail(
         ErrorCode::kExhausted,
-        fmt::format("pods of team {} may request {} GPUs together, and {}: {} for {} is too "
+        fmt::format("pods of team {} may request {} GPU{} together, and {}: {} for {} is too "
                     "much; {}",
-                    at, Gpus(team->limit), taken, Gpus(pod.request), pod.name, advice));
+                    at, Gpus(team->limit), team->limit == 1'000'000 ? "" : "s", taken,
+                    Gpus(pod.request), pod.name, advice));
   }
   return {};
 }

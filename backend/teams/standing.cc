@@ -34,6 +34,14 @@ std::vector<policy::Entitlement> Fluid(std::span<const CoursePod* const> pods, T
 
 }  // namespace
 
+std::vector<Use> ByTeam(std::span<const Use> uses) {
+  std::map<std::string, double, PathLess> sums;
+  for (const Use& use : uses) sums[NormalPath(use.team)] += Sane(use.decayed);
+  std::vector<Use> teams;
+  for (const auto& [path, sum] : sums) teams.push_back({path, "", sum});
+  return teams;
+}
+
 std::vector<StandingRow> Standing(const Teams& teams, std::span<const Use> uses) {
   std::map<std::string, std::map<std::string, std::pair<uint32_t, double>>> users;  // weight, use
   std::map<std::string, double> own;
@@ -83,10 +91,7 @@ std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses
   Paths here;
   for (const std::string& path : present) here.insert(NormalPath(path));
   std::map<std::string, double, PathLess> used;
-  for (const Use& use : uses) {
-    const std::string path = NormalPath(use.team);
-    if (here.count(path) != 0) used[path] += Sane(use.decayed);
-  }
+  for (const Use& use : uses) used[NormalPath(use.team)] += Sane(use.decayed);
   Paths paths;
   for (const std::string& path : here) AddPath(paths, path);
   std::vector<policy::Association> tree(1);

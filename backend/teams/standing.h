@@ -24,6 +24,9 @@ struct Use {
   double decayed = 0;
 };
 
+// The same by team alone, by PathLess: for a caller that asks for the weights of many GPUs.
+std::vector<Use> ByTeam(std::span<const Use> uses);
+
 struct StandingRow {
   std::string path;         // "" is all teams together
   std::string user;         // empty: the row of the team itself
@@ -51,7 +54,7 @@ struct SlackRow {
 // 0 where none of them used anything. A team whose subteams are present too stands beside these
 // with its own pods, its own use, and what its users weigh together (Teams::OwnWeightOf).
 //
-// One row for each team, by PathLess.
+// One row for each team, by PathLess. O((uses + present) log n).
 std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses,
                                    std::span<const std::string> present);
 

@@ -149,6 +149,28 @@ TEST(TeamLimits, APodThatChangesDoesNotCountTwice) {
   EXPECT_NE(moved.error().message.find("lower or delete one of these"), std::string::npos);
 }
 
+TEST(TeamLimits, APodThatMovesToATeamCountsThere) {
+  const Teams teams = Budgeted();
+  const std::vector<LimitPod> pods{{"train", "ops", 1'500'000}, {"web", "research", 900'000}};
+  EXPECT_FALSE(CheckLimits(teams, pods, {"web", "ops", 900'000}));
+  EXPECT_TRUE(CheckLimits(teams, pods, {"web", "ops", 500'000}));
+}
+
+TEST(TeamLimits, OfATeamAndOfTheTeamsAboveItBothHold) {
+  const Teams teams =
+      ParseTeams("[[team]]\nname = \"a\"\nlimit = 1\n[[team]]\nname = \"a/b\"\nlimit = 3",
+                 "teams.toml")
+          .value();
+  EXPECT_TRUE(CheckLimits(teams, {}, {"new", "a/b", 1'000'000}));
+  const auto refused = CheckLimits(teams, {}, {"new", "a/b", 2'000'000});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message.find("pods of team a may request 1 GPU "), 0u);
+  EXPECT_EQ(CheckLimits(teams, {}, {"new", "a/b", 4'000'000})
+                .error()
+                .message.find("pods of team a/b may request 3 GPUs"),
+            0u);
+}
+
 TEST(TeamLimits, OfManyPodsTheLargestAreNamed) {
   const Teams teams = Budgeted();
   std::vector<LimitPod> pods;

@@ -281,6 +281,8 @@ TEST(TeamCourse, OfSeveralGpusEachGoesByTheTeamsThatAreThere) {
   EXPECT_NEAR(course.points[0].share[1], 0.9, 1e-6);
   EXPECT_GT(course.points[240].share[0], 1.1);
   EXPECT_EQ(course.points[240].at, kHalfLife);
+  EXPECT_NEAR(course.points[240].usage[0] + course.points[240].usage[1], 1.75 / 2.25, 1e-6)
+      << "(1.5 + 2) / 2, beside half of what those gone used";
   EXPECT_TRUE(Forecast(teams, uses, {}, kHalfLife, kStep).teams.empty());
   EXPECT_EQ(Forecast(teams, uses, {}, seconds(1), Duration(0)).points.size(), 100'001u)
       << "bounded";

@@ -95,6 +95,19 @@ TEST(TeamStanding, TeamsAndUsersThatAreOnlyInHistoryAppear) {
   EXPECT_EQ(RowOf(rows, "a").share.raw_usage, 40) << "nobody said who";
   EXPECT_DOUBLE_EQ(RowOf(rows, "a").share.normalized_shares, 0.6) << "of a, default and old";
   EXPECT_EQ(RowOf(rows, "").share.raw_usage, 100);
+  EXPECT_EQ(rows.size(), 6u) << "these, and old/team itself";
+}
+
+TEST(TeamStanding, UseByTeamIsTheSumOfItsUsers) {
+  const auto uses = ByTeam(std::vector<Use>{
+      {"b", "user-x", 1}, {"a", "user-x", 2}, {"/b/", "user-y", 3}, {"", "", 4}, {"a/b", "", -1}});
+  ASSERT_EQ(uses.size(), 4u);
+  EXPECT_EQ(uses[0].team, "a");
+  EXPECT_EQ(uses[1].team, "a/b");
+  EXPECT_EQ(uses[1].decayed, 0);
+  EXPECT_EQ(uses[2].team, "b");
+  EXPECT_EQ(uses[2].decayed, 4);
+  EXPECT_EQ(uses[3].team, "default");
 }
 
 // ------------------------------------------------------------------- the weights on one GPU
@@ -149,6 +162,18 @@ TEST(SlackWeights, WithoutHistoryGoByTheWeightsOfTheTree) {
       << "research's own pods weigh 1 beside vision";
   EXPECT_EQ(slack({"", "default", "/default"}), (Parts{1}));
   EXPECT_TRUE(slack({}).empty());
+}
+
+TEST(SlackWeights, NobodysWeightIsRoundedToNothing) {
+  Teams teams = TeamsOf(R"([[team]]
+    name = "a"
+    weight = 1000000
+    [[team]]
+    name = "b"
+    weight = 1000000)");
+  const auto rows = SlackWeights(teams, {}, std::vector<std::string>{"a", "b", "tiny"});
+  EXPECT_GT(rows[2].slack, 0u);
+  EXPECT_EQ(rows[2].team, "tiny");
 }
 
 // A drawn file, history and GPU. Σ of the requests is at most one, unless overcommitted.
