@@ -1,0 +1,51 @@
+// What handlers get and give, and how a request's target is read.
+#ifndef BATON_BACKEND_HTTP_MESSAGE_H_
+#define BATON_BACKEND_HTTP_MESSAGE_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace baton::http {
+
+// A GET (or a HEAD, which looks the same: the server leaves the body out).
+struct HttpRequest {
+  // Decoded, valid UTF-8 without control characters; begins with "/", and no part of it is "." or
+  // "..".
+  std::string path;
+  // What follows the prefix of the route; empty for a route of one path.
+  std::string rest;
+  // Decoded like the path; at most kQueryMax, no name twice.
+  std::map<std::string, std::string, std::less<>> query;
+
+  static constexpr size_t kQueryMax = 16;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  // Where set, it makes the body, on a thread of the server's that may take its time, and
+  // everything it captures is destroyed there. It must not throw.
+  std::function<std::string()> produce;
+  // Further header fields.
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+// "invalid", "not_found", ...: as the control socket says them.
+const char* ErrorCodeName(ErrorCode code);
+// {"error": sentence, "code": name}, with the status that fits the code.
+HttpResponse ErrorResponse(const Error& error);
+HttpResponse ErrorResponse(int status, ErrorCode code, std::string_view sentence);
+
+// Reads "/path?name=value&...". kInvalid says what is wrong.
+Result<HttpRequest> ParseTarget(std::string_view target);
+
+}  // namespace baton::http
+
+#endif  // BATON_BACKEND_HTTP_MESSAGE_H_
