@@ -9,10 +9,14 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.74 REQUIRED)
+find_package(OpenSSL REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 find_package(rapidcheck REQUIRED)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+find_package(SQLiteCpp REQUIRED)
+pkg_check_modules(PQXX REQUIRED IMPORTED_TARGET libpqxx)
 include(GoogleTest)
 
 # cuda.h, for types and declarations only: nothing links against CUDA.
@@ -25,3 +29,9 @@ if(NOT BATON_CUDA_INCLUDE)
 endif()
 add_library(baton_cuda INTERFACE)
 target_include_directories(baton_cuda SYSTEM INTERFACE ${BATON_CUDA_INCLUDE})
+
+# For tests only, and skipped without: the programs of Debian's package prometheus.
+find_program(BATON_PROMETHEUS prometheus
+  HINTS "$ENV{XDG_CACHE_HOME}/baton/prometheus" "$ENV{HOME}/.cache/baton/prometheus")
+find_program(BATON_PROMTOOL promtool
+  HINTS "$ENV{XDG_CACHE_HOME}/baton/prometheus" "$ENV{HOME}/.cache/baton/prometheus")
