@@ -46,6 +46,7 @@ std::vector<std::string> Budgets::Update(const Teams& teams, const HeldHours& he
     const Result<double> hours = held(team);
     bool& unknown = unknown_[team.path];
     if (!hours) {
+      if (hours.error().code == ErrorCode::kNotFound) continue;
       if (!unknown) {
         events.push_back(
             fmt::format("what team {} held is not known ({}); it counts as {} its "

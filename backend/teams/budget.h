@@ -35,7 +35,8 @@ class Budgets {
   // Looks at every budget. Returns sentences for the event log: one for each team that has gone
   // over or come back since the last call, and for a team whose budget is gone from the file while
   // it was over. Where `held` fails the team stays what it was; once per row of failures that is
-  // said too. The first call says who is over as if it were new.
+  // said too, unless it fails with kNotFound: nobody has looked yet. The first call says who is
+  // over as if it were new.
   std::vector<std::string> Update(const Teams& teams, const HeldHours& held);
 
   // Of teams with a budget, by path.

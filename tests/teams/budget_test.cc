@@ -112,6 +112,10 @@ TEST(Budgets, WhereUseIsNotToBeHadATeamStaysWhatItWas) {
   EXPECT_EQ(budgets.Effective(teams, "research", Priority::kHigh), Priority::kLow);
   EXPECT_TRUE(budgets.Update(teams, Held(501, 0)).empty());
   EXPECT_EQ(budgets.Update(teams, broken).size(), 2u) << "and again when it is new";
+  const Budgets::HeldHours unasked = [](const Team&) -> Result<double> {
+    return Fail(ErrorCode::kNotFound, "nobody has looked yet");
+  };
+  EXPECT_TRUE(Budgets().Update(teams, unasked).empty()) << "which is no news";
 }
 
 TEST(TeamLimits, AddUpTheRequestsOfATeamAndAllBelowIt) {
