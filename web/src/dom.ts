@@ -54,13 +54,16 @@ export function show(element: HTMLElement, shown: boolean): void {
   if (element.hidden === shown) element.hidden = !shown;
 }
 
+function shownName(name: string): string {
+  return name === '' ? '(no name)' : name.trim() === '' ? '(blank)' : printable(name);
+}
 // A name from outside, kept apart from the text around it in direction too.
 export function named(name: string, attributes: Attributes = {}): HTMLElement {
-  const shown = printable(name);
-  return h('bdi', {title: shown, ...attributes}, shown === '' ? '(no name)' : shown);
+  const shown = shownName(name);
+  return h('bdi', {title: shown, ...attributes}, shown);
 }
 export function putName(element: HTMLElement, name: string): void {
-  const shown = printable(name) || '(no name)';
+  const shown = shownName(name);
   put(element, shown);
   set(element, 'title', shown);
 }

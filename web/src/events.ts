@@ -16,8 +16,8 @@ export class EventsView implements View {
     this.none = h('p', {class: 'note', hidden: true}, 'Nothing happened yet, or nothing that fits.');
     this.element = h('div', {}, h('h1', {class: 'unseen'}, 'Events'),
       h('section', {class: 'panel', 'aria-label': 'Events'},
-        h('div', {class: 'panel-head'}, h('label', {for: 'event-kind'}, 'Kind'), this.kind,
-          h('label', {for: 'event-search'}, 'Search'), this.search, this.count),
+        h('div', {class: 'panel-head'}, h('span', {class: 'field'}, h('label', {for: 'event-kind'}, 'Kind'), this.kind),
+          h('span', {class: 'field'}, h('label', {for: 'event-search'}, 'Search'), this.search), this.count),
         h('table', {class: 'events'}, h('caption', {class: 'unseen'}, 'Events, the newest first'),
           h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Time'), h('th', {scope: 'col'}, 'Kind'), h('th', {scope: 'col'}, 'What'))),
           this.body), this.none));

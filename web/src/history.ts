@@ -31,8 +31,9 @@ export class History {
     };
   }
 
-  get length(): number {
-    return this.times.length;
+  // When what is kept begins; NaN: nothing is.
+  get begin_ms(): number {
+    return this.times[0] ?? NaN;
   }
 
   private row(time: number, status: Status | null): void {

@@ -57,6 +57,7 @@ export class LiveView implements View {
       h('p', {}, 'It gets 30 % of the GPU for as long as it has work, and what others leave.'));
     this.shares = h('section', {class: 'panel', 'aria-labelledby': 'shares-title'},
       h('div', {class: 'panel-head'}, h('h3', {id: 'shares-title'}, 'Shares'),
+        h('span', {}, h('span', {class: 'key request'}, 'request'), h('span', {class: 'key limit'}, 'limit')),
         choice('Achieved over the last', [['achieved_1s', '1 s'], ['achieved_10s', '10 s'], ['achieved_60s', '60 s']] as const,
                'achieved_10s', (value) => {
                  this.over = value;
@@ -66,7 +67,7 @@ export class LiveView implements View {
         h('caption', {class: 'unseen'}, 'Each pod’s share of this GPU'),
         h('thead', {}, h('tr', {},
           h('th', {scope: 'col'}, 'Pod'),
-          h('th', {scope: 'col', class: 'bar-col'}, h('span', {class: 'key request'}, 'request'), h('span', {class: 'key limit'}, 'limit')),
+          h('th', {scope: 'col', class: 'bar-col'}, 'of the GPU'),
           h('th', {scope: 'col', class: 'n'}, 'Achieved'),
           h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'request to limit'}, 'Asked')),
           h('th', {scope: 'col', class: 'n wide'}, h('abbr', {title: 'what it is due while just those wait or hold that do now'}, 'Due')),
@@ -170,7 +171,8 @@ export class LiveView implements View {
 
   private drawChart(uuid: string, parts: readonly Part[]): void {
     const now = Date.now();
-    const from = now - this.seconds * 1000;
+    // As much as is known, but a minute at least.
+    const from = Math.max(now - this.seconds * 1000, Math.min(now - 60_000, this.app.history.begin_ms || now));
     // The same lines from second to second: by request, not by what moves.
     const chosen = parts.slice(0, kLinesMax);
     const marked = parts.find((part) => part.pod.id === this.marked);
@@ -199,11 +201,11 @@ export class LiveView implements View {
     const is = gpu.uuid === this.gpu?.uuid;
     set(tab.element, 'aria-current', is ? 'true' : null);
     tab.element.tabIndex = is ? 0 : -1;
-    putName(tab.name, `${gpu.node ? `${gpu.node} ` : ''}${shortGpu(gpu.uuid)}`);
+    putName(tab.name, shortGpu(gpu.uuid));
     const parts = this.partsOn(gpu.uuid);
     tab.pieces.show(parts);
     const held = parts.reduce((sum, part) => sum + part.on.achieved_10s, 0);
-    put(tab.text, `${percent(Math.min(100, held))} held · ${plural(parts.length, 'pod')}`);
+    put(tab.text, `${gpu.node ? `${printable(gpu.node, 30)} · ` : ''}${plural(parts.length, 'pod')} · ${percent(Math.min(100, held))} held`);
     const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link !== 'up' && 'link cut'].filter(Boolean).join(', ');
     put(tab.flags, flags);
     show(tab.flags, flags !== '');
@@ -235,7 +237,8 @@ export class LiveView implements View {
     put(row.asked, pod.request === pod.limit ? share(pod.request) : `${+pod.request.toFixed(2)}–${share(pod.limit)}`);
     put(row.due, percent(on.fluid));
     put(row.waited, percent(on.waited_1s));
-    put(row.memory, pod.memory > 0 ? `${bytes(on.memory_used)} of ${bytes(pod.memory)}` : bytes(on.memory_used));
+    put(row.memory, bytes(on.memory_used));
+    set(row.memory, 'title', pod.memory > 0 ? `of ${bytes(pod.memory)}` : 'no cap');
     put(row.phase, phaseText(on));
     set(row.phase, 'data-phase', on.throttled ? 'throttled' : on.phase);
   }

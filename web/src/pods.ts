@@ -63,7 +63,7 @@ export class PodsView implements View {
     this.facts = h('div');
     this.drawer.more.append(this.facts);
     this.panel = h('section', {class: 'panel', 'aria-label': 'Pods'},
-      h('div', {class: 'panel-head'}, h('label', {for: 'pod-search'}, 'Search'), this.search, this.count),
+      h('div', {class: 'panel-head'}, h('span', {class: 'field'}, h('label', {for: 'pod-search'}, 'Search'), this.search), this.count),
       h('div', {class: 'scroll'}, this.table));
     this.element = h('div', {}, h('h1', {class: 'unseen'}, 'Pods'), this.none, this.panel, this.drawer.element);
     this.rows = new Keyed<Pod, Row>(this.body, (pod) => pod.id, (pod) => this.make(pod), (row, pod) => {

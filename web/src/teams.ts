@@ -1,5 +1,6 @@
 // Who used what over days, and who is due what: the ledger's report and the teams' standing.
 import {type App, type View, kFirstPod} from './app';
+import {kColours} from './colours';
 import {choice, h, named, put, set, show, svg, swatch} from './dom';
 import {Drawer} from './explain';
 import {day, grouped, hours, percent, printable} from './format';
@@ -91,6 +92,7 @@ export class TeamsView implements View {
   private drawDays(report: Report): void {
     this.days = report;
     const stack = stackDays(report);
+    if (stack.teams) this.app.colours.meet(stack.series.map((name) => ({name, places: ['by team']})));
     if (stack.days.length === 0) {
       this.chart.replaceChildren(h('div', {class: 'none'}, h('p', {}, 'Nothing is booked in this time yet. Use is booked as soon as a pod runs:'), h('pre', {}, kFirstPod)));
       return;
@@ -119,7 +121,7 @@ export class TeamsView implements View {
     const width = Math.max(280, this.chart.clientWidth);
     const [height, left, bottom, top] = [180, 44, 20, 8];
     const most = Math.max(...stack.days.map((of_day) => of_day.total), 1e-9);
-    const unit = niceStep(most / 4);
+    const unit = niceStep(most / 5);
     const high = Math.ceil(most / unit) * unit;
     const y = (value: number) => top + (height - top - bottom) * (1 - value / high);
     const step = (width - left - 8) / stack.days.length;
@@ -128,7 +130,7 @@ export class TeamsView implements View {
       'aria-label': `GPU-hours by day, ${stack.days[0]!.day} to ${stack.days[stack.days.length - 1]!.day}; at most ${hours(most)} a day. The table below has the figures.`});
     for (let value = 0; value <= high + unit / 2; value += unit) {
       picture.append(svg('line', {class: 'grid', x1: left, x2: width, y1: y(value), y2: y(value)}),
-                     svg('text', {class: 'tick', x: left - 6, y: y(value) + 4, 'text-anchor': 'end'}, hours(value)));
+                     svg('text', {class: 'tick', x: left - 6, y: y(value) + 4, 'text-anchor': 'end'}, String(+value.toPrecision(6))));
     }
     const every = Math.ceil(70 / step);
     stack.days.forEach((of_day, i) => {
@@ -153,25 +155,29 @@ export class TeamsView implements View {
     const rows = [...report.rows].sort((a, b) => report.by === 'day' ? (a.key < b.key ? 1 : -1) : b.held_hours - a.held_hours);
     const held = rows.reduce((sum, row) => sum + row.held_hours, 0);
     const off = report.capacity_hours - held - report.idle_hours - report.unattributed_hours;
+    // The largest have a colour here and in the table.
+    const coloured = report.by === 'day' ? [] : rows.slice(0, kColours).filter((row) => row.held_hours > 0);
+    this.app.colours.meet(coloured.map((row) => ({name: row.key, places: [`by ${report.by}`]})));
+    const colour = new Map(coloured.map((row) => [row.key, this.app.colours.of(row.key)]));
+    const others = held - coloured.reduce((sum, row) => sum + row.held_hours, 0);
     const part = (name: string, value: number, fill: string) => {
-      const piece = h('span', {class: fill, title: `${name}: ${hours(value)} GPU-hours`});
+      const piece = h('span', {class: fill, title: `${printable(name, 60)}: ${hours(value)} GPU-hours`});
       piece.style.flexGrow = String(Math.max(0, value));
       return piece;
     };
     this.sum.replaceChildren(
       h('p', {}, `${day(report.from_ms)} to ${day(report.to_ms)}: held ${hours(held)} + idle ${hours(report.idle_hours)} + unattributed ${hours(report.unattributed_hours)} = ${hours(held + report.idle_hours + report.unattributed_hours)} of ${hours(report.capacity_hours)} GPU-hours there were.`,
         Math.abs(off) > Math.max(0.01, report.capacity_hours * 0.005) ? h('strong', {class: 'trouble'}, ` This does not add up: ${hours(off)} are missing.`) : null),
-      h('div', {class: 'stack large', 'aria-hidden': 'true'}, part('held', held, 'fill-busy'),
-        part('unattributed', report.unattributed_hours, 'fill-held'), part('idle', report.idle_hours, 'fill-idle')),
-      h('ul', {class: 'legend', 'aria-hidden': 'true'}, ...([['held', 'fill-busy'], ['unattributed', 'fill-held'], ['idle', 'fill-idle']] as const)
-        .map(([name, fill]) => h('li', {}, h('span', {class: `swatch ${fill}`}), name))));
+      h('div', {class: 'stack large', 'aria-hidden': 'true'}, ...coloured.map((row) => part(row.key, row.held_hours, `c${colour.get(row.key)}`)),
+        part(coloured.length > 0 ? 'others' : 'held', others, 'fill-rest'), part('unattributed', report.unattributed_hours, 'fill-loss'), part('idle', report.idle_hours, 'fill-idle')),
+      h('ul', {class: 'legend', 'aria-hidden': 'true'}, ...([[coloured.length > 0 ? 'other holders' : 'held', 'fill-rest', others > 0.005 * held], ['unattributed', 'fill-loss', true], ['idle', 'fill-idle', true]] as const)
+        .map(([name, fill, there]) => there && h('li', {}, h('span', {class: `swatch ${fill}`}), name))));
     if (rows.length === 0) {
       this.table.replaceChildren(h('p', {class: 'note'}, 'Nobody used anything in this time.'));
       return;
     }
     const cost = rows.some((row) => row.cost !== null);
     const teams = report.by !== 'team' && rows.some((row) => row.team !== '');
-    const colours = report.by === 'team' || report.by === 'pod';
     const n = (text: string, strong = false) => h('td', {class: strong ? 'n strong' : 'n'}, text);
     const head = (text: string, title?: string) => h('th', {scope: 'col', class: 'n', title}, text);
     this.table.replaceChildren(h('table', {class: 'use'},
@@ -179,7 +185,7 @@ export class TeamsView implements View {
         teams && h('th', {scope: 'col'}, 'Team'), head('Held h'), head('of all held'), head('Busy h'), head('Busy', 'part of the held time in which the GPU executed'),
         head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head('Cost'))),
       h('tbody', {}, ...rows.slice(0, 1000).map((row) => h('tr', {},
-        h('th', {scope: 'row'}, colours && swatch(this.app.colours.of(row.key)), row.key === '' ? h('i', {}, '(none)') : named(row.key)),
+        h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, '(none)') : named(row.key)),
         teams && h('td', {}, row.team === '' ? '–' : named(row.team)),
         n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(percent(row.efficiency * 100)),
         n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)))))));
@@ -204,7 +210,7 @@ export class TeamsView implements View {
         const label = row.user !== '' ? row.user : row.team === '' ? '(all)' : row.team.split('/').pop()!;
         const of = `${row.team}\n${row.user}`;
         return h('tr', {class: row.user === '' ? 'team' : 'user'},
-          h('th', {scope: 'row', class: `depth-${Math.min(6, depth)}`}, row.user === '' && row.team !== '' && swatch(this.app.colours.of(row.team)), named(label, {title: printable(row.team)})),
+          h('th', {scope: 'row', class: `depth-${Math.min(6, depth)}`}, named(label, {title: printable(row.team)})),
           n(grouped(row.raw_shares)), n(percent(row.normalized_shares * 100)), n(hours(row.raw_usage_hours)), n(percent(row.normalized_usage * 100)),
           n(percent(row.effective_usage * 100)), n(row.factor.toFixed(3)), n(row.level_fs === Infinity ? '∞' : row.level_fs.toFixed(2)),
           n(row.rank > 0 ? String(row.rank) : '–'),

@@ -11,7 +11,7 @@ const kKeepMs = 30_000;
 const kEachMs = 1000;
 export const kRowsMax = 40;
 
-const kBinNames = ['≤ 1 ms', '2', '5', '10', '20', '50', '100', '200', '500', '1 s', '2', '5', 'more'];
+const kBinNames = ['1 ms', '2 ms', '5 ms', '10 ms', '20 ms', '50 ms', '100 ms', '200 ms', '500 ms', '1 s', '2 s', '5 s', '> 5 s'];
 
 interface Lane {
   element: HTMLTableRowElement;
@@ -56,13 +56,13 @@ export class TokenView {
         h('th', {scope: 'col'}, 'Pod'),
         h('th', {scope: 'col'}, h('span', {class: 'key hold'}, 'holds'), h('span', {class: 'key drain'}, 'drains'), h('span', {class: 'key wait'}, 'waits')),
         h('th', {scope: 'col', class: 'n'}, 'Held'),
-        h('th', {scope: 'col', class: 'n'}, 'Waited'),
+        h('th', {scope: 'col', class: 'n mid'}, 'Waited'),
         h('th', {scope: 'col', class: 'n wide'}, 'Longest wait'))),
       h('tbody', {}, h('tr', {class: 'all'},
         h('th', {scope: 'row'}, 'token'),
-        h('td', {class: 'draw'}, this.token), (this.taken = h('td', {class: 'n'})), h('td', {class: 'n'}), h('td', {class: 'n wide'}))),
+        h('td', {class: 'draw'}, this.token), (this.taken = h('td', {class: 'n'})), h('td', {class: 'n mid'}), h('td', {class: 'n wide'}))),
       this.body,
-      h('tbody', {}, h('tr', {class: 'scale'}, h('td'), h('td', {class: 'draw'}, this.axis), h('td'), h('td'), h('td', {class: 'wide'}))));
+      h('tbody', {}, h('tr', {class: 'scale'}, h('td'), h('td', {class: 'draw'}, this.axis), h('td'), h('td', {class: 'mid'}), h('td', {class: 'wide'}))));
     this.waits = h('tbody');
     this.waitsBox = h('section', {class: 'panel', 'aria-labelledby': 'waits-title'},
       h('h3', {id: 'waits-title'}, 'How long waits are'),
@@ -71,14 +71,14 @@ export class TokenView {
         h('table', {class: 'waits'},
           h('caption', {class: 'unseen'}, 'Number of waits by length, for each pod'),
           h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Pod'),
-            ...kBinNames.map((name) => h('th', {scope: 'col', class: 'bin'}, name)),
-            h('th', {scope: 'col', class: 'n'}, 'Waits'), h('th', {scope: 'col', class: 'n'}, 'Median'),
-            h('th', {scope: 'col', class: 'n'}, '99 %'), h('th', {scope: 'col', class: 'n'}, 'Longest'))),
+            h('th', {scope: 'col', class: 'n wide'}, 'Waits'), h('th', {scope: 'col', class: 'n'}, 'Median'),
+            h('th', {scope: 'col', class: 'n'}, '99 %'), h('th', {scope: 'col', class: 'n wide'}, 'Longest'),
+            ...this.binHeads)),
           this.waits)));
     this.element = h('div', {class: 'token-view'},
       h('section', {class: 'panel', 'aria-labelledby': 'token-title'},
         h('div', {class: 'panel-head'}, h('h3', {id: 'token-title'}, 'Token'),
-          choice('Length of the timeline', [['1', '1 s'], ['5', '5 s'], ['30', '30 s']] as const, '5', (value) => {
+          choice('Length of the timeline', [['1', '1 s'], ['5', '5 s'], ['30', '30 s']] as const, innerWidth < 760 ? '1' : '5', (value) => {
             this.shown_ms = Number(value) * 1000;
             this.draw();
           }), this.pause),
@@ -401,10 +401,16 @@ export class TokenView {
       return {pod: pod.name, colour, counts: bins(waits, kWaitBins), median: ms(quantile(waits, 0.5)),
               p99: ms(quantile(waits, 0.99)), longest: ms(quantile(waits, 1))};
     });
+    // Lengths that nobody waited, at either end, are left out.
+    const used = kBinNames.map((_name, i) => shown.some((item) => item.counts[i]! > 0));
+    const [first, last] = [used.indexOf(true), used.lastIndexOf(true)];
+    const hidden = (i: number) => first < 0 || i < first || i > last;
+    this.binHeads.forEach((head, i) => show(head, !hidden(i)));
     this.waitRows.show(shown);
+    for (const item of shown) this.waitRows.get(item.pod)?.cells.forEach((cell, i) => show(cell, !hidden(i)));
     const seconds = Math.round((this.timeline.now - this.timeline.begin) / 1000);
-    put(this.waitsNote, recorded ? 'Since the pod was made, by batond’s own count.'
-      : known ? `Waits that began and ended in the last ${seconds} s. Each pod’s bars are by its own scale.`
+    put(this.waitsNote, recorded ? 'All of the pod, by batond’s own count; by length up to that of the column. Each pod’s bars are by its own scale.'
+      : known ? `Waits that began and ended in the last ${seconds} s, by length up to that of the column. Each pod’s bars are by its own scale.`
       : 'Waiting for the first spans.');
     show(this.waitsBox, this.pods.length > 0);
   }
@@ -412,7 +418,7 @@ export class TokenView {
   private makeLane(item: LaneItem): Lane {
     const canvas = h('canvas', {class: 'lane', role: 'img'});
     const held = h('td', {class: 'n'});
-    const waited = h('td', {class: 'n'});
+    const waited = h('td', {class: 'n mid'});
     const longest = h('td', {class: 'n wide'});
     const element = h('tr', {}, h('th', {scope: 'row'}, swatch(item.colour), named(item.pod)),
       h('td', {class: 'draw'}, canvas), held, waited, longest);
@@ -421,8 +427,8 @@ export class TokenView {
   private makeWaitRow(item: {pod: string; colour: number}): WaitRow {
     const bars = kBinNames.map(() => h('span', {class: `wait-bar c${item.colour}`, 'aria-hidden': 'true'}));
     const cells = bars.map((bar) => h('td', {class: 'bin'}, bar, h('span', {class: 'unseen'}, '0')));
-    const [count, median, p99, longest] = [h('td', {class: 'n'}), h('td', {class: 'n'}), h('td', {class: 'n'}), h('td', {class: 'n'})];
-    const element = h('tr', {}, h('th', {scope: 'row'}, swatch(item.colour), named(item.pod)), ...cells, count, median, p99, longest);
+    const [count, median, p99, longest] = [h('td', {class: 'n wide'}), h('td', {class: 'n'}), h('td', {class: 'n'}), h('td', {class: 'n wide'})];
+    const element = h('tr', {}, h('th', {scope: 'row'}, swatch(item.colour), named(item.pod)), count, median, p99, longest, ...cells);
     return {element, bars, cells, count: count!, median: median!, p99: p99!, longest: longest!};
   }
 
@@ -435,6 +441,7 @@ export class TokenView {
   private readonly axis: HTMLElement;
   private readonly readout: HTMLElement;
   private readonly waits: HTMLElement;
+  private readonly binHeads = kBinNames.map((name) => h('th', {scope: 'col', class: 'bin'}, name));
   private readonly waitsBox: HTMLElement;
   private readonly waitsNote: HTMLElement;
   private readonly laneRows: Keyed<LaneItem, Lane>;
@@ -446,7 +453,8 @@ export class TokenView {
   private timeline = new Timeline(kKeepMs);
   private spans: Span[] = [];
   private items: LaneItem[] = [];
-  private shown_ms = 5000;
+  // About as many as there are pixels for.
+  private shown_ms = innerWidth < 760 ? 1000 : 5000;
   private pointed: number | null = null;
   private paused = false;
   private running = false;
