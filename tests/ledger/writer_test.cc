@@ -1,0 +1,190 @@
+// The ledger beside an event loop: batches arrive, whatever the disk does.
+#include "backend/ledger/writer.h"
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "tests/ledger/books.h"
+
+namespace baton::ledger {
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};
+
+// What Apply() said to each batch, in the order of the answers.
+class Answers {
+ public:
+  LedgerWriter::Booked Next() {
+    return [this](Result<bool> result) {
+      const std::lock_guard lock(mutex_);
+      results_.push_back(std::move(result));
+      changed_.notify_all();
+    };
+  }
+  std::vector<Result<bool>> Wait(size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return results_.size() >= count; }))
+        << results_.size() << " of " << count;
+    return results_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Result<bool>> results_;
+};
+
+// Through the reader's thread.
+int64_t HeldBy(LedgerWriter& writer, const std::string& team) {
+  std::promise<Result<int64_t>> promise;
+  EXPECT_TRUE(writer.Ask([&](Ledger& ledger) {
+    promise.set_value(ledger.HeldBy(team, {At(0), At(1'000'000)}));
+  }));
+  const Result<int64_t> held = promise.get_future().get();
+  EXPECT_TRUE(held) << held.error().message;
+  return held.value_or(-1);
+}
+
+Batch SomeBatch(const std::string& source, uint64_t seq, uint64_t pod) {
+  Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
+  AddSample(batch, pod, "GPU-a", static_cast<int64_t>(seq), {"p", "", "t", "u"});
+  AddGpu(batch, "GPU-a");
+  return batch;
+}
+
+class LedgerWriterTest : public testing::Test {
+ protected:
+  std::unique_ptr<LedgerWriter> Start(bool spool = false) {
+    auto writer = LedgerWriter::Start({"sqlite:" + path_, {}}, spool);
+    EXPECT_TRUE(writer) << writer.error().message;
+    return std::move(*writer);
+  }
+  TempFolder folder_;
+  const std::string state_ = folder_ / "state";
+  const std::string path_ = state_ + "/ledger";
+};
+
+TEST_F(LedgerWriterTest, BooksInOrderAndAnswersQuestions) {
+  std::filesystem::create_directory(state_);
+  const auto writer = Start();
+  const std::string source = NewSource();
+  Answers answers;
+  for (uint64_t seq = 1; seq <= 20; ++seq) writer->Put(SomeBatch(source, seq, 1), answers.Next());
+  writer->Put(SomeBatch(source, 5, 1), answers.Next());
+  const auto results = answers.Wait(21);
+  for (size_t i = 0; i < 20; ++i) EXPECT_TRUE(results[i] && *results[i]) << i;
+  EXPECT_TRUE(results[20] && !*results[20]);
+  EXPECT_EQ(HeldBy(*writer, "t"), 19);
+  EXPECT_EQ(writer->trouble(), "");
+}
+
+TEST_F(LedgerWriterTest, WhatCannotBeBookedIsMergedAndNothingIsLost) {
+  const auto writer = Start();
+  const std::string source = NewSource();
+  Answers answers;
+  constexpr uint64_t kBatches = LedgerWriter::kWaitingMax + 100;
+  // Each pod stands in one batch only.
+  for (uint64_t seq = 1; seq <= kBatches; ++seq) {
+    writer->Put(SomeBatch(source, seq, seq), answers.Next());
+  }
+  const auto merged = answers.Wait(100);
+  for (const auto& result : merged) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+  }
+  EXPECT_NE(writer->trouble().find(state_), std::string::npos) << writer->trouble();
+  std::filesystem::create_directory(state_);
+  const auto results = answers.Wait(kBatches);
+  EXPECT_TRUE(results.back());
+  EXPECT_EQ(writer->trouble(), "");
+  // The first batch of all, with a hundred merged into it, sets the beginnings.
+  int64_t expected = 0;
+  for (uint64_t seq = 102; seq <= kBatches; ++seq) expected += static_cast<int64_t>(seq);
+  EXPECT_EQ(HeldBy(*writer, "t"), expected);
+}
+
+TEST_F(LedgerWriterTest, ABatchThatIsWrongIsRefusedAndTheOthersGoOn) {
+  std::filesystem::create_directory(state_);
+  const auto writer = Start();
+  const std::string source = NewSource();
+  Answers answers;
+  writer->Put(SomeBatch(source, 1, 1), answers.Next());
+  writer->Put(SomeBatch("nobody", 2, 1), answers.Next());
+  writer->Put(SomeBatch(source, 2, 1), answers.Next());
+  const auto results = answers.Wait(3);
+  EXPECT_TRUE(results[0]);
+  ASSERT_FALSE(results[1]);
+  EXPECT_EQ(results[1].error().code, ErrorCode::kInvalid);
+  EXPECT_TRUE(results[2]);
+}
+
+TEST_F(LedgerWriterTest, StopBooksWhatWaits) {
+  std::filesystem::create_directory(state_);
+  auto writer = Start();
+  const std::string source = NewSource();
+  Answers answers;
+  for (uint64_t seq = 1; seq <= 50; ++seq) writer->Put(SomeBatch(source, seq, 1), answers.Next());
+  writer->Stop();
+  for (const auto& result : answers.Wait(50)) EXPECT_TRUE(result && *result);
+  writer->Put(SomeBatch(source, 51, 1), answers.Next());
+  EXPECT_FALSE(writer->Ask([](Ledger&) {}));
+  writer.reset();
+  EXPECT_EQ(answers.Wait(50).size(), 50u);
+}
+
+TEST_F(LedgerWriterTest, StopDoesNotWaitForALedgerThatIsAway) {
+  auto writer = Start();
+  Answers answers;
+  for (uint64_t seq = 1; seq <= 3; ++seq) {
+    writer->Put(SomeBatch(NewSource(), seq, 1), answers.Next());
+  }
+  writer->Stop();
+  const auto results = answers.Wait(3);
+  ASSERT_EQ(results.size(), 3u);
+  for (const auto& result : results) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+  }
+}
+
+TEST_F(LedgerWriterTest, ADamagedFileIsNoticedAndTheBatchBookedInTheNewOne) {
+  std::filesystem::create_directory(state_);
+  std::ofstream(path_) << std::string(4096, 'x');
+  const auto writer = Start(true);
+  Answers answers;
+  const std::string source = NewSource();
+  writer->Put(SomeBatch(source, 1, 1), answers.Next());
+  const auto results = answers.Wait(1);
+  EXPECT_TRUE(results[0] && *results[0]);
+  EXPECT_NE(writer->TakeNotice().find("moved to " + path_ + ".damaged"), std::string::npos);
+  EXPECT_EQ(writer->TakeNotice(), "");
+  std::promise<size_t> spooled;
+  writer->Ask([&](Ledger& ledger) { spooled.set_value(ledger.Spooled(0, 10)->size()); });
+  EXPECT_EQ(spooled.get_future().get(), 1u);
+}
+
+TEST_F(LedgerWriterTest, QuestionsAreTurnedAwayWhenTooManyWait) {
+  std::filesystem::create_directory(state_);
+  const auto writer = Start();
+  std::promise<void> go;
+  std::shared_future<void> gone(go.get_future());
+  std::promise<void> begun;
+  writer->Ask([&](Ledger&) {
+    begun.set_value();
+    gone.wait();
+  });
+  begun.get_future().wait();
+  std::atomic<size_t> asked = 0;
+  for (size_t i = 0; i < LedgerWriter::kQuestionsMax; ++i) {
+    EXPECT_TRUE(writer->Ask([&](Ledger&) { ++asked; }));
+  }
+  EXPECT_FALSE(writer->Ask([&](Ledger&) { ++asked; }));
+  go.set_value();
+  writer->Stop();
+  EXPECT_EQ(asked, LedgerWriter::kQuestionsMax);
+}
+
+}  // namespace
+}  // namespace baton::ledger
