@@ -183,7 +183,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core>,
   std::string token_;
   std::unique_ptr<asio::ssl::context> tls_;
   uint16_t port_ = 0;
-  bool serving_ = false;  // of the thread of `tokens_`
+  std::atomic<bool> serving_ = false;
 
   // Of the server's thread.
   asio::io_context io_{1};
@@ -458,11 +458,10 @@ void HttpServer::Core::AskNext() {
     asio::post(tokens_, [core = shared_from_this(), asked = std::move(asked)] {
       if (!core->serving_) return;
       const Instant begun = MonotonicNow();
-      auto answered = std::make_shared<bool>(false);
+      auto answered = std::make_shared<std::atomic<bool>>(false);
       asked.entry->handler(asked.request, [core, answered, connection = asked.connection,
                                            serial = asked.serial](HttpResponse response) {
-        if (*answered || !core->serving_) return;
-        *answered = true;
+        if (answered->exchange(true) || !core->serving_) return;
         core->Answer(connection, serial, std::move(response));
       });
       const Duration pause = (MonotonicNow() - begun) * kPauses;
@@ -477,7 +476,7 @@ void HttpServer::Core::AskNext() {
   }
 }
 
-// On the thread of `tokens_`.
+// On any thread.
 void HttpServer::Core::Answer(const std::weak_ptr<Connection>& connection, uint64_t serial,
                               HttpResponse response) {
   if (response.produce) {

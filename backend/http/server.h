@@ -6,8 +6,8 @@
 // never two in a row without a pause, and all together for at most a tenth of its time. What takes
 // longer than a millisecond is made elsewhere: HttpResponse::produce.
 //
-// One thread, that of `io`, calls everything here. Errors that concern one client go to that client
-// as {"error": sentence, "code": ...}.
+// One thread, that of `io`, calls everything here but Respond and Broadcast(), which any may.
+// Errors that concern one client go to that client as {"error": sentence, "code": ...}.
 #ifndef BATON_BACKEND_HTTP_SERVER_H_
 #define BATON_BACKEND_HTTP_SERVER_H_
 
@@ -46,8 +46,8 @@ enum class Access : uint8_t {
 
 class HttpServer {
  public:
-  // Called once, on the thread of `io`, now or later. A second call, or one after the client has
-  // left or the server has stopped, does nothing.
+  // Called once, now or later, from any thread. A second call, or one after the client has left or
+  // the server has stopped, does nothing.
   using Respond = std::function<void(HttpResponse)>;
   using Handler = std::function<void(const HttpRequest&, Respond)>;
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <sstream>
 
 #include "backend/http/utf8.h"
@@ -144,6 +146,28 @@ TEST(Metrics, AreBoundedAndSayWhatIsLeftOut) {
   EXPECT_EQ(some.find("\"pod-2\""), std::string::npos);
   EXPECT_EQ(Lines(some, "baton_team_fair_share_factor{"),
             "baton_team_fair_share_factor{team=\"research/vision\"} 0.5\n");
+}
+
+TEST(Metrics, OfAThousandPodsAreFiftyLinesEach) {
+  MetricsSnapshot snapshot;
+  for (int i = 0; i < 1000; ++i) {
+    PodMetrics pod;
+    pod.gpu = "GPU-5cb1aa02-7d3c-2f60-8f33-0c31b2a8b00" + std::to_string(i % 8);
+    pod.pod = "training-job-" + std::to_string(i);
+    pod.name_space = "research";
+    pod.team = "research/vision";
+    pod.memory_cap_bytes = uint64_t{8} << 30;
+    pod.held = milliseconds(i * 7919);
+    for (int n = 0; n < 100; ++n) pod.waits.Observe(Duration(i * n * 1237));
+    snapshot.pods.push_back(pod);
+  }
+  const Instant begun = MonotonicNow();
+  const std::string text = MetricsText(snapshot);
+  std::printf("1000 pods: %.1f ms, %zu KiB\n", Nanos(MonotonicNow() - begun) / 1e6,
+              text.size() >> 10);
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  EXPECT_GT(lines, 45'000);
+  EXPECT_LT(lines, 50'000);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <random>
 #include <thread>
 
@@ -42,8 +41,7 @@ class Served {
                          respond(response);
                        });
     server.Route("/later", [this](const HttpRequest&, HttpServer::Respond respond) {
-      auto timer = std::make_shared<boost::asio::steady_timer>(io, milliseconds(5));
-      timer->async_wait([timer, respond](auto) {
+      threads.emplace_back([respond] {
         HttpResponse response;
         response.body = "\"later\"";
         respond(response);
@@ -88,6 +86,7 @@ class Served {
   ~Served() {
     io.stop();
     thread.join();
+    for (std::thread& one : threads) one.join();
     server.Stop();
   }
   uint16_t port() const { return server.port(); }
@@ -113,7 +112,8 @@ class Served {
   }
 
   boost::asio::io_context io;
-  // Both are the loop's.
+  // The loop's.
+  std::vector<std::thread> threads;
   std::vector<HttpServer::Respond> kept;
   std::vector<std::pair<Instant, Instant>> work;
   HttpServer server;
