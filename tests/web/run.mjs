@@ -37,7 +37,7 @@ if (what === 'unit') {
   node(['--test', ...process.argv.slice(3), ...tests.map((name) => join(out, name.replace(/\.ts$/, '.mjs')))]);
   rmSync(out, {recursive: true, force: true});
 } else if (!existsSync(process.env.BATON_CHROMIUM ?? '/usr/bin/chromium')) {
-  process.stderr.write('skipped: there is no chromium (scripts/setup --web installs it)\n');
+  process.stderr.write('skipped: there is no chromium (scripts/setup installs it)\n');
   process.exit(77);
 } else {
   node(what === 'shots' ? ['browser/shots.mjs'] : ['--test', ...process.argv.slice(3), 'browser/page.test.mjs']);

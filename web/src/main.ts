@@ -154,7 +154,7 @@ class Page implements App {
     const key = JSON.stringify(notes);
     if (this.notes.dataset['is'] === key) return;
     this.notes.dataset['is'] = key;
-    this.notes.replaceChildren(...notes.map((text) => h('li', {}, text)));
+    this.notesList.replaceChildren(...notes.map((text) => h('li', {}, text)));
     show(this.notes, notes.length > 0);
   }
 
@@ -184,9 +184,10 @@ class Page implements App {
   private readonly linkText = h('span', {class: 'link-state'});
   private readonly themeButton = h('button', {type: 'button', class: 'theme', onclick: () => this.nextTheme()});
   private readonly bannerText = h('span');
-  private readonly banner = h('div', {class: 'banner', hidden: true}, this.bannerText,
+  private readonly banner = h('section', {class: 'banner', 'aria-label': 'batond is away', hidden: true}, this.bannerText,
     h('button', {type: 'button', onclick: () => this.link.retry()}, 'Try now'));
-  private readonly notes = h('ul', {class: 'notes', hidden: true, 'aria-label': 'What batond warns of'});
+  private readonly notesList = h('ul');
+  private readonly notes = h('section', {class: 'notes', hidden: true, 'aria-label': 'What batond warns of'}, this.notesList);
   private readonly waiting = h('p', {class: 'waiting'});
   private readonly main = h('main', {id: 'content', tabindex: -1});
   private readonly speech = h('div', {class: 'unseen', role: 'status', 'aria-live': 'polite'});

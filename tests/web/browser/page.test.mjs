@@ -147,6 +147,8 @@ test('names of tenants are text, and their pods can be opened and explained', on
   await ready(page, 'pods');
   assert.equal(await page.locator('.pods tbody tr').count(), kHostile.length);
   assert.equal(await page.locator('main img, main script, main b').count(), 0);
+  // In an order that does not move.
+  await page.getByRole('button', {name: 'Pod'}).click();
   for (let i = 0; i < kHostile.length; ++i) {
     const link = page.locator('.pods tbody th a').nth(i);
     await link.click();
@@ -253,6 +255,7 @@ test('what is wrong with a GPU, a node or the daemon is said', on(few, {}, async
     await page.getByText(text, {exact: false}).first().waitFor();
   }
   await page.getByText('gone, hung, link cut').waitFor();
+  await accessible(page, 'in trouble');
 }));
 
 test('a daemon that goes away is said, its figures are stale, and its return is noticed', on(few, {}, async (page, server) => {
@@ -285,11 +288,11 @@ test('a server that is no batond is called that', on(few, {}, async (page, serve
 }));
 
 test('a token is asked for, refused when wrong, kept for the tab, and sent with everything', on(few, {server: {token: 'sesame'}}, async (page, server) => {
-  await page.getByLabel('Token').fill('wrong');
+  await page.locator('#token').fill('wrong');
   await page.keyboard.press('Enter');
   await page.getByText('This token was refused.').waitFor();
   await accessible(page, 'token');
-  await page.getByLabel('Token').fill('sesame');
+  await page.locator('#token').fill('sesame');
   await page.keyboard.press('Enter');
   await page.locator('.shares tbody tr').first().waitFor();
   await page.locator('dialog.ask').waitFor({state: 'hidden'});
@@ -298,7 +301,7 @@ test('a token is asked for, refused when wrong, kept for the tab, and sent with 
   assert.equal(await page.evaluate(() => Object.keys(localStorage).some((key) => localStorage.getItem(key).includes('sesame'))), false);
   server.token = 'another';
   server.streams.forEach((stream) => stream.destroy());
-  await page.getByLabel('Token').waitFor();
+  await page.locator('#token').waitFor();
 }));
 
 test('all of it can be reached and worked by keyboard', on(few, {}, async (page) => {
@@ -368,7 +371,7 @@ test('a real batond fills every view', {skip: real ? false : 'BATON_URL names no
     const {page, context, troubles} = await open(browser, real, {width, theme});
     page.setDefaultTimeout(15_000);
     if (process.env.BATON_TOKEN) {
-      await page.getByLabel('Token').fill(process.env.BATON_TOKEN);
+      await page.locator('#token').fill(process.env.BATON_TOKEN);
       await page.keyboard.press('Enter');
     }
     await page.locator('.link-state[data-link="live"]').waitFor();
