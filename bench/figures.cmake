@@ -11,3 +11,5 @@ baton_program(bench_decisions NO_INSTALL SOURCES decisions.cc
               DEPENDS baton_backend benchmark::benchmark)
 baton_program(baton-bench NO_INSTALL SOURCES figures.cc
               DEPENDS CLI11::CLI11 nlohmann_json::nlohmann_json)
+baton_program(bench_ledger NO_INSTALL SOURCES ledger.cc
+              DEPENDS baton_ledger CLI11::CLI11 nlohmann_json::nlohmann_json)

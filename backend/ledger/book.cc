@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -167,6 +168,13 @@ class Rows {
   std::vector<Value> values_;
   std::array<std::string, kSizes.size()> texts_;
 };
+
+// Sums of what sources say, which may be nonsense.
+void AddUpTo(int64_t& sum, int64_t more) {
+  if (__builtin_add_overflow(sum, more, &sum)) {
+    sum = more > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+  }
+}
 
 class Booking {
  public:
@@ -450,11 +458,11 @@ class Booking {
       const int64_t held_ns = meter.grown[kHeld];
       if (held_ns == 0) continue;
       Gpu& gpu = *meter.gpu;
-      gpu.held_ns += held_ns;
+      AddUpTo(gpu.held_ns, held_ns);
       gpu.held_of_part.resize(parts_.size());
       for (size_t i = 0; i < parts_.size(); ++i) {
-        gpu.held_of_part[i] += Before(held_ns, ElapsedBefore(i + 1), whole_ms()) -
-                               Before(held_ns, ElapsedBefore(i), whole_ms());
+        AddUpTo(gpu.held_of_part[i], Before(held_ns, ElapsedBefore(i + 1), whole_ms()) -
+                                         Before(held_ns, ElapsedBefore(i), whole_ms()));
       }
     }
   }
@@ -472,7 +480,8 @@ class Booking {
       if (!gpu.listed && gpu.held_ns <= 0) continue;
       Times times{gpu.id, std::vector<int64_t>(parts_.size()), std::vector<int64_t>(parts_.size())};
       gpu.held_of_part.resize(parts_.size());
-      const int64_t at_most = (gap_ms > 0 ? gap_ms : kPresenceGapMax_ms) * 1'000'000;
+      const int64_t at_most =
+          std::min(gap_ms > 0 ? gap_ms : kPresenceGapMax_ms, kNumberMax / 1'000'000) * 1'000'000;
       const int64_t idle_ns = std::min(Nanos(gpu.idle), at_most);
       const int64_t present_ns =
           std::min(std::clamp<int64_t>(gpu.held_ns, 0, at_most) + idle_ns, at_most);
@@ -484,8 +493,9 @@ class Booking {
         times.present_ns[i] = heard_of && gpu.listed_before && gpu.listed
                                   ? (parts_[i].to_ms - parts_[i].from_ms) * 1'000'000
                                   : of(present_ns);
-        times.idle_ns[i] =
-            std::min(of(idle_ns), std::max<int64_t>(0, times.present_ns[i] - gpu.held_of_part[i]));
+        // What was held is known better than what was idle.
+        const int64_t held_ns = std::clamp<int64_t>(gpu.held_of_part[i], 0, times.present_ns[i]);
+        times.idle_ns[i] = std::min(of(idle_ns), times.present_ns[i] - held_ns);
       }
       all.push_back(std::move(times));
     }

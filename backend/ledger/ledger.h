@@ -207,7 +207,9 @@ class Ledger {
   // in one sum.
   Result<Uses> Query(Window window, By by);
   // By team and user, all that the days hold: older than a week by the day, the rest by the hour,
-  // the age being that of the bucket's middle. half_life >= 1 s, else kInvalid.
+  // the age being that of the bucket's middle. Where the half-life is below four hours, the last day
+  // by the minute; below four minutes, the last hour by ten seconds. half_life >= 1 s, else
+  // kInvalid.
   Result<std::vector<DecayedUse>> Decayed(WallTime now, Duration half_life);
   // Held GPU time of a team and all below it over a window, in nanoseconds; of all teams for "".
   Result<int64_t> HeldBy(const std::string& team, Window window);

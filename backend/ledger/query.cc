@@ -1,4 +1,6 @@
 // What the ledger answers: sums by the coarsest buckets that fit.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -196,31 +198,46 @@ Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life
   auto done = Try([&] {
     all.clear();
     const Transaction transaction(*database_, Database::Access::kRead);
-    constexpr size_t kHours = 2;
-    const int64_t border =
-        std::max(Floor(std::max<int64_t>(0, static_cast<int64_t>(now_s) - 7 * kDay), kDay),
-                 Floors(*database_)[kHours]);
-    const auto of = [](const std::string& table, const std::string& middle,
-                       const std::string& which) {
-      const std::string at = "(t + " + middle + ")";
-      return "SELECT account, SUM(CAST(held_ns AS DOUBLE PRECISION)) AS held_ns,"
-             " SUM(held_ns * CASE WHEN " +
-             at +
-             " >= CAST($1 AS DOUBLE PRECISION) THEN 1.0"
-             " WHEN " +
-             at +
-             " < CAST($2 AS DOUBLE PRECISION) THEN 0.0"
-             " ELSE power(CAST(2.0 AS DOUBLE PRECISION), (" +
-             at +
-             " - CAST($1 AS DOUBLE PRECISION)) / CAST($3 AS DOUBLE PRECISION)) END) AS decayed_ns"
-             " FROM " +
-             table + " WHERE t " + which + " $4 GROUP BY account";
-    };
-    static const std::string kSql =
-        "SELECT a.team, a.user_name, SUM(u.held_ns), SUM(u.decayed_ns) FROM (" +
-        of("use_days", "43200", "<") + " UNION ALL " + of("use_hours", "1800", ">=") +
-        ") u JOIN accounts a ON a.id = u.account GROUP BY a.team, a.user_name";
-    database_->Run(kSql, {now_s, oldest_s, half_life_s, border}, [&](const Row& row) {
+    // Buckets of a quarter of the half-life at most, where that matters: the finest level for what
+    // is new, the next one for what is older, and so on.
+    const size_t finest = half_life >= std::chrono::hours(4)     ? 2
+                          : half_life >= std::chrono::minutes(4) ? 1
+                                                                 : 0;
+    constexpr std::array<int64_t, 3> kHorizon = {3600, kDay, 7 * kDay};
+    const std::array<int64_t, 4> floors = Floors(*database_);
+    std::vector<Value> values{now_s, oldest_s, half_life_s};
+    std::string pieces;
+    int64_t before = 0;  // where the coarser level ended; 0: nowhere yet
+    for (size_t level = kLevels.size(); level-- > finest;) {
+      const Level& of = kLevels[level];
+      const std::string at = fmt::format("(t + {})", of.seconds / 2);
+      std::string which = "1 = 1";
+      if (level + 1 < kLevels.size()) {
+        values.emplace_back(before);
+        which = fmt::format("t >= ${}", values.size());
+      }
+      if (level > finest) {
+        before =
+            std::max({before,
+                      Floor(std::max<int64_t>(0, static_cast<int64_t>(now_s) - kHorizon[level - 1]),
+                            of.seconds),
+                      floors[level - 1]});
+        values.emplace_back(before);
+        which += fmt::format(" AND t < ${}", values.size());
+      }
+      pieces += fmt::format(
+          "{}SELECT account, SUM(CAST(held_ns AS DOUBLE PRECISION)) AS held_ns,"
+          " SUM(held_ns * CASE WHEN {} >= CAST($1 AS DOUBLE PRECISION) THEN 1.0"
+          " WHEN {} < CAST($2 AS DOUBLE PRECISION) THEN 0.0"
+          " ELSE power(CAST(2.0 AS DOUBLE PRECISION), ({} - CAST($1 AS DOUBLE PRECISION))"
+          " / CAST($3 AS DOUBLE PRECISION)) END) AS decayed_ns FROM use_{} WHERE {}"
+          " GROUP BY account",
+          pieces.empty() ? "" : " UNION ALL ", at, at, at, of.name, which);
+    }
+    const std::string sql = "SELECT a.team, a.user_name, SUM(u.held_ns), SUM(u.decayed_ns) FROM (" +
+                            pieces +
+                            ") u JOIN accounts a ON a.id = u.account GROUP BY a.team, a.user_name";
+    database_->Run(sql, values, [&](const Row& row) {
       all.push_back({row.Text(0), row.Text(1), row.Real(2), row.Real(3)});
     });
   });

@@ -290,7 +290,7 @@ TEST_P(LedgerTest, TheBucketsOfEachLevelAddUpToTheTotalsWhateverHappensToBatches
   rc::check([&] {
     const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<uint64_t>().as("seed"));
     // A server takes its time.
-    if (++cases > (IsPostgres() ? 8 : 60)) return;
+    if (++cases > (IsPostgres() ? 8 : 40)) return;
     Books books(seed);
     for (int step = 0; step < 30; ++step) books.Step(*ledger);
     books.Check(*ledger, *inside);
@@ -410,11 +410,11 @@ Keyed BruteForce(const std::vector<BucketRow>& rows, Window window, By by) {
 TEST_P(LedgerTest, AnyWindowIsAnsweredAsTheFineBucketsSay) {
   const auto ledger = Open();
   Random random(42);
-  const Course course(*ledger, random, 7 * 43'200, IsPostgres() ? 1'000'000 : 50'000, 3'500'000);
+  const Course course(*ledger, random, 7 * 43'200, IsPostgres() ? 1'000'000 : 200'000, 3'500'000);
   ASSERT_GT(course.end_s, 3 * 86400);
   const auto fine = BucketsOf(*Inside(), "fine", course.source);
   const auto fine_gpus = PresenceOf(*Inside(), "fine", course.source);
-  for (int i = 0; i < (IsPostgres() ? 60 : 200); ++i) {
+  for (int i = 0; i < (IsPostgres() ? 60 : 150); ++i) {
     const int64_t from = random.Between(0, course.end_s * 1000);
     const int64_t to = random.OneIn(3) ? random.Between(from, from + 200'000)
                                        : random.Between(from, course.end_s * 1000);
@@ -460,7 +460,7 @@ TEST_P(LedgerTest, WhatIsTrimmedIsStillInCoarserBucketsAndTheWindowSaysSo) {
   retention.hours = hours(48);
   const auto ledger = Open(retention);
   Random random(7);
-  const Course course(*ledger, random, 7 * 43'200, IsPostgres() ? 1'000'000 : 50'000, 3'500'000);
+  const Course course(*ledger, random, 7 * 43'200, IsPostgres() ? 1'000'000 : 200'000, 3'500'000);
   const auto fine = BucketsOf(*Inside(), "fine", course.source);
   const WallTime end = At(course.end_s);
   // A few hours at a time: as often as it takes.
