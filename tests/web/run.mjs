@@ -7,7 +7,7 @@ import {fileURLToPath} from 'node:url';
 
 const usage = `Usage: node tests/web/run.mjs unit|browser|shots [NODE-TEST-ARGUMENTS...]
 
-  unit      tests of the page's pure parts, in Node alone
+  unit      tests of the page's pure parts, type-checked, in Node alone
   browser   the built page (web/dist, or BATON_WEB_DIST) in chromium, against a mock of batond.
             BATON_URL=http://127.0.0.1:7412/ adds the tests that any batond must pass, against that
             one. Exit status 77 where there is no chromium (BATON_CHROMIUM names another one).
@@ -30,6 +30,8 @@ function node(args) {
 
 if (what === 'unit') {
   const {build} = await import('esbuild');
+  node(['node_modules/typescript/bin/tsc', '--noEmit']);
+  if (process.exitCode) process.exit();
   const out = mkdtempSync(join(tmpdir(), 'baton-web-'));
   const tests = readdirSync(join(here, 'unit')).filter((name) => name.endsWith('.test.ts'));
   await build({entryPoints: tests.map((name) => join(here, 'unit', name)), bundle: true, platform: 'node', format: 'esm', outdir: out,

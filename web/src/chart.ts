@@ -68,7 +68,7 @@ export class ShareChart {
       height: kHeight,
       legend: {show: false},
       cursor: {y: false, drag: {x: false, y: false}, points: {size: 6}},
-      padding: [8, 8, 0, 0],
+      padding: [8, 28, 0, 0],
       scales: {
         x: {time: true, range: () => this.range},
         // As far as anybody came, but never so near that noise looks like news.

@@ -8,13 +8,14 @@ export function printable(text: string, most = 200): string {
   return points.length <= most ? shown : points.slice(0, most - 1).join('') + '…';
 }
 
-// 59.6 for 59.59; shares as small as 0.1 % are allowed, so one digit is kept.
+// 59.6 % for 59.59; shares as small as 0.1 % are allowed, so one digit is kept. Figures and units
+// stay on one line.
 export function percent(value: number): string {
-  return Number.isFinite(value) ? `${value.toFixed(1)} %` : '–';
+  return Number.isFinite(value) ? `${value.toFixed(1)}\u00a0%` : '–';
 }
 // A configured share: 30 %, 12.5 %.
 export function share(value: number): string {
-  return Number.isFinite(value) ? `${+value.toFixed(2)} %` : '–';
+  return Number.isFinite(value) ? `${+value.toFixed(2)}\u00a0%` : '–';
 }
 
 // 1 234 567: groups of three, by a space that does not break.
@@ -38,7 +39,7 @@ export function duration(ns: number): string {
   const sign = ns < 0 ? '−' : '';
   const size = Math.abs(ns);
   const in3 = (value: number, unit: string) =>
-    `${sign}${value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2)} ${unit}`;
+    `${sign}${value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2)}\u00a0${unit}`;
   if (size === 0) return '0 s';
   if (size < 999.5e3) return in3(size / 1e3, 'µs');
   if (size < 999.5e6) return in3(size / 1e6, 'ms');
@@ -60,7 +61,7 @@ export function bytes(value: number): string {
     value /= 1024;
     ++unit;
   }
-  return `${unit === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)} ${units[unit]}`;
+  return `${unit === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)}\u00a0${units[unit]}`;
 }
 
 const two = (value: number) => String(value).padStart(2, '0');

@@ -129,7 +129,7 @@ test('the timeline shows what each pod held and how long it waited', on(few, {},
   await page.locator('canvas.token').focus();
   await page.keyboard.press('PageDown');
   await page.keyboard.press('PageUp');
-  await page.getByText(/s ago: .* (holds|drains), .* ms/).waitFor();
+  await page.getByText(/s ago: .* (holds|drains), .*\sms/).waitFor();
   assert.equal(await page.getByRole('button', {name: 'Go on'}).getAttribute('aria-pressed'), 'true');
   // After the first long answer only what is new is asked for.
   const asked = server.asked.filter((path) => path.includes('/timeline'));
@@ -140,7 +140,7 @@ test('the timeline shows what each pod held and how long it waited', on(few, {},
 test('a wait histogram of batond comes before the page’s own count', on(() => new MockWorld({gpus: 1, pods: 2, histogram: true}), {}, async (page) => {
   await page.getByText('by batond’s own count').waitFor();
   const row = page.locator('.waits tbody tr').first();
-  assert.deepEqual((await row.locator('td.n').allTextContents()).slice(0, 3), ['53', '≤ 10.0 ms', '≤ 1.00 s']);
+  assert.deepEqual((await row.locator('td.n').allTextContents()).slice(0, 3), ['53', '≤ 10.0\u00a0ms', '≤ 1.00\u00a0s']);
 }));
 
 test('names of tenants are text, and their pods can be opened and explained', on(hostile, {}, async (page, server) => {
@@ -196,7 +196,7 @@ test('teams: history, use that adds up, standing, and why', on(few, {}, async (p
   await page.getByText(/held .* = 1.440 of 1.440 GPU-hours/).waitFor();
   assert.equal(await page.getByText('does not add up').count(), 0);
   const vision = page.locator('.standing tr.team', {hasText: 'vision'});
-  assert.match(await vision.textContent(), /30\.0 %.*38\.8 %.*0\.408/);
+  assert.match(await vision.textContent(), /30\.0\s%.*38\.8\s%.*0\.408/);
   assert.match(await page.locator('.standing tr.user', {hasText: 'grace'}).textContent(), /∞1/);
   await vision.getByRole('button', {name: 'Explain research/vision'}).click();
   await page.locator('.drawer').getByText('research/vision has 30 of 60 shares of its parent.').waitFor();
@@ -329,7 +329,7 @@ test('all of it can be reached and worked by keyboard', on(few, {}, async (page)
   await page.locator('.drawer').getByText(`${name} asks for`).waitFor();
   await page.keyboard.press('Escape');
   await page.locator('.drawer').waitFor({state: 'hidden'});
-  assert.match(page.url(), /#\/pods$/);
+  await page.waitForFunction(() => location.hash === '#/pods');
   // Whatever has the focus shows it.
   const unseen = await page.evaluate(async () => {
     const found = [];
@@ -344,17 +344,17 @@ test('all of it can be reached and worked by keyboard', on(few, {}, async (page)
 }));
 
 test('the theme follows the system until one is chosen, which is kept', on(few, {theme: 'dark'}, async (page) => {
-  const shown = () => page.evaluate(() => document.documentElement.dataset.shown);
+  const shown = (theme) => page.waitForFunction((want) => document.documentElement.dataset.shown === want, theme);
   await page.locator('.shares').waitFor();
-  assert.equal(await shown(), 'dark');
+  await shown('dark');
   await page.emulateMedia({colorScheme: 'light'});
-  assert.equal(await shown(), 'light');
+  await shown('light');
   await page.getByRole('button', {name: 'Theme: auto'}).click();
   await page.getByRole('button', {name: 'Theme: light'}).click();
-  assert.equal(await shown(), 'dark');
+  await shown('dark');
   await page.reload();
   await page.getByRole('button', {name: 'Theme: dark'}).waitFor();
-  assert.equal(await shown(), 'dark');
+  await shown('dark');
 }));
 
 test('nothing moves by itself where less motion is asked for', on(few, {motion: 'reduce'}, async (page) => {

@@ -102,9 +102,9 @@ test('routes bring every name back, and a broken one harms nothing', () => {
 
 test('figures', () => {
   assert.deepEqual([0, 543e3, 12.34e6, 4.105e9, 119.6e9, 3.7e12, 4.2e14, -2e6].map(duration),
-                   ['0 s', '543 µs', '12.3 ms', '4.11 s', '2 min 00 s', '1 h 01 min', '4 d 20 h', '−2.00 ms']);
-  assert.deepEqual([0, 1023, 1536, 141 * 2 ** 30].map(bytes), ['0 B', '1023 B', '1.5 KiB', '141 GiB']);
-  assert.deepEqual([percent(59.59), percent(NaN), share(30), share(12.5)], ['59.6 %', '–', '30 %', '12.5 %']);
+                   ['0 s', '543\u00a0µs', '12.3\u00a0ms', '4.11\u00a0s', '2 min 00 s', '1 h 01 min', '4 d 20 h', '−2.00\u00a0ms']);
+  assert.deepEqual([0, 1023, 1536, 141 * 2 ** 30].map(bytes), ['0\u00a0B', '1023\u00a0B', '1.5\u00a0KiB', '141\u00a0GiB']);
+  assert.deepEqual([percent(59.59), percent(NaN), share(30), share(12.5)], ['59.6\u00a0%', '–', '30\u00a0%', '12.5\u00a0%']);
   assert.deepEqual([grouped(1234567), grouped(-1234.5, 1), grouped(-0.001, 1), grouped(NaN)], ['1\u202f234\u202f567', '−1\u202f234.5', '0.0', '–']);
   assert.deepEqual([0, 0.042, 31.25, 812.4].map(hours), ['0', '0.04', '31.3', '812']);
 });
