@@ -15,8 +15,8 @@ list(APPEND baton_web_sources
   ${CMAKE_SOURCE_DIR}/web/tsconfig.json ${CMAKE_SOURCE_DIR}/web/vite.config.js)
 
 set(baton_web_dir ${CMAKE_BINARY_DIR}/generated/web)
-set(baton_web_files
-  ${baton_web_dir}/index.html ${baton_web_dir}/app.js ${baton_web_dir}/app.css ${baton_web_dir}/icon.svg)
+set(baton_web_files ${baton_web_dir}/dist/index.html ${baton_web_dir}/dist/app.js
+  ${baton_web_dir}/dist/app.css ${baton_web_dir}/dist/icon.svg)
 if(BATON_WEB_DIST)
   set(baton_web_sources)
   foreach(file index.html app.js app.css icon.svg)
@@ -36,7 +36,7 @@ endif()
 add_custom_command(
   OUTPUT ${baton_web_files}
   COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR}/web -DSHARED=${CMAKE_SOURCE_DIR}/build/web
-          -DDIST=${BATON_WEB_DIST} -DOUT=${baton_web_dir} -DNPM=${BATON_NPM}
+          -DDIST=${BATON_WEB_DIST} -DOUT=${baton_web_dir}/dist -DNPM=${BATON_NPM}
           -P ${CMAKE_SOURCE_DIR}/cmake/BuildWeb.cmake
   DEPENDS ${baton_web_sources} ${CMAKE_SOURCE_DIR}/cmake/BuildWeb.cmake
   COMMENT "Building the web page" VERBATIM)
@@ -80,7 +80,7 @@ foreach(entry "index.html|text/html; charset=utf-8" "app.js|text/javascript; cha
   string(REGEX REPLACE ".*\\|" "" type "${entry}")
   string(MAKE_C_IDENTIFIER "baton_web_${file}" name)
   string(APPEND symbols
-    "${name}:\\n.incbin \\\"${baton_web_dir}/${file}\\\"\\n${name}_end:\\n.byte 0\\n")
+    "${name}:\\n.incbin \\\"${baton_web_dir}/dist/${file}\\\"\\n${name}_end:\\n.byte 0\\n")
   string(APPEND declarations
     "extern \"C\" __attribute__((visibility(\"hidden\"))) const char ${name}[];\nextern \"C\" __attribute__((visibility(\"hidden\"))) const char ${name}_end[];\n")
   string(APPEND rows "      {\"/${file}\", \"${type}\", Between(${name}, ${name}_end)},\n")
