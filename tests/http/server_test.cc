@@ -633,13 +633,17 @@ TEST(EventStream, ReadersAreBounded) {
   HttpOptions options;
   options.streams_max = 2;
   Served served(options);
-  Client a(served.port()), b(served.port()), c(served.port());
-  EXPECT_EQ(a.Get("/api/v1/stream").status, 200);
+  auto a = std::make_unique<Client>(served.port());
+  Client b(served.port()), c(served.port());
+  EXPECT_EQ(a->Get("/api/v1/stream").status, 200);
   EXPECT_EQ(b.Get("/api/v1/stream").status, 200);
   const Answer answer = c.Get("/api/v1/stream");
   EXPECT_EQ(answer.status, 503);
   EXPECT_NE(answer.body.find("\"exhausted\""), std::string::npos);
   EXPECT_EQ(c.Get("/").status, 200) << "the connection goes on";
+  a.reset();
+  ASSERT_TRUE(served.AwaitReaders(1));
+  EXPECT_EQ(c.Get("/api/v1/stream").status, 200) << "a place is free again";
 }
 
 TEST(EventStream, AReaderThatTalksWithoutEndIsLetGo) {
