@@ -179,6 +179,9 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
       gpu.drains_since = kNever;
       if (store->waited > Duration(0)) {
         gpu.timeline.Add({Span::Kind::kWait, store->pod, now - store->waited, now});
+        if (auto on = gpu.pods.find(store->pod); on != gpu.pods.end()) {
+          on->second.waits.Observe(store->waited);
+        }
       }
       ++gpu.grants;
       ++lane.total->usage.grants;
@@ -197,6 +200,7 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
                        static_cast<uint64_t>(Nanos(store->joined_at))});
   } else if (const auto* charged = std::get_if<Charged>(&effect)) {
     // Booked as charged, however the token comes back.
+    gpu.held += charged->held;
     if (UsageEntry* account = Account(gpu, charged->pod)) {
       account->usage.held_ns += static_cast<uint64_t>(Nanos(charged->held));
     }
@@ -206,6 +210,9 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
         {Span::Kind::kHold, gpu.holder, gpu.held_since, std::min(now, gpu.drains_since)});
     if (gpu.drains_since != kNever) {
       gpu.timeline.Add({Span::Kind::kDrain, gpu.holder, gpu.drains_since, now});
+    }
+    if (auto on = gpu.pods.find(gpu.holder); on != gpu.pods.end()) {
+      on->second.holds.Observe(now - gpu.held_since);
     }
     gpu.holder = PodId{};
     gpu.hung = false;
@@ -280,6 +287,7 @@ void Arbiter::Book(Lane& lane, const wire::State& state) {
     // Where tokens are given out, held time is booked as they are charged.
     last.held_ns = std::max(last.held_ns, state.held_ns);
   }
+  lane.gpu->busy_ns += std::max(last.busy_ns, state.busy_ns) - last.busy_ns;
   Advance(last.busy_ns, state.busy_ns, total.usage.busy_ns);
   Advance(last.launches, state.launches, total.usage.launches);
   Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
@@ -753,6 +761,12 @@ uint64_t Arbiter::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
   return held;
 }
 
+uint64_t Arbiter::HeldNow(const Gpu& gpu, Instant now) const {
+  Duration held = gpu.held;
+  if (enforcing() && gpu.holder && now > gpu.granted_at) held += now - gpu.granted_at;
+  return static_cast<uint64_t>(std::max<int64_t>(0, Nanos(held)));
+}
+
 void Arbiter::Sample() {
   sampler_.expires_after(Series::kEvery);
   sampler_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
@@ -774,6 +788,7 @@ void Arbiter::SampleGpu(const std::string& uuid) {
   if (it == gpus_.end()) return;
   Gpu& gpu = *it->second;
   const Instant now = MonotonicNow();
+  gpu.series.Add(now, HeldNow(gpu, now), gpu.busy_ns);
   for (const PodStatus& pod : gpu.scheduler.Status(now)) {
     auto on = gpu.pods.find(pod.pod);
     if (on == gpu.pods.end()) continue;  // deleted, and only its debt is left

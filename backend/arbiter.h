@@ -31,6 +31,7 @@
 #include "backend/event_log.h"
 #include "backend/gang_scheduler.h"
 #include "backend/holder_file.h"
+#include "backend/http/metrics.h"
 #include "backend/ledger/ledger.h"
 #include "backend/pods.h"
 #include "backend/token_scheduler.h"
@@ -124,6 +125,8 @@ class Arbiter {
     uint64_t memory = 0;       // bytes that they are charged
     uint64_t memory_peak = 0;  // since the last snapshot
     Instant memory_at{};       // until here it is in the account
+    http::Histogram waits;     // for a token, and how long one was held, since the daemon started
+    http::Histogram holds;
   };
   // For people to look at: who held the token, and who waited.
   struct Span {
@@ -162,6 +165,9 @@ class Arbiter {
     Instant idle_since = kNever;  // nobody holds or waits
     Duration idle{0};             // before that
     Duration idle_told{0};        // of it, in a snapshot
+    Duration held{0};             // since the daemon started, by all pods
+    uint64_t busy_ns = 0;         // the same, as hooks measured it
+    Series series;                // of these two
     Timeline timeline;
     TokenScheduler scheduler;
     HolderFile file;
@@ -242,6 +248,8 @@ class Arbiter {
   const std::map<uint64_t, std::unique_ptr<Client>>& clients() const { return clients_; }
   Pods& pods() { return pods_; }
   uint64_t HeldNow(const Gpu& gpu, PodId pod, Instant now) const;
+  // By all pods, since the daemon started.
+  uint64_t HeldNow(const Gpu& gpu, Instant now) const;
   UsageEntry* Account(const Gpu& gpu, PodId pod) const;
   // ---- For the books.
   // Everything that was used so far, in steps between which the loop serves others. `done` is

@@ -77,7 +77,15 @@ Result<void> Daemon::Start() {
     });
     books_->OnBooked([this] {
       if (upstream_) upstream_->Booked();
+      if (web_) web_->Booked();
     });
+  }
+  web_.emplace(io_, options_, *arbiter_, books_ ? &*books_ : nullptr, *nvml_, log_,
+               [this] { return Status(); });
+  if (auto ok = web_->Start(); !ok) {
+    // Nobody's GPU depends on it.
+    web_trouble_ = "no web page, API and /metrics: " + ok.error().message;
+    log_.Add(EventLog::Level::kWarning, "http", web_trouble_);
   }
   if (!options_.upstream.connect.empty()) {
     upstream_.emplace(io_, options_, usage_.identity(), *books_, log_);
@@ -176,6 +184,7 @@ void Daemon::Stop() {
   if (tenants_) tenants_->Stop();
   if (nodes_) nodes_->Stop();
   if (upstream_) upstream_->Stop();
+  if (web_) web_->Stop();
   signals_.cancel();
   io_.stop();
 }
@@ -237,6 +246,7 @@ DaemonStatus Daemon::Status() const {
       status.degraded.push_back(std::move(trouble));
     }
   }
+  if (!web_trouble_.empty()) status.degraded.push_back(web_trouble_);
   if (upstream_) {
     if (std::string trouble = upstream_->Trouble(); !trouble.empty()) {
       status.degraded.push_back(std::move(trouble));

@@ -25,6 +25,7 @@
 #include "backend/tenant_endpoint.h"
 #include "backend/upstream.h"
 #include "backend/usage_book.h"
+#include "backend/web.h"
 
 namespace baton::backend {
 
@@ -82,6 +83,8 @@ class Daemon : private TenantSink, private ClientLink {
   std::optional<TenantEndpoint> tenants_;
   std::optional<NodeEndpoint> nodes_;
   std::optional<Upstream> upstream_;
+  std::optional<Web> web_;
+  std::string web_trouble_;  // why it is not served
   std::unordered_map<uint64_t, ClientId> clients_;
   boost::asio::signal_set signals_;
 };

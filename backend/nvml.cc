@@ -31,6 +31,11 @@ struct NvmlProcessV1 {
   unsigned long long used_memory;
 };
 
+struct NvmlUtilization {
+  unsigned int gpu;  // percent
+  unsigned int memory;
+};
+
 class LoadedNvml : public Nvml {
  public:
   LoadedNvml() { why_ = Open(); }
@@ -62,25 +67,40 @@ class LoadedNvml : public Nvml {
   }
 
   bool Lists(const std::string& uuid, pid_t pid) override {
-    const auto pids = Pids(uuid);
+    const auto pids = Processes(uuid);
     return std::find(pids.begin(), pids.end(), pid) != pids.end();
   }
 
- private:
-  std::vector<pid_t> Pids(const std::string& uuid) {
+  std::vector<pid_t> Processes(const std::string& uuid) override {
     std::vector<pid_t> pids;
-    if (!available()) return pids;
-    const std::lock_guard lock(mutex_);
-    NvmlDevice device = nullptr;
-    if (auto it = devices_.find(uuid); it != devices_.end()) {
-      device = it->second;
-    } else {
-      if (by_uuid_(uuid.c_str(), &device) != 0) return pids;
-      devices_[uuid] = device;
-    }
+    const NvmlDevice device = DeviceOf(uuid);
+    if (device == nullptr) return pids;
     Collect<NvmlProcess>(processes_, device, pids);
     if (processes_ == nullptr) Collect<NvmlProcessV1>(processes_v1_, device, pids);
     return pids;
+  }
+
+  std::optional<Utilization> UtilizationOf(const std::string& uuid) override {
+    const NvmlDevice device = DeviceOf(uuid);
+    NvmlUtilization rates{};
+    if (device == nullptr || utilization_ == nullptr || utilization_(device, &rates) != 0) {
+      return std::nullopt;
+    }
+    return Utilization{std::min(rates.gpu, 100u) / 100.0, std::min(rates.memory, 100u) / 100.0};
+  }
+
+ private:
+  // Null for what NVML does not know.
+  NvmlDevice DeviceOf(const std::string& uuid) {
+    if (!available()) return nullptr;
+    const std::lock_guard lock(mutex_);
+    auto it = devices_.find(uuid);
+    if (it == devices_.end()) {
+      NvmlDevice device = nullptr;
+      if (by_uuid_(uuid.c_str(), &device) != 0) return nullptr;
+      it = devices_.emplace(uuid, device).first;
+    }
+    return it->second;
   }
 
   template <class Process>
@@ -129,6 +149,7 @@ class LoadedNvml : public Nvml {
     if (!load(uuid_, "nvmlDeviceGetUUID")) return "nvmlDeviceGetUUID is missing";
     load(name_, "nvmlDeviceGetName");
     load(memory_, "nvmlDeviceGetMemoryInfo");
+    load(utilization_, "nvmlDeviceGetUtilizationRates");
     if (!load(processes_, "nvmlDeviceGetComputeRunningProcesses_v3") &&
         !load(processes_, "nvmlDeviceGetComputeRunningProcesses_v2")) {
       load(processes_v1_, "nvmlDeviceGetComputeRunningProcesses");
@@ -149,6 +170,7 @@ class LoadedNvml : public Nvml {
   NvmlReturn (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
   NvmlReturn (*name_)(NvmlDevice, char*, unsigned) = nullptr;
   NvmlReturn (*memory_)(NvmlDevice, NvmlMemory*) = nullptr;
+  NvmlReturn (*utilization_)(NvmlDevice, NvmlUtilization*) = nullptr;
   NvmlReturn (*processes_)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
   NvmlReturn (*processes_v1_)(NvmlDevice, unsigned*, NvmlProcessV1*) = nullptr;
 };

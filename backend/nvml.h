@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,15 @@ class Nvml {
   // Whether NVML lists `pid` among the processes that compute on the GPU. False where NVML cannot
   // say (absent, unknown uuid, no permission): then the process's exit is the proof.
   virtual bool Lists(const std::string& uuid, pid_t pid) = 0;
+  // All that it lists; nothing where it cannot say.
+  virtual std::vector<pid_t> Processes(const std::string& uuid) = 0;
+  // Over the driver's last sampling period (some 100 ms to 1 s), 0 to 1: the time in which a kernel
+  // ran, and in which device memory was read or written. Nothing where NVML cannot say.
+  struct Utilization {
+    double sm = 0;
+    double memory = 0;
+  };
+  virtual std::optional<Utilization> UtilizationOf(const std::string& uuid) = 0;
 };
 
 }  // namespace baton::backend

@@ -170,6 +170,11 @@ int64_t PodPids::operator()(uint64_t pid) const {
 Result<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& options) {
   std::unique_ptr<Cluster> cluster(new Cluster(options));
   if (auto prepared = cluster->Prepare(); !prepared) return tl::unexpected(prepared.error());
+  if (options.federated) {
+    if (auto started = cluster->StartBatond(kUpstream); !started) {
+      return tl::unexpected(started.error());
+    }
+  }
   const int batonds = cluster->central() ? 1 : options.nodes;
   for (int i = 0; i < batonds; ++i) {
     if (auto started = cluster->StartBatond(i); !started) return tl::unexpected(started.error());
@@ -246,24 +251,43 @@ Result<bool> Cluster::Prepare() {
   const std::string scheduler =
       options_.scheduler.empty() ? "" : "\n[scheduler]\n" + options_.scheduler + "\n";
   const auto server = [this](const std::string& name) {
-    return "[server]\nsocket_dir = \"" + File(name) + "\"\nstate_dir = \"" + File(name + "-state") +
-           "\"\nlock_dir = \"" + File("locks") + "\"\n" + options_.server + "\n";
+    const bool serves = name == BatondName(options_.federated ? kUpstream : 0);
+    return "[http]\nlisten = \"" + (serves ? options_.http : "") + "\"\n[server]\nsocket_dir = \"" +
+           File(name) + "\"\nstate_dir = \"" + File(name + "-state") + "\"\nlock_dir = \"" +
+           File("locks") + "\"\n" + options_.server + "\n";
   };
+  std::string address, server_key, listens;
+  std::string nodes = "\n[zmq.nodes]\n";
+  if (central() || options_.federated) {
+    auto port = FreePort();
+    if (!port) return tl::unexpected(port.error());
+    address = "tcp://127.0.0.1:" + std::to_string(*port);
+    const std::string name = BatondName(central() ? 0 : kUpstream);
+    auto key = MakeKey(name);
+    if (!key) return tl::unexpected(key.error());
+    server_key = *key;
+    listens = "local_gpus = \"no\"\n\n[zmq]\nlisten = \"" + address + "\"\nsecret_key_file = \"" +
+              File(name + ".key") + "\"\n";
+  }
   if (!central()) {
     for (int node = 0; node < options_.nodes; ++node) {
-      auto written =
-          WriteFile(BatondConfig(node), server("batond" + std::to_string(node)) + scheduler);
-      if (!written) return written;
+      std::string text = server(BatondName(node)) + scheduler + options_.tables;
+      if (options_.federated) {
+        const std::string name = "node" + std::to_string(node);
+        auto key = MakeKey(name);
+        if (!key) return tl::unexpected(key.error());
+        nodes += name + " = \"" + *key + "\"\n";
+        text += "\n[node]\nname = \"" + name + "\"\n[zmq]\nsecret_key_file = \"" +
+                File(name + ".key") + "\"\n[upstream]\nconnect = \"" + address +
+                "\"\nserver_public_key = \"" + server_key + "\"\n";
+      }
+      if (auto written = WriteFile(BatondConfig(node), text); !written) return written;
     }
-    return true;
+    if (!options_.federated) return true;
+    return WriteFile(BatondConfig(kUpstream),
+                     server(BatondName(kUpstream)) + listens + nodes + options_.tables);
   }
 
-  auto port = FreePort();
-  if (!port) return tl::unexpected(port.error());
-  const std::string address = "tcp://127.0.0.1:" + std::to_string(*port);
-  auto server_key = MakeKey("batond0");
-  if (!server_key) return tl::unexpected(server_key.error());
-  std::string nodes = "\n[zmq.nodes]\n";
   for (int node = 0; node < options_.nodes; ++node) {
     const std::string name = "node" + std::to_string(node);
     auto key = MakeKey(name);
@@ -272,13 +296,12 @@ Result<bool> Cluster::Prepare() {
     auto written =
         WriteFile(File(name + ".toml"),
                   server(name) + "\n[node]\nname = \"" + name + "\"\n\n[zmq]\nconnect = \"" +
-                      address + "\"\nserver_public_key = \"" + *server_key +
+                      address + "\"\nserver_public_key = \"" + server_key +
                       "\"\nsecret_key_file = \"" + File(name + ".key") + "\"\n");
     if (!written) return written;
   }
-  return WriteFile(BatondConfig(), server("batond0") + "local_gpus = \"no\"\n\n[zmq]\nlisten = \"" +
-                                       address + "\"\nsecret_key_file = \"" + File("batond0.key") +
-                                       "\"\n" + nodes + scheduler);
+  return WriteFile(BatondConfig(),
+                   server("batond0") + listens + nodes + scheduler + options_.tables);
 }
 
 Result<std::string> Cluster::MakeKey(const std::string& name) {
@@ -293,12 +316,14 @@ Result<std::string> Cluster::MakeKey(const std::string& name) {
   return Trimmed(ReadFile(File(name + ".key.pub")));
 }
 
-std::string Cluster::BatondConfig(int node) const {
-  return File("batond" + std::to_string(node) + ".toml");
+std::string Cluster::BatondConfig(int node) const { return File(BatondName(node) + ".toml"); }
+
+std::string Cluster::BatondName(int node) const {
+  return node == kUpstream ? "upstream" : "batond" + std::to_string(node);
 }
 
 std::string Cluster::SocketDir(int node) const {
-  return File((central() ? "node" : "batond") + std::to_string(node));
+  return File(central() ? "node" + std::to_string(node) : BatondName(node));
 }
 
 const Device& Cluster::device(int node, int gpu) const {
@@ -342,8 +367,8 @@ Result<bool> Cluster::StartDaemon(const std::string& name, const std::string& pr
 
 Result<bool> Cluster::StartBatond(int node) {
   // The central one needs no GPU of its own: its nodes tell it what they have.
-  return StartDaemon("batond" + std::to_string(node), "batond", BatondConfig(node),
-                     central() ? -1 : node, &batonds_[node]);
+  return StartDaemon(BatondName(node), "batond", BatondConfig(node), central() || node == kUpstream ? -1 : node,
+                     &batonds_[node]);
 }
 
 Result<bool> Cluster::StartFrontend(int node) {

@@ -31,6 +31,10 @@ struct ClusterOptions {
   bool real = false;        // the machine's own GPUs instead of simulated ones; one node
   std::string server{};     // lines for the daemons' [server] table
   std::string scheduler{};  // lines for batond's [scheduler] table
+  std::string tables{};     // further tables for batond, and for the upstream where there is one
+  std::string http{};       // where batond (the upstream) serves HTTP, such as "127.0.0.1:7412"
+  // With kUnix: one more batond, number kUpstream, keeps the books of all nodes.
+  bool federated = false;
   std::string programs{};   // folder with baton, batond, ...; empty: this program's own
   std::string simulator{};  // folder with libcuda.so.1; empty: ../lib/sim of `programs`
   bool keep = false;        // leave the folder, with all logs, behind
@@ -103,6 +107,8 @@ struct Device {
 
 class Cluster {
  public:
+  static constexpr int kUpstream = -1;
+
   // Starts the daemons and returns when every GPU can be given to pods.
   static Result<std::unique_ptr<Cluster>> Start(const ClusterOptions& options);
   ~Cluster();
@@ -113,6 +119,7 @@ class Cluster {
   const std::vector<Device>& devices() const { return devices_; }
   const Device& device(int node, int gpu) const;
   // The folder of the node's tenant and control sockets.
+  // kUpstream: of that batond.
   std::string SocketDir(int node) const;
 
   // Starts a pod and returns at once.
@@ -132,7 +139,8 @@ class Cluster {
   Result<bool> WaitForKernels(const Device& device, const Pod& pod, uint64_t first = 0,
                               Duration timeout = std::chrono::seconds(20));
 
-  // Daemons, to be ended and started again by a test. Central: one batond, number 0.
+  // Daemons, to be ended and started again by a test. Central: one batond, number 0. Federated:
+  // kUpstream is the one that the others report to.
   Process& batond(int node = 0);
   Process& frontend(int node);
   Result<bool> StartBatond(int node = 0);
@@ -151,6 +159,7 @@ class Cluster {
  private:
   explicit Cluster(const ClusterOptions& options) : options_(options) {}
   Result<bool> Prepare();
+  std::string BatondName(int node) const;
   // A fresh key pair in NAME.key and NAME.key.pub; the public key.
   Result<std::string> MakeKey(const std::string& name);
   Result<bool> StartDaemon(const std::string& name, const std::string& program,

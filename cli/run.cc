@@ -3,6 +3,7 @@
 // The pod lives as long as this process: it is deleted when the program ends, however it ends. When
 // `baton run` itself is killed with SIGKILL the program is not: work that took days must not die of
 // a closed terminal's helper. The pod then stays until `baton rm`.
+#include <pwd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +29,15 @@ struct RunOptions {
   uint32_t count = 1;
   std::string away = "wait";
   bool independent = false;
+  std::string user;
+  std::string name_space;
 };
+
+// Who the books say used the GPU, where nobody else is named.
+std::string LoginName() {
+  const passwd* entry = getpwuid(getuid());
+  return entry != nullptr ? entry->pw_name : std::to_string(getuid());
+}
 
 std::string Joined(const std::vector<std::string>& words) {
   std::string joined;
@@ -59,6 +68,8 @@ int Run(const RunOptions& options, const Invocation& invocation) {
   request["count"] = options.gpus.empty() ? options.count : options.gpus.size();
   request["uid"] = getuid();
   request["independent"] = options.independent;
+  request["user"] = options.user.empty() ? LoginName() : options.user;
+  request["namespace"] = options.name_space;
   const HeldSignals signals;  // from here on there is a pod to delete
   const Result<nlohmann::json> pod = Ask(invocation.socket_dir, request);
   if (!pod) return Complain(pod.error());
@@ -94,6 +105,9 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
       ->add_option("--name", options->name, "The pod's name; default: the program's and a number")
       ->type_name("NAME");
   AddShareOptions(*command, options->share);
+  command->add_option("--user", options->user, "Whose work it is, for the books; default: yours")
+      ->type_name("NAME");
+  command->add_option("--namespace", options->name_space, "For the books")->type_name("NAME");
   command
       ->add_option("--gpu", options->gpus,
                    "A GPU to use, repeatable; default: the one with most room")

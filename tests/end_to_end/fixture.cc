@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 namespace baton::bench {
@@ -122,6 +123,26 @@ std::vector<sim::KernelRecord> EndToEnd::RecordsOf(const Pod& pod, const Device&
     return group < 0 || group_names_[static_cast<size_t>(group)] != pod.name();
   });
   return records;
+}
+
+const Pod& EndToEnd::PodNamed(const std::string& name) const {
+  for (const Pod& pod : pods_) {
+    if (pod.name() == name) return pod;
+  }
+  throw std::runtime_error("no pod " + name);
+}
+
+double EndToEnd::DecayedUse(const std::string& pod, Instant now, Duration half_life) {
+  double sum = 0;
+  const Pod& of = PodNamed(pod);
+  for (const auto& record : RecordsOf(of, device(of.options().node, of.options().gpu))) {
+    const auto age = static_cast<double>(Nanos(now) - record.end_ns);
+    if (age > 0) {
+      sum += static_cast<double>(record.busy_ns) *
+             std::exp2(-age / static_cast<double>(half_life.count()));
+    }
+  }
+  return sum;
 }
 
 uint64_t EndToEnd::Overlaps(const Device& device, uint64_t first) {

@@ -53,6 +53,7 @@ class EndToEnd : public ::testing::Test {
   // The same program without Baton's hook.
   Pod& StartBare(const PodOptions& options);
   void StopPods();
+  const Pod& PodNamed(const std::string& name) const;
 
   // Lets the pods run for `window` and returns what each got of the device, in percent of it.
   std::map<std::string, double> SharesOver(Duration window, const Device& device);
@@ -65,6 +66,8 @@ class EndToEnd : public ::testing::Test {
   uint64_t Count(const Device& device) { return Must(sim::CountRecords(device.path)); }
   // Kernels that overlapped with another pod's, from record number `first` on.
   uint64_t Overlaps(const Device& device, uint64_t first = 0);
+  // What the pod's kernels took, each counted less by its age at `now`, in nanoseconds.
+  double DecayedUse(const std::string& pod, Instant now, Duration half_life);
   // Whether a kernel of the pod ends within `time`.
   bool MakesProgress(const Pod& pod, const Device& device, Duration time);
 

@@ -591,16 +591,22 @@ TEST_P(LedgerTest, UseDecaysByItsHalfLife) {
     EXPECT_EQ((*all)[0].user, "user-a");
     EXPECT_EQ((*all)[1].team, "research/vision");
     EXPECT_EQ((*all)[0].held_ns, 1000.0 * kSecond);
-    EXPECT_NEAR((*all)[1].decayed_ns, (*all)[0].decayed_ns / 2, 1e-3);
+    EXPECT_NEAR((*all)[1].decayed_ns, (*all)[0].decayed_ns / 2, 1);
     return (*all)[0].decayed_ns / (1000.0 * kSecond);
   };
   // The hour's middle is half an hour after Monday began; the day's, twelve hours after it.
   const WallTime middle = At(1800);
-  EXPECT_DOUBLE_EQ(decayed(middle, hours(2)), 1.0);
-  EXPECT_DOUBLE_EQ(decayed(middle - hours(1), hours(2)), 1.0);  // a clock that stepped back
-  EXPECT_DOUBLE_EQ(decayed(middle + hours(1), hours(2)), std::sqrt(0.5));
-  EXPECT_DOUBLE_EQ(decayed(middle + hours(2), hours(2)), 0.5);
-  EXPECT_DOUBLE_EQ(decayed(middle + hours(20), hours(2)), 1.0 / 1024);
+  EXPECT_DOUBLE_EQ(decayed(middle, hours(8)), 1.0);
+  EXPECT_DOUBLE_EQ(decayed(middle - hours(1), hours(8)), 1.0);  // a clock that stepped back
+  EXPECT_DOUBLE_EQ(decayed(middle + hours(4), hours(8)), std::sqrt(0.5));
+  EXPECT_DOUBLE_EQ(decayed(middle + hours(8), hours(8)), 0.5);
+  EXPECT_DOUBLE_EQ(decayed(middle + hours(80), hours(8)), 1.0 / 1024);
+  // Finer buckets for a shorter half-life: the use was spread evenly over half an hour.
+  for (const int seconds : {60, 600, 3600}) {
+    const double tau = seconds / std::log(2);
+    const double exact = tau / 1800 * (1 - std::exp(-1800 / tau));
+    EXPECT_NEAR(decayed(At(1800), std::chrono::seconds(seconds)) / exact, 1, 0.002) << seconds;
+  }
   EXPECT_DOUBLE_EQ(decayed(At(43'200 + 30 * 86400), hours(24 * 30)), 0.5);
   EXPECT_DOUBLE_EQ(decayed(At(43'200 + 300 * 86400), hours(24 * 30)), 1.0 / 1024);
   EXPECT_EQ(decayed(At(5000 * 86400), hours(24)), 0.0);

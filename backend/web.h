@@ -1,0 +1,63 @@
+// What batond serves over HTTP: the page, the API (docs/api/openapi.json) and /metrics. All of it
+// is read-only.
+// Not thread safe: lives in the event loop.
+#ifndef BATON_BACKEND_WEB_H_
+#define BATON_BACKEND_WEB_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+
+#include "backend/arbiter.h"
+#include "backend/books.h"
+#include "backend/config.h"
+#include "backend/control.h"
+#include "backend/event_log.h"
+#include "backend/http/server.h"
+#include "backend/nvml.h"
+
+namespace baton::backend {
+
+class Web {
+ public:
+  // `books`: null where there are none.
+  Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, Books* books,
+      Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon);
+  ~Web();
+
+  // Errors: the address is in use or no address, the token's and the certificate's files.
+  Result<void> Start();
+  void Stop();
+  // There is something new in the books.
+  void Booked();
+  uint16_t port() const { return server_.port(); }
+
+ private:
+  void Status(http::HttpServer::Respond respond);
+  void Timeline(const http::HttpRequest& request, http::HttpServer::Respond respond);
+  void Metrics(http::HttpServer::Respond respond);
+  // A question to the books with these fields of the query.
+  void Ask(nlohmann::json question, const http::HttpRequest& request,
+           http::HttpServer::Respond respond);
+  void Stream();
+
+  boost::asio::io_context& io_;
+  const Options& options_;
+  Arbiter& arbiter_;
+  Books* books_;
+  Nvml& nvml_;
+  EventLog& log_;
+  const std::function<DaemonStatus()> daemon_;
+  const int64_t started_;  // seconds since 1970
+  http::HttpServer server_;
+  http::EventStream& stream_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_WEB_H_
