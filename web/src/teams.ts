@@ -162,7 +162,8 @@ export class TeamsView implements View {
     const others = held - coloured.reduce((sum, row) => sum + row.held_hours, 0);
     const part = (name: string, value: number, fill: string) => {
       const piece = h('span', {class: fill, title: `${printable(name, 60)}: ${hours(value)} GPU-hours`});
-      piece.style.flexGrow = String(Math.max(0, value));
+      // Of a thousand: where all grow by less than one together, they would not fill the line.
+      piece.style.flexGrow = String(1000 * Math.max(0, value) / (report.capacity_hours || 1));
       return piece;
     };
     this.sum.replaceChildren(
