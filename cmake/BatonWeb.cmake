@@ -43,7 +43,9 @@ add_custom_command(
 
 # The assembler includes the files: nothing for the compiler to chew.
 set(baton_web_cc ${baton_web_dir}/assets.cc)
-set_source_files_properties(${baton_web_cc} PROPERTIES OBJECT_DEPENDS "${baton_web_files}")
+# Not in a unity file, which would not know what it depends on.
+set_source_files_properties(${baton_web_cc} PROPERTIES
+  OBJECT_DEPENDS "${baton_web_files}" SKIP_UNITY_BUILD_INCLUSION ON)
 add_library(baton_web STATIC ${baton_web_cc})
 target_link_libraries(baton_web PRIVATE baton_options)
 target_include_directories(baton_web PUBLIC ${CMAKE_BINARY_DIR}/generated)
