@@ -782,7 +782,7 @@ TEST_P(LedgerTest, SumsThatDoNotFitAreAnError) {
   EXPECT_EQ(ledger->LastOf(source)->seq, 2u);
 }
 
-// Version 1 as it was made; what differs between databases is %1 and %2.
+// Version 1 as it was made.
 const char* const kVersion1[] = {
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO meta (name, value) VALUES ('version', 1)",
