@@ -11,7 +11,6 @@
 #include <tuple>
 #include <utility>
 
-#include "backend/daemon.h"
 #include "backend/gpu_lock.h"
 #include "backend/notify.h"
 
