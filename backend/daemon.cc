@@ -29,10 +29,6 @@ TenantLimits Limits(const Options& options) {
 
 }  // namespace
 
-void SetLogLevel(const std::string& level) {
-  spdlog::set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
-}
-
 Daemon::Daemon(Options options, std::string config_path)
     : options_(std::move(options)),
       config_path_(std::move(config_path)),
@@ -115,8 +111,11 @@ Result<void> Daemon::ReadState() {
                 "another batond uses " + dir + "; stop it, or choose another server.state_dir");
   }
   auto text = ReadFile(dir + "/pods.json", kPodsFileMax);
+  bool known = false;
   if (text) {
-    if (auto loaded = pods_.Load(*text); !loaded) {
+    auto loaded = pods_.Load(*text);
+    known = loaded.has_value();
+    if (!loaded) {
       const std::string aside = dir + "/pods.json.damaged";
       rename((dir + "/pods.json").c_str(), aside.c_str());
       log_.Add(EventLog::Level::kWarning, "daemon",
@@ -130,8 +129,9 @@ Result<void> Daemon::ReadState() {
   if (const std::string trouble = usage_.Open(dir + "/usage"); !trouble.empty()) {
     log_.Add(EventLog::Level::kWarning, "daemon", trouble);
   }
-  // Whatever became of pods.json: no pod is given the account of another.
+  // Whatever became of pods.json: no pod is given the account of another, here or in the ledger.
   pods_.StartAbove(usage_.LargestPod());
+  if (!known) usage_.ChangeIdentity();
   return {};
 }
 

@@ -89,9 +89,6 @@ class Daemon : private TenantSink, private ClientLink {
   boost::asio::signal_set signals_;
 };
 
-// Applies server.log_level to the log, which goes to stderr.
-void SetLogLevel(const std::string& level);
-
 }  // namespace baton::backend
 
 #endif  // BATON_BACKEND_DAEMON_H_

@@ -9,7 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "backend/daemon.h"
+#include "backend/config.h"
+#include "backend/event_log.h"
 
 namespace baton::backend {
 namespace {

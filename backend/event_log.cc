@@ -6,6 +6,10 @@
 
 namespace baton::backend {
 
+void SetLogLevel(const std::string& level) {
+  spdlog::set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
+}
+
 void EventLog::Add(Level level, const char* kind, std::string text) {
   switch (level) {
     case Level::kDebug:

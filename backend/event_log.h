@@ -9,6 +9,9 @@
 
 namespace baton::backend {
 
+// Applies server.log_level to the log, which goes to stderr.
+void SetLogLevel(const std::string& level);
+
 class EventLog {
  public:
   enum class Level : uint8_t { kDebug, kInfo, kWarning };

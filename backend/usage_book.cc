@@ -16,7 +16,7 @@
 namespace baton::backend {
 namespace {
 
-constexpr char kMagic[16] = "baton usage 3\n";
+constexpr char kBookMagic[16] = "baton usage 3\n";
 constexpr size_t kIdentity = 32;  // characters, after the magic; zeros where none was drawn yet
 constexpr size_t kEntry = sizeof(UsageEntry);
 constexpr size_t kFirstEntry = 3;  // the header takes the place of entry 0, the journal of two more
@@ -94,11 +94,11 @@ std::string UsageBook::Open(const std::string& path) {
       return degraded_;
     }
     struct stat st;
-    char magic[sizeof kMagic] = {};
+    char magic[sizeof kBookMagic] = {};
     if (fstat(fd_.get(), &st) != 0 || st.st_size == 0) break;
     file_size_ = static_cast<size_t>(st.st_size) / kStep * kStep;
     if (pread(fd_.get(), magic, sizeof magic, 0) == sizeof magic &&
-        memcmp(magic, kMagic, sizeof magic) == 0 && file_size_ != 0 && file_size_ <= kMapSize) {
+        memcmp(magic, kBookMagic, sizeof magic) == 0 && file_size_ != 0 && file_size_ <= kMapSize) {
       break;
     }
     file_size_ = 0;
@@ -113,7 +113,7 @@ std::string UsageBook::Open(const std::string& path) {
   map_ = static_cast<char*>(map);
   next_ = kFirstEntry;
   if (file_size_ != 0) {
-    char* identity = map_ + sizeof kMagic;
+    char* identity = map_ + sizeof kBookMagic;
     if (*identity == '\0') memcpy(identity, identity_.data(), kIdentity);
     identity_.assign(identity, kIdentity);
   }
@@ -137,6 +137,11 @@ std::string UsageBook::Open(const std::string& path) {
   return note;
 }
 
+void UsageBook::ChangeIdentity() {
+  identity_ = RandomTicket();
+  if (file_size_ != 0) memcpy(map_ + sizeof kBookMagic, identity_.data(), kIdentity);
+}
+
 UsageEntry* UsageBook::Allocate() {
   if (!free_.empty()) {
     UsageEntry* entry = free_.back();
@@ -148,8 +153,8 @@ UsageEntry* UsageBook::Allocate() {
     const int error = posix_fallocate(fd_.get(), static_cast<off_t>(file_size_), kStep);
     if (error == 0) {
       if (file_size_ == 0) {
-        memcpy(map_, kMagic, sizeof kMagic);
-        memcpy(map_ + sizeof kMagic, identity_.data(), kIdentity);
+        memcpy(map_, kBookMagic, sizeof kBookMagic);
+        memcpy(map_ + sizeof kBookMagic, identity_.data(), kIdentity);
       }
       file_size_ += kStep;
       degraded_.clear();

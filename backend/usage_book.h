@@ -72,6 +72,9 @@ class UsageBook {
   // Drawn at random when the book was begun: 32 hex digits. Totals of different books have nothing
   // to do with each other.
   const std::string& identity() const { return identity_; }
+  // Draws another: the pods that these totals were of are not known any more, and their ids may be
+  // given out again.
+  void ChangeIdentity();
   // Why the book is not (wholly) in its file; empty when it is.
   const std::string& degraded() const { return degraded_; }
 
