@@ -26,7 +26,10 @@ std::string CsvCell(std::string cell) {
 
 std::string ParsableCell(const std::string& cell) {
   std::string out;
-  for (const char c : cell) out += c == '|' ? "\\|" : std::string(1, c);
+  for (const char c : cell) {
+    if (c == '|' || c == '\\') out += '\\';
+    out += c;
+  }
   return out;
 }
 

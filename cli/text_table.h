@@ -28,7 +28,8 @@ struct TextTable {
   // RFC 4180, with a heading; "\n" at the end of each line. A cell that a spreadsheet would take
   // for a formula gets an apostrophe in front.
   std::string Csv() const;
-  // Cells separated by "|", in which a "|" of their own is "\|"; a heading first.
+  // Cells separated by "|", in which a "|" of their own is "\|" and a "\" is "\\"; a heading
+  // first.
   std::string Parsable() const;
 };
 

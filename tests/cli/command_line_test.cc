@@ -8,9 +8,9 @@ namespace baton::cli {
 namespace {
 
 const std::vector<std::vector<std::string>> kCommands{
-    {"run"},    {"top"},      {"status"},    {"set"},
-    {"rm"},     {"simulate"}, {"bench"},     {"bench", "token"},
-    {"doctor"}, {"keygen"},   {"completion"}};
+    {"run"},        {"top"},    {"status"},         {"set"},     {"rm"},
+    {"simulate"},   {"bench"},  {"bench", "token"}, {"doctor"},  {"keygen"},
+    {"completion"}, {"report"}, {"standing"},       {"explain"}, {"advise"}};
 
 TEST(CommandLine, WithoutArgumentsShowsAShortOverview) {
   const Outcome outcome = RunBaton({});

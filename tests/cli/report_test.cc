@@ -1,0 +1,217 @@
+// What `baton report`, `standing`, `explain` and `advise` print. The columns of csv and parsable
+// are a contract with other people's programs.
+#include <gtest/gtest.h>
+
+#include "cli/text_table.h"
+#include "tests/cli/harness.h"
+
+namespace baton::cli {
+namespace {
+
+using nlohmann::json;
+
+json Books(const json& request) {
+  const std::string command = request.at("command");
+  if (command == "standing") {
+    return json::parse(R"({"half_life_s": 604800, "k": 1, "rows": [
+      {"team": "", "user": "", "raw_shares": 1, "normalized_shares": 1, "raw_usage_hours": 3.5,
+       "normalized_usage": 1, "effective_usage": 1, "factor": 0.5, "level_fs": 1, "rank": 0},
+      {"team": "research/vision", "user": "", "raw_shares": 3, "normalized_shares": 0.25,
+       "raw_usage_hours": 0.000001, "normalized_usage": 0.125, "effective_usage": 0.1,
+       "factor": 0.757858, "level_fs": 2, "rank": 1},
+      {"team": "research/vision", "user": "user-a", "raw_shares": 1, "normalized_shares": 0.25,
+       "raw_usage_hours": 0, "normalized_usage": 0, "effective_usage": 0, "factor": 1,
+       "level_fs": null, "rank": 2}]})");
+  }
+  if (command == "explain") {
+    return {
+        {"sentences", {"Asked of " + request.value("pod", request.value("team", "")), "b\x1b"}}};
+  }
+  if (command == "advise") {
+    if (request.at("last") == "1h") return {{"rows", json::array()}};
+    return json::parse(R"({"rows": [{"pod": "a", "team": "t", "gpu": "GPU-0123456789abcdef",
+      "what": "memory", "now": "8GiB", "used": "1GiB", "set_to": "1.25GiB", "frees": "6.75GiB",
+      "why": "it never used more"}]})");
+  }
+  json answer = json::parse(R"({"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z",
+    "by": "user", "unit": "GPU-hours", "currency": "EUR", "rows": [
+      {"key": "", "team": "=1+2", "held_hours": 0.125, "busy_hours": 0, "waited_hours": 0,
+       "unmanaged_hours": 0, "memory_gib_hours": 0, "efficiency": 0, "launches": 0, "grants": 1,
+       "cost": 0.25},
+      {"key": "a\"b|c\\", "team": "r/v,x", "held_hours": 1.5, "busy_hours": 1.2,
+       "waited_hours": 0.25, "unmanaged_hours": 0, "memory_gib_hours": 3.25, "efficiency": 0.8,
+       "launches": 42, "grants": 7, "cost": 3}],
+    "held_hours": 1.625, "idle_hours": 0.5, "unattributed_hours": 0.125, "capacity_hours": 2.25,
+    "cost": 3.25, "idle_cost": 1, "unattributed_cost": 0.25})");
+  if (request.at("by") == "gpu") {
+    answer.erase("currency");
+    answer["by"] = "gpu";
+    answer["rows"] = json::parse(R"([{"key": "GPU-a", "held_hours": 1.625, "busy_hours": 1.2,
+      "waited_hours": 0.25, "unmanaged_hours": 0, "memory_gib_hours": 3.25, "efficiency": 0.7384,
+      "launches": 42, "grants": 8, "capacity_hours": 2.25, "idle_hours": 0.5,
+      "unattributed_hours": 0.125}])");
+  }
+  return answer;
+}
+
+std::string Printed(std::vector<std::string> arguments) {
+  const FakeDaemon daemon(Books);
+  arguments.insert(arguments.end(), {"--socket-dir", daemon.socket_dir()});
+  const Outcome outcome = RunBaton(arguments);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  return outcome.out;
+}
+
+TEST(Report, AsCsvKeepsItsColumns) {
+  EXPECT_EQ(Printed({"report", "--by", "user", "--format", "csv"}),
+            R"(key,team,held_gpu_hours,busy_gpu_hours,efficiency,waited_hours,memory_gib_hours,)"
+            R"(launches,cost,capacity_gpu_hours,idle_gpu_hours,unattributed_gpu_hours
+(none),'=1+2,0.125000000,0.000000000,0.000000000,0.000000000,0.000000000,0,0.250000000,,,
+"a""b|c\","r/v,x",1.500000000,1.200000000,0.800000000,0.250000000,3.250000000,42,3.000000000,,,
+idle,,0.500000000,,,,,,1.000000000,,,
+unattributed,,0.125000000,,,,,,0.250000000,,,
+capacity,,2.250000000,,,,,,4.500000000,,,
+)");
+}
+
+TEST(Report, AsParsableTextKeepsItsColumns) {
+  EXPECT_EQ(Printed({"report", "--by", "user", "--format", "parsable"}),
+            R"(key|team|held_gpu_hours|busy_gpu_hours|efficiency|waited_hours|memory_gib_hours|)"
+            R"(launches|cost|capacity_gpu_hours|idle_gpu_hours|unattributed_gpu_hours
+(none)|=1+2|0.125000000|0.000000000|0.000000000|0.000000000|0.000000000|0|0.250000000|||
+a"b\|c\\|r/v,x|1.500000000|1.200000000|0.800000000|0.250000000|3.250000000|42|3.000000000|||
+idle||0.500000000||||||1.000000000|||
+unattributed||0.125000000||||||0.250000000|||
+capacity||2.250000000||||||4.500000000|||
+)");
+}
+
+TEST(Report, OfGpusHasWhatEachOneWasThereFor) {
+  EXPECT_EQ(
+      Printed({"report", "--by", "gpu", "--format", "csv"}),
+      R"(key,held_gpu_hours,busy_gpu_hours,efficiency,waited_hours,memory_gib_hours,launches,)"
+      R"(capacity_gpu_hours,idle_gpu_hours,unattributed_gpu_hours
+GPU-a,1.625000000,1.200000000,0.738400000,0.250000000,3.250000000,42,2.250000000,0.500000000,)"
+      R"(0.125000000
+idle,0.500000000,,,,,,,,
+unattributed,0.125000000,,,,,,,,
+capacity,2.250000000,,,,,,,,
+)");
+}
+
+TEST(Report, ForPeopleSaysFromWhenAndLeavesOutWhatHasNoFigures) {
+  EXPECT_EQ(Printed({"report", "--by", "user"}),
+            R"(From 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z, in GPU-hours, cost in EUR
+
+USER          TEAM    HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES  COST
+(none)        =1+2   0.125  0.000   0.0%   0.000   0.00         0  0.25
+a"b|c\        r/v,x  1.500  1.200  80.0%   0.250   3.25        42  3.00
+idle                 0.500                                         1.00
+unattributed         0.125                                         0.25
+capacity             2.250                                         4.50
+)");
+}
+
+TEST(Report, AsJsonIsTheAnswer) {
+  json expected = Books({{"command", "report"}, {"by", "user"}});
+  EXPECT_EQ(json::parse(Printed({"report", "--by", "user", "--format", "json"})), expected);
+}
+
+TEST(Report, AsksForTheWindowAsItWasWritten) {
+  FakeDaemon daemon(Books);
+  RunBaton({"report", "--by", "day", "--from", "2026-11-01", "--to", "2026-11-02", "--socket-dir",
+            daemon.socket_dir()});
+  const auto requests = daemon.requests();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0], (json{{"command", "report"},
+                               {"by", "day"},
+                               {"from", "2026-11-01"},
+                               {"to", "2026-11-02"},
+                               {"last", ""}}));
+}
+
+TEST(Report, WhatTheDaemonRefusesIsOneLine) {
+  const FakeDaemon daemon([](const json&) {
+    return json{{"ok", false}, {"code", "invalid"}, {"error", "nothing is reported by 'x'"}};
+  });
+  const Outcome outcome = RunBaton({"report", "--by", "x", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "baton: nothing is reported by 'x'\n");
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
+  const FakeDaemon daemon([](const json&) { return json{{"by", "team"}, {"rows", 5}}; });
+  for (const char* command : {"report", "standing", "advise"}) {
+    const Outcome outcome = RunBaton({command, "--socket-dir", daemon.socket_dir()});
+    EXPECT_EQ(outcome.status, 1) << command;
+    EXPECT_EQ(outcome.err.find("baton: unexpected answer: "), 0u) << outcome.err;
+  }
+}
+
+TEST(Report, AFormatThatIsNoneIsRefused) {
+  for (const char* command : {"report", "standing", "advise"}) {
+    const Outcome outcome = RunBaton({command, "--format", "xml"});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.err, "baton: 'xml' is no format; choose table, csv, json or parsable\n");
+  }
+}
+
+TEST(Standing, AsCsvKeepsItsColumns) {
+  EXPECT_EQ(Printed({"standing", "--format", "csv"}),
+            R"(Team,User,RawShares,NormShares,RawUsage,NormUsage,EffectvUsage,FairShare,LevelFS,Rank
+(all),,1,1.000000,3.500000000,1.000000,1.000000,0.500000,1.000000,
+research/vision,,3,0.250000,0.000001000,0.125000,0.100000,0.757858,2.000000,1
+research/vision,user-a,1,0.250000,0.000000000,0.000000,0.000000,1.000000,inf,2
+)");
+}
+
+TEST(Standing, ForPeopleStandsAsATree) {
+  const std::string table = Printed({"standing"});
+  EXPECT_NE(table.find("\n  research/vision  user-a          1    0.250000"), std::string::npos) << table;
+  EXPECT_EQ(table.find("Team               User"), 0u) << table;
+}
+
+TEST(Explain, PrintsItsSentencesWithoutControlCharacters) {
+  EXPECT_EQ(Printed({"explain", "pod", "trainer"}), "Asked of trainer\nb?\n");
+  EXPECT_EQ(Printed({"explain", "team", "r/v"}), "Asked of r/v\nb?\n");
+  const Outcome outcome = RunBaton({"explain", "user", "x"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "baton: say 'explain pod NAME' or 'explain team NAME'\n");
+}
+
+TEST(Advise, PrintsWhatToSetOrThatAllIsWell) {
+  EXPECT_EQ(Printed({"advise", "--format", "csv"}),
+            "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n"
+            "a,GPU-01234567,memory,8GiB,1GiB,1.25GiB,6.75GiB,it never used more\n");
+  EXPECT_EQ(Printed({"advise", "--last", "1h"}),
+            "Every pod's request and memory cap are near what it used.\n");
+  EXPECT_EQ(Printed({"advise", "--last", "1h", "--format", "csv"}),
+            "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n");
+}
+
+TEST(TextTable, StandsInColumnsWhateverTheScript) {
+  const TextTable table{{{"NAME", true}, {"N"}}, {{"größe", "1"}, {"b", "1000"}}};
+  EXPECT_EQ(table.Lines(), (std::vector<std::string>{"NAME      N", "größe     1", "b      1000"}));
+  EXPECT_EQ(table.Lines(4), (std::vector<std::string>{"NAME", "größ", "b   "}));
+}
+
+TEST(TextTable, CsvQuotesWhatNeedsItAndDisarmsFormulas) {
+  TextTable table{{{"a"}}, {}};
+  for (const char* cell : {"x", "", "a,b", "say \"so\"", "two\nlines", "=1", "+1", "-x", "@x",
+                           "\tx", "-1.5", "1e-05", "=\"a,b\""}) {
+    table.rows.push_back({cell});
+  }
+  EXPECT_EQ(table.Csv(),
+            "a\nx\n\n\"a,b\"\n\"say \"\"so\"\"\"\n\"two\nlines\"\n'=1\n'+1\n'-x\n'@x\n'\tx\n-1.5\n"
+            "1e-05\n\"'=\"\"a,b\"\"\"\n");
+}
+
+TEST(TextTable, ParsableCellsCanBeToldApartAgain) {
+  const TextTable table{{{"a"}, {"b"}}, {{"x|y", "z"}, {"x\\", "|y"}, {"", ""}}};
+  EXPECT_EQ(table.Parsable(), "a|b\nx\\|y|z\nx\\\\|\\|y\n|\n");
+}
+
+}  // namespace
+}  // namespace baton::cli
