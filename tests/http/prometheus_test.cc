@@ -1,13 +1,8 @@
 // What Prometheus' own programs think of the metrics, the alerts and the dashboard, and a real
 // Prometheus that scrapes a real server. Skipped where they are not installed.
-#include <arpa/inet.h>
+#include "tests/http/prometheus.h"
+
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -17,30 +12,9 @@
 
 #include "backend/http/server.h"
 #include "tests/http/awkward.h"
-#include "tests/http/client.h"
-#include "tests/http/temp_folder.h"
-
-extern char** environ;
 
 namespace baton::http {
 namespace {
-
-#define SKIP_WITHOUT(program)                                                             \
-  if (std::string(program).find("NOTFOUND") != std::string::npos) {                       \
-    GTEST_SKIP() << "Prometheus' programs are not installed; scripts/setup fetches them"; \
-  }
-
-struct Ran {
-  int status;
-  std::string output;
-};
-Ran Shell(const TempFolder& folder, const std::string& command) {
-  const std::string output = folder / "output";
-  const int status = system(("(" + command + ") >" + output + " 2>&1").c_str());
-  std::ostringstream text;
-  text << std::ifstream(output).rdbuf();
-  return {WEXITSTATUS(status), text.str()};
-}
 
 TEST(Promtool, AcceptsTheMetrics) {
   SKIP_WITHOUT(PROMTOOL);
@@ -90,30 +64,6 @@ TEST(Promtool, AcceptsEveryQueryOfTheDashboard) {
   EXPECT_EQ(ran.status, 0) << ran.output;
 }
 
-uint16_t FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
-// The results of a query; null where Prometheus has none or is not there yet.
-nlohmann::json Query(uint16_t port, const std::string& query) {
-  Client client(port);
-  if (!client.connected()) return {};
-  client.Send("GET /api/v1/query?query=" + query + " HTTP/1.0\r\nHost: localhost\r\n\r\n");
-  const std::string header = client.ReadUntil("\r\n\r\n");
-  client.AwaitEnd();
-  const auto answer = nlohmann::json::parse(client.rest, nullptr, false);
-  if (!answer.is_object() || answer["data"]["result"].empty()) return {};
-  return answer["data"]["result"];
-}
-
 TEST(Prometheus, ScrapesARealServer) {
   SKIP_WITHOUT(PROMETHEUS);
   constexpr const char* kSecret = "a-token-for-prometheus";
@@ -134,48 +84,24 @@ TEST(Prometheus, ScrapesARealServer) {
   });
   const auto started = server.Start();
   ASSERT_TRUE(started) << started.error().message;
-  // As docs/metrics.md has it.
-  const std::string config = folder.Write("prometheus.yaml",
-                                          "scrape_configs:\n"
-                                          "  - job_name: baton\n"
-                                          "    scrape_interval: 200ms\n"
-                                          "    scrape_timeout: 200ms\n"
-                                          "    scheme: https\n"
-                                          "    honor_labels: true\n"
-                                          "    authorization: {credentials_file: " +
-                                              options.token_file +
-                                              "}\n"
-                                              "    tls_config: {ca_file: " +
-                                              options.certificate_file +
-                                              "}\n"
-                                              "    static_configs: [{targets: ['127.0.0.1:" +
-                                              std::to_string(server.port()) + "']}]\n");
-  const uint16_t port = FreePort();
-  const std::string log = folder / "log";
-  const std::string command = std::string("exec ") + PROMETHEUS + " --config.file=" + config +
-                              " --storage.tsdb.path=" + (folder / "data") +
-                              " --web.listen-address=127.0.0.1:" + std::to_string(port) + " >" +
-                              log + " 2>&1";
-  const char* argv[] = {"sh", "-c", command.c_str(), nullptr};
-  pid_t pid = -1;
-  ASSERT_EQ(posix_spawn(&pid, "/bin/sh", nullptr, nullptr, const_cast<char**>(argv), environ), 0);
   std::thread loop([&] {
     const auto work = boost::asio::make_work_guard(io);
     io.run();
   });
 
-  const auto eventually = [&](const std::string& query, bool there) {
-    nlohmann::json result;
-    for (int i = 0; i < 1000; ++i) {
-      result = Query(port, query);
-      if (result.is_null() != there) return result;
-      usleep(20'000);
-    }
-    ADD_FAILURE() << query << ": " << result << "\n" << Shell(folder, "cat " + log).output;
-    return result;
-  };
-  const auto up = eventually("up{job=\"baton\"}==1", true);
-  const auto pods = eventually("baton_pod_request_ratio{namespace=\"default\"}", true);
+  // As docs/metrics.md has it.
+  const Prometheus prometheus(PROMETHEUS,
+                              "    scheme: https\n"
+                              "    authorization: {credentials_file: " +
+                                  options.token_file +
+                                  "}\n"
+                                  "    tls_config: {ca_file: " +
+                                  options.certificate_file +
+                                  "}\n"
+                                  "    static_configs: [{targets: ['127.0.0.1:" +
+                                  std::to_string(server.port()) + "']}]\n");
+  prometheus.Await("up{job=\"baton\"}==1", true);
+  const auto pods = prometheus.Await("baton_pod_request_ratio{namespace=\"default\"}", true);
   if (pods.is_array()) {
     // As it was, but for the two bytes that are no text.
     EXPECT_EQ(pods[0]["metric"]["pod"],
@@ -183,14 +109,13 @@ TEST(Prometheus, ScrapesARealServer) {
     EXPECT_EQ(pods[0]["metric"]["team"], "research/vision");
     EXPECT_EQ(pods[0]["value"][1], "0.25");
   }
-  eventually("histogram_quantile(0.5,baton_pod_wait_seconds_bucket{namespace=\"default\"})", true);
+  prometheus.Await("histogram_quantile(0.5,baton_pod_wait_seconds_bucket{namespace=\"default\"})",
+                   true);
   // A pod that is gone is gone at the next scrape, not five minutes later.
   boost::asio::post(io, [&] { snapshot.pods.clear(); });
-  eventually("baton_pod_request_ratio", false);
-  eventually("baton_gpu_memory_bytes", true);
+  prometheus.Await("baton_pod_request_ratio", false);
+  prometheus.Await("baton_gpu_memory_bytes", true);
 
-  kill(pid, SIGKILL);
-  waitpid(pid, nullptr, 0);
   io.stop();
   loop.join();
   server.Stop();
