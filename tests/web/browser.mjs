@@ -1,9 +1,13 @@
-// Debian's chromium for tests, one at a time.
+// Debian's chromium for tests. Its headless shell where there is one: that takes half as long.
+import {existsSync} from 'node:fs';
+
 import {chromium} from 'playwright-core';
+
+export const program = process.env.BATON_CHROMIUM ?? ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'].find(existsSync);
 
 export function launch() {
   return chromium.launch({
-    executablePath: process.env.BATON_CHROMIUM ?? '/usr/bin/chromium',
+    executablePath: program,
     args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
            '--disable-background-networking', '--disable-component-update', '--disable-sync'],
   });

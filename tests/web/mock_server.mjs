@@ -75,7 +75,10 @@ export class MockServer {
       case 'timeline': return known(this.world.timeline(url.searchParams.get('gpu'), Number(url.searchParams.get('seconds'))), 'GPU');
       case 'report': return booked(() => this.world.report(url.searchParams.get('by'), url.searchParams.get('last')), 'report');
       case 'standing': return booked(() => this.world.standing(), 'standing');
-      case 'explain': return known(this.world.explain(parts[1], parts.slice(2).join('/')), parts[1]);
+      case 'explain': {
+        const [[kind, name] = []] = url.searchParams;
+        return known(this.world.explain(kind, name), kind);
+      }
       case 'stream':
         response.writeHead(200, {...headers, 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store'});
         response.write(': batond\n\n');

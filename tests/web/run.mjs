@@ -38,7 +38,7 @@ if (what === 'unit') {
                outExtension: {'.js': '.mjs'}, logLevel: 'warning'});
   node(['--test', ...process.argv.slice(3), ...tests.map((name) => join(out, name.replace(/\.ts$/, '.mjs')))]);
   rmSync(out, {recursive: true, force: true});
-} else if (!existsSync(process.env.BATON_CHROMIUM ?? '/usr/bin/chromium')) {
+} else if (!existsSync((await import('./browser.mjs')).program ?? '')) {
   process.stderr.write('skipped: there is no chromium (scripts/setup installs it)\n');
   process.exit(77);
 } else {

@@ -29,7 +29,7 @@ export class Drawer {
   }
 
   show(kind: 'pod' | 'team', name: string): void {
-    const path = `api/v1/explain/${kind}/${encodeURIComponent(name)}`;
+    const path = `api/v1/explain?${kind}=${encodeURIComponent(name)}`;
     if (this.path === path && this.element.open) return;
     this.path = path;
     this.title.replaceChildren(kind === 'pod' ? 'Pod ' : 'Team ', named(name));

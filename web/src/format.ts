@@ -30,7 +30,9 @@ export function grouped(value: number, digits = 0): string {
 export function hours(value: number): string {
   if (!Number.isFinite(value)) return '–';
   const size = Math.abs(value);
-  return grouped(value, size === 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  // What began minutes ago is not nothing.
+  const digits = size === 0 || size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : Math.min(5, 1 - Math.floor(Math.log10(size)));
+  return grouped(value, digits);
 }
 
 // A length of time in nanoseconds, in three digits or so: 543 µs, 4.11 s, 2 h 07 min.
