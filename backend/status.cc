@@ -6,6 +6,19 @@
 #include <nlohmann/json.hpp>
 
 namespace baton::backend {
+
+// What is done of a status, and where to go on.
+struct StatusSteps::State {
+  Arbiter& arbiter;
+  const EventLog& log;
+  const std::string node;
+  nlohmann::json status{};
+  std::map<std::string, std::vector<PodStatus>> schedulers{};  // by GPU, as at the beginning
+  bool pods_done = false;
+  PodId pod{};          // the last one that was looked at
+  uint64_t client = 0;  // the same, by its number
+};
+
 namespace {
 
 using nlohmann::json;
@@ -85,41 +98,25 @@ wire::Phase PhaseOf(const Arbiter::Client& client) {
   return phase;
 }
 
-}  // namespace
+using Steps = StatusSteps::State;
 
-json PodJson(const Pod& pod) {
-  return {{"pod", pod.id.value},
-          {"id", pod.id.value},
-          {"name", pod.name},
-          {"ticket", pod.ticket},
-          {"gpus", pod.gpus},
-          {"request", Percent(pod.share.request)},
-          {"limit", Percent(pod.share.limit)},
-          {"memory", pod.memory_cap},
-          {"priority", PriorityName(pod.share.priority)},
-          {"team", pod.team},
-          {"user", pod.user},
-          {"namespace", pod.name_space},
-          {"uid", pod.uid},
-          {"gang", pod.gang()}};
-}
-
-json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
-                const std::string& node) {
+// The daemon and the GPUs, and what does not take long.
+void Begin(Steps& steps, const DaemonStatus& daemon) {
   const Instant now = MonotonicNow();
-  json status;
+  Arbiter& arbiter = steps.arbiter;
+  json& status = steps.status;
   status["daemon"] = {{"version", daemon.version},
                       {"mode", daemon.mode == Mode::kObserve ? "observe" : "enforce"},
                       {"pid", getpid()},
                       {"started", daemon.started},
                       {"degraded", daemon.degraded}};
 
-  std::map<std::string, std::vector<PodStatus>> schedulers;
+  auto& schedulers = steps.schedulers;
   status["gpus"] = json::array();
   for (const auto& [uuid, gpu] : arbiter.gpus()) {
     schedulers[uuid] = gpu->scheduler.Status(now);
   }
-  for (const Arbiter::Gpu* gpu : arbiter.GpusOf(node)) {
+  for (const Arbiter::Gpu* gpu : arbiter.GpusOf(steps.node)) {
     json row{{"uuid", gpu->info.uuid},
              {"name", gpu->info.name},
              {"node", gpu->node},
@@ -143,81 +140,163 @@ json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemo
     }
     status["gpus"].push_back(std::move(row));
   }
-
-  std::map<PodId, Clients> clients_of;
-  for (const auto& [number, client] : arbiter.clients()) {
-    clients_of[client->pod].push_back(client.get());
-  }
   status["pods"] = json::array();
-  for (const auto& [id, pod] : arbiter.pods().all()) {
-    if (!arbiter.PodIsOn(pod, node)) continue;
-    json row = PodJson(pod);
-    row.erase("ticket");
-    row.erase("pod");
-    row["gpus"] = json::array();
-    row["clients"] = json::array();
-    row["memory_used"] = uint64_t{0};
-    row["lag_ns"] = int64_t{0};
-    AddUsage(row, Usage{}, 0);
-    for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) row[key] = 0.0;
-    wire::Phase phase = wire::Phase::kIdle;
-    for (const std::string& uuid : pod.gpus) {
-      auto it = arbiter.gpus().find(uuid);
-      if (it == arbiter.gpus().end()) continue;
-      const Arbiter::Gpu& gpu = *it->second;
-      const auto& sorted = schedulers[uuid];  // by id
-      const auto at = std::lower_bound(sorted.begin(), sorted.end(), id,
-                                       [](const PodStatus& s, PodId pod) { return s.pod < pod; });
-      const PodStatus* of_pod = at != sorted.end() && at->pod == id ? &*at : nullptr;
-      json part = GpuOfPod(arbiter, gpu, pod, clients_of[id], of_pod, now);
-      for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) {
-        row[key] = row[key].get<double>() + part[key].get<double>();
-      }
-      row["memory_used"] = row["memory_used"].get<uint64_t>() + part["memory_used"].get<uint64_t>();
-      row["lag_ns"] = row["lag_ns"].get<int64_t>() + part["lag_ns"].get<int64_t>();
-      if (const UsageEntry* account = arbiter.Account(gpu, id)) {
-        AddUsage(row, account->usage, arbiter.HeldNow(gpu, id, now));
-      }
-      row["gpus"].push_back(std::move(part));
-    }
-    for (const Arbiter::Client* client : clients_of[id]) {
-      phase = Busier(phase, PhaseOf(*client));
-      row["clients"].push_back({{"pid", client->pid},
-                                {"command", client->command},
-                                {"uid", client->uid},
-                                {"connected", client->connected},
-                                {"phase", PhaseName(PhaseOf(*client))}});
-    }
-    row["phase"] = PhaseName(phase);
-    status["pods"].push_back(std::move(row));
-  }
-
   status["clients"] = json::array();
-  for (const auto& [number, client] : arbiter.clients()) {
-    if (node != "*" && client->node != node) continue;
-    const Pod* pod = arbiter.pods().Find(client->pod);
-    status["clients"].push_back({{"id", client->id.value},
-                                 {"pid", client->pid},
-                                 {"node", client->node},
-                                 {"pod", pod != nullptr ? pod->name : "(deleted)"},
-                                 {"command", client->command},
-                                 {"connected", client->connected},
-                                 {"phase", PhaseName(PhaseOf(*client))}});
-  }
   status["nodes"] = json::array();
   for (const NodeStatus& n : daemon.nodes) {
-    if (node != "*" && n.name != node) continue;
+    if (steps.node != "*" && n.name != steps.node) continue;
     status["nodes"].push_back({{"name", n.name},
                                {"link", n.connected ? "up" : "cut"},
                                {"clients", n.clients},
                                {"silent_ms", n.silent_ms}});
   }
   status["events"] = json::array();
-  for (const EventLog::Event& event : log.events()) {
+  for (const EventLog::Event& event : steps.log.events()) {
     status["events"].push_back(
         {{"time_ms", event.unix_ms}, {"kind", event.kind}, {"text", event.text}});
   }
-  return status;
+}
+
+// One pod that is on the node.
+json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant now) {
+  const Arbiter& arbiter = steps.arbiter;
+  const PodId id = pod.id;
+  json row = PodJson(pod);
+  row.erase("ticket");
+  row.erase("pod");
+  row["gpus"] = json::array();
+  row["clients"] = json::array();
+  row["memory_used"] = uint64_t{0};
+  row["lag_ns"] = int64_t{0};
+  AddUsage(row, Usage{}, 0);
+  for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) row[key] = 0.0;
+  wire::Phase phase = wire::Phase::kIdle;
+  for (const std::string& uuid : pod.gpus) {
+    auto it = arbiter.gpus().find(uuid);
+    if (it == arbiter.gpus().end()) continue;
+    const Arbiter::Gpu& gpu = *it->second;
+    // A GPU may have come since the beginning.
+    const PodStatus* of_pod = nullptr;
+    if (const auto known = steps.schedulers.find(uuid); known != steps.schedulers.end()) {
+      const auto& sorted = known->second;  // by id
+      const auto at = std::lower_bound(sorted.begin(), sorted.end(), id,
+                                       [](const PodStatus& s, PodId pod) { return s.pod < pod; });
+      if (at != sorted.end() && at->pod == id) of_pod = &*at;
+    }
+    json part = GpuOfPod(arbiter, gpu, pod, clients, of_pod, now);
+    for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) {
+      row[key] = row[key].get<double>() + part[key].get<double>();
+    }
+    row["memory_used"] = row["memory_used"].get<uint64_t>() + part["memory_used"].get<uint64_t>();
+    row["lag_ns"] = row["lag_ns"].get<int64_t>() + part["lag_ns"].get<int64_t>();
+    if (const UsageEntry* account = arbiter.Account(gpu, id)) {
+      AddUsage(row, account->usage, arbiter.HeldNow(gpu, id, now));
+    }
+    row["gpus"].push_back(std::move(part));
+  }
+  for (const Arbiter::Client* client : clients) {
+    phase = Busier(phase, PhaseOf(*client));
+    row["clients"].push_back({{"pid", client->pid},
+                              {"command", client->command},
+                              {"uid", client->uid},
+                              {"connected", client->connected},
+                              {"phase", PhaseName(PhaseOf(*client))}});
+  }
+  row["phase"] = PhaseName(phase);
+  return row;
+}
+
+json ClientRow(Arbiter& arbiter, const Arbiter::Client& client) {
+  const Pod* pod = arbiter.pods().Find(client.pod);
+  return {{"id", client.id.value},
+          {"pid", client.pid},
+          {"node", client.node},
+          {"pod", pod != nullptr ? pod->name : "(deleted)"},
+          {"command", client.command},
+          {"connected", client.connected},
+          {"phase", PhaseName(PhaseOf(client))}};
+}
+
+// Those clients whose pods are in (after, last].
+std::map<PodId, Clients> ClientsOf(const Arbiter& arbiter, PodId after, PodId last) {
+  std::map<PodId, Clients> clients;
+  for (const auto& [number, client] : arbiter.clients()) {
+    if (after < client->pod && !(last < client->pod)) clients[client->pod].push_back(client.get());
+  }
+  return clients;
+}
+
+void AddPods(Steps& steps, size_t most) {
+  const auto& all = steps.arbiter.pods().all();
+  const Instant now = MonotonicNow();
+  const auto from = all.upper_bound(steps.pod);
+  auto to = from;
+  PodId last = steps.pod;
+  for (size_t i = 0; i < most && to != all.end(); ++i, ++to) last = to->first;
+  const auto clients = ClientsOf(steps.arbiter, steps.pod, last);
+  const Clients none;
+  for (auto at = from; at != to; ++at) {
+    if (!steps.arbiter.PodIsOn(at->second, steps.node)) continue;
+    const auto of_pod = clients.find(at->first);
+    steps.status["pods"].push_back(
+        PodRow(steps, at->second, of_pod != clients.end() ? of_pod->second : none, now));
+  }
+  steps.pod = last;
+  steps.pods_done = to == all.end();
+}
+
+bool AddClients(Steps& steps, size_t most) {
+  const auto& all = steps.arbiter.clients();
+  auto at = all.upper_bound(steps.client);
+  for (size_t i = 0; i < most && at != all.end(); ++i, ++at) {
+    steps.client = at->first;
+    if (steps.node != "*" && at->second->node != steps.node) continue;
+    steps.status["clients"].push_back(ClientRow(steps.arbiter, *at->second));
+  }
+  return at == all.end();
+}
+
+}  // namespace
+
+json PodJson(const Pod& pod) {
+  return {{"pod", pod.id.value},
+          {"id", pod.id.value},
+          {"name", pod.name},
+          {"ticket", pod.ticket},
+          {"gpus", pod.gpus},
+          {"request", Percent(pod.share.request)},
+          {"limit", Percent(pod.share.limit)},
+          {"memory", pod.memory_cap},
+          {"priority", PriorityName(pod.share.priority)},
+          {"team", pod.team},
+          {"user", pod.user},
+          {"namespace", pod.name_space},
+          {"uid", pod.uid},
+          {"gang", pod.gang()}};
+}
+
+StatusSteps::StatusSteps(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+                         std::string node)
+    : state_(new State{arbiter, log, std::move(node)}) {
+  Begin(*state_, daemon);
+}
+
+StatusSteps::~StatusSteps() = default;
+
+bool StatusSteps::GoOn(size_t most) {
+  if (state_->pods_done) return AddClients(*state_, most);
+  AddPods(*state_, most);
+  return false;
+}
+
+json StatusSteps::Take() { return std::move(state_->status); }
+
+json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+                const std::string& node) {
+  StatusSteps steps(arbiter, log, daemon, node);
+  while (!steps.GoOn(SIZE_MAX)) {
+  }
+  return steps.Take();
 }
 
 }  // namespace baton::backend

@@ -2,7 +2,10 @@
 #ifndef BATON_BACKEND_STATUS_H_
 #define BATON_BACKEND_STATUS_H_
 
+#include <cstddef>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "backend/control.h"
 
@@ -30,6 +33,23 @@ namespace baton::backend {
 // idle, waiting, holding or draining; a pod's is that of its busiest client.
 nlohmann::json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
                           const std::string& node);
+// The same in steps, between which the loop serves others: of a thousand pods it takes long. Pods
+// and clients may come and go meanwhile; each is told as it is when its turn comes. Not thread
+// safe. `arbiter` and `log` must outlive it.
+class StatusSteps {
+ public:
+  StatusSteps(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon, std::string node);
+  ~StatusSteps();
+  // Goes on with at most so many pods, or clients. True: it was the last step.
+  bool GoOn(size_t most);
+  // Once GoOn() has said that it was.
+  nlohmann::json Take();
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
 // One pod of "pods" above, but without what is measured, and with its ticket.
 nlohmann::json PodJson(const Pod& pod);
 

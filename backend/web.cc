@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "backend/http/metrics.h"
-#include "backend/status.h"
 #include "web/assets.h"
 
 namespace baton::backend {
@@ -21,6 +21,10 @@ using nlohmann::json;
 constexpr Duration kStreamEvery = std::chrono::seconds(1);
 // Of the event loop's time the stream takes at most one part in so many.
 constexpr int kStreamPart = 50;
+// All that tell the status together: one in so many.
+constexpr int kStatusPart = 10;
+// Pods of a status between two looks at the sockets: some 20 microseconds each.
+constexpr size_t kPodsAtOnce = 32;
 
 std::string Dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -31,6 +35,33 @@ HttpResponse JsonResponse(json value) {
   HttpResponse response;
   response.produce = [value = std::make_shared<json>(std::move(value))] { return Dump(*value); };
   return response;
+}
+
+// What a timeline is written from: of thousands of spans, on the server's thread.
+struct TimelineSnapshot {
+  std::string uuid;
+  int64_t now_us = 0;  // since 1970
+  Instant now{};       // the same moment
+  std::vector<Arbiter::Span> spans;
+  std::map<PodId, std::string> names;
+};
+
+std::string TimelineText(const TimelineSnapshot& snapshot) {
+  const auto ms = [&](Instant at) {
+    return static_cast<double>(snapshot.now_us - Nanos(snapshot.now - at) / 1000) / 1e3;
+  };
+  json spans = json::array();
+  for (const Arbiter::Span& span : snapshot.spans) {
+    using Kind = Arbiter::Span::Kind;
+    spans.push_back({{"pod", snapshot.names.at(span.pod)},
+                     {"kind", span.kind == Kind::kHold    ? "hold"
+                              : span.kind == Kind::kDrain ? "drain"
+                                                          : "wait"},
+                     {"from_ms", ms(span.from)},
+                     {"to_ms", span.to == kNever ? json() : json(ms(span.to))}});
+  }
+  return Dump(
+      {{"gpu", snapshot.uuid}, {"now_ms", snapshot.now_us / 1000}, {"spans", std::move(spans)}});
 }
 
 http::HttpOptions HttpOptionsFrom(const Options& options) {
@@ -56,7 +87,8 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
       started_(time(nullptr)),
       server_(io, HttpOptionsFrom(options)),
       stream_(server_.AddStream("/api/v1/stream")),
-      timer_(io) {
+      timer_(io),
+      status_timer_(io) {
   for (const web::Asset& asset : web::Assets()) {
     for (const std::string_view path : {asset.path, std::string_view("/")}) {
       if (path == "/" && asset.path != "/index.html") continue;
@@ -80,18 +112,12 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
   server_.Route("/api/v1/timeline", [this](const HttpRequest& request, Respond respond) {
     Timeline(request, std::move(respond));
   });
-  for (const char* command : {"report", "standing", "advise"}) {
+  // explain takes names as parameters: a pod may be called "..", which no path can end with.
+  for (const char* command : {"report", "standing", "explain", "advise"}) {
     server_.Route(std::string("/api/v1/") + command,
                   [this, command](const HttpRequest& request, Respond respond) {
                     Ask({{"command", command}}, request, std::move(respond));
                   });
-  }
-  for (const char* what : {"pod", "team"}) {
-    server_.RoutePrefix(
-        std::string("/api/v1/explain/") + what + "/",
-        [this, what](const HttpRequest& request, Respond respond) {
-          Ask({{"command", "explain"}, {what, request.rest}}, request, std::move(respond));
-        });
   }
 }
 
@@ -105,6 +131,7 @@ Result<void> Web::Start() {
 
 void Web::Stop() {
   timer_.cancel();
+  status_timer_.cancel();
   server_.Stop();
 }
 
@@ -113,20 +140,58 @@ void Web::Booked() {
 }
 
 void Web::Stream() {
-  const Instant before = MonotonicNow();
-  if (stream_.readers() > 0) {
-    auto status = std::make_shared<json>(StatusJson(arbiter_, log_, daemon_(), "*"));
-    stream_.Broadcast("status", [status = std::move(status)] { return Dump(*status); });
-  }
-  const Duration took = MonotonicNow() - before;
-  timer_.expires_after(std::max(kStreamEvery, kStreamPart * took));
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) Stream();
+  const auto again = [this] {
+    timer_.expires_after(std::max(kStreamEvery, kStreamPart * status_took_));
+    timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+      if (!error && *alive) Stream();
+    });
+  };
+  if (stream_.readers() == 0) return again();
+  WithStatus([this, again](const std::shared_ptr<const json>& status) {
+    stream_.Broadcast("status", [status] { return Dump(*status); });
+    again();
   });
 }
 
 void Web::Status(http::HttpServer::Respond respond) {
-  respond(JsonResponse(StatusJson(arbiter_, log_, daemon_(), "*")));
+  WithStatus([respond = std::move(respond)](const std::shared_ptr<const json>& status) {
+    HttpResponse response;
+    response.produce = [status] { return Dump(*status); };
+    respond(std::move(response));
+  });
+}
+
+void Web::WithStatus(UseStatus use) {
+  asked_status_.push_back(std::move(use));
+  if (status_ == nullptr && !status_rests_) MakeStatus();
+}
+
+void Web::MakeStatus() {
+  const Instant before = MonotonicNow();
+  bool done = false;
+  if (status_ == nullptr) {
+    status_took_ = Duration(0);
+    for_status_ = std::exchange(asked_status_, {});
+    status_ = std::make_unique<StatusSteps>(arbiter_, log_, daemon_(), "*");
+  } else {
+    done = status_->GoOn(kPodsAtOnce);
+  }
+  status_took_ += MonotonicNow() - before;
+  if (!done) {
+    return boost::asio::post(io_, [this, alive = alive_] {
+      if (*alive) MakeStatus();
+    });
+  }
+  const auto status = std::make_shared<const json>(status_->Take());
+  status_.reset();
+  status_rests_ = true;
+  status_timer_.expires_after((kStatusPart - 1) * status_took_);
+  status_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    status_rests_ = false;
+    if (!asked_status_.empty()) MakeStatus();
+  });
+  for (const UseStatus& use : std::exchange(for_status_, {})) use(status);
 }
 
 void Web::Ask(json question, const HttpRequest& request, http::HttpServer::Respond respond) {
@@ -134,7 +199,13 @@ void Web::Ask(json question, const HttpRequest& request, http::HttpServer::Respo
     return respond(ErrorResponse(
         {ErrorCode::kUnavailable, "batond keeps no books: ledger.database is \"none\""}));
   }
-  for (const auto& [name, value] : request.query) question[name] = value;
+  for (const auto& [name, value] : request.query) {
+    // What is asked is said by the path alone.
+    if (question.contains(name)) {
+      return respond(ErrorResponse({ErrorCode::kInvalid, "there is no parameter " + name}));
+    }
+    question[name] = value;
+  }
   books_->Ask(question, [respond = std::move(respond)](Result<json> answer) {
     respond(answer ? JsonResponse(std::move(*answer)) : ErrorResponse(answer.error()));
   });
@@ -159,45 +230,44 @@ void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond
       return refuse(ErrorCode::kInvalid, "the timeline takes gpu and seconds, nothing else");
     }
   }
-  auto it = arbiter_.gpus().find(uuid);
-  if (it == arbiter_.gpus().end()) {
+  const auto gpus = arbiter_.GpusOf("*");
+  const auto it = std::find_if(gpus.begin(), gpus.end(), [&](const Arbiter::Gpu* one) {
+    return one->info.uuid == uuid || (uuid.empty() && gpus.size() == 1);
+  });
+  if (it == gpus.end()) {
     return refuse(ErrorCode::kNotFound, "there is no GPU of this uuid; /api/v1/status lists them");
   }
-  Arbiter::Gpu& gpu = *it->second;
+  Arbiter::Gpu& gpu = **it;
   const Instant now = MonotonicNow();
+  TimelineSnapshot snapshot;
+  snapshot.uuid = gpu.info.uuid;
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
-  const double now_ms =
-      static_cast<double>(wall.tv_sec) * 1e3 + static_cast<double>(wall.tv_nsec / 1000) / 1e3;
-  auto ms = [&](Instant at) { return now_ms - static_cast<double>(Nanos(now - at) / 1000) / 1e3; };
-  auto name = [&](PodId id) {
-    const Pod* pod = arbiter_.pods().Find(id);
-    return pod != nullptr ? pod->name : "(deleted)";
-  };
-  json spans = json::array();
-  auto add = [&](PodId pod, const char* kind, Instant from, json to) {
-    spans.push_back(
-        {{"pod", name(pod)}, {"kind", kind}, {"from_ms", ms(from)}, {"to_ms", std::move(to)}});
-  };
+  snapshot.now_us = int64_t{wall.tv_sec} * 1'000'000 + wall.tv_nsec / 1000;
+  snapshot.now = now;
   using Kind = Arbiter::Span::Kind;
-  for (const Arbiter::Span& span : gpu.timeline.Since(now - std::chrono::seconds(seconds))) {
-    add(span.pod,
-        span.kind == Kind::kHold    ? "hold"
-        : span.kind == Kind::kDrain ? "drain"
-                                    : "wait",
-        span.from, ms(span.to));
-  }
+  snapshot.spans = gpu.timeline.Since(now - std::chrono::seconds(seconds));
   // What still lasts.
   if (gpu.holder) {
     const bool drains = gpu.drains_since != kNever;
-    add(gpu.holder, "hold", gpu.held_since, drains ? json(ms(gpu.drains_since)) : json());
-    if (drains) add(gpu.holder, "drain", gpu.drains_since, {});
+    snapshot.spans.push_back(
+        {Kind::kHold, gpu.holder, gpu.held_since, drains ? gpu.drains_since : kNever});
+    if (drains) snapshot.spans.push_back({Kind::kDrain, gpu.holder, gpu.drains_since, kNever});
   }
   for (const PodStatus& pod : gpu.scheduler.Status(now)) {
-    if (pod.waiting) add(pod.pod, "wait", pod.waiting_since, {});
+    if (pod.waiting) snapshot.spans.push_back({Kind::kWait, pod.pod, pod.waiting_since, kNever});
   }
-  respond(JsonResponse(
-      {{"gpu", uuid}, {"now_ms", static_cast<int64_t>(now_ms)}, {"spans", std::move(spans)}}));
+  for (const Arbiter::Span& span : snapshot.spans) {
+    auto [name, added] = snapshot.names.try_emplace(span.pod);
+    if (!added) continue;
+    const Pod* pod = arbiter_.pods().Find(span.pod);
+    name->second = pod != nullptr ? pod->name : "(deleted)";
+  }
+  HttpResponse response;
+  response.produce = [snapshot = std::make_shared<TimelineSnapshot>(std::move(snapshot))] {
+    return TimelineText(*snapshot);
+  };
+  respond(std::move(response));
 }
 
 void Web::Metrics(http::HttpServer::Respond respond) {

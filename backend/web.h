@@ -18,6 +18,7 @@
 #include "backend/event_log.h"
 #include "backend/http/server.h"
 #include "backend/nvml.h"
+#include "backend/status.h"
 
 namespace baton::backend {
 
@@ -43,6 +44,10 @@ class Web {
   void Ask(nlohmann::json question, const http::HttpRequest& request,
            http::HttpServer::Respond respond);
   void Stream();
+  // Makes a status that begins after now, in steps, the same for all who ask until then.
+  using UseStatus = std::function<void(const std::shared_ptr<const nlohmann::json>&)>;
+  void WithStatus(UseStatus use);
+  void MakeStatus();
 
   boost::asio::io_context& io_;
   const Options& options_;
@@ -55,6 +60,12 @@ class Web {
   http::HttpServer server_;
   http::EventStream& stream_;
   boost::asio::steady_timer timer_;
+  std::vector<UseStatus> asked_status_;  // for the next one
+  std::vector<UseStatus> for_status_;    // for the one that is being made
+  std::unique_ptr<StatusSteps> status_;  // null: none is
+  Duration status_took_{0};              // of the loop's time: the last one, or this one so far
+  bool status_rests_ = false;
+  boost::asio::steady_timer status_timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
