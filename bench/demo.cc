@@ -1,9 +1,12 @@
 // baton-demo: pods share simulated GPUs under a real batond, and the devices' own records say who
 // got how much. scripts/demo builds and starts it.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,6 +25,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kExitUsage = 64;
+// Where batond serves its page, unless somebody else is there already.
+constexpr uint16_t kHttpPort = 7412;
 constexpr Duration kStartTimeout = std::chrono::seconds(30);
 // With a real driver the window's start is fixed beforehand: room for three contexts to come up.
 constexpr Duration kRealStart = std::chrono::seconds(10);
@@ -52,6 +57,7 @@ struct Options {
   bool contrast = true;
   bool real = false;
   bool keep = false;
+  std::optional<std::string> http;  // nothing: kHttpPort where it is free
   std::string programs;
 };
 
@@ -70,6 +76,22 @@ bool SleepUntil(Instant at) {
     nanosleep(&pause, nullptr);
   }
   return !g_interrupted.load();
+}
+
+// Whether batond could listen there.
+bool LoopbackPortIsFree(uint16_t port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool free = fd >= 0 &&
+                    bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                    listen(fd, 1) == 0;
+  if (fd >= 0) close(fd);
+  return free;
 }
 
 Duration Seconds(double s) { return Duration(static_cast<int64_t>(s * 1e9)); }
@@ -269,6 +291,11 @@ Result<int> Demo::Run() {
   shape.real = options_.real;
   shape.keep = options_.keep;
   shape.programs = options_.programs;
+  if (options_.http) {
+    shape.http = *options_.http;
+  } else if (LoopbackPortIsFree(kHttpPort)) {
+    shape.http = fmt::format("127.0.0.1:{}", kHttpPort);
+  }
   fmt::print(
       out_, "{} pods on each of {} {} GPU{}, {}\n", mix_.size(), options_.nodes * options_.gpus,
       options_.real ? "real" : "simulated", options_.nodes * options_.gpus > 1 ? "s" : "",
@@ -279,6 +306,8 @@ Result<int> Demo::Run() {
   cluster_ = std::move(*cluster);
 
   if (options_.real) {
+    if (!shape.http.empty()) fmt::print(out_, "watch it on http://{}/\n", shape.http);
+    fflush(out_);
     const Instant start = MonotonicNow() + kRealStart + Seconds(options_.warmup);
     auto started = StartPods(
         {"--seconds", std::to_string(options_.seconds), "--start-at", std::to_string(Nanos(start))},
@@ -294,6 +323,7 @@ Result<int> Demo::Run() {
     const Instant to = from + Seconds(options_.seconds);
     fmt::print(out_, "all pods run; warming up for {} s, then measuring for {} s\n",
                options_.warmup, options_.seconds);
+    if (!shape.http.empty()) fmt::print(out_, "watch it on http://{}/\n", shape.http);
     fflush(out_);
     if (!SleepUntil(from) || !Watch(from, to)) return 130;
     StopPods();
@@ -412,6 +442,9 @@ int Main(int argc, char** argv) {
   app.add_flag("--real", options.real, "Use this machine's GPUs instead of simulated ones");
   app.add_flag("--json", options.json, "Print the figures as JSON, on the last line of stdout");
   app.add_flag("--keep", options.keep, "Keep the temporary folder with all logs");
+  app.add_option("--http", options.http,
+                 "Where batond serves its page; \"\": nowhere [127.0.0.1:7412 where that is free]")
+      ->option_text("ADDRESS");
   app.add_option("--programs", options.programs, "Folder with Baton's programs [this one's]")
       ->option_text("DIR");
   std::vector<PodShare> mix;
