@@ -11,6 +11,30 @@ using nlohmann::json;
 
 constexpr int kVersion = 1;
 constexpr size_t kTextMax = 512;
+// Of arrays in each other: the batch, its samples, a sample, its counters.
+constexpr int kDepth = 4;
+
+// Whether bytes hold values no deeper than that: reading what is deeper would take as much stack as
+// its sender likes.
+class Shallow : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return false; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return false; }
+  bool key(string_t&) override { return false; }
+  bool end_object() override { return false; }
+  bool start_array(size_t) override { return ++depth_ <= kDepth; }
+  bool end_array() override { return --depth_, true; }
+  bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }
+
+ private:
+  int depth_ = 0;
+};
 
 json Array(const Counters& c) {
   return {c.held_ns,       c.busy_ns,  c.waited_ns, c.unmanaged_ns,
@@ -52,6 +76,10 @@ std::string EncodeBatch(const Batch& batch) {
 }
 
 Result<Batch> DecodeBatch(std::string_view bytes) {
+  Shallow shallow;
+  if (!json::sax_parse(bytes, &shallow, json::input_format_t::msgpack)) {
+    return Fail(ErrorCode::kInvalid, "this is no batch: its values do not have a batch's form");
+  }
   const json all = json::from_msgpack(bytes, true, false);
   try {
     if (all.at(0).get<int>() != kVersion) {
