@@ -10,7 +10,18 @@ namespace {
 // So many pods between two looks at the sockets.
 constexpr size_t kPodsAtOnce = 64;
 
-int64_t Signed(uint64_t value) { return static_cast<int64_t>(value); }
+// Clients say most of these numbers, and may say anything. The ledger refuses a batch with one
+// above 2^60, and no sum of its reports may pass 2^63: nobody's claim may stop the books of others.
+// Nine years in nanoseconds.
+constexpr uint64_t kClaimMax = uint64_t{1} << 58;
+
+int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min(value, kClaimMax)); }
+
+// What a pod says that it has of a GPU, as far as it can be true. A terabyte where the GPU's own
+// size is not known.
+uint64_t Believed(uint64_t bytes, const GpuInfo& gpu) {
+  return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
+}
 
 }  // namespace
 
@@ -50,7 +61,8 @@ void Arbiter::TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now) 
   const auto ms = std::chrono::floor<std::chrono::milliseconds>(now - on.memory_at);
   UsageEntry* account = Account(gpu, pod);
   if (account != nullptr && on.memory_at != Instant{}) {
-    account->memory_mib_ms += (on.memory >> 10) * static_cast<uint64_t>(ms.count()) >> 10;
+    const uint64_t kib = Believed(on.memory, gpu.info) >> 10;
+    account->memory_mib_ms += kib * static_cast<uint64_t>(ms.count()) >> 10;
   }
   on.memory_at = on.memory_at == Instant{} ? now : on.memory_at + ms;
 }
@@ -59,7 +71,7 @@ void Arbiter::SetMemory(Gpu& gpu, PodId pod, uint64_t bytes) {
   PodOnGpu& on = gpu.pods[pod];
   TallyMemory(gpu, pod, on, MonotonicNow());
   on.memory = bytes;
-  on.memory_peak = std::max(on.memory_peak, bytes);
+  on.memory_peak = std::max(on.memory_peak, Believed(bytes, gpu.info));
 }
 
 void Arbiter::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
@@ -72,7 +84,7 @@ void Arbiter::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& ow
       if (auto on = gpu->second->pods.find(id); on != gpu->second->pods.end()) {
         TallyMemory(*gpu->second, id, on->second, MonotonicNow());
         sample.memory_peak_mib = Signed(on->second.memory_peak >> 20);
-        on->second.memory_peak = on->second.memory;
+        on->second.memory_peak = Believed(on->second.memory, gpu->second->info);
       }
     }
     const Usage& usage = account->usage;
@@ -106,8 +118,8 @@ bool Arbiter::GoOnWithSnapshot(SnapshotWork& work, size_t most) {
     if (gpu->throw_away || !gpu->present) continue;
     const Duration idle =
         gpu->idle + (gpu->idle_since != kNever ? now - gpu->idle_since : Duration(0));
-    work.batch.gpus.push_back(
-        {gpu->info.uuid, gpu->info.name, gpu->info.memory_bytes, idle - gpu->idle_told});
+    work.batch.gpus.push_back({gpu->info.uuid, gpu->info.name,
+                               std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told});
     gpu->idle_told = idle;
   }
   work.batch.to = ledger::WallNow();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "backend/keys.h"
@@ -277,9 +278,9 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
     GpuInfo gpu;
     words >> gpu.uuid >> gpu.memory_bytes;
     std::getline(words >> std::ws, gpu.name);
-    if (gpu.uuid.empty() || gpu.uuid.size() > 64 || gpu.uuid.find('/') != std::string::npos) {
-      continue;
-    }
+    const bool printable = std::all_of(gpu.uuid.begin(), gpu.uuid.end(),
+                                       [](char c) { return c > 0x20 && c < 0x7f && c != '/'; });
+    if (gpu.uuid.empty() || gpu.uuid.size() > 64 || !printable) continue;
     if (arbiter_.gpus().count(gpu.uuid) == 0 && arbiter_.GpusOf(name).size() >= kGpusOfNodeMax) {
       SendError(identity, wire::ErrorKind::kLimit,
                 fmt::format("a node has at most {} GPUs; {} and those after it are not managed",
