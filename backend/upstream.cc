@@ -6,6 +6,7 @@
 
 #include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "backend/keys.h"
 
@@ -16,6 +17,8 @@ using nlohmann::json;
 
 constexpr size_t kFieldsMax = 1024;  // of a message, beside what it carries
 constexpr size_t kBooksNodesMax = 4096;
+// A node that says hello more often is not answered each time: the answer is long.
+constexpr Duration kGreetEvery = std::chrono::milliseconds(500);
 // A batch that is not acknowledged after this is sent again. The other side may be slow to book.
 constexpr Duration kAckPatience = std::chrono::seconds(10);
 constexpr Duration kBeatEvery = std::chrono::seconds(1);
@@ -37,9 +40,11 @@ std::string SourceOf(const std::string& node, const std::string& source) {
 
 json TeamsJson(const Books& books) {
   json uses = json::array();
-  for (const teams::Use& use : books.uses()) uses.push_back({use.team, use.user, use.decayed});
+  for (const teams::Use& use : books.by_team()) uses.push_back({use.team, use.user, use.decayed});
   json held = json::object();
-  for (const auto& [team, state] : books.budgets().states()) held[team] = state.held_hours;
+  for (const auto& [team, hours] : books.held()) {
+    if (hours) held[team] = *hours;
+  }
   return {{"teams", teams::PrintTeams(books.teams())},
           {"uses", std::move(uses)},
           {"held", std::move(held)}};
@@ -180,24 +185,36 @@ void Upstream::Receive(const std::vector<std::string_view>& parts) {
   } else if (frame.type() == wire::BooksAck::kType) {
     wire::BooksAck ack;
     if (!frame.Read(ack) || on_way_number_ == 0 || ack.seq != on_way_) return;
-    books_.writer().Ask([number = on_way_number_](ledger::Ledger& ledger) {
-      (void)ledger.DropSpooled(number);  // sent again, and acknowledged again, where it stays
-    });
-    SendNext();
+    // Where it stays in the spool it is sent again, but only once patience has ended: at once, a
+    // disk without room would keep both sides busy for nothing.
+    (void)books_.writer().Ask(
+        [this, alive = alive_, number = std::exchange(on_way_number_, 0)](ledger::Ledger& ledger) {
+          const bool dropped = ledger.DropSpooled(number).has_value();
+          boost::asio::post(io_, [this, alive, dropped] {
+            if (*alive && dropped && sending_) SendNext();
+          });
+        });
   } else if (frame.type() == wire::TeamsState::kType) {
     wire::TeamsState message;
     if (!frame.Read(message)) return;
     const json state =
         json::parse(std::string_view(message.json.data, message.json.size), nullptr, false);
     try {
-      auto teams = teams::ParseTeams(state.at("teams").get<std::string>(), "upstream's teams");
-      if (!teams) throw std::runtime_error(teams.error().message);
+      // The text rarely changes, and taking it apart takes this loop's time.
+      const auto& text = state.at("teams").get_ref<const std::string&>();
+      if (text != teams_text_ || text.empty()) {
+        auto teams = teams::ParseTeams(text, "upstream's teams");
+        if (!teams) throw std::runtime_error(teams.error().message);
+        teams_ = std::move(*teams);
+        teams_text_ = text;
+      }
       std::vector<teams::Use> uses;
       for (const json& use : state.at("uses")) {
         uses.push_back({use.at(0), use.at(1), std::max(0.0, use.at(2).get<double>())});
       }
-      books_.SetTeams(std::move(*teams), std::move(uses),
-                      state.at("held").get<std::map<std::string, double>>());
+      Books::Held held;
+      for (const auto& [team, hours] : state.at("held").items()) held[team] = hours.get<double>();
+      books_.SetTeams(teams_, std::move(uses), std::move(held));
     } catch (const std::exception& e) {
       log_.Add(EventLog::Level::kWarning, "upstream",
                std::string("the teams that the upstream sent make no sense: ") + e.what());
@@ -239,31 +256,41 @@ bool BooksServer::Take(const std::string& identity, std::string_view user,
       refuse(wire::ErrorKind::kDenied,
              fmt::format("this key belongs to node {}; set node.name to it", user));
     } else if (nodes_.size() >= kBooksNodesMax &&
-               identities_.count(std::string(hello.node.view())) == 0) {
+               nodes_.count(std::string(hello.node.view())) == 0) {
       refuse(wire::ErrorKind::kLimit, "there are too many nodes");
     } else {
-      OnHello(identity, user, hello);
+      OnHello(identity, hello);
     }
     return true;
   }
   if (frame.type() != wire::BooksBatch::kType) return false;
   wire::BooksBatch message;
-  auto node = nodes_.find(identity);
+  const auto name = names_.find(identity);
   // One that this batond does not know (any more) hears nothing, and says hello again.
-  if (node != nodes_.end() && frame.Read(message)) OnBatch(identity, node->second, message);
+  if (name != names_.end() && (user.empty() || user == name->second) && frame.Read(message)) {
+    OnBatch(identity, name->second, message);
+  }
   return true;
 }
 
-void BooksServer::OnHello(const std::string& identity, std::string_view,
-                          const wire::BooksHello& hello) {
+void BooksServer::OnHello(const std::string& identity, const wire::BooksHello& hello) {
   const std::string node(hello.node.view());
-  if (auto it = identities_.find(node); it == identities_.end()) {
-    log_.Add(EventLog::Level::kInfo, "node", "node " + node + " sends its books");
-  } else if (it->second != identity) {
-    nodes_.erase(it->second);
+  const Instant now = MonotonicNow();
+  // A peer is one node at a time.
+  if (auto was = names_.find(identity); was != names_.end() && was->second != node) {
+    nodes_.erase(was->second);
   }
-  identities_[node] = identity;
-  nodes_[identity] = node;
+  auto [it, fresh] = nodes_.try_emplace(node);
+  if (fresh) {
+    log_.Add(EventLog::Level::kInfo, "node", "node " + node + " sends its books");
+  } else if (it->second.identity != identity) {
+    names_.erase(it->second.identity);
+  } else if (now - it->second.greeted < kGreetEvery) {
+    return;
+  }
+  it->second.identity = identity;
+  it->second.greeted = now;
+  names_[identity] = node;
   const std::string source = SourceOf(node, std::string(hello.source.view()));
   books_.writer().Ask([this, alive = alive_, identity, source](ledger::Ledger& ledger) {
     auto last = ledger.LastOf(source);
@@ -272,56 +299,86 @@ void BooksServer::OnHello(const std::string& identity, std::string_view,
       wire::BooksWelcome welcome;
       welcome.seq = last->seq;
       SendTo(identity, welcome);
-      TellTeams(identity);
+      (void)TellTeams(identity);
     });
   });
 }
 
 void BooksServer::OnBatch(const std::string& identity, const std::string& node,
                           const wire::BooksBatch& message) {
+  // One at a time: while the ledger is away a node sends the same one again and again.
+  auto from = nodes_.find(node);
+  if (from == nodes_.end() || from->second.booking) return;
   // Taken apart on the ledger's thread: it may be long.
-  books_.writer().Ask([this, alive = alive_, identity, node, seq = message.seq,
-                       bytes =
-                           std::string(message.batch.data, message.batch.size)](ledger::Ledger&) {
-    auto batch = ledger::DecodeBatch(bytes);
-    boost::asio::post(io_, [this, alive, identity, node, seq, batch = std::move(batch)]() mutable {
-      if (!*alive) return;
-      auto refuse = [&, this](const std::string& why) {
-        log_.Add(EventLog::Level::kWarning, "node",
-                 fmt::format("a batch of node {} makes no sense: {}", node, why));
-      };
-      if (!batch) return refuse(batch.error().message);
-      if (batch->seq != seq) return refuse("its number is another");
-      batch->source = SourceOf(node, batch->source);
-      batch->node = node;
-      books_.Put(std::move(*batch), [this, identity, node, seq](Result<bool> booked) {
-        if (!booked && booked.error().code == ErrorCode::kInvalid) {
-          log_.Add(EventLog::Level::kWarning, "node",
-                   fmt::format("a batch of node {} is dropped: {}", node, booked.error().message));
-        } else if (!booked) {
-          return;  // it is sent again
-        }
-        wire::BooksAck ack;
-        ack.seq = seq;
-        SendTo(identity, ack);
+  from->second.booking = books_.writer().Ask(
+      [this, alive = alive_, identity, node, seq = message.seq,
+       bytes = std::string(message.batch.data, message.batch.size)](ledger::Ledger&) {
+        auto batch = ledger::DecodeBatch(bytes);
+        boost::asio::post(io_, [this, alive, identity, node, seq,
+                                batch = std::move(batch)]() mutable {
+          if (!*alive) return;
+          auto refuse = [&, this](const std::string& why) {
+            BookedBatch(node);
+            log_.Add(EventLog::Level::kWarning, "node",
+                     fmt::format("a batch of node {} makes no sense: {}", node, why));
+          };
+          if (!batch) return refuse(batch.error().message);
+          if (batch->seq != seq) return refuse("its number is another");
+          batch->source = SourceOf(node, batch->source);
+          batch->node = node;
+          books_.Put(std::move(*batch), [this, alive, identity, node, seq](Result<bool> booked) {
+            if (!*alive) return;
+            BookedBatch(node);
+            if (!booked && booked.error().code == ErrorCode::kInvalid) {
+              log_.Add(
+                  EventLog::Level::kWarning, "node",
+                  fmt::format("a batch of node {} is dropped: {}", node, booked.error().message));
+            } else if (!booked) {
+              return;  // it is sent again
+            }
+            wire::BooksAck ack;
+            ack.seq = seq;
+            SendTo(identity, ack);
+          });
+        });
       });
-    });
-  });
+}
+
+void BooksServer::BookedBatch(const std::string& node) {
+  if (auto it = nodes_.find(node); it != nodes_.end()) it->second.booking = false;
+}
+
+// Nodes go by what they heard last until the ledger has said: what is not known yet is no news.
+void BooksServer::WriteTeams() {
+  teams_.clear();
+  if (!books_.has_teams() || !books_.looked()) return;
+  teams_ = TeamsJson(books_).dump(-1, ' ', false, json::error_handler_t::replace);
+  const bool too_long = teams_.size() + kFieldsMax > wire::kBooksFrameMax;
+  if (too_long) teams_.clear();
+  if (too_long && !std::exchange(too_long_, true)) {
+    log_.Add(EventLog::Level::kWarning, "team",
+             "there are too many teams to tell the nodes of; they keep to what they heard last");
+  }
 }
 
 void BooksServer::TellTeams() {
-  if (!books_.has_teams()) return;
-  teams_ = TeamsJson(books_).dump(-1, ' ', false, json::error_handler_t::replace);
-  for (const auto& [identity, node] : nodes_) TellTeams(identity);
+  WriteTeams();
+  for (auto it = names_.begin(); it != names_.end();) {
+    if (TellTeams(it->first)) {
+      ++it;
+      continue;
+    }
+    nodes_.erase(it->second);
+    it = names_.erase(it);
+  }
 }
 
-void BooksServer::TellTeams(const std::string& identity) {
-  if (!books_.has_teams()) return;
-  if (teams_.empty())
-    teams_ = TeamsJson(books_).dump(-1, ' ', false, json::error_handler_t::replace);
+bool BooksServer::TellTeams(const std::string& identity) {
+  if (teams_.empty()) WriteTeams();
+  if (teams_.empty()) return true;
   wire::TeamsState message;
   message.json = {teams_.data(), teams_.size()};
-  send_(identity, Framed(message, teams_.size()));
+  return send_(identity, Framed(message, teams_.size()));
 }
 
 }  // namespace baton::backend

@@ -71,7 +71,9 @@ class Upstream {
   Instant heard_{};             // of the other side; at first, when this was started
   Instant sent_{};              // the batch that is on its way
   bool said_away_ = false;
-  std::string refused_;  // what the other side said against this node
+  std::string refused_;     // what the other side said against this node
+  std::string teams_text_;  // of the teams that it sent last
+  teams::Teams teams_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
@@ -87,14 +89,18 @@ class BooksServer {
   // Whether the frame is one of these messages; it is then answered. `user`: the node whose key the
   // peer has; empty without keys.
   bool Take(const std::string& identity, std::string_view user, const wire::Frame& frame);
-  // Tells all nodes how the teams stand.
+  // Tells all nodes how the teams stand. Those that are gone are forgotten.
   void TellTeams();
 
  private:
-  void OnHello(const std::string& identity, std::string_view user, const wire::BooksHello& hello);
+  void OnHello(const std::string& identity, const wire::BooksHello& hello);
   void OnBatch(const std::string& identity, const std::string& node,
                const wire::BooksBatch& message);
-  void TellTeams(const std::string& identity);
+  // False when it is gone.
+  bool TellTeams(const std::string& identity);
+  // The teams' state as it is now.
+  void WriteTeams();
+  void BookedBatch(const std::string& node);
   template <class Message>
   void SendTo(const std::string& identity, const Message& message);
 
@@ -102,9 +108,15 @@ class BooksServer {
   Books& books_;
   EventLog& log_;
   Send send_;
-  std::map<std::string, std::string> nodes_;       // by identity
-  std::map<std::string, std::string> identities_;  // of nodes: the newest
-  std::string teams_;                              // TeamsState, as it was last
+  struct Node {
+    std::string identity;  // the newest
+    Instant greeted{};     // it was answered last
+    bool booking = false;  // a batch of it is not in the books yet
+  };
+  std::map<std::string, std::string> names_;  // by identity
+  std::map<std::string, Node> nodes_;         // by name; each has one identity
+  std::string teams_;                         // TeamsState, as it was last
+  bool too_long_ = false;                     // it cannot be sent; that was said
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
