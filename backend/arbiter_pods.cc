@@ -98,6 +98,9 @@ Result<std::vector<std::string>> Arbiter::ResolveGpus(const std::vector<std::str
 Result<Pod*> Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node) {
   if (auto named = CheckName(pod.name); !named) return tl::unexpected(named.error());
   if (pod.team.size() > 256) return Fail(ErrorCode::kInvalid, "a team's path is too long");
+  if (pod.user.size() > 256 || pod.name_space.size() > 256) {
+    return Fail(ErrorCode::kInvalid, "a user's and a namespace's name are at most 256 bytes");
+  }
   if (!pod.throw_away) {
     auto gpus = ResolveGpus(pod.gpus, std::max<uint32_t>(1, count), node);
     if (!gpus) return tl::unexpected(gpus.error());

@@ -49,6 +49,14 @@ Result<std::map<std::string, std::string>> Texts(const json& request,
 
 double Hours(double ns) { return ns / 3600e9; }
 
+std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed) {
+  std::vector<teams::Use> uses;
+  for (const ledger::DecayedUse& use : decayed) {
+    uses.push_back({use.team, use.user, use.decayed_ns});
+  }
+  return uses;
+}
+
 // ---------------------------------------------------------------------------------------- advice
 
 // What is known of a pod that exists now.
@@ -129,28 +137,29 @@ bool Books::Knows(const std::string& command) {
 
 Result<void> Books::ReadTeams() {
   if (options_.teams.file.empty()) return {};
+  // What an upstream said counts more.
+  if (has_teams_ && !options_.upstream.connect.empty()) return {};
   auto text = ReadFile(options_.teams.file, teams::kFileMax);
   if (!text) return Fail(text.error().code, "teams: " + text.error().message);
   auto teams = teams::ParseTeams(*text, options_.teams.file);
   if (!teams) return tl::unexpected(teams.error());
-  std::map<std::string, double> held;
-  for (const auto& [team, state] : budgets_.states()) held[team] = state.held_hours;
-  SetTeams(std::move(*teams), uses_, held);
+  SetTeams(std::move(*teams), uses_, held_);
   return {};
 }
 
-void Books::SetTeams(teams::Teams teams, std::vector<teams::Use> uses,
-                     const std::map<std::string, double>& held) {
+void Books::SetTeams(teams::Teams teams, std::vector<teams::Use> uses, Held held) {
   teams_ = std::move(teams);
   uses_ = std::move(uses);
+  by_team_ = teams::ByTeam(uses_);
+  held_ = std::move(held);
   has_teams_ = true;
-  UseTeams(held);
+  UseTeams();
 }
 
-void Books::UseTeams(const std::map<std::string, double>& held) {
+void Books::UseTeams() {
   const auto said = budgets_.Update(teams_, [&](const teams::Team& team) -> Result<double> {
-    auto it = held.find(team.path);
-    if (it == held.end()) return Fail(ErrorCode::kUnavailable, "the ledger has not said");
+    auto it = held_.find(team.path);
+    if (it == held_.end()) return Fail(ErrorCode::kNotFound, "nobody has looked yet");
     return it->second;
   });
   for (const std::string& sentence : said) log_.Add(EventLog::Level::kWarning, "team", sentence);
@@ -168,6 +177,7 @@ Result<void> Books::Start() {
       ledger::LedgerWriter::Start(LedgerOptionsFrom(options_), !options_.upstream.connect.empty());
   if (!started) return tl::unexpected(started.error());
   writer_ = std::move(*started);
+  beginning_ = arbiter_.SnapshotNow();
   Tick();
   return {};
 }
@@ -216,7 +226,16 @@ void Books::TakeSnapshot() {
         if (!*alive) return;
         snapping_ = false;
         if (!last) return;
-        seq_ = last->seq;
+        // Of a source that the ledger does not know, what was used before its first batch is not
+        // booked: that should be nothing since this was started, however late the ledger answers.
+        if (last->seq == 0) {
+          beginning_.source = source_;
+          beginning_.node = NodeName(options_);
+          beginning_.seq = ++seq_;
+          Put(beginning_, [](const Result<bool>&) {});
+        }
+        beginning_ = {};
+        StartAbove(last->seq);  // an upstream may have said more
         ready_ = true;
         arbiter_.pods().StartAbove(last->largest_pod);
         TakeSnapshot();
@@ -250,31 +269,36 @@ void Books::Put(ledger::Batch batch, std::function<void(Result<bool>)> booked) {
 // The standing from the ledger, and what follows from it for pods. A batond with an upstream is
 // told.
 void Books::LookAtTeams() {
-  if (!has_teams_ || !options_.upstream.connect.empty()) return;
+  // One question at a time: where the ledger hangs, people's would find no room.
+  if (looking_ || !has_teams_ || !options_.upstream.connect.empty()) return;
   std::vector<std::pair<std::string, Duration>> budgets;
   for (const teams::Team& team : teams_.teams) {
     if (team.budget > 0) budgets.emplace_back(team.path, team.budget_period);
   }
-  writer_->Ask(
+  looking_ = writer_->Ask(
       [this, alive = alive_, half_life = teams_.half_life, budgets](ledger::Ledger& ledger) {
         const ledger::WallTime now = ledger::WallNow();
-        auto decayed = ledger.Decayed(now, half_life);
-        std::map<std::string, double> held;
+        const auto decayed = ledger.Decayed(now, half_life);
+        Held held;
         for (const auto& [team, period] : budgets) {
           const auto span = std::chrono::duration_cast<std::chrono::milliseconds>(period);
-          if (auto ns = ledger.HeldBy(team, {now - span, now})) {
-            held[team] = Hours(static_cast<double>(*ns));
-          }
+          held[team] = ledger.HeldBy(team, {now - span, now}).map([](int64_t ns) {
+            return Hours(static_cast<double>(ns));
+          });
         }
-        boost::asio::post(io_, [this, alive, decayed = std::move(decayed), held = std::move(held)] {
+        std::vector<teams::Use> uses = decayed ? UsesOf(*decayed) : std::vector<teams::Use>();
+        std::vector<teams::Use> by_team = teams::ByTeam(uses);
+        boost::asio::post(io_, [this, alive, known = decayed.has_value(), uses = std::move(uses),
+                                by_team = std::move(by_team), held = std::move(held)]() mutable {
           if (!*alive) return;
-          if (decayed) {
-            uses_.clear();
-            for (const ledger::DecayedUse& use : *decayed) {
-              uses_.push_back({use.team, use.user, use.decayed_ns});
-            }
+          looking_ = false;
+          if (known) {
+            uses_ = std::move(uses);
+            by_team_ = std::move(by_team);
+            looked_ = true;
           }
-          UseTeams(held);
+          held_ = std::move(held);
+          UseTeams();
         });
       });
 }
@@ -289,7 +313,7 @@ policy::ShareSpec Books::Effective(const Pod& pod) {
 }
 
 std::vector<uint32_t> Books::Weights(const std::vector<std::string>& present) {
-  return index_.Weights(teams::SlackWeights(teams_, uses_, present));
+  return index_.Weights(teams::SlackWeights(teams_, by_team_, present));
 }
 
 std::vector<teams::LimitPod> Books::LimitPods() const {
@@ -302,7 +326,9 @@ std::vector<teams::LimitPod> Books::LimitPods() const {
 }
 
 Result<void> Books::Admit(const Pod& pod) {
-  if (arbiter_.pods().FindByName(pod.name) == nullptr) {
+  // Who moves to a team is new there.
+  const Pod* former = arbiter_.pods().FindByName(pod.name);
+  if (former == nullptr || teams::NormalPath(former->team) != teams::NormalPath(pod.team)) {
     if (auto admitted = budgets_.Admit(teams_, pod.team); !admitted) return admitted;
   }
   return teams::CheckLimits(teams_, LimitPods(),
@@ -360,12 +386,8 @@ void Books::AskStanding(Answer answer) {
       [teams = teams_](ledger::Ledger& ledger) -> Result<json> {
         auto decayed = ledger.Decayed(ledger::WallNow(), teams.half_life);
         if (!decayed) return tl::unexpected(decayed.error());
-        std::vector<teams::Use> uses;
-        for (const ledger::DecayedUse& use : *decayed) {
-          uses.push_back({use.team, use.user, use.decayed_ns});
-        }
         json rows = json::array();
-        for (const teams::StandingRow& row : teams::Standing(teams, uses)) {
+        for (const teams::StandingRow& row : teams::Standing(teams, UsesOf(*decayed))) {
           const policy::FairShare& share = row.share;
           rows.push_back(
               {{"team", row.path},
@@ -401,7 +423,7 @@ void Books::AskExplain(const json& request, Answer answer) {
                          "teams do not matter here: [teams] file is not set (docs/teams.md)"));
     }
     return answer(
-        json{{"sentences", teams::ExplainTeam(teams_, team, uses_, LimitPods(), &budgets_)}});
+        json{{"sentences", teams::ExplainTeam(teams_, team, by_team_, LimitPods(), &budgets_)}});
   }
   const Pod* pod = arbiter_.pods().FindByName(name);
   if (pod == nullptr) {
@@ -434,7 +456,7 @@ void Books::AskExplain(const json& request, Answer answer) {
     }
     if (explain.pods.empty()) continue;
     for (std::string& sentence :
-         teams::ExplainShare(explain, at, uses_, waited, has_teams_ ? &budgets_ : nullptr)) {
+         teams::ExplainShare(explain, at, by_team_, waited, has_teams_ ? &budgets_ : nullptr)) {
       sentences.push_back(std::move(sentence));
     }
   }

@@ -59,18 +59,26 @@ class Books : private TeamPolicy {
   // ---- For metrics.
   const teams::Teams& teams() const { return teams_; }
   const std::vector<teams::Use>& uses() const { return uses_; }
+  const std::vector<teams::Use>& by_team() const { return by_team_; }
   const teams::Budgets& budgets() const { return budgets_; }
   bool has_teams() const { return has_teams_; }
+  // The ledger has said what teams used, since this was started.
+  bool looked() const { return looked_; }
+  // Hours that teams with a budget held in its period; those not asked for yet are missing.
+  using Held = std::map<std::string, Result<double>>;
+  const Held& held() const { return held_; }
 
   // ---- As the central one, and as a node's (backend/upstream.h).
   // A batch of another batond. `booked` is called from this loop.
   void Put(ledger::Batch batch, std::function<void(Result<bool>)> booked);
   // What a central batond says: the teams' file, their decayed use, and the hours that those with a
   // budget held in its period.
-  void SetTeams(teams::Teams teams, std::vector<teams::Use> uses,
-                const std::map<std::string, double>& held);
-  // The next batch has a number above `seq`: the central one knows this source up to there.
-  void StartAbove(uint64_t seq) { seq_ = std::max(seq_, seq); }
+  void SetTeams(teams::Teams teams, std::vector<teams::Use> uses, Held held);
+  // The next batch has a number above `seq`: the central one knows this source up to there. A
+  // number that leaves no room for more (ledger.h: at most 2^60) is nobody's.
+  void StartAbove(uint64_t seq) {
+    if (seq < uint64_t{1} << 59) seq_ = std::max(seq_, seq);
+  }
   // Called when the teams, their use or their budgets have been looked at.
   void OnTeams(std::function<void()> told) { teams_told_ = std::move(told); }
   ledger::LedgerWriter& writer() { return *writer_; }
@@ -84,7 +92,7 @@ class Books : private TeamPolicy {
   void Tick();
   void TakeSnapshot();
   void LookAtTeams();
-  void UseTeams(const std::map<std::string, double>& held);
+  void UseTeams();
   std::vector<teams::LimitPod> LimitPods() const;
   void AskReport(const nlohmann::json& request, Answer answer);
   void AskStanding(Answer answer);
@@ -103,13 +111,18 @@ class Books : private TeamPolicy {
   uint64_t seq_ = 0;    // of the last batch
   bool ready_ = false;  // seq_ is known
   bool snapping_ = false;
+  ledger::Batch beginning_;  // the totals when this was started
   std::string said_;  // the trouble that was last logged
   std::function<void()> told_;
   std::function<void()> teams_told_;
 
   bool has_teams_ = false;
+  bool looking_ = false;  // the ledger is asked
+  bool looked_ = false;
   teams::Teams teams_;
-  std::vector<teams::Use> uses_;
+  std::vector<teams::Use> uses_;     // by user
+  std::vector<teams::Use> by_team_;  // the same by team: weights are made of it, of each GPU
+  Held held_;
   teams::Budgets budgets_;
   teams::TeamIndex index_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
