@@ -55,6 +55,8 @@ class DaemonProcess {
 nlohmann::json Ask(const std::string& socket, const nlohmann::json& request);
 // Looks again and again until it holds. False when patience ends first.
 bool Eventually(const std::function<bool()>& condition);
+// Of this machine, on which nobody listened a moment ago.
+int FreePort();
 
 // A process that holds the token of a GPU until it is killed: for deaths that are real.
 class HolderProcess {

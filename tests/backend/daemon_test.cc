@@ -30,7 +30,8 @@ class Batond : public testing::Test {
     WriteText(folder_ / "batond.toml",
               "[server]\nsocket_dir = \"" + (folder_ / "run") + "\"\nstate_dir = \"" +
                   (folder_ / "state") + "\"\nlock_dir = \"" + (folder_ / "lock") +
-                  "\"\nlog_level = \"debug\"\n[scheduler]\ndrain_timeout = \"60s\"\n" +
+                  "\"\nlog_level = \"debug\"\n[http]\nlisten = \"\"\n[scheduler]\n" +
+                  "drain_timeout = \"60s\"\n" +
                   "[[gpu]]\nuuid = \"GPU-a\"\n[[gpu]]\nuuid = \"GPU-b\"\n" + more);
   }
   json Say(const json& request) { return Ask(folder_ / "run/control.sock", request); }
@@ -558,7 +559,8 @@ TEST_F(Batond, ASecondDaemonForTheSameGpuEndsWithOneClearLine) {
   WriteText(folder_ / "second.toml", "[server]\nsocket_dir = \"" + (folder_ / "run2") +
                                          "\"\nstate_dir = \"" + (folder_ / "state2") +
                                          "\"\nlock_dir = \"" + (folder_ / "lock") +
-                                         "\"\nlog_level = \"error\"\n[[gpu]]\nuuid = \"GPU-b\"\n");
+                                         "\"\nlog_level = \"error\"\n[http]\nlisten = \"\"\n" +
+                                         "[[gpu]]\nuuid = \"GPU-b\"\n");
   DaemonProcess second(BATOND, folder_ / "second.toml", folder_ / "second.log");
   EXPECT_FALSE(second.Start());
   EXPECT_EQ(second.Wait(), 1);
@@ -569,7 +571,8 @@ TEST_F(Batond, ASecondDaemonForTheSameGpuEndsWithOneClearLine) {
 TEST_F(Batond, ReplacesTheSocketOfADeadDaemonButNotOfALiveOne) {
   WriteText(folder_ / "second.toml", "[server]\nsocket_dir = \"" + (folder_ / "run") +
                                          "\"\nstate_dir = \"" + (folder_ / "state2") +
-                                         "\"\nlock_dir = \"" + (folder_ / "lock2") + "\"\n");
+                                         "\"\nlock_dir = \"" + (folder_ / "lock2") +
+                                         "\"\n[http]\nlisten = \"\"\n");
   DaemonProcess second(BATOND, folder_ / "second.toml", folder_ / "second.log");
   EXPECT_FALSE(second.Start());
   EXPECT_EQ(second.Wait(), 1);

@@ -17,18 +17,6 @@ namespace {
 using nlohmann::json;
 using wire::Phase;
 
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
 class Central : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +26,8 @@ class Central : public testing::Test {
     }
     WriteText(folder_ / "batond.toml",
               "[server]\nsocket_dir = \"" + (folder_ / "central") + "\"\nstate_dir = \"" +
-                  (folder_ / "state") + "\"\nlog_level = \"debug\"\n[scheduler]\n" +
+                  (folder_ / "state") +
+                  "\"\nlog_level = \"debug\"\n[http]\nlisten = \"\"\n[scheduler]\n" +
                   "drain_timeout = \"60s\"\n[zmq]\nlisten = \"" + address_ +
                   "\"\nsecret_key_file = \"" + (folder_ / "batond.key") +
                   "\"\n[zmq.nodes]\nn0 = \"" + Public("n0") + "\"\n");
@@ -306,6 +295,9 @@ TEST_F(Central, TheNodesControlSocketIsConfinedToItsNode) {
   ASSERT_TRUE(node.value("ok", false)) << node.dump();
   EXPECT_EQ(node.at("gpus").at(0).at("uuid"), "GPU-n");
   EXPECT_FALSE(AskNode({{"command", "nonsense"}}).value("ok", true));
+  for (const char* command : {"report", "standing", "explain", "advise"}) {
+    EXPECT_EQ(AskNode({{"command", command}}).value("code", ""), "denied") << command;
+  }
   batond_.Crash();
   EXPECT_TRUE(Eventually([&] {
     return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
