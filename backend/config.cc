@@ -132,6 +132,8 @@ void VisitOptions(Options& o, V& v) {
   v.Text("certificate_file", o.http.certificate_file,
          "PEM, with the chain; TLS is spoken with it.");
   v.Text("key_file", o.http.key_file, "PEM, mode 0600.");
+  v.Texts("hosts", o.http.hosts,
+          "On loopback: names of a proxy in front of it, by which browsers may call it too.");
 
   v.Section("upstream");
   v.Text("connect", o.upstream.connect,
@@ -170,6 +172,18 @@ class Reader {
       } else {
         Complain(*node, fmt::format("{} must be text in quotes", key));
       }
+    }
+  }
+  void Texts(const char* key, std::vector<std::string>& value, const char*) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    const toml::array* list = node->as_array();
+    value.clear();
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      if (auto text = list->get(i)->value_exact<std::string>()) value.push_back(*text);
+    }
+    if (list == nullptr || value.size() != list->size()) {
+      Complain(*node, fmt::format("{} must be a list of texts in quotes", key));
     }
   }
   void Choice(const char* key, std::string& value, std::vector<const char*> choices, const char*) {
@@ -434,6 +448,11 @@ class Printer {
   void Text(const char* key, const std::string& value, const char* comment) {
     Line(key, Quote(value), comment);
   }
+  void Texts(const char* key, const std::vector<std::string>& values, const char* comment) {
+    std::string list;
+    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + Quote(value);
+    Line(key, "[" + list + "]", comment);
+  }
   void Choice(const char* key, const std::string& value, const std::vector<const char*>&,
               const char* comment) {
     Line(key, Quote(value), comment);
@@ -498,6 +517,16 @@ Result<policy::Priority> ParsePriority(std::string_view text) {
 
 const char* PriorityName(policy::Priority priority) {
   return priority == policy::Priority::kHigh ? "high" : "low";
+}
+
+http::HttpOptions HttpOptionsOf(const Options& options) {
+  http::HttpOptions to;
+  to.listen = options.http.listen;
+  to.token_file = options.http.token_file;
+  to.certificate_file = options.http.certificate_file;
+  to.key_file = options.http.key_file;
+  to.hosts = options.http.hosts;
+  return to;
 }
 
 std::string NodeName(const Options& options) {
@@ -575,6 +604,7 @@ Result<void> CheckOptions(const Options& o) {
       return Fail(ErrorCode::kInvalid, fmt::format("{} needs zmq.secret_key_file beside it", name));
     }
   }
+  if (auto checked = http::CheckHttpOptions(HttpOptionsOf(o)); !checked) return checked;
   if (!o.upstream.connect.empty() && o.upstream.server_public_key.empty() &&
       !IsLoopback(o.upstream.connect)) {
     return Fail(ErrorCode::kInvalid,

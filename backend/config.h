@@ -5,8 +5,8 @@
 // Pods in the file ([[pod]]) are created at start. When both the file and `baton set` speak about
 // a pod, the later word wins: what `baton set` changed stays, over restarts too, until the file's
 // entry for that pod changes; from then on the file's entry holds. A pod that leaves the file is
-// deleted. What a reload (SIGHUP) applies: pods, gpus that are new, log_level, zmq.nodes. The rest
-// needs a restart, and the log says so.
+// deleted. What a reload (SIGHUP) applies: pods, gpus that are new, log_level, zmq.nodes, and the
+// contents of teams.file. The rest needs a restart, and the log says so.
 #ifndef BATON_BACKEND_CONFIG_H_
 #define BATON_BACKEND_CONFIG_H_
 
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/http/options.h"
 #include "backend/ledger/ledger.h"
 #include "backend/nvml.h"
 #include "backend/tenant_endpoint.h"
@@ -120,6 +121,8 @@ struct Options {
     std::string token_file;
     std::string certificate_file;
     std::string key_file;
+    // On loopback: names of a proxy in front of it, by which browsers may call it too.
+    std::vector<std::string> hosts;
   } http;
 
   // Another batond that keeps the books of the whole cluster and has the teams' file. This one goes
@@ -148,6 +151,7 @@ Result<Options> ParseOptions(const std::string& text, const std::string& name);
 Result<void> CheckOptions(const Options& options);
 // The effective options as a commented TOML file that LoadOptions() accepts.
 std::string PrintOptions(const Options& options);
+http::HttpOptions HttpOptionsOf(const Options& options);
 // node.name, or the host's.
 std::string NodeName(const Options& options);
 // Share from a request and a limit as users give them (0: not given): a request alone means limit

@@ -64,15 +64,6 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
       {{"gpu", snapshot.uuid}, {"now_ms", snapshot.now_us / 1000}, {"spans", std::move(spans)}});
 }
 
-http::HttpOptions HttpOptionsFrom(const Options& options) {
-  http::HttpOptions to;
-  to.listen = options.http.listen;
-  to.token_file = options.http.token_file;
-  to.certificate_file = options.http.certificate_file;
-  to.key_file = options.http.key_file;
-  return to;
-}
-
 }  // namespace
 
 Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, Books* books,
@@ -85,7 +76,7 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
       log_(log),
       daemon_(std::move(daemon)),
       started_(time(nullptr)),
-      server_(io, HttpOptionsFrom(options)),
+      server_(io, HttpOptionsOf(options)),
       stream_(server_.AddStream("/api/v1/stream")),
       timer_(io),
       status_timer_(io) {
@@ -297,7 +288,9 @@ void Web::Metrics(http::HttpServer::Respond respond) {
     row.handoffs = gpu.grants;
     row.hung = gpu.hung;
     row.link_up = !gpu.frozen;
-    for (const PodStatus& status : at->scheduler.Status(now)) {
+    const std::vector<PodStatus> pods = at->scheduler.Status(now);
+    snapshot->pods.reserve(snapshot->pods.size() + pods.size());
+    for (const PodStatus& status : pods) {
       const Pod* pod = arbiter_.pods().Find(status.pod);
       auto on = gpu.pods.find(status.pod);
       if (pod == nullptr || on == gpu.pods.end()) continue;

@@ -38,6 +38,9 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.scheduler.scheduler.drain_kill = true;
   options.scheduler.overcommit = 1'500'000;
   options.zmq.listen = "tcp://127.0.0.1:7411";
+  options.http.hosts = {"gpu.example", "other \"quoted\""};
+  options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};
+  options.ledger.retention.minutes = std::chrono::hours(48);
   options.gpus.push_back({"GPU-a", "a card", uint64_t{3} << 30});
   PodConfig pod;
   pod.name = "train";
@@ -56,6 +59,10 @@ TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
   EXPECT_NE(ErrorOf("\n[scheduler]\nquota_min = \"1h\"\n").find("batond.toml:3: quota_min"),
             std::string::npos);
   EXPECT_NE(ErrorOf("[scheduler]\nquota_min = 5\n").find("batond.toml:2: quota_min"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[http]\nlisten = \"0.0.0.0:7412\"\n").find("set a token file"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[ledger.prices]\na = -1\n").find("batond.toml:2: the price of a"),
             std::string::npos);
   EXPECT_NE(ErrorOf("[server]\nmode = \"enforced\"\n").find("batond.toml:2: mode"),
             std::string::npos);
