@@ -111,9 +111,9 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
   EXPECT_GE(Valid("/api/v1/standing", "Standing").at("rows").size(), 4u);
   Valid("/api/v1/explain?team=research/vision", "Explanation");
   for (int gpu = 0; gpu < 2; ++gpu) {
-    const json timeline =
-        Valid("/api/v1/timeline?seconds=60&gpu=" + device(0, gpu).uuid, "Timeline");
-    EXPECT_GT(timeline.at("spans").size(), 10u);
+    const std::string target = "/api/v1/timeline?seconds=60&gpu=" + device(0, gpu).uuid;
+    const auto filled = [&] { return Valid(target, "Timeline").at("spans").size() > 10; };
+    EXPECT_TRUE(WaitUntil(filled, seconds(10))) << Valid(target, "Timeline");
   }
 
   const std::vector<std::tuple<std::string, int, std::string>> wrong = {
@@ -162,13 +162,13 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
 TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   // Through a relay: what is told is the central one's view.
   StartServing({.tables = "[ledger]\ndatabase = \"none\"\n"});
-  StartThree();
   std::optional<http::Prometheus> prometheus;
   if (std::string(PROMETHEUS).find("NOTFOUND") == std::string::npos) {
     prometheus.emplace(PROMETHEUS, "    static_configs: [{targets: ['127.0.0.1:" +
                                        std::to_string(port()) + "']}]\n");
-    prometheus->Await("baton_pod_request_ratio{pod=\"c\"}", true);
   }
+  StartThree();
+  if (prometheus) prometheus->Await("baton_pod_request_ratio{pod=\"c\"}", true);
   const auto window = seconds(3) * Scale();
   const Instant from = MonotonicNow();
   const auto device_shares = SharesOver(window, device());
