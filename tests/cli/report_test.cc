@@ -169,7 +169,8 @@ research/vision,user-a,1,0.250000,0.000000000,0.000000,0.000000,1.000000,inf,2
 
 TEST(Standing, ForPeopleStandsAsATree) {
   const std::string table = Printed({"standing"});
-  EXPECT_NE(table.find("\n  research/vision  user-a          1    0.250000"), std::string::npos) << table;
+  EXPECT_NE(table.find("\n  research/vision  user-a          1    0.250000"), std::string::npos)
+      << table;
   EXPECT_EQ(table.find("Team               User"), 0u) << table;
 }
 
