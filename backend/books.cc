@@ -137,8 +137,7 @@ bool Books::Knows(const std::string& command) {
 
 Result<void> Books::ReadTeams() {
   if (options_.teams.file.empty()) return {};
-  // What an upstream said counts more.
-  if (has_teams_ && !options_.upstream.connect.empty()) return {};
+  if (follows_upstream_) return {};
   auto text = ReadFile(options_.teams.file, teams::kFileMax);
   if (!text) return Fail(text.error().code, "teams: " + text.error().message);
   auto teams = teams::ParseTeams(*text, options_.teams.file);
@@ -266,11 +265,11 @@ void Books::Put(ledger::Batch batch, std::function<void(Result<bool>)> booked) {
   });
 }
 
-// The standing from the ledger, and what follows from it for pods. A batond with an upstream is
-// told.
+// The standing from the ledger, and what follows from it for pods. A batond whose upstream has a
+// file of teams is told.
 void Books::LookAtTeams() {
   // One question at a time: where the ledger hangs, people's would find no room.
-  if (looking_ || !has_teams_ || !options_.upstream.connect.empty()) return;
+  if (looking_ || !has_teams_ || follows_upstream_) return;
   std::vector<std::pair<std::string, Duration>> budgets;
   for (const teams::Team& team : teams_.teams) {
     if (team.budget > 0) budgets.emplace_back(team.path, team.budget_period);
@@ -292,6 +291,7 @@ void Books::LookAtTeams() {
                                 by_team = std::move(by_team), held = std::move(held)]() mutable {
           if (!*alive) return;
           looking_ = false;
+          if (follows_upstream_) return;
           if (known) {
             uses_ = std::move(uses);
             by_team_ = std::move(by_team);

@@ -74,6 +74,8 @@ class Books : private TeamPolicy {
   // What a central batond says: the teams' file, their decayed use, and the hours that those with a
   // budget held in its period.
   void SetTeams(teams::Teams teams, std::vector<teams::Use> uses, Held held);
+  // From here on what SetTeams() said counts, and neither the file nor the use of this node alone.
+  void FollowUpstream() { follows_upstream_ = true; }
   // The next batch has a number above `seq`: the central one knows this source up to there. A
   // number that leaves no room for more (ledger.h: at most 2^60) is nobody's.
   void StartAbove(uint64_t seq) {
@@ -117,6 +119,7 @@ class Books : private TeamPolicy {
   std::function<void()> teams_told_;
 
   bool has_teams_ = false;
+  bool follows_upstream_ = false;
   bool looking_ = false;  // the ledger is asked
   bool looked_ = false;
   teams::Teams teams_;

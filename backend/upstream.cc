@@ -214,6 +214,7 @@ void Upstream::Receive(const std::vector<std::string_view>& parts) {
       }
       Books::Held held;
       for (const auto& [team, hours] : state.at("held").items()) held[team] = hours.get<double>();
+      books_.FollowUpstream();
       books_.SetTeams(teams_, std::move(uses), std::move(held));
     } catch (const std::exception& e) {
       log_.Add(EventLog::Level::kWarning, "upstream",
@@ -310,38 +311,42 @@ void BooksServer::OnBatch(const std::string& identity, const std::string& node,
   auto from = nodes_.find(node);
   if (from == nodes_.end() || from->second.booking) return;
   // Taken apart on the ledger's thread: it may be long.
-  from->second.booking = books_.writer().Ask(
-      [this, alive = alive_, identity, node, seq = message.seq,
-       bytes = std::string(message.batch.data, message.batch.size)](ledger::Ledger&) {
-        auto batch = ledger::DecodeBatch(bytes);
-        boost::asio::post(io_, [this, alive, identity, node, seq,
-                                batch = std::move(batch)]() mutable {
-          if (!*alive) return;
-          auto refuse = [&, this](const std::string& why) {
-            BookedBatch(node);
-            log_.Add(EventLog::Level::kWarning, "node",
-                     fmt::format("a batch of node {} makes no sense: {}", node, why));
-          };
-          if (!batch) return refuse(batch.error().message);
-          if (batch->seq != seq) return refuse("its number is another");
-          batch->source = SourceOf(node, batch->source);
-          batch->node = node;
-          books_.Put(std::move(*batch), [this, alive, identity, node, seq](Result<bool> booked) {
-            if (!*alive) return;
-            BookedBatch(node);
-            if (!booked && booked.error().code == ErrorCode::kInvalid) {
-              log_.Add(
-                  EventLog::Level::kWarning, "node",
-                  fmt::format("a batch of node {} is dropped: {}", node, booked.error().message));
-            } else if (!booked) {
-              return;  // it is sent again
-            }
-            wire::BooksAck ack;
-            ack.seq = seq;
-            SendTo(identity, ack);
-          });
-        });
+  from->second.booking = books_.writer().Ask([this, alive = alive_, identity, node,
+                                              seq = message.seq,
+                                              bytes = std::string(message.batch.data,
+                                                                  message.batch.size)](
+                                                 ledger::Ledger&) {
+    auto batch = ledger::DecodeBatch(bytes);
+    boost::asio::post(io_, [this, alive, identity, node, seq, batch = std::move(batch)]() mutable {
+      if (!*alive) return;
+      auto refuse = [&, this](const std::string& why) {
+        BookedBatch(node);
+        log_.Add(EventLog::Level::kWarning, "node",
+                 fmt::format("a batch of node {} makes no sense and is dropped: {}", node, why));
+        // Sent again it would make no more; the next one has the same totals and later ones.
+        wire::BooksAck ack;
+        ack.seq = seq;
+        SendTo(identity, ack);
+      };
+      if (!batch) return refuse(batch.error().message);
+      if (batch->seq != seq) return refuse("its number is another");
+      batch->source = SourceOf(node, batch->source);
+      batch->node = node;
+      books_.Put(std::move(*batch), [this, alive, identity, node, seq](Result<bool> booked) {
+        if (!*alive) return;
+        BookedBatch(node);
+        if (!booked && booked.error().code == ErrorCode::kInvalid) {
+          log_.Add(EventLog::Level::kWarning, "node",
+                   fmt::format("a batch of node {} is dropped: {}", node, booked.error().message));
+        } else if (!booked) {
+          return;  // it is sent again
+        }
+        wire::BooksAck ack;
+        ack.seq = seq;
+        SendTo(identity, ack);
       });
+    });
+  });
 }
 
 void BooksServer::BookedBatch(const std::string& node) {

@@ -220,8 +220,12 @@ json ReportJson(const Uses& uses, By by, const Prices& prices, const std::string
   if (all.priced) {
     answer["currency"] = currency;
     answer["cost"] = all.cost;
-    answer["idle_cost"] = all.idle_cost;
-    answer["unattributed_cost"] = std::max(0.0, all.capacity_cost - all.cost - all.idle_cost);
+    // Where idle hours were cut, their price is too.
+    const double idle_cost = all.idle_ns > 0 ? all.idle_cost * static_cast<double>(all.idle()) /
+                                                   static_cast<double>(all.idle_ns)
+                                             : 0;
+    answer["idle_cost"] = idle_cost;
+    answer["unattributed_cost"] = std::max(0.0, all.capacity_cost - all.cost - idle_cost);
   }
   return answer;
 }
