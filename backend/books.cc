@@ -228,6 +228,13 @@ void Books::TakeSnapshot() {
         // Of a source that the ledger does not know, what was used before its first batch is not
         // booked: that should be nothing since this was started, however late the ledger answers.
         if (last->seq == 0) {
+          const bool used = std::any_of(beginning_.samples.begin(), beginning_.samples.end(),
+                                        [](const auto& s) { return s.total.held_ns > 0; });
+          if (used) {
+            log_.Add(EventLog::Level::kWarning, "ledger",
+                     "the ledger knows nothing of what pods here used before now: it is new, or "
+                     "was deleted; it counts from here");
+          }
           beginning_.source = source_;
           beginning_.node = NodeName(options_);
           beginning_.seq = ++seq_;

@@ -62,6 +62,8 @@ class Database {
   // Connects where that is not so, also where the file that was open is not at its path any more.
   // True when a new connection was made: look at the schema before anything else.
   virtual bool Connect() = 0;
+  // Whether Connect() found another file where it had one open: somebody removed that.
+  virtual bool replaced() const { return false; }
   virtual void Disconnect() noexcept = 0;
   // A transaction. kRead: sees one state of the database throughout. kWrite: the only one that
   // writes; others wait (some seconds) until its end.

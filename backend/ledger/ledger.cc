@@ -73,7 +73,14 @@ Result<std::unique_ptr<Ledger>> Ledger::Open(const LedgerOptions& options, std::
 
 Result<void> Ledger::Try(const std::function<void()>& f) {
   try {
-    if (database_->Connect()) migrated_ = false;
+    if (database_->Connect()) {
+      migrated_ = false;
+      if (database_->replaced()) {
+        trouble_ =
+            "the ledger's file was removed or replaced while it was in use; what was booked "
+            "is gone with it, and it counts from here";
+      }
+    }
     if (!migrated_) Migrate(*database_);
     migrated_ = true;
     f();

@@ -64,6 +64,7 @@ class SqliteDatabase final : public Database {
 
   bool Connect() override {
     if (database_ && InodeOf(path_) == inode_) return false;
+    replaced_ = database_.has_value();
     Disconnect();
     // SQLite would let others read it.
     const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -90,6 +91,8 @@ class SqliteDatabase final : public Database {
     });
     return true;
   }
+
+  bool replaced() const override { return replaced_; }
 
   void Disconnect() noexcept override {
     statements_.clear();
@@ -216,6 +219,7 @@ class SqliteDatabase final : public Database {
   const std::string path_;
   std::optional<SQLite::Database> database_;
   Inode inode_;
+  bool replaced_ = false;
   std::unordered_map<std::string, SQLite::Statement> statements_;
 };
 

@@ -380,11 +380,30 @@ TEST_F(KeptBooks, ALedgerThatIsRemovedIsBegunAnewAndTokensGoOn) {
   for (const char* end : {"", "-wal", "-shm"}) {
     unlink((folder_ / "state/ledger.sqlite" + end).c_str());
   }
+  EXPECT_TRUE(Eventually([&] { return Said({"removed or replaced"}); })) << daemon_.Log();
   // The new one first hears of what is there, and books what is used from then on.
   ASSERT_TRUE(KnowsTheGpus());
   const int64_t before = Held("a");
   Use("a", ticket);
   EXPECT_TRUE(IsBooked("pod", "a", Held("a") - before)) << Report("pod");
+}
+
+TEST_F(KeptBooks, ALedgerThatWasDeletedCountsFromNowOnAndSaysSo) {
+  Configure();
+  Start();
+  const std::string ticket = Pod("a");
+  Use("a", ticket);
+  const int64_t before = Held("a");
+  ASSERT_TRUE(IsBooked("pod", "a", before));
+  EXPECT_FALSE(Said({"the ledger knows nothing"}));
+  EXPECT_EQ(daemon_.Stop(), 0);
+  for (const char* end : {"", "-wal", "-shm"}) {
+    unlink((folder_ / "state/ledger.sqlite" + end).c_str());
+  }
+  Start();
+  EXPECT_TRUE(Eventually([&] { return Said({"the ledger knows nothing"}); })) << daemon_.Log();
+  Use("a", ticket);
+  EXPECT_TRUE(IsBooked("pod", "a", Held("a") - before));
 }
 
 TEST_F(KeptBooks, ADamagedLedgerIsMovedAsideAndSaidAndTokensGoOn) {
