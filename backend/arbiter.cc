@@ -175,14 +175,7 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     if (gpu.holder != store->pod) {
       gpu.holder = store->pod;
       gpu.granted_at = now;
-      gpu.held_since = now;
-      gpu.drains_since = kNever;
-      if (store->waited > Duration(0)) {
-        gpu.timeline.Add({Span::Kind::kWait, store->pod, now - store->waited, now});
-        if (auto on = gpu.pods.find(store->pod); on != gpu.pods.end()) {
-          on->second.waits.Observe(store->waited);
-        }
-      }
+      gpu.hold = {store->pod, now - store->waited, now};
       ++gpu.grants;
       ++lane.total->usage.grants;
       lane.total->BeginHold(store->epoch);
@@ -206,14 +199,8 @@ void Arbiter::CarryOut(Gpu& gpu, Instant now, const Effect& effect) {
     }
     gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
   } else if (std::holds_alternative<ClearHolders>(effect)) {
-    gpu.timeline.Add(
-        {Span::Kind::kHold, gpu.holder, gpu.held_since, std::min(now, gpu.drains_since)});
-    if (gpu.drains_since != kNever) {
-      gpu.timeline.Add({Span::Kind::kDrain, gpu.holder, gpu.drains_since, now});
-    }
-    if (auto on = gpu.pods.find(gpu.holder); on != gpu.pods.end()) {
-      on->second.holds.Observe(now - gpu.held_since);
-    }
+    gpu.hold.returned_at = now;
+    to_record_.emplace_back(&gpu, gpu.hold);
     gpu.holder = PodId{};
     gpu.hung = false;
     gpu.file.Forget();
@@ -262,14 +249,14 @@ void Arbiter::State(ClientId id, const wire::State& state, Duration held) {
   if (lane == nullptr || state.seq <= lane->seq) return;
   lane->seq = state.seq;
   lane->phase = state.phase;
-  if (state.phase == wire::Phase::kDraining && lane->gpu->drains_since == kNever) {
-    lane->gpu->drains_since = MonotonicNow();
-  }
   if (enforcing()) {
     const uint64_t settled = lane->last->usage.held_ns;
     const uint64_t claimed = std::max(state.held_ns, settled) - settled;
     Step(*lane->gpu, ClientReport{client->id, state.seq, state.phase, state.epoch, state.rev, held,
                                   DurationFromNanos(claimed), DurationFromNanos(state.backlog_ns)});
+  }
+  if (state.phase == wire::Phase::kDraining && lane->gpu->hold.drains_since == kNever) {
+    lane->gpu->hold.drains_since = MonotonicNow();
   }
   Book(*lane, state);
   if (leaving_.count(client->pod) != 0) CloseWhenDrained(client->pod);
@@ -299,9 +286,7 @@ void Arbiter::Book(Lane& lane, const wire::State& state) {
     lane.memory_said = true;
     const uint64_t total = lane.gpu->info.memory_bytes;
     const uint64_t said = total == 0 ? 0 : std::min(state.memory_bytes, total);
-    SetMemory(*lane.gpu, lane.client->pod,
-              lane.gpu->pods[lane.client->pod].memory + said - lane.memory);
-    lane.memory = said;
+    SetMemory(lane, said);
   }
 }
 
@@ -320,6 +305,8 @@ void Arbiter::DoLater() {
     gpu->clear_file = false;
   }
   to_clear_.clear();
+  for (const auto& [gpu, hold] : to_record_) Record(*gpu, hold);
+  to_record_.clear();
   if (!to_weigh_.empty()) {
     // One at a time: frames that arrive meanwhile go first.
     Gpu* gpu = to_weigh_.back();
@@ -469,18 +456,20 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   if (known != gpu.lanes.end()) {
     lane = known->second;
   } else {
-    uint64_t& clients = gpu.pods[client->pod].clients;
-    if (clients >= kClientsPerPodAndGpu) {
-      return Refuse(*client, wire::ErrorKind::kLimit,
-                    fmt::format("pod {} has {} processes on {} already", pod->name, clients, uuid));
+    PodOnGpu& on = gpu.pods[client->pod];
+    if (on.clients >= kClientsPerPodAndGpu) {
+      return Refuse(
+          *client, wire::ErrorKind::kLimit,
+          fmt::format("pod {} has {} processes on {} already", pod->name, on.clients, uuid));
     }
-    ++clients;
+    ++on.clients;
     client->lanes.push_back(std::make_unique<Lane>());
     lane = client->lanes.back().get();
     lane->client = client;
     lane->gpu = &gpu;
     lane->last = &usage_.At(client->pod, gpu.key, client->incarnation);
     lane->total = &usage_.At(client->pod, gpu.key, 0);
+    lane->on = &on;
     gpu.lanes[id.value] = lane;
   }
   if (client->by_index[attach.gpu] != nullptr && client->by_index[attach.gpu] != lane) {
@@ -515,8 +504,7 @@ void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
   lane->memory_request = memory.request;
   lane->memory_said = true;
   const Pod* pod = pods_.Find(client->pod);
-  const uint64_t charged = lane->gpu->pods[client->pod].memory;
-  const uint64_t others = charged - lane->memory;
+  const uint64_t others = lane->on->memory - lane->memory;
   const uint64_t cap = pod != nullptr ? pod->memory_cap : 0;
   wire::MemoryReply reply;
   reply.gpu = memory.gpu;
@@ -527,11 +515,8 @@ void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
       memory.total <= lane->memory || cap == 0 || (others <= cap && memory.total <= cap - others);
   // Saturating: a client that claims 2^64 bytes must not wrap the sum.
   if (reply.granted && memory.total > UINT64_MAX / 4) reply.granted = false;
-  if (reply.granted) {
-    lane->memory = memory.total;
-    SetMemory(*lane->gpu, client->pod, others + memory.total);
-  }
-  reply.pod_used = others + lane->memory;
+  if (reply.granted) SetMemory(*lane, memory.total);
+  reply.pod_used = lane->on->memory;
   SendTo(*client, reply);
 }
 
@@ -557,8 +542,8 @@ void Arbiter::Gone(Client& client) {
     Gpu& gpu = *lane->gpu;
     Step(gpu, ClientGone{id});
     gpu.lanes.erase(id.value);
-    SetMemory(gpu, pod, gpu.pods[pod].memory - lane->memory);
-    --gpu.pods[pod].clients;
+    SetMemory(*lane, 0);
+    --lane->on->clients;
   }
   usage_.Drop(pod, client.incarnation);
   auto [it, end] = by_process_.equal_range({client.node, client.pid, client.start_time});
@@ -710,14 +695,17 @@ void Arbiter::Restore(Gpu& gpu) {
     lane->last = &usage_.At(client->pod, gpu.key, client->incarnation);
     lane->total = &usage_.At(client->pod, gpu.key, 0);
     gpu.lanes[client->id.value] = lane;
-    ++gpu.pods[client->pod].clients;
+    lane->on = &gpu.pods[client->pod];
+    ++lane->on->clients;
     gpu.holder = pod;
     gpu.granted_at = MonotonicNow();
+    gpu.hold = {pod, gpu.granted_at, gpu.granted_at};
     HolderRestored restored{client->id, pod, gpu.file.epoch(), gpu.granted_at, gpu.granted_at, {}};
     if (member.joined_ns != 0) {
       restored.granted_at = Instant(DurationFromNanos(gpu.file.granted_ns()));
       restored.joined_at = Instant(DurationFromNanos(member.joined_ns));
       restored.charged = DurationFromNanos(lane->total->ChargedFor(restored.epoch));
+      gpu.hold.granted_at = gpu.hold.waits_since = restored.granted_at;
     }
     Step(gpu, restored);
     log_.Add(EventLog::Level::kInfo, "gpu",

@@ -88,6 +88,7 @@ class Arbiter {
  public:
   struct Gpu;
   struct Client;
+  struct PodOnGpu;
   // A client on one GPU.
   struct Lane {
     Client* client = nullptr;
@@ -101,6 +102,7 @@ class Arbiter {
     bool memory_said = false;
     UsageEntry* last = nullptr;   // what the client last reported
     UsageEntry* total = nullptr;  // its pod's account on this GPU
+    PodOnGpu* on = nullptr;
   };
   struct Client {
     ClientId id;
@@ -128,22 +130,24 @@ class Arbiter {
     http::Histogram waits;     // for a token, and how long one was held, since the daemon started
     http::Histogram holds;
   };
-  // For people to look at: who held the token, and who waited.
-  struct Span {
-    enum class Kind : uint8_t { kHold, kDrain, kWait } kind = Kind::kHold;
+  // A token, from the wait for it to its return; kNever: not yet.
+  struct Hold {
     PodId pod;
-    Instant from{};
-    Instant to{};
+    Instant waits_since{};
+    Instant granted_at{};
+    Instant drains_since = kNever;
+    Instant returned_at = kNever;
   };
+  // The last holds, for people to look at.
   class Timeline {
    public:
-    void Add(const Span& span);
-    // Those that ended at `since` or later, in the order in which they ended.
-    std::vector<Span> Since(Instant since) const;
+    void Add(const Hold& hold);
+    // Those that ended at `since` or later, in that order.
+    std::vector<Hold> Since(Instant since) const;
 
    private:
-    static constexpr size_t kKept = 4096;
-    std::vector<Span> spans_;  // a ring
+    static constexpr size_t kKept = 2048;
+    std::vector<Hold> holds_;  // a ring
     size_t made_ = 0;
   };
   struct Gpu {
@@ -159,9 +163,8 @@ class Arbiter {
     uint64_t overruns = 0;
     uint64_t grants = 0;
     PodId holder;
-    Instant granted_at{};  // or charged until, where that is later
-    Instant held_since{};
-    Instant drains_since = kNever;
+    Instant granted_at{};         // or charged until, where that is later
+    Hold hold;                    // the present one, where there is a holder
     Instant idle_since = kNever;  // nobody holds or waits
     Duration idle{0};             // before that
     Duration idle_told{0};        // of it, in a snapshot
@@ -251,6 +254,9 @@ class Arbiter {
   // By all pods, since the daemon started.
   uint64_t HeldNow(const Gpu& gpu, Instant now) const;
   UsageEntry* Account(const Gpu& gpu, PodId pod) const;
+  // What does not work as it should; empty when all is well.
+  std::vector<std::string> Degraded() const;
+
   // ---- For the books.
   // Everything that was used so far, in steps between which the loop serves others. `done` is
   // called with a batch without source and seq. One at a time.
@@ -261,9 +267,6 @@ class Arbiter {
   void Booked(ledger::WallTime to);
   // Without books nobody needs to know of a deleted pod.
   void KeepDeparted(bool keep) { keep_departed_ = keep; }
-
-  // What does not work as it should, for status; empty when all is well.
-  std::vector<std::string> Degraded() const;
 
   // Writes everything that is not on disk yet.
   void Store();
@@ -289,7 +292,8 @@ class Arbiter {
   void TellShare(Gpu& gpu, const Pod& pod);
   void Weigh(Gpu& gpu);
   void WeighLater(const Pod& pod);
-  void SetMemory(Gpu& gpu, PodId pod, uint64_t bytes);
+  void Record(Gpu& gpu, const Hold& hold);
+  void SetMemory(Lane& lane, uint64_t bytes);
   void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);
   void NoteIdle(Gpu& gpu, Instant now);
   struct SnapshotWork {
@@ -336,6 +340,7 @@ class Arbiter {
   Instant gang_armed_ = kNever;
   Effects effects_;
   std::vector<Gpu*> to_clear_;
+  std::vector<std::pair<Gpu*, Hold>> to_record_;  // holds that have ended
   std::vector<Gpu*> to_weigh_;
   std::vector<std::pair<Gpu*, Notice>> to_note_;
   bool later_ = false;

@@ -25,24 +25,33 @@ uint64_t Believed(uint64_t bytes, const GpuInfo& gpu) {
 
 }  // namespace
 
-void Arbiter::Timeline::Add(const Span& span) {
-  if (spans_.size() < kKept) {
-    spans_.push_back(span);
+void Arbiter::Timeline::Add(const Hold& hold) {
+  if (holds_.size() < kKept) {
+    holds_.push_back(hold);
   } else {
-    spans_[made_ % kKept] = span;
+    holds_[made_ % kKept] = hold;
   }
   ++made_;
 }
 
-std::vector<Arbiter::Span> Arbiter::Timeline::Since(Instant since) const {
-  std::vector<Span> newest;
-  for (size_t i = 1; i <= spans_.size(); ++i) {
-    const Span& span = spans_[(made_ - i) % kKept];
-    if (span.to < since) break;
-    newest.push_back(span);
+std::vector<Arbiter::Hold> Arbiter::Timeline::Since(Instant since) const {
+  std::vector<Hold> newest;
+  for (size_t i = 1; i <= holds_.size(); ++i) {
+    const Hold& hold = holds_[(made_ - i) % kKept];
+    if (hold.returned_at < since) break;
+    newest.push_back(hold);
   }
   std::reverse(newest.begin(), newest.end());
   return newest;
+}
+
+void Arbiter::Record(Gpu& gpu, const Hold& hold) {
+  gpu.timeline.Add(hold);
+  auto on = gpu.pods.find(hold.pod);
+  if (on == gpu.pods.end()) return;
+  if (hold.waits_since < hold.granted_at)
+    on->second.waits.Observe(hold.granted_at - hold.waits_since);
+  on->second.holds.Observe(hold.returned_at - hold.granted_at);
 }
 
 void Arbiter::NoteIdle(Gpu& gpu, Instant now) {
@@ -67,11 +76,12 @@ void Arbiter::TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now) 
   on.memory_at = on.memory_at == Instant{} ? now : on.memory_at + ms;
 }
 
-void Arbiter::SetMemory(Gpu& gpu, PodId pod, uint64_t bytes) {
-  PodOnGpu& on = gpu.pods[pod];
-  TallyMemory(gpu, pod, on, MonotonicNow());
-  on.memory = bytes;
-  on.memory_peak = std::max(on.memory_peak, Believed(bytes, gpu.info));
+void Arbiter::SetMemory(Lane& lane, uint64_t bytes) {
+  PodOnGpu& on = *lane.on;
+  TallyMemory(*lane.gpu, lane.client->pod, on, MonotonicNow());
+  on.memory += bytes - lane.memory;
+  lane.memory = bytes;
+  on.memory_peak = std::max(on.memory_peak, Believed(on.memory, lane.gpu->info));
 }
 
 void Arbiter::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,

@@ -13,28 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-const char* CodeName(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalid:
-      return "invalid";
-    case ErrorCode::kNotFound:
-      return "not_found";
-    case ErrorCode::kExists:
-      return "exists";
-    case ErrorCode::kExhausted:
-      return "exhausted";
-    case ErrorCode::kDenied:
-      return "denied";
-    case ErrorCode::kUnavailable:
-      return "unavailable";
-    case ErrorCode::kInternal:
-      return "internal";
-  }
-  return "internal";
-}
-
 json Failure(const Error& error) {
-  return {{"ok", false}, {"error", error.message}, {"code", CodeName(error.code)}};
+  return {{"ok", false}, {"error", error.message}, {"code", ErrorCodeName(error.code)}};
 }
 
 // Reads the fields of a request and refuses those it was not asked for.

@@ -450,7 +450,8 @@ void TokenScheduler::Join(uint32_t c, Instant joined_at) {
   client.away_since = kNever;
   client.unwatched = Duration(0);
   token_->members.push_back(c);
-  effects_->push_back(StoreHolder{client.id, pods_[client.pod].id, epoch_, joined_at, token_->waited});
+  effects_->push_back(
+      StoreHolder{client.id, pods_[client.pod].id, epoch_, joined_at, token_->waited});
 }
 
 void TokenScheduler::Send(uint32_t c) {

@@ -37,12 +37,13 @@ HttpResponse JsonResponse(json value) {
   return response;
 }
 
-// What a timeline is written from: of thousands of spans, on the server's thread.
+// What a timeline is written from: of thousands of holds, on the server's thread.
 struct TimelineSnapshot {
   std::string uuid;
   int64_t now_us = 0;  // since 1970
   Instant now{};       // the same moment
-  std::vector<Arbiter::Span> spans;
+  std::vector<Arbiter::Hold> holds;
+  std::vector<std::pair<PodId, Instant>> waiting;  // and since when
   std::map<PodId, std::string> names;
 };
 
@@ -51,15 +52,20 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
     return static_cast<double>(snapshot.now_us - Nanos(snapshot.now - at) / 1000) / 1e3;
   };
   json spans = json::array();
-  for (const Arbiter::Span& span : snapshot.spans) {
-    using Kind = Arbiter::Span::Kind;
-    spans.push_back({{"pod", snapshot.names.at(span.pod)},
-                     {"kind", span.kind == Kind::kHold    ? "hold"
-                              : span.kind == Kind::kDrain ? "drain"
-                                                          : "wait"},
-                     {"from_ms", ms(span.from)},
-                     {"to_ms", span.to == kNever ? json() : json(ms(span.to))}});
+  const auto add = [&](PodId pod, const char* kind, Instant from, Instant to) {
+    spans.push_back({{"pod", snapshot.names.at(pod)},
+                     {"kind", kind},
+                     {"from_ms", ms(from)},
+                     {"to_ms", to == kNever ? json() : json(ms(to))}});
+  };
+  for (const Arbiter::Hold& hold : snapshot.holds) {
+    if (hold.waits_since < hold.granted_at) {
+      add(hold.pod, "wait", hold.waits_since, hold.granted_at);
+    }
+    add(hold.pod, "hold", hold.granted_at, std::min(hold.drains_since, hold.returned_at));
+    if (hold.drains_since != kNever) add(hold.pod, "drain", hold.drains_since, hold.returned_at);
   }
+  for (const auto& [pod, since] : snapshot.waiting) add(pod, "wait", since, kNever);
   return Dump(
       {{"gpu", snapshot.uuid}, {"now_ms", snapshot.now_us / 1000}, {"spans", std::move(spans)}});
 }
@@ -236,24 +242,19 @@ void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond
   clock_gettime(CLOCK_REALTIME, &wall);
   snapshot.now_us = int64_t{wall.tv_sec} * 1'000'000 + wall.tv_nsec / 1000;
   snapshot.now = now;
-  using Kind = Arbiter::Span::Kind;
-  snapshot.spans = gpu.timeline.Since(now - std::chrono::seconds(seconds));
-  // What still lasts.
-  if (gpu.holder) {
-    const bool drains = gpu.drains_since != kNever;
-    snapshot.spans.push_back(
-        {Kind::kHold, gpu.holder, gpu.held_since, drains ? gpu.drains_since : kNever});
-    if (drains) snapshot.spans.push_back({Kind::kDrain, gpu.holder, gpu.drains_since, kNever});
-  }
+  snapshot.holds = gpu.timeline.Since(now - std::chrono::seconds(seconds));
+  if (gpu.holder) snapshot.holds.push_back(gpu.hold);
   for (const PodStatus& pod : gpu.scheduler.Status(now)) {
-    if (pod.waiting) snapshot.spans.push_back({Kind::kWait, pod.pod, pod.waiting_since, kNever});
+    if (pod.waiting) snapshot.waiting.emplace_back(pod.pod, pod.waiting_since);
   }
-  for (const Arbiter::Span& span : snapshot.spans) {
-    auto [name, added] = snapshot.names.try_emplace(span.pod);
-    if (!added) continue;
-    const Pod* pod = arbiter_.pods().Find(span.pod);
-    name->second = pod != nullptr ? pod->name : "(deleted)";
-  }
+  const auto name = [&](PodId id) {
+    auto [entry, added] = snapshot.names.try_emplace(id);
+    if (!added) return;
+    const Pod* pod = arbiter_.pods().Find(id);
+    entry->second = pod != nullptr ? pod->name : "(deleted)";
+  };
+  for (const Arbiter::Hold& hold : snapshot.holds) name(hold.pod);
+  for (const auto& [pod, since] : snapshot.waiting) name(pod);
   HttpResponse response;
   response.produce = [snapshot = std::make_shared<TimelineSnapshot>(std::move(snapshot))] {
     return TimelineText(*snapshot);
@@ -354,8 +355,8 @@ void Web::Metrics(http::HttpServer::Respond respond) {
     if (teams) {
       for (const teams::StandingRow& row : teams::Standing(*teams, uses)) {
         if (!row.user.empty() || row.path.empty()) continue;
-        snapshot->teams.push_back({row.path, row.share.factor, row.share.normalized_usage,
-                                   row.share.normalized_shares, std::nullopt});
+        snapshot->teams.push_back(
+            {row.path, row.share.factor, row.share.normalized_usage, row.share.normalized_shares});
       }
     }
     return http::MetricsText(*snapshot);

@@ -19,6 +19,9 @@ enum class ErrorCode {
   kInternal,     // the system refused something that should work
 };
 
+// "invalid", "not_found", ...: as sockets and the HTTP API say them. Thread safe.
+const char* ErrorCodeName(ErrorCode code);
+
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

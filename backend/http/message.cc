@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "backend/http/utf8.h"
+#include "base/utf8.h"
 
 namespace baton::http {
 namespace {
@@ -50,26 +50,6 @@ bool HasDots(std::string_view path) {
 }
 
 }  // namespace
-
-const char* ErrorCodeName(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalid:
-      return "invalid";
-    case ErrorCode::kNotFound:
-      return "not_found";
-    case ErrorCode::kExists:
-      return "exists";
-    case ErrorCode::kExhausted:
-      return "exhausted";
-    case ErrorCode::kDenied:
-      return "denied";
-    case ErrorCode::kUnavailable:
-      return "unavailable";
-    case ErrorCode::kInternal:
-      return "internal";
-  }
-  return "internal";
-}
 
 HttpResponse ErrorResponse(int status, ErrorCode code, std::string_view sentence) {
   HttpResponse response;

@@ -37,8 +37,6 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
-// "invalid", "not_found", ...: as the control socket says them.
-const char* ErrorCodeName(ErrorCode code);
 // {"error": sentence, "code": name}, with the status that fits the code.
 HttpResponse ErrorResponse(const Error& error);
 HttpResponse ErrorResponse(int status, ErrorCode code, std::string_view sentence);

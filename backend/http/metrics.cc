@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "backend/http/utf8.h"
+#include "base/utf8.h"
 
 namespace baton::http {
 namespace {
@@ -193,8 +193,6 @@ void AddTeams(Families& f, const Labelled<TeamMetrics>& teams) {
   all([](const TeamMetrics& t) { return t.normalized_usage_ratio; });
   f.Gauge("baton_team_normalized_shares_ratio", "Part of all shares that is a team's.");
   all([](const TeamMetrics& t) { return t.normalized_shares_ratio; });
-  f.Counter("baton_team_held_seconds_total", "Time for which a team's pods held tokens.");
-  all([](const TeamMetrics& t) { return t.held ? std::optional(Seconds(*t.held)) : std::nullopt; });
 }
 
 }  // namespace

@@ -95,7 +95,6 @@ struct TeamMetrics {
   double fair_share_factor = 0;
   double normalized_usage_ratio = 0;
   double normalized_shares_ratio = 0;
-  std::optional<Duration> held;  // of the undecayed books
 };
 
 struct MetricsSnapshot {

@@ -13,6 +13,7 @@
 #include "backend/ledger/database.h"
 #include "backend/ledger/ledger.h"
 #include "backend/ledger/merge.h"
+#include "base/utf8.h"
 
 namespace baton::ledger {
 namespace {
@@ -24,24 +25,9 @@ constexpr int64_t kSpoolMax = 8640;
 constexpr WallTime kTimeMin = std::chrono::sys_days(std::chrono::year(2000) / 1 / 1);
 constexpr WallTime kTimeMax = std::chrono::sys_days(std::chrono::year(2200) / 1 / 1);
 
-// The bytes of the UTF-8 character that `text` begins with; 0 when it begins with none, or with
-// NUL.
+// As Utf8Length(), but 0 for NUL, which no database takes.
 size_t CharacterLength(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto rest = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first == 0) return 0;
-  if (first < 0x80) return 1;
-  if (first < 0xc2) return 0;
-  if (first < 0xe0) return rest(1) ? 2 : 0;
-  if (first < 0xf0) {
-    const bool bad = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0);
-    return rest(1) && rest(2) && !bad ? 3 : 0;
-  }
-  const bool bad = (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90);
-  return first < 0xf5 && rest(1) && rest(2) && rest(3) && !bad ? 4 : 0;
+  return text.empty() || text.front() == '\0' ? 0 : Utf8Length(text);
 }
 
 // Whether a database stores the text as it is.

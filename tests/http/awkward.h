@@ -43,8 +43,8 @@ inline MetricsSnapshot Awkward() {
   pod.gpu = "GPU-5cb1";
   pod.pod = std::string(1000, 'x') + "\xc3\xa9";
   snapshot.pods.push_back(pod);
-  snapshot.teams.push_back({"research/vision", 0.5, 0.25, 0.125, std::chrono::seconds(7)});
-  snapshot.teams.push_back({"", 1, 0, 0, std::nullopt});
+  snapshot.teams.push_back({"research/vision", 0.5, 0.25, 0.125});
+  snapshot.teams.push_back({"", 1, 0, 0});
   return snapshot;
 }
 

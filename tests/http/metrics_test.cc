@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "backend/http/utf8.h"
+#include "base/utf8.h"
 #include "tests/http/awkward.h"
 
 namespace baton::http {
@@ -97,8 +97,6 @@ TEST(Metrics, HaveTheValuesOfTheSnapshot) {
   const std::string holds = Lines(text, "baton_pod_hold_seconds");
   EXPECT_NE(holds.find("le=\"8.192\"} 0\n"), std::string::npos);
   EXPECT_NE(holds.find("le=\"+Inf\"} 1\n"), std::string::npos);
-  EXPECT_EQ(Lines(text, "baton_team_held_seconds_total{"),
-            "baton_team_held_seconds_total{team=\"research/vision\"} 7\n");
   EXPECT_EQ(Lines(text, "baton_build_info{"), "baton_build_info{version=\"1.2.3\"} 1\n");
   EXPECT_EQ(Lines(text, "baton_ledger_up "),
             "# HELP baton_ledger_up 0 while the ledger takes no entries.\n"

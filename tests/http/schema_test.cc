@@ -153,7 +153,7 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
   snapshot.gpus[0].sm_utilization_ratio = snapshot.gpus[0].memory_utilization_ratio = 0.5;
   snapshot.pods.emplace_back();
   snapshot.pods[0].memory_cap_bytes = 1;
-  snapshot.teams.push_back({"t", 0.5, 0.5, 0.5, Duration(1)});
+  snapshot.teams.push_back({"t", 0.5, 0.5, 0.5});
   std::set<std::string> exist;
   const std::string text = MetricsText(snapshot);
   for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos;) {

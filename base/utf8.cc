@@ -1,6 +1,6 @@
-#include "backend/http/utf8.h"
+#include "base/utf8.h"
 
-namespace baton::http {
+namespace baton {
 
 size_t Utf8Length(std::string_view text) {
   if (text.empty()) return 0;
@@ -46,4 +46,4 @@ std::string ToUtf8(std::string_view text) {
   return clean;
 }
 
-}  // namespace baton::http
+}  // namespace baton
