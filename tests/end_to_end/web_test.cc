@@ -1,5 +1,7 @@
 // What batond says over HTTP, about pods that really run: against the document of the API, against
 // the devices' own records, in a real Prometheus and on the page.
+#include <signal.h>
+
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -245,6 +247,25 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   prometheus->Await("{pod=\"a\"}", false);
   prometheus->Await("baton_gpu_memory_bytes", true);
   EXPECT_EQ(Get("/metrics").body.find("pod=\""), std::string::npos);
+}
+
+TEST_F(Web, AHoldFromBeforeARestartBeganWhenItDid) {
+  StartServing({.transport = Transport::kUnix, .tables = "[ledger]\ndatabase = \"none\"\n"});
+  const Instant began = MonotonicNow();
+  Start(Burn("a", "50", "100"));
+  Start(Burn("b", "50", "100"));
+  cluster().batond().Signal(SIGKILL);
+  ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
+  Must(cluster().StartBatond());
+  PassTime(milliseconds(500));
+  const json timeline = Valid("/api/v1/timeline?seconds=600", "Timeline");
+  const double lasted_ms = static_cast<double>(Nanos(MonotonicNow() - began)) / 1e6;
+  EXPECT_GT(timeline.at("spans").size(), 5u);
+  for (const json& span : timeline.at("spans")) {
+    EXPECT_GE(span.at("from_ms").get<double>(),
+              timeline.at("now_ms").get<double>() - lasted_ms - 1000)
+        << span;
+  }
 }
 
 TEST_F(Web, SharesConvergeOnThePage) {
