@@ -61,6 +61,7 @@ Instant TokenScheduler::wakeup() const {
   for (const Stopped& s : stopped_) at = std::min(at, s.until);
   if (!token_) return stopped_.empty() ? std::min(at, queue_.NextRefill()) : at;
   if (!token_->closed) return std::min({at, token_->renew_at, token_->deadline});
+  at = std::min(at, ChargeDue());
   for (const uint32_t c : token_->members) {
     const Client& client = clients_[c];
     if (!client.noticed) at = std::min(at, token_->ended_at + options_.drain_timeout);
@@ -522,12 +523,19 @@ void TokenScheduler::ReturnToken() {
 }
 
 // Charges the holder for what it has held so far, by this side's clock; ReturnToken sets right what
-// this estimates.
+// this estimates. Not for the time that nobody watched, before its clients are heard of.
 void TokenScheduler::ChargeProgress() {
-  const Duration held =
-      std::max(Duration(0), now_ - token_->granted_at - Duration(grant_ns_)) - token_->charged;
+  const Duration watched = now_ - token_->granted_at - token_->unwatched - Duration(grant_ns_);
+  const Duration held = std::max(Duration(0), watched) - token_->charged;
   Charge(pods_[token_->pod], held);
   token_->charged += held;
+}
+
+// A drain may last for ever, and this daemon may end any time: the account is never further behind
+// than by one token.
+Instant TokenScheduler::ChargeDue() const {
+  return token_->granted_at + token_->unwatched + Duration(grant_ns_) + token_->charged +
+         options_.quota_max;
 }
 
 void TokenScheduler::Charge(Pod& pod, Duration held) {
@@ -691,6 +699,7 @@ void TokenScheduler::Renew() {
 }
 
 void TokenScheduler::WatchDrain() {
+  if (ChargeDue() <= now_) ChargeProgress();
   const Instant ended = token_->ended_at;
   Pod& holder = pods_[token_->pod];
   for (const uint32_t c : token_->members) {

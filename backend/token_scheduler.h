@@ -376,6 +376,7 @@ class TokenScheduler {
   void Drained(uint32_t client, Duration held);
   void ReturnToken();
   void ChargeProgress();
+  Instant ChargeDue() const;
   void Charge(Pod& pod, Duration held);
   void Adopt(uint32_t client, const Adopted& hold);
   void Join(uint32_t client, Instant joined_at);

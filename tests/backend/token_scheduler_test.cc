@@ -287,6 +287,11 @@ TEST(TokenScheduler, AHolderThatHangsIsReportedOnceAndKilledWhereThatIsConfigure
     for (const Notice& n : world.notices) hung += n.kind == Notice::Kind::kHung;
     EXPECT_EQ(hung, 1);
     EXPECT_EQ(world.killed.size(), kill ? 1u : 0u);
+    for (const PodStatus& pod : world.scheduler.Status(world.now)) {
+      if (pod.pod != holder) continue;
+      EXPECT_GE(pod.held, seconds(5) - milliseconds(7) - 2 * options.quota_max)
+          << "the books of a daemon that ends now are not further behind than by a token";
+    }
     // It is continued: what it says next is that its deadline is long over.
     world.processes[holder.value].answers = true;
     world.Run(Instant(seconds(6)));
@@ -398,6 +403,20 @@ TEST_F(RestoredHold, ThatEndedMeanwhileIsChargedAsItsClientSays) {
 TEST_F(RestoredHold, IsChargedAsItsNodeMeasuredWhereThatWasThere) {
   Report(Phase::kWaiting, milliseconds(37), milliseconds(36));
   EXPECT_EQ(Charged(), milliseconds(26));
+}
+
+TEST_F(RestoredHold, OfWhomNothingIsHeardIsChargedForWhatIsWatched) {
+  for (int i = 0; i < 100; ++i) {
+    step.now += milliseconds(10);
+    step(Tick{});
+  }
+  EXPECT_GE(Charged(), milliseconds(1000 + 50) - SchedulerOptions().quota_max - milliseconds(10));
+  EXPECT_LE(Charged(), milliseconds(1000 + 50));
+  Report(Phase::kDraining, milliseconds(3050));
+  step.now += milliseconds(100);
+  step(Tick{});
+  EXPECT_GE(Charged(), milliseconds(3150 - 10) - SchedulerOptions().quota_max)
+      << "it has held all along";
 }
 
 TEST_F(RestoredHold, AClaimCannotTakeBackWhatWasSeen) {
