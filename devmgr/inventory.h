@@ -1,0 +1,91 @@
+// What there is: nodes and their cards (a GPU or another accelerator), as NVML or a file tells it.
+// Values without behaviour, except the comparison that turns two looks at a node into events.
+#ifndef BATON_DEVMGR_INVENTORY_H_
+#define BATON_DEVMGR_INVENTORY_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace baton::devmgr {
+
+enum class Health : uint8_t {
+  kHealthy,
+  kFailed,   // it is there and must not be used: an XID, uncorrectable ECC errors
+  kMissing,  // it was there and is not any more
+};
+
+// An instance of a card that is divided by MIG.
+struct MigInstance {
+  uint32_t id = 0;      // NVML's id of the GPU instance
+  std::string profile;  // "1g.10gb", as nvidia-smi spells it
+  std::string uuid;     // "MIG-..." of its compute instance; empty: it has none yet
+  uint32_t start = 0;   // first memory slice
+  uint32_t slices = 0;  // memory slices
+
+  friend bool operator==(const MigInstance&, const MigInstance&) = default;
+};
+
+struct Card {
+  std::string uuid;  // "GPU-..."; unique in the cluster
+  std::string vendor = "nvidia";
+  std::string model;        // "NVIDIA H200", as NVML says it
+  uint32_t memory_mib = 0;  // what can be allocated
+  int32_t numa = -1;        // NUMA node that its bus hangs on; -1: unknown
+  // Cards of a node with the same number, 0 or more, reach each other by NVLink (directly or over a
+  // switch); -1: no NVLink.
+  int32_t island = -1;
+  std::string bus;  // PCI address, "0000:17:00.0"; empty: unknown
+  bool mig_capable = false;
+  bool mig_enabled = false;            // MIG mode is on now: only instances of it can be used
+  std::vector<MigInstance> instances;  // by start
+  Health health = Health::kHealthy;
+  std::string why;        // why it is not healthy: "XID 79: GPU has fallen off the bus"
+  bool cordoned = false;  // by its operator: what is on it stays, nothing comes
+
+  bool usable() const { return health == Health::kHealthy && !cordoned; }
+  friend bool operator==(const Card&, const Card&) = default;
+};
+
+struct Node {
+  std::string name;         // unique in the cluster
+  uint32_t cpu_milli = 0;   // what pods may use of it; 0: not looked at
+  uint64_t memory_mib = 0;  // of the host, likewise
+  std::map<std::string, std::string> labels;
+  bool cordoned = false;
+  std::vector<Card> cards;  // in bus order: the index is what users count by
+
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+struct InventoryEvent {
+  enum class Kind : uint8_t {
+    kAppeared,   // a card that was not known, or is back
+    kVanished,   // Health::kMissing
+    kFailed,     // Health::kFailed
+    kRecovered,  // healthy again without having been away
+    kCordoned,
+    kUncordoned,
+    kReshaped,  // MIG mode or instances are others than before
+    kChanged,   // anything else: memory, topology, name
+  };
+  Kind kind;
+  std::string node;
+  std::string uuid;
+  std::string why;  // a clause for people
+
+  friend bool operator==(const InventoryEvent&, const InventoryEvent&) = default;
+};
+
+// What happened to the cards of one node between two looks, in the order of `after`, then those
+// that are only in `before`. A card that failed and was cordoned gives two events.
+std::vector<InventoryEvent> Differences(const Node& before, const Node& after);
+
+// `now` with the cards of `before` that it lacks, as kMissing: a card that vanishes keeps its place
+// until it is taken out on purpose, for pods are on it. A cordon of `before` stays.
+Node Merged(const Node& before, Node now);
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_INVENTORY_H_
