@@ -1,0 +1,119 @@
+// The cluster as the device manager sees it: its nodes and cards, and the map of virtual GPUs on
+// them. Decides where pods go, and keeps account of where they are.
+//
+// No I/O, no clock, no random numbers but those of a given seed: the same calls give the same
+// answers. A card is never given more than it has, whatever is called: Commit() checks everything
+// again. Not thread safe.
+#ifndef BATON_DEVMGR_CLUSTER_H_
+#define BATON_DEVMGR_CLUSTER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "devmgr/inventory.h"
+#include "devmgr/policy.h"
+#include "devmgr/request.h"
+#include "devmgr/sharing_mode.h"
+
+namespace baton::devmgr {
+
+// A pod that has been placed.
+struct PlacedPod {
+  PodRequest request;
+  Placement placement;
+
+  friend bool operator==(const PlacedPod&, const PlacedPod&) = default;
+};
+
+class Cluster {
+ public:
+  // `modes`: how cards can be divided, in the order in which they are preferred where they score
+  // the same; each lives longer than the cluster. At least one, at most 16.
+  explicit Cluster(std::span<const SharingMode* const> modes, const PlacementPolicy& policy = {});
+  ~Cluster();
+  Cluster(Cluster&&) noexcept;
+  Cluster& operator=(Cluster&&) noexcept;
+
+  // ------------------------------------------------------------------------------- inventory
+
+  // Adds the node or replaces what is known of it. What is placed there stays, also on cards that
+  // are no more usable; a card with pods on it that `node` lacks is kept as missing. kInvalid: more
+  // than VgpuRequest::kCardsMax cards, a name or uuid that is empty or used elsewhere, a card
+  // without memory, one with less than is taken of it.
+  Result<void> SetNode(const Node& node);
+  // kNotFound; kExists while pods are placed there.
+  Result<void> RemoveNode(std::string_view name);
+  // By name. Pointers are good until the next change of the inventory.
+  std::vector<const Node*> Nodes() const;
+  const Node* FindNode(std::string_view name) const;
+  // Null: no such card.
+  const Card* FindCard(std::string_view uuid) const;
+  const CardUse* UseOf(std::string_view uuid) const;
+  struct Capacity {
+    uint64_t cpu_milli = 0;
+    uint64_t memory_mib = 0;
+  };
+  // What is left of the node's own; zeros where it is not looked at, or there is no such node.
+  Capacity FreeOn(std::string_view node) const;
+
+  // ------------------------------------------------------------------------------- decisions
+
+  const PlacementPolicy& policy() const;
+  void SetPolicy(const PlacementPolicy& policy);
+
+  // Where the pod goes, if it goes now: nothing is changed. kInvalid: see Validate(). kExists: it
+  // is placed already. kExhausted: nowhere now; the message sums up why, Explain() says it in full.
+  // kNotFound: nowhere ever, for no card is of that kind.
+  Result<Placement> Decide(const PodRequest& request) const;
+  // The same on one node only.
+  Result<Placement> DecideOn(std::string_view node, const PodRequest& request) const;
+  // Why each node cannot take it; of nodes that can, nothing.
+  std::vector<NodeRefusal> Explain(const PodRequest& request) const;
+
+  // ------------------------------------------------------------------------------- vGPU map
+
+  // Books what Decide() said, or what was decided elsewhere or before a restart. Everything is
+  // checked against the state as it is now, except whether cards are usable, and policy. kExists,
+  // kNotFound (node, card, mode), kExhausted.
+  Result<void> Commit(const PodRequest& request, const Placement& placement);
+  // kNotFound. After it the state is what it was before Commit(), to the bit.
+  Result<void> Delete(std::string_view pod);
+  // Other shares or memory for the virtual GPUs of one group, in place. kNotFound, kInvalid,
+  // kExhausted: then nothing has changed.
+  Result<void> Resize(std::string_view pod, uint32_t container, uint32_t group, policy::Share share,
+                      uint32_t memory_mib);
+  // To another place, atomically; the caller knows that it is not running.
+  Result<void> Move(std::string_view pod, const Placement& to);
+  // Records what a driver has made.
+  Result<void> SetDevice(std::string_view pod, size_t vgpu, std::string device);
+
+  const PlacedPod* Find(std::string_view pod) const;
+  // By name.
+  const std::map<std::string, PlacedPod, std::less<>>& pods() const;
+  // By name.
+  std::vector<const PlacedPod*> PodsOn(std::string_view node) const;
+
+  // The map as JSON and back (not the inventory, which is looked up anew). Load() replaces the map;
+  // what does not fit the inventory that is there (a card that is gone) is kept out and named in
+  // `lost`. kInvalid for a damaged text, which changes nothing.
+  std::string Save() const;
+  Result<void> Load(std::string_view text, std::vector<std::string>* lost);
+
+  // Bytes of memory that the state takes, roughly.
+  size_t MemoryBytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_CLUSTER_H_
