@@ -63,9 +63,16 @@ class SharingMode {
   // is free. Called for every card of a search: no allocation.
   virtual std::optional<Fit> TryFit(const Card& card, const CardUse& use,
                                     const VgpuWant& want) const = 0;
+  // The same, but at `slot` or not at all: for what was decided before.
+  virtual std::optional<Fit> FitAt(const Card& card, const CardUse& use, const VgpuWant& want,
+                                   uint32_t slot) const {
+    const auto fit = TryFit(card, use, want);
+    return fit && fit->slot == slot ? fit : std::nullopt;
+  }
   // CardUse::layout without the part `slot`. After all parts are gone: 0.
   virtual uint64_t Without(const Card& card, uint64_t layout, uint32_t slot) const = 0;
-  // Why TryFit() found nothing: a clause, with what would fit where there is such a thing
+  // Why TryFit() found nothing, or why it does not serve the card: a clause, with what would fit
+  // where there is such a thing
   // ("of 40 960 MiB 8 192 are free, 12 288 wanted").
   virtual std::string WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const = 0;
   // How the vGPU's processes find their part. `device`: what DeviceDriver::Create said.
@@ -92,11 +99,12 @@ class DeviceDriver {
   // Takes it away; success where it is gone already. kUnavailable: it is in use, or the driver does
   // not answer; try again later.
   virtual Result<void> Destroy(const Card& card, const Vgpu& vgpu) = 0;
-  // After a start: `known` is all that the map has on this card in this mode. Makes what is
-  // missing, takes away what was ours and is not known any more; leaves alone what others made.
-  // Returns a sentence for each thing done.
+  // After a start, or at any time: `known` is all that the map has on this card in this mode. Makes
+  // what is missing, takes away what was ours and is not known any more; leaves alone what others
+  // made. Sets each `device`: empty where there is none, and none can be made. Returns a sentence
+  // for each thing done, or that could not be done.
   virtual Result<std::vector<std::string>> Reconcile(const Card& card,
-                                                     const std::vector<Vgpu>& known) = 0;
+                                                     std::vector<Vgpu>& known) = 0;
 };
 
 }  // namespace baton::devmgr
