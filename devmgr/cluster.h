@@ -24,6 +24,8 @@
 
 namespace baton::devmgr {
 
+struct NodeState;  // internal
+
 // A pod that has been placed.
 struct PlacedPod {
   PodRequest request;
@@ -34,6 +36,8 @@ struct PlacedPod {
 
 class Cluster {
  public:
+  struct State;  // internal
+
   // `modes`: how cards can be divided, in the order in which they are preferred where they score
   // the same; each lives longer than the cluster. At least one, at most 16.
   explicit Cluster(std::span<const SharingMode* const> modes, const PlacementPolicy& policy = {});
@@ -64,6 +68,13 @@ class Cluster {
   Capacity FreeOn(std::string_view node) const;
 
   // ------------------------------------------------------------------------------- decisions
+
+  // A pod of this kind has come: it counts in the usual mix, by which Rule::kFragmentation decides.
+  // Once for each pod, whether it found a place or not.
+  void Learn(const PodRequest& request);
+
+  // What of all cards is free and of no use to the usual pod, 0 to 1 (devmgr/fragmentation.h).
+  double Fragmentation() const;
 
   const PlacementPolicy& policy() const;
   void SetPolicy(const PlacementPolicy& policy);
@@ -102,7 +113,7 @@ class Cluster {
 
   // The map as JSON and back (not the inventory, which is looked up anew). Load() replaces the map;
   // what does not fit the inventory that is there (a card that is gone) is kept out and named in
-  // `lost`. kInvalid for a damaged text, which changes nothing.
+  // `lost`, a sentence each. kInvalid for a damaged text, which changes nothing.
   std::string Save() const;
   Result<void> Load(std::string_view text, std::vector<std::string>* lost);
 
@@ -110,7 +121,15 @@ class Cluster {
   size_t MemoryBytes() const;
 
  private:
-  struct State;
+  // Commit(); `host`: whether the node's processors and memory must suffice too.
+  Result<void> Book(const PodRequest& request, const Placement& placement, bool host);
+  // Another request or placement for a pod that is placed; nothing changes where that fails.
+  Result<void> Replace(std::string_view pod, const PodRequest& request, const Placement& placement);
+
+  Result<Placement> DecideAmong(const PodRequest& request,
+                                std::span<const std::unique_ptr<NodeState>> nodes) const;
+  std::string WhyNotCard(const NodeState& node, size_t card, const PodRequest& request) const;
+
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,59 @@
+// What a Cluster is made of. Internal to it.
+#ifndef BATON_DEVMGR_CLUSTER_STATE_H_
+#define BATON_DEVMGR_CLUSTER_STATE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "devmgr/cluster.h"
+#include "devmgr/search.h"
+
+namespace baton::devmgr {
+
+struct Cluster::State {
+  using CardCounts = std::map<std::string, uint32_t>;  // by uuid: pods' virtual GPUs there
+
+  std::vector<const SharingMode*> modes;
+  PlacementPolicy policy;
+  Mix mix;
+  std::vector<std::unique_ptr<NodeState>> nodes;  // by name
+  std::unordered_map<std::string, std::pair<NodeState*, size_t>> cards;
+  std::map<std::string, PlacedPod, std::less<>> pods;
+  std::unordered_map<std::string, uint32_t> models;  // numbers for CardState::model
+  std::unordered_map<std::string, uint16_t> words;   // of exclusion; "" is 0
+  // Where pods with these words are.
+  std::unordered_map<std::string, CardCounts> affinity;
+  std::unordered_map<std::string, CardCounts> anti_affinity;
+
+  NodeState* Find(std::string_view name) const;
+  // 0xffff: no pod has used the word.
+  uint16_t WordOf(const std::string& word) const;
+  // Index of the mode; modes.size(): there is none of that name.
+  size_t ModeOf(std::string_view name) const;
+  // The sums of the node, from its cards.
+  static void AddUp(NodeState& node);
+
+  // Takes a virtual GPU of `request` on the card, or gives it back; the card's part is as `fit`
+  // says, which was checked.
+  void Take(NodeState& node, size_t card, size_t mode, const Fit& fit, const PodRequest& request);
+  void GiveBack(NodeState& node, size_t card, const Fit& fit, const PodRequest& request);
+};
+
+// The pod's virtual GPUs one by one, in the order of Placement::vgpus.
+std::vector<Want> WantsOf(const PodRequest& request);
+
+bool HasCpu(const NodeState& node, uint32_t milli);
+bool HasMemory(const NodeState& node, uint64_t mib);
+
+// Whether cards of `model` are meant by `text`: its words are in the name in that order, whatever
+// the case ("a100 80gb" means "NVIDIA A100-SXM4-80GB").
+bool MeansModel(std::string_view text, std::string_view model);
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_CLUSTER_STATE_H_

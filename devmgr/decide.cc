@@ -1,0 +1,407 @@
+// Where a pod goes, and why not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "devmgr/cluster.h"
+#include "devmgr/cluster_state.h"
+
+namespace baton::devmgr {
+
+bool MeansModel(std::string_view text, std::string_view model) {
+  // Words of letters and digits; each must be the whole of one of the name's, in order.
+  const auto next = [](std::string_view& rest) {
+    const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+    while (!rest.empty() && !is_word(rest.front())) rest.remove_prefix(1);
+    size_t length = 0;
+    while (length < rest.size() && is_word(rest[length])) ++length;
+    const std::string_view word = rest.substr(0, length);
+    rest.remove_prefix(length);
+    return word;
+  };
+  const auto same = [](std::string_view a, std::string_view b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+      return std::tolower(static_cast<unsigned char>(x)) ==
+             std::tolower(static_cast<unsigned char>(y));
+    });
+  };
+  std::string_view wanted = next(text);
+  if (wanted.empty()) return false;
+  while (!wanted.empty()) {
+    const std::string_view word = next(model);
+    if (word.empty()) return false;
+    if (same(wanted, word)) wanted = next(text);
+  }
+  return true;
+}
+
+namespace {
+
+// Why a node is out of the question, or not.
+enum class Obstacle : uint8_t {
+  kNone,
+  kCordoned,
+  kLabels,
+  kCpu,
+  kMemory,
+  kKind,    // no card of the wanted kind
+  kCards,   // none of them may be used by this pod now
+  kRoom,    // they have not enough room
+  kBudget,  // perhaps they have; the search was given up
+  kCount,
+};
+
+// A request, looked at once for all nodes.
+struct Compiled {
+  const PodRequest* request = nullptr;
+  std::vector<Want> wants;
+  uint64_t share = 0;  // of all
+  uint16_t mode_mask = 0;
+  uint16_t exclusion = 0;
+  const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
+  const std::map<std::string, uint32_t>* away = nullptr;  // none of these
+  uint64_t salt = 0;
+  std::vector<int8_t> models;  // by CardState::model: 1 yes, 0 no, -1 not looked at yet
+};
+
+uint64_t HashOf(std::string_view text, uint64_t seed) {
+  uint64_t hash = Mixed(seed);
+  for (const char c : text) hash = Mixed(hash ^ static_cast<unsigned char>(c));
+  return hash;
+}
+
+bool Wanted(const Compiled& pod, const Card& card) {
+  const PodRequest& request = *pod.request;
+  const auto means = [&](const std::string& text) { return MeansModel(text, card.model); };
+  const auto has = [](const std::vector<std::string>& all, const std::string& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  if (!request.models.empty() && std::none_of(request.models.begin(), request.models.end(), means))
+    return false;
+  if (std::any_of(request.not_models.begin(), request.not_models.end(), means)) return false;
+  if (!request.uuids.empty() && !has(request.uuids, card.uuid)) return false;
+  return !has(request.not_uuids, card.uuid);
+}
+
+// The kind alone: by model as far as that suffices, which is remembered.
+bool WantedKind(Compiled& pod, const CardState& card) {
+  const PodRequest& request = *pod.request;
+  if (request.models.empty() && request.not_models.empty() && request.uuids.empty() &&
+      request.not_uuids.empty()) {
+    return true;
+  }
+  if (!request.uuids.empty() || !request.not_uuids.empty()) return Wanted(pod, *card.card);
+  if (card.model >= pod.models.size()) pod.models.resize(card.model + 1, -1);
+  int8_t& known = pod.models[card.model];
+  if (known < 0) known = Wanted(pod, *card.card) ? 1 : 0;
+  return known == 1;
+}
+
+bool HasLabels(const Node& node, const PodRequest& request) {
+  for (const auto& [key, value] : request.node_labels) {
+    const auto it = node.labels.find(key);
+    if (it == node.labels.end() || it->second != value) return false;
+  }
+  return true;
+}
+
+// Which of the node's cards the pod may use; `kind`: whether any is of the wanted kind.
+uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
+  uint16_t allowed = 0;
+  for (size_t c = 0; c < node.cards.size(); ++c) {
+    const CardState& card = node.cards[c];
+    if (!WantedKind(pod, card) || (card.serves & pod.mode_mask) == 0) continue;
+    *kind = true;
+    if (!card.usable) continue;
+    if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) continue;
+    if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) continue;
+    if (pod.away != nullptr && pod.away->contains(card.card->uuid)) continue;
+    allowed |= static_cast<uint16_t>(1u << c);
+  }
+  return allowed;
+}
+
+struct Choice {
+  const NodeState* node = nullptr;
+  int64_t cost = 0;  // by the nodes' rule
+  Candidate candidate;
+};
+
+int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& node,
+                 const Candidate& candidate) {
+  const PlacementPolicy& policy = s.policy;
+  switch (policy.nodes) {
+    case Rule::kFirstFit:
+      return 0;
+    case Rule::kRandom:
+      return static_cast<int64_t>(HashOf(node.info.name, pod.salt) >> 1);
+    case Rule::kBinpack:
+    case Rule::kSpread: {
+      uint64_t share = node.share_used;
+      uint64_t memory = node.card_memory_used;
+      for (const Place& place : candidate.places) {
+        share += place.fit.share;
+        memory += place.fit.memory_mib;
+      }
+      const uint64_t whole = uint64_t{policy::kWhole} * node.cards.size();
+      const int64_t before =
+          Fullness(policy, node.share_used, whole, node.card_memory_used, node.card_memory);
+      const int64_t after = Fullness(policy, share, whole, memory, node.card_memory);
+      const int64_t squares = after * after - before * before;
+      return policy.nodes == Rule::kBinpack ? -squares : squares;
+    }
+    case Rule::kFragmentation:
+      if (policy.cards == Rule::kFragmentation) return candidate.cost;
+      FreeNode free = FreeOf(node, pod.request->cpu_milli, pod.request->memory_mib);
+      for (const Place& place : candidate.places) {
+        CardUse use = node.cards[place.card].use;
+        use.share += place.fit.share;
+        use.memory_mib += place.fit.memory_mib;
+        SetFree(free, place.card, *node.cards[place.card].card, use);
+      }
+      return s.mix.Fragmentation(free) - FragmentationOf(node, s.mix);
+  }
+  return 0;
+}
+
+// The lower the better; nodes come in the order of names, so the first of equals stays.
+auto KeyOf(const Choice& choice) {
+  return std::tuple(choice.candidate.islands, choice.candidate.numas, choice.cost,
+                    choice.candidate.cost, choice.candidate.fit);
+}
+
+Compiled Compile(const Cluster::State& s, const PodRequest& request) {
+  Compiled pod;
+  pod.request = &request;
+  pod.wants = WantsOf(request);
+  for (const Want& want : pod.wants) pod.share += want.share;
+  const size_t mode = s.ModeOf(request.mode);
+  pod.mode_mask = request.mode.empty() ? 0xffff : static_cast<uint16_t>(1u << mode);
+  pod.exclusion = s.WordOf(request.exclusion);
+  if (const auto it = s.affinity.find(request.affinity); it != s.affinity.end()) {
+    pod.near = &it->second;
+  }
+  if (const auto it = s.anti_affinity.find(request.anti_affinity); it != s.anti_affinity.end()) {
+    pod.away = &it->second;
+  }
+  pod.salt = HashOf(request.name, s.policy.seed);
+  return pod;
+}
+
+Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, Choice* choice) {
+  const PodRequest& request = *pod.request;
+  if (node.info.cordoned) return Obstacle::kCordoned;
+  if (!request.node_labels.empty() && !HasLabels(node.info, request)) return Obstacle::kLabels;
+  if (!HasCpu(node, request.cpu_milli)) return Obstacle::kCpu;
+  if (!HasMemory(node, request.memory_mib)) return Obstacle::kMemory;
+  uint16_t allowed = 0;
+  if (!pod.wants.empty()) {
+    if (node.share_free < pod.share) {
+      // Not even all of it together; whether it is of the kind is told all the same.
+      bool kind = false;
+      AllowedCards(pod, node, &kind);
+      return kind ? Obstacle::kRoom : Obstacle::kKind;
+    }
+    bool kind = false;
+    allowed = AllowedCards(pod, node, &kind);
+    if (!kind) return Obstacle::kKind;
+    if (allowed == 0) return Obstacle::kCards;
+  }
+  SearchOptions options;
+  options.modes = s.modes;
+  options.policy = &s.policy;
+  options.mix = &s.mix;
+  options.mode_mask = pod.mode_mask;
+  options.allowed = allowed;
+  options.cpu_milli = request.cpu_milli;
+  options.memory_mib = request.memory_mib;
+  options.salt = pod.salt;
+  bool exhausted = false;
+  auto found = SearchNode(node, pod.wants, options, &exhausted);
+  if (!found) return exhausted ? Obstacle::kBudget : Obstacle::kRoom;
+  choice->node = &node;
+  choice->candidate = std::move(*found);
+  choice->cost = NodeCost(s, pod, node, choice->candidate);
+  return Obstacle::kNone;
+}
+
+Placement PlacementOf(const Cluster::State& s, const Compiled& pod, const Choice& choice) {
+  Placement placement;
+  placement.node = choice.node->info.name;
+  for (size_t i = 0; i < pod.wants.size(); ++i) {
+    const Place& place = choice.candidate.places[i];
+    placement.vgpus.push_back({pod.wants[i].container, pod.wants[i].group,
+                               choice.node->info.cards[place.card].uuid,
+                               std::string(s.modes[place.mode]->name()), place.fit, ""});
+  }
+  return placement;
+}
+
+tl::unexpected<Error> Nowhere(
+    const PodRequest& request,
+    const std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)>& why, size_t nodes) {
+  const auto count = [&](Obstacle o) { return why[static_cast<size_t>(o)]; };
+  if (nodes == 0) return Fail(ErrorCode::kUnavailable, "there are no nodes");
+  const bool never = count(Obstacle::kKind) + count(Obstacle::kLabels) == nodes;
+  std::string text;
+  const auto add = [&](Obstacle o, const char* what) {
+    if (count(o) > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count(o), what);
+  };
+  add(Obstacle::kKind, "without a card of that kind");
+  add(Obstacle::kLabels, "without the labels");
+  add(Obstacle::kCordoned, "cordoned");
+  add(Obstacle::kCpu, "without the CPU");
+  add(Obstacle::kMemory, "without the memory");
+  add(Obstacle::kCards, "whose cards are not for it");
+  add(Obstacle::kRoom, "without room on their cards");
+  add(Obstacle::kBudget, "where the search was given up");
+  return Fail(never ? ErrorCode::kNotFound : ErrorCode::kExhausted,
+              fmt::format("{} fits on none of {} nodes: {}", request.name, nodes, text));
+}
+
+}  // namespace
+
+Result<Placement> Cluster::Decide(const PodRequest& request) const {
+  return DecideAmong(request, state_->nodes);
+}
+
+Result<Placement> Cluster::DecideOn(std::string_view name, const PodRequest& request) const {
+  const auto it =
+      std::lower_bound(state_->nodes.begin(), state_->nodes.end(), name,
+                       [](const auto& node, std::string_view n) { return node->info.name < n; });
+  if (it == state_->nodes.end() || (*it)->info.name != name) {
+    return Fail(ErrorCode::kNotFound, fmt::format("there is no node {}", name));
+  }
+  return DecideAmong(request, std::span(&*it, 1));
+}
+
+Result<Placement> Cluster::DecideAmong(const PodRequest& request,
+                                       std::span<const std::unique_ptr<NodeState>> nodes) const {
+  const State& s = *state_;
+  if (const auto valid = Validate(request); !valid) return tl::unexpected(valid.error());
+  if (s.pods.contains(request.name)) {
+    return Fail(ErrorCode::kExists, "pod " + request.name + " is placed already");
+  }
+  if (!request.mode.empty() && s.ModeOf(request.mode) == s.modes.size()) {
+    std::string known;
+    for (const SharingMode* mode : s.modes) {
+      known += (known.empty() ? "" : ", ") + std::string(mode->name());
+    }
+    return Fail(ErrorCode::kInvalid, request.name + ": there is no sharing mode '" + request.mode +
+                                         "'; one of " + known);
+  }
+  Compiled pod = Compile(s, request);
+  std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)> why{};
+  Choice best;
+  Choice choice;
+  for (const auto& node : nodes) {
+    const Obstacle obstacle = TryNode(s, pod, *node, &choice);
+    ++why[static_cast<size_t>(obstacle)];
+    if (obstacle != Obstacle::kNone) continue;
+    if (best.node == nullptr || KeyOf(choice) < KeyOf(best)) std::swap(best, choice);
+    if (s.policy.nodes == Rule::kFirstFit) break;
+  }
+  if (best.node == nullptr) return Nowhere(request, why, nodes.size());
+  return PlacementOf(s, pod, best);
+}
+
+std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
+  const State& s = *state_;
+  std::vector<NodeRefusal> all;
+  if (!Validate(request) || (!request.mode.empty() && s.ModeOf(request.mode) == s.modes.size())) {
+    return all;
+  }
+  Compiled pod = Compile(s, request);
+  Choice choice;
+  for (const auto& entry : s.nodes) {
+    const NodeState& node = *entry;
+    const Obstacle obstacle = TryNode(s, pod, node, &choice);
+    if (obstacle == Obstacle::kNone) continue;
+    NodeRefusal refusal{node.info.name, "", {}};
+    switch (obstacle) {
+      case Obstacle::kCordoned:
+        refusal.why = "cordoned";
+        break;
+      case Obstacle::kLabels:
+        for (const auto& [key, value] : request.node_labels) {
+          const auto it = node.info.labels.find(key);
+          if (it != node.info.labels.end() && it->second == value) continue;
+          refusal.why += (refusal.why.empty() ? "" : ", ") +
+                         fmt::format("label {}={} wanted, ", key, value) +
+                         (it == node.info.labels.end() ? "absent" : "is " + it->second);
+        }
+        break;
+      case Obstacle::kCpu:
+        refusal.why = fmt::format(
+            "{:.7g} CPUs free, {:.7g} wanted",
+            (node.info.cpu_milli - std::min<uint64_t>(node.cpu_used, node.info.cpu_milli)) / 1e3,
+            request.cpu_milli / 1e3);
+        break;
+      case Obstacle::kMemory:
+        refusal.why =
+            fmt::format("{} MiB of its memory free, {} wanted",
+                        node.info.memory_mib - std::min(node.memory_used, node.info.memory_mib),
+                        request.memory_mib);
+        break;
+      case Obstacle::kBudget:
+        refusal.why = "its cards may have room; the search was given up";
+        break;
+      default:
+        break;
+    }
+    for (size_t c = 0; c < node.cards.size() && !pod.wants.empty(); ++c) {
+      refusal.cards.push_back({node.info.cards[c].uuid, WhyNotCard(node, c, request)});
+    }
+    all.push_back(std::move(refusal));
+  }
+  return all;
+}
+
+// The first reason that holds for every virtual GPU of the pod; empty: one of them fits.
+std::string Cluster::WhyNotCard(const NodeState& node, size_t c, const PodRequest& request) const {
+  const State& s = *state_;
+  const CardState& card = node.cards[c];
+  const Compiled pod = Compile(s, request);
+  if (card.card->health != Health::kHealthy) {
+    const char* state = card.card->health == Health::kFailed ? "failed" : "missing";
+    return card.card->why.empty() ? state : fmt::format("{}: {}", state, card.card->why);
+  }
+  if (card.card->cordoned) return "cordoned";
+  if (!Wanted(pod, *card.card)) {
+    return fmt::format("is {} ({}), which is not wanted", card.card->model, card.card->uuid);
+  }
+  if ((card.serves & pod.mode_mask) == 0) {
+    return request.mode.empty() ? "no sharing mode serves it" : "cannot be used as " + request.mode;
+  }
+  if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) {
+    return request.exclusion.empty() ? "has pods with an exclusion word"
+                                     : "has pods without exclusion '" + request.exclusion + "'";
+  }
+  if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) {
+    return "has no pod with affinity '" + request.affinity + "'";
+  }
+  if (pod.away != nullptr && pod.away->contains(card.card->uuid)) {
+    return "has a pod with anti-affinity '" + request.anti_affinity + "'";
+  }
+  std::string why;
+  for (const Want& want : pod.wants) {
+    const VgpuWant wanted = want.On(*card.card);
+    for (size_t m = 0; m < s.modes.size(); ++m) {
+      if (!(card.serves >> m & 1) || !(pod.mode_mask >> m & 1)) continue;
+      if (card.use.vgpus > 0 && card.use.mode != m) {
+        if (why.empty()) why = fmt::format("is used as {}", s.modes[card.use.mode]->name());
+        continue;
+      }
+      if (s.modes[m]->TryFit(*card.card, card.use, wanted)) return "";
+      why = s.modes[m]->WhyNot(*card.card, card.use, wanted);
+      break;
+    }
+  }
+  return why;
+}
+
+}  // namespace baton::devmgr

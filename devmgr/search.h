@@ -1,0 +1,115 @@
+// The search for a place on one node: which virtual GPU goes on which card. Depth first, with
+// backtracking; what cannot be finished, or not better than what is known, is not begun. Internal
+// to the cluster; pure.
+#ifndef BATON_DEVMGR_SEARCH_H_
+#define BATON_DEVMGR_SEARCH_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "devmgr/fragmentation.h"
+#include "devmgr/inventory.h"
+#include "devmgr/policy.h"
+#include "devmgr/request.h"
+#include "devmgr/sharing_mode.h"
+
+namespace baton::devmgr {
+
+struct PlacedPod;
+
+// A card, with what of it the search looks at.
+struct CardState {
+  CardUse use;
+  const Card* card = nullptr;
+  uint32_t model = 0;      // cards with equal numbers have equal vendor, model, MIG abilities
+  uint16_t serves = 0;     // a bit for each mode
+  uint16_t exclusion = 0;  // word of the pods on it, while there are any
+  bool usable = false;
+};
+
+struct NodeState {
+  Node info;
+  std::vector<CardState> cards;        // as in info.cards
+  std::vector<const PlacedPod*> pods;  // by name
+  uint64_t cpu_used = 0;               // milli
+  uint64_t memory_used = 0;            // MiB
+  // All cards' together: how full the node is.
+  uint64_t share_used = 0;
+  uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
+  uint64_t card_memory_used = 0;
+  uint64_t card_memory = 0;
+  // Mix::Fragmentation() of it, as of that version; version 0: to be worked out.
+  mutable int64_t fragmentation = 0;
+  mutable uint64_t fragmentation_version = 0;
+};
+
+// One virtual GPU to be placed.
+struct Want {
+  policy::Share share;
+  uint32_t memory_mib;
+  policy::Share memory_part;
+  uint16_t container;
+  uint16_t group;
+
+  VgpuWant On(const Card& card) const {
+    if (memory_part == 0) return {share, memory_mib};
+    const uint64_t mib = uint64_t{card.memory_mib} * memory_part / policy::kWhole;
+    return {share, static_cast<uint32_t>(mib)};
+  }
+};
+
+struct Place {
+  uint8_t card;
+  uint8_t mode;
+  Fit fit;
+};
+
+// One way to place all of a pod on a node, and how good that is.
+struct Candidate {
+  uint32_t islands = 0;  // that its cards are spread over; a card without NVLink is one of its own
+  uint32_t numas = 0;
+  int64_t cost = 0;           // by the cards' rule
+  int64_t fit = 0;            // best fit: the lower the fuller
+  std::vector<Place> places;  // for each Want, in their order
+
+  // Whether it is better than `other` on the same node.
+  bool Better(const Candidate& other) const;
+};
+
+struct SearchOptions {
+  std::span<const SharingMode* const> modes;
+  const PlacementPolicy* policy = nullptr;
+  const Mix* mix = nullptr;
+  uint16_t mode_mask = 0xffff;  // modes that the pod accepts
+  // Cards that the search may use, by index on the node: a bit for each.
+  uint16_t allowed = 0xffff;
+  uint32_t cpu_milli = 0;  // what the pod takes of the node, for the fragmentation that it leaves
+  uint64_t memory_mib = 0;
+  uint64_t salt = 0;  // of this pod, for kRandom
+  // Steps of the search; it ends with the best place found so far.
+  uint32_t budget = 20'000;
+};
+
+// A hash of one number (splitmix64): the random choices of kRandom.
+uint64_t Mixed(uint64_t x);
+
+void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use);
+// What is free on the node, less what the pod takes of its processors and memory.
+FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib);
+int64_t FragmentationOf(const NodeState& node, const Mix& mix);
+
+// How full, in thousandths.
+int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
+                 uint64_t memory_used, uint64_t memory_all);
+
+// The best way, by Candidate::Better, among all that there are (where the budget lasts).
+// `exhausted` is set where it did not.
+std::optional<Candidate> SearchNode(const NodeState& node, std::span<const Want> wants,
+                                    const SearchOptions& options, bool* exhausted);
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_SEARCH_H_
