@@ -28,6 +28,13 @@ off_t LockOffset(int process) { return process; }
 
 std::string ErrnoText() { return strerror(errno); }
 
+template <size_t kBytes>
+void CopyText(const std::string& text, char (&out)[kBytes]) {
+  const size_t length = std::min(text.size(), kBytes - 1);
+  memcpy(out, text.data(), length);
+  memset(out + length, 0, kBytes - length);
+}
+
 void FutexWake(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
@@ -110,6 +117,18 @@ Result<bool> CreateDeviceFile(const std::string& path, const DeviceOptions& opti
   file->device_bytes_per_s = options.device_bytes_per_s;
   file->record_capacity = options.records;
   file->records_offset = offset;
+  CardState& card = file->card;
+  CopyText(options.model, card.model);
+  CopyText(options.bus, card.bus);
+  CopyText(options.pcie_switch, card.pcie_switch);
+  card.numa = options.numa;
+  card.ecc = options.ecc;
+  card.mig_mode = card.mig_pending = options.mig;
+  for (size_t i = 0; i < std::min<size_t>(options.links.size(), kMaxLinks); ++i) {
+    card.links[i].kind = options.links[i].to_switch ? 2 : 1;
+    card.links[i].active = 1;
+    CopyText(options.links[i].bus, card.links[i].bus);
+  }
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
   pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);

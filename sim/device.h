@@ -20,6 +20,18 @@ struct DeviceOptions {
   unsigned char uuid[16] = {};  // all zero: random
   uint64_t host_bytes_per_s = 12'000'000'000;
   uint64_t device_bytes_per_s = 1'500'000'000'000;
+  // For NVML only. sim/card.h makes these of a model.
+  std::string model;        // sim/models.h's key; empty: none, no MIG
+  std::string bus;          // "0000:17:00.0"; empty: by its place among the devices
+  std::string pcie_switch;  // cards with the same name hang on one; empty: on none
+  int32_t numa = -1;        // -1: NVML does not say
+  bool ecc = false;
+  bool mig = false;  // MIG mode is on from the start
+  struct Link {
+    bool to_switch = false;
+    std::string bus;  // of the other end
+  };
+  std::vector<Link> links;  // NVLinks, at most kMaxLinks
 };
 
 // Makes a device file; fails where one is already.
@@ -56,6 +68,7 @@ class Device {
     Timeline& operator*() { return device_->timeline_; }
     // Looks for dead processes now; without it that happens about once a millisecond.
     void CheckProcesses();
+    CardState& card() { return device_->file_->card; }
 
    private:
     Device* device_;

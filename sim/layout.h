@@ -16,7 +16,7 @@
 
 namespace baton::sim {
 
-inline constexpr uint64_t kMagic = 0x31'55'50'47'4d'49'53'42;  // "BSIMGPU1"
+inline constexpr uint64_t kMagic = 0x32'55'50'47'4d'49'53'42;  // "BSIMGPU2"
 inline constexpr int kMaxProcesses = 256;
 inline constexpr int kMaxContexts = 256;
 inline constexpr int kOpsPerContext = 1024;
@@ -126,6 +126,68 @@ struct UndoEntry {
   uint64_t offset, old;
 };
 
+// What NVML says of the card beside what the timeline knows (sim/card.h). Under the lock. Each
+// change of it becomes visible by one last write of a word, so a process may be killed in the
+// middle.
+inline constexpr int kMaxInstances = 8;  // GPU instances, and compute instances in each
+inline constexpr int kMaxLinks = 18;
+inline constexpr int kMaxFailures = 16;
+inline constexpr int kMaxEvents = 64;  // the newest are kept
+inline constexpr int kBusBytes = 16;   // "0000:17:00.0"
+
+enum class Presence : uint32_t {
+  kPresent,
+  kLost,  // NVML counts it and says of it that it is lost
+  kGone,  // NVML does not count it
+};
+
+struct ComputeSlot {
+  uint32_t profile;  // 1 + sim/models.h's index; 0: free
+};
+
+struct InstanceSlot {
+  uint32_t serial;  // 0: free; otherwise never given twice
+  uint32_t profile;
+  uint32_t start, size;
+  ComputeSlot computes[kMaxInstances];
+};
+
+struct LinkEnd {
+  uint32_t kind;  // 0: no such link; 1: a GPU, 2: a switch
+  uint32_t active;
+  char bus[kBusBytes];  // of the other end
+};
+
+struct Failure {
+  char call[64];  // an NVML function, or "*"; empty: a free slot
+  int32_t code;   // what it returns; 0: it is only slow
+  uint32_t left;  // calls; UINT32_MAX: for ever
+  int64_t delay_ns;
+};
+
+struct CardEvent {
+  uint64_t type;  // nvmlEventType...
+  uint64_t xid;
+};
+
+struct CardState {
+  char model[32];               // sim/models.h; empty: none of them
+  char bus[kBusBytes];          // empty: by its place in the list of devices
+  char pcie_switch[kBusBytes];  // cards with the same name hang on one; empty: on none
+  int32_t numa;                 // -1: NVML does not say
+  uint32_t ecc;                 // it has ECC, and it is on
+  LinkEnd links[kMaxLinks];
+  uint32_t presence;  // Presence
+  uint32_t mig_mode, mig_pending;
+  uint32_t last_serial;
+  InstanceSlot instances[kMaxInstances];
+  uint64_t ecc_corrected, ecc_uncorrected;
+  uint32_t remapped_rows, remap_pending, remap_failed;
+  Failure failures[kMaxFailures];
+  uint64_t event_count;  // ever
+  CardEvent events[kMaxEvents];
+};
+
 struct DeviceFile {
   uint64_t magic;
   uint64_t bytes;  // of the whole file
@@ -139,6 +201,7 @@ struct DeviceFile {
 
   pthread_mutex_t lock;
   std::atomic<uint32_t> change_word;  // futex: bumped when something may end sooner than predicted
+  CardState card;
 
   uint32_t undo_count;
   UndoEntry undo[kUndoEntries];

@@ -1,28 +1,146 @@
 // libnvidia-ml.so.1 over the same device files: the small part of NVML's documented interface that
 // a scheduler of GPUs asks. Declared here, for its header comes with no package that is needed
 // otherwise. NVML does not look at CUDA_VISIBLE_DEVICES.
+#include "sim/nvml.h"
+
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
-#include <vector>
 
-#include "sim/device.h"
+#include "sim/card.h"
 #include "sim/record.h"
 
 namespace baton::sim {
+
+NvmlLibrary& Library() {
+  static auto& library = *new NvmlLibrary;
+  return library;
+}
+
+std::vector<Device*> NvmlLibrary::Counted() const {
+  std::vector<Device*> counted;
+  for (Device* device : devices) {
+    Device::Session session(device);
+    if (session.card().presence != static_cast<uint32_t>(Presence::kGone))
+      counted.push_back(device);
+  }
+  return counted;
+}
+
+MigDevice* NvmlLibrary::HandleOf(const MigDevice& mig) {
+  for (MigDevice* known : migs) {
+    if (known->device == mig.device && known->slot == mig.slot && known->serial == mig.serial &&
+        known->compute == mig.compute) {
+      return known;
+    }
+  }
+  migs.push_back(new MigDevice(mig));
+  return migs.back();
+}
+
+NvmlReturn Injected(Device* device, const char* call) {
+  int64_t delay_ns = 0;
+  int code = 0;
+  {
+    Device::Session session(device);
+    for (Failure& failure : session.card().failures) {
+      const bool matches = failure.call[0] != '\0' && failure.left > 0 &&
+                           (strcmp(failure.call, "*") == 0 || strcmp(failure.call, call) == 0);
+      if (!matches) continue;
+      delay_ns = failure.delay_ns;
+      code = failure.code;
+      if (failure.left != UINT32_MAX && --failure.left == 0) failure.call[0] = '\0';
+      break;
+    }
+  }
+  if (delay_ns > 0) usleep(static_cast<useconds_t>(delay_ns / 1000));
+  return static_cast<NvmlReturn>(code);
+}
+
+NvmlReturn InjectedAnywhere(const char* call) {
+  std::vector<Device*> devices;
+  {
+    std::lock_guard lock(Library().mutex);
+    devices = Library().devices;
+  }
+  for (Device* device : devices) {
+    if (NvmlReturn r = Injected(device, call)) return r;
+  }
+  return kSuccess;
+}
+
 namespace {
 
-enum NvmlReturn : int {
-  kSuccess = 0,
-  kUninitialized = 1,
-  kInvalidArgument = 2,
-  kNotSupported = 3,
-  kNotFound = 6,
-  kInsufficientSize = 7,
-  kDriverNotLoaded = 9,
-  kUnknown = 999
-};
+// Whether the card answers, and what was injected.
+NvmlReturn Answers(const char* call, Device* device) {
+  if (NvmlReturn r = Injected(device, call)) return r;
+  Device::Session session(device);
+  switch (static_cast<Presence>(session.card().presence)) {
+    case Presence::kLost:
+      return kGpuIsLost;
+    case Presence::kGone:
+      return kInvalidArgument;
+    case Presence::kPresent:
+      break;
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+NvmlReturn Enter(const char* call, void* handle, Device** device) {
+  {
+    NvmlLibrary& library = Library();
+    std::lock_guard lock(library.mutex);
+    if (library.references == 0) return kUninitialized;
+    const auto it =
+        std::find(library.devices.begin(), library.devices.end(), static_cast<Device*>(handle));
+    if (it == library.devices.end()) return kInvalidArgument;
+    *device = *it;
+  }
+  return Answers(call, *device);
+}
+
+NvmlReturn EnterMig(const char* call, void* handle, MigDevice** mig) {
+  {
+    NvmlLibrary& library = Library();
+    std::lock_guard lock(library.mutex);
+    if (library.references == 0) return kUninitialized;
+    const auto it = std::find(library.migs.begin(), library.migs.end(), handle);
+    if (it == library.migs.end()) return kInvalidArgument;
+    *mig = *it;
+  }
+  if (NvmlReturn r = Answers(call, (*mig)->device)) return r;
+  // What it names may be gone, or be another by now.
+  Device::Session session((*mig)->device);
+  const InstanceSlot& slot = session.card().instances[(*mig)->slot];
+  if (slot.serial != (*mig)->serial) return kInvalidArgument;
+  if ((*mig)->compute < kMaxInstances && slot.computes[(*mig)->compute].profile == 0) {
+    return kInvalidArgument;
+  }
+  return kSuccess;
+}
+
+std::string BusOf(Device* device) {
+  if (device->file().card.bus[0] != '\0') return device->file().card.bus;
+  std::lock_guard lock(Library().mutex);
+  const auto& devices = Library().devices;
+  const auto place = std::find(devices.begin(), devices.end(), device) - devices.begin();
+  char bus[kBusBytes];
+  snprintf(bus, sizeof bus, "0000:%02x:00.0", static_cast<unsigned>(1 + place) & 0xff);
+  return bus;
+}
+
+NvmlReturn CopyText(const std::string& text, char* out, unsigned int length) {
+  if (out == nullptr) return kInvalidArgument;
+  if (text.size() >= length) return kInsufficientSize;
+  memcpy(out, text.c_str(), text.size() + 1);
+  return kSuccess;
+}
+
+namespace {
 
 struct NvmlMemory {
   unsigned long long total, free, used;
@@ -44,35 +162,10 @@ struct NvmlProcess {
   unsigned int gpu_instance, compute_instance;
 };
 
-std::mutex mutex;
-int references = 0;
-// Opened devices stay open: their descriptors also carry the lock of a driver in this process.
-std::vector<Device*>& Devices() {
-  static auto& devices = *new std::vector<Device*>;
-  return devices;
-}
-
-NvmlReturn Find(void* handle, Device** device) {
-  std::lock_guard lock(mutex);
-  if (references == 0) return kUninitialized;
-  auto& devices = Devices();
-  auto it = std::find(devices.begin(), devices.end(), static_cast<Device*>(handle));
-  if (it == devices.end()) return kInvalidArgument;
-  *device = *it;
-  return kSuccess;
-}
-
-NvmlReturn CopyText(const std::string& text, char* out, unsigned int length) {
-  if (out == nullptr) return kInvalidArgument;
-  if (text.size() >= length) return kInsufficientSize;
-  memcpy(out, text.c_str(), text.size() + 1);
-  return kSuccess;
-}
-
 template <class Info, class Fill>
-NvmlReturn Processes(void* handle, unsigned int* count, Info* infos, Fill fill) {
+NvmlReturn Processes(const char* call, void* handle, unsigned int* count, Info* infos, Fill fill) {
   Device* device;
-  if (NvmlReturn r = Find(handle, &device)) return r;
+  if (NvmlReturn r = Enter(call, handle, &device)) return r;
   if (count == nullptr || (*count != 0 && infos == nullptr)) return kInvalidArgument;
   const std::vector<ProcessOnDevice> processes = device->Processes();
   const auto room = static_cast<size_t>(*count);
@@ -90,56 +183,38 @@ NvmlProcess Fill(const ProcessOnDevice& p) {
 }  // namespace
 }  // namespace baton::sim
 
-#define SIM_NVML(name, params)                                       \
-  extern "C" int name params __attribute__((visibility("default"))); \
-  extern "C" int name params
-
 using namespace baton::sim;  // NOLINT: the entry points below are C
 
 SIM_NVML(nvmlInit_v2, (void)) {
-  std::lock_guard lock(mutex);
-  if (references++ > 0) return kSuccess;
-  auto& devices = Devices();
-  devices.clear();
-  for (const std::string& path : DevicePaths()) {
-    auto device = Device::Open(path);
-    if (device) devices.push_back(*device);
+  NvmlLibrary& library = Library();
+  {
+    std::lock_guard lock(library.mutex);
+    if (library.references == 0) {
+      library.devices.clear();
+      for (const std::string& path : DevicePaths()) {
+        auto device = Device::Open(path);
+        if (device) library.devices.push_back(*device);
+      }
+      if (library.devices.empty()) return kDriverNotLoaded;
+    }
   }
-  if (!devices.empty()) return kSuccess;
-  references = 0;
-  return kDriverNotLoaded;
+  if (NvmlReturn r = InjectedAnywhere(__func__)) return r;
+  std::lock_guard lock(library.mutex);
+  ++library.references;
+  return kSuccess;
 }
 SIM_NVML(nvmlInit, (void)) { return nvmlInit_v2(); }
 SIM_NVML(nvmlInitWithFlags, (unsigned int)) { return nvmlInit_v2(); }
 
 SIM_NVML(nvmlShutdown, (void)) {
-  std::lock_guard lock(mutex);
-  if (references == 0) return kUninitialized;
-  --references;
+  std::lock_guard lock(Library().mutex);
+  if (Library().references == 0) return kUninitialized;
+  --Library().references;
   return kSuccess;
 }
 
 extern "C" const char* nvmlErrorString(int result) __attribute__((visibility("default")));
-extern "C" const char* nvmlErrorString(int result) {
-  switch (result) {
-    case kSuccess:
-      return "Success";
-    case kUninitialized:
-      return "Uninitialized";
-    case kInvalidArgument:
-      return "Invalid Argument";
-    case kNotSupported:
-      return "Not Supported";
-    case kNotFound:
-      return "Not Found";
-    case kInsufficientSize:
-      return "Insufficient Size";
-    case kDriverNotLoaded:
-      return "Driver Not Loaded";
-    default:
-      return "Unknown Error";
-  }
-}
+extern "C" const char* nvmlErrorString(int result) { return NvmlText(result); }
 
 SIM_NVML(nvmlSystemGetDriverVersion, (char* version, unsigned int length)) {
   return CopyText("580.00.00", version, length);
@@ -152,29 +227,63 @@ SIM_NVML(nvmlSystemGetCudaDriverVersion_v2, (int* version)) {
 }
 
 SIM_NVML(nvmlDeviceGetCount_v2, (unsigned int* count)) {
-  std::lock_guard lock(mutex);
-  if (references == 0) return kUninitialized;
+  if (NvmlReturn r = InjectedAnywhere(__func__)) return r;
+  std::lock_guard lock(Library().mutex);
+  if (Library().references == 0) return kUninitialized;
   if (count == nullptr) return kInvalidArgument;
-  *count = static_cast<unsigned int>(Devices().size());
+  *count = static_cast<unsigned int>(Library().Counted().size());
   return kSuccess;
 }
 
-SIM_NVML(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, void** device)) {
-  std::lock_guard lock(mutex);
-  if (references == 0) return kUninitialized;
-  if (device == nullptr || index >= Devices().size()) return kInvalidArgument;
-  *device = Devices()[index];
+SIM_NVML(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, void** handle)) {
+  Device* device;
+  {
+    std::lock_guard lock(Library().mutex);
+    if (Library().references == 0) return kUninitialized;
+    const auto counted = Library().Counted();
+    if (handle == nullptr || index >= counted.size()) return kInvalidArgument;
+    device = counted[index];
+  }
+  if (NvmlReturn r = Enter(__func__, device, &device)) return r;
+  *handle = device;
   return kSuccess;
 }
 
-SIM_NVML(nvmlDeviceGetHandleByUUID, (const char* uuid, void** device)) {
-  std::lock_guard lock(mutex);
-  if (references == 0) return kUninitialized;
+SIM_NVML(nvmlDeviceGetHandleByUUID, (const char* uuid, void** handle)) {
+  if (handle == nullptr || uuid == nullptr) return kInvalidArgument;
+  std::vector<Device*> counted;
+  {
+    std::lock_guard lock(Library().mutex);
+    if (Library().references == 0) return kUninitialized;
+    counted = Library().Counted();
+  }
   unsigned char bytes[16];
-  if (device == nullptr || uuid == nullptr || !ParseUuid(uuid, bytes)) return kInvalidArgument;
-  for (Device* d : Devices()) {
-    if (memcmp(d->file().uuid, bytes, 16) != 0) continue;
-    *device = d;
+  const std::string text = uuid;
+  const bool is_mig = text.rfind("MIG-", 0) == 0;
+  if (!is_mig && !ParseUuid(text, bytes)) return kInvalidArgument;
+  for (Device* device : counted) {
+    if (!is_mig) {
+      if (memcmp(device->file().uuid, bytes, 16) != 0) continue;
+      if (NvmlReturn r = Enter(__func__, device, &device)) return r;
+      *handle = device;
+      return kSuccess;
+    }
+    MigDevice found{device, 0, 0, 0};
+    {
+      Device::Session session(device);
+      for (uint32_t i = 0; i < kMaxInstances && found.serial == 0; ++i) {
+        const InstanceSlot& slot = session.card().instances[i];
+        for (uint32_t c = 0; slot.serial != 0 && c < kMaxInstances; ++c) {
+          if (slot.computes[c].profile == 0) continue;
+          if (MigUuid(*device, GpuInstanceId(*device, slot), c) != text) continue;
+          found = {device, i, slot.serial, c};
+        }
+      }
+    }
+    if (found.serial == 0) continue;
+    if (NvmlReturn r = Enter(__func__, device, &device)) return r;
+    std::lock_guard lock(Library().mutex);
+    *handle = Library().HandleOf(found);
     return kSuccess;
   }
   return kNotFound;
@@ -182,30 +291,38 @@ SIM_NVML(nvmlDeviceGetHandleByUUID, (const char* uuid, void** device)) {
 
 SIM_NVML(nvmlDeviceGetIndex, (void* handle, unsigned int* index)) {
   Device* device;
-  if (NvmlReturn r = Find(handle, &device)) return r;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   if (index == nullptr) return kInvalidArgument;
-  std::lock_guard lock(mutex);
-  auto& devices = Devices();
-  *index = static_cast<unsigned int>(std::find(devices.begin(), devices.end(), device) -
-                                     devices.begin());
+  std::lock_guard lock(Library().mutex);
+  const auto counted = Library().Counted();
+  *index = static_cast<unsigned int>(std::find(counted.begin(), counted.end(), device) -
+                                     counted.begin());
   return kSuccess;
 }
 
 SIM_NVML(nvmlDeviceGetUUID, (void* handle, char* uuid, unsigned int length)) {
+  MigDevice* mig;
+  const NvmlReturn as_mig = EnterMig(__func__, handle, &mig);
+  if (as_mig == kSuccess && mig->compute < kMaxInstances) {
+    Device::Session session(mig->device);
+    const uint32_t id = GpuInstanceId(*mig->device, session.card().instances[mig->slot]);
+    return CopyText(MigUuid(*mig->device, id, mig->compute), uuid, length);
+  }
+  if (as_mig != kSuccess && as_mig != kInvalidArgument) return as_mig;
   Device* device;
-  if (NvmlReturn r = Find(handle, &device)) return r;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   return CopyText(FormatUuid(device->file().uuid), uuid, length);
 }
 
 SIM_NVML(nvmlDeviceGetName, (void* handle, char* name, unsigned int length)) {
   Device* device;
-  if (NvmlReturn r = Find(handle, &device)) return r;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   return CopyText(device->file().name, name, length);
 }
 
 SIM_NVML(nvmlDeviceGetMemoryInfo, (void* handle, NvmlMemory* memory)) {
   Device* device;
-  if (NvmlReturn r = Find(handle, &device)) return r;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   if (memory == nullptr) return kInvalidArgument;
   Device::Session session(device);
   session.CheckProcesses();
@@ -225,7 +342,7 @@ SIM_NVML(nvmlDeviceGetMemoryInfo_v2, (void* handle, NvmlMemoryV2* memory)) {
 // Of the last second, as the records tell it, and the kernels that are running.
 SIM_NVML(nvmlDeviceGetUtilizationRates, (void* handle, NvmlUtilization* rates)) {
   Device* device;
-  if (NvmlReturn r = Find(handle, &device)) return r;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   if (rates == nullptr) return kInvalidArgument;
   constexpr int64_t kWindow = 1'000'000'000;
   uint64_t count;
@@ -257,15 +374,15 @@ SIM_NVML(nvmlDeviceGetUtilizationRates, (void* handle, NvmlUtilization* rates)) 
 
 SIM_NVML(nvmlDeviceGetComputeRunningProcesses_v3,
          (void* handle, unsigned int* count, NvmlProcess* infos)) {
-  return Processes(handle, count, infos, Fill);
+  return Processes(__func__, handle, count, infos, Fill);
 }
 SIM_NVML(nvmlDeviceGetComputeRunningProcesses_v2,
          (void* handle, unsigned int* count, NvmlProcess* infos)) {
-  return Processes(handle, count, infos, Fill);
+  return Processes(__func__, handle, count, infos, Fill);
 }
 SIM_NVML(nvmlDeviceGetComputeRunningProcesses,
          (void* handle, unsigned int* count, NvmlProcessV1* infos)) {
-  return Processes(handle, count, infos, [](const ProcessOnDevice& p) {
+  return Processes(__func__, handle, count, infos, [](const ProcessOnDevice& p) {
     return NvmlProcessV1{static_cast<unsigned int>(p.pid), p.memory};
   });
 }
