@@ -212,7 +212,8 @@ std::string MigMode::WhyNot(const Card& card, const CardUse& use, const VgpuWant
            "here is in the way of " +
            needs;
   }
-  return divided + " until it is empty, of which " + free + " is free; " + needs + " is needed";
+  return divided + " until it is empty, of which " + free + " is free; " + needs +
+         " or bigger is needed";
 }
 
 Environment MigMode::EnvironmentOf(const Card&, const Fit&, const std::string& device) const {
