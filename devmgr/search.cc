@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <unordered_set>
 
 namespace baton::devmgr {
@@ -16,13 +17,13 @@ constexpr int64_t kWaste = 2'000;
 class Search {
  public:
   Search(const NodeState& node, std::span<const Want> wants, const SearchOptions& options)
-      : node_(node), wants_(wants), options_(options), budget_(options.budget) {
+      : node_(node), options_(options), budget_(options.budget) {
     for (size_t c = 0; c < node.cards.size(); ++c) {
       use_[c] = node.cards[c].use;
       full_[c] = FullnessOf(c, use_[c]);
     }
     NumberKinds();
-    places_.resize(wants.size());
+    Order(wants);
     if (options_.policy->cards == Rule::kFragmentation) {
       free_ = FreeOf(node, options.cpu_milli, options.memory_mib);
       before_ = FragmentationOf(node, *options.mix);
@@ -31,11 +32,9 @@ class Search {
 
   std::optional<Candidate> Run(bool* exhausted) {
     for (const Want& want : wants_) left_ += want.share;
-    for (size_t c = 0; c < node_.cards.size(); ++c) {
-      if (Allowed(c)) room_ += policy::kWhole - use_[c].share;
-    }
+    for (size_t c = 0; c < node_.cards.size(); ++c) room_ += RoomOn(c);
     if (left_ > room_) return std::nullopt;
-    Descend(0, -1);
+    Descend(0);
     *exhausted |= budget_ == 0;
     return std::move(best_);
   }
@@ -68,12 +67,42 @@ class Search {
 
   bool Allowed(size_t c) const { return options_.allowed >> c & 1; }
 
-  bool Alike(size_t a, size_t b) const {
-    return kind_[a] == kind_[b] && use_[a] == use_[b] && taken_by_[a] == taken_by_[b] &&
+  // The large ones first: they have the fewest places. Those of one group stay together.
+  void Order(std::span<const Want> wants) {
+    order_.resize(wants.size());
+    for (size_t i = 0; i < wants.size(); ++i) order_[i] = static_cast<uint16_t>(i);
+    const auto key = [&](uint16_t i) {
+      const Want& w = wants[i];
+      return std::tuple(~w.share, ~w.memory_mib, ~w.memory_part, w.container, w.group);
+    };
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](uint16_t a, uint16_t b) { return key(a) < key(b); });
+    wants_.reserve(wants.size());
+    for (const uint16_t i : order_) wants_.push_back(wants[i]);
+    later_.resize(wants.size());
+    uint32_t later = 0;  // containers
+    for (size_t i = wants_.size(); i-- > 0;) {
+      later |= 1u << wants_[i].container;
+      later_[i] = later;
+    }
+    least_ = wants_.empty() ? 0 : wants_.back().share;
+    places_.resize(wants.size());
+  }
+
+  // What is free on the card and not too little for the least that is wanted.
+  uint64_t RoomOn(size_t c) const {
+    const uint64_t free = policy::kWhole - use_[c].share;
+    return Allowed(c) && free >= least_ ? free : 0;
+  }
+
+  // Whether it makes no difference to what comes which of the two is taken.
+  bool Alike(size_t a, size_t b, uint32_t containers) const {
+    return kind_[a] == kind_[b] && use_[a] == use_[b] &&
+           (on_[a] & containers) == (on_[b] & containers) &&
            (touched_ >> a & 1) == (touched_ >> b & 1);
   }
 
-  void Descend(size_t index, int last) {
+  void Descend(size_t index) {
     if (index == wants_.size()) {
       Finish();
       return;
@@ -81,34 +110,25 @@ class Search {
     if (budget_ == 0) return;
     --budget_;
     const Want& want = wants_[index];
+    // Those of one group are alike, so they go on cards in ascending order.
     const bool follows = index > 0 && wants_[index - 1].container == want.container &&
                          wants_[index - 1].group == want.group;
-    if (index > 0 && wants_[index - 1].container != want.container) {
-      // Of the new container no card is taken yet; what others took matters no more.
-      const auto saved = taken_by_;
-      taken_by_.fill(false);
-      Choose(index, want, -1);
-      taken_by_ = saved;
-      return;
-    }
-    Choose(index, want, follows ? last : -1);
-  }
+    const size_t first = follows ? places_[index - 1].card + 1u : 0;
+    const uint32_t container = 1u << want.container;
+    if (wants_.size() > 2 && !seen_.insert(StateHash(index, first)).second) return;
+    if (best_ && !Promising()) return;
 
-  void Choose(size_t index, const Want& want, int last) {
-    if (wants_.size() > 2 && !seen_.insert(StateHash(index, last)).second) return;
-    if (best_ && !Promising(index)) return;
     struct Option {
       Place place;
       int64_t order;
     };
     std::array<Option, kCards * kModes> options;
     size_t count = 0;
-    const size_t cards = node_.cards.size();
-    for (size_t c = static_cast<size_t>(last + 1); c < cards; ++c) {
-      if (!Allowed(c) || taken_by_[c]) continue;
+    for (size_t c = first; c < node_.cards.size(); ++c) {
+      if (!Allowed(c) || (on_[c] & container) != 0) continue;
       bool twin = false;
-      for (size_t b = static_cast<size_t>(last + 1); b < c && !twin; ++b) {
-        twin = Allowed(b) && !taken_by_[b] && Alike(b, c);
+      for (size_t b = first; b < c && !twin; ++b) {
+        twin = Allowed(b) && (on_[b] & container) == 0 && Alike(b, c, later_[index]);
       }
       if (twin) continue;
       const CardState& card = node_.cards[c];
@@ -119,45 +139,44 @@ class Search {
         const auto fit = options_.modes[m]->TryFit(*card.card, use_[c], wanted);
         if (!fit) continue;
         // The likely best first: then there is soon something to compare with.
-        const int64_t full = full_[c];
-        const int64_t waste = fit->share - wanted.share;
-        int64_t order = waste;
-        order += options_.policy->cards == Rule::kSpread ? full * 1'000 : -full * 1'000;
-        if (!(touched_ >> c & 1) && touched_ != 0) order += NewGround(c) * 1'000'000'000;
+        int64_t order = fit->share - wanted.share;
+        order += (options_.policy->cards == Rule::kSpread ? full_[c] : -full_[c]) * 1'000'000;
+        if (!(touched_ >> c & 1) && touched_ != 0) order += NewGround(c) * 10'000'000'000;
         options[count++] = {{static_cast<uint8_t>(c), static_cast<uint8_t>(m), *fit}, order};
       }
     }
-    // Few, and nearly sorted.
     std::stable_sort(options.begin(), options.begin() + static_cast<std::ptrdiff_t>(count),
                      [](const Option& a, const Option& b) { return a.order < b.order; });
-    for (size_t i = 0; i < count; ++i) {
-      const Place& place = options[i].place;
-      const size_t c = place.card;
-      const CardUse use = use_[c];
-      const int64_t full = full_[c];
-      const uint16_t touched = touched_;
-      const bool taken = taken_by_[c];
-      const VgpuWant wanted = want.On(*node_.cards[c].card);
-      places_[index] = place;
-      use_[c] = {use.share + place.fit.share, use.memory_mib + place.fit.memory_mib,
-                 static_cast<uint16_t>(use.vgpus + 1), place.mode, place.fit.layout};
-      full_[c] = FullnessOf(c, use_[c]);
-      touched_ |= static_cast<uint16_t>(1u << c);
-      taken_by_[c] = true;
-      const int64_t waste = place.fit.share - wanted.share;
-      waste_ += waste;
-      left_ -= want.share;
-      room_ -= place.fit.share;
-      if (left_ <= room_) Descend(index + 1, static_cast<int>(c));
-      room_ += place.fit.share;
-      left_ += want.share;
-      waste_ -= waste;
-      taken_by_[c] = taken;
-      touched_ = touched;
-      full_[c] = full;
-      use_[c] = use;
-      if (budget_ == 0) return;
-    }
+    for (size_t i = 0; i < count && budget_ > 0; ++i) Try(index, options[i].place);
+  }
+
+  void Try(size_t index, const Place& place) {
+    const Want& want = wants_[index];
+    const size_t c = place.card;
+    const CardUse use = use_[c];
+    const int64_t full = full_[c];
+    const uint16_t touched = touched_;
+    const uint32_t on = on_[c];
+    const uint64_t room = room_;
+    const int64_t waste = place.fit.share - want.share;
+    places_[index] = place;
+    room_ -= RoomOn(c);
+    use_[c] = {use.share + place.fit.share, use.memory_mib + place.fit.memory_mib,
+               static_cast<uint16_t>(use.vgpus + 1), place.mode, place.fit.layout};
+    room_ += RoomOn(c);
+    full_[c] = FullnessOf(c, use_[c]);
+    touched_ |= static_cast<uint16_t>(1u << c);
+    on_[c] |= 1u << want.container;
+    waste_ += waste;
+    left_ -= want.share;
+    if (left_ <= room_) Descend(index + 1);
+    left_ += want.share;
+    waste_ -= waste;
+    on_[c] = on;
+    touched_ = touched;
+    full_[c] = full;
+    use_[c] = use;
+    room_ = room;
   }
 
   // 0 to 3: how much further apart the pod's cards are with this one.
@@ -193,24 +212,23 @@ class Search {
   }
 
   // What is not done yet can only add to where the cards are spread over.
-  bool Promising(size_t index) const {
-    if (index == 0) return true;
+  bool Promising() const {
+    if (touched_ == 0) return true;
     const auto [islands, numas] = Spread();
     if (islands != best_->islands) return islands < best_->islands;
     return numas <= best_->numas;
   }
 
-  uint64_t StateHash(size_t index, int last) const {
-    // A sum over the cards, so that alike cards may change places. The position matters only to
-    // those of the same group.
+  // A sum over the cards, so that alike cards may change places.
+  uint64_t StateHash(size_t index, size_t first) const {
     uint64_t hash = Mixed(index + 1);
     for (size_t c = 0; c < node_.cards.size(); ++c) {
       uint64_t h = Mixed(kind_[c] + 1);
       h = Mixed(h ^ (uint64_t{use_[c].share} << 32 | use_[c].memory_mib));
       h = Mixed(h ^ use_[c].layout);
       h = Mixed(h ^ (uint64_t{use_[c].vgpus} << 16 | use_[c].mode));
-      h = Mixed(h ^ ((taken_by_[c] ? 1u : 0u) | (touched_ >> c & 1u) << 1 |
-                     (static_cast<int>(c) <= last ? 4u : 0u)));
+      h = Mixed(h ^ (uint64_t{on_[c] & later_[index]} << 2 | (touched_ >> c & 1u) << 1 |
+                     (c < first ? 1u : 0u)));
       hash += h;
     }
     return hash;
@@ -257,22 +275,26 @@ class Search {
       }
     }
     if (best_ && !candidate.Better(*best_)) return;
-    candidate.places = places_;
+    candidate.places.resize(places_.size());
+    for (size_t i = 0; i < places_.size(); ++i) candidate.places[order_[i]] = places_[i];
     best_ = std::move(candidate);
   }
 
   const NodeState& node_;
-  const std::span<const Want> wants_;
   const SearchOptions& options_;
   uint32_t budget_;
   std::array<CardUse, kCards> use_{};
   std::array<int64_t, kCards> full_{};
   std::array<uint8_t, kCards> kind_{};
-  std::array<bool, kCards> taken_by_{};  // by the container in question
-  uint16_t touched_ = 0;                 // cards that the pod is on, so far
+  std::array<uint32_t, kCards> on_{};  // a bit for each of the pod's containers
+  uint16_t touched_ = 0;               // cards that the pod is on, so far
   int64_t waste_ = 0;
-  uint64_t left_ = 0;  // share that is still to be placed
-  uint64_t room_ = 0;  // and what is free for it
+  std::vector<Want> wants_;      // in the order of the search
+  std::vector<uint16_t> order_;  // and which they were
+  std::vector<uint32_t> later_;  // containers of this one and those after it
+  policy::Share least_ = 0;      // of what is wanted
+  uint64_t left_ = 0;            // share that is still to be placed
+  uint64_t room_ = 0;            // and what is free for it
   FreeNode free_;
   int64_t before_ = 0;
   std::vector<Place> places_;
