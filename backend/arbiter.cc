@@ -600,7 +600,8 @@ void Arbiter::Bind(ClientId id, ClientLink& link, uint64_t number) {
 
 // ------------------------------------------------------------------------------------------ GPUs
 
-Result<void> Arbiter::AddGpu(const GpuInfo& info, const std::string& node, bool throw_away) {
+Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& node,
+                             bool throw_away) {
   auto it = gpus_.find(info.uuid);
   if (it != gpus_.end()) {
     Gpu& gpu = *it->second;

@@ -153,7 +153,7 @@ class Arbiter {
   struct Gpu {
     Gpu(boost::asio::io_context& io, const SchedulerOptions& options, uint64_t last_epoch)
         : scheduler(options, last_epoch), timer(io) {}
-    GpuInfo info;
+    devmgr::GpuInfo info;
     std::string node;
     bool present = false;     // its node has reported it
     bool throw_away = false;  // virtual, for measuring; no device behind it
@@ -198,7 +198,8 @@ class Arbiter {
 
   // ---- GPUs. `state_dir`/gpu-UUID.holder is read when a GPU is first heard of.
   // kExists: another node has this GPU.
-  Result<void> AddGpu(const GpuInfo& info, const std::string& node, bool throw_away = false);
+  Result<void> AddGpu(const devmgr::GpuInfo& info, const std::string& node,
+                      bool throw_away = false);
   // The virtual GPU of a node, made when absent.
   Gpu& ThrowAwayGpu(const std::string& node);
   // The link to the node is cut, or back: while it is cut, nothing of its GPUs moves.

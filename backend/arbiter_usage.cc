@@ -19,7 +19,7 @@ int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min(value, kCl
 
 // What a pod says that it has of a GPU, as far as it can be true. A terabyte where the GPU's own
 // size is not known.
-uint64_t Believed(uint64_t bytes, const GpuInfo& gpu) {
+uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu) {
   return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
 }
 

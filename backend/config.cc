@@ -271,9 +271,9 @@ class Reader {
     }
   }
 
-  void Gpus(std::vector<GpuInfo>& gpus) {
+  void Gpus(std::vector<devmgr::GpuInfo>& gpus) {
     Rows("gpu", [&](const toml::table& row) {
-      GpuInfo gpu;
+      devmgr::GpuInfo gpu;
       std::string memory = "0";
       Text("uuid", gpu.uuid, nullptr);
       Text("name", gpu.name, nullptr);
@@ -287,7 +287,7 @@ class Reader {
                         "a [[gpu]] needs uuid = \"GPU-...\" of at most 64 characters, without "
                         "spaces and slashes");
       }
-      for (const GpuInfo& other : gpus) {
+      for (const devmgr::GpuInfo& other : gpus) {
         if (other.uuid == gpu.uuid) return Complain(row, "this GPU is listed twice: " + gpu.uuid);
       }
       gpus.push_back(gpu);
@@ -623,7 +623,7 @@ std::string PrintOptions(const Options& options) {
   Options copy = options;
   Printer printer;
   VisitOptions(copy, printer);
-  for (const GpuInfo& gpu : options.gpus) {
+  for (const devmgr::GpuInfo& gpu : options.gpus) {
     printer.text += "\n[[gpu]]\n";
     printer.Text("uuid", gpu.uuid, nullptr);
     printer.Text("name", gpu.name, nullptr);

@@ -17,10 +17,10 @@
 
 #include "backend/http/options.h"
 #include "backend/ledger/ledger.h"
-#include "backend/nvml.h"
 #include "backend/tenant_endpoint.h"
 #include "backend/token_scheduler.h"
 #include "base/result.h"
+#include "devmgr/nvml.h"
 
 namespace baton::backend {
 
@@ -139,7 +139,7 @@ struct Options {
   } node;
 
   // GPUs where NVML does not list them. Empty: NVML's.
-  std::vector<GpuInfo> gpus;
+  std::vector<devmgr::GpuInfo> gpus;
   std::vector<PodConfig> pods;
 };
 

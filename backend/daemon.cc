@@ -33,7 +33,7 @@ Daemon::Daemon(Options options, std::string config_path)
     : options_(std::move(options)),
       config_path_(std::move(config_path)),
       started_(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr)))),
-      nvml_(Nvml::Load()),
+      nvml_(devmgr::Nvml::Load()),
       pods_(options_.scheduler.overcommit),
       signals_(io_) {}
 
@@ -138,7 +138,7 @@ Result<void> Daemon::ReadState() {
 Result<void> Daemon::AddLocalGpus() {
   const std::string& local = options_.server.local_gpus;
   if (local == "no" || (local == "auto" && !options_.zmq.listen.empty())) return {};
-  std::vector<GpuInfo> gpus = options_.gpus;
+  std::vector<devmgr::GpuInfo> gpus = options_.gpus;
   if (gpus.empty()) gpus = nvml_->Gpus();
   if (gpus.empty()) {
     log_.Add(EventLog::Level::kWarning, "gpu",
@@ -146,7 +146,7 @@ Result<void> Daemon::AddLocalGpus() {
                          "check the driver",
                          nvml_->available() ? "NVML lists none" : nvml_->why()));
   }
-  for (const GpuInfo& gpu : gpus) {
+  for (const devmgr::GpuInfo& gpu : gpus) {
     if (arbiter_->gpus().count(gpu.uuid) != 0) continue;  // after a reload
     auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());

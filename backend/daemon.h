@@ -20,12 +20,12 @@
 #include "backend/control_socket.h"
 #include "backend/event_log.h"
 #include "backend/node_endpoint.h"
-#include "backend/nvml.h"
 #include "backend/pods.h"
 #include "backend/tenant_endpoint.h"
 #include "backend/upstream.h"
 #include "backend/usage_book.h"
 #include "backend/web.h"
+#include "devmgr/nvml.h"
 
 namespace baton::backend {
 
@@ -71,7 +71,7 @@ class Daemon : private TenantSink, private ClientLink {
   const std::string config_path_;
   const std::string started_;
   EventLog log_;
-  std::unique_ptr<Nvml> nvml_;
+  std::unique_ptr<devmgr::Nvml> nvml_;
   Pods pods_;
   UsageBook usage_;
   UniqueFd state_lock_;

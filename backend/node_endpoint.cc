@@ -275,7 +275,7 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   std::istringstream lines{std::string(hello.gpus.view())};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    GpuInfo gpu;
+    devmgr::GpuInfo gpu;
     words >> gpu.uuid >> gpu.memory_bytes;
     std::getline(words >> std::ws, gpu.name);
     const bool printable = std::all_of(gpu.uuid.begin(), gpu.uuid.end(),

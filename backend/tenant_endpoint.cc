@@ -57,7 +57,7 @@ struct TenantEndpoint::Client {
   Duration reap_poll = kReapPollFirst;
 };
 
-TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, Nvml& nvml,
+TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
                                const TenantLimits& limits)
     : io_(io), sink_(sink), nvml_(nvml), limits_(limits), listener_(io), accept_pause_(io) {}
 

@@ -31,10 +31,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/nvml.h"
 #include "backend/process.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "devmgr/nvml.h"
 #include "wire/messages.h"
 
 namespace baton::backend {
@@ -71,7 +71,7 @@ class TenantSink {
 
 class TenantEndpoint {
  public:
-  TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, Nvml& nvml,
+  TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
                  const TenantLimits& limits);
   ~TenantEndpoint();
 
@@ -134,7 +134,7 @@ class TenantEndpoint {
 
   boost::asio::io_context& io_;
   TenantSink& sink_;
-  Nvml& nvml_;
+  devmgr::Nvml& nvml_;
   const TenantLimits limits_;
   std::string path_;
   UniqueFd path_lock_;

@@ -73,7 +73,7 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
 }  // namespace
 
 Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, Books* books,
-         Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon)
+         devmgr::Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon)
     : io_(io),
       options_(options),
       arbiter_(arbiter),

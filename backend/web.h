@@ -17,8 +17,8 @@
 #include "backend/control.h"
 #include "backend/event_log.h"
 #include "backend/http/server.h"
-#include "backend/nvml.h"
 #include "backend/status.h"
+#include "devmgr/nvml.h"
 
 namespace baton::backend {
 
@@ -26,7 +26,7 @@ class Web {
  public:
   // `books`: null where there are none.
   Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, Books* books,
-      Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon);
+      devmgr::Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon);
   ~Web();
 
   // Errors: the address is in use or no address, the token's and the certificate's files.
@@ -53,7 +53,7 @@ class Web {
   const Options& options_;
   Arbiter& arbiter_;
   Books* books_;
-  Nvml& nvml_;
+  devmgr::Nvml& nvml_;
   EventLog& log_;
   const std::function<DaemonStatus()> daemon_;
   const int64_t started_;  // seconds since 1970

@@ -50,8 +50,8 @@ std::vector<InventoryEvent> Differences(const Node& before, const Node& after) {
           now.mig_enabled ? std::to_string(now.instances.size()) + " MIG instances" : "MIG is off");
     }
     if (now.model != was->model || now.vendor != was->vendor || now.memory_mib != was->memory_mib ||
-        now.numa != was->numa || now.island != was->island || now.bus != was->bus ||
-        now.mig_capable != was->mig_capable) {
+        now.numa != was->numa || now.island != was->island || now.pcie != was->pcie ||
+        now.bus != was->bus || now.mig_capable != was->mig_capable) {
       add(Kind::kChanged, now, "");
     }
   }

@@ -31,11 +31,13 @@ struct Card {
   std::string uuid;  // "GPU-..."; unique in the cluster
   std::string vendor = "nvidia";
   std::string model;        // "NVIDIA H200", as NVML says it
-  uint32_t memory_mib = 0;  // what can be allocated
+  uint32_t memory_mib = 0;  // in all, as nvidia-smi says it
   int32_t numa = -1;        // NUMA node that its bus hangs on; -1: unknown
   // Cards of a node with the same number, 0 or more, reach each other by NVLink (directly or over a
   // switch); -1: no NVLink.
   int32_t island = -1;
+  // Likewise those that reach each other over PCIe switches, past no host bridge; -1: none does.
+  int32_t pcie = -1;
   std::string bus;  // PCI address, "0000:17:00.0"; empty: unknown
   bool mig_capable = false;
   bool mig_enabled = false;            // MIG mode is on now: only instances of it can be used

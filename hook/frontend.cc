@@ -39,7 +39,7 @@ Frontend::Frontend(backend::Options options)
     : options_(std::move(options)),
       node_(backend::NodeName(options_)),
       instance_(backend::RandomId()),
-      nvml_(backend::Nvml::Load()),
+      nvml_(devmgr::Nvml::Load()),
       beat_(io_),
       signals_(io_) {}
 
@@ -54,7 +54,7 @@ Result<void> Frontend::Start() {
         "the driver",
         nvml_->available() ? "NVML lists none" : nvml_->why());
   }
-  for (const backend::GpuInfo& gpu : gpus_) {
+  for (const devmgr::GpuInfo& gpu : gpus_) {
     auto lock = backend::LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());
     gpu_locks_.push_back(std::move(*lock));
@@ -405,7 +405,7 @@ bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) 
 
 void Frontend::OnNodeCheck(const wire::NodeCheck& check) {
   std::vector<std::string> uuids;
-  for (const backend::GpuInfo& gpu : gpus_) uuids.push_back(gpu.uuid);
+  for (const devmgr::GpuInfo& gpu : gpus_) uuids.push_back(gpu.uuid);
   wire::NodeChecked answer;
   answer.pid = check.pid;
   answer.start_time = check.start_time;
@@ -425,7 +425,7 @@ void Frontend::SayNodeHello() {
   hello.node.Set(node_);
   hello.instance = instance_;
   std::string gpus;
-  for (const backend::GpuInfo& gpu : gpus_) {
+  for (const devmgr::GpuInfo& gpu : gpus_) {
     const std::string line = fmt::format("{} {} {}\n", gpu.uuid, gpu.memory_bytes, gpu.name);
     if (gpus.size() + line.size() > decltype(hello.gpus)::kCapacity) {
       spdlog::error(

@@ -30,9 +30,9 @@
 #include "backend/config.h"
 #include "backend/control_socket.h"
 #include "backend/keys.h"
-#include "backend/nvml.h"
 #include "backend/tenant_endpoint.h"
 #include "backend/zmq_socket.h"
+#include "devmgr/nvml.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
 
@@ -115,8 +115,8 @@ class Frontend : private backend::TenantSink {
   const backend::Options options_;
   const std::string node_;
   const uint64_t instance_;
-  std::unique_ptr<backend::Nvml> nvml_;
-  std::vector<backend::GpuInfo> gpus_;
+  std::unique_ptr<devmgr::Nvml> nvml_;
+  std::vector<devmgr::GpuInfo> gpus_;
   std::vector<backend::UniqueFd> gpu_locks_;
   std::optional<backend::TenantEndpoint> tenants_;
   std::optional<backend::ControlSocket> control_;
