@@ -55,18 +55,18 @@ std::string GpuText(unsigned index) { return "GPU " + std::to_string(index); }
 
 class LoadedNvml final : public Nvml {
  public:
-  explicit LoadedNvml(const std::string& library) {
-    auto loaded = nvml::Load(library, api_);
-    if (!loaded) {
-      why_ = loaded.error().message;
+  explicit LoadedNvml(Result<nvml::Api> api) {
+    if (!api) {
+      why_ = api.error().message;
       return;
     }
+    api_ = *api;
     loaded_ = true;
     Begin();
   }
   ~LoadedNvml() override {
     if (events_ != nullptr && api_.event_set_free != nullptr) api_.event_set_free(events_);
-    if (api_.shutdown != nullptr && available()) api_.shutdown();
+    for (; api_.shutdown != nullptr && begun_ > 0; --begun_) api_.shutdown();
   }
 
   bool available() const override { return available_.load(); }
@@ -152,6 +152,7 @@ class LoadedNvml final : public Nvml {
     why_ = result == nvml::kSuccess ? "" : nvml::Failure(api_, "nvmlInit", "", result).message;
     devices_.clear();
     available_ = result == nvml::kSuccess;
+    begun_ += result == nvml::kSuccess ? 1 : 0;
     return available_;
   }
 
@@ -203,11 +204,13 @@ class LoadedNvml final : public Nvml {
   struct Seen {
     Card card;
     nvml::Device device = nullptr;
+    bool mig_known = true;
   };
   Result<Seen> See(unsigned index, std::vector<std::string>& complaints);
   void SeeHealth(nvml::Device device, const std::string& where, Card& card,
                  std::vector<std::string>& complaints);
-  void SeeMig(nvml::Device device, const std::string& where, Card& card,
+  // False: nothing is known of it.
+  bool SeeMig(nvml::Device device, const std::string& where, Card& card,
               std::vector<std::string>& complaints);
   void RegisterForEvents(const std::vector<std::pair<std::string, nvml::Device>>& devices);
 
@@ -217,6 +220,7 @@ class LoadedNvml final : public Nvml {
 
   mutable std::mutex mutex_;  // for what follows; the library's own calls need none
   std::string why_;
+  int begun_ = 0;  // NVML counts its users
   std::map<std::string, nvml::Device> devices_;
   std::vector<Card> before_;                 // of the last look, by index
   std::map<std::string, std::string> xids_;  // critical ones: what to say, by card
@@ -272,7 +276,7 @@ Result<LoadedNvml::Seen> LoadedNvml::See(unsigned index, std::vector<std::string
   }
   card.numa = nvml::NumaOf(api_, seen.device, card.bus);
   SeeHealth(seen.device, where, card, complaints);
-  SeeMig(seen.device, where, card, complaints);
+  seen.mig_known = SeeMig(seen.device, where, card, complaints);
   return seen;
 }
 
@@ -309,18 +313,18 @@ void LoadedNvml::SeeHealth(nvml::Device device, const std::string& where, Card& 
   if (const auto it = xids_.find(card.uuid); it != xids_.end()) Fails(card, it->second + kReset);
 }
 
-void LoadedNvml::SeeMig(nvml::Device device, const std::string& where, Card& card,
+bool LoadedNvml::SeeMig(nvml::Device device, const std::string& where, Card& card,
                         std::vector<std::string>& complaints) {
   unsigned current = 0, pending = 0;
-  if (api_.mig_mode == nullptr) return;
+  if (api_.mig_mode == nullptr) return true;
   const nvml::Return result = api_.mig_mode(device, &current, &pending);
-  if (result == nvml::kNotSupported) return;
+  if (result == nvml::kNotSupported) return true;
   if (result != nvml::kSuccess) {
     const std::string message = nvml::Failure(api_, "nvmlDeviceGetMigMode", where, result).message;
     complaints.push_back(message);
     // Were it on, the whole card could not be used: better not to guess.
     Fails(card, message);
-    return;
+    return false;
   }
   card.mig_capable = true;
   card.mig_enabled = current == 1;
@@ -330,6 +334,7 @@ void LoadedNvml::SeeMig(nvml::Device device, const std::string& where, Card& car
   } else {
     Fails(card, "MIG mode is on and the instances cannot be listed: " + instances.error().message);
   }
+  return instances.has_value();
 }
 
 Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>* out) {
@@ -353,6 +358,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
   node.name = name;
   std::vector<nvml::Reachable> reachable;
   std::map<std::string, nvml::Device> devices;
+  std::set<std::string> untold;                          // cards of whose MIG nothing is known now
   std::vector<std::pair<unsigned, std::string>> silent;  // index, why
   for (unsigned i = 0; i < std::min(count, kCardsMax); ++i) {
     Result<Seen> seen = See(i, complaints);
@@ -362,6 +368,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
     }
     reachable.push_back({seen->device, seen->card.bus});
     devices[seen->card.uuid] = seen->device;
+    if (!seen->mig_known) untold.insert(seen->card.uuid);
     node.cards.push_back(std::move(seen->card));
   }
   const auto listed = [&node](const std::string& uuid) {
@@ -387,7 +394,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
     if (card.health == Health::kHealthy) continue;
     if (card.island < 0) card.island = was->island;
     if (card.pcie < 0) card.pcie = was->pcie;
-    if (card.mig_capable) continue;
+    if (!untold.contains(card.uuid)) continue;
     card.mig_capable = was->mig_capable;
     card.mig_enabled = was->mig_enabled;
     card.instances = was->instances;
@@ -490,7 +497,11 @@ Result<std::optional<CardNews>> LoadedNvml::Wait(Duration at_most) {
 }  // namespace
 
 std::unique_ptr<Nvml> Nvml::Load(const std::string& library) {
-  return std::make_unique<LoadedNvml>(library);
+  return nvml::Use(nvml::Load(library));
+}
+
+std::unique_ptr<Nvml> nvml::Use(Result<Api> api) {
+  return std::make_unique<LoadedNvml>(std::move(api));
 }
 
 bool IsCriticalXid(uint32_t xid) {

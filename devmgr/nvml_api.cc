@@ -70,7 +70,8 @@ void Find(void* library, Function*& function, std::initializer_list<const char*>
 
 }  // namespace
 
-Result<void> Load(const std::string& library, Api& api) {
+Result<Api> Load(const std::string& library) {
+  Api api;
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return Fail(ErrorCode::kUnavailable, library + " was not found");
 #define BATON_NVML_FIND(field, type, ...) Find(handle, api.field, {__VA_ARGS__});
@@ -83,7 +84,7 @@ Result<void> Load(const std::string& library, Api& api) {
                         : api.uuid == nullptr     ? "nvmlDeviceGetUUID"
                                                   : nullptr;
   if (missing != nullptr) return tl::unexpected(Missing(missing));
-  return {};
+  return api;
 }
 
 Error Failure(const Api& api, const std::string& call, const std::string& where, Return code) {

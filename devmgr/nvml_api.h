@@ -4,10 +4,12 @@
 #ifndef BATON_DEVMGR_NVML_API_H_
 #define BATON_DEVMGR_NVML_API_H_
 
+#include <memory>
 #include <string>
 #include <type_traits>
 
 #include "base/result.h"
+#include "devmgr/nvml.h"
 
 namespace baton::devmgr::nvml {
 
@@ -174,7 +176,9 @@ struct Api {
 // Loads the library and every function that it has. An error where it is absent, or lacks what
 // nothing can be done without (init, count, by_index, by_uuid, uuid). Never unloaded: drivers leave
 // threads and exit handlers behind.
-Result<void> Load(const std::string& library, Api& api);
+Result<Api> Load(const std::string& library);
+// Nvml over these functions. Never null.
+std::unique_ptr<Nvml> Use(Result<Api> api);
 
 // One sentence of what failed, where, what NVML said and what to do: "nvmlDeviceGetUUID of GPU 3
 // (0000:17:00.0): GPU is lost (15); reset it ...". `where` may be empty.

@@ -75,28 +75,46 @@ Result<std::vector<Profile>> Profiles(const Api& api, Device device, const std::
     }
     profiles.push_back({NameOf(api, device, index, info), info.id, info.slices, info.instances});
   }
+  if (profiles.empty()) {
+    return Fail(ErrorCode::kInternal,
+                "nvmlDeviceGetGpuInstanceProfileInfo of " + where + " knows no MIG profile");
+  }
   return profiles;
 }
 
-// The name of each MIG device by its GPU instance; the first of an instance counts.
-void NameMigDevices(const Api& api, Device device, std::vector<MigInstance>& instances) {
+// Gives each instance the uuid of its MIG device; where it has several, of the first.
+Result<void> NameMigDevices(const Api& api, Device device, const std::string& where,
+                            std::vector<MigInstance>& instances) {
+  if (instances.empty()) return {};
+  if (api.mig_count == nullptr || api.mig_device == nullptr || api.gpu_instance_id == nullptr) {
+    return tl::unexpected(Missing("nvmlDeviceGetMigDeviceHandleByIndex"));
+  }
   unsigned count = 0;
-  if (api.mig_count == nullptr || api.mig_device == nullptr || api.gpu_instance_id == nullptr ||
-      api.mig_count(device, &count) != kSuccess) {
-    return;
+  if (const Return result = api.mig_count(device, &count); result != kSuccess) {
+    return tl::unexpected(Failure(api, "nvmlDeviceGetMaxMigDeviceCount", where, result));
   }
   for (unsigned i = 0; i < std::min(count, kInstancesMax); ++i) {
     Device mig = nullptr;
     unsigned id = 0;
     char uuid[96] = {};
-    if (api.mig_device(device, i, &mig) != kSuccess || api.gpu_instance_id(mig, &id) != kSuccess ||
-        api.uuid(mig, uuid, sizeof uuid) != kSuccess) {
-      continue;
+    const Return found = api.mig_device(device, i, &mig);
+    if (found == kNotFound) continue;
+    const char* call = "nvmlDeviceGetMigDeviceHandleByIndex";
+    Return result = found;
+    if (result == kSuccess) {
+      call = "nvmlDeviceGetGpuInstanceId";
+      result = api.gpu_instance_id(mig, &id);
     }
+    if (result == kSuccess) {
+      call = "nvmlDeviceGetUUID";
+      result = api.uuid(mig, uuid, sizeof uuid);
+    }
+    if (result != kSuccess) return tl::unexpected(Failure(api, call, where, result));
     for (MigInstance& instance : instances) {
       if (instance.id == id && instance.uuid.empty()) instance.uuid = uuid;
     }
   }
+  return {};
 }
 
 // Whether MIG mode is on; an error where that is not to be known.
@@ -187,10 +205,7 @@ std::optional<Error> Misplaced(const Api& api, Device device, const std::string&
                                         "; it can at " + all};
 }
 
-}  // namespace
-
-Result<std::vector<MigInstance>> Instances(const Api& api, Device device,
-                                           const std::string& where) {
+Result<std::vector<MigInstance>> ListOnce(const Api& api, Device device, const std::string& where) {
   std::vector<MigInstance> instances;
   const auto on = IsOn(api, device, where);
   if (!on) return tl::unexpected(on.error());
@@ -203,9 +218,8 @@ Result<std::vector<MigInstance>> Instances(const Api& api, Device device,
   for (const Profile& profile : *profiles) {
     std::vector<GpuInstance> handles(std::max(profile.instances, kInstancesMax));
     auto count = static_cast<unsigned>(handles.size());
-    const Return listed = api.gpu_instances(device, profile.id, handles.data(), &count);
-    if (listed == kNotSupported) continue;
-    if (listed != kSuccess) {
+    if (const Return listed = api.gpu_instances(device, profile.id, handles.data(), &count);
+        listed != kSuccess) {
       return tl::unexpected(Failure(api, "nvmlDeviceGetGpuInstances", where, listed));
     }
     for (unsigned i = 0; i < std::min<size_t>(count, handles.size()); ++i) {
@@ -218,7 +232,21 @@ Result<std::vector<MigInstance>> Instances(const Api& api, Device device,
   }
   std::sort(instances.begin(), instances.end(),
             [](const MigInstance& a, const MigInstance& b) { return a.start < b.start; });
-  NameMigDevices(api, device, instances);
+  if (auto named = NameMigDevices(api, device, where, instances); !named) {
+    return tl::unexpected(named.error());
+  }
+  return instances;
+}
+
+}  // namespace
+
+Result<std::vector<MigInstance>> Instances(const Api& api, Device device,
+                                           const std::string& where) {
+  // One that goes while it is being listed makes a call fail; the next time it is not there.
+  auto instances = ListOnce(api, device, where);
+  for (int attempt = 0; !instances && attempt < 2; ++attempt) {
+    instances = ListOnce(api, device, where);
+  }
   return instances;
 }
 
@@ -265,9 +293,11 @@ Result<MigInstance> CreateInstance(const Api& api, Device device, const std::str
   MigInstance result{info.id, wanted->name, "", info.placement.start, info.placement.size};
   if (done) {
     std::vector<MigInstance> one = {result};
-    NameMigDevices(api, device, one);
-    if (!one[0].uuid.empty()) return one[0];
-    done = Fail(ErrorCode::kInternal, "NVML gives no uuid to the new MIG instance of " + where);
+    done = NameMigDevices(api, device, where, one);
+    if (done && !one[0].uuid.empty()) return one[0];
+    if (done) {
+      done = Fail(ErrorCode::kInternal, "NVML gives no uuid to the new MIG instance of " + where);
+    }
   }
   if (const auto undone = Destroy(api, instance, where); !undone) {
     done.error().message += "; and it is left over: " + undone.error().message;
