@@ -16,9 +16,9 @@
 namespace baton::devmgr {
 namespace {
 
-const TimeSlice kTimeSlice;
-const Exclusive kExclusive;
-const SharingMode* const kModes[] = {&kTimeSlice, &kExclusive};
+const TimeSlice kSearchTimeSlice;
+const Exclusive kSearchExclusive;
+const SharingMode* const kSearchModes[] = {&kSearchTimeSlice, &kSearchExclusive};
 
 // A node whose cards are in use at random. `islands`, `numas`: over how many they are spread.
 class RandomNode {
@@ -56,7 +56,7 @@ class RandomNode {
   NodeState node;
 };
 
-PodRequest RandomPod(Random& random, int containers_most, int cards_most) {
+PodRequest RandomWants(Random& random, int containers_most, int cards_most) {
   PodRequest pod;
   pod.name = "p";
   pod.cpu_milli = static_cast<uint32_t>(random.Between(0, 32'000));
@@ -108,7 +108,7 @@ class Exhaustive {
       const VgpuWant want = wants_[i].On(*node_.cards[c].card);
       for (uint8_t m = 0; m < 2; ++m) {
         if (use_[c].vgpus > 0 && use_[c].mode != m) continue;
-        const auto fit = kModes[m]->TryFit(*node_.cards[c].card, use_[c], want);
+        const auto fit = kSearchModes[m]->TryFit(*node_.cards[c].card, use_[c], want);
         if (!fit) continue;
         const CardUse was = use_[c];
         use_[c].share += fit->share;
@@ -175,7 +175,7 @@ std::optional<Candidate> Found(const NodeState& node, const std::vector<Want>& w
                                const PlacementPolicy& policy, const Mix& mix, const PodRequest& pod,
                                bool* exhausted) {
   SearchOptions options;
-  options.modes = kModes;
+  options.modes = kSearchModes;
   options.policy = &policy;
   options.mix = &mix;
   options.cpu_milli = pod.cpu_milli;
@@ -188,13 +188,13 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
   Mix mix;
-  for (int i = 0; i < 50; ++i) mix.Learn(RandomPod(random, 1, 3));
+  for (int i = 0; i < 50; ++i) mix.Learn(RandomWants(random, 1, 3));
   int placed = 0;
   for (int i = 0; i < 10'000; ++i) {
     const RandomNode node(random, static_cast<size_t>(random.Between(1, 5)),
                           static_cast<int>(random.Between(0, 2)),
                           static_cast<int>(random.Between(0, 2)));
-    const PodRequest pod = RandomPod(random, 3, 4);
+    const PodRequest pod = RandomWants(random, 3, 4);
     PlacementPolicy policy;
     const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation};
     policy.cards = rules[i % 3];
