@@ -6,7 +6,7 @@
 #include <exception>
 #include <memory>
 
-#include "cli/suggest.h"
+#include "base/suggest.h"
 
 namespace baton::cli {
 namespace {

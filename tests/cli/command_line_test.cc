@@ -1,7 +1,7 @@
 // What `baton` says to command lines, right and wrong, that need no daemon.
 #include <gtest/gtest.h>
 
-#include "cli/suggest.h"
+#include "base/suggest.h"
 #include "tests/cli/harness.h"
 
 namespace baton::cli {

@@ -1,12 +1,12 @@
 // "Did you mean": the nearest of a few words.
-#ifndef BATON_CLI_SUGGEST_H_
-#define BATON_CLI_SUGGEST_H_
+#ifndef BATON_BASE_SUGGEST_H_
+#define BATON_BASE_SUGGEST_H_
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace baton::cli {
+namespace baton {
 
 // Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
 size_t EditDistance(std::string_view a, std::string_view b);
@@ -15,6 +15,6 @@ size_t EditDistance(std::string_view a, std::string_view b);
 // (at least one may). Ties go to the first.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace baton::cli
+}  // namespace baton
 
-#endif  // BATON_CLI_SUGGEST_H_
+#endif  // BATON_BASE_SUGGEST_H_

@@ -1,8 +1,8 @@
-#include "cli/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 
-namespace baton::cli {
+namespace baton {
 
 size_t EditDistance(std::string_view a, std::string_view b) {
   // Three rows of the classical table: two back (for swaps), the last, and this one.
@@ -36,4 +36,4 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
   return nearest;
 }
 
-}  // namespace baton::cli
+}  // namespace baton
