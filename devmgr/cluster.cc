@@ -47,7 +47,7 @@ void Cluster::State::AddUp(NodeState& node) {
     node.card_memory_used += card.use.memory_mib;
     node.card_memory += card.card->memory_mib;
   }
-  node.fragmentation_version = 0;
+  node.loss_version = 0;
 }
 
 void Cluster::State::Take(NodeState& node, size_t index, size_t mode, const Fit& fit,
@@ -264,7 +264,7 @@ double Cluster::Fragmentation() const {
   int64_t sum = 0;
   size_t cards = 0;
   for (const auto& node : state_->nodes) {
-    sum += FragmentationOf(*node, state_->mix);
+    sum += state_->mix.Fragmentation(FreeOf(*node, 0, 0));
     cards += node->cards.size();
   }
   if (cards == 0) return 0;

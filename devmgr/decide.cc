@@ -125,6 +125,10 @@ uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
   return allowed;
 }
 
+// Costs by fragmentation that differ by less are taken for equal, and best fit decides: the mix is
+// not known that well. A twelfth of a card.
+constexpr int64_t kStep = 80 * int64_t{Mix::kScale};
+
 struct Choice {
   const NodeState* node = nullptr;
   int64_t cost = 0;  // by the nodes' rule
@@ -141,37 +145,45 @@ int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& 
       return static_cast<int64_t>(HashOf(node.info.name, pod.salt) >> 1);
     case Rule::kBinpack:
     case Rule::kSpread: {
+      // What is left, in thousandths of a card.
       uint64_t share = node.share_used;
       uint64_t memory = node.card_memory_used;
       for (const Place& place : candidate.places) {
         share += place.fit.share;
         memory += place.fit.memory_mib;
       }
+      const auto cards = static_cast<int64_t>(node.cards.size());
       const uint64_t whole = uint64_t{policy::kWhole} * node.cards.size();
-      const int64_t before =
-          Fullness(policy, node.share_used, whole, node.card_memory_used, node.card_memory);
-      const int64_t after = Fullness(policy, share, whole, memory, node.card_memory);
-      const int64_t squares = after * after - before * before;
-      return policy.nodes == Rule::kBinpack ? -squares : squares;
+      // By a thousandth of a node at a time, which of eight cards is eight of a card.
+      const int64_t left =
+          cards * (1'000 - Fullness(policy, share, whole, memory, node.card_memory));
+      return policy.nodes == Rule::kBinpack ? left : -left;
     }
     case Rule::kFragmentation:
-      if (policy.cards == Rule::kFragmentation) return candidate.cost;
-      FreeNode free = FreeOf(node, pod.request->cpu_milli, pod.request->memory_mib);
-      for (const Place& place : candidate.places) {
-        CardUse use = node.cards[place.card].use;
-        use.share += place.fit.share;
-        use.memory_mib += place.fit.memory_mib;
-        SetFree(free, place.card, *node.cards[place.card].card, use);
-      }
-      return s.mix.Fragmentation(free) - FragmentationOf(node, s.mix);
+    case Rule::kRemainder:
+      break;
   }
-  return 0;
+  int64_t loss = candidate.cost;
+  if (policy.cards != policy.nodes) {
+    FreeNode free = FreeOf(node, pod.request->cpu_milli, pod.request->memory_mib);
+    for (const Place& place : candidate.places) {
+      CardUse use = node.cards[place.card].use;
+      use.share += place.fit.share;
+      use.memory_mib += place.fit.memory_mib;
+      SetFree(free, place.card, *node.cards[place.card].card, use);
+    }
+    loss = LossOf(free, s.mix, policy.nodes) - LossOf(node, s.mix, policy.nodes);
+  }
+  if (policy.nodes == Rule::kRemainder) return loss;
+  // To the nearest step.
+  return (loss >= 0 ? loss + kStep / 2 : loss - kStep / 2) / kStep;
 }
 
 // The lower the better; nodes come in the order of names, so the first of equals stays.
-auto KeyOf(const Choice& choice) {
+auto KeyOf(const PlacementPolicy& policy, const Choice& choice) {
+  const bool rounded = policy.nodes == Rule::kFragmentation && policy.cards == policy.nodes;
   return std::tuple(choice.candidate.islands, choice.candidate.numas, choice.cost,
-                    choice.candidate.cost, choice.candidate.fit);
+                    rounded ? 0 : choice.candidate.cost, choice.candidate.fit);
 }
 
 Compiled Compile(const Cluster::State& s, const PodRequest& request) {
@@ -302,7 +314,8 @@ Result<Placement> Cluster::DecideAmong(const PodRequest& request,
     const Obstacle obstacle = TryNode(s, pod, *node, &choice);
     ++why[static_cast<size_t>(obstacle)];
     if (obstacle != Obstacle::kNone) continue;
-    if (best.node == nullptr || KeyOf(choice) < KeyOf(best)) std::swap(best, choice);
+    if (best.node == nullptr || KeyOf(s.policy, choice) < KeyOf(s.policy, best))
+      std::swap(best, choice);
     if (s.policy.nodes == Rule::kFirstFit) break;
   }
   if (best.node == nullptr) return Nowhere(request, why, nodes.size());

@@ -12,6 +12,9 @@ int16_t Up(uint64_t n, uint64_t unit) {
   return static_cast<int16_t>(std::min<uint64_t>((n + unit - 1) / unit, INT16_MAX - 1));
 }
 
+// Pods that ask for nothing of something: that many fit.
+constexpr float kMany = 1'000;
+
 }  // namespace
 
 Mix::Mix() { Settle(); }
@@ -55,36 +58,80 @@ void Mix::Settle() {
     std::tie(share_[m], memory_[m], part_[m], count_[m], cpu_[m], host_[m]) = key;
     weight_[m] = static_cast<int16_t>(count * kScale / sum);
   }
+  for (size_t m = 0; m < used_; ++m) {
+    const auto per = [](int16_t n) { return n > 0 ? 1.0f / static_cast<float>(n) : kMany; };
+    // Rows without a class weigh nothing, whatever comes out.
+    per_share_[m] =
+        static_cast<uint16_t>(std::min(65'536 / std::max<int>(share_[m], 1) + 1, 65'535));
+    per_count_[m] = per(count_[m]);
+    per_cpu_[m] = per(cpu_[m]);
+    per_host_[m] = per(host_[m]);
+  }
   settled_ = learned_;
   ++version_;
 }
 
-// The inner loops run over the classes with 16-bit lanes; sums stay below 2^15 per class (16 cards
-// of 1 000) and below 2^31 over all, for the weights add up to kScale.
-int64_t Mix::Fragmentation(const FreeNode& node) const {
-  alignas(64) Row lost{}, fits{};
+// The inner loops run over the classes, with 16-bit lanes where numbers are small: sums stay below
+// 2^15 per class (16 cards of 1 000) and below 2^31 over all, for the weights add up to kScale.
+template <bool remainder>
+int64_t Mix::Lost(const FreeNode& node) const {
+  alignas(64) Row lost{}, fits{}, slots{};
   int16_t total = 0;
+  std::array<bool, FreeNode::kCards> done{};
   for (size_t c = 0; c < node.cards; ++c) {
     const int16_t share = node.share[c];
     const int16_t memory = node.memory[c];
     const int16_t part = node.part[c];
-    total = static_cast<int16_t>(total + share);
-    if (share == 0) continue;  // of a full card nothing can be lost
+    if (share == 0 || done[c]) continue;  // of a full card nothing can be lost
+    int16_t alike = 1;
+    for (size_t d = c + 1; d < node.cards; ++d) {
+      if (node.share[d] != share || node.memory[d] != memory || node.part[d] != part) continue;
+      done[d] = true;
+      ++alike;
+    }
+    const auto all = static_cast<int16_t>(share * alike);
+    total = static_cast<int16_t>(total + all);
     for (size_t m = 0; m < used_; ++m) {
       const auto lacks =
           static_cast<int16_t>(-((share < share_[m]) | (memory < memory_[m]) | (part < part_[m])));
-      lost[m] = static_cast<int16_t>(lost[m] + (lacks & share));
-      fits[m] = static_cast<int16_t>(fits[m] + 1 + lacks);
+      lost[m] = static_cast<int16_t>(lost[m] + (lacks & all));
+      fits[m] = static_cast<int16_t>(fits[m] + (~lacks & alike));
+      if constexpr (remainder) {
+        // share / share_[m], rounded down: the estimate is right or one too much.
+        auto n = static_cast<int16_t>(
+            (static_cast<uint32_t>(static_cast<uint16_t>(share)) * per_share_[m]) >> 16);
+        n = static_cast<int16_t>(n - (static_cast<int16_t>(n * share_[m]) > share));
+        slots[m] = static_cast<int16_t>(slots[m] + (~lacks & static_cast<int16_t>(n * alike)));
+      }
     }
   }
-  int32_t sum = 0;
+  int64_t sum = 0;
+  if constexpr (remainder) {
+    alignas(64) std::array<float, kClasses> pods{};
+    for (size_t m = 0; m < used_; ++m) {
+      // Half a thousandth more, for what is not quite a whole number in binary.
+      const float by_cards = static_cast<float>(slots[m]) * per_count_[m];
+      const float by_cpu = static_cast<float>(node.cpu) * per_cpu_[m];
+      const float by_host = static_cast<float>(node.host) * per_host_[m];
+      const float least = by_cards < by_cpu ? by_cards : by_cpu;
+      pods[m] = (least < by_host ? least : by_host) + 0.0005f;
+    }
+    for (size_t m = 0; m < used_; ++m) {
+      const int32_t used = static_cast<int32_t>(pods[m]) * share_[m] * count_[m];
+      sum += int64_t{total - used} * weight_[m];
+    }
+  }
+  int32_t unfit = 0;
   for (size_t m = 0; m < used_; ++m) {
     const auto cannot = static_cast<int16_t>(
         -((fits[m] < count_[m]) | (node.cpu < cpu_[m]) | (node.host < host_[m])));
     const auto f = static_cast<int16_t>((cannot & total) | (~cannot & lost[m]));
-    sum += f * weight_[m];
+    unfit += f * weight_[m];
   }
-  return sum;
+  return remainder ? (sum + unfit) / 2 : unfit;
 }
+
+template int64_t Mix::Lost<false>(const FreeNode&) const;
+template int64_t Mix::Lost<true>(const FreeNode&) const;
 
 }  // namespace baton::devmgr

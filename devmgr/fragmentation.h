@@ -1,9 +1,15 @@
-// How much of a node's free GPU time the usual pods could not use.
+// How much of a node's free GPU time the usual pods could not use: two measures.
 //
-// The measure of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
-// Fragmentation Gradient Descent" (USENIX ATC'23). For a pod class m: on a node that cannot take it
-// all free GPU time is lost to it; on one that can, what is free on cards too full for one of its
-// virtual GPUs. A node's fragmentation is that, averaged over the classes by how often they come.
+// Fragmentation is the measure of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing
+// Workloads with Fragmentation Gradient Descent" (USENIX ATC'23). For a pod class m: on a node that
+// cannot take it all free GPU time is lost to it; on one that can, what is free on cards too full
+// for one of its virtual GPUs. A node's fragmentation is that, averaged over the classes by how
+// often they come.
+//
+// Fragmentation asks whether one more pod fits. Remainder looks further: it is the mean of that and
+// of what would be left were the node filled up with pods of class m alone, as many as its cards,
+// processors and memory allow. So half a card counts as of little use where pods of 0.47 come, and
+// a free card beside too few processors before the last of them is gone.
 #ifndef BATON_DEVMGR_FRAGMENTATION_H_
 #define BATON_DEVMGR_FRAGMENTATION_H_
 
@@ -51,14 +57,17 @@ class Mix {
   // Changes when what Fragmentation() says does.
   uint64_t version() const { return version_; }
 
-  // Thousandths of a card x kScale. The time is that of kClasses x cards vector operations, some
-  // 100 ns.
-  int64_t Fragmentation(const FreeNode& node) const;
+  // Thousandths of a card x kScale. The time is that of kClasses x (kinds of cards that are not
+  // full) vector operations: 50 to 300 ns.
+  int64_t Fragmentation(const FreeNode& node) const { return Lost<false>(node); }
+  int64_t Remainder(const FreeNode& node) const { return Lost<true>(node); }
 
  private:
   using Class = std::tuple<int16_t, int16_t, int16_t, int16_t, int16_t, int16_t>;
   using Row = std::array<int16_t, kClasses>;
   void Settle();
+  template <bool remainder>
+  int64_t Lost(const FreeNode& node) const;
 
   std::map<Class, uint64_t> counts_;
   uint64_t learned_ = 0;
@@ -66,6 +75,9 @@ class Mix {
   uint64_t version_ = 0;
   size_t used_ = 0;  // rows beyond are zero
   alignas(64) Row share_{}, memory_{}, part_{}, count_{}, cpu_{}, host_{}, weight_{};
+  // 1 / share in 65536ths, and 1 / (count, cpu, host), for Remainder().
+  alignas(64) std::array<uint16_t, kClasses> per_share_{};
+  alignas(64) std::array<float, kClasses> per_count_{}, per_cpu_{}, per_host_{};
 };
 
 }  // namespace baton::devmgr

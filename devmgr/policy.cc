@@ -7,7 +7,8 @@
 namespace baton::devmgr {
 namespace {
 
-constexpr std::array<std::pair<Rule, std::string_view>, 5> kRules = {{
+constexpr std::array<std::pair<Rule, std::string_view>, 6> kRules = {{
+    {Rule::kRemainder, "remainder"},
     {Rule::kBinpack, "binpack"},
     {Rule::kSpread, "spread"},
     {Rule::kFirstFit, "first-fit"},

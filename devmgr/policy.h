@@ -1,8 +1,8 @@
 // By what a place for a pod is chosen among those that would do.
 //
 // Places are compared by (islands and NUMA nodes that the pod's cards are spread over, cost by the
-// rule, best fit, name of the node, index of the card), the lower first. u is how full a node or
-// card is, by the weights below, in thousandths.
+// nodes' rule, cost by the cards' rule, best fit, name of the node, index of the card), the lower
+// first. How full a card is, u, is counted in thousandths, by the weights below.
 #ifndef BATON_DEVMGR_POLICY_H_
 #define BATON_DEVMGR_POLICY_H_
 
@@ -14,18 +14,20 @@
 namespace baton::devmgr {
 
 enum class Rule : uint8_t {
-  kBinpack,   // the fullest: the sum of u^2 grows most
-  kSpread,    // the emptiest: the sum of u^2 grows least
+  kBinpack,   // best fit: nodes with the least left, cards on which the sum of u^2 grows most
+  kSpread,    // nodes with the most left, cards on which the sum of u^2 grows least
   kFirstFit,  // the first by name
   kRandom,    // any, by the seed
-  // The least fragmentation: what of the free GPU time the pods of the usual mix could not use,
-  // averaged over the mix, grows least (Weng et al., "Beware of Fragmentation", ATC'23).
+  // Fragmentation gradient descent (devmgr/fragmentation.h): what of the free GPU time pods of the
+  // usual mix could not use grows least. In steps of a twelfth of a card: less is noise.
   kFragmentation,
+  // What the usual pods would leave over, were they to fill the node, grows least.
+  kRemainder,
 };
 
 struct PlacementPolicy {
-  Rule nodes = Rule::kFragmentation;
-  Rule cards = Rule::kFragmentation;
+  Rule nodes = Rule::kRemainder;
+  Rule cards = Rule::kRemainder;
   // u = memory_weight x used memory + share_weight x used share, in thousandths; their sum is 1
   // 000.
   uint32_t memory_weight = 700;
@@ -35,7 +37,7 @@ struct PlacementPolicy {
   friend bool operator==(const PlacementPolicy&, const PlacementPolicy&) = default;
 };
 
-// "binpack", "spread", "first-fit", "random", "fgd". kInvalid names what there is.
+// "binpack", "spread", "first-fit", "random", "fgd", "remainder". kInvalid names what there is.
 Result<Rule> ParseRule(std::string_view text);
 std::string_view RuleName(Rule rule);
 

@@ -186,19 +186,27 @@ std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, uint64_t c
   return arrivals;
 }
 
-bool Replay::Arrive(const PodRequest& request) {
+PodRequest Replay::As(const PodRequest& request) const {
   PodRequest pod = request;
-  const uint64_t demand = DemandOf(pod);
-  arrived_ += demand;
-  if (whole_) {
-    for (ContainerRequest& container : pod.containers) {
-      for (VgpuRequest& vgpu : container.vgpus) {
-        vgpu.share = vgpu.memory_part = policy::kWhole;
-        vgpu.memory_mib = 0;
-      }
+  if (!options_.whole) return pod;
+  for (ContainerRequest& container : pod.containers) {
+    for (VgpuRequest& vgpu : container.vgpus) {
+      vgpu.share = vgpu.memory_part = policy::kWhole;
+      vgpu.memory_mib = 0;
     }
   }
-  cluster_.Learn(pod);
+  return pod;
+}
+
+void Replay::Know(const std::vector<PodRequest>& pods) {
+  for (const PodRequest& pod : pods) cluster_.Learn(As(pod));
+}
+
+bool Replay::Arrive(const PodRequest& request) {
+  const PodRequest pod = As(request);
+  const uint64_t demand = DemandOf(request);
+  arrived_ += demand;
+  if (options_.learn) cluster_.Learn(pod);
   const auto placement = cluster_.Decide(pod);
   if (!placement || !cluster_.Commit(pod, *placement)) {
     ++failed_;

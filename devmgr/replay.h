@@ -32,9 +32,19 @@ uint64_t CapacityOf(const Cluster& cluster);
 
 class Replay {
  public:
-  // Keeps a reference. `whole`: a pod that asks for a part of a card gets all of it, as without
-  // sharing; what it uses of it is counted as given all the same.
-  Replay(Cluster& cluster, bool whole) : cluster_(cluster), whole_(whole) {}
+  struct Options {
+    // A pod that asks for a part of a card gets all of it, as without sharing; what counts as given
+    // is what it asked for.
+    bool whole = false;
+    // The cluster gets to know the usual mix from the pods as they come. Otherwise it is as Know()
+    // made it.
+    bool learn = false;
+  };
+  // Keeps a reference.
+  Replay(Cluster& cluster, const Options& options) : cluster_(cluster), options_(options) {}
+
+  // The usual mix is that of these pods.
+  void Know(const std::vector<PodRequest>& pods);
 
   // The next pod; whether it found a place.
   bool Arrive(const PodRequest& request);
@@ -45,8 +55,10 @@ class Replay {
   uint64_t failed() const { return failed_; }
 
  private:
+  PodRequest As(const PodRequest& request) const;
+
   Cluster& cluster_;
-  const bool whole_;
+  const Options options_;
   uint64_t arrived_ = 0;
   uint64_t allocated_ = 0;
   uint64_t placed_ = 0;

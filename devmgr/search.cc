@@ -24,9 +24,10 @@ class Search {
     }
     NumberKinds();
     Order(wants);
-    if (options_.policy->cards == Rule::kFragmentation) {
+    const Rule rule = options_.policy->cards;
+    if (rule == Rule::kFragmentation || rule == Rule::kRemainder) {
       free_ = FreeOf(node, options.cpu_milli, options.memory_mib);
-      before_ = FragmentationOf(node, *options.mix);
+      before_ = LossOf(node, *options.mix, rule);
     }
   }
 
@@ -265,12 +266,14 @@ class Search {
         candidate.cost = static_cast<int64_t>(hash >> 1);
         break;
       }
-      case Rule::kFragmentation: {
+      case Rule::kFragmentation:
+      case Rule::kRemainder: {
         FreeNode free = free_;
         for (size_t c = 0; c < node_.cards.size(); ++c) {
           if (touched_ >> c & 1) SetFree(free, c, *node_.cards[c].card, use_[c]);
         }
-        candidate.cost = options_.mix->Fragmentation(free) - before_ + waste * Mix::kScale;
+        candidate.cost =
+            LossOf(free, *options_.mix, options_.policy->cards) - before_ + waste * Mix::kScale;
         break;
       }
     }
@@ -343,12 +346,17 @@ FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib) 
   return free;
 }
 
-int64_t FragmentationOf(const NodeState& node, const Mix& mix) {
-  if (node.fragmentation_version != mix.version()) {
-    node.fragmentation = mix.Fragmentation(FreeOf(node, 0, 0));
-    node.fragmentation_version = mix.version();
+int64_t LossOf(const FreeNode& free, const Mix& mix, Rule rule) {
+  return rule == Rule::kFragmentation ? mix.Fragmentation(free) : mix.Remainder(free);
+}
+
+int64_t LossOf(const NodeState& node, const Mix& mix, Rule rule) {
+  if (node.loss_version != mix.version() || node.loss_rule != rule) {
+    node.loss = LossOf(FreeOf(node, 0, 0), mix, rule);
+    node.loss_version = mix.version();
+    node.loss_rule = rule;
   }
-  return node.fragmentation;
+  return node.loss;
 }
 
 int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,

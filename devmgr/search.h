@@ -41,9 +41,10 @@ struct NodeState {
   uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
   uint64_t card_memory_used = 0;
   uint64_t card_memory = 0;
-  // Mix::Fragmentation() of it, as of that version; version 0: to be worked out.
-  mutable int64_t fragmentation = 0;
-  mutable uint64_t fragmentation_version = 0;
+  // LossOf() it by that rule, as of that version of the mix; version 0: to be worked out.
+  mutable int64_t loss = 0;
+  mutable uint64_t loss_version = 0;
+  mutable Rule loss_rule = Rule::kRemainder;
 };
 
 // One virtual GPU to be placed.
@@ -99,7 +100,9 @@ uint64_t Mixed(uint64_t x);
 void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use);
 // What is free on the node, less what the pod takes of its processors and memory.
 FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib);
-int64_t FragmentationOf(const NodeState& node, const Mix& mix);
+// By Rule::kFragmentation or Rule::kRemainder.
+int64_t LossOf(const FreeNode& free, const Mix& mix, Rule rule);
+int64_t LossOf(const NodeState& node, const Mix& mix, Rule rule);
 
 // How full, in thousandths.
 int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,

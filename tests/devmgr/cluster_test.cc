@@ -487,7 +487,7 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
 }
 
 // The definition, in plain arithmetic.
-TEST(Fragmentation, IsWhatTheUsualPodsCannotUse) {
+TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave) {
   Random random(1);
   for (int i = 0; i < 200; ++i) {
     Mix mix;
@@ -511,24 +511,34 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUse) {
     }
     node.cpu = FreeNode::Cpu(static_cast<uint64_t>(random.Between(0, 20)) * 1'000);
     double sum = 0;
+    double remains = 0;
     for (const PodRequest& pod : pods) {
       const VgpuRequest& vgpu = pod.containers[0].vgpus[0];
       double total = 0, lost = 0;
-      uint32_t fits = 0;
+      uint32_t fits = 0, slots = 0;
       for (size_t c = 0; c < node.cards; ++c) {
         total += node.share[c];
         if (node.share[c] * 1'000u < vgpu.share) {
           lost += node.share[c];
         } else {
           ++fits;
+          slots += node.share[c] * 1'000u / vgpu.share;
         }
       }
+      uint32_t filled = slots / vgpu.count;
+      if (pod.cpu_milli > 0) {
+        filled = std::min<uint32_t>(filled, node.cpu / FreeNode::Cpu(pod.cpu_milli));
+      }
+      remains += total - filled * vgpu.count * vgpu.share / 1e3;
       const bool cannot = fits < vgpu.count || node.cpu < FreeNode::Cpu(pod.cpu_milli);
       sum += cannot ? total : lost;
     }
     const double expected = sum / static_cast<double>(pods.size());
     const double found = static_cast<double>(mix.Fragmentation(node)) / Mix::kScale;
-    EXPECT_NEAR(found, expected, expected * 0.02 + 8) << "case " << i;
+    EXPECT_NEAR(found, expected, expected * 0.04 + 10) << "case " << i;
+    const double mean = (expected + remains / static_cast<double>(pods.size())) / 2;
+    const double remainder = static_cast<double>(mix.Remainder(node)) / Mix::kScale;
+    EXPECT_NEAR(remainder, mean, mean * 0.04 + 10) << "case " << i;
   }
 }
 
@@ -544,7 +554,7 @@ TEST(Replay, CountsWhatArrivedAndWhatWasGiven) {
   EXPECT_EQ((*pods)[1].models, (std::vector<std::string>{"T4", "V100"}));
   Cluster cluster(kModes);
   ASSERT_TRUE(cluster.SetNode((*nodes)[0]));
-  Replay replay(cluster, false);
+  Replay replay(cluster, {});
   EXPECT_TRUE(replay.Arrive((*pods)[0]));
   EXPECT_FALSE(replay.Arrive((*pods)[1])) << "one card is half taken";
   EXPECT_TRUE(replay.Arrive((*pods)[2]));

@@ -153,9 +153,9 @@ class Exhaustive {
     int64_t cost = 0;
     if (policy_.cards == Rule::kBinpack) cost = -squares + 2'000 * waste;
     if (policy_.cards == Rule::kSpread) cost = squares + 2'000 * waste;
-    if (policy_.cards == Rule::kFragmentation) {
-      cost =
-          mix_.Fragmentation(free) - mix_.Fragmentation(FreeOf(node_, 0, 0)) + waste * Mix::kScale;
+    if (policy_.cards == Rule::kFragmentation || policy_.cards == Rule::kRemainder) {
+      cost = LossOf(free, mix_, policy_.cards) - LossOf(FreeOf(node_, 0, 0), mix_, policy_.cards) +
+             waste * Mix::kScale;
     }
     const Key key{different(islands), different(numas), cost, -squares};
     if (!best || key < *best) best = key;
@@ -196,8 +196,8 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
                           static_cast<int>(random.Between(0, 2)));
     const PodRequest pod = RandomWants(random, 3, 4);
     PlacementPolicy policy;
-    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation};
-    policy.cards = rules[i % 3];
+    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder};
+    policy.cards = rules[i % 4];
     const std::vector<Want> wants = WantsOf(pod);
     bool exhausted = false;
     const auto found = Found(node.node, wants, policy, mix, pod, &exhausted);
@@ -227,8 +227,8 @@ TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
     vgpu.count = static_cast<uint32_t>(random.Between(2, 4));
     pod.containers = {{"main", {vgpu}}};
     PlacementPolicy policy;
-    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation};
-    policy.cards = rules[i % 3];
+    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder};
+    policy.cards = rules[i % 4];
     bool exhausted = false;
     const auto found = Found(node.node, WantsOf(pod), policy, mix, pod, &exhausted);
     ASSERT_FALSE(exhausted);
