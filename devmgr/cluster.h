@@ -111,12 +111,6 @@ class Cluster {
   // By name.
   std::vector<const PlacedPod*> PodsOn(std::string_view node) const;
 
-  // The map as JSON and back (not the inventory, which is looked up anew). Load() replaces the map;
-  // what does not fit the inventory that is there (a card that is gone) is kept out and named in
-  // `lost`, a sentence each. kInvalid for a damaged text, which changes nothing.
-  std::string Save() const;
-  Result<void> Load(std::string_view text, std::vector<std::string>* lost);
-
   // Bytes of memory that the state takes, roughly.
   size_t MemoryBytes() const;
 
