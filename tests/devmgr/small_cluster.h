@@ -17,6 +17,7 @@
 namespace baton::devmgr {
 
 inline constexpr uint32_t kCardMib = 10'000;
+inline constexpr uint32_t kGpu = 1'000'000;  // policy::kWhole
 
 inline Modes SmallModes() {
   static const TimeSlice time_slice;
