@@ -16,7 +16,7 @@ std::optional<Fit> Exclusive::TryFit(const Card& card, const CardUse& use,
 }
 
 std::string Exclusive::WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const {
-  const std::string why = WhyNotWhole(card);
+  std::string why = WhyNotWhole(card);
   if (!why.empty()) return why;
   if (use.vgpus != 0) {
     return use.vgpus == 1 ? "a virtual GPU is on it already"

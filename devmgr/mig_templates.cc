@@ -19,14 +19,14 @@
 namespace baton::devmgr {
 namespace {
 
-constexpr size_t kTextMax = 256 * 1024;
+constexpr size_t kTextMax = 262'144;
 constexpr size_t kModelsMax = 64;
 constexpr size_t kNamesMax = 16;
 constexpr size_t kNameMax = 64;  // bytes
 constexpr size_t kProfilesMax = 16;
 constexpr size_t kGroupsMax = 200;
 constexpr int64_t kSlicesMax = 8;
-constexpr int64_t kMemoryMax = 16 * 1024 * 1024;  // MiB
+constexpr int64_t kMemoryMax = 16'777'216;  // MiB
 
 std::string_view WithoutVendor(std::string_view name) {
   constexpr std::string_view kVendor = "NVIDIA ";

@@ -23,7 +23,7 @@ extern char** environ;
 namespace baton::devmgr {
 namespace {
 
-constexpr size_t kOutputMax = 64 * 1024;
+constexpr size_t kOutputMax = 65'536;
 // The longest name of a unix socket, less the end; the daemon's longest is control_privileged.
 constexpr size_t kSocketMax = 107;
 constexpr std::string_view kLongestSocket = "/pipe/control_privileged";
@@ -91,6 +91,7 @@ std::vector<std::string> EnvironmentFor(const std::string& card, const std::stri
 
 std::vector<char*> Pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
+  result.reserve(strings.size() + 1);
   for (std::string& s : strings) result.push_back(s.data());
   result.push_back(nullptr);
   return result;

@@ -122,7 +122,7 @@ Result<std::string> MpsDriver::Create(const Card& card, const Vgpu& vgpu) {
 
 Result<void> MpsDriver::Destroy(const Card& card, const Vgpu& vgpu) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto removed = marks_.Remove(card.uuid, vgpu.id); !removed) return removed;
+  if (auto removed = marks_.Remove(card.uuid, vgpu.id); !removed) return removed;
   const auto marks = marks_.Of(card.uuid);
   if (!marks) return tl::unexpected<Error>(marks.error());
   if (marks->empty()) {

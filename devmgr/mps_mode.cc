@@ -15,7 +15,7 @@ std::optional<Fit> MpsMode::TryFit(const Card& card, const CardUse& use,
 }
 
 std::string MpsMode::WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const {
-  const std::string why = WhyNotWhole(card);
+  std::string why = WhyNotWhole(card);
   if (!why.empty()) return why;
   if (use.vgpus >= kVgpusMax) {
     return "an MPS server has at most " + std::to_string(kVgpusMax) + " clients on a card";

@@ -56,7 +56,7 @@ std::optional<Fit> TimeSlice::TryFit(const Card& card, const CardUse& use,
 }
 
 std::string TimeSlice::WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const {
-  const std::string why = WhyNotWhole(card);
+  std::string why = WhyNotWhole(card);
   return why.empty() ? WhyNotPortion(card, use, want, 1) : why;
 }
 
