@@ -292,8 +292,14 @@ class Rounds {
 
   void Propose() {
     Names spared = fresh_;
+    if (options_.proposals == 0) return;
     // Some find nothing; they are not worth all of a round's time.
-    uint32_t attempts = options_.proposals * 4;
+    uint64_t attempts = uint64_t{options_.proposals} * 2;
+    int32_t lowest = INT32_MAX;  // priority of what may go
+    for (const auto& [name, pod] : cluster_.pods()) {
+      lowest = std::min(lowest, pod.request.priority);
+    }
+    std::vector<PodRequest> vain;  // ever fewer may go, so what was in vain once is in vain again
     std::vector<size_t> order;
     std::map<std::string_view, size_t> by_name;
     for (size_t u = 0; u < units_.size(); ++u) by_name.emplace(units_[u].name(), u);
@@ -305,9 +311,13 @@ class Rounds {
     for (const size_t u : order) {
       if (attempts == 0 || round_.proposals.size() >= options_.proposals) return;
       if (fates_[u] != Fate::kNoRoom && fates_[u] != Fate::kCeiling) continue;
-      --attempts;
       const Unit& unit = units_[u];
       const PodRequest& request = unit.first();
+      if (request.priority <= lowest && !ledger_.Entitled(unit.team(), unit.asked)) continue;
+      PodRequest shape = request;
+      shape.name.clear();
+      if (std::find(vain.begin(), vain.end(), shape) != vain.end()) continue;
+      --attempts;
       Names nodes = KeptFrom(u);
       nodes.insert(avoided.begin(), avoided.end());
       DisplacementOptions displace;
@@ -331,7 +341,10 @@ class Rounds {
             },
             displace);
       }
-      if (!found) continue;
+      if (!found) {
+        vain.push_back(std::move(shape));
+        continue;
+      }
       spared.insert(found->pods.begin(), found->pods.end());
       avoided.insert(found->node);
       round_.proposals.push_back({request.name, reclaims, *std::move(found)});

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
-#include <unordered_map>
+
+#include "base/check.h"
 
 namespace baton::devmgr {
 namespace {
@@ -183,19 +183,30 @@ Ledger::Ledger(const Quotas& quotas, const Cluster& cluster)
   for (const auto& [name, pod] : cluster.pods()) Add(pod.request, pod.placement);
 }
 
+uint32_t Ledger::TeamIndex(std::string_view path) {
+  const auto it = team_indices_.find(path);
+  if (it != team_indices_.end()) return it->second;
+  const auto index = static_cast<uint32_t>(teams_.size());
+  teams_.push_back({std::string(path), quotas_.Chain(path)});
+  BATON_CHECK(teams_.back().chain.size() <= kChainMax);
+  team_indices_.emplace(path, index);
+  return index;
+}
+
 void Ledger::Add(const PodRequest& request, const Placement& placement) {
   if (quotas_.all().empty()) return;
-  const std::string_view team = TeamOf(request.team);
-  Entry entry{std::string(team), request.priority, TakenBy(placement), quotas_.Chain(team), {}};
-  for (const size_t q : entry.chain) uses_[q] += entry.amount;
-  pods_.insert_or_assign(request.name, std::move(entry));
+  const uint32_t team = TeamIndex(TeamOf(request.team));
+  const Amount amount = TakenBy(placement);
+  for (const size_t q : teams_[team].chain) uses_[q] += amount;
+  // From a cluster they come in the order of names.
+  pods_.insert_or_assign(pods_.end(), request.name, Entry{team, request.priority, amount, 0});
   covered_ = false;
 }
 
 void Ledger::Remove(std::string_view pod) {
   const auto it = pods_.find(pod);
   if (it == pods_.end()) return;
-  for (const size_t q : it->second.chain) Subtract(uses_[q], it->second.amount);
+  for (const size_t q : teams_[it->second.team].chain) Subtract(uses_[q], it->second.amount);
   pods_.erase(it);
   covered_ = false;
 }
@@ -236,43 +247,43 @@ void Ledger::Cover() const {
   if (covered_) return;
   covered_ = true;
   struct Claim {
-    Entry* pod;
-    const std::string* name;
-    size_t link;  // which of the pod's chain
-    bool below;   // covered further down
+    const Entry* pod;
+    uint32_t link;  // of the chain: a bit
+    bool below;     // covered further down
   };
   std::vector<std::vector<Claim>> claims(quotas_.all().size());
-  for (auto& [name, pod] : pods_) {
-    pod.covered.assign(pod.chain.size(), false);
-    for (size_t link = 0; link < pod.chain.size(); ++link) {
-      claims[pod.chain[link]].push_back({&pod, &name, link, false});
+  for (const auto& [name, pod] : pods_) {
+    pod.covered = 0;
+    uint32_t link = 1;
+    for (const size_t q : teams_[pod.team].chain) {
+      if (quotas_.all()[q].guarantees()) claims[q].push_back({&pod, link, false});
+      link <<= 1;
     }
   }
   // A path is less than those below it, so backwards the lower ones come first.
   for (size_t q = claims.size(); q-- > 0;) {
-    const Quota& quota = quotas_.all()[q];
-    if (!quota.guarantees()) continue;
-    for (Claim& claim : claims[q]) {
-      claim.below = std::find(claim.pod->covered.begin(), claim.pod->covered.end(), true) !=
-                    claim.pod->covered.end();
-    }
-    std::sort(claims[q].begin(), claims[q].end(), [](const Claim& a, const Claim& b) {
-      return std::tuple(!a.below, -int64_t{a.pod->priority}, std::string_view(*a.name)) <
-             std::tuple(!b.below, -int64_t{b.pod->priority}, std::string_view(*b.name));
+    for (Claim& claim : claims[q]) claim.below = claim.pod->covered != 0;
+    // They are in the order of names already.
+    std::stable_sort(claims[q].begin(), claims[q].end(), [](const Claim& a, const Claim& b) {
+      if (a.below != b.below) return a.below;
+      return a.pod->priority > b.pod->priority;
     });
     Amount sum;
     for (const Claim& claim : claims[q]) {
       const Amount with = Sum(sum, claim.pod->amount);
-      if (!Guarantees(quota, with)) continue;
+      if (!Guarantees(quotas_.all()[q], with)) continue;
       sum = with;
-      claim.pod->covered[claim.link] = true;
+      claim.pod->covered |= claim.link;
     }
   }
 }
 
 bool Ledger::Protected(const Entry& pod, std::string_view team) const {
-  for (size_t link = 0; link < pod.chain.size(); ++link) {
-    if (pod.covered[link] && !IsOfTeam(team, quotas_.all()[pod.chain[link]].team)) return true;
+  if (pod.covered == 0) return false;
+  uint32_t link = 1;
+  for (const size_t q : teams_[pod.team].chain) {
+    if ((pod.covered & link) != 0 && !IsOfTeam(team, quotas_.all()[q].team)) return true;
+    link <<= 1;
   }
   return false;
 }
@@ -285,7 +296,7 @@ PodTest Ledger::Reclaimable(std::string_view for_team, const Amount& more) const
           team = std::string(TeamOf(for_team))](const PlacedPod& placed) {
     const auto it = pods_.find(placed.request.name);
     if (it == pods_.end()) return false;
-    const std::vector<size_t>& chain = it->second.chain;
+    const std::vector<size_t>& chain = teams_[it->second.team].chain;
     return std::find(chain.begin(), chain.end(), guarantor) == chain.end() &&
            !Protected(it->second, team);
   };
@@ -303,8 +314,7 @@ bool Ledger::Borrowed(std::string_view name) const {
   const auto it = pods_.find(name);
   if (it == pods_.end()) return false;
   Cover();
-  const std::vector<bool>& covered = it->second.covered;
-  return std::find(covered.begin(), covered.end(), true) == covered.end();
+  return it->second.covered == 0;
 }
 
 std::string Ledger::Standing(std::string_view team) const {

@@ -111,21 +111,29 @@ class Ledger {
 
  private:
   struct Entry {
-    std::string team;
+    uint32_t team;  // in teams_
     int32_t priority;
     Amount amount;
-    std::vector<size_t> chain;
-    std::vector<bool> covered;  // by each of the chain
+    mutable uint32_t covered = 0;  // by each of the team's chain: a bit; see covered_
   };
+  struct Team {
+    std::string path;
+    std::vector<size_t> chain;
+  };
+  static constexpr size_t kChainMax = 32;
+
+  uint32_t TeamIndex(std::string_view path);
   void Cover() const;
   bool Protected(const Entry& pod, std::string_view team) const;
   // The lowest of the team's quotas whose guarantee has room for that; nothing: none has.
   std::optional<size_t> Guarantor(std::string_view team, const Amount& more) const;
 
   const Quotas& quotas_;
-  mutable std::map<std::string, Entry, std::less<>> pods_;  // covered: see covered_
-  mutable bool covered_ = false;                            // Entry::covered is up to date
-  std::vector<Amount> uses_;                                // by quota
+  std::vector<Team> teams_;
+  std::map<std::string, uint32_t, std::less<>> team_indices_;
+  std::map<std::string, Entry, std::less<>> pods_;
+  mutable bool covered_ = false;  // Entry::covered is up to date
+  std::vector<Amount> uses_;      // by quota
 };
 
 // Which borrowed pods would have to go for a pod that is entitled to its room by a guarantee, with

@@ -177,6 +177,8 @@ uint32_t Shortage::Fewest() const {
   std::vector<uint64_t> shares;
   std::vector<uint64_t> memory;
   uint32_t fewest = 0;
+  uint64_t widest = 1;  // parts of one pod
+  for (const std::vector<Part>& parts : parts_) widest = std::max(widest, parts.size());
   for (const Group& group : groups_) {
     std::vector<uint32_t> by_card;
     for (size_t c = 0; c < node_->cards.size(); ++c) {
@@ -197,10 +199,16 @@ uint32_t Shortage::Fewest() const {
       by_card.push_back(std::max(count(shares, room_.share[c], want.share),
                                  count(memory, room_.memory_mib[c], want.memory_mib)));
     }
-    // Each on a card of its own: the worst of the best.
+    // Each on a card of its own: the worst of the best, and all of them together.
     std::sort(by_card.begin(), by_card.end());
     if (by_card.size() < group.count) return kNever;
-    fewest = std::max(fewest, by_card[group.count - 1]);
+    uint64_t sum = 0;
+    for (uint32_t c = 0; c < group.count; ++c) {
+      if (by_card[c] == kNever) return kNever;
+      sum += by_card[c];
+    }
+    const auto together = static_cast<uint32_t>((sum + widest - 1) / widest);
+    fewest = std::max({fewest, by_card[group.count - 1], together});
   }
   const auto host = [&](uint64_t free, uint64_t wanted, auto amount_of) {
     if (free >= wanted) return 0u;

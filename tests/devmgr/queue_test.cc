@@ -73,6 +73,19 @@ TEST(Schedule, SaysWhyNot) {
   EXPECT_EQ(refused["d"].passed_over, 0u);
 }
 
+TEST(Schedule, WhoIsOvertakenByOneThatCameLaterIsPassedOver) {
+  for (const uint64_t came : {1, 9}) {
+    Cluster cluster = ClusterOf(1, 2);
+    // The small one is of a team that is due more, so it is tried first.
+    const std::vector<WaitingPod> waiting = {Waiting(PodOf("large", kGpu, 2, 0, "poor"), 5),
+                                             Waiting(PodOf("small", 100'000, 1, 0, "rich"), came)};
+    const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(),
+                                 {{"poor", 100'000}, {"rich", 200'000}}, {});
+    EXPECT_EQ(NamesOf(round), std::vector<std::string>{"small"});
+    EXPECT_EQ(round.refused.at(0).passed_over, came > 5 ? 1u : 0u);
+  }
+}
+
 TEST(Schedule, AGangIsPlacedAsOneOrNotAtAll) {
   Cluster cluster = ClusterOf(2, 2);
   std::vector<WaitingPod> waiting;
@@ -94,13 +107,14 @@ TEST(Schedule, ACeilingHoldsForAGangTogether) {
   const auto quotas = Quotas::Make({{"t", {}, {}, 1'500'000, {}}});
   ASSERT_TRUE(quotas);
   const std::vector<WaitingPod> waiting = {Waiting(PodOf("g0", kGpu, 1, 0, "t"), 0, "two"),
-                                           Waiting(PodOf("g1", kGpu, 1, 0, "t/x"), 0, "two")};
-  const Print before = PrintOf(cluster);
+                                           Waiting(PodOf("g1", kGpu, 1, 0, "t/x"), 0, "two"),
+                                           Waiting(PodOf("other", kGpu, 1, 0, "t"), 1)};
   const Round round = Schedule(cluster, SmallModes(), waiting, *quotas, {}, {});
-  EXPECT_TRUE(round.placed.empty());
   EXPECT_EQ(round.refused.at(0).why,
             "team t may use 1.5 GPUs at most; it uses 1.0, and g1 asks for 1.0 more");
-  EXPECT_TRUE(PrintOf(cluster) == before);
+  // Nothing of the gang is left, neither on the cluster nor in the account.
+  EXPECT_EQ(NamesOf(round), std::vector<std::string>{"other"});
+  EXPECT_EQ(cluster.pods().size(), 1u);
 }
 
 TEST(Schedule, WhatIsReclaimedIsNotBorrowedAgain) {
