@@ -9,6 +9,8 @@ foreach(subject token_rtt handoff)
 endforeach()
 baton_program(bench_decisions NO_INSTALL SOURCES decisions.cc
               DEPENDS baton_backend benchmark::benchmark)
+baton_program(bench_placement NO_INSTALL SOURCES placement.cc
+              DEPENDS baton_devmgr benchmark::benchmark)
 baton_program(baton-bench NO_INSTALL SOURCES figures.cc
               DEPENDS CLI11::CLI11 nlohmann_json::nlohmann_json)
 baton_program(bench_ledger NO_INSTALL SOURCES ledger.cc

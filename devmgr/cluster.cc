@@ -39,9 +39,15 @@ size_t Cluster::State::ModeOf(std::string_view name) const {
   return modes.size();
 }
 
-void Cluster::State::AddUp(NodeState& node) {
+void Cluster::State::AddUp(NodeState& node) const {
   node.share_used = node.share_free = node.card_memory_used = node.card_memory = 0;
-  for (const CardState& card : node.cards) {
+  node.free.cards = node.cards.size();
+  for (size_t c = 0; c < node.cards.size(); ++c) {
+    const CardState& card = node.cards[c];
+    node.free.share[c] = 0;
+    if (card.usable) SetFree(node.free, c, *card.card, card.use);
+    node.full[c] = static_cast<int16_t>(Fullness(policy, card.use.share, policy::kWhole,
+                                                 card.use.memory_mib, card.card->memory_mib));
     node.share_used += card.use.share;
     if (card.usable) node.share_free += policy::kWhole - card.use.share;
     node.card_memory_used += card.use.memory_mib;
@@ -195,7 +201,8 @@ Result<void> Cluster::SetNode(const Node& given) {
     fresh->pods = known->pods;
     for (const Card& card : known->info.cards) s.cards.erase(card.uuid);
   }
-  State::AddUp(*fresh);
+  NumberKinds(*fresh);
+  s.AddUp(*fresh);
   for (size_t c = 0; c < fresh->cards.size(); ++c) {
     s.cards[fresh->info.cards[c].uuid] = {fresh.get(), c};
   }
@@ -257,7 +264,10 @@ Cluster::Capacity Cluster::FreeOn(std::string_view name) const {
 }
 
 const PlacementPolicy& Cluster::policy() const { return state_->policy; }
-void Cluster::SetPolicy(const PlacementPolicy& policy) { state_->policy = policy; }
+void Cluster::SetPolicy(const PlacementPolicy& policy) {
+  state_->policy = policy;
+  for (const auto& node : state_->nodes) state_->AddUp(*node);
+}
 void Cluster::Learn(const PodRequest& request) { state_->mix.Learn(request); }
 
 double Cluster::Fragmentation() const {
@@ -310,7 +320,7 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
       const Vgpu& vgpu = pod.placement.vgpus[done];
       s.GiveBack(*node, s.cards.at(vgpu.card).second, vgpu.fit, request);
     }
-    State::AddUp(*node);
+    s.AddUp(*node);
   };
   for (; done < wants.size(); ++done) {
     const Want& want = wants[done];
@@ -354,7 +364,7 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
   }
   node->cpu_used += request.cpu_milli;
   node->memory_used += request.memory_mib;
-  State::AddUp(*node);
+  s.AddUp(*node);
   const PlacedPod* placed = &s.pods.emplace(request.name, std::move(pod)).first->second;
   const auto at = std::lower_bound(
       node->pods.begin(), node->pods.end(), placed,
@@ -376,7 +386,7 @@ Result<void> Cluster::Delete(std::string_view name) {
   }
   node.cpu_used -= pod.request.cpu_milli;
   node.memory_used -= pod.request.memory_mib;
-  State::AddUp(node);
+  s.AddUp(node);
   std::erase(node.pods, &pod);
   s.pods.erase(it);
   return {};

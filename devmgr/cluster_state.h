@@ -35,8 +35,8 @@ struct Cluster::State {
   uint16_t WordOf(const std::string& word) const;
   // Index of the mode; modes.size(): there is none of that name.
   size_t ModeOf(std::string_view name) const;
-  // The sums of the node, from its cards.
-  static void AddUp(NodeState& node);
+  // What follows from the node's cards.
+  void AddUp(NodeState& node) const;
 
   // Takes a virtual GPU of `request` on the card, or gives it back; the card's part is as `fit`
   // says, which was checked.

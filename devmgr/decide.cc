@@ -59,7 +59,7 @@ enum class Obstacle : uint8_t {
 struct Compiled {
   const PodRequest* request = nullptr;
   std::vector<Want> wants;
-  uint64_t share = 0;  // of all
+  Wants wanted{{}};
   uint16_t mode_mask = 0;
   uint16_t exclusion = 0;
   const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
@@ -190,7 +190,7 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   Compiled pod;
   pod.request = &request;
   pod.wants = WantsOf(request);
-  for (const Want& want : pod.wants) pod.share += want.share;
+  pod.wanted = Wants(pod.wants);
   const size_t mode = s.ModeOf(request.mode);
   pod.mode_mask = request.mode.empty() ? 0xffff : static_cast<uint16_t>(1u << mode);
   pod.exclusion = s.WordOf(request.exclusion);
@@ -212,7 +212,7 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   if (!HasMemory(node, request.memory_mib)) return Obstacle::kMemory;
   uint16_t allowed = 0;
   if (!pod.wants.empty()) {
-    if (node.share_free < pod.share) {
+    if (node.share_free < pod.wanted.share) {
       // Not even all of it together; whether it is of the kind is told all the same.
       bool kind = false;
       AllowedCards(pod, node, &kind);
@@ -233,7 +233,7 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   options.memory_mib = request.memory_mib;
   options.salt = pod.salt;
   bool exhausted = false;
-  auto found = SearchNode(node, pod.wants, options, &exhausted);
+  auto found = SearchNode(node, pod.wanted, options, &exhausted);
   if (!found) return exhausted ? Obstacle::kBudget : Obstacle::kRoom;
   choice->node = &node;
   choice->candidate = std::move(*found);

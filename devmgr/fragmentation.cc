@@ -60,12 +60,17 @@ void Mix::Settle() {
   }
   for (size_t m = 0; m < used_; ++m) {
     const auto per = [](int16_t n) { return n > 0 ? 1.0f / static_cast<float>(n) : kMany; };
-    // Rows without a class weigh nothing, whatever comes out.
-    per_share_[m] =
-        static_cast<uint16_t>(std::min(65'536 / std::max<int>(share_[m], 1) + 1, 65'535));
+    together_[m] = static_cast<int16_t>(share_[m] * count_[m]);
     per_count_[m] = per(count_[m]);
     per_cpu_[m] = per(cpu_[m]);
     per_host_[m] = per(host_[m]);
+  }
+  slots_.resize(1'001);
+  for (size_t free = 0; free < slots_.size(); ++free) {
+    for (size_t m = 0; m < used_; ++m) {
+      slots_[free][m] =
+          static_cast<int16_t>(share_[m] > 0 ? free / static_cast<size_t>(share_[m]) : 0);
+    }
   }
   settled_ = learned_;
   ++version_;
@@ -91,34 +96,31 @@ int64_t Mix::Lost(const FreeNode& node) const {
     }
     const auto all = static_cast<int16_t>(share * alike);
     total = static_cast<int16_t>(total + all);
+    [[maybe_unused]] const Row& of_card = slots_[static_cast<size_t>(share)];
     for (size_t m = 0; m < used_; ++m) {
       const auto lacks =
           static_cast<int16_t>(-((share < share_[m]) | (memory < memory_[m]) | (part < part_[m])));
       lost[m] = static_cast<int16_t>(lost[m] + (lacks & all));
       fits[m] = static_cast<int16_t>(fits[m] + (~lacks & alike));
       if constexpr (remainder) {
-        // share / share_[m], rounded down: the estimate is right or one too much.
-        auto n = static_cast<int16_t>(
-            (static_cast<uint32_t>(static_cast<uint16_t>(share)) * per_share_[m]) >> 16);
-        n = static_cast<int16_t>(n - (static_cast<int16_t>(n * share_[m]) > share));
-        slots[m] = static_cast<int16_t>(slots[m] + (~lacks & static_cast<int16_t>(n * alike)));
+        slots[m] =
+            static_cast<int16_t>(slots[m] + (~lacks & static_cast<int16_t>(of_card[m] * alike)));
       }
     }
   }
-  int64_t sum = 0;
+  int32_t left = 0;
   if constexpr (remainder) {
-    alignas(64) std::array<float, kClasses> pods{};
+    const auto cpu = static_cast<float>(node.cpu);
+    const auto host = static_cast<float>(node.host);
     for (size_t m = 0; m < used_; ++m) {
-      // Half a thousandth more, for what is not quite a whole number in binary.
       const float by_cards = static_cast<float>(slots[m]) * per_count_[m];
-      const float by_cpu = static_cast<float>(node.cpu) * per_cpu_[m];
-      const float by_host = static_cast<float>(node.host) * per_host_[m];
+      const float by_cpu = cpu * per_cpu_[m];
+      const float by_host = host * per_host_[m];
       const float least = by_cards < by_cpu ? by_cards : by_cpu;
-      pods[m] = (least < by_host ? least : by_host) + 0.0005f;
-    }
-    for (size_t m = 0; m < used_; ++m) {
-      const int32_t used = static_cast<int32_t>(pods[m]) * share_[m] * count_[m];
-      sum += int64_t{total - used} * weight_[m];
+      // A little more, for what is not quite a whole number in binary.
+      const auto pods = static_cast<int16_t>((least < by_host ? least : by_host) + 0.0005f);
+      const auto f = static_cast<int16_t>(total - static_cast<int16_t>(pods * together_[m]));
+      left += f * weight_[m];
     }
   }
   int32_t unfit = 0;
@@ -128,7 +130,7 @@ int64_t Mix::Lost(const FreeNode& node) const {
     const auto f = static_cast<int16_t>((cannot & total) | (~cannot & lost[m]));
     unfit += f * weight_[m];
   }
-  return remainder ? (sum + unfit) / 2 : unfit;
+  return remainder ? (int64_t{left} + unfit) / 2 : unfit;
 }
 
 template int64_t Mix::Lost<false>(const FreeNode&) const;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "devmgr/request.h"
 
@@ -75,9 +76,11 @@ class Mix {
   uint64_t version_ = 0;
   size_t used_ = 0;  // rows beyond are zero
   alignas(64) Row share_{}, memory_{}, part_{}, count_{}, cpu_{}, host_{}, weight_{};
-  // 1 / share in 65536ths, and 1 / (count, cpu, host), for Remainder().
-  alignas(64) std::array<uint16_t, kClasses> per_share_{};
+  // For Remainder(): share x count, 1 / (count, cpu, host), and how many virtual GPUs of each class
+  // go on a card of which so many thousandths are free.
+  alignas(64) Row together_{};
   alignas(64) std::array<float, kClasses> per_count_{}, per_cpu_{}, per_host_{};
+  std::vector<Row> slots_;
 };
 
 }  // namespace baton::devmgr

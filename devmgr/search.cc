@@ -3,38 +3,65 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
-#include <unordered_set>
 
 namespace baton::devmgr {
 namespace {
 
 constexpr size_t kCards = VgpuRequest::kCardsMax;
-constexpr size_t kModes = 16;  // bits of SearchOptions::mode_mask
+constexpr size_t kVgpus = 128;  // of a pod (Validate)
+constexpr size_t kModes = 16;   // bits of SearchOptions::mode_mask
+// Once there is a place, so many steps are spent on better ones.
+constexpr uint32_t kPolish = 4'000;
 // u^2 grows by at most 2 000 for each thousandth that is used: what is taken beyond what was wanted
 // costs more than any fullness can make good.
 constexpr int64_t kWaste = 2'000;
 
+// Hashes that were met. Full, it takes everything for new.
+class Seen {
+ public:
+  // False: it was there.
+  bool Insert(uint64_t hash) {
+    if (slots_.empty()) slots_.resize(kSize);
+    hash += hash == 0;
+    for (size_t i = 0; i < 8; ++i) {
+      uint64_t& slot = slots_[(hash + i) % kSize];
+      if (slot == hash) return false;
+      if (slot != 0) continue;
+      slot = hash;
+      return true;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kSize = 1 << 15;
+  std::vector<uint64_t> slots_;
+};
+
 class Search {
  public:
-  Search(const NodeState& node, std::span<const Want> wants, const SearchOptions& options)
-      : node_(node), options_(options), budget_(options.budget) {
+  Search(const NodeState& node, const Wants& wanted, const SearchOptions& options)
+      : node_(node),
+        wanted_(wanted),
+        wants_(wanted.wants),
+        options_(options),
+        budget_(options.budget),
+        left_(wanted.share) {
     for (size_t c = 0; c < node.cards.size(); ++c) {
       use_[c] = node.cards[c].use;
-      full_[c] = FullnessOf(c, use_[c]);
-    }
-    NumberKinds();
-    Order(wants);
-    const Rule rule = options_.policy->cards;
-    if (rule == Rule::kFragmentation || rule == Rule::kRemainder) {
-      free_ = FreeOf(node, options.cpu_milli, options.memory_mib);
-      before_ = LossOf(node, *options.mix, rule);
+      full_[c] = node.full[c];
+      on_[c] = 0;
+      room_ += RoomOn(c);
     }
   }
 
   std::optional<Candidate> Run(bool* exhausted) {
-    for (const Want& want : wants_) left_ += want.share;
-    for (size_t c = 0; c < node_.cards.size(); ++c) room_ += RoomOn(c);
     if (left_ > room_) return std::nullopt;
+    const Rule rule = options_.policy->cards;
+    if (rule == Rule::kFragmentation || rule == Rule::kRemainder) {
+      free_ = FreeOf(node_, options_.cpu_milli, options_.memory_mib);
+      before_ = LossOf(node_, *options_.mix, rule);
+    }
     Descend(0);
     *exhausted |= budget_ == 0;
     return std::move(best_);
@@ -47,58 +74,17 @@ class Search {
                     card.card->memory_mib);
   }
 
-  // Cards of one kind differ at most in what is used of them.
-  void NumberKinds() {
-    for (size_t c = 0; c < node_.cards.size(); ++c) {
-      kind_[c] = static_cast<uint8_t>(c);
-      if (!Allowed(c)) continue;
-      const CardState& card = node_.cards[c];
-      for (size_t b = 0; b < c; ++b) {
-        const CardState& other = node_.cards[b];
-        if (kind_[b] == b && Allowed(b) && other.model == card.model &&
-            other.card->memory_mib == card.card->memory_mib &&
-            other.card->island == card.card->island && other.card->numa == card.card->numa &&
-            other.serves == card.serves && other.card->instances == card.card->instances) {
-          kind_[c] = static_cast<uint8_t>(b);
-          break;
-        }
-      }
-    }
-  }
-
   bool Allowed(size_t c) const { return options_.allowed >> c & 1; }
-
-  // The large ones first: they have the fewest places. Those of one group stay together.
-  void Order(std::span<const Want> wants) {
-    order_.resize(wants.size());
-    for (size_t i = 0; i < wants.size(); ++i) order_[i] = static_cast<uint16_t>(i);
-    const auto key = [&](uint16_t i) {
-      const Want& w = wants[i];
-      return std::tuple(~w.share, ~w.memory_mib, ~w.memory_part, w.container, w.group);
-    };
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](uint16_t a, uint16_t b) { return key(a) < key(b); });
-    wants_.reserve(wants.size());
-    for (const uint16_t i : order_) wants_.push_back(wants[i]);
-    later_.resize(wants.size());
-    uint32_t later = 0;  // containers
-    for (size_t i = wants_.size(); i-- > 0;) {
-      later |= 1u << wants_[i].container;
-      later_[i] = later;
-    }
-    least_ = wants_.empty() ? 0 : wants_.back().share;
-    places_.resize(wants.size());
-  }
 
   // What is free on the card and not too little for the least that is wanted.
   uint64_t RoomOn(size_t c) const {
     const uint64_t free = policy::kWhole - use_[c].share;
-    return Allowed(c) && free >= least_ ? free : 0;
+    return Allowed(c) && free >= wanted_.least ? free : 0;
   }
 
   // Whether it makes no difference to what comes which of the two is taken.
   bool Alike(size_t a, size_t b, uint32_t containers) const {
-    return kind_[a] == kind_[b] && use_[a] == use_[b] &&
+    return node_.kind[a] == node_.kind[b] && use_[a] == use_[b] &&
            (on_[a] & containers) == (on_[b] & containers) &&
            (touched_ >> a & 1) == (touched_ >> b & 1);
   }
@@ -116,12 +102,13 @@ class Search {
                          wants_[index - 1].group == want.group;
     const size_t first = follows ? places_[index - 1].card + 1u : 0;
     const uint32_t container = 1u << want.container;
-    if (wants_.size() > 2 && !seen_.insert(StateHash(index, first)).second) return;
+    if (wants_.size() > 2 && !seen_.Insert(StateHash(index, first))) return;
     if (best_ && !Promising()) return;
 
     struct Option {
-      Place place;
       int64_t order;
+      uint8_t card;
+      uint8_t mode;
     };
     std::array<Option, kCards * kModes> options;
     size_t count = 0;
@@ -129,7 +116,7 @@ class Search {
       if (!Allowed(c) || (on_[c] & container) != 0) continue;
       bool twin = false;
       for (size_t b = first; b < c && !twin; ++b) {
-        twin = Allowed(b) && (on_[b] & container) == 0 && Alike(b, c, later_[index]);
+        twin = Allowed(b) && (on_[b] & container) == 0 && Alike(b, c, wanted_.later[index]);
       }
       if (twin) continue;
       const CardState& card = node_.cards[c];
@@ -143,17 +130,22 @@ class Search {
         int64_t order = fit->share - wanted.share;
         order += (options_.policy->cards == Rule::kSpread ? full_[c] : -full_[c]) * 1'000'000;
         if (!(touched_ >> c & 1) && touched_ != 0) order += NewGround(c) * 10'000'000'000;
-        options[count++] = {{static_cast<uint8_t>(c), static_cast<uint8_t>(m), *fit}, order};
+        options[count++] = {order, static_cast<uint8_t>(c), static_cast<uint8_t>(m)};
       }
     }
-    std::stable_sort(options.begin(), options.begin() + static_cast<std::ptrdiff_t>(count),
-                     [](const Option& a, const Option& b) { return a.order < b.order; });
-    for (size_t i = 0; i < count && budget_ > 0; ++i) Try(index, options[i].place);
+    // Few; std::stable_sort would allocate.
+    for (size_t i = 1; i < count; ++i) {
+      for (size_t j = i; j > 0 && options[j].order < options[j - 1].order; --j) {
+        std::swap(options[j], options[j - 1]);
+      }
+    }
+    for (size_t i = 0; i < count && budget_ > 0; ++i) Try(index, options[i].card, options[i].mode);
   }
 
-  void Try(size_t index, const Place& place) {
+  void Try(size_t index, uint8_t c, uint8_t mode) {
     const Want& want = wants_[index];
-    const size_t c = place.card;
+    const Card& card = *node_.cards[c].card;
+    const Place place{c, mode, *options_.modes[mode]->TryFit(card, use_[c], want.On(card))};
     const CardUse use = use_[c];
     const int64_t full = full_[c];
     const uint16_t touched = touched_;
@@ -224,11 +216,11 @@ class Search {
   uint64_t StateHash(size_t index, size_t first) const {
     uint64_t hash = Mixed(index + 1);
     for (size_t c = 0; c < node_.cards.size(); ++c) {
-      uint64_t h = Mixed(kind_[c] + 1);
+      uint64_t h = Mixed(node_.kind[c] + 1);
       h = Mixed(h ^ (uint64_t{use_[c].share} << 32 | use_[c].memory_mib));
       h = Mixed(h ^ use_[c].layout);
       h = Mixed(h ^ (uint64_t{use_[c].vgpus} << 16 | use_[c].mode));
-      h = Mixed(h ^ (uint64_t{on_[c] & later_[index]} << 2 | (touched_ >> c & 1u) << 1 |
+      h = Mixed(h ^ (uint64_t{on_[c] & wanted_.later[index]} << 2 | (touched_ >> c & 1u) << 1 |
                      (c < first ? 1u : 0u)));
       hash += h;
     }
@@ -239,10 +231,30 @@ class Search {
     int64_t gain = 0;
     for (size_t c = 0; c < node_.cards.size(); ++c) {
       if (!(touched_ >> c & 1)) continue;
-      const int64_t was = FullnessOf(c, node_.cards[c].use);
+      const int64_t was = node_.full[c];
       gain += full_[c] * full_[c] - was * was;
     }
     return gain;
+  }
+
+  // By Rule::kFragmentation or kRemainder, with the pod.
+  int64_t Loss() {
+    const Place& place = places_[0];
+    const bool one = wants_.size() == 1 && tries_ < kCards;
+    for (size_t i = 0; one && i < tries_; ++i) {
+      const Tried& t = tried_[i];
+      if (t.fit == place.fit && node_.cards[t.card].use == node_.cards[place.card].use &&
+          node_.cards[t.card].card->memory_mib == node_.cards[place.card].card->memory_mib) {
+        return t.loss;
+      }
+    }
+    FreeNode free = free_;
+    for (size_t c = 0; c < node_.cards.size(); ++c) {
+      if (touched_ >> c & 1) SetFree(free, c, *node_.cards[c].card, use_[c]);
+    }
+    const int64_t loss = LossOf(free, *options_.mix, options_.policy->cards);
+    if (one) tried_[tries_++] = {place.card, place.fit, loss};
+    return loss;
   }
 
   void Finish() {
@@ -262,47 +274,52 @@ class Search {
         break;
       case Rule::kRandom: {
         uint64_t hash = options_.salt;
-        for (const Place& place : places_) hash = Mixed(hash ^ (place.card + 1u));
+        for (size_t i = 0; i < wants_.size(); ++i) hash = Mixed(hash ^ (places_[i].card + 1u));
         candidate.cost = static_cast<int64_t>(hash >> 1);
         break;
       }
       case Rule::kFragmentation:
       case Rule::kRemainder: {
-        FreeNode free = free_;
-        for (size_t c = 0; c < node_.cards.size(); ++c) {
-          if (touched_ >> c & 1) SetFree(free, c, *node_.cards[c].card, use_[c]);
-        }
-        candidate.cost =
-            LossOf(free, *options_.mix, options_.policy->cards) - before_ + waste * Mix::kScale;
+        candidate.cost = Loss() - before_ + waste * Mix::kScale;
         break;
       }
     }
     if (best_ && !candidate.Better(*best_)) return;
-    candidate.places.resize(places_.size());
-    for (size_t i = 0; i < places_.size(); ++i) candidate.places[order_[i]] = places_[i];
+    if (!best_) budget_ = std::min(budget_, kPolish);
+    candidate.places.resize(wants_.size());
+    for (size_t i = 0; i < wants_.size(); ++i) {
+      candidate.places[wanted_.order[i]] = places_[i];
+    }
     best_ = std::move(candidate);
   }
 
   const NodeState& node_;
+  const Wants& wanted_;
+  const std::vector<Want>& wants_;
   const SearchOptions& options_;
   uint32_t budget_;
-  std::array<CardUse, kCards> use_{};
-  std::array<int64_t, kCards> full_{};
-  std::array<uint8_t, kCards> kind_{};
-  std::array<uint32_t, kCards> on_{};  // a bit for each of the pod's containers
-  uint16_t touched_ = 0;               // cards that the pod is on, so far
+  // Of the node's cards, the rest is not set.
+  std::array<CardUse, kCards> use_;
+  std::array<int64_t, kCards> full_;
+  std::array<uint32_t, kCards> on_;  // a bit for each of the pod's containers
+  uint16_t touched_ = 0;             // cards that the pod is on, so far
   int64_t waste_ = 0;
-  std::vector<Want> wants_;      // in the order of the search
-  std::vector<uint16_t> order_;  // and which they were
-  std::vector<uint32_t> later_;  // containers of this one and those after it
-  policy::Share least_ = 0;      // of what is wanted
-  uint64_t left_ = 0;            // share that is still to be placed
-  uint64_t room_ = 0;            // and what is free for it
+  uint64_t left_;      // share that is still to be placed
+  uint64_t room_ = 0;  // and what is free for it
   FreeNode free_;
   int64_t before_ = 0;
-  std::vector<Place> places_;
+  std::array<Place, kVgpus> places_;
   std::optional<Candidate> best_;
-  std::unordered_set<uint64_t> seen_;
+  Seen seen_;
+  // Of one virtual GPU: the cards tried, and what came out. Those in the same state need no second
+  // look, though they be on other islands.
+  struct Tried {
+    uint8_t card;
+    Fit fit;
+    int64_t loss;
+  };
+  std::array<Tried, kCards> tried_;
+  size_t tries_ = 0;
 };
 
 }  // namespace
@@ -328,13 +345,46 @@ void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use) {
   free.part[c] = static_cast<int16_t>(uint64_t{left} * 1'000 / card.memory_mib);
 }
 
-FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib) {
-  FreeNode free;
-  free.cards = node.cards.size();
-  for (size_t c = 0; c < node.cards.size(); ++c) {
-    // Nothing is free on a card that must not be used.
-    if (node.cards[c].usable) SetFree(free, c, *node.cards[c].card, node.cards[c].use);
+Wants::Wants(const std::vector<Want>& all) {
+  order.resize(all.size());
+  for (size_t i = 0; i < all.size(); ++i) order[i] = static_cast<uint16_t>(i);
+  const auto key = [&](uint16_t i) {
+    const Want& w = all[i];
+    return std::tuple(~w.share, ~w.memory_mib, ~w.memory_part, w.container, w.group);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint16_t a, uint16_t b) { return key(a) < key(b); });
+  wants.reserve(all.size());
+  for (const uint16_t i : order) wants.push_back(all[i]);
+  later.resize(all.size());
+  uint32_t containers = 0;
+  for (size_t i = all.size(); i-- > 0;) {
+    containers |= 1u << wants[i].container;
+    later[i] = containers;
+    share += wants[i].share;
   }
+  if (!wants.empty()) least = wants.back().share;
+}
+
+void NumberKinds(NodeState& node) {
+  for (size_t c = 0; c < node.cards.size(); ++c) {
+    node.kind[c] = static_cast<uint8_t>(c);
+    const CardState& card = node.cards[c];
+    for (size_t b = 0; b < c; ++b) {
+      const CardState& other = node.cards[b];
+      if (node.kind[b] == b && other.model == card.model &&
+          other.card->memory_mib == card.card->memory_mib &&
+          other.card->island == card.card->island && other.card->numa == card.card->numa &&
+          other.serves == card.serves && other.card->instances == card.card->instances) {
+        node.kind[c] = static_cast<uint8_t>(b);
+        break;
+      }
+    }
+  }
+}
+
+FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib) {
+  FreeNode free = node.free;
   if (node.info.cpu_milli > 0) {
     const uint64_t used = node.cpu_used + cpu_milli;
     free.cpu = FreeNode::Cpu(node.info.cpu_milli > used ? node.info.cpu_milli - used : 0);
@@ -366,9 +416,9 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
   return static_cast<int64_t>(share + memory);
 }
 
-std::optional<Candidate> SearchNode(const NodeState& node, std::span<const Want> wants,
+std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
                                     const SearchOptions& options, bool* exhausted) {
-  return Search(node, wants, options).Run(exhausted);
+  return Search(node, wanted, options).Run(exhausted);
 }
 
 }  // namespace baton::devmgr

@@ -4,6 +4,7 @@
 #ifndef BATON_DEVMGR_SEARCH_H_
 #define BATON_DEVMGR_SEARCH_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -36,6 +37,11 @@ struct NodeState {
   std::vector<const PlacedPod*> pods;  // by name
   uint64_t cpu_used = 0;               // milli
   uint64_t memory_used = 0;            // MiB
+  // What follows from the above, kept for the search (Cluster::State::AddUp).
+  FreeNode free;                                 // nothing on cards that must not be used
+  std::array<int16_t, FreeNode::kCards> full{};  // Fullness() of each card
+  // The first card of which this one differs at most in what is used of it.
+  std::array<uint8_t, FreeNode::kCards> kind{};
   // All cards' together: how full the node is.
   uint64_t share_used = 0;
   uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
@@ -60,6 +66,18 @@ struct Want {
     const uint64_t mib = uint64_t{card.memory_mib} * memory_part / policy::kWhole;
     return {share, static_cast<uint32_t>(mib)};
   }
+};
+
+// A pod's virtual GPUs in the order of the search, made once for all nodes: the large ones first,
+// for they have the fewest places; those of one group together.
+struct Wants {
+  explicit Wants(const std::vector<Want>& wants);
+
+  std::vector<Want> wants;
+  std::vector<uint16_t> order;  // which they were
+  std::vector<uint32_t> later;  // a bit for each container of this one and those after it
+  policy::Share least = 0;      // share of the smallest
+  uint64_t share = 0;           // of all
 };
 
 struct Place {
@@ -108,9 +126,12 @@ int64_t LossOf(const NodeState& node, const Mix& mix, Rule rule);
 int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
                  uint64_t memory_used, uint64_t memory_all);
 
+// Sets NodeState::kind.
+void NumberKinds(NodeState& node);
+
 // The best way, by Candidate::Better, among all that there are (where the budget lasts).
 // `exhausted` is set where it did not.
-std::optional<Candidate> SearchNode(const NodeState& node, std::span<const Want> wants,
+std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
                                     const SearchOptions& options, bool* exhausted);
 
 }  // namespace baton::devmgr

@@ -51,7 +51,8 @@ class RandomNode {
       }
       node.cards.push_back(state);
     }
-    Cluster::State::AddUp(node);
+    NumberKinds(node);
+    Cluster::State().AddUp(node);
   }
   NodeState node;
 };
@@ -180,7 +181,7 @@ std::optional<Candidate> Found(const NodeState& node, const std::vector<Want>& w
   options.mix = &mix;
   options.cpu_milli = pod.cpu_milli;
   options.memory_mib = pod.memory_mib;
-  return SearchNode(node, wants, options, exhausted);
+  return SearchNode(node, Wants(wants), options, exhausted);
 }
 
 TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
@@ -272,7 +273,7 @@ TEST(Search, EightContainersOnEightCardsFitWhereTheyJustFit) {
   for (int i = 0; i < kCases; ++i) {
     RandomNode node(random, 8, 0, 0);
     for (CardState& card : node.node.cards) card.use = CardUse{};
-    Cluster::State::AddUp(node.node);
+    Cluster::State().AddUp(node.node);
     // Each card is cut in pieces that belong to different containers.
     std::vector<std::vector<uint32_t>> shares(8);
     for (int card = 0; card < 8; ++card) {
