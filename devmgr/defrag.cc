@@ -289,6 +289,7 @@ class Defragmenter {
 
   static std::vector<const PlacedPod*> PointersTo(const std::vector<PlacedPod>& pods) {
     std::vector<const PlacedPod*> pointers;
+    pointers.reserve(pods.size());
     for (const PlacedPod& pod : pods) pointers.push_back(&pod);
     return pointers;
   }

@@ -17,7 +17,10 @@ struct Burden {
   std::string node;
   std::vector<std::string> pods;
 
-  friend auto operator<=>(const Burden&, const Burden&) = default;
+  friend bool operator<(const Burden& a, const Burden& b) {
+    return std::tie(a.count, a.priorities, a.share, a.node, a.pods) <
+           std::tie(b.count, b.priorities, b.share, b.node, b.pods);
+  }
 };
 
 uint64_t ShareOf(const PlacedPod& pod) {
@@ -135,6 +138,7 @@ class Displacer {
       bound.priorities.push_back(pods[i]->request.priority);
     }
     std::vector<uint64_t> shares;
+    shares.reserve(pods.size());
     for (const PlacedPod* pod : pods) shares.push_back(ShareOf(*pod));
     std::sort(shares.begin(), shares.end());
     for (size_t i = 0; i < bound.count; ++i) bound.share += shares[i];

@@ -13,7 +13,7 @@ namespace {
 
 bool Anyone(const PlacedPod&) { return true; }
 
-void PutOnCard(Cluster& cluster, const std::string& card, PodRequest request) {
+void PutOnCard(Cluster& cluster, const std::string& card, const PodRequest& request) {
   PodRequest held = request;
   held.uuids = {card};
   const auto placement = cluster.Decide(held);

@@ -89,6 +89,7 @@ TEST(Schedule, WhoIsOvertakenByOneThatCameLaterIsPassedOver) {
 TEST(Schedule, AGangIsPlacedAsOneOrNotAtAll) {
   Cluster cluster = ClusterOf(2, 2);
   std::vector<WaitingPod> waiting;
+  waiting.reserve(6);
   for (int i = 0; i < 5; ++i) {
     waiting.push_back(Waiting(PodOf("g" + std::to_string(i), kGpu), 0, "five"));
   }
@@ -150,6 +151,7 @@ TEST(Schedule, ProposalsShareNeitherPodsNorNodes) {
     ASSERT_TRUE(cluster.Commit(low, *cluster.Decide(low)));
   }
   std::vector<WaitingPod> waiting;
+  waiting.reserve(3);
   for (int i = 0; i < 3; ++i) {
     waiting.push_back(Waiting(PodOf("high-" + std::to_string(i), kGpu, 1, 3)));
   }
@@ -313,6 +315,7 @@ std::vector<std::optional<uint64_t>> Crowd(Random& random, uint32_t large, uint3
       }
     }
     std::vector<WaitingPod> now;
+    now.reserve(waiting.size());
     for (const auto& [name, pod] : waiting) now.push_back(pod);
     const Round done = Schedule(cluster, SmallModes(), now, Quotas(),
                                 {{"crowd", 1'000'000}, {"default", 300'000}}, kept, options);

@@ -12,6 +12,8 @@
 namespace baton::devmgr {
 namespace {
 
+constexpr uint64_t kWholeCard = kGpu;  // as amounts are
+
 Quota Guaranteed(const std::string& team, uint64_t share, std::optional<uint64_t> ceiling = {}) {
   return {team, share, std::nullopt, ceiling, std::nullopt};
 }
@@ -29,9 +31,11 @@ void Book(Cluster& cluster, const std::string& node, const PodRequest& request) 
 
 TEST(Quotas, WhatContradictsItselfIsRefused) {
   EXPECT_EQ(ErrorOf({}), "");
-  EXPECT_EQ(ErrorOf({Guaranteed("", 8 * kGpu), Guaranteed("a", 4 * kGpu), Guaranteed("b", 0)}), "");
+  EXPECT_EQ(ErrorOf({Guaranteed("", 8 * kWholeCard), Guaranteed("a", 4 * kWholeCard),
+                     Guaranteed("b", 0)}),
+            "");
   EXPECT_EQ(ErrorOf({Guaranteed("a", 1), Guaranteed("a", 2)}), "quota: team a has two");
-  EXPECT_EQ(ErrorOf({Guaranteed("a", 2 * kGpu, kGpu)}),
+  EXPECT_EQ(ErrorOf({Guaranteed("a", 2 * kWholeCard, kGpu)}),
             "quota: team a is guaranteed 2.0 GPUs, and team a may use 1.0 at most");
   EXPECT_EQ(ErrorOf({{"a", {}, {}, 0, {}}, Guaranteed("a/b", 500'000)}),
             "quota: team a/b is guaranteed 0.5 GPUs, and team a may use 0.0 at most");
@@ -71,8 +75,9 @@ TEST(Ledger, SaysWhoUsesWhatAndWhy) {
     Book(cluster, "n", PodOf(name, kGpu, 1, 0, "research/vision"));
   }
   Book(cluster, "n", PodOf("v4", 500'000, 1, 0, "research/vision"));
-  const auto quotas = Quotas::Make(
-      {{"research", {}, {}, 5 * kGpu, {}}, {"research/vision", 3 * kGpu, 40'000, 4 * kGpu, {}}});
+  const auto quotas =
+      Quotas::Make({{"research", {}, {}, 5 * kWholeCard, {}},
+                    {"research/vision", 3 * kWholeCard, 40'000, 4 * kWholeCard, {}}});
   ASSERT_TRUE(quotas) << quotas.error().message;
   Ledger ledger(*quotas, cluster);
   EXPECT_EQ(ledger.Standing("research/vision"),
@@ -122,7 +127,7 @@ TEST(Reclaim, WithinTheCeilingOfATeamAbove) {
   Book(cluster, "n", PodOf("nlp3", 500'000, 1, 0, "r/nlp"));
   Book(cluster, "n", PodOf("sales1", kGpu, 1, 0, "sales"));
   const auto quotas =
-      Quotas::Make({Guaranteed("r", 2 * kGpu, 2 * kGpu), Guaranteed("r/vision", kGpu)});
+      Quotas::Make({Guaranteed("r", 2 * kWholeCard, 2 * kWholeCard), Guaranteed("r/vision", kGpu)});
   ASSERT_TRUE(quotas);
   const Ledger ledger(*quotas, cluster);
   const PodRequest wanted = PodOf("v1", kGpu, 1, 0, "r/vision");
