@@ -41,11 +41,15 @@ size_t Cluster::State::ModeOf(std::string_view name) const {
 
 void Cluster::State::AddUp(NodeState& node) const {
   node.share_used = node.share_free = node.card_memory_used = node.card_memory = 0;
+  node.open = 0;
   node.free.cards = node.cards.size();
   for (size_t c = 0; c < node.cards.size(); ++c) {
     const CardState& card = node.cards[c];
     node.free.share[c] = 0;
     if (card.usable) SetFree(node.free, c, *card.card, card.use);
+    if (card.usable && card.serves != 0 && (card.use.vgpus == 0 || card.exclusion == 0)) {
+      node.open |= static_cast<uint16_t>(1u << c);
+    }
     node.full[c] = static_cast<int16_t>(Fullness(policy, card.use.share, policy::kWhole,
                                                  card.use.memory_mib, card.card->memory_mib));
     node.share_used += card.use.share;
@@ -72,7 +76,10 @@ void Cluster::State::Take(NodeState& node, size_t index, size_t mode, const Fit&
   card.use.layout = fit.layout;
   ++card.use.vgpus;
   BATON_CHECK(card.use.share <= policy::kWhole && card.use.memory_mib <= card.card->memory_mib);
-  const std::string& uuid = card.card->uuid;
+  Count(card.card->uuid, request);
+}
+
+void Cluster::State::Count(const std::string& uuid, const PodRequest& request) {
   if (!request.affinity.empty()) ++affinity[request.affinity][uuid];
   if (!request.anti_affinity.empty()) ++anti_affinity[request.anti_affinity][uuid];
 }
@@ -362,15 +369,20 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
     vgpu.fit = *fit;
     s.Take(*node, card->second.second, m, *fit, request);
   }
-  node->cpu_used += request.cpu_milli;
-  node->memory_used += request.memory_mib;
-  s.AddUp(*node);
-  const PlacedPod* placed = &s.pods.emplace(request.name, std::move(pod)).first->second;
-  const auto at = std::lower_bound(
-      node->pods.begin(), node->pods.end(), placed,
-      [](const PlacedPod* a, const PlacedPod* b) { return a->request.name < b->request.name; });
-  node->pods.insert(at, placed);
+  Enter(std::move(pod), *node);
   return {};
+}
+
+void Cluster::Enter(PlacedPod pod, NodeState& node) {
+  node.cpu_used += pod.request.cpu_milli;
+  node.memory_used += pod.request.memory_mib;
+  state_->AddUp(node);
+  const std::string name = pod.request.name;
+  const PlacedPod* placed = &state_->pods.emplace(name, std::move(pod)).first->second;
+  const auto at = std::lower_bound(
+      node.pods.begin(), node.pods.end(), placed,
+      [](const PlacedPod* a, const PlacedPod* b) { return a->request.name < b->request.name; });
+  node.pods.insert(at, placed);
 }
 
 Result<void> Cluster::Delete(std::string_view name) {
@@ -418,13 +430,18 @@ Result<void> Cluster::Move(std::string_view name, const Placement& to) {
 Result<void> Cluster::Replace(std::string_view pod, const PodRequest& request,
                               const Placement& placement) {
   if (auto valid = Validate(request); !valid) return valid;
-  const PlacedPod before = *Find(pod);
+  PlacedPod before = *Find(pod);
   const PodRequest wanted = request;  // the arguments may be of the pod that goes
   const Placement there = placement;
+  NodeState& node = *state_->Find(before.placement.node);
+  const std::vector<CardState> cards = node.cards;
   BATON_CHECK(Delete(before.request.name).has_value());
-  const auto booked = Book(wanted, there, there.node != before.placement.node);
-  // What was there has room again, whatever became of the node's processors meanwhile.
-  if (!booked) BATON_CHECK(Book(before.request, before.placement, false).has_value());
+  auto booked = Book(wanted, there, there.node != before.placement.node);
+  if (booked) return booked;
+  // As it was, to the bit, though it might not be given so again.
+  node.cards = cards;
+  for (const Vgpu& vgpu : before.placement.vgpus) state_->Count(vgpu.card, before.request);
+  Enter(std::move(before), node);
   return booked;
 }
 

@@ -120,6 +120,8 @@ class Cluster {
   // Another request or placement for a pod that is placed; nothing changes where that fails.
   Result<void> Replace(std::string_view pod, const PodRequest& request, const Placement& placement);
 
+  // `pod`'s cards are taken; now it is in the map.
+  void Enter(PlacedPod pod, NodeState& node);
   Result<Placement> DecideAmong(const PodRequest& request,
                                 std::span<const std::unique_ptr<NodeState>> nodes) const;
   std::string WhyNotCard(const NodeState& node, size_t card, const PodRequest& request) const;

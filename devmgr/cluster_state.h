@@ -41,6 +41,8 @@ struct Cluster::State {
   // Takes a virtual GPU of `request` on the card, or gives it back; the card's part is as `fit`
   // says, which was checked.
   void Take(NodeState& node, size_t card, size_t mode, const Fit& fit, const PodRequest& request);
+  // The pod's words, on one more card.
+  void Count(const std::string& uuid, const PodRequest& request);
   void GiveBack(NodeState& node, size_t card, const Fit& fit, const PodRequest& request);
 };
 

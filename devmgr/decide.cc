@@ -64,6 +64,7 @@ struct Compiled {
   uint16_t exclusion = 0;
   const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
   const std::map<std::string, uint32_t>* away = nullptr;  // none of these
+  bool plain = false;  // it has no wishes about cards: NodeState::open
   uint64_t salt = 0;
   std::vector<int8_t> models;  // by CardState::model: 1 yes, 0 no, -1 not looked at yet
 };
@@ -111,6 +112,10 @@ bool HasLabels(const Node& node, const PodRequest& request) {
 
 // Which of the node's cards the pod may use; `kind`: whether any is of the wanted kind.
 uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
+  if (pod.plain && node.open != 0) {
+    *kind = true;
+    return node.open;
+  }
   uint16_t allowed = 0;
   for (size_t c = 0; c < node.cards.size(); ++c) {
     const CardState& card = node.cards[c];
@@ -128,6 +133,12 @@ uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
 // Costs by fragmentation that differ by less are taken for equal, and best fit decides: the mix is
 // not known that well. A twelfth of a card.
 constexpr int64_t kStep = 80 * int64_t{Mix::kScale};
+
+void Prefetch(const void* start, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) {
+    __builtin_prefetch(static_cast<const char*>(start) + at);
+  }
+}
 
 struct Choice {
   const NodeState* node = nullptr;
@@ -200,6 +211,9 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   if (const auto it = s.anti_affinity.find(request.anti_affinity); it != s.anti_affinity.end()) {
     pod.away = &it->second;
   }
+  pod.plain = request.models.empty() && request.not_models.empty() && request.uuids.empty() &&
+              request.not_uuids.empty() && request.mode.empty() && pod.exclusion == 0 &&
+              pod.near == nullptr && pod.away == nullptr;
   pod.salt = HashOf(request.name, s.policy.seed);
   return pod;
 }
@@ -310,7 +324,14 @@ Result<Placement> Cluster::DecideAmong(const PodRequest& request,
   std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)> why{};
   Choice best;
   Choice choice;
-  for (const auto& node : nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto& node = nodes[i];
+    // Thousands of nodes are not in the cache.
+    if (i + 6 < nodes.size()) Prefetch(nodes[i + 6].get(), sizeof(NodeState));
+    if (i + 3 < nodes.size()) {
+      Prefetch(nodes[i + 3]->cards.data(), nodes[i + 3]->cards.size() * sizeof(CardState));
+      for (const Card& card : nodes[i + 3]->info.cards) __builtin_prefetch(&card.memory_mib);
+    }
     const Obstacle obstacle = TryNode(s, pod, *node, &choice);
     ++why[static_cast<size_t>(obstacle)];
     if (obstacle != Obstacle::kNone) continue;

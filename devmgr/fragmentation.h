@@ -60,8 +60,8 @@ class Mix {
 
   // Thousandths of a card x kScale. The time is that of kClasses x (kinds of cards that are not
   // full) vector operations: 50 to 300 ns.
-  int64_t Fragmentation(const FreeNode& node) const { return Lost<false>(node); }
-  int64_t Remainder(const FreeNode& node) const { return Lost<true>(node); }
+  int64_t Fragmentation(const FreeNode& node) const;
+  int64_t Remainder(const FreeNode& node) const;
 
  private:
   using Class = std::tuple<int16_t, int16_t, int16_t, int16_t, int16_t, int16_t>;

@@ -8,13 +8,111 @@ namespace baton::devmgr {
 namespace {
 
 constexpr size_t kCards = VgpuRequest::kCardsMax;
-constexpr size_t kVgpus = 128;  // of a pod (Validate)
-constexpr size_t kModes = 16;   // bits of SearchOptions::mode_mask
+constexpr size_t kModes = 16;  // bits of SearchOptions::mode_mask
+// Steps before states are remembered.
+constexpr uint32_t kForgetful = 64;
 // Once there is a place, so many steps are spent on better ones.
-constexpr uint32_t kPolish = 4'000;
+constexpr uint32_t kPolish = 3'000;
 // u^2 grows by at most 2 000 for each thousandth that is used: what is taken beyond what was wanted
 // costs more than any fullness can make good.
 constexpr int64_t kWaste = 2'000;
+
+bool ByLoss(Rule rule) { return rule == Rule::kFragmentation || rule == Rule::kRemainder; }
+
+// Candidate::cost. `squares`: what the sum of u^2 grows by; `waste`: share that is taken beyond
+// what was wanted, in millionths.
+int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, int64_t waste,
+               std::span<const Place> places) {
+  waste /= 1'000;
+  switch (options.policy->cards) {
+    case Rule::kBinpack:
+    case Rule::kFirstFit:
+      return -squares + kWaste * waste;
+    case Rule::kSpread:
+      return squares + kWaste * waste;
+    case Rule::kRandom: {
+      uint64_t hash = options.salt;
+      for (const Place& place : places) hash = Mixed(hash ^ (place.card + 1u));
+      return static_cast<int64_t>(hash >> 1);
+    }
+    case Rule::kFragmentation:
+    case Rule::kRemainder:
+      return loss + waste * Mix::kScale;
+  }
+  return 0;
+}
+
+// The same for one virtual GPU, which most pods are: no search, a look at each card.
+std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
+                                   const SearchOptions& options) {
+  const bool by_loss = ByLoss(options.policy->cards);
+  FreeNode free;
+  int64_t before = 0;
+  std::optional<Candidate> best;
+  struct Tried {  // cards in the same state come out the same
+    size_t card;
+    size_t mode;
+    int64_t cost;
+  };
+  std::array<Tried, kCards> tried;
+  size_t tries = 0;
+  for (size_t c = 0; c < node.cards.size(); ++c) {
+    const CardState& card = node.cards[c];
+    // Without a look at the card itself, which is far away in memory.
+    if (!(options.allowed >> c & 1) || want.share > policy::kWhole - card.use.share) continue;
+    bool twin = false;
+    for (size_t b = 0; b < c && !twin; ++b) {
+      twin = node.kind[b] == node.kind[c] && (options.allowed >> b & 1) &&
+             node.cards[b].use == card.use;
+    }
+    if (twin) continue;
+    const VgpuWant wanted = want.On(*card.card);
+    for (size_t m = 0; m < options.modes.size(); ++m) {
+      if (!(card.serves >> m & 1) || !(options.mode_mask >> m & 1)) continue;
+      if (card.use.vgpus > 0 && card.use.mode != m) continue;
+      const auto fit = options.modes[m]->TryFit(*card.card, card.use, wanted);
+      if (!fit) continue;
+      const Place place{static_cast<uint8_t>(c), static_cast<uint8_t>(m), *fit};
+      CardUse use = card.use;
+      use.share += fit->share;
+      use.memory_mib += fit->memory_mib;
+      const int64_t was = node.full[c];
+      const int64_t full = Fullness(*options.policy, use.share, policy::kWhole, use.memory_mib,
+                                    card.card->memory_mib);
+      Candidate candidate;
+      candidate.islands = candidate.numas = 1;
+      const int64_t squares = full * full - was * was;
+      candidate.fit = -squares;
+      const auto same = std::find_if(tried.begin(), tried.begin() + tries, [&](const Tried& t) {
+        return t.mode == m && node.cards[t.card].use == card.use &&
+               node.cards[t.card].card->memory_mib == card.card->memory_mib &&
+               node.cards[t.card].model == card.model;
+      });
+      if (by_loss && same != tried.begin() + tries) {
+        candidate.cost = same->cost;
+      } else {
+        int64_t loss = 0;
+        if (by_loss) {
+          if (free.cards == 0) {
+            free = FreeOf(node, options.cpu_milli, options.memory_mib);
+            before = LossOf(node, *options.mix, options.policy->cards);
+          }
+          const auto saved = std::tuple(free.share[c], free.memory[c], free.part[c]);
+          SetFree(free, c, *card.card, use);
+          loss = LossOf(free, *options.mix, options.policy->cards) - before;
+          std::tie(free.share[c], free.memory[c], free.part[c]) = saved;
+        }
+        candidate.cost = CostOf(options, squares, loss, fit->share - wanted.share, {&place, 1});
+        if (tries < tried.size()) tried[tries++] = {c, m, candidate.cost};
+      }
+      if (best && !candidate.Better(*best)) continue;
+      if (best) candidate.places = std::move(best->places);
+      candidate.places.assign(1, place);
+      best = std::move(candidate);
+    }
+  }
+  return best;
+}
 
 // Hashes that were met. Full, it takes everything for new.
 class Seen {
@@ -57,11 +155,11 @@ class Search {
 
   std::optional<Candidate> Run(bool* exhausted) {
     if (left_ > room_) return std::nullopt;
-    const Rule rule = options_.policy->cards;
-    if (rule == Rule::kFragmentation || rule == Rule::kRemainder) {
+    if (ByLoss(options_.policy->cards)) {
       free_ = FreeOf(node_, options_.cpu_milli, options_.memory_mib);
-      before_ = LossOf(node_, *options_.mix, rule);
+      before_ = LossOf(node_, *options_.mix, options_.policy->cards);
     }
+    places_.resize(wants_.size());
     Descend(0);
     *exhausted |= budget_ == 0;
     return std::move(best_);
@@ -102,7 +200,8 @@ class Search {
                          wants_[index - 1].group == want.group;
     const size_t first = follows ? places_[index - 1].card + 1u : 0;
     const uint32_t container = 1u << want.container;
-    if (wants_.size() > 2 && !seen_.Insert(StateHash(index, first))) return;
+    // Most searches are over before it pays to remember where they were.
+    if (++steps_ > kForgetful && !seen_.Insert(StateHash(index, first))) return;
     if (best_ && !Promising()) return;
 
     struct Option {
@@ -114,6 +213,8 @@ class Search {
     size_t count = 0;
     for (size_t c = first; c < node_.cards.size(); ++c) {
       if (!Allowed(c) || (on_[c] & container) != 0) continue;
+      // Without a look at the card itself, which is far away in memory.
+      if (want.share > policy::kWhole - use_[c].share) continue;
       bool twin = false;
       for (size_t b = first; b < c && !twin; ++b) {
         twin = Allowed(b) && (on_[b] & container) == 0 && Alike(b, c, wanted_.later[index]);
@@ -238,23 +339,12 @@ class Search {
   }
 
   // By Rule::kFragmentation or kRemainder, with the pod.
-  int64_t Loss() {
-    const Place& place = places_[0];
-    const bool one = wants_.size() == 1 && tries_ < kCards;
-    for (size_t i = 0; one && i < tries_; ++i) {
-      const Tried& t = tried_[i];
-      if (t.fit == place.fit && node_.cards[t.card].use == node_.cards[place.card].use &&
-          node_.cards[t.card].card->memory_mib == node_.cards[place.card].card->memory_mib) {
-        return t.loss;
-      }
-    }
+  int64_t Loss() const {
     FreeNode free = free_;
     for (size_t c = 0; c < node_.cards.size(); ++c) {
       if (touched_ >> c & 1) SetFree(free, c, *node_.cards[c].card, use_[c]);
     }
-    const int64_t loss = LossOf(free, *options_.mix, options_.policy->cards);
-    if (one) tried_[tries_++] = {place.card, place.fit, loss};
-    return loss;
+    return LossOf(free, *options_.mix, options_.policy->cards);
   }
 
   void Finish() {
@@ -263,33 +353,15 @@ class Search {
     if (wants_.empty()) candidate.islands = candidate.numas = 0;
     const int64_t squares = SquareGain();
     candidate.fit = -squares;
-    const int64_t waste = waste_ / 1'000;
-    switch (options_.policy->cards) {
-      case Rule::kBinpack:
-      case Rule::kFirstFit:
-        candidate.cost = -squares + kWaste * waste;
-        break;
-      case Rule::kSpread:
-        candidate.cost = squares + kWaste * waste;
-        break;
-      case Rule::kRandom: {
-        uint64_t hash = options_.salt;
-        for (size_t i = 0; i < wants_.size(); ++i) hash = Mixed(hash ^ (places_[i].card + 1u));
-        candidate.cost = static_cast<int64_t>(hash >> 1);
-        break;
-      }
-      case Rule::kFragmentation:
-      case Rule::kRemainder: {
-        candidate.cost = Loss() - before_ + waste * Mix::kScale;
-        break;
-      }
-    }
+    int64_t loss = 0;
+    if (ByLoss(options_.policy->cards)) loss = Loss() - before_;
+    candidate.cost = CostOf(options_, squares, loss, waste_, places_);
     if (best_ && !candidate.Better(*best_)) return;
     if (!best_) budget_ = std::min(budget_, kPolish);
+    // Its memory is used again.
+    candidate.places = best_ ? std::move(best_->places) : std::vector<Place>();
     candidate.places.resize(wants_.size());
-    for (size_t i = 0; i < wants_.size(); ++i) {
-      candidate.places[wanted_.order[i]] = places_[i];
-    }
+    for (size_t i = 0; i < wants_.size(); ++i) candidate.places[wanted_.order[i]] = places_[i];
     best_ = std::move(candidate);
   }
 
@@ -298,6 +370,7 @@ class Search {
   const std::vector<Want>& wants_;
   const SearchOptions& options_;
   uint32_t budget_;
+  uint32_t steps_ = 0;
   // Of the node's cards, the rest is not set.
   std::array<CardUse, kCards> use_;
   std::array<int64_t, kCards> full_;
@@ -308,18 +381,9 @@ class Search {
   uint64_t room_ = 0;  // and what is free for it
   FreeNode free_;
   int64_t before_ = 0;
-  std::array<Place, kVgpus> places_;
+  std::vector<Place> places_;
   std::optional<Candidate> best_;
   Seen seen_;
-  // Of one virtual GPU: the cards tried, and what came out. Those in the same state need no second
-  // look, though they be on other islands.
-  struct Tried {
-    uint8_t card;
-    Fit fit;
-    int64_t loss;
-  };
-  std::array<Tried, kCards> tried_;
-  size_t tries_ = 0;
 };
 
 }  // namespace
@@ -418,6 +482,7 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
 
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
                                     const SearchOptions& options, bool* exhausted) {
+  if (wanted.wants.size() == 1) return SearchOne(node, wanted.wants[0], options);
   return Search(node, wanted, options).Run(exhausted);
 }
 

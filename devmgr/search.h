@@ -42,6 +42,8 @@ struct NodeState {
   std::array<int16_t, FreeNode::kCards> full{};  // Fullness() of each card
   // The first card of which this one differs at most in what is used of it.
   std::array<uint8_t, FreeNode::kCards> kind{};
+  // Cards that a pod without wishes of its own may use: a bit for each.
+  uint16_t open = 0;
   // All cards' together: how full the node is.
   uint64_t share_used = 0;
   uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
@@ -109,7 +111,7 @@ struct SearchOptions {
   uint64_t memory_mib = 0;
   uint64_t salt = 0;  // of this pod, for kRandom
   // Steps of the search; it ends with the best place found so far.
-  uint32_t budget = 20'000;
+  uint32_t budget = 12'000;
 };
 
 // A hash of one number (splitmix64): the random choices of kRandom.
