@@ -64,17 +64,21 @@ Series::Shares Series::Over(Duration window, Instant now, uint64_t held_ns,
   return {part(held_ns, from->held_ns), part(waited_ns, from->waited_ns)};
 }
 
-Arbiter::Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods, UsageBook& usage,
-                 EventLog& log)
+Arbiter::Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods, Vgpus& vgpus,
+                 UsageBook& usage, EventLog& log)
     : io_(io),
       options_(options),
       pods_(pods),
+      vgpus_(vgpus),
       usage_(usage),
       log_(log),
       boot_id_(BootId()),
       gangs_(options.scheduler.scheduler),
       gang_timer_(io),
       sampler_(io) {
+  vgpus_.SetCordoned(pods_.cordoned());
+  // Until their cards have come they wait for them.
+  for (const auto& [id, pod] : pods_.all()) vgpus_.Book(*pods_.Find(id));
   Sample();
 }
 
@@ -137,9 +141,7 @@ void Arbiter::FormGang(const Pod& pod) {
   if (!pod.gang()) return;
   std::vector<TokenScheduler*> gpus;
   for (Gpu* gpu : gpu_order_) {
-    if (std::find(pod.gpus.begin(), pod.gpus.end(), gpu->info.uuid) != pod.gpus.end()) {
-      gpus.push_back(&gpu->scheduler);
-    }
+    if (pod.Has(gpu->info.uuid)) gpus.push_back(&gpu->scheduler);
   }
   const bool complete = gpus.size() == pod.gpus.size();
   if (!gpus.empty()) gangs_.Add(pod.id, std::move(gpus), complete);
@@ -440,8 +442,13 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   const auto known = gpu.lanes.find(id.value);
   const bool leaves =
       pod == nullptr && known != gpu.lanes.end() && leaving_.count(client->pod) != 0;
-  const bool has_share =
-      pod != nullptr && std::find(pod->gpus.begin(), pod->gpus.end(), uuid) != pod->gpus.end();
+  const bool has_share = pod != nullptr && pod->Has(uuid);
+  if (has_share && !pod->by_token()) {
+    return Refuse(*client, wire::ErrorKind::kUnknownGpu,
+                  fmt::format("pod {} has its part of {} by {}, without tokens: start it with "
+                              "'baton run', which leaves the hook out",
+                              pod->name, uuid, pod->mode));
+  }
   if (!has_share && !leaves) {
     return Refuse(
         *client, wire::ErrorKind::kUnknownGpu,
@@ -487,7 +494,7 @@ void Arbiter::SendAttached(Lane& lane, const Pod* pod) {
   wire::Attached attached;
   attached.gpu = lane.index;
   attached.gated = enforcing();
-  attached.memory_cap = pod != nullptr ? pod->memory_cap : 0;
+  attached.memory_cap = pod != nullptr ? pod->CapOn(lane.gpu->info.uuid) : 0;
   attached.gang = pod != nullptr && pod->gang();
   attached.idle_ns = static_cast<uint64_t>(Nanos(options_.hook.idle));
   attached.backlog_ns = static_cast<uint64_t>(Nanos(options_.scheduler.scheduler.backlog));
@@ -505,7 +512,7 @@ void Arbiter::Memory(ClientId id, const wire::Memory& memory) {
   lane->memory_said = true;
   const Pod* pod = pods_.Find(client->pod);
   const uint64_t others = lane->on->memory - lane->memory;
-  const uint64_t cap = pod != nullptr ? pod->memory_cap : 0;
+  const uint64_t cap = pod != nullptr ? pod->CapOn(lane->gpu->info.uuid) : 0;
   wire::MemoryReply reply;
   reply.gpu = memory.gpu;
   reply.request = memory.request;
@@ -562,7 +569,7 @@ void Arbiter::Gone(Client& client) {
     if (leaving_.count(pod) != 0) {
       ForgetPod(pod);
     } else if (left != nullptr && left->throw_away) {
-      (void)DeletePod(*left);
+      Drop(*left);
     }
   } else if (leaving_.count(pod) != 0) {
     CloseWhenDrained(pod);
@@ -614,6 +621,15 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
     gpu.present = true;
     return {};
   }
+  if (!throw_away) {
+    // What NVML says of it beyond that comes first, where it is this machine's.
+    devmgr::Card card;
+    card.uuid = info.uuid;
+    card.model = info.name;
+    card.memory_mib =
+        static_cast<uint32_t>(std::min<uint64_t>(info.memory_bytes >> 20, kUnknownMemoryMib));
+    if (auto known = vgpus_.AddCard(node, card); !known) return known;
+  }
   HolderFile file;
   // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
   const std::string trouble = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
@@ -638,17 +654,17 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   gpus_.emplace(info.uuid, std::move(made));
   gpu_order_.push_back(&gpu);
   by_scheduler_[&gpu.scheduler] = &gpu;
+  BookAgain(&info.uuid);
   for (const auto& [id, pod] : pods_.all()) {
-    if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) {
-      TellShare(gpu, pod);
-      gpu.pods[id].series.Add(MonotonicNow(), HeldNow(gpu, id, MonotonicNow()), 0);
-    }
+    if (!pod.Has(info.uuid) || !pod.by_token()) continue;
+    TellShare(gpu, pod);
+    gpu.pods[id].series.Add(MonotonicNow(), HeldNow(gpu, id, MonotonicNow()), 0);
   }
   NoteIdle(gpu, MonotonicNow());
   Restore(gpu);
   // Only now: a gang that holds elsewhere claims this GPU too, which may have holders of its own.
   for (const auto& [id, pod] : pods_.all()) {
-    if (std::find(pod.gpus.begin(), pod.gpus.end(), info.uuid) != pod.gpus.end()) FormGang(pod);
+    if (pod.Has(info.uuid)) FormGang(pod);
   }
   if (!gangs_.empty()) TendGangs();
   log_.Add(EventLog::Level::kInfo, "gpu",
@@ -719,12 +735,87 @@ void Arbiter::Restore(Gpu& gpu) {
   }
 }
 
+// Pods that are unbooked; `gpu`: those on it only.
+void Arbiter::BookAgain(const std::string* gpu) {
+  if (vgpus_.unbooked().empty()) return;
+  vgpus_.BookAgain([this, gpu](PodId id) -> Pod* {
+    Pod* pod = pods_.Find(id);
+    return pod != nullptr && (gpu == nullptr || pod->Has(*gpu)) ? pod : nullptr;
+  });
+}
+
+void Arbiter::SetCards(const std::string& node, std::vector<devmgr::Card> cards) {
+  auto events = vgpus_.SetCards(node, std::move(cards));
+  if (!events) {
+    log_.Add(EventLog::Level::kWarning, "gpu", events.error().message);
+    return;
+  }
+  for (const devmgr::InventoryEvent& event : *events) {
+    using Kind = devmgr::InventoryEvent::Kind;
+    const char* what = nullptr;
+    switch (event.kind) {
+      case Kind::kFailed:
+        what = "has failed";
+        break;
+      case Kind::kVanished:
+        what = "is not there any more";
+        break;
+      case Kind::kRecovered:
+        what = "is healthy again";
+        break;
+      case Kind::kAppeared:
+        // The first time it is told with what it is, by AddGpu().
+        if (gpus_.count(event.uuid) != 0) what = "is there again";
+        break;
+      case Kind::kReshaped:
+      case Kind::kChanged:
+      case Kind::kCordoned:
+      case Kind::kUncordoned:
+        break;
+    }
+    if (what == nullptr) continue;
+    const bool bad = event.kind == Kind::kFailed || event.kind == Kind::kVanished;
+    std::string pods;
+    for (const std::string& pod : vgpus_.PodsOn(event.uuid)) {
+      if (pods.size() > 200) {
+        pods += ", ...";
+        break;
+      }
+      pods += (pods.empty() ? "" : ", ") + pod;
+    }
+    log_.Add(
+        bad ? EventLog::Level::kWarning : EventLog::Level::kInfo, "gpu",
+        fmt::format("{} {}{}{}{}{}", event.uuid, what,
+                    event.kind == Kind::kAppeared || event.why.empty() ? "" : ": ",
+                    event.kind == Kind::kAppeared ? "" : event.why,
+                    bad ? "; it gets no more pods" : "", pods.empty() ? "" : "; on it: " + pods));
+  }
+  BookAgain(nullptr);
+}
+
+Result<std::string> Arbiter::Cordon(const std::string& gpu, const std::string& node,
+                                    bool cordoned) {
+  const auto uuids = ResolveGpus({gpu}, node);
+  if (!uuids) return tl::unexpected(uuids.error());
+  const std::string& uuid = uuids->front();
+  pods_.SetCordoned(uuid, cordoned);
+  vgpus_.SetCordoned(pods_.cordoned());
+  if (!cordoned && maker_ != nullptr && gpus_.at(uuid)->node.empty()) maker_->Forgive(uuid);
+  SavePods();
+  log_.Add(EventLog::Level::kInfo, "gpu",
+           uuid + (cordoned ? " cordoned: it gets no more pods" : " uncordoned"));
+  return uuid;
+}
+
 void Arbiter::SetFrozen(const std::string& node, bool frozen) {
+  vgpus_.SetReachable(node, !frozen);
   for (Gpu* gpu : gpu_order_) {
     if (gpu->node != node || gpu->frozen == frozen) continue;
     gpu->frozen = frozen;
     Step(*gpu, LinkCut{frozen});
   }
+  // Pods of the file that wait for this node.
+  if (!frozen && configured_known_) ApplyConfiguredPods(configured_);
 }
 
 std::vector<Arbiter::Gpu*> Arbiter::GpusOf(const std::string& node) const {
@@ -794,6 +885,22 @@ std::vector<std::string> Arbiter::Degraded() const {
                   [](const Gpu* gpu) { return !gpu->holder_stored; })) {
     all.push_back("the holders of GPUs could not be written to " + options_.server.state_dir +
                   "; after a crash they would not be waited for");
+  }
+  if (!vgpus_.unbooked().empty()) {
+    std::string names;
+    size_t named = 0;
+    for (const auto& [id, why] : vgpus_.unbooked()) {
+      const Pod* pod = std::as_const(pods_).Find(id);
+      if (pod == nullptr || ++named > 3) continue;
+      names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", pod->name, why);
+    }
+    if (named > 3) names += fmt::format(", and {} more", named - 3);
+    all.push_back("pods without a place: " + names);
+  }
+  for (const Gpu* gpu : gpu_order_) {
+    const devmgr::Card* card = vgpus_.CardOf(gpu->info.uuid);
+    if (card == nullptr || card->health != devmgr::Health::kFailed) continue;
+    all.push_back(fmt::format("{} has failed: {}", card->uuid, card->why));
   }
   return all;
 }

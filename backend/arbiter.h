@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "backend/config.h"
+#include "backend/devices.h"
 #include "backend/event_log.h"
 #include "backend/gang_scheduler.h"
 #include "backend/holder_file.h"
@@ -36,6 +37,7 @@
 #include "backend/pods.h"
 #include "backend/token_scheduler.h"
 #include "backend/usage_book.h"
+#include "backend/vgpus.h"
 #include "wire/messages.h"
 
 namespace baton::backend {
@@ -192,18 +194,25 @@ class Arbiter {
     std::vector<std::string> gpus;
   };
 
-  Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods, UsageBook& usage,
-          EventLog& log);
+  Arbiter(boost::asio::io_context& io, const Options& options, Pods& pods, Vgpus& vgpus,
+          UsageBook& usage, EventLog& log);
   ~Arbiter();
 
   // ---- GPUs. `state_dir`/gpu-UUID.holder is read when a GPU is first heard of.
-  // kExists: another node has this GPU.
+  // kExists: another node has this GPU. kExhausted: the node has too many.
   Result<void> AddGpu(const devmgr::GpuInfo& info, const std::string& node,
                       bool throw_away = false);
   // The virtual GPU of a node, made when absent.
   Gpu& ThrowAwayGpu(const std::string& node);
   // The link to the node is cut, or back: while it is cut, nothing of its GPUs moves.
   void SetFrozen(const std::string& node, bool frozen);
+
+  // What is on the node now, beyond what AddGpu() tells. Events say what has changed, and whom it
+  // concerns.
+  void SetCards(const std::string& node, std::vector<devmgr::Card> cards);
+  // No more pods go to the GPU (a uuid or an index within `node`), or again; the others stay. Kept
+  // over restarts. The uuid.
+  Result<std::string> Cordon(const std::string& gpu, const std::string& node, bool cordoned);
 
   // ---- Clients, by their links.
   // A Hello. Answered by Welcome through the link, or refused and nothing returned.
@@ -221,18 +230,35 @@ class Arbiter {
   // `client`, restored, was found: its process is now watched by `link` as `number`.
   void Bind(ClientId client, ClientLink& link, uint64_t number);
 
-  // ---- Pods. All keep the file up to date.
-  // `pod.gpus`: uuids or indexes within `node` ("*": all nodes); empty: `count` with most room.
-  Result<Pod*> CreatePod(Pod pod, uint32_t count, const std::string& node);
-  Result<void> DeletePod(Pod& pod);
+  // ---- Pods. All keep the file up to date. Where a mode's driver has work to do, `done` is called
+  // when that is done, else at once; never for a daemon that ends. A pod of which that is under way
+  // cannot be changed meanwhile (kUnavailable).
+  using Made = std::function<void(Result<Pod*>)>;
+  using Done = std::function<void(Result<void>)>;
+  // `pod.wishes.gpus`: uuids or indexes within `node` ("*": all nodes), of which `count` are taken;
+  // empty: any. 0: as many as are named, or one.
+  void CreatePod(Pod pod, uint32_t count, const std::string& node, const Made& done);
+  void DeletePod(Pod& pod, const Done& done);
   struct PodChange {
     uint32_t request = 0;  // 0: unchanged
     uint32_t limit = 0;
     const uint64_t* memory_cap = nullptr;
+    policy::Share memory_part = 0;  // with memory_cap: where that says 0
     const policy::Priority* priority = nullptr;
     const std::string* team = nullptr;
   };
   Result<void> SetPod(Pod& pod, const PodChange& change);
+  // To other GPUs, as many as it has. kUnavailable: it runs.
+  void MovePod(Pod& pod, const std::vector<std::string>& gpus, const std::string& node,
+               const Done& done);
+  // What CreatePod() would be asked: names are uuids then.
+  Result<uint32_t> Resolve(Pod& pod, uint32_t count, const std::string& node) const;
+  bool Runs(const Pod& pod) const { return clients_of_pod_.count(pod.id) != 0; }
+  // Who makes MIG instances and starts MPS. Null: nobody.
+  void SetDeviceMaker(DeviceMaker* maker) { maker_ = maker; }
+  DeviceMaker* maker() const { return maker_; }
+  // What was made before, or is there again.
+  void SetDevices(const std::string& pod, size_t index, const std::string& device);
   // Brings the pods of the configuration file in; see config.h for who wins.
   void ApplyConfiguredPods(const std::vector<PodConfig>& configured);
   // The node on which a pod's GPUs are.
@@ -251,6 +277,9 @@ class Arbiter {
   std::vector<Gpu*> GpusOf(const std::string& node) const;
   const std::map<uint64_t, std::unique_ptr<Client>>& clients() const { return clients_; }
   Pods& pods() { return pods_; }
+  const Pods& pods() const { return pods_; }
+  Vgpus& vgpus() { return vgpus_; }
+  const Vgpus& vgpus() const { return vgpus_; }
   uint64_t HeldNow(const Gpu& gpu, PodId pod, Instant now) const;
   // By all pods, since the daemon started.
   uint64_t HeldNow(const Gpu& gpu, Instant now) const;
@@ -316,12 +345,21 @@ class Arbiter {
   Client* FindProcess(const Process& process, uint64_t incarnation);
   Lane* FindLane(Client& client, uint8_t index);
   bool enforcing() const { return options_.server.mode == Mode::kEnforce; }
+  // Uuids of `wanted`, which is not empty.
   Result<std::vector<std::string>> ResolveGpus(const std::vector<std::string>& wanted,
-                                               uint32_t count, const std::string& node) const;
+                                               const std::string& node) const;
+  Result<Pod*> Enter(Pod pod);
+  void Drop(Pod& pod);
+  void PutOnGpus(Pod& pod);
+  void TakeOffGpus(const Pod& pod);
+  std::vector<DeviceJob> JobsFor(const Pod& pod) const;
+  Result<void> CheckIdle(const Pod& pod) const;
+  void BookAgain(const std::string* gpu);
 
   boost::asio::io_context& io_;
   const Options& options_;
   Pods& pods_;
+  Vgpus& vgpus_;
   UsageBook& usage_;
   EventLog& log_;
   const std::string boot_id_;
@@ -348,6 +386,8 @@ class Arbiter {
   boost::asio::steady_timer sampler_;
   std::string degraded_pods_;
   TeamPolicy* teams_ = nullptr;
+  DeviceMaker* maker_ = nullptr;
+  std::set<std::string> under_way_;  // names of pods whose devices are made or taken away
   bool keep_departed_ = false;
   std::map<PodId, ledger::WallTime> told_;  // departed pods: the snapshot with their last use
   std::vector<PodConfig> configured_;

@@ -26,6 +26,11 @@ bool IsIndex(const std::string& text) {
          text.find_first_not_of("0123456789") == std::string::npos;
 }
 
+std::string CapText(const Pod& pod) {
+  if (pod.memory_cap != 0) return FormatBytes(pod.memory_cap);
+  return pod.memory_part != 0 ? fmt::format("{}%", pod.memory_part / 1e4) : "without cap";
+}
+
 Result<void> CheckName(const std::string& name) {
   const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
@@ -39,32 +44,9 @@ Result<void> CheckName(const std::string& name) {
 }  // namespace
 
 Result<std::vector<std::string>> Arbiter::ResolveGpus(const std::vector<std::string>& wanted,
-                                                      uint32_t count,
                                                       const std::string& node) const {
   const std::vector<Gpu*> all = GpusOf(node);
   std::vector<std::string> uuids;
-  if (wanted.empty()) {
-    if (all.size() < count || all.empty()) {
-      return Fail(ErrorCode::kNotFound,
-                  all.empty()
-                      ? "there is no GPU here; check the driver, or list GPUs as [[gpu]] in "
-                        "the configuration"
-                      : fmt::format("{} GPUs are asked for, there are {}", count, all.size()));
-    }
-    // Most room first; equals in their order. All of one pod's GPUs are on one node.
-    std::vector<Gpu*> order = all;
-    std::stable_sort(order.begin(), order.end(), [this](const Gpu* a, const Gpu* b) {
-      return pods_.Room(a->info.uuid) > pods_.Room(b->info.uuid);
-    });
-    for (const Gpu* first : order) {
-      uuids.clear();
-      for (const Gpu* gpu : order) {
-        if (gpu->node == first->node && uuids.size() < count) uuids.push_back(gpu->info.uuid);
-      }
-      if (uuids.size() == count) return uuids;
-    }
-    return Fail(ErrorCode::kNotFound, fmt::format("no node has {} GPUs", count));
-  }
   for (const std::string& name : wanted) {
     std::string uuid = name;
     if (IsIndex(name)) {
@@ -95,68 +77,244 @@ Result<std::vector<std::string>> Arbiter::ResolveGpus(const std::vector<std::str
   return uuids;
 }
 
-Result<Pod*> Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node) {
+Result<uint32_t> Arbiter::Resolve(Pod& pod, uint32_t count, const std::string& node) const {
   if (auto named = CheckName(pod.name); !named) return tl::unexpected(named.error());
   if (pod.team.size() > 256) return Fail(ErrorCode::kInvalid, "a team's path is too long");
   if (pod.user.size() > 256 || pod.name_space.size() > 256) {
     return Fail(ErrorCode::kInvalid, "a user's and a namespace's name are at most 256 bytes");
   }
-  if (!pod.throw_away) {
-    auto gpus = ResolveGpus(pod.gpus, std::max<uint32_t>(1, count), node);
-    if (!gpus) return tl::unexpected(gpus.error());
-    pod.gpus = *gpus;
+  if (pod.throw_away || pod.wishes.gpus.empty()) return std::max<uint32_t>(1, count);
+  auto gpus = ResolveGpus(pod.wishes.gpus, node);
+  if (!gpus) return tl::unexpected(gpus.error());
+  pod.wishes.gpus = std::move(*gpus);
+  const auto named = static_cast<uint32_t>(pod.wishes.gpus.size());
+  if (count > named) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("{} GPUs are asked for, and {} named", count, named));
   }
-  if (pod.gpus.size() > wire::kGpusMax) {
-    return Fail(ErrorCode::kInvalid, fmt::format("a pod has at most {} GPUs", wire::kGpusMax));
+  return count == 0 ? named : count;
+}
+
+void Arbiter::CreatePod(Pod pod, uint32_t count, const std::string& node, const Made& done) {
+  const auto resolved = Resolve(pod, count, node);
+  if (!resolved) return done(tl::unexpected(resolved.error()));
+  if (pod.throw_away) return done(Enter(std::move(pod)));
+  if (pods_.FindByName(pod.name) != nullptr) {
+    return done(Fail(ErrorCode::kExists, fmt::format("there is a pod {} already; choose another "
+                                                     "name, or remove it with: baton rm {}",
+                                                     pod.name, pod.name)));
   }
-  if (teams_ != nullptr && !pod.throw_away) {
-    if (auto admitted = teams_->Admit(pod); !admitted) return tl::unexpected(admitted.error());
+  if (auto idle = CheckIdle(pod); !idle) return done(tl::unexpected(idle.error()));
+  if (auto placed = vgpus_.Place(pod, *resolved, node); !placed) {
+    return done(tl::unexpected(placed.error()));
   }
+  if (teams_ != nullptr) {
+    if (auto admitted = teams_->Admit(pod); !admitted) {
+      vgpus_.Remove(pod);
+      return done(tl::unexpected(admitted.error()));
+    }
+  }
+  if (pod.by_token()) {
+    const Pod placed = pod;
+    auto entered = Enter(std::move(pod));
+    if (!entered) vgpus_.Remove(placed);
+    return done(entered);
+  }
+  // Its room is kept meanwhile.
+  if (maker_ == nullptr) {
+    vgpus_.Remove(pod);
+    return done(Fail(ErrorCode::kUnavailable, "nobody here makes devices of mode " + pod.mode));
+  }
+  under_way_.insert(pod.name);
+  auto jobs = JobsFor(pod);
+  maker_->Create(std::move(jobs), [this, alive = alive_, pod = std::move(pod),
+                                   done](Result<std::vector<std::string>> devices) mutable {
+    if (!*alive) return;
+    under_way_.erase(pod.name);
+    if (!devices) {
+      vgpus_.Remove(pod);
+      return done(tl::unexpected(devices.error()));
+    }
+    for (size_t i = 0; i < pod.vgpus.size(); ++i) pod.vgpus[i].device = (*devices)[i];
+    const Pod placed = pod;
+    auto entered = Enter(std::move(pod));
+    if (!entered) {
+      maker_->Destroy(JobsFor(placed), [](Result<void>) {});
+      vgpus_.Remove(placed);
+    }
+    done(entered);
+  });
+}
+
+// A pod that has its place.
+Result<Pod*> Arbiter::Enter(Pod pod) {
   auto added = pods_.Add(std::move(pod));
   if (!added) return added;
   Pod& fresh = **added;
-  for (const std::string& uuid : fresh.gpus) {
-    Gpu& gpu = *gpus_.at(uuid);
-    usage_.At(fresh.id, gpu.key, 0);
-    TellShare(gpu, fresh);
-    gpu.pods[fresh.id].series.Add(MonotonicNow(), 0, 0);
-  }
-  FormGang(fresh);
-  WeighLater(fresh);
+  for (const std::string& uuid : fresh.gpus) usage_.At(fresh.id, gpus_.at(uuid)->key, 0);
+  PutOnGpus(fresh);
   if (fresh.throw_away) {
     unused_.emplace_back(MonotonicNow(), fresh.id);
-  } else {
-    SavePods();
-    log_.Add(EventLog::Level::kInfo, "pod",
-             fmt::format("{} created: request {}%, limit {}%", fresh.name,
-                         fresh.share.request / 1e4, fresh.share.limit / 1e4));
+    return &fresh;
   }
+  SavePods();
+  log_.Add(
+      EventLog::Level::kInfo, "pod",
+      fmt::format("{} created: request {}%, limit {}%{}", fresh.name, fresh.share.request / 1e4,
+                  fresh.share.limit / 1e4, fresh.mode == kTimeSlice ? "" : ", " + fresh.mode));
   return &fresh;
 }
 
-Result<void> Arbiter::DeletePod(Pod& pod) {
-  const PodId id = pod.id;
-  const bool throw_away = pod.throw_away;
-  const std::string name = pod.name;
-  const std::vector<std::string> uuids = pod.gpus;
+void Arbiter::PutOnGpus(Pod& pod) {
+  if (!pod.by_token()) return;
+  for (const std::string& uuid : pod.gpus) {
+    Gpu& gpu = *gpus_.at(uuid);
+    TellShare(gpu, pod);
+    gpu.pods[pod.id].series.Add(MonotonicNow(), HeldNow(gpu, pod.id, MonotonicNow()), 0);
+  }
+  FormGang(pod);
   WeighLater(pod);
+}
+
+void Arbiter::TakeOffGpus(const Pod& pod) {
+  WeighLater(pod);
+  gangs_.Remove(pod.id);
+  for (const std::string& uuid : pod.gpus) {
+    auto it = gpus_.find(uuid);
+    // A token that it holds is taken back first.
+    if (it != gpus_.end()) Step(*it->second, PodRemoved{pod.id});
+  }
+}
+
+std::vector<DeviceJob> Arbiter::JobsFor(const Pod& pod) const {
+  std::vector<DeviceJob> jobs;
+  for (size_t i = 0; i < pod.gpus.size() && !pod.by_token(); ++i) {
+    devmgr::Card card;
+    card.uuid = pod.gpus[i];
+    if (const devmgr::Card* known = vgpus_.CardOf(pod.gpus[i])) card = *known;
+    jobs.push_back({pod.mode, std::move(card), vgpus_.ForDriver(pod, i)});
+  }
+  return jobs;
+}
+
+Result<void> Arbiter::CheckIdle(const Pod& pod) const {
+  if (under_way_.count(pod.name) == 0) return {};
+  return Fail(
+      ErrorCode::kUnavailable,
+      fmt::format("the devices of pod {} are being made or taken away; try again", pod.name));
+}
+
+void Arbiter::DeletePod(Pod& pod, const Done& done) {
+  if (auto idle = CheckIdle(pod); !idle) return done(idle);
+  if (pod.by_token() || maker_ == nullptr) {
+    Drop(pod);
+    return done({});
+  }
+  // Its place is free when nothing of it is left there. Until then it is a pod.
+  under_way_.insert(pod.name);
+  maker_->Destroy(JobsFor(pod), [this, alive = alive_, id = pod.id, name = pod.name,
+                                 done](const Result<void>& gone) {
+    if (!*alive) return;
+    under_way_.erase(name);
+    Pod* pod = pods_.Find(id);
+    if (gone && pod != nullptr) Drop(*pod);
+    done(gone);
+  });
+}
+
+void Arbiter::Drop(Pod& pod) {
+  const Pod left = pod;
+  const PodId id = pod.id;
   // Its ticket is void from here on.
-  pods_.Remove(id, keep_departed_ && !throw_away);
+  pods_.Remove(id, keep_departed_ && !left.throw_away);
+  vgpus_.Remove(left);
   const bool has_clients = clients_of_pod_.count(id) != 0;
   if (has_clients) leaving_.insert(id);
-  gangs_.Remove(id);
-  for (const std::string& uuid : uuids) {
-    auto it = gpus_.find(uuid);
-    if (it == gpus_.end()) continue;
-    // A token that it holds is taken back first.
-    Step(*it->second, PodRemoved{id});
-  }
+  TakeOffGpus(left);
   has_clients ? CloseWhenDrained(id) : ForgetPod(id);
-  if (!throw_away) {
-    SavePods();
-    log_.Add(EventLog::Level::kInfo, "pod", name + " deleted");
+  if (left.throw_away) return;
+  BookAgain(nullptr);
+  SavePods();
+  log_.Add(EventLog::Level::kInfo, "pod", left.name + " deleted");
+}
+
+void Arbiter::MovePod(Pod& pod, const std::vector<std::string>& gpus, const std::string& node,
+                      const Done& done) {
+  if (auto idle = CheckIdle(pod); !idle) return done(idle);
+  if (Runs(pod)) {
+    return done(Fail(ErrorCode::kUnavailable,
+                     fmt::format("pod {} runs; end its programs, then move it", pod.name)));
   }
-  return {};
+  if (gpus.size() != pod.gpus.size()) {
+    return done(Fail(ErrorCode::kInvalid,
+                     fmt::format("pod {} has {} GPUs; name as many", pod.name, pod.gpus.size())));
+  }
+  const auto uuids = ResolveGpus(gpus, node);
+  if (!uuids) return done(tl::unexpected(uuids.error()));
+  const auto move = [this](Pod& pod, const std::vector<std::string>& to) -> Result<void> {
+    Pod moved = pod;
+    if (auto there = vgpus_.Move(moved, to); !there) return there;
+    TakeOffGpus(pod);
+    for (const std::string& gpu : pod.gpus) {
+      if (auto it = gpus_.find(gpu); it != gpus_.end()) it->second->pods.erase(pod.id);
+    }
+    pod = std::move(moved);
+    for (const std::string& gpu : pod.gpus) usage_.At(pod.id, gpus_.at(gpu)->key, 0);
+    PutOnGpus(pod);
+    BookAgain(nullptr);
+    SavePods();
+    std::string where;
+    for (const std::string& gpu : pod.gpus) where += (where.empty() ? "" : ", ") + gpu;
+    log_.Add(EventLog::Level::kInfo, "pod", fmt::format("{} moved to {}", pod.name, where));
+    return {};
+  };
+  if (pod.by_token() && (pod.wishes.mode.empty() || pod.wishes.mode == pod.mode)) {
+    auto moved = move(pod, *uuids);
+    // Without a mode of its own it may have come to a card that is divided by MIG.
+    if (!moved || pod.by_token()) return done(moved);
+  }
+  if (maker_ == nullptr) return done(Fail(ErrorCode::kUnavailable, "nobody here makes devices"));
+  under_way_.insert(pod.name);
+  const auto make = [this, alive = alive_, id = pod.id, name = pod.name,
+                     done](const Result<void>& moved) {
+    Pod* pod = pods_.Find(id);
+    if (pod == nullptr || pod->by_token()) {
+      under_way_.erase(name);
+      return done(moved);
+    }
+    maker_->Create(JobsFor(*pod), [this, alive, id, name, moved,
+                                   done](const Result<std::vector<std::string>>& devices) {
+      if (!*alive) return;
+      under_way_.erase(name);
+      Pod* pod = pods_.Find(id);
+      for (size_t i = 0; devices && pod != nullptr && i < pod->vgpus.size(); ++i) {
+        pod->vgpus[i].device = (*devices)[i];
+      }
+      SavePods();
+      if (!moved) return done(moved);
+      if (!devices) return done(tl::unexpected(devices.error()));
+      done({});
+    });
+  };
+  if (pod.by_token()) return make({});
+  maker_->Destroy(JobsFor(pod), [this, alive = alive_, id = pod.id, name = pod.name, to = *uuids,
+                                 move, make, done](const Result<void>& gone) {
+    if (!*alive) return;
+    Pod* pod = pods_.Find(id);
+    if (!gone || pod == nullptr) {
+      under_way_.erase(name);
+      return done(gone);
+    }
+    // Where that fails, what was there is made again.
+    make(move(*pod, to));
+  });
+}
+
+void Arbiter::SetDevices(const std::string& name, size_t index, const std::string& device) {
+  Pod* pod = pods_.FindByName(name);
+  if (pod == nullptr || index >= pod->vgpus.size() || pod->vgpus[index].device == device) return;
+  pod->vgpus[index].device = device;
+  SavePods();
 }
 
 // The clients of a deleted pod are closed once none of them holds anything. Before that their
@@ -207,11 +365,22 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
     if (change.team != nullptr) changed.team = *change.team;
     if (auto admitted = teams_->Admit(changed); !admitted) return admitted;
   }
-  if (auto set = pods_.SetShare(pod, *share); !set) return set;
+  if (auto idle = CheckIdle(pod); !idle) return idle;
+  const bool caps = change.memory_cap != nullptr;
+  if (auto set = vgpus_.Resize(pod, *share, caps ? *change.memory_cap : pod.memory_cap,
+                               caps ? change.memory_part : pod.memory_part);
+      !set) {
+    return set;
+  }
+  BookAgain(nullptr);
   WeighLater(pod);
-  if (change.memory_cap != nullptr) pod.memory_cap = *change.memory_cap;
+  if (pod.mode == "mps" && maker_ != nullptr) {
+    // The card's daemon is told; programs that run keep what they began with.
+    maker_->Create(JobsFor(pod), [](Result<std::vector<std::string>>) {});
+  }
   if (change.team != nullptr) pod.team = *change.team;
   for (const std::string& uuid : pod.gpus) {
+    if (!pod.by_token()) break;
     if (auto it = gpus_.find(uuid); it != gpus_.end()) TellShare(*it->second, pod);
   }
   if (change.memory_cap != nullptr) {
@@ -225,8 +394,7 @@ Result<void> Arbiter::SetPod(Pod& pod, const PodChange& change) {
   SavePods();
   log_.Add(EventLog::Level::kInfo, "pod",
            fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}", pod.name,
-                       pod.share.request / 1e4, pod.share.limit / 1e4,
-                       pod.memory_cap == 0 ? "without cap" : FormatBytes(pod.memory_cap),
+                       pod.share.request / 1e4, pod.share.limit / 1e4, CapText(pod),
                        PriorityName(pod.share.priority)));
   return {};
 }
@@ -289,7 +457,14 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
     if (!listed) left.push_back(id);
   }
   for (const PodId id : left) {
-    if (Pod* pod = pods_.Find(id)) (void)DeletePod(*pod);
+    Pod* pod = pods_.Find(id);
+    if (pod == nullptr) continue;
+    DeletePod(*pod, [this, name = pod->name](const Result<void>& deleted) {
+      if (deleted) return;
+      log_.Add(EventLog::Level::kWarning, "pod",
+               fmt::format("{}, which is not in the file any more, stays for now: {}", name,
+                           deleted.error().message));
+    });
   }
   for (const PodConfig& c : configured_) {
     const std::string fingerprint = Fingerprint(c);
@@ -309,9 +484,12 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
                  fmt::format("[[pod]] {} is not applied: {}", c.name, set.error().message));
         continue;
       }
-      const auto gpus = ResolveGpus(c.gpus, 1, "*");
-      if ((!c.gpus.empty() && gpus && *gpus != pod->gpus) ||
-          (!c.ticket.empty() && c.ticket != pod->ticket)) {
+      bool elsewhere = false;
+      if (!c.gpus.empty()) {
+        const auto gpus = ResolveGpus(c.gpus, "*");
+        elsewhere = gpus && *gpus != pod->gpus;
+      }
+      if (elsewhere || (!c.ticket.empty() && c.ticket != pod->ticket)) {
         log_.Add(EventLog::Level::kWarning, "pod",
                  fmt::format("[[pod]] {}: gpus and ticket of a pod that exists stay; remove it "
                              "from the file, reload, and put it back",
@@ -331,17 +509,18 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
     fresh.team = c.team;
     fresh.user = c.user;
     fresh.name_space = c.name_space;
-    fresh.gpus = c.gpus;
+    fresh.wishes.gpus = c.gpus;
     fresh.ticket = c.ticket;
     fresh.uid = c.uid;
     fresh.independent = c.independent;
     fresh.from_file = fingerprint;
-    auto added = CreatePod(std::move(fresh), 1, "*");
-    // A GPU that is not known yet may belong to a node that has not connected: tried again then.
-    if (!added && added.error().code != ErrorCode::kNotFound) {
-      log_.Add(EventLog::Level::kWarning, "pod",
-               fmt::format("[[pod]] {} is not created: {}", c.name, added.error().message));
-    }
+    CreatePod(std::move(fresh), 0, "*", [this, name = c.name](const Result<Pod*>& added) {
+      // A GPU that is not known yet may belong to a node that has not connected: tried again then.
+      if (!added && added.error().code != ErrorCode::kNotFound) {
+        log_.Add(EventLog::Level::kWarning, "pod",
+                 fmt::format("[[pod]] {} is not created: {}", name, added.error().message));
+      }
+    });
   }
 }
 
@@ -368,7 +547,7 @@ void Arbiter::DropUnused(Instant now) {
     const PodId id = unused_.front().second;
     unused_.pop_front();
     Pod* pod = pods_.Find(id);
-    if (pod != nullptr && clients_of_pod_.count(id) == 0) (void)DeletePod(*pod);
+    if (pod != nullptr && clients_of_pod_.count(id) == 0) Drop(*pod);
   }
 }
 

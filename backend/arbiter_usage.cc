@@ -82,6 +82,12 @@ void Arbiter::SetMemory(Lane& lane, uint64_t bytes) {
   on.memory += bytes - lane.memory;
   lane.memory = bytes;
   on.memory_peak = std::max(on.memory_peak, Believed(on.memory, lane.gpu->info));
+  Pod* pod = pods_.Find(lane.client->pod);
+  for (size_t i = 0; pod != nullptr && i < pod->gpus.size(); ++i) {
+    if (pod->gpus[i] != lane.gpu->info.uuid) continue;
+    uint64_t& most = pod->vgpus[i].memory_peak;
+    most = std::max(most, Believed(on.memory, lane.gpu->info));
+  }
 }
 
 void Arbiter::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
@@ -119,7 +125,7 @@ bool Arbiter::GoOnWithSnapshot(SnapshotWork& work, size_t most) {
   for (size_t i = 0; i < most && at != pods_.all().end(); ++i, ++at) {
     work.after = at->first;
     if (!at->second.throw_away) {
-      AddSamples(work.batch, work.after, at->second.owner(), at->second.gpus);
+      AddSamples(work.batch, work.after, at->second.owner(), at->second.Accounted());
     }
   }
   if (at != pods_.all().end()) return false;

@@ -80,6 +80,32 @@ void VisitOptions(Options& o, V& v) {
   v.Time("priority_burst", s.fairness.priority_burst, Duration(0), seconds(60),
          "How far a high-priority pod may run ahead of its share.");
 
+  devmgr::PlacementPolicy& placement = o.placement.policy;
+  v.Section("placement");
+  const auto rule = [&v](const char* key, devmgr::Rule& value, const char* comment) {
+    std::string name(devmgr::RuleName(value));
+    v.Choice(key, name, {"remainder", "fgd", "binpack", "spread", "first-fit", "random"}, comment);
+    if (auto parsed = devmgr::ParseRule(name)) value = *parsed;
+  };
+  rule("nodes", placement.nodes,
+       "On which node a pod goes, and on which of its GPUs, where it names none. remainder and "
+       "fgd:\n"
+       "what is left over is of most use to pods like those that came; binpack: where least is "
+       "left;\n"
+       "spread: where most is; first-fit: by name; random.");
+  rule("cards", placement.cards, nullptr);
+  const auto weight = [&v](const char* key, uint32_t& thousandths, const char* comment) {
+    uint32_t millionths = thousandths * 1'000;
+    v.Ratio(key, millionths, 0, 1, comment);
+    thousandths = (millionths + 500) / 1'000;
+  };
+  weight(
+      "memory_weight", placement.memory_weight,
+      "How full a GPU is: memory_weight * memory caps + share_weight * requests. Their sum is 1.");
+  weight("share_weight", placement.share_weight, nullptr);
+  v.Text("mig_templates", o.placement.mig_templates,
+         "File that says how models are divided by MIG, in place of or beside what is built in.");
+
   v.Section("hook");
   v.Time("idle", o.hook.idle, microseconds(1), seconds(10),
          "A hook gives its token back after this long without work.");
@@ -358,9 +384,12 @@ class Reader {
     CheckKeys();
     for (auto&& [key, node] : root_) {
       if (sections_.count(std::string(key.str())) == 0) {
-        Complain(node, fmt::format("[{}] is no section; there are server, scheduler, hook, zmq, "
-                                   "ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
-                                   key.str()));
+        Complain(
+            node,
+            fmt::format(
+                "[{}] is no section; there are server, scheduler, "
+                "placement, hook, zmq, ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
+                key.str()));
       }
     }
   }
@@ -577,6 +606,10 @@ Result<void> CheckOptions(const Options& o) {
   const SchedulerOptions& s = o.scheduler.scheduler;
   if (s.quota_min > s.quota_max) {
     return Fail(ErrorCode::kInvalid, "quota_min is above quota_max; lower it or raise quota_max");
+  }
+  if (o.placement.policy.memory_weight + o.placement.policy.share_weight != 1'000) {
+    return Fail(ErrorCode::kInvalid,
+                "placement.memory_weight and placement.share_weight must add up to 1");
   }
   if (o.zmq.lost_after < 2 * o.zmq.heartbeat) {
     return Fail(ErrorCode::kInvalid, "zmq.lost_after must be at least twice zmq.heartbeat");

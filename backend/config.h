@@ -21,6 +21,7 @@
 #include "backend/token_scheduler.h"
 #include "base/result.h"
 #include "devmgr/nvml.h"
+#include "devmgr/policy.h"
 
 namespace baton::backend {
 
@@ -66,6 +67,14 @@ struct Options {
     uint32_t clients_per_uid = 1024;
   } server;
 
+  // Where pods go that do not name their GPUs (devmgr/policy.h).
+  struct {
+    devmgr::PlacementPolicy policy;
+    // TOML that says how models are divided by MIG, beside what is built in
+    // (devmgr/mig_templates.h); empty: none.
+    std::string mig_templates;
+  } placement;
+
   struct {
     // Idle time after which a hook gives its token back. Shorter frees the GPU earlier, longer
     // spares programs with small gaps a hand-off.
@@ -77,7 +86,8 @@ struct Options {
   } hook;
 
   struct {
-    // Requests on one GPU may add up to this many millionths (1.0 GPUs).
+    // Requests on one GPU may add up to this many millionths (1.0 GPUs), where it is shared by
+    // turns.
     uint32_t overcommit = policy::kWhole;
     SchedulerOptions scheduler;  // its `backlog` is [hook] backlog of the file
   } scheduler;

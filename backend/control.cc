@@ -83,6 +83,44 @@ class Request {
     }
     return texts;
   }
+  // A cap on memory: bytes, or a part of each GPU's: "25%".
+  struct Memory {
+    uint64_t bytes = 0;
+    policy::Share part = 0;
+  };
+  Result<Memory> Cap(const char* key) {
+    const json* field = Get(key);
+    if (field != nullptr && field->is_string()) {
+      const auto& text = field->get_ref<const std::string&>();
+      if (!text.empty() && text.back() == '%') {
+        const auto part = Share(key);
+        if (!part) return tl::unexpected(part.error());
+        return Memory{0, *part};
+      }
+    }
+    const auto bytes = Bytes(key);
+    if (!bytes) return tl::unexpected(bytes.error());
+    return Memory{*bytes, 0};
+  }
+  // A few short words, such as models.
+  Result<std::vector<std::string>> Words(const char* key) {
+    std::vector<std::string> words;
+    const json* field = Get(key);
+    if (field == nullptr) return words;
+    const auto bad = [&] { return Bad(key, "a list of at most 64 texts of 1 to 128 bytes"); };
+    if (!field->is_array() || field->size() > 64) return bad();
+    for (const json& entry : *field) {
+      if (!entry.is_string()) return bad();
+      words.push_back(entry.get<std::string>());
+      if (words.back().empty() || words.back().size() > 128) return bad();
+    }
+    return words;
+  }
+  Result<std::string> Word(const char* key) {
+    auto word = Text(key, "");
+    if (word && word->size() > 128) return Bad(key, "at most 128 bytes");
+    return word;
+  }
   bool Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
 
   // After every field was read: one that is left over is a mistake of the caller's.
@@ -112,34 +150,54 @@ class Request {
   auto variable = (expression);          \
   if (!variable) return tl::unexpected(variable.error())
 
-Result<json> CreatePod(Arbiter& arbiter, Request& request, const std::string& node) {
+// A pod as it is asked for.
+struct Wanted {
+  Pod pod;
+  uint32_t count = 0;  // 0: not said
+};
+
+Result<Wanted> ReadPod(Request& request) {
   BATON_TAKE(name, request.Text("name", ""));
   BATON_TAKE(ask, request.Share("request"));
   BATON_TAKE(limit, request.Share("limit"));
-  BATON_TAKE(memory, request.Bytes("memory"));
+  BATON_TAKE(memory, request.Cap("memory"));
   BATON_TAKE(priority_name, request.Text("priority", "low"));
   BATON_TAKE(team, request.Text("team", ""));
   BATON_TAKE(user, request.Text("user", ""));
   BATON_TAKE(name_space, request.Text("namespace", ""));
   BATON_TAKE(gpus, request.Texts("gpus"));
-  BATON_TAKE(count, request.Whole("count", 1, 1, wire::kGpusMax));
+  BATON_TAKE(count, request.Whole("count", 0, 1, devmgr::VgpuRequest::kCardsMax));
   BATON_TAKE(uid, request.Whole("uid", -1, -1, 0xffffffff));
   BATON_TAKE(independent, request.Flag("independent"));
-  BATON_TAKE(finished, request.Finish());
+  BATON_TAKE(mode, request.Word("mode"));
+  BATON_TAKE(models, request.Words("models"));
+  BATON_TAKE(not_models, request.Words("not_models"));
+  BATON_TAKE(affinity, request.Word("affinity"));
+  BATON_TAKE(anti_affinity, request.Word("anti_affinity"));
+  BATON_TAKE(exclusion, request.Word("exclusion"));
   BATON_TAKE(priority, ParsePriority(*priority_name));
   BATON_TAKE(share, ShareFrom(*ask, *limit, *priority));
-  Pod pod;
+  Wanted wanted;
+  Pod& pod = wanted.pod;
   pod.name = *name;
   pod.share = *share;
-  pod.memory_cap = *memory;
+  pod.memory_cap = memory->bytes;
+  pod.memory_part = memory->part;
   pod.team = *team;
   pod.user = *user;
   pod.name_space = *name_space;
-  pod.gpus = *gpus;
   pod.uid = *uid;
   pod.independent = *independent;
-  BATON_TAKE(made, arbiter.CreatePod(std::move(pod), static_cast<uint32_t>(*count), node));
-  return PodJson(**made);
+  pod.wishes = {*mode, *models, *not_models, *gpus, *affinity, *anti_affinity, *exclusion};
+  wanted.count = static_cast<uint32_t>(*count);
+  return wanted;
+}
+
+Result<Wanted> ReadWhole(Request& request) {
+  auto wanted = ReadPod(request);
+  if (!wanted) return wanted;
+  BATON_TAKE(finished, request.Finish());
+  return wanted;
 }
 
 Result<Pod*> NamedPod(Arbiter& arbiter, Request& request, const std::string& node) {
@@ -156,7 +214,7 @@ Result<json> SetPod(Arbiter& arbiter, Request& request, const std::string& node)
   BATON_TAKE(pod, NamedPod(arbiter, request, node));
   BATON_TAKE(ask, request.Share("request"));
   BATON_TAKE(limit, request.Share("limit"));
-  BATON_TAKE(memory, request.Bytes("memory"));
+  BATON_TAKE(memory, request.Cap("memory"));
   BATON_TAKE(priority_name, request.Text("priority", "low"));
   BATON_TAKE(team, request.Text("team", ""));
   BATON_TAKE(finished, request.Finish());
@@ -164,20 +222,58 @@ Result<json> SetPod(Arbiter& arbiter, Request& request, const std::string& node)
   Arbiter::PodChange change;
   change.request = *ask;
   change.limit = *limit;
-  if (request.Has("memory")) change.memory_cap = &*memory;
+  if (request.Has("memory")) change.memory_cap = &memory->bytes;
+  change.memory_part = memory->part;
   if (request.Has("priority")) change.priority = &*priority;
   if (request.Has("team")) change.team = &*team;
   BATON_TAKE(set, arbiter.SetPod(**pod, change));
   return PodJson(**pod);
 }
 
-Result<json> DeletePod(Arbiter& arbiter, Request& request, const std::string& node) {
+Result<json> DescribePod(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(pod, NamedPod(arbiter, request, node));
   BATON_TAKE(finished, request.Finish());
-  BATON_TAKE(deleted, arbiter.DeletePod(**pod));
-  return json::object();
+  return PodAnswer(arbiter, **pod);
 }
 
+Result<json> ListVgpus(const Arbiter& arbiter, Request& request, const std::string& node) {
+  BATON_TAKE(finished, request.Finish());
+  return json{{"vgpus", VgpusJson(arbiter, node)}};
+}
+
+// A pod that is only asked about has no name that another may have.
+Result<uint32_t> Suppose(Arbiter& arbiter, Wanted& wanted, const std::string& node) {
+  if (wanted.pod.name.empty() || arbiter.pods().FindByName(wanted.pod.name) != nullptr) {
+    wanted.pod.name = "this pod";
+    while (arbiter.pods().FindByName(wanted.pod.name) != nullptr) wanted.pod.name += '.';
+  }
+  return arbiter.Resolve(wanted.pod, wanted.count, node);
+}
+
+Result<json> ExplainPlacement(Arbiter& arbiter, Request& request, const std::string& node) {
+  BATON_TAKE(wanted, ReadWhole(request));
+  BATON_TAKE(count, Suppose(arbiter, *wanted, node));
+  BATON_TAKE(explanation, arbiter.vgpus().Explain(wanted->pod, *count, node));
+  return ExplanationJson(arbiter.vgpus(), *explanation);
+}
+
+Result<Vgpus::Defragmentation> BeginDefrag(Arbiter& arbiter, Request& request,
+                                           const std::string& node) {
+  BATON_TAKE(moves, request.Whole("moves", 4, 1, devmgr::DefragOptions::kMovesMax));
+  BATON_TAKE(wanted, ReadWhole(request));
+  BATON_TAKE(count, Suppose(arbiter, *wanted, node));
+  return arbiter.vgpus().Defrag(wanted->pod, *count, node, static_cast<uint32_t>(*moves));
+}
+
+Result<json> Cordon(Arbiter& arbiter, Request& request, const std::string& node, bool cordoned) {
+  BATON_TAKE(gpus, request.Texts("gpus"));
+  BATON_TAKE(finished, request.Finish());
+  if (gpus->size() != 1) return Fail(ErrorCode::kInvalid, "gpus must name one GPU");
+  BATON_TAKE(uuid, arbiter.Cordon(gpus->front(), node, cordoned));
+  return json{{"gpu", *uuid}};
+}
+
+// Throw-away: it is there at once.
 Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(finished, request.Finish());
   size_t present = 0;
@@ -190,8 +286,15 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
   pod.share = *ShareFrom(policy::kWhole / 2, policy::kWhole, policy::Priority::kLow);
   pod.gpus = {arbiter.ThrowAwayGpu(node == "*" ? "" : node).info.uuid};
   pod.throw_away = true;
-  BATON_TAKE(made, arbiter.CreatePod(std::move(pod), 1, node));
-  return PodJson(**made);
+  Result<json> answer = json::object();
+  arbiter.CreatePod(std::move(pod), 1, node, [&answer](const Result<Pod*>& made) {
+    if (made) {
+      answer = PodJson(**made);
+    } else {
+      answer = tl::unexpected(made.error());
+    }
+  });
+  return answer;
 }
 
 std::string Write(Result<json> result) {
@@ -203,6 +306,58 @@ std::string Write(Result<json> result) {
     answer = Failure(result.error());
   }
   return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Those that may be answered later. False: it is none of them.
+bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
+                const std::string& node, const Control::Respond& respond) {
+  const auto done = [respond](const Result<void>& result) {
+    respond(Write(result ? Result<json>(json::object()) : tl::unexpected(result.error())));
+  };
+  const auto refuse = [&](const Error& error) {
+    respond(Write(tl::unexpected(error)));
+    return true;
+  };
+  if (command == "create_pod") {
+    auto wanted = ReadWhole(request);
+    if (!wanted) return refuse(wanted.error());
+    arbiter.CreatePod(std::move(wanted->pod), wanted->count, node,
+                      [&arbiter, respond](const Result<Pod*>& made) {
+                        respond(Write(made ? Result<json>(PodAnswer(arbiter, **made))
+                                           : tl::unexpected(made.error())));
+                      });
+    return true;
+  }
+  if (command == "delete_pod" || command == "move_pod") {
+    auto pod = NamedPod(arbiter, request, node);
+    if (!pod) return refuse(pod.error());
+    std::vector<std::string> gpus;
+    if (command == "move_pod") {
+      auto named = request.Texts("gpus");
+      if (!named) return refuse(named.error());
+      gpus = std::move(*named);
+    }
+    if (auto finished = request.Finish(); !finished) return refuse(finished.error());
+    if (command == "delete_pod") {
+      arbiter.DeletePod(**pod, done);
+    } else {
+      arbiter.MovePod(**pod, gpus, node, done);
+    }
+    return true;
+  }
+  if (command == "defrag") {
+    auto work = BeginDefrag(arbiter, request, node);
+    if (!work) return refuse(work.error());
+    if (arbiter.maker() == nullptr) return refuse({ErrorCode::kUnavailable, "not now"});
+    arbiter.maker()->Run([&arbiter, respond, work = std::move(*work)]() -> std::function<void()> {
+      return [&arbiter, respond, plan = work()] {
+        respond(
+            Write(plan ? Result<json>(PlanJson(arbiter, *plan)) : tl::unexpected(plan.error())));
+      };
+    });
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -229,10 +384,15 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   }
   Request request(object);
   Result<json> result = json::object();
-  if (command == "create_pod") {
-    result = CreatePod(arbiter_, request, node);
-  } else if (command == "delete_pod") {
-    result = DeletePod(arbiter_, request, node);
+  if (HandleSlow(arbiter_, command, request, node, respond)) return;
+  if (command == "pod") {
+    result = DescribePod(arbiter_, request, node);
+  } else if (command == "vgpus") {
+    result = ListVgpus(arbiter_, request, node);
+  } else if (command == "explain_placement") {
+    result = ExplainPlacement(arbiter_, request, node);
+  } else if (command == "cordon" || command == "uncordon") {
+    result = Cordon(arbiter_, request, node, command == "cordon");
   } else if (command == "set_pod") {
     result = SetPod(arbiter_, request, node);
   } else if (command == "status") {
@@ -246,6 +406,7 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   } else {
     result = Fail(ErrorCode::kInvalid,
                   fmt::format("there is no command {}; there are create_pod, delete_pod, set_pod, "
+                              "move_pod, pod, vgpus, explain_placement, defrag, cordon, uncordon, "
                               "status, bench_ticket, ping, report, standing, explain and advise",
                               command.substr(0, 64)));
   }

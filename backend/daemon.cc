@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "backend/gpu_lock.h"
 #include "backend/notify.h"
 #include "backend/process.h"
@@ -18,6 +20,7 @@ namespace baton::backend {
 namespace {
 
 constexpr size_t kPodsFileMax = 64 << 20;
+constexpr size_t kTemplatesMax = 1 << 20;
 
 TenantLimits Limits(const Options& options) {
   TenantLimits limits;
@@ -34,14 +37,15 @@ Daemon::Daemon(Options options, std::string config_path)
       config_path_(std::move(config_path)),
       started_(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr)))),
       nvml_(devmgr::Nvml::Load()),
-      pods_(options_.scheduler.overcommit),
       signals_(io_) {}
 
 Daemon::~Daemon() = default;
 
 Result<void> Daemon::Start() {
   if (auto read = ReadState(); !read) return read;
-  arbiter_.emplace(io_, options_, pods_, usage_, log_);
+  if (auto started = StartDevices(); !started) return started;
+  arbiter_.emplace(io_, options_, pods_, *vgpus_, usage_, log_);
+  arbiter_->SetDeviceMaker(&*devices_);
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
@@ -58,6 +62,10 @@ Result<void> Daemon::Start() {
   }
   if (auto added = AddLocalGpus(); !added) return added;
   AdoptMissing();
+  if (ManagesLocalGpus()) {
+    ReconcileDevices();
+    devices_->Watch();
+  }
   if (books_) {
     if (auto ok = books_->Start(); !ok) return ok;
   }
@@ -135,9 +143,37 @@ Result<void> Daemon::ReadState() {
   return {};
 }
 
-Result<void> Daemon::AddLocalGpus() {
+Result<void> Daemon::StartDevices() {
+  devmgr::MigTemplates templates = devmgr::MigTemplates::BuiltIn();
+  if (const std::string& file = options_.placement.mig_templates; !file.empty()) {
+    const auto text = ReadFile(file, kTemplatesMax);
+    if (!text) {
+      return Fail(text.error().code, "placement.mig_templates: " + text.error().message);
+    }
+    auto read = templates.With(*text, file);
+    if (!read) return tl::unexpected(read.error());
+    templates = std::move(*read);
+  }
+  // On a central batond a node may have this machine's name.
+  const std::string here = NodeName(options_) + (options_.zmq.listen.empty() ? "" : " (batond)");
+  devices_.emplace(
+      io_, nvml_, Devices::Options{options_.server.socket_dir, here}, templates,
+      [this](devmgr::Node node, const std::vector<std::string>& news) {
+        OnLook(std::move(node), news);
+      },
+      [this](std::string note) { log_.Add(EventLog::Level::kInfo, "gpu", std::move(note)); });
+  vgpus_.emplace(options_.placement.policy, options_.scheduler.overcommit, std::move(templates),
+                 here);
+  return {};
+}
+
+bool Daemon::ManagesLocalGpus() const {
   const std::string& local = options_.server.local_gpus;
-  if (local == "no" || (local == "auto" && !options_.zmq.listen.empty())) return {};
+  return local == "yes" || (local == "auto" && options_.zmq.listen.empty());
+}
+
+Result<void> Daemon::AddLocalGpus() {
+  if (!ManagesLocalGpus()) return {};
   std::vector<devmgr::GpuInfo> gpus = options_.gpus;
   if (gpus.empty()) gpus = nvml_->Gpus();
   if (gpus.empty()) {
@@ -146,14 +182,82 @@ Result<void> Daemon::AddLocalGpus() {
                          "check the driver",
                          nvml_->available() ? "NVML lists none" : nvml_->why()));
   }
+  // All that is known of them first: whether MIG is on decides what a pod can have.
+  if (auto node = nvml_->Look("")) {
+    std::erase_if(node->cards, [&](const devmgr::Card& card) {
+      return std::none_of(gpus.begin(), gpus.end(),
+                          [&](const devmgr::GpuInfo& gpu) { return gpu.uuid == card.uuid; });
+    });
+    SetCards(std::move(node->cards));
+  }
   for (const devmgr::GpuInfo& gpu : gpus) {
     if (arbiter_->gpus().count(gpu.uuid) != 0) continue;  // after a reload
     auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());
+    auto added = arbiter_->AddGpu(gpu, "");
+    if (!added && added.error().code == ErrorCode::kExhausted) {
+      log_.Add(EventLog::Level::kWarning, "gpu", added.error().message);
+      continue;
+    }
+    if (!added) return added;
     gpu_locks_.push_back(std::move(*lock));
-    if (auto added = arbiter_->AddGpu(gpu, ""); !added) return added;
   }
   return {};
+}
+
+// What NVML sees of this machine's cards now.
+void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news) {
+  for (const std::string& text : news) log_.Add(EventLog::Level::kWarning, "gpu", text);
+  if (!ManagesLocalGpus()) return;
+  std::vector<devmgr::Card> cards;
+  for (devmgr::Card& card : node.cards) {
+    if (arbiter_->gpus().count(card.uuid) == 0) {
+      if (!options_.gpus.empty()) continue;  // the configuration says which are ours
+      // It has come since.
+      auto lock = LockGpu(options_.server.lock_dir, card.uuid);
+      if (!lock) continue;
+      if (!arbiter_->AddGpu({card.uuid, card.model, uint64_t{card.memory_mib} << 20}, "")) continue;
+      gpu_locks_.push_back(std::move(*lock));
+    }
+    cards.push_back(std::move(card));
+  }
+  SetCards(std::move(cards));
+}
+
+// What NVML says of this machine's cards. Of those that only the configuration knows it says
+// nothing, and they stay as they are.
+void Daemon::SetCards(std::vector<devmgr::Card> cards) {
+  for (const devmgr::Card& card : cards) seen_.insert(card.uuid);
+  for (const devmgr::Card& card : vgpus_->CardsOf("")) {
+    if (seen_.count(card.uuid) == 0) cards.push_back(card);
+  }
+  if (!cards.empty() || !seen_.empty()) arbiter_->SetCards("", std::move(cards));
+}
+
+// MIG instances and MPS daemons are as the pods need them, and nothing of ours is left over.
+void Daemon::ReconcileDevices() {
+  std::vector<Devices::CardJobs> cards;
+  for (const devmgr::Card& card : vgpus_->CardsOf("")) {
+    for (const char* mode : {"mig", "mps"}) {
+      cards.push_back({mode, card, {}});
+      for (const auto& [id, pod] : pods_.all()) {
+        for (size_t i = 0; i < pod.gpus.size() && pod.mode == mode; ++i) {
+          if (pod.gpus[i] == card.uuid) cards.back().known.push_back(vgpus_->ForDriver(pod, i));
+        }
+      }
+      if (mode == std::string_view("mig") && !card.mig_enabled) cards.pop_back();
+    }
+  }
+  devices_->Reconcile(std::move(cards), [this](const std::vector<Devices::CardJobs>& done) {
+    for (const Devices::CardJobs& card : done) {
+      for (const auto& vgpu : card.known) {
+        // "pod index", as Vgpus::ForDriver() has it.
+        const size_t space = vgpu.id.rfind(' ');
+        arbiter_->SetDevices(vgpu.id.substr(0, space), std::stoul(vgpu.id.substr(space + 1)),
+                             vgpu.device);
+      }
+    }
+  });
 }
 
 // Holders of before this daemon started: found and watched, or gone.

@@ -9,6 +9,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,12 +19,14 @@
 #include "backend/config.h"
 #include "backend/control.h"
 #include "backend/control_socket.h"
+#include "backend/devices.h"
 #include "backend/event_log.h"
 #include "backend/node_endpoint.h"
 #include "backend/pods.h"
 #include "backend/tenant_endpoint.h"
 #include "backend/upstream.h"
 #include "backend/usage_book.h"
+#include "backend/vgpus.h"
 #include "backend/web.h"
 #include "devmgr/nvml.h"
 
@@ -60,7 +63,12 @@ class Daemon : private TenantSink, private ClientLink {
   void KillProcess(uint64_t number) override;
 
   Result<void> ReadState();
+  bool ManagesLocalGpus() const;
   Result<void> AddLocalGpus();
+  Result<void> StartDevices();
+  void SetCards(std::vector<devmgr::Card> cards);
+  void ReconcileDevices();
+  void OnLook(devmgr::Node node, const std::vector<std::string>& news);
   void AdoptMissing();
   void AwaitSignal();
   DaemonStatus Status() const;
@@ -71,12 +79,14 @@ class Daemon : private TenantSink, private ClientLink {
   const std::string config_path_;
   const std::string started_;
   EventLog log_;
-  std::unique_ptr<devmgr::Nvml> nvml_;
+  std::shared_ptr<devmgr::Nvml> nvml_;
   Pods pods_;
+  std::optional<Vgpus> vgpus_;
   UsageBook usage_;
   UniqueFd state_lock_;
   std::vector<UniqueFd> gpu_locks_;
   std::optional<Arbiter> arbiter_;
+  std::optional<Devices> devices_;
   std::optional<Books> books_;
   std::optional<Control> control_;
   std::optional<ControlSocket> control_socket_;
@@ -84,7 +94,8 @@ class Daemon : private TenantSink, private ClientLink {
   std::optional<NodeEndpoint> nodes_;
   std::optional<Upstream> upstream_;
   std::optional<Web> web_;
-  std::string web_trouble_;  // why it is not served
+  std::set<std::string> seen_;  // cards that NVML has told of
+  std::string web_trouble_;     // why it is not served
   std::unordered_map<uint64_t, ClientId> clients_;
   boost::asio::signal_set signals_;
 };

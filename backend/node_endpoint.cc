@@ -18,7 +18,7 @@ constexpr int kQueueMax = 10'000;
 constexpr size_t kDirectsMax = 256;
 constexpr Duration kDirectSilence = std::chrono::seconds(10);
 constexpr size_t kNodesMax = 4096;
-constexpr size_t kGpusOfNodeMax = 64;
+constexpr size_t kGpusOfNodeMax = devmgr::VgpuRequest::kCardsMax;
 
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 
@@ -395,19 +395,11 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
     case wire::Control::kType: {
       wire::Control message;
       if (!frame.Read(message)) return malformed();
-      std::string answer;  // what a node may ask is answered at once
       control_.Handle(std::string(message.json.data, message.json.size), node.name,
-                      [&answer](std::string text) { answer = std::move(text); });
-      if (answer.size() > wire::kRelayFrameMax - kEnvelope) {
-        answer = R"({"ok":false,"code":"exhausted","error":"the answer is too long for a relay; )"
-                 R"(ask batond's own control socket"})";
-      }
-      wire::Control reply;
-      reply.request = message.request;
-      reply.json = {answer.data(), answer.size()};
-      std::string buffer(answer.size() + kEnvelope, '\0');
-      const size_t size = wire::Encode(reply, buffer.data(), buffer.size());
-      socket_.Send({node.identity, {buffer.data(), size}});
+                      [this, alive = std::weak_ptr(alive_), identity = node.identity,
+                       request = message.request](const std::string& text) {
+                        if (!alive.expired()) Answer(identity, request, text);
+                      });
       return;
     }
     case wire::Ping::kType:
@@ -416,6 +408,19 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       // A newer relay may have more to say.
       return;
   }
+}
+
+void NodeEndpoint::Answer(const std::string& identity, uint64_t request, std::string answer) {
+  if (answer.size() > wire::kRelayFrameMax - kEnvelope) {
+    answer = R"({"ok":false,"code":"exhausted","error":"the answer is too long for a relay; )"
+             R"(ask batond's own control socket"})";
+  }
+  wire::Control reply;
+  reply.request = request;
+  reply.json = {answer.data(), answer.size()};
+  std::string buffer(answer.size() + kEnvelope, '\0');
+  const size_t size = wire::Encode(reply, buffer.data(), buffer.size());
+  socket_.Send({identity, {buffer.data(), size}});
 }
 
 void NodeEndpoint::OnHello(const std::string& identity, const wire::Hello& hello,

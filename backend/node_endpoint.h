@@ -53,6 +53,8 @@ class NodeEndpoint {
   void OnNodeHello(const std::string& identity, const wire::NodeHello& hello,
                    std::string_view user);
   void OnHello(const std::string& identity, const wire::Hello& hello, std::string_view user);
+  // To a request that came over the node's control socket.
+  void Answer(const std::string& identity, uint64_t request, std::string answer);
   void AskAboutMissing(Node& node);
   void Beat();
   template <class Message>
@@ -75,6 +77,7 @@ class NodeEndpoint {
   std::unordered_map<std::string, std::unique_ptr<Direct>> directs_;  // by identity
   uint64_t directs_made_ = 0;
   int beats_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace baton::backend

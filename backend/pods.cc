@@ -17,47 +17,52 @@ using nlohmann::json;
 constexpr uint64_t kIdMax = UINT32_MAX;
 constexpr std::string_view kFirstLine = "baton pods 1 ";
 
-std::string PercentText(policy::Share share) { return fmt::format("{}%", share / 1e4); }
+std::vector<std::string> Texts(const json& entry, const char* key) {
+  return entry.value(key, std::vector<std::string>{});
+}
+
+json WishesJson(const CardWishes& wishes) {
+  json said = json::object();
+  const auto text = [&](const char* key, const std::string& value) {
+    if (!value.empty()) said[key] = value;
+  };
+  const auto texts = [&](const char* key, const std::vector<std::string>& values) {
+    if (!values.empty()) said[key] = values;
+  };
+  text("mode", wishes.mode);
+  texts("models", wishes.models);
+  texts("not_models", wishes.not_models);
+  texts("gpus", wishes.gpus);
+  text("affinity", wishes.affinity);
+  text("anti_affinity", wishes.anti_affinity);
+  text("exclusion", wishes.exclusion);
+  return said;
+}
+
+CardWishes ReadWishes(const json& said) {
+  return {said.value("mode", ""),     Texts(said, "models"),      Texts(said, "not_models"),
+          Texts(said, "gpus"),        said.value("affinity", ""), said.value("anti_affinity", ""),
+          said.value("exclusion", "")};
+}
 
 }  // namespace
 
-policy::Share Pods::Room(std::string_view gpu) const {
-  uint64_t requested = 0;
-  for (const auto& [id, pod] : pods_) {
-    if (pod.throw_away) continue;
-    if (std::find(pod.gpus.begin(), pod.gpus.end(), gpu) != pod.gpus.end()) {
-      requested += pod.share.request;
-    }
+uint64_t Pod::CapOn(std::string_view gpu) const {
+  if (memory_cap != 0 || memory_part == 0) return memory_cap;
+  for (size_t i = 0; i < gpus.size() && i < vgpus.size(); ++i) {
+    if (gpus[i] == gpu) return uint64_t{vgpus[i].fit.memory_mib} << 20;
   }
-  return requested >= overcommit_ ? 0 : static_cast<policy::Share>(overcommit_ - requested);
+  return 0;
 }
 
-Result<void> Pods::Admit(const Pod& pod, policy::Share request) const {
-  if (pod.throw_away) return {};
-  for (const std::string& gpu : pod.gpus) {
-    uint64_t requested = 0;
-    std::string holders;
-    for (const auto& [id, other] : pods_) {
-      if (id == pod.id || other.throw_away) continue;
-      if (std::find(other.gpus.begin(), other.gpus.end(), gpu) == other.gpus.end()) continue;
-      requested += other.share.request;
-      if (holders.size() < 200) {
-        holders += fmt::format("{}{} {}", holders.empty() ? "" : ", ", other.name,
-                               PercentText(other.share.request));
-      } else if (holders.back() != '.') {
-        holders += ", ...";
-      }
+std::vector<std::string> Pod::Accounted() const {
+  std::vector<std::string> all = gpus;
+  for (const PodVgpu& vgpu : vgpus) {
+    for (const std::string& gpu : vgpu.before) {
+      if (std::find(all.begin(), all.end(), gpu) == all.end()) all.push_back(gpu);
     }
-    if (requested + request <= overcommit_) continue;
-    const auto left =
-        requested >= overcommit_ ? 0 : static_cast<policy::Share>(overcommit_ - requested);
-    return Fail(ErrorCode::kExhausted,
-                fmt::format("{} of {} is asked for, but only {} of {} is left ({}); request less, "
-                            "take another GPU, remove a pod, or raise scheduler.overcommit",
-                            PercentText(request), gpu, PercentText(left), PercentText(overcommit_),
-                            holders.empty() ? "nobody else has any" : holders));
   }
-  return {};
+  return all;
 }
 
 Result<Pod*> Pods::Add(Pod pod) {
@@ -72,29 +77,17 @@ Result<Pod*> Pods::Add(Pod pod) {
     return Fail(ErrorCode::kExists, "another pod has this ticket");
   }
   if (last_id_ >= kIdMax) return Fail(ErrorCode::kExhausted, "the ids of pods are used up");
-  pod.id = PodId{};
-  if (auto admitted = Admit(pod, pod.share.request); !admitted) {
-    return tl::unexpected(admitted.error());
-  }
+  pod.vgpus.resize(pod.gpus.size());
   pod.id = PodId{++last_id_};
   by_name_[pod.name] = pod.id;
   by_ticket_[pod.ticket] = pod.id;
   return &pods_.emplace(pod.id, std::move(pod)).first->second;
 }
 
-Result<void> Pods::SetShare(Pod& pod, const policy::ShareSpec& share) {
-  // Asking for less is always fine, even where the GPU is overbooked for other reasons.
-  if (share.request > pod.share.request) {
-    if (auto admitted = Admit(pod, share.request); !admitted) return admitted;
-  }
-  pod.share = share;
-  return {};
-}
-
 void Pods::Remove(PodId id, bool departs) {
   auto it = pods_.find(id);
   if (it == pods_.end()) return;
-  if (departs) departed_[id] = {it->second.owner(), it->second.gpus};
+  if (departs) departed_[id] = {it->second.owner(), it->second.Accounted()};
   by_name_.erase(it->second.name);
   by_ticket_.erase(it->second.ticket);
   pods_.erase(it);
@@ -115,10 +108,28 @@ Pod* Pods::FindByTicket(std::string_view ticket) {
   return it == by_ticket_.end() ? nullptr : Find(it->second);
 }
 
+void Pods::SetCordoned(const std::string& gpu, bool cordoned) {
+  if (cordoned) {
+    cordoned_.insert(gpu);
+  } else {
+    cordoned_.erase(gpu);
+  }
+}
+
 std::string Pods::Save() const {
   json list = json::array();
   for (const auto& [id, pod] : pods_) {
     if (pod.throw_away) continue;
+    json vgpus = json::array();
+    for (const PodVgpu& vgpu : pod.vgpus) {
+      json row{{"share", vgpu.fit.share},
+               {"memory_mib", vgpu.fit.memory_mib},
+               {"slot", vgpu.fit.slot},
+               {"memory_peak", vgpu.memory_peak}};
+      if (!vgpu.device.empty()) row["device"] = vgpu.device;
+      if (!vgpu.before.empty()) row["before"] = vgpu.before;
+      vgpus.push_back(std::move(row));
+    }
     list.push_back({
         {"id", id.value},
         {"name", pod.name},
@@ -126,10 +137,14 @@ std::string Pods::Save() const {
         {"limit", pod.share.limit},
         {"priority", static_cast<int>(pod.share.priority)},
         {"memory", pod.memory_cap},
+        {"memory_part", pod.memory_part},
         {"team", pod.team},
         {"user", pod.user},
         {"namespace", pod.name_space},
         {"gpus", pod.gpus},
+        {"mode", pod.mode},
+        {"vgpus", std::move(vgpus)},
+        {"wishes", WishesJson(pod.wishes)},
         {"ticket", pod.ticket},
         {"uid", pod.uid},
         {"independent", pod.independent},
@@ -145,13 +160,16 @@ std::string Pods::Save() const {
                         {"namespace", pod.owner.name_space},
                         {"gpus", pod.gpus}});
   }
-  const std::string body = json{{"last_id", last_id_}, {"pods", list}, {"departed", departed}}.dump(
-      1, ' ', false, json::error_handler_t::replace);
+  const std::string body = json{
+      {"last_id", last_id_},
+      {"pods", list},
+      {"departed", departed},
+      {"cordoned", cordoned_}}.dump(1, ' ', false, json::error_handler_t::replace);
   return fmt::format("{}{:016x}\n{}\n", kFirstLine, UsageBook::GpuKey(body), body);
 }
 
 Result<void> Pods::Load(const std::string& text) {
-  Pods loaded(overcommit_);
+  Pods loaded;
   auto read = loaded.Read(text);
   if (!read) return read;
   last_id_ = loaded.last_id_;
@@ -159,6 +177,7 @@ Result<void> Pods::Load(const std::string& text) {
   departed_ = std::move(loaded.departed_);
   by_name_ = std::move(loaded.by_name_);
   by_ticket_ = std::move(loaded.by_ticket_);
+  cordoned_ = std::move(loaded.cordoned_);
   return {};
 }
 
@@ -188,6 +207,19 @@ Result<void> Pods::Read(const std::string& text) {
       pod.user = entry.value("user", "");
       pod.name_space = entry.value("namespace", "");
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
+      // Files of before there were virtual GPUs: by turns, and placed anew where they are.
+      pod.mode = entry.value("mode", std::string(kTimeSlice));
+      pod.memory_part = entry.value("memory_part", policy::Share{0});
+      pod.wishes = ReadWishes(entry.value("wishes", json::object()));
+      for (const json& row : entry.value("vgpus", json::array())) {
+        PodVgpu vgpu;
+        vgpu.fit = {row.at("share"), row.at("memory_mib"), 0, row.at("slot")};
+        vgpu.device = row.value("device", "");
+        vgpu.memory_peak = row.value("memory_peak", uint64_t{0});
+        vgpu.before = Texts(row, "before");
+        pod.vgpus.push_back(std::move(vgpu));
+      }
+      pod.vgpus.resize(pod.gpus.size());
       pod.ticket = entry.at("ticket");
       pod.uid = entry.at("uid");
       pod.independent = entry.value("independent", false);
@@ -202,6 +234,7 @@ Result<void> Pods::Read(const std::string& text) {
       by_ticket_[pod.ticket] = pod.id;
       pods_.emplace(pod.id, std::move(pod));
     }
+    for (const std::string& gpu : Texts(root, "cordoned")) cordoned_.insert(gpu);
     for (const json& entry : root.value("departed", json::array())) {
       departed_[PodId{entry.at("id")}] = {
           {entry.at("name"), entry.at("namespace"), entry.at("team"), entry.at("user")},

@@ -1,5 +1,6 @@
 #include "backend/status.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +37,18 @@ const char* PhaseName(wire::Phase phase) {
       return "holding";
     case wire::Phase::kDraining:
       return "draining";
+  }
+  return "unknown";
+}
+
+const char* HealthName(devmgr::Health health) {
+  switch (health) {
+    case devmgr::Health::kHealthy:
+      return "healthy";
+    case devmgr::Health::kFailed:
+      return "failed";
+    case devmgr::Health::kMissing:
+      return "missing";
   }
   return "unknown";
 }
@@ -129,6 +142,11 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
              {"hung", gpu->hung},
              {"link", gpu->frozen ? "cut" : "up"},
              {"queue", json::array()}};
+    if (const devmgr::Card* card = arbiter.vgpus().CardOf(gpu->info.uuid)) {
+      row["health"] = HealthName(card->health);
+      row["why"] = card->why;
+    }
+    row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
     if (const auto holder = gpu->scheduler.holder()) {
       const Pod* pod = arbiter.pods().Find(*holder);
       row["holder"] = pod != nullptr ? pod->name : "(deleted)";
@@ -266,13 +284,144 @@ json PodJson(const Pod& pod) {
           {"gpus", pod.gpus},
           {"request", Percent(pod.share.request)},
           {"limit", Percent(pod.share.limit)},
-          {"memory", pod.memory_cap},
+          {"memory", pod.gpus.empty() ? pod.memory_cap : pod.CapOn(pod.gpus.front())},
+          {"memory_percent", Percent(pod.memory_part)},
+          {"mode", pod.mode},
           {"priority", PriorityName(pod.share.priority)},
           {"team", pod.team},
           {"user", pod.user},
           {"namespace", pod.name_space},
           {"uid", pod.uid},
           {"gang", pod.gang()}};
+}
+
+json PodAnswer(const Arbiter& arbiter, const Pod& pod) {
+  json answer = PodJson(pod);
+  answer["environment"] = json::object();
+  for (const auto& [name, value] : arbiter.vgpus().EnvironmentOf(pod)) {
+    answer["environment"][name] = value;
+  }
+  answer["hook"] = pod.by_token();
+  return answer;
+}
+
+json VgpusJson(const Arbiter& arbiter, const std::string& node) {
+  const Instant now = MonotonicNow();
+  const Vgpus& vgpus = arbiter.vgpus();
+  std::map<std::string, const Pod*> by_name;
+  for (const auto& [id, pod] : arbiter.pods().all()) {
+    if (!pod.throw_away && arbiter.PodIsOn(pod, node)) by_name[pod.name] = &pod;
+  }
+  json rows = json::array();
+  for (const auto& [name, pod] : by_name) {
+    const std::string unbooked = vgpus.WhyUnbooked(pod->id);
+    for (size_t i = 0; i < pod->gpus.size(); ++i) {
+      const std::string& uuid = pod->gpus[i];
+      const PodVgpu& vgpu = pod->vgpus[i];
+      json row{{"pod", name},
+               {"index", i},
+               {"node", ""},
+               {"gpu", uuid},
+               {"model", ""},
+               {"mode", pod->mode},
+               {"device", vgpu.device},
+               {"request", Percent(pod->share.request)},
+               {"limit", Percent(pod->share.limit)},
+               {"memory", pod->CapOn(uuid)},
+               {"memory_used", uint64_t{0}},
+               {"memory_peak", vgpu.memory_peak},
+               {"running", arbiter.Runs(*pod)},
+               {"booked", unbooked.empty()},
+               {"why", unbooked}};
+      if (const devmgr::Card* card = vgpus.CardOf(uuid)) {
+        row["model"] = card->model;
+        if (unbooked.empty() && card->health != devmgr::Health::kHealthy) {
+          row["why"] = fmt::format("its card is {}{}{}", HealthName(card->health),
+                                   card->why.empty() ? "" : ": ", card->why);
+        }
+      }
+      uint64_t held = 0, busy = 0;
+      auto add = [&](const std::string& on) {
+        const auto it = arbiter.gpus().find(on);
+        if (it == arbiter.gpus().end()) return;
+        held += arbiter.HeldNow(*it->second, pod->id, now);
+        if (const UsageEntry* account = arbiter.Account(*it->second, pod->id)) {
+          busy += account->usage.busy_ns;
+        }
+      };
+      add(uuid);
+      for (const std::string& before : vgpu.before) add(before);
+      row["held_ns"] = held;
+      row["busy_ns"] = busy;
+      if (const auto it = arbiter.gpus().find(uuid); it != arbiter.gpus().end()) {
+        row["node"] = vgpus.NameOf(it->second->node);
+        if (const auto on = it->second->pods.find(pod->id); on != it->second->pods.end()) {
+          row["memory_used"] = on->second.memory;
+        }
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+namespace {
+
+// Which it is among its node's, as users count them.
+json CardJson(const Vgpus& vgpus, const std::string& node, const std::string& uuid) {
+  json row{{"uuid", uuid}};
+  const devmgr::Card* card = vgpus.CardOf(uuid);
+  if (card != nullptr) row["model"] = card->model;
+  if (const devmgr::Node* on = vgpus.FindNode(node)) {
+    for (size_t i = 0; i < on->cards.size(); ++i) {
+      if (on->cards[i].uuid == uuid) row["index"] = i;
+    }
+  }
+  return row;
+}
+
+json PlaceJson(const Vgpus& vgpus, const devmgr::Placement& placement) {
+  json gpus = json::array();
+  for (const devmgr::Vgpu& vgpu : placement.vgpus) {
+    gpus.push_back(CardJson(vgpus, placement.node, vgpu.card));
+    gpus.back()["mode"] = vgpu.mode;
+  }
+  return {{"node", placement.node}, {"gpus", std::move(gpus)}};
+}
+
+}  // namespace
+
+json ExplanationJson(const Vgpus& vgpus, const Vgpus::Explanation& explanation) {
+  json answer{{"fits", explanation.where.has_value()}, {"nodes", json::array()}};
+  if (explanation.where) {
+    answer["where"] = PlaceJson(vgpus, *explanation.where);
+  } else {
+    answer["error"] = explanation.error;
+  }
+  for (const devmgr::NodeRefusal& refusal : explanation.nodes) {
+    json cards = json::array();
+    for (const devmgr::CardRefusal& card : refusal.cards) {
+      cards.push_back(CardJson(vgpus, refusal.node, card.uuid));
+      cards.back()["why"] = card.why;
+    }
+    answer["nodes"].push_back(
+        {{"node", refusal.node}, {"why", refusal.why}, {"cards", std::move(cards)}});
+  }
+  return answer;
+}
+
+json PlanJson(Arbiter& arbiter, const devmgr::DefragPlan& plan) {
+  const Vgpus& vgpus = arbiter.vgpus();
+  json answer{
+      {"exact", plan.exact}, {"where", PlaceJson(vgpus, plan.placement)}, {"moves", json::array()}};
+  for (const devmgr::PodMove& move : plan.moves) {
+    const Pod* pod = arbiter.pods().FindByName(move.pod);
+    answer["moves"].push_back({{"pod", move.pod},
+                               {"running", pod != nullptr && arbiter.Runs(*pod)},
+                               {"from", PlaceJson(vgpus, move.from)},
+                               {"to", PlaceJson(vgpus, move.to)}});
+  }
+  return answer;
 }
 
 StatusSteps::StatusSteps(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,

@@ -15,9 +15,10 @@ namespace baton::backend {
 //
 //   daemon   {version, mode, pid, started, degraded: [sentence]}
 //   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
-//             overruns, hung, link: "up"|"cut"}]          holder: absent when nobody holds
-//   pods     [{name, id, request, limit, memory, priority, team, user, namespace, uid, phase,
-//   held_ns, busy_ns,
+//             overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
+//             cordoned}]                                 holder: absent when nobody holds
+//   pods     [{name, id, request, limit, memory, memory_percent, mode, priority, team, user,
+//             namespace, uid, phase, held_ns, busy_ns,
 //             waited_ns, unmanaged_ns, launches, copies_bytes, grants, revocations, memory_used,
 //             lag_ns, achieved_1s, achieved_10s, achieved_60s,
 //             gpus: [{uuid, node, phase, fluid, throttled, lag_ns, achieved_1s, achieved_10s,
@@ -52,6 +53,19 @@ class StatusSteps {
 };
 // One pod of "pods" above, but without what is measured, and with its ticket.
 nlohmann::json PodJson(const Pod& pod);
+// The same, with what `baton run` needs: `environment` {name: value}, and whether the hook is to be
+// preloaded: `hook`.
+nlohmann::json PodAnswer(const Arbiter& arbiter, const Pod& pod);
+// Each virtual GPU of the pods of `node` ("*": all), by pod and index: [{pod, index, node, gpu,
+// model, mode, device, request, limit, memory, held_ns, busy_ns, memory_used, memory_peak, running,
+// booked, why}]. Shares in percent, memory in bytes (0: no cap), `why`: it is not booked, or its
+// card cannot be used.
+nlohmann::json VgpusJson(const Arbiter& arbiter, const std::string& node);
+// {fits, where?: {node, gpus: [{uuid, index, model, mode}]}, error?, nodes: [{node, why, cards:
+// [{uuid, index, model, why}]}]}
+nlohmann::json ExplanationJson(const Vgpus& vgpus, const Vgpus::Explanation& explanation);
+// {moves: [{pod, running, from, to}], where, exact}
+nlohmann::json PlanJson(Arbiter& arbiter, const devmgr::DefragPlan& plan);
 
 }  // namespace baton::backend
 

@@ -609,12 +609,167 @@ TEST_F(Batond, ControlAnswersBadRequestsWithASentence) {
   EXPECT_EQ(st.st_mode & 0777, 0600u);
 }
 
-TEST_F(Batond, PutsAPodWithoutAGpuWhereThereIsMostRoom) {
+TEST_F(Batond, PutsAPodWithoutAGpuWhereThereIsRoom) {
   Pod("a", 60);
   const json made = Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}});
   EXPECT_EQ(made.at("gpus"), json({"GPU-b"}));
+  EXPECT_EQ(made.at("mode"), "time-slice");
+  EXPECT_EQ(made.at("environment"), (json{{"CUDA_VISIBLE_DEVICES", "GPU-b"}}));
   const json both = Say({{"command", "create_pod"}, {"name", "c"}, {"request", 10}, {"count", 2}});
   EXPECT_EQ(both.at("gpus").size(), 2u);
+}
+
+TEST_F(Batond, ARefusalSaysWhyInOneLineAndWhereThereIsMore) {
+  Pod("a", 60);
+  const json refused =
+      Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-a"}}});
+  EXPECT_EQ(
+      refused.value("error", ""),
+      "there is no room for b (GPU-a: 40 % of it are free, 50 % wanted); ask for less, remove "
+      "a pod, or see 'baton explain placement'");
+  const json nowhere =
+      Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"count", 2}});
+  EXPECT_EQ(nowhere.value("error", ""),
+            "there is no room for b (GPU-a: 40 % of it are free, 50 % wanted; GPU-b: has room, but "
+            "one is not enough); ask for less, remove a pod, or see 'baton explain placement'");
+  const json many = Say({{"command", "create_pod"}, {"name", "b"}, {"request", 5}, {"count", 3}});
+  EXPECT_EQ(many.value("code", ""), "not_found");
+  const json explained = Say({{"command", "explain_placement"}, {"request", 50}, {"count", 2}});
+  ASSERT_TRUE(explained.value("ok", false)) << explained.dump();
+  EXPECT_FALSE(explained.at("fits"));
+  EXPECT_EQ(explained.at("nodes").at(0).at("cards").at(0).at("why"),
+            "40 % of it are free, 50 % wanted");
+  EXPECT_TRUE(Say({{"command", "explain_placement"}, {"request", 40}, {"count", 2}}).at("fits"));
+}
+
+TEST_F(Batond, TheMapOfVirtualGpusSurvivesACrash) {
+  Pod("a", 60);
+  Pod("b", 30, {{"gpus", {"GPU-a", "GPU-b"}}});
+  const auto map = [&] {
+    json rows = Say({{"command", "vgpus"}}).at("vgpus");
+    for (json& row : rows) {
+      row.erase("held_ns");
+      row.erase("busy_ns");
+    }
+    return rows;
+  };
+  const json before = map();
+  ASSERT_EQ(before.size(), 3u) << before.dump();
+  EXPECT_EQ(before.at(1).at("pod"), "b");
+  EXPECT_EQ(before.at(2).at("gpu"), "GPU-b");
+  EXPECT_EQ(before.at(2).at("index"), 1);
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(map(), before);
+  const auto refused = [&](double request, const char* gpu) {
+    return Say({{"command", "create_pod"}, {"name", "c"}, {"request", request}, {"gpus", {gpu}}})
+        .value("code", "");
+  };
+  EXPECT_EQ(refused(11, "GPU-a"), "exhausted");
+  EXPECT_EQ(refused(71, "GPU-b"), "exhausted");
+  Pod("d", 10);
+  Pod("e", 70, {{"gpus", {"GPU-b"}}});
+}
+
+TEST_F(Batond, APodWhoseCardIsGoneStaysAndGetsItsPlaceBack) {
+  const std::string ticket = Pod("a", 60, {{"gpus", {"GPU-b"}}});
+  EXPECT_EQ(daemon_.Stop(), 0);
+  const std::string with = ReadText(folder_ / "batond.toml");
+  std::string without = with;
+  without.erase(without.find("[[gpu]]\nuuid = \"GPU-b\"\n"), 23);
+  WriteText(folder_ / "batond.toml", without);
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_FALSE(PodStatus("a").empty());
+  const json degraded = Status().at("daemon").at("degraded");
+  ASSERT_EQ(degraded.size(), 1u);
+  EXPECT_EQ(degraded.at(0), "pods without a place: a (its card GPU-b is not there)");
+  EXPECT_FALSE(Say({{"command", "vgpus"}}).at("vgpus").at(0).at("booked"));
+  WriteText(folder_ / "batond.toml", with);
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return Status().at("daemon").at("degraded").empty(); }));
+  EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-b"}}})
+                .value("code", ""),
+            "exhausted");
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(ticket, "GPU-b") && client.Ask());
+  EXPECT_TRUE(client.AwaitGrant());
+}
+
+TEST_F(Batond, ACordonKeepsPodsAwayOverRestartsToo) {
+  Pod("a", 10);
+  ASSERT_TRUE(Say({{"command", "cordon"}, {"gpus", {"GPU-a"}}}).value("ok", false));
+  const auto place = [&](const std::string& name) {
+    return Say({{"command", "create_pod"}, {"name", name}, {"request", 10}}).at("gpus").at(0);
+  };
+  EXPECT_EQ(place("b"), "GPU-b");
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(place("c"), "GPU-b");
+  EXPECT_TRUE(Status().at("gpus").at(0).at("cordoned"));
+  EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "d"}, {"request", 10}, {"gpus", {0}}})
+                .value("error", ""),
+            "there is no room for d (GPU-a: cordoned); ask for less, remove a pod, or see 'baton "
+            "explain placement'");
+  ASSERT_TRUE(Say({{"command", "uncordon"}, {"gpus", {"0"}}}).value("ok", false));
+  EXPECT_TRUE(Say({{"command", "create_pod"}, {"name", "d"}, {"request", 10}, {"gpus", {0}}})
+                  .value("ok", false));
+  // What was there stayed.
+  EXPECT_EQ(PodStatus("a").at("gpus").at(0).at("uuid"), "GPU-a");
+}
+
+TEST_F(Batond, APodMovesWhileItDoesNotRun) {
+  const std::string ticket = Pod("a", 60);
+  const auto move = [&](const std::string& gpu) {
+    return Say({{"command", "move_pod"}, {"name", "a"}, {"gpus", {gpu}}});
+  };
+  {
+    ScriptedClient client(Socket());
+    ASSERT_TRUE(client.Join(ticket, "GPU-a"));
+    EXPECT_EQ(move("GPU-b").value("code", ""), "unavailable");
+  }
+  // A client of this process lives on when its socket is closed; that of a holder ends with it.
+  Pod("b", 60, {{"gpus", {"GPU-b"}}});
+  const std::string other = Pod("c", 30);
+  {
+    HolderProcess holder(Socket(), other, "GPU-a");
+    ASSERT_TRUE(holder.AwaitHolding());
+  }
+  ASSERT_TRUE(Eventually([&] { return PodStatus("c").at("clients").empty(); }));
+  const uint64_t held = PodStatus("c").at("held_ns");
+  EXPECT_GT(held, 0u);
+  const json moved = Say({{"command", "move_pod"}, {"name", "c"}, {"gpus", {"GPU-b"}}});
+  ASSERT_TRUE(moved.value("ok", false)) << moved.dump();
+  const json rows = Say({{"command", "vgpus"}}).at("vgpus");
+  EXPECT_EQ(rows.at(2).at("pod"), "c");
+  EXPECT_EQ(rows.at(2).at("gpu"), "GPU-b");
+  EXPECT_GE(rows.at(2).at("held_ns").get<uint64_t>(), held) << "what it used is not forgotten";
+  {
+    ScriptedClient client(Socket(), 7);
+    ASSERT_TRUE(client.Join(other, "GPU-b") && client.Ask());
+    EXPECT_TRUE(client.AwaitGrant());
+  }
+  // No room there.
+  Pod("d", 40);
+  EXPECT_EQ(Say({{"command", "move_pod"}, {"name", "d"}, {"gpus", {"GPU-b"}}}).value("code", ""),
+            "exhausted");
+  EXPECT_EQ(PodStatus("d").at("gpus").at(0).at("uuid"), "GPU-a");
+}
+
+TEST_F(Batond, DefragSaysWhichMovesMakeRoom) {
+  Pod("a", 60);
+  Pod("b", 30, {{"gpus", {"GPU-b"}}});
+  // Who names its GPU stays there.
+  EXPECT_EQ(Say({{"command", "defrag"}, {"request", 80}}).value("code", ""), "exhausted");
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "b"}}).value("ok", false));
+  ASSERT_TRUE(Say({{"command", "cordon"}, {"gpus", {"GPU-a"}}}).value("ok", false));
+  ASSERT_TRUE(Say({{"command", "create_pod"}, {"name", "b"}, {"request", 30}}).value("ok", false));
+  ASSERT_TRUE(Say({{"command", "uncordon"}, {"gpus", {"GPU-a"}}}).value("ok", false));
+  const json plan = Say({{"command", "defrag"}, {"request", 80}});
+  ASSERT_TRUE(plan.value("ok", false)) << plan.dump();
+  ASSERT_EQ(plan.at("moves").size(), 1u);
+  EXPECT_EQ(plan.at("moves").at(0).at("pod"), "b");
+  EXPECT_EQ(plan.at("moves").at(0).at("to").at("gpus").at(0).at("uuid"), "GPU-a");
+  EXPECT_EQ(plan.at("where").at("gpus").at(0).at("uuid"), "GPU-b");
 }
 
 TEST_F(Batond, ADeletedPodDrainsThenItsClientsAreSentAway) {

@@ -37,6 +37,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.scheduler.scheduler.quota_max = std::chrono::microseconds(12'345);
   options.scheduler.scheduler.drain_kill = true;
   options.scheduler.overcommit = 1'500'000;
+  options.placement.policy = {devmgr::Rule::kSpread, devmgr::Rule::kFragmentation, 250, 750};
   options.zmq.listen = "tcp://127.0.0.1:7411";
   options.http.hosts = {"gpu.example", "other \"quoted\""};
   options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};
@@ -50,6 +51,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   const auto back = ParseOptions(PrintOptions(options), "printed");
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
+  EXPECT_EQ(back->placement.policy, options.placement.policy);
 }
 
 TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
@@ -74,6 +76,12 @@ TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
   EXPECT_NE(ErrorOf("[[pod]]\nname = \"a\"\nrequest = 50\nlimit = 30\n").find("below the request"),
             std::string::npos);
   EXPECT_NE(ErrorOf("[zmq.nodes]\na = \"short\"\n").find("batond.toml:2: the key of node a"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[placement]\ncards = \"best\"\n").find("batond.toml:2: cards must be one of"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[placement]\nmemory_weight = 0.8\n").find("must add up to 1"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[placement]\nshare_weight = 1.1\n").find("batond.toml:2: share_weight"),
             std::string::npos);
   EXPECT_NE(ErrorOf("[[gpu]]\nuuid = \"../x\"\n").find("batond.toml:1: a [[gpu]] needs"),
             std::string::npos);
@@ -128,52 +136,55 @@ Pod MakePod(const std::string& name, policy::Share request, const std::string& g
   return pod;
 }
 
-TEST(Pods, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
-  Pods pods(policy::kWhole);
+TEST(Pods, ANameIsTakenOnce) {
+  Pods pods;
   ASSERT_TRUE(pods.Add(MakePod("a", 600'000, "GPU-0")));
-  const auto refused = pods.Add(MakePod("b", 400'001, "GPU-0"));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
-  EXPECT_NE(refused.error().message.find("a 60%"), std::string::npos) << refused.error().message;
-  EXPECT_TRUE(pods.Add(MakePod("b", 400'000, "GPU-0")));
-  EXPECT_TRUE(pods.Add(MakePod("c", 1'000'000, "GPU-1")));
-  EXPECT_EQ(pods.Room("GPU-0"), 0u);
-}
-
-TEST(Pods, ARaisedRequestIsAdmittedLikeANewOne) {
-  Pods pods(policy::kWhole);
-  Pod* a = *pods.Add(MakePod("a", 500'000, "GPU-0"));
-  ASSERT_TRUE(pods.Add(MakePod("b", 300'000, "GPU-0")));
-  EXPECT_FALSE(pods.SetShare(*a, *ShareFrom(800'000, 0, policy::Priority::kLow)));
-  EXPECT_EQ(a->share.request, 500'000u);
-  EXPECT_TRUE(pods.SetShare(*a, *ShareFrom(700'000, 0, policy::Priority::kLow)));
+  const auto again = pods.Add(MakePod("a", 1'000, "GPU-1"));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::kExists);
 }
 
 TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
-  Pods pods(policy::kWhole);
+  Pods pods;
   Pod* a = *pods.Add(MakePod("a", 500'000, "GPU-0"));
   Pod* b = *pods.Add(MakePod("b \"x\"\n", 300'000, "GPU-0"));
   const PodId last = b->id;
+  a->memory_part = 250'000;
+  a->mode = "mig";
+  a->wishes = {"mig", {"a100"}, {"t4"}, {"GPU-0"}, "near", "far", "alone"};
+  a->vgpus[0] = {{428'571, 20'096, 0, 7u << 8 | 4}, "MIG-0", 5'000, {"GPU-9"}};
+  pods.SetCordoned("GPU-7", true);
   const std::string ticket = a->ticket;
   pods.Remove(last, false);
-  Pods restored(policy::kWhole);
+  Pods restored;
   ASSERT_TRUE(restored.Load(pods.Save()));
   ASSERT_NE(restored.FindByTicket(ticket), nullptr);
   EXPECT_EQ(restored.FindByTicket(ticket)->share.request, 500'000u);
+  const Pod& back = *restored.FindByTicket(ticket);
+  EXPECT_EQ(back.memory_part, 250'000u);
+  EXPECT_EQ(back.mode, "mig");
+  EXPECT_EQ(back.wishes, a->wishes);
+  ASSERT_EQ(back.vgpus.size(), 1u);
+  EXPECT_EQ(back.vgpus[0].fit, a->vgpus[0].fit);
+  EXPECT_EQ(back.vgpus[0].device, "MIG-0");
+  EXPECT_EQ(back.vgpus[0].memory_peak, 5'000u);
+  EXPECT_EQ(back.Accounted(), (std::vector<std::string>{"GPU-0", "GPU-9"}));
+  EXPECT_EQ(back.CapOn("GPU-0"), uint64_t{20'096} << 20);
+  EXPECT_EQ(restored.cordoned(), std::set<std::string>{"GPU-7"});
   EXPECT_GT((*restored.Add(MakePod("c", 1000, "GPU-0")))->id, last);
   restored.StartAbove(1000);
   EXPECT_GT((*restored.Add(MakePod("d", 1000, "GPU-0")))->id, PodId{1000});
 }
 
 TEST(Pods, ADamagedFileIsRefused) {
-  Pods pods(policy::kWhole);
+  Pods pods;
   ASSERT_TRUE(pods.Add(MakePod("a", 500'000, "GPU-0")));
   const std::string text = pods.Save();
   for (size_t at = 0; at < text.size(); at += 7) {
     std::string damaged = text;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    EXPECT_FALSE(Pods(policy::kWhole).Load(damaged)) << "byte " << at;
-    EXPECT_FALSE(Pods(policy::kWhole).Load(text.substr(0, at))) << "cut at " << at;
+    EXPECT_FALSE(Pods().Load(damaged)) << "byte " << at;
+    EXPECT_FALSE(Pods().Load(text.substr(0, at))) << "cut at " << at;
   }
 }
 

@@ -1,0 +1,287 @@
+// The daemon's map of virtual GPUs: what it books, refuses, and books again.
+#include "backend/vgpus.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/config.h"
+
+namespace baton::backend {
+namespace {
+
+using devmgr::Card;
+
+Card CardOf(const std::string& uuid, uint32_t memory_mib = 40'960) {
+  Card card;
+  card.uuid = uuid;
+  card.model = "NVIDIA A100-SXM4-40GB";
+  card.memory_mib = memory_mib;
+  card.mig_capable = true;
+  return card;
+}
+
+class VgpuMap : public testing::Test {
+ protected:
+  static constexpr policy::Share kPercent = 10'000;
+
+  static Vgpus Make(policy::Share overcommit = policy::kWhole,
+                    devmgr::PlacementPolicy policy = {}) {
+    return Vgpus(policy, overcommit, devmgr::MigTemplates::BuiltIn(), "here");
+  }
+  static Pod Ask(const std::string& name, policy::Share request, uint64_t memory = 0) {
+    static uint64_t last = 0;
+    Pod pod;
+    pod.id = PodId{++last};
+    pod.name = name;
+    pod.share = *ShareFrom(request, 0, policy::Priority::kLow);
+    pod.memory_cap = memory;
+    return pod;
+  }
+  static ErrorCode CodeOf(const Result<void>& result) {
+    return result ? ErrorCode{} : result.error().code;
+  }
+};
+
+TEST_F(VgpuMap, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
+  for (const policy::Share overcommit : {policy::kWhole / 2, policy::kWhole, 3 * policy::kWhole}) {
+    Vgpus map = Make(overcommit);
+    ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+    const int fit = static_cast<int>(overcommit / (25 * kPercent));
+    for (int i = 0; i < fit; ++i) {
+      Pod pod = Ask("p" + std::to_string(i), 25 * kPercent);
+      ASSERT_TRUE(map.Place(pod, 1, "*")) << i << " of " << fit;
+      EXPECT_EQ(pod.gpus, std::vector<std::string>{"GPU-0"});
+    }
+    Pod more = Ask("more", 10 * kPercent);
+    const auto refused = map.Place(more, 1, "*");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  }
+}
+
+TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfACard) {
+  Vgpus map = Make(2 * policy::kWhole);
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+  for (const char* name : {"a", "b"}) {
+    Pod pod = Ask(name, 90 * kPercent);
+    ASSERT_TRUE(map.Place(pod, 1, "*"));
+  }
+  Pod pod = Ask("c", 50 * kPercent);
+  const auto refused = map.Place(pod, 1, "*");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("GPU-0: of 200 % 20 % are free, 50 % wanted"),
+            std::string::npos)
+      << refused.error().message;
+}
+
+TEST_F(VgpuMap, MemoryCapsDoNotAddUpToMoreThanTheCardHas) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0", 1'000)));
+  Pod a = Ask("a", 10 * kPercent, uint64_t{600} << 20);
+  Pod b = Ask("b", 10 * kPercent, (uint64_t{400} << 20) + 1);
+  ASSERT_TRUE(map.Place(a, 1, "*"));
+  EXPECT_EQ(CodeOf(map.Place(b, 1, "*")), ErrorCode::kExhausted);
+  b.memory_cap = 0;
+  b.memory_part = 400'000;
+  ASSERT_TRUE(map.Place(b, 1, "*"));
+  EXPECT_EQ(b.CapOn("GPU-0"), uint64_t{400} << 20);
+  Pod c = Ask("c", 10 * kPercent);
+  EXPECT_TRUE(map.Place(c, 1, "*")) << "without a cap nothing is set aside";
+}
+
+TEST_F(VgpuMap, APartOfMemoryThatNobodyKnowsIsRefused) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0", 0)));
+  Pod a = Ask("a", 10 * kPercent);
+  a.memory_part = 250'000;
+  EXPECT_EQ(CodeOf(map.Place(a, 1, "*")), ErrorCode::kInvalid);
+  a.memory_part = 0;
+  a.memory_cap = uint64_t{4} << 30;
+  EXPECT_TRUE(map.Place(a, 1, "*"));
+}
+
+TEST_F(VgpuMap, NamedGpusComeInTheOrderInWhichTheyAreNamed) {
+  Vgpus map = Make();
+  for (const char* uuid : {"GPU-0", "GPU-1", "GPU-2"}) {
+    ASSERT_TRUE(map.AddCard("", CardOf(uuid)));
+  }
+  Pod a = Ask("a", 10 * kPercent);
+  a.wishes.gpus = {"GPU-2", "GPU-0"};
+  ASSERT_TRUE(map.Place(a, 2, "*"));
+  EXPECT_EQ(a.gpus, (std::vector<std::string>{"GPU-2", "GPU-0"}));
+  ASSERT_EQ(map.EnvironmentOf(a).size(), 1u);
+  EXPECT_EQ(map.EnvironmentOf(a)[0].second, "GPU-2,GPU-0");
+}
+
+TEST_F(VgpuMap, WithoutAModeAPodIsNeitherAloneOnACardNorInSomebodysMps) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-1")));
+  Pod mps = Ask("mps", 10 * kPercent);
+  mps.wishes.mode = "mps";
+  mps.wishes.gpus = {"GPU-0"};
+  ASSERT_TRUE(map.Place(mps, 1, "*"));
+  for (const char* name : {"a", "b", "c"}) {
+    Pod pod = Ask(name, 30 * kPercent);
+    ASSERT_TRUE(map.Place(pod, 1, "*"));
+    EXPECT_EQ(pod.gpus[0], "GPU-1");
+    EXPECT_EQ(pod.mode, "time-slice");
+  }
+  Pod whole = Ask("whole", 10 * kPercent);
+  whole.wishes.mode = "exclusive";
+  EXPECT_EQ(CodeOf(map.Place(whole, 1, "*")), ErrorCode::kExhausted);
+}
+
+TEST_F(VgpuMap, OnACardWithMigAPodGetsAnInstance) {
+  Vgpus map = Make(2 * policy::kWhole);
+  Card card = CardOf("GPU-0");
+  card.mig_enabled = true;
+  ASSERT_TRUE(map.SetCards("", {card}));
+  Pod a = Ask("a", 40 * kPercent);
+  ASSERT_TRUE(map.Place(a, 1, "*"));
+  EXPECT_EQ(a.mode, "mig");
+  EXPECT_FALSE(a.by_token());
+  // Nothing of the hardware is lent: an overcommit does not make instances smaller.
+  EXPECT_GE(a.vgpus[0].fit.share, 40 * kPercent);
+  a.vgpus[0].device = "MIG-1";
+  EXPECT_EQ(map.EnvironmentOf(a)[0].second, "MIG-1");
+  // Instances are made where batond is.
+  Pod b = Ask("b", 10 * kPercent);
+  b.wishes.mode = "mig";
+  EXPECT_EQ(CodeOf(map.Place(b, 1, "n1")), ErrorCode::kNotFound);
+}
+
+TEST_F(VgpuMap, AVirtualGpuThatDoesNotGrowStaysAsItWas) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+  Pod a = Ask("a", 50 * kPercent);
+  Pod b = Ask("b", 40 * kPercent);
+  ASSERT_TRUE(map.Place(a, 1, "*"));
+  ASSERT_TRUE(map.Place(b, 1, "*"));
+  const devmgr::CardUse before = *map.UseOf("GPU-0");
+  const auto grow = map.Resize(a, *ShareFrom(61 * kPercent, 0, policy::Priority::kLow), 0, 0);
+  ASSERT_FALSE(grow);
+  EXPECT_EQ(grow.error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(*map.UseOf("GPU-0"), before);
+  EXPECT_EQ(a.share.request, 50 * kPercent);
+  EXPECT_TRUE(map.Resize(a, *ShareFrom(60 * kPercent, 0, policy::Priority::kLow), 0, 0));
+  EXPECT_EQ(map.UseOf("GPU-0")->share, policy::kWhole);
+}
+
+TEST_F(VgpuMap, WhoHasNoPlaceAnyMoreKeepsOthersAwayUntilItHasOne) {
+  Pod a = Ask("a", 60 * kPercent), b = Ask("b", 60 * kPercent);
+  {
+    Vgpus map = Make(2 * policy::kWhole);
+    ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+    ASSERT_TRUE(map.Place(a, 1, "*") && map.Place(b, 1, "*"));
+  }
+  Vgpus map = Make();  // without the overcommit of before
+  EXPECT_FALSE(map.Book(a) || map.Book(b)) << "no card is there yet";
+  std::map<PodId, Pod*> pods = {{a.id, &a}, {b.id, &b}};
+  const auto find = [&](PodId id) { return pods.count(id) != 0 ? pods[id] : nullptr; };
+  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+  map.BookAgain(find);
+  EXPECT_EQ(map.WhyUnbooked(a.id), "");
+  EXPECT_NE(map.WhyUnbooked(b.id), "");
+  Pod c = Ask("c", 10 * kPercent);
+  const auto refused = map.Place(c, 1, "*");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("pod b is on it"), std::string::npos)
+      << refused.error().message;
+  map.Remove(a);
+  pods.erase(a.id);
+  map.BookAgain(find);
+  EXPECT_TRUE(map.unbooked().empty());
+  EXPECT_TRUE(map.Place(c, 1, "*"));
+}
+
+TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.AddCard("n1", CardOf("GPU-0")));
+  ASSERT_TRUE(map.AddCard("n2", CardOf("GPU-1")));
+  map.SetReachable("n1", false);
+  Pod a = Ask("a", 10 * kPercent);
+  ASSERT_TRUE(map.Place(a, 1, "*"));
+  EXPECT_EQ(a.gpus[0], "GPU-1");
+  Card failed = CardOf("GPU-1");
+  failed.health = devmgr::Health::kFailed;
+  failed.why = "XID 79";
+  const auto events = map.SetCards("n2", {failed});
+  ASSERT_TRUE(events);
+  ASSERT_EQ(events->size(), 1u);
+  EXPECT_EQ((*events)[0].kind, devmgr::InventoryEvent::Kind::kFailed);
+  EXPECT_EQ(map.PodsOn("GPU-1"), std::vector<std::string>{"a"});
+  Pod b = Ask("b", 10 * kPercent);
+  const auto refused = map.Place(b, 1, "*");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "there is no room for b (GPU-0: missing: the link to its node is cut; GPU-1: failed: "
+            "XID 79); ask for less, remove a pod, or see 'baton explain placement'");
+  // It vanishes, and with it nothing of what is known.
+  ASSERT_TRUE(map.SetCards("n2", {}));
+  EXPECT_EQ(map.CardOf("GPU-1")->health, devmgr::Health::kMissing);
+  ASSERT_TRUE(map.SetCards("n2", {CardOf("GPU-1")}));
+  EXPECT_TRUE(map.Place(b, 1, "*"));
+}
+
+TEST_F(VgpuMap, ASeventeenthCardIsRefused) {
+  Vgpus map = Make();
+  for (int i = 0; i < 16; ++i) {
+    ASSERT_TRUE(map.AddCard("", CardOf("GPU-" + std::to_string(i))));
+  }
+  EXPECT_EQ(CodeOf(map.AddCard("", CardOf("GPU-16"))), ErrorCode::kExhausted);
+  EXPECT_EQ(CodeOf(map.AddCard("n1", CardOf("GPU-16"))), ErrorCode{});
+}
+
+// Whatever is asked, in whatever order: no card has more than it has, and who was refused has
+// changed nothing. At the end everything is free.
+TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return random() % n; };
+  Vgpus map = Make();
+  for (const char* node : {"", "n1"}) {
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_TRUE(map.AddCard(node, CardOf("GPU-" + std::string(node) + std::to_string(i))));
+    }
+  }
+  std::map<std::string, Pod> pods;
+  for (int step = 0; step < 2'000; ++step) {
+    const std::string name = "p" + std::to_string(below(40));
+    const auto it = pods.find(name);
+    if (it == pods.end()) {
+      Pod pod = Ask(name, (1 + below(100)) * kPercent, uint64_t{below(20'000)} << 20);
+      if (below(3) == 0) pod.wishes.gpus = {"GPU-" + std::to_string(below(4))};
+      if (map.Place(pod, pod.wishes.gpus.empty() ? 1 + below(3) : 1, "*")) pods[name] = pod;
+    } else if (below(3) == 0) {
+      map.Remove(it->second);
+      pods.erase(it);
+    } else if (below(2) == 0) {
+      static_cast<void>(
+          map.Resize(it->second, *ShareFrom((1 + below(100)) * kPercent, 0, policy::Priority::kLow),
+                     uint64_t{below(20'000)} << 20, 0));
+    } else if (it->second.gpus.size() == 1) {
+      static_cast<void>(map.Move(it->second, {"GPU-n1" + std::to_string(below(4))}));
+    }
+    std::map<std::string, std::pair<uint64_t, uint64_t>> used;
+    for (const auto& [n, pod] : pods) {
+      for (const std::string& gpu : pod.gpus) {
+        used[gpu].first += pod.share.request;
+        used[gpu].second += pod.memory_cap >> 20;
+      }
+    }
+    for (const auto& [gpu, use] : used) {
+      ASSERT_LE(use.first, policy::kWhole) << gpu;
+      ASSERT_LE(use.second, 40'960u) << gpu;
+      ASSERT_EQ(map.UseOf(gpu)->share, use.first) << gpu;
+      ASSERT_EQ(map.UseOf(gpu)->memory_mib, use.second) << gpu;
+    }
+  }
+  for (const auto& [name, pod] : pods) map.Remove(pod);
+  for (const char* uuid : {"GPU-0", "GPU-n13"}) EXPECT_EQ(*map.UseOf(uuid), devmgr::CardUse{});
+}
+
+}  // namespace
+}  // namespace baton::backend
