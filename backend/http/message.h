@@ -18,8 +18,6 @@ struct HttpRequest {
   // Decoded, valid UTF-8 without control characters; begins with "/", and no part of it is "." or
   // "..".
   std::string path;
-  // What follows the prefix of the route; empty for a route of one path.
-  std::string rest;
   // Decoded like the path; at most kQueryMax, no name twice.
   std::map<std::string, std::string, std::less<>> query;
 

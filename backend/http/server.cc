@@ -125,19 +125,17 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core>,
     std::atomic<size_t> count{0};
   };
 
-  void Add(std::map<std::string, Entry>& entries, const std::string& path, Entry entry) {
+  void Add(const std::string& path, Entry entry) {
     BATON_CHECK(!serving_ && !path.empty() && path[0] == '/');
-    BATON_CHECK(entries.emplace(path, std::move(entry)).second);
+    BATON_CHECK(routes_.emplace(path, std::move(entry)).second);
   }
   EventStream& AddStream(const std::string& path) {
     streams_.push_back(std::make_unique<Stream>(*this));
     Entry entry;
     entry.stream = streams_.back().get();
-    Add(exact_, path, std::move(entry));
+    Add(path, std::move(entry));
     return *streams_.back();
   }
-  std::map<std::string, Entry>& exact() { return exact_; }
-  std::map<std::string, Entry>& prefixes() { return prefixes_; }
   uint16_t port() const { return port_; }
 
   Result<void> Start();
@@ -160,7 +158,6 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core>,
   void LookLater();
   void OnRequest(Connection& connection) override;
   void OnClosed(Connection& connection) override;
-  const Entry* Find(HttpRequest& request) const;
   bool KnowsHost(std::string_view host) const;
   bool HasToken(const Connection& connection) const;
   void SendAsset(Connection& connection, const Entry& entry);
@@ -176,8 +173,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core>,
   asio::io_context& tokens_;
   const HttpOptions options_;
   // Set before the threads start, and never changed after.
-  std::map<std::string, Entry> exact_;
-  std::map<std::string, Entry> prefixes_;
+  std::map<std::string, Entry> routes_;
   std::vector<std::unique_ptr<Stream>> streams_;
   ListenAddress address_;
   std::string token_;
@@ -374,11 +370,12 @@ void HttpServer::Core::OnRequest(Connection& connection) {
   }
   auto request = ParseTarget(Text(header.target()));
   if (!request) return Refuse(connection, ErrorResponse(request.error()));
-  const Entry* entry = Find(*request);
-  if (entry == nullptr) {
+  const auto found = routes_.find(request->path);
+  if (found == routes_.end()) {
     return Refuse(connection, ErrorResponse(404, ErrorCode::kNotFound,
                                             "there is nothing at " + request->path.substr(0, 256)));
   }
+  const Entry* entry = &found->second;
   if (entry->access == Access::kToken && !HasToken(connection)) {
     HttpResponse response = ErrorResponse(
         401, ErrorCode::kDenied, "bring the token of this server: Authorization: Bearer TOKEN");
@@ -389,18 +386,6 @@ void HttpServer::Core::OnRequest(Connection& connection) {
   if (entry->stream != nullptr) return OpenStream(connection, *entry->stream);
   asked_.push_back({connection.weak_from_this(), connection.serial(), entry, std::move(*request)});
   AskNext();
-}
-
-const HttpServer::Core::Entry* HttpServer::Core::Find(HttpRequest& request) const {
-  if (const auto it = exact_.find(request.path); it != exact_.end()) return &it->second;
-  const std::pair<const std::string, Entry>* longest = nullptr;
-  for (const auto& one : prefixes_) {
-    if (request.path.compare(0, one.first.size(), one.first) != 0) continue;
-    if (longest == nullptr || one.first.size() > longest->first.size()) longest = &one;
-  }
-  if (longest == nullptr) return nullptr;
-  request.rest = request.path.substr(longest->first.size());
-  return &longest->second;
 }
 
 // A client of HTTP/1.0 need not say a Host, and is no browser.
@@ -514,14 +499,7 @@ void HttpServer::Route(const std::string& path, Handler handler, Access access) 
   Core::Entry entry;
   entry.access = access;
   entry.handler = std::move(handler);
-  core_->Add(core_->exact(), path, std::move(entry));
-}
-
-void HttpServer::RoutePrefix(const std::string& prefix, Handler handler, Access access) {
-  Core::Entry entry;
-  entry.access = access;
-  entry.handler = std::move(handler);
-  core_->Add(core_->prefixes(), prefix, std::move(entry));
+  core_->Add(path, std::move(entry));
 }
 
 void HttpServer::AddAsset(const std::string& path, std::string content_type, std::string bytes) {
@@ -530,7 +508,7 @@ void HttpServer::AddAsset(const std::string& path, std::string content_type, std
   entry.content_type = std::move(content_type);
   entry.tag = EntityTag(bytes);
   entry.bytes = std::make_shared<const std::string>(std::move(bytes));
-  core_->Add(core_->exact(), path, std::move(entry));
+  core_->Add(path, std::move(entry));
 }
 
 EventStream& HttpServer::AddStream(const std::string& path) { return core_->AddStream(path); }

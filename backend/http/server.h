@@ -54,11 +54,8 @@ class HttpServer {
   HttpServer(boost::asio::io_context& io, HttpOptions options);
   ~HttpServer();
 
-  // What is served; before Start(). Paths begin with "/" and are said once. Where several prefixes
-  // fit, the longest does; a path by itself comes before them.
+  // What is served; before Start(). Paths begin with "/" and are said once.
   void Route(const std::string& path, Handler handler, Access access = Access::kToken);
-  // All of what begins with `prefix`; the rest is HttpRequest::rest.
-  void RoutePrefix(const std::string& prefix, Handler handler, Access access = Access::kToken);
   // A file of the page. Open to all: a page is how a token gets here, and holds no data itself.
   void AddAsset(const std::string& path, std::string content_type, std::string bytes);
   // The stream lives as long as the server.
