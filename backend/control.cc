@@ -233,6 +233,23 @@ Result<json> SetPod(Arbiter& arbiter, Request& request, const std::string& node)
 Result<json> DescribePod(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(pod, NamedPod(arbiter, request, node));
   BATON_TAKE(finished, request.Finish());
+  // Asked by who is about to run a program there.
+  const Vgpus& vgpus = arbiter.vgpus();
+  std::string trouble = vgpus.WhyUnbooked((*pod)->id);
+  for (size_t i = 0; i < (*pod)->gpus.size() && trouble.empty(); ++i) {
+    const devmgr::Card* card = vgpus.CardOf((*pod)->gpus[i]);
+    if (card != nullptr && card->health != devmgr::Health::kHealthy) {
+      trouble = fmt::format("{} cannot be used: {}", card->uuid,
+                            card->why.empty() ? "it is missing" : card->why);
+    } else if (!(*pod)->by_token() && (*pod)->vgpus[i].device.empty()) {
+      trouble = fmt::format("its {} device on {} is not there; the log says why", (*pod)->mode,
+                            (*pod)->gpus[i]);
+    }
+  }
+  if (!trouble.empty()) {
+    return Fail(ErrorCode::kUnavailable,
+                fmt::format("pod {} cannot run now: {}", (*pod)->name, trouble));
+  }
   return PodAnswer(arbiter, **pod);
 }
 

@@ -19,8 +19,8 @@ constexpr std::string_view kOverview =
   baton report --last 7d                                 see who used what
   baton doctor                                           find out what is missing here
 
-All commands: run, top, status, set, rm, report, standing, explain, advise, simulate, bench, doctor,
-keygen, completion.
+All commands: run, top, status, set, rm, vgpu, cordon, uncordon, defrag, report, standing, explain,
+advise, simulate, bench, doctor, keygen, completion.
 'baton COMMAND --help' explains one, with examples.
 )";
 
@@ -108,8 +108,9 @@ int Main(int argc, char** argv) {
   baton doctor -- ./train
 
 'baton COMMAND --help' explains one, with more examples.)");
-  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddReport, AddStanding, AddExplain,
-                   AddAdvise, AddSimulate, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
+  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddVgpu, AddCordon, AddUncordon,
+                   AddDefrag, AddReport, AddStanding, AddExplain, AddAdvise, AddSimulate, AddBench,
+                   AddDoctor, AddKeygen, AddCompletion}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.

@@ -33,7 +33,13 @@ void AddRun(CLI::App& baton, Invocation& invocation);
 void AddTop(CLI::App& baton, Invocation& invocation);
 void AddStatus(CLI::App& baton, Invocation& invocation);
 void AddSet(CLI::App& baton, Invocation& invocation);
+// The same under another name, for `baton vgpu`.
+void AddSetAs(CLI::App& parent, const std::string& name, Invocation& invocation);
 void AddRm(CLI::App& baton, Invocation& invocation);
+void AddVgpu(CLI::App& baton, Invocation& invocation);
+void AddDefrag(CLI::App& baton, Invocation& invocation);
+void AddCordon(CLI::App& baton, Invocation& invocation);
+void AddUncordon(CLI::App& baton, Invocation& invocation);
 void AddReport(CLI::App& baton, Invocation& invocation);
 void AddStanding(CLI::App& baton, Invocation& invocation);
 void AddExplain(CLI::App& baton, Invocation& invocation);

@@ -1,4 +1,4 @@
-// baton report, standing, explain, advise: what the books say.
+// baton report, standing, advise: what the books say.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -193,17 +193,7 @@ int Standing(const std::string& format_name, const Invocation& invocation) {
   return 0;
 }
 
-// ------------------------------------------------------------------------------ explain, advise
-
-int Explain(const std::string& what, const std::string& name, const Invocation& invocation) {
-  const Result<json> answer =
-      Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kPatience);
-  if (!answer) return Complain(answer.error());
-  for (const json& sentence : answer->at("sentences")) {
-    std::puts(Printable(sentence.get<std::string>()).c_str());
-  }
-  return 0;
-}
+// ---------------------------------------------------------------------------------------- advise
 
 int Advise(const std::string& last, const std::string& format_name, const Invocation& invocation) {
   const Result<Format> format = ParseFormat(format_name);
@@ -291,27 +281,6 @@ used its due, towards 0 for who used more. LevelFS: due over use among siblings;
 down the tree, the first is served first. docs/teams.md has the formulas.)");
   command->callback([format, &invocation] {
     invocation.action = [format, &invocation] { return Standing(*format, invocation); };
-  });
-}
-
-void AddExplain(CLI::App& baton, Invocation& invocation) {
-  CLI::App* command =
-      baton.add_subcommand("explain", "Why a team's or a pod's share is what it is");
-  auto what = std::make_shared<std::string>();
-  auto name = std::make_shared<std::string>();
-  command->add_option("WHAT", *what, "pod or team")->required()->type_name("");
-  command->add_option("NAME", *name, "Its name, or the team's path")->required()->type_name("");
-  AddSocketDir(*command, invocation);
-  command->footer(R"(Examples:
-  baton explain pod trainer
-  baton explain team research/vision)");
-  command->callback([what, name, &invocation] {
-    invocation.action = [what, name, &invocation] {
-      if (*what != "pod" && *what != "team") {
-        return Complain({ErrorCode::kInvalid, "say 'explain pod NAME' or 'explain team NAME'"});
-      }
-      return Explain(*what, *name, invocation);
-    };
   });
 }
 

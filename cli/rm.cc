@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/control_client.h"
+#include "cli/pod_request.h"
 
 namespace baton::cli {
 
@@ -24,7 +25,7 @@ removes by itself when the program ends.)");
       int status = 0;
       for (const std::string& pod : *pods) {
         const Result<nlohmann::json> answer =
-            Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", pod}});
+            Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", pod}}, kDevicePatience);
         if (!answer) status = Complain(answer.error());
       }
       return status;

@@ -3,7 +3,6 @@
 // The pod lives as long as this process: it is deleted when the program ends, however it ends. When
 // `baton run` itself is killed with SIGKILL the program is not: work that took days must not die of
 // a closed terminal's helper. The pod then stays until `baton rm`.
-#include <pwd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,32 +16,54 @@
 #include "cli/command.h"
 #include "cli/control_client.h"
 #include "cli/hook_path.h"
-#include "cli/share_options.h"
+#include "cli/pod_request.h"
 
 namespace baton::cli {
 namespace {
 
 struct RunOptions {
   std::string name;
-  ShareOptions share;
-  std::vector<std::string> gpus;
-  uint32_t count = 1;
+  std::string vgpu;
+  PodRequestOptions pod;
   std::string away = "wait";
-  bool independent = false;
-  std::string user;
-  std::string name_space;
 };
 
-// Who the books say used the GPU, where nobody else is named.
-std::string LoginName() {
-  const passwd* entry = getpwuid(getuid());
-  return entry != nullptr ? entry->pw_name : std::to_string(getuid());
+bool SaysMore(const RunOptions& options) {
+  const ShareOptions& share = options.pod.share;
+  return !(share.request + share.limit + share.memory + share.priority + share.team).empty() ||
+         !(options.name + options.pod.user + options.pod.name_space).empty() ||
+         options.pod.independent || options.pod.cards != CardOptions{};
 }
 
 std::string Joined(const std::vector<std::string>& words) {
   std::string joined;
   for (const std::string& word : words) joined += (joined.empty() ? "" : ",") + word;
   return joined;
+}
+
+// What the program needs to be in the pod that batond has described.
+std::vector<std::pair<std::string, std::string>> EnvironmentOf(const nlohmann::json& pod,
+                                                               const std::string& hook,
+                                                               const RunOptions& options,
+                                                               const Invocation& invocation) {
+  std::vector<std::pair<std::string, std::string>> environment;
+  if (pod.value("hook", true)) {
+    const char* preloaded = std::getenv("LD_PRELOAD");
+    environment = {
+        {"BATON_SOCKET", TenantSocket(std::filesystem::absolute(invocation.socket_dir))},
+        {"BATON_TICKET", pod.at("ticket")},
+        {"BATON_AWAY", options.away},
+        {"LD_PRELOAD", preloaded != nullptr && *preloaded != '\0' ? hook + ":" + preloaded : hook}};
+  } else {
+    // The hardware divides the card. A hook that is preloaded already is another pod's.
+    environment = {{"BATON_DISABLE", "1"}};
+  }
+  environment.emplace_back("CUDA_VISIBLE_DEVICES", Joined(pod.at("gpus")));
+  if (const auto own = pod.find("environment"); own != pod.end()) {
+    environment.pop_back();
+    for (const auto& [name, value] : own->items()) environment.emplace_back(name, value);
+  }
+  return environment;
 }
 
 int Run(const RunOptions& options, const Invocation& invocation) {
@@ -55,36 +76,42 @@ int Run(const RunOptions& options, const Invocation& invocation) {
     return Complain(
         {ErrorCode::kInvalid, "--away: '" + options.away + "' is neither wait nor open"});
   }
-  const Result<nlohmann::json> share = NewShareFields(options.share);
-  if (!share) return Complain(share.error());
+  const bool lasting = !options.vgpu.empty();
+  if (lasting && SaysMore(options)) {
+    return Complain({ErrorCode::kInvalid,
+                     "--vgpu " + options.vgpu +
+                         " has its share and its GPUs; leave the others out, or change it with "
+                         "'baton set " +
+                         options.vgpu + "'"});
+  }
+  nlohmann::json request = {{"command", "pod"}, {"name", options.vgpu}};
+  if (!lasting) {
+    const Result<nlohmann::json> fields = PodRequestFields(options.pod);
+    if (!fields) return Complain(fields.error());
+    request = *fields;
+    request["command"] = "create_pod";
+    const std::string program = std::filesystem::path(invocation.program[0]).filename();
+    request["name"] =
+        options.name.empty() ? program + "-" + std::to_string(getpid()) : options.name;
+    request["uid"] = getuid();
+  }
   const Result<std::string> hook = FindHook();
   if (!hook) return Complain(hook.error());
-
-  nlohmann::json request = *share;
-  request["command"] = "create_pod";
-  const std::string program = std::filesystem::path(invocation.program[0]).filename();
-  request["name"] = options.name.empty() ? program + "-" + std::to_string(getpid()) : options.name;
-  request["gpus"] = options.gpus;
-  request["count"] = options.gpus.empty() ? options.count : options.gpus.size();
-  request["uid"] = getuid();
-  request["independent"] = options.independent;
-  request["user"] = options.user.empty() ? LoginName() : options.user;
-  request["namespace"] = options.name_space;
   const HeldSignals signals;  // from here on there is a pod to delete
-  const Result<nlohmann::json> pod = Ask(invocation.socket_dir, request);
+  const Result<nlohmann::json> pod = Ask(invocation.socket_dir, request, kDevicePatience);
   if (!pod) return Complain(pod.error());
 
-  const char* preloaded = std::getenv("LD_PRELOAD");
-  const Result<int> status = RunChild(
-      signals, invocation.program,
-      {{"BATON_SOCKET", TenantSocket(std::filesystem::absolute(invocation.socket_dir))},
-       {"BATON_TICKET", pod->at("ticket")},
-       {"BATON_AWAY", options.away},
-       {"LD_PRELOAD", preloaded != nullptr && *preloaded != '\0' ? *hook + ":" + preloaded : *hook},
-       {"CUDA_VISIBLE_DEVICES", Joined(pod->at("gpus"))}});
+  const Result<int> status =
+      RunChild(signals, invocation.program, EnvironmentOf(*pod, *hook, options, invocation));
+  if (lasting) {
+    if (status) return *status;
+    Complain(status.error());
+    return status.error().code == ErrorCode::kNotFound ? kNoProgram : kCannotRun;
+  }
 
   const Result<nlohmann::json> deleted =
-      Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", request["name"]}});
+      Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", request["name"]}},
+          kDevicePatience);
   if (!status) {
     Complain(status.error());
     return status.error().code == ErrorCode::kNotFound ? kNoProgram : kCannotRun;
@@ -104,22 +131,11 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
   command
       ->add_option("--name", options->name, "The pod's name; default: the program's and a number")
       ->type_name("NAME");
-  AddShareOptions(*command, options->share);
-  command->add_option("--user", options->user, "Whose work it is, for the books; default: yours")
-      ->type_name("NAME");
-  command->add_option("--namespace", options->name_space, "For the books")->type_name("NAME");
   command
-      ->add_option("--gpu", options->gpus,
-                   "A GPU to use, repeatable; default: the one with most room")
-      ->type_name("UUID|INDEX")
-      ->allow_extra_args(false);
-  command->add_option("--count", options->count, "How many GPUs, where --gpu names none")
-      ->type_name("N")
-      ->check(CLI::Range(1, 64).description(""))
-      ->capture_default_str();
-  command->add_flag("--independent", options->independent,
-                    "Its processes never wait for each other across GPUs: each GPU's token by "
-                    "itself; default: all of its GPUs' or none");
+      ->add_option("--vgpu", options->vgpu,
+                   "Run it on virtual GPUs that were made before ('baton vgpu create') and stay")
+      ->type_name("NAME");
+  AddPodRequestOptions(*command, options->pod);
   command
       ->add_option("--away", options->away,
                    "While batond is away, launches wait, or pass (open) and are reported later")
@@ -133,6 +149,7 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
             -- python serve.py --port 8000
   baton run --gpu 0 --gpu 1 --request 50 -- torchrun --nproc-per-node 2 train.py
   baton run --count 4 --independent --request 25 -- ./sweep.sh     four GPUs, used separately
+  baton run --vgpu train -- python train.py            on what 'baton vgpu create train' made
 
 The exit status is the program's, or 128 + the signal that killed it; 127: no such program.
 Signals are passed on. Killing 'baton run' with SIGKILL leaves the program and its pod alive;

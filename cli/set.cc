@@ -32,19 +32,20 @@ int Set(const SetOptions& options, const Invocation& invocation) {
 
 }  // namespace
 
-void AddSet(CLI::App& baton, Invocation& invocation) {
-  CLI::App* command = baton.add_subcommand("set", "Change a pod's share, at once and in place");
+void AddSet(CLI::App& baton, Invocation& invocation) { AddSetAs(baton, "set", invocation); }
+
+void AddSetAs(CLI::App& parent, const std::string& name, Invocation& invocation) {
+  CLI::App* command = parent.add_subcommand(name, "Change a pod's share, at once and in place");
   auto options = std::make_shared<SetOptions>();
   command->add_option("POD", options->pod, "The pod's name, as 'baton top' shows it")
       ->required()
       ->type_name("");
   AddShareOptions(*command, options->share);
   AddSocketDir(*command, invocation);
-  command->footer(R"(Examples:
-  baton set trainer --request 40
-  baton set trainer --request 40 --limit 40            strict: never more than its request
-  baton set notebook --priority high --memory 8GiB
-
+  const std::string path = "  baton " + (name == "set" ? "" : parent.get_name() + " ") + name;
+  command->footer("Examples:\n" + path + " trainer --request 40\n" + path +
+                  " trainer --request 40 --limit 40       strict: never more than its request\n" +
+                  path + " notebook --priority high --memory 8GiB\n" + R"(
 What is not named stays as it is. The program goes on; the next grant follows the new share.)");
   command->callback([options, &invocation] {
     invocation.action = [=, &invocation] { return Set(*options, invocation); };

@@ -21,8 +21,10 @@ void AddShareOptions(CLI::App& command, ShareOptions& options) {
       ->type_name("PERCENT");
   command.add_option("--limit", options.limit, "Share that is never exceeded, request to 100")
       ->type_name("PERCENT");
-  command.add_option("--memory", options.memory, "Cap on device memory; 0: none")
-      ->type_name("BYTES");
+  command
+      .add_option("--memory", options.memory,
+                  "Cap on device memory, in bytes or in percent of each GPU's; 0: none")
+      ->type_name("BYTES|PERCENT%");
   command.add_option("--priority", options.priority, "high goes before low")->type_name("low|high");
   command.add_option("--team", options.team, "Who pays, such as research/vision")
       ->type_name("PATH");
@@ -48,7 +50,11 @@ Result<nlohmann::json> ShareFields(const ShareOptions& options) {
                                          options.request +
                                          "; a limit is at least the request, or left out");
   }
-  if (!options.memory.empty()) {
+  if (options.memory.ends_with('%')) {
+    const Result<uint32_t> part = ParsePercent(options.memory);
+    if (!part) return tl::unexpected(Named("--memory", part.error()));
+    fields["memory"] = options.memory;
+  } else if (!options.memory.empty()) {
     const Result<uint64_t> memory = ParseBytes(options.memory);
     if (!memory) return tl::unexpected(Named("--memory", memory.error()));
     fields["memory"] = *memory;

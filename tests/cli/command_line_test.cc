@@ -7,10 +7,33 @@
 namespace baton::cli {
 namespace {
 
-const std::vector<std::vector<std::string>> kCommands{
-    {"run"},        {"top"},    {"status"},         {"set"},     {"rm"},
-    {"simulate"},   {"bench"},  {"bench", "token"}, {"doctor"},  {"keygen"},
-    {"completion"}, {"report"}, {"standing"},       {"explain"}, {"advise"}};
+const std::vector<std::vector<std::string>> kCommands{{"run"},
+                                                      {"top"},
+                                                      {"status"},
+                                                      {"set"},
+                                                      {"rm"},
+                                                      {"simulate"},
+                                                      {"bench"},
+                                                      {"bench", "token"},
+                                                      {"doctor"},
+                                                      {"keygen"},
+                                                      {"completion"},
+                                                      {"report"},
+                                                      {"standing"},
+                                                      {"explain"},
+                                                      {"explain", "pod"},
+                                                      {"explain", "team"},
+                                                      {"explain", "placement"},
+                                                      {"advise"},
+                                                      {"vgpu"},
+                                                      {"vgpu", "list"},
+                                                      {"vgpu", "create"},
+                                                      {"vgpu", "delete"},
+                                                      {"vgpu", "move"},
+                                                      {"vgpu", "resize"},
+                                                      {"cordon"},
+                                                      {"uncordon"},
+                                                      {"defrag"}};
 
 TEST(CommandLine, WithoutArgumentsShowsAShortOverview) {
   const Outcome outcome = RunBaton({});
@@ -84,6 +107,18 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"frobnicate"}, "unknown command 'frobnicate'; see 'baton --help'"},
         Mistake{{"bench", "tokn"}, "unknown command 'tokn'; did you mean token?"},
         Mistake{{"bench"}, "'baton bench' needs a command; see 'baton bench --help'"},
+        Mistake{{"explain"}, "'baton explain' needs a command; see 'baton explain --help'"},
+        Mistake{{"vgpu", "lst"}, "unknown command 'lst'; did you mean list?"},
+        Mistake{{"vgpu", "create", "--request", "5"},
+                "NAME is required; see 'baton vgpu create --help'"},
+        Mistake{{"vgpu", "create", "a"},
+                "say how much of the GPU: --request 30 guarantees 30 % and lends idle time, "
+                "--limit 30 is 30 % and never more"},
+        Mistake{{"defrag", "--request", "5"},
+                "batond moves nobody by itself; say --dry-run to see which moves would do"},
+        Mistake{{"run", "--vgpu", "a", "--request", "5", "--", "true"},
+                "--vgpu a has its share and its GPUs; leave the others out, or change it with "
+                "'baton set a'"},
         Mistake{{"rm"}, "POD is required; see 'baton rm --help'"},
         Mistake{{"run", "--request", "30", "true"},
                 "unexpected 'true'; write the program after --"},
@@ -125,6 +160,7 @@ INSTANTIATE_TEST_SUITE_P(CommandLine, BadValues,
                                          std::vector<std::string>{"run", "--limit", "0"},
                                          std::vector<std::string>{"set", "--request", "-1", "pod"},
                                          std::vector<std::string>{"set", "--memory", "4Q", "pod"},
+                                         std::vector<std::string>{"set", "--memory", "101%", "pod"},
                                          std::vector<std::string>{"top", "--interval", "5"}));
 
 TEST(CommandLine, SuggestsOnlyWhatIsNear) {

@@ -179,7 +179,7 @@ TEST(Explain, PrintsItsSentencesWithoutControlCharacters) {
   EXPECT_EQ(Printed({"explain", "team", "r/v"}), "Asked of r/v\nb?\n");
   const Outcome outcome = RunBaton({"explain", "user", "x"});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_EQ(outcome.err, "baton: say 'explain pod NAME' or 'explain team NAME'\n");
+  EXPECT_EQ(outcome.err, "baton: unknown command 'user'; see 'baton explain --help'\n");
 }
 
 TEST(Advise, PrintsWhatToSetOrThatAllIsWell) {

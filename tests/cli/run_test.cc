@@ -98,6 +98,59 @@ TEST_F(Run, AsksForWhatItsFlagsSay) {
   EXPECT_EQ(request["uid"], getuid());
 }
 
+TEST_F(Run, AsksForTheCardsThatItsFlagsMean) {
+  RunBaton(
+      Shell("", {"--request",   "30",         "--memory",   "25%",  "--count",         "2",
+                 "--mode",      "time-slice", "--model",    "h100", "--model",         "a100 80gb",
+                 "--not-model", "t4",         "--affinity", "x",    "--anti-affinity", "y",
+                 "--exclusion", "z"}),
+      environment());
+  const json request = daemon_.requests().at(0);
+  EXPECT_EQ(request["memory"], "25%");
+  EXPECT_EQ(request["count"], 2);
+  EXPECT_EQ(request["mode"], "time-slice");
+  EXPECT_EQ(request["models"], json::array({"h100", "a100 80gb"}));
+  EXPECT_EQ(request["not_models"], json::array({"t4"}));
+  EXPECT_EQ(request["affinity"], "x");
+  EXPECT_EQ(request["anti_affinity"], "y");
+  EXPECT_EQ(request["exclusion"], "z");
+}
+
+TEST_F(Run, OnVirtualGpusThatAreThereMakesAndDeletesNothing) {
+  FakeDaemon daemon([](const json&) -> json {
+    return {{"ticket", "t-9"},
+            {"gpus", {"GPU-a"}},
+            {"hook", true},
+            {"environment", {{"CUDA_VISIBLE_DEVICES", "GPU-a"}}}};
+  });
+  Environment with = environment();
+  with[0].second = daemon.socket_dir();
+  const Outcome outcome = RunBaton(
+      Shell("echo $BATON_TICKET $CUDA_VISIBLE_DEVICES; exit 5", {"--vgpu", "train"}), with);
+  EXPECT_EQ(outcome.status, 5);
+  EXPECT_EQ(outcome.out, "t-9 GPU-a\n");
+  ASSERT_EQ(daemon.requests().size(), 1u);
+  EXPECT_EQ(daemon.requests()[0], (json{{"command", "pod"}, {"name", "train"}}));
+}
+
+TEST_F(Run, WhereTheHardwareDividesTheCardThereIsNoHook) {
+  FakeDaemon daemon([](const json& request) -> json {
+    if (request["command"] != "create_pod") return json::object();
+    return {{"ticket", "t-9"},
+            {"gpus", {"GPU-a"}},
+            {"hook", false},
+            {"environment",
+             {{"CUDA_VISIBLE_DEVICES", "GPU-a"}, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30"}}}};
+  });
+  Environment with = environment();
+  with[0].second = daemon.socket_dir();
+  const Outcome outcome =
+      RunBaton(Shell("echo [$LD_PRELOAD] [$BATON_TICKET] $BATON_DISABLE $CUDA_VISIBLE_DEVICES "
+                     "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+               with);
+  EXPECT_EQ(outcome.out, "[] [] 1 GPU-a 30\n");
+}
+
 TEST_F(Run, ARequestAloneIsElastic) {
   RunBaton(Shell("", {"--request", "30"}), environment());
   EXPECT_EQ(daemon_.requests().at(0)["request"], 30.0);
@@ -181,6 +234,122 @@ TEST(Rm, RemovesEachPodAndReportsTheUnknownOnes) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err, "baton: no b\n");
   EXPECT_EQ(daemon.requests().size(), 3u);
+}
+
+// What a daemon with two virtual GPUs answers.
+json TwoVgpus() {
+  return {{"vgpus",
+           {{{"pod", "a"},
+             {"index", 0},
+             {"node", "n1"},
+             {"gpu", "GPU-0123456789abcdef"},
+             {"model", "NVIDIA H200"},
+             {"mode", "time-slice"},
+             {"request", 30.0},
+             {"limit", 60.0},
+             {"memory", uint64_t{4} << 30},
+             {"memory_used", uint64_t{512} << 20},
+             {"memory_peak", uint64_t{3} << 30},
+             {"held_ns", 90'500'000'000},
+             {"busy_ns", 7'200'000'000'000},
+             {"running", true},
+             {"booked", true},
+             {"why", ""}},
+            {{"pod", "b"},
+             {"index", 1},
+             {"node", ""},
+             {"gpu", "GPU-fedcba9876543210"},
+             {"model", ""},
+             {"mode", "mig"},
+             {"request", 10.0},
+             {"limit", 100.0},
+             {"memory", 0},
+             {"booked", false},
+             {"why", "its card GPU-fedcba9876543210 is not there"}}}}};
+}
+
+TEST(Vgpu, ListIsATableOrJson) {
+  FakeDaemon daemon([](const json&) { return TwoVgpus(); });
+  const Environment environment{{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  EXPECT_EQ(
+      RunBaton({"vgpu", "list"}, environment).out,
+      "POD  #  NODE  GPU           MODEL  MODE        REQUEST  LIMIT  MEMORY      USED    PEAK"
+      "   HELD   BUSY  STATE\n"
+      "a    0  n1    GPU-01234567  H200   time-slice     30.0   60.0  4.0GiB  512.0MiB  3.0GiB"
+      "  90.5s  2.00h  running\n"
+      "b    1        GPU-fedcba98         mig            10.0  100.0       -         -       -"
+      "      -      -  no place: its card GPU-fedcba9876543210 is not there\n");
+  EXPECT_EQ(json::parse(RunBaton({"vgpu", "list", "--json"}, environment).out), TwoVgpus());
+}
+
+TEST(Vgpu, EachCommandAsksOnce) {
+  FakeDaemon daemon([](const json& request) -> json {
+    if (request["command"] == "create_pod") return {{"gpus", {"GPU-a", "GPU-b"}}};
+    return json::object();
+  });
+  const Environment environment{{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  EXPECT_EQ(RunBaton({"vgpu", "create", "t", "--request", "30", "--count", "2"}, environment).out,
+            "GPU-a\nGPU-b\n");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"vgpu", "move", "t", "--gpu", "1", "--gpu", "GPU-c"},
+        {"vgpu", "resize", "t", "--request", "20"},
+        {"vgpu", "delete", "t"},
+        {"cordon", "3"},
+        {"uncordon", "GPU-a"}}) {
+    const Outcome outcome = RunBaton(command, environment);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  }
+  const auto requests = daemon.requests();
+  ASSERT_EQ(requests.size(), 6u);
+  EXPECT_EQ(requests[0]["name"], "t");
+  EXPECT_EQ(requests[0]["count"], 2);
+  EXPECT_EQ(requests[1], (json{{"command", "move_pod"}, {"name", "t"}, {"gpus", {"1", "GPU-c"}}}));
+  EXPECT_EQ(requests[2], (json{{"command", "set_pod"}, {"name", "t"}, {"request", 20.0}}));
+  EXPECT_EQ(requests[3], (json{{"command", "delete_pod"}, {"name", "t"}}));
+  EXPECT_EQ(requests[4], (json{{"command", "cordon"}, {"gpus", {"3"}}}));
+  EXPECT_EQ(requests[5], (json{{"command", "uncordon"}, {"gpus", {"GPU-a"}}}));
+}
+
+TEST(ExplainPlacement, NamesEachCardAndWhy) {
+  FakeDaemon daemon([](const json&) -> json {
+    return {{"fits", false},
+            {"error", "this pod fits on none of 1 nodes: 1 without room on their cards"},
+            {"nodes",
+             {{{"node", "n1"},
+               {"why", ""},
+               {"cards",
+                {{{"uuid", "GPU-0123456789"},
+                  {"index", 0},
+                  {"model", "NVIDIA H200"},
+                  {"why", "40 % of it are free, 50 % wanted"}},
+                 {{"uuid", "GPU-b"}, {"index", 1}, {"model", "T4"}, {"why", ""}}}}}}}};
+  });
+  const Outcome outcome = RunBaton({"explain", "placement", "--request", "50", "--count", "2"},
+                                   {{"BATON_SOCKET_DIR", daemon.socket_dir()}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.out,
+            "It fits nowhere: this pod fits on none of 1 nodes: 1 without room on their cards.\n"
+            "\n"
+            "NODE  GPU  UUID          MODEL        WHY\n"
+            "n1    0    GPU-01234567  NVIDIA H200  40 % of it are free, 50 % wanted\n"
+            "n1    1    GPU-b         T4           has room, but not enough of the node's GPUs "
+            "have\n");
+}
+
+TEST(Defrag, PrintsTheMovesAsCommands) {
+  FakeDaemon daemon([](const json&) -> json {
+    const json place{{"node", "n1"},
+                     {"gpus", {{{"uuid", "GPU-b"}, {"index", 1}, {"model", "T4"}}}}};
+    return {{"exact", true},
+            {"where", place},
+            {"moves", {{{"pod", "x"}, {"running", true}, {"from", place}, {"to", place}}}}};
+  });
+  EXPECT_EQ(RunBaton({"defrag", "--dry-run", "--request", "50"},
+                     {{"BATON_SOCKET_DIR", daemon.socket_dir()}})
+                .out,
+            "baton vgpu move x --gpu GPU-b      # runs: end its programs first\n"
+            "\n"
+            "Then there is room for it: n1, GPU 1 (GPU-b, T4).\n");
 }
 
 }  // namespace

@@ -1,0 +1,200 @@
+// baton explain: why things are as they are; baton defrag: what would make room.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/control_client.h"
+#include "cli/pod_request.h"
+#include "cli/text_table.h"
+
+namespace baton::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+int Explain(const std::string& what, const std::string& name, const Invocation& invocation) {
+  const Result<json> answer =
+      Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kPatience);
+  if (!answer) return Complain(answer.error());
+  for (const json& sentence : answer->at("sentences")) {
+    std::puts(Printable(sentence.get<std::string>()).c_str());
+  }
+  return 0;
+}
+
+// "GPU 1 (GPU-1f2e3d4c, NVIDIA H200)", as told by batond.
+std::string CardText(const json& gpu) {
+  std::string text = "GPU";
+  if (gpu.contains("index")) text += " " + std::to_string(gpu.at("index").get<uint64_t>());
+  text += " (" + gpu.at("uuid").get<std::string>().substr(0, 12);
+  const std::string model = gpu.value("model", "");
+  return Printable(text + (model.empty() ? "" : ", " + model) + ")");
+}
+
+std::string PlaceText(const json& place) {
+  std::string text = Printable(place.at("node").get<std::string>()) + ", ";
+  bool first = true;
+  for (const json& gpu : place.at("gpus")) {
+    text += (first ? "" : " and ") + CardText(gpu);
+    first = false;
+  }
+  return text;
+}
+
+void PrintRefusals(const json& nodes) {
+  TextTable table{{{"NODE", true}, {"GPU", true}, {"UUID", true}, {"MODEL", true}, {"WHY", true}},
+                  {}};
+  for (const json& node : nodes) {
+    const std::string name = Printable(node.at("node").get<std::string>());
+    const std::string why = Printable(node.value("why", ""));
+    if (!why.empty()) table.rows.push_back({name, "", "", "", why});
+    for (const json& card : node.at("cards")) {
+      const std::string of_card = Printable(card.value("why", ""));
+      table.rows.push_back(
+          {name, card.contains("index") ? std::to_string(card.at("index").get<uint64_t>()) : "",
+           Printable(card.at("uuid").get<std::string>()).substr(0, 12),
+           Printable(card.value("model", "")),
+           of_card.empty() ? "has room, but not enough of the node's GPUs have" : of_card});
+    }
+  }
+  for (const std::string& line : table.Lines()) std::puts(line.c_str());
+}
+
+int ExplainPlacement(const PodRequestOptions& options, bool as_json, const Invocation& invocation) {
+  Result<json> request = PodRequestFields(options);
+  if (!request) return Complain(request.error());
+  (*request)["command"] = "explain_placement";
+  Result<json> answer = Ask(invocation.socket_dir, *request, kPatience);
+  if (!answer) return Complain(answer.error());
+  const bool fits = answer->at("fits");
+  if (as_json) {
+    answer->erase("ok");
+    std::puts(answer->dump().c_str());
+    return fits ? 0 : kFailed;
+  }
+  if (fits) {
+    const json& where = answer->at("where");
+    std::printf("It would go to %s, by %s.\n", PlaceText(where).c_str(),
+                Printable(where.at("gpus").at(0).at("mode").get<std::string>()).c_str());
+    if (!answer->at("nodes").empty()) std::puts("\nIt would not fit here:\n");
+  } else {
+    std::printf("It fits nowhere: %s.\n\n",
+                Printable(answer->at("error").get<std::string>()).c_str());
+  }
+  if (!answer->at("nodes").empty()) PrintRefusals(answer->at("nodes"));
+  return fits ? 0 : kFailed;
+}
+
+int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
+           const Invocation& invocation) {
+  Result<json> request = PodRequestFields(options);
+  if (!request) return Complain(request.error());
+  (*request)["command"] = "defrag";
+  (*request)["moves"] = moves;
+  Result<json> answer = Ask(invocation.socket_dir, *request, kPatience);
+  if (!answer) return Complain(answer.error());
+  if (as_json) {
+    answer->erase("ok");
+    std::puts(answer->dump().c_str());
+    return 0;
+  }
+  if (answer->at("moves").empty()) {
+    std::printf("It fits as it is: %s.\n", PlaceText(answer->at("where")).c_str());
+    return 0;
+  }
+  bool running = false;
+  for (const json& move : answer->at("moves")) {
+    std::string gpus;
+    for (const json& gpu : move.at("to").at("gpus")) {
+      gpus += " --gpu " + Printable(gpu.at("uuid").get<std::string>());
+    }
+    running |= move.at("running").get<bool>();
+    std::printf("baton vgpu move %s%s%s\n", Printable(move.at("pod").get<std::string>()).c_str(),
+                gpus.c_str(),
+                move.at("running").get<bool>() ? "      # runs: end its programs first" : "");
+  }
+  std::printf("\nThen there is room for it: %s.%s\n", PlaceText(answer->at("where")).c_str(),
+              answer->at("exact").get<bool>() ? "" : " Fewer moves may do; not all were tried.");
+  return 0;
+}
+
+}  // namespace
+
+void AddExplain(CLI::App& baton, Invocation& invocation) {
+  CLI::App* command =
+      baton.add_subcommand("explain", "Why a share is what it is, or a pod finds no GPU");
+  command->footer(R"(Examples:
+  baton explain pod trainer
+  baton explain team research/vision
+  baton explain placement --request 50 --memory 20GiB)");
+  command->require_subcommand(0, 1);
+  for (const std::string what : {"pod", "team"}) {
+    CLI::App* inner = command->add_subcommand(
+        what, what == "pod" ? "Why a pod's share is what it is" : "The same of a team");
+    auto name = std::make_shared<std::string>();
+    inner->add_option("NAME", *name, what == "pod" ? "The pod's name" : "The team's path")
+        ->required()
+        ->type_name("");
+    AddSocketDir(*inner, invocation);
+    inner->footer(what == "pod" ? "Examples:\n  baton explain pod trainer"
+                                : "Examples:\n  baton explain team research/vision");
+    inner->callback([what, name, &invocation] {
+      invocation.action = [what, name, &invocation] { return Explain(what, *name, invocation); };
+    });
+  }
+  CLI::App* placement = command->add_subcommand(
+      "placement", "Where such a pod would go now, and why not elsewhere, GPU by GPU");
+  auto options = std::make_shared<PodRequestOptions>();
+  auto as_json = std::make_shared<bool>(false);
+  AddPodRequestOptions(*placement, *options);
+  placement->add_flag("--json", *as_json, "As one JSON object");
+  AddSocketDir(*placement, invocation);
+  placement->footer(R"(Examples:
+  baton explain placement --request 50 --memory 20GiB
+  baton explain placement --request 100 --count 4 --model h100
+
+Exit status 1: it fits nowhere now.)");
+  placement->callback([=, &invocation] {
+    invocation.action = [=, &invocation] {
+      return ExplainPlacement(*options, *as_json, invocation);
+    };
+  });
+}
+
+void AddDefrag(CLI::App& baton, Invocation& invocation) {
+  CLI::App* command =
+      baton.add_subcommand("defrag", "The fewest moves of pods that make room for one more");
+  auto options = std::make_shared<PodRequestOptions>();
+  auto moves = std::make_shared<uint32_t>(4);
+  auto dry = std::make_shared<bool>(false);
+  auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--dry-run", *dry, "Only say which; nothing else is offered");
+  command->add_option("--moves", *moves, "At most so many")
+      ->type_name("N")
+      ->check(CLI::Range(1, 16).description(""))
+      ->capture_default_str();
+  AddPodRequestOptions(*command, *options);
+  command->add_flag("--json", *as_json, "As one JSON object");
+  AddSocketDir(*command, invocation);
+  command->footer(R"(Examples:
+  baton defrag --dry-run --request 100
+  baton defrag --dry-run --request 50 --count 2 --memory 30GiB
+
+Pods that named their GPUs stay there. A pod moves while it does not run: 'baton vgpu move'.)");
+  command->callback([=, &invocation] {
+    invocation.action = [=, &invocation] {
+      if (!*dry) {
+        return Complain(
+            {ErrorCode::kInvalid,
+             "batond moves nobody by itself; say --dry-run to see which moves would do"});
+      }
+      return Defrag(*options, *moves, *as_json, invocation);
+    };
+  });
+}
+
+}  // namespace baton::cli
