@@ -57,6 +57,7 @@ void Cluster::State::AddUp(NodeState& node) const {
     node.card_memory_used += card.use.memory_mib;
     node.card_memory += card.card->memory_mib;
   }
+  node.sum = Mix::Sum(node.free);
   node.loss_version = 0;
 }
 
@@ -281,11 +282,14 @@ double Cluster::Fragmentation() const {
   int64_t sum = 0;
   size_t cards = 0;
   for (const auto& node : state_->nodes) {
-    sum += state_->mix.Fragmentation(FreeOf(*node, 0, 0));
+    for (const int64_t loss :
+         state_->mix.LossesOf(Rule::kFragmentation, Mix::Sum(FreeOf(*node, 0, 0)))) {
+      sum += loss;
+    }
     cards += node->cards.size();
   }
   if (cards == 0) return 0;
-  return static_cast<double>(sum) / Mix::kScale / 1'000 / static_cast<double>(cards);
+  return static_cast<double>(sum) / Mix::kLossUnit / 1'000 / static_cast<double>(cards);
 }
 
 // -------------------------------------------------------------------------------------- the map

@@ -132,7 +132,7 @@ uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
 
 // Costs by fragmentation that differ by less are taken for equal, and best fit decides: the mix is
 // not known that well. A twelfth of a card.
-constexpr int64_t kStep = 80 * int64_t{Mix::kScale};
+constexpr int64_t kStep = 80 * Mix::kLossUnit;
 
 void Prefetch(const void* start, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 64) {
@@ -177,13 +177,18 @@ int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& 
   int64_t loss = candidate.cost;
   if (policy.cards != policy.nodes) {
     FreeNode free = FreeOf(node, pod.request->cpu_milli, pod.request->memory_mib);
+    int64_t taken = 0;
+    std::array<CardUse, VgpuRequest::kCardsMax> use;
+    for (size_t c = 0; c < node.cards.size(); ++c) use[c] = node.cards[c].use;
     for (const Place& place : candidate.places) {
-      CardUse use = node.cards[place.card].use;
-      use.share += place.fit.share;
-      use.memory_mib += place.fit.memory_mib;
-      SetFree(free, place.card, *node.cards[place.card].card, use);
+      const int16_t before = free.share[place.card];
+      use[place.card].share += place.fit.share;
+      use[place.card].memory_mib += place.fit.memory_mib;
+      SetFree(free, place.card, *node.cards[place.card].card, use[place.card]);
+      taken += before - free.share[place.card];
     }
-    loss = LossOf(free, s.mix, policy.nodes) - LossOf(node, s.mix, policy.nodes);
+    loss = *s.mix.Growth(policy.nodes, LossesOf(node, s.mix, policy.nodes), Mix::Sum(free), taken,
+                         INT64_MAX);
   }
   if (policy.nodes == Rule::kRemainder) return loss;
   // To the nearest step.
@@ -218,7 +223,11 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   return pod;
 }
 
-Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, Choice* choice) {
+// `best`: null, or a choice than which this one must be better; where it surely is not, the choice
+// is left without a node.
+Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, const Choice* best,
+                 Choice* choice) {
+  choice->node = nullptr;
   const PodRequest& request = *pod.request;
   if (node.info.cordoned) return Obstacle::kCordoned;
   if (!request.node_labels.empty() && !HasLabels(node.info, request)) return Obstacle::kLabels;
@@ -246,9 +255,16 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   options.cpu_milli = request.cpu_milli;
   options.memory_mib = request.memory_mib;
   options.salt = pod.salt;
+  if (best != nullptr && best->node != nullptr && s.policy.nodes == Rule::kRemainder &&
+      s.policy.cards == s.policy.nodes) {
+    options.limit = best->cost;
+  }
   bool exhausted = false;
-  auto found = SearchNode(node, pod.wanted, options, &exhausted);
-  if (!found) return exhausted ? Obstacle::kBudget : Obstacle::kRoom;
+  bool dear = false;
+  auto found = SearchNode(node, pod.wanted, options, &exhausted, &dear);
+  if (!found) {
+    return dear ? Obstacle::kNone : exhausted ? Obstacle::kBudget : Obstacle::kRoom;
+  }
   choice->node = &node;
   choice->candidate = std::move(*found);
   choice->cost = NodeCost(s, pod, node, choice->candidate);
@@ -332,9 +348,9 @@ Result<Placement> Cluster::DecideAmong(const PodRequest& request,
       Prefetch(nodes[i + 3]->cards.data(), nodes[i + 3]->cards.size() * sizeof(CardState));
       for (const Card& card : nodes[i + 3]->info.cards) __builtin_prefetch(&card.memory_mib);
     }
-    const Obstacle obstacle = TryNode(s, pod, *node, &choice);
+    const Obstacle obstacle = TryNode(s, pod, *node, &best, &choice);
     ++why[static_cast<size_t>(obstacle)];
-    if (obstacle != Obstacle::kNone) continue;
+    if (choice.node == nullptr) continue;
     if (best.node == nullptr || KeyOf(s.policy, choice) < KeyOf(s.policy, best))
       std::swap(best, choice);
     if (s.policy.nodes == Rule::kFirstFit) break;
@@ -353,7 +369,7 @@ std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
   Choice choice;
   for (const auto& entry : s.nodes) {
     const NodeState& node = *entry;
-    const Obstacle obstacle = TryNode(s, pod, node, &choice);
+    const Obstacle obstacle = TryNode(s, pod, node, nullptr, &choice);
     if (obstacle == Obstacle::kNone) continue;
     NodeRefusal refusal{node.info.name, "", {}};
     switch (obstacle) {

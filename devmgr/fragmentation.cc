@@ -60,13 +60,16 @@ void Mix::Settle() {
   classes.resize(std::min(classes.size(), kClasses));
   uint64_t sum = 0;
   for (const auto& [count, key] : classes) sum += count;
-  used_ = (classes.size() + 7) / 8 * 8;
-  for (size_t m = 0; m < used_; ++m) {
+  blocks_ = (classes.size() + kBlock - 1) / kBlock;
+  const size_t used = blocks_ * kBlock;
+  weights_ = {};
+  for (size_t m = 0; m < used; ++m) {
     const auto [count, key] = m < classes.size() ? classes[m] : std::pair<uint64_t, Class>{};
     std::tie(share_[m], memory_[m], part_[m], count_[m], cpu_[m], host_[m]) = key;
     weight_[m] = static_cast<int16_t>(count * kScale / sum);
+    weights_[m / kBlock] += weight_[m];
   }
-  for (size_t m = 0; m < used_; ++m) {
+  for (size_t m = 0; m < used; ++m) {
     const auto per = [](int16_t n) { return n > 0 ? 1.0f / static_cast<float>(n) : kMany; };
     together_[m] = static_cast<int16_t>(share_[m] * count_[m]);
     per_count_[m] = per(count_[m]);
@@ -75,7 +78,7 @@ void Mix::Settle() {
   }
   slots_.resize(1'001);
   for (size_t free = 0; free < slots_.size(); ++free) {
-    for (size_t m = 0; m < used_; ++m) {
+    for (size_t m = 0; m < used; ++m) {
       slots_[free][m] =
           static_cast<int16_t>(share_[m] > 0 ? free / static_cast<size_t>(share_[m]) : 0);
     }
@@ -84,35 +87,59 @@ void Mix::Settle() {
   ++version_;
 }
 
-// The inner loops run over the classes, with 16-bit lanes where numbers are small: sums stay below
-// 2^15 per class (16 cards of 1 000) and below 2^31 over all, for the weights add up to kScale.
-template <bool remainder>
-[[gnu::always_inline]] inline int64_t Mix::Lost(const FreeNode& node) const {
-  alignas(64) Row lost{}, fits{}, slots{};
-  int16_t total = 0;
-  std::array<bool, FreeNode::kCards> done{};
-  for (size_t c = 0; c < node.cards; ++c) {
-    const int16_t share = node.share[c];
-    const int16_t memory = node.memory[c];
-    const int16_t part = node.part[c];
-    if (share == 0 || done[c]) continue;  // of a full card nothing can be lost
-    int16_t alike = 1;
-    for (size_t d = c + 1; d < node.cards; ++d) {
-      if (node.share[d] != share || node.memory[d] != memory || node.part[d] != part) continue;
-      done[d] = true;
-      ++alike;
+Mix::Sum::Sum(const FreeNode& free) : cpu(free.cpu), host(free.host) {
+  for (size_t c = 0; c < free.cards; ++c) {
+    Add({free.share[c], free.memory[c], free.part[c], 1});
+  }
+}
+
+void Mix::Sum::Add(const Cards& one) {
+  if (one.share == 0) return;  // of a full card nothing can be lost
+  total = static_cast<int16_t>(total + one.share);
+  for (size_t k = 0; k < kinds; ++k) {
+    if (cards[k].share != one.share || cards[k].memory != one.memory || cards[k].part != one.part) {
+      continue;
     }
+    ++cards[k].alike;
+    return;
+  }
+  cards[kinds++] = one;
+}
+
+void Mix::Sum::Change(const Cards& from, const Cards& to) {
+  for (size_t k = 0; k < kinds; ++k) {
+    if (cards[k].share != from.share || cards[k].memory != from.memory ||
+        cards[k].part != from.part) {
+      continue;
+    }
+    if (--cards[k].alike == 0) cards[k] = cards[--kinds];
+    total = static_cast<int16_t>(total - from.share);
+    break;
+  }
+  Add({to.share, to.memory, to.part, 1});
+}
+
+// The inner loops run over the classes of a block, with 16-bit lanes where numbers are small: sums
+// stay below 2^15 per class (16 cards of 1 000) and below 2^31 over all, for the weights add up to
+// kScale.
+template <bool remainder>
+[[gnu::always_inline]] inline int64_t Mix::Lost(const Sum& node, size_t block) const {
+  alignas(64) std::array<int16_t, kBlock> lost{}, fits{}, slots{};
+  const size_t first = block * kBlock;
+  const int16_t total = node.total;
+  for (size_t k = 0; k < node.kinds; ++k) {
+    const auto [share, memory, part, alike] = node.cards[k];
     const auto all = static_cast<int16_t>(share * alike);
-    total = static_cast<int16_t>(total + all);
     [[maybe_unused]] const Row& of_card = slots_[static_cast<size_t>(share)];
-    for (size_t m = 0; m < used_; ++m) {
+    for (size_t i = 0; i < kBlock; ++i) {
+      const size_t m = first + i;
       const auto lacks =
           static_cast<int16_t>(-((share < share_[m]) | (memory < memory_[m]) | (part < part_[m])));
-      lost[m] = static_cast<int16_t>(lost[m] + (lacks & all));
-      fits[m] = static_cast<int16_t>(fits[m] + (~lacks & alike));
+      lost[i] = static_cast<int16_t>(lost[i] + (lacks & all));
+      fits[i] = static_cast<int16_t>(fits[i] + (~lacks & alike));
       if constexpr (remainder) {
-        slots[m] =
-            static_cast<int16_t>(slots[m] + (~lacks & static_cast<int16_t>(of_card[m] * alike)));
+        slots[i] =
+            static_cast<int16_t>(slots[i] + (~lacks & static_cast<int16_t>(of_card[m] * alike)));
       }
     }
   }
@@ -120,8 +147,9 @@ template <bool remainder>
   if constexpr (remainder) {
     const auto cpu = static_cast<float>(node.cpu);
     const auto host = static_cast<float>(node.host);
-    for (size_t m = 0; m < used_; ++m) {
-      const float by_cards = static_cast<float>(slots[m]) * per_count_[m];
+    for (size_t i = 0; i < kBlock; ++i) {
+      const size_t m = first + i;
+      const float by_cards = static_cast<float>(slots[i]) * per_count_[m];
       const float by_cpu = cpu * per_cpu_[m];
       const float by_host = host * per_host_[m];
       const float least = by_cards < by_cpu ? by_cards : by_cpu;
@@ -132,16 +160,40 @@ template <bool remainder>
     }
   }
   int32_t unfit = 0;
-  for (size_t m = 0; m < used_; ++m) {
+  for (size_t i = 0; i < kBlock; ++i) {
+    const size_t m = first + i;
     const auto cannot = static_cast<int16_t>(
-        -((fits[m] < count_[m]) | (node.cpu < cpu_[m]) | (node.host < host_[m])));
-    const auto f = static_cast<int16_t>((cannot & total) | (~cannot & lost[m]));
+        -((fits[i] < count_[m]) | (node.cpu < cpu_[m]) | (node.host < host_[m])));
+    const auto f = static_cast<int16_t>((cannot & total) | (~cannot & lost[i]));
     unfit += f * weight_[m];
   }
-  return remainder ? (int64_t{left} + unfit) / 2 : unfit;
+  // Half of each, in halves.
+  return remainder ? int64_t{left} + unfit : 2 * int64_t{unfit};
 }
 
-BATON_WIDE int64_t Mix::Fragmentation(const FreeNode& node) const { return Lost<false>(node); }
-BATON_WIDE int64_t Mix::Remainder(const FreeNode& node) const { return Lost<true>(node); }
+BATON_WIDE int64_t Mix::FragmentationOf(const Sum& node, size_t block) const {
+  return Lost<false>(node, block);
+}
+BATON_WIDE int64_t Mix::RemainderOf(const Sum& node, size_t block) const {
+  return Lost<true>(node, block);
+}
+
+Mix::Losses Mix::LossesOf(Rule rule, const Sum& node) const {
+  Losses losses{};
+  for (size_t b = 0; b < blocks_; ++b) losses[b] = LossOf(rule, node, b);
+  return losses;
+}
+
+std::optional<int64_t> Mix::Growth(Rule rule, const Losses& before, const Sum& after, int64_t taken,
+                                   int64_t limit) const {
+  // The least that it can be: the blocks that were looked at, and all that was taken for the rest.
+  int64_t growth = 0;
+  for (const int64_t weight : weights_) growth -= 2 * taken * weight;
+  for (size_t b = 0; b < blocks_; ++b) {
+    if (growth > limit) return std::nullopt;
+    growth += 2 * taken * weights_[b] + LossOf(rule, after, b) - before[b];
+  }
+  return growth;
+}
 
 }  // namespace baton::devmgr

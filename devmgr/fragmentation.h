@@ -17,9 +17,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <vector>
 
+#include "devmgr/policy.h"
 #include "devmgr/request.h"
 
 namespace baton::devmgr {
@@ -49,8 +51,14 @@ struct FreeNode {
 class Mix {
  public:
   static constexpr size_t kClasses = 64;
+  // Classes are looked at in blocks, those that come most first.
+  static constexpr size_t kBlock = 16;
+  static constexpr size_t kBlocks = kClasses / kBlock;
   // Of kScale: the weights of all classes add up to no more.
   static constexpr int32_t kScale = INT16_MAX;
+  // Losses are in halves of a thousandth of a card x kScale.
+  static constexpr int64_t kLossUnit = 2 * int64_t{kScale};
+  using Losses = std::array<int64_t, kBlocks>;  // by block
 
   Mix();
   // Counts the pod. One without virtual GPUs is not counted: all GPU time is lost to it anywhere.
@@ -58,23 +66,52 @@ class Mix {
   // Changes when what Fragmentation() says does.
   uint64_t version() const { return version_; }
 
-  // Thousandths of a card x kScale. The time is that of kClasses x (kinds of cards that are not
-  // full) vector operations: 50 to 300 ns.
-  int64_t Fragmentation(const FreeNode& node) const;
-  int64_t Remainder(const FreeNode& node) const;
+  // A node's cards that are not full, those in the same state together.
+  struct Cards {
+    int16_t share, memory, part;
+    int16_t alike;  // so many
+  };
+  struct Sum {
+    explicit Sum(const FreeNode& free);
+    // Of one card in the state `from`, of which some is free, another share and memory is free.
+    void Change(const Cards& from, const Cards& to);
+
+    size_t kinds = 0;
+    int16_t total = 0;  // share
+    int16_t cpu, host;
+    std::array<Cards, FreeNode::kCards + 1> cards;
+
+   private:
+    void Add(const Cards& one);
+  };
+
+  // By Rule::kFragmentation or Rule::kRemainder. The time is that of kClasses x (kinds of cards
+  // that are not full) vector operations: some 100 ns.
+  Losses LossesOf(Rule rule, const Sum& node) const;
+  // What the losses grow by from `before` to those of `after`, which is the same node with `taken`
+  // thousandths of share less. Nothing as soon as it is certain that it is more than `limit`: no
+  // class can lose less than it did by more than what was taken.
+  std::optional<int64_t> Growth(Rule rule, const Losses& before, const Sum& after, int64_t taken,
+                                int64_t limit) const;
 
  private:
   using Class = std::tuple<int16_t, int16_t, int16_t, int16_t, int16_t, int16_t>;
   using Row = std::array<int16_t, kClasses>;
   void Settle();
+  int64_t FragmentationOf(const Sum& node, size_t block) const;
+  int64_t RemainderOf(const Sum& node, size_t block) const;
+  int64_t LossOf(Rule rule, const Sum& node, size_t block) const {
+    return rule == Rule::kFragmentation ? FragmentationOf(node, block) : RemainderOf(node, block);
+  }
   template <bool remainder>
-  int64_t Lost(const FreeNode& node) const;
+  int64_t Lost(const Sum& node, size_t block) const;
 
   std::map<Class, uint64_t> counts_;
   uint64_t learned_ = 0;
   uint64_t settled_ = 0;  // learned_ when the rows were made
   uint64_t version_ = 0;
-  size_t used_ = 0;  // rows beyond are zero
+  size_t blocks_ = 0;  // beyond them rows are zero
+  Losses weights_{};   // of each block together
   alignas(64) Row share_{}, memory_{}, part_{}, count_{}, cpu_{}, host_{}, weight_{};
   // For Remainder(): share x count, 1 / (count, cpu, host), and how many virtual GPUs of each class
   // go on a card of which so many thousandths are free.

@@ -1,4 +1,6 @@
 // baton-place: what a placement policy makes of a cluster's trace.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -26,6 +28,7 @@ struct Flags {
   bool whole = false;
   bool learn = false;
   bool json = false;
+  uint64_t seeds = 10;
 };
 
 int Complain(const std::string& what) {
@@ -64,77 +67,167 @@ double Percent(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) * 100 / static_cast<double>(whole);
 }
 
+struct Trace {
+  std::vector<Node> nodes;
+  std::vector<PodRequest> pods;
+};
+
+Result<Trace> ReadTrace(const Flags& flags) {
+  Trace trace;
+  const auto node_text = ReadFile(flags.nodes);
+  if (!node_text) return tl::unexpected(node_text.error());
+  const auto pod_text = ReadFile(flags.pods);
+  if (!pod_text) return tl::unexpected(pod_text.error());
+  auto nodes = ReadTraceNodes(*node_text);
+  if (!nodes) return Fail(nodes.error().code, flags.nodes + ": " + nodes.error().message);
+  auto pods = ReadTracePods(*pod_text);
+  if (!pods) return Fail(pods.error().code, flags.pods + ": " + pods.error().message);
+  trace.nodes = std::move(*nodes);
+  trace.pods = std::move(*pods);
+  const auto no_gpus = [](const Node& node) { return node.cards.empty(); };
+  if (std::all_of(trace.nodes.begin(), trace.nodes.end(), no_gpus)) {
+    return Fail(ErrorCode::kInvalid, flags.nodes + ": there are no GPUs");
+  }
+  return trace;
+}
+
+struct Outcome {
+  uint64_t capacity = 0;  // millionths of a GPU
+  double at_100 = 0;      // percent of that
+  double at_130 = 0;
+  double fragmentation = 0;
+  uint64_t placed_100 = 0;
+  uint64_t placed = 0;
+  uint64_t failed = 0;
+  double p99_us = 0;
+};
+
+Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const Flags& flags) {
+  const TimeSlice time_slice;
+  const SharingMode* const modes[] = {&time_slice};
+  Cluster cluster(modes, policy);
+  for (const Node& node : trace.nodes) {
+    if (const auto set = cluster.SetNode(node); !set) {
+      return Fail(set.error().code, flags.nodes + ": " + set.error().message);
+    }
+  }
+  Outcome o;
+  o.capacity = CapacityOf(cluster);
+  const std::vector<PodRequest> arrivals =
+      Arrivals(trace.pods, o.capacity, flags.demand, policy.seed);
+  Replay replay(cluster, {.whole = flags.whole, .learn = flags.learn});
+  if (!flags.learn) replay.Know(trace.pods);
+  std::vector<double> decisions_us;
+  decisions_us.reserve(arrivals.size());
+  for (const PodRequest& pod : arrivals) {
+    const Instant start = MonotonicNow();
+    replay.Arrive(pod);
+    decisions_us.push_back(static_cast<double>(Nanos(MonotonicNow() - start)) / 1e3);
+    if (replay.arrived() <= o.capacity) {
+      o.at_100 = Percent(replay.allocated(), o.capacity);
+      o.placed_100 = replay.placed();
+    }
+    if (flags.json || !isatty(STDERR_FILENO) || decisions_us.size() % 512 != 0) continue;
+    std::fprintf(stderr, "\r%zu of %zu pods, %.2f %% allocated \r", decisions_us.size(),
+                 arrivals.size(), Percent(replay.allocated(), o.capacity));
+  }
+  if (!decisions_us.empty()) {
+    const auto at = static_cast<std::ptrdiff_t>(decisions_us.size() * 99 / 100);
+    std::nth_element(decisions_us.begin(), decisions_us.begin() + at, decisions_us.end());
+    o.p99_us = decisions_us[static_cast<size_t>(at)];
+  }
+  o.at_130 = Percent(replay.allocated(), o.capacity);
+  o.fragmentation = cluster.Fragmentation() * 100;
+  o.placed = replay.placed();
+  o.failed = replay.failed();
+  return o;
+}
+
+using Count = unsigned long long;
+
 int Run(const Flags& flags) {
   const auto policy = PolicyOf(flags);
   if (!policy) return Complain(policy.error().message);
-  const auto node_text = ReadFile(flags.nodes);
-  if (!node_text) return Complain(node_text.error().message);
-  const auto pod_text = ReadFile(flags.pods);
-  if (!pod_text) return Complain(pod_text.error().message);
-  const auto nodes = ReadTraceNodes(*node_text);
-  if (!nodes) return Complain(flags.nodes + ": " + nodes.error().message);
-  const auto pods = ReadTracePods(*pod_text);
-  if (!pods) return Complain(flags.pods + ": " + pods.error().message);
-
-  const TimeSlice time_slice;
-  const SharingMode* const modes[] = {&time_slice};
-  Cluster cluster(modes, *policy);
-  for (const Node& node : *nodes) {
-    if (const auto set = cluster.SetNode(node); !set) {
-      return Complain(flags.nodes + ": " + set.error().message);
-    }
-  }
-  const uint64_t capacity = CapacityOf(cluster);
-  if (capacity == 0) return Complain(flags.nodes + ": there are no GPUs");
-  const std::vector<PodRequest> arrivals = Arrivals(*pods, capacity, flags.demand, flags.seed);
-  Replay replay(cluster, {.whole = flags.whole, .learn = flags.learn});
-  if (!flags.learn) replay.Know(*pods);
-  std::vector<double> decisions_us;
-  decisions_us.reserve(arrivals.size());
-  double at_100 = 0;
-  uint64_t placed_100 = 0;
-  for (size_t i = 0; i < arrivals.size(); ++i) {
-    const Instant start = MonotonicNow();
-    replay.Arrive(arrivals[i]);
-    decisions_us.push_back(static_cast<double>(Nanos(MonotonicNow() - start)) / 1e3);
-    if (replay.arrived() <= capacity || i == 0) {
-      at_100 = Percent(replay.allocated(), capacity);
-      placed_100 = replay.placed();
-    }
-    if (!flags.json && (i % 512 == 511 || i + 1 == arrivals.size())) {
-      std::fprintf(stderr, "\r%zu of %zu pods, %.2f %% allocated", i + 1, arrivals.size(),
-                   Percent(replay.allocated(), capacity));
-    }
-  }
-  if (!flags.json) std::fprintf(stderr, "\n");
-  const auto at = static_cast<std::ptrdiff_t>(decisions_us.size() * 99 / 100);
-  if (!decisions_us.empty()) {
-    std::nth_element(decisions_us.begin(), decisions_us.begin() + at, decisions_us.end());
-  }
-  const double p99_us = decisions_us.empty() ? 0 : decisions_us[static_cast<size_t>(at)];
-  const double at_130 = Percent(replay.allocated(), capacity);
-  const double fragmentation = cluster.Fragmentation() * 100;
+  const auto trace = ReadTrace(flags);
+  if (!trace) return Complain(trace.error().message);
+  const auto o = Measure(*trace, *policy, flags);
+  if (!o) return Complain(o.error().message);
   if (flags.json) {
-    const nlohmann::ordered_json result = {
-        {"policy", flags.policy},         {"seed", flags.seed},
-        {"allocation_at_100", at_100},    {"allocation_at_130", at_130},
-        {"fragmentation", fragmentation}, {"placed", replay.placed()},
-        {"failed", replay.failed()},      {"decision_p99_us", p99_us}};
+    const nlohmann::ordered_json result = {{"policy", flags.policy},
+                                           {"seed", flags.seed},
+                                           {"allocation_at_100", o->at_100},
+                                           {"allocation_at_130", o->at_130},
+                                           {"fragmentation", o->fragmentation},
+                                           {"placed", o->placed},
+                                           {"failed", o->failed},
+                                           {"decision_p99_us", o->p99_us}};
     std::printf("%s\n", result.dump().c_str());
     return 0;
   }
-  std::printf("policy              %s, seed %llu%s\n", flags.policy.c_str(),
-              static_cast<unsigned long long>(flags.seed), flags.whole ? ", whole cards only" : "");
-  std::printf("cluster             %zu nodes, %llu GPUs\n", nodes->size(),
-              static_cast<unsigned long long>(capacity / policy::kWhole));
-  std::printf("allocation at 100 %%  %.2f %%, %llu pods placed\n", at_100,
-              static_cast<unsigned long long>(placed_100));
+  std::printf("policy               %s, seed %llu%s\n", flags.policy.c_str(), Count{flags.seed},
+              flags.whole ? ", whole cards only" : "");
+  std::printf("cluster              %zu nodes, %llu GPUs\n", trace->nodes.size(),
+              Count{o->capacity / policy::kWhole});
+  std::printf("allocation at 100 %%  %.2f %%, %llu pods placed\n", o->at_100, Count{o->placed_100});
   std::printf("allocation at %.0f %%  %.2f %%, %llu pods placed, %llu dropped\n",
-              flags.demand * 100, at_130, static_cast<unsigned long long>(replay.placed()),
-              static_cast<unsigned long long>(replay.failed()));
-  std::printf("fragmentation       %.2f %% of all GPUs: free, and of no use to the usual pod\n",
-              fragmentation);
-  std::printf("a decision, p99     %.0f us\n", p99_us);
+              flags.demand * 100, o->at_130, Count{o->placed}, Count{o->failed});
+  std::printf("fragmentation        %.2f %% of all GPUs: free, and of no use to the usual pod\n",
+              o->fragmentation);
+  std::printf("a decision, p99      %.0f us\n", o->p99_us);
+  return 0;
+}
+
+// A table of all policies, each the mean of the seeds.
+int Compare(const Flags& flags) {
+  const auto trace = ReadTrace(flags);
+  if (!trace) return Complain(trace.error().message);
+  struct Row {
+    const char* name;
+    const char* policy;
+    bool learn;
+    bool whole;
+  };
+  const Row rows[] = {
+      {"remainder (default)", "remainder", false, false},
+      {"remainder, mix learned on the way", "remainder", true, false},
+      {"fgd", "fgd", false, false},
+      {"fgd, mix learned on the way", "fgd", true, false},
+      {"binpack", "binpack", false, false},
+      {"first-fit", "first-fit", false, false},
+      {"random", "random", false, false},
+      {"spread", "spread", false, false},
+      {"remainder, whole cards only", "remainder", false, true},
+  };
+  std::printf(
+      "| policy | at 100 %% | least to most | at %.0f %% | fragmentation | pods placed at "
+      "100 %% | decision p99 |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+      flags.demand * 100);
+  for (const Row& row : rows) {
+    Outcome mean;
+    double least = 100;
+    double most = 0;
+    for (uint64_t seed = 0; seed < flags.seeds; ++seed) {
+      Flags one = flags;
+      one.policy = row.policy;
+      one.seed = seed;
+      one.learn = row.learn;
+      one.whole = row.whole;
+      const auto o = Measure(*trace, *PolicyOf(one), one);
+      if (!o) return Complain(o.error().message);
+      mean.at_100 += o->at_100;
+      mean.at_130 += o->at_130;
+      mean.fragmentation += o->fragmentation;
+      mean.placed_100 += o->placed_100;
+      mean.p99_us += o->p99_us;
+      least = std::min(least, o->at_100);
+      most = std::max(most, o->at_100);
+    }
+    const auto n = static_cast<double>(flags.seeds);
+    std::printf("| %s | **%.2f** | %.2f to %.2f | %.2f | %.2f | %llu | %.0f us |\n", row.name,
+                mean.at_100 / n, least, most, mean.at_130 / n, mean.fragmentation / n,
+                Count{mean.placed_100 / flags.seeds}, mean.p99_us / n);
+    std::fflush(stdout);
+  }
   return 0;
 }
 
@@ -176,12 +269,25 @@ Examples:
   baton-place replay nodes.csv pods.csv
   baton-place replay nodes.csv pods.csv --policy binpack --seed 3 --json
   baton-place replay nodes.csv pods.csv --whole)");
+  CLI::App* compare = app.add_subcommand(
+      "compare",
+      "All policies on one trace, each the mean of several orders of arrival, as a table");
+  compare->add_option("NODES", flags.nodes, "As for replay")->required();
+  compare->add_option("PODS", flags.pods, "As for replay")->required();
+  compare->add_option("--seeds", flags.seeds, "Orders of arrival: seeds 0, 1, ...")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000).description(""))
+      ->capture_default_str();
+  compare->add_option("--demand", flags.demand, "As for replay")
+      ->type_name("X")
+      ->check(CLI::Range(0.01, 10.0).description(""))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
-  return Run(flags);
+  return compare->parsed() ? Compare(flags) : Run(flags);
 }
 
 }  // namespace

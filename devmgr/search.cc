@@ -19,6 +19,18 @@ constexpr int64_t kWaste = 2'000;
 
 bool ByLoss(Rule rule) { return rule == Rule::kFragmentation || rule == Rule::kRemainder; }
 
+// What is left once the pod is there, as FreeNode says it.
+int16_t FreeCpu(const NodeState& node, uint32_t milli) {
+  if (node.info.cpu_milli == 0) return FreeNode::kEnough;
+  const uint64_t used = node.cpu_used + milli;
+  return FreeNode::Cpu(node.info.cpu_milli > used ? node.info.cpu_milli - used : 0);
+}
+int16_t FreeHost(const NodeState& node, uint64_t mib) {
+  if (node.info.memory_mib == 0) return FreeNode::kEnough;
+  const uint64_t used = node.memory_used + mib;
+  return FreeNode::Host(node.info.memory_mib > used ? node.info.memory_mib - used : 0);
+}
+
 // Candidate::cost. `squares`: what the sum of u^2 grows by; `waste`: share that is taken beyond
 // what was wanted, in millionths.
 int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, int64_t waste,
@@ -37,17 +49,19 @@ int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, int6
     }
     case Rule::kFragmentation:
     case Rule::kRemainder:
-      return loss + waste * Mix::kScale;
+      return loss + waste * Mix::kLossUnit;
   }
   return 0;
 }
 
 // The same for one virtual GPU, which most pods are: no search, a look at each card.
 std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
-                                   const SearchOptions& options) {
+                                   const SearchOptions& options, bool* dear) {
   const bool by_loss = ByLoss(options.policy->cards);
-  FreeNode free;
-  int64_t before = 0;
+  const Mix::Losses* before = nullptr;
+  if (by_loss) before = &LossesOf(node, *options.mix, options.policy->cards);
+  const int16_t cpu = FreeCpu(node, options.cpu_milli);
+  const int16_t host = FreeHost(node, options.memory_mib);
   std::optional<Candidate> best;
   struct Tried {  // cards in the same state come out the same
     size_t card;
@@ -83,32 +97,42 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
       candidate.islands = candidate.numas = 1;
       const int64_t squares = full * full - was * was;
       candidate.fit = -squares;
-      const auto same = std::find_if(tried.begin(), tried.begin() + tries, [&](const Tried& t) {
+      const auto end = tried.begin() + static_cast<std::ptrdiff_t>(tries);
+      const auto same = std::find_if(tried.begin(), end, [&](const Tried& t) {
         return t.mode == m && node.cards[t.card].use == card.use &&
                node.cards[t.card].card->memory_mib == card.card->memory_mib &&
                node.cards[t.card].model == card.model;
       });
-      if (by_loss && same != tried.begin() + tries) {
+      if (by_loss && same != end) {
         candidate.cost = same->cost;
       } else {
-        int64_t loss = 0;
+        const int64_t waste = fit->share - wanted.share;
+        std::optional<int64_t> loss = 0;
         if (by_loss) {
-          if (free.cards == 0) {
-            free = FreeOf(node, options.cpu_milli, options.memory_mib);
-            before = LossOf(node, *options.mix, options.policy->cards);
-          }
-          const auto saved = std::tuple(free.share[c], free.memory[c], free.part[c]);
+          FreeNode free;
           SetFree(free, c, *card.card, use);
-          loss = LossOf(free, *options.mix, options.policy->cards) - before;
-          std::tie(free.share[c], free.memory[c], free.part[c]) = saved;
+          Mix::Sum sum = node.sum;
+          sum.cpu = cpu;
+          sum.host = host;
+          sum.Change({node.free.share[c], node.free.memory[c], node.free.part[c], 1},
+                     {free.share[c], free.memory[c], free.part[c], 1});
+          const int64_t limit = best ? std::min(options.limit, best->cost) : options.limit;
+          loss = options.mix->Growth(
+              options.policy->cards, *before, sum, node.free.share[c] - free.share[c],
+              limit == INT64_MAX ? limit : limit - waste / 1'000 * Mix::kLossUnit);
         }
-        candidate.cost = CostOf(options, squares, loss, fit->share - wanted.share, {&place, 1});
+        candidate.cost = loss ? CostOf(options, squares, *loss, waste, {&place, 1}) : INT64_MAX;
         if (tries < tried.size()) tried[tries++] = {c, m, candidate.cost};
+      }
+      if (candidate.cost == INT64_MAX) {
+        *dear = !best;
+        continue;
       }
       if (best && !candidate.Better(*best)) continue;
       if (best) candidate.places = std::move(best->places);
       candidate.places.assign(1, place);
       best = std::move(candidate);
+      *dear = false;
     }
   }
   return best;
@@ -157,7 +181,7 @@ class Search {
     if (left_ > room_) return std::nullopt;
     if (ByLoss(options_.policy->cards)) {
       free_ = FreeOf(node_, options_.cpu_milli, options_.memory_mib);
-      before_ = LossOf(node_, *options_.mix, options_.policy->cards);
+      before_ = LossesOf(node_, *options_.mix, options_.policy->cards);
     }
     places_.resize(wants_.size());
     Descend(0);
@@ -338,13 +362,16 @@ class Search {
     return gain;
   }
 
-  // By Rule::kFragmentation or kRemainder, with the pod.
+  // What is lost by Rule::kFragmentation or kRemainder grows by so much.
   int64_t Loss() const {
     FreeNode free = free_;
+    int64_t taken = 0;
     for (size_t c = 0; c < node_.cards.size(); ++c) {
-      if (touched_ >> c & 1) SetFree(free, c, *node_.cards[c].card, use_[c]);
+      if (!(touched_ >> c & 1)) continue;
+      SetFree(free, c, *node_.cards[c].card, use_[c]);
+      taken += free_.share[c] - free.share[c];
     }
-    return LossOf(free, *options_.mix, options_.policy->cards);
+    return *options_.mix->Growth(options_.policy->cards, before_, Mix::Sum(free), taken, INT64_MAX);
   }
 
   void Finish() {
@@ -354,7 +381,7 @@ class Search {
     const int64_t squares = SquareGain();
     candidate.fit = -squares;
     int64_t loss = 0;
-    if (ByLoss(options_.policy->cards)) loss = Loss() - before_;
+    if (ByLoss(options_.policy->cards)) loss = Loss();
     candidate.cost = CostOf(options_, squares, loss, waste_, places_);
     if (best_ && !candidate.Better(*best_)) return;
     if (!best_) budget_ = std::min(budget_, kPolish);
@@ -380,7 +407,7 @@ class Search {
   uint64_t left_;      // share that is still to be placed
   uint64_t room_ = 0;  // and what is free for it
   FreeNode free_;
-  int64_t before_ = 0;
+  Mix::Losses before_{};
   std::vector<Place> places_;
   std::optional<Candidate> best_;
   Seen seen_;
@@ -449,28 +476,18 @@ void NumberKinds(NodeState& node) {
 
 FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib) {
   FreeNode free = node.free;
-  if (node.info.cpu_milli > 0) {
-    const uint64_t used = node.cpu_used + cpu_milli;
-    free.cpu = FreeNode::Cpu(node.info.cpu_milli > used ? node.info.cpu_milli - used : 0);
-  }
-  if (node.info.memory_mib > 0) {
-    const uint64_t used = node.memory_used + memory_mib;
-    free.host = FreeNode::Host(node.info.memory_mib > used ? node.info.memory_mib - used : 0);
-  }
+  free.cpu = FreeCpu(node, cpu_milli);
+  free.host = FreeHost(node, memory_mib);
   return free;
 }
 
-int64_t LossOf(const FreeNode& free, const Mix& mix, Rule rule) {
-  return rule == Rule::kFragmentation ? mix.Fragmentation(free) : mix.Remainder(free);
-}
-
-int64_t LossOf(const NodeState& node, const Mix& mix, Rule rule) {
+const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule) {
   if (node.loss_version != mix.version() || node.loss_rule != rule) {
-    node.loss = LossOf(FreeOf(node, 0, 0), mix, rule);
+    node.losses = mix.LossesOf(rule, Mix::Sum(FreeOf(node, 0, 0)));
     node.loss_version = mix.version();
     node.loss_rule = rule;
   }
-  return node.loss;
+  return node.losses;
 }
 
 int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
@@ -481,8 +498,8 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
 }
 
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
-                                    const SearchOptions& options, bool* exhausted) {
-  if (wanted.wants.size() == 1) return SearchOne(node, wanted.wants[0], options);
+                                    const SearchOptions& options, bool* exhausted, bool* dear) {
+  if (wanted.wants.size() == 1) return SearchOne(node, wanted.wants[0], options, dear);
   return Search(node, wanted, options).Run(exhausted);
 }
 

@@ -38,6 +38,7 @@ struct NodeState {
   uint64_t cpu_used = 0;               // milli
   uint64_t memory_used = 0;            // MiB
   // What follows from the above, kept for the search (Cluster::State::AddUp).
+  Mix::Sum sum{FreeNode()};                      // of `free`
   FreeNode free;                                 // nothing on cards that must not be used
   std::array<int16_t, FreeNode::kCards> full{};  // Fullness() of each card
   // The first card of which this one differs at most in what is used of it.
@@ -49,8 +50,8 @@ struct NodeState {
   uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
   uint64_t card_memory_used = 0;
   uint64_t card_memory = 0;
-  // LossOf() it by that rule, as of that version of the mix; version 0: to be worked out.
-  mutable int64_t loss = 0;
+  // LossesOf() it by that rule, as of that version of the mix; version 0: to be worked out.
+  mutable Mix::Losses losses{};
   mutable uint64_t loss_version = 0;
   mutable Rule loss_rule = Rule::kRemainder;
 };
@@ -110,6 +111,8 @@ struct SearchOptions {
   uint32_t cpu_milli = 0;  // what the pod takes of the node, for the fragmentation that it leaves
   uint64_t memory_mib = 0;
   uint64_t salt = 0;  // of this pod, for kRandom
+  // Of one virtual GPU: places that cost more are of no interest, and perhaps not found.
+  int64_t limit = INT64_MAX;
   // Steps of the search; it ends with the best place found so far.
   uint32_t budget = 12'000;
 };
@@ -120,9 +123,8 @@ uint64_t Mixed(uint64_t x);
 void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use);
 // What is free on the node, less what the pod takes of its processors and memory.
 FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib);
-// By Rule::kFragmentation or Rule::kRemainder.
-int64_t LossOf(const FreeNode& free, const Mix& mix, Rule rule);
-int64_t LossOf(const NodeState& node, const Mix& mix, Rule rule);
+// As it is now.
+const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule);
 
 // How full, in thousandths.
 int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
@@ -134,7 +136,7 @@ void NumberKinds(NodeState& node);
 // The best way, by Candidate::Better, among all that there are (where the budget lasts).
 // `exhausted` is set where it did not.
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
-                                    const SearchOptions& options, bool* exhausted);
+                                    const SearchOptions& options, bool* exhausted, bool* dear);
 
 }  // namespace baton::devmgr
 

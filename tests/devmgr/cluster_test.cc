@@ -534,10 +534,16 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave
       sum += cannot ? total : lost;
     }
     const double expected = sum / static_cast<double>(pods.size());
-    const double found = static_cast<double>(mix.Fragmentation(node)) / Mix::kScale;
+    const auto lost = [&](Rule rule) {
+      double all = 0;
+      for (const int64_t loss : mix.LossesOf(rule, Mix::Sum(node)))
+        all += static_cast<double>(loss);
+      return all / static_cast<double>(Mix::kLossUnit);
+    };
+    const double found = lost(Rule::kFragmentation);
     EXPECT_NEAR(found, expected, expected * 0.04 + 10) << "case " << i;
     const double mean = (expected + remains / static_cast<double>(pods.size())) / 2;
-    const double remainder = static_cast<double>(mix.Remainder(node)) / Mix::kScale;
+    const double remainder = lost(Rule::kRemainder);
     EXPECT_NEAR(remainder, mean, mean * 0.04 + 10) << "case " << i;
   }
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <tuple>
 
@@ -155,8 +156,11 @@ class Exhaustive {
     if (policy_.cards == Rule::kBinpack) cost = -squares + 2'000 * waste;
     if (policy_.cards == Rule::kSpread) cost = squares + 2'000 * waste;
     if (policy_.cards == Rule::kFragmentation || policy_.cards == Rule::kRemainder) {
-      cost = LossOf(free, mix_, policy_.cards) - LossOf(FreeOf(node_, 0, 0), mix_, policy_.cards) +
-             waste * Mix::kScale;
+      const auto lost = [&](const FreeNode& node) {
+        const Mix::Losses losses = mix_.LossesOf(policy_.cards, Mix::Sum(node));
+        return std::accumulate(losses.begin(), losses.end(), int64_t{0});
+      };
+      cost = lost(free) - lost(FreeOf(node_, 0, 0)) + waste * Mix::kLossUnit;
     }
     const Key key{different(islands), different(numas), cost, -squares};
     if (!best || key < *best) best = key;
@@ -181,7 +185,10 @@ std::optional<Candidate> Found(const NodeState& node, const std::vector<Want>& w
   options.mix = &mix;
   options.cpu_milli = pod.cpu_milli;
   options.memory_mib = pod.memory_mib;
-  return SearchNode(node, Wants(wants), options, exhausted);
+  bool dear = false;
+  auto found = SearchNode(node, Wants(wants), options, exhausted, &dear);
+  EXPECT_FALSE(dear);
+  return found;
 }
 
 TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
