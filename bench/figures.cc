@@ -61,6 +61,14 @@ constexpr Figure kFigures[] = {
      nullptr},
     {"decisions_1000x100", "decisions/s", "decisions", "decisions/1000/100", "items_per_second",
      "decisions/64/1", "items_per_second"},
+    {"placement_1200_nodes_p99", "us", "placement",
+     "placement/nodes/1200/iterations:3000/manual_time", "p99_us",
+     "placement/nodes/1200/iterations:3000/manual_time", "walk_us"},
+    {"placement_10000_nodes_p99", "us", "placement",
+     "placement/nodes/10000/iterations:3000/manual_time", "p99_us",
+     "placement/nodes/10000/iterations:3000/manual_time", "walk_us"},
+    {"placement_adversarial_most", "us", "placement",
+     "placement/adversarial/3/iterations:300/manual_time", "max_us", nullptr, nullptr},
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -69,7 +77,8 @@ constexpr const char* kExamples = R"(Examples:
   baton-bench --json                  and {"figures": [...]} on the last line
 
 Each figure stands beside a raw one of the same run: a two-process echo of the same transport and
-frame size, the launch without the hook, the decision among 64 pods. "ratio" is value / beside.
+frame size, the launch without the hook, the decision among 64 pods, reading what is free on every
+card. "ratio" is value / beside.
 Round trips are taken with all their processes on one CPU: the kernel places a pair of processes now
 on one CPU, now on two, which alone makes a factor of ten. "_free" is what comes without that.)";
 
