@@ -11,6 +11,20 @@
 namespace baton::backend {
 namespace {
 
+// Empty where nothing is said, as it was in files of before.
+std::string Wishes(const PodConfig& c) {
+  std::string all;
+  for (const auto* words : {&c.wishes.models, &c.wishes.not_models}) {
+    for (const std::string& word : *words) all += word + ",";
+    all += "|";
+  }
+  all += fmt::format("{}|{}|{}|{}", c.wishes.mode, c.wishes.affinity, c.wishes.anti_affinity,
+                     c.wishes.exclusion);
+  const bool said = all.find_first_not_of('|') != std::string::npos || c.count != 0;
+  return (said ? fmt::format("|{}|{}", c.count, all) : "") +
+         (c.memory_part != 0 ? fmt::format("|{} of memory", c.memory_part) : "");
+}
+
 // What is compared to see whether the file's entry for a pod changed.
 std::string Fingerprint(const PodConfig& c) {
   std::string gpus;
@@ -18,7 +32,8 @@ std::string Fingerprint(const PodConfig& c) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{:016x}|{}", c.request, c.limit, c.memory,
                      PriorityName(c.priority), c.team, gpus, c.uid, UsageBook::GpuKey(c.ticket),
                      c.independent) +
-         (c.user.empty() && c.name_space.empty() ? "" : "|" + c.user + "|" + c.name_space);
+         (c.user.empty() && c.name_space.empty() ? "" : "|" + c.user + "|" + c.name_space) +
+         Wishes(c);
 }
 
 bool IsIndex(const std::string& text) {
@@ -477,6 +492,7 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
       change.request = share->request;
       change.limit = share->limit;
       change.memory_cap = &c.memory;
+      change.memory_part = c.memory_part;
       change.priority = &c.priority;
       change.team = &c.team;
       if (auto set = SetPod(*pod, change); !set) {
@@ -487,13 +503,17 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
       bool elsewhere = false;
       if (!c.gpus.empty()) {
         const auto gpus = ResolveGpus(c.gpus, "*");
-        elsewhere = gpus && *gpus != pod->gpus;
+        elsewhere = gpus && *gpus != pod->wishes.gpus;
       }
+      CardWishes wishes = c.wishes;
+      wishes.gpus = pod->wishes.gpus;
+      elsewhere |= wishes != pod->wishes || (c.count != 0 && c.count != pod->gpus.size());
       if (elsewhere || (!c.ticket.empty() && c.ticket != pod->ticket)) {
-        log_.Add(EventLog::Level::kWarning, "pod",
-                 fmt::format("[[pod]] {}: gpus and ticket of a pod that exists stay; remove it "
-                             "from the file, reload, and put it back",
-                             c.name));
+        log_.Add(
+            EventLog::Level::kWarning, "pod",
+            fmt::format("[[pod]] {}: ticket, GPUs and how it has them stay while a pod exists; "
+                        "remove it from the file, reload, and put it back",
+                        c.name));
       }
       pod->user = c.user;
       pod->name_space = c.name_space;
@@ -509,12 +529,14 @@ void Arbiter::ApplyConfiguredPods(const std::vector<PodConfig>& configured) {
     fresh.team = c.team;
     fresh.user = c.user;
     fresh.name_space = c.name_space;
+    fresh.memory_part = c.memory_part;
+    fresh.wishes = c.wishes;
     fresh.wishes.gpus = c.gpus;
     fresh.ticket = c.ticket;
     fresh.uid = c.uid;
     fresh.independent = c.independent;
     fresh.from_file = fingerprint;
-    CreatePod(std::move(fresh), 0, "*", [this, name = c.name](const Result<Pod*>& added) {
+    CreatePod(std::move(fresh), c.count, "*", [this, name = c.name](const Result<Pod*>& added) {
       // A GPU that is not known yet may belong to a node that has not connected: tried again then.
       if (!added && added.error().code != ErrorCode::kNotFound) {
         log_.Add(EventLog::Level::kWarning, "pod",

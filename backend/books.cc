@@ -467,6 +467,12 @@ void Books::AskExplain(const json& request, Answer answer) {
       sentences.push_back(std::move(sentence));
     }
   }
+  if (!pod->by_token()) {
+    sentences.push_back(
+        fmt::format("{} has its part of each GPU by {}, not by turns: nothing of it "
+                    "is measured.",
+                    name, pod->mode));
+  }
   answer(json{{"sentences", std::move(sentences)}});
 }
 
@@ -478,7 +484,8 @@ void Books::AskAdvise(const json& request, Answer answer) {
   if (!window) return answer(tl::unexpected(window.error()));
   std::map<std::string, Asked> asked;
   for (const auto& [id, pod] : arbiter_.pods().all()) {
-    if (!pod.throw_away) asked[pod.name] = {pod.share, pod.memory_cap};
+    if (!pod.throw_away)
+      asked[pod.name] = {pod.share, pod.gpus.empty() ? 0 : pod.CapOn(pod.gpus.front())};
   }
   Read(
       [window = *window, asked = std::move(asked)](ledger::Ledger& ledger) -> Result<json> {

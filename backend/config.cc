@@ -11,6 +11,7 @@
 #include "backend/keys.h"
 #include "backend/process.h"
 #include "base/parse.h"
+#include "devmgr/request.h"
 
 namespace baton::backend {
 namespace {
@@ -334,6 +335,14 @@ class Reader {
       Text("user", pod.user, nullptr);
       Text("namespace", pod.name_space, nullptr);
       Text("ticket", pod.ticket, nullptr);
+      Number("count", pod.count, 1, devmgr::VgpuRequest::kCardsMax, nullptr);
+      CardWishes& wishes = pod.wishes;
+      Text("mode", wishes.mode, nullptr);
+      Texts("models", wishes.models, nullptr);
+      Texts("not_models", wishes.not_models, nullptr);
+      Text("affinity", wishes.affinity, nullptr);
+      Text("anti_affinity", wishes.anti_affinity, nullptr);
+      Text("exclusion", wishes.exclusion, nullptr);
       if (const toml::node* node = Get("uid")) {
         auto uid = node->value_exact<int64_t>();
         if (!uid || *uid < -1 || *uid > 0xffffffff) {
@@ -365,9 +374,15 @@ class Reader {
       if (!pod.ticket.empty() && (pod.ticket.size() < 16 || pod.ticket.size() > 64)) {
         return Complain(row, "a ticket is 16 to 64 characters that nobody guesses");
       }
-      auto bytes = ParseBytes(memory);
-      if (!bytes) return Complain(row, bytes.error().message);
-      pod.memory = *bytes;
+      if (memory.ends_with('%')) {
+        const auto part = ParsePercent(memory);
+        if (!part) return Complain(row, "memory: " + part.error().message);
+        pod.memory_part = *part;
+      } else {
+        const auto bytes = ParseBytes(memory);
+        if (!bytes) return Complain(row, bytes.error().message);
+        pod.memory = *bytes;
+      }
       auto level = ParsePriority(priority);
       if (!level) return Complain(row, level.error().message);
       pod.priority = *level;
@@ -667,7 +682,20 @@ std::string PrintOptions(const Options& options) {
     printer.Text("name", pod.name, nullptr);
     if (pod.request != 0) printer.Line("request", fmt::format("{}", pod.request / 1e4), nullptr);
     if (pod.limit != 0) printer.Line("limit", fmt::format("{}", pod.limit / 1e4), nullptr);
-    printer.Text("memory", std::to_string(pod.memory), nullptr);
+    printer.Text("memory",
+                 pod.memory_part != 0 ? fmt::format("{}%", pod.memory_part / 1e4)
+                                      : std::to_string(pod.memory),
+                 nullptr);
+    if (pod.count != 0) printer.Number("count", pod.count, 0, 0, nullptr);
+    const auto said = [&printer](const char* key, const std::string& value) {
+      if (!value.empty()) printer.Text(key, value, nullptr);
+    };
+    said("mode", pod.wishes.mode);
+    said("affinity", pod.wishes.affinity);
+    said("anti_affinity", pod.wishes.anti_affinity);
+    said("exclusion", pod.wishes.exclusion);
+    if (!pod.wishes.models.empty()) printer.Texts("models", pod.wishes.models, nullptr);
+    if (!pod.wishes.not_models.empty()) printer.Texts("not_models", pod.wishes.not_models, nullptr);
     printer.Text("priority", PriorityName(pod.priority), nullptr);
     printer.Text("team", pod.team, nullptr);
     printer.Text("user", pod.user, nullptr);

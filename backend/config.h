@@ -17,6 +17,7 @@
 
 #include "backend/http/options.h"
 #include "backend/ledger/ledger.h"
+#include "backend/pods.h"
 #include "backend/tenant_endpoint.h"
 #include "backend/token_scheduler.h"
 #include "base/result.h"
@@ -35,12 +36,15 @@ struct PodConfig {
   std::string name;
   uint32_t request = 0;  // a request alone means limit 100 %, a limit alone request = limit
   uint32_t limit = 0;
-  uint64_t memory = 0;  // bytes on each GPU; 0: no cap
+  uint64_t memory = 0;            // bytes on each GPU; 0: no cap
+  policy::Share memory_part = 0;  // or of each GPU's memory
   policy::Priority priority = policy::Priority::kLow;
   std::string team;
   std::string user;               // whose work it is, for the books
   std::string name_space;         // of Kubernetes, for the books
-  std::vector<std::string> gpus;  // uuids or indexes; empty: the one with most room
+  std::vector<std::string> gpus;  // uuids or indexes; empty: where it fits best
+  uint32_t count = 0;             // of these, or of any; 0: as many as are named, or one
+  CardWishes wishes;              // but for its gpus
   bool independent = false;       // each GPU's token by itself, not all or none
   int64_t uid = -1;               // whose processes may attach; -1: anybody's who has the ticket
   std::string ticket;             // empty: drawn at random

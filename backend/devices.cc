@@ -150,7 +150,7 @@ void Devices::Watch() {
         if (!told) {
           events = false;
         } else if (*told) {
-          news.push_back((*told)->uuid + ": " + (*told)->what);
+          if ((*told)->xid != 0) news.push_back((*told)->uuid + ": " + (*told)->what);
           if ((*told)->fails) break;
         }
       }

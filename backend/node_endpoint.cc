@@ -272,6 +272,7 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   welcome.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.zmq.heartbeat));
   SendTo(identity, welcome);
 
+  std::vector<devmgr::Card> cards;
   std::istringstream lines{std::string(hello.gpus.view())};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
@@ -291,8 +292,16 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
       log_.Add(EventLog::Level::kWarning, "node",
                fmt::format("node {} reports a GPU that is not its own: {}", name,
                            added.error().message));
+      continue;
+    }
+    if (const devmgr::Card* card = arbiter_.vgpus().CardOf(gpu.uuid)) {
+      cards.push_back(*card);
+      cards.back().health = devmgr::Health::kHealthy;
+      cards.back().why.clear();
+      cards.back().cordoned = false;
     }
   }
+  arbiter_.SetCards(name, std::move(cards));  // those that it does not name are missing
   arbiter_.SetFrozen(name, false);
   AskAboutMissing(node);
 }

@@ -30,6 +30,8 @@ constexpr std::string_view kMig = "mig";
 constexpr std::string_view kMps = "mps";
 // Cards whose reasons are told in a refusal itself.
 constexpr size_t kReasonsMax = 3;
+// Bytes of who is on one of them, about.
+constexpr size_t kSharesMax = 150;
 
 // The map counts in parts of what a card may be requested to: with an overcommit of 2 a request of
 // 50 % takes 25 % of it.
@@ -269,6 +271,18 @@ std::vector<std::string> Vgpus::PodsOn(std::string_view uuid) const {
   return names;
 }
 
+// ", with a 60 %, b 10 %"; empty: nobody.
+std::string Vgpus::SharesOn(std::string_view uuid) const {
+  std::string shares;
+  for (const std::string& name : PodsOn(uuid)) {
+    if (shares.size() > kSharesMax) return shares + ", ...";
+    const policy::Share booked = cluster_->Find(name)->request.containers[0].vgpus[0].share;
+    shares += fmt::format("{}{} {}", shares.empty() ? ", with " : ", ", name,
+                          InPercent(Meant(booked, overcommit_)));
+  }
+  return shares;
+}
+
 // --------------------------------------------------------------------------------------- placing
 
 Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
@@ -452,8 +466,9 @@ Result<void> Vgpus::Place(Pod& pod, uint32_t count, const std::string& node) {
       for (const devmgr::CardRefusal& card : refusal.cards) {
         if (!pod.wishes.gpus.empty() && !IsIn(pod.wishes.gpus, card.uuid)) continue;
         if (++cards > kReasonsMax) continue;
-        why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", card.uuid,
-                           card.why.empty() ? "has room, but one is not enough" : card.why);
+        why += fmt::format("{}{}: {}{}", why.empty() ? "" : "; ", card.uuid,
+                           card.why.empty() ? "has room, but one is not enough" : card.why,
+                           card.why.empty() ? "" : SharesOn(card.uuid));
       }
     }
     if (cards == 0 || cards > kReasonsMax) why = error.message;

@@ -120,6 +120,7 @@ class Vgpus {
                                    const std::string& node) const;
   std::vector<devmgr::NodeRefusal> WhyNot(devmgr::PodRequest request, const Pod& pod,
                                           const std::string& node) const;
+  std::string SharesOn(std::string_view uuid) const;
   Result<devmgr::Placement> PlacementOf(const Pod& pod) const;
   void SetUnbooked(const Pod& pod, const std::string& why);  // empty: it is booked
   void Restore(Pod& pod, const devmgr::PlacedPod& before);

@@ -296,7 +296,7 @@ void Web::Metrics(http::HttpServer::Respond respond) {
       auto on = gpu.pods.find(status.pod);
       if (pod == nullptr || on == gpu.pods.end()) continue;
       row.allocated_ratio += pod->share.request / 1e6;
-      row.allocated_memory_bytes += pod->memory_cap;
+      row.allocated_memory_bytes += pod->CapOn(gpu.info.uuid);
       row.memory_used_bytes += on->second.memory;
       if (status.waiting && !status.throttled) ++row.waiting_pods;
       const UsageEntry* account = arbiter_.Account(gpu, status.pod);
@@ -316,7 +316,7 @@ void Web::Metrics(http::HttpServer::Respond respond) {
       of.waited = DurationFromNanos(usage.waited_ns);
       of.unmanaged = DurationFromNanos(usage.unmanaged_ns);
       of.memory_used_bytes = on->second.memory;
-      of.memory_cap_bytes = pod->memory_cap;
+      of.memory_cap_bytes = pod->CapOn(gpu.info.uuid);
       of.launches = usage.launches;
       of.grants = usage.grants;
       of.revocations = usage.revocations;

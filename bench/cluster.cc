@@ -21,6 +21,7 @@
 #include <sstream>
 
 #include "cli/control_client.h"
+#include "sim/card.h"
 #include "sim/device.h"
 
 namespace baton::bench {
@@ -235,6 +236,10 @@ Result<bool> Cluster::Prepare() {
         device.gpu = gpu;
         device.path = File("gpu" + std::to_string(node) + "-" + std::to_string(gpu));
         sim::DeviceOptions shape;
+        if (const sim::Model* model = sim::FindModel(options_.model)) {
+          shape = sim::OptionsFor(*model);
+          shape.mig = options_.mig;
+        }
         const uint64_t unique = static_cast<uint64_t>(Nanos(MonotonicNow()));
         memcpy(shape.uuid, &unique, sizeof unique);
         shape.uuid[14] = static_cast<unsigned char>(node);
@@ -343,7 +348,11 @@ std::vector<std::pair<std::string, std::string>> Cluster::GpuEnvironment(int nod
   const char* present = getenv("LD_LIBRARY_PATH");
   std::string libraries = options_.simulator;
   if (present != nullptr && *present != '\0') libraries += std::string(":") + present;
-  return {{"LD_LIBRARY_PATH", libraries}, {"BATON_SIM_DEVICES", paths}};
+  // Beside them is what stands in for nvidia-cuda-mps-control.
+  const char* path = getenv("PATH");
+  return {{"LD_LIBRARY_PATH", libraries},
+          {"BATON_SIM_DEVICES", paths},
+          {"PATH", options_.simulator + ":" + (path != nullptr ? path : "/usr/bin:/bin")}};
 }
 
 Result<bool> Cluster::StartDaemon(const std::string& name, const std::string& program,

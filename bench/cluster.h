@@ -28,6 +28,8 @@ struct ClusterOptions {
   Transport transport = Transport::kCentral;
   int nodes = 1;
   int gpus = 1;             // per node
+  std::string model{};      // of all GPUs (sim/models.h); empty: one without MIG
+  bool mig = false;         // MIG mode is on
   bool real = false;        // the machine's own GPUs instead of simulated ones; one node
   std::string server{};     // lines for the daemons' [server] table
   std::string scheduler{};  // lines for batond's [scheduler] table

@@ -623,14 +623,15 @@ TEST_F(Batond, ARefusalSaysWhyInOneLineAndWhereThereIsMore) {
   Pod("a", 60);
   const json refused =
       Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-a"}}});
-  EXPECT_EQ(
-      refused.value("error", ""),
-      "there is no room for b (GPU-a: 40 % of it are free, 50 % wanted); ask for less, remove "
-      "a pod, or see 'baton explain placement'");
+  EXPECT_EQ(refused.value("error", ""),
+            "there is no room for b (GPU-a: 40 % of it are free, 50 % wanted, with a 60 %); ask "
+            "for less, remove "
+            "a pod, or see 'baton explain placement'");
   const json nowhere =
       Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"count", 2}});
   EXPECT_EQ(nowhere.value("error", ""),
-            "there is no room for b (GPU-a: 40 % of it are free, 50 % wanted; GPU-b: has room, but "
+            "there is no room for b (GPU-a: 40 % of it are free, 50 % wanted, with a 60 %; GPU-b: "
+            "has room, but "
             "one is not enough); ask for less, remove a pod, or see 'baton explain placement'");
   const json many = Say({{"command", "create_pod"}, {"name", "b"}, {"request", 5}, {"count", 3}});
   EXPECT_EQ(many.value("code", ""), "not_found");
@@ -708,7 +709,8 @@ TEST_F(Batond, ACordonKeepsPodsAwayOverRestartsToo) {
   EXPECT_TRUE(Status().at("gpus").at(0).at("cordoned"));
   EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "d"}, {"request", 10}, {"gpus", {0}}})
                 .value("error", ""),
-            "there is no room for d (GPU-a: cordoned); ask for less, remove a pod, or see 'baton "
+            "there is no room for d (GPU-a: cordoned, with a 10 %); ask for less, remove a pod, or "
+            "see 'baton "
             "explain placement'");
   ASSERT_TRUE(Say({{"command", "uncordon"}, {"gpus", {"0"}}}).value("ok", false));
   EXPECT_TRUE(Say({{"command", "create_pod"}, {"name", "d"}, {"request", 10}, {"gpus", {0}}})

@@ -217,7 +217,7 @@ TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "there is no room for b (GPU-0: missing: the link to its node is cut; GPU-1: failed: "
-            "XID 79); ask for less, remove a pod, or see 'baton explain placement'");
+            "XID 79, with a 10 %); ask for less, remove a pod, or see 'baton explain placement'");
   // It vanishes, and with it nothing of what is known.
   ASSERT_TRUE(map.SetCards("n2", {}));
   EXPECT_EQ(map.CardOf("GPU-1")->health, devmgr::Health::kMissing);
