@@ -9,9 +9,12 @@ namespace baton::backend {
 namespace {
 
 using std::chrono::microseconds;
+using std::chrono::seconds;
 
 // Until the first grants have been measured.
 constexpr Duration kGrantGuess = microseconds(100);
+// After a link was cut: so long its clients have at least, to say what they did meanwhile.
+constexpr Duration kHearing = seconds(1);
 // A hook notices the end of its work, and its threads wake up, within about this.
 constexpr Duration kWakeUp = microseconds(50);
 // A token of less would be taken for one that is good for a launch.
@@ -626,12 +629,18 @@ void TokenScheduler::On(const LinkCut& event) {
     return;
   }
   if (cut_at_ == kNever) return;
-  for (Stopped& s : stopped_) s.until += now_ - cut_at_;
+  const Duration away = now_ - cut_at_;
+  for (Stopped& s : stopped_) s.until += away;
   cut_at_ = kNever;
   if (!token_) return;
-  // What its clients said meanwhile is still to come.
+  // What its clients said meanwhile is still to come. A drain goes on where it was, so that a link
+  // which is cut again and again does not keep a hung kernel alive.
   token_->deadline = std::max(token_->deadline, now_);
-  if (token_->closed) token_->ended_at = now_;
+  if (token_->closed) {
+    const Instant still =
+        now_ - options_.drain_timeout + std::min(options_.drain_timeout, kHearing);
+    token_->ended_at = std::max(std::min(now_, token_->ended_at + away), still);
+  }
   for (const uint32_t c : token_->members) clients_[c].noticed = false;
 }
 

@@ -565,6 +565,24 @@ TEST(TokenScheduler, WhileTheLinkIsCutNobodyIsLateToDrain) {
   EXPECT_EQ(world.killed.size(), 1u) << "but it has no longer than others";
 }
 
+TEST(TokenScheduler, ALinkThatIsCutAgainAndAgainDoesNotKeepAHungHolder) {
+  SchedulerOptions options;
+  options.drain_timeout = seconds(5);
+  options.drain_kill = true;
+  World world = Three(options);
+  world.Run(Instant(milliseconds(7)));
+  world.processes[world.scheduler.holder().value().value].answers = false;
+  world.Run(Instant(seconds(1)));
+  for (int i = 0; i < 10 && world.killed.empty(); ++i) {
+    world.Step(LinkCut{true});
+    world.Run(world.now + seconds(2));
+    world.Step(LinkCut{false});
+    world.Run(world.now + milliseconds(1'500));
+  }
+  EXPECT_EQ(world.killed.size(), 1u);
+  EXPECT_LT(world.now, Instant(seconds(5 + 3 * 2 + 2))) << "the time of the cuts, and its own";
+}
+
 TEST(TokenScheduler, AClaimNearTheEndOfTheEpochsDoesNotWrapThem) {
   Driven step(5);
   TokenScheduler& scheduler = step.scheduler;
