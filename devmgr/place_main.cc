@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -47,14 +48,15 @@ Result<std::string> ReadFile(const std::string& path) {
 Result<PlacementPolicy> PolicyOf(const Flags& flags) {
   PlacementPolicy policy;
   policy.seed = flags.seed;
-  if (flags.policy == "default") return policy;
-  const auto rule = ParseRule(flags.policy);
-  if (!rule) {
-    return Fail(ErrorCode::kInvalid, "--policy: " + rule.error().message + ", default");
+  if (flags.policy != "default") {
+    const auto rule = ParseRule(flags.policy);
+    if (!rule) {
+      return Fail(ErrorCode::kInvalid, "--policy: " + rule.error().message + ", default");
+    }
+    policy.nodes = policy.cards = *rule;
+    // Which card is a matter of its own; the first that comes is no rule that anybody would want.
+    if (*rule == Rule::kFirstFit) policy.cards = Rule::kBinpack;
   }
-  policy.nodes = policy.cards = *rule;
-  // Which card is a matter of its own; the first that comes is no rule that anybody would want.
-  if (*rule == Rule::kFirstFit) policy.cards = Rule::kBinpack;
   if (!flags.cards.empty()) {
     const auto cards = ParseRule(flags.cards);
     if (!cards) return Fail(ErrorCode::kInvalid, "--cards: " + cards.error().message);
@@ -287,6 +289,8 @@ Examples:
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
+  // CLI::Range lets it through.
+  if (std::isnan(flags.demand)) return Complain("--demand: nan is not a number");
   return compare->parsed() ? Compare(flags) : Run(flags);
 }
 

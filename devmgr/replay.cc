@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -92,9 +93,14 @@ Result<std::vector<Node>> ReadTraceNodes(std::string_view text) {
   auto csv = Csv::Open(text, {"sn", "cpu_milli", "memory_mib", "gpu", "model"});
   if (!csv) return tl::unexpected(csv.error());
   std::vector<Node> nodes;
+  std::set<std::string_view> names;
   while (csv->Row()) {
     Node node;
     node.name = csv->Text(0);
+    if (!names.insert(csv->Text(0)).second) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("line {}: node {} is listed twice", csv->line(), node.name));
+    }
     node.cpu_milli = csv->Number<uint32_t>(1, std::numeric_limits<uint32_t>::max());
     node.memory_mib = csv->Number<uint64_t>(2, uint64_t{1} << 40);
     const auto count = csv->Number<uint32_t>(3, VgpuRequest::kCardsMax);
