@@ -20,8 +20,10 @@ int16_t Up(uint64_t n, uint64_t unit) {
   return static_cast<int16_t>(std::min<uint64_t>((n + unit - 1) / unit, INT16_MAX - 1));
 }
 
-// Pods that ask for nothing of something: that many fit.
-constexpr float kMany = 1'000;
+// Pods that ask for nothing of something: so many fit for each unit that is free, and for kHair
+// where none is. Beside a whole unit that is less than what is lost to rounding.
+constexpr float kMany = 1e9f;
+constexpr float kHair = 0.0001f;
 
 }  // namespace
 
@@ -145,8 +147,8 @@ template <bool remainder>
   }
   int32_t left = 0;
   if constexpr (remainder) {
-    const auto cpu = static_cast<float>(node.cpu);
-    const auto host = static_cast<float>(node.host);
+    const auto cpu = static_cast<float>(node.cpu) + kHair;
+    const auto host = static_cast<float>(node.host) + kHair;
     for (size_t i = 0; i < kBlock; ++i) {
       const size_t m = first + i;
       const float by_cards = static_cast<float>(slots[i]) * per_count_[m];
