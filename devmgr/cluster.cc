@@ -26,10 +26,10 @@ NodeState* Cluster::State::Find(std::string_view name) const {
   return it != nodes.end() && (*it)->info.name == name ? it->get() : nullptr;
 }
 
-uint16_t Cluster::State::WordOf(const std::string& word) const {
+uint64_t Cluster::State::WordOf(const std::string& word) const {
   if (word.empty()) return 0;
   const auto it = words.find(word);
-  return it != words.end() ? it->second : UINT16_MAX;
+  return it != words.end() ? it->second.number : UINT64_MAX;
 }
 
 size_t Cluster::State::ModeOf(std::string_view name) const {
@@ -64,12 +64,9 @@ void Cluster::State::AddUp(NodeState& node) const {
 void Cluster::State::Take(NodeState& node, size_t index, size_t mode, const Fit& fit,
                           const PodRequest& request) {
   CardState& card = node.cards[index];
-  if (card.use.vgpus == 0 && !request.exclusion.empty()) {
-    const auto word = words.emplace(request.exclusion, static_cast<uint16_t>(words.size() + 1));
-    BATON_CHECK(word.first->second < UINT16_MAX);
-    card.exclusion = word.first->second;
-  } else if (card.use.vgpus == 0) {
-    card.exclusion = 0;
+  if (card.use.vgpus == 0) {
+    const uint64_t word = WordOf(request.exclusion);
+    card.exclusion = word != UINT64_MAX ? word : ++last_word;
   }
   card.use.share += fit.share;
   card.use.memory_mib += fit.memory_mib;
@@ -77,10 +74,14 @@ void Cluster::State::Take(NodeState& node, size_t index, size_t mode, const Fit&
   card.use.layout = fit.layout;
   ++card.use.vgpus;
   BATON_CHECK(card.use.share <= policy::kWhole && card.use.memory_mib <= card.card->memory_mib);
-  Count(card.card->uuid, request);
+  Count(card, request);
 }
 
-void Cluster::State::Count(const std::string& uuid, const PodRequest& request) {
+void Cluster::State::Count(const CardState& card, const PodRequest& request) {
+  const std::string& uuid = card.card->uuid;
+  if (!request.exclusion.empty()) {
+    ++words.try_emplace(request.exclusion, Word{card.exclusion, 0}).first->second.vgpus;
+  }
   if (!request.affinity.empty()) ++affinity[request.affinity][uuid];
   if (!request.anti_affinity.empty()) ++anti_affinity[request.anti_affinity][uuid];
 }
@@ -108,6 +109,9 @@ void Cluster::State::GiveBack(NodeState& node, size_t index, const Fit& fit,
   };
   drop(affinity, request.affinity);
   drop(anti_affinity, request.anti_affinity);
+  if (request.exclusion.empty()) return;
+  const auto word = words.find(request.exclusion);
+  if (--word->second.vgpus == 0) words.erase(word);
 }
 
 bool HasCpu(const NodeState& node, uint32_t milli) {
@@ -359,7 +363,7 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
       return fail(ErrorCode::kExhausted,
                   fmt::format("card {} is used as {}", vgpu.card, s.modes[on.use.mode]->name()));
     }
-    const uint16_t word = s.WordOf(request.exclusion);
+    const uint64_t word = s.WordOf(request.exclusion);
     if (on.use.vgpus > 0 && on.exclusion != word) {
       return fail(ErrorCode::kExhausted, "card " + vgpu.card + " is for pods of another exclusion");
     }
@@ -444,7 +448,9 @@ Result<void> Cluster::Replace(std::string_view pod, const PodRequest& request,
   if (booked) return booked;
   // As it was, to the bit, though it might not be given so again.
   node.cards = cards;
-  for (const Vgpu& vgpu : before.placement.vgpus) state_->Count(vgpu.card, before.request);
+  for (const Vgpu& vgpu : before.placement.vgpus) {
+    state_->Count(node.cards[state_->cards.at(vgpu.card).second], before.request);
+  }
   Enter(std::move(before), node);
   return booked;
 }

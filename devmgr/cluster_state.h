@@ -25,14 +25,19 @@ struct Cluster::State {
   std::unordered_map<std::string, std::pair<NodeState*, size_t>> cards;
   std::map<std::string, PlacedPod, std::less<>> pods;
   std::unordered_map<std::string, uint32_t> models;  // numbers for CardState::model
-  std::unordered_map<std::string, uint16_t> words;   // of exclusion; "" is 0
+  struct Word {
+    uint64_t number;
+    uint32_t vgpus;  // that have it; without any it is forgotten, and its number not used again
+  };
+  std::unordered_map<std::string, Word> words;  // of exclusion
+  uint64_t last_word = 0;
   // Where pods with these words are.
   std::unordered_map<std::string, CardCounts> affinity;
   std::unordered_map<std::string, CardCounts> anti_affinity;
 
   NodeState* Find(std::string_view name) const;
-  // 0xffff: no pod has used the word.
-  uint16_t WordOf(const std::string& word) const;
+  // 0: the empty word. UINT64_MAX: no pod has the word.
+  uint64_t WordOf(const std::string& word) const;
   // Index of the mode; modes.size(): there is none of that name.
   size_t ModeOf(std::string_view name) const;
   // What follows from the node's cards.
@@ -42,7 +47,7 @@ struct Cluster::State {
   // says, which was checked.
   void Take(NodeState& node, size_t card, size_t mode, const Fit& fit, const PodRequest& request);
   // The pod's words, on one more card.
-  void Count(const std::string& uuid, const PodRequest& request);
+  void Count(const CardState& card, const PodRequest& request);
   void GiveBack(NodeState& node, size_t card, const Fit& fit, const PodRequest& request);
 };
 

@@ -61,7 +61,7 @@ struct Compiled {
   std::vector<Want> wants;
   Wants wanted{{}};
   uint16_t mode_mask = 0;
-  uint16_t exclusion = 0;
+  uint64_t exclusion = 0;
   const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
   const std::map<std::string, uint32_t>* away = nullptr;  // none of these
   bool plain = false;  // it has no wishes about cards: NodeState::open

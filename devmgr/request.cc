@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kContainersMax = 32;
 constexpr uint32_t kVgpusMax = 128;
-constexpr uint32_t kMemoryMax = 64u << 20;  // MiB: 64 TiB
+constexpr uint32_t kMemoryMax = 64u << 20;              // MiB: 64 TiB
+constexpr uint64_t kHostMemoryMax = uint64_t{1} << 40;  // MiB
 
 tl::unexpected<Error> Invalid(std::string message) {
   return Fail(ErrorCode::kInvalid, std::move(message));
@@ -22,6 +23,10 @@ Result<void> Validate(const PodRequest& request) {
   if (request.containers.size() > kContainersMax) {
     return Invalid(fmt::format("{}: {} containers; at most {}", request.name,
                                request.containers.size(), kContainersMax));
+  }
+  if (request.memory_mib > kHostMemoryMax) {
+    return Invalid(fmt::format("{}: {} MiB of memory; more than any node has", request.name,
+                               request.memory_mib));
   }
   uint32_t vgpus = 0;
   std::set<std::string> names;

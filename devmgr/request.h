@@ -17,7 +17,7 @@ namespace baton::devmgr {
 struct VgpuRequest {
   policy::Share share = policy::kWhole;  // of one card: 1 000 (0.1 %) to policy::kWhole
   uint32_t memory_mib = 0;               // of each; 0: as memory_part says
-  policy::Share memory_part = 0;         // of the card's memory; 0 with memory_mib 0: no cap
+  policy::Share memory_part = 0;         // of the card's memory, 1 MiB at least; both 0: no cap
   uint32_t count = 1;                    // 1 to kCardsMax
   static constexpr uint32_t kCardsMax = 16;
 
@@ -37,7 +37,7 @@ struct PodRequest {
   std::string team;
   int32_t priority = 0;     // the higher goes first, and may take the room of the lower
   uint32_t cpu_milli = 0;   // of the node
-  uint64_t memory_mib = 0;  // of the node
+  uint64_t memory_mib = 0;  // of the node; at most 2^40
   std::vector<ContainerRequest> containers;
 
   std::string mode;  // "time-slice", "mig", ...; empty: whichever scores best

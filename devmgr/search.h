@@ -25,9 +25,9 @@ struct PlacedPod;
 struct CardState {
   CardUse use;
   const Card* card = nullptr;
-  uint32_t model = 0;      // cards with equal numbers have equal vendor, model, MIG abilities
+  uint64_t exclusion = 0;  // word of the pods on it, while there are any
+  uint32_t model = 0;      // cards with equal numbers have equal vendor and model
   uint16_t serves = 0;     // a bit for each mode
-  uint16_t exclusion = 0;  // word of the pods on it, while there are any
   bool usable = false;
 };
 
@@ -67,7 +67,8 @@ struct Want {
   VgpuWant On(const Card& card) const {
     if (memory_part == 0) return {share, memory_mib};
     const uint64_t mib = uint64_t{card.memory_mib} * memory_part / policy::kWhole;
-    return {share, static_cast<uint32_t>(mib)};
+    // 0 would be no cap at all.
+    return {share, static_cast<uint32_t>(mib > 0 ? mib : 1)};
   }
 };
 

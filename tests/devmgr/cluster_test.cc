@@ -365,6 +365,38 @@ TEST_F(ClusterTest, WordsKeepPodsTogetherApartAndAmongThemselves) {
   EXPECT_EQ(Put(pod).vgpus[0].card, alone);
 }
 
+TEST_F(ClusterTest, WordsThatNoPodHasAnyMoreAreForgotten) {
+  ASSERT_TRUE(cluster.SetNode(MakeNode("n", 1)));
+  for (int i = 0; i < 70'000; ++i) {
+    PodRequest pod = MakePod("p", 100'000);
+    pod.exclusion = "job-" + std::to_string(i);
+    const auto placement = cluster.Decide(pod);
+    ASSERT_TRUE(placement) << i;
+    ASSERT_TRUE(cluster.Commit(pod, *placement)) << i;
+    if (i < 69'999) {
+      ASSERT_TRUE(cluster.Delete("p"));
+    }
+  }
+  // A pod that could not be moved or resized still has its own, and nobody else.
+  EXPECT_FALSE(cluster.Resize("p", 0, 0, 100'000, 90'000));
+  PodRequest other = MakePod("other", 100'000);
+  other.exclusion = "job-1";
+  EXPECT_NE(WhyNot(other), "it fits");
+  other.exclusion = "job-69999";
+  Put(other);
+  EXPECT_TRUE(cluster.Delete("p"));
+  EXPECT_NE(WhyNot(MakePod("p", 100'000)), "it fits");
+  EXPECT_TRUE(cluster.Delete("other"));
+  EXPECT_EQ(WhyNot(MakePod("p", 100'000)), "it fits");
+}
+
+TEST_F(ClusterTest, ASmallPartOfTheMemoryIsACapAllTheSame) {
+  ASSERT_TRUE(cluster.SetNode(MakeNode("n", 1)));
+  PodRequest pod = MakePod("p", 100'000);
+  pod.containers[0].vgpus[0].memory_part = 1;
+  EXPECT_EQ(Put(pod).vgpus[0].fit.memory_mib, 1u);
+}
+
 TEST_F(ClusterTest, WholeCardsStandBesideFractions) {
   ASSERT_TRUE(cluster.SetNode(MakeNode("n", 3)));
   PodRequest whole = MakePod("whole", policy::kWhole);
@@ -464,6 +496,9 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
   PodRequest both = MakePod("p", 1'000, 1, 5);
   both.containers[0].vgpus[0].memory_part = 5;
   EXPECT_EQ(error(both), "p/main: memory both in MiB and as a part of the card; say one");
+  PodRequest huge = MakePod("p", 1'000);
+  huge.memory_mib = UINT64_MAX;
+  EXPECT_EQ(error(huge), "p: 18446744073709551615 MiB of memory; more than any node has");
   PodRequest mode = MakePod("p", 1'000);
   mode.mode = "magic";
   EXPECT_EQ(error(mode), "p: there is no sharing mode 'magic'; one of time-slice, exclusive");
@@ -484,6 +519,16 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
   EXPECT_TRUE(cluster.Delete("p"));
   EXPECT_TRUE(cluster.RemoveNode("n"));
   EXPECT_EQ(cluster.RemoveNode("n").error().code, ErrorCode::kNotFound);
+}
+
+TEST(Fragmentation, PodsThatAskForNoProcessorsFillANodeThatHasNoneLeft) {
+  Mix mix;  // such are all
+  FreeNode node;
+  node.cards = 1;
+  node.share[0] = 1'000;
+  node.memory[0] = node.part[0] = FreeNode::kEnough;
+  node.cpu = node.host = 0;
+  for (const int64_t loss : mix.LossesOf(Rule::kRemainder, Mix::Sum(node))) EXPECT_EQ(loss, 0);
 }
 
 // The definition, in plain arithmetic.
@@ -590,6 +635,9 @@ TEST(Replay, ATornFileIsOneClearLine) {
             "line 3: 'x' is not a number up to 4294967295");
   EXPECT_EQ(message(header + "a,1,1,17,500,\n"), "line 2: '17' is not a number up to 16");
   EXPECT_EQ(message(header + "a,1,1,1,0,\n"), "line 2: a/main: 0 % of a GPU; between 0.1 and 100");
+  const auto twice = ReadTraceNodes("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,\na,1,1,2,\n");
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().message, "line 3: node a is listed twice");
 }
 
 }  // namespace
