@@ -16,6 +16,9 @@ constexpr uint32_t kPolish = 3'000;
 // u^2 grows by at most 2 000 for each thousandth that is used: what is taken beyond what was wanted
 // costs more than any fullness can make good.
 constexpr int64_t kWaste = 2'000;
+// Nor can there be less to lose by more than what was taken; where nobody could have used the rest
+// of a card it is as much, and the waste must not win then.
+constexpr int64_t kLossOfWaste = Mix::kLossUnit + 1;
 
 bool ByLoss(Rule rule) { return rule == Rule::kFragmentation || rule == Rule::kRemainder; }
 
@@ -31,17 +34,43 @@ int16_t FreeHost(const NodeState& node, uint64_t mib) {
   return FreeNode::Host(node.info.memory_mib > used ? node.info.memory_mib - used : 0);
 }
 
-// Candidate::cost. `squares`: what the sum of u^2 grows by; `waste`: share that is taken beyond
-// what was wanted, in millionths.
-int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, int64_t waste,
+// What is taken of a card beyond what was wanted.
+struct Waste {
+  int64_t share = 0;  // millionths
+  int64_t full = 0;   // thousandths, as fullness counts
+
+  Waste& operator+=(const Waste& other) {
+    share += other.share;
+    full += other.full;
+    return *this;
+  }
+};
+
+Waste WasteOf(const PlacementPolicy& policy, const Card& card, const VgpuWant& want,
+              const Fit& fit) {
+  const auto full = [&](uint64_t share, uint64_t memory) {
+    return Fullness(policy, share, policy::kWhole, memory, card.memory_mib);
+  };
+  Waste waste;
+  waste.share = int64_t{fit.share} - want.share;
+  // Who wants the whole card without a word on memory may as well have all of that.
+  const bool all = want.share == policy::kWhole && want.memory_mib == 0;
+  if (!all && (waste.share > 0 || fit.memory_mib > want.memory_mib)) {
+    waste.full = full(fit.share, fit.memory_mib) - full(want.share, want.memory_mib);
+  }
+  return waste;
+}
+
+// Candidate::cost. `squares`: what the sum of u^2 grows by.
+int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, const Waste& waste,
                std::span<const Place> places) {
-  waste /= 1'000;
+  const int64_t share = waste.share / 1'000;
   switch (options.policy->cards) {
     case Rule::kBinpack:
     case Rule::kFirstFit:
-      return -squares + kWaste * waste;
+      return -squares + kWaste * (share + waste.full);
     case Rule::kSpread:
-      return squares + kWaste * waste;
+      return squares + kWaste * (share + waste.full);
     case Rule::kRandom: {
       uint64_t hash = options.salt;
       for (const Place& place : places) hash = Mixed(hash ^ (place.card + 1u));
@@ -49,7 +78,7 @@ int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, int6
     }
     case Rule::kFragmentation:
     case Rule::kRemainder:
-      return loss + waste * Mix::kLossUnit;
+      return loss + share * kLossOfWaste;
   }
   return 0;
 }
@@ -106,7 +135,7 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
       if (by_loss && same != end) {
         candidate.cost = same->cost;
       } else {
-        const int64_t waste = fit->share - wanted.share;
+        const Waste waste = WasteOf(*options.policy, *card.card, wanted, *fit);
         std::optional<int64_t> loss = 0;
         if (by_loss) {
           FreeNode free;
@@ -119,7 +148,7 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
           const int64_t limit = best ? std::min(options.limit, best->cost) : options.limit;
           loss = options.mix->Growth(
               options.policy->cards, *before, sum, node.free.share[c] - free.share[c],
-              limit == INT64_MAX ? limit : limit - waste / 1'000 * Mix::kLossUnit);
+              limit == INT64_MAX ? limit : limit - waste.share / 1'000 * kLossOfWaste);
         }
         candidate.cost = loss ? CostOf(options, squares, *loss, waste, {&place, 1}) : INT64_MAX;
         if (tries < tried.size()) tried[tries++] = {c, m, candidate.cost};
@@ -270,13 +299,14 @@ class Search {
   void Try(size_t index, uint8_t c, uint8_t mode) {
     const Want& want = wants_[index];
     const Card& card = *node_.cards[c].card;
-    const Place place{c, mode, *options_.modes[mode]->TryFit(card, use_[c], want.On(card))};
+    const VgpuWant wanted = want.On(card);
+    const Place place{c, mode, *options_.modes[mode]->TryFit(card, use_[c], wanted)};
     const CardUse use = use_[c];
     const int64_t full = full_[c];
     const uint16_t touched = touched_;
     const uint32_t on = on_[c];
     const uint64_t room = room_;
-    const int64_t waste = place.fit.share - want.share;
+    const Waste waste = waste_;
     places_[index] = place;
     room_ -= RoomOn(c);
     use_[c] = {use.share + place.fit.share, use.memory_mib + place.fit.memory_mib,
@@ -285,11 +315,11 @@ class Search {
     full_[c] = FullnessOf(c, use_[c]);
     touched_ |= static_cast<uint16_t>(1u << c);
     on_[c] |= 1u << want.container;
-    waste_ += waste;
+    waste_ += WasteOf(*options_.policy, card, wanted, place.fit);
     left_ -= want.share;
     if (left_ <= room_) Descend(index + 1);
     left_ += want.share;
-    waste_ -= waste;
+    waste_ = waste;
     on_[c] = on;
     touched_ = touched;
     full_[c] = full;
@@ -403,7 +433,7 @@ class Search {
   std::array<int64_t, kCards> full_;
   std::array<uint32_t, kCards> on_;  // a bit for each of the pod's containers
   uint16_t touched_ = 0;             // cards that the pod is on, so far
-  int64_t waste_ = 0;
+  Waste waste_;
   uint64_t left_;      // share that is still to be placed
   uint64_t room_ = 0;  // and what is free for it
   FreeNode free_;

@@ -413,11 +413,21 @@ TEST_F(ClusterTest, WholeCardsStandBesideFractions) {
 
 TEST_F(ClusterTest, APartOfACardIsNotGivenTheWholeOfOneForWantOfAMode) {
   ASSERT_TRUE(cluster.SetNode(MakeNode("n", 2)));
-  for (const Rule rule : {Rule::kFragmentation, Rule::kBinpack, Rule::kSpread}) {
-    cluster.SetPolicy({.nodes = rule, .cards = rule});
-    const auto placement = cluster.Decide(MakePod("p", 100'000));
-    ASSERT_TRUE(placement);
-    EXPECT_EQ(placement->vgpus[0].mode, "time-slice") << RuleName(rule);
+  // Before anything is known of the usual pods, and where none of them could use the rest.
+  for (const policy::Share usual : {0u, 900'000u}) {
+    for (int i = 0; i < 40 && usual > 0; ++i) cluster.Learn(MakePod("l", usual));
+    for (const Rule rule :
+         {Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack, Rule::kSpread, Rule::kFirstFit}) {
+      cluster.SetPolicy({.nodes = rule, .cards = rule});
+      for (const policy::Share share : {100'000u, 600'000u, 800'000u, 990'000u}) {
+        for (const uint32_t memory : {0u, 1u, 8'192u, 80'000u}) {
+          const auto placement = cluster.Decide(MakePod("p", share, 1, memory));
+          ASSERT_TRUE(placement);
+          EXPECT_EQ(placement->vgpus[0].mode, "time-slice")
+              << RuleName(rule) << ", " << share << ", " << memory << " MiB, " << usual;
+        }
+      }
+    }
   }
 }
 

@@ -118,9 +118,18 @@ class Exhaustive {
         use_[c].vgpus++;
         use_[c].mode = m;
         on_.push_back(c);
-        waste_ += fit->share - want.share;
+        // Exclusive alone takes more than was wanted: the whole card.
+        const auto share = int64_t{fit->share} - want.share;
+        int64_t full = 0;
+        if (m == 1 && (want.share < policy::kWhole || want.memory_mib > 0)) {
+          full = 1'000 - Fullness(policy_, want.share, policy::kWhole, want.memory_mib,
+                                  node_.cards[c].card->memory_mib);
+        }
+        waste_ += share;
+        full_waste_ += full;
         Next(i + 1);
-        waste_ -= fit->share - want.share;
+        full_waste_ -= full;
+        waste_ -= share;
         on_.pop_back();
         use_[c] = was;
       }
@@ -153,14 +162,14 @@ class Exhaustive {
     };
     const int64_t waste = waste_ / 1'000;
     int64_t cost = 0;
-    if (policy_.cards == Rule::kBinpack) cost = -squares + 2'000 * waste;
-    if (policy_.cards == Rule::kSpread) cost = squares + 2'000 * waste;
+    if (policy_.cards == Rule::kBinpack) cost = -squares + 2'000 * (waste + full_waste_);
+    if (policy_.cards == Rule::kSpread) cost = squares + 2'000 * (waste + full_waste_);
     if (policy_.cards == Rule::kFragmentation || policy_.cards == Rule::kRemainder) {
       const auto lost = [&](const FreeNode& node) {
         const Mix::Losses losses = mix_.LossesOf(policy_.cards, Mix::Sum(node));
         return std::accumulate(losses.begin(), losses.end(), int64_t{0});
       };
-      cost = lost(free) - lost(FreeOf(node_, 0, 0)) + waste * Mix::kLossUnit;
+      cost = lost(free) - lost(FreeOf(node_, 0, 0)) + waste * (Mix::kLossUnit + 1);
     }
     const Key key{different(islands), different(numas), cost, -squares};
     if (!best || key < *best) best = key;
@@ -174,6 +183,7 @@ class Exhaustive {
   std::vector<CardUse> use_;
   std::vector<size_t> on_;
   int64_t waste_ = 0;
+  int64_t full_waste_ = 0;
 };
 
 std::optional<Candidate> Found(const NodeState& node, const std::vector<Want>& wants,
