@@ -460,9 +460,12 @@ Result<void> Vgpus::Place(Pod& pod, uint32_t count, const std::string& node) {
   if (!placement) {
     const Error& error = placement.error();
     if (error.code != ErrorCode::kExhausted) return tl::unexpected(error);
+    // Of many nodes it is not worked out here: a create is not to hold up tokens.
+    std::vector<NodeRefusal> refusals;
+    if (node != "*" || nodes_.size() <= kReasonsMax) refusals = WhyNot(*request, pod, node);
     std::string why;
     size_t cards = 0;
-    for (const NodeRefusal& refusal : WhyNot(*request, pod, node)) {
+    for (const NodeRefusal& refusal : refusals) {
       for (const devmgr::CardRefusal& card : refusal.cards) {
         if (!pod.wishes.gpus.empty() && !IsIn(pod.wishes.gpus, card.uuid)) continue;
         if (++cards > kReasonsMax) continue;
@@ -672,18 +675,26 @@ Result<Vgpus::Defragmentation> Vgpus::Defrag(const Pod& pod, uint32_t count,
   // Checks what the search does not.
   auto where = Decide(*request, pod, node);
   if (!where && where.error().code != ErrorCode::kExhausted) return tl::unexpected(where.error());
+  // Only what is copied is copied here; the rest, which takes ten times as long, elsewhere.
+  struct Copied {
+    devmgr::Node node;
+    std::vector<devmgr::PlacedPod> pods;
+  };
   struct Work {
     std::shared_ptr<const Modes> modes;
-    devmgr::Cluster copy;
+    devmgr::PlacementPolicy policy;
+    std::vector<Copied> nodes;
     std::vector<PodRequest> requests;
     uint32_t moves;
   };
-  auto work = std::make_shared<Work>(
-      Work{modes_, devmgr::Cluster(modes_->all, cluster_->policy()), {}, moves});
+  auto work = std::make_shared<Work>(Work{modes_, cluster_->policy(), {}, {}, moves});
   for (const auto& [name, known] : nodes_) {
     if (node != "*" && name != node) continue;
-    const devmgr::Node* told = cluster_->FindNode(NameOf(name));
-    static_cast<void>(devmgr::CopyNode(*told, cluster_->PodsOn(told->name), &work->copy));
+    Copied& copied = work->nodes.emplace_back();
+    copied.node = *cluster_->FindNode(NameOf(name));
+    for (const devmgr::PlacedPod* placed : cluster_->PodsOn(copied.node.name)) {
+      copied.pods.push_back(*placed);
+    }
   }
   for (const std::string& mode : ModesFor(pod)) {
     if (!Ground(node, mode)) continue;
@@ -691,13 +702,19 @@ Result<Vgpus::Defragmentation> Vgpus::Defrag(const Pod& pod, uint32_t count,
     work->requests.push_back(*request);
   }
   return [work]() -> Result<devmgr::DefragPlan> {
+    devmgr::Cluster copy(work->modes->all, work->policy);
+    for (const Copied& copied : work->nodes) {
+      std::vector<const devmgr::PlacedPod*> pods;
+      for (const devmgr::PlacedPod& pod : copied.pods) pods.push_back(&pod);
+      static_cast<void>(devmgr::CopyNode(copied.node, pods, &copy));
+    }
     std::optional<Error> error;
     for (const PodRequest& request : work->requests) {
       devmgr::DefragOptions options;
       options.moves = work->moves;
       // Whoever named its cards stays on them.
       auto plan = devmgr::Defrag(
-          work->copy, work->modes->all, request,
+          copy, work->modes->all, request,
           [](const devmgr::PlacedPod& pod) { return pod.request.uuids.empty(); }, options);
       if (plan) return plan;
       if (!error || plan.error().code == ErrorCode::kExhausted) error = plan.error();

@@ -602,6 +602,30 @@ TEST_F(Batond, ControlAnswersBadRequestsWithASentence) {
   EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 10}, {"gpus", {"GPU-x"}}}),
             "not_found");
   EXPECT_EQ(code({{"command", "set_pod"}, {"name", "x"}, {"request", 10}}), "not_found");
+  const auto asking = [&](json more) {
+    more.update({{"command", "create_pod"}, {"name", "b"}, {"request", 10}});
+    return code(more);
+  };
+  EXPECT_EQ(asking({{"mode", "slices"}}), "invalid");
+  EXPECT_EQ(asking({{"models", {"h999"}}}), "not_found");
+  EXPECT_EQ(asking({{"models", "h100"}}), "invalid");
+  EXPECT_EQ(asking({{"models", {""}}}), "invalid");
+  EXPECT_EQ(asking({{"memory", "101%"}}), "invalid");
+  EXPECT_EQ(asking({{"memory", "25%"}}), "invalid") << "nobody knows how much these have";
+  EXPECT_EQ(asking({{"memory", uint64_t{2} << 40}}), "exhausted");
+  EXPECT_EQ(asking({{"count", 0}}), "invalid");
+  EXPECT_EQ(asking({{"count", 17}}), "invalid");
+  EXPECT_EQ(asking({{"count", 3}}), "not_found");
+  EXPECT_EQ(asking({{"count", 2}, {"gpus", {"GPU-a"}}}), "invalid");
+  EXPECT_EQ(asking({{"affinity", std::string(129, 'x')}}), "invalid");
+  EXPECT_EQ(asking({{"count", 2}, {"mode", "mps"}}), "invalid");
+  EXPECT_EQ(code({{"command", "move_pod"}, {"name", "a"}, {"gpus", {"GPU-x"}}}), "not_found");
+  EXPECT_EQ(code({{"command", "move_pod"}, {"name", "a"}}), "invalid");
+  EXPECT_EQ(code({{"command", "cordon"}, {"gpus", {"GPU-x"}}}), "not_found");
+  EXPECT_EQ(code({{"command", "cordon"}}), "invalid");
+  EXPECT_EQ(code({{"command", "pod"}, {"name", "x"}}), "not_found");
+  EXPECT_EQ(code({{"command", "defrag"}, {"request", 10}, {"moves", 17}}), "invalid");
+  EXPECT_EQ(code({{"command", "explain_placement"}, {"request", 0}}), "invalid");
   EXPECT_EQ(code({{"command", "dance"}}), "invalid");
   EXPECT_EQ(code(json::array({1, 2})), "invalid");
   struct stat st;
@@ -838,6 +862,24 @@ TEST_F(Batond, AReloadAppliesTheFilesPodsAndASetOutlastsItUntilTheFileSpeaksAgai
   Configure("[[pod]]\nname = \"f\"\nrequest = 25\n");
   daemon_.Signal(SIGHUP);
   EXPECT_TRUE(Eventually([&] { return PodStatus("f").value("request", 0.0) == 25.0; }));
+}
+
+TEST_F(Batond, PodsOfTheFileSayOnWhichCardsTheyMayBe) {
+  Configure(
+      "[[pod]]\nname = \"f\"\nrequest = 20\ncount = 2\naffinity = \"x\"\n"
+      "[[pod]]\nname = \"g\"\nrequest = 20\ngpus = [1]\nmode = \"exclusive\"\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("f").value("gpus", json::array()).size() == 2; }));
+  // It takes a whole card, and there is none.
+  EXPECT_TRUE(Eventually(
+      [&] { return daemon_.Log().find("[[pod]] g is not created: ") != std::string::npos; }));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "f"}}).value("ok", false));
+  Configure("[[pod]]\nname = \"g\"\nrequest = 20\ngpus = [1]\nmode = \"exclusive\"\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("g").value("mode", "") == "exclusive"; }));
+  EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "h"}, {"request", 1}, {"gpus", {1}}})
+                .value("code", ""),
+            "exhausted");
 }
 
 TEST_F(Batond, ABrokenFileLeavesTheConfigurationAsItWasOnReload) {

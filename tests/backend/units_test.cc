@@ -47,11 +47,16 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   pod.name = "train";
   pod.request = 125'000;
   pod.gpus = {"0"};
+  pod.count = 1;
+  pod.memory_part = 125'000;
+  pod.wishes = {"mig", {"a100 80gb"}, {"t4"}, {}, "x", "y", "z"};
   options.pods.push_back(pod);
   const auto back = ParseOptions(PrintOptions(options), "printed");
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
+  EXPECT_EQ(back->pods[0].wishes, pod.wishes);
+  EXPECT_EQ(back->pods[0].memory_part, 125'000u);
 }
 
 TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {

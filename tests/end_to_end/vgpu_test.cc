@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <future>
+
 #include "sim/card.h"
 #include "tests/end_to_end/fixture.h"
 
@@ -179,6 +181,47 @@ TEST_F(Vgpus, OnACardWithMigAreInstancesThatComeAndGo) {
   ExpectOk({"vgpu", "create", "whole", "--request", "100", "--mode", "mig"});
   EXPECT_EQ(Baton({"vgpu", "create", "turns", "--request", "10", "--mode", "time-slice"}).status,
             1);
+}
+
+TEST_F(Vgpus, AnInstanceThatCannotBeMadeLeavesNothing) {
+  StartCluster({.transport = Transport::kUnix, .gpus = 2, .model = "a100-40", .mig = true});
+  sim::Device* card = Must(sim::Device::Open(device().path));
+  Must(sim::AddFailure(card, {.call = "nvmlGpuInstanceCreateComputeInstance", .code = 999}));
+  const Said refused = Baton({"vgpu", "create", "a", "--request", "100", "--gpu", "0"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  EXPECT_TRUE(List().empty());
+  sim::ClearFailures(card);
+  ExpectOk({"vgpu", "create", "a", "--request", "100", "--gpu", "0"});
+  const std::string device0 = List().at(0).at("device");
+  ExpectOk({"vgpu", "move", "a", "--gpu", "1"});
+  EXPECT_EQ(List().at(0).at("gpu"), device(0, 1).uuid);
+  EXPECT_NE(List().at(0).at("device"), device0);
+  ExpectOk({"vgpu", "create", "b", "--request", "100", "--gpu", "0"});
+
+  // Killed while it makes one: what was made, and nobody knows of, is taken away.
+  ExpectOk({"vgpu", "delete", "b"});
+  Must(sim::AddFailure(
+      card,
+      {.call = "nvmlGpuInstanceCreateComputeInstance", .times = 1, .delay_ns = 2'000'000'000}));
+  auto create = std::async(std::launch::async, [this] {
+    return Baton({"vgpu", "create", "c", "--request", "10", "--gpu", "0"});
+  });
+  const auto instances = [&] {
+    sim::Device::Session session(card);
+    uint32_t made = 0;
+    for (const auto& instance : session.card().instances) made += instance.serial != 0 ? 1 : 0;
+    return made;
+  };
+  ASSERT_TRUE(WaitUntil([&] { return instances() != 0; }, seconds(5)));
+  CrashBatond();
+  EXPECT_EQ(create.get().status, 1);
+  EXPECT_TRUE(WaitUntil([&] { return instances() == 0; }, seconds(5)));
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        return Baton({"vgpu", "create", "d", "--request", "100", "--gpu", "0"}).status == 0;
+      },
+      seconds(5)));
 }
 
 TEST_F(Vgpus, OfMpsHaveAControlDaemonAsLongAsThereIsOne) {
