@@ -255,9 +255,12 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   options.cpu_milli = request.cpu_milli;
   options.memory_mib = request.memory_mib;
   options.salt = pod.salt;
-  if (best != nullptr && best->node != nullptr && s.policy.nodes == Rule::kRemainder &&
-      s.policy.cards == s.policy.nodes) {
-    options.limit = best->cost;
+  if (best != nullptr && best->node != nullptr) {
+    options.islands = best->candidate.islands;
+    options.numas = best->candidate.numas;
+    if (s.policy.nodes == Rule::kRemainder && s.policy.cards == s.policy.nodes) {
+      options.limit = best->cost;
+    }
   }
   bool exhausted = false;
   bool dear = false;

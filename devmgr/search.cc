@@ -206,7 +206,7 @@ class Search {
     }
   }
 
-  std::optional<Candidate> Run(bool* exhausted) {
+  std::optional<Candidate> Run(bool* exhausted, bool* dear) {
     if (left_ > room_) return std::nullopt;
     if (ByLoss(options_.policy->cards)) {
       free_ = FreeOf(node_, options_.cpu_milli, options_.memory_mib);
@@ -215,6 +215,7 @@ class Search {
     places_.resize(wants_.size());
     Descend(0);
     *exhausted |= budget_ == 0;
+    *dear = dear_ && !best_;
     return std::move(best_);
   }
 
@@ -255,7 +256,7 @@ class Search {
     const uint32_t container = 1u << want.container;
     // Most searches are over before it pays to remember where they were.
     if (++steps_ > kForgetful && !seen_.Insert(StateHash(index, first))) return;
-    if (best_ && !Promising()) return;
+    if (!Promising()) return;
 
     struct Option {
       int64_t order;
@@ -360,11 +361,14 @@ class Search {
   }
 
   // What is not done yet can only add to where the cards are spread over.
-  bool Promising() const {
-    if (touched_ == 0) return true;
-    const auto [islands, numas] = Spread();
-    if (islands != best_->islands) return islands < best_->islands;
-    return numas <= best_->numas;
+  bool Promising() {
+    if (touched_ == 0 || (!best_ && options_.islands == UINT32_MAX)) return true;
+    const auto spread = Spread();
+    if (spread > std::pair(options_.islands, options_.numas)) {
+      dear_ = true;
+      return false;
+    }
+    return !best_ || spread <= std::pair(best_->islands, best_->numas);
   }
 
   // A sum over the cards, so that alike cards may change places.
@@ -392,8 +396,9 @@ class Search {
     return gain;
   }
 
-  // What is lost by Rule::kFragmentation or kRemainder grows by so much.
-  int64_t Loss() const {
+  // What is lost by Rule::kFragmentation or kRemainder grows by so much; perhaps nothing where that
+  // is more than `limit`.
+  std::optional<int64_t> Loss(int64_t limit) const {
     FreeNode free = free_;
     int64_t taken = 0;
     for (size_t c = 0; c < node_.cards.size(); ++c) {
@@ -401,20 +406,35 @@ class Search {
       SetFree(free, c, *node_.cards[c].card, use_[c]);
       taken += free_.share[c] - free.share[c];
     }
-    return *options_.mix->Growth(options_.policy->cards, before_, Mix::Sum(free), taken, INT64_MAX);
+    return options_.mix->Growth(options_.policy->cards, before_, Mix::Sum(free), taken, limit);
   }
 
   void Finish() {
+    if (!finished_) budget_ = std::min(budget_, kPolish);
+    finished_ = true;
+    if (!Promising()) return;
     Candidate candidate;
-    std::tie(candidate.islands, candidate.numas) = Spread();
-    if (wants_.empty()) candidate.islands = candidate.numas = 0;
+    const auto spread = Spread();
+    std::tie(candidate.islands, candidate.numas) = spread;
     const int64_t squares = SquareGain();
     candidate.fit = -squares;
     int64_t loss = 0;
-    if (ByLoss(options_.policy->cards)) loss = Loss();
+    if (ByLoss(options_.policy->cards)) {
+      int64_t limit = INT64_MAX;
+      if (spread == std::pair(options_.islands, options_.numas)) limit = options_.limit;
+      if (best_ && spread == std::pair(best_->islands, best_->numas)) {
+        limit = std::min(limit, best_->cost);
+      }
+      if (limit != INT64_MAX) limit -= waste_.share / 1'000 * kLossOfWaste;
+      const auto grown = Loss(limit);
+      if (!grown) {
+        dear_ = true;
+        return;
+      }
+      loss = *grown;
+    }
     candidate.cost = CostOf(options_, squares, loss, waste_, places_);
     if (best_ && !candidate.Better(*best_)) return;
-    if (!best_) budget_ = std::min(budget_, kPolish);
     // Its memory is used again.
     candidate.places = best_ ? std::move(best_->places) : std::vector<Place>();
     candidate.places.resize(wants_.size());
@@ -440,6 +460,8 @@ class Search {
   Mix::Losses before_{};
   std::vector<Place> places_;
   std::optional<Candidate> best_;
+  bool finished_ = false;  // a place was found, though it may not be of interest
+  bool dear_ = false;
   Seen seen_;
 };
 
@@ -530,7 +552,7 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
                                     const SearchOptions& options, bool* exhausted, bool* dear) {
   if (wanted.wants.size() == 1) return SearchOne(node, wanted.wants[0], options, dear);
-  return Search(node, wanted, options).Run(exhausted);
+  return Search(node, wanted, options).Run(exhausted, dear);
 }
 
 }  // namespace baton::devmgr

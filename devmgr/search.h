@@ -112,7 +112,10 @@ struct SearchOptions {
   uint32_t cpu_milli = 0;  // what the pod takes of the node, for the fragmentation that it leaves
   uint64_t memory_mib = 0;
   uint64_t salt = 0;  // of this pod, for kRandom
-  // Of one virtual GPU: places that cost more are of no interest, and perhaps not found.
+  // Places that are spread over more are of no interest and perhaps not found; nor are those spread
+  // over as much that cost more.
+  uint32_t islands = UINT32_MAX;
+  uint32_t numas = UINT32_MAX;
   int64_t limit = INT64_MAX;
   // Steps of the search; it ends with the best place found so far.
   uint32_t budget = 12'000;
@@ -135,7 +138,8 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
 void NumberKinds(NodeState& node);
 
 // The best way, by Candidate::Better, among all that there are (where the budget lasts).
-// `exhausted` is set where it did not.
+// `exhausted` is set where it did not; `dear` where there is none that is of interest, but perhaps
+// others.
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
                                     const SearchOptions& options, bool* exhausted, bool* dear);
 

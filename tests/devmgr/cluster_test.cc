@@ -145,8 +145,8 @@ TEST(ClusterProperty, NoCardIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
-  const Rule rules[] = {Rule::kFragmentation, Rule::kBinpack, Rule::kSpread, Rule::kFirstFit,
-                        Rule::kRandom};
+  const Rule rules[] = {Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack,
+                        Rule::kSpread,    Rule::kFirstFit,      Rule::kRandom};
   for (const Rule rule : rules) {
     Cluster cluster(kModes, {.nodes = rule, .cards = rule});
     Cluster twin(kModes, {.nodes = rule, .cards = rule});

@@ -230,6 +230,54 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
   EXPECT_GT(placed, 2'000);
 }
 
+// With a place on another node that is known, only what is better is looked for.
+TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Random random(seed);
+  Mix mix;
+  for (int i = 0; i < 50; ++i) mix.Learn(RandomWants(random, 1, 3));
+  int better = 0;
+  int worse = 0;
+  for (int i = 0; i < 4'000; ++i) {
+    const auto islands = static_cast<int>(random.Between(0, 2));
+    const RandomNode here(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
+    const RandomNode there(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
+    const PodRequest pod = RandomWants(random, 3, 4);
+    PlacementPolicy policy;
+    policy.cards = i % 2 == 0 ? Rule::kRemainder : Rule::kFragmentation;
+    const std::vector<Want> wants = WantsOf(pod);
+    bool exhausted = false;
+    const auto known = Found(here.node, wants, policy, mix, pod, &exhausted);
+    const auto all = Found(there.node, wants, policy, mix, pod, &exhausted);
+    if (!known || !all || exhausted) continue;
+    SearchOptions options;
+    options.modes = kSearchModes;
+    options.policy = &policy;
+    options.mix = &mix;
+    options.cpu_milli = pod.cpu_milli;
+    options.memory_mib = pod.memory_mib;
+    options.islands = known->islands;
+    options.numas = known->numas;
+    options.limit = known->cost;
+    bool dear = false;
+    const auto found = SearchNode(there.node, Wants(wants), options, &exhausted, &dear);
+    if (std::tie(all->islands, all->numas, all->cost) <=
+        std::tie(known->islands, known->numas, known->cost)) {
+      ++better;
+      ASSERT_TRUE(found) << "case " << i;
+      ASSERT_EQ(Key(found->islands, found->numas, found->cost, found->fit),
+                Key(all->islands, all->numas, all->cost, all->fit))
+          << "case " << i;
+    } else {
+      ++worse;
+      ASSERT_TRUE(found || dear) << "case " << i << ": there is a place";
+    }
+  }
+  EXPECT_GT(better, 200);
+  EXPECT_GT(worse, 200);
+}
+
 TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
