@@ -42,7 +42,7 @@ Node MakeNode(size_t index) {
   return node;
 }
 
-// Fractions mostly, some whole cards, some of several.
+// Fractions mostly, some whole cards, some of several; some of several containers.
 PodRequest MakePod(Random& random, uint64_t number) {
   PodRequest pod;
   pod.name = "pod-" + std::to_string(number);
@@ -56,6 +56,14 @@ PodRequest MakePod(Random& random, uint64_t number) {
   }
   vgpu.memory_part = vgpu.share;
   pod.containers.push_back({"main", {vgpu}});
+  // Some of several containers, each with its own part.
+  const int64_t more = random.OneIn(8) ? random.Between(1, 3) : 0;
+  for (int64_t c = 0; c < more; ++c) {
+    VgpuRequest other;
+    other.share = static_cast<policy::Share>(random.Between(1, 30)) * 10'000;
+    other.memory_part = other.share;
+    pod.containers.push_back({std::to_string(c), {other}});
+  }
   return pod;
 }
 

@@ -359,6 +359,13 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
       return fail(ErrorCode::kNotFound, "there is no mode '" + vgpu.mode + "'");
     }
     const CardState& on = node->cards[card->second.second];
+    if (!request.mode.empty() && vgpu.mode != request.mode) {
+      return fail(ErrorCode::kInvalid,
+                  "mode '" + vgpu.mode + "' placed, '" + request.mode + "' asked for");
+    }
+    if (!(on.serves >> m & 1)) {
+      return fail(ErrorCode::kExhausted, "card " + vgpu.card + " cannot be used as " + vgpu.mode);
+    }
     if (on.use.vgpus > 0 && on.use.mode != m) {
       return fail(ErrorCode::kExhausted,
                   fmt::format("card {} is used as {}", vgpu.card, s.modes[on.use.mode]->name()));

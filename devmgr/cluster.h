@@ -90,9 +90,10 @@ class Cluster {
 
   // ------------------------------------------------------------------------------- vGPU map
 
-  // Books what Decide() said, or what was decided elsewhere or before a restart. Everything is
-  // checked against the state as it is now, except whether cards are usable, and policy. kExists,
-  // kNotFound (node, card, mode), kExhausted.
+  // Books what Decide() said, or what was decided elsewhere or before a restart. What
+  // is free, the mode, exclusion and the node's own room are checked against the state as it is
+  // now; what the pod wishes for beside (models, uuids, labels, affinity, whether cards are usable)
+  // was a matter of the decision. kInvalid, kExists, kNotFound (node, card, mode), kExhausted.
   Result<void> Commit(const PodRequest& request, const Placement& placement);
   // kNotFound. After it the state is what it was before Commit(), to the bit.
   Result<void> Delete(std::string_view pod);

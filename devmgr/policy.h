@@ -19,7 +19,7 @@ enum class Rule : uint8_t {
   kFirstFit,  // the first by name
   kRandom,    // any, by the seed
   // Fragmentation gradient descent (devmgr/fragmentation.h): what of the free GPU time pods of the
-  // usual mix could not use grows least. In steps of a twelfth of a card: less is noise.
+  // usual mix could not use grows least. In steps of 0.08 of a card: less is noise.
   kFragmentation,
   // What the usual pods would leave over, were they to fill the node, grows least.
   kRemainder,

@@ -12,7 +12,7 @@ constexpr size_t kModes = 16;  // bits of SearchOptions::mode_mask
 // Steps before states are remembered.
 constexpr uint32_t kForgetful = 64;
 // Once there is a place, so many steps are spent on better ones.
-constexpr uint32_t kPolish = 3'000;
+constexpr uint32_t kPolish = 1'000;
 // u^2 grows by at most 2 000 for each thousandth that is used: what is taken beyond what was wanted
 // costs more than any fullness can make good.
 constexpr int64_t kWaste = 2'000;
@@ -85,7 +85,7 @@ int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, cons
 
 // The same for one virtual GPU, which most pods are: no search, a look at each card.
 std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
-                                   const SearchOptions& options, bool* dear) {
+                                   const SearchOptions& options, SearchEnd* end) {
   const bool by_loss = ByLoss(options.policy->cards);
   const Mix::Losses* before = nullptr;
   if (by_loss) before = &LossesOf(node, *options.mix, options.policy->cards);
@@ -126,13 +126,13 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
       candidate.islands = candidate.numas = 1;
       const int64_t squares = full * full - was * was;
       candidate.fit = -squares;
-      const auto end = tried.begin() + static_cast<std::ptrdiff_t>(tries);
-      const auto same = std::find_if(tried.begin(), end, [&](const Tried& t) {
+      const auto last = tried.begin() + static_cast<std::ptrdiff_t>(tries);
+      const auto same = std::find_if(tried.begin(), last, [&](const Tried& t) {
         return t.mode == m && node.cards[t.card].use == card.use &&
                node.cards[t.card].card->memory_mib == card.card->memory_mib &&
                node.cards[t.card].model == card.model;
       });
-      if (by_loss && same != end) {
+      if (by_loss && same != last) {
         candidate.cost = same->cost;
       } else {
         const Waste waste = WasteOf(*options.policy, *card.card, wanted, *fit);
@@ -154,14 +154,14 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
         if (tries < tried.size()) tried[tries++] = {c, m, candidate.cost};
       }
       if (candidate.cost == INT64_MAX) {
-        *dear = !best;
+        end->dear = !best;
         continue;
       }
       if (best && !candidate.Better(*best)) continue;
       if (best) candidate.places = std::move(best->places);
       candidate.places.assign(1, place);
       best = std::move(candidate);
-      *dear = false;
+      end->dear = false;
     }
   }
   return best;
@@ -206,7 +206,7 @@ class Search {
     }
   }
 
-  std::optional<Candidate> Run(bool* exhausted, bool* dear) {
+  std::optional<Candidate> Run(SearchEnd* end) {
     if (left_ > room_) return std::nullopt;
     if (ByLoss(options_.policy->cards)) {
       free_ = FreeOf(node_, options_.cpu_milli, options_.memory_mib);
@@ -214,8 +214,7 @@ class Search {
     }
     places_.resize(wants_.size());
     Descend(0);
-    *exhausted |= budget_ == 0;
-    *dear = dear_ && !best_;
+    *end = {budget_ == 0, dear_ && !best_, steps_};
     return std::move(best_);
   }
 
@@ -550,9 +549,9 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
 }
 
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
-                                    const SearchOptions& options, bool* exhausted, bool* dear) {
-  if (wanted.wants.size() == 1) return SearchOne(node, wanted.wants[0], options, dear);
-  return Search(node, wanted, options).Run(exhausted, dear);
+                                    const SearchOptions& options, SearchEnd* end) {
+  if (wanted.wants.size() == 1) return SearchOne(node, wanted.wants[0], options, end);
+  return Search(node, wanted, options).Run(end);
 }
 
 }  // namespace baton::devmgr

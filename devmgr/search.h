@@ -138,10 +138,14 @@ int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t sh
 void NumberKinds(NodeState& node);
 
 // The best way, by Candidate::Better, among all that there are (where the budget lasts).
-// `exhausted` is set where it did not; `dear` where there is none that is of interest, but perhaps
-// others.
+// `end` says where it did not.
+struct SearchEnd {
+  bool exhausted = false;  // the budget did not last
+  bool dear = false;       // there is no place that is of interest, but perhaps others
+  uint32_t steps = 0;      // used
+};
 std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
-                                    const SearchOptions& options, bool* exhausted, bool* dear);
+                                    const SearchOptions& options, SearchEnd* end);
 
 }  // namespace baton::devmgr
 

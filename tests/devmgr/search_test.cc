@@ -195,9 +195,10 @@ std::optional<Candidate> Found(const NodeState& node, const std::vector<Want>& w
   options.mix = &mix;
   options.cpu_milli = pod.cpu_milli;
   options.memory_mib = pod.memory_mib;
-  bool dear = false;
-  auto found = SearchNode(node, Wants(wants), options, exhausted, &dear);
-  EXPECT_FALSE(dear);
+  SearchEnd end;
+  auto found = SearchNode(node, Wants(wants), options, &end);
+  EXPECT_FALSE(end.dear);
+  *exhausted |= end.exhausted;
   return found;
 }
 
@@ -260,8 +261,8 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
     options.islands = known->islands;
     options.numas = known->numas;
     options.limit = known->cost;
-    bool dear = false;
-    const auto found = SearchNode(there.node, Wants(wants), options, &exhausted, &dear);
+    SearchEnd end;
+    const auto found = SearchNode(there.node, Wants(wants), options, &end);
     if (std::tie(all->islands, all->numas, all->cost) <=
         std::tie(known->islands, known->numas, known->cost)) {
       ++better;
@@ -271,7 +272,7 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
           << "case " << i;
     } else {
       ++worse;
-      ASSERT_TRUE(found || dear) << "case " << i << ": there is a place";
+      ASSERT_TRUE(found || end.dear) << "case " << i << ": there is a place";
     }
   }
   EXPECT_GT(better, 200);
