@@ -162,7 +162,9 @@ std::vector<pid_t> Descendants(pid_t root) {
     const pid_t pid = atoi(entry->d_name);
     if (pid <= 0) continue;
     std::ifstream stat("/proc/" + std::string(entry->d_name) + "/stat");
-    std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+    // Not by iterators, which throw where the process ends between opening and reading.
+    std::string text;
+    std::getline(stat, text, '\0');
     // "pid (name) state ppid ...": the name may contain anything.
     const size_t after_name = text.rfind(')');
     if (after_name == std::string::npos || after_name + 4 >= text.size()) continue;
