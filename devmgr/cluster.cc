@@ -122,6 +122,27 @@ bool HasMemory(const NodeState& node, uint64_t mib) {
   return node.info.memory_mib == 0 || node.memory_used + mib <= node.info.memory_mib;
 }
 
+uint64_t FreeResource(const NodeState& node, const std::string& resource) {
+  const auto all = node.info.resources.find(resource);
+  if (all == node.info.resources.end()) return 0;
+  const auto used = node.resources_used.find(resource);
+  if (used == node.resources_used.end()) return all->second;
+  return all->second - std::min(all->second, used->second);
+}
+
+const std::string* LacksResource(const NodeState& node,
+                                 const std::map<std::string, uint64_t>& resources) {
+  for (const auto& [resource, amount] : resources) {
+    if (amount > FreeResource(node, resource)) return &resource;
+  }
+  return nullptr;
+}
+
+bool IsOff(const PodRequest& request, std::string_view node) {
+  return request.off_nodes != nullptr &&
+         std::binary_search(request.off_nodes->begin(), request.off_nodes->end(), node);
+}
+
 std::vector<Want> WantsOf(const PodRequest& request) {
   std::vector<Want> wants;
   for (size_t c = 0; c < request.containers.size(); ++c) {
@@ -210,6 +231,7 @@ Result<void> Cluster::SetNode(const Node& given) {
   if (known != nullptr) {
     fresh->cpu_used = known->cpu_used;
     fresh->memory_used = known->memory_used;
+    fresh->resources_used = known->resources_used;
     fresh->pods = known->pods;
     for (const Card& card : known->info.cards) s.cards.erase(card.uuid);
   }
@@ -302,6 +324,10 @@ Result<void> Cluster::Commit(const PodRequest& request, const Placement& placeme
   return Book(request, placement, true);
 }
 
+Result<void> Cluster::Adopt(const PodRequest& request, const Placement& placement) {
+  return Book(request, placement, false);
+}
+
 Result<void> Cluster::Book(const PodRequest& request, const Placement& placement, bool host) {
   State& s = *state_;
   if (auto valid = Validate(request); !valid) return valid;
@@ -325,6 +351,9 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
   }
   if (host && !HasMemory(*node, request.memory_mib)) {
     return refuse(ErrorCode::kExhausted, "not enough memory");
+  }
+  if (const std::string* lacks = host ? LacksResource(*node, request.resources) : nullptr) {
+    return refuse(ErrorCode::kExhausted, "not enough " + *lacks);
   }
 
   PlacedPod pod{request, placement};
@@ -391,6 +420,9 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
 void Cluster::Enter(PlacedPod pod, NodeState& node) {
   node.cpu_used += pod.request.cpu_milli;
   node.memory_used += pod.request.memory_mib;
+  for (const auto& [resource, amount] : pod.request.resources) {
+    node.resources_used[resource] += amount;
+  }
   state_->AddUp(node);
   const std::string name = pod.request.name;
   const PlacedPod* placed = &state_->pods.emplace(name, std::move(pod)).first->second;
@@ -413,6 +445,10 @@ Result<void> Cluster::Delete(std::string_view name) {
   }
   node.cpu_used -= pod.request.cpu_milli;
   node.memory_used -= pod.request.memory_mib;
+  for (const auto& [resource, amount] : pod.request.resources) {
+    const auto used = node.resources_used.find(resource);
+    if ((used->second -= amount) == 0) node.resources_used.erase(used);
+  }
   s.AddUp(node);
   std::erase(node.pods, &pod);
   s.pods.erase(it);

@@ -95,6 +95,9 @@ class Cluster {
   // now; what the pod wishes for beside (models, uuids, labels, affinity, whether cards are usable)
   // was a matter of the decision. kInvalid, kExists, kNotFound (node, card, mode), kExhausted.
   Result<void> Commit(const PodRequest& request, const Placement& placement);
+  // Commit() for what runs there already: cards are checked, what of the node beside them it takes
+  // is booked though there be too little.
+  Result<void> Adopt(const PodRequest& request, const Placement& placement);
   // kNotFound. After it the state is what it was before Commit(), to the bit.
   Result<void> Delete(std::string_view pod);
   // Other shares or memory for the virtual GPUs of one group, in place. kNotFound, kInvalid,

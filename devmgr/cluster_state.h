@@ -56,6 +56,13 @@ std::vector<Want> WantsOf(const PodRequest& request);
 
 bool HasCpu(const NodeState& node, uint32_t milli);
 bool HasMemory(const NodeState& node, uint64_t mib);
+// The first of these that the node has not enough of; null: it has all.
+const std::string* LacksResource(const NodeState& node,
+                                 const std::map<std::string, uint64_t>& resources);
+// What is free of one of them.
+uint64_t FreeResource(const NodeState& node, const std::string& resource);
+// Whether the request names the node among those that it must not go to.
+bool IsOff(const PodRequest& request, std::string_view node);
 
 // Whether cards of `model` are meant by `text`: its words are in the name in that order, whatever
 // the case ("a100 80gb" means "NVIDIA A100-SXM4-80GB").

@@ -48,10 +48,13 @@ enum class Obstacle : uint8_t {
   kLabels,
   kCpu,
   kMemory,
-  kKind,    // no card of the wanted kind
-  kCards,   // none of them may be used by this pod now
-  kRoom,    // they have not enough room
-  kBudget,  // perhaps they have; the search was given up
+  kResources,
+  kOff,      // the request says so
+  kNoCards,  // it has none at all
+  kKind,     // no card of the wanted kind
+  kCards,    // none of them may be used by this pod now
+  kRoom,     // they have not enough room
+  kBudget,   // perhaps they have; the search was given up
   kCount,
 };
 
@@ -237,10 +240,12 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   const PodRequest& request = *pod.request;
   if (node.info.cordoned) return Obstacle::kCordoned;
   if (!request.node_labels.empty() && !HasLabels(node.info, request)) return Obstacle::kLabels;
+  if (IsOff(request, node.info.name)) return Obstacle::kOff;
   if (!HasCpu(node, request.cpu_milli)) return Obstacle::kCpu;
   if (!HasMemory(node, request.memory_mib)) return Obstacle::kMemory;
   uint16_t allowed = 0;
   if (!pod.wants.empty()) {
+    if (node.cards.empty()) return Obstacle::kNoCards;
     if (node.share_free < pod.wanted.share) {
       // Not even all of it together; whether it is of the kind is told all the same.
       bool kind = false;
@@ -252,6 +257,7 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
     if (!kind) return Obstacle::kKind;
     if (allowed == 0) return Obstacle::kCards;
   }
+  if (LacksResource(node, request.resources) != nullptr) return Obstacle::kResources;
   SearchOptions options;
   options.modes = s.modes;
   options.policy = &s.policy;
@@ -301,7 +307,8 @@ tl::unexpected<Error> Nowhere(
     const std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)>& why, size_t nodes) {
   const auto count = [&](Obstacle o) { return why[static_cast<size_t>(o)]; };
   if (nodes == 0) return Fail(ErrorCode::kUnavailable, "there are no nodes");
-  const bool never = count(Obstacle::kKind) + count(Obstacle::kLabels) == nodes;
+  const bool never =
+      count(Obstacle::kNoCards) + count(Obstacle::kKind) + count(Obstacle::kLabels) == nodes;
   std::string text;
   const auto add = [&](Obstacle o, const char* what) {
     if (count(o) > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count(o), what);
@@ -311,9 +318,12 @@ tl::unexpected<Error> Nowhere(
   add(Obstacle::kCordoned, "cordoned");
   add(Obstacle::kCpu, "without the CPU");
   add(Obstacle::kMemory, "without the memory");
+  add(Obstacle::kResources, "without other things that it needs");
+  add(Obstacle::kOff, "not for it");
   add(Obstacle::kCards, "whose cards are not for it");
   add(Obstacle::kRoom, "without room on their cards");
   add(Obstacle::kBudget, "where the search was given up");
+  add(Obstacle::kNoCards, "without GPUs");
   return Fail(never ? ErrorCode::kNotFound : ErrorCode::kExhausted,
               fmt::format("{} fits on none of {} nodes: {}", request.name, nodes, text));
 }
@@ -410,6 +420,15 @@ std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
             fmt::format("{} MiB of its memory free, {} wanted",
                         node.info.memory_mib - std::min(node.memory_used, node.info.memory_mib),
                         request.memory_mib);
+        break;
+      case Obstacle::kResources: {
+        const std::string& lacks = *LacksResource(node, request.resources);
+        refusal.why = fmt::format("{} {} free, {} wanted", FreeResource(node, lacks), lacks,
+                                  request.resources.at(lacks));
+        break;
+      }
+      case Obstacle::kOff:
+        refusal.why = "not for this pod";
         break;
       case Obstacle::kBudget:
         refusal.why = "its cards may have room; the search was given up";

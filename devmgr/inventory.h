@@ -57,6 +57,8 @@ struct Node {
   std::map<std::string, std::string> labels;
   bool cordoned = false;
   std::vector<Card> cards;  // in bus order: the index is what users count by
+  // What else pods may use of it; of what is not here there is none.
+  std::map<std::string, uint64_t> resources;
 
   friend bool operator==(const Node&, const Node&) = default;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,11 @@ struct PodRequest {
   std::string affinity;       // on cards that have a pod with the same word, once there is one
   std::string anti_affinity;  // on no card that has a pod with the same word
   std::string exclusion;      // no card is shared by pods whose words differ (none is a word too)
+  // What it takes of the node beside, in whatever unit Node::resources counts it.
+  std::map<std::string, uint64_t> resources;
+  // Nodes that it must not go to, for reasons of the caller's own: sorted names; null: none. Pods
+  // of one kind share one list: two requests are alike only where the list is the same object.
+  std::shared_ptr<const std::vector<std::string>> off_nodes;
 
   friend bool operator==(const PodRequest&, const PodRequest&) = default;
 };

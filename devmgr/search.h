@@ -6,9 +6,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "devmgr/fragmentation.h"
@@ -37,6 +39,7 @@ struct NodeState {
   std::vector<const PlacedPod*> pods;  // by name
   uint64_t cpu_used = 0;               // milli
   uint64_t memory_used = 0;            // MiB
+  std::map<std::string, uint64_t> resources_used;
   // What follows from the above, kept for the search (Cluster::State::AddUp).
   Mix::Sum sum{FreeNode()};                      // of `free`
   FreeNode free;                                 // nothing on cards that must not be used

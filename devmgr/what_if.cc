@@ -97,7 +97,7 @@ bool Shortage::Look(const Node& node, std::span<const PlacedPod* const> may_go) 
   allowed_ = 0;
   room_ = {};
   parts_.clear();
-  if (node.cordoned) return false;
+  if (node.cordoned || IsOff(request_, node.name)) return false;
   for (const auto& [key, value] : request_.node_labels) {
     const auto label = node.labels.find(key);
     if (label == node.labels.end() || label->second != value) return false;

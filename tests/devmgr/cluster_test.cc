@@ -141,6 +141,45 @@ PodRequest RandomPod(Random& random, const std::string& name) {
   return pod;
 }
 
+TEST_F(ClusterTest, ANodesOtherThingsAreGivenOutAndComeBack) {
+  Node node = MakeNode("n1", 2);
+  node.resources = {{"pods", 2}, {"disk", 100}};
+  ASSERT_TRUE(cluster.SetNode(node));
+  PodRequest a = MakePod("a", 100'000);
+  a.resources = {{"pods", 1}, {"disk", 60}};
+  PodRequest b = a;
+  b.name = "b";
+  Put(a);
+  EXPECT_EQ(WhyNot(b), "b fits on none of 1 nodes: 1 without other things that it needs");
+  EXPECT_EQ(cluster.Explain(b).at(0).why, "40 disk free, 60 wanted");
+  // What is on no list there is none of.
+  PodRequest c = MakePod("c", 100'000);
+  c.resources = {{"fpga", 1}};
+  EXPECT_EQ(cluster.Explain(c).at(0).why, "0 fpga free, 1 wanted");
+  // What runs there already is booked all the same, and its cards are checked.
+  Placement there = {"n1", cluster.Find("a")->placement.vgpus};
+  ASSERT_FALSE(cluster.Commit(b, there));
+  ASSERT_TRUE(cluster.Adopt(b, there));
+  PodRequest whole = MakePod("whole", 1'000'000);
+  EXPECT_FALSE(cluster.Adopt(whole, there));
+  ASSERT_TRUE(cluster.Delete("a"));
+  EXPECT_EQ(cluster.Explain(a).at(0).why, "40 disk free, 60 wanted");
+  ASSERT_TRUE(cluster.Delete("b"));
+  Put(b);
+}
+
+TEST_F(ClusterTest, APodGoesToNoNodeThatItsListNames) {
+  ASSERT_TRUE(cluster.SetNode(MakeNode("n1", 1)));
+  ASSERT_TRUE(cluster.SetNode(MakeNode("n2", 1)));
+  PodRequest a = MakePod("a", 100'000);
+  a.off_nodes = std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"n1"});
+  EXPECT_EQ(Put(a).node, "n2");
+  PodRequest b = MakePod("b", 950'000);
+  b.off_nodes = a.off_nodes;
+  EXPECT_EQ(WhyNot(b), "b fits on none of 2 nodes: 1 not for it, 1 without room on their cards");
+  EXPECT_EQ(cluster.Explain(b).at(0).why, "not for this pod");
+}
+
 TEST(ClusterProperty, NoCardIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -544,7 +583,7 @@ TEST(Fragmentation, PodsThatAskForNoProcessorsFillANodeThatHasNoneLeft) {
 // The definition, in plain arithmetic.
 TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave) {
   Random random(1);
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 60; ++i) {
     Mix mix;
     std::vector<PodRequest> pods;
     const auto count = random.Between(1, 40);
@@ -555,7 +594,7 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave
       pods.push_back(pod);
       mix.Learn(pod);
     }
-    for (int more = 0; more < 100; ++more) {  // so that all are counted alike when it settles
+    for (int more = 0; more < 400; ++more) {  // so that all are counted alike when it settles
       for (const PodRequest& pod : pods) mix.Learn(pod);
     }
     FreeNode node;
@@ -596,10 +635,10 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave
       return all / static_cast<double>(Mix::kLossUnit);
     };
     const double found = lost(Rule::kFragmentation);
-    EXPECT_NEAR(found, expected, expected * 0.04 + 10) << "case " << i;
+    EXPECT_NEAR(found, expected, expected * 0.02 + 8) << "case " << i;
     const double mean = (expected + remains / static_cast<double>(pods.size())) / 2;
     const double remainder = lost(Rule::kRemainder);
-    EXPECT_NEAR(remainder, mean, mean * 0.04 + 10) << "case " << i;
+    EXPECT_NEAR(remainder, mean, mean * 0.02 + 8) << "case " << i;
   }
 }
 

@@ -86,6 +86,24 @@ TEST(Schedule, WhoIsOvertakenByOneThatCameLaterIsPassedOver) {
   }
 }
 
+TEST(Schedule, NobodyIsDisplacedOnANodeThatThePodMustNotGoTo) {
+  Cluster cluster = ClusterOf(2, 1);
+  const PodRequest low = PodOf("low", kGpu);
+  ASSERT_TRUE(cluster.Commit(low, *cluster.DecideOn("n0", low)));
+  const PodRequest other = PodOf("other", kGpu);
+  ASSERT_TRUE(cluster.Commit(other, *cluster.DecideOn("n1", other)));
+  WaitingPod high = Waiting(PodOf("high", kGpu, 1, 5), 1);
+  high.request.off_nodes =
+      std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"n0"});
+  Round round = Schedule(cluster, SmallModes(), std::vector{high}, Quotas(), {}, {});
+  ASSERT_EQ(round.proposals.size(), 1u);
+  EXPECT_EQ(round.proposals[0].displacement.node, "n1");
+  high.request.off_nodes =
+      std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"n0", "n1"});
+  round = Schedule(cluster, SmallModes(), std::vector{high}, Quotas(), {}, {});
+  EXPECT_TRUE(round.proposals.empty());
+}
+
 TEST(Schedule, AGangIsPlacedAsOneOrNotAtAll) {
   Cluster cluster = ClusterOf(2, 2);
   std::vector<WaitingPod> waiting;

@@ -373,7 +373,7 @@ TEST(Search, EightContainersOnEightCardsFitWhereTheyJustFit) {
   }
   RecordProperty("found", found_all);
   std::printf("found %d of %d perfect packings\n", found_all, kCases);
-  EXPECT_GT(found_all, 0);
+  EXPECT_GT(found_all, kCases / 2);
 }
 
 }  // namespace
