@@ -826,8 +826,6 @@ class World {
       case kCuts:
         if (!link_cut_) {
           link_cut_ = true;
-          // Meanwhile nothing can be taken back, and a little after.
-          cuts_ += fault.length + seconds(1);
           // The daemon may notice, or find out only when it is back.
           if (fault.noticed) StepAll(backend::LinkCut{true});
           After(fault.length, What::kLinkBack, 0, fault.noticed ? 1 : 0);
@@ -1060,8 +1058,7 @@ class World {
         !plan_.faults.empty() ? 5e9 + static_cast<double>(Nanos(options_.scheduler.drain_timeout))
                               : 0;
     const double bound = c * static_cast<double>(Nanos(now_ - Instant(plan_.pods[pod].arrives))) +
-                         (1 + restarts_) * (window + hold + stretched) +
-                         static_cast<double>(Nanos(cuts_));
+                         (1 + restarts_) * (window + hold + stretched);
     const Duration used = pods_[pod].accounts[g].used;
     if (static_cast<double>(Nanos(used)) > bound) {
       Violation("limit",
@@ -1210,7 +1207,6 @@ class World {
 
   bool daemon_down_ = false;
   Duration outages_{0};  // all of them
-  Duration cuts_{0};
   bool link_cut_ = false;
   Instant frames_bad_until_{};
   int restarts_ = 0;

@@ -172,15 +172,32 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   StartThree();
   if (prometheus) prometheus->Await("baton_pod_request_ratio{pod=\"c\"}", true);
   const auto window = seconds(3) * Scale();
-  const Instant from = MonotonicNow();
-  const auto device_shares = SharesOver(window, device());
-  const Instant to = from + window;
+  const std::string series = "baton_pod_gpu_held_seconds_total[" +
+                             std::to_string(std::chrono::seconds(window).count()) + "s]";
+  Instant from;
+  std::map<std::string, double> device_shares;
   json rates;
-  if (prometheus) {
-    const std::string rate = "rate(baton_pod_gpu_held_seconds_total[" +
-                             std::to_string(std::chrono::seconds(window).count()) + "s])";
-    rates = prometheus->Query(rate);
+  // Prometheus looks five times a second. A window in which the machine kept it from that, or the
+  // pods from their GPU, says nothing of batond: then the next one is looked at.
+  const int looks = static_cast<int>(5 * std::chrono::seconds(window).count());
+  double used = 0;
+  for (int attempt = 0, looked = 0; attempt < 20 && (looked < looks * 4 / 5 || used < 96);
+       ++attempt) {
+    from = MonotonicNow();
+    device_shares = SharesOver(window, device());
+    used = 0;
+    for (const auto& [pod, share] : device_shares) used += share;
+    if (!prometheus) {
+      looked = looks;
+      continue;
+    }
+    rates = prometheus->Query("rate(" + series + ")");
+    const json counts = prometheus->Query("min(count_over_time(" + series + "))");
+    ASSERT_EQ(counts.size(), 1u) << counts;
+    looked = std::stoi(counts.at(0).at("value").at(1).get<std::string>());
+    Figure("prometheus_looked", looked, "times");
   }
+  const Instant to = from + window;
   const Instant before = MonotonicNow();
   const json timeline = Valid("/api/v1/timeline?seconds=60", "Timeline");
   const Instant after = MonotonicNow();

@@ -36,9 +36,10 @@ json Status() {
     "gpus": [{"uuid": "GPU-1", "name": "H200", "node": "", "memory": 150000000000,
               "present": true, "epoch": 5, "queue": ["b"], "handoff_ns": 90000, "grants": 5,
               "overruns": 0, "hung": false, "link": "up", "holder": "a", "cordoned": false,
-              "health": "failed", "why": "XID 79"}],
+              "health": "failed", "why": "XID 79", "vendor": "nvidia", "numa": 0, "island": -1,
+              "pcie": 1, "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false}],
     "pods": [{"name": "a", "id": 1, "request": 60.0, "limit": 100, "memory": 0, "memory_percent": 0, "mode": "time-slice", "priority": "low",
-              "team": "", "user": "", "namespace": "", "uid": -1, "gang": false,
+              "team": "", "user": "", "namespace": "", "uid": -1, "cgroup": "", "gang": false,
               "phase": "holding", "held_ns": 1, "busy_ns": 1, "waited_ns": 0, "unmanaged_ns": 0,
               "launches": 3, "copies_bytes": 0, "grants": 1, "revocations": 0, "memory_used": 0,
               "lag_ns": -5, "achieved_1s": 60.1, "achieved_10s": 60, "achieved_60s": 60,
@@ -110,7 +111,9 @@ TEST(Schema, KnowsEveryFieldOfAStatus) {
     json status = Status();
     status[at] = value.is_string() ? json(1) : json("text");
     EXPECT_NE(First("Status", status), "") << pointer;
-    const std::set<std::string> optional = {"holder", "health", "why"};
+    const std::set<std::string> optional = {"holder",      "health",     "why",  "vendor",
+                                            "numa",        "island",     "pcie", "bus",
+                                            "mig_capable", "mig_enabled"};
     if (std::isdigit(static_cast<unsigned char>(at.back()[0])) || optional.contains(at.back())) {
       continue;
     }
