@@ -359,7 +359,8 @@ void Arbiter::Note(Gpu& gpu, const Notice& notice) {
 // --------------------------------------------------------------------------------------- clients
 
 ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
-                     uint64_t start_time, uint64_t uid, const wire::Hello& hello) {
+                     uint64_t start_time, uint64_t uid, std::string_view kubernetes_pod,
+                     const wire::Hello& hello) {
   const Process process{node, pid, start_time};
   Client* client = FindProcess(process, hello.incarnation);
   const Pod* pod = pods_.FindByTicket(hello.ticket.view());
@@ -375,6 +376,15 @@ ClientId Arbiter::Up(ClientLink& link, uint64_t number, const std::string& node,
   if (pod != nullptr && pod->uid >= 0 && uid != 0 && static_cast<uint64_t>(pod->uid) != uid) {
     link.Refuse(number, wire::ErrorKind::kDenied,
                 fmt::format("pod {} belongs to user {}, not to user {}", pod->name, pod->uid, uid));
+    return {};
+  }
+  if (pod != nullptr && !pod->cgroup.empty() && pod->cgroup != kubernetes_pod) {
+    link.Refuse(number, wire::ErrorKind::kDenied,
+                fmt::format("BATON_TICKET is that of Kubernetes pod {}, and this process is in {}; "
+                            "only processes of the pod itself may use it",
+                            pod->cgroup,
+                            kubernetes_pod.empty() ? "none that its cgroup names"
+                                                   : "pod " + std::string(kubernetes_pod)));
     return {};
   }
   if (client != nullptr && pod != nullptr && client->pod != pod->id) {

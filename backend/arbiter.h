@@ -216,8 +216,10 @@ class Arbiter {
 
   // ---- Clients, by their links.
   // A Hello. Answered by Welcome through the link, or refused and nothing returned.
+  // `kubernetes_pod`: uid of the one that the process's cgroup names; empty: none.
   ClientId Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
-              uint64_t start_time, uint64_t uid, const wire::Hello& hello);
+              uint64_t start_time, uint64_t uid, std::string_view kubernetes_pod,
+              const wire::Hello& hello);
   void Attach(ClientId client, const wire::Attach& attach);
   // `held`: as the client's node measured it, when the token of state.epoch has drained; else 0.
   void State(ClientId client, const wire::State& state, Duration held);

@@ -30,6 +30,7 @@ configuration again.)";
 int main(int argc, char** argv) {
   std::string socket_dir;
   std::string state_dir;
+  std::string node;
   baton::backend::DaemonProgram program;
   program.name = "batond";
   program.about = "batond hands the right to use a GPU from pod to pod.";
@@ -37,10 +38,12 @@ int main(int argc, char** argv) {
   program.add_options = [&](CLI::App& app) {
     app.add_option("--socket-dir", socket_dir, "Instead of server.socket_dir")->type_name("DIR");
     app.add_option("--state-dir", state_dir, "Instead of server.state_dir")->type_name("DIR");
+    app.add_option("--node", node, "Instead of node.name")->type_name("NAME");
   };
   program.adjust = [&](baton::backend::Options& options) {
     if (!socket_dir.empty()) options.server.socket_dir = socket_dir;
     if (!state_dir.empty()) options.server.state_dir = state_dir;
+    if (!node.empty()) options.node.name = node;
   };
   program.serve = [](baton::backend::Options options,
                      const std::string& config) -> baton::Result<void> {

@@ -38,6 +38,8 @@ void VisitOptions(Options& o, V& v) {
   v.Section("server");
   v.Text("socket_dir", o.server.socket_dir,
          "Folder of baton.sock (pods attach here) and control.sock (the operator's).");
+  v.Text("control_dir", o.server.control_dir,
+         "Folder of control.sock instead, for containers that see socket_dir; empty: socket_dir.");
   v.Text("state_dir", o.server.state_dir, "Pods, accounts and last holders, kept over restarts.");
   v.Text("lock_dir", o.server.lock_dir,
          "One lock per GPU, so that no two daemons of a machine manage the same GPU.");

@@ -54,6 +54,9 @@ struct Options {
   struct {
     // Where baton.sock (for pods) and control.sock (for the operator) are.
     std::string socket_dir = "/run/baton";
+    // Where control.sock is instead; empty: socket_dir. Where pods are containers that see
+    // socket_dir, root in one of them could open it there.
+    std::string control_dir;
     // Pods, accounts and the last holders, kept over restarts.
     std::string state_dir = "/var/lib/baton";
     // One lock file per GPU: no two daemons of a machine ever manage the same GPU, whatever their

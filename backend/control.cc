@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/books.h"
+#include "backend/pod_cgroup.h"
 #include "backend/status.h"
 #include "base/parse.h"
 
@@ -121,6 +122,18 @@ class Request {
     if (word && word->size() > 128) return Bad(key, "at most 128 bytes");
     return word;
   }
+  // Empty when absent: one is drawn.
+  Result<std::string> Ticket(const char* key) {
+    auto ticket = Text(key, "");
+    if (!ticket || !Has(key)) return ticket;
+    const bool printable =
+        std::all_of(ticket->begin(), ticket->end(), [](char c) { return c > 0x20 && c < 0x7f; });
+    if (ticket->empty() || ticket->size() > decltype(wire::Hello::ticket)::kCapacity ||
+        !printable) {
+      return Bad(key, "1 to 64 printable characters without spaces");
+    }
+    return ticket;
+  }
   bool Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
 
   // After every field was read: one that is left over is a mistake of the caller's.
@@ -168,6 +181,8 @@ Result<Wanted> ReadPod(Request& request) {
   BATON_TAKE(gpus, request.Texts("gpus"));
   BATON_TAKE(count, request.Whole("count", 0, 1, devmgr::VgpuRequest::kCardsMax));
   BATON_TAKE(uid, request.Whole("uid", -1, -1, 0xffffffff));
+  BATON_TAKE(cgroup, request.Text("cgroup", ""));
+  BATON_TAKE(ticket, request.Ticket("ticket"));
   BATON_TAKE(independent, request.Flag("independent"));
   BATON_TAKE(mode, request.Word("mode"));
   BATON_TAKE(models, request.Words("models"));
@@ -175,6 +190,10 @@ Result<Wanted> ReadPod(Request& request) {
   BATON_TAKE(affinity, request.Word("affinity"));
   BATON_TAKE(anti_affinity, request.Word("anti_affinity"));
   BATON_TAKE(exclusion, request.Word("exclusion"));
+  if (!cgroup->empty() && !IsKubernetesUid(*cgroup)) {
+    return Fail(ErrorCode::kInvalid,
+                "cgroup must be the uid of a Kubernetes pod: 1 to 64 letters, digits and dashes");
+  }
   BATON_TAKE(priority, ParsePriority(*priority_name));
   BATON_TAKE(share, ShareFrom(*ask, *limit, *priority));
   Wanted wanted;
@@ -187,6 +206,8 @@ Result<Wanted> ReadPod(Request& request) {
   pod.user = *user;
   pod.name_space = *name_space;
   pod.uid = *uid;
+  pod.cgroup = *cgroup;
+  pod.ticket = *ticket;
   pod.independent = *independent;
   pod.wishes = {*mode, *models, *not_models, *gpus, *affinity, *anti_affinity, *exclusion};
   wanted.count = static_cast<uint32_t>(*count);

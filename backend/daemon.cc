@@ -57,9 +57,10 @@ Result<void> Daemon::Start() {
   control_socket_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
     control_->Handle(line, "*", respond);
   });
-  if (auto ok = control_socket_->Listen(options_.server.socket_dir + "/control.sock"); !ok) {
-    return ok;
-  }
+  const std::string& control_dir = options_.server.control_dir.empty() ? options_.server.socket_dir
+                                                                       : options_.server.control_dir;
+  if (auto made = MakeFolders(control_dir, 0700); !made) return made;
+  if (auto ok = control_socket_->Listen(control_dir + "/control.sock"); !ok) return ok;
   if (auto added = AddLocalGpus(); !added) return added;
   AdoptMissing();
   if (ManagesLocalGpus()) {
@@ -370,7 +371,7 @@ ClientId Daemon::Find(uint64_t number) const {
 void Daemon::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hello,
                      std::string_view) {
   const ClientId id = arbiter_->Up(*this, number, "", static_cast<uint64_t>(peer.pid),
-                                   peer.start_time, peer.uid, hello);
+                                   peer.start_time, peer.uid, peer.kubernetes_pod, hello);
   if (id) clients_[number] = id;
 }
 

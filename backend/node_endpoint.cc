@@ -373,8 +373,9 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
           !inner.Read(hello) || hello.incarnation == 0) {
         return malformed();
       }
-      const ClientId id = arbiter_.Up(node, message.client, node.name, message.pid,
-                                      message.start_time, message.uid, hello);
+      const ClientId id =
+          arbiter_.Up(node, message.client, node.name, message.pid, message.start_time, message.uid,
+                      message.kubernetes_pod.view(), hello);
       if (id) node.clients[message.client] = id;
       return;
     }
@@ -445,7 +446,7 @@ void NodeEndpoint::OnHello(const std::string& identity, const wire::Hello& hello
   }
   auto direct = std::make_unique<Direct>(*this, identity);
   direct->heard = MonotonicNow();
-  direct->client = arbiter_.Up(*direct, 0, std::string(user), 0, ++directs_made_, 0, hello);
+  direct->client = arbiter_.Up(*direct, 0, std::string(user), 0, ++directs_made_, 0, "", hello);
   if (direct->client) directs_[identity] = std::move(direct);
 }
 

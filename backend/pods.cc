@@ -147,6 +147,7 @@ std::string Pods::Save() const {
         {"wishes", WishesJson(pod.wishes)},
         {"ticket", pod.ticket},
         {"uid", pod.uid},
+        {"cgroup", pod.cgroup},
         {"independent", pod.independent},
         {"from_file", pod.from_file},
     });
@@ -222,6 +223,7 @@ Result<void> Pods::Read(const std::string& text) {
       pod.vgpus.resize(pod.gpus.size());
       pod.ticket = entry.at("ticket");
       pod.uid = entry.at("uid");
+      pod.cgroup = entry.value("cgroup", "");
       pod.independent = entry.value("independent", false);
       pod.from_file = entry.at("from_file");
       auto share = policy::Validated(pod.share);

@@ -64,6 +64,8 @@ struct Pod {
   std::string mode{kTimeSlice};   // how all of them are divided
   std::string ticket;
   int64_t uid = -1;  // whose processes may attach; -1: anybody's
+  // Uid of a Kubernetes pod: only processes that the kubelet put into it may attach. Empty: any.
+  std::string cgroup;
   // Its processes do not wait for each other across GPUs: each GPU's token by itself. Fixed.
   bool independent = false;
   bool throw_away = false;  // of bench_ticket: not stored, gone with its client

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "backend/pod_cgroup.h"
 #include "base/check.h"
 
 #ifndef SO_PEERPIDFD
@@ -22,6 +23,8 @@
 
 namespace baton::backend {
 namespace {
+
+constexpr size_t kCgroupMax = 64 << 10;
 
 // pid_t → pidfd, by number: glibc 2.31 has no wrapper.
 int PidfdOpen(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
@@ -77,11 +80,14 @@ Result<Peer> PeerOf(int socket) {
     peer.pidfd = UniqueFd(PidfdOpen(peer.pid));
   }
   auto start_time = StartTime(peer.pid);
+  const auto cgroup = ReadFile("/proc/" + std::to_string(peer.pid) + "/cgroup", kCgroupMax);
+  // Whoever still runs has kept its pid meanwhile: what was read was about it.
   if (!peer.pidfd || !start_time || HasExited(peer.pidfd.get())) {
     return Fail(ErrorCode::kDenied, "your process is gone");
   }
   peer.start_time = *start_time;
   peer.image = ImageOf(peer.pid);
+  if (cgroup) peer.kubernetes_pod = KubernetesPodIn(*cgroup);
   return peer;
 }
 

@@ -48,8 +48,9 @@ struct Peer {
   pid_t pid = 0;
   uint64_t start_time = 0;  // clock ticks since boot, /proc/PID/stat field 22
   uid_t uid = 0;
-  uint64_t image = 0;  // see ImageOf()
-  UniqueFd pidfd;  // readable once the whole process is gone
+  uint64_t image = 0;          // see ImageOf()
+  std::string kubernetes_pod;  // uid, by its cgroup (backend/pod_cgroup.h); empty: of none
+  UniqueFd pidfd;              // readable once the whole process is gone
 };
 
 // Credentials of the process that connected `socket`. The pidfd names that very process: from the

@@ -145,6 +145,13 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
     if (const devmgr::Card* card = arbiter.vgpus().CardOf(gpu->info.uuid)) {
       row["health"] = HealthName(card->health);
       row["why"] = card->why;
+      row["vendor"] = card->vendor;
+      row["numa"] = card->numa;
+      row["island"] = card->island;
+      row["pcie"] = card->pcie;
+      row["bus"] = card->bus;
+      row["mig_capable"] = card->mig_capable;
+      row["mig_enabled"] = card->mig_enabled;
     }
     row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
     if (const auto holder = gpu->scheduler.holder()) {
@@ -292,6 +299,7 @@ json PodJson(const Pod& pod) {
           {"user", pod.user},
           {"namespace", pod.name_space},
           {"uid", pod.uid},
+          {"cgroup", pod.cgroup},
           {"gang", pod.gang()}};
 }
 

@@ -384,6 +384,7 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     ++per_uid_[client->peer.uid];
     known->peer.uid = client->peer.uid;
   }
+  known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
   // Attached anew, perhaps by other indexes. When a hold ended that it was away from is not known
   // here.
   for (Lane& lane : known->lanes) {

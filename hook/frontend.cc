@@ -71,7 +71,10 @@ Result<void> Frontend::Start() {
   control_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
     AskControl(line, std::move(respond));
   });
-  if (auto ok = control_->Listen(dir + "/control.sock"); !ok) return ok;
+  const std::string& control_dir =
+      options_.server.control_dir.empty() ? dir : options_.server.control_dir;
+  if (auto made = backend::MakeFolders(control_dir, 0700); !made) return made;
+  if (auto ok = control_->Listen(control_dir + "/control.sock"); !ok) return ok;
   if (auto ok = tenants_->Listen(dir + "/baton.sock"); !ok) return ok;
   if (auto ok = Connect(); !ok) return ok;
   signals_.add(SIGTERM);
@@ -162,6 +165,7 @@ void Frontend::OnHello(uint64_t number, const backend::Peer& peer, const wire::H
   client.pid = static_cast<uint64_t>(peer.pid);
   client.start_time = peer.start_time;
   client.uid = peer.uid;
+  client.kubernetes_pod = peer.kubernetes_pod;
   client.connected = true;
   client.welcomed = false;
   for (Lane& lane : client.lanes) {
@@ -181,6 +185,7 @@ void Frontend::SayUp(uint64_t number, const Client& client) {
   up.pid = client.pid;
   up.start_time = client.start_time;
   up.uid = client.uid;
+  up.kubernetes_pod.Set(client.kubernetes_pod);
   up.hello = {client.hello.data(), client.hello.size()};
   Say(up);
 }

@@ -66,6 +66,7 @@ class Frontend : private backend::TenantSink {
     uint64_t pid = 0;
     uint64_t start_time = 0;
     uint64_t uid = 0;
+    std::string kubernetes_pod;
     bool connected = false;
     bool welcomed = false;
     std::vector<Lane> lanes;

@@ -1,4 +1,5 @@
 // baton-frontend: the node's relay. See hook/frontend.h.
+#include <CLI/CLI.hpp>
 #include <string>
 
 #include "backend/daemon_main.h"
@@ -24,10 +25,17 @@ batond lists the node's public key under [zmq.nodes].)text";
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::string node;
   baton::backend::DaemonProgram program;
   program.name = "baton-frontend";
   program.about = "baton-frontend connects a node's pods to a central batond.";
   program.examples = kExamples;
+  program.add_options = [&](CLI::App& app) {
+    app.add_option("--node", node, "Instead of node.name")->type_name("NAME");
+  };
+  program.adjust = [&](baton::backend::Options& options) {
+    if (!node.empty()) options.node.name = node;
+  };
   program.serve = [](baton::backend::Options options, const std::string&) -> baton::Result<void> {
     baton::hook::Frontend frontend(std::move(options));
     if (auto started = frontend.Start(); !started) return started;

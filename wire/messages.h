@@ -247,9 +247,10 @@ struct ClientUp {
   uint64_t start_time = 0;  // clock ticks since boot, /proc/PID/stat field 22
   uint64_t uid = 0;
   Bytes hello;  // the client's Hello frame as it came
+  Text<64> kubernetes_pod;  // uid of the pod that its cgroup names; empty: none
   template <class V>
   void Fields(V& v) {
-    v(client), v(pid), v(start_time), v(uid), v(hello);
+    v(client), v(pid), v(start_time), v(uid), v(hello), v(kubernetes_pod);
   }
 };
 

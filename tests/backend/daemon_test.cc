@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend/process.h"
 #include "base/time.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
@@ -579,6 +580,21 @@ TEST_F(Batond, ReplacesTheSocketOfADeadDaemonButNotOfALiveOne) {
   EXPECT_NE(second.Log().find("another daemon already listens"), std::string::npos);
   daemon_.Crash();
   EXPECT_TRUE(second.Start()) << second.Log();
+}
+
+TEST_F(Batond, TheControlSocketMayStandWherePodsDoNotLook) {
+  daemon_.Stop();
+  // Its line is one of [server].
+  std::string text = *ReadFile(folder_ / "batond.toml", 4096);
+  text.insert(text.find("state_dir"), "control_dir = \"" + (folder_ / "operator") + "\"\n");
+  WriteText(folder_ / "batond.toml", text);
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_TRUE(Ask(folder_ / "operator/control.sock", {{"command", "ping"}}).value("ok", false));
+  EXPECT_EQ(access(Socket().c_str(), F_OK), 0);
+  EXPECT_NE(access((folder_ / "run/control.sock").c_str(), F_OK), 0);
+  struct stat st;
+  ASSERT_EQ(stat((folder_ / "operator").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0700u);
 }
 
 TEST_F(Batond, ControlAnswersBadRequestsWithASentence) {

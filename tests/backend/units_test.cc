@@ -33,6 +33,7 @@ TEST(Config, EmptyTextGivesTheDefaults) {
 TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   Options options;
   options.server.socket_dir = "/tmp/\"quoted\\";
+  options.server.control_dir = "/run/control";
   options.server.mode = Mode::kObserve;
   options.scheduler.scheduler.quota_max = std::chrono::microseconds(12'345);
   options.scheduler.scheduler.drain_kill = true;
