@@ -1,0 +1,43 @@
+// Where the API server is and who we are there: a service account's files, or a kubeconfig.
+#ifndef BATON_K8S_API_CLUSTER_CONFIG_H_
+#define BATON_K8S_API_CLUSTER_CONFIG_H_
+
+#include <string>
+
+#include "base/result.h"
+
+namespace baton::k8s {
+
+struct ClusterConfig {
+  std::string server;  // "https://10.96.0.1:443"; "http://" for a stand-in on loopback only
+  // PEM, by text or (where the text is empty) by file. None: the system's authorities.
+  std::string ca;
+  std::string ca_file;
+  std::string server_name;  // to verify and to send as SNI instead of the host; empty: the host
+  bool insecure = false;    // do not verify (kubeconfig's insecure-skip-tls-verify)
+  // Client certificate and key, PEM.
+  std::string certificate;
+  std::string certificate_file;
+  std::string key;
+  std::string key_file;
+  // A bearer token; the file is read again once a minute and after each 401, since the kubelet
+  // replaces it.
+  std::string token;
+  std::string token_file;
+  std::string name_space = "default";  // the context's, or the service account's own
+};
+
+// /var/run/secrets/kubernetes.io/serviceaccount and KUBERNETES_SERVICE_HOST, _PORT. `root` stands
+// before that path (tests). kNotFound: not in a pod.
+Result<ClusterConfig> InClusterConfig(const std::string& root = "");
+// A kubeconfig's context (empty: its current one): certificates, tokens, token files, as data or
+// files (relative ones beside the kubeconfig). kInvalid names what is wrong, and says so where it
+// wants a plugin (exec, auth-provider), which is not supported.
+Result<ClusterConfig> KubeconfigContext(const std::string& path, const std::string& context = "");
+// What a program should use: `kubeconfig` where it is given, else in a pod the service account,
+// else $KUBECONFIG (its first file), else ~/.kube/config.
+Result<ClusterConfig> FindClusterConfig(const std::string& kubeconfig, const std::string& context);
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_API_CLUSTER_CONFIG_H_

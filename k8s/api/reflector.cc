@@ -1,0 +1,191 @@
+#include "k8s/api/reflector.h"
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "k8s/api/backoff.h"
+
+namespace baton::k8s {
+namespace {
+
+// A watch that ends as soon as it began is not begun again at once.
+constexpr Duration kShortWatch = std::chrono::seconds(1);
+// After so many watches in a row that told nothing before they broke, a list tells where we are:
+// the version may be one that this server never had, restored from a backup.
+constexpr int kDumbWatchesMax = 5;
+
+}  // namespace
+
+struct Reflector::State {
+  State(Client& the_client, Resource the_resource, ReflectorOptions the_options,
+        ReflectorSink the_sink)
+      : client(the_client),
+        resource(std::move(the_resource)),
+        options(std::move(the_options)),
+        sink(std::move(the_sink)),
+        backoff(options.backoff_min, options.backoff_max, std::random_device{}()) {
+    options.list.stop = stop.get_token();
+  }
+
+  bool ended() const { return stop.stop_requested() || client.stopped(); }
+
+  bool List();
+  bool OnEvent(std::string_view type, Json object);
+  void Trouble(const std::string& why) {
+    if (!troubled && sink.trouble) sink.trouble(why);
+    troubled = true;
+  }
+  void Well() {
+    troubled = false;
+    backoff.Reset();
+  }
+  void Pause(Duration at_least = Duration(0)) {
+    const Duration pause = std::max(backoff.Next(), at_least);
+    std::unique_lock lock(mutex);
+    // Stop() of the client wakes nobody here: it is looked at often enough.
+    const Instant until = MonotonicNow() + pause;
+    while (!ended() && MonotonicNow() < until) {
+      const Duration left =
+          std::min<Duration>(until - MonotonicNow(), std::chrono::milliseconds(50));
+      changed.wait_for(lock, std::max(left, Duration(1)));
+    }
+  }
+
+  Client& client;
+  const Resource resource;
+  ReflectorOptions options;
+  const ReflectorSink sink;
+  std::stop_source stop;
+  std::mutex mutex;
+  std::condition_variable changed;
+  Backoff backoff;
+  bool troubled = false;
+  std::string version;  // where the next watch begins; empty: list first
+  std::map<ObjectName, Json> known;
+};
+
+// Whether the list was told.
+bool Reflector::State::List() {
+  auto list = client.List(resource, options.name_space, options.list);
+  if (ended()) return false;
+  if (!list) {
+    Trouble(list.error().message);
+    Pause(list.error().retry_after);
+    return false;
+  }
+  Well();
+  std::map<ObjectName, Json> now;
+  for (Json& item : (*list)["items"]) {
+    ObjectName name = NameOf(item);
+    if (!name.name.empty()) now.insert_or_assign(std::move(name), std::move(item));
+  }
+  // What is gone first: its room may be what the new ones get.
+  std::map<ObjectName, Json> before = std::exchange(known, std::move(now));
+  for (auto at = before.begin(); at != before.end();) {
+    const auto same = known.find(at->first);
+    if (same != known.end() && UidOf(same->second) == UidOf(at->second)) {
+      ++at;
+      continue;
+    }
+    if (sink.gone) sink.gone(std::move(at->second));
+    at = before.erase(at);
+  }
+  for (const auto& [name, object] : known) {
+    const auto old = before.find(name);
+    if (old != before.end() && ResourceVersionOf(old->second) == ResourceVersionOf(object))
+      continue;
+    if (sink.changed) sink.changed(object);
+  }
+  version = TextAt(*list, "metadata/resourceVersion");
+  if (sink.synced) sink.synced();
+  return true;
+}
+
+bool Reflector::State::OnEvent(std::string_view type, Json object) {
+  if (ended()) return false;
+  if (type == "ERROR") return false;
+  Well();
+  std::string seen = ResourceVersionOf(object);
+  if (type != "BOOKMARK") {
+    ObjectName name = NameOf(object);
+    const auto at = known.find(name);
+    if (type == "DELETED") {
+      if (at != known.end() && UidOf(at->second) == UidOf(object)) {
+        known.erase(at);
+        if (sink.gone) sink.gone(std::move(object));
+      }
+    } else if (!name.name.empty()) {
+      if (at == known.end()) {
+        if (sink.changed) sink.changed(object);
+        known.emplace(std::move(name), std::move(object));
+      } else if (ResourceVersionOf(at->second) != seen) {
+        if (UidOf(at->second) != UidOf(object) && sink.gone) sink.gone(std::move(at->second));
+        if (sink.changed) sink.changed(object);
+        at->second = std::move(object);
+      }
+    }
+  }
+  if (!seen.empty()) version = std::move(seen);
+  return !ended();
+}
+
+Reflector::Reflector(Client& client, Resource resource, ReflectorOptions options,
+                     ReflectorSink sink)
+    : state_(std::make_unique<State>(client, std::move(resource), std::move(options),
+                                     std::move(sink))) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+Reflector::~Reflector() {
+  state_->stop.request_stop();
+  state_->changed.notify_all();
+  thread_.join();
+}
+
+void Reflector::Run() {
+  State& state = *state_;
+  int dumb_watches = 0;
+  while (!state.ended()) {
+    if (state.version.empty() && !state.List()) continue;
+    const Instant began = MonotonicNow();
+    const std::string from = state.version;
+    const auto watched = state.client.Watch(
+        state.resource, state.options.name_space, state.options.list, state.version,
+        state.options.silence, [&state](std::string_view type, Json object) {
+          return state.OnEvent(type, std::move(object));
+        });
+    if (state.ended()) return;
+    if (watched) {
+      if (state.version == from && MonotonicNow() - began < kShortWatch) {
+        state.Pause();
+      } else {
+        state.Well();
+      }
+      continue;
+    }
+    const ApiError& error = watched.error();
+    dumb_watches = state.version == from ? dumb_watches + 1 : 0;
+    if (dumb_watches == kDumbWatchesMax) {
+      dumb_watches = 0;
+      state.version.clear();
+    }
+    // Gone is the way of the API to ask for a list. Anything else that is not the network's may
+    // mean that events were missed, or that the kind is no longer served.
+    if (error.gone() || error.status != 0 || error.reason == "BadAnswer") {
+      // Not when the server only has no time: lists are what it has the least time for.
+      if (error.status != 429 && error.status != 503) state.version.clear();
+    }
+    if (!error.gone()) {
+      state.Trouble(error.message);
+      state.Pause(error.retry_after);
+    } else if (state.version == from || MonotonicNow() - began < kShortWatch) {
+      state.Pause();
+    }
+  }
+}
+
+}  // namespace baton::k8s
