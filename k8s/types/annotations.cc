@@ -1,0 +1,22 @@
+#include "k8s/types/annotations.h"
+
+#include <fmt/format.h>
+
+namespace baton::k8s {
+
+std::string PodKey(std::string_view key) { return std::string(kPrefix).append(key); }
+
+std::string ContainerKey(std::string_view container, std::string_view key) {
+  return std::string(container).append(".container.").append(kPrefix).append(key);
+}
+
+std::string TicketOf(std::string_view pod_uid, std::string_view container) {
+  constexpr size_t kNameMax = 27;  // wire::Hello::ticket without "UUID/"
+  constexpr size_t kHashed = kNameMax - 1 - 16;
+  if (container.size() <= kNameMax) return fmt::format("{}/{}", pod_uid, container);
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : container) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return fmt::format("{}/{}~{:016x}", pod_uid, container.substr(0, kHashed), hash);
+}
+
+}  // namespace baton::k8s

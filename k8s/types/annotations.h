@@ -1,0 +1,77 @@
+// The words between users, webhook, binder and node: resources, annotations, labels, and the
+// environment of containers. docs/kubernetes.md explains them; this is the one list.
+//
+// A pod asks for GPUs by `baton.dev/gpu-share` (and `baton.dev/gpu-memory`) in a container's
+// limits, and more exactly by annotations. An annotation with the prefix "baton.dev" is for all
+// containers that ask for GPUs; one with "NAME.container.baton.dev" is for that container, and
+// wins.
+#ifndef BATON_K8S_TYPES_ANNOTATIONS_H_
+#define BATON_K8S_TYPES_ANNOTATIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace baton::k8s {
+
+inline constexpr std::string_view kScheduler = "baton";  // pods' schedulerName
+
+// ----------------------------------------------------------------------------- extended resources
+
+// Percents of one GPU, in whole numbers: what the node has is 100 for each card. A container that
+// asks for several cards asks for the sum. Rounded down where the share is finer, for the kubelet
+// ends pods of which the sum exceeds what the node has: eight of 12.5 % must fit.
+inline constexpr std::string_view kShareResource = "baton.dev/gpu-share";
+// Units of GPU memory, rounded likewise; what a unit is, the cluster's operator says (256 MiB).
+inline constexpr std::string_view kMemoryResource = "baton.dev/gpu-memory";
+inline constexpr uint32_t kMemoryUnitMib = 256;
+// Whole cards, as NVIDIA's plugin counts them.
+inline constexpr std::string_view kWholeResource = "nvidia.com/gpu";
+
+// ----------------------------------------------------------- what users write (suffix of the key)
+
+inline constexpr std::string_view kPrefix = "baton.dev/";
+namespace keys {
+inline constexpr std::string_view kRequest = "request";  // percent of each card: "30", "12.5"
+inline constexpr std::string_view kLimit = "limit";      // percent
+inline constexpr std::string_view kMemory = "memory";    // "4Gi", "25%", of each card
+inline constexpr std::string_view kCount = "count";      // cards, 1 to 16
+// Of the whole pod; never of one container.
+inline constexpr std::string_view kPriority = "priority";  // low, high: of the token
+inline constexpr std::string_view kTeam = "team";          // research/vision
+inline constexpr std::string_view kUser = "user";          // for the books
+inline constexpr std::string_view kModel = "model";        // words of the card's model, by commas
+inline constexpr std::string_view kNotModel = "not-model";
+inline constexpr std::string_view kMode = "mode";          // time-slice, exclusive
+inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/request.h
+inline constexpr std::string_view kAntiAffinity = "anti-affinity";
+inline constexpr std::string_view kExclusion = "exclusion";
+inline constexpr std::string_view kGang = "gang";           // pods of one namespace with one word:
+inline constexpr std::string_view kGangSize = "gang-size";  // all so many at once, or none
+inline constexpr std::string_view kAway = "away";           // wait, open: BATON_AWAY of the hook
+// What the binder and the node write.
+inline constexpr std::string_view kPlacement = "placement";      // JSON, see gpu_pod.h
+inline constexpr std::string_view kDevices = "visible-devices";  // of a container: uuids by commas
+inline constexpr std::string_view kInjected = "injected";        // the webhook's: its version
+}  // namespace keys
+
+// "baton.dev/request"
+std::string PodKey(std::string_view key);
+// "main.container.baton.dev/request"
+std::string ContainerKey(std::string_view container, std::string_view key);
+
+// ------------------------------------------------------------------------------------ on the node
+
+inline constexpr std::string_view kSocketDir = "/run/baton";          // mounted read-only
+inline constexpr std::string_view kHookDir = "/usr/local/lib/baton";  // likewise; libbaton.so in it
+inline constexpr std::string_view kHostHookDir = "/var/lib/baton/hook";  // where it is on the node
+
+// BATON_TICKET of a container: the pod's uid and the container's name, "2f6c...-.../main", of at
+// most 64 bytes where the uid is a UUID: a name of more than 27 has its end replaced by a hash of
+// the whole. Not by the container's place, which other webhooks change as they put containers in.
+// It is no secret: batond lets only processes of that pod attach by it, as their cgroup says.
+std::string TicketOf(std::string_view pod_uid, std::string_view container);
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_TYPES_ANNOTATIONS_H_

@@ -1,0 +1,545 @@
+#include "k8s/types/gpu_pod.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "k8s/types/annotations.h"
+#include "k8s/types/read.h"
+
+namespace baton::k8s {
+
+namespace {
+
+constexpr size_t kPlacementBytesMax = 64 << 10;
+constexpr size_t kPlacedContainersMax = 32;
+constexpr size_t kPlacedVgpusMax = 128;
+constexpr size_t kCardNameMax = 128;
+constexpr uint32_t kVgpuMibMax = 1u << 26;
+
+std::string Annotation(std::string_view key) {
+  return fmt::format("metadata.annotations[{}]", key);
+}
+
+// The annotations of a pod; those that are no texts count as not there.
+class Annotations {
+ public:
+  explicit Annotations(const Json& pod) : all_(Find(pod, "metadata/annotations")) {}
+
+  const std::string* Get(const std::string& key) const {
+    if (all_ == nullptr || !all_->is_object()) return nullptr;
+    const auto found = all_->find(key);
+    if (found == all_->end() || !found->is_string()) return nullptr;
+    const auto& text = found->get_ref<const std::string&>();
+    return text.empty() ? nullptr : &text;
+  }
+
+ private:
+  const Json* all_;
+};
+
+// An annotation that a container's own wins over the pod's.
+struct Said {
+  std::string key;
+  const std::string* text = nullptr;
+
+  explicit operator bool() const { return text != nullptr; }
+  std::string field() const { return Annotation(key); }
+};
+
+Said Of(const Annotations& annotations, const std::string& container, std::string_view key) {
+  Said said{ContainerKey(container, key), nullptr};
+  said.text = annotations.Get(said.key);
+  if (said.text == nullptr) {
+    said.key = PodKey(key);
+    said.text = annotations.Get(said.key);
+  }
+  return said;
+}
+
+// A limit that is counted in whole things; 0: it is not there.
+Result<uint32_t> Limit(const Json& limits, std::string_view resource, const std::string& field,
+                       std::string_view what) {
+  const auto found = limits.find(std::string(resource));
+  if (found == limits.end()) return 0;
+  const auto milli = MilliQuantity(*found);
+  if (!milli) return Refuse(field, milli.error().message);
+  // Not as it was written: the API server makes "12500m" of "12.5" before anybody sees it.
+  const std::string said = fmt::format("{:.15g}", static_cast<double>(*milli) / 1'000);
+  if (*milli % 1'000 != 0) {
+    return Refuse(field,
+                  fmt::format("{} is no whole number; round it, and {}", Quoted(said), what));
+  }
+  if (*milli / 1'000 > std::numeric_limits<int32_t>::max()) {
+    return Refuse(field, Quoted(said) + " is more than any node has");
+  }
+  return static_cast<uint32_t>(*milli / 1'000);
+}
+
+// Whether what the limits say was settled earlier: they cannot change any more, annotations can.
+bool Settled(const Json& pod) {
+  if (!TextAt(pod, "spec/nodeName").empty()) return true;
+  for (const Json& owner : ListAt(pod, "metadata/ownerReferences")) {
+    if (TextAt(owner, "kind") == "SharePod" &&
+        TextAt(owner, "apiVersion").starts_with("baton.dev/")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Reader {
+  const Annotations& annotations;
+  bool settled;
+  bool exclusive;
+  uint32_t unit_mib;
+
+  // One container by its limits; nothing: it asks for no GPU.
+  Result<std::optional<ContainerGpus>> Read(const Json& container, const std::string& where) const {
+    const Json* limits = Find(container, "resources/limits");
+    if (limits == nullptr || !limits->is_object()) return std::nullopt;
+    const bool asks_share = limits->contains(std::string(kShareResource));
+    const bool asks_memory = limits->contains(std::string(kMemoryResource));
+    ContainerGpus gpus;
+    gpus.name = TextAt(container, "name");
+    const auto limit_field = [&](std::string_view resource) {
+      return fmt::format("{}[{}].resources.limits[{}]", where, gpus.name, resource);
+    };
+    const std::string share_field = limit_field(kShareResource);
+    const std::string memory_field = limit_field(kMemoryResource);
+    auto whole = Limit(*limits, kWholeResource, limit_field(kWholeResource), "ask for whole cards");
+    if (!whole) return tl::unexpected(whole.error());
+    if (*whole == 0 && !asks_share && !asks_memory) return std::nullopt;
+    if (gpus.name.empty() || gpus.name.size() > 63) {
+      return Refuse(where, "a container that asks for GPUs needs a name of 1 to 63 bytes");
+    }
+    if (*whole > 0)
+      return Whole(std::move(gpus), *whole, limit_field(kWholeResource), asks_share || asks_memory);
+
+    auto units = Limit(*limits, kShareResource, share_field,
+                       "write the exact value into the annotation " + PodKey(keys::kRequest));
+    if (!units) return tl::unexpected(units.error());
+    if (!asks_share) {
+      return Refuse(memory_field, fmt::format("GPU memory without a share of its time; add {}: "
+                                              "\"30\" beside it",
+                                              kShareResource));
+    }
+    if (*units == 0) {
+      return Refuse(share_field,
+                    "'0' percent of a GPU; write at least 1, or leave it out for no GPU");
+    }
+    auto memory_units = Limit(*limits, kMemoryResource, memory_field,
+                              "write the exact value into the annotation " + PodKey(keys::kMemory));
+    if (!memory_units) return tl::unexpected(memory_units.error());
+    if (asks_memory && *memory_units == 0) {
+      return Refuse(memory_field,
+                    "'0' of GPU memory; write at least 1, or leave it out for no cap");
+    }
+    gpus.share_units = *units;
+    gpus.memory_units = *memory_units;
+
+    if (const Said said = Of(annotations, gpus.name, keys::kCount)) {
+      auto count = ReadCount(said.field(), *said.text, kCountMax);
+      if (!count) return tl::unexpected(count.error());
+      gpus.count = *count;
+    }
+    if (auto ok = ReadShare(gpus, share_field); !ok) return tl::unexpected(ok.error());
+    if (auto ok = ReadMemory(gpus, memory_field); !ok) return tl::unexpected(ok.error());
+    return gpus;
+  }
+
+  Result<std::optional<ContainerGpus>> Whole(ContainerGpus gpus, uint32_t whole,
+                                             const std::string& field, bool others) const {
+    if (others) {
+      return Refuse(field, fmt::format("one container asks for whole cards and for a share; take "
+                                       "either this or {} out",
+                                       kShareResource));
+    }
+    if (whole > kCountMax) {
+      return Refuse(field,
+                    fmt::format("'{}' cards; at most {} for one container", whole, kCountMax));
+    }
+    for (const auto key : {keys::kRequest, keys::kLimit, keys::kMemory, keys::kCount}) {
+      if (const Said said = Of(annotations, gpus.name, key)) {
+        return Refuse(said.field(),
+                      fmt::format("container {} asks for whole cards ({}), which have no such "
+                                  "thing; ask by {} instead, or take the annotation out",
+                                  gpus.name, kWholeResource, kShareResource));
+      }
+    }
+    gpus.whole = true;
+    gpus.count = whole;
+    return gpus;
+  }
+
+  Result<void> ReadShare(ContainerGpus& gpus, const std::string& field) const {
+    const Said request = Of(annotations, gpus.name, keys::kRequest);
+    if (request) {
+      auto share = ParsePercent(*request.text);
+      if (!share) return Refuse(request.field(), share.error().message);
+      gpus.request = *share;
+      const Units units = UnitsOf(*share, kShareUnit, gpus.count);
+      if (!settled && !units.Holds(gpus.share_units)) {
+        return Refuse(field, fmt::format("'{}', but the annotation {} says {} % of each of {} "
+                                         "card{}; write {} here",
+                                         gpus.share_units, request.key, PercentText(*share),
+                                         gpus.count, gpus.count == 1 ? "" : "s", units.least));
+      }
+    } else {
+      const uint32_t each = gpus.share_units / gpus.count;
+      if (gpus.share_units % gpus.count != 0) {
+        return Refuse(field, fmt::format("'{}' percent over {} cards are no whole percents of "
+                                         "each; write a multiple of {}",
+                                         gpus.share_units, gpus.count, gpus.count));
+      }
+      if (each > 100) {
+        return Refuse(
+            field,
+            fmt::format("'{}' percent are more than {}; write at most {}, or say with "
+                        "the annotation {} over how many cards",
+                        gpus.share_units,
+                        gpus.count == 1 ? "one GPU has" : fmt::format("{} GPUs have", gpus.count),
+                        100 * gpus.count, PodKey(keys::kCount)));
+      }
+      gpus.request = each * 10'000;
+    }
+    if (const Said limit = Of(annotations, gpus.name, keys::kLimit)) {
+      auto share = ParsePercent(*limit.text);
+      if (!share) return Refuse(limit.field(), share.error().message);
+      gpus.limit = *share;
+      if (gpus.limit < gpus.request) {
+        return Refuse(
+            limit.field(),
+            fmt::format("the limit, {} %, is less than the request, {} %; raise the limit "
+                        "or lower the request",
+                        PercentText(gpus.limit), PercentText(gpus.request)));
+      }
+    }
+    if (exclusive && (gpus.request != policy::kWhole || gpus.limit != policy::kWhole)) {
+      return Refuse(field, fmt::format("mode exclusive takes whole cards; write {} here, or choose "
+                                       "time-slice",
+                                       100 * gpus.count));
+    }
+    return {};
+  }
+
+  Result<void> ReadMemory(ContainerGpus& gpus, const std::string& field) const {
+    const Said said = Of(annotations, gpus.name, keys::kMemory);
+    if (said) {
+      auto memory = ParseGpuMemory(*said.text);
+      if (!memory) return Refuse(said.field(), memory.error().message);
+      gpus.memory = *memory;
+      if (settled || gpus.memory_units == 0) return {};
+      if (memory->part > 0) {
+        return Refuse(field, "the annotation " + said.key +
+                                 " asks for a part of the card, which is no number of units; leave "
+                                 "this limit out");
+      }
+      const Units units = UnitsOf(memory->mib, unit_mib, gpus.count);
+      if (!units.Holds(gpus.memory_units)) {
+        return Refuse(field,
+                      fmt::format("'{}', but the annotation {} says {} on each of {} card{}; "
+                                  "in units of {} MiB write {} here",
+                                  gpus.memory_units, said.key, GpuMemoryText(*memory), gpus.count,
+                                  gpus.count == 1 ? "" : "s", unit_mib, units.least));
+      }
+      return {};
+    }
+    const uint64_t mib = uint64_t{gpus.memory_units} / gpus.count * unit_mib;
+    if (gpus.memory_units % gpus.count != 0) {
+      return Refuse(field,
+                    fmt::format("'{}' units over {} cards are no whole units of each; write a "
+                                "multiple of {}",
+                                gpus.memory_units, gpus.count, gpus.count));
+    }
+    if (mib > 1u << 24) {
+      return Refuse(field, fmt::format("'{}' units of {} MiB are more memory than any GPU has; at "
+                                       "most 16 TiB",
+                                       gpus.memory_units, unit_mib));
+    }
+    gpus.memory.mib = static_cast<uint32_t>(mib);
+    return {};
+  }
+};
+
+uint64_t Plus(uint64_t a, uint64_t b) {
+  return a + b < a ? std::numeric_limits<uint64_t>::max() : a + b;
+}
+
+struct Needs {
+  uint64_t cpu_milli = 0;
+  uint64_t memory_bytes = 0;
+
+  void Add(const Needs& other) {
+    cpu_milli = Plus(cpu_milli, other.cpu_milli);
+    memory_bytes = Plus(memory_bytes, other.memory_bytes);
+  }
+  void Raise(const Needs& other) {
+    cpu_milli = std::max(cpu_milli, other.cpu_milli);
+    memory_bytes = std::max(memory_bytes, other.memory_bytes);
+  }
+};
+
+// Of {"requests": {...}, "limits": {...}}: a limit alone is a request too. What is no quantity
+// counts as nothing.
+Needs NeedsOf(const Json* resources) {
+  Needs needs;
+  if (resources == nullptr) return needs;
+  const auto value = [&](std::string_view name) -> const Json* {
+    const Json* requests = Find(*resources, "requests");
+    const Json* found = requests == nullptr ? nullptr : Find(*requests, name);
+    if (found != nullptr) return found;
+    const Json* limits = Find(*resources, "limits");
+    return limits == nullptr ? nullptr : Find(*limits, name);
+  };
+  if (const Json* cpu = value("cpu")) {
+    needs.cpu_milli = static_cast<uint64_t>(MilliQuantity(*cpu).value_or(0));
+  }
+  if (const Json* memory = value("memory")) {
+    needs.memory_bytes = static_cast<uint64_t>(WholeQuantity(*memory).value_or(0));
+  }
+  return needs;
+}
+
+}  // namespace
+
+int32_t RankOf(int64_t pod, policy::Priority token) {
+  constexpr int64_t kMost = (int64_t{1} << 30) - 1;
+  return static_cast<int32_t>(2 * std::clamp(pod, -kMost, kMost) +
+                              (token == policy::Priority::kHigh ? 1 : 0));
+}
+
+NodeResources ResourcesOf(const Json& pod) {
+  Needs together;  // containers, and init containers that stay
+  for (const Json& container : ListAt(pod, "spec/containers")) {
+    together.Add(NeedsOf(Find(container, "resources")));
+  }
+  Needs most;
+  Needs staying;
+  for (const Json& container : ListAt(pod, "spec/initContainers")) {
+    Needs needs = NeedsOf(Find(container, "resources"));
+    if (TextAt(container, "restartPolicy") == "Always") {
+      staying.Add(needs);
+      most.Raise(staying);
+    } else {
+      needs.Add(staying);
+      most.Raise(needs);
+    }
+  }
+  together.Add(staying);
+  together.Raise(most);
+  // What the pod says as a whole comes before the sum.
+  if (const Json* whole = Find(pod, "spec/resources")) {
+    const Needs needs = NeedsOf(whole);
+    if (needs.cpu_milli > 0) together.cpu_milli = needs.cpu_milli;
+    if (needs.memory_bytes > 0) together.memory_bytes = needs.memory_bytes;
+  }
+  if (const Json* overhead = Find(pod, "spec/overhead")) {
+    const Json resources{{"requests", *overhead}};
+    together.Add(NeedsOf(&resources));
+  }
+  const uint64_t mib =
+      together.memory_bytes / (1 << 20) + (together.memory_bytes % (1 << 20) != 0 ? 1 : 0);
+  return {together.cpu_milli, mib};
+}
+
+Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
+  GpuPod read;
+  read.name = NameOf(pod);
+  read.uid = UidOf(pod);
+  // Before the API server has named it.
+  std::string name = read.name.Text();
+  if (read.name.name.empty()) name += TextAt(pod, "metadata/generateName", "(new pod)");
+  read.request.name = name;
+
+  const Annotations annotations(pod);
+  PodWishes wishes;
+  for (const WishField& field : kWishFields) {
+    if (const std::string* text = annotations.Get(PodKey(field.key))) wishes.*field.text = *text;
+  }
+  const Reader reader{annotations, Settled(pod), wishes.mode == "exclusive",
+                      std::max<uint32_t>(1, memory_unit_mib)};
+  uint32_t index = 0;
+  for (const auto& [pointer, where] : {std::pair{"spec/initContainers", "spec.initContainers"},
+                                       std::pair{"spec/containers", "spec.containers"}}) {
+    for (const Json& container : ListAt(pod, pointer)) {
+      auto gpus = reader.Read(container, where);
+      if (!gpus) return tl::unexpected(gpus.error());
+      if (*gpus) {
+        (*gpus)->index = index;
+        read.containers.push_back(std::move(**gpus));
+      }
+      ++index;
+    }
+  }
+  if (!read.asks()) return read;
+
+  const auto by_annotation = [](const WishField& field) { return Annotation(PodKey(field.key)); };
+  if (auto ok = CheckWishes(wishes, by_annotation); !ok) return tl::unexpected(ok.error());
+  read.priority = wishes.priority == "high" ? policy::Priority::kHigh : policy::Priority::kLow;
+  read.team = wishes.team;
+  read.user = wishes.user;
+  read.gang = wishes.gang;
+  if (!read.gang.empty()) {
+    read.gang_size = ReadCount({}, wishes.gang_size, kGangSizeMax).value_or(1);
+  }
+
+  const bool whole = read.containers.front().whole;
+  for (const ContainerGpus& gpus : read.containers) {
+    if (gpus.whole != whole) {
+      return Refuse(
+          "spec.containers",
+          fmt::format("{} and {} ask for whole cards and for a share ({} and {}); one pod "
+                      "does one of both",
+                      read.containers.front().name, gpus.name, kWholeResource, kShareResource));
+    }
+    devmgr::VgpuRequest vgpu;
+    vgpu.share = gpus.request;
+    vgpu.memory_mib = gpus.memory.mib;
+    vgpu.memory_part = gpus.memory.part;
+    vgpu.count = gpus.count;
+    read.request.containers.push_back({gpus.name, {vgpu}});
+  }
+  if (whole && wishes.mode == "time-slice") {
+    return Refuse(
+        Annotation(PodKey(keys::kMode)),
+        fmt::format("'time-slice', but {} asks for whole cards; ask by {} instead, or take "
+                    "the annotation out",
+                    kWholeResource, kShareResource));
+  }
+  devmgr::PodRequest& request = read.request;
+  request.mode = whole ? "exclusive" : wishes.mode.empty() ? "time-slice" : wishes.mode;
+  request.team = read.team;
+  const Json* priority = Find(pod, "spec/priority");
+  request.priority =
+      RankOf(priority != nullptr && priority->is_number_integer() ? priority->get<int64_t>() : 0,
+             read.priority);
+  const NodeResources resources = ResourcesOf(pod);
+  request.cpu_milli = static_cast<uint32_t>(
+      std::min<uint64_t>(resources.cpu_milli, std::numeric_limits<uint32_t>::max()));
+  request.memory_mib = std::min(resources.memory_mib, uint64_t{1} << 40);
+  request.models = Words(wishes.model);
+  request.not_models = Words(wishes.not_model);
+  request.affinity = wishes.affinity;
+  request.anti_affinity = wishes.anti_affinity;
+  request.exclusion = wishes.exclusion;
+  if (const Json* selector = Find(pod, "spec/nodeSelector");
+      selector != nullptr && selector->is_object()) {
+    for (const auto& [key, value] : selector->items()) {
+      if (value.is_string()) request.node_labels.emplace(key, value.get<std::string>());
+    }
+  }
+  if (auto ok = devmgr::Validate(request); !ok) return tl::unexpected(ok.error());
+  return read;
+}
+
+std::string PlacementText(const GpuPod& pod, const devmgr::Placement& placement) {
+  Json containers = Json::array();
+  for (size_t i = 0; i < pod.containers.size(); ++i) {
+    Json vgpus = Json::array();
+    for (const devmgr::Vgpu& vgpu : placement.vgpus) {
+      if (vgpu.container != i) continue;
+      vgpus.push_back({{"card", vgpu.card},
+                       {"mode", vgpu.mode},
+                       {"share", vgpu.fit.share},
+                       {"memoryMiB", vgpu.fit.memory_mib},
+                       {"layout", vgpu.fit.layout},
+                       {"slot", vgpu.fit.slot}});
+    }
+    containers.push_back({{"name", pod.containers[i].name}, {"vgpus", std::move(vgpus)}});
+  }
+  return Json{{"v", 1}, {"node", placement.node}, {"containers", std::move(containers)}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::pair<std::string, std::string>> PlacementAnnotations(
+    const GpuPod& pod, const devmgr::Placement& placement) {
+  std::vector<std::pair<std::string, std::string>> annotations;
+  annotations.emplace_back(PodKey(keys::kPlacement), PlacementText(pod, placement));
+  for (size_t i = 0; i < pod.containers.size(); ++i) {
+    std::string devices;
+    for (const devmgr::Vgpu& vgpu : placement.vgpus) {
+      if (vgpu.container != i) continue;
+      if (!devices.empty()) devices += ',';
+      devices += vgpu.device.empty() ? vgpu.card : vgpu.device;
+    }
+    annotations.emplace_back(ContainerKey(pod.containers[i].name, keys::kDevices),
+                             std::move(devices));
+  }
+  return annotations;
+}
+
+Result<devmgr::Placement> ParsePlacement(std::string_view text) {
+  const auto damaged = [](std::string_view what) {
+    return Refuse(PodKey(keys::kPlacement),
+                  fmt::format("the placement is damaged ({}); delete the pod, so that it is placed "
+                              "anew",
+                              what));
+  };
+  if (text.size() > kPlacementBytesMax) return damaged("too long");
+  const Json read = Json::parse(text, nullptr, false);
+  if (!read.is_object()) return damaged("no JSON object");
+  const auto number = [](const Json& object, std::string_view key,
+                         uint64_t max) -> std::optional<uint64_t> {
+    const Json* value = Find(object, key);
+    if (value == nullptr || !value->is_number_unsigned() || value->get<uint64_t>() > max) {
+      return std::nullopt;
+    }
+    return value->get<uint64_t>();
+  };
+  const auto word = [](const std::string& text, size_t bytes) {
+    return !text.empty() && text.size() <= bytes &&
+           std::all_of(text.begin(), text.end(),
+                       [](char c) { return c > 0x20 && c < 0x7f && c != ','; });
+  };
+  if (number(read, "v", 1) != 1) return damaged("its version is not 1");
+  devmgr::Placement placement;
+  placement.node = TextAt(read, "node");
+  if (!word(placement.node, 253)) return damaged("no node");
+  const Json& containers = ListAt(read, "containers");
+  if (containers.empty() || containers.size() > kPlacedContainersMax) return damaged("containers");
+  uint32_t index = 0;
+  for (const Json& container : containers) {
+    const Json& vgpus = ListAt(container, "vgpus");
+    if (vgpus.empty() || vgpus.size() > kCountMax) return damaged("vgpus");
+    for (const Json& vgpu : vgpus) {
+      devmgr::Vgpu placed;
+      placed.container = index;
+      placed.card = TextAt(vgpu, "card");
+      placed.mode = TextAt(vgpu, "mode");
+      if (!word(placed.card, kCardNameMax)) return damaged("card");
+      if (!word(placed.mode, 32)) return damaged("mode");
+      const auto share = number(vgpu, "share", policy::kWhole);
+      const auto memory = number(vgpu, "memoryMiB", kVgpuMibMax);
+      const auto layout = number(vgpu, "layout", std::numeric_limits<uint64_t>::max());
+      const auto slot = number(vgpu, "slot", std::numeric_limits<uint32_t>::max());
+      if (!share || !memory || !layout || !slot) return damaged("share, memoryMiB, layout or slot");
+      placed.fit = {static_cast<uint32_t>(*share), static_cast<uint32_t>(*memory), *layout,
+                    static_cast<uint32_t>(*slot)};
+      placement.vgpus.push_back(std::move(placed));
+    }
+    ++index;
+  }
+  if (placement.vgpus.size() > kPlacedVgpusMax) return damaged("vgpus");
+  return placement;
+}
+
+Result<std::optional<devmgr::Placement>> ReadPlacement(const Json& pod) {
+  const Json* annotations = Find(pod, "metadata/annotations");
+  if (annotations == nullptr || !annotations->is_object()) return std::nullopt;
+  const auto text = annotations->find(PodKey(keys::kPlacement));
+  if (text == annotations->end()) return std::nullopt;
+  if (!text->is_string()) return ParsePlacement({}).map([](auto p) { return std::optional(p); });
+  auto placement = ParsePlacement(text->get_ref<const std::string&>());
+  if (!placement) return tl::unexpected(placement.error());
+  return std::optional(std::move(*placement));
+}
+
+bool TakesRoom(const Json& pod) {
+  const std::string phase = TextAt(pod, "status/phase");
+  return phase != "Succeeded" && phase != "Failed";
+}
+
+}  // namespace baton::k8s

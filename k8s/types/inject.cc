@@ -1,0 +1,186 @@
+#include "k8s/types/inject.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/read.h"
+
+namespace baton::k8s {
+
+namespace {
+
+constexpr std::string_view kLdPreload = "LD_PRELOAD";
+constexpr std::string_view kNvidiaDevices = "NVIDIA_VISIBLE_DEVICES";
+
+std::string HookPath() { return std::string(kHookDir) + "/libbaton.so"; }
+
+Json Plain(std::string_view name, std::string value) {
+  return {{"name", name}, {"value", std::move(value)}};
+}
+Json FromField(std::string_view name, std::string path) {
+  return {{"name", name}, {"valueFrom", {{"fieldRef", {{"fieldPath", std::move(path)}}}}}};
+}
+
+// Whether `theirs` says what `ours` does; the API server adds fields of its own (apiVersion).
+bool Covers(const Json& theirs, const Json& ours) {
+  if (!ours.is_object()) return theirs == ours;
+  if (!theirs.is_object()) return false;
+  return std::all_of(ours.items().begin(), ours.items().end(), [&](const auto& member) {
+    const auto found = theirs.find(member.key());
+    return found != theirs.end() && Covers(*found, member.value());
+  });
+}
+
+// The member `key`, an array; made where it is not there.
+Result<Json*> Array(Json& object, const char* key, const std::string& where) {
+  Json& member = object[key];
+  if (member.is_null()) member = Json::array();
+  if (!member.is_array()) return Refuse(fmt::format("{}.{}", where, key), "a list is needed");
+  return &member;
+}
+
+Json* Named(Json& list, std::string_view name) {
+  for (Json& entry : list) {
+    if (TextAt(entry, "name") == name) return &entry;
+  }
+  return nullptr;
+}
+
+// An entry of a list whose name is ours: added in front of `at`, or there already.
+Result<void> Put(Json& list, size_t& at, Json ours, const std::string& field) {
+  if (const Json* theirs = Named(list, TextAt(ours, "name"))) {
+    if (Covers(*theirs, ours)) return {};
+    return Refuse(field, Quoted(TextAt(ours, "name")) +
+                             " is set by Baton in pods that ask for a GPU; take it out");
+  }
+  list.insert(list.begin() + static_cast<Json::difference_type>(at++), std::move(ours));
+  return {};
+}
+
+Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::string& away,
+                     const std::string& where) {
+  auto env = Array(container, "env", where);
+  if (!env) return tl::unexpected(env.error());
+  auto mounts = Array(container, "volumeMounts", where);
+  if (!mounts) return tl::unexpected(mounts.error());
+  const std::string env_field = where + ".env";
+
+  const std::string devices =
+      fmt::format("metadata.annotations['{}']", ContainerKey(gpus.name, keys::kDevices));
+  std::vector<Json> ours;
+  if (!gpus.whole) {
+    ours.push_back(FromField("BATON_POD_UID", "metadata.uid"));
+    ours.push_back(Plain("BATON_TICKET", TicketOf("$(BATON_POD_UID)", gpus.name)));
+    ours.push_back(Plain("BATON_SOCKET", std::string(kSocketDir) + "/baton.sock"));
+    if (!away.empty()) ours.push_back(Plain("BATON_AWAY", away));
+  }
+  ours.push_back(FromField(kNvidiaDevices, devices));
+  ours.push_back(FromField("CUDA_VISIBLE_DEVICES", devices));
+  size_t at = 0;
+  for (Json& entry : ours) {
+    if (auto ok = Put(**env, at, std::move(entry), env_field); !ok) return ok;
+  }
+  if (gpus.whole) return {};
+
+  Json* preload = Named(**env, kLdPreload);
+  if (preload == nullptr) {
+    (*env)->insert((*env)->begin() + static_cast<Json::difference_type>(at),
+                   Plain(kLdPreload, HookPath()));
+  } else if (preload->contains("valueFrom")) {
+    return Refuse(env_field,
+                  "LD_PRELOAD comes from a reference (valueFrom), so Baton's hook cannot be put "
+                  "before it; write it as a value");
+  } else {
+    const std::string theirs = TextAt(*preload, "value");
+    if (theirs.empty()) {
+      (*preload)["value"] = HookPath();
+    } else if (theirs != HookPath() && !theirs.starts_with(HookPath() + ":")) {
+      (*preload)["value"] = HookPath() + ":" + theirs;
+    }
+  }
+
+  size_t end = (*mounts)->size();
+  for (const auto& [name, path] :
+       {std::pair{"baton-socket", kSocketDir}, {"baton-hook", kHookDir}}) {
+    const Json mount{{"name", name}, {"mountPath", path}, {"readOnly", true}};
+    const bool there = std::any_of((*mounts)->begin(), (*mounts)->end(),
+                                   [&](const Json& m) { return Covers(m, mount); });
+    if (there) continue;
+    for (const Json& theirs : **mounts) {
+      if (TextAt(theirs, "mountPath") == path || TextAt(theirs, "name") == name) {
+        return Refuse(where + ".volumeMounts",
+                      fmt::format("{} and the volume {} are Baton's in pods that ask for a GPU; "
+                                  "mount yours elsewhere",
+                                  path, name));
+      }
+    }
+    (*mounts)->insert((*mounts)->begin() + static_cast<Json::difference_type>(end++), mount);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<bool> Inject(Json& pod, const InjectOptions& options) {
+  auto read = ReadGpuPod(pod, options.memory_unit_mib);
+  if (!read) return tl::unexpected(read.error());
+  if (!read->asks()) return false;
+  const std::string away =
+      TextAt(pod, "metadata/annotations/" + std::string("baton.dev~1") + std::string(keys::kAway));
+
+  for (const char* key : {"metadata", "metadata/annotations"}) {
+    const Json* member = Find(pod, key);
+    if (member != nullptr && !member->is_null() && !member->is_object()) {
+      return Refuse(key, "an object is needed");
+    }
+  }
+  Json changed = pod;
+  Json& spec = changed["spec"];
+  const std::string scheduler = TextAt(spec, "schedulerName");
+  if (scheduler.empty() || scheduler == "default-scheduler") spec["schedulerName"] = kScheduler;
+
+  const bool hook = !read->containers.front().whole;
+  if (hook) {
+    auto volumes = Array(spec, "volumes", "spec");
+    if (!volumes) return tl::unexpected(volumes.error());
+    size_t at = (*volumes)->size();
+    for (const auto& [name, path] :
+         {std::pair{"baton-socket", options.socket_dir}, {"baton-hook", options.host_hook_dir}}) {
+      Json volume{{"name", name}, {"hostPath", {{"path", path}, {"type", "Directory"}}}};
+      if (auto ok = Put(**volumes, at, std::move(volume), "spec.volumes"); !ok) {
+        return tl::unexpected(ok.error());
+      }
+    }
+  }
+
+  uint32_t index = 0;
+  auto gpus = read->containers.begin();
+  for (const char* list : {"initContainers", "containers"}) {
+    const auto containers = spec.find(list);
+    if (containers == spec.end() || !containers->is_array()) continue;
+    for (Json& container : *containers) {
+      const std::string where = fmt::format("spec.{}[{}]", list, TextAt(container, "name"));
+      if (gpus != read->containers.end() && gpus->index == index) {
+        if (auto ok = AddHook(container, *gpus, away, where); !ok)
+          return tl::unexpected(ok.error());
+        ++gpus;
+      } else if (container.is_object()) {
+        // Images of CUDA say "all", and NVIDIA's runtime would give them every card.
+        auto env = Array(container, "env", where);
+        if (!env) return tl::unexpected(env.error());
+        if (Named(**env, kNvidiaDevices) == nullptr) {
+          (*env)->insert((*env)->begin(), Plain(kNvidiaDevices, "void"));
+        }
+      }
+      ++index;
+    }
+  }
+  changed["metadata"]["annotations"][PodKey(keys::kInjected)] = "1";
+  pod = std::move(changed);
+  return true;
+}
+
+}  // namespace baton::k8s
