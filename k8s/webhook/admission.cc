@@ -1,0 +1,392 @@
+#include "k8s/webhook/admission.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/suggest.h"
+#include "k8s/api/base64.h"
+#include "k8s/serve/server.h"
+#include "k8s/types/annotations.h"
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/share_pod.h"
+
+namespace baton::k8s {
+
+namespace {
+
+constexpr size_t kWarningsMax = 8;
+constexpr size_t kWarningBytesMax = 250;
+constexpr std::string_view kContainerPart = ".container.baton.dev/";
+
+std::string PointerPart(const std::string& key) {
+  std::string part = "/";
+  for (const char c : key) {
+    if (c == '~') {
+      part += "~0";
+    } else if (c == '/') {
+      part += "~1";
+    } else {
+      part += c;
+    }
+  }
+  return part;
+}
+
+// A JSON patch (RFC 6902) that makes `to` of `from`. Lists are replaced as a whole unless they have
+// the same length, which keeps the patch short: we only ever add to them.
+void Diff(const Json& from, const Json& to, const std::string& path, Json& patch) {
+  if (from == to) return;
+  if (from.is_object() && to.is_object()) {
+    for (const auto& [key, value] : from.items()) {
+      const std::string at = path + PointerPart(key);
+      const auto other = to.find(key);
+      if (other == to.end()) {
+        patch.push_back({{"op", "remove"}, {"path", at}});
+      } else {
+        Diff(value, *other, at, patch);
+      }
+    }
+    for (const auto& [key, value] : to.items()) {
+      if (from.contains(key)) continue;
+      patch.push_back({{"op", "add"}, {"path", path + PointerPart(key)}, {"value", value}});
+    }
+    return;
+  }
+  if (from.is_array() && to.is_array() && from.size() == to.size()) {
+    for (size_t i = 0; i < from.size(); ++i)
+      Diff(from[i], to[i], fmt::format("{}/{}", path, i), patch);
+    return;
+  }
+  patch.push_back({{"op", "replace"}, {"path", path}, {"value", to}});
+}
+
+const Json& At(const Json& object, std::string_view pointer) {
+  static const Json& null = *new Json();
+  const Json* found = Find(object, pointer);
+  return found == nullptr ? null : *found;
+}
+
+std::vector<std::string> ContainersOf(const Json& pod) {
+  std::vector<std::string> names;
+  for (const char* list : {"spec/initContainers", "spec/containers"}) {
+    const Json& containers = At(pod, list);
+    if (!containers.is_array()) continue;
+    for (const Json& container : containers) names.push_back(TextAt(container, "name"));
+  }
+  return names;
+}
+
+// What of a pod's annotations only Baton may write: where its cards are.
+bool IsPlacement(const std::string& key) {
+  return key == PodKey(keys::kPlacement) ||
+         (key.find(kContainerPart) != std::string::npos &&
+          key.ends_with(std::string("/").append(keys::kDevices)));
+}
+
+class Reviewer {
+ public:
+  Reviewer(const Json& request, const AdmissionOptions& options)
+      : request_(request),
+        options_(options),
+        name_space_(TextAt(request, "namespace")),
+        update_(TextAt(request, "operation") == "UPDATE"),
+        object_(At(request, "object")),
+        old_(At(request, "oldObject")) {}
+
+  Result<void> MutatePod(Json& patch) {
+    Json pod = object_;
+    auto done = Inject(pod, options_.inject);
+    if (!done) return tl::unexpected(done.error());
+    if (*done) Diff(object_, pod, "", patch);
+    return {};
+  }
+
+  Result<void> ValidatePod() {
+    if (auto ok = CheckPlacement(); !ok) return ok;
+    const bool same = update_ && At(object_, "spec") == At(old_, "spec") &&
+                      At(object_, "metadata/annotations") == At(old_, "metadata/annotations");
+    if (same || Leaving()) return {};
+    const auto pod = ReadGpuPod(object_, options_.inject.memory_unit_mib);
+    if (!pod) return tl::unexpected(pod.error());
+    WarnOfAnnotations(*pod);
+    if (!pod->asks()) return {};
+    if (update_ && !TextAt(old_, "spec/nodeName").empty()) {
+      if (auto ok = CheckPodChange(*pod); !ok) return ok;
+    }
+    if (!update_ || TextAt(old_, TeamPointer()) != pod->team) {
+      const auto known = CheckTeam(pod->team);
+      if (!known) {
+        return Fail(ErrorCode::kInvalid, fmt::format("metadata.annotations[{}]: {}",
+                                                     PodKey(keys::kTeam), known.error().message));
+      }
+    }
+    if (!update_) {
+      for (const ContainerGpus& gpus : pod->containers) {
+        if (gpus.whole || pod->request.mode == "exclusive" || gpus.memory != GpuMemory{}) continue;
+        Warn(fmt::format(
+            "container {} has no cap of GPU memory: it can take what others on its card "
+            "need; add {} to its limits",
+            gpus.name, kMemoryResource));
+      }
+    }
+    return {};
+  }
+
+  Result<void> ValidateSharePod() {
+    if (update_ && (Leaving() || At(object_, "spec") == At(old_, "spec"))) return {};
+    if (update_) {
+      if (auto ok = CheckSharePodChange(old_, object_); !ok) return ok;
+    }
+    if (auto ok = CheckSharePod(object_); !ok) return ok;
+    const std::string team = TextAt(object_, "spec/gpu/team");
+    if (!update_ || TextAt(old_, "spec/gpu/team") != team) {
+      const auto known = CheckTeam(team);
+      if (!known) {
+        return Fail(ErrorCode::kInvalid, "spec.gpu.team: " + known.error().message);
+      }
+    }
+    if (!update_ && TextAt(object_, "spec/gpu/mode") != "exclusive") {
+      const Json& containers = At(object_, "spec/containers");
+      const bool several = containers.is_array() && !containers.empty();
+      if (!several && At(object_, "spec/gpu/memory").is_null()) {
+        Warn(
+            "spec.gpu.memory: there is no cap of GPU memory: the pod can take what others on its "
+            "card need");
+      }
+      for (size_t i = 0; several && i < containers.size(); ++i) {
+        if (!At(containers[i], "gpu/memory").is_null()) continue;
+        Warn(fmt::format(
+            "spec.containers[{}].gpu.memory: there is no cap of GPU memory: it can take "
+            "what others on its card need",
+            i));
+      }
+    }
+    return {};
+  }
+
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  static std::string TeamPointer() { return "metadata/annotations/baton.dev~1team"; }
+
+  bool Leaving() const { return update_ && At(object_, "metadata/deletionTimestamp").is_string(); }
+
+  void Warn(std::string sentence) {
+    if (warnings_.size() >= kWarningsMax) return;
+    if (sentence.size() > kWarningBytesMax) sentence.resize(kWarningBytesMax);
+    warnings_.push_back(std::move(sentence));
+  }
+
+  // A tenant who could say where a pod's cards are would choose its card, and its neighbours'.
+  Result<void> CheckPlacement() const {
+    if (TextAt(request_, "userInfo/username")
+            .starts_with("system:serviceaccount:" + options_.own_namespace + ":")) {
+      return {};
+    }
+    const Json& is = At(object_, "metadata/annotations");
+    const Json& was = At(old_, "metadata/annotations");
+    std::set<std::string> keys;
+    for (const Json* annotations : {&is, &was}) {
+      if (!annotations->is_object()) continue;
+      for (const auto& [key, value] : annotations->items()) {
+        if (IsPlacement(key)) keys.insert(key);
+      }
+    }
+    for (const std::string& key : keys) {
+      const auto value = [&](const Json& annotations) {
+        const auto found = annotations.is_object() ? annotations.find(key) : annotations.end();
+        return annotations.is_object() && found != annotations.end() ? *found : Json();
+      };
+      if (value(is) == value(was)) continue;
+      return Fail(ErrorCode::kDenied,
+                  fmt::format("metadata.annotations[{}]: only Baton says where a pod's cards are; "
+                              "{}",
+                              key, update_ ? "leave it as it is" : "leave it out"));
+    }
+    return {};
+  }
+
+  // What a pod that has its cards cannot change: the binder would not follow.
+  Result<void> CheckPodChange(const GpuPod& pod) const {
+    const auto before = ReadGpuPod(old_, options_.inject.memory_unit_mib);
+    if (!before || !before->asks()) return {};
+    const auto refuse = [](std::string_view key) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("metadata.annotations[{}]: it cannot change once the pod is bound; "
+                              "delete the pod and create it again",
+                              PodKey(key)));
+    };
+    for (size_t i = 0; i < pod.containers.size() && i < before->containers.size(); ++i) {
+      if (pod.containers[i].count != before->containers[i].count) return refuse(keys::kCount);
+    }
+    const devmgr::PodRequest& was = before->request;
+    const devmgr::PodRequest& is = pod.request;
+    if (is.mode != was.mode) return refuse(keys::kMode);
+    if (is.models != was.models) return refuse(keys::kModel);
+    if (is.not_models != was.not_models) return refuse(keys::kNotModel);
+    if (is.affinity != was.affinity) return refuse(keys::kAffinity);
+    if (is.anti_affinity != was.anti_affinity) return refuse(keys::kAntiAffinity);
+    if (is.exclusion != was.exclusion) return refuse(keys::kExclusion);
+    if (pod.gang != before->gang) return refuse(keys::kGang);
+    if (pod.gang_size != before->gang_size) return refuse(keys::kGangSize);
+    return {};
+  }
+
+  Result<void> CheckTeam(const std::string& team) const {
+    if (options_.teams == nullptr || team.empty()) return {};
+    const std::string path = teams::NormalPath(team);
+    if (path == teams::kDefaultTeam) return {};
+    std::vector<std::string> names;
+    for (const teams::Team& known : options_.teams->teams) {
+      if (teams::IsIn(known.path, path)) return {};
+      names.push_back(known.path);
+    }
+    const std::string near = Nearest(path, names);
+    return Fail(
+        ErrorCode::kNotFound,
+        fmt::format("there is no team '{}'; {}", path.substr(0, 128),
+                    near.empty() ? "ask the cluster's operator which there are, or leave it "
+                                   "out for the team 'default'"
+                                 : "did you mean '" + near + "'?"));
+  }
+
+  // Annotations of ours that mean nothing: most likely misspelled.
+  void WarnOfAnnotations(const GpuPod& pod) {
+    const Json& annotations = At(object_, "metadata/annotations");
+    if (!annotations.is_object()) return;
+    static const std::vector<std::string> kContainerKeys{
+        std::string(keys::kRequest), std::string(keys::kLimit), std::string(keys::kMemory),
+        std::string(keys::kCount)};
+    static const std::vector<std::string> kPodKeys = [] {
+      std::vector<std::string> all = kContainerKeys;
+      for (const auto key : {keys::kPriority, keys::kTeam, keys::kUser, keys::kModel,
+                             keys::kNotModel, keys::kMode, keys::kAffinity, keys::kAntiAffinity,
+                             keys::kExclusion, keys::kGang, keys::kGangSize, keys::kAway}) {
+        all.emplace_back(key);
+      }
+      return all;
+    }();
+    const auto suggestion = [](const std::string& word, const std::vector<std::string>& words) {
+      const std::string near = Nearest(word, words);
+      return near.empty() ? std::string() : "; did you mean '" + near + "'?";
+    };
+    bool wishes = false;
+    for (const auto& [key, value] : annotations.items()) {
+      const size_t part = key.find(kContainerPart);
+      const bool of_pod = key.starts_with(kPrefix);
+      if (!of_pod && part == std::string::npos) continue;
+      if (IsPlacement(key) || key == PodKey(keys::kInjected)) continue;
+      const std::string word =
+          of_pod ? key.substr(kPrefix.size()) : key.substr(part + kContainerPart.size());
+      const std::vector<std::string>& words = of_pod ? kPodKeys : kContainerKeys;
+      if (std::find(words.begin(), words.end(), word) == words.end()) {
+        Warn(
+            fmt::format("annotation {}: Baton knows no such word{}", key, suggestion(word, words)));
+        continue;
+      }
+      wishes = true;
+      if (of_pod || !pod.asks()) continue;
+      const std::string container = key.substr(0, part);
+      const bool asks = std::any_of(pod.containers.begin(), pod.containers.end(),
+                                    [&](const ContainerGpus& g) { return g.name == container; });
+      if (!asks) {
+        Warn(fmt::format("annotation {}: no container of that name asks for a GPU{}", key,
+                         suggestion(container, ContainersOf(object_))));
+      }
+    }
+    if (wishes && !pod.asks()) {
+      Warn(
+          fmt::format("the pod asks for no GPU: its annotations say what, but no container has {} "
+                      "in resources.limits",
+                      kShareResource));
+    }
+  }
+
+  const Json& request_;
+  const AdmissionOptions& options_;
+  const std::string name_space_;
+  const bool update_;
+  const Json& object_;
+  const Json& old_;
+  std::vector<std::string> warnings_;
+};
+
+AdmissionVerdict NoReview(std::string_view why) {
+  AdmissionVerdict verdict;
+  ServeAnswer answer = ServeError(400, why);
+  verdict.status = answer.status;
+  verdict.body = std::move(answer.body);
+  return verdict;
+}
+
+}  // namespace
+
+AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
+                        const AdmissionOptions& options) {
+  const std::optional<Json> parsed = ParseObject(body);
+  if (!parsed) {
+    return NoReview("the body is no JSON object, or nests too deeply; send an AdmissionReview");
+  }
+  const Json& review = *parsed;
+  if (TextAt(review, "apiVersion") != "admission.k8s.io/v1" ||
+      TextAt(review, "kind") != "AdmissionReview") {
+    return NoReview("the body is no AdmissionReview of admission.k8s.io/v1");
+  }
+  const Json& request = At(review, "request");
+  const std::string uid = TextAt(request, "uid");
+  if (!request.is_object() || uid.empty() || uid.size() > 128) {
+    return NoReview("the review has no request with a uid");
+  }
+  const std::string operation = TextAt(request, "operation");
+  const std::string group = TextAt(request, "resource/group");
+  const std::string resource = TextAt(request, "resource/resource");
+  const bool is_pod = group.empty() && resource == resources::kPods.plural;
+  const bool is_share_pod =
+      group == resources::kSharePods.group && resource == resources::kSharePods.plural;
+  const bool ours = (is_pod || is_share_pod) && TextAt(request, "subResource").empty() &&
+                    TextAt(request, "namespace") != options.own_namespace;
+  if (ours && (operation == "CREATE" || operation == "UPDATE")) {
+    if (!At(request, "object").is_object()) return NoReview("the review's request has no object");
+    if (operation == "UPDATE" && !At(request, "oldObject").is_object()) {
+      return NoReview("the review of an update has no oldObject");
+    }
+  }
+
+  AdmissionVerdict verdict;
+  verdict.kind = is_pod ? "Pod" : is_share_pod ? "SharePod" : "other";
+  Json response{{"uid", uid}};
+  Reviewer reviewer(request, options);
+  Result<void> result;
+  Json patch = Json::array();
+  if (ours && operation == "CREATE" && is_pod && kind == AdmissionKind::kMutate) {
+    result = reviewer.MutatePod(patch);
+  } else if (ours && (operation == "CREATE" || operation == "UPDATE") &&
+             kind == AdmissionKind::kValidate) {
+    result = is_pod ? reviewer.ValidatePod() : reviewer.ValidateSharePod();
+  }
+  verdict.allowed = result.has_value();
+  response["allowed"] = verdict.allowed;
+  if (!result) {
+    const bool denied = result.error().code == ErrorCode::kDenied;
+    response["status"] = {{"code", denied ? 403 : 422},
+                          {"reason", denied ? "Forbidden" : "Invalid"},
+                          {"message", result.error().message}};
+  } else if (!patch.empty()) {
+    response["patchType"] = "JSONPatch";
+    response["patch"] = Base64(patch.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  if (!reviewer.warnings().empty()) response["warnings"] = reviewer.warnings();
+  const Json answer{{"apiVersion", "admission.k8s.io/v1"},
+                    {"kind", "AdmissionReview"},
+                    {"response", std::move(response)}};
+  verdict.body = answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return verdict;
+}
+
+}  // namespace baton::k8s

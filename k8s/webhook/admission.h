@@ -1,0 +1,40 @@
+// What the webhook answers: a review of the API server in, its verdict out. Pure; never throws.
+#ifndef BATON_K8S_WEBHOOK_ADMISSION_H_
+#define BATON_K8S_WEBHOOK_ADMISSION_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backend/teams/tree.h"
+#include "k8s/types/inject.h"
+
+namespace baton::k8s {
+
+struct AdmissionOptions {
+  InjectOptions inject;
+  // Baton's own: its pods are left alone, and its service accounts may write placements.
+  std::string own_namespace = "baton-system";
+  // Null: any team is good. Else one must be named in it, or stand above one that is.
+  std::shared_ptr<const teams::Teams> teams;
+};
+
+enum class AdmissionKind : uint8_t {
+  kMutate,    // pods that are created: what the hook needs is put in (Inject())
+  kValidate,  // pods and SharePods, created or updated
+};
+
+struct AdmissionVerdict {
+  int status = 200;  // HTTP's; 400: the body is no review
+  std::string body;  // an AdmissionReview, or {"error": sentence}
+  bool allowed = false;
+  std::string kind;  // "Pod", "SharePod"; for metrics
+};
+
+// `body`: an AdmissionReview of admission.k8s.io/v1. Objects of kinds that are not ours are allowed
+// as they are. What is refused says which field, what is wrong and what to do.
+AdmissionVerdict Review(std::string_view body, AdmissionKind kind, const AdmissionOptions& options);
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_WEBHOOK_ADMISSION_H_

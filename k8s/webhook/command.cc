@@ -1,0 +1,192 @@
+#include "k8s/command.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+
+#include "base/parse.h"
+#include "k8s/api/client.h"
+#include "k8s/api/cluster_config.h"
+#include "k8s/webhook/webhook.h"
+
+namespace baton::k8s {
+
+namespace {
+
+struct WebhookFlags {
+  std::string listen = "0.0.0.0:8443";
+  std::string metrics;
+  std::string service;
+  std::vector<std::string> names;
+  std::string configuration;
+  std::string certificate_file;
+  std::string key_file;
+  std::string teams;
+  std::string validity = "7d";
+  std::string propagation = "20s";
+  std::string linger = "5s";
+  std::string kubeconfig;
+  std::string context;
+  uint32_t memory_unit_mib = kMemoryUnitMib;
+  std::string socket_dir{kSocketDir};
+  std::string hook_dir{kHostHookDir};
+  std::string own_namespace;
+};
+
+Result<void> RunWebhook(const WebhookFlags& flags) {
+  WebhookOptions options;
+  options.serve.listen = flags.listen;
+  options.metrics_listen = flags.metrics;
+  options.teams_file = flags.teams;
+  options.certificate_file = flags.certificate_file;
+  options.key_file = flags.key_file;
+  options.admission.inject.socket_dir = flags.socket_dir;
+  options.admission.inject.host_hook_dir = flags.hook_dir;
+  options.admission.inject.memory_unit_mib = flags.memory_unit_mib;
+
+  const size_t dot = flags.service.find('.');
+  if (dot == std::string::npos || dot == 0 || dot + 1 == flags.service.size()) {
+    return Fail(ErrorCode::kInvalid, fmt::format("--service '{}' is no NAME.NAMESPACE; write such "
+                                                 "as baton-webhook.baton-system",
+                                                 flags.service.substr(0, 128)));
+  }
+  const std::string name = flags.service.substr(0, dot);
+  const std::string name_space = flags.service.substr(dot + 1);
+  options.admission.own_namespace = flags.own_namespace.empty() ? name_space : flags.own_namespace;
+  options.rotation.names = {name + "." + name_space + ".svc", name + "." + name_space, name,
+                            name + "." + name_space + ".svc.cluster.local"};
+  for (const std::string& more : flags.names) options.rotation.names.push_back(more);
+  auto validity = ParseDuration(flags.validity);
+  if (!validity) return tl::unexpected(validity.error());
+  auto propagation = ParseDuration(flags.propagation);
+  if (!propagation) return tl::unexpected(propagation.error());
+  if (*propagation <= Duration(0) || *validity < *propagation * 10) {
+    return Fail(ErrorCode::kInvalid,
+                "--validity must be at least ten times --propagation, and that more than nothing");
+  }
+  auto linger = ParseDuration(flags.linger);
+  if (!linger) return tl::unexpected(linger.error());
+  options.rotation.validity = *validity;
+  options.rotation.propagation = *propagation;
+  const bool files = !flags.certificate_file.empty() || !flags.key_file.empty();
+  if (files == !flags.configuration.empty()) {
+    return Fail(ErrorCode::kInvalid,
+                "set either --configuration (it makes its own certificates) or --cert-file and "
+                "--key-file (somebody else does, and keeps caBundle)");
+  }
+
+  // Before there are threads, which inherit it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  std::unique_ptr<Client> client;
+  if (!files) {
+    auto config = FindClusterConfig(flags.kubeconfig, flags.context);
+    if (!config) return tl::unexpected(config.error());
+    ClientOptions client_options;
+    client_options.user_agent = "baton-k8s webhook";
+    auto made = Client::Make(std::move(*config), client_options);
+    if (!made) return tl::unexpected(made.error());
+    client = std::move(*made);
+    options.publish = PublishToConfigurations(*client, flags.configuration);
+  }
+  auto webhook = Webhook::Start(std::move(options));
+  if (!webhook) return tl::unexpected(webhook.error());
+  spdlog::info("baton-k8s webhook answers on port {}", (*webhook)->port());
+  int signal = 0;
+  while (sigwait(&signals, &signal) != 0) {
+  }
+  spdlog::info("stopping");
+  // API servers hear of it a moment later; a second signal ends the wait.
+  (*webhook)->Leave();
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(*linger);
+  const timespec wait{whole.count(), static_cast<long>(Nanos(*linger - whole))};
+  while (sigtimedwait(&signals, nullptr, &wait) < 0 && errno == EINTR) {
+  }
+  if (client != nullptr) client->Stop();
+  (*webhook)->Stop();
+  return {};
+}
+
+}  // namespace
+
+void AddWebhook(CLI::App& program, int* exit_code) {
+  auto flags = std::make_shared<WebhookFlags>();
+  CLI::App* command = program.add_subcommand(
+      "webhook", "Admission: checks pods and SharePods, and puts into pods what the hook needs.");
+  command->add_option("--listen", flags->listen, "Address and port of HTTPS")
+      ->capture_default_str();
+  command->add_option("--metrics", flags->metrics,
+                      "Address and port of plain HTTP for /metrics, /healthz and /readyz, which "
+                      "HTTPS has too");
+  command
+      ->add_option("--service", flags->service,
+                   "NAME.NAMESPACE of the Service by which API servers reach it")
+      ->required();
+  command->add_option("--name", flags->names,
+                      "A further name or address for the certificate; may be repeated");
+  command->add_option("--configuration", flags->configuration,
+                      "Name of the MutatingWebhookConfiguration and ValidatingWebhookConfiguration "
+                      "whose caBundle it keeps");
+  command
+      ->add_option("--cert-file", flags->certificate_file,
+                   "PEM, instead of its own certificates; read again when it changes")
+      ->type_name("FILE");
+  command->add_option("--key-file", flags->key_file, "PEM, its key")->type_name("FILE");
+  command
+      ->add_option("--teams", flags->teams,
+                   "batond's file of teams; others are refused. Read again when it changes")
+      ->type_name("FILE");
+  command
+      ->add_option("--validity", flags->validity,
+                   "Of a certificate of its own; replaced after two thirds of it")
+      ->capture_default_str();
+  command
+      ->add_option("--propagation", flags->propagation,
+                   "How long API servers may take to go by a caBundle that was written")
+      ->capture_default_str();
+  command
+      ->add_option("--linger", flags->linger,
+                   "How long to answer after SIGTERM, until API servers have heard of it")
+      ->capture_default_str();
+  command
+      ->add_option("--memory-unit", flags->memory_unit_mib,
+                   "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command->add_option("--socket-dir", flags->socket_dir, "Folder of the socket on the nodes")
+      ->capture_default_str();
+  command->add_option("--hook-dir", flags->hook_dir, "Folder of libbaton.so on the nodes")
+      ->capture_default_str();
+  command
+      ->add_option("--namespace", flags->own_namespace,
+                   "Baton's own, which is left alone; that of --service by default")
+      ->envname("POD_NAMESPACE");
+  command
+      ->add_option("--kubeconfig", flags->kubeconfig,
+                   "Where the API server is; in a pod its service account says")
+      ->type_name("FILE");
+  command->add_option("--context", flags->context, "Of the kubeconfig; its current one by default");
+  command->footer(
+      "Examples:\n"
+      "  baton-k8s webhook --service baton-webhook.baton-system --configuration baton\n"
+      "  baton-k8s webhook --service baton-webhook.baton-system \\\n"
+      "    --cert-file /certs/tls.crt --key-file /certs/tls.key --teams /etc/baton/teams.toml");
+  command->callback([flags, exit_code] {
+    if (auto done = RunWebhook(*flags); !done) {
+      fmt::print(stderr, "baton-k8s webhook: {}\n", done.error().message);
+      *exit_code = done.error().code == ErrorCode::kInvalid ? 2 : 1;
+    }
+  });
+}
+
+}  // namespace baton::k8s

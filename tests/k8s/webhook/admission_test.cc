@@ -1,0 +1,294 @@
+#include "k8s/webhook/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/random.h"
+#include "k8s/api/object.h"
+#include "k8s/api/base64.h"
+
+namespace baton::k8s {
+namespace {
+
+Json FromText(const std::string& text) { return Json::parse(text); }
+
+Json PlainPod(const Json& limits, const Json& annotations = Json::object()) {
+  Json pod = FromText(R"({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"},
+      "spec": {"containers": [{"name": "main", "image": "x", "resources": {}}]}})");
+  pod["metadata"]["annotations"] = annotations;
+  pod["spec"]["containers"][0]["resources"]["limits"] = limits;
+  return pod;
+}
+
+Json PlainSharePod(const std::string& gpu) {
+  Json pod = FromText(R"({"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod",
+      "metadata": {"name": "s", "namespace": "vision"}, "spec": {"template": {"spec": {
+      "containers": [{"name": "main", "image": "x"}]}}}})");
+  pod["spec"]["gpu"] = FromText(gpu);
+  return pod;
+}
+
+Json ReviewOf(const Json& object, const Json& old = nullptr) {
+  const bool pod = object["kind"] == "Pod";
+  Json request{{"uid", "u-1"},
+               {"resource",
+                {{"group", pod ? "" : "baton.dev"},
+                 {"version", pod ? "v1" : "v1alpha1"},
+                 {"resource", pod ? "pods" : "sharepods"}}},
+               {"operation", old.is_null() ? "CREATE" : "UPDATE"},
+               {"namespace", "vision"},
+               {"userInfo", {{"username", "somebody"}}},
+               {"object", object},
+               {"oldObject", old}};
+  return {{"apiVersion", "admission.k8s.io/v1"}, {"kind", "AdmissionReview"}, {"request", request}};
+}
+
+Json Asked(const Json& review, AdmissionKind kind, const AdmissionOptions& options = {}) {
+  const AdmissionVerdict verdict = Review(review.dump(), kind, options);
+  EXPECT_EQ(verdict.status, 200) << verdict.body;
+  const Json answer = FromText(verdict.body);
+  EXPECT_EQ(answer["apiVersion"], "admission.k8s.io/v1");
+  EXPECT_EQ(answer["kind"], "AdmissionReview");
+  EXPECT_EQ(answer["response"]["uid"], "u-1");
+  EXPECT_EQ(answer["response"]["allowed"], verdict.allowed);
+  return answer["response"];
+}
+
+// Why it was refused; empty: it was not.
+std::string Refusal(const Json& object, const Json& old = nullptr,
+                    const AdmissionOptions& options = {}) {
+  const Json response = Asked(ReviewOf(object, old), AdmissionKind::kValidate, options);
+  return response["allowed"] == true ? std::string()
+                                     : response["status"]["message"].get<std::string>();
+}
+
+std::string Warnings(const Json& object, const AdmissionOptions& options = {}) {
+  const Json response = Asked(ReviewOf(object), AdmissionKind::kValidate, options);
+  EXPECT_TRUE(response["allowed"]) << response;
+  return response.value("warnings", Json::array()).dump();
+}
+
+AdmissionOptions WithTeams() {
+  AdmissionOptions options;
+  options.teams = std::make_shared<const teams::Teams>(
+      teams::ParseTeams("[[team]]\nname = \"research/vision\"\n[[team]]\nname = \"sales\"\n", "t")
+          .value());
+  return options;
+}
+
+TEST(Admission, MutatesPodsThatAskAndNoOthers) {
+  const Json pod = PlainPod({{"baton.dev/gpu-share", "30"}});
+  const Json response = Asked(ReviewOf(pod), AdmissionKind::kMutate);
+  ASSERT_EQ(response["patchType"], "JSONPatch");
+  const Json patch = FromText(FromBase64(response["patch"]));
+  Json wanted = pod;
+  ASSERT_TRUE(Inject(wanted).value());
+  EXPECT_EQ(pod.patch(patch), wanted);
+  // Once more, as the API server does where another webhook changed the pod.
+  EXPECT_FALSE(Asked(ReviewOf(wanted), AdmissionKind::kMutate).contains("patch"));
+  EXPECT_FALSE(Asked(ReviewOf(PlainPod(Json::object())), AdmissionKind::kMutate).contains("patch"));
+}
+
+TEST(Admission, RefusesInEitherPhaseWithTheSentenceOfTheReader) {
+  const Json pod = PlainPod({{"baton.dev/gpu-share", 130}});
+  const std::string why =
+      "spec.containers[main].resources.limits[baton.dev/gpu-share]: '130' percent are more than "
+      "one "
+      "GPU has; write at most 100, or say with the annotation baton.dev/count over how many cards";
+  EXPECT_EQ(Refusal(pod), why);
+  const Json mutated = Asked(ReviewOf(pod), AdmissionKind::kMutate);
+  EXPECT_EQ(mutated["status"]["message"], why);
+  EXPECT_EQ(mutated["status"]["code"], 422);
+}
+
+TEST(Admission, AnswersInvalidSharePodsWithWhatToDo) {
+  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": 130})")),
+            "spec.gpu.request: '130' is no percentage of a GPU; write 0.1 to 100 in steps of 0.1, "
+            "such as \"30\" or \"12.5\"");
+  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "60", "limit": "30"})")),
+            "spec.gpu.limit: the limit, 30 %, is less than the request, 60 %; raise the limit or "
+            "lower the request");
+  EXPECT_EQ(
+      Refusal(PlainSharePod(R"({"request": "60", "memory": 0})")),
+      "spec.gpu.memory: '0' is less than 1Mi of GPU memory; write a size such as 4Gi, or leave "
+      "it out for no cap");
+  const Json before = PlainSharePod(R"({"request": "60", "count": 1})");
+  EXPECT_EQ(
+      Refusal(PlainSharePod(R"({"request": "60", "count": 2})"), before),
+      "spec.gpu.count: it cannot change once the SharePod is there (it was 1, and would be 2); "
+      "delete the SharePod and create it again");
+  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "20", "limit": "50"})"), before), "");
+  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "60", "team": "research/visoin"})"), nullptr,
+                    WithTeams()),
+            "spec.gpu.team: there is no team 'research/visoin'; did you mean 'research/vision'?");
+  EXPECT_EQ(Refusal(PlainPod({{"baton.dev/gpu-share", 3}}, {{"baton.dev/team", "marketing"}}),
+                    nullptr, WithTeams()),
+            "metadata.annotations[baton.dev/team]: there is no team 'marketing'; ask the cluster's "
+            "operator which there are, or leave it out for the team 'default'");
+}
+
+TEST(Admission, KnowsTeamsTheirParentsAndTheDefault) {
+  for (const char* team : {"research/vision", "research", "/sales/", "default", ""}) {
+    Json pod = PlainSharePod(R"({"request": "60"})");
+    pod["spec"]["gpu"]["team"] = team;
+    if (*team == 0) pod["spec"]["gpu"].erase("team");
+    EXPECT_EQ(Refusal(pod, nullptr, WithTeams()), "") << team;
+  }
+  // A file that changed holds up nobody who is there already.
+  const Json old = PlainSharePod(R"({"request": "60", "team": "gone"})");
+  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "50", "team": "gone"})"), old, WithTeams()), "");
+}
+
+TEST(Admission, OnlyBatonSaysWhereAPodsCardsAre) {
+  const Json limits{{"baton.dev/gpu-share", 30}};
+  for (const char* key : {"baton.dev/placement", "main.container.baton.dev/visible-devices"}) {
+    const Json with = PlainPod(limits, {{key, "GPU-1"}});
+    EXPECT_NE(Refusal(with).find("only Baton says where a pod's cards are"), std::string::npos);
+    EXPECT_NE(Refusal(PlainPod(limits, {{key, "GPU-2"}}), with).find("leave it as it is"),
+              std::string::npos);
+    EXPECT_NE(Refusal(PlainPod(limits), with).find("leave it as it is"), std::string::npos);
+    EXPECT_EQ(Refusal(PlainPod(limits, {{key, "GPU-1"}, {"x", "y"}}), with), "");
+    Json review = ReviewOf(with);
+    review["request"]["userInfo"]["username"] = "system:serviceaccount:baton-system:baton-binder";
+    EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]);
+    review["request"]["userInfo"]["username"] = "system:serviceaccount:baton-system2:baton-binder";
+    EXPECT_FALSE(Asked(review, AdmissionKind::kValidate)["allowed"]);
+  }
+}
+
+TEST(Admission, ABoundPodMayGetAnotherShareButNotOtherCards) {
+  Json pod = PlainPod({{"baton.dev/gpu-share", 60}}, {{"baton.dev/request", "60"}});
+  pod["spec"]["nodeName"] = "n1";
+  const auto with = [&](const char* key, const char* value) {
+    Json after = pod;
+    after["metadata"]["annotations"][key] = value;
+    return Refusal(after, pod);
+  };
+  EXPECT_EQ(with("baton.dev/request", "20"), "");
+  EXPECT_EQ(with("baton.dev/limit", "80"), "");
+  EXPECT_NE(with("baton.dev/limit", "20").find("is less than the request"), std::string::npos);
+  for (const char* key : {"baton.dev/model", "baton.dev/affinity", "baton.dev/exclusion"}) {
+    EXPECT_EQ(with(key, "a1"), std::string("metadata.annotations[") + key +
+                                   "]: it cannot change once the pod is bound; delete the pod and "
+                                   "create it again");
+  }
+  EXPECT_NE(with("baton.dev/count", "2").find("cannot change once the pod is bound"),
+            std::string::npos);
+}
+
+TEST(Admission, WarnsOfWhatIsMostLikelyNotMeant) {
+  const Json share{{"baton.dev/gpu-share", 30}};
+  EXPECT_NE(Warnings(PlainPod(share)).find("container main has no cap of GPU memory"),
+            std::string::npos);
+  EXPECT_EQ(Warnings(PlainPod({{"baton.dev/gpu-share", 30}, {"baton.dev/gpu-memory", 4}})), "[]");
+  EXPECT_NE(Warnings(PlainPod(share, {{"baton.dev/limt", "3"}})).find("did you mean 'limit'?"),
+            std::string::npos);
+  EXPECT_NE(Warnings(PlainPod(share, {{"mian.container.baton.dev/limit", "30"}}))
+                .find("did you mean 'main'?"),
+            std::string::npos);
+  EXPECT_NE(Warnings(PlainPod(Json::object(), {{"baton.dev/request", "3"}}))
+                .find("the pod asks for no GPU"),
+            std::string::npos);
+  EXPECT_NE(Warnings(PlainSharePod(R"({"request": "60"})")).find("no cap of GPU memory"),
+            std::string::npos);
+  EXPECT_EQ(Warnings(PlainSharePod(R"({"request": "60", "memory": "4Gi"})")), "[]");
+}
+
+TEST(Admission, LeavesAloneWhatIsNotItsBusiness) {
+  const Json bad = PlainPod({{"baton.dev/gpu-share", 130}});
+  Json review = ReviewOf(bad);
+  review["request"]["namespace"] = "baton-system";
+  EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]);
+  EXPECT_TRUE(Asked(review, AdmissionKind::kMutate)["allowed"]);
+  for (const auto& [key, value] :
+       {std::pair{"operation", "DELETE"}, {"operation", "CONNECT"}, {"subResource", "status"}}) {
+    review = ReviewOf(bad);
+    review["request"][key] = value;
+    EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]) << value;
+  }
+  review = ReviewOf(bad);
+  review["request"]["resource"]["resource"] = "deployments";
+  EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]);
+  // What is on its way out, or is not touched where it matters, is not held up by an old mistake.
+  EXPECT_EQ(Refusal(bad, bad), "");
+  const Json old = PlainSharePod(R"({"request": 130})");
+  Json leaving = old;
+  leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  leaving["spec"]["gpu"]["count"] = 3;
+  EXPECT_EQ(Refusal(leaving, old), "");
+}
+
+TEST(Admission, AnswersWhatIsNoReviewWithASentence) {
+  const std::string deep(300, '[');
+  const Json fine = ReviewOf(PlainPod(Json::object()));
+  std::vector<std::string> bodies{"",     "{",    "[]",
+                                  "null", "7",    "{}",
+                                  deep,   "\xff", R"({"apiVersion": "admission.k8s.io/v1beta1"})"};
+  for (const char* part : {"apiVersion", "kind", "request"}) {
+    Json review = fine;
+    review[part] = "x";
+    bodies.push_back(review.dump());
+    review.erase(part);
+    bodies.push_back(review.dump());
+  }
+  for (const char* part : {"uid", "object"}) {
+    Json review = fine;
+    review["request"][part] = 7;
+    bodies.push_back(review.dump());
+  }
+  Json review = fine;
+  review["request"]["operation"] = "UPDATE";
+  bodies.push_back(review.dump());
+  for (const std::string& body : bodies) {
+    for (const auto kind : {AdmissionKind::kMutate, AdmissionKind::kValidate}) {
+      const AdmissionVerdict verdict = Review(body, kind, {});
+      EXPECT_EQ(verdict.status, 400) << body;
+      EXPECT_FALSE(verdict.allowed);
+      EXPECT_GT(FromText(verdict.body)["error"].get<std::string>().size(), 10u) << body;
+    }
+  }
+}
+
+TEST(Admission, NoReviewBreaksIt) {
+  const std::string fine =
+      ReviewOf(PlainPod({{"baton.dev/gpu-share", 30}, {"baton.dev/gpu-memory", 4}},
+                        {{"baton.dev/limit", "60"}, {"main.container.baton.dev/memory", "1Gi"}}))
+          .dump();
+  const std::string update =
+      ReviewOf(PlainSharePod(R"({"request": "30", "gang": {"name": "g", "size": 2}})"),
+               PlainSharePod(R"({"request": "40", "team": "x"})"))
+          .dump();
+  const std::string_view letters = "{}[]\",:0123456789abn.\\-/ ";
+  const AdmissionOptions options = WithTeams();
+  uint64_t answered = 0;
+  for (uint64_t seed = 1; seed <= 3'000; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    std::string body = random.OneIn(2) ? fine : update;
+    for (int64_t i = random.Between(1, 4); i > 0; --i) {
+      const auto at = static_cast<size_t>(random.Between(0, static_cast<int64_t>(body.size()) - 1));
+      switch (random.Between(0, 2)) {
+        case 0:
+          body[at] = letters[static_cast<size_t>(
+              random.Between(0, static_cast<int64_t>(letters.size()) - 1))];
+          break;
+        case 1:
+          body.erase(at, static_cast<size_t>(random.Between(1, 8)));
+          break;
+        default:
+          body.insert(at, body.substr(at, static_cast<size_t>(random.Between(1, 30))));
+      }
+    }
+    for (const auto kind : {AdmissionKind::kMutate, AdmissionKind::kValidate}) {
+      const AdmissionVerdict verdict = Review(body, kind, options);
+      EXPECT_TRUE(verdict.status == 200 || verdict.status == 400);
+      EXPECT_TRUE(Json::accept(verdict.body));
+      answered += verdict.status == 200;
+    }
+  }
+  EXPECT_GT(answered, 300u) << "it should not be only nonsense";
+}
+
+}  // namespace
+}  // namespace baton::k8s
