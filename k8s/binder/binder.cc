@@ -1,0 +1,349 @@
+#include "k8s/binder/binder.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <ctime>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace baton::k8s {
+class Binder::Impl {
+ public:
+  Impl(Client& client, BinderOptions options)
+      : client_(client), options_(std::move(options)), core_(options_.core) {}
+
+  ~Impl() { Stop(); }
+
+  Result<void> Run() {
+    Result<void> result = Work();
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    writes_changed_.notify_all();
+    if (!result) client_.Stop();
+    reflectors_.clear();
+    for (std::thread& writer : writers_) writer.join();
+    writers_.clear();
+    events_.reset();
+    std::unique_ptr<Leader> leader;
+    {
+      std::lock_guard lock(leader_mutex_);
+      leader.swap(leader_);
+    }
+    leader.reset();  // gives the lease back
+    client_.Stop();
+    return result;
+  }
+
+  void Stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  bool leading() const {
+    if (!options_.leader) return won_;
+    std::lock_guard lock(leader_mutex_);
+    return won_ && !lost_ && leader_ != nullptr && leader_->leading();
+  }
+  bool synced() const { return all_synced_; }
+
+  CoreCounts counts() const {
+    std::lock_guard lock(counts_mutex_);
+    return counts_;
+  }
+
+  std::string Metrics() const {
+    const CoreCounts c = counts();
+    std::string text;
+    const auto add = [&](const char* name, const char* type, const char* help, auto value) {
+      text += fmt::format(
+          "# HELP baton_binder_{0} {1}\n# TYPE baton_binder_{0} {2}\n"
+          "baton_binder_{0} {3}\n",
+          name, help, type, value);
+    };
+    add("leading", "gauge", "Whether this replica holds the lease.", leading() ? 1 : 0);
+    add("synced", "gauge", "Whether all kinds have been listed.", synced() ? 1 : 0);
+    add("waiting_pods", "gauge", "Pods and SharePods that wait for room.", c.waiting);
+    add("placed_pods", "gauge", "Pods and SharePods that have a place.", c.placed);
+    add("unbooked_pods", "gauge", "Bound pods whose cards could not be booked.", c.unbooked);
+    add("writes_in_flight", "gauge", "Writes that are on their way.", c.on_their_way);
+    add("rounds_total", "counter", "Scheduling rounds.", c.rounds);
+    add("decisions_total", "counter", "Places that were decided.", c.decided);
+    add("bindings_total", "counter", "Pods that were bound.", c.bound);
+    add("displaced_total", "counter", "Pods deleted for others of higher priority.", c.displaced);
+    add("conflicts_total", "counter", "Writes that met a newer version.", c.conflicts);
+    add("failures_total", "counter", "Writes that failed otherwise.", c.failures);
+    add("steps_total", "counter", "Times that the core was asked what to do.", steps_.load());
+    add("step_seconds_total", "counter", "Time that took.",
+        static_cast<double>(step_ns_.load()) / 1e9);
+    add("step_seconds_max", "gauge", "The longest of them.",
+        static_cast<double>(step_ns_max_.load()) / 1e9);
+    return text;
+  }
+
+ private:
+  struct Kind {
+    Watched kind;
+    Resource resource;
+    // Without it less can be decided, but something can.
+    bool optional;
+  };
+
+  static std::vector<Kind> AllKinds() {
+    return {
+        {Watched::kNode, resources::kNodes, false},
+        {Watched::kGpuNode, resources::kGpuNodes, false},
+        {Watched::kPod, resources::kPods, false},
+        {Watched::kSharePod, resources::kSharePods, false},
+        {Watched::kPriorityClass, resources::kPriorityClasses, true},
+        {Watched::kClaim,
+         {"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true},
+         true},
+        {Watched::kVolume, {"", "v1", "persistentvolumes", "PersistentVolume", false}, true},
+    };
+  }
+
+  Result<void> Work() {
+    if (options_.leader) {
+      auto leader = std::make_unique<Leader>(
+          client_, *options_.leader,
+          [this] {
+            spdlog::info("leads: holds the lease {}", options_.leader->lease.Text());
+            won_ = true;
+            changed_.notify_all();
+          },
+          [this](const std::string& why) {
+            {
+              std::lock_guard lock(mutex_);
+              lost_why_ = why;
+            }
+            lost_ = true;
+            changed_.notify_all();
+          });
+      {
+        std::lock_guard lock(leader_mutex_);
+        leader_ = std::move(leader);
+      }
+      spdlog::info("waits for the lease {} as {}", options_.leader->lease.Text(),
+                   options_.leader->identity);
+    } else {
+      won_ = true;
+    }
+    {
+      std::unique_lock lock(mutex_);
+      // `won_` is set by another thread without the lock, so it is looked at now and then too.
+      while (!stopped_ && !lost_ && !won_) {
+        changed_.wait_for(lock, std::chrono::milliseconds(100));
+      }
+      if (stopped_) return {};
+    }
+    Start();
+    Instant next = kNever;
+    for (;;) {
+      std::deque<std::function<void(Core&)>> inputs;
+      {
+        std::unique_lock lock(mutex_);
+        while (!stopped_ && !lost_ && inputs_.empty() && MonotonicNow() < next) {
+          const Duration rest =
+              next == kNever ? Duration(std::chrono::seconds(1)) : Duration(next - MonotonicNow());
+          changed_.wait_for(lock, std::clamp<Duration>(rest, Duration(0), std::chrono::seconds(1)));
+          if (options_.leader && !leading()) break;
+        }
+        if (stopped_) return {};
+        if (lost_ || (options_.leader && !leading())) {
+          return Fail(ErrorCode::kUnavailable,
+                      "the lease is lost, so nothing is written any more: " +
+                          (lost_why_.empty() ? "it was not renewed in time" : lost_why_));
+        }
+        inputs.swap(inputs_);
+      }
+      for (auto& input : inputs) input(core_);
+      const Instant start = MonotonicNow();
+      Effects effects = core_.Step({start, std::time(nullptr)});
+      Dispatch(std::move(effects));
+      next = core_.next();
+      const uint64_t took = static_cast<uint64_t>(Nanos(MonotonicNow() - start));
+      ++steps_;
+      step_ns_ += took;
+      if (took > step_ns_max_) step_ns_max_ = took;
+      {
+        std::lock_guard lock(counts_mutex_);
+        counts_ = core_.counts();
+      }
+      for (const std::string& trouble : core_.TakeTroubles()) spdlog::warn("{}", trouble);
+    }
+  }
+
+  void Start() {
+    EventRecorderOptions events = options_.events;
+    events.may_write = [this] { return leading(); };
+    events_ = std::make_unique<EventRecorder>(client_, std::move(events));
+    for (uint32_t i = 0; i < options_.writers; ++i) writers_.emplace_back([this] { WriteAll(); });
+    for (Kind& entry : kinds_) {
+      const Watched kind = entry.kind;
+      ReflectorSink sink;
+      sink.changed = [this, kind](Json object) {
+        Push([kind, object = std::make_shared<Json>(std::move(object))](Core& core) {
+          core.Changed(kind, std::move(*object));
+        });
+      };
+      sink.gone = [this, kind](Json object) {
+        Push([kind, object = std::make_shared<Json>(std::move(object))](Core& core) {
+          core.Gone(kind, *object);
+        });
+      };
+      sink.synced = [this, kind] { Synced(kind); };
+      sink.trouble = [this, kind, entry](const std::string& why) {
+        const bool custom = entry.resource.group == resources::kSharePods.group &&
+                            why.find("404") != std::string::npos;
+        // An API server sends no bookmarks of kinds of which nothing ever changes.
+        const bool idle = why.find("nothing was heard") != std::string::npos;
+        spdlog::log(idle ? spdlog::level::debug : spdlog::level::warn, "watching {}: {}{}",
+                    entry.resource.plural, why,
+                    custom ? "; apply Baton's CustomResourceDefinitions" : "");
+        if (entry.optional) Synced(kind);
+      };
+      reflectors_.push_back(
+          std::make_unique<Reflector>(client_, entry.resource, options_.watches, std::move(sink)));
+    }
+  }
+
+  void Push(std::function<void(Core&)> input) {
+    {
+      std::lock_guard lock(mutex_);
+      inputs_.push_back(std::move(input));
+    }
+    changed_.notify_all();
+  }
+
+  void Synced(Watched kind) {
+    Push([this, kind](Core& core) {
+      bool& known = synced_kinds_[static_cast<size_t>(kind)];
+      if (known) return;
+      known = true;
+      for (const bool one : synced_kinds_) {
+        if (!one) return;
+      }
+      spdlog::info("knows the cluster; begins");
+      all_synced_ = true;
+      core.Synced();
+    });
+  }
+
+  void Dispatch(Effects effects) {
+    for (Note& note : effects.notes) {
+      events_->Record(note.about, note.warning ? "Warning" : "Normal", note.reason, note.action,
+                      note.text);
+    }
+    if (effects.writes.empty()) return;
+    {
+      std::lock_guard lock(mutex_);
+      for (Write& write : effects.writes) writes_.push_back(std::move(write));
+    }
+    writes_changed_.notify_all();
+  }
+
+  void WriteAll() {
+    for (;;) {
+      Write write;
+      {
+        std::unique_lock lock(mutex_);
+        writes_changed_.wait(lock, [&] { return ended_ || !writes_.empty(); });
+        if (ended_) return;
+        write = std::move(writes_.front());
+        writes_.pop_front();
+      }
+      WriteResult result;
+      result.id = write.id;
+      if (leading()) {
+        auto done = Carry(write);
+        result.done = done.has_value();
+        if (done) {
+          result.object = *std::move(done);
+        } else {
+          result.error = done.error();
+        }
+      } else {
+        result.error.message = "the lease is not held";
+      }
+      Push([result = std::make_shared<WriteResult>(std::move(result))](Core& core) {
+        core.Done(std::move(*result));
+      });
+    }
+  }
+
+  ApiResult<Json> Carry(const Write& write) {
+    switch (write.kind) {
+      case WriteKind::kStatus:
+        return client_.Update(resources::kSharePods, write.name, write.body, "status");
+      case WriteKind::kCreateChild:
+        return client_.Create(resources::kPods, write.name, write.body);
+      case WriteKind::kBind:
+        return client_.Create(resources::kPods, write.name, write.body, "binding");
+      case WriteKind::kPatchPod:
+        return client_.Patch(resources::kPods, write.name, PatchKind::kMerge, write.body);
+      case WriteKind::kPodCondition:
+      case WriteKind::kMarkVictim:
+        return client_.Patch(resources::kPods, write.name, PatchKind::kStrategic, write.body,
+                             "status");
+      case WriteKind::kDeletePod:
+        return client_.Delete(resources::kPods, write.name, write.uid);
+    }
+    return Json();
+  }
+
+  Client& client_;
+  const BinderOptions options_;
+  Core core_;  // of Run()'s thread
+  std::vector<Kind> kinds_ = AllKinds();
+  std::array<bool, kWatchedKinds> synced_kinds_{};
+  mutable std::mutex leader_mutex_;
+  std::unique_ptr<Leader> leader_;
+  std::unique_ptr<EventRecorder> events_;
+  std::vector<std::unique_ptr<Reflector>> reflectors_;
+  std::vector<std::thread> writers_;
+  std::atomic<bool> won_ = false;
+  std::atomic<bool> lost_ = false;
+  std::atomic<bool> all_synced_ = false;
+  std::atomic<uint64_t> steps_ = 0;
+  std::atomic<uint64_t> step_ns_ = 0;
+  std::atomic<uint64_t> step_ns_max_ = 0;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::condition_variable writes_changed_;
+  std::deque<std::function<void(Core&)>> inputs_;
+  std::deque<Write> writes_;
+  std::string lost_why_;
+  bool stopped_ = false;
+  bool ended_ = false;
+
+  mutable std::mutex counts_mutex_;
+  CoreCounts counts_;
+};
+
+Binder::Binder(Client& client, BinderOptions options)
+    : impl_(std::make_unique<Impl>(client, std::move(options))) {}
+Binder::~Binder() = default;
+
+Result<void> Binder::Run() { return impl_->Run(); }
+void Binder::Stop() { impl_->Stop(); }
+bool Binder::leading() const { return impl_->leading(); }
+bool Binder::synced() const { return impl_->synced(); }
+CoreCounts Binder::counts() const { return impl_->counts(); }
+std::string Binder::Metrics() const { return impl_->Metrics(); }
+
+}  // namespace baton::k8s

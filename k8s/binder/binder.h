@@ -1,0 +1,55 @@
+// The binder at work: watches feed the core, what it decides is written by a few threads, and only
+// while the lease is held. Watches begin when the lease is won, so what they tell is newer than all
+// that the leader before has written.
+#ifndef BATON_K8S_BINDER_BINDER_H_
+#define BATON_K8S_BINDER_BINDER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "k8s/api/client.h"
+#include "k8s/api/event_recorder.h"
+#include "k8s/api/leader.h"
+#include "k8s/api/reflector.h"
+#include "k8s/binder/core.h"
+
+namespace baton::k8s {
+
+struct BinderOptions {
+  CoreOptions core;
+  std::optional<LeaderOptions> leader;  // nothing: no election, it leads from the start
+  EventRecorderOptions events;
+  ReflectorOptions watches;  // of each; `name_space` is of SharePods and pods that it binds: all
+  uint32_t writers = 12;     // threads
+};
+
+class Binder {
+ public:
+  // `client` outlives it, and is stopped at the end of Run().
+  Binder(Client& client, BinderOptions options);
+  ~Binder();
+
+  // Works until Stop(), which is success. kUnavailable: the lease was lost; nothing is written any
+  // more, and the program should end.
+  Result<void> Run();
+  // From any thread.
+  void Stop();
+
+  // From any thread. Whether the lease is held, and whether it knows the cluster.
+  bool leading() const;
+  bool synced() const;
+  CoreCounts counts() const;
+  // In Prometheus' text format.
+  std::string Metrics() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_BINDER_BINDER_H_

@@ -1,0 +1,194 @@
+#include "k8s/command.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "base/random.h"
+#include "devmgr/policy.h"
+#include "k8s/api/client.h"
+#include "k8s/api/cluster_config.h"
+#include "k8s/binder/binder.h"
+#include "k8s/serve/server.h"
+
+namespace baton::k8s {
+namespace {
+
+struct BinderFlags {
+  std::string kubeconfig;
+  std::string context;
+  std::string name_space;
+  std::string identity;
+  std::string scheduler{kScheduler};
+  std::string policy = "remainder";
+  std::string listen = "0.0.0.0:7480";
+  std::string lease = "baton-binder";
+  InjectOptions inject;
+  uint32_t writers = 12;
+  uint32_t lease_s = 15;
+  bool no_election = false;
+};
+
+// Host name and something random: two binders are never one.
+std::string OwnIdentity() {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  Random random(static_cast<uint64_t>(Nanos(MonotonicNow())) ^
+                (static_cast<uint64_t>(getpid()) << 32));
+  return fmt::format("{}_{:016x}", host, random.Next());
+}
+
+ServeAnswer Answer(const ServeRequest& request, const Binder& binder) {
+  if (request.method != "GET") return ServeError(405, "only GET is answered here");
+  if (request.path == "/healthz") return {200, "ok\n", "text/plain"};
+  if (request.path == "/readyz") {
+    // One that waits for the lease is ready: it takes over when it can.
+    if (!binder.leading() || binder.synced()) return {200, "ok\n", "text/plain"};
+    return {503, "it does not know the cluster yet\n", "text/plain"};
+  }
+  if (request.path == "/metrics") return {200, binder.Metrics(), "text/plain; version=0.0.4"};
+  return ServeError(404, "there are /healthz, /readyz and /metrics");
+}
+
+Result<void> Bind(const BinderFlags& flags) {
+  BinderOptions options;
+  const auto rule = devmgr::ParseRule(flags.policy);
+  if (!rule) return tl::unexpected(rule.error());
+  options.core.policy.nodes = options.core.policy.cards = *rule;
+  options.core.scheduler = flags.scheduler;
+  options.core.memory_unit_mib = flags.inject.memory_unit_mib;
+  options.core.inject = flags.inject;
+  options.writers = flags.writers;
+  auto config = FindClusterConfig(flags.kubeconfig, flags.context);
+  if (!config) return tl::unexpected(config.error());
+  const std::string identity = flags.identity.empty() ? OwnIdentity() : flags.identity;
+  options.events.instance = identity;
+  if (!flags.no_election) {
+    LeaderOptions leader;
+    leader.lease = {flags.name_space.empty() ? config->name_space : flags.name_space, flags.lease};
+    leader.identity = identity;
+    leader.duration = std::chrono::seconds(flags.lease_s);
+    leader.renew_deadline = leader.duration * 2 / 3;
+    leader.retry = leader.duration * 2 / 15;
+    options.leader = leader;
+  }
+  ClientOptions client_options;
+  client_options.user_agent = "baton-k8s binder";
+  client_options.timeout = std::chrono::seconds(10);
+  client_options.attempt_timeout = std::chrono::seconds(5);
+  // The writers', the election's and the events'.
+  client_options.connections_max = flags.writers + 4;
+  auto client = Client::Make(*std::move(config), client_options);
+  if (!client) return tl::unexpected(client.error());
+
+  // Before there are threads, which inherit it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  Binder binder(**client, std::move(options));
+  std::unique_ptr<Server> server;
+  if (!flags.listen.empty()) {
+    ServeOptions serve;
+    serve.listen = flags.listen;
+    auto started = Server::Start(
+        serve, nullptr, [&](const ServeRequest& request) { return Answer(request, binder); });
+    if (!started) return tl::unexpected(started.error());
+    server = *std::move(started);
+  }
+  std::atomic<bool> over = false;
+  std::thread stopper([&] {
+    const timespec wait{0, 100'000'000};
+    while (!over) {
+      if (sigtimedwait(&signals, nullptr, &wait) > 0) {
+        spdlog::info("stopping");
+        binder.Stop();
+        return;
+      }
+    }
+  });
+  auto result = binder.Run();
+  over = true;
+  stopper.join();
+  if (server) server->Stop();
+  return result;
+}
+
+}  // namespace
+
+void AddBinder(CLI::App& program, int* exit_code) {
+  auto flags = std::make_shared<BinderFlags>();
+  CLI::App* command = program.add_subcommand(
+      "binder", "Places SharePods and pods that ask for GPUs, and binds them to their nodes.");
+  command
+      ->add_option("--kubeconfig", flags->kubeconfig,
+                   "Where the API server is; in a pod its service account says")
+      ->type_name("FILE");
+  command->add_option("--context", flags->context, "Of the kubeconfig; its current one by default");
+  command
+      ->add_option("--namespace", flags->name_space,
+                   "Of the lease by which one of several binders leads; its own by default")
+      ->envname("POD_NAMESPACE");
+  command->add_option("--lease", flags->lease, "Its name")->capture_default_str();
+  command
+      ->add_option("--lease-seconds", flags->lease_s,
+                   "How long a binder that went silent keeps the others waiting")
+      ->check(CLI::Range(3u, 300u))
+      ->capture_default_str();
+  command->add_option("--identity", flags->identity,
+                      "Unique among the binders; the host's name and a number by default");
+  command->add_flag("--no-leader-election", flags->no_election,
+                    "Lead at once: only where there is surely no other binder");
+  command
+      ->add_option("--memory-unit", flags->inject.memory_unit_mib,
+                   "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--socket-dir", flags->inject.socket_dir,
+                   "Folder of the socket on the nodes; as the webhook's")
+      ->capture_default_str();
+  command
+      ->add_option("--hook-dir", flags->inject.host_hook_dir,
+                   "Folder of libbaton.so on the nodes; as the webhook's")
+      ->capture_default_str();
+  command
+      ->add_option("--scheduler-name", flags->scheduler, "Pods with this schedulerName are placed")
+      ->capture_default_str();
+  command
+      ->add_option("--policy", flags->policy,
+                   "By what places are chosen: remainder, fgd, binpack, spread, first-fit, random")
+      ->capture_default_str();
+  command
+      ->add_option("--listen", flags->listen, "For /healthz, /readyz and /metrics; \"\": nowhere")
+      ->type_name("ADDRESS:PORT")
+      ->capture_default_str();
+  command->add_option("--writers", flags->writers, "Writes that are on their way at once")
+      ->check(CLI::Range(1u, 64u))
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  baton-k8s binder                                        # in a pod\n"
+      "  baton-k8s binder --kubeconfig ~/.kube/config --namespace baton-system\n"
+      "  baton-k8s binder --kubeconfig kubeconfig --no-leader-election --policy binpack");
+  command->callback([flags, exit_code] {
+    if (auto done = Bind(*flags); !done) {
+      fmt::print(stderr, "baton-k8s binder: {}\n", done.error().message);
+      *exit_code = 1;
+    }
+  });
+}
+
+}  // namespace baton::k8s

@@ -1,0 +1,401 @@
+// The binder at work against the stand-in API server: with each fault it converges, two of them
+// never bind both, one that is killed loses and doubles nothing, and it is quick.
+#include "k8s/binder/binder.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "base/random.h"
+#include "base/time.h"
+#include "k8s/types/gpu_pod.h"
+#include "tests/k8s/binder/books.h"
+#include "tests/k8s/stand_in/api_server.h"
+
+extern char** environ;
+
+namespace baton::k8s::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+BinderOptions Options() {
+  BinderOptions options;
+  options.watches.silence = seconds(1);
+  options.watches.backoff_min = milliseconds(5);
+  options.watches.backoff_max = milliseconds(200);
+  options.core.retry_min = milliseconds(20);
+  options.core.retry_max = seconds(1);
+  return options;
+}
+
+std::unique_ptr<Client> ClientOf(const ApiServer& api) {
+  ClientOptions options;
+  options.timeout = seconds(3);
+  options.attempt_timeout = seconds(1);
+  options.backoff_min = milliseconds(5);
+  options.backoff_max = milliseconds(100);
+  options.seed = 1;
+  auto client = Client::Make(api.config(), options);
+  EXPECT_TRUE(client) << (client ? "" : client.error().message);
+  return client ? *std::move(client) : nullptr;
+}
+
+// A binder in a thread.
+class Running {
+ public:
+  explicit Running(const ApiServer& api, BinderOptions options = Options())
+      : client_(ClientOf(api)),
+        binder_(*client_, std::move(options)),
+        thread_([this] { result_ = binder_.Run(); }) {}
+  ~Running() { Stop(); }
+  void Stop() {
+    binder_.Stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  Binder& operator*() { return binder_; }
+  Binder* operator->() { return &binder_; }
+  const Result<void>& result() const { return result_; }  // after Stop()
+
+ private:
+  std::unique_ptr<Client> client_;
+  Binder binder_;
+  Result<void> result_;
+  std::thread thread_;
+};
+
+void AddNodes(ApiServer& api, int nodes, size_t cards) {
+  for (int n = 0; n < nodes; ++n) {
+    const std::string name = fmt::format("node-{:02}", n);
+    api.Put(resources::kNodes, NodeOf(name));
+    api.Put(resources::kGpuNodes, CardsOn(name, cards));
+  }
+}
+
+// They go through the API, so that they have all that it adds.
+void AddShares(ApiServer& api, int from, int count, int percent = 30) {
+  auto client = ClientOf(api);
+  for (int i = from; i < from + count; ++i) {
+    const std::string name = fmt::format("s{:04}", i);
+    Json gpu{{"request", std::to_string(percent)}};
+    if (i % 3 == 0) gpu["memory"] = "4Gi";
+    const auto made = client->Create(resources::kSharePods, {kSpace, name}, ShareOf(name, gpu));
+    EXPECT_TRUE(made || made.error().exists()) << made.error().message;
+  }
+}
+
+size_t BoundPods(const ApiServer& api) {
+  size_t bound = 0;
+  for (const Json& pod : api.List(resources::kPods)) {
+    bound += TextAt(pod, "spec/nodeName").empty() ? 0 : 1;
+  }
+  return bound;
+}
+
+size_t SharesInPhase(const ApiServer& api, const std::string& phase) {
+  size_t count = 0;
+  for (const Json& share : api.List(resources::kSharePods)) {
+    count += TextAt(share, "status/phase") == phase ? 1 : 0;
+  }
+  return count;
+}
+
+std::string Wrong(const ApiServer& api) {
+  return Overbooked(api.List(resources::kPods), api.List(resources::kGpuNodes));
+}
+
+// Each SharePod has one child, which is where its status says.
+void ExpectAllRight(const ApiServer& api, size_t shares) {
+  EXPECT_EQ(Wrong(api), "");
+  EXPECT_EQ(api.List(resources::kPods).size(), shares);
+  for (const Json& share : api.List(resources::kSharePods)) {
+    const auto pod = api.Get(resources::kPods, NameOf(share));
+    ASSERT_TRUE(pod) << NameOf(share).Text();
+    EXPECT_EQ(TextAt(*pod, "spec/nodeName"), TextAt(share, "status/node"));
+    EXPECT_EQ(TextAt((*pod)["metadata"]["ownerReferences"][0], "uid"), UidOf(share));
+  }
+}
+
+TEST(Binder, PlacesThreeHundredSharePodsOnFiftyNodes) {
+  ApiServer api;
+  AddNodes(api, 50, 8);
+  Running binder(api);
+  AddShares(api, 0, 300, 30);
+  ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == 300; }, seconds(50)));
+  ExpectAllRight(api, 300);
+  // What ends or is deleted is gone from the books.
+  auto client = ClientOf(api);
+  for (const Json& share : api.List(resources::kSharePods)) {
+    api.Remove(resources::kSharePods, NameOf(share));
+  }
+  ASSERT_TRUE(api.WaitFor([&] {
+    for (const Json& pod : api.List(resources::kPods)) {
+      if (Find(pod, "metadata/deletionTimestamp") != nullptr) {
+        api.Remove(resources::kPods, NameOf(pod));
+      }
+    }
+    return api.List(resources::kPods).empty();
+  }));
+  ASSERT_TRUE(api.WaitFor([&] { return binder->counts().placed == 0; }));
+  binder.Stop();
+  EXPECT_TRUE(binder.result());
+}
+
+TEST(Binder, ConvergesWhateverTheApiServerDoesToIt) {
+  struct Case {
+    const char* name;
+    std::vector<Fault> faults;
+    bool compact = false;
+  };
+  const auto fault = [](FaultKind kind, const char* verb, uint32_t times, uint32_t one_in,
+                        int status = 500) {
+    Fault made;
+    made.kind = kind;
+    made.verb = verb;
+    made.times = times;
+    made.one_in = one_in;
+    made.status = status;
+    return made;
+  };
+  std::vector<Case> cases = {
+      {"conflicts", {fault(FaultKind::kAnswer, "update", 30, 2, 409)}},
+      {"watches that are gone", {fault(FaultKind::kAnswer, "watch", 12, 1, 410)}},
+      {"compaction", {fault(FaultKind::kEndWatch, "watch", 20, 1)}, true},
+      {"too many requests", {fault(FaultKind::kAnswer, "create", 40, 2, 429)}},
+      {"internal errors", {fault(FaultKind::kAnswer, "", 60, 3, 500)}},
+      {"unavailable", {fault(FaultKind::kAnswer, "", 60, 3, 503)}},
+      {"expired token", {fault(FaultKind::kAnswer, "", 10, 2, 401)}},
+      {"cut watches", {fault(FaultKind::kCutWatch, "watch", 20, 1)}},
+      {"stalled watches", {fault(FaultKind::kStallWatch, "watch", 5, 1)}},
+      {"cut before", {fault(FaultKind::kCutBefore, "", 60, 3)}},
+      {"cut after", {fault(FaultKind::kCutAfter, "", 60, 3)}},
+      {"half an answer", {fault(FaultKind::kHalfBody, "", 60, 3)}},
+      {"no JSON", {fault(FaultKind::kMalformed, "", 40, 3)}},
+      {"a page of HTML", {fault(FaultKind::kWrongType, "", 40, 3)}},
+      {"slow", {fault(FaultKind::kSlow, "", 100, 3)}},
+  };
+  for (Case& one : cases) {
+    SCOPED_TRACE(one.name);
+    ApiServer api;
+    AddNodes(api, 4, 4);
+    AddShares(api, 0, 10);
+    for (Fault& made : one.faults) {
+      made.delay = milliseconds(150);
+      made.events = 3;
+      api.AddFault(made);
+    }
+    Running binder(api);
+    ASSERT_TRUE(api.WaitFor([&] { return BoundPods(api) >= 1; }));
+    if (one.compact) api.Compact();
+    // Past the API, which would meet the faults.
+    for (int i = 10; i < 40; ++i) {
+      Json share = ShareOf(fmt::format("s{:04}", i), {{"request", "30"}});
+      share["metadata"]["generation"] = 1;
+      api.Put(resources::kSharePods, share);
+    }
+    if (one.compact) api.Compact();
+    EXPECT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == 40; }, seconds(15)))
+        << SharesInPhase(api, "Bound") << " bound; " << api.faults_met() << " faults met";
+    EXPECT_GT(api.faults_met(), 0u);
+    ExpectAllRight(api, 40);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Binder, WaitsForItsCustomResources) {
+  ApiServer api;
+  api.Unserve(resources::kSharePods);
+  AddNodes(api, 1, 1);
+  Running binder(api);
+  api.Put(resources::kPods, PodOf("p", {{"baton.dev/gpu-share", "10"}}));
+  ASSERT_TRUE(api.WaitFor([&] { return api.count("list sharepods") > 1; }));
+  EXPECT_FALSE(binder->synced());
+  api.Serve(resources::kSharePods);
+  EXPECT_TRUE(api.WaitFor([&] { return BoundPods(api) == 1; }));
+}
+
+LeaderOptions Election(const std::string& identity) {
+  LeaderOptions leader;
+  leader.lease = {"kube-system", "baton-binder"};
+  leader.identity = identity;
+  leader.duration = milliseconds(1'500);
+  leader.renew_deadline = milliseconds(1'000);
+  leader.retry = milliseconds(200);
+  return leader;
+}
+
+TEST(Binder, OfTwoOneLeadsAndTheOtherTakesOver) {
+  ApiServer api;
+  AddNodes(api, 10, 4);
+  BinderOptions a = Options();
+  a.leader = Election("a");
+  BinderOptions b = Options();
+  b.leader = Election("b");
+  auto first = std::make_unique<Running>(api, a);
+  ASSERT_TRUE(api.WaitFor([&] { return (*first)->leading(); }));
+  Running second(api, b);
+  AddShares(api, 0, 20);
+  ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == 20; }));
+  EXPECT_FALSE(second->leading());
+  EXPECT_FALSE(second->synced());
+  EXPECT_EQ(second->counts().bound, 0u);
+  // The first goes; it gives the lease back.
+  first.reset();
+  AddShares(api, 20, 20);
+  ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == 40; }));
+  EXPECT_TRUE(second->leading());
+  ExpectAllRight(api, 40);
+}
+
+TEST(Binder, WhoLosesTheLeaseWritesNoMoreAndEnds) {
+  ApiServer api;
+  AddNodes(api, 1, 4);
+  BinderOptions options = Options();
+  options.leader = Election("a");
+  Running binder(api, options);
+  ASSERT_TRUE(api.WaitFor([&] { return binder->synced(); }));
+  Fault away;
+  away.path = "/leases";
+  away.times = 0;
+  away.status = 503;
+  api.AddFault(away);
+  ASSERT_TRUE(api.WaitFor([&] { return !binder->leading(); }));
+  AddShares(api, 0, 3);
+  const bool ended = api.WaitFor([&] { return BoundPods(api) > 0; }, milliseconds(500));
+  EXPECT_FALSE(ended);
+  binder.Stop();
+  ASSERT_FALSE(binder.result());
+  EXPECT_NE(binder.result().error().message.find("lease"), std::string::npos);
+}
+
+// Figures for people: bound per second, from the first that comes to the last that is bound.
+void Report(const char* what, int count, Instant start, Binder& binder) {
+  const double took = static_cast<double>(Nanos(MonotonicNow() - start)) / 1e9;
+  const std::string metrics = binder.Metrics();
+  const auto figure = [&](const std::string& name) {
+    const size_t at = metrics.find("\nbaton_binder_" + name + " ");
+    return metrics.substr(at + 15 + name.size(),
+                          metrics.find('\n', at + 1) - at - 15 - name.size());
+  };
+  std::printf("bound %d %s in %.2f s: %.0f/s; the core took %s s in %s steps, %s s at most\n",
+              count, what, took, count / took, figure("step_seconds_total").c_str(),
+              figure("steps_total").c_str(), figure("step_seconds_max").c_str());
+#ifdef NDEBUG
+  EXPECT_GT(count / took, 50);  // on a quiet machine at least 200
+#endif
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMany = 100;
+#else
+constexpr int kMany = 1'000;
+#endif
+
+TEST(Binder, BindsAThousandPodsThatComeAtOnce) {
+  ApiServer api;
+  AddNodes(api, 50, 8);
+  Running binder(api);
+  ASSERT_TRUE(api.WaitFor([&] { return binder->synced(); }));
+  const Instant start = MonotonicNow();
+  for (int i = 0; i < kMany; ++i) {
+    api.Put(resources::kPods, PodOf(fmt::format("p{:04}", i), {{"baton.dev/gpu-share", "30"}}));
+  }
+  ASSERT_TRUE(api.WaitFor([&] { return binder->counts().bound >= kMany; }, seconds(50)));
+  Report("pods", kMany, start, *binder);
+  EXPECT_EQ(BoundPods(api), size_t{kMany});
+  EXPECT_EQ(Wrong(api), "");
+}
+
+TEST(Binder, BindsAThousandSharePodsThatComeAtOnce) {
+  ApiServer api;
+  AddNodes(api, 50, 8);
+  Running binder(api);
+  ASSERT_TRUE(api.WaitFor([&] { return binder->synced(); }));
+  const Instant start = MonotonicNow();
+  for (int i = 0; i < kMany; ++i) {
+    Json share = ShareOf(fmt::format("s{:04}", i), {{"request", "30"}, {"memory", "8Gi"}});
+    share["metadata"]["generation"] = 1;
+    api.Put(resources::kSharePods, share);
+  }
+  ASSERT_TRUE(api.WaitFor([&] { return binder->counts().bound >= kMany; }, seconds(50)));
+  Report("SharePods", kMany, start, *binder);
+  ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == kMany; }));
+  ExpectAllRight(api, kMany);
+}
+
+#ifdef BATON_K8S_PROGRAM
+class Program {
+ public:
+  explicit Program(std::vector<std::string> arguments) {
+    std::vector<char*> argv;
+    arguments.insert(arguments.begin(), BATON_K8S_PROGRAM);
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", 1 /* O_WRONLY */, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", 1, 0);
+    EXPECT_EQ(posix_spawn(&pid_, BATON_K8S_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  ~Program() { End(SIGKILL); }
+  int End(int signal) {
+    if (pid_ <= 0) return 0;
+    kill(pid_, signal);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return status;
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+TEST(BinderProgram, KilledAtAnyMomentItLosesAndDoublesNothing) {
+  ApiServer api;
+  AddNodes(api, 10, 8);
+  const std::string file =
+      std::filesystem::temp_directory_path() / fmt::format("baton-binder-{}.yaml", getpid());
+  std::ofstream(file) << fmt::format(
+      "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+      "contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+      "clusters: [{{name: c, cluster: {{server: \"{}\"}}}}]\n"
+      "users: [{{name: u, user: {{}}}}]\n",
+      api.url());
+  const std::vector<std::string> arguments = {
+      "binder", "--kubeconfig", file, "--no-leader-election", "--listen", ""};
+  const uint64_t seed = 20'261'121;
+  Random random(seed);
+  std::printf("seed %lu\n", static_cast<unsigned long>(seed));
+  for (int kills = 0; kills < 20; ++kills) {
+    AddShares(api, kills * 10, 10, 25);
+    Program program(arguments);
+    std::this_thread::sleep_for(milliseconds(random.Between(20, 250)));
+    program.End(SIGKILL);
+    ASSERT_EQ(Wrong(api), "");
+  }
+  Program program(arguments);
+  ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == 200; }, seconds(30)))
+      << SharesInPhase(api, "Bound");
+  ExpectAllRight(api, 200);
+  // Each child was made once.
+  EXPECT_EQ(api.List(resources::kPods).size(), 200u);
+  const int status = program.End(SIGTERM);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  std::filesystem::remove(file);
+}
+#endif
+
+}  // namespace
+}  // namespace baton::k8s::testing

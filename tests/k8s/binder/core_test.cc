@@ -1,0 +1,701 @@
+// The binder's core in worlds that go wrong: whatever is lost, refused, late or restarted, no card
+// is given twice, and in the end everything that fits is bound.
+#include "k8s/binder/core.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "k8s/binder/node_filter.h"
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/share_pod.h"
+#include "tests/k8s/binder/world.h"
+
+namespace baton::k8s::testing {
+namespace {
+
+CoreOptions Options() {
+  CoreOptions options;
+  // Rooms are not kept for those that starve: then whatever fits is placed.
+  options.round.patience = 1'000'000;
+  return options;
+}
+
+std::string StatusText(World& world, const std::string& name, const char* pointer) {
+  const auto share = world.Get(resources::kSharePods, name);
+  return share ? TextAt(*share, std::string("status/") + pointer) : "gone";
+}
+
+Json ConditionOf(World& world, const std::string& name, const std::string& type) {
+  const auto share = world.Get(resources::kSharePods, name);
+  if (!share) return {};
+  const Json* list = Find(*share, "status/conditions");
+  if (list == nullptr) return {};
+  for (const Json& condition : *list) {
+    if (TextAt(condition, "type") == type) return condition;
+  }
+  return {};
+}
+
+TEST(Core, ASharePodIsPlacedMadeAndBound) {
+  World world(1, Options());
+  world.AddNode("n1", 2);
+  world.AddShare("notebook", {{"request", "30"}, {"limit", "60"}, {"memory", "4Gi"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.wrong(), "");
+  const auto pod = world.Get(resources::kPods, "notebook");
+  ASSERT_TRUE(pod);
+  EXPECT_EQ(TextAt(*pod, "spec/nodeName"), "n1");
+  EXPECT_EQ(TextAt(*pod, "spec/schedulerName"), "baton");
+  const auto owner = world.Get(resources::kSharePods, "notebook");
+  EXPECT_EQ(TextAt((*pod)["metadata"]["ownerReferences"][0], "uid"), UidOf(*owner));
+  const auto placement = ReadPlacement(*pod);
+  ASSERT_TRUE(placement && placement->has_value());
+  ASSERT_EQ((*placement)->vgpus.size(), 1u);
+  EXPECT_EQ((*placement)->vgpus[0].fit.share, 300'000u);
+  EXPECT_EQ((*placement)->vgpus[0].fit.memory_mib, 4'096u);
+  EXPECT_EQ(StatusText(world, "notebook", "phase"), "Bound");
+  EXPECT_EQ(StatusText(world, "notebook", "node"), "n1");
+  EXPECT_EQ(StatusText(world, "notebook", "request"), "30");
+  EXPECT_EQ(TextAt(ConditionOf(world, "notebook", "Bound"), "status"), "True");
+  EXPECT_EQ(TextAt(ConditionOf(world, "notebook", "Running"), "status"), "False");
+  world.SetPhase("notebook", "Running");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "notebook", "phase"), "Running");
+  EXPECT_EQ(TextAt(ConditionOf(world, "notebook", "Running"), "status"), "True");
+  // Nothing more is written once all is said.
+  const uint64_t writes = world.writes();
+  world.Restart();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.writes(), writes);
+  // It ends: its room is free, and it is not made again.
+  world.SetPhase("notebook", "Succeeded");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "notebook", "phase"), "Succeeded");
+  EXPECT_EQ(world.core().counts().placed, 0u);
+  world.Delete(resources::kPods, "notebook");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.Get(resources::kPods, "notebook"));
+}
+
+TEST(Core, APodWithLimitsIsBoundWithItsCardsAndOneWithoutGpusToo) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddPod("shares", {{"baton.dev/gpu-share", "40"}, {"baton.dev/gpu-memory", "4"}});
+  world.AddPod("none", {{"cpu", "1"}});
+  world.AddPod("whole", {{"nvidia.com/gpu", "1"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("shares"));
+  EXPECT_TRUE(world.IsBound("none"));
+  // The only card is shared.
+  EXPECT_FALSE(world.IsBound("whole"));
+  world.Delete(resources::kPods, "shares");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("whole"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, WhatWaitsSaysWhyByNodeAndCard) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddNode("n2", 1, 80'000,
+                {{"spec", {{"taints", {{{"key", "special"}, {"effect", "NoSchedule"}}}}}}});
+  world.AddShare("a", {{"request", "80"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("b", {{"request", "30"}});
+  ASSERT_TRUE(world.Settle());
+  Json placed = ConditionOf(world, "b", "Placed");
+  EXPECT_EQ(TextAt(placed, "status"), "False");
+  EXPECT_EQ(TextAt(placed, "reason"), "Unschedulable");
+  EXPECT_EQ(TextAt(placed, "message"),
+            "team/b fits on none of 2 nodes: 1 not for it, 1 without room on their cards\n"
+            "n1: card 0 20 % of it are free, 30 % wanted\n"
+            "n2: has the taint special:NoSchedule, which is not tolerated");
+  // The same for a pod, as kube-scheduler would say it; and one Event.
+  world.AddPod("c", {{"baton.dev/gpu-share", "30"}});
+  ASSERT_TRUE(world.Settle());
+  const auto pod = world.Get(resources::kPods, "c");
+  const Json* conditions = Find(*pod, "status/conditions");
+  ASSERT_NE(conditions, nullptr);
+  EXPECT_EQ(TextAt(conditions->at(0), "type"), "PodScheduled");
+  EXPECT_EQ(TextAt(conditions->at(0), "reason"), "Unschedulable");
+  const auto said = [&](const std::string& name, const std::string& reason) {
+    return std::count_if(world.notes().begin(), world.notes().end(), [&](const Note& note) {
+      return note.reason == reason && TextAt(note.about, "metadata/name") == name;
+    });
+  };
+  EXPECT_EQ(said("c", "FailedScheduling"), 1);
+  // One that tolerates it goes there.
+  world.AddShare("d", {{"request", "30"}},
+                 {{"tolerations", {{{"key", "special"}, {"operator", "Exists"}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "d", "node"), "n2");
+  // What cannot be honoured is refused.
+  world.AddShare("e", {{"request", "10"}},
+                 {{"affinity",
+                   {{"podAntiAffinity",
+                     {{"requiredDuringSchedulingIgnoredDuringExecution",
+                       {{{"topologyKey", "kubernetes.io/hostname"}}}}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "e", "Placed"), "reason"), "Invalid");
+}
+
+TEST(Core, RoomThatComesFreeIsUsedAndAGangComesTogether) {
+  World world(1, Options());
+  world.AddNode("n1", 2);
+  const auto member = [](int size) {
+    return Json{{"request", "100"}, {"gang", {{"name", "g"}, {"size", size}}}};
+  };
+  world.AddShare("g0", member(2));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("g0"));
+  EXPECT_EQ(TextAt(ConditionOf(world, "g0", "Placed"), "reason"), "WaitingForGang");
+  world.AddShare("x", {{"request", "10"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("g1", member(2));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("g0"));
+  EXPECT_FALSE(world.IsBound("g1"));
+  world.Delete(resources::kSharePods, "x");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("g0"));
+  EXPECT_TRUE(world.IsBound("g1"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, ASharePodIsResizedInPlaceWhereThereIsRoom) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "30"}});
+  world.AddShare("b", {{"request", "50"}});
+  ASSERT_TRUE(world.Settle());
+  const auto share = [&](const std::string& name) {
+    const auto placement = ReadPlacement(*world.Get(resources::kPods, name));
+    return (*placement)->vgpus.at(0).fit.share;
+  };
+  const std::string uid = UidOf(*world.Get(resources::kPods, "a"));
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "45"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(share("a"), 450'000u);
+  EXPECT_EQ(StatusText(world, "a", "request"), "45");
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "60"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(share("a"), 450'000u);
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "status"), "False");
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "reason"), "NoRoom");
+  EXPECT_EQ(StatusText(world, "a", "request"), "45");  // as it holds
+  // The other gives way.
+  world.Patch(resources::kSharePods, "b", {{"spec", {{"gpu", {{"request", "40"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(share("b"), 400'000u);
+  EXPECT_EQ(share("a"), 600'000u);
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "status"), "True");
+  EXPECT_EQ(UidOf(*world.Get(resources::kPods, "a")), uid);
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, WhatIsDeletedFreesItsRoomOnlyWhenItHasEnded) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  world.Delete(resources::kSharePods, "a");
+  world.AddShare("b", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.Get(resources::kPods, "a"));  // it is ending
+  EXPECT_FALSE(world.IsBound("b"));
+  // One of the same name waits for the old pod to end.
+  world.AddShare("a", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "NameTaken");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_NE(world.IsBound("a"), world.IsBound("b"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, AForeignPodOfTheNameIsLeftAlone) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddPod("a", {{"cpu", "1"}}, {}, {{"schedulerName", "default-scheduler"}});
+  world.AddShare("a", {{"request", "10"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "NameTaken");
+  EXPECT_EQ(world.deleted(), 0u);
+  world.Delete(resources::kPods, "a");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+}
+
+TEST(Core, AChildThatGoesIsMadeAgain) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  const std::string uid = UidOf(*world.Get(resources::kPods, "a"));
+  world.Delete(resources::kPods, "a");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("a"));
+  EXPECT_NE(UidOf(*world.Get(resources::kPods, "a")), uid);
+}
+
+TEST(Core, TheFewestOfLowerPriorityGoForOneThatFitsNowhere) {
+  World world(1, Options());
+  world.AddNode("n1", 2);
+  world.store().Put(*world.store().Find("scheduling.k8s.io", "priorityclasses"),
+                    {{"metadata", {{"name", "high"}}}, {"value", 1'000}});
+  for (int i = 0; i < 2; ++i) world.AddShare(fmt::format("half{}", i), {{"request", "50"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("full", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("full"));
+  // One victim is enough: the whole card, or two halves; it is the one pod.
+  world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  EXPECT_FALSE(world.IsBound("urgent"));  // the victim has its grace period
+  const Json victim = *world.Get(resources::kPods, "full");
+  ASSERT_NE(Find(victim, "status/conditions"), nullptr);
+  const Json target = victim["status"]["conditions"].back();
+  EXPECT_EQ(TextAt(target, "type"), "DisruptionTarget");
+  EXPECT_EQ(TextAt(target, "status"), "True");
+  EXPECT_EQ(TextAt(target, "reason"), "PreemptionByScheduler");
+  EXPECT_NE(TextAt(target, "message").find("team/urgent"), std::string::npos);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("urgent"));
+  EXPECT_FALSE(world.IsBound("full"));
+  EXPECT_TRUE(world.IsBound("half0"));
+  EXPECT_TRUE(world.IsBound("half1"));
+  EXPECT_EQ(StatusText(world, "full", "phase"), "Pending");
+  const auto preempted = std::count_if(world.notes().begin(), world.notes().end(),
+                                       [](const Note& note) { return note.reason == "Preempted"; });
+  EXPECT_EQ(preempted, 2);  // on the pod and its SharePod
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, ATokenOfHighPriorityMakesRoomAmongPodsOfTheSameClass) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("high", {{"request", "60"}, {"priority", "high"}});
+  world.AddShare("other", {{"request", "60"}, {"priority", "high"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_NE(world.IsBound("high"), world.IsBound("other")) << "equals do not displace each other";
+  EXPECT_FALSE(world.IsBound("low"));
+  EXPECT_EQ(world.deleted(), 1u);
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, ANodeThatVanishesIsNotBoundTo) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "100"}});
+  // Decided, and the status is on its way, when the node goes.
+  world.Pass(std::chrono::milliseconds(30));
+  world.RemoveNode("n1");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("a"));
+  world.AddNode("n2", 1);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "a", "node"), "n2");
+}
+
+TEST(Core, PodsOfOthersCountInWhatANodeHas) {
+  World world(1, Options());
+  world.AddNode("n1", 4, 80'000, {{"status", {{"allocatable", {{"cpu", "4"}, {"pods", "3"}}}}}});
+  world.AddPod("other", {{"cpu", "3"}}, {},
+               {{"schedulerName", "default-scheduler"}, {"nodeName", "n1"}});
+  world.AddShare("a", {{"request", "10"}});
+  world.AddShare("b", {{"request", "10"}});
+  world.AddShare("c", {{"request", "10"}});
+  ASSERT_TRUE(world.Settle());
+  // 1 CPU is left for two of 500 m each, and two pods.
+  EXPECT_EQ(world.IsBound("a") + world.IsBound("b") + world.IsBound("c"), 2);
+  world.Delete(resources::kPods, "other");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.IsBound("a") + world.IsBound("b") + world.IsBound("c"), 3);
+}
+
+// ---------------------------------------------------------------------------------- by chance
+
+std::string RandomPercent(Random& random) {
+  return std::to_string(random.Between(1, random.OneIn(3) ? 100 : 50));
+}
+
+// A node whose device plugin has registered `units` of shares.
+Json Plugin(int64_t units) {
+  return {{"status", {{"allocatable", {{"baton.dev/gpu-share", std::to_string(units)}}}}}};
+}
+
+// By which no cards are guessed before its GpuNode is known.
+Json MemoryPlugin(int64_t units) {
+  return {{"status", {{"allocatable", {{"baton.dev/gpu-memory", std::to_string(units)}}}}}};
+}
+
+TEST(Core, NoPodIsBoundThatTheKubeletWouldRefuse) {
+  World world(1, Options());
+  world.AddNode("n1", 1, 80'000, Plugin(100));
+  world.AddShare("a", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "20"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "a", "request"), "20");
+  // 80 % of the card are free; the kubelet has 40.
+  world.AddShare("b", {{"request", "44"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "b", "Placed"), "message"),
+            "team/b fits on none of 1 nodes: 1 without other things that it needs\n"
+            "n1: the kubelet counts 104 of 100 baton.dev/gpu-share: limits do not shrink with a "
+            "running pod");
+  world.AddShare("c", {{"request", "40"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("c"));
+  world.Delete(resources::kSharePods, "a");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("b"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, EightPodsOfAnEighthFitInTheKubeletsAccount) {
+  World world(1, Options());
+  world.AddNode("n1", 1, 80'000, Plugin(100));
+  for (int i = 0; i < 8; ++i) world.AddShare(fmt::format("s{}", i), {{"request", "12.5"}});
+  ASSERT_TRUE(world.Settle());
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(world.IsBound(fmt::format("s{}", i))) << i;
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, ANodeWhosePluginHasGoneGetsNoPods) {
+  World world(1, Options());
+  world.AddNode("n1", 1, 80'000, Plugin(0));
+  world.AddShare("a", {{"request", "10"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "message"),
+            "team/a fits on none of 1 nodes: 1 without other things that it needs\n"
+            "n1: the kubelet has no baton.dev/gpu-share: Baton's agent on the node does not answer "
+            "it");
+  world.AddNode("n1", 1, 80'000, Plugin(100));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+}
+
+TEST(Core, NodesWithoutGpusAreCountedAndDoNotCrowdOutTheOthers) {
+  World world(1, Options());
+  for (int i = 0; i < 60; ++i) world.AddNode(fmt::format("cpu-{:02}", i), 0);
+  world.AddNode("gpu-1", 1);
+  world.AddShare("a", {{"request", "80"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("b", {{"request", "30"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "b", "Placed"), "message"),
+            "team/b fits on none of 61 nodes: 1 without room on their cards, 60 without GPUs\n"
+            "gpu-1: card 0 20 % of it are free, 30 % wanted");
+  EXPECT_EQ(TextAt(ConditionOf(world, "b", "Placed"), "reason"), "Unschedulable");
+}
+
+size_t Told(World& world, const std::string& kind, const std::string& reason) {
+  return static_cast<size_t>(
+      std::count_if(world.notes().begin(), world.notes().end(), [&](const Note& note) {
+        return note.reason == reason && TextAt(note.about, "kind") == kind && note.warning;
+      }));
+}
+
+TEST(Core, AChildThatTheApiServerRefusesSaysSoAndIsTriedAgain) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  const std::string words = "pods \"a\" is forbidden: exceeded quota: gpus";
+  world.Refuse(WriteKind::kCreateChild, {403, "Forbidden", words, {}});
+  world.AddShare("a", {{"request", "60"}});
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(10)));  // it is tried for ever
+  const auto says = [&] {
+    const Json placed = ConditionOf(world, "a", "Placed");
+    return TextAt(placed, "status") == "False" && TextAt(placed, "reason") == "ChildRefused" &&
+           TextAt(placed, "message") == words && StatusText(world, "a", "phase") == "Pending" &&
+           StatusText(world, "a", "placement").empty();
+  };
+  EXPECT_TRUE(says());
+  const std::string since = TextAt(ConditionOf(world, "a", "Placed"), "lastTransitionTime");
+  EXPECT_EQ(Told(world, "SharePod", "ChildRefused"), 1u);
+  // At every moment, also while it is tried; seldom; and others get the room meanwhile.
+  const uint64_t writes = world.writes();
+  for (int i = 0; i < 3'000; ++i) {
+    world.Tick();
+    ASSERT_TRUE(says()) << i;
+  }
+  EXPECT_GT(world.writes(), writes);
+  EXPECT_LT(world.writes(), writes + 20);
+  EXPECT_EQ(Told(world, "SharePod", "ChildRefused"), 1u);
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "lastTransitionTime"), since);
+  world.AddPod("b", {{"baton.dev/gpu-share", "60"}});
+  world.Settle(std::chrono::minutes(10));
+  EXPECT_TRUE(world.IsBound("b"));
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "Unschedulable");
+  world.Delete(resources::kPods, "b");
+  world.Reap();
+  world.Settle(std::chrono::minutes(10));
+  EXPECT_TRUE(says());
+  // Another binder, which knows nothing, comes to the same.
+  world.Restart();
+  world.Settle(std::chrono::minutes(10));
+  EXPECT_TRUE(says());
+  world.Refuse(WriteKind::kCreateChild, {});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "status"), "True");
+  EXPECT_EQ(StatusText(world, "a", "node"), "n1");
+  EXPECT_NE(StatusText(world, "a", "placement"), "");
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, ABindingThatTheApiServerRefusesSaysSo) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  const std::string words = "admission webhook \"policy\" denied the request";
+  world.Refuse(WriteKind::kBind, {403, "Forbidden", words, {}});
+  world.AddPod("p", {{"baton.dev/gpu-share", "30"}});
+  world.AddShare("a", {{"request", "30"}});
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(10)));
+  const auto pod = world.Get(resources::kPods, "p");
+  ASSERT_NE(Find(*pod, "status/conditions"), nullptr);
+  EXPECT_EQ(TextAt((*pod)["status"]["conditions"][0], "type"), "PodScheduled");
+  EXPECT_EQ(TextAt((*pod)["status"]["conditions"][0], "message"), "BindingRefused: " + words);
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "BindingRefused");
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "message"), words);
+  EXPECT_EQ(Told(world, "SharePod", "BindingRefused"), 1u);
+  EXPECT_EQ(Told(world, "Pod", "BindingRefused"), 2u);  // p, and the child
+  EXPECT_TRUE(world.core().cluster().pods().empty());
+  world.Refuse(WriteKind::kBind, {});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("p"));
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Bound"), "status"), "True");
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// What the SharePod's child asks for.
+devmgr::PodRequest ChildPodOf(const Json& share) {
+  const auto child = ChildPod(share, kMemoryUnitMib);
+  if (!child) return {};
+  const auto gpu = ReadGpuPod(*child, kMemoryUnitMib);
+  if (!gpu) return {};
+  devmgr::PodRequest request = gpu->request;
+  request.node_labels.clear();
+  request.resources = OtherResources(*child);
+  return request;
+}
+
+void DoSomething(World& world, int* number) {
+  Random& random = world.random();
+  const auto some = [&](const Resource& resource) -> std::string {
+    const auto all = world.All(resource);
+    if (all.empty()) return "";
+    return TextAt(all[random.Next() % all.size()], "metadata/name");
+  };
+  switch (random.Between(0, 13)) {
+    case 0:
+    case 1:
+    case 2: {
+      Json gpu{{"request", RandomPercent(random)}};
+      if (random.OneIn(3)) gpu["memory"] = fmt::format("{}Gi", random.Between(1, 40));
+      if (random.OneIn(5)) gpu["count"] = 2;
+      if (random.OneIn(10)) gpu = {{"mode", "exclusive"}};
+      world.AddShare(fmt::format("s{}", ++*number), gpu);
+      break;
+    }
+    case 3:
+    case 4:
+      world.AddPod(fmt::format("p{}", ++*number), {{"baton.dev/gpu-share", RandomPercent(random)}});
+      break;
+    case 5:
+      world.Delete(resources::kSharePods, some(resources::kSharePods));
+      break;
+    case 6:
+      world.Delete(resources::kPods, some(resources::kPods));
+      break;
+    case 7:
+      world.Reap();
+      break;
+    case 8:
+      world.SetPhase(some(resources::kPods), random.OneIn(3) ? "Succeeded" : "Running");
+      break;
+    case 9:
+      world.Patch(resources::kSharePods, some(resources::kSharePods),
+                  {{"spec", {{"gpu", {{"request", RandomPercent(random)}}}}}});
+      if (random.OneIn(2)) {
+        world.Patch(
+            resources::kSharePods, some(resources::kSharePods),
+            {{"spec", {{"gpu", {{"memory", fmt::format("{}Mi", random.Between(1, 60'000))}}}}}});
+      }
+      break;
+    case 10:
+      world.Cordon(some(resources::kNodes), random.OneIn(2));
+      break;
+    case 11: {
+      const std::string name = some(resources::kNodes);
+      if (!name.empty()) world.RemoveNode(name);
+      break;
+    }
+    case 12: {
+      const std::string gang = fmt::format("g{}", ++*number);
+      const int64_t size = random.Between(1, 3);
+      for (int64_t i = 0; i < size; ++i) {
+        world.AddShare(fmt::format("{}-{}", gang, i), {{"request", RandomPercent(random)},
+                                                       {"gang", {{"name", gang}, {"size", size}}}});
+      }
+      break;
+    }
+    default: {
+      // A name is used again at once.
+      const std::string name = some(resources::kSharePods);
+      if (name.empty()) break;
+      world.Delete(resources::kSharePods, name);
+      world.AddShare(name, {{"request", RandomPercent(random)}});
+      break;
+    }
+  }
+}
+
+TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
+  const uint64_t first = 20'261'121;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const int worlds = 40;
+#else
+  const int worlds = 150;
+#endif
+  for (int w = 0; w < worlds; ++w) {
+    const uint64_t seed = first + static_cast<uint64_t>(w);
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    CoreOptions options = Options();
+    options.retry_max = std::chrono::seconds(5);
+    World world(seed, options);
+    Random& random = world.random();
+    const auto one_in = [&] { return static_cast<uint64_t>(random.Between(3, 20)); };
+    const WorldFaults faults{one_in(), one_in(), one_in(), one_in(), one_in()};
+    world.faults = faults;
+    const int64_t nodes = random.Between(1, 3);
+    for (int64_t n = 0; n < nodes; ++n) {
+      const int64_t cards = random.Between(1, 3);
+      world.AddNode(fmt::format("n{}", n), static_cast<size_t>(cards), 80'000,
+                    random.OneIn(2) ? Json() : MemoryPlugin(cards * 80'000 / kMemoryUnitMib));
+    }
+    int number = 0;
+    const int64_t deeds = random.Between(10, 40);
+    for (int64_t d = 0; d < deeds; ++d) {
+      DoSomething(world, &number);
+      const int64_t ticks = random.Spread(1, 60);
+      for (int64_t t = 0; t < ticks; ++t) world.Tick();
+      if (random.OneIn(12)) world.Restart();
+    }
+    world.faults = {};
+    for (const Json& node : world.All(resources::kGpuNodes)) {
+      const std::string name = TextAt(node, "metadata/name");
+      const size_t cards = node["status"]["cards"].size();
+      if (!world.Get(resources::kNodes, name)) world.AddNode(name, cards);
+      world.Cordon(name, false);
+    }
+    ASSERT_TRUE(world.Settle()) << "it never rests";
+    world.Reap();
+    ASSERT_TRUE(world.Settle()) << "it never rests";
+    ASSERT_EQ(world.wrong(), "");
+    ASSERT_EQ(world.Wrong(), "");
+    ASSERT_EQ(world.core().counts().unbooked, 0u);
+    // What it has booked is what is bound, and no more.
+    const auto booked = [&] {
+      std::map<std::string, devmgr::Placement> all;
+      for (const auto& [name, pod] : world.core().cluster().pods()) all[name] = pod.placement;
+      return all;
+    };
+    std::map<std::string, devmgr::Placement> bound;
+    size_t waiting = 0;
+    bool gangs = false;  // wait
+    for (const Json& pod : world.All(resources::kPods)) {
+      if (!TakesRoom(pod)) continue;
+      const auto placement = ReadPlacement(pod);
+      ASSERT_TRUE(placement);
+      if (*placement) {
+        bound[NameOf(pod).Text()] = **placement;
+      } else if (Find(pod, "metadata/ownerReferences") == nullptr) {
+        ++waiting;
+        // It fits nowhere.
+        const auto gpu = ReadGpuPod(pod, kMemoryUnitMib);
+        ASSERT_TRUE(gpu) << gpu.error().message;
+        devmgr::PodRequest request = gpu->request;
+        request.node_labels.clear();
+        request.resources = OtherResources(pod);
+        EXPECT_FALSE(world.core().cluster().Decide(request)) << NameOf(pod).Text();
+      }
+    }
+    EXPECT_EQ(booked(), bound);
+    for (const Json& share : world.All(resources::kSharePods)) {
+      const std::string name = TextAt(share, "metadata/name");
+      const auto pod = world.Get(resources::kPods, name);
+      const std::string phase = TextAt(share, "status/phase");
+      if (phase == "Pending") {
+        ASSERT_FALSE(pod && world.IsBound(name)) << name;
+        const std::string reason = TextAt(ConditionOf(world, name, "Placed"), "reason");
+        if (reason == "Invalid") continue;  // exclusive, with a request
+        EXPECT_TRUE(reason == "Unschedulable" || reason == "WaitingForGang") << share;
+        ++waiting;
+        if (reason == "WaitingForGang" || Find(share, "spec/gpu/gang") != nullptr) {
+          gangs = true;
+          continue;
+        }
+        auto child = ChildPodOf(share);
+        if (pod) child.resources = OtherResources(*pod);
+        EXPECT_FALSE(world.core().cluster().Decide(child)) << name;
+      } else if (phase == "Bound" || phase == "Running") {
+        ASSERT_TRUE(pod) << name;
+        EXPECT_EQ(TextAt(*pod, "spec/nodeName"), TextAt(share, "status/node"));
+      } else {
+        EXPECT_TRUE(phase == "Succeeded" || phase == "Failed") << name << " is " << phase;
+      }
+    }
+    EXPECT_EQ(world.core().counts().waiting, waiting);
+    // One that knows only what stands there decides the same, and writes nothing.
+    const auto before = booked();
+    const uint64_t writes = world.writes();
+    world.Restart();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(booked(), before);
+    // Which of a gang it names depends on the usual mix, and that on pods which are gone.
+    if (!gangs) {
+      EXPECT_EQ(world.writes(), writes);
+    }
+    // All goes, and all is free.
+    for (const Json& share : world.All(resources::kSharePods)) {
+      world.Delete(resources::kSharePods, TextAt(share, "metadata/name"));
+    }
+    ASSERT_TRUE(world.Settle());
+    for (const Json& pod : world.All(resources::kPods)) {
+      world.Delete(resources::kPods, TextAt(pod, "metadata/name"));
+    }
+    world.Reap();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_TRUE(booked().empty());
+    EXPECT_EQ(world.All(resources::kPods).size(), 0u);
+    EXPECT_EQ(world.core().counts().waiting, 0u);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace baton::k8s::testing

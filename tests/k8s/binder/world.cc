@@ -1,0 +1,298 @@
+#include "tests/k8s/binder/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "k8s/types/gpu_node.h"
+#include "tests/k8s/binder/books.h"
+
+namespace baton::k8s::testing {
+namespace {
+
+struct Fed {
+  Watched kind;
+  Resource resource;
+};
+const std::vector<Fed>& Feeds() {
+  static const std::vector<Fed> feeds = {{Watched::kNode, resources::kNodes},
+                                         {Watched::kGpuNode, resources::kGpuNodes},
+                                         {Watched::kPod, resources::kPods},
+                                         {Watched::kSharePod, resources::kSharePods},
+                                         {Watched::kPriorityClass, resources::kPriorityClasses}};
+  return feeds;
+}
+
+ApiError ErrorOf(const Reply& reply) {
+  const Json status = Json::parse(reply.body, nullptr, false);
+  return {reply.status, TextAt(status, "reason"), TextAt(status, "message"), {}};
+}
+
+}  // namespace
+
+World::World(uint64_t seed, CoreOptions options, WorldFaults given)
+    : faults(given), random_(seed), options_(std::move(options)) {
+  store_.graceful = true;
+  for (const Fed& feed : Feeds()) {
+    if (store_.Find(feed.resource.group, feed.resource.plural) == nullptr) {
+      store_.Serve(feed.resource, true);
+    }
+  }
+  now_ = {Instant(std::chrono::seconds(1'000)), 1'800'000'000};
+  Restart();
+}
+
+void World::Restart() {
+  ways_.clear();
+  core_ = std::make_unique<Core>(options_);
+  // The lists, each of its own moment.
+  for (size_t k = 0; k < Feeds().size(); ++k) {
+    Kind& kind = Of(Feeds()[k].resource);
+    for (const auto& [name, object] : kind.objects) {
+      core_->Changed(Feeds()[k].kind, object->json);
+    }
+    seen_[k] = store_.version();
+  }
+  core_->Synced();
+}
+
+void World::Step() {
+  Effects effects = core_->Step(now_);
+  for (Write& write : effects.writes) ways_.push_back({std::move(write), {}});
+  for (Note& note : effects.notes) notes_.push_back(std::move(note));
+}
+
+bool World::Behind(size_t k) {
+  const Kind& kind = Of(Feeds()[k].resource);
+  return !kind.history.empty() && kind.history.back().version > seen_[k];
+}
+
+void World::Deliver(size_t k, size_t most) {
+  Kind& kind = Of(Feeds()[k].resource);
+  auto change =
+      std::upper_bound(kind.history.begin(), kind.history.end(), seen_[k],
+                       [](uint64_t version, const Change& c) { return version < c.version; });
+  for (; change != kind.history.end() && most > 0; ++change, --most) {
+    seen_[k] = change->version;
+    if (std::string_view(change->type) == "DELETED") {
+      core_->Gone(Feeds()[k].kind, change->now->json);
+    } else {
+      core_->Changed(Feeds()[k].kind, change->now->json);
+    }
+  }
+}
+
+WriteResult World::Execute(const Write& write) {
+  WriteResult result;
+  result.id = write.id;
+  Kind& pods = Of(resources::kPods);
+  Reply reply;
+  switch (write.kind) {
+    case WriteKind::kStatus:
+      reply = store_.Update(Of(resources::kSharePods), write.name, write.body, "status", false);
+      break;
+    case WriteKind::kCreateChild:
+      reply = store_.Create(pods, write.name.name_space, write.body, false);
+      break;
+    case WriteKind::kBind:
+      reply = store_.Bind(pods, write.name, write.body);
+      break;
+    case WriteKind::kPatchPod:
+      reply = store_.Patch(pods, write.name, "application/merge-patch+json", write.body, "",
+                           "baton", false);
+      break;
+    case WriteKind::kPodCondition:
+    case WriteKind::kMarkVictim:
+      reply = store_.Patch(pods, write.name, "application/strategic-merge-patch+json", write.body,
+                           "status", "baton", false);
+      break;
+    case WriteKind::kDeletePod:
+      ++deletions_;
+      reply = store_.Delete(pods, write.name, {{"preconditions", {{"uid", write.uid}}}}, false);
+      break;
+  }
+  result.done = reply.status < 300;
+  if (result.done) {
+    result.object = Json::parse(reply.body, nullptr, false);
+  } else {
+    result.error = ErrorOf(reply);
+  }
+  return result;
+}
+
+void World::Carry(Way& way) {
+  ++writes_;
+  const auto hits = [&](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
+  WriteResult result;
+  result.id = way.write.id;
+  if (const auto refused = refused_.find(way.write.kind); refused != refused_.end()) {
+    result.error = refused->second;
+  } else if (hits(faults.lost_writes)) {
+    result.error = {0, "", "connection refused", {}};
+  } else if (hits(faults.refusals)) {
+    result.error = {500, "InternalError", "etcd is away", {}};
+  } else if ((way.write.kind == WriteKind::kCreateChild || way.write.kind == WriteKind::kBind) &&
+             hits(faults.denials)) {
+    result.error = {403, "Forbidden", "a policy is against it", {}};
+  } else if (hits(faults.conflicts) && way.write.kind == WriteKind::kStatus) {
+    result.error = {409, "Conflict", "the object has been modified", {}};
+  } else {
+    result = Execute(way.write);
+    if (hits(faults.lost_answers)) {
+      const uint64_t id = result.id;
+      result = WriteResult();
+      result.id = id;
+      result.error = {0, "", "connection reset", {}};
+    }
+    if (wrong_.empty()) wrong_ = Wrong();
+  }
+  way.result = std::move(result);
+}
+
+void World::Answer(size_t at) {
+  core_->Done(*std::move(ways_[at].result));
+  ways_.erase(ways_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void World::Pass(Duration time) {
+  now_.at += time;
+  now_.unix_s += std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  Step();
+}
+
+void World::Tick() {
+  const auto any = [&](size_t n) {
+    return static_cast<size_t>(random_.Between(0, static_cast<int64_t>(n) - 1));
+  };
+  switch (random_.Between(0, 5)) {
+    case 0:
+    case 1:
+      Deliver(any(Feeds().size()), any(8) + 1);
+      break;
+    case 2:
+    case 3:
+      if (!ways_.empty()) {
+        const size_t at = any(ways_.size());
+        ways_[at].result ? Answer(at) : Carry(ways_[at]);
+      }
+      break;
+    default:
+      Pass(std::chrono::milliseconds(random_.Spread(1, 500)));
+      return;
+  }
+  if (random_.OneIn(2)) Step();
+}
+
+bool World::Settle(Duration at_most) {
+  const Instant end = now_.at + at_most;
+  for (;;) {
+    bool quiet = true;
+    for (size_t k = 0; k < Feeds().size(); ++k) {
+      if (!Behind(k)) continue;
+      quiet = false;
+      Deliver(k, SIZE_MAX);
+    }
+    for (size_t at = ways_.size(); at-- > 0;) {
+      quiet = false;
+      if (!ways_[at].result) Carry(ways_[at]);
+      Answer(at);
+    }
+    Step();
+    if (!ways_.empty() || !quiet) continue;
+    // Timers that only say things again end too.
+    const Instant next = core_->next();
+    if (next == kNever) return true;
+    if (next > end) return false;
+    if (next > now_.at) {
+      Pass(next - now_.at);
+    } else {
+      Pass(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+void World::AddNode(const std::string& name, size_t cards, uint32_t memory_mib, const Json& rest) {
+  store_.Put(Of(resources::kNodes), NodeOf(name, rest));
+  store_.Put(Of(resources::kGpuNodes), CardsOn(name, cards, memory_mib));
+}
+
+void World::RemoveNode(const std::string& name) { store_.Erase(Of(resources::kNodes), {"", name}); }
+
+void World::Cordon(const std::string& name, bool cordoned) {
+  Patch(resources::kNodes, name, {{"spec", {{"unschedulable", cordoned}}}});
+}
+
+void World::AddShare(const std::string& name, const Json& gpu, const Json& template_spec) {
+  store_.Create(Of(resources::kSharePods), kSpace, ShareOf(name, gpu, template_spec), false);
+}
+
+void World::AddPod(const std::string& name, const Json& limits, const Json& annotations,
+                   const Json& spec) {
+  Json pod = PodOf(name, limits);
+  if (annotations.is_object()) pod["metadata"]["annotations"] = annotations;
+  if (spec.is_object()) pod["spec"].merge_patch(spec);
+  store_.Create(Of(resources::kPods), kSpace, std::move(pod), false);
+}
+
+void World::Patch(const Resource& resource, const std::string& name, const Json& patch) {
+  store_.Patch(Of(resource), {resource.namespaced ? kSpace : "", name},
+               "application/merge-patch+json", patch, "", "user", false);
+}
+
+void World::Delete(const Resource& resource, const std::string& name) {
+  store_.Delete(Of(resource), {resource.namespaced ? kSpace : "", name}, Json::object(), false);
+}
+
+void World::SetPhase(const std::string& pod, const std::string& phase) {
+  const auto found = Get(resources::kPods, pod);
+  if (!found || TextAt(*found, "spec/nodeName").empty()) return;
+  const std::string before = TextAt(*found, "status/phase");
+  if (before == "Succeeded" || before == "Failed") return;
+  store_.Patch(Of(resources::kPods), {kSpace, pod}, "application/merge-patch+json",
+               {{"status", {{"phase", phase}}}}, "status", "kubelet", false);
+}
+
+void World::Reap() {
+  for (const Json& pod : All(resources::kPods)) {
+    if (k8s::Find(pod, "metadata/deletionTimestamp") != nullptr) {
+      store_.Erase(Of(resources::kPods), NameOf(pod));
+    }
+  }
+}
+
+std::optional<Json> World::Get(const Resource& resource, const std::string& name) {
+  const Kind& kind = Of(resource);
+  const auto it = kind.objects.find({resource.namespaced ? kSpace : "", name});
+  if (it == kind.objects.end()) return std::nullopt;
+  return it->second->json;
+}
+
+std::vector<Json> World::All(const Resource& resource) {
+  std::vector<Json> all;
+  for (const auto& [name, object] : Of(resource).objects) all.push_back(object->json);
+  return all;
+}
+
+void World::Refuse(WriteKind kind, ApiError error) {
+  refused_.erase(kind);
+  if (error.status != 0) refused_.emplace(kind, std::move(error));
+}
+
+bool World::IsBound(const std::string& pod) {
+  const auto found = Get(resources::kPods, pod);
+  return found && !TextAt(*found, "spec/nodeName").empty();
+}
+
+std::string World::Wrong() {
+  const std::vector<Json> pods = All(resources::kPods);
+  for (const Json& pod : pods) {
+    const std::string node = TextAt(pod, "spec/nodeName");
+    if (node.empty()) continue;
+    const auto [it, fresh] = bound_.emplace(UidOf(pod), node);
+    if (!fresh && it->second != node) return NameOf(pod).Text() + " was bound to two nodes";
+  }
+  if (std::string refused = Refused(pods, All(resources::kNodes)); !refused.empty()) return refused;
+  return Overbooked(pods, All(resources::kGpuNodes));
+}
+
+}  // namespace baton::k8s::testing

@@ -1,0 +1,111 @@
+// A cluster in which the binder's core decides, without I/O and without time passing by itself:
+// the stand-in's store is the API, its history feeds the core at random lags, and writes get lost,
+// refused and doubted as chance has it. After every write everything is added up.
+#ifndef BATON_TESTS_K8S_BINDER_WORLD_H_
+#define BATON_TESTS_K8S_BINDER_WORLD_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "k8s/binder/core.h"
+#include "tests/k8s/stand_in/store.h"
+
+namespace baton::k8s::testing {
+
+struct WorldFaults {
+  // One in so many writes; 0: none.
+  uint64_t lost_answers = 0;  // done, but nobody knows
+  uint64_t lost_writes = 0;   // not done, and nobody knows
+  uint64_t conflicts = 0;     // 409 though there is none
+  uint64_t refusals = 0;      // 500
+  uint64_t denials = 0;       // 403 to children and Bindings
+};
+
+class World {
+ public:
+  World(uint64_t seed, CoreOptions options, WorldFaults faults = {});
+
+  // ----------------------------------------------------------------------------- what users do
+
+  void AddNode(const std::string& name, size_t cards, uint32_t memory_mib = 80'000,
+               const Json& rest = {});
+  void RemoveNode(const std::string& name);
+  void Cordon(const std::string& name, bool cordoned);
+  // `gpu`: spec.gpu; `template_spec` is merged into the template's spec.
+  void AddShare(const std::string& name, const Json& gpu, const Json& template_spec = {});
+  void AddPod(const std::string& name, const Json& limits, const Json& annotations = {},
+              const Json& spec = {});
+  void Patch(const Resource& resource, const std::string& name, const Json& patch);
+  // As a user does: with grace.
+  void Delete(const Resource& resource, const std::string& name);
+  // The kubelet: a bound pod runs, or ends; one that is being deleted has ended.
+  void SetPhase(const std::string& pod, const std::string& phase);
+  void Reap();
+
+  // ------------------------------------------------------------------------------------- time
+
+  // Something that could happen next, by chance: an event arrives, a write is carried out, an
+  // answer arrives, time passes.
+  void Tick();
+  // Everything that is under way arrives, and time passes, until nothing more happens; at most so
+  // long. False: it does not come to rest.
+  bool Settle(Duration at_most = std::chrono::minutes(30));
+  void Restart();
+  void Pass(Duration time);
+
+  Core& core() { return *core_; }
+  Store& store() { return store_; }
+  Random& random() { return random_; }
+
+  std::optional<Json> Get(const Resource& resource, const std::string& name);
+  std::vector<Json> All(const Resource& resource);
+  bool IsBound(const std::string& pod);
+  // What the API server answers such writes with from now on; status 0: it carries them out.
+  void Refuse(WriteKind kind, ApiError error);
+  // What is wrong with the cluster as the API has it; empty: nothing.
+  std::string Wrong();
+  // The first sentence that was ever wrong.
+  const std::string& wrong() const { return wrong_; }
+  const std::vector<Note>& notes() const { return notes_; }
+  uint64_t writes() const { return writes_; }
+  size_t deleted() const { return deletions_; }  // by the core
+  WorldFaults faults;
+
+ private:
+  struct Way {
+    Write write;
+    std::optional<WriteResult> result;  // it was carried out
+  };
+
+  Kind& Of(const Resource& resource) { return *store_.Find(resource.group, resource.plural); }
+  void Deliver(size_t kind, size_t most);
+  bool Behind(size_t kind);
+  void Carry(Way& way);
+  WriteResult Execute(const Write& write);
+  void Answer(size_t at);
+  void Step();
+
+  Store store_;
+  Random random_;
+  const CoreOptions options_;
+  std::unique_ptr<Core> core_;
+  CoreNow now_;
+  std::map<WriteKind, ApiError> refused_;
+  std::map<size_t, uint64_t> seen_;  // version up to which a kind's changes were told
+  std::vector<Way> ways_;
+  std::vector<Note> notes_;
+  uint64_t writes_ = 0;
+  size_t deletions_ = 0;
+  std::map<std::string, std::string> bound_;  // nodes by uid, for ever
+  std::string wrong_;
+};
+
+}  // namespace baton::k8s::testing
+
+#endif  // BATON_TESTS_K8S_BINDER_WORLD_H_
