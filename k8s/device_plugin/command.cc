@@ -1,0 +1,185 @@
+#include "k8s/command.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "k8s/api/client.h"
+#include "k8s/api/cluster_config.h"
+#include "k8s/api/event_recorder.h"
+#include "k8s/device_plugin/hook_file.h"
+#include "k8s/device_plugin/node_agent.h"
+#include "k8s/device_plugin/plugin_server.h"
+#include "k8s/serve/server.h"
+#include "k8s/types/annotations.h"
+
+namespace baton::k8s {
+namespace {
+
+struct PluginFlags {
+  std::string node;
+  std::string socket_dir{kSocketDir};
+  std::string plugin_dir = "/var/lib/kubelet/device-plugins";
+  uint32_t memory_unit_mib = kMemoryUnitMib;
+  std::string kubeconfig;
+  std::string context;
+  uint32_t report_every_s = 10;
+  std::string identity = "cgroup";
+  bool no_plugin = false;
+  std::string hook_source;
+  std::string hook_dest{kHostHookDir};
+  std::string listen = "0.0.0.0:7481";
+};
+
+Result<void> ServeNode(const PluginFlags& flags) {
+  if (flags.node.empty()) {
+    return Fail(ErrorCode::kInvalid,
+                "which node is this? Set --node, or NODE_NAME by fieldRef spec.nodeName");
+  }
+  if (!flags.hook_source.empty()) {
+    auto installed = InstallHook(flags.hook_source, flags.hook_dest);
+    if (!installed) return tl::unexpected(installed.error());
+    spdlog::info("the hook {} is in {}{}", flags.hook_source, flags.hook_dest,
+                 *installed ? "" : " already");
+  }
+  auto config = FindClusterConfig(flags.kubeconfig, flags.context);
+  if (!config) return tl::unexpected(config.error());
+  ClientOptions client_options;
+  client_options.user_agent = "baton-k8s device-plugin";
+  client_options.field_manager = kNodeManager;
+  auto client = Client::Make(std::move(*config), client_options);
+  if (!client) return tl::unexpected(client.error());
+
+  // Before there are threads, which inherit it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  std::optional<PluginServer> shares, memory;
+  if (!flags.no_plugin) {
+    const auto of = [&](std::string_view resource, const char* endpoint) {
+      PluginServerOptions options;
+      options.folder = flags.plugin_dir;
+      options.resource = resource;
+      options.endpoint = endpoint;
+      return options;
+    };
+    shares.emplace(of(kShareResource, "baton-gpu-share.sock"));
+    memory.emplace(of(kMemoryResource, "baton-gpu-memory.sock"));
+  }
+  EventRecorderOptions event_options;
+  event_options.controller = "baton.dev/node";
+  event_options.instance = flags.node;
+  EventRecorder events(**client, event_options);
+  NodeAgentOptions options;
+  options.node = flags.node;
+  options.socket_dir = flags.socket_dir;
+  options.memory_unit_mib = flags.memory_unit_mib;
+  options.report_every = std::chrono::seconds(flags.report_every_s);
+  options.by_cgroup = flags.identity == "cgroup";
+  options.on_cards = [&](const std::vector<PluginCard>& cards) {
+    if (!shares) return;
+    shares->SetDevices(ShareDevices(cards));
+    auto units = MemoryDevices(cards, flags.memory_unit_mib);
+    if (units) {
+      memory->SetDevices(std::move(*units));
+    } else {
+      spdlog::error("plugin: {} is not offered: {}", kMemoryResource, units.error().message);
+      memory->SetDevices({});
+    }
+  };
+  {
+    NodeAgent agent(**client, events, options);
+    std::unique_ptr<Server> server;
+    if (!flags.listen.empty()) {
+      ServeOptions serve;
+      serve.listen = flags.listen;
+      serve.connections_max = 32;
+      serve.body_bytes_max = 1'024;
+      auto started = Server::Start(
+          serve, nullptr, [&](const ServeRequest& request) { return agent.Answer(request); });
+      if (!started) {
+        (*client)->Stop();
+        return tl::unexpected(started.error());
+      }
+      server = *std::move(started);
+    }
+    spdlog::info("baton-k8s device-plugin serves node {}", flags.node);
+    int signal = 0;
+    while (sigwait(&signals, &signal) != 0) {
+    }
+    spdlog::info("stopping");
+    (*client)->Stop();
+  }
+  return {};
+}
+
+}  // namespace
+
+void AddDevicePlugin(CLI::App& program, int* exit_code) {
+  auto flags = std::make_shared<PluginFlags>();
+  CLI::App* command = program.add_subcommand(
+      "device-plugin",
+      "The node's part: tells the kubelet and the API of its cards, and batond of its pods.");
+  command->add_option("--node", flags->node, "The node's name in the API")->envname("NODE_NAME");
+  command
+      ->add_option("--socket-dir", flags->socket_dir,
+                   "Folder of batond's, or baton-frontend's, control.sock")
+      ->capture_default_str();
+  command->add_option("--plugin-dir", flags->plugin_dir, "The kubelet's folder for device plugins")
+      ->capture_default_str();
+  command
+      ->add_option("--memory-unit", flags->memory_unit_mib,
+                   "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--kubeconfig", flags->kubeconfig,
+                   "Where the API server is; in a pod its service account says")
+      ->type_name("FILE");
+  command->add_option("--context", flags->context, "Of the kubeconfig; its current one by default");
+  command
+      ->add_option("--report-every", flags->report_every_s,
+                   "Seconds between looks at batond and writes of a SharePod's status")
+      ->check(CLI::Range(1u, 3600u))
+      ->capture_default_str();
+  command
+      ->add_option("--identity", flags->identity,
+                   "cgroup: only a pod's own processes may use its share; ticket: whoever has its "
+                   "ticket, where no kubelet starts the pods")
+      ->check(CLI::IsMember({"cgroup", "ticket"}))
+      ->capture_default_str();
+  command->add_flag("--no-plugin", flags->no_plugin, "Tell no kubelet of the cards");
+  command
+      ->add_option("--hook-source", flags->hook_source,
+                   "Copy this libbaton.so to where pods mount it from")
+      ->type_name("FILE");
+  command->add_option("--hook-dest", flags->hook_dest, "The folder that it is copied to")
+      ->capture_default_str();
+  command
+      ->add_option("--listen", flags->listen, "For /healthz, /readyz and /metrics; \"\": nowhere")
+      ->type_name("ADDRESS:PORT")
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  baton-k8s device-plugin --node \"$NODE_NAME\" "
+      "--hook-source /usr/lib/baton/libbaton.so\n"
+      "  baton-k8s device-plugin --node n1 --no-plugin --identity ticket --kubeconfig kubeconfig");
+  command->callback([flags, exit_code] {
+    if (auto served = ServeNode(*flags); !served) {
+      fmt::print(stderr, "baton-k8s device-plugin: {}\n", served.error().message);
+      *exit_code = 1;
+    }
+  });
+}
+
+}  // namespace baton::k8s

@@ -1,0 +1,569 @@
+#include "k8s/device_plugin/node_agent.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "k8s/api/reflector.h"
+#include "k8s/api/timestamp.h"
+#include "k8s/device_plugin/batond.h"
+#include "k8s/device_plugin/node_pods.h"
+#include "k8s/types/gpu_node.h"
+#include "k8s/types/share_pod.h"
+
+namespace baton::k8s {
+namespace {
+
+using Kind = BatondCommand::Kind;
+
+constexpr Duration kAgainMin = std::chrono::milliseconds(200);
+constexpr Duration kAgainMax = std::chrono::seconds(30);
+constexpr Duration kBatondAgainMax = std::chrono::seconds(2);
+
+const char* ActionOf(Kind kind) {
+  switch (kind) {
+    case Kind::kCreate:
+      return "GiveShare";
+    case Kind::kSet:
+      return "ChangeShare";
+    default:
+      return "TakeShare";
+  }
+}
+
+// The pod that a ticket names; see TicketOf(). Empty: it is none of ours.
+std::string UidOfTicket(const std::string& ticket) {
+  const size_t slash = ticket.rfind('/');
+  return slash == std::string::npos ? "" : ticket.substr(0, slash);
+}
+
+}  // namespace
+
+class NodeAgent::Impl {
+ public:
+  Impl(Client& client, EventRecorder& events, NodeAgentOptions options)
+      : client_(client),
+        events_(events),
+        options_(std::move(options)),
+        batond_(options_.socket_dir) {
+    ReflectorOptions of_node;
+    of_node.list.field_selector = "spec.nodeName=" + options_.node;
+    ReflectorSink sink;
+    sink.changed = [this](Json pod) { Changed(std::move(pod)); };
+    sink.gone = [this](const Json& pod) { Gone(pod); };
+    sink.synced = [this] {
+      const std::lock_guard lock(mutex_);
+      synced_ = true;
+      Wake();
+    };
+    sink.trouble = [](const std::string& why) { spdlog::warn("pods: {}", why); };
+    pods_watch_.emplace(client_, resources::kPods, of_node, std::move(sink));
+    keeper_ = std::thread([this] { Keep(); });
+    reporter_ = std::thread([this] { Report(); });
+  }
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      Wake();
+      told_.notify_all();
+    }
+    keeper_.join();
+    reporter_.join();
+    pods_watch_.reset();
+  }
+
+  ServeAnswer Answer(const ServeRequest& request) const {
+    if (request.method != "GET") return ServeError(405, "only GET is answered here");
+    if (request.path == "/healthz") return {200, "ok\n", "text/plain"};
+    if (request.path == "/readyz") {
+      const std::string why = WhyNotReady();
+      if (why.empty()) return {200, "ok\n", "text/plain"};
+      return {503, why + "\n", "text/plain"};
+    }
+    if (request.path == "/metrics") return {200, Metrics(), "text/plain; version=0.0.4"};
+    return ServeError(404, "there are /healthz, /readyz and /metrics");
+  }
+
+ private:
+  // What is told of it itself. Any thread.
+  struct Counters {
+    std::atomic<bool> batond_answers = false;
+    std::atomic<uint64_t> in_step = 0;  // pods of batond that are as they should be
+    std::atomic<uint64_t> refused = 0;  // that batond did not take, or whose pod cannot be read
+    std::atomic<uint64_t> cards = 0;
+    std::atomic<uint64_t> commands = 0;       // that batond carried out
+    std::atomic<uint64_t> batond_errors = 0;  // asked in vain, for whatever reason
+    std::atomic<uint64_t> report_errors = 0;  // writes to the API server that failed
+    std::atomic<int64_t> reported_s = 0;      // the last one that did not, since 1970
+  };
+
+  std::string WhyNotReady() const {
+    if (!counters_.batond_answers) {
+      return "batond at " + batond_.path() + " does not answer; its log says why";
+    }
+    const std::lock_guard lock(mutex_);
+    return synced_ ? "" : "the API server has not told of the node's pods yet; see this log";
+  }
+
+  std::string Metrics() const {
+    std::string text;
+    const auto add = [&](const char* name, const char* type, const char* help, auto value) {
+      text += fmt::format(
+          "# HELP baton_agent_{0} {1}\n# TYPE baton_agent_{0} {2}\nbaton_agent_{0} {3}\n", name,
+          help, type, value);
+    };
+    bool synced = false;
+    {
+      const std::lock_guard lock(mutex_);
+      synced = synced_;
+    }
+    add("synced", "gauge", "Whether the API server has told of the node's pods.", synced ? 1 : 0);
+    add("batond_answers", "gauge", "Whether batond answered when it was asked last.",
+        counters_.batond_answers ? 1 : 0);
+    add("cards", "gauge", "GPUs that containers can have.", counters_.cards.load());
+    add("pods_in_step", "gauge", "Containers with GPUs that batond has as they should be.",
+        counters_.in_step.load());
+    add("pods_refused", "gauge", "Those that batond refuses, or whose pod makes no sense.",
+        counters_.refused.load());
+    add("commands_total", "counter", "Changes that batond carried out.", counters_.commands.load());
+    add("batond_errors_total", "counter", "Questions to batond that failed.",
+        counters_.batond_errors.load());
+    add("report_errors_total", "counter", "Writes to the API server that failed.",
+        counters_.report_errors.load());
+    add("last_report_timestamp_seconds", "gauge",
+        "When such a write last succeeded, since 1970; 0: never.", counters_.reported_s.load());
+    return text;
+  }
+
+  // A write of the reporter's has succeeded, or failed.
+  void CountReport(bool done) {
+    if (!done) {
+      ++counters_.report_errors;
+      return;
+    }
+    counters_.reported_s = std::chrono::duration_cast<std::chrono::seconds>(
+                               std::chrono::system_clock::now().time_since_epoch())
+                               .count();
+  }
+
+  // One that batond did not take; tried again.
+  struct Refusal {
+    Json request;  // another one is tried at once
+    Instant next;
+    Duration pause = kAgainMin;
+    bool for_room = false;
+  };
+  // What was told of a SharePod.
+  struct Told {
+    ShareReport report;
+    ShareReport seen;  // the newest, told or not
+    Json status;       // with its conditions, as we know them; null: the SharePod was not read yet
+    int64_t generation = 0;
+    Instant at{};
+    std::string wrong;  // why the last write failed
+  };
+  using Pods = std::map<std::string, Json>;  // by uid
+
+  // ------------------------------------------------------------------------------- pods of the API
+
+  void Changed(Json pod) {
+    const std::string uid = UidOf(pod);
+    if (uid.empty()) return;
+    const std::lock_guard lock(mutex_);
+    pods_[uid] = std::move(pod);
+    Wake();
+  }
+  void Gone(const Json& pod) {
+    const std::lock_guard lock(mutex_);
+    pods_.erase(UidOf(pod));
+    Wake();
+  }
+  // With mutex_.
+  void Wake() {
+    changed_ = true;
+    wake_.notify_all();
+  }
+
+  // -------------------------------------------------------------------------------- batond's pods
+
+  void Keep() {
+    Duration pause = kAgainMin;
+    Instant next = MonotonicNow();
+    while (true) {
+      Pods pods;
+      bool synced = false;
+      {
+        std::unique_lock lock(mutex_);
+        while (!stopping_ && !(changed_ && away_.empty())) {
+          const Duration left = next - MonotonicNow();
+          if (left <= Duration(0)) break;
+          wake_.wait_for(lock, left);
+        }
+        if (stopping_) return;
+        changed_ = false;
+        pods = pods_;
+        synced = synced_;
+      }
+      auto status = batond_.Ask({{"command", "status"}});
+      counters_.batond_answers = status.has_value();
+      if (!status) {
+        ++counters_.batond_errors;
+        if (std::exchange(away_, status.error().message) != status.error().message) {
+          spdlog::warn("{}; it is asked again", status.error().message);
+        }
+        next = MonotonicNow() + pause;
+        pause = std::min(pause * 2, kBatondAgainMax);
+        continue;
+      }
+      if (!away_.empty()) spdlog::info("batond at {} answers", batond_.path());
+      away_.clear();
+      pause = kAgainMin;
+      next = MonotonicNow() + options_.report_every;
+      TellCards(NodeOf(*status, options_.node));
+      std::vector<PresentPod> present = PresentPods(*status);
+      if (!options_.by_cgroup) LearnUids(present);
+      std::erase_if(present, [](const PresentPod& pod) { return pod.pod.uid.empty(); });
+      if (synced) next = std::min(next, PutRight(pods, present));
+      Publish(std::move(*status), std::move(present), std::move(pods), synced);
+    }
+  }
+
+  // Without cgroups, whose pod it is stands in its ticket only, which status does not tell.
+  void LearnUids(std::vector<PresentPod>& present) {
+    std::map<std::string, std::string> known;
+    for (PresentPod& pod : present) {
+      auto uid = uids_.find(pod.pod.name);
+      if (uid != uids_.end()) {
+        pod.pod.uid = uid->second;
+      } else if (!pod.pod.name_space.empty() &&
+                 pod.pod.name.starts_with(pod.pod.name_space + "/")) {
+        if (auto told = batond_.Ask({{"command", "pod"}, {"name", pod.pod.name}})) {
+          pod.pod.uid = UidOfTicket(TextAt(*told, "ticket"));
+        }
+      }
+      if (!pod.pod.uid.empty()) known[pod.pod.name] = pod.pod.uid;
+    }
+    uids_ = std::move(known);
+  }
+
+  // When something that is left is to be tried again; kNever: nothing is.
+  Instant PutRight(const Pods& pods, const std::vector<PresentPod>& present) {
+    std::map<std::string, BatondPod> desired, is;
+    std::set<std::string> unreadable;
+    for (const auto& [uid, pod] : pods) {
+      auto wanted = DesiredPods(pod, options_.memory_unit_mib);
+      if (!wanted) {
+        // Whatever it has, it keeps.
+        unreadable.insert(uid);
+        Complain(uid, pod, "InvalidAnnotation", "ReadPod", wanted.error().message);
+        continue;
+      }
+      complaints_.erase(uid);
+      for (BatondPod& one : *wanted) {
+        // One of the same name may be leaving: the newer one waits for its end.
+        auto [at, fresh] = desired.emplace(one.name, one);
+        if (!fresh && IsNewer(pods, one.uid, at->second.uid)) at->second = std::move(one);
+      }
+    }
+    std::erase_if(complaints_, [&](const auto& entry) { return pods.count(entry.first) == 0; });
+    for (const PresentPod& pod : present) is.emplace(pod.pod.name, pod.pod);
+    const auto commands =
+        Difference(desired, is, [&](const std::string& uid) { return unreadable.count(uid) != 0; });
+    std::set<std::string> busy;
+    bool freed = false;
+    for (const BatondCommand& command : commands) {
+      if (stopping()) return kNever;
+      Json request = RequestFor(command, options_.by_cgroup);
+      auto refused = refusals_.find(command.pod.name);
+      if (refused != refusals_.end() && refused->second.request == request &&
+          refused->second.next > MonotonicNow() && !(freed && refused->second.for_room)) {
+        busy.insert(command.pod.name);
+        continue;
+      }
+      if (busy.count(command.pod.name) != 0) continue;  // its first command has failed
+      bool answered = false;
+      auto done = batond_.Ask(request, &answered);
+      if (!done && command.kind == Kind::kDelete && done.error().code == ErrorCode::kNotFound) {
+        done = Json::object();
+      }
+      if (done) {
+        ++counters_.commands;
+        refusals_.erase(command.pod.name);
+        if (command.kind != Kind::kCreate) freed = true;
+        if (command.kind == Kind::kDelete) {
+          uids_.erase(command.pod.name);
+        } else {
+          uids_[command.pod.name] = command.pod.uid;
+        }
+        continue;
+      }
+      ++counters_.batond_errors;
+      // That says nothing of this pod, and the others need not be tried.
+      if (!answered) {
+        spdlog::warn("{}: {}", command.pod.name, done.error().message);
+        counters_.batond_answers = false;
+        return MonotonicNow() + kAgainMin;
+      }
+      busy.insert(command.pod.name);
+      Refusal& refusal = refusals_[command.pod.name];
+      if (refusal.request != request) refusal = Refusal{};
+      refusal.request = std::move(request);
+      refusal.for_room = done.error().code == ErrorCode::kExhausted;
+      refusal.next = MonotonicNow() + refusal.pause;
+      refusal.pause = std::min(refusal.pause * 2, kAgainMax);
+      if (const auto pod = pods.find(command.pod.uid); pod != pods.end()) {
+        Complain(command.pod.uid, pod->second, "ShareRefused", ActionOf(command.kind),
+                 done.error().message);
+      } else {
+        spdlog::warn("{}: {}", command.pod.name, done.error().message);
+      }
+    }
+    std::erase_if(refusals_, [&](const auto& entry) { return busy.count(entry.first) == 0; });
+    // What failed for want of room before some was freed is not made to wait.
+    if (freed) {
+      for (auto& [name, refusal] : refusals_) {
+        if (refusal.for_room) refusal.next = MonotonicNow();
+      }
+    }
+    counters_.refused = busy.size() + unreadable.size();
+    counters_.in_step =
+        static_cast<uint64_t>(std::count_if(desired.begin(), desired.end(), [&](const auto& entry) {
+          return busy.count(entry.first) == 0;
+        }));
+    Instant next = kNever;
+    for (const auto& [name, refusal] : refusals_) next = std::min(next, refusal.next);
+    return next;
+  }
+
+  bool stopping() const {
+    const std::lock_guard lock(mutex_);
+    return stopping_;
+  }
+
+  static bool IsNewer(const Pods& pods, const std::string& a, const std::string& b) {
+    const auto made = [&](const std::string& uid) {
+      const auto pod = pods.find(uid);
+      return pod == pods.end() ? "" : TextAt(pod->second, "metadata/creationTimestamp");
+    };
+    return std::pair(made(a), a) > std::pair(made(b), b);
+  }
+
+  void Complain(const std::string& uid, const Json& pod, const char* reason, const char* action,
+                const std::string& why) {
+    if (std::exchange(complaints_[uid], why) == why) return;
+    spdlog::warn("pod {}: {}", NameOf(pod).Text(), why);
+    events_.Record(pod, "Warning", reason, action, why);
+  }
+
+  void TellCards(const devmgr::Node& node) {
+    std::vector<PluginCard> cards;
+    for (const devmgr::Card& card : node.cards) {
+      // Of a card that is divided by MIG nobody can have a part by turns.
+      if (card.mig_enabled) continue;
+      cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
+    }
+    if (cards_ == cards) return;
+    counters_.cards = cards.size();
+    cards_ = cards;
+    if (options_.on_cards) options_.on_cards(std::move(cards));
+  }
+
+  // ---------------------------------------------------------------------------------- what is told
+
+  // What the reporter goes by.
+  struct Picture {
+    Json status;
+    std::vector<PresentPod> present;
+    Pods pods;
+    bool synced = false;
+  };
+  void Publish(Json status, std::vector<PresentPod> present, Pods pods, bool synced) {
+    const std::lock_guard lock(mutex_);
+    picture_ = Picture{std::move(status), std::move(present), std::move(pods), synced};
+    told_.notify_all();
+  }
+
+  void Report() {
+    while (true) {
+      std::optional<Picture> picture;
+      {
+        std::unique_lock lock(mutex_);
+        told_.wait(lock, [this] { return stopping_ || picture_.has_value(); });
+        if (stopping_) return;
+        picture = std::exchange(picture_, std::nullopt);
+      }
+      TellNode(NodeOf(picture->status, options_.node));
+      if (!picture->synced) continue;
+      TellShares(*picture);
+      std::unique_lock lock(mutex_);
+      // Not more often than asked for, and with the newest picture then.
+      told_.wait_for(lock, std::min<Duration>(options_.report_every, std::chrono::seconds(1)),
+                     [this] { return stopping_; });
+      if (stopping_) return;
+    }
+  }
+
+  void TellNode(const devmgr::Node& node) {
+    const Instant now = MonotonicNow();
+    const bool same = node_ && *node_ == node;
+    if (same && now - node_at_ < options_.refresh_every) return;
+    if (!same && node_wrong_ && now < node_next_) return;
+    const Json object = GpuNodeOf(node);
+    Json identity = object;
+    identity.erase("status");
+    auto done =
+        client_.Apply(resources::kGpuNodes, {"", options_.node}, identity, {}, true, kNodeManager);
+    if (done) {
+      done = client_.Apply(resources::kGpuNodes, {"", options_.node}, object, "status", true,
+                           kNodeManager);
+    }
+    CountReport(done.has_value());
+    if (!done) {
+      node_next_ = now + options_.report_every;
+      if (!std::exchange(node_wrong_, true) && !client_.stopped()) {
+        spdlog::warn("the node's cards cannot be told: {}", done.error().message);
+      }
+      return;
+    }
+    if (std::exchange(node_wrong_, false)) spdlog::info("the node's cards are told");
+    node_ = node;
+    node_at_ = now;
+  }
+
+  void TellShares(const Picture& picture) {
+    std::map<std::string, std::vector<PresentPod>> by_uid;
+    for (const PresentPod& pod : picture.present) by_uid[pod.pod.uid].push_back(pod);
+    std::set<std::string> here;
+    for (const auto& [uid, pod] : picture.pods) {
+      const Controller owner = SharePodOf(pod);
+      if (owner.name.name.empty()) continue;
+      here.insert(uid);
+      const std::string phase = TextAt(pod, "status/phase");
+      const bool ended = phase == "Succeeded" || phase == "Failed";
+      const auto has = by_uid.find(uid);
+      if (has == by_uid.end() && !(ended && told_shares_.count(uid) != 0)) continue;
+      Told& told = told_shares_[uid];
+      if (has != by_uid.end()) told.seen = ReportOf(has->second);
+      if (ended) {
+        told.seen.achieved = 0;
+        told.seen.attached = false;
+        told.seen.ended = true;
+      }
+      TellShare(owner, told);
+    }
+    std::erase_if(told_shares_, [&](const auto& entry) { return here.count(entry.first) == 0; });
+  }
+
+  void TellShare(const Controller& owner, Told& told) {
+    const Instant now = MonotonicNow();
+    const ShareReport& report = told.seen;
+    const bool first = told.status.is_null();
+    if (told.at != Instant{} && now - told.at < options_.report_every) return;
+    if (!first) {
+      const bool worth = WorthTelling(told.report, report);
+      const bool stale = told.report != report && now - told.at >= options_.refresh_every;
+      if (!worth && !stale && told.wrong.empty()) return;
+    }
+    told.at = now;
+    const auto wrong = [&](const std::string& why) {
+      CountReport(false);
+      if (std::exchange(told.wrong, why) != why && !client_.stopped()) {
+        spdlog::warn("SharePod {}: its status cannot be written: {}", owner.name.Text(), why);
+      }
+    };
+    if (first) {
+      // What an agent before this one has told, and since when.
+      auto share_pod = client_.Get(resources::kSharePods, owner.name);
+      if (!share_pod) return wrong(share_pod.error().message);
+      if (UidOf(*share_pod) != owner.uid) return wrong("it is another one of the same name");
+      const Json* generation = Find(*share_pod, "metadata/generation");
+      told.status = {{"conditions", Json::array()}};
+      if (generation != nullptr && generation->is_number_integer()) {
+        told.generation = generation->get<int64_t>();
+      }
+      if (const Json* conditions = Find(*share_pod, "status/conditions");
+          conditions != nullptr && conditions->is_array()) {
+        for (const Json& condition : *conditions) {
+          if (TextAt(condition, "type") == "Attached")
+            told.status["conditions"].push_back(condition);
+        }
+      }
+    }
+    Condition attached{
+        "Attached", report.attached, report.attached ? "ProcessesAttached" : "NoProcess",
+        report.attached ? "a process of the pod uses its share"
+                        : "no process of the pod has used CUDA with Baton's hook yet, "
+                          "or all that have are gone"};
+    if (report.ended) {
+      attached.reason = "PodEnded";
+      attached.message = "the pod has ended";
+    }
+    SetCondition(told.status, attached, told.generation,
+                 Timestamp(std::chrono::system_clock::now()));
+    Json status = told.status;
+    status["achieved"] = fmt::format("{:.1f}", report.achieved);
+    status["gpuSeconds"] = report.gpu_seconds;
+    const Json object{
+        {"apiVersion", resources::kSharePods.ApiVersion()},
+        {"kind", resources::kSharePods.kind},
+        {"metadata",
+         {{"name", owner.name.name}, {"namespace", owner.name.name_space}, {"uid", owner.uid}}},
+        {"status", std::move(status)}};
+    auto done =
+        client_.Apply(resources::kSharePods, owner.name, object, "status", true, kNodeManager);
+    if (!done) return wrong(done.error().message);
+    CountReport(true);
+    told.wrong.clear();
+    told.report = report;
+  }
+
+  Client& client_;
+  EventRecorder& events_;
+  const NodeAgentOptions options_;
+  const Batond batond_;
+
+  Counters counters_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, told_;
+  Pods pods_;                       // guarded by mutex_, as are these
+  std::optional<Picture> picture_;  // the newest that was not reported on
+  bool synced_ = false;
+  bool changed_ = false;
+  bool stopping_ = false;
+
+  // Of the keeper.
+  std::string away_;  // why batond does not answer; empty: it does
+  std::map<std::string, Refusal> refusals_;
+  std::map<std::string, std::string> complaints_;  // by uid of pods, the last one
+  std::map<std::string, std::string> uids_;        // of batond's pods by name, without cgroups
+  std::optional<std::vector<PluginCard>> cards_;
+  // Of the reporter.
+  std::optional<devmgr::Node> node_;  // as told
+  Instant node_at_{};
+  Instant node_next_{};
+  bool node_wrong_ = false;
+  std::map<std::string, Told> told_shares_;  // by the pod's uid
+
+  std::optional<Reflector> pods_watch_;
+  std::thread keeper_;
+  std::thread reporter_;
+};
+
+NodeAgent::NodeAgent(Client& client, EventRecorder& events, NodeAgentOptions options)
+    : impl_(std::make_unique<Impl>(client, events, std::move(options))) {}
+NodeAgent::~NodeAgent() = default;
+ServeAnswer NodeAgent::Answer(const ServeRequest& request) const { return impl_->Answer(request); }
+
+}  // namespace baton::k8s

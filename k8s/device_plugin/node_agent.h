@@ -1,0 +1,62 @@
+// Baton's agent on a node: keeps batond's pods as the node's pods of Kubernetes say (their
+// annotations, after the binder has placed them), and tells what becomes of them: the node's cards
+// as a GpuNode, what SharePods get in their status, what batond refuses as an Event on the pod.
+//
+// Nothing of it is kept anywhere but in the API server and in batond: whichever of the three
+// restarts, the difference is looked at and put right again. While the API server is away nothing
+// changes; while batond is away, it is asked again and again.
+#ifndef BATON_K8S_DEVICE_PLUGIN_NODE_AGENT_H_
+#define BATON_K8S_DEVICE_PLUGIN_NODE_AGENT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "k8s/api/client.h"
+#include "k8s/api/event_recorder.h"
+#include "k8s/device_plugin/device_list.h"
+#include "k8s/serve/server.h"
+#include "k8s/types/annotations.h"
+
+namespace baton::k8s {
+
+struct NodeAgentOptions {
+  std::string node;                    // its name in the API
+  std::string socket_dir{kSocketDir};  // with control.sock of batond or baton-frontend
+  uint32_t memory_unit_mib = kMemoryUnitMib;
+  // How often batond is looked at where nothing has changed, and the most often that a SharePod's
+  // status is written.
+  Duration report_every = std::chrono::seconds(10);
+  // How often what has not changed is told all the same.
+  Duration refresh_every = std::chrono::minutes(5);
+  // batond lets only processes attach that are in the pod's cgroup. Without, whoever has the ticket
+  // may: where pods are not started by a kubelet.
+  bool by_cgroup = true;
+  // The cards that containers can have, whenever they are others. From a thread of the agent's.
+  std::function<void(std::vector<PluginCard>)> on_cards;
+};
+
+// Its writes are of the field manager kNodeManager.
+inline constexpr const char* kNodeManager = "baton-node";
+
+class NodeAgent {
+ public:
+  // Starts its threads. `client` and `events` outlive it.
+  NodeAgent(Client& client, EventRecorder& events, NodeAgentOptions options);
+  // Ends and joins. Call Client::Stop() before it where that should be soon. batond's pods stay.
+  ~NodeAgent();
+
+  // GET /healthz: it lives. /readyz: batond answers, and the API server has told of the node's pods
+  // once; else 503 and which of them is missing. /metrics, for Prometheus. Any thread.
+  ServeAnswer Answer(const ServeRequest& request) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_DEVICE_PLUGIN_NODE_AGENT_H_

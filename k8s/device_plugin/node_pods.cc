@@ -1,0 +1,277 @@
+#include "k8s/device_plugin/node_pods.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "k8s/types/annotations.h"
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/quantity.h"
+
+namespace baton::k8s {
+namespace {
+
+constexpr size_t kNameMax = 128;  // of batond's pods
+constexpr std::string_view kTimeSlice = "time-slice";
+constexpr std::string_view kExclusive = "exclusive";
+constexpr size_t kCardsMax = 16;   // of a GpuNode
+constexpr size_t kWordsMax = 200;  // likewise, in bytes
+// A GPU of batond's that is only there to measure it.
+constexpr std::string_view kBench = "BENCH-";
+
+// Of the answers of batond, whose types are not taken for granted.
+double NumberAt(const Json& object, std::string_view key) {
+  const Json* value = Find(object, key);
+  return value != nullptr && value->is_number() ? value->get<double>() : 0;
+}
+uint64_t CountAt(const Json& object, std::string_view key) {
+  const Json* value = Find(object, key);
+  return value != nullptr && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
+}
+int32_t PlaceAt(const Json& object, std::string_view key) {
+  const double place = Find(object, key) == nullptr ? -1 : NumberAt(object, key);
+  return place >= 0 && place < 65536 ? static_cast<int32_t>(place) : -1;
+}
+bool FlagAt(const Json& object, std::string_view key) {
+  const Json* value = Find(object, key);
+  return value != nullptr && value->is_boolean() && value->get<bool>();
+}
+const Json& RowsAt(const Json& object, std::string_view key) {
+  static const Json none = Json::array();
+  const Json* value = Find(object, key);
+  return value != nullptr && value->is_array() ? *value : none;
+}
+policy::Share ShareAt(const Json& object, std::string_view key) {
+  const double percent = NumberAt(object, key);
+  return percent > 0 && percent <= 100 ? static_cast<policy::Share>(std::llround(percent * 1e4))
+                                       : 0;
+}
+
+// Names are for people: where one is too long, its pod's uid makes the rest of it unique.
+std::string NameFor(const GpuPod& pod, const ContainerGpus& container) {
+  std::string name = pod.name.Text();
+  if (pod.containers.size() > 1) name += "/" + container.name;
+  if (name.size() <= kNameMax) return name;
+  const std::string end = fmt::format("~{}/{}", pod.uid.substr(0, 36), container.index);
+  return name.substr(0, kNameMax - end.size()) + end;
+}
+
+}  // namespace
+
+Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit_mib) {
+  std::vector<BatondPod> pods;
+  if (!TakesRoom(pod)) return pods;
+  auto read = ReadGpuPod(pod, memory_unit_mib);
+  if (!read) return tl::unexpected(read.error());
+  if (!read->asks()) return pods;
+  auto placement = ReadPlacement(pod);
+  if (!placement) return tl::unexpected(placement.error());
+  if (!*placement) return pods;
+  if ((*placement)->node != TextAt(pod, "spec/nodeName")) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("the placement speaks of cards of node {}, and the pod is on another; "
+                            "delete the pod, so that it is placed anew",
+                            (*placement)->node));
+  }
+  for (size_t i = 0; i < read->containers.size(); ++i) {
+    const ContainerGpus& container = read->containers[i];
+    BatondPod wanted;
+    for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
+      if (vgpu.container != i) continue;
+      wanted.gpus.push_back(vgpu.card);
+      wanted.mode = vgpu.mode;
+    }
+    if (wanted.gpus.empty()) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("container {} asks for GPUs, and the placement gives it none; delete "
+                              "the pod, so that it is placed anew",
+                              container.name));
+    }
+    if (wanted.mode != kTimeSlice && wanted.mode != kExclusive) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("container {} was placed by mode '{}'; on Kubernetes there are "
+                              "time-slice and exclusive",
+                              container.name, wanted.mode));
+    }
+    wanted.name = NameFor(*read, container);
+    wanted.uid = read->uid;
+    wanted.ticket = TicketOf(read->uid, container.name);
+    wanted.request = container.request;
+    wanted.limit = container.limit;
+    wanted.memory_bytes = uint64_t{container.memory.mib} << 20;
+    wanted.memory_part = container.memory.part;
+    wanted.priority = read->priority;
+    wanted.team = read->team;
+    wanted.user = read->user;
+    wanted.name_space = read->name.name_space;
+    pods.push_back(std::move(wanted));
+  }
+  return pods;
+}
+
+std::vector<PresentPod> PresentPods(const Json& status) {
+  std::vector<PresentPod> pods;
+  for (const Json& row : RowsAt(status, "pods")) {
+    PresentPod present;
+    BatondPod& pod = present.pod;
+    pod.name = TextAt(row, "name");
+    pod.uid = TextAt(row, "cgroup");
+    pod.request = ShareAt(row, "request");
+    pod.limit = ShareAt(row, "limit");
+    pod.memory_part = ShareAt(row, "memory_percent");
+    if (pod.memory_part == 0) pod.memory_bytes = CountAt(row, "memory");
+    if (TextAt(row, "priority") == "high") pod.priority = policy::Priority::kHigh;
+    pod.team = TextAt(row, "team");
+    pod.user = TextAt(row, "user");
+    pod.name_space = TextAt(row, "namespace");
+    pod.mode = TextAt(row, "mode");
+    for (const Json& gpu : RowsAt(row, "gpus")) pod.gpus.push_back(TextAt(gpu, "uuid"));
+    present.achieved = NumberAt(row, "achieved_60s");
+    present.held_ns = CountAt(row, "held_ns");
+    for (const Json& client : RowsAt(row, "clients")) {
+      present.attached = present.attached || FlagAt(client, "connected");
+    }
+    if (!pod.name.empty()) pods.push_back(std::move(present));
+  }
+  return pods;
+}
+
+devmgr::Node NodeOf(const Json& status, const std::string& name) {
+  devmgr::Node node;
+  node.name = name;
+  for (const Json& row : RowsAt(status, "gpus")) {
+    devmgr::Card card;
+    card.uuid = TextAt(row, "uuid");
+    if (card.uuid.empty() || card.uuid.starts_with(kBench)) continue;
+    card.vendor = TextAt(row, "vendor", card.vendor);
+    card.model = TextAt(row, "name").substr(0, kWordsMax);
+    // At least one: of a card whose memory nobody knows, pods without a cap can have a part.
+    card.memory_mib =
+        static_cast<uint32_t>(std::clamp<uint64_t>(CountAt(row, "memory") >> 20, 1, 1 << 24));
+    card.numa = PlaceAt(row, "numa");
+    card.island = PlaceAt(row, "island");
+    card.pcie = PlaceAt(row, "pcie");
+    card.bus = TextAt(row, "bus");
+    card.mig_capable = FlagAt(row, "mig_capable");
+    card.mig_enabled = FlagAt(row, "mig_enabled");
+    card.cordoned = FlagAt(row, "cordoned");
+    card.why = TextAt(row, "why").substr(0, kWordsMax);
+    const std::string health = TextAt(row, "health", "healthy");
+    if (health == "missing" || !FlagAt(row, "present")) {
+      card.health = devmgr::Health::kMissing;
+    } else if (health != "healthy") {
+      card.health = devmgr::Health::kFailed;
+    }
+    if (node.cards.size() < kCardsMax) node.cards.push_back(std::move(card));
+  }
+  return node;
+}
+
+std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& desired,
+                                      const std::map<std::string, BatondPod>& present,
+                                      const std::function<bool(const std::string& uid)>& keep) {
+  using Kind = BatondCommand::Kind;
+  std::vector<BatondCommand> commands;
+  // What cannot change while it is there. Its ticket may not be known.
+  const auto fixed = [](const BatondPod& pod) {
+    return std::tie(pod.uid, pod.mode, pod.user, pod.name_space);
+  };
+  const auto changeable = [](const BatondPod& pod) {
+    return std::tie(pod.request, pod.limit, pod.memory_bytes, pod.memory_part, pod.priority,
+                    pod.team);
+  };
+  // Of a card that is away status says nothing: only one that it should not have is wrong.
+  const auto same = [&](const BatondPod& wanted, const BatondPod& is) {
+    return fixed(wanted) == fixed(is) &&
+           std::all_of(is.gpus.begin(), is.gpus.end(), [&](const std::string& gpu) {
+             return std::find(wanted.gpus.begin(), wanted.gpus.end(), gpu) != wanted.gpus.end();
+           });
+  };
+  for (const auto& [name, is] : present) {
+    const auto wanted = desired.find(name);
+    if (wanted == desired.end() && keep(is.uid)) continue;
+    if (wanted == desired.end() || !same(wanted->second, is)) {
+      commands.push_back({Kind::kDelete, is});
+    }
+  }
+  std::vector<std::pair<int64_t, const BatondPod*>> sets;  // by what they take more
+  for (const auto& [name, pod] : desired) {
+    const auto is = present.find(name);
+    if (is == present.end() || !same(pod, is->second)) continue;
+    if (changeable(pod) == changeable(is->second)) continue;
+    sets.emplace_back(int64_t{pod.request} - is->second.request, &pod);
+  }
+  std::stable_sort(sets.begin(), sets.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [more, pod] : sets) commands.push_back({Kind::kSet, *pod});
+  for (const auto& [name, pod] : desired) {
+    const auto is = present.find(name);
+    if (is == present.end() || !same(pod, is->second)) commands.push_back({Kind::kCreate, pod});
+  }
+  return commands;
+}
+
+Json RequestFor(const BatondCommand& command, bool by_cgroup) {
+  const BatondPod& pod = command.pod;
+  if (command.kind == BatondCommand::Kind::kDelete) {
+    return {{"command", "delete_pod"}, {"name", pod.name}};
+  }
+  Json request{{"name", pod.name},
+               {"request", PercentText(pod.request)},
+               {"limit", PercentText(pod.limit)},
+               {"memory", pod.memory_bytes},
+               {"priority", pod.priority == policy::Priority::kHigh ? "high" : "low"},
+               {"team", pod.team}};
+  if (pod.memory_part != 0) request["memory"] = PercentText(pod.memory_part) + "%";
+  if (command.kind == BatondCommand::Kind::kSet) {
+    request["command"] = "set_pod";
+    return request;
+  }
+  request["command"] = "create_pod";
+  request["user"] = pod.user;
+  request["namespace"] = pod.name_space;
+  request["gpus"] = pod.gpus;
+  request["mode"] = pod.mode;
+  request["ticket"] = pod.ticket;
+  if (by_cgroup) request["cgroup"] = pod.uid;
+  return request;
+}
+
+// ------------------------------------------------------------------------------ SharePods' status
+
+ShareReport ReportOf(const std::vector<PresentPod>& pods) {
+  ShareReport report;
+  std::set<std::string_view> cards;
+  uint64_t held_ns = 0;
+  for (const PresentPod& present : pods) {
+    report.achieved += present.achieved;
+    report.attached = report.attached || present.attached;
+    held_ns += present.held_ns;
+    cards.insert(present.pod.gpus.begin(), present.pod.gpus.end());
+  }
+  if (!cards.empty()) report.achieved /= static_cast<double>(cards.size());
+  report.gpu_seconds = held_ns / 1'000'000'000;
+  return report;
+}
+
+bool WorthTelling(const ShareReport& before, const ShareReport& now) {
+  return before.attached != now.attached || before.ended != now.ended ||
+         std::abs(before.achieved - now.achieved) >= 0.2;
+}
+
+Controller SharePodOf(const Json& pod) {
+  for (const Json& owner : RowsAt(pod, "metadata/ownerReferences")) {
+    if (!FlagAt(owner, "controller") || TextAt(owner, "kind") != resources::kSharePods.kind ||
+        !TextAt(owner, "apiVersion").starts_with(resources::kSharePods.group + "/")) {
+      continue;
+    }
+    return {{NameOf(pod).name_space, TextAt(owner, "name")}, TextAt(owner, "uid")};
+  }
+  return {};
+}
+
+}  // namespace baton::k8s

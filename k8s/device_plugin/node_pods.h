@@ -1,0 +1,95 @@
+// What batond's pods should be, for the pods of Kubernetes on a node, what they are, and what to do
+// about the difference. Pure; never throws, whatever the objects are.
+#ifndef BATON_K8S_DEVICE_PLUGIN_NODE_PODS_H_
+#define BATON_K8S_DEVICE_PLUGIN_NODE_PODS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "devmgr/inventory.h"
+#include "k8s/api/object.h"
+#include "policy/share.h"
+
+namespace baton::k8s {
+
+// A pod of batond: a container that has GPUs.
+struct BatondPod {
+  std::string name;    // "namespace/pod", or "namespace/pod/container" where several ask
+  std::string uid;     // of the pod of Kubernetes
+  std::string ticket;  // empty where it is not known
+  policy::Share request = policy::kWhole;
+  policy::Share limit = policy::kWhole;
+  uint64_t memory_bytes = 0;      // on each card
+  policy::Share memory_part = 0;  // likewise; both 0: no cap
+  policy::Priority priority = policy::Priority::kLow;
+  std::string team;
+  std::string user;
+  std::string name_space;
+  std::vector<std::string> gpus;  // uuids
+  std::string mode;               // time-slice, exclusive
+
+  friend bool operator==(const BatondPod&, const BatondPod&) = default;
+};
+
+// Those of one pod of Kubernetes: none where it asks for no GPU, has no placement yet, or has
+// ended. kInvalid: its annotations cannot be read, or ask for a mode that there is not on
+// Kubernetes.
+Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit_mib);
+
+// A pod of batond as its `status` tells.
+struct PresentPod {
+  BatondPod pod;
+  double achieved = 0;    // percent of a card, over the last minute, summed over its cards
+  uint64_t held_ns = 0;   // likewise since it was made
+  bool attached = false;  // a process of it is connected
+};
+// Of a `status` answer. uid is empty for pods that no cgroup is named for.
+std::vector<PresentPod> PresentPods(const Json& status);
+
+// The node's cards, by its `status` answer; at most 16.
+devmgr::Node NodeOf(const Json& status, const std::string& name);
+
+struct BatondCommand {
+  enum class Kind : uint8_t { kDelete, kSet, kCreate } kind;
+  BatondPod pod;  // as it should be; for kDelete as it is
+};
+// What is to be done, in this order: what frees room first. `present`: those that are the agent's
+// to change. What a pod of `keep` (uids) has, stays as it is.
+std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& desired,
+                                      const std::map<std::string, BatondPod>& present,
+                                      const std::function<bool(const std::string& uid)>& keep);
+// The request for batond's control socket. `by_cgroup`: only processes of the pod may attach.
+Json RequestFor(const BatondCommand& command, bool by_cgroup);
+
+// ------------------------------------------------------------------------------ SharePods' status
+
+// What a node tells of a SharePod whose pod is there.
+struct ShareReport {
+  double achieved = 0;  // percent of each of its cards
+  uint64_t gpu_seconds = 0;
+  bool attached = false;
+  bool ended = false;  // its pod has: the last report
+
+  friend bool operator==(const ShareReport&, const ShareReport&) = default;
+};
+// Of the pods of batond that one pod of Kubernetes has.
+ShareReport ReportOf(const std::vector<PresentPod>& pods);
+// Whether it is worth a write, after `before`: by a fifth of a point, or by the condition. So what is told
+// is never off by more.
+bool WorthTelling(const ShareReport& before, const ShareReport& now);
+// The SharePod that controls the pod: its name and uid; empty: none does.
+struct Controller {
+  ObjectName name;
+  std::string uid;
+};
+Controller SharePodOf(const Json& pod);
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_DEVICE_PLUGIN_NODE_PODS_H_

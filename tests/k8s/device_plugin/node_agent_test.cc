@@ -1,0 +1,477 @@
+// The node's agent between an API server, in this process, and a batond, which is a real one.
+#include "k8s/device_plugin/node_agent.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/time.h"
+#include "tests/backend/daemon_process.h"
+#include "tests/backend/scripted_client.h"
+#include "tests/k8s/stand_in/api_server.h"
+
+namespace baton::k8s {
+namespace {
+
+using backend::DaemonProcess;
+using backend::Folder;
+
+// As the binder leaves it: on node n1, with its placement.
+Json PodOnNode(const std::string& name, const std::string& request, const std::string& limit,
+               const std::string& card = "GPU-a") {
+  Json placement = Json::parse(R"({"v": 1, "node": "n1", "containers": [{"name": "main", "vgpus": [
+      {"mode": "time-slice", "share": 100000, "memoryMiB": 1024, "layout": 0, "slot": 0}]}]})");
+  placement["containers"][0]["vgpus"][0]["card"] = card;
+  Json pod = Json::parse(R"({
+      "metadata": {"namespace": "vision", "annotations": {}},
+      "spec": {"nodeName": "n1", "schedulerName": "baton", "containers": [
+          {"name": "main", "image": "x",
+           "resources": {"limits": {"baton.dev/gpu-share": "10"}}}]},
+      "status": {"phase": "Running"}})");
+  pod["metadata"]["name"] = name;
+  pod["metadata"]["annotations"] = {{"baton.dev/request", request},
+                                    {"baton.dev/limit", limit},
+                                    {"baton.dev/placement", placement.dump()}};
+  return pod;
+}
+
+// A batond that tells its status, which is empty, and closes at every command without a word.
+class DumbBatond {
+ public:
+  explicit DumbBatond(const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (folder + "/control.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
+    listen_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(listen_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(listen_, 16), 0);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~DumbBatond() {
+    ending_ = true;
+    thread_.join();
+    close(listen_);
+  }
+  int asked() const { return asked_; }
+  int told() const { return told_; }
+
+ private:
+  void Run() {
+    while (!ending_) {
+      pollfd wanted{listen_, POLLIN, 0};
+      if (poll(&wanted, 1, 20) <= 0) continue;
+      const int fd = accept4(listen_, nullptr, nullptr, SOCK_CLOEXEC);
+      char line[4096];
+      const ssize_t size = fd < 0 ? 0 : recv(fd, line, sizeof(line), 0);
+      const std::string text(line, size > 0 ? static_cast<size_t>(size) : 0);
+      if (text.find("\"status\"") != std::string::npos) {
+        const std::string answer = "{\"ok\": true, \"pods\": [], \"gpus\": []}\n";
+        (void)!send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+        ++told_;
+      } else if (!text.empty()) {
+        ++asked_;
+      }
+      if (fd >= 0) close(fd);
+    }
+  }
+
+  int listen_ = -1;
+  std::atomic<bool> ending_ = false;
+  std::atomic<int> asked_ = 0, told_ = 0;
+  std::thread thread_;
+};
+
+class Agent : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    backend::WriteText(folder_ / "batond.toml",
+                       "[server]\nlocal_gpus = \"yes\"\nsocket_dir = \"" + (folder_ / "run") +
+                           "\"\nstate_dir = \"" + (folder_ / "state") + "\"\nlock_dir = \"" +
+                           (folder_ / "lock") + "\"\n[http]\nlisten = \"\"\n[zmq]\nlisten = \"" +
+                           central_ + "\"\n" + "[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"80GiB\"\n" +
+                           "[[gpu]]\nuuid = \"GPU-b\"\nmemory = \"80GiB\"\n");
+    ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  }
+  void TearDown() override { StopAgent(); }
+
+  void StartAgent(bool by_cgroup = true, const std::string& sockets = "run") {
+    auto client = Client::Make(api_.config(), {});
+    ASSERT_TRUE(client) << client.error().message;
+    client_ = std::move(*client);
+    EventRecorderOptions events;
+    events.controller = "baton.dev/node";
+    events_ = std::make_unique<EventRecorder>(*client_, events);
+    NodeAgentOptions options;
+    options.node = "n1";
+    options.socket_dir = folder_ / sockets;
+    options.report_every = std::chrono::milliseconds(100);
+    options.by_cgroup = by_cgroup;
+    options.on_cards = [this](std::vector<PluginCard> cards) {
+      const std::lock_guard lock(mutex_);
+      cards_ = std::move(cards);
+    };
+    agent_ = std::make_unique<NodeAgent>(*client_, *events_, std::move(options));
+  }
+  void StopAgent() {
+    if (client_ != nullptr) client_->Stop();
+    agent_.reset();
+    events_.reset();
+    client_.reset();
+  }
+
+  Json Ask(const Json& request) { return backend::Ask(folder_ / "run/control.sock", request); }
+  // A pod of batond; an empty object: there is none.
+  Json Row(const std::string& name) {
+    const Json status = Ask({{"command", "status"}});
+    if (status.is_object()) {
+      for (const Json& row : status.at("pods")) {
+        if (row.at("name") == name) return row;
+      }
+    }
+    return Json::object();
+  }
+  size_t Rows() {
+    const Json status = Ask({{"command", "status"}});
+    return status.is_object() ? status.at("pods").size() : 0;
+  }
+  bool AwaitRow(const std::string& name, double request) {
+    return api_.WaitFor([&] { return Row(name).value("request", 0.0) == request; });
+  }
+  std::vector<PluginCard> Cards() {
+    const std::lock_guard lock(mutex_);
+    return cards_;
+  }
+  ServeAnswer Get(const std::string& path) { return agent_->Answer({"GET", path, ""}); }
+  bool MetricsSay(const std::string& line) {
+    return Get("/metrics").body.find("\n" + line + "\n") != std::string::npos;
+  }
+  Json Status(const Resource& resource, const ObjectName& name) {
+    const auto object = api_.Get(resource, name);
+    return object ? object->value("status", Json::object()) : Json::object();
+  }
+
+  const Folder folder_;
+  const std::string central_ = "tcp://127.0.0.1:" + std::to_string(backend::FreePort());
+  testing::ApiServer api_;
+  DaemonProcess batond_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<EventRecorder> events_;
+  std::unique_ptr<NodeAgent> agent_;
+  std::mutex mutex_;
+  std::vector<PluginCard> cards_;
+};
+
+TEST_F(Agent, GivesPodsTheirSharesFollowsThemAndTakesThemBack) {
+  const Json pod = api_.Put(resources::kPods, PodOnNode("a", "60", "80"));
+  Json elsewhere = PodOnNode("elsewhere", "10", "10");
+  elsewhere["spec"]["nodeName"] = "n2";
+  api_.Put(resources::kPods, elsewhere);
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/a", 60));
+  const Json row = Row("vision/a");
+  EXPECT_EQ(row.at("limit"), 80.0);
+  EXPECT_EQ(row.at("cgroup"), UidOf(pod));
+  EXPECT_EQ(row.at("namespace"), "vision");
+  EXPECT_EQ(row.at("gpus").at(0).at("uuid"), "GPU-a");
+  EXPECT_EQ(Ask({{"command", "pod"}, {"name", "vision/a"}}).at("ticket"), UidOf(pod) + "/main");
+  EXPECT_EQ(Rows(), 1u) << "that of another node is none of ours";
+  // A patch is followed while it runs.
+  Json changed = *api_.Get(resources::kPods, NameOf(pod));
+  changed["metadata"]["annotations"]["baton.dev/request"] = "20";
+  const Instant before = MonotonicNow();
+  api_.Put(resources::kPods, changed);
+  ASSERT_TRUE(AwaitRow("vision/a", 20));
+  std::printf("figure a patch was followed in %.1f ms\n",
+              static_cast<double>(Nanos(MonotonicNow() - before)) / 1e6);
+  EXPECT_EQ(Row("vision/a").at("id"), row.at("id")) << "it is the same pod";
+  // One that ends, and one that is removed.
+  api_.Put(resources::kPods, PodOnNode("b", "10", "10"));
+  ASSERT_TRUE(AwaitRow("vision/b", 10));
+  changed = *api_.Get(resources::kPods, NameOf(pod));
+  changed["status"]["phase"] = "Succeeded";
+  api_.Put(resources::kPods, changed);
+  api_.Remove(resources::kPods, {"vision", "b"});
+  EXPECT_TRUE(api_.WaitFor([&] { return Rows() == 0; }));
+}
+
+// Three pods whose shares add up to the whole card all the while.
+TEST_F(Agent, SharesThatChangePlacesAllArrive) {
+  for (const auto& [name, request] : {std::pair{"a", "60"}, {"b", "30"}, {"c", "10"}}) {
+    api_.Put(resources::kPods, PodOnNode(name, request, "100"));
+  }
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/a", 60) && AwaitRow("vision/b", 30) && AwaitRow("vision/c", 10));
+  // The one that grows first: there is no room for it until another has shrunk.
+  for (const auto& [name, request] : {std::pair{"c", "50"}, {"a", "20"}}) {
+    Json pod = *api_.Get(resources::kPods, {"vision", name});
+    pod["metadata"]["annotations"]["baton.dev/request"] = request;
+    api_.Put(resources::kPods, pod);
+  }
+  EXPECT_TRUE(AwaitRow("vision/a", 20) && AwaitRow("vision/b", 30) && AwaitRow("vision/c", 50));
+}
+
+TEST_F(Agent, PutsRightWhatItFindsAfterARestartOfEither) {
+  for (const char* name : {"a", "b", "c"}) api_.Put(resources::kPods, PodOnNode(name, "20", "20"));
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/a", 20) && AwaitRow("vision/b", 20) && AwaitRow("vision/c", 20));
+  StopAgent();
+  // While it was away: one is gone, one has changed, one is another of the same name, one is new.
+  // What somebody made by hand is left alone.
+  api_.Remove(resources::kPods, {"vision", "a"});
+  Json changed = *api_.Get(resources::kPods, {"vision", "b"});
+  changed["metadata"]["annotations"]["baton.dev/request"] = "5";
+  api_.Put(resources::kPods, changed);
+  api_.Remove(resources::kPods, {"vision", "c"});
+  const Json again = api_.Put(resources::kPods, PodOnNode("c", "20", "20"));
+  api_.Put(resources::kPods, PodOnNode("d", "20", "20", "GPU-b"));
+  ASSERT_TRUE(Ask({{"command", "create_pod"}, {"name", "by-hand"}, {"request", 1}}).at("ok"));
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/b", 5) && AwaitRow("vision/d", 20));
+  EXPECT_TRUE(api_.WaitFor([&] { return Row("vision/c").value("cgroup", "") == UidOf(again); }));
+  EXPECT_TRUE(api_.WaitFor([&] { return Row("vision/a").empty(); }));
+  EXPECT_FALSE(Row("by-hand").empty());
+  // batond dies, and forgets everything.
+  batond_.Crash();
+  api_.Put(resources::kPods, PodOnNode("e", "10", "10"));
+  std::filesystem::remove_all(folder_ / "state");
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  for (const char* name : {"vision/b", "vision/c", "vision/d", "vision/e"}) {
+    EXPECT_TRUE(api_.WaitFor([&] { return !Row(name).empty(); })) << name;
+  }
+  EXPECT_EQ(Rows(), 4u);
+}
+
+// One batond for all nodes: the agent speaks to the node's relay, and of the node's pods only.
+TEST_F(Agent, SpeaksThroughARelayToo) {
+  backend::WriteText(folder_ / "node.toml",
+                     "[server]\nlock_dir = \"" + (folder_ / "node-lock") +
+                         "\"\n[node]\nname = \"n1\"\nsocket_dir = \"" + (folder_ / "node") +
+                         "\"\n[zmq]\nconnect = \"" + central_ +
+                         "\"\n[[gpu]]\nuuid = \"GPU-n\"\nmemory = \"80GiB\"\n");
+  DaemonProcess relay(FRONTEND, folder_ / "node.toml", folder_ / "node.log");
+  ASSERT_TRUE(relay.Start()) << relay.Log();
+  ASSERT_TRUE(Ask({{"command", "create_pod"},
+                   {"name", "vision/of-another-node"},
+                   {"namespace", "vision"},
+                   {"request", 1},
+                   {"gpus", {"GPU-a"}},
+                   {"cgroup", "another"}})
+                  .at("ok"));
+  api_.Put(resources::kPods, PodOnNode("a", "20", "20", "GPU-n"));
+  StartAgent(true, "node");
+  ASSERT_TRUE(AwaitRow("vision/a", 20));
+  EXPECT_TRUE(api_.WaitFor([&] {
+    const Json cards = Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array());
+    return cards.size() == 1 && cards[0].at("uuid") == "GPU-n";
+  }));
+  api_.Remove(resources::kPods, {"vision", "a"});
+  EXPECT_TRUE(api_.WaitFor([&] { return Row("vision/a").empty(); }));
+  EXPECT_FALSE(Row("vision/of-another-node").empty());
+}
+
+TEST_F(Agent, EndsWhileBatondIsAway) {
+  ASSERT_EQ(batond_.Stop(), 0);
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] { return api_.count("watch pods") > 0; }));
+  StopAgent();
+}
+
+TEST_F(Agent, IsReadyOnceBatondAndTheApiServerHaveSpoken) {
+  ASSERT_EQ(batond_.Stop(), 0);
+  StartAgent();
+  EXPECT_EQ(Get("/healthz").status, 200);
+  EXPECT_EQ(Get("/nothing").status, 404);
+  EXPECT_EQ(agent_->Answer({"POST", "/metrics", ""}).status, 405);
+  ASSERT_TRUE(api_.WaitFor([&] { return api_.count("watch pods") > 0; }));
+  EXPECT_EQ(Get("/readyz").status, 503);
+  EXPECT_NE(Get("/readyz").body.find("batond"), std::string::npos) << Get("/readyz").body;
+  StopAgent();
+
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  api_.AddFault({.kind = testing::FaultKind::kAnswer, .verb = "list", .times = 0, .status = 500});
+  StartAgent();
+  EXPECT_TRUE(api_.WaitFor(
+      [&] { return Get("/readyz").body.find("the API server") != std::string::npos; }));
+  EXPECT_EQ(Get("/readyz").status, 503);
+  api_.ClearFaults();
+  EXPECT_TRUE(api_.WaitFor([&] { return Get("/readyz").status == 200; }));
+}
+
+TEST_F(Agent, CountsThePodsThatAreInStepAndThoseThatAreNot) {
+  api_.Put(resources::kPods, PodOnNode("a", "60", "60"));
+  api_.Put(resources::kPods, PodOnNode("too-much", "60", "60"));
+  Json broken = PodOnNode("broken", "60", "60");
+  broken["metadata"]["annotations"]["baton.dev/request"] = "130";
+  api_.Put(resources::kPods, broken);
+  StartAgent();
+  EXPECT_TRUE(api_.WaitFor([&] {
+    return MetricsSay("baton_agent_pods_in_step 1") && MetricsSay("baton_agent_pods_refused 2");
+  })) << Get("/metrics").body;
+  EXPECT_TRUE(MetricsSay("baton_agent_cards 2"));
+  EXPECT_TRUE(MetricsSay("baton_agent_commands_total 1"));
+  EXPECT_FALSE(MetricsSay("baton_agent_batond_errors_total 0"));
+  EXPECT_TRUE(
+      api_.WaitFor([&] { return !MetricsSay("baton_agent_last_report_timestamp_seconds 0"); }));
+}
+
+// What went wrong is not the pods' fault, and one question is enough to know.
+TEST_F(Agent, BlamesNoPodWhereBatondDoesNotAnswer) {
+  for (int i = 0; i < 10; ++i) {
+    api_.Put(resources::kPods, PodOnNode("p" + std::to_string(i), "10", "10"));
+  }
+  DumbBatond dumb(folder_ / "dumb");
+  StartAgent(true, "dumb");
+  ASSERT_TRUE(api_.WaitFor([&] { return dumb.asked() >= 3; }));
+  EXPECT_GE(dumb.told(), dumb.asked()) << "first it is asked how things are, each time";
+  StopAgent();
+  EXPECT_TRUE(api_.List(resources::kEvents).empty());
+}
+
+// Without cgroups the ticket says whose pod it is.
+TEST_F(Agent, PutsRightWhatItFindsWithoutCgroupsToo) {
+  const Json a = api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
+  api_.Put(resources::kPods, PodOnNode("b", "20", "20"));
+  StartAgent(false);
+  ASSERT_TRUE(AwaitRow("vision/a", 20) && AwaitRow("vision/b", 20));
+  EXPECT_EQ(Row("vision/a").at("cgroup"), "");
+  StopAgent();
+  api_.Remove(resources::kPods, {"vision", "b"});
+  ASSERT_TRUE(Ask({{"command", "create_pod"}, {"name", "by-hand"}, {"request", 1}}).at("ok"));
+  StartAgent(false);
+  EXPECT_TRUE(api_.WaitFor([&] { return Row("vision/b").empty(); }));
+  EXPECT_FALSE(Row("vision/a").empty());
+  EXPECT_FALSE(Row("by-hand").empty());
+  // Whoever has the ticket attaches.
+  backend::ScriptedClient client(folder_ / "run/baton.sock");
+  EXPECT_TRUE(client.Join(UidOf(a) + "/main", "GPU-a"));
+}
+
+TEST_F(Agent, SaysOnThePodWhatBatondRefusesAndTriesAgain) {
+  ASSERT_TRUE(
+      Ask({{"command", "create_pod"}, {"name", "by-hand"}, {"request", 90}, {"gpus", {"GPU-a"}}})
+          .at("ok"));
+  api_.Put(resources::kPods, PodOnNode("a", "60", "60"));
+  Json broken = PodOnNode("broken", "60", "60");
+  broken["metadata"]["annotations"]["baton.dev/request"] = "130";
+  api_.Put(resources::kPods, broken);
+  StartAgent();
+  const auto event_on = [&](const std::string& pod) {
+    for (const Json& event : api_.List(resources::kEvents)) {
+      if (TextAt(event, "regarding/name") == pod) return event;
+    }
+    return Json::object();
+  };
+  ASSERT_TRUE(api_.WaitFor([&] { return !event_on("a").empty() && !event_on("broken").empty(); }));
+  EXPECT_EQ(TextAt(event_on("a"), "reason"), "ShareRefused");
+  EXPECT_EQ(TextAt(event_on("a"), "type"), "Warning");
+  EXPECT_EQ(TextAt(event_on("broken"), "reason"), "InvalidAnnotation");
+  EXPECT_NE(TextAt(event_on("broken"), "note").find("130"), std::string::npos);
+  ASSERT_TRUE(Ask({{"command", "delete_pod"}, {"name", "by-hand"}}).at("ok"));
+  EXPECT_TRUE(AwaitRow("vision/a", 60));
+  // One that runs, and whose annotations are then damaged, keeps what it has.
+  Json pod = *api_.Get(resources::kPods, {"vision", "a"});
+  pod["metadata"]["annotations"]["baton.dev/limit"] = "10";
+  api_.Put(resources::kPods, pod);
+  ASSERT_TRUE(api_.WaitFor([&] {
+    const auto events = api_.List(resources::kEvents);
+    return std::any_of(events.begin(), events.end(), [](const Json& event) {
+      return TextAt(event, "regarding/name") == "a" &&
+             TextAt(event, "reason") == "InvalidAnnotation";
+    });
+  }));
+  EXPECT_EQ(Row("vision/a").value("request", 0.0), 60.0);
+}
+
+TEST_F(Agent, TellsOfTheCards) {
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array()).size() == 2;
+  }));
+  const Json cards = Status(resources::kGpuNodes, {"", "n1"}).at("cards");
+  EXPECT_EQ(cards.at(0).at("uuid"), "GPU-a");
+  EXPECT_EQ(cards.at(0).at("memoryMiB"), 81'920);
+  ASSERT_TRUE(api_.WaitFor([&] { return Cards().size() == 2; }));
+  EXPECT_EQ(Cards()[1], (PluginCard{"GPU-b", 81'920, true}));
+  // Told again when it changes, and only then.
+  ASSERT_TRUE(Ask({{"command", "cordon"}, {"gpus", {"GPU-b"}}}).at("ok"));
+  ASSERT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kGpuNodes, {"", "n1"}).at("cards").at(1).at("cordoned") == true;
+  }));
+  EXPECT_LE(api_.count("apply gpunodes/status"), 3u);
+}
+
+TEST_F(Agent, TellsSharePodsWhatTheyGet) {
+  const Json share_pod = api_.Put(resources::kSharePods,
+                                  Json::parse(R"({"metadata": {"name": "a", "namespace": "vision"},
+          "status": {"phase": "Running", "conditions": [{"type": "Placed", "status": "True"}]}})"));
+  Json pod = PodOnNode("a", "60", "80");
+  pod["metadata"]["ownerReferences"] = Json::parse(
+      R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "a", "controller": true}])");
+  pod["metadata"]["ownerReferences"][0]["uid"] = UidOf(share_pod);
+  pod = api_.Put(resources::kPods, pod);
+  StartAgent(false);
+  const auto attached = [&]() -> Json {
+    const Json status = Status(resources::kSharePods, {"vision", "a"});
+    for (const Json& condition : status.value("conditions", Json::array())) {
+      if (condition.at("type") == "Attached") return condition;
+    }
+    return Json::object();
+  };
+  ASSERT_TRUE(api_.WaitFor([&] { return attached().value("status", "") == "False"; }));
+  {
+    backend::ScriptedClient client(folder_ / "run/baton.sock");
+    ASSERT_TRUE(client.Join(UidOf(pod) + "/main", "GPU-a"));
+    ASSERT_TRUE(client.Ask() && client.AwaitGrant() && client.Report(wire::Phase::kHolding));
+    ASSERT_TRUE(api_.WaitFor([&] { return attached().value("status", "") == "True"; }));
+    EXPECT_EQ(attached().at("reason"), "ProcessesAttached");
+    ASSERT_TRUE(api_.WaitFor([&] {
+      return std::stod(TextAt(Status(resources::kSharePods, {"vision", "a"}), "achieved", "0")) > 0;
+    }));
+  }
+  Json ended = *api_.Get(resources::kPods, {"vision", "a"});
+  ended["status"]["phase"] = "Succeeded";
+  api_.Put(resources::kPods, ended);
+  ASSERT_TRUE(api_.WaitFor([&] { return attached().value("reason", "") == "PodEnded"; }));
+  const Json status = Status(resources::kSharePods, {"vision", "a"});
+  EXPECT_EQ(status.at("phase"), "Running") << "what others own stays";
+  EXPECT_EQ(status.at("conditions").size(), 2u);
+  EXPECT_TRUE(status.at("gpuSeconds").is_number_integer());
+}
+
+// Nothing is lost when the API server is away, or answers nonsense, for a while.
+TEST_F(Agent, ConvergesOverFaultsOfTheApi) {
+  api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
+  api_.AddFault({.kind = testing::FaultKind::kAnswer, .verb = "list", .times = 2, .status = 500});
+  api_.AddFault({.kind = testing::FaultKind::kMalformed, .verb = "list"});
+  api_.AddFault({.kind = testing::FaultKind::kCutWatch, .verb = "watch", .times = 3});
+  api_.AddFault({.kind = testing::FaultKind::kAnswer, .verb = "apply", .times = 2, .status = 409});
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/a", 20));
+  for (int i = 0; i < 5; ++i) {
+    api_.Put(resources::kPods, PodOnNode("p" + std::to_string(i), "10", "10"));
+    api_.CutConnections();
+  }
+  api_.Compact();
+  api_.Remove(resources::kPods, {"vision", "p0"});
+  for (int i = 1; i < 5; ++i) EXPECT_TRUE(AwaitRow("vision/p" + std::to_string(i), 10));
+  EXPECT_TRUE(api_.WaitFor([&] { return Row("vision/p0").empty() && Rows() == 5; }));
+  EXPECT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array()).size() == 2;
+  }));
+}
+
+}  // namespace
+}  // namespace baton::k8s

@@ -1,0 +1,299 @@
+// What batond's pods should be, and what is done about those that are otherwise.
+#include "k8s/device_plugin/node_pods.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace baton::k8s {
+namespace {
+
+using Kind = BatondCommand::Kind;
+
+const std::string kUid = "0f5e3b1c-9d2a-4c3b-8e1f-a0b1c2d3e4f5";
+
+// A pod that is bound: one container with 30 to 60 % of one card.
+Json BoundPod(const std::string& name = "notebook") {
+  return Json::parse(R"({
+    "metadata": {"name": ")" +
+                     name + R"(", "namespace": "vision", "uid": ")" + kUid + R"(",
+      "annotations": {"baton.dev/request": "30", "baton.dev/limit": "60", "baton.dev/memory": "4Gi",
+        "baton.dev/team": "research/vision", "baton.dev/priority": "high",
+        "baton.dev/placement": "{\"v\":1,\"node\":\"n1\",\"containers\":[{\"name\":\"main\",\"vgpus\":[{\"card\":\"GPU-a\",\"mode\":\"time-slice\",\"share\":300000,\"memoryMiB\":4096,\"layout\":0,\"slot\":0}]}]}"}},
+    "spec": {"nodeName": "n1",
+      "initContainers": [{"name": "init", "image": "x"}],
+      "containers": [{"name": "main", "image": "x", "resources": {"limits": {"baton.dev/gpu-share": "30", "baton.dev/gpu-memory": "16"}}}]},
+    "status": {"phase": "Pending"}})");
+}
+
+TEST(DesiredPods, AreWhatTheAnnotationsSay) {
+  const auto pods = DesiredPods(BoundPod(), 256);
+  ASSERT_TRUE(pods) << pods.error().message;
+  ASSERT_EQ(pods->size(), 1u);
+  const BatondPod& pod = pods->front();
+  EXPECT_EQ(pod.name, "vision/notebook");
+  EXPECT_EQ(pod.uid, kUid);
+  EXPECT_EQ(pod.ticket, kUid + "/main");
+  EXPECT_EQ(pod.request, 300'000u);
+  EXPECT_EQ(pod.limit, 600'000u);
+  EXPECT_EQ(pod.memory_bytes, uint64_t{4} << 30);
+  EXPECT_EQ(pod.priority, policy::Priority::kHigh);
+  EXPECT_EQ(pod.team, "research/vision");
+  EXPECT_EQ(pod.gpus, std::vector<std::string>{"GPU-a"});
+  EXPECT_EQ(pod.mode, "time-slice");
+}
+
+TEST(DesiredPods, AreNoneOfPodsThatHaveNoPlaceOrHaveEnded) {
+  Json pod = BoundPod();
+  pod["metadata"]["annotations"].erase("baton.dev/placement");
+  EXPECT_TRUE(DesiredPods(pod, 256).value().empty());
+  for (const char* phase : {"Succeeded", "Failed"}) {
+    pod = BoundPod();
+    pod["status"]["phase"] = phase;
+    EXPECT_TRUE(DesiredPods(pod, 256).value().empty());
+  }
+  EXPECT_TRUE(DesiredPods(Json::object(), 256).value().empty());
+}
+
+TEST(DesiredPods, RefuseWhatCannotBeOnKubernetes) {
+  Json pod = BoundPod();
+  std::string placement = pod["metadata"]["annotations"]["baton.dev/placement"];
+  placement.replace(placement.find("time-slice"), 10, "mps");
+  pod["metadata"]["annotations"]["baton.dev/placement"] = placement;
+  const auto refused = DesiredPods(pod, 256);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("'mps'"), std::string::npos) << refused.error().message;
+  pod["metadata"]["annotations"]["baton.dev/placement"] = "{";
+  EXPECT_FALSE(DesiredPods(pod, 256));
+  pod = BoundPod();
+  pod["spec"]["nodeName"] = "n2";
+  EXPECT_FALSE(DesiredPods(pod, 256)) << "cards of another node";
+  pod = BoundPod();
+  pod["metadata"]["annotations"]["baton.dev/request"] = "130";
+  EXPECT_FALSE(DesiredPods(pod, 256));
+}
+
+TEST(DesiredPods, HaveNamesThatBatondTakes) {
+  Json pod = BoundPod(std::string(253, 'n'));
+  const auto one = DesiredPods(pod, 256);
+  ASSERT_TRUE(one) << one.error().message;
+  EXPECT_EQ(one->front().name.size(), 128u);
+  pod["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555";
+  const auto other = DesiredPods(pod, 256);
+  ASSERT_TRUE(other);
+  EXPECT_NE(one->front().name, other->front().name);
+}
+
+Json StatusRow() {
+  return Json::parse(R"({"name": "vision/notebook", "cgroup": ")" + kUid +
+                     R"(", "request": 30.0, "limit": 60.0, "memory": 4294967296,
+      "memory_percent": 0.0, "mode": "time-slice", "priority": "high", "team": "research/vision",
+      "user": "", "namespace": "vision", "achieved_60s": 59.5, "held_ns": 3500000000,
+      "gpus": [{"uuid": "GPU-a"}], "clients": [{"connected": false}, {"connected": true}]})");
+}
+
+std::map<std::string, BatondPod> ByName(const std::vector<BatondPod>& pods) {
+  std::map<std::string, BatondPod> all;
+  for (const BatondPod& pod : pods) all[pod.name] = pod;
+  return all;
+}
+const auto kKeepNone = [](const std::string&) { return false; };
+
+TEST(Difference, IsNoneWhereStatusTellsWhatIsWanted) {
+  const auto present = PresentPods({{"pods", Json::array({StatusRow()})}});
+  ASSERT_EQ(present.size(), 1u);
+  EXPECT_TRUE(present[0].attached);
+  EXPECT_EQ(present[0].achieved, 59.5);
+  const auto wanted = DesiredPods(BoundPod(), 256);
+  EXPECT_TRUE(Difference(ByName(*wanted), ByName({present[0].pod}), kKeepNone).empty());
+}
+
+// Whatever percentage in steps of 0.1 was asked for comes back from the number in status.
+TEST(Difference, IsNoneForAnyPercentage) {
+  for (uint32_t share = 1'000; share <= policy::kWhole; share += 1'000) {
+    Json row = StatusRow();
+    row["request"] = share / 1e4;
+    row["limit"] = share / 1e4;
+    BatondPod pod = PresentPods({{"pods", Json::array({row})}})[0].pod;
+    ASSERT_EQ(pod.request, share);
+    const Json request = RequestFor({Kind::kSet, pod}, true);
+    ASSERT_EQ(std::stod(request.at("request").get<std::string>()), share / 1e4);
+  }
+}
+
+TEST(Difference, ChangesWhatMayChangeAndMakesAnewWhatMayNot) {
+  const auto wanted = ByName(*DesiredPods(BoundPod(), 256));
+  const BatondPod& pod = wanted.begin()->second;
+  const auto kinds = [&](const BatondPod& is) {
+    std::vector<Kind> all;
+    for (const auto& command : Difference(wanted, ByName({is}), kKeepNone)) {
+      all.push_back(command.kind);
+    }
+    return all;
+  };
+  using Kinds = std::vector<Kind>;
+  BatondPod is = pod;
+  is.ticket.clear();
+  EXPECT_EQ(kinds(is), Kinds{});
+  const auto changed = [&](auto change) {
+    BatondPod other = pod;
+    change(other);
+    return kinds(other);
+  };
+  EXPECT_EQ(changed([](BatondPod& p) { p.request = 100'000; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.limit = 100'000; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.memory_bytes = 0; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.team = "x"; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.priority = policy::Priority::kLow; }), Kinds{Kind::kSet});
+  const Kinds anew{Kind::kDelete, Kind::kCreate};
+  EXPECT_EQ(changed([](BatondPod& p) { p.gpus = {"GPU-b"}; }), anew);
+  EXPECT_EQ(changed([](BatondPod& p) { p.uid = "another"; }), anew);
+  EXPECT_EQ(changed([](BatondPod& p) { p.mode = "exclusive"; }), anew);
+  EXPECT_EQ(changed([](BatondPod& p) { p.gpus.clear(); }), Kinds{}) << "its card is away";
+  EXPECT_EQ(Difference(wanted, {}, kKeepNone).front().kind, Kind::kCreate);
+  EXPECT_EQ(Difference({}, wanted, kKeepNone).front().kind, Kind::kDelete);
+  EXPECT_TRUE(Difference({}, wanted, [](const std::string&) { return true; }).empty())
+      << "what cannot be read keeps what it has";
+}
+
+// 60, 30 and 10 become 20, 30 and 50: never more than 100 on the way.
+TEST(Difference, FreesRoomBeforeItTakesSome) {
+  std::map<std::string, BatondPod> is, wanted;
+  const auto add = [](auto& pods, const char* name, uint32_t request) {
+    BatondPod pod;
+    pod.name = name;
+    pod.uid = name;
+    pod.request = request;
+    pods[name] = pod;
+  };
+  add(is, "c", 600'000), add(is, "b", 300'000), add(is, "a", 100'000), add(is, "gone", 1'000);
+  add(wanted, "c", 200'000), add(wanted, "b", 300'000), add(wanted, "a", 450'000);
+  add(wanted, "new", 50'000);
+  const auto commands = Difference(wanted, is, kKeepNone);
+  ASSERT_EQ(commands.size(), 4u);
+  EXPECT_EQ(commands[0].pod.name, "gone");
+  EXPECT_EQ(commands[1].pod.name, "c");
+  EXPECT_EQ(commands[2].pod.name, "a");
+  EXPECT_EQ(commands[3].pod.name, "new");
+}
+
+// Random pictures: what the commands give, applied, is what is wanted.
+TEST(Difference, AppliedItLeavesNone) {
+  std::mt19937 random(7);
+  const auto pick = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
+  const auto some = [&] {
+    std::map<std::string, BatondPod> pods;
+    for (int i = 0; i < 6; ++i) {
+      if (pick(3) == 0) continue;
+      BatondPod pod;
+      pod.name = "p" + std::to_string(i);
+      pod.uid = std::to_string(pick(2));
+      pod.request = 100'000 * (1 + pick(3));
+      pod.gpus = {"GPU-" + std::to_string(pick(2))};
+      pods[pod.name] = pod;
+    }
+    return pods;
+  };
+  for (int round = 0; round < 500; ++round) {
+    auto is = some();
+    const auto wanted = some();
+    for (const auto& command : Difference(wanted, is, kKeepNone)) {
+      const std::string& name = command.pod.name;
+      if (command.kind == Kind::kDelete) {
+        ASSERT_EQ(is.erase(name), 1u);
+      } else {
+        ASSERT_EQ(is.count(name), command.kind == Kind::kSet ? 1u : 0u);
+        is[name] = command.pod;
+      }
+    }
+    ASSERT_EQ(is, wanted);
+  }
+}
+
+TEST(Requests, SayWhatTheControlSocketKnows) {
+  BatondPod pod = DesiredPods(BoundPod(), 256)->front();
+  const Json create = RequestFor({Kind::kCreate, pod}, true);
+  EXPECT_EQ(create.at("command"), "create_pod");
+  EXPECT_EQ(create.at("cgroup"), kUid);
+  EXPECT_EQ(create.at("ticket"), kUid + "/main");
+  EXPECT_EQ(create.at("memory"), uint64_t{4} << 30);
+  EXPECT_FALSE(RequestFor({Kind::kCreate, pod}, false).contains("cgroup"));
+  pod.memory_part = 255'000;
+  EXPECT_EQ(RequestFor({Kind::kSet, pod}, true).at("memory"), "25.5%");
+  EXPECT_FALSE(RequestFor({Kind::kSet, pod}, true).contains("gpus"));
+}
+
+TEST(NodeOf, TellsItsCards) {
+  const devmgr::Node node = NodeOf(Json::parse(R"({"gpus": [
+      {"uuid": "GPU-a", "name": "NVIDIA H200", "memory": 150754820096, "present": true,
+       "health": "healthy", "why": "", "vendor": "nvidia", "numa": 1, "island": 0, "pcie": -1,
+       "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false, "cordoned": true},
+      {"uuid": "GPU-b", "name": "x", "memory": 1048576, "present": true, "health": "failed",
+       "why": "XID 79", "numa": 1e300, "pcie": "no"},
+      {"uuid": "GPU-c", "present": false},
+      {"uuid": "BENCH-0", "present": true}, 5, {"uuid": 7}]})"),
+                                   "n1");
+  ASSERT_EQ(node.cards.size(), 3u);
+  EXPECT_EQ(node.name, "n1");
+  EXPECT_EQ(node.cards[0].memory_mib, 143'771u);
+  EXPECT_EQ(node.cards[0].numa, 1);
+  EXPECT_EQ(node.cards[0].island, 0);
+  EXPECT_TRUE(node.cards[0].cordoned);
+  EXPECT_EQ(node.cards[1].health, devmgr::Health::kFailed);
+  EXPECT_EQ(node.cards[1].why, "XID 79");
+  EXPECT_EQ(node.cards[1].numa, -1);
+  EXPECT_EQ(node.cards[2].health, devmgr::Health::kMissing);
+}
+
+TEST(Reports, AreOfThePodPerCardAndTellOnlyWhatIsWorthIt) {
+  PresentPod a, b;
+  a.pod.gpus = {"GPU-a"};
+  a.achieved = 30;
+  a.held_ns = 1'600'000'000;
+  b.pod.gpus = {"GPU-a", "GPU-b"};
+  b.achieved = 50;
+  b.held_ns = 1'600'000'000;
+  b.attached = true;
+  const ShareReport report = ReportOf({a, b});
+  EXPECT_EQ(report.achieved, 40);
+  EXPECT_EQ(report.gpu_seconds, 3u);
+  EXPECT_TRUE(report.attached);
+  ShareReport next = report;
+  next.gpu_seconds = 100;
+  next.achieved = 40.1;
+  EXPECT_FALSE(WorthTelling(report, next));
+  next.achieved = 40.25;
+  EXPECT_TRUE(WorthTelling(report, next));
+  next = report;
+  next.attached = false;
+  EXPECT_TRUE(WorthTelling(report, next));
+}
+
+TEST(Reports, AreAboutSharePodsThatControlTheirPods) {
+  Json pod = BoundPod();
+  EXPECT_TRUE(SharePodOf(pod).name.name.empty());
+  pod["metadata"]["ownerReferences"] = Json::parse(R"([
+      {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "1", "controller": false},
+      {"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "s", "uid": "2"}])");
+  EXPECT_TRUE(SharePodOf(pod).name.name.empty()) << "it does not control it";
+  pod["metadata"]["ownerReferences"][1]["controller"] = true;
+  EXPECT_EQ(SharePodOf(pod).name.Text(), "vision/s");
+  EXPECT_EQ(SharePodOf(pod).uid, "2");
+}
+
+// Whatever batond or the API says, nothing throws.
+TEST(NodePods, SurviveNonsense) {
+  for (const char* text : {"null", "5", "[]", R"({"pods": 5, "gpus": {}})",
+                           R"({"pods": [null, 5, {"name": 5}, {"name": "x", "gpus": 5}]})",
+                           R"({"metadata": {"ownerReferences": [5, {}]}, "status": 7})"}) {
+    const Json object = Json::parse(text);
+    PresentPods(object);
+    NodeOf(object, "n");
+    SharePodOf(object);
+    (void)DesiredPods(object, 256);
+  }
+}
+
+}  // namespace
+}  // namespace baton::k8s
