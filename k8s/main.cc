@@ -1,0 +1,24 @@
+// baton-k8s: everything of Baton that speaks with Kubernetes.
+#include <CLI/CLI.hpp>
+
+#include "k8s/command.h"
+
+int main(int argc, char** argv) {
+  CLI::App program{"Shares GPUs by time on Kubernetes."};
+  program.set_version_flag("--version", BATON_VERSION);
+  program.require_subcommand(1);
+  program.footer(
+      "Examples:\n"
+      "  baton-k8s binder --kubeconfig ~/.kube/config\n"
+      "  baton-k8s webhook --service baton-webhook.baton-system\n"
+      "  baton-k8s extender --listen 0.0.0.0:8888\n"
+      "  baton-k8s device-plugin --node \"$NODE_NAME\"\n\n"
+      "'baton-k8s COMMAND --help' explains one.");
+  int exit_code = 0;
+  baton::k8s::AddBinder(program, &exit_code);
+  baton::k8s::AddWebhook(program, &exit_code);
+  baton::k8s::AddExtender(program, &exit_code);
+  baton::k8s::AddDevicePlugin(program, &exit_code);
+  CLI11_PARSE(program, argc, argv);
+  return exit_code;
+}

@@ -1,0 +1,239 @@
+// The manifests at a real API server: each object is accepted, webhooks are asked about pods that
+// ask for GPUs and about no others, and what a node may not do it cannot.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "k8s/api/client.h"
+#include "tests/k8s/end_to_end/real_api_server.h"
+
+namespace baton::k8s {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kTree = BATON_SOURCE;
+
+class ChartAtTheApiServer : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (RealApiServer::WhyNot()) return;
+    std::string pattern = ::testing::TempDir() + "/baton-chart-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    auto server = RealApiServer::Start(folder_);
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+    Must({"apply", "--server-side", "-f", kTree + "/k8s/crds"});
+    Must({"wait", "--for=condition=Established", "--timeout=60s", "crd/sharepods.baton.dev",
+          "crd/gpunodes.baton.dev"});
+    Must({"create", "namespace", "baton-system"});
+    Must({"create", "namespace", "vision"});
+  }
+  static void TearDownTestSuite() {
+    server_.reset();
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+  void SetUp() override {
+    if (const auto why = RealApiServer::WhyNot()) GTEST_SKIP() << *why;
+    ASSERT_TRUE(server_) << "the API server did not start";
+  }
+
+  static std::string Must(const std::vector<std::string>& arguments) {
+    auto [status, said] = server_->Kubectl(arguments);
+    EXPECT_EQ(status, 0) << said;
+    return said;
+  }
+  static Json Pod(const std::string& name, Json spec, Json annotations = Json::object()) {
+    Json pod{{"apiVersion", "v1"},
+             {"kind", "Pod"},
+             {"metadata", {{"name", name}, {"annotations", std::move(annotations)}}},
+             {"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "none"}}})}}}};
+    pod["spec"].merge_patch(spec);
+    return pod;
+  }
+  static Json Asking(const std::string& name, const char* resource) {
+    Json pod = Pod(name, Json::object());
+    pod["spec"]["containers"][0]["resources"] = {{"limits", {{resource, "30"}}}};
+    return pod;
+  }
+  // How many lines say it.
+  static size_t Count(const std::string& text, const std::string& part) {
+    size_t count = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+
+  static std::string folder_;
+  static std::unique_ptr<RealApiServer> server_;
+};
+std::string ChartAtTheApiServer::folder_;
+std::unique_ptr<RealApiServer> ChartAtTheApiServer::server_;
+
+TEST_F(ChartAtTheApiServer, EachObjectIsAccepted) {
+  for (const char* name : {"baton", "central"}) {
+    const std::string path = kTree + "/k8s/manifests/" + name + ".yaml";
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    const std::string said = Must({"apply", "--server-side", "--dry-run=server", "-f", path});
+    EXPECT_EQ(Count(said, "(server dry run)"), Count("\n" + text.str(), "\nkind: ")) << said;
+    EXPECT_EQ(said.find("Warning"), std::string::npos) << said;
+  }
+  for (const auto& file : fs::directory_iterator(kTree + "/k8s/examples")) {
+    Must({"apply", "--dry-run=server", "--namespace", "vision", "-f", file.path()});
+  }
+}
+
+TEST_F(ChartAtTheApiServer, OnlyPodsThatAskForGpusReachTheWebhook) {
+  // Nobody is behind the Service: who reaches the webhook is refused.
+  Must({"apply", "--server-side", "-f", kTree + "/k8s/manifests/baton.yaml"});
+  auto admin = Client::Make(server_->admin());
+  ASSERT_TRUE(admin) << admin.error().message;
+  const auto reaches = [&](const Json& pod, const std::string& name_space, const std::string& who) {
+    auto client = Client::Make(server_->ConfigOf(who));
+    EXPECT_TRUE(client);
+    const ObjectName name{name_space, NameOf(pod).name};
+    const auto made = (*client)->Create(resources::kPods, name, pod);
+    if (made) {
+      (*admin)->Delete(resources::kPods, name, "", 0);
+      return false;
+    }
+    EXPECT_NE(made.error().message.find("failed calling webhook"), std::string::npos)
+        << made.error().message;
+    return true;
+  };
+  // Configurations are read by the API server now and then.
+  const Instant end = MonotonicNow() + std::chrono::seconds(30);
+  while (!reaches(Asking("first", "baton.dev/gpu-share"), "vision", "admin") &&
+         MonotonicNow() < end) {
+  }
+  EXPECT_TRUE(reaches(Asking("share", "baton.dev/gpu-share"), "vision", "admin"));
+  EXPECT_TRUE(reaches(Asking("memory", "baton.dev/gpu-memory"), "vision", "admin"));
+  EXPECT_TRUE(reaches(Pod("ours", {{"schedulerName", "baton"}}), "vision", "admin"));
+  EXPECT_TRUE(
+      reaches(Pod("said", Json::object(), {{"baton.dev/request", "30"}}), "vision", "admin"));
+  EXPECT_TRUE(
+      reaches(Pod("forged", Json::object(), {{"main.container.baton.dev/visible-devices", "x"}}),
+              "vision", "admin"));
+  Json init = Pod("init", Json::object());
+  init["spec"]["initContainers"] = Json::array({{{"name", "first"}, {"image", "none"}}});
+  EXPECT_FALSE(reaches(init, "vision", "admin"));
+  init["spec"]["initContainers"][0]["resources"] = {{"limits", {{"baton.dev/gpu-share", "30"}}}};
+  EXPECT_TRUE(reaches(init, "vision", "admin"));
+
+  EXPECT_FALSE(reaches(Pod("plain", Json::object()), "vision", "admin"));
+  EXPECT_FALSE(reaches(Asking("whole", "nvidia.com/gpu"), "vision", "admin"));
+  EXPECT_FALSE(reaches(Asking("own", "baton.dev/gpu-share"), "baton-system", "admin"));
+  EXPECT_FALSE(reaches(Asking("system", "baton.dev/gpu-share"), "kube-system", "admin"));
+  EXPECT_FALSE(reaches(Asking("child", "baton.dev/gpu-share"), "vision", "baton-binder"));
+
+  Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
+}
+
+TEST_F(ChartAtTheApiServer, ANodesAgentSpeaksOfItsOwnNodeOnly) {
+  Must({"apply", "--server-side", "-f", kTree + "/k8s/manifests/baton.yaml"});
+  Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
+  auto admin = Client::Make(server_->admin());
+  ASSERT_TRUE(admin);
+  for (const char* node : {"n1", "n2"}) {
+    ASSERT_TRUE(
+        (*admin)->Create(resources::kNodes, {"", node},
+                         {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", node}}}}));
+  }
+  const auto agent =
+      (*admin)->Create(resources::kPods, {"baton-system", "agent"},
+                       Pod("agent", {{"nodeName", "n1"}, {"serviceAccountName", "baton-node"}}));
+  ASSERT_TRUE(agent) << agent.error().message;
+  ClusterConfig config = server_->admin();
+  // As the kubelet asks for the token of a pod.
+  config.token =
+      Must({"--namespace", "baton-system", "create", "token", "baton-node", "--bound-object-kind",
+            "Pod", "--bound-object-name", "agent", "--bound-object-uid", UidOf(*agent)});
+  config.token.erase(config.token.find_last_not_of('\n') + 1);
+  auto client = Client::Make(config);
+  ASSERT_TRUE(client);
+  const auto tell = [&](const std::string& node) {
+    const Json object{
+        {"apiVersion", "baton.dev/v1alpha1"}, {"kind", "GpuNode"}, {"metadata", {{"name", node}}}};
+    return (*client)->Apply(resources::kGpuNodes, {"", node}, object, {}, true, "baton-node");
+  };
+  // The policy is in force a moment after it was made.
+  const Instant end = MonotonicNow() + std::chrono::seconds(30);
+  auto other = tell("n2");
+  while (other && MonotonicNow() < end) {
+    (*admin)->Delete(resources::kGpuNodes, {"", "n2"});
+    other = tell("n2");
+  }
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("of that node only"), std::string::npos)
+      << other.error().message;
+  const auto own = tell("n1");
+  EXPECT_TRUE(own) << own.error().message;
+
+  // Of SharePods what they get, where they are on its node; and nothing that the binder goes by.
+  const auto condition = [](const char* type) {
+    return Json::array({{{"type", type},
+                         {"status", "True"},
+                         {"reason", "Said"},
+                         {"message", ""},
+                         {"lastTransitionTime", "2026-11-21T00:00:00Z"}}});
+  };
+  for (const char* name : {"n1", "n2", "nowhere"}) {
+    const auto made =
+        (*admin)->Create(resources::kSharePods, {"vision", name},
+                         Json::parse(R"({"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod",
+                             "metadata": {"name": ")" +
+                                     std::string(name) + R"("}, "spec": {"gpu": {"request": "30"},
+                             "template": {"spec": {"containers": [{"name": "main",
+                                                                   "image": "none"}]}}}})"));
+    ASSERT_TRUE(made) << made.error().message;
+    if (std::string(name) == "nowhere") continue;
+    const auto placed = (*admin)->Patch(resources::kSharePods, {"vision", name}, PatchKind::kMerge,
+                                        {{"status",
+                                          {{"phase", "Running"},
+                                           {"node", name},
+                                           {"placement", "as it was"},
+                                           {"conditions", condition("Placed")}}}},
+                                        "status");
+    ASSERT_TRUE(placed) << placed.error().message;
+  }
+  const auto say = [&](const char* name, const Json& status) -> std::string {
+    const Json object{{"apiVersion", "baton.dev/v1alpha1"},
+                      {"kind", "SharePod"},
+                      {"metadata", {{"name", name}, {"namespace", "vision"}}},
+                      {"status", status}};
+    const auto said = (*client)->Apply(resources::kSharePods, {"vision", name}, object, "status",
+                                       true, "baton-node");
+    return said ? "" : said.error().message;
+  };
+  const Json gets{{"achieved", "29.9"}, {"gpuSeconds", 7}, {"conditions", condition("Attached")}};
+  std::string refused;
+  while ((refused = say("n2", gets)).empty() && MonotonicNow() < end) {
+  }
+  EXPECT_NE(refused.find("on that node only"), std::string::npos) << refused;
+  EXPECT_EQ(say("n1", gets), "");
+  EXPECT_EQ(say("n1", {{"achieved", "30.1"}, {"conditions", condition("Attached")}}), "");
+  EXPECT_NE(say("nowhere", {{"placement", "here"}, {"node", "n1"}}), "");
+  for (const Json& more :
+       {Json{{"placement", "here"}}, Json{{"node", "n2"}}, Json{{"phase", "Failed"}},
+        Json{{"reasons", {"lies"}}}, Json{{"conditions", condition("Bound")}}}) {
+    EXPECT_NE(say("n1", more).find("Attached only"), std::string::npos) << more << say("n1", more);
+  }
+  const auto as_it_was = (*admin)->Get(resources::kSharePods, {"vision", "n1"});
+  ASSERT_TRUE(as_it_was);
+  EXPECT_EQ(TextAt(*as_it_was, "status/placement"), "as it was");
+  EXPECT_EQ(TextAt(*as_it_was, "status/achieved"), "30.1");
+  const Resource secrets{"", "v1", "secrets", "Secret", true};
+  EXPECT_EQ((*client)->List(secrets, "baton-system").error().status, 403);
+  EXPECT_EQ((*client)->List(resources::kNodes, "").error().status, 403);
+}
+
+}  // namespace
+}  // namespace baton::k8s

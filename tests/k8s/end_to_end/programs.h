@@ -1,0 +1,59 @@
+// What the end-to-end tests on Kubernetes share: folders, programs, nodes.
+#ifndef BATON_TESTS_K8S_END_TO_END_PROGRAMS_H_
+#define BATON_TESTS_K8S_END_TO_END_PROGRAMS_H_
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/process.h"
+#include "k8s/api/client.h"
+
+namespace baton::k8s {
+
+class RealApiServer;
+
+// A temporary folder, with what the programs in it say. Kept where $BATON_TEST_KEEP is set.
+class TestFolder {
+ public:
+  explicit TestFolder(const std::string& name);
+  ~TestFolder();
+  const std::string& path() const { return path_; }
+  // The end of a file.
+  std::string Tail(const std::string& name, size_t bytes = 3000) const;
+
+ private:
+  std::string path_;
+};
+
+// Takes the value, or ends the test with the error's sentence.
+template <class T>
+T Must(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+inline Json MustDo(ApiResult<Json> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+// Nothing where the list could not be had.
+std::vector<Json> Items(const ApiResult<Json>& list);
+
+// A program of the build's, with NAME.out and NAME.err in the folder.
+std::unique_ptr<bench::Process> StartProgram(
+    const TestFolder& folder, const std::string& name, std::vector<std::string> command,
+    std::vector<std::pair<std::string, std::string>> environment = {});
+
+// A node that is ready, with so many cards as capacity.
+ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, uint32_t card_mib);
+
+// The documents of a YAML text, as texts.
+std::vector<std::string> Documents(const std::string& yaml);
+// Custom resources, namespace, service accounts and roles: what of the manifests needs no kubelet.
+void InstallBaton(const RealApiServer& server);
+
+}  // namespace baton::k8s
+
+#endif  // BATON_TESTS_K8S_END_TO_END_PROGRAMS_H_

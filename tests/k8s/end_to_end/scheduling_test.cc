@@ -1,0 +1,275 @@
+// Ordinary pods on a real API server: through the webhook, which makes its own certificates; bound
+// by the binder, and by a real kube-scheduler that asks the extender.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "bench/cluster.h"
+#include "k8s/types/annotations.h"
+#include "k8s/types/gpu_pod.h"
+#include "tests/k8s/end_to_end/programs.h"
+#include "tests/k8s/end_to_end/real_api_server.h"
+
+namespace baton::k8s {
+namespace {
+
+using bench::WaitUntil;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class KubernetesPods : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = RealApiServer::WhyNot()) GTEST_SKIP() << *why;
+    server_ = Must(RealApiServer::Start(folder_.path()));
+    client_ = Must(Client::Make(server_->admin()));
+    InstallBaton(*server_);
+  }
+  void TearDown() override {
+    if (!HasFailure()) return;
+    for (const char* name : {"webhook", "binder", "extender", "kube-scheduler"}) {
+      std::printf("--- %s\n%s\n", name, folder_.Tail(std::string(name) + ".err").c_str());
+    }
+  }
+
+  static Json Pod(const std::string& name, const std::string& share, const std::string& memory,
+                  Json annotations = Json::object()) {
+    return {{"apiVersion", "v1"},
+            {"kind", "Pod"},
+            {"metadata",
+             {{"name", name}, {"namespace", "default"}, {"annotations", std::move(annotations)}}},
+            {"spec",
+             {{"containers",
+               Json::array(
+                   {{{"name", "main"},
+                     {"image", "registry.local/none"},
+                     {"resources",
+                      {{"limits", {{kShareResource, share}, {kMemoryResource, memory}}}}}}})}}}};
+  }
+
+  TestFolder folder_{"baton-k8s-pods"};
+  std::unique_ptr<RealApiServer> server_;
+  std::unique_ptr<Client> client_;
+};
+
+// As KubernetesPods, with a webhook on loopback that the API server asks.
+class KubernetesWebhook : public KubernetesPods {
+ protected:
+  void StartWebhook(const std::vector<std::string>& more = {}) {
+    const std::string port = std::to_string(20'000 + getpid() % 20'000);
+    std::ofstream(folder_.path() + "/teams.toml") << "[[team]]\nname = \"research/vision\"\n";
+    std::vector<std::string> command = {"baton-k8s",       "webhook",
+                                        "--listen",        "127.0.0.1:" + port,
+                                        "--name",          "127.0.0.1",
+                                        "--service",       "baton-webhook.baton-system",
+                                        "--configuration", "baton",
+                                        "--teams",         folder_.path() + "/teams.toml",
+                                        "--kubeconfig",    server_->KubeconfigOf("baton-webhook")};
+    command.insert(command.end(), more.begin(), more.end());
+    // The manifests' own configurations, but for where the webhook is.
+    std::ifstream file(BATON_SOURCE "/k8s/manifests/baton.yaml");
+    std::stringstream text;
+    text << file.rdbuf();
+    std::string configurations;
+    for (std::string object : Documents(text.str())) {
+      if (object.find("WebhookConfiguration\n") == std::string::npos) continue;
+      for (size_t at; (at = object.find("service: {name: baton-webhook")) != std::string::npos;) {
+        const size_t path = object.find("path: ", at) + 6;
+        const size_t end = object.find('}', path);
+        object.replace(at, end + 1 - at,
+                       "url: \"https://127.0.0.1:" + port + object.substr(path, end - path) + "\"");
+      }
+      configurations += "---\n" + object;
+    }
+    const auto [status, said] = server_->KubectlFile({"apply", "--server-side"}, configurations);
+    ASSERT_EQ(status, 0) << said;
+    webhook_ = StartProgram(folder_, "webhook", command);
+    std::string trouble;
+    ASSERT_TRUE(WaitUntil(
+        [&] {
+          const auto dry =
+              server_->KubectlFile({"apply", "--dry-run=server"}, Pod("probe", "30", "16").dump());
+          trouble = dry.second;
+          return dry.first == 0;
+        },
+        seconds(60)))
+        << trouble;
+  }
+  std::unique_ptr<bench::Process> webhook_;
+};
+
+TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
+  ASSERT_NO_FATAL_FAILURE(StartWebhook());
+  MustDo(client_->Create(resources::kPods, {"default", "asks"}, Pod("asks", "30", "16")));
+  const Json pod = MustDo(client_->Get(resources::kPods, {"default", "asks"}));
+  EXPECT_EQ(TextAt(pod, "spec/schedulerName"), kScheduler);
+  std::map<std::string, Json> env;
+  for (const Json& variable : pod.at("spec").at("containers").at(0).at("env")) {
+    env[variable.at("name")] = variable;
+  }
+  EXPECT_EQ(env["LD_PRELOAD"].value("value", ""), std::string(kHookDir) + "/libbaton.so");
+  EXPECT_EQ(TextAt(env["CUDA_VISIBLE_DEVICES"], "valueFrom/fieldRef/fieldPath"),
+            "metadata.annotations['main.container.baton.dev/visible-devices']");
+  EXPECT_EQ(pod.at("spec").at("volumes").size(), 2u);
+  for (const Json& mount : pod.at("spec").at("containers").at(0).at("volumeMounts")) {
+    EXPECT_TRUE(mount.value("readOnly", false)) << mount.dump();
+  }
+
+  const auto refused = [&](const Json& object, const std::string& words) {
+    const auto [status, said] = server_->KubectlFile({"apply", "--dry-run=server"}, object.dump());
+    EXPECT_NE(status, 0);
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+    std::printf("%s", said.c_str());
+  };
+  refused(Pod("bad", "130", "16"), "130");
+  refused(Pod("bad", "30", "16", {{"baton.dev/limit", "20"}}), "less than the request");
+  refused(Pod("bad", "30", "16", {{"baton.dev/team", "research/visoin"}}),
+          "did you mean 'research/vision'");
+  const Json share_pod = {
+      {"apiVersion", "baton.dev/v1alpha1"},
+      {"kind", "SharePod"},
+      {"metadata", {{"name", "bad"}, {"namespace", "default"}}},
+      {"spec",
+       {{"gpu", {{"request", "30"}, {"team", "nobody"}}},
+        {"template",
+         {{"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "none"}}})}}}}}}}};
+  refused(share_pod, "there is no team 'nobody'");
+  // Who asks for nothing does not even meet it.
+  webhook_.reset();
+  Json plain = Pod("plain", "1", "1");
+  plain["spec"]["containers"][0].erase("resources");
+  plain["metadata"].erase("annotations");
+  EXPECT_TRUE(client_->Create(resources::kPods, {"default", "plain"}, plain));
+}
+
+TEST_F(KubernetesWebhook, RenewsItsCertificateWithoutARefusal) {
+  ASSERT_NO_FATAL_FAILURE(StartWebhook({"--validity", "20s", "--propagation", "2s"}));
+  const auto bundle = [&] {
+    const auto object = client_->Get(resources::kMutatingWebhooks, {"", "baton"});
+    return object ? object->at("webhooks").at(0).at("clientConfig").value("caBundle", "") : "";
+  };
+  std::string last = bundle();
+  int bundles = 1, reviewed = 0;
+  const Instant end = MonotonicNow() + seconds(35);
+  while (MonotonicNow() < end) {
+    const std::string name = "pod-" + std::to_string(reviewed);
+    const auto made = client_->Create(resources::kPods, {"default", name}, Pod(name, "30", "16"));
+    ASSERT_TRUE(made) << "after " << reviewed << ": " << made.error().message;
+    client_->Delete(resources::kPods, {"default", name}, "", 0);
+    ++reviewed;
+    const std::string now = bundle();
+    bundles += now != last;
+    last = now;
+  }
+  std::printf("figure kubernetes_webhook_reviewed %d over %d bundles\n", reviewed, bundles);
+  // A new authority is added before it is used, and the old one goes afterwards.
+  EXPECT_GE(bundles, 5);
+}
+
+// "" where it waits.
+std::string PlaceOf(Client& client, const std::string& name) {
+  const auto pod = client.Get(resources::kPods, {"default", name});
+  if (!pod || TextAt(*pod, "spec/nodeName").empty()) return "";
+  const auto placement = ReadPlacement(*pod);
+  if (!placement || !*placement) return "";
+  std::string place = (*placement)->node + ":";
+  for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) place += " " + vgpu.card;
+  return place;
+}
+
+TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
+  const std::string scheduler = std::string(std::getenv("KUBEBUILDER_ASSETS")) + "/kube-scheduler";
+  if (access(scheduler.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << scheduler;
+  const auto make_nodes = [&] {
+    for (int i = 0; i < 5; ++i) {
+      MustDo(CreateNode(*client_, "gpu-" + std::to_string(i), 4, 80 * 1024));
+    }
+  };
+  const auto clear = [&] {
+    for (const Json& pod : Items(client_->List(resources::kPods, "default"))) {
+      client_->Delete(resources::kPods, NameOf(pod), "", 0);
+    }
+    for (const Json& node : Items(client_->List(resources::kNodes, ""))) {
+      client_->Delete(resources::kNodes, NameOf(node));
+    }
+  };
+  // One after the other, so that both meet the same questions.
+  constexpr int kPods = 40;
+  const auto place_all = [&](const std::string& scheduler_name) {
+    std::mt19937_64 random(7);
+    std::vector<std::string> places;
+    for (int i = 0; i < kPods; ++i) {
+      const std::string name = "pod-" + std::to_string(i);
+      Json annotations = Json::object();
+      uint64_t share = 5 + random() % 70;
+      uint64_t units = 8 * (1 + random() % 20);
+      if (i % 8 == 7) {
+        annotations["baton.dev/count"] = "2";
+        share *= 2;
+        units *= 2;
+      }
+      Json pod = Pod(name, std::to_string(share), std::to_string(units), annotations);
+      if (!scheduler_name.empty()) pod["spec"]["schedulerName"] = scheduler_name;
+      MustDo(client_->Create(resources::kPods, {"default", name}, pod));
+      std::string place;
+      WaitUntil([&] { return !(place = PlaceOf(*client_, name)).empty(); }, seconds(10));
+      places.push_back(place);
+    }
+    return places;
+  };
+
+  make_nodes();
+  auto binder = StartProgram(folder_, "binder",
+                             {"baton-k8s", "binder", "--listen", "", "--no-leader-election",
+                              "--kubeconfig", server_->KubeconfigOf("baton-binder")});
+  const auto by_binder = place_all("baton");
+  binder.reset();
+  clear();
+
+  make_nodes();
+  const std::string port = std::to_string(40'001 + getpid() % 20'000);
+  auto extender = StartProgram(folder_, "extender",
+                               {"baton-k8s", "extender", "--listen", "127.0.0.1:" + port,
+                                "--kubeconfig", server_->KubeconfigOf("baton-binder")});
+  const std::string config = folder_.path() + "/scheduler.yaml";
+  std::ofstream(config) << "apiVersion: kubescheduler.config.k8s.io/v1\n"
+                        << "kind: KubeSchedulerConfiguration\n"
+                        << "leaderElection: {leaderElect: false}\n"
+                        << "clientConnection: {kubeconfig: " << server_->KubeconfigOf("admin")
+                        << "}\nextenders:\n- urlPrefix: http://127.0.0.1:" << port
+                        << "\n  filterVerb: filter\n  prioritizeVerb: prioritize\n"
+                        << "  bindVerb: bind\n  weight: 100\n  nodeCacheCapable: true\n"
+                        << "  managedResources:\n"
+                        << "  - {name: baton.dev/gpu-share, ignoredByScheduler: true}\n"
+                        << "  - {name: baton.dev/gpu-memory, ignoredByScheduler: true}\n";
+  auto kube_scheduler = Must(bench::Process::Spawn(
+      {.command = {scheduler, "--config", config, "--secure-port", "0",
+                   "--authentication-kubeconfig", server_->KubeconfigOf("admin"),
+                   "--authorization-kubeconfig", server_->KubeconfigOf("admin")},
+       .environment = {},
+       .unset = {},
+       .stdout_path = folder_.path() + "/kube-scheduler.err",
+       .stderr_path = folder_.path() + "/kube-scheduler.err"}));
+  const auto by_scheduler = place_all("");
+  size_t placed = 0;
+  for (int i = 0; i < kPods; ++i) {
+    EXPECT_EQ(by_scheduler[static_cast<size_t>(i)], by_binder[static_cast<size_t>(i)])
+        << "pod-" << i;
+    placed += !by_binder[static_cast<size_t>(i)].empty();
+  }
+  std::printf("figure kubernetes_extender_same %zu pods of %d that fit\n", placed, kPods);
+  EXPECT_GE(placed, 25u);
+}
+
+}  // namespace
+}  // namespace baton::k8s

@@ -1,0 +1,241 @@
+// The whole way, without a kubelet: SharePods are applied, a binder binds them, a stand-in for the
+// kubelet starts their commands, the hook attaches to a real batond on a simulated GPU, and what
+// they get is seen on the device and told in their status.
+//
+// On a real API server where there is one, on the stand-in always.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/fixture.h"
+#include "tests/k8s/end_to_end/node_stand_in.h"
+#include "tests/k8s/end_to_end/programs.h"
+#include "tests/k8s/end_to_end/real_api_server.h"
+#include "tests/k8s/stand_in/api_server.h"
+
+namespace baton::k8s {
+namespace {
+
+using bench::WaitUntil;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+enum class Server { kStandIn, kReal };
+
+class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamInterface<Server> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Server::kReal) {
+      if (const auto why = RealApiServer::WhyNot()) GTEST_SKIP() << *why;
+      real_ = Must(RealApiServer::Start(folder_.path()));
+      InstallBaton(*real_);
+      config_ = real_->admin();
+    } else {
+      stand_in_ = std::make_unique<testing::ApiServer>();
+      config_ = stand_in_->config();
+    }
+    client_ = Must(Client::Make(config_));
+    StartCluster({.transport = bench::Transport::kUnix});
+    MustDo(CreateNode(*client_, kNode, 1, 16 * 1024));
+    agent_ = StartProgram(folder_, "agent",
+                          {"baton-k8s", "device-plugin", "--node", kNode, "--socket-dir",
+                           cluster().SocketDir(0), "--no-plugin", "--listen", "", "--report-every",
+                           "2", "--identity", NodeStandIn::HasCgroups() ? "cgroup" : "ticket",
+                           "--kubeconfig", Kubeconfig("baton-node")});
+    ASSERT_TRUE(WaitUntil(
+        [&] {
+          return client_->Get(resources::kGpuNodes, {"", kNode}).has_value();
+        },
+        seconds(20)))
+        << folder_.Tail("agent.err");
+    const std::string hook = std::filesystem::canonical(BATON_PROGRAMS "/../lib");
+    binder_ = StartProgram(folder_, "binder",
+                           {"baton-k8s", "binder", "--namespace", "baton-system", "--identity",
+                            "one", "--listen", "", "--socket-dir", cluster().SocketDir(0),
+                            "--hook-dir", hook, "--kubeconfig", Kubeconfig("baton-binder")});
+    node_ = std::make_unique<NodeStandIn>(
+        config_, NodeStandInOptions{kNode, folder_.path(), cluster().GpuEnvironment(0)});
+  }
+  void TearDown() override {
+    node_.reset();
+    binder_.reset();
+    agent_.reset();
+    client_.reset();
+    if (HasFailure()) {
+      if (real_) {
+        std::printf("%s%s", real_->Kubectl({"get", "sharepods,pods,nodes", "-A"}).second.c_str(),
+                    real_->Kubectl({"get", "sharepods", "-A", "-o", "yaml"}).second.c_str());
+      }
+      std::printf("binder: %s\nagent: %s\n", folder_.Tail("binder.err").c_str(),
+                  folder_.Tail("agent.err").c_str());
+    }
+  }
+  std::string Kubeconfig(const std::string& who) {
+    if (real_) return real_->KubeconfigOf(who);
+    const std::string path = folder_.path() + "/kubeconfig";
+    std::ofstream(path) << "apiVersion: v1\nkind: Config\ncurrent-context: t\n"
+                        << "clusters: [{name: t, cluster: {server: \"" << config_.server
+                        << "\"}}]\nusers: [{name: t, user: {}}]\n"
+                        << "contexts: [{name: t, context: {cluster: t, user: t}}]\n";
+    return path;
+  }
+  // Applies it as a user would: with kubectl and YAML where the server is real.
+  void Apply(const std::string& name, const std::string& request) {
+    if (real_) {
+      const auto [status, said] = real_->KubectlFile(
+          {"apply"}, "apiVersion: baton.dev/v1alpha1\nkind: SharePod\nmetadata: {name: " + name +
+                         ", namespace: default}\nspec:\n  gpu: {request: \"" + request +
+                         "\"}\n  template:\n    spec:\n      containers:\n      - name: main\n"
+                         "        image: registry.local/burn\n        command: [" +
+                         cluster().Program("baton-burn") + ", --seconds, \"300\"]\n");
+      ASSERT_EQ(status, 0) << said;
+      return;
+    }
+    MustDo(client_->Create(
+        resources::kSharePods, {"default", name},
+        {{"apiVersion", "baton.dev/v1alpha1"},
+         {"kind", "SharePod"},
+         {"metadata", {{"name", name}, {"namespace", "default"}}},
+         {"spec",
+          {{"gpu", {{"request", request}}},
+           {"template",
+            {{"spec",
+              {{"containers",
+                Json::array({{{"name", "main"},
+                              {"image", "registry.local/burn"},
+                              {"command",
+                               {cluster().Program("baton-burn"), "--seconds", "300"}}}})}}}}}}}}));
+  }
+  void PatchRequest(const std::string& name, const std::string& request) {
+    MustDo(client_->Patch(resources::kSharePods, {"default", name}, PatchKind::kMerge,
+                          {{"spec", {{"gpu", {{"request", request}}}}}}));
+  }
+  double StatusShare(const std::string& name) {
+    const auto object = client_->Get(resources::kSharePods, {"default", name});
+    const std::string text = object ? TextAt(*object, "status/achieved") : "";
+    return text.empty() ? -1 : std::atof(text.c_str());
+  }
+  // What each pod got of the device over a while, in percent.
+  std::map<std::string, double> OnDevice(const std::vector<std::string>& pods, Duration window);
+
+  static constexpr const char* kNode = "node0";
+  TestFolder folder_{"baton-k8s-shares"};
+  std::unique_ptr<RealApiServer> real_;
+  std::unique_ptr<testing::ApiServer> stand_in_;
+  ClusterConfig config_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<bench::Process> agent_, binder_;
+  std::unique_ptr<NodeStandIn> node_;
+};
+
+TEST_P(SharesOnKubernetes, AreWhatWasAskedForAndFollowAPatch) {
+  const std::map<std::string, std::string> asked = {{"a", "60"}, {"b", "30"}, {"c", "10"}};
+  for (const auto& [name, request] : asked) Apply(name, request);
+  ASSERT_TRUE(WaitUntil(
+      [&] {
+        for (const auto& [name, request] : asked) {
+          if (node_->PidOf("default/" + name) <= 0) return false;
+        }
+        return true;
+      },
+      seconds(30)));
+  const auto attached = [&](size_t pods) {
+    return cluster().WaitForStatus(
+        0,
+        [&](const Json& status) {
+          size_t clients = 0;
+          for (const Json& pod : status.at("pods")) clients += !pod.at("clients").empty();
+          return clients == pods;
+        },
+        "pods with processes", seconds(30));
+  };
+  ASSERT_TRUE(attached(3)) << Must(cluster().Status(0)).dump(1);
+  const auto within = [&](const std::map<std::string, std::string>& wanted, double points) {
+    for (const auto& [name, request] : wanted) {
+      if (std::abs(StatusShare(name) - std::atof(request.c_str())) > points) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(WaitUntil([&] { return within(asked, 1.0); }, seconds(90)))
+      << StatusShare("a") << " " << StatusShare("b") << " " << StatusShare("c");
+  for (const auto& [name, request] : asked) {
+    bench::Figure("kubernetes_status_" + name, StatusShare(name), "%");
+  }
+
+  // A patch is with the token scheduler within a second, and in the shares within five.
+  const std::map<std::string, std::string> then = {{"a", "20"}, {"b", "30"}, {"c", "50"}};
+  const Instant patched = MonotonicNow();
+  // What shrinks first makes room for what grows.
+  for (const char* name : {"a", "b", "c"}) PatchRequest(name, then.at(name));
+  const auto followed = cluster().WaitForStatus(
+      0,
+      [&](const Json& status) {
+        for (const Json& pod : status.at("pods")) {
+          const std::string name = pod.at("name");
+          if (pod.at("request") != std::atof(then.at(name.substr(name.find('/') + 1)).c_str())) {
+            return false;
+          }
+        }
+        return true;
+      },
+      "the new requests", seconds(10));
+  ASSERT_TRUE(followed) << Must(cluster().Status(0)).dump(1);
+  const double took = std::chrono::duration<double>(MonotonicNow() - patched).count();
+  bench::Figure("kubernetes_patch_followed", took, "s");
+  EXPECT_LE(took, 1.0);
+  usleep(static_cast<useconds_t>(std::max(0.0, 3.0 - took) * 1e6));
+  const auto shares = OnDevice({"a", "b", "c"}, seconds(2));
+  for (const auto& [name, request] : then) {
+    bench::Figure("kubernetes_after_patch_" + name, shares.at(name), "%");
+    EXPECT_NEAR(shares.at(name), std::atof(request.c_str()), 3.0) << name;
+  }
+
+  // The end: nothing is left anywhere.
+  for (const auto& [name, request] : asked) {
+    MustDo(client_->Delete(resources::kSharePods, {"default", name}));
+  }
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        return Items(client_->List(resources::kPods, "default")).empty() &&
+               Must(cluster().Status(0)).at("pods").empty();
+      },
+      seconds(30)))
+      << Must(cluster().Status(0)).at("pods").dump(1);
+}
+
+std::map<std::string, double> SharesOnKubernetes::OnDevice(const std::vector<std::string>& pods,
+                                                           Duration window) {
+  const auto held = [&] {
+    std::map<std::string, double> all;
+    const Json status = Must(cluster().Status(0));
+    for (const Json& pod : status.at("pods")) {
+      const std::string name = pod.at("name");
+      all[name.substr(name.find('/') + 1)] = pod.at("held_ns").get<double>();
+    }
+    return all;
+  };
+  const auto before = held();
+  const Instant begin = MonotonicNow();
+  bench::PassTime(window);
+  const auto after = held();
+  const double ns = static_cast<double>(Nanos(MonotonicNow() - begin));
+  std::map<std::string, double> shares;
+  for (const std::string& pod : pods) {
+    shares[pod] = 100 * (after.at(pod) - before.at(pod)) / ns;
+  }
+  return shares;
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, SharesOnKubernetes,
+                         ::testing::Values(Server::kStandIn, Server::kReal), [](const auto& info) {
+                           return info.param == Server::kReal ? "Real" : "StandIn";
+                         });
+
+}  // namespace
+}  // namespace baton::k8s
