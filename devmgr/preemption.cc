@@ -158,10 +158,25 @@ class Displacer {
     // All gone, then back with those that need not have gone.
     std::vector<bool> out(n, true);
     for (const PlacedPod* pod : target.may_go) copy.Delete(pod->request.name);
+    if (!EnoughWith(target.may_go)) return;
     std::optional<Placement> placement = Place();
-    if (!placement || !EnoughWith(target.may_go)) return;
     std::vector<const PlacedPod*> gone = target.may_go;
-    for (size_t i = n; i-- > 0;) {
+    const auto needed = [&](const PlacedPod* pod) {
+      return !request_.affinity.empty() && pod->request.affinity == request_.affinity;
+    };
+    const bool company = std::any_of(gone.begin(), gone.end(), needed);
+    if (!placement) {
+      // More room is not all that counts where it needs company.
+      if (!company) return;
+      for (size_t i = 0; i < n; ++i) {
+        const PlacedPod* pod = target.may_go[i];
+        if (needed(pod)) out[i] = !copy.Commit(pod->request, pod->placement).has_value();
+      }
+      std::erase_if(gone, needed);
+      if (!gone.empty() && EnoughWith(gone)) placement = Place();
+    }
+    for (size_t i = n; placement && i-- > 0;) {
+      if (!out[i]) continue;
       const PlacedPod* pod = target.may_go[i];
       std::vector<const PlacedPod*> fewer = gone;
       std::erase(fewer, pod);
@@ -175,7 +190,7 @@ class Displacer {
         copy.Delete(pod->request.name);
       }
     }
-    Offer(gone, *placement);
+    if (placement) Offer(gone, *placement);
     for (size_t i = 0; i < n; ++i) {
       if (!out[i]) continue;
       if (!copy.Commit(target.may_go[i]->request, target.may_go[i]->placement)) {
@@ -186,7 +201,8 @@ class Displacer {
 
     // All smaller sets, and those of that size.
     shortage_.Look(*target.node, target.may_go);
-    for (size_t k = target.bound.count; k <= std::min(gone.size(), best_->count); ++k) {
+    const size_t most = placement ? gone.size() : n;
+    for (size_t k = target.bound.count; k <= std::min(most, best_ ? best_->count : n); ++k) {
       chosen_.clear();
       found_ = false;
       if (!Choose(0, k)) {
@@ -226,7 +242,7 @@ class Displacer {
     }
     for (size_t i = from; i + k <= pods.size(); ++i) {
       // The last is the one of highest priority.
-      if (best_->count == chosen_.size() + k &&
+      if (best_ && best_->count == chosen_.size() + k &&
           pods[i]->request.priority > best_->priorities.front()) {
         return true;
       }

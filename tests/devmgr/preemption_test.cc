@@ -147,6 +147,33 @@ TEST(Preemption, CompanyThatIsNeededDoesNotGo) {
   EXPECT_EQ(Preempt(cluster, SmallModes(), request)->pods, std::vector<std::string>{"a2"});
 }
 
+// With all gone that may, it would fit nowhere.
+TEST(Preemption, CompanyIsKeptWhereTheOtherOneHasNoRoomBesideIt) {
+  Cluster cluster(SmallModes());
+  ASSERT_TRUE(cluster.SetNode(NodeOf("a", 2)));
+  const auto put = [&](const char* name, const char* card, uint32_t share, int32_t priority,
+                       const char* affinity) {
+    PodRequest pod = PodOf(name, share, 1, priority);
+    pod.uuids = {card};
+    pod.affinity = affinity;
+    PutOn(cluster, "a", pod);
+  };
+  put("friend", "a-0", 100'000, 0, "w");
+  put("big", "a-0", 600'000, 0, "");
+  PodRequest high = PodOf("high", 100'000, 1, 3);
+  high.uuids = {"a-1"};
+  PutOn(cluster, "a", high);
+  PodRequest far = PodOf("far", 900'000, 1, 3);
+  far.affinity = "w";
+  ASSERT_TRUE(cluster.Commit(far, {"a", {{0, 0, "a-1", "time-slice", {900'000, 0}, ""}}}));
+  PodRequest request = PodOf("new", 500'000, 1, 1);
+  request.affinity = "w";
+  const auto found = Preempt(cluster, SmallModes(), request);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->pods, std::vector<std::string>{"big"});
+  EXPECT_EQ(found->placement.vgpus.at(0).card, "a-0");
+}
+
 RC_GTEST_PROP(PreemptionLaw, IsTheLeastOfAllSetsOnAllNodes, ()) {
   Random random(*rc::gen::arbitrary<uint64_t>());
   for (int i = 0; i < 10; ++i) {
