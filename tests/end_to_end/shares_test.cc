@@ -19,13 +19,19 @@ TEST_P(Shares, SaturatingPodsGetWhatTheyAskForAndNeverOverlap) {
   Start(Burn("b", "30", "100", {"--spread", "0.2", "--seed", "2"}));
   Start(Burn("c", "10", "100", {"--spread", "0.2", "--seed", "3"}));
   PassTime(seconds(1));
-  const Instant from = MonotonicNow();
-  const auto shares = SharesOver(Window(4), device());
-  for (const auto& [name, share] : shares) Figure("share_" + name, share, "%");
-  EXPECT_NEAR(shares.at("a"), 60, kPoints);
-  EXPECT_NEAR(shares.at("b"), 30, kPoints);
-  EXPECT_NEAR(shares.at("c"), 10, kPoints);
-  EXPECT_GE(BusyIn(from, from + Window(4), device()), 95);
+  Instant from;
+  Windows(
+      [&] {
+        from = MonotonicNow();
+        return SharesOver(Window(4), device());
+      },
+      [&](const auto& shares) {
+        for (const auto& [name, share] : shares) Figure("share_" + name, share, "%");
+        EXPECT_NEAR(shares.at("a"), 60, kPoints);
+        EXPECT_NEAR(shares.at("b"), 30, kPoints);
+        EXPECT_NEAR(shares.at("c"), 10, kPoints);
+        EXPECT_GE(BusyIn(from, from + Window(4), device()), 95);
+      });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
 }
@@ -54,9 +60,11 @@ TEST_F(Share, AStrictPodStaysAtItsLimitOnAnIdleGpu) {
   StartCluster({.transport = Transport::kUnix});
   Start(Burn("strict", "30", "30"));
   PassTime(seconds(1));
-  const double share = SharesOver(Window(4), device()).at("strict");
-  Figure("strict_30_alone", share, "%");
-  EXPECT_NEAR(share, 30, 1.0);
+  Windows([&] { return SharesOver(Window(4), device()).at("strict"); },
+          [&](double share) {
+            Figure("strict_30_alone", share, "%");
+            EXPECT_NEAR(share, 30, 1.0);
+          });
 }
 
 TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
@@ -64,26 +72,38 @@ TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
   Start(Burn("strict", "20", "20"));
   Start(Burn("elastic", "20", "100"));
   PassTime(seconds(1));
-  const auto shares = SharesOver(Window(4), device());
-  EXPECT_NEAR(shares.at("strict"), 20, kPoints + 1);
-  EXPECT_NEAR(shares.at("elastic"), 80, kPoints + 1);
+  Windows([&] { return SharesOver(Window(4), device()); },
+          [&](const auto& shares) {
+            EXPECT_NEAR(shares.at("strict"), 20, kPoints + 1);
+            EXPECT_NEAR(shares.at("elastic"), 80, kPoints + 1);
+          });
 }
 
 TEST_F(Share, AnElasticPodAloneLosesNextToNothing) {
   StartCluster({.transport = Transport::kUnix});
   // Kernels of about a millisecond, and short ones in a deep queue.
   const std::vector<std::string> shapes[] = {{}, {"--kernel", "200us", "--sync", "128"}};
+  int run = 0;
   for (const auto& flags : shapes) {
-    Pod& bare = StartBare(Burn("bare", "10", "100", flags));
-    PassTime(milliseconds(500));
-    const double without = SharesOver(Window(2), device()).at("bare");
-    bare.Stop();
-    Pod& alone = Start(Burn("alone", "10", "100", flags));
-    PassTime(milliseconds(500));
-    const double with = SharesOver(Window(2), device()).at("alone");
-    alone.Stop();
-    Figure("elastic_alone_of_bare", 100 * with / without, "%");
-    EXPECT_GE(with, 0.96 * without) << "bare: " << without;
+    const auto share = [&](bool hooked) {
+      const PodOptions options =
+          Burn((hooked ? "alone" : "bare") + std::to_string(run++), "10", "100", flags);
+      Pod& pod = hooked ? Start(options) : StartBare(options);
+      PassTime(milliseconds(500));
+      const double share = SharesOver(Window(2), device()).at(options.name);
+      pod.Stop();
+      return share;
+    };
+    Windows(
+        [&] {
+          const double without = share(false);
+          return std::pair(without, share(true));
+        },
+        [&](const auto& shares) {
+          const auto& [without, with] = shares;
+          Figure("elastic_alone_of_bare", 100 * with / without, "%");
+          EXPECT_GE(with, 0.96 * without) << "bare: " << without;
+        });
   }
 }
 
@@ -96,9 +116,11 @@ TEST_F(Share, ASetRequestHoldsAtOnce) {
   ASSERT_EQ(Must(cluster().Baton(0, {"set", "b", "--request", "10"}, nullptr, &err)), 0) << err;
   ASSERT_EQ(Must(cluster().Baton(0, {"set", "a", "--request", "90"}, nullptr, &err)), 0) << err;
   PassTime(milliseconds(500));
-  const auto shares = SharesOver(Window(3), device());
-  EXPECT_NEAR(shares.at("a"), 90, kPoints);
-  EXPECT_NEAR(shares.at("b"), 10, kPoints);
+  Windows([&] { return SharesOver(Window(3), device()); },
+          [&](const auto& shares) {
+            EXPECT_NEAR(shares.at("a"), 90, kPoints);
+            EXPECT_NEAR(shares.at("b"), 10, kPoints);
+          });
 }
 
 TEST_F(Share, APodOfFourProcessesGetsOneShare) {
@@ -106,9 +128,11 @@ TEST_F(Share, APodOfFourProcessesGetsOneShare) {
   Start(Burn("many", "50", "100", {"--processes", "4"}));
   Start(Burn("one", "50", "100"));
   PassTime(seconds(1));
-  const auto shares = SharesOver(Window(4), device());
-  EXPECT_NEAR(shares.at("many"), 50, 3.0);
-  EXPECT_NEAR(shares.at("one"), 50, 3.0);
+  Windows([&] { return SharesOver(Window(4), device()); },
+          [&](const auto& shares) {
+            EXPECT_NEAR(shares.at("many"), 50, 3.0);
+            EXPECT_NEAR(shares.at("one"), 50, 3.0);
+          });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
 }
@@ -121,9 +145,10 @@ TEST_F(Share, ProgramsOfManyShapesShareFairly) {
   Start(Burn("threads", "25", "100", {"--threads", "2", "--per-thread"}));
   Start(Burn("long", "25", "100", {"--kernel", "8ms", "--sync", "2"}));
   PassTime(seconds(1));
-  for (const auto& [name, share] : SharesOver(Window(5), device())) {
-    EXPECT_NEAR(share, 25, 4.0) << name;
-  }
+  Windows([&] { return SharesOver(Window(5), device()); },
+          [&](const auto& shares) {
+            for (const auto& [name, share] : shares) EXPECT_NEAR(share, 25, 4.0) << name;
+          });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
 }
@@ -132,17 +157,23 @@ TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
   StartCluster();
   Start(Burn("train1", "45", "100"));
   Start(Burn("train2", "45", "100"));
-  Pod& serve = Start(Burn("serve", "10", "100",
-                          {"--burst", "5", "--sync", "burst", "--period", "200ms", "--warmup",
-                           "0.5", "--seconds", "6"}));
-  ASSERT_EQ(serve.Wait(seconds(15)), 0) << serve.Stderr();
-  const nlohmann::json report = serve.Report();
-  EXPECT_GE(report.at("bursts"), 20);
-  Figure("interactive_wait_p50", report.at("wait_ms").at("p50"), "ms");
-  Figure("interactive_wait_p99", report.at("wait_ms").at("p99"), "ms");
-  // At most 30 ms at the 99th percentile on a quiet machine; here the largest of 30 counts.
-  EXPECT_LE(report.at("wait_ms").at("p50"), 30.0) << report;
-  EXPECT_LE(report.at("wait_ms").at("p99"), 60.0) << report;
+  int run = 0;
+  Windows(
+      [&] {
+        Pod& serve = Start(Burn("serve" + std::to_string(run++), "10", "100",
+                                {"--burst", "5", "--sync", "burst", "--period", "200ms", "--warmup",
+                                 "0.5", "--seconds", "6"}));
+        EXPECT_EQ(serve.Wait(seconds(15)), 0) << serve.Stderr();
+        return serve.Report();
+      },
+      [&](const nlohmann::json& report) {
+        EXPECT_GE(report.at("bursts"), 20);
+        Figure("interactive_wait_p50", report.at("wait_ms").at("p50"), "ms");
+        Figure("interactive_wait_p99", report.at("wait_ms").at("p99"), "ms");
+        // At most 30 ms at the 99th percentile on a quiet machine; here the largest of 30 counts.
+        EXPECT_LE(report.at("wait_ms").at("p50"), 30.0) << report;
+        EXPECT_LE(report.at("wait_ms").at("p99"), 60.0) << report;
+      });
 }
 
 TEST_F(Share, EachGpuOfTwoNodesIsSharedOnItsOwn) {
@@ -158,17 +189,22 @@ TEST_F(Share, EachGpuOfTwoNodesIsSharedOnItsOwn) {
     }
   }
   PassTime(seconds(1));
-  const Instant from = MonotonicNow();
-  PassTime(seconds(4));
-  const Instant to = MonotonicNow();
+  Windows(
+      [&] {
+        const Instant from = MonotonicNow();
+        PassTime(seconds(4));
+        return std::pair(from, MonotonicNow());
+      },
+      [&](const auto& window) {
+        for (const Device& gpu : cluster().devices()) {
+          const std::string place = std::to_string(gpu.node) + "." + std::to_string(gpu.gpu);
+          auto shares = SharesIn(window.first, window.second, gpu);
+          EXPECT_NEAR(shares["p70-" + place], 70, 4.0) << place;
+          EXPECT_NEAR(shares["p30-" + place], 30, 4.0) << place;
+        }
+      });
   StopPods();
-  for (const Device& gpu : cluster().devices()) {
-    const std::string place = std::to_string(gpu.node) + "." + std::to_string(gpu.gpu);
-    auto shares = SharesIn(from, to, gpu);
-    EXPECT_NEAR(shares["p70-" + place], 70, 4.0) << place;
-    EXPECT_NEAR(shares["p30-" + place], 30, 4.0) << place;
-    EXPECT_EQ(Overlaps(gpu), 0u) << place;
-  }
+  for (const Device& gpu : cluster().devices()) EXPECT_EQ(Overlaps(gpu), 0u);
 }
 
 }  // namespace
