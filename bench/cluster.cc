@@ -20,9 +20,9 @@
 #include <set>
 #include <sstream>
 
-#include "cli/control_client.h"
 #include "sim/card.h"
 #include "sim/device.h"
+#include "wire/control_client.h"
 
 namespace baton::bench {
 
@@ -376,8 +376,8 @@ Result<bool> Cluster::StartDaemon(const std::string& name, const std::string& pr
 
 Result<bool> Cluster::StartBatond(int node) {
   // The central one needs no GPU of its own: its nodes tell it what they have.
-  return StartDaemon(BatondName(node), "batond", BatondConfig(node), central() || node == kUpstream ? -1 : node,
-                     &batonds_[node]);
+  return StartDaemon(BatondName(node), "batond", BatondConfig(node),
+                     central() || node == kUpstream ? -1 : node, &batonds_[node]);
 }
 
 Result<bool> Cluster::StartFrontend(int node) {
@@ -389,7 +389,7 @@ Process& Cluster::batond(int node) { return *batonds_.at(central() ? 0 : node); 
 Process& Cluster::frontend(int node) { return *frontends_.at(node); }
 
 Result<json> Cluster::Status(int node) {
-  return cli::Ask(SocketDir(node), {{"command", "status"}});
+  return wire::Ask(SocketDir(node), {{"command", "status"}});
 }
 
 Result<bool> Cluster::WaitForStatus(int node, const std::function<bool(const json&)>& condition,

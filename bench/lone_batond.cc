@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "bench/cluster.h"
-#include "cli/control_client.h"
+#include "wire/control_client.h"
 
 namespace baton::bench {
 
@@ -56,7 +56,8 @@ Result<std::unique_ptr<LoneBatond>> LoneBatond::Start(const std::string& configu
   batond->process_ = std::move(*process);
   const bool ready = WaitUntil(
       [&] {
-        return cli::Ask(pattern, {{"command", "ping"}}).has_value() || !batond->process_->running();
+        return wire::Ask(pattern, {{"command", "ping"}}).has_value() ||
+               !batond->process_->running();
       },
       std::chrono::seconds(10));
   if (!ready || !batond->process_->running()) {

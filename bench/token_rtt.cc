@@ -8,8 +8,8 @@
 #include "bench/lanes.h"
 #include "bench/lone_batond.h"
 #include "bench/zmq_lane.h"
-#include "cli/control_client.h"
 #include "cli/measure.h"
+#include "wire/control_client.h"
 
 namespace baton::bench {
 namespace {
@@ -21,7 +21,7 @@ constexpr size_t kSamples = 20'000;
 // A tenant of a throw-away pod, by the control socket in `socket_dir`, attaches over `transport`.
 Result<cli::Compared> Measure(std::unique_ptr<cli::Transport> transport,
                               const std::string& socket_dir, cli::Echo& echo) {
-  const Result<json> ticket = cli::Ask(socket_dir, {{"command", "bench_ticket"}});
+  const Result<json> ticket = wire::Ask(socket_dir, {{"command", "bench_ticket"}});
   if (!ticket) return tl::unexpected(ticket.error());
   Result<cli::Tenant> tenant =
       cli::Tenant::Attach(std::move(transport), ticket->at("ticket"), ticket->at("gpus").at(0));
@@ -31,7 +31,7 @@ Result<cli::Compared> Measure(std::unique_ptr<cli::Transport> transport,
 
 // The unix socket in `socket_dir`, of a batond or a baton-frontend.
 Result<cli::Compared> MeasureUnix(const std::string& socket_dir, cli::Echo& echo) {
-  auto transport = cli::ConnectTenant(cli::TenantSocket(socket_dir));
+  auto transport = cli::ConnectTenant(wire::TenantSocket(socket_dir));
   if (!transport) return tl::unexpected(transport.error());
   return Measure(std::move(*transport), socket_dir, echo);
 }

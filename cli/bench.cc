@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/measure.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -18,9 +18,9 @@ struct BenchOptions {
 
 // A client of a fresh throw-away pod on the virtual GPU.
 Result<Tenant> NewTenant(const std::string& socket_dir) {
-  const Result<nlohmann::json> pod = Ask(socket_dir, {{"command", "bench_ticket"}});
+  const Result<nlohmann::json> pod = wire::Ask(socket_dir, {{"command", "bench_ticket"}});
   if (!pod) return tl::unexpected(pod.error());
-  Result<std::unique_ptr<Transport>> transport = ConnectTenant(TenantSocket(socket_dir));
+  Result<std::unique_ptr<Transport>> transport = ConnectTenant(wire::TenantSocket(socket_dir));
   if (!transport) return tl::unexpected(transport.error());
   return Tenant::Attach(std::move(*transport), pod->at("ticket"), pod->at("gpus").at(0));
 }

@@ -19,9 +19,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/hook_path.h"
 #include "cli/program_file.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -107,8 +107,8 @@ Finding CheckDriver(std::vector<std::string>& uuids) {
 
 Finding CheckControl(const std::string& socket_dir) {
   static const char* const kCheck = "control socket";
-  const std::string path = ControlSocket(socket_dir);
-  const Result<int> fd = ConnectUnix(path, SOCK_STREAM);
+  const std::string path = wire::ControlSocket(socket_dir);
+  const Result<int> fd = wire::ConnectUnix(path, SOCK_STREAM);
   if (!fd) return Bad(kCheck, fd.error());
   close(*fd);
   struct stat st {};
@@ -122,8 +122,8 @@ Finding CheckControl(const std::string& socket_dir) {
 
 Finding CheckTenantSocket(const std::string& socket_dir) {
   static const char* const kCheck = "tenant socket";
-  const std::string path = TenantSocket(socket_dir);
-  const Result<int> fd = ConnectUnix(path, SOCK_SEQPACKET);
+  const std::string path = wire::TenantSocket(socket_dir);
+  const Result<int> fd = wire::ConnectUnix(path, SOCK_SEQPACKET);
   if (!fd) return Bad(kCheck, fd.error());
   close(*fd);
   return Good(kCheck, path);
@@ -131,7 +131,7 @@ Finding CheckTenantSocket(const std::string& socket_dir) {
 
 Finding CheckDaemon(const std::string& socket_dir) {
   static const char* const kCheck = "daemon";
-  const Result<nlohmann::json> answer = Ask(socket_dir, {{"command", "ping"}});
+  const Result<nlohmann::json> answer = wire::Ask(socket_dir, {{"command", "ping"}});
   if (!answer) return Bad(kCheck, answer.error());
   const std::string version = answer->value("version", "unknown");
   const std::string detail = "batond " + version + ", mode " + answer->value("mode", "unknown");
@@ -202,7 +202,7 @@ Finding CheckHook(const std::string& program) {
 
 Finding CheckGpus(const std::string& socket_dir, const std::vector<std::string>& driver) {
   static const char* const kCheck = "GPUs";
-  const Result<nlohmann::json> status = Ask(socket_dir, {{"command", "status"}});
+  const Result<nlohmann::json> status = wire::Ask(socket_dir, {{"command", "status"}});
   if (!status) return Skipped(kCheck, "no answer from batond");
   if (driver.empty()) return Skipped(kCheck, "the driver shows none");
   std::vector<std::string> known;
@@ -251,7 +251,7 @@ int Doctor(bool json, const Invocation& invocation) {
       CheckControl(invocation.socket_dir),
       CheckTenantSocket(invocation.socket_dir),
   };
-  if (access(ControlSocket(invocation.socket_dir).c_str(), R_OK | W_OK) == 0) {
+  if (access(wire::ControlSocket(invocation.socket_dir).c_str(), R_OK | W_OK) == 0) {
     findings.push_back(CheckDaemon(invocation.socket_dir));
     findings.push_back(CheckGpus(invocation.socket_dir, uuids));
   } else {  // one cause, one complaint

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/pod_request.h"
 #include "cli/text_table.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -18,7 +18,7 @@ constexpr Duration kPatience = std::chrono::seconds(60);
 
 int Explain(const std::string& what, const std::string& name, const Invocation& invocation) {
   const Result<json> answer =
-      Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kPatience);
+      wire::Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kPatience);
   if (!answer) return Complain(answer.error());
   for (const json& sentence : answer->at("sentences")) {
     std::puts(Printable(sentence.get<std::string>()).c_str());
@@ -68,7 +68,7 @@ int ExplainPlacement(const PodRequestOptions& options, bool as_json, const Invoc
   Result<json> request = PodRequestFields(options);
   if (!request) return Complain(request.error());
   (*request)["command"] = "explain_placement";
-  Result<json> answer = Ask(invocation.socket_dir, *request, kPatience);
+  Result<json> answer = wire::Ask(invocation.socket_dir, *request, kPatience);
   if (!answer) return Complain(answer.error());
   const bool fits = answer->at("fits");
   if (as_json) {
@@ -95,7 +95,7 @@ int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
   if (!request) return Complain(request.error());
   (*request)["command"] = "defrag";
   (*request)["moves"] = moves;
-  Result<json> answer = Ask(invocation.socket_dir, *request, kPatience);
+  Result<json> answer = wire::Ask(invocation.socket_dir, *request, kPatience);
   if (!answer) return Complain(answer.error());
   if (as_json) {
     answer->erase("ok");

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/text_table.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -80,13 +80,13 @@ void AddRow(TextTable& table, const json& row, const std::string& key, const std
 int Report(const ReportOptions& options, const Invocation& invocation) {
   const Result<Format> format = ParseFormat(options.format);
   if (!format) return Complain(format.error());
-  Result<json> answer = Ask(invocation.socket_dir,
-                            {{"command", "report"},
-                             {"by", options.by},
-                             {"from", options.from},
-                             {"to", options.to},
-                             {"last", options.last}},
-                            kPatience);
+  Result<json> answer = wire::Ask(invocation.socket_dir,
+                                  {{"command", "report"},
+                                   {"by", options.by},
+                                   {"from", options.from},
+                                   {"to", options.to},
+                                   {"last", options.last}},
+                                  kPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
@@ -154,7 +154,7 @@ int Report(const ReportOptions& options, const Invocation& invocation) {
 int Standing(const std::string& format_name, const Invocation& invocation) {
   const Result<Format> format = ParseFormat(format_name);
   if (!format) return Complain(format.error());
-  Result<json> answer = Ask(invocation.socket_dir, {{"command", "standing"}}, kPatience);
+  Result<json> answer = wire::Ask(invocation.socket_dir, {{"command", "standing"}}, kPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
@@ -199,7 +199,7 @@ int Advise(const std::string& last, const std::string& format_name, const Invoca
   const Result<Format> format = ParseFormat(format_name);
   if (!format) return Complain(format.error());
   Result<json> answer =
-      Ask(invocation.socket_dir, {{"command", "advise"}, {"last", last}}, kPatience);
+      wire::Ask(invocation.socket_dir, {{"command", "advise"}, {"last", last}}, kPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/pod_request.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 
@@ -24,8 +24,8 @@ removes by itself when the program ends.)");
     invocation.action = [pods, &invocation] {
       int status = 0;
       for (const std::string& pod : *pods) {
-        const Result<nlohmann::json> answer =
-            Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", pod}}, kDevicePatience);
+        const Result<nlohmann::json> answer = wire::Ask(
+            invocation.socket_dir, {{"command", "delete_pod"}, {"name", pod}}, kDevicePatience);
         if (!answer) status = Complain(answer.error());
       }
       return status;

@@ -14,9 +14,9 @@
 
 #include "cli/child.h"
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/hook_path.h"
 #include "cli/pod_request.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const nlohmann::j
   if (pod.value("hook", true)) {
     const char* preloaded = std::getenv("LD_PRELOAD");
     environment = {
-        {"BATON_SOCKET", TenantSocket(std::filesystem::absolute(invocation.socket_dir))},
+        {"BATON_SOCKET", wire::TenantSocket(std::filesystem::absolute(invocation.socket_dir))},
         {"BATON_TICKET", pod.at("ticket")},
         {"BATON_AWAY", options.away},
         {"LD_PRELOAD", preloaded != nullptr && *preloaded != '\0' ? hook + ":" + preloaded : hook}};
@@ -98,7 +98,7 @@ int Run(const RunOptions& options, const Invocation& invocation) {
   const Result<std::string> hook = FindHook();
   if (!hook) return Complain(hook.error());
   const HeldSignals signals;  // from here on there is a pod to delete
-  const Result<nlohmann::json> pod = Ask(invocation.socket_dir, request, kDevicePatience);
+  const Result<nlohmann::json> pod = wire::Ask(invocation.socket_dir, request, kDevicePatience);
   if (!pod) return Complain(pod.error());
 
   const Result<int> status =
@@ -110,8 +110,8 @@ int Run(const RunOptions& options, const Invocation& invocation) {
   }
 
   const Result<nlohmann::json> deleted =
-      Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", request["name"]}},
-          kDevicePatience);
+      wire::Ask(invocation.socket_dir, {{"command", "delete_pod"}, {"name", request["name"]}},
+                kDevicePatience);
   if (!status) {
     Complain(status.error());
     return status.error().code == ErrorCode::kNotFound ? kNoProgram : kCannotRun;

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/share_options.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -26,7 +26,7 @@ int Set(const SetOptions& options, const Invocation& invocation) {
   }
   (*request)["command"] = "set_pod";
   (*request)["name"] = options.pod;
-  const Result<nlohmann::json> pod = Ask(invocation.socket_dir, *request);
+  const Result<nlohmann::json> pod = wire::Ask(invocation.socket_dir, *request);
   return pod ? 0 : Complain(pod.error());
 }
 

@@ -5,14 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/pod_table.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
 
 int Status(bool json, const Invocation& invocation) {
-  Result<nlohmann::json> status = Ask(invocation.socket_dir, {{"command", "status"}});
+  Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
   if (!status) return Complain(status.error());
   if (json) {
     status->erase("ok");

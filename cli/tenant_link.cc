@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "cli/control_client.h"
 #include "wire/codec.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -73,7 +73,7 @@ Result<Message> Await(Transport& transport) {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> ConnectTenant(const std::string& path) {
-  const Result<int> fd = ConnectUnix(path, SOCK_SEQPACKET);
+  const Result<int> fd = wire::ConnectUnix(path, SOCK_SEQPACKET);
   if (!fd) return tl::unexpected(fd.error());
   const timeval patience{5, 0};
   setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);

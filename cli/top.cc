@@ -14,8 +14,8 @@
 
 #include "base/parse.h"
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/pod_table.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -112,7 +112,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
   sigaction(SIGWINCH, &action, nullptr);
 
   const Screen screen;
-  Result<nlohmann::json> status = Ask(invocation.socket_dir, {{"command", "status"}});
+  Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
   Instant next = MonotonicNow() + interval;
   while (g_end == 0) {
     std::vector<std::string> lines{
@@ -139,7 +139,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
       continue;
     }
     if (left > 0 && errno == EINTR) continue;
-    status = Ask(invocation.socket_dir, {{"command", "status"}});
+    status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
     next = MonotonicNow() + interval;
   }
   return 0;
@@ -147,7 +147,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
 
 int PlainLines(const Invocation& invocation, Duration interval, SortBy sort, bool once) {
   for (;;) {
-    const Result<nlohmann::json> status = Ask(invocation.socket_dir, {{"command", "status"}});
+    const Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
     if (!status) return Complain(status.error());
     std::vector<PodRow> rows = RowsFrom(*status);
     Sort(rows, sort);

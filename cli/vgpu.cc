@@ -8,9 +8,9 @@
 
 #include "base/parse.h"
 #include "cli/command.h"
-#include "cli/control_client.h"
 #include "cli/pod_request.h"
 #include "cli/text_table.h"
+#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -34,7 +34,7 @@ std::string Bytes(uint64_t bytes) {
 }
 
 int List(bool as_json, const Invocation& invocation) {
-  Result<json> answer = Ask(invocation.socket_dir, {{"command", "vgpus"}});
+  Result<json> answer = wire::Ask(invocation.socket_dir, {{"command", "vgpus"}});
   if (!answer) return Complain(answer.error());
   if (as_json) {
     answer->erase("ok");
@@ -90,7 +90,7 @@ int Create(const std::string& name, const PodRequestOptions& options,
   (*request)["name"] = name;
   // The administrator makes them for others.
   (*request)["uid"] = getuid() == 0 ? int64_t{-1} : int64_t{getuid()};
-  const Result<json> pod = Ask(invocation.socket_dir, *request, kDevicePatience);
+  const Result<json> pod = wire::Ask(invocation.socket_dir, *request, kDevicePatience);
   if (!pod) return Complain(pod.error());
   for (const json& gpu : pod->at("gpus")) {
     std::puts(Printable(gpu.get<std::string>()).c_str());
@@ -103,7 +103,7 @@ int ForEach(const std::vector<std::string>& names, const char* command,
   int status = 0;
   for (const std::string& name : names) {
     const Result<json> answer =
-        Ask(invocation.socket_dir, {{"command", command}, {"name", name}}, kDevicePatience);
+        wire::Ask(invocation.socket_dir, {{"command", command}, {"name", name}}, kDevicePatience);
     if (!answer) status = Complain(answer.error());
   }
   return status;
@@ -121,7 +121,7 @@ void AddCordonOf(CLI::App& baton, const std::string& name, const std::string& de
       int status = 0;
       for (const std::string& gpu : *gpus) {
         const Result<json> answer =
-            Ask(invocation.socket_dir, {{"command", name}, {"gpus", {gpu}}});
+            wire::Ask(invocation.socket_dir, {{"command", name}, {"gpus", {gpu}}});
         if (!answer) status = Complain(answer.error());
       }
       return status;
@@ -194,8 +194,8 @@ several: pod/container.)");
   move->callback([moved, gpus, &invocation] {
     invocation.action = [moved, gpus, &invocation] {
       const Result<json> answer =
-          Ask(invocation.socket_dir, {{"command", "move_pod"}, {"name", *moved}, {"gpus", *gpus}},
-              kDevicePatience);
+          wire::Ask(invocation.socket_dir,
+                    {{"command", "move_pod"}, {"name", *moved}, {"gpus", *gpus}}, kDevicePatience);
       return answer ? 0 : Complain(answer.error());
     };
   });

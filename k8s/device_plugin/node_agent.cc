@@ -16,10 +16,10 @@
 
 #include "k8s/api/reflector.h"
 #include "k8s/api/timestamp.h"
-#include "k8s/device_plugin/batond.h"
 #include "k8s/device_plugin/node_pods.h"
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/share_pod.h"
+#include "wire/control_client.h"
 
 namespace baton::k8s {
 namespace {
@@ -28,6 +28,7 @@ using Kind = BatondCommand::Kind;
 
 constexpr Duration kAgainMin = std::chrono::milliseconds(200);
 constexpr Duration kAgainMax = std::chrono::seconds(30);
+constexpr Duration kBatondPatience = std::chrono::seconds(5);
 constexpr Duration kBatondAgainMax = std::chrono::seconds(2);
 
 const char* ActionOf(Kind kind) {
@@ -55,7 +56,7 @@ class NodeAgent::Impl {
       : client_(client),
         events_(events),
         options_(std::move(options)),
-        batond_(options_.socket_dir) {
+        batond_path_(wire::ControlSocket(options_.socket_dir)) {
     ReflectorOptions of_node;
     of_node.list.field_selector = "spec.nodeName=" + options_.node;
     ReflectorSink sink;
@@ -110,7 +111,7 @@ class NodeAgent::Impl {
 
   std::string WhyNotReady() const {
     if (!counters_.batond_answers) {
-      return "batond at " + batond_.path() + " does not answer; its log says why";
+      return "batond at " + batond_path_ + " does not answer; its log says why";
     }
     const std::lock_guard lock(mutex_);
     return synced_ ? "" : "the API server has not told of the node's pods yet; see this log";
@@ -215,18 +216,18 @@ class NodeAgent::Impl {
         pods = pods_;
         synced = synced_;
       }
-      auto status = batond_.Ask({{"command", "status"}});
+      auto status = wire::Ask(options_.socket_dir, {{"command", "status"}});
       counters_.batond_answers = status.has_value();
       if (!status) {
         ++counters_.batond_errors;
         if (std::exchange(away_, status.error().message) != status.error().message) {
-          spdlog::warn("{}; it is asked again", status.error().message);
+          spdlog::warn("batond: {}; it is asked again", status.error().message);
         }
         next = MonotonicNow() + pause;
         pause = std::min(pause * 2, kBatondAgainMax);
         continue;
       }
-      if (!away_.empty()) spdlog::info("batond at {} answers", batond_.path());
+      if (!away_.empty()) spdlog::info("batond at {} answers", batond_path_);
       away_.clear();
       pause = kAgainMin;
       next = MonotonicNow() + options_.report_every;
@@ -248,7 +249,8 @@ class NodeAgent::Impl {
         pod.pod.uid = uid->second;
       } else if (!pod.pod.name_space.empty() &&
                  pod.pod.name.starts_with(pod.pod.name_space + "/")) {
-        if (auto told = batond_.Ask({{"command", "pod"}, {"name", pod.pod.name}})) {
+        if (auto told =
+                wire::Ask(options_.socket_dir, {{"command", "pod"}, {"name", pod.pod.name}})) {
           pod.pod.uid = UidOfTicket(TextAt(*told, "ticket"));
         }
       }
@@ -293,7 +295,7 @@ class NodeAgent::Impl {
       }
       if (busy.count(command.pod.name) != 0) continue;  // its first command has failed
       bool answered = false;
-      auto done = batond_.Ask(request, &answered);
+      auto done = wire::Ask(options_.socket_dir, request, kBatondPatience, &answered);
       if (!done && command.kind == Kind::kDelete && done.error().code == ErrorCode::kNotFound) {
         done = Json::object();
       }
@@ -531,7 +533,7 @@ class NodeAgent::Impl {
   Client& client_;
   EventRecorder& events_;
   const NodeAgentOptions options_;
-  const Batond batond_;
+  const std::string batond_path_;
 
   Counters counters_;
 

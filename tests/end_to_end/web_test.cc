@@ -6,11 +6,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/control_client.h"
 #include "tests/end_to_end/fixture.h"
 #include "tests/http/client.h"
 #include "tests/http/prometheus.h"
 #include "tests/http/schema.h"
+#include "wire/control_client.h"
 
 namespace baton::bench {
 namespace {
