@@ -1,8 +1,5 @@
 #include "k8s/api/tls.h"
 
-#include <openssl/bio.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
@@ -11,27 +8,11 @@
 #include <fstream>
 #include <system_error>
 
+#include "k8s/api/openssl.h"
 #include "k8s/api/url.h"
 
 namespace baton::k8s {
 namespace {
-
-constexpr size_t kPemMax = size_t{1} << 20;
-
-// Never asks on the terminal.
-int NoPassword(char*, int, int, void*) { return 0; }
-
-std::string OpenSslReason() {
-  const char* reason = ERR_reason_error_string(ERR_peek_last_error());
-  return reason != nullptr ? reason : "unknown error";
-}
-
-using BioPtr = std::unique_ptr<BIO, decltype(&BIO_free)>;
-using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
-
-BioPtr BioOf(const std::string& pem) {
-  return {BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free};
-}
 
 // `text`, or the file where it is empty; empty where there is neither.
 Result<std::string> PemOf(const std::string& text, const std::string& file,
@@ -89,9 +70,7 @@ Result<std::unique_ptr<ClientTls>> ClientTls::Make(const ClusterConfig& config) 
   } else {
     const BioPtr bio = BioOf(*ca);
     int count = 0;
-    while (true) {
-      const X509Ptr one(PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr), X509_free);
-      if (!one) break;
+    while (const X509Ptr one = ReadCertificate(bio)) {
       X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get());
       ++count;
     }
@@ -116,17 +95,15 @@ Result<std::unique_ptr<ClientTls>> ClientTls::Make(const ClusterConfig& config) 
   }
   if (!certificate->empty()) {
     const BioPtr chain = BioOf(*certificate);
-    const X509Ptr leaf(PEM_read_bio_X509(chain.get(), nullptr, NoPassword, nullptr), X509_free);
+    const X509Ptr leaf = ReadCertificate(chain);
     if (!leaf || SSL_CTX_use_certificate(context, leaf.get()) != 1) {
       return Fail(ErrorCode::kInvalid, "the client certificate cannot be used: " + OpenSslReason());
     }
-    while (X509* next = PEM_read_bio_X509(chain.get(), nullptr, NoPassword, nullptr)) {
-      if (SSL_CTX_add_extra_chain_cert(context, next) != 1) X509_free(next);
+    while (X509Ptr next = ReadCertificate(chain)) {
+      if (SSL_CTX_add_extra_chain_cert(context, next.get()) == 1) (void)next.release();
     }
     ERR_clear_error();
-    const BioPtr key_bio = BioOf(*key);
-    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pkey(
-        PEM_read_bio_PrivateKey(key_bio.get(), nullptr, NoPassword, nullptr), EVP_PKEY_free);
+    const KeyPtr pkey = ReadKey(BioOf(*key));
     if (!pkey || SSL_CTX_use_PrivateKey(context, pkey.get()) != 1 ||
         SSL_CTX_check_private_key(context) != 1) {
       return Fail(ErrorCode::kInvalid,

@@ -1,38 +1,19 @@
-#include <openssl/bio.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 
+#include "k8s/api/openssl.h"
 #include "k8s/serve/server.h"
 
 namespace baton::k8s {
 
 namespace {
 
-template <class T, void (*kFree)(T*)>
-struct Free {
-  void operator()(T* object) const { kFree(object); }
-};
-using CertificatePtr = std::unique_ptr<X509, Free<X509, X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY, EVP_PKEY_free>>;
-using TextPtr = std::unique_ptr<BIO, Free<BIO, BIO_free_all>>;
-
 tl::unexpected<Error> Wrong(const std::string& what) {
-  const unsigned long code = ERR_peek_last_error();
-  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
-  ERR_clear_error();
-  return Fail(ErrorCode::kInvalid,
-              what + (reason == nullptr ? "" : std::string(" (") + reason + ")"));
-}
-
-TextPtr Text(const std::string& text) {
-  return TextPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+  return Fail(ErrorCode::kInvalid, what + " (" + OpenSslReason() + ")");
 }
 
 }  // namespace
 
 Result<void> TlsIdentity::Set(const std::string& certificates, const std::string& key) {
-  constexpr size_t kPemMax = 1 << 20;
   if (certificates.size() > kPemMax || key.size() > kPemMax) {
     return Fail(ErrorCode::kInvalid, "the certificate or its key is larger than 1 MiB");
   }
@@ -48,24 +29,19 @@ Result<void> TlsIdentity::Set(const std::string& certificates, const std::string
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
 
-  const TextPtr certificate_text = Text(certificates);
-  const CertificatePtr own(PEM_read_bio_X509(certificate_text.get(), nullptr, nullptr, nullptr));
+  const BioPtr chain = BioOf(certificates);
+  const X509Ptr own = ReadCertificate(chain);
   if (own == nullptr || SSL_CTX_use_certificate(context.get(), own.get()) != 1) {
     return Wrong("the certificate is no PEM");
   }
-  while (true) {
-    CertificatePtr next(PEM_read_bio_X509(certificate_text.get(), nullptr, nullptr, nullptr));
-    if (next == nullptr) break;
+  while (X509Ptr next = ReadCertificate(chain)) {
     if (SSL_CTX_add0_chain_cert(context.get(), next.get()) != 1) {
       return Wrong("the certificate's chain is no good");
     }
     (void)next.release();
   }
   ERR_clear_error();
-  const TextPtr key_text = Text(key);
-  // An encrypted key has nobody who could be asked.
-  const auto no_password = [](char*, int, int, void*) { return -1; };
-  const KeyPtr read(PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_password, nullptr));
+  const KeyPtr read = ReadKey(BioOf(key));
   if (read == nullptr || SSL_CTX_use_PrivateKey(context.get(), read.get()) != 1) {
     return Wrong("the key is no PEM, has a password, or is not that of the certificate");
   }

@@ -1,12 +1,9 @@
 #include "k8s/webhook/certificates.h"
 
 #include <arpa/inet.h>
-#include <openssl/bio.h>
 #include <openssl/bn.h>
 #include <openssl/ec.h>
-#include <openssl/err.h>
 #include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
 
@@ -15,30 +12,25 @@
 #include <memory>
 #include <optional>
 
+#include "k8s/api/openssl.h"
+
 namespace baton::k8s {
 
 namespace {
 
-template <class T, void (*kFree)(T*)>
-struct Free {
-  void operator()(T* object) const { kFree(object); }
-};
-using CertificatePtr = std::unique_ptr<X509, Free<X509, X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY, EVP_PKEY_free>>;
-using TextPtr = std::unique_ptr<BIO, Free<BIO, BIO_free_all>>;
-using ExtensionPtr = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION, X509_EXTENSION_free>>;
+using ExtensionPtr =
+    std::unique_ptr<X509_EXTENSION, OpenSslFree<X509_EXTENSION, X509_EXTENSION_free>>;
 
 constexpr Duration kClocksDiffer = std::chrono::minutes(1);
-constexpr size_t kBundleBytesMax = 1 << 20;
 
-std::string Drained(const TextPtr& text) {
+std::string Drained(const BioPtr& text) {
   char* bytes = nullptr;
   const long size = BIO_get_mem_data(text.get(), &bytes);
   return size > 0 ? std::string(bytes, static_cast<size_t>(size)) : std::string();
 }
 
 std::string PemOf(X509* certificate) {
-  const TextPtr text(BIO_new(BIO_s_mem()));
+  const BioPtr text(BIO_new(BIO_s_mem()));
   if (text == nullptr || PEM_write_bio_X509(text.get(), certificate) != 1) return {};
   return Drained(text);
 }
@@ -56,9 +48,9 @@ bool AddExtension(X509* certificate, X509* issuer, int nid, const std::string& v
 }
 
 // A certificate that is signed by `issuer` (null: by itself).
-CertificatePtr MakeOne(const std::string& name, const std::string& names, EVP_PKEY* key,
-                       X509* issuer, EVP_PKEY* issuer_key, WallTime from, WallTime until) {
-  CertificatePtr made(X509_new());
+X509Ptr MakeOne(const std::string& name, const std::string& names, EVP_PKEY* key, X509* issuer,
+                EVP_PKEY* issuer_key, WallTime from, WallTime until) {
+  X509Ptr made(X509_new());
   std::array<unsigned char, 16> serial;
   if (made == nullptr || RAND_bytes(serial.data(), serial.size()) != 1) return nullptr;
   serial[0] &= 0x7f;
@@ -105,11 +97,9 @@ std::optional<WallTime> NotAfter(X509* certificate) {
 
 std::vector<Authority> Authorities(const std::string& bundle) {
   std::vector<Authority> all;
-  if (bundle.size() > kBundleBytesMax) return all;
-  const TextPtr text(BIO_new_mem_buf(bundle.data(), static_cast<int>(bundle.size())));
-  while (text != nullptr) {
-    const CertificatePtr certificate(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
-    if (certificate == nullptr) break;
+  if (bundle.size() > kPemMax) return all;
+  const BioPtr text = BioOf(bundle);
+  while (const X509Ptr certificate = ReadCertificate(text)) {
     const auto until = NotAfter(certificate.get());
     std::string pem = PemOf(certificate.get());
     if (until && !pem.empty()) all.push_back({std::move(pem), *until});
@@ -127,11 +117,8 @@ WallTime WallNow() {
 Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>& names,
                                                   WallTime now, Duration validity) {
   const auto refused = [](const char* what) {
-    const unsigned long code = ERR_peek_last_error();
-    const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
-    ERR_clear_error();
-    return Fail(ErrorCode::kInternal, std::string("OpenSSL could not make ") + what +
-                                          (reason == nullptr ? "" : std::string(": ") + reason));
+    return Fail(ErrorCode::kInternal,
+                std::string("OpenSSL could not make ") + what + ": " + OpenSslReason());
   };
   std::string list;
   for (const std::string& name : names) {
@@ -165,16 +152,15 @@ Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>
   ServingCertificate made;
   made.not_before = now - kClocksDiffer;
   made.not_after = now + validity;
-  const CertificatePtr authority = MakeOne(authority_name, {}, authority_key.get(), nullptr,
-                                           authority_key.get(), made.not_before, made.not_after);
+  const X509Ptr authority = MakeOne(authority_name, {}, authority_key.get(), nullptr,
+                                    authority_key.get(), made.not_before, made.not_after);
   if (authority == nullptr) return refused("an authority");
-  const CertificatePtr certificate =
-      MakeOne(names.front().substr(0, 64), list, key.get(), authority.get(), authority_key.get(),
-              made.not_before, made.not_after);
+  const X509Ptr certificate = MakeOne(names.front().substr(0, 64), list, key.get(), authority.get(),
+                                      authority_key.get(), made.not_before, made.not_after);
   if (certificate == nullptr) return refused("a certificate");
   made.authority = PemOf(authority.get());
   made.certificate = PemOf(certificate.get());
-  const TextPtr text(BIO_new(BIO_s_mem()));
+  const BioPtr text(BIO_new(BIO_s_mem()));
   if (text == nullptr ||
       PEM_write_bio_PrivateKey(text.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1) {
     return refused("a key's text");

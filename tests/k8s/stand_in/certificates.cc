@@ -1,21 +1,16 @@
 #include "tests/k8s/stand_in/certificates.h"
 
-#include <openssl/bio.h>
 #include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
 
 #include <memory>
 
 #include "base/check.h"
+#include "k8s/api/openssl.h"
 
 namespace baton::k8s::testing {
 namespace {
-
-using X509Owner = std::unique_ptr<X509, decltype(&X509_free)>;
-using KeyOwner = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
-using BioOwner = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
 std::string TextOf(BIO* bio) {
   char* bytes = nullptr;
@@ -35,8 +30,8 @@ void Extend(X509* certificate, X509* issuer, int kind, const std::string& value)
 // `issuer` null: signs itself.
 KeyPair Make(const KeyPair* authority, const std::string& common_name, const std::string& names,
              long valid_s) {
-  const KeyOwner key(EVP_EC_gen("P-256"), EVP_PKEY_free);
-  const X509Owner certificate(X509_new(), X509_free);
+  const KeyPtr key(EVP_EC_gen("P-256"));
+  const X509Ptr certificate(X509_new());
   BATON_CHECK(key && certificate);
   X509_set_version(certificate.get(), 2);
   uint64_t serial = 0;
@@ -49,16 +44,11 @@ KeyPair Make(const KeyPair* authority, const std::string& common_name, const std
   X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8,
                              reinterpret_cast<const unsigned char*>(common_name.c_str()), -1, -1,
                              0);
-  X509Owner issuer(nullptr, X509_free);
-  KeyOwner issuer_key(nullptr, EVP_PKEY_free);
+  X509Ptr issuer;
+  KeyPtr issuer_key;
   if (authority != nullptr) {
-    const BioOwner a(BIO_new_mem_buf(authority->certificate.data(),
-                                     static_cast<int>(authority->certificate.size())),
-                     BIO_free);
-    issuer.reset(PEM_read_bio_X509(a.get(), nullptr, nullptr, nullptr));
-    const BioOwner b(
-        BIO_new_mem_buf(authority->key.data(), static_cast<int>(authority->key.size())), BIO_free);
-    issuer_key.reset(PEM_read_bio_PrivateKey(b.get(), nullptr, nullptr, nullptr));
+    issuer = ReadCertificate(BioOf(authority->certificate));
+    issuer_key = ReadKey(BioOf(authority->key));
     BATON_CHECK(issuer && issuer_key);
   }
   X509* signer = issuer ? issuer.get() : certificate.get();
@@ -74,10 +64,10 @@ KeyPair Make(const KeyPair* authority, const std::string& common_name, const std
   BATON_CHECK(
       X509_sign(certificate.get(), issuer_key ? issuer_key.get() : key.get(), EVP_sha256()) > 0);
   KeyPair pair;
-  const BioOwner out(BIO_new(BIO_s_mem()), BIO_free);
+  const BioPtr out(BIO_new(BIO_s_mem()));
   PEM_write_bio_X509(out.get(), certificate.get());
   pair.certificate = TextOf(out.get());
-  const BioOwner key_out(BIO_new(BIO_s_mem()), BIO_free);
+  const BioPtr key_out(BIO_new(BIO_s_mem()));
   PEM_write_bio_PrivateKey(key_out.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr);
   pair.key = TextOf(key_out.get());
   return pair;
