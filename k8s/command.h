@@ -1,7 +1,17 @@
-// The subcommands of baton-k8s. Each adds itself to the program with its options and examples, and
-// sets `exit_code` when it was run. SIGTERM and SIGINT end them cleanly.
+// The subcommands of baton-k8s, and what they have in common.
 #ifndef BATON_K8S_COMMAND_H_
 #define BATON_K8S_COMMAND_H_
+
+#include <signal.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "devmgr/policy.h"
+#include "k8s/api/cluster_config.h"
 
 namespace CLI {
 class App;
@@ -9,10 +19,55 @@ class App;
 
 namespace baton::k8s {
 
+// Each adds itself to the program with its options and examples, and sets `exit_code` when it was
+// run. SIGTERM and SIGINT end them cleanly.
 void AddBinder(CLI::App& program, int* exit_code);
 void AddWebhook(CLI::App& program, int* exit_code);
 void AddExtender(CLI::App& program, int* exit_code);
 void AddDevicePlugin(CLI::App& program, int* exit_code);
+
+// ----------------------------------------------------------------------------------- for them
+
+// --kubeconfig and --context: where the API server is.
+struct ClusterFlags {
+  std::string kubeconfig;
+  std::string context;
+
+  void Add(CLI::App& command);
+  Result<ClusterConfig> Find() const { return FindClusterConfig(kubeconfig, context); }
+};
+
+// --policy: by what places are chosen.
+struct PolicyFlag {
+  std::string name = "remainder";
+
+  void Add(CLI::App& command);
+  Result<devmgr::PlacementPolicy> Parse() const;
+};
+
+// --memory-unit, the same for all of baton-k8s.
+void AddMemoryUnit(CLI::App& command, uint32_t* mib);
+// --socket-dir and --hook-dir: folders on the nodes, the same for those that make pods.
+void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir);
+// --listen: of a program that answers /healthz, /readyz and /metrics only.
+void AddListen(CLI::App& command, std::string* address);
+
+// `run` is what the command does, once its options are read. Its error is printed; exit status 2
+// where the options are wrong, else 1.
+void OnCommand(CLI::App& command, int* exit_code, std::function<Result<void>()> run);
+
+// SIGTERM and SIGINT, from now on awaited here instead of ending the program. To be made before
+// there are threads, which inherit it.
+class StopSignals {
+ public:
+  StopSignals();
+  void Await() const;
+  // True: one came in that time.
+  bool Await(Duration at_most) const;
+
+ private:
+  sigset_t signals_;
+};
 
 }  // namespace baton::k8s
 

@@ -1,4 +1,6 @@
 // baton-k8s: everything of Baton that speaks with Kubernetes.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "k8s/command.h"
@@ -19,6 +21,12 @@ int main(int argc, char** argv) {
   baton::k8s::AddWebhook(program, &exit_code);
   baton::k8s::AddExtender(program, &exit_code);
   baton::k8s::AddDevicePlugin(program, &exit_code);
-  CLI11_PARSE(program, argc, argv);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);
+    fmt::print(stderr, "baton-k8s: {}; see baton-k8s --help\n", error.what());
+    return 2;
+  }
   return exit_code;
 }

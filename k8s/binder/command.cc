@@ -1,8 +1,6 @@
 #include "k8s/command.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -17,7 +15,6 @@
 #include "base/random.h"
 #include "devmgr/policy.h"
 #include "k8s/api/client.h"
-#include "k8s/api/cluster_config.h"
 #include "k8s/binder/binder.h"
 #include "k8s/serve/server.h"
 
@@ -25,12 +22,11 @@ namespace baton::k8s {
 namespace {
 
 struct BinderFlags {
-  std::string kubeconfig;
-  std::string context;
+  ClusterFlags cluster;
   std::string name_space;
   std::string identity;
   std::string scheduler{kScheduler};
-  std::string policy = "remainder";
+  PolicyFlag policy;
   std::string listen = "0.0.0.0:7480";
   std::string lease = "baton-binder";
   InjectOptions inject;
@@ -62,14 +58,14 @@ ServeAnswer Answer(const ServeRequest& request, const Binder& binder) {
 
 Result<void> Bind(const BinderFlags& flags) {
   BinderOptions options;
-  const auto rule = devmgr::ParseRule(flags.policy);
-  if (!rule) return tl::unexpected(rule.error());
-  options.core.policy.nodes = options.core.policy.cards = *rule;
+  auto policy = flags.policy.Parse();
+  if (!policy) return tl::unexpected(policy.error());
+  options.core.policy = *policy;
   options.core.scheduler = flags.scheduler;
   options.core.memory_unit_mib = flags.inject.memory_unit_mib;
   options.core.inject = flags.inject;
   options.writers = flags.writers;
-  auto config = FindClusterConfig(flags.kubeconfig, flags.context);
+  auto config = flags.cluster.Find();
   if (!config) return tl::unexpected(config.error());
   const std::string identity = flags.identity.empty() ? OwnIdentity() : flags.identity;
   options.events.instance = identity;
@@ -91,12 +87,7 @@ Result<void> Bind(const BinderFlags& flags) {
   auto client = Client::Make(*std::move(config), client_options);
   if (!client) return tl::unexpected(client.error());
 
-  // Before there are threads, which inherit it.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;  // before there are threads
 
   Binder binder(**client, std::move(options));
   std::unique_ptr<Server> server;
@@ -110,13 +101,11 @@ Result<void> Bind(const BinderFlags& flags) {
   }
   std::atomic<bool> over = false;
   std::thread stopper([&] {
-    const timespec wait{0, 100'000'000};
     while (!over) {
-      if (sigtimedwait(&signals, nullptr, &wait) > 0) {
-        spdlog::info("stopping");
-        binder.Stop();
-        return;
-      }
+      if (!signals.Await(std::chrono::milliseconds(100))) continue;
+      spdlog::info("stopping");
+      binder.Stop();
+      return;
     }
   });
   auto result = binder.Run();
@@ -132,11 +121,7 @@ void AddBinder(CLI::App& program, int* exit_code) {
   auto flags = std::make_shared<BinderFlags>();
   CLI::App* command = program.add_subcommand(
       "binder", "Places SharePods and pods that ask for GPUs, and binds them to their nodes.");
-  command
-      ->add_option("--kubeconfig", flags->kubeconfig,
-                   "Where the API server is; in a pod its service account says")
-      ->type_name("FILE");
-  command->add_option("--context", flags->context, "Of the kubeconfig; its current one by default");
+  flags->cluster.Add(*command);
   command
       ->add_option("--namespace", flags->name_space,
                    "Of the lease by which one of several binders leads; its own by default")
@@ -151,30 +136,13 @@ void AddBinder(CLI::App& program, int* exit_code) {
                       "Unique among the binders; the host's name and a number by default");
   command->add_flag("--no-leader-election", flags->no_election,
                     "Lead at once: only where there is surely no other binder");
-  command
-      ->add_option("--memory-unit", flags->inject.memory_unit_mib,
-                   "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--socket-dir", flags->inject.socket_dir,
-                   "Folder of the socket on the nodes; as the webhook's")
-      ->capture_default_str();
-  command
-      ->add_option("--hook-dir", flags->inject.host_hook_dir,
-                   "Folder of libbaton.so on the nodes; as the webhook's")
-      ->capture_default_str();
+  AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
+  AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   command
       ->add_option("--scheduler-name", flags->scheduler, "Pods with this schedulerName are placed")
       ->capture_default_str();
-  command
-      ->add_option("--policy", flags->policy,
-                   "By what places are chosen: remainder, fgd, binpack, spread, first-fit, random")
-      ->capture_default_str();
-  command
-      ->add_option("--listen", flags->listen, "For /healthz, /readyz and /metrics; \"\": nowhere")
-      ->type_name("ADDRESS:PORT")
-      ->capture_default_str();
+  flags->policy.Add(*command);
+  AddListen(*command, &flags->listen);
   command->add_option("--writers", flags->writers, "Writes that are on their way at once")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();
@@ -183,12 +151,7 @@ void AddBinder(CLI::App& program, int* exit_code) {
       "  baton-k8s binder                                        # in a pod\n"
       "  baton-k8s binder --kubeconfig ~/.kube/config --namespace baton-system\n"
       "  baton-k8s binder --kubeconfig kubeconfig --no-leader-election --policy binpack");
-  command->callback([flags, exit_code] {
-    if (auto done = Bind(*flags); !done) {
-      fmt::print(stderr, "baton-k8s binder: {}\n", done.error().message);
-      *exit_code = 1;
-    }
-  });
+  OnCommand(*command, exit_code, [flags] { return Bind(*flags); });
 }
 
 }  // namespace baton::k8s

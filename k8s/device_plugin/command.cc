@@ -1,8 +1,6 @@
 #include "k8s/command.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -12,7 +10,6 @@
 #include <string>
 
 #include "k8s/api/client.h"
-#include "k8s/api/cluster_config.h"
 #include "k8s/api/event_recorder.h"
 #include "k8s/device_plugin/hook_file.h"
 #include "k8s/device_plugin/node_agent.h"
@@ -28,8 +25,7 @@ struct PluginFlags {
   std::string socket_dir{kSocketDir};
   std::string plugin_dir = "/var/lib/kubelet/device-plugins";
   uint32_t memory_unit_mib = kMemoryUnitMib;
-  std::string kubeconfig;
-  std::string context;
+  ClusterFlags cluster;
   uint32_t report_every_s = 10;
   std::string identity = "cgroup";
   bool no_plugin = false;
@@ -49,7 +45,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
     spdlog::info("the hook {} is in {}{}", flags.hook_source, flags.hook_dest,
                  *installed ? "" : " already");
   }
-  auto config = FindClusterConfig(flags.kubeconfig, flags.context);
+  auto config = flags.cluster.Find();
   if (!config) return tl::unexpected(config.error());
   ClientOptions client_options;
   client_options.user_agent = "baton-k8s device-plugin";
@@ -57,12 +53,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
   auto client = Client::Make(std::move(*config), client_options);
   if (!client) return tl::unexpected(client.error());
 
-  // Before there are threads, which inherit it.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;  // before there are threads
 
   std::optional<PluginServer> shares, memory;
   if (!flags.no_plugin) {
@@ -114,9 +105,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
       server = *std::move(started);
     }
     spdlog::info("baton-k8s device-plugin serves node {}", flags.node);
-    int signal = 0;
-    while (sigwait(&signals, &signal) != 0) {
-    }
+    signals.Await();
     spdlog::info("stopping");
     (*client)->Stop();
   }
@@ -137,16 +126,8 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
       ->capture_default_str();
   command->add_option("--plugin-dir", flags->plugin_dir, "The kubelet's folder for device plugins")
       ->capture_default_str();
-  command
-      ->add_option("--memory-unit", flags->memory_unit_mib,
-                   "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--kubeconfig", flags->kubeconfig,
-                   "Where the API server is; in a pod its service account says")
-      ->type_name("FILE");
-  command->add_option("--context", flags->context, "Of the kubeconfig; its current one by default");
+  AddMemoryUnit(*command, &flags->memory_unit_mib);
+  flags->cluster.Add(*command);
   command
       ->add_option("--report-every", flags->report_every_s,
                    "Seconds between looks at batond and writes of a SharePod's status")
@@ -165,21 +146,13 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
       ->type_name("FILE");
   command->add_option("--hook-dest", flags->hook_dest, "The folder that it is copied to")
       ->capture_default_str();
-  command
-      ->add_option("--listen", flags->listen, "For /healthz, /readyz and /metrics; \"\": nowhere")
-      ->type_name("ADDRESS:PORT")
-      ->capture_default_str();
+  AddListen(*command, &flags->listen);
   command->footer(
       "Examples:\n"
       "  baton-k8s device-plugin --node \"$NODE_NAME\" "
       "--hook-source /usr/lib/baton/libbaton.so\n"
       "  baton-k8s device-plugin --node n1 --no-plugin --identity ticket --kubeconfig kubeconfig");
-  command->callback([flags, exit_code] {
-    if (auto served = ServeNode(*flags); !served) {
-      fmt::print(stderr, "baton-k8s device-plugin: {}\n", served.error().message);
-      *exit_code = 1;
-    }
-  });
+  OnCommand(*command, exit_code, [flags] { return ServeNode(*flags); });
 }
 
 }  // namespace baton::k8s

@@ -1,18 +1,13 @@
 #include "k8s/command.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <chrono>
 #include <memory>
 
 #include "base/parse.h"
 #include "k8s/api/client.h"
-#include "k8s/api/cluster_config.h"
 #include "k8s/webhook/webhook.h"
 
 namespace baton::k8s {
@@ -31,11 +26,8 @@ struct WebhookFlags {
   std::string validity = "7d";
   std::string propagation = "20s";
   std::string linger = "5s";
-  std::string kubeconfig;
-  std::string context;
-  uint32_t memory_unit_mib = kMemoryUnitMib;
-  std::string socket_dir{kSocketDir};
-  std::string hook_dir{kHostHookDir};
+  ClusterFlags cluster;
+  InjectOptions inject;
   std::string own_namespace;
 };
 
@@ -46,9 +38,7 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   options.teams_file = flags.teams;
   options.certificate_file = flags.certificate_file;
   options.key_file = flags.key_file;
-  options.admission.inject.socket_dir = flags.socket_dir;
-  options.admission.inject.host_hook_dir = flags.hook_dir;
-  options.admission.inject.memory_unit_mib = flags.memory_unit_mib;
+  options.admission.inject = flags.inject;
 
   const size_t dot = flags.service.find('.');
   if (dot == std::string::npos || dot == 0 || dot + 1 == flags.service.size()) {
@@ -81,16 +71,11 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
                 "--key-file (somebody else does, and keeps caBundle)");
   }
 
-  // Before there are threads, which inherit it.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;  // before there are threads
 
   std::unique_ptr<Client> client;
   if (!files) {
-    auto config = FindClusterConfig(flags.kubeconfig, flags.context);
+    auto config = flags.cluster.Find();
     if (!config) return tl::unexpected(config.error());
     ClientOptions client_options;
     client_options.user_agent = "baton-k8s webhook";
@@ -102,16 +87,11 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   auto webhook = Webhook::Start(std::move(options));
   if (!webhook) return tl::unexpected(webhook.error());
   spdlog::info("baton-k8s webhook answers on port {}", (*webhook)->port());
-  int signal = 0;
-  while (sigwait(&signals, &signal) != 0) {
-  }
+  signals.Await();
   spdlog::info("stopping");
   // API servers hear of it a moment later; a second signal ends the wait.
   (*webhook)->Leave();
-  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(*linger);
-  const timespec wait{whole.count(), static_cast<long>(Nanos(*linger - whole))};
-  while (sigtimedwait(&signals, nullptr, &wait) < 0 && errno == EINTR) {
-  }
+  signals.Await(*linger);
   if (client != nullptr) client->Stop();
   (*webhook)->Stop();
   return {};
@@ -158,35 +138,19 @@ void AddWebhook(CLI::App& program, int* exit_code) {
       ->add_option("--linger", flags->linger,
                    "How long to answer after SIGTERM, until API servers have heard of it")
       ->capture_default_str();
-  command
-      ->add_option("--memory-unit", flags->memory_unit_mib,
-                   "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->capture_default_str();
-  command->add_option("--socket-dir", flags->socket_dir, "Folder of the socket on the nodes")
-      ->capture_default_str();
-  command->add_option("--hook-dir", flags->hook_dir, "Folder of libbaton.so on the nodes")
-      ->capture_default_str();
+  AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
+  AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   command
       ->add_option("--namespace", flags->own_namespace,
                    "Baton's own, which is left alone; that of --service by default")
       ->envname("POD_NAMESPACE");
-  command
-      ->add_option("--kubeconfig", flags->kubeconfig,
-                   "Where the API server is; in a pod its service account says")
-      ->type_name("FILE");
-  command->add_option("--context", flags->context, "Of the kubeconfig; its current one by default");
+  flags->cluster.Add(*command);
   command->footer(
       "Examples:\n"
       "  baton-k8s webhook --service baton-webhook.baton-system --configuration baton\n"
       "  baton-k8s webhook --service baton-webhook.baton-system \\\n"
       "    --cert-file /certs/tls.crt --key-file /certs/tls.key --teams /etc/baton/teams.toml");
-  command->callback([flags, exit_code] {
-    if (auto done = RunWebhook(*flags); !done) {
-      fmt::print(stderr, "baton-k8s webhook: {}\n", done.error().message);
-      *exit_code = done.error().code == ErrorCode::kInvalid ? 2 : 1;
-    }
-  });
+  OnCommand(*command, exit_code, [flags] { return RunWebhook(*flags); });
 }
 
 }  // namespace baton::k8s

@@ -13,13 +13,12 @@
 
 #include "k8s/api/base64.h"
 #include "k8s/api/client.h"
+#include "k8s/api/openssl.h"
 #include "k8s/api/tls.h"
 
 namespace baton::k8s {
 
 namespace {
-
-constexpr size_t kPemMax = 1 << 20;
 
 Result<bool> PublishTo(Client& client, const Resource& resource, const std::string& name,
                        const std::vector<std::string>& wanted,

@@ -85,8 +85,8 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
   const std::vector<std::string> idle = {"..", "../../etc/passwd", "a/b?c=d&e=%00#f", "__proto__",
                                          std::string(128, 'x')};
   for (const std::string& name : idle) {
-    Must(cli::Ask(cluster().SocketDir(0),
-                  {{"command", "create_pod"}, {"name", name}, {"request", 1}}));
+    Must(wire::Ask(cluster().SocketDir(0),
+                   {{"command", "create_pod"}, {"name", name}, {"request", 1}}));
   }
   const auto booked = [&] {
     return Valid("/api/v1/report?by=pod&last=1h", "Report").at("rows").size() >= 2;

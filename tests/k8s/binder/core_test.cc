@@ -626,7 +626,7 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
     };
     std::map<std::string, devmgr::Placement> bound;
     size_t waiting = 0;
-    bool gangs = false;  // wait
+    size_t gangs = 0;  // SharePods of a gang that wait
     for (const Json& pod : world.All(resources::kPods)) {
       if (!TakesRoom(pod)) continue;
       const auto placement = ReadPlacement(pod);
@@ -656,7 +656,7 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
         EXPECT_TRUE(reason == "Unschedulable" || reason == "WaitingForGang") << share;
         ++waiting;
         if (reason == "WaitingForGang" || Find(share, "spec/gpu/gang") != nullptr) {
-          gangs = true;
+          ++gangs;
           continue;
         }
         auto child = ChildPodOf(share);
@@ -676,10 +676,8 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
     world.Restart();
     ASSERT_TRUE(world.Settle());
     EXPECT_EQ(booked(), before);
-    // Which of a gang it names depends on the usual mix, and that on pods which are gone.
-    if (!gangs) {
-      EXPECT_EQ(world.writes(), writes);
-    }
+    // But which of a gang it names: that depends on the usual mix, and it on pods which are gone.
+    EXPECT_LE(world.writes() - writes, gangs);
     // All goes, and all is free.
     for (const Json& share : world.All(resources::kSharePods)) {
       world.Delete(resources::kSharePods, TextAt(share, "metadata/name"));

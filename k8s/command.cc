@@ -1,0 +1,93 @@
+#include "k8s/command.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace baton::k8s {
+
+void ClusterFlags::Add(CLI::App& command) {
+  command
+      .add_option("--kubeconfig", kubeconfig,
+                  "Where the API server is; in a pod its service account says")
+      ->type_name("FILE");
+  command.add_option("--context", context, "Of the kubeconfig; its current one by default");
+}
+
+void PolicyFlag::Add(CLI::App& command) {
+  command
+      .add_option("--policy", name,
+                  "By what places are chosen: remainder, fgd, binpack, spread, first-fit, random")
+      ->capture_default_str();
+}
+
+Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
+  const auto rule = devmgr::ParseRule(name);
+  if (!rule) return tl::unexpected(rule.error());
+  devmgr::PlacementPolicy policy;
+  policy.nodes = policy.cards = *rule;
+  return policy;
+}
+
+void AddMemoryUnit(CLI::App& command, uint32_t* mib) {
+  command
+      .add_option("--memory-unit", *mib,
+                  "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+}
+
+void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir) {
+  command
+      .add_option("--socket-dir", *socket_dir,
+                  "Folder of the socket on the nodes; the same for binder and webhook")
+      ->capture_default_str();
+  command
+      .add_option("--hook-dir", *hook_dir,
+                  "Folder of libbaton.so on the nodes; the same for binder and webhook")
+      ->capture_default_str();
+}
+
+void AddListen(CLI::App& command, std::string* address) {
+  command.add_option("--listen", *address, "For /healthz, /readyz and /metrics; \"\": nowhere")
+      ->type_name("ADDRESS:PORT")
+      ->capture_default_str();
+}
+
+void OnCommand(CLI::App& command, int* exit_code, std::function<Result<void>()> run) {
+  command.callback([name = command.get_name(), exit_code, run = std::move(run)] {
+    if (auto done = run(); !done) {
+      fmt::print(stderr, "baton-k8s {}: {}\n", name, done.error().message);
+      *exit_code = done.error().code == ErrorCode::kInvalid ? 2 : 1;
+    }
+  });
+}
+
+StopSignals::StopSignals() {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+}
+
+void StopSignals::Await() const {
+  int signal = 0;
+  while (sigwait(&signals_, &signal) != 0) {
+  }
+}
+
+bool StopSignals::Await(Duration at_most) const {
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(at_most);
+  const timespec wait{whole.count(), static_cast<long>(Nanos(at_most - whole))};
+  int signal = 0;
+  do {
+    signal = sigtimedwait(&signals_, nullptr, &wait);
+  } while (signal < 0 && errno == EINTR);
+  return signal > 0;
+}
+
+}  // namespace baton::k8s
