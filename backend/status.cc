@@ -349,11 +349,11 @@ json VgpusJson(const Arbiter& arbiter, const std::string& node) {
         }
       }
       uint64_t held = 0, busy = 0;
-      auto add = [&](const std::string& on) {
+      auto add = [&, id = pod->id](const std::string& on) {
         const auto it = arbiter.gpus().find(on);
         if (it == arbiter.gpus().end()) return;
-        held += arbiter.HeldNow(*it->second, pod->id, now);
-        if (const UsageEntry* account = arbiter.Account(*it->second, pod->id)) {
+        held += arbiter.HeldNow(*it->second, id, now);
+        if (const UsageEntry* account = arbiter.Account(*it->second, id)) {
           busy += account->usage.busy_ns;
         }
       };

@@ -106,13 +106,11 @@ int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
     std::printf("It fits as it is: %s.\n", PlaceText(answer->at("where")).c_str());
     return 0;
   }
-  bool running = false;
   for (const json& move : answer->at("moves")) {
     std::string gpus;
     for (const json& gpu : move.at("to").at("gpus")) {
       gpus += " --gpu " + Printable(gpu.at("uuid").get<std::string>());
     }
-    running |= move.at("running").get<bool>();
     std::printf("baton vgpu move %s%s%s\n", Printable(move.at("pod").get<std::string>()).c_str(),
                 gpus.c_str(),
                 move.at("running").get<bool>() ? "      # runs: end its programs first" : "");

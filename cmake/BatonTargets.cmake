@@ -28,6 +28,7 @@ if(BATON_SANITIZE)
                            -fno-sanitize=null,alignment,vptr,object-size)
   endif()
   target_link_options(baton_sanitizers INTERFACE -fsanitize=${BATON_SANITIZE})
+  target_compile_definitions(baton_sanitizers INTERFACE BATON_SANITIZED)
   # g++ 12 says that the thread sanitizer does not model Asio's fences.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND BATON_SANITIZE MATCHES thread)
     target_compile_options(baton_sanitizers INTERFACE -Wno-tsan)

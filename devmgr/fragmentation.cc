@@ -5,8 +5,8 @@
 #include <vector>
 
 // Compiled for wide registers as well, and chosen when the program starts. Not beside sanitizers,
-// whose runtime is not up by then.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// whose runtime is not up by then; clang cannot do so behind a declaration.
+#if defined(__x86_64__) && !defined(BATON_SANITIZED) && !defined(__clang__)
 #define BATON_WIDE [[gnu::target_clones("avx2", "default")]]
 #else
 #define BATON_WIDE
@@ -135,8 +135,8 @@ template <bool remainder>
     [[maybe_unused]] const Row& of_card = slots_[static_cast<size_t>(share)];
     for (size_t i = 0; i < kBlock; ++i) {
       const size_t m = first + i;
-      const auto lacks =
-          static_cast<int16_t>(-((share < share_[m]) | (memory < memory_[m]) | (part < part_[m])));
+      const auto lacks = static_cast<int16_t>(
+          -(int{share < share_[m]} | int{memory < memory_[m]} | int{part < part_[m]}));
       lost[i] = static_cast<int16_t>(lost[i] + (lacks & all));
       fits[i] = static_cast<int16_t>(fits[i] + (~lacks & alike));
       if constexpr (remainder) {
@@ -165,7 +165,7 @@ template <bool remainder>
   for (size_t i = 0; i < kBlock; ++i) {
     const size_t m = first + i;
     const auto cannot = static_cast<int16_t>(
-        -((fits[i] < count_[m]) | (node.cpu < cpu_[m]) | (node.host < host_[m])));
+        -(int{fits[i] < count_[m]} | int{node.cpu < cpu_[m]} | int{node.host < host_[m]}));
     const auto f = static_cast<int16_t>((cannot & total) | (~cannot & lost[i]));
     unfit += f * weight_[m];
   }

@@ -295,7 +295,7 @@ void Report(const char* what, int count, Instant start, Binder& binder) {
 #endif
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef BATON_SANITIZED
 constexpr int kMany = 100;
 #else
 constexpr int kMany = 1'000;

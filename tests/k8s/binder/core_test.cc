@@ -576,7 +576,7 @@ void DoSomething(World& world, int* number) {
 
 TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
   const uint64_t first = 20'261'121;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef BATON_SANITIZED
   const int worlds = 40;
 #else
   const int worlds = 150;
