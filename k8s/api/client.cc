@@ -289,7 +289,8 @@ void Client::Impl::GiveBack(std::unique_ptr<Link> link) {
     link->used = true;
     idle_.push_back(std::move(link));
   }
-  changed_.notify_one();
+  // All: the one that is woken may only be in a pause before it repeats.
+  changed_.notify_all();
 }
 
 void Client::Impl::DropIdle() {

@@ -348,6 +348,32 @@ TEST(ClientTest, ManyThreadsShareFewConnections) {
   EXPECT_EQ(server.List(kPods).size(), 600u);
 }
 
+// The connection that is free goes to who waits for it, though others wait for something else.
+TEST(ClientTest, AFreeConnectionIsNotLostOnThoseThatOnlyPause) {
+  ApiServer server;
+  ClientOptions options = Quick();
+  options.connections_max = 1;
+  options.timeout = options.attempt_timeout = seconds(20);
+  const auto client = ClientOf(server.config(), options);
+  server.AddFault(
+      {.kind = FaultKind::kAnswer, .path = "/pods/pauses", .status = 429, .retry_after_s = 15});
+  server.AddFault({.kind = FaultKind::kSlow, .path = "/pods/slow", .delay = milliseconds(300)});
+  std::vector<std::thread> threads;
+  const auto get = [&](const char* name) {
+    threads.emplace_back([&, name] { (void)client->Get(kPods, {"default", name}); });
+  };
+  get("pauses");
+  ASSERT_TRUE(server.WaitFor([&] { return server.faults_met() == 1; }));
+  std::this_thread::sleep_for(milliseconds(50));  // it has its answer, and waits
+  get("slow");
+  ASSERT_TRUE(server.WaitFor([&] { return server.faults_met() == 2; }));
+  const Instant begin = MonotonicNow();
+  EXPECT_TRUE(client->GetPath("/version"));
+  EXPECT_LT(MonotonicNow() - begin, seconds(10));
+  client->Stop();
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(ClientTest, AListIsFollowedOverItsPages) {
   ApiServer server;
   const auto client = ClientOf(server.config());
