@@ -18,6 +18,13 @@ constexpr Duration kShortWatch = std::chrono::seconds(1);
 // the version may be one that this server never had, restored from a backup.
 constexpr int kDumbWatchesMax = 5;
 
+// Nobody here reads who wrote which field, and in many objects that is half of the text. A PUT
+// without it leaves it as it is.
+void DropManagedFields(Json& object) {
+  const auto metadata = object.find("metadata");
+  if (metadata != object.end() && metadata->is_object()) metadata->erase("managedFields");
+}
+
 }  // namespace
 
 struct Reflector::State {
@@ -80,6 +87,7 @@ bool Reflector::State::List() {
   Well();
   std::map<ObjectName, Json> now;
   for (Json& item : (*list)["items"]) {
+    DropManagedFields(item);
     ObjectName name = NameOf(item);
     if (!name.name.empty()) now.insert_or_assign(std::move(name), std::move(item));
   }
@@ -109,6 +117,7 @@ bool Reflector::State::OnEvent(std::string_view type, Json object) {
   if (ended()) return false;
   if (type == "ERROR") return false;
   Well();
+  DropManagedFields(object);
   std::string seen = ResourceVersionOf(object);
   if (type != "BOOKMARK") {
     ObjectName name = NameOf(object);

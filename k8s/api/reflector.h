@@ -16,7 +16,7 @@ namespace baton::k8s {
 // What it calls, from its own thread, one after the other. After a list: for each object that is
 // new or has another resourceVersion Changed(), for each that is gone Gone() with its last known
 // state; then Synced(). An object that was deleted and made again in between is Gone() and then
-// Changed(): they have different uids.
+// Changed(): they have different uids. Objects come without their metadata.managedFields.
 struct ReflectorSink {
   std::function<void(Json object)> changed;
   std::function<void(Json object)> gone;

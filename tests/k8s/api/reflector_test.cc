@@ -125,6 +125,40 @@ TEST(ReflectorTest, TellsTheListAndThenEveryChange) {
   EXPECT_TRUE(mirror.troubles().empty());
 }
 
+TEST(ReflectorTest, ObjectsComeWithoutWhoWroteWhichField) {
+  ApiServer server;
+  const auto client = ClientOf(server.config());
+  const auto put = [&](const char* name) {
+    Json pod = PodOf(name);
+    pod["metadata"]["managedFields"] = Json::array({{{"manager", "kubectl"}}});
+    server.Put(kPods, pod);
+  };
+  put("listed");
+  std::mutex mutex;
+  std::map<std::string, Json> told;
+  ReflectorSink sink;
+  sink.changed = [&](Json pod) {
+    const std::string name = NameOf(pod).name;
+    const std::lock_guard lock(mutex);
+    told[name] = std::move(pod);
+  };
+  const Reflector reflector(*client, kPods, QuickReflector(), std::move(sink));
+  const auto seen = [&](const char* name) {
+    return server.WaitFor([&] {
+      const std::lock_guard lock(mutex);
+      return told.contains(name);
+    });
+  };
+  ASSERT_TRUE(seen("listed"));
+  put("watched");
+  ASSERT_TRUE(seen("watched"));
+  const std::lock_guard lock(mutex);
+  for (const auto& [name, pod] : told) {
+    EXPECT_FALSE(pod["metadata"].contains("managedFields")) << name;
+    EXPECT_EQ(pod["spec"], PodOf(name)["spec"]) << name;
+  }
+}
+
 TEST(ReflectorTest, AVersionThatIsGoneLeadsToAListWhichTellsWhatVanished) {
   ApiServer server;
   const auto client = ClientOf(server.config());
