@@ -170,7 +170,6 @@ class NodeAgent::Impl {
     ShareReport report;
     ShareReport seen;  // the newest, told or not
     Json status;       // with its conditions, as we know them; null: the SharePod was not read yet
-    int64_t generation = 0;
     Instant at{};
     std::string wrong;  // why the last write failed
   };
@@ -489,11 +488,7 @@ class NodeAgent::Impl {
       auto share_pod = client_.Get(resources::kSharePods, owner.name);
       if (!share_pod) return wrong(share_pod.error().message);
       if (UidOf(*share_pod) != owner.uid) return wrong("it is another one of the same name");
-      const Json* generation = Find(*share_pod, "metadata/generation");
       told.status = {{"conditions", Json::array()}};
-      if (generation != nullptr && generation->is_number_integer()) {
-        told.generation = generation->get<int64_t>();
-      }
       if (const Json* conditions = Find(*share_pod, "status/conditions");
           conditions != nullptr && conditions->is_array()) {
         for (const Json& condition : *conditions) {
@@ -511,8 +506,8 @@ class NodeAgent::Impl {
       attached.reason = "PodEnded";
       attached.message = "the pod has ended";
     }
-    SetCondition(told.status, attached, told.generation,
-                 Timestamp(std::chrono::system_clock::now()));
+    // Of no generation: a process is there or not, whatever the spec says by now.
+    SetCondition(told.status, attached, std::nullopt, Timestamp(std::chrono::system_clock::now()));
     Json status = told.status;
     status["achieved"] = fmt::format("{:.1f}", report.achieved);
     status["gpuSeconds"] = report.gpu_seconds;

@@ -387,8 +387,8 @@ std::optional<Json> ChildChanges(const Json& share_pod, const Json& child) {
   return Json{{"metadata", {{"annotations", std::move(changes)}}}};
 }
 
-bool SetCondition(Json& status, const Condition& condition, int64_t observed_generation,
-                  const std::string& now) {
+bool SetCondition(Json& status, const Condition& condition,
+                  std::optional<int64_t> observed_generation, const std::string& now) {
   if (!status.is_object()) status = Json::object();
   Json& list = status["conditions"];
   if (!list.is_array()) list = Json::array();
@@ -396,8 +396,8 @@ bool SetCondition(Json& status, const Condition& condition, int64_t observed_gen
             {"status", condition.status ? "True" : "False"},
             {"reason", condition.reason},
             {"message", condition.message},
-            {"observedGeneration", observed_generation},
             {"lastTransitionTime", now}};
+  if (observed_generation) next["observedGeneration"] = *observed_generation;
   for (Json& entry : list) {
     if (TextAt(entry, "type") != condition.type) continue;
     const std::string since = TextAt(entry, "lastTransitionTime");

@@ -38,9 +38,10 @@ struct Condition {
   std::string message;
 };
 // Puts them into a status's list "conditions": lastTransitionTime (`now`, RFC 3339) only where
-// `status` changes, observedGeneration as given. True: something is different now.
-bool SetCondition(Json& status, const Condition& condition, int64_t observed_generation,
-                  const std::string& now);
+// `status` changes, observedGeneration as given; none where the condition does not depend on the
+// spec (`kubectl wait` then goes by that of the whole status). True: something is different now.
+bool SetCondition(Json& status, const Condition& condition,
+                  std::optional<int64_t> observed_generation, const std::string& now);
 
 }  // namespace baton::k8s
 

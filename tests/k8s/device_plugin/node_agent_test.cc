@@ -464,6 +464,8 @@ TEST_F(Agent, ConvergesOverFaultsOfTheApi) {
     api_.Put(resources::kPods, PodOnNode("p" + std::to_string(i), "10", "10"));
     api_.CutConnections();
   }
+    EXPECT_FALSE(attached().contains("observedGeneration"))
+        << "after a patch of the SharePod it would be an old one, and 'kubectl wait' would wait";
   api_.Compact();
   api_.Remove(resources::kPods, {"vision", "p0"});
   for (int i = 1; i < 5; ++i) EXPECT_TRUE(AwaitRow("vision/p" + std::to_string(i), 10));

@@ -705,7 +705,9 @@ TEST(SharePods, ConditionsKeepTheTimeOfTheirLastTransition) {
   EXPECT_TRUE(SetCondition(status, {"Bound", false, "Waiting", ""}, 2, "t5"));
   EXPECT_EQ(status["conditions"][0]["lastTransitionTime"], "t4");
   EXPECT_EQ(status["conditions"][0]["observedGeneration"], 2);
-  EXPECT_EQ(status["conditions"].size(), 2u);
+  EXPECT_TRUE(SetCondition(status, {"Attached", false, "NoProcess", ""}, std::nullopt, "t6"));
+  EXPECT_FALSE(status["conditions"][2].contains("observedGeneration"));
+  EXPECT_EQ(status["conditions"].size(), 3u);
 }
 
 // -------------------------------------------------------------------------------------------- fuzz
