@@ -270,14 +270,12 @@ class NodeAgent::Impl {
         Complain(uid, pod, "InvalidAnnotation", "ReadPod", wanted.error().message);
         continue;
       }
-      complaints_.erase(uid);
       for (BatondPod& one : *wanted) {
-        // One of the same name may be leaving: the newer one waits for its end.
+        // One of the same name may be leaving: its room is the newer one's.
         auto [at, fresh] = desired.emplace(one.name, one);
         if (!fresh && IsNewer(pods, one.uid, at->second.uid)) at->second = std::move(one);
       }
     }
-    std::erase_if(complaints_, [&](const auto& entry) { return pods.count(entry.first) == 0; });
     for (const PresentPod& pod : present) is.emplace(pod.pod.name, pod.pod);
     const auto commands =
         Difference(desired, is, [&](const std::string& uid) { return unreadable.count(uid) != 0; });
@@ -324,7 +322,7 @@ class NodeAgent::Impl {
       refusal.next = MonotonicNow() + refusal.pause;
       refusal.pause = std::min(refusal.pause * 2, kAgainMax);
       if (const auto pod = pods.find(command.pod.uid); pod != pods.end()) {
-        Complain(command.pod.uid, pod->second, "ShareRefused", ActionOf(command.kind),
+        Complain(command.pod.name, pod->second, "ShareRefused", ActionOf(command.kind),
                  done.error().message);
       } else {
         spdlog::warn("{}: {}", command.pod.name, done.error().message);
@@ -333,6 +331,9 @@ class NodeAgent::Impl {
     std::erase_if(refusals_, [&](const auto& entry) { return busy.count(entry.first) == 0; });
     // What failed for want of room before some was freed is not made to wait.
     if (freed) {
+    std::erase_if(complaints_, [&](const auto& entry) {
+      return busy.count(entry.first) == 0 && unreadable.count(entry.first) == 0;
+    });
       for (auto& [name, refusal] : refusals_) {
         if (refusal.for_room) refusal.next = MonotonicNow();
       }
@@ -360,9 +361,11 @@ class NodeAgent::Impl {
     return std::pair(made(a), a) > std::pair(made(b), b);
   }
 
-  void Complain(const std::string& uid, const Json& pod, const char* reason, const char* action,
+  // Once for as long as it is so. `about`: the uid of the pod that is wrong, or the name of what
+  // batond refused.
+  void Complain(const std::string& about, const Json& pod, const char* reason, const char* action,
                 const std::string& why) {
-    if (std::exchange(complaints_[uid], why) == why) return;
+    if (std::exchange(complaints_[about], why) == why) return;
     spdlog::warn("pod {}: {}", NameOf(pod).Text(), why);
     events_.Record(pod, "Warning", reason, action, why);
   }
@@ -543,7 +546,7 @@ class NodeAgent::Impl {
   // Of the keeper.
   std::string away_;  // why batond does not answer; empty: it does
   std::map<std::string, Refusal> refusals_;
-  std::map<std::string, std::string> complaints_;  // by uid of pods, the last one
+  std::map<std::string, std::string> complaints_;  // see Complain(), the last one
   std::map<std::string, std::string> uids_;        // of batond's pods by name, without cgroups
   std::optional<std::vector<PluginCard>> cards_;
   // Of the reporter.

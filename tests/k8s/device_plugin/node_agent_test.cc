@@ -159,6 +159,11 @@ class Agent : public ::testing::Test {
     return Get("/metrics").body.find("\n" + line + "\n") != std::string::npos;
   }
   Json Status(const Resource& resource, const ObjectName& name) {
+  int BatondErrors() {
+    const std::string name = "\nbaton_agent_batond_errors_total ";
+    const std::string metrics = Get("/metrics").body;
+    return std::stoi(metrics.substr(metrics.find(name) + name.size()));
+  }
     const auto object = api_.Get(resource, name);
     return object ? object->value("status", Json::object()) : Json::object();
   }
@@ -380,6 +385,9 @@ TEST_F(Agent, SaysOnThePodWhatBatondRefusesAndTriesAgain) {
   EXPECT_EQ(TextAt(event_on("broken"), "reason"), "InvalidAnnotation");
   EXPECT_NE(TextAt(event_on("broken"), "note").find("130"), std::string::npos);
   ASSERT_TRUE(Ask({{"command", "delete_pod"}, {"name", "by-hand"}}).at("ok"));
+  // It is tried again and again, and said once.
+  ASSERT_TRUE(api_.WaitFor([&] { return BatondErrors() >= 4; }));
+  EXPECT_EQ(api_.count("patch events"), 0u);
   EXPECT_TRUE(AwaitRow("vision/a", 60));
   // One that runs, and whose annotations are then damaged, keeps what it has.
   Json pod = *api_.Get(resources::kPods, {"vision", "a"});
