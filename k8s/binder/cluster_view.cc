@@ -368,8 +368,10 @@ std::string ClusterView::WhyKubelet(const devmgr::PodRequest& request,
     }
     if (sum <= all->second) continue;
     return all->second == 0
-               ? fmt::format("the kubelet has no {}: Baton's agent on the node does not answer it",
-                             resource)
+               ? fmt::format(
+                     "the kubelet has no {}: no GPU there is healthy, or Baton's agent or "
+                     "batond on the node does not answer",
+                     resource)
                : fmt::format(
                      "the kubelet counts {} of {} {}: limits do not shrink with a running "
                      "pod",

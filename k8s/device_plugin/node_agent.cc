@@ -222,6 +222,7 @@ class NodeAgent::Impl {
         if (std::exchange(away_, status.error().message) != status.error().message) {
           spdlog::warn("batond: {}; it is asked again", status.error().message);
         }
+        if (MonotonicNow() - heard_at_ >= options_.away_after) TellCardsAway();
         next = MonotonicNow() + pause;
         pause = std::min(pause * 2, kBatondAgainMax);
         continue;
@@ -229,8 +230,9 @@ class NodeAgent::Impl {
       if (!away_.empty()) spdlog::info("batond at {} answers", batond_path_);
       away_.clear();
       pause = kAgainMin;
+      heard_at_ = MonotonicNow();
       next = MonotonicNow() + options_.report_every;
-      TellCards(NodeOf(*status, options_.node));
+      TellCards(CardsOf(NodeOf(*status, options_.node)));
       std::vector<PresentPod> present = PresentPods(*status);
       if (!options_.by_cgroup) LearnUids(present);
       std::erase_if(present, [](const PresentPod& pod) { return pod.pod.uid.empty(); });
@@ -329,11 +331,11 @@ class NodeAgent::Impl {
       }
     }
     std::erase_if(refusals_, [&](const auto& entry) { return busy.count(entry.first) == 0; });
-    // What failed for want of room before some was freed is not made to wait.
-    if (freed) {
     std::erase_if(complaints_, [&](const auto& entry) {
       return busy.count(entry.first) == 0 && unreadable.count(entry.first) == 0;
     });
+    // What failed for want of room before some was freed is not made to wait.
+    if (freed) {
       for (auto& [name, refusal] : refusals_) {
         if (refusal.for_room) refusal.next = MonotonicNow();
       }
@@ -370,15 +372,28 @@ class NodeAgent::Impl {
     events_.Record(pod, "Warning", reason, action, why);
   }
 
-  void TellCards(const devmgr::Node& node) {
+  static std::vector<PluginCard> CardsOf(const devmgr::Node& node) {
     std::vector<PluginCard> cards;
     for (const devmgr::Card& card : node.cards) {
       // Of a card that is divided by MIG nobody can have a part by turns.
       if (card.mig_enabled) continue;
       cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
     }
+    return cards;
+  }
+
+  // While batond is away nobody grants a token: pods that came would wait, and not say why.
+  void TellCardsAway() {
+    if (!cards_) return;
+    std::vector<PluginCard> cards = *cards_;
+    for (PluginCard& card : cards) card.healthy = false;
+    TellCards(std::move(cards));
+  }
+
+  void TellCards(std::vector<PluginCard> cards) {
     if (cards_ == cards) return;
-    counters_.cards = cards.size();
+    counters_.cards = static_cast<uint64_t>(std::count_if(
+        cards.begin(), cards.end(), [](const PluginCard& card) { return card.healthy; }));
     cards_ = cards;
     if (options_.on_cards) options_.on_cards(std::move(cards));
   }
@@ -544,7 +559,8 @@ class NodeAgent::Impl {
   bool stopping_ = false;
 
   // Of the keeper.
-  std::string away_;  // why batond does not answer; empty: it does
+  std::string away_;                   // why batond does not answer; empty: it does
+  Instant heard_at_ = MonotonicNow();  // of batond, last
   std::map<std::string, Refusal> refusals_;
   std::map<std::string, std::string> complaints_;  // see Complain(), the last one
   std::map<std::string, std::string> uids_;        // of batond's pods by name, without cgroups

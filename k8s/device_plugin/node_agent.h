@@ -31,6 +31,9 @@ struct NodeAgentOptions {
   Duration report_every = std::chrono::seconds(10);
   // How often what has not changed is told all the same.
   Duration refresh_every = std::chrono::minutes(5);
+  // batond has not answered for so long: its cards are told as unhealthy, so that nothing new comes
+  // until it does.
+  Duration away_after = std::chrono::seconds(30);
   // batond lets only processes attach that are in the pod's cgroup. Without, whoever has the ticket
   // may: where pods are not started by a kubelet.
   bool by_cgroup = true;

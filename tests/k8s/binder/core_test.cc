@@ -389,10 +389,11 @@ TEST(Core, ANodeWhosePluginHasGoneGetsNoPods) {
   world.AddNode("n1", 1, 80'000, Plugin(0));
   world.AddShare("a", {{"request", "10"}});
   ASSERT_TRUE(world.Settle());
-  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "message"),
-            "team/a fits on none of 1 nodes: 1 without other things that it needs\n"
-            "n1: the kubelet has no baton.dev/gpu-share: Baton's agent on the node does not answer "
-            "it");
+  EXPECT_EQ(
+      TextAt(ConditionOf(world, "a", "Placed"), "message"),
+      "team/a fits on none of 1 nodes: 1 without other things that it needs\n"
+      "n1: the kubelet has no baton.dev/gpu-share: no GPU there is healthy, or Baton's agent or "
+      "batond on the node does not answer");
   world.AddNode("n1", 1, 80'000, Plugin(100));
   ASSERT_TRUE(world.Settle());
   EXPECT_TRUE(world.IsBound("a"));

@@ -118,6 +118,7 @@ class Agent : public ::testing::Test {
     options.node = "n1";
     options.socket_dir = folder_ / sockets;
     options.report_every = std::chrono::milliseconds(100);
+    options.away_after = std::chrono::milliseconds(500);
     options.by_cgroup = by_cgroup;
     options.on_cards = [this](std::vector<PluginCard> cards) {
       const std::lock_guard lock(mutex_);
@@ -158,12 +159,12 @@ class Agent : public ::testing::Test {
   bool MetricsSay(const std::string& line) {
     return Get("/metrics").body.find("\n" + line + "\n") != std::string::npos;
   }
-  Json Status(const Resource& resource, const ObjectName& name) {
   int BatondErrors() {
     const std::string name = "\nbaton_agent_batond_errors_total ";
     const std::string metrics = Get("/metrics").body;
     return std::stoi(metrics.substr(metrics.find(name) + name.size()));
   }
+  Json Status(const Resource& resource, const ObjectName& name) {
     const auto object = api_.Get(resource, name);
     return object ? object->value("status", Json::object()) : Json::object();
   }
@@ -384,10 +385,10 @@ TEST_F(Agent, SaysOnThePodWhatBatondRefusesAndTriesAgain) {
   EXPECT_EQ(TextAt(event_on("a"), "type"), "Warning");
   EXPECT_EQ(TextAt(event_on("broken"), "reason"), "InvalidAnnotation");
   EXPECT_NE(TextAt(event_on("broken"), "note").find("130"), std::string::npos);
-  ASSERT_TRUE(Ask({{"command", "delete_pod"}, {"name", "by-hand"}}).at("ok"));
   // It is tried again and again, and said once.
   ASSERT_TRUE(api_.WaitFor([&] { return BatondErrors() >= 4; }));
   EXPECT_EQ(api_.count("patch events"), 0u);
+  ASSERT_TRUE(Ask({{"command", "delete_pod"}, {"name", "by-hand"}}).at("ok"));
   EXPECT_TRUE(AwaitRow("vision/a", 60));
   // One that runs, and whose annotations are then damaged, keeps what it has.
   Json pod = *api_.Get(resources::kPods, {"vision", "a"});
@@ -421,6 +422,24 @@ TEST_F(Agent, TellsOfTheCards) {
   EXPECT_LE(api_.count("apply gpunodes/status"), 3u);
 }
 
+// Nobody grants a token then, so nothing new is to come; what is there stays.
+TEST_F(Agent, TellsTheKubeletOfNoHealthyCardWhileBatondIsAway) {
+  api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/a", 20));
+  const auto healthy = [&] {
+    const auto cards = Cards();
+    return std::count_if(cards.begin(), cards.end(), [](const auto& card) { return card.healthy; });
+  };
+  ASSERT_TRUE(api_.WaitFor([&] { return healthy() == 2; }));
+  ASSERT_EQ(batond_.Stop(), 0);
+  ASSERT_TRUE(api_.WaitFor([&] { return Cards().size() == 2 && healthy() == 0; }));
+  EXPECT_TRUE(MetricsSay("baton_agent_cards 0"));
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  EXPECT_TRUE(api_.WaitFor([&] { return healthy() == 2; }));
+  EXPECT_TRUE(AwaitRow("vision/a", 20));
+}
+
 TEST_F(Agent, TellsSharePodsWhatTheyGet) {
   const Json share_pod = api_.Put(resources::kSharePods,
                                   Json::parse(R"({"metadata": {"name": "a", "namespace": "vision"},
@@ -445,6 +464,8 @@ TEST_F(Agent, TellsSharePodsWhatTheyGet) {
     ASSERT_TRUE(client.Ask() && client.AwaitGrant() && client.Report(wire::Phase::kHolding));
     ASSERT_TRUE(api_.WaitFor([&] { return attached().value("status", "") == "True"; }));
     EXPECT_EQ(attached().at("reason"), "ProcessesAttached");
+    EXPECT_FALSE(attached().contains("observedGeneration"))
+        << "after a patch of the SharePod it would be an old one, and 'kubectl wait' would wait";
     ASSERT_TRUE(api_.WaitFor([&] {
       return std::stod(TextAt(Status(resources::kSharePods, {"vision", "a"}), "achieved", "0")) > 0;
     }));
@@ -472,8 +493,6 @@ TEST_F(Agent, ConvergesOverFaultsOfTheApi) {
     api_.Put(resources::kPods, PodOnNode("p" + std::to_string(i), "10", "10"));
     api_.CutConnections();
   }
-    EXPECT_FALSE(attached().contains("observedGeneration"))
-        << "after a patch of the SharePod it would be an old one, and 'kubectl wait' would wait";
   api_.Compact();
   api_.Remove(resources::kPods, {"vision", "p0"});
   for (int i = 1; i < 5; ++i) EXPECT_TRUE(AwaitRow("vision/p" + std::to_string(i), 10));
