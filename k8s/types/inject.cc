@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/read.h"
@@ -122,6 +124,41 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
   return {};
 }
 
+// Whether `path` is that folder or in it.
+bool IsIn(const std::string& path, const std::string& folder) {
+  const auto normal = [](const std::string& text) {
+    return std::filesystem::path(text + "/").lexically_normal().string();
+  };
+  return normal(path).starts_with(normal(folder));
+}
+
+// Hook and socket are those of all pods of the node: who could write there would run in the others.
+// A volume of the host has no flag of its own against it, so each mount must have.
+Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
+  std::set<std::string> ours;
+  for (const Json& volume : ListAt(spec, "volumes")) {
+    const std::string path = TextAt(volume, "hostPath/path");
+    if (path.empty()) continue;
+    if (IsIn(path, options.socket_dir) || IsIn(path, options.host_hook_dir)) {
+      ours.insert(TextAt(volume, "name"));
+    }
+  }
+  for (const char* list : {"initContainers", "containers"}) {
+    for (const Json& container : ListAt(spec, list)) {
+      for (const Json& mount : ListAt(container, "volumeMounts")) {
+        const std::string volume = TextAt(mount, "name");
+        const Json* read_only = Find(mount, "readOnly");
+        if (!ours.contains(volume) || (read_only != nullptr && *read_only == true)) continue;
+        return Refuse(fmt::format("spec.{}[{}].volumeMounts", list, TextAt(container, "name")),
+                      Quoted(volume) +
+                          " is a folder of Baton's on the node, which all pods share; "
+                          "mount it with readOnly: true");
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<bool> Inject(Json& pod, const InjectOptions& options) {
@@ -178,6 +215,7 @@ Result<bool> Inject(Json& pod, const InjectOptions& options) {
       ++index;
     }
   }
+  if (auto ok = CheckMounts(spec, options); !ok) return tl::unexpected(ok.error());
   changed["metadata"]["annotations"][PodKey(keys::kInjected)] = "1";
   pod = std::move(changed);
   return true;

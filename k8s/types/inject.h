@@ -29,7 +29,8 @@ struct InjectOptions {
 // These env entries stand before the container's own, so that its own may refer to them. Containers
 // that do not ask for GPUs get NVIDIA_VISIBLE_DEVICES=void where they say nothing of it themselves.
 // A pod of whole cards only gets the devices, and no hook. kInvalid: see ReadGpuPod(); or
-// LD_PRELOAD comes from a reference (valueFrom), a variable or volume of ours is already taken.
+// LD_PRELOAD comes from a reference (valueFrom), a variable or volume of ours is already taken, or
+// one of the two folders of the node would be mounted so that the pod can write there.
 // False: it asks for none, nothing was changed.
 Result<bool> Inject(nlohmann::json& pod, const InjectOptions& options = {});
 

@@ -496,6 +496,40 @@ TEST(Inject, RefusesWhatWouldBreakItOrBeBroken) {
   EXPECT_NE(with("env", "7").find("a list is needed"), std::string::npos);
 }
 
+// The hook runs in all pods of the node: none may write it, under whatever name.
+TEST(Inject, RefusesToLetAPodWriteWhereOthersReadHookAndSocket) {
+  const auto refusal = [](const char* volume, const char* mount, bool in_another) {
+    Json pod = Pod(R"({"baton.dev/gpu-share": 30})");
+    pod["spec"]["volumes"] = Json::array({Parsed(volume)});
+    pod["spec"]["containers"].push_back({{"name", "other"}});
+    pod["spec"]["containers"][in_another ? 1 : 0]["volumeMounts"] = Json::array({Parsed(mount)});
+    return Why(Inject(pod));
+  };
+  const char* const mount = R"({"name": "mine", "mountPath": "/x"})";
+  for (const char* path : {"/var/lib/baton/hook", "/var/lib//baton/hook/", "/var/lib/baton/hook/x",
+                           "/run/baton", "/run/./baton/baton.sock"}) {
+    const std::string volume =
+        std::string(R"({"name": "mine", "hostPath": {"path": ")") + path + "\"}}";
+    for (const bool in_another : {false, true}) {
+      EXPECT_NE(refusal(volume.c_str(), mount, in_another).find("with readOnly: true"),
+                std::string::npos)
+          << path;
+    }
+    EXPECT_EQ(
+        refusal(volume.c_str(), R"({"name": "mine", "mountPath": "/x", "readOnly": true})", true),
+        "");
+  }
+  // The very volume that is put in, once more.
+  EXPECT_NE(refusal(R"({"name": "baton-hook",
+                        "hostPath": {"path": "/var/lib/baton/hook", "type": "Directory"}})",
+                    R"({"name": "baton-hook", "mountPath": "/x", "readOnly": false})", true)
+                .find("'baton-hook'"),
+            std::string::npos);
+  EXPECT_EQ(refusal(R"({"name": "mine", "hostPath": {"path": "/run/baton-other"}})", mount, true),
+            "");
+  EXPECT_EQ(refusal(R"({"name": "mine", "emptyDir": {}})", mount, true), "");
+}
+
 // ---------------------------------------------------------------------------------------- SharePod
 
 TEST(SharePods, ThatFitOnACardTogetherFitInTheKubeletsAccount) {
