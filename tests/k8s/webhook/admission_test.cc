@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/random.h"
-#include "k8s/api/object.h"
 #include "k8s/api/base64.h"
+#include "k8s/api/object.h"
 
 namespace baton::k8s {
 namespace {
@@ -155,6 +155,16 @@ TEST(Admission, OnlyBatonSaysWhereAPodsCardsAre) {
     review["request"]["userInfo"]["username"] = "system:serviceaccount:baton-system2:baton-binder";
     EXPECT_FALSE(Asked(review, AdmissionKind::kValidate)["allowed"]);
   }
+}
+
+TEST(Admission, ANewPodsLimitsCountWhateverItSaysOfASharePod) {
+  Json pod = PlainPod({{"baton.dev/gpu-share", "1"}}, {{"baton.dev/request", "90"}});
+  pod["metadata"]["ownerReferences"] = FromText(
+      R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "s", "uid": "u"}])");
+  EXPECT_NE(Refusal(pod).find("write 90 here"), std::string::npos) << Refusal(pod);
+  Json review = ReviewOf(pod);
+  review["request"]["userInfo"]["username"] = "system:serviceaccount:baton-system:baton-binder";
+  EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]);
 }
 
 TEST(Admission, ABoundPodMayGetAnotherShareButNotOtherCards) {
