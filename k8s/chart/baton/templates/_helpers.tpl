@@ -185,7 +185,7 @@ clientConfig:
 {{- define "baton.podConditions" -}}
 - name: asks-for-gpus
   expression: >-
-    (has(object.spec.schedulerName) && object.spec.schedulerName == "{{ .Values.schedulerName }}") ||
+    (has(object.spec.schedulerName) && object.spec.schedulerName == "baton") ||
     object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) &&
     c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }})) ||
     (has(object.spec.initContainers) && object.spec.initContainers.exists(c, has(c.resources) && has(c.resources.limits) &&
