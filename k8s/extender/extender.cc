@@ -69,6 +69,11 @@ Result<Asked> Ask(const Json& pod, uint32_t memory_unit_mib) {
   return asked;
 }
 
+bool HasCards(const Json& pod) {
+  const auto placement = ReadPlacement(pod);
+  return placement && placement->has_value();
+}
+
 }  // namespace
 
 class ExtenderCore::Impl {
@@ -92,11 +97,6 @@ class ExtenderCore::Impl {
       plans.erase(planned);
     }
     view.SetPod(SeePod(pod, gpu));
-  }
-
-  bool HasCards(const Json& pod) const {
-    const auto placement = ReadPlacement(pod);
-    return placement && placement->has_value();
   }
 
   // Forgets what was booked for a pod that is asked about again: it was not bound.
@@ -364,7 +364,7 @@ Result<ExtenderCore::Plan> ExtenderCore::PlanBinding(const Json& pod, const std:
 std::optional<ExtenderCore::Plan> ExtenderCore::PlanCards(const Json& pod) {
   std::lock_guard lock(impl_->mutex);
   const std::string node = TextAt(pod, "spec/nodeName");
-  if (node.empty() || !TakesRoom(pod) || impl_->HasCards(pod)) return std::nullopt;
+  if (node.empty() || !TakesRoom(pod) || HasCards(pod)) return std::nullopt;
   if (TextAt(pod, "spec/schedulerName") == impl_->options.scheduler) return std::nullopt;
   auto asked = Ask(pod, impl_->options.memory_unit_mib);
   if (!asked || !asked->gpu.asks()) return std::nullopt;
@@ -476,15 +476,10 @@ class Extender::Impl {
         if (!Pause()) return;
         done = client.Get(resources::kPods, NameOf(pod));
       }
-      const bool has = done && UidOf(*done) == plan->uid && HasPlacement(*done);
+      const bool has = done && UidOf(*done) == plan->uid && HasCards(*done);
       core.Ended(*plan, has, true);
       if (lost && done && !has) See(*std::move(done));
     }
-  }
-
-  static bool HasPlacement(const Json& pod) {
-    const auto placement = ReadPlacement(pod);
-    return placement && placement->has_value();
   }
 
   // False: it is to end.
