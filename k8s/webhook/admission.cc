@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -89,6 +90,17 @@ bool IsPlacement(const std::string& key) {
           key.ends_with(std::string("/").append(keys::kDevices)));
 }
 
+// Of a pod's annotations those that are Baton's, whether it knows them or not.
+std::map<std::string, Json> OwnAnnotations(const Json& pod) {
+  std::map<std::string, Json> own;
+  const Json& annotations = At(pod, "metadata/annotations");
+  if (!annotations.is_object()) return own;
+  for (const auto& [key, value] : annotations.items()) {
+    if (key.starts_with(kPrefix) || key.find(kContainerPart) != std::string::npos) own[key] = value;
+  }
+  return own;
+}
+
 class Reviewer {
  public:
   Reviewer(const Json& request, const AdmissionOptions& options)
@@ -110,7 +122,7 @@ class Reviewer {
   Result<void> ValidatePod() {
     if (auto ok = CheckPlacement(); !ok) return ok;
     const bool same = update_ && At(object_, "spec") == At(old_, "spec") &&
-                      At(object_, "metadata/annotations") == At(old_, "metadata/annotations");
+                      OwnAnnotations(object_) == OwnAnnotations(old_);
     if (same || Leaving()) return {};
     const auto pod = ReadGpuPod(update_ || ByBaton() ? object_ : WithoutSharePod(object_),
                                 options_.inject.memory_unit_mib);

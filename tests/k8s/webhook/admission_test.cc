@@ -222,6 +222,11 @@ TEST(Admission, LeavesAloneWhatIsNotItsBusiness) {
   EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]);
   // What is on its way out, or is not touched where it matters, is not held up by an old mistake.
   EXPECT_EQ(Refusal(bad, bad), "");
+  Json touched = bad;
+  touched["metadata"]["annotations"]["k8s.example/pod-networks"] = "{}";
+  EXPECT_EQ(Refusal(touched, bad), "");
+  touched["metadata"]["annotations"]["baton.dev/limit"] = "60";
+  EXPECT_NE(Refusal(touched, bad), "");
   const Json old = PlainSharePod(R"({"request": 130})");
   Json leaving = old;
   leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
