@@ -30,6 +30,9 @@ constexpr Duration kAgainMin = std::chrono::milliseconds(200);
 constexpr Duration kAgainMax = std::chrono::seconds(30);
 constexpr Duration kBatondPatience = std::chrono::seconds(5);
 constexpr Duration kBatondAgainMax = std::chrono::seconds(2);
+// Of a SharePod's status, as its definition has them.
+constexpr size_t kReasonsMax = 64;
+constexpr size_t kReasonMax = 4'096;
 
 const char* ActionOf(Kind kind) {
   switch (kind) {
@@ -168,8 +171,9 @@ class NodeAgent::Impl {
   // What was told of a SharePod.
   struct Told {
     ShareReport report;
-    ShareReport seen;  // the newest, told or not
-    Json status;       // with its conditions, as we know them; null: the SharePod was not read yet
+    ShareReport seen;                // the newest, told or not
+    std::vector<std::string> names;  // batond's, of its pod
+    Json status;  // with its conditions, as we know them; null: the SharePod was not read yet
     Instant at{};
     std::string wrong;  // why the last write failed
   };
@@ -473,7 +477,11 @@ class NodeAgent::Impl {
       const auto has = by_uid.find(uid);
       if (has == by_uid.end() && !(ended && told_shares_.count(uid) != 0)) continue;
       Told& told = told_shares_[uid];
-      if (has != by_uid.end()) told.seen = ReportOf(has->second);
+      if (has != by_uid.end()) {
+        told.seen = ReportOf(has->second);
+        told.names.clear();
+        for (const PresentPod& present : has->second) told.names.push_back(present.pod.name);
+      }
       if (ended) {
         told.seen.achieved = 0;
         told.seen.attached = false;
@@ -482,6 +490,23 @@ class NodeAgent::Impl {
       TellShare(owner, told);
     }
     std::erase_if(told_shares_, [&](const auto& entry) { return here.count(entry.first) == 0; });
+  }
+
+  // Why they get what they get, in batond's own sentences. None where it does not say: a relay's
+  // batond speaks of all nodes, and not to one.
+  Json ReasonsOf(const std::vector<std::string>& names) const {
+    Json reasons = Json::array();
+    for (const std::string& name : names) {
+      const auto said = wire::Ask(options_.socket_dir, {{"command", "explain"}, {"pod", name}});
+      const Json* sentences = said ? Find(*said, "sentences") : nullptr;
+      if (sentences == nullptr || !sentences->is_array()) continue;
+      for (const Json& sentence : *sentences) {
+        const bool good =
+            sentence.is_string() && sentence.get_ref<const std::string&>().size() <= kReasonMax;
+        if (good && reasons.size() < kReasonsMax) reasons.push_back(sentence);
+      }
+    }
+    return reasons;
   }
 
   void TellShare(const Controller& owner, Told& told) {
@@ -529,6 +554,9 @@ class NodeAgent::Impl {
     Json status = told.status;
     status["achieved"] = fmt::format("{:.1f}", report.achieved);
     status["gpuSeconds"] = report.gpu_seconds;
+    if (Json reasons = report.ended ? Json::array() : ReasonsOf(told.names); !reasons.empty()) {
+      status["reasons"] = std::move(reasons);
+    }
     const Json object{
         {"apiVersion", resources::kSharePods.ApiVersion()},
         {"kind", resources::kSharePods.kind},

@@ -213,7 +213,10 @@ TEST_F(ChartAtTheApiServer, ANodesAgentSpeaksOfItsOwnNodeOnly) {
                                        true, "baton-node");
     return said ? "" : said.error().message;
   };
-  const Json gets{{"achieved", "29.9"}, {"gpuSeconds", 7}, {"conditions", condition("Attached")}};
+  const Json gets{{"achieved", "29.9"},
+                  {"gpuSeconds", 7},
+                  {"reasons", {"it asks for 30 %"}},
+                  {"conditions", condition("Attached")}};
   std::string refused;
   while ((refused = say("n2", gets)).empty() && MonotonicNow() < end) {
   }
@@ -223,7 +226,7 @@ TEST_F(ChartAtTheApiServer, ANodesAgentSpeaksOfItsOwnNodeOnly) {
   EXPECT_NE(say("nowhere", {{"placement", "here"}, {"node", "n1"}}), "");
   for (const Json& more :
        {Json{{"placement", "here"}}, Json{{"node", "n2"}}, Json{{"phase", "Failed"}},
-        Json{{"reasons", {"lies"}}}, Json{{"conditions", condition("Bound")}}}) {
+        Json{{"observedGeneration", 9}}, Json{{"conditions", condition("Bound")}}}) {
     EXPECT_NE(say("n1", more).find("Attached only"), std::string::npos) << more << say("n1", more);
   }
   const auto as_it_was = (*admin)->Get(resources::kSharePods, {"vision", "n1"});

@@ -469,6 +469,8 @@ TEST_F(Agent, TellsSharePodsWhatTheyGet) {
     ASSERT_TRUE(api_.WaitFor([&] {
       return std::stod(TextAt(Status(resources::kSharePods, {"vision", "a"}), "achieved", "0")) > 0;
     }));
+    const Json reasons = Status(resources::kSharePods, {"vision", "a"}).at("reasons");
+    EXPECT_NE(reasons.dump().find("vision/a asks for 60"), std::string::npos) << reasons;
   }
   Json ended = *api_.Get(resources::kPods, {"vision", "a"});
   ended["status"]["phase"] = "Succeeded";
@@ -478,6 +480,7 @@ TEST_F(Agent, TellsSharePodsWhatTheyGet) {
   EXPECT_EQ(status.at("phase"), "Running") << "what others own stays";
   EXPECT_EQ(status.at("conditions").size(), 2u);
   EXPECT_TRUE(status.at("gpuSeconds").is_number_integer());
+  EXPECT_FALSE(status.contains("reasons")) << "it gets nothing any more";
 }
 
 // Nothing is lost when the API server is away, or answers nonsense, for a while.
