@@ -174,6 +174,9 @@ class Server::Core {
     try {
       connection.thread = std::thread([this, &connection] {
         Serve(connection);
+        // The peer is to know now; the socket is closed only when this thread is joined, as the
+        // next connection comes.
+        connection.stream.Abort();
         const std::lock_guard end(mutex_);
         connection.done = true;
         --running_;

@@ -166,6 +166,20 @@ TEST(Serve, TheLongestSilentConnectionMakesRoom) {
   EXPECT_EQ(callers[0]->Ask("GET", "/").first, 200);
 }
 
+// Else a client would ask once more on a connection on which nobody listens.
+TEST(Serve, AConnectionThatIsOverIsClosedThoughNoOtherComes) {
+  ServeOptions options = Loopback();
+  options.idle_timeout = milliseconds(50);
+  auto server = Server::Start(options, nullptr, [](const ServeRequest&) { return ServeAnswer{}; });
+  ASSERT_TRUE(server) << server.error().message;
+  Caller caller((*server)->port(), "");
+  ASSERT_EQ(caller.Ask("GET", "/").first, 200);
+  char byte;
+  const auto read = caller.stream().Read(&byte, 1, In(std::chrono::seconds(20)));
+  ASSERT_TRUE(read) << read.error().why;
+  EXPECT_EQ(*read, 0u);
+}
+
 TEST(Serve, StopsAfterTheAnswersThatAreUnderWay) {
   std::atomic<bool> begun{false};
   std::atomic<bool> go{false};
