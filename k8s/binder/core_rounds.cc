@@ -1,0 +1,223 @@
+// Rounds: who of those that wait is placed, who goes for whom, and why the others wait.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "k8s/binder/core_impl.h"
+
+namespace baton::k8s {
+namespace {
+
+// "2026-11-21T21:55:42Z" as 20261121215542: in the order in which things came.
+uint64_t SinceOf(const Json& object) {
+  uint64_t since = 0;
+  size_t digits = 0;
+  for (const char c : TextAt(object, "metadata/creationTimestamp")) {
+    if (c < '0' || c > '9' || digits == 14) continue;
+    since = since * 10 + static_cast<uint64_t>(c - '0');
+    ++digits;
+  }
+  return since;
+}
+
+}  // namespace
+
+const devmgr::PodRequest& Core::Impl::RequestOf(const Entry& entry) const {
+  return entry.share ? entry.share->request : entry.pod->request;
+}
+
+const PodNeeds& Core::Impl::NeedsOf(const Entry& entry) const {
+  return entry.share ? entry.share->needs : entry.pod->needs;
+}
+
+const GpuPod& Core::Impl::GpuOf(const Entry& entry) const {
+  return entry.share ? entry.share->gpu : entry.pod->gpu;
+}
+
+bool Core::Impl::MayDisplace(const Entry& entry) const {
+  const Json& pod = entry.share ? *entry.share->child : entry.pod->object;
+  return TextAt(pod, "spec/preemptionPolicy") != "Never";
+}
+
+void Core::Impl::Round() {
+  round_wanted = false;
+  last_round = now.at;
+  ++totals.rounds;
+  std::vector<devmgr::WaitingPod> pods;
+  std::map<std::string, PodNeeds> needs;
+  for (const std::string& key : waiting) {
+    const Entry& entry = entries.at(key);
+    const GpuPod& gpu = GpuOf(entry);
+    if (!entry.gang.empty() && gangs.at(entry.gang).size() < gpu.gang_size) continue;
+    devmgr::WaitingPod pod;
+    pod.request = RequestOf(entry);
+    auto found = volumes.Resolve(entry.name.name_space, NeedsOf(entry));
+    if (!found) continue;
+    needs[key] = *std::move(found);
+    pod.request.off_nodes = view.OffNodes(needs[key]);
+    pod.since = SinceOf(entry.share ? entry.share->object : entry.pod->object);
+    pod.gang = entry.gang;
+    pod.passed_over = entry.passed_over;
+    pods.push_back(std::move(pod));
+  }
+  PurgeDisplacing();
+  const devmgr::Round round =
+      devmgr::Schedule(view.cluster(), ClusterModes(), pods, {}, {}, kept, options.round);
+  kept = round.reservations;
+  for (const devmgr::PlacedNow& placed : round.placed) {
+    Entry& entry = entries.at(placed.pod);
+    ++totals.decided;
+    entry.passed_over = 0;
+    entry.why = Why();
+    SetWaits(entry, false);
+    Touch(placed.pod);
+  }
+  for (const devmgr::Refusal& refusal : round.refused) {
+    Entry& entry = entries.at(refusal.pod);
+    entry.passed_over = refusal.passed_over;
+    const bool never = refusal.code == ErrorCode::kNotFound;
+    const std::string kind = refusal.code == ErrorCode::kInvalid ? "Invalid"
+                             : never                             ? "NoSuchCard"
+                                                                 : "Unschedulable";
+    refused[refusal.pod] = {{kind, refusal.why}, needs[refusal.pod]};
+  }
+  for (const devmgr::Proposal& proposal : round.proposals) Displace(proposal);
+  for (const auto& [pod, displacing_now] : displacing) {
+    std::erase_if(kept, [&, &name = pod](const auto& r) { return r.holder == name; });
+    kept.push_back({pod, {displacing_now.node}});
+  }
+  for (const std::string& key : resizers) Touch(key);
+}
+
+void Core::Impl::PurgeDisplacing() {
+  for (auto it = displacing.begin(); it != displacing.end();) {
+    std::erase_if(it->second.victims, [&](const auto& victim) {
+      const auto found = entries.find(victim.first);
+      return found == entries.end() || !found->second.pod ||
+             found->second.pod->uid != victim.second || !found->second.pod->takes_room;
+    });
+    const bool over = it->second.victims.empty() || !waiting.contains(it->first);
+    if (over) {
+      for (const auto& [key, uid] : it->second.victims) {
+        // It need not go, if it has not been told yet.
+        const auto found = entries.find(key);
+        if (found != entries.end() && found->second.evict_uid == uid) {
+          found->second.evict_uid.clear();
+        }
+      }
+    }
+    it = over ? displacing.erase(it) : std::next(it);
+  }
+}
+
+void Core::Impl::Displace(const devmgr::Proposal& proposal) {
+  const auto drop = [&] {
+    std::erase_if(kept, [&](const auto& r) { return r.holder == proposal.pod; });
+  };
+  // The room that it was promised comes.
+  if (displacing.contains(proposal.pod)) return;
+  size_t on_their_way = 0;
+  for (const auto& [pod, others] : displacing) on_their_way += others.victims.size();
+  const auto& victims = proposal.displacement.pods;
+  if (!MayDisplace(entries.at(proposal.pod)) ||
+      on_their_way + victims.size() > options.evictions_max) {
+    drop();
+    return;
+  }
+  Displacing made;
+  made.node = proposal.displacement.node;
+  for (const std::string& key : victims) {
+    const auto found = entries.find(key);
+    // What is not on its node yet is asked for again in the next round.
+    if (found == entries.end() || !found->second.pod || found->second.pod->node.empty()) {
+      drop();
+      return;
+    }
+    made.victims[key] = found->second.pod->uid;
+  }
+  for (const auto& [key, uid] : made.victims) {
+    Entry& victim = entries.at(key);
+    victim.evict_uid = uid;
+    victim.evict_for = proposal.pod;
+    Touch(key);
+  }
+  Tell(entries.at(proposal.pod), false, "Preempting", "Preempting",
+       fmt::format("{} pods of lower priority are deleted on node {} to make room", victims.size(),
+                   made.node));
+  displacing[proposal.pod] = std::move(made);
+}
+
+std::string Core::Impl::Explain(const Entry& entry, const std::string& why, const PodNeeds& needs) {
+  std::string text = why;
+  PodRequest request = RequestOf(entry);
+  request.off_nodes = view.OffNodes(needs);
+  for (const devmgr::NodeRefusal& refusal : view.cluster().Explain(request)) {
+    // Of nodes without GPUs there may be many, and their number has been said.
+    if (refusal.cards.empty() && GpuOf(entry).asks()) continue;
+    std::string line = refusal.why;
+    const std::string off = view.WhyOff(needs, refusal.node);
+    const std::string closed = view.WhyClosed(refusal.node);
+    if (!off.empty()) {
+      line = off;
+    } else if (!closed.empty()) {
+      line = closed;
+    } else if (line.find(kPrefix) != std::string::npos) {
+      // One of Baton's own resources is short.
+      line = view.WhyKubelet(request, refusal.node);
+    }
+    if (line.empty()) {
+      // Cards that say the same are named together.
+      std::vector<std::pair<std::string, std::string>> groups;
+      for (size_t c = 0; c < refusal.cards.size(); ++c) {
+        const std::string& card = refusal.cards[c].why;
+        const auto same = std::find_if(groups.begin(), groups.end(),
+                                       [&](const auto& group) { return group.second == card; });
+        if (same != groups.end()) {
+          same->first += "," + std::to_string(c);
+        } else {
+          groups.emplace_back(std::to_string(c), card);
+        }
+      }
+      for (const auto& [cards, reason] : groups) {
+        line += fmt::format("{}card {} {}", line.empty() ? "" : "; ", cards,
+                            reason.empty() ? "would do, but is not enough" : reason);
+      }
+    }
+    text += "\n" + refusal.node + ": " + line;
+    if (text.size() > kMessageMax) break;
+  }
+  return text;
+}
+
+void Core::Impl::ExplainSome() {
+  uint32_t left = options.explain_per_step;
+  for (auto it = refused.begin(); it != refused.end();) {
+    const auto found = entries.find(it->first);
+    if (found == entries.end() || !found->second.waits) {
+      it = refused.erase(it);
+      continue;
+    }
+    Entry& entry = found->second;
+    const Refused& refusal = it->second;
+    if (refusal.why.kind == entry.shown.kind && now.at < entry.shown_at + options.say_again) {
+      timers.emplace(entry.shown_at + options.say_again, entry.key);
+      ++it;
+      continue;
+    }
+    if (left == 0) break;
+    --left;
+    std::string why = Explain(entry, refusal.why.text, refusal.needs);
+    const auto promise = displacing.find(entry.key);
+    if (promise != displacing.end()) {
+      why = fmt::format("{} pods of lower priority end on node {} to make room for it",
+                        promise->second.victims.size(), promise->second.node);
+    }
+    Accepted(entry);  // whether it still would be refused shows when there is room
+    entry.why = {refusal.why.kind, Cut(std::move(why))};
+    Touch(entry.key);
+    it = refused.erase(it);
+  }
+}
+
+}  // namespace baton::k8s
