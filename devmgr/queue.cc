@@ -193,17 +193,24 @@ class Rounds {
     const auto came = [&](size_t u) {
       return std::pair(units_[u].since, std::string_view(units_[u].name()));
     };
+    // They were tried by priority, so who was placed after one is of no higher priority; of those
+    // that were placed before it, who came last counts.
+    size_t last = 0;
+    std::map<int32_t, std::pair<uint64_t, std::string_view>> latest;
+    for (size_t t = 0; t < tried_.size(); ++t) {
+      if (fates_[tried_[t]] != Fate::kPlaced) continue;
+      last = t;
+      auto& there = latest[units_[tried_[t]].priority()];
+      there = std::max(there, came(tried_[t]));
+    }
     std::map<std::string_view, uint32_t> counts;
     for (size_t t = 0; t < tried_.size(); ++t) {
       const size_t u = tried_[t];
       if (fates_[u] == Fate::kPlaced) continue;
       Unit& unit = units_[u];
-      bool overtaken = false;
-      for (size_t o = 0; o < tried_.size() && !overtaken && fates_[u] == Fate::kNoRoom; ++o) {
-        const size_t other = tried_[o];
-        overtaken = fates_[other] == Fate::kPlaced && units_[other].priority() <= unit.priority() &&
-                    (o > t || came(other) > came(u));
-      }
+      const auto rival = latest.find(unit.priority());
+      const bool overtaken = fates_[u] == Fate::kNoRoom &&
+                             (t < last || (rival != latest.end() && rival->second > came(u)));
       if (overtaken && unit.passed_over < UINT32_MAX) ++unit.passed_over;
       for (const WaitingPod* pod : unit.pods) counts[pod->request.name] = unit.passed_over;
     }
