@@ -204,6 +204,13 @@ Json Core::Impl::StatusOf(const Entry& entry, const Share& share, const Pod* chi
         share.was_bound ? "its pod has gone; another is made where there is room" : "");
     say("Running", false, "NotBound", "");
   }
+  // What its node said of a pod that has gone.
+  if (!finished && !bound) {
+    for (const char* field : {"achieved", "reasons"}) status.erase(field);
+    if (HasCondition(status, "Attached")) {
+      SetCondition(status, {"Attached", false, "NotBound", ""}, std::nullopt, time);
+    }
+  }
   if (finished) {
     // What was said of its size stays.
   } else if (!entry.resize.empty()) {

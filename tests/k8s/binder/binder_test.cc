@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -279,58 +280,66 @@ TEST(Binder, WhoLosesTheLeaseWritesNoMoreAndEnds) {
 }
 
 // Figures for people: bound per second, from the first that comes to the last that is bound.
-void Report(const char* what, int count, Instant start, Binder& binder) {
-  const double took = static_cast<double>(Nanos(MonotonicNow() - start)) / 1e9;
-  const std::string metrics = binder.Metrics();
-  const auto figure = [&](const std::string& name) {
-    const size_t at = metrics.find("\nbaton_binder_" + name + " ");
-    return metrics.substr(at + 15 + name.size(),
-                          metrics.find('\n', at + 1) - at - 15 - name.size());
-  };
-  std::printf("bound %d %s in %.2f s: %.0f/s; the core took %s s in %s steps, %s s at most\n",
-              count, what, took, count / took, figure("step_seconds_total").c_str(),
-              figure("steps_total").c_str(), figure("step_seconds_max").c_str());
-#ifdef NDEBUG
-  EXPECT_GT(count / took, 50);  // on a quiet machine at least 200
-#endif
-}
-
 #ifdef BATON_SANITIZED
 constexpr int kMany = 100;
 #else
 constexpr int kMany = 1'000;
 #endif
 
-TEST(Binder, BindsAThousandPodsThatComeAtOnce) {
-  ApiServer api;
-  AddNodes(api, 50, 8);
-  Running binder(api);
-  ASSERT_TRUE(api.WaitFor([&] { return binder->synced(); }));
-  const Instant start = MonotonicNow();
-  for (int i = 0; i < kMany; ++i) {
-    api.Put(resources::kPods, PodOf(fmt::format("p{:04}", i), {{"baton.dev/gpu-share", "30"}}));
+// Has so many bound that come at once, and looks at what is there then. How fast they are is judged
+// in the first of three rounds that nobody disturbs.
+void BindsAThousand(const char* what, const std::function<void(ApiServer&, int)>& put,
+                    const std::function<void(ApiServer&)>& look) {
+  double rate = 0;
+  for (int round = 0; round < 3 && rate < 200; ++round) {
+    ApiServer api;
+    AddNodes(api, 50, 8);
+    Running binder(api);
+    ASSERT_TRUE(api.WaitFor([&] { return binder->synced(); }));
+    const Instant start = MonotonicNow();
+    for (int i = 0; i < kMany; ++i) put(api, i);
+    ASSERT_TRUE(api.WaitFor([&] { return binder->counts().bound >= kMany; }, seconds(50)));
+    rate = kMany / std::chrono::duration<double>(MonotonicNow() - start).count();
+    const std::string metrics = binder->Metrics();
+    const auto figure = [&](const std::string& name) {
+      const size_t at = metrics.find("\nbaton_binder_" + name + " ");
+      return metrics.substr(at + 15 + name.size(),
+                            metrics.find('\n', at + 1) - at - 15 - name.size());
+    };
+    std::printf("bound %d %s: %.0f/s; the core took %s s in %s steps, %s s at most\n", kMany, what,
+                rate, figure("step_seconds_total").c_str(), figure("steps_total").c_str(),
+                figure("step_seconds_max").c_str());
+    look(api);
   }
-  ASSERT_TRUE(api.WaitFor([&] { return binder->counts().bound >= kMany; }, seconds(50)));
-  Report("pods", kMany, start, *binder);
-  EXPECT_EQ(BoundPods(api), size_t{kMany});
-  EXPECT_EQ(Wrong(api), "");
+#ifdef NDEBUG
+  EXPECT_GE(rate, 200);
+#endif
+}
+
+TEST(Binder, BindsAThousandPodsThatComeAtOnce) {
+  BindsAThousand(
+      "pods",
+      [](ApiServer& api, int i) {
+        api.Put(resources::kPods, PodOf(fmt::format("p{:04}", i), {{"baton.dev/gpu-share", "30"}}));
+      },
+      [](ApiServer& api) {
+        EXPECT_EQ(BoundPods(api), size_t{kMany});
+        EXPECT_EQ(Wrong(api), "");
+      });
 }
 
 TEST(Binder, BindsAThousandSharePodsThatComeAtOnce) {
-  ApiServer api;
-  AddNodes(api, 50, 8);
-  Running binder(api);
-  ASSERT_TRUE(api.WaitFor([&] { return binder->synced(); }));
-  const Instant start = MonotonicNow();
-  for (int i = 0; i < kMany; ++i) {
-    Json share = ShareOf(fmt::format("s{:04}", i), {{"request", "30"}, {"memory", "8Gi"}});
-    share["metadata"]["generation"] = 1;
-    api.Put(resources::kSharePods, share);
-  }
-  ASSERT_TRUE(api.WaitFor([&] { return binder->counts().bound >= kMany; }, seconds(50)));
-  Report("SharePods", kMany, start, *binder);
-  ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == kMany; }));
-  ExpectAllRight(api, kMany);
+  BindsAThousand(
+      "SharePods",
+      [](ApiServer& api, int i) {
+        Json share = ShareOf(fmt::format("s{:04}", i), {{"request", "30"}, {"memory", "8Gi"}});
+        share["metadata"]["generation"] = 1;
+        api.Put(resources::kSharePods, share);
+      },
+      [](ApiServer& api) {
+        ASSERT_TRUE(api.WaitFor([&] { return SharesInPhase(api, "Bound") == kMany; }));
+        ExpectAllRight(api, kMany);
+      });
 }
 
 #ifdef BATON_K8S_PROGRAM

@@ -248,6 +248,32 @@ TEST(Core, AChildThatGoesIsMadeAgain) {
   EXPECT_NE(UidOf(*world.Get(resources::kPods, "a")), uid);
 }
 
+TEST(Core, WhatANodeSaidOfAPodThatHasGoneGoesWithIt) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("a"));
+  Json share = *world.Get(resources::kSharePods, "a");
+  Json& status = share["status"];
+  status["achieved"] = "99.5";
+  status["gpuSeconds"] = "12";
+  SetCondition(status, {"Attached", true, "ProcessesAttached", ""}, std::nullopt,
+               "2026-01-01T00:00:00Z");
+  world.store().Put(*world.store().Find("baton.dev", "sharepods"), share);
+  world.Cordon("n1", true);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "a", "achieved"), "99.5");
+  world.Delete(resources::kPods, "a");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Pending");
+  EXPECT_EQ(StatusText(world, "a", "achieved"), "");
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Attached"), "status"), "False");
+  EXPECT_EQ(StatusText(world, "a", "gpuSeconds"), "12") << "it has used them";
+}
+
 TEST(Core, TheFewestOfLowerPriorityGoForOneThatFitsNowhere) {
   World world(1, Options());
   world.AddNode("n1", 2);
