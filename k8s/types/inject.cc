@@ -132,8 +132,9 @@ bool IsIn(const std::string& path, const std::string& folder) {
   return normal(path).starts_with(normal(folder));
 }
 
-// Hook and socket are those of all pods of the node: who could write there would run in the others.
-// A volume of the host has no flag of its own against it, so each mount must have.
+}  // namespace
+
+// A volume of the host has no flag of its own against being written, so each mount must have.
 Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
   std::set<std::string> ours;
   for (const Json& volume : ListAt(spec, "volumes")) {
@@ -143,7 +144,7 @@ Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
       ours.insert(TextAt(volume, "name"));
     }
   }
-  for (const char* list : {"initContainers", "containers"}) {
+  for (const char* list : {"initContainers", "containers", "ephemeralContainers"}) {
     for (const Json& container : ListAt(spec, list)) {
       for (const Json& mount : ListAt(container, "volumeMounts")) {
         const std::string volume = TextAt(mount, "name");
@@ -158,8 +159,6 @@ Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
   }
   return {};
 }
-
-}  // namespace
 
 Result<bool> Inject(Json& pod, const InjectOptions& options) {
   auto read = ReadGpuPod(pod, options.memory_unit_mib);

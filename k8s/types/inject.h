@@ -34,6 +34,11 @@ struct InjectOptions {
 // False: it asks for none, nothing was changed.
 Result<bool> Inject(nlohmann::json& pod, const InjectOptions& options = {});
 
+// Hook and socket are those of all pods of the node: who could write there would run in the others.
+// kInvalid: a container of a pod's `spec`, of whatever list, mounts one of the two folders of the
+// node otherwise than read-only.
+Result<void> CheckMounts(const nlohmann::json& spec, const InjectOptions& options = {});
+
 }  // namespace baton::k8s
 
 #endif  // BATON_K8S_TYPES_INJECT_H_

@@ -15,6 +15,7 @@
 #include "k8s/serve/server.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
+#include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
 
 namespace baton::k8s {
@@ -24,6 +25,7 @@ namespace {
 constexpr size_t kWarningsMax = 8;
 constexpr size_t kWarningBytesMax = 250;
 constexpr std::string_view kContainerPart = ".container.baton.dev/";
+constexpr std::string_view kEphemeralContainers = "spec/ephemeralContainers";
 
 std::string PointerPart(const std::string& key) {
   std::string part = "/";
@@ -149,6 +151,19 @@ class Reviewer {
       }
     }
     return {};
+  }
+
+  // Who may add one to a pod may not do more to the node by it than who made the pod. Those that
+  // are there cannot change, so an old mistake holds up no other.
+  Result<void> ValidateEphemeralContainers() const {
+    Json added{{"volumes", At(object_, "spec/volumes")}, {"ephemeralContainers", Json::array()}};
+    const Json& old = At(old_, kEphemeralContainers);
+    for (const Json& container : ListAt(object_, kEphemeralContainers)) {
+      const bool there =
+          old.is_array() && std::find(old.begin(), old.end(), container) != old.end();
+      if (!there) added["ephemeralContainers"].push_back(container);
+    }
+    return CheckMounts(added, options_.inject);
   }
 
   Result<void> ValidateSharePod() {
@@ -372,7 +387,9 @@ AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
   const bool is_pod = group.empty() && resource == resources::kPods.plural;
   const bool is_share_pod =
       group == resources::kSharePods.group && resource == resources::kSharePods.plural;
-  const bool ours = (is_pod || is_share_pod) && TextAt(request, "subResource").empty() &&
+  const std::string part = TextAt(request, "subResource");
+  const bool ephemeral = is_pod && part == "ephemeralcontainers";
+  const bool ours = (is_pod || is_share_pod) && (part.empty() || ephemeral) &&
                     TextAt(request, "namespace") != options.own_namespace;
   if (ours && (operation == "CREATE" || operation == "UPDATE")) {
     if (!At(request, "object").is_object()) return NoReview("the review's request has no object");
@@ -387,11 +404,13 @@ AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
   Reviewer reviewer(request, options);
   Result<void> result;
   Json patch = Json::array();
-  if (ours && operation == "CREATE" && is_pod && kind == AdmissionKind::kMutate) {
+  if (ours && operation == "CREATE" && is_pod && !ephemeral && kind == AdmissionKind::kMutate) {
     result = reviewer.MutatePod(patch);
   } else if (ours && (operation == "CREATE" || operation == "UPDATE") &&
              kind == AdmissionKind::kValidate) {
-    result = is_pod ? reviewer.ValidatePod() : reviewer.ValidateSharePod();
+    result = ephemeral ? reviewer.ValidateEphemeralContainers()
+             : is_pod  ? reviewer.ValidatePod()
+                       : reviewer.ValidateSharePod();
   }
   verdict.allowed = result.has_value();
   response["allowed"] = verdict.allowed;

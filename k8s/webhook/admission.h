@@ -21,7 +21,7 @@ struct AdmissionOptions {
 
 enum class AdmissionKind : uint8_t {
   kMutate,    // pods that are created: what the hook needs is put in (Inject())
-  kValidate,  // pods and SharePods, created or updated
+  kValidate,  // pods and SharePods, created or updated, and pods' ephemeral containers
 };
 
 struct AdmissionVerdict {

@@ -417,6 +417,13 @@ TEST_P(Manifests, WebhooksLeaveOthersAlone) {
       }
       if (webhook.at("rules").at(0).at("resources") == Json({"pods"})) {
         EXPECT_TRUE(webhook.contains("matchConditions")) << where;
+        // What pods get later is checked too; nothing can be put into it.
+        const bool validates = configuration.at("kind") == "ValidatingWebhookConfiguration";
+        ASSERT_EQ(webhook.at("rules").size(), validates ? 2u : 1u) << where;
+        if (!validates) continue;
+        EXPECT_EQ(webhook.at("rules").at(1).at("resources"), Json({"pods/ephemeralcontainers"}))
+            << where;
+        EXPECT_EQ(webhook.at("rules").at(1).at("operations"), Json({"UPDATE"})) << where;
       }
     }
   }

@@ -144,12 +144,49 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
         {"template",
          {{"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "none"}}})}}}}}}}};
   refused(share_pod, "there is no team 'nobody'");
-  // Who asks for nothing does not even meet it.
+
+  // What kubectl debug does.
+  const auto debug = [&](const char* of, const char* name, const Json& mounts) -> std::string {
+    const Json container{{"name", name}, {"image", "none"}, {"volumeMounts", mounts}};
+    const auto patched = client_->Patch(
+        resources::kPods, {"default", of}, PatchKind::kStrategic,
+        {{"spec", {{"ephemeralContainers", Json::array({container})}}}}, "ephemeralcontainers");
+    return patched ? "" : patched.error().message;
+  };
+  const auto hook = [](bool read_only) {
+    return Json::array({{{"name", "baton-hook"}, {"mountPath", "/hook"}, {"readOnly", read_only}}});
+  };
+  const std::string why = debug("asks", "writes", hook(false));
+  std::printf("%s\n", why.c_str());
+  EXPECT_NE(why.find("spec.ephemeralContainers[writes].volumeMounts: 'baton-hook' is a folder of "
+                     "Baton's on the node, which all pods share; mount it with readOnly: true"),
+            std::string::npos)
+      << why;
+  EXPECT_EQ(debug("asks", "reads", hook(true)), "");
+  EXPECT_EQ(debug("asks", "looks", Json::array()), "");
+  EXPECT_EQ(MustDo(client_->Get(resources::kPods, {"default", "asks"}))
+                .at("spec")
+                .at("ephemeralContainers")
+                .size(),
+            2u);
+
   webhook_.reset();
+  // Of a pod that asks it is met where something could change, and there only.
+  const auto annotate = [&](const char* what, const Json& value) -> std::string {
+    const auto patched = client_->Patch(resources::kPods, {"default", "asks"}, PatchKind::kMerge,
+                                        {{"metadata", {{what, value}}}});
+    return patched ? "" : patched.error().message;
+  };
+  EXPECT_EQ(annotate("labels", {{"a", "b"}}), "");
+  EXPECT_NE(annotate("annotations", {{"a", "b"}}).find("failed calling webhook"),
+            std::string::npos);
+  EXPECT_NE(debug("asks", "more", Json::array()).find("failed calling webhook"), std::string::npos);
+  // Who asks for nothing does not even meet it.
   Json plain = Pod("plain", "1", "1");
   plain["spec"]["containers"][0].erase("resources");
   plain["metadata"].erase("annotations");
   EXPECT_TRUE(client_->Create(resources::kPods, {"default", "plain"}, plain));
+  EXPECT_EQ(debug("plain", "looks", Json::array()), "");
 }
 
 TEST_F(KubernetesWebhook, RenewsItsCertificateWithoutARefusal) {

@@ -234,6 +234,39 @@ TEST(Admission, LeavesAloneWhatIsNotItsBusiness) {
   EXPECT_EQ(Refusal(leaving, old), "");
 }
 
+// Whoever may debug pods could else write the hook that all pods of the node run.
+TEST(Admission, EphemeralContainersMountHookAndSocketReadOnlyToo) {
+  Json old = PlainPod({{"baton.dev/gpu-share", 30}});
+  ASSERT_TRUE(Inject(old).value());
+  const auto with = [](Json pod, const char* name, const Json& mounts) {
+    pod["spec"]["ephemeralContainers"].push_back({{"name", name}, {"volumeMounts", mounts}});
+    return pod;
+  };
+  const auto refusal = [&](const Json& object, const Json& before) -> std::string {
+    Json review = ReviewOf(object, before);
+    review["request"]["subResource"] = "ephemeralcontainers";
+    EXPECT_FALSE(Asked(review, AdmissionKind::kMutate).contains("patch"));
+    const Json response = Asked(review, AdmissionKind::kValidate);
+    return response["allowed"] == true ? "" : response["status"]["message"].get<std::string>();
+  };
+  for (const char* volume : {"baton-hook", "baton-socket"}) {
+    EXPECT_EQ(refusal(with(old, "debug", {{{"name", volume}, {"mountPath", "/x"}}}), old),
+              "spec.ephemeralContainers[debug].volumeMounts: '" + std::string(volume) +
+                  "' is a folder of Baton's on the node, which all pods share; mount it with "
+                  "readOnly: true");
+    const Json mount{{"name", volume}, {"mountPath", "/x"}, {"readOnly", true}};
+    EXPECT_EQ(refusal(with(old, "debug", Json::array({mount})), old), "");
+  }
+  EXPECT_EQ(refusal(with(old, "debug", Json::array()), old), "");
+  // One of before there was a check is there for good, and holds up no other.
+  const Json mistaken = with(old, "first", {{{"name", "baton-hook"}, {"mountPath", "/x"}}});
+  EXPECT_EQ(refusal(with(mistaken, "second", Json::array()), mistaken), "");
+  EXPECT_NE(
+      refusal(with(mistaken, "second", {{{"name", "baton-hook"}, {"mountPath", "/y"}}}), mistaken)
+          .find("[second]"),
+      std::string::npos);
+}
+
 TEST(Admission, AnswersWhatIsNoReviewWithASentence) {
   const std::string deep(300, '[');
   const Json fine = ReviewOf(PlainPod(Json::object()));
