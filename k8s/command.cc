@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
 #include <utility>
+
+#include "base/random.h"
 
 namespace baton::k8s {
 
@@ -50,6 +53,14 @@ void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook
       .add_option("--hook-dir", *hook_dir,
                   "Folder of libbaton.so on the nodes; the same for binder and webhook")
       ->capture_default_str();
+}
+
+std::string OwnIdentity() {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  Random random(static_cast<uint64_t>(Nanos(MonotonicNow())) ^
+                (static_cast<uint64_t>(getpid()) << 32));
+  return fmt::format("{}_{:016x}", host, random.Next());
 }
 
 void AddListen(CLI::App& command, std::string* address) {

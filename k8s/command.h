@@ -49,6 +49,8 @@ struct PolicyFlag {
 void AddMemoryUnit(CLI::App& command, uint32_t* mib);
 // --socket-dir and --hook-dir: folders on the nodes, the same for those that make pods.
 void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir);
+// Host name and something random: two that run, or ran, are never one.
+std::string OwnIdentity();
 // --listen: of a program that answers /healthz, /readyz and /metrics only.
 void AddListen(CLI::App& command, std::string* address);
 

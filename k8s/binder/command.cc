@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -12,7 +11,6 @@
 #include <string>
 #include <thread>
 
-#include "base/random.h"
 #include "devmgr/policy.h"
 #include "k8s/api/client.h"
 #include "k8s/binder/binder.h"
@@ -34,15 +32,6 @@ struct BinderFlags {
   uint32_t lease_s = 15;
   bool no_election = false;
 };
-
-// Host name and something random: two binders are never one.
-std::string OwnIdentity() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  Random random(static_cast<uint64_t>(Nanos(MonotonicNow())) ^
-                (static_cast<uint64_t>(getpid()) << 32));
-  return fmt::format("{}_{:016x}", host, random.Next());
-}
 
 ServeAnswer Answer(const ServeRequest& request, const Binder& binder) {
   if (request.method != "GET") return ServeError(405, "only GET is answered here");

@@ -47,9 +47,15 @@ bool AddExtension(X509* certificate, X509* issuer, int nid, const std::string& v
   return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
-// A certificate that is signed by `issuer` (null: by itself).
-X509Ptr MakeOne(const std::string& name, const std::string& names, EVP_PKEY* key, X509* issuer,
-                EVP_PKEY* issuer_key, WallTime from, WallTime until) {
+bool AddName(X509_NAME* subject, const char* what, const std::string& name, int type) {
+  return X509_NAME_add_entry_by_txt(subject, what, type,
+                                    reinterpret_cast<const unsigned char*>(name.data()),
+                                    static_cast<int>(name.size()), -1, 0) == 1;
+}
+
+// A certificate that is signed by `issuer` (null: by itself, an authority of `replica`).
+X509Ptr MakeOne(const std::string& name, const std::string& names, const std::string& replica,
+                EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key, WallTime from, WallTime until) {
   X509Ptr made(X509_new());
   std::array<unsigned char, 16> serial;
   if (made == nullptr || RAND_bytes(serial.data(), serial.size()) != 1) return nullptr;
@@ -65,9 +71,9 @@ X509Ptr MakeOne(const std::string& name, const std::string& names, EVP_PKEY* key
   if (!numbered || X509_set_version(made.get(), 2) != 1 ||
       ASN1_TIME_set(X509_getm_notBefore(made.get()), SecondsOf(from)) == nullptr ||
       ASN1_TIME_set(X509_getm_notAfter(made.get()), SecondsOf(until)) == nullptr ||
-      X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8,
-                                 reinterpret_cast<const unsigned char*>(name.data()),
-                                 static_cast<int>(name.size()), -1, 0) != 1 ||
+      // Of the names that a subject may have this one has no bound on its length.
+      (authority && !AddName(subject, "DC", replica, V_ASN1_IA5STRING)) ||
+      !AddName(subject, "CN", name, MBSTRING_UTF8) ||
       X509_set_issuer_name(made.get(), X509_get_subject_name(by)) != 1 ||
       X509_set_pubkey(made.get(), key) != 1 ||
       !AddExtension(made.get(), by, NID_basic_constraints,
@@ -86,8 +92,16 @@ X509Ptr MakeOne(const std::string& name, const std::string& names, EVP_PKEY* key
 
 struct Authority {
   std::string pem;
+  std::string replica;  // empty: somebody else's
   WallTime not_after{0};
 };
+
+std::string ReplicaOf(X509* authority) {
+  std::array<char, kReplicaMax + 1> name{};
+  X509_NAME_get_text_by_NID(X509_get_subject_name(authority), NID_domainComponent, name.data(),
+                            name.size());
+  return name.data();
+}
 
 std::optional<WallTime> NotAfter(X509* certificate) {
   tm when{};
@@ -102,7 +116,8 @@ std::vector<Authority> Authorities(const std::string& bundle) {
   while (const X509Ptr certificate = ReadCertificate(text)) {
     const auto until = NotAfter(certificate.get());
     std::string pem = PemOf(certificate.get());
-    if (until && !pem.empty()) all.push_back({std::move(pem), *until});
+    if (!until || pem.empty()) continue;
+    all.push_back({std::move(pem), ReplicaOf(certificate.get()), *until});
   }
   ERR_clear_error();
   return all;
@@ -115,7 +130,8 @@ WallTime WallNow() {
 }
 
 Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>& names,
-                                                  WallTime now, Duration validity) {
+                                                  const std::string& replica, WallTime now,
+                                                  Duration validity) {
   const auto refused = [](const char* what) {
     return Fail(ErrorCode::kInternal,
                 std::string("OpenSSL could not make ") + what + ": " + OpenSslReason());
@@ -135,6 +151,10 @@ Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>
     list += std::string(list.empty() ? "" : ",") + (is_address ? "IP:" : "DNS:") + name;
   }
   if (names.empty()) return Fail(ErrorCode::kInvalid, "a certificate needs a name");
+  if (replica.empty() || replica.size() > kReplicaMax ||
+      !std::all_of(replica.begin(), replica.end(), [](char c) { return c > ' ' && c <= '~'; })) {
+    return Fail(ErrorCode::kInvalid, "'" + replica.substr(0, 64) + "' is no name of a replica");
+  }
   ERR_clear_error();
   const KeyPtr authority_key(EVP_EC_gen("P-256"));
   const KeyPtr key(EVP_EC_gen("P-256"));
@@ -152,11 +172,12 @@ Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>
   ServingCertificate made;
   made.not_before = now - kClocksDiffer;
   made.not_after = now + validity;
-  const X509Ptr authority = MakeOne(authority_name, {}, authority_key.get(), nullptr,
+  const X509Ptr authority = MakeOne(authority_name, {}, replica, authority_key.get(), nullptr,
                                     authority_key.get(), made.not_before, made.not_after);
   if (authority == nullptr) return refused("an authority");
-  const X509Ptr certificate = MakeOne(names.front().substr(0, 64), list, key.get(), authority.get(),
-                                      authority_key.get(), made.not_before, made.not_after);
+  const X509Ptr certificate =
+      MakeOne(names.front().substr(0, 64), list, {}, key.get(), authority.get(),
+              authority_key.get(), made.not_before, made.not_after);
   if (certificate == nullptr) return refused("a certificate");
   made.authority = PemOf(authority.get());
   made.certificate = PemOf(certificate.get());
@@ -171,28 +192,31 @@ Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>
 }
 
 std::string MergedBundle(const std::string& bundle, const std::vector<std::string>& wanted,
-                         const std::vector<std::string>& retired, WallTime now) {
-  const auto contains = [](const std::vector<std::string>& list, const std::string& pem) {
-    return std::find(list.begin(), list.end(), pem) != list.end();
+                         WallTime now) {
+  const auto contains = [](const std::vector<Authority>& list, const std::string& pem) {
+    return std::any_of(list.begin(), list.end(), [&](const Authority& a) { return a.pem == pem; });
+  };
+  std::vector<Authority> ours;
+  for (const std::string& pem : wanted) {
+    for (Authority& authority : Authorities(pem)) ours.push_back(std::move(authority));
+  }
+  const auto retired = [&](const Authority& authority) {
+    return !authority.replica.empty() && !contains(ours, authority.pem) &&
+           std::any_of(ours.begin(), ours.end(),
+                       [&](const Authority& a) { return a.replica == authority.replica; });
   };
   std::vector<Authority> kept;
   for (Authority& authority : Authorities(bundle)) {
-    const bool twice = std::any_of(kept.begin(), kept.end(),
-                                   [&](const Authority& k) { return k.pem == authority.pem; });
-    if (twice || contains(retired, authority.pem) || authority.not_after <= now) continue;
+    if (contains(kept, authority.pem) || retired(authority) || authority.not_after <= now) continue;
     kept.push_back(std::move(authority));
   }
-  for (const std::string& pem : wanted) {
-    for (Authority& authority : Authorities(pem)) {
-      const bool there = std::any_of(kept.begin(), kept.end(),
-                                     [&](const Authority& k) { return k.pem == authority.pem; });
-      if (!there) kept.push_back(std::move(authority));
-    }
+  for (const Authority& authority : ours) {
+    if (!contains(kept, authority.pem)) kept.push_back(authority);
   }
   while (kept.size() > kBundleMax) {
     auto first = kept.end();
     for (auto at = kept.begin(); at != kept.end(); ++at) {
-      if (contains(wanted, at->pem)) continue;
+      if (contains(ours, at->pem)) continue;
       if (first == kept.end() || at->not_after < first->not_after) first = at;
     }
     if (first == kept.end()) break;

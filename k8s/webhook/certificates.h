@@ -25,17 +25,21 @@ struct ServingCertificate {
 };
 
 // For a server of these names (DNS names, or addresses). P-256. Good from a minute before `now`,
-// for clocks differ, until `now` + `validity`. kInternal: OpenSSL has refused.
+// for clocks differ, until `now` + `validity`. `replica`: whose it is, as its authority says; ASCII
+// without spaces, at most kReplicaMax bytes. kInvalid: a name. kInternal: OpenSSL has refused.
+inline constexpr size_t kReplicaMax = 253;
 Result<ServingCertificate> MakeServingCertificate(const std::vector<std::string>& names,
-                                                  WallTime now, Duration validity);
+                                                  const std::string& replica, WallTime now,
+                                                  Duration validity);
 
-// A list of authorities (PEM) as it should be: what is in `bundle` and has not expired, without
-// `retired`, and with `wanted`. At most kBundleMax, of which those go first that expire first and
-// are not wanted. What is no certificate is left out. The same text comes back where nothing is to
-// be done.
+// A list of authorities (PEM) as it should be: what is in `bundle` and has not expired, and
+// `wanted`. Of the replica whose these are there is no other in it: it has replaced that one, or
+// was started again since, and the key is gone. At most kBundleMax, of which those go first that
+// expire first and are not wanted. What is no certificate is left out. The same text comes back
+// where nothing is to be done.
 inline constexpr size_t kBundleMax = 64;
 std::string MergedBundle(const std::string& bundle, const std::vector<std::string>& wanted,
-                         const std::vector<std::string>& retired, WallTime now);
+                         WallTime now);
 // How many certificates are in it.
 size_t BundleSize(const std::string& bundle);
 

@@ -19,6 +19,7 @@ struct WebhookFlags {
   std::string metrics;
   std::string service;
   std::vector<std::string> names;
+  std::string replica;
   std::string configuration;
   std::string certificate_file;
   std::string key_file;
@@ -52,6 +53,7 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   options.rotation.names = {name + "." + name_space + ".svc", name + "." + name_space, name,
                             name + "." + name_space + ".svc.cluster.local"};
   for (const std::string& more : flags.names) options.rotation.names.push_back(more);
+  options.rotation.replica = flags.replica.empty() ? OwnIdentity() : flags.replica;
   auto validity = ParseDuration(flags.validity);
   if (!validity) return tl::unexpected(validity.error());
   auto propagation = ParseDuration(flags.propagation);
@@ -114,6 +116,11 @@ void AddWebhook(CLI::App& program, int* exit_code) {
       ->required();
   command->add_option("--name", flags->names,
                       "A further name or address for the certificate; may be repeated");
+  command
+      ->add_option("--replica", flags->replica,
+                   "Unique among the replicas; started again by the same name, it takes out of "
+                   "caBundle what it left there. The host's name and a number by default")
+      ->envname("POD_NAME");
   command->add_option("--configuration", flags->configuration,
                       "Name of the MutatingWebhookConfiguration and ValidatingWebhookConfiguration "
                       "whose caBundle it keeps");

@@ -17,7 +17,7 @@ Result<void> Rotation::Step(WallTime now) {
     ++version_;
   }
   if (!serving_) {
-    auto made = MakeServingCertificate(options_.names, now, options_.validity);
+    auto made = MakeServingCertificate(options_.names, options_.replica, now, options_.validity);
     if (!made) return tl::unexpected(made.error());
     serving_ = std::move(*made);
     served_since_ = now;
@@ -35,14 +35,13 @@ Result<void> Rotation::Step(WallTime now) {
     next_published_.reset();
   }
   if (!old_authority_.empty() && now >= served_since_ + options_.propagation) {
-    retired_ = {std::move(old_authority_)};
     old_authority_.clear();
     ++version_;
   }
   // The last third is for what goes wrong.
   const Duration used = options_.validity / 3 * 2;
   if (!next_ && (over || now >= serving_->not_after - options_.validity + used)) {
-    auto made = MakeServingCertificate(options_.names, now, options_.validity);
+    auto made = MakeServingCertificate(options_.names, options_.replica, now, options_.validity);
     if (!made) return tl::unexpected(made.error());
     next_ = std::move(*made);
     ++version_;

@@ -20,6 +20,9 @@ namespace baton::k8s {
 
 struct RotationOptions {
   std::vector<std::string> names;  // of the server
+  // Its own, and no other's that runs. Who is started again by the same name takes the authorities
+  // of the one before out of the bundles.
+  std::string replica;
   Duration validity =
       std::chrono::hours(7 * 24);  // a certificate is replaced after two thirds of it
   // From a bundle being written until every API server goes by it. Less than a tenth of validity.
@@ -33,13 +36,12 @@ class Rotation {
   // To be called often, at the latest each quarter of `propagation`. kInternal: no certificate
   // could be made; what was served still is, and the next call tries again.
   Result<void> Step(WallTime now);
-  // All bundles have wanted() and no retired() now.
+  // All bundles have wanted(), and no other of this replica, now.
   void Published(WallTime now);
 
-  // Authorities that must be in the bundles, and those that must not be there any more.
+  // This replica's authorities that must be in the bundles.
   std::vector<std::string> wanted() const;
-  const std::vector<std::string>& retired() const { return retired_; }
-  // Changes whenever one of these two does.
+  // Changes whenever they do.
   uint64_t version() const { return version_; }
   // What to show to clients; null before the first Step(). The first certificate is served at once.
   const ServingCertificate* serving() const { return serving_ ? &*serving_ : nullptr; }
@@ -55,7 +57,6 @@ class Rotation {
   std::string old_authority_;  // of what was served before
   WallTime served_since_{0};
   WallTime stepped_{0};  // the last Step()
-  std::vector<std::string> retired_;
   uint64_t version_ = 0;
 };
 

@@ -21,8 +21,7 @@ namespace baton::k8s {
 namespace {
 
 Result<bool> PublishTo(Client& client, const Resource& resource, const std::string& name,
-                       const std::vector<std::string>& wanted,
-                       const std::vector<std::string>& retired) {
+                       const std::vector<std::string>& wanted) {
   constexpr int kTries = 8;
   for (int i = 0;; ++i) {
     auto object = client.Get(resource, {{}, name});
@@ -37,7 +36,7 @@ Result<bool> PublishTo(Client& client, const Resource& resource, const std::stri
       if (!webhook.is_object() || !webhook["clientConfig"].is_object()) continue;
       Json& config = webhook["clientConfig"];
       const std::string before = TextAt(config, "caBundle");
-      std::string after = Base64(MergedBundle(FromBase64(before), wanted, retired, WallNow()));
+      std::string after = Base64(MergedBundle(FromBase64(before), wanted, WallNow()));
       if (after == before) continue;
       config["caBundle"] = std::move(after);
       changed = true;
@@ -56,12 +55,11 @@ Result<bool> PublishTo(Client& client, const Resource& resource, const std::stri
 
 PublishAuthorities PublishToConfigurations(Client& client, std::string configuration) {
   return [&client, configuration = std::move(configuration)](
-             const std::vector<std::string>& wanted,
-             const std::vector<std::string>& retired) -> Result<void> {
+             const std::vector<std::string>& wanted) -> Result<void> {
     bool found = false;
     for (const Resource* resource :
          {&resources::kMutatingWebhooks, &resources::kValidatingWebhooks}) {
-      auto done = PublishTo(client, *resource, configuration, wanted, retired);
+      auto done = PublishTo(client, *resource, configuration, wanted);
       if (!done) return tl::unexpected(done.error());
       found |= *done;
     }
@@ -297,7 +295,7 @@ class Webhook::Impl {
       // After a failure not at every turn.
       if (now < retry_due_) return;
       const uint64_t version = rotation_.version();
-      auto done = options_.publish(rotation_.wanted(), rotation_.retired());
+      auto done = options_.publish(rotation_.wanted());
       Complain(done, publish_trouble_);
       if (done) {
         published_ = version;

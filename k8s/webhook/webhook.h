@@ -17,9 +17,8 @@ namespace baton::k8s {
 
 class Client;
 
-// Makes every bundle hold `wanted`, and none of `retired`. An error is said once and tried again.
-using PublishAuthorities = std::function<Result<void>(const std::vector<std::string>& wanted,
-                                                      const std::vector<std::string>& retired)>;
+// Makes every bundle hold `wanted`, by MergedBundle(). An error is said once and tried again.
+using PublishAuthorities = std::function<Result<void>(const std::vector<std::string>& wanted)>;
 // Into caBundle of all webhooks in the MutatingWebhookConfiguration and the
 // ValidatingWebhookConfiguration of that name, of which one at least is there. Replicas may do so
 // at once: each write is of the version that was read. `client` outlives it.

@@ -430,6 +430,22 @@ TEST_P(Manifests, WebhooksLeaveOthersAlone) {
   EXPECT_EQ(webhooks, 3u);
 }
 
+// Else a container that crashes leaves an authority behind each time.
+TEST_P(Manifests, AWebhookThatIsStartedAgainKnowsItsName) {
+  const Json name{{"name", "POD_NAME"},
+                  {"valueFrom", {{"fieldRef", {{"fieldPath", "metadata.name"}}}}}};
+  size_t webhooks = 0;
+  for (const Json& workload : Workloads()) {
+    for (const Json& container : Containers(workload)) {
+      if (container.at("name") != "webhook") continue;
+      ++webhooks;
+      const Json& env = container.at("env");
+      EXPECT_NE(std::find(env.begin(), env.end(), name), env.end()) << env;
+    }
+  }
+  EXPECT_EQ(webhooks, 1u);
+}
+
 TEST(Chart, HasTheSameFilesAsTheTree) {
   std::set<std::string> crds;
   for (const auto& file : fs::directory_iterator(kSource + "/k8s/crds")) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "bench/cluster.h"
+#include "k8s/api/base64.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/end_to_end/programs.h"
@@ -72,6 +73,7 @@ class KubernetesWebhook : public KubernetesPods {
                                         "--listen",        "127.0.0.1:" + port,
                                         "--name",          "127.0.0.1",
                                         "--service",       "baton-webhook.baton-system",
+                                        "--replica",       "baton-webhook-1",
                                         "--configuration", "baton",
                                         "--teams",         folder_.path() + "/teams.toml",
                                         "--kubeconfig",    server_->KubeconfigOf("baton-webhook")};
@@ -104,6 +106,11 @@ class KubernetesWebhook : public KubernetesPods {
         },
         seconds(60)))
         << trouble;
+  }
+  // As the API server has it.
+  std::string Bundle() {
+    const auto object = client_->Get(resources::kMutatingWebhooks, {"", "baton"});
+    return object ? object->at("webhooks").at(0).at("clientConfig").value("caBundle", "") : "";
   }
   std::unique_ptr<bench::Process> webhook_;
 };
@@ -187,15 +194,18 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
   plain["metadata"].erase("annotations");
   EXPECT_TRUE(client_->Create(resources::kPods, {"default", "plain"}, plain));
   EXPECT_EQ(debug("plain", "looks", Json::array()), "");
+
+  // Started again it is trusted by its new authority, and leaves none of before behind.
+  ASSERT_NO_FATAL_FAILURE(StartWebhook());
+  EXPECT_EQ(annotate("annotations", {{"a", "b"}}), "");
+  const std::string bundle = FromBase64(Bundle());
+  EXPECT_NE(bundle.find("BEGIN CERTIFICATE"), std::string::npos);
+  EXPECT_EQ(bundle.find("BEGIN CERTIFICATE"), bundle.rfind("BEGIN CERTIFICATE")) << bundle;
 }
 
 TEST_F(KubernetesWebhook, RenewsItsCertificateWithoutARefusal) {
   ASSERT_NO_FATAL_FAILURE(StartWebhook({"--validity", "20s", "--propagation", "2s"}));
-  const auto bundle = [&] {
-    const auto object = client_->Get(resources::kMutatingWebhooks, {"", "baton"});
-    return object ? object->at("webhooks").at(0).at("clientConfig").value("caBundle", "") : "";
-  };
-  std::string last = bundle();
+  std::string last = Bundle();
   int bundles = 1, reviewed = 0;
   const Instant end = MonotonicNow() + seconds(35);
   while (MonotonicNow() < end) {
@@ -204,7 +214,7 @@ TEST_F(KubernetesWebhook, RenewsItsCertificateWithoutARefusal) {
     ASSERT_TRUE(made) << "after " << reviewed << ": " << made.error().message;
     client_->Delete(resources::kPods, {"default", name}, "", 0);
     ++reviewed;
-    const std::string now = bundle();
+    const std::string now = Bundle();
     bundles += now != last;
     last = now;
   }

@@ -22,11 +22,15 @@ using std::chrono::seconds;
 
 const WallTime kStart = hours(24 * 365 * 50);
 
+RotationOptions OfReplica(std::string name) {
+  return {{"a.b.svc"}, std::move(name), hours(1), seconds(60)};
+}
+
 TEST(Rotation, WhoKnowsAnyRecentBundleTrustsWhateverIsServed) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    RotationOptions options{{"a.b.svc"}, hours(1), seconds(60)};
+    const RotationOptions options = OfReplica("a");
     Rotation rotation(options);
     // Bundles as they were, with the time until which somebody may still go by each.
     std::deque<std::pair<WallTime, std::string>> bundles;
@@ -39,7 +43,7 @@ TEST(Rotation, WhoKnowsAnyRecentBundleTrustsWhateverIsServed) {
       // The API server is away now and then, for up to five minutes.
       if (random.OneIn(120)) down_until = now + seconds(random.Between(10, 300));
       if (now >= down_until) {
-        const std::string after = MergedBundle(bundle, rotation.wanted(), rotation.retired(), now);
+        const std::string after = MergedBundle(bundle, rotation.wanted(), now);
         if (after != bundle) bundles.emplace_back(now + options.propagation, bundle);
         bundle = after;
         rotation.Published(now);
@@ -62,7 +66,7 @@ TEST(Rotation, WhoKnowsAnyRecentBundleTrustsWhateverIsServed) {
 }
 
 TEST(Rotation, AClockThatJumpsPastTheEndIsFollowedAtOnce) {
-  Rotation rotation({{"a.b.svc"}, hours(1), seconds(60)});
+  Rotation rotation(OfReplica("a"));
   ASSERT_TRUE(rotation.Step(kStart));
   rotation.Published(kStart);
   const std::string before = rotation.serving()->certificate;
@@ -74,7 +78,7 @@ TEST(Rotation, AClockThatJumpsPastTheEndIsFollowedAtOnce) {
 }
 
 TEST(Rotation, AClockThatIsSetBackDoesNotUndoWhatWasPublished) {
-  Rotation rotation({{"a.b.svc"}, hours(1), seconds(60)});
+  Rotation rotation(OfReplica("a"));
   ASSERT_TRUE(rotation.Step(kStart));
   rotation.Published(kStart);
   WallTime now = kStart + seconds(61);
@@ -88,7 +92,7 @@ TEST(Rotation, AClockThatIsSetBackDoesNotUndoWhatWasPublished) {
 }
 
 TEST(Rotation, ACertificateThatIsNotGoodYetByTheClockAsItIsNowIsReplaced) {
-  Rotation rotation({{"a.b.svc"}, hours(1), seconds(60)});
+  Rotation rotation(OfReplica("a"));
   ASSERT_TRUE(rotation.Step(kStart));
   rotation.Published(kStart);
   const std::string before = rotation.serving()->certificate;
@@ -105,31 +109,75 @@ TEST(Rotation, ACertificateThatIsNotGoodYetByTheClockAsItIsNowIsReplaced) {
   EXPECT_TRUE(rotation.ready(now));
 }
 
-TEST(Bundle, KeepsOthersDropsTheExpiredAndStaysBounded) {
-  const auto make = [](WallTime now) {
-    return MakeServingCertificate({"a.b.svc", "127.0.0.1"}, now, hours(1)).value().authority;
+// A container that crashes is started again in its pod, each time with a new authority. Were they
+// all kept, they would drive out the one by which the replica beside it is trusted.
+TEST(Rotation, AReplicaThatIsStartedAHundredTimesTakesNoOtherOutOfTheBundle) {
+  constexpr uint64_t kSeed = 1;
+  SCOPED_TRACE(kSeed);
+  Random random(kSeed);
+  std::string bundle;
+  WallTime now = kStart;
+  const auto publish = [&](Rotation& rotation) {
+    bundle = MergedBundle(bundle, rotation.wanted(), now);
+    rotation.Published(now);
   };
-  const std::string ours = make(kStart);
-  const std::string theirs = make(kStart);
-  const std::string old = make(kStart - hours(2));
-  EXPECT_EQ(MergedBundle("", {ours}, {}, kStart), ours);
-  EXPECT_EQ(MergedBundle("# words\n" + theirs + old + "nonsense", {ours}, {}, kStart),
-            theirs + ours);
-  EXPECT_EQ(MergedBundle(theirs + ours, {ours}, {}, kStart), theirs + ours) << "nothing to do";
-  EXPECT_EQ(MergedBundle(theirs + ours, {}, {ours}, kStart), theirs);
+  Rotation stays(OfReplica("baton-webhook-1"));
+  ASSERT_TRUE(stays.Step(now));
+  publish(stays);
+  for (int start = 0; start < 100; ++start) {
+    // The other one's name begins with its: a name counts as a whole.
+    Rotation crashes(OfReplica("baton-webhook-10"));
+    // Soon, as often as there is room in the bundle and more; then anywhere in its first rotation.
+    const auto lives = start < 80 ? 10 : random.Between(10, 3'000);
+    const WallTime end = now + seconds(lives);
+    for (; now < end; now += seconds(10)) {
+      for (Rotation* rotation : {&crashes, &stays}) {
+        const uint64_t before = rotation->version();
+        ASSERT_TRUE(rotation->Step(now));
+        // Nobody puts back what another took out.
+        if (rotation->version() != before) publish(*rotation);
+        for (const std::string& authority : rotation->wanted()) {
+          ASSERT_NE(bundle.find(authority), std::string::npos) << "start " << start;
+        }
+      }
+    }
+    ASSERT_EQ(BundleSize(bundle), crashes.wanted().size() + stays.wanted().size());
+  }
+}
+
+TEST(Bundle, KeepsOthersDropsTheExpiredAndStaysBounded) {
+  const auto make = [](const char* replica, WallTime now) {
+    return MakeServingCertificate({"a.b.svc", "127.0.0.1"}, replica, now, hours(1))
+        .value()
+        .authority;
+  };
+  const std::string ours = make("a", kStart);
+  const std::string next = make("a", kStart);
+  const std::string theirs = make("b", kStart);
+  const std::string old = make("b", kStart - hours(2));
+  EXPECT_EQ(MergedBundle("", {ours}, kStart), ours);
+  EXPECT_EQ(MergedBundle("# words\n" + theirs + old + "nonsense", {ours}, kStart), theirs + ours);
+  EXPECT_EQ(MergedBundle(theirs + ours, {ours}, kStart), theirs + ours) << "nothing to do";
+  EXPECT_EQ(MergedBundle(theirs + ours, {ours, next}, kStart), theirs + ours + next);
+  EXPECT_EQ(MergedBundle(ours + theirs + next, {next}, kStart), theirs + next);
+  EXPECT_EQ(MergedBundle(theirs + ours, {}, kStart), theirs + ours);
   std::string many;
-  for (int i = 0; i < 70; ++i) many += make(kStart + seconds(i));
-  const std::string merged = MergedBundle(many, {ours}, {}, kStart + minutes(5));
+  for (int i = 0; i < 70; ++i) many += make(std::to_string(i).c_str(), kStart + seconds(i));
+  const std::string merged = MergedBundle(many, {ours}, kStart + minutes(5));
   EXPECT_EQ(BundleSize(merged), kBundleMax);
   EXPECT_NE(merged.find(ours), std::string::npos) << "ours expires first, and stays";
 }
 
 TEST(Bundle, NamesAreCheckedBeforeTheyAreCertified) {
-  EXPECT_FALSE(MakeServingCertificate({}, kStart, hours(1)));
+  EXPECT_FALSE(MakeServingCertificate({}, "a", kStart, hours(1)));
   for (const char* name : {"", "a,DNS:b", "a b", "x\n"}) {
-    EXPECT_FALSE(MakeServingCertificate({name}, kStart, hours(1))) << name;
+    EXPECT_FALSE(MakeServingCertificate({name}, "a", kStart, hours(1))) << name;
   }
-  EXPECT_TRUE(MakeServingCertificate({std::string(253, 'a'), "::1"}, kStart, hours(1)));
+  const std::string longest(253, 'a');
+  EXPECT_TRUE(MakeServingCertificate({longest, "::1"}, longest, kStart, hours(1)));
+  for (const std::string& replica : {std::string(), std::string("a b"), longest + "a"}) {
+    EXPECT_FALSE(MakeServingCertificate({"a"}, replica, kStart, hours(1))) << replica;
+  }
 }
 
 // ---------------------------------------------------------------- against an API server stand-in
@@ -176,7 +224,8 @@ TEST_F(Publishing, ReplicasWriteAtOnceAndEachFindsItsAuthorityInAllBundles) {
   constexpr int kReplicas = 4;
   std::vector<std::string> authorities;
   for (int i = 0; i < kReplicas; ++i) {
-    authorities.push_back(MakeServingCertificate({"a"}, WallNow(), hours(1)).value().authority);
+    authorities.push_back(
+        MakeServingCertificate({"a"}, std::to_string(i), WallNow(), hours(1)).value().authority);
   }
   server_.AddFault({.verb = "update", .times = 3, .status = 409, .reason = "Conflict"});
   std::vector<std::thread> threads;
@@ -186,7 +235,7 @@ TEST_F(Publishing, ReplicasWriteAtOnceAndEachFindsItsAuthorityInAllBundles) {
       // As the webhook does: again after a failure.
       Result<void> done;
       for (int tries = 0; tries < 20; ++tries) {
-        done = publish({authorities[static_cast<size_t>(i)]}, {});
+        done = publish({authorities[static_cast<size_t>(i)]});
         if (done) break;
       }
       EXPECT_TRUE(done) << done.error().message;
@@ -200,12 +249,12 @@ TEST_F(Publishing, ReplicasWriteAtOnceAndEachFindsItsAuthorityInAllBundles) {
     }
   }
   const uint64_t before = server_.version();
-  ASSERT_TRUE(PublishToConfigurations(*client_, "baton")({authorities[0]}, {}));
+  ASSERT_TRUE(PublishToConfigurations(*client_, "baton")({authorities[0]}));
   EXPECT_EQ(server_.version(), before) << "what is there already is not written";
 }
 
 TEST_F(Publishing, WithoutAConfigurationItSaysWhatToDo) {
-  const auto done = PublishToConfigurations(*client_, "notours")({}, {});
+  const auto done = PublishToConfigurations(*client_, "notours")({});
   ASSERT_FALSE(done);
   EXPECT_NE(done.error().message.find("install the chart, or correct --configuration"),
             std::string::npos);
@@ -214,6 +263,7 @@ TEST_F(Publishing, WithoutAConfigurationItSaysWhatToDo) {
 TEST_F(Publishing, AWebhookPutsItsAuthorityBackWhereSomebodyTookItOut) {
   WebhookOptions options;
   options.serve.listen = "127.0.0.1:0";
+  options.rotation.replica = "a";
   options.rotation.propagation = std::chrono::milliseconds(80);
   options.publish_every = std::chrono::milliseconds(50);
   options.publish = PublishToConfigurations(*client_, "baton");

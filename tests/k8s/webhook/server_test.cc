@@ -244,8 +244,10 @@ TEST(Serve, SaysWhatIsWrongWithAnAddress) {
 }
 
 TEST(Serve, AnIdentityIsCheckedBeforeItIsShown) {
-  const auto one = MakeServingCertificate({"127.0.0.1"}, WallNow(), std::chrono::hours(1)).value();
-  const auto two = MakeServingCertificate({"127.0.0.1"}, WallNow(), std::chrono::hours(1)).value();
+  const auto one =
+      MakeServingCertificate({"127.0.0.1"}, "a", WallNow(), std::chrono::hours(1)).value();
+  const auto two =
+      MakeServingCertificate({"127.0.0.1"}, "a", WallNow(), std::chrono::hours(1)).value();
   TlsIdentity identity;
   EXPECT_EQ(identity.context(), nullptr);
   ASSERT_TRUE(identity.Set(one.certificate, one.key));
@@ -264,11 +266,10 @@ class Bundle {
   static constexpr Duration kLag = milliseconds(150);
 
   PublishAuthorities publish() {
-    return [this](const std::vector<std::string>& wanted,
-                  const std::vector<std::string>& retired) -> Result<void> {
+    return [this](const std::vector<std::string>& wanted) -> Result<void> {
       const std::lock_guard lock(mutex_);
       const std::string before = history_.empty() ? "" : history_.back().second;
-      std::string after = MergedBundle(before, wanted, retired, WallNow());
+      std::string after = MergedBundle(before, wanted, WallNow());
       if (after != before) history_.emplace_back(MonotonicNow(), std::move(after));
       return {};
     };
@@ -295,6 +296,7 @@ WebhookOptions SelfMade(Bundle& bundle) {
   WebhookOptions options;
   options.serve = Loopback();
   options.rotation.names = {"127.0.0.1"};
+  options.rotation.replica = "a";
   options.rotation.propagation = milliseconds(400);
   options.publish = bundle.publish();
   options.publish_every = milliseconds(100);
@@ -384,7 +386,7 @@ TEST(WebhookServer, AnswersFast) {
 
 TEST(WebhookServer, FilesThatSomebodyElseRenewsAreReadAgain) {
   const auto make = [] {
-    return MakeServingCertificate({"127.0.0.1"}, WallNow(), std::chrono::hours(1)).value();
+    return MakeServingCertificate({"127.0.0.1"}, "a", WallNow(), std::chrono::hours(1)).value();
   };
   const auto folder =
       std::filesystem::temp_directory_path() / fmt::format("baton-webhook-test-{}", getpid());
