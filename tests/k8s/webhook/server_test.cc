@@ -353,24 +353,19 @@ TEST(WebhookServer, ItsCertificateRotatesUnderLoadWithoutAFailedRequest) {
   std::cout << requests << " requests over " << (*webhook)->rotations() << " rotation(s)\n";
 }
 
-TEST(WebhookServer, AnswersFast) {
-  Bundle bundle;
-  auto webhook = Webhook::Start(SelfMade(bundle));
-  ASSERT_TRUE(webhook) << webhook.error().message;
-  ASSERT_TRUE(Eventually([&] { return bundle.versions() > 0; }));
-  const std::string authorities = bundle.Seen();
-  // 200 requests/s for three seconds, one in ten over a new connection. The time is that from when
-  // the request was due.
+// 200 requests/s for three seconds, one in ten over a new connection. How many ms each took from
+// when it was due, the shortest first.
+void Load(uint16_t port, const std::string& authorities, std::vector<double>& took) {
   constexpr int kRequests = 600;
-  std::vector<double> took;
-  Caller kept((*webhook)->port(), authorities);
+  took.clear();
+  Caller kept(port, authorities);
   const Instant begin = In(milliseconds(10));
   for (int i = 0; i < kRequests; ++i) {
     const Instant due = begin + i * milliseconds(5);
     std::this_thread::sleep_for(due - MonotonicNow());
     std::pair<int, std::string> answer;
     if (i % 10 == 0) {
-      answer = Caller((*webhook)->port(), authorities).Ask("POST", "/mutate", kReview);
+      answer = Caller(port, authorities).Ask("POST", "/mutate", kReview);
     } else {
       answer = kept.Ask("POST", i % 2 == 0 ? "/mutate" : "/validate", kReview);
     }
@@ -378,10 +373,32 @@ TEST(WebhookServer, AnswersFast) {
     ASSERT_EQ(answer.first, 200) << answer.second;
   }
   std::sort(took.begin(), took.end());
-  std::cout << fmt::format("p50 {:.2f} ms, p99 {:.2f} ms, largest {:.2f} ms\n", took[kRequests / 2],
-                           took[kRequests * 99 / 100], took.back());
-  // What it is on a quiet machine stands in docs/results; here others compile beside.
-  EXPECT_LT(took[kRequests / 2], 100);
+}
+
+TEST(WebhookServer, AnswersFast) {
+  Bundle bundle;
+  auto webhook = Webhook::Start(SelfMade(bundle));
+  ASSERT_TRUE(webhook) << webhook.error().message;
+  ASSERT_TRUE(Eventually([&] { return bundle.versions() > 0; }));
+  std::vector<double> took;
+  double p99 = 0;
+  const auto round = [&] {
+    ASSERT_NO_FATAL_FAILURE(Load((*webhook)->port(), bundle.Seen(), took));
+    p99 = took[took.size() * 99 / 100];
+    std::cout << fmt::format("p50 {:.2f} ms, p99 {:.2f} ms, largest {:.2f} ms\n",
+                             took[took.size() / 2], p99, took.back());
+  };
+#if defined(NDEBUG) && !defined(BATON_SANITIZED)
+  // Where others use the machine beside it, one round says nothing of Baton; what is wrong with it
+  // shows in all.
+  constexpr int kRounds = 5;
+  constexpr double kPromised = 10;  // ms
+  for (int i = 0; i < kRounds && (i == 0 || p99 > kPromised); ++i) ASSERT_NO_FATAL_FAILURE(round());
+  EXPECT_LE(p99, kPromised);
+#else
+  ASSERT_NO_FATAL_FAILURE(round());
+  EXPECT_LT(took[took.size() / 2], 100);
+#endif
 }
 
 TEST(WebhookServer, FilesThatSomebodyElseRenewsAreReadAgain) {
