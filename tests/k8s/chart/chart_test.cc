@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -101,6 +102,17 @@ bool IsPartOf(const Json& selector, const Json& labels) {
   return true;
 }
 
+// The chart with default values, with one batond for all nodes, and with all that it can make.
+std::string Rendered(const std::string& name) {
+  return kSource + (name == "everything" ? "/tests/k8s/chart/" : "/k8s/manifests/") + name +
+         ".yaml";
+}
+
+// The values of everything.yaml.
+Json ValuesOfEverything() {
+  return Documents(kSource + "/tests/k8s/chart/everything.values.yaml").at(0);
+}
+
 // What a shell command prints, and its status.
 std::pair<int, std::string> Shell(const std::string& command) {
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
@@ -116,7 +128,7 @@ std::pair<int, std::string> Shell(const std::string& command) {
 class Manifests : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    all_ = Documents(kSource + "/k8s/manifests/" + GetParam() + ".yaml");
+    all_ = Documents(Rendered(GetParam()));
     ASSERT_GT(all_.size(), 20u);
   }
   std::vector<Json> Of(const std::set<std::string>& kinds) const {
@@ -149,10 +161,27 @@ class Manifests : public ::testing::TestWithParam<const char*> {
     return false;
   }
 
+  // Ports of the containers of the pods that a selector meets.
+  std::vector<Json> PortsOfPods(const Json& selector) const {
+    std::vector<Json> ports;
+    for (const Json& workload : Workloads()) {
+      if (!IsPartOf(selector, At(workload, "spec/template/metadata/labels"))) continue;
+      for (const Json& container : Containers(workload)) {
+        const Json open = container.value("ports", Json::array());
+        ports.insert(ports.end(), open.begin(), open.end());
+      }
+    }
+    return ports;
+  }
+  static bool Names(const std::vector<Json>& ports, const Json& name) {
+    return std::any_of(ports.begin(), ports.end(),
+                       [&](const Json& port) { return port.at("name") == name; });
+  }
+
   std::vector<Json> all_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Chart, Manifests, ::testing::Values("baton", "central"),
+INSTANTIATE_TEST_SUITE_P(Chart, Manifests, ::testing::Values("baton", "central", "everything"),
                          [](const auto& which) { return std::string(which.param); });
 
 TEST_P(Manifests, EachObjectIsThereOnceAndInItsNamespace) {
@@ -187,19 +216,8 @@ TEST_P(Manifests, SelectorsMeetTheirPods) {
   for (const Json& service : Of({"Service"})) {
     EXPECT_TRUE(SomePodHas(At(service, "spec/selector"))) << Name(service);
     for (const Json& port : At(service, "spec/ports")) {
-      bool there = false;
-      for (const Json& workload : Workloads()) {
-        if (!IsPartOf(At(service, "spec/selector"),
-                      At(workload, "spec/template/metadata/labels"))) {
-          continue;
-        }
-        for (const Json& container : Containers(workload)) {
-          for (const Json& open : container.value("ports", Json::array())) {
-            there |= open.at("name") == port.at("targetPort");
-          }
-        }
-      }
-      EXPECT_TRUE(there) << Name(service) << " " << port;
+      EXPECT_TRUE(Names(PortsOfPods(At(service, "spec/selector")), port.at("targetPort")))
+          << Name(service) << " " << port;
     }
   }
   for (const Json& object : Of({"PodDisruptionBudget"})) {
@@ -208,6 +226,22 @@ TEST_P(Manifests, SelectorsMeetTheirPods) {
   for (const Json& policy : Of({"NetworkPolicy"})) {
     EXPECT_TRUE(SomePodHas(At(policy, "spec/podSelector/matchLabels"))) << Name(policy);
   }
+}
+
+TEST_P(Manifests, NetworkPoliciesLetInAllThatIsListenedForAndNoMore) {
+  size_t policies = 0;
+  for (const Json& policy : Of({"NetworkPolicy"})) {
+    std::set<int> open, let_in;
+    for (const Json& port : PortsOfPods(At(policy, "spec/podSelector/matchLabels"))) {
+      open.insert(port.at("containerPort").get<int>());
+    }
+    for (const Json& rule : At(policy, "spec/ingress")) {
+      for (const Json& port : rule.at("ports")) let_in.insert(port.at("port").get<int>());
+    }
+    EXPECT_EQ(let_in, open) << Name(policy);
+    ++policies;
+  }
+  EXPECT_EQ(policies, Workloads().size());
 }
 
 TEST_P(Manifests, WhatPodsNameIsThere) {
@@ -342,6 +376,7 @@ TEST_P(Manifests, NobodyMayMoreThanIsNeeded) {
 }
 
 TEST_P(Manifests, ContainersHaveNoPowersThatTheyDoNotNeed) {
+  const bool all_is_on = GetParam() == std::string("everything");
   std::set<std::string> images;
   for (const Json& workload : Workloads()) {
     const Json pod = At(workload, "spec/template/spec");
@@ -370,13 +405,19 @@ TEST_P(Manifests, ContainersHaveNoPowersThatTheyDoNotNeed) {
       EXPECT_FALSE(security.value("privileged", false)) << Name(workload);
       EXPECT_EQ(security.at("allowPrivilegeEscalation"), false) << Name(workload);
       EXPECT_EQ(security.at("readOnlyRootFilesystem"), true) << Name(workload);
-      EXPECT_EQ(security.at("capabilities"), Json({{"drop", {"ALL"}}})) << Name(workload);
+      Json capabilities{{"drop", {"ALL"}}};
+      // killHungHolders
+      if (all_is_on && node && container.at("name") == "batond") capabilities["add"] = {"KILL"};
+      EXPECT_EQ(security.at("capabilities"), capabilities) << Name(workload);
       EXPECT_FALSE(At(container, "resources/requests/memory").is_null()) << Name(workload);
       EXPECT_FALSE(At(container, "resources/limits/memory").is_null()) << Name(workload);
       images.insert(container.at("image").get<std::string>());
     }
   }
-  EXPECT_EQ(images, std::set<std::string>{"ghcr.io/baton/baton:" BATON_VERSION});
+  EXPECT_EQ(images, std::set<std::string>{
+                        all_is_on ? "ghcr.io/baton/baton@" +
+                                        At(ValuesOfEverything(), "image/digest").get<std::string>()
+                                  : "ghcr.io/baton/baton:" BATON_VERSION});
 }
 
 TEST_P(Manifests, PodsFindSocketAndHookWhereTheNodePutsThem) {
@@ -446,6 +487,140 @@ TEST_P(Manifests, AWebhookThatIsStartedAgainKnowsItsName) {
   EXPECT_EQ(webhooks, 1u);
 }
 
+// What only stands where it is asked for.
+class Everything : public Manifests {};
+
+INSTANTIATE_TEST_SUITE_P(Chart, Everything, ::testing::Values("everything"),
+                         [](const auto& which) { return std::string(which.param); });
+
+// What is off or empty in `values` is on or full in `everything`.
+void CompareOff(const Json& values, const Json& everything, const std::string& where) {
+  if (values.is_object() && !values.empty()) {
+    for (const auto& [key, value] : values.items()) {
+      CompareOff(value, At(everything, key), where + "." + key);
+    }
+    return;
+  }
+  // A digest wins over a tag, and another name would only hide names that the templates spell out.
+  if (where == ".image.tag" || where == ".fullnameOverride") return;
+  if (values == Json(false) || values == Json("") || (values.is_structured() && values.empty())) {
+    EXPECT_FALSE(everything.is_null() || everything == values) << where;
+  } else if (values == Json(true)) {
+    EXPECT_NE(everything, Json(false)) << where;
+  }
+}
+
+TEST_P(Everything, IsOn) {
+  CompareOff(Documents(kChart + "/values.yaml").at(0), ValuesOfEverything(), "");
+  std::set<std::string> kinds;
+  for (const auto& file : fs::directory_iterator(kChart + "/templates")) {
+    std::istringstream lines(Text(file.path()));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("kind: ")) kinds.insert(line.substr(6));
+    }
+  }
+  EXPECT_TRUE(kinds.contains("ServiceMonitor"));
+  for (const std::string& kind : kinds) EXPECT_FALSE(Of({kind}).empty()) << kind;
+}
+
+TEST_P(Everything, HasTheWordsOfItsValuesEverywhere) {
+  const Json values = ValuesOfEverything();
+  for (const Json& object : all_) {
+    if (object.at("kind") == "CustomResourceDefinition") continue;
+    EXPECT_TRUE(IsPartOf(values.at("commonLabels"), At(object, "metadata/labels")))
+        << object.at("kind") << " " << Name(object);
+  }
+  for (const Json& workload : Workloads()) {
+    const std::string part = At(workload, "metadata/labels").at("app.kubernetes.io/component");
+    const Json& wanted = values.at(part);
+    const Json pod = At(workload, "spec/template/spec");
+    EXPECT_TRUE(IsPartOf(values.at("commonLabels"), At(workload, "spec/template/metadata/labels")));
+    EXPECT_TRUE(
+        IsPartOf(wanted.at("podAnnotations"), At(workload, "spec/template/metadata/annotations")))
+        << part;
+    EXPECT_TRUE(IsPartOf(wanted.at("nodeSelector"), pod.at("nodeSelector"))) << part;
+    EXPECT_EQ(pod.at("imagePullSecrets"), values.at("imagePullSecrets")) << part;
+    if (wanted.contains("tolerations")) {
+      EXPECT_EQ(pod.at("tolerations"), wanted.at("tolerations")) << part;
+    }
+    const Json more =
+        part == "node" ? At(wanted, "agent/extraArgs") : wanted.value("extraArgs", Json::array());
+    const Json arguments = Containers(workload).back().at("args");
+    for (const Json& argument : more) {
+      EXPECT_NE(std::find(arguments.begin(), arguments.end(), argument), arguments.end())
+          << part << " " << argument;
+    }
+  }
+}
+
+TEST_P(Everything, MonitorsAskWhereMetricsAre) {
+  size_t monitors = 0;
+  for (const Json& monitor : Of({"PodMonitor"})) {
+    const auto ports = PortsOfPods(At(monitor, "spec/selector/matchLabels"));
+    for (const Json& endpoint : At(monitor, "spec/podMetricsEndpoints")) {
+      EXPECT_TRUE(Names(ports, endpoint.at("port"))) << Name(monitor) << " " << endpoint;
+      ++monitors;
+    }
+  }
+  EXPECT_EQ(monitors, 3u);  // binder, webhook, the nodes' agents
+  for (const Json& monitor : Of({"ServiceMonitor"})) {
+    size_t services = 0;
+    for (const Json& service : Of({"Service"})) {
+      if (!IsPartOf(At(monitor, "spec/selector/matchLabels"), At(service, "metadata/labels"))) {
+        continue;
+      }
+      ++services;
+      // The alerts say job="baton".
+      EXPECT_EQ(At(service, "metadata/labels").at(At(monitor, "spec/jobLabel")), "baton");
+      for (const Json& endpoint : At(monitor, "spec/endpoints")) {
+        EXPECT_TRUE(Names(At(service, "spec/ports").get<std::vector<Json>>(), endpoint.at("port")))
+            << Name(monitor) << " " << endpoint;
+        EXPECT_EQ(At(endpoint, "authorization/credentials/name"),
+                  At(ValuesOfEverything(), "monitoring/secret"));
+        EXPECT_EQ(At(endpoint, "authorization/credentials/key"), "token");
+        ++monitors;
+      }
+    }
+    EXPECT_EQ(services, 1u) << Name(monitor);
+  }
+  EXPECT_EQ(monitors, 5u);  // and batond, of the nodes and the central one
+}
+
+TEST_P(Everything, HasTheTeamsAsTheyWereGiven) {
+  for (const Json& object : Of({"ConfigMap"})) {
+    if (Name(object) != "baton-teams") continue;
+    EXPECT_EQ(At(object, "data/teams.toml"), ValuesOfEverything().at("teams"));
+    return;
+  }
+  FAIL() << "there is no ConfigMap baton-teams";
+}
+
+TEST_P(Everything, HasTheTreesAlertsAndDashboard) {
+  const auto rules = Of({"PrometheusRule"});
+  ASSERT_EQ(rules.size(), 1u);
+  EXPECT_EQ(rules[0].at("spec"), Documents(kSource + "/docs/monitoring/alerts.yaml").at(0));
+  size_t dashboards = 0;
+  for (const Json& object : Of({"ConfigMap"})) {
+    const Json text = At(object, "data/baton.json");
+    if (text.is_null()) continue;
+    ++dashboards;
+    EXPECT_EQ(Json::parse(text.get<std::string>(), nullptr, false),
+              Json::parse(Text(kSource + "/docs/monitoring/baton.json"), nullptr, false));
+    EXPECT_EQ(At(object, "metadata/labels/grafana_dashboard"), "1");
+  }
+  EXPECT_EQ(dashboards, 1u);
+}
+
+// It has no certificate of its own to tell API servers of.
+TEST_P(Everything, AWebhookWithACertificateOfASecretMayDoNothing) {
+  ASSERT_TRUE(Has("ServiceAccount", "baton-webhook"));
+  for (const Json& binding : Of({"ClusterRoleBinding", "RoleBinding"})) {
+    for (const Json& subject : binding.at("subjects")) {
+      EXPECT_NE(subject.at("name"), "baton-webhook") << Name(binding);
+    }
+  }
+}
+
 TEST(Chart, HasTheSameFilesAsTheTree) {
   std::set<std::string> crds;
   for (const auto& file : fs::directory_iterator(kSource + "/k8s/crds")) {
@@ -457,8 +632,8 @@ TEST(Chart, HasTheSameFilesAsTheTree) {
   EXPECT_EQ(Text(kSource + "/docs/monitoring/baton.json"), Text(kChart + "/files/dashboard.json"));
   EXPECT_EQ(Text(kSource + "/docs/monitoring/alerts.yaml"), Text(kChart + "/files/alerts.yaml"));
   // And the manifests have the CRDs.
-  for (const char* name : {"baton", "central"}) {
-    const auto all = Documents(kSource + "/k8s/manifests/" + name + ".yaml");
+  for (const char* name : {"baton", "central", "everything"}) {
+    const auto all = Documents(Rendered(name));
     for (const std::string& crd : crds) {
       const Json wanted = Documents(kSource + "/k8s/crds/" + crd).at(0);
       EXPECT_NE(std::find(all.begin(), all.end(), wanted), all.end()) << name << " " << crd;

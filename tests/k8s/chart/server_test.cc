@@ -18,6 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kTree = BATON_SOURCE;
+// The chart with all that it can make.
+const std::string kEverything = kTree + "/tests/k8s/chart/everything.yaml";
+
+std::string Text(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
 
 class ChartAtTheApiServer : public ::testing::Test {
  protected:
@@ -78,14 +86,33 @@ std::string ChartAtTheApiServer::folder_;
 std::unique_ptr<RealApiServer> ChartAtTheApiServer::server_;
 
 TEST_F(ChartAtTheApiServer, EachObjectIsAccepted) {
-  for (const char* name : {"baton", "central"}) {
-    const std::string path = kTree + "/k8s/manifests/" + name + ".yaml";
-    std::stringstream text;
-    text << std::ifstream(path).rdbuf();
+  // A server of its own knows nothing of the monitors and rules.
+  Must({"apply", "--server-side", "-f", kTree + "/tests/k8s/chart/prometheus_operator.yaml"});
+  for (const char* kind : {"podmonitors", "servicemonitors", "prometheusrules"}) {
+    Must({"wait", "--for=condition=Established", "--timeout=60s",
+          std::string("crd/") + kind + ".monitoring.coreos.com"});
+  }
+  for (const std::string& path :
+       {kTree + "/k8s/manifests/baton.yaml", kTree + "/k8s/manifests/central.yaml", kEverything}) {
     const std::string said = Must({"apply", "--server-side", "--dry-run=server", "-f", path});
-    EXPECT_EQ(Count(said, "(server dry run)"), Count("\n" + text.str(), "\nkind: ")) << said;
+    EXPECT_EQ(Count(said, "(server dry run)"), Count("\n" + Text(path), "\nkind: ")) << said;
     EXPECT_EQ(said.find("Warning"), std::string::npos) << said;
   }
+  // The operator's kinds would not have accepted just anything.
+  const auto refused = [&](const std::string& right, const std::string& wrong,
+                           const std::string& words) {
+    std::string mistaken = Text(kEverything);
+    const size_t at = mistaken.find("\n" + right);
+    ASSERT_NE(at, std::string::npos) << right;
+    mistaken.replace(at + 1, right.size(), wrong);
+    const auto [status, said] =
+        server_->KubectlFile({"apply", "--server-side", "--dry-run=server"}, mistaken);
+    EXPECT_NE(status, 0) << wrong;
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  refused("  podMetricsEndpoints:", "  metricsEndpoints:", ".spec.metricsEndpoints");
+  refused("      honorLabels:", "      honorLabel:", ".spec.endpoints[0].honorLabel");
+  refused("          for: 2m", "          for: 2 minutes", "spec.groups[0].rules[0].for");
   for (const auto& file : fs::directory_iterator(kTree + "/k8s/examples")) {
     Must({"apply", "--dry-run=server", "--namespace", "vision", "-f", file.path()});
   }
