@@ -77,17 +77,24 @@ ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, u
   return client.Patch(resources::kNodes, {"", name}, PatchKind::kMerge, status, "status");
 }
 
-std::vector<std::string> Documents(const std::string& yaml) {
-  std::vector<std::string> documents(1);
-  std::istringstream lines(yaml);
-  for (std::string line; std::getline(lines, line);) {
+std::string ObjectsOf(const std::string& path,
+                      const std::function<bool(const std::string& object)>& wanted) {
+  std::string objects, object;
+  const auto take = [&] {
+    if (wanted(object)) objects += "---\n" + object;
+    object.clear();
+  };
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("there is no " + path);
+  for (std::string line; std::getline(file, line);) {
     if (line == "---") {
-      documents.emplace_back();
+      take();
     } else {
-      documents.back() += line + "\n";
+      object += line + "\n";
     }
   }
-  return documents;
+  take();
+  return objects;
 }
 
 void InstallBaton(const RealApiServer& server) {
@@ -100,17 +107,11 @@ void InstallBaton(const RealApiServer& server) {
   apply({"wait", "--for=condition=Established", "--timeout=60s", "crd/sharepods.baton.dev",
          "crd/gpunodes.baton.dev"});
   // Without the webhooks, behind which nobody is.
-  std::ifstream file(BATON_SOURCE "/k8s/manifests/baton.yaml");
-  std::stringstream text;
-  text << file.rdbuf();
-  std::string wanted;
-  for (const std::string& object : Documents(text.str())) {
-    if (object.find("kind: MutatingWebhookConfiguration") == std::string::npos &&
-        object.find("kind: ValidatingWebhookConfiguration") == std::string::npos) {
-      wanted += "---\n" + object;
-    }
-  }
-  const auto [status, said] = server.KubectlFile({"apply", "--server-side"}, wanted);
+  const std::string objects =
+      ObjectsOf(BATON_SOURCE "/k8s/manifests/baton.yaml", [](const std::string& object) {
+        return object.find("WebhookConfiguration\n") == std::string::npos;
+      });
+  const auto [status, said] = server.KubectlFile({"apply", "--server-side"}, objects);
   if (status != 0) throw std::runtime_error(said);
 }
 

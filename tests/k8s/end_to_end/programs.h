@@ -2,6 +2,7 @@
 #ifndef BATON_TESTS_K8S_END_TO_END_PROGRAMS_H_
 #define BATON_TESTS_K8S_END_TO_END_PROGRAMS_H_
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -49,8 +50,9 @@ std::unique_ptr<bench::Process> StartProgram(
 // A node that is ready, with so many cards as capacity.
 ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, uint32_t card_mib);
 
-// The documents of a YAML text, as texts.
-std::vector<std::string> Documents(const std::string& yaml);
+// Those objects of a file of manifests that `wanted` takes, as one text for kubectl.
+std::string ObjectsOf(const std::string& path,
+                      const std::function<bool(const std::string& object)>& wanted);
 // Custom resources, namespace, service accounts and roles: what of the manifests needs no kubelet.
 void InstallBaton(const RealApiServer& server);
 

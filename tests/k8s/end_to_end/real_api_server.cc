@@ -109,7 +109,8 @@ Result<std::unique_ptr<RealApiServer>> RealApiServer::Start(const std::string& f
   std::ofstream tokens(folder + "/tokens.csv");
   tokens << "token-admin,admin,1,system:masters\n";
   server->tokens_["admin"] = "token-admin";
-  for (const char* who : {"baton-binder", "baton-webhook", "baton-node", "nobody"}) {
+  for (const char* who :
+       {"baton-binder", "baton-webhook", "baton-extender", "baton-node", "nobody"}) {
     const std::string token = std::string("token-") + who;
     tokens << token << ",system:serviceaccount:baton-system:" << who << "," << who
            << ",\"system:serviceaccounts,system:serviceaccounts:baton-system\"\n";

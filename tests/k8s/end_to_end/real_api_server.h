@@ -27,7 +27,7 @@ class RealApiServer {
   // Who may do everything.
   ClusterConfig admin() const { return ConfigOf("admin"); }
   // A service account of namespace baton-system, which may do what its roles say: "baton-binder",
-  // "baton-webhook", "baton-node", "nobody".
+  // "baton-webhook", "baton-extender", "baton-node", "nobody".
   ClusterConfig ConfigOf(const std::string& who) const;
   // The same as a file for programs.
   std::string KubeconfigOf(const std::string& who) const;

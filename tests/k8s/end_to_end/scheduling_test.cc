@@ -11,7 +11,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "bench/cluster.h"
@@ -79,21 +78,17 @@ class KubernetesWebhook : public KubernetesPods {
                                         "--kubeconfig",    server_->KubeconfigOf("baton-webhook")};
     command.insert(command.end(), more.begin(), more.end());
     // The manifests' own configurations, but for where the webhook is.
-    std::ifstream file(BATON_SOURCE "/k8s/manifests/baton.yaml");
-    std::stringstream text;
-    text << file.rdbuf();
-    std::string configurations;
-    for (std::string object : Documents(text.str())) {
-      if (object.find("WebhookConfiguration\n") == std::string::npos) continue;
-      for (size_t at; (at = object.find("service: {name: baton-webhook")) != std::string::npos;) {
-        const size_t path = object.find("path: ", at) + 6;
-        const size_t end = object.find('}', path);
-        object.replace(at, end + 1 - at,
-                       "url: \"https://127.0.0.1:" + port + object.substr(path, end - path) + "\"");
-      }
-      configurations += "---\n" + object;
+    std::string objects =
+        ObjectsOf(BATON_SOURCE "/k8s/manifests/baton.yaml", [](const std::string& object) {
+          return object.find("WebhookConfiguration\n") != std::string::npos;
+        });
+    for (size_t at; (at = objects.find("service: {name: baton-webhook")) != std::string::npos;) {
+      const size_t path = objects.find("path: ", at) + 6;
+      const size_t end = objects.find('}', path);
+      objects.replace(at, end + 1 - at,
+                      "url: \"https://127.0.0.1:" + port + objects.substr(path, end - path) + "\"");
     }
-    const auto [status, said] = server_->KubectlFile({"apply", "--server-side"}, configurations);
+    const auto [status, said] = server_->KubectlFile({"apply", "--server-side"}, objects);
     ASSERT_EQ(status, 0) << said;
     webhook_ = StartProgram(folder_, "webhook", command);
     std::string trouble;
@@ -242,12 +237,9 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
       MustDo(CreateNode(*client_, "gpu-" + std::to_string(i), 4, 80 * 1024));
     }
   };
-  const auto clear = [&] {
+  const auto end_pods = [&] {
     for (const Json& pod : Items(client_->List(resources::kPods, "default"))) {
       client_->Delete(resources::kPods, NameOf(pod), "", 0);
-    }
-    for (const Json& node : Items(client_->List(resources::kNodes, ""))) {
-      client_->Delete(resources::kNodes, NameOf(node));
     }
   };
   // One after the other, so that both meet the same questions.
@@ -281,13 +273,23 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
                               "--kubeconfig", server_->KubeconfigOf("baton-binder")});
   const auto by_binder = place_all("baton");
   binder.reset();
-  clear();
+  end_pods();
+  for (const Json& node : Items(client_->List(resources::kNodes, ""))) {
+    client_->Delete(resources::kNodes, NameOf(node));
+  }
 
   make_nodes();
+  // The default values leave the extender out: its account and role are the chart's as well.
+  const auto [status, said] = server_->KubectlFile(
+      {"apply", "--server-side"},
+      ObjectsOf(BATON_SOURCE "/tests/k8s/chart/everything.yaml", [](const std::string& object) {
+        return object.find("\n  name: baton-extender\n") != std::string::npos;
+      }));
+  ASSERT_EQ(status, 0) << said;
   const std::string port = std::to_string(40'001 + getpid() % 20'000);
   auto extender = StartProgram(folder_, "extender",
                                {"baton-k8s", "extender", "--listen", "127.0.0.1:" + port,
-                                "--kubeconfig", server_->KubeconfigOf("baton-binder")});
+                                "--kubeconfig", server_->KubeconfigOf("baton-extender")});
   const std::string config = folder_.path() + "/scheduler.yaml";
   std::ofstream(config) << "apiVersion: kubescheduler.config.k8s.io/v1\n"
                         << "kind: KubeSchedulerConfiguration\n"
@@ -316,6 +318,22 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
   }
   std::printf("figure kubernetes_extender_same %zu pods of %d that fit\n", placed, kPods);
   EXPECT_GE(placed, 25u);
+
+  // A scheduler that asks where to, and binds by itself: the pod is given its cards all the same.
+  kube_scheduler.Stop(seconds(5));
+  end_pods();
+  const ObjectName name{"default", "bound-by-another"};
+  Json pod = Pod(name.name, "30", "16");
+  pod["spec"]["schedulerName"] = "volcano";
+  MustDo(client_->Create(resources::kPods, name, pod));
+  MustDo(client_->Create(resources::kPods, name,
+                         {{"apiVersion", "v1"},
+                          {"kind", "Binding"},
+                          {"metadata", {{"name", name.name}}},
+                          {"target", {{"kind", "Node"}, {"name", "gpu-3"}}}},
+                         "binding"));
+  WaitUntil([&] { return !PlaceOf(*client_, name.name).empty(); }, seconds(10));
+  EXPECT_TRUE(PlaceOf(*client_, name.name).starts_with("gpu-3: gpu-3/"));
 }
 
 }  // namespace
