@@ -295,28 +295,38 @@ TEST_F(KubernetesCluster, OfTwoBindersOneLeadsAndTheOtherTakesOver) {
 }
 
 TEST_F(KubernetesCluster, SaysWhatIsWrongWithAManifest) {
-  const auto refused = [&](const std::string& gpu, const std::string& words) {
+  // Which field is meant, and what to do about it.
+  const auto refused = [&](const std::string& gpu, const std::string& field,
+                           const std::string& words) {
     const auto [status, said] = server_->KubectlFile(
         {"apply", "--dry-run=server"},
         "apiVersion: baton.dev/v1alpha1\nkind: SharePod\nmetadata: {name: bad, namespace: " +
             space_ + "}\nspec:\n  gpu: {" + gpu +
             "}\n  template: {spec: {containers: [{name: main, image: x}]}}\n");
     EXPECT_NE(status, 0) << gpu;
+    EXPECT_NE(said.find("spec.gpu." + field + ": "), std::string::npos) << gpu << ": " << said;
     EXPECT_NE(said.find(words), std::string::npos) << gpu << ": " << said;
     std::printf("%s: %s", gpu.c_str(), said.c_str());
   };
-  refused("request: \"130\"", "request");
-  refused("request: \"60\", limit: \"30\"", "limit");
-  refused("request: \"30\", memory: \"0\"", "memory");
-  refused("request: abc", "request");
-  refused("request: \"30\", count: 17", "count");
-  refused("request: \"30\", priority: urgent", "priority");
+  const std::string percentage =
+      "write a percentage of one GPU, 0.1 to 100 in steps of 0.1, such as \"30\" or \"12.5\"";
+  refused("request: \"130\"", "request", percentage);
+  refused("request: \"60\", limit: \"30\"", "limit",
+          "the limit is less than the request; raise the limit or lower the request");
+  refused("request: \"30\", memory: \"0\"", "memory",
+          "less than 1Mi of GPU memory; write a size such as 4Gi, or leave it out for no cap");
+  refused("request: abc", "request", percentage);
+  refused("request: \"30\", count: 17", "count", "should be less than or equal to 16");
+  refused("request: \"30\", priority: urgent", "priority", "supported values: \"low\", \"high\"");
   Create(SharePod("fixed", "30", "4Gi"));
   const auto [status, said] =
       server_->Kubectl({"-n", space_, "patch", "sharepod", "fixed", "--type=merge", "-p",
                         R"({"spec":{"gpu":{"count":2}}})"});
   EXPECT_NE(status, 0);
-  EXPECT_NE(said.find("count"), std::string::npos) << said;
+  EXPECT_NE(said.find("count cannot change once the SharePod is there; delete the SharePod and "
+                      "create it again"),
+            std::string::npos)
+      << said;
   const auto [explained, text] = server_->Kubectl({"explain", "sharepod.spec.gpu"});
   EXPECT_EQ(explained, 0);
   for (const char* field : {"request", "limit", "memory", "count", "priority", "team"}) {

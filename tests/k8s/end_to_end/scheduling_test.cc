@@ -133,8 +133,12 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
     EXPECT_NE(said.find(words), std::string::npos) << said;
     std::printf("%s", said.c_str());
   };
-  refused(Pod("bad", "130", "16"), "130");
-  refused(Pod("bad", "30", "16", {{"baton.dev/limit", "20"}}), "less than the request");
+  refused(
+      Pod("bad", "130", "16"),
+      "limits[baton.dev/gpu-share]: '130' percent are more than one GPU has; write at most 100");
+  refused(Pod("bad", "30", "16", {{"baton.dev/limit", "20"}}),
+          "baton.dev/limit]: the limit, 20 %, is less than the request, 30 %; raise the limit or "
+          "lower the request");
   refused(Pod("bad", "30", "16", {{"baton.dev/team", "research/visoin"}}),
           "did you mean 'research/vision'");
   const Json share_pod = {
@@ -145,7 +149,7 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
        {{"gpu", {{"request", "30"}, {"team", "nobody"}}},
         {"template",
          {{"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "none"}}})}}}}}}}};
-  refused(share_pod, "there is no team 'nobody'");
+  refused(share_pod, "spec.gpu.team: there is no team 'nobody'; ask the cluster's operator which");
 
   // What kubectl debug does.
   const auto debug = [&](const char* of, const char* name, const Json& mounts) -> std::string {
