@@ -175,7 +175,7 @@ TEST_F(KubernetesCluster, ThreeHundredSharePodsArePlacedAndBoundAndCleanedUp) {
         SharePod("sp-" + std::to_string(i), std::to_string(request), std::to_string(gib) + "Gi"));
   }
   ASSERT_TRUE(WaitUntil([&] { return BoundPods() == kSharePods; }, seconds(60)))
-      << BoundPods() << " are bound; " << binders_[0]->running() << folder_->Tail("binder-1.err");
+      << BoundPods() << " are bound; " << binders_[0]->running() << folder_->Tail("binder-1.log");
   std::printf("figure kubernetes_300_bound %.2f s\n",
               std::chrono::duration<double>(MonotonicNow() - begin).count());
   CheckPlacements();
@@ -289,7 +289,7 @@ TEST_F(KubernetesCluster, OfTwoBindersOneLeadsAndTheOtherTakesOver) {
   first.Signal(SIGKILL);
   for (int i = 0; i < 12; ++i) Create(SharePod("b-" + std::to_string(i), "40", "10Gi"));
   EXPECT_TRUE(WaitUntil([&] { return BoundPods() == 32; }, seconds(60)))
-      << BoundPods() << " " << folder_->Tail("binder-" + std::to_string(binders_started_) + ".err");
+      << BoundPods() << " " << folder_->Tail("binder-" + std::to_string(binders_started_) + ".log");
   EXPECT_EQ(holder(), "second");
   CheckPlacements();
 }

@@ -45,8 +45,8 @@ std::unique_ptr<bench::Process> StartProgram(
   auto process = bench::Process::Spawn({.command = std::move(command),
                                         .environment = std::move(environment),
                                         .unset = {},
-                                        .stdout_path = folder.path() + "/" + name + ".out",
-                                        .stderr_path = folder.path() + "/" + name + ".err"});
+                                        .stdout_path = folder.path() + "/" + name + ".log",
+                                        .stderr_path = folder.path() + "/" + name + ".log"});
   if (!process) throw std::runtime_error(process.error().message);
   return std::make_unique<bench::Process>(std::move(*process));
 }

@@ -42,7 +42,7 @@ inline Json MustDo(ApiResult<Json> result) {
 // Nothing where the list could not be had.
 std::vector<Json> Items(const ApiResult<Json>& list);
 
-// A program of the build's, with NAME.out and NAME.err in the folder.
+// A program of the build's, with all that it says in NAME.log of the folder.
 std::unique_ptr<bench::Process> StartProgram(
     const TestFolder& folder, const std::string& name, std::vector<std::string> command,
     std::vector<std::pair<std::string, std::string>> environment = {});

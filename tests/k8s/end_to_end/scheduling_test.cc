@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 #include <thread>
 
 #include "bench/cluster.h"
@@ -38,7 +39,7 @@ class KubernetesPods : public ::testing::Test {
   void TearDown() override {
     if (!HasFailure()) return;
     for (const char* name : {"webhook", "binder", "extender", "kube-scheduler"}) {
-      std::printf("--- %s\n%s\n", name, folder_.Tail(std::string(name) + ".err").c_str());
+      std::printf("--- %s\n%s\n", name, folder_.Tail(std::string(name) + ".log").c_str());
     }
   }
 
@@ -66,7 +67,8 @@ class KubernetesPods : public ::testing::Test {
 class KubernetesWebhook : public KubernetesPods {
  protected:
   void StartWebhook(const std::vector<std::string>& more = {}) {
-    const std::string port = std::to_string(20'000 + getpid() % 20'000);
+    // Below those that the kernel gives to whoever connects.
+    const std::string port = std::to_string(20'000 + getpid() % 12'000);
     std::ofstream(folder_.path() + "/teams.toml") << "[[team]]\nname = \"research/vision\"\n";
     std::vector<std::string> command = {"baton-k8s",       "webhook",
                                         "--listen",        "127.0.0.1:" + port,
@@ -290,10 +292,20 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
         return object.find("\n  name: baton-extender\n") != std::string::npos;
       }));
   ASSERT_EQ(status, 0) << said;
-  const std::string port = std::to_string(40'001 + getpid() % 20'000);
   auto extender = StartProgram(folder_, "extender",
-                               {"baton-k8s", "extender", "--listen", "127.0.0.1:" + port,
-                                "--kubeconfig", server_->KubeconfigOf("baton-extender")});
+                               {"baton-k8s", "extender", "--listen", "127.0.0.1:0", "--kubeconfig",
+                                server_->KubeconfigOf("baton-extender")});
+  // "... listens on port 8888"
+  std::smatch listens;
+  std::string said_there;
+  ASSERT_TRUE(WaitUntil(
+      [&] {
+        said_there = folder_.Tail("extender.log");
+        return std::regex_search(said_there, listens, std::regex("listens on port ([0-9]+)\n"));
+      },
+      seconds(20)))
+      << said_there;
+  const std::string port = listens[1];
   const std::string config = folder_.path() + "/scheduler.yaml";
   std::ofstream(config) << "apiVersion: kubescheduler.config.k8s.io/v1\n"
                         << "kind: KubeSchedulerConfiguration\n"
@@ -311,8 +323,8 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
                    "--authorization-kubeconfig", server_->KubeconfigOf("admin")},
        .environment = {},
        .unset = {},
-       .stdout_path = folder_.path() + "/kube-scheduler.err",
-       .stderr_path = folder_.path() + "/kube-scheduler.err"}));
+       .stdout_path = folder_.path() + "/kube-scheduler.log",
+       .stderr_path = folder_.path() + "/kube-scheduler.log"}));
   const auto by_scheduler = place_all("");
   size_t placed = 0;
   for (int i = 0; i < kPods; ++i) {

@@ -53,7 +53,7 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
           return client_->Get(resources::kGpuNodes, {"", kNode}).has_value();
         },
         seconds(20)))
-        << folder_.Tail("agent.err");
+        << folder_.Tail("agent.log");
     const std::string hook = std::filesystem::canonical(BATON_PROGRAMS "/../lib");
     binder_ = StartProgram(folder_, "binder",
                            {"baton-k8s", "binder", "--namespace", "baton-system", "--identity",
@@ -72,8 +72,8 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
         std::printf("%s%s", real_->Kubectl({"get", "sharepods,pods,nodes", "-A"}).second.c_str(),
                     real_->Kubectl({"get", "sharepods", "-A", "-o", "yaml"}).second.c_str());
       }
-      std::printf("binder: %s\nagent: %s\n", folder_.Tail("binder.err").c_str(),
-                  folder_.Tail("agent.err").c_str());
+      std::printf("binder: %s\nagent: %s\n", folder_.Tail("binder.log").c_str(),
+                  folder_.Tail("agent.log").c_str());
     }
   }
   std::string Kubeconfig(const std::string& who) {
