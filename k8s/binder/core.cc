@@ -102,7 +102,7 @@ void Core::Impl::PodChanged(Json object) {
     if (entry.pod->uid == uid && node.empty() && !entry.pod->node.empty()) return;
     if (entry.pod->uid != uid) {
       graves.Bury(entry.pod->uid);
-      view.RemovePod(entry.key);
+      ForgetPod(entry);
     }
   }
   Pod pod = ReadPod(std::move(object), options, &troubles);
@@ -127,17 +127,21 @@ void Core::Impl::PodGone(const Json& object) {
   graves.Bury(uid);
   const auto it = entries.find(NameOf(object).Text());
   if (it == entries.end() || !it->second.pod || it->second.pod->uid != uid) return;
-  Entry& entry = it->second;
+  ForgetPod(it->second);
+  Join(it->second);
+  Touch(it->first);
+}
+
+void Core::Impl::ForgetPod(Entry& entry) {
   view.RemovePod(entry.key);
+  if (entry.bind_uid == entry.pod->uid) entry.bind_uid.clear();
   entry.pod.reset();
-  if (entry.bind_uid == uid) entry.bind_uid.clear();
   entry.deleted_uid.clear();
   entry.evict_uid.clear();
   entry.resize.clear();
   entry.passed_over = 0;
   entry.retry_at = kAlways;
-  Join(entry);
-  Touch(entry.key);
+  if (!entry.share) ForgetWaiter(entry);
 }
 
 void Core::Impl::ShareChanged(Json object) {
@@ -180,11 +184,17 @@ void Core::Impl::SetPriority(Share& share) const {
 
 void Core::Impl::ForgetShare(Entry& entry) {
   entry.share.reset();
-  entry.failures = 0;
   entry.retry_at = kAlways;
   entry.passed_over = 0;
+  ForgetWaiter(entry);
+}
+
+void Core::Impl::ForgetWaiter(Entry& entry) {
   entry.why = entry.shown = Why();
+  entry.failures = 0;
+  entry.learned = false;
   Accepted(entry);
+  round_wanted |= displacing.contains(entry.key);
 }
 
 void Core::Impl::ShareGone(const Json& object) {

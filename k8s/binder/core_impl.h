@@ -66,6 +66,7 @@ class Core::Impl {
     std::optional<Pod> pod;
     uint64_t on_its_way = 0;  // id of the write
     Write write;              // without its body
+    std::string decided_for;  // uid of the SharePod or pod that its room was booked for
     Placement bind_to;        // of a Binding that is on its way
     Instant retry_at = kAlways;
     uint32_t failures = 0;
@@ -127,7 +128,11 @@ class Core::Impl {
   // Tells the view of the entry's pod.
   void Register(const Entry& entry);
   void SetPriority(Share& share) const;
+  // The entry's pod has gone, or its SharePod: what was true of that one only.
+  void ForgetPod(Entry& entry);
   void ForgetShare(Entry& entry);
+  // The one that is to be placed has gone.
+  void ForgetWaiter(Entry& entry);
   // A newer version is there.
   static void Fresh(Entry& entry);
   // Keeps account of who is in which gang.
@@ -163,9 +168,13 @@ class Core::Impl {
   bool IsAssumed(const Entry& entry) const;
   const Placement& PlaceOf(const Entry& entry) const;
   bool StandsInStatus(const Entry& entry) const;
+  // Of the SharePod, or of the pod where there is none: of whom its room is.
+  static const std::string& HolderOf(const Entry& entry);
   // Whether there is still somebody for whom what was decided counts.
   bool Holds(const Entry& entry) const;
   bool IsWanted(const Entry& entry) const;
+  // What was decided is not what is asked for now, and nothing speaks against deciding again.
+  bool IsOutdated(const Entry& entry, const PodRequest& request) const;
 
   void Settle(Entry& entry);
   void SettlePod(Entry& entry, Pod& pod);

@@ -68,6 +68,7 @@ void Core::Impl::Round() {
   for (const devmgr::PlacedNow& placed : round.placed) {
     Entry& entry = entries.at(placed.pod);
     ++totals.decided;
+    entry.decided_for = HolderOf(entry);
     entry.passed_over = 0;
     entry.why = Why();
     SetWaits(entry, false);

@@ -20,8 +20,13 @@ bool Core::Impl::StandsInStatus(const Entry& entry) const {
   return entry.share && entry.share->placement && *entry.share->placement == PlaceOf(entry);
 }
 
+const std::string& Core::Impl::HolderOf(const Entry& entry) {
+  return entry.share ? entry.share->uid : entry.pod->uid;
+}
+
 bool Core::Impl::Holds(const Entry& entry) const {
-  if (entry.on_its_way != 0 || IsWanted(entry)) return true;
+  if (entry.on_its_way != 0) return true;
+  if (IsWanted(entry) && HolderOf(entry) == entry.decided_for) return true;
   return !entry.bind_uid.empty() && entry.pod && entry.pod->uid == entry.bind_uid &&
          !entry.pod->finished();
 }
@@ -34,6 +39,12 @@ bool Core::Impl::IsWanted(const Entry& entry) const {
   }
   return pod != nullptr && pod->owner.empty() && pod->ours && pod->takes_room && !pod->deleting &&
          !pod->gated && pod->wrong.empty();
+}
+
+bool Core::Impl::IsOutdated(const Entry& entry, const PodRequest& request) const {
+  return IsAssumed(entry) && entry.bind_uid.empty() &&
+         (!IsAsAsked(request, PlaceOf(entry), view.cluster()) ||
+          !view.HasNode(PlaceOf(entry).node));
 }
 
 void Core::Impl::Settle(Entry& entry) {
@@ -86,9 +97,7 @@ void Core::Impl::SettlePod(Entry& entry, Pod& pod) {
     return;
   }
   if (!pod.ours || pod.deleting || pod.gated || !pod.takes_room) return;
-  if (IsAssumed(entry) && entry.bind_uid.empty() && !view.HasNode(PlaceOf(entry).node)) {
-    view.Release(entry.key);
-  }
+  if (IsOutdated(entry, pod.request)) view.Release(entry.key);
   if (IsAssumed(entry)) {
     Bind(entry, pod, pod.gpu);
     return;
@@ -184,14 +193,10 @@ void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
       PodRequest request = share.request;
       if (IsAsAsked(request, *share.placement, view.cluster()) &&
           view.HasNode(share.placement->node)) {
-        (void)view.Assume(request, *share.placement);
+        if (view.Assume(request, *share.placement)) entry.decided_for = share.uid;
       }
     }
-    if (IsAssumed(entry) && entry.bind_uid.empty() &&
-        (!IsAsAsked(share.request, PlaceOf(entry), view.cluster()) ||
-         !view.HasNode(PlaceOf(entry).node))) {
-      view.Release(entry.key);
-    }
+    if (IsOutdated(entry, share.request)) view.Release(entry.key);
     if (!IsAssumed(entry)) {
       if (!IsRefused(entry)) Await(entry, share.needs, share.request, share.gpu);
       waits = true;

@@ -66,6 +66,8 @@ void Core::Impl::Succeeded(Entry& entry, WriteResult& result) {
       Bound(entry);
       break;
     case WriteKind::kDeletePod:
+      // Where it has been seen to end there is nothing to wait for.
+      if (!entry.pod || entry.pod->uid != entry.write.uid || entry.pod->deleting) break;
       entry.deleted_uid = entry.write.uid;
       entry.retry_at = now.at + kDeleteAgain;
       break;

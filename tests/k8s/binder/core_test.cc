@@ -11,6 +11,7 @@
 #include "k8s/binder/node_filter.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/share_pod.h"
+#include "tests/k8s/binder/books.h"
 #include "tests/k8s/binder/world.h"
 
 namespace baton::k8s::testing {
@@ -518,6 +519,84 @@ TEST(Core, ABindingThatTheApiServerRefusesSaysSo) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+// A core that is told of objects by the test itself.
+class FedByHand {
+ public:
+  explicit FedByHand(CoreOptions options) : core(std::move(options)) {
+    core.Changed(Watched::kNode, Stamp(NodeOf("n1"), "node"));
+    core.Changed(Watched::kGpuNode, Stamp(CardsOn("n1", 1), "cards"));
+    core.Synced();
+  }
+
+  Json Stamp(Json object, const std::string& uid) {
+    object["metadata"].merge_patch(
+        {{"uid", uid}, {"generation", 1}, {"resourceVersion", std::to_string(++version_)}});
+    return object;
+  }
+  std::vector<Write> Step() {
+    now_.at += std::chrono::milliseconds(20);
+    return core.Step(now_).writes;
+  }
+
+  Core core;
+
+ private:
+  uint64_t version_ = 0;
+  CoreNow now_{Instant(std::chrono::seconds(1'000)), 1'800'000'000};
+};
+
+TEST(Core, WhatWasDecidedForOneIsNotForAnotherOfItsName) {
+  const auto on = [](const char* node) {
+    return Json{{"nodeSelector", {{"kubernetes.io/hostname", node}}}};
+  };
+  const ApiError away{500, "InternalError", "etcd is away", {}};
+  World world(1, Options());
+  for (const char* node : {"n1", "n2"}) world.AddNode(node, 2);
+  // Decided, but not written: then another takes the name at once.
+  world.Refuse(WriteKind::kBind, away);
+  world.Refuse(WriteKind::kCreateChild, away);
+  world.AddPod("p", {{"baton.dev/gpu-share", "30"}}, {}, on("n1"));
+  world.AddShare("s", {{"request", "30"}}, on("n1"));
+  EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
+  EXPECT_EQ(world.core().cluster().PodsOn("n1").size(), 2u);
+  world.Delete(resources::kPods, "p");
+  world.Reap();
+  world.Delete(resources::kSharePods, "s");
+  world.AddPod("p", {{"baton.dev/gpu-share", "30"}}, {}, on("n2"));
+  world.AddShare("s", {{"request", "30"}}, on("n2"));
+  world.Refuse(WriteKind::kBind, {});
+  world.Refuse(WriteKind::kCreateChild, {});
+  ASSERT_TRUE(world.Settle());
+  for (const char* name : {"p", "s"}) {
+    const auto pod = world.Get(resources::kPods, name);
+    ASSERT_TRUE(pod) << name;
+    EXPECT_EQ(TextAt(*pod, "spec/nodeName"), "n2") << name;
+  }
+  EXPECT_TRUE(world.core().cluster().PodsOn("n1").empty());
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// The API server's event of a deletion may come before its answer.
+TEST(Core, AnAnswerAfterThePodHasGoneDelaysNobodyOfItsName) {
+  FedByHand told(Options());
+  Json orphan = told.Stamp(PodOf("s", {{"baton.dev/gpu-share", "30"}}), "orphan");
+  orphan["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", "baton.dev/v1alpha1"},
+                                                        {"kind", "SharePod"},
+                                                        {"name", "s"},
+                                                        {"uid", "before"},
+                                                        {"controller", true}}});
+  told.core.Changed(Watched::kPod, orphan);
+  const std::vector<Write> writes = told.Step();
+  ASSERT_EQ(writes.size(), 1u);
+  ASSERT_EQ(writes[0].kind, WriteKind::kDeletePod);
+  told.core.Gone(Watched::kPod, orphan);
+  told.core.Changed(Watched::kSharePod, told.Stamp(ShareOf("s", {{"request", "30"}}), "after"));
+  told.core.Done({writes[0].id, true, Json::object(), {}});
+  bool placed = false;
+  for (int i = 0; i < 50 && !placed; ++i) placed = !told.Step().empty();
+  EXPECT_TRUE(placed);
+}
+
 // What the SharePod's child asks for.
 devmgr::PodRequest ChildPodOf(const Json& share) {
   const auto child = ChildPod(share, kMemoryUnitMib);
@@ -592,6 +671,11 @@ void DoSomething(World& world, int* number) {
     }
     default: {
       // A name is used again at once.
+      const std::string pod = some(resources::kPods);
+      if (pod.starts_with("p")) {
+        world.Delete(resources::kPods, pod);
+        world.AddPod(pod, {{"baton.dev/gpu-share", RandomPercent(random)}});
+      }
       const std::string name = some(resources::kSharePods);
       if (name.empty()) break;
       world.Delete(resources::kSharePods, name);
