@@ -75,6 +75,7 @@ void Core::Impl::HearClass(const Told& told) {
     SetPriority(*entry.share);
     Touch(key);
   }
+  round_wanted = true;
 }
 
 void Core::Impl::HearVolume(const Told& told) {
@@ -108,7 +109,8 @@ void Core::Impl::PodChanged(Json object) {
   Pod pod = ReadPod(std::move(object), options, &troubles);
   if (pod.deleting) entry.retry_at = kAlways;
   // Another wish, another answer.
-  round_wanted |= pod.ours && (!entry.pod || !(entry.pod->request == pod.request));
+  round_wanted |= pod.ours && (!entry.pod || entry.pod->request != pod.request ||
+                               entry.pod->needs != pod.needs || entry.pod->gpu != pod.gpu);
   entry.pod = std::move(pod);
   if (entry.pod->gpu.asks() && !entry.pod->node.empty()) Learn(entry, entry.pod->request);
   Register(entry);

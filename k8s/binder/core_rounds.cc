@@ -61,7 +61,6 @@ void Core::Impl::Round() {
     pod.passed_over = entry.passed_over;
     pods.push_back(std::move(pod));
   }
-  PurgeDisplacing();
   const devmgr::Round round =
       devmgr::Schedule(view.cluster(), ClusterModes(), pods, {}, {}, kept, options.round);
   kept = round.reservations;
@@ -74,6 +73,7 @@ void Core::Impl::Round() {
     SetWaits(entry, false);
     Touch(placed.pod);
   }
+  PurgeDisplacing();
   for (const devmgr::Refusal& refusal : round.refused) {
     Entry& entry = entries.at(refusal.pod);
     entry.passed_over = refusal.passed_over;

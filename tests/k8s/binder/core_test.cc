@@ -519,6 +519,31 @@ TEST(Core, ABindingThatTheApiServerRefusesSaysSo) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+TEST(Core, NobodyGoesForOneThatFoundRoomMeanwhileOrHasGone) {
+  for (const bool deleted : {false, true}) {
+    World world(1, Options());
+    world.AddNode("n1", 1);
+    world.AddPod("low", {{"baton.dev/gpu-share", "100"}});
+    ASSERT_TRUE(world.Settle());
+    // It is not told yet that it has to go.
+    world.Refuse(WriteKind::kMarkVictim, {500, "InternalError", "etcd is away", {}});
+    world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {{"baton.dev/priority", "high"}});
+    EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
+    if (deleted) {
+      world.Delete(resources::kPods, "urgent");
+      world.Reap();
+    } else {
+      world.AddNode("n2", 1);
+    }
+    EXPECT_FALSE(world.Settle(std::chrono::milliseconds(100)));
+    EXPECT_EQ(world.IsBound("urgent"), !deleted);
+    world.Refuse(WriteKind::kMarkVictim, {});
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(world.deleted(), 0u);
+    EXPECT_TRUE(world.IsBound("low"));
+  }
+}
+
 // A core that is told of objects by the test itself.
 class FedByHand {
  public:
@@ -574,6 +599,47 @@ TEST(Core, WhatWasDecidedForOneIsNotForAnotherOfItsName) {
   }
   EXPECT_TRUE(world.core().cluster().PodsOn("n1").empty());
   EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, WhatAPodSaysAnewIsTriedAtOnce) {
+  World world(1, Options());
+  world.AddNode("n1", 1, 80'000,
+                {{"spec", {{"taints", {{{"key", "special"}, {"effect", "NoSchedule"}}}}}}});
+  world.AddPod("a", {{"baton.dev/gpu-share", "30"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("a"));
+  const Json tolerates{{"tolerations", {{{"key", "special"}, {"operator", "Exists"}}}}};
+  world.Patch(resources::kPods, "a", {{"spec", tolerates}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  // A gang that gets smaller is complete.
+  for (const char* name : {"g0", "g1"}) {
+    world.AddPod(name, {{"baton.dev/gpu-share", "30"}},
+                 {{"baton.dev/gang", "g"}, {"baton.dev/gang-size", "3"}}, tolerates);
+  }
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("g0"));
+  for (const char* name : {"g0", "g1"}) {
+    world.Patch(resources::kPods, name,
+                {{"metadata", {{"annotations", {{"baton.dev/gang-size", "2"}}}}}});
+  }
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("g0"));
+  EXPECT_TRUE(world.IsBound("g1"));
+}
+
+TEST(Core, APriorityClassThatComesLaterCounts) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 0u);
+  world.store().Put(*world.store().Find("scheduling.k8s.io", "priorityclasses"),
+                    {{"metadata", {{"name", "high"}}}, {"value", 1'000}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
 }
 
 // The API server's event of a deletion may come before its answer.
