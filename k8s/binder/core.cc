@@ -298,12 +298,8 @@ Instant Core::Impl::Next() const {
   if (round_wanted) {
     next = std::min(next, last_round == kAlways ? now.at : last_round + options.round_interval);
   }
-  for (const auto& [key, refusal] : refused) {
-    const auto entry = entries.find(key);
-    if (entry == entries.end() || refusal.why.kind != entry->second.shown.kind) {
-      next = std::min(next, now.at + options.round_interval);
-      break;
-    }
+  if (!refused.empty()) {
+    next = std::min(next, std::max(refused.begin()->first.first, now.at + options.round_interval));
   }
   return next;
 }

@@ -82,6 +82,7 @@ class Core::Impl {
     Why why;    // now
     Why shown;  // what its condition says
     Instant shown_at = kAlways;
+    Instant explained_at = kAlways;
     Why refusal;  // the API server does not take its child or Binding: its words
     uint32_t refusals = 0;
     Instant refused_until = kAlways;  // then it is tried again
@@ -101,7 +102,7 @@ class Core::Impl {
     std::map<std::string, std::string> victims;  // uids by key
   };
 
-  // What a round said of one that waits.
+  // What the last round said of one that waits.
   struct Refused {
     Why why;
     PodNeeds needs;
@@ -265,7 +266,9 @@ class Core::Impl {
   Instant last_round = kAlways;
   std::vector<devmgr::Reservation> kept;
   std::map<std::string, Displacing> displacing;
-  std::map<std::string, Refused> refused;  // to be explained
+  // To be explained, by when: first those that say nothing of the kind yet, then those that were
+  // explained the longest ago.
+  std::map<std::pair<Instant, std::string>, Refused> refused;
 
   // For those who look.
   std::vector<std::string> troubles;

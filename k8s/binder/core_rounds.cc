@@ -74,6 +74,7 @@ void Core::Impl::Round() {
     Touch(placed.pod);
   }
   PurgeDisplacing();
+  refused.clear();
   for (const devmgr::Refusal& refusal : round.refused) {
     Entry& entry = entries.at(refusal.pod);
     entry.passed_over = refusal.passed_over;
@@ -81,7 +82,9 @@ void Core::Impl::Round() {
     const std::string kind = refusal.code == ErrorCode::kInvalid ? "Invalid"
                              : never                             ? "NoSuchCard"
                                                                  : "Unschedulable";
-    refused[refusal.pod] = {{kind, refusal.why}, needs[refusal.pod]};
+    const Instant when =
+        kind == entry.shown.kind ? entry.explained_at + options.say_again : kAlways;
+    refused[{when, refusal.pod}] = {{kind, refusal.why}, needs[refusal.pod]};
   }
   for (const devmgr::Proposal& proposal : round.proposals) Displace(proposal);
   for (const auto& [pod, displacing_now] : displacing) {
@@ -193,21 +196,14 @@ std::string Core::Impl::Explain(const Entry& entry, const std::string& why, cons
 
 void Core::Impl::ExplainSome() {
   uint32_t left = options.explain_per_step;
-  for (auto it = refused.begin(); it != refused.end();) {
-    const auto found = entries.find(it->first);
-    if (found == entries.end() || !found->second.waits) {
-      it = refused.erase(it);
-      continue;
-    }
+  while (left > 0 && !refused.empty() && refused.begin()->first.first <= now.at) {
+    const auto node = refused.extract(refused.begin());
+    const auto found = entries.find(node.key().second);
+    if (found == entries.end() || !found->second.waits) continue;
     Entry& entry = found->second;
-    const Refused& refusal = it->second;
-    if (refusal.why.kind == entry.shown.kind && now.at < entry.shown_at + options.say_again) {
-      timers.emplace(entry.shown_at + options.say_again, entry.key);
-      ++it;
-      continue;
-    }
-    if (left == 0) break;
+    const Refused& refusal = node.mapped();
     --left;
+    entry.explained_at = now.at;
     std::string why = Explain(entry, refusal.why.text, refusal.needs);
     const auto promise = displacing.find(entry.key);
     if (promise != displacing.end()) {
@@ -217,7 +213,6 @@ void Core::Impl::ExplainSome() {
     Accepted(entry);  // whether it still would be refused shows when there is room
     entry.why = {refusal.why.kind, Cut(std::move(why))};
     Touch(entry.key);
-    it = refused.erase(it);
   }
 }
 

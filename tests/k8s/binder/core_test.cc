@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "k8s/binder/node_filter.h"
 #include "k8s/types/gpu_pod.h"
@@ -544,6 +545,44 @@ TEST(Core, NobodyGoesForOneThatFoundRoomMeanwhileOrHasGone) {
   }
 }
 
+std::string MessageOf(World& world, const std::string& pod) {
+  const auto found = world.Get(resources::kPods, pod);
+  const Json* list = found ? Find(*found, "status/conditions") : nullptr;
+  return list != nullptr && !list->empty() ? TextAt(list->back(), "message") : "";
+}
+
+TEST(Core, AllThatWaitSayWhatHasChangedThoughOnlySomeAreExplainedInAStep) {
+  CoreOptions options = Options();
+  options.explain_per_step = 1;
+  World world(1, options);
+  world.AddNode("n1", 1);
+  world.AddNode("n2", 1);
+  const auto on = [](const char* node) {
+    return Json{{"nodeSelector", {{"kubernetes.io/hostname", node}}}};
+  };
+  for (const char* node : {"n1", "n2"}) {
+    world.AddPod(fmt::format("on-{}", node), {{"baton.dev/gpu-share", "50"}}, {}, on(node));
+  }
+  ASSERT_TRUE(world.Settle());
+  const std::vector<std::string> pods{"b", "c", "d"};
+  for (const char* pod : {"a0", "a1", "a2"}) {
+    world.AddPod(pod, {{"baton.dev/gpu-share", "60"}}, {}, on("n2"));
+  }
+  for (const auto& pod : pods) world.AddPod(pod, {{"baton.dev/gpu-share", "60"}}, {}, on("n1"));
+  ASSERT_TRUE(world.Settle());
+  for (const auto& pod : pods) {
+    EXPECT_NE(MessageOf(world, pod).find("50 % of it are free"), std::string::npos) << pod;
+  }
+  world.AddPod("y", {{"baton.dev/gpu-share", "10"}}, {}, on("n1"));
+  EXPECT_FALSE(world.Settle(std::chrono::seconds(1)));
+  // All may say it again now. The first have nothing new to say, so no answer wakes it.
+  world.Pass(std::chrono::seconds(11));
+  ASSERT_TRUE(world.Settle());
+  for (const auto& pod : pods) {
+    EXPECT_NE(MessageOf(world, pod).find("40 % of it are free"), std::string::npos) << pod;
+  }
+}
+
 // A core that is told of objects by the test itself.
 class FedByHand {
  public:
@@ -569,6 +608,29 @@ class FedByHand {
   uint64_t version_ = 0;
   CoreNow now_{Instant(std::chrono::seconds(1'000)), 1'800'000'000};
 };
+
+TEST(Core, ManyThatWaitDoNotKeepOneFromSayingWhy) {
+  CoreOptions options = Options();
+  options.explain_per_step = 1;
+  options.say_again = std::chrono::milliseconds(50);
+  FedByHand told(options);
+  for (const char* name : {"a", "b", "c", "d", "e", "z"}) {
+    Json pod = PodOf(name, {{"baton.dev/gpu-share", "80"}});
+    pod["metadata"]["annotations"]["baton.dev/model"] = "a100";
+    told.core.Changed(Watched::kPod, told.Stamp(std::move(pod), name));
+  }
+  std::set<std::string> said;
+  for (int i = 0; i < 50; ++i) {
+    // A round in every step: the node changes.
+    Json node = NodeOf("n1", {{"status", {{"allocatable", {{"cpu", std::to_string(50 + i)}}}}}});
+    told.core.Changed(Watched::kNode, told.Stamp(std::move(node), "node"));
+    for (const Write& write : told.Step()) {
+      if (write.kind == WriteKind::kPodCondition) said.insert(write.name.name);
+      told.core.Done({write.id, true, Json::object(), {}});
+    }
+  }
+  EXPECT_EQ(said.size(), 6u);
+}
 
 TEST(Core, WhatWasDecidedForOneIsNotForAnotherOfItsName) {
   const auto on = [](const char* node) {
