@@ -71,7 +71,8 @@ class Core::Impl {
     Instant retry_at = kAlways;
     uint32_t failures = 0;
     bool stale = false;       // waits for a newer version
-    std::string bind_uid;     // a Binding was sent for it and was not refused
+    std::string bind_uid;     // a Binding was sent for it and may have been carried out
+    std::string doubt_uid;    // the answer to one of them is missing
     std::string deleted_uid;  // it was deleted
     std::string evict_uid;    // it has to go
     std::string evict_for;    // for this one
@@ -152,6 +153,8 @@ class Core::Impl {
   void Succeeded(Entry& entry, WriteResult& result);
   // As the watch will show it.
   void Bound(Entry& entry);
+  // A write's answer shows the pod: if it is on no node, no Binding of before was carried out.
+  void EndDoubt(Entry& entry);
   void Failed(Entry& entry, const ApiError& error);
   Duration Backoff(uint32_t failures) const;
   // The API server does not want it as it is: a quota, a policy, a field. Others may have its room

@@ -112,6 +112,11 @@ void Core::Impl::SettlePod(Entry& entry, Pod& pod) {
 }
 
 void Core::Impl::Bind(Entry& entry, const Pod& pod, const GpuPod& gpu) {
+  if (entry.doubt_uid == pod.uid && !entry.refusal.kind.empty()) {
+    // A patch of nothing: its answer says whether it is on a node.
+    Patch(entry, pod, Json::object());
+    return;
+  }
   entry.bind_to = PlaceOf(entry);
   Json annotations = Json::object();
   if (gpu.asks()) {

@@ -60,6 +60,7 @@ void Core::Impl::Succeeded(Entry& entry, WriteResult& result) {
     case WriteKind::kPatchPod:
     case WriteKind::kPodCondition:
       PodChanged(std::move(result.object));
+      EndDoubt(entry);
       break;
     case WriteKind::kBind:
       Accepted(entry);
@@ -94,6 +95,16 @@ void Core::Impl::Bound(Entry& entry) {
        fmt::format("bound to node {}{}", to.node, CardsText(to)));
 }
 
+void Core::Impl::EndDoubt(Entry& entry) {
+  if (entry.doubt_uid != entry.write.uid || !entry.pod || entry.pod->uid != entry.doubt_uid ||
+      !entry.pod->node.empty()) {
+    return;
+  }
+  entry.doubt_uid.clear();
+  entry.bind_uid.clear();
+  if (!entry.refusal.kind.empty()) view.Release(entry.key);
+}
+
 void Core::Impl::Failed(Entry& entry, const ApiError& error) {
   // Nobody knows whether it was carried out, or it may be the next time.
   const bool open = error.status == 0 || error.status == 401 || error.status == 408 ||
@@ -120,13 +131,17 @@ void Core::Impl::Failed(Entry& entry, const ApiError& error) {
       Refuse(entry, "ChildRefused", error);
       return;
     case WriteKind::kBind:
-      if (open) break;
+      if (open) {
+        entry.doubt_uid = entry.write.uid;
+        break;
+      }
       if (conflict || error.exists()) {
         // It is bound already, perhaps by us, or another has its name: the watch will tell.
         WaitForNewer(entry);
         return;
       }
-      entry.bind_uid.clear();
+      // An earlier one may have been carried out all the same.
+      if (error.not_found() || entry.doubt_uid != entry.write.uid) entry.bind_uid.clear();
       if (error.not_found()) {
         WaitForNewer(entry);
         return;
@@ -138,6 +153,12 @@ void Core::Impl::Failed(Entry& entry, const ApiError& error) {
       if (!open) entry.marked_uid = entry.write.uid;
       [[fallthrough]];
     case WriteKind::kPatchPod:
+      // A child that may not say what is asked for now is not bound.
+      if (IsAssumed(entry) && entry.bind_uid.empty() && !open && !conflict && !error.not_found()) {
+        Refuse(entry, "ChildRefused", error);
+        return;
+      }
+      [[fallthrough]];
     case WriteKind::kPodCondition:
     case WriteKind::kDeletePod:
       if (conflict || error.not_found()) {
@@ -161,7 +182,7 @@ Duration Core::Impl::Backoff(uint32_t failures) const {
 }
 
 void Core::Impl::Refuse(Entry& entry, const char* kind, const ApiError& error) {
-  view.Release(entry.key);
+  if (entry.bind_uid.empty()) view.Release(entry.key);
   entry.refusal = {kind, error.message};
   entry.refused_until = now.at + Backoff(entry.refusals++);
   troubles.push_back(entry.key + ": " + error.message);

@@ -704,6 +704,31 @@ TEST(Core, APriorityClassThatComesLaterCounts) {
   EXPECT_EQ(world.deleted(), 1u);
 }
 
+TEST(Core, AChildThatMayNotBeChangedSaysSoAndLeavesItsRoomToOthers) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.Refuse(WriteKind::kBind, {403, "Forbidden", "a policy is against it", {}});
+  world.AddShare("a", {{"request", "60"}});
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(1)));
+  ASSERT_TRUE(world.Get(resources::kPods, "a"));
+  world.Refuse(WriteKind::kBind, {});
+  world.Refuse(WriteKind::kPatchPod, {403, "Forbidden", "annotations are frozen", {}});
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "50"}}}}}});
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(1)));
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "ChildRefused");
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "message"), "annotations are frozen");
+  world.AddPod("b", {{"baton.dev/gpu-share", "60"}});
+  world.Settle(std::chrono::minutes(5));
+  EXPECT_TRUE(world.IsBound("b"));
+  world.Refuse(WriteKind::kPatchPod, {});
+  world.Delete(resources::kPods, "b");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(StatusText(world, "a", "request"), "50");
+  EXPECT_EQ(world.wrong(), "");
+}
+
 // The API server's event of a deletion may come before its answer.
 TEST(Core, AnAnswerAfterThePodHasGoneDelaysNobodyOfItsName) {
   FedByHand told(Options());
@@ -723,6 +748,45 @@ TEST(Core, AnAnswerAfterThePodHasGoneDelaysNobodyOfItsName) {
   bool placed = false;
   for (int i = 0; i < 50 && !placed; ++i) placed = !told.Step().empty();
   EXPECT_TRUE(placed);
+}
+
+TEST(Core, RoomIsGivenBackOnlyOnceItIsCertainThatNoBindingWasCarriedOut) {
+  for (const bool bound : {false, true}) {
+    FedByHand told(Options());
+    const auto next = [&](const std::string& name) -> std::optional<Write> {
+      for (int i = 0; i < 50; ++i) {
+        for (Write& write : told.Step()) {
+          if (write.name.name == name) return std::move(write);
+        }
+      }
+      return std::nullopt;
+    };
+    Json pod = told.Stamp(PodOf("p", {{"baton.dev/gpu-share", "60"}}), "p");
+    told.core.Changed(Watched::kPod, pod);
+    auto write = next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kBind);
+    const Json annotations = write->body["metadata"]["annotations"];
+    told.core.Done({write->id, false, {}, {0, "", "connection reset", {}}});
+    write = next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kBind);
+    // This one is refused; what became of the first is not known.
+    told.core.Done({write->id, false, {}, {403, "Forbidden", "a policy is against it", {}}});
+    write = next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kPatchPod);
+    EXPECT_EQ(write->body, Json({{"metadata", {{"uid", "p"}}}}));
+    EXPECT_TRUE(told.core.cluster().pods().contains("team/p"));
+    if (bound) {
+      pod["spec"]["nodeName"] = "n1";
+      pod["metadata"]["annotations"] = annotations;
+      pod = told.Stamp(std::move(pod), "p");
+    }
+    told.core.Done({write->id, true, pod, {}});
+    told.core.Changed(Watched::kPod, told.Stamp(PodOf("q", {{"baton.dev/gpu-share", "60"}}), "q"));
+    write = next("q");
+    ASSERT_TRUE(write);
+    EXPECT_EQ(write->kind, bound ? WriteKind::kPodCondition : WriteKind::kBind);
+    EXPECT_EQ(told.core.cluster().pods().contains("team/p"), bound);
+  }
 }
 
 // What the SharePod's child asks for.
