@@ -72,7 +72,7 @@ class Core::Impl {
     uint32_t failures = 0;
     bool stale = false;       // waits for a newer version
     std::string bind_uid;     // a Binding was sent for it and may have been carried out
-    std::string doubt_uid;    // the answer to one of them is missing
+    std::string doubt_uid;    // the answer to a Binding or patch of it is missing
     std::string deleted_uid;  // it was deleted
     std::string evict_uid;    // it has to go
     std::string evict_for;    // for this one
@@ -153,7 +153,7 @@ class Core::Impl {
   void Succeeded(Entry& entry, WriteResult& result);
   // As the watch will show it.
   void Bound(Entry& entry);
-  // A write's answer shows the pod: if it is on no node, no Binding of before was carried out.
+  // A write's answer shows the pod as it is after what was in doubt.
   void EndDoubt(Entry& entry);
   void Failed(Entry& entry, const ApiError& error);
   Duration Backoff(uint32_t failures) const;
@@ -198,6 +198,9 @@ class Core::Impl {
   // was sent.
   bool SettleBound(Entry& entry, const Pod& pod, const GpuPod& wanted,
                    const std::optional<std::reference_wrapper<const Json>>& share);
+  // What it asks for now it cannot have: what was booked beyond what its annotations say is free
+  // again. True: something was sent.
+  bool Keep(Entry& entry, const Pod& pod);
   // The same place with the shares that are wanted now.
   Result<Placement> Resized(const PodRequest& wanted, Placement placement) const;
   // To those shares, where it is: all of its containers or none.

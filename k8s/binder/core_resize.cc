@@ -64,7 +64,7 @@ bool Core::Impl::SettleBound(Entry& entry, const Pod& pod, const GpuPod& wanted,
     entry.resize = resized.error().message;
     resizers.insert(entry.key);
     if (!share) Tell(entry, true, "ResizeRefused", "Resizing", entry.resize);
-    return false;
+    return Keep(entry, pod);
   }
   std::optional<Json> patch;
   if (share) patch = ChildChanges(*share, pod.object);
@@ -83,6 +83,17 @@ bool Core::Impl::SettleBound(Entry& entry, const Pod& pod, const GpuPod& wanted,
     round_wanted = true;
     Tell(entry, false, "Resized", "Resizing", "its share or memory has changed in place");
   }
+  return false;
+}
+
+bool Core::Impl::Keep(Entry& entry, const Pod& pod) {
+  if (!view.IsBooked(entry.key) || !pod.placement || PlaceOf(entry) == *pod.placement) return false;
+  if (entry.doubt_uid == pod.uid) {
+    // A patch of nothing: its answer has the annotations.
+    Patch(entry, pod, Json::object());
+    return true;
+  }
+  (void)Resize(entry, *pod.placement);
   return false;
 }
 

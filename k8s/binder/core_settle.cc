@@ -91,7 +91,10 @@ void Core::Impl::Settle(Entry& entry) {
 
 void Core::Impl::SettlePod(Entry& entry, Pod& pod) {
   if (!pod.node.empty()) {
-    if (pod.takes_room && !pod.deleting && pod.wrong.empty() && pod.gpu.asks()) {
+    if (!pod.takes_room || pod.deleting) return;
+    if (!pod.wrong.empty()) {
+      Keep(entry, pod);
+    } else if (pod.gpu.asks()) {
       SettleBound(entry, pod, pod.gpu, std::nullopt);
     }
     return;
@@ -219,6 +222,7 @@ void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
   if (lives && !child->node.empty()) {
     if (!share.wrong.empty()) {
       entry.resize = share.wrong;
+      if (Keep(entry, *child)) return;
     } else if (SettleBound(entry, *child, share.gpu, share.object)) {
       return;
     }

@@ -96,11 +96,10 @@ void Core::Impl::Bound(Entry& entry) {
 }
 
 void Core::Impl::EndDoubt(Entry& entry) {
-  if (entry.doubt_uid != entry.write.uid || !entry.pod || entry.pod->uid != entry.doubt_uid ||
-      !entry.pod->node.empty()) {
-    return;
-  }
+  if (entry.doubt_uid != entry.write.uid) return;
   entry.doubt_uid.clear();
+  if (!entry.pod || entry.pod->uid != entry.write.uid || !entry.pod->node.empty()) return;
+  // No Binding of before was carried out.
   entry.bind_uid.clear();
   if (!entry.refusal.kind.empty()) view.Release(entry.key);
 }
@@ -153,6 +152,7 @@ void Core::Impl::Failed(Entry& entry, const ApiError& error) {
       if (!open) entry.marked_uid = entry.write.uid;
       [[fallthrough]];
     case WriteKind::kPatchPod:
+      if (open) entry.doubt_uid = entry.write.uid;
       // A child that may not say what is asked for now is not bound.
       if (IsAssumed(entry) && entry.bind_uid.empty() && !open && !conflict && !error.not_found()) {
         Refuse(entry, "ChildRefused", error);

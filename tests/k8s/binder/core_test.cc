@@ -601,6 +601,15 @@ class FedByHand {
     now_.at += std::chrono::milliseconds(20);
     return core.Step(now_).writes;
   }
+  // The next write of that name within a second.
+  std::optional<Write> Next(const std::string& name) {
+    for (int i = 0; i < 50; ++i) {
+      for (Write& write : Step()) {
+        if (write.name.name == name) return std::move(write);
+      }
+    }
+    return std::nullopt;
+  }
 
   Core core;
 
@@ -753,25 +762,17 @@ TEST(Core, AnAnswerAfterThePodHasGoneDelaysNobodyOfItsName) {
 TEST(Core, RoomIsGivenBackOnlyOnceItIsCertainThatNoBindingWasCarriedOut) {
   for (const bool bound : {false, true}) {
     FedByHand told(Options());
-    const auto next = [&](const std::string& name) -> std::optional<Write> {
-      for (int i = 0; i < 50; ++i) {
-        for (Write& write : told.Step()) {
-          if (write.name.name == name) return std::move(write);
-        }
-      }
-      return std::nullopt;
-    };
     Json pod = told.Stamp(PodOf("p", {{"baton.dev/gpu-share", "60"}}), "p");
     told.core.Changed(Watched::kPod, pod);
-    auto write = next("p");
+    auto write = told.Next("p");
     ASSERT_TRUE(write && write->kind == WriteKind::kBind);
     const Json annotations = write->body["metadata"]["annotations"];
     told.core.Done({write->id, false, {}, {0, "", "connection reset", {}}});
-    write = next("p");
+    write = told.Next("p");
     ASSERT_TRUE(write && write->kind == WriteKind::kBind);
     // This one is refused; what became of the first is not known.
     told.core.Done({write->id, false, {}, {403, "Forbidden", "a policy is against it", {}}});
-    write = next("p");
+    write = told.Next("p");
     ASSERT_TRUE(write && write->kind == WriteKind::kPatchPod);
     EXPECT_EQ(write->body, Json({{"metadata", {{"uid", "p"}}}}));
     EXPECT_TRUE(told.core.cluster().pods().contains("team/p"));
@@ -782,10 +783,49 @@ TEST(Core, RoomIsGivenBackOnlyOnceItIsCertainThatNoBindingWasCarriedOut) {
     }
     told.core.Done({write->id, true, pod, {}});
     told.core.Changed(Watched::kPod, told.Stamp(PodOf("q", {{"baton.dev/gpu-share", "60"}}), "q"));
-    write = next("q");
+    write = told.Next("q");
     ASSERT_TRUE(write);
     EXPECT_EQ(write->kind, bound ? WriteKind::kPodCondition : WriteKind::kBind);
     EXPECT_EQ(told.core.cluster().pods().contains("team/p"), bound);
+  }
+}
+
+TEST(Core, WhatAPodGaveBackIsFreeThoughItAsksForWhatItCannotHave) {
+  for (const bool lost : {false, true}) {
+    FedByHand told(Options());
+    Json pod = told.Stamp(PodOf("p", {{"baton.dev/gpu-share", "80"}}), "p");
+    told.core.Changed(Watched::kPod, pod);
+    auto write = told.Next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kBind);
+    pod["spec"]["nodeName"] = "n1";
+    pod["metadata"]["annotations"] = write->body["metadata"]["annotations"];
+    told.core.Done({write->id, true, {}, {}});
+    const auto with = [&](const char* request) {
+      pod["metadata"]["annotations"]["baton.dev/request"] = request;
+      pod = told.Stamp(pod, "p");
+      return pod;
+    };
+    told.core.Changed(Watched::kPod, with("60"));
+    write = told.Next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kPatchPod);
+    const auto share = [&] {
+      return told.core.cluster().pods().at("team/p").placement.vgpus.at(0).fit.share;
+    };
+    EXPECT_EQ(share(), 800'000u);
+    // It is carried out; and then the user asks for what makes no sense.
+    pod["metadata"]["annotations"].merge_patch(write->body["metadata"]["annotations"]);
+    if (lost) {
+      told.core.Done({write->id, false, {}, {0, "", "connection reset", {}}});
+      told.core.Changed(Watched::kPod, with("130"));
+      write = told.Next("p");
+      // A patch of nothing: until it is answered the first may still be under way.
+      ASSERT_TRUE(write && write->kind == WriteKind::kPatchPod);
+      EXPECT_EQ(write->body, Json({{"metadata", {{"uid", "p"}}}}));
+      EXPECT_EQ(share(), 800'000u);
+    }
+    told.core.Done({write->id, true, with("130"), {}});
+    told.Step();
+    EXPECT_EQ(share(), 600'000u);
   }
 }
 
