@@ -121,7 +121,12 @@ void Core::Impl::PodChanged(Json object) {
 
 void Core::Impl::Register(const Entry& entry) {
   const Pod& pod = *entry.pod;
+  const bool bound = view.IsBound(entry.key);
   view.SetPod({entry.key, pod.node, pod.takes_room, pod.whole, pod.placement, pod.request});
+  // Only who is on its node can be asked to go.
+  if (!bound && view.IsBound(entry.key)) {
+    round_wanted |= pod.request.priority < refused_priority;
+  }
 }
 
 void Core::Impl::PodGone(const Json& object) {

@@ -270,6 +270,7 @@ class Core::Impl {
   std::set<std::string> waiting;
   bool round_wanted = false;
   Instant last_round = kAlways;
+  int32_t refused_priority = INT32_MIN;  // the highest of those that the last round refused
   std::vector<devmgr::Reservation> kept;
   std::map<std::string, Displacing> displacing;
   // To be explained, by when: first those that say nothing of the kind yet, then those that were

@@ -75,9 +75,11 @@ void Core::Impl::Round() {
   }
   PurgeDisplacing();
   refused.clear();
+  refused_priority = INT32_MIN;
   for (const devmgr::Refusal& refusal : round.refused) {
     Entry& entry = entries.at(refusal.pod);
     entry.passed_over = refusal.passed_over;
+    refused_priority = std::max(refused_priority, RequestOf(entry).priority);
     const bool never = refusal.code == ErrorCode::kNotFound;
     const std::string kind = refusal.code == ErrorCode::kInvalid ? "Invalid"
                              : never                             ? "NoSuchCard"

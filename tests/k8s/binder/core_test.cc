@@ -545,6 +545,23 @@ TEST(Core, NobodyGoesForOneThatFoundRoomMeanwhileOrHasGone) {
   }
 }
 
+TEST(Core, OneThatIsBoundLaterGoesForOneOfHigherPriority) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.Refuse(WriteKind::kBind, {500, "InternalError", "etcd is away", {}});
+  world.AddPod("low", {{"baton.dev/gpu-share", "100"}});
+  EXPECT_FALSE(world.Settle(std::chrono::seconds(1)));
+  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {{"baton.dev/priority", "high"}});
+  EXPECT_FALSE(world.Settle(std::chrono::seconds(1)));
+  EXPECT_EQ(world.deleted(), 0u);
+  world.Refuse(WriteKind::kBind, {});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("urgent"));
+}
+
 std::string MessageOf(World& world, const std::string& pod) {
   const auto found = world.Get(resources::kPods, pod);
   const Json* list = found ? Find(*found, "status/conditions") : nullptr;
@@ -856,6 +873,7 @@ void DoSomething(World& world, int* number) {
       if (random.OneIn(3)) gpu["memory"] = fmt::format("{}Gi", random.Between(1, 40));
       if (random.OneIn(5)) gpu["count"] = 2;
       if (random.OneIn(10)) gpu = {{"mode", "exclusive"}};
+      if (random.OneIn(4)) gpu["priority"] = "high";
       world.AddShare(fmt::format("s{}", ++*number), gpu);
       break;
     }
@@ -956,8 +974,18 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
       world.Cordon(name, false);
     }
     ASSERT_TRUE(world.Settle()) << "it never rests";
-    world.Reap();
-    ASSERT_TRUE(world.Settle()) << "it never rests";
+    // Who goes for others ends, and then is made again where there is room.
+    const auto ending = [&] {
+      const std::vector<Json> pods = world.All(resources::kPods);
+      return std::any_of(pods.begin(), pods.end(), [](const Json& pod) {
+        return Find(pod, "metadata/deletionTimestamp") != nullptr;
+      });
+    };
+    for (int turn = 0; ending(); ++turn) {
+      ASSERT_LT(turn, 100) << "they displace each other for ever";
+      world.Reap();
+      ASSERT_TRUE(world.Settle()) << "it never rests";
+    }
     ASSERT_EQ(world.wrong(), "");
     ASSERT_EQ(world.Wrong(), "");
     ASSERT_EQ(world.core().counts().unbooked, 0u);
