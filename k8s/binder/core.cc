@@ -201,7 +201,7 @@ void Core::Impl::ForgetWaiter(Entry& entry) {
   entry.failures = 0;
   entry.learned = false;
   Accepted(entry);
-  round_wanted |= displacing.contains(entry.key);
+  StopDisplacing(entry.key);
 }
 
 void Core::Impl::ShareGone(const Json& object) {

@@ -234,6 +234,8 @@ class Core::Impl {
   void Displace(const devmgr::Proposal& proposal);
   // Those that need nobody to go any more.
   void PurgeDisplacing();
+  // Who has not been told yet need not go, and no node is kept.
+  void StopDisplacing(const std::string& pod);
   // Why it fits nowhere, node by node, as far as a condition has room for it.
   std::string Explain(const Entry& entry, const std::string& why, const PodNeeds& needs);
   // Works out why those wait that were refused, as many as one step may.

@@ -63,6 +63,11 @@ void Core::Impl::Round() {
   }
   const devmgr::Round round =
       devmgr::Schedule(view.cluster(), ClusterModes(), pods, {}, {}, kept, options.round);
+  // Who was tried before one of whom a node was kept may fit there now.
+  round_wanted |= std::any_of(kept.begin(), kept.end(), [&](const auto& before) {
+    return std::none_of(round.reservations.begin(), round.reservations.end(),
+                        [&](const auto& r) { return r.holder == before.holder; });
+  });
   kept = round.reservations;
   for (const devmgr::PlacedNow& placed : round.placed) {
     Entry& entry = entries.at(placed.pod);
@@ -97,24 +102,29 @@ void Core::Impl::Round() {
 }
 
 void Core::Impl::PurgeDisplacing() {
-  for (auto it = displacing.begin(); it != displacing.end();) {
-    std::erase_if(it->second.victims, [&](const auto& victim) {
+  std::vector<std::string> over;
+  for (auto& [pod, others] : displacing) {
+    std::erase_if(others.victims, [&](const auto& victim) {
       const auto found = entries.find(victim.first);
       return found == entries.end() || !found->second.pod ||
              found->second.pod->uid != victim.second || !found->second.pod->takes_room;
     });
-    const bool over = it->second.victims.empty() || !waiting.contains(it->first);
-    if (over) {
-      for (const auto& [key, uid] : it->second.victims) {
-        // It need not go, if it has not been told yet.
-        const auto found = entries.find(key);
-        if (found != entries.end() && found->second.evict_uid == uid) {
-          found->second.evict_uid.clear();
-        }
-      }
-    }
-    it = over ? displacing.erase(it) : std::next(it);
+    if (others.victims.empty() || !waiting.contains(pod)) over.push_back(pod);
   }
+  for (const std::string& pod : over) StopDisplacing(pod);
+}
+
+void Core::Impl::StopDisplacing(const std::string& pod) {
+  const auto it = displacing.find(pod);
+  if (it == displacing.end()) return;
+  for (const auto& [key, uid] : it->second.victims) {
+    const auto found = entries.find(key);
+    if (found != entries.end() && found->second.evict_uid == uid) {
+      found->second.evict_uid.clear();
+    }
+  }
+  displacing.erase(it);
+  round_wanted |= std::erase_if(kept, [&](const auto& r) { return r.holder == pod; }) > 0;
 }
 
 void Core::Impl::Displace(const devmgr::Proposal& proposal) {

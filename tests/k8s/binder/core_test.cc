@@ -562,6 +562,25 @@ TEST(Core, OneThatIsBoundLaterGoesForOneOfHigherPriority) {
   EXPECT_TRUE(world.IsBound("urgent"));
 }
 
+TEST(Core, NoNodeIsKeptForOneThatDoesNotFitAfterOthersHaveGone) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("high", {{"request", "30"}, {"priority", "high"}});
+  world.AddPod("low", {{"baton.dev/gpu-share", "60"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("urgent", {{"request", "70"}, {"priority", "high"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Patch(resources::kSharePods, "urgent", {{"spec", {{"gpu", {{"request", "80"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("other", {{"request", "50"}, {"priority", "high"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("other"));
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("other"));
+}
+
 std::string MessageOf(World& world, const std::string& pod) {
   const auto found = world.Get(resources::kPods, pod);
   const Json* list = found ? Find(*found, "status/conditions") : nullptr;
