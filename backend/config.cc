@@ -1,9 +1,6 @@
 #include "backend/config.h"
 
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
 #include <fmt/format.h>
-#include <toml++/toml.h>
 #include <unistd.h>
 
 #include <set>
@@ -11,6 +8,7 @@
 #include "backend/keys.h"
 #include "backend/process.h"
 #include "base/parse.h"
+#include "base/toml.h"
 #include "devmgr/request.h"
 
 namespace baton::backend {
@@ -594,14 +592,10 @@ Result<policy::ShareSpec> ShareFrom(uint32_t request, uint32_t limit, policy::Pr
 }
 
 Result<Options> ParseOptions(const std::string& text, const std::string& name) {
-  const toml::parse_result parsed = toml::parse(text, name);
-  if (!parsed) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("{}:{}: {}", name, parsed.error().source().begin.line,
-                            parsed.error().description()));
-  }
+  const auto parsed = ParseToml(text, name);
+  if (!parsed) return tl::unexpected<Error>(parsed.error());
   Options options;
-  Reader reader(parsed.table(), name);
+  Reader reader(*parsed, name);
   VisitOptions(options, reader);
   reader.Gpus(options.gpus);
   reader.Pods(options.pods);

@@ -1,9 +1,6 @@
 #include "cli/workload.h"
 
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +9,7 @@
 
 #include "backend/config.h"
 #include "base/parse.h"
+#include "base/toml.h"
 
 namespace baton::cli {
 namespace {
@@ -243,13 +241,9 @@ class Reader {
 }  // namespace
 
 Result<Workload> ParseWorkload(const std::string& text, const std::string& name) {
-  const toml::parse_result parsed = toml::parse(text, name);
-  if (!parsed) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("{}:{}: {}", name, parsed.error().source().begin.line,
-                            parsed.error().description()));
-  }
-  return Reader(parsed.table(), name).Read();
+  const auto parsed = ParseToml(text, name);
+  if (!parsed) return tl::unexpected<Error>(parsed.error());
+  return Reader(*parsed, name).Read();
 }
 
 }  // namespace baton::cli

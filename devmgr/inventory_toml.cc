@@ -1,12 +1,6 @@
 #include "devmgr/inventory_toml.h"
 
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-// toml++ 3.3 asserts that a key begins as keys do, and then reports the error for "[=" as it
-// should.
-#define TOML_ASSERT(expr) static_assert(true)
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +10,7 @@
 
 #include "base/parse.h"
 #include "base/suggest.h"
+#include "base/toml.h"
 #include "base/utf8.h"
 #include "devmgr/request.h"
 
@@ -456,13 +451,9 @@ Result<std::vector<Node>> ParseInventory(std::string_view text, const std::strin
     return Fail(ErrorCode::kInvalid, fmt::format("{}: an inventory is at most {}", name,
                                                  FormatBytes(kInventoryBytesMax)));
   }
-  const toml::parse_result parsed = toml::parse(text, std::string_view(name));
-  if (!parsed) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("{}:{}: {}", name, parsed.error().source().begin.line,
-                            Shown(parsed.error().description())));
-  }
-  return InventoryReader(parsed.table(), name).Read();
+  const auto parsed = ParseToml(text, name);
+  if (!parsed) return tl::unexpected<Error>(parsed.error());
+  return InventoryReader(*parsed, name).Read();
 }
 
 std::string PrintInventory(const std::vector<Node>& nodes) {

@@ -1,12 +1,5 @@
 #include "devmgr/mig_templates.h"
 
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-// toml++ 3.3 asserts that a key begins as keys do, and then reports the error for "[=" as it
-// should.
-#define TOML_ASSERT(expr) static_assert(true)
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -15,6 +8,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/toml.h"
 
 namespace baton::devmgr {
 namespace {
@@ -448,13 +442,9 @@ Result<MigTemplates> MigTemplates::With(std::string_view text, std::string_view 
   if (text.size() > kTextMax) {
     return Fail(ErrorCode::kInvalid, std::string(file) + ": more than 256 KiB of MIG templates");
   }
-  const toml::parse_result parsed = toml::parse(text, file);
-  if (!parsed) {
-    return Fail(ErrorCode::kInvalid, std::string(file) + ":" +
-                                         std::to_string(parsed.error().source().begin.line) + ": " +
-                                         std::string(parsed.error().description()));
-  }
-  auto read = Reader(file, models_).Read(parsed.table());
+  const auto parsed = ParseToml(text, file);
+  if (!parsed) return tl::unexpected<Error>(parsed.error());
+  auto read = Reader(file, models_).Read(*parsed);
   if (!read) return tl::unexpected<Error>(read.error());
 
   MigTemplates result;

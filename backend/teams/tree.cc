@@ -1,12 +1,6 @@
 #include "backend/teams/tree.h"
 
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-// toml++ 3.3 asserts that a key begins as keys do, and then reports the error for "[=" as it
-// should.
-#define TOML_ASSERT(expr) static_assert(true)
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +8,7 @@
 #include <set>
 
 #include "base/parse.h"
+#include "base/toml.h"
 
 namespace baton::teams {
 namespace {
@@ -273,13 +268,9 @@ Result<Teams> ParseTeams(std::string_view text, const std::string& name) {
   if (text.size() > kFileMax) {
     return Fail(ErrorCode::kInvalid, name + ": a file of teams is at most 1 MiB");
   }
-  const toml::parse_result parsed = toml::parse(text, std::string_view(name));
-  if (!parsed) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("{}:{}: {}", name, parsed.error().source().begin.line,
-                            parsed.error().description()));
-  }
-  return FileReader(parsed.table(), name).Read();
+  const auto parsed = ParseToml(text, name);
+  if (!parsed) return tl::unexpected<Error>(parsed.error());
+  return FileReader(*parsed, name).Read();
 }
 
 std::string PrintTeams(const Teams& teams) {
