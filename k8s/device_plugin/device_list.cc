@@ -27,7 +27,7 @@ bool Before(const std::string& a, const std::string& b) {
   return a.size() != b.size() ? a.size() < b.size() : a < b;
 }
 
-std::vector<PluginDevice> Units(const std::vector<PluginCard>& cards, uint32_t unit_mib) {
+std::vector<PluginDevice> InUnitsOf(const std::vector<PluginCard>& cards, uint32_t unit_mib) {
   std::vector<PluginDevice> devices;
   for (const PluginCard& card : cards) {
     AddDevices(card, card.memory_mib / unit_mib + (card.memory_mib % unit_mib != 0 ? 1 : 0),
@@ -57,7 +57,7 @@ std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards) {
 Result<std::vector<PluginDevice>> MemoryDevices(const std::vector<PluginCard>& cards,
                                                 uint32_t unit_mib) {
   if (unit_mib == 0) return Fail(ErrorCode::kInvalid, "--memory-unit is at least 1 MiB");
-  if (!TooLong(cards, unit_mib)) return Units(cards, unit_mib);
+  if (!TooLong(cards, unit_mib)) return InUnitsOf(cards, unit_mib);
   uint64_t fits = unit_mib;
   while (TooLong(cards, static_cast<uint32_t>(fits)) && fits < (uint64_t{1} << 31)) fits *= 2;
   return Fail(ErrorCode::kInvalid,

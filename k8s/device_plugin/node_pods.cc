@@ -11,6 +11,7 @@
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/quantity.h"
+#include "k8s/types/read.h"
 
 namespace baton::k8s {
 namespace {
@@ -39,11 +40,6 @@ int32_t PlaceAt(const Json& object, std::string_view key) {
 bool FlagAt(const Json& object, std::string_view key) {
   const Json* value = Find(object, key);
   return value != nullptr && value->is_boolean() && value->get<bool>();
-}
-const Json& RowsAt(const Json& object, std::string_view key) {
-  static const Json none = Json::array();
-  const Json* value = Find(object, key);
-  return value != nullptr && value->is_array() ? *value : none;
 }
 policy::Share ShareAt(const Json& object, std::string_view key) {
   const double percent = NumberAt(object, key);
@@ -115,7 +111,7 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
 
 std::vector<PresentPod> PresentPods(const Json& status) {
   std::vector<PresentPod> pods;
-  for (const Json& row : RowsAt(status, "pods")) {
+  for (const Json& row : ListAt(status, "pods")) {
     PresentPod present;
     BatondPod& pod = present.pod;
     pod.name = TextAt(row, "name");
@@ -129,10 +125,10 @@ std::vector<PresentPod> PresentPods(const Json& status) {
     pod.user = TextAt(row, "user");
     pod.name_space = TextAt(row, "namespace");
     pod.mode = TextAt(row, "mode");
-    for (const Json& gpu : RowsAt(row, "gpus")) pod.gpus.push_back(TextAt(gpu, "uuid"));
+    for (const Json& gpu : ListAt(row, "gpus")) pod.gpus.push_back(TextAt(gpu, "uuid"));
     present.achieved = NumberAt(row, "achieved_60s");
     present.held_ns = CountAt(row, "held_ns");
-    for (const Json& client : RowsAt(row, "clients")) {
+    for (const Json& client : ListAt(row, "clients")) {
       present.attached = present.attached || FlagAt(client, "connected");
     }
     if (!pod.name.empty()) pods.push_back(std::move(present));
@@ -143,7 +139,7 @@ std::vector<PresentPod> PresentPods(const Json& status) {
 devmgr::Node NodeOf(const Json& status, const std::string& name) {
   devmgr::Node node;
   node.name = name;
-  for (const Json& row : RowsAt(status, "gpus")) {
+  for (const Json& row : ListAt(status, "gpus")) {
     devmgr::Card card;
     card.uuid = TextAt(row, "uuid");
     if (card.uuid.empty() || card.uuid.starts_with(kBench)) continue;
@@ -264,7 +260,7 @@ bool WorthTelling(const ShareReport& before, const ShareReport& now) {
 }
 
 Controller SharePodOf(const Json& pod) {
-  for (const Json& owner : RowsAt(pod, "metadata/ownerReferences")) {
+  for (const Json& owner : ListAt(pod, "metadata/ownerReferences")) {
     if (!FlagAt(owner, "controller") || TextAt(owner, "kind") != resources::kSharePods.kind ||
         !TextAt(owner, "apiVersion").starts_with(resources::kSharePods.group + "/")) {
       continue;
