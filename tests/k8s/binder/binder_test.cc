@@ -300,6 +300,7 @@ void BindsAThousand(const char* what, const std::function<void(ApiServer&, int)>
     for (int i = 0; i < kMany; ++i) put(api, i);
     ASSERT_TRUE(api.WaitFor([&] { return binder->counts().bound >= kMany; }, seconds(50)));
     rate = kMany / std::chrono::duration<double>(MonotonicNow() - start).count();
+    EXPECT_GT(rate, 50);
     const std::string metrics = binder->Metrics();
     const auto figure = [&](const std::string& name) {
       const size_t at = metrics.find("\nbaton_binder_" + name + " ");
