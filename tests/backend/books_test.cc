@@ -132,7 +132,7 @@ class KeptBooks : public testing::Test {
   }
   bool IsDegraded() { return !Say({{"command", "status"}}).at("daemon").at("degraded").empty(); }
 
-  const Folder folder_;
+  const TempFolder folder_;
   uint64_t incarnations_ = 0;
   DaemonProcess daemon_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
 };

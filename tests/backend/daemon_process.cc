@@ -40,15 +40,6 @@ int ExitStatus(int status) {
 
 }  // namespace
 
-Folder::Folder() {
-  char path[] = "/tmp/baton-test-XXXXXX";
-  path_ = mkdtemp(path);
-}
-Folder::~Folder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::trunc) << text;
 }

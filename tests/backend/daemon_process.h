@@ -9,19 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/temp_folder.h"
+
 namespace baton::backend {
-
-// A folder that is removed with everything in it.
-class Folder {
- public:
-  Folder();
-  ~Folder();
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 void WriteText(const std::string& path, const std::string& text);
 std::string ReadText(const std::string& path);

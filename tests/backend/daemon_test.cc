@@ -74,7 +74,7 @@ class Batond : public testing::Test {
     return Eventually([&] { return PhaseOf(pod) == "waiting"; });
   }
 
-  const Folder folder_;
+  const TempFolder folder_;
   DaemonProcess daemon_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
 };
 

@@ -86,7 +86,7 @@ class Central : public testing::Test {
   }
   std::string Socket() { return folder_ / "run-n0/baton.sock"; }
 
-  const Folder folder_;
+  const TempFolder folder_;
   std::string address_;
   DaemonProcess batond_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
   DaemonProcess frontend_{FRONTEND, folder_ / "n0-n0.toml", folder_ / "n0.log"};

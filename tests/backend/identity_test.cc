@@ -156,7 +156,7 @@ class PodIdentity : public testing::Test {
     EXPECT_NE(refused.find(kOther), std::string::npos) << refused;
   }
 
-  const Folder folder_;
+  const TempFolder folder_;
   const std::string port_ = std::to_string(FreePort());
   const Group mine_{"/kubepods/pod" + kMine + "/c0"};
   const Group other_{"/kubepods/burstable/pod" + kOther + "/c0"};

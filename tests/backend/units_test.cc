@@ -103,7 +103,7 @@ TEST(Config, WithoutKeysOnlyLoopbackMayBeListenedOn) {
 }
 
 TEST(Keys, APairIsWrittenForItsOwnerAloneAndReadBack) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string path = folder / "node.key";
   ASSERT_TRUE(GenerateKeyPair(path));
   struct stat st;
@@ -116,7 +116,7 @@ TEST(Keys, APairIsWrittenForItsOwnerAloneAndReadBack) {
 }
 
 TEST(Keys, AnExistingKeyIsNeverOverwritten) {
-  const Folder folder;
+  const TempFolder folder;
   ASSERT_TRUE(GenerateKeyPair(folder / "node.key"));
   const std::string before = ReadText(folder / "node.key");
   const auto again = GenerateKeyPair(folder / "node.key");
@@ -126,7 +126,7 @@ TEST(Keys, AnExistingKeyIsNeverOverwritten) {
 }
 
 TEST(Keys, AKeyThatOthersCanReadIsRefused) {
-  const Folder folder;
+  const TempFolder folder;
   ASSERT_TRUE(GenerateKeyPair(folder / "node.key"));
   chmod((folder / "node.key").c_str(), 0640);
   const auto keys = ReadKeyPair(folder / "node.key");
@@ -195,7 +195,7 @@ TEST(Pods, ADamagedFileIsRefused) {
 }
 
 TEST(HolderFile, RemembersAllMembersOfTheNewestEpoch) {
-  const Folder folder;
+  const TempFolder folder;
   {
     HolderFile file;
     EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
@@ -216,7 +216,7 @@ TEST(HolderFile, RemembersAllMembersOfTheNewestEpoch) {
 }
 
 TEST(HolderFile, MembersThatComeAndGoUnderOneTokenDoNotFillIt) {
-  const Folder folder;
+  const TempFolder folder;
   HolderFile file;
   EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
   for (uint64_t i = 0; i < HolderFile::kMembersMax; ++i) {
@@ -237,7 +237,7 @@ TEST(HolderFile, MembersThatComeAndGoUnderOneTokenDoNotFillIt) {
 }
 
 TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
-  const Folder folder;
+  const TempFolder folder;
   {
     HolderFile file;
     file.Open(folder / "h", "boot", true);
@@ -258,7 +258,7 @@ TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
 }
 
 TEST(HolderFile, AfterARebootNobodyHolds) {
-  const Folder folder;
+  const TempFolder folder;
   {
     HolderFile file;
     file.Open(folder / "h", "boot", true);
@@ -271,7 +271,7 @@ TEST(HolderFile, AfterARebootNobodyHolds) {
 }
 
 TEST(HolderFile, OfAnotherMachineItOutlastsThisMachinesReboot) {
-  const Folder folder;
+  const TempFolder folder;
   {
     HolderFile file;
     file.Open(folder / "h", "boot", false);
@@ -284,7 +284,7 @@ TEST(HolderFile, OfAnotherMachineItOutlastsThisMachinesReboot) {
 }
 
 TEST(HolderFile, KnowsWhenTheTokenWasGrantedAndWhenEachJoinedIt) {
-  const Folder folder;
+  const TempFolder folder;
   {
     HolderFile file;
     file.Open(folder / "h", "boot", true);
@@ -303,7 +303,7 @@ TEST(HolderFile, KnowsWhenTheTokenWasGrantedAndWhenEachJoinedIt) {
 }
 
 TEST(HolderFile, GarbageIsMovedAsideAndSaidSo) {
-  const Folder folder;
+  const TempFolder folder;
   WriteText(folder / "h", std::string(100'000, 'x'));
   HolderFile file;
   EXPECT_NE(file.Open(folder / "h", "boot", true), "");
@@ -312,7 +312,7 @@ TEST(HolderFile, GarbageIsMovedAsideAndSaidSo) {
 }
 
 TEST(UsageBook, KeepsEntriesAndReusesDroppedOnes) {
-  const Folder folder;
+  const TempFolder folder;
   const uint64_t gpu = UsageBook::GpuKey("GPU-0");
   {
     UsageBook book;
@@ -334,7 +334,7 @@ TEST(UsageBook, KeepsEntriesAndReusesDroppedOnes) {
 }
 
 TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
-  const Folder folder;
+  const TempFolder folder;
   const uint64_t gpu = UsageBook::GpuKey("GPU-0");
   {
     UsageBook book;
@@ -358,7 +358,7 @@ TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
 }
 
 TEST(UsageBook, AChangeOfBothEntriesThatWasCutShortIsUndone) {
-  const Folder folder;
+  const TempFolder folder;
   const uint64_t gpu = UsageBook::GpuKey("GPU-0");
   {
     UsageBook book;
@@ -393,7 +393,7 @@ TEST(Process, IsNamedByPidAndStartTime) {
   ASSERT_TRUE(start);
   EXPECT_TRUE(OpenPidfd(getpid(), *start));
   EXPECT_FALSE(OpenPidfd(getpid(), *start + 1));
-  const Folder folder;
+  const TempFolder folder;
   HolderProcess child(folder / "nobody listens", "", "");
   const pid_t pid = child.pid();
   const auto child_start = StartTime(pid);
@@ -404,7 +404,7 @@ TEST(Process, IsNamedByPidAndStartTime) {
 }
 
 TEST(GpuLock, IsExclusiveUntilItIsGivenUp) {
-  const Folder folder;
+  const TempFolder folder;
   auto first = LockGpu(folder / "locks", "GPU-0");
   ASSERT_TRUE(first);
   const auto second = LockGpu(folder / "locks", "GPU-0");

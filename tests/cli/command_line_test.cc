@@ -173,7 +173,7 @@ TEST(CommandLine, SuggestsOnlyWhatIsNear) {
 }
 
 TEST(CommandLine, AMissingSocketIsExplained) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Outcome outcome = RunBaton({"status"}, {{"BATON_SOCKET_DIR", folder.path()}});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err.find("baton: no batond at " + folder.path() + "/control.sock; start one"),
@@ -182,7 +182,7 @@ TEST(CommandLine, AMissingSocketIsExplained) {
 }
 
 TEST(CommandLine, AFlagGoesBeforeTheEnvironment) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Outcome outcome =
       RunBaton({"status", "--socket-dir", folder.path()}, {{"BATON_SOCKET_DIR", "/nowhere"}});
   EXPECT_NE(outcome.err.find(folder.path() + "/control.sock"), std::string::npos) << outcome.err;
@@ -195,7 +195,7 @@ TEST(CommandLine, ASocketPathThatUnixCannotHoldIsExplained) {
 }
 
 TEST(CommandLine, KeygenWritesAKeyAndNeverOverIt) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string path = folder.path() + "/node.key";
   EXPECT_EQ(RunBaton({"keygen", path}).status, 0);
   const Outcome again = RunBaton({"keygen", path});

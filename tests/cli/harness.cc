@@ -26,17 +26,6 @@ std::string ReadAll(int fd) {
 
 }  // namespace
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = std::filesystem::temp_directory_path() / "baton-cli-XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) std::abort();
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 BatonProcess::BatonProcess(const std::vector<std::string>& arguments,
                            const Environment& environment) {
   std::array<int, 2> out_pipe, err_pipe;

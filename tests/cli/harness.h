@@ -13,22 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/temp_folder.h"
+
 namespace baton::cli {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
-
-// A folder of its own, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A `baton` that runs now, leader of its own process group, with pipes for its output.
 class BatonProcess {
@@ -76,7 +65,7 @@ class FakeDaemon {
  private:
   void Serve();
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
   Answer answer_;
   int listener_;
   std::mutex mutex_;

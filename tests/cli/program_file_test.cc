@@ -37,7 +37,7 @@ class ProgramFiles : public testing::Test {
     return bytes + interpreter + '\0';
   }
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(ProgramFiles, AnOrdinaryProgramNamesItsLoader) {
@@ -77,7 +77,7 @@ TEST_F(ProgramFiles, AMissingProgramIsAnError) {
 }
 
 TEST(Doctor, NamesWhatIsBrokenAndEndsWithOne) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Outcome outcome =
       RunBaton({"doctor", "--json", "--socket-dir", folder.path(), "--", "/bin/sh"},
                {{"BATON_HOOK", EMPTY_HOOK}});
@@ -93,7 +93,7 @@ TEST(Doctor, NamesWhatIsBrokenAndEndsWithOne) {
 }
 
 TEST(Doctor, SaysThatAHookDoesNotLoad) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string hook = folder.path() + "/libbaton.so";
   std::ofstream(hook) << "no library";
   const Outcome outcome = RunBaton({"doctor", "--", "/bin/sh"}, {{"BATON_HOOK", hook}});

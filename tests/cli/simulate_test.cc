@@ -52,7 +52,7 @@ class Simulate : public testing::Test {
     return outcome.err.substr(std::min(start.size(), outcome.err.size()));
   }
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {

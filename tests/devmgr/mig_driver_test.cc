@@ -14,6 +14,7 @@
 #include "tests/devmgr/card_use.h"
 #include "tests/devmgr/crash_points.h"
 #include "tests/devmgr/mig_table.h"
+#include "tests/temp_folder.h"
 
 namespace baton::devmgr {
 namespace {
@@ -385,13 +386,8 @@ TEST(MigDriver, LostMarksAreReplacedByWhatTheMapHasRecorded) {
 
 class FileMarksTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "marks-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
+  const TempFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(FileMarksTest, AreThereForTheNextProcessUntilTheyAreRemoved) {

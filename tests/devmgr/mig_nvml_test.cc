@@ -12,20 +12,13 @@
 #include "sim/card.h"
 #include "tests/devmgr/card_use.h"
 #include "tests/devmgr/mig_table.h"
+#include "tests/temp_folder.h"
 
 namespace baton::devmgr {
 namespace {
 
 class MigOnNvml : public testing::Test {
  protected:
-  MigOnNvml() {
-    std::string pattern =
-        access("/dev/shm", W_OK) == 0 ? "/dev/shm/mignvml.XXXXXX" : "/tmp/mignvml.XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    folder_ = pattern;
-  }
-  ~MigOnNvml() override { std::filesystem::remove_all(folder_); }
-
   // All models that have templates, one card each, with MIG on.
   void AddCards() {
     std::string list;
@@ -55,7 +48,8 @@ class MigOnNvml : public testing::Test {
     return node->cards;
   }
 
-  std::filesystem::path folder_;
+  const MemoryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
   std::vector<sim::Device*> devices_;
   std::unique_ptr<Nvml> nvml_;
 };

@@ -18,6 +18,7 @@
 #include "devmgr/mps_mode.h"
 #include "tests/devmgr/card_use.h"
 #include "tests/devmgr/crash_points.h"
+#include "tests/temp_folder.h"
 
 namespace baton::devmgr {
 namespace {
@@ -319,9 +320,6 @@ class Client {
 class MpsProcesses : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = "/tmp/mps-XXXXXX";  // sockets' names are short
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     options_.program = BATON_SIM_MPS;
     options_.folder = folder_ / "mps";
   }
@@ -330,7 +328,6 @@ class MpsProcesses : public testing::Test {
     for (const char* card : {kCard, "GPU-2"}) {
       if (const pid_t pid = DaemonOf(card); pid > 0) kill(pid, SIGKILL);
     }
-    std::filesystem::remove_all(folder_);
   }
   pid_t DaemonOf(const std::string& card) const {
     pid_t pid = 0;
@@ -338,7 +335,8 @@ class MpsProcesses : public testing::Test {
     return pid;
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
   ProcessMpsControl::Options options_;
   Card card_ = MpsCard();
 };

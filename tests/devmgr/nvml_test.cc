@@ -14,6 +14,7 @@
 #include "devmgr/nvml_api.h"
 #include "devmgr/nvml_mig.h"
 #include "sim/card.h"
+#include "tests/temp_folder.h"
 
 namespace baton::devmgr {
 namespace {
@@ -31,21 +32,13 @@ bool OneLine(const std::string& text) {
 
 class NvmlTest : public testing::Test {
  protected:
-  NvmlTest() {
-    std::string pattern =
-        access("/dev/shm", W_OK) == 0 ? "/dev/shm/nvmltest.XXXXXX" : "/tmp/nvmltest.XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    folder_ = pattern;
-  }
-  ~NvmlTest() override { std::filesystem::remove_all(folder_); }
-
   static sim::DeviceOptions Model(const std::string& key) {
     sim::DeviceOptions options = sim::OptionsFor(*sim::FindModel(key));
     options.records = 16;
     return options;
   }
   void Add(const sim::DeviceOptions& options) {
-    const std::string path = folder_ + "/" + std::to_string(devices_.size());
+    const std::string path = folder_ / std::to_string(devices_.size());
     auto made = sim::CreateDeviceFile(path, options);
     if (!made) throw std::runtime_error(made.error().message);
     devices_.push_back(*sim::Device::Open(path));
@@ -77,7 +70,8 @@ class NvmlTest : public testing::Test {
     return *instances;
   }
 
-  std::string folder_, list_;
+  const MemoryFolder folder_;
+  std::string list_;
   std::vector<sim::Device*> devices_;
 };
 

@@ -60,7 +60,7 @@ class Web : public EndToEnd {
 };
 
 TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
-  http::TempFolder folder;
+  TempFolder folder;
   const std::string teams = folder.Write("teams.toml",
                                          "[[team]]\nname = \"research/vision\"\n"
                                          "[[team]]\nname = \"late\"\n");
@@ -291,7 +291,7 @@ TEST_F(Web, SharesConvergeOnThePage) {
   }
   StartServing({.transport = Transport::kUnix, .tables = "[ledger]\nevery = \"200ms\"\n"});
   StartThree();
-  http::TempFolder folder;
+  TempFolder folder;
   const http::Ran ran =
       http::Shell(folder, "BATON_URL=http://127.0.0.1:" + std::to_string(port()) +
                               "/ BATON_WEB_DIST=" WEB_DIST " timeout 60 " NODE " " WEB_TESTS

@@ -1,6 +1,7 @@
 #include "tests/http/prometheus.h"
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tests/http/temp_folder.h"
+#include "tests/temp_folder.h"
 
 // For the paths that CMake found, PROMTOOL and PROMETHEUS.
 #define SKIP_WITHOUT(program)                                                             \

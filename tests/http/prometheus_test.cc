@@ -12,6 +12,7 @@
 
 #include "backend/http/server.h"
 #include "tests/http/awkward.h"
+#include "tests/http/certificate.h"
 
 namespace baton::http {
 namespace {

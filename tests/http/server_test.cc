@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/random.h"
+#include "tests/http/certificate.h"
 #include "tests/http/client.h"
-#include "tests/http/temp_folder.h"
 
 namespace baton::http {
 namespace {

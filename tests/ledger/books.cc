@@ -12,17 +12,6 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libpqxx"; }
 
 namespace baton::ledger {
 
-TempFolder::TempFolder() {
-  // In memory where there is such a place: a disk's syncs would be most of the tests' time.
-  std::string path = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-  path += "/baton-ledger-XXXXXX";
-  path_ = mkdtemp(path.data());
-}
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 WallTime AtMs(int64_t ms) { return WallTime(std::chrono::milliseconds(kMonday_s * 1000 + ms)); }
 WallTime At(int64_t seconds) { return AtMs(seconds * 1000); }
 

@@ -12,21 +12,9 @@
 #include "backend/ledger/database.h"
 #include "backend/ledger/ledger.h"
 #include "tests/ledger/postgres_server.h"
+#include "tests/temp_folder.h"
 
 namespace baton::ledger {
-
-// A folder that is removed with everything in it.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // 2026-11-16T00:00:00Z, a Monday.
 inline constexpr int64_t kMonday_s = 1'794'787'200;
@@ -77,7 +65,7 @@ class LedgerTest : public testing::TestWithParam<const char*> {
   void Sql(const std::vector<std::string>& statements);
 
  private:
-  TempFolder folder_;
+  MemoryFolder folder_;
   std::string database_;
 };
 

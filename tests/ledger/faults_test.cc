@@ -84,7 +84,7 @@ class LedgerFaults : public testing::Test {
     EXPECT_TRUE(WIFSIGNALED(status)) << "it ended by itself, status " << status;
   }
 
-  TempFolder folder_;
+  MemoryFolder folder_;
   const std::string path_ = folder_ / "ledger";
   std::string trouble_;
 };

@@ -61,7 +61,7 @@ class LedgerWriterTest : public testing::Test {
     EXPECT_TRUE(writer) << writer.error().message;
     return std::move(*writer);
   }
-  TempFolder folder_;
+  MemoryFolder folder_;
   const std::string state_ = folder_ / "state";
   const std::string path_ = state_ + "/ledger";
 };

@@ -2,36 +2,24 @@
 #ifndef BATON_TESTS_SIM_TEMP_DEVICE_H_
 #define BATON_TESTS_SIM_TEMP_DEVICE_H_
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <stdexcept>
 #include <string>
 
 #include "sim/device.h"
+#include "tests/temp_folder.h"
 
 namespace baton::sim {
 
 class TempDevice {
  public:
   explicit TempDevice(DeviceOptions options = {}) {
-    std::string directory =
-        access("/dev/shm", W_OK) == 0 ? "/dev/shm/simtest.XXXXXX" : "/tmp/simtest.XXXXXX";
-    if (mkdtemp(directory.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    directory_ = directory;
     auto made = CreateDeviceFile(path(), options);
     if (!made) throw std::runtime_error(made.error().message);
   }
-  ~TempDevice() {
-    unlink(path().c_str());
-    rmdir(directory_.c_str());
-  }
-  TempDevice(const TempDevice&) = delete;
-  TempDevice& operator=(const TempDevice&) = delete;
-  std::string path() const { return directory_ + "/0.gpu"; }
+  std::string path() const { return folder_ / "0.gpu"; }
 
  private:
-  std::string directory_;
+  const MemoryFolder folder_;
 };
 
 }  // namespace baton::sim

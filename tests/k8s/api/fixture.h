@@ -3,16 +3,14 @@
 #define BATON_TESTS_K8S_API_FIXTURE_H_
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "k8s/api/client.h"
 #include "tests/k8s/stand_in/api_server.h"
+#include "tests/temp_folder.h"
 
 namespace baton::k8s::testing {
 
@@ -43,27 +41,6 @@ inline Json PodOf(const std::string& name, const Json& annotations = Json::objec
           {"metadata", {{"name", name}, {"namespace", "default"}, {"annotations", annotations}}},
           {"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "i"}}})}}}};
 }
-
-// A folder of its own, gone with it.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string path = std::filesystem::temp_directory_path() / "baton-k8s-XXXXXX";
-    EXPECT_NE(mkdtemp(path.data()), nullptr);
-    path_ = path;
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  std::string Write(const std::string& name, const std::string& text) const {
-    const auto path = std::filesystem::path(path_) / name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-    return path;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace baton::k8s::testing
 

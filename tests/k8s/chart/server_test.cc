@@ -7,10 +7,12 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "k8s/api/client.h"
 #include "tests/k8s/end_to_end/real_api_server.h"
+#include "tests/temp_folder.h"
 
 namespace baton::k8s {
 namespace {
@@ -31,10 +33,8 @@ class ChartAtTheApiServer : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (RealApiServer::WhyNot()) return;
-    std::string pattern = ::testing::TempDir() + "/baton-chart-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    auto server = RealApiServer::Start(folder_);
+    folder_.emplace();
+    auto server = RealApiServer::Start(folder_->path());
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
     Must({"apply", "--server-side", "-f", kTree + "/k8s/crds"});
@@ -45,7 +45,7 @@ class ChartAtTheApiServer : public ::testing::Test {
   }
   static void TearDownTestSuite() {
     server_.reset();
-    if (!folder_.empty()) fs::remove_all(folder_);
+    folder_.reset();
   }
   void SetUp() override {
     if (const auto why = RealApiServer::WhyNot()) GTEST_SKIP() << *why;
@@ -79,10 +79,10 @@ class ChartAtTheApiServer : public ::testing::Test {
     return count;
   }
 
-  static std::string folder_;
+  static std::optional<TempFolder> folder_;
   static std::unique_ptr<RealApiServer> server_;
 };
-std::string ChartAtTheApiServer::folder_;
+std::optional<TempFolder> ChartAtTheApiServer::folder_;
 std::unique_ptr<RealApiServer> ChartAtTheApiServer::server_;
 
 TEST_F(ChartAtTheApiServer, EachObjectIsAccepted) {

@@ -15,7 +15,6 @@ namespace baton::k8s {
 namespace {
 
 using backend::Eventually;
-using backend::Folder;
 
 const std::string kShare = "baton.dev/gpu-share";
 
@@ -122,7 +121,7 @@ class Plugin : public ::testing::Test {
     });
   }
 
-  const Folder folder_;
+  const TempFolder folder_;
   KubeletStandIn kubelet_{folder_.path()};
   std::optional<PluginServer> server_;
 };
@@ -203,7 +202,7 @@ TEST_F(Plugin, TheListOfManyLargeCardsArrives) {
 }
 
 TEST(HookFile, IsPutThereOnceAndReplacedAsAWhole) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string source = folder / "libbaton.so", there = folder / "host/hook/libbaton.so";
   EXPECT_FALSE(InstallHook(source, folder / "host/hook"));
   backend::WriteText(source, "one");

@@ -26,7 +26,6 @@ namespace baton::k8s {
 namespace {
 
 using backend::DaemonProcess;
-using backend::Folder;
 
 // As the binder leaves it: on node n1, with its placement.
 Json PodOnNode(const std::string& name, const std::string& request, const std::string& limit,
@@ -169,7 +168,7 @@ class Agent : public ::testing::Test {
     return object ? object->value("status", Json::object()) : Json::object();
   }
 
-  const Folder folder_;
+  const TempFolder folder_;
   const std::string central_ = "tcp://127.0.0.1:" + std::to_string(backend::FreePort());
   testing::ApiServer api_;
   DaemonProcess batond_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};

@@ -40,7 +40,7 @@ class KubernetesCluster : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (RealApiServer::WhyNot()) return;
-    folder_ = std::make_unique<TestFolder>("baton-kubernetes");
+    folder_ = std::make_unique<TempFolder>();
     auto server = RealApiServer::Start(folder_->path());
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
@@ -149,7 +149,7 @@ class KubernetesCluster : public ::testing::Test {
     for (const auto& [card, mib] : memory) EXPECT_LE(mib, kCardMib) << card;
   }
 
-  static std::unique_ptr<TestFolder> folder_;
+  static std::unique_ptr<TempFolder> folder_;
   static std::unique_ptr<RealApiServer> server_;
   static std::unique_ptr<Client> client_;
   std::string space_;
@@ -157,7 +157,7 @@ class KubernetesCluster : public ::testing::Test {
   static int binders_started_;
 };
 
-std::unique_ptr<TestFolder> KubernetesCluster::folder_;
+std::unique_ptr<TempFolder> KubernetesCluster::folder_;
 std::unique_ptr<RealApiServer> KubernetesCluster::server_;
 std::unique_ptr<Client> KubernetesCluster::client_;
 int KubernetesCluster::binders_started_ = 0;
@@ -175,7 +175,8 @@ TEST_F(KubernetesCluster, ThreeHundredSharePodsArePlacedAndBoundAndCleanedUp) {
         SharePod("sp-" + std::to_string(i), std::to_string(request), std::to_string(gib) + "Gi"));
   }
   ASSERT_TRUE(WaitUntil([&] { return BoundPods() == kSharePods; }, seconds(60)))
-      << BoundPods() << " are bound; " << binders_[0]->running() << folder_->Tail("binder-1.log");
+      << BoundPods() << " are bound; " << binders_[0]->running()
+      << TailOf(*folder_ / "binder-1.log");
   std::printf("figure kubernetes_300_bound %.2f s\n",
               std::chrono::duration<double>(MonotonicNow() - begin).count());
   CheckPlacements();
@@ -289,7 +290,8 @@ TEST_F(KubernetesCluster, OfTwoBindersOneLeadsAndTheOtherTakesOver) {
   first.Signal(SIGKILL);
   for (int i = 0; i < 12; ++i) Create(SharePod("b-" + std::to_string(i), "40", "10Gi"));
   EXPECT_TRUE(WaitUntil([&] { return BoundPods() == 32; }, seconds(60)))
-      << BoundPods() << " " << folder_->Tail("binder-" + std::to_string(binders_started_) + ".log");
+      << BoundPods() << " "
+      << TailOf(*folder_ / ("binder-" + std::to_string(binders_started_) + ".log"));
   EXPECT_EQ(holder(), "second");
   CheckPlacements();
 }

@@ -14,19 +14,8 @@ namespace baton::k8s {
 
 namespace fs = std::filesystem;
 
-TestFolder::TestFolder(const std::string& name) {
-  std::string pattern = fs::temp_directory_path() / (name + "-XXXXXX");
-  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  path_ = pattern;
-}
-
-TestFolder::~TestFolder() {
-  std::error_code ignored;
-  if (std::getenv("BATON_TEST_KEEP") == nullptr) fs::remove_all(path_, ignored);
-}
-
-std::string TestFolder::Tail(const std::string& name, size_t bytes) const {
-  std::ifstream file(path_ + "/" + name);
+std::string TailOf(const std::string& path, size_t bytes) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
   const std::string all = text.str();
@@ -39,7 +28,7 @@ std::vector<Json> Items(const ApiResult<Json>& list) {
 }
 
 std::unique_ptr<bench::Process> StartProgram(
-    const TestFolder& folder, const std::string& name, std::vector<std::string> command,
+    const TempFolder& folder, const std::string& name, std::vector<std::string> command,
     std::vector<std::pair<std::string, std::string>> environment) {
   command[0] = std::string(BATON_PROGRAMS) + "/" + command[0];
   auto process = bench::Process::Spawn({.command = std::move(command),

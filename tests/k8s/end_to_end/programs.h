@@ -11,23 +11,14 @@
 
 #include "bench/process.h"
 #include "k8s/api/client.h"
+#include "tests/temp_folder.h"
 
 namespace baton::k8s {
 
 class RealApiServer;
 
-// A temporary folder, with what the programs in it say. Kept where $BATON_TEST_KEEP is set.
-class TestFolder {
- public:
-  explicit TestFolder(const std::string& name);
-  ~TestFolder();
-  const std::string& path() const { return path_; }
-  // The end of a file.
-  std::string Tail(const std::string& name, size_t bytes = 3000) const;
-
- private:
-  std::string path_;
-};
+// The end of a file.
+std::string TailOf(const std::string& path, size_t bytes = 3000);
 
 // Takes the value, or ends the test with the error's sentence.
 template <class T>
@@ -44,7 +35,7 @@ std::vector<Json> Items(const ApiResult<Json>& list);
 
 // A program of the build's, with all that it says in NAME.log of the folder.
 std::unique_ptr<bench::Process> StartProgram(
-    const TestFolder& folder, const std::string& name, std::vector<std::string> command,
+    const TempFolder& folder, const std::string& name, std::vector<std::string> command,
     std::vector<std::pair<std::string, std::string>> environment = {});
 
 // A node that is ready, with so many cards as capacity.

@@ -11,7 +11,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 #include <thread>
 
 #include "bench/cluster.h"
@@ -39,7 +38,7 @@ class KubernetesPods : public ::testing::Test {
   void TearDown() override {
     if (!HasFailure()) return;
     for (const char* name : {"webhook", "binder", "extender", "kube-scheduler"}) {
-      std::printf("--- %s\n%s\n", name, folder_.Tail(std::string(name) + ".log").c_str());
+      std::printf("--- %s\n%s\n", name, TailOf(folder_ / (std::string(name) + ".log")).c_str());
     }
   }
 
@@ -58,7 +57,7 @@ class KubernetesPods : public ::testing::Test {
                       {{"limits", {{kShareResource, share}, {kMemoryResource, memory}}}}}}})}}}};
   }
 
-  TestFolder folder_{"baton-k8s-pods"};
+  TempFolder folder_;
   std::unique_ptr<RealApiServer> server_;
   std::unique_ptr<Client> client_;
 };
@@ -295,17 +294,19 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
   auto extender = StartProgram(folder_, "extender",
                                {"baton-k8s", "extender", "--listen", "127.0.0.1:0", "--kubeconfig",
                                 server_->KubeconfigOf("baton-extender")});
-  // "... listens on port 8888"
-  std::smatch listens;
-  std::string said_there;
+  const std::string listens = "listens on port ";
+  std::string said_there, port;
   ASSERT_TRUE(WaitUntil(
       [&] {
-        said_there = folder_.Tail("extender.log");
-        return std::regex_search(said_there, listens, std::regex("listens on port ([0-9]+)\n"));
+        said_there = TailOf(folder_ / "extender.log");
+        const size_t at = said_there.find(listens);
+        const size_t end = said_there.find('\n', at == std::string::npos ? 0 : at);
+        if (at == std::string::npos || end == std::string::npos) return false;
+        port = said_there.substr(at + listens.size(), end - at - listens.size());
+        return true;
       },
       seconds(20)))
       << said_there;
-  const std::string port = listens[1];
   const std::string config = folder_.path() + "/scheduler.yaml";
   std::ofstream(config) << "apiVersion: kubescheduler.config.k8s.io/v1\n"
                         << "kind: KubeSchedulerConfiguration\n"

@@ -53,7 +53,7 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
           return client_->Get(resources::kGpuNodes, {"", kNode}).has_value();
         },
         seconds(20)))
-        << folder_.Tail("agent.log");
+        << TailOf(folder_ / "agent.log");
     const std::string hook = std::filesystem::canonical(BATON_PROGRAMS "/../lib");
     binder_ = StartProgram(folder_, "binder",
                            {"baton-k8s", "binder", "--namespace", "baton-system", "--identity",
@@ -72,8 +72,8 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
         std::printf("%s%s", real_->Kubectl({"get", "sharepods,pods,nodes", "-A"}).second.c_str(),
                     real_->Kubectl({"get", "sharepods", "-A", "-o", "yaml"}).second.c_str());
       }
-      std::printf("binder: %s\nagent: %s\n", folder_.Tail("binder.log").c_str(),
-                  folder_.Tail("agent.log").c_str());
+      std::printf("binder: %s\nagent: %s\n", TailOf(folder_ / "binder.log").c_str(),
+                  TailOf(folder_ / "agent.log").c_str());
     }
   }
   std::string Kubeconfig(const std::string& who) {
@@ -125,7 +125,7 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
   std::map<std::string, double> OnDevice(const std::vector<std::string>& pods, Duration window);
 
   static constexpr const char* kNode = "node0";
-  TestFolder folder_{"baton-k8s-shares"};
+  TempFolder folder_;
   std::unique_ptr<RealApiServer> real_;
   std::unique_ptr<testing::ApiServer> stand_in_;
   ClusterConfig config_;
