@@ -52,8 +52,9 @@ int64_t SizeOf(const std::string& path) {
   return stat(path.c_str(), &st) == 0 ? static_cast<int64_t>(st.st_size) : 0;
 }
 
-// Several connections of one process meet the same damage; one of them moves the file.
-std::mutex& AsideMutex() {
+// Connections of one process make and open the file one after the other: of two that change it to
+// a write-ahead log at once, one fails. And they may meet the same damage; one moves the file.
+std::mutex& FileMutex() {
   static std::mutex mutex;
   return mutex;
 }
@@ -64,16 +65,20 @@ class SqliteDatabase final : public Database {
 
   bool Connect() override {
     if (database_ && InodeOf(path_) == inode_) return false;
+    const std::lock_guard lock(FileMutex());
     replaced_ = database_.has_value();
     Disconnect();
-    // SQLite would let others read it.
-    const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
+    // SQLite would let others read it. One that is there is not opened here: to close it again
+    // would take away all locks that this process has on it, and whoever looks at it with sqlite3
+    // would remove the log that is being written.
+    const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+      close(fd);
+    } else if (errno != EEXIST || access(path_.c_str(), R_OK | W_OK) != 0) {
       throw DatabaseError(ErrorCode::kUnavailable,
                           "cannot open the ledger " + path_ + ": " + strerror(errno) +
                               "; check [ledger] database and that its folder can be written");
     }
-    close(fd);
     inode_ = InodeOf(path_);
     Guard([&] {
       database_.emplace(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, kBusyTimeout_ms);
@@ -140,7 +145,7 @@ class SqliteDatabase final : public Database {
   int64_t SizeBytes() override { return SizeOf(path_) + SizeOf(path_ + "-wal"); }
 
   std::string MoveAside() override {
-    const std::lock_guard lock(AsideMutex());
+    const std::lock_guard lock(FileMutex());
     const bool moved_by_another = InodeOf(path_) != inode_;
     Disconnect();
     if (moved_by_another) return path_ + ".damaged";

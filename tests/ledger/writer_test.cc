@@ -1,6 +1,9 @@
 // The ledger beside an event loop: batches arrive, whatever the disk does.
 #include "backend/ledger/writer.h"
 
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <stdlib.h>
+
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -78,6 +81,60 @@ TEST_F(LedgerWriterTest, BooksInOrderAndAnswersQuestions) {
   EXPECT_TRUE(results[20] && !*results[20]);
   EXPECT_EQ(HeldBy(*writer, "t"), 19);
   EXPECT_EQ(writer->trouble(), "");
+}
+
+// Two connections of one process make the file together: what one of them locks stays locked.
+TEST_F(LedgerWriterTest, WhatIsBookedWhileTheFileIsMadeStays) {
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    std::filesystem::remove_all(state_);
+    std::filesystem::create_directory(state_);
+    const std::string source = NewSource();
+    {
+      const auto writer = Start();
+      ASSERT_TRUE(writer->Ask([&](Ledger& ledger) {
+        const auto last = ledger.LastOf(source);
+        EXPECT_TRUE(last) << last.error().message;
+      }));
+      Answers answers;
+      for (uint64_t seq = 1; seq <= 5; ++seq)
+        writer->Put(SomeBatch(source, seq, 1), answers.Next());
+      for (const auto& result : answers.Wait(5)) {
+        EXPECT_TRUE(result && *result) << (result ? "booked before" : result.error().message);
+      }
+      EXPECT_EQ(HeldBy(*writer, "t"), 4);
+      EXPECT_EQ(writer->TakeNotice(), "");
+    }
+    EXPECT_EQ(HeldBy(*Start(), "t"), 4);
+  }
+}
+
+// What the next test runs as another process: locks are a process's.
+TEST(LedgerFile, DISABLED_IsLookedAtFromOutside) {
+  SQLite::Database database(getenv("BATON_LEDGER_FILE"), SQLite::OPEN_READWRITE, 5'000);
+  EXPECT_GT(database.execAndGet("SELECT count(*) FROM sqlite_master").getInt(), 0);
+}
+
+// An operator's sqlite3, say: whoever closes a file as the last one removes its log.
+TEST_F(LedgerWriterTest, WhoeverElseLooksAtTheFileTakesNothingAway) {
+  std::filesystem::create_directory(state_);
+  const std::string look = "BATON_LEDGER_FILE=" + path_ + " " +
+                           std::filesystem::read_symlink("/proc/self/exe").string() +
+                           " --gtest_also_run_disabled_tests --gtest_brief=1"
+                           " --gtest_filter=LedgerFile.DISABLED_IsLookedAtFromOutside";
+  const std::string source = NewSource();
+  {
+    const auto writer = Start();
+    Answers answers;
+    for (uint64_t seq = 1; seq <= 5; ++seq) {
+      writer->Put(SomeBatch(source, seq, 1), answers.Next());
+      answers.Wait(seq);
+      EXPECT_EQ(HeldBy(*writer, "t"), static_cast<int64_t>(seq) - 1);
+      EXPECT_EQ(system(look.c_str()), 0);
+      EXPECT_TRUE(std::filesystem::exists(path_ + "-wal")) << "after batch " << seq;
+    }
+  }
+  EXPECT_EQ(HeldBy(*Start(), "t"), 4);
 }
 
 TEST_F(LedgerWriterTest, WhatCannotBeBookedIsMergedAndNothingIsLost) {
