@@ -71,10 +71,11 @@ class SqliteDatabase final : public Database {
     // SQLite would let others read it. One that is there is not opened here: to close it again
     // would take away all locks that this process has on it, and whoever looks at it with sqlite3
     // would remove the log that is being written.
-    const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const bool is_there = access(path_.c_str(), F_OK) == 0;
+    const int fd = is_there ? -1 : open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd >= 0) {
       close(fd);
-    } else if (errno != EEXIST || access(path_.c_str(), R_OK | W_OK) != 0) {
+    } else if (!is_there || access(path_.c_str(), R_OK | W_OK) != 0) {
       throw DatabaseError(ErrorCode::kUnavailable,
                           "cannot open the ledger " + path_ + ": " + strerror(errno) +
                               "; check [ledger] database and that its folder can be written");

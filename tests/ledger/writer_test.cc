@@ -109,6 +109,19 @@ TEST_F(LedgerWriterTest, WhatIsBookedWhileTheFileIsMadeStays) {
   }
 }
 
+TEST_F(LedgerWriterTest, ALinkToAFileThatIsNotThereYetIsFollowedAndNobodyElseMayRead) {
+  std::filesystem::create_directory(state_);
+  const std::string elsewhere = folder_ / "elsewhere";
+  std::filesystem::create_symlink(elsewhere, path_);
+  const auto writer = Start();
+  Answers answers;
+  writer->Put(SomeBatch(NewSource(), 1, 1), answers.Next());
+  EXPECT_TRUE(answers.Wait(1)[0]);
+  EXPECT_EQ(writer->trouble(), "");
+  EXPECT_EQ(std::filesystem::status(elsewhere).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
 // What the next test runs as another process: locks are a process's.
 TEST(LedgerFile, IsLookedAtFromOutside) {
   const char* file = getenv("BATON_LEDGER_FILE");
