@@ -8,7 +8,7 @@ namespace baton::backend {
 namespace {
 
 // So many pods between two looks at the sockets.
-constexpr size_t kPodsAtOnce = 64;
+constexpr size_t kPodsOfUsageAtOnce = 64;
 
 // Clients say most of these numbers, and may say anything. The ledger refuses a batch with one
 // above 2^60, and no sum of its reports may pass 2^63: nobody's claim may stop the books of others.
@@ -149,7 +149,7 @@ void Arbiter::Snapshot(std::function<void(ledger::Batch)> done) {
   auto step = std::make_shared<std::function<void()>>();
   *step = [this, alive = alive_, work, done = std::move(done), weak = std::weak_ptr(step)] {
     if (!*alive) return;
-    if (GoOnWithSnapshot(*work, kPodsAtOnce)) return done(std::move(work->batch));
+    if (GoOnWithSnapshot(*work, kPodsOfUsageAtOnce)) return done(std::move(work->batch));
     boost::asio::post(io_, [step = weak.lock()] { (*step)(); });
   };
   (*step)();

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr uint64_t kIdMax = UINT32_MAX;
 constexpr std::string_view kFirstLine = "baton pods 1 ";
 
-std::vector<std::string> Texts(const json& entry, const char* key) {
+std::vector<std::string> TextsAt(const json& entry, const char* key) {
   return entry.value(key, std::vector<std::string>{});
 }
 
@@ -40,8 +40,8 @@ json WishesJson(const CardWishes& wishes) {
 }
 
 CardWishes ReadWishes(const json& said) {
-  return {said.value("mode", ""),     Texts(said, "models"),      Texts(said, "not_models"),
-          Texts(said, "gpus"),        said.value("affinity", ""), said.value("anti_affinity", ""),
+  return {said.value("mode", ""),     TextsAt(said, "models"),    TextsAt(said, "not_models"),
+          TextsAt(said, "gpus"),      said.value("affinity", ""), said.value("anti_affinity", ""),
           said.value("exclusion", "")};
 }
 
@@ -217,7 +217,7 @@ Result<void> Pods::Read(const std::string& text) {
         vgpu.fit = {row.at("share"), row.at("memory_mib"), 0, row.at("slot")};
         vgpu.device = row.value("device", "");
         vgpu.memory_peak = row.value("memory_peak", uint64_t{0});
-        vgpu.before = Texts(row, "before");
+        vgpu.before = TextsAt(row, "before");
         pod.vgpus.push_back(std::move(vgpu));
       }
       pod.vgpus.resize(pod.gpus.size());
@@ -236,7 +236,7 @@ Result<void> Pods::Read(const std::string& text) {
       by_ticket_[pod.ticket] = pod.id;
       pods_.emplace(pod.id, std::move(pod));
     }
-    for (const std::string& gpu : Texts(root, "cordoned")) cordoned_.insert(gpu);
+    for (const std::string& gpu : TextsAt(root, "cordoned")) cordoned_.insert(gpu);
     for (const json& entry : root.value("departed", json::array())) {
       departed_[PodId{entry.at("id")}] = {
           {entry.at("name"), entry.at("namespace"), entry.at("team"), entry.at("user")},

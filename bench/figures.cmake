@@ -13,5 +13,6 @@ baton_program(bench_placement NO_INSTALL SOURCES placement.cc
               DEPENDS baton_devmgr benchmark::benchmark)
 baton_program(baton-bench NO_INSTALL SOURCES figures.cc
               DEPENDS CLI11::CLI11 nlohmann_json::nlohmann_json)
+baton_compile_fast(baton-bench)
 baton_program(bench_ledger NO_INSTALL SOURCES ledger.cc
               DEPENDS baton_ledger CLI11::CLI11 nlohmann_json::nlohmann_json)

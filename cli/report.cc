@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+constexpr Duration kReportPatience = std::chrono::seconds(60);
 
 // How the answer is printed.
 enum class Format { kTable, kCsv, kJson, kParsable };
@@ -86,7 +86,7 @@ int Report(const ReportOptions& options, const Invocation& invocation) {
                                    {"from", options.from},
                                    {"to", options.to},
                                    {"last", options.last}},
-                                  kPatience);
+                                  kReportPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
@@ -154,7 +154,8 @@ int Report(const ReportOptions& options, const Invocation& invocation) {
 int Standing(const std::string& format_name, const Invocation& invocation) {
   const Result<Format> format = ParseFormat(format_name);
   if (!format) return Complain(format.error());
-  Result<json> answer = wire::Ask(invocation.socket_dir, {{"command", "standing"}}, kPatience);
+  Result<json> answer =
+      wire::Ask(invocation.socket_dir, {{"command", "standing"}}, kReportPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
@@ -199,7 +200,7 @@ int Advise(const std::string& last, const std::string& format_name, const Invoca
   const Result<Format> format = ParseFormat(format_name);
   if (!format) return Complain(format.error());
   Result<json> answer =
-      wire::Ask(invocation.socket_dir, {{"command", "advise"}, {"last", last}}, kPatience);
+      wire::Ask(invocation.socket_dir, {{"command", "advise"}, {"last", last}}, kReportPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");

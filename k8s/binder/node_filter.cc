@@ -9,18 +9,14 @@
 
 #include "k8s/types/annotations.h"
 #include "k8s/types/quantity.h"
+#include "k8s/types/read.h"
 
 namespace baton::k8s {
 namespace {
 
 const Json kNothing = Json::object();
-const Json kEmpty = Json::array();
 
-// The list or object there, else an empty one.
-const Json& ListAt(const Json& object, std::string_view pointer) {
-  const Json* found = Find(object, pointer);
-  return found != nullptr && found->is_array() ? *found : kEmpty;
-}
+// The object there, else an empty one.
 const Json& ObjectAt(const Json& object, std::string_view pointer) {
   const Json* found = Find(object, pointer);
   return found != nullptr && found->is_object() ? *found : kNothing;

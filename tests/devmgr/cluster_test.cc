@@ -119,7 +119,7 @@ void ExpectBooksAreRight(const Cluster& cluster) {
   }
 }
 
-PodRequest RandomPod(Random& random, const std::string& name) {
+PodRequest AnyPod(Random& random, const std::string& name) {
   PodRequest pod;
   pod.name = name;
   pod.cpu_milli = static_cast<uint32_t>(random.Between(0, 8'000));
@@ -205,7 +205,7 @@ TEST(ClusterProperty, NoCardIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
                           random.Between(0, static_cast<int64_t>(cluster.pods().size()) - 1))
                     ->first;
       if (act < 5) {
-        const PodRequest pod = RandomPod(random, "p" + std::to_string(i));
+        const PodRequest pod = AnyPod(random, "p" + std::to_string(i));
         cluster.Learn(pod);
         twin.Learn(pod);
         const auto placement = cluster.Decide(pod);
@@ -254,14 +254,14 @@ TEST(ClusterProperty, PlaceThenDeleteRestoresTheExactState) {
   Cluster cluster(kModes);
   for (int n = 0; n < 3; ++n) ASSERT_TRUE(cluster.SetNode(MakeNode("n" + std::to_string(n), 4)));
   for (int i = 0; i < 20; ++i) {
-    const PodRequest pod = RandomPod(random, "first" + std::to_string(i));
+    const PodRequest pod = AnyPod(random, "first" + std::to_string(i));
     const auto placement = cluster.Decide(pod);
     ASSERT_TRUE(!placement || cluster.Commit(pod, *placement));
   }
   const Snapshot before(cluster);
   std::vector<std::string> added;
   for (int i = 0; i < 30; ++i) {
-    const PodRequest pod = RandomPod(random, "second" + std::to_string(i));
+    const PodRequest pod = AnyPod(random, "second" + std::to_string(i));
     const auto placement = cluster.Decide(pod);
     if (!placement) continue;
     ASSERT_TRUE(cluster.Commit(pod, *placement));

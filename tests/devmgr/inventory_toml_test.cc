@@ -64,7 +64,7 @@ std::vector<Node> Parsed(const std::string& text) {
 }
 
 // The error for a cluster with one node and one card, of which one line is replaced.
-std::string Refusal(const std::string& text) {
+std::string RefusalOf(const std::string& text) {
   const auto nodes = ParseInventory(text, "f");
   return nodes ? "accepted" : nodes.error().message;
 }
@@ -116,65 +116,68 @@ TEST(InventoryToml, WhatIsPrintedIsReadAgain) {
 }
 
 TEST(InventoryToml, EveryMistakeIsOneLineWithItsPlace) {
-  EXPECT_EQ(Refusal(Card1("model = \"H20O\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H20O\"\n")),
             "f:4: the model H20O is not known, so its card needs a memory (or did you mean H200?)");
-  EXPECT_EQ(Refusal(Card1("model = \"Tiles\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"Tiles\"\n")),
             "f:4: the model Tiles is not known, so its card needs a memory such as \"80GiB\"");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nmemory = \"0MiB\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nmemory = \"0MiB\"\n")),
             "f:5: memory must be whole MiB from 1MiB to 16TiB, not 0MiB");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nmemory = \"17TiB\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nmemory = \"17TiB\"\n")),
             "f:5: memory must be whole MiB from 1MiB to 16TiB, not 17TiB");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nmemory = \"1.5KiB\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nmemory = \"1.5KiB\"\n")),
             "f:5: memory must be whole MiB from 1MiB to 16TiB, not 1.5KiB");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nmemory = 80\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nmemory = 80\n")),
             "f:5: memory must be a text with its unit, such as \"80GiB\" or \"81559MiB\"");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nmemroy = \"80GiB\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nmemroy = \"80GiB\"\n")),
             "f:5: [[node.card]] has no key memroy; did you mean memory?");
-  EXPECT_EQ(Refusal("[[nodes]]\nname = \"n\"\n"),
+  EXPECT_EQ(RefusalOf("[[nodes]]\nname = \"n\"\n"),
             "f:1: the file has no key nodes; did you mean node?");
-  EXPECT_EQ(Refusal("[[node]]\nname = \"n\"\nxyz = 1\n"),
+  EXPECT_EQ(RefusalOf("[[node]]\nname = \"n\"\nxyz = 1\n"),
             "f:3: [[node]] has no key xyz; it has name, cpu, memory, labels, cordoned, card");
-  EXPECT_EQ(Refusal("[[node]]\ncpu = 1\n"), "f:1: a [[node]] needs a name");
-  EXPECT_EQ(Refusal("[[node]]\nname = \"a b\"\n"),
+  EXPECT_EQ(RefusalOf("[[node]]\ncpu = 1\n"), "f:1: a [[node]] needs a name");
+  EXPECT_EQ(RefusalOf("[[node]]\nname = \"a b\"\n"),
             "f:2: a node's name is 1 to 253 printable bytes without spaces and commas");
-  EXPECT_EQ(Refusal("[[node]]\nname = \"n\"\n[[node]]\nname = \"n\"\n"),
+  EXPECT_EQ(RefusalOf("[[node]]\nname = \"n\"\n[[node]]\nname = \"n\"\n"),
             "f:4: node n is listed twice");
-  EXPECT_EQ(Refusal(Card1("uuid = \"GPU-1\"\nmodel = \"H200\"\n[[node.card]]\n"
-                          "model = \"H200\"\nuuid = \"GPU-1\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("uuid = \"GPU-1\"\nmodel = \"H200\"\n[[node.card]]\n"
+                            "model = \"H200\"\nuuid = \"GPU-1\"\n")),
             "f:8: card GPU-1 is listed twice");
-  EXPECT_EQ(Refusal(Card1("uuid = \"GPU-1\"\n")), "f:3: a card needs a model");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\ncount = 17\n")),
+  EXPECT_EQ(RefusalOf(Card1("uuid = \"GPU-1\"\n")), "f:3: a card needs a model");
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\ncount = 17\n")),
             "f:5: count must be a whole number from 1 to 16");
   EXPECT_EQ(
-      Refusal(Card1("model = \"H200\"\ncount = 9\n[[node.card]]\nmodel = \"H200\"\ncount = 8\n")),
+      RefusalOf(Card1("model = \"H200\"\ncount = 9\n[[node.card]]\nmodel = \"H200\"\ncount = 8\n")),
       "f:6: a node has at most 16 cards");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nbus = \"17:00.0\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nbus = \"17:00.0\"\n")),
             "f:5: bus must be such as \"0000:17:00.0\"");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nnuma = -1\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nnuma = -1\n")),
             "f:5: numa must be a whole number from 0 to 1023");
-  EXPECT_EQ(Refusal(Card1("model = \"L40S\"\nmig = true\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"L40S\"\nmig = true\n")),
             "f:5: a NVIDIA L40S has no MIG (or say mig_capable = true)");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\ninstances = []\n")), "f:5: instances need mig = true");
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\ninstances = []\n")),
+            "f:5: instances need mig = true");
   const std::string mig = "model = \"H200\"\nmig = true\n";
-  EXPECT_EQ(Refusal(Card1(mig + "instances = [{profile = \"1g.18gb\", start = 7, slices = 2}]\n")),
-            "f:6: a 1g.18gb of 2 slices cannot start at 7: a card has at most 8");
-  EXPECT_EQ(Refusal(Card1(mig + "instances = [{profile = \"3g.71gb\", start = 0, slices = 4},\n"
-                                "{profile = \"2g.35gb\", start = 2, slices = 2}]\n")),
+  EXPECT_EQ(
+      RefusalOf(Card1(mig + "instances = [{profile = \"1g.18gb\", start = 7, slices = 2}]\n")),
+      "f:6: a 1g.18gb of 2 slices cannot start at 7: a card has at most 8");
+  EXPECT_EQ(RefusalOf(Card1(mig + "instances = [{profile = \"3g.71gb\", start = 0, slices = 4},\n"
+                                  "{profile = \"2g.35gb\", start = 2, slices = 2}]\n")),
             "f:7: the 2g.35gb at 2 lies over another instance");
-  EXPECT_EQ(Refusal(Card1(mig + "instances = [{profile = \"3g.71gb\"}]\n")),
+  EXPECT_EQ(RefusalOf(Card1(mig + "instances = [{profile = \"3g.71gb\"}]\n")),
             "f:6: an instance needs a profile, a start and slices");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nhealth = \"ill\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nhealth = \"ill\"\n")),
             "f:5: health must be \"healthy\", \"failed\" or \"missing\"");
-  EXPECT_EQ(Refusal(Card1("model = \"H200\"\nwhy = \"XID 79\"\n")),
+  EXPECT_EQ(RefusalOf(Card1("model = \"H200\"\nwhy = \"XID 79\"\n")),
             "f:5: why needs health = \"failed\" or \"missing\" beside it");
-  EXPECT_EQ(Refusal("[[node]]\nname = \"n\"\ncpu = nan\n"),
+  EXPECT_EQ(RefusalOf("[[node]]\nname = \"n\"\ncpu = nan\n"),
             "f:3: cpu must be a number of cores from 0.001 to 1000000");
-  EXPECT_EQ(Refusal("node = 3\n"), "f:1: write [[node]], one for each");
-  EXPECT_EQ(Refusal("[[node]]\nname = \"n\"\ncard = [1]\n"),
+  EXPECT_EQ(RefusalOf("node = 3\n"), "f:1: write [[node]], one for each");
+  EXPECT_EQ(RefusalOf("[[node]]\nname = \"n\"\ncard = [1]\n"),
             "f:3: write [[node.card]], one for each");
-  EXPECT_EQ(Refusal("[[node]]\nname = \"n\"\nlabels = {a = 1}\n"),
+  EXPECT_EQ(RefusalOf("[[node]]\nname = \"n\"\nlabels = {a = 1}\n"),
             "f:3: a label is a printable text");
-  EXPECT_EQ(Refusal(std::string(kInventoryBytesMax + 1, '\n')), "f: an inventory is at most 32MiB");
+  EXPECT_EQ(RefusalOf(std::string(kInventoryBytesMax + 1, '\n')),
+            "f: an inventory is at most 32MiB");
 }
 
 // What every inventory that is accepted has.

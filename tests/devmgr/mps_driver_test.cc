@@ -109,7 +109,7 @@ class MemoryMarks final : public DeviceMarks {
   CrashPoints& crash_;
 };
 
-struct Node {
+struct MpsNode {
   CrashPoints crash;
   FakeControl control{crash};
   MemoryMarks marks{crash};
@@ -158,7 +158,7 @@ struct Node {
 };
 
 TEST(MpsDriver, TheFirstVirtualGpuStartsTheDaemonAndTheLastEndsIt) {
-  Node node;
+  MpsNode node;
   MpsDriver driver(node.control, node.marks);
   node.Begin(driver, VgpuOf("a", 30, 20'000));
   EXPECT_EQ(node.control.told,
@@ -181,7 +181,7 @@ TEST(MpsDriver, TheFirstVirtualGpuStartsTheDaemonAndTheLastEndsIt) {
 }
 
 TEST(MpsDriver, AServerThatIsThereIsToldByItself) {
-  Node node;
+  MpsNode node;
   MpsDriver driver(node.control, node.marks);
   node.Begin(driver, VgpuOf("a", 30, 20'000));
   node.control.clients = "123\n124";
@@ -195,7 +195,7 @@ TEST(MpsDriver, AServerThatIsThereIsToldByItself) {
 }
 
 TEST(MpsDriver, TheDaemonStaysWhileProcessesUseItAndEndsLater) {
-  Node node;
+  MpsNode node;
   MpsDriver driver(node.control, node.marks);
   node.Begin(driver, VgpuOf("a", 30, 20'000));
   node.control.clients = "123";
@@ -210,7 +210,7 @@ TEST(MpsDriver, TheDaemonStaysWhileProcessesUseItAndEndsLater) {
 }
 
 TEST(MpsDriver, AKillAtAnyStepLeavesNoDaemonThatNobodyNeedsAndNoVirtualGpuWithoutOne) {
-  const auto run = [](Node& node) {
+  const auto run = [](MpsNode& node) {
     MpsDriver driver(node.control, node.marks);
     node.Begin(driver, VgpuOf("a", 30, 20'000));
     node.Begin(driver, VgpuOf("b", 50, 0));
@@ -218,13 +218,13 @@ TEST(MpsDriver, AKillAtAnyStepLeavesNoDaemonThatNobodyNeedsAndNoVirtualGpuWithou
     node.End(driver, "b");
     node.Begin(driver, VgpuOf("c", 70, 1'000));
   };
-  Node whole;
+  MpsNode whole;
   run(whole);
   const int steps = whole.crash.steps();
   ASSERT_GT(steps, 30);
   for (int first = 1; first <= steps; ++first) {
     for (int second = 0; second <= 12; ++second) {
-      Node node;
+      MpsNode node;
       node.crash.ArmAt(first);
       EXPECT_THROW(run(node), Killed);
       if (second > 0) {
@@ -246,7 +246,7 @@ TEST(MpsDriver, AKillAtAnyStepLeavesNoDaemonThatNobodyNeedsAndNoVirtualGpuWithou
 }
 
 TEST(MpsDriver, WhatCannotBeDoneIsSaidAndNothingIsLeftBehind) {
-  Node node;
+  MpsNode node;
   MpsDriver driver(node.control, node.marks);
   node.control.absent = true;
   const auto made = driver.Create(node.card, VgpuOf("a", 30, 0));

@@ -179,7 +179,7 @@ TEST(ClientTest, ATokenThatWasReplacedIsReadAgain) {
   server.SetToken("second");
   folder.Write("token", "second\n");
   // Even of a POST: who is not let in has done nothing.
-  EXPECT_TRUE(client->Create(kPods, kName, PodOf("a")));
+  EXPECT_TRUE(client->Create(kPods, kName, AnnotatedPod("a")));
   server.SetToken("third");
   const auto refused = client->GetPath("/version");
   ASSERT_FALSE(refused);
@@ -196,7 +196,7 @@ TEST(ClientTest, WhatIsSafeIsRepeatedAndNothingElse) {
     server.ClearFaults();
     server.AddFault({.kind = kind, .path = "/pods", .status = status});
   };
-  ASSERT_TRUE(client->Create(kPods, kName, PodOf("a")));
+  ASSERT_TRUE(client->Create(kPods, kName, AnnotatedPod("a")));
   const std::pair<FaultKind, int> faults[] = {
       {FaultKind::kAnswer, 429}, {FaultKind::kAnswer, 500},  {FaultKind::kAnswer, 503},
       {FaultKind::kAnswer, 504}, {FaultKind::kCutBefore, 0}, {FaultKind::kCutAfter, 0},
@@ -230,7 +230,7 @@ TEST(ClientTest, WhatIsSafeIsRepeatedAndNothingElse) {
     // A POST is only where it cannot have been done.
     const ObjectName fresh{"default", fmt::format("new{}", serial++)};
     faulty(kind, status);
-    const auto created = client->Create(kPods, fresh, PodOf(fresh.name));
+    const auto created = client->Create(kPods, fresh, AnnotatedPod(fresh.name));
     EXPECT_EQ(created.has_value(), status == 429) << fresh.name;
     EXPECT_EQ(server.Get(kPods, fresh).has_value(), lost || status == 429);
     if (lost) {
@@ -250,7 +250,7 @@ TEST(ClientTest, RetryAfterIsHonoured) {
   const auto client = ClientOf(server.config(), options);
   server.AddFault({.kind = FaultKind::kAnswer, .status = 429, .retry_after_s = 1});
   const Instant begin = MonotonicNow();
-  EXPECT_TRUE(client->Create(kPods, kName, PodOf("a")));
+  EXPECT_TRUE(client->Create(kPods, kName, AnnotatedPod("a")));
   EXPECT_GE(MonotonicNow() - begin, milliseconds(990));
   // Longer than there is time for: the caller decides, now.
   server.AddFault({.kind = FaultKind::kAnswer, .status = 429, .retry_after_s = 600});
@@ -278,7 +278,7 @@ TEST(ClientTest, NothingTakesLongerThanItMay) {
   server.ClearFaults();
   // Slow, but in time.
   server.AddFault({.kind = FaultKind::kSlow, .delay = milliseconds(30)});
-  EXPECT_TRUE(client->Create(kPods, kName, PodOf("a")));
+  EXPECT_TRUE(client->Create(kPods, kName, AnnotatedPod("a")));
 }
 
 TEST(ClientTest, StopEndsWhatRunsAndRefusesWhatComes) {
@@ -325,7 +325,7 @@ TEST(ClientTest, ConnectionsAreUsedAgainAndStaleOnesDoNotHarm) {
     server.CutConnections();
     std::this_thread::sleep_for(milliseconds(2));
     const ObjectName name{"default", fmt::format("p{}", i)};
-    const auto made = client->Create(kPods, name, PodOf(name.name));
+    const auto made = client->Create(kPods, name, AnnotatedPod(name.name));
     ASSERT_TRUE(made) << made.error().message;
   }
 }
@@ -340,7 +340,7 @@ TEST(ClientTest, ManyThreadsShareFewConnections) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50; ++i) {
         const ObjectName name{"default", fmt::format("p{}-{}", t, i)};
-        EXPECT_TRUE(client->Create(kPods, name, PodOf(name.name)));
+        EXPECT_TRUE(client->Create(kPods, name, AnnotatedPod(name.name)));
       }
     });
   }
@@ -377,7 +377,7 @@ TEST(ClientTest, AFreeConnectionIsNotLostOnThoseThatOnlyPause) {
 TEST(ClientTest, AListIsFollowedOverItsPages) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  for (int i = 0; i < 25; ++i) server.Put(kPods, PodOf(fmt::format("p{:02}", i)));
+  for (int i = 0; i < 25; ++i) server.Put(kPods, AnnotatedPod(fmt::format("p{:02}", i)));
   ListOptions options;
   options.page = 10;
   const auto list = client->List(kPods, "default", options);
@@ -397,8 +397,8 @@ TEST(ClientTest, AWatchTellsWhatHappensHoweverItIsCutIntoPieces) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const std::string from = std::to_string(server.version());
-  server.Put(kPods, PodOf("a", {{"long", std::string(100'000, 'x')}}));
-  server.Put(kPods, PodOf("b"));
+  server.Put(kPods, AnnotatedPod("a", {{"long", std::string(100'000, 'x')}}));
+  server.Put(kPods, AnnotatedPod("b"));
   server.Remove(kPods, kName);
   std::string seen;
   const auto watched =
@@ -435,8 +435,8 @@ TEST(ClientTest, AWatchEndsForEachReasonAsItShould) {
   server.AddFault({.kind = FaultKind::kAnswer, .verb = "watch", .status = 429, .retry_after_s = 7});
   EXPECT_EQ(watch().error().retry_after, seconds(7));
   // Too old a version: an event of the type ERROR.
-  server.Put(kPods, PodOf("a"));
-  server.Put(kPods, PodOf("b"));
+  server.Put(kPods, AnnotatedPod("a"));
+  server.Put(kPods, AnnotatedPod("b"));
   server.Compact();
   std::string seen;
   const auto old = client->Watch(kPods, "default", {}, "1", seconds(10), [&](auto type, auto) {
@@ -451,7 +451,7 @@ TEST(ClientTest, AWatchEndsForEachReasonAsItShould) {
 // What is long takes long: a list of many pages is not held to the time of one.
 TEST(ClientTest, EachPageOfAListHasItsOwnTime) {
   ApiServer server;
-  for (int i = 0; i < 12; ++i) server.Put(kPods, PodOf(fmt::format("p{:02}", i)));
+  for (int i = 0; i < 12; ++i) server.Put(kPods, AnnotatedPod(fmt::format("p{:02}", i)));
   server.AddFault(
       {.kind = FaultKind::kSlow, .verb = "list", .times = 0, .delay = milliseconds(100)});
   ClientOptions options = Quick();

@@ -17,7 +17,7 @@ using resources::kPods;
 TEST(EventRecorderTest, AnEventHasAllThatTheApiWants) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  const Json pod = server.Put(kPods, PodOf("a"));
+  const Json pod = server.Put(kPods, AnnotatedPod("a"));
   const Json node = server.Put(resources::kNodes, {{"metadata", {{"name", "n1"}}}});
   {
     EventRecorder recorder(*client, {.instance = "binder-0"});
@@ -47,7 +47,7 @@ TEST(EventRecorderTest, AnEventHasAllThatTheApiWants) {
 TEST(EventRecorderTest, TheSameAgainIsASeriesWithItsCount) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  const Json pod = server.Put(kPods, PodOf("a"));
+  const Json pod = server.Put(kPods, AnnotatedPod("a"));
   {
     EventRecorder recorder(*client, {});
     for (int i = 0; i < 1'000; ++i) recorder.Record(pod, "Warning", "NoRoom", "Place", "why");
@@ -63,8 +63,8 @@ TEST(EventRecorderTest, TheSameAgainIsASeriesWithItsCount) {
 TEST(EventRecorderTest, AnObjectHasABudget) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  const Json a = server.Put(kPods, PodOf("a"));
-  const Json b = server.Put(kPods, PodOf("b"));
+  const Json a = server.Put(kPods, AnnotatedPod("a"));
+  const Json b = server.Put(kPods, AnnotatedPod("b"));
   {
     EventRecorder recorder(*client, {.burst = 5});
     for (int i = 0; i < 100; ++i) {
@@ -84,7 +84,7 @@ TEST(EventRecorderTest, ItNeverBlocksAndEndsSoon) {
   {
     EventRecorder recorder(*client, {.queue = 10});
     for (int i = 0; i < 200; ++i) {
-      recorder.Record(PodOf(fmt::format("p{}", i)), "Normal", "Placed", "Place", "there");
+      recorder.Record(AnnotatedPod(fmt::format("p{}", i)), "Normal", "Placed", "Place", "there");
     }
     EXPECT_GE(recorder.dropped(), 180u);
   }
@@ -96,10 +96,10 @@ TEST(EventRecorderTest, WhoMayNotWriteDoesNot) {
   const auto client = ClientOf(server.config());
   std::atomic<bool> leading{false};
   EventRecorder recorder(*client, {.may_write = [&] { return leading.load(); }});
-  recorder.Record(PodOf("a"), "Normal", "Placed", "Place", "there");
+  recorder.Record(AnnotatedPod("a"), "Normal", "Placed", "Place", "there");
   ASSERT_TRUE(server.WaitFor([&] { return recorder.dropped() == 1; }));
   leading = true;
-  recorder.Record(PodOf("a"), "Normal", "Placed", "Place", "there");
+  recorder.Record(AnnotatedPod("a"), "Normal", "Placed", "Place", "there");
   EXPECT_TRUE(server.WaitFor([&] { return server.List(kEvents).size() == 1; }));
 }
 
@@ -107,10 +107,10 @@ TEST(EventRecorderTest, ASeriesWhoseEventTheServerForgotBeginsAgain) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   EventRecorder recorder(*client, {});
-  recorder.Record(PodOf("a"), "Normal", "Placed", "Place", "there");
+  recorder.Record(AnnotatedPod("a"), "Normal", "Placed", "Place", "there");
   ASSERT_TRUE(server.WaitFor([&] { return server.List(kEvents).size() == 1; }));
   server.Remove(kEvents, NameOf(server.List(kEvents)[0]));
-  recorder.Record(PodOf("a"), "Normal", "Placed", "Place", "there");
+  recorder.Record(AnnotatedPod("a"), "Normal", "Placed", "Place", "there");
   ASSERT_TRUE(server.WaitFor([&] { return server.List(kEvents).size() == 1; }));
   EXPECT_EQ(server.List(kEvents)[0]["series"]["count"], 2);
 }
@@ -120,11 +120,11 @@ TEST(EventRecorderTest, AFewFaultsLoseAtMostThatEvent) {
   const auto client = ClientOf(server.config());
   EventRecorder recorder(*client, {});
   server.AddFault({.kind = FaultKind::kAnswer, .path = "/events", .status = 500});
-  recorder.Record(PodOf("a"), "Normal", "Placed", "Place", "lost");
+  recorder.Record(AnnotatedPod("a"), "Normal", "Placed", "Place", "lost");
   ASSERT_TRUE(server.WaitFor([&] { return recorder.dropped() == 1; }));
   server.AddFault(
       {.kind = FaultKind::kAnswer, .path = "/events", .status = 429, .retry_after_s = 1});
-  recorder.Record(PodOf("b"), "Normal", "Placed", "Place", "repeated");
+  recorder.Record(AnnotatedPod("b"), "Normal", "Placed", "Place", "repeated");
   EXPECT_TRUE(server.WaitFor([&] { return server.List(kEvents).size() == 1; }));
 }
 

@@ -35,7 +35,7 @@ inline std::unique_ptr<Client> ClientOf(const ClusterConfig& config,
   return client ? std::move(*client) : nullptr;
 }
 
-inline Json PodOf(const std::string& name, const Json& annotations = Json::object()) {
+inline Json AnnotatedPod(const std::string& name, const Json& annotations = Json::object()) {
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
           {"metadata", {{"name", name}, {"namespace", "default"}, {"annotations", annotations}}},

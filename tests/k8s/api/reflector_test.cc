@@ -101,10 +101,10 @@ void Stir(ApiServer& server, Random& random, int steps) {
     const std::string name = PodName(random.Between(0, 19));
     if (random.OneIn(3)) {
       server.Remove(kPods, {"default", name});
-      if (random.OneIn(2)) server.Put(kPods, PodOf(name));  // another one of that name
+      if (random.OneIn(2)) server.Put(kPods, AnnotatedPod(name));  // another one of that name
     } else {
       auto pod = server.Get(kPods, {"default", name});
-      Json next = pod ? *pod : PodOf(name);
+      Json next = pod ? *pod : AnnotatedPod(name);
       next["metadata"]["annotations"]["n"] = std::to_string(random.Next());
       server.Put(kPods, next);
     }
@@ -114,7 +114,7 @@ void Stir(ApiServer& server, Random& random, int steps) {
 TEST(ReflectorTest, TellsTheListAndThenEveryChange) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  for (int i = 0; i < 20; ++i) server.Put(kPods, PodOf(PodName(i)));
+  for (int i = 0; i < 20; ++i) server.Put(kPods, AnnotatedPod(PodName(i)));
   Mirror mirror;
   const Reflector reflector(*client, kPods, QuickReflector(), mirror.Sink());
   ASSERT_TRUE(server.WaitFor([&] { return mirror.Same(server) && mirror.synced() == 1; }));
@@ -129,7 +129,7 @@ TEST(ReflectorTest, ObjectsComeWithoutWhoWroteWhichField) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const auto put = [&](const char* name) {
-    Json pod = PodOf(name);
+    Json pod = AnnotatedPod(name);
     pod["metadata"]["managedFields"] = Json::array({{{"manager", "kubectl"}}});
     server.Put(kPods, pod);
   };
@@ -155,14 +155,14 @@ TEST(ReflectorTest, ObjectsComeWithoutWhoWroteWhichField) {
   const std::lock_guard lock(mutex);
   for (const auto& [name, pod] : told) {
     EXPECT_FALSE(pod["metadata"].contains("managedFields")) << name;
-    EXPECT_EQ(pod["spec"], PodOf(name)["spec"]) << name;
+    EXPECT_EQ(pod["spec"], AnnotatedPod(name)["spec"]) << name;
   }
 }
 
 TEST(ReflectorTest, AVersionThatIsGoneLeadsToAListWhichTellsWhatVanished) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  for (int i = 0; i < 3; ++i) server.Put(kPods, PodOf(PodName(i)));
+  for (int i = 0; i < 3; ++i) server.Put(kPods, AnnotatedPod(PodName(i)));
   Mirror mirror;
   const Reflector reflector(*client, kPods, QuickReflector(), mirror.Sink());
   ASSERT_TRUE(
@@ -173,8 +173,8 @@ TEST(ReflectorTest, AVersionThatIsGoneLeadsToAListWhichTellsWhatVanished) {
   ASSERT_TRUE(server.WaitFor([&] { return server.faults_met() > 0; }));
   server.Remove(kPods, {"default", PodName(0)});
   server.Remove(kPods, {"default", PodName(1)});
-  server.Put(kPods, PodOf(PodName(1)));
-  server.Put(kPods, PodOf(PodName(7)));
+  server.Put(kPods, AnnotatedPod(PodName(1)));
+  server.Put(kPods, AnnotatedPod(PodName(7)));
   server.Compact();
   server.ClearFaults();
   EXPECT_TRUE(server.WaitFor([&] { return mirror.synced() == 2 && mirror.Same(server); }));
@@ -189,7 +189,7 @@ TEST(ReflectorTest, AWatchThatOnlySeemsToLiveIsLeft) {
   Mirror mirror;
   const Reflector reflector(*client, kPods, QuickReflector(), mirror.Sink());
   ASSERT_TRUE(server.WaitFor([&] { return mirror.synced() == 1; }));
-  server.Put(kPods, PodOf("a"));
+  server.Put(kPods, AnnotatedPod("a"));
   EXPECT_TRUE(server.WaitFor([&] { return mirror.Same(server); }));
   // It went on where it was.
   EXPECT_EQ(mirror.synced(), 1);
@@ -222,8 +222,8 @@ TEST(ReflectorTest, SelectorsHold) {
   Mirror mirror;
   const Reflector reflector(*client, kPods, options, mirror.Sink());
   ASSERT_TRUE(server.WaitFor([&] { return mirror.synced() == 1; }));
-  Json pod = server.Put(kPods, PodOf("a"));
-  server.Put(kPods, PodOf("b"));
+  Json pod = server.Put(kPods, AnnotatedPod("a"));
+  server.Put(kPods, AnnotatedPod("b"));
   pod["spec"]["nodeName"] = "n1";
   server.Put(kPods, pod);
   server.Remove(kPods, {"default", "b"});

@@ -67,7 +67,7 @@ TEST(StandIn, CreatesReadsReplacesAndDeletes) {
 TEST(StandIn, BindsAPodOnceAndMergesItsAnnotations) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  const auto pod = client->Create(kPods, kA, PodOf("a", {{"mine", "1"}}));
+  const auto pod = client->Create(kPods, kA, AnnotatedPod("a", {{"mine", "1"}}));
   ASSERT_TRUE(pod);
   const auto binding = [&](const std::string& uid, const std::string& node) {
     return client->Create(
@@ -108,7 +108,7 @@ TEST(StandIn, AnObjectWithFinalizersStaysUntilTheyAreGone) {
 TEST(StandIn, PatchesInEveryWay) {
   ApiServer server;
   const auto client = ClientOf(server.config());
-  ASSERT_TRUE(client->Create(kPods, kA, PodOf("a", {{"keep", "1"}, {"drop", "2"}})));
+  ASSERT_TRUE(client->Create(kPods, kA, AnnotatedPod("a", {{"keep", "1"}, {"drop", "2"}})));
   ASSERT_TRUE(client->Patch(kPods, kA, PatchKind::kMerge,
                             {{"metadata", {{"annotations", {{"drop", nullptr}}}}}}));
   ASSERT_TRUE(client->Patch(
@@ -161,7 +161,7 @@ TEST(StandIn, SelectsByLabelsAndFields) {
   const auto client = ClientOf(server.config());
   for (const auto& [name, tier, node] :
        {std::tuple{"a", "web", "n1"}, {"b", "db", "n1"}, {"c", "web", ""}}) {
-    Json pod = PodOf(name);
+    Json pod = AnnotatedPod(name);
     pod["metadata"]["labels"]["tier"] = tier;
     if (*node != '\0') pod["spec"]["nodeName"] = node;
     ASSERT_TRUE(client->Create(kPods, {"default", name}, pod));
@@ -229,7 +229,7 @@ TEST(StandIn, ManyRequestsInARow) {
   const Instant begin = MonotonicNow();
   for (int i = 0; i < kMany; ++i) {
     const std::string name = fmt::format("p{}", i);
-    ASSERT_TRUE(client->Create(kPods, {"default", name}, PodOf(name)));
+    ASSERT_TRUE(client->Create(kPods, {"default", name}, AnnotatedPod(name)));
     ASSERT_TRUE(client->Get(kPods, {"default", name}));
   }
   const double took = std::chrono::duration<double>(MonotonicNow() - begin).count();

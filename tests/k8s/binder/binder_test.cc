@@ -21,6 +21,7 @@
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/books.h"
 #include "tests/k8s/stand_in/api_server.h"
+#include "tests/rounds.h"
 
 extern char** environ;
 
@@ -280,11 +281,7 @@ TEST(Binder, WhoLosesTheLeaseWritesNoMoreAndEnds) {
 }
 
 // Figures for people: bound per second, from the first that comes to the last that is bound.
-#ifdef BATON_SANITIZED
-constexpr int kMany = 100;
-#else
-constexpr int kMany = 1'000;
-#endif
+constexpr int kMany = Rounds(1'000);
 
 // Has so many bound that come at once, and looks at what is there then. How fast they are is judged
 // in the first of three rounds that nobody disturbs.
@@ -343,19 +340,18 @@ TEST(Binder, BindsAThousandSharePodsThatComeAtOnce) {
       });
 }
 
-#ifdef BATON_K8S_PROGRAM
 class Program {
  public:
   explicit Program(std::vector<std::string> arguments) {
     std::vector<char*> argv;
-    arguments.insert(arguments.begin(), BATON_K8S_PROGRAM);
+    arguments.insert(arguments.begin(), BATON_K8S);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", 1 /* O_WRONLY */, 0);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", 1, 0);
-    EXPECT_EQ(posix_spawn(&pid_, BATON_K8S_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    EXPECT_EQ(posix_spawn(&pid_, BATON_K8S, &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
   }
   ~Program() { End(SIGKILL); }
@@ -405,7 +401,6 @@ TEST(BinderProgram, KilledAtAnyMomentItLosesAndDoublesNothing) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   std::filesystem::remove(file);
 }
-#endif
 
 }  // namespace
 }  // namespace baton::k8s::testing
