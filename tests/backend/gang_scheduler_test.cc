@@ -16,7 +16,6 @@
 #include <set>
 
 #include "hook/client_machine.h"
-#include "tests/rounds.h"
 
 namespace baton::backend {
 namespace {
@@ -685,7 +684,12 @@ double Least(const Shares& shares, PodId pod) {
   return least;
 }
 
-constexpr uint64_t kWorlds = Rounds(20);
+// Unoptimised and under sanitizers a world takes twenty times as long.
+#ifdef NDEBUG
+constexpr uint64_t kWorlds = 20;
+#else
+constexpr uint64_t kWorlds = 1;
+#endif
 
 TEST(Gang, AloneItKeepsItsTokens) {
   GangWorld world(2);
@@ -699,7 +703,7 @@ TEST(Gang, TwoOnTheSameGpusAndASaturatingSingleOnEachAllGetTheirRequests) {
   for (const Duration kernel :
        {Duration(microseconds(20)), Duration(microseconds(300)), Duration(milliseconds(3))}) {
     for (const int every : {2, 20}) {
-      if (kWorlds == 1 && (every == 2 || kernel < microseconds(100))) continue;
+      if (kWorlds == 1 && every == 2) continue;
       SCOPED_TRACE(testing::Message() << kernel.count() << " ns, collective every " << every);
       GangWorld world(2, 7);
       const PodPlan gang{
@@ -888,7 +892,7 @@ TEST(Gang, InManyMixesEverybodyGoesOn) {
 // ------------------------------------------------------------------- what may go wrong on the way
 
 TEST(Gang, OneThatIsDeletedWhileItsGpusAreKeptForItLetsThemGo) {
-  for (uint64_t seed = 1; seed <= Rounds(100); ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     GangWorld world(2, seed);
     const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});

@@ -13,7 +13,6 @@
 #include "devmgr/cluster_state.h"
 #include "devmgr/exclusive.h"
 #include "devmgr/time_slice.h"
-#include "tests/rounds.h"
 
 namespace baton::devmgr {
 namespace {
@@ -210,7 +209,7 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
   Mix mix;
   for (int i = 0; i < 50; ++i) mix.Learn(RandomWants(random, 1, 3));
   int placed = 0;
-  for (int i = 0; i < Rounds(10'000); ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     const RandomNode node(random, static_cast<size_t>(random.Between(1, 5)),
                           static_cast<int>(random.Between(0, 2)),
                           static_cast<int>(random.Between(0, 2)));
@@ -229,7 +228,7 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
     ASSERT_EQ(Key(found->islands, found->numas, found->cost, found->fit), *all.best)
         << "case " << i << ", rule " << RuleName(policy.cards);
   }
-  EXPECT_GT(placed, Rounds(2'000));
+  EXPECT_GT(placed, 2'000);
 }
 
 // With a place on another node that is known, only what is better is looked for.
@@ -241,7 +240,7 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
   for (int i = 0; i < 50; ++i) mix.Learn(RandomWants(random, 1, 3));
   int better = 0;
   int worse = 0;
-  for (int i = 0; i < Rounds(4'000); ++i) {
+  for (int i = 0; i < 4'000; ++i) {
     const auto islands = static_cast<int>(random.Between(0, 2));
     const RandomNode here(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
     const RandomNode there(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
@@ -276,8 +275,8 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
       ASSERT_TRUE(found || end.dear) << "case " << i << ": there is a place";
     }
   }
-  EXPECT_GT(better, Rounds(200));
-  EXPECT_GT(worse, Rounds(200));
+  EXPECT_GT(better, 200);
+  EXPECT_GT(worse, 200);
 }
 
 TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
@@ -286,7 +285,7 @@ TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
   Random random(seed);
   const Mix mix;
   int on_one = 0;
-  for (int i = 0; i < Rounds(10'000); ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     const RandomNode node(random, 8, 2, 2);
     PodRequest pod;
     pod.name = "p";
@@ -325,7 +324,7 @@ TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
       ASSERT_EQ(found->numas == 1, std::max(numa[0], numa[1]) >= vgpu.count) << "case " << i;
     }
   }
-  EXPECT_GT(on_one, Rounds(3'000));
+  EXPECT_GT(on_one, 3'000);
 }
 
 // Shares that fill eight cards to the last tenth of a percent, in an order that misleads a greedy

@@ -13,7 +13,6 @@
 #include "backend/ledger/columns.h"
 #include "base/random.h"
 #include "tests/ledger/books.h"
-#include "tests/rounds.h"
 
 namespace baton::ledger {
 namespace {
@@ -292,7 +291,7 @@ TEST_P(LedgerTest, TheBucketsOfEachLevelAddUpToTheTotalsWhateverHappensToBatches
   ASSERT_TRUE(rc::check([&] {
     const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<uint64_t>().as("seed"));
     // A server takes its time.
-    if (++cases > (IsPostgres() ? 8 : Rounds(40))) return;
+    if (++cases > (IsPostgres() ? 8 : 40)) return;
     Books books(seed);
     for (int step = 0; step < 30; ++step) books.Step(*ledger);
     books.Check(*ledger, *inside);
@@ -416,7 +415,7 @@ TEST_P(LedgerTest, AnyWindowIsAnsweredAsTheFineBucketsSay) {
   ASSERT_GT(course.end_s, 3 * 86400);
   const auto fine = BucketsOf(*Inside(), "fine", course.source);
   const auto fine_gpus = PresenceOf(*Inside(), "fine", course.source);
-  for (int i = 0; i < Rounds(IsPostgres() ? 60 : 150); ++i) {
+  for (int i = 0; i < (IsPostgres() ? 60 : 150); ++i) {
     const int64_t from = random.Between(0, course.end_s * 1000);
     const int64_t to = random.OneIn(3) ? random.Between(from, from + 200'000)
                                        : random.Between(from, course.end_s * 1000);
@@ -476,7 +475,7 @@ TEST_P(LedgerTest, WhatIsTrimmedIsStillInCoarserBucketsAndTheWindowSaysSo) {
   EXPECT_GE(left("hours"), end - hours(72));
   EXPECT_LT(left("hours"), end - hours(47));
   EXPECT_LT(left("days"), At(86400));
-  for (int i = 0; i < Rounds(100); ++i) {
+  for (int i = 0; i < 100; ++i) {
     const int64_t from = random.Between(0, course.end_s * 1000 - 1);
     const Window window{AtMs(from), AtMs(random.Between(from + 1, course.end_s * 1000))};
     const auto uses = ledger->Query(window, By::kTeam);
