@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/time.h"
 
 namespace CLI {
 class App;
@@ -28,6 +29,9 @@ inline constexpr int kFailed = 1;   // it was asked properly and did not work
 inline constexpr int kMisused = 2;  // the command line is wrong
 inline constexpr int kCannotRun = 126;
 inline constexpr int kNoProgram = 127;
+
+// How long batond may take over an answer for which it reads its books or searches.
+inline constexpr Duration kAnswerPatience = std::chrono::seconds(60);
 
 void AddRun(CLI::App& baton, Invocation& invocation);
 void AddTop(CLI::App& baton, Invocation& invocation);

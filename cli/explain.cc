@@ -14,11 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Duration kPatience = std::chrono::seconds(60);
-
 int Explain(const std::string& what, const std::string& name, const Invocation& invocation) {
   const Result<json> answer =
-      wire::Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kPatience);
+      wire::Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   for (const json& sentence : answer->at("sentences")) {
     std::puts(Printable(sentence.get<std::string>()).c_str());
@@ -68,7 +66,7 @@ int ExplainPlacement(const PodRequestOptions& options, bool as_json, const Invoc
   Result<json> request = PodRequestFields(options);
   if (!request) return Complain(request.error());
   (*request)["command"] = "explain_placement";
-  Result<json> answer = wire::Ask(invocation.socket_dir, *request, kPatience);
+  Result<json> answer = wire::Ask(invocation.socket_dir, *request, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   const bool fits = answer->at("fits");
   if (as_json) {
@@ -95,7 +93,7 @@ int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
   if (!request) return Complain(request.error());
   (*request)["command"] = "defrag";
   (*request)["moves"] = moves;
-  Result<json> answer = wire::Ask(invocation.socket_dir, *request, kPatience);
+  Result<json> answer = wire::Ask(invocation.socket_dir, *request, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (as_json) {
     answer->erase("ok");

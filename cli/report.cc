@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Duration kReportPatience = std::chrono::seconds(60);
-
 // How the answer is printed.
 enum class Format { kTable, kCsv, kJson, kParsable };
 
@@ -86,7 +84,7 @@ int Report(const ReportOptions& options, const Invocation& invocation) {
                                    {"from", options.from},
                                    {"to", options.to},
                                    {"last", options.last}},
-                                  kReportPatience);
+                                  kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
@@ -155,7 +153,7 @@ int Standing(const std::string& format_name, const Invocation& invocation) {
   const Result<Format> format = ParseFormat(format_name);
   if (!format) return Complain(format.error());
   Result<json> answer =
-      wire::Ask(invocation.socket_dir, {{"command", "standing"}}, kReportPatience);
+      wire::Ask(invocation.socket_dir, {{"command", "standing"}}, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
@@ -200,7 +198,7 @@ int Advise(const std::string& last, const std::string& format_name, const Invoca
   const Result<Format> format = ParseFormat(format_name);
   if (!format) return Complain(format.error());
   Result<json> answer =
-      wire::Ask(invocation.socket_dir, {{"command", "advise"}, {"last", last}}, kReportPatience);
+      wire::Ask(invocation.socket_dir, {{"command", "advise"}, {"last", last}}, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (*format == Format::kJson) {
     answer->erase("ok");
