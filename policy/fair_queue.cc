@@ -94,9 +94,10 @@ void FairQueue::SetActive(Slot slot, bool active) {
   if (pod.active == active) return;
   const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
   const auto at = std::lower_bound(active_.begin(), active_.end(), slot, by_id);
+  // Changes take effect one after the other: what a leaver was owed or owed is between those that
+  // it left.
+  if (dirty_) Settle();
   if (active) {
-    // What leavers were owed or owed is between those that they left.
-    if (dirty_) Settle();
     // Its request kept running while others were served, up to the credit; a debt shrinks at the
     // same rate and is never dropped.
     const int64_t slept = MulDiv(pod.spec.request, served_ns_ - pod.served_at, kWhole);
@@ -153,17 +154,12 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   pod.bucket_at = began;
   pod.bucket_ns = BucketAt(pod, now);
   pod.bucket_at = now;
-  if (pod.fluid == 0) {
-    // Active since the last Settle: what the others are owed for this is made up by the
-    // re-centring.
-    pod.lag_ns -= s;
-  } else {
-    virtual_ns_ += VirtualTime(s, fluid_sum_, virtual_rest_);
-    const bool queued = pod.waiting && !dirty_;
-    if (queued) Dequeue(slot);
-    SetEligible(pod, pod.eligible + VirtualTime(s, pod.fluid, pod.eligible_rest));
-    if (queued) Enqueue(slot);
-  }
+  if (pod.fluid == 0) Settle();  // active since the last one
+  virtual_ns_ += VirtualTime(s, fluid_sum_, virtual_rest_);
+  const bool queued = pod.waiting && !dirty_;
+  if (queued) Dequeue(slot);
+  SetEligible(pod, pod.eligible + VirtualTime(s, pod.fluid, pod.eligible_rest));
+  if (queued) Enqueue(slot);
   dirty_ |= virtual_ns_ > kVirtualMax || pod.eligible > kVirtualMax;
 }
 
@@ -323,8 +319,9 @@ void FairQueue::Forfeit(Slot slot, int64_t excess) {
   virtual_ns_ += VirtualTime(excess, fluid_sum_, virtual_rest_);
 }
 
-// Keeps everybody's lag over a change of membership, spreads what does not sum up to zero over the
-// active pods by their entitlement, and queues those who wait.
+// Keeps everybody's lag over a change of membership, and spreads what does not sum up to zero over
+// the active pods by their entitlement, those that came with it apart: whoever brings a debt owes it
+// to the others. Were it part of "all", each nap would forgive it its part. Queues those who wait.
 void FairQueue::Settle() {
   scratch_.clear();
   int64_t lags = 0;
@@ -336,18 +333,25 @@ void FairQueue::Settle() {
   }
   FluidShares(scratch_, team_weights_);
   fluid_sum_ = 0;
+  int64_t bearers = 0;  // entitlement of those that were there before
   for (size_t i = 0; i < active_.size(); ++i) {
-    pods_[active_[i]].fluid = scratch_[i].fluid;
-    fluid_sum_ += scratch_[i].fluid;
+    Pod& pod = pods_[active_[i]];
+    pod.came = pod.fluid == 0;
+    pod.fluid = scratch_[i].fluid;
+    fluid_sum_ += pod.fluid;
+    if (!pod.came) bearers += pod.fluid;
   }
+  const bool all = bearers == 0;  // nobody else is there: the sum of their own lags is all there is
+  if (all) bearers = fluid_sum_;
   virtual_rest_ = 0;
-  virtual_ns_ = fluid_sum_ == 0 ? 0 : VirtualTime(-lags, fluid_sum_, virtual_rest_);
+  virtual_ns_ = bearers == 0 ? 0 : VirtualTime(-lags, bearers, virtual_rest_);
   eligible_.Clear();
   early_.Clear();
   for (const Slot slot : active_) {
     Pod& pod = pods_[slot];
     pod.eligible_rest = 0;
-    SetEligible(pod, VirtualTime(-pod.lag_ns, pod.fluid, pod.eligible_rest));
+    const int64_t begin = pod.came && !all ? virtual_ns_ : 0;
+    SetEligible(pod, begin + VirtualTime(-pod.lag_ns, pod.fluid, pod.eligible_rest));
     if (pod.waiting && !throttled_.contains(slot)) Enqueue(slot);
   }
   dirty_ = false;

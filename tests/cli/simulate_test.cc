@@ -1,4 +1,5 @@
 // What would these pods get: the tables, the JSON, the picture, and what is said about wrong files.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -72,6 +73,27 @@ TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
   for (const char* text : {"\npriority", "\nhigh", "\nlow", "GPU busy", "10s of virtual time",
                            "rule earliest-finish"}) {
     EXPECT_NE(outcome.out.find(text), std::string::npos) << outcome.out;
+  }
+}
+
+// High priority is served sooner and gets no more: what others are guaranteed stays theirs.
+TEST_F(Simulate, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
+  struct Services {
+    int count;
+    const char* request;
+    const char* pause;
+  };
+  for (const auto& [count, request, pause] :
+       {Services{5, "10", "20ms"}, Services{20, "2.5", "100ms"}}) {
+    const auto json = Json(
+        fmt::format("[[pod]]\nname = \"train\"\nrequest = 50\nkernel = \"1ms\"\n"
+                    "[[pod]]\nname = \"svc\"\ncount = {}\nrequest = {}\npriority = \"high\"\n"
+                    "kernel = \"1ms\"\nburst = \"5ms\"\npause = \"{}\"\n",
+                    count, request, pause),
+        {"--length", "60s"});
+    const double train = json["pods"][0]["achieved"].get<double>();
+    printf("figure train_beside_%d_high %.2f %%\n", count, train);
+    EXPECT_GE(train, 45) << count << " services of " << request << " %";
   }
 }
 

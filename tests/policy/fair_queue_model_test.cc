@@ -37,7 +37,7 @@ class Model {
       pod.slept_at = served_;
     }
     pod.active = active;
-    Recentre();
+    Recentre(active ? &pod : nullptr);
   }
   void Charge(ModelPod& pod, double held) {
     served_ += held;
@@ -57,8 +57,9 @@ class Model {
   double Credit(const ModelPod& pod) const {
     return pod.spec.request / 1e6 * static_cast<double>(Nanos(options_.sleep_credit));
   }
-  // Entitlements follow who is active; lags are kept, and what does not sum up to zero is spread.
-  void Recentre() {
+  // Entitlements follow who is active; lags are kept, and what does not sum up to zero is spread
+  // over all but the one that came with it, unless it is alone.
+  void Recentre(const ModelPod* came = nullptr) {
     std::vector<Entitlement> shares;
     for (const ModelPod& p : pods) {
       if (p.active) {
@@ -74,8 +75,14 @@ class Model {
       sum_ += p.fluid;
       if (p.active) lags += p.lag;
     }
+    const double bearers = came == nullptr ? sum_ : sum_ - came->fluid;
     for (ModelPod& p : pods) {
-      if (p.active) p.lag -= lags * p.fluid / sum_;
+      if (!p.active) continue;
+      if (bearers == 0) {
+        p.lag = 0;
+      } else if (&p != came) {
+        p.lag -= lags * p.fluid / bearers;
+      }
     }
   }
   // Whether the rule allows that `pod` is picked, where `slop` nanoseconds of lag do not matter.
