@@ -320,8 +320,8 @@ void FairQueue::Forfeit(Slot slot, int64_t excess) {
 }
 
 // Keeps everybody's lag over a change of membership, and spreads what does not sum up to zero over
-// the active pods by their entitlement, those that came with it apart: whoever brings a debt owes it
-// to the others. Were it part of "all", each nap would forgive it its part. Queues those who wait.
+// the active pods by their entitlement, but for those that came with a debt: they owe all of it to
+// the others, or each nap would forgive them a part. Queues those who wait.
 void FairQueue::Settle() {
   scratch_.clear();
   int64_t lags = 0;
@@ -333,15 +333,15 @@ void FairQueue::Settle() {
   }
   FluidShares(scratch_, team_weights_);
   fluid_sum_ = 0;
-  int64_t bearers = 0;  // entitlement of those that were there before
+  int64_t bearers = 0;  // entitlement of those over whom it is spread
   for (size_t i = 0; i < active_.size(); ++i) {
     Pod& pod = pods_[active_[i]];
-    pod.came = pod.fluid == 0;
+    pod.owes = pod.fluid == 0 && pod.lag_ns < 0;
     pod.fluid = scratch_[i].fluid;
     fluid_sum_ += pod.fluid;
-    if (!pod.came) bearers += pod.fluid;
+    if (!pod.owes) bearers += pod.fluid;
   }
-  const bool all = bearers == 0;  // nobody else is there: the sum of their own lags is all there is
+  const bool all = bearers == 0;  // nobody is there to be owed anything
   if (all) bearers = fluid_sum_;
   virtual_rest_ = 0;
   virtual_ns_ = bearers == 0 ? 0 : VirtualTime(-lags, bearers, virtual_rest_);
@@ -350,7 +350,7 @@ void FairQueue::Settle() {
   for (const Slot slot : active_) {
     Pod& pod = pods_[slot];
     pod.eligible_rest = 0;
-    const int64_t begin = pod.came && !all ? virtual_ns_ : 0;
+    const int64_t begin = pod.owes && !all ? virtual_ns_ : 0;
     SetEligible(pod, begin + VirtualTime(-pod.lag_ns, pod.fluid, pod.eligible_rest));
     if (pod.waiting && !throttled_.contains(slot)) Enqueue(slot);
   }

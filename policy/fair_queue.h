@@ -119,7 +119,7 @@ class FairQueue {
     ShareSpec spec;
     bool active = false;
     bool waiting = false;
-    bool came = false;  // became active since the Settle before; Settle's own
+    bool owes = false;  // became active with a debt since the Settle before; Settle's own
     Share fluid = 0;    // 0: inactive, or active since the last Settle
     int64_t burst_ns = 1;
     int64_t eligible = 0;       // virtual time at which the lag is 0; while fluid > 0

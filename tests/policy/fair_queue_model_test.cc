@@ -37,7 +37,7 @@ class Model {
       pod.slept_at = served_;
     }
     pod.active = active;
-    Recentre(active ? &pod : nullptr);
+    Recentre(active && pod.lag < 0 ? &pod : nullptr);
   }
   void Charge(ModelPod& pod, double held) {
     served_ += held;
@@ -58,7 +58,7 @@ class Model {
     return pod.spec.request / 1e6 * static_cast<double>(Nanos(options_.sleep_credit));
   }
   // Entitlements follow who is active; lags are kept, and what does not sum up to zero is spread
-  // over all but the one that came with it, unless it is alone.
+  // over all but the one that came with a debt, unless it is alone.
   void Recentre(const ModelPod* came = nullptr) {
     std::vector<Entitlement> shares;
     for (const ModelPod& p : pods) {
