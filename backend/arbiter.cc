@@ -492,6 +492,9 @@ void Arbiter::Attach(ClientId id, const wire::Attach& attach) {
   if (client->by_index[attach.gpu] != nullptr && client->by_index[attach.gpu] != lane) {
     return Refuse(*client, wire::ErrorKind::kProtocol, "this index stands for another GPU already");
   }
+  if (lane->attached && lane->index != attach.gpu) {
+    return Refuse(*client, wire::ErrorKind::kProtocol, "this GPU has another index already");
+  }
   lane->index = attach.gpu;
   lane->attached = true;
   client->by_index[attach.gpu] = lane;
@@ -647,12 +650,13 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   if (!trouble.empty()) log_.Add(EventLog::Level::kWarning, "gpu", trouble);
   const uint64_t gpu_key = UsageBook::GpuKey(info.uuid);
   const uint64_t newest = std::max(file.epoch(), usage_.NewestHold(gpu_key));
-  // Without a past the epochs start at the wall clock, in millionths of a second: above any that a
-  // daemon whose state was lost can have given out, so hooks and relays do not take them for old.
+  // Grants begin at the wall clock, in millionths of a second: above any that a daemon whose state
+  // was lost, or could not be written, can have given out, so hooks and relays do not take them for
+  // old.
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
-  const uint64_t last_epoch = newest != 0 ? newest : static_cast<uint64_t>(wall.tv_sec) * 1'000'000;
-  auto made = std::make_unique<Gpu>(io_, options_.scheduler.scheduler, last_epoch);
+  const uint64_t first_epoch = static_cast<uint64_t>(wall.tv_sec) * 1'000'000;
+  auto made = std::make_unique<Gpu>(io_, options_.scheduler.scheduler, newest, first_epoch);
   Gpu& gpu = *made;
   gpu.info = info;
   gpu.node = node;

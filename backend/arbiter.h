@@ -153,8 +153,9 @@ class Arbiter {
     size_t made_ = 0;
   };
   struct Gpu {
-    Gpu(boost::asio::io_context& io, const SchedulerOptions& options, uint64_t last_epoch)
-        : scheduler(options, last_epoch), timer(io) {}
+    Gpu(boost::asio::io_context& io, const SchedulerOptions& options, uint64_t last_epoch,
+        uint64_t first_epoch)
+        : scheduler(options, last_epoch, first_epoch), timer(io) {}
     devmgr::GpuInfo info;
     std::string node;
     bool present = false;     // its node has reported it
@@ -224,7 +225,7 @@ class Arbiter {
   // `held`: as the client's node measured it, when the token of state.epoch has drained; else 0.
   void State(ClientId client, const wire::State& state, Duration held);
   void Memory(ClientId client, const wire::Memory& memory);
-  void Down(ClientId client, wire::DownReason reason) { Down(client, reason, MonotonicNow()); }
+  void Down(ClientId client, wire::DownReason reason) { Down(client, reason, kNever); }
   // The link, last heard at `heard`, is about to end. Its clients are disconnected.
   void DropLink(ClientLink& link, Instant heard);
   // Clients of the node that are not connected.
@@ -316,6 +317,7 @@ class Arbiter {
   void DoLater();
   void Sample();
   void SampleGpu(const std::string& uuid);
+  // `heard`: as in ClientDisconnected.
   void Down(ClientId client, wire::DownReason reason, Instant heard);
   void Gone(Client& client);
   void CloseWhenDrained(PodId pod);

@@ -49,12 +49,25 @@ struct TenantEndpoint::Client {
   stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
   boost::asio::steady_timer timer;
   std::deque<std::string> unsent;
-  std::vector<Lane> lanes;        // by the client's index
+  std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
   std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
   int64_t frames_left = 0;
   Instant frames_at{};
   Instant reap_until{};
   Duration reap_poll = kReapPollFirst;
+
+  // Null: no GPU is attached by this index.
+  Lane* At(uint8_t index) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [index](const Lane& l) {
+      return l.attached && l.index == index;
+    });
+    return lane == lanes.end() ? nullptr : &*lane;
+  }
+  Lane* Of(std::string_view uuid) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(),
+                                   [uuid](const Lane& l) { return l.uuid == uuid; });
+    return lane == lanes.end() ? nullptr : &*lane;
+  }
 };
 
 TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
@@ -272,7 +285,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
     RefuseClient(client, wire::ErrorKind::kMalformed, "a field of this frame is out of range");
   };
   auto lane_of = [&](uint8_t gpu) -> Lane* {
-    if (gpu < client->lanes.size() && client->lanes[gpu].attached) return &client->lanes[gpu];
+    if (Lane* lane = client->At(gpu)) return lane;
     RefuseClient(client, wire::ErrorKind::kProtocol, "attach to a GPU before speaking about it");
     return nullptr;
   };
@@ -305,20 +318,33 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(attach) || attach.gpu >= wire::kGpusMax || attach.uuid.view().empty()) {
         return malformed();
       }
-      if (attach.gpu >= client->lanes.size()) client->lanes.resize(attach.gpu + 1);
-      Lane& lane = client->lanes[attach.gpu];
-      if (lane.attached && lane.uuid != attach.uuid.view()) {
+      const std::string_view uuid = attach.uuid.view();
+      Lane* lane = client->Of(uuid);
+      const Lane* there = client->At(attach.gpu);
+      if (there != nullptr && there != lane) {
         RefuseClient(client, wire::ErrorKind::kProtocol,
                      "this index already stands for another GPU");
         return;
       }
-      if (lane.uuid != attach.uuid.view()) lane = Lane{};
-      lane.attached = true;
-      lane.uuid = attach.uuid.view();
+      if (lane != nullptr && lane->attached && lane->index != attach.gpu) {
+        RefuseClient(client, wire::ErrorKind::kProtocol, "this GPU already has another index");
+        return;
+      }
+      if (lane == nullptr) {
+        if (client->lanes.size() == kLanesMax) {
+          RefuseClient(client, wire::ErrorKind::kLimit,
+                       "a process has no more than " + std::to_string(kLanesMax) + " GPUs");
+          return;
+        }
+        lane = &client->lanes.emplace_back();
+        lane->uuid = uuid;
+      }
+      lane->attached = true;
+      lane->index = attach.gpu;
       auto& used = client->used;
-      if (used.size() < wire::kGpusMax &&
-          std::find(used.begin(), used.end(), lane.uuid) == used.end()) {
-        used.push_back(lane.uuid);
+      if (used.size() < kLanesMax &&
+          std::find(used.begin(), used.end(), lane->uuid) == used.end()) {
+        used.push_back(lane->uuid);
       }
       sink_.OnAttach(client->number, attach, bytes);
       return;
@@ -385,12 +411,8 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     known->peer.uid = client->peer.uid;
   }
   known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
-  // Attached anew, perhaps by other indexes. When a hold ended that it was away from is not known
-  // here.
-  for (Lane& lane : known->lanes) {
-    lane.attached = false;
-    lane.sent_at = kNever;
-  }
+  // Attached anew, perhaps by other indexes. What it held it has held all along.
+  for (Lane& lane : known->lanes) lane.attached = false;
   known->closing = false;
   known->socket = stream_descriptor(io_, client->socket.release());
   known->connected = true;
@@ -413,17 +435,19 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   wire::Frame parsed;
   wire::Token token;
   if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token) &&
-      token.quota_ns != 0 && token.gpu < client.lanes.size()) {
-    Lane& lane = client.lanes[token.gpu];
-    if (token.epoch > lane.sent_epoch) {
-      lane.sent_epoch = token.epoch;
-      lane.sent_rev = token.rev;
-      lane.sent_at = token.rev == 1 ? MonotonicNow() : kNever;
-      lane.held = Duration(0);
-    } else if (token.epoch == lane.sent_epoch && token.rev > lane.sent_rev) {
+      token.quota_ns != 0) {
+    Lane* lane = client.At(token.gpu);
+    if (lane == nullptr) {
+      // No GPU of its own has this index.
+    } else if (token.epoch > lane->sent_epoch) {
+      lane->sent_epoch = token.epoch;
+      lane->sent_rev = token.rev;
+      lane->sent_at = token.rev == 1 ? MonotonicNow() : kNever;
+      lane->held = Duration(0);
+    } else if (token.epoch == lane->sent_epoch && token.rev > lane->sent_rev) {
       // The gate may be open again: what was said before was not the end of the hold.
-      lane.sent_rev = token.rev;
-      lane.held = Duration(0);
+      lane->sent_rev = token.rev;
+      lane->held = Duration(0);
     }
   }
   if (sent) return;
@@ -626,11 +650,8 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->frames_left = limits_.frames_burst;
   client->frames_at = MonotonicNow();
   client->used = gpus;
-  client->lanes.resize(gpus.size());
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    client->lanes[i].attached = true;
-    client->lanes[i].uuid = gpus[i];
-  }
+  client->lanes.resize(std::min(gpus.size(), kLanesMax));
+  for (size_t i = 0; i < client->lanes.size(); ++i) client->lanes[i].uuid = gpus[i];
   clients_.emplace(client->number, client);
   by_process_.emplace(std::pair{pid, start_time}, client->number);
   ++per_uid_[0];

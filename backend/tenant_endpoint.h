@@ -10,7 +10,8 @@
 // NVML no longer lists it on any GPU it attached to (at most `drain_timeout` later).
 //
 // It also measures held time where it is shortest: from the passing on of a Token with a new epoch
-// to the receipt of the State that says it has drained.
+// to the receipt of the State that says it has drained. Whoever closes its socket meanwhile has held
+// until it comes back and says so.
 //
 // Not thread safe: lives in one event loop. Callbacks run in that loop, never from within a call of
 // Send() and the like.
@@ -96,14 +97,16 @@ class TenantEndpoint {
                          const std::vector<std::string>& gpus);
 
  private:
-  struct Lane {  // a client on one GPU
+  struct Lane {  // a client on one GPU, over all its connections
     bool attached = false;
+    uint8_t index = 0;  // the client's for this GPU, while it is attached
     std::string uuid;
     uint64_t sent_epoch = 0;  // newest token passed on, and its newest grant or extension
     uint64_t sent_rev = 0;
     Instant sent_at = kNever;  // when its first revision was passed on; kNever: not from here
     Duration held{0};          // until it drained; 0: it has not, or nobody knows
   };
+  static constexpr size_t kLanesMax = wire::kGpusMax;
   struct Client;
 
   void Accept();

@@ -19,8 +19,6 @@ constexpr Duration kHearing = seconds(1);
 constexpr Duration kWakeUp = microseconds(50);
 // A token of less would be taken for one that is good for a launch.
 constexpr Duration kQuotaLeast = 2 * wire::kSingleLaunch;
-// Epochs never come near this by counting.
-constexpr uint64_t kEpochMax = uint64_t{1} << 62;
 
 template <class List>
 void EraseValue(List& values, uint32_t value) {
@@ -29,10 +27,12 @@ void EraseValue(List& values, uint32_t value) {
 
 }  // namespace
 
-TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch)
+TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch,
+                               uint64_t first_epoch)
     : options_(options),
       queue_(options.fairness),
-      epoch_(last_epoch < kEpochMax ? last_epoch : 0),
+      epoch_(last_epoch),
+      first_epoch_(first_epoch),
       grant_ns_(Nanos(kGrantGuess)) {}
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
@@ -234,8 +234,11 @@ void TokenScheduler::On(const ClientReport& event) {
         if (event.held > Duration(0)) {
           held = std::min(held, event.held);
         } else if (client.away_since != kNever) {
-          // Only it can know when it drained; what it says counts for the time it was not heard.
-          held = std::clamp(event.claimed, client.away_since - client.joined_at, held);
+          // Only it can know when it drained; what it says counts for the time that nobody watched,
+          // and for what it takes to come back.
+          const Duration known = client.away_since - client.joined_at;
+          const Duration seen = now_ - std::min(now_, client.watched_from + kHearing);
+          held = std::clamp(event.claimed, std::min(held, known + seen), held);
         }
         Drained(c, held);
       }
@@ -253,8 +256,9 @@ void TokenScheduler::On(const ClientDisconnected& event) {
   if (client == nullptr) return;
   SetWants(*client, false);
   client->connected = false;
-  if (client->member && client->away_since == kNever) {
+  if (client->member && event.heard_at != kNever && client->away_since == kNever) {
     client->away_since = std::clamp(event.heard_at, client->joined_at, now_);
+    client->watched_from = now_;
   }
 }
 
@@ -286,6 +290,7 @@ void TokenScheduler::On(const HolderRestored& event) {
   if (!client.member) return;
   client.rev = 1;  // at least that much was sent
   client.away_since = std::clamp(granted_at + event.charged, client.joined_at, now_);
+  client.watched_from = now_;
   client.unwatched = now_ - client.away_since;
   token_->unwatched = now_ - std::min(granted_at + event.charged, now_);
 }
@@ -421,7 +426,7 @@ bool TokenScheduler::RivalWaits() const { return waiting_pods_ > 0; }
 
 void TokenScheduler::Grant(uint32_t index, Duration quota) {
   ChargeKept();
-  ++epoch_;
+  epoch_ = std::max(epoch_ + 1, first_epoch_);
   token_ = Token();
   Token& token = *token_;
   token.pod = index;
@@ -558,8 +563,6 @@ void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
     return;
   }
   if (!token_) {
-    // A claim near the end of the range would wrap the epochs around.
-    if (hold.epoch < kEpochMax) epoch_ = std::max(epoch_, hold.epoch);
     token_ = Token();
     token_->pod = client.pod;
     token_->granted_at = hold.granted_at;

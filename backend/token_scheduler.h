@@ -73,7 +73,8 @@ struct ClientAttached {
 };
 // A client's State. `held`: how long the node measured between passing the Token on and receiving
 // this State, when the State says that `epoch` has drained and the node saw all of it; else 0.
-// `claimed`: how long the client says that it has held since it last held nothing.
+// `claimed`: how long the client says that it has held since it last held nothing. It counts for
+// time in which nobody watched: this daemon, or its node's relay, was not there.
 struct ClientReport {
   ClientId client;
   uint64_t seq = 0;
@@ -84,11 +85,13 @@ struct ClientReport {
   Duration claimed{0};
   Duration backlog{0};  // GPU time that it expects its unfinished work to take
 };
-// The client's connection is gone, its process may live: it holds what it held. Until `heard_at`
-// (not after now) it was connected for certain.
+// The client's connection is gone, its process may live: it holds what it held. `heard_at` (not
+// after now): the link between its node's relay and this daemon was lost; until then it was
+// connected for certain. kNever: it closed its own socket, beside which its node goes on watching;
+// until it was seen to drain it holds.
 struct ClientDisconnected {
   ClientId client;
-  Instant heard_at{};
+  Instant heard_at = kNever;
 };
 // The client's process is gone and its GPU work has ended.
 struct ClientGone {
@@ -237,8 +240,11 @@ struct GangView {
 
 class TokenScheduler {
  public:
-  // Epochs of this scheduler start above `last_epoch` (the last one stored; 0 for a new GPU).
-  TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch);
+  // Epochs of this scheduler start above `last_epoch` (the last one stored; 0 for a new GPU), and
+  // those of its grants at `first_epoch` at least. They only ever grow by its own grants: a client
+  // that names a higher one moves none.
+  explicit TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch,
+                          uint64_t first_epoch = 0);
 
   // Takes one event at time `now` (never before an earlier call's) and appends what is to be done,
   // in order, to `effects`. Events about pods or clients that are not known are ignored.
@@ -290,7 +296,8 @@ class TokenScheduler {
     Instant joined_at{};          // when it became a member
     Instant done_at{};            // when its work on the GPU should end, as it said
     bool draining = false;        // ... in the present drain
-    Instant away_since = kNever;  // until here it is known to have held; since then, not heard
+    Instant away_since = kNever;  // until here it is known to have held; since then, nobody watched
+    Instant watched_from{};       // while away: since then somebody does again
     Duration unwatched{0};        // part of that in which this daemon was not there either
   };
   struct alignas(128) Pod {
@@ -423,6 +430,7 @@ class TokenScheduler {
 
   std::optional<Token> token_;
   uint64_t epoch_;
+  const uint64_t first_epoch_;
   int64_t grant_ns_;                // from grant to the client's confirmation, smoothed
   int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
 

@@ -204,7 +204,13 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
   Client& client = clients_[number];
   if (attach.gpu >= client.lanes.size()) client.lanes.resize(attach.gpu + 1);
   Lane& lane = client.lanes[attach.gpu];
-  if (lane.uuid != attach.uuid.view()) lane = Lane{};
+  if (lane.uuid != attach.uuid.view()) {
+    // By another index than on its last connection, perhaps: what it was granted stays with the GPU.
+    const auto before =
+        std::find_if(client.lanes.begin(), client.lanes.end(),
+                     [&](const Lane& other) { return other.uuid == attach.uuid.view(); });
+    lane = before != client.lanes.end() ? std::exchange(*before, Lane{}) : Lane{};
+  }
   lane.attach = frame;
   lane.uuid = attach.uuid.view();
   lane.served = false;

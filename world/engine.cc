@@ -884,7 +884,7 @@ class World {
     const Instant end = site.gpu.end();
     site.gpu.Kill(p.index, now_);
     if (site.gpu.end() != end) AwaitKernel(p.gpu);
-    Step(p.gpu, backend::ClientDisconnected{ClientOf(p), now_});
+    Step(p.gpu, backend::ClientDisconnected{ClientOf(p)});
     if (site.gpu.PendingOf(p.index) == 0) ReportGone(p);
   }
 

@@ -275,6 +275,71 @@ TEST_F(Batond, AClosedSocketIsNoProofThatTheHolderIsGone) {
   EXPECT_EQ(Status().at("clients").size(), 2u);
 }
 
+TEST_F(Batond, WhoClosesItsSocketWhileItHoldsIsChargedUntilItIsSeenToDrain) {
+  Configure("");
+  for (const bool kills : {false, true}) {
+    if (kills) {
+      ASSERT_EQ(daemon_.Stop(), 0);
+      std::string text = ReadText(folder_ / "batond.toml");
+      text.replace(text.find("drain_timeout"), 0, "drain_action = \"kill\"\n");
+      WriteText(folder_ / "batond.toml", text);
+      ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+    }
+    const std::string name = kills ? "b" : "a";
+    const std::string ticket = Pod(name, 10);
+    ScriptedClient thief(Socket(), kills ? 2 : 1);
+    ASSERT_TRUE(thief.Join(ticket, "GPU-a"));
+    uint64_t least = 0;
+    for (const uint8_t index : {0, 1, 0}) {  // of its own choice, on each connection
+      ASSERT_TRUE(thief.Ask() && thief.AwaitGrant());
+      ASSERT_TRUE(thief.HoldUnseen(Socket(), ticket, "GPU-a", 200, index));
+      least += 200'000'000;
+      ASSERT_TRUE(Eventually([&] { return PhaseOf(name) == "idle"; }));
+      EXPECT_GE(PodStatus(name).at("held_ns").get<uint64_t>(), least);
+    }
+    EXPECT_TRUE(Say({{"command", "delete_pod"}, {"name", name}}).at("ok"));
+  }
+}
+
+TEST_F(Batond, AGpuHasOneIndex) {
+  const std::string ticket = Pod("a", 50, {{"gpus", {"GPU-a", "GPU-b"}}, {"independent", true}});
+  ScriptedClient a(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(a.SendAttach(0, "GPU-a") && a.Await<wire::Attached>()) << "said again";
+  ASSERT_TRUE(a.SendAttach(1, "GPU-b") && a.Await<wire::Attached>());
+  ASSERT_TRUE(a.SendAttach(2, "GPU-a"));
+  const auto error = a.Await<wire::Error>();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind, ErrorKind::kProtocol);
+  EXPECT_TRUE(a.AwaitClosed());
+  ASSERT_TRUE(a.Connect(Socket()));
+  EXPECT_TRUE(a.Join(ticket, "GPU-a", 2)) << "on a new connection it may be another";
+}
+
+TEST_F(Batond, AHugeEpochThatSomebodyClaimsStopsNobodyAfterARestart) {
+  const std::string of_liar = Pod("liar", 50), of_a = Pod("a", 50);
+  ScriptedClient liar(Socket()), a(Socket());
+  ASSERT_TRUE(liar.Join(of_liar, "GPU-a"));
+  ASSERT_TRUE(a.Join(of_a, "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && GivesBack(a, "a"));
+  const uint64_t before = a.state.epoch;
+  const uint64_t honest = liar.state.epoch;
+  liar.state.epoch = (uint64_t{1} << 62) - 1;
+  ASSERT_TRUE(liar.Report(Phase::kHolding));
+  ASSERT_TRUE(Eventually([&] { return Holder() == "liar"; }));
+  daemon_.Crash();
+  liar.Close();
+  liar.state.epoch = honest;
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ASSERT_TRUE(liar.Connect(Socket()) && liar.Join(of_liar, "GPU-a") && GivesBack(liar, "liar"));
+  ASSERT_TRUE(a.Connect(Socket()) && a.Join(of_a, "GPU-a"));
+  ASSERT_TRUE(a.Ask());
+  const auto token = a.AwaitGrant();
+  ASSERT_TRUE(token);
+  EXPECT_GT(token->epoch, before) << "a hook would take a lower one for old";
+  EXPECT_LT(token->epoch, uint64_t{1} << 61);
+}
+
 TEST_F(Batond, AClientThatDoesNotReadIsDisconnected) {
   const std::string ticket = Pod("a", 50);
   ScriptedClient deaf(Socket());

@@ -105,6 +105,20 @@ TEST_F(Central, ATokenGoesToTheNodeAndBackAndIsMeasuredThere) {
   EXPECT_EQ(PodStatus("a").at("gpus").at(0).at("node"), "n0");
 }
 
+TEST_F(Central, WhoClosesItsSocketWhileItHoldsIsChargedUntilTheRelaySeesItDrain) {
+  const std::string ticket = Pod("a", 10);
+  ScriptedClient thief(Socket());
+  ASSERT_TRUE(thief.Join(ticket, "GPU-n"));
+  uint64_t least = 0;
+  for (const uint8_t index : {0, 1, 0}) {
+    ASSERT_TRUE(thief.Ask() && thief.AwaitGrant());
+    ASSERT_TRUE(thief.HoldUnseen(Socket(), ticket, "GPU-n", 200, index));
+    least += 200'000'000;
+    ASSERT_TRUE(Eventually([&] { return PodStatus("a").value("phase", "") == "idle"; }));
+    EXPECT_GE(PodStatus("a").at("held_ns").get<uint64_t>(), least);
+  }
+}
+
 TEST_F(Central, ADeathOnTheNodeMovesTheToken) {
   const std::string ticket = Pod("a", 50);
   ScriptedClient b(Socket());

@@ -65,11 +65,17 @@ class ScriptedClient {
     hello.command.Set("scripted");
     return Send(hello);
   }
-  // Hello and Attach as GPU 0, with their answers taken. A reconnecting client says the same.
-  bool Join(const std::string& ticket, const std::string& uuid) {
+  bool SendAttach(uint8_t index, const std::string& uuid) {
     wire::Attach attach;
+    attach.gpu = index;
     attach.uuid.Set(uuid);
-    return SayHello(ticket) && Await<wire::Welcome>() && Send(attach) &&
+    return Send(attach);
+  }
+  // Hello and Attach, as GPU 0 unless told, with their answers taken. A reconnecting client says
+  // the same.
+  bool Join(const std::string& ticket, const std::string& uuid, uint8_t index = 0) {
+    state.gpu = index;
+    return SayHello(ticket) && Await<wire::Welcome>() && SendAttach(index, uuid) &&
            (attached = Await<wire::Attached>()).has_value();
   }
   bool Report(wire::Phase phase) {
@@ -86,6 +92,18 @@ class ScriptedClient {
       if (token->quota_ns != 0) return token;
     }
     return std::nullopt;
+  }
+
+  // What a thief would do: closes its socket while it holds, comes back after `away`, by another
+  // index perhaps, and says that it waits and has held nothing.
+  bool HoldUnseen(const std::string& path, const std::string& ticket, const std::string& uuid,
+                  int away_ms, uint8_t index = 0) {
+    Close();
+    poll(nullptr, 0, away_ms);
+    state.held_ns = 0;
+    if (!Connect(path) || !Join(ticket, uuid, index)) return false;
+    HasGrantNow();  // what was sent to close the gate
+    return GiveBack();
   }
 
   // Receives until a `Message` comes; others are dropped, but Tokens are noted. Nothing when the

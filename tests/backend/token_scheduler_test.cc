@@ -265,7 +265,7 @@ TEST(TokenScheduler, TheDeadHoldNothing) {
   world.Run(Instant(milliseconds(7)));
   const PodId holder = world.scheduler.holder().value();
   world.processes[holder.value].alive = false;
-  world.Step(ClientDisconnected{ClientId{holder.value}, world.now});
+  world.Step(ClientDisconnected{ClientId{holder.value}});
   EXPECT_EQ(world.scheduler.holder(), holder) << "a closed socket is a hint, not proof";
   world.Step(ClientGone{ClientId{holder.value}});
   ASSERT_TRUE(world.scheduler.holder().has_value());
@@ -449,7 +449,7 @@ TEST_F(RestoredHold, WhoDiesAfterAllIsChargedInFullEvenIfItHasNotHeardWhatWasSai
 }
 
 TEST_F(RestoredHold, WhoDiedIsChargedForTheTimeThatWasWatched) {
-  step(ClientDisconnected{ClientId{10}, step.now});
+  step(ClientDisconnected{ClientId{10}});
   step.now += milliseconds(5);
   step(ClientGone{ClientId{10}});
   EXPECT_EQ(Charged(), milliseconds(55));
@@ -467,6 +467,32 @@ TEST(TokenScheduler, WhileItsLinkWasCutAClientsOwnMeasureCounts) {
   step({}, ClientReport{ClientId{1}, 3, Phase::kIdle, 1, 9, Duration(0), milliseconds(6)});
   EXPECT_FALSE(step.scheduler.holder());
   EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(6));
+}
+
+TEST(TokenScheduler, WhoClosesItsOwnSocketHoldsUntilItIsSeenToDrain) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(20)});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
+  step(milliseconds(1), ClientDisconnected{ClientId{1}});
+  step(milliseconds(1'000), ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 2, Phase::kIdle, 1, 9, Duration(0), Duration(0)});
+  EXPECT_FALSE(step.scheduler.holder());
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(1'001));
+}
+
+TEST(TokenScheduler, AClaimCountsOnlyUntilSomebodyWatchesAgain) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(20)});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
+  const Instant lost = step.now;
+  step(milliseconds(500), ClientDisconnected{ClientId{1}, lost});
+  // Its node is back; it takes its time to come back itself.
+  step(seconds(10), ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 2, Phase::kIdle, 1, 9, Duration(0), Duration(0)});
+  EXPECT_FALSE(step.scheduler.holder());
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, seconds(9));
 }
 
 TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {
@@ -583,18 +609,36 @@ TEST(TokenScheduler, ALinkThatIsCutAgainAndAgainDoesNotKeepAHungHolder) {
   EXPECT_LT(world.now, Instant(seconds(5 + 3 * 2 + 2))) << "the time of the cuts, and its own";
 }
 
-TEST(TokenScheduler, AClaimNearTheEndOfTheEpochsDoesNotWrapThem) {
-  Driven step(5);
-  TokenScheduler& scheduler = step.scheduler;
-  step(PodSet{PodId{1}, Spec(50)});
-  step(PodSet{PodId{2}, Spec(50)});
-  step(ClientAttached{ClientId{10}, PodId{1}});
-  step(ClientAttached{ClientId{20}, PodId{2}});
-  step(ClientReport{ClientId{10}, 1, Phase::kHolding, ~uint64_t{0}, 1, Duration(0)});
-  step(ClientReport{ClientId{10}, 2, Phase::kIdle, ~uint64_t{0}, 1, Duration(0)});
-  step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
-  EXPECT_EQ(scheduler.holder(), PodId{2});
-  EXPECT_EQ(scheduler.epoch(), 6u);
+TEST(TokenScheduler, NoClaimMovesTheEpochs) {
+  for (const uint64_t claimed : {uint64_t{7}, (uint64_t{1} << 62) - 1, ~uint64_t{0}}) {
+    Driven step(5);
+    TokenScheduler& scheduler = step.scheduler;
+    step(PodSet{PodId{1}, Spec(50)});
+    step(PodSet{PodId{2}, Spec(50)});
+    step(ClientAttached{ClientId{10}, PodId{1}});
+    step(ClientAttached{ClientId{20}, PodId{2}});
+    step(ClientReport{ClientId{10}, 1, Phase::kHolding, claimed, 1, Duration(0)});
+    EXPECT_EQ(scheduler.epoch(), 5u) << "this would be stored, and outlive the daemon";
+    step(ClientReport{ClientId{10}, 2, Phase::kIdle, claimed, 1, Duration(0)});
+    step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
+    EXPECT_EQ(scheduler.holder(), PodId{2});
+    EXPECT_EQ(scheduler.epoch(), 6u);
+  }
+}
+
+TEST(TokenScheduler, EpochsGoOnAboveAVeryHighOneAndBeginWhereTheyAreToldTo) {
+  for (const auto& [last, first, granted] :
+       {std::tuple{(uint64_t{1} << 62) - 1, uint64_t{1'000}, uint64_t{1} << 62},
+        std::tuple{uint64_t{41}, uint64_t{1'000}, uint64_t{1'000}}}) {
+    TokenScheduler scheduler(SchedulerOptions(), last, first);
+    Effects effects;
+    const Instant now{seconds(1)};
+    scheduler.Step(now, PodSet{PodId{1}, Spec(50)}, effects);
+    scheduler.Step(now, ClientAttached{ClientId{10}, PodId{1}}, effects);
+    EXPECT_EQ(scheduler.epoch(), last) << "a hold of before is still known by it";
+    scheduler.Step(now, ClientReport{ClientId{10}, 1, Phase::kWaiting, 0, 0}, effects);
+    EXPECT_EQ(scheduler.epoch(), granted);
+  }
 }
 
 TEST(TokenScheduler, ProcessesThatTakeTurnsUnderOneTokenAreChargedForAllOfIt) {
