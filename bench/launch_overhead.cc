@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,12 +38,30 @@ int64_t CpuNanos() {
   return t.tv_sec * INT64_C(1'000'000'000) + t.tv_nsec;
 }
 
-// Nanoseconds per call of `launch`. `functions`: how many kernels take turns.
-double PerCall(LaunchKernel launch, CUstream stream, size_t functions) {
+// How many kernels and streams take turns.
+struct Shape {
+  size_t functions = 1;
+  std::vector<CUstream> streams{nullptr};  // a power of two of them
+};
+
+// Streams as a driver hands them out: structures of its own, somewhere in the heap.
+std::vector<CUstream> Streams(size_t count) {
+  static std::vector<std::unique_ptr<char[]>> kept;
+  std::vector<CUstream> streams;
+  for (size_t i = 0; i < count; ++i) {
+    kept.push_back(std::make_unique<char[]>(1200 + 16 * (i % 7)));
+    streams.push_back(reinterpret_cast<CUstream>(kept.back().get()));
+  }
+  return streams;
+}
+
+// Nanoseconds per call of `launch`.
+double PerCall(LaunchKernel launch, const Shape& shape) {
+  const size_t mask = shape.streams.size() - 1;
   const int64_t begin = CpuNanos();
   for (size_t i = 0; i < kBatch; ++i) {
-    const auto f = reinterpret_cast<CUfunction>(0x1000 + 64 * (i % functions));
-    launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+    const auto f = reinterpret_cast<CUfunction>(0x1000 + 64 * (i % shape.functions));
+    launch(f, 64, 1, 1, 128, 1, 1, 0, shape.streams[i & mask], nullptr, nullptr);
   }
   return static_cast<double>(CpuNanos() - begin) / kBatch;
 }
@@ -56,7 +75,7 @@ double Median(std::vector<double> values) {
 
 // Batches of hooked and of bare calls take turns, and the medians are compared: other load on the
 // machine hits both alike.
-void Held(benchmark::State& state, size_t functions, CUstream stream) {
+void Held(benchmark::State& state, const Shape& shape) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   const auto hooked = reinterpret_cast<LaunchKernel>(dlsym(driver, "cuLaunchKernel"));
   const auto find = reinterpret_cast<void* (*)()>(dlsym(driver, "stub_bare_launch"));
@@ -66,11 +85,11 @@ void Held(benchmark::State& state, size_t functions, CUstream stream) {
     return;
   }
   reinterpret_cast<CUresult (*)(unsigned)>(dlsym(driver, "cuInit"))(0);
-  PerCall(hooked, stream, functions);  // waits for the token, and learns
+  PerCall(hooked, shape);  // waits for the token, and learns
   std::vector<double> with, without;
   for (auto _ : state) {
-    with.push_back(PerCall(hooked, stream, functions));
-    without.push_back(PerCall(bare, stream, functions));
+    with.push_back(PerCall(hooked, shape));
+    without.push_back(PerCall(bare, shape));
   }
   state.counters["bare_ns"] = Median(without);
   state.counters["hooked_ns"] = Median(with);
@@ -78,9 +97,13 @@ void Held(benchmark::State& state, size_t functions, CUstream stream) {
 }
 
 void Measure(int argc, char** argv) {
-  const auto other = reinterpret_cast<CUstream>(0x1234);
-  benchmark::RegisterBenchmark("launch_overhead/held", Held, 1, nullptr);
-  benchmark::RegisterBenchmark("launch_overhead/held_16_kernels", Held, 16, other);
+  benchmark::RegisterBenchmark("launch_overhead/held", Held, Shape());
+  benchmark::RegisterBenchmark("launch_overhead/held_16_kernels", Held, Shape{16, Streams(1)});
+  for (const size_t streams : {8, 64}) {
+    benchmark::RegisterBenchmark(
+        ("launch_overhead/held_" + std::to_string(streams) + "_streams").c_str(), Held,
+        Shape{1, Streams(streams)});
+  }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -24,7 +24,7 @@ bool AskMemory(Gpu* gpu, uint64_t total);
 void TellMemory(Gpu* gpu, uint64_t total);
 
 // The next launch of this thread looks its cell up: the current context may have changed.
-void ForgetLastCell();
+void ContextChanged();
 // In a child after fork: no other thread's slot exists here.
 void ForgetSlots();
 

@@ -17,7 +17,7 @@ BATON_API(cuInit, (unsigned flags)) {
   BATON_API(name, (CUcontext * context, unsigned flags, CUdevice device)) { \
     BATON_REAL(name);                                                       \
     const CUresult result = real(context, flags, device);                   \
-    ForgetLastCell();                                                       \
+    ContextChanged();                                                       \
     return result;                                                          \
   }
 BATON_CONTEXT_CREATE(cuCtxCreate)
@@ -28,7 +28,7 @@ BATON_API(cuCtxCreate_v3,
           (CUcontext * context, void* affinity, int count, unsigned flags, CUdevice device)) {
   BATON_REAL(cuCtxCreate_v3);
   const CUresult result = real(context, affinity, count, flags, device);
-  ForgetLastCell();
+  ContextChanged();
   return result;
 }
 
@@ -36,7 +36,7 @@ BATON_API(cuCtxCreate_v3,
 BATON_API(cuCtxCreate_v4, (CUcontext * context, void* params, unsigned flags, CUdevice device)) {
   BATON_REAL(cuCtxCreate_v4);
   const CUresult result = real(context, params, flags, device);
-  ForgetLastCell();
+  ContextChanged();
   return result;
 }
 
@@ -45,7 +45,7 @@ BATON_API(cuCtxCreate_v4, (CUcontext * context, void* params, unsigned flags, CU
   BATON_API(name, (Context context)) {      \
     BATON_REAL(name);                       \
     const CUresult result = real(context);  \
-    ForgetLastCell();                       \
+    ContextChanged();                       \
     return result;                          \
   }
 BATON_CONTEXT_CHANGE(cuCtxSetCurrent, CUcontext)
@@ -85,7 +85,7 @@ CUresult LeaveContext(CUcontext context, bool has_memory, Call call, Gone gone) 
     if (has_memory) CreditContext(context, memory);
     CapturesGone(context, captures);
   }
-  ForgetLastCell();
+  ContextChanged();
   return result;
 }
 

@@ -15,10 +15,15 @@ namespace {
 
 std::atomic<Slot*> g_slots{nullptr};
 
-// Matches no launch, so the first one looks its cell up: g_stamp is never this. All threads share
-// it, and none writes to it.
-constinit Cell g_no_cell = {.stamp = ~uint64_t{0}};
-Cell* NoCell() { return &g_no_cell; }
+// Matches no launch, so the first one looks its cell up. All threads share it, and none writes to
+// it.
+constinit Cell g_no_cell = {.stamp = kNoStamp};
+
+Cell*& Recent(Slot* slot, CUstream stream) { return slot->recent[RecentIndex(stream)]; }
+
+void ForgetRecent(Slot* slot) {
+  for (Cell*& cell : slot->recent) cell = &g_no_cell;
+}
 
 // The slot of a thread that has ended, with launches into its default stream that no mark covers:
 // the next drain covers them, and no mark of another thread could.
@@ -49,7 +54,7 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   if (by_context && !ContextOfStream(stream, &context)) return nullptr;
   // No cell carries the 0 that stands for "slow side only".
   uint64_t stamp = g_stamp.value.load(std::memory_order_acquire);
-  if (stamp == 0) stamp = ~uint64_t{0};
+  if (stamp == 0) stamp = kNoStamp;
   Cell*& bucket = slot->buckets[BucketOf(stream)];
   for (Cell* c = bucket; c != nullptr; c = c->next_in_bucket) {
     if (c->handle != stream || (by_context && c->context != context)) continue;
@@ -119,10 +124,33 @@ bool StillCurrent(const Cell* cell) {
   return Drv<Fn::cuCtxGetCurrent>(&current) == CUDA_SUCCESS && current == cell->context;
 }
 
-// Sends the thread's next launch through the slow side while the GPU has more than enough to do.
-void Pace(Slot* slot, Gpu* gpu) {
-  slot->ahead_of = OverBound(gpu) ? gpu : nullptr;
-  if (slot->ahead_of != nullptr) slot->last = NoCell();
+// Sends the thread's next launch for the GPU through the slow side while that has more than enough
+// to do.
+void Pace(Slot* slot, Gpu* gpu) { slot->ahead_of = OverBound(gpu) ? &gpu->gate : nullptr; }
+
+// Marks what the thread, which is in no launch, has pending anywhere. Where a gate is closed the
+// closer sees to it.
+void MarkAll(Slot* slot) {
+  slot->unmarked_ns = 0;
+  for (Cell* cell = slot->cells.load(std::memory_order_relaxed); cell != nullptr;
+       cell = cell->next) {
+    if (cell->pending.load(std::memory_order_relaxed) == 0) continue;
+    if (cell->stream->gone.load() || cell->stream->context->gone.load()) continue;
+    if (!Enter(slot, cell)) continue;
+    {
+      HookCalls calls(cell->stream->context->handle);
+      RecordMark(cell, nullptr);
+    }
+    cell->sample_next = false;
+    slot->in_launch.store(0, std::memory_order_release);
+  }
+}
+
+// Marks the thread's other streams where that is due. The launch into `cell` has ended.
+void MarkAllIfDue(Slot* slot, const Cell* cell) {
+  if (slot->unmarked_ns < kMarkAllEveryNs) return;
+  MarkAll(slot);
+  Pace(slot, cell->gpu);
 }
 
 Estimate* Known(Slot* slot, uint64_t key) {
@@ -163,19 +191,22 @@ Slot* MySlot() {
     if (posix_memalign(&p, alignof(Slot), sizeof(Slot)) != 0) return nullptr;
     slot = new (p) Slot();
     slot->taken.store(true);
-    slot->last = NoCell();
     slot->next = g_slots.load(std::memory_order_relaxed);
     while (!g_slots.compare_exchange_weak(slot->next, slot, std::memory_order_release)) {
     }
   }
-  slot->last = NoCell();
+  ForgetRecent(slot);
+  slot->ahead_of = nullptr;
+  slot->unmarked_ns = 0;
   t_slot = slot;
   AtThreadExit(ThreadExit, slot);
   return slot;
 }
 
-void ForgetLastCell() {
-  if (t_slot != nullptr) t_slot->last = NoCell();
+void ContextChanged() {
+  if (t_slot == nullptr) return;
+  Recent(t_slot, CU_STREAM_LEGACY) = &g_no_cell;
+  Recent(t_slot, CU_STREAM_PER_THREAD) = &g_no_cell;
 }
 
 void ForgetSlots() {
@@ -192,8 +223,9 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
   if (g_captures.load(std::memory_order_acquire) > 0 && IsCapturing(stream)) return kNothing;
   Cell* cell = FindCell(slot, stream);
   if (cell == nullptr) return kNothing;
-  if (slot->ahead_of == cell->gpu) {
+  if (slot->ahead_of == cell->gate) {
     slot->ahead_of = nullptr;
+    MarkAll(slot);  // or nobody would see the end of what this thread waits for
     AwaitBacklog(cell->gpu);
   }
   Want(cell->gpu);
@@ -215,17 +247,17 @@ void LeaveSlow(Pass pass, uint64_t key) {
   if (pass.cell == nullptr) return;
   Slot* slot = t_slot;
   Cell* cell = pass.cell;
-  const bool due = Note(cell, Known(slot, key));
-  slot->last = cell;
-  const bool mark = due || pass.start != nullptr || g_captures.load() > 0;
-  if (mark) {
-    {
+  Recent(slot, cell->handle) = cell;
+  {
+    const bool due = Note(slot, cell, Known(slot, key));
+    if (due || pass.start != nullptr || g_captures.load() > 0) {
       HookCalls calls(cell->stream->context->handle);
       RecordMark(cell, pass.start);
+      Pace(slot, cell->gpu);
     }
-    Pace(slot, cell->gpu);
   }
   slot->in_launch.store(0, std::memory_order_release);
+  MarkAllIfDue(slot, cell);
   if (cell->gpu->single.load(std::memory_order_relaxed)) Launched(cell->gpu);
 }
 
@@ -261,11 +293,10 @@ void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key) {
   for (unsigned i = 0; i < count; ++i) {
     Cell* cell = FindCell(slot, streams[i]);
     if (cell == nullptr) continue;
-    Note(cell, Known(slot, key));
+    Note(slot, cell, Known(slot, key));
     HookCalls calls(cell->stream->context->handle);
     RecordMark(cell, nullptr);
   }
-  slot->last = NoCell();
   slot->in_launch.store(0, std::memory_order_release);
 }
 
@@ -273,16 +304,7 @@ void MarkBeforeCapture() {
   Slot* slot = t_slot;
   // While there are captures every launch is marked at once.
   if (slot == nullptr || slot->in_launch.load() != 0 || g_captures.load() > 0) return;
-  for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
-    if (cell->pending.load(std::memory_order_relaxed) == 0) continue;
-    if (cell->stream->gone.load() || cell->stream->context->gone.load()) continue;
-    if (!Enter(slot, cell)) continue;  // the closer sees to it
-    {
-      HookCalls calls(cell->stream->context->handle);
-      RecordMark(cell, nullptr);
-    }
-    slot->in_launch.store(0, std::memory_order_release);
-  }
+  MarkAll(slot);
 }
 
 void FinishLaunch(Slot* slot, Cell* cell) {
@@ -291,9 +313,10 @@ void FinishLaunch(Slot* slot, Cell* cell) {
     RecordMark(cell, nullptr);
   }
   // The next launch is to be measured by itself: that is the slow side's business.
-  if (cell->sample_next || !StillCurrent(cell)) slot->last = NoCell();
+  if (cell->sample_next || !StillCurrent(cell)) cell->stamp = kNoStamp;
   Pace(slot, cell->gpu);
   slot->in_launch.store(0, std::memory_order_release);
+  MarkAllIfDue(slot, cell);
 }
 
 }  // namespace baton::hook

@@ -7,9 +7,9 @@
 // names its GPU. From then on, and until it opens the gate again, no launch is between the check
 // and the driver, and the cells of that GPU belong to the closer.
 //
-// Everything that is not the plain case (first use of a stream, work not seen before, gate closed,
-// more on the GPU than its bound, a stream capture somewhere in the process, a nested call) goes
-// through Launch()'s slow side.
+// Everything that is not the plain case (a stream not used of late, work not seen before, gate
+// closed, more on the GPU than its bound, a stream capture somewhere in the process, a nested call)
+// goes through Launch()'s slow side.
 #ifndef BATON_HOOK_GATE_H_
 #define BATON_HOOK_GATE_H_
 
@@ -63,11 +63,13 @@ struct Cell {
 struct alignas(64) Slot {
   static constexpr uint64_t kHooksOwn = ~uint64_t{0};  // the hook's thread: its calls pass
   static constexpr size_t kKnown = 256;
+  static constexpr size_t kRecent = 256;
   static constexpr size_t kBuckets = 64;
 
   std::atomic<uint64_t> in_launch{0};  // Cell::flag of the launch under way
-  Cell* last = nullptr;                // the cell of the last launch; never null
-  Gpu* ahead_of = nullptr;             // had more than enough to do after that launch
+  const Gate* ahead_of = nullptr;      // its GPU had more than enough to do after the last mark
+  uint64_t unmarked_ns = 0;            // predicted time launched since all of its cells were marked
+  Cell* recent[kRecent] = {};          // by stream: cells of launches of late; never null
   struct {
     uint64_t key;
     Estimate* estimate;
@@ -92,8 +94,12 @@ struct alignas(64) Stamp {
 };
 extern Stamp g_stamp;
 
-// GPU time after which a mark is due.
+// GPU time in one stream after which a mark is due; and in all streams of a thread, after which all
+// of them are marked.
 inline constexpr uint64_t kMarkEveryNs = 400'000;
+inline constexpr uint64_t kMarkAllEveryNs = 800'000;
+// The stamp of a cell whose next launch takes the slow side: g_stamp is never this.
+inline constexpr uint64_t kNoStamp = ~uint64_t{0};
 
 // The slow side of a launch, before and after the driver's call. A pass without a cell is a call
 // that the hook has nothing to do with.
@@ -107,9 +113,9 @@ void LeaveSlow(Pass pass, uint64_t key);
 // False: the hook has nothing to do with it.
 bool EnterSeveral(const CUstream* streams, unsigned count);
 void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key);
-// After a launch that made a mark due: records it and ends the launch. While the GPU has more than
-// enough to do, the thread's next launch for it waits; this one does not, for what it started may
-// wait for what the thread does next.
+// After a launch that made a mark due: records it, or those of all of the thread's streams, and ends
+// the launch. While the GPU has more than enough to do, the thread's next launch for it waits; this
+// one does not, for what it started may wait for what the thread does next.
 void FinishLaunch(Slot* slot, Cell* cell);
 
 // The context of a stream; of a default one, the current context. False: there is none.
@@ -118,21 +124,25 @@ bool ContextOfStream(CUstream stream, CUcontext* context);
 // Where the compiler must not move accesses to the flag; the processor is stopped by the closer.
 inline void FlagFence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-inline uint32_t KnownIndex(uint64_t key) {
+inline uint32_t HashByte(uint64_t key) {
   return static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 56);
 }
+inline uint32_t KnownIndex(uint64_t key) { return HashByte(key); }
+inline uint32_t RecentIndex(CUstream stream) { return HashByte(reinterpret_cast<uintptr_t>(stream)); }
 
 // Notes a launch of the calling thread, whose flag is set. True when a mark is due.
-inline bool Note(Cell* cell, Estimate* estimate) {
+inline bool Note(Slot* slot, Cell* cell, Estimate* estimate) {
   const uint32_t pending = cell->pending.load(std::memory_order_relaxed);
-  const uint64_t ns = cell->pending_ns.load(std::memory_order_relaxed) +
-                      estimate->ns.load(std::memory_order_relaxed);
+  const uint64_t one = estimate->ns.load(std::memory_order_relaxed);
+  const uint64_t ns = cell->pending_ns.load(std::memory_order_relaxed) + one;
+  slot->unmarked_ns += one;
   cell->log[pending] = estimate;
   cell->pending.store(pending + 1, std::memory_order_relaxed);
   cell->pending_ns.store(ns, std::memory_order_relaxed);
   cell->launches.store(cell->launches.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);
-  return pending + 1 == Cell::kLogSize || ns >= kMarkEveryNs;
+  return pending + 1 == Cell::kLogSize || ns >= kMarkEveryNs ||
+         slot->unmarked_ns >= kMarkAllEveryNs;
 }
 
 // Launches work of kind `key` (never 0) into `stream` (one of the two default handles, or a
@@ -141,18 +151,19 @@ template <class Call>
 inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
   Slot* slot = t_slot;
   if (__builtin_expect(slot != nullptr, 1)) {
-    Cell* cell = slot->last;
+    Cell* cell = slot->recent[RecentIndex(stream)];
     const auto& known = slot->known[KnownIndex(key)];
     if (__builtin_expect(cell->handle == stream && known.key == key &&
                              cell->stamp == g_stamp.value.load(std::memory_order_relaxed) &&
-                             slot->in_launch.load(std::memory_order_relaxed) == 0,
+                             slot->in_launch.load(std::memory_order_relaxed) == 0 &&
+                             slot->ahead_of != cell->gate,
                          1)) {
       slot->in_launch.store(cell->flag, std::memory_order_relaxed);
       FlagFence();
       if (__builtin_expect(cell->gate->open.load(std::memory_order_acquire) != 0, 1)) {
         Estimate* estimate = known.estimate;
         const CUresult result = call();
-        const bool due = Note(cell, estimate);
+        const bool due = Note(slot, cell, estimate);
         FlagFence();
         if (__builtin_expect(!due, 1)) {
           slot->in_launch.store(0, std::memory_order_release);

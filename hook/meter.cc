@@ -18,6 +18,8 @@ constexpr uint32_t kEstimatesMax = 65536;
 constexpr int kContextsMax = 256;
 // What work that was never measured is taken for.
 constexpr uint64_t kUnknownNs = 500'000;
+// Streams that a mark looks at in passing.
+constexpr int kSweepLooks = 8;
 // A launch waits this long for the GPU to move before it is let pass.
 constexpr Duration kStall = milliseconds(20);
 
@@ -67,22 +69,25 @@ double ElapsedNs(const Stream* stream, CUevent from, CUevent to) {
   return static_cast<double>(ms) * 1e6;
 }
 
-// A mark has finished: what it measured goes into the estimates.
-void Measure(Stream* stream, const Mark& mark, Meter& meter) {
+// A mark has finished: what it measured goes into the estimates. The streams that had work meanwhile
+// had the GPU's time between them, `busy_streams` at the end: all together they are taken for as
+// long as they kept it.
+void Measure(Stream* stream, const Mark& mark, uint32_t busy_streams, Meter& meter) {
   uint64_t busy = mark.predicted_ns;
+  const double part = 2.0 / (mark.busy + busy_streams);
   if (mark.let_pass != meter.let_pass.load(std::memory_order_relaxed)) {
     // It may have waited for a launch.
   } else if (mark.start != nullptr) {
     if (const double ns = ElapsedNs(stream, mark.start, mark.event); ns >= 0) {
-      busy = static_cast<uint64_t>(ns);
+      busy = static_cast<uint64_t>(ns * part);
       if (mark.parts > 0) {
         Learn(mark.part[0], busy);
-        Longest(meter, busy);
+        Longest(meter, static_cast<uint64_t>(ns));
       }
     }
   } else if (mark.dense && stream->previous != nullptr) {
     if (const double ns = ElapsedNs(stream, stream->previous, mark.event); ns > 0) {
-      busy = static_cast<uint64_t>(ns);
+      busy = static_cast<uint64_t>(ns * part);
       // All the work between two marks is corrected by the same factor, at most fourfold at once.
       if (mark.predicted_ns > 0) {
         double factor = static_cast<double>(busy) / static_cast<double>(mark.predicted_ns);
@@ -99,18 +104,21 @@ void Measure(Stream* stream, const Mark& mark, Meter& meter) {
   meter.busy_ns.fetch_add(busy, std::memory_order_relaxed);
 }
 
-// Takes the oldest mark away. Stream::lock is held.
-void PopMark(Stream* stream, bool measured) {
+// Takes the oldest mark away. Stream::lock is held. `busy_streams`: measured among so many; 0: not
+// at all.
+void PopMark(Stream* stream, uint32_t busy_streams) {
   Mark& mark = stream->marks[stream->first];
   Meter& meter = stream->context->gpu->meter;
-  if (measured) Measure(stream, mark, meter);
+  if (busy_streams > 0) Measure(stream, mark, busy_streams, meter);
   if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
   if (stream->previous != nullptr) ReturnEvent(stream->context, stream->previous);
   stream->previous = mark.event;
   meter.outstanding_ns.fetch_sub(static_cast<int64_t>(mark.predicted_ns),
                                  std::memory_order_relaxed);
   stream->first = (stream->first + 1) % Stream::kMarks;
-  stream->count.fetch_sub(1, std::memory_order_relaxed);
+  if (stream->count.fetch_sub(1, std::memory_order_relaxed) == 1) {
+    meter.busy_streams.fetch_sub(1, std::memory_order_relaxed);
+  }
 }
 
 // True of an error that means that a context and its work are over. Any other error, like those of
@@ -127,14 +135,35 @@ bool IsOver(CUresult r) {
   }
 }
 
-// Stream::lock is held.
-void CollectFinished(Stream* stream) {
+uint32_t BusyStreams(const Meter& meter) {
+  return meter.busy_streams.load(std::memory_order_relaxed);
+}
+
+// Stream::lock is held. `busy_streams`: as many had work when the collecting began.
+void CollectFinished(Stream* stream, uint32_t busy_streams) {
   while (stream->count.load(std::memory_order_relaxed) > 0) {
     const CUresult r = Drv<Fn::cuEventQuery>(stream->marks[stream->first].event);
     // An event that the driver does not know any more went with its context.
     if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && !IsOver(r)) return;
-    PopMark(stream, r == CUDA_SUCCESS);
+    PopMark(stream, r == CUDA_SUCCESS ? busy_streams : 0);
   }
+}
+
+// Collects what has finished in one other stream, each time in the next: one that nobody uses any
+// more would count as busy until the next drain.
+void Sweep(Meter& meter) {
+  Stream* s = meter.sweep.load(std::memory_order_relaxed);
+  for (int looks = 0; looks < kSweepLooks; ++looks) {
+    if (s == nullptr) s = meter.streams.load(std::memory_order_acquire);
+    if (s == nullptr) return;
+    Stream* const here = s;
+    s = s->next;
+    if (here->count.load(std::memory_order_relaxed) == 0 || !here->lock.TryAcquire()) continue;
+    CollectFinished(here, BusyStreams(meter));
+    here->lock.Release();
+    break;
+  }
+  meter.sweep.store(s, std::memory_order_relaxed);
 }
 
 // Adds the pending launches of `cell` to `mark`.
@@ -163,8 +192,10 @@ void PushMark(Stream* stream, const Mark& mark, Instant now) {
   Meter& meter = stream->context->gpu->meter;
   const uint32_t count = stream->count.load(std::memory_order_relaxed);
   Mark& pushed = stream->marks[(stream->first + count) % Stream::kMarks];
+  if (count == 0) meter.busy_streams.fetch_add(1, std::memory_order_relaxed);
   pushed = mark;
   pushed.let_pass = meter.let_pass.load(std::memory_order_relaxed);
+  pushed.busy = BusyStreams(meter);
   stream->count.store(count + 1, std::memory_order_relaxed);
   const auto ns = static_cast<int64_t>(mark.predicted_ns);
   meter.outstanding_ns.fetch_add(ns, std::memory_order_relaxed);
@@ -330,7 +361,7 @@ Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
   Meter& meter = context->gpu->meter;
   Guard guard(meter.streams_lock);
   Stream* free = nullptr;
-  for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+  for (Stream* s = meter.streams.load(); s != nullptr; s = s->next) {
     if (s->gone.load()) {
       if (s->count.load() == 0) free = s;
       continue;
@@ -350,8 +381,8 @@ Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
   s->previous = nullptr;
   s->gone.store(false);
   if (free == nullptr) {
-    s->next = meter.streams;
-    meter.streams = s;
+    s->next = meter.streams.load();
+    meter.streams.store(s, std::memory_order_release);
   }
   s->lock.Release();
   return s;
@@ -391,6 +422,8 @@ void ReturnEvent(Context* context, CUevent event) {
 
 bool RecordMark(Cell* cell, CUevent start) {
   Stream* stream = cell->stream;
+  Meter& meter = cell->gpu->meter;
+  Sweep(meter);
   Guard guard(stream->lock);
   Mark mark;
   mark.start = start;
@@ -398,7 +431,7 @@ bool RecordMark(Cell* cell, CUevent start) {
   if (stream->gone.load() || stream->context->gone.load()) {
     ForgetPending(cell);  // its end is marked already, or it ended with its context
   } else {
-    CollectFinished(stream);
+    CollectFinished(stream, BusyStreams(meter));
     covered = MarkPending(cell, stream, mark);
   }
   // Where this stream does not keep the GPU busy, work is measured by itself now and then.
@@ -408,23 +441,19 @@ bool RecordMark(Cell* cell, CUevent start) {
 
 bool Harvest(Gpu* gpu) {
   Meter& meter = gpu->meter;
+  const uint32_t busy = BusyStreams(meter);
   bool empty = true;
   int64_t head = 0;
-  Stream* first;
-  {
-    Guard guard(meter.streams_lock);
-    first = meter.streams;
-  }
-  for (Stream* s = first; s != nullptr; s = s->next) {
+  for (Stream* s = meter.streams.load(std::memory_order_acquire); s != nullptr; s = s->next) {
     if (s->count.load(std::memory_order_relaxed) == 0) continue;
     if (!s->lock.TryAcquire()) {
       empty = false;
       continue;
     }
-    CollectFinished(s);
+    CollectFinished(s, busy);
     if (s->count.load(std::memory_order_relaxed) > 0) {
       empty = false;
-      head = Max(head, static_cast<int64_t>(s->marks[s->first].predicted_ns));
+      head += static_cast<int64_t>(s->marks[s->first].predicted_ns);
     }
     s->lock.Release();
   }
@@ -438,18 +467,25 @@ bool Harvest(Gpu* gpu) {
   return empty;
 }
 
-Duration Backlog(const Gpu* gpu, Instant now) {
-  const Meter& meter = gpu->meter;
+namespace {
+
+// Predicted unfinished GPU time of what marks cover, in nanoseconds.
+int64_t MarkedBacklog(const Meter& meter, Instant now) {
   const int64_t outstanding = Max(meter.outstanding_ns.load(std::memory_order_relaxed), 0);
   const int64_t queued = Max(outstanding - meter.head_ns.load(std::memory_order_relaxed), 0);
-  int64_t left = meter.finish_at.load(std::memory_order_relaxed) - Nanos(now);
-  left = Max(queued, Min(left, outstanding));
-  return Duration(left + static_cast<int64_t>(PendingNs(gpu)));
+  const int64_t left = meter.finish_at.load(std::memory_order_relaxed) - Nanos(now);
+  return Max(queued, Min(left, outstanding));
+}
+
+}  // namespace
+
+Duration Backlog(const Gpu* gpu, Instant now) {
+  return Duration(MarkedBacklog(gpu->meter, now) + static_cast<int64_t>(PendingNs(gpu)));
 }
 
 bool OverBound(const Gpu* gpu) {
   const int64_t bound = gpu->meter.bound_ns.load(std::memory_order_relaxed);
-  return bound > 0 && Nanos(Backlog(gpu, MonotonicNow())) > bound;
+  return bound > 0 && MarkedBacklog(gpu->meter, MonotonicNow()) > bound;
 }
 
 void AwaitBacklog(Gpu* gpu) {
@@ -457,7 +493,7 @@ void AwaitBacklog(Gpu* gpu) {
   const int64_t bound = meter.bound_ns.load(std::memory_order_relaxed);
   if (bound <= 0) return;
   Instant now = MonotonicNow();
-  int64_t left = Nanos(Backlog(gpu, now));
+  int64_t left = MarkedBacklog(meter, now);
   if (left <= bound) return;
   RelaxedCapture relaxed;
   gpu->pacing.fetch_add(1);
@@ -466,7 +502,7 @@ void AwaitBacklog(Gpu* gpu) {
   for (;;) {
     Harvest(gpu);
     now = MonotonicNow();
-    left = Nanos(Backlog(gpu, now));
+    left = MarkedBacklog(meter, now);
     if (left <= bound) break;
     const int64_t still = meter.outstanding_ns.load();
     if (still != outstanding) {
@@ -496,12 +532,13 @@ bool Cover(Cell* cell) {
   if (stream->owner != nullptr) stream = StreamOf(context, CU_STREAM_LEGACY, nullptr);
   if (stream == nullptr || !stream->lock.TryAcquire()) return false;
   bool covered = false;
+  Meter& meter = context->gpu->meter;
   // From here on no context of this GPU begins to go: it would take this lock first.
-  if (context->gpu->meter.destroying.load() == 0 && !stream->gone.load() && !context->gone.load()) {
+  if (meter.destroying.load() == 0 && !stream->gone.load() && !context->gone.load()) {
     // In a capture an event would become part of it, or break it.
     if (g_captures.load() == 0 || (!IsDefault(stream->handle) && !IsCapturing(stream->handle))) {
       HookCalls calls(context->handle);
-      CollectFinished(stream);
+      CollectFinished(stream, BusyStreams(meter));
       Mark mark;
       covered = MarkPending(cell, stream, mark);
       cell->sample_next = stream == cell->stream && !mark.dense;
@@ -556,7 +593,7 @@ void StreamGoing(CUstream handle) {
     Stream* s;
     {
       Guard guard(meter.streams_lock);
-      for (s = meter.streams; s != nullptr; s = s->next) {
+      for (s = meter.streams.load(); s != nullptr; s = s->next) {
         if (s->handle == handle && !s->gone.load()) break;
       }
     }
@@ -592,7 +629,7 @@ Gpu* ContextGoing(CUcontext handle) {
   context->going.store(true);
   NewStamp();
   Guard guard(meter.streams_lock);
-  for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+  for (Stream* s = meter.streams.load(); s != nullptr; s = s->next) {
     // Without marks a stream that is gone has nothing to do with the context any more.
     if (s->context != context || (s->gone.load() && s->count.load() == 0)) continue;
     s->lock.Acquire();
@@ -606,7 +643,7 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
   Meter& meter = gpu->meter;
   {
     Guard guard(meter.streams_lock);
-    for (Stream* s = meter.streams; s != nullptr; s = s->next) {
+    for (Stream* s = meter.streams.load(); s != nullptr; s = s->next) {
       const bool held = s->held;
       if (gone && s->context->handle == handle && !s->context->gone.load()) {
         if (!held) s->lock.Acquire();  // it came meanwhile, or is to be used again
@@ -615,7 +652,7 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
         while (s->count.load() > 0) {
           s->marks[s->first].start = nullptr;
           s->marks[s->first].event = nullptr;
-          PopMark(s, false);
+          PopMark(s, 0);
         }
         s->previous = nullptr;
         if (!held) s->lock.Release();

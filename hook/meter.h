@@ -38,6 +38,7 @@ struct Mark {
   CUevent start = nullptr;  // just before the work, when it was measured by itself
   uint64_t predicted_ns = 0;
   uint64_t let_pass = 0;  // Meter::let_pass when it was recorded
+  uint32_t busy = 0;      // Meter::busy_streams then, this one included
   bool dense = false;     // the GPU had no gap between the mark before and this one
   uint8_t parts = 0;      // kinds of work; those beyond kParts are not corrected
   Estimate* part[kParts] = {};
@@ -61,8 +62,11 @@ struct Stream {
 };
 
 struct Meter {
-  Lock streams_lock;
-  Stream* streams = nullptr;
+  Lock streams_lock;                      // taken to add one or to use one again
+  std::atomic<Stream*> streams{nullptr};  // newest first, none is ever taken away
+  std::atomic<Stream*> sweep{nullptr};    // whose finished marks are collected next
+  // Streams with marks not known to have finished: among them the GPU's time is divided.
+  std::atomic<uint32_t> busy_streams{0};
   std::atomic<int64_t> outstanding_ns{0};  // predicted time of all unfinished marks
   std::atomic<int64_t> head_ns{0};         // the part of it that may be running now
   std::atomic<int64_t> finish_at{0};       // predicted end of it all, on the monotonic clock
@@ -100,7 +104,7 @@ bool RecordMark(Cell* cell, CUevent start);
 bool Harvest(Gpu* gpu);
 // Predicted unfinished GPU time.
 Duration Backlog(const Gpu* gpu, Instant now);
-// Whether the backlog exceeds its bound.
+// Whether the part of it that marks cover exceeds its bound: of the rest nobody would see the end.
 bool OverBound(const Gpu* gpu);
 // Waits while it does. Never for ever: work may be waiting for a launch.
 void AwaitBacklog(Gpu* gpu);

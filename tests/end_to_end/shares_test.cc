@@ -81,8 +81,11 @@ TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
 
 TEST_F(Share, AnElasticPodAloneLosesNextToNothing) {
   StartCluster({.transport = Transport::kUnix});
-  // Kernels of about a millisecond, and short ones in a deep queue.
-  const std::vector<std::string> shapes[] = {{}, {"--kernel", "200us", "--sync", "128"}};
+  // Kernels of about a millisecond, and short ones in a deep queue, and in many streams.
+  const std::vector<std::string> shapes[] = {
+      {},
+      {"--kernel", "200us", "--sync", "128"},
+      {"--kernel", "20us", "--streams", "32", "--sync", "256"}};
   int run = 0;
   for (const auto& flags : shapes) {
     const auto share = [&](bool hooked) {
@@ -151,6 +154,40 @@ TEST_F(Share, ProgramsOfManyShapesShareFairly) {
           });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+TEST_F(Share, ProgramsOfManyStreamsShareAllOfTheGpu) {
+  StartCluster({.transport = Transport::kUnix});
+  for (const char* name : {"a", "b"}) {
+    Start(Burn(name, "50", "100", {"--kernel", "20us", "--streams", "8"}));
+  }
+  PassTime(seconds(1));
+  Windows([&] { return SharesOver(Window(4), device()); },
+          [&](const auto& shares) {
+            Figure("many_streams_busy", shares.at("a") + shares.at("b"), "%");
+            EXPECT_GE(shares.at("a"), 45);
+            EXPECT_GE(shares.at("b"), 45);
+            EXPECT_GE(shares.at("a") + shares.at("b"), 92);
+          });
+  StopPods();
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+TEST_F(Share, ATrainingKeepsItsRequestBesideServicesOfHighPriority) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("train", "50", "100"));
+  for (int i = 1; i <= 5; ++i) {
+    PodOptions service = Burn("svc" + std::to_string(i), "10", "100",
+                              {"--burst", "5", "--sync", "burst", "--pause", "20ms"});
+    service.run_flags = {"--priority", "high"};
+    Start(service);
+  }
+  PassTime(seconds(1));
+  Windows([&] { return SharesOver(Window(5), device()).at("train"); },
+          [&](double train) {
+            Figure("train_50_beside_high", train, "%");
+            EXPECT_GE(train, 45);
+          });
 }
 
 TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -239,13 +240,21 @@ int main() {
     } else if (command == "launch") {
       in >> n;
       Say(std::to_string(Launch(n)));
-    } else if (command == "burst") {  // launch in the background
-      in >> n >> m;
-      g_threads.emplace_back([n, m] {
+    } else if (command == "burst") {  // launch in the background: NS COUNT [stream|ptds]
+      in >> n >> m >> text;
+      g_threads.emplace_back([n, m, text, to = text == "stream" ? stream : nullptr] {
         cuCtxSetCurrent(g_context);
-        for (int64_t i = 0; i < m; ++i, ++g_returned) Launch(n);
+        for (int64_t i = 0; i < m; ++i, ++g_returned) Launch(n, to, text == "ptds");
       });
       Say("ok");
+    } else if (command == "round") {  // COUNT kernels of NS, in turn into so many STREAMS; says how long
+      int64_t streams = 0;
+      in >> n >> m >> streams;
+      std::vector<CUstream> all(static_cast<size_t>(streams));
+      for (CUstream& s : all) cuStreamCreate(&s, CU_STREAM_NON_BLOCKING);
+      const auto begin = std::chrono::steady_clock::now();
+      for (int64_t i = 0; i < m; ++i) Launch(n, all[static_cast<size_t>(i % streams)]);
+      Say(std::to_string((std::chrono::steady_clock::now() - begin).count()));
     } else if (command == "loop") {
       in >> n >> m >> text;
       StartLoop(n, static_cast<int>(m), text);

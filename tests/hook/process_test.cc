@@ -442,6 +442,30 @@ TEST_F(HookProcess, ADrainEndsDuringACapture) {
   EXPECT_EQ(child_->Ask("end-capture"), "0");
 }
 
+// What nobody marks, nobody may wait for.
+TEST_F(HookProcess, ManyStreamsAreAsQuickAsOneAndSoIsWhatComesAfterThem) {
+  StartHolder(600'000 * kMs, "burst 20000 1");
+  const auto takes = [&](int streams) {
+    return std::stoll(child_->Ask("round 20000 3000 " + std::to_string(streams)));
+  };
+  const int64_t one = takes(1);
+  EXPECT_LT(takes(40), 2 * one);
+  EXPECT_LT(takes(1), 2 * one);
+}
+
+TEST_F(HookProcess, WhatAThreadLeftUnmarkedHoldsNobodyUp) {
+  StartHolder(600'000 * kMs, "burst 20000 1");
+  // Each thread less than a mark is due for; all together more than the bound.
+  for (int i = 0; i < 60; ++i) ASSERT_EQ(child_->Ask("burst 20000 10"), "ok");
+  ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.launches >= 601; }));
+  const int64_t first = std::stoll(child_->Ask("round 20000 3000 1"));
+  backend_->SendToken(1, 2, 0);  // the drain covers them
+  ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.phase == Phase::kIdle; }));
+  backend_->SetAutoQuota(600'000 * kMs);
+  const int64_t second = std::stoll(child_->Ask("round 20000 3000 1"));
+  EXPECT_LT(first, 2 * second);
+}
+
 TEST_F(HookProcess, AProcessThatTakesLongToExitReturnsTheTokenFirst) {
   StartBackend();
   StartChild();
@@ -484,7 +508,7 @@ TEST_F(HookProcess, AStreamThatGetsTheHandleOfADestroyedOneIsAnother) {
   ASSERT_EQ(child_->Ask("hold-destroys 1"), "ok");
   ASSERT_EQ(child_->Ask("stream-destroy-later"), "ok");
   std::string second = child_->Ask("stream");
-  for (int i = 0; i < 1000 && second != first; ++i) second = child_->Ask("stream");
+  for (int i = 0; i < 100'000 && second != first; ++i) second = child_->Ask("stream");
   ASSERT_EQ(second, first);
   // Thought to be short, so no mark is due.
   ASSERT_EQ(child_->Ask("stretch 300000000"), "ok");
