@@ -153,6 +153,24 @@ void MarkAllIfDue(Slot* slot, const Cell* cell) {
   Pace(slot, cell->gpu);
 }
 
+// While there are captures whoever begins one marks what other threads have pending: what they note
+// meanwhile is under their lock.
+class CapturesGuard {
+ public:
+  explicit CapturesGuard(Slot* slot) : slot_(g_captures.load() > 0 ? slot : nullptr) {
+    if (slot_ != nullptr) slot_->cells_lock.Acquire();
+  }
+  ~CapturesGuard() {
+    if (slot_ != nullptr) slot_->cells_lock.Release();
+  }
+  CapturesGuard(const CapturesGuard&) = delete;
+  CapturesGuard& operator=(const CapturesGuard&) = delete;
+  bool captures() const { return slot_ != nullptr; }
+
+ private:
+  Slot* const slot_;
+};
+
 Estimate* Known(Slot* slot, uint64_t key) {
   auto& known = slot->known[KnownIndex(key)];
   if (known.key != key) {
@@ -234,6 +252,7 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
   Estimate* estimate = Known(slot, key);
   Pass pass = {cell, nullptr};
   if (cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
+    const CapturesGuard captures(slot);
     HookCalls calls(cell->stream->context->handle);
     if (cell->pending.load(std::memory_order_relaxed) == 0 || RecordMark(cell, nullptr)) {
       Guard guard(cell->stream->lock);
@@ -249,8 +268,9 @@ void LeaveSlow(Pass pass, uint64_t key) {
   Cell* cell = pass.cell;
   Recent(slot, cell->handle) = cell;
   {
+    const CapturesGuard captures(slot);
     const bool due = Note(slot, cell, Known(slot, key));
-    if (due || pass.start != nullptr || g_captures.load() > 0) {
+    if (due || pass.start != nullptr || captures.captures()) {
       HookCalls calls(cell->stream->context->handle);
       RecordMark(cell, pass.start);
       Pace(slot, cell->gpu);
@@ -293,18 +313,12 @@ void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key) {
   for (unsigned i = 0; i < count; ++i) {
     Cell* cell = FindCell(slot, streams[i]);
     if (cell == nullptr) continue;
+    const CapturesGuard captures(slot);
     Note(slot, cell, Known(slot, key));
     HookCalls calls(cell->stream->context->handle);
     RecordMark(cell, nullptr);
   }
   slot->in_launch.store(0, std::memory_order_release);
-}
-
-void MarkBeforeCapture() {
-  Slot* slot = t_slot;
-  // While there are captures every launch is marked at once.
-  if (slot == nullptr || slot->in_launch.load() != 0 || g_captures.load() > 0) return;
-  MarkAll(slot);
 }
 
 void FinishLaunch(Slot* slot, Cell* cell) {

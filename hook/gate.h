@@ -75,7 +75,8 @@ struct alignas(64) Slot {
     Estimate* estimate;
   } known[kKnown] = {};
 
-  // Taken to insert a cell, to give one another stream, or to read that of another thread's.
+  // Taken to insert a cell, to give one another stream, to read or mark those of another thread,
+  // and, while there are captures, for every launch's own note.
   Lock cells_lock;
   Cell* buckets[kBuckets] = {};
   std::atomic<Cell*> cells{nullptr};  // newest first, none is ever taken away

@@ -18,6 +18,9 @@ constexpr uint32_t kEstimatesMax = 65536;
 constexpr int kContextsMax = 256;
 // What work that was never measured is taken for.
 constexpr uint64_t kUnknownNs = 500'000;
+// How often a thread that is in a launch, or a stream that is in use, is looked at again before a
+// capture begins, every 20 us.
+constexpr int kLaunchLooks = 500;
 // Streams that a mark looks at in passing.
 constexpr int kSweepLooks = 8;
 // A launch waits this long for the GPU to move before it is let pass.
@@ -519,9 +522,9 @@ void AwaitBacklog(Gpu* gpu) {
 
 namespace {
 
-// Sees to it that the pending launches of `cell` are covered by a mark. False: not now. Closer
-// only.
-bool Cover(Cell* cell) {
+// Sees to it that the pending launches of `cell`, which no thread may touch meanwhile, are covered
+// by a mark. `captures`: there are some. False: not now.
+bool Cover(Cell* cell, bool captures) {
   Stream* stream = cell->stream;
   Context* context = stream->context;
   if (stream->gone.load() || context->gone.load()) {
@@ -536,7 +539,7 @@ bool Cover(Cell* cell) {
   // From here on no context of this GPU begins to go: it would take this lock first.
   if (meter.destroying.load() == 0 && !stream->gone.load() && !context->gone.load()) {
     // In a capture an event would become part of it, or break it.
-    if (g_captures.load() == 0 || (!IsDefault(stream->handle) && !IsCapturing(stream->handle))) {
+    if (!captures || (!IsDefault(stream->handle) && !IsCapturing(stream->handle))) {
       HookCalls calls(context->handle);
       CollectFinished(stream, BusyStreams(meter));
       Mark mark;
@@ -548,7 +551,35 @@ bool Cover(Cell* cell) {
   return covered;
 }
 
+// Whether the thread of `slot` is in no launch; looks again for a while.
+bool AwaitNoLaunch(const Slot* slot) {
+  for (int looks = 0; looks < kLaunchLooks; ++looks) {
+    const uint64_t launch = slot->in_launch.load();
+    if (launch == 0 || launch == Slot::kHooksOwn) return true;
+    SleepFor(microseconds(20));
+  }
+  return false;
+}
+
 }  // namespace
+
+// From the new stamp on every launch takes the slow side, and notes under its slot's lock; once a
+// thread is in no launch, what it has pending can be marked by this one. The closer marks nothing
+// meanwhile, for want of g_capture_lock.
+void MarkBeforeCapture() {
+  if (HasMembarrier()) Membarrier();
+  for (Slot* slot = FirstSlot(); slot != nullptr; slot = slot->next) {
+    // Who is held up in the driver may be waiting for this capture.
+    if (!AwaitNoLaunch(slot)) continue;
+    Guard guard(slot->cells_lock);
+    for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
+      for (int tries = 0; tries < kLaunchLooks; ++tries) {
+        if (cell->pending.load(std::memory_order_relaxed) == 0 || Cover(cell, false)) break;
+        SleepFor(microseconds(20));  // somebody collects
+      }
+    }
+  }
+}
 
 bool Drained(Gpu* gpu) {
   if (gpu->meter.destroying.load() > 0) return false;
@@ -561,7 +592,7 @@ bool Drained(Gpu* gpu) {
     }
     for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
       if (cell->gpu != gpu || cell->pending.load(std::memory_order_relaxed) == 0) continue;
-      if (!marks || !Cover(cell)) covered = false;
+      if (!marks || !Cover(cell, g_captures.load() > 0)) covered = false;
     }
     slot->cells_lock.Release();
   }

@@ -133,8 +133,9 @@ extern Lock g_capture_lock;
 // Recomputes g_stamp; after a change of g_captures, or when cells may have become wrong.
 void NewStamp();
 bool IsCapturing(CUstream stream);
-// Marks what the calling thread launched, which is about to begin a capture: until its end a
-// default stream could not be marked, and the captured one not at all. g_capture_lock is held.
+// Marks what all threads have launched, before the first capture begins: until its end a default
+// stream could not be marked, and the captured one not at all. g_captures counts it already, and
+// g_capture_lock is held.
 void MarkBeforeCapture();
 
 // While one lives, the driver does not object to the hook's calls because of a capture elsewhere,

@@ -94,6 +94,15 @@ class ScriptedClient {
     return std::nullopt;
   }
 
+  // Asks, and says again that it waits whenever it is told to close its gate, until it is granted.
+  bool AskUntilGranted() {
+    if (!Ask()) return false;
+    while (const auto token = Await<wire::Token>()) {
+      if (token->quota_ns != 0) return true;
+      if (!Ask()) return false;
+    }
+    return false;
+  }
   // What a thief would do: closes its socket while it holds, comes back after `away`, by another
   // index perhaps, and says that it waits and has held nothing.
   bool HoldUnseen(const std::string& path, const std::string& ticket, const std::string& uuid,

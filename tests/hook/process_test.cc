@@ -442,6 +442,32 @@ TEST_F(HookProcess, ADrainEndsDuringACapture) {
   EXPECT_EQ(child_->Ask("end-capture"), "0");
 }
 
+TEST_F(HookProcess, ACaptureHoldsUpNoDrainWhicheverThreadLaunchedWhereverBefore) {
+  for (const char* kind : {"", " stream", " ptds"}) {
+    StartBackend();
+    StartChild();
+    ASSERT_EQ(child_->Ask("init"), "0");
+    ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+    child_->Send("launch 1000");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    backend_->SendToken(1, 1, 60'000 * kMs);
+    ASSERT_EQ(child_->Read(), "0");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kIdle));
+    child_->Send("launch 300000000");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    backend_->SendToken(2, 1, 60'000 * kMs);
+    ASSERT_EQ(child_->Read(), "0");
+    // Known and short, so that no mark is due, and of a thread that launches no more.
+    ASSERT_EQ(child_->Ask(std::string("burst 1000 3") + kind), "ok");
+    while (child_->Ask("returned") != "3") {
+    }
+    ASSERT_EQ(child_->Ask("capture"), "0");
+    EXPECT_TRUE(backend_->WaitPhase(Phase::kIdle)) << kind;
+    EXPECT_EQ(child_->Ask("end-capture"), "0") << kind;
+    child_.reset();
+  }
+}
+
 // What nobody marks, nobody may wait for.
 TEST_F(HookProcess, ManyStreamsAreAsQuickAsOneAndSoIsWhatComesAfterThem) {
   StartHolder(600'000 * kMs, "burst 20000 1");

@@ -1,0 +1,103 @@
+// What a pod does, in good faith or not, costs the others nothing.
+#include <atomic>
+#include <thread>
+
+#include "tests/backend/scripted_client.h"
+#include "tests/end_to_end/fixture.h"
+#include "wire/control_client.h"
+
+namespace baton::bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Place {
+  Transport transport;
+  const char* scheduler;  // lines of the daemon's configuration
+  const char* name;
+  friend void PrintTo(const Place& place, std::ostream* out) { *out << place.name; }
+};
+
+using Tenant = EndToEnd;
+
+class Tenants : public EndToEnd, public ::testing::WithParamInterface<Place> {
+ protected:
+  void SetUp() override {
+    StartCluster({.transport = GetParam().transport, .scheduler = GetParam().scheduler});
+  }
+  // The ticket of a new pod on the GPU.
+  std::string MakePod(const std::string& name, int percent) {
+    const nlohmann::json made =
+        Must(wire::Ask(cluster().SocketDir(0), {{"command", "create_pod"},
+                                                {"name", name},
+                                                {"limit", percent},
+                                                {"gpus", {device().uuid}}}));
+    return made.at("ticket");
+  }
+};
+
+// It closes its socket at each grant, comes back after a while and says that it has held nothing.
+TEST_P(Tenants, AThiefPaysForWhatItHolds) {
+  constexpr int kAwayMs = 150;
+  const std::string ticket = MakePod("thief", 20);
+  const std::string socket = wire::TenantSocket(cluster().SocketDir(0));
+  std::atomic<bool> stop{false};
+  std::atomic<int> holds{0};
+  std::jthread thief([&, uuid = device().uuid] {
+    backend::ScriptedClient client(socket);
+    if (!client.Join(ticket, uuid)) return;
+    while (!stop && client.AskUntilGranted()) {
+      const auto index = static_cast<uint8_t>(holds % 2);
+      if (!client.HoldUnseen(socket, ticket, uuid, kAwayMs, index)) return;
+      ++holds;
+    }
+  });
+  Start(Burn("honest", "80", "100"));
+  PassTime(seconds(1));
+  Windows([&] { return SharesOver(seconds(5) * Scale(), device()).at("honest"); },
+          [&](double honest) {
+            Figure("honest_80_beside_thief", honest, "%");
+            EXPECT_GE(honest, 75);
+          });
+  stop = true;
+  const int held = holds;
+  const nlohmann::json status = Must(cluster().Status());
+  for (const nlohmann::json& pod : status.at("pods")) {
+    if (pod.at("name") != "thief") continue;
+    EXPECT_GE(pod.at("held_ns").get<int64_t>(), held * INT64_C(1'000'000) * kAwayMs);
+  }
+  EXPECT_GE(held, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Places, Tenants,
+    ::testing::Values(Place{Transport::kUnix, "", "Unix"},
+                      Place{Transport::kUnix, "drain_action = \"kill\"\n", "UnixThatKills"},
+                      Place{Transport::kCentral, "", "Central"}),
+    [](const auto& place) { return place.param.name; });
+
+// Another thread has launched a little, less than a mark is due for, where the capture begins or
+// into a default stream.
+TEST_F(Tenant, AStreamCaptureHoldsNobodyUp) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("other", "50", "100"));
+  for (const char* where : {"default", "captured"}) {
+    PodOptions capturing;
+    capturing.name = where;
+    capturing.request = "50";
+    capturing.command = {CAPTURING, where, "1500"};
+    Pod& pod = Start(capturing);
+    ASSERT_EQ(pod.Wait(seconds(20)), 0) << pod.Stderr();
+    const nlohmann::json said = pod.Report();
+    const Instant from(Duration(said.at("from_ns").get<int64_t>()));
+    const Instant to(Duration(said.at("to_ns").get<int64_t>()));
+    EXPECT_GE(to - from, milliseconds(1500));
+    const double busy = SharesIn(from, to, device()).at("other");
+    Figure(std::string("other_during_capture_") + where, busy, "%");
+    EXPECT_GE(busy, 75) << where;
+  }
+}
+
+}  // namespace
+}  // namespace baton::bench
