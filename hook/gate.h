@@ -62,8 +62,8 @@ struct Cell {
 // What a thread keeps. Never freed: a slot is used again after its thread has ended.
 struct alignas(64) Slot {
   static constexpr uint64_t kHooksOwn = ~uint64_t{0};  // the hook's thread: its calls pass
-  static constexpr size_t kKnown = 256;
-  static constexpr size_t kRecent = 256;
+  static constexpr size_t kKnown = 256;   // KnownIndex()
+  static constexpr size_t kRecent = 512;  // RecentIndex()
   static constexpr size_t kBuckets = 64;
 
   std::atomic<uint64_t> in_launch{0};  // Cell::flag of the launch under way
@@ -125,11 +125,12 @@ bool ContextOfStream(CUstream stream, CUcontext* context);
 // Where the compiler must not move accesses to the flag; the processor is stopped by the closer.
 inline void FlagFence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-inline uint32_t HashByte(uint64_t key) {
+inline uint32_t KnownIndex(uint64_t key) {
   return static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 56);
 }
-inline uint32_t KnownIndex(uint64_t key) { return HashByte(key); }
-inline uint32_t RecentIndex(CUstream stream) { return HashByte(reinterpret_cast<uintptr_t>(stream)); }
+inline uint32_t RecentIndex(CUstream stream) {
+  return static_cast<uint32_t>((reinterpret_cast<uintptr_t>(stream) * 0x9e3779b97f4a7c15u) >> 55);
+}
 
 // Notes a launch of the calling thread, whose flag is set. True when a mark is due.
 inline bool Note(Slot* slot, Cell* cell, Estimate* estimate) {
