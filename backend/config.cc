@@ -39,8 +39,10 @@ void VisitOptions(Options& o, V& v) {
   v.Text("control_dir", o.server.control_dir,
          "Folder of control.sock instead, for containers that see socket_dir; empty: socket_dir.");
   v.Text("state_dir", o.server.state_dir, "Pods, accounts and last holders, kept over restarts.");
-  v.Text("lock_dir", o.server.lock_dir,
-         "One lock per GPU, so that no two daemons of a machine manage the same GPU.");
+  v.Text(
+      "lock_dir", o.server.lock_dir,
+      "One lock per GPU, so that no two daemons of a machine manage the same GPU. Only root may\n"
+      "write to it, and pods must not see it.");
   v.Choice("log_level", o.server.log_level, {"trace", "debug", "info", "warn", "error"},
            "trace, debug, info, warn or error.");
   std::string mode = o.server.mode == Mode::kObserve ? "observe" : "enforce";

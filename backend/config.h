@@ -60,8 +60,10 @@ struct Options {
     // Pods, accounts and the last holders, kept over restarts.
     std::string state_dir = "/var/lib/baton";
     // One lock file per GPU: no two daemons of a machine ever manage the same GPU, whatever their
-    // state_dir. Share it (hostPath) between containers of one machine.
-    std::string lock_dir = "/run/lock/baton";
+    // state_dir. Share it (hostPath) between containers of one machine. Only root may write to it
+    // and to what it is in: who can open a lock can keep a daemon from starting. So it is not in
+    // /run/lock, where everybody makes folders, and not in socket_dir, which pods see.
+    std::string lock_dir = "/run/baton-locks";
     // trace, debug, info, warn, error. A change is applied at once by SIGHUP.
     std::string log_level = "info";
     // observe: meter everything and gate nothing, to see what sharing would do.

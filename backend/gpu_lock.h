@@ -10,7 +10,10 @@
 
 namespace baton::backend {
 
-// kExists, naming the pid that has it, when another daemon manages the GPU already.
+// kExists, naming the pid that has it, when another daemon manages the GPU already. kDenied where
+// another user could hold the lock or choose what is locked: `lock_dir` and the file in it must be
+// root's or this daemon's own, nobody else may write to the folder or open the file, and neither
+// may be a link. Nothing is written before the lock is held.
 Result<UniqueFd> LockGpu(const std::string& lock_dir, const std::string& uuid);
 
 }  // namespace baton::backend

@@ -1,8 +1,13 @@
 // The parts of batond that need no daemon around them: configuration, keys, pods, accounts and
 // holders on disk.
+#include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <filesystem>
 
 #include "backend/arbiter.h"
 #include "backend/config.h"
@@ -414,6 +419,96 @@ TEST(GpuLock, IsExclusiveUntilItIsGivenUp) {
   EXPECT_TRUE(LockGpu(folder / "locks", "GPU-1"));
   first->Close();
   EXPECT_TRUE(LockGpu(folder / "locks", "GPU-0"));
+}
+
+// Another user of this machine.
+constexpr uid_t kNobody = 65534;
+
+std::string WhyNoLock(const std::string& folder) {
+  const auto lock = LockGpu(folder, "GPU-0");
+  return lock ? "" : lock.error().message;
+}
+
+TEST(GpuLock, ALinkInItsPlaceIsRefusedAndWhatItNamesIsLeftAlone) {
+  const TempFolder folder;
+  const std::string victim = folder.Write("victim", "precious", 0600);
+  ASSERT_EQ(mkdir((folder / "locks").c_str(), 0755), 0);
+  const std::string path = folder / "locks/gpu-GPU-0.lock";
+  ASSERT_EQ(symlink(victim.c_str(), path.c_str()), 0);
+  EXPECT_NE(WhyNoLock(folder / "locks").find("it is a link; remove it"), std::string::npos);
+  EXPECT_EQ(ReadText(victim), "precious");
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  ASSERT_EQ(link(victim.c_str(), path.c_str()), 0);
+  EXPECT_NE(WhyNoLock(folder / "locks").find("hard links"), std::string::npos);
+  EXPECT_EQ(ReadText(victim), "precious");
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_NE(WhyNoLock(folder / "locks").find("not a regular file"), std::string::npos);
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  EXPECT_EQ(WhyNoLock(folder / "locks"), "");
+}
+
+TEST(GpuLock, AFolderThatOthersOwnOrMayWriteToOrThatIsALinkIsRefused) {
+  const TempFolder folder;
+  const std::string locks = folder / "locks";
+  ASSERT_EQ(WhyNoLock(locks), "");
+  for (const mode_t mode : {01777, 0775}) {
+    ASSERT_EQ(chmod(locks.c_str(), mode), 0);
+    EXPECT_NE(WhyNoLock(locks).find("may write to it"), std::string::npos) << std::oct << mode;
+  }
+  ASSERT_EQ(chmod(locks.c_str(), 0755), 0);
+  ASSERT_EQ(symlink("locks", (folder / "link").c_str()), 0);
+  EXPECT_NE(WhyNoLock(folder / "link").find("it is a link"), std::string::npos);
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
+  ASSERT_EQ(chown(locks.c_str(), kNobody, kNobody), 0);
+  EXPECT_NE(WhyNoLock(locks).find("other users own it"), std::string::npos);
+}
+
+TEST(GpuLock, AFileThatOthersMayOpenIsRefused) {
+  const TempFolder folder;
+  const std::string path = folder / "locks/gpu-GPU-0.lock";
+  ASSERT_EQ(WhyNoLock(folder / "locks"), "");
+  for (const mode_t mode : {0604, 0602, 0640}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    EXPECT_NE(WhyNoLock(folder / "locks").find("may open it"), std::string::npos)
+        << std::oct << mode;
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  EXPECT_EQ(WhyNoLock(folder / "locks"), "");
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  ASSERT_EQ(chown(path.c_str(), kNobody, kNobody), 0);
+  EXPECT_NE(WhyNoLock(folder / "locks").find("other users own it"), std::string::npos);
+}
+
+TEST(GpuLock, AnotherUserCannotHoldIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
+  const TempFolder folder;
+  ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
+  const auto lock = LockGpu(folder / "locks", "GPU-0");
+  ASSERT_TRUE(lock) << lock.error().message;
+  const std::string held = folder / "locks/gpu-GPU-0.lock", made = folder / "locks/gpu-GPU-1.lock";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(2);
+    const bool opened = open(held.c_str(), O_RDONLY) >= 0 || errno != EACCES;
+    const bool created = open(made.c_str(), O_RDWR | O_CREAT, 0600) >= 0 || errno != EACCES;
+    _exit(opened || created);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "another user opened the lock of a GPU, or made one";
+}
+
+TEST(GpuLock, ByDefaultNobodyButRootCanMakeWhatTheLocksAreIn) {
+  const std::filesystem::path dir = Options{}.server.lock_dir;
+  for (auto above = dir.parent_path(); above != above.root_path(); above = above.parent_path()) {
+    struct stat st;
+    if (stat(above.c_str(), &st) != 0) continue;
+    EXPECT_EQ(st.st_uid, 0u) << above;
+    EXPECT_EQ(st.st_mode & 022, 0u) << above << " is open to all";
+  }
+  const std::string sockets = Options{}.server.socket_dir + "/";
+  EXPECT_NE(dir.string().substr(0, sockets.size()), sockets) << "pods see that folder";
 }
 
 TEST(SeriesOfShares, CountsFromTheSampleThatIsAWindowOld) {

@@ -399,7 +399,7 @@ TEST_P(Manifests, ContainersHaveNoPowersThatTheyDoNotNeed) {
       if (path.is_null()) continue;
       EXPECT_TRUE(node) << Name(workload) << " " << volume;
       EXPECT_TRUE(
-          std::set<std::string>({"/run/baton", "/run/lock/baton", "/var/lib/baton",
+          std::set<std::string>({"/run/baton", "/run/baton-locks", "/var/lib/baton",
                                  std::string(kHostHookDir), "/var/lib/kubelet/device-plugins"})
               .contains(path))
           << path;

@@ -72,7 +72,7 @@ key_file: /etc/baton/http/tls.key
 
 {{- /* batond.toml (or frontend.toml) of the nodes */ -}}
 {{- define "baton.nodeConfig" -}}
-{{- $server := dict "socket_dir" "/run/baton" "control_dir" "/run/baton-control" "state_dir" "/var/lib/baton" "lock_dir" "/run/lock/baton" -}}
+{{- $server := dict "socket_dir" "/run/baton" "control_dir" "/run/baton-control" "state_dir" "/var/lib/baton" "lock_dir" "/run/baton-locks" -}}
 {{- $set := dict "server" $server -}}
 {{- $own := dict -}}
 {{- if eq .Values.mode "federated" -}}
