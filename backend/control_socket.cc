@@ -35,7 +35,7 @@ ControlSocket::~ControlSocket() {
 }
 
 Result<void> ControlSocket::Listen(const std::string& path) {
-  auto fd = ListenUnix(path, SOCK_STREAM, 0600, path_lock_);
+  auto fd = ListenUnix(path, SOCK_STREAM, 0600, path + ".lock", path_lock_);
   if (!fd) return tl::unexpected(fd.error());
   path_ = path;
   listener_.assign(fd->Release());

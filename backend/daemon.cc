@@ -57,8 +57,9 @@ Result<void> Daemon::Start() {
   control_socket_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
     control_->Handle(line, "*", respond);
   });
-  const std::string& control_dir = options_.server.control_dir.empty() ? options_.server.socket_dir
-                                                                       : options_.server.control_dir;
+  const std::string& control_dir = options_.server.control_dir.empty()
+                                       ? options_.server.socket_dir
+                                       : options_.server.control_dir;
   if (auto made = MakeFolders(control_dir, 0700); !made) return made;
   if (auto ok = control_socket_->Listen(control_dir + "/control.sock"); !ok) return ok;
   if (auto added = AddLocalGpus(); !added) return added;
@@ -71,7 +72,11 @@ Result<void> Daemon::Start() {
     if (auto ok = books_->Start(); !ok) return ok;
   }
   arbiter_->ApplyConfiguredPods(options_.pods);
-  if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock"); !ok) return ok;
+  if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock",
+                                 control_dir + "/baton.sock.lock");
+      !ok) {
+    return ok;
+  }
   if (!options_.zmq.listen.empty()) {
     nodes_.emplace(io_, options_, *arbiter_, *control_, books_ ? &*books_ : nullptr, log_);
     if (auto ok = nodes_->Listen(); !ok) return ok;

@@ -80,7 +80,8 @@ TenantEndpoint::~TenantEndpoint() {
   Stop();
 }
 
-Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, UniqueFd& lock) {
+Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+                            const std::string& lock_path, UniqueFd& lock) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -88,10 +89,10 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, Uniq
                                          "; choose a shorter socket_dir");
   }
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  lock = UniqueFd(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  lock = UniqueFd(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) {
-    return Fail(ErrorCode::kInternal, "cannot create " + path + ".lock: " + strerror(errno) +
-                                          "; check the rights on socket_dir");
+    return Fail(ErrorCode::kInternal, "cannot create " + lock_path + ": " + strerror(errno) +
+                                          "; check the rights on its folder");
   }
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     lock.Close();
@@ -113,8 +114,8 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, Uniq
   return fd;
 }
 
-Result<void> TenantEndpoint::Listen(const std::string& path) {
-  auto fd = ListenUnix(path, SOCK_SEQPACKET, 0666, path_lock_);
+Result<void> TenantEndpoint::Listen(const std::string& path, const std::string& lock_path) {
+  auto fd = ListenUnix(path, SOCK_SEQPACKET, 0666, lock_path, path_lock_);
   if (!fd) return tl::unexpected(fd.error());
   path_ = path;
   listener_.assign(fd->Release());

@@ -77,8 +77,9 @@ class TenantEndpoint {
   ~TenantEndpoint();
 
   // Listens on `path` (mode 0666). A dead daemon's socket is replaced; kExists when a live one
-  // listens there.
-  Result<void> Listen(const std::string& path);
+  // listens there, which `lock_path` tells: pods must not see that file, for root in a container
+  // could hold it and keep the next daemon from starting.
+  Result<void> Listen(const std::string& path, const std::string& lock_path);
   // Stops listening, closes every connection without a word and removes the socket's file.
   void Stop();
 
@@ -153,9 +154,10 @@ class TenantEndpoint {
 };
 
 // A unix socket of `type` bound to `path` and listening, non-blocking, with file mode `mode`. The
-// lock on "<path>.lock" that it takes into `lock` is what tells a live daemon from a dead one's
+// lock on `lock_path` that it takes into `lock` is what tells a live daemon from a dead one's
 // socket: kExists when somebody has it.
-Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, UniqueFd& lock);
+Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+                            const std::string& lock_path, UniqueFd& lock);
 
 }  // namespace baton::backend
 

@@ -75,7 +75,9 @@ Result<void> Frontend::Start() {
       options_.server.control_dir.empty() ? dir : options_.server.control_dir;
   if (auto made = backend::MakeFolders(control_dir, 0700); !made) return made;
   if (auto ok = control_->Listen(control_dir + "/control.sock"); !ok) return ok;
-  if (auto ok = tenants_->Listen(dir + "/baton.sock"); !ok) return ok;
+  if (auto ok = tenants_->Listen(dir + "/baton.sock", control_dir + "/baton.sock.lock"); !ok) {
+    return ok;
+  }
   if (auto ok = Connect(); !ok) return ok;
   signals_.add(SIGTERM);
   signals_.add(SIGINT);

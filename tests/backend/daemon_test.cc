@@ -1,13 +1,17 @@
 // batond as a process, spoken to by clients that say exactly what a test wants.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "backend/process.h"
 #include "base/time.h"
@@ -34,6 +38,15 @@ class Batond : public testing::Test {
                   "\"\nlog_level = \"debug\"\n[http]\nlisten = \"\"\n[scheduler]\n" +
                   "drain_timeout = \"60s\"\n" +
                   "[[gpu]]\nuuid = \"GPU-a\"\n[[gpu]]\nuuid = \"GPU-b\"\n" + more);
+  }
+  // Starts it again with the operator's socket in a folder of its own.
+  bool StartWithControlDir() {
+    daemon_.Stop();
+    // Its line is one of [server].
+    std::string text = *ReadFile(folder_ / "batond.toml", 4096);
+    text.insert(text.find("state_dir"), "control_dir = \"" + (folder_ / "operator") + "\"\n");
+    WriteText(folder_ / "batond.toml", text);
+    return daemon_.Start();
   }
   json Say(const json& request) { return Ask(folder_ / "run/control.sock", request); }
   // The ticket of a new pod.
@@ -648,18 +661,27 @@ TEST_F(Batond, ReplacesTheSocketOfADeadDaemonButNotOfALiveOne) {
 }
 
 TEST_F(Batond, TheControlSocketMayStandWherePodsDoNotLook) {
-  daemon_.Stop();
-  // Its line is one of [server].
-  std::string text = *ReadFile(folder_ / "batond.toml", 4096);
-  text.insert(text.find("state_dir"), "control_dir = \"" + (folder_ / "operator") + "\"\n");
-  WriteText(folder_ / "batond.toml", text);
-  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ASSERT_TRUE(StartWithControlDir()) << daemon_.Log();
   EXPECT_TRUE(Ask(folder_ / "operator/control.sock", {{"command", "ping"}}).value("ok", false));
   EXPECT_EQ(access(Socket().c_str(), F_OK), 0);
   EXPECT_NE(access((folder_ / "run/control.sock").c_str(), F_OK), 0);
   struct stat st;
   ASSERT_EQ(stat((folder_ / "operator").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0700u);
+}
+
+TEST_F(Batond, WhoSeesThePodsFolderAloneCannotKeepTheNextDaemonFromStarting) {
+  ASSERT_TRUE(StartWithControlDir()) << daemon_.Log();
+  daemon_.Crash();
+  // Root in a container may lock whatever it can open, the folder itself too.
+  std::vector<UniqueFd> held;
+  held.emplace_back(open((folder_ / "run").c_str(), O_RDONLY | O_CLOEXEC));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "run")) {
+    UniqueFd fd(open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd) held.push_back(std::move(fd));
+  }
+  for (const UniqueFd& fd : held) ASSERT_EQ(flock(fd.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_TRUE(daemon_.Start()) << daemon_.Log();
 }
 
 TEST_F(Batond, ControlAnswersBadRequestsWithASentence) {
