@@ -35,7 +35,8 @@ void VisitOptions(Options& o, V& v) {
   using std::chrono::seconds;
   v.Section("server");
   v.Text("socket_dir", o.server.socket_dir,
-         "Folder of baton.sock (pods attach here) and control.sock (the operator's).");
+         "Folder of baton.sock (pods attach here) and control.sock (the operator's). Its folder\n"
+         "pods holds baton.sock alone, for containers to mount.");
   v.Text("control_dir", o.server.control_dir,
          "Folder of control.sock instead, for containers that see socket_dir; empty: socket_dir.");
   v.Text("state_dir", o.server.state_dir, "Pods, accounts and last holders, kept over restarts.");

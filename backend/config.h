@@ -52,9 +52,10 @@ struct PodConfig {
 
 struct Options {
   struct {
-    // Where baton.sock (for pods) and control.sock (for the operator) are.
+    // Where baton.sock (for pods) and control.sock (for the operator) are. Its folder pods
+    // holds baton.sock alone, for containers to mount.
     std::string socket_dir = "/run/baton";
-    // Where control.sock is instead; empty: socket_dir. Where pods are containers that see
+    // Where control.sock is instead; empty: socket_dir. Where pods are containers that see all of
     // socket_dir, root in one of them could open it there.
     std::string control_dir;
     // Pods, accounts and the last holders, kept over restarts.

@@ -117,6 +117,15 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
 Result<void> TenantEndpoint::Listen(const std::string& path, const std::string& lock_path) {
   auto fd = ListenUnix(path, SOCK_SEQPACKET, 0666, lock_path, path_lock_);
   if (!fd) return tl::unexpected(fd.error());
+  const size_t slash = path.rfind('/');
+  const std::string folder = path.substr(0, slash + 1) + kPodsFolder;
+  if (auto made = MakeFolders(folder, 0755); !made) return made;
+  path_for_pods_ = folder + path.substr(slash);
+  unlink(path_for_pods_.c_str());
+  if (link(path.c_str(), path_for_pods_.c_str()) != 0) {
+    return Fail(ErrorCode::kInternal, "cannot create " + path_for_pods_ + ": " + strerror(errno) +
+                                          "; check the rights on socket_dir");
+  }
   path_ = path;
   listener_.assign(fd->Release());
   Accept();
@@ -137,7 +146,10 @@ void TenantEndpoint::Stop() {
   clients_.clear();
   by_process_.clear();
   per_uid_.clear();
-  if (!path_.empty()) unlink(path_.c_str());
+  if (!path_.empty()) {
+    unlink(path_for_pods_.c_str());
+    unlink(path_.c_str());
+  }
   path_.clear();
   path_lock_.Close();
 }

@@ -72,6 +72,8 @@ class TenantSink {
 
 class TenantEndpoint {
  public:
+  static constexpr const char* kPodsFolder = "pods";
+
   TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
                  const TenantLimits& limits);
   ~TenantEndpoint();
@@ -79,6 +81,8 @@ class TenantEndpoint {
   // Listens on `path` (mode 0666). A dead daemon's socket is replaced; kExists when a live one
   // listens there, which `lock_path` tells: pods must not see that file, for root in a container
   // could hold it and keep the next daemon from starting.
+  // The folder kPodsFolder beside `path` holds this socket alone, under the same name. Containers
+  // mount the folder: the next daemon's socket is another file.
   Result<void> Listen(const std::string& path, const std::string& lock_path);
   // Stops listening, closes every connection without a word and removes the socket's file.
   void Stop();
@@ -141,6 +145,7 @@ class TenantEndpoint {
   devmgr::Nvml& nvml_;
   const TenantLimits limits_;
   std::string path_;
+  std::string path_for_pods_;
   UniqueFd path_lock_;
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer accept_pause_;

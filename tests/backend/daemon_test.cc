@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -668,6 +669,28 @@ TEST_F(Batond, TheControlSocketMayStandWherePodsDoNotLook) {
   struct stat st;
   ASSERT_EQ(stat((folder_ / "operator").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0700u);
+}
+
+TEST_F(Batond, TheFolderForContainersHasThePodsSocketAloneAndTheNextDaemonsToo) {
+  const std::string folder = folder_ / "run/pods";
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      found.insert(entry.path().filename());
+    }
+    return found;
+  };
+  EXPECT_EQ(names(), std::set<std::string>{"baton.sock"});
+  // As a container sees it: by the folder that was there when it started.
+  const UniqueFd mounted(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const std::string socket = "/proc/self/fd/" + std::to_string(mounted.get()) + "/baton.sock";
+  const std::string ticket = Pod("a", 30);
+  EXPECT_TRUE(ScriptedClient(socket).Join(ticket, "GPU-a"));
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_TRUE(ScriptedClient(socket).Join(ticket, "GPU-a"));
+  daemon_.Stop();
+  EXPECT_EQ(names(), std::set<std::string>{});
 }
 
 TEST_F(Batond, WhoSeesThePodsFolderAloneCannotKeepTheNextDaemonFromStarting) {

@@ -104,6 +104,34 @@ TEST_F(Restart, OfAFrontendPodsGoOnAndNothingIsLostOrCountedTwice) {
   ExpectExactAccounts(a, b);
 }
 
+// What README.md says for containers, with nothing of one but its mount.
+TEST_F(Restart, APodThatSeesTheFolderForContainersAloneGoesOn) {
+  if (system("unshare --mount true 2>/dev/null") != 0) {
+    GTEST_SKIP() << "this user may not mount";
+  }
+  StartCluster({.transport = Transport::kUnix});
+  PodOptions options = Burn("contained", "50", "100");
+  const std::string sockets = cluster().SocketDir(0);
+  std::vector<std::string> command = {"unshare",
+                                      "--mount",
+                                      "sh",
+                                      "-c",
+                                      "mount --bind \"$1/pods\" \"$1\" && [ \"$(ls \"$1\")\" = "
+                                      "baton.sock ] && shift && exec \"$@\"",
+                                      "sh",
+                                      sockets};
+  command.insert(command.end(), options.command.begin(), options.command.end());
+  options.command = command;
+  Pod& contained = Start(options);
+  cluster().batond().Signal(SIGKILL);
+  ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
+  // Its token ends, and the next one is the next daemon's.
+  EXPECT_TRUE(WaitUntil([&] { return !MakesProgress(contained, device(), milliseconds(200)); },
+                        seconds(5)));
+  Must(cluster().StartBatond());
+  EXPECT_TRUE(MakesProgress(contained, device(), seconds(2)));
+}
+
 TEST_F(Restart, AHolderThatDiesWhileBatondIsAwayDoesNotBlockTheGpu) {
   StartCluster({.transport = Transport::kUnix});
   Pod& survivor = Start(Burn("survivor", "10", "100"));
