@@ -35,6 +35,8 @@ using wire::Phase;
 constexpr char kHookVersion[] = "0.1.0";
 // An Attach without an answer is repeated after this, a refused one too.
 constexpr Duration kAttachAgain = seconds(1);
+// In AwayMode::kOpen the program does not wait longer than this for an answer about memory.
+constexpr Duration kAnswerPatience = seconds(2);
 constexpr Duration kBackoffMin = milliseconds(5);
 constexpr Duration kBackoffMax = milliseconds(200);
 // How often a drain that is near its end is looked at.
@@ -144,7 +146,8 @@ void SayAway(const char* why) {
   if (g.said_away.exchange(true)) return;
   Say("the backend at %s is away (%s); %s and this process connects again by itself", g.socket_path,
       why,
-      g.away == wire::AwayMode::kOpen ? "launches pass after a grace period" : "launches wait");
+      g.away == wire::AwayMode::kOpen ? "launches pass after a grace period"
+                                      : "launches and questions about memory wait");
 }
 
 void Disconnect(const char* why) {
@@ -228,6 +231,8 @@ void OnAttached(Gpu* gpu, const wire::Attached& attached) {
   event.kind = EventKind::kAttached;
   event.attached = attached;
   gpu->memory.cap.store(attached.memory_cap);
+  gpu->memory.cap_known.store(1);
+  FutexWakeAll(&gpu->memory.cap_known);
   if (g.said_away.exchange(false)) Say("the backend at %s is back", g.socket_path);
   Step(gpu, event);
   gpu->attached.store(true);
@@ -316,7 +321,13 @@ bool OnFrame(const char* data, size_t size) {
         }
       }
       Disconnect("it refused this process");
-      if (refused != nullptr) refused->attach_at = MonotonicNow() + kAttachAgain;
+      if (refused != nullptr) {
+        refused->attach_at = MonotonicNow() + kAttachAgain;
+        uint32_t unknown = 0;
+        if (refused->memory.cap_known.compare_exchange_strong(unknown, 2)) {
+          FutexWakeAll(&refused->memory.cap_known);
+        }
+      }
       return false;
     }
     default:
@@ -604,8 +615,10 @@ Gpu* GpuOf(CUdevice device) {
 }
 
 void Want(Gpu* gpu) {
-  if (gpu->wanted.load(std::memory_order_relaxed) || gpu->wanted.exchange(true)) return;
-  Kick();
+  if (gpu->wanted.load(std::memory_order_relaxed)) return;
+  int64_t never = 0;
+  gpu->wanted_at.compare_exchange_strong(never, Nanos(MonotonicNow()));
+  if (!gpu->wanted.exchange(true)) Kick();
 }
 
 void Park(Gpu* gpu) {
@@ -621,11 +634,17 @@ void Park(Gpu* gpu) {
 
 void Launched(Gpu* gpu) { Step(gpu, Event{}); }
 
-bool AwaitAttached(Gpu* gpu) {
-  for (int i = 0; i < 60 && !gpu->attached.load() && g.fd.load() >= 0; ++i) {
-    SleepFor(milliseconds(5));
+bool AwaitCap(Gpu* gpu) {
+  const Instant until = g.away == wire::AwayMode::kOpen
+                            ? InstantFromNanos(gpu->wanted_at.load()) + kAnswerPatience
+                            : kNever;
+  uint32_t known;
+  while ((known = gpu->memory.cap_known.load()) == 0) {
+    const Instant now = MonotonicNow();
+    if (now >= until) return false;
+    FutexWait(&gpu->memory.cap_known, 0, until == kNever ? Duration::max() : until - now);
   }
-  return gpu->attached.load();
+  return known == 1;
 }
 
 bool AskMemory(Gpu* gpu, uint64_t total) {
@@ -646,7 +665,7 @@ bool AskMemory(Gpu* gpu, uint64_t total) {
     const uint32_t answer = gpu->memory.answer.load();
     if (answer == 1 || answer == 2) return answer == 1;
     if (g.away == wire::AwayMode::kOpen && !gpu->attached.load() &&
-        MonotonicNow() - asked > seconds(2)) {
+        MonotonicNow() - asked > kAnswerPatience) {
       return true;
     }
   }

@@ -10,8 +10,10 @@ namespace baton::hook {
 
 // Asks for this GPU to be attached. Cheap when it is.
 void Want(Gpu* gpu);
-// Waits a moment for the answer, where a backend is there. False: none came.
-bool AwaitAttached(Gpu* gpu);
+// Waits until the pod's cap on this GPU is known, as an allocation waits for its answer: without
+// end in AwayMode::kWait, and in kOpen for kAnswerPatience after Want() at most. False: it is not,
+// or the GPU is not the pod's. After Want().
+bool AwaitCap(Gpu* gpu);
 // Waits until the gate has been seen open. Tells the backend that this process waits.
 void Park(Gpu* gpu);
 // After a launch while Gpu::single: closes the gate.

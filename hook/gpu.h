@@ -26,6 +26,7 @@ struct Gpu {
   Instant wake = kNever;
   bool watch = false;
   std::atomic<bool> wanted{false};    // to be attached
+  std::atomic<int64_t> wanted_at{0};  // since when, in nanoseconds
   std::atomic<bool> attached{false};  // on the present connection
   std::atomic<uint32_t> parked{0};    // threads that wait for the gate
   std::atomic<uint32_t> pacing{0};    // threads that wait for the backlog to shrink
@@ -40,6 +41,9 @@ struct Gpu {
     Lock lock;  // one question at a time; held until it is answered
     std::atomic<uint64_t> used{0};
     std::atomic<uint64_t> cap{0};
+    // futex: whether `cap` is known. 0 nobody has said yet, 1 as last said, 2 this GPU is not the
+    // pod's. It stays known while the backend is away.
+    std::atomic<uint32_t> cap_known{0};
     std::atomic<uint64_t> pod_used{0};
     std::atomic<uint64_t> request{0};
     std::atomic<uint32_t> answer{0};  // futex: 0 open, 1 granted, 2 refused, 3 ask again

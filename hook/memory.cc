@@ -516,7 +516,7 @@ CUresult Unmap(CUdeviceptr address, size_t bytes, CUresult (*real)(CUdeviceptr, 
 }
 
 void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
-  if (gpu == nullptr || !AwaitAttached(gpu)) return;
+  if (gpu == nullptr || !AwaitCap(gpu)) return;
   const uint64_t cap = gpu->memory.cap.load();
   if (cap == 0) return;
   const uint64_t used = gpu->memory.pod_used.load() > gpu->memory.used.load()

@@ -94,6 +94,23 @@ TEST_F(Vgpus, OutliveProgramsAndTheDaemon) {
   EXPECT_TRUE(List().empty());
 }
 
+// Frameworks size themselves by the first answer.
+TEST_F(Vgpus, TheFirstMemoryQueryOfAProgramShowsTheCap) {
+  for (const Transport transport : {Transport::kUnix, Transport::kCentral}) {
+    StartCluster({.transport = transport});
+    ExpectOk({"vgpu", "create", "capped", "--request", "10", "--memory", "1GiB"});
+    for (const std::string query : {"info", "total"}) {
+      int wrong = 0;
+      for (int i = 0; i < 20; ++i) {
+        const Said said = Baton({"run", "--vgpu", "capped", "--", MEMORY_QUERY, query});
+        EXPECT_EQ(said.status, 0) << said.err;
+        wrong += said.out != std::to_string(uint64_t{1} << 30) + "\n";
+      }
+      EXPECT_EQ(wrong, 0) << "of 20 first queries of " << query << " did not show the cap";
+    }
+  }
+}
+
 TEST_F(Vgpus, OfNodesAreMadeOverTheirFrontends) {
   StartCluster({.transport = Transport::kCentral, .nodes = 2});
   ExpectOk({"vgpu", "create", "a", "--request", "60"});

@@ -102,6 +102,11 @@ void FakeBackend::OnFrame(const char* data, size_t size) {
     Send(welcome);
   } else if (frame.Read(attach)) {
     uuid_ = attach.uuid.view();
+    if (refuse_gpus_) {
+      wire::Error error;
+      error.kind = wire::ErrorKind::kUnknownGpu;
+      return Send(error);
+    }
     wire::Attached attached = limits_;
     attached.gpu = attach.gpu;
     attached.memory_cap = memory_cap_;
@@ -138,6 +143,11 @@ void FakeBackend::SetIdle(uint64_t ns) {
 void FakeBackend::SetMemoryCap(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   memory_cap_ = bytes;
+}
+
+void FakeBackend::RefuseGpus() {
+  std::lock_guard lock(mutex_);
+  refuse_gpus_ = true;
 }
 
 void FakeBackend::SetAutoQuota(std::optional<uint64_t> ns) {

@@ -384,6 +384,11 @@ int main() {
       size_t f = 0, t = 0;
       cuMemGetInfo_v2(&f, &t);
       Say(std::to_string(f) + " " + std::to_string(t));
+    } else if (command == "total") {  // needs no context
+      size_t t = 0;
+      cuInit(0);
+      cuDeviceTotalMem_v2(&t, 0);
+      Say(std::to_string(t));
     } else if (command == "race") {
       in >> n >> m;
       Race(static_cast<int>(n),

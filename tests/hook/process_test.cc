@@ -17,6 +17,7 @@ using wire::Phase;
 using wire::State;
 
 constexpr uint64_t kMs = 1'000'000;
+constexpr char kCardTotal[] = "17179869184";  // bytes, as the driver says
 
 std::string SocketPath() {
   static int number = 0;
@@ -674,6 +675,52 @@ TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
   EXPECT_EQ(child_->Ask("free " + first.substr(2)), "0");
   EXPECT_EQ(child_->Ask("alloc 1000").substr(0, 2), "0 ");
   EXPECT_EQ(backend_->memory_total(), 1000u);
+}
+
+TEST_F(HookProcess, TheFirstMemoryQueryWaitsForTheCap) {
+  for (const auto& [query, answer] :
+       {std::pair("meminfo", "1000 1000"), std::pair("total", "1000")}) {
+    StartChild();
+    if (query == std::string("meminfo")) {
+      ASSERT_EQ(child_->Ask("init"), "0");
+    }
+    child_->Send(query);
+    EXPECT_TRUE(child_->Silent(50)) << query;
+    // Where the hook looks it appears with its cap set.
+    FakeBackend late(socket_ + "-late");
+    late.SetMemoryCap(1000);
+    ASSERT_EQ(rename((socket_ + "-late").c_str(), socket_.c_str()), 0);
+    EXPECT_EQ(child_->Read(), answer) << query;
+    child_.reset();
+    unlink(socket_.c_str());
+  }
+}
+
+TEST_F(HookProcess, TheCapStaysKnownWhileTheBackendIsAway) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("alloc 300").substr(0, 2), "0 ");
+  backend_.reset();
+  while (child_->Errors().find("is away") == std::string::npos) {
+    ASSERT_EQ(child_->Ask("total"), "1000");
+  }
+  EXPECT_EQ(child_->Ask("meminfo"), "700 1000");
+  EXPECT_EQ(child_->Ask("total"), "1000");
+}
+
+TEST_F(HookProcess, InOpenModeAMemoryQueryDoesNotWaitForABackendForEver) {
+  StartChild({{"BATON_AWAY", "open"}});
+  EXPECT_EQ(child_->Ask("total"), kCardTotal);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(child_->Ask("total"), kCardTotal);
+}
+
+TEST_F(HookProcess, AGpuThatIsNotThePodsIsShownAsItIs) {
+  StartBackend();
+  backend_->RefuseGpus();
+  StartChild();
+  EXPECT_EQ(child_->Ask("total"), kCardTotal);
 }
 
 TEST_F(HookProcess, WhatAPoolKeepsUnusedStandsInNobodysWay) {
