@@ -180,8 +180,8 @@ Finding CheckHook(const std::string& program) {
   }
   if (file->interpreter.empty()) {
     return Bad(kCheck, path + " is linked statically",
-               "nothing can be preloaded into it: link it dynamically, or its GPU time is "
-               "reported as unmanaged");
+               "nothing can be preloaded into it: link it dynamically, or it runs outside its "
+               "share, and batond only counts it as an unmanaged process");
   }
   if (file->interpreter.find("ld-musl") != std::string::npos) {
     return Bad(kCheck, path + " uses musl", "the hook needs glibc: use a glibc-based image");
