@@ -106,7 +106,11 @@ void ClusterView::SetNode(const Json& node) {
   NodeFacts facts = ReadFacts(node);
   if (facts.name.empty()) return;
   NodeEntry& entry = nodes_[facts.name];
-  if (!entry.known || entry.facts != facts) off_.clear();
+  if (!entry.known || entry.facts != facts) {
+    off_.clear();
+    // Taints stand in the facts alone: who waits may be allowed there now.
+    changed_ = true;
+  }
   entry.known = true;
   entry.node = ReadNode(node);
   entry.node.name = facts.name;

@@ -735,6 +735,67 @@ TEST(Core, WhatAPodSaysAnewIsTriedAtOnce) {
   EXPECT_TRUE(world.IsBound("g1"));
 }
 
+// Each is all that changes: nothing else starts a round.
+TEST(Core, APodThatANodeKeptOutIsBoundOnceTheNodeAllowsIt) {
+  struct Change {
+    const char* what;
+    Json before;  // of the node
+    Json after;   // a patch of it
+    Json needs;   // of the pod
+  };
+  const auto tainted = [](const char* key, const char* effect) {
+    return Json{{"spec", {{"taints", {{{"key", key}, {"effect", effect}}}}}}};
+  };
+  const Json untainted{{"spec", {{"taints", nullptr}}}};
+  const Json labelled{{"metadata", {{"labels", {{"zone", "a"}}}}}};
+  const Json affinity{
+      {"affinity",
+       {{"nodeAffinity",
+         {{"requiredDuringSchedulingIgnoredDuringExecution",
+           {{"nodeSelectorTerms",
+             {{{"matchExpressions",
+                {{{"key", "zone"}, {"operator", "In"}, {"values", {"a"}}}}}}}}}}}}}}};
+  const Change changes[] = {
+      {"taint", tainted("special", "NoSchedule"), untainted, {}},
+      {"taint that evicts", tainted("special", "NoExecute"), untainted, {}},
+      {"taint's effect",
+       tainted("special", "NoSchedule"),
+       tainted("special", "PreferNoSchedule"),
+       {}},
+      {"cordon", {{"spec", {{"unschedulable", true}}}}, {{"spec", {{"unschedulable", false}}}}, {}},
+      {"label of a selector", {}, labelled, {{"nodeSelector", {{"zone", "a"}}}}},
+      {"label of an affinity", {}, labelled, affinity},
+  };
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.what);
+    World world(1, Options());
+    world.AddNode("n1", 1, 80'000, change.before);
+    world.AddShare("s", {{"request", "30"}}, change.needs);
+    world.AddPod("p", {{"baton.dev/gpu-share", "30"}}, {}, change.needs);
+    ASSERT_TRUE(world.Settle());
+    EXPECT_FALSE(world.IsBound("s"));
+    EXPECT_FALSE(world.IsBound("p"));
+    world.Patch(resources::kNodes, "n1", change.after);
+    ASSERT_TRUE(world.Settle());
+    EXPECT_TRUE(world.IsBound("s"));
+    EXPECT_TRUE(world.IsBound("p"));
+    EXPECT_EQ(world.wrong(), "");
+  }
+  // As the API server ends a cordon: first it allows pods, then its taint goes.
+  World world(1, Options());
+  Json cordoned = tainted("node.kubernetes.io/unschedulable", "NoSchedule");
+  cordoned["spec"]["unschedulable"] = true;
+  world.AddNode("n1", 1, 80'000, cordoned);
+  world.AddShare("s", {{"request", "30"}});
+  ASSERT_TRUE(world.Settle());
+  world.Patch(resources::kNodes, "n1", {{"spec", {{"unschedulable", false}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("s"));
+  world.Patch(resources::kNodes, "n1", untainted);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("s"));
+}
+
 TEST(Core, APriorityClassThatComesLaterCounts) {
   World world(1, Options());
   world.AddNode("n1", 1);
