@@ -119,12 +119,13 @@ void Core::Impl::PodChanged(Json object) {
   Touch(entry.key);
 }
 
-void Core::Impl::Register(const Entry& entry) {
+void Core::Impl::Register(Entry& entry) {
   const Pod& pod = *entry.pod;
   const bool bound = view.IsBound(entry.key);
   view.SetPod({entry.key, pod.node, pod.takes_room, pod.whole, pod.placement, pod.request});
   // Only who is on its node can be asked to go.
   if (!bound && view.IsBound(entry.key)) {
+    entry.bound_at = now.at;
     round_wanted |= pod.request.priority < refused_priority;
   }
 }
@@ -143,6 +144,7 @@ void Core::Impl::ForgetPod(Entry& entry) {
   view.RemovePod(entry.key);
   if (entry.bind_uid == entry.pod->uid) entry.bind_uid.clear();
   entry.pod.reset();
+  entry.bound_at.reset();
   entry.deleted_uid.clear();
   entry.evict_uid.clear();
   entry.resize.clear();
@@ -198,7 +200,7 @@ void Core::Impl::ForgetShare(Entry& entry) {
 
 void Core::Impl::ForgetWaiter(Entry& entry) {
   entry.why = entry.shown = Why();
-  entry.failures = 0;
+  entry.failures = entry.losses = 0;
   entry.learned = false;
   Accepted(entry);
   StopDisplacing(entry.key);

@@ -11,7 +11,8 @@
 // What it decided stays booked from then on until the pod is seen elsewhere, has ended or gone, or
 // the API server has refused; while it is unknown whether a Binding was carried out, it is taken
 // that it was. Children without their SharePod are deleted. A child that goes while its SharePod
-// stays (evicted, displaced, node drained) is made again where there is room.
+// stays (evicted, displaced, refused by its kubelet, node drained; k8s/binder/objects.h has the
+// rule) is made again where there is room. Where its object stays, that is deleted first.
 //
 // Pure: no I/O, no clock, no random numbers; the same calls give the same effects. Not thread safe.
 #ifndef BATON_K8S_BINDER_CORE_H_

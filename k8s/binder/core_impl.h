@@ -88,6 +88,10 @@ class Core::Impl {
     uint32_t refusals = 0;
     Instant refused_until = kAlways;  // then it is tried again
     std::string resize;               // why it could not be resized
+    std::optional<Instant> bound_at;  // when the pod was first seen on its node
+    std::string gone_uid;             // of the pod that its node ended or refused
+    Instant remove_at = kAlways;      // when that one is deleted
+    uint32_t losses = 0;              // how many there were in a row that did not last
     std::string gang;                 // "namespace/word"
   };
 
@@ -128,7 +132,7 @@ class Core::Impl {
   void ShareGone(const Json& object);
 
   // Tells the view of the entry's pod.
-  void Register(const Entry& entry);
+  void Register(Entry& entry);
   void SetPriority(Share& share) const;
   // The entry's pod has gone, or its SharePod: what was true of that one only.
   void ForgetPod(Entry& entry);
@@ -183,6 +187,9 @@ class Core::Impl {
   void Settle(Entry& entry);
   void SettlePod(Entry& entry, Pod& pod);
   void SettleShare(Entry& entry, Share& share, Pod* pod);
+  // Deletes a child that its node ended or refused, so that another can be made. It waits twice as
+  // long for each one in a row: a node may refuse all that come, for ever.
+  void Remove(Entry& entry, const Pod& gone);
   void Bind(Entry& entry, const Pod& pod, const GpuPod& gpu);
   void Patch(Entry& entry, const Pod& pod, Json patch);
   // It has no place: it takes part in the next round, if nothing is against that.
@@ -209,6 +216,8 @@ class Core::Impl {
   // ------------------------------------------------------------------------------ core_status.cc
 
   Json StatusOf(const Entry& entry, const Share& share, const Pod* child) const;
+  // What became of a child that is gone: a sentence.
+  static std::string WhyGone(const Pod& gone);
   // ", GPU 0,1"; empty: it has none.
   std::string CardsText(const Placement& placement) const;
   // Takes over the reason into what is shown, where it is time.

@@ -28,14 +28,15 @@ bool Core::Impl::Holds(const Entry& entry) const {
   if (entry.on_its_way != 0) return true;
   if (IsWanted(entry) && HolderOf(entry) == entry.decided_for) return true;
   return !entry.bind_uid.empty() && entry.pod && entry.pod->uid == entry.bind_uid &&
-         !entry.pod->finished();
+         entry.pod->end == PodEnd::kNone;
 }
 
 bool Core::Impl::IsWanted(const Entry& entry) const {
   const Pod* pod = entry.pod ? &*entry.pod : nullptr;
   if (entry.share && !entry.share->deleting) {
-    if (entry.share->finished() || !entry.share->wrong.empty()) return false;
-    return pod == nullptr || (pod->owner == entry.share->uid && !pod->deleting && !pod->finished());
+    if (entry.share->finished || !entry.share->wrong.empty()) return false;
+    return pod == nullptr ||
+           (pod->owner == entry.share->uid && !pod->deleting && pod->end == PodEnd::kNone);
   }
   return pod != nullptr && pod->owner.empty() && pod->ours && pod->takes_room && !pod->deleting &&
          !pod->gated && pod->wrong.empty();
@@ -176,12 +177,18 @@ void Core::Impl::SetWaits(Entry& entry, bool waits) {
 
 void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
   Pod* child = pod != nullptr && pod->owner == share.uid ? pod : nullptr;
-  const bool lives = child != nullptr && !child->finished() && !child->deleting;
+  // One that is gone counts no more, but has the name until its object goes.
+  const Pod* gone = child != nullptr && child->end == PodEnd::kGone ? child : nullptr;
+  if (gone != nullptr) child = nullptr;
+  const bool lives = child != nullptr && child->end == PodEnd::kNone && !child->deleting;
   // A child that is there keeps its limits, whatever the SharePod says since.
   const auto& resources = child != nullptr ? child->request.resources : share.resources;
   if (share.request.resources != resources) share.request.resources = resources;
+  if (child == nullptr && share.finished) return;
   bool waits = false;
-  if (pod != nullptr && child == nullptr) {
+  if (gone != nullptr) {
+    entry.why = {"PodGone", WhyGone(*gone)};
+  } else if (pod != nullptr && child == nullptr) {
     entry.why = {"NameTaken",
                  pod->deleting
                      ? fmt::format("the pod {} of before has not ended yet", entry.key)
@@ -190,8 +197,6 @@ void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
                                    entry.key)};
   } else if (child != nullptr && (!lives || !child->node.empty())) {
     // Nothing to decide.
-  } else if (child == nullptr && share.finished()) {
-    return;
   } else if (!share.wrong.empty()) {
     entry.why = {"Invalid", share.wrong};
   } else {
@@ -235,6 +240,10 @@ void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
     Send(entry, WriteKind::kStatus, share.uid, std::move(body));
     return;
   }
+  if (gone != nullptr) {
+    Remove(entry, *gone);
+    return;
+  }
   if (!assumed) return;
   if (!share.wrong.empty()) {
     // Its Binding may have been carried out before it became wrong: now that is made certain.
@@ -246,6 +255,21 @@ void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
   } else {
     Bind(entry, *child, share.gpu);
   }
+}
+
+void Core::Impl::Remove(Entry& entry, const Pod& gone) {
+  if (gone.deleting) return;  // its kubelet does
+  if (entry.gone_uid != gone.uid) {
+    entry.gone_uid = gone.uid;
+    const bool lasted = entry.bound_at && now.at - *entry.bound_at >= options.retry_max;
+    if (lasted) entry.losses = 0;
+    entry.remove_at = now.at + Backoff(entry.losses++);
+  }
+  if (now.at < entry.remove_at) {
+    timers.emplace(entry.remove_at, entry.key);
+    return;
+  }
+  Send(entry, WriteKind::kDeletePod, gone.uid, Json());
 }
 
 void Core::Impl::Patch(Entry& entry, const Pod& pod, Json patch) {

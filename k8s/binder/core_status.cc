@@ -28,7 +28,7 @@ std::string Rfc3339(int64_t unix_s) {
 }
 
 std::string_view PhaseOf(const Pod& pod) {
-  if (pod.finished()) return pod.phase == "Failed" ? "Failed" : "Succeeded";
+  if (pod.end == PodEnd::kFinished) return pod.phase == "Failed" ? "Failed" : "Succeeded";
   return pod.phase == "Running" ? "Running" : "Bound";
 }
 
@@ -93,6 +93,8 @@ void Core::Impl::Show(Entry& entry) {
   if (!kind) return;
   if (entry.shown == entry.refusal) {
     Tell(entry, true, entry.shown.kind, "Binding", entry.shown.text);
+  } else if (entry.shown.kind == "PodGone") {
+    Tell(entry, true, entry.shown.kind, "Replacing", entry.shown.text);
   } else {
     Tell(entry, true, "FailedScheduling", "Scheduling", entry.shown.text);
   }
@@ -130,6 +132,15 @@ void Core::Impl::MarkVictim(Entry& entry, const Pod& pod) {
   Send(entry, WriteKind::kMarkVictim, pod.uid, std::move(body));
 }
 
+std::string Core::Impl::WhyGone(const Pod& gone) {
+  std::string text = "its pod has ended";
+  if (!gone.node.empty()) text += " on node " + gone.node;
+  for (const char* field : {"status/reason", "status/message"}) {
+    if (const std::string said = TextAt(gone.object, field); !said.empty()) text += ": " + said;
+  }
+  return text + "; another is made " + (gone.deleting ? "once its object is gone" : "soon");
+}
+
 std::string Core::Impl::CardsText(const Placement& placement) const {
   std::string text;
   const devmgr::Node* node = view.cluster().FindNode(placement.node);
@@ -155,7 +166,7 @@ Json Core::Impl::StatusOf(const Entry& entry, const Share& share, const Pod* chi
                  time);
   };
   const bool bound = child != nullptr && !child->node.empty();
-  const bool finished = child != nullptr && child->finished();
+  const bool finished = child != nullptr && child->end == PodEnd::kFinished;
   // What it has, where that is not what it asks for.
   const bool kept = child != nullptr && (finished || !share.wrong.empty() || !entry.resize.empty());
   const GpuPod& gpu = kept ? child->gpu : share.gpu;

@@ -42,12 +42,25 @@ int64_t IntegerAt(const Json& object, std::string_view pointer, int64_t missing)
   return found != nullptr && found->is_number_integer() ? found->get<int64_t>() : missing;
 }
 
+PodEnd EndOf(const Json& pod) {
+  if (TakesRoom(pod)) return PodEnd::kNone;
+  if (Find(pod, "metadata/deletionTimestamp") != nullptr) return PodEnd::kGone;
+  if (OneSays(pod, "DisruptionTarget")) return PodEnd::kGone;
+  if (TextAt(pod, "status/phase") == "Failed") {
+    const std::string reason = TextAt(pod, "status/reason");
+    if (!reason.empty() && reason != "DeadlineExceeded") return PodEnd::kGone;
+  }
+  const bool always = TextAt(pod, "spec/restartPolicy", "Always") == "Always";
+  return always ? PodEnd::kGone : PodEnd::kFinished;
+}
+
 Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* troubles) {
   Pod pod;
   pod.uid = UidOf(object);
   pod.version = ResourceVersionOf(object);
   pod.owner = OwnerOf(object);
   pod.phase = TextAt(object, "status/phase");
+  pod.end = EndOf(object);
   pod.deleting = Find(object, "metadata/deletionTimestamp") != nullptr;
   pod.ready = OneSays(object, "Ready");
   const Json* gates = Find(object, "spec/schedulingGates");
@@ -94,7 +107,9 @@ Share ReadShare(Json object, std::vector<std::string>* troubles) {
   share.generation = IntegerAt(object, "metadata/generation");
   share.deleting = Find(object, "metadata/deletionTimestamp") != nullptr;
   share.was_bound = OneSays(object, "Bound");
-  share.phase = TextAt(object, "status/phase");
+  const std::string phase = TextAt(object, "status/phase");
+  share.finished = (phase == "Succeeded" || phase == "Failed") &&
+                   TextAt(object, "spec/template/spec/restartPolicy", "Always") != "Always";
   const std::string text = TextAt(object, "status/placement");
   if (!text.empty()) {
     if (auto placement = ParsePlacement(text)) {

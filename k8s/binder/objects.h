@@ -23,6 +23,29 @@ namespace baton::k8s {
 bool Flag(const Json& object, std::string_view pointer);
 int64_t IntegerAt(const Json& object, std::string_view pointer, int64_t missing = 0);
 
+// How a pod has ended, as its SharePod goes by it.
+enum class PodEnd : uint8_t {
+  kNone,      // it has not: it waits, runs, or is about to end
+  kFinished,  // by itself: so has its SharePod
+  kGone,      // it was ended, or never ran: its SharePod gets another
+};
+
+// A kubelet reports Succeeded or Failed of every pod that it ends, before the object goes. So the
+// phase alone does not say that a pod ended by itself. One in these phases is gone, not finished,
+//
+//   if it is being deleted: drained, preempted, `kubectl delete pod`
+//   if it has the condition DisruptionTarget: evicted, or its node shuts down
+//   if it has failed with a reason of its own: its kubelet refused it (UnexpectedAdmissionError,
+//     OutOfcpu, NodeAffinity, NodeShutdown and many more) or ended it (Evicted, Terminated,
+//     Preempting), or the node was lost (NodeLost). Of a pod whose containers have ended there is
+//     none: their reasons are in status.containerStatuses. DeadlineExceeded does not count: that
+//     deadline is in the pod's spec
+//   if its restartPolicy is Always, the default: such a pod does not end by itself
+//
+// A pod without a SharePod is not made again by the binder: whether it has room (TakesRoom()) is
+// all that counts there.
+PodEnd EndOf(const Json& pod);
+
 // A pod, as far as the binder looks at it.
 struct Pod {
   Json object;  // null where it is none of Baton's
@@ -31,6 +54,7 @@ struct Pod {
   std::string node;
   std::string owner;  // uid of its SharePod
   std::string phase;
+  PodEnd end = PodEnd::kNone;
   bool takes_room = false;
   bool deleting = false;
   bool ours = false;   // to be bound by us
@@ -42,8 +66,6 @@ struct Pod {
   PodNeeds needs;
   devmgr::PodRequest request;
   std::optional<devmgr::Placement> placement;
-
-  bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
 };
 
 struct Share {
@@ -53,7 +75,9 @@ struct Share {
   int64_t generation = 0;
   bool deleting = false;
   bool was_bound = false;  // its status says so
-  std::string phase;
+  // Its status says that it has ended. One whose pods are restarted always never has, whatever its
+  // status says.
+  bool finished = false;
   std::optional<devmgr::Placement> placement;  // of its status
   // What its spec comes to. The priority of `request` depends on PriorityClasses too.
   std::optional<Json> child;  // as it would be made now
@@ -62,8 +86,6 @@ struct Share {
   PodNeeds needs;
   devmgr::PodRequest request;
   std::map<std::string, uint64_t> resources;  // that a child would take which is made now
-
-  bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
 };
 
 // `troubles`: sentences about what is damaged are added.

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "k8s/binder/node_filter.h"
+#include "k8s/binder/objects.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/share_pod.h"
 #include "tests/k8s/binder/books.h"
@@ -44,7 +45,8 @@ Json ConditionOf(World& world, const std::string& name, const std::string& type)
 TEST(Core, ASharePodIsPlacedMadeAndBound) {
   World world(1, Options());
   world.AddNode("n1", 2);
-  world.AddShare("notebook", {{"request", "30"}, {"limit", "60"}, {"memory", "4Gi"}});
+  world.AddShare("notebook", {{"request", "30"}, {"limit", "60"}, {"memory", "4Gi"}},
+                 {{"restartPolicy", "Never"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.wrong(), "");
   const auto pod = world.Get(resources::kPods, "notebook");
@@ -248,6 +250,279 @@ TEST(Core, AChildThatGoesIsMadeAgain) {
   ASSERT_TRUE(world.Settle());
   ASSERT_TRUE(world.IsBound("a"));
   EXPECT_NE(UidOf(*world.Get(resources::kPods, "a")), uid);
+}
+
+// ----------------------------------------------------------------------------- how pods end
+
+Json PodThatEnded(const std::string& phase, const Json& metadata, const Json& status,
+                  const Json& spec) {
+  Json pod{{"metadata", {{"name", "p"}, {"namespace", kSpace}}},
+           {"spec", {{"nodeName", "n1"}, {"restartPolicy", "Never"}}},
+           {"status", {{"phase", phase}}}};
+  if (metadata.is_object()) pod["metadata"].merge_patch(metadata);
+  if (status.is_object()) pod["status"].merge_patch(status);
+  if (spec.is_object()) pod["spec"].merge_patch(spec);
+  return pod;
+}
+
+TEST(EndOf, APodEndsByItselfOnlyWhereNobodyEndedIt) {
+  const Json deleted{{"deletionTimestamp", "2026-11-22T10:00:00Z"}};
+  const auto disrupted = [](const char* is) {
+    return Json{
+        {"conditions",
+         {{{"type", "Ready"}, {"status", "False"}},
+          {{"type", "DisruptionTarget"}, {"status", is}, {"reason", "TerminationByKubelet"}}}}};
+  };
+  // Not ended, whatever else is said.
+  for (const char* phase : {"", "Pending", "Running", "Unknown"}) {
+    EXPECT_EQ(EndOf(PodThatEnded(phase, {}, {}, {})), PodEnd::kNone) << phase;
+    EXPECT_EQ(EndOf(PodThatEnded(phase, deleted, {{"reason", "Evicted"}}, {})), PodEnd::kNone);
+    EXPECT_EQ(EndOf(PodThatEnded(phase, {}, disrupted("True"), {})), PodEnd::kNone) << phase;
+  }
+  for (const char* phase : {"Succeeded", "Failed"}) {
+    SCOPED_TRACE(phase);
+    for (const char* restart : {"Never", "OnFailure"}) {
+      const Json spec{{"restartPolicy", restart}};
+      EXPECT_EQ(EndOf(PodThatEnded(phase, {}, {}, spec)), PodEnd::kFinished) << restart;
+      EXPECT_EQ(EndOf(PodThatEnded(phase, deleted, {}, spec)), PodEnd::kGone) << restart;
+      EXPECT_EQ(EndOf(PodThatEnded(phase, {}, disrupted("True"), spec)), PodEnd::kGone) << restart;
+      EXPECT_EQ(EndOf(PodThatEnded(phase, {}, disrupted("False"), spec)), PodEnd::kFinished);
+    }
+    EXPECT_EQ(EndOf(PodThatEnded(phase, {}, {}, {{"restartPolicy", "Always"}})), PodEnd::kGone);
+    EXPECT_EQ(EndOf(PodThatEnded(phase, {}, {}, {{"restartPolicy", nullptr}})), PodEnd::kGone);
+  }
+  // Refused or ended by its kubelet.
+  for (const char* reason :
+       {"UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage",
+        "OutOfpods", "OutOfnvidia.com/gpu", "OutOfbaton.dev/gpu-share", "NodeAffinity", "NodePorts",
+        "TopologyAffinityError", "NodeShutdown", "Terminated", "Shutdown", "Evicted", "Preempting",
+        "NodeLost"}) {
+    EXPECT_EQ(EndOf(PodThatEnded("Failed", {}, {{"reason", reason}}, {})), PodEnd::kGone) << reason;
+  }
+  // By the deadline of its own spec; and its containers' reasons are not the pod's.
+  EXPECT_EQ(EndOf(PodThatEnded("Failed", {}, {{"reason", "DeadlineExceeded"}}, {})),
+            PodEnd::kFinished);
+  const Json crashed{
+      {"containerStatuses",
+       {{{"name", "main"}, {"state", {{"terminated", {{"exitCode", 1}, {"reason", "Error"}}}}}}}}};
+  EXPECT_EQ(EndOf(PodThatEnded("Failed", {}, crashed, {})), PodEnd::kFinished);
+  EXPECT_EQ(EndOf(Json::object()), PodEnd::kNone);
+}
+
+std::string UidOfPod(World& world, const std::string& name) {
+  const auto pod = world.Get(resources::kPods, name);
+  return pod ? UidOf(*pod) : "";
+}
+
+TEST(Core, ASharePodSurvivesThatItsPodIsDeletedWhateverItsRestartPolicy) {
+  for (const char* restart : {"Always", "OnFailure", "Never"}) {
+    SCOPED_TRACE(restart);
+    World world(1, Options());
+    world.AddNode("n1", 1);
+    world.AddNode("n2", 1);
+    world.AddShare("a", {{"request", "100"}}, {{"restartPolicy", restart}});
+    ASSERT_TRUE(world.Settle());
+    world.SetPhase("a", "Running");
+    ASSERT_TRUE(world.Settle());
+    const std::string node = StatusText(world, "a", "node");
+    const std::string uid = UidOfPod(world, "a");
+    // A drain: the node takes no more pods, and this one is told to end.
+    world.Cordon(node, true);
+    world.Delete(resources::kPods, "a");
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(TextAt(ConditionOf(world, "a", "Running"), "reason"), "Terminating");
+    // As long as it runs, it has its room.
+    EXPECT_EQ(world.core().counts().placed, 1u);
+    // Its kubelet reports the end; the object is still there.
+    world.Stop();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(UidOfPod(world, "a"), uid);
+    EXPECT_EQ(StatusText(world, "a", "phase"), "Pending");
+    EXPECT_EQ(StatusText(world, "a", "node"), "");
+    EXPECT_EQ(TextAt(ConditionOf(world, "a", "Bound"), "status"), "False");
+    EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "PodGone");
+    EXPECT_EQ(world.core().counts().placed, 0u);
+    EXPECT_EQ(world.deleted(), 0u) << "that is for the kubelet to do";
+    world.Reap();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(StatusText(world, "a", "phase"), "Bound");
+    EXPECT_EQ(StatusText(world, "a", "node"), node == "n1" ? "n2" : "n1");
+    EXPECT_NE(UidOfPod(world, "a"), uid);
+    EXPECT_TRUE(world.IsBound("a"));
+    EXPECT_EQ(world.wrong(), "");
+  }
+}
+
+TEST(Core, ASharePodSurvivesThatItsNodeRefusesOrEndsItsPod) {
+  const std::pair<const char*, bool> ends[] = {{"UnexpectedAdmissionError", false},
+                                               {"OutOfbaton.dev/gpu-share", false},
+                                               {"NodeAffinity", false},
+                                               {"NodeShutdown", false},
+                                               {"Evicted", false},
+                                               {"Evicted", true},
+                                               {"Preempting", true},
+                                               {"", false}};  // the last: the node shuts down
+  for (const char* restart : {"Always", "OnFailure", "Never"}) {
+    for (const auto& [reason, disrupted] : ends) {
+      SCOPED_TRACE(fmt::format("{} {} {}", restart, reason, disrupted));
+      World world(1, Options());
+      world.AddNode("n1", 1);
+      world.AddShare("a", {{"request", "60"}}, {{"restartPolicy", restart}});
+      ASSERT_TRUE(world.Settle());
+      const std::string uid = UidOfPod(world, "a");
+      if (*reason == 0) {
+        world.ShutDown("a");
+      } else {
+        world.Fail("a", reason, disrupted);
+      }
+      ASSERT_TRUE(world.Settle());
+      EXPECT_EQ(world.deleted(), 1u);
+      EXPECT_TRUE(world.IsBound("a"));
+      EXPECT_NE(UidOfPod(world, "a"), uid);
+      EXPECT_EQ(StatusText(world, "a", "phase"), "Bound");
+      EXPECT_EQ(world.core().counts().placed, 1u);
+      EXPECT_EQ(world.wrong(), "");
+    }
+  }
+}
+
+TEST(Core, ANodeThatRefusesForEverIsTriedSeldomAndTheSharePodSaysWhy) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.RefuseOn("n1", "UnexpectedAdmissionError");
+  world.AddShare("a", {{"request", "60"}}, {{"restartPolicy", "Never"}});
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(10)));  // it is tried for ever
+  // 0.2 s, 0.4 s and so on, then once a minute.
+  EXPECT_GT(world.deleted(), 10u);
+  EXPECT_LT(world.deleted(), 20u);
+  const size_t before = world.deleted();
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(10)));
+  EXPECT_GE(world.deleted(), before + 8);
+  EXPECT_LE(world.deleted(), before + 10);
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Pending");
+  const Json placed = ConditionOf(world, "a", "Placed");
+  EXPECT_EQ(TextAt(placed, "reason"), "PodGone");
+  EXPECT_EQ(TextAt(placed, "message"),
+            "its pod has ended on node n1: UnexpectedAdmissionError: the kubelet says so; another "
+            "is made soon");
+  // Its room is for others meanwhile.
+  EXPECT_EQ(world.core().counts().placed, 0u);
+  // Another binder, which knows nothing of that, goes on.
+  world.Restart();
+  EXPECT_FALSE(world.Settle(std::chrono::seconds(10)));
+  world.RefuseOn("n1", "");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Bound");
+  // One that lasted is replaced at once.
+  const std::string uid = UidOfPod(world, "a");
+  world.Pass(std::chrono::minutes(5));
+  world.Fail("a", "Evicted");
+  world.Settle(std::chrono::seconds(1));
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_NE(UidOfPod(world, "a"), uid);
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, ASharePodEndsAsItsPodDoesByItself) {
+  for (const char* restart : {"OnFailure", "Never"}) {
+    for (const char* phase : {"Succeeded", "Failed"}) {
+      SCOPED_TRACE(fmt::format("{} {}", restart, phase));
+      World world(1, Options());
+      world.AddNode("n1", 1);
+      world.AddShare("a", {{"request", "60"}}, {{"restartPolicy", restart}});
+      ASSERT_TRUE(world.Settle());
+      world.SetPhase("a", phase);
+      ASSERT_TRUE(world.Settle());
+      EXPECT_EQ(StatusText(world, "a", "phase"), phase);
+      EXPECT_EQ(world.core().counts().placed, 0u);
+      EXPECT_EQ(world.deleted(), 0u) << "its log is there to be read";
+      // What comes after does not bring it back.
+      world.Restart();
+      world.Delete(resources::kPods, "a");
+      ASSERT_TRUE(world.Settle());
+      EXPECT_FALSE(world.Get(resources::kPods, "a"));
+      EXPECT_EQ(StatusText(world, "a", "phase"), phase);
+      EXPECT_EQ(world.wrong(), "");
+    }
+  }
+  // Nor that something holds the object of one that has ended, and is deleted.
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "60"}}, {{"restartPolicy", "Never"}});
+  ASSERT_TRUE(world.Settle());
+  world.Patch(resources::kPods, "a", {{"metadata", {{"finalizers", {"example.com/log"}}}}});
+  world.SetPhase("a", "Succeeded");
+  ASSERT_TRUE(world.Settle());
+  world.Delete(resources::kPods, "a");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Succeeded");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.Get(resources::kPods, "a"));
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Succeeded");
+}
+
+TEST(Core, ASharePodThatRestartsAlwaysNeverEnds) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  const std::string first = UidOfPod(world, "a");
+  world.SetPhase("a", "Succeeded");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_NE(UidOfPod(world, "a"), first);
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Bound");
+  // Not even where its status says so.
+  Json share = *world.Get(resources::kSharePods, "a");
+  share["status"]["phase"] = "Failed";
+  world.store().Put(*world.store().Find("baton.dev", "sharepods"), share);
+  world.Delete(resources::kPods, "a");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Bound");
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, OfADeletedSharePodNoPodIsMadeAgain) {
+  for (const bool stopped : {false, true}) {
+    World world(1, Options());
+    world.AddNode("n1", 1);
+    world.AddShare("a", {{"request", "60"}});
+    ASSERT_TRUE(world.Settle());
+    if (stopped) world.Fail("a", "Evicted");
+    // It stays until its pod has gone, as `kubectl delete --cascade=foreground` has it.
+    world.Patch(resources::kSharePods, "a",
+                {{"metadata", {{"finalizers", {"foregroundDeletion"}}}}});
+    world.Delete(resources::kSharePods, "a");
+    ASSERT_TRUE(world.Settle());
+    world.Stop();
+    ASSERT_TRUE(world.Settle());
+    world.Reap();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_FALSE(world.Get(resources::kPods, "a"));
+    world.Patch(resources::kSharePods, "a", {{"metadata", {{"finalizers", nullptr}}}});
+    ASSERT_TRUE(world.Settle());
+    EXPECT_FALSE(world.Get(resources::kSharePods, "a"));
+    EXPECT_FALSE(world.Get(resources::kPods, "a"));
+    EXPECT_EQ(world.core().counts().placed, 0u);
+  }
+}
+
+TEST(Core, APodWithoutASharePodIsNotMadeAgainAndItsRoomIsFree) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddPod("p", {{"baton.dev/gpu-share", "60"}});
+  ASSERT_TRUE(world.Settle());
+  world.Fail("p", "UnexpectedAdmissionError");
+  world.AddPod("q", {{"baton.dev/gpu-share", "60"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 0u);
+  EXPECT_TRUE(world.Get(resources::kPods, "p"));
+  EXPECT_TRUE(world.IsBound("q"));
+  EXPECT_EQ(world.wrong(), "");
 }
 
 TEST(Core, WhatANodeSaidOfAPodThatHasGoneGoesWithIt) {
@@ -945,7 +1220,7 @@ void DoSomething(World& world, int* number) {
     if (all.empty()) return "";
     return TextAt(all[random.Next() % all.size()], "metadata/name");
   };
-  switch (random.Between(0, 13)) {
+  switch (random.Between(0, 15)) {
     case 0:
     case 1:
     case 2: {
@@ -954,7 +1229,9 @@ void DoSomething(World& world, int* number) {
       if (random.OneIn(5)) gpu["count"] = 2;
       if (random.OneIn(10)) gpu = {{"mode", "exclusive"}};
       if (random.OneIn(4)) gpu["priority"] = "high";
-      world.AddShare(fmt::format("s{}", ++*number), gpu);
+      Json spec;
+      if (random.OneIn(2)) spec["restartPolicy"] = random.OneIn(2) ? "Never" : "OnFailure";
+      world.AddShare(fmt::format("s{}", ++*number), gpu, spec);
       break;
     }
     case 3:
@@ -968,7 +1245,7 @@ void DoSomething(World& world, int* number) {
       world.Delete(resources::kPods, some(resources::kPods));
       break;
     case 7:
-      world.Reap();
+      random.OneIn(2) ? world.Stop() : world.Reap();
       break;
     case 8:
       world.SetPhase(some(resources::kPods), random.OneIn(3) ? "Succeeded" : "Running");
@@ -991,6 +1268,19 @@ void DoSomething(World& world, int* number) {
       break;
     }
     case 12: {
+      // A kubelet refuses or ends a pod.
+      const char* reasons[] = {"UnexpectedAdmissionError", "OutOfcpu", "NodeShutdown", "Evicted"};
+      world.Fail(some(resources::kPods), reasons[random.Between(0, 3)], random.OneIn(2));
+      if (random.OneIn(3)) world.ShutDown(some(resources::kPods));
+      break;
+    }
+    case 13: {
+      // Or all that come to a node, for a while.
+      const std::string node = some(resources::kNodes);
+      world.RefuseOn(node, random.OneIn(3) ? "UnexpectedAdmissionError" : "");
+      break;
+    }
+    case 14: {
       const std::string gang = fmt::format("g{}", ++*number);
       const int64_t size = random.Between(1, 3);
       for (int64_t i = 0; i < size; ++i) {
@@ -1052,6 +1342,7 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
       const size_t cards = node["status"]["cards"].size();
       if (!world.Get(resources::kNodes, name)) world.AddNode(name, cards);
       world.Cordon(name, false);
+      world.RefuseOn(name, "");
     }
     ASSERT_TRUE(world.Settle()) << "it never rests";
     // Who goes for others ends, and then is made again where there is room.
@@ -1116,8 +1407,12 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
       } else if (phase == "Bound" || phase == "Running") {
         ASSERT_TRUE(pod) << name;
         EXPECT_EQ(TextAt(*pod, "spec/nodeName"), TextAt(share, "status/node"));
+        EXPECT_EQ(EndOf(*pod), PodEnd::kNone) << name << " is not made again";
       } else {
         EXPECT_TRUE(phase == "Succeeded" || phase == "Failed") << name << " is " << phase;
+        // Only what ended by itself has.
+        EXPECT_TRUE(world.Completed(UidOf(share))) << *pod;
+        EXPECT_NE(TextAt(share, "spec/template/spec/restartPolicy", "Always"), "Always") << name;
       }
     }
     EXPECT_EQ(world.core().counts().waiting, waiting);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "k8s/types/gpu_node.h"
+#include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/books.h"
 
 namespace baton::k8s::testing {
@@ -96,6 +97,10 @@ WriteResult World::Execute(const Write& write) {
       break;
     case WriteKind::kBind:
       reply = store_.Bind(pods, write.name, write.body);
+      if (const auto refusing = refusing_.find(TextAt(write.body, "target/name"));
+          reply.status < 300 && refusing != refusing_.end()) {
+        Fail(write.name.name, refusing->second);
+      }
       break;
     case WriteKind::kPatchPod:
       reply = store_.Patch(pods, write.name, "application/merge-patch+json", write.body, "",
@@ -243,16 +248,65 @@ void World::Delete(const Resource& resource, const std::string& name) {
   store_.Delete(Of(resource), {resource.namespaced ? kSpace : "", name}, Json::object(), false);
 }
 
-void World::SetPhase(const std::string& pod, const std::string& phase) {
+bool World::IsThere(const std::string& pod) {
   const auto found = Get(resources::kPods, pod);
-  if (!found || TextAt(*found, "spec/nodeName").empty()) return;
-  const std::string before = TextAt(*found, "status/phase");
-  if (before == "Succeeded" || before == "Failed") return;
-  store_.Patch(Of(resources::kPods), {kSpace, pod}, "application/merge-patch+json",
-               {{"status", {{"phase", phase}}}}, "status", "kubelet", false);
+  return found && !TextAt(*found, "spec/nodeName").empty() && TakesRoom(*found);
+}
+
+void World::Report(const std::string& pod, const Json& status) {
+  store_.Patch(Of(resources::kPods), {kSpace, pod}, "application/strategic-merge-patch+json",
+               {{"status", status}}, "status", "kubelet", false);
+}
+
+void World::SetPhase(const std::string& pod, const std::string& phase) {
+  if (!IsThere(pod)) return;
+  const Json object = *Get(resources::kPods, pod);
+  Report(pod, {{"phase", phase}});
+  if (phase != "Running" && k8s::Find(object, "metadata/deletionTimestamp") == nullptr) {
+    completed_.insert(TextAt(object, "metadata/ownerReferences/0/uid"));
+  }
+}
+
+void World::Fail(const std::string& pod, const std::string& reason, bool disrupted) {
+  if (!IsThere(pod)) return;
+  Json status{{"phase", "Failed"}, {"reason", reason}, {"message", "the kubelet says so"}};
+  if (disrupted) {
+    status["conditions"] = Json::array(
+        {{{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "TerminationByKubelet"}}});
+  }
+  Report(pod, status);
+}
+
+void World::ShutDown(const std::string& pod) {
+  if (random_.OneIn(2)) return Fail(pod, "Terminated", true);
+  // Of a program that ends well when it is told to, the reason is lost.
+  if (!IsThere(pod)) return;
+  Report(
+      pod,
+      {{"phase", "Succeeded"},
+       {"conditions",
+        {{{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "TerminationByKubelet"}}}}});
+}
+
+void World::RefuseOn(const std::string& node, const std::string& reason) {
+  refusing_.erase(node);
+  if (!reason.empty()) refusing_[node] = reason;
+}
+
+void World::Stop() {
+  for (const Json& pod : All(resources::kPods)) {
+    const std::string name = NameOf(pod).name;
+    if (k8s::Find(pod, "metadata/deletionTimestamp") == nullptr || !IsThere(name)) continue;
+    Report(name, {{"phase", random_.OneIn(2) ? "Succeeded" : "Failed"}});
+  }
 }
 
 void World::Reap() {
+  Stop();
+  for (size_t k = 0; k < Feeds().size(); ++k) {
+    if (Feeds()[k].kind == Watched::kPod) Deliver(k, SIZE_MAX);
+  }
+  Step();
   for (const Json& pod : All(resources::kPods)) {
     if (k8s::Find(pod, "metadata/deletionTimestamp") != nullptr) {
       store_.Erase(Of(resources::kPods), NameOf(pod));

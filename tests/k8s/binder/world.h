@@ -44,8 +44,22 @@ class World {
   void Patch(const Resource& resource, const std::string& name, const Json& patch);
   // As a user does: with grace.
   void Delete(const Resource& resource, const std::string& name);
-  // The kubelet: a bound pod runs, or ends; one that is being deleted has ended.
+
+  // ----------------------------------------------------------------------- what kubelets do
+
+  // A bound pod runs, or ends by itself.
   void SetPhase(const std::string& pod, const std::string& phase);
+  // It is refused, or ended: it fails with that reason, and stays. `disrupted`: with the condition
+  // DisruptionTarget.
+  void Fail(const std::string& pod, const std::string& reason, bool disrupted = false);
+  // As its node shuts down: its programs end as they like to, and it stays.
+  void ShutDown(const std::string& pod);
+  // From now on every pod that is bound there is refused with that reason; empty: no more.
+  void RefuseOn(const std::string& node, const std::string& reason);
+  // Of what is being deleted the programs end: reported as the end of the pod, which stays until
+  // Reap().
+  void Stop();
+  // What is being deleted has ended and goes. The core sees the one before the other.
   void Reap();
 
   // ------------------------------------------------------------------------------------- time
@@ -73,6 +87,8 @@ class World {
   // The first sentence that was ever wrong.
   const std::string& wrong() const { return wrong_; }
   const std::vector<Note>& notes() const { return notes_; }
+  // Whether a pod of that SharePod (by uid) ended by itself, whatever came after.
+  bool Completed(const std::string& uid) const { return completed_.contains(uid); }
   uint64_t writes() const { return writes_; }
   size_t deleted() const { return deletions_; }  // by the core
   WorldFaults faults;
@@ -88,6 +104,9 @@ class World {
   bool Behind(size_t kind);
   void Carry(Way& way);
   WriteResult Execute(const Write& write);
+  // The pod has a node, and has not ended.
+  bool IsThere(const std::string& pod);
+  void Report(const std::string& pod, const Json& status);
   void Answer(size_t at);
   void Step();
 
@@ -102,7 +121,9 @@ class World {
   std::vector<Note> notes_;
   uint64_t writes_ = 0;
   size_t deletions_ = 0;
-  std::map<std::string, std::string> bound_;  // nodes by uid, for ever
+  std::map<std::string, std::string> bound_;     // nodes by uid, for ever
+  std::map<std::string, std::string> refusing_;  // reasons by node
+  std::set<std::string> completed_;
   std::string wrong_;
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 namespace baton::k8s {
@@ -120,37 +121,47 @@ void NodeStandIn::Look() {
   mine.field_selector = "spec.nodeName=" + options_.node;
   const auto list = client_->List(resources::kPods, "", mine);
   if (!list) return;
-  std::map<std::string, std::string> there;  // and their uids
+  std::set<std::string> there;
   for (const Json& pod : list->at("items")) {
     const std::string name = NameOf(pod).Text();
-    there[name] = UidOf(pod);
+    there.insert(name);
     const std::lock_guard lock(mutex_);
-    const auto found = pods_.find(name);
+    auto found = pods_.find(name);
+    if (found != pods_.end() && found->second.uid != UidOf(pod)) {
+      End(found->second);
+      pods_.erase(found);
+      found = pods_.end();
+    }
+    const std::string phase = TextAt(pod, "status/phase", "Pending");
+    const bool ended = phase == "Succeeded" || phase == "Failed";
     if (Find(pod, "metadata/deletionTimestamp") != nullptr) {
-      if (found != pods_.end()) {
-        End(found->second);
-        pods_.erase(found);
+      if (found != pods_.end()) End(found->second);
+      if (ended) {
+        client_->Delete(resources::kPods, NameOf(pod), UidOf(pod), 0);
+      } else {
+        // Its object goes when this is seen to be there: the next time.
+        const auto how = found != pods_.end() ? PhaseOf(found->second) : std::nullopt;
+        Tell(NameOf(pod), {{"phase", how.value_or("Failed")}});
       }
-      client_->Delete(resources::kPods, NameOf(pod), UidOf(pod), 0);
-    } else if (found == pods_.end() && TextAt(pod, "status/phase", "Pending") == "Pending") {
-      Begin(name, pod);
+    } else if (found == pods_.end() && phase == "Pending") {
+      if (options_.refuse_every > 0 && ++came_ % options_.refuse_every == 0) {
+        Tell(NameOf(pod), {{"phase", "Failed"},
+                           {"reason", "UnexpectedAdmissionError"},
+                           {"message", "Allocate failed, which is unexpected"}});
+        ++refused_;
+      } else {
+        Begin(name, pod);
+      }
     } else if (found != pods_.end() && !found->second.told) {
-      bool running = false, failed = false;
-      for (const auto& container : found->second.containers) {
-        const auto status = container->Wait(Duration::zero());
-        running |= !status;
-        failed |= status.value_or(0) != 0;
-      }
-      if (!running) {
-        Tell(NameOf(pod), failed ? "Failed" : "Succeeded");
+      if (const auto how = PhaseOf(found->second)) {
+        Tell(NameOf(pod), {{"phase", *how}});
         found->second.told = true;
       }
     }
   }
   const std::lock_guard lock(mutex_);
   for (auto pod = pods_.begin(); pod != pods_.end();) {
-    const auto found = there.find(pod->first);
-    if (found != there.end() && found->second == pod->second.uid) {
+    if (there.contains(pod->first)) {
       ++pod;
       continue;
     }
@@ -214,7 +225,7 @@ void NodeStandIn::Begin(const std::string& name, const Json& pod) {
     }
     running.containers.push_back(std::make_unique<bench::Process>(std::move(*process)));
   }
-  Tell(NameOf(pod), "Running");
+  Tell(NameOf(pod), {{"phase", "Running"}});
   pods_[name] = std::move(running);
 }
 
@@ -223,9 +234,18 @@ void NodeStandIn::End(Running& pod) {
   for (const std::string& folder : pod.cgroups) rmdir(folder.c_str());
 }
 
-void NodeStandIn::Tell(const ObjectName& name, const std::string& phase) {
-  client_->Patch(resources::kPods, name, PatchKind::kMerge, {{"status", {{"phase", phase}}}},
-                 "status");
+std::optional<std::string> NodeStandIn::PhaseOf(Running& pod) {
+  bool failed = false;
+  for (const auto& container : pod.containers) {
+    const auto status = container->Wait(Duration::zero());
+    if (!status) return std::nullopt;
+    failed |= *status != 0;
+  }
+  return failed ? "Failed" : "Succeeded";
+}
+
+void NodeStandIn::Tell(const ObjectName& name, const Json& status) {
+  client_->Patch(resources::kPods, name, PatchKind::kMerge, {{"status", status}}, "status");
 }
 
 }  // namespace baton::k8s

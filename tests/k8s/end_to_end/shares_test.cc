@@ -59,8 +59,9 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
                            {"baton-k8s", "binder", "--namespace", "baton-system", "--identity",
                             "one", "--listen", "", "--socket-dir", cluster().SocketDir(0),
                             "--hook-dir", hook, "--kubeconfig", Kubeconfig("baton-binder")});
+    // One pod in four is refused at first: its SharePod gets another.
     node_ = std::make_unique<NodeStandIn>(
-        config_, NodeStandInOptions{kNode, folder_.path(), cluster().GpuEnvironment(0)});
+        config_, NodeStandInOptions{kNode, folder_.path(), cluster().GpuEnvironment(0), 4});
   }
   void TearDown() override {
     node_.reset();
@@ -86,12 +87,14 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
     return path;
   }
   // Applies it as a user would: with kubectl and YAML where the server is real.
-  void Apply(const std::string& name, const std::string& request) {
+  void Apply(const std::string& name, const std::string& request,
+             const std::string& restart = "Always") {
     if (real_) {
       const auto [status, said] = real_->KubectlFile(
           {"apply"}, "apiVersion: baton.dev/v1alpha1\nkind: SharePod\nmetadata: {name: " + name +
                          ", namespace: default}\nspec:\n  gpu: {request: \"" + request +
-                         "\"}\n  template:\n    spec:\n      containers:\n      - name: main\n"
+                         "\"}\n  template:\n    spec:\n      restartPolicy: " + restart +
+                         "\n      containers:\n      - name: main\n"
                          "        image: registry.local/burn\n        command: [" +
                          cluster().Program("baton-burn") + ", --seconds, \"300\"]\n");
       ASSERT_EQ(status, 0) << said;
@@ -106,7 +109,8 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
           {{"gpu", {{"request", request}}},
            {"template",
             {{"spec",
-              {{"containers",
+              {{"restartPolicy", restart},
+               {"containers",
                 Json::array({{{"name", "main"},
                               {"image", "registry.local/burn"},
                               {"command",
@@ -222,6 +226,57 @@ TEST_P(SharesOnKubernetes, AreWhatWasAskedForAndFollowAPatch) {
       },
       seconds(30)))
       << Must(cluster().Status(0)).at("pods").dump(1);
+}
+
+TEST_P(SharesOnKubernetes, OutliveTheirPods) {
+  const std::vector<std::string> names = {"a", "b", "c"};
+  Apply("a", "30");
+  Apply("b", "20", "OnFailure");
+  Apply("c", "10", "Never");
+  // What runs and is told so; pods by SharePod.
+  const auto running = [&] {
+    std::map<std::string, std::string> uids;
+    for (const std::string& name : names) {
+      const auto share_pod = client_->Get(resources::kSharePods, {"default", name});
+      const auto pod = client_->Get(resources::kPods, {"default", name});
+      if (!share_pod || !pod || TextAt(*share_pod, "status/phase") != "Running") continue;
+      if (Find(*pod, "metadata/deletionTimestamp") != nullptr) continue;
+      if (TextAt(*pod, "status/phase") == "Running") uids[name] = UidOf(*pod);
+    }
+    return uids;
+  };
+  const auto show = [&] {
+    return Json(Items(client_->List(resources::kSharePods, "default"))).dump(1);
+  };
+  ASSERT_TRUE(WaitUntil([&] { return running().size() == 3; }, seconds(30))) << show();
+  // `kubectl delete pod`, twice: some of those that come are refused, and come again.
+  for (int time = 0; time < 2; ++time) {
+    const auto before = running();
+    ASSERT_EQ(before.size(), 3u) << show();
+    for (const std::string& name : names) {
+      MustDo(client_->Delete(resources::kPods, {"default", name}));
+    }
+    ASSERT_TRUE(WaitUntil(
+        [&] {
+          const auto now = running();
+          return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+            return now.contains(name) && now.at(name) != before.at(name);
+          });
+        },
+        seconds(30)))
+        << show();
+  }
+  EXPECT_GE(node_->refused(), 2u);
+  // The shares are theirs again.
+  EXPECT_TRUE(cluster().WaitForStatus(
+      0,
+      [&](const Json& status) {
+        return status.at("pods").size() == 3 &&
+               std::all_of(status.at("pods").begin(), status.at("pods").end(),
+                           [](const Json& pod) { return !pod.at("clients").empty(); });
+      },
+      "pods with processes", seconds(30)))
+      << Must(cluster().Status(0)).dump(1);
 }
 
 std::map<std::string, double> SharesOnKubernetes::OnDevice(const std::vector<std::string>& pods,
