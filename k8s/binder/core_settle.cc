@@ -66,7 +66,9 @@ void Core::Impl::Settle(Entry& entry) {
   Share* share = entry.share && !entry.share->deleting ? &*entry.share : nullptr;
   if (pod != nullptr && !pod->deleting) {
     const bool orphan = !pod->owner.empty() && (share == nullptr || share->uid != pod->owner);
-    if (orphan || (!entry.evict_uid.empty() && entry.evict_uid == pod->uid)) {
+    // One that has ended has no room to give.
+    const bool victim = entry.evict_uid == pod->uid && pod->takes_room;
+    if (orphan || victim) {
       if (!orphan && entry.marked_uid != pod->uid) {
         MarkVictim(entry, *pod);
         return;

@@ -525,6 +525,23 @@ TEST(Core, APodWithoutASharePodIsNotMadeAgainAndItsRoomIsFree) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+TEST(Core, NobodyIsDeletedForAnotherWhoHasEndedMeanwhile) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}}, {{"restartPolicy", "Never"}});
+  ASSERT_TRUE(world.Settle());
+  // It is not told yet that it has to go, when it ends.
+  world.Refuse(WriteKind::kMarkVictim, {500, "InternalError", "etcd is away", {}});
+  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priority", 1'000}});
+  EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
+  world.SetPhase("low", "Succeeded");
+  world.Refuse(WriteKind::kMarkVictim, {});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 0u);
+  EXPECT_EQ(StatusText(world, "low", "phase"), "Succeeded");
+  EXPECT_TRUE(world.IsBound("urgent"));
+}
+
 TEST(Core, WhatANodeSaidOfAPodThatHasGoneGoesWithIt) {
   World world(1, Options());
   world.AddNode("n1", 1);
