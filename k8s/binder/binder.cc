@@ -83,7 +83,8 @@ class Binder::Impl {
     add("rounds_total", "counter", "Scheduling rounds.", c.rounds);
     add("decisions_total", "counter", "Places that were decided.", c.decided);
     add("bindings_total", "counter", "Pods that were bound.", c.bound);
-    add("displaced_total", "counter", "Pods deleted for others of higher priority.", c.displaced);
+    add("displaced_total", "counter", "Pods deleted for others of a higher PriorityClass.",
+        c.displaced);
     add("conflicts_total", "counter", "Writes that met a newer version.", c.conflicts);
     add("failures_total", "counter", "Writes that failed otherwise.", c.failures);
     add("steps_total", "counter", "Times that the core was asked what to do.", steps_.load());

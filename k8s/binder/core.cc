@@ -188,7 +188,7 @@ void Core::Impl::ShareChanged(Json object) {
 
 void Core::Impl::SetPriority(Share& share) const {
   if (!share.child) return;
-  share.request.priority = RankOf(classes.ValueOf(*share.child), share.gpu.priority);
+  share.request.priority = classes.ValueOf(*share.child);
 }
 
 void Core::Impl::ForgetShare(Entry& entry) {

@@ -36,8 +36,9 @@ const GpuPod& Core::Impl::GpuOf(const Entry& entry) const {
 }
 
 bool Core::Impl::MayDisplace(const Entry& entry) const {
-  const Json& pod = entry.share ? *entry.share->child : entry.pod->object;
-  return TextAt(pod, "spec/preemptionPolicy") != "Never";
+  // A pod has it from its class; a SharePod's may not be made yet.
+  if (entry.share) return classes.MayPreempt(*entry.share->child);
+  return TextAt(entry.pod->object, "spec/preemptionPolicy") != "Never";
 }
 
 void Core::Impl::Round() {

@@ -9,20 +9,35 @@ namespace baton::k8s {
 void PriorityClasses::Set(const Json& priority_class) {
   Remove(priority_class);
   const std::string name = TextAt(priority_class, "metadata/name");
-  values_[name] = static_cast<int32_t>(
-      std::clamp<int64_t>(IntegerAt(priority_class, "value"), INT32_MIN, INT32_MAX));
+  classes_[name] = {static_cast<int32_t>(std::clamp<int64_t>(IntegerAt(priority_class, "value"),
+                                                             INT32_MIN, INT32_MAX)),
+                    TextAt(priority_class, "preemptionPolicy") != "Never"};
   if (Flag(priority_class, "globalDefault")) default_ = name;
 }
 
 void PriorityClasses::Remove(const Json& priority_class) {
   const std::string name = TextAt(priority_class, "metadata/name");
-  values_.erase(name);
+  classes_.erase(name);
   if (default_ == name) default_.clear();
 }
 
-int64_t PriorityClasses::ValueOf(const Json& pod) const {
-  const auto found = values_.find(TextAt(pod, "spec/priorityClassName", default_));
-  return IntegerAt(pod, "spec/priority", found != values_.end() ? found->second : 0);
+const PriorityClasses::Class* PriorityClasses::ClassOf(const Json& pod) const {
+  static constexpr Class kNone;
+  std::string name = TextAt(pod, "spec/priorityClassName");
+  if (name.empty()) name = default_;
+  if (name.empty()) return &kNone;
+  const auto found = classes_.find(name);
+  return found != classes_.end() ? &found->second : nullptr;
+}
+
+int32_t PriorityClasses::ValueOf(const Json& pod) const {
+  const Class* known = ClassOf(pod);
+  return known != nullptr ? known->value : 0;
+}
+
+bool PriorityClasses::MayPreempt(const Json& pod) const {
+  const Class* known = ClassOf(pod);
+  return known != nullptr && known->preempts;
 }
 
 }  // namespace baton::k8s

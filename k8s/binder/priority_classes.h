@@ -1,4 +1,5 @@
-// Kubernetes' PriorityClasses: what a pod's priorityClassName is worth. Pure.
+// Kubernetes' PriorityClasses: what a pod's priorityClassName is worth, for pods that the API
+// server has not seen yet. Pure.
 #ifndef BATON_K8S_BINDER_PRIORITY_CLASSES_H_
 #define BATON_K8S_BINDER_PRIORITY_CLASSES_H_
 
@@ -15,11 +16,22 @@ class PriorityClasses {
   void Set(const Json& priority_class);
   void Remove(const Json& priority_class);
 
-  // The priority that the API server gives such a pod: 0 where its class is not known.
-  int64_t ValueOf(const Json& pod) const;
+  // The priority that the API server gives such a pod: that of its class, or of the global default.
+  // 0 without one, and where its class is not known: then the API server refuses the pod. What the
+  // pod says of its priority in numbers does not count: nobody may say that.
+  int32_t ValueOf(const Json& pod) const;
+  // Whether others may be displaced for such a pod; not for one whose class is not known.
+  bool MayPreempt(const Json& pod) const;
 
  private:
-  std::map<std::string, int32_t> values_;
+  struct Class {
+    int32_t value = 0;
+    bool preempts = true;
+  };
+  // Null: it is not known. Without a name: the global default, or one of value 0.
+  const Class* ClassOf(const Json& pod) const;
+
+  std::map<std::string, Class> classes_;
   std::string default_;  // the global one's name; empty: there is none
 };
 

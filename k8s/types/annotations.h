@@ -37,7 +37,7 @@ inline constexpr std::string_view kLimit = "limit";      // percent
 inline constexpr std::string_view kMemory = "memory";    // "4Gi", "25%", of each card
 inline constexpr std::string_view kCount = "count";      // cards, 1 to 16
 // Of the whole pod; never of one container.
-inline constexpr std::string_view kPriority = "priority";  // low, high: of the token
+inline constexpr std::string_view kPriority = "priority";  // low, high: of the token alone
 inline constexpr std::string_view kTeam = "team";          // research/vision
 inline constexpr std::string_view kUser = "user";          // for the books
 inline constexpr std::string_view kModel = "model";        // words of the card's model, by commas

@@ -305,12 +305,6 @@ Needs NeedsOf(const Json* resources) {
 
 }  // namespace
 
-int32_t RankOf(int64_t pod, policy::Priority token) {
-  constexpr int64_t kMost = (int64_t{1} << 30) - 1;
-  return static_cast<int32_t>(2 * std::clamp(pod, -kMost, kMost) +
-                              (token == policy::Priority::kHigh ? 1 : 0));
-}
-
 NodeResources ResourcesOf(const Json& pod) {
   Needs together;  // containers, and init containers that stay
   for (const Json& container : ListAt(pod, "spec/containers")) {
@@ -412,10 +406,11 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
   devmgr::PodRequest& request = read.request;
   request.mode = whole ? "exclusive" : wishes.mode.empty() ? "time-slice" : wishes.mode;
   request.team = read.team;
-  const Json* priority = Find(pod, "spec/priority");
-  request.priority =
-      RankOf(priority != nullptr && priority->is_number_integer() ? priority->get<int64_t>() : 0,
-             read.priority);
+  if (const Json* priority = Find(pod, "spec/priority");
+      priority != nullptr && priority->is_number_integer()) {
+    request.priority =
+        static_cast<int32_t>(std::clamp<int64_t>(priority->get<int64_t>(), INT32_MIN, INT32_MAX));
+  }
   const NodeResources resources = ResourcesOf(pod);
   request.cpu_milli = static_cast<uint32_t>(
       std::min<uint64_t>(resources.cpu_milli, std::numeric_limits<uint32_t>::max()));

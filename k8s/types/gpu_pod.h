@@ -40,24 +40,20 @@ struct GpuPod {
   ObjectName name;
   std::string uid;
   std::vector<ContainerGpus> containers;  // those that ask for GPUs, in the order of the spec
-  policy::Priority priority = policy::Priority::kLow;
+  policy::Priority priority = policy::Priority::kLow;  // of its tokens, and of nothing else
   std::string team;
   std::string user;
   std::string gang;  // empty: on its own
   uint32_t gang_size = 0;
   // For the device manager: name is "namespace/name"; containers in the order of `containers`, each
   // with one group; cpu and memory are what the whole pod asks of the node (the greater of the sum
-  // over containers and the greatest init container, and overhead). Its `priority` is
-  // RankOf() the pod's (spec.priority) and the token's.
+  // over containers and the greatest init container, and overhead). Its `priority` is Kubernetes'
+  // (spec.priority): room goes by that alone. `priority` above is the token's.
   devmgr::PodRequest request;
 
   bool asks() const { return !containers.empty(); }
   friend bool operator==(const GpuPod&, const GpuPod&) = default;
 };
-
-// Who goes first and may displace whom: by Kubernetes' priority of the pod (beyond 2^30 - 1 it
-// counts as that, which is above what users can give), and among equals by that of the token.
-int32_t RankOf(int64_t pod, policy::Priority token);
 
 // kInvalid: a sentence that names the field ("metadata.annotations[baton.dev/request]: '130' ...").
 // A pod that asks for no GPU is a GpuPod without containers.

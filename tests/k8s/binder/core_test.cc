@@ -527,12 +527,13 @@ TEST(Core, APodWithoutASharePodIsNotMadeAgainAndItsRoomIsFree) {
 
 TEST(Core, NobodyIsDeletedForAnotherWhoHasEndedMeanwhile) {
   World world(1, Options());
+  world.AddClass("high", 1'000);
   world.AddNode("n1", 1);
   world.AddShare("low", {{"request", "100"}}, {{"restartPolicy", "Never"}});
   ASSERT_TRUE(world.Settle());
   // It is not told yet that it has to go, when it ends.
   world.Refuse(WriteKind::kMarkVictim, {500, "InternalError", "etcd is away", {}});
-  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priority", 1'000}});
+  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
   EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
   world.SetPhase("low", "Succeeded");
   world.Refuse(WriteKind::kMarkVictim, {});
@@ -571,8 +572,7 @@ TEST(Core, WhatANodeSaidOfAPodThatHasGoneGoesWithIt) {
 TEST(Core, TheFewestOfLowerPriorityGoForOneThatFitsNowhere) {
   World world(1, Options());
   world.AddNode("n1", 2);
-  world.store().Put(*world.store().Find("scheduling.k8s.io", "priorityclasses"),
-                    {{"metadata", {{"name", "high"}}}, {"value", 1'000}});
+  world.AddClass("high", 1'000);
   for (int i = 0; i < 2; ++i) world.AddShare(fmt::format("half{}", i), {{"request", "50"}});
   ASSERT_TRUE(world.Settle());
   world.AddShare("full", {{"request", "100"}});
@@ -605,13 +605,52 @@ TEST(Core, TheFewestOfLowerPriorityGoForOneThatFitsNowhere) {
   EXPECT_EQ(world.wrong(), "");
 }
 
-TEST(Core, ATokenOfHighPriorityMakesRoomAmongPodsOfTheSameClass) {
+TEST(Core, ATokenOfHighPriorityTakesNobodysRoom) {
   World world(1, Options());
+  world.AddClass("low", -10);
   world.AddNode("n1", 1);
-  world.AddShare("low", {{"request", "100"}});
+  world.AddShare("there", {{"request", "100"}});
   ASSERT_TRUE(world.Settle());
-  world.AddShare("high", {{"request", "60"}, {"priority", "high"}});
-  world.AddShare("other", {{"request", "60"}, {"priority", "high"}});
+  world.AddShare("share", {{"request", "60"}, {"priority", "high"}});
+  world.AddPod("pod", {{"baton.dev/gpu-share", "60"}}, {{"baton.dev/priority", "high"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 0u);
+  EXPECT_TRUE(world.IsBound("there"));
+  EXPECT_FALSE(world.IsBound("share"));
+  EXPECT_FALSE(world.IsBound("pod"));
+  // Nor is it before others in the queue: who came first is, or who has the higher class.
+  world.AddShare("behind", {{"request", "100"}, {"priority", "high"}},
+                 {{"priorityClassName", "low"}});
+  ASSERT_TRUE(world.Settle());
+  world.Delete(resources::kSharePods, "there");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_NE(world.IsBound("share"), world.IsBound("pod"));
+  EXPECT_FALSE(world.IsBound("behind"));
+  // What it has by its token says nothing of its room.
+  world.AddShare("in-it", {{"request", "40"}, {"priority", "high"}},
+                 {{"priorityClassName", "low"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("in-it"));
+  world.AddShare("above", {{"request", "40"}});
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("above"));
+  EXPECT_FALSE(world.IsBound("in-it"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, PodsOfOneClassDoNotDisplaceEachOther) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}, {"priority", "high"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("high", {{"request", "60"}}, {{"priorityClassName", "high"}});
+  world.AddShare("other", {{"request", "60"}, {"priority", "high"}},
+                 {{"priorityClassName", "high"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 1u);
   world.Reap();
@@ -619,6 +658,47 @@ TEST(Core, ATokenOfHighPriorityMakesRoomAmongPodsOfTheSameClass) {
   EXPECT_NE(world.IsBound("high"), world.IsBound("other")) << "equals do not displace each other";
   EXPECT_FALSE(world.IsBound("low"));
   EXPECT_EQ(world.deleted(), 1u);
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(Core, WhoseClassNeverPreemptsDisplacesNobody) {
+  // Of a SharePod's pod only the class says so before it is made.
+  for (const bool share : {true, false}) {
+    SCOPED_TRACE(share);
+    World world(1, Options());
+    world.AddClass("polite", 1'000, false);
+    world.AddNode("n1", 1);
+    world.AddShare("low", {{"request", "100"}});
+    ASSERT_TRUE(world.Settle());
+    const Json polite{{"priorityClassName", "polite"}};
+    share ? world.AddShare("waits", {{"request", "60"}}, polite)
+          : world.AddPod("waits", {{"baton.dev/gpu-share", "60"}}, {}, polite);
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(world.deleted(), 0u);
+    EXPECT_TRUE(world.IsBound("low"));
+    // It is before others in the queue all the same.
+    world.AddPod("first", {{"baton.dev/gpu-share", "100"}});
+    world.Delete(resources::kSharePods, "low");
+    ASSERT_TRUE(world.Settle());
+    world.Reap();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_TRUE(world.IsBound("waits"));
+    EXPECT_FALSE(world.IsBound("first"));
+    EXPECT_EQ(world.wrong(), "");
+  }
+}
+
+TEST(Core, ATemplateThatSaysAPriorityInNumbersTakesNobodysRoom) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("numbers", {{"request", "60"}}, {{"priority", 2'000'000'000}});
+  // A class that nobody knows: the API server would refuse its pod.
+  world.AddShare("unknown", {{"request", "60"}}, {{"priorityClassName", "no-such-class"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 0u);
+  EXPECT_TRUE(world.IsBound("low"));
   EXPECT_EQ(world.wrong(), "");
 }
 
@@ -815,12 +895,13 @@ TEST(Core, ABindingThatTheApiServerRefusesSaysSo) {
 TEST(Core, NobodyGoesForOneThatFoundRoomMeanwhileOrHasGone) {
   for (const bool deleted : {false, true}) {
     World world(1, Options());
+    world.AddClass("high", 1'000);
     world.AddNode("n1", 1);
     world.AddPod("low", {{"baton.dev/gpu-share", "100"}});
     ASSERT_TRUE(world.Settle());
     // It is not told yet that it has to go.
     world.Refuse(WriteKind::kMarkVictim, {500, "InternalError", "etcd is away", {}});
-    world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {{"baton.dev/priority", "high"}});
+    world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
     EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
     if (deleted) {
       world.Delete(resources::kPods, "urgent");
@@ -839,11 +920,12 @@ TEST(Core, NobodyGoesForOneThatFoundRoomMeanwhileOrHasGone) {
 
 TEST(Core, OneThatIsBoundLaterGoesForOneOfHigherPriority) {
   World world(1, Options());
+  world.AddClass("high", 1'000);
   world.AddNode("n1", 1);
   world.Refuse(WriteKind::kBind, {500, "InternalError", "etcd is away", {}});
   world.AddPod("low", {{"baton.dev/gpu-share", "100"}});
   EXPECT_FALSE(world.Settle(std::chrono::seconds(1)));
-  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {{"baton.dev/priority", "high"}});
+  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
   EXPECT_FALSE(world.Settle(std::chrono::seconds(1)));
   EXPECT_EQ(world.deleted(), 0u);
   world.Refuse(WriteKind::kBind, {});
@@ -856,16 +938,17 @@ TEST(Core, OneThatIsBoundLaterGoesForOneOfHigherPriority) {
 
 TEST(Core, NoNodeIsKeptForOneThatDoesNotFitAfterOthersHaveGone) {
   World world(1, Options());
+  world.AddClass("high", 1'000);
   world.AddNode("n1", 1);
-  world.AddShare("high", {{"request", "30"}, {"priority", "high"}});
+  world.AddShare("high", {{"request", "30"}}, {{"priorityClassName", "high"}});
   world.AddPod("low", {{"baton.dev/gpu-share", "60"}});
   ASSERT_TRUE(world.Settle());
-  world.AddShare("urgent", {{"request", "70"}, {"priority", "high"}});
+  world.AddShare("urgent", {{"request", "70"}}, {{"priorityClassName", "high"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 1u);
   world.Patch(resources::kSharePods, "urgent", {{"spec", {{"gpu", {{"request", "80"}}}}}});
   ASSERT_TRUE(world.Settle());
-  world.AddShare("other", {{"request", "50"}, {"priority", "high"}});
+  world.AddShare("other", {{"request", "50"}}, {{"priorityClassName", "high"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_FALSE(world.IsBound("other"));
   world.Reap();
@@ -1096,8 +1179,7 @@ TEST(Core, APriorityClassThatComesLaterCounts) {
   world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "high"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 0u);
-  world.store().Put(*world.store().Find("scheduling.k8s.io", "priorityclasses"),
-                    {{"metadata", {{"name", "high"}}}, {"value", 1'000}});
+  world.AddClass("high", 1'000);
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 1u);
 }
@@ -1248,6 +1330,7 @@ void DoSomething(World& world, int* number) {
       if (random.OneIn(4)) gpu["priority"] = "high";
       Json spec;
       if (random.OneIn(2)) spec["restartPolicy"] = random.OneIn(2) ? "Never" : "OnFailure";
+      if (random.OneIn(4)) spec["priorityClassName"] = random.OneIn(2) ? "high" : "polite";
       world.AddShare(fmt::format("s{}", ++*number), gpu, spec);
       break;
     }
@@ -1339,6 +1422,8 @@ TEST(CoreProperty, WhateverHappensNoCardIsGivenTwiceAndAllThatFitsIsBound) {
     const auto one_in = [&] { return static_cast<uint64_t>(random.Between(3, 20)); };
     const WorldFaults faults{one_in(), one_in(), one_in(), one_in(), one_in()};
     world.faults = faults;
+    world.AddClass("high", 1'000);
+    world.AddClass("polite", 1'000, false);
     const int64_t nodes = random.Between(1, 3);
     for (int64_t n = 0; n < nodes; ++n) {
       const int64_t cards = random.Between(1, 3);

@@ -93,7 +93,7 @@ WriteResult World::Execute(const Write& write) {
       reply = store_.Update(Of(resources::kSharePods), write.name, write.body, "status", false);
       break;
     case WriteKind::kCreateChild:
-      reply = store_.Create(pods, write.name.name_space, write.body, false);
+      reply = CreatePod(write.body);
       break;
     case WriteKind::kBind:
       reply = store_.Bind(pods, write.name, write.body);
@@ -106,8 +106,10 @@ WriteResult World::Execute(const Write& write) {
       reply = store_.Patch(pods, write.name, "application/merge-patch+json", write.body, "",
                            "baton", false);
       break;
-    case WriteKind::kPodCondition:
     case WriteKind::kMarkVictim:
+      if (wrong_.empty()) wrong_ = MarkedWrongly(write.name.name);
+      [[fallthrough]];
+    case WriteKind::kPodCondition:
       reply = store_.Patch(pods, write.name, "application/strategic-merge-patch+json", write.body,
                            "status", "baton", false);
       break;
@@ -227,6 +229,41 @@ void World::Cordon(const std::string& name, bool cordoned) {
   Patch(resources::kNodes, name, {{"spec", {{"unschedulable", cordoned}}}});
 }
 
+void World::AddClass(const std::string& name, int32_t value, bool preempts) {
+  store_.Put(Of(resources::kPriorityClasses),
+             {{"metadata", {{"name", name}}},
+              {"value", value},
+              {"preemptionPolicy", preempts ? "PreemptLowerPriority" : "Never"}});
+}
+
+Reply World::CreatePod(Json pod) {
+  const std::string name = TextAt(pod, "spec/priorityClassName");
+  int64_t value = 0;
+  if (!name.empty()) {
+    const auto found = Get(resources::kPriorityClasses, name);
+    if (!found) return Failure(403, "Forbidden", "no PriorityClass with name " + name);
+    value = (*found)["value"].get<int64_t>();
+    pod["spec"]["preemptionPolicy"] = (*found)["preemptionPolicy"];
+  }
+  if (const Json* said = k8s::Find(pod, "spec/priority"); said != nullptr && *said != value) {
+    return Failure(403, "Forbidden",
+                   "the integer value of priority must not be provided in pod spec");
+  }
+  pod["spec"]["priority"] = value;
+  return store_.Create(Of(resources::kPods), kSpace, std::move(pod), false);
+}
+
+std::string World::MarkedWrongly(const std::string& pod) {
+  const auto found = Get(resources::kPods, pod);
+  if (!found) return "";
+  const int64_t priority = (*found)["spec"].value("priority", int64_t{0});
+  int64_t highest = 0;
+  for (const Json& known : All(resources::kPriorityClasses)) {
+    highest = std::max(highest, known["value"].get<int64_t>());
+  }
+  return priority < highest ? "" : pod + " has to go, and nobody has a higher priority";
+}
+
 void World::AddShare(const std::string& name, const Json& gpu, const Json& template_spec) {
   store_.Create(Of(resources::kSharePods), kSpace, ShareOf(name, gpu, template_spec), false);
 }
@@ -236,7 +273,7 @@ void World::AddPod(const std::string& name, const Json& limits, const Json& anno
   Json pod = PodOf(name, limits);
   if (annotations.is_object()) pod["metadata"]["annotations"] = annotations;
   if (spec.is_object()) pod["spec"].merge_patch(spec);
-  store_.Create(Of(resources::kPods), kSpace, std::move(pod), false);
+  CreatePod(std::move(pod));
 }
 
 void World::Patch(const Resource& resource, const std::string& name, const Json& patch) {

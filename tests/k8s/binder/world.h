@@ -37,6 +37,8 @@ class World {
                const Json& rest = {});
   void RemoveNode(const std::string& name);
   void Cordon(const std::string& name, bool cordoned);
+  // A PriorityClass.
+  void AddClass(const std::string& name, int32_t value, bool preempts = true);
   // `gpu`: spec.gpu; `template_spec` is merged into the template's spec.
   void AddShare(const std::string& name, const Json& gpu, const Json& template_spec = {});
   void AddPod(const std::string& name, const Json& limits, const Json& annotations = {},
@@ -82,7 +84,8 @@ class World {
   bool IsBound(const std::string& pod);
   // What the API server answers such writes with from now on; status 0: it carries them out.
   void Refuse(WriteKind kind, ApiError error);
-  // What is wrong with the cluster as the API has it; empty: nothing.
+  // What is wrong with the cluster as the API has it; empty: nothing. Overbooked cards, pods on two
+  // nodes, pods of the highest class that had to go for others.
   std::string Wrong();
   // The first sentence that was ever wrong.
   const std::string& wrong() const { return wrong_; }
@@ -104,6 +107,10 @@ class World {
   bool Behind(size_t kind);
   void Carry(Way& way);
   WriteResult Execute(const Write& write);
+  // As the API server admits a pod: with the priority of its class, and no other.
+  Reply CreatePod(Json pod);
+  // A pod is told to go for another, though no class is above its own: a sentence. Empty: one is.
+  std::string MarkedWrongly(const std::string& pod);
   // The pod has a node, and has not ended.
   bool IsThere(const std::string& pod);
   void Report(const std::string& pod, const Json& status);
