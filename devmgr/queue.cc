@@ -319,6 +319,7 @@ class Rounds {
       if (attempts == 0 || round_.proposals.size() >= options_.proposals) return;
       if (fates_[u] != Fate::kNoRoom && fates_[u] != Fate::kCeiling) continue;
       const Unit& unit = units_[u];
+      if (!unit.pods.front()->displaces) continue;
       const PodRequest& request = unit.first();
       if (request.priority <= lowest && !ledger_.Entitled(unit.team(), unit.asked)) continue;
       PodRequest shape = request;

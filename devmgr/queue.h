@@ -51,6 +51,7 @@ struct WaitingPod {
   uint64_t since = 0;        // when it came, in any unit: the less came first
   std::string gang;          // those with the same word are a gang; empty: on its own
   uint32_t passed_over = 0;  // what the last round said; at first 0
+  bool displaces = true;     // false: nobody is displaced for it
 };
 
 // By team: the fair-share factor in millionths, 1 to policy::kWhole (0 counts as 1). A team that is

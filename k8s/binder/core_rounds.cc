@@ -60,6 +60,7 @@ void Core::Impl::Round() {
     pod.since = SinceOf(entry.share ? entry.share->object : entry.pod->object);
     pod.gang = entry.gang;
     pod.passed_over = entry.passed_over;
+    pod.displaces = MayDisplace(entry);
     pods.push_back(std::move(pod));
   }
   const devmgr::Round round =
@@ -137,8 +138,7 @@ void Core::Impl::Displace(const devmgr::Proposal& proposal) {
   size_t on_their_way = 0;
   for (const auto& [pod, others] : displacing) on_their_way += others.victims.size();
   const auto& victims = proposal.displacement.pods;
-  if (!MayDisplace(entries.at(proposal.pod)) ||
-      on_their_way + victims.size() > options.evictions_max) {
+  if (on_their_way + victims.size() > options.evictions_max) {
     drop();
     return;
   }

@@ -182,6 +182,23 @@ TEST(Schedule, ProposalsShareNeitherPodsNorNodes) {
   EXPECT_TRUE(Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {}, none).proposals.empty());
 }
 
+TEST(Schedule, NobodyIsDisplacedForAPodThatMayNotAndOthersHaveTheProposals) {
+  Cluster cluster = ClusterOf(1, 1);
+  const PodRequest low = PodOf("low", kGpu);
+  ASSERT_TRUE(cluster.Commit(low, *cluster.Decide(low)));
+  std::vector<WaitingPod> waiting;
+  for (int i = 0; i < 12; ++i) {
+    waiting.push_back(Waiting(PodOf("polite-" + std::to_string(i), 500'000, 1, 9), 1));
+    waiting.back().displaces = false;
+  }
+  EXPECT_TRUE(Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {}).proposals.empty());
+  waiting.push_back(Waiting(PodOf("urgent", kGpu, 1, 5), 2));
+  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {});
+  ASSERT_EQ(round.proposals.size(), 1u);
+  EXPECT_EQ(round.proposals[0].pod, "urgent");
+  EXPECT_EQ(round.proposals[0].displacement.pods, std::vector<std::string>{"low"});
+}
+
 // ------------------------------------------------------------------------------------- laws
 
 RC_GTEST_PROP(ScheduleLaw, ARoundIsSoundAndTheSameEachTime, ()) {

@@ -688,6 +688,28 @@ TEST(Core, WhoseClassNeverPreemptsDisplacesNobody) {
   }
 }
 
+TEST(Core, WhoMayNotPreemptIsNotInTheWayOfOneWhoMay) {
+  World world(1, Options());
+  world.AddClass("polite", 1'000, false);
+  world.AddClass("urgent", 500);
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  for (int i = 0; i < 10; ++i) {
+    world.AddShare(fmt::format("polite{}", i), {{"request", "60"}},
+                   {{"priorityClassName", "polite"}});
+  }
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 0u);
+  world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "urgent"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("low"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(Core, ATemplateThatSaysAPriorityInNumbersTakesNobodysRoom) {
   World world(1, Options());
   world.AddNode("n1", 1);
