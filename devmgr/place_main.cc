@@ -241,7 +241,8 @@ int Main(int argc, char** argv) {
       "replay", "Pods of a trace arrive one by one and stay; how much of the GPUs is given away?");
   replay->add_option("NODES", flags.nodes, "CSV: sn,cpu_milli,memory_mib,gpu,model")->required();
   replay
-      ->add_option("PODS", flags.pods, "CSV: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec")
+      ->add_option("PODS", flags.pods,
+                   "CSV: name,cpu_milli,memory_mib,num_gpu,gpu_milli and, if any, gpu_spec")
       ->required();
   replay
       ->add_option("--policy", flags.policy,

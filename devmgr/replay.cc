@@ -18,12 +18,15 @@ namespace {
 // A table of comma-separated values without quotes, whose first line names the columns.
 class Csv {
  public:
-  static Result<Csv> Open(std::string_view text, const std::vector<std::string_view>& columns) {
+  // The columns are numbered as they stand in `columns`. Of those after the first `needed` a file
+  // may lack some; then their texts are empty.
+  static Result<Csv> Open(std::string_view text, const std::vector<std::string_view>& columns,
+                          size_t needed) {
     Csv csv(text);
     if (!csv.Next()) return Fail(ErrorCode::kInvalid, "the file is empty");
     for (const std::string_view name : columns) {
       const auto at = std::find(csv.fields_.begin(), csv.fields_.end(), name);
-      if (at == csv.fields_.end()) {
+      if (at == csv.fields_.end() && csv.columns_.size() < needed) {
         return Fail(ErrorCode::kInvalid, fmt::format("line 1: there is no column '{}'", name));
       }
       csv.columns_.push_back(static_cast<size_t>(at - csv.fields_.begin()));
@@ -39,7 +42,10 @@ class Csv {
     error_ = fmt::format("line {}: {} columns, not {}", line_, fields_.size(), width_);
     return false;
   }
-  std::string_view Text(size_t column) const { return fields_[columns_[column]]; }
+  std::string_view Text(size_t column) const {
+    const size_t at = columns_[column];
+    return at < fields_.size() ? fields_[at] : std::string_view();
+  }
   template <class N>
   N Number(size_t column, N most) {
     const std::string_view text = Text(column);
@@ -90,7 +96,7 @@ constexpr uint32_t kTraceMemory_mib = 32'768;
 }  // namespace
 
 Result<std::vector<Node>> ReadTraceNodes(std::string_view text) {
-  auto csv = Csv::Open(text, {"sn", "cpu_milli", "memory_mib", "gpu", "model"});
+  auto csv = Csv::Open(text, {"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5);
   if (!csv) return tl::unexpected(csv.error());
   std::vector<Node> nodes;
   std::set<std::string_view> names;
@@ -120,7 +126,7 @@ Result<std::vector<Node>> ReadTraceNodes(std::string_view text) {
 
 Result<std::vector<PodRequest>> ReadTracePods(std::string_view text) {
   auto csv =
-      Csv::Open(text, {"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"});
+      Csv::Open(text, {"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"}, 5);
   if (!csv) return tl::unexpected(csv.error());
   std::vector<PodRequest> pods;
   while (csv->Row()) {

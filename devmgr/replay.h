@@ -17,8 +17,8 @@ namespace baton::devmgr {
 // order; others are ignored. kInvalid names the line.
 Result<std::vector<Node>> ReadTraceNodes(std::string_view csv);
 // Pods, with the columns name, cpu_milli, memory_mib, num_gpu, gpu_milli (thousandths of one GPU)
-// and gpu_spec (models joined by |). There is no column of GPU memory: it is taken to be the same
-// part of the card as the share.
+// and, where some pods want a model, gpu_spec (models joined by |; empty: any). There is no column
+// of GPU memory: it is taken to be the same part of the card as the share.
 Result<std::vector<PodRequest>> ReadTracePods(std::string_view csv);
 
 // The order of arrival: all pods, shuffled, then more of them drawn by chance, until the GPUs asked

@@ -671,6 +671,20 @@ TEST(Replay, CountsWhatArrivedAndWhatWasGiven) {
   EXPECT_EQ(arrivals.size(), Arrivals(*pods, 2 * policy::kWhole, 10, 7).size());
 }
 
+TEST(Replay, WithoutTheColumnOfModelsPodsGoOnAnyModel) {
+  const auto pods = ReadTracePods(
+      "gpu_milli,num_gpu,name,cpu_milli,memory_mib\n"
+      "500,1,half,1000,10\n"
+      "1000,2,two,2000,20\n");
+  ASSERT_TRUE(pods) << pods.error().message;
+  ASSERT_EQ(pods->size(), 2u);
+  for (const PodRequest& pod : *pods) EXPECT_TRUE(pod.models.empty()) << pod.name;
+  EXPECT_EQ((*pods)[1].name, "two");
+  EXPECT_EQ((*pods)[1].cpu_milli, 2'000u);
+  EXPECT_EQ(DemandOf((*pods)[1]), 2 * policy::kWhole);
+  EXPECT_EQ(ReadTracePods("gpu_spec\nT4\n").error().message, "line 1: there is no column 'name'");
+}
+
 TEST(Replay, ATornFileIsOneClearLine) {
   const auto message = [](std::string_view pods) {
     const auto read = ReadTracePods(pods);
