@@ -1,6 +1,7 @@
 // How a card is divided among pods. One object for each way (time slices, MIG, MPS, the whole card,
-// another vendor's tiles): placement asks it what would fit and knows no more of it, so a new kind
-// of accelerator is one new file that implements this.
+// another vendor's tiles): placement asks it what would fit and knows no more of it, so to place
+// pods on a new kind of accelerator takes one class that implements this. docs/devmgr.md says what
+// else it takes to run them there.
 //
 // Pure and const: the state is in CardUse, which the vGPU map keeps for each card. Thread safe.
 #ifndef BATON_DEVMGR_SHARING_MODE_H_
