@@ -201,7 +201,7 @@ void Core::Impl::ForgetShare(Entry& entry) {
 void Core::Impl::ForgetWaiter(Entry& entry) {
   entry.why = entry.shown = Why();
   entry.failures = entry.losses = 0;
-  entry.learned = false;
+  entry.learned = entry.make_child = false;
   Accepted(entry);
   StopDisplacing(entry.key);
 }

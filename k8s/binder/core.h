@@ -6,6 +6,7 @@
 // and its child have one), so writes of one object never overtake each other.
 //
 //   SharePod       decided -> status.placement -> child -> Binding -> conditions
+//                  (its child comes first where others have to go for it)
 //   pod            decided -> Binding with the placement as annotations
 //
 // What it decided stays booked from then on until the pod is seen elsewhere, has ended or gone, or

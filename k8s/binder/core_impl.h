@@ -78,6 +78,7 @@ class Core::Impl {
     std::string evict_for;    // for this one
     std::string marked_uid;   // its condition says so
     bool waits = false;       // in `waiting`
+    bool make_child = false;  // though it has no place: others would have to go for it
     bool learned = false;
     uint32_t passed_over = 0;
     Why why;    // now

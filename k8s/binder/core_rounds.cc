@@ -37,7 +37,7 @@ const GpuPod& Core::Impl::GpuOf(const Entry& entry) const {
 
 bool Core::Impl::MayDisplace(const Entry& entry) const {
   // A pod has it from its class; a SharePod's may not be made yet.
-  if (entry.share) return classes.MayPreempt(*entry.share->child);
+  if (!entry.pod) return classes.MayPreempt(*entry.share->child);
   return TextAt(entry.pod->object, "spec/preemptionPolicy") != "Never";
 }
 
@@ -139,6 +139,14 @@ void Core::Impl::Displace(const devmgr::Proposal& proposal) {
   for (const auto& [pod, others] : displacing) on_their_way += others.victims.size();
   const auto& victims = proposal.displacement.pods;
   if (on_their_way + victims.size() > options.evictions_max) {
+    drop();
+    return;
+  }
+  // The API server may not take its pod: a quota for pods of its class, a policy. So nobody goes
+  // before it has.
+  if (Entry& entry = entries.at(proposal.pod); entry.share && !entry.pod) {
+    entry.make_child = true;
+    Touch(entry.key);
     drop();
     return;
   }

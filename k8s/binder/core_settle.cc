@@ -246,7 +246,12 @@ void Core::Impl::SettleShare(Entry& entry, Share& share, Pod* pod) {
     Remove(entry, *gone);
     return;
   }
-  if (!assumed) return;
+  if (!assumed) {
+    if (entry.waits && entry.make_child && pod == nullptr) {
+      Send(entry, WriteKind::kCreateChild, "", *share.child);
+    }
+    return;
+  }
   if (!share.wrong.empty()) {
     // Its Binding may have been carried out before it became wrong: now that is made certain.
     if (child != nullptr) Bind(entry, *child, child->gpu);

@@ -51,6 +51,7 @@ void Core::Impl::Succeeded(Entry& entry, WriteResult& result) {
       break;
     case WriteKind::kCreateChild:
       Accepted(entry);
+      entry.make_child = false;
       PodChanged(std::move(result.object));
       break;
     case WriteKind::kMarkVictim:

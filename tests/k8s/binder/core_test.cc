@@ -688,6 +688,31 @@ TEST(Core, WhoseClassNeverPreemptsDisplacesNobody) {
   }
 }
 
+TEST(Core, NobodyGoesForAPodThatTheApiServerDoesNotTake) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  // A quota keeps this namespace from pods of that class.
+  const std::string words = "pods \"urgent\" is forbidden: exceeded quota: no-high-priority";
+  world.Refuse(WriteKind::kCreateChild, {403, "Forbidden", words, {}});
+  world.AddShare("urgent", {{"request", "60"}}, {{"priorityClassName", "high"}});
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(10)));  // it is tried for ever
+  EXPECT_EQ(world.deleted(), 0u);
+  EXPECT_TRUE(world.IsBound("low"));
+  EXPECT_EQ(TextAt(ConditionOf(world, "urgent", "Placed"), "reason"), "ChildRefused");
+  EXPECT_EQ(TextAt(ConditionOf(world, "urgent", "Placed"), "message"), words);
+  world.Refuse(WriteKind::kCreateChild, {});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("urgent"));
+  EXPECT_EQ(StatusText(world, "urgent", "phase"), "Bound");
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(Core, WhoMayNotPreemptIsNotInTheWayOfOneWhoMay) {
   World world(1, Options());
   world.AddClass("polite", 1'000, false);
