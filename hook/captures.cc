@@ -47,7 +47,7 @@ void Remove(bool all, Match match) {
 
 }  // namespace
 
-bool CaptureBegins(CUstream stream) {
+bool CaptureBegins(CUstream stream, bool* first) {
   auto* c = static_cast<Capture*>(malloc(sizeof(Capture)));
   if (c == nullptr) return false;
   CUcontext context = nullptr;
@@ -56,7 +56,7 @@ bool CaptureBegins(CUstream stream) {
     Guard guard(g_lock);
     *c = {stream, ThreadOf(stream), context, ++g_moment, g_first};
     g_first = c;
-    g_captures.fetch_add(1);
+    *first = g_captures.fetch_add(1) == 0;
   }
   NewStamp();
   return true;

@@ -10,8 +10,9 @@
 
 namespace baton::hook {
 
-// Before a capture begins in `stream`, a handle in the calling thread. False: no memory for it.
-bool CaptureBegins(CUstream stream);
+// Before a capture begins in `stream`, a handle in the calling thread. `*first`: there was none.
+// False: no memory for it.
+bool CaptureBegins(CUstream stream, bool* first);
 // A capture that began in `stream` is over, or did not come to be. Nothing happens where none is
 // known.
 void CaptureEnded(CUstream stream);

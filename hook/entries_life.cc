@@ -171,9 +171,9 @@ template <class Call>
 CUresult BeginCapture(CUstream stream, Call call) {
   if (!Managed()) return call();
   Guard guard(g_capture_lock);
+  bool first = false;
+  if (!CaptureBegins(stream, &first)) return CUDA_ERROR_OUT_OF_MEMORY;
   // While there are captures every launch is marked at once.
-  const bool first = g_captures.load() == 0;
-  if (!CaptureBegins(stream)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (first) MarkBeforeCapture();
   const CUresult result = call();
   if (result != CUDA_SUCCESS) CaptureEnded(stream);

@@ -128,31 +128,6 @@ bool StillCurrent(const Cell* cell) {
 // to do.
 void Pace(Slot* slot, Gpu* gpu) { slot->ahead_of = OverBound(gpu) ? &gpu->gate : nullptr; }
 
-// Marks what the thread, which is in no launch, has pending anywhere. Where a gate is closed the
-// closer sees to it.
-void MarkAll(Slot* slot) {
-  slot->unmarked_ns = 0;
-  for (Cell* cell = slot->cells.load(std::memory_order_relaxed); cell != nullptr;
-       cell = cell->next) {
-    if (cell->pending.load(std::memory_order_relaxed) == 0) continue;
-    if (cell->stream->gone.load() || cell->stream->context->gone.load()) continue;
-    if (!Enter(slot, cell)) continue;
-    {
-      HookCalls calls(cell->stream->context->handle);
-      RecordMark(cell, nullptr);
-    }
-    cell->sample_next = false;
-    slot->in_launch.store(0, std::memory_order_release);
-  }
-}
-
-// Marks the thread's other streams where that is due. The launch into `cell` has ended.
-void MarkAllIfDue(Slot* slot, const Cell* cell) {
-  if (slot->unmarked_ns < kMarkAllEveryNs) return;
-  MarkAll(slot);
-  Pace(slot, cell->gpu);
-}
-
 // While there are captures whoever begins one marks what other threads have pending: what they note
 // meanwhile is under their lock.
 class CapturesGuard {
@@ -178,6 +153,31 @@ Estimate* Known(Slot* slot, uint64_t key) {
     known.key = key;
   }
   return known.estimate;
+}
+
+// Marks what the thread, which is in no launch, has pending anywhere, as far as that can be done at
+// once. Where a gate is closed the closer sees to it.
+void MarkAll(Slot* slot) {
+  slot->unmarked_ns = 0;
+  for (Cell* cell = slot->cells.load(std::memory_order_relaxed); cell != nullptr;
+       cell = cell->next) {
+    if (cell->pending.load(std::memory_order_relaxed) == 0 || !Enter(slot, cell)) continue;
+    {
+      const CapturesGuard captures(slot);
+      if (cell->pending.load(std::memory_order_relaxed) > 0) {
+        TryMark(cell, true, captures.captures());
+        cell->sample_next = false;
+      }
+    }
+    slot->in_launch.store(0, std::memory_order_release);
+  }
+}
+
+// Marks the thread's other streams where that is due. The launch into `cell` has ended.
+void MarkAllIfDue(Slot* slot, const Cell* cell) {
+  if (slot->unmarked_ns < kMarkAllEveryNs) return;
+  MarkAll(slot);
+  Pace(slot, cell->gpu);
 }
 
 }  // namespace

@@ -156,13 +156,15 @@ inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
     Cell* cell = slot->recent[RecentIndex(stream)];
     const auto& known = slot->known[KnownIndex(key)];
     if (__builtin_expect(cell->handle == stream && known.key == key &&
-                             cell->stamp == g_stamp.value.load(std::memory_order_relaxed) &&
                              slot->in_launch.load(std::memory_order_relaxed) == 0 &&
                              slot->ahead_of != cell->gate,
                          1)) {
       slot->in_launch.store(cell->flag, std::memory_order_relaxed);
       FlagFence();
-      if (__builtin_expect(cell->gate->open.load(std::memory_order_acquire) != 0, 1)) {
+      // Both behind the flag: whoever closes the gate, or changes the stamp, then waits for it.
+      if (__builtin_expect(cell->gate->open.load(std::memory_order_acquire) != 0 &&
+                               cell->stamp == g_stamp.value.load(std::memory_order_relaxed),
+                           1)) {
         Estimate* estimate = known.estimate;
         const CUresult result = call();
         const bool due = Note(slot, cell, estimate);

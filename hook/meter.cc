@@ -18,9 +18,10 @@ constexpr uint32_t kEstimatesMax = 65536;
 constexpr int kContextsMax = 256;
 // What work that was never measured is taken for.
 constexpr uint64_t kUnknownNs = 500'000;
-// How often a thread that is in a launch, or a stream that is in use, is looked at again before a
-// capture begins, every 20 us.
+// Before a capture begins, threads that are in a launch and streams that are in use are looked at
+// again, so often in all.
 constexpr int kLaunchLooks = 500;
+constexpr Duration kLaunchLook = microseconds(20);
 // Streams that a mark looks at in passing.
 constexpr int kSweepLooks = 8;
 // A launch waits this long for the GPU to move before it is let pass.
@@ -520,11 +521,7 @@ void AwaitBacklog(Gpu* gpu) {
   gpu->pacing.fetch_sub(1);
 }
 
-namespace {
-
-// Sees to it that the pending launches of `cell`, which no thread may touch meanwhile, are covered
-// by a mark. `captures`: there are some. False: not now.
-bool Cover(Cell* cell, bool captures) {
+bool TryMark(Cell* cell, bool own, bool captures) {
   Stream* stream = cell->stream;
   Context* context = stream->context;
   if (stream->gone.load() || context->gone.load()) {
@@ -532,7 +529,7 @@ bool Cover(Cell* cell, bool captures) {
     return true;
   }
   // Nobody else can name a thread's default stream. The legacy one waits for it.
-  if (stream->owner != nullptr) stream = StreamOf(context, CU_STREAM_LEGACY, nullptr);
+  if (!own && stream->owner != nullptr) stream = StreamOf(context, CU_STREAM_LEGACY, nullptr);
   if (stream == nullptr || !stream->lock.TryAcquire()) return false;
   bool covered = false;
   Meter& meter = context->gpu->meter;
@@ -551,14 +548,16 @@ bool Cover(Cell* cell, bool captures) {
   return covered;
 }
 
-// Whether the thread of `slot` is in no launch; looks again for a while.
-bool AwaitNoLaunch(const Slot* slot) {
-  for (int looks = 0; looks < kLaunchLooks; ++looks) {
+namespace {
+
+// Whether the thread of `slot` is in no launch; looks again as often as `looks` is left.
+bool AwaitNoLaunch(const Slot* slot, int& looks) {
+  while (true) {
     const uint64_t launch = slot->in_launch.load();
     if (launch == 0 || launch == Slot::kHooksOwn) return true;
-    SleepFor(microseconds(20));
+    if (looks-- <= 0) return false;
+    SleepFor(kLaunchLook);
   }
-  return false;
 }
 
 }  // namespace
@@ -568,14 +567,17 @@ bool AwaitNoLaunch(const Slot* slot) {
 // meanwhile, for want of g_capture_lock.
 void MarkBeforeCapture() {
   if (HasMembarrier()) Membarrier();
+  int looks = kLaunchLooks;
   for (Slot* slot = FirstSlot(); slot != nullptr; slot = slot->next) {
     // Who is held up in the driver may be waiting for this capture.
-    if (!AwaitNoLaunch(slot)) continue;
+    if (!AwaitNoLaunch(slot, looks)) continue;
     Guard guard(slot->cells_lock);
     for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
-      for (int tries = 0; tries < kLaunchLooks; ++tries) {
-        if (cell->pending.load(std::memory_order_relaxed) == 0 || Cover(cell, false)) break;
-        SleepFor(microseconds(20));  // somebody collects
+      while (cell->pending.load(std::memory_order_relaxed) > 0 &&
+             !TryMark(cell, slot == t_slot, false)) {
+        // Somebody collects; or its context is going, and that takes its work along.
+        if (cell->gpu->meter.destroying.load() > 0 || looks-- <= 0) break;
+        SleepFor(kLaunchLook);
       }
     }
   }
@@ -592,7 +594,7 @@ bool Drained(Gpu* gpu) {
     }
     for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
       if (cell->gpu != gpu || cell->pending.load(std::memory_order_relaxed) == 0) continue;
-      if (!marks || !Cover(cell, g_captures.load() > 0)) covered = false;
+      if (!marks || !TryMark(cell, false, g_captures.load() > 0)) covered = false;
     }
     slot->cells_lock.Release();
   }

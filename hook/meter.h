@@ -100,6 +100,10 @@ void ReturnEvent(Context* context, CUevent event);
 // refused, and they stay pending.
 bool RecordMark(Cell* cell, CUevent start);
 
+// The same where that can be done at once, for whoever may touch the cell. `own`: it is the calling
+// thread's. `captures`: there are some. False: not now.
+bool TryMark(Cell* cell, bool own, bool captures);
+
 // Collects finished marks of every stream of the GPU. True when none is left.
 bool Harvest(Gpu* gpu);
 // Predicted unfinished GPU time.
