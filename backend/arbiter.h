@@ -226,7 +226,8 @@ class Arbiter {
   void State(ClientId client, const wire::State& state, Duration held);
   void Memory(ClientId client, const wire::Memory& memory);
   void Down(ClientId client, wire::DownReason reason) { Down(client, reason, kNever); }
-  // The link, last heard at `heard`, is about to end. Its clients are disconnected.
+  // The link, last heard at `heard`, is about to end. Its clients are disconnected. kNever: whoever
+  // watches them at its other end is still there.
   void DropLink(ClientLink& link, Instant heard);
   // Clients of the node that are not connected.
   std::vector<Missing> MissingOn(const std::string& node) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unordered_set>
 
 #include "backend/keys.h"
 #include "backend/process.h"
@@ -18,6 +19,7 @@ constexpr int kQueueMax = 10'000;
 constexpr size_t kDirectsMax = 256;
 constexpr Duration kDirectSilence = std::chrono::seconds(10);
 constexpr size_t kNodesMax = 4096;
+constexpr size_t kRefusedMax = 4096;
 constexpr size_t kGpusOfNodeMax = devmgr::VgpuRequest::kCardsMax;
 
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
@@ -58,6 +60,7 @@ class NodeEndpoint::Node : public ClientLink {
   Instant heard{};
   Instant asked_again{};  // when NodeSync was last sent
   std::unordered_map<uint64_t, ClientId> clients;
+  std::unordered_set<uint64_t> refused;  // of late, never more than kRefusedMax
 };
 
 // A client that speaks for itself. Nothing proves that its process has ended, so it may only use
@@ -247,7 +250,8 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
                     "each its own node.name",
                     name));
   }
-  if (node.instance != hello.instance && node.instance != 0) {
+  const bool again = node.instance == hello.instance;
+  if (!again && node.instance != 0) {
     node.replaced = node.instance;
     log_.Add(EventLog::Level::kInfo, "node", "the relay of node " + name + " restarted");
   } else if (!node.connected) {
@@ -256,8 +260,10 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
                                 : "the link to node " + name + " is back");
   }
   // After each NodeWelcome the relay says again who is there. Who is not among them may have ended
-  // while the link was cut, and is asked about.
-  arbiter_.DropLink(node, node.heard);
+  // while the link was cut, and is asked about. A relay that is the same as before has watched its
+  // clients all along.
+  arbiter_.DropLink(node, again ? kNever : node.heard);
+  node.refused.clear();
   node.clients.clear();
   node_by_identity_.erase(node.identity);
   node.identity = identity;
@@ -332,7 +338,8 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
   auto client_of = [&](uint64_t number) -> ClientId {
     auto it = node.clients.find(number);
     if (it != node.clients.end()) return it->second;
-    // Refused, or lost while the link was cut.
+    if (node.refused.count(number) != 0) return {};  // what it says on its way out
+    // Lost while the link was cut.
     if (node.heard - node.asked_again > options_.zmq.lost_after) {
       node.asked_again = node.heard;
       SendTo(node.identity, wire::NodeSync{});
@@ -376,7 +383,13 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       const ClientId id =
           arbiter_.Up(node, message.client, node.name, message.pid, message.start_time, message.uid,
                       message.kubernetes_pod.view(), hello);
-      if (id) node.clients[message.client] = id;
+      if (id) {
+        node.refused.erase(message.client);
+        node.clients[message.client] = id;
+      } else {
+        if (node.refused.size() >= kRefusedMax) node.refused.clear();
+        node.refused.insert(message.client);
+      }
       return;
     }
     case wire::ClientDown::kType: {

@@ -318,12 +318,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      const bool drained =
-          IsDrained(state.phase) && state.epoch == lane->sent_epoch && state.rev >= lane->sent_rev;
-      if (drained && lane->held == Duration(0) && lane->sent_at != kNever) {
-        lane->held = MonotonicNow() - lane->sent_at;
-      }
-      sink_.OnState(client->number, state, drained ? lane->held : Duration(0), bytes);
+      sink_.OnState(client->number, state, Measure(*lane, state), bytes);
       return;
     }
     case wire::Attach::kType: {
@@ -374,6 +369,19 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (frame.type() < 16) return;
       RefuseClient(client, wire::ErrorKind::kProtocol, "a hook does not send this message");
   }
+}
+
+// A State that the scheduler does not take for a drain must not end the measuring either: it would
+// be charged up to there, and hold on.
+Duration TenantEndpoint::Measure(Lane& lane, const wire::State& state) {
+  if (state.seq <= lane.seq) return Duration(0);
+  lane.seq = state.seq;
+  if (!IsDrained(state.phase)) lane.held = Duration(0);
+  const bool drained = IsDrained(state.phase) && state.epoch == lane.sent_epoch &&
+                       state.rev == lane.sent_rev && lane.sent_at != kNever;
+  if (!drained) return Duration(0);
+  if (lane.held == Duration(0)) lane.held = MonotonicNow() - lane.sent_at;
+  return lane.held;
 }
 
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
@@ -444,21 +452,20 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   if (it == clients_.end() || !it->second->connected || it->second->closing) return;
   Client& client = *it->second;
   const bool sent = SendNow(client, frame);
-  // A Token with a new epoch starts a hold. Looked at after it is on its way.
+  // A grant with a new epoch starts a hold; with any other word about it the hold ends anew. Looked
+  // at after it is on its way.
   wire::Frame parsed;
   wire::Token token;
-  if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token) &&
-      token.quota_ns != 0) {
+  if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token)) {
     Lane* lane = client.At(token.gpu);
     if (lane == nullptr) {
       // No GPU of its own has this index.
-    } else if (token.epoch > lane->sent_epoch) {
+    } else if (token.epoch > lane->sent_epoch && token.quota_ns != 0) {
       lane->sent_epoch = token.epoch;
       lane->sent_rev = token.rev;
       lane->sent_at = token.rev == 1 ? MonotonicNow() : kNever;
       lane->held = Duration(0);
     } else if (token.epoch == lane->sent_epoch && token.rev > lane->sent_rev) {
-      // The gate may be open again: what was said before was not the end of the hold.
       lane->sent_rev = token.rev;
       lane->held = Duration(0);
     }

@@ -59,8 +59,9 @@ class TenantSink {
                        std::string_view frame) = 0;
   virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
   // `held`: of the token of state.epoch once that has drained, as measured here; else 0. A State
-  // counts as drained when it names the newest grant or extension that was passed on; its value is
-  // given with every later State too, until the token is extended again.
+  // counts as drained when it is newer than those before it and names the newest Token that was
+  // passed on, exactly; its value is given with every later State too, until it says otherwise or is
+  // sent another Token.
   virtual void OnState(uint64_t client, const wire::State& state, Duration held,
                        std::string_view frame) = 0;
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
@@ -106,7 +107,8 @@ class TenantEndpoint {
     bool attached = false;
     uint8_t index = 0;  // the client's for this GPU, while it is attached
     std::string uuid;
-    uint64_t sent_epoch = 0;  // newest token passed on, and its newest grant or extension
+    uint64_t seq = 0;         // of its newest State
+    uint64_t sent_epoch = 0;  // newest token passed on, and the last word about it
     uint64_t sent_rev = 0;
     Instant sent_at = kNever;  // when its first revision was passed on; kNever: not from here
     Duration held{0};          // until it drained; 0: it has not, or nobody knows
@@ -120,6 +122,9 @@ class TenantEndpoint {
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
   bool ReadOne(const std::shared_ptr<Client>& client);
   void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
+  // How long the client has held what `state` says has drained; 0: it does not say so, or nobody
+  // knows.
+  static Duration Measure(Lane& lane, const wire::State& state);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                 std::string_view frame);
   void SendError(Client& client, wire::ErrorKind kind, std::string_view text);

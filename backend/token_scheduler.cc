@@ -233,7 +233,7 @@ void TokenScheduler::On(const ClientReport& event) {
         Duration held = now_ - client.joined_at;
         if (event.held > Duration(0)) {
           held = std::min(held, event.held);
-        } else if (client.away_since != kNever) {
+        } else if (client.away_since != kNever && event.epoch == client.epoch) {
           // Only it can know when it drained; what it says counts for the time that nobody watched,
           // and for what it takes to come back.
           const Duration known = client.away_since - client.joined_at;
@@ -563,6 +563,9 @@ void TokenScheduler::Adopt(uint32_t c, const Adopted& hold) {
     return;
   }
   if (!token_) {
+    // A token of its own, by this daemon's numbers: what the client says of an epoch never given out
+    // here counts for nothing, and what it is told must not look old.
+    if (hold.epoch > epoch_) epoch_ = std::max(epoch_ + 1, first_epoch_);
     token_ = Token();
     token_->pod = client.pod;
     token_->granted_at = hold.granted_at;

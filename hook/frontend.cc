@@ -172,6 +172,7 @@ void Frontend::OnHello(uint64_t number, const backend::Peer& peer, const wire::H
   client.welcomed = false;
   for (Lane& lane : client.lanes) {
     lane.attach.clear();
+    lane.state.clear();
     lane.served = false;
   }
   if (up_) {
@@ -211,7 +212,11 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
     const auto before =
         std::find_if(client.lanes.begin(), client.lanes.end(),
                      [&](const Lane& other) { return other.uuid == attach.uuid.view(); });
-    lane = before != client.lanes.end() ? std::exchange(*before, Lane{}) : Lane{};
+    if (before != client.lanes.end()) {
+      std::swap(lane, *before);
+    } else {
+      lane = Lane{};
+    }
   }
   lane.attach = frame;
   lane.uuid = attach.uuid.view();
@@ -226,6 +231,8 @@ void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
   auto it = clients_.find(number);
   if (it == clients_.end() || state.gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[state.gpu];
+  lane.state = frame;
+  lane.held = held;
   lane.holds = !IsDrained(state.phase);
   Guard* guard = GuardOf(lane.uuid);
   // A drain counts when it names the latest grant: an earlier report crossed with it.
@@ -473,7 +480,10 @@ void Frontend::SayEverything() {
     if (!client.connected) continue;
     SayUp(number, client);
     for (const Lane& lane : client.lanes) {
-      if (!lane.attach.empty()) PassOn(number, Duration(0), lane.attach);
+      if (lane.attach.empty()) continue;
+      PassOn(number, Duration(0), lane.attach);
+      // It may have been said while the link was cut.
+      if (!lane.state.empty()) PassOn(number, lane.held, lane.state);
     }
     tenants_->Send(number, {buffer, size});
   }

@@ -52,7 +52,9 @@ class Frontend : private backend::TenantSink {
  private:
   // One client on one GPU.
   struct Lane {
-    std::string attach;  // its Attach frame, to be said again
+    std::string attach;  // its Attach frame and its last State, to be said again
+    std::string state;
+    Duration held{0};  // as that was passed on with
     std::string uuid;
     uint64_t epoch = 0;  // of the newest grant or extension passed on
     uint64_t rev = 0;

@@ -315,6 +315,35 @@ TEST_F(Batond, WhoClosesItsSocketWhileItHoldsIsChargedUntilItIsSeenToDrain) {
   }
 }
 
+// A State that is not taken for the end of the hold must not end the measuring: one that is older
+// than another, and one that does not name the last word about its token.
+TEST_F(Batond, WhatDoesNotEndAHoldDoesNotEndItsMeasuring) {
+  const std::string of_b = Pod("b", 50, {{"priority", "high"}});
+  for (const bool old_state : {true, false}) {
+    const std::string name = old_state ? "a1" : "a2";
+    ScriptedClient a(Socket(), old_state ? 1 : 2), b(Socket(), old_state ? 3 : 4);
+    ASSERT_TRUE(a.Join(Pod(name, 10), "GPU-a"));
+    ASSERT_TRUE(b.Join(of_b, "GPU-a"));
+    ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+    wire::State early = a.state;
+    early.phase = Phase::kWaiting;
+    ASSERT_TRUE(b.Ask());
+    ASSERT_TRUE(a.AwaitGateClosed());
+    if (old_state) {
+      early = a.state;
+      early.phase = Phase::kWaiting;
+      early.seq = 0;
+    } else {
+      early.seq = ++a.state.seq;
+    }
+    ASSERT_TRUE(a.Send(early));
+    poll(nullptr, 0, 300);
+    ASSERT_TRUE(GivesBack(a, name));
+    EXPECT_GE(PodStatus(name).at("held_ns").get<uint64_t>(), 300'000'000u) << name;
+    ASSERT_TRUE(GivesBack(b, "b"));
+  }
+}
+
 TEST_F(Batond, AGpuHasOneIndex) {
   const std::string ticket = Pod("a", 50, {{"gpus", {"GPU-a", "GPU-b"}}, {"independent", true}});
   ScriptedClient a(Socket());

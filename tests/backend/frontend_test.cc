@@ -119,6 +119,24 @@ TEST_F(Central, WhoClosesItsSocketWhileItHoldsIsChargedUntilTheRelaySeesItDrain)
   }
 }
 
+// Who is refused goes on speaking for a moment, and batond asks the relay to say everything again:
+// that is no outage in which nobody watched.
+TEST_F(Central, AStrangerDoesNotMakeAHoldUnwatched) {
+  poll(nullptr, 0, 1'200);  // batond does not ask again that soon
+  ScriptedClient thief(Socket()), stranger(Socket());
+  ASSERT_TRUE(thief.Join(Pod("a", 10), "GPU-n"));
+  ASSERT_TRUE(thief.Ask() && thief.AwaitGrant());
+  ASSERT_TRUE(stranger.SayHello("0123456789abcdef") && stranger.SendAttach(0, "GPU-n"));
+  ASSERT_TRUE(stranger.AwaitClosed());
+  poll(nullptr, 0, 300);
+  thief.HasGrantNow();
+  ++thief.state.epoch;
+  thief.state.held_ns = 0;
+  ASSERT_TRUE(thief.GiveBack());
+  ASSERT_TRUE(Eventually([&] { return PodStatus("a").value("phase", "") == "idle"; }));
+  EXPECT_GE(PodStatus("a").at("held_ns").get<uint64_t>(), 300'000'000u);
+}
+
 TEST_F(Central, ADeathOnTheNodeMovesTheToken) {
   const std::string ticket = Pod("a", 50);
   ScriptedClient b(Socket());

@@ -495,6 +495,19 @@ TEST(TokenScheduler, AClaimCountsOnlyUntilSomebodyWatchesAgain) {
   EXPECT_EQ(step.scheduler.Status(step.now)[0].held, seconds(9));
 }
 
+TEST(TokenScheduler, WhoNamesAnEpochThatItWasNotSentHasNoSayInWhatItHeld) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(20)});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
+  step(milliseconds(800), ClientDisconnected{ClientId{1}, step.now});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  // Its node would have measured the token that it holds.
+  step({}, ClientReport{ClientId{1}, 2, Phase::kIdle, 2, 1, Duration(0), Duration(0)});
+  EXPECT_FALSE(step.scheduler.holder());
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(800));
+}
+
 TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {
   Driven step(0);
   TokenScheduler& scheduler = step.scheduler;
@@ -609,7 +622,7 @@ TEST(TokenScheduler, ALinkThatIsCutAgainAndAgainDoesNotKeepAHungHolder) {
   EXPECT_LT(world.now, Instant(seconds(5 + 3 * 2 + 2))) << "the time of the cuts, and its own";
 }
 
-TEST(TokenScheduler, NoClaimMovesTheEpochs) {
+TEST(TokenScheduler, NoClaimMovesTheEpochsByMoreThanATokenOfItsOwn) {
   for (const uint64_t claimed : {uint64_t{7}, (uint64_t{1} << 62) - 1, ~uint64_t{0}}) {
     Driven step(5);
     TokenScheduler& scheduler = step.scheduler;
@@ -618,11 +631,11 @@ TEST(TokenScheduler, NoClaimMovesTheEpochs) {
     step(ClientAttached{ClientId{10}, PodId{1}});
     step(ClientAttached{ClientId{20}, PodId{2}});
     step(ClientReport{ClientId{10}, 1, Phase::kHolding, claimed, 1, Duration(0)});
-    EXPECT_EQ(scheduler.epoch(), 5u) << "this would be stored, and outlive the daemon";
+    EXPECT_EQ(scheduler.epoch(), 6u) << "this is stored, and outlives the daemon";
     step(ClientReport{ClientId{10}, 2, Phase::kIdle, claimed, 1, Duration(0)});
     step(ClientReport{ClientId{20}, 1, Phase::kWaiting, 0, 0, Duration(0)});
     EXPECT_EQ(scheduler.holder(), PodId{2});
-    EXPECT_EQ(scheduler.epoch(), 6u);
+    EXPECT_EQ(scheduler.epoch(), 7u);
   }
 }
 
