@@ -88,12 +88,12 @@ void VisitOptions(Options& o, V& v) {
   v.Section("placement");
   const auto rule = [&v](const char* key, devmgr::Rule& value, const char* comment) {
     std::string name(devmgr::RuleName(value));
-    v.Choice(key, name, {"remainder", "fgd", "binpack", "spread", "first-fit", "random"}, comment);
+    v.Choice(key, name, {"fgd", "remainder", "binpack", "spread", "first-fit", "random"}, comment);
     if (auto parsed = devmgr::ParseRule(name)) value = *parsed;
   };
   rule("nodes", placement.nodes,
-       "On which node a pod goes, and on which of its GPUs, where it names none. remainder and "
-       "fgd:\n"
+       "On which node a pod goes, and on which of its GPUs, where it names none. fgd and "
+       "remainder:\n"
        "what is left over is of most use to pods like those that came; binpack: where least is "
        "left;\n"
        "spread: where most is; first-fit: by name; random.");

@@ -184,21 +184,22 @@ int Compare(const Flags& flags) {
   const auto trace = ReadTrace(flags);
   if (!trace) return Complain(trace.error().message);
   struct Row {
-    const char* name;
-    const char* policy;
+    Rule rule;
+    const char* how;
     bool learn;
     bool whole;
   };
+  const Rule standard = PlacementPolicy().nodes;
   const Row rows[] = {
-      {"remainder (default)", "remainder", false, false},
-      {"remainder, mix learned on the way", "remainder", true, false},
-      {"fgd", "fgd", false, false},
-      {"fgd, mix learned on the way", "fgd", true, false},
-      {"binpack", "binpack", false, false},
-      {"first-fit", "first-fit", false, false},
-      {"random", "random", false, false},
-      {"spread", "spread", false, false},
-      {"remainder, whole cards only", "remainder", false, true},
+      {Rule::kFragmentation, "", false, false},
+      {Rule::kFragmentation, ", mix learned on the way", true, false},
+      {Rule::kRemainder, "", false, false},
+      {Rule::kRemainder, ", mix learned on the way", true, false},
+      {Rule::kBinpack, "", false, false},
+      {Rule::kFirstFit, "", false, false},
+      {Rule::kRandom, "", false, false},
+      {Rule::kSpread, "", false, false},
+      {standard, ", whole cards only", false, true},
   };
   std::printf(
       "| policy | at 100 %% | least to most | at %.0f %% | fragmentation | pods placed at "
@@ -210,7 +211,7 @@ int Compare(const Flags& flags) {
     double most = 0;
     for (uint64_t seed = 0; seed < flags.seeds; ++seed) {
       Flags one = flags;
-      one.policy = row.policy;
+      one.policy = RuleName(row.rule);
       one.seed = seed;
       one.learn = row.learn;
       one.whole = row.whole;
@@ -225,7 +226,10 @@ int Compare(const Flags& flags) {
       most = std::max(most, o->at_100);
     }
     const auto n = static_cast<double>(flags.seeds);
-    std::printf("| %s | **%.2f** | %.2f to %.2f | %.2f | %.2f | %llu | %.0f us |\n", row.name,
+    std::string name(RuleName(row.rule));
+    if (row.rule == standard && *row.how == 0) name += " (default)";
+    name += row.how;
+    std::printf("| %s | **%.2f** | %.2f to %.2f | %.2f | %.2f | %llu | %.0f us |\n", name.c_str(),
                 mean.at_100 / n, least, most, mean.at_130 / n, mean.fragmentation / n,
                 Count{mean.placed_100 / flags.seeds}, mean.p99_us / n);
     std::fflush(stdout);
@@ -246,8 +250,9 @@ int Main(int argc, char** argv) {
       ->required();
   replay
       ->add_option("--policy", flags.policy,
-                   "For nodes and cards: fgd, binpack, spread, first-fit, random, remainder or "
-                   "default, which is remainder")
+                   "For nodes and cards: fgd, remainder, binpack, spread, first-fit, random or "
+                   "default, which is " +
+                       std::string(RuleName(PlacementPolicy().nodes)))
       ->type_name("RULE")
       ->capture_default_str();
   replay->add_option("--cards", flags.cards, "Another rule for the cards of a node")

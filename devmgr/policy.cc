@@ -8,12 +8,12 @@ namespace baton::devmgr {
 namespace {
 
 constexpr std::array<std::pair<Rule, std::string_view>, 6> kRules = {{
+    {Rule::kFragmentation, "fgd"},
     {Rule::kRemainder, "remainder"},
     {Rule::kBinpack, "binpack"},
     {Rule::kSpread, "spread"},
     {Rule::kFirstFit, "first-fit"},
     {Rule::kRandom, "random"},
-    {Rule::kFragmentation, "fgd"},
 }};
 
 }  // namespace

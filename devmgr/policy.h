@@ -19,15 +19,16 @@ enum class Rule : uint8_t {
   kFirstFit,  // the first by name
   kRandom,    // any, by the seed
   // Fragmentation gradient descent (devmgr/fragmentation.h): what of the free GPU time pods of the
-  // usual mix could not use grows least. In steps of 0.08 of a card: less is noise.
+  // usual mix could not use grows least. In steps of 0.08 of a card: less is noise. The default.
   kFragmentation,
-  // What the usual pods would leave over, were they to fill the node, grows least.
+  // What the usual pods would leave over, were they to fill the node, grows least. Better than that
+  // where pods only come, and few of them ask for several cards; else worse (docs/results).
   kRemainder,
 };
 
 struct PlacementPolicy {
-  Rule nodes = Rule::kRemainder;
-  Rule cards = Rule::kRemainder;
+  Rule nodes = Rule::kFragmentation;
+  Rule cards = Rule::kFragmentation;
   // u = memory_weight x used memory + share_weight x used share, in thousandths; their sum is 1
   // 000.
   uint32_t memory_weight = 700;
@@ -37,7 +38,7 @@ struct PlacementPolicy {
   friend bool operator==(const PlacementPolicy&, const PlacementPolicy&) = default;
 };
 
-// "binpack", "spread", "first-fit", "random", "fgd", "remainder". kInvalid names what there is.
+// "fgd", "remainder", "binpack", "spread", "first-fit", "random". kInvalid names what there is.
 Result<Rule> ParseRule(std::string_view text);
 std::string_view RuleName(Rule rule);
 

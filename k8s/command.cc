@@ -24,7 +24,7 @@ void ClusterFlags::Add(CLI::App& command) {
 void PolicyFlag::Add(CLI::App& command) {
   command
       .add_option("--policy", name,
-                  "By what places are chosen: remainder, fgd, binpack, spread, first-fit, random")
+                  "By what places are chosen: fgd, remainder, binpack, spread, first-fit, random")
       ->capture_default_str();
 }
 

@@ -39,7 +39,7 @@ struct ClusterFlags {
 
 // --policy: by what places are chosen.
 struct PolicyFlag {
-  std::string name = "remainder";
+  std::string name{devmgr::RuleName(devmgr::PlacementPolicy().nodes)};
 
   void Add(CLI::App& command);
   Result<devmgr::PlacementPolicy> Parse() const;

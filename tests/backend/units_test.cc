@@ -33,6 +33,9 @@ TEST(Config, EmptyTextGivesTheDefaults) {
   const auto options = ParseOptions("", "batond.toml");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(PrintOptions(*options), PrintOptions(Options{}));
+  for (const char* line : {"nodes = \"fgd\"\n", "cards = \"fgd\"\n"}) {
+    EXPECT_NE(PrintOptions(*options).find(line), std::string::npos) << line;
+  }
 }
 
 TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
@@ -43,7 +46,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.scheduler.scheduler.quota_max = std::chrono::microseconds(12'345);
   options.scheduler.scheduler.drain_kill = true;
   options.scheduler.overcommit = 1'500'000;
-  options.placement.policy = {devmgr::Rule::kSpread, devmgr::Rule::kFragmentation, 250, 750};
+  options.placement.policy = {devmgr::Rule::kSpread, devmgr::Rule::kRemainder, 250, 750};
   options.zmq.listen = "tcp://127.0.0.1:7411";
   options.http.hosts = {"gpu.example", "other \"quoted\""};
   options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "devmgr/policy.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
@@ -622,6 +623,14 @@ TEST_P(Everything, AWebhookWithACertificateOfASecretMayDoNothing) {
     for (const Json& subject : binding.at("subjects")) {
       EXPECT_NE(subject.at("name"), "baton-webhook") << Name(binding);
     }
+  }
+}
+
+TEST(Chart, PlacesByTheDefaultRule) {
+  const std::string rule(devmgr::RuleName(devmgr::PlacementPolicy().nodes));
+  EXPECT_EQ(At(Documents(kChart + "/values.yaml").at(0), "binder/policy"), rule);
+  for (const char* name : {"baton", "central"}) {
+    EXPECT_NE(Text(Rendered(name)).find("--policy=" + rule + "\n"), std::string::npos) << name;
   }
 }
 
