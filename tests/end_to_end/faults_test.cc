@@ -92,8 +92,7 @@ TEST_F(Faults, AnIllegalAddressHarmsNobodyElse) {
   PassTime(seconds(1));
   Windows([&] { return SharesOver(seconds(3), device()); },
           [&](const auto& shares) {
-            EXPECT_NEAR(shares.at("a"), 50, 3.0);
-            EXPECT_NEAR(shares.at("b"), 50, 3.0);
+            ExpectShares(shares, {{"a", 50}, {"b", 50}}, 3.0);
           });
   EXPECT_EQ(a.Stop(), 0);
   EXPECT_EQ(b.Stop(), 0);

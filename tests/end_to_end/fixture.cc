@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iomanip>
+#include <sstream>
 
 namespace baton::bench {
 
@@ -143,6 +145,26 @@ double EndToEnd::DecayedUse(const std::string& pod, Instant now, Duration half_l
     }
   }
   return sum;
+}
+
+void EndToEnd::ExpectShares(const std::map<std::string, double>& shares,
+                            const std::map<std::string, double>& due, double points) {
+  double together = 0;
+  for (const auto& [pod, of_device] : due) together += shares.at(pod);
+  const double allowed = points + Excused(100 - together);
+  for (const auto& [pod, of_device] : due) {
+    EXPECT_NEAR(shares.at(pod), of_device, allowed) << pod;
+    EXPECT_NEAR(100 * shares.at(pod) / together, of_device, points)
+        << pod << ", of the " << together << " % that the pods got together";
+  }
+}
+
+std::string EndToEnd::WhatWasDenied() const {
+  std::ostringstream text;
+  text << std::setprecision(3) << "other work on this machine denied the window "
+       << std::lround(denied_ms_) << " ms, " << denied_points_ << " points";
+  if (excused_) text << ", and " << *excused_ << " points are allowed for it";
+  return text.str();
 }
 
 uint64_t EndToEnd::Overlaps(const Device& device, uint64_t first) {

@@ -27,10 +27,9 @@ TEST_P(Shares, SaturatingPodsGetWhatTheyAskForAndNeverOverlap) {
       },
       [&](const auto& shares) {
         for (const auto& [name, share] : shares) Figure("share_" + name, share, "%");
-        EXPECT_NEAR(shares.at("a"), 60, kPoints);
-        EXPECT_NEAR(shares.at("b"), 30, kPoints);
-        EXPECT_NEAR(shares.at("c"), 10, kPoints);
-        EXPECT_GE(BusyIn(from, from + Window(4), device()), 95);
+        ExpectShares(shares, {{"a", 60}, {"b", 30}, {"c", 10}}, kPoints);
+        const double busy = BusyIn(from, from + Window(4), device());
+        EXPECT_GE(busy, 97 - Excused(100 - busy));
       });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
@@ -63,7 +62,8 @@ TEST_F(Share, AStrictPodStaysAtItsLimitOnAnIdleGpu) {
   Windows([&] { return SharesOver(Window(4), device()).at("strict"); },
           [&](double share) {
             Figure("strict_30_alone", share, "%");
-            EXPECT_NEAR(share, 30, 1.0);
+            EXPECT_LE(share, 31);
+            EXPECT_GE(share, 29 - Excused(30 - share));
           });
 }
 
@@ -74,8 +74,7 @@ TEST_F(Share, WhatAStrictPodLeavesGoesToTheElasticOne) {
   PassTime(seconds(1));
   Windows([&] { return SharesOver(Window(4), device()); },
           [&](const auto& shares) {
-            EXPECT_NEAR(shares.at("strict"), 20, kPoints + 1);
-            EXPECT_NEAR(shares.at("elastic"), 80, kPoints + 1);
+            ExpectShares(shares, {{"strict", 20}, {"elastic", 80}}, kPoints + 1);
           });
 }
 
@@ -105,7 +104,7 @@ TEST_F(Share, AnElasticPodAloneLosesNextToNothing) {
         [&](const auto& shares) {
           const auto& [without, with] = shares;
           Figure("elastic_alone_of_bare", 100 * with / without, "%");
-          EXPECT_GE(with, 0.96 * without) << "bare: " << without;
+          EXPECT_GE(with, 0.96 * without - Excused(100 - with)) << "bare: " << without;
         });
   }
 }
@@ -121,8 +120,7 @@ TEST_F(Share, ASetRequestHoldsAtOnce) {
   PassTime(milliseconds(500));
   Windows([&] { return SharesOver(Window(3), device()); },
           [&](const auto& shares) {
-            EXPECT_NEAR(shares.at("a"), 90, kPoints);
-            EXPECT_NEAR(shares.at("b"), 10, kPoints);
+            ExpectShares(shares, {{"a", 90}, {"b", 10}}, kPoints);
           });
 }
 
@@ -133,8 +131,7 @@ TEST_F(Share, APodOfFourProcessesGetsOneShare) {
   PassTime(seconds(1));
   Windows([&] { return SharesOver(Window(4), device()); },
           [&](const auto& shares) {
-            EXPECT_NEAR(shares.at("many"), 50, 3.0);
-            EXPECT_NEAR(shares.at("one"), 50, 3.0);
+            ExpectShares(shares, {{"many", 50}, {"one", 50}}, 3.0);
           });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
@@ -148,10 +145,11 @@ TEST_F(Share, ProgramsOfManyShapesShareFairly) {
   Start(Burn("threads", "25", "100", {"--threads", "2", "--per-thread"}));
   Start(Burn("long", "25", "100", {"--kernel", "8ms", "--sync", "2"}));
   PassTime(seconds(1));
-  Windows([&] { return SharesOver(Window(5), device()); },
-          [&](const auto& shares) {
-            for (const auto& [name, share] : shares) EXPECT_NEAR(share, 25, 4.0) << name;
-          });
+  Windows(
+      [&] { return SharesOver(Window(5), device()); },
+      [&](const auto& shares) {
+        ExpectShares(shares, {{"graphs", 25}, {"streams", 25}, {"threads", 25}, {"long", 25}}, 4.0);
+      });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
 }
@@ -235,9 +233,8 @@ TEST_F(Share, EachGpuOfTwoNodesIsSharedOnItsOwn) {
       [&](const auto& window) {
         for (const Device& gpu : cluster().devices()) {
           const std::string place = std::to_string(gpu.node) + "." + std::to_string(gpu.gpu);
-          auto shares = SharesIn(window.first, window.second, gpu);
-          EXPECT_NEAR(shares["p70-" + place], 70, 4.0) << place;
-          EXPECT_NEAR(shares["p30-" + place], 30, 4.0) << place;
+          ExpectShares(SharesIn(window.first, window.second, gpu),
+                       {{"p70-" + place, 70}, {"p30-" + place, 30}}, 4.0);
         }
       });
   StopPods();

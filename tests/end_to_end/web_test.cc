@@ -180,11 +180,13 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   // Prometheus looks five times a second. A window in which the machine kept it from that, or the
   // pods from their GPU, says nothing of batond: then the next one is looked at.
   const int looks = static_cast<int>(5 * std::chrono::seconds(window).count());
-  double used = 0;
+  double used = 0, denied_points = 0;
   for (int attempt = 0, looked = 0; attempt < 20 && (looked < looks * 4 / 5 || used < 96);
        ++attempt) {
+    const DeniedTime denied;
     from = MonotonicNow();
     device_shares = SharesOver(window, device());
+    denied_points = denied.Percent();
     used = 0;
     for (const auto& [pod, share] : device_shares) used += share;
     if (!prometheus) {
@@ -239,7 +241,11 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   for (const auto& [pod, share] : device_shares) busy += share;
   const double of_window = 100 * sum / static_cast<double>(Nanos(Duration(window)));
   EXPECT_LE(of_window, 100.1);
-  EXPECT_NEAR(of_window, busy, 5) << "of the window held, and busy by the device's record";
+  // Who holds and is kept from its processor leaves the device idle.
+  const double excused = ExcusedPoints(100 - busy, denied_points);
+  Figure("denied_by_other_work", denied_points, "points");
+  EXPECT_NEAR(of_window, busy, 5 + excused)
+      << "of the window held, and busy by the device's record";
   for (const auto& [pod, share] : device_shares) {
     EXPECT_NEAR(100 * held[pod] / sum, 100 * share / busy, kWebPoints) << pod;
     Figure("timeline_off_" + pod, 100 * held[pod] / sum - 100 * share / busy, "points");
@@ -258,7 +264,7 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
     EXPECT_EQ(rate.at("metric").at("device_uuid"), device().uuid);
     Figure("prometheus_off_" + pod, share - 100 * device_shares.at(pod) / busy, "points");
   }
-  EXPECT_NEAR(100 * all, busy, 5) << "of a second held, and busy by the device's record";
+  EXPECT_NEAR(100 * all, busy, 5 + excused) << "of a second held, and busy by the device's record";
   // A pod that ends takes its series along; Prometheus would go on with them for five minutes.
   StopPods();
   prometheus->Await("{pod=\"a\"}", false);
@@ -292,12 +298,14 @@ TEST_F(Web, SharesConvergeOnThePage) {
   StartServing({.transport = Transport::kUnix, .tables = "[ledger]\nevery = \"200ms\"\n"});
   StartThree();
   TempFolder folder;
+  const DeniedTime denied;
   const http::Ran ran =
       http::Shell(folder, "BATON_URL=http://127.0.0.1:" + std::to_string(port()) +
                               "/ BATON_WEB_DIST=" WEB_DIST " timeout 60 " NODE " " WEB_TESTS
                               "/run.mjs browser --test-name-pattern 'real batond'");
   if (ran.status == 77) GTEST_SKIP() << ran.output;
-  EXPECT_EQ(ran.status, 0) << ran.output;
+  EXPECT_EQ(ran.status, 0) << ran.output << "\nother work on this machine denied this test "
+                           << denied.Percent() << " % of its time";
   // It did look.
   EXPECT_NE(ran.output.find("# pass 2"), std::string::npos) << ran.output;
 }
