@@ -162,10 +162,12 @@ TEST_F(Share, ProgramsOfManyStreamsShareAllOfTheGpu) {
   PassTime(seconds(1));
   Windows([&] { return SharesOver(Window(4), device()); },
           [&](const auto& shares) {
-            Figure("many_streams_busy", shares.at("a") + shares.at("b"), "%");
-            EXPECT_GE(shares.at("a"), 45);
-            EXPECT_GE(shares.at("b"), 45);
-            EXPECT_GE(shares.at("a") + shares.at("b"), 92);
+            const double busy = shares.at("a") + shares.at("b");
+            Figure("many_streams_busy", busy, "%");
+            EXPECT_GE(busy, 93 - Excused(100 - busy));
+            for (const auto& [name, share] : shares) {
+              EXPECT_GE(share, 46 - Excused(100 - busy)) << name;
+            }
           });
   StopPods();
   EXPECT_EQ(Overlaps(device()), 0u);
@@ -181,10 +183,13 @@ TEST_F(Share, ATrainingKeepsItsRequestBesideServicesOfHighPriority) {
     Start(service);
   }
   PassTime(seconds(1));
-  Windows([&] { return SharesOver(Window(5), device()).at("train"); },
-          [&](double train) {
-            Figure("train_50_beside_high", train, "%");
-            EXPECT_GE(train, 45);
+  Windows([&] { return SharesOver(Window(5), device()); },
+          [&](const auto& shares) {
+            double busy = 0;
+            for (const auto& [name, share] : shares) busy += share;
+            Figure("train_50_beside_high", shares.at("train"), "%");
+            // Hand-offs, some 140 a second, take a few points of the GPU.
+            EXPECT_GE(shares.at("train"), 45 - Excused(100 - busy));
           });
 }
 
