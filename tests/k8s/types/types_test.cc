@@ -29,7 +29,7 @@ std::string Why(const Result<T>& result) {
 
 Json Parsed(const char* text) { return Json::parse(text); }
 
-Json Pod(const char* limits, const char* annotations = "{}") {
+Json GpuPodJson(const char* limits, const char* annotations = "{}") {
   return {
       {"metadata",
        {{"name", "p"}, {"namespace", "n"}, {"uid", "u-1"}, {"annotations", Parsed(annotations)}}},
@@ -119,7 +119,7 @@ TEST(Quantity, GpuMemoryIsASizeOrAPartOfTheCard) {
 
 TEST(GpuPod, LimitsAloneAreARequestThatMayUseWhatIsIdle) {
   const auto pod =
-      ReadGpuPod(Pod(R"({"baton.dev/gpu-share": "30", "baton.dev/gpu-memory": 16})"), 256);
+      ReadGpuPod(GpuPodJson(R"({"baton.dev/gpu-share": "30", "baton.dev/gpu-memory": 16})"), 256);
   ASSERT_TRUE(pod) << Why(pod);
   ASSERT_EQ(pod->containers.size(), 1u);
   const ContainerGpus& gpus = pod->containers[0];
@@ -136,7 +136,7 @@ TEST(GpuPod, LimitsAloneAreARequestThatMayUseWhatIsIdle) {
 }
 
 TEST(GpuPod, AnnotationsSayItExactlyAndForWholePods) {
-  const auto pod = ReadGpuPod(Pod(R"({"baton.dev/gpu-share": 26, "baton.dev/gpu-memory": 8})", R"({
+  const auto pod = ReadGpuPod(GpuPodJson(R"({"baton.dev/gpu-share": 26, "baton.dev/gpu-memory": 8})", R"({
       "baton.dev/request": "12.5", "baton.dev/limit": "60", "baton.dev/memory": "1000Mi",
       "baton.dev/count": "2", "baton.dev/priority": "high", "baton.dev/team": "research/vision",
       "baton.dev/user": "user-a", "baton.dev/model": "H100, A100 80GB", "baton.dev/not-model": "T4",
@@ -164,7 +164,7 @@ TEST(GpuPod, LimitsBesideAnExactValueAreRoundedEitherWay) {
     const std::string limits =
         "{\"baton.dev/gpu-share\": " + std::to_string(share) +
         (memory > 0 ? ", \"baton.dev/gpu-memory\": " + std::to_string(memory) : "") + "}";
-    const auto pod = ReadGpuPod(Pod(limits.c_str(), annotations), 256);
+    const auto pod = ReadGpuPod(GpuPodJson(limits.c_str(), annotations), 256);
     return pod && pod->containers.at(0).share_units == static_cast<uint32_t>(share) &&
            pod->containers.at(0).memory_units == static_cast<uint32_t>(memory);
   };
@@ -187,7 +187,7 @@ TEST(GpuPod, LimitsBesideAnExactValueAreRoundedEitherWay) {
 }
 
 TEST(GpuPod, ContainersAskEachForThemselvesAndInitContainersCount) {
-  Json pod = Pod(R"({"baton.dev/gpu-share": 20})", R"({
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 20})", R"({
       "side.container.baton.dev/request": "7.5", "baton.dev/limit": "50"})");
   pod["spec"]["containers"].push_back({{"name", "plain"}});
   pod["spec"]["containers"].push_back(
@@ -207,14 +207,14 @@ TEST(GpuPod, ContainersAskEachForThemselvesAndInitContainersCount) {
 }
 
 TEST(GpuPod, WholeCardsAreOfModeExclusive) {
-  const auto pod = ReadGpuPod(Pod(R"({"nvidia.com/gpu": 2})"), 256);
+  const auto pod = ReadGpuPod(GpuPodJson(R"({"nvidia.com/gpu": 2})"), 256);
   ASSERT_TRUE(pod) << Why(pod);
   EXPECT_TRUE(pod->containers.at(0).whole);
   EXPECT_EQ(pod->containers.at(0).count, 2u);
   EXPECT_EQ(pod->request.mode, "exclusive");
   EXPECT_EQ(pod->request.containers.at(0).vgpus.at(0).share, policy::kWhole);
-  EXPECT_FALSE(ReadGpuPod(Pod(R"({"nvidia.com/gpu": 0})"), 256)->asks());
-  EXPECT_FALSE(ReadGpuPod(Pod("{}"), 256)->asks());
+  EXPECT_FALSE(ReadGpuPod(GpuPodJson(R"({"nvidia.com/gpu": 0})"), 256)->asks());
+  EXPECT_FALSE(ReadGpuPod(GpuPodJson("{}"), 256)->asks());
 }
 
 TEST(GpuPod, RefusesWhatCannotBeMeantAndSaysWhatToDo) {
@@ -273,14 +273,14 @@ TEST(GpuPod, RefusesWhatCannotBeMeantAndSaysWhatToDo) {
            {R"({"baton.dev/gpu-share": 30})", "{\"baton.dev/team\": \"a\\nb\"}",
             "one line of UTF-8"},
        }) {
-    const auto read = ReadGpuPod(Pod(c.limits, c.annotations), 256);
+    const auto read = ReadGpuPod(GpuPodJson(c.limits, c.annotations), 256);
     EXPECT_NE(Why(read).find(c.why), std::string::npos)
         << c.limits << " " << c.annotations << " gave: " << Why(read);
   }
 }
 
 TEST(GpuPod, OfABoundPodTheAnnotationsCountForLimitsCannotChange) {
-  Json pod = Pod(R"({"baton.dev/gpu-share": 60, "baton.dev/gpu-memory": 16})",
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 60, "baton.dev/gpu-memory": 16})",
                  R"({"baton.dev/request": "20", "baton.dev/memory": "1Gi"})");
   EXPECT_FALSE(ReadGpuPod(pod, 256));
   pod["spec"]["nodeName"] = "n1";
@@ -306,7 +306,7 @@ TEST(GpuPod, NeedsTheGreaterOfContainersAndInitContainers) {
 }
 
 TEST(GpuPod, APlacementComesBackFromItsAnnotations) {
-  Json json = Pod(R"({"baton.dev/gpu-share": 60})", R"({"baton.dev/count": "2"})");
+  Json json = GpuPodJson(R"({"baton.dev/gpu-share": 60})", R"({"baton.dev/count": "2"})");
   json["spec"]["containers"].push_back(
       {{"name", "side"}, {"resources", {{"limits", {{"baton.dev/gpu-share", "10"}}}}}});
   Json& annotations = json["metadata"]["annotations"];
@@ -403,7 +403,7 @@ TEST(GpuNode, ANodeSaysWhatPodsMayUseAndWhetherAnyMayCome) {
 // ------------------------------------------------------------------------------------------ inject
 
 TEST(Inject, GivesEachContainerThatAsksItsTicketAndTheHook) {
-  Json pod = Pod(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/away": "open"})");
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/away": "open"})");
   pod["spec"]["containers"].push_back({{"name", "plain"}});
   pod["spec"]["containers"][0]["env"] = Json::array(
       {{{"name", "LIB"}, {"value", "a.so"}}, {{"name", "LD_PRELOAD"}, {"value", "$(LIB)"}}});
@@ -463,15 +463,15 @@ TEST(Tickets, AreOfTheContainersNameAndNeverTooLong) {
 }
 
 TEST(Inject, LeavesOtherPodsAndOtherSchedulersAlone) {
-  Json pod = Pod("{}");
+  Json pod = GpuPodJson("{}");
   const Json before = pod;
   EXPECT_FALSE(Inject(pod).value());
   EXPECT_EQ(pod, before);
-  Json other = Pod(R"({"baton.dev/gpu-share": 30})");
+  Json other = GpuPodJson(R"({"baton.dev/gpu-share": 30})");
   other["spec"]["schedulerName"] = "volcano";
   ASSERT_TRUE(Inject(other).value());
   EXPECT_EQ(other["spec"]["schedulerName"], "volcano");
-  Json whole = Pod(R"({"nvidia.com/gpu": 1})");
+  Json whole = GpuPodJson(R"({"nvidia.com/gpu": 1})");
   ASSERT_TRUE(Inject(whole).value());
   EXPECT_FALSE(whole["spec"].contains("volumes"));
   EXPECT_EQ(whole["spec"]["containers"][0]["env"].size(), 2u);
@@ -479,7 +479,7 @@ TEST(Inject, LeavesOtherPodsAndOtherSchedulersAlone) {
 
 TEST(Inject, RefusesWhatWouldBreakItOrBeBroken) {
   const auto with = [](const char* key, const char* value) {
-    Json pod = Pod(R"({"baton.dev/gpu-share": 30})");
+    Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})");
     pod["spec"]["containers"][0][key] = Parsed(value);
     const Json before = pod;
     const auto done = Inject(pod);
@@ -499,7 +499,7 @@ TEST(Inject, RefusesWhatWouldBreakItOrBeBroken) {
 // The hook runs in all pods of the node: none may write it, under whatever name.
 TEST(Inject, RefusesToLetAPodWriteWhereOthersReadHookAndSocket) {
   const auto refusal = [](const char* volume, const char* mount, bool in_another) {
-    Json pod = Pod(R"({"baton.dev/gpu-share": 30})");
+    Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})");
     pod["spec"]["volumes"] = Json::array({Parsed(volume)});
     pod["spec"]["containers"].push_back({{"name", "other"}});
     pod["spec"]["containers"][in_another ? 1 : 0]["volumeMounts"] = Json::array({Parsed(mount)});
@@ -832,7 +832,7 @@ void InRange(const GpuPod& pod) {
 }
 
 TEST(Fuzz, NoObjectBreaksAReaderAndWhatIsReadIsInRange) {
-  Json pod = Pod(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": 16, "cpu": "1"})",
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": 16, "cpu": "1"})",
                  R"({"baton.dev/count": "1", "baton.dev/request": "30", "baton.dev/memory": "4Gi",
                      "baton.dev/gang": "g", "baton.dev/gang-size": "2", "baton.dev/placement": ""})");
   const auto read = ReadGpuPod(pod, 256);
