@@ -26,6 +26,8 @@ constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
+// So long a client that has drained may take to say so again.
+constexpr Duration kAnswerPatience = std::chrono::seconds(1);
 
 bool IsDrained(wire::Phase phase) {
   return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
@@ -380,6 +382,8 @@ Duration TenantEndpoint::Measure(Lane& lane, const wire::State& state) {
   const bool drained = IsDrained(state.phase) && state.epoch == lane.sent_epoch &&
                        state.rev == lane.sent_rev && lane.sent_at != kNever;
   if (!drained) return Duration(0);
+  const Instant asked_at = std::exchange(lane.asked_at, kNever);
+  if (asked_at != kNever && MonotonicNow() - asked_at > kAnswerPatience) lane.held = Duration(0);
   if (lane.held == Duration(0)) lane.held = MonotonicNow() - lane.sent_at;
   return lane.held;
 }
@@ -466,8 +470,14 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
       lane->sent_at = token.rev == 1 ? MonotonicNow() : kNever;
       lane->held = Duration(0);
     } else if (token.epoch == lane->sent_epoch && token.rev > lane->sent_rev) {
+      // A gate that is closed again lets nothing pass: who has drained has. Until it says so again
+      // it keeps the GPU, though.
       lane->sent_rev = token.rev;
-      lane->held = Duration(0);
+      if (token.quota_ns != 0) {
+        lane->held = Duration(0);
+      } else if (lane->held > Duration(0) && lane->asked_at == kNever) {
+        lane->asked_at = MonotonicNow();
+      }
     }
   }
   if (sent) return;

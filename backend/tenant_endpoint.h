@@ -60,8 +60,8 @@ class TenantSink {
   virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
   // `held`: of the token of state.epoch once that has drained, as measured here; else 0. A State
   // counts as drained when it is newer than those before it and names the newest Token that was
-  // passed on, exactly; its value is given with every later State too, until it says otherwise or is
-  // sent another Token.
+  // passed on, exactly; its value is given with every later State too, until it says otherwise, is
+  // sent another grant, or takes more than a second to answer a Token that closes its gate.
   virtual void OnState(uint64_t client, const wire::State& state, Duration held,
                        std::string_view frame) = 0;
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
@@ -112,6 +112,7 @@ class TenantEndpoint {
     uint64_t sent_rev = 0;
     Instant sent_at = kNever;  // when its first revision was passed on; kNever: not from here
     Duration held{0};          // until it drained; 0: it has not, or nobody knows
+    Instant asked_at = kNever;  // since it drained it was told to close, and has not answered
   };
   static constexpr size_t kLanesMax = wire::kGpusMax;
   struct Client;
