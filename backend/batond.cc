@@ -3,7 +3,7 @@
 #include <string>
 
 #include "backend/daemon.h"
-#include "backend/daemon_main.h"
+#include "node/daemon_main.h"
 
 namespace {
 
@@ -31,26 +31,26 @@ int main(int argc, char** argv) {
   std::string socket_dir;
   std::string state_dir;
   std::string node;
-  baton::backend::DaemonProgram program;
+  baton::node::DaemonProgram program;
   program.name = "batond";
-  program.about = "batond hands the right to use a GPU from pod to pod.";
+  program.about = "batond shares GPUs among pods by time.";
   program.examples = kExamples;
   program.add_options = [&](CLI::App& app) {
-    app.add_option("--socket-dir", socket_dir, "Instead of server.socket_dir")->type_name("DIR");
-    app.add_option("--state-dir", state_dir, "Instead of server.state_dir")->type_name("DIR");
-    app.add_option("--node", node, "Instead of node.name")->type_name("NAME");
+    app.add_option("--socket-dir", socket_dir, "Overrides server.socket_dir")->type_name("DIR");
+    app.add_option("--state-dir", state_dir, "Overrides server.state_dir")->type_name("DIR");
+    app.add_option("--node", node, "Overrides node.name")->type_name("NAME");
   };
-  program.adjust = [&](baton::backend::Options& options) {
+  program.adjust = [&](baton::config::Options& options) {
     if (!socket_dir.empty()) options.server.socket_dir = socket_dir;
     if (!state_dir.empty()) options.server.state_dir = state_dir;
     if (!node.empty()) options.node.name = node;
   };
-  program.serve = [](baton::backend::Options options,
+  program.serve = [](baton::config::Options options,
                      const std::string& config) -> baton::Result<void> {
     baton::backend::Daemon daemon(std::move(options), config);
     if (auto started = daemon.Start(); !started) return started;
     daemon.Run();
     return {};
   };
-  return baton::backend::DaemonMain(program, argc, argv);
+  return baton::node::DaemonMain(program, argc, argv);
 }

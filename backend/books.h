@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "backend/arbiter.h"
-#include "backend/config.h"
-#include "backend/event_log.h"
-#include "backend/ledger/writer.h"
-#include "backend/teams/budget.h"
-#include "backend/teams/standing.h"
-#include "backend/teams/tree.h"
+#include "config/options.h"
+#include "ledger/writer.h"
+#include "node/event_log.h"
+#include "teams/budget.h"
+#include "teams/standing.h"
+#include "teams/tree.h"
 
 namespace baton::backend {
 
@@ -35,8 +35,8 @@ class Books : private TeamPolicy {
   using Answer = std::function<void(Result<nlohmann::json>)>;
 
   // `source`: UsageBook::identity().
-  Books(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, std::string source,
-        EventLog& log);
+  Books(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
+        std::string source, node::EventLog& log);
   ~Books() override;
 
   // Reads the teams' file; on an error what was read before stays.
@@ -46,17 +46,16 @@ class Books : private TeamPolicy {
   // Books what there is, as long as that takes no more than some seconds.
   void Stop();
 
-  // "report" (by, from, to, last), "standing", "explain" (pod or team), "advise" (last). Answered
-  // later, from this loop. Other fields, and values that make no sense: kInvalid.
-  void Ask(const nlohmann::json& request, Answer answer);
-  static bool Knows(const std::string& command);
+  // A report (backend/reports.h), by its name as "command"; answered from this loop, at once or
+  // later. Other fields, and values that make no sense: kInvalid.
+  void Ask(const nlohmann::json& question, Answer answer);
 
   // Called after each batch that was booked.
   void OnBooked(std::function<void()> told) { told_ = std::move(told); }
   // A sentence while something is wrong; empty when all is well.
   std::string Trouble() const;
 
-  // ---- For metrics.
+  // For metrics.
   const teams::Teams& teams() const { return teams_; }
   const std::vector<teams::Use>& uses() const { return uses_; }
   const std::vector<teams::Use>& by_team() const { return by_team_; }
@@ -68,7 +67,7 @@ class Books : private TeamPolicy {
   using Held = std::map<std::string, Result<double>>;
   const Held& held() const { return held_; }
 
-  // ---- As the central one, and as a node's (backend/upstream.h).
+  // As the central one, and as a node's (backend/upstream.h).
   // A batch of another batond. `booked` is called from this loop.
   void Put(ledger::Batch batch, std::function<void(Result<bool>)> booked);
   // What a central batond says: the teams' file, their decayed use, and the hours that those with a
@@ -95,26 +94,19 @@ class Books : private TeamPolicy {
   void TakeSnapshot();
   void LookAtTeams();
   void UseTeams();
-  std::vector<teams::LimitPod> LimitPods() const;
-  void AskReport(const nlohmann::json& request, Answer answer);
-  void AskStanding(Answer answer);
-  void AskExplain(const nlohmann::json& request, Answer answer);
-  void AskAdvise(const nlohmann::json& request, Answer answer);
-  // Runs `work` on the ledger's reader, and `answer` with what it gives on this loop.
-  void Read(std::function<Result<nlohmann::json>(ledger::Ledger&)> work, Answer answer);
 
   boost::asio::io_context& io_;
-  const Options& options_;
+  const config::Options& options_;
   Arbiter& arbiter_;
   const std::string source_;
-  EventLog& log_;
+  node::EventLog& log_;
   std::unique_ptr<ledger::LedgerWriter> writer_;
   boost::asio::steady_timer timer_;
   uint64_t seq_ = 0;    // of the last batch
   bool ready_ = false;  // seq_ is known
   bool snapping_ = false;
   ledger::Batch beginning_;  // the totals when this was started
-  std::string said_;  // the trouble that was last logged
+  std::string said_;         // the trouble that was last logged
   std::function<void()> told_;
   std::function<void()> teams_told_;
 

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/books.h"
-#include "backend/pod_cgroup.h"
+#include "backend/reports.h"
 #include "backend/status.h"
+#include "base/entropy.h"
 #include "base/parse.h"
+#include "node/pod_cgroup.h"
 
 namespace baton::backend {
 namespace {
@@ -40,32 +42,6 @@ class Request {
     if (value < min || value > max) return Bad(key, fmt::format("from {} to {}", min, max).c_str());
     return value;
   }
-  // A percentage as number or text; 0 when absent.
-  Result<policy::Share> Share(const char* key) {
-    const json* field = Get(key);
-    if (field == nullptr) return policy::Share{0};
-    if (!field->is_number() && !field->is_string()) return Bad(key, "a percentage");
-    auto share = ParsePercent(field->is_string() ? field->get<std::string>()
-                                                 : fmt::format("{:.10g}", field->get<double>()));
-    if (!share) return Fail(share.error().code, fmt::format("{}: {}", key, share.error().message));
-    return share;
-  }
-  // Bytes as number or text.
-  Result<uint64_t> Bytes(const char* key) {
-    const json* field = Get(key);
-    if (field == nullptr) return uint64_t{0};
-    if (field->is_string()) return ParseBytes(field->get<std::string>());
-    auto bytes = Whole(key, 0, 0, int64_t{1} << 60);
-    if (!bytes) return tl::unexpected(bytes.error());
-    return static_cast<uint64_t>(*bytes);
-  }
-  // False when absent.
-  Result<bool> Flag(const char* key) {
-    const json* field = Get(key);
-    if (field == nullptr) return false;
-    if (!field->is_boolean()) return Bad(key, "true or false");
-    return field->get<bool>();
-  }
   Result<std::vector<std::string>> Texts(const char* key) {
     std::vector<std::string> texts;
     const json* field = Get(key);
@@ -84,57 +60,33 @@ class Request {
     }
     return texts;
   }
-  // A cap on memory: bytes, or a part of each GPU's: "25%".
-  struct Memory {
-    uint64_t bytes = 0;
-    policy::Share part = 0;
-  };
-  Result<Memory> Cap(const char* key) {
-    const json* field = Get(key);
-    if (field != nullptr && field->is_string()) {
-      const auto& text = field->get_ref<const std::string&>();
-      if (!text.empty() && text.back() == '%') {
-        const auto part = Share(key);
-        if (!part) return tl::unexpected(part.error());
-        return Memory{0, *part};
+  // Those that say what a pod asks for.
+  Result<spec::PodRequest> Pod() {
+    spec::PodRequest asked;
+    for (const spec::PodField& field : spec::PodFields()) {
+      const json* value = Get(field.key);
+      if (value == nullptr) continue;
+      if (auto read = spec::ReadField(field, *value, asked); !read) {
+        return tl::unexpected(read.error());
       }
     }
-    const auto bytes = Bytes(key);
-    if (!bytes) return tl::unexpected(bytes.error());
-    return Memory{*bytes, 0};
-  }
-  // A few short words, such as models.
-  Result<std::vector<std::string>> Words(const char* key) {
-    std::vector<std::string> words;
-    const json* field = Get(key);
-    if (field == nullptr) return words;
-    const auto bad = [&] { return Bad(key, "a list of at most 64 texts of 1 to 128 bytes"); };
-    if (!field->is_array() || field->size() > 64) return bad();
-    for (const json& entry : *field) {
-      if (!entry.is_string()) return bad();
-      words.push_back(entry.get<std::string>());
-      if (words.back().empty() || words.back().size() > 128) return bad();
+    if (!asked.cgroup.empty() && !node::IsKubernetesUid(asked.cgroup)) {
+      return Fail(ErrorCode::kInvalid,
+                  "cgroup must be the uid of a Kubernetes pod: 1 to 64 letters, digits and dashes");
     }
-    return words;
+    if (auto complete = spec::Complete(asked); !complete) return tl::unexpected(complete.error());
+    return asked;
   }
-  Result<std::string> Word(const char* key) {
-    auto word = Text(key, "");
-    if (word && word->size() > 128) return Bad(key, "at most 128 bytes");
-    return word;
+  // What is left after the fields that were read, and the command.
+  json Rest() const {
+    json rest = object_;
+    rest.erase("command");
+    for (const std::string& key : known_) rest.erase(key);
+    return rest;
   }
-  // Empty when absent: one is drawn.
-  Result<std::string> Ticket(const char* key) {
-    auto ticket = Text(key, "");
-    if (!ticket || !Has(key)) return ticket;
-    const bool printable =
-        std::all_of(ticket->begin(), ticket->end(), [](char c) { return c > 0x20 && c < 0x7f; });
-    if (ticket->empty() || ticket->size() > decltype(wire::Hello::ticket)::kCapacity ||
-        !printable) {
-      return Bad(key, "1 to 64 printable characters without spaces");
-    }
-    return ticket;
+  bool Has(std::string_view key) const {
+    return object_.contains(key) && !object_.at(key).is_null();
   }
-  bool Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
 
   // After every field was read: one that is left over is a mistake of the caller's.
   Result<void> Finish() const {
@@ -148,8 +100,8 @@ class Request {
   }
 
  private:
-  const json* Get(const char* key) {
-    known_.insert(key);
+  const json* Get(std::string_view key) {
+    known_.emplace(key);
     return Has(key) ? &object_.at(key) : nullptr;
   }
   static tl::unexpected<Error> Bad(const char* key, const char* what) {
@@ -163,62 +115,12 @@ class Request {
   auto variable = (expression);          \
   if (!variable) return tl::unexpected(variable.error())
 
-// A pod as it is asked for.
-struct Wanted {
-  Pod pod;
-  uint32_t count = 0;  // 0: not said
-};
-
-Result<Wanted> ReadPod(Request& request) {
-  BATON_TAKE(name, request.Text("name", ""));
-  BATON_TAKE(ask, request.Share("request"));
-  BATON_TAKE(limit, request.Share("limit"));
-  BATON_TAKE(memory, request.Cap("memory"));
-  BATON_TAKE(priority_name, request.Text("priority", "low"));
-  BATON_TAKE(team, request.Text("team", ""));
-  BATON_TAKE(user, request.Text("user", ""));
-  BATON_TAKE(name_space, request.Text("namespace", ""));
-  BATON_TAKE(gpus, request.Texts("gpus"));
-  BATON_TAKE(count, request.Whole("count", 0, 1, devmgr::VgpuRequest::kCardsMax));
-  BATON_TAKE(uid, request.Whole("uid", -1, -1, 0xffffffff));
-  BATON_TAKE(cgroup, request.Text("cgroup", ""));
-  BATON_TAKE(ticket, request.Ticket("ticket"));
-  BATON_TAKE(independent, request.Flag("independent"));
-  BATON_TAKE(mode, request.Word("mode"));
-  BATON_TAKE(models, request.Words("models"));
-  BATON_TAKE(not_models, request.Words("not_models"));
-  BATON_TAKE(affinity, request.Word("affinity"));
-  BATON_TAKE(anti_affinity, request.Word("anti_affinity"));
-  BATON_TAKE(exclusion, request.Word("exclusion"));
-  if (!cgroup->empty() && !IsKubernetesUid(*cgroup)) {
-    return Fail(ErrorCode::kInvalid,
-                "cgroup must be the uid of a Kubernetes pod: 1 to 64 letters, digits and dashes");
-  }
-  BATON_TAKE(priority, ParsePriority(*priority_name));
-  BATON_TAKE(share, ShareFrom(*ask, *limit, *priority));
-  Wanted wanted;
-  Pod& pod = wanted.pod;
-  pod.name = *name;
-  pod.share = *share;
-  pod.memory_cap = memory->bytes;
-  pod.memory_part = memory->part;
-  pod.team = *team;
-  pod.user = *user;
-  pod.name_space = *name_space;
-  pod.uid = *uid;
-  pod.cgroup = *cgroup;
-  pod.ticket = *ticket;
-  pod.independent = *independent;
-  pod.wishes = {*mode, *models, *not_models, *gpus, *affinity, *anti_affinity, *exclusion};
-  wanted.count = static_cast<uint32_t>(*count);
-  return wanted;
-}
-
-Result<Wanted> ReadWhole(Request& request) {
-  auto wanted = ReadPod(request);
-  if (!wanted) return wanted;
+Result<Pod> ReadWhole(Request& request) {
+  BATON_TAKE(asked, request.Pod());
   BATON_TAKE(finished, request.Finish());
-  return wanted;
+  Pod pod;
+  static_cast<spec::PodRequest&>(pod) = std::move(*asked);
+  return pod;
 }
 
 Result<Pod*> NamedPod(Arbiter& arbiter, Request& request, const std::string& node) {
@@ -226,28 +128,15 @@ Result<Pod*> NamedPod(Arbiter& arbiter, Request& request, const std::string& nod
   Pod* pod = arbiter.pods().FindByName(*name);
   if (pod == nullptr || !arbiter.PodIsOn(*pod, node)) {
     return Fail(ErrorCode::kNotFound,
-                fmt::format("there is no pod {} here; 'baton status' lists them", *name));
+                fmt::format("no pod {} here; 'baton status' lists the pods", *name));
   }
   return pod;
 }
 
 Result<json> SetPod(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(pod, NamedPod(arbiter, request, node));
-  BATON_TAKE(ask, request.Share("request"));
-  BATON_TAKE(limit, request.Share("limit"));
-  BATON_TAKE(memory, request.Cap("memory"));
-  BATON_TAKE(priority_name, request.Text("priority", "low"));
-  BATON_TAKE(team, request.Text("team", ""));
-  BATON_TAKE(finished, request.Finish());
-  BATON_TAKE(priority, ParsePriority(*priority_name));
-  Arbiter::PodChange change;
-  change.request = *ask;
-  change.limit = *limit;
-  if (request.Has("memory")) change.memory_cap = &memory->bytes;
-  change.memory_part = memory->part;
-  if (request.Has("priority")) change.priority = &*priority;
-  if (request.Has("team")) change.team = &*team;
-  BATON_TAKE(set, arbiter.SetPod(**pod, change));
+  BATON_TAKE(changed, spec::Changed(**pod, request.Rest()));
+  BATON_TAKE(set, arbiter.lifecycle().SetPod(**pod, *changed));
   return PodJson(**pod);
 }
 
@@ -256,14 +145,14 @@ Result<json> DescribePod(Arbiter& arbiter, Request& request, const std::string& 
   BATON_TAKE(finished, request.Finish());
   // Asked by who is about to run a program there.
   const Vgpus& vgpus = arbiter.vgpus();
-  std::string trouble = vgpus.WhyUnbooked((*pod)->id);
+  std::string trouble = vgpus.WhyUnreserved((*pod)->id);
   for (size_t i = 0; i < (*pod)->gpus.size() && trouble.empty(); ++i) {
-    const devmgr::Card* card = vgpus.CardOf((*pod)->gpus[i]);
+    const devmgr::Card* card = vgpus.cards().Find((*pod)->gpus[i]);
     if (card != nullptr && card->health != devmgr::Health::kHealthy) {
       trouble = fmt::format("{} cannot be used: {}", card->uuid,
                             card->why.empty() ? "it is missing" : card->why);
     } else if (!(*pod)->by_token() && (*pod)->vgpus[i].device.empty()) {
-      trouble = fmt::format("its {} device on {} is not there; the log says why", (*pod)->mode,
+      trouble = fmt::format("its {} device on {} is missing; the log says why", (*pod)->mode,
                             (*pod)->gpus[i]);
     }
   }
@@ -280,18 +169,18 @@ Result<json> ListVgpus(const Arbiter& arbiter, Request& request, const std::stri
 }
 
 // A pod that is only asked about has no name that another may have.
-Result<uint32_t> Suppose(Arbiter& arbiter, Wanted& wanted, const std::string& node) {
-  if (wanted.pod.name.empty() || arbiter.pods().FindByName(wanted.pod.name) != nullptr) {
-    wanted.pod.name = "this pod";
-    while (arbiter.pods().FindByName(wanted.pod.name) != nullptr) wanted.pod.name += '.';
+Result<uint32_t> Suppose(Arbiter& arbiter, Pod& pod, const std::string& node) {
+  if (pod.name.empty() || arbiter.pods().FindByName(pod.name) != nullptr) {
+    pod.name = "this pod";
+    while (arbiter.pods().FindByName(pod.name) != nullptr) pod.name += '.';
   }
-  return arbiter.Resolve(wanted.pod, wanted.count, node);
+  return arbiter.lifecycle().Resolve(pod, pod.count, node);
 }
 
 Result<json> ExplainPlacement(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(wanted, ReadWhole(request));
   BATON_TAKE(count, Suppose(arbiter, *wanted, node));
-  BATON_TAKE(explanation, arbiter.vgpus().Explain(wanted->pod, *count, node));
+  BATON_TAKE(explanation, arbiter.vgpus().Explain(*wanted, *count, node));
   return ExplanationJson(arbiter.vgpus(), *explanation);
 }
 
@@ -300,13 +189,13 @@ Result<Vgpus::Defragmentation> BeginDefrag(Arbiter& arbiter, Request& request,
   BATON_TAKE(moves, request.Whole("moves", 4, 1, devmgr::DefragOptions::kMovesMax));
   BATON_TAKE(wanted, ReadWhole(request));
   BATON_TAKE(count, Suppose(arbiter, *wanted, node));
-  return arbiter.vgpus().Defrag(wanted->pod, *count, node, static_cast<uint32_t>(*moves));
+  return arbiter.vgpus().Defrag(*wanted, *count, node, static_cast<uint32_t>(*moves));
 }
 
 Result<json> Cordon(Arbiter& arbiter, Request& request, const std::string& node, bool cordoned) {
   BATON_TAKE(gpus, request.Texts("gpus"));
   BATON_TAKE(finished, request.Finish());
-  if (gpus->size() != 1) return Fail(ErrorCode::kInvalid, "gpus must name one GPU");
+  if (gpus->size() != 1) return Fail(ErrorCode::kInvalid, "gpus must list one GPU");
   BATON_TAKE(uuid, arbiter.Cordon(gpus->front(), node, cordoned));
   return json{{"gpu", *uuid}};
 }
@@ -317,15 +206,15 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
   size_t present = 0;
   for (const auto& [id, pod] : arbiter.pods().all()) present += pod.throw_away ? 1 : 0;
   if (present >= 256) {
-    return Fail(ErrorCode::kExhausted, "256 tickets for measuring are out; use those first");
+    return Fail(ErrorCode::kExhausted, "256 tickets for measuring are in use; use those first");
   }
   Pod pod;
   pod.name = "bench-" + RandomTicket().substr(0, 12);
-  pod.share = *ShareFrom(policy::kWhole / 2, policy::kWhole, policy::Priority::kLow);
+  pod.share = *spec::ShareFrom(policy::kWhole / 2, policy::kWhole, policy::Priority::kLow);
   pod.gpus = {arbiter.ThrowAwayGpu(node == "*" ? "" : node).info.uuid};
   pod.throw_away = true;
   Result<json> answer = json::object();
-  arbiter.CreatePod(std::move(pod), 1, node, [&answer](const Result<Pod*>& made) {
+  arbiter.lifecycle().CreatePod(std::move(pod), 1, node, [&answer](const Result<Pod*>& made) {
     if (made) {
       answer = PodJson(**made);
     } else {
@@ -359,11 +248,12 @@ bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
   if (command == "create_pod") {
     auto wanted = ReadWhole(request);
     if (!wanted) return refuse(wanted.error());
-    arbiter.CreatePod(std::move(wanted->pod), wanted->count, node,
-                      [&arbiter, respond](const Result<Pod*>& made) {
-                        respond(Write(made ? Result<json>(PodAnswer(arbiter, **made))
-                                           : tl::unexpected(made.error())));
-                      });
+    const uint32_t count = wanted->count;
+    arbiter.lifecycle().CreatePod(std::move(*wanted), count, node,
+                                  [&arbiter, respond](const Result<Pod*>& made) {
+                                    respond(Write(made ? Result<json>(PodAnswer(arbiter, **made))
+                                                       : tl::unexpected(made.error())));
+                                  });
     return true;
   }
   if (command == "delete_pod" || command == "move_pod") {
@@ -377,17 +267,18 @@ bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
     }
     if (auto finished = request.Finish(); !finished) return refuse(finished.error());
     if (command == "delete_pod") {
-      arbiter.DeletePod(**pod, done);
+      arbiter.lifecycle().DeletePod(**pod, done);
     } else {
-      arbiter.MovePod(**pod, gpus, node, done);
+      arbiter.lifecycle().MovePod(**pod, gpus, node, done);
     }
     return true;
   }
   if (command == "defrag") {
     auto work = BeginDefrag(arbiter, request, node);
     if (!work) return refuse(work.error());
-    if (arbiter.maker() == nullptr) return refuse({ErrorCode::kUnavailable, "not now"});
-    arbiter.maker()->Run([&arbiter, respond, work = std::move(*work)]() -> std::function<void()> {
+    DeviceMaker* maker = arbiter.lifecycle().maker();
+    if (maker == nullptr) return refuse({ErrorCode::kUnavailable, "no devices can be made now"});
+    maker->Run([&arbiter, respond, work = std::move(*work)]() -> std::function<void()> {
       return [&arbiter, respond, plan = work()] {
         respond(
             Write(plan ? Result<json>(PlanJson(arbiter, *plan)) : tl::unexpected(plan.error())));
@@ -408,14 +299,14 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
         ErrorCode::kInvalid, "write one JSON object per line, such as {\"command\": \"status\"}")));
   }
   const std::string command = object.at("command");
-  if (Books::Knows(command)) {
+  if (FindReport(command) != nullptr) {
     if (books_ == nullptr) {
-      return respond(Write(
-          Fail(ErrorCode::kUnavailable, "batond keeps no books: ledger.database is \"none\"")));
+      return respond(
+          Write(Fail(ErrorCode::kUnavailable, "there is no ledger: ledger.database is \"none\"")));
     }
     if (node != "*") {
       return respond(Write(
-          Fail(ErrorCode::kDenied, "the books are those of all nodes; ask batond's own socket")));
+          Fail(ErrorCode::kDenied, "the ledger is that of all nodes; use batond's own socket")));
     }
     return books_->Ask(object,
                        [respond](Result<json> answer) { respond(Write(std::move(answer))); });
@@ -440,13 +331,14 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   } else if (command == "ping") {
     const DaemonStatus daemon = daemon_();
     result = json{{"version", daemon.version},
-                  {"mode", daemon.mode == Mode::kObserve ? "observe" : "enforce"}};
+                  {"mode", daemon.mode == config::Mode::kObserve ? "observe" : "enforce"}};
   } else {
+    std::string known =
+        "create_pod, delete_pod, set_pod, move_pod, pod, vgpus, explain_placement, defrag, cordon, "
+        "uncordon, status, bench_ticket, ping";
+    for (const Report& report : Reports()) known += fmt::format(", {}", report.name);
     result = Fail(ErrorCode::kInvalid,
-                  fmt::format("there is no command {}; there are create_pod, delete_pod, set_pod, "
-                              "move_pod, pod, vgpus, explain_placement, defrag, cordon, uncordon, "
-                              "status, bench_ticket, ping, report, standing, explain and advise",
-                              command.substr(0, 64)));
+                  fmt::format("unknown command {}; there are {}", command.substr(0, 64), known));
   }
   respond(Write(std::move(result)));
 }

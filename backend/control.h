@@ -22,7 +22,7 @@ struct NodeStatus {
 struct DaemonStatus {
   std::string version;
   std::string started;  // RFC 3339, UTC
-  Mode mode = Mode::kEnforce;
+  config::Mode mode = config::Mode::kEnforce;
   std::vector<std::string> degraded;
   std::vector<NodeStatus> nodes;
 };
@@ -35,7 +35,7 @@ class Control {
   using Respond = std::function<void(std::string)>;
 
   // `books`: null where there are none.
-  Control(Arbiter& arbiter, EventLog& log, Books* books, std::function<DaemonStatus()> daemon)
+  Control(Arbiter& arbiter, node::EventLog& log, Books* books, std::function<DaemonStatus()> daemon)
       : arbiter_(arbiter), log_(log), books_(books), daemon_(std::move(daemon)) {}
 
   // One request. `node`: whose pods and GPUs it may see and change; "*": all (batond's own socket).
@@ -43,7 +43,7 @@ class Control {
 
  private:
   Arbiter& arbiter_;
-  EventLog& log_;
+  node::EventLog& log_;
   Books* books_;
   std::function<DaemonStatus()> daemon_;
 };

@@ -12,9 +12,10 @@
 
 #include <algorithm>
 
-#include "backend/gpu_lock.h"
-#include "backend/notify.h"
-#include "backend/process.h"
+#include "base/file.h"
+#include "node/gpu_lock.h"
+#include "node/notify.h"
+#include "node/process.h"
 
 namespace baton::backend {
 namespace {
@@ -22,8 +23,8 @@ namespace {
 constexpr size_t kPodsFileMax = 64 << 20;
 constexpr size_t kTemplatesMax = 1 << 20;
 
-TenantLimits Limits(const Options& options) {
-  TenantLimits limits;
+node::TenantLimits Limits(const config::Options& options) {
+  node::TenantLimits limits;
   limits.clients_max = options.server.clients_max;
   limits.clients_per_uid = options.server.clients_per_uid;
   limits.drain_timeout = options.scheduler.scheduler.drain_timeout;
@@ -32,7 +33,7 @@ TenantLimits Limits(const Options& options) {
 
 }  // namespace
 
-Daemon::Daemon(Options options, std::string config_path)
+Daemon::Daemon(config::Options options, std::string config_path)
     : options_(std::move(options)),
       config_path_(std::move(config_path)),
       started_(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr)))),
@@ -45,7 +46,7 @@ Result<void> Daemon::Start() {
   if (auto read = ReadState(); !read) return read;
   if (auto started = StartDevices(); !started) return started;
   arbiter_.emplace(io_, options_, pods_, *vgpus_, usage_, log_);
-  arbiter_->SetDeviceMaker(&*devices_);
+  arbiter_->lifecycle().SetDeviceMaker(&*devices_);
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
@@ -53,10 +54,11 @@ Result<void> Daemon::Start() {
   control_.emplace(*arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
-  tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, Limits(options_));
-  control_socket_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
-    control_->Handle(line, "*", respond);
-  });
+  tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, Limits(options_));
+  control_socket_.emplace(io_,
+                          [this](const std::string& line, node::ControlSocket::Respond respond) {
+                            control_->Handle(line, "*", respond);
+                          });
   const std::string& control_dir = options_.server.control_dir.empty()
                                        ? options_.server.socket_dir
                                        : options_.server.control_dir;
@@ -71,7 +73,7 @@ Result<void> Daemon::Start() {
   if (books_) {
     if (auto ok = books_->Start(); !ok) return ok;
   }
-  arbiter_->ApplyConfiguredPods(options_.pods);
+  arbiter_->lifecycle().ApplyConfiguredPods(options_.pods);
   if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock",
                                  control_dir + "/baton.sock.lock");
       !ok) {
@@ -95,7 +97,7 @@ Result<void> Daemon::Start() {
   if (auto ok = web_->Start(); !ok) {
     // Nobody's GPU depends on it.
     web_trouble_ = "no web page, API and /metrics: " + ok.error().message;
-    log_.Add(EventLog::Level::kWarning, "http", web_trouble_);
+    log_.Add(node::EventLog::Level::kWarning, "http", web_trouble_);
   }
   if (!options_.upstream.connect.empty()) {
     upstream_.emplace(io_, options_, usage_.identity(), *books_, log_);
@@ -105,11 +107,11 @@ Result<void> Daemon::Start() {
   signals_.add(SIGINT);
   signals_.add(SIGHUP);
   AwaitSignal();
-  log_.Add(EventLog::Level::kInfo, "daemon",
+  log_.Add(node::EventLog::Level::kInfo, "daemon",
            fmt::format("batond {} serves {}{}{}", BATON_VERSION, options_.server.socket_dir,
                        options_.zmq.listen.empty() ? "" : " and " + options_.zmq.listen,
-                       options_.server.mode == Mode::kObserve ? ", observing only" : ""));
-  Notify("READY=1");
+                       options_.server.mode == config::Mode::kObserve ? ", observing only" : ""));
+  node::Notify("READY=1");
   return {};
 }
 
@@ -132,16 +134,16 @@ Result<void> Daemon::ReadState() {
     if (!loaded) {
       const std::string aside = dir + "/pods.json.damaged";
       rename((dir + "/pods.json").c_str(), aside.c_str());
-      log_.Add(EventLog::Level::kWarning, "daemon",
+      log_.Add(node::EventLog::Level::kWarning, "daemon",
                fmt::format("{}/pods.json is damaged ({}); it was moved to {}, and the pods in it "
                            "must be created again",
                            dir, loaded.error().message, aside));
     }
   } else if (text.error().code != ErrorCode::kNotFound) {
-    log_.Add(EventLog::Level::kWarning, "daemon", text.error().message);
+    log_.Add(node::EventLog::Level::kWarning, "daemon", text.error().message);
   }
   if (const std::string trouble = usage_.Open(dir + "/usage"); !trouble.empty()) {
-    log_.Add(EventLog::Level::kWarning, "daemon", trouble);
+    log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
   }
   // Whatever became of pods.json: no pod is given the account of another, here or in the ledger.
   pods_.StartAbove(usage_.LargestPod());
@@ -161,13 +163,14 @@ Result<void> Daemon::StartDevices() {
     templates = std::move(*read);
   }
   // On a central batond a node may have this machine's name.
-  const std::string here = NodeName(options_) + (options_.zmq.listen.empty() ? "" : " (batond)");
+  const std::string here =
+      config::NodeName(options_) + (options_.zmq.listen.empty() ? "" : " (batond)");
   devices_.emplace(
       io_, nvml_, Devices::Options{options_.server.socket_dir, here}, templates,
       [this](devmgr::Node node, const std::vector<std::string>& news) {
         OnLook(std::move(node), news);
       },
-      [this](std::string note) { log_.Add(EventLog::Level::kInfo, "gpu", std::move(note)); });
+      [this](std::string note) { log_.Add(node::EventLog::Level::kInfo, "gpu", std::move(note)); });
   vgpus_.emplace(options_.placement.policy, options_.scheduler.overcommit, std::move(templates),
                  here);
   return {};
@@ -183,7 +186,7 @@ Result<void> Daemon::AddLocalGpus() {
   std::vector<devmgr::GpuInfo> gpus = options_.gpus;
   if (gpus.empty()) gpus = nvml_->Gpus();
   if (gpus.empty()) {
-    log_.Add(EventLog::Level::kWarning, "gpu",
+    log_.Add(node::EventLog::Level::kWarning, "gpu",
              fmt::format("no GPU was found ({}); list them as [[gpu]] in the configuration, or "
                          "check the driver",
                          nvml_->available() ? "NVML lists none" : nvml_->why()));
@@ -198,11 +201,11 @@ Result<void> Daemon::AddLocalGpus() {
   }
   for (const devmgr::GpuInfo& gpu : gpus) {
     if (arbiter_->gpus().count(gpu.uuid) != 0) continue;  // after a reload
-    auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
+    auto lock = node::LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());
     auto added = arbiter_->AddGpu(gpu, "");
     if (!added && added.error().code == ErrorCode::kExhausted) {
-      log_.Add(EventLog::Level::kWarning, "gpu", added.error().message);
+      log_.Add(node::EventLog::Level::kWarning, "gpu", added.error().message);
       continue;
     }
     if (!added) return added;
@@ -213,14 +216,14 @@ Result<void> Daemon::AddLocalGpus() {
 
 // What NVML sees of this machine's cards now.
 void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news) {
-  for (const std::string& text : news) log_.Add(EventLog::Level::kWarning, "gpu", text);
+  for (const std::string& text : news) log_.Add(node::EventLog::Level::kWarning, "gpu", text);
   if (!ManagesLocalGpus()) return;
   std::vector<devmgr::Card> cards;
   for (devmgr::Card& card : node.cards) {
     if (arbiter_->gpus().count(card.uuid) == 0) {
       if (!options_.gpus.empty()) continue;  // the configuration says which are ours
       // It has come since.
-      auto lock = LockGpu(options_.server.lock_dir, card.uuid);
+      auto lock = node::LockGpu(options_.server.lock_dir, card.uuid);
       if (!lock) continue;
       if (!arbiter_->AddGpu({card.uuid, card.model, uint64_t{card.memory_mib} << 20}, "")) continue;
       gpu_locks_.push_back(std::move(*lock));
@@ -234,7 +237,7 @@ void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news) {
 // nothing, and they stay as they are.
 void Daemon::SetCards(std::vector<devmgr::Card> cards) {
   for (const devmgr::Card& card : cards) seen_.insert(card.uuid);
-  for (const devmgr::Card& card : vgpus_->CardsOf("")) {
+  for (const devmgr::Card& card : vgpus_->cards().Of("")) {
     if (seen_.count(card.uuid) == 0) cards.push_back(card);
   }
   if (!cards.empty() || !seen_.empty()) arbiter_->SetCards("", std::move(cards));
@@ -243,15 +246,16 @@ void Daemon::SetCards(std::vector<devmgr::Card> cards) {
 // MIG instances and MPS daemons are as the pods need them, and nothing of ours is left over.
 void Daemon::ReconcileDevices() {
   std::vector<Devices::CardJobs> cards;
-  for (const devmgr::Card& card : vgpus_->CardsOf("")) {
-    for (const char* mode : {"mig", "mps"}) {
-      cards.push_back({mode, card, {}});
+  for (const devmgr::Card& card : vgpus_->cards().Of("")) {
+    for (const spec::Mode& mode : spec::kModes) {
+      if (mode.by_token) continue;
+      cards.push_back({std::string(mode.name), card, {}});
       for (const auto& [id, pod] : pods_.all()) {
-        for (size_t i = 0; i < pod.gpus.size() && pod.mode == mode; ++i) {
+        for (size_t i = 0; i < pod.gpus.size() && pod.mode == mode.name; ++i) {
           if (pod.gpus[i] == card.uuid) cards.back().known.push_back(vgpus_->ForDriver(pod, i));
         }
       }
-      if (mode == std::string_view("mig") && !card.mig_enabled) cards.pop_back();
+      if (mode.name == spec::kMig && !card.mig_enabled) cards.pop_back();
     }
   }
   devices_->Reconcile(std::move(cards), [this](const std::vector<Devices::CardJobs>& done) {
@@ -259,8 +263,8 @@ void Daemon::ReconcileDevices() {
       for (const auto& vgpu : card.known) {
         // "pod index", as Vgpus::ForDriver() has it.
         const size_t space = vgpu.id.rfind(' ');
-        arbiter_->SetDevices(vgpu.id.substr(0, space), std::stoul(vgpu.id.substr(space + 1)),
-                             vgpu.device);
+        arbiter_->lifecycle().SetDevices(vgpu.id.substr(0, space),
+                                         std::stoul(vgpu.id.substr(space + 1)), vgpu.device);
       }
     }
   });
@@ -268,14 +272,14 @@ void Daemon::ReconcileDevices() {
 
 // Holders of before this daemon started: found and watched, or gone.
 void Daemon::AdoptMissing() {
-  for (const Arbiter::Missing& missing : arbiter_->MissingOn("")) {
+  for (const Sessions::Missing& missing : arbiter_->sessions().MissingOn("")) {
     auto number = tenants_->Adopt(static_cast<pid_t>(missing.pid), missing.start_time,
                                   missing.incarnation, missing.gpus);
     if (number) {
       clients_[*number] = missing.client;
-      arbiter_->Bind(missing.client, *this, *number);
+      arbiter_->sessions().Bind(missing.client, *this, *number);
     } else {
-      arbiter_->Down(missing.client, wire::DownReason::kExited);
+      arbiter_->sessions().Down(missing.client, wire::DownReason::kExited);
     }
   }
 }
@@ -286,7 +290,7 @@ void Daemon::Run() {
 }
 
 void Daemon::Stop() {
-  Notify("STOPPING=1");
+  node::Notify("STOPPING=1");
   spdlog::info("daemon: stopping");
   arbiter_->Store();
   if (books_) books_->Stop();
@@ -310,39 +314,39 @@ void Daemon::AwaitSignal() {
 
 void Daemon::Reload() {
   if (config_path_.empty()) {
-    log_.Add(EventLog::Level::kInfo, "daemon", "there is no configuration file to read again");
+    log_.Add(node::EventLog::Level::kInfo, "daemon", "no configuration file to reload");
     return;
   }
-  NotifyReloading();
-  auto fresh = LoadOptions(config_path_);
+  node::NotifyReloading();
+  auto fresh = config::LoadOptions(config_path_);
   if (!fresh) {
-    log_.Add(EventLog::Level::kWarning, "daemon",
-             fresh.error().message + "; the configuration stays as it was");
-    Notify("READY=1");
+    log_.Add(node::EventLog::Level::kWarning, "daemon",
+             fresh.error().message + "; the configuration is unchanged");
+    node::Notify("READY=1");
     return;
   }
   options_.server.log_level = fresh->server.log_level;
   options_.gpus = fresh->gpus;
   options_.pods = fresh->pods;
   options_.zmq.nodes = fresh->zmq.nodes;
-  SetLogLevel(options_.server.log_level);
+  node::SetLogLevel(options_.server.log_level);
   if (books_) {
     if (auto read = books_->ReadTeams(); !read) {
-      log_.Add(EventLog::Level::kWarning, "team",
-               read.error().message + "; the teams stay as they were");
+      log_.Add(node::EventLog::Level::kWarning, "team",
+               read.error().message + "; the teams are unchanged");
     }
   }
   if (auto added = AddLocalGpus(); !added) {
-    log_.Add(EventLog::Level::kWarning, "gpu", added.error().message);
+    log_.Add(node::EventLog::Level::kWarning, "gpu", added.error().message);
   }
   AdoptMissing();  // who held a GPU that is new in the file
-  arbiter_->ApplyConfiguredPods(options_.pods);
+  arbiter_->lifecycle().ApplyConfiguredPods(options_.pods);
   if (nodes_) nodes_->NodesChanged();
-  const bool restart = PrintOptions(options_) != PrintOptions(*fresh);
-  log_.Add(EventLog::Level::kInfo, "daemon",
-           restart ? "configuration read again; some of what changed needs a restart"
-                   : "configuration read again");
-  Notify("READY=1");
+  const bool restart = config::PrintOptions(options_) != config::PrintOptions(*fresh);
+  log_.Add(
+      node::EventLog::Level::kInfo, "daemon",
+      restart ? "configuration reloaded; some changes need a restart" : "configuration reloaded");
+  node::Notify("READY=1");
 }
 
 DaemonStatus Daemon::Status() const {
@@ -366,37 +370,36 @@ DaemonStatus Daemon::Status() const {
   return status;
 }
 
-// ------------------------------------------------------------------------- clients of this machine
-
 ClientId Daemon::Find(uint64_t number) const {
   auto it = clients_.find(number);
   return it == clients_.end() ? ClientId{} : it->second;
 }
 
-void Daemon::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hello,
+void Daemon::OnHello(uint64_t number, const node::Peer& peer, const wire::Hello& hello,
                      std::string_view) {
-  const ClientId id = arbiter_->Up(*this, number, "", static_cast<uint64_t>(peer.pid),
-                                   peer.start_time, peer.uid, peer.kubernetes_pod, hello);
+  const ClientId id =
+      arbiter_->sessions().Up(*this, number, "", static_cast<uint64_t>(peer.pid), peer.start_time,
+                              peer.uid, peer.kubernetes_pod, hello);
   if (id) clients_[number] = id;
 }
 
 void Daemon::OnAttach(uint64_t number, const wire::Attach& attach, std::string_view) {
-  arbiter_->Attach(Find(number), attach);
+  arbiter_->sessions().Attach(Find(number), attach);
 }
 
 void Daemon::OnState(uint64_t number, const wire::State& state, Duration held, std::string_view) {
-  arbiter_->State(Find(number), state, held);
+  arbiter_->sessions().State(Find(number), state, held);
 }
 
 void Daemon::OnMemory(uint64_t number, const wire::Memory& memory, std::string_view) {
-  arbiter_->Memory(Find(number), memory);
+  arbiter_->sessions().Memory(Find(number), memory);
 }
 
 void Daemon::OnDown(uint64_t number, wire::DownReason reason) {
   const ClientId id = Find(number);
   if (!id) return;
   if (reason == wire::DownReason::kExited) clients_.erase(number);
-  arbiter_->Down(id, reason);
+  arbiter_->sessions().Down(id, reason);
 }
 
 void Daemon::OnTenantNote(uint64_t number, const std::string& text) {

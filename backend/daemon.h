@@ -16,26 +16,27 @@
 
 #include "backend/arbiter.h"
 #include "backend/books.h"
-#include "backend/config.h"
 #include "backend/control.h"
-#include "backend/control_socket.h"
 #include "backend/devices.h"
-#include "backend/event_log.h"
 #include "backend/node_endpoint.h"
 #include "backend/pods.h"
-#include "backend/tenant_endpoint.h"
 #include "backend/upstream.h"
 #include "backend/usage_book.h"
 #include "backend/vgpus.h"
 #include "backend/web.h"
-#include "devmgr/nvml.h"
+#include "base/file.h"
+#include "config/options.h"
+#include "devmgr/machine/nvml.h"
+#include "node/control_socket.h"
+#include "node/event_log.h"
+#include "node/tenant_endpoint.h"
 
 namespace baton::backend {
 
-class Daemon : private TenantSink, private ClientLink {
+class Daemon : private node::TenantSink, private ClientLink {
  public:
   // `config_path`: read again on SIGHUP; empty: there is none.
-  Daemon(Options options, std::string config_path);
+  Daemon(config::Options options, std::string config_path);
   ~Daemon() override;
 
   // Takes the locks, reads the state, listens. An error is one line for the operator.
@@ -49,7 +50,7 @@ class Daemon : private TenantSink, private ClientLink {
 
  private:
   // TenantSink
-  void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
+  void OnHello(uint64_t client, const node::Peer& peer, const wire::Hello& hello,
                std::string_view frame) override;
   void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) override;
   void OnState(uint64_t client, const wire::State& state, Duration held,
@@ -75,10 +76,10 @@ class Daemon : private TenantSink, private ClientLink {
   ClientId Find(uint64_t number) const;
 
   boost::asio::io_context io_{1};
-  Options options_;
+  config::Options options_;
   const std::string config_path_;
   const std::string started_;
-  EventLog log_;
+  node::EventLog log_;
   std::shared_ptr<devmgr::Nvml> nvml_;
   Pods pods_;
   std::optional<Vgpus> vgpus_;
@@ -89,8 +90,8 @@ class Daemon : private TenantSink, private ClientLink {
   std::optional<Devices> devices_;
   std::optional<Books> books_;
   std::optional<Control> control_;
-  std::optional<ControlSocket> control_socket_;
-  std::optional<TenantEndpoint> tenants_;
+  std::optional<node::ControlSocket> control_socket_;
+  std::optional<node::TenantEndpoint> tenants_;
   std::optional<NodeEndpoint> nodes_;
   std::optional<Upstream> upstream_;
   std::optional<Web> web_;

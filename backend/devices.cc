@@ -7,10 +7,11 @@
 #include <optional>
 #include <thread>
 
-#include "devmgr/device_marks.h"
-#include "devmgr/mig_driver.h"
-#include "devmgr/mps_control.h"
-#include "devmgr/mps_driver.h"
+#include "devmgr/machine/device_marks.h"
+#include "devmgr/machine/mig_driver.h"
+#include "devmgr/machine/mps_control.h"
+#include "devmgr/machine/mps_driver.h"
+#include "spec/modes.h"
 
 namespace baton::backend {
 namespace {
@@ -59,8 +60,8 @@ struct Devices::Shared {
   devmgr::MpsDriver mps_driver{mps_control, mps_marks};
 
   devmgr::DeviceDriver* DriverOf(const std::string& mode) {
-    if (mode == "mig") return &mig_driver;
-    if (mode == "mps") return &mps_driver;
+    if (mode == spec::kMig) return &mig_driver;
+    if (mode == spec::kMps) return &mps_driver;
     return nullptr;
   }
   // Runs it on the loop, unless that has ended.
@@ -177,7 +178,7 @@ void Devices::Create(std::vector<DeviceJob> jobs,
         devices.emplace_back();
         continue;
       }
-      reshaped |= job.mode == "mig";
+      reshaped |= job.mode == spec::kMig;
       auto made = driver->Create(job.card, job.vgpu);
       if (!made) {
         error = made.error();
@@ -206,7 +207,7 @@ void Devices::Destroy(std::vector<DeviceJob> jobs, std::function<void(Result<voi
     for (const DeviceJob& job : jobs) {
       devmgr::DeviceDriver* driver = shared.DriverOf(job.mode);
       if (driver == nullptr || error) continue;
-      reshaped |= job.mode == "mig";
+      reshaped |= job.mode == spec::kMig;
       if (auto gone = driver->Destroy(job.card, job.vgpu); !gone) error = gone.error();
     }
     if (reshaped) shared.Reshaped();
@@ -228,7 +229,7 @@ void Devices::Reconcile(std::vector<CardJobs> cards,
           devmgr::DeviceDriver* driver = shared.DriverOf(card.mode);
           if (driver == nullptr) continue;
           const auto notes = driver->Reconcile(card.card, card.known);
-          reshaped |= card.mode == "mig";
+          reshaped |= card.mode == spec::kMig;
           std::vector<std::string> sentences;
           if (notes) {
             sentences = *notes;

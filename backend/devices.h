@@ -18,9 +18,9 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "devmgr/inventory.h"
-#include "devmgr/mig_mode.h"
-#include "devmgr/nvml.h"
-#include "devmgr/sharing_mode.h"
+#include "devmgr/machine/nvml.h"
+#include "devmgr/modes/mig_mode.h"
+#include "devmgr/modes/sharing_mode.h"
 
 namespace baton::backend {
 

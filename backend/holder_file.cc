@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
+
 namespace baton::backend {
 namespace {
 
@@ -24,14 +26,6 @@ constexpr char kMagic[16] = "baton holder 2\n";
 constexpr size_t kChecked = offsetof(Header, sequence);
 constexpr size_t kSlot =
     (sizeof(Header) + HolderFile::kMembersMax * sizeof(HolderFile::Member) + 4095) / 4096 * 4096;
-
-uint64_t Checksum(const char* bytes, size_t size) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (size_t i = 0; i < size; ++i) {
-    hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3;
-  }
-  return hash;
-}
 
 }  // namespace
 
@@ -57,7 +51,7 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.count > kMembersMax) continue;
     const size_t used = sizeof header + header.count * sizeof(Member);
     if (static_cast<size_t>(size) < used) continue;
-    if (Checksum(slot.data() + kChecked, used - kChecked) != header.checksum) continue;
+    if (HashOf({slot.data() + kChecked, used - kChecked}) != header.checksum) continue;
     if (found && header.sequence < sequence_) continue;
     found = true;
     sequence_ = header.sequence;
@@ -82,7 +76,7 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
   rename(path.c_str(), aside.c_str());
   fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   return path + " is damaged; it was moved to " + aside +
-         ", and whoever held this GPU is not waited for";
+         "; batond does not wait for the last holder of this GPU";
 }
 
 bool HolderFile::Store(uint64_t epoch, const Member& member) {
@@ -125,7 +119,7 @@ bool HolderFile::Write() {
   if (!members_.empty()) {
     memcpy(buffer_.data() + sizeof header, members_.data(), members_.size() * sizeof(Member));
   }
-  header.checksum = Checksum(buffer_.data() + kChecked, used - kChecked);
+  header.checksum = HashOf({buffer_.data() + kChecked, used - kChecked});
   memcpy(buffer_.data(), &header, sizeof header);
   const off_t at = static_cast<off_t>((sequence_ % 2) * kSlot);
   return pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);

@@ -14,8 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/process.h"
+#include "base/file.h"
 #include "base/ids.h"
+#include "node/process.h"
 
 namespace baton::backend {
 

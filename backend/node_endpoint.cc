@@ -7,8 +7,9 @@
 #include <sstream>
 #include <unordered_set>
 
-#include "backend/keys.h"
-#include "backend/process.h"
+#include "base/entropy.h"
+#include "net/keys.h"
+#include "node/process.h"
 #include "wire/codec.h"
 
 namespace baton::backend {
@@ -84,8 +85,8 @@ class NodeEndpoint::Direct : public ClientLink {
   bool closing = false;
 };
 
-NodeEndpoint::NodeEndpoint(boost::asio::io_context& io, const Options& options, Arbiter& arbiter,
-                           Control& control, Books* books, EventLog& log)
+NodeEndpoint::NodeEndpoint(boost::asio::io_context& io, const config::Options& options,
+                           Arbiter& arbiter, Control& control, Books* books, node::EventLog& log)
     : io_(io),
       options_(options),
       arbiter_(arbiter),
@@ -108,20 +109,20 @@ NodeEndpoint::~NodeEndpoint() { Stop(); }
 
 Result<void> NodeEndpoint::Listen() {
   if (!options_.zmq.secret_key_file.empty()) {
-    auto keys = ReadKeyPair(options_.zmq.secret_key_file);
+    auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
     if (!keys) return tl::unexpected(keys.error());
     zap_.emplace(io_, context_, options_.zmq.nodes,
                  [this](const std::string& key, const std::string& address) {
                    log_.Add(
-                       EventLog::Level::kWarning, "node",
+                       node::EventLog::Level::kWarning, "node",
                        fmt::format("refused {}: its key {} is not in [zmq.nodes]", address, key));
                  });
     socket_.Set(ZMQ_CURVE_SERVER, 1);
     socket_.Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
     socket_.Set(ZMQ_ZAP_DOMAIN, "baton");
   } else {
-    log_.Add(EventLog::Level::kWarning, "node",
-             fmt::format("{} is without keys: any user of this machine can speak as a node there, "
+    log_.Add(node::EventLog::Level::kWarning, "node",
+             fmt::format("{} has no keys: any user of this machine can act as a node there, "
                          "and do what its operator can; see 'baton keygen --help'",
                          options_.zmq.listen));
   }
@@ -190,7 +191,7 @@ void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::stri
     case wire::DecodeStatus::kOk:
       break;
     case wire::DecodeStatus::kMalformed:
-      return SendError(identity, wire::ErrorKind::kMalformed, "this is no message of Baton's");
+      return SendError(identity, wire::ErrorKind::kMalformed, "this is not a message of Baton");
     case wire::DecodeStatus::kVersion:
       return SendError(identity, wire::ErrorKind::kVersion,
                        fmt::format("batond speaks protocol versions up to {}; install the same "
@@ -231,8 +232,8 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
                                std::string_view user) {
   const std::string name(hello.node.view());
   if (!user.empty() && user != name) {
-    log_.Add(EventLog::Level::kWarning, "node",
-             fmt::format("the key of node {} was used to speak for node {}; refused", user, name));
+    log_.Add(node::EventLog::Level::kWarning, "node",
+             fmt::format("refused: node {} used its key to act as node {}", user, name));
     return SendError(identity, wire::ErrorKind::kDenied,
                      fmt::format("this key belongs to node {}; set node.name to it", user));
   }
@@ -244,25 +245,24 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   Node& node = *slot;
   if (hello.instance == node.replaced) {
     // It lives, as does the one that took its place.
-    return SendError(
-        identity, wire::ErrorKind::kDenied,
-        fmt::format("another baton-frontend speaks for node {} since; stop one, or give "
-                    "each its own node.name",
-                    name));
+    return SendError(identity, wire::ErrorKind::kDenied,
+                     fmt::format("another baton-frontend now acts as node {}; stop one, or give "
+                                 "each its own node.name",
+                                 name));
   }
   const bool again = node.instance == hello.instance;
   if (!again && node.instance != 0) {
     node.replaced = node.instance;
-    log_.Add(EventLog::Level::kInfo, "node", "the relay of node " + name + " restarted");
+    log_.Add(node::EventLog::Level::kInfo, "node", "the relay of node " + name + " restarted");
   } else if (!node.connected) {
-    log_.Add(EventLog::Level::kInfo, "node",
+    log_.Add(node::EventLog::Level::kInfo, "node",
              node.instance == 0 ? "node " + name + " connected"
                                 : "the link to node " + name + " is back");
   }
   // After each NodeWelcome the relay says again who is there. Who is not among them may have ended
   // while the link was cut, and is asked about. A relay that is the same as before has watched its
   // clients all along.
-  arbiter_.DropLink(node, again ? kNever : node.heard);
+  arbiter_.sessions().DropLink(node, again ? kNever : node.heard);
   node.refused.clear();
   node.clients.clear();
   node_by_identity_.erase(node.identity);
@@ -290,17 +290,17 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
     if (gpu.uuid.empty() || gpu.uuid.size() > 64 || !printable) continue;
     if (arbiter_.gpus().count(gpu.uuid) == 0 && arbiter_.GpusOf(name).size() >= kGpusOfNodeMax) {
       SendError(identity, wire::ErrorKind::kLimit,
-                fmt::format("a node has at most {} GPUs; {} and those after it are not managed",
+                fmt::format("a node has at most {} GPUs; {} and the GPUs after it are not managed",
                             kGpusOfNodeMax, gpu.uuid));
       break;
     }
     if (auto added = arbiter_.AddGpu(gpu, name); !added) {
-      log_.Add(EventLog::Level::kWarning, "node",
+      log_.Add(node::EventLog::Level::kWarning, "node",
                fmt::format("node {} reports a GPU that is not its own: {}", name,
                            added.error().message));
       continue;
     }
-    if (const devmgr::Card* card = arbiter_.vgpus().CardOf(gpu.uuid)) {
+    if (const devmgr::Card* card = arbiter_.vgpus().cards().Find(gpu.uuid)) {
       cards.push_back(*card);
       cards.back().health = devmgr::Health::kHealthy;
       cards.back().why.clear();
@@ -313,7 +313,7 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
 }
 
 void NodeEndpoint::AskAboutMissing(Node& node) {
-  for (const Arbiter::Missing& missing : arbiter_.MissingOn(node.name)) {
+  for (const Sessions::Missing& missing : arbiter_.sessions().MissingOn(node.name)) {
     wire::NodeCheck check;
     check.pid = missing.pid;
     check.start_time = missing.start_time;
@@ -326,7 +326,7 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
   if (!node.connected) {
     // It was silent, and speaks on as if nothing had happened: frames may be missing.
     node.connected = true;
-    log_.Add(EventLog::Level::kInfo, "node", "the link to node " + node.name + " is back");
+    log_.Add(node::EventLog::Level::kInfo, "node", "the link to node " + node.name + " is back");
     arbiter_.SetFrozen(node.name, false);
     SendTo(node.identity, wire::NodeSync{});
     node.asked_again = node.heard;
@@ -359,15 +359,16 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       if (inner.type() == wire::State::kType) {
         wire::State state;
         if (!inner.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
-        arbiter_.State(client, state, Duration(std::min<uint64_t>(message.held_ns, INT64_MAX)));
+        arbiter_.sessions().State(client, state,
+                                  Duration(std::min<uint64_t>(message.held_ns, INT64_MAX)));
       } else if (inner.type() == wire::Attach::kType) {
         wire::Attach attach;
         if (!inner.Read(attach)) return malformed();
-        arbiter_.Attach(client, attach);
+        arbiter_.sessions().Attach(client, attach);
       } else if (inner.type() == wire::Memory::kType) {
         wire::Memory memory;
         if (!inner.Read(memory)) return malformed();
-        arbiter_.Memory(client, memory);
+        arbiter_.sessions().Memory(client, memory);
       }
       return;
     }
@@ -381,8 +382,8 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
         return malformed();
       }
       const ClientId id =
-          arbiter_.Up(node, message.client, node.name, message.pid, message.start_time, message.uid,
-                      message.kubernetes_pod.view(), hello);
+          arbiter_.sessions().Up(node, message.client, node.name, message.pid, message.start_time,
+                                 message.uid, message.kubernetes_pod.view(), hello);
       if (id) {
         node.refused.erase(message.client);
         node.clients[message.client] = id;
@@ -401,16 +402,16 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       if (it == node.clients.end()) return;
       const ClientId id = it->second;
       if (message.reason == wire::DownReason::kExited) node.clients.erase(it);
-      arbiter_.Down(id, message.reason);
+      arbiter_.sessions().Down(id, message.reason);
       return;
     }
     case wire::NodeChecked::kType: {
       wire::NodeChecked message;
       if (!frame.Read(message)) return malformed();
       if (message.alive) return;
-      for (const Arbiter::Missing& missing : arbiter_.MissingOn(node.name)) {
+      for (const Sessions::Missing& missing : arbiter_.sessions().MissingOn(node.name)) {
         if (missing.pid == message.pid && missing.start_time == message.start_time) {
-          arbiter_.Down(missing.client, wire::DownReason::kExited);
+          arbiter_.sessions().Down(missing.client, wire::DownReason::kExited);
         }
       }
       return;
@@ -459,7 +460,8 @@ void NodeEndpoint::OnHello(const std::string& identity, const wire::Hello& hello
   }
   auto direct = std::make_unique<Direct>(*this, identity);
   direct->heard = MonotonicNow();
-  direct->client = arbiter_.Up(*direct, 0, std::string(user), 0, ++directs_made_, 0, "", hello);
+  direct->client =
+      arbiter_.sessions().Up(*direct, 0, std::string(user), 0, ++directs_made_, 0, "", hello);
   if (direct->client) directs_[identity] = std::move(direct);
 }
 
@@ -471,23 +473,23 @@ void NodeEndpoint::FromDirect(Direct& direct, const wire::Frame& frame) {
   } else if (frame.type() == wire::State::kType) {
     wire::State state;
     understood = frame.Read(state) && state.phase <= wire::Phase::kDraining;
-    if (understood) arbiter_.State(direct.client, state, Duration(0));
+    if (understood) arbiter_.sessions().State(direct.client, state, Duration(0));
   } else if (frame.type() == wire::Attach::kType) {
     wire::Attach attach;
     understood = frame.Read(attach);
-    if (understood) arbiter_.Attach(direct.client, attach);
+    if (understood) arbiter_.sessions().Attach(direct.client, attach);
   } else if (frame.type() == wire::Memory::kType) {
     wire::Memory memory;
     understood = frame.Read(memory);
-    if (understood) arbiter_.Memory(direct.client, memory);
+    if (understood) arbiter_.sessions().Memory(direct.client, memory);
   } else {
     understood = false;
   }
   if (understood && !direct.closing) return;
-  if (!direct.closing) direct.Refuse(0, wire::ErrorKind::kProtocol, "this makes no sense now");
+  if (!direct.closing) direct.Refuse(0, wire::ErrorKind::kProtocol, "unexpected message");
   const ClientId client = direct.client;
   directs_.erase(std::string(direct.identity));
-  arbiter_.Down(client, wire::DownReason::kExited);
+  arbiter_.sessions().Down(client, wire::DownReason::kExited);
 }
 
 void NodeEndpoint::Beat() {
@@ -501,8 +503,8 @@ void NodeEndpoint::Beat() {
     for (auto& [name, node] : nodes_) {
       if (node->connected && now - node->heard > options_.zmq.lost_after) {
         node->connected = false;
-        log_.Add(EventLog::Level::kWarning, "node",
-                 fmt::format("the link to node {} is cut; what it holds stays with it", name));
+        log_.Add(node::EventLog::Level::kWarning, "node",
+                 fmt::format("the link to node {} is cut; no token of its GPUs moves", name));
         arbiter_.SetFrozen(name, true);
       }
       SendTo(node->identity, ping);
@@ -515,7 +517,7 @@ void NodeEndpoint::Beat() {
     for (const std::string& identity : silent) {
       auto direct = std::move(directs_.at(identity));
       directs_.erase(identity);
-      arbiter_.Down(direct->client, wire::DownReason::kExited);
+      arbiter_.sessions().Down(direct->client, wire::DownReason::kExited);
     }
     Beat();
   });

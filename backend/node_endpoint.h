@@ -22,16 +22,16 @@
 #include "backend/arbiter.h"
 #include "backend/control.h"
 #include "backend/upstream.h"
-#include "backend/zap.h"
-#include "backend/zmq_socket.h"
+#include "net/zap.h"
+#include "net/zmq_socket.h"
 #include "wire/codec.h"
 
 namespace baton::backend {
 
 class NodeEndpoint {
  public:
-  NodeEndpoint(boost::asio::io_context& io, const Options& options, Arbiter& arbiter,
-               Control& control, Books* books, EventLog& log);
+  NodeEndpoint(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
+               Control& control, Books* books, node::EventLog& log);
   ~NodeEndpoint();
 
   // Listens as options.zmq says.
@@ -62,15 +62,15 @@ class NodeEndpoint {
   void SendError(const std::string& identity, wire::ErrorKind kind, std::string_view text);
 
   boost::asio::io_context& io_;
-  const Options& options_;
+  const config::Options& options_;
   Arbiter& arbiter_;
   Control& control_;
-  EventLog& log_;
+  node::EventLog& log_;
   std::optional<BooksServer> books_;
   const uint64_t instance_;
-  ZmqContext context_;
-  std::optional<Zap> zap_;
-  ZmqSocket socket_;
+  net::ZmqContext context_;
+  std::optional<net::Zap> zap_;
+  net::ZmqSocket socket_;
   boost::asio::steady_timer beat_;
   std::map<std::string, std::unique_ptr<Node>> nodes_;                // by name
   std::unordered_map<std::string, Node*> node_by_identity_;           // current ones only

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "backend/process.h"
-#include "backend/usage_book.h"
+#include "base/entropy.h"
+#include "base/hash.h"
 
 namespace baton::backend {
 namespace {
@@ -21,28 +21,23 @@ std::vector<std::string> TextsAt(const json& entry, const char* key) {
   return entry.value(key, std::vector<std::string>{});
 }
 
-json WishesJson(const CardWishes& wishes) {
+json WishesJson(const Pod& pod) {
   json said = json::object();
-  const auto text = [&](const char* key, const std::string& value) {
-    if (!value.empty()) said[key] = value;
-  };
-  const auto texts = [&](const char* key, const std::vector<std::string>& values) {
-    if (!values.empty()) said[key] = values;
-  };
-  text("mode", wishes.mode);
-  texts("models", wishes.models);
-  texts("not_models", wishes.not_models);
-  texts("gpus", wishes.gpus);
-  text("affinity", wishes.affinity);
-  text("anti_affinity", wishes.anti_affinity);
-  text("exclusion", wishes.exclusion);
+  for (const spec::PodField& field : spec::PodFields()) {
+    if (!field.is_wish()) continue;
+    if (json value = spec::WriteField(field, pod); !value.is_null()) said[field.key] = value;
+  }
   return said;
 }
 
-CardWishes ReadWishes(const json& said) {
-  return {said.value("mode", ""),     TextsAt(said, "models"),    TextsAt(said, "not_models"),
-          TextsAt(said, "gpus"),      said.value("affinity", ""), said.value("anti_affinity", ""),
-          said.value("exclusion", "")};
+// Keys that this version does not know are of a later one.
+Result<void> ReadAsked(const json& asked, Pod& pod) {
+  for (const auto& [key, value] : asked.items()) {
+    const spec::PodField* field = spec::FindPodField(key);
+    if (field == nullptr) continue;
+    if (auto read = spec::ReadField(*field, value, pod); !read) return read;
+  }
+  return {};
 }
 
 }  // namespace
@@ -144,12 +139,14 @@ std::string Pods::Save() const {
         {"gpus", pod.gpus},
         {"mode", pod.mode},
         {"vgpus", std::move(vgpus)},
-        {"wishes", WishesJson(pod.wishes)},
+        {"wishes", WishesJson(pod)},
         {"ticket", pod.ticket},
         {"uid", pod.uid},
         {"cgroup", pod.cgroup},
         {"independent", pod.independent},
         {"from_file", pod.from_file},
+        // All of it once more, by the table: what is above is for versions that know no more.
+        {"asked", spec::WriteFields(pod)},
     });
   }
   json departed = json::array();
@@ -166,7 +163,7 @@ std::string Pods::Save() const {
       {"pods", list},
       {"departed", departed},
       {"cordoned", cordoned_}}.dump(1, ' ', false, json::error_handler_t::replace);
-  return fmt::format("{}{:016x}\n{}\n", kFirstLine, UsageBook::GpuKey(body), body);
+  return fmt::format("{}{:016x}\n{}\n", kFirstLine, HashOf(body), body);
 }
 
 Result<void> Pods::Load(const std::string& text) {
@@ -185,12 +182,12 @@ Result<void> Pods::Load(const std::string& text) {
 Result<void> Pods::Read(const std::string& text) {
   const size_t line = text.find('\n');
   if (line == std::string::npos || text.compare(0, kFirstLine.size(), kFirstLine) != 0) {
-    return Fail(ErrorCode::kInvalid, "this is not a file of pods");
+    return Fail(ErrorCode::kInvalid, "this is not a pods file");
   }
   std::string body = text.substr(line + 1);
   if (!body.empty() && body.back() == '\n') body.pop_back();
   if (text.substr(kFirstLine.size(), line - kFirstLine.size()) !=
-      fmt::format("{:016x}", UsageBook::GpuKey(body))) {
+      fmt::format("{:016x}", HashOf(body))) {
     return Fail(ErrorCode::kInvalid, "its checksum does not match");
   }
   try {
@@ -209,9 +206,8 @@ Result<void> Pods::Read(const std::string& text) {
       pod.name_space = entry.value("namespace", "");
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
       // Files of before there were virtual GPUs: by turns, and placed anew where they are.
-      pod.mode = entry.value("mode", std::string(kTimeSlice));
+      pod.mode = entry.value("mode", std::string(spec::kTimeSlice));
       pod.memory_part = entry.value("memory_part", policy::Share{0});
-      pod.wishes = ReadWishes(entry.value("wishes", json::object()));
       for (const json& row : entry.value("vgpus", json::array())) {
         PodVgpu vgpu;
         vgpu.fit = {row.at("share"), row.at("memory_mib"), 0, row.at("slot")};
@@ -226,6 +222,12 @@ Result<void> Pods::Read(const std::string& text) {
       pod.cgroup = entry.value("cgroup", "");
       pod.independent = entry.value("independent", false);
       pod.from_file = entry.at("from_file");
+      const auto asked = entry.find("asked");
+      if (auto read =
+              ReadAsked(asked != entry.end() ? *asked : entry.value("wishes", json::object()), pod);
+          !read) {
+        return read;
+      }
       auto share = policy::Validated(pod.share);
       if (!share) return tl::unexpected(share.error());
       if (pod.id.value == 0 || pod.id.value > last_id_ || last_id_ > kIdMax) {

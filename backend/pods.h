@@ -17,28 +17,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/ledger/ledger.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "devmgr/sharing_mode.h"
+#include "devmgr/modes/sharing_mode.h"
+#include "ledger/ledger.h"
 #include "policy/share.h"
+#include "spec/modes.h"
+#include "spec/pod_request.h"
 
 namespace baton::backend {
-
-inline constexpr std::string_view kTimeSlice = "time-slice";
-
-// What a pod asks of cards beside room; see devmgr::PodRequest.
-struct CardWishes {
-  std::string mode;  // empty: by turns, else an instance of a card on which MIG is on
-  std::vector<std::string> models;
-  std::vector<std::string> not_models;
-  std::vector<std::string> gpus;  // uuids: only these
-  std::string affinity;
-  std::string anti_affinity;
-  std::string exclusion;
-
-  friend bool operator==(const CardWishes&, const CardWishes&) = default;
-};
 
 // A virtual GPU of a pod: its part of one card.
 struct PodVgpu {
@@ -49,31 +36,19 @@ struct PodVgpu {
   std::vector<std::string> before;
 };
 
-struct Pod {
+// What was asked, and what it has. `share` is Validated(), `wishes.gpus` are uuids.
+struct Pod : spec::PodRequest {
   PodId id;
-  std::string name;
-  policy::ShareSpec share;        // Validated()
-  uint64_t memory_cap = 0;        // bytes on each GPU; 0: memory_part says
-  policy::Share memory_part = 0;  // of each GPU's memory; 0: no cap
-  std::string team;               // a path, such as research/vision
-  std::string user;               // whose work it is, for the books
-  std::string name_space;         // of Kubernetes, for the books
-  CardWishes wishes;
-  std::vector<std::string> gpus;  // uuids
-  std::vector<PodVgpu> vgpus;     // for each of them
-  std::string mode{kTimeSlice};   // how all of them are divided
-  std::string ticket;
-  int64_t uid = -1;  // whose processes may attach; -1: anybody's
-  // Uid of a Kubernetes pod: only processes that the kubelet put into it may attach. Empty: any.
-  std::string cgroup;
-  // Its processes do not wait for each other across GPUs: each GPU's token by itself. Fixed.
-  bool independent = false;
-  bool throw_away = false;  // of bench_ticket: not stored, gone with its client
-  std::string from_file;    // its [[pod]] as last applied; empty: not from the file
+  std::vector<std::string> gpus;       // uuids
+  std::vector<PodVgpu> vgpus;          // for each of them
+  std::string mode{spec::kTimeSlice};  // how all of them are divided
+  bool throw_away = false;             // of bench_ticket: not stored, gone with its client
+  std::string
+      from_file;  // the fingerprint of its [[pod]] as last applied; empty: not from the file
 
   // Its launches wait for the token. In the other modes the hardware, or MPS, divides the card.
-  bool by_token() const { return mode != "mig" && mode != "mps"; }
-  // Takes the tokens of all its GPUs together (backend/gang_scheduler.h).
+  bool by_token() const { return spec::ByToken(mode); }
+  // Takes the tokens of all its GPUs together (scheduler/gang_scheduler.h).
   bool gang() const { return gpus.size() > 1 && !independent && by_token(); }
   bool Has(std::string_view gpu) const {
     return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();

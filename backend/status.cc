@@ -11,10 +11,11 @@ namespace baton::backend {
 // What is done of a status, and where to go on.
 struct StatusSteps::State {
   Arbiter& arbiter;
-  const EventLog& log;
+  const node::EventLog& log;
   const std::string node;
   nlohmann::json status{};
-  std::map<std::string, std::vector<PodStatus>> schedulers{};  // by GPU, as at the beginning
+  std::map<std::string, std::vector<scheduler::PodStatus>>
+      schedulers{};  // by GPU, as at the beginning
   bool pods_done = false;
   PodId pod{};          // the last one that was looked at
   uint64_t client = 0;  // the same, by its number
@@ -74,38 +75,38 @@ void AddUsage(json& to, const Usage& usage, uint64_t held_ns) {
   add("revocations", usage.revocations);
 }
 
-using Clients = std::vector<const Arbiter::Client*>;
+using Clients = std::vector<const Client*>;
 
-json GpuOfPod(const Arbiter& arbiter, const Arbiter::Gpu& gpu, const Pod& pod,
-              const Clients& clients, const PodStatus* status, Instant now) {
+json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clients& clients,
+              const scheduler::PodStatus* status, Instant now) {
   json row{{"uuid", gpu.info.uuid}, {"node", gpu.node}};
   wire::Phase phase = wire::Phase::kIdle;
-  for (const Arbiter::Client* client : clients) {
+  for (const Client* client : clients) {
     for (const auto& lane : client->lanes) {
       if (lane->gpu == &gpu) phase = Busier(phase, lane->phase);
     }
   }
   row["phase"] = PhaseName(phase);
-  const uint64_t held = arbiter.HeldNow(gpu, pod.id, now);
+  const uint64_t held = arbiter.accounts().HeldNow(gpu, pod.id, now);
   const auto waited = status != nullptr ? static_cast<uint64_t>(Nanos(status->waited)) : 0;
   row["fluid"] = status != nullptr ? Percent(status->fluid) : 0.0;
   row["throttled"] = status != nullptr && status->throttled;
   row["lag_ns"] = status != nullptr ? Nanos(status->lag) : 0;
-  const Arbiter::PodOnGpu none;
+  const PodOnGpu none;
   auto it = gpu.pods.find(pod.id);
-  const Arbiter::PodOnGpu& on = it != gpu.pods.end() ? it->second : none;
+  const PodOnGpu& on = it != gpu.pods.end() ? it->second : none;
   for (const auto& [key, seconds] :
        {std::pair{"achieved_1s", 1}, {"achieved_10s", 10}, {"achieved_60s", 60}}) {
     row[key] = Percent(on.series.Over(std::chrono::seconds(seconds), now, held, waited).held);
   }
   row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, held, waited).waited);
   row["memory_used"] = on.memory;
-  const UsageEntry* account = arbiter.Account(gpu, pod.id);
+  const UsageEntry* account = arbiter.accounts().Of(gpu, pod.id);
   AddUsage(row, account != nullptr ? account->usage : Usage{}, held);
   return row;
 }
 
-wire::Phase PhaseOf(const Arbiter::Client& client) {
+wire::Phase PhaseOf(const Client& client) {
   wire::Phase phase = wire::Phase::kIdle;
   for (const auto& lane : client.lanes) phase = Busier(phase, lane->phase);
   return phase;
@@ -119,7 +120,7 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
   Arbiter& arbiter = steps.arbiter;
   json& status = steps.status;
   status["daemon"] = {{"version", daemon.version},
-                      {"mode", daemon.mode == Mode::kObserve ? "observe" : "enforce"},
+                      {"mode", daemon.mode == config::Mode::kObserve ? "observe" : "enforce"},
                       {"pid", getpid()},
                       {"started", daemon.started},
                       {"degraded", daemon.degraded}};
@@ -129,7 +130,7 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
   for (const auto& [uuid, gpu] : arbiter.gpus()) {
     schedulers[uuid] = gpu->scheduler.Status(now);
   }
-  for (const Arbiter::Gpu* gpu : arbiter.GpusOf(steps.node)) {
+  for (const Gpu* gpu : arbiter.GpusOf(steps.node)) {
     json row{{"uuid", gpu->info.uuid},
              {"name", gpu->info.name},
              {"node", gpu->node},
@@ -142,7 +143,7 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
              {"hung", gpu->hung},
              {"link", gpu->frozen ? "cut" : "up"},
              {"queue", json::array()}};
-    if (const devmgr::Card* card = arbiter.vgpus().CardOf(gpu->info.uuid)) {
+    if (const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu->info.uuid)) {
       row["health"] = HealthName(card->health);
       row["why"] = card->why;
       row["vendor"] = card->vendor;
@@ -158,7 +159,7 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
       const Pod* pod = arbiter.pods().Find(*holder);
       row["holder"] = pod != nullptr ? pod->name : "(deleted)";
     }
-    for (const PodStatus& pod : schedulers[gpu->info.uuid]) {
+    for (const scheduler::PodStatus& pod : schedulers[gpu->info.uuid]) {
       if (!pod.waiting) continue;
       const Pod* named = arbiter.pods().Find(pod.pod);
       row["queue"].push_back(named != nullptr ? named->name : "(deleted)");
@@ -176,7 +177,7 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
                                {"silent_ms", n.silent_ms}});
   }
   status["events"] = json::array();
-  for (const EventLog::Event& event : steps.log.events()) {
+  for (const node::EventLog::Event& event : steps.log.events()) {
     status["events"].push_back(
         {{"time_ms", event.unix_ms}, {"kind", event.kind}, {"text", event.text}});
   }
@@ -189,6 +190,8 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   json row = PodJson(pod);
   row.erase("ticket");
   row.erase("pod");
+  row["asked"] = spec::WriteFields(pod);
+  row["asked"].erase("ticket");
   row["gpus"] = json::array();
   row["clients"] = json::array();
   row["memory_used"] = uint64_t{0};
@@ -199,13 +202,14 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   for (const std::string& uuid : pod.gpus) {
     auto it = arbiter.gpus().find(uuid);
     if (it == arbiter.gpus().end()) continue;
-    const Arbiter::Gpu& gpu = *it->second;
+    const Gpu& gpu = *it->second;
     // A GPU may have come since the beginning.
-    const PodStatus* of_pod = nullptr;
+    const scheduler::PodStatus* of_pod = nullptr;
     if (const auto known = steps.schedulers.find(uuid); known != steps.schedulers.end()) {
       const auto& sorted = known->second;  // by id
-      const auto at = std::lower_bound(sorted.begin(), sorted.end(), id,
-                                       [](const PodStatus& s, PodId pod) { return s.pod < pod; });
+      const auto at =
+          std::lower_bound(sorted.begin(), sorted.end(), id,
+                           [](const scheduler::PodStatus& s, PodId pod) { return s.pod < pod; });
       if (at != sorted.end() && at->pod == id) of_pod = &*at;
     }
     json part = GpuOfPod(arbiter, gpu, pod, clients, of_pod, now);
@@ -214,12 +218,12 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
     }
     row["memory_used"] = row["memory_used"].get<uint64_t>() + part["memory_used"].get<uint64_t>();
     row["lag_ns"] = row["lag_ns"].get<int64_t>() + part["lag_ns"].get<int64_t>();
-    if (const UsageEntry* account = arbiter.Account(gpu, id)) {
-      AddUsage(row, account->usage, arbiter.HeldNow(gpu, id, now));
+    if (const UsageEntry* account = arbiter.accounts().Of(gpu, id)) {
+      AddUsage(row, account->usage, arbiter.accounts().HeldNow(gpu, id, now));
     }
     row["gpus"].push_back(std::move(part));
   }
-  for (const Arbiter::Client* client : clients) {
+  for (const Client* client : clients) {
     phase = Busier(phase, PhaseOf(*client));
     row["clients"].push_back({{"pid", client->pid},
                               {"command", client->command},
@@ -231,7 +235,7 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   return row;
 }
 
-json ClientRow(Arbiter& arbiter, const Arbiter::Client& client) {
+json ClientRow(Arbiter& arbiter, const Client& client) {
   const Pod* pod = arbiter.pods().Find(client.pod);
   return {{"id", client.id.value},
           {"pid", client.pid},
@@ -294,7 +298,7 @@ json PodJson(const Pod& pod) {
           {"memory", pod.gpus.empty() ? pod.memory_cap : pod.CapOn(pod.gpus.front())},
           {"memory_percent", Percent(pod.memory_part)},
           {"mode", pod.mode},
-          {"priority", PriorityName(pod.share.priority)},
+          {"priority", spec::PriorityName(pod.share.priority)},
           {"team", pod.team},
           {"user", pod.user},
           {"namespace", pod.name_space},
@@ -322,7 +326,7 @@ json VgpusJson(const Arbiter& arbiter, const std::string& node) {
   }
   json rows = json::array();
   for (const auto& [name, pod] : by_name) {
-    const std::string unbooked = vgpus.WhyUnbooked(pod->id);
+    const std::string unreserved = vgpus.WhyUnreserved(pod->id);
     for (size_t i = 0; i < pod->gpus.size(); ++i) {
       const std::string& uuid = pod->gpus[i];
       const PodVgpu& vgpu = pod->vgpus[i];
@@ -338,13 +342,13 @@ json VgpusJson(const Arbiter& arbiter, const std::string& node) {
                {"memory", pod->CapOn(uuid)},
                {"memory_used", uint64_t{0}},
                {"memory_peak", vgpu.memory_peak},
-               {"running", arbiter.Runs(*pod)},
-               {"booked", unbooked.empty()},
-               {"why", unbooked}};
-      if (const devmgr::Card* card = vgpus.CardOf(uuid)) {
+               {"running", arbiter.lifecycle().Runs(*pod)},
+               {"booked", unreserved.empty()},
+               {"why", unreserved}};
+      if (const devmgr::Card* card = vgpus.cards().Find(uuid)) {
         row["model"] = card->model;
-        if (unbooked.empty() && card->health != devmgr::Health::kHealthy) {
-          row["why"] = fmt::format("its card is {}{}{}", HealthName(card->health),
+        if (unreserved.empty() && card->health != devmgr::Health::kHealthy) {
+          row["why"] = fmt::format("its GPU is {}{}{}", HealthName(card->health),
                                    card->why.empty() ? "" : ": ", card->why);
         }
       }
@@ -352,8 +356,8 @@ json VgpusJson(const Arbiter& arbiter, const std::string& node) {
       auto add = [&, id = pod->id](const std::string& on) {
         const auto it = arbiter.gpus().find(on);
         if (it == arbiter.gpus().end()) return;
-        held += arbiter.HeldNow(*it->second, id, now);
-        if (const UsageEntry* account = arbiter.Account(*it->second, id)) {
+        held += arbiter.accounts().HeldNow(*it->second, id, now);
+        if (const UsageEntry* account = arbiter.accounts().Of(*it->second, id)) {
           busy += account->usage.busy_ns;
         }
       };
@@ -362,7 +366,7 @@ json VgpusJson(const Arbiter& arbiter, const std::string& node) {
       row["held_ns"] = held;
       row["busy_ns"] = busy;
       if (const auto it = arbiter.gpus().find(uuid); it != arbiter.gpus().end()) {
-        row["node"] = vgpus.NameOf(it->second->node);
+        row["node"] = vgpus.cards().NameOf(it->second->node);
         if (const auto on = it->second->pods.find(pod->id); on != it->second->pods.end()) {
           row["memory_used"] = on->second.memory;
         }
@@ -378,9 +382,9 @@ namespace {
 // Which it is among its node's, as users count them.
 json CardJson(const Vgpus& vgpus, const std::string& node, const std::string& uuid) {
   json row{{"uuid", uuid}};
-  const devmgr::Card* card = vgpus.CardOf(uuid);
+  const devmgr::Card* card = vgpus.cards().Find(uuid);
   if (card != nullptr) row["model"] = card->model;
-  if (const devmgr::Node* on = vgpus.FindNode(node)) {
+  if (const devmgr::Node* on = vgpus.cards().FindNode(node)) {
     for (size_t i = 0; i < on->cards.size(); ++i) {
       if (on->cards[i].uuid == uuid) row["index"] = i;
     }
@@ -425,14 +429,14 @@ json PlanJson(Arbiter& arbiter, const devmgr::DefragPlan& plan) {
   for (const devmgr::PodMove& move : plan.moves) {
     const Pod* pod = arbiter.pods().FindByName(move.pod);
     answer["moves"].push_back({{"pod", move.pod},
-                               {"running", pod != nullptr && arbiter.Runs(*pod)},
+                               {"running", pod != nullptr && arbiter.lifecycle().Runs(*pod)},
                                {"from", PlaceJson(vgpus, move.from)},
                                {"to", PlaceJson(vgpus, move.to)}});
   }
   return answer;
 }
 
-StatusSteps::StatusSteps(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+StatusSteps::StatusSteps(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
                          std::string node)
     : state_(new State{arbiter, log, std::move(node)}) {
   Begin(*state_, daemon);
@@ -448,7 +452,7 @@ bool StatusSteps::GoOn(size_t most) {
 
 json StatusSteps::Take() { return std::move(state_->status); }
 
-json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+json StatusJson(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
                 const std::string& node) {
   StatusSteps steps(arbiter, log, daemon, node);
   while (!steps.GoOn(SIZE_MAX)) {

@@ -32,14 +32,15 @@ namespace baton::backend {
 // Shares (request, limit, fluid, achieved, waited) are percent of one GPU; a pod's achieved_* add
 // up over its GPUs. Times are cumulative nanoseconds and survive restarts, but for lag_ns. phase is
 // idle, waiting, holding or draining; a pod's is that of its busiest client.
-nlohmann::json StatusJson(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon,
+nlohmann::json StatusJson(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
                           const std::string& node);
 // The same in steps, between which the loop serves others: of a thousand pods it takes long. Pods
 // and clients may come and go meanwhile; each is told as it is when its turn comes. Not thread
 // safe. `arbiter` and `log` must outlive it.
 class StatusSteps {
  public:
-  StatusSteps(Arbiter& arbiter, const EventLog& log, const DaemonStatus& daemon, std::string node);
+  StatusSteps(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
+              std::string node);
   ~StatusSteps();
   // Goes on with at most so many pods, or clients. True: it was the last step.
   bool GoOn(size_t most);

@@ -8,7 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "backend/keys.h"
+#include "base/hash.h"
+#include "net/keys.h"
 
 namespace baton::backend {
 namespace {
@@ -34,8 +35,7 @@ std::string Framed(const Message& message, size_t payload) {
 
 // A node speaks for sources of its own only, whatever it calls them.
 std::string SourceOf(const std::string& node, const std::string& source) {
-  return fmt::format("{:016x}{:016x}", UsageBook::GpuKey(node + "/" + source),
-                     UsageBook::GpuKey(source + "/" + node));
+  return fmt::format("{:016x}{:016x}", HashOf(node + "/" + source), HashOf(source + "/" + node));
 }
 
 json TeamsJson(const Books& books) {
@@ -52,13 +52,11 @@ json TeamsJson(const Books& books) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------- the node's side
-
-Upstream::Upstream(boost::asio::io_context& io, const Options& options, std::string source,
-                   Books& books, EventLog& log)
+Upstream::Upstream(boost::asio::io_context& io, const config::Options& options, std::string source,
+                   Books& books, node::EventLog& log)
     : io_(io),
       options_(options),
-      node_(NodeName(options)),
+      node_(config::NodeName(options)),
       source_(std::move(source)),
       books_(books),
       log_(log),
@@ -71,7 +69,7 @@ Result<void> Upstream::Start() {
       io_, context_, ZMQ_DEALER,
       [this](const std::vector<std::string_view>& parts, std::string_view) { Receive(parts); });
   if (!options_.upstream.server_public_key.empty()) {
-    auto keys = ReadKeyPair(options_.zmq.secret_key_file);
+    auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
     if (!keys) return tl::unexpected(keys.error());
     dealer_->Set(ZMQ_CURVE_SERVERKEY, options_.upstream.server_public_key);
     dealer_->Set(ZMQ_CURVE_PUBLICKEY, keys->public_key);
@@ -101,9 +99,8 @@ void Upstream::Stop() {
 std::string Upstream::Trouble() const {
   if (!refused_.empty()) return "the upstream refuses this node: " + refused_;
   if (MonotonicNow() - heard_ <= kAwayAfter + 2 * options_.ledger.every) return "";
-  return fmt::format(
-      "{} (upstream.connect) does not answer; what is used here waits in this node's ledger",
-      options_.upstream.connect);
+  return fmt::format("{} (upstream.connect) does not answer; usage waits in this node's ledger",
+                     options_.upstream.connect);
 }
 
 void Upstream::Beat() {
@@ -113,7 +110,7 @@ void Upstream::Beat() {
   const bool away = !Trouble().empty();
   if (away != said_away_) {
     said_away_ = away;
-    log_.Add(away ? EventLog::Level::kWarning : EventLog::Level::kInfo, "upstream",
+    log_.Add(away ? node::EventLog::Level::kWarning : node::EventLog::Level::kInfo, "upstream",
              away ? Trouble() : options_.upstream.connect + " answers again");
   }
   beat_.expires_after(kBeatEvery);
@@ -217,8 +214,8 @@ void Upstream::Receive(const std::vector<std::string_view>& parts) {
       books_.FollowUpstream();
       books_.SetTeams(teams_, std::move(uses), std::move(held));
     } catch (const std::exception& e) {
-      log_.Add(EventLog::Level::kWarning, "upstream",
-               std::string("the teams that the upstream sent make no sense: ") + e.what());
+      log_.Add(node::EventLog::Level::kWarning, "upstream",
+               std::string("the upstream sent malformed teams: ") + e.what());
     }
   } else if (frame.type() == wire::Error::kType) {
     wire::Error error;
@@ -226,9 +223,7 @@ void Upstream::Receive(const std::vector<std::string_view>& parts) {
   }
 }
 
-// ------------------------------------------------------------------------------ the central side
-
-BooksServer::BooksServer(boost::asio::io_context& io, Books& books, EventLog& log, Send send)
+BooksServer::BooksServer(boost::asio::io_context& io, Books& books, node::EventLog& log, Send send)
     : io_(io), books_(books), log_(log), send_(std::move(send)) {}
 
 BooksServer::~BooksServer() { *alive_ = false; }
@@ -251,8 +246,8 @@ bool BooksServer::Take(const std::string& identity, std::string_view user,
     if (!frame.Read(hello) || hello.node.view().empty() || hello.source.view().empty()) {
       refuse(wire::ErrorKind::kMalformed, "a field of BooksHello is wrong");
     } else if (!user.empty() && user != hello.node.view()) {
-      log_.Add(EventLog::Level::kWarning, "node",
-               fmt::format("the key of node {} was used for the books of node {}; refused", user,
+      log_.Add(node::EventLog::Level::kWarning, "node",
+               fmt::format("refused: node {} used its key to send usage of node {}", user,
                            hello.node.view()));
       refuse(wire::ErrorKind::kDenied,
              fmt::format("this key belongs to node {}; set node.name to it", user));
@@ -283,7 +278,7 @@ void BooksServer::OnHello(const std::string& identity, const wire::BooksHello& h
   }
   auto [it, fresh] = nodes_.try_emplace(node);
   if (fresh) {
-    log_.Add(EventLog::Level::kInfo, "node", "node " + node + " sends its books");
+    log_.Add(node::EventLog::Level::kInfo, "node", "node " + node + " sends its usage");
   } else if (it->second.identity != identity) {
     names_.erase(it->second.identity);
   } else if (now - it->second.greeted < kGreetEvery) {
@@ -321,7 +316,7 @@ void BooksServer::OnBatch(const std::string& identity, const std::string& node,
       if (!*alive) return;
       auto refuse = [&, this](const std::string& why) {
         BookedBatch(node);
-        log_.Add(EventLog::Level::kWarning, "node",
+        log_.Add(node::EventLog::Level::kWarning, "node",
                  fmt::format("a batch of node {} makes no sense and is dropped: {}", node, why));
         // Sent again it would make no more; the next one has the same totals and later ones.
         wire::BooksAck ack;
@@ -336,7 +331,7 @@ void BooksServer::OnBatch(const std::string& identity, const std::string& node,
         if (!*alive) return;
         BookedBatch(node);
         if (!booked && booked.error().code == ErrorCode::kInvalid) {
-          log_.Add(EventLog::Level::kWarning, "node",
+          log_.Add(node::EventLog::Level::kWarning, "node",
                    fmt::format("a batch of node {} is dropped: {}", node, booked.error().message));
         } else if (!booked) {
           return;  // it is sent again
@@ -361,8 +356,8 @@ void BooksServer::WriteTeams() {
   const bool too_long = teams_.size() + kFieldsMax > wire::kBooksFrameMax;
   if (too_long) teams_.clear();
   if (too_long && !std::exchange(too_long_, true)) {
-    log_.Add(EventLog::Level::kWarning, "team",
-             "there are too many teams to tell the nodes of; they keep to what they heard last");
+    log_.Add(node::EventLog::Level::kWarning, "team",
+             "too many teams to send to the nodes; they keep the teams they have");
   }
 }
 

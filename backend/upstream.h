@@ -9,7 +9,7 @@
 //                                     ◀──    BooksAck(seq + 1)
 //
 // Batches wait in the node's own ledger until they are acknowledged. They hold cumulative totals,
-// so one that is sent twice is booked once (backend/ledger/ledger.h). Not thread safe: both live in
+// so one that is sent twice is booked once (ledger/ledger.h). Not thread safe: both live in
 // their daemon's event loop.
 #ifndef BATON_BACKEND_UPSTREAM_H_
 #define BATON_BACKEND_UPSTREAM_H_
@@ -25,9 +25,9 @@
 #include <string_view>
 
 #include "backend/books.h"
-#include "backend/config.h"
-#include "backend/event_log.h"
-#include "backend/zmq_socket.h"
+#include "config/options.h"
+#include "net/zmq_socket.h"
+#include "node/event_log.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
 
@@ -36,8 +36,8 @@ namespace baton::backend {
 // The node's side.
 class Upstream {
  public:
-  Upstream(boost::asio::io_context& io, const Options& options, std::string source, Books& books,
-           EventLog& log);
+  Upstream(boost::asio::io_context& io, const config::Options& options, std::string source,
+           Books& books, node::EventLog& log);
   ~Upstream();
 
   // Begins to connect. Errors: the key file, the address.
@@ -55,13 +55,13 @@ class Upstream {
   void Beat();
 
   boost::asio::io_context& io_;
-  const Options& options_;
+  const config::Options& options_;
   const std::string node_;
   const std::string source_;
   Books& books_;
-  EventLog& log_;
-  ZmqContext context_;
-  std::optional<ZmqSocket> dealer_;
+  node::EventLog& log_;
+  net::ZmqContext context_;
+  std::optional<net::ZmqSocket> dealer_;
   boost::asio::steady_timer beat_;
   bool welcomed_ = false;
   bool sending_ = false;        // a batch is looked for, or on its way
@@ -83,7 +83,7 @@ class BooksServer {
   // Sends a frame to a peer of that socket; false when it is gone.
   using Send = std::function<bool(const std::string& identity, std::string_view frame)>;
 
-  BooksServer(boost::asio::io_context& io, Books& books, EventLog& log, Send send);
+  BooksServer(boost::asio::io_context& io, Books& books, node::EventLog& log, Send send);
   ~BooksServer();
 
   // Whether the frame is one of these messages; it is then answered. `user`: the node whose key the
@@ -106,7 +106,7 @@ class BooksServer {
 
   boost::asio::io_context& io_;
   Books& books_;
-  EventLog& log_;
+  node::EventLog& log_;
   Send send_;
   struct Node {
     std::string identity;  // the newest

@@ -13,6 +13,9 @@
 #include <functional>
 #include <utility>
 
+#include "base/entropy.h"
+#include "base/file.h"
+
 namespace baton::backend {
 namespace {
 
@@ -74,12 +77,6 @@ void UsageBook::End() {
   __atomic_store_n(&journal()->valid, 0, __ATOMIC_RELEASE);
 }
 
-uint64_t UsageBook::GpuKey(std::string_view uuid) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : uuid) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 UsageBook::~UsageBook() {
   if (map_ != nullptr) munmap(map_, kMapSize);
 }
@@ -103,7 +100,8 @@ std::string UsageBook::Open(const std::string& path) {
     }
     file_size_ = 0;
     rename(path.c_str(), (path + ".damaged").c_str());
-    note = path + " is damaged; it was moved to " + path + ".damaged and a new book begun";
+    note = path + " is damaged; it was moved to " + path +
+           ".damaged, and a new usage book was created";
   }
   void* map = mmap(nullptr, kMapSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (map == MAP_FAILED) {
@@ -159,7 +157,7 @@ UsageEntry* UsageBook::Allocate() {
       file_size_ += kStep;
       degraded_.clear();
     } else {
-      degraded_ = std::string("no room for the accounts in state_dir: ") + strerror(error) +
+      degraded_ = std::string("no space for the usage book in state_dir: ") + strerror(error) +
                   "; the newest are kept in memory only";
     }
   }

@@ -22,8 +22,9 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/process.h"
+#include "base/file.h"
 #include "base/ids.h"
+#include "node/process.h"
 
 namespace baton::backend {
 
@@ -42,7 +43,7 @@ struct Usage {
 struct UsageEntry {
   uint64_t used = 0;
   uint64_t pod = 0;
-  uint64_t gpu = 0;          // UsageBook::GpuKey
+  uint64_t gpu = 0;          // HashOf() its uuid
   uint64_t incarnation = 0;  // 0: the pod's totals
   // Of a pod: the token that it holds or held last, and the held_ns before that.
   uint64_t hold_epoch = 0;
@@ -78,8 +79,7 @@ class UsageBook {
   // Why the book is not (wholly) in its file; empty when it is.
   const std::string& degraded() const { return degraded_; }
 
-  static uint64_t GpuKey(std::string_view uuid);
-  // The entry, made when absent. Stays where it is until it is dropped.
+  // `gpu`: HashOf() its uuid. The entry, made when absent. Stays where it is until it is dropped.
   UsageEntry& At(PodId pod, uint64_t gpu, uint64_t incarnation);
   // Null when there is none.
   UsageEntry* Find(PodId pod, uint64_t gpu, uint64_t incarnation);

@@ -7,15 +7,17 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "backend/http/metrics.h"
+#include "backend/books.h"
+#include "backend/reports.h"
+#include "net/metrics.h"
 #include "web/assets.h"
 
 namespace baton::backend {
 namespace {
 
-using http::ErrorResponse;
-using http::HttpRequest;
-using http::HttpResponse;
+using net::ErrorResponse;
+using net::HttpRequest;
+using net::HttpResponse;
 using nlohmann::json;
 
 constexpr Duration kStreamEvery = std::chrono::seconds(1);
@@ -42,7 +44,7 @@ struct TimelineSnapshot {
   std::string uuid;
   int64_t now_us = 0;  // since 1970
   Instant now{};       // the same moment
-  std::vector<Arbiter::Hold> holds;
+  std::vector<Hold> holds;
   std::vector<std::pair<PodId, Instant>> waiting;  // and since when
   std::map<PodId, std::string> names;
 };
@@ -58,7 +60,7 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
                      {"from_ms", ms(from)},
                      {"to_ms", to == kNever ? json() : json(ms(to))}});
   };
-  for (const Arbiter::Hold& hold : snapshot.holds) {
+  for (const Hold& hold : snapshot.holds) {
     if (hold.waits_since < hold.granted_at) {
       add(hold.pod, "wait", hold.waits_since, hold.granted_at);
     }
@@ -72,8 +74,9 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
 
 }  // namespace
 
-Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, Books* books,
-         devmgr::Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon)
+Web::Web(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
+         Books* books, devmgr::Nvml& nvml, node::EventLog& log,
+         std::function<DaemonStatus()> daemon)
     : io_(io),
       options_(options),
       arbiter_(arbiter),
@@ -82,7 +85,7 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
       log_(log),
       daemon_(std::move(daemon)),
       started_(time(nullptr)),
-      server_(io, HttpOptionsOf(options)),
+      server_(io, config::HttpOptionsOf(options)),
       stream_(server_.AddStream("/api/v1/stream")),
       timer_(io),
       status_timer_(io) {
@@ -92,7 +95,7 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
       server_.AddAsset(std::string(path), std::string(asset.type), std::string(asset.bytes));
     }
   }
-  using Respond = http::HttpServer::Respond;
+  using Respond = net::HttpServer::Respond;
   server_.Route(
       "/healthz",
       [](const HttpRequest&, const Respond& respond) {
@@ -101,7 +104,7 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
         response.body = "ok\n";
         respond(std::move(response));
       },
-      http::Access::kOpen);
+      net::Access::kOpen);
   server_.Route("/metrics",
                 [this](const HttpRequest&, Respond respond) { Metrics(std::move(respond)); });
   server_.Route("/api/v1/status",
@@ -110,10 +113,10 @@ Web::Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, 
     Timeline(request, std::move(respond));
   });
   // explain takes names as parameters: a pod may be called "..", which no path can end with.
-  for (const char* command : {"report", "standing", "explain", "advise"}) {
-    server_.Route(std::string("/api/v1/") + command,
-                  [this, command](const HttpRequest& request, Respond respond) {
-                    Ask({{"command", command}}, request, std::move(respond));
+  for (const Report& report : Reports()) {
+    server_.Route(fmt::format("/api/v1/{}", report.name),
+                  [this, &report](const HttpRequest& request, Respond respond) {
+                    Ask({{"command", report.name}}, request, std::move(respond));
                   });
   }
 }
@@ -150,7 +153,7 @@ void Web::Stream() {
   });
 }
 
-void Web::Status(http::HttpServer::Respond respond) {
+void Web::Status(net::HttpServer::Respond respond) {
   WithStatus([respond = std::move(respond)](const std::shared_ptr<const json>& status) {
     HttpResponse response;
     response.produce = [status] { return Dump(*status); };
@@ -191,15 +194,15 @@ void Web::MakeStatus() {
   for (const UseStatus& use : std::exchange(for_status_, {})) use(status);
 }
 
-void Web::Ask(json question, const HttpRequest& request, http::HttpServer::Respond respond) {
+void Web::Ask(json question, const HttpRequest& request, net::HttpServer::Respond respond) {
   if (books_ == nullptr) {
     return respond(ErrorResponse(
-        {ErrorCode::kUnavailable, "batond keeps no books: ledger.database is \"none\""}));
+        {ErrorCode::kUnavailable, "there is no ledger: ledger.database is \"none\""}));
   }
   for (const auto& [name, value] : request.query) {
     // What is asked is said by the path alone.
     if (question.contains(name)) {
-      return respond(ErrorResponse({ErrorCode::kInvalid, "there is no parameter " + name}));
+      return respond(ErrorResponse({ErrorCode::kInvalid, "unknown parameter " + name}));
     }
     question[name] = value;
   }
@@ -208,7 +211,7 @@ void Web::Ask(json question, const HttpRequest& request, http::HttpServer::Respo
   });
 }
 
-void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond) {
+void Web::Timeline(const HttpRequest& request, net::HttpServer::Respond respond) {
   auto refuse = [&](ErrorCode code, std::string sentence) {
     respond(ErrorResponse({code, std::move(sentence)}));
   };
@@ -228,13 +231,13 @@ void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond
     }
   }
   const auto gpus = arbiter_.GpusOf("*");
-  const auto it = std::find_if(gpus.begin(), gpus.end(), [&](const Arbiter::Gpu* one) {
+  const auto it = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu* one) {
     return one->info.uuid == uuid || (uuid.empty() && gpus.size() == 1);
   });
   if (it == gpus.end()) {
-    return refuse(ErrorCode::kNotFound, "there is no GPU of this uuid; /api/v1/status lists them");
+    return refuse(ErrorCode::kNotFound, "no GPU has this uuid; /api/v1/status lists the GPUs");
   }
-  Arbiter::Gpu& gpu = **it;
+  Gpu& gpu = **it;
   const Instant now = MonotonicNow();
   TimelineSnapshot snapshot;
   snapshot.uuid = gpu.info.uuid;
@@ -244,7 +247,7 @@ void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond
   snapshot.now = now;
   snapshot.holds = gpu.timeline.Since(now - std::chrono::seconds(seconds));
   if (gpu.holder) snapshot.holds.push_back(gpu.hold);
-  for (const PodStatus& pod : gpu.scheduler.Status(now)) {
+  for (const scheduler::PodStatus& pod : gpu.scheduler.Status(now)) {
     if (pod.waiting) snapshot.waiting.emplace_back(pod.pod, pod.waiting_since);
   }
   const auto name = [&](PodId id) {
@@ -253,7 +256,7 @@ void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond
     const Pod* pod = arbiter_.pods().Find(id);
     entry->second = pod != nullptr ? pod->name : "(deleted)";
   };
-  for (const Arbiter::Hold& hold : snapshot.holds) name(hold.pod);
+  for (const Hold& hold : snapshot.holds) name(hold.pod);
   for (const auto& [pod, since] : snapshot.waiting) name(pod);
   HttpResponse response;
   response.produce = [snapshot = std::make_shared<TimelineSnapshot>(std::move(snapshot))] {
@@ -262,8 +265,8 @@ void Web::Timeline(const HttpRequest& request, http::HttpServer::Respond respond
   respond(std::move(response));
 }
 
-void Web::Metrics(http::HttpServer::Respond respond) {
-  auto snapshot = std::make_shared<http::MetricsSnapshot>();
+void Web::Metrics(net::HttpServer::Respond respond) {
+  auto snapshot = std::make_shared<net::MetricsSnapshot>();
   const Instant now = MonotonicNow();
   const DaemonStatus daemon = daemon_();
   snapshot->version = daemon.version;
@@ -271,14 +274,14 @@ void Web::Metrics(http::HttpServer::Respond respond) {
   if (books_ != nullptr) snapshot->ledger_up = books_->Trouble().empty();
   // Of each local GPU: the processes that are known there.
   std::vector<std::vector<pid_t>> known;
-  for (Arbiter::Gpu* at : arbiter_.GpusOf("*")) {
-    const Arbiter::Gpu& gpu = *at;
-    http::GpuMetrics row;
+  for (Gpu* at : arbiter_.GpusOf("*")) {
+    const Gpu& gpu = *at;
+    net::GpuMetrics row;
     row.uuid = gpu.info.uuid;
     row.model = gpu.info.name;
-    row.node = gpu.node.empty() ? NodeName(options_) : gpu.node;
+    row.node = gpu.node.empty() ? config::NodeName(options_) : gpu.node;
     row.memory_bytes = gpu.info.memory_bytes;
-    const uint64_t held = arbiter_.HeldNow(gpu, now);
+    const uint64_t held = arbiter_.accounts().HeldNow(gpu, now);
     row.held = DurationFromNanos(held);
     row.busy = DurationFromNanos(gpu.busy_ns);
     row.idle = gpu.idle + (gpu.idle_since != kNever ? now - gpu.idle_since : Duration(0));
@@ -289,9 +292,9 @@ void Web::Metrics(http::HttpServer::Respond respond) {
     row.handoffs = gpu.grants;
     row.hung = gpu.hung;
     row.link_up = !gpu.frozen;
-    const std::vector<PodStatus> pods = at->scheduler.Status(now);
+    const std::vector<scheduler::PodStatus> pods = at->scheduler.Status(now);
     snapshot->pods.reserve(snapshot->pods.size() + pods.size());
-    for (const PodStatus& status : pods) {
+    for (const scheduler::PodStatus& status : pods) {
       const Pod* pod = arbiter_.pods().Find(status.pod);
       auto on = gpu.pods.find(status.pod);
       if (pod == nullptr || on == gpu.pods.end()) continue;
@@ -299,10 +302,10 @@ void Web::Metrics(http::HttpServer::Respond respond) {
       row.allocated_memory_bytes += pod->CapOn(gpu.info.uuid);
       row.memory_used_bytes += on->second.memory;
       if (status.waiting && !status.throttled) ++row.waiting_pods;
-      const UsageEntry* account = arbiter_.Account(gpu, status.pod);
+      const UsageEntry* account = arbiter_.accounts().Of(gpu, status.pod);
       const Usage usage = account != nullptr ? account->usage : Usage{};
-      const uint64_t pod_held = arbiter_.HeldNow(gpu, status.pod, now);
-      http::PodMetrics of;
+      const uint64_t pod_held = arbiter_.accounts().HeldNow(gpu, status.pod, now);
+      net::PodMetrics of;
       of.gpu = gpu.info.uuid;
       of.pod = pod->name;
       of.name_space = pod->name_space;
@@ -334,7 +337,7 @@ void Web::Metrics(http::HttpServer::Respond respond) {
     }
   }
   HttpResponse response;
-  response.content_type = http::kMetricsContentType;
+  response.content_type = net::kMetricsContentType;
   // NVML may take its time, and so may the standing of many teams.
   response.produce = [this, snapshot, known = std::move(known),
                       teams = books_ != nullptr && books_->has_teams()
@@ -342,7 +345,7 @@ void Web::Metrics(http::HttpServer::Respond respond) {
                                   : std::nullopt,
                       uses = books_ != nullptr ? books_->uses() : std::vector<teams::Use>{}] {
     for (size_t i = 0; i < snapshot->gpus.size(); ++i) {
-      http::GpuMetrics& row = snapshot->gpus[i];
+      net::GpuMetrics& row = snapshot->gpus[i];
       if (const auto rates = nvml_.UtilizationOf(row.uuid)) {
         row.sm_utilization_ratio = rates->sm;
         row.memory_utilization_ratio = rates->memory;
@@ -359,7 +362,7 @@ void Web::Metrics(http::HttpServer::Respond respond) {
             {row.path, row.share.factor, row.share.normalized_usage, row.share.normalized_shares});
       }
     }
-    return http::MetricsText(*snapshot);
+    return net::MetricsText(*snapshot);
   };
   respond(std::move(response));
 }

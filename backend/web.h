@@ -13,20 +13,20 @@
 
 #include "backend/arbiter.h"
 #include "backend/books.h"
-#include "backend/config.h"
 #include "backend/control.h"
-#include "backend/event_log.h"
-#include "backend/http/server.h"
 #include "backend/status.h"
-#include "devmgr/nvml.h"
+#include "config/options.h"
+#include "devmgr/machine/nvml.h"
+#include "net/server.h"
+#include "node/event_log.h"
 
 namespace baton::backend {
 
 class Web {
  public:
   // `books`: null where there are none.
-  Web(boost::asio::io_context& io, const Options& options, Arbiter& arbiter, Books* books,
-      devmgr::Nvml& nvml, EventLog& log, std::function<DaemonStatus()> daemon);
+  Web(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter, Books* books,
+      devmgr::Nvml& nvml, node::EventLog& log, std::function<DaemonStatus()> daemon);
   ~Web();
 
   // Errors: the address is in use or no address, the token's and the certificate's files.
@@ -37,12 +37,12 @@ class Web {
   uint16_t port() const { return server_.port(); }
 
  private:
-  void Status(http::HttpServer::Respond respond);
-  void Timeline(const http::HttpRequest& request, http::HttpServer::Respond respond);
-  void Metrics(http::HttpServer::Respond respond);
+  void Status(net::HttpServer::Respond respond);
+  void Timeline(const net::HttpRequest& request, net::HttpServer::Respond respond);
+  void Metrics(net::HttpServer::Respond respond);
   // A question to the books with these fields of the query.
-  void Ask(nlohmann::json question, const http::HttpRequest& request,
-           http::HttpServer::Respond respond);
+  void Ask(nlohmann::json question, const net::HttpRequest& request,
+           net::HttpServer::Respond respond);
   void Stream();
   // Makes a status that begins after now, in steps, the same for all who ask until then.
   using UseStatus = std::function<void(const std::shared_ptr<const nlohmann::json>&)>;
@@ -50,15 +50,15 @@ class Web {
   void MakeStatus();
 
   boost::asio::io_context& io_;
-  const Options& options_;
+  const config::Options& options_;
   Arbiter& arbiter_;
   Books* books_;
   devmgr::Nvml& nvml_;
-  EventLog& log_;
+  node::EventLog& log_;
   const std::function<DaemonStatus()> daemon_;
   const int64_t started_;  // seconds since 1970
-  http::HttpServer server_;
-  http::EventStream& stream_;
+  net::HttpServer server_;
+  net::EventStream& stream_;
   boost::asio::steady_timer timer_;
   std::vector<UseStatus> asked_status_;  // for the next one
   std::vector<UseStatus> for_status_;    // for the one that is being made

@@ -20,6 +20,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/file.h"
 #include "sim/card.h"
 #include "sim/device.h"
 #include "wire/control_client.h"
@@ -31,14 +32,11 @@ using nlohmann::json;
 
 namespace {
 
+constexpr size_t kTextMax = 1u << 30;
 constexpr Duration kStopGrace = std::chrono::seconds(5);
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+// Empty where there is none.
+std::string TextOf(const std::string& path) { return ReadFile(path, kTextMax).value_or(""); }
 
 Result<bool> WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path);
@@ -55,15 +53,14 @@ std::string Trimmed(std::string text) {
 
 // A TCP port of the loopback that is free now.
 Result<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  const bool found = fd >= 0 &&
-                     bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  if (fd >= 0) close(fd);
+  const bool found = fd &&
+                     bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
   if (!found) return Fail(ErrorCode::kInternal, std::string("no free port: ") + strerror(errno));
   return ntohs(address.sin_port);
 }
@@ -72,20 +69,14 @@ Result<int> FreePort() {
 class NotifySocket {
  public:
   explicit NotifySocket(std::string path) : path_(std::move(path)) {
-    fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd_ = UniqueFd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path_.c_str());
     unlink(path_.c_str());
-    if (bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-      close(fd_);
-      fd_ = -1;
-    }
+    if (bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fd_.Close();
   }
-  ~NotifySocket() {
-    if (fd_ >= 0) close(fd_);
-    unlink(path_.c_str());
-  }
+  ~NotifySocket() { unlink(path_.c_str()); }
   NotifySocket(const NotifySocket&) = delete;
   NotifySocket& operator=(const NotifySocket&) = delete;
 
@@ -93,10 +84,10 @@ class NotifySocket {
   bool WaitForReady(Process& process, Duration timeout) {
     const Instant deadline = MonotonicNow() + timeout;
     while (MonotonicNow() < deadline) {
-      pollfd readable{fd_, POLLIN, 0};
+      pollfd readable{fd_.get(), POLLIN, 0};
       if (poll(&readable, 1, 20) > 0) {
         char text[4096];
-        const ssize_t n = recv(fd_, text, sizeof text - 1, 0);
+        const ssize_t n = recv(fd_.get(), text, sizeof text - 1, 0);
         if (n > 0) {
           text[n] = '\0';
           if (strstr(text, "READY=1") != nullptr) return true;
@@ -110,7 +101,7 @@ class NotifySocket {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  UniqueFd fd_;
 };
 
 }  // namespace
@@ -148,7 +139,7 @@ ExitStatus Pod::Stop(Duration grace) {
 }
 
 json Pod::Report() const {
-  std::istringstream lines(ReadFile(stdout_path_));
+  std::istringstream lines(TextOf(stdout_path_));
   json last;
   for (std::string line; std::getline(lines, line);) {
     json parsed = json::parse(line, nullptr, false);
@@ -157,7 +148,7 @@ json Pod::Report() const {
   return last;
 }
 
-std::string Pod::Stderr() const { return ReadFile(stderr_path_); }
+std::string Pod::Stderr() const { return TextOf(stderr_path_); }
 
 void PodPids::Note(int64_t group, const Pod& pod) {
   for (const pid_t pid : pod.Pids()) groups_[static_cast<uint64_t>(pid)] = group;
@@ -318,7 +309,7 @@ Result<std::string> Cluster::MakeKey(const std::string& name) {
   if (keygen->Wait(std::chrono::seconds(10)) != 0) {
     return Fail(ErrorCode::kInternal, "baton keygen: " + Log("keygen"));
   }
-  return Trimmed(ReadFile(File(name + ".key.pub")));
+  return Trimmed(TextOf(File(name + ".key.pub")));
 }
 
 std::string Cluster::BatondConfig(int node) const { return File(BatondName(node) + ".toml"); }
@@ -497,8 +488,8 @@ Result<ExitStatus> Cluster::Baton(int node, const std::vector<std::string>& argu
   if (!process) return tl::unexpected(process.error());
   const auto status = process->Wait(std::chrono::seconds(60));
   if (!status) return Fail(ErrorCode::kUnavailable, "baton " + arguments[0] + " does not end");
-  if (out != nullptr) *out = ReadFile(spawn.stdout_path);
-  if (err != nullptr) *err = ReadFile(spawn.stderr_path);
+  if (out != nullptr) *out = TextOf(spawn.stdout_path);
+  if (err != nullptr) *err = TextOf(spawn.stderr_path);
   return *status;
 }
 
@@ -520,7 +511,7 @@ Result<bool> Cluster::WaitForKernels(const Device& device, const Pod& pod, uint6
 }
 
 std::string Cluster::Log(const std::string& name, size_t bytes_max) const {
-  const std::string text = ReadFile(File(name + ".log"));
+  const std::string text = TextOf(File(name + ".log"));
   return text.size() > bytes_max ? text.substr(text.size() - bytes_max) : text;
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/token_scheduler.h"
+#include "scheduler/token_scheduler.h"
 
 namespace baton::bench {
 namespace {
@@ -15,7 +15,8 @@ constexpr Duration kHeld = std::chrono::milliseconds(5);
 // One GPU with `pods` pods of one client each, all of them waiting but the one that holds.
 class BusyGpu {
  public:
-  BusyGpu(uint64_t pods, Instant now) : scheduler_(backend::SchedulerOptions{}, 0), seq_(pods + 1) {
+  BusyGpu(uint64_t pods, Instant now)
+      : scheduler_(scheduler::SchedulerOptions{}, 0), seq_(pods + 1) {
     for (uint64_t i = 1; i <= pods; ++i) {
       policy::ShareSpec spec;
       // Unlike requests, so that the queue has something to decide; they add up to one GPU.
@@ -23,8 +24,8 @@ class BusyGpu {
       if (spec.request < policy::kShareMin) spec.request = policy::kShareMin;
       const PodId pod{i};
       const ClientId client{i};
-      scheduler_.Step(now, backend::PodSet{pod, *policy::Validated(spec)}, effects_);
-      scheduler_.Step(now, backend::ClientAttached{client, pod}, effects_);
+      scheduler_.Step(now, scheduler::PodSet{pod, *policy::Validated(spec)}, effects_);
+      scheduler_.Step(now, scheduler::ClientAttached{client, pod}, effects_);
       Report(now, client, wire::Phase::kWaiting, 0, Duration(0));
     }
     FollowToken();
@@ -40,7 +41,7 @@ class BusyGpu {
 
  private:
   void Report(Instant now, ClientId client, wire::Phase phase, uint64_t epoch, Duration held) {
-    backend::ClientReport report;
+    scheduler::ClientReport report;
     report.client = client;
     report.seq = ++seq_[client.value];
     report.phase = phase;
@@ -50,8 +51,8 @@ class BusyGpu {
     scheduler_.Step(now, report, effects_);
   }
   void FollowToken() {
-    for (const backend::Effect& effect : effects_) {
-      const auto* token = std::get_if<backend::SendToken>(&effect);
+    for (const scheduler::Effect& effect : effects_) {
+      const auto* token = std::get_if<scheduler::SendToken>(&effect);
       if (token == nullptr || token->quota == Duration(0)) continue;
       holder_ = token->client;
       epoch_ = token->epoch;
@@ -60,8 +61,8 @@ class BusyGpu {
     effects_.clear();
   }
 
-  backend::TokenScheduler scheduler_;
-  backend::Effects effects_;
+  scheduler::TokenScheduler scheduler_;
+  scheduler::Effects effects_;
   std::vector<uint64_t> seq_;
   ClientId holder_;
   uint64_t epoch_ = 0, rev_ = 0;

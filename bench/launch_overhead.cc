@@ -108,8 +108,6 @@ void Measure(int argc, char** argv) {
   benchmark::RunSpecifiedBenchmarks();
 }
 
-// ------------------------------------------------------------------------------- the backend
-
 template <class Message>
 void Send(int fd, const Message& message) {
   char frame[wire::kTenantFrameMax];

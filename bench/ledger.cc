@@ -1,5 +1,5 @@
 // bench_ledger: what the books cost, to write and to ask. Prints one JSON object.
-#include "backend/ledger/ledger.h"
+#include "ledger/ledger.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

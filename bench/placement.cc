@@ -9,10 +9,9 @@
 
 #include "base/random.h"
 #include "base/time.h"
-#include "devmgr/cluster.h"
-#include "devmgr/exclusive.h"
-#include "devmgr/replay.h"
-#include "devmgr/time_slice.h"
+#include "devmgr/modes/modes.h"
+#include "devmgr/placement/cluster.h"
+#include "devmgr/placement/replay.h"
 
 namespace baton::bench {
 namespace {
@@ -20,10 +19,6 @@ namespace {
 using namespace devmgr;  // NOLINT: all of it is about that
 
 constexpr size_t kCards = 8;
-
-const TimeSlice kTimeSlice;
-const Exclusive kExclusive;
-const SharingMode* const kModes[] = {&kTimeSlice, &kExclusive};
 
 Node MakeNode(size_t index) {
   Node node;
@@ -77,7 +72,7 @@ double Percentile(std::vector<double>& values, double part) {
 // carried out, and others leave, so that the cluster stays as full.
 void Decisions(benchmark::State& state) {
   Random random(1);
-  Cluster cluster(kModes);
+  Cluster cluster(KubernetesModes());
   const auto nodes = static_cast<size_t>(state.range(0));
   for (size_t i = 0; i < nodes; ++i) {
     if (!cluster.SetNode(MakeNode(i))) state.SkipWithError("a node was refused");
@@ -155,7 +150,7 @@ BENCHMARK(Decisions)
 // of a percent: each card in range(0) pieces, which go to as many different containers.
 void Adversarial(benchmark::State& state) {
   Random random(2);
-  Cluster cluster(kModes, {.nodes = Rule::kBinpack, .cards = Rule::kBinpack});
+  Cluster cluster(KubernetesModes(), {.nodes = Rule::kBinpack, .cards = Rule::kBinpack});
   if (!cluster.SetNode(MakeNode(0))) state.SkipWithError("the node was refused");
   std::vector<double> search_us;
   uint64_t found = 0;

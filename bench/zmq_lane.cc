@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "backend/keys.h"
+#include "net/keys.h"
 #include "wire/messages.h"
 
 namespace baton::bench {
@@ -52,14 +52,14 @@ class DealerTransport : public cli::Transport {
   void* socket_;
 };
 
-void UseCurve(void* socket, const backend::KeyPair& own, const std::string& server_key) {
+void UseCurve(void* socket, const net::KeyPair& own, const std::string& server_key) {
   zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, own.public_key.c_str(), 41);
   zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, own.secret_key.c_str(), 41);
   zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, server_key.c_str(), 41);
 }
 
 // The echo's other process: binds, says where, and answers until it is killed.
-[[noreturn]] void AnswerEchoes(bool curve, const backend::KeyPair& keys, int report) {
+[[noreturn]] void AnswerEchoes(bool curve, const net::KeyPair& keys, int report) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   void* socket = zmq_socket(zmq_ctx_new(), ZMQ_ROUTER);
   if (curve) {
@@ -91,8 +91,8 @@ std::unique_ptr<cli::Transport> ConnectDealer(const std::string& address) {
 }
 
 Result<std::unique_ptr<ZmqEcho>> ZmqEcho::Start(bool curve) {
-  const Result<backend::KeyPair> server = backend::MakeKeyPair();
-  const Result<backend::KeyPair> client = backend::MakeKeyPair();
+  const Result<net::KeyPair> server = net::MakeKeyPair();
+  const Result<net::KeyPair> client = net::MakeKeyPair();
   if (!server || !client) return tl::unexpected((server ? client : server).error());
   int ends[2];
   if (pipe(ends) != 0) return Fail(ErrorCode::kInternal, std::strerror(errno));

@@ -19,10 +19,29 @@ constexpr std::string_view kOverview =
   baton report --last 7d                                 see who used what
   baton doctor                                           find out what is missing here
 
-All commands: run, top, status, set, rm, vgpu, cordon, uncordon, defrag, report, standing, explain,
-advise, simulate, bench, doctor, keygen, completion.
-'baton COMMAND --help' explains one, with examples.
-)";
+All commands: )";
+constexpr std::string_view kOverviewEnd = "'baton COMMAND --help' explains one, with examples.\n";
+constexpr size_t kLineMax = 100;
+
+std::string Overview(CLI::App& baton) {
+  std::string text(kOverview);
+  size_t column = text.size() - text.rfind('\n') - 1;
+  const auto commands = baton.get_subcommands({});
+  for (const CLI::App* command : commands) {
+    const std::string word = command->get_name() + (command == commands.back() ? ".\n" : ",");
+    const bool first = command == commands.front();
+    if (!first && column + 1 + word.size() > kLineMax) {
+      text += '\n';
+      column = 0;
+    } else if (!first) {
+      text += ' ';
+      ++column;
+    }
+    text += word;
+    column += word.size();
+  }
+  return text.append(kOverviewEnd);
+}
 
 // The subcommand that was named last on the command line: `baton bench token` is `token`.
 CLI::App* Innermost(CLI::App* app) {
@@ -108,9 +127,9 @@ int Main(int argc, char** argv) {
   baton doctor -- ./train
 
 'baton COMMAND --help' explains one, with more examples.)");
-  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddVgpu, AddCordon, AddUncordon,
-                   AddDefrag, AddReport, AddStanding, AddExplain, AddAdvise, AddSimulate, AddBench,
-                   AddDoctor, AddKeygen, AddCompletion}) {
+  for (auto add :
+       {AddRun, AddTop, AddStatus, AddSet, AddRm, AddVgpu, AddCordon, AddUncordon, AddDefrag,
+        AddReports, AddExplain, AddSimulate, AddBench, AddDoctor, AddKeygen, AddCompletion}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.
@@ -131,7 +150,7 @@ int Main(int argc, char** argv) {
     }
   }
   if (words.empty()) {
-    std::fputs(kOverview.data(), own ? stdout : stderr);
+    std::fputs(Overview(baton).c_str(), own ? stdout : stderr);
     return own ? 0 : kMisused;
   }
 

@@ -44,10 +44,9 @@ void AddVgpu(CLI::App& baton, Invocation& invocation);
 void AddDefrag(CLI::App& baton, Invocation& invocation);
 void AddCordon(CLI::App& baton, Invocation& invocation);
 void AddUncordon(CLI::App& baton, Invocation& invocation);
-void AddReport(CLI::App& baton, Invocation& invocation);
-void AddStanding(CLI::App& baton, Invocation& invocation);
+// One for each of batond's reports.
+void AddReports(CLI::App& baton, Invocation& invocation);
 void AddExplain(CLI::App& baton, Invocation& invocation);
-void AddAdvise(CLI::App& baton, Invocation& invocation);
 void AddBench(CLI::App& baton, Invocation& invocation);
 void AddSimulate(CLI::App& baton, Invocation& invocation);
 void AddDoctor(CLI::App& baton, Invocation& invocation);

@@ -78,7 +78,7 @@ Finding CheckDriver(std::vector<std::string>& uuids) {
   const auto uuid_of = reinterpret_cast<CUresult (*)(CUuuid*, CUdevice)>(named);
   if (init == nullptr || version == nullptr || count == nullptr || uuid_of == nullptr) {
     return Bad(kCheck, "libcuda.so.1 lacks functions that every driver has",
-               "look at which file it is: ldconfig -p | grep libcuda");
+               "check which file is loaded: ldconfig -p | grep libcuda");
   }
   int number = 0, devices = 0;
   version(&number);
@@ -87,8 +87,8 @@ Finding CheckDriver(std::vector<std::string>& uuids) {
   if (const CUresult result = init(0); result != CUDA_SUCCESS) {
     return Bad(kCheck, "cuInit fails with error " + std::to_string(result) + " (" + release + ")",
                result == CUDA_ERROR_NO_DEVICE
-                   ? "no GPU is visible: look at nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES"
-                   : "run nvidia-smi; a driver that was updated needs a reboot");
+                   ? "no GPU is visible: check nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES"
+                   : "run nvidia-smi; an updated driver needs a reboot");
   }
   count(&devices);
   for (int i = 0; i < devices; ++i) {
@@ -96,7 +96,7 @@ Finding CheckDriver(std::vector<std::string>& uuids) {
     if (uuid_of(&uuid, i) == CUDA_SUCCESS) uuids.push_back(FormatUuid(uuid));
   }
   if (devices == 0) {
-    return Bad(kCheck, release + ", no devices", "look at CUDA_VISIBLE_DEVICES");
+    return Bad(kCheck, release + ", no devices", "check CUDA_VISIBLE_DEVICES");
   }
   if (number < 11'080) {
     return Bad(kCheck, release + ", older than 11.8", "install a driver of release 520 or later");
@@ -114,8 +114,8 @@ Finding CheckControl(const std::string& socket_dir) {
   struct stat st {};
   stat(path.c_str(), &st);
   if ((st.st_mode & 077) != 0) {
-    return Bad(kCheck, path + " is open to others",
-               "whoever opens it may set shares: chmod 600 " + path);
+    return Bad(kCheck, path + " is accessible to other users",
+               "whoever can open it can change shares: chmod 600 " + path);
   }
   return Good(kCheck, path);
 }
@@ -175,13 +175,13 @@ Finding CheckHook(const std::string& program) {
   if (!file) return Bad(kCheck, file.error());
   const std::string& path = file->path;
   if (file->foreign) {
-    return Bad(kCheck, path + " is no 64-bit program of this machine",
-               "the hook is built for 64-bit programs only");
+    return Bad(kCheck, path + " is not a 64-bit program for this machine",
+               "the hook works with 64-bit programs only");
   }
   if (file->interpreter.empty()) {
     return Bad(kCheck, path + " is linked statically",
-               "nothing can be preloaded into it: link it dynamically, or it runs outside its "
-               "share, and batond only counts it as an unmanaged process");
+               "the hook cannot be preloaded: link it dynamically; else it runs outside its share, "
+               "and batond only counts it as an unmanaged process");
   }
   if (file->interpreter.find("ld-musl") != std::string::npos) {
     return Bad(kCheck, path + " uses musl", "the hook needs glibc: use a glibc-based image");
@@ -195,7 +195,7 @@ Finding CheckHook(const std::string& program) {
       trace.find(*hook + " (0x") == std::string::npos) {
     return Bad(kCheck,
                *hook + " does not load into " + path + ": " + trace.substr(0, trace.find('\n')),
-               "its glibc may be older than the hook's, or the file unreadable for this user");
+               "its glibc may be older than the hook's, or this user cannot read the file");
   }
   return Good(kCheck, *hook + " loads into " + path);
 }
@@ -204,7 +204,7 @@ Finding CheckGpus(const std::string& socket_dir, const std::vector<std::string>&
   static const char* const kCheck = "GPUs";
   const Result<nlohmann::json> status = wire::Ask(socket_dir, {{"command", "status"}});
   if (!status) return Skipped(kCheck, "no answer from batond");
-  if (driver.empty()) return Skipped(kCheck, "the driver shows none");
+  if (driver.empty()) return Skipped(kCheck, "the driver lists none");
   std::vector<std::string> known;
   for (const nlohmann::json& gpu : status->value("gpus", nlohmann::json::array())) {
     known.push_back(gpu.value("uuid", ""));
@@ -220,9 +220,10 @@ Finding CheckGpus(const std::string& socket_dir, const std::vector<std::string>&
   }
   if (!strangers.empty()) {
     return Bad(kCheck, "batond does not manage " + strangers,
-               "list it in batond's configuration, or take it out of CUDA_VISIBLE_DEVICES");
+               "add it to batond's configuration, or remove it from CUDA_VISIBLE_DEVICES");
   }
-  return Good(kCheck, "batond manages all " + std::to_string(managed) + " that the driver shows");
+  return Good(kCheck,
+              "batond manages all " + std::to_string(managed) + " GPUs that the driver lists");
 }
 
 Finding CheckKernel() {
@@ -238,7 +239,7 @@ Finding CheckKernel() {
     return Bad(kCheck, "membarrier has no expedited form",
                "Linux 4.14 or later is needed, and a seccomp profile that allows it");
   }
-  return Good(kCheck, "pidfd and membarrier are there");
+  return Good(kCheck, "pidfd and membarrier work");
 }
 
 int Doctor(bool json, const Invocation& invocation) {
@@ -255,8 +256,8 @@ int Doctor(bool json, const Invocation& invocation) {
     findings.push_back(CheckDaemon(invocation.socket_dir));
     findings.push_back(CheckGpus(invocation.socket_dir, uuids));
   } else {  // one cause, one complaint
-    findings.push_back(Skipped("daemon", "its control socket is out of reach"));
-    findings.push_back(Skipped("GPUs", "its control socket is out of reach"));
+    findings.push_back(Skipped("daemon", "its control socket cannot be reached"));
+    findings.push_back(Skipped("GPUs", "its control socket cannot be reached"));
   }
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.verdict == Verdict::kBad;

@@ -56,13 +56,13 @@ void PrintRefusals(const json& nodes) {
           {name, card.contains("index") ? std::to_string(card.at("index").get<uint64_t>()) : "",
            Printable(card.at("uuid").get<std::string>()).substr(0, 12),
            Printable(card.value("model", "")),
-           of_card.empty() ? "has room, but not enough of the node's GPUs have" : of_card});
+           of_card.empty() ? "has room, but too few GPUs of this node do" : of_card});
     }
   }
   for (const std::string& line : table.Lines()) std::puts(line.c_str());
 }
 
-int ExplainPlacement(const PodRequestOptions& options, bool as_json, const Invocation& invocation) {
+int ExplainPlacement(const PodFlags& options, bool as_json, const Invocation& invocation) {
   Result<json> request = PodRequestFields(options);
   if (!request) return Complain(request.error());
   (*request)["command"] = "explain_placement";
@@ -76,19 +76,18 @@ int ExplainPlacement(const PodRequestOptions& options, bool as_json, const Invoc
   }
   if (fits) {
     const json& where = answer->at("where");
-    std::printf("It would go to %s, by %s.\n", PlaceText(where).c_str(),
+    std::printf("The pod would be placed on %s, by rule %s.\n", PlaceText(where).c_str(),
                 Printable(where.at("gpus").at(0).at("mode").get<std::string>()).c_str());
-    if (!answer->at("nodes").empty()) std::puts("\nIt would not fit here:\n");
+    if (!answer->at("nodes").empty()) std::puts("\nIt does not fit on:\n");
   } else {
-    std::printf("It fits nowhere: %s.\n\n",
+    std::printf("The pod fits nowhere: %s.\n\n",
                 Printable(answer->at("error").get<std::string>()).c_str());
   }
   if (!answer->at("nodes").empty()) PrintRefusals(answer->at("nodes"));
   return fits ? 0 : kFailed;
 }
 
-int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
-           const Invocation& invocation) {
+int Defrag(const PodFlags& options, uint32_t moves, bool as_json, const Invocation& invocation) {
   Result<json> request = PodRequestFields(options);
   if (!request) return Complain(request.error());
   (*request)["command"] = "defrag";
@@ -101,7 +100,7 @@ int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
     return 0;
   }
   if (answer->at("moves").empty()) {
-    std::printf("It fits as it is: %s.\n", PlaceText(answer->at("where")).c_str());
+    std::printf("The pod fits without a move: %s.\n", PlaceText(answer->at("where")).c_str());
     return 0;
   }
   for (const json& move : answer->at("moves")) {
@@ -111,18 +110,18 @@ int Defrag(const PodRequestOptions& options, uint32_t moves, bool as_json,
     }
     std::printf("baton vgpu move %s%s%s\n", Printable(move.at("pod").get<std::string>()).c_str(),
                 gpus.c_str(),
-                move.at("running").get<bool>() ? "      # runs: end its programs first" : "");
+                move.at("running").get<bool>() ? "      # running: end its programs first" : "");
   }
-  std::printf("\nThen there is room for it: %s.%s\n", PlaceText(answer->at("where")).c_str(),
-              answer->at("exact").get<bool>() ? "" : " Fewer moves may do; not all were tried.");
+  std::printf(
+      "\nThen the pod fits: %s.%s\n", PlaceText(answer->at("where")).c_str(),
+      answer->at("exact").get<bool>() ? "" : " Fewer moves may suffice; not all were tried.");
   return 0;
 }
 
 }  // namespace
 
 void AddExplain(CLI::App& baton, Invocation& invocation) {
-  CLI::App* command =
-      baton.add_subcommand("explain", "Why a share is what it is, or a pod finds no GPU");
+  CLI::App* command = baton.add_subcommand("explain", "Explain a share, or why a pod finds no GPU");
   command->footer(R"(Examples:
   baton explain pod trainer
   baton explain team research/vision
@@ -130,7 +129,7 @@ void AddExplain(CLI::App& baton, Invocation& invocation) {
   command->require_subcommand(0, 1);
   for (const std::string what : {"pod", "team"}) {
     CLI::App* inner = command->add_subcommand(
-        what, what == "pod" ? "Why a pod's share is what it is" : "The same of a team");
+        what, what == "pod" ? "Why a pod gets what it gets" : "What a team is due and has used");
     auto name = std::make_shared<std::string>();
     inner->add_option("NAME", *name, what == "pod" ? "The pod's name" : "The team's path")
         ->required()
@@ -143,11 +142,11 @@ void AddExplain(CLI::App& baton, Invocation& invocation) {
     });
   }
   CLI::App* placement = command->add_subcommand(
-      "placement", "Where such a pod would go now, and why not elsewhere, GPU by GPU");
-  auto options = std::make_shared<PodRequestOptions>();
+      "placement", "Where such a pod would go now, and why not on each other GPU");
+  auto options = std::make_shared<PodFlags>();
   auto as_json = std::make_shared<bool>(false);
-  AddPodRequestOptions(*placement, *options);
-  placement->add_flag("--json", *as_json, "As one JSON object");
+  AddPodFlags(*placement, *options);
+  placement->add_flag("--json", *as_json, "Print one JSON object");
   AddSocketDir(*placement, invocation);
   placement->footer(R"(Examples:
   baton explain placement --request 50 --memory 20GiB
@@ -164,17 +163,17 @@ Exit status 1: it fits nowhere now.)");
 void AddDefrag(CLI::App& baton, Invocation& invocation) {
   CLI::App* command =
       baton.add_subcommand("defrag", "The fewest moves of pods that make room for one more");
-  auto options = std::make_shared<PodRequestOptions>();
+  auto options = std::make_shared<PodFlags>();
   auto moves = std::make_shared<uint32_t>(4);
   auto dry = std::make_shared<bool>(false);
   auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--dry-run", *dry, "Only say which; nothing else is offered");
-  command->add_option("--moves", *moves, "At most so many")
+  command->add_flag("--dry-run", *dry, "Only print the moves; required");
+  command->add_option("--moves", *moves, "Maximum number of moves")
       ->type_name("N")
       ->check(CLI::Range(1, 16).description(""))
       ->capture_default_str();
-  AddPodRequestOptions(*command, *options);
-  command->add_flag("--json", *as_json, "As one JSON object");
+  AddPodFlags(*command, *options);
+  command->add_flag("--json", *as_json, "Print one JSON object");
   AddSocketDir(*command, invocation);
   command->footer(R"(Examples:
   baton defrag --dry-run --request 100
@@ -184,9 +183,8 @@ Pods that named their GPUs stay there. A pod moves while it does not run: 'baton
   command->callback([=, &invocation] {
     invocation.action = [=, &invocation] {
       if (!*dry) {
-        return Complain(
-            {ErrorCode::kInvalid,
-             "batond moves nobody by itself; say --dry-run to see which moves would do"});
+        return Complain({ErrorCode::kInvalid,
+                         "batond moves no pod by itself; add --dry-run to print the moves"});
       }
       return Defrag(*options, *moves, *as_json, invocation);
     };

@@ -14,7 +14,7 @@ Result<std::string> FindHook() {
     hook = fs::absolute(given, error);
     if (!fs::exists(hook, error)) {
       return Fail(ErrorCode::kNotFound, "BATON_HOOK names " + hook.string() +
-                                            ", which is not there; correct or unset it");
+                                            ", which does not exist; correct or unset it");
     }
   } else {
     const fs::path prefix = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
@@ -23,8 +23,9 @@ Result<std::string> FindHook() {
       if (fs::exists(hook, error)) break;
     }
     if (!fs::exists(hook, error)) {
-      return Fail(ErrorCode::kNotFound, "no libbaton.so at " + hook.string() +
-                                            "; install Baton whole, or set BATON_HOOK to its path");
+      return Fail(ErrorCode::kNotFound,
+                  "no libbaton.so at " + hook.string() +
+                      "; install all of Baton, or set BATON_HOOK to its path");
     }
   }
   if (hook.string().find_first_of(" :") != std::string::npos) {

@@ -3,16 +3,16 @@
 #include <cstdio>
 #include <memory>
 
-#include "backend/keys.h"
 #include "cli/command.h"
+#include "net/keys.h"
 
 namespace baton::cli {
 
 void AddKeygen(CLI::App& baton, Invocation& invocation) {
   CLI::App* command =
-      baton.add_subcommand("keygen", "Make a key pair for the link between node and batond");
+      baton.add_subcommand("keygen", "Create a key pair for the link between node and batond");
   auto path = std::make_shared<std::string>();
-  command->add_option("FILE", *path, "Gets both keys, mode 0600; FILE.pub the public one")
+  command->add_option("FILE", *path, "File for both keys, mode 0600; FILE.pub gets the public key")
       ->required()
       ->type_name("");
   command->footer(R"(Examples:
@@ -23,7 +23,7 @@ Then list each node's node.key.pub in batond's configuration, and batond.key.pub
 An existing file is never overwritten.)");
   command->callback([path, &invocation] {
     invocation.action = [path] {
-      const Result<void> made = backend::GenerateKeyPair(*path);
+      const Result<void> made = net::GenerateKeyPair(*path);
       if (!made) return Complain(made.error());
       std::printf("%s: both keys; keep it secret\n%s.pub: the public key, for the other side\n",
                   path->c_str(), path->c_str());

@@ -107,7 +107,7 @@ Result<Compared> CompareRoundTrips(Tenant& tenant, Echo& echo, size_t count) {
 
 Result<Compared> CompareHandOffs(Tenant& first, Tenant& second, Echo& echo, size_t count) {
   const auto broken = [] {
-    return Fail(ErrorCode::kUnavailable, "the token did not come within five seconds");
+    return Fail(ErrorCode::kUnavailable, "no token was granted within five seconds");
   };
   Tenant* holder = &first;
   Tenant* waiter = &second;

@@ -4,10 +4,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "spec/pod_request.h"
 
 namespace baton::cli {
 namespace {
+
+using nlohmann::json;
 
 // Who the books say used the GPU, where nobody else is named.
 std::string LoginName() {
@@ -15,27 +20,85 @@ std::string LoginName() {
   return entry != nullptr ? entry->pw_name : std::to_string(getuid());
 }
 
-}  // namespace
-
-void AddPodRequestOptions(CLI::App& command, PodRequestOptions& options) {
-  AddShareOptions(command, options.share);
-  command.add_option("--user", options.user, "Whose work it is, for the books; default: yours")
-      ->type_name("NAME");
-  command.add_option("--namespace", options.name_space, "For the books")->type_name("NAME");
-  AddCardOptions(command, options.cards);
-  command.add_flag("--independent", options.independent,
-                   "Its processes never wait for each other across GPUs: each GPU's token by "
-                   "itself; default: all of its GPUs' or none");
+// As the daemon takes it. Empty: nothing was written.
+json ValueOf(const spec::PodField& field, const PodFlags& flags) {
+  if (field.is_list()) {
+    const auto list = flags.lists.find(field.key);
+    return list == flags.lists.end() || list->second.empty() ? json() : json(list->second);
+  }
+  const auto text = flags.texts.find(field.key);
+  if (text == flags.texts.end() || text->second.empty()) return {};
+  if (field.value.empty()) return true;
+  return field.value == "N" ? json::parse(text->second) : json(text->second);
 }
 
-Result<nlohmann::json> PodRequestFields(const PodRequestOptions& options) {
-  Result<nlohmann::json> fields = NewShareFields(options.share);
-  if (!fields) return fields;
-  AddCardFields(options.cards, *fields);
-  (*fields)["independent"] = options.independent;
-  (*fields)["user"] = options.user.empty() ? LoginName() : options.user;
-  (*fields)["namespace"] = options.name_space;
+// Reads what was written into `request`, and gives its fields.
+Result<json> Said(const PodFlags& flags, spec::PodRequest& request) {
+  json fields = json::object();
+  for (const spec::PodField& field : spec::PodFields()) {
+    json value = ValueOf(field, flags);
+    if (value.is_null()) continue;
+    if (auto read = spec::ReadField(field, value, request); !read) {
+      return Fail(read.error().code,
+                  std::string(field.flag) + read.error().message.substr(field.key.size()));
+    }
+    const json exact = spec::WriteField(field, request);
+    fields[field.key] = exact.is_null() ? value : exact;  // null: written, and means none
+  }
+  const policy::ShareSpec& share = request.share;
+  if (share.request != 0 && share.limit != 0 && share.limit < share.request) {
+    return Fail(ErrorCode::kInvalid, "--limit " + flags.texts.at("limit") + " is below --request " +
+                                         flags.texts.at("request") +
+                                         "; a limit is at least the request, or left out");
+  }
   return fields;
+}
+
+}  // namespace
+
+bool PodFlags::empty() const {
+  return std::all_of(texts.begin(), texts.end(), [](const auto& t) { return t.second.empty(); }) &&
+         std::all_of(lists.begin(), lists.end(), [](const auto& l) { return l.second.empty(); });
+}
+
+void AddPodFlags(CLI::App& command, PodFlags& flags, bool changes_only) {
+  for (const spec::PodField& field : spec::PodFields()) {
+    if (field.flag.empty() || (changes_only && !field.changes)) continue;
+    const std::string flag(field.flag);
+    std::string about(field.about);
+    if (field.key == "user") about += "; default: yours";
+    if (field.value.empty()) {
+      command.add_flag_callback(
+          flag, [&to = flags.texts[field.key]] { to = "true"; }, about);
+    } else if (field.is_list()) {
+      command.add_option(flag, flags.lists[field.key], about + "; repeatable")
+          ->type_name(std::string(field.value))
+          ->allow_extra_args(false);
+    } else {
+      CLI::Option* option = command.add_option(flag, flags.texts[field.key], about)
+                                ->type_name(std::string(field.value));
+      if (field.value == "N") option->check(CLI::Range(1, int{spec::kGpusMax}).description(""));
+    }
+  }
+}
+
+Result<json> ChangeFields(const PodFlags& flags) {
+  spec::PodRequest checked;
+  return Said(flags, checked);
+}
+
+Result<json> PodRequestFields(const PodFlags& flags) {
+  spec::PodRequest request;
+  if (auto said = Said(flags, request); !said) return said;
+  if (request.share.request == 0 && request.share.limit == 0) {
+    return Fail(ErrorCode::kInvalid,
+                "missing share: --request 30 guarantees 30 % and lends idle time, "
+                "--limit 30 is 30 % and never more");
+  }
+  if (auto complete = spec::Complete(request); !complete) return tl::unexpected(complete.error());
+  if (request.user.empty()) request.user = LoginName();
+  if (request.count == 0) request.count = std::max<uint32_t>(1, request.wishes.gpus.size());
+  return spec::WriteFields(request);
 }
 
 }  // namespace baton::cli

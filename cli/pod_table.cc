@@ -65,7 +65,7 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
   for (const nlohmann::json& node : status.value("nodes", none)) {
     if (node.value("link", "up") == "up") continue;
     lines.push_back("! the link to node " + Printable(node.value("name", "?")) +
-                    " is cut: its GPUs stay with whoever holds them");
+                    " is cut: no token of its GPUs moves");
   }
   for (const nlohmann::json& gpu : status.value("gpus", none)) {
     const std::string node = gpu.value("node", "");
@@ -75,7 +75,7 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
     if (const size_t waiting = gpu.value("queue", none).size(); waiting > 0) {
       line += ", " + std::to_string(waiting) + " waiting";
     }
-    if (gpu.value("hung", false)) line += ", its holder does not finish";
+    if (gpu.value("hung", false)) line += ", its holder does not drain";
     if (!gpu.value("present", true)) line += ", not reported by its node";
     lines.push_back(Printable(line));
   }

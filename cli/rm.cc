@@ -10,7 +10,8 @@
 namespace baton::cli {
 
 void AddRm(CLI::App& baton, Invocation& invocation) {
-  CLI::App* command = baton.add_subcommand("rm", "Remove pods; their programs launch no more");
+  CLI::App* command =
+      baton.add_subcommand("rm", "Delete pods; their programs can launch nothing more");
   auto pods = std::make_shared<std::vector<std::string>>();
   command->add_option("POD", *pods, "Names, as 'baton top' shows them")->required()->type_name("");
   AddSocketDir(*command, invocation);

@@ -24,16 +24,11 @@ namespace {
 struct RunOptions {
   std::string name;
   std::string vgpu;
-  PodRequestOptions pod;
+  PodFlags pod;
   std::string away = "wait";
 };
 
-bool SaysMore(const RunOptions& options) {
-  const ShareOptions& share = options.pod.share;
-  return !(share.request + share.limit + share.memory + share.priority + share.team).empty() ||
-         !(options.name + options.pod.user + options.pod.name_space).empty() ||
-         options.pod.independent || options.pod.cards != CardOptions{};
-}
+bool SaysMore(const RunOptions& options) { return !options.name.empty() || !options.pod.empty(); }
 
 std::string Joined(const std::vector<std::string>& words) {
   std::string joined;
@@ -133,12 +128,13 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
       ->type_name("NAME");
   command
       ->add_option("--vgpu", options->vgpu,
-                   "Run it on virtual GPUs that were made before ('baton vgpu create') and stay")
+                   "Run on existing virtual GPUs ('baton vgpu create'), which stay")
       ->type_name("NAME");
-  AddPodRequestOptions(*command, options->pod);
+  AddPodFlags(*command, options->pod);
   command
-      ->add_option("--away", options->away,
-                   "While batond is away, launches wait, or pass (open) and are reported later")
+      ->add_option(
+          "--away", options->away,
+          "While batond does not answer, launches wait, or pass (open) and are recorded later")
       ->type_name("wait|open")
       ->capture_default_str();
   AddSocketDir(*command, invocation);

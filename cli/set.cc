@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/share_options.h"
+#include "cli/pod_request.h"
 #include "wire/control_client.h"
 
 namespace baton::cli {
@@ -13,16 +13,16 @@ namespace {
 
 struct SetOptions {
   std::string pod;
-  ShareOptions share;
+  PodFlags share;
 };
 
 int Set(const SetOptions& options, const Invocation& invocation) {
-  Result<nlohmann::json> request = ShareFields(options.share);
+  Result<nlohmann::json> request = ChangeFields(options.share);
   if (!request) return Complain(request.error());
   if (request->empty()) {
     return Complain(
         {ErrorCode::kInvalid,
-         "nothing to set; give one of --request, --limit, --memory, --priority, --team"});
+         "nothing to change; give one of --request, --limit, --memory, --priority, --team"});
   }
   (*request)["command"] = "set_pod";
   (*request)["name"] = options.pod;
@@ -40,7 +40,7 @@ void AddSetAs(CLI::App& parent, const std::string& name, Invocation& invocation)
   command->add_option("POD", options->pod, "The pod's name, as 'baton top' shows it")
       ->required()
       ->type_name("");
-  AddShareOptions(*command, options->share);
+  AddPodFlags(*command, options->share, /*changes_only=*/true);
   AddSocketDir(*command, invocation);
   const std::string path = "  baton " + (name == "set" ? "" : parent.get_name() + " ") + name;
   command->footer("Examples:\n" + path + " trainer --request 40\n" + path +

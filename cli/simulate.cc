@@ -9,15 +9,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "backend/config.h"
-#include "backend/process.h"
+#include "base/file.h"
 #include "base/parse.h"
 #include "cli/command.h"
 #include "cli/timeline.h"
 #include "cli/workload.h"
-#include "policy/rule.h"
+#include "config/options.h"
 #include "world/engine.h"
 #include "world/fluid.h"
+#include "world/rule.h"
 
 namespace baton::cli {
 namespace {
@@ -51,6 +51,7 @@ struct Simulation {
   world::Verdict verdict;
   std::vector<Row> rows;
   Timeline timeline;
+  world::Rule rule{};
 };
 
 double Percent(Duration part, Duration whole) {
@@ -81,7 +82,7 @@ Result<std::pair<Duration, Duration>> ParseWindow(const std::string& text, Durat
 }
 
 Result<Simulation> Simulate(const Flags& flags) {
-  const auto text = backend::ReadFile(flags.workload, kFileMax);
+  const auto text = ReadFile(flags.workload, kFileMax);
   if (!text) return tl::unexpected(text.error());
   auto workload = ParseWorkload(*text, flags.workload);
   if (!workload) return tl::unexpected(workload.error());
@@ -100,9 +101,10 @@ Result<Simulation> Simulate(const Flags& flags) {
                                          ? "at least 1s must be simulated"
                                          : flags.workload + ": " + what);
   }
-  const auto rule = policy::ParseRule(flags.rule);
+  const auto rule = world::ParseRule(flags.rule);
   if (!rule) return Fail(ErrorCode::kInvalid, "--rule: " + rule.error().message);
-  result.workload.scheduler.fairness.rule = *rule;
+  result.rule = *rule;
+  result.workload.scheduler.fairness.order = world::OrderOf(*rule);
   world::RunOptions options;
   options.scheduler = result.workload.scheduler;
   options.idle = result.workload.idle;
@@ -127,7 +129,7 @@ Result<Simulation> Simulate(const Flags& flags) {
   result.verdict = world::Run(plan, options);
   if (!result.verdict.ok) {
     return Fail(ErrorCode::kInternal,
-                "the simulation broke off, which it must not: " + result.verdict.violation);
+                "internal error, the simulation failed: " + result.verdict.violation);
   }
   const std::vector<Duration> targets = world::FluidService(plan, 0);
   for (size_t i = 0; i < plan.pods.size(); ++i) {
@@ -148,7 +150,7 @@ struct PriorityRow {
 std::vector<PriorityRow> ByPriority(const Simulation& s) {
   std::vector<PriorityRow> rows;
   for (const auto priority : {policy::Priority::kHigh, policy::Priority::kLow}) {
-    PriorityRow row{.name = backend::PriorityName(priority), .waits = {}};
+    PriorityRow row{.name = spec::PriorityName(priority), .waits = {}};
     for (const Row& pod : s.rows) {
       if (pod.spec.priority != priority) continue;
       ++row.pods;
@@ -206,8 +208,7 @@ void PrintText(const Simulation& s) {
   PrintTable(lines);
   std::printf("\nGPU busy %.2f%%, %.1f hand-offs/s over %s of virtual time, rule %s\n",
               100 * s.verdict.busy, PerSecond(s.verdict.grants, length),
-              FormatLength(length).c_str(),
-              std::string(policy::FormatRule(s.workload.scheduler.fairness.rule)).c_str());
+              FormatLength(length).c_str(), std::string(world::FormatRule(s.rule)).c_str());
 }
 
 nlohmann::ordered_json WaitsJson(const world::Histogram& waits) {
@@ -224,7 +225,7 @@ void PrintJson(const Simulation& s) {
     pods.push_back({{"name", row.pod},
                     {"request", row.spec.request / 1e4},
                     {"limit", row.spec.limit / 1e4},
-                    {"priority", backend::PriorityName(row.spec.priority)},
+                    {"priority", spec::PriorityName(row.spec.priority)},
                     {"target", Percent(row.target, length)},
                     {"achieved", Percent(row.got.held, length)},
                     {"busy", Percent(row.got.used, length)},
@@ -241,7 +242,7 @@ void PrintJson(const Simulation& s) {
   }
   const nlohmann::ordered_json all{{"length_s", static_cast<double>(Nanos(length)) / 1e9},
                                    {"seed", s.workload.plan.seed},
-                                   {"rule", policy::FormatRule(s.workload.scheduler.fairness.rule)},
+                                   {"rule", world::FormatRule(s.rule)},
                                    {"gpu_busy", 100 * s.verdict.busy},
                                    {"handoffs_per_s", PerSecond(s.verdict.grants, length)},
                                    {"pods", pods},
@@ -289,21 +290,22 @@ void AddSimulate(CLI::App& baton, Invocation& invocation) {
       ->required()
       ->type_name("");
   command->add_option("--length", flags->length, "Virtual time; default: 60s")->type_name("TIME");
-  command->add_option("--hours", flags->hours, "The same in hours, 0.0003 to 10000")
+  command->add_option("--hours", flags->hours, "Virtual time in hours, 0.0003 to 10000")
       ->check(CLI::Range(0.0003, 10'000.0).description(""))
       ->type_name("H")
       ->excludes("--length");
   command->add_flag("--json", flags->json, "Print JSON instead of tables");
   command->add_option("--svg", flags->svg, "Also draw who held the token, and shares over time")
       ->type_name("FILE");
-  command->add_option("--window", flags->window, "What of it to draw; default: 0s:2s")
+  command->add_option("--window", flags->window, "Part of the time to draw; default: 0s:2s")
       ->type_name("A:B")
       ->needs("--svg");
   command
       ->add_option("--rule", flags->rule,
-                   "earliest-finish, or to compare with: largest-lag, start-time, window")
+                   "earliest-finish (default); for comparison: largest-lag, start-time, window")
       ->type_name("RULE");
-  command->add_option("--seed", flags->seed, "Of the small variations; default: 1")->type_name("N");
+  command->add_option("--seed", flags->seed, "Seed of the small variations; default: 1")
+      ->type_name("N");
   command->footer(R"(Examples:
   baton simulate workload.toml                         a minute of it
   baton simulate workload.toml --hours 8               a working day, in a few seconds

@@ -32,7 +32,7 @@ int Status(bool json, const Invocation& invocation) {
 void AddStatus(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("status", "Show the daemon, its GPUs and pods once");
   auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Everything that batond knows, as one JSON object");
+  command->add_flag("--json", *json, "Print everything as one JSON object");
   AddSocketDir(*command, invocation);
   command->footer(R"(Examples:
   baton status

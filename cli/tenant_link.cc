@@ -48,8 +48,8 @@ bool SendMessage(Transport& transport, const Message& message) {
 
 tl::unexpected<Error> Gone() {
   return Fail(ErrorCode::kUnavailable,
-              "no answer within five seconds; is the GPU's token with "
-              "somebody else, or batond stopped?");
+              "no answer within five seconds; does another pod hold the "
+              "GPU's token, or is batond stopped?");
 }
 
 // Receives until a `Message` comes.
@@ -98,7 +98,7 @@ Result<Tenant> Tenant::Attach(std::unique_ptr<Transport> transport, const std::s
   if (!attached) return tl::unexpected(attached.error());
   if (!attached->gated) {
     return Fail(ErrorCode::kUnavailable,
-                "batond only observes and grants no tokens; there is nothing to measure");
+                "batond runs in mode observe and grants no tokens; there is nothing to measure");
   }
   return tenant;
 }

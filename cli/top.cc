@@ -180,15 +180,15 @@ int Top(const TopOptions& options, const Invocation& invocation) {
 }  // namespace
 
 void AddTop(CLI::App& baton, Invocation& invocation) {
-  CLI::App* command = baton.add_subcommand("top", "Watch what each pod asks for and gets");
+  CLI::App* command = baton.add_subcommand("top", "Show what each pod requests and gets, live");
   auto options = std::make_shared<TopOptions>();
-  command->add_option("--interval", options->interval, "Between two pictures")
+  command->add_option("--interval", options->interval, "Time between two updates")
       ->type_name("TIME")
       ->capture_default_str();
   command->add_option("--sort", options->sort, "gpu, pod, request, achieved, waiting or memory")
       ->type_name("KEY")
       ->capture_default_str();
-  command->add_flag("--once", options->once, "One picture, as plain lines");
+  command->add_flag("--once", options->once, "Print once, as plain lines");
   AddSocketDir(*command, invocation);
   command->footer(R"(Examples:
   baton top

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/pod_request.h"
 #include "cli/text_table.h"
+#include "spec/modes.h"
 #include "wire/control_client.h"
 
 namespace baton::cli {
@@ -61,7 +62,7 @@ int List(bool as_json, const Invocation& invocation) {
     const auto number = [&](const char* key) { return row.value(key, uint64_t{0}); };
     const std::string mode = text("mode");
     // Without tokens nothing is measured.
-    const bool metered = mode != "mig" && mode != "mps";
+    const bool metered = spec::ByToken(mode);
     const std::string why = text("why");
     std::string model = text("model");
     if (model.starts_with("NVIDIA ")) model.erase(0, 7);
@@ -72,9 +73,9 @@ int List(bool as_json, const Invocation& invocation) {
          number("memory") == 0 ? "-" : Bytes(number("memory")),
          metered ? Bytes(number("memory_used")) : "-", metered ? Bytes(number("memory_peak")) : "-",
          metered ? Time(number("held_ns")) : "-", metered ? Time(number("busy_ns")) : "-",
-         !booked                       ? "no place: " + why
+         !booked                       ? "no room: " + why
          : !why.empty()                ? why
-         : !metered                    ? "there"
+         : !metered                    ? "present"
          : row.value("running", false) ? "running"
                                        : "idle"});
   }
@@ -82,8 +83,7 @@ int List(bool as_json, const Invocation& invocation) {
   return 0;
 }
 
-int Create(const std::string& name, const PodRequestOptions& options,
-           const Invocation& invocation) {
+int Create(const std::string& name, const PodFlags& options, const Invocation& invocation) {
   Result<json> request = PodRequestFields(options);
   if (!request) return Complain(request.error());
   (*request)["command"] = "create_pod";
@@ -141,9 +141,9 @@ void AddVgpu(CLI::App& baton, Invocation& invocation) {
   baton vgpu list
   baton vgpu delete train)");
 
-  CLI::App* list = command->add_subcommand("list", "Every virtual GPU: where, how much, what for");
+  CLI::App* list = command->add_subcommand("list", "List virtual GPUs: place, share, use");
   auto as_json = std::make_shared<bool>(false);
-  list->add_flag("--json", *as_json, "All of it, as one JSON object");
+  list->add_flag("--json", *as_json, "Print one JSON object");
   AddSocketDir(*list, invocation);
   list->footer(R"(Examples:
   baton vgpu list
@@ -155,11 +155,12 @@ most memory that it was seen to use at once. In modes mig and mps nothing is mea
     invocation.action = [as_json, &invocation] { return List(*as_json, invocation); };
   });
 
-  CLI::App* create = command->add_subcommand("create", "Make virtual GPUs; prints where they are");
+  CLI::App* create =
+      command->add_subcommand("create", "Create virtual GPUs, and print where they are");
   auto name = std::make_shared<std::string>();
-  auto options = std::make_shared<PodRequestOptions>();
+  auto options = std::make_shared<PodFlags>();
   create->add_option("NAME", *name, "The pod's name")->required()->type_name("");
-  AddPodRequestOptions(*create, *options);
+  AddPodFlags(*create, *options);
   AddSocketDir(*create, invocation);
   create->footer(R"(Examples:
   baton vgpu create train --request 30 --memory 4GiB --count 2
@@ -172,7 +173,7 @@ several: pod/container.)");
     invocation.action = [=, &invocation] { return Create(*name, *options, invocation); };
   });
 
-  CLI::App* remove = command->add_subcommand("delete", "Take them away");
+  CLI::App* remove = command->add_subcommand("delete", "Delete virtual GPUs");
   auto names = std::make_shared<std::vector<std::string>>();
   remove->add_option("NAME", *names, "The pods' names")->required()->type_name("");
   AddSocketDir(*remove, invocation);
@@ -181,11 +182,12 @@ several: pod/container.)");
     invocation.action = [names, &invocation] { return ForEach(*names, "delete_pod", invocation); };
   });
 
-  CLI::App* move = command->add_subcommand("move", "To other GPUs, while it does not run");
+  CLI::App* move = command->add_subcommand(
+      "move", "Move virtual GPUs to other GPUs, while their pod does not run");
   auto moved = std::make_shared<std::string>();
   auto gpus = std::make_shared<std::vector<std::string>>();
   move->add_option("NAME", *moved, "The pod's name")->required()->type_name("");
-  move->add_option("--gpu", *gpus, "Where to, repeatable: as many as it has")
+  move->add_option("--gpu", *gpus, "Target GPU, repeatable: as many as the pod has")
       ->required()
       ->type_name("UUID|INDEX")
       ->allow_extra_args(false);
@@ -204,7 +206,7 @@ several: pod/container.)");
 }
 
 void AddCordon(CLI::App& baton, Invocation& invocation) {
-  AddCordonOf(baton, "cordon", "No more pods on a GPU; those that are there stay",
+  AddCordonOf(baton, "cordon", "Keep new pods away from a GPU; those on it stay",
               R"(Examples:
   baton cordon 2
   baton cordon GPU-1f2e3d4c-0000-0000-0000-000000000000
@@ -214,7 +216,7 @@ Kept over restarts, until 'baton uncordon'.)",
 }
 
 void AddUncordon(CLI::App& baton, Invocation& invocation) {
-  AddCordonOf(baton, "uncordon", "Pods on a GPU again",
+  AddCordonOf(baton, "uncordon", "Allow new pods on a GPU again",
               R"(Examples:
   baton uncordon 2
 

@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
-#include "backend/config.h"
 #include "base/parse.h"
 #include "base/toml.h"
+#include "config/options.h"
 
 namespace baton::cli {
 namespace {
@@ -27,13 +27,13 @@ class Reader {
     ReadPods();
     for (auto&& [key, node] : root_) {
       if (key != "pod" && key != "scheduler" && key != "hook") {
-        Complain(node.source(), fmt::format("[{}] is no section; there are [[pod]], [scheduler] "
+        Complain(node.source(), fmt::format("unknown section [{}]; there are [[pod]], [scheduler] "
                                             "and [hook]",
                                             key.str()));
       }
     }
     if (!error_.empty()) return Fail(ErrorCode::kInvalid, error_);
-    auto options = backend::ParseOptions(BatondsPart(), file_);
+    auto options = config::ParseOptions(BatondsPart(), file_);
     if (!options) return tl::unexpected(options.error());
     workload_.scheduler = options->scheduler.scheduler;
     workload_.idle = options->hook.idle;
@@ -123,9 +123,9 @@ class Reader {
     if (pod.name.empty() || pod.name.size() > kNameMax) {
       return Complain(here, "a [[pod]] needs a name of at most 128 characters");
     }
-    auto level = backend::ParsePriority(priority);
+    auto level = spec::ParsePriority(priority);
     if (!level) return Complain(table_->get("priority")->source(), level.error().message);
-    auto spec = backend::ShareFrom(request, limit, *level);
+    auto spec = spec::ShareFrom(request, limit, *level);
     if (!spec) return Complain(here, spec.error().message);
     pod.spec = *spec;
     pod.processes = static_cast<uint32_t>(processes);

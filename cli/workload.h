@@ -4,15 +4,15 @@
 
 #include <string>
 
-#include "backend/token_scheduler.h"
 #include "base/result.h"
+#include "scheduler/token_scheduler.h"
 #include "world/plan.h"
 
 namespace baton::cli {
 
 struct Workload {
   world::Plan plan;  // one GPU, no faults; its length is not set yet
-  backend::SchedulerOptions scheduler;
+  scheduler::SchedulerOptions scheduler;
   Duration idle{0};  // after which a hook gives its token back
 };
 

@@ -4,7 +4,7 @@ option(BATON_WERROR "Treat warnings as errors" ON)
 set(BATON_SANITIZE "" CACHE STRING "Sanitizers for programs and tests, e.g. address,undefined")
 
 add_library(baton_options INTERFACE)
-target_include_directories(baton_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+target_include_directories(baton_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(baton_options INTERFACE -Wall -Wextra -Wpedantic -g1
                        $<$<BOOL:${BATON_WERROR}>:-Werror>)
 # g++ 12 sees overlapping copies in std::string's own operator+ (GCC bug 105329).
@@ -35,18 +35,12 @@ if(BATON_SANITIZE)
   endif()
 endif()
 
-# baton_library(NAME SOURCES... [DEPENDS targets...]): a static library of the product,
-# installed and exported as baton::NAME.
+# baton_library(NAME SOURCES... [DEPENDS targets...]): a static library of the product.
 function(baton_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(baton_${name} STATIC ${arg_SOURCES})
-  add_library(baton::${name} ALIAS baton_${name})
   target_link_libraries(baton_${name} PRIVATE baton_options baton_sanitizers
                         PUBLIC ${arg_DEPENDS})
-  target_include_directories(baton_${name} PUBLIC
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/baton>)
-  set_target_properties(baton_${name} PROPERTIES EXPORT_NAME ${name})
-  set_property(GLOBAL APPEND PROPERTY BATON_LIBRARIES baton_${name})
 endfunction()
 
 # For pure code of which tests run a great many steps, under the address sanitizer too; and for

@@ -10,6 +10,13 @@
 
 namespace baton::devmgr {
 
+// A GPU as a daemon that shares it needs to know it.
+struct GpuInfo {
+  std::string uuid;  // "GPU-..."
+  std::string name;  // "NVIDIA H200"
+  uint64_t memory_bytes = 0;
+};
+
 enum class Health : uint8_t {
   kHealthy,
   kFailed,   // it is there and must not be used: an XID, uncorrectable ECC errors

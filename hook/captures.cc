@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 
-#include "hook/gate.h"
-#include "hook/meter.h"
+#include "hook/driver.h"
+#include "hook/journal.h"
+#include "hook/streams.h"
 
 namespace baton::hook {
 namespace {
@@ -47,6 +48,22 @@ void Remove(bool all, Match match) {
 
 }  // namespace
 
+std::atomic<uint32_t> g_captures{0};
+Lock g_capture_lock;
+
+RelaxedCapture::RelaxedCapture() { Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_); }
+
+RelaxedCapture::~RelaxedCapture() {
+  if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED) Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
+}
+
+bool IsCapturing(CUstream stream) {
+  if (stream == CU_STREAM_LEGACY) return false;  // it cannot be captured
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult r = Drv<Fn::cuStreamIsCapturing>(stream, &status);
+  return r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 bool CaptureBegins(CUstream stream, bool* first) {
   auto* c = static_cast<Capture*>(malloc(sizeof(Capture)));
   if (c == nullptr) return false;
@@ -81,6 +98,8 @@ void CapturesGone(CUcontext context, uint64_t moment) {
 }
 
 void ForgetCaptures() {
+  g_capture_lock.Reset();
+  g_captures.store(0);
   g_lock.Reset();
   g_first = nullptr;
 }

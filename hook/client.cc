@@ -140,8 +140,6 @@ void StepAll(EventKind kind) {
   for (int i = 0; i < GpuCount(); ++i) Step(GpuAt(i), event);
 }
 
-// ------------------------------------------------------------------------------- the connection
-
 void SayAway(const char* why) {
   if (g.said_away.exchange(true)) return;
   Say("the backend at %s is away (%s); %s and this process connects again by itself", g.socket_path,
@@ -357,8 +355,6 @@ bool Receive() {
   }
 }
 
-// ------------------------------------------------------------------------------------ the thread
-
 // True when no thread is between the closed gate of `gpu` and the driver.
 bool FlagsClear(Gpu* gpu) {
   if (gpu->flags_clear) return true;
@@ -472,7 +468,8 @@ void InChild() {
   g.gpus_lock.Reset();
   g.driver_lock.Reset();
   ForgetSlots();
-  ForgetWork();
+  ForgetStreams();
+  ForgetCaptures();
   ForgetMemory();
 }
 

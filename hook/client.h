@@ -25,11 +25,6 @@ bool AskMemory(Gpu* gpu, uint64_t total);
 // Tells that it is charged `total` bytes, not more than before.
 void TellMemory(Gpu* gpu, uint64_t total);
 
-// The next launch of this thread looks its cell up: the current context may have changed.
-void ContextChanged();
-// In a child after fork: no other thread's slot exists here.
-void ForgetSlots();
-
 }  // namespace baton::hook
 
 #endif  // BATON_HOOK_CLIENT_H_

@@ -1,7 +1,6 @@
 #include "hook/gate.h"
 
-#include <stdlib.h>
-
+#include "hook/captures.h"
 #include "hook/client.h"
 #include "hook/driver.h"
 #include "hook/gpu.h"
@@ -9,100 +8,7 @@
 
 namespace baton::hook {
 
-__thread Slot* t_slot __attribute__((tls_model("initial-exec"))) = nullptr;
-
 namespace {
-
-std::atomic<Slot*> g_slots{nullptr};
-
-// Matches no launch, so the first one looks its cell up. All threads share it, and none writes to
-// it.
-constinit Cell g_no_cell = {.stamp = kNoStamp};
-
-Cell*& Recent(Slot* slot, CUstream stream) { return slot->recent[RecentIndex(stream)]; }
-
-void ForgetRecent(Slot* slot) {
-  for (Cell*& cell : slot->recent) cell = &g_no_cell;
-}
-
-// The slot of a thread that has ended, with launches into its default stream that no mark covers:
-// the next drain covers them, and no mark of another thread could.
-bool Unfinished(Slot* slot) {
-  Guard guard(slot->cells_lock);
-  for (Cell* c = slot->cells.load(); c != nullptr; c = c->next) {
-    if (c->handle == CU_STREAM_PER_THREAD && c->pending.load() > 0) return true;
-  }
-  return false;
-}
-
-void ThreadExit(void* value) {
-  auto* slot = static_cast<Slot*>(value);
-  t_slot = nullptr;
-  slot->in_launch.store(0);
-  slot->taken.store(false, std::memory_order_release);
-}
-
-size_t BucketOf(CUstream stream) {
-  return (reinterpret_cast<uintptr_t>(stream) * 0x9e3779b97f4a7c15u) >> 58;
-}
-
-// The cell of this thread's launches into `stream`. Null where Baton has nothing to do with it: no
-// context, or a device that is unknown.
-Cell* FindCell(Slot* slot, CUstream stream) {
-  const bool by_context = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  CUcontext context = nullptr;
-  if (by_context && !ContextOfStream(stream, &context)) return nullptr;
-  // No cell carries the 0 that stands for "slow side only".
-  uint64_t stamp = g_stamp.value.load(std::memory_order_acquire);
-  if (stamp == 0) stamp = kNoStamp;
-  Cell*& bucket = slot->buckets[BucketOf(stream)];
-  for (Cell* c = bucket; c != nullptr; c = c->next_in_bucket) {
-    if (c->handle != stream || (by_context && c->context != context)) continue;
-    AwaitLeft(c->stream->context);
-    // The record may serve another stream by now.
-    if (c->stream->gone.load() || c->stream->handle != stream) continue;
-    if (c->stream->context->gone.load() || c->stream->context->handle != c->context) continue;
-    c->stamp = stamp;
-    return c;
-  }
-  if (!by_context && !ContextOfStream(stream, &context)) return nullptr;
-  Context* owner = ContextOf(context);
-  if (owner == nullptr) return nullptr;
-  Stream* record = StreamOf(owner, stream, stream == CU_STREAM_PER_THREAD ? slot : nullptr);
-  if (record == nullptr) return nullptr;
-
-  Guard guard(slot->cells_lock);
-  // A cell of a stream that is gone serves again once its launches are accounted for.
-  Cell* cell = nullptr;
-  for (Cell** at = &bucket; *at != nullptr; at = &(*at)->next_in_bucket) {
-    if ((*at)->stream->gone.load() && (*at)->pending.load() == 0 && (*at)->gpu == owner->gpu) {
-      cell = *at;
-      break;
-    }
-  }
-  const bool fresh = cell == nullptr;
-  if (fresh) {
-    void* p = nullptr;
-    if (posix_memalign(&p, 64, sizeof(Cell)) != 0) return nullptr;
-    cell = new (p) Cell();
-  }
-  cell->handle = stream;
-  cell->stamp = stamp;
-  cell->stream = record;
-  cell->context = context;
-  cell->sample_next = false;
-  if (fresh) {
-    cell->gpu = owner->gpu;
-    cell->gate = &owner->gpu->gate;
-    cell->flag = uint64_t{1} << owner->gpu->index;
-    cell->next_in_bucket = bucket;
-    bucket = cell;
-    cell->next = slot->cells.load(std::memory_order_relaxed);
-    // From here on other threads count its launches, without the lock.
-    slot->cells.store(cell, std::memory_order_release);
-  }
-  return cell;
-}
 
 // Sets this thread's flag and looks at the gate. True: the launch may go, the flag stays set.
 bool Enter(Slot* slot, const Cell* cell) {
@@ -182,56 +88,6 @@ void MarkAllIfDue(Slot* slot, const Cell* cell) {
 
 }  // namespace
 
-bool ContextOfStream(CUstream stream, CUcontext* context) {
-  *context = nullptr;
-  if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
-    return Drv<Fn::cuCtxGetCurrent>(context) == CUDA_SUCCESS && *context != nullptr;
-  }
-  if (Drv<Fn::cuStreamGetCtx>(stream, context) == CUDA_SUCCESS && *context != nullptr) return true;
-  // Of a stream of a green context: the context that it stands for.
-  void* green = nullptr;
-  if (Drv<Fn::cuStreamGetCtx_v2>(stream, context, &green) != CUDA_SUCCESS) return false;
-  return *context != nullptr || Drv<Fn::cuCtxFromGreenCtx>(context, green) == CUDA_SUCCESS;
-}
-
-Slot* FirstSlot() { return g_slots.load(std::memory_order_acquire); }
-
-Slot* MySlot() {
-  if (t_slot != nullptr) return t_slot;
-  Slot* slot = nullptr;
-  for (Slot* s = FirstSlot(); s != nullptr && slot == nullptr; s = s->next) {
-    bool free = false;
-    if (!s->taken.load() && !Unfinished(s) && s->taken.compare_exchange_strong(free, true))
-      slot = s;
-  }
-  if (slot == nullptr) {
-    void* p = nullptr;
-    if (posix_memalign(&p, alignof(Slot), sizeof(Slot)) != 0) return nullptr;
-    slot = new (p) Slot();
-    slot->taken.store(true);
-    slot->next = g_slots.load(std::memory_order_relaxed);
-    while (!g_slots.compare_exchange_weak(slot->next, slot, std::memory_order_release)) {
-    }
-  }
-  ForgetRecent(slot);
-  slot->ahead_of = nullptr;
-  slot->unmarked_ns = 0;
-  t_slot = slot;
-  AtThreadExit(ThreadExit, slot);
-  return slot;
-}
-
-void ContextChanged() {
-  if (t_slot == nullptr) return;
-  Recent(t_slot, CU_STREAM_LEGACY) = &g_no_cell;
-  Recent(t_slot, CU_STREAM_PER_THREAD) = &g_no_cell;
-}
-
-void ForgetSlots() {
-  g_slots.store(nullptr);
-  t_slot = nullptr;
-}
-
 Pass EnterSlow(CUstream stream, uint64_t key) {
   constexpr Pass kNothing = {nullptr, nullptr};
   if (!StartOnce()) return kNothing;
@@ -266,7 +122,7 @@ void LeaveSlow(Pass pass, uint64_t key) {
   if (pass.cell == nullptr) return;
   Slot* slot = t_slot;
   Cell* cell = pass.cell;
-  Recent(slot, cell->handle) = cell;
+  Remember(slot, cell);
   {
     const CapturesGuard captures(slot);
     const bool due = Note(slot, cell, Known(slot, key));

@@ -6,8 +6,10 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <atomic>
+#include <new>
 
 #include "base/time.h"
 
@@ -43,6 +45,14 @@ bool RegisterMembarrier();
 void Membarrier();
 void SleepFor(Duration d);
 uint64_t Random64();
+
+// A T that is never freed; null when memory is short. Where nothing may throw.
+template <class T>
+T* New() {
+  void* p = nullptr;
+  if (posix_memalign(&p, alignof(T) < 16 ? 16 : alignof(T), sizeof(T)) != 0) return nullptr;
+  return new (p) T();
+}
 
 // A lock for the hook's own sections, which are short but where the lock's owner says that it is
 // held over a wait. Usable after zeroing.

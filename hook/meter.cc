@@ -1,7 +1,5 @@
 #include "hook/meter.h"
 
-#include <stdlib.h>
-
 #include "hook/captures.h"
 #include "hook/driver.h"
 #include "hook/gpu.h"
@@ -13,11 +11,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr size_t kEstimateBuckets = 4096;
-constexpr uint32_t kEstimatesMax = 65536;
-constexpr int kContextsMax = 256;
-// What work that was never measured is taken for.
-constexpr uint64_t kUnknownNs = 500'000;
 // Before a capture begins, threads that are in a launch and streams that are in use are looked at
 // again, so often in all.
 constexpr int kLaunchLooks = 500;
@@ -26,24 +19,6 @@ constexpr Duration kLaunchLook = microseconds(20);
 constexpr int kSweepLooks = 8;
 // A launch waits this long for the GPU to move before it is let pass.
 constexpr Duration kStall = milliseconds(20);
-
-std::atomic<Estimate*> g_estimates[kEstimateBuckets];
-std::atomic<uint32_t> g_estimate_count{0};
-Lock g_estimates_lock;
-
-Context g_contexts[kContextsMax];
-std::atomic<int> g_context_count{0};
-Lock g_contexts_lock;
-
-uint64_t g_generation = 1;
-Lock g_stamp_lock;
-
-template <class T>
-T* New() {
-  void* p = nullptr;
-  if (posix_memalign(&p, alignof(T) < 16 ? 16 : alignof(T), sizeof(T)) != 0) return nullptr;
-  return new (p) T();
-}
 
 int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -73,9 +48,9 @@ double ElapsedNs(const Stream* stream, CUevent from, CUevent to) {
   return static_cast<double>(ms) * 1e6;
 }
 
-// A mark has finished: what it measured goes into the estimates. The streams that had work meanwhile
-// had the GPU's time between them, `busy_streams` at the end: all together they are taken for as
-// long as they kept it.
+// A mark has finished: what it measured goes into the estimates. The streams that had work
+// meanwhile had the GPU's time between them, `busy_streams` at the end: all together they are taken
+// for as long as they kept it.
 void Measure(Stream* stream, const Mark& mark, uint32_t busy_streams, Meter& meter) {
   uint64_t busy = mark.predicted_ns;
   const double part = 2.0 / (mark.busy + busy_streams);
@@ -264,165 +239,7 @@ uint64_t PendingNs(const Gpu* gpu) {
   return ns;
 }
 
-bool IsDefault(CUstream handle) {
-  return handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
-}
-
 }  // namespace
-
-Stamp g_stamp;
-std::atomic<uint32_t> g_captures{0};
-Lock g_capture_lock;
-
-void NewStamp() {
-  // One at a time, so that the latest value of g_captures wins.
-  Guard guard(g_stamp_lock);
-  const uint64_t generation = ++g_generation;
-  const bool slow = g_captures.load() > 0 || !HasMembarrier();
-  g_stamp.value.store(slow ? 0 : generation, std::memory_order_release);
-}
-
-Estimate* EstimateOf(uint64_t key) {
-  std::atomic<Estimate*>& bucket = g_estimates[(key * 0x9e3779b97f4a7c15u) >> 52];
-  for (Estimate* e = bucket.load(std::memory_order_acquire); e != nullptr; e = e->next) {
-    if (e->key == key) return e;
-  }
-  static Estimate everything_else;
-  if (g_estimate_count.load(std::memory_order_relaxed) >= kEstimatesMax) return &everything_else;
-  Guard guard(g_estimates_lock);
-  for (Estimate* e = bucket.load(std::memory_order_relaxed); e != nullptr; e = e->next) {
-    if (e->key == key) return e;
-  }
-  auto* e = New<Estimate>();
-  if (e == nullptr) return &everything_else;
-  e->key = key;
-  e->ns.store(kUnknownNs, std::memory_order_relaxed);
-  e->next = bucket.load(std::memory_order_relaxed);
-  bucket.store(e, std::memory_order_release);
-  g_estimate_count.fetch_add(1, std::memory_order_relaxed);
-  return e;
-}
-
-RelaxedCapture::RelaxedCapture() { Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_); }
-
-RelaxedCapture::~RelaxedCapture() {
-  if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED) Drv<Fn::cuThreadExchangeStreamCaptureMode>(&mode_);
-}
-
-HookCalls::HookCalls(CUcontext context) {
-  CUcontext current = nullptr;
-  Drv<Fn::cuCtxGetCurrent>(&current);
-  if (current == context) return;
-  auto* push = RealAs<CUresult(CUcontext)>(Fn::cuCtxPushCurrent_v2);
-  pushed_ = push != nullptr && push(context) == CUDA_SUCCESS;
-}
-
-HookCalls::~HookCalls() {
-  if (!pushed_) return;
-  CUcontext popped = nullptr;
-  if (auto* pop = RealAs<CUresult(CUcontext*)>(Fn::cuCtxPopCurrent_v2)) pop(&popped);
-}
-
-void AwaitLeft(const Context* context) {
-  if (context->going.load()) Guard guard(context->gpu->meter.leaving);
-}
-
-Context* ContextOf(CUcontext handle) {
-  const int count = g_context_count.load(std::memory_order_acquire);
-  for (int i = 0; i < count; ++i) {
-    if (g_contexts[i].handle == handle) AwaitLeft(&g_contexts[i]);
-    if (g_contexts[i].handle == handle && !g_contexts[i].gone.load()) return &g_contexts[i];
-  }
-  CUdevice device = 0;
-  {
-    HookCalls calls(handle);
-    if (Drv<Fn::cuCtxGetDevice>(&device) != CUDA_SUCCESS) return nullptr;
-  }
-  Gpu* gpu = GpuOf(device);
-  if (gpu == nullptr) return nullptr;
-  Guard guard(g_contexts_lock);
-  const int now = g_context_count.load(std::memory_order_relaxed);
-  int at = -1;
-  for (int i = 0; i < now; ++i) {
-    if (g_contexts[i].gone.load()) {
-      if (at < 0) at = i;
-    } else if (g_contexts[i].handle == handle) {
-      return &g_contexts[i];
-    }
-  }
-  if (at < 0) at = now;
-  if (at == kContextsMax) return nullptr;
-  Context& c = g_contexts[at];
-  c.handle = handle;
-  c.gpu = gpu;
-  c.pooled = 0;
-  c.gone.store(false);
-  if (at == now) g_context_count.store(now + 1, std::memory_order_release);
-  return &c;
-}
-
-Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
-  Meter& meter = context->gpu->meter;
-  Guard guard(meter.streams_lock);
-  Stream* free = nullptr;
-  for (Stream* s = meter.streams.load(); s != nullptr; s = s->next) {
-    if (s->gone.load()) {
-      if (s->count.load() == 0) free = s;
-      continue;
-    }
-    if (s->handle == handle && s->context == context && s->owner == owner) return s;
-  }
-  // Tried only: who holds it may wait for the list.
-  if (free != nullptr && !free->lock.TryAcquire()) free = nullptr;
-  Stream* s = free != nullptr ? free : New<Stream>();
-  if (s == nullptr) return nullptr;
-  if (free == nullptr) s->lock.Acquire();  // nobody else knows it yet
-  if (s->previous != nullptr) ReturnEvent(s->context, s->previous);
-  s->handle = handle;
-  s->context = context;
-  s->owner = owner;
-  s->first = 0;
-  s->previous = nullptr;
-  s->gone.store(false);
-  if (free == nullptr) {
-    s->next = meter.streams.load();
-    meter.streams.store(s, std::memory_order_release);
-  }
-  s->lock.Release();
-  return s;
-}
-
-CUresult RecordEvent(Stream* stream, CUevent* out) {
-  Context* context = stream->context;
-  CUevent event = nullptr;
-  {
-    Guard guard(context->lock);
-    if (context->gone.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (context->pooled > 0) event = context->pool[--context->pooled];
-  }
-  CUresult r = CUDA_SUCCESS;
-  if (event == nullptr) r = Drv<Fn::cuEventCreate>(&event, 0u);
-  if (r != CUDA_SUCCESS) return r;
-  r = Drv<Fn::cuEventRecord>(event, stream->handle);
-  if (r == CUDA_SUCCESS) {
-    *out = event;
-  } else if (auto* destroy = RealAs<CUresult(CUevent)>(Fn::cuEventDestroy_v2)) {
-    destroy(event);  // it may belong to a capture now
-  }
-  return r;
-}
-
-void ReturnEvent(Context* context, CUevent event) {
-  {
-    Guard guard(context->lock);
-    if (context->gone.load()) return;
-    if (context->pooled < Context::kPool) {
-      context->pool[context->pooled++] = event;
-      return;
-    }
-  }
-  if (auto* destroy = RealAs<CUresult(CUevent)>(Fn::cuEventDestroy_v2)) destroy(event);
-}
 
 bool RecordMark(Cell* cell, CUevent start) {
   Stream* stream = cell->stream;
@@ -602,22 +419,6 @@ bool Drained(Gpu* gpu) {
   return Harvest(gpu) && covered;
 }
 
-uint64_t LaunchCount(const Gpu* gpu) {
-  uint64_t n = 0;
-  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
-    for (Cell* c = s->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
-      if (c->gpu == gpu) n += c->launches.load(std::memory_order_relaxed);
-    }
-  }
-  return n;
-}
-
-uint64_t CopiesBytes() {
-  uint64_t n = 0;
-  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) n += s->copies_bytes.load();
-  return n;
-}
-
 void StreamGoing(CUstream handle) {
   if (IsDefault(handle)) return;  // the driver will refuse
   bool any = false;
@@ -645,10 +446,9 @@ void StreamGoing(CUstream handle) {
 }
 
 Gpu* ContextGoing(CUcontext handle) {
-  const int count = g_context_count.load(std::memory_order_acquire);
   Context* context = nullptr;
-  for (int i = 0; i < count; ++i) {
-    if (g_contexts[i].handle == handle && !g_contexts[i].gone.load()) context = &g_contexts[i];
+  for (int i = 0; Context* known = KnownContext(i); ++i) {
+    if (known->handle == handle && !known->gone.load()) context = known;
   }
   if (context == nullptr) return nullptr;
   Gpu* gpu = context->gpu;
@@ -694,32 +494,13 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
       if (held) s->lock.Release();
     }
   }
-  const int count = g_context_count.load();
-  for (int i = 0; i < count; ++i) {
-    if (g_contexts[i].handle != handle) continue;
-    if (gone) g_contexts[i].gone.store(true);
-    g_contexts[i].going.store(false);
+  for (int i = 0; Context* known = KnownContext(i); ++i) {
+    if (known->handle != handle) continue;
+    if (gone) known->gone.store(true);
+    known->going.store(false);
   }
   meter.destroying.fetch_sub(1);
   meter.leaving.Release();
-}
-
-void ForgetWork() {
-  g_context_count.store(0);
-  g_contexts_lock.Reset();
-  g_estimates_lock.Reset();
-  g_stamp_lock.Reset();
-  g_capture_lock.Reset();
-  g_captures.store(0);
-  ForgetCaptures();
-  for (Context& c : g_contexts) c.lock.Reset();
-}
-
-bool IsCapturing(CUstream stream) {
-  if (stream == CU_STREAM_LEGACY) return false;  // it cannot be captured
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult r = Drv<Fn::cuStreamIsCapturing>(stream, &status);
-  return r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 }  // namespace baton::hook

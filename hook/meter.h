@@ -13,53 +13,11 @@
 #include <atomic>
 
 #include "base/time.h"
-#include "hook/gate.h"
+#include "hook/streams.h"
 
 namespace baton::hook {
 
 struct Gpu;
-
-// A driver context on a GPU and the hook's unused events in it.
-struct Context {
-  CUcontext handle = nullptr;
-  Gpu* gpu = nullptr;
-  std::atomic<bool> gone{false};
-  std::atomic<bool> going{false};  // being destroyed: its handle may be another's already
-  Lock lock;
-  static constexpr int kPool = 512;
-  CUevent pool[kPool] = {};
-  int pooled = 0;
-};
-
-// A finished launch or more, up to an event.
-struct Mark {
-  static constexpr int kParts = 24;
-  CUevent event = nullptr;
-  CUevent start = nullptr;  // just before the work, when it was measured by itself
-  uint64_t predicted_ns = 0;
-  uint64_t let_pass = 0;  // Meter::let_pass when it was recorded
-  uint32_t busy = 0;      // Meter::busy_streams then, this one included
-  bool dense = false;     // the GPU had no gap between the mark before and this one
-  uint8_t parts = 0;      // kinds of work; those beyond kParts are not corrected
-  Estimate* part[kParts] = {};
-  uint64_t part_ns[kParts] = {};  // what they were taken for
-};
-
-// A stream that this process launched into. Per-thread default streams have one per thread.
-struct Stream {
-  static constexpr uint32_t kMarks = 64;
-  CUstream handle = nullptr;
-  Context* context = nullptr;
-  const Slot* owner = nullptr;    // the thread of a per-thread default stream
-  std::atomic<bool> gone{false};  // destroyed; its marks still count
-  Lock lock;
-  Mark marks[kMarks];
-  uint32_t first = 0;  // oldest unfinished
-  std::atomic<uint32_t> count{0};
-  CUevent previous = nullptr;  // of the last finished mark
-  bool held = false;           // its lock, while its context is being destroyed
-  Stream* next = nullptr;
-};
 
 struct Meter {
   Lock streams_lock;                      // taken to add one or to use one again
@@ -74,26 +32,12 @@ struct Meter {
   std::atomic<uint64_t> busy_ns{0};
   std::atomic<uint64_t> longest_ns{0};  // the longest kernel of late
   // How often launches were let through in the middle of a drain, or because nothing moved: work on
-  // the GPU may have waited for them, and what was measured meanwhile says nothing about its length.
+  // the GPU may have waited for them, and what was measured meanwhile says nothing about its
+  // length.
   std::atomic<uint64_t> let_pass{0};
   std::atomic<uint32_t> destroying{0};  // contexts being destroyed: their work may still run
   Lock leaving;                         // one at a time; from ContextGoing() to ContextLeft()
 };
-
-// The estimate of a kind of work. Thread safe.
-Estimate* EstimateOf(uint64_t key);
-
-// The record of a context or a stream, made on first use; null when the driver refuses. For a
-// per-thread default stream `owner` is the calling thread's slot.
-Context* ContextOf(CUcontext handle);
-Stream* StreamOf(Context* context, CUstream handle, const Slot* owner);
-// Waits while the context is being destroyed: only then it is known whose its handle is.
-void AwaitLeft(const Context* context);
-
-// An event at this point of the stream. The stream's context must be current. `*out` is written on
-// success only.
-CUresult RecordEvent(Stream* stream, CUevent* out);
-void ReturnEvent(Context* context, CUevent event);
 
 // Records a mark for the cell's pending launches. Call with the thread's flag set and the cell's
 // context current. `start`: an event recorded before the only pending launch. False: the driver
@@ -117,9 +61,6 @@ void AwaitBacklog(Gpu* gpu);
 // collects. True when everything launched has finished.
 bool Drained(Gpu* gpu);
 
-uint64_t LaunchCount(const Gpu* gpu);
-uint64_t CopiesBytes();
-
 // A stream is about to be destroyed: marks what was launched into it, and forgets it before the
 // driver may give its handle out again. Should it stay, the next launch makes a record anew.
 void StreamGoing(CUstream handle);
@@ -129,52 +70,10 @@ void StreamGoing(CUstream handle);
 Gpu* ContextGoing(CUcontext handle);
 void ContextLeft(Gpu* gpu, CUcontext handle, bool gone);
 
-// Stream captures under way in this process.
-extern std::atomic<uint32_t> g_captures;
-// Held while a capture begins, and by the closer while it records marks: no mark of its gets into a
-// capture. Taken before all other locks.
-extern Lock g_capture_lock;
-// Recomputes g_stamp; after a change of g_captures, or when cells may have become wrong.
-void NewStamp();
-bool IsCapturing(CUstream stream);
 // Marks what all threads have launched, before the first capture begins: until its end a default
 // stream could not be marked, and the captured one not at all. g_captures counts it already, and
 // g_capture_lock is held.
 void MarkBeforeCapture();
-
-// While one lives, the driver does not object to the hook's calls because of a capture elsewhere,
-// also one that begins meanwhile.
-class RelaxedCapture {
- public:
-  RelaxedCapture();
-  ~RelaxedCapture();
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
-// Makes `context` current, and puts things back at the end.
-class HookCalls {
- public:
-  explicit HookCalls(CUcontext context);
-  ~HookCalls();
-  HookCalls(const HookCalls&) = delete;
-  HookCalls& operator=(const HookCalls&) = delete;
-
- private:
-  RelaxedCapture relaxed_;
-  bool pushed_ = false;
-};
-
-// In a child after fork: contexts, streams and captures were the parent's.
-void ForgetWork();
-
-// Slots of all threads, newest first.
-Slot* FirstSlot();
-// The calling thread's slot, made on first use; null when memory is short.
-Slot* MySlot();
 
 }  // namespace baton::hook
 

@@ -16,15 +16,16 @@ namespace baton::k8s {
 void ClusterFlags::Add(CLI::App& command) {
   command
       .add_option("--kubeconfig", kubeconfig,
-                  "Where the API server is; in a pod its service account says")
+                  "Kubeconfig of the API server; default in a pod: its service account")
       ->type_name("FILE");
-  command.add_option("--context", context, "Of the kubeconfig; its current one by default");
+  command.add_option("--context", context,
+                     "Context of the kubeconfig; default: its current context");
 }
 
 void PolicyFlag::Add(CLI::App& command) {
   command
       .add_option("--policy", name,
-                  "By what places are chosen: fgd, remainder, binpack, spread, first-fit, random")
+                  "Placement policy: fgd, remainder, binpack, spread, first-fit, random")
       ->capture_default_str();
 }
 
@@ -39,7 +40,7 @@ Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
 void AddMemoryUnit(CLI::App& command, uint32_t* mib) {
   command
       .add_option("--memory-unit", *mib,
-                  "MiB in a unit of baton.dev/gpu-memory; the same for all of baton-k8s")
+                  "MiB per unit of baton.dev/gpu-memory; must be equal for all parts of baton-k8s")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
 }
@@ -47,11 +48,11 @@ void AddMemoryUnit(CLI::App& command, uint32_t* mib) {
 void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir) {
   command
       .add_option("--socket-dir", *socket_dir,
-                  "Folder of the socket on the nodes; the same for binder and webhook")
+                  "Folder of the socket on the nodes; must be equal for binder and webhook")
       ->capture_default_str();
   command
       .add_option("--hook-dir", *hook_dir,
-                  "Folder of libbaton.so on the nodes; the same for binder and webhook")
+                  "Folder of libbaton.so on the nodes; must be equal for binder and webhook")
       ->capture_default_str();
 }
 
@@ -64,7 +65,9 @@ std::string OwnIdentity() {
 }
 
 void AddListen(CLI::App& command, std::string* address) {
-  command.add_option("--listen", *address, "For /healthz, /readyz and /metrics; \"\": nowhere")
+  command
+      .add_option("--listen", *address,
+                  "Address and port of /healthz, /readyz and /metrics; \"\": off")
       ->type_name("ADDRESS:PORT")
       ->capture_default_str();
 }

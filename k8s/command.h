@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "devmgr/policy.h"
+#include "devmgr/placement/policy.h"
 #include "k8s/api/cluster_config.h"
 
 namespace CLI {
@@ -25,8 +25,6 @@ void AddBinder(CLI::App& program, int* exit_code);
 void AddWebhook(CLI::App& program, int* exit_code);
 void AddExtender(CLI::App& program, int* exit_code);
 void AddDevicePlugin(CLI::App& program, int* exit_code);
-
-// ----------------------------------------------------------------------------------- for them
 
 // --kubeconfig and --context: where the API server is.
 struct ClusterFlags {

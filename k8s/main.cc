@@ -6,7 +6,7 @@
 #include "k8s/command.h"
 
 int main(int argc, char** argv) {
-  CLI::App program{"Shares GPUs by time on Kubernetes."};
+  CLI::App program{"Shares GPUs among Kubernetes pods by time."};
   program.set_version_flag("--version", BATON_VERSION);
   program.require_subcommand(1);
   program.footer(
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
       "  baton-k8s webhook --service baton-webhook.baton-system\n"
       "  baton-k8s extender --listen 0.0.0.0:8888\n"
       "  baton-k8s device-plugin --node \"$NODE_NAME\"\n\n"
-      "'baton-k8s COMMAND --help' explains one.");
+      "Run 'baton-k8s COMMAND --help' for the options of a command.");
   int exit_code = 0;
   baton::k8s::AddBinder(program, &exit_code);
   baton::k8s::AddWebhook(program, &exit_code);

@@ -1,42 +1,18 @@
 #include "policy/fair_queue.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "policy/rational.h"
 
 namespace baton::policy {
 namespace {
 
-__extension__ typedef __int128 Wide;
-
-// Virtual times stay this far from the end of their range: a debt that would take the fluid GPU 36
-// years to pay back is as good as one that takes longer.
-constexpr int64_t kMost = INT64_C(1) << 60;
-
-// (a · b + rest) / c, rounded towards zero and within ±kMost; leaves the remainder in `rest`. The
-// sum may exceed 64 bits, but seldom does, and division is what a decision's arithmetic costs.
-int64_t Divide(int64_t a, int64_t b, int64_t c, int64_t& rest) {
-  int64_t sum;
-  if (!__builtin_mul_overflow(a, b, &sum) && !__builtin_add_overflow(sum, rest, &sum)) {
-    rest = sum % c;
-    return std::clamp(sum / c, -kMost, kMost);
-  }
-  const Wide wide = static_cast<Wide>(a) * b + rest;
-  rest = static_cast<int64_t>(wide % c);
-  return static_cast<int64_t>(std::clamp<Wide>(wide / c, -kMost, kMost));
-}
-
-int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
-  int64_t rest = 0;
-  return Divide(a, b, c, rest);
-}
-
 // The virtual time in which a rate of `share` serves `ns`. The rest of the division is kept for the
 // next time, so that many small services add up to no drift.
 int64_t VirtualTime(int64_t ns, int64_t share, int64_t& rest) {
-  return Divide(ns, kWhole, share, rest);
+  return MulDiv(ns, kWhole, share, rest);
 }
 
 // Virtual time is started anew from zero before it comes near the end of its range.
@@ -44,7 +20,7 @@ constexpr int64_t kVirtualMax = INT64_C(1) << 58;
 
 }  // namespace
 
-Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now) {
+Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, bool guaranteed) {
   Slot slot;
   if (free_.empty()) {
     slot = static_cast<Slot>(pods_.size());
@@ -58,8 +34,9 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now) {
   pod.id = id;
   pod.spec = spec;
   pod.served_at = served_ns_;
-  pod.bucket_ns = BucketSize(pod);
-  pod.bucket_at = now;
+  pod.bucket.Fill(pod.RateOver(options_.limit_window), now);
+  pod.guaranteed = guaranteed;
+  guarantee_.Add(slot, id, guaranteed ? spec.request : 0);
   return slot;
 }
 
@@ -67,12 +44,12 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   Pod& pod = pods_[slot];
   const bool was_waiting = pod.waiting;
   const Duration burst(pod.burst_ns);
-  if (was_waiting) SetWaiting(slot, false, burst);
-  pod.bucket_ns = BucketAt(pod, now);
-  pod.bucket_at = now;
+  if (was_waiting) Line(slot, false, burst);
+  pod.bucket.Settle(pod.RateOver(options_.limit_window), now);
   pod.spec = spec;
+  guarantee_.SetRequest(slot, pod.guaranteed ? spec.request : 0);
   dirty_ |= pod.active;
-  if (was_waiting) SetWaiting(slot, true, burst);
+  if (was_waiting) Line(slot, true, burst);
 }
 
 void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {
@@ -83,9 +60,7 @@ void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {
 
 void FairQueue::Remove(Slot slot) {
   SetActive(slot, false);
-  for (Hold& hold : window_) {
-    if (hold.slot == slot) hold.slot.reset();
-  }
+  guarantee_.Remove(slot);
   free_.push_back(slot);
 }
 
@@ -105,7 +80,8 @@ void FairQueue::SetActive(Slot slot, bool active) {
     active_.insert(at, slot);
   } else {
     if (pod.waiting) SetWaiting(slot, false, Duration(1));
-    pod.lag_ns = LagOf(pod);
+    guarantee_.CapClaim(slot, Duration(0));
+    pod.lag_ns = pod.LagAt(virtual_ns_);
     pod.fluid = 0;
     pod.served_at = served_ns_;
     active_.erase(at);
@@ -117,6 +93,12 @@ void FairQueue::SetActive(Slot slot, bool active) {
 void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
   Pod& pod = pods_[slot];
   BATON_CHECK(pod.active && Nanos(burst) > 0);
+  guarantee_.SetWaiting(slot, waiting, burst);
+  Line(slot, waiting, burst);
+}
+
+void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
+  Pod& pod = pods_[slot];
   Dequeue(slot);
   if (pod.waiting != waiting && pod.spec.priority == Priority::kHigh) {
     const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
@@ -126,7 +108,7 @@ void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
   pod.waiting = waiting;
   pod.burst_ns = Nanos(burst);
   if (dirty_) return;  // Settle queues everybody
-  SetEligible(pod, pod.eligible);
+  pod.SetEligible(pod.eligible);
   if (waiting) Enqueue(slot);
 }
 
@@ -134,8 +116,9 @@ void FairQueue::CapLag(Slot slot, Duration most) {
   if (dirty_) Settle();
   const bool queued = pods_[slot].waiting && !throttled_.contains(slot);
   if (queued) Dequeue(slot);
-  Forfeit(slot, LagOf(pods_[slot]) - Nanos(most));
+  Forfeit(slot, pods_[slot].LagAt(virtual_ns_) - Nanos(most));
   if (queued) Enqueue(slot);
+  guarantee_.CapClaim(slot, most);
 }
 
 Duration FairQueue::Credit(Slot slot) const {
@@ -147,25 +130,33 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   BATON_CHECK(pod.active);
   const int64_t s = Nanos(held);
   served_ns_ += s;
-  if (options_.rule == Rule::kWindow) Record(slot, s);
-  // The bucket filled up until the hold began, and drained and filled at once while it lasted.
-  const Instant began = std::max(pod.bucket_at, now - std::max(held, Duration(0)));
-  pod.bucket_ns = BucketAt(pod, began) - s;
-  pod.bucket_at = began;
-  pod.bucket_ns = BucketAt(pod, now);
-  pod.bucket_at = now;
+  if (order_ != nullptr) order_->Charged(pod.id, held);
+  guarantee_.Charge(slot, held);
+  pod.bucket.Charge(pod.RateOver(options_.limit_window), held, now);
   if (pod.fluid == 0) Settle();  // active since the last one
   virtual_ns_ += VirtualTime(s, fluid_sum_, virtual_rest_);
   const bool queued = pod.waiting && !dirty_;
   if (queued) Dequeue(slot);
-  SetEligible(pod, pod.eligible + VirtualTime(s, pod.fluid, pod.eligible_rest));
+  pod.SetEligible(pod.eligible + VirtualTime(s, pod.fluid, pod.eligible_rest));
   if (queued) Enqueue(slot);
   dirty_ |= virtual_ns_ > kVirtualMax || pod.eligible > kVirtualMax;
 }
 
 std::optional<Slot> FairQueue::Pick(Instant now) {
-  if (options_.rule != Rule::kEarliestFinish) return PickByScan(now);
+  Unthrottle(now);
+  while (order_ == nullptr) {
+    const auto behind = guarantee_.Behind();
+    if (!behind) break;
+    if (Allowed(*behind, now)) return behind;
+  }
   if (const auto urgent = PickUrgent(now)) return urgent;
+  while (true) {
+    const auto first = order_ == nullptr ? First() : FirstByOrder();
+    if (!first || Allowed(*first, now)) return first;
+  }
+}
+
+std::optional<Slot> FairQueue::First() {
   while (true) {
     while (!early_.empty() && early_.top_key() <= virtual_ns_) {
       const Slot slot = early_.top();
@@ -178,35 +169,36 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
     if (owed && pods_[slot].eligible > virtual_ns_) {  // a refund set virtual time back
       eligible_.Erase(slot);
       early_.Insert(slot, pods_[slot].eligible, pods_[slot].id.value);
-    } else if (Allowed(slot, now)) {
+    } else {
       return slot;
     }
   }
 }
 
-std::optional<Slot> FairQueue::PickByScan(Instant now) {
-  if (const auto urgent = PickUrgent(now)) return urgent;
-  while (true) {
-    std::optional<Slot> first;
-    Standing best;
-    for (const Slot slot : active_) {
-      if (!pods_[slot].waiting || throttled_.contains(slot)) continue;
-      const Standing standing = StandingOf(slot);
-      if (first && !GoesBefore(options_.rule, standing, best)) continue;
-      first = slot;
-      best = standing;
-    }
-    if (!first || Allowed(*first, now)) return first;
+std::optional<Slot> FairQueue::FirstByOrder() {
+  std::optional<Slot> first;
+  Standing best;
+  for (const Slot slot : active_) {
+    if (!pods_[slot].waiting || throttled_.contains(slot)) continue;
+    const Standing standing = pods_[slot].StandingAt(virtual_ns_, fluid_sum_);
+    if (first && !order_->GoesBefore(standing, best)) continue;
+    first = slot;
+    best = standing;
   }
+  return first;
 }
 
-std::optional<Slot> FairQueue::PickUrgent(Instant now) {
+void FairQueue::Unthrottle(Instant now) {
   if (dirty_) Settle();
   while (!throttled_.empty() && throttled_.top_key() <= Nanos(now)) {
     const Slot slot = throttled_.top();
     throttled_.Erase(slot);
     Enqueue(slot);
+    guarantee_.SetWaiting(slot, true, Duration(pods_[slot].burst_ns));
   }
+}
+
+std::optional<Slot> FairQueue::PickUrgent(Instant now) {
   std::optional<Slot> urgent;
   for (const Slot slot : high_) {
     if (throttled_.contains(slot) || !Urgent(slot) || !Allowed(slot, now)) continue;
@@ -221,6 +213,7 @@ std::optional<Slot> FairQueue::PrefetchLikely() const {
   const char* pod = reinterpret_cast<const char*>(&pods_[heap.top()]);
   __builtin_prefetch(pod, 1);
   __builtin_prefetch(pod + 64, 1);
+  guarantee_.Prefetch(heap.top());
   return heap.top();
 }
 
@@ -229,12 +222,12 @@ Instant FairQueue::NextRefill() const {
 }
 
 Duration FairQueue::Allowance(Slot slot, Instant now) const {
-  return Duration(BucketAt(pods_[slot], now));
+  return Duration(pods_[slot].bucket.LevelAt(pods_[slot].RateOver(options_.limit_window), now));
 }
 
 Duration FairQueue::Lag(Slot slot) {
   if (dirty_) Settle();
-  return Duration(LagOf(pods_[slot]));
+  return Duration(pods_[slot].LagAt(virtual_ns_));
 }
 
 Share FairQueue::Fluid(Slot slot) {
@@ -246,38 +239,21 @@ bool FairQueue::Urgent(Slot slot) {
   return pods_[slot].spec.priority == Priority::kHigh && Lag(slot) > -options_.priority_burst;
 }
 
+bool FairQueue::MayRevoke(Slot slot, Slot holder) {
+  return Urgent(slot) && pods_[holder].spec.priority == Priority::kLow &&
+         !guarantee_.MustStay(holder);
+}
+
 bool FairQueue::FinishesBefore(Slot a, Slot b) {
   if (dirty_) Settle();
-  if (options_.rule == Rule::kEarliestFinish) {
-    return pods_[a].eligible <= virtual_ns_ && pods_[a].finish < pods_[b].finish;
+  if (order_ != nullptr) {
+    const Standing standing = pods_[a].StandingAt(virtual_ns_, fluid_sum_);
+    return order_->IsDue(standing) &&
+           order_->GoesBefore(standing, pods_[b].StandingAt(virtual_ns_, fluid_sum_));
   }
-  const Standing standing = StandingOf(a);
-  return IsDue(options_.rule, standing) && GoesBefore(options_.rule, standing, StandingOf(b));
-}
-
-Standing FairQueue::StandingOf(Slot slot) const {
-  const Pod& pod = pods_[slot];
-  return {.id = pod.id,
-          .owed = pod.eligible <= virtual_ns_,
-          .lag_ns = LagOf(pod),
-          .eligible = pod.eligible,
-          .finish = pod.finish,
-          .window_ns = MulDiv(pod.fluid, window_sum_ns_, fluid_sum_) - pod.window_ns};
-}
-
-void FairQueue::Record(Slot slot, int64_t held_ns) {
-  window_.push_back({slot, held_ns});
-  pods_[slot].window_ns += held_ns;
-  window_sum_ns_ += held_ns;
-  while (window_sum_ns_ > Nanos(kUsageWindow)) {
-    Hold& oldest = window_.front();
-    // A refund leaves as a whole.
-    const int64_t part = std::min(oldest.held_ns, window_sum_ns_ - Nanos(kUsageWindow));
-    if (oldest.slot) pods_[*oldest.slot].window_ns -= part;
-    window_sum_ns_ -= part;
-    oldest.held_ns -= part;
-    if (oldest.held_ns == 0) window_.pop_front();
-  }
+  if (guarantee_.MustStay(b)) return false;
+  if (guarantee_.MustGo(a)) return true;
+  return pods_[a].eligible <= virtual_ns_ && pods_[a].finish < pods_[b].finish;
 }
 
 void FairQueue::Enqueue(Slot slot) {
@@ -299,13 +275,14 @@ bool FairQueue::Allowed(Slot slot, Instant now) {
   const Pod& pod = pods_[slot];
   // Half a bucket is enough to begin: one that must be full first overflows whenever its turn comes
   // late.
-  const int64_t need = std::min(pod.burst_ns, BucketSize(pod) / 2);
-  const int64_t bucket = BucketAt(pod, now);
-  if (bucket >= need) return true;
+  const LimitBucket::Rate rate = pod.RateOver(options_.limit_window);
+  const int64_t need = std::min(pod.burst_ns, rate.Size() / 2);
+  const int64_t level = pod.bucket.LevelAt(rate, now);
+  if (level >= need) return true;
   Dequeue(slot);
-  Forfeit(slot, LagOf(pod) - need);
-  const int64_t wait = MulDiv(need - bucket, kWhole, pod.spec.limit) + 1;
-  throttled_.Insert(slot, Nanos(now) + wait, pod.id.value);
+  guarantee_.Throttle(slot);
+  Forfeit(slot, pod.LagAt(virtual_ns_) - need);
+  throttled_.Insert(slot, Nanos(now + rate.TimeFor(need - level)), pod.id.value);
   return false;
 }
 
@@ -315,7 +292,7 @@ bool FairQueue::Allowed(Slot slot, Instant now) {
 void FairQueue::Forfeit(Slot slot, int64_t excess) {
   if (excess <= 0) return;
   Pod& pod = pods_[slot];
-  SetEligible(pod, pod.eligible + VirtualTime(excess, pod.fluid, pod.eligible_rest));
+  pod.SetEligible(pod.eligible + VirtualTime(excess, pod.fluid, pod.eligible_rest));
   virtual_ns_ += VirtualTime(excess, fluid_sum_, virtual_rest_);
 }
 
@@ -327,7 +304,7 @@ void FairQueue::Settle() {
   int64_t lags = 0;
   for (const Slot slot : active_) {
     Pod& pod = pods_[slot];
-    pod.lag_ns = LagOf(pod);
+    pod.lag_ns = pod.LagAt(virtual_ns_);
     lags += pod.lag_ns;
     scratch_.push_back({pod.spec.request, pod.spec.limit, pod.spec.slack_weight, pod.spec.team});
   }
@@ -351,30 +328,29 @@ void FairQueue::Settle() {
     Pod& pod = pods_[slot];
     pod.eligible_rest = 0;
     const int64_t begin = pod.owes && !all ? virtual_ns_ : 0;
-    SetEligible(pod, begin + VirtualTime(-pod.lag_ns, pod.fluid, pod.eligible_rest));
+    pod.SetEligible(begin + VirtualTime(-pod.lag_ns, pod.fluid, pod.eligible_rest));
     if (pod.waiting && !throttled_.contains(slot)) Enqueue(slot);
   }
   dirty_ = false;
 }
 
-int64_t FairQueue::BucketSize(const Pod& pod) const {
-  if (pod.spec.limit >= kWhole) return std::numeric_limits<int64_t>::max() / 4;
-  return std::max<int64_t>(1, MulDiv(pod.spec.limit, Nanos(options_.limit_window), kWhole));
+int64_t FairQueue::Pod::LagAt(int64_t virtual_ns) const {
+  return fluid == 0 ? lag_ns : MulDiv(fluid, virtual_ns - eligible, kWhole);
 }
 
-int64_t FairQueue::BucketAt(const Pod& pod, Instant now) const {
-  const int64_t size = BucketSize(pod);
-  if (pod.spec.limit >= kWhole) return size;
-  return std::min(size, pod.bucket_ns + MulDiv(pod.spec.limit, Nanos(now - pod.bucket_at), kWhole));
+Standing FairQueue::Pod::StandingAt(int64_t virtual_ns, int64_t fluid_sum) const {
+  return {.id = id,
+          .owed = eligible <= virtual_ns,
+          .lag_ns = LagAt(virtual_ns),
+          .eligible = eligible,
+          .finish = finish,
+          .fluid = fluid,
+          .fluid_sum = fluid_sum};
 }
 
-int64_t FairQueue::LagOf(const Pod& pod) const {
-  return pod.fluid == 0 ? pod.lag_ns : MulDiv(pod.fluid, virtual_ns_ - pod.eligible, kWhole);
-}
-
-void FairQueue::SetEligible(Pod& pod, int64_t eligible) {
-  pod.eligible = std::min(eligible, kMost);
-  if (pod.fluid > 0) pod.finish = pod.eligible + MulDiv(pod.burst_ns, kWhole, pod.fluid);
+void FairQueue::Pod::SetEligible(int64_t at) {
+  eligible = std::min(at, kRationalMost);
+  if (fluid > 0) finish = eligible + MulDiv(burst_ns, kWhole, fluid);
 }
 
 }  // namespace baton::policy

@@ -6,27 +6,27 @@
 //
 //   lag_i  = fluid_i · (V − e_i)      what pod i is owed; V is virtual time, e_i its eligible time
 //   charge : e_h += held / fluid_h ;  V += held / Σ fluid          (so Σ lag stays 0)
-//   pick   : among those with lag >= 0 the earliest finish, (burst_i − lag_i) / fluid_i;
+//   pick   : who is far below its *request* goes first (policy/guarantee.h); else
+//            among those with lag >= 0 the earliest finish, (burst_i − lag_i) / fluid_i;
 //            if there is none, the one least ahead relative to its share
 //
-// FairQueueOptions::rule replaces the order in which they are picked, for comparison.
-//
-// Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait; Pick
-// by another rule costs O(n). A pod that becomes active or inactive costs O(n log n), because the
-// entitlements of all others change.
+// Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait. A pod
+// that becomes active or inactive costs O(n log n), because the entitlements of all others change.
 // Pure: reads no clock and draws no random numbers; ties break by pod id. Not thread safe.
 #ifndef BATON_POLICY_FAIR_QUEUE_H_
 #define BATON_POLICY_FAIR_QUEUE_H_
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/guarantee.h"
 #include "policy/indexed_heap.h"
-#include "policy/rule.h"
+#include "policy/limit_bucket.h"
+#include "policy/pick_order.h"
 #include "policy/share.h"
 
 namespace baton::policy {
@@ -40,8 +40,12 @@ struct FairQueueOptions {
   Duration limit_window = std::chrono::milliseconds(200);
   // How far a high-priority pod may run ahead of its share before it queues like anybody else.
   Duration priority_burst = std::chrono::milliseconds(50);
-  // In which order pods go. The bounds of docs/policy.md are the default's.
-  Rule rule = Rule::kEarliestFinish;
+  // Who is further below its request than this, or than two of the longest holds, goes before
+  // everybody else, whatever their shares and priorities (policy/guarantee.h). Shorter keeps
+  // requests more closely, and takes more decisions out of the fair share's hands.
+  Duration guarantee_bound = std::chrono::milliseconds(100);
+  // For experiments: makes the order in which pods go instead; each Pick then costs O(n).
+  MakePickOrder order = nullptr;
 };
 
 // Names a pod within one FairQueue. Small and dense; reused after Remove.
@@ -49,11 +53,16 @@ using Slot = uint32_t;
 
 class FairQueue {
  public:
-  explicit FairQueue(const FairQueueOptions& options) : options_(options) {}
+  explicit FairQueue(const FairQueueOptions& options)
+      : options_(options),
+        order_(options.order == nullptr ? nullptr : options.order()),
+        guarantee_(options.guarantee_bound) {}
 
   // Adds an inactive pod without lag. `spec` must be Validated(). The caller admits: the sum of
   // requests may exceed the whole (overcommit); entitlements then scale down in proportion.
-  Slot Add(PodId id, const ShareSpec& spec, Instant now);
+  // `guaranteed`: whether it may go first for its request's sake. Not for one that can seldom go
+  // when it is picked: the GPU would wait for it.
+  Slot Add(PodId id, const ShareSpec& spec, Instant now, bool guaranteed = true);
   // Changes what a pod asks for; its lag stays.
   void Update(Slot slot, const ShareSpec& spec, Instant now);
   // The weights by which teams share what requests leave over, by ShareSpec::team
@@ -87,9 +96,6 @@ class FairQueue {
   // The waiting pod that is to hold next, or nothing when nobody waits or all who wait are at their
   // limit. Changes nothing but the internal order.
   std::optional<Slot> Pick(Instant now);
-  // The same, found by comparing all who wait, in O(n): what Pick does for rules that have no heaps
-  // of their own.
-  std::optional<Slot> PickByScan(Instant now);
   // The pod that Pick is likely to return next, as a hint to fetch what belongs to it; the queue
   // fetches its own part.
   std::optional<Slot> PrefetchLikely() const;
@@ -102,14 +108,16 @@ class FairQueue {
   Duration Lag(Slot slot);
   // Its entitlement among the pods active now; 0 while it is not active.
   Share Fluid(Slot slot);
-  // True for a high-priority pod that has not used up its burst, so it may revoke a low one.
-  bool Urgent(Slot slot);
+  // True for a high-priority pod that has not used up its burst where `holder` is not, and holds
+  // more than its request gives it: its token may be revoked.
+  bool MayRevoke(Slot slot, Slot holder);
   // True when active pod `a` is owed time and its fluid finish comes before the one of active pod
-  // `b`. By another rule: when `a` is due, and goes before `b`.
+  // `b`; or when `a` is so far below its request that it must go, and `b` is not below its own.
   bool FinishesBefore(Slot a, Slot b);
+  // What the pod is owed of its request alone; negative: it has had more.
+  Duration OwedOfRequest(Slot slot) const { return guarantee_.Owed(slot); }
 
   const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
-  PodId id(Slot slot) const { return pods_[slot].id; }
   // Held time charged to all pods so far.
   Duration served() const { return Duration(served_ns_); }
 
@@ -119,6 +127,7 @@ class FairQueue {
     ShareSpec spec;
     bool active = false;
     bool waiting = false;
+    bool guaranteed = true;
     bool owes = false;  // became active with a debt since the Settle before; Settle's own
     Share fluid = 0;    // 0: inactive, or active since the last Settle
     int64_t burst_ns = 1;
@@ -127,32 +136,36 @@ class FairQueue {
     int64_t finish = 0;         // eligible + burst / fluid; while fluid > 0
     int64_t lag_ns = 0;         // while fluid == 0
     int64_t served_at = 0;      // served_ns_ when it became inactive
-    int64_t window_ns = 0;      // of the held times in window_, its own
-    int64_t bucket_ns = 0;      // the limit's bucket, as of bucket_at
-    Instant bucket_at{};
-  };
-  struct Hold {
-    std::optional<Slot> slot;  // nothing when the pod was removed
-    int64_t held_ns;
+    LimitBucket bucket;
+
+    int64_t LagAt(int64_t virtual_ns) const;
+    // Its lag is 0 at this virtual time; the finish follows.
+    void SetEligible(int64_t at);
+    LimitBucket::Rate RateOver(Duration window) const { return {spec.limit, window}; }
+    Standing StandingAt(int64_t virtual_ns, int64_t fluid_sum) const;
   };
 
+  // A high-priority pod that has not used up its burst.
+  bool Urgent(Slot slot);
+  // SetWaiting() but for the account of its request.
+  void Line(Slot slot, bool waiting, Duration burst);
   void Enqueue(Slot slot);
   void Dequeue(Slot slot);
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
   void Forfeit(Slot slot, int64_t excess);
-  // A waiting high-priority pod that is within its burst and its limit. First lets those wait with
-  // the others whose refill has come.
+  // Lets those wait with the others whose refill has come.
+  void Unthrottle(Instant now);
+  // A waiting high-priority pod that is within its burst and its limit.
   std::optional<Slot> PickUrgent(Instant now);
-  Standing StandingOf(Slot slot) const;
-  void Record(Slot slot, int64_t held_ns);
+  // The waiting pod that goes first, limits aside; the other by order_, in O(n).
+  std::optional<Slot> First();
+  std::optional<Slot> FirstByOrder();
   void Settle();
-  int64_t BucketSize(const Pod& pod) const;
-  int64_t BucketAt(const Pod& pod, Instant now) const;
-  int64_t LagOf(const Pod& pod) const;
-  void SetEligible(Pod& pod, int64_t eligible);
 
   const FairQueueOptions options_;
+  std::unique_ptr<PickOrder> order_;  // null but in experiments
+  Guarantee guarantee_;
   std::vector<Pod> pods_;
   std::vector<Slot> free_;
   std::vector<Slot> active_;  // ordered by pod id
@@ -167,8 +180,6 @@ class FairQueue {
   int64_t virtual_rest_ = 0;  // remainder of the last division, as in Pod
   int64_t fluid_sum_ = 0;
   int64_t served_ns_ = 0;
-  std::deque<Hold> window_;  // the last kUsageWindow of held time, oldest first; for Rule::kWindow
-  int64_t window_sum_ns_ = 0;
 };
 
 }  // namespace baton::policy

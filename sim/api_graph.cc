@@ -285,8 +285,6 @@ CUresult LaunchGraph(Lock& lock, GraphExec* exec, Stream* stream) {
   return stream->ctx->error;
 }
 
-// ---- Making graphs.
-
 SIM_API(cuGraphCreate, (CUgraph * out, unsigned int flags)) {
   Lock lock(TheDriver().mutex);
   if (CUresult r = CheckInitialized()) return r;
@@ -475,8 +473,6 @@ SIM_API(cuGraphDestroyNode, (CUgraphNode handle)) {
   return CUDA_SUCCESS;
 }
 
-// ---- Looking at graphs.
-
 SIM_API(cuGraphGetNodes, (CUgraph handle, CUgraphNode* nodes, size_t* count)) {
   Lock lock(TheDriver().mutex);
   Graph* graph;
@@ -571,8 +567,6 @@ SIM_API(cuGraphChildGraphNodeGetGraph, (CUgraphNode handle, CUgraph* graph)) {
   *graph = reinterpret_cast<CUgraph>(node->child);
   return CUDA_SUCCESS;
 }
-
-// ---- Executable graphs.
 
 SIM_API(cuGraphInstantiate,
         (CUgraphExec * out, CUgraph graph, CUgraphNode* error, char* log, size_t bytes)) {

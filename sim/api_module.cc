@@ -198,8 +198,6 @@ CUresult Lookup(const void* handle, const char* name, Map Module::*map, Function
 
 }  // namespace
 
-// ---- Modules.
-
 SIM_API(cuModuleLoad, (CUmodule * out, const char* path)) {
   Module* module = nullptr;
   const CUresult r = LoadFile(out == nullptr ? nullptr : &module, path, true);
@@ -256,7 +254,7 @@ SIM_API(cuModuleGetLoadingMode, (int* mode)) {
   return CUDA_SUCCESS;
 }
 
-// ---- Libraries. CUlibrary and CUkernel are younger than the oldest header, so plain pointers.
+// CUlibrary and CUkernel are younger than the oldest header, so plain pointers.
 
 SIM_API(cuLibraryLoadData, (void** out, const void* code, CUjit_option*, void**, unsigned int,
                             void*, void**, unsigned int)) {
@@ -338,8 +336,6 @@ SIM_API(cuKernelGetParamInfo, (void* kernel, size_t index, size_t* offset, size_
   return ParamInfo(kernel, index, offset, size);
 }
 
-// ---- Functions.
-
 SIM_API(cuFuncGetAttribute, (int* value, CUfunction_attribute attribute, CUfunction function)) {
   return GetAttribute(value, attribute, function);
 }
@@ -389,8 +385,6 @@ SIM_API(cuOccupancyAvailableDynamicSMemPerBlock, (size_t * bytes, CUfunction fun
   *bytes = 48 * 1024;
   return Valid(function);
 }
-
-// ---- Launches.
 
 SIM_API(cuLaunchCooperativeKernelMultiDevice,
         (CUDA_LAUNCH_PARAMS * list, unsigned int count, unsigned int)) {

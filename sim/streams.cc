@@ -128,8 +128,6 @@ CUresult GetStream(CUstream handle, bool per_thread, Stream** out) {
   return CUDA_SUCCESS;
 }
 
-// ---- Captures.
-
 void InvalidateCapture(Capture* capture) { capture->status = CaptureStatus::kInvalidated; }
 
 CUresult Capturing(Stream* stream) {
@@ -174,8 +172,6 @@ SIM_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode)) {
   return CUDA_SUCCESS;
 }
 
-// ---- Streams.
-
 SIM_API(cuStreamCreate, (CUstream * stream, unsigned int flags)) {
   return CreateStream(stream, flags, 0);
 }
@@ -184,8 +180,6 @@ SIM_API(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int 
 }
 SIM_API(cuStreamDestroy, (CUstream stream)) { return DestroyStream(stream); }
 SIM_API(cuStreamDestroy_v2, (CUstream stream)) { return DestroyStream(stream); }
-
-// ---- Events.
 
 SIM_API(cuEventCreate, (CUevent * out, unsigned int flags)) {
   Lock lock(TheDriver().mutex);

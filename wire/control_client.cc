@@ -11,24 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/file.h"
+
 namespace baton::wire {
 namespace {
 
 constexpr size_t kAnswerMax = 64u << 20;  // bytes; a status of 100 000 pods is below this
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 ErrorCode CodeFrom(std::string_view name) {
   for (const ErrorCode code :
@@ -124,7 +112,7 @@ Result<nlohmann::json> Ask(const std::string& socket_dir, const nlohmann::json& 
   if (answered != nullptr) *answered = false;
   const Result<int> connected = ConnectUnix(ControlSocket(socket_dir), SOCK_STREAM, timeout);
   if (!connected) return tl::unexpected(connected.error());
-  const Fd fd(*connected);
+  const UniqueFd fd(*connected);
   const Result<std::string> line = Exchange(
       fd.get(), request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
       timeout);

@@ -55,7 +55,7 @@ struct Bytes {
   size_t size = 0;
 };
 
-// ------------------------------------------------------------------ hook -> batond or relay
+// The hook says, to batond or its relay:
 
 // What the hook does while no backend answers.
 enum class AwayMode : uint8_t {
@@ -133,7 +133,7 @@ struct Memory {
   }
 };
 
-// ------------------------------------------------------------------ batond or relay -> hook
+// batond, or its relay, says to the hook:
 
 struct Welcome {
   static constexpr uint8_t kType = 65;
@@ -225,7 +225,7 @@ struct Sync {
   void Fields(V&) {}
 };
 
-// ------------------------------------------------------------------ relay <-> batond (ZeroMQ)
+// A relay and batond say to each other, by ZeroMQ:
 
 // First frame of a relay, and its answer to NodeSync. `instance` is random per start of the relay.
 struct NodeHello {

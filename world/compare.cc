@@ -47,9 +47,9 @@ Plan Empty(uint64_t seed, Duration length) {
   return plan;
 }
 
-Verdict RunUnder(policy::Rule rule, const Plan& plan, Comparison& c) {
+Verdict RunUnder(Rule rule, const Plan& plan, Comparison& c) {
   RunOptions options;
-  options.scheduler.fairness.rule = rule;
+  options.scheduler.fairness.order = OrderOf(rule);
   options.bounds = false;
   options.measure = true;
   Verdict v = Run(plan, options);
@@ -87,7 +87,7 @@ void Comparison::Add(const Comparison& other) {
   if (violation.empty()) violation = other.violation;
 }
 
-Comparison Compare(uint64_t seed, policy::Rule rule, Duration length) {
+Comparison Compare(uint64_t seed, Rule rule, Duration length) {
   Comparison c;
   c.worlds = 1;
   Random random(seed);
@@ -125,11 +125,11 @@ std::string ComparisonHead() {
          "| --- | --- | --- | --- | --- | --- | --- |\n";
 }
 
-std::string ComparisonRow(policy::Rule rule, const Comparison& c) {
+std::string ComparisonRow(Rule rule, const Comparison& c) {
   char text[256];
   std::snprintf(text, sizeof text, "| %s | %.2f to %.2f | %.2f points | %s | %s | %.5f | %.1f |\n",
-                std::string(policy::FormatRule(rule)).c_str(), c.lag_low, c.lag_high,
-                c.worst_share_points, FormatDuration(c.waits.Quantile(0.5)).c_str(),
+                std::string(FormatRule(rule)).c_str(), c.lag_low, c.lag_high, c.worst_share_points,
+                FormatDuration(c.waits.Quantile(0.5)).c_str(),
                 FormatDuration(c.waits.Quantile(0.99)).c_str(), c.jain_min,
                 c.handoffs / static_cast<double>(std::max<uint64_t>(1, c.worlds)));
   return text;

@@ -1,4 +1,4 @@
-// The same worlds under each rule of policy/rule.h, side by side.
+// The same worlds under each rule of world/rule.h, side by side.
 #ifndef BATON_WORLD_COMPARE_H_
 #define BATON_WORLD_COMPARE_H_
 
@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/time.h"
-#include "policy/rule.h"
 #include "world/engine.h"
 #include "world/histogram.h"
+#include "world/rule.h"
 
 namespace baton::world {
 
@@ -31,11 +31,11 @@ struct Comparison {
 };
 
 // One seed under one rule. Thread safe.
-Comparison Compare(uint64_t seed, policy::Rule rule, Duration length);
+Comparison Compare(uint64_t seed, Rule rule, Duration length);
 
 // A row of the table, and its head: Markdown.
 std::string ComparisonHead();
-std::string ComparisonRow(policy::Rule rule, const Comparison& c);
+std::string ComparisonRow(Rule rule, const Comparison& c);
 
 }  // namespace baton::world
 

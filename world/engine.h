@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/token_scheduler.h"
 #include "base/time.h"
+#include "scheduler/token_scheduler.h"
 #include "world/histogram.h"
 #include "world/plan.h"
 
@@ -26,7 +26,7 @@ struct Hold {
 };
 
 struct RunOptions {
-  backend::SchedulerOptions scheduler;
+  scheduler::SchedulerOptions scheduler;
   Duration idle = std::chrono::milliseconds(1);  // a hook without work keeps its token so long
   // That nobody launches beside another pod, that limits hold and that books balance is always
   // checked. This adds that everybody is served, and fairness where there are no faults.

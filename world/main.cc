@@ -19,6 +19,7 @@
 #include "world/compare.h"
 #include "world/engine.h"
 #include "world/plan.h"
+#include "world/rule.h"
 #include "world/shrink.h"
 
 namespace baton::world {
@@ -128,7 +129,6 @@ void Minimise(const Plan& plan, const Verdict& verdict, const RunOptions& option
 
 // The same seeds under every rule, as a Markdown table.
 int CompareRules(const Flags& flags, Duration length) {
-  constexpr auto& kRules = policy::kRules;
   constexpr uint64_t kCount = kRules.size();
   Comparison sums[kCount];
   const Progress progress(flags.count * kCount);
@@ -225,11 +225,11 @@ int Main(int argc, char** argv) {
   }
 
   RunOptions options;
-  const auto rule = policy::ParseRule(flags.rule);
+  const auto rule = ParseRule(flags.rule);
   if (!rule) return Complain("--rule: " + rule.error().message);
-  options.scheduler.fairness.rule = *rule;
+  options.scheduler.fairness.order = OrderOf(*rule);
   // Of another rule what holds for every rule.
-  options.bounds = *rule == policy::Rule::kEarliestFinish;
+  options.bounds = *rule == Rule::kEarliestFinish;
   const auto plan_of = [&](uint64_t i) {
     if (given) return *given;
     DrawOptions mine = draw;

@@ -1,19 +1,17 @@
 #include "k8s/api/client.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
-#include <set>
-#include <vector>
 
-#include "base/utf8.h"
+#include "k8s/api/api_error.h"
 #include "k8s/api/backoff.h"
+#include "k8s/api/bearer_token.h"
+#include "k8s/api/connection_pool.h"
 #include "k8s/api/http.h"
 #include "k8s/api/tls.h"
 #include "k8s/api/url.h"
@@ -21,142 +19,19 @@
 namespace baton::k8s {
 namespace {
 
-// API servers close what was silent for longer (Go's default there is 90 s).
-constexpr Duration kIdleMax = std::chrono::seconds(45);
-constexpr Duration kTokenAge = std::chrono::minutes(1);
-constexpr size_t kTokenMax = size_t{64} << 10;
 // Of an event. etcd refuses objects beyond 1.5 MiB.
 constexpr size_t kEventMax = size_t{16} << 20;
 constexpr int kPagesMax = 100'000;
 // A server that says nonsense more often than that does not get better by being asked.
 constexpr int kBadAnswersMax = 4;
 
-std::string Sentence(int status) {
-  switch (status) {
-    case 400:
-      return "BadRequest";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "NotFound";
-    case 405:
-      return "MethodNotAllowed";
-    case 409:
-      return "Conflict";
-    case 410:
-      return "Gone";
-    case 413:
-      return "RequestEntityTooLarge";
-    case 415:
-      return "UnsupportedMediaType";
-    case 422:
-      return "Invalid";
-    case 429:
-      return "TooManyRequests";
-    case 500:
-      return "InternalError";
-    case 503:
-      return "ServiceUnavailable";
-    case 504:
-      return "Timeout";
-    default:
-      return "Unknown";
-  }
-}
-
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// What a server said that is no Status: one line of it.
-std::string Excerpt(const std::string& body) {
-  std::string text = ToUtf8(std::string_view(body).substr(0, 200));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ') c = ' ';
-  }
-  return text.empty() ? "(nothing)" : text;
-}
-
-ApiError StoppedError() { return {0, "Stopped", "the client was stopped", {}}; }
-
-// Of a Status object, or whatever else a failure came with.
-ApiError ErrorOf(int status, const std::optional<Json>& body, const std::string& text,
-                 const std::string& asked) {
-  ApiError error;
-  error.status = status;
-  std::string said;
-  if (body) {
-    error.reason = TextAt(*body, "reason");
-    said = TextAt(*body, "message");
-    if (const Json* after = Find(*body, "details/retryAfterSeconds");
-        after != nullptr && after->is_number_unsigned()) {
-      error.retry_after = std::chrono::seconds(std::min<uint64_t>(after->get<uint64_t>(), 86'400));
-    }
-  } else {
-    said = Excerpt(text);
-  }
-  if (error.reason.empty()) error.reason = Sentence(status);
-  error.message = fmt::format("{}: {} {}{}{}", asked, status, error.reason,
-                              said.empty() ? "" : ": ", said.substr(0, 4096));
-  return error;
 }
 
 }  // namespace
 
 class Client::Impl {
-  // The bearer token, read again when its file changes, once a minute, and when it is refused.
-  class Token {
-   public:
-    Token(std::string text, std::string file) : text_(std::move(text)), file_(std::move(file)) {}
-
-    std::string Get() {
-      const std::lock_guard lock(mutex_);
-      if (file_.empty()) return text_;
-      struct stat status {};
-      const bool there = stat(file_.c_str(), &status) == 0;
-      if (!there || status.st_mtim.tv_sec != seen_.st_mtim.tv_sec ||
-          status.st_mtim.tv_nsec != seen_.st_mtim.tv_nsec || status.st_ino != seen_.st_ino ||
-          MonotonicNow() - read_at_ > kTokenAge) {
-        Read();
-      }
-      return text_;
-    }
-    void Refused() {
-      const std::lock_guard lock(mutex_);
-      if (!file_.empty()) Read();
-    }
-
-   private:
-    void Read() {
-      struct stat status {};
-      // A file that is away for a moment leaves the old token, which may still be good.
-      if (stat(file_.c_str(), &status) != 0) return;
-      auto text = ReadTextFile(file_, "the token", kTokenMax);
-      if (!text) return;
-      // Nothing that would end the header field.
-      std::erase_if(*text, [](char c) { return c <= ' ' || c > '~'; });
-      if (text->empty()) return;
-      text_ = std::move(*text);
-      seen_ = status;
-      read_at_ = MonotonicNow();
-    }
-
-    std::mutex mutex_;
-    std::string text_;
-    const std::string file_;
-    struct stat seen_ {};
-    Instant read_at_{};
-  };
-
-  struct Link {
-    Stream stream;
-    HttpExchange http{stream};
-    Instant idle_since{};
-    bool used = false;
-  };
-
  public:
   Impl(ClusterConfig config, ClientOptions options, ServerUrl url, std::unique_ptr<ClientTls> tls)
       : config_(std::move(config)),
@@ -164,6 +39,7 @@ class Client::Impl {
         url_(std::move(url)),
         tls_(std::move(tls)),
         token_(config_.token, config_.token_file),
+        pool_(options_.connections_max),
         seed_(options_.seed != 0 ? options_.seed : std::random_device{}()) {}
 
   struct Request {
@@ -186,13 +62,8 @@ class Client::Impl {
                         const ListOptions& options, std::string_view resource_version,
                         Duration silence, const OnEvent& on_event);
 
-  void Stop() {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    for (Stream* stream : busy_) stream->Abort();
-    changed_.notify_all();
-  }
-  bool stopped() const { return stopped_; }
+  void Stop() { pool_.Stop(); }
+  bool stopped() const { return pool_.stopped(); }
   const ClusterConfig& config() const { return config_; }
   const ClientOptions& options() const { return options_; }
 
@@ -205,98 +76,19 @@ class Client::Impl {
     std::optional<Json> answer;
   };
 
-  // A stream that Stop() and the caller's stop token end while it lives.
-  class Busy {
-   public:
-    Busy(Impl& impl, Stream& stream, const std::stop_token& stop)
-        : impl_(impl), stream_(stream), on_stop_(stop, [&stream] { stream.Abort(); }) {
-      const std::lock_guard lock(impl_.mutex_);
-      impl_.busy_.insert(&stream_);
-      if (impl_.stopped_) stream_.Abort();
-    }
-    ~Busy() {
-      const std::lock_guard lock(impl_.mutex_);
-      impl_.busy_.erase(&stream_);
-    }
-
-   private:
-    Impl& impl_;
-    Stream& stream_;
-    std::stop_callback<std::function<void()>> on_stop_;
-  };
-
-  std::unique_ptr<Link> Take(Instant deadline, const std::stop_token& stop);
-  void GiveBack(std::unique_ptr<Link> link);
-  void DropIdle();
   Attempt Once(const Request& request, Instant deadline, const std::stop_token& stop);
   StreamResult<void> Open(Stream& stream, Instant deadline) const;
   std::string HttpOf(const Request& request);
   uint64_t NextSeed() { return seed_.fetch_add(0x9e3779b97f4a7c15u); }
-  // False: the deadline or Stop() comes before.
-  bool Pause(Duration duration, Instant deadline, const std::stop_token& stop);
-  ApiError Failed(const std::string& asked, const StreamError& error) const {
-    if (error.end == StreamEnd::kAborted) return StoppedError();
-    return {
-        0, error.end == StreamEnd::kTimeout ? "Timeout" : "NoAnswer", asked + ": " + error.why, {}};
-  }
 
   const ClusterConfig config_;
   const ClientOptions options_;
   const ServerUrl url_;
   const std::unique_ptr<ClientTls> tls_;  // null: plain
-  Token token_;
+  BearerToken token_;
+  ConnectionPool pool_;
   std::atomic<uint64_t> seed_;
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<std::unique_ptr<Link>> idle_;
-  size_t taken_ = 0;
-  std::set<Stream*> busy_;
-  std::atomic<bool> stopped_{false};
 };
-
-bool Client::Impl::Pause(Duration duration, Instant deadline, const std::stop_token& stop) {
-  const Instant now = MonotonicNow();
-  if (duration >= deadline - now) return false;
-  std::unique_lock lock(mutex_);
-  const auto until = std::chrono::steady_clock::now() + duration;
-  changed_.wait_until(lock, stop, until, [this] { return stopped_.load(); });
-  return !stopped_ && !stop.stop_requested();
-}
-
-std::unique_ptr<Client::Impl::Link> Client::Impl::Take(Instant deadline,
-                                                       const std::stop_token& stop) {
-  const Instant now = MonotonicNow();
-  std::unique_lock lock(mutex_);
-  const auto until = std::chrono::steady_clock::now() + std::max(deadline - now, Duration(0));
-  const bool room = changed_.wait_until(
-      lock, stop, until, [this] { return stopped_ || taken_ < options_.connections_max; });
-  if (!room || stopped_ || stop.stop_requested()) return nullptr;
-  ++taken_;
-  while (!idle_.empty()) {
-    std::unique_ptr<Link> link = std::move(idle_.back());
-    idle_.pop_back();
-    if (now - link->idle_since < kIdleMax && link->stream.Alive()) return link;
-  }
-  return std::make_unique<Link>();
-}
-
-void Client::Impl::GiveBack(std::unique_ptr<Link> link) {
-  const std::lock_guard lock(mutex_);
-  --taken_;
-  if (link->http.reusable() && !link->stream.aborted() && !stopped_) {
-    link->idle_since = MonotonicNow();
-    link->used = true;
-    idle_.push_back(std::move(link));
-  }
-  // All: the one that is woken may only be in a pause before it repeats.
-  changed_.notify_all();
-}
-
-void Client::Impl::DropIdle() {
-  const std::lock_guard lock(mutex_);
-  idle_.clear();
-}
 
 StreamResult<void> Client::Impl::Open(Stream& stream, Instant deadline) const {
   auto connected = stream.Connect(url_.host, url_.port, deadline);
@@ -327,10 +119,10 @@ std::string Client::Impl::HttpOf(const Request& request) {
 Client::Impl::Attempt Client::Impl::Once(const Request& request, Instant deadline,
                                          const std::stop_token& stop) {
   Attempt attempt;
-  std::unique_ptr<Link> link = Take(deadline, stop);
+  std::unique_ptr<ConnectionPool::Connection> link = pool_.Take(deadline, stop);
   if (!link) {
     attempt.done = true;
-    attempt.error = stopped_ || stop.stop_requested()
+    attempt.error = stopped() || stop.stop_requested()
                         ? StoppedError()
                         : ApiError{0,
                                    "Timeout",
@@ -340,14 +132,14 @@ Client::Impl::Attempt Client::Impl::Once(const Request& request, Instant deadlin
     return attempt;
   }
   // Given back whatever comes, but first of all no more to be ended.
-  std::optional<Busy> busy(std::in_place, *this, link->stream, stop);
+  std::optional<ConnectionPool::Busy> busy(std::in_place, pool_, link->stream, stop);
   const auto finish = [&] {
     busy.reset();
-    GiveBack(std::move(link));
+    pool_.GiveBack(std::move(link));
   };
   if (!link->used) {
     if (auto opened = Open(link->stream, deadline); !opened) {
-      attempt.error = Failed(request.Text(*this), opened.error());
+      attempt.error = ErrorOf(opened.error(), request.Text(*this));
       attempt.not_sent = true;
       attempt.done =
           opened.error().end == StreamEnd::kAborted || opened.error().end == StreamEnd::kUntrusted;
@@ -357,12 +149,12 @@ Client::Impl::Attempt Client::Impl::Once(const Request& request, Instant deadlin
   }
   auto answer = link->http.Ask(HttpOf(request), options_.answer_bytes_max, deadline);
   if (!answer) {
-    attempt.error = Failed(request.Text(*this), answer.error());
+    attempt.error = ErrorOf(answer.error(), request.Text(*this));
     attempt.done = answer.error().end == StreamEnd::kAborted;
     attempt.at_once = link->used && !link->http.heard() && answer.error().end == StreamEnd::kBroken;
     finish();
     // The server was started again, most likely: the others are stale as well.
-    if (attempt.at_once) DropIdle();
+    if (attempt.at_once) pool_.DropIdle();
     return attempt;
   }
   finish();
@@ -372,11 +164,8 @@ Client::Impl::Attempt Client::Impl::Once(const Request& request, Instant deadlin
       attempt.done = true;
       attempt.answer = std::move(body);
     } else {
-      attempt.error = {0,
-                       "BadAnswer",
-                       fmt::format("{}: the answer is no JSON object: {}", request.Text(*this),
-                                   Excerpt(answer->body)),
-                       {}};
+      attempt.error = BadAnswer(fmt::format("{}: the answer is no JSON object: {}",
+                                            request.Text(*this), Excerpt(answer->body)));
     }
     return attempt;
   }
@@ -392,7 +181,7 @@ ApiResult<Json> Client::Impl::Call(const Request& request, const std::stop_token
   bool stale_again = true;
   int bad_answers = 0;
   while (true) {
-    if (stopped_ || stop.stop_requested()) return tl::unexpected(StoppedError());
+    if (stopped() || stop.stop_requested()) return tl::unexpected(StoppedError());
     Attempt attempt;
     try {
       attempt = Once(request, std::min(deadline, MonotonicNow() + options_.attempt_timeout), stop);
@@ -434,8 +223,8 @@ ApiResult<Json> Client::Impl::Call(const Request& request, const std::stop_token
       default:
         return tl::unexpected(error);
     }
-    if (pause > Duration(0) && !Pause(pause, deadline, stop)) {
-      if (stopped_ || stop.stop_requested()) return tl::unexpected(StoppedError());
+    if (pause > Duration(0) && !pool_.Pause(pause, deadline, stop)) {
+      if (stopped() || stop.stop_requested()) return tl::unexpected(StoppedError());
       return tl::unexpected(error);
     }
     if (MonotonicNow() >= deadline) return tl::unexpected(error);
@@ -477,8 +266,8 @@ ApiResult<Json> Client::Impl::List(const Resource& resource, std::string_view na
     // Go writes an empty list as null.
     if (const auto found = answer->find("items"); found != answer->end() && !found->is_null()) {
       if (!found->is_array()) {
-        return tl::unexpected(ApiError{
-            0, "BadAnswer", request.Text(*this) + ": the answer is no list of objects", {}});
+        return tl::unexpected(
+            BadAnswer(request.Text(*this) + ": the answer is no list of objects"));
       }
       for (Json& item : *found) {
         if (!item.is_object()) continue;
@@ -494,8 +283,7 @@ ApiResult<Json> Client::Impl::List(const Resource& resource, std::string_view na
       return all;
     }
   }
-  return tl::unexpected(
-      ApiError{0, "BadAnswer", "the list of " + resource.plural + " has no end", {}});
+  return tl::unexpected(BadAnswer("the list of " + resource.plural + " has no end"));
 }
 
 ApiResult<void> Client::Impl::Watch(const Resource& resource, std::string_view name_space,
@@ -515,17 +303,17 @@ ApiResult<void> Client::Impl::Watch(const Resource& resource, std::string_view n
   add("labelSelector", options.label_selector);
   add("fieldSelector", options.field_selector);
   const std::string asked = request.Text(*this) + " (watch)";
-  const auto fail = [this, &asked](StreamError error) {
+  const auto fail = [&asked](StreamError error) {
     if (error.end == StreamEnd::kTimeout) error.why = "nothing was heard for too long";
-    return tl::unexpected(Failed(asked, error));
+    return tl::unexpected(ErrorOf(error, asked));
   };
 
   for (const bool again : {true, false}) {
     Stream stream;
-    const Busy busy(*this, stream, options.stop);
+    const ConnectionPool::Busy busy(pool_, stream, options.stop);
     const Instant opening = MonotonicNow() + std::min(options_.attempt_timeout, silence);
     if (auto opened = Open(stream, opening); !opened) {
-      return tl::unexpected(Failed(asked, opened.error()));
+      return tl::unexpected(ErrorOf(opened.error(), asked));
     }
     HttpExchange http(stream);
     // The header comes at once, even where there is nothing to be told yet.
@@ -564,11 +352,8 @@ ApiResult<void> Client::Impl::Watch(const Resource& resource, std::string_view n
         const auto object = event ? event->find("object") : Json::iterator();
         const std::string type = event ? TextAt(*event, "type") : std::string();
         if (!event || type.empty() || object == event->end() || !object->is_object()) {
-          return tl::unexpected(ApiError{0,
-                                         "BadAnswer",
-                                         asked + ": an event is not as it should be: " +
-                                             Excerpt(std::string(one.substr(0, 300))),
-                                         {}});
+          return tl::unexpected(BadAnswer(asked + ": an event is not as it should be: " +
+                                          Excerpt(std::string(one.substr(0, 300)))));
         }
         if (type == "ERROR") {
           const Json* code = Find(*object, "code");
@@ -578,21 +363,18 @@ ApiResult<void> Client::Impl::Watch(const Resource& resource, std::string_view n
           return tl::unexpected(std::move(error));
         }
         if (!on_event(type, std::move(*object))) return {};
-        if (stopped_ || options.stop.stop_requested()) return tl::unexpected(StoppedError());
+        if (stopped() || options.stop.stop_requested()) return tl::unexpected(StoppedError());
       }
       line.erase(0, begin);
       searched = line.size();
       if (line.size() > kEventMax) {
-        return tl::unexpected(
-            ApiError{0, "BadAnswer", asked + ": an event is larger than 16 MiB", {}});
+        return tl::unexpected(BadAnswer(asked + ": an event is larger than 16 MiB"));
       }
       if (end) return {};
     }
   }
   return {};  // not reached: the second round returns
 }
-
-// ------------------------------------------------------------------------------------------ Client
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() { impl_->Stop(); }
@@ -611,8 +393,9 @@ Result<std::unique_ptr<Client>> Client::Make(ClusterConfig config, ClientOptions
                                          "https://");
   }
   if (!config.token_file.empty() && config.token.empty()) {
-    auto token = ReadTextFile(config.token_file, "the token", kTokenMax);
-    if (!token) return tl::unexpected(token.error());
+    if (auto found = BearerToken::Check(config.token_file); !found) {
+      return tl::unexpected(found.error());
+    }
   }
   for (const std::string* text : {&config.token, &options.user_agent}) {
     if (std::any_of(text->begin(), text->end(), [](char c) { return c < ' ' || c > '~'; })) {

@@ -78,19 +78,19 @@ class Binder::Impl {
     add("synced", "gauge", "Whether all kinds have been listed.", synced() ? 1 : 0);
     add("waiting_pods", "gauge", "Pods and SharePods that wait for room.", c.waiting);
     add("placed_pods", "gauge", "Pods and SharePods that have a place.", c.placed);
-    add("unbooked_pods", "gauge", "Bound pods whose cards could not be booked.", c.unbooked);
-    add("writes_in_flight", "gauge", "Writes that are on their way.", c.on_their_way);
+    add("unbooked_pods", "gauge", "Bound pods whose GPUs could not be reserved.", c.unbooked);
+    add("writes_in_flight", "gauge", "Writes that were sent and not answered.", c.in_flight);
     add("rounds_total", "counter", "Scheduling rounds.", c.rounds);
-    add("decisions_total", "counter", "Places that were decided.", c.decided);
-    add("bindings_total", "counter", "Pods that were bound.", c.bound);
-    add("displaced_total", "counter", "Pods deleted for others of a higher PriorityClass.",
+    add("decisions_total", "counter", "Placement decisions.", c.decided);
+    add("bindings_total", "counter", "Bindings.", c.bound);
+    add("displaced_total", "counter", "Pods preempted by others of a higher PriorityClass.",
         c.displaced);
-    add("conflicts_total", "counter", "Writes that met a newer version.", c.conflicts);
+    add("conflicts_total", "counter", "Writes that failed with a conflict.", c.conflicts);
     add("failures_total", "counter", "Writes that failed otherwise.", c.failures);
-    add("steps_total", "counter", "Times that the core was asked what to do.", steps_.load());
-    add("step_seconds_total", "counter", "Time that took.",
+    add("steps_total", "counter", "Steps of the binder's core.", steps_.load());
+    add("step_seconds_total", "counter", "Total time of the steps.",
         static_cast<double>(step_ns_.load()) / 1e9);
-    add("step_seconds_max", "gauge", "The longest of them.",
+    add("step_seconds_max", "gauge", "Longest step.",
         static_cast<double>(step_ns_max_.load()) / 1e9);
     return text;
   }
@@ -122,7 +122,7 @@ class Binder::Impl {
       auto leader = std::make_unique<Leader>(
           client_, *options_.leader,
           [this] {
-            spdlog::info("leads: holds the lease {}", options_.leader->lease.Text());
+            spdlog::info("leading: acquired lease {}", options_.leader->lease.Text());
             won_ = true;
             changed_.notify_all();
           },
@@ -138,7 +138,7 @@ class Binder::Impl {
         std::lock_guard lock(leader_mutex_);
         leader_ = std::move(leader);
       }
-      spdlog::info("waits for the lease {} as {}", options_.leader->lease.Text(),
+      spdlog::info("waiting for lease {} as {}", options_.leader->lease.Text(),
                    options_.leader->identity);
     } else {
       won_ = true;
@@ -166,7 +166,7 @@ class Binder::Impl {
         if (stopped_) return {};
         if (lost_ || (options_.leader && !leading())) {
           return Fail(ErrorCode::kUnavailable,
-                      "the lease is lost, so nothing is written any more: " +
+                      "lost the lease; writes have stopped: " +
                           (lost_why_.empty() ? "it was not renewed in time" : lost_why_));
         }
         inputs.swap(inputs_);
@@ -238,7 +238,7 @@ class Binder::Impl {
       for (const bool one : synced_kinds_) {
         if (!one) return;
       }
-      spdlog::info("knows the cluster; begins");
+      spdlog::info("cluster listed; scheduling starts");
       all_synced_ = true;
       core.Synced();
     });

@@ -8,18 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "devmgr/exclusive.h"
-#include "devmgr/time_slice.h"
+#include "devmgr/modes/modes.h"
 #include "k8s/types/gpu_node.h"
 
 namespace baton::k8s {
 
-devmgr::Modes ClusterModes() {
-  static const devmgr::TimeSlice time_slice;
-  static const devmgr::Exclusive exclusive;
-  static const std::array<const devmgr::SharingMode*, 2> modes = {&time_slice, &exclusive};
-  return modes;
-}
+devmgr::Modes ClusterModes() { return devmgr::KubernetesModes(); }
 
 devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement& placement) {
   std::vector<devmgr::ContainerRequest> containers;
@@ -217,7 +211,7 @@ void ClusterView::AdoptAll(NodeEntry& entry, std::set<std::string>* blocked) {
       }
       for (const devmgr::Vgpu& vgpu : pod.placement->vgpus) blocked->insert(vgpu.card);
     } else if (pod.whole) {
-      entry.closed = key + " has GPUs there that Baton did not give it";
+      entry.closed = key + " uses GPUs of this node that Baton did not assign";
       troubles_[key] = entry.closed;
     }
   }
@@ -281,8 +275,9 @@ void ClusterView::FlushNode(const std::string& name, NodeEntry& entry) {
   for (const devmgr::PlacedPod* pod : entry.cards ? placed : decltype(placed)()) {
     for (const devmgr::Vgpu& vgpu : pod->placement.vgpus) {
       if (!vgpu.card.starts_with(name + "/")) continue;
-      entry.closed = pod->request.name +
-                     " is on a card that was guessed before the node told of its cards; delete it";
+      entry.closed =
+          pod->request.name +
+          " is on a GPU that was guessed before the node reported its GPUs; delete the pod";
     }
   }
   // Cards must be there before pods can be booked on them.
@@ -333,13 +328,15 @@ void ClusterView::Expect(const devmgr::PodRequest& request) {
   }
 }
 
-std::shared_ptr<const std::vector<std::string>> ClusterView::OffNodes(const PodNeeds& needs) {
+std::shared_ptr<const std::vector<devmgr::ExcludedNode>> ClusterView::OffNodes(
+    const PodNeeds& needs) {
   const auto known = off_.find(needs);
   if (known != off_.end()) return known->second;
   if (off_.size() >= kOffMax) off_.clear();
-  auto off = std::make_shared<std::vector<std::string>>();
+  auto off = std::make_shared<std::vector<devmgr::ExcludedNode>>();
   for (const auto& [name, entry] : nodes_) {
-    if (entry.known && !WhyNot(needs, entry.facts).empty()) off->push_back(name);
+    if (!entry.known) continue;
+    if (const auto why = MismatchOf(needs, entry.facts)) off->push_back({name, why->kind});
   }
   if (off->empty()) off.reset();
   return off_[needs] = std::move(off);
@@ -347,7 +344,7 @@ std::shared_ptr<const std::vector<std::string>> ClusterView::OffNodes(const PodN
 
 std::string ClusterView::WhyOff(const PodNeeds& needs, const std::string& node) const {
   const auto it = nodes_.find(node);
-  if (it == nodes_.end() || !it->second.known) return "there is no such node";
+  if (it == nodes_.end() || !it->second.known) return "no such node";
   return WhyNot(needs, it->second.facts);
 }
 

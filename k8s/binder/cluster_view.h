@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "devmgr/cluster.h"
-#include "devmgr/what_if.h"
+#include "devmgr/placement/cluster.h"
+#include "devmgr/placement/what_if.h"
 #include "k8s/binder/node_filter.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
@@ -73,7 +73,7 @@ class ClusterView {
   void Expect(const devmgr::PodRequest& request);
   // The nodes that `needs` rules out; null: none. Good until the next change of a node; the same
   // object for the same needs.
-  std::shared_ptr<const std::vector<std::string>> OffNodes(const PodNeeds& needs);
+  std::shared_ptr<const std::vector<devmgr::ExcludedNode>> OffNodes(const PodNeeds& needs);
   // Why not, per node.
   std::string WhyOff(const PodNeeds& needs, const std::string& node) const;
   // What stands against the pod in the kubelet's account of baton.dev/gpu-share and gpu-memory on
@@ -118,7 +118,7 @@ class ClusterView {
   std::map<std::string, std::string> troubles_;
   std::set<std::string> dirty_;
   std::set<std::string> ports_;  // that any of Baton's pods has asked for
-  std::map<PodNeeds, std::shared_ptr<const std::vector<std::string>>> off_;
+  std::map<PodNeeds, std::shared_ptr<const std::vector<devmgr::ExcludedNode>>> off_;
   bool changed_ = false;
 };
 

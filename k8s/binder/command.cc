@@ -11,10 +11,10 @@
 #include <string>
 #include <thread>
 
-#include "devmgr/policy.h"
+#include "devmgr/placement/policy.h"
 #include "k8s/api/client.h"
 #include "k8s/binder/binder.h"
-#include "k8s/serve/server.h"
+#include "net/server.h"
 
 namespace baton::k8s {
 namespace {
@@ -33,16 +33,16 @@ struct BinderFlags {
   bool no_election = false;
 };
 
-ServeAnswer Answer(const ServeRequest& request, const Binder& binder) {
-  if (request.method != "GET") return ServeError(405, "only GET is answered here");
+net::HttpResponse Answer(const net::HttpRequest& request, const Binder& binder) {
+  if (request.method != "GET") return net::ErrorResponse(405, "use GET");
   if (request.path == "/healthz") return {200, "ok\n", "text/plain"};
   if (request.path == "/readyz") {
     // One that waits for the lease is ready: it takes over when it can.
     if (!binder.leading() || binder.synced()) return {200, "ok\n", "text/plain"};
-    return {503, "it does not know the cluster yet\n", "text/plain"};
+    return {503, "the cluster has not been listed yet\n", "text/plain"};
   }
   if (request.path == "/metrics") return {200, binder.Metrics(), "text/plain; version=0.0.4"};
-  return ServeError(404, "there are /healthz, /readyz and /metrics");
+  return net::ErrorResponse(404, "unknown path; use /healthz, /readyz or /metrics");
 }
 
 Result<void> Bind(const BinderFlags& flags) {
@@ -79,15 +79,9 @@ Result<void> Bind(const BinderFlags& flags) {
   const StopSignals signals;  // before there are threads
 
   Binder binder(**client, std::move(options));
-  std::unique_ptr<Server> server;
-  if (!flags.listen.empty()) {
-    ServeOptions serve;
-    serve.listen = flags.listen;
-    auto started = Server::Start(
-        serve, nullptr, [&](const ServeRequest& request) { return Answer(request, binder); });
-    if (!started) return tl::unexpected(started.error());
-    server = *std::move(started);
-  }
+  net::HttpServer server(net::ForPrograms(flags.listen), nullptr,
+                         [&](const net::HttpRequest& request) { return Answer(request, binder); });
+  if (auto started = server.Start(); !started) return started;
   std::atomic<bool> over = false;
   std::thread stopper([&] {
     while (!over) {
@@ -100,7 +94,7 @@ Result<void> Bind(const BinderFlags& flags) {
   auto result = binder.Run();
   over = true;
   stopper.join();
-  if (server) server->Stop();
+  server.Stop();
   return result;
 }
 
@@ -108,31 +102,31 @@ Result<void> Bind(const BinderFlags& flags) {
 
 void AddBinder(CLI::App& program, int* exit_code) {
   auto flags = std::make_shared<BinderFlags>();
-  CLI::App* command = program.add_subcommand(
-      "binder", "Places SharePods and pods that ask for GPUs, and binds them to their nodes.");
+  CLI::App* command =
+      program.add_subcommand("binder", "Schedules SharePods and pods that request GPUs.");
   flags->cluster.Add(*command);
   command
       ->add_option("--namespace", flags->name_space,
-                   "Of the lease by which one of several binders leads; its own by default")
+                   "Namespace of the leader election lease; default: the binder's own")
       ->envname("POD_NAMESPACE");
-  command->add_option("--lease", flags->lease, "Its name")->capture_default_str();
+  command->add_option("--lease", flags->lease, "Name of the lease")->capture_default_str();
   command
       ->add_option("--lease-seconds", flags->lease_s,
-                   "How long a binder that went silent keeps the others waiting")
+                   "How long the others wait after the leader has gone silent")
       ->check(CLI::Range(3u, 300u))
       ->capture_default_str();
   command->add_option("--identity", flags->identity,
-                      "Unique among the binders; the host's name and a number by default");
+                      "Identity, unique among the binders; default: host name and a number");
   command->add_flag("--no-leader-election", flags->no_election,
-                    "Lead at once: only where there is surely no other binder");
+                    "Lead without election; only if no other binder can run");
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   command
-      ->add_option("--scheduler-name", flags->scheduler, "Pods with this schedulerName are placed")
+      ->add_option("--scheduler-name", flags->scheduler, "Schedules pods with this schedulerName")
       ->capture_default_str();
   flags->policy.Add(*command);
   AddListen(*command, &flags->listen);
-  command->add_option("--writers", flags->writers, "Writes that are on their way at once")
+  command->add_option("--writers", flags->writers, "Concurrent writes to the API server")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();
   command->footer(

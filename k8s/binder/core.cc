@@ -1,340 +1,395 @@
 #include "k8s/binder/core.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
+#include <variant>
 
-#include "k8s/binder/core_impl.h"
+#include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/cluster_view.h"
+#include "k8s/binder/in_flight.h"
+#include "k8s/binder/object_cache.h"
+#include "k8s/binder/reasons.h"
+#include "k8s/binder/reconciler.h"
+#include "k8s/binder/replacements.h"
+#include "k8s/binder/resizes.h"
+#include "k8s/binder/retries.h"
+#include "k8s/binder/rounds.h"
+#include "k8s/binder/status.h"
+#include "k8s/binder/work_queue.h"
 
 namespace baton::k8s {
 namespace {
 
-// Resource versions are told apart only; where both are numbers, as they are with etcd, the greater
-// is the newer, which tells a watch's event from the answer to a later write.
-bool IsOlder(const std::string& a, const std::string& b) {
-  const auto number = [](const std::string& text, uint64_t* value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-    return error == std::errc() && end == text.data() + text.size();
-  };
-  uint64_t left = 0;
-  uint64_t right = 0;
-  return number(a, &left) && number(b, &right) && left < right;
-}
+// A deletion that was taken, and of which nothing was seen, is sent again after this long.
+constexpr Duration kDeleteAgain = std::chrono::seconds(30);
 
 }  // namespace
 
-Core::Impl::Entry& Core::Impl::At(const ObjectName& name) {
-  const std::string key = name.Text();
-  Entry& entry = entries[key];
-  if (entry.key.empty()) {
-    entry.key = key;
-    entry.name = name;
+// Takes in what watches tell and how writes ended, keeps the parts up to date with it, and gives
+// the order of a step. Every decision is made in the parts.
+class Core::Impl {
+ public:
+  struct WatchEvent {
+    Watched kind;
+    bool gone;
+    Json object;
+  };
+
+  explicit Impl(CoreOptions given) : options_(std::move(given)) {}
+
+  template <class Input>
+  void Push(Input input) {
+    inbox_.emplace_back(std::in_place_type<Input>, std::move(input));
   }
-  return entry;
-}
+  void SetSynced() { synced_ = true; }
 
-void Core::Impl::Touch(const std::string& key) { touched.insert(key); }
+  Effects Step(const CoreNow& now);
+  Instant Next() const;
 
-void Core::Impl::Hear(Told& told) {
-  switch (told.kind) {
+  const devmgr::Cluster& cluster() const { return view_.cluster(); }
+  CoreCounts Counts() const;
+  std::vector<std::string> TakeTroubles() { return std::exchange(troubles_, {}); }
+
+ private:
+  void ReconcileQueued();
+
+  void OnWatchEvent(WatchEvent& event);
+  void OnNode(const WatchEvent& event);
+  void OnGpuNode(const WatchEvent& event);
+  // Also for the answers to writes.
+  void OnPod(Json object);
+  void OnSharePod(Json object);
+
+  void OnWriteResult(WriteResult& result);
+  void OnSuccess(Entry& entry, const Write& write, Json object);
+  void OnBound(Entry& entry, const Write& write);
+  void OnFailure(const Entry& entry, const Write& write, const ApiError& error);
+  // A write's answer shows the pod as it is after what was in doubt.
+  void ResolveDoubt(const Entry& entry, const Write& write);
+
+  // Tells the view of the entry's pod.
+  void SeePodInView(const Entry& entry);
+  // The entry's pod has gone, or its SharePod, or both of them: what was true of that one only.
+  void ForgetPod(const Entry& entry, const std::string& uid);
+  void ForgetSharePod(const Entry& entry);
+  void ForgetWaiter(const std::string& key);
+
+  const CoreOptions options_;
+  std::vector<std::variant<WatchEvent, WriteResult>> inbox_;
+  bool synced_ = false;
+  CoreNow now_;  // of the step that is made, or was the last
+  std::vector<std::string> troubles_;
+  uint64_t bound_ = 0;
+  uint64_t conflicts_ = 0;
+  uint64_t failures_ = 0;
+
+  WorkQueue queue_;
+  ObjectCache objects_{options_, queue_};
+  ClusterView view_{options_.memory_unit_mib, options_.policy};
+  AssumedPods assumed_{view_};
+  InFlight in_flight_;
+  Retries retries_{options_};
+  Reasons reasons_{options_.say_again, queue_};
+  Replacements replacements_{options_};
+  EventQueue events_;
+  Resizes resizes_{view_, assumed_, queue_, events_};
+  Rounds rounds_{{options_, objects_, view_, assumed_, queue_, reasons_, retries_, events_}};
+  Reconciler reconciler_{{options_, objects_, view_, assumed_, queue_, in_flight_, retries_,
+                          reasons_, rounds_, resizes_, replacements_, events_}};
+};
+
+void Core::Impl::OnWatchEvent(WatchEvent& event) {
+  switch (event.kind) {
     case Watched::kNode:
-      if (told.gone) {
-        view.RemoveNode(TextAt(told.object, "metadata/name"));
-        TouchAssumedOn(TextAt(told.object, "metadata/name"));
-      } else {
-        view.SetNode(told.object);
-      }
+      OnNode(event);
       break;
     case Watched::kGpuNode:
-      if (told.gone) {
-        view.RemoveGpuNode(TextAt(told.object, "metadata/name"));
-      } else if (std::string trouble = view.SetGpuNode(told.object); !trouble.empty()) {
-        troubles.push_back(std::move(trouble));
-      }
+      OnGpuNode(event);
       break;
     case Watched::kPod:
-      told.gone ? PodGone(told.object) : PodChanged(std::move(told.object));
+      if (!event.gone) {
+        OnPod(std::move(event.object));
+      } else if (const Entry* entry = objects_.RemovePod(event.object)) {
+        ForgetPod(*entry, UidOf(event.object));
+      }
       break;
     case Watched::kSharePod:
-      told.gone ? ShareGone(told.object) : ShareChanged(std::move(told.object));
+      if (!event.gone) {
+        OnSharePod(std::move(event.object));
+      } else if (const Entry* entry = objects_.RemoveSharePod(event.object)) {
+        ForgetSharePod(*entry);
+      }
       break;
     case Watched::kPriorityClass:
-      HearClass(told);
+      objects_.SetPriorityClass(event.object, event.gone);
       break;
     case Watched::kClaim:
     case Watched::kVolume:
-      HearVolume(told);
+      objects_.SetVolume(event.kind, event.object, event.gone);
+      rounds_.VolumesChanged();
       break;
   }
 }
 
-void Core::Impl::HearClass(const Told& told) {
-  told.gone ? classes.Remove(told.object) : classes.Set(told.object);
-  for (auto& [key, entry] : entries) {
-    if (!entry.share) continue;
-    SetPriority(*entry.share);
-    Touch(key);
+void Core::Impl::OnNode(const WatchEvent& event) {
+  if (!event.gone) {
+    view_.SetNode(event.object);
+    return;
   }
-  round_wanted = true;
+  const std::string name = TextAt(event.object, "metadata/name");
+  view_.RemoveNode(name);
+  for (const devmgr::PlacedPod* pod : view_.cluster().PodsOn(name)) queue_.Add(pod->request.name);
 }
 
-void Core::Impl::HearVolume(const Told& told) {
-  if (told.kind == Watched::kClaim) {
-    told.gone ? volumes.RemoveClaim(told.object) : volumes.SetClaim(told.object);
-  } else {
-    told.gone ? volumes.RemoveVolume(told.object) : volumes.SetVolume(told.object);
+void Core::Impl::OnGpuNode(const WatchEvent& event) {
+  if (event.gone) {
+    view_.RemoveGpuNode(TextAt(event.object, "metadata/name"));
+  } else if (std::string trouble = view_.SetGpuNode(event.object); !trouble.empty()) {
+    troubles_.push_back(std::move(trouble));
   }
-  for (const std::string& key : claimants) Touch(key);
 }
 
-void Core::Impl::TouchAssumedOn(const std::string& node) {
-  for (const devmgr::PlacedPod* pod : view.cluster().PodsOn(node)) Touch(pod->request.name);
+void Core::Impl::OnPod(Json object) {
+  const auto [entry, replaced_uid, new_spec] = objects_.SetPod(std::move(object), &troubles_);
+  if (entry == nullptr) return;
+  if (!replaced_uid.empty()) ForgetPod(*entry, replaced_uid);
+  const Pod& pod = *entry->pod;
+  if (pod.deleting) retries_.Now(entry->key);
+  if (new_spec) queue_.RequestRound();
+  if (pod.gpu.asks() && !pod.node.empty()) rounds_.Learn(entry->key, pod.request);
+  SeePodInView(*entry);
+  retries_.NewerSeen(entry->key);
 }
 
-void Core::Impl::PodChanged(Json object) {
-  const std::string uid = UidOf(object);
-  if (uid.empty() || graves.Has(uid)) return;
-  Entry& entry = At(NameOf(object));
-  const std::string version = ResourceVersionOf(object);
-  std::string node = TextAt(object, "spec/nodeName");
-  if (entry.pod) {
-    if (IsOlder(version, entry.pod->version)) return;
-    // A pod never leaves its node: this is from before its Binding.
-    if (entry.pod->uid == uid && node.empty() && !entry.pod->node.empty()) return;
-    if (entry.pod->uid != uid) {
-      graves.Bury(entry.pod->uid);
-      ForgetPod(entry);
-    }
+void Core::Impl::OnSharePod(Json object) {
+  const auto [entry, replaced_uid, new_spec] = objects_.SetSharePod(std::move(object), &troubles_);
+  if (entry == nullptr) return;
+  if (!replaced_uid.empty()) ForgetSharePod(*entry);
+  if (new_spec) {
+    queue_.RequestRound();
+    retries_.Accept(entry->key);
   }
-  Pod pod = ReadPod(std::move(object), options, &troubles);
-  if (pod.deleting) entry.retry_at = kAlways;
-  // Another wish, another answer.
-  round_wanted |= pod.ours && (!entry.pod || entry.pod->request != pod.request ||
-                               entry.pod->needs != pod.needs || entry.pod->gpu != pod.gpu);
-  entry.pod = std::move(pod);
-  if (entry.pod->gpu.asks() && !entry.pod->node.empty()) Learn(entry, entry.pod->request);
-  Register(entry);
-  Join(entry);
-  Fresh(entry);
-  Touch(entry.key);
+  retries_.NewerSeen(entry->key);
 }
 
-void Core::Impl::Register(Entry& entry) {
+void Core::Impl::SeePodInView(const Entry& entry) {
   const Pod& pod = *entry.pod;
-  const bool bound = view.IsBound(entry.key);
-  view.SetPod({entry.key, pod.node, pod.takes_room, pod.whole, pod.placement, pod.request});
-  // Only who is on its node can be asked to go.
-  if (!bound && view.IsBound(entry.key)) {
-    entry.bound_at = now.at;
-    round_wanted |= pod.request.priority < refused_priority;
-  }
+  const bool bound = view_.IsBound(entry.key);
+  view_.SetPod({entry.key, pod.node, pod.takes_room, pod.whole, pod.placement, pod.request});
+  if (bound || !view_.IsBound(entry.key)) return;
+  replacements_.OnBound(entry.key, now_.at);
+  rounds_.PodBound(pod.request.priority);
 }
 
-void Core::Impl::PodGone(const Json& object) {
-  const std::string uid = UidOf(object);
-  graves.Bury(uid);
-  const auto it = entries.find(NameOf(object).Text());
-  if (it == entries.end() || !it->second.pod || it->second.pod->uid != uid) return;
-  ForgetPod(it->second);
-  Join(it->second);
-  Touch(it->first);
+void Core::Impl::ForgetPod(const Entry& entry, const std::string& uid) {
+  view_.RemovePod(entry.key);
+  in_flight_.ForgetPod(entry.key, uid);
+  replacements_.ForgetPod(entry.key);
+  resizes_.ForgetPod(entry.key);
+  rounds_.preemptions().ForgetPod(entry.key);
+  rounds_.ForgetObject(entry.key);
+  retries_.Now(entry.key);
+  if (!entry.share) ForgetWaiter(entry.key);
 }
 
-void Core::Impl::ForgetPod(Entry& entry) {
-  view.RemovePod(entry.key);
-  if (entry.bind_uid == entry.pod->uid) entry.bind_uid.clear();
-  entry.pod.reset();
-  entry.bound_at.reset();
-  entry.deleted_uid.clear();
-  entry.evict_uid.clear();
-  entry.resize.clear();
-  entry.passed_over = 0;
-  entry.retry_at = kAlways;
-  if (!entry.share) ForgetWaiter(entry);
+void Core::Impl::ForgetSharePod(const Entry& entry) {
+  retries_.Now(entry.key);
+  rounds_.ForgetObject(entry.key);
+  ForgetWaiter(entry.key);
 }
 
-void Core::Impl::ShareChanged(Json object) {
-  const std::string uid = UidOf(object);
-  if (uid.empty() || graves.Has(uid)) return;
-  Entry& entry = At(NameOf(object));
-  if (entry.share) {
-    if (IsOlder(ResourceVersionOf(object), entry.share->version)) return;
-    if (entry.share->uid != uid) {
-      graves.Bury(entry.share->uid);
-      ForgetShare(entry);
-    }
-  }
-  Share share = ReadShare(std::move(object), &troubles);
-  const bool known =
-      entry.share && share.generation > 0 && entry.share->generation == share.generation;
-  if (known) {
-    share.child = std::move(entry.share->child);
-    share.wrong = std::move(entry.share->wrong);
-    share.gpu = std::move(entry.share->gpu);
-    share.needs = std::move(entry.share->needs);
-    share.request = std::move(entry.share->request);
-    share.resources = std::move(entry.share->resources);
+void Core::Impl::ForgetWaiter(const std::string& key) {
+  reasons_.Forget(key);
+  retries_.ForgetWaiter(key);
+  replacements_.Forget(key);
+  rounds_.ForgetWaiter(key);
+}
+
+void Core::Impl::OnWriteResult(WriteResult& result) {
+  const std::optional<Write> write = in_flight_.Finish(result.id);
+  if (!write) return;
+  Entry* entry = objects_.Find(write->name.Text());
+  if (entry == nullptr) return;
+  queue_.Add(entry->key);
+  if (result.done) {
+    retries_.Succeeded(entry->key);
+    OnSuccess(*entry, *write, std::move(result.object));
   } else {
-    ReadChild(options, share);
-    round_wanted = true;
-    Accepted(entry);
+    OnFailure(*entry, *write, result.error);
   }
-  SetPriority(share);
-  entry.share = std::move(share);
-  Join(entry);
-  Fresh(entry);
-  Touch(entry.key);
 }
 
-void Core::Impl::SetPriority(Share& share) const {
-  if (!share.child) return;
-  share.request.priority = classes.ValueOf(*share.child);
-}
-
-void Core::Impl::ForgetShare(Entry& entry) {
-  entry.share.reset();
-  entry.retry_at = kAlways;
-  entry.passed_over = 0;
-  ForgetWaiter(entry);
-}
-
-void Core::Impl::ForgetWaiter(Entry& entry) {
-  entry.why = entry.shown = Why();
-  entry.failures = entry.losses = 0;
-  entry.learned = entry.make_child = false;
-  Accepted(entry);
-  StopDisplacing(entry.key);
-}
-
-void Core::Impl::ShareGone(const Json& object) {
-  const std::string uid = UidOf(object);
-  graves.Bury(uid);
-  const auto it = entries.find(NameOf(object).Text());
-  if (it == entries.end() || !it->second.share || it->second.share->uid != uid) return;
-  ForgetShare(it->second);
-  Join(it->second);
-  Touch(it->first);
-}
-
-void Core::Impl::Fresh(Entry& entry) {
-  if (!entry.stale) return;
-  entry.stale = false;
-  entry.retry_at = kAlways;
-}
-
-void Core::Impl::Join(Entry& entry) {
-  std::string gang;
-  const std::string& space = entry.name.name_space;
-  // Those that have ended were there.
-  if (entry.share && !entry.share->deleting) {
-    if (!entry.share->gpu.gang.empty()) gang = space + "/" + entry.share->gpu.gang;
-  } else if (entry.pod && !entry.pod->deleting) {
-    if (!entry.pod->gpu.gang.empty()) gang = space + "/" + entry.pod->gpu.gang;
+void Core::Impl::OnSuccess(Entry& entry, const Write& write, Json object) {
+  switch (write.kind) {
+    case WriteKind::kStatus:
+      OnSharePod(std::move(object));
+      break;
+    case WriteKind::kCreateChild:
+      retries_.Accept(entry.key);
+      rounds_.ChildMade(entry.key);
+      OnPod(std::move(object));
+      break;
+    case WriteKind::kMarkVictim:
+      rounds_.preemptions().SetMarked(entry.key, write.uid);
+      OnPod(std::move(object));
+      break;
+    case WriteKind::kPatchPod:
+    case WriteKind::kPodCondition:
+      OnPod(std::move(object));
+      ResolveDoubt(entry, write);
+      break;
+    case WriteKind::kBind:
+      retries_.Accept(entry.key);
+      OnBound(entry, write);
+      break;
+    case WriteKind::kDeletePod:
+      // Where it has been seen to end there is nothing to wait for.
+      if (!entry.pod || entry.pod->uid != write.uid || entry.pod->deleting) break;
+      rounds_.preemptions().SetDeleted(entry.key, write.uid);
+      retries_.SetAt(entry.key, now_.at + kDeleteAgain);
+      break;
   }
-  if (gang == entry.gang) return;
-  if (!entry.gang.empty()) {
-    auto& members = gangs[entry.gang];
-    members.erase(entry.key);
-    for (const std::string& member : members) Touch(member);
-    if (members.empty()) gangs.erase(entry.gang);
-  }
-  entry.gang = std::move(gang);
-  if (entry.gang.empty()) return;
-  auto& members = gangs[entry.gang];
-  for (const std::string& member : members) Touch(member);
-  members.insert(entry.key);
-  round_wanted = true;
 }
 
-// ------------------------------------------------------------------------------------------ steps
+void Core::Impl::OnBound(Entry& entry, const Write& write) {
+  in_flight_.ClearBinding(entry.key);
+  ++bound_;
+  if (!entry.pod || entry.pod->uid != write.uid || !entry.pod->node.empty()) return;
+  const devmgr::Placement& to = in_flight_.BindingTo(entry.key);
+  objects_.SetBound(entry, to);
+  SeePodInView(entry);
+  const std::string gpus = GpuIndexes(to, view_.cluster());
+  events_.Add(entry, false, "Scheduled", "Binding",
+              "bound to node " + to.node + (gpus.empty() ? "" : ", GPU " + gpus));
+}
 
-void Core::Impl::SettleTouched() {
-  while (!touched.empty()) {
-    std::set<std::string> keys;
-    keys.swap(touched);
+void Core::Impl::ResolveDoubt(const Entry& entry, const Write& write) {
+  if (!in_flight_.IsInDoubt(entry.key, write.uid)) return;
+  in_flight_.ClearDoubt(entry.key);
+  if (!entry.pod || entry.pod->uid != write.uid || !entry.pod->node.empty()) return;
+  // No earlier Binding was carried out.
+  in_flight_.ClearBinding(entry.key);
+  if (retries_.IsRejected(entry.key)) assumed_.Release(entry.key);
+}
+
+void Core::Impl::OnFailure(const Entry& entry, const Write& write, const ApiError& error) {
+  const std::string& key = entry.key;
+  const bool uncertain = IsUncertain(error);
+  error.conflict() ? ++conflicts_ : ++failures_;
+  if (write.kind == WriteKind::kBind) {
+    if (uncertain) {
+      in_flight_.SetInDoubt(key, write.uid);
+    } else if (error.not_found() ||
+               (error.status != 409 && !in_flight_.IsInDoubt(key, write.uid))) {
+      // An earlier one may have been carried out all the same.
+      in_flight_.ClearBinding(key);
+    }
+  }
+  const bool patches = write.kind == WriteKind::kPatchPod || write.kind == WriteKind::kMarkVictim;
+  if (patches && uncertain) in_flight_.SetInDoubt(key, write.uid);
+  // A victim goes all the same.
+  if (write.kind == WriteKind::kMarkVictim && !uncertain) {
+    rounds_.preemptions().SetMarked(key, write.uid);
+  }
+  const bool may_be_bound = !in_flight_.MayBeBound(key).empty();
+  AfterFailure after = Classify(write.kind, error);
+  if (after == AfterFailure::kReject) {
+    // A child that may not say what is asked for now is not bound.
+    if (patches && (!assumed_.Has(key) || may_be_bound)) after = AfterFailure::kRetry;
+  }
+  switch (after) {
+    case AfterFailure::kRetry:
+      retries_.Later(key, now_.at, error.retry_after);
+      break;
+    case AfterFailure::kWaitForNewer:
+      // Somebody has changed the SharePod: what was decided is decided again with what it says now.
+      if (write.kind == WriteKind::kStatus && error.conflict() && assumed_.Has(key) &&
+          !may_be_bound &&
+          !(entry.share && entry.share->placement &&
+            *entry.share->placement == assumed_.PlaceOf(key))) {
+        assumed_.Release(key);
+      }
+      retries_.WaitForNewer(key, now_.at);
+      return;
+    case AfterFailure::kReject:
+      // Others may have its room until it is tried again.
+      if (!may_be_bound) assumed_.Release(key);
+      retries_.Reject(
+          key, {write.kind == WriteKind::kBind ? "BindingRefused" : "ChildRefused", error.message},
+          now_.at);
+      break;
+  }
+  if (!uncertain) troubles_.push_back(key + ": " + error.message);
+}
+
+void Core::Impl::ReconcileQueued() {
+  for (std::set<std::string> keys = queue_.Take(); !keys.empty(); keys = queue_.Take()) {
     for (const std::string& key : keys) {
-      const auto it = entries.find(key);
-      if (it != entries.end()) Settle(it->second);
+      if (Entry* entry = objects_.Find(key)) reconciler_.Reconcile(*entry, now_);
     }
   }
 }
 
-Effects Core::Impl::Step(const CoreNow& at) {
-  now = at;
-  effects = Effects();
-  std::vector<std::variant<Told, WriteResult>> inputs;
-  inputs.swap(inbox);
-  for (auto& input : inputs) {
-    if (Told* told = std::get_if<Told>(&input)) {
-      Hear(*told);
+Effects Core::Impl::Step(const CoreNow& now) {
+  now_ = now;
+  for (auto& input : std::exchange(inbox_, {})) {
+    if (Impl::WatchEvent* event = std::get_if<Impl::WatchEvent>(&input)) {
+      OnWatchEvent(*event);
     } else {
-      Finish(std::get<WriteResult>(input));
+      OnWriteResult(std::get<WriteResult>(input));
     }
   }
-  if (!synced) return std::move(effects);
-  while (!timers.empty() && timers.begin()->first <= now.at) {
-    Touch(timers.begin()->second);
-    timers.erase(timers.begin());
+  if (!synced_) return {{}, events_.Take()};
+  queue_.AddDue(now.at);
+  if (view_.Flush()) queue_.RequestRound();
+  ReconcileQueued();
+  if (view_.Flush()) queue_.RequestRound();
+  if (rounds_.RunIfDue(now.at)) {
+    resizes_.QueueWaiting();
+    ReconcileQueued();
+    if (view_.Flush()) queue_.RequestRound();
   }
-  round_wanted |= view.Flush();
-  SettleTouched();
-  round_wanted |= view.Flush();
-  const bool due = last_round == kAlways || now.at >= last_round + options.round_interval;
-  if (round_wanted && due) {
-    if (waiting.empty()) {
-      round_wanted = false;
-      for (const std::string& key : resizers) Touch(key);
-      PurgeDisplacing();
-      kept.clear();
-    } else {
-      Round();
-    }
-    SettleTouched();
-    round_wanted |= view.Flush();
-  }
-  ExplainSome();
-  SettleTouched();
-  return std::move(effects);
+  rounds_.ExplainSome(now.at);
+  ReconcileQueued();
+  return {in_flight_.TakeSent(), events_.Take()};
 }
 
 Instant Core::Impl::Next() const {
-  if (!synced) return kNever;
-  if (!inbox.empty()) return now.at;
-  Instant next = kNever;
-  if (!timers.empty()) next = timers.begin()->first;
-  if (round_wanted) {
-    next = std::min(next, last_round == kAlways ? now.at : last_round + options.round_interval);
-  }
-  if (!refused.empty()) {
-    next = std::min(next, std::max(refused.begin()->first.first, now.at + options.round_interval));
-  }
-  return next;
+  if (!synced_) return kNever;
+  if (!inbox_.empty()) return now_.at;
+  return std::min(queue_.next(), rounds_.next(now_.at));
+}
+
+CoreCounts Core::Impl::Counts() const {
+  CoreCounts counts;
+  counts.rounds = rounds_.rounds();
+  counts.decided = rounds_.placed();
+  counts.bound = bound_;
+  counts.displaced = reconciler_.preempted();
+  counts.conflicts = conflicts_;
+  counts.failures = failures_;
+  counts.waiting = rounds_.waiting();
+  counts.placed = view_.cluster().pods().size();
+  counts.in_flight = in_flight_.size();
+  counts.unbooked = view_.troubles().size();
+  return counts;
 }
 
 Core::Core(CoreOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Core::~Core() = default;
 
 void Core::Changed(Watched kind, Json object) {
-  impl_->inbox.emplace_back(Impl::Told{kind, false, std::move(object)});
+  impl_->Push(Impl::WatchEvent{kind, false, std::move(object)});
 }
 void Core::Gone(Watched kind, const Json& object) {
-  impl_->inbox.emplace_back(Impl::Told{kind, true, object});
+  impl_->Push(Impl::WatchEvent{kind, true, object});
 }
-void Core::Synced() { impl_->synced = true; }
-void Core::Done(WriteResult result) { impl_->inbox.emplace_back(std::move(result)); }
+void Core::Synced() { impl_->SetSynced(); }
+void Core::Done(WriteResult result) { impl_->Push(std::move(result)); }
 Effects Core::Step(const CoreNow& now) { return impl_->Step(now); }
 Instant Core::next() const { return impl_->Next(); }
-const devmgr::Cluster& Core::cluster() const { return impl_->view.cluster(); }
-
-CoreCounts Core::counts() const {
-  CoreCounts counts = impl_->totals;
-  counts.waiting = impl_->waiting.size();
-  counts.placed = impl_->view.cluster().pods().size();
-  counts.on_their_way = impl_->ways.size();
-  counts.unbooked = impl_->view.troubles().size();
-  return counts;
-}
-
-std::vector<std::string> Core::TakeTroubles() { return std::exchange(impl_->troubles, {}); }
+const devmgr::Cluster& Core::cluster() const { return impl_->cluster(); }
+CoreCounts Core::counts() const { return impl_->Counts(); }
+std::vector<std::string> Core::TakeTroubles() { return impl_->TakeTroubles(); }
 
 }  // namespace baton::k8s

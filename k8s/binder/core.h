@@ -1,19 +1,20 @@
 // The binder's decisions: what stands in the cluster goes in, what is to be written comes out.
 //
-// It knows no intentions but those that stand in the cluster: for each pod and SharePod it looks at
-// what there is and does the next thing that is missing, so it goes on after a restart, a lost
-// answer or somebody else's change in the same way. One thing is on its way per name (a SharePod
-// and its child have one), so writes of one object never overtake each other.
+// It has no intentions but those that stand in the cluster: for each pod and SharePod it compares
+// what there is with what is wanted and sends the next write that is missing, so it continues after
+// a restart, a lost answer or somebody else's change in the same way. At most one write is in
+// flight per name (a SharePod and its child share one), so writes of one object never overtake each
+// other.
 //
-//   SharePod       decided -> status.placement -> child -> Binding -> conditions
-//                  (its child comes first where others have to go for it)
-//   pod            decided -> Binding with the placement as annotations
+// A decision reserves room until the pod is seen elsewhere, has ended or gone, or the API server
+// has rejected it; while it is unknown whether a Binding was carried out, it counts as carried out.
+// Children without their SharePod are deleted. A child that goes while its SharePod stays (evicted,
+// preempted, refused by its kubelet, node drained; k8s/binder/objects.h has the rule) is made again
+// where there is room. Where its object stays, that is deleted first.
 //
-// What it decided stays booked from then on until the pod is seen elsewhere, has ended or gone, or
-// the API server has refused; while it is unknown whether a Binding was carried out, it is taken
-// that it was. Children without their SharePod are deleted. A child that goes while its SharePod
-// stays (evicted, displaced, refused by its kubelet, node drained; k8s/binder/objects.h has the
-// rule) is made again where there is room. Where its object stays, that is deleted first.
+// Its parts: ObjectCache and ClusterView know the cluster, Rounds place what waits, Reconciler
+// chooses the next write of a name, Retries and InFlight know how writes ended, status.h makes what
+// users see.
 //
 // Pure: no I/O, no clock, no random numbers; the same calls give the same effects. Not thread safe.
 #ifndef BATON_K8S_BINDER_CORE_H_
@@ -27,8 +28,8 @@
 #include <vector>
 
 #include "base/time.h"
-#include "devmgr/cluster.h"
-#include "devmgr/queue.h"
+#include "devmgr/placement/cluster.h"
+#include "devmgr/placement/queue.h"
 #include "k8s/api/object.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/inject.h"
@@ -51,17 +52,18 @@ struct CoreOptions {
   uint32_t memory_unit_mib = kMemoryUnitMib;
   devmgr::PlacementPolicy policy;
   InjectOptions inject;  // into children
-  // Rounds are made when something has changed, and no closer to each other.
+  // At least this long from one round of placement to the next. A round is made when something has
+  // changed.
   Duration round_interval = std::chrono::milliseconds(20);
   devmgr::RoundOptions round{.patience = 64};
-  // Why something waits is written again after this long, where it has changed; at once where the
-  // kind of reason has.
+  // The text of a waiting pod's condition is updated this often at most; another kind of reason is
+  // shown at once.
   Duration say_again = std::chrono::seconds(10);
-  uint32_t explain_per_step = 16;
-  // After a write that failed: doubled each time.
+  uint32_t explain_per_step = 16;  // waiting pods
+  // Pause after a write that failed, doubled each time.
   Duration retry_min = std::chrono::milliseconds(200);
   Duration retry_max = std::chrono::seconds(60);
-  uint32_t evictions_max = 64;  // on their way at once
+  uint32_t evictions_max = 64;  // preempted pods that have not gone yet
 };
 
 enum class WriteKind : uint8_t {
@@ -115,11 +117,11 @@ struct CoreCounts {
   uint64_t bound = 0;
   uint64_t displaced = 0;
   uint64_t conflicts = 0;
-  uint64_t failures = 0;  // writes that were refused or got no answer, but for conflicts
-  uint64_t waiting = 0;   // now
-  uint64_t placed = 0;    // now: pods that are booked
-  uint64_t on_their_way = 0;
-  uint64_t unbooked = 0;  // now: bound pods that could not be booked
+  uint64_t failures = 0;   // writes that were refused or got no answer, but for conflicts
+  uint64_t waiting = 0;    // now
+  uint64_t placed = 0;     // now: pods that are booked
+  uint64_t in_flight = 0;  // now: writes
+  uint64_t unbooked = 0;   // now: bound pods that could not be booked
 };
 
 class Core {
@@ -127,21 +129,21 @@ class Core {
   explicit Core(CoreOptions options);
   ~Core();
 
-  // What watches tell. Only recorded; acted on by Step().
+  // Watch events. Only recorded; Step() acts on them.
   void Changed(Watched kind, Json object);
   void Gone(Watched kind, const Json& object);
-  // Everything that there was at the start has been told; nothing is decided before.
+  // All objects that existed at the start have been passed in; nothing is decided before.
   void Synced();
   void Done(WriteResult result);
 
-  // Does what there is to do now.
+  // Acts on all that was recorded. Returns what is to be written now.
   Effects Step(const CoreNow& now);
-  // When Step() is to be called even if nothing is told meanwhile; kNever.
+  // When Step() must be called even without new events; kNever.
   Instant next() const;
 
   const devmgr::Cluster& cluster() const;
   CoreCounts counts() const;
-  // Sentences about what is wrong with the cluster's objects, since the last call.
+  // Sentences about damaged objects and rejected writes since the last call.
   std::vector<std::string> TakeTroubles();
 
  private:

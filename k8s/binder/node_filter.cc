@@ -142,7 +142,7 @@ void AddPorts(const Json& container, Amounts& amounts) {
 Result<PodNeeds> ReadNeeds(const Json& pod) {
   const auto refuse = [](std::string_view field, std::string_view what) {
     return Fail(ErrorCode::kInvalid,
-                fmt::format("{} is not supported by Baton's scheduler: {}", field, what));
+                fmt::format("{} is not supported by Baton's scheduler; {}", field, what));
   };
   PodNeeds needs;
   needs.selector = TextsAt(pod, "spec/nodeSelector");
@@ -152,8 +152,8 @@ Result<PodNeeds> ReadNeeds(const Json& pod) {
     const std::string field = fmt::format("spec/affinity/{}/{}", affinity, kRequired);
     if (ListAt(pod, field).empty()) continue;
     return refuse(fmt::format("spec.affinity.{}.{}", affinity, kRequired),
-                  "use the annotations baton.dev/affinity and baton.dev/anti-affinity, or prefer "
-                  "instead of require");
+                  "use the annotations baton.dev/affinity and baton.dev/anti-affinity, or a "
+                  "preferred affinity");
   }
   const std::string node_affinity = fmt::format("spec/affinity/nodeAffinity/{}", kRequired);
   if (const Json* required = Find(pod, node_affinity); required && required->is_object()) {
@@ -161,11 +161,11 @@ Result<PodNeeds> ReadNeeds(const Json& pod) {
   }
   for (const Json& spread : ListAt(pod, "spec/topologySpreadConstraints")) {
     if (TextAt(spread, "whenUnsatisfiable") == "ScheduleAnyway") continue;
-    return refuse("spec.topologySpreadConstraints with DoNotSchedule", "say ScheduleAnyway");
+    return refuse("spec.topologySpreadConstraints with DoNotSchedule", "use ScheduleAnyway");
   }
   if (!ListAt(pod, "spec/resourceClaims").empty()) {
     return refuse("spec.resourceClaims",
-                  "let kube-scheduler place the pod, with baton-k8s extender");
+                  "schedule the pod with kube-scheduler and baton-k8s extender");
   }
   for (const Json& entry : ListAt(pod, "spec/tolerations")) {
     const std::string op = TextAt(entry, "operator", "Equal");
@@ -201,18 +201,25 @@ NodeFacts ReadFacts(const Json& node) {
 }
 
 std::string WhyNot(const PodNeeds& needs, const NodeFacts& node) {
+  const auto mismatch = MismatchOf(needs, node);
+  return mismatch ? mismatch->why : "";
+}
+
+std::optional<Mismatch> MismatchOf(const PodNeeds& needs, const NodeFacts& node) {
   if (!needs.node_name.empty() && needs.node_name != node.name) {
-    return "spec.nodeName says " + needs.node_name;
+    return Mismatch{"other spec.nodeName", "the pod requests node " + needs.node_name};
   }
   for (const auto& [key, value] : needs.selector) {
     const auto label = node.labels.find(key);
     if (label != node.labels.end() && label->second == value) continue;
-    return fmt::format("lacks the label {}={}", key, value);
+    return Mismatch{"node selector mismatch",
+                    fmt::format("the node has no label {}={}", key, value)};
   }
   for (const std::vector<NodeTerm>& terms : needs.terms) {
     if (std::none_of(terms.begin(), terms.end(),
                      [&](const NodeTerm& term) { return Holds(term, node); })) {
-      return "does not match the required node affinity";
+      return Mismatch{"node affinity mismatch",
+                      "the node does not match the required node affinity"};
     }
   }
   for (const Taint& taint : node.taints) {
@@ -221,10 +228,11 @@ std::string WhyNot(const PodNeeds& needs, const NodeFacts& node) {
                     [&](const Toleration& t) { return Tolerates(t, taint); })) {
       continue;
     }
-    return fmt::format("has the taint {}{}{}:{}, which is not tolerated", taint.key,
-                       taint.value.empty() ? "" : "=", taint.value, taint.effect);
+    return Mismatch{"untolerated taint",
+                    fmt::format("untolerated taint {}{}{}:{}", taint.key,
+                                taint.value.empty() ? "" : "=", taint.value, taint.effect)};
   }
-  return "";
+  return std::nullopt;
 }
 
 std::map<std::string, uint64_t> OtherResources(const Json& pod) {

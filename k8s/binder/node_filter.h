@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +81,12 @@ NodeFacts ReadFacts(const Json& node);
 
 // Why the pod may not go there: a clause. Empty: it may.
 std::string WhyNot(const PodNeeds& needs, const NodeFacts& node);
+// The same with its kind in a few words: "untolerated taint". Nothing: the pod may go there.
+struct Mismatch {
+  std::string kind;
+  std::string why;
+};
+std::optional<Mismatch> MismatchOf(const PodNeeds& needs, const NodeFacts& node);
 
 // What a pod takes of a node beside cards, processors and memory, by the name of the resource, in
 // bytes or pieces: "pods" (1), "ephemeral-storage", "hugepages-2Mi", "example.com/fpga",

@@ -79,7 +79,7 @@ Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* t
   }
   if (!pod.node.empty() && !ReadPlacement(object)) {
     troubles->push_back("pod " + NameOf(object).Text() +
-                        ": its annotation of cards is damaged; delete it");
+                        ": its placement annotation is damaged; delete the pod");
   }
   const bool scheduler = TextAt(object, "spec/schedulerName") == options.scheduler;
   pod.ours = pod.node.empty() && scheduler;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "devmgr/request.h"
+#include "devmgr/placement/request.h"
 #include "k8s/api/object.h"
 #include "k8s/binder/core.h"
 #include "k8s/binder/node_filter.h"

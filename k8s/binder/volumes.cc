@@ -25,12 +25,12 @@ Result<PodNeeds> Volumes::Resolve(const std::string& name_space, const PodNeeds&
   for (const std::string& claim : needs.claims) {
     const auto found = claims_.find(ObjectName{name_space, claim}.Text());
     if (found == claims_.end()) {
-      return Fail(ErrorCode::kNotFound, "there is no PersistentVolumeClaim " + claim);
+      return Fail(ErrorCode::kNotFound, "PersistentVolumeClaim " + claim + " does not exist");
     }
     const auto volume = volumes_.find(found->second);
     if (found->second.empty() || volume == volumes_.end()) {
       return Fail(ErrorCode::kUnavailable,
-                  fmt::format("PersistentVolumeClaim {} is not bound. Baton binds no volumes: "
+                  fmt::format("PersistentVolumeClaim {} is not bound. Baton does not bind volumes: "
                               "where its storage class waits for the first consumer, use one "
                               "with volumeBindingMode Immediate, or kube-scheduler with "
                               "baton-k8s extender",

@@ -14,8 +14,8 @@
 #include "k8s/device_plugin/hook_file.h"
 #include "k8s/device_plugin/node_agent.h"
 #include "k8s/device_plugin/plugin_server.h"
-#include "k8s/serve/server.h"
 #include "k8s/types/annotations.h"
+#include "net/server.h"
 
 namespace baton::k8s {
 namespace {
@@ -90,19 +90,14 @@ Result<void> ServeNode(const PluginFlags& flags) {
   };
   {
     NodeAgent agent(**client, events, options);
-    std::unique_ptr<Server> server;
-    if (!flags.listen.empty()) {
-      ServeOptions serve;
-      serve.listen = flags.listen;
-      serve.connections_max = 32;
-      serve.body_bytes_max = 1'024;
-      auto started = Server::Start(
-          serve, nullptr, [&](const ServeRequest& request) { return agent.Answer(request); });
-      if (!started) {
-        (*client)->Stop();
-        return tl::unexpected(started.error());
-      }
-      server = *std::move(started);
+    net::HttpOptions serve = net::ForPrograms(flags.listen);
+    serve.connections_max = 32;
+    serve.body_bytes_max = 1'024;
+    net::HttpServer server(serve, nullptr,
+                           [&](const net::HttpRequest& request) { return agent.Answer(request); });
+    if (auto started = server.Start(); !started) {
+      (*client)->Stop();
+      return started;
     }
     spdlog::info("baton-k8s device-plugin serves node {}", flags.node);
     signals.Await();
@@ -118,19 +113,19 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
   auto flags = std::make_shared<PluginFlags>();
   CLI::App* command = program.add_subcommand(
       "device-plugin",
-      "The node's part: tells the kubelet and the API of its cards, and batond of its pods.");
-  command->add_option("--node", flags->node, "The node's name in the API")->envname("NODE_NAME");
+      "Node agent: reports the node's GPUs to the kubelet and the API, and its pods to batond.");
+  command->add_option("--node", flags->node, "Name of the node")->envname("NODE_NAME");
   command
       ->add_option("--socket-dir", flags->socket_dir,
-                   "Folder of batond's, or baton-frontend's, control.sock")
+                   "Folder of the control.sock of batond or baton-frontend")
       ->capture_default_str();
-  command->add_option("--plugin-dir", flags->plugin_dir, "The kubelet's folder for device plugins")
+  command->add_option("--plugin-dir", flags->plugin_dir, "The kubelet's device plugin folder")
       ->capture_default_str();
   AddMemoryUnit(*command, &flags->memory_unit_mib);
   flags->cluster.Add(*command);
   command
       ->add_option("--report-every", flags->report_every_s,
-                   "Seconds between looks at batond and writes of a SharePod's status")
+                   "Interval in seconds of polling batond and writing SharePod status")
       ->check(CLI::Range(1u, 3600u))
       ->capture_default_str();
   command
@@ -139,12 +134,10 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
                    "ticket, where no kubelet starts the pods")
       ->check(CLI::IsMember({"cgroup", "ticket"}))
       ->capture_default_str();
-  command->add_flag("--no-plugin", flags->no_plugin, "Tell no kubelet of the cards");
-  command
-      ->add_option("--hook-source", flags->hook_source,
-                   "Copy this libbaton.so to where pods mount it from")
+  command->add_flag("--no-plugin", flags->no_plugin, "Do not register with the kubelet");
+  command->add_option("--hook-source", flags->hook_source, "libbaton.so to copy into --hook-dest")
       ->type_name("FILE");
-  command->add_option("--hook-dest", flags->hook_dest, "The folder that it is copied to")
+  command->add_option("--hook-dest", flags->hook_dest, "Folder from which pods mount libbaton.so")
       ->capture_default_str();
   AddListen(*command, &flags->listen);
   command->footer(

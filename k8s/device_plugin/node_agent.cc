@@ -87,8 +87,8 @@ class NodeAgent::Impl {
     pods_watch_.reset();
   }
 
-  ServeAnswer Answer(const ServeRequest& request) const {
-    if (request.method != "GET") return ServeError(405, "only GET is answered here");
+  net::HttpResponse Answer(const net::HttpRequest& request) const {
+    if (request.method != "GET") return net::ErrorResponse(405, "use GET");
     if (request.path == "/healthz") return {200, "ok\n", "text/plain"};
     if (request.path == "/readyz") {
       const std::string why = WhyNotReady();
@@ -96,7 +96,7 @@ class NodeAgent::Impl {
       return {503, why + "\n", "text/plain"};
     }
     if (request.path == "/metrics") return {200, Metrics(), "text/plain; version=0.0.4"};
-    return ServeError(404, "there are /healthz, /readyz and /metrics");
+    return net::ErrorResponse(404, "unknown path; use /healthz, /readyz or /metrics");
   }
 
  private:
@@ -117,7 +117,7 @@ class NodeAgent::Impl {
       return "batond at " + batond_path_ + " does not answer; its log says why";
     }
     const std::lock_guard lock(mutex_);
-    return synced_ ? "" : "the API server has not told of the node's pods yet; see this log";
+    return synced_ ? "" : "the node's pods have not been listed yet; see this log";
   }
 
   std::string Metrics() const {
@@ -132,10 +132,10 @@ class NodeAgent::Impl {
       const std::lock_guard lock(mutex_);
       synced = synced_;
     }
-    add("synced", "gauge", "Whether the API server has told of the node's pods.", synced ? 1 : 0);
-    add("batond_answers", "gauge", "Whether batond answered when it was asked last.",
+    add("synced", "gauge", "Whether the node's pods have been listed.", synced ? 1 : 0);
+    add("batond_answers", "gauge", "Whether batond answered the last request.",
         counters_.batond_answers ? 1 : 0);
-    add("cards", "gauge", "GPUs that containers can have.", counters_.cards.load());
+    add("cards", "gauge", "GPUs available to containers.", counters_.cards.load());
     add("pods_in_step", "gauge", "Containers with GPUs that batond has as they should be.",
         counters_.in_step.load());
     add("pods_refused", "gauge", "Those that batond refuses, or whose pod makes no sense.",
@@ -146,7 +146,7 @@ class NodeAgent::Impl {
     add("report_errors_total", "counter", "Writes to the API server that failed.",
         counters_.report_errors.load());
     add("last_report_timestamp_seconds", "gauge",
-        "When such a write last succeeded, since 1970; 0: never.", counters_.reported_s.load());
+        "Unix time of the last successful write; 0 if none.", counters_.reported_s.load());
     return text;
   }
 
@@ -179,8 +179,6 @@ class NodeAgent::Impl {
   };
   using Pods = std::map<std::string, Json>;  // by uid
 
-  // ------------------------------------------------------------------------------- pods of the API
-
   void Changed(Json pod) {
     const std::string uid = UidOf(pod);
     if (uid.empty()) return;
@@ -198,8 +196,6 @@ class NodeAgent::Impl {
     changed_ = true;
     wake_.notify_all();
   }
-
-  // -------------------------------------------------------------------------------- batond's pods
 
   void Keep() {
     Duration pause = kAgainMin;
@@ -239,7 +235,7 @@ class NodeAgent::Impl {
       TellCards(CardsOf(NodeOf(*status, options_.node)));
       std::vector<PresentPod> present = PresentPods(*status);
       if (!options_.by_cgroup) LearnUids(present);
-      std::erase_if(present, [](const PresentPod& pod) { return pod.pod.uid.empty(); });
+      std::erase_if(present, [](const PresentPod& pod) { return pod.pod.cgroup.empty(); });
       if (synced) next = std::min(next, PutRight(pods, present));
       Publish(std::move(*status), std::move(present), std::move(pods), synced);
     }
@@ -251,15 +247,15 @@ class NodeAgent::Impl {
     for (PresentPod& pod : present) {
       auto uid = uids_.find(pod.pod.name);
       if (uid != uids_.end()) {
-        pod.pod.uid = uid->second;
+        pod.pod.cgroup = uid->second;
       } else if (!pod.pod.name_space.empty() &&
                  pod.pod.name.starts_with(pod.pod.name_space + "/")) {
         if (auto told =
                 wire::Ask(options_.socket_dir, {{"command", "pod"}, {"name", pod.pod.name}})) {
-          pod.pod.uid = UidOfTicket(TextAt(*told, "ticket"));
+          pod.pod.cgroup = UidOfTicket(TextAt(*told, "ticket"));
         }
       }
-      if (!pod.pod.uid.empty()) known[pod.pod.name] = pod.pod.uid;
+      if (!pod.pod.cgroup.empty()) known[pod.pod.name] = pod.pod.cgroup;
     }
     uids_ = std::move(known);
   }
@@ -279,7 +275,7 @@ class NodeAgent::Impl {
       for (BatondPod& one : *wanted) {
         // One of the same name may be leaving: its room is the newer one's.
         auto [at, fresh] = desired.emplace(one.name, one);
-        if (!fresh && IsNewer(pods, one.uid, at->second.uid)) at->second = std::move(one);
+        if (!fresh && IsNewer(pods, one.cgroup, at->second.cgroup)) at->second = std::move(one);
       }
     }
     for (const PresentPod& pod : present) is.emplace(pod.pod.name, pod.pod);
@@ -309,7 +305,7 @@ class NodeAgent::Impl {
         if (command.kind == Kind::kDelete) {
           uids_.erase(command.pod.name);
         } else {
-          uids_[command.pod.name] = command.pod.uid;
+          uids_[command.pod.name] = command.pod.cgroup;
         }
         continue;
       }
@@ -327,7 +323,7 @@ class NodeAgent::Impl {
       refusal.for_room = done.error().code == ErrorCode::kExhausted;
       refusal.next = MonotonicNow() + refusal.pause;
       refusal.pause = std::min(refusal.pause * 2, kAgainMax);
-      if (const auto pod = pods.find(command.pod.uid); pod != pods.end()) {
+      if (const auto pod = pods.find(command.pod.cgroup); pod != pods.end()) {
         Complain(command.pod.name, pod->second, "ShareRefused", ActionOf(command.kind),
                  done.error().message);
       } else {
@@ -402,8 +398,6 @@ class NodeAgent::Impl {
     if (options_.on_cards) options_.on_cards(std::move(cards));
   }
 
-  // ---------------------------------------------------------------------------------- what is told
-
   // What the reporter goes by.
   struct Picture {
     Json status;
@@ -455,18 +449,18 @@ class NodeAgent::Impl {
     if (!done) {
       node_next_ = now + options_.report_every;
       if (!std::exchange(node_wrong_, true) && !client_.stopped()) {
-        spdlog::warn("the node's cards cannot be told: {}", done.error().message);
+        spdlog::warn("cannot report the node's GPUs: {}", done.error().message);
       }
       return;
     }
-    if (std::exchange(node_wrong_, false)) spdlog::info("the node's cards are told");
+    if (std::exchange(node_wrong_, false)) spdlog::info("the node's GPUs are reported");
     node_ = node;
     node_at_ = now;
   }
 
   void TellShares(const Picture& picture) {
     std::map<std::string, std::vector<PresentPod>> by_uid;
-    for (const PresentPod& pod : picture.present) by_uid[pod.pod.uid].push_back(pod);
+    for (const PresentPod& pod : picture.present) by_uid[pod.pod.cgroup].push_back(pod);
     std::set<std::string> here;
     for (const auto& [uid, pod] : picture.pods) {
       const Controller owner = SharePodOf(pod);
@@ -543,8 +537,7 @@ class NodeAgent::Impl {
     Condition attached{
         "Attached", report.attached, report.attached ? "ProcessesAttached" : "NoProcess",
         report.attached ? "a process of the pod uses its share"
-                        : "no process of the pod has used CUDA with Baton's hook yet, "
-                          "or all that have are gone"};
+                        : "no running process of the pod uses CUDA with Baton's hook"};
     if (report.ended) {
       attached.reason = "PodEnded";
       attached.message = "the pod has ended";
@@ -608,6 +601,8 @@ class NodeAgent::Impl {
 NodeAgent::NodeAgent(Client& client, EventRecorder& events, NodeAgentOptions options)
     : impl_(std::make_unique<Impl>(client, events, std::move(options))) {}
 NodeAgent::~NodeAgent() = default;
-ServeAnswer NodeAgent::Answer(const ServeRequest& request) const { return impl_->Answer(request); }
+net::HttpResponse NodeAgent::Answer(const net::HttpRequest& request) const {
+  return impl_->Answer(request);
+}
 
 }  // namespace baton::k8s

@@ -17,8 +17,8 @@
 #include "k8s/api/client.h"
 #include "k8s/api/event_recorder.h"
 #include "k8s/device_plugin/device_list.h"
-#include "k8s/serve/server.h"
 #include "k8s/types/annotations.h"
+#include "net/message.h"
 
 namespace baton::k8s {
 
@@ -53,7 +53,7 @@ class NodeAgent {
 
   // GET /healthz: it lives. /readyz: batond answers, and the API server has told of the node's pods
   // once; else 503 and which of them is missing. /metrics, for Prometheus. Any thread.
-  ServeAnswer Answer(const ServeRequest& request) const;
+  net::HttpResponse Answer(const net::HttpRequest& request) const;
 
  private:
   class Impl;

@@ -12,13 +12,12 @@
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 namespace {
 
-constexpr size_t kNameMax = 128;  // of batond's pods
-constexpr std::string_view kTimeSlice = "time-slice";
-constexpr std::string_view kExclusive = "exclusive";
+constexpr size_t kNameMax = 128;   // of batond's pods
 constexpr size_t kCardsMax = 16;   // of a GpuNode
 constexpr size_t kWordsMax = 200;  // likewise, in bytes
 // A GPU of batond's that is only there to measure it.
@@ -40,11 +39,6 @@ int32_t PlaceAt(const Json& object, std::string_view key) {
 bool FlagAt(const Json& object, std::string_view key) {
   const Json* value = Find(object, key);
   return value != nullptr && value->is_boolean() && value->get<bool>();
-}
-policy::Share ShareAt(const Json& object, std::string_view key) {
-  const double percent = NumberAt(object, key);
-  return percent > 0 && percent <= 100 ? static_cast<policy::Share>(std::llround(percent * 1e4))
-                                       : 0;
 }
 
 // Names are for people: where one is too long, its pod's uid makes the rest of it unique.
@@ -69,40 +63,38 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
   if (!*placement) return pods;
   if ((*placement)->node != TextAt(pod, "spec/nodeName")) {
     return Fail(ErrorCode::kInvalid,
-                fmt::format("the placement speaks of cards of node {}, and the pod is on another; "
-                            "delete the pod, so that it is placed anew",
+                fmt::format("the placement names GPUs of node {}, but the pod is on another node; "
+                            "delete the pod so that it is placed again",
                             (*placement)->node));
   }
   for (size_t i = 0; i < read->containers.size(); ++i) {
     const ContainerGpus& container = read->containers[i];
-    BatondPod wanted;
+    BatondPod wanted = read->asked;
     for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
       if (vgpu.container != i) continue;
-      wanted.gpus.push_back(vgpu.card);
-      wanted.mode = vgpu.mode;
+      wanted.wishes.gpus.push_back(vgpu.card);
+      wanted.wishes.mode = vgpu.mode;
     }
-    if (wanted.gpus.empty()) {
-      return Fail(ErrorCode::kInvalid,
-                  fmt::format("container {} asks for GPUs, and the placement gives it none; delete "
-                              "the pod, so that it is placed anew",
-                              container.name));
+    if (wanted.wishes.gpus.empty()) {
+      return Fail(
+          ErrorCode::kInvalid,
+          fmt::format("container {} requests GPUs but the placement has none for it; delete "
+                      "the pod so that it is placed again",
+                      container.name));
     }
-    if (wanted.mode != kTimeSlice && wanted.mode != kExclusive) {
+    const spec::Mode* mode = spec::FindMode(wanted.wishes.mode);
+    if (mode == nullptr || !mode->on_kubernetes) {
       return Fail(ErrorCode::kInvalid,
-                  fmt::format("container {} was placed by mode '{}'; on Kubernetes there are "
-                              "time-slice and exclusive",
-                              container.name, wanted.mode));
+                  fmt::format("container {} was placed with mode '{}'; Kubernetes supports {}",
+                              container.name, wanted.wishes.mode, spec::ModeNames(true, " and ")));
     }
     wanted.name = NameFor(*read, container);
-    wanted.uid = read->uid;
+    wanted.cgroup = read->uid;
     wanted.ticket = TicketOf(read->uid, container.name);
-    wanted.request = container.request;
-    wanted.limit = container.limit;
-    wanted.memory_bytes = uint64_t{container.memory.mib} << 20;
+    wanted.share.request = container.request;
+    wanted.share.limit = container.limit;
+    wanted.memory_cap = uint64_t{container.memory.mib} << 20;
     wanted.memory_part = container.memory.part;
-    wanted.priority = read->priority;
-    wanted.team = read->team;
-    wanted.user = read->user;
     wanted.name_space = read->name.name_space;
     pods.push_back(std::move(wanted));
   }
@@ -114,18 +106,20 @@ std::vector<PresentPod> PresentPods(const Json& status) {
   for (const Json& row : ListAt(status, "pods")) {
     PresentPod present;
     BatondPod& pod = present.pod;
-    pod.name = TextAt(row, "name");
-    pod.uid = TextAt(row, "cgroup");
-    pod.request = ShareAt(row, "request");
-    pod.limit = ShareAt(row, "limit");
-    pod.memory_part = ShareAt(row, "memory_percent");
-    if (pod.memory_part == 0) pod.memory_bytes = CountAt(row, "memory");
-    if (TextAt(row, "priority") == "high") pod.priority = policy::Priority::kHigh;
-    pod.team = TextAt(row, "team");
-    pod.user = TextAt(row, "user");
-    pod.name_space = TextAt(row, "namespace");
-    pod.mode = TextAt(row, "mode");
-    for (const Json& gpu : ListAt(row, "gpus")) pod.gpus.push_back(TextAt(gpu, "uuid"));
+    // A batond of before says it in the row itself, a part of the memory beside what it comes to.
+    const Json* asked = Find(row, "asked");
+    Json said = asked != nullptr && asked->is_object() ? *asked : row;
+    if (asked == nullptr && NumberAt(row, "memory_percent") > 0) {
+      said["memory"] = fmt::format("{}%", NumberAt(row, "memory_percent"));
+    }
+    for (const spec::PodField& field : spec::PodFields()) {
+      const Json* value = Find(said, field.key);
+      if (value != nullptr) (void)spec::ReadField(field, *value, pod);
+    }
+    pod.wishes.gpus.clear();
+    for (const Json& gpu : ListAt(row, "gpus")) {
+      pod.wishes.gpus.push_back(TextAt(gpu, "uuid"));
+    }
     present.achieved = NumberAt(row, "achieved_60s");
     present.held_ns = CountAt(row, "held_ns");
     for (const Json& client : ListAt(row, "clients")) {
@@ -172,24 +166,25 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
                                       const std::function<bool(const std::string& uid)>& keep) {
   using Kind = BatondCommand::Kind;
   std::vector<BatondCommand> commands;
-  // What cannot change while it is there. Its ticket may not be known.
-  const auto fixed = [](const BatondPod& pod) {
-    return std::tie(pod.uid, pod.mode, pod.user, pod.name_space);
+  const auto alike = [](const BatondPod& a, const BatondPod& b, bool changes) {
+    const auto fields = spec::PodFields();
+    return std::all_of(fields.begin(), fields.end(), [&](const spec::PodField& field) {
+      return field.changes != changes || field.key == "gpus" || field.key == "ticket" ||
+             spec::WriteField(field, a) == spec::WriteField(field, b);
+    });
   };
-  const auto changeable = [](const BatondPod& pod) {
-    return std::tie(pod.request, pod.limit, pod.memory_bytes, pod.memory_part, pod.priority,
-                    pod.team);
-  };
-  // Of a card that is away status says nothing: only one that it should not have is wrong.
+  // What cannot change while it is there. Its ticket may not be known; of a GPU that is away status
+  // says nothing: only one that it should not have is wrong.
   const auto same = [&](const BatondPod& wanted, const BatondPod& is) {
-    return fixed(wanted) == fixed(is) &&
-           std::all_of(is.gpus.begin(), is.gpus.end(), [&](const std::string& gpu) {
-             return std::find(wanted.gpus.begin(), wanted.gpus.end(), gpu) != wanted.gpus.end();
+    const std::vector<std::string>& gpus = wanted.wishes.gpus;
+    return alike(wanted, is, false) &&
+           std::all_of(is.wishes.gpus.begin(), is.wishes.gpus.end(), [&](const std::string& gpu) {
+             return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();
            });
   };
   for (const auto& [name, is] : present) {
     const auto wanted = desired.find(name);
-    if (wanted == desired.end() && keep(is.uid)) continue;
+    if (wanted == desired.end() && keep(is.cgroup)) continue;
     if (wanted == desired.end() || !same(wanted->second, is)) {
       commands.push_back({Kind::kDelete, is});
     }
@@ -198,8 +193,8 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
   for (const auto& [name, pod] : desired) {
     const auto is = present.find(name);
     if (is == present.end() || !same(pod, is->second)) continue;
-    if (changeable(pod) == changeable(is->second)) continue;
-    sets.emplace_back(int64_t{pod.request} - is->second.request, &pod);
+    if (alike(pod, is->second, true)) continue;
+    sets.emplace_back(int64_t{pod.share.request} - is->second.share.request, &pod);
   }
   std::stable_sort(sets.begin(), sets.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -216,28 +211,18 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
   if (command.kind == BatondCommand::Kind::kDelete) {
     return {{"command", "delete_pod"}, {"name", pod.name}};
   }
-  Json request{{"name", pod.name},
-               {"request", PercentText(pod.request)},
-               {"limit", PercentText(pod.limit)},
-               {"memory", pod.memory_bytes},
-               {"priority", pod.priority == policy::Priority::kHigh ? "high" : "low"},
-               {"team", pod.team}};
-  if (pod.memory_part != 0) request["memory"] = PercentText(pod.memory_part) + "%";
-  if (command.kind == BatondCommand::Kind::kSet) {
-    request["command"] = "set_pod";
-    return request;
+  const bool create = command.kind == BatondCommand::Kind::kCreate;
+  Json request{{"command", create ? "create_pod" : "set_pod"}, {"name", pod.name}};
+  for (const spec::PodField& field : spec::PodFields()) {
+    if (!create && !field.changes) continue;
+    if (field.key == "cgroup" && !by_cgroup) continue;
+    request[field.key] = spec::WriteField(field, pod);
   }
-  request["command"] = "create_pod";
-  request["user"] = pod.user;
-  request["namespace"] = pod.name_space;
-  request["gpus"] = pod.gpus;
-  request["mode"] = pod.mode;
-  request["ticket"] = pod.ticket;
-  if (by_cgroup) request["cgroup"] = pod.uid;
+  // Where nothing is said, what was said before ends.
+  if (pod.memory_cap == 0 && pod.memory_part == 0) request["memory"] = 0;
+  if (pod.team.empty()) request["team"] = "";
   return request;
 }
-
-// ------------------------------------------------------------------------------ SharePods' status
 
 ShareReport ReportOf(const std::vector<PresentPod>& pods) {
   ShareReport report;
@@ -247,7 +232,7 @@ ShareReport ReportOf(const std::vector<PresentPod>& pods) {
     report.achieved += present.achieved;
     report.attached = report.attached || present.attached;
     held_ns += present.held_ns;
-    cards.insert(present.pod.gpus.begin(), present.pod.gpus.end());
+    cards.insert(present.pod.wishes.gpus.begin(), present.pod.wishes.gpus.end());
   }
   if (!cards.empty()) report.achieved /= static_cast<double>(cards.size());
   report.gpu_seconds = held_ns / 1'000'000'000;

@@ -14,28 +14,14 @@
 #include "base/result.h"
 #include "devmgr/inventory.h"
 #include "k8s/api/object.h"
-#include "policy/share.h"
+#include "spec/pod_request.h"
 
 namespace baton::k8s {
 
-// A pod of batond: a container that has GPUs.
-struct BatondPod {
-  std::string name;    // "namespace/pod", or "namespace/pod/container" where several ask
-  std::string uid;     // of the pod of Kubernetes
-  std::string ticket;  // empty where it is not known
-  policy::Share request = policy::kWhole;
-  policy::Share limit = policy::kWhole;
-  uint64_t memory_bytes = 0;      // on each card
-  policy::Share memory_part = 0;  // likewise; both 0: no cap
-  policy::Priority priority = policy::Priority::kLow;
-  std::string team;
-  std::string user;
-  std::string name_space;
-  std::vector<std::string> gpus;  // uuids
-  std::string mode;               // time-slice, exclusive
-
-  friend bool operator==(const BatondPod&, const BatondPod&) = default;
-};
+// A pod of batond: a container that has GPUs, named "namespace/pod", or "namespace/pod/container"
+// where several ask. Its cgroup is the uid of the pod of Kubernetes, its wishes are the GPUs
+// (uuids) and the mode that it was placed on; its ticket is empty where it is not known.
+using BatondPod = spec::PodRequest;
 
 // Those of one pod of Kubernetes: none where it asks for no GPU, has no placement yet, or has
 // ended. kInvalid: its annotations cannot be read, or ask for a mode that there is not on
@@ -49,7 +35,7 @@ struct PresentPod {
   uint64_t held_ns = 0;   // likewise since it was made
   bool attached = false;  // a process of it is connected
 };
-// Of a `status` answer. uid is empty for pods that no cgroup is named for.
+// Of a `status` answer. The cgroup is empty for pods that none is named for.
 std::vector<PresentPod> PresentPods(const Json& status);
 
 // The node's cards, by its `status` answer; at most 16.
@@ -67,7 +53,7 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
 // The request for batond's control socket. `by_cgroup`: only processes of the pod may attach.
 Json RequestFor(const BatondCommand& command, bool by_cgroup);
 
-// ------------------------------------------------------------------------------ SharePods' status
+// SharePods' status.
 
 // What a node tells of a SharePod whose pod is there.
 struct ShareReport {
@@ -80,8 +66,8 @@ struct ShareReport {
 };
 // Of the pods of batond that one pod of Kubernetes has.
 ShareReport ReportOf(const std::vector<PresentPod>& pods);
-// Whether it is worth a write, after `before`: by a fifth of a point, or by the condition. So what is told
-// is never off by more.
+// Whether it is worth a write, after `before`: by a fifth of a point, or by the condition. So what
+// is told is never off by more.
 bool WorthTelling(const ShareReport& before, const ShareReport& now);
 // The SharePod that controls the pod: its name and uid; empty: none does.
 struct Controller {

@@ -10,7 +10,7 @@
 
 #include "k8s/api/client.h"
 #include "k8s/extender/extender.h"
-#include "k8s/serve/server.h"
+#include "net/server.h"
 
 namespace baton::k8s {
 namespace {
@@ -41,17 +41,17 @@ Result<void> Extend(const ExtenderFlags& flags) {
   const StopSignals signals;  // before there are threads
 
   Extender extender(**client, std::move(options));
-  ServeOptions serve;
-  serve.listen = flags.listen;
+  net::HttpOptions serve = net::ForPrograms(flags.listen);
+  serve.workers = 64;               // as many bindings wait for the API server at once
   serve.body_bytes_max = 64 << 20;  // whole nodes, where the scheduler sends them
   serve.bodies_bytes_max = 128 << 20;
-  auto server = Server::Start(
-      serve, nullptr, [&](const ServeRequest& request) { return extender.Answer(request); });
-  if (!server) return tl::unexpected(server.error());
-  spdlog::info("baton-k8s extender listens on port {}", (*server)->port());
+  net::HttpServer server(serve, nullptr,
+                         [&](const net::HttpRequest& request) { return extender.Answer(request); });
+  if (auto started = server.Start(); !started) return started;
+  spdlog::info("baton-k8s extender listens on port {}", server.port());
   signals.Await();
   spdlog::info("stopping");
-  (*server)->Stop();
+  server.Stop();
   return {};
 }
 
@@ -60,15 +60,18 @@ Result<void> Extend(const ExtenderFlags& flags) {
 void AddExtender(CLI::App& program, int* exit_code) {
   auto flags = std::make_shared<ExtenderFlags>();
   CLI::App* command = program.add_subcommand(
-      "extender", "Answers kube-scheduler and Volcano where a pod's GPUs fit, and binds it.");
+      "extender",
+      "Scheduler extender: tells kube-scheduler and Volcano where a pod's GPUs fit, and binds it.");
   flags->cluster.Add(*command);
-  command->add_option("--listen", flags->listen, "For the scheduler's questions, over plain HTTP")
+  command
+      ->add_option("--listen", flags->listen, "Address and port for the scheduler, over plain HTTP")
       ->type_name("ADDRESS:PORT")
       ->capture_default_str();
   flags->policy.Add(*command);
   AddMemoryUnit(*command, &flags->memory_unit_mib);
   command
-      ->add_option("--scheduler-name", flags->scheduler, "The binder's pods, which are left to it")
+      ->add_option("--scheduler-name", flags->scheduler,
+                   "schedulerName of the binder's pods, which the extender leaves alone")
       ->capture_default_str();
   command->footer(
       "Examples:\n"

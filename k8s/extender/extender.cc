@@ -117,7 +117,7 @@ class ExtenderCore::Impl {
     question.pod = Field(arguments, "Pod");
     if (const Json* task = Field(arguments, "Task")) question.pod = Field(*task, "Pod");
     if (question.pod == nullptr || !question.pod->is_object()) {
-      return Fail(ErrorCode::kInvalid, "the arguments have no Pod");
+      return Fail(ErrorCode::kInvalid, "the arguments contain no Pod");
     }
     const auto add = [&](const Json& node) {
       if (node.is_string()) {
@@ -160,7 +160,7 @@ class ExtenderCore::Impl {
     }
     for (const std::string& node : question.nodes) {
       if (!view.HasNode(node)) {
-        whys[node] = "Baton does not know the node yet";
+        whys[node] = "Baton has not seen this node yet";
         continue;
       }
       const auto refusal = refusals.find(node);
@@ -170,9 +170,9 @@ class ExtenderCore::Impl {
       for (size_t c = 0; c < refusal->second.cards.size() && why.size() < 512; ++c) {
         const std::string& card = refusal->second.cards[c].why;
         why += fmt::format("{}GPU {}: {}", why.empty() ? "" : "; ", c,
-                           card.empty() ? "would do, but is not enough" : card);
+                           card.empty() ? "has room, but the pod needs more such GPUs" : card);
       }
-      whys[node] = why.empty() ? "it has no GPUs" : why;
+      whys[node] = why.empty() ? "the node has no GPUs" : why;
     }
     return whys;
   }
@@ -185,9 +185,9 @@ class ExtenderCore::Impl {
     view.Flush();
     Renew(asked->request.name);
     const std::set<std::string> among(question.nodes.begin(), question.nodes.end());
-    auto off = std::make_shared<std::vector<std::string>>();
+    auto off = std::make_shared<std::vector<devmgr::ExcludedNode>>();
     for (const devmgr::Node* node : view.cluster().Nodes()) {
-      if (!among.contains(node->name)) off->push_back(node->name);
+      if (!among.contains(node->name)) off->push_back({node->name, "not a candidate"});
     }
     asked->request.off_nodes = std::move(off);
     const auto placement = view.cluster().Decide(asked->request);
@@ -376,7 +376,7 @@ std::optional<ExtenderCore::Plan> ExtenderCore::PlanCards(const Json& pod) {
   impl_->view.RemovePod(name.Text());
   const auto placement = impl_->Book(*asked, node);
   if (!placement) {
-    spdlog::warn("{} is on node {}, and there are no GPUs for it: {}", name.Text(), node,
+    spdlog::warn("{} is on node {} and its GPUs cannot be assigned: {}", name.Text(), node,
                  placement.error().message);
     impl_->SetPod(pod);
     return std::nullopt;
@@ -398,8 +398,6 @@ void ExtenderCore::Ended(const Plan& plan, bool done, bool certain) {
   impl_->plans.erase(planned);
   impl_->view.Release(plan.key);
 }
-
-// -------------------------------------------------------------------------------------- at work
 
 class Extender::Impl {
  public:
@@ -493,16 +491,16 @@ class Extender::Impl {
     const std::string uid = Text(arguments, "PodUID");
     const std::string node = Text(arguments, "Node");
     if (name.name.empty() || name.name_space.empty() || node.empty()) {
-      return {{"Error", "PodName, PodNamespace and Node are needed"}};
+      return {{"Error", "PodName, PodNamespace and Node are required"}};
     }
     const auto pod = client.Get(resources::kPods, name);
     if (!pod) return {{"Error", pod.error().message}};
     if (!uid.empty() && UidOf(*pod) != uid) {
-      return {{"Error", fmt::format("{} is another pod by now", name.Text())}};
+      return {{"Error", fmt::format("{} has been replaced by another pod", name.Text())}};
     }
     if (TextAt(*pod, "spec/schedulerName") == scheduler) {
-      return {{"Error", fmt::format("{} is the binder's: its schedulerName is {}; give it that of "
-                                    "the scheduler that asks here, or --scheduler-name another",
+      return {{"Error", fmt::format("{} belongs to Baton's binder (schedulerName {}); set its "
+                                    "schedulerName to your scheduler's, or change --scheduler-name",
                                     name.Text(), scheduler)}};
     }
     const auto plan = core.PlanBinding(*pod, node);
@@ -538,20 +536,21 @@ Extender::Extender(Client& client, ExtenderOptions options)
 Extender::~Extender() = default;
 bool Extender::synced() const { return impl_->synced == 3; }
 
-ServeAnswer Extender::Answer(const ServeRequest& request) {
+net::HttpResponse Extender::Answer(const net::HttpRequest& request) {
   if (request.method == "GET") {
     if (request.path == "/healthz") return {200, "ok\n", "text/plain"};
     if (request.path == "/readyz") {
       if (synced()) return {200, "ok\n", "text/plain"};
-      return {503, "it does not know the cluster yet\n", "text/plain"};
+      return {503, "the cluster has not been listed yet\n", "text/plain"};
     }
-    return ServeError(404, "there are /healthz and /readyz");
+    return net::ErrorResponse(404, "unknown path; use /healthz or /readyz");
   }
-  if (request.method != "POST") return ServeError(405, "POST is answered here");
+  if (request.method != "POST") return net::ErrorResponse(405, "use POST");
   const std::optional<Json> parsed = ParseObject(request.body);
-  if (!parsed) return ServeError(400, "the body is no JSON object, or nests too deeply");
+  if (!parsed)
+    return net::ErrorResponse(400, "the body is not a JSON object, or it nests too deeply");
   const Json& arguments = *parsed;
-  if (!synced()) return ServeError(503, "Baton does not know the cluster yet");
+  if (!synced()) return net::ErrorResponse(503, "Baton has not listed the cluster yet");
   Json answer;
   if (request.path == "/filter") {
     answer = impl_->core.Filter(arguments);
@@ -562,7 +561,7 @@ ServeAnswer Extender::Answer(const ServeRequest& request) {
   } else if (request.path == "/predicate") {
     answer = impl_->core.Predicate(arguments);
   } else {
-    return ServeError(404, "there are /filter, /prioritize, /bind and /predicate");
+    return net::ErrorResponse(404, "unknown path; use /filter, /prioritize, /bind or /predicate");
   }
   return {200, answer.dump(-1, ' ', false, Json::error_handler_t::replace), "application/json"};
 }

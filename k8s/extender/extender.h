@@ -22,13 +22,13 @@
 #include <string>
 
 #include "base/result.h"
-#include "devmgr/policy.h"
-#include "devmgr/request.h"
+#include "devmgr/placement/policy.h"
+#include "devmgr/placement/request.h"
 #include "k8s/api/client.h"
 #include "k8s/api/object.h"
 #include "k8s/api/reflector.h"
 #include "k8s/binder/core.h"
-#include "k8s/serve/server.h"
+#include "net/message.h"
 
 namespace baton::k8s {
 
@@ -80,7 +80,7 @@ class Extender {
   Extender(Client& client, ExtenderOptions options);
   ~Extender();
 
-  ServeAnswer Answer(const ServeRequest& request);
+  net::HttpResponse Answer(const net::HttpRequest& request);
   bool synced() const;
 
  private:

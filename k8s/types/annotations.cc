@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
+
 namespace baton::k8s {
 
 std::string PodKey(std::string_view key) { return std::string(kPrefix).append(key); }
@@ -14,9 +16,7 @@ std::string TicketOf(std::string_view pod_uid, std::string_view container) {
   constexpr size_t kNameMax = 27;  // wire::Hello::ticket without "UUID/"
   constexpr size_t kHashed = kNameMax - 1 - 16;
   if (container.size() <= kNameMax) return fmt::format("{}/{}", pod_uid, container);
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : container) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{}/{}~{:016x}", pod_uid, container.substr(0, kHashed), hash);
+  return fmt::format("{}/{}~{:016x}", pod_uid, container.substr(0, kHashed), HashOf(container));
 }
 
 }  // namespace baton::k8s

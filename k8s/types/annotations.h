@@ -16,7 +16,7 @@ namespace baton::k8s {
 
 inline constexpr std::string_view kScheduler = "baton";  // pods' schedulerName
 
-// ----------------------------------------------------------------------------- extended resources
+// Extended resources.
 
 // Percents of one GPU, in whole numbers: what the node has is 100 for each card. A container that
 // asks for several cards asks for the sum. Rounded down where the share is finer, for the kubelet
@@ -28,7 +28,7 @@ inline constexpr uint32_t kMemoryUnitMib = 256;
 // Whole cards, as NVIDIA's plugin counts them.
 inline constexpr std::string_view kWholeResource = "nvidia.com/gpu";
 
-// ----------------------------------------------------------- what users write (suffix of the key)
+// What users write: the suffix of the key.
 
 inline constexpr std::string_view kPrefix = "baton.dev/";
 namespace keys {
@@ -43,7 +43,7 @@ inline constexpr std::string_view kUser = "user";          // for the books
 inline constexpr std::string_view kModel = "model";        // words of the card's model, by commas
 inline constexpr std::string_view kNotModel = "not-model";
 inline constexpr std::string_view kMode = "mode";          // time-slice, exclusive
-inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/request.h
+inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/placement/request.h
 inline constexpr std::string_view kAntiAffinity = "anti-affinity";
 inline constexpr std::string_view kExclusion = "exclusion";
 inline constexpr std::string_view kGang = "gang";           // pods of one namespace with one word:
@@ -60,7 +60,7 @@ std::string PodKey(std::string_view key);
 // "main.container.baton.dev/request"
 std::string ContainerKey(std::string_view container, std::string_view key);
 
-// ------------------------------------------------------------------------------------ on the node
+// On the node.
 
 inline constexpr std::string_view kSocketDir = "/run/baton";          // mounted read-only
 inline constexpr std::string_view kHookDir = "/usr/local/lib/baton";  // likewise; libbaton.so in it

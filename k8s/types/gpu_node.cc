@@ -37,12 +37,12 @@ struct CardReader {
     const Json* value = Find(card, key);
     if (value == nullptr && !needed) return missing;
     if (value == nullptr || !value->is_string()) {
-      Wrong(key, "a text is needed");
+      Wrong(key, "must be a string");
       return missing;
     }
     const auto& text = value->get_ref<const std::string&>();
     if (text.size() > bytes || (needed && text.empty()) || !IsUtf8(text)) {
-      Wrong(key, fmt::format("a text of at most {} bytes is needed", bytes));
+      Wrong(key, fmt::format("must be a string of at most {} bytes", bytes));
       return missing;
     }
     return text;
@@ -53,7 +53,7 @@ struct CardReader {
     if (value == nullptr || !value->is_number_integer() ||
         (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(max)) ||
         value->get<int64_t>() < min || value->get<int64_t>() > max) {
-      Wrong(key, fmt::format("a whole number from {} to {} is needed", min, max));
+      Wrong(key, fmt::format("must be a whole number from {} to {}", min, max));
       return min;
     }
     return value->get<int64_t>();
@@ -61,7 +61,7 @@ struct CardReader {
   bool Flag(std::string_view key) {
     const Json* value = Find(card, key);
     if (value == nullptr) return false;
-    if (!value->is_boolean()) Wrong(key, "true or false is needed");
+    if (!value->is_boolean()) Wrong(key, "must be true or false");
     return value->is_boolean() && value->get<bool>();
   }
 };
@@ -104,7 +104,7 @@ Json GpuNodeOf(const devmgr::Node& node) {
 Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
   const Json& list = ListAt(gpu_node, "status/cards");
   if (list.size() > kCountMax) {
-    return Refuse("status.cards", fmt::format("{} cards; at most {}", list.size(), kCountMax));
+    return Refuse("status.cards", fmt::format("{} GPUs; at most {}", list.size(), kCountMax));
   }
   std::vector<devmgr::Card> cards;
   std::vector<std::pair<int64_t, size_t>> order;
@@ -116,9 +116,9 @@ Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
     card.uuid = read.Text("uuid", 128, true);
     const bool plain = std::all_of(card.uuid.begin(), card.uuid.end(),
                                    [](char c) { return c > 0x20 && c < 0x7f && c != ','; });
-    if (!plain) read.Wrong("uuid", "visible ASCII without commas is needed");
+    if (!plain) read.Wrong("uuid", "must be visible ASCII without commas");
     if (read.result && !uuids.insert(card.uuid).second) {
-      read.Wrong("uuid", Quoted(card.uuid) + " is there twice");
+      read.Wrong("uuid", Quoted(card.uuid) + " is listed twice");
     }
     order.emplace_back(read.Number("index", 0, kPlaceMax, static_cast<int64_t>(cards.size())),
                        cards.size());
@@ -133,7 +133,7 @@ Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
     const auto known = std::find_if(kHealths.begin(), kHealths.end(),
                                     [&](const auto& h) { return h.second == health; });
     if (known == kHealths.end()) {
-      read.Wrong("health", Quoted(health) + " is none of Healthy, Failed and Missing");
+      read.Wrong("health", Quoted(health) + " is not one of Healthy, Failed and Missing");
     } else {
       card.health = known->first;
     }

@@ -8,6 +8,7 @@
 
 #include "k8s/types/annotations.h"
 #include "k8s/types/read.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 
@@ -70,7 +71,7 @@ Result<uint32_t> Limit(const Json& limits, std::string_view resource, const std:
   const std::string said = fmt::format("{:.15g}", static_cast<double>(*milli) / 1'000);
   if (*milli % 1'000 != 0) {
     return Refuse(field,
-                  fmt::format("{} is no whole number; round it, and {}", Quoted(said), what));
+                  fmt::format("{} is not a whole number; round it and {}", Quoted(said), what));
   }
   if (*milli / 1'000 > std::numeric_limits<int32_t>::max()) {
     return Refuse(field, Quoted(said) + " is more than any node has");
@@ -109,33 +110,33 @@ struct Reader {
     };
     const std::string share_field = limit_field(kShareResource);
     const std::string memory_field = limit_field(kMemoryResource);
-    auto whole = Limit(*limits, kWholeResource, limit_field(kWholeResource), "ask for whole cards");
+    auto whole = Limit(*limits, kWholeResource, limit_field(kWholeResource), "request whole GPUs");
     if (!whole) return tl::unexpected(whole.error());
     if (*whole == 0 && !asks_share && !asks_memory) return std::nullopt;
     if (gpus.name.empty() || gpus.name.size() > 63) {
-      return Refuse(where, "a container that asks for GPUs needs a name of 1 to 63 bytes");
+      return Refuse(where, "a container that uses GPUs needs a name of 1 to 63 bytes");
     }
     if (*whole > 0)
       return Whole(std::move(gpus), *whole, limit_field(kWholeResource), asks_share || asks_memory);
 
     auto units = Limit(*limits, kShareResource, share_field,
-                       "write the exact value into the annotation " + PodKey(keys::kRequest));
+                       "set the exact value in annotation " + PodKey(keys::kRequest));
     if (!units) return tl::unexpected(units.error());
     if (!asks_share) {
-      return Refuse(memory_field, fmt::format("GPU memory without a share of its time; add {}: "
-                                              "\"30\" beside it",
+      return Refuse(memory_field, fmt::format("GPU memory requires a GPU share; add {}: "
+                                              "\"30\"",
                                               kShareResource));
     }
     if (*units == 0) {
       return Refuse(share_field,
-                    "'0' percent of a GPU; write at least 1, or leave it out for no GPU");
+                    "'0' percent of a GPU; set at least 1, or remove the limit for no GPU");
     }
     auto memory_units = Limit(*limits, kMemoryResource, memory_field,
-                              "write the exact value into the annotation " + PodKey(keys::kMemory));
+                              "set the exact value in annotation " + PodKey(keys::kMemory));
     if (!memory_units) return tl::unexpected(memory_units.error());
     if (asks_memory && *memory_units == 0) {
       return Refuse(memory_field,
-                    "'0' of GPU memory; write at least 1, or leave it out for no cap");
+                    "'0' of GPU memory; set at least 1, or remove the limit for no cap");
     }
     gpus.share_units = *units;
     gpus.memory_units = *memory_units;
@@ -153,19 +154,18 @@ struct Reader {
   Result<std::optional<ContainerGpus>> Whole(ContainerGpus gpus, uint32_t whole,
                                              const std::string& field, bool others) const {
     if (others) {
-      return Refuse(field, fmt::format("one container asks for whole cards and for a share; take "
-                                       "either this or {} out",
+      return Refuse(field, fmt::format("the container requests both whole GPUs and a share; "
+                                       "remove this limit or {}",
                                        kShareResource));
     }
     if (whole > kCountMax) {
-      return Refuse(field,
-                    fmt::format("'{}' cards; at most {} for one container", whole, kCountMax));
+      return Refuse(field, fmt::format("'{}' GPUs; at most {} per container", whole, kCountMax));
     }
     for (const auto key : {keys::kRequest, keys::kLimit, keys::kMemory, keys::kCount}) {
       if (const Said said = Of(annotations, gpus.name, key)) {
         return Refuse(said.field(),
-                      fmt::format("container {} asks for whole cards ({}), which have no such "
-                                  "thing; ask by {} instead, or take the annotation out",
+                      fmt::format("container {} requests whole GPUs ({}), which do not support "
+                                  "this; use {} instead, or remove the annotation",
                                   gpus.name, kWholeResource, kShareResource));
       }
     }
@@ -182,26 +182,25 @@ struct Reader {
       gpus.request = *share;
       const Units units = UnitsOf(*share, kShareUnit, gpus.count);
       if (!settled && !units.Holds(gpus.share_units)) {
-        return Refuse(field, fmt::format("'{}', but the annotation {} says {} % of each of {} "
-                                         "card{}; write {} here",
+        return Refuse(field, fmt::format("'{}', but annotation {} requests {} % of {} GPU{}; "
+                                         "set this limit to {}",
                                          gpus.share_units, request.key, PercentText(*share),
                                          gpus.count, gpus.count == 1 ? "" : "s", units.least));
       }
     } else {
       const uint32_t each = gpus.share_units / gpus.count;
       if (gpus.share_units % gpus.count != 0) {
-        return Refuse(field, fmt::format("'{}' percent over {} cards are no whole percents of "
-                                         "each; write a multiple of {}",
+        return Refuse(field, fmt::format("'{}' percent cannot be divided evenly among {} GPUs; "
+                                         "set a multiple of {}",
                                          gpus.share_units, gpus.count, gpus.count));
       }
       if (each > 100) {
-        return Refuse(
-            field,
-            fmt::format("'{}' percent are more than {}; write at most {}, or say with "
-                        "the annotation {} over how many cards",
-                        gpus.share_units,
-                        gpus.count == 1 ? "one GPU has" : fmt::format("{} GPUs have", gpus.count),
-                        100 * gpus.count, PodKey(keys::kCount)));
+        return Refuse(field,
+                      fmt::format("'{}' percent is more than {}; set at most {}, or set the number "
+                                  "of GPUs in annotation {}",
+                                  gpus.share_units,
+                                  gpus.count == 1 ? "one GPU" : fmt::format("{} GPUs", gpus.count),
+                                  100 * gpus.count, PodKey(keys::kCount)));
       }
       gpus.request = each * 10'000;
     }
@@ -218,7 +217,7 @@ struct Reader {
       }
     }
     if (exclusive && (gpus.request != policy::kWhole || gpus.limit != policy::kWhole)) {
-      return Refuse(field, fmt::format("mode exclusive takes whole cards; write {} here, or choose "
+      return Refuse(field, fmt::format("mode exclusive uses whole GPUs; set {}, or use mode "
                                        "time-slice",
                                        100 * gpus.count));
     }
@@ -233,26 +232,25 @@ struct Reader {
       gpus.memory = *memory;
       if (settled || gpus.memory_units == 0) return {};
       if (memory->part > 0) {
-        return Refuse(field, "the annotation " + said.key +
-                                 " asks for a part of the card, which is no number of units; leave "
-                                 "this limit out");
+        return Refuse(field, "annotation " + said.key +
+                                 " requests a part of the GPU's memory, which has no number of "
+                                 "units; remove this limit");
       }
       const Units units = UnitsOf(memory->mib, unit_mib, gpus.count);
       if (!units.Holds(gpus.memory_units)) {
         return Refuse(field,
-                      fmt::format("'{}', but the annotation {} says {} on each of {} card{}; "
-                                  "in units of {} MiB write {} here",
+                      fmt::format("'{}', but annotation {} requests {} on {} GPU{}; "
+                                  "set this limit to {} (units of {} MiB)",
                                   gpus.memory_units, said.key, GpuMemoryText(*memory), gpus.count,
-                                  gpus.count == 1 ? "" : "s", unit_mib, units.least));
+                                  gpus.count == 1 ? "" : "s", units.least, unit_mib));
       }
       return {};
     }
     const uint64_t mib = uint64_t{gpus.memory_units} / gpus.count * unit_mib;
     if (gpus.memory_units % gpus.count != 0) {
-      return Refuse(field,
-                    fmt::format("'{}' units over {} cards are no whole units of each; write a "
-                                "multiple of {}",
-                                gpus.memory_units, gpus.count, gpus.count));
+      return Refuse(field, fmt::format("'{}' units cannot be divided evenly among {} GPUs; set a "
+                                       "multiple of {}",
+                                       gpus.memory_units, gpus.count, gpus.count));
     }
     if (mib > 1u << 24) {
       return Refuse(field, fmt::format("'{}' units of {} MiB are more memory than any GPU has; at "
@@ -350,10 +348,10 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
 
   const Annotations annotations(pod);
   PodWishes wishes;
-  for (const WishField& field : kWishFields) {
-    if (const std::string* text = annotations.Get(PodKey(field.key))) wishes.*field.text = *text;
+  for (const WishField& field : WishFields()) {
+    if (const std::string* text = annotations.Get(PodKey(field.key))) wishes[field.key] = *text;
   }
-  const Reader reader{annotations, Settled(pod), wishes.mode == "exclusive",
+  const Reader reader{annotations, Settled(pod), Wish(wishes, keys::kMode) == spec::kExclusive,
                       std::max<uint32_t>(1, memory_unit_mib)};
   uint32_t index = 0;
   for (const auto& [pointer, where] : {std::pair{"spec/initContainers", "spec.initContainers"},
@@ -372,12 +370,11 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
 
   const auto by_annotation = [](const WishField& field) { return Annotation(PodKey(field.key)); };
   if (auto ok = CheckWishes(wishes, by_annotation); !ok) return tl::unexpected(ok.error());
-  read.priority = wishes.priority == "high" ? policy::Priority::kHigh : policy::Priority::kLow;
-  read.team = wishes.team;
-  read.user = wishes.user;
-  read.gang = wishes.gang;
+  read.asked = AskedBy(wishes);
+  const spec::CardWishes cards = std::exchange(read.asked.wishes, {});
+  read.gang = Wish(wishes, keys::kGang);
   if (!read.gang.empty()) {
-    read.gang_size = ReadCount({}, wishes.gang_size, kGangSizeMax).value_or(1);
+    read.gang_size = ReadCount({}, Wish(wishes, keys::kGangSize), kGangSizeMax).value_or(1);
   }
 
   const bool whole = read.containers.front().whole;
@@ -385,8 +382,8 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     if (gpus.whole != whole) {
       return Refuse(
           "spec.containers",
-          fmt::format("{} and {} ask for whole cards and for a share ({} and {}); one pod "
-                      "does one of both",
+          fmt::format("containers {} and {} request whole GPUs and a share ({} and {}); a "
+                      "pod can use only one of the two",
                       read.containers.front().name, gpus.name, kWholeResource, kShareResource));
     }
     devmgr::VgpuRequest vgpu;
@@ -396,16 +393,15 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     vgpu.count = gpus.count;
     read.request.containers.push_back({gpus.name, {vgpu}});
   }
-  if (whole && wishes.mode == "time-slice") {
-    return Refuse(
-        Annotation(PodKey(keys::kMode)),
-        fmt::format("'time-slice', but {} asks for whole cards; ask by {} instead, or take "
-                    "the annotation out",
-                    kWholeResource, kShareResource));
+  if (whole && cards.mode == spec::kTimeSlice) {
+    return Refuse(Annotation(PodKey(keys::kMode)),
+                  fmt::format("'time-slice', but {} requests whole GPUs; use {} instead, or remove "
+                              "the annotation",
+                              kWholeResource, kShareResource));
   }
   devmgr::PodRequest& request = read.request;
-  request.mode = whole ? "exclusive" : wishes.mode.empty() ? "time-slice" : wishes.mode;
-  request.team = read.team;
+  request.mode = whole ? spec::kExclusive : cards.mode.empty() ? spec::kTimeSlice : cards.mode;
+  request.team = read.asked.team;
   if (const Json* priority = Find(pod, "spec/priority");
       priority != nullptr && priority->is_number_integer()) {
     request.priority =
@@ -415,11 +411,11 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
   request.cpu_milli = static_cast<uint32_t>(
       std::min<uint64_t>(resources.cpu_milli, std::numeric_limits<uint32_t>::max()));
   request.memory_mib = std::min(resources.memory_mib, uint64_t{1} << 40);
-  request.models = Words(wishes.model);
-  request.not_models = Words(wishes.not_model);
-  request.affinity = wishes.affinity;
-  request.anti_affinity = wishes.anti_affinity;
-  request.exclusion = wishes.exclusion;
+  request.models = cards.models;
+  request.not_models = cards.not_models;
+  request.affinity = cards.affinity;
+  request.anti_affinity = cards.anti_affinity;
+  request.exclusion = cards.exclusion;
   if (const Json* selector = Find(pod, "spec/nodeSelector");
       selector != nullptr && selector->is_object()) {
     for (const auto& [key, value] : selector->items()) {
@@ -469,7 +465,7 @@ std::vector<std::pair<std::string, std::string>> PlacementAnnotations(
 Result<devmgr::Placement> ParsePlacement(std::string_view text) {
   const auto damaged = [](std::string_view what) {
     return Refuse(PodKey(keys::kPlacement),
-                  fmt::format("the placement is damaged ({}); delete the pod, so that it is placed "
+                  fmt::format("the placement is damaged ({}); delete the pod so that it is placed "
                               "anew",
                               what));
   };

@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "devmgr/request.h"
+#include "devmgr/placement/request.h"
 #include "k8s/api/object.h"
 #include "k8s/types/quantity.h"
 #include "policy/share.h"
+#include "spec/pod_request.h"
 
 namespace baton::k8s {
 
@@ -40,15 +41,15 @@ struct GpuPod {
   ObjectName name;
   std::string uid;
   std::vector<ContainerGpus> containers;  // those that ask for GPUs, in the order of the spec
-  policy::Priority priority = policy::Priority::kLow;  // of its tokens, and of nothing else
-  std::string team;
-  std::string user;
+  // What batond is told of the whole pod: priority (of its tokens, and of nothing else), team, user
+  // and so on. Share, memory and GPUs are the containers'.
+  spec::PodRequest asked;
   std::string gang;  // empty: on its own
   uint32_t gang_size = 0;
   // For the device manager: name is "namespace/name"; containers in the order of `containers`, each
   // with one group; cpu and memory are what the whole pod asks of the node (the greater of the sum
   // over containers and the greatest init container, and overhead). Its `priority` is Kubernetes'
-  // (spec.priority): room goes by that alone. `priority` above is the token's.
+  // (spec.priority): room goes by that alone.
   devmgr::PodRequest request;
 
   bool asks() const { return !containers.empty(); }

@@ -40,7 +40,7 @@ bool Covers(const Json& theirs, const Json& ours) {
 Result<Json*> Array(Json& object, const char* key, const std::string& where) {
   Json& member = object[key];
   if (member.is_null()) member = Json::array();
-  if (!member.is_array()) return Refuse(fmt::format("{}.{}", where, key), "a list is needed");
+  if (!member.is_array()) return Refuse(fmt::format("{}.{}", where, key), "must be a list");
   return &member;
 }
 
@@ -55,8 +55,8 @@ Json* Named(Json& list, std::string_view name) {
 Result<void> Put(Json& list, size_t& at, Json ours, const std::string& field) {
   if (const Json* theirs = Named(list, TextAt(ours, "name"))) {
     if (Covers(*theirs, ours)) return {};
-    return Refuse(field, Quoted(TextAt(ours, "name")) +
-                             " is set by Baton in pods that ask for a GPU; take it out");
+    return Refuse(
+        field, Quoted(TextAt(ours, "name")) + " is set by Baton in pods that use GPUs; remove it");
   }
   list.insert(list.begin() + static_cast<Json::difference_type>(at++), std::move(ours));
   return {};
@@ -93,8 +93,7 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
                    Plain(kLdPreload, HookPath()));
   } else if (preload->contains("valueFrom")) {
     return Refuse(env_field,
-                  "LD_PRELOAD comes from a reference (valueFrom), so Baton's hook cannot be put "
-                  "before it; write it as a value");
+                  "LD_PRELOAD uses valueFrom, so Baton cannot add its hook; set it as a value");
   } else {
     const std::string theirs = TextAt(*preload, "value");
     if (theirs.empty()) {
@@ -114,8 +113,8 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
     for (const Json& theirs : **mounts) {
       if (TextAt(theirs, "mountPath") == path || TextAt(theirs, "name") == name) {
         return Refuse(where + ".volumeMounts",
-                      fmt::format("{} and the volume {} are Baton's in pods that ask for a GPU; "
-                                  "mount yours elsewhere",
+                      fmt::format("Baton uses {} and the volume {} in pods with GPUs; use another "
+                                  "path and name",
                                   path, name));
       }
     }
@@ -152,8 +151,8 @@ Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
         if (!ours.contains(volume) || (read_only != nullptr && *read_only == true)) continue;
         return Refuse(fmt::format("spec.{}[{}].volumeMounts", list, TextAt(container, "name")),
                       Quoted(volume) +
-                          " is a folder of Baton's on the node, which all pods share; "
-                          "mount it with readOnly: true");
+                          " is Baton's folder on the node, which all pods share; mount it "
+                          "with readOnly: true");
       }
     }
   }

@@ -22,7 +22,7 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 tl::unexpected<Error> NoQuantity(std::string_view text) {
   return Fail(ErrorCode::kInvalid,
-              Quoted(text) + " is no quantity; write such as 2, 500m, 4Gi or 1.5e3");
+              Quoted(text) + " is not a quantity; examples: 2, 500m, 4Gi, 1.5e3");
 }
 
 struct Suffix {
@@ -53,7 +53,7 @@ Result<int64_t> Parsed(std::string_view whole_text, int places) {
   if (text.empty() || text.size() > kTextMax) return NoQuantity(whole_text);
   if (text.front() == '+') text.remove_prefix(1);
   if (!text.empty() && text.front() == '-') {
-    return Fail(ErrorCode::kInvalid, Quoted(whole_text) + " is negative; it is at least 0");
+    return Fail(ErrorCode::kInvalid, Quoted(whole_text) + " is negative; the minimum is 0");
   }
   // Nineteen digits, what power of ten they stand for, and whether anything was left out.
   uint64_t digits = 0;
@@ -113,7 +113,7 @@ Result<int64_t> Parsed(std::string_view whole_text, int places) {
 Result<int64_t> Read(const nlohmann::json& value, int places) {
   if (value.is_string()) return Parsed(value.get_ref<const std::string&>(), places);
   if (value.is_number()) return Parsed(value.dump(), places);
-  return Fail(ErrorCode::kInvalid, "a quantity is a text or a number, such as \"4Gi\" or 2");
+  return Fail(ErrorCode::kInvalid, "a quantity must be a string or a number, such as \"4Gi\" or 2");
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ Result<policy::Share> ParsePercent(std::string_view text) {
   const auto refuse = [&]() -> tl::unexpected<Error> {
     return Fail(ErrorCode::kInvalid,
                 Quoted(text) +
-                    " is no percentage of a GPU; write 0.1 to 100 in steps of 0.1, such "
+                    " is not a percentage of a GPU; write 0.1 to 100 in steps of 0.1, such "
                     "as \"30\" or \"12.5\"");
   };
   std::string_view rest = text;
@@ -164,17 +164,19 @@ Result<GpuMemory> ParseGpuMemory(std::string_view text) {
   if (!text.empty() && text.back() == '%') {
     auto part = ParsePercent(text);
     if (!part) {
-      return Fail(ErrorCode::kInvalid, Quoted(text) +
-                                           " is no part of a card's memory; write 0.1% to 100% in "
-                                           "steps of 0.1, or a size such as 4Gi");
+      return Fail(ErrorCode::kInvalid,
+                  Quoted(text) +
+                      " is not a part of a GPU's memory; write 0.1% to 100% in "
+                      "steps of 0.1, or a size such as 4Gi");
     }
     return GpuMemory{0, *part};
   }
   const auto bytes = WholeQuantity(text);
   if (!bytes) {
-    return Fail(ErrorCode::kInvalid, Quoted(text) +
-                                         " is no amount of GPU memory; write a size such as 4Gi or "
-                                         "1500Mi, or a part of the card such as \"25%\"");
+    return Fail(ErrorCode::kInvalid,
+                Quoted(text) +
+                    " is not an amount of GPU memory; write a size such as 4Gi or "
+                    "1500Mi, or a part of the GPU's memory such as \"25%\"");
   }
   if (*bytes < 1 << 20) {
     return Fail(ErrorCode::kInvalid,

@@ -9,23 +9,54 @@
 #include "base/suggest.h"
 #include "base/utf8.h"
 #include "k8s/types/annotations.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 
-const std::array<WishField, 12> kWishFields{{
-    {&PodWishes::priority, keys::kPriority, "priority", 16, true},
-    {&PodWishes::team, keys::kTeam, "team", 256, true},
-    {&PodWishes::user, keys::kUser, "user", 256, true},
-    {&PodWishes::model, keys::kModel, "model", 512, false},
-    {&PodWishes::not_model, keys::kNotModel, "notModel", 512, false},
-    {&PodWishes::mode, keys::kMode, "mode", 16, false},
-    {&PodWishes::affinity, keys::kAffinity, "affinity", 128, false},
-    {&PodWishes::anti_affinity, keys::kAntiAffinity, "antiAffinity", 128, false},
-    {&PodWishes::exclusion, keys::kExclusion, "exclusion", 128, false},
-    {&PodWishes::gang, keys::kGang, "gang/name", 128, false},
-    {&PodWishes::gang_size, keys::kGangSize, "gang/size", 8, false},
-    {&PodWishes::away, keys::kAway, "away", 16, false},
-}};
+namespace {
+
+constexpr size_t kListBytesMax = 512;
+
+// Each container has these for itself.
+bool IsOfContainer(std::string_view key) {
+  return key == keys::kRequest || key == keys::kLimit || key == keys::kMemory ||
+         key == keys::kCount;
+}
+
+std::vector<WishField> MakeWishFields() {
+  std::vector<WishField> all;
+  for (const spec::PodField& field : spec::PodFields()) {
+    if (field.share_pod.empty() || IsOfContainer(field.annotation)) continue;
+    all.push_back({field.annotation, field.share_pod,
+                   field.is_list()       ? kListBytesMax
+                   : field.bytes_max > 0 ? field.bytes_max
+                                         : 16,
+                   !field.is_wish(), &field});
+  }
+  all.push_back({keys::kGang, "gang/name", 128, false, nullptr});
+  all.push_back({keys::kGangSize, "gang/size", 8, false, nullptr});
+  all.push_back({keys::kAway, "away", 16, false, nullptr});
+  return all;
+}
+
+Result<void> ReadWish(const spec::PodField& field, const std::string& text,
+                      spec::PodRequest& request) {
+  if (field.is_list()) return spec::ReadField(field, Words(text), request);
+  return spec::ReadField(field, text, request);
+}
+
+}  // namespace
+
+std::span<const WishField> WishFields() {
+  static const std::vector<WishField>& all = *new std::vector<WishField>(MakeWishFields());
+  return all;
+}
+
+const std::string& Wish(const PodWishes& wishes, std::string_view key) {
+  static const std::string& none = *new std::string();
+  const auto found = wishes.find(key);
+  return found == wishes.end() ? none : found->second;
+}
 
 std::string Quoted(std::string_view text) {
   constexpr size_t kShownMax = 64;
@@ -75,13 +106,13 @@ std::vector<std::string> Words(std::string_view text) {
 
 Result<void> CheckWishes(const PodWishes& wishes,
                          const std::function<std::string(const WishField&)>& name) {
-  const auto name_of = [&](std::string PodWishes::*text) {
-    const auto field = std::find_if(kWishFields.begin(), kWishFields.end(),
-                                    [&](const WishField& f) { return f.text == text; });
-    return name(*field);
+  const auto name_of = [&](std::string_view key) {
+    const auto fields = WishFields();
+    return name(*std::find_if(fields.begin(), fields.end(),
+                              [&](const WishField& f) { return f.key == key; }));
   };
-  for (const WishField& field : kWishFields) {
-    const std::string& text = wishes.*field.text;
+  for (const WishField& field : WishFields()) {
+    const std::string& text = Wish(wishes, field.key);
     if (text.size() > field.bytes) {
       return Refuse(name(field), fmt::format("{} has {} bytes; at most {}", Quoted(text),
                                              text.size(), field.bytes));
@@ -93,26 +124,29 @@ Result<void> CheckWishes(const PodWishes& wishes,
       return Refuse(name(field), Quoted(text) + "; write one line of UTF-8");
     }
   }
-  const auto one_of = [&](std::string PodWishes::*text,
+  const auto one_of = [&](std::string_view key,
                           const std::vector<std::string>& words) -> Result<void> {
-    const std::string& said = wishes.*text;
+    const std::string& said = Wish(wishes, key);
     if (said.empty() || std::find(words.begin(), words.end(), said) != words.end()) return {};
     const std::string near = Nearest(said, words);
-    return Refuse(name_of(text),
+    return Refuse(name_of(key),
                   fmt::format("{}; write {}{}", Quoted(said), fmt::join(words, " or "),
                               near.empty() ? "" : "; did you mean '" + near + "'?"));
   };
-  if (auto ok = one_of(&PodWishes::priority, {"low", "high"}); !ok) return ok;
-  if (auto ok = one_of(&PodWishes::away, {"wait", "open"}); !ok) return ok;
-  if (wishes.mode == "mps" || wishes.mode == "mig") {
-    return Refuse(name_of(&PodWishes::mode),
-                  Quoted(wishes.mode) +
-                      " is not offered on Kubernetes; write time-slice or "
-                      "exclusive");
+  if (auto ok = one_of(keys::kPriority, {"low", "high"}); !ok) return ok;
+  if (auto ok = one_of(keys::kAway, {"wait", "open"}); !ok) return ok;
+  std::vector<std::string> modes;
+  for (const spec::Mode& mode : spec::kModes) {
+    if (mode.on_kubernetes) modes.emplace_back(mode.name);
   }
-  if (auto ok = one_of(&PodWishes::mode, {"time-slice", "exclusive"}); !ok) return ok;
-  for (const auto text : {&PodWishes::model, &PodWishes::not_model}) {
-    const std::string& said = wishes.*text;
+  const std::string& asked = Wish(wishes, keys::kMode);
+  if (const spec::Mode* mode = spec::FindMode(asked); mode != nullptr && !mode->on_kubernetes) {
+    return Refuse(name_of(keys::kMode), fmt::format("{} is not offered on Kubernetes; write {}",
+                                                    Quoted(asked), fmt::join(modes, " or ")));
+  }
+  if (auto ok = one_of(keys::kMode, modes); !ok) return ok;
+  for (const auto key : {keys::kModel, keys::kNotModel}) {
+    const std::string& said = Wish(wishes, key);
     const std::vector<std::string> words = Words(said);
     const bool models = std::all_of(words.begin(), words.end(), [](const std::string& word) {
       return std::any_of(word.begin(), word.end(), [](char c) {
@@ -120,27 +154,42 @@ Result<void> CheckWishes(const PodWishes& wishes,
       });
     });
     if (!said.empty() && (words.empty() || !models)) {
-      return Refuse(name_of(text), Quoted(said) +
-                                       "; write words of the card's model, several of "
-                                       "them with commas between: H100, A100 80GB");
+      return Refuse(name_of(key), Quoted(said) +
+                                      "; write GPU models, separated by commas: H100, "
+                                      "A100 80GB");
     }
   }
-  if (!wishes.gang_size.empty()) {
-    const std::string field = name_of(&PodWishes::gang_size);
-    if (auto size = ReadCount(field, wishes.gang_size, kGangSizeMax); !size) {
+  if (!Wish(wishes, keys::kGangSize).empty()) {
+    const std::string field = name_of(keys::kGangSize);
+    if (auto size = ReadCount(field, Wish(wishes, keys::kGangSize), kGangSizeMax); !size) {
       return tl::unexpected(size.error());
     }
-    if (wishes.gang.empty()) {
-      return Refuse(field, "it says how many pods a gang has, but " + name_of(&PodWishes::gang) +
-                               " does not say which");
+    if (Wish(wishes, keys::kGang).empty()) {
+      return Refuse(field, "a gang size requires the gang's name; set " + name_of(keys::kGang));
     }
   }
-  if (!wishes.gang.empty() && wishes.gang_size.empty()) {
-    return Refuse(name_of(&PodWishes::gang), "a gang needs its size; say in " +
-                                                 name_of(&PodWishes::gang_size) +
-                                                 " how many pods it has");
+  if (!Wish(wishes, keys::kGang).empty() && Wish(wishes, keys::kGangSize).empty()) {
+    return Refuse(name_of(keys::kGang),
+                  "a gang requires its size; set " + name_of(keys::kGangSize));
+  }
+  spec::PodRequest request;
+  for (const WishField& field : WishFields()) {
+    const std::string& text = Wish(wishes, field.key);
+    if (field.field == nullptr || text.empty()) continue;
+    if (auto read = ReadWish(*field.field, text, request); !read) {
+      return Refuse(name(field), read.error().message);
+    }
   }
   return {};
+}
+
+spec::PodRequest AskedBy(const PodWishes& wishes) {
+  spec::PodRequest request;
+  for (const WishField& field : WishFields()) {
+    const std::string& text = Wish(wishes, field.key);
+    if (field.field != nullptr && !text.empty()) (void)ReadWish(*field.field, text, request);
+  }
+  return request;
 }
 
 }  // namespace baton::k8s

@@ -2,10 +2,11 @@
 #ifndef BATON_K8S_TYPES_READ_H_
 #define BATON_K8S_TYPES_READ_H_
 
-#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "k8s/api/object.h"
 #include "policy/share.h"
+#include "spec/pod_request.h"
 
 namespace baton::k8s {
 
@@ -30,23 +32,27 @@ const Json& ListAt(const Json& object, std::string_view pointer);
 // A whole number in plain digits. kInvalid.
 Result<uint32_t> ReadCount(std::string_view field, std::string_view text, uint64_t max);
 
-// What is said of a whole pod, by annotations or by a SharePod. Empty: nothing.
-struct PodWishes {
-  std::string priority, team, user, model, not_model, mode, affinity, anti_affinity, exclusion,
-      gang, gang_size, away;
-};
-// Where each of them is written.
+// What is said of a whole pod, by annotations or by a SharePod: by the annotation's key
+// (k8s/types/annotations.h). What is not here is not said.
+using PodWishes = std::map<std::string_view, std::string>;
+// Empty: it is not said.
+const std::string& Wish(const PodWishes& wishes, std::string_view key);
+// Where each of them is written: the fields of spec/pod_request.h that hold for a whole pod, and
+// what Kubernetes alone has.
 struct WishField {
-  std::string PodWishes::*text;
-  std::string_view key;      // of the annotation
-  std::string_view pointer;  // in a SharePod's spec.gpu
-  size_t bytes;              // at most
-  bool may_change;           // of a SharePod that has its pod
+  std::string_view key;         // of the annotation
+  std::string_view pointer;     // in a SharePod's spec.gpu
+  size_t bytes;                 // at most
+  bool may_change;              // of a SharePod that has its pod
+  const spec::PodField* field;  // null: batond has nothing like it
 };
-extern const std::array<WishField, 12> kWishFields;
+std::span<const WishField> WishFields();
 // `name` gives what a field is called in sentences. kInvalid.
 Result<void> CheckWishes(const PodWishes& wishes,
                          const std::function<std::string(const WishField&)>& name);
+// Wishes that were checked, as batond takes them; without share, memory, GPUs and name.
+spec::PodRequest AskedBy(const PodWishes& wishes);
+
 // What limits may say beside an exact value, for the kubelet's account: from the value rounded down
 // (least; at least 1 for each card) to the value rounded up (most), over all `count` cards. Rounded
 // down the sum of what fits on a card never exceeds the card.

@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/read.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 
@@ -38,11 +39,11 @@ Result<std::string> Scalar(const Json& object, std::string_view pointer, const s
   if (value == nullptr || value->is_null()) return {};
   if (value->is_string()) {
     auto text = value->get<std::string>();
-    if (text.empty()) return Refuse(field, "it is empty; write a value, or leave it out");
+    if (text.empty()) return Refuse(field, "the value is empty; set a value or remove the field");
     return text;
   }
   if (value->is_number()) return value->dump();
-  return Refuse(field, "a text or a number is needed");
+  return Refuse(field, "must be a string or a number");
 }
 
 Result<void> ReadAsk(const Json& gpu, bool exclusive, Ask& ask) {
@@ -61,8 +62,8 @@ Result<void> ReadAsk(const Json& gpu, bool exclusive, Ask& ask) {
   if (!limit) return tl::unexpected(limit.error());
   if (!*request && !*limit && !exclusive) {
     return Refuse(ask.field,
-                  "it says no share; add request: \"30\" (guaranteed), limit: \"60\" "
-                  "(never exceeded) or both");
+                  "no GPU share is set; add request: \"30\" (guaranteed), limit: \"60\" "
+                  "(maximum) or both");
   }
   // As everywhere in Baton: a request alone may use all that is idle, a limit alone is both.
   ask.limit = limit->value_or(policy::kWhole);
@@ -75,7 +76,7 @@ Result<void> ReadAsk(const Json& gpu, bool exclusive, Ask& ask) {
   }
   if (exclusive && (ask.request != policy::kWhole || ask.limit != policy::kWhole)) {
     return Refuse(field(*request ? "request" : "limit"),
-                  "mode exclusive takes whole cards; leave it out, or choose time-slice");
+                  "mode exclusive uses whole GPUs; remove this field, or use mode time-slice");
   }
   auto memory = Scalar(gpu, "memory", field("memory"));
   if (!memory) return tl::unexpected(memory.error());
@@ -115,7 +116,7 @@ Result<void> CheckTemplate(const Json& share_pod) {
   const Json* spec = Find(share_pod, "spec/template/spec");
   const Json& containers = ListAt(share_pod, "spec/template/spec/containers");
   if (spec == nullptr || !spec->is_object() || containers.empty()) {
-    return Refuse("spec.template.spec.containers", "a pod needs at least one container");
+    return Refuse("spec.template.spec.containers", "at least one container is required");
   }
   for (const std::string& name : ContainersOf(share_pod)) {
     if (name.empty()) return Refuse("spec.template.spec.containers", "a container has no name");
@@ -127,7 +128,7 @@ Result<void> CheckTemplate(const Json& share_pod) {
   const std::string scheduler = TextAt(*spec, "schedulerName");
   if (!scheduler.empty() && scheduler != "default-scheduler" && scheduler != kScheduler) {
     return Refuse("spec.template.spec.schedulerName",
-                  Quoted(scheduler) + ", but SharePods are placed by Baton; leave it out");
+                  Quoted(scheduler) + ", but Baton schedules SharePods; remove this field");
   }
   for (const char* list : {"initContainers", "containers"}) {
     for (const Json& container : ListAt(*spec, list)) {
@@ -136,9 +137,10 @@ Result<void> CheckTemplate(const Json& share_pod) {
           const Json* quantities = Find(container, std::string("resources/") + part);
           if (quantities != nullptr && quantities->is_object() &&
               quantities->contains(std::string(resource))) {
-            return Refuse(fmt::format("spec.template.spec.{}[{}].resources.{}[{}]", list,
-                                      TextAt(container, "name"), part, resource),
-                          "a SharePod asks in spec.gpu or spec.containers; take it out here");
+            return Refuse(
+                fmt::format("spec.template.spec.{}[{}].resources.{}[{}]", list,
+                            TextAt(container, "name"), part, resource),
+                "a SharePod requests GPUs in spec.gpu or spec.containers; remove it here");
           }
         }
       }
@@ -149,7 +151,7 @@ Result<void> CheckTemplate(const Json& share_pod) {
     for (const auto& [key, value] : annotations->items()) {
       if (key.starts_with(kPrefix) || key.find(".container.baton.dev/") != std::string::npos) {
         return Refuse(fmt::format("spec.template.metadata.annotations[{}]", key),
-                      "a SharePod asks in spec.gpu or spec.containers; take it out here");
+                      "a SharePod requests GPUs in spec.gpu or spec.containers; remove it here");
       }
     }
   }
@@ -167,23 +169,22 @@ Result<Spec> ReadSpec(const Json& share_pod) {
   static const Json& nothing = *new Json(Json::object());
   const Json* found = Find(share_pod, "spec/gpu");
   const Json& gpu = found == nullptr || found->is_null() ? nothing : *found;
-  if (!gpu.is_object()) return Refuse("spec.gpu", "an object is needed");
-  for (const WishField& field : kWishFields) {
+  if (!gpu.is_object()) return Refuse("spec.gpu", "must be an object");
+  for (const WishField& field : WishFields()) {
     auto text = Scalar(gpu, field.pointer, SharePodField(field));
     if (!text) return tl::unexpected(text.error());
-    spec.wishes.*field.text = std::move(*text);
+    if (!text->empty()) spec.wishes[field.key] = std::move(*text);
   }
   if (auto ok = CheckWishes(spec.wishes, SharePodField); !ok) return tl::unexpected(ok.error());
-  const bool exclusive = spec.wishes.mode == "exclusive";
+  const bool exclusive = Wish(spec.wishes, keys::kMode) == ::baton::spec::kExclusive;
 
   const std::vector<std::string> names = ContainersOf(share_pod);
   const Json& several = ListAt(share_pod, "spec/containers");
   if (several.empty()) {
     if (names.size() > 1) {
       return Refuse("spec.gpu",
-                    fmt::format("the template has {} containers; say in spec.containers "
-                                "which of them gets what: [{{name: {}, gpu: {{request: "
-                                "\"30\"}}}}]",
+                    fmt::format("the template has {} containers; set each one's share in "
+                                "spec.containers: [{{name: {}, gpu: {{request: \"30\"}}}}]",
                                 names.size(), names.back()));
     }
     Ask ask{"spec.gpu", names.front(), 0, 0, {}, 1};
@@ -194,7 +195,7 @@ Result<Spec> ReadSpec(const Json& share_pod) {
   for (const char* key : {"request", "limit", "memory", "count"}) {
     if (gpu.contains(key)) {
       return Refuse(fmt::format("spec.gpu.{}", key),
-                    "spec.containers says what each container gets; take one of both out");
+                    "spec.containers is also set; set the share in one of the two");
     }
   }
   std::set<std::string> seen;
@@ -208,10 +209,10 @@ Result<Spec> ReadSpec(const Json& share_pod) {
                                        near.empty() ? "" : "; did you mean '" + near + "'?"));
     }
     if (!seen.insert(ask.container).second) {
-      return Refuse(field, Quoted(ask.container) + " is there twice");
+      return Refuse(field, Quoted(ask.container) + " is listed twice");
     }
     const Json* own = Find(several[i], "gpu");
-    if (own == nullptr || !own->is_object()) return Refuse(ask.field, "an object is needed");
+    if (own == nullptr || !own->is_object()) return Refuse(ask.field, "must be an object");
     if (auto ok = ReadAsk(*own, exclusive, ask); !ok) return tl::unexpected(ok.error());
     spec.asks.push_back(std::move(ask));
   }
@@ -228,8 +229,8 @@ Texts Changing(const Spec& spec) {
     texts.emplace_back(ContainerKey(ask.container, keys::kLimit), PercentText(ask.limit));
     texts.emplace_back(ContainerKey(ask.container, keys::kMemory), GpuMemoryText(ask.memory));
   }
-  for (const WishField& field : kWishFields) {
-    if (field.may_change) texts.emplace_back(PodKey(field.key), spec.wishes.*field.text);
+  for (const WishField& field : WishFields()) {
+    if (field.may_change) texts.emplace_back(PodKey(field.key), Wish(spec.wishes, field.key));
   }
   return texts;
 }
@@ -256,8 +257,8 @@ Json Child(const Json& share_pod, const Spec& spec, uint32_t memory_unit_mib) {
   for (const Ask& ask : spec.asks) {
     annotations[ContainerKey(ask.container, keys::kCount)] = std::to_string(ask.count);
   }
-  for (const WishField& field : kWishFields) {
-    const std::string& text = spec.wishes.*field.text;
+  for (const WishField& field : WishFields()) {
+    const std::string& text = Wish(spec.wishes, field.key);
     if (!field.may_change && !text.empty()) annotations[PodKey(field.key)] = text;
   }
 
@@ -323,18 +324,18 @@ Result<void> CheckSharePodChange(const Json& before, const Json& after) {
     };
     std::string change;
     if (!old_value.is_structured() && !new_value.is_structured()) {
-      change = fmt::format(" (it was {}, and would be {})", shown(old_value), shown(new_value));
+      change = fmt::format(" (old value {}, new value {})", shown(old_value), shown(new_value));
     }
-    return Refuse(field, fmt::format("it cannot change once the SharePod is there{}; delete the "
-                                     "SharePod and create it again",
-                                     change));
+    return Refuse(
+        field,
+        fmt::format("field is immutable{}; delete the SharePod and create it again", change));
   };
   if (auto ok =
           same("spec.template", at(before, "spec/template"), at(after, "spec/template"), null);
       !ok) {
     return ok;
   }
-  for (const WishField& field : kWishFields) {
+  for (const WishField& field : WishFields()) {
     if (field.may_change) continue;
     const std::string pointer = "spec/gpu/" + std::string(field.pointer);
     if (auto ok = same(SharePodField(field), at(before, pointer), at(after, pointer), null); !ok) {
@@ -351,8 +352,8 @@ Result<void> CheckSharePodChange(const Json& before, const Json& after) {
   const Json& new_list = ListAt(after, "spec/containers");
   if (old_list.size() != new_list.size()) {
     return Refuse("spec.containers",
-                  "which containers ask for GPUs cannot change once the SharePod is there; delete "
-                  "the SharePod and create it again");
+                  "the containers that use GPUs are immutable; delete the SharePod and create it "
+                  "again");
   }
   for (size_t i = 0; i < old_list.size(); ++i) {
     const std::string field = fmt::format("spec.containers[{}]", i);
@@ -401,7 +402,8 @@ bool SetCondition(Json& status, const Condition& condition,
   for (Json& entry : list) {
     if (TextAt(entry, "type") != condition.type) continue;
     const std::string since = TextAt(entry, "lastTransitionTime");
-    if (TextAt(entry, "status") == next["status"] && !since.empty()) {
+    // As texts: how a text and a Json compare in C++20 is not the same for all compilers.
+    if (TextAt(entry, "status") == TextAt(next, "status") && !since.empty()) {
       next["lastTransitionTime"] = since;
     }
     if (entry == next) return false;

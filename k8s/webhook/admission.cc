@@ -12,11 +12,12 @@
 
 #include "base/suggest.h"
 #include "k8s/api/base64.h"
-#include "k8s/serve/server.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
+#include "net/message.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 
@@ -134,8 +135,8 @@ class Reviewer {
     if (update_ && !TextAt(old_, "spec/nodeName").empty()) {
       if (auto ok = CheckPodChange(*pod); !ok) return ok;
     }
-    if (!update_ || TextAt(old_, TeamPointer()) != pod->team) {
-      const auto known = CheckTeam(pod->team);
+    if (!update_ || TextAt(old_, TeamPointer()) != pod->asked.team) {
+      const auto known = CheckTeam(pod->asked.team);
       if (!known) {
         return Fail(ErrorCode::kInvalid, fmt::format("metadata.annotations[{}]: {}",
                                                      PodKey(keys::kTeam), known.error().message));
@@ -143,10 +144,11 @@ class Reviewer {
     }
     if (!update_) {
       for (const ContainerGpus& gpus : pod->containers) {
-        if (gpus.whole || pod->request.mode == "exclusive" || gpus.memory != GpuMemory{}) continue;
+        if (gpus.whole || pod->request.mode == spec::kExclusive || gpus.memory != GpuMemory{})
+          continue;
         Warn(fmt::format(
-            "container {} has no cap of GPU memory: it can take what others on its card "
-            "need; add {} to its limits",
+            "container {} has no GPU memory limit and can use up memory that other pods on its "
+            "GPU need; add {} to its limits",
             gpus.name, kMemoryResource));
       }
     }
@@ -179,19 +181,19 @@ class Reviewer {
         return Fail(ErrorCode::kInvalid, "spec.gpu.team: " + known.error().message);
       }
     }
-    if (!update_ && TextAt(object_, "spec/gpu/mode") != "exclusive") {
+    if (!update_ && TextAt(object_, "spec/gpu/mode") != spec::kExclusive) {
       const Json& containers = At(object_, "spec/containers");
       const bool several = containers.is_array() && !containers.empty();
       if (!several && At(object_, "spec/gpu/memory").is_null()) {
         Warn(
-            "spec.gpu.memory: there is no cap of GPU memory: the pod can take what others on its "
-            "card need");
+            "spec.gpu.memory is not set: the pod can use up memory that other pods on its GPU "
+            "need");
       }
       for (size_t i = 0; several && i < containers.size(); ++i) {
         if (!At(containers[i], "gpu/memory").is_null()) continue;
         Warn(fmt::format(
-            "spec.containers[{}].gpu.memory: there is no cap of GPU memory: it can take "
-            "what others on its card need",
+            "spec.containers[{}].gpu.memory is not set: the container can use up memory that "
+            "other pods on its GPU need",
             i));
       }
     }
@@ -243,9 +245,8 @@ class Reviewer {
       };
       if (value(is) == value(was)) continue;
       return Fail(ErrorCode::kDenied,
-                  fmt::format("metadata.annotations[{}]: only Baton says where a pod's cards are; "
-                              "{}",
-                              key, update_ ? "leave it as it is" : "leave it out"));
+                  fmt::format("metadata.annotations[{}]: only Baton may assign GPUs; {}", key,
+                              update_ ? "do not change the annotation" : "remove the annotation"));
     }
     return {};
   }
@@ -256,7 +257,7 @@ class Reviewer {
     if (!before || !before->asks()) return {};
     const auto refuse = [](std::string_view key) {
       return Fail(ErrorCode::kInvalid,
-                  fmt::format("metadata.annotations[{}]: it cannot change once the pod is bound; "
+                  fmt::format("metadata.annotations[{}]: immutable once the pod is bound; "
                               "delete the pod and create it again",
                               PodKey(key)));
     };
@@ -286,12 +287,11 @@ class Reviewer {
       names.push_back(known.path);
     }
     const std::string near = Nearest(path, names);
-    return Fail(
-        ErrorCode::kNotFound,
-        fmt::format("there is no team '{}'; {}", path.substr(0, 128),
-                    near.empty() ? "ask the cluster's operator which there are, or leave it "
-                                   "out for the team 'default'"
-                                 : "did you mean '" + near + "'?"));
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("team '{}' does not exist; {}", path.substr(0, 128),
+                            near.empty() ? "ask the cluster's operator for the list of teams, or "
+                                           "remove it for team 'default'"
+                                         : "did you mean '" + near + "'?"));
   }
 
   // Annotations of ours that mean nothing: most likely misspelled.
@@ -324,8 +324,8 @@ class Reviewer {
           of_pod ? key.substr(kPrefix.size()) : key.substr(part + kContainerPart.size());
       const std::vector<std::string>& words = of_pod ? kPodKeys : kContainerKeys;
       if (std::find(words.begin(), words.end(), word) == words.end()) {
-        Warn(
-            fmt::format("annotation {}: Baton knows no such word{}", key, suggestion(word, words)));
+        Warn(fmt::format("annotation {}: Baton has no such annotation{}", key,
+                         suggestion(word, words)));
         continue;
       }
       wishes = true;
@@ -334,14 +334,14 @@ class Reviewer {
       const bool asks = std::any_of(pod.containers.begin(), pod.containers.end(),
                                     [&](const ContainerGpus& g) { return g.name == container; });
       if (!asks) {
-        Warn(fmt::format("annotation {}: no container of that name asks for a GPU{}", key,
+        Warn(fmt::format("annotation {}: no container of that name uses a GPU{}", key,
                          suggestion(container, ContainersOf(object_))));
       }
     }
     if (wishes && !pod.asks()) {
       Warn(
-          fmt::format("the pod asks for no GPU: its annotations say what, but no container has {} "
-                      "in resources.limits",
+          fmt::format("the pod has GPU annotations but gets no GPU: no container has {} in "
+                      "resources.limits",
                       kShareResource));
     }
   }
@@ -356,10 +356,10 @@ class Reviewer {
 };
 
 AdmissionVerdict NoReview(std::string_view why) {
+  net::HttpResponse response = net::ErrorResponse(400, why);
   AdmissionVerdict verdict;
-  ServeAnswer answer = ServeError(400, why);
-  verdict.status = answer.status;
-  verdict.body = std::move(answer.body);
+  verdict.status = response.status;
+  verdict.body = std::move(response.body);
   return verdict;
 }
 
@@ -369,12 +369,12 @@ AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
                         const AdmissionOptions& options) {
   const std::optional<Json> parsed = ParseObject(body);
   if (!parsed) {
-    return NoReview("the body is no JSON object, or nests too deeply; send an AdmissionReview");
+    return NoReview("the body is not a JSON object or nests too deeply; send an AdmissionReview");
   }
   const Json& review = *parsed;
   if (TextAt(review, "apiVersion") != "admission.k8s.io/v1" ||
       TextAt(review, "kind") != "AdmissionReview") {
-    return NoReview("the body is no AdmissionReview of admission.k8s.io/v1");
+    return NoReview("the body is not an AdmissionReview of admission.k8s.io/v1");
   }
   const Json& request = At(review, "request");
   const std::string uid = TextAt(request, "uid");

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "backend/teams/tree.h"
 #include "k8s/types/inject.h"
+#include "teams/tree.h"
 
 namespace baton::k8s {
 

@@ -104,52 +104,52 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
 void AddWebhook(CLI::App& program, int* exit_code) {
   auto flags = std::make_shared<WebhookFlags>();
   CLI::App* command = program.add_subcommand(
-      "webhook", "Admission: checks pods and SharePods, and puts into pods what the hook needs.");
+      "webhook",
+      "Admission webhook: validates pods and SharePods, and injects the hook into pods.");
   command->add_option("--listen", flags->listen, "Address and port of HTTPS")
       ->capture_default_str();
   command->add_option("--metrics", flags->metrics,
-                      "Address and port of plain HTTP for /metrics, /healthz and /readyz, which "
-                      "HTTPS has too");
-  command
-      ->add_option("--service", flags->service,
-                   "NAME.NAMESPACE of the Service by which API servers reach it")
+                      "Address and port of plain HTTP for /metrics, /healthz and /readyz; HTTPS "
+                      "serves them too");
+  command->add_option("--service", flags->service, "NAME.NAMESPACE of the webhook's Service")
       ->required();
   command->add_option("--name", flags->names,
-                      "A further name or address for the certificate; may be repeated");
+                      "Additional name or address in the certificate; can be repeated");
   command
       ->add_option("--replica", flags->replica,
-                   "Unique among the replicas; started again by the same name, it takes out of "
-                   "caBundle what it left there. The host's name and a number by default")
+                   "Name, unique among the replicas; a restarted replica removes its old entries "
+                   "from caBundle. Default: host name and a number")
       ->envname("POD_NAME");
   command->add_option("--configuration", flags->configuration,
                       "Name of the MutatingWebhookConfiguration and ValidatingWebhookConfiguration "
-                      "whose caBundle it keeps");
+                      "whose caBundle it maintains");
   command
-      ->add_option("--cert-file", flags->certificate_file,
-                   "PEM, instead of its own certificates; read again when it changes")
+      ->add_option(
+          "--cert-file", flags->certificate_file,
+          "Certificate (PEM) to serve instead of a self-made one; reloaded when it changes")
       ->type_name("FILE");
-  command->add_option("--key-file", flags->key_file, "PEM, its key")->type_name("FILE");
+  command->add_option("--key-file", flags->key_file, "Key (PEM) of --cert-file")->type_name("FILE");
   command
       ->add_option("--teams", flags->teams,
-                   "batond's file of teams; others are refused. Read again when it changes")
+                   "File of teams as batond's; other teams are rejected. Reloaded when it changes")
       ->type_name("FILE");
   command
       ->add_option("--validity", flags->validity,
-                   "Of a certificate of its own; replaced after two thirds of it")
+                   "Lifetime of a self-made certificate; it is replaced after two thirds of that")
       ->capture_default_str();
   command
       ->add_option("--propagation", flags->propagation,
-                   "How long API servers may take to go by a caBundle that was written")
+                   "Time after which all API servers use a newly written caBundle")
       ->capture_default_str();
   command
       ->add_option("--linger", flags->linger,
-                   "How long to answer after SIGTERM, until API servers have heard of it")
+                   "How long to keep answering after SIGTERM, until API servers stop asking")
       ->capture_default_str();
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   command
       ->add_option("--namespace", flags->own_namespace,
-                   "Baton's own, which is left alone; that of --service by default")
+                   "Baton's own namespace, whose pods are not changed; default: that of --service")
       ->envname("POD_NAMESPACE");
   flags->cluster.Add(*command);
   command->footer(

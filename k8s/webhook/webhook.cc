@@ -15,6 +15,7 @@
 #include "k8s/api/client.h"
 #include "k8s/api/openssl.h"
 #include "k8s/api/tls.h"
+#include "net/server.h"
 
 namespace baton::k8s {
 
@@ -90,7 +91,7 @@ class ReviewCounters {
 
   std::string Text() const {
     std::string text =
-        "# HELP baton_webhook_reviews_total Reviews by what became of them.\n"
+        "# HELP baton_webhook_reviews_total Reviews by result.\n"
         "# TYPE baton_webhook_reviews_total counter\n";
     constexpr std::array<std::string_view, 2> kKinds{"mutate", "validate"};
     constexpr std::array<std::string_view, 3> kVerdicts{"allowed", "refused", "malformed"};
@@ -101,7 +102,7 @@ class ReviewCounters {
       }
     }
     text +=
-        "# HELP baton_webhook_review_seconds How long an answer took to make.\n"
+        "# HELP baton_webhook_review_seconds Time to make an answer.\n"
         "# TYPE baton_webhook_review_seconds histogram\n";
     uint64_t sum = 0;
     for (size_t i = 0; i <= kBounds.size(); ++i) {
@@ -123,7 +124,13 @@ class ReviewCounters {
 
 class Webhook::Impl {
  public:
-  explicit Impl(WebhookOptions options) : options_(std::move(options)), rotation_(Named()) {}
+  explicit Impl(WebhookOptions options)
+      : options_(std::move(options)),
+        rotation_(Named()),
+        server_(options_.serve, &identity_,
+                [this](const net::HttpRequest& request) { return Answer(request); }),
+        metrics_(PlainOptions(), nullptr,
+                 [this](const net::HttpRequest& request) { return AnswerOpen(request); }) {}
   ~Impl() { Stop(); }
 
   Result<void> Start() {
@@ -144,21 +151,8 @@ class Webhook::Impl {
       if (auto ok = rotation_.Step(WallNow()); !ok) return ok;
       if (auto ok = Show(); !ok) return ok;
     }
-    auto server = Server::Start(options_.serve, &identity_,
-                                [this](const ServeRequest& r) { return Answer(r); });
-    if (!server) return tl::unexpected(server.error());
-    server_ = std::move(*server);
-    counted_ = server_.get();
-    if (!options_.metrics_listen.empty()) {
-      ServeOptions plain;
-      plain.listen = options_.metrics_listen;
-      plain.connections_max = 32;
-      plain.body_bytes_max = 1'024;
-      auto metrics =
-          Server::Start(plain, nullptr, [this](const ServeRequest& r) { return AnswerOpen(r); });
-      if (!metrics) return tl::unexpected(metrics.error());
-      metrics_ = std::move(*metrics);
-    }
+    if (auto ok = server_.Start(); !ok) return ok;
+    if (auto ok = metrics_.Start(); !ok) return ok;
     thread_ = std::thread([this] { Run(); });
     return {};
   }
@@ -169,13 +163,13 @@ class Webhook::Impl {
       stopping_ = true;
     }
     wake_.notify_all();
-    if (server_ != nullptr) server_->Stop();
-    if (metrics_ != nullptr) metrics_->Stop();
+    server_.Stop();
+    metrics_.Stop();
     if (thread_.joinable()) thread_.join();
   }
 
-  uint16_t port() const { return server_->port(); }
-  uint16_t metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
+  uint16_t port() const { return server_.port(); }
+  uint16_t metrics_port() const { return metrics_.port(); }
   bool ready() const { return ready_.load() && !leaving_.load(); }
   void Leave() { leaving_ = true; }
   uint64_t rotations() const { return rotations_.load(); }
@@ -186,28 +180,34 @@ class Webhook::Impl {
     if (rotation.names.empty()) rotation.names = {"localhost", "127.0.0.1"};
     return rotation;
   }
+  net::HttpOptions PlainOptions() const {
+    net::HttpOptions plain = net::ForPrograms(options_.metrics_listen);
+    plain.connections_max = 32;
+    plain.body_bytes_max = 1'024;
+    return plain;
+  }
 
-  // ------------------------------------------------------------------------------ answers
-
-  ServeAnswer AnswerOpen(const ServeRequest& request) {
+  net::HttpResponse AnswerOpen(const net::HttpRequest& request) {
     if (request.method != "GET" && request.method != "HEAD") {
-      return ServeError(405, "this path is read by GET");
+      return net::ErrorResponse(405, "use GET");
     }
     if (request.path == "/healthz") return {200, "ok\n", "text/plain"};
     if (request.path == "/readyz") {
       if (ready()) return {200, "ok\n", "text/plain"};
-      return ServeError(503, leaving_ ? "it is about to stop"
-                                      : "the API servers do not know the certificate's authority "
-                                        "yet");
+      return net::ErrorResponse(
+          503, leaving_ ? "it is about to stop"
+                        : "the API servers do not know the certificate's authority "
+                          "yet");
     }
     if (request.path == "/metrics") return {200, Metrics(), "text/plain; version=0.0.4"};
-    return ServeError(404, "there are /mutate, /validate, /healthz, /readyz and /metrics");
+    return net::ErrorResponse(
+        404, "unknown path; use /mutate, /validate, /healthz, /readyz or /metrics");
   }
 
-  ServeAnswer Answer(const ServeRequest& request) {
+  net::HttpResponse Answer(const net::HttpRequest& request) {
     const bool mutate = request.path == "/mutate";
     if (!mutate && request.path != "/validate") return AnswerOpen(request);
-    if (request.method != "POST") return ServeError(405, "reviews are POSTed");
+    if (request.method != "POST") return net::ErrorResponse(405, "use POST for reviews");
     const Instant begin = MonotonicNow();
     const auto kind = mutate ? AdmissionKind::kMutate : AdmissionKind::kValidate;
     std::shared_ptr<const AdmissionOptions> admission;
@@ -221,17 +221,15 @@ class Webhook::Impl {
   }
 
   std::string Metrics() {
-    // The first may come before Start() is over.
-    const Server* server = counted_;
-    const Server::Counts counts = server != nullptr ? server->counts() : Server::Counts();
+    const net::HttpServer::Counts counts = server_.counts();
     return counters_.Text() +
            fmt::format(
-               "# HELP baton_webhook_certificate_rotations_total Certificates that took the place "
-               "of another.\n"
+               "# HELP baton_webhook_certificate_rotations_total Certificate rotations.\n"
                "# TYPE baton_webhook_certificate_rotations_total counter\n"
                "baton_webhook_certificate_rotations_total {}\n"
-               "# HELP baton_webhook_certificate_expiry_timestamp_seconds When the one that is "
-               "served ends, since 1970; 0: somebody else renews it.\n"
+               "# HELP baton_webhook_certificate_expiry_timestamp_seconds Unix time when the "
+               "served "
+               "certificate expires; 0 if its files are renewed by others.\n"
                "# TYPE baton_webhook_certificate_expiry_timestamp_seconds gauge\n"
                "baton_webhook_certificate_expiry_timestamp_seconds {}\n"
                "# HELP baton_webhook_publish_failures_total Writes of caBundle that failed.\n"
@@ -240,14 +238,12 @@ class Webhook::Impl {
                "# HELP baton_webhook_handshakes_failed_total TLS handshakes that failed.\n"
                "# TYPE baton_webhook_handshakes_failed_total counter\n"
                "baton_webhook_handshakes_failed_total {}\n"
-               "# HELP baton_webhook_connections Connections that are open.\n"
+               "# HELP baton_webhook_connections Open connections.\n"
                "# TYPE baton_webhook_connections gauge\n"
                "baton_webhook_connections {}\n",
                rotations_.load(), expiry_s_.load(), publish_failures_.load(),
                counts.handshakes_failed, counts.open);
   }
-
-  // ------------------------------------------------------------------------ its own thread
 
   void Run() {
     const bool files = !options_.certificate_file.empty();
@@ -354,7 +350,7 @@ class Webhook::Impl {
   }
 
   const WebhookOptions options_;
-  TlsIdentity identity_;
+  net::TlsIdentity identity_;
   ReviewCounters counters_;
   std::atomic<bool> ready_{false};
   std::atomic<bool> leaving_{false};
@@ -378,9 +374,8 @@ class Webhook::Impl {
   bool teams_read_ = false;
   std::string rotation_trouble_, publish_trouble_, files_trouble_, teams_trouble_;
 
-  std::atomic<const Server*> counted_{nullptr};  // server_, for its own threads
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<Server> metrics_;
+  net::HttpServer server_;
+  net::HttpServer metrics_;
   std::thread thread_;
 };
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "k8s/serve/server.h"
 #include "k8s/webhook/admission.h"
 #include "k8s/webhook/rotation.h"
+#include "net/options.h"
 
 namespace baton::k8s {
 
@@ -25,7 +25,7 @@ using PublishAuthorities = std::function<Result<void>(const std::vector<std::str
 PublishAuthorities PublishToConfigurations(Client& client, std::string configuration);
 
 struct WebhookOptions {
-  ServeOptions serve;
+  net::HttpOptions serve = net::ForPrograms("0.0.0.0:8443");
   // Plain HTTP for /metrics, /healthz and /readyz, which `serve` has too; empty: none.
   std::string metrics_listen;
   AdmissionOptions admission;

@@ -10,13 +10,14 @@
 #include <filesystem>
 
 #include "backend/arbiter.h"
-#include "backend/config.h"
-#include "backend/gpu_lock.h"
 #include "backend/holder_file.h"
-#include "backend/keys.h"
 #include "backend/pods.h"
-#include "backend/process.h"
 #include "backend/usage_book.h"
+#include "base/hash.h"
+#include "config/options.h"
+#include "net/keys.h"
+#include "node/gpu_lock.h"
+#include "node/process.h"
 #include "tests/backend/daemon_process.h"
 
 namespace baton::backend {
@@ -25,24 +26,24 @@ namespace {
 using std::chrono::milliseconds;
 
 std::string ErrorOf(const std::string& text) {
-  const auto options = ParseOptions(text, "batond.toml");
+  const auto options = config::ParseOptions(text, "batond.toml");
   return options ? "" : options.error().message;
 }
 
 TEST(Config, EmptyTextGivesTheDefaults) {
-  const auto options = ParseOptions("", "batond.toml");
+  const auto options = config::ParseOptions("", "batond.toml");
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(PrintOptions(*options), PrintOptions(Options{}));
+  EXPECT_EQ(config::PrintOptions(*options), config::PrintOptions(config::Options{}));
   for (const char* line : {"nodes = \"fgd\"\n", "cards = \"fgd\"\n"}) {
-    EXPECT_NE(PrintOptions(*options).find(line), std::string::npos) << line;
+    EXPECT_NE(config::PrintOptions(*options).find(line), std::string::npos) << line;
   }
 }
 
 TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
-  Options options;
+  config::Options options;
   options.server.socket_dir = "/tmp/\"quoted\\";
   options.server.control_dir = "/run/control";
-  options.server.mode = Mode::kObserve;
+  options.server.mode = config::Mode::kObserve;
   options.scheduler.scheduler.quota_max = std::chrono::microseconds(12'345);
   options.scheduler.scheduler.drain_kill = true;
   options.scheduler.overcommit = 1'500'000;
@@ -52,20 +53,54 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};
   options.ledger.retention.minutes = std::chrono::hours(48);
   options.gpus.push_back({"GPU-a", "a card", uint64_t{3} << 30});
-  PodConfig pod;
+  spec::PodRequest pod;
   pod.name = "train";
-  pod.request = 125'000;
-  pod.gpus = {"0"};
+  pod.share.request = 125'000;
+  pod.share.limit = policy::kWhole;
   pod.count = 1;
   pod.memory_part = 125'000;
-  pod.wishes = {"mig", {"a100 80gb"}, {"t4"}, {}, "x", "y", "z"};
-  options.pods.push_back(pod);
-  const auto back = ParseOptions(PrintOptions(options), "printed");
+  pod.wishes = {"mig", {"a100 80gb"}, {"t4"}, {"0"}, "x", "y", "z"};
+  options.pods.push_back({pod, ""});
+  const auto back = config::ParseOptions(config::PrintOptions(options), "printed");
   ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
+  EXPECT_EQ(config::PrintOptions(*back), config::PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
-  EXPECT_EQ(back->pods[0].wishes, pod.wishes);
-  EXPECT_EQ(back->pods[0].memory_part, 125'000u);
+  EXPECT_EQ(back->pods[0].request.wishes, pod.wishes);
+  EXPECT_EQ(back->pods[0].request.memory_part, 125'000u);
+}
+
+// What version 0.1 wrote: were it another text now, an upgrade would take back what `baton set`
+// said.
+TEST(Config, AnEntryThatDidNotChangeHasTheFingerprintOfEarlierVersions) {
+  const auto options = config::ParseOptions(R"(
+[[pod]]
+name = "train"
+request = 30
+memory = "25%"
+team = "research/vision"
+user = "ada"
+namespace = "ml"
+priority = "high"
+gpus = [0, "GPU-b"]
+[[pod]]
+name = "serve"
+limit = "12.5"
+memory = "2GiB"
+count = 2
+models = ["t4"]
+not_models = ["a100", "h100"]
+anti_affinity = "serve"
+independent = true
+uid = 1000
+ticket = "0123456789abcdef"
+)",
+                                            "batond.toml");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->pods[0].fingerprint,
+            "300000|0|0|high|research/vision|0,GPU-b,|-1|cbf29ce484222325|false|ada|ml|250000 of "
+            "memory");
+  EXPECT_EQ(options->pods[1].fingerprint,
+            "0|125000|2147483648|low|||1000|2e373913e5ad677d|true|2|t4,|a100,h100,|||serve|");
 }
 
 TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
@@ -113,11 +148,11 @@ TEST(Config, WithoutKeysOnlyLoopbackMayBeListenedOn) {
 TEST(Keys, APairIsWrittenForItsOwnerAloneAndReadBack) {
   const TempFolder folder;
   const std::string path = folder / "node.key";
-  ASSERT_TRUE(GenerateKeyPair(path));
+  ASSERT_TRUE(net::GenerateKeyPair(path));
   struct stat st;
   ASSERT_EQ(stat(path.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0600u);
-  const auto keys = ReadKeyPair(path);
+  const auto keys = net::ReadKeyPair(path);
   ASSERT_TRUE(keys) << keys.error().message;
   EXPECT_EQ(ReadText(path + ".pub"), keys->public_key + "\n");
   EXPECT_NE(keys->public_key, keys->secret_key);
@@ -125,9 +160,9 @@ TEST(Keys, APairIsWrittenForItsOwnerAloneAndReadBack) {
 
 TEST(Keys, AnExistingKeyIsNeverOverwritten) {
   const TempFolder folder;
-  ASSERT_TRUE(GenerateKeyPair(folder / "node.key"));
+  ASSERT_TRUE(net::GenerateKeyPair(folder / "node.key"));
   const std::string before = ReadText(folder / "node.key");
-  const auto again = GenerateKeyPair(folder / "node.key");
+  const auto again = net::GenerateKeyPair(folder / "node.key");
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, ErrorCode::kExists);
   EXPECT_EQ(ReadText(folder / "node.key"), before);
@@ -135,9 +170,9 @@ TEST(Keys, AnExistingKeyIsNeverOverwritten) {
 
 TEST(Keys, AKeyThatOthersCanReadIsRefused) {
   const TempFolder folder;
-  ASSERT_TRUE(GenerateKeyPair(folder / "node.key"));
+  ASSERT_TRUE(net::GenerateKeyPair(folder / "node.key"));
   chmod((folder / "node.key").c_str(), 0640);
-  const auto keys = ReadKeyPair(folder / "node.key");
+  const auto keys = net::ReadKeyPair(folder / "node.key");
   ASSERT_FALSE(keys);
   EXPECT_EQ(keys.error().code, ErrorCode::kDenied);
 }
@@ -145,7 +180,7 @@ TEST(Keys, AKeyThatOthersCanReadIsRefused) {
 Pod MakePod(const std::string& name, policy::Share request, const std::string& gpu) {
   Pod pod;
   pod.name = name;
-  pod.share = *ShareFrom(request, 0, policy::Priority::kLow);
+  pod.share = *spec::ShareFrom(request, 0, policy::Priority::kLow);
   pod.gpus = {gpu};
   return pod;
 }
@@ -321,7 +356,7 @@ TEST(HolderFile, GarbageIsMovedAsideAndSaidSo) {
 
 TEST(UsageBook, KeepsEntriesAndReusesDroppedOnes) {
   const TempFolder folder;
-  const uint64_t gpu = UsageBook::GpuKey("GPU-0");
+  const uint64_t gpu = HashOf("GPU-0");
   {
     UsageBook book;
     EXPECT_EQ(book.Open(folder / "usage"), "");
@@ -343,7 +378,7 @@ TEST(UsageBook, KeepsEntriesAndReusesDroppedOnes) {
 
 TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
   const TempFolder folder;
-  const uint64_t gpu = UsageBook::GpuKey("GPU-0");
+  const uint64_t gpu = HashOf("GPU-0");
   {
     UsageBook book;
     book.Open(folder / "usage");
@@ -367,7 +402,7 @@ TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
 
 TEST(UsageBook, AChangeOfBothEntriesThatWasCutShortIsUndone) {
   const TempFolder folder;
-  const uint64_t gpu = UsageBook::GpuKey("GPU-0");
+  const uint64_t gpu = HashOf("GPU-0");
   {
     UsageBook book;
     book.Open(folder / "usage");
@@ -397,38 +432,38 @@ TEST(UsageBook, WithoutADiskItGoesOnInMemoryAndSaysSo) {
 }
 
 TEST(Process, IsNamedByPidAndStartTime) {
-  const auto start = StartTime(getpid());
+  const auto start = node::StartTime(getpid());
   ASSERT_TRUE(start);
-  EXPECT_TRUE(OpenPidfd(getpid(), *start));
-  EXPECT_FALSE(OpenPidfd(getpid(), *start + 1));
+  EXPECT_TRUE(node::OpenPidfd(getpid(), *start));
+  EXPECT_FALSE(node::OpenPidfd(getpid(), *start + 1));
   const TempFolder folder;
   HolderProcess child(folder / "nobody listens", "", "");
   const pid_t pid = child.pid();
-  const auto child_start = StartTime(pid);
+  const auto child_start = node::StartTime(pid);
   ASSERT_TRUE(child_start);
-  EXPECT_TRUE(OpenPidfd(pid, *child_start));
+  EXPECT_TRUE(node::OpenPidfd(pid, *child_start));
   child.Kill();
-  EXPECT_FALSE(OpenPidfd(pid, *child_start));
+  EXPECT_FALSE(node::OpenPidfd(pid, *child_start));
 }
 
 TEST(GpuLock, IsExclusiveUntilItIsGivenUp) {
   const TempFolder folder;
-  auto first = LockGpu(folder / "locks", "GPU-0");
+  auto first = node::LockGpu(folder / "locks", "GPU-0");
   ASSERT_TRUE(first);
-  const auto second = LockGpu(folder / "locks", "GPU-0");
+  const auto second = node::LockGpu(folder / "locks", "GPU-0");
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::kExists);
   EXPECT_NE(second.error().message.find(std::to_string(getpid())), std::string::npos);
-  EXPECT_TRUE(LockGpu(folder / "locks", "GPU-1"));
+  EXPECT_TRUE(node::LockGpu(folder / "locks", "GPU-1"));
   first->Close();
-  EXPECT_TRUE(LockGpu(folder / "locks", "GPU-0"));
+  EXPECT_TRUE(node::LockGpu(folder / "locks", "GPU-0"));
 }
 
 // Another user of this machine.
 constexpr uid_t kNobody = 65534;
 
 std::string WhyNoLock(const std::string& folder) {
-  const auto lock = LockGpu(folder, "GPU-0");
+  const auto lock = node::LockGpu(folder, "GPU-0");
   return lock ? "" : lock.error().message;
 }
 
@@ -487,7 +522,7 @@ TEST(GpuLock, AnotherUserCannotHoldIt) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
   const TempFolder folder;
   ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
-  const auto lock = LockGpu(folder / "locks", "GPU-0");
+  const auto lock = node::LockGpu(folder / "locks", "GPU-0");
   ASSERT_TRUE(lock) << lock.error().message;
   const std::string held = folder / "locks/gpu-GPU-0.lock", made = folder / "locks/gpu-GPU-1.lock";
   const pid_t child = fork();
@@ -503,14 +538,14 @@ TEST(GpuLock, AnotherUserCannotHoldIt) {
 }
 
 TEST(GpuLock, ByDefaultNobodyButRootCanMakeWhatTheLocksAreIn) {
-  const std::filesystem::path dir = Options{}.server.lock_dir;
+  const std::filesystem::path dir = config::Options{}.server.lock_dir;
   for (auto above = dir.parent_path(); above != above.root_path(); above = above.parent_path()) {
     struct stat st;
     if (stat(above.c_str(), &st) != 0) continue;
     EXPECT_EQ(st.st_uid, 0u) << above;
     EXPECT_EQ(st.st_mode & 022, 0u) << above << " is open to all";
   }
-  const std::string sockets = Options{}.server.socket_dir + "/";
+  const std::string sockets = config::Options{}.server.socket_dir + "/";
   EXPECT_NE(dir.string().substr(0, sockets.size()), sockets) << "pods see that folder";
 }
 

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "backend/config.h"
+#include "config/options.h"
 
 namespace baton::backend {
 namespace {
@@ -34,7 +34,7 @@ class VgpuMap : public testing::Test {
     Pod pod;
     pod.id = PodId{++last};
     pod.name = name;
-    pod.share = *ShareFrom(request, 0, policy::Priority::kLow);
+    pod.share = *spec::ShareFrom(request, 0, policy::Priority::kLow);
     pod.memory_cap = memory;
     return pod;
   }
@@ -46,7 +46,7 @@ class VgpuMap : public testing::Test {
 TEST_F(VgpuMap, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
   for (const policy::Share overcommit : {policy::kWhole / 2, policy::kWhole, 3 * policy::kWhole}) {
     Vgpus map = Make(overcommit);
-    ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+    ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
     const int fit = static_cast<int>(overcommit / (25 * kPercent));
     for (int i = 0; i < fit; ++i) {
       Pod pod = Ask("p" + std::to_string(i), 25 * kPercent);
@@ -62,7 +62,7 @@ TEST_F(VgpuMap, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
 
 TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfACard) {
   Vgpus map = Make(2 * policy::kWhole);
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
   for (const char* name : {"a", "b"}) {
     Pod pod = Ask(name, 90 * kPercent);
     ASSERT_TRUE(map.Place(pod, 1, "*"));
@@ -77,7 +77,7 @@ TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfACard) {
 
 TEST_F(VgpuMap, MemoryCapsDoNotAddUpToMoreThanTheCardHas) {
   Vgpus map = Make();
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0", 1'000)));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0", 1'000)));
   Pod a = Ask("a", 10 * kPercent, uint64_t{600} << 20);
   Pod b = Ask("b", 10 * kPercent, (uint64_t{400} << 20) + 1);
   ASSERT_TRUE(map.Place(a, 1, "*"));
@@ -92,7 +92,7 @@ TEST_F(VgpuMap, MemoryCapsDoNotAddUpToMoreThanTheCardHas) {
 
 TEST_F(VgpuMap, APartOfMemoryThatNobodyKnowsIsRefused) {
   Vgpus map = Make();
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0", 0)));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0", 0)));
   Pod a = Ask("a", 10 * kPercent);
   a.memory_part = 250'000;
   EXPECT_EQ(CodeOf(map.Place(a, 1, "*")), ErrorCode::kInvalid);
@@ -104,7 +104,7 @@ TEST_F(VgpuMap, APartOfMemoryThatNobodyKnowsIsRefused) {
 TEST_F(VgpuMap, NamedGpusComeInTheOrderInWhichTheyAreNamed) {
   Vgpus map = Make();
   for (const char* uuid : {"GPU-0", "GPU-1", "GPU-2"}) {
-    ASSERT_TRUE(map.AddCard("", CardOf(uuid)));
+    ASSERT_TRUE(map.cards().Add("", CardOf(uuid)));
   }
   Pod a = Ask("a", 10 * kPercent);
   a.wishes.gpus = {"GPU-2", "GPU-0"};
@@ -116,8 +116,8 @@ TEST_F(VgpuMap, NamedGpusComeInTheOrderInWhichTheyAreNamed) {
 
 TEST_F(VgpuMap, WithoutAModeAPodIsNeitherAloneOnACardNorInSomebodysMps) {
   Vgpus map = Make();
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-1")));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-1")));
   Pod mps = Ask("mps", 10 * kPercent);
   mps.wishes.mode = "mps";
   mps.wishes.gpus = {"GPU-0"};
@@ -137,7 +137,7 @@ TEST_F(VgpuMap, OnACardWithMigAPodGetsAnInstance) {
   Vgpus map = Make(2 * policy::kWhole);
   Card card = CardOf("GPU-0");
   card.mig_enabled = true;
-  ASSERT_TRUE(map.SetCards("", {card}));
+  ASSERT_TRUE(map.cards().Set("", {card}));
   Pod a = Ask("a", 40 * kPercent);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   EXPECT_EQ(a.mode, "mig");
@@ -154,36 +154,36 @@ TEST_F(VgpuMap, OnACardWithMigAPodGetsAnInstance) {
 
 TEST_F(VgpuMap, AVirtualGpuThatDoesNotGrowStaysAsItWas) {
   Vgpus map = Make();
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
   Pod a = Ask("a", 50 * kPercent);
   Pod b = Ask("b", 40 * kPercent);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   ASSERT_TRUE(map.Place(b, 1, "*"));
-  const devmgr::CardUse before = *map.UseOf("GPU-0");
-  const auto grow = map.Resize(a, *ShareFrom(61 * kPercent, 0, policy::Priority::kLow), 0, 0);
+  const devmgr::CardUse before = *map.cards().UseOf("GPU-0");
+  const auto grow = map.Resize(a, *spec::ShareFrom(61 * kPercent, 0, policy::Priority::kLow), 0, 0);
   ASSERT_FALSE(grow);
   EXPECT_EQ(grow.error().code, ErrorCode::kExhausted);
-  EXPECT_EQ(*map.UseOf("GPU-0"), before);
+  EXPECT_EQ(*map.cards().UseOf("GPU-0"), before);
   EXPECT_EQ(a.share.request, 50 * kPercent);
-  EXPECT_TRUE(map.Resize(a, *ShareFrom(60 * kPercent, 0, policy::Priority::kLow), 0, 0));
-  EXPECT_EQ(map.UseOf("GPU-0")->share, policy::kWhole);
+  EXPECT_TRUE(map.Resize(a, *spec::ShareFrom(60 * kPercent, 0, policy::Priority::kLow), 0, 0));
+  EXPECT_EQ(map.cards().UseOf("GPU-0")->share, policy::kWhole);
 }
 
 TEST_F(VgpuMap, WhoHasNoPlaceAnyMoreKeepsOthersAwayUntilItHasOne) {
   Pod a = Ask("a", 60 * kPercent), b = Ask("b", 60 * kPercent);
   {
     Vgpus map = Make(2 * policy::kWhole);
-    ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
+    ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
     ASSERT_TRUE(map.Place(a, 1, "*") && map.Place(b, 1, "*"));
   }
   Vgpus map = Make();  // without the overcommit of before
-  EXPECT_FALSE(map.Book(a) || map.Book(b)) << "no card is there yet";
+  EXPECT_FALSE(map.Reserve(a) || map.Reserve(b)) << "no card is there yet";
   std::map<PodId, Pod*> pods = {{a.id, &a}, {b.id, &b}};
   const auto find = [&](PodId id) { return pods.count(id) != 0 ? pods[id] : nullptr; };
-  ASSERT_TRUE(map.AddCard("", CardOf("GPU-0")));
-  map.BookAgain(find);
-  EXPECT_EQ(map.WhyUnbooked(a.id), "");
-  EXPECT_NE(map.WhyUnbooked(b.id), "");
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
+  map.ReserveAgain(find);
+  EXPECT_EQ(map.WhyUnreserved(a.id), "");
+  EXPECT_NE(map.WhyUnreserved(b.id), "");
   Pod c = Ask("c", 10 * kPercent);
   const auto refused = map.Place(c, 1, "*");
   ASSERT_FALSE(refused);
@@ -191,23 +191,23 @@ TEST_F(VgpuMap, WhoHasNoPlaceAnyMoreKeepsOthersAwayUntilItHasOne) {
       << refused.error().message;
   map.Remove(a);
   pods.erase(a.id);
-  map.BookAgain(find);
-  EXPECT_TRUE(map.unbooked().empty());
+  map.ReserveAgain(find);
+  EXPECT_TRUE(map.unreserved().empty());
   EXPECT_TRUE(map.Place(c, 1, "*"));
 }
 
 TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
   Vgpus map = Make();
-  ASSERT_TRUE(map.AddCard("n1", CardOf("GPU-0")));
-  ASSERT_TRUE(map.AddCard("n2", CardOf("GPU-1")));
-  map.SetReachable("n1", false);
+  ASSERT_TRUE(map.cards().Add("n1", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("n2", CardOf("GPU-1")));
+  map.cards().SetReachable("n1", false);
   Pod a = Ask("a", 10 * kPercent);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   EXPECT_EQ(a.gpus[0], "GPU-1");
   Card failed = CardOf("GPU-1");
   failed.health = devmgr::Health::kFailed;
   failed.why = "XID 79";
-  const auto events = map.SetCards("n2", {failed});
+  const auto events = map.cards().Set("n2", {failed});
   ASSERT_TRUE(events);
   ASSERT_EQ(events->size(), 1u);
   EXPECT_EQ((*events)[0].kind, devmgr::InventoryEvent::Kind::kFailed);
@@ -216,22 +216,22 @@ TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
   const auto refused = map.Place(b, 1, "*");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "there is no room for b (GPU-0: missing: the link to its node is cut; GPU-1: failed: "
-            "XID 79, with a 10 %); ask for less, remove a pod, or see 'baton explain placement'");
+            "no room for b (GPU-0: missing: the link to its node is cut; GPU-1: failed: "
+            "XID 79, with a 10 %); request less, remove a pod, or see 'baton explain placement'");
   // It vanishes, and with it nothing of what is known.
-  ASSERT_TRUE(map.SetCards("n2", {}));
-  EXPECT_EQ(map.CardOf("GPU-1")->health, devmgr::Health::kMissing);
-  ASSERT_TRUE(map.SetCards("n2", {CardOf("GPU-1")}));
+  ASSERT_TRUE(map.cards().Set("n2", {}));
+  EXPECT_EQ(map.cards().Find("GPU-1")->health, devmgr::Health::kMissing);
+  ASSERT_TRUE(map.cards().Set("n2", {CardOf("GPU-1")}));
   EXPECT_TRUE(map.Place(b, 1, "*"));
 }
 
 TEST_F(VgpuMap, ASeventeenthCardIsRefused) {
   Vgpus map = Make();
   for (int i = 0; i < 16; ++i) {
-    ASSERT_TRUE(map.AddCard("", CardOf("GPU-" + std::to_string(i))));
+    ASSERT_TRUE(map.cards().Add("", CardOf("GPU-" + std::to_string(i))));
   }
-  EXPECT_EQ(CodeOf(map.AddCard("", CardOf("GPU-16"))), ErrorCode::kExhausted);
-  EXPECT_EQ(CodeOf(map.AddCard("n1", CardOf("GPU-16"))), ErrorCode{});
+  EXPECT_EQ(CodeOf(map.cards().Add("", CardOf("GPU-16"))), ErrorCode::kExhausted);
+  EXPECT_EQ(CodeOf(map.cards().Add("n1", CardOf("GPU-16"))), ErrorCode{});
 }
 
 // Whatever is asked, in whatever order: no card has more than it has, and who was refused has
@@ -244,7 +244,7 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
   Vgpus map = Make();
   for (const char* node : {"", "n1"}) {
     for (int i = 0; i < 4; ++i) {
-      ASSERT_TRUE(map.AddCard(node, CardOf("GPU-" + std::string(node) + std::to_string(i))));
+      ASSERT_TRUE(map.cards().Add(node, CardOf("GPU-" + std::string(node) + std::to_string(i))));
     }
   }
   std::map<std::string, Pod> pods;
@@ -259,9 +259,9 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
       map.Remove(it->second);
       pods.erase(it);
     } else if (below(2) == 0) {
-      static_cast<void>(
-          map.Resize(it->second, *ShareFrom((1 + below(100)) * kPercent, 0, policy::Priority::kLow),
-                     uint64_t{below(20'000)} << 20, 0));
+      static_cast<void>(map.Resize(
+          it->second, *spec::ShareFrom((1 + below(100)) * kPercent, 0, policy::Priority::kLow),
+          uint64_t{below(20'000)} << 20, 0));
     } else if (it->second.gpus.size() == 1) {
       static_cast<void>(map.Move(it->second, {"GPU-n1" + std::to_string(below(4))}));
     }
@@ -275,12 +275,12 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
     for (const auto& [gpu, use] : used) {
       ASSERT_LE(use.first, policy::kWhole) << gpu;
       ASSERT_LE(use.second, 40'960u) << gpu;
-      ASSERT_EQ(map.UseOf(gpu)->share, use.first) << gpu;
-      ASSERT_EQ(map.UseOf(gpu)->memory_mib, use.second) << gpu;
+      ASSERT_EQ(map.cards().UseOf(gpu)->share, use.first) << gpu;
+      ASSERT_EQ(map.cards().UseOf(gpu)->memory_mib, use.second) << gpu;
     }
   }
   for (const auto& [name, pod] : pods) map.Remove(pod);
-  for (const char* uuid : {"GPU-0", "GPU-n13"}) EXPECT_EQ(*map.UseOf(uuid), devmgr::CardUse{});
+  for (const char* uuid : {"GPU-0", "GPU-n13"}) EXPECT_EQ(*map.cards().UseOf(uuid), devmgr::CardUse{});
 }
 
 }  // namespace

@@ -112,10 +112,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"vgpu", "create", "--request", "5"},
                 "NAME is required; see 'baton vgpu create --help'"},
         Mistake{{"vgpu", "create", "a"},
-                "say how much of the GPU: --request 30 guarantees 30 % and lends idle time, "
+                "missing share: --request 30 guarantees 30 % and lends idle time, "
                 "--limit 30 is 30 % and never more"},
         Mistake{{"defrag", "--request", "5"},
-                "batond moves nobody by itself; say --dry-run to see which moves would do"},
+                "batond moves no pod by itself; add --dry-run to print the moves"},
         Mistake{{"run", "--vgpu", "a", "--request", "5", "--", "true"},
                 "--vgpu a has its share and its GPUs; leave the others out, or change it with "
                 "'baton set a'"},
@@ -127,16 +127,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "'baton run --request 30 -- python train.py'"},
         Mistake{{"status", "--", "true"}, "'baton status' takes no program after --"},
         Mistake{{"run", "--", "true"},
-                "say how much of the GPU: --request 30 guarantees 30 % and lends idle time, "
+                "missing share: --request 30 guarantees 30 % and lends idle time, "
                 "--limit 30 is 30 % and never more"},
         Mistake{{"run", "--request", "30", "--limit", "20", "--", "true"},
                 "--limit 20 is below --request 30; a limit is at least the request, or left out"},
         Mistake{{"run", "--request", "30", "--priority", "urgent", "--", "true"},
-                "--priority: 'urgent' is neither low nor high"},
+                "--priority: 'urgent' is no priority; write low or high"},
         Mistake{{"run", "--request", "30", "--away", "shut", "--", "true"},
                 "--away: 'shut' is neither wait nor open"},
         Mistake{{"set", "pod"},
-                "nothing to set; give one of --request, --limit, --memory, --priority, --team"},
+                "nothing to change; give one of --request, --limit, --memory, --priority, --team"},
         Mistake{{"top", "--sort", "colour"},
                 "--sort: 'colour' is not one of gpu, pod, request, achieved, waiting, memory"}));
 

@@ -154,7 +154,7 @@ TEST(Report, AFormatThatIsNoneIsRefused) {
   for (const char* command : {"report", "standing", "advise"}) {
     const Outcome outcome = RunBaton({command, "--format", "xml"});
     EXPECT_EQ(outcome.status, 2);
-    EXPECT_EQ(outcome.err, "baton: 'xml' is no format; choose table, csv, json or parsable\n");
+    EXPECT_EQ(outcome.err, "baton: unknown format 'xml'; choose table, csv, json or parsable\n");
   }
 }
 
@@ -186,8 +186,7 @@ TEST(Advise, PrintsWhatToSetOrThatAllIsWell) {
   EXPECT_EQ(Printed({"advise", "--format", "csv"}),
             "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n"
             "a,GPU-01234567,memory,8GiB,1GiB,1.25GiB,6.75GiB,it never used more\n");
-  EXPECT_EQ(Printed({"advise", "--last", "1h"}),
-            "Every pod's request and memory cap are near what it used.\n");
+  EXPECT_EQ(Printed({"advise", "--last", "1h"}), "All requests and memory caps fit the use.\n");
   EXPECT_EQ(Printed({"advise", "--last", "1h", "--format", "csv"}),
             "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n");
 }

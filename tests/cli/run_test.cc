@@ -210,7 +210,7 @@ TEST_F(Run, AHookThatIsNotThereIsExplained) {
   const Outcome outcome = RunBaton(Shell("echo started"), with);
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err,
-            "baton: BATON_HOOK names /nowhere/libbaton.so, which is not there; correct or unset "
+            "baton: BATON_HOOK names /nowhere/libbaton.so, which does not exist; correct or unset "
             "it\n");
   EXPECT_TRUE(daemon_.requests().empty());
 }
@@ -265,7 +265,7 @@ json TwoVgpus() {
              {"limit", 100.0},
              {"memory", 0},
              {"booked", false},
-             {"why", "its card GPU-fedcba9876543210 is not there"}}}}};
+             {"why", "GPU-fedcba9876543210 is missing"}}}}};
 }
 
 TEST(Vgpu, ListIsATableOrJson) {
@@ -278,7 +278,7 @@ TEST(Vgpu, ListIsATableOrJson) {
       "a    0  n1    GPU-01234567  H200   time-slice     30.0   60.0  4.0GiB  512.0MiB  3.0GiB"
       "  90.5s  2.00h  running\n"
       "b    1        GPU-fedcba98         mig            10.0  100.0       -         -       -"
-      "      -      -  no place: its card GPU-fedcba9876543210 is not there\n");
+      "      -      -  no room: GPU-fedcba9876543210 is missing\n");
   EXPECT_EQ(json::parse(RunBaton({"vgpu", "list", "--json"}, environment).out), TwoVgpus());
 }
 
@@ -313,7 +313,7 @@ TEST(Vgpu, EachCommandAsksOnce) {
 TEST(ExplainPlacement, NamesEachCardAndWhy) {
   FakeDaemon daemon([](const json&) -> json {
     return {{"fits", false},
-            {"error", "this pod fits on none of 1 nodes: 1 without room on their cards"},
+            {"error", "0/1 nodes available: 1 insufficient GPU share or memory"},
             {"nodes",
              {{{"node", "n1"},
                {"why", ""},
@@ -327,13 +327,13 @@ TEST(ExplainPlacement, NamesEachCardAndWhy) {
   const Outcome outcome = RunBaton({"explain", "placement", "--request", "50", "--count", "2"},
                                    {{"BATON_SOCKET_DIR", daemon.socket_dir()}});
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_EQ(outcome.out,
-            "It fits nowhere: this pod fits on none of 1 nodes: 1 without room on their cards.\n"
-            "\n"
-            "NODE  GPU  UUID          MODEL        WHY\n"
-            "n1    0    GPU-01234567  NVIDIA H200  40 % of it are free, 50 % wanted\n"
-            "n1    1    GPU-b         T4           has room, but not enough of the node's GPUs "
-            "have\n");
+  EXPECT_EQ(
+      outcome.out,
+      "The pod fits nowhere: 0/1 nodes available: 1 insufficient GPU share or memory.\n"
+      "\n"
+      "NODE  GPU  UUID          MODEL        WHY\n"
+      "n1    0    GPU-01234567  NVIDIA H200  40 % of it are free, 50 % wanted\n"
+      "n1    1    GPU-b         T4           has room, but too few GPUs of this node do\n");
 }
 
 TEST(Defrag, PrintsTheMovesAsCommands) {
@@ -347,9 +347,9 @@ TEST(Defrag, PrintsTheMovesAsCommands) {
   EXPECT_EQ(RunBaton({"defrag", "--dry-run", "--request", "50"},
                      {{"BATON_SOCKET_DIR", daemon.socket_dir()}})
                 .out,
-            "baton vgpu move x --gpu GPU-b      # runs: end its programs first\n"
+            "baton vgpu move x --gpu GPU-b      # running: end its programs first\n"
             "\n"
-            "Then there is room for it: n1, GPU 1 (GPU-b, T4).\n");
+            "Then the pod fits: n1, GPU 1 (GPU-b, T4).\n");
 }
 
 }  // namespace

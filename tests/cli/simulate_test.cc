@@ -76,7 +76,7 @@ TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
   }
 }
 
-// High priority is served sooner and gets no more: what others are guaranteed stays theirs.
+// High priority is served sooner, but never out of what others request.
 TEST_F(Simulate, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
   struct Services {
     int count;
@@ -85,15 +85,15 @@ TEST_F(Simulate, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
   };
   for (const auto& [count, request, pause] :
        {Services{5, "10", "20ms"}, Services{20, "2.5", "100ms"}}) {
-    const auto json = Json(
-        fmt::format("[[pod]]\nname = \"train\"\nrequest = 50\nkernel = \"1ms\"\n"
-                    "[[pod]]\nname = \"svc\"\ncount = {}\nrequest = {}\npriority = \"high\"\n"
-                    "kernel = \"1ms\"\nburst = \"5ms\"\npause = \"{}\"\n",
-                    count, request, pause),
-        {"--length", "60s"});
+    const auto json =
+        Json(fmt::format("[[pod]]\nname = \"train\"\nrequest = 50\nkernel = \"1ms\"\n"
+                         "[[pod]]\nname = \"svc\"\ncount = {}\nrequest = {}\npriority = \"high\"\n"
+                         "kernel = \"1ms\"\nburst = \"5ms\"\npause = \"{}\"\n",
+                         count, request, pause),
+             {"--length", "60s"});
     const double train = json["pods"][0]["achieved"].get<double>();
     printf("figure train_beside_%d_high %.2f %%\n", count, train);
-    EXPECT_GE(train, 45) << count << " services of " << request << " %";
+    EXPECT_GE(train, 49.5) << count << " services of " << request << " %";
   }
 }
 
@@ -186,7 +186,7 @@ TEST_F(Simulate, WrongFilesAreExplainedWithTheirLine) {
   EXPECT_EQ(Complaint(pod + "colour = 1\n").find(":4: [[pod]] has no key colour; it has burst"),
             0u);
   EXPECT_EQ(Complaint("[pods]\n" + pod),
-            ":1: [pods] is no section; there are [[pod]], [scheduler] and [hook]\n");
+            ":1: unknown section [pods]; there are [[pod]], [scheduler] and [hook]\n");
   EXPECT_EQ(Complaint(pod + "\n[scheduler]\nquota_max = \"1h\"\n"),
             ":6: quota_max must be a duration from \"100us\" to \"10s\"\n");
   EXPECT_EQ(Complaint(pod + "[scheduler]\n\nquota = 1\n").find(":6: [scheduler] has no key quota"),

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "base/random.h"
-#include "devmgr/cluster.h"
-#include "devmgr/exclusive.h"
-#include "devmgr/mig_mode.h"
-#include "devmgr/mps_mode.h"
-#include "devmgr/time_slice.h"
+#include "devmgr/modes/exclusive.h"
+#include "devmgr/modes/mig_mode.h"
+#include "devmgr/modes/mps_mode.h"
+#include "devmgr/modes/time_slice.h"
+#include "devmgr/placement/cluster.h"
 #include "tests/devmgr/acme_mode.h"
 
 namespace baton::devmgr {

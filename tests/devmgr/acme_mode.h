@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "devmgr/sharing_mode.h"
+#include "devmgr/modes/sharing_mode.h"
 
 namespace baton::devmgr {
 

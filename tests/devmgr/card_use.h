@@ -2,7 +2,7 @@
 #ifndef BATON_TESTS_DEVMGR_CARD_USE_H_
 #define BATON_TESTS_DEVMGR_CARD_USE_H_
 
-#include "devmgr/sharing_mode.h"
+#include "devmgr/modes/sharing_mode.h"
 
 namespace baton::devmgr {
 

@@ -1,5 +1,5 @@
 // The cluster: its map is never wrong, whatever is called.
-#include "devmgr/cluster.h"
+#include "devmgr/placement/cluster.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <random>
 
 #include "base/random.h"
-#include "devmgr/cluster_state.h"
-#include "devmgr/exclusive.h"
-#include "devmgr/replay.h"
-#include "devmgr/time_slice.h"
+#include "devmgr/modes/exclusive.h"
+#include "devmgr/modes/time_slice.h"
+#include "devmgr/placement/cluster_state.h"
+#include "devmgr/placement/replay.h"
 
 namespace baton::devmgr {
 namespace {
@@ -150,12 +150,12 @@ TEST_F(ClusterTest, ANodesOtherThingsAreGivenOutAndComeBack) {
   PodRequest b = a;
   b.name = "b";
   Put(a);
-  EXPECT_EQ(WhyNot(b), "b fits on none of 1 nodes: 1 without other things that it needs");
-  EXPECT_EQ(cluster.Explain(b).at(0).why, "40 disk free, 60 wanted");
+  EXPECT_EQ(WhyNot(b), "0/1 nodes available: 1 insufficient other resources");
+  EXPECT_EQ(cluster.Explain(b).at(0).why, "40 disk free, 60 requested");
   // What is on no list there is none of.
   PodRequest c = MakePod("c", 100'000);
   c.resources = {{"fpga", 1}};
-  EXPECT_EQ(cluster.Explain(c).at(0).why, "0 fpga free, 1 wanted");
+  EXPECT_EQ(cluster.Explain(c).at(0).why, "0 fpga free, 1 requested");
   // What runs there already is booked all the same, and its cards are checked.
   Placement there = {"n1", cluster.Find("a")->placement.vgpus};
   ASSERT_FALSE(cluster.Commit(b, there));
@@ -163,7 +163,7 @@ TEST_F(ClusterTest, ANodesOtherThingsAreGivenOutAndComeBack) {
   PodRequest whole = MakePod("whole", 1'000'000);
   EXPECT_FALSE(cluster.Adopt(whole, there));
   ASSERT_TRUE(cluster.Delete("a"));
-  EXPECT_EQ(cluster.Explain(a).at(0).why, "40 disk free, 60 wanted");
+  EXPECT_EQ(cluster.Explain(a).at(0).why, "40 disk free, 60 requested");
   ASSERT_TRUE(cluster.Delete("b"));
   Put(b);
 }
@@ -172,12 +172,14 @@ TEST_F(ClusterTest, APodGoesToNoNodeThatItsListNames) {
   ASSERT_TRUE(cluster.SetNode(MakeNode("n1", 1)));
   ASSERT_TRUE(cluster.SetNode(MakeNode("n2", 1)));
   PodRequest a = MakePod("a", 100'000);
-  a.off_nodes = std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"n1"});
+  a.off_nodes = std::make_shared<const std::vector<ExcludedNode>>(
+      std::vector<ExcludedNode>{{"n1", "untolerated taint"}});
   EXPECT_EQ(Put(a).node, "n2");
   PodRequest b = MakePod("b", 950'000);
   b.off_nodes = a.off_nodes;
-  EXPECT_EQ(WhyNot(b), "b fits on none of 2 nodes: 1 not for it, 1 without room on their cards");
-  EXPECT_EQ(cluster.Explain(b).at(0).why, "not for this pod");
+  EXPECT_EQ(WhyNot(b),
+            "0/2 nodes available: 1 untolerated taint, 1 insufficient GPU share or memory");
+  EXPECT_EQ(cluster.Explain(b).at(0).why, "untolerated taint");
 }
 
 TEST(ClusterProperty, NoCardIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
@@ -518,15 +520,15 @@ TEST_F(ClusterTest, EveryRefusalSaysWhyForEachNodeAndCard) {
   const auto why = cluster.Explain(pod);
   ASSERT_EQ(why.size(), 4u);
   EXPECT_EQ(why[0].why, "cordoned");
-  EXPECT_EQ(why[1].why, "label zone=east wanted, is west");
-  EXPECT_EQ(why[2].why, "1 CPUs free, 2 wanted");
+  EXPECT_EQ(why[1].why, "label zone=east requested, node has west");
+  EXPECT_EQ(why[2].why, "1 CPUs free, 2 requested");
   EXPECT_EQ(why[3].why, "");
   ASSERT_EQ(why[3].cards.size(), 2u);
   EXPECT_EQ(why[3].cards[0].why, "cordoned");
   EXPECT_NE(why[3].cards[1].why.find("30 %"), std::string::npos) << why[3].cards[1].why;
   const std::string message = WhyNot(pod);
-  for (const char* part : {"none of 4 nodes", "1 cordoned", "1 without the labels",
-                           "1 without the CPU", "1 without room"}) {
+  for (const char* part : {"0/4 nodes available", "1 cordoned", "1 missing node label",
+                           "1 insufficient CPU", "1 insufficient GPU share"}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
 }
@@ -552,7 +554,7 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
   mode.mode = "magic";
   EXPECT_EQ(error(mode), "p: there is no sharing mode 'magic'; one of time-slice, exclusive");
   const std::string beyond = error(MakePod("p", 1'000, 1, 90'000));
-  EXPECT_NE(beyond.find("without room"), std::string::npos) << beyond;
+  EXPECT_NE(beyond.find("insufficient GPU share or memory"), std::string::npos) << beyond;
 
   Node node = MakeNode("m", 1);
   node.cards[0].memory_mib = 0;
@@ -640,67 +642,6 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave
     const double remainder = lost(Rule::kRemainder);
     EXPECT_NEAR(remainder, mean, mean * 0.02 + 8) << "case " << i;
   }
-}
-
-TEST(Replay, CountsWhatArrivedAndWhatWasGiven) {
-  const auto nodes = ReadTraceNodes("sn,cpu_milli,memory_mib,gpu,model\na,8000,1000,2,T4\n");
-  ASSERT_TRUE(nodes);
-  const auto pods = ReadTracePods(
-      "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
-      "half,1000,10,1,500,\n"
-      "two,1000,10,2,1000,T4|V100\n"
-      "none,1000,10,0,0,\n");
-  ASSERT_TRUE(pods) << pods.error().message;
-  EXPECT_EQ((*pods)[1].models, (std::vector<std::string>{"T4", "V100"}));
-  Cluster cluster(kModes);
-  ASSERT_TRUE(cluster.SetNode((*nodes)[0]));
-  Replay replay(cluster, {});
-  EXPECT_TRUE(replay.Arrive((*pods)[0]));
-  EXPECT_FALSE(replay.Arrive((*pods)[1])) << "one card is half taken";
-  EXPECT_TRUE(replay.Arrive((*pods)[2]));
-  EXPECT_EQ(replay.arrived(), 2'500'000u);
-  EXPECT_EQ(replay.allocated(), 500'000u);
-  EXPECT_EQ(replay.placed(), 2u);
-  EXPECT_EQ(replay.failed(), 1u);
-
-  const auto arrivals = Arrivals(*pods, 2 * policy::kWhole, 10, 7);
-  uint64_t demand = 0;
-  for (const PodRequest& pod : arrivals) demand += DemandOf(pod);
-  EXPECT_GE(demand, 20'000'000u);
-  EXPECT_LT(demand, 22'000'000u);
-  EXPECT_EQ(arrivals.size(), Arrivals(*pods, 2 * policy::kWhole, 10, 7).size());
-}
-
-TEST(Replay, WithoutTheColumnOfModelsPodsGoOnAnyModel) {
-  const auto pods = ReadTracePods(
-      "gpu_milli,num_gpu,name,cpu_milli,memory_mib\n"
-      "500,1,half,1000,10\n"
-      "1000,2,two,2000,20\n");
-  ASSERT_TRUE(pods) << pods.error().message;
-  ASSERT_EQ(pods->size(), 2u);
-  for (const PodRequest& pod : *pods) EXPECT_TRUE(pod.models.empty()) << pod.name;
-  EXPECT_EQ((*pods)[1].name, "two");
-  EXPECT_EQ((*pods)[1].cpu_milli, 2'000u);
-  EXPECT_EQ(DemandOf((*pods)[1]), 2 * policy::kWhole);
-  EXPECT_EQ(ReadTracePods("gpu_spec\nT4\n").error().message, "line 1: there is no column 'name'");
-}
-
-TEST(Replay, ATornFileIsOneClearLine) {
-  const auto message = [](std::string_view pods) {
-    const auto read = ReadTracePods(pods);
-    return read ? "it was read" : read.error().message;
-  };
-  const std::string header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n";
-  EXPECT_EQ(message(""), "the file is empty");
-  EXPECT_EQ(message("name,cpu\n"), "line 1: there is no column 'cpu_milli'");
-  EXPECT_EQ(message(header + "a,1,1,1"), "line 2: 4 columns, not 6");
-  EXPECT_EQ(message(header + "a,1,1,1,500,\nb,x,1,1,500,\n"),
-            "line 3: 'x' is not a number up to 4294967295");
-  EXPECT_EQ(message(header + "a,1,1,17,500,\n"), "line 2: '17' is not a number up to 16");
-  EXPECT_EQ(message(header + "a,1,1,1,0,\n"), "line 2: a/main: 0 % of a GPU; between 0.1 and 100");
-  const auto twice = ReadTraceNodes("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,\na,1,1,2,\n");
-  ASSERT_FALSE(twice);
-  EXPECT_EQ(twice.error().message, "line 3: node a is listed twice");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "devmgr/defrag.h"
+#include "devmgr/placement/defrag.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

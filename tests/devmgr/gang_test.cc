@@ -1,4 +1,4 @@
-#include "devmgr/gang.h"
+#include "devmgr/placement/gang.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "devmgr/inventory_toml.h"
+#include "devmgr/placement/inventory_toml.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "devmgr/request.h"
+#include "devmgr/placement/request.h"
 
 namespace baton::devmgr {
 namespace {

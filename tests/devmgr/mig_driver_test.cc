@@ -1,4 +1,4 @@
-#include "devmgr/mig_driver.h"
+#include "devmgr/machine/mig_driver.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "devmgr/mig_mode.h"
+#include "devmgr/modes/mig_mode.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "devmgr/mig_driver.h"
-#include "devmgr/nvml.h"
+#include "devmgr/machine/mig_driver.h"
+#include "devmgr/machine/nvml.h"
 #include "sim/card.h"
 #include "tests/devmgr/card_use.h"
 #include "tests/devmgr/mig_table.h"

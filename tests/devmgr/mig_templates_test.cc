@@ -1,4 +1,4 @@
-#include "devmgr/mig_templates.h"
+#include "devmgr/modes/mig_templates.h"
 
 #include <gtest/gtest.h>
 

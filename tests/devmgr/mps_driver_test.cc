@@ -1,4 +1,4 @@
-#include "devmgr/mps_driver.h"
+#include "devmgr/machine/mps_driver.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <optional>
 #include <set>
 
-#include "devmgr/mps_mode.h"
+#include "devmgr/modes/mps_mode.h"
 #include "tests/devmgr/card_use.h"
 #include "tests/devmgr/crash_points.h"
 #include "tests/temp_folder.h"
@@ -36,8 +36,6 @@ Card MpsCard() {
 DeviceDriver::Vgpu VgpuOf(const std::string& id, uint32_t percent, uint32_t memory_mib) {
   return {id, kCard, Fit{percent * MpsMode::kGrain, memory_mib, 0, 0}, ""};
 }
-
-// ---------------------------------------------------------------- every step of a made-up daemon
 
 class FakeControl final : public MpsControl {
  public:
@@ -270,8 +268,6 @@ TEST(MpsDriver, WhatCannotBeDoneIsSaidAndNothingIsLeftBehind) {
                 "the MPS control daemon of GPU-7a1b, which no virtual GPU needs, stays for now: it "
                 "does not answer"}));
 }
-
-// ------------------------------------------------ processes, with a stand-in for NVIDIA's program
 
 // It may not have been reaped yet, for its parent is not here.
 bool HasEnded(pid_t pid) {

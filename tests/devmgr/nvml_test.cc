@@ -1,5 +1,5 @@
 // NVML as it is met on a machine: by dlopen, here of the simulated library.
-#include "devmgr/nvml.h"
+#include "devmgr/machine/nvml.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
-#include "devmgr/nvml_api.h"
-#include "devmgr/nvml_mig.h"
+#include "devmgr/machine/nvml_api.h"
+#include "devmgr/machine/nvml_mig.h"
 #include "sim/card.h"
 #include "tests/temp_folder.h"
 

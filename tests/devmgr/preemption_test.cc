@@ -1,4 +1,4 @@
-#include "devmgr/preemption.h"
+#include "devmgr/placement/preemption.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

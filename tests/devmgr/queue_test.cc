@@ -1,4 +1,4 @@
-#include "devmgr/queue.h"
+#include "devmgr/placement/queue.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -63,7 +63,7 @@ TEST(Schedule, SaysWhyNot) {
   std::map<std::string, Refusal> refused;
   for (const Refusal& refusal : round.refused) refused[refusal.pod] = refusal;
   ASSERT_EQ(refused.size(), 4u);
-  EXPECT_EQ(refused["b"].why, "b fits on none of 1 nodes: 1 without room on their cards");
+  EXPECT_EQ(refused["b"].why, "0/1 nodes available: 1 insufficient GPU share or memory");
   EXPECT_EQ(refused["b"].passed_over, 0u);  // nobody who came later was placed
   EXPECT_EQ(refused["c"].why, "c asks for the same as b, which fits nowhere");
   EXPECT_EQ(refused["wrong"].code, ErrorCode::kNotFound);
@@ -94,12 +94,12 @@ TEST(Schedule, NobodyIsDisplacedOnANodeThatThePodMustNotGoTo) {
   ASSERT_TRUE(cluster.Commit(other, *cluster.DecideOn("n1", other)));
   WaitingPod high = Waiting(PodOf("high", kGpu, 1, 5), 1);
   high.request.off_nodes =
-      std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"n0"});
+      std::make_shared<const std::vector<ExcludedNode>>(std::vector<ExcludedNode>{{"n0", "x"}});
   Round round = Schedule(cluster, SmallModes(), std::vector{high}, Quotas(), {}, {});
   ASSERT_EQ(round.proposals.size(), 1u);
   EXPECT_EQ(round.proposals[0].displacement.node, "n1");
-  high.request.off_nodes =
-      std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"n0", "n1"});
+  high.request.off_nodes = std::make_shared<const std::vector<ExcludedNode>>(
+      std::vector<ExcludedNode>{{"n0", "x"}, {"n1", "x"}});
   round = Schedule(cluster, SmallModes(), std::vector{high}, Quotas(), {}, {});
   EXPECT_TRUE(round.proposals.empty());
 }
@@ -115,7 +115,7 @@ TEST(Schedule, AGangIsPlacedAsOneOrNotAtAll) {
   const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {});
   EXPECT_EQ(NamesOf(round), std::vector<std::string>{"alone"});
   ASSERT_EQ(round.refused.size(), 5u);
-  EXPECT_EQ(round.refused[0].why.substr(0, 31), "of the gang of g0 and 4 more: g");
+  EXPECT_EQ(round.refused[0].why.substr(0, 31), "of the gang of g0 and 4 more: 0");
   waiting.erase(waiting.begin(), waiting.begin() + 2);
   waiting.pop_back();
   EXPECT_EQ(Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {}).placed.size(), 3u);
@@ -198,8 +198,6 @@ TEST(Schedule, NobodyIsDisplacedForAPodThatMayNotAndOthersHaveTheProposals) {
   EXPECT_EQ(round.proposals[0].pod, "urgent");
   EXPECT_EQ(round.proposals[0].displacement.pods, std::vector<std::string>{"low"});
 }
-
-// ------------------------------------------------------------------------------------- laws
 
 RC_GTEST_PROP(ScheduleLaw, ARoundIsSoundAndTheSameEachTime, ()) {
   Random random(*rc::gen::arbitrary<uint64_t>());

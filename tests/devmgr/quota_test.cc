@@ -1,4 +1,4 @@
-#include "devmgr/quota.h"
+#include "devmgr/placement/quota.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -138,8 +138,6 @@ TEST(Reclaim, WithinTheCeilingOfATeamAbove) {
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(found->pods, std::vector<std::string>{"nlp1"});
 }
-
-// ------------------------------------------------------------------------------------- laws
 
 std::string TeamBy(Random& random) {
   static const std::vector<std::string> kTeams = {"a", "a/x", "a/y", "a/y/z", "b", "b/x", "c", ""};

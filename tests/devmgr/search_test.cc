@@ -1,5 +1,5 @@
 // The search on one node, against exhaustive search.
-#include "devmgr/search.h"
+#include "devmgr/placement/search.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "base/random.h"
-#include "devmgr/cluster_state.h"
-#include "devmgr/exclusive.h"
-#include "devmgr/time_slice.h"
+#include "devmgr/modes/exclusive.h"
+#include "devmgr/modes/time_slice.h"
+#include "devmgr/placement/cluster_state.h"
 
 namespace baton::devmgr {
 namespace {

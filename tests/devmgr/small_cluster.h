@@ -9,22 +9,16 @@
 #include <vector>
 
 #include "base/random.h"
-#include "devmgr/cluster.h"
-#include "devmgr/exclusive.h"
-#include "devmgr/time_slice.h"
-#include "devmgr/what_if.h"
+#include "devmgr/modes/modes.h"
+#include "devmgr/placement/cluster.h"
+#include "devmgr/placement/what_if.h"
 
 namespace baton::devmgr {
 
 inline constexpr uint32_t kCardMib = 10'000;
 inline constexpr uint32_t kGpu = 1'000'000;  // policy::kWhole
 
-inline Modes SmallModes() {
-  static const TimeSlice time_slice;
-  static const Exclusive exclusive;
-  static const std::array<const SharingMode*, 2> modes = {&time_slice, &exclusive};
-  return modes;
-}
+inline Modes SmallModes() { return KubernetesModes(); }
 
 inline Node NodeOf(const std::string& name, size_t cards) {
   Node node;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "backend/teams/standing.h"
+#include "teams/standing.h"
 #include "tests/end_to_end/fixture.h"
 
 namespace baton::bench {

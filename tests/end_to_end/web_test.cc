@@ -7,15 +7,15 @@
 #include <sstream>
 
 #include "tests/end_to_end/fixture.h"
-#include "tests/http/client.h"
-#include "tests/http/prometheus.h"
-#include "tests/http/schema.h"
+#include "tests/net/client.h"
+#include "tests/net/prometheus.h"
+#include "tests/net/schema.h"
 #include "wire/control_client.h"
 
 namespace baton::bench {
 namespace {
 
-using http::Escaped;
+using net::Escaped;
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -25,11 +25,11 @@ constexpr double kWebPoints = 3.0;  // percentage points
 class Web : public EndToEnd {
  protected:
   void StartServing(ClusterOptions options) {
-    port_ = http::FreePort();
+    port_ = net::FreePort();
     options.http = "127.0.0.1:" + std::to_string(port_);
     StartCluster(options);
   }
-  http::Answer Get(const std::string& target) { return http::Get(port_, target); }
+  net::Answer Get(const std::string& target) { return net::Get(port_, target); }
   // An answer that is what the document says of it.
   json Valid(const std::string& target, const std::string& schema, int status = 200) {
     static const json document = [] {
@@ -37,12 +37,12 @@ class Web : public EndToEnd {
       text << std::ifstream(DOCS "/api/openapi.json").rdbuf();
       return json::parse(text.str());
     }();
-    http::Answer answer = Get(target);
+    net::Answer answer = Get(target);
     EXPECT_EQ(answer.status, status) << target << ": " << answer.body.substr(0, 500);
     EXPECT_EQ(answer["content-type"], "application/json") << target;
     json value = json::parse(answer.body, nullptr, false);
     EXPECT_FALSE(value.is_discarded()) << target << ": " << answer.body.substr(0, 500);
-    for (const std::string& error : http::SchemaErrors(document, schema, value)) {
+    for (const std::string& error : net::SchemaErrors(document, schema, value)) {
       ADD_FAILURE() << target << ": " << error;
     }
     return value;
@@ -145,7 +145,7 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
     EXPECT_EQ(Valid(target, "Error", code).value("code", ""), name) << target;
   }
 
-  http::Answer metrics = Get("/metrics");
+  net::Answer metrics = Get("/metrics");
   EXPECT_EQ(metrics.status, 200);
   const auto count = [&](const std::string& text) {
     size_t n = 0;
@@ -155,7 +155,7 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
   EXPECT_EQ(count("\nbaton_pod_request_ratio{"), 3 + idle.size());  // the gang's two
   EXPECT_GE(count("\nbaton_team_fair_share_factor{"), 3u);
   SKIP_WITHOUT(PROMTOOL);
-  const http::Ran ran = http::Shell(
+  const net::Ran ran = net::Shell(
       folder, std::string(PROMTOOL) + " check metrics <" + folder.Write("metrics", metrics.body));
   EXPECT_EQ(ran.status, 0) << ran.output;
   EXPECT_EQ(ran.output, "");
@@ -164,7 +164,7 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
 TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   // Through a relay: what is told is the central one's view.
   StartServing({.tables = "[ledger]\ndatabase = \"none\"\n"});
-  std::optional<http::Prometheus> prometheus;
+  std::optional<net::Prometheus> prometheus;
   if (std::string(PROMETHEUS).find("NOTFOUND") == std::string::npos) {
     prometheus.emplace(PROMETHEUS, "    static_configs: [{targets: ['127.0.0.1:" +
                                        std::to_string(port()) + "']}]\n");
@@ -251,7 +251,7 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
     Figure("timeline_off_" + pod, 100 * held[pod] / sum - 100 * share / busy, "points");
   }
 
-  http::Answer metrics = Get("/metrics");
+  net::Answer metrics = Get("/metrics");
   EXPECT_EQ(metrics.status, 200);
   if (!prometheus) GTEST_SKIP() << "Prometheus is not installed; scripts/setup fetches it";
   ASSERT_EQ(rates.size(), 3u) << rates;
@@ -299,10 +299,10 @@ TEST_F(Web, SharesConvergeOnThePage) {
   StartThree();
   TempFolder folder;
   const DeniedTime denied;
-  const http::Ran ran =
-      http::Shell(folder, "BATON_URL=http://127.0.0.1:" + std::to_string(port()) +
-                              "/ BATON_WEB_DIST=" WEB_DIST " timeout 60 " NODE " " WEB_TESTS
-                              "/run.mjs browser --test-name-pattern 'real batond'");
+  const net::Ran ran =
+      net::Shell(folder, "BATON_URL=http://127.0.0.1:" + std::to_string(port()) +
+                             "/ BATON_WEB_DIST=" WEB_DIST " timeout 60 " NODE " " WEB_TESTS
+                             "/run.mjs browser --test-name-pattern 'real batond'");
   if (ran.status == 77) GTEST_SKIP() << ran.output;
   EXPECT_EQ(ran.status, 0) << ran.output << "\nother work on this machine denied this test "
                            << denied.Percent() << " % of its time";

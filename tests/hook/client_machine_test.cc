@@ -370,8 +370,6 @@ TEST_F(OpenModeLaws, AHolderFirstUsesUpItsToken) {
   EXPECT_FALSE(machine_.unmanaged());
 }
 
-// ------------------------------------------------------------------------------------ properties
-
 // A backend that follows docs/protocol.md to the letter, over a link that loses, repeats and
 // reorders, and a GPU whose work ends when it wants to.
 struct World {

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "backend/ledger/columns.h"
+#include "ledger/columns.h"
 
 // libpqxx 6.4 leaks the result of the statement in which a connection broke.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libpqxx"; }
@@ -66,9 +66,9 @@ std::vector<BucketRow> BucketsOf(Database& database, const std::string& level,
                                   {row.Text(3), row.Text(4), row.Text(5), row.Text(6)},
                                   {},
                                   row.Int(15)};
-                 Numbers numbers;
-                 for (int i = 0; i < 8; ++i) numbers[static_cast<size_t>(i)] = row.Int(7 + i);
-                 bucket.use = CountersOf(numbers);
+                 Numbers n;
+                 for (int i = 0; i < 8; ++i) n[static_cast<size_t>(i)] = row.Int(7 + i);
+                 bucket.use = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
                  rows.push_back(std::move(bucket));
                });
   return rows;
@@ -95,6 +95,21 @@ PostgresServer* Server(std::string* why_not) {
   // Installed and not to be started is no reason to skip.
   EXPECT_EQ(server.error().code, ErrorCode::kNotFound) << *why_not;
   return nullptr;
+}
+
+void Begin(Ledger& ledger, const std::string& source, WallTime at,
+           const std::vector<std::string>& gpus) {
+  Batch batch = MakeBatch(source, 1, at);
+  for (const std::string& gpu : gpus) AddGpu(batch, gpu);
+  const auto booked = ledger.Apply(batch);
+  ASSERT_TRUE(booked) << booked.error().message;
+  ASSERT_TRUE(*booked);
+}
+
+void Apply(Ledger& ledger, const Batch& batch) {
+  const auto booked = ledger.Apply(batch);
+  ASSERT_TRUE(booked) << booked.error().message;
+  ASSERT_TRUE(*booked);
 }
 
 void LedgerTest::SetUp() {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/ledger/database.h"
-#include "backend/ledger/ledger.h"
+#include "ledger/database.h"
+#include "ledger/ledger.h"
 #include "tests/ledger/postgres_server.h"
 #include "tests/temp_folder.h"
 
@@ -30,6 +30,13 @@ Sample& AddSample(Batch& batch, uint64_t pod, const std::string& gpu, int64_t he
 // ... on a card that is listed from then on.
 void AddGpu(Batch& batch, const std::string& uuid, Duration idle = Duration{0},
             const std::string& model = "model-x");
+
+inline constexpr int64_t kSecond = 1'000'000'000;
+// The first batch of a source, after which its use is booked.
+void Begin(Ledger& ledger, const std::string& source, WallTime at,
+           const std::vector<std::string>& gpus = {"GPU-a"});
+// One that is booked.
+void Apply(Ledger& ledger, const Batch& batch);
 
 // A row of use_LEVEL with its owner.
 struct BucketRow {

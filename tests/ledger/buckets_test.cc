@@ -1,10 +1,10 @@
 // How time is cut: pure, so it is tried at random in great numbers.
-#include "backend/ledger/buckets.h"
+#include "ledger/buckets.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "backend/ledger/merge.h"
+#include "ledger/merge.h"
 #include "tests/ledger/books.h"
 
 namespace baton::ledger {

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "backend/ledger/buckets.h"
-#include "backend/ledger/columns.h"
 #include "base/random.h"
+#include "ledger/buckets.h"
+#include "ledger/columns.h"
 #include "tests/ledger/books.h"
 
 namespace baton::ledger {

@@ -1,5 +1,5 @@
 // What the ledger promises, on SQLite and on PostgreSQL.
-#include "backend/ledger/ledger.h"
+#include "ledger/ledger.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -9,9 +9,9 @@
 #include <map>
 #include <set>
 
-#include "backend/ledger/buckets.h"
-#include "backend/ledger/columns.h"
 #include "base/random.h"
+#include "ledger/buckets.h"
+#include "ledger/columns.h"
 #include "tests/ledger/books.h"
 
 namespace baton::ledger {
@@ -21,7 +21,6 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int64_t kSecond = 1'000'000'000;
 const Owner kResearch{"train", "", "research", "user-a"};
 const Owner kVision{"train", "lab", "research/vision", "user-b"};
 
@@ -31,22 +30,6 @@ INSTANTIATE_TEST_SUITE_P(Postgres, LedgerTest, testing::Values("postgres"));
 Numbers Add(Numbers a, const Numbers& b, int64_t sign = 1) {
   for (size_t i = 0; i < a.size(); ++i) a[i] += sign * b[i];
   return a;
-}
-
-// The first batch of a source, after which its use is booked.
-void Begin(Ledger& ledger, const std::string& source, WallTime at,
-           const std::vector<std::string>& gpus = {"GPU-a"}) {
-  Batch batch = MakeBatch(source, 1, at);
-  for (const std::string& gpu : gpus) AddGpu(batch, gpu);
-  const auto booked = ledger.Apply(batch);
-  ASSERT_TRUE(booked) << booked.error().message;
-  ASSERT_TRUE(*booked);
-}
-
-void Apply(Ledger& ledger, const Batch& batch) {
-  const auto booked = ledger.Apply(batch);
-  ASSERT_TRUE(booked) << booked.error().message;
-  ASSERT_TRUE(*booked);
 }
 
 TEST_P(LedgerTest, UseIsSpreadEvenlyOverTheTimeSinceTheBatchBefore) {
@@ -255,7 +238,8 @@ class Books {
     for (const auto& [key, pod] : book.pods) {
       if (random_.OneIn(5)) continue;  // it stands in a later one
       Sample& sample = AddSample(batch, key.first, key.second, 0, pod.owner);
-      sample.total = CountersOf(pod.total);
+      const Numbers& n = pod.total;
+      sample.total = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
     }
     return batch;
   }
@@ -650,240 +634,6 @@ TEST_P(LedgerTest, ProfilesSayHowMuchOfItsTimeAPodHeldAndNeeded) {
   const auto minutes = ledger->Profiles({At(0), At(7200)});
   ASSERT_EQ(minutes->size(), 1u);
   EXPECT_EQ((*minutes)[0].buckets, 17);
-}
-
-TEST_P(LedgerTest, TheSpoolGivesBatchesInOrderUntilTheyAreDropped) {
-  const auto ledger = Open();
-  const std::string source = NewSource();
-  const std::string other = NewSource();
-  for (uint64_t seq = 1; seq <= 5; ++seq) {
-    Batch batch = MakeBatch(seq <= 3 ? source : other, seq, At(static_cast<int64_t>(seq) * 10));
-    AddSample(batch, 1, "GPU-a", static_cast<int64_t>(seq), {"p\n\"x", "", "t", "u"});
-    AddGpu(batch, "GPU-a", seconds(1));
-    ASSERT_TRUE(*ledger->ApplyAndSpool(batch));
-    EXPECT_FALSE(*ledger->ApplyAndSpool(batch));  // repeated: neither booked nor spooled
-  }
-  auto spooled = ledger->Spooled(0, 2);
-  ASSERT_TRUE(spooled) << spooled.error().message;
-  ASSERT_EQ(spooled->size(), 2u);
-  EXPECT_EQ((*spooled)[0].batch.seq, 1u);
-  EXPECT_EQ((*spooled)[1].batch.samples[0].owner.pod, "p\n\"x");
-  const uint64_t second = (*spooled)[1].number;
-  spooled = ledger->Spooled(second, 100);
-  ASSERT_EQ(spooled->size(), 3u);
-  EXPECT_EQ((*spooled)[0].batch.seq, 3u);
-  EXPECT_EQ((*spooled)[1].batch.source, other);
-  EXPECT_EQ((*spooled)[2].batch.to, At(50));
-  const uint64_t last = (*spooled)[2].number;
-  ASSERT_TRUE(ledger->DropSpooled(second));
-  EXPECT_EQ(ledger->Spooled(0, 100)->size(), 3u);
-  ASSERT_TRUE(ledger->DropSpooled(last));
-  EXPECT_TRUE(ledger->Spooled(0, 100)->empty());
-  // Numbers go on from where they were.
-  ASSERT_TRUE(*ledger->ApplyAndSpool(MakeBatch(source, 9, At(90))));
-  spooled = ledger->Spooled(last, 100);
-  ASSERT_EQ(spooled->size(), 1u);
-  EXPECT_EQ((*spooled)[0].batch.seq, 9u);
-}
-
-TEST_P(LedgerTest, AFullSpoolMergesItsOldestBatches) {
-  const auto ledger = Open();
-  const std::string source = NewSource();
-  const auto batch_of = [&](uint64_t seq) {
-    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
-    AddSample(batch, seq, "GPU-a", 1);
-    return batch;
-  };
-  {
-    // As a day of it would leave it.
-    const auto inside = Inside();
-    inside->Connect();
-    Transaction transaction(*inside, Database::Access::kWrite);
-    inside->Run("INSERT INTO meta (name, value) VALUES ('spooled', 8640)", {});
-    for (int64_t number = 1; number <= 8640; ++number) {
-      const std::string bytes = EncodeBatch(batch_of(static_cast<uint64_t>(number)));
-      inside->Run("INSERT INTO spool (number, body) VALUES ($1, $2)", {number, Blob{bytes}});
-    }
-    transaction.Commit();
-  }
-  ASSERT_TRUE(*ledger->ApplyAndSpool(batch_of(8641)));
-  ASSERT_TRUE(*ledger->ApplyAndSpool(batch_of(8642)));
-  const auto spooled = ledger->Spooled(0, 10'000);
-  ASSERT_TRUE(spooled) << spooled.error().message;
-  ASSERT_EQ(spooled->size(), 8640u);
-  EXPECT_EQ(spooled->front().number, 3u);
-  EXPECT_EQ(spooled->front().batch.seq, 3u);
-  EXPECT_EQ(spooled->front().batch.samples.size(), 3u);
-  EXPECT_EQ(spooled->back().batch.seq, 8642u);
-}
-
-TEST_P(LedgerTest, WrongBatchesAreRefusedWithAReason) {
-  const auto ledger = Open();
-  const Batch good = [] {
-    Batch batch = MakeBatch(NewSource(), 1, At(0));
-    AddSample(batch, 1, "GPU-a", 1);
-    AddGpu(batch, "GPU-a");
-    return batch;
-  }();
-  const auto refused = [&](const std::function<void(Batch&)>& change, const char* reason) {
-    Batch batch = good;
-    change(batch);
-    const auto booked = ledger->Apply(batch);
-    ASSERT_FALSE(booked) << reason;
-    EXPECT_EQ(booked.error().code, ErrorCode::kInvalid);
-    EXPECT_NE(booked.error().message.find(reason), std::string::npos) << booked.error().message;
-  };
-  refused([](Batch& b) { b.source = "x"; }, "32 hex digits");
-  refused([](Batch& b) { b.seq = 0; }, "seq");
-  refused([](Batch& b) { b.to = WallTime{}; }, "clock");
-  refused([](Batch& b) { b.samples[0].total.busy_ns = -1; }, "0 to 2^60");
-  refused([](Batch& b) { b.samples[0].total.launches = INT64_MAX; }, "0 to 2^60");
-  refused([](Batch& b) { b.samples[0].pod = UINT64_MAX; }, "0 to 2^60");
-  refused([](Batch& b) { b.samples[0].gpu = ""; }, "uuid");
-  refused([](Batch& b) { b.samples[0].gpu = std::string("G\0U", 3); }, "uuid");
-  refused([](Batch& b) { b.gpus[0].idle = Duration(-1); }, "0 to 2^60");
-  refused([](Batch& b) { b.gpus.push_back(b.gpus[0]); }, "twice");
-  refused([](Batch& b) { b.samples.push_back(b.samples[0]); }, "twice");
-  refused([](Batch& b) { b.samples.resize(1'000'001, b.samples[0]); }, "million");
-  EXPECT_EQ(ledger->LastOf(good.source)->seq, 0u);
-  EXPECT_TRUE(*ledger->Apply(good));
-  EXPECT_EQ(ledger->Query({At(10), At(0)}, By::kTotal).error().code, ErrorCode::kInvalid);
-}
-
-TEST_P(LedgerTest, NamesThatNoDatabaseTakesAreStoredAsNearAsCanBe) {
-  const auto ledger = Open();
-  const std::string source = NewSource();
-  Begin(*ledger, source, At(0));
-  Batch batch = MakeBatch(source, 2, At(10));
-  const std::string broken = std::string("a\xff\xc3") + '\0' + "\xed\xa0\x80 \xf0\x9f\x8e\xbc é";
-  AddSample(batch, 1, "GPU-a", 1, {broken, "", std::string(600, 'x'), "'; DROP TABLE meta; --"});
-  batch.node = "n\xfe";
-  Apply(*ledger, batch);
-  const auto uses = ledger->Query({At(0), At(60)}, By::kPod);
-  ASSERT_TRUE(uses) << uses.error().message;
-  ASSERT_EQ(uses->rows.size(), 1u);
-  EXPECT_EQ(uses->rows[0].key, "a?????? \xf0\x9f\x8e\xbc é");
-  EXPECT_EQ(uses->rows[0].team, std::string(512, 'x'));
-  EXPECT_EQ(ledger->Query({At(0), At(60)}, By::kUser)->rows[0].key, "'; DROP TABLE meta; --");
-}
-
-TEST_P(LedgerTest, SumsThatDoNotFitAreAnError) {
-  const auto ledger = Open();
-  const std::string source = NewSource();
-  Begin(*ledger, source, At(0));
-  Batch batch = MakeBatch(source, 2, At(10));
-  for (uint64_t pod = 1; pod <= 20; ++pod) AddSample(batch, pod, "GPU-a", int64_t{1} << 60);
-  Apply(*ledger, batch);
-  for (const By by : {By::kTeam, By::kPod, By::kTotal}) {
-    const auto uses = ledger->Query({At(0), At(60)}, by);
-    ASSERT_FALSE(uses);
-    EXPECT_EQ(uses.error().code, ErrorCode::kExhausted) << uses.error().message;
-  }
-  // And the ledger goes on.
-  EXPECT_EQ(ledger->LastOf(source)->seq, 2u);
-}
-
-// Version 1 as it was made.
-const char* const kVersion1[] = {
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
-    "INSERT INTO meta (name, value) VALUES ('version', 1)",
-    "CREATE TABLE sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, node TEXT NOT NULL,"
-    " seq BIGINT NOT NULL, booked_until_ms BIGINT NOT NULL, largest_pod BIGINT NOT NULL)",
-    "CREATE TABLE gpus (id INTEGER PRIMARY KEY, source INTEGER NOT NULL, uuid TEXT NOT NULL,"
-    " node TEXT NOT NULL, model TEXT NOT NULL, memory_bytes BIGINT NOT NULL, listed INTEGER NOT"
-    " NULL, UNIQUE (source, uuid))",
-    "CREATE TABLE accounts (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL, pod BIGINT NOT NULL, name"
-    " TEXT NOT NULL, name_space TEXT NOT NULL, team TEXT NOT NULL, user_name TEXT NOT NULL)",
-    "CREATE INDEX accounts_of ON accounts (gpu, pod)",
-    "CREATE TABLE meters (gpu INTEGER NOT NULL, pod BIGINT NOT NULL, account INTEGER NOT NULL,"
-    " held_ns BIGINT NOT NULL, busy_ns BIGINT NOT NULL, waited_ns BIGINT NOT NULL, unmanaged_ns"
-    " BIGINT NOT NULL, memory_mib_ms BIGINT NOT NULL, launches BIGINT NOT NULL, grants BIGINT NOT"
-    " NULL, revocations BIGINT NOT NULL, PRIMARY KEY (gpu, pod))",
-    "INSERT INTO sources VALUES (1, '0123456789abcdef0123456789abcdef', 'n', 7, 1794787200000, 3)",
-    "INSERT INTO gpus VALUES (1, 1, 'GPU-a', 'n', 'model-x', 0, 1)",
-    "INSERT INTO accounts VALUES (1, 1, 3, 'p', '', 'research', 'u')",
-    "INSERT INTO meters VALUES (1, 3, 1, 5000, 0, 0, 0, 0, 0, 0, 0)",
-};
-
-TEST_P(LedgerTest, AnOlderSchemaIsBroughtUpToDateWithWhatIsInIt) {
-  std::vector<std::string> statements(std::begin(kVersion1), std::end(kVersion1));
-  for (const char* level : {"fine", "minutes", "hours", "days"}) {
-    statements.push_back(
-        std::string("CREATE TABLE use_") + level +
-        " (t BIGINT NOT NULL, account INTEGER NOT NULL, held_ns BIGINT NOT NULL,"
-        " busy_ns BIGINT NOT NULL, waited_ns BIGINT NOT NULL, unmanaged_ns BIGINT"
-        " NOT NULL, memory_mib_ms BIGINT NOT NULL, launches BIGINT NOT NULL, grants"
-        " BIGINT NOT NULL, revocations BIGINT NOT NULL, memory_peak_mib BIGINT NOT"
-        " NULL, PRIMARY KEY (t, account))");
-    statements.push_back(std::string("INSERT INTO use_") + level +
-                         " VALUES (1794700800, 1, 5000, 0, 0, 0, 0, 0, 0, 0, 0)");
-    statements.push_back(std::string("CREATE TABLE gpu_") + level +
-                         " (t BIGINT NOT NULL, gpu INTEGER NOT NULL, present_ns BIGINT NOT NULL,"
-                         " idle_ns BIGINT NOT NULL, PRIMARY KEY (t, gpu))");
-  }
-  Sql(statements);
-  const auto ledger = Open();
-  ASSERT_TRUE(ledger);
-  const std::string source = "0123456789abcdef0123456789abcdef";
-  EXPECT_EQ(ledger->LastOf(source)->seq, 7u);
-  Batch batch = MakeBatch(source, 8, At(10));
-  AddSample(batch, 3, "GPU-a", 7000, {"p", "", "research", "u"});
-  ASSERT_TRUE(*ledger->ApplyAndSpool(batch));  // version 2
-  EXPECT_EQ(ledger->Spooled(0, 10)->size(), 1u);
-  EXPECT_EQ(*ledger->HeldBy("research", {At(-86400), At(86400)}), 7000);
-}
-
-TEST_P(LedgerTest, ANewerSchemaAndOtherPeoplesTablesAreRefusedAndLeftAlone) {
-  { ASSERT_TRUE(Open()); }
-  Sql({"UPDATE meta SET value = 99 WHERE name = 'version'"});
-  auto ledger = Ledger::Open({database(), {}}, nullptr);
-  ASSERT_FALSE(ledger);
-  EXPECT_EQ(ledger.error().code, ErrorCode::kInvalid);
-  EXPECT_NE(ledger.error().message.find("version 99"), std::string::npos) << ledger.error().message;
-  Sql({"DROP TABLE meta", "CREATE TABLE meta (x INTEGER)"});
-  ledger = Ledger::Open({database(), {}}, nullptr);
-  ASSERT_FALSE(ledger);
-  EXPECT_EQ(ledger.error().code, ErrorCode::kInternal) << ledger.error().message;
-  Sql({"DROP TABLE meta"});
-  ledger = Ledger::Open({database(), {}}, nullptr);
-  ASSERT_FALSE(ledger);
-  EXPECT_EQ(ledger.error().code, ErrorCode::kInvalid);
-  EXPECT_NE(ledger.error().message.find("no ledger of Baton"), std::string::npos);
-}
-
-TEST_P(LedgerTest, OneReadsWhileAnotherWrites) {
-  const auto writer = Open();
-  const auto reader = Open();
-  const std::string source = NewSource();
-  Begin(*writer, source, At(0));
-  for (uint64_t seq = 2; seq < 20; ++seq) {
-    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
-    AddSample(batch, 1, "GPU-a", static_cast<int64_t>(seq) * kSecond);
-    Apply(*writer, batch);
-    const auto uses = reader->Query({At(0), At(1000)}, By::kTotal);
-    ASSERT_TRUE(uses) << uses.error().message;
-    ASSERT_EQ(uses->rows[0].use.held_ns, static_cast<int64_t>(seq) * kSecond);
-  }
-  EXPECT_GT(*reader->SizeBytes(), 10'000);
-}
-
-TEST(LedgerOptions, ThatMakeNoSenseAreRefused) {
-  const auto code = [](const LedgerOptions& options) {
-    return Ledger::Later(options).error().code;
-  };
-  for (const char* database : {"", "sqlite:", "sqlite::memory:", "/var/lib/x", "mysql://x"}) {
-    LedgerOptions options;
-    options.database = database;
-    EXPECT_EQ(code(options), ErrorCode::kInvalid) << database;
-  }
-  LedgerOptions options;
-  options.retention.minutes = hours(1);
-  EXPECT_EQ(code(options), ErrorCode::kInvalid);
-  options = {};
-  options.retention.hours = hours(0);  // for ever, as the days
-  EXPECT_TRUE(Ledger::Later(options));
-  options.retention.days = hours(24 * 1000);
-  EXPECT_EQ(code(options), ErrorCode::kInvalid);
 }
 
 }  // namespace

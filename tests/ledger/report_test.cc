@@ -1,5 +1,5 @@
 // Times and windows as people write them, and what a report's figures add up to.
-#include "backend/ledger/report.h"
+#include "ledger/report.h"
 
 #include <gtest/gtest.h>
 

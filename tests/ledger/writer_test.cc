@@ -1,5 +1,5 @@
 // The ledger beside an event loop: batches arrive, whatever the disk does.
-#include "backend/ledger/writer.h"
+#include "ledger/writer.h"
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <stdlib.h>

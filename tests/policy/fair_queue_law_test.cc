@@ -14,6 +14,7 @@
 
 #include "base/random.h"
 #include "policy/fair_queue.h"
+#include "world/rule.h"
 
 namespace baton::policy {
 namespace {
@@ -29,6 +30,7 @@ Random AnyRandom() {
 }
 
 struct Tenant {
+  PodId id;
   ShareSpec spec;
   Duration predicted{0};  // what the queue is told that its next hold takes
   Duration longest{0};    // what it takes at most
@@ -49,14 +51,14 @@ struct Kind {
   Duration longest_min = microseconds(10);
   Duration longest_max = seconds(2);
   bool overruns = false;  // holds may take longer than predicted
-  Rule rule = Rule::kEarliestFinish;
+  world::Rule rule = world::Rule::kEarliestFinish;
 };
 
 // A GPU and its tenants. Nobody is active at first.
 class Mix {
  public:
   Mix(Random& random, const Kind& kind)
-      : random(random), options{.rule = kind.rule}, queue(options) {
+      : random(random), options{.order = OrderOf(kind.rule)}, queue(options) {
     const auto n = static_cast<uint32_t>(
         random.Between(2, random.OneIn(8) ? kind.pods_max : std::min<uint32_t>(kind.pods_max, 12)));
     auto left = static_cast<int64_t>(kWhole * kind.requested);
@@ -83,7 +85,8 @@ class Mix {
       t.longest = alike ? shared : any_longest();
       t.predicted = kind.overruns ? Duration(random.Between(1, Nanos(t.longest))) : t.longest;
       t.same = random.OneIn(2);
-      t.slot = queue.Add(PodId{i + 1}, t.spec, now);
+      t.id = PodId{i + 1};
+      t.slot = queue.Add(t.id, t.spec, now);
       longest = std::max(longest, t.longest);
       tenants.push_back(t);
     }
@@ -328,9 +331,9 @@ void Disturb(Mix& mix) {
       break;
     }
     case 4: {
-      const PodId id{mix.queue.id(t.slot).value + 1'000'000};
+      t.id.value += 1'000'000;
       mix.queue.Remove(t.slot);
-      RC_ASSERT(mix.queue.Add(id, t.spec, mix.now) == t.slot);
+      RC_ASSERT(mix.queue.Add(t.id, t.spec, mix.now) == t.slot);
       break;
     }
     case 5:  // an estimate was too much; it asks anew
@@ -358,7 +361,7 @@ RC_GTEST_PROP(FairQueueLaw, TheGpuIdlesOnlyWhileAllWhoWaitAreAtTheirLimitAndNoLo
                    .requested = random.OneIn(3) ? 3.0 : 1.0,
                    .pods_max = 40,
                    .overruns = true,
-                   .rule = kRules[static_cast<size_t>(random.Between(0, 3))]});
+                   .rule = world::kRules[static_cast<size_t>(random.Between(0, 3))]});
   for (int step = 0; step < 500; ++step) {
     Disturb(mix);
     const auto picked = mix.queue.Pick(mix.now);
@@ -397,10 +400,74 @@ RC_GTEST_PROP(FairQueueLaw, AHighPriorityPodGoesFirstWhileItIsWithinItsBurst, ()
     const auto picked = mix.queue.Pick(mix.now);
     if (urgent) {
       RC_ASSERT(picked.has_value());
-      RC_ASSERT(mix.At(*picked).high());
-      RC_ASSERT(mix.queue.Urgent(*picked));
+      const bool is_urgent =
+          mix.At(*picked).high() && mix.queue.Lag(*picked) > -mix.options.priority_burst;
+      // But for who is too far below its request.
+      RC_ASSERT(is_urgent || mix.queue.OwedOfRequest(*picked) >= mix.options.guarantee_bound);
     }
     mix.Serve();
+  }
+}
+
+// Whoever comes, goes, naps, wakes with a debt or goes first, and whatever teams weigh: over any
+// window in which it has work, a pod without limit holds its request, but for a constant.
+RC_GTEST_PROP(FairQueueLaw, OverAnyWindowWithWorkAPodHoldsItsRequest, ()) {
+  Random random = AnyRandom();
+  Mix mix(random, {.high = random.OneIn(2), .pods_max = 40, .overruns = random.OneIn(2)});
+  struct Window {
+    double due = 0;  // request times served time, less what it held, while it has work
+    double least = 0;
+  };
+  std::vector<Window> windows(mix.tenants.size());
+  for (Tenant& t : mix.tenants) mix.Wake(t);
+  const auto ns = [](Duration d) { return static_cast<double>(Nanos(d)); };
+  const double longest = ns(mix.longest);
+  const double bound = std::max(ns(mix.options.guarantee_bound), 2 * longest);
+  double excess = 0;  // of holds over what was predicted
+  for (const Tenant& t : mix.tenants) excess += ns(t.longest - t.predicted);
+  for (int step = 0; step < mix.holds(); ++step) {
+    Tenant& t = mix.tenants[static_cast<size_t>(
+        random.Between(0, static_cast<int64_t>(mix.tenants.size()) - 1))];
+    switch (random.Between(0, 9)) {
+      case 0: {  // it has no more work, for a moment or longer
+        if (!mix.queue.active(t.slot)) break;
+        mix.queue.SetWaiting(t.slot, false, Duration(1));
+        // It comes back with a claim of at most M; of nothing, if it was gone.
+        const bool gone = random.OneIn(2);
+        if (gone) mix.queue.SetActive(t.slot, false);
+        Window& w = windows[t.slot];
+        w.due = std::min(w.due, w.least + (gone ? 1 : 2) * bound);
+        break;
+      }
+      case 1:  // another pod takes its place
+        mix.queue.Remove(t.slot);
+        t.id.value += 1'000'000;
+        RC_ASSERT(mix.queue.Add(t.id, t.spec, mix.now) == t.slot);
+        windows[t.slot] = {};
+        if (random.OneIn(2)) mix.Wake(t);
+        break;
+      case 2:
+        mix.queue.SetTeamWeights({static_cast<uint32_t>(random.Between(0, 3)),
+                                  static_cast<uint32_t>(random.Between(0, 3))});
+        break;
+      default:
+        mix.Wake(t);
+    }
+    std::vector<bool> has_work;
+    for (const Tenant& other : mix.tenants) {
+      has_work.push_back(mix.queue.active(other.slot) && mix.queue.waiting(other.slot));
+    }
+    const Tenant* served = mix.Serve();
+    if (served == nullptr) continue;
+    const auto held = static_cast<double>(Nanos(served->last));
+    for (size_t i = 0; i < windows.size(); ++i) {
+      if (!has_work[i]) continue;
+      Window& w = windows[i];
+      w.due += mix.tenants[i].spec.request / 1e6 * held;
+      if (&mix.tenants[i] == served) w.due -= held;
+      w.least = std::min(w.least, w.due);
+      RC_ASSERT(w.due - w.least <= 2 * bound + longest + excess + 100);
+    }
   }
 }
 

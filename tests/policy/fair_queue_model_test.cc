@@ -21,6 +21,10 @@ struct ModelPod {
   double lag = 0;       // of an inactive pod: as it became so
   double slept_at = 0;  // what all had been served when it did
   double fluid = 0;
+  double owed = 0;    // of its request
+  bool held = false;  // since it waited last
+
+  double StillDue(double limit) const { return burst - (owed - limit); }
 };
 
 class Model {
@@ -33,20 +37,40 @@ class Model {
     if (active) {
       pod.lag = std::min(pod.lag + rate * (served_ - pod.slept_at), Credit(pod));
     } else {
-      pod.waiting = false;
+      if (pod.waiting) SetWaiting(pod, false, 1);
+      pod.owed = std::min(pod.owed, 0.0);
       pod.slept_at = served_;
     }
     pod.active = active;
     Recentre(active && pod.lag < 0 ? &pod : nullptr);
   }
+  void SetWaiting(ModelPod& pod, bool waiting, double burst) {
+    pod.owed = std::max(pod.owed, -Limit());
+    if (waiting && !pod.waiting && !pod.held) pod.owed = std::min(pod.owed, Limit());
+    pod.held = false;
+    pod.waiting = waiting;
+    pod.burst = burst;
+    if (waiting) NoteHold(burst);
+  }
   void Charge(ModelPod& pod, double held) {
     served_ += held;
     for (ModelPod& p : pods) {
       if (p.active) p.lag += p.fluid / sum_ * held;
+      if (p.waiting || &p == &pod) p.owed += RequestOf(p) * held;
     }
     pod.lag -= held;
+    pod.owed -= held;
+    pod.held = true;
+    longest_ -= std::floor(longest_ / 256);
+    NoteHold(held);
+    if (longest_ >= std::floor(limit_longest_ / 2)) return;
+    for (const ModelPod& p : pods) {
+      if (p.waiting) longest_ = std::max(longest_, p.burst);
+    }
+    limit_longest_ = longest_;
   }
   void CapLag(ModelPod& pod, double most) {
+    pod.owed = std::min({pod.owed, most, Limit()});
     const double excess = pod.lag - most;
     if (excess <= 0) return;
     pod.lag -= excess;
@@ -92,10 +116,18 @@ class Model {
       return p.spec.priority == Priority::kHigh && p.lag > -burst + s;
     };
     const auto finish = [](const ModelPod& p, double s) { return (p.burst - p.lag + s) / p.fluid; };
+    const auto deadline = [&](const ModelPod& p, double s) {
+      return (p.StillDue(Limit()) + s) / RequestOf(p);
+    };
     const bool may_be_urgent = urgent(pod, -slop);
+    const bool may_be_behind = pod.owed >= Limit() - slop;
     for (const ModelPod& p : pods) {
       if (!p.waiting || &p == &pod) continue;
-      if (urgent(p, slop)) {
+      if (p.owed >= Limit() + slop) {
+        if (!may_be_behind || deadline(p, slop) < deadline(pod, -slop)) return false;
+      } else if (may_be_behind) {
+        continue;
+      } else if (urgent(p, slop)) {
         if (!may_be_urgent || finish(p, slop) < finish(pod, -slop)) return false;
       } else if (may_be_urgent) {
         continue;
@@ -112,9 +144,26 @@ class Model {
   std::vector<uint32_t> team_weights;
 
  private:
+  double Limit() const {
+    return std::max(static_cast<double>(Nanos(options_.guarantee_bound)), 2 * limit_longest_);
+  }
+  void NoteHold(double length) {
+    longest_ = std::max(longest_, length);
+    limit_longest_ = std::max(limit_longest_, longest_);
+  }
+  // In millionths, as all shares.
+  double RequestOf(const ModelPod& pod) const {
+    double sum = 0;
+    for (const ModelPod& p : pods) sum += p.spec.request;
+    if (sum <= kWhole) return pod.spec.request / 1e6;
+    return std::max(1.0, std::floor(pod.spec.request * 1e6 / sum)) / 1e6;
+  }
+
   const FairQueueOptions options_;
   double served_ = 0;
   double sum_ = 0;
+  double longest_ = 0;  // hold, of late
+  double limit_longest_ = 0;
 };
 
 RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, ()) {
@@ -156,7 +205,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
         if (!pod.active) break;
         if (random.OneIn(2)) {
           queue.SetWaiting(slot, false, Duration(1));
-          pod.waiting = false;
+          model.SetWaiting(pod, false, 1);
         }
         queue.CapLag(slot, queue.Credit(slot));
         model.CapLag(pod, model.Credit(pod));
@@ -181,8 +230,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
         queue.SetActive(slot, true);
         queue.SetWaiting(slot, true, burst);
         model.SetActive(pod, true);
-        pod.waiting = true;
-        pod.burst = static_cast<double>(Nanos(burst));
+        model.SetWaiting(pod, true, static_cast<double>(Nanos(burst)));
       }
     }
     for (Slot i = 0; i < n; ++i) {
@@ -196,6 +244,8 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
                                                 [](const ModelPod& p) { return p.waiting; }));
     if (!picked) continue;
     RC_ASSERT(model.MayBePicked(model.pods[*picked], slop));
+    const double owed = model.pods[*picked].owed;
+    RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.OwedOfRequest(*picked))) - owed) <= slop);
     const Duration held = any_length();
     now += held;
     queue.Charge(*picked, held, now);

@@ -141,7 +141,8 @@ TEST(FairQueue, ADebtOutlivesASleep) {
   EXPECT_LT(debt, -milliseconds(900));
   gpu.Sleep(a);
   gpu.Wake(a, milliseconds(20));
-  EXPECT_NEAR(static_cast<double>(Nanos(gpu.queue.Lag(a) - debt)), 0, 5) << "none of it is forgiven";
+  EXPECT_NEAR(static_cast<double>(Nanos(gpu.queue.Lag(a) - debt)), 0, 5)
+      << "none of it is forgiven";
   EXPECT_NEAR(static_cast<double>(Nanos(gpu.queue.Lag(b) + debt)), 0, 5) << "b is owed it";
   gpu.Run(Instant(milliseconds(1900)));
   EXPECT_LE(gpu.held[a], milliseconds(20));
@@ -284,6 +285,36 @@ TEST(FairQueue, AHangOfADayIsADebtEvenWhereSharesAreTiny) {
   gpu.Run(Instant(seconds(100)));
   EXPECT_EQ(gpu.held[tiny], Duration(0));
   for (const Slot s : others) EXPECT_EQ(gpu.held[s], milliseconds(100));
+}
+
+// However far it is ahead of its share: what it had of the slack does not count.
+TEST(FairQueue, WhoIsFarBelowItsRequestIsNotCutAndThenCuts) {
+  Gpu gpu;
+  const Slot train = gpu.Add(Percent(50), kWhole);
+  const Slot other = gpu.Add(Percent(10), kWhole);
+  const Slot high = gpu.Add(Percent(10), kWhole, Priority::kHigh);
+  for (const Slot slot : {train, other}) gpu.Wake(slot, milliseconds(10));
+  const auto hold = [&](Slot slot, int times) {
+    gpu.queue.Pick(gpu.now);  // whoever it is; as before each hold
+    while (times-- > 0) gpu.queue.Charge(slot, milliseconds(10), gpu.now);
+    gpu.queue.SetWaiting(slot, true, milliseconds(10));
+  };
+  hold(train, 400);
+  hold(other, 28);
+  gpu.Wake(high, milliseconds(10));
+  ASSERT_EQ(gpu.queue.OwedOfRequest(train), milliseconds(40));
+  ASSERT_LT(gpu.queue.Lag(train), Duration(0));
+  EXPECT_TRUE(gpu.queue.MayRevoke(high, train));
+  EXPECT_TRUE(gpu.queue.FinishesBefore(high, train));
+  hold(other, 4);
+  ASSERT_EQ(gpu.queue.OwedOfRequest(train), milliseconds(60));
+  EXPECT_FALSE(gpu.queue.MayRevoke(high, train)) << "it would have to go soon";
+  EXPECT_FALSE(gpu.queue.FinishesBefore(high, train));
+  EXPECT_FALSE(gpu.queue.FinishesBefore(train, high));
+  hold(other, 8);
+  ASSERT_LT(gpu.queue.Lag(train), Duration(0));
+  EXPECT_TRUE(gpu.queue.FinishesBefore(train, high));
+  EXPECT_EQ(gpu.queue.Pick(gpu.now), train);
 }
 
 }  // namespace

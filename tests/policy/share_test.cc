@@ -115,8 +115,6 @@ RC_GTEST_PROP(HistoryWeightLaw, WhatSomeUsedTooMuchOthersGainAndNobodyElse, ()) 
   if (!clamped) RC_ASSERT(sum <= kWhole);
 }
 
-// -------------------------------------------------------------------------------------- properties
-
 struct Teams {
   std::vector<Entitlement> pods;
   std::vector<uint32_t> weights;

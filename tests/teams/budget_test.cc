@@ -1,4 +1,4 @@
-#include "backend/teams/budget.h"
+#include "teams/budget.h"
 
 #include <gtest/gtest.h>
 

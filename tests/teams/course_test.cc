@@ -7,8 +7,8 @@
 #include <map>
 #include <numbers>
 
-#include "backend/teams/standing.h"
-#include "backend/token_scheduler.h"
+#include "scheduler/token_scheduler.h"
+#include "teams/standing.h"
 
 namespace baton::teams {
 namespace {
@@ -28,8 +28,8 @@ class SteeredGpu {
     for (size_t i = 0; i < pods_.size(); ++i) {
       policy::ShareSpec spec = pods_[i].spec;
       spec.team = index_.Of(pods_[i].team);
-      Step(backend::PodSet{PodId{i + 1}, spec});
-      Step(backend::ClientAttached{ClientId{i + 1}, PodId{i + 1}});
+      Step(scheduler::PodSet{PodId{i + 1}, spec});
+      Step(scheduler::ClientAttached{ClientId{i + 1}, PodId{i + 1}});
       Say(i, Phase::kWaiting, Duration(0));
     }
   }
@@ -71,15 +71,15 @@ class SteeredGpu {
   void Say(size_t i, Phase phase, Duration held_for) {
     Process& c = clients_[i];
     c.phase = phase;
-    Step(backend::ClientReport{ClientId{i + 1}, ++c.seq, phase, c.epoch, c.rev, held_for});
+    Step(scheduler::ClientReport{ClientId{i + 1}, ++c.seq, phase, c.epoch, c.rev, held_for});
   }
-  void Step(const backend::Event& event) {
-    backend::Effects effects;
+  void Step(const scheduler::Event& event) {
+    scheduler::Effects effects;
     scheduler_.Step(now_, event, effects);
-    for (const backend::Effect& effect : effects) {
-      if (const auto* send = std::get_if<backend::SendToken>(&effect)) {
+    for (const scheduler::Effect& effect : effects) {
+      if (const auto* send = std::get_if<scheduler::SendToken>(&effect)) {
         inbox_.push_back(*send);
-      } else if (const auto* charged = std::get_if<backend::Charged>(&effect)) {
+      } else if (const auto* charged = std::get_if<scheduler::Charged>(&effect)) {
         held[charged->pod.value - 1] += charged->held;
       }
     }
@@ -87,7 +87,7 @@ class SteeredGpu {
   void RunUntil(Instant end) {
     while (true) {
       while (!inbox_.empty()) {
-        const backend::SendToken token = inbox_.front();
+        const scheduler::SendToken token = inbox_.front();
         inbox_.erase(inbox_.begin());
         Receive(token);
       }
@@ -97,7 +97,7 @@ class SteeredGpu {
       }
       if (next >= end) break;
       now_ = next;
-      if (scheduler_.wakeup() <= now_) Step(backend::Tick{});
+      if (scheduler_.wakeup() <= now_) Step(scheduler::Tick{});
       for (size_t i = 0; i < clients_.size(); ++i) {
         Process& c = clients_[i];
         if (c.phase != Phase::kHolding || c.deadline > now_) continue;
@@ -107,7 +107,7 @@ class SteeredGpu {
     }
     now_ = std::max(now_, end);
   }
-  void Receive(const backend::SendToken& token) {
+  void Receive(const scheduler::SendToken& token) {
     Process& c = clients_[token.client.value - 1];
     if (std::pair(token.epoch, token.rev) <= std::pair(c.epoch, c.rev)) return;
     if (token.epoch != c.epoch) {
@@ -132,16 +132,16 @@ class SteeredGpu {
     std::vector<std::string> present;
     for (const CoursePod& pod : pods_) present.push_back(pod.team);
     const auto weights = index_.Weights(SlackWeights(teams_, uses_, present));
-    Step(backend::TeamWeights{weights});
+    Step(scheduler::TeamWeights{weights});
   }
 
   const Teams teams_;
   std::vector<Use> uses_;
   const std::vector<CoursePod> pods_;
-  backend::TokenScheduler scheduler_;
+  scheduler::TokenScheduler scheduler_;
   TeamIndex index_;
   std::vector<Process> clients_;
-  std::vector<backend::SendToken> inbox_;
+  std::vector<scheduler::SendToken> inbox_;
   Instant now_{};
 };
 
@@ -289,26 +289,26 @@ TEST(TeamCourse, OfSeveralGpusEachGoesByTheTeamsThatAreThere) {
 }
 
 TEST(TeamWeightsEvent, ReachesTheQueueAndAPodMayChangeItsTeam) {
-  backend::TokenScheduler scheduler({}, 0);
-  backend::Effects effects;
-  const auto step = [&](const backend::Event& event) { scheduler.Step({}, event, effects); };
+  scheduler::TokenScheduler scheduler({}, 0);
+  scheduler::Effects effects;
+  const auto step = [&](const scheduler::Event& event) { scheduler.Step({}, event, effects); };
   policy::ShareSpec spec = CourseShare(10);
   for (uint64_t i = 1; i <= 2; ++i) {
     spec.team = static_cast<uint32_t>(i - 1);
-    step(backend::PodSet{PodId{i}, spec});
-    step(backend::ClientAttached{ClientId{i}, PodId{i}});
-    step(backend::ClientReport{.client = ClientId{i}, .seq = 1, .phase = Phase::kWaiting});
+    step(scheduler::PodSet{PodId{i}, spec});
+    step(scheduler::ClientAttached{ClientId{i}, PodId{i}});
+    step(scheduler::ClientReport{.client = ClientId{i}, .seq = 1, .phase = Phase::kWaiting});
   }
   const auto fluid = [&](size_t i) { return scheduler.Status({})[i].fluid; };
   EXPECT_EQ(fluid(0), 500'000u);
   const std::vector<uint32_t> weights{3, 1};
-  step(backend::TeamWeights{weights});
+  step(scheduler::TeamWeights{weights});
   EXPECT_EQ(fluid(0), 700'000u) << "10 and three quarters of 80";
   EXPECT_EQ(fluid(1), 300'000u);
   spec.team = 0;
-  step(backend::PodSet{PodId{2}, spec});
+  step(scheduler::PodSet{PodId{2}, spec});
   EXPECT_EQ(fluid(1), 500'000u);
-  step(backend::TeamWeights{});
+  step(scheduler::TeamWeights{});
   EXPECT_EQ(fluid(0), 500'000u);
 }
 

@@ -1,4 +1,4 @@
-#include "backend/teams/explain.h"
+#include "teams/explain.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

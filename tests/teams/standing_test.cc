@@ -1,4 +1,4 @@
-#include "backend/teams/standing.h"
+#include "teams/standing.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -109,8 +109,6 @@ TEST(TeamStanding, UseByTeamIsTheSumOfItsUsers) {
   EXPECT_EQ(uses[2].decayed, 4);
   EXPECT_EQ(uses[3].team, "default");
 }
-
-// ------------------------------------------------------------------- the weights on one GPU
 
 std::vector<std::string> Names(const std::vector<SlackRow>& rows) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-#include "backend/teams/tree.h"
+#include "teams/tree.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -28,9 +28,8 @@ const kNames = ['train', 'notebook', 'eval', 'serve', 'finetune', 'index', 'embe
 
 export class MockWorld {
   // `pods`: how many on each GPU, or their names.
-  constructor({gpus = 1, pods = 4, seed = 1, names = null, histogram = false, back_s = 90} = {}) {
+  constructor({gpus = 1, pods = 4, seed = 1, names = null, back_s = 90} = {}) {
     this.draw = random(seed);
-    this.histogram = histogram;
     this.gpus = [];
     this.pods = [];
     this.events = [{time_ms: Date.now() - 3_600_000, kind: 'daemon', text: 'batond 0.1.0 serves /run/baton and tcp://127.0.0.1:7411'}];
@@ -134,8 +133,7 @@ export class MockWorld {
           ...usage, name: pod.name, id: pod.id, request: pod.request, limit: pod.limit, memory: pod.memory, priority: pod.priority,
           team: pod.team, uid: 1000, gang: false, phase,
           gpus: [{...usage, uuid: pod.uuid, node: pod.gpu.node, phase, fluid: pod.idle ? 0 : pod.request, throttled: pod.limit < 100 && !pod.idle,
-                  waited_1s: this.over(pod, ['wait'], 1000, now),
-                  ...(this.histogram ? {wait_histogram: {le_s: [0.001, 0.01, 0.1, 1], counts: [3, 40, 9, 1, 0]}} : {})}],
+                  waited_1s: this.over(pod, ['wait'], 1000, now)}],
           clients: pod.idle ? [] : [{pid: 1000 + pod.id, command: `python ${pod.name}.py --epochs 90`, uid: 1000, connected: true, phase}],
         };
       }),

@@ -107,8 +107,8 @@ TEST(Fluid, WhoIsNotThereGetsNothing) {
 
 // A window forgets what a sleeper had before it, and lets it have the GPU for seconds.
 TEST(Compare, TheWindowLetsPodsGoFurtherFromTheirDue) {
-  const Comparison ours = Compare(1, policy::Rule::kEarliestFinish, seconds(40));
-  const Comparison window = Compare(1, policy::Rule::kWindow, seconds(40));
+  const Comparison ours = Compare(1, Rule::kEarliestFinish, seconds(40));
+  const Comparison window = Compare(1, Rule::kWindow, seconds(40));
   EXPECT_EQ(ours.violation, "");
   EXPECT_EQ(window.violation, "");
   EXPECT_LT(ours.lag_high, 2);
@@ -120,14 +120,14 @@ TEST(Compare, TheWindowLetsPodsGoFurtherFromTheirDue) {
 }
 
 TEST(Compare, SumsUpWorlds) {
-  Comparison sum = Compare(1, policy::Rule::kStartTime, seconds(15));
+  Comparison sum = Compare(1, Rule::kStartTime, seconds(15));
   const Comparison one = sum;
-  const Comparison two = Compare(2, policy::Rule::kStartTime, seconds(15));
+  const Comparison two = Compare(2, Rule::kStartTime, seconds(15));
   sum.Add(two);
   EXPECT_EQ(sum.worlds, 2u);
   EXPECT_EQ(sum.waits.count(), one.waits.count() + two.waits.count());
   EXPECT_EQ(sum.lag_high, std::max(one.lag_high, two.lag_high));
-  const std::string row = ComparisonRow(policy::Rule::kStartTime, sum);
+  const std::string row = ComparisonRow(Rule::kStartTime, sum);
   const std::string head = ComparisonHead();
   EXPECT_EQ(row.find("| start-time | "), 0u);
   EXPECT_EQ(std::count(row.begin(), row.end(), '|') * 2, std::count(head.begin(), head.end(), '|'));

@@ -122,7 +122,7 @@ export class ShareChart {
       .filter((entry): entry is {name: string; value: number} => entry.value !== null)
       .sort((a, b) => b.value - a.value)
       .map(({name, value}) => `${printable(name, 40)} ${percent(value)}`);
-    put(this.readout, `${clock(time * 1000)}: ${values.join(' · ') || 'nothing known'}`);
+    put(this.readout, `${clock(time * 1000)}: ${values.join(' · ') || 'no data'}`);
   }
 
   private onKey(event: KeyboardEvent): void {

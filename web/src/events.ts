@@ -13,7 +13,7 @@ export class EventsView implements View {
     this.kind = h('select', {id: 'event-kind', onchange: () => this.draw()}, h('option', {value: ''}, 'all'));
     this.count = h('p', {class: 'note', role: 'status'});
     this.body = h('tbody');
-    this.none = h('p', {class: 'note', hidden: true}, 'Nothing happened yet, or nothing that fits.');
+    this.none = h('p', {class: 'note', hidden: true}, 'No events, or none that match.');
     this.element = h('div', {}, h('h1', {class: 'unseen'}, 'Events'),
       h('section', {class: 'panel', 'aria-label': 'Events'},
         h('div', {class: 'panel-head'}, h('span', {class: 'field'}, h('label', {for: 'event-kind'}, 'Kind'), this.kind),
@@ -47,7 +47,7 @@ export class EventsView implements View {
     this.rows.show(found);
     show(this.none, found.length === 0);
     put(this.count, plural(found.length, 'event'));
-    set(this.count, 'title', 'batond keeps the last hundred; the log has all');
+    set(this.count, 'title', 'batond keeps the last 100 events; the log has all');
   }
 
   private readonly search: HTMLInputElement;

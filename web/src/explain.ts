@@ -1,9 +1,9 @@
 // Why somebody gets what they get, in batond's own sentences, in a drawer at the side.
+import {explanation} from './api';
 import type {App} from './app';
 import {h, named, put, show} from './dom';
 import {printable} from './format';
 import {ApiError, getJson} from './link';
-import {texts} from './model';
 
 export class Drawer {
   readonly element: HTMLDialogElement;
@@ -56,9 +56,9 @@ export class Drawer {
     this.say('Asking batond…');
     try {
       const answer = await getJson(this.path, abort.signal);
-      const sentences = texts(typeof answer === 'object' && answer !== null ? (answer as {sentences?: unknown}).sentences : null);
+      const sentences = explanation.read(answer)?.sentences ?? [];
       this.sentences.replaceChildren(...sentences.slice(0, 200).map((text) => h('li', {}, printable(text, 1000))));
-      this.say(sentences.length === 0 ? 'batond has nothing to say about it.' : '');
+      this.say(sentences.length === 0 ? 'batond has no explanation.' : '');
     } catch (error) {
       if (abort.signal.aborted) return;
       this.say(error instanceof ApiError ? printable(error.message, 500) : 'The explanation cannot be read.');

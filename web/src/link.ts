@@ -81,7 +81,7 @@ export async function getJson(path: string, outer?: AbortSignal): Promise<unknow
       return await response.json();
     } catch (error) {
       if (signal.aborted) throw signal.reason instanceof ApiError ? signal.reason : error;
-      throw new ApiError(response.status, 'batond answered with what is no JSON.');
+      throw new ApiError(response.status, 'batond’s answer is not JSON.');
     }
   } finally {
     done();
@@ -163,7 +163,7 @@ export class Link {
   // Listens until something fails.
   private async follow(end: AbortController): Promise<void> {
     this.take(await getJson('api/v1/status', end.signal));
-    const silent = () => end.abort(new ApiError(0, 'batond went silent.'));
+    const silent = () => end.abort(new ApiError(0, 'batond has stopped sending.'));
     let watch = setTimeout(silent, kSilenceMs);
     try {
       const response = await ask('api/v1/stream', end.signal, 'text/event-stream');
@@ -186,7 +186,7 @@ export class Link {
       }
     } catch (error) {
       if (error instanceof SyntaxError || error instanceof RangeError) {
-        throw new ApiError(0, 'batond sent what this page does not understand.');
+        throw new ApiError(0, 'This page does not understand what batond sent.');
       }
       throw error;
     } finally {
@@ -196,7 +196,7 @@ export class Link {
 
   private take(answer: unknown): void {
     const status = readStatus(answer);
-    if (!status) throw new ApiError(0, 'Something answers, but it is not batond.');
+    if (!status) throw new ApiError(0, 'The server is not batond.');
     this.failures = 0;
     this.heard_ms = Date.now();
     if (this.state.kind !== 'live') this.enter({kind: 'live'});

@@ -54,7 +54,7 @@ export class LiveView implements View {
     this.none = h('section', {class: 'panel none', hidden: true},
       h('h3', {}, 'No pod has a share of this GPU'),
       h('p', {}, 'Start one:'), h('pre', {}, kFirstPod),
-      h('p', {}, 'It gets 30 % of the GPU for as long as it has work, and what others leave.'));
+      h('p', {}, 'It gets 30 % of the GPU while it has work, and idle time of other pods.'));
     this.shares = h('section', {class: 'panel', 'aria-labelledby': 'shares-title'},
       h('div', {class: 'panel-head'}, h('h3', {id: 'shares-title'}, 'Shares'),
         h('span', {}, h('span', {class: 'key request'}, 'request'), h('span', {class: 'key limit'}, 'limit')),
@@ -69,9 +69,9 @@ export class LiveView implements View {
           h('th', {scope: 'col'}, 'Pod'),
           h('th', {scope: 'col', class: 'bar-col'}, 'of the GPU'),
           h('th', {scope: 'col', class: 'n'}, 'Achieved'),
-          h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'request to limit'}, 'Asked')),
-          h('th', {scope: 'col', class: 'n wide'}, h('abbr', {title: 'what it is due while just those wait or hold that do now'}, 'Due')),
-          h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'part of the last second in which it waited'}, 'Waited')),
+          h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'request to limit'}, 'Request')),
+          h('th', {scope: 'col', class: 'n wide'}, h('abbr', {title: 'its entitlement among the pods that wait or hold now'}, 'Due')),
+          h('th', {scope: 'col', class: 'n'}, h('abbr', {title: 'fraction of the last second in which it waited'}, 'Waited')),
           h('th', {scope: 'col', class: 'n wide'}, 'Memory'),
           h('th', {scope: 'col', class: 'wide'}, 'Phase'))),
         this.body),
@@ -86,12 +86,12 @@ export class LiveView implements View {
     this.detail = h('div', {class: 'gpu'}, this.head,
       h('div', {class: 'two'}, this.shares, this.lines), this.none, this.token.element);
     this.nothing = h('section', {class: 'panel none', hidden: true}, h('h2', {}, 'batond manages no GPU'),
-      h('p', {}, 'It lists those of its own machine by NVML, and those of nodes whose baton-frontend is connected. What it found at its start is among the events.'),
+      h('p', {}, 'batond manages the GPUs of its own machine that NVML lists, and those of nodes whose baton-frontend is connected. The events say what it found at its start.'),
       h('p', {}, h('a', {href: route('events')}, 'Events')));
     this.element = h('div', {class: 'live'}, h('h1', {class: 'unseen'}, 'Live'), this.tabs, this.detail, this.nothing);
 
     this.tabRows = new Keyed<Gpu, Tab>(this.tabs, (gpu) => gpu.uuid, (gpu) => this.makeTab(gpu), (tab, gpu) => this.updateTab(tab, gpu));
-    this.rows = new Keyed<Part, Row>(this.body, (part) => part.pod.id, (part) => this.makeRow(part), (row, part) => this.updateRow(row, part));
+    this.rows = new Keyed<Part, Row>(this.body, (part) => part.pod.name, (part) => this.makeRow(part), (row, part) => this.updateRow(row, part));
     arrows(this.tabs, () => [...this.tabs.querySelectorAll('a')], (tab) => {
       tab.focus();
       location.replace(tab.href);
@@ -157,14 +157,14 @@ export class LiveView implements View {
         fact('Memory', bytes(gpu.memory)),
         fact('Requested', share(asked)),
         fact('Holder', gpu.holder === null ? 'nobody' : named(gpu.holder)),
-        fact('In line', grouped(gpu.queue.length)),
+        fact('Waiting', grouped(gpu.queue.length)),
         fact('Hand-off', duration(gpu.handoff_ns)),
         fact('Tokens granted', grouped(gpu.grants)),
         fact('Overruns', grouped(gpu.overruns))));
     const trouble = [
-      !gpu.present && 'This GPU is not there any more; its pods cannot run.',
-      gpu.hung && 'The holder does not drain: a kernel that does not end, or a stopped process. Nothing moves until it does.',
-      gpu.link !== 'up' && 'The link to its node is cut; nothing of this GPU moves until it is back.',
+      !gpu.present && 'This GPU has vanished; its pods cannot run.',
+      gpu.hung && 'The holder does not drain: a kernel does not end, or a process is stopped. The token stays until it does.',
+      gpu.link === 'cut' && 'The link to its node is cut; the token of this GPU does not move until the link is back.',
     ].filter((text): text is string => text !== false);
     for (const text of trouble) this.head.append(h('p', {class: 'trouble'}, text));
   }
@@ -175,7 +175,7 @@ export class LiveView implements View {
     const from = Math.max(now - this.seconds * 1000, Math.min(now - 60_000, this.app.history.begin_ms || now));
     // The same lines from second to second: by request, not by what moves.
     const chosen = parts.slice(0, kLinesMax);
-    const marked = parts.find((part) => part.pod.id === this.marked);
+    const marked = parts.find((part) => part.pod.name === this.marked);
     if (marked && !chosen.includes(marked)) chosen.push(marked);
     const lines: Line[] = chosen.map((part) => ({name: part.pod.name, colour: part.colour, request: part.pod.request}));
     const data = this.app.history.lines(uuid, lines.map((line) => line.name), from);
@@ -183,7 +183,7 @@ export class LiveView implements View {
     this.chart.show(lines, data, from / 1000, now / 1000, marked?.pod.name ?? null,
                     `Achieved share over time; now ${most.join(', ')}`);
     show(this.chartNote, parts.length > chosen.length);
-    put(this.chartNote, `${chosen.length} of ${parts.length} pods, those with the largest requests; point at another’s row to add it.`);
+    put(this.chartNote, `${chosen.length} of ${parts.length} pods, those with the largest requests. Point at the row of another pod to add it.`);
   }
 
   private makeTab(gpu: Gpu): Tab {
@@ -192,7 +192,7 @@ export class LiveView implements View {
     const text = h('span', {class: 'gpu-text'});
     const flags = h('span', {class: 'gpu-flags'});
     const element = h('a', {class: 'gpu-tab', href: route('live', gpu.uuid)}, name, bar, text, flags);
-    const pieces = new Keyed<Part, {element: HTMLElement}>(bar, (part) => part.pod.id,
+    const pieces = new Keyed<Part, {element: HTMLElement}>(bar, (part) => part.pod.name,
       (part) => ({element: h('span', {class: `c${part.colour}`})}),
       (row, part) => setVar(row.element, '--part', `${Math.max(0, Math.min(100, part.on.achieved_10s)).toFixed(1)}%`));
     return {element, name, bar, pieces, text, flags};
@@ -206,7 +206,7 @@ export class LiveView implements View {
     tab.pieces.show(parts);
     const held = parts.reduce((sum, part) => sum + part.on.achieved_10s, 0);
     put(tab.text, `${gpu.node ? `${printable(gpu.node, 30)} · ` : ''}${plural(parts.length, 'pod')} · ${percent(Math.min(100, held))} held`);
-    const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link !== 'up' && 'link cut'].filter(Boolean).join(', ');
+    const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link === 'cut' && 'link cut'].filter(Boolean).join(', ');
     put(tab.flags, flags);
     show(tab.flags, flags !== '');
   }
@@ -219,7 +219,7 @@ export class LiveView implements View {
     const phase = h('td', {class: 'wide phase'});
     const link = h('a', {href: route('pods', part.pod.name)}, named(part.pod.name));
     const mark = (on: boolean) => {
-      this.marked = on ? part.pod.id : null;
+      this.marked = on ? part.pod.name : null;
       this.drawChart(this.gpu!.uuid, this.partsOn(this.gpu!.uuid));
     };
     const element = h('tr', {onpointerenter: () => mark(true), onpointerleave: () => mark(false),

@@ -134,22 +134,22 @@ class Page implements App {
     put(this.linkText, {connecting: 'connecting', live: 'live', away: 'away', token: 'no token'}[state.kind]);
     set(this.linkText, 'data-link', state.kind);
     put(this.waiting, state.kind === 'token' ? 'batond asks for a token.'
-      : state.kind === 'away' ? 'Nothing is known yet: batond has not answered since this page was opened.' : 'Asking batond…');
+      : state.kind === 'away' ? 'No data yet: batond has not answered since this page was opened.' : 'Asking batond…');
     show(this.banner, state.kind === 'away');
     if (state.kind !== 'away') return;
     const ago = Math.max(0, Math.round((now - state.since_ms) / 1000));
     const at = day(state.since_ms) === day(now) ? clock(state.since_ms) : `${day(state.since_ms)} ${clock(state.since_ms)}`;
     const next = Math.ceil((state.retry_ms - now) / 1000);
-    put(this.bannerText, `batond is away since ${at} (${ago} s ago). ${printable(state.why, 300)}${this.status ? ' All figures are from then.' : ''} ${next > 0 ? `Next try in ${next} s.` : 'Trying…'}`);
+    put(this.bannerText, `batond has been away since ${at} (${ago} s ago). ${printable(state.why, 300)}${this.status ? ' All figures are from that time.' : ''} ${next > 0 ? `Next try in ${next} s.` : 'Trying…'}`);
   }
 
   private drawDaemon(status: Status): void {
-    put(this.daemon, `batond ${printable(status.version, 20)}${status.mode === 'enforce' ? '' : ` · ${printable(status.mode, 20)}`}`);
-    set(this.daemon, 'title', `process ${status.pid}, since ${printable(status.started, 40)}`);
+    put(this.daemon, `batond ${printable(status.daemon.version, 20)}${status.daemon.mode === 'enforce' ? '' : ` · ${printable(status.daemon.mode, 20)}`}`);
+    set(this.daemon, 'title', `process ${status.daemon.pid}, since ${printable(status.daemon.started, 40)}`);
     const notes = [
-      ...(status.mode === 'observe' ? ['batond only observes: everything is metered and nothing waits.'] : []),
-      ...status.degraded.map((text) => printable(text, 500)),
-      ...status.nodes.filter((node) => node.link !== 'up').map((node) => `The link to node ${printable(node.name, 60)} is cut.`),
+      ...(status.daemon.mode === 'observe' ? ['batond runs in mode observe: it measures everything, and no pod waits.'] : []),
+      ...status.daemon.degraded.map((text) => printable(text, 500)),
+      ...status.nodes.filter((node) => node.link === 'cut').map((node) => `The link to node ${printable(node.name, 60)} is cut.`),
     ].slice(0, 20);
     const key = JSON.stringify(notes);
     if (this.notes.dataset['is'] === key) return;
@@ -187,7 +187,7 @@ class Page implements App {
   private readonly banner = h('section', {class: 'banner', 'aria-label': 'batond is away', hidden: true}, this.bannerText,
     h('button', {type: 'button', onclick: () => this.link.retry()}, 'Try now'));
   private readonly notesList = h('ul');
-  private readonly notes = h('section', {class: 'notes', hidden: true, 'aria-label': 'What batond warns of'}, this.notesList);
+  private readonly notes = h('section', {class: 'notes', hidden: true, 'aria-label': 'Warnings of batond'}, this.notesList);
   private readonly waiting = h('p', {class: 'waiting'});
   private readonly main = h('main', {id: 'content', tabindex: -1});
   private readonly speech = h('div', {class: 'unseen', role: 'status', 'aria-live': 'polite'});
@@ -204,9 +204,9 @@ class Page implements App {
         if (token !== '') this.link.setToken(token);
       }},
         h('h2', {id: 'ask-title'}, 'batond asks for a token'),
-        h('p', {}, 'It is in the file that batond’s ', h('code', {}, 'token_file'), ' names. It is kept until this tab is closed, and sent to ', named(location.host || 'this server'), ' only.'),
+        h('p', {}, 'The token is in the file that batond’s ', h('code', {}, 'token_file'), ' names. This page keeps it until the tab is closed, and sends it to ', named(location.host || 'this server'), ' only.'),
         h('label', {for: 'token'}, 'Token'), this.tokenInput, this.tokenNote,
-        h('button', {type: 'submit'}, 'Go on')));
+        h('button', {type: 'submit'}, 'Continue')));
     // Without a token there is nothing to see behind it.
     dialog.addEventListener('cancel', (event) => event.preventDefault());
     return dialog;

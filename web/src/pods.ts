@@ -29,10 +29,10 @@ const kColumns: PodColumn[] = [
   {key: 'request', head: 'Request', number: true, value: (pod) => pod.request, text: (pod) => share(pod.request)},
   {key: 'limit', head: 'Limit', number: true, value: (pod) => pod.limit, text: (pod) => share(pod.limit), wide: true},
   {key: 'waited', head: 'Waited', number: true, value: waited, text: (pod) => percent(waited(pod)),
-   title: () => 'part of the last second; of several GPUs the longest'},
+   title: () => 'fraction of the last second; with several GPUs the longest'},
   {key: 'held', head: 'Held', number: true, value: (pod) => pod.held_ns, text: (pod) => duration(pod.held_ns), wide: true},
   {key: 'efficiency', head: 'Busy', number: true, value: efficiency, text: (pod) => percent(efficiency(pod) * 100),
-   title: () => 'part of the held time in which the GPU executed', wide: true},
+   title: () => 'fraction of the held time in which the GPU executed', wide: true},
   {key: 'memory', head: 'Memory', number: true, value: (pod) => pod.memory_used, text: (pod) => bytes(pod.memory_used), wide: true},
   {key: 'clients', head: 'Processes', number: true, value: (pod) => pod.clients.length, text: (pod) => grouped(pod.clients.length), wide: true},
 ];
@@ -66,7 +66,7 @@ export class PodsView implements View {
       h('div', {class: 'panel-head'}, h('span', {class: 'field'}, h('label', {for: 'pod-search'}, 'Search'), this.search), this.count),
       h('div', {class: 'scroll'}, this.table));
     this.element = h('div', {}, h('h1', {class: 'unseen'}, 'Pods'), this.none, this.panel, this.drawer.element);
-    this.rows = new Keyed<Pod, Row>(this.body, (pod) => pod.id, (pod) => this.make(pod), (row, pod) => {
+    this.rows = new Keyed<Pod, Row>(this.body, (pod) => pod.name, (pod) => this.make(pod), (row, pod) => {
       kColumns.forEach((column, i) => {
         const cell = row.cells[i]!;
         if (i > 0) put(cell, column.text(pod));
@@ -123,10 +123,10 @@ export class PodsView implements View {
     const busy = !asked && (this.table.matches(':hover') || this.body.contains(document.activeElement));
     let shown = sorted(found, kColumns, this.sorting);
     if (busy) {
-      const place = new Map(this.order.map((id, i) => [id, i]));
-      shown = [...shown].sort((a, b) => (place.get(a.id) ?? Infinity) - (place.get(b.id) ?? Infinity) || 0);
+      const place = new Map(this.order.map((name, i) => [name, i]));
+      shown = [...shown].sort((a, b) => (place.get(a.name) ?? Infinity) - (place.get(b.name) ?? Infinity) || 0);
     }
-    this.order = shown.map((pod) => pod.id);
+    this.order = shown.map((pod) => pod.name);
     this.rows.show(shown);
     put(this.count, found.length === status.pods.length ? plural(found.length, 'pod')
       : `${grouped(found.length)} of ${plural(status.pods.length, 'pod')}`);
@@ -144,7 +144,7 @@ export class PodsView implements View {
     if (this.facts.dataset['is'] === key) return;
     this.facts.dataset['is'] = key;
     if (!pod) {
-      this.facts.replaceChildren(h('p', {class: 'trouble'}, 'This pod is not there any more.'));
+      this.facts.replaceChildren(h('p', {class: 'trouble'}, 'This pod no longer exists.'));
       return;
     }
     const fact = (name: string, value: string) => {
@@ -161,7 +161,7 @@ export class PodsView implements View {
         fact('Held', duration(pod.held_ns)), fact('Busy', duration(pod.busy_ns)), fact('Waited', duration(pod.waited_ns)),
         fact('Owed (lag)', duration(pod.lag_ns)),
         fact('Unmanaged', duration(pod.unmanaged_ns)),
-        fact('Memory', pod.memory > 0 ? `${bytes(pod.memory_used)}; cap ${bytes(pod.memory)} a GPU` : bytes(pod.memory_used)),
+        fact('Memory', pod.memory > 0 ? `${bytes(pod.memory_used)}; cap ${bytes(pod.memory)} per GPU` : bytes(pod.memory_used)),
         fact('Launches', grouped(pod.launches)), fact('Tokens', grouped(pod.grants)), fact('Revoked', grouped(pod.revocations)),
         fact('Priority', pod.priority), fact('Team', pod.team || '–'), fact('Gang', pod.gang ? 'yes' : 'no')),
       h('h3', {}, 'On its GPUs'),
@@ -174,7 +174,7 @@ export class PodsView implements View {
           h('td', {class: 'n'}, percent(part.achieved_10s)), h('td', {class: 'n'}, percent(part.fluid)),
           h('td', {class: 'n'}, percent(part.waited_1s)), h('td', {class: 'n'}, bytes(part.memory_used))))))),
       h('h3', {}, plural(pod.clients.length, 'process', 'processes')),
-      pod.clients.length === 0 ? h('p', {class: 'note'}, 'Nobody of it is attached.')
+      pod.clients.length === 0 ? h('p', {class: 'note'}, 'No process is attached.')
         : h('ul', {class: 'clients'}, ...clients.map((client) => h('li', {},
           h('span', {class: 'n'}, String(client.pid)), ' ', h('code', {}, printable(client.command, 300)), ' ',
           h('span', {class: 'note'}, `${printable(client.phase, 20)}${client.connected ? '' : ', not connected'}, uid ${client.uid}`)))));

@@ -12,7 +12,7 @@ const kTeamsMax = 7;
 // By team where the report's rows name teams: the largest ones, and the others together.
 export function stackDays(report: Report): Stack {
   const days = new Map<string, Map<string, number>>();
-  const teams = report.rows.some((row) => row.team !== '');
+  const teams = report.rows.some((row) => row.team);
   const sums = new Map<string, number>();
   for (const row of report.rows) {
     let of_day = days.get(row.key);

@@ -67,7 +67,7 @@ export class TeamsView implements View {
       try {
         const answer = read(await getJson(path, abort.signal));
         if (abort.signal.aborted) return '';
-        if (answer === null) return 'batond answered with what this page does not understand.';
+        if (answer === null) return 'This page does not understand batond’s answer.';
         use(answer);
         return '';
       } catch (error) {
@@ -94,7 +94,7 @@ export class TeamsView implements View {
     const stack = stackDays(report);
     if (stack.teams) this.app.colours.meet(stack.series.map((name) => ({name, places: ['by team']})));
     if (stack.days.length === 0) {
-      this.chart.replaceChildren(h('div', {class: 'none'}, h('p', {}, 'Nothing is booked in this time yet. Use is booked as soon as a pod runs:'), h('pre', {}, kFirstPod)));
+      this.chart.replaceChildren(h('div', {class: 'none'}, h('p', {}, 'No use is recorded in this window yet. Recording starts when a pod runs:'), h('pre', {}, kFirstPod)));
       return;
     }
     this.chart.replaceChildren(this.key(stack), this.bars(stack),
@@ -167,35 +167,35 @@ export class TeamsView implements View {
       return piece;
     };
     this.sum.replaceChildren(
-      h('p', {}, `${day(report.from_ms)} to ${day(report.to_ms)}: held ${hours(held)} + idle ${hours(report.idle_hours)} + unattributed ${hours(report.unattributed_hours)} = ${hours(held + report.idle_hours + report.unattributed_hours)} of ${hours(report.capacity_hours)} GPU-hours there were.`,
+      h('p', {}, `${day(report.from_ms)} to ${day(report.to_ms)}: held ${hours(held)} + idle ${hours(report.idle_hours)} + unattributed ${hours(report.unattributed_hours)} = ${hours(held + report.idle_hours + report.unattributed_hours)} of ${hours(report.capacity_hours)} GPU-hours of capacity.`,
         Math.abs(off) > Math.max(0.01, report.capacity_hours * 0.005) ? h('strong', {class: 'trouble'}, ` This does not add up: ${hours(off)} are missing.`) : null),
       h('div', {class: 'stack large', 'aria-hidden': 'true'}, ...coloured.map((row) => part(row.key, row.held_hours, `c${colour.get(row.key)}`)),
         part(coloured.length > 0 ? 'others' : 'held', others, 'fill-rest'), part('unattributed', report.unattributed_hours, 'fill-loss'), part('idle', report.idle_hours, 'fill-idle')),
       h('ul', {class: 'legend', 'aria-hidden': 'true'}, ...([[coloured.length > 0 ? 'other holders' : 'held', 'fill-rest', others > 0.005 * held], ['unattributed', 'fill-loss', true], ['idle', 'fill-idle', true]] as const)
         .map(([name, fill, there]) => there && h('li', {}, h('span', {class: `swatch ${fill}`}), name))));
     if (rows.length === 0) {
-      this.table.replaceChildren(h('p', {class: 'note'}, 'Nobody used anything in this time.'));
+      this.table.replaceChildren(h('p', {class: 'note'}, 'No use in this window.'));
       return;
     }
     const cost = rows.some((row) => row.cost !== null);
-    const teams = report.by !== 'team' && rows.some((row) => row.team !== '');
+    const teams = report.by !== 'team' && rows.some((row) => row.team);
     const n = (text: string, strong = false) => h('td', {class: strong ? 'n strong' : 'n'}, text);
     const head = (text: string, title?: string) => h('th', {scope: 'col', class: 'n', title}, text);
     this.table.replaceChildren(h('table', {class: 'use'},
       h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, {team: 'Team', user: 'User', pod: 'Pod', gpu: 'GPU', day: 'Day'}[report.by] ?? 'Whose'),
-        teams && h('th', {scope: 'col'}, 'Team'), head('Held h'), head('of all held'), head('Busy h'), head('Busy', 'part of the held time in which the GPU executed'),
+        teams && h('th', {scope: 'col'}, 'Team'), head('Held h'), head('of all held'), head('Busy h'), head('Busy', 'fraction of the held time in which the GPU executed'),
         head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head('Cost'))),
       h('tbody', {}, ...rows.slice(0, 1000).map((row) => h('tr', {},
         h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, '(none)') : named(row.key)),
-        teams && h('td', {}, row.team === '' ? '–' : named(row.team)),
+        teams && h('td', {}, row.team ? named(row.team) : '–'),
         n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(percent(row.efficiency * 100)),
         n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)))))));
     if (rows.length > 1000) this.table.append(h('p', {class: 'note'}, `The first 1000 of ${grouped(rows.length)}.`));
   }
 
   private drawStanding(standing: Standing): void {
-    put(this.standingNote, standing.rows.length === 0 ? 'No teams are configured; what is left over is shared without regard to history.'
-      : `What is left over of a GPU goes first to those who used less than their shares. Use counts half after ${span(standing.half_life_s)}; weight of history k = ${+standing.k.toFixed(3)}. Requests are never touched by it.`);
+    put(this.standingNote, standing.rows.length === 0 ? 'No teams are configured: time that requests leave over is shared without regard to history.'
+      : `Time that requests leave over goes first to teams that used less than their shares. Use counts half after ${span(standing.half_life_s)}; weight of history k = ${+standing.k.toFixed(3)}. Requests do not change.`);
     if (standing.rows.length === 0) {
       this.standing.replaceChildren();
       return;
@@ -205,7 +205,7 @@ export class TeamsView implements View {
     const n = (text: string) => h('td', {class: 'n'}, text);
     this.standing.replaceChildren(h('table', {class: 'standing'},
       h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Team, user'), head('Shares'), head('of all', 'S: normalised shares'), head('Used h', 'decayed'),
-        head('of all', 'U_A: normalised usage'), head('Effective', 'U_E: effective usage'), head('Factor', 'F = 2^(−U_E / S); ½: it used just what it is due'),
+        head('of all', 'U_A: normalised usage'), head('Effective', 'U_E: effective usage'), head('Factor', 'F = 2^(−U_E / S); ½: use and due agree'),
         head('LevelFS', 'S over U among siblings'), head('Rank', 'Fair Tree; of users'), h('th', {scope: 'col'}, h('span', {class: 'unseen'}, 'Why')))),
       h('tbody', {}, ...asTree(standing.rows).slice(0, 2000).map(({row, depth}) => {
         const label = row.user !== '' ? row.user : row.team === '' ? '(all)' : row.team.split('/').pop()!;

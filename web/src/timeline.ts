@@ -201,14 +201,3 @@ export function quantile(sorted: readonly number[], q: number): number {
   if (sorted.length === 0) return NaN;
   return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))]!;
 }
-// The upper bound of the bin in which the quantile lies: Infinity in the last, NaN of none.
-export function binQuantile(bounds: readonly number[], counts: readonly number[], q: number): number {
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  if (total === 0) return NaN;
-  let below = 0;
-  for (let i = 0; i < counts.length; ++i) {
-    below += counts[i]!;
-    if (below >= q * total) return bounds[i] ?? Infinity;
-  }
-  return Infinity;
-}

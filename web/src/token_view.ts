@@ -4,8 +4,8 @@ import {themed} from './chart';
 import {Keyed, choice, h, named, put, set, show, swatch} from './dom';
 import {duration, grouped, percent, printable} from './format';
 import {ApiError, getJson} from './link';
-import {onGpu, type Pod} from './model';
-import {type Cover, type Span, Timeline, at, binQuantile, bins, cover, kWaitBins, quantile, readTimeline, summarise, type Summary} from './timeline';
+import type {Pod} from './model';
+import {type Cover, type Span, Timeline, at, bins, cover, kWaitBins, quantile, readTimeline, summarise, type Summary} from './timeline';
 
 const kKeepMs = 30_000;
 const kEachMs = 1000;
@@ -65,7 +65,7 @@ export class TokenView {
       h('tbody', {}, h('tr', {class: 'scale'}, h('td'), h('td', {class: 'draw'}, this.axis), h('td'), h('td', {class: 'mid'}), h('td', {class: 'wide'}))));
     this.waits = h('tbody');
     this.waitsBox = h('section', {class: 'panel', 'aria-labelledby': 'waits-title'},
-      h('h3', {id: 'waits-title'}, 'How long waits are'),
+      h('h3', {id: 'waits-title'}, 'Length of waits'),
       (this.waitsNote = h('p', {class: 'note'})),
       h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Lengths of waits, table'},
         h('table', {class: 'waits'},
@@ -174,7 +174,7 @@ export class TokenView {
             this.last = begun;
             this.failed = '';
           } else {
-            this.failed = 'batond answered with what is no timeline.';
+            this.failed = 'batond’s answer is not a timeline.';
           }
         } catch (error) {
           if (abort.signal.aborted) return;
@@ -192,7 +192,7 @@ export class TokenView {
   private togglePause(): void {
     this.paused = !this.paused;
     set(this.pause, 'aria-pressed', String(this.paused));
-    put(this.pause, this.paused ? 'Go on' : 'Pause');
+    put(this.pause, this.paused ? 'Resume' : 'Pause');
     this.last = 0;
   }
 
@@ -215,9 +215,9 @@ export class TokenView {
     const held = [...summaries.values()].reduce((sum, summary) => sum + summary.held_ms, 0);
     put(this.taken, known ? percent(Math.min(100, (held / this.window) * 100)) : '–');
     const said = this.failed !== '' ? this.failed
-      : !known ? 'Waiting for the first spans.'
-      : this.paused ? 'Paused; what happens meanwhile is not kept.'
-      : order.length > shown.length ? `${shown.length} of ${order.length} pods are shown; the token's lane has all.`
+      : !known ? 'Waiting for the first data.'
+      : this.paused ? 'Paused. What happens meanwhile is not recorded.'
+      : order.length > shown.length ? `${shown.length} of ${order.length} pods are shown; the token’s lane has all pods.`
       : '';
     put(this.note, said);
     show(this.note, said !== '');
@@ -378,25 +378,8 @@ export class TokenView {
     const known = !Number.isNaN(this.timeline.now);
     const all = known ? summarise(this.timeline.within(this.timeline.begin, this.timeline.now), this.timeline.begin, this.timeline.now)
       : new Map<string, Summary>();
-    let recorded = false;
     const shown = this.pods.slice(0, kRowsMax).map((pod) => {
       const colour = this.app.colours.of(pod.name);
-      const histogram = onGpu(pod, this.uuid)?.wait_histogram;
-      if (histogram) {
-        recorded = true;
-        // Into this page's bins: a bin of batond's goes where its upper bound lies.
-        const counts = new Array<number>(kWaitBins.length + 1).fill(0);
-        histogram.counts.forEach((count, i) => {
-          const bound = (histogram.le_s[i] ?? Infinity) * 1000;
-          const bin = kWaitBins.findIndex((to) => bound <= to * 1.0001);
-          counts[bin < 0 ? kWaitBins.length : bin]! += count;
-        });
-        const q = (part: number) => {
-          const bound = binQuantile(histogram.le_s, histogram.counts, part);
-          return Number.isNaN(bound) ? '–' : bound === Infinity ? `> ${ms(histogram.le_s[histogram.le_s.length - 1]! * 1000)}` : `≤ ${ms(bound * 1000)}`;
-        };
-        return {pod: pod.name, colour, counts, median: q(0.5), p99: q(0.99), longest: '–'};
-      }
       const waits = all.get(pod.name)?.waits ?? [];
       return {pod: pod.name, colour, counts: bins(waits, kWaitBins), median: ms(quantile(waits, 0.5)),
               p99: ms(quantile(waits, 0.99)), longest: ms(quantile(waits, 1))};
@@ -409,9 +392,8 @@ export class TokenView {
     this.waitRows.show(shown);
     for (const item of shown) this.waitRows.get(item.pod)?.cells.forEach((cell, i) => show(cell, !hidden(i)));
     const seconds = Math.round((this.timeline.now - this.timeline.begin) / 1000);
-    put(this.waitsNote, recorded ? 'All of the pod, by batond’s own count; by length up to that of the column. Each pod’s bars are by its own scale.'
-      : known ? `Waits that began and ended in the last ${seconds} s, by length up to that of the column. Each pod’s bars are by its own scale.`
-      : 'Waiting for the first spans.');
+    put(this.waitsNote, known ? `Waits that began and ended in the last ${seconds} s, by length up to that of the column. Each pod’s bars have their own scale.`
+      : 'Waiting for the first data.');
     show(this.waitsBox, this.pods.length > 0);
   }
 

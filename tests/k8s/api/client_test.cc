@@ -78,7 +78,7 @@ std::string Http(int status, const std::string& body) {
   return fmt::format("HTTP/1.1 {} X\r\nContent-Length: {}\r\n\r\n{}", status, body.size(), body);
 }
 
-TEST(ClientTest, ARefusalSaysWhoWasAskedForWhatAndWhy) {
+TEST(ClientTest, ErrorNamesServerRequestAndReason) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const auto absent = client->Get(kPods, {"default", "no pod/\"?"});
@@ -90,7 +90,7 @@ TEST(ClientTest, ARefusalSaysWhoWasAskedForWhatAndWhy) {
   EXPECT_TRUE(Says(absent.error().message, "404 NotFound: pods")) << absent.error().message;
 }
 
-TEST(ClientTest, NobodyThereIsSaidAsSuch) {
+TEST(ClientTest, UnreachableServerIsReported) {
   std::string url;
   {
     const ApiServer server;
@@ -112,7 +112,7 @@ TEST(ClientTest, NobodyThereIsSaidAsSuch) {
   EXPECT_TRUE(Says(unknown.error().message, "no-such-name.invalid")) << unknown.error().message;
 }
 
-TEST(ClientTest, OnlyLoopbackMayGoWithoutTls) {
+TEST(ClientTest, PlainHttpIsForLoopbackOnly) {
   ClusterConfig config;
   config.server = "http://10.0.0.1";
   EXPECT_FALSE(Client::Make(config));
@@ -131,7 +131,7 @@ TEST(ClientTest, OnlyLoopbackMayGoWithoutTls) {
   EXPECT_FALSE(Client::Make(config));
 }
 
-TEST(ClientTest, AServerThatIsNotTheOneMeantIsNotTrustedAndTheReasonIsSaid) {
+TEST(ClientTest, UntrustedServerIsRefusedWithTheReason) {
   ApiServer server({.tls = true});
   ASSERT_TRUE(ClientOf(server.config())->GetPath("/version"));
   ClusterConfig config = server.config();
@@ -153,7 +153,7 @@ TEST(ClientTest, AServerThatIsNotTheOneMeantIsNotTrustedAndTheReasonIsSaid) {
   EXPECT_TRUE(ClientOf(config)->GetPath("/version"));
 }
 
-TEST(ClientTest, AClientCertificateNeedsItsOwnKey) {
+TEST(ClientTest, ClientCertificateNeedsItsKey) {
   ApiServer server({.tls = true});
   const KeyPair authority = MakeAuthority("a");
   const KeyPair mine = MakeCertificate(authority, "me", "");
@@ -168,7 +168,7 @@ TEST(ClientTest, AClientCertificateNeedsItsOwnKey) {
   EXPECT_TRUE(Says(wrong.error().message, "client key")) << wrong.error().message;
 }
 
-TEST(ClientTest, ATokenThatWasReplacedIsReadAgain) {
+TEST(ClientTest, ReplacedTokenIsReadAgain) {
   const TempFolder folder;
   ApiServer server({.token = "first"});
   ClusterConfig config = server.config();
@@ -189,7 +189,7 @@ TEST(ClientTest, ATokenThatWasReplacedIsReadAgain) {
   EXPECT_TRUE(client->GetPath("/version"));
 }
 
-TEST(ClientTest, WhatIsSafeIsRepeatedAndNothingElse) {
+TEST(ClientTest, OnlySafeRequestsAreRepeated) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const auto faulty = [&](FaultKind kind, int status = 500) {
@@ -261,7 +261,7 @@ TEST(ClientTest, RetryAfterIsHonoured) {
   EXPECT_LT(MonotonicNow() - begin, seconds(8));
 }
 
-TEST(ClientTest, NothingTakesLongerThanItMay) {
+TEST(ClientTest, EveryCallEndsWithinItsTimeout) {
   ApiServer server;
   ClientOptions options = Quick();
   options.timeout = seconds(1);
@@ -281,7 +281,7 @@ TEST(ClientTest, NothingTakesLongerThanItMay) {
   EXPECT_TRUE(client->Create(kPods, kName, AnnotatedPod("a")));
 }
 
-TEST(ClientTest, StopEndsWhatRunsAndRefusesWhatComes) {
+TEST(ClientTest, StopEndsRunningAndLaterCalls) {
   ApiServer server;
   ClientOptions options = Quick();
   options.timeout = options.attempt_timeout = seconds(60);
@@ -316,7 +316,7 @@ TEST(ClientTest, StopEndsWhatRunsAndRefusesWhatComes) {
   EXPECT_EQ(client->GetPath("/version").error().reason, "Stopped");
 }
 
-TEST(ClientTest, ConnectionsAreUsedAgainAndStaleOnesDoNotHarm) {
+TEST(ClientTest, ConnectionsAreReusedUnlessStale) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   for (int i = 0; i < 20; ++i) {
@@ -349,7 +349,7 @@ TEST(ClientTest, ManyThreadsShareFewConnections) {
 }
 
 // The connection that is free goes to who waits for it, though others wait for something else.
-TEST(ClientTest, AFreeConnectionIsNotLostOnThoseThatOnlyPause) {
+TEST(ClientTest, FreeConnectionWakesAWaitingCall) {
   ApiServer server;
   ClientOptions options = Quick();
   options.connections_max = 1;
@@ -374,7 +374,7 @@ TEST(ClientTest, AFreeConnectionIsNotLostOnThoseThatOnlyPause) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(ClientTest, AListIsFollowedOverItsPages) {
+TEST(ClientTest, ListFollowsAllPages) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   for (int i = 0; i < 25; ++i) server.Put(kPods, AnnotatedPod(fmt::format("p{:02}", i)));
@@ -393,7 +393,7 @@ TEST(ClientTest, AListIsFollowedOverItsPages) {
   EXPECT_EQ((*again)["items"].size(), 25u);
 }
 
-TEST(ClientTest, AWatchTellsWhatHappensHoweverItIsCutIntoPieces) {
+TEST(ClientTest, WatchEventsSurviveAnyChunking) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const std::string from = std::to_string(server.version());
@@ -410,7 +410,7 @@ TEST(ClientTest, AWatchTellsWhatHappensHoweverItIsCutIntoPieces) {
   EXPECT_EQ(seen, "ADDED a;ADDED b;DELETED a;BOOKMARK ;");
 }
 
-TEST(ClientTest, AWatchEndsForEachReasonAsItShould) {
+TEST(ClientTest, WatchEndsAsDocumentedForEachReason) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const auto watch = [&](Duration silence = seconds(10)) {
@@ -449,7 +449,7 @@ TEST(ClientTest, AWatchEndsForEachReasonAsItShould) {
 }
 
 // What is long takes long: a list of many pages is not held to the time of one.
-TEST(ClientTest, EachPageOfAListHasItsOwnTime) {
+TEST(ClientTest, EachPageOfAListHasItsOwnTimeout) {
   ApiServer server;
   for (int i = 0; i < 12; ++i) server.Put(kPods, AnnotatedPod(fmt::format("p{:02}", i)));
   server.AddFault(
@@ -463,7 +463,7 @@ TEST(ClientTest, EachPageOfAListHasItsOwnTime) {
   EXPECT_EQ(list->at("items").size(), 12u);
 }
 
-TEST(ClientTest, AnAnswerThatIsTooLargeOrTooDeepOrNoObjectIsAnError) {
+TEST(ClientTest, OversizedOrMalformedAnswerIsAnError) {
   ClientOptions options = Quick();
   options.timeout = milliseconds(300);
   options.answer_bytes_max = 10'000;
@@ -494,7 +494,7 @@ TEST(ClientTest, AnAnswerThatIsTooLargeOrTooDeepOrNoObjectIsAnError) {
 }
 
 // Whatever a server sends, nothing crashes, nothing hangs, nothing is taken for an object.
-TEST(ClientTest, RandomBytesFromAServerNeverHarm) {
+TEST(ClientTest, RandomBytesFromAServerAreHarmless) {
   const uint64_t seed = static_cast<uint64_t>(Nanos(MonotonicNow()));
   std::printf("seed %lu\n", seed);
   Random random(seed);

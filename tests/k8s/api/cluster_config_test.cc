@@ -51,7 +51,7 @@ std::string Kubeconfig(const std::string& cluster, const std::string& user) {
          cluster + "}\nusers:\n- name: u\n  user: {" + user + "}\n";
 }
 
-TEST(ClusterConfigTest, InAPodTheServiceAccountIsUsed) {
+TEST(ClusterConfigTest, ServiceAccountIsUsedInAPod) {
   const TempFolder folder;
   Environment environment;
   environment.Set("KUBERNETES_SERVICE_HOST", "fd00::1");
@@ -72,7 +72,7 @@ TEST(ClusterConfigTest, InAPodTheServiceAccountIsUsed) {
   EXPECT_EQ(InClusterConfig(folder.path()).error().code, ErrorCode::kNotFound);
 }
 
-TEST(ClusterConfigTest, AKubeconfigGivesDataOrFilesBesideIt) {
+TEST(ClusterConfigTest, KubeconfigHasDataOrRelativeFiles) {
   const TempFolder folder;
   const std::string path = folder.Write(
       "a/config",
@@ -92,7 +92,7 @@ TEST(ClusterConfigTest, AKubeconfigGivesDataOrFilesBesideIt) {
   EXPECT_FALSE(config->insecure);
 }
 
-TEST(ClusterConfigTest, WhatAKubeconfigWantsAndIsNotSupportedIsSaid) {
+TEST(ClusterConfigTest, UnsupportedKubeconfigFieldsAreErrors) {
   const TempFolder folder;
   const auto refusal = [&](const std::string& text, const std::string& context = {}) {
     const auto config = KubeconfigContext(folder.Write("config", text), context);
@@ -156,7 +156,7 @@ TEST(ClusterConfigTest, DamagedKubeconfigsAreErrors) {
   EXPECT_GT(refused, 10);
 }
 
-TEST(ClusterConfigTest, ItIsLookedForInTheOrderThatIsPromised) {
+TEST(ClusterConfigTest, SourcesAreTriedInTheDocumentedOrder) {
   const TempFolder folder;
   Environment environment;
   environment.Set("KUBERNETES_SERVICE_HOST", "");
@@ -178,7 +178,7 @@ TEST(ClusterConfigTest, ItIsLookedForInTheOrderThatIsPromised) {
   EXPECT_FALSE(FindClusterConfig("", ""));
 }
 
-TEST(UrlTest, ServersAreUnderstoodAndBadOnesRefused) {
+TEST(UrlTest, ServerUrlsAreParsedOrRefused) {
   const auto one = ParseServerUrl("https://[fd00::1]:6443/k8s/c-1/");
   ASSERT_TRUE(one);
   EXPECT_EQ(one->host, "fd00::1");

@@ -14,7 +14,7 @@ namespace {
 using resources::kEvents;
 using resources::kPods;
 
-TEST(EventRecorderTest, AnEventHasAllThatTheApiWants) {
+TEST(EventRecorderTest, EventHasAllRequiredFields) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const Json pod = server.Put(kPods, AnnotatedPod("a"));
@@ -44,7 +44,7 @@ TEST(EventRecorderTest, AnEventHasAllThatTheApiWants) {
   EXPECT_EQ(time[26], 'Z');
 }
 
-TEST(EventRecorderTest, TheSameAgainIsASeriesWithItsCount) {
+TEST(EventRecorderTest, RepeatedEventIsASeriesWithACount) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const Json pod = server.Put(kPods, AnnotatedPod("a"));
@@ -60,7 +60,7 @@ TEST(EventRecorderTest, TheSameAgainIsASeriesWithItsCount) {
   EXPECT_LE(server.count("patch events"), 11u);
 }
 
-TEST(EventRecorderTest, AnObjectHasABudget) {
+TEST(EventRecorderTest, EventsOfAnObjectAreRateLimited) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const Json a = server.Put(kPods, AnnotatedPod("a"));
@@ -76,7 +76,7 @@ TEST(EventRecorderTest, AnObjectHasABudget) {
   EXPECT_EQ(server.List(kEvents).size(), 6u);
 }
 
-TEST(EventRecorderTest, ItNeverBlocksAndEndsSoon) {
+TEST(EventRecorderTest, NeverBlocksAndStopsSoon) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   server.AddFault({.kind = FaultKind::kHang, .path = "/events", .times = 0});
@@ -91,7 +91,7 @@ TEST(EventRecorderTest, ItNeverBlocksAndEndsSoon) {
   EXPECT_LT(MonotonicNow() - begin, seconds(15));  // a second, where nobody disturbs
 }
 
-TEST(EventRecorderTest, WhoMayNotWriteDoesNot) {
+TEST(EventRecorderTest, FollowerWritesNoEvents) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   std::atomic<bool> leading{false};
@@ -103,7 +103,7 @@ TEST(EventRecorderTest, WhoMayNotWriteDoesNot) {
   EXPECT_TRUE(server.WaitFor([&] { return server.List(kEvents).size() == 1; }));
 }
 
-TEST(EventRecorderTest, ASeriesWhoseEventTheServerForgotBeginsAgain) {
+TEST(EventRecorderTest, ExpiredSeriesStartsAgain) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   EventRecorder recorder(*client, {});
@@ -115,7 +115,7 @@ TEST(EventRecorderTest, ASeriesWhoseEventTheServerForgotBeginsAgain) {
   EXPECT_EQ(server.List(kEvents)[0]["series"]["count"], 2);
 }
 
-TEST(EventRecorderTest, AFewFaultsLoseAtMostThatEvent) {
+TEST(EventRecorderTest, FaultLosesAtMostOneEvent) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   EventRecorder recorder(*client, {});

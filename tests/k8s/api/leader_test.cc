@@ -42,7 +42,7 @@ std::unique_ptr<Leader> RunFor(Client& client, const std::string& identity, Seen
       });
 }
 
-TEST(LeaderTest, TheFirstLeadsAndGivesBack) {
+TEST(LeaderTest, FirstCandidateLeadsAndReleasesTheLease) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   Seen one, two;
@@ -67,7 +67,7 @@ TEST(LeaderTest, TheFirstLeadsAndGivesBack) {
   EXPECT_EQ(TextAt(*server.Get(kLeases, kLease), "spec/holderIdentity"), "");
 }
 
-TEST(LeaderTest, WhoCannotRenewIsNoMoreLeadingBeforeAnotherMayBe) {
+TEST(LeaderTest, LeaderStepsDownBeforeItsLeaseExpires) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   Seen one;
@@ -85,7 +85,7 @@ TEST(LeaderTest, WhoCannotRenewIsNoMoreLeadingBeforeAnotherMayBe) {
   EXPECT_EQ(one.won, 1);
 }
 
-TEST(LeaderTest, ALeaseThatIsTakenAwayIsLost) {
+TEST(LeaderTest, StolenLeaseIsLost) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   Seen one;
@@ -99,7 +99,7 @@ TEST(LeaderTest, ALeaseThatIsTakenAwayIsLost) {
   EXPECT_EQ(TextAt(*server.Get(kLeases, kLease), "spec/holderIdentity"), "somebody");
 }
 
-TEST(LeaderTest, ALeaseWithNonsenseInItIsTakenOver) {
+TEST(LeaderTest, MalformedLeaseIsTakenOver) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   for (const Json& spec :
@@ -115,7 +115,7 @@ TEST(LeaderTest, ALeaseWithNonsenseInItIsTakenOver) {
 
 // Three candidates, an API server that stalls, refuses, cuts and loses answers: no two of them ever
 // lead at one moment, and when it is well again one does.
-TEST(LeaderTest, NeverTwoLeadAtOnce) {
+TEST(LeaderTest, AtMostOneLeadsAtATime) {
   const uint64_t seed = static_cast<uint64_t>(Nanos(MonotonicNow()));
   std::printf("seed %lu\n", seed);
   Random random(seed);

@@ -111,7 +111,7 @@ void Stir(ApiServer& server, Random& random, int steps) {
   }
 }
 
-TEST(ReflectorTest, TellsTheListAndThenEveryChange) {
+TEST(ReflectorTest, ReportsTheListAndThenEveryChange) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   for (int i = 0; i < 20; ++i) server.Put(kPods, AnnotatedPod(PodName(i)));
@@ -125,7 +125,7 @@ TEST(ReflectorTest, TellsTheListAndThenEveryChange) {
   EXPECT_TRUE(mirror.troubles().empty());
 }
 
-TEST(ReflectorTest, ObjectsComeWithoutWhoWroteWhichField) {
+TEST(ReflectorTest, ManagedFieldsAreRemoved) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const auto put = [&](const char* name) {
@@ -159,7 +159,7 @@ TEST(ReflectorTest, ObjectsComeWithoutWhoWroteWhichField) {
   }
 }
 
-TEST(ReflectorTest, AVersionThatIsGoneLeadsToAListWhichTellsWhatVanished) {
+TEST(ReflectorTest, ExpiredVersionIsRelistedWithDeletions) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   for (int i = 0; i < 3; ++i) server.Put(kPods, AnnotatedPod(PodName(i)));
@@ -182,7 +182,7 @@ TEST(ReflectorTest, AVersionThatIsGoneLeadsToAListWhichTellsWhatVanished) {
   EXPECT_EQ(mirror.troubles().size(), 1u);
 }
 
-TEST(ReflectorTest, AWatchThatOnlySeemsToLiveIsLeft) {
+TEST(ReflectorTest, SilentWatchIsReplaced) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   server.AddFault({.kind = FaultKind::kStallWatch, .times = 2});
@@ -195,7 +195,7 @@ TEST(ReflectorTest, AWatchThatOnlySeemsToLiveIsLeft) {
   EXPECT_EQ(mirror.synced(), 1);
 }
 
-TEST(ReflectorTest, AKindThatIsNotServedYetIsWaitedFor) {
+TEST(ReflectorTest, WaitsForAKindThatIsNotServedYet) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   server.Unserve(resources::kSharePods);
@@ -214,7 +214,7 @@ TEST(ReflectorTest, AKindThatIsNotServedYetIsWaitedFor) {
   EXPECT_TRUE(server.WaitFor([&] { return mirror.Same(server, resources::kSharePods); }));
 }
 
-TEST(ReflectorTest, SelectorsHold) {
+TEST(ReflectorTest, SelectorsAreApplied) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   ReflectorOptions options = QuickReflector();
@@ -232,7 +232,7 @@ TEST(ReflectorTest, SelectorsHold) {
   EXPECT_TRUE(server.WaitFor([&] { return mirror.gone() == 1; }));
 }
 
-TEST(ReflectorTest, ItEndsSoonWhateverItWaitsFor) {
+TEST(ReflectorTest, StopsSoonWhateverItWaitsFor) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   ReflectorOptions options = QuickReflector();

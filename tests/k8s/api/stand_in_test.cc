@@ -187,7 +187,7 @@ TEST(StandIn, SelectsByLabelsAndFields) {
   EXPECT_EQ(names("", "spec.colour=red"), "BadRequest");
 }
 
-TEST(StandIn, SpeaksTlsAndWantsItsToken) {
+TEST(StandIn, RequiresTlsAndItsToken) {
   ApiServer server({.tls = true, .token = "secret"});
   EXPECT_TRUE(ClientOf(server.config())->GetPath("/version"));
   ClusterConfig config = server.config();
@@ -197,7 +197,7 @@ TEST(StandIn, SpeaksTlsAndWantsItsToken) {
   EXPECT_EQ(refused.error().status, 401);
 }
 
-TEST(StandIn, ServesWhatADefinitionAdds) {
+TEST(StandIn, ServesKindsOfCustomResourceDefinitions) {
   ApiServer server;
   const auto client = ClientOf(server.config());
   const Resource things{"example.org", "v1", "things", "Thing", true};

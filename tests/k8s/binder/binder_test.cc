@@ -19,7 +19,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "k8s/types/gpu_pod.h"
-#include "tests/k8s/binder/books.h"
+#include "tests/k8s/binder/objects.h"
 #include "tests/k8s/stand_in/api_server.h"
 
 extern char** environ;
@@ -152,7 +152,7 @@ TEST(Binder, PlacesThreeHundredSharePodsOnFiftyNodes) {
   EXPECT_TRUE(binder.result());
 }
 
-TEST(Binder, ConvergesWhateverTheApiServerDoesToIt) {
+TEST(Binder, ConvergesDespiteApiServerFaults) {
   struct Case {
     const char* name;
     std::vector<Fault> faults;
@@ -235,7 +235,7 @@ LeaderOptions Election(const std::string& identity) {
   return leader;
 }
 
-TEST(Binder, OfTwoOneLeadsAndTheOtherTakesOver) {
+TEST(Binder, SecondBinderTakesOver) {
   ApiServer api;
   AddNodes(api, 10, 4);
   BinderOptions a = Options();
@@ -258,7 +258,7 @@ TEST(Binder, OfTwoOneLeadsAndTheOtherTakesOver) {
   ExpectAllRight(api, 40);
 }
 
-TEST(Binder, WhoLosesTheLeaseWritesNoMoreAndEnds) {
+TEST(Binder, LostLeaseEndsAllWrites) {
   ApiServer api;
   AddNodes(api, 1, 4);
   BinderOptions options = Options();
@@ -371,7 +371,7 @@ class Program {
   pid_t pid_ = 0;
 };
 
-TEST(BinderProgram, KilledAtAnyMomentItLosesAndDoublesNothing) {
+TEST(BinderProgram, SurvivesKillAtAnyMoment) {
   ApiServer api;
   AddNodes(api, 10, 8);
   const std::string file =

@@ -24,11 +24,11 @@ TEST(NodeFilter, SelectorsAndNamesMustHold) {
   const NodeFacts node = Facts(kNode);
   EXPECT_EQ(Ask("{}", node), "");
   EXPECT_EQ(Ask(R"({"nodeSelector": {"zone": "a"}})", node), "");
-  EXPECT_EQ(Ask(R"({"nodeSelector": {"zone": "b"}})", node), "lacks the label zone=b");
-  EXPECT_EQ(Ask(R"({"nodeName": "n2"})", node), "spec.nodeName says n2");
+  EXPECT_EQ(Ask(R"({"nodeSelector": {"zone": "b"}})", node), "the node has no label zone=b");
+  EXPECT_EQ(Ask(R"({"nodeName": "n2"})", node), "the pod requests node n2");
 }
 
-TEST(NodeFilter, EveryOperatorOfNodeAffinity) {
+TEST(NodeFilter, SupportsEveryNodeAffinityOperator) {
   const NodeFacts node = Facts(kNode);
   const auto matches = [&](const std::string& expressions) {
     const std::string spec =
@@ -67,11 +67,11 @@ TEST(NodeFilter, EveryOperatorOfNodeAffinity) {
   EXPECT_FALSE(matches(""));
 }
 
-TEST(NodeFilter, TaintsKeepOutWhoDoesNotTolerateThem) {
+TEST(NodeFilter, UntoleratedTaintsExcludeThePod) {
   const NodeFacts node = Facts(R"({"metadata": {"name": "n1"}, "spec": {"taints": [
       {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
       {"key": "soft", "effect": "PreferNoSchedule"}]}})");
-  EXPECT_EQ(Ask("{}", node), "has the taint gpu=yes:NoSchedule, which is not tolerated");
+  EXPECT_EQ(Ask("{}", node), "untolerated taint gpu=yes:NoSchedule");
   EXPECT_EQ(Ask(R"({"tolerations": [{"key": "gpu", "value": "yes"}]})", node), "");
   EXPECT_NE(Ask(R"({"tolerations": [{"key": "gpu", "value": "no"}]})", node), "");
   EXPECT_EQ(Ask(R"({"tolerations": [{"key": "gpu", "operator": "Exists"}]})", node), "");
@@ -82,7 +82,7 @@ TEST(NodeFilter, TaintsKeepOutWhoDoesNotTolerateThem) {
             "");
 }
 
-TEST(NodeFilter, WhatCannotBeHonouredIsRefusedWithASentence) {
+TEST(NodeFilter, UnsupportedConstraintsAreRefused) {
   const NodeFacts node = Facts(kNode);
   EXPECT_NE(Ask(R"({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
                  [{}]}}})",
@@ -94,14 +94,14 @@ TEST(NodeFilter, WhatCannotBeHonouredIsRefusedWithASentence) {
                 node),
             "");
   EXPECT_NE(Ask(R"({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]})", node)
-                .find("say ScheduleAnyway"),
+                .find("use ScheduleAnyway"),
             std::string::npos);
   EXPECT_EQ(
       Ask(R"({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]})", node), "");
   EXPECT_NE(Ask(R"({"resourceClaims": [{"name": "x"}]})", node), "");
 }
 
-TEST(NodeFilter, OtherResourcesAreAddedUpAsTheKubeletDoes) {
+TEST(NodeFilter, OtherResourcesAddUpAsInTheKubelet) {
   const Json pod = PodWith(R"({
       "overhead": {"ephemeral-storage": "1Ki"},
       "initContainers": [
@@ -130,7 +130,7 @@ TEST(NodeFilter, OtherResourcesAreAddedUpAsTheKubeletDoes) {
   EXPECT_EQ(OtherAllocatable(node), there);
 }
 
-TEST(NodeFilter, NothingThatIsNoPodDoesHarm) {
+TEST(NodeFilter, RandomObjectsAreHarmless) {
   for (const char* text : {"null", "[]", "3", R"({"spec": 3})", R"({"spec": {"tolerations": [3]}})",
                            R"({"spec": {"containers": [[], {"ports": {}}, {"ports": [1]}]}})",
                            R"({"spec": {"affinity": []}, "metadata": {"labels": [1]}})"}) {

@@ -6,7 +6,7 @@
 
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/gpu_pod.h"
-#include "tests/k8s/binder/books.h"
+#include "tests/k8s/binder/objects.h"
 
 namespace baton::k8s::testing {
 namespace {

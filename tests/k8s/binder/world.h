@@ -31,7 +31,7 @@ class World {
  public:
   World(uint64_t seed, CoreOptions options, WorldFaults faults = {});
 
-  // ----------------------------------------------------------------------------- what users do
+  // What users do.
 
   void AddNode(const std::string& name, size_t cards, uint32_t memory_mib = 80'000,
                const Json& rest = {});
@@ -47,7 +47,7 @@ class World {
   // As a user does: with grace.
   void Delete(const Resource& resource, const std::string& name);
 
-  // ----------------------------------------------------------------------- what kubelets do
+  // What kubelets do.
 
   // A bound pod runs, or ends by itself.
   void SetPhase(const std::string& pod, const std::string& phase);
@@ -64,7 +64,7 @@ class World {
   // What is being deleted has ended and goes. The core sees the one before the other.
   void Reap();
 
-  // ------------------------------------------------------------------------------------- time
+  // Time.
 
   // Something that could happen next, by chance: an event arrives, a write is carried out, an
   // answer arrives, time passes.

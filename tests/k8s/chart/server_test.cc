@@ -164,7 +164,7 @@ TEST_F(ChartAtTheApiServer, OnlyPodsThatAskForGpusReachTheWebhook) {
   Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
 }
 
-TEST_F(ChartAtTheApiServer, ANodesAgentSpeaksOfItsOwnNodeOnly) {
+TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
   Must({"apply", "--server-side", "-f", kTree + "/k8s/manifests/baton.yaml"});
   Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
   auto admin = Client::Make(server_->admin());

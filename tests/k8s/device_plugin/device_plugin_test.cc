@@ -34,7 +34,7 @@ std::set<std::string_view> CardsOfAll(const std::vector<std::string>& ids) {
   return cards;
 }
 
-TEST(DeviceList, ACardIsAHundredSharesAndItsMemoryInUnits) {
+TEST(DeviceList, GpuIsAHundredSharesPlusMemoryUnits) {
   auto cards = Cards(2, 1000);
   cards[1].healthy = false;
   const auto shares = ShareDevices(cards);
@@ -52,7 +52,7 @@ TEST(DeviceList, ACardIsAHundredSharesAndItsMemoryInUnits) {
   }
 }
 
-TEST(DeviceList, AnIdIsNeverLongerThanTheKubeletTakes) {
+TEST(DeviceList, DeviceIdsFitTheKubeletsLimit) {
   const std::vector<PluginCard> cards{{std::string(100, 'x') + "-end", 1 << 20, true}};
   const auto memory = MemoryDevices(cards, 64);
   ASSERT_TRUE(memory);
@@ -61,7 +61,7 @@ TEST(DeviceList, AnIdIsNeverLongerThanTheKubeletTakes) {
   EXPECT_TRUE(CardOfDevice(memory->front().id).ends_with("-end"));
 }
 
-TEST(DeviceList, AUnitThatIsTooSmallIsRefusedWithOneThatWouldDo) {
+TEST(DeviceList, TooSmallUnitIsRefusedWithOneThatFits) {
   const auto cards = Cards(8, 143'771);
   EXPECT_TRUE(MemoryDevices(cards, 256));
   const auto refused = MemoryDevices(cards, 1);
@@ -77,7 +77,7 @@ TEST(DeviceList, AUnitThatIsTooSmallIsRefusedWithOneThatWouldDo) {
   EXPECT_FALSE(MemoryDevices(cards, 0));
 }
 
-TEST(DeviceList, AnAllocationIsFromTheFewestCards) {
+TEST(DeviceList, AllocationUsesTheFewestGpus) {
   std::vector<std::string> available;
   for (int i = 0; i < 30; ++i) available.push_back("a/" + std::to_string(i));
   for (int i = 0; i < 50; ++i) available.push_back("b/" + std::to_string(i));
@@ -126,7 +126,7 @@ class Plugin : public ::testing::Test {
   std::optional<PluginServer> server_;
 };
 
-TEST_F(Plugin, RegistersAndTellsItsDevicesAgainWhenTheyChange) {
+TEST_F(Plugin, RegistersAndReportsDeviceChanges) {
   kubelet_.Start();
   auto cards = Cards(2, 1000);
   server_->SetDevices(ShareDevices(cards));
@@ -147,7 +147,7 @@ TEST_F(Plugin, RegistersAndTellsItsDevicesAgainWhenTheyChange) {
   EXPECT_TRUE(Eventually([&] { return server_->registrations() == 1; }));
 }
 
-TEST_F(Plugin, RegistersAgainWithEveryKubeletThatComes) {
+TEST_F(Plugin, RegistersWithEveryNewKubelet) {
   server_->SetDevices(ShareDevices(Cards(1, 1000)));
   for (uint64_t round = 1; round <= 3; ++round) {
     kubelet_.Start();
@@ -159,7 +159,7 @@ TEST_F(Plugin, RegistersAgainWithEveryKubeletThatComes) {
 }
 
 // Somebody removed its socket, and the kubelet is the same.
-TEST_F(Plugin, ServesAgainWhereItsSocketIsGone) {
+TEST_F(Plugin, ServesAgainAfterItsSocketIsRemoved) {
   kubelet_.Start();
   server_->SetDevices(ShareDevices(Cards(1, 1000)));
   ASSERT_TRUE(AwaitWatched(100));
@@ -168,7 +168,7 @@ TEST_F(Plugin, ServesAgainWhereItsSocketIsGone) {
   EXPECT_TRUE(AwaitWatched(100));
 }
 
-TEST_F(Plugin, AnAllocationGivesNothingThatCouldContradictTheBinder) {
+TEST_F(Plugin, AllocationNeverContradictsTheBinder) {
   kubelet_.Start();
   const auto cards = Cards(2, 1000);
   const auto devices = ShareDevices(cards);
@@ -190,7 +190,7 @@ TEST_F(Plugin, AnAllocationGivesNothingThatCouldContradictTheBinder) {
 }
 
 // Eight of the largest cards in the units that are the default.
-TEST_F(Plugin, TheListOfManyLargeCardsArrives) {
+TEST_F(Plugin, ListOfManyLargeGpusArrives) {
   kubelet_.Start();
   const auto devices = MemoryDevices(Cards(16, 294'912), 256);
   ASSERT_TRUE(devices);
@@ -201,7 +201,7 @@ TEST_F(Plugin, TheListOfManyLargeCardsArrives) {
   EXPECT_GT(bytes, ListBytes(*devices) * 9 / 10);
 }
 
-TEST(HookFile, IsPutThereOnceAndReplacedAsAWhole) {
+TEST(HookFile, IsInstalledOnceAndReplacedAtomically) {
   const TempFolder folder;
   const std::string source = folder / "libbaton.so", there = folder / "host/hook/libbaton.so";
   EXPECT_FALSE(InstallHook(source, folder / "host/hook"));

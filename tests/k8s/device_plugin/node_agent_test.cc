@@ -154,7 +154,7 @@ class Agent : public ::testing::Test {
     const std::lock_guard lock(mutex_);
     return cards_;
   }
-  ServeAnswer Get(const std::string& path) { return agent_->Answer({"GET", path, ""}); }
+  net::HttpResponse Get(const std::string& path) { return agent_->Answer({"GET", path, ""}); }
   bool MetricsSay(const std::string& line) {
     return Get("/metrics").body.find("\n" + line + "\n") != std::string::npos;
   }
@@ -179,7 +179,7 @@ class Agent : public ::testing::Test {
   std::vector<PluginCard> cards_;
 };
 
-TEST_F(Agent, GivesPodsTheirSharesFollowsThemAndTakesThemBack) {
+TEST_F(Agent, PodsGetUpdateAndLoseTheirShares) {
   const Json pod = api_.Put(resources::kPods, PodOnNode("a", "60", "80"));
   Json elsewhere = PodOnNode("elsewhere", "10", "10");
   elsewhere["spec"]["nodeName"] = "n2";
@@ -213,7 +213,7 @@ TEST_F(Agent, GivesPodsTheirSharesFollowsThemAndTakesThemBack) {
 }
 
 // Three pods whose shares add up to the whole card all the while.
-TEST_F(Agent, SharesThatChangePlacesAllArrive) {
+TEST_F(Agent, SwappedSharesAllArrive) {
   for (const auto& [name, request] : {std::pair{"a", "60"}, {"b", "30"}, {"c", "10"}}) {
     api_.Put(resources::kPods, PodOnNode(name, request, "100"));
   }
@@ -228,7 +228,7 @@ TEST_F(Agent, SharesThatChangePlacesAllArrive) {
   EXPECT_TRUE(AwaitRow("vision/a", 20) && AwaitRow("vision/b", 30) && AwaitRow("vision/c", 50));
 }
 
-TEST_F(Agent, PutsRightWhatItFindsAfterARestartOfEither) {
+TEST_F(Agent, ReconcilesAfterAnyRestart) {
   for (const char* name : {"a", "b", "c"}) api_.Put(resources::kPods, PodOnNode(name, "20", "20"));
   StartAgent();
   ASSERT_TRUE(AwaitRow("vision/a", 20) && AwaitRow("vision/b", 20) && AwaitRow("vision/c", 20));
@@ -260,7 +260,7 @@ TEST_F(Agent, PutsRightWhatItFindsAfterARestartOfEither) {
 }
 
 // One batond for all nodes: the agent speaks to the node's relay, and of the node's pods only.
-TEST_F(Agent, SpeaksThroughARelayToo) {
+TEST_F(Agent, WorksThroughARelay) {
   backend::WriteText(folder_ / "node.toml",
                      "[server]\nlock_dir = \"" + (folder_ / "node-lock") +
                          "\"\n[node]\nname = \"n1\"\nsocket_dir = \"" + (folder_ / "node") +
@@ -287,14 +287,14 @@ TEST_F(Agent, SpeaksThroughARelayToo) {
   EXPECT_FALSE(Row("vision/of-another-node").empty());
 }
 
-TEST_F(Agent, EndsWhileBatondIsAway) {
+TEST_F(Agent, StopsWhileBatondIsAway) {
   ASSERT_EQ(batond_.Stop(), 0);
   StartAgent();
   ASSERT_TRUE(api_.WaitFor([&] { return api_.count("watch pods") > 0; }));
   StopAgent();
 }
 
-TEST_F(Agent, IsReadyOnceBatondAndTheApiServerHaveSpoken) {
+TEST_F(Agent, IsReadyOnceBatondAndApiServerAnswered) {
   ASSERT_EQ(batond_.Stop(), 0);
   StartAgent();
   EXPECT_EQ(Get("/healthz").status, 200);
@@ -309,13 +309,13 @@ TEST_F(Agent, IsReadyOnceBatondAndTheApiServerHaveSpoken) {
   api_.AddFault({.kind = testing::FaultKind::kAnswer, .verb = "list", .times = 0, .status = 500});
   StartAgent();
   EXPECT_TRUE(api_.WaitFor(
-      [&] { return Get("/readyz").body.find("the API server") != std::string::npos; }));
+      [&] { return Get("/readyz").body.find("have not been listed") != std::string::npos; }));
   EXPECT_EQ(Get("/readyz").status, 503);
   api_.ClearFaults();
   EXPECT_TRUE(api_.WaitFor([&] { return Get("/readyz").status == 200; }));
 }
 
-TEST_F(Agent, CountsThePodsThatAreInStepAndThoseThatAreNot) {
+TEST_F(Agent, CountsPodsInStepAndRefusedPods) {
   api_.Put(resources::kPods, PodOnNode("a", "60", "60"));
   api_.Put(resources::kPods, PodOnNode("too-much", "60", "60"));
   Json broken = PodOnNode("broken", "60", "60");
@@ -333,7 +333,7 @@ TEST_F(Agent, CountsThePodsThatAreInStepAndThoseThatAreNot) {
 }
 
 // What went wrong is not the pods' fault, and one question is enough to know.
-TEST_F(Agent, BlamesNoPodWhereBatondDoesNotAnswer) {
+TEST_F(Agent, BatondsSilenceIsNotBlamedOnPods) {
   for (int i = 0; i < 10; ++i) {
     api_.Put(resources::kPods, PodOnNode("p" + std::to_string(i), "10", "10"));
   }
@@ -346,7 +346,7 @@ TEST_F(Agent, BlamesNoPodWhereBatondDoesNotAnswer) {
 }
 
 // Without cgroups the ticket says whose pod it is.
-TEST_F(Agent, PutsRightWhatItFindsWithoutCgroupsToo) {
+TEST_F(Agent, ReconcilesWithoutCgroups) {
   const Json a = api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
   api_.Put(resources::kPods, PodOnNode("b", "20", "20"));
   StartAgent(false);
@@ -364,7 +364,7 @@ TEST_F(Agent, PutsRightWhatItFindsWithoutCgroupsToo) {
   EXPECT_TRUE(client.Join(UidOf(a) + "/main", "GPU-a"));
 }
 
-TEST_F(Agent, SaysOnThePodWhatBatondRefusesAndTriesAgain) {
+TEST_F(Agent, BatondsRefusalIsReportedAndRetried) {
   ASSERT_TRUE(
       Ask({{"command", "create_pod"}, {"name", "by-hand"}, {"request", 90}, {"gpus", {"GPU-a"}}})
           .at("ok"));
@@ -403,7 +403,7 @@ TEST_F(Agent, SaysOnThePodWhatBatondRefusesAndTriesAgain) {
   EXPECT_EQ(Row("vision/a").value("request", 0.0), 60.0);
 }
 
-TEST_F(Agent, TellsOfTheCards) {
+TEST_F(Agent, ReportsTheGpus) {
   StartAgent();
   ASSERT_TRUE(api_.WaitFor([&] {
     return Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array()).size() == 2;
@@ -422,7 +422,7 @@ TEST_F(Agent, TellsOfTheCards) {
 }
 
 // Nobody grants a token then, so nothing new is to come; what is there stays.
-TEST_F(Agent, TellsTheKubeletOfNoHealthyCardWhileBatondIsAway) {
+TEST_F(Agent, GpusAreUnhealthyWhileBatondIsAway) {
   api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
   StartAgent();
   ASSERT_TRUE(AwaitRow("vision/a", 20));
@@ -439,7 +439,7 @@ TEST_F(Agent, TellsTheKubeletOfNoHealthyCardWhileBatondIsAway) {
   EXPECT_TRUE(AwaitRow("vision/a", 20));
 }
 
-TEST_F(Agent, TellsSharePodsWhatTheyGet) {
+TEST_F(Agent, ReportsAchievedSharesOnSharePods) {
   const Json share_pod = api_.Put(resources::kSharePods,
                                   Json::parse(R"({"metadata": {"name": "a", "namespace": "vision"},
           "status": {"phase": "Running", "conditions": [{"type": "Placed", "status": "True"}]}})"));
@@ -483,7 +483,7 @@ TEST_F(Agent, TellsSharePodsWhatTheyGet) {
 }
 
 // Nothing is lost when the API server is away, or answers nonsense, for a while.
-TEST_F(Agent, ConvergesOverFaultsOfTheApi) {
+TEST_F(Agent, ConvergesDespiteApiFaults) {
   api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
   api_.AddFault({.kind = testing::FaultKind::kAnswer, .verb = "list", .times = 2, .status = 500});
   api_.AddFault({.kind = testing::FaultKind::kMalformed, .verb = "list"});

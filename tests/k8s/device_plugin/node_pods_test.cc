@@ -27,24 +27,24 @@ Json BoundPod(const std::string& name = "notebook") {
     "status": {"phase": "Pending"}})");
 }
 
-TEST(DesiredPods, AreWhatTheAnnotationsSay) {
+TEST(DesiredPods, FollowTheAnnotations) {
   const auto pods = DesiredPods(BoundPod(), 256);
   ASSERT_TRUE(pods) << pods.error().message;
   ASSERT_EQ(pods->size(), 1u);
   const BatondPod& pod = pods->front();
   EXPECT_EQ(pod.name, "vision/notebook");
-  EXPECT_EQ(pod.uid, kUid);
+  EXPECT_EQ(pod.cgroup, kUid);
   EXPECT_EQ(pod.ticket, kUid + "/main");
-  EXPECT_EQ(pod.request, 300'000u);
-  EXPECT_EQ(pod.limit, 600'000u);
-  EXPECT_EQ(pod.memory_bytes, uint64_t{4} << 30);
-  EXPECT_EQ(pod.priority, policy::Priority::kHigh);
+  EXPECT_EQ(pod.share.request, 300'000u);
+  EXPECT_EQ(pod.share.limit, 600'000u);
+  EXPECT_EQ(pod.memory_cap, uint64_t{4} << 30);
+  EXPECT_EQ(pod.share.priority, policy::Priority::kHigh);
   EXPECT_EQ(pod.team, "research/vision");
-  EXPECT_EQ(pod.gpus, std::vector<std::string>{"GPU-a"});
-  EXPECT_EQ(pod.mode, "time-slice");
+  EXPECT_EQ(pod.wishes.gpus, std::vector<std::string>{"GPU-a"});
+  EXPECT_EQ(pod.wishes.mode, "time-slice");
 }
 
-TEST(DesiredPods, AreNoneOfPodsThatHaveNoPlaceOrHaveEnded) {
+TEST(DesiredPods, ExcludeUnplacedAndFinishedPods) {
   Json pod = BoundPod();
   pod["metadata"]["annotations"].erase("baton.dev/placement");
   EXPECT_TRUE(DesiredPods(pod, 256).value().empty());
@@ -56,7 +56,7 @@ TEST(DesiredPods, AreNoneOfPodsThatHaveNoPlaceOrHaveEnded) {
   EXPECT_TRUE(DesiredPods(Json::object(), 256).value().empty());
 }
 
-TEST(DesiredPods, RefuseWhatCannotBeOnKubernetes) {
+TEST(DesiredPods, RefuseModesThatKubernetesLacks) {
   Json pod = BoundPod();
   std::string placement = pod["metadata"]["annotations"]["baton.dev/placement"];
   placement.replace(placement.find("time-slice"), 10, "mps");
@@ -74,7 +74,7 @@ TEST(DesiredPods, RefuseWhatCannotBeOnKubernetes) {
   EXPECT_FALSE(DesiredPods(pod, 256));
 }
 
-TEST(DesiredPods, HaveNamesThatBatondTakes) {
+TEST(DesiredPods, HaveNamesThatBatondAccepts) {
   Json pod = BoundPod(std::string(253, 'n'));
   const auto one = DesiredPods(pod, 256);
   ASSERT_TRUE(one) << one.error().message;
@@ -100,7 +100,7 @@ std::map<std::string, BatondPod> ByName(const std::vector<BatondPod>& pods) {
 }
 const auto kKeepNone = [](const std::string&) { return false; };
 
-TEST(Difference, IsNoneWhereStatusTellsWhatIsWanted) {
+TEST(Difference, IsEmptyIfTheStatusIsAsDesired) {
   const auto present = PresentPods({{"pods", Json::array({StatusRow()})}});
   ASSERT_EQ(present.size(), 1u);
   EXPECT_TRUE(present[0].attached);
@@ -110,19 +110,19 @@ TEST(Difference, IsNoneWhereStatusTellsWhatIsWanted) {
 }
 
 // Whatever percentage in steps of 0.1 was asked for comes back from the number in status.
-TEST(Difference, IsNoneForAnyPercentage) {
+TEST(Difference, IsEmptyForEveryPercentage) {
   for (uint32_t share = 1'000; share <= policy::kWhole; share += 1'000) {
     Json row = StatusRow();
     row["request"] = share / 1e4;
     row["limit"] = share / 1e4;
     BatondPod pod = PresentPods({{"pods", Json::array({row})}})[0].pod;
-    ASSERT_EQ(pod.request, share);
+    ASSERT_EQ(pod.share.request, share);
     const Json request = RequestFor({Kind::kSet, pod}, true);
-    ASSERT_EQ(std::stod(request.at("request").get<std::string>()), share / 1e4);
+    ASSERT_EQ(request.at("request").get<double>(), share / 1e4);
   }
 }
 
-TEST(Difference, ChangesWhatMayChangeAndMakesAnewWhatMayNot) {
+TEST(Difference, UpdatesOrReplacesPods) {
   const auto wanted = ByName(*DesiredPods(BoundPod(), 256));
   const BatondPod& pod = wanted.begin()->second;
   const auto kinds = [&](const BatondPod& is) {
@@ -141,16 +141,17 @@ TEST(Difference, ChangesWhatMayChangeAndMakesAnewWhatMayNot) {
     change(other);
     return kinds(other);
   };
-  EXPECT_EQ(changed([](BatondPod& p) { p.request = 100'000; }), Kinds{Kind::kSet});
-  EXPECT_EQ(changed([](BatondPod& p) { p.limit = 100'000; }), Kinds{Kind::kSet});
-  EXPECT_EQ(changed([](BatondPod& p) { p.memory_bytes = 0; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.share.request = 100'000; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.share.limit = 100'000; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.memory_cap = 0; }), Kinds{Kind::kSet});
   EXPECT_EQ(changed([](BatondPod& p) { p.team = "x"; }), Kinds{Kind::kSet});
-  EXPECT_EQ(changed([](BatondPod& p) { p.priority = policy::Priority::kLow; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.share.priority = policy::Priority::kLow; }),
+            Kinds{Kind::kSet});
   const Kinds anew{Kind::kDelete, Kind::kCreate};
-  EXPECT_EQ(changed([](BatondPod& p) { p.gpus = {"GPU-b"}; }), anew);
-  EXPECT_EQ(changed([](BatondPod& p) { p.uid = "another"; }), anew);
-  EXPECT_EQ(changed([](BatondPod& p) { p.mode = "exclusive"; }), anew);
-  EXPECT_EQ(changed([](BatondPod& p) { p.gpus.clear(); }), Kinds{}) << "its card is away";
+  EXPECT_EQ(changed([](BatondPod& p) { p.wishes.gpus = {"GPU-b"}; }), anew);
+  EXPECT_EQ(changed([](BatondPod& p) { p.cgroup = "another"; }), anew);
+  EXPECT_EQ(changed([](BatondPod& p) { p.wishes.mode = "exclusive"; }), anew);
+  EXPECT_EQ(changed([](BatondPod& p) { p.wishes.gpus.clear(); }), Kinds{}) << "its card is away";
   EXPECT_EQ(Difference(wanted, {}, kKeepNone).front().kind, Kind::kCreate);
   EXPECT_EQ(Difference({}, wanted, kKeepNone).front().kind, Kind::kDelete);
   EXPECT_TRUE(Difference({}, wanted, [](const std::string&) { return true; }).empty())
@@ -158,13 +159,13 @@ TEST(Difference, ChangesWhatMayChangeAndMakesAnewWhatMayNot) {
 }
 
 // 60, 30 and 10 become 20, 30 and 50: never more than 100 on the way.
-TEST(Difference, FreesRoomBeforeItTakesSome) {
+TEST(Difference, FreesRoomBeforeUsingIt) {
   std::map<std::string, BatondPod> is, wanted;
   const auto add = [](auto& pods, const char* name, uint32_t request) {
     BatondPod pod;
     pod.name = name;
-    pod.uid = name;
-    pod.request = request;
+    pod.cgroup = name;
+    pod.share.request = request;
     pods[name] = pod;
   };
   add(is, "c", 600'000), add(is, "b", 300'000), add(is, "a", 100'000), add(is, "gone", 1'000);
@@ -179,7 +180,7 @@ TEST(Difference, FreesRoomBeforeItTakesSome) {
 }
 
 // Random pictures: what the commands give, applied, is what is wanted.
-TEST(Difference, AppliedItLeavesNone) {
+TEST(Difference, IsEmptyAfterItWasApplied) {
   std::mt19937 random(7);
   const auto pick = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
   const auto some = [&] {
@@ -188,9 +189,9 @@ TEST(Difference, AppliedItLeavesNone) {
       if (pick(3) == 0) continue;
       BatondPod pod;
       pod.name = "p" + std::to_string(i);
-      pod.uid = std::to_string(pick(2));
-      pod.request = 100'000 * (1 + pick(3));
-      pod.gpus = {"GPU-" + std::to_string(pick(2))};
+      pod.cgroup = std::to_string(pick(2));
+      pod.share.request = 100'000 * (1 + pick(3));
+      pod.wishes.gpus = {"GPU-" + std::to_string(pick(2))};
       pods[pod.name] = pod;
     }
     return pods;
@@ -211,7 +212,7 @@ TEST(Difference, AppliedItLeavesNone) {
   }
 }
 
-TEST(Requests, SayWhatTheControlSocketKnows) {
+TEST(Requests, UseTheControlSocketsFields) {
   BatondPod pod = DesiredPods(BoundPod(), 256)->front();
   const Json create = RequestFor({Kind::kCreate, pod}, true);
   EXPECT_EQ(create.at("command"), "create_pod");
@@ -219,12 +220,13 @@ TEST(Requests, SayWhatTheControlSocketKnows) {
   EXPECT_EQ(create.at("ticket"), kUid + "/main");
   EXPECT_EQ(create.at("memory"), uint64_t{4} << 30);
   EXPECT_FALSE(RequestFor({Kind::kCreate, pod}, false).contains("cgroup"));
+  pod.memory_cap = 0;
   pod.memory_part = 255'000;
   EXPECT_EQ(RequestFor({Kind::kSet, pod}, true).at("memory"), "25.5%");
   EXPECT_FALSE(RequestFor({Kind::kSet, pod}, true).contains("gpus"));
 }
 
-TEST(NodeOf, TellsItsCards) {
+TEST(NodeOf, ReportsTheNodesGpus) {
   const devmgr::Node node = NodeOf(Json::parse(R"({"gpus": [
       {"uuid": "GPU-a", "name": "NVIDIA H200", "memory": 150754820096, "present": true,
        "health": "healthy", "why": "", "vendor": "nvidia", "numa": 1, "island": 0, "pcie": -1,
@@ -246,12 +248,12 @@ TEST(NodeOf, TellsItsCards) {
   EXPECT_EQ(node.cards[2].health, devmgr::Health::kMissing);
 }
 
-TEST(Reports, AreOfThePodPerCardAndTellOnlyWhatIsWorthIt) {
+TEST(Reports, CombineGpusAndListNotableReasons) {
   PresentPod a, b;
-  a.pod.gpus = {"GPU-a"};
+  a.pod.wishes.gpus = {"GPU-a"};
   a.achieved = 30;
   a.held_ns = 1'600'000'000;
-  b.pod.gpus = {"GPU-a", "GPU-b"};
+  b.pod.wishes.gpus = {"GPU-a", "GPU-b"};
   b.achieved = 50;
   b.held_ns = 1'600'000'000;
   b.attached = true;
@@ -270,7 +272,7 @@ TEST(Reports, AreOfThePodPerCardAndTellOnlyWhatIsWorthIt) {
   EXPECT_TRUE(WorthTelling(report, next));
 }
 
-TEST(Reports, AreAboutSharePodsThatControlTheirPods) {
+TEST(Reports, CoverSharePodsThatControlTheirPods) {
   Json pod = BoundPod();
   EXPECT_TRUE(SharePodOf(pod).name.name.empty());
   pod["metadata"]["ownerReferences"] = Json::parse(R"([
@@ -283,7 +285,7 @@ TEST(Reports, AreAboutSharePodsThatControlTheirPods) {
 }
 
 // Whatever batond or the API says, nothing throws.
-TEST(NodePods, SurviveNonsense) {
+TEST(NodePods, SurviveRandomObjects) {
   for (const char* text : {"null", "5", "[]", R"({"pods": 5, "gpus": {}})",
                            R"({"pods": [null, 5, {"name": 5}, {"name": "x", "gpus": 5}]})",
                            R"({"metadata": {"ownerReferences": [5, {}]}, "status": 7})"}) {

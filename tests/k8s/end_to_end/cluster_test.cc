@@ -311,12 +311,12 @@ TEST_F(KubernetesCluster, SaysWhatIsWrongWithAManifest) {
     std::printf("%s: %s", gpu.c_str(), said.c_str());
   };
   const std::string percentage =
-      "write a percentage of one GPU, 0.1 to 100 in steps of 0.1, such as \"30\" or \"12.5\"";
+      "must be a percentage of one GPU, 0.1 to 100 in steps of 0.1, such as \"30\" or \"12.5\"";
   refused("request: \"130\"", "request", percentage);
   refused("request: \"60\", limit: \"30\"", "limit",
           "the limit is less than the request; raise the limit or lower the request");
   refused("request: \"30\", memory: \"0\"", "memory",
-          "less than 1Mi of GPU memory; write a size such as 4Gi, or leave it out for no cap");
+          "must be at least 1Mi of GPU memory; remove the field for no cap");
   refused("request: abc", "request", percentage);
   refused("request: \"30\", count: 17", "count", "should be less than or equal to 16");
   refused("request: \"30\", priority: urgent", "priority", "supported values: \"low\", \"high\"");
@@ -325,7 +325,7 @@ TEST_F(KubernetesCluster, SaysWhatIsWrongWithAManifest) {
       server_->Kubectl({"-n", space_, "patch", "sharepod", "fixed", "--type=merge", "-p",
                         R"({"spec":{"gpu":{"count":2}}})"});
   EXPECT_NE(status, 0);
-  EXPECT_NE(said.find("count cannot change once the SharePod is there; delete the SharePod and "
+  EXPECT_NE(said.find("count is immutable; delete the SharePod and "
                       "create it again"),
             std::string::npos)
       << said;

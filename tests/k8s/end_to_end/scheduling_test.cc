@@ -134,9 +134,8 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
     EXPECT_NE(said.find(words), std::string::npos) << said;
     std::printf("%s", said.c_str());
   };
-  refused(
-      Pod("bad", "130", "16"),
-      "limits[baton.dev/gpu-share]: '130' percent are more than one GPU has; write at most 100");
+  refused(Pod("bad", "130", "16"),
+          "limits[baton.dev/gpu-share]: '130' percent is more than one GPU; set at most 100");
   refused(Pod("bad", "30", "16", {{"baton.dev/limit", "20"}}),
           "baton.dev/limit]: the limit, 20 %, is less than the request, 30 %; raise the limit or "
           "lower the request");
@@ -165,8 +164,8 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
   };
   const std::string why = debug("asks", "writes", hook(false));
   std::printf("%s\n", why.c_str());
-  EXPECT_NE(why.find("spec.ephemeralContainers[writes].volumeMounts: 'baton-hook' is a folder of "
-                     "Baton's on the node, which all pods share; mount it with readOnly: true"),
+  EXPECT_NE(why.find("spec.ephemeralContainers[writes].volumeMounts: 'baton-hook' is Baton's "
+                     "folder on the node, which all pods share; mount it with readOnly: true"),
             std::string::npos)
       << why;
   EXPECT_EQ(debug("asks", "reads", hook(true)), "");

@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "k8s/types/gpu_pod.h"
-#include "tests/k8s/binder/books.h"
+#include "tests/k8s/binder/objects.h"
 #include "tests/k8s/binder/world.h"
 #include "tests/k8s/stand_in/api_server.h"
 
@@ -41,7 +41,7 @@ class ExtenderTest : public ::testing::Test {
   ExtenderCore core{ExtenderOptions()};
 };
 
-TEST_F(ExtenderTest, FilterSaysWhereItFitsAndWhyNotElsewhere) {
+TEST_F(ExtenderTest, FilterReturnsNodesAndReasons) {
   Add("n1", 1);
   Add("n2", 1);
   const auto plan = core.PlanBinding(GpuPodOf("a", "80"), "n1");
@@ -51,7 +51,7 @@ TEST_F(ExtenderTest, FilterSaysWhereItFitsAndWhyNotElsewhere) {
   EXPECT_EQ(answer["Error"], "");
   EXPECT_EQ(answer["NodeNames"], Names({"n2"}));
   EXPECT_EQ(answer["FailedNodes"]["n1"], "GPU 0: 20 % of it are free, 30 % wanted");
-  EXPECT_EQ(answer["FailedNodes"]["n3"], "Baton does not know the node yet");
+  EXPECT_EQ(answer["FailedNodes"]["n3"], "Baton has not seen this node yet");
   // Whole nodes come back whole.
   answer = core.Filter(
       {{"Pod", GpuPodOf("b", "30")}, {"Nodes", {{"items", {NodeOf("n1"), NodeOf("n2")}}}}});
@@ -66,7 +66,7 @@ TEST_F(ExtenderTest, FilterSaysWhereItFitsAndWhyNotElsewhere) {
   EXPECT_NE(answer["Error"].get<std::string>().find("130"), std::string::npos);
 }
 
-TEST_F(ExtenderTest, VolcanosPluginIsAnsweredInItsOwnWords) {
+TEST_F(ExtenderTest, VolcanoRequestsGetVolcanoAnswers) {
   Add("n1", 1);
   Add("n2", 1);
   ASSERT_TRUE(core.PlanBinding(GpuPodOf("a", "80"), "n1"));
@@ -82,7 +82,7 @@ TEST_F(ExtenderTest, VolcanosPluginIsAnsweredInItsOwnWords) {
   EXPECT_EQ(answer["errorMessage"], "");
 }
 
-TEST_F(ExtenderTest, ABindIsBookedAtOnceAndGivenBackWhereItFailed) {
+TEST_F(ExtenderTest, BindReservesRoomAndFreesItOnFailure) {
   Add("n1", 1);
   const Json pod = GpuPodOf("a", "80");
   const auto plan = core.PlanBinding(pod, "n1");
@@ -104,7 +104,7 @@ TEST_F(ExtenderTest, ABindIsBookedAtOnceAndGivenBackWhereItFailed) {
   EXPECT_TRUE(core.PlanBinding(pod, "n1"));
 }
 
-TEST_F(ExtenderTest, NothingThatIsAskedDoesHarm) {
+TEST_F(ExtenderTest, RandomRequestsAreHarmless) {
   Add("n1", 1);
   for (const char* text : {"{}", R"({"Pod": 3})", R"({"Pod": {}})", R"({"Pod": {}, "Nodes": []})",
                            R"({"Pod": {}, "NodeNames": {"a": 1}})", R"({"task": 1, "node": 2})",
@@ -168,7 +168,7 @@ TEST(Extender, DecidesAsTheBinderDoes) {
   }
 }
 
-TEST(Extender, BindsOverHttpAndGivesCardsToPodsThatOthersBound) {
+TEST(Extender, BindsOverHttpAndAssignsGpusToBoundPods) {
   ApiServer api;
   for (const char* node : {"n1", "n2"}) {
     api.Put(resources::kNodes, NodeOf(node));
@@ -186,7 +186,7 @@ TEST(Extender, BindsOverHttpAndGivesCardsToPodsThatOthersBound) {
   pod = api.Put(resources::kPods, pod);
   const Json bind{
       {"PodName", "a"}, {"PodNamespace", kSpace}, {"PodUID", UidOf(pod)}, {"Node", "n1"}};
-  ServeAnswer answer = ask("/bind", bind);
+  net::HttpResponse answer = ask("/bind", bind);
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(Json::parse(answer.body)["Error"], "");
   pod = *api.Get(resources::kPods, NameOf(pod));
@@ -216,7 +216,7 @@ TEST(Extender, BindsOverHttpAndGivesCardsToPodsThatOthersBound) {
   EXPECT_EQ(extender.Answer({"GET", "/readyz", ""}).status, 200);
 }
 
-TEST(Extender, FindsOutWhatBecameOfAnswersThatWereLost) {
+TEST(Extender, LostAnswersAreResolved) {
   ApiServer api;
   api.Put(resources::kNodes, NodeOf("n1"));
   api.Put(resources::kGpuNodes, CardsOn("n1", 1));
@@ -252,7 +252,7 @@ TEST(Extender, FindsOutWhatBecameOfAnswersThatWereLost) {
   EXPECT_EQ(Overbooked(api.List(resources::kPods), api.List(resources::kGpuNodes)), "");
   // The binder's pods are the binder's.
   api.Put(resources::kPods, PodOf("d", {{"baton.dev/gpu-share", "5"}}));
-  EXPECT_NE(bind("d").find("the binder's"), std::string::npos) << bind("d");
+  EXPECT_NE(bind("d").find("belongs to Baton's binder"), std::string::npos) << bind("d");
   EXPECT_EQ(TextAt(*api.Get(resources::kPods, {kSpace, "d"}), "spec/nodeName"), "");
 }
 

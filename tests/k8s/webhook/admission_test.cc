@@ -77,7 +77,7 @@ AdmissionOptions WithTeams() {
   return options;
 }
 
-TEST(Admission, MutatesPodsThatAskAndNoOthers) {
+TEST(Admission, OnlyPodsThatRequestGpusAreMutated) {
   const Json pod = PlainPod({{"baton.dev/gpu-share", "30"}});
   const Json response = Asked(ReviewOf(pod), AdmissionKind::kMutate);
   ASSERT_EQ(response["patchType"], "JSONPatch");
@@ -90,22 +90,22 @@ TEST(Admission, MutatesPodsThatAskAndNoOthers) {
   EXPECT_FALSE(Asked(ReviewOf(PlainPod(Json::object())), AdmissionKind::kMutate).contains("patch"));
 }
 
-TEST(Admission, RefusesInEitherPhaseWithTheSentenceOfTheReader) {
+TEST(Admission, BothPhasesRefuseWithTheSameMessage) {
   const Json pod = PlainPod({{"baton.dev/gpu-share", 130}});
   const std::string why =
-      "spec.containers[main].resources.limits[baton.dev/gpu-share]: '130' percent are more than "
-      "one "
-      "GPU has; write at most 100, or say with the annotation baton.dev/count over how many cards";
+      "spec.containers[main].resources.limits[baton.dev/gpu-share]: '130' percent is more than one "
+      "GPU; set at most 100, or set the number of GPUs in annotation baton.dev/count";
   EXPECT_EQ(Refusal(pod), why);
   const Json mutated = Asked(ReviewOf(pod), AdmissionKind::kMutate);
   EXPECT_EQ(mutated["status"]["message"], why);
   EXPECT_EQ(mutated["status"]["code"], 422);
 }
 
-TEST(Admission, AnswersInvalidSharePodsWithWhatToDo) {
-  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": 130})")),
-            "spec.gpu.request: '130' is no percentage of a GPU; write 0.1 to 100 in steps of 0.1, "
-            "such as \"30\" or \"12.5\"");
+TEST(Admission, InvalidSharePodsAreRefusedWithARemedy) {
+  EXPECT_EQ(
+      Refusal(PlainSharePod(R"({"request": 130})")),
+      "spec.gpu.request: '130' is not a percentage of a GPU; write 0.1 to 100 in steps of 0.1, "
+      "such as \"30\" or \"12.5\"");
   EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "60", "limit": "30"})")),
             "spec.gpu.limit: the limit, 30 %, is less than the request, 60 %; raise the limit or "
             "lower the request");
@@ -114,21 +114,22 @@ TEST(Admission, AnswersInvalidSharePodsWithWhatToDo) {
       "spec.gpu.memory: '0' is less than 1Mi of GPU memory; write a size such as 4Gi, or leave "
       "it out for no cap");
   const Json before = PlainSharePod(R"({"request": "60", "count": 1})");
-  EXPECT_EQ(
-      Refusal(PlainSharePod(R"({"request": "60", "count": 2})"), before),
-      "spec.gpu.count: it cannot change once the SharePod is there (it was 1, and would be 2); "
-      "delete the SharePod and create it again");
+  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "60", "count": 2})"), before),
+            "spec.gpu.count: field is immutable (old value 1, new value 2); "
+            "delete the SharePod and create it again");
   EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "20", "limit": "50"})"), before), "");
-  EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "60", "team": "research/visoin"})"), nullptr,
-                    WithTeams()),
-            "spec.gpu.team: there is no team 'research/visoin'; did you mean 'research/vision'?");
-  EXPECT_EQ(Refusal(PlainPod({{"baton.dev/gpu-share", 3}}, {{"baton.dev/team", "marketing"}}),
-                    nullptr, WithTeams()),
-            "metadata.annotations[baton.dev/team]: there is no team 'marketing'; ask the cluster's "
-            "operator which there are, or leave it out for the team 'default'");
+  EXPECT_EQ(
+      Refusal(PlainSharePod(R"({"request": "60", "team": "research/visoin"})"), nullptr,
+              WithTeams()),
+      "spec.gpu.team: team 'research/visoin' does not exist; did you mean 'research/vision'?");
+  EXPECT_EQ(
+      Refusal(PlainPod({{"baton.dev/gpu-share", 3}}, {{"baton.dev/team", "marketing"}}), nullptr,
+              WithTeams()),
+      "metadata.annotations[baton.dev/team]: team 'marketing' does not exist; ask the cluster's "
+      "operator for the list of teams, or remove it for team 'default'");
 }
 
-TEST(Admission, KnowsTeamsTheirParentsAndTheDefault) {
+TEST(Admission, TeamsParentsAndDefaultAreAccepted) {
   for (const char* team : {"research/vision", "research", "/sales/", "default", ""}) {
     Json pod = PlainSharePod(R"({"request": "60"})");
     pod["spec"]["gpu"]["team"] = team;
@@ -140,14 +141,16 @@ TEST(Admission, KnowsTeamsTheirParentsAndTheDefault) {
   EXPECT_EQ(Refusal(PlainSharePod(R"({"request": "50", "team": "gone"})"), old, WithTeams()), "");
 }
 
-TEST(Admission, OnlyBatonSaysWhereAPodsCardsAre) {
+TEST(Admission, OnlyBatonMayAssignGpus) {
   const Json limits{{"baton.dev/gpu-share", 30}};
   for (const char* key : {"baton.dev/placement", "main.container.baton.dev/visible-devices"}) {
     const Json with = PlainPod(limits, {{key, "GPU-1"}});
-    EXPECT_NE(Refusal(with).find("only Baton says where a pod's cards are"), std::string::npos);
-    EXPECT_NE(Refusal(PlainPod(limits, {{key, "GPU-2"}}), with).find("leave it as it is"),
+    EXPECT_NE(Refusal(with).find("only Baton may assign GPUs"), std::string::npos);
+    EXPECT_NE(
+        Refusal(PlainPod(limits, {{key, "GPU-2"}}), with).find("do not change the annotation"),
+        std::string::npos);
+    EXPECT_NE(Refusal(PlainPod(limits), with).find("do not change the annotation"),
               std::string::npos);
-    EXPECT_NE(Refusal(PlainPod(limits), with).find("leave it as it is"), std::string::npos);
     EXPECT_EQ(Refusal(PlainPod(limits, {{key, "GPU-1"}, {"x", "y"}}), with), "");
     Json review = ReviewOf(with);
     review["request"]["userInfo"]["username"] = "system:serviceaccount:baton-system:baton-binder";
@@ -157,17 +160,17 @@ TEST(Admission, OnlyBatonSaysWhereAPodsCardsAre) {
   }
 }
 
-TEST(Admission, ANewPodsLimitsCountWhateverItSaysOfASharePod) {
+TEST(Admission, LimitsOfANewPodAlwaysCount) {
   Json pod = PlainPod({{"baton.dev/gpu-share", "1"}}, {{"baton.dev/request", "90"}});
   pod["metadata"]["ownerReferences"] = FromText(
       R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "s", "uid": "u"}])");
-  EXPECT_NE(Refusal(pod).find("write 90 here"), std::string::npos) << Refusal(pod);
+  EXPECT_NE(Refusal(pod).find("set this limit to 90"), std::string::npos) << Refusal(pod);
   Json review = ReviewOf(pod);
   review["request"]["userInfo"]["username"] = "system:serviceaccount:baton-system:baton-binder";
   EXPECT_TRUE(Asked(review, AdmissionKind::kValidate)["allowed"]);
 }
 
-TEST(Admission, ABoundPodMayGetAnotherShareButNotOtherCards) {
+TEST(Admission, BoundPodMayChangeItsShareButNotItsGpus) {
   Json pod = PlainPod({{"baton.dev/gpu-share", 60}}, {{"baton.dev/request", "60"}});
   pod["spec"]["nodeName"] = "n1";
   const auto with = [&](const char* key, const char* value) {
@@ -180,16 +183,16 @@ TEST(Admission, ABoundPodMayGetAnotherShareButNotOtherCards) {
   EXPECT_NE(with("baton.dev/limit", "20").find("is less than the request"), std::string::npos);
   for (const char* key : {"baton.dev/model", "baton.dev/affinity", "baton.dev/exclusion"}) {
     EXPECT_EQ(with(key, "a1"), std::string("metadata.annotations[") + key +
-                                   "]: it cannot change once the pod is bound; delete the pod and "
+                                   "]: immutable once the pod is bound; delete the pod and "
                                    "create it again");
   }
-  EXPECT_NE(with("baton.dev/count", "2").find("cannot change once the pod is bound"),
+  EXPECT_NE(with("baton.dev/count", "2").find("immutable once the pod is bound"),
             std::string::npos);
 }
 
-TEST(Admission, WarnsOfWhatIsMostLikelyNotMeant) {
+TEST(Admission, LikelyMistakesGetAWarning) {
   const Json share{{"baton.dev/gpu-share", 30}};
-  EXPECT_NE(Warnings(PlainPod(share)).find("container main has no cap of GPU memory"),
+  EXPECT_NE(Warnings(PlainPod(share)).find("container main has no GPU memory limit"),
             std::string::npos);
   EXPECT_EQ(Warnings(PlainPod({{"baton.dev/gpu-share", 30}, {"baton.dev/gpu-memory", 4}})), "[]");
   EXPECT_NE(Warnings(PlainPod(share, {{"baton.dev/limt", "3"}})).find("did you mean 'limit'?"),
@@ -198,14 +201,14 @@ TEST(Admission, WarnsOfWhatIsMostLikelyNotMeant) {
                 .find("did you mean 'main'?"),
             std::string::npos);
   EXPECT_NE(Warnings(PlainPod(Json::object(), {{"baton.dev/request", "3"}}))
-                .find("the pod asks for no GPU"),
+                .find("the pod has GPU annotations but gets no GPU"),
             std::string::npos);
-  EXPECT_NE(Warnings(PlainSharePod(R"({"request": "60"})")).find("no cap of GPU memory"),
+  EXPECT_NE(Warnings(PlainSharePod(R"({"request": "60"})")).find("spec.gpu.memory is not set"),
             std::string::npos);
   EXPECT_EQ(Warnings(PlainSharePod(R"({"request": "60", "memory": "4Gi"})")), "[]");
 }
 
-TEST(Admission, LeavesAloneWhatIsNotItsBusiness) {
+TEST(Admission, OtherObjectsAreLeftAlone) {
   const Json bad = PlainPod({{"baton.dev/gpu-share", 130}});
   Json review = ReviewOf(bad);
   review["request"]["namespace"] = "baton-system";
@@ -235,7 +238,7 @@ TEST(Admission, LeavesAloneWhatIsNotItsBusiness) {
 }
 
 // Whoever may debug pods could else write the hook that all pods of the node run.
-TEST(Admission, EphemeralContainersMountHookAndSocketReadOnlyToo) {
+TEST(Admission, EphemeralContainersMountBatonReadOnly) {
   Json old = PlainPod({{"baton.dev/gpu-share", 30}});
   ASSERT_TRUE(Inject(old).value());
   const auto with = [](Json pod, const char* name, const Json& mounts) {
@@ -252,7 +255,7 @@ TEST(Admission, EphemeralContainersMountHookAndSocketReadOnlyToo) {
   for (const char* volume : {"baton-hook", "baton-socket"}) {
     EXPECT_EQ(refusal(with(old, "debug", {{{"name", volume}, {"mountPath", "/x"}}}), old),
               "spec.ephemeralContainers[debug].volumeMounts: '" + std::string(volume) +
-                  "' is a folder of Baton's on the node, which all pods share; mount it with "
+                  "' is Baton's folder on the node, which all pods share; mount it with "
                   "readOnly: true");
     const Json mount{{"name", volume}, {"mountPath", "/x"}, {"readOnly", true}};
     EXPECT_EQ(refusal(with(old, "debug", Json::array({mount})), old), "");
@@ -267,7 +270,7 @@ TEST(Admission, EphemeralContainersMountHookAndSocketReadOnlyToo) {
       std::string::npos);
 }
 
-TEST(Admission, AnswersWhatIsNoReviewWithASentence) {
+TEST(Admission, MalformedReviewGetsAMessage) {
   const std::string deep(300, '[');
   const Json fine = ReviewOf(PlainPod(Json::object()));
   std::vector<std::string> bodies{"",     "{",    "[]",
@@ -298,7 +301,7 @@ TEST(Admission, AnswersWhatIsNoReviewWithASentence) {
   }
 }
 
-TEST(Admission, NoReviewBreaksIt) {
+TEST(Admission, RandomReviewsAreHarmless) {
   const std::string fine =
       ReviewOf(PlainPod({{"baton.dev/gpu-share", 30}, {"baton.dev/gpu-memory", 4}},
                         {{"baton.dev/limit", "60"}, {"main.container.baton.dev/memory", "1Gi"}}))

@@ -26,7 +26,7 @@ RotationOptions OfReplica(std::string name) {
   return {{"a.b.svc"}, std::move(name), hours(1), seconds(60)};
 }
 
-TEST(Rotation, WhoKnowsAnyRecentBundleTrustsWhateverIsServed) {
+TEST(Rotation, RecentBundlesTrustTheServedCertificate) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
@@ -65,7 +65,7 @@ TEST(Rotation, WhoKnowsAnyRecentBundleTrustsWhateverIsServed) {
   }
 }
 
-TEST(Rotation, AClockThatJumpsPastTheEndIsFollowedAtOnce) {
+TEST(Rotation, ForwardClockJumpRotatesAtOnce) {
   Rotation rotation(OfReplica("a"));
   ASSERT_TRUE(rotation.Step(kStart));
   rotation.Published(kStart);
@@ -77,7 +77,7 @@ TEST(Rotation, AClockThatJumpsPastTheEndIsFollowedAtOnce) {
   EXPECT_LT(later, rotation.serving()->not_after);
 }
 
-TEST(Rotation, AClockThatIsSetBackDoesNotUndoWhatWasPublished) {
+TEST(Rotation, BackwardClockJumpKeepsPublishedBundles) {
   Rotation rotation(OfReplica("a"));
   ASSERT_TRUE(rotation.Step(kStart));
   rotation.Published(kStart);
@@ -91,7 +91,7 @@ TEST(Rotation, AClockThatIsSetBackDoesNotUndoWhatWasPublished) {
   EXPECT_EQ(rotation.serving()->certificate, before);
 }
 
-TEST(Rotation, ACertificateThatIsNotGoodYetByTheClockAsItIsNowIsReplaced) {
+TEST(Rotation, NotYetValidCertificateIsReplaced) {
   Rotation rotation(OfReplica("a"));
   ASSERT_TRUE(rotation.Step(kStart));
   rotation.Published(kStart);
@@ -111,7 +111,7 @@ TEST(Rotation, ACertificateThatIsNotGoodYetByTheClockAsItIsNowIsReplaced) {
 
 // A container that crashes is started again in its pod, each time with a new authority. Were they
 // all kept, they would drive out the one by which the replica beside it is trusted.
-TEST(Rotation, AReplicaThatIsStartedAHundredTimesTakesNoOtherOutOfTheBundle) {
+TEST(Rotation, RestartsKeepOtherReplicasInTheBundle) {
   constexpr uint64_t kSeed = 1;
   SCOPED_TRACE(kSeed);
   Random random(kSeed);
@@ -168,7 +168,7 @@ TEST(Bundle, KeepsOthersDropsTheExpiredAndStaysBounded) {
   EXPECT_NE(merged.find(ours), std::string::npos) << "ours expires first, and stays";
 }
 
-TEST(Bundle, NamesAreCheckedBeforeTheyAreCertified) {
+TEST(Bundle, InvalidNamesGetNoCertificate) {
   EXPECT_FALSE(MakeServingCertificate({}, "a", kStart, hours(1)));
   for (const char* name : {"", "a,DNS:b", "a b", "x\n"}) {
     EXPECT_FALSE(MakeServingCertificate({name}, "a", kStart, hours(1))) << name;
@@ -179,8 +179,6 @@ TEST(Bundle, NamesAreCheckedBeforeTheyAreCertified) {
     EXPECT_FALSE(MakeServingCertificate({"a"}, replica, kStart, hours(1))) << replica;
   }
 }
-
-// ---------------------------------------------------------------- against an API server stand-in
 
 Json Configuration(const Resource& resource) {
   return {{"apiVersion", resource.ApiVersion()},
@@ -220,7 +218,7 @@ class Publishing : public ::testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-TEST_F(Publishing, ReplicasWriteAtOnceAndEachFindsItsAuthorityInAllBundles) {
+TEST_F(Publishing, ConcurrentReplicasAllGetPublished) {
   constexpr int kReplicas = 4;
   std::vector<std::string> authorities;
   for (int i = 0; i < kReplicas; ++i) {
@@ -253,14 +251,14 @@ TEST_F(Publishing, ReplicasWriteAtOnceAndEachFindsItsAuthorityInAllBundles) {
   EXPECT_EQ(server_.version(), before) << "what is there already is not written";
 }
 
-TEST_F(Publishing, WithoutAConfigurationItSaysWhatToDo) {
+TEST_F(Publishing, MissingConfigurationIsExplained) {
   const auto done = PublishToConfigurations(*client_, "notours")({});
   ASSERT_FALSE(done);
   EXPECT_NE(done.error().message.find("install the chart, or correct --configuration"),
             std::string::npos);
 }
 
-TEST_F(Publishing, AWebhookPutsItsAuthorityBackWhereSomebodyTookItOut) {
+TEST_F(Publishing, RemovedAuthorityIsPutBack) {
   WebhookOptions options;
   options.serve.listen = "127.0.0.1:0";
   options.rotation.replica = "a";

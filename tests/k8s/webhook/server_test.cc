@@ -1,7 +1,9 @@
-#include "k8s/serve/server.h"
+#include "net/server.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +20,10 @@
 namespace baton::k8s {
 namespace {
 
+using net::HttpOptions;
+using net::HttpRequest;
+using net::HttpResponse;
+using net::HttpServer;
 using std::chrono::milliseconds;
 
 Instant In(Duration time) { return MonotonicNow() + time; }
@@ -69,10 +75,14 @@ class Caller {
   std::string why_;
 };
 
-ServeOptions Loopback() {
-  ServeOptions options;
-  options.listen = "127.0.0.1:0";
-  return options;
+HttpOptions Loopback() { return net::ForPrograms("127.0.0.1:0"); }
+
+// A server that answers by `service` already.
+Result<std::unique_ptr<HttpServer>> Serve(HttpOptions options, const net::TlsIdentity* tls,
+                                          HttpServer::Service service) {
+  auto server = std::make_unique<HttpServer>(std::move(options), tls, std::move(service));
+  if (auto started = server->Start(); !started) return tl::unexpected(started.error());
+  return server;
 }
 
 template <class F>
@@ -92,11 +102,10 @@ const std::string kReview =
      "resources":{"limits":{"baton.dev/gpu-share":"30","baton.dev/gpu-memory":"16"}}},
     {"name":"side","image":"y"}]}}}})";
 
-// ------------------------------------------------------------------------------------------ server
-
-TEST(Serve, AnswersOneRequestAfterTheOtherOnOneConnection) {
-  auto server = Server::Start(Loopback(), nullptr, [](const ServeRequest& request) {
-    return ServeAnswer{200, request.method + " " + request.path + " " + request.body, "text/plain"};
+TEST(Serve, OneConnectionServesManyRequests) {
+  auto server = Serve(Loopback(), nullptr, [](const HttpRequest& request) {
+    return HttpResponse{200, request.method + " " + request.path + " " + request.body,
+                        "text/plain"};
   });
   ASSERT_TRUE(server) << server.error().message;
   Caller caller((*server)->port(), "");
@@ -111,12 +120,12 @@ TEST(Serve, AnswersOneRequestAfterTheOtherOnOneConnection) {
   EXPECT_EQ((*server)->counts().requests, 3u);
 }
 
-TEST(Serve, RefusesWhatIsTooLargeTooSlowOrNoHttp) {
-  ServeOptions options = Loopback();
+TEST(Serve, RefusesLargeSlowAndMalformedRequests) {
+  HttpOptions options = Loopback();
   options.body_bytes_max = 1'000;
   options.header_bytes_max = 2'000;
   options.request_timeout = milliseconds(200);
-  auto server = Server::Start(options, nullptr, [](const ServeRequest&) { return ServeAnswer{}; });
+  auto server = Serve(options, nullptr, [](const HttpRequest&) { return HttpResponse{}; });
   ASSERT_TRUE(server) << server.error().message;
   const uint16_t port = (*server)->port();
   EXPECT_EQ(Caller(port, "").Ask("POST", "/", std::string(1'000, 'x')).first, 200);
@@ -132,10 +141,10 @@ TEST(Serve, RefusesWhatIsTooLargeTooSlowOrNoHttp) {
   EXPECT_EQ((*server)->counts().refused, 5u);
 }
 
-TEST(Serve, AHandlerThatThrowsIsA500AndTheNextRequestIsServed) {
-  auto server = Server::Start(Loopback(), nullptr, [](const ServeRequest& request) {
+TEST(Serve, ThrowingHandlerIsA500AndServingContinues) {
+  auto server = Serve(Loopback(), nullptr, [](const HttpRequest& request) {
     if (request.path == "/throw") throw std::runtime_error("a \"bad\" day");
-    return ServeAnswer{};
+    return HttpResponse{};
   });
   ASSERT_TRUE(server) << server.error().message;
   Caller caller((*server)->port(), "");
@@ -145,10 +154,10 @@ TEST(Serve, AHandlerThatThrowsIsA500AndTheNextRequestIsServed) {
   EXPECT_EQ(caller.Ask("GET", "/").first, 200);
 }
 
-TEST(Serve, TheLongestSilentConnectionMakesRoom) {
-  ServeOptions options = Loopback();
+TEST(Serve, LongestIdleConnectionIsEvicted) {
+  HttpOptions options = Loopback();
   options.connections_max = 4;
-  auto server = Server::Start(options, nullptr, [](const ServeRequest&) { return ServeAnswer{}; });
+  auto server = Serve(options, nullptr, [](const HttpRequest&) { return HttpResponse{}; });
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::unique_ptr<Caller>> callers;
   for (int i = 0; i < 4; ++i) {
@@ -167,10 +176,10 @@ TEST(Serve, TheLongestSilentConnectionMakesRoom) {
 }
 
 // Else a client would ask once more on a connection on which nobody listens.
-TEST(Serve, AConnectionThatIsOverIsClosedThoughNoOtherComes) {
-  ServeOptions options = Loopback();
+TEST(Serve, FinishedConnectionIsClosedAtOnce) {
+  HttpOptions options = Loopback();
   options.idle_timeout = milliseconds(50);
-  auto server = Server::Start(options, nullptr, [](const ServeRequest&) { return ServeAnswer{}; });
+  auto server = Serve(options, nullptr, [](const HttpRequest&) { return HttpResponse{}; });
   ASSERT_TRUE(server) << server.error().message;
   Caller caller((*server)->port(), "");
   ASSERT_EQ(caller.Ask("GET", "/").first, 200);
@@ -180,13 +189,13 @@ TEST(Serve, AConnectionThatIsOverIsClosedThoughNoOtherComes) {
   EXPECT_EQ(*read, 0u);
 }
 
-TEST(Serve, StopsAfterTheAnswersThatAreUnderWay) {
+TEST(Serve, StopWaitsForAnswersInFlight) {
   std::atomic<bool> begun{false};
   std::atomic<bool> go{false};
-  auto server = Server::Start(Loopback(), nullptr, [&](const ServeRequest&) {
+  auto server = Serve(Loopback(), nullptr, [&](const HttpRequest&) {
     begun = true;
     EXPECT_TRUE(Eventually([&] { return go.load(); }));
-    return ServeAnswer{200, "done", "text/plain"};
+    return HttpResponse{200, "done", "text/plain"};
   });
   ASSERT_TRUE(server) << server.error().message;
   Caller silent((*server)->port(), "");
@@ -204,17 +213,17 @@ TEST(Serve, StopsAfterTheAnswersThatAreUnderWay) {
   EXPECT_EQ(answer.second, "done");
 }
 
-TEST(Serve, LargeRequestsAtOnceAreBoundedAndTheUsualOnesGoOn) {
-  ServeOptions options = Loopback();
+TEST(Serve, ConcurrentLargeRequestsAreBounded) {
+  HttpOptions options = Loopback();
   options.body_bytes_max = options.bodies_bytes_max = 200'000;
   std::atomic<bool> begun{false};
   std::atomic<bool> go{false};
-  auto server = Server::Start(options, nullptr, [&](const ServeRequest& request) {
+  auto server = Serve(options, nullptr, [&](const HttpRequest& request) {
     if (request.path == "/long") {
       begun = true;
       EXPECT_TRUE(Eventually([&] { return go.load(); }));
     }
-    return ServeAnswer{};
+    return HttpResponse{};
   });
   ASSERT_TRUE(server) << server.error().message;
   const uint16_t port = (*server)->port();
@@ -230,25 +239,25 @@ TEST(Serve, LargeRequestsAtOnceAreBoundedAndTheUsualOnesGoOn) {
   EXPECT_TRUE(Eventually([&] { return Caller(port, "").Ask("POST", "/", large).first == 200; }));
 }
 
-TEST(Serve, SaysWhatIsWrongWithAnAddress) {
-  const auto handler = [](const ServeRequest&) { return ServeAnswer{}; };
-  ServeOptions options;
+TEST(Serve, BadListenAddressIsExplained) {
+  const auto handler = [](const HttpRequest&) { return HttpResponse{}; };
+  HttpOptions options = Loopback();
   options.listen = "somewhere";
-  EXPECT_FALSE(Server::Start(options, nullptr, handler));
-  auto first = Server::Start(Loopback(), nullptr, handler);
+  EXPECT_FALSE(Serve(options, nullptr, handler));
+  auto first = Serve(Loopback(), nullptr, handler);
   ASSERT_TRUE(first);
   options.listen = fmt::format("127.0.0.1:{}", (*first)->port());
-  const auto second = Server::Start(options, nullptr, handler);
+  const auto second = Serve(options, nullptr, handler);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("choose another address or port"), std::string::npos);
 }
 
-TEST(Serve, AnIdentityIsCheckedBeforeItIsShown) {
+TEST(Serve, InvalidIdentityIsNotServed) {
   const auto one =
       MakeServingCertificate({"127.0.0.1"}, "a", WallNow(), std::chrono::hours(1)).value();
   const auto two =
       MakeServingCertificate({"127.0.0.1"}, "a", WallNow(), std::chrono::hours(1)).value();
-  TlsIdentity identity;
+  net::TlsIdentity identity;
   EXPECT_EQ(identity.context(), nullptr);
   ASSERT_TRUE(identity.Set(one.certificate, one.key));
   const auto context = identity.context();
@@ -257,8 +266,6 @@ TEST(Serve, AnIdentityIsCheckedBeforeItIsShown) {
   EXPECT_FALSE(identity.Set(one.certificate, ""));
   EXPECT_EQ(identity.context(), context) << "what was there stays";
 }
-
-// ----------------------------------------------------------------------------------------- webhook
 
 // The bundle as API servers see it: as it was `kLag` ago.
 class Bundle {
@@ -303,7 +310,7 @@ WebhookOptions SelfMade(Bundle& bundle) {
   return options;
 }
 
-TEST(WebhookServer, ItsCertificateRotatesUnderLoadWithoutAFailedRequest) {
+TEST(WebhookServer, CertificateRotatesUnderLoadWithoutErrors) {
   Bundle bundle;
   WebhookOptions options = SelfMade(bundle);
   // A certificate's times are whole seconds, so this is as short as it can be tested.
@@ -324,6 +331,7 @@ TEST(WebhookServer, ItsCertificateRotatesUnderLoadWithoutAFailedRequest) {
     failures.push_back(fmt::format("{} {}", status, body));
   };
   std::vector<std::thread> threads;
+  threads.reserve(3);
   // Two that connect anew each time, and trust only the bundle that they see; one that keeps its
   // connection, which must outlive its certificate.
   for (int i = 0; i < 2; ++i) {
@@ -353,55 +361,119 @@ TEST(WebhookServer, ItsCertificateRotatesUnderLoadWithoutAFailedRequest) {
   std::cout << requests << " requests over " << (*webhook)->rotations() << " rotation(s)\n";
 }
 
-// 200 requests/s for three seconds, one in ten over a new connection. How many ms each took from
-// when it was due, the shortest first.
-void Load(uint16_t port, const std::string& authorities, std::vector<double>& took) {
+// The least that a request can cost on this machine at this moment: a byte to another thread and
+// back over loopback.
+class Echo {
+ public:
+  Echo() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    near_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    good_ = bind(listener, any, size) == 0 && listen(listener, 1) == 0 &&
+            getsockname(listener, any, &size) == 0 && connect(near_, any, size) == 0;
+    if (good_) far_ = accept(listener, nullptr, nullptr);
+    close(listener);
+    thread_ = std::thread([this] {
+      for (char c = 0; recv(far_, &c, 1, 0) == 1;) send(far_, &c, 1, MSG_NOSIGNAL);
+    });
+  }
+  ~Echo() {
+    shutdown(near_, SHUT_RDWR);
+    thread_.join();
+    close(near_);
+    close(far_);
+  }
+  bool Ask() {
+    char c = 'x';
+    return good_ && send(near_, &c, 1, MSG_NOSIGNAL) == 1 && recv(near_, &c, 1, 0) == 1;
+  }
+
+ private:
+  int near_ = -1;
+  int far_ = -1;
+  bool good_ = false;
+  std::thread thread_;
+};
+
+// What reviews took in turns with echoes, in ms, the shortest first.
+struct Latencies {
+  std::vector<double> echo;
+  std::vector<double> kept;   // reviews over one connection
+  std::vector<double> fresh;  // reviews that each made a TLS connection
+};
+
+// 200 reviews/s for three seconds, one in ten over a new connection.
+void Load(uint16_t port, const std::string& authorities, Latencies& took) {
   constexpr int kRequests = 600;
-  took.clear();
+  took = {};
   Caller kept(port, authorities);
+  Echo echo;
   const Instant begin = In(milliseconds(10));
+  const auto timed = [](std::vector<double>& into, const auto& call) {
+    const Instant start = MonotonicNow();
+    call();
+    into.push_back(static_cast<double>(Nanos(MonotonicNow() - start)) * 1e-6);
+  };
   for (int i = 0; i < kRequests; ++i) {
-    const Instant due = begin + i * milliseconds(5);
-    std::this_thread::sleep_for(due - MonotonicNow());
+    std::this_thread::sleep_for(begin + i * milliseconds(5) - MonotonicNow());
+    bool echoed = false;
+    timed(took.echo, [&] { echoed = echo.Ask(); });
+    ASSERT_TRUE(echoed);
     std::pair<int, std::string> answer;
     if (i % 10 == 0) {
-      answer = Caller(port, authorities).Ask("POST", "/mutate", kReview);
+      timed(took.fresh,
+            [&] { answer = Caller(port, authorities).Ask("POST", "/mutate", kReview); });
     } else {
-      answer = kept.Ask("POST", i % 2 == 0 ? "/mutate" : "/validate", kReview);
+      const char* path = i % 2 == 0 ? "/mutate" : "/validate";
+      timed(took.kept, [&] { answer = kept.Ask("POST", path, kReview); });
     }
-    took.push_back(static_cast<double>(Nanos(MonotonicNow() - due)) * 1e-6);
     ASSERT_EQ(answer.first, 200) << answer.second;
   }
-  std::sort(took.begin(), took.end());
+  for (auto* times : {&took.echo, &took.kept, &took.fresh}) std::sort(times->begin(), times->end());
 }
 
+// No pod waits for the webhook: a review costs a small multiple of the least that a request costs.
+// What stalls an answer (40 ms of a delayed acknowledgement) is hundreds of it.
 TEST(WebhookServer, AnswersFast) {
   Bundle bundle;
   auto webhook = Webhook::Start(SelfMade(bundle));
   ASSERT_TRUE(webhook) << webhook.error().message;
   ASSERT_TRUE(Eventually([&] { return bundle.versions() > 0; }));
-  std::vector<double> took;
-  double p99 = 0;
-  const auto round = [&] {
-    ASSERT_NO_FATAL_FAILURE(Load((*webhook)->port(), bundle.Seen(), took));
-    p99 = took[took.size() * 99 / 100];
-    std::cout << fmt::format("p50 {:.2f} ms, p99 {:.2f} ms, largest {:.2f} ms\n",
-                             took[took.size() / 2], p99, took.back());
-  };
-#if defined(NDEBUG) && !defined(BATON_SANITIZED)
-  // Where others use the machine beside it, one round says nothing of Baton; what is wrong with it
-  // shows in all.
-  constexpr int kRounds = 5;
+  constexpr double kKeptMax = 100;
+  constexpr double kFreshMax = 400;
   constexpr double kPromised = 10;  // ms
-  for (int i = 0; i < kRounds && (i == 0 || p99 > kPromised); ++i) ASSERT_NO_FATAL_FAILURE(round());
-  EXPECT_LE(p99, kPromised);
-#else
-  ASSERT_NO_FATAL_FAILURE(round());
-  EXPECT_LT(took[took.size() / 2], 100);
-#endif
+  double kept = 0;
+  double fresh = 0;
+  double p99 = 0;
+  const auto too_slow = [&] { return kept > kKeptMax || fresh > kFreshMax || p99 > kPromised; };
+  // Where others use the machine beside it, one round may say nothing of Baton; what is wrong with
+  // it shows in all.
+  constexpr int kRounds = 5;
+  for (int i = 0; i < kRounds && (i == 0 || too_slow()); ++i) {
+    Latencies took;
+    ASSERT_NO_FATAL_FAILURE(Load((*webhook)->port(), bundle.Seen(), took));
+    const auto median = [](const std::vector<double>& times) { return times[times.size() / 2]; };
+    kept = median(took.kept) / median(took.echo);
+    fresh = median(took.fresh) / median(took.echo);
+    std::vector<double> all = took.kept;
+    all.insert(all.end(), took.fresh.begin(), took.fresh.end());
+    std::sort(all.begin(), all.end());
+    p99 = all[all.size() * 99 / 100];
+    std::cout << fmt::format(
+        "p50 {:.2f} ms, p99 {:.2f} ms, largest {:.2f} ms; medians: kept connection {:.0f}, new "
+        "connection {:.0f} echoes of {:.3f} ms\n",
+        median(all), p99, all.back(), kept, fresh, median(took.echo));
+  }
+  EXPECT_LE(kept, kKeptMax);
+  EXPECT_LE(fresh, kFreshMax);
+  EXPECT_LE(p99, kPromised);  // the tail, of which medians say nothing
 }
 
-TEST(WebhookServer, FilesThatSomebodyElseRenewsAreReadAgain) {
+TEST(WebhookServer, RenewedCertificateFilesAreReloaded) {
   const auto make = [] {
     return MakeServingCertificate({"127.0.0.1"}, "a", WallNow(), std::chrono::hours(1)).value();
   };
@@ -445,7 +517,7 @@ TEST(WebhookServer, FilesThatSomebodyElseRenewsAreReadAgain) {
     return Caller(port, second.authority).Ask("POST", "/validate", with_team).second.find(what) !=
            std::string::npos;
   };
-  EXPECT_TRUE(says("there is no team 'b'"));
+  EXPECT_TRUE(says("team 'b' does not exist"));
   write("teams.toml", "[[team]]\nname = \"b\"\n");
   EXPECT_TRUE(Eventually([&] { return says("\"allowed\":true"); }));
   write("teams.toml", "no toml");
@@ -467,7 +539,7 @@ TEST(WebhookServer, FilesThatSomebodyElseRenewsAreReadAgain) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(WebhookServer, RefusesOptionsThatDoNotFit) {
+TEST(WebhookServer, ContradictoryOptionsAreRefused) {
   WebhookOptions options;
   options.serve = Loopback();
   EXPECT_FALSE(Webhook::Start(options)) << "nowhere to publish";

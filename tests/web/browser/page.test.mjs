@@ -133,17 +133,11 @@ describe('the page', {concurrency: 6}, () => {
     await page.keyboard.press('PageDown');
     await page.keyboard.press('PageUp');
     await page.getByText(/s ago: .* (holds|drains), .*\sms/).waitFor();
-    assert.equal(await page.getByRole('button', {name: 'Go on'}).getAttribute('aria-pressed'), 'true');
+    assert.equal(await page.getByRole('button', {name: 'Resume'}).getAttribute('aria-pressed'), 'true');
     // After the first long answer only what is new is asked for.
     const asked = server.asked.filter((path) => path.includes('/timeline'));
     assert.match(asked[0], /seconds=30$/);
     assert.ok(asked.slice(1).every((path) => Number(/seconds=(\d+)$/.exec(path)[1]) <= 5), asked.join());
-  }));
-
-  test('a wait histogram of batond comes before the page’s own count', on(() => new MockWorld({gpus: 1, pods: 2, histogram: true}), {}, async (page) => {
-    await page.getByText('by batond’s own count').waitFor();
-    const row = page.locator('.waits tbody tr').first();
-    assert.deepEqual((await row.locator('td.n').allTextContents()).slice(0, 3), ['53', '≤ 10.0\u00a0ms', '≤ 1.00\u00a0s']);
   }));
 
   test('names of tenants are text, and their pods can be opened and explained', on(hostile, {}, async (page, server) => {
@@ -196,7 +190,7 @@ describe('the page', {concurrency: 6}, () => {
   test('teams: history, use that adds up, standing, and why', on(few, {}, async (page, server) => {
     await ready(page, 'teams');
     await page.locator('.days-chart g').nth(29).waitFor({state: 'attached'});
-    await page.getByText(/held .* = 1.440 of 1.440 GPU-hours/).waitFor();
+    await page.getByText(/held .* = 1.440 of 1.440 GPU-hours of capacity/).waitFor();
     assert.equal(await page.getByText('does not add up').count(), 0);
     const vision = page.locator('.standing tr.team', {hasText: 'vision'});
     assert.match(await vision.textContent(), /30\.0\s%.*38\.8\s%.*0\.408/);
@@ -254,7 +248,7 @@ describe('the page', {concurrency: 6}, () => {
       return status;
     };
     await page.getByText('The holder does not drain').waitFor();
-    for (const text of ['The link to its node is cut', 'This GPU is not there any more', 'Accounts are not being kept: <i>disk full</i>.', 'The link to node gpu-node-1 is cut.', 'batond only observes']) {
+    for (const text of ['The link to its node is cut', 'This GPU has vanished', 'Accounts are not being kept: <i>disk full</i>.', 'The link to node gpu-node-1 is cut.', 'batond runs in mode observe']) {
       await page.getByText(text, {exact: false}).first().waitFor();
     }
     await page.getByText('gone, hung, link cut').waitFor();
@@ -266,7 +260,7 @@ describe('the page', {concurrency: 6}, () => {
     await page.locator('.shares tbody tr').first().waitFor();
     const port = server.port;
     await server.stop();
-    await page.getByText(/batond is away since \d\d:\d\d:\d\d \(\d+ s ago\)/).waitFor();
+    await page.getByText(/batond has been away since \d\d:\d\d:\d\d \(\d+ s ago\)/).waitFor();
     assert.match(await page.locator('.shares').evaluate((table) => getComputedStyle(table.closest('.panel')).filter), /grayscale/);
     assert.ok(await page.locator('.shares tbody tr').count() > 0);
     await accessible(page, 'away');
@@ -281,13 +275,13 @@ describe('the page', {concurrency: 6}, () => {
   test('a daemon that falls silent counts as away', on(few, {}, async (page, server) => {
     await page.locator('.link-state[data-link="live"]').waitFor();
     server.silent = true;
-    await page.getByText('batond went silent.').waitFor();
+    await page.getByText('batond has stopped sending.').waitFor();
   }));
 
   test('a server that is no batond is called that', on(few, {}, async (page, server) => {
     server.change = () => ({hello: 'world'});
     server.streams.forEach((stream) => stream.destroy());
-    await page.getByText('it is not batond').waitFor();
+    await page.getByText('The server is not batond.').waitFor();
   }));
 
   test('a token is asked for, refused when wrong, kept for the tab, and sent with everything', on(few, {server: {token: 'sesame'}}, async (page, server) => {

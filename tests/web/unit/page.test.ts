@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import {readFileSync} from 'node:fs';
 import {test} from 'node:test';
 
@@ -12,6 +13,10 @@ import {EventParser} from '../../../web/src/sse';
 import {stackDays} from '../../../web/src/stack';
 
 const sample: unknown = JSON.parse(readFileSync('data/status.json', 'utf8'));
+
+test('what the page reads is what docs/api/openapi.json says', () => {
+  execFileSync(process.execPath, ['../../web/generate_api.mjs', '--check'], {stdio: 'inherit'});
+});
 
 test('a status that batond gave is read whole', () => {
   const status = readStatus(sample)!;
@@ -31,10 +36,10 @@ test('answers of any other shape do no harm', () => {
     assert.equal(readReport(wrong), null);
     assert.equal(readStanding(wrong), null);
   }
-  const status = readStatus({daemon: {degraded: [1, 'x']}, gpus: 'none', pods: [null, {name: 7, gpus: [{wait_histogram: {le_s: [2, 1], counts: [1, 1]}}]}], events: {}})!;
-  assert.deepEqual([status.degraded, status.gpus, status.events], [['x'], [], []]);
+  const status = readStatus({daemon: {degraded: [1, 'x']}, gpus: 'none', pods: [null, {name: 7, gpus: [{fluid: '3'}]}], events: {}})!;
+  assert.deepEqual([status.daemon.degraded, status.gpus, status.events], [['x'], [], []]);
   assert.equal(status.pods[0]!.name, '');
-  assert.equal(status.pods[0]!.gpus[0]!.wait_histogram, null);
+  assert.equal(status.pods[0]!.gpus[0]!.fluid, 0);
 });
 
 test('each field of a status may be missing or of a wrong type', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {type Kind, type Span, Timeline, at, binQuantile, bins, cover, quantile, readTimeline, summarise} from '../../../web/src/timeline';
+import {type Kind, type Span, Timeline, at, bins, cover, quantile, readTimeline, summarise} from '../../../web/src/timeline';
 
 const span = (pod: string, kind: Kind, from: number, to: number, open = false): Span => ({pod, kind, from, to, open});
 
@@ -83,6 +83,4 @@ test('bins and quantiles', () => {
   assert.deepEqual(bins([0.5, 1, 1.5, 2, 99], [1, 2]), [2, 2, 1]);
   assert.deepEqual([0, 0.5, 0.99, 1].map((q) => quantile([1, 2, 3, 4], q)), [1, 2, 4, 4]);
   assert.ok(Number.isNaN(quantile([], 0.5)));
-  assert.deepEqual([0.25, 0.5, 1].map((q) => binQuantile([1, 2], [1, 2, 1], q)), [1, 2, Infinity]);
-  assert.ok(Number.isNaN(binQuantile([1], [0, 0], 0.5)));
 });

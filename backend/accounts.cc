@@ -1,0 +1,243 @@
+#include "backend/accounts.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "base/hash.h"
+
+namespace baton::backend {
+namespace {
+
+// So many pods between two looks at the sockets.
+constexpr size_t kPodsOfUsageAtOnce = 64;
+
+// Clients say most of these numbers, and may say anything. The ledger refuses a batch with one
+// above 2^60, and no sum of its reports may pass 2^63: nobody's claim may stop the books of others.
+// Nine years in nanoseconds.
+constexpr uint64_t kClaimMax = uint64_t{1} << 58;
+
+int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min(value, kClaimMax)); }
+
+// What a pod says that it has of a GPU, as far as it can be true. A terabyte where the GPU's own
+// size is not known.
+uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu) {
+  return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
+}
+
+// Adds what `now` says beyond `last` to `total`.
+void Advance(uint64_t& last, uint64_t now, uint64_t& total) {
+  if (now <= last) return;
+  total += now - last;
+  last = now;
+}
+
+}  // namespace
+
+Accounts::Accounts(boost::asio::io_context& io, const config::Options& options, PodsFile& pods,
+                   UsageBook& usage, const Gpus& gpus, const ClientTable& clients)
+    : io_(io),
+      options_(options),
+      file_(pods),
+      pods_(pods.pods()),
+      usage_(usage),
+      gpus_(gpus),
+      clients_(clients) {}
+
+Accounts::~Accounts() { *alive_ = false; }
+
+UsageEntry* Accounts::Of(const Gpu& gpu, PodId pod) const { return usage_.Find(pod, gpu.key, 0); }
+
+uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
+  const UsageEntry* account = Of(gpu, pod);
+  uint64_t held = account != nullptr ? account->usage.held_ns : 0;
+  if (Enforces(options_) && gpu.holder == pod && now > gpu.granted_at) {
+    held += static_cast<uint64_t>(Nanos(now - gpu.granted_at));
+  }
+  return held;
+}
+
+uint64_t Accounts::HeldNow(const Gpu& gpu, Instant now) const {
+  Duration held = gpu.held;
+  if (Enforces(options_) && gpu.holder && now > gpu.granted_at) held += now - gpu.granted_at;
+  return static_cast<uint64_t>(std::max<int64_t>(0, Nanos(held)));
+}
+
+void Accounts::Report(Lane& lane, const wire::State& state) {
+  UsageEntry& total = *lane.total;
+  Usage& last = lane.last->usage;
+  usage_.Begin(total, *lane.last);
+  if (!Enforces(options_)) {
+    Advance(last.held_ns, state.held_ns, total.usage.held_ns);
+  } else if (!lane.gpu->scheduler.Holds(lane.client->id, state.epoch)) {
+    // Where tokens are given out, held time is booked as they are charged.
+    last.held_ns = std::max(last.held_ns, state.held_ns);
+  }
+  lane.gpu->busy_ns += std::max(last.busy_ns, state.busy_ns) - last.busy_ns;
+  Advance(last.busy_ns, state.busy_ns, total.usage.busy_ns);
+  Advance(last.launches, state.launches, total.usage.launches);
+  Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
+  Advance(last.unmanaged_ns, state.unmanaged_ns, total.usage.unmanaged_ns);
+  Advance(last.copies_bytes, state.copies_bytes, total.usage.copies_bytes);
+  usage_.End();
+  if (!lane.memory_said) {
+    // It was attached before this daemon was: what it holds is a fact, not a request.
+    lane.memory_said = true;
+    const uint64_t total = lane.gpu->info.memory_bytes;
+    const uint64_t said = total == 0 ? 0 : std::min(state.memory_bytes, total);
+    SetMemory(lane, said);
+  }
+}
+
+// As charged, however the token comes back.
+void Accounts::Charge(Gpu& gpu, PodId pod, Duration held, Instant now) {
+  gpu.held += held;
+  if (UsageEntry* account = Of(gpu, pod)) {
+    account->usage.held_ns += static_cast<uint64_t>(Nanos(held));
+  }
+  gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
+}
+
+void Accounts::Sample(Gpu& gpu) {
+  const Instant now = MonotonicNow();
+  gpu.series.Add(now, HeldNow(gpu, now), gpu.busy_ns);
+  for (const scheduler::PodStatus& pod : gpu.scheduler.Status(now)) {
+    auto on = gpu.pods.find(pod.pod);
+    if (on == gpu.pods.end()) continue;  // deleted, and only its debt is left
+    on->second.series.Add(now, HeldNow(gpu, pod.pod, now),
+                          static_cast<uint64_t>(Nanos(pod.waited)));
+  }
+}
+
+void Accounts::Record(Gpu& gpu, const Hold& hold) {
+  gpu.timeline.Add(hold);
+  auto on = gpu.pods.find(hold.pod);
+  if (on == gpu.pods.end()) return;
+  if (hold.waits_since < hold.granted_at)
+    on->second.waits.Observe(hold.granted_at - hold.waits_since);
+  on->second.holds.Observe(hold.returned_at - hold.granted_at);
+}
+
+void Accounts::NoteIdle(Gpu& gpu, Instant now) {
+  const bool idle = gpu.scheduler.idle();
+  if (idle == (gpu.idle_since != kNever)) return;
+  if (idle) {
+    gpu.idle_since = now;
+  } else {
+    gpu.idle += now - gpu.idle_since;
+    gpu.idle_since = kNever;
+  }
+}
+
+// Whole milliseconds; what is left of one is counted with the next.
+void Accounts::TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now) {
+  const auto ms = std::chrono::floor<std::chrono::milliseconds>(now - on.memory_at);
+  UsageEntry* account = Of(gpu, pod);
+  if (account != nullptr && on.memory_at != Instant{}) {
+    const uint64_t kib = Believed(on.memory, gpu.info) >> 10;
+    account->memory_mib_ms += kib * static_cast<uint64_t>(ms.count()) >> 10;
+  }
+  on.memory_at = on.memory_at == Instant{} ? now : on.memory_at + ms;
+}
+
+void Accounts::SetMemory(Lane& lane, uint64_t bytes) {
+  PodOnGpu& on = *lane.on;
+  TallyMemory(*lane.gpu, lane.client->pod, on, MonotonicNow());
+  on.memory += bytes - lane.memory;
+  lane.memory = bytes;
+  on.memory_peak = std::max(on.memory_peak, Believed(on.memory, lane.gpu->info));
+  Pod* pod = pods_.Find(lane.client->pod);
+  for (size_t i = 0; pod != nullptr && i < pod->gpus.size(); ++i) {
+    if (pod->gpus[i] != lane.gpu->info.uuid) continue;
+    uint64_t& most = pod->vgpus[i].memory_peak;
+    most = std::max(most, Believed(on.memory, lane.gpu->info));
+  }
+}
+
+void Accounts::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
+                          const std::vector<std::string>& gpus) {
+  for (const std::string& uuid : gpus) {
+    const UsageEntry* account = usage_.Find(id, HashOf(uuid), 0);
+    if (account == nullptr) continue;
+    ledger::Sample sample{id.value, uuid, owner, {}, 0};
+    if (Gpu* gpu = gpus_.Find(uuid)) {
+      if (auto on = gpu->pods.find(id); on != gpu->pods.end()) {
+        TallyMemory(*gpu, id, on->second, MonotonicNow());
+        sample.memory_peak_mib = Signed(on->second.memory_peak >> 20);
+        on->second.memory_peak = Believed(on->second.memory, gpu->info);
+      }
+    }
+    const Usage& usage = account->usage;
+    sample.total = {Signed(usage.held_ns),          Signed(usage.busy_ns),
+                    Signed(usage.waited_ns),        Signed(usage.unmanaged_ns),
+                    Signed(account->memory_mib_ms), Signed(usage.launches),
+                    Signed(usage.grants),           Signed(usage.revocations)};
+    batch.samples.push_back(std::move(sample));
+  }
+}
+
+void Accounts::Begin(Work& work) {
+  // Those that nobody can charge any more; before the living, of whom one may depart meanwhile.
+  for (const auto& [id, pod] : pods_.departed()) {
+    if (!clients_.Leaves(id)) work.final.push_back(id);
+    AddSamples(work.batch, id, pod.owner, pod.gpus);
+  }
+}
+
+bool Accounts::GoOn(Work& work, size_t most) {
+  auto at = pods_.all().upper_bound(work.after);
+  for (size_t i = 0; i < most && at != pods_.all().end(); ++i, ++at) {
+    work.after = at->first;
+    if (!at->second.throw_away) {
+      AddSamples(work.batch, work.after, at->second.owner(), at->second.Accounted());
+    }
+  }
+  if (at != pods_.all().end()) return false;
+  const Instant now = MonotonicNow();
+  for (Gpu* gpu : gpus_.all()) {
+    if (gpu->throw_away || !gpu->present) continue;
+    const Duration idle =
+        gpu->idle + (gpu->idle_since != kNever ? now - gpu->idle_since : Duration(0));
+    work.batch.gpus.push_back({gpu->info.uuid, gpu->info.name,
+                               std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told});
+    gpu->idle_told = idle;
+  }
+  work.batch.to = ledger::WallNow();
+  for (const PodId id : work.final) told_.emplace(id, work.batch.to);
+  return true;
+}
+
+void Accounts::Snapshot(std::function<void(ledger::Batch)> done) {
+  auto work = std::make_shared<Work>();
+  Begin(*work);
+  auto step = std::make_shared<std::function<void()>>();
+  *step = [this, alive = alive_, work, done = std::move(done), weak = std::weak_ptr(step)] {
+    if (!*alive) return;
+    if (GoOn(*work, kPodsOfUsageAtOnce)) return done(std::move(work->batch));
+    boost::asio::post(io_, [step = weak.lock()] { (*step)(); });
+  };
+  (*step)();
+}
+
+ledger::Batch Accounts::SnapshotNow() {
+  Work work;
+  Begin(work);
+  GoOn(work, SIZE_MAX);
+  return std::move(work.batch);
+}
+
+void Accounts::Booked(ledger::WallTime to) {
+  bool changed = false;
+  for (auto it = told_.begin(); it != told_.end();) {
+    if (it->second > to) {
+      ++it;
+      continue;
+    }
+    pods_.Forget(it->first);
+    usage_.Drop(it->first, 0);
+    it = told_.erase(it);
+    changed = true;
+  }
+  if (changed) file_.Save();
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,150 @@
+// The GPUs that a daemon shares: what is known of each, of the pods on it, and of the clients that
+// are attached to it. Tokens keeps what is said of holders and timers, Accounts what was used.
+//
+// Not thread safe: of the event loop.
+#ifndef BATON_BACKEND_GPUS_H_
+#define BATON_BACKEND_GPUS_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/holder_file.h"
+#include "backend/pods.h"
+#include "backend/series.h"
+#include "backend/usage_book.h"
+#include "config/options.h"
+#include "devmgr/inventory.h"
+#include "net/metrics.h"
+#include "scheduler/token_scheduler.h"
+#include "wire/messages.h"
+
+namespace baton::backend {
+
+// Whether launches wait for tokens; else the daemon only counts.
+inline bool Enforces(const config::Options& options) {
+  return options.server.mode == config::Mode::kEnforce;
+}
+
+// The way to clients: the unix socket, a node's relay, or ZeroMQ. Clients have numbers there.
+class ClientLink {
+ public:
+  virtual ~ClientLink() = default;
+  virtual void Send(uint64_t number, std::string_view frame) = 0;
+  // Sends Error and closes the connection.
+  virtual void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) = 0;
+  virtual void KillProcess(uint64_t number) = 0;
+};
+
+struct Gpu;
+struct Client;
+struct PodOnGpu;
+
+// A client on one GPU.
+struct Lane {
+  Client* client = nullptr;
+  Gpu* gpu = nullptr;
+  uint8_t index = 0;      // the client's own for this GPU
+  bool attached = false;  // on the present connection
+  uint64_t seq = 0;
+  wire::Phase phase = wire::Phase::kIdle;
+  uint64_t memory = 0;  // bytes charged
+  uint64_t memory_request = 0;
+  bool memory_said = false;
+  UsageEntry* last = nullptr;   // what the client last reported
+  UsageEntry* total = nullptr;  // its pod's account on this GPU
+  PodOnGpu* on = nullptr;
+};
+struct Client {
+  ClientId id;
+  PodId pod;
+  std::string node;  // "" is this machine
+  uint64_t pid = 0;
+  uint64_t start_time = 0;
+  uint64_t uid = 0;
+  uint64_t incarnation = 0;
+  std::string command;
+  ClientLink* link = nullptr;  // null: restored, and nobody has found the process yet
+  uint64_t number = 0;
+  bool connected = false;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::array<Lane*, wire::kGpusMax> by_index{};
+};
+// A pod on a GPU, beside its account and what the scheduler knows.
+struct PodOnGpu {
+  Series series;
+  policy::ShareSpec told;  // what its scheduler goes by
+  uint64_t clients = 0;
+  uint64_t memory = 0;       // bytes that they are charged
+  uint64_t memory_peak = 0;  // since the last snapshot
+  Instant memory_at{};       // until here it is in the account
+  net::Histogram waits;      // for a token, and how long one was held, since the daemon started
+  net::Histogram holds;
+};
+struct Gpu {
+  Gpu(boost::asio::io_context& io, const scheduler::SchedulerOptions& options, uint64_t last_epoch,
+      uint64_t first_epoch)
+      : scheduler(options, last_epoch, first_epoch), timer(io) {}
+  devmgr::GpuInfo info;
+  std::string node;
+  bool present = false;     // its node has reported it
+  bool throw_away = false;  // virtual, for measuring; no device behind it
+  bool frozen = false;      // the link to its node is cut: nothing moves
+  bool hung = false;        // its holder does not drain
+  uint64_t key = 0;         // HashOf(uuid), in the usage book
+  uint64_t overruns = 0;
+  uint64_t grants = 0;
+  PodId holder;
+  Instant granted_at{};         // or charged until, where that is later
+  Hold hold;                    // the present one, where there is a holder
+  Instant idle_since = kNever;  // nobody holds or waits
+  Duration idle{0};             // before that
+  Duration idle_told{0};        // of it, in a snapshot
+  Duration held{0};             // since the daemon started, by all pods
+  uint64_t busy_ns = 0;         // the same, as hooks measured it
+  Series series;                // of these two
+  Timeline timeline;
+  scheduler::TokenScheduler scheduler;
+  HolderFile file;
+  bool clear_file = false;
+  bool weigh = false;         // the teams here have changed; it is in to_weigh_
+  bool holder_stored = true;  // at the last attempt
+  boost::asio::steady_timer timer;
+  Instant armed = kNever;
+  Instant ticked{};                           // when the timer last had something to do
+  std::unordered_map<uint64_t, Lane*> lanes;  // by client id
+  std::map<PodId, PodOnGpu> pods;
+};
+
+class Gpus {
+ public:
+  // Null when it is not known.
+  Gpu* Find(const std::string& uuid) const;
+  Gpu& Add(std::unique_ptr<Gpu> gpu);
+  const std::map<std::string, std::unique_ptr<Gpu>>& by_uuid() const { return gpus_; }
+  // In the order they were reported.
+  const std::vector<Gpu*>& all() const { return order_; }
+  // The GPUs of a node ("*": all), in the same order, without those that are there for measuring.
+  std::vector<Gpu*> OfNode(const std::string& node) const;
+  // Uuids of `wanted`, which are uuids or indexes within `node`, at least one, and all on one node.
+  Result<std::vector<std::string>> Resolve(const std::vector<std::string>& wanted,
+                                           const std::string& node) const;
+  // Whether one of the pod's GPUs is on the node ("*": any).
+  bool PodIsOn(const Pod& pod, const std::string& node) const;
+
+ private:
+  std::map<std::string, std::unique_ptr<Gpu>> gpus_;
+  std::vector<Gpu*> order_;
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_GPUS_H_

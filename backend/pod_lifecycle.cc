@@ -1,0 +1,452 @@
+#include "backend/pod_lifecycle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/parse.h"
+
+namespace baton::backend {
+namespace {
+
+std::string CapText(const Pod& pod) {
+  if (pod.memory_cap != 0) return FormatBytes(pod.memory_cap);
+  return pod.memory_part != 0 ? fmt::format("{}%", pod.memory_part / 1e4) : "without cap";
+}
+
+Result<void> CheckName(const std::string& name) {
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+  });
+  if (name.empty() || name.size() > 128 || !printable) {
+    return Fail(ErrorCode::kInvalid, "a pod's name is 1 to 128 printable characters");
+  }
+  return {};
+}
+
+}  // namespace
+
+PodLifecycle::PodLifecycle(const config::Options& options, const Gpus& gpus, Vgpus& vgpus,
+                           PodsFile& file, UsageBook& usage, const Accounts& accounts,
+                           ClientTable& clients, Tokens& tokens, PodShares& shares,
+                           node::EventLog& log)
+    : options_(options),
+      gpus_(gpus),
+      vgpus_(vgpus),
+      file_(file),
+      pods_(file.pods()),
+      usage_(usage),
+      accounts_(accounts),
+      clients_(clients),
+      tokens_(tokens),
+      shares_(shares),
+      log_(log) {}
+
+Result<uint32_t> PodLifecycle::Resolve(Pod& pod, uint32_t count, const std::string& node) const {
+  if (auto named = CheckName(pod.name); !named) return tl::unexpected(named.error());
+  if (pod.team.size() > 256) return Fail(ErrorCode::kInvalid, "a team's path is too long");
+  if (pod.user.size() > 256 || pod.name_space.size() > 256) {
+    return Fail(ErrorCode::kInvalid, "a user's and a namespace's name are at most 256 bytes");
+  }
+  if (pod.throw_away || pod.wishes.gpus.empty()) return std::max<uint32_t>(1, count);
+  auto gpus = gpus_.Resolve(pod.wishes.gpus, node);
+  if (!gpus) return tl::unexpected(gpus.error());
+  pod.wishes.gpus = std::move(*gpus);
+  const auto named = static_cast<uint32_t>(pod.wishes.gpus.size());
+  if (count > named) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("{} GPUs are requested, but {} are listed", count, named));
+  }
+  return count == 0 ? named : count;
+}
+
+void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, const Made& done) {
+  const auto resolved = Resolve(pod, count, node);
+  if (!resolved) return done(tl::unexpected(resolved.error()));
+  if (pod.throw_away) return done(Enter(std::move(pod)));
+  if (pods_.FindByName(pod.name) != nullptr) {
+    return done(Fail(ErrorCode::kExists, fmt::format("there is a pod {} already; choose another "
+                                                     "name, or remove it with: baton rm {}",
+                                                     pod.name, pod.name)));
+  }
+  if (auto idle = CheckIdle(pod); !idle) return done(tl::unexpected(idle.error()));
+  if (auto placed = vgpus_.Place(pod, *resolved, node); !placed) {
+    return done(tl::unexpected(placed.error()));
+  }
+  if (auto admitted = shares_.Admit(pod); !admitted) {
+    vgpus_.Remove(pod);
+    return done(tl::unexpected(admitted.error()));
+  }
+  if (pod.by_token()) {
+    const Pod placed = pod;
+    auto entered = Enter(std::move(pod));
+    if (!entered) vgpus_.Remove(placed);
+    return done(entered);
+  }
+  // Its room is kept meanwhile.
+  if (maker_ == nullptr) {
+    vgpus_.Remove(pod);
+    return done(Fail(ErrorCode::kUnavailable, "this batond makes no devices of mode " + pod.mode));
+  }
+  under_way_.insert(pod.name);
+  auto jobs = JobsFor(pod);
+  maker_->Create(std::move(jobs), [this, alive = alive_, pod = std::move(pod),
+                                   done](Result<std::vector<std::string>> devices) mutable {
+    if (!*alive) return;
+    under_way_.erase(pod.name);
+    if (!devices) {
+      vgpus_.Remove(pod);
+      return done(tl::unexpected(devices.error()));
+    }
+    for (size_t i = 0; i < pod.vgpus.size(); ++i) pod.vgpus[i].device = (*devices)[i];
+    const Pod placed = pod;
+    auto entered = Enter(std::move(pod));
+    if (!entered) {
+      maker_->Destroy(JobsFor(placed), [](Result<void>) {});
+      vgpus_.Remove(placed);
+    }
+    done(entered);
+  });
+}
+
+// A pod that has its place.
+Result<Pod*> PodLifecycle::Enter(Pod pod) {
+  auto added = pods_.Add(std::move(pod));
+  if (!added) return added;
+  Pod& fresh = **added;
+  for (const std::string& uuid : fresh.gpus) usage_.At(fresh.id, gpus_.Find(uuid)->key, 0);
+  PutOnGpus(fresh);
+  if (fresh.throw_away) {
+    unused_.emplace_back(MonotonicNow(), fresh.id);
+    return &fresh;
+  }
+  file_.Save();
+  log_.Add(node::EventLog::Level::kInfo, "pod",
+           fmt::format("{} created: request {}%, limit {}%{}", fresh.name,
+                       fresh.share.request / 1e4, fresh.share.limit / 1e4,
+                       fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode));
+  return &fresh;
+}
+
+void PodLifecycle::PutOn(Gpu& gpu, const Pod& pod) {
+  shares_.Tell(gpu, pod);
+  const Instant now = MonotonicNow();
+  gpu.pods[pod.id].series.Add(now, accounts_.HeldNow(gpu, pod.id, now), 0);
+}
+
+void PodLifecycle::PutOnGpus(const Pod& pod) {
+  if (!pod.by_token()) return;
+  for (const std::string& uuid : pod.gpus) PutOn(*gpus_.Find(uuid), pod);
+  tokens_.FormGang(pod);
+  shares_.WeighLater(pod);
+}
+
+void PodLifecycle::PutPodsOn(Gpu& gpu) {
+  for (const auto& [id, pod] : pods_.all()) {
+    if (pod.Has(gpu.info.uuid) && pod.by_token()) PutOn(gpu, pod);
+  }
+}
+
+void PodLifecycle::TakeOffGpus(const Pod& pod) {
+  shares_.WeighLater(pod);
+  tokens_.RemoveGang(pod.id);
+  for (const std::string& uuid : pod.gpus) {
+    // A token that it holds is taken back first.
+    if (Gpu* gpu = gpus_.Find(uuid)) tokens_.Step(*gpu, scheduler::PodRemoved{pod.id});
+  }
+}
+
+std::vector<DeviceJob> PodLifecycle::JobsFor(const Pod& pod) const {
+  std::vector<DeviceJob> jobs;
+  for (size_t i = 0; i < pod.gpus.size() && !pod.by_token(); ++i) {
+    devmgr::Card card;
+    card.uuid = pod.gpus[i];
+    if (const devmgr::Card* known = vgpus_.cards().Find(pod.gpus[i])) card = *known;
+    jobs.push_back({pod.mode, std::move(card), vgpus_.ForDriver(pod, i)});
+  }
+  return jobs;
+}
+
+Result<void> PodLifecycle::CheckIdle(const Pod& pod) const {
+  if (under_way_.count(pod.name) == 0) return {};
+  return Fail(
+      ErrorCode::kUnavailable,
+      fmt::format("the devices of pod {} are being created or deleted; try again", pod.name));
+}
+
+void PodLifecycle::DeletePod(Pod& pod, const Done& done) {
+  if (auto idle = CheckIdle(pod); !idle) return done(idle);
+  if (pod.by_token() || maker_ == nullptr) {
+    Drop(pod);
+    return done({});
+  }
+  // Its place is free when nothing of it is left there. Until then it is a pod.
+  under_way_.insert(pod.name);
+  maker_->Destroy(JobsFor(pod), [this, alive = alive_, id = pod.id, name = pod.name,
+                                 done](const Result<void>& gone) {
+    if (!*alive) return;
+    under_way_.erase(name);
+    Pod* pod = pods_.Find(id);
+    if (gone && pod != nullptr) Drop(*pod);
+    done(gone);
+  });
+}
+
+void PodLifecycle::Drop(Pod& pod) {
+  const Pod left = pod;
+  const PodId id = pod.id;
+  // Its ticket is void from here on.
+  pods_.Remove(id, accounts_.keeps_departed() && !left.throw_away);
+  vgpus_.Remove(left);
+  const bool has_clients = clients_.OfPod(id) != 0;
+  if (has_clients) clients_.BeginLeaving(id);
+  TakeOffGpus(left);
+  has_clients ? CloseWhenDrained(id) : ForgetPod(id);
+  if (left.throw_away) return;
+  ReserveAgain(nullptr);
+  file_.Save();
+  log_.Add(node::EventLog::Level::kInfo, "pod", left.name + " deleted");
+}
+
+void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const std::string& node,
+                           const Done& done) {
+  if (auto idle = CheckIdle(pod); !idle) return done(idle);
+  if (Runs(pod)) {
+    return done(Fail(ErrorCode::kUnavailable,
+                     fmt::format("pod {} is running; end its programs, then move it", pod.name)));
+  }
+  if (gpus.size() != pod.gpus.size()) {
+    return done(Fail(ErrorCode::kInvalid,
+                     fmt::format("pod {} has {} GPUs; list as many", pod.name, pod.gpus.size())));
+  }
+  const auto uuids = gpus_.Resolve(gpus, node);
+  if (!uuids) return done(tl::unexpected(uuids.error()));
+  const auto move = [this](Pod& pod, const std::vector<std::string>& to) -> Result<void> {
+    Pod moved = pod;
+    if (auto there = vgpus_.Move(moved, to); !there) return there;
+    TakeOffGpus(pod);
+    for (const std::string& gpu : pod.gpus) {
+      if (Gpu* left = gpus_.Find(gpu)) left->pods.erase(pod.id);
+    }
+    pod = std::move(moved);
+    for (const std::string& gpu : pod.gpus) usage_.At(pod.id, gpus_.Find(gpu)->key, 0);
+    PutOnGpus(pod);
+    ReserveAgain(nullptr);
+    file_.Save();
+    std::string where;
+    for (const std::string& gpu : pod.gpus) where += (where.empty() ? "" : ", ") + gpu;
+    log_.Add(node::EventLog::Level::kInfo, "pod", fmt::format("{} moved to {}", pod.name, where));
+    return {};
+  };
+  if (pod.by_token() && (pod.wishes.mode.empty() || pod.wishes.mode == pod.mode)) {
+    auto moved = move(pod, *uuids);
+    // Without a mode of its own it may have come to a card that is divided by MIG.
+    if (!moved || pod.by_token()) return done(moved);
+  }
+  if (maker_ == nullptr) return done(Fail(ErrorCode::kUnavailable, "this batond makes no devices"));
+  under_way_.insert(pod.name);
+  const auto make = [this, alive = alive_, id = pod.id, name = pod.name,
+                     done](const Result<void>& moved) {
+    Pod* pod = pods_.Find(id);
+    if (pod == nullptr || pod->by_token()) {
+      under_way_.erase(name);
+      return done(moved);
+    }
+    maker_->Create(JobsFor(*pod), [this, alive, id, name, moved,
+                                   done](const Result<std::vector<std::string>>& devices) {
+      if (!*alive) return;
+      under_way_.erase(name);
+      Pod* pod = pods_.Find(id);
+      for (size_t i = 0; devices && pod != nullptr && i < pod->vgpus.size(); ++i) {
+        pod->vgpus[i].device = (*devices)[i];
+      }
+      file_.Save();
+      if (!moved) return done(moved);
+      if (!devices) return done(tl::unexpected(devices.error()));
+      done({});
+    });
+  };
+  if (pod.by_token()) return make({});
+  maker_->Destroy(JobsFor(pod), [this, alive = alive_, id = pod.id, name = pod.name, to = *uuids,
+                                 move, make, done](const Result<void>& gone) {
+    if (!*alive) return;
+    Pod* pod = pods_.Find(id);
+    if (!gone || pod == nullptr) {
+      under_way_.erase(name);
+      return done(gone);
+    }
+    // Where that fails, what was there is made again.
+    make(move(*pod, to));
+  });
+}
+
+void PodLifecycle::SetDevices(const std::string& name, size_t index, const std::string& device) {
+  Pod* pod = pods_.FindByName(name);
+  if (pod == nullptr || index >= pod->vgpus.size() || pod->vgpus[index].device == device) return;
+  pod->vgpus[index].device = device;
+  file_.Save();
+}
+
+void PodLifecycle::ClientLeft(PodId id) {
+  if (clients_.OfPod(id) != 0) {
+    if (clients_.Leaves(id)) CloseWhenDrained(id);
+    return;
+  }
+  Pod* pod = pods_.Find(id);
+  if (clients_.Leaves(id)) {
+    ForgetPod(id);
+  } else if (pod != nullptr && pod->throw_away) {
+    Drop(*pod);
+  }
+}
+
+void PodLifecycle::CloseWhenDrained(PodId pod) {
+  std::vector<ClientId> drained;
+  for (const auto& [number, client] : clients_.all()) {
+    if (client->pod != pod) continue;
+    if (HoldsAnything(*client)) return;
+    const bool idle = std::all_of(client->lanes.begin(), client->lanes.end(), [](const auto& lane) {
+      return lane->phase == wire::Phase::kIdle || lane->phase == wire::Phase::kWaiting;
+    });
+    if (idle && client->link != nullptr && client->connected) drained.push_back(client->id);
+  }
+  for (const ClientId id : drained) {
+    if (const Client* client = clients_.Find(id)) {
+      Refuse(*client, wire::ErrorKind::kUnknownPod, "the pod was deleted");
+    }
+  }
+}
+
+void PodLifecycle::ForgetPod(PodId pod) {
+  clients_.EndLeaving(pod);
+  for (Gpu* gpu : gpus_.all()) gpu->pods.erase(pod);
+  if (pods_.departed().count(pod) == 0) usage_.Drop(pod, 0);
+}
+
+Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
+  Pod changed = pod;
+  changed.share = asked.share;
+  changed.team = asked.team;
+  if (auto admitted = shares_.Admit(changed); !admitted) return admitted;
+  if (auto idle = CheckIdle(pod); !idle) return idle;
+  const bool caps = asked.memory_cap != pod.memory_cap || asked.memory_part != pod.memory_part;
+  if (auto set = vgpus_.Resize(pod, asked.share, asked.memory_cap, asked.memory_part); !set) {
+    return set;
+  }
+  ReserveAgain(nullptr);
+  shares_.WeighLater(pod);
+  if (pod.mode == spec::kMps && maker_ != nullptr) {
+    // The card's daemon is told; programs that run keep what they began with.
+    maker_->Create(JobsFor(pod), [](Result<std::vector<std::string>>) {});
+  }
+  pod.team = asked.team;
+  for (const std::string& uuid : pod.gpus) {
+    if (!pod.by_token()) break;
+    if (Gpu* gpu = gpus_.Find(uuid)) shares_.Tell(*gpu, pod);
+  }
+  if (caps) {
+    for (const auto& [number, client] : clients_.all()) {
+      if (client->pod != pod.id) continue;
+      for (auto& lane : client->lanes) {
+        if (lane->attached) SendAttached(options_, *lane, &pod);
+      }
+    }
+  }
+  file_.Save();
+  log_.Add(node::EventLog::Level::kInfo, "pod",
+           fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}", pod.name,
+                       pod.share.request / 1e4, pod.share.limit / 1e4, CapText(pod),
+                       spec::PriorityName(pod.share.priority)));
+  return {};
+}
+
+void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured) {
+  if (&configured != &configured_) configured_ = configured;
+  configured_known_ = true;
+  // Those that left the file.
+  std::vector<PodId> left;
+  for (const auto& [id, pod] : pods_.all()) {
+    if (pod.from_file.empty()) continue;
+    const bool listed = std::any_of(
+        configured_.begin(), configured_.end(),
+        [&name = pod.name](const config::ConfiguredPod& c) { return c.request.name == name; });
+    if (!listed) left.push_back(id);
+  }
+  for (const PodId id : left) {
+    Pod* pod = pods_.Find(id);
+    if (pod == nullptr) continue;
+    DeletePod(*pod, [this, name = pod->name](const Result<void>& deleted) {
+      if (deleted) return;
+      log_.Add(node::EventLog::Level::kWarning, "pod",
+               fmt::format("{} is no longer in the file, but stays for now: {}", name,
+                           deleted.error().message));
+    });
+  }
+  for (const auto& [asked, fingerprint] : configured_) {
+    Pod* pod = pods_.FindByName(asked.name);
+    if (pod != nullptr && pod->from_file == fingerprint) continue;
+    if (pod != nullptr) {
+      if (auto set = SetPod(*pod, asked); !set) {
+        log_.Add(node::EventLog::Level::kWarning, "pod",
+                 fmt::format("[[pod]] {} is not applied: {}", asked.name, set.error().message));
+        continue;
+      }
+      spec::CardWishes wishes = asked.wishes;
+      wishes.gpus = pod->wishes.gpus;
+      bool elsewhere =
+          wishes != pod->wishes || (asked.count != 0 && asked.count != pod->gpus.size());
+      if (!asked.wishes.gpus.empty()) {
+        const auto gpus = gpus_.Resolve(asked.wishes.gpus, "*");
+        elsewhere |= gpus && *gpus != pod->wishes.gpus;
+      }
+      if (elsewhere || (!asked.ticket.empty() && asked.ticket != pod->ticket)) {
+        log_.Add(
+            node::EventLog::Level::kWarning, "pod",
+            fmt::format("[[pod]] {}: ticket, GPUs and mode cannot change while the pod exists; "
+                        "remove it from the file, reload, and put it back",
+                        asked.name));
+      }
+      pod->user = asked.user;
+      pod->name_space = asked.name_space;
+      pod->uid = asked.uid;
+      pod->from_file = fingerprint;
+      file_.Save();
+      continue;
+    }
+    Pod fresh;
+    static_cast<spec::PodRequest&>(fresh) = asked;
+    fresh.from_file = fingerprint;
+    CreatePod(
+        std::move(fresh), asked.count, "*", [this, name = asked.name](const Result<Pod*>& added) {
+          // A GPU that is not known yet may belong to a node that has not connected: tried again
+          // then.
+          if (!added && added.error().code != ErrorCode::kNotFound) {
+            log_.Add(node::EventLog::Level::kWarning, "pod",
+                     fmt::format("[[pod]] {} is not created: {}", name, added.error().message));
+          }
+        });
+  }
+}
+
+void PodLifecycle::ReserveAgain(const std::string* gpu) {
+  if (vgpus_.unreserved().empty()) return;
+  vgpus_.ReserveAgain([this, gpu](PodId id) -> Pod* {
+    Pod* pod = pods_.Find(id);
+    return pod != nullptr && (gpu == nullptr || pod->Has(*gpu)) ? pod : nullptr;
+  });
+}
+
+void PodLifecycle::ApplyConfiguredPodsAgain() {
+  if (configured_known_) ApplyConfiguredPods(configured_);
+}
+
+void PodLifecycle::DropUnused(Instant now) {
+  while (!unused_.empty() && now - unused_.front().first > std::chrono::minutes(1)) {
+    const PodId id = unused_.front().second;
+    unused_.pop_front();
+    Pod* pod = pods_.Find(id);
+    if (pod != nullptr && clients_.OfPod(id) == 0) Drop(*pod);
+  }
+}
+
+}  // namespace baton::backend

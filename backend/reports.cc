@@ -1,0 +1,259 @@
+#include "backend/reports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/parse.h"
+#include "ledger/report.h"
+#include "teams/explain.h"
+
+namespace baton::backend {
+namespace {
+
+using nlohmann::json;
+using Fields = std::map<std::string, std::string>;
+
+constexpr size_t kTextMax = 512;
+
+double Hours(double ns) { return ns / 3600e9; }
+
+Result<ReportAnswer> AskUse(const Fields& field, const ReportView& view) {
+  const std::string& by_text = field.at("by");
+  const auto by = ledger::ParseBy(by_text.empty() ? "team" : by_text);
+  if (!by) return tl::unexpected(by.error());
+  const auto window =
+      ledger::ParseWindow(field.at("from"), field.at("to"), field.at("last"), ledger::WallNow());
+  if (!window) return tl::unexpected(window.error());
+  return LedgerQuery(
+      [by = *by, window = *window, prices = view.options.ledger.prices,
+       currency = view.options.ledger.currency](ledger::Ledger& ledger) -> Result<json> {
+        auto uses = ledger.Query(window, by);
+        if (!uses) return tl::unexpected(uses.error());
+        return ledger::ReportJson(*uses, by, prices, currency);
+      });
+}
+
+Result<ReportAnswer> AskStanding(const Fields&, const ReportView& view) {
+  return LedgerQuery([teams = view.teams](ledger::Ledger& ledger) -> Result<json> {
+    auto decayed = ledger.Decayed(ledger::WallNow(), teams.half_life);
+    if (!decayed) return tl::unexpected(decayed.error());
+    json rows = json::array();
+    for (const teams::StandingRow& row : teams::Standing(teams, UsesOf(*decayed))) {
+      const policy::FairShare& share = row.share;
+      rows.push_back({{"team", row.path},
+                      {"user", row.user},
+                      {"raw_shares", row.raw_shares},
+                      {"normalized_shares", share.normalized_shares},
+                      {"raw_usage_hours", Hours(share.raw_usage)},
+                      {"normalized_usage", share.normalized_usage},
+                      {"effective_usage", share.effective_usage},
+                      {"factor", share.factor},
+                      {"level_fs", std::isfinite(share.level_fs) ? json(share.level_fs) : json()},
+                      {"rank", share.rank},
+                      {"fair_tree", share.fair_tree}});
+    }
+    return json{{"half_life_s", static_cast<double>(Nanos(teams.half_life)) / 1e9},
+                {"k", teams.history / 1e6},
+                {"rows", std::move(rows)}};
+  });
+}
+
+Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
+  const std::string& name = field.at("pod");
+  const std::string& team = field.at("team");
+  if (name.empty() == team.empty()) {
+    return Fail(ErrorCode::kInvalid, "explain takes either pod or team");
+  }
+  if (name.empty()) {
+    if (!view.has_teams) {
+      return Fail(ErrorCode::kNotFound,
+                  "there are no teams here: [teams] file is not set (docs/teams.md)");
+    }
+    return json{{"sentences", teams::ExplainTeam(view.teams, team, view.by_team,
+                                                 LimitPods(view.arbiter.pods()), &view.budgets)}};
+  }
+  const Pod* pod = view.arbiter.pods().FindByName(name);
+  if (pod == nullptr) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("no pod {}; 'baton status' lists the pods", name));
+  }
+  const Instant now = MonotonicNow();
+  json sentences = json::array();
+  for (const std::string& uuid : pod->gpus) {
+    auto it = view.arbiter.gpus().find(uuid);
+    if (it == view.arbiter.gpus().end()) continue;
+    const Gpu& gpu = *it->second;
+    teams::ExplainGpu explain{uuid, {}, view.has_teams ? &view.teams : nullptr};
+    size_t at = 0;
+    std::optional<double> waited;
+    for (const scheduler::PodStatus& status : it->second->scheduler.Status(now)) {
+      const Pod* other = view.arbiter.pods().Find(status.pod);
+      if (other == nullptr) continue;
+      if (other == pod) {
+        at = explain.pods.size();
+        if (auto on = gpu.pods.find(pod->id); on != gpu.pods.end()) {
+          const uint64_t held = view.arbiter.accounts().HeldNow(gpu, pod->id, now);
+          waited = on->second.series
+                       .Over(std::chrono::minutes(1), now, held,
+                             static_cast<uint64_t>(Nanos(status.waited)))
+                       .waited;
+        }
+      }
+      explain.pods.push_back(
+          {other->name, other->team, view.arbiter.shares().SpecOf(*other), status.fluid > 0});
+    }
+    if (explain.pods.empty()) continue;
+    for (std::string& sentence : teams::ExplainShare(explain, at, view.by_team, waited,
+                                                     view.has_teams ? &view.budgets : nullptr)) {
+      sentences.push_back(std::move(sentence));
+    }
+  }
+  if (!pod->by_token()) {
+    sentences.push_back(
+        fmt::format("{} shares each GPU by {}, not by the token, so Baton measures "
+                    "nothing of it.",
+                    name, pod->mode));
+  }
+  return json{{"sentences", std::move(sentences)}};
+}
+
+// What is known of a pod that exists now.
+struct Asked {
+  policy::ShareSpec share;
+  uint64_t memory_cap = 0;
+};
+
+// Fewer buckets say nothing about a p99.
+constexpr int64_t kBucketsLeast = 20;
+constexpr int64_t kStepMib = 256;
+
+json AdviceRow(const ledger::Profile& profile, const char* what, std::string now, std::string used,
+               std::string set_to, std::string frees, std::string why) {
+  return {{"pod", profile.owner.pod},    {"team", profile.owner.team},
+          {"gpu", profile.gpu},          {"what", what},
+          {"now", std::move(now)},       {"used", std::move(used)},
+          {"set_to", std::move(set_to)}, {"frees", std::move(frees)},
+          {"why", std::move(why)}};
+}
+
+void AdviseMemory(json& rows, const ledger::Profile& profile, const Asked& asked) {
+  const auto cap = static_cast<int64_t>(asked.memory_cap >> 20);
+  auto bytes = [](int64_t mib) { return FormatBytes(static_cast<uint64_t>(mib) << 20); };
+  const std::string used = bytes(profile.memory_p99_mib);
+  // A quarter more than the p99, and never less than was ever used.
+  const int64_t wanted =
+      std::max(profile.memory_p99_mib * 5 / 4, profile.memory_peak_mib * 21 / 20);
+  const int64_t fit = std::max<int64_t>(kStepMib, (wanted + kStepMib - 1) / kStepMib * kStepMib);
+  if (cap == 0) return;
+  if (fit * 3 / 2 < cap) {
+    rows.push_back(AdviceRow(
+        profile, "memory", bytes(cap), used, bytes(fit), bytes(cap - fit),
+        fmt::format("it never used more than {} of its cap", bytes(profile.memory_peak_mib))));
+  } else if (profile.memory_p99_mib * 100 >= cap * 95) {
+    rows.push_back(AdviceRow(profile, "memory", bytes(cap), used, bytes(fit), "",
+                             "it is at its cap; its next allocation may fail"));
+  }
+}
+
+void AdviseRequest(json& rows, const ledger::Profile& profile, const Asked& asked) {
+  auto percent = [](double part) { return fmt::format("{:.1f}%", part * 100); };
+  const double request = asked.share.request / 1e6;
+  // Whole percents, and a quarter more than the p99.
+  const double fit = std::max(0.01, std::ceil(profile.held_p99 * 125) / 100);
+  if (fit * 1.5 < request) {
+    rows.push_back(AdviceRow(profile, "request", percent(request), percent(profile.held_p99),
+                             percent(fit), percent(request - fit) + " of a GPU",
+                             "its request is far above its use, and keeps other pods away"));
+  } else if (profile.held_p50 > 1.5 * request && request < 0.9) {
+    rows.push_back(
+        AdviceRow(profile, "request", percent(request), percent(profile.held_p99),
+                  percent(std::min(1.0, std::ceil(profile.held_p50 * 100) / 100)), "",
+                  "it depends on time that other pods leave over and may need at any time"));
+  }
+}
+
+Result<ReportAnswer> AskAdvise(const Fields& field, const ReportView& view) {
+  const std::string& last = field.at("last");
+  const auto window = ledger::ParseWindow("", "", last.empty() ? "7d" : last, ledger::WallNow());
+  if (!window) return tl::unexpected(window.error());
+  std::map<std::string, Asked> asked;
+  for (const auto& [id, pod] : view.arbiter.pods().all()) {
+    if (!pod.throw_away)
+      asked[pod.name] = {pod.share, pod.gpus.empty() ? 0 : pod.CapOn(pod.gpus.front())};
+  }
+  return LedgerQuery(
+      [window = *window, asked = std::move(asked)](ledger::Ledger& ledger) -> Result<json> {
+        auto profiles = ledger.Profiles(window);
+        if (!profiles) return tl::unexpected(profiles.error());
+        json rows = json::array();
+        for (const ledger::Profile& profile : *profiles) {
+          auto pod = asked.find(profile.owner.pod);
+          if (pod == asked.end() || profile.buckets < kBucketsLeast) continue;
+          AdviseMemory(rows, profile, pod->second);
+          AdviseRequest(rows, profile, pod->second);
+        }
+        return json{{"from", ledger::FormatTime(window.from)},
+                    {"to", ledger::FormatTime(window.to)},
+                    {"rows", std::move(rows)}};
+      });
+}
+
+constexpr std::string_view kBy = "by", kFrom = "from", kTo = "to", kLast = "last";
+
+const std::array kReports{
+    Report{"report", {kBy, kFrom, kTo, kLast}, AskUse},
+    Report{"standing", {}, AskStanding},
+    Report{"explain", {"pod", "team"}, AskExplain},
+    Report{"advise", {kLast}, AskAdvise},
+};
+
+}  // namespace
+
+std::span<const Report> Reports() { return kReports; }
+
+const Report* FindReport(std::string_view name) {
+  const auto found = std::find_if(kReports.begin(), kReports.end(),
+                                  [&](const Report& report) { return report.name == name; });
+  return found == kReports.end() ? nullptr : &*found;
+}
+
+Result<Fields> FieldsOf(const Report& report, const json& question) {
+  Fields fields;
+  for (const std::string_view name : report.fields) fields[std::string(name)];
+  for (const auto& [key, value] : question.items()) {
+    if (key == "command") continue;
+    auto it = fields.find(key);
+    if (it == fields.end()) {
+      return Fail(ErrorCode::kInvalid, "this command has no field " + key.substr(0, 64));
+    }
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > kTextMax) {
+      return Fail(ErrorCode::kInvalid, key + " must be a text of at most 512 characters");
+    }
+    it->second = value;
+  }
+  return fields;
+}
+
+std::vector<teams::LimitPod> LimitPods(const Pods& pods) {
+  std::vector<teams::LimitPod> counted;
+  for (const auto& [id, pod] : pods.all()) {
+    if (pod.throw_away) continue;
+    counted.push_back({pod.name, pod.team, uint64_t{pod.share.request} * pod.gpus.size()});
+  }
+  return counted;
+}
+
+std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed) {
+  std::vector<teams::Use> uses;
+  for (const ledger::DecayedUse& use : decayed) {
+    uses.push_back({use.team, use.user, use.decayed_ns});
+  }
+  return uses;
+}
+
+}  // namespace baton::backend

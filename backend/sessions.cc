@@ -1,0 +1,257 @@
+#include "backend/sessions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace baton::backend {
+namespace {
+
+// Each client of a token is a member in the holder's file.
+constexpr size_t kClientsPerPodAndGpu = HolderFile::kMembersMax;
+
+}  // namespace
+
+Sessions::Sessions(const config::Options& options, Pods& pods, const Gpus& gpus,
+                   ClientTable& clients, Accounts& accounts, Tokens& tokens,
+                   PodLifecycle& lifecycle, node::EventLog& log)
+    : options_(options),
+      pods_(pods),
+      gpus_(gpus),
+      clients_(clients),
+      accounts_(accounts),
+      tokens_(tokens),
+      lifecycle_(lifecycle),
+      log_(log) {}
+
+Lane* Sessions::FindLane(Client& client, uint8_t index) {
+  if (index < wire::kGpusMax) {
+    Lane* lane = client.by_index[index];
+    if (lane != nullptr && lane->attached) return lane;
+  }
+  Refuse(client, wire::ErrorKind::kProtocol,
+         "attach to this GPU before you send messages about it");
+  return nullptr;
+}
+
+void Sessions::State(ClientId id, const wire::State& state, Duration held) {
+  Client* client = clients_.Find(id);
+  if (client == nullptr) return;
+  Lane* lane = FindLane(*client, state.gpu);
+  if (lane == nullptr || state.seq <= lane->seq) return;
+  lane->seq = state.seq;
+  lane->phase = state.phase;
+  if (Enforces(options_)) {
+    const uint64_t settled = lane->last->usage.held_ns;
+    const uint64_t claimed = std::max(state.held_ns, settled) - settled;
+    tokens_.Step(*lane->gpu, scheduler::ClientReport{
+                                 client->id, state.seq, state.phase, state.epoch, state.rev, held,
+                                 DurationFromNanos(claimed), DurationFromNanos(state.backlog_ns)});
+  }
+  if (state.phase == wire::Phase::kDraining && lane->gpu->hold.drains_since == kNever) {
+    lane->gpu->hold.drains_since = MonotonicNow();
+  }
+  // The tokens are out.
+  accounts_.Report(*lane, state);
+  if (clients_.Leaves(client->pod)) lifecycle_.CloseWhenDrained(client->pod);
+}
+
+ClientId Sessions::Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
+                      uint64_t start_time, uint64_t uid, std::string_view kubernetes_pod,
+                      const wire::Hello& hello) {
+  const ClientTable::Process process{node, pid, start_time};
+  Client* client = clients_.FindProcess(process, hello.incarnation);
+  const Pod* pod = pods_.FindByTicket(hello.ticket.view());
+  // Who still holds something of a deleted pod comes back to say that it has drained.
+  const bool leaves =
+      pod == nullptr && client != nullptr && clients_.Leaves(client->pod) && HoldsAnything(*client);
+  if (pod == nullptr && !leaves) {
+    link.Refuse(number, wire::ErrorKind::kUnknownPod,
+                "BATON_TICKET belongs to no pod, or to a deleted one; start the program with "
+                "'baton run'");
+    return {};
+  }
+  if (pod != nullptr && pod->uid >= 0 && uid != 0 && static_cast<uint64_t>(pod->uid) != uid) {
+    link.Refuse(number, wire::ErrorKind::kDenied,
+                fmt::format("pod {} belongs to user {}, not to user {}", pod->name, pod->uid, uid));
+    return {};
+  }
+  if (pod != nullptr && !pod->cgroup.empty() && pod->cgroup != kubernetes_pod) {
+    link.Refuse(number, wire::ErrorKind::kDenied,
+                fmt::format("BATON_TICKET is that of Kubernetes pod {}, and this process is in {}; "
+                            "only processes of the pod itself may use it",
+                            pod->cgroup,
+                            kubernetes_pod.empty() ? "no pod, by its cgroup"
+                                                   : "pod " + std::string(kubernetes_pod)));
+    return {};
+  }
+  if (client != nullptr && pod != nullptr && client->pod != pod->id) {
+    link.Refuse(number, wire::ErrorKind::kDenied, "this process already belongs to another pod");
+    return {};
+  }
+  // An incarnation names the client's counters; drawn at random it is nobody else's.
+  const bool taken =
+      client == nullptr &&
+      std::any_of(clients_.all().begin(), clients_.all().end(), [&](const auto& c) {
+        return c.second->incarnation == hello.incarnation && c.second->pod == pod->id;
+      });
+  if (taken) {
+    link.Refuse(number, wire::ErrorKind::kDenied, "another process uses this incarnation");
+    return {};
+  }
+  if (client == nullptr && !node.empty() && clients_.OfNode(node) >= options_.server.clients_max) {
+    link.Refuse(number, wire::ErrorKind::kLimit,
+                fmt::format("batond serves no more than {} processes of one node; end some, or "
+                            "raise [server] clients_max",
+                            options_.server.clients_max));
+    return {};
+  }
+  if (client == nullptr) {
+    client = &clients_.Add(pod->id, process, hello.incarnation);
+    log_.Add(node::EventLog::Level::kDebug, "client",
+             fmt::format("{} of pod {} connected", Where(*client), pod->name));
+  }
+  client->uid = uid;
+  client->command = hello.command.view();
+  client->link = &link;
+  client->number = number;
+  client->connected = true;
+  for (auto& lane : client->lanes) lane->attached = false;
+  client->by_index.fill(nullptr);
+  wire::Welcome welcome;
+  welcome.client = client->id.value;
+  welcome.pod.Set(pod != nullptr ? pod->name : "a deleted pod");
+  SendTo(*client, welcome);
+  return client->id;
+}
+
+void Sessions::Attach(ClientId id, const wire::Attach& attach) {
+  Client* client = clients_.Find(id);
+  if (client == nullptr || attach.gpu >= wire::kGpusMax) return;
+  const std::string uuid(attach.uuid.view());
+  const Pod* pod = pods_.Find(client->pod);
+  Gpu* const found = gpus_.Find(uuid);
+  if (found == nullptr) {
+    return Refuse(*client, wire::ErrorKind::kUnknownGpu,
+                  uuid + " is not managed here; 'baton status' lists the managed GPUs");
+  }
+  Gpu& gpu = *found;
+  const auto known = gpu.lanes.find(id.value);
+  const bool leaves = pod == nullptr && known != gpu.lanes.end() && clients_.Leaves(client->pod);
+  const bool has_share = pod != nullptr && pod->Has(uuid);
+  if (has_share && !pod->by_token()) {
+    return Refuse(*client, wire::ErrorKind::kUnknownGpu,
+                  fmt::format("pod {} has its part of {} by {}, without tokens: start it with "
+                              "'baton run', which leaves the hook out",
+                              pod->name, uuid, pod->mode));
+  }
+  if (!has_share && !leaves) {
+    return Refuse(
+        *client, wire::ErrorKind::kUnknownGpu,
+        fmt::format("pod {} has no share of {}; set CUDA_VISIBLE_DEVICES to its own GPUs, "
+                    "as 'baton run' does",
+                    pod != nullptr ? pod->name : "?", uuid));
+  }
+  if (gpu.node != client->node && !gpu.throw_away) {
+    return Refuse(*client, wire::ErrorKind::kUnknownGpu, uuid + " is on another node");
+  }
+  Lane* lane = nullptr;
+  if (known != gpu.lanes.end()) {
+    lane = known->second;
+  } else {
+    const uint64_t clients = gpu.pods[client->pod].clients;
+    if (clients >= kClientsPerPodAndGpu) {
+      return Refuse(*client, wire::ErrorKind::kLimit,
+                    fmt::format("pod {} has {} processes on {} already", pod->name, clients, uuid));
+    }
+    lane = &clients_.AddLane(*client, gpu);
+  }
+  if (client->by_index[attach.gpu] != nullptr && client->by_index[attach.gpu] != lane) {
+    return Refuse(*client, wire::ErrorKind::kProtocol, "this index already stands for another GPU");
+  }
+  if (lane->attached && lane->index != attach.gpu) {
+    return Refuse(*client, wire::ErrorKind::kProtocol, "this GPU already has another index");
+  }
+  lane->index = attach.gpu;
+  lane->attached = true;
+  client->by_index[attach.gpu] = lane;
+
+  SendAttached(options_, *lane, pod);
+  if (Enforces(options_)) tokens_.Step(gpu, scheduler::ClientAttached{id, client->pod});
+}
+
+void Sessions::Memory(ClientId id, const wire::Memory& memory) {
+  Client* client = clients_.Find(id);
+  if (client == nullptr) return;
+  Lane* lane = FindLane(*client, memory.gpu);
+  if (lane == nullptr || memory.request < lane->memory_request) return;
+  lane->memory_request = memory.request;
+  lane->memory_said = true;
+  const Pod* pod = pods_.Find(client->pod);
+  const uint64_t others = lane->on->memory - lane->memory;
+  const uint64_t cap = pod != nullptr ? pod->CapOn(lane->gpu->info.uuid) : 0;
+  wire::MemoryReply reply;
+  reply.gpu = memory.gpu;
+  reply.request = memory.request;
+  reply.memory_cap = cap;
+  // One step for the whole pod: of two processes that race for the last bytes one is refused.
+  reply.granted =
+      memory.total <= lane->memory || cap == 0 || (others <= cap && memory.total <= cap - others);
+  // Saturating: a client that claims 2^64 bytes must not wrap the sum.
+  if (reply.granted && memory.total > UINT64_MAX / 4) reply.granted = false;
+  if (reply.granted) accounts_.SetMemory(*lane, memory.total);
+  reply.pod_used = lane->on->memory;
+  SendTo(*client, reply);
+}
+
+void Sessions::Down(ClientId id, wire::DownReason reason, Instant heard) {
+  Client* client = clients_.Find(id);
+  if (client == nullptr) return;
+  if (reason == wire::DownReason::kExited) return Gone(*client);
+  if (!client->connected) return;
+  client->connected = false;
+  log_.Add(node::EventLog::Level::kDebug, "client", Where(*client) + " disconnected");
+  for (auto& lane : client->lanes) {
+    lane->attached = false;
+    if (Enforces(options_)) tokens_.Step(*lane->gpu, scheduler::ClientDisconnected{id, heard});
+  }
+}
+
+void Sessions::Gone(Client& client) {
+  const PodId pod = client.pod;
+  client.connected = false;
+  log_.Add(node::EventLog::Level::kDebug, "client", Where(client) + " has ended");
+  for (auto& lane : client.lanes) {
+    tokens_.Step(*lane->gpu, scheduler::ClientGone{client.id});
+    accounts_.SetMemory(*lane, 0);
+  }
+  clients_.Remove(client);
+  lifecycle_.ClientLeft(pod);
+}
+
+void Sessions::DropLink(ClientLink& link, Instant heard) {
+  for (const ClientId id : clients_.OfLink(link)) {
+    Down(id, wire::DownReason::kDisconnected, heard);
+    if (Client* client = clients_.Find(id)) client->link = nullptr;
+  }
+}
+
+std::vector<Sessions::Missing> Sessions::MissingOn(const std::string& node) const {
+  std::vector<Missing> missing;
+  for (const auto& [id, client] : clients_.all()) {
+    if (client->connected || client->node != node || client->pid == 0) continue;
+    Missing m{client->id, client->pid, client->start_time, client->incarnation, {}};
+    for (const auto& lane : client->lanes) m.gpus.push_back(lane->gpu->info.uuid);
+    missing.push_back(std::move(m));
+  }
+  return missing;
+}
+
+void Sessions::Bind(ClientId id, ClientLink& link, uint64_t number) {
+  Client* client = clients_.Find(id);
+  if (client == nullptr) return;
+  client->link = &link;
+  client->number = number;
+}
+
+}  // namespace baton::backend

@@ -1,0 +1,75 @@
+// Tokens between the schedulers and the clients: steps each GPU's scheduler with what happens, at
+// its time and with its timer, and carries out what it answers. Tokens go out at once; what only
+// people and books need follows when the loop comes round.
+//
+// Not thread safe: of the event loop.
+#ifndef BATON_BACKEND_TOKENS_H_
+#define BATON_BACKEND_TOKENS_H_
+
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backend/accounts.h"
+#include "backend/client_table.h"
+#include "backend/gpus.h"
+#include "node/event_log.h"
+#include "scheduler/gang_scheduler.h"
+
+namespace baton::backend {
+
+class Tokens {
+ public:
+  Tokens(boost::asio::io_context& io, const config::Options& options, const Pods& pods,
+         const Gpus& gpus, const ClientTable& clients, Accounts& accounts, node::EventLog& log);
+  ~Tokens();
+
+  // The GPU is new.
+  void Add(Gpu& gpu) { by_scheduler_[&gpu.scheduler] = &gpu; }
+  // Something happened on the GPU.
+  void Step(Gpu& gpu, const scheduler::Event& event);
+  // Of a gang, what GPUs there are; nothing for another pod. It can stand in line once all of them
+  // are there; before that it may hold one of them, since before this daemon started.
+  void FormGang(const Pod& pod);
+  void RemoveGang(PodId pod) { gangs_.Remove(pod); }
+  // Gangs may go on.
+  void TendGangs();
+  // Does what was left for later.
+  void Flush();
+
+ private:
+  void StepOne(Gpu& gpu, const scheduler::Event& event);
+  void CarryOut(Gpu& gpu, const scheduler::SendToken& send);
+  void CarryOut(Gpu& gpu, const scheduler::StoreHolder& store);
+  void CarryOut(Gpu& gpu, const scheduler::Charged& charged);
+  void CarryOut(Gpu& gpu, const scheduler::ClearHolders& clear);
+  void CarryOut(Gpu& gpu, const scheduler::KillClient& kill);
+  void CarryOut(Gpu& gpu, const scheduler::Notice& notice);
+  void Arm(Gpu& gpu);
+  void Later();
+  void Note(Gpu& gpu, const scheduler::Notice& notice);
+
+  boost::asio::io_context& io_;
+  const config::Options& options_;
+  const Pods& pods_;
+  const Gpus& gpus_;
+  const ClientTable& clients_;
+  Accounts& accounts_;
+  node::EventLog& log_;
+  scheduler::GangScheduler gangs_;
+  std::unordered_map<const scheduler::TokenScheduler*, Gpu*> by_scheduler_;
+  boost::asio::steady_timer gang_timer_;
+  Instant gang_armed_ = kNever;
+  Instant now_{};  // of the step whose effects are carried out
+  scheduler::Effects effects_;
+  std::vector<Gpu*> to_clear_;
+  std::vector<std::pair<Gpu*, Hold>> to_record_;  // holds that have ended
+  std::vector<std::pair<Gpu*, scheduler::Notice>> to_note_;
+  bool later_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_TOKENS_H_

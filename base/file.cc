@@ -1,0 +1,74 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace baton {
+
+void UniqueFd::Close() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_t mode, bool sync) {
+  const std::string fresh = path + ".new";
+  auto fail = [&](const char* what) {
+    const int error = errno;
+    unlink(fresh.c_str());
+    return Fail(ErrorCode::kInternal, std::string(what) + " " + fresh + ": " + strerror(error));
+  };
+  UniqueFd fd(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
+  if (!fd) return fail("cannot create");
+  fchmod(fd.get(), mode);
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = write(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail("cannot write");
+    done += static_cast<size_t>(n);
+  }
+  if (sync && fsync(fd.get()) != 0) return fail("cannot write");
+  fd.Close();
+  if (rename(fresh.c_str(), path.c_str()) != 0) return fail("cannot rename");
+  return {};
+}
+
+Result<std::string> ReadFile(const std::string& path, size_t max, int flags) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  if (!fd) {
+    return Fail(errno == ENOENT || errno == ESRCH ? ErrorCode::kNotFound : ErrorCode::kInternal,
+                "cannot open " + path + ": " + strerror(errno));
+  }
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t n = read(fd.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      return Fail(errno == ESRCH ? ErrorCode::kNotFound : ErrorCode::kInternal,
+                  "cannot read " + path + ": " + strerror(errno));
+    }
+    if (n == 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+    if (text.size() > max) return Fail(ErrorCode::kInvalid, path + " is too long");
+  }
+}
+
+Result<void> MakeFolders(const std::string& path, mode_t mode) {
+  for (size_t at = 1; at != std::string::npos;) {
+    at = path.find('/', at);
+    const std::string part = path.substr(0, at);
+    if (at != std::string::npos) ++at;
+    if (mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
+      const int error = errno;
+      struct stat st;
+      if (stat(part.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
+      return Fail(ErrorCode::kInternal, "cannot create folder " + part + ": " + strerror(error));
+    }
+  }
+  return {};
+}
+
+}  // namespace baton

@@ -1,0 +1,91 @@
+// What the NVIDIA management library knows: which GPUs there are and how they are, which processes
+// have work on them, and the MIG instances, which it makes and takes away. The library is loaded at
+// run time (libnvidia-ml.so.1); without it, GPUs come from the configuration and a process's exit
+// alone proves that its work has ended.
+//
+// Thread safe. A call may take milliseconds (MIG: seconds), or hang with the driver: ask on a
+// thread that may be lost. A library older than a function is as one that does not know the answer.
+#ifndef BATON_DEVMGR_MACHINE_NVML_H_
+#define BATON_DEVMGR_MACHINE_NVML_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "devmgr/inventory.h"
+#include "devmgr/machine/mig_control.h"
+
+namespace baton::devmgr {
+
+// Something that NVML tells of a card by itself.
+struct CardNews {
+  std::string uuid;
+  uint32_t xid = 0;    // 0: something else happened; look again
+  bool fails = false;  // the card must not be used: the next Look() says so too
+  std::string what;    // "XID 79: GPU has fallen off the bus"
+};
+
+class Nvml : public MigControl {
+ public:
+  // Never null. Where the library is absent or refuses, available() is false and why() says so;
+  // Look() asks it again.
+  static std::unique_ptr<Nvml> Load(const std::string& library = "libnvidia-ml.so.1");
+
+  virtual bool available() const = 0;
+  virtual std::string why() const = 0;
+  // In the order of NVML's indexes, which is the bus order.
+  virtual std::vector<GpuInfo> Gpus() = 0;
+  // Whether NVML lists `pid` among the processes that compute on the GPU. False where NVML cannot
+  // say (absent, unknown uuid, no permission): then the process's exit is the proof.
+  virtual bool Lists(const std::string& uuid, pid_t pid) = 0;
+  // All that it lists; nothing where it cannot say.
+  virtual std::vector<pid_t> Processes(const std::string& uuid) = 0;
+  // Over the driver's last sampling period (some 100 ms to 1 s), 0 to 1: the time in which a kernel
+  // ran, and in which device memory was read or written. Nothing where NVML cannot say.
+  struct Utilization {
+    double sm = 0;
+    double memory = 0;
+  };
+  virtual std::optional<Utilization> UtilizationOf(const std::string& uuid) = 0;
+
+  // The cards of this node as they are now, in the order of NVML's indexes. `name` becomes the
+  // node's; what is not of cards is left as it is by default.
+  //
+  // A card is kFailed when NVML says that it is lost or needs a reset, when it had uncorrected ECC
+  // errors since the driver was loaded or could not remap a row, when Wait() told of a critical
+  // XID, or when its MIG instances cannot be listed while MIG mode is on. One that was seen before
+  // and cannot be asked any more is told as it was, as kFailed. A pending row remap is no failure:
+  // errors are contained until the next reset.
+  //
+  // kUnavailable: there is no NVML, no driver, or it does not answer; what was known before is not
+  // to be given up for that. `complaints`, if not null: a sentence for each thing that could not be
+  // found out.
+  virtual Result<Node> Look(const std::string& name,
+                            std::vector<std::string>* complaints = nullptr) = 0;
+  // Waits for news of the cards that the last Look() saw, `at_most` long (to the millisecond, up to
+  // a minute); nothing when there were none. One thread at a time. After an error pause before the
+  // next call: it may come at once. kUnavailable: NVML has no events here, or not now; looks tell
+  // the rest.
+  virtual Result<std::optional<CardNews>> Wait(Duration at_most) = 0;
+  // The operator has seen to the card: an XID of before no longer counts against it. It is
+  // forgotten too when NVML ceases to list the card, as during a reset.
+  virtual void ForgetXid(const std::string& uuid) = 0;
+};
+
+// Whether a card that reports the XID can go on being used. Application errors (13, 31, 43, 45, 68,
+// 109, as NVIDIA's device plugin for Kubernetes has them) and notes about what has been dealt with
+// (63, 92, 93, 106, 107, 108, 137, 141, 154, "ignore" or informational in NVIDIA's XID catalog) say
+// nothing against it; every other does.
+bool IsCriticalXid(uint32_t xid);
+// "XID 79: GPU has fallen off the bus".
+std::string XidText(uint32_t xid);
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_MACHINE_NVML_H_

@@ -1,0 +1,499 @@
+// Where a pod goes, and why not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "devmgr/placement/cluster.h"
+#include "devmgr/placement/cluster_state.h"
+
+namespace baton::devmgr {
+
+bool MeansModel(std::string_view text, std::string_view model) {
+  // Words of letters and digits; each must be the whole of one of the name's, in order.
+  const auto next = [](std::string_view& rest) {
+    const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+    while (!rest.empty() && !is_word(rest.front())) rest.remove_prefix(1);
+    size_t length = 0;
+    while (length < rest.size() && is_word(rest[length])) ++length;
+    const std::string_view word = rest.substr(0, length);
+    rest.remove_prefix(length);
+    return word;
+  };
+  const auto same = [](std::string_view a, std::string_view b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+      return std::tolower(static_cast<unsigned char>(x)) ==
+             std::tolower(static_cast<unsigned char>(y));
+    });
+  };
+  std::string_view wanted = next(text);
+  if (wanted.empty()) return false;
+  while (!wanted.empty()) {
+    const std::string_view word = next(model);
+    if (word.empty()) return false;
+    if (same(wanted, word)) wanted = next(text);
+  }
+  return true;
+}
+
+namespace {
+
+// Why a node is out of the question, or not.
+enum class Obstacle : uint8_t {
+  kNone,
+  kCordoned,
+  kLabels,
+  kCpu,
+  kMemory,
+  kResources,
+  kOff,      // the request says so
+  kNoCards,  // it has none at all
+  kKind,     // no card of the wanted kind
+  kCards,    // none of them may be used by this pod now
+  kRoom,     // they have not enough room
+  kBudget,   // perhaps they have; the search was given up
+  kCount,
+};
+
+// A request, looked at once for all nodes.
+struct Compiled {
+  const PodRequest* request = nullptr;
+  std::vector<Want> wants;
+  Wants wanted{{}};
+  uint16_t mode_mask = 0;
+  uint64_t exclusion = 0;
+  const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
+  const std::map<std::string, uint32_t>* away = nullptr;  // none of these
+  bool plain = false;  // it has no wishes about cards: NodeState::open
+  uint64_t salt = 0;
+  uint64_t steps = 0;          // of all searches
+  std::vector<int8_t> models;  // by CardState::model: 1 yes, 0 no, -1 not looked at yet
+};
+
+uint64_t SaltOf(std::string_view text, uint64_t seed) {
+  uint64_t hash = Mixed(seed);
+  for (const char c : text) hash = Mixed(hash ^ static_cast<unsigned char>(c));
+  return hash;
+}
+
+bool Wanted(const Compiled& pod, const Card& card) {
+  const PodRequest& request = *pod.request;
+  const auto means = [&](const std::string& text) { return MeansModel(text, card.model); };
+  const auto has = [](const std::vector<std::string>& all, const std::string& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  if (!request.models.empty() && std::none_of(request.models.begin(), request.models.end(), means))
+    return false;
+  if (std::any_of(request.not_models.begin(), request.not_models.end(), means)) return false;
+  if (!request.uuids.empty() && !has(request.uuids, card.uuid)) return false;
+  return !has(request.not_uuids, card.uuid);
+}
+
+// The kind alone: by model as far as that suffices, which is remembered.
+bool WantedKind(Compiled& pod, const CardState& card) {
+  const PodRequest& request = *pod.request;
+  if (request.models.empty() && request.not_models.empty() && request.uuids.empty() &&
+      request.not_uuids.empty()) {
+    return true;
+  }
+  if (!request.uuids.empty() || !request.not_uuids.empty()) return Wanted(pod, *card.card);
+  if (card.model >= pod.models.size()) pod.models.resize(card.model + 1, -1);
+  int8_t& known = pod.models[card.model];
+  if (known < 0) known = Wanted(pod, *card.card) ? 1 : 0;
+  return known == 1;
+}
+
+bool HasLabels(const Node& node, const PodRequest& request) {
+  for (const auto& [key, value] : request.node_labels) {
+    const auto it = node.labels.find(key);
+    if (it == node.labels.end() || it->second != value) return false;
+  }
+  return true;
+}
+
+// Which of the node's cards the pod may use; `kind`: whether any is of the wanted kind.
+uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
+  if (pod.plain && node.open != 0) {
+    *kind = true;
+    return node.open;
+  }
+  uint16_t allowed = 0;
+  for (size_t c = 0; c < node.cards.size(); ++c) {
+    const CardState& card = node.cards[c];
+    if (!WantedKind(pod, card) || (card.serves & pod.mode_mask) == 0) continue;
+    *kind = true;
+    if (!card.usable) continue;
+    if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) continue;
+    if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) continue;
+    if (pod.away != nullptr && pod.away->contains(card.card->uuid)) continue;
+    allowed |= static_cast<uint16_t>(1u << c);
+  }
+  return allowed;
+}
+
+// Costs by fragmentation that differ by less are taken for equal, and best fit decides: the mix is
+// not known that well.
+constexpr int64_t kStep = 80 * Mix::kLossUnit;
+
+void Prefetch(const void* start, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) {
+    __builtin_prefetch(static_cast<const char*>(start) + at);
+  }
+}
+
+// Steps of the searches on all nodes together. Beyond it the best place that is known counts,
+// though nodes later by name were not looked at: pods of several virtual GPUs in large clusters,
+// where the best of a hundred nodes is nearly the best of all.
+uint64_t StepsOf(size_t nodes) { return 500 + nodes / 2; }
+
+struct Choice {
+  const NodeState* node = nullptr;
+  int64_t cost = 0;  // by the nodes' rule
+  Candidate candidate;
+};
+
+int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& node,
+                 const Candidate& candidate) {
+  const PlacementPolicy& policy = s.policy;
+  switch (policy.nodes) {
+    case Rule::kFirstFit:
+      return 0;
+    case Rule::kRandom:
+      return static_cast<int64_t>(SaltOf(node.info.name, pod.salt) >> 1);
+    case Rule::kBinpack:
+    case Rule::kSpread: {
+      // What is left, in thousandths of a card.
+      uint64_t share = node.share_used;
+      uint64_t memory = node.card_memory_used;
+      for (const Place& place : candidate.places) {
+        share += place.fit.share;
+        memory += place.fit.memory_mib;
+      }
+      const auto cards = static_cast<int64_t>(node.cards.size());
+      const uint64_t whole = uint64_t{policy::kWhole} * node.cards.size();
+      // By a thousandth of a node at a time, which of eight cards is eight of a card.
+      const int64_t left =
+          cards * (1'000 - Fullness(policy, share, whole, memory, node.card_memory));
+      return policy.nodes == Rule::kBinpack ? left : -left;
+    }
+    case Rule::kFragmentation:
+    case Rule::kRemainder:
+      break;
+  }
+  int64_t loss = candidate.cost;
+  if (policy.cards != policy.nodes) {
+    FreeNode free = FreeOf(node, pod.request->cpu_milli, pod.request->memory_mib);
+    int64_t taken = 0;
+    std::array<CardUse, VgpuRequest::kCardsMax> use;
+    for (size_t c = 0; c < node.cards.size(); ++c) use[c] = node.cards[c].use;
+    for (const Place& place : candidate.places) {
+      const int16_t before = free.share[place.card];
+      use[place.card].share += place.fit.share;
+      use[place.card].memory_mib += place.fit.memory_mib;
+      SetFree(free, place.card, *node.cards[place.card].card, use[place.card]);
+      taken += before - free.share[place.card];
+    }
+    loss = *s.mix.Growth(policy.nodes, LossesOf(node, s.mix, policy.nodes), Mix::Sum(free), taken,
+                         INT64_MAX);
+  }
+  if (policy.nodes == Rule::kRemainder) return loss;
+  // To the nearest step.
+  return (loss >= 0 ? loss + kStep / 2 : loss - kStep / 2) / kStep;
+}
+
+// The lower the better; nodes come in the order of names, so the first of equals stays.
+auto KeyOf(const PlacementPolicy& policy, const Choice& choice) {
+  const bool rounded = policy.nodes == Rule::kFragmentation && policy.cards == policy.nodes;
+  return std::tuple(choice.candidate.islands, choice.candidate.numas, choice.cost,
+                    rounded ? 0 : choice.candidate.cost, choice.candidate.fit);
+}
+
+Compiled Compile(const Cluster::State& s, const PodRequest& request) {
+  Compiled pod;
+  pod.request = &request;
+  pod.wants = WantsOf(request);
+  pod.wanted = Wants(pod.wants);
+  const size_t mode = s.ModeOf(request.mode);
+  pod.mode_mask = request.mode.empty() ? 0xffff : static_cast<uint16_t>(1u << mode);
+  pod.exclusion = s.WordOf(request.exclusion);
+  if (const auto it = s.affinity.find(request.affinity); it != s.affinity.end()) {
+    pod.near = &it->second;
+  }
+  if (const auto it = s.anti_affinity.find(request.anti_affinity); it != s.anti_affinity.end()) {
+    pod.away = &it->second;
+  }
+  pod.plain = request.models.empty() && request.not_models.empty() && request.uuids.empty() &&
+              request.not_uuids.empty() && request.mode.empty() && pod.exclusion == 0 &&
+              pod.near == nullptr && pod.away == nullptr;
+  pod.salt = SaltOf(request.name, s.policy.seed);
+  return pod;
+}
+
+// `best`: null, or a choice than which this one must be better; where it surely is not, the choice
+// is left without a node.
+Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, const Choice* best,
+                 Choice* choice) {
+  choice->node = nullptr;
+  const PodRequest& request = *pod.request;
+  if (node.info.cordoned) return Obstacle::kCordoned;
+  if (!request.node_labels.empty() && !HasLabels(node.info, request)) return Obstacle::kLabels;
+  if (IsOff(request, node.info.name)) return Obstacle::kOff;
+  if (!HasCpu(node, request.cpu_milli)) return Obstacle::kCpu;
+  if (!HasMemory(node, request.memory_mib)) return Obstacle::kMemory;
+  uint16_t allowed = 0;
+  if (!pod.wants.empty()) {
+    if (node.cards.empty()) return Obstacle::kNoCards;
+    if (node.share_free < pod.wanted.share) {
+      // Not even all of it together; whether it is of the kind is told all the same.
+      bool kind = false;
+      AllowedCards(pod, node, &kind);
+      return kind ? Obstacle::kRoom : Obstacle::kKind;
+    }
+    bool kind = false;
+    allowed = AllowedCards(pod, node, &kind);
+    if (!kind) return Obstacle::kKind;
+    if (allowed == 0) return Obstacle::kCards;
+  }
+  if (LacksResource(node, request.resources) != nullptr) return Obstacle::kResources;
+  SearchOptions options;
+  options.modes = s.modes;
+  options.policy = &s.policy;
+  options.mix = &s.mix;
+  options.mode_mask = pod.mode_mask;
+  options.allowed = allowed;
+  options.cpu_milli = request.cpu_milli;
+  options.memory_mib = request.memory_mib;
+  options.salt = pod.salt;
+  if (best != nullptr && best->node != nullptr) {
+    const uint64_t steps = StepsOf(s.nodes.size());
+    const uint64_t left = steps > pod.steps ? steps - pod.steps : 0;
+    options.budget =
+        static_cast<uint32_t>(std::min<uint64_t>(options.budget, left + pod.wants.size() + 1));
+    options.islands = best->candidate.islands;
+    options.numas = best->candidate.numas;
+    if (s.policy.nodes == Rule::kRemainder && s.policy.cards == s.policy.nodes) {
+      options.limit = best->cost;
+    }
+  }
+  SearchEnd end;
+  auto found = SearchNode(node, pod.wanted, options, &end);
+  pod.steps += end.steps;
+  if (!found) {
+    return end.dear ? Obstacle::kNone : end.exhausted ? Obstacle::kBudget : Obstacle::kRoom;
+  }
+  choice->node = &node;
+  choice->candidate = std::move(*found);
+  choice->cost = NodeCost(s, pod, node, choice->candidate);
+  return Obstacle::kNone;
+}
+
+Placement PlacementOf(const Cluster::State& s, const Compiled& pod, const Choice& choice) {
+  Placement placement;
+  placement.node = choice.node->info.name;
+  for (size_t i = 0; i < pod.wants.size(); ++i) {
+    const Place& place = choice.candidate.places[i];
+    placement.vgpus.push_back({pod.wants[i].container, pod.wants[i].group,
+                               choice.node->info.cards[place.card].uuid,
+                               std::string(s.modes[place.mode]->name()), place.fit, ""});
+  }
+  return placement;
+}
+
+tl::unexpected<Error> Nowhere(
+    const PodRequest& request,
+    const std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)>& why,
+    std::span<const std::unique_ptr<NodeState>> nodes) {
+  const auto count = [&](Obstacle o) { return why[static_cast<size_t>(o)]; };
+  if (nodes.empty()) return Fail(ErrorCode::kUnavailable, "there are no nodes");
+  const bool never =
+      count(Obstacle::kNoCards) + count(Obstacle::kKind) + count(Obstacle::kLabels) == nodes.size();
+  std::string text;
+  const auto add = [&](uint32_t number, std::string_view what) {
+    if (number > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", number, what);
+  };
+  std::map<std::string_view, uint32_t> off;
+  for (const auto& node : nodes) {
+    if (count(Obstacle::kOff) == 0) break;
+    if (node->info.cordoned || !HasLabels(node->info, request)) continue;
+    if (const std::string* reason = WhyOff(request, node->info.name)) ++off[*reason];
+  }
+  add(count(Obstacle::kLabels), "missing node label");
+  add(count(Obstacle::kCordoned), "cordoned");
+  for (const auto& [reason, number] : off) add(number, reason);
+  add(count(Obstacle::kCpu), "insufficient CPU");
+  add(count(Obstacle::kMemory), "insufficient memory");
+  add(count(Obstacle::kKind), "no matching GPU model");
+  add(count(Obstacle::kCards), "no eligible GPU");
+  add(count(Obstacle::kRoom), "insufficient GPU share or memory");
+  add(count(Obstacle::kResources), "insufficient other resources");
+  add(count(Obstacle::kBudget), "search gave up");
+  add(count(Obstacle::kNoCards), "no GPUs");
+  return Fail(never ? ErrorCode::kNotFound : ErrorCode::kExhausted,
+              fmt::format("0/{} nodes available: {}", nodes.size(), text));
+}
+
+}  // namespace
+
+Result<Placement> Cluster::Decide(const PodRequest& request) const {
+  return DecideAmong(request, state_->nodes);
+}
+
+Result<Placement> Cluster::DecideOn(std::string_view name, const PodRequest& request) const {
+  const auto it =
+      std::lower_bound(state_->nodes.begin(), state_->nodes.end(), name,
+                       [](const auto& node, std::string_view n) { return node->info.name < n; });
+  if (it == state_->nodes.end() || (*it)->info.name != name) {
+    return Fail(ErrorCode::kNotFound, fmt::format("there is no node {}", name));
+  }
+  return DecideAmong(request, std::span(&*it, 1));
+}
+
+Result<Placement> Cluster::DecideAmong(const PodRequest& request,
+                                       std::span<const std::unique_ptr<NodeState>> nodes) const {
+  const State& s = *state_;
+  if (const auto valid = Validate(request); !valid) return tl::unexpected(valid.error());
+  if (s.pods.contains(request.name)) {
+    return Fail(ErrorCode::kExists, "pod " + request.name + " is placed already");
+  }
+  if (!request.mode.empty() && s.ModeOf(request.mode) == s.modes.size()) {
+    std::string known;
+    for (const SharingMode* mode : s.modes) {
+      known += (known.empty() ? "" : ", ") + std::string(mode->name());
+    }
+    return Fail(ErrorCode::kInvalid, request.name + ": there is no sharing mode '" + request.mode +
+                                         "'; one of " + known);
+  }
+  Compiled pod = Compile(s, request);
+  std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)> why{};
+  Choice best;
+  Choice choice;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto& node = nodes[i];
+    if (best.node != nullptr && pod.steps > StepsOf(nodes.size())) break;
+    // Thousands of nodes are not in the cache.
+    if (i + 6 < nodes.size()) Prefetch(nodes[i + 6].get(), sizeof(NodeState));
+    if (i + 3 < nodes.size()) {
+      Prefetch(nodes[i + 3]->cards.data(), nodes[i + 3]->cards.size() * sizeof(CardState));
+      for (const Card& card : nodes[i + 3]->info.cards) __builtin_prefetch(&card.memory_mib);
+    }
+    const Obstacle obstacle = TryNode(s, pod, *node, &best, &choice);
+    ++why[static_cast<size_t>(obstacle)];
+    if (choice.node == nullptr) continue;
+    if (best.node == nullptr || KeyOf(s.policy, choice) < KeyOf(s.policy, best))
+      std::swap(best, choice);
+    if (s.policy.nodes == Rule::kFirstFit) break;
+  }
+  if (best.node == nullptr) return Nowhere(request, why, nodes);
+  return PlacementOf(s, pod, best);
+}
+
+std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
+  const State& s = *state_;
+  std::vector<NodeRefusal> all;
+  if (!Validate(request) || (!request.mode.empty() && s.ModeOf(request.mode) == s.modes.size())) {
+    return all;
+  }
+  Compiled pod = Compile(s, request);
+  Choice choice;
+  for (const auto& entry : s.nodes) {
+    const NodeState& node = *entry;
+    const Obstacle obstacle = TryNode(s, pod, node, nullptr, &choice);
+    if (obstacle == Obstacle::kNone) continue;
+    NodeRefusal refusal{node.info.name, "", {}};
+    switch (obstacle) {
+      case Obstacle::kCordoned:
+        refusal.why = "cordoned";
+        break;
+      case Obstacle::kLabels:
+        for (const auto& [key, value] : request.node_labels) {
+          const auto it = node.info.labels.find(key);
+          if (it != node.info.labels.end() && it->second == value) continue;
+          refusal.why +=
+              (refusal.why.empty() ? "" : ", ") +
+              fmt::format("label {}={} requested, ", key, value) +
+              (it == node.info.labels.end() ? "node has none" : "node has " + it->second);
+        }
+        break;
+      case Obstacle::kCpu:
+        refusal.why = fmt::format(
+            "{:.7g} CPUs free, {:.7g} requested",
+            (node.info.cpu_milli - std::min<uint64_t>(node.cpu_used, node.info.cpu_milli)) / 1e3,
+            request.cpu_milli / 1e3);
+        break;
+      case Obstacle::kMemory:
+        refusal.why =
+            fmt::format("{} MiB of memory free, {} requested",
+                        node.info.memory_mib - std::min(node.memory_used, node.info.memory_mib),
+                        request.memory_mib);
+        break;
+      case Obstacle::kResources: {
+        const std::string& lacks = *LacksResource(node, request.resources);
+        refusal.why = fmt::format("{} {} free, {} requested", FreeResource(node, lacks), lacks,
+                                  request.resources.at(lacks));
+        break;
+      }
+      case Obstacle::kOff:
+        refusal.why = *WhyOff(request, node.info.name);
+        break;
+      case Obstacle::kBudget:
+        refusal.why = "its GPUs may have room, but the search gave up";
+        break;
+      default:
+        break;
+    }
+    for (size_t c = 0; c < node.cards.size() && !pod.wants.empty(); ++c) {
+      refusal.cards.push_back({node.info.cards[c].uuid, WhyNotCard(node, c, request)});
+    }
+    all.push_back(std::move(refusal));
+  }
+  return all;
+}
+
+// The first reason that holds for every virtual GPU of the pod; empty: one of them fits.
+std::string Cluster::WhyNotCard(const NodeState& node, size_t c, const PodRequest& request) const {
+  const State& s = *state_;
+  const CardState& card = node.cards[c];
+  const Compiled pod = Compile(s, request);
+  if (card.card->health != Health::kHealthy) {
+    const char* state = card.card->health == Health::kFailed ? "failed" : "missing";
+    return card.card->why.empty() ? state : fmt::format("{}: {}", state, card.card->why);
+  }
+  if (card.card->cordoned) return "cordoned";
+  if (!Wanted(pod, *card.card)) {
+    return fmt::format("model {} ({}) is not requested", card.card->model, card.card->uuid);
+  }
+  if ((card.serves & pod.mode_mask) == 0) {
+    return request.mode.empty() ? "no sharing mode serves it" : "cannot be used as " + request.mode;
+  }
+  if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) {
+    return request.exclusion.empty() ? "has pods with an exclusion word"
+                                     : "has pods without exclusion '" + request.exclusion + "'";
+  }
+  if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) {
+    return "has no pod with affinity '" + request.affinity + "'";
+  }
+  if (pod.away != nullptr && pod.away->contains(card.card->uuid)) {
+    return "has a pod with anti-affinity '" + request.anti_affinity + "'";
+  }
+  std::string why;
+  for (const Want& want : pod.wants) {
+    const VgpuWant wanted = want.On(*card.card);
+    for (size_t m = 0; m < s.modes.size(); ++m) {
+      if (!(card.serves >> m & 1) || !(pod.mode_mask >> m & 1)) continue;
+      if (card.use.vgpus > 0 && card.use.mode != m) {
+        if (why.empty()) why = fmt::format("is used as {}", s.modes[card.use.mode]->name());
+        continue;
+      }
+      if (s.modes[m]->TryFit(*card.card, card.use, wanted)) return "";
+      why = s.modes[m]->WhyNot(*card.card, card.use, wanted);
+      break;
+    }
+  }
+  return why;
+}
+
+}  // namespace baton::devmgr

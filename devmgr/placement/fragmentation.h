@@ -1,0 +1,125 @@
+// How much of a node's free GPU time the usual pods could not use: two measures.
+//
+// Fragmentation is the measure of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing
+// Workloads with Fragmentation Gradient Descent" (USENIX ATC'23). For a pod class m: on a node that
+// cannot take it all free GPU time is lost to it; on one that can, what is free on cards too full
+// for one of its virtual GPUs. A node's fragmentation is that, averaged over the classes by how
+// often they come.
+//
+// Fragmentation asks whether one more pod fits. Remainder looks further: it is the mean of that and
+// of what would be left were the node filled up with pods of class m alone, as many as its cards,
+// processors and memory allow. So half a card counts as of little use where pods of 0.47 come, and
+// a free card beside too few processors before the last of them is gone.
+#ifndef BATON_DEVMGR_PLACEMENT_FRAGMENTATION_H_
+#define BATON_DEVMGR_PLACEMENT_FRAGMENTATION_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "devmgr/placement/policy.h"
+#include "devmgr/placement/request.h"
+
+namespace baton::devmgr {
+
+// What is free on one node, in coarse units: free rounded down.
+struct FreeNode {
+  static constexpr size_t kCards = VgpuRequest::kCardsMax;
+
+  size_t cards = 0;
+  std::array<int16_t, kCards> share{};   // thousandths of the card
+  std::array<int16_t, kCards> memory{};  // 64 MiB
+  std::array<int16_t, kCards> part{};    // thousandths of the card's memory
+  int16_t cpu = kEnough;                 // tenths of a core
+  int16_t host = kEnough;                // GiB quarters
+  static constexpr int16_t kEnough = INT16_MAX;
+
+  static int16_t CardMemory(uint64_t mib) { return Cut(mib / 64); }
+  static int16_t Cpu(uint64_t milli) { return Cut(milli / 100); }
+  static int16_t Host(uint64_t mib) { return Cut(mib / 256); }
+
+ private:
+  static int16_t Cut(uint64_t n) { return n < kEnough ? static_cast<int16_t>(n) : kEnough; }
+};
+
+// The pods that usually come. Learned from those that did: counts by class, of which the most
+// frequent kClasses are used. Until some came: pods of a whole card, of a half and of a quarter.
+class Mix {
+ public:
+  static constexpr size_t kClasses = 64;
+  // Classes are looked at in blocks, those that come most first.
+  static constexpr size_t kBlock = 16;
+  static constexpr size_t kBlocks = kClasses / kBlock;
+  // Of kScale: the weights of all classes add up to no more.
+  static constexpr int32_t kScale = INT16_MAX;
+  // Losses are in halves of a thousandth of a card x kScale.
+  static constexpr int64_t kLossUnit = 2 * int64_t{kScale};
+  using Losses = std::array<int64_t, kBlocks>;  // by block
+
+  Mix();
+  // Counts the pod. One without virtual GPUs is not counted: all GPU time is lost to it anywhere.
+  void Learn(const PodRequest& request);
+  // Changes when what Fragmentation() says does.
+  uint64_t version() const { return version_; }
+
+  // A node's cards that are not full, those in the same state together.
+  struct Cards {
+    int16_t share, memory, part;
+    int16_t alike;  // so many
+  };
+  struct Sum {
+    explicit Sum(const FreeNode& free);
+    // Of one card in the state `from`, of which some is free, another share and memory is free.
+    void Change(const Cards& from, const Cards& to);
+
+    size_t kinds = 0;
+    int16_t total = 0;  // share
+    int16_t cpu, host;
+    std::array<Cards, FreeNode::kCards + 1> cards;
+
+   private:
+    void Add(const Cards& one);
+  };
+
+  // By Rule::kFragmentation or Rule::kRemainder. The time is that of kClasses x (kinds of cards
+  // that are not full) vector operations: some 100 ns.
+  Losses LossesOf(Rule rule, const Sum& node) const;
+  // What the losses grow by from `before` to those of `after`, which is the same node with `taken`
+  // thousandths of share less. Nothing as soon as it is certain that it is more than `limit`: no
+  // class can lose less than it did by more than what was taken.
+  std::optional<int64_t> Growth(Rule rule, const Losses& before, const Sum& after, int64_t taken,
+                                int64_t limit) const;
+
+ private:
+  using Class = std::tuple<int16_t, int16_t, int16_t, int16_t, int16_t, int16_t>;
+  using Row = std::array<int16_t, kClasses>;
+  void Settle();
+  int64_t FragmentationOf(const Sum& node, size_t block) const;
+  int64_t RemainderOf(const Sum& node, size_t block) const;
+  int64_t LossOf(Rule rule, const Sum& node, size_t block) const {
+    return rule == Rule::kFragmentation ? FragmentationOf(node, block) : RemainderOf(node, block);
+  }
+  template <bool remainder>
+  int64_t Lost(const Sum& node, size_t block) const;
+
+  std::map<Class, uint64_t> counts_;
+  uint64_t learned_ = 0;
+  uint64_t settled_ = 0;  // learned_ when the rows were made
+  uint64_t version_ = 0;
+  size_t blocks_ = 0;  // beyond them rows are zero
+  Losses weights_{};   // of each block together
+  alignas(64) Row share_{}, memory_{}, part_{}, count_{}, cpu_{}, host_{}, weight_{};
+  // For Remainder(): share x count, 1 / (count, cpu, host), and how many virtual GPUs of each class
+  // go on a card of which so many thousandths are free.
+  alignas(64) Row together_{};
+  alignas(64) std::array<float, kClasses> per_count_{}, per_cpu_{}, per_host_{};
+  std::vector<Row> slots_;
+};
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_PLACEMENT_FRAGMENTATION_H_

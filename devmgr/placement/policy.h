@@ -1,0 +1,48 @@
+// By what a place for a pod is chosen among those that would do.
+//
+// Places are compared by (islands and NUMA nodes that the pod's cards are spread over, cost by the
+// nodes' rule, cost by the cards' rule, best fit, name of the node, index of the card), the lower
+// first. How full a card is, u, is counted in thousandths, by the weights below.
+#ifndef BATON_DEVMGR_PLACEMENT_POLICY_H_
+#define BATON_DEVMGR_PLACEMENT_POLICY_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace baton::devmgr {
+
+enum class Rule : uint8_t {
+  kBinpack,   // best fit: nodes with the least left, cards on which the sum of u^2 grows most
+  kSpread,    // nodes with the most left, cards on which the sum of u^2 grows least
+  kFirstFit,  // the first by name
+  kRandom,    // any, by the seed
+  // Fragmentation gradient descent (devmgr/placement/fragmentation.h): what of the free GPU time
+  // pods of the usual mix could not use grows least. In steps of 0.08 of a card: less is noise. The
+  // default.
+  kFragmentation,
+  // What the usual pods would leave over, were they to fill the node, grows least. Better than that
+  // where pods only come, and few of them ask for several cards; else worse (docs/results).
+  kRemainder,
+};
+
+struct PlacementPolicy {
+  Rule nodes = Rule::kFragmentation;
+  Rule cards = Rule::kFragmentation;
+  // u = memory_weight x used memory + share_weight x used share, in thousandths; their sum is 1
+  // 000.
+  uint32_t memory_weight = 700;
+  uint32_t share_weight = 300;
+  uint64_t seed = 0;  // of kRandom
+
+  friend bool operator==(const PlacementPolicy&, const PlacementPolicy&) = default;
+};
+
+// "fgd", "remainder", "binpack", "spread", "first-fit", "random". kInvalid names what there is.
+Result<Rule> ParseRule(std::string_view text);
+std::string_view RuleName(Rule rule);
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_PLACEMENT_POLICY_H_

@@ -1,0 +1,232 @@
+#include "devmgr/placement/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/random.h"
+
+namespace baton::devmgr {
+namespace {
+
+// A table of comma-separated values without quotes, whose first line names the columns.
+class Csv {
+ public:
+  // The columns are numbered as they stand in `columns`. Of those after the first `needed` a file
+  // may lack some; then their texts are empty.
+  static Result<Csv> Open(std::string_view text, const std::vector<std::string_view>& columns,
+                          size_t needed) {
+    Csv csv(text);
+    if (!csv.Next()) return Fail(ErrorCode::kInvalid, "the file is empty");
+    for (const std::string_view name : columns) {
+      const auto at = std::find(csv.fields_.begin(), csv.fields_.end(), name);
+      if (at == csv.fields_.end() && csv.columns_.size() < needed) {
+        return Fail(ErrorCode::kInvalid, fmt::format("line 1: there is no column '{}'", name));
+      }
+      csv.columns_.push_back(static_cast<size_t>(at - csv.fields_.begin()));
+    }
+    csv.width_ = csv.fields_.size();
+    return csv;
+  }
+
+  // False at the end. Afterwards check error().
+  bool Row() {
+    if (!error_.empty() || !Next()) return false;
+    if (fields_.size() == width_) return true;
+    error_ = fmt::format("line {}: {} columns, not {}", line_, fields_.size(), width_);
+    return false;
+  }
+  std::string_view Text(size_t column) const {
+    const size_t at = columns_[column];
+    return at < fields_.size() ? fields_[at] : std::string_view();
+  }
+  template <class N>
+  N Number(size_t column, N most) {
+    const std::string_view text = Text(column);
+    N value{};
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if ((code != std::errc() || end != text.data() + text.size() || value > most) &&
+        error_.empty()) {
+      error_ = fmt::format("line {}: '{}' is not a number up to {}", line_, text, most);
+    }
+    return value;
+  }
+  const std::string& error() const { return error_; }
+  size_t line() const { return line_; }
+
+ private:
+  explicit Csv(std::string_view text) : rest_(text) {}
+
+  bool Next() {
+    std::string_view line;
+    do {
+      if (rest_.empty()) return false;
+      const size_t end = std::min(rest_.find('\n'), rest_.size());
+      line = rest_.substr(0, end);
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
+      ++line_;
+      if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    } while (line.empty());
+    fields_.clear();
+    for (;;) {
+      const size_t comma = line.find(',');
+      fields_.push_back(line.substr(0, comma));
+      if (comma == std::string_view::npos) return true;
+      line.remove_prefix(comma + 1);
+    }
+  }
+
+  std::string_view rest_;
+  std::vector<std::string_view> fields_;
+  std::vector<size_t> columns_;
+  size_t width_ = 0;
+  size_t line_ = 0;
+  std::string error_;
+};
+
+// Memory matters in a trace only in that all cards have some: pods ask for a part of it.
+constexpr uint32_t kTraceMemory_mib = 32'768;
+
+}  // namespace
+
+Result<std::vector<Node>> ReadTraceNodes(std::string_view text) {
+  auto csv = Csv::Open(text, {"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5);
+  if (!csv) return tl::unexpected(csv.error());
+  std::vector<Node> nodes;
+  std::set<std::string_view> names;
+  while (csv->Row()) {
+    Node node;
+    node.name = csv->Text(0);
+    if (!names.insert(csv->Text(0)).second) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("line {}: node {} is listed twice", csv->line(), node.name));
+    }
+    node.cpu_milli = csv->Number<uint32_t>(1, std::numeric_limits<uint32_t>::max());
+    node.memory_mib = csv->Number<uint64_t>(2, uint64_t{1} << 40);
+    const auto count = csv->Number<uint32_t>(3, VgpuRequest::kCardsMax);
+    if (!csv->error().empty()) break;
+    for (uint32_t i = 0; i < count; ++i) {
+      Card card;
+      card.uuid = fmt::format("{}/{}", node.name, i);
+      card.model = csv->Text(4);
+      card.memory_mib = kTraceMemory_mib;
+      node.cards.push_back(std::move(card));
+    }
+    nodes.push_back(std::move(node));
+  }
+  if (!csv->error().empty()) return Fail(ErrorCode::kInvalid, csv->error());
+  return nodes;
+}
+
+Result<std::vector<PodRequest>> ReadTracePods(std::string_view text) {
+  auto csv =
+      Csv::Open(text, {"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"}, 5);
+  if (!csv) return tl::unexpected(csv.error());
+  std::vector<PodRequest> pods;
+  while (csv->Row()) {
+    PodRequest pod;
+    pod.name = csv->Text(0);
+    pod.cpu_milli = csv->Number<uint32_t>(1, std::numeric_limits<uint32_t>::max());
+    pod.memory_mib = csv->Number<uint64_t>(2, uint64_t{1} << 40);
+    VgpuRequest vgpu;
+    vgpu.count = csv->Number<uint32_t>(3, VgpuRequest::kCardsMax);
+    vgpu.share = csv->Number<uint32_t>(4, 1'000) * (policy::kWhole / 1'000);
+    vgpu.memory_part = vgpu.share;
+    std::string_view spec = csv->Text(5);
+    while (!spec.empty()) {
+      const size_t bar = spec.find('|');
+      if (bar != 0) pod.models.emplace_back(spec.substr(0, bar));
+      spec.remove_prefix(bar == std::string_view::npos ? spec.size() : bar + 1);
+    }
+    if (vgpu.count > 0) pod.containers.push_back({"main", {vgpu}});
+    const auto valid = Validate(pod);
+    if (!csv->error().empty()) break;
+    if (!valid) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("line {}: {}", csv->line(), valid.error().message));
+    }
+    pods.push_back(std::move(pod));
+  }
+  if (!csv->error().empty()) return Fail(ErrorCode::kInvalid, csv->error());
+  return pods;
+}
+
+uint64_t DemandOf(const PodRequest& request) {
+  uint64_t sum = 0;
+  for (const ContainerRequest& container : request.containers) {
+    for (const VgpuRequest& vgpu : container.vgpus) sum += uint64_t{vgpu.share} * vgpu.count;
+  }
+  return sum;
+}
+
+uint64_t CapacityOf(const Cluster& cluster) {
+  uint64_t cards = 0;
+  for (const Node* node : cluster.Nodes()) cards += node->cards.size();
+  return cards * policy::kWhole;
+}
+
+std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, uint64_t capacity,
+                                 double demand, uint64_t seed) {
+  Random random(seed);
+  std::vector<size_t> order(pods.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (size_t i = order.size(); i > 1; --i) {
+    std::swap(order[i - 1],
+              order[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i) - 1))]);
+  }
+  std::vector<PodRequest> arrivals;
+  const auto enough = static_cast<uint64_t>(static_cast<double>(capacity) * demand);
+  uint64_t sum = 0;
+  // A trace that asks for no GPU never fills one.
+  const bool any = std::any_of(pods.begin(), pods.end(),
+                               [](const PodRequest& pod) { return DemandOf(pod) > 0; });
+  for (size_t i = 0; any ? sum < enough : i < pods.size(); ++i) {
+    const size_t from =
+        i < order.size()
+            ? order[i]
+            : static_cast<size_t>(random.Between(0, static_cast<int64_t>(pods.size()) - 1));
+    arrivals.push_back(pods[from]);
+    arrivals.back().name += fmt::format("#{}", i);
+    sum += DemandOf(arrivals.back());
+  }
+  return arrivals;
+}
+
+PodRequest Replay::As(const PodRequest& request) const {
+  PodRequest pod = request;
+  if (!options_.whole) return pod;
+  for (ContainerRequest& container : pod.containers) {
+    for (VgpuRequest& vgpu : container.vgpus) {
+      vgpu.share = vgpu.memory_part = policy::kWhole;
+      vgpu.memory_mib = 0;
+    }
+  }
+  return pod;
+}
+
+void Replay::Know(const std::vector<PodRequest>& pods) {
+  for (const PodRequest& pod : pods) cluster_.Learn(As(pod));
+}
+
+bool Replay::Arrive(const PodRequest& request) {
+  const PodRequest pod = As(request);
+  const uint64_t demand = DemandOf(request);
+  arrived_ += demand;
+  if (options_.learn) cluster_.Learn(pod);
+  const auto placement = cluster_.Decide(pod);
+  if (!placement || !cluster_.Commit(pod, *placement)) {
+    ++failed_;
+    return false;
+  }
+  ++placed_;
+  allocated_ += demand;
+  return true;
+}
+
+}  // namespace baton::devmgr

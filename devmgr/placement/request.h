@@ -1,0 +1,106 @@
+// What a pod asks of the cluster, and where it was put.
+#ifndef BATON_DEVMGR_PLACEMENT_REQUEST_H_
+#define BATON_DEVMGR_PLACEMENT_REQUEST_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "devmgr/modes/sharing_mode.h"
+#include "policy/share.h"
+
+namespace baton::devmgr {
+
+// `count` virtual GPUs that are alike, each on a card of its own.
+struct VgpuRequest {
+  policy::Share share = policy::kWhole;  // of one card: 1 000 (0.1 %) to policy::kWhole
+  uint32_t memory_mib = 0;               // of each; 0: as memory_part says
+  policy::Share memory_part = 0;         // of the card's memory, 1 MiB at least; both 0: no cap
+  uint32_t count = 1;                    // 1 to kCardsMax
+  static constexpr uint32_t kCardsMax = 16;
+
+  friend bool operator==(const VgpuRequest&, const VgpuRequest&) = default;
+};
+
+// All virtual GPUs of a container are on different cards; those of two containers may share one.
+struct ContainerRequest {
+  std::string name;
+  std::vector<VgpuRequest> vgpus;
+
+  friend bool operator==(const ContainerRequest&, const ContainerRequest&) = default;
+};
+
+// A node that a pod must not go to, and why, in a few words: "untolerated taint".
+struct ExcludedNode {
+  std::string node;
+  std::string why;
+};
+
+struct PodRequest {
+  std::string name;  // unique in the cluster; on Kubernetes "namespace/name"
+  std::string team;
+  int32_t priority = 0;     // the higher goes first, and may take the room of the lower
+  uint32_t cpu_milli = 0;   // of the node
+  uint64_t memory_mib = 0;  // of the node; at most 2^40
+  std::vector<ContainerRequest> containers;
+
+  std::string mode;  // "time-slice", "mig", ...; empty: whichever scores best
+  // Cards. A model is meant by any of its words in order, whatever the case: "h100", "A100 80GB".
+  std::vector<std::string> models;  // one of these; empty: any
+  std::vector<std::string> not_models;
+  std::vector<std::string> uuids;  // only these; empty: any
+  std::vector<std::string> not_uuids;
+  std::map<std::string, std::string> node_labels;  // the node has all of them
+  // Between pods, on the level of cards; the words are the users' own.
+  std::string affinity;       // on cards that have a pod with the same word, once there is one
+  std::string anti_affinity;  // on no card that has a pod with the same word
+  std::string exclusion;      // no card is shared by pods whose words differ (none is a word too)
+  // What it takes of the node beside, in whatever unit Node::resources counts it.
+  std::map<std::string, uint64_t> resources;
+  // Nodes that it must not go to, for reasons of the caller's own: sorted by name; null: none. Pods
+  // of one kind share one list: two requests are alike only where the list is the same object.
+  std::shared_ptr<const std::vector<ExcludedNode>> off_nodes;
+
+  friend bool operator==(const PodRequest&, const PodRequest&) = default;
+};
+
+// Ranges, counts, containers without a name of their own, a name that is empty: kInvalid and one
+// sentence. At most 32 containers and 128 virtual GPUs.
+Result<void> Validate(const PodRequest& request);
+
+// One virtual GPU on its card.
+struct Vgpu {
+  uint32_t container = 0;  // index in PodRequest::containers
+  uint32_t group = 0;      // index in ContainerRequest::vgpus
+  std::string card;        // uuid
+  std::string mode;
+  Fit fit;
+  std::string device;  // what DeviceDriver::Create said; empty where there is no driver or not yet
+
+  friend bool operator==(const Vgpu&, const Vgpu&) = default;
+};
+
+struct Placement {
+  std::string node;
+  std::vector<Vgpu> vgpus;  // by container, group and card
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+// Why not, for each node in the order of names, with its cards in theirs.
+struct CardRefusal {
+  std::string uuid;
+  std::string why;  // empty: this card would do, but not enough of them
+};
+struct NodeRefusal {
+  std::string node;
+  std::string why;  // of the node itself; empty: see the cards
+  std::vector<CardRefusal> cards;
+};
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_PLACEMENT_REQUEST_H_

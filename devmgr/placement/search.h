@@ -1,0 +1,155 @@
+// The search for a place on one node: which virtual GPU goes on which card. Depth first, with
+// backtracking; what cannot be finished, or not better than what is known, is not begun. Internal
+// to the cluster; pure.
+#ifndef BATON_DEVMGR_PLACEMENT_SEARCH_H_
+#define BATON_DEVMGR_PLACEMENT_SEARCH_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "devmgr/inventory.h"
+#include "devmgr/modes/sharing_mode.h"
+#include "devmgr/placement/fragmentation.h"
+#include "devmgr/placement/policy.h"
+#include "devmgr/placement/request.h"
+
+namespace baton::devmgr {
+
+struct PlacedPod;
+
+// A card, with what of it the search looks at.
+struct CardState {
+  CardUse use;
+  const Card* card = nullptr;
+  uint64_t exclusion = 0;  // word of the pods on it, while there are any
+  uint32_t model = 0;      // cards with equal numbers have equal vendor and model
+  uint16_t serves = 0;     // a bit for each mode
+  bool usable = false;
+};
+
+struct NodeState {
+  Node info;
+  std::vector<CardState> cards;        // as in info.cards
+  std::vector<const PlacedPod*> pods;  // by name
+  uint64_t cpu_used = 0;               // milli
+  uint64_t memory_used = 0;            // MiB
+  std::map<std::string, uint64_t> resources_used;
+  // What follows from the above, kept for the search (Cluster::State::AddUp).
+  Mix::Sum sum{FreeNode()};                      // of `free`
+  FreeNode free;                                 // nothing on cards that must not be used
+  std::array<int16_t, FreeNode::kCards> full{};  // Fullness() of each card
+  // The first card of which this one differs at most in what is used of it.
+  std::array<uint8_t, FreeNode::kCards> kind{};
+  // Cards that a pod without wishes of its own may use: a bit for each.
+  uint16_t open = 0;
+  // All cards' together: how full the node is.
+  uint64_t share_used = 0;
+  uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
+  uint64_t card_memory_used = 0;
+  uint64_t card_memory = 0;
+  // LossesOf() it by that rule, as of that version of the mix; version 0: to be worked out.
+  mutable Mix::Losses losses{};
+  mutable uint64_t loss_version = 0;
+  mutable Rule loss_rule = Rule::kRemainder;
+};
+
+// One virtual GPU to be placed.
+struct Want {
+  policy::Share share;
+  uint32_t memory_mib;
+  policy::Share memory_part;
+  uint16_t container;
+  uint16_t group;
+
+  VgpuWant On(const Card& card) const {
+    if (memory_part == 0) return {share, memory_mib};
+    const uint64_t mib = uint64_t{card.memory_mib} * memory_part / policy::kWhole;
+    // 0 would be no cap at all.
+    return {share, static_cast<uint32_t>(mib > 0 ? mib : 1)};
+  }
+};
+
+// A pod's virtual GPUs in the order of the search, made once for all nodes: the large ones first,
+// for they have the fewest places; those of one group together.
+struct Wants {
+  explicit Wants(const std::vector<Want>& wants);
+
+  std::vector<Want> wants;
+  std::vector<uint16_t> order;  // which they were
+  std::vector<uint32_t> later;  // a bit for each container of this one and those after it
+  policy::Share least = 0;      // share of the smallest
+  uint64_t share = 0;           // of all
+};
+
+struct Place {
+  uint8_t card;
+  uint8_t mode;
+  Fit fit;
+};
+
+// One way to place all of a pod on a node, and how good that is.
+struct Candidate {
+  uint32_t islands = 0;  // that its cards are spread over; a card without NVLink is one of its own
+  uint32_t numas = 0;
+  int64_t cost = 0;           // by the cards' rule
+  int64_t fit = 0;            // best fit: the lower the fuller
+  std::vector<Place> places;  // for each Want, in their order
+
+  // Whether it is better than `other` on the same node.
+  bool Better(const Candidate& other) const;
+};
+
+struct SearchOptions {
+  std::span<const SharingMode* const> modes;
+  const PlacementPolicy* policy = nullptr;
+  const Mix* mix = nullptr;
+  uint16_t mode_mask = 0xffff;  // modes that the pod accepts
+  // Cards that the search may use, by index on the node: a bit for each.
+  uint16_t allowed = 0xffff;
+  uint32_t cpu_milli = 0;  // what the pod takes of the node, for the fragmentation that it leaves
+  uint64_t memory_mib = 0;
+  uint64_t salt = 0;  // of this pod, for kRandom
+  // Places that are spread over more are of no interest and perhaps not found; nor are those spread
+  // over as much that cost more.
+  uint32_t islands = UINT32_MAX;
+  uint32_t numas = UINT32_MAX;
+  int64_t limit = INT64_MAX;
+  // Steps of the search; it ends with the best place found so far.
+  uint32_t budget = 12'000;
+};
+
+// A hash of one number (splitmix64): the random choices of kRandom.
+uint64_t Mixed(uint64_t x);
+
+void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use);
+// What is free on the node, less what the pod takes of its processors and memory.
+FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib);
+// As it is now.
+const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule);
+
+// How full, in thousandths.
+int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
+                 uint64_t memory_used, uint64_t memory_all);
+
+// Sets NodeState::kind.
+void NumberKinds(NodeState& node);
+
+// The best way, by Candidate::Better, among all that there are (where the budget lasts).
+// `end` says where it did not.
+struct SearchEnd {
+  bool exhausted = false;  // the budget did not last
+  bool dear = false;       // there is no place that is of interest, but perhaps others
+  uint32_t steps = 0;      // used
+};
+std::optional<Candidate> SearchNode(const NodeState& node, const Wants& wanted,
+                                    const SearchOptions& options, SearchEnd* end);
+
+}  // namespace baton::devmgr
+
+#endif  // BATON_DEVMGR_PLACEMENT_SEARCH_H_

@@ -1,0 +1,220 @@
+#include "k8s/binder/object_cache.h"
+
+#include <charconv>
+#include <utility>
+
+namespace baton::k8s {
+namespace {
+
+// Resource versions are told apart only; where both are numbers, as they are with etcd, the greater
+// is the newer, which tells a watch's event from the answer to a later write.
+bool IsOlder(const std::string& a, const std::string& b) {
+  const auto number = [](const std::string& text, uint64_t* value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  uint64_t left = 0;
+  uint64_t right = 0;
+  return number(a, &left) && number(b, &right) && left < right;
+}
+
+}  // namespace
+
+bool Entry::IsWanted() const {
+  if (share && !share->deleting) {
+    if (share->finished || !share->wrong.empty()) return false;
+    return !pod || (pod->owner == share->uid && !pod->deleting && pod->end == PodEnd::kNone);
+  }
+  return pod && pod->owner.empty() && pod->ours && pod->takes_room && !pod->deleting &&
+         !pod->gated && pod->wrong.empty();
+}
+
+Entry& ObjectCache::At(const ObjectName& name) {
+  const std::string key = name.Text();
+  Entry& entry = entries_[key];
+  if (entry.key.empty()) {
+    entry.key = key;
+    entry.name = name;
+  }
+  return entry;
+}
+
+Entry* ObjectCache::Find(const std::string& key) {
+  const auto it = entries_.find(key);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+const Entry* ObjectCache::Find(const std::string& key) const {
+  const auto it = entries_.find(key);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+void ObjectCache::Erase(const std::string& key) {
+  LeaveGang(key);
+  entries_.erase(key);
+}
+
+ObjectCache::Update ObjectCache::SetPod(Json object, std::vector<std::string>* troubles) {
+  const std::string uid = UidOf(object);
+  if (uid.empty() || tombstones_.Has(uid)) return {};
+  Entry& entry = At(NameOf(object));
+  Update update{.entry = &entry, .replaced_uid = "", .new_spec = false};
+  if (entry.pod) {
+    if (IsOlder(ResourceVersionOf(object), entry.pod->version)) return {};
+    const std::string node = TextAt(object, "spec/nodeName");
+    // A pod never leaves its node: this is from before its Binding.
+    if (entry.pod->uid == uid && node.empty() && !entry.pod->node.empty()) return {};
+    if (entry.pod->uid != uid) {
+      tombstones_.Add(entry.pod->uid);
+      update.replaced_uid = entry.pod->uid;
+      entry.pod.reset();
+    }
+  }
+  Pod pod = ReadPod(std::move(object), options_, troubles);
+  update.new_spec = pod.ours && (!entry.pod || entry.pod->request != pod.request ||
+                                 entry.pod->needs != pod.needs || entry.pod->gpu != pod.gpu);
+  entry.pod = std::move(pod);
+  UpdateGang(entry);
+  queue_.Add(entry.key);
+  return update;
+}
+
+ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::string>* troubles) {
+  const std::string uid = UidOf(object);
+  if (uid.empty() || tombstones_.Has(uid)) return {};
+  Entry& entry = At(NameOf(object));
+  Update update{.entry = &entry, .replaced_uid = "", .new_spec = false};
+  if (entry.share) {
+    if (IsOlder(ResourceVersionOf(object), entry.share->version)) return {};
+    if (entry.share->uid != uid) {
+      tombstones_.Add(entry.share->uid);
+      update.replaced_uid = entry.share->uid;
+      entry.share.reset();
+    }
+  }
+  Share share = ReadShare(std::move(object), troubles);
+  if (entry.share && share.generation > 0 && entry.share->generation == share.generation) {
+    share.child = std::move(entry.share->child);
+    share.wrong = std::move(entry.share->wrong);
+    share.gpu = std::move(entry.share->gpu);
+    share.needs = std::move(entry.share->needs);
+    share.request = std::move(entry.share->request);
+    share.resources = std::move(entry.share->resources);
+  } else {
+    ReadChild(options_, share);
+    update.new_spec = true;
+  }
+  SetPriority(share);
+  entry.share = std::move(share);
+  UpdateGang(entry);
+  queue_.Add(entry.key);
+  return update;
+}
+
+Entry* ObjectCache::RemovePod(const Json& object) {
+  const std::string uid = UidOf(object);
+  tombstones_.Add(uid);
+  Entry* entry = Find(NameOf(object).Text());
+  if (entry == nullptr || !entry->pod || entry->pod->uid != uid) return nullptr;
+  entry->pod.reset();
+  UpdateGang(*entry);
+  queue_.Add(entry->key);
+  return entry;
+}
+
+Entry* ObjectCache::RemoveSharePod(const Json& object) {
+  const std::string uid = UidOf(object);
+  tombstones_.Add(uid);
+  Entry* entry = Find(NameOf(object).Text());
+  if (entry == nullptr || !entry->share || entry->share->uid != uid) return nullptr;
+  entry->share.reset();
+  UpdateGang(*entry);
+  queue_.Add(entry->key);
+  return entry;
+}
+
+void ObjectCache::SetBound(Entry& entry, const devmgr::Placement& placement) {
+  Pod& pod = *entry.pod;
+  pod.node = placement.node;
+  pod.ours = false;
+  pod.object["spec"]["nodeName"] = placement.node;
+  if (!pod.gpu.asks()) return;
+  pod.placement = placement;
+  Json& annotations = pod.object["metadata"]["annotations"];
+  if (!annotations.is_object()) annotations = Json::object();
+  for (auto& [key, value] : PlacementAnnotations(pod.gpu, placement)) annotations[key] = value;
+}
+
+void ObjectCache::SetPriorityClass(const Json& object, bool gone) {
+  gone ? classes_.Remove(object) : classes_.Set(object);
+  for (auto& [key, entry] : entries_) {
+    if (!entry.share) continue;
+    SetPriority(*entry.share);
+    queue_.Add(key);
+  }
+  queue_.RequestRound();
+}
+
+void ObjectCache::SetVolume(Watched kind, const Json& object, bool gone) {
+  if (kind == Watched::kClaim) {
+    gone ? volumes_.RemoveClaim(object) : volumes_.SetClaim(object);
+  } else {
+    gone ? volumes_.RemoveVolume(object) : volumes_.SetVolume(object);
+  }
+}
+
+void ObjectCache::SetPriority(Share& share) const {
+  if (share.child) share.request.priority = classes_.ValueOf(*share.child);
+}
+
+bool ObjectCache::MayPreempt(const Entry& entry) const {
+  // A pod has it from its class; a SharePod's may not be made yet.
+  if (!entry.pod) return classes_.MayPreempt(*entry.share->child);
+  return TextAt(entry.pod->object, "spec/preemptionPolicy") != "Never";
+}
+
+Result<PodNeeds> ObjectCache::ResolvedNeeds(const Entry& entry) const {
+  return volumes_.Resolve(entry.name.name_space, entry.needs());
+}
+
+std::string ObjectCache::GangOf(const Entry& entry) const {
+  const auto it = gang_of_.find(entry.key);
+  return it == gang_of_.end() ? "" : it->second;
+}
+
+size_t ObjectCache::GangMembers(const Entry& entry) const {
+  const auto it = gang_of_.find(entry.key);
+  return it == gang_of_.end() ? 0 : gangs_.at(it->second).size();
+}
+
+void ObjectCache::UpdateGang(const Entry& entry) {
+  // Those that have ended were there.
+  const GpuPod* gpu = nullptr;
+  if (entry.share && !entry.share->deleting) {
+    gpu = &entry.share->gpu;
+  } else if (entry.pod && !entry.pod->deleting) {
+    gpu = &entry.pod->gpu;
+  }
+  std::string gang;
+  if (gpu != nullptr && !gpu->gang.empty()) gang = entry.name.name_space + "/" + gpu->gang;
+  if (gang == GangOf(entry)) return;
+  LeaveGang(entry.key);
+  if (gang.empty()) return;
+  std::set<std::string>& members = gangs_[gang];
+  for (const std::string& member : members) queue_.Add(member);
+  members.insert(entry.key);
+  gang_of_[entry.key] = std::move(gang);
+  queue_.RequestRound();
+}
+
+void ObjectCache::LeaveGang(const std::string& key) {
+  const auto it = gang_of_.find(key);
+  if (it == gang_of_.end()) return;
+  const auto gang = gangs_.find(it->second);
+  gang->second.erase(key);
+  for (const std::string& member : gang->second) queue_.Add(member);
+  if (gang->second.empty()) gangs_.erase(gang);
+  gang_of_.erase(it);
+}
+
+}  // namespace baton::k8s

@@ -1,0 +1,98 @@
+// SharePods and pods as they were last seen, by name, and what of other objects counts for them:
+// PriorityClasses, claims and volumes, gangs. Holds no decisions.
+//
+// Whatever changes a name puts it into the work queue. Pure; deterministic. Not thread safe.
+#ifndef BATON_K8S_BINDER_OBJECT_CACHE_H_
+#define BATON_K8S_BINDER_OBJECT_CACHE_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "devmgr/placement/request.h"
+#include "k8s/api/object.h"
+#include "k8s/binder/core.h"
+#include "k8s/binder/objects.h"
+#include "k8s/binder/priority_classes.h"
+#include "k8s/binder/tombstones.h"
+#include "k8s/binder/volumes.h"
+#include "k8s/binder/work_queue.h"
+
+namespace baton::k8s {
+
+// What is known of one name: a SharePod and its child, or a pod. A name that waits has one of them.
+struct Entry {
+  ObjectName name;
+  std::string key;  // name.Text()
+  std::optional<Share> share;
+  std::optional<Pod> pod;
+
+  // Of the SharePod, or of the pod where there is none.
+  const std::string& uid() const { return share ? share->uid : pod->uid; }
+  const devmgr::PodRequest& request() const { return share ? share->request : pod->request; }
+  const PodNeeds& needs() const { return share ? share->needs : pod->needs; }
+  const GpuPod& gpu() const { return share ? share->gpu : pod->gpu; }
+  // Whether there is something to place, or placed and not bound.
+  bool IsWanted() const;
+};
+
+class ObjectCache {
+ public:
+  ObjectCache(const CoreOptions& options, WorkQueue& queue) : options_(options), queue_(queue) {}
+
+  // An object was seen. What is older than what is known, or belongs to a deleted object, is
+  // ignored: `entry` is null.
+  struct Update {
+    Entry* entry = nullptr;
+    std::string replaced_uid;  // of another object that had the name before; empty: none
+    bool new_spec = false;     // of a SharePod, or of a pod that waits: it asks for something else
+  };
+  // `troubles`: sentences about damaged objects are added.
+  Update SetPod(Json object, std::vector<std::string>* troubles);
+  Update SetSharePod(Json object, std::vector<std::string>* troubles);
+  // An object was deleted. Null: it was not known. The entry stays until Erase().
+  Entry* RemovePod(const Json& object);
+  Entry* RemoveSharePod(const Json& object);
+  // A known pod has been bound there: as the watch will show it.
+  void SetBound(Entry& entry, const devmgr::Placement& placement);
+
+  void SetPriorityClass(const Json& object, bool gone);
+  void SetVolume(Watched kind, const Json& object, bool gone);  // kClaim or kVolume
+
+  // Null: nothing is known of it.
+  Entry* Find(const std::string& key);
+  const Entry* Find(const std::string& key) const;
+  void Erase(const std::string& key);
+
+  // Whether others may be preempted for it.
+  bool MayPreempt(const Entry& entry) const;
+  // What it needs of a node with what its claims' volumes say. Errors as of Volumes::Resolve().
+  Result<PodNeeds> ResolvedNeeds(const Entry& entry) const;
+  // "namespace/gang"; empty: it is in none.
+  std::string GangOf(const Entry& entry) const;
+  // How many of its gang are there, itself among them; 0: it is in none.
+  size_t GangMembers(const Entry& entry) const;
+
+ private:
+  Entry& At(const ObjectName& name);
+  void SetPriority(Share& share) const;
+  // Keeps the gangs up to date, and queues the others of a gang that changes.
+  void UpdateGang(const Entry& entry);
+  void LeaveGang(const std::string& key);
+
+  const CoreOptions& options_;
+  WorkQueue& queue_;
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::set<std::string>> gangs_;
+  std::map<std::string, std::string> gang_of_;  // by key
+  PriorityClasses classes_;
+  Volumes volumes_;
+  Tombstones tombstones_;
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_BINDER_OBJECT_CACHE_H_

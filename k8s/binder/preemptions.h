@@ -1,0 +1,74 @@
+// Pods that are deleted so that others, of a higher priority, get their room. Each preemption has
+// one pod that it is for, one node and its victims; it is over when they have gone.
+//
+// Not thread safe.
+#ifndef BATON_K8S_BINDER_PREEMPTIONS_H_
+#define BATON_K8S_BINDER_PREEMPTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "devmgr/placement/preemption.h"
+#include "k8s/binder/object_cache.h"
+#include "k8s/binder/work_queue.h"
+
+namespace baton::k8s {
+
+struct Preemption {
+  std::string node;
+  std::map<std::string, std::string> victims;  // uids by key
+};
+
+class Preemptions {
+ public:
+  // `victims_max`: at once, of all preemptions.
+  Preemptions(const ObjectCache& objects, WorkQueue& queue, uint32_t victims_max)
+      : objects_(objects), queue_(queue), victims_max_(victims_max) {}
+
+  // By the pod that they are for.
+  const std::map<std::string, Preemption>& all() const { return preemptions_; }
+  // Null: none.
+  const Preemption* Find(const std::string& pod) const;
+  // Whether there may be so many more victims.
+  bool HasRoomFor(const devmgr::Displacement& displacement) const;
+  // False: not now, for there are too many victims, or one is not on its node yet. Else the victims
+  // are queued.
+  bool Start(const std::string& pod, const devmgr::Displacement& displacement);
+  // Drops victims that have gone. Returns the pods whose preemption is over: no victim is left, or
+  // the pod does not wait any more; Stop() those.
+  std::vector<std::string> Ended(const std::set<std::string>& waiting);
+  // Victims that have not been deleted yet stay.
+  void Stop(const std::string& pod);
+
+  // Of a victim: whether it has to go, and for whom.
+  bool IsVictim(const std::string& key, const std::string& uid) const;
+  const std::string& PreemptorOf(const std::string& key) const { return victims_.at(key).pod; }
+  // Its condition DisruptionTarget says so.
+  bool IsMarked(const std::string& key, const std::string& uid) const;
+  void SetMarked(const std::string& key, const std::string& uid);
+  // The API server has taken its deletion.
+  bool IsDeleted(const std::string& key, const std::string& uid) const;
+  void SetDeleted(const std::string& key, const std::string& uid);
+  // It is gone.
+  void ForgetPod(const std::string& key) { victims_.erase(key); }
+
+ private:
+  struct Victim {
+    std::string uid;  // empty: it need not go
+    std::string pod;  // for whom
+    std::string marked_uid;
+    std::string deleted_uid;
+  };
+  const ObjectCache& objects_;
+  WorkQueue& queue_;
+  const uint32_t victims_max_;
+  std::map<std::string, Preemption> preemptions_;
+  std::map<std::string, Victim> victims_;  // by key
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_BINDER_PREEMPTIONS_H_

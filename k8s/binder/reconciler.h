@@ -1,0 +1,86 @@
+// The next write for one name: it looks at what there is of a SharePod or pod and sends the one
+// thing that is missing, until nothing is.
+//
+//   SharePod       decided -> status.placement -> child -> Binding -> conditions
+//                  (its child comes first where others are preempted for it)
+//   pod            decided -> Binding with the placement as annotations
+//
+// A child without its SharePod, and a victim of a preemption, is deleted. A child that its node
+// ended or refused is deleted, and made again where there is room.
+//
+// Not thread safe.
+#ifndef BATON_K8S_BINDER_RECONCILER_H_
+#define BATON_K8S_BINDER_RECONCILER_H_
+
+#include <string>
+
+#include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/core.h"
+#include "k8s/binder/in_flight.h"
+#include "k8s/binder/object_cache.h"
+#include "k8s/binder/reasons.h"
+#include "k8s/binder/replacements.h"
+#include "k8s/binder/resizes.h"
+#include "k8s/binder/retries.h"
+#include "k8s/binder/rounds.h"
+#include "k8s/binder/status.h"
+#include "k8s/binder/work_queue.h"
+
+namespace baton::k8s {
+
+class Reconciler {
+ public:
+  // All of them outlive it.
+  struct Parts {
+    const CoreOptions& options;
+    ObjectCache& objects;
+    ClusterView& view;
+    AssumedPods& assumed;
+    WorkQueue& queue;
+    InFlight& in_flight;
+    Retries& retries;
+    Reasons& reasons;
+    Rounds& rounds;
+    Resizes& resizes;
+    Replacements& replacements;
+    EventQueue& events;
+  };
+  explicit Reconciler(const Parts& parts) : p_(parts) {}
+
+  // `entry` does not outlive the call where nothing is left of the name.
+  void Reconcile(Entry& entry, const CoreNow& now);
+  uint64_t preempted() const { return preempted_; }
+
+ private:
+  // Who the room of an assumed pod is for is still there.
+  bool HoldsRoom(const Entry& entry) const;
+  // What was decided is not what is asked for now, and nothing speaks against deciding again.
+  bool IsOutdated(const Entry& entry, const devmgr::PodRequest& request) const;
+  // Takes part in rounds, unless the API server has rejected it and it is not tried again yet.
+  void AwaitRoom(const Entry& entry, bool waited, Instant now);
+
+  void ReconcilePod(const Entry& entry, bool waited);
+  void ReconcileSharePod(Entry& entry, bool waited);
+  // Places the SharePod where it has no place. True: it has to wait.
+  bool PlaceSharePod(const Entry& entry, const Pod* child, const Pod* gone, bool waited);
+  // True: something was sent.
+  bool SendStatus(const Entry& entry, const Pod* child);
+  bool SendResize(const Entry& entry, std::optional<Json> patch);
+  // What brings a placed SharePod to its node: the child, its annotations, its Binding.
+  void SendChild(const Entry& entry, const Pod* child);
+  // True: it has to go, and that is being done.
+  bool DeleteUnwanted(const Entry& entry);
+  void DeleteLost(const Entry& entry, const Pod& gone);
+  void Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu);
+  void Patch(const Entry& entry, Json patch);
+  void ShowReason(const Entry& entry);
+  void Forget(const std::string& key);
+
+  const Parts p_;
+  CoreNow now_;  // of this call
+  uint64_t preempted_ = 0;
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_BINDER_RECONCILER_H_

@@ -1,0 +1,101 @@
+#include "k8s/binder/resizes.h"
+
+#include <algorithm>
+
+#include "k8s/binder/vgpu_sizes.h"
+#include "k8s/types/share_pod.h"
+
+namespace baton::k8s {
+namespace {
+
+// The greater of both sizes, of each virtual GPU.
+devmgr::Placement Most(devmgr::Placement a, const devmgr::Placement& b) {
+  for (size_t i = 0; i < a.vgpus.size(); ++i) {
+    devmgr::Fit& fit = a.vgpus[i].fit;
+    fit.share = std::max(fit.share, b.vgpus[i].fit.share);
+    fit.memory_mib = std::max(fit.memory_mib, b.vgpus[i].fit.memory_mib);
+  }
+  return a;
+}
+
+}  // namespace
+
+std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
+                                       const Json* share_pod, bool in_doubt) {
+  const std::string& key = entry.key;
+  why_not_.erase(key);
+  if (!places_.HasPlace(key)) return std::nullopt;
+  auto resized = WithRequestedSizes(wanted.request, places_.PlaceOf(key), view_.cluster());
+  if (resized) {
+    const auto grown = Resize(key, Most(*resized, places_.PlaceOf(key)));
+    if (!grown) resized = tl::unexpected(grown.error());
+  }
+  if (!resized) {
+    const std::string& why = why_not_[key] = resized.error().message;
+    waiting_.insert(key);
+    if (share_pod == nullptr) events_.Add(entry, true, "ResizeRefused", "Resizing", why);
+    return Keep(entry, in_doubt);
+  }
+  std::optional<Json> patch;
+  if (share_pod != nullptr) patch = ChildChanges(*share_pod, entry.pod->object);
+  if (!entry.pod->placement || !(*entry.pod->placement == *resized)) {
+    if (!patch) patch = Json::object();
+    for (auto& [annotation, value] : PlacementAnnotations(wanted, *resized)) {
+      (*patch)["metadata"]["annotations"][annotation] = value;
+    }
+  }
+  if (patch) return patch;
+  if (!(places_.PlaceOf(key) == *resized)) {
+    (void)Resize(key, *resized);
+    queue_.RequestRound();
+    events_.Add(entry, false, "Resized", "Resizing", "GPU share or memory was changed in place");
+  }
+  return std::nullopt;
+}
+
+std::optional<Json> Resizes::Reject(const Entry& entry, std::string why, bool in_doubt) {
+  if (entry.share) why_not_[entry.key] = std::move(why);
+  return Keep(entry, in_doubt);
+}
+
+std::optional<Json> Resizes::Keep(const Entry& entry, bool in_doubt) {
+  const auto& placement = entry.pod->placement;
+  if (!places_.HasPlace(entry.key) || !placement || places_.PlaceOf(entry.key) == *placement) {
+    return std::nullopt;
+  }
+  // A patch of nothing: its answer has the annotations.
+  if (in_doubt) return Json::object();
+  (void)Resize(entry.key, *placement);
+  return std::nullopt;
+}
+
+const std::string& Resizes::WhyNot(const std::string& key) const {
+  static const std::string none;
+  const auto it = why_not_.find(key);
+  return it == why_not_.end() ? none : it->second;
+}
+
+Result<void> Resizes::Resize(const std::string& key, const devmgr::Placement& to) {
+  const devmgr::Placement before = places_.PlaceOf(key);
+  const auto set = [&](size_t i, const devmgr::Fit& fit) {
+    const devmgr::Vgpu& vgpu = to.vgpus[i];
+    return view_.cluster().Resize(key, vgpu.container, vgpu.group, fit.share, fit.memory_mib);
+  };
+  for (size_t i = 0; i < to.vgpus.size(); ++i) {
+    const devmgr::Fit& there = places_.PlaceOf(key).vgpus[i].fit;
+    const devmgr::Fit& fit = to.vgpus[i].fit;
+    if (there.share == fit.share && there.memory_mib == fit.memory_mib) continue;
+    if (auto done = set(i, fit); !done) {
+      while (i-- > 0) (void)set(i, before.vgpus[i].fit);
+      return done;
+    }
+  }
+  // What others lack is different now.
+  if (!(places_.PlaceOf(key) == before)) {
+    queue_.RequestRound();
+    QueueWaiting();
+  }
+  return {};
+}
+
+}  // namespace baton::k8s

@@ -1,0 +1,63 @@
+// Shares and memory that change while the pod runs. What a pod grows by is reserved before its
+// annotations say so; what it shrinks by is free after they do.
+//
+// Not thread safe.
+#ifndef BATON_K8S_BINDER_RESIZES_H_
+#define BATON_K8S_BINDER_RESIZES_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/cluster_view.h"
+#include "k8s/binder/object_cache.h"
+#include "k8s/binder/status.h"
+#include "k8s/binder/work_queue.h"
+
+namespace baton::k8s {
+
+class Resizes {
+ public:
+  Resizes(ClusterView& view, const AssumedPods& places, WorkQueue& queue, EventQueue& events)
+      : view_(view), places_(places), queue_(queue), events_(events) {}
+
+  // The pod is on its node and asks for `wanted` now: it gets that, if there is room. `share_pod`:
+  // what its SharePod's object is; null: it has none. `in_doubt`: an earlier patch of it may have
+  // been carried out. Returns the patch to send next; nothing: none.
+  std::optional<Json> Reconcile(const Entry& entry, const GpuPod& wanted, const Json* share_pod,
+                                bool in_doubt);
+  // It asks for what makes no sense, for this reason: it keeps what it has.
+  std::optional<Json> Reject(const Entry& entry, std::string why, bool in_doubt);
+
+  // Why the pod does not have the size that it asks for; empty: it has.
+  const std::string& WhyNot(const std::string& key) const;
+  // The pod waits for room no more, until Reconcile() says so again.
+  void Withdraw(const std::string& key) { waiting_.erase(key); }
+  // Room may have come free: those that wait for it are queued.
+  void QueueWaiting() {
+    for (const std::string& key : waiting_) queue_.Add(key);
+  }
+  // The pod is gone.
+  void ForgetPod(const std::string& key) { why_not_.erase(key); }
+
+ private:
+  // Room beyond what the pod's annotations say is free again.
+  std::optional<Json> Keep(const Entry& entry, bool in_doubt);
+  // To those sizes, where it is: all of its containers or none.
+  Result<void> Resize(const std::string& key, const devmgr::Placement& to);
+
+  ClusterView& view_;
+  const AssumedPods& places_;
+  WorkQueue& queue_;
+  EventQueue& events_;
+  std::set<std::string> waiting_;
+  std::map<std::string, std::string> why_not_;  // by key
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_BINDER_RESIZES_H_

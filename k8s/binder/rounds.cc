@@ -1,0 +1,239 @@
+#include "k8s/binder/rounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "k8s/binder/explain.h"
+
+namespace baton::k8s {
+namespace {
+
+// "2026-11-21T21:55:42Z" as 20261121215542: in the order in which things came.
+uint64_t SinceOf(const Json& object) {
+  uint64_t since = 0;
+  size_t digits = 0;
+  for (const char c : TextAt(object, "metadata/creationTimestamp")) {
+    if (c < '0' || c > '9' || digits == 14) continue;
+    since = since * 10 + static_cast<uint64_t>(c - '0');
+    ++digits;
+  }
+  return since;
+}
+
+}  // namespace
+
+void Rounds::Await(const Entry& entry, bool waited) {
+  const GpuPod& gpu = entry.gpu();
+  if (!entry.needs().claims.empty()) {
+    claimants_.insert(entry.key);
+    if (auto found = p_.objects.ResolvedNeeds(entry); !found) {
+      p_.reasons.Set(entry.key, {"VolumeUnbound", found.error().message});
+      return;
+    }
+  }
+  const size_t members = p_.objects.GangMembers(entry);
+  if (members > 0 && members < gpu.gang_size) {
+    p_.reasons.Set(entry.key, {"WaitingForGang", fmt::format("{} of {} pods of gang '{}' exist",
+                                                             members, gpu.gang_size, gpu.gang)});
+  }
+  p_.view.Expect(entry.request());
+  if (gpu.asks()) Learn(entry.key, entry.request());
+  waiting_.insert(entry.key);
+  if (!waited) p_.queue.RequestRound();
+}
+
+bool Rounds::Withdraw(const std::string& key) {
+  claimants_.erase(key);
+  return waiting_.erase(key) > 0;
+}
+
+void Rounds::VolumesChanged() {
+  for (const std::string& key : claimants_) p_.queue.Add(key);
+}
+
+void Rounds::PodBound(int32_t priority) {
+  if (priority < refused_priority_) p_.queue.RequestRound();
+}
+
+bool Rounds::NeedsChildFirst(const std::string& key) const {
+  const auto it = names_.find(key);
+  return it != names_.end() && it->second.child_first;
+}
+
+void Rounds::ChildMade(const std::string& key) {
+  if (const auto it = names_.find(key); it != names_.end()) it->second.child_first = false;
+}
+
+void Rounds::Learn(const std::string& key, const devmgr::PodRequest& request) {
+  if (std::exchange(names_[key].learned, true)) return;
+  p_.view.cluster().Learn(request);
+}
+
+bool Rounds::RunIfDue(Instant now) {
+  const bool due = last_round_ == kAlways || now >= last_round_ + p_.options.round_interval;
+  if (!p_.queue.round_requested() || !due) return false;
+  p_.queue.ClearRoundRequest();
+  if (waiting_.empty()) {
+    StopEndedPreemptions();
+    kept_.clear();
+  } else {
+    Run(now);
+  }
+  return true;
+}
+
+std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNeeds>* needs) const {
+  std::vector<devmgr::WaitingPod> pods;
+  for (const std::string& key : waiting_) {
+    const Entry& entry = *p_.objects.Find(key);
+    const std::string gang = p_.objects.GangOf(entry);
+    if (!gang.empty() && p_.objects.GangMembers(entry) < entry.gpu().gang_size) continue;
+    auto found = p_.objects.ResolvedNeeds(entry);
+    if (!found) continue;
+    devmgr::WaitingPod pod;
+    pod.request = entry.request();
+    pod.request.off_nodes = p_.view.OffNodes(*found);
+    pod.since = SinceOf(entry.share ? entry.share->object : entry.pod->object);
+    pod.gang = gang;
+    const auto name = names_.find(key);
+    pod.passed_over = name == names_.end() ? 0 : name->second.passed_over;
+    pod.displaces = p_.objects.MayPreempt(entry);
+    pods.push_back(std::move(pod));
+    (*needs)[key] = *std::move(found);
+  }
+  return pods;
+}
+
+void Rounds::Run(Instant now) {
+  last_round_ = now;
+  ++rounds_;
+  std::map<std::string, PodNeeds> needs;
+  const std::vector<devmgr::WaitingPod> pods = WaitingPods(&needs);
+  const devmgr::Round round =
+      devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, {}, {}, kept_, p_.options.round);
+  // Who was tried before one of whom a node was kept may fit there now.
+  const bool freed = std::any_of(kept_.begin(), kept_.end(), [&](const auto& before) {
+    return std::none_of(round.reservations.begin(), round.reservations.end(),
+                        [&](const auto& r) { return r.holder == before.holder; });
+  });
+  if (freed) p_.queue.RequestRound();
+  kept_ = round.reservations;
+  for (const devmgr::PlacedNow& placed : round.placed) {
+    ++placed_;
+    p_.assumed.Add(placed.pod, p_.objects.Find(placed.pod)->uid());
+    names_[placed.pod].passed_over = 0;
+    p_.reasons.Clear(placed.pod);
+    waiting_.erase(placed.pod);
+    p_.queue.Add(placed.pod);
+  }
+  StopEndedPreemptions();
+  SetRefused(round.refused, needs);
+  for (const devmgr::Proposal& proposal : round.proposals) Preempt(proposal);
+  for (const auto& [pod, preemption] : preemptions_.all()) {
+    DropReservation(pod);
+    kept_.push_back({pod, {preemption.node}});
+  }
+}
+
+void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
+                        std::map<std::string, PodNeeds>& needs) {
+  refused_.clear();
+  refused_priority_ = INT32_MIN;
+  for (const devmgr::Refusal& refusal : refused) {
+    Name& name = names_[refusal.pod];
+    name.passed_over = refusal.passed_over;
+    refused_priority_ =
+        std::max(refused_priority_, p_.objects.Find(refusal.pod)->request().priority);
+    const std::string kind = refusal.code == ErrorCode::kInvalid    ? "Invalid"
+                             : refusal.code == ErrorCode::kNotFound ? "NoSuchCard"
+                                                                    : "Unschedulable";
+    const bool shown = kind == p_.reasons.shown(refusal.pod).kind;
+    const Instant when = shown ? name.explained_at + p_.options.say_again : kAlways;
+    refused_[{when, refusal.pod}] = {{kind, refusal.why}, std::move(needs[refusal.pod])};
+  }
+}
+
+void Rounds::StopEndedPreemptions() {
+  for (const std::string& pod : preemptions_.Ended(waiting_)) StopPreemption(pod);
+}
+
+void Rounds::StopPreemption(const std::string& pod) {
+  if (preemptions_.Find(pod) == nullptr) return;
+  preemptions_.Stop(pod);
+  if (DropReservation(pod)) p_.queue.RequestRound();
+}
+
+bool Rounds::DropReservation(const std::string& pod) {
+  return std::erase_if(kept_, [&](const auto& r) { return r.holder == pod; }) > 0;
+}
+
+void Rounds::Preempt(const devmgr::Proposal& proposal) {
+  // The room that it was promised comes.
+  if (preemptions_.Find(proposal.pod) != nullptr) return;
+  const Entry& entry = *p_.objects.Find(proposal.pod);
+  const devmgr::Displacement& displacement = proposal.displacement;
+  // The API server may not take its pod: a quota for pods of its class, a policy. So nobody goes
+  // before it has.
+  const bool child_first = entry.share && !entry.pod;
+  if (child_first && preemptions_.HasRoomFor(displacement)) {
+    names_[entry.key].child_first = true;
+    p_.queue.Add(entry.key);
+  }
+  if (child_first || !preemptions_.Start(entry.key, displacement)) {
+    DropReservation(entry.key);
+    return;
+  }
+  p_.events.Add(entry, false, "Preempting", "Preempting",
+                fmt::format("deleting {} pods of lower priority on node {}",
+                            displacement.pods.size(), displacement.node));
+}
+
+void Rounds::ExplainSome(Instant now) {
+  uint32_t left = p_.options.explain_per_step;
+  while (left > 0 && !refused_.empty() && refused_.begin()->first.first <= now) {
+    const auto node = refused_.extract(refused_.begin());
+    const std::string& key = node.key().second;
+    if (!IsWaiting(key)) continue;
+    const Entry& entry = *p_.objects.Find(key);
+    const Refused& refused = node.mapped();
+    --left;
+    names_[key].explained_at = now;
+    std::string why;
+    if (const Preemption* preemption = preemptions_.Find(key)) {
+      why = fmt::format("waiting for {} preempted pods of lower priority to end on node {}",
+                        preemption->victims.size(), preemption->node);
+    } else {
+      why = ExplainPlacement(p_.view, entry.request(), refused.needs, entry.gpu().asks(),
+                             refused.reason.text);
+    }
+    // Whether the API server still rejects it shows when there is room.
+    p_.retries.Accept(key);
+    p_.reasons.Set(key, {refused.reason.kind, Cut(std::move(why))});
+    p_.queue.Add(key);
+  }
+}
+
+Instant Rounds::next(Instant now) const {
+  Instant next = kNever;
+  if (p_.queue.round_requested()) {
+    next = last_round_ == kAlways ? now : last_round_ + p_.options.round_interval;
+  }
+  if (!refused_.empty()) {
+    next = std::min(next, std::max(refused_.begin()->first.first, now + p_.options.round_interval));
+  }
+  return next;
+}
+
+void Rounds::ForgetObject(const std::string& key) {
+  if (const auto it = names_.find(key); it != names_.end()) it->second.passed_over = 0;
+}
+
+void Rounds::ForgetWaiter(const std::string& key) {
+  if (const auto it = names_.find(key); it != names_.end()) {
+    it->second.learned = it->second.child_first = false;
+  }
+  StopPreemption(key);
+}
+
+}  // namespace baton::k8s

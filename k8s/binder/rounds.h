@@ -1,0 +1,123 @@
+// Pods that wait for room, and the rounds in which they are placed: who gets a place, who is
+// preempted for whom, and why the others wait.
+//
+// Not thread safe.
+#ifndef BATON_K8S_BINDER_ROUNDS_H_
+#define BATON_K8S_BINDER_ROUNDS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "devmgr/placement/queue.h"
+#include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/cluster_view.h"
+#include "k8s/binder/core.h"
+#include "k8s/binder/object_cache.h"
+#include "k8s/binder/preemptions.h"
+#include "k8s/binder/reasons.h"
+#include "k8s/binder/retries.h"
+#include "k8s/binder/status.h"
+#include "k8s/binder/work_queue.h"
+
+namespace baton::k8s {
+
+class Rounds {
+ public:
+  // All of them outlive it.
+  struct Parts {
+    const CoreOptions& options;
+    const ObjectCache& objects;
+    ClusterView& view;
+    AssumedPods& assumed;
+    WorkQueue& queue;
+    Reasons& reasons;
+    Retries& retries;
+    EventQueue& events;
+  };
+  explicit Rounds(const Parts& parts)
+      : p_(parts), preemptions_(parts.objects, parts.queue, parts.options.evictions_max) {}
+
+  // The pod has no place: it takes part in the next round, unless its volumes are not there.
+  // `waited`: what Withdraw() has just said; for who waits anew a round is requested.
+  void Await(const Entry& entry, bool waited);
+  // It takes part no more. True: it did.
+  bool Withdraw(const std::string& key);
+  bool IsWaiting(const std::string& key) const { return waiting_.contains(key); }
+  // Claims or volumes have changed: those that wait for one are queued.
+  void VolumesChanged();
+  // A pod was seen on its node: only such a pod can be preempted.
+  void PodBound(int32_t priority);
+
+  // Its child is to be made though it has no place: the API server must have taken the pod before
+  // others are preempted for it.
+  bool NeedsChildFirst(const std::string& key) const;
+  void ChildMade(const std::string& key);
+  // It is one of the usual pods, by which places are chosen. Once for each.
+  void Learn(const std::string& key, const devmgr::PodRequest& request);
+
+  // Makes a round if one was requested and is due. True: it was.
+  bool RunIfDue(Instant now);
+  // Finds out why those wait that the last round refused, as many as one step may.
+  void ExplainSome(Instant now);
+  // When RunIfDue() or ExplainSome() has something to do; kNever.
+  Instant next(Instant now) const;
+
+  Preemptions& preemptions() { return preemptions_; }
+  const Preemptions& preemptions() const { return preemptions_; }
+  uint64_t rounds() const { return rounds_; }
+  uint64_t placed() const { return placed_; }
+  size_t waiting() const { return waiting_.size(); }
+
+  // The pod is gone, or the SharePod.
+  void ForgetObject(const std::string& key);
+  // What was to be placed is gone.
+  void ForgetWaiter(const std::string& key);
+  // Nothing is left of the name.
+  void Forget(const std::string& key) { names_.erase(key); }
+
+ private:
+  struct Name {
+    bool learned = false;
+    bool child_first = false;
+    uint32_t passed_over = 0;
+    Instant explained_at = kAlways;
+  };
+  // What the last round said of one that waits.
+  struct Refused {
+    Reason reason;
+    PodNeeds needs;
+  };
+
+  void Run(Instant now);
+  std::vector<devmgr::WaitingPod> WaitingPods(std::map<std::string, PodNeeds>* needs) const;
+  void SetRefused(const std::vector<devmgr::Refusal>& refused,
+                  std::map<std::string, PodNeeds>& needs);
+  void Preempt(const devmgr::Proposal& proposal);
+  void StopEndedPreemptions();
+  void StopPreemption(const std::string& pod);
+  // Nodes are kept for `pod` no more. True: some were.
+  bool DropReservation(const std::string& pod);
+
+  const Parts p_;
+  Preemptions preemptions_;
+  std::map<std::string, Name> names_;
+  std::set<std::string> waiting_;
+  std::set<std::string> claimants_;  // with claims, whether they wait or not
+  Instant last_round_ = kAlways;
+  int32_t refused_priority_ = INT32_MIN;  // the highest of those that the last round refused
+  std::vector<devmgr::Reservation> kept_;
+  // To be explained, by when: first those that say nothing of the kind yet, then those that were
+  // explained the longest ago.
+  std::map<std::pair<Instant, std::string>, Refused> refused_;
+  uint64_t rounds_ = 0;
+  uint64_t placed_ = 0;
+};
+
+}  // namespace baton::k8s
+
+#endif  // BATON_K8S_BINDER_ROUNDS_H_

@@ -1,0 +1,83 @@
+#include "ledger/buckets.h"
+
+#include <algorithm>
+
+namespace baton::ledger {
+namespace {
+
+constexpr int64_t kRowsMax = 2'000'000;  // of a level, by one batch
+// How far apart two batches may be for parts of a level's length.
+constexpr std::array<int64_t, 4> kGapMax_ms = {3'600'000, 24 * 3'600'000LL, 60 * 86'400'000LL,
+                                               400 * 86'400'000LL};
+
+}  // namespace
+
+int64_t Millis(WallTime t) { return t.time_since_epoch().count(); }
+
+std::vector<Part> CutGap(int64_t from_ms, int64_t to_ms, size_t samples) {
+  if (to_ms <= from_ms) return {{to_ms - 1, to_ms}};
+  const int64_t gap_ms = to_ms - from_ms;
+  std::vector<Part> parts;
+  for (size_t level = 0; level < kLevels.size(); ++level) {
+    const int64_t step = kLevels[level].seconds * 1000;
+    const int64_t rows = (gap_ms / step + 2) * static_cast<int64_t>(samples);
+    if (gap_ms > kGapMax_ms[level] || (rows > kRowsMax && gap_ms > step)) continue;
+    for (int64_t at = from_ms; at < to_ms;) {
+      const int64_t end = std::min(Floor(at, step) + step, to_ms);
+      parts.push_back({at, end});
+      at = end;
+    }
+    return parts;
+  }
+  return {{from_ms, to_ms}};
+}
+
+std::vector<Run> RunsOf(const std::vector<Part>& parts, const Level& level) {
+  std::vector<Run> runs;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t bucket = parts[i].BucketAt(level);
+    if (runs.empty() || runs.back().bucket != bucket) runs.push_back({bucket, i, i});
+    runs.back().last = i + 1;
+  }
+  return runs;
+}
+
+WindowCut CutWindow(Window window, const std::array<int64_t, 4>& floors) {
+  constexpr size_t kDays = kLevels.size() - 1;
+  const auto finest = [&](int64_t second) {
+    size_t level = 0;
+    while (level < kDays && Floor(second, kLevels[level].seconds) < floors[level]) ++level;
+    return level;
+  };
+  const auto at = [](int64_t second) { return WallTime(std::chrono::seconds(second)); };
+  const int64_t first = std::max(Millis(window.from) / 1000, floors[kDays]);
+  const int64_t last = (Millis(window.to) - 1) / 1000;
+  if (window.to <= window.from || last < first) return {window, {}};
+
+  const int64_t from = Floor(first, kLevels[finest(first)].seconds);
+  const int64_t to = Floor(last, kLevels[finest(last)].seconds) + kLevels[finest(last)].seconds;
+  WindowCut cut{{at(from), at(to)}, {}};
+  // From both edges towards the middle: up the levels as long as a bucket does not fit, and down.
+  std::vector<Piece> right;
+  int64_t left = from;
+  int64_t end = to;
+  for (size_t level = 0; level < kDays && left < end; ++level) {
+    const int64_t next = kLevels[level + 1].seconds;
+    const int64_t up = Ceil(left, next);
+    const int64_t down = Floor(end, next);
+    if (up > down) {  // within one bucket of the next level
+      cut.pieces.push_back({level, left, end});
+      left = end;
+      break;
+    }
+    if (left < up) cut.pieces.push_back({level, left, up});
+    if (down < end) right.push_back({level, down, end});
+    left = up;
+    end = down;
+  }
+  if (left < end) cut.pieces.push_back({kDays, left, end});
+  cut.pieces.insert(cut.pieces.end(), right.rbegin(), right.rend());
+  return cut;
+}
+
+}  // namespace baton::ledger

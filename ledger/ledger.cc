@@ -1,0 +1,214 @@
+#include "ledger/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ledger/buckets.h"
+#include "ledger/database.h"
+#include "ledger/schema.h"
+
+namespace baton::ledger {
+namespace {
+
+// How many stretches (Level::trim_seconds) of a level one Trim() drops.
+constexpr int64_t kTrimStretches = 24;
+
+Result<std::unique_ptr<Database>> DatabaseOf(const std::string& text) {
+  constexpr std::string_view kSqlite = "sqlite:";
+  if (text.starts_with(kSqlite)) {
+    std::string path = text.substr(kSqlite.size());
+    // ":memory:" and "file:" mean something else to SQLite; an empty path is a temporary file.
+    if (!path.empty() && path.front() != ':' && !path.starts_with("file:")) {
+      return MakeSqlite(std::move(path));
+    }
+  } else if (text.starts_with("postgresql://") || text.starts_with("postgres://") ||
+             text.find('=') != std::string::npos) {
+    return MakePostgres(text);
+  }
+  return Fail(ErrorCode::kInvalid,
+              "[ledger] database must be \"sqlite:PATH\" or \"postgresql://USER@HOST/DATABASE\"");
+}
+
+Result<void> Check(const Retention& retention) {
+  std::chrono::hours finer{0};
+  bool for_ever = false;
+  for (const std::chrono::hours kept :
+       {retention.fine, retention.minutes, retention.hours, retention.days}) {
+    if (kept.count() < 0 || (kept.count() > 0 && (for_ever || kept < finer))) {
+      return Fail(
+          ErrorCode::kInvalid,
+          "[ledger] keeps finer figures longer than coarser ones; let days be kept at least "
+          "as long as hours, hours as minutes, minutes as the fine ones (0: for ever)");
+    }
+    for_ever = kept.count() == 0;
+    finer = kept;
+  }
+  return {};
+}
+
+}  // namespace
+
+Ledger::Ledger(std::unique_ptr<Database> database, const Retention& retention)
+    : database_(std::move(database)), retention_(retention) {}
+Ledger::~Ledger() = default;
+
+Result<std::unique_ptr<Ledger>> Ledger::Later(const LedgerOptions& options) {
+  if (auto good = Check(options.retention); !good) return tl::unexpected(good.error());
+  auto database = DatabaseOf(options.database);
+  if (!database) return tl::unexpected(database.error());
+  return std::unique_ptr<Ledger>(new Ledger(std::move(*database), options.retention));
+}
+
+Result<std::unique_ptr<Ledger>> Ledger::Open(const LedgerOptions& options, std::string* trouble) {
+  auto ledger = Later(options);
+  if (!ledger) return ledger;
+  const auto nothing = [] {};
+  Result<void> opened = (*ledger)->Try(nothing);
+  std::string aside = (*ledger)->TakeTrouble();
+  if (!opened && !aside.empty()) opened = (*ledger)->Try(nothing);
+  if (!opened) return tl::unexpected(opened.error());
+  if (trouble != nullptr) *trouble = std::move(aside);
+  return ledger;
+}
+
+Result<void> Ledger::Try(const std::function<void()>& f) {
+  try {
+    if (database_->Connect()) {
+      migrated_ = false;
+      if (database_->replaced()) {
+        trouble_ =
+            "the ledger's file was removed or replaced while it was in use; what was booked "
+            "is gone with it, and it counts from here";
+      }
+    }
+    if (!migrated_) Migrate(*database_);
+    migrated_ = true;
+    f();
+    return {};
+  } catch (const DatabaseError& e) {
+    if (e.damaged) {
+      const std::string aside = database_->MoveAside();
+      database_->Disconnect();
+      if (aside.empty()) return Fail(ErrorCode::kUnavailable, e.what());
+      trouble_ = std::string(e.what()) + "; it was moved to " + aside +
+                 " with what was booked, and a new ledger is begun";
+      return Fail(ErrorCode::kUnavailable, trouble_);
+    }
+    // Whatever state the connection is in: the next call makes a new one.
+    if (e.code != ErrorCode::kExhausted) database_->Disconnect();
+    return Fail(e.code, e.what());
+  } catch (const std::exception& e) {
+    database_->Disconnect();
+    return Fail(ErrorCode::kInternal, std::string("the ledger: ") + e.what());
+  }
+}
+
+std::string Ledger::TakeTrouble() { return std::exchange(trouble_, {}); }
+
+Result<Ledger::Last> Ledger::LastOf(const std::string& source) {
+  Last last;
+  auto done = Try([&] {
+    const Transaction transaction(*database_, Database::Access::kRead);
+    database_->Run("SELECT seq, booked_until_ms, largest_pod FROM sources WHERE name = $1",
+                   {std::string_view(source)}, [&](const Row& row) {
+                     last.seq = static_cast<uint64_t>(row.Int(0));
+                     last.to = WallTime(std::chrono::milliseconds(row.Int(1)));
+                     last.largest_pod = static_cast<uint64_t>(row.Int(2));
+                   });
+  });
+  if (!done) return tl::unexpected(done.error());
+  return last;
+}
+
+Result<void> Ledger::Trim(WallTime now) {
+  const int64_t second = Millis(now) / 1000;
+  const std::array<std::chrono::hours, 4> kept = {retention_.fine, retention_.minutes,
+                                                  retention_.hours, retention_.days};
+  for (size_t i = 0; i < kLevels.size(); ++i) {
+    const Level& level = kLevels[i];
+    if (kept[i].count() == 0) continue;
+    const int64_t goal = Floor(std::max<int64_t>(0, second - std::chrono::seconds(kept[i]).count()),
+                               level.trim_seconds);
+    auto done = Try([&] {
+      const std::string name = level.name;
+      const std::string floor_name = name + "_floor";
+      int64_t floor = 0;
+      {
+        const Transaction look(*database_, Database::Access::kRead);
+        database_->Run("SELECT value FROM meta WHERE name = $1", {std::string_view(floor_name)},
+                       [&](const Row& row) { floor = row.Int(0); });
+        if (goal <= floor) return;
+        int64_t oldest = goal;
+        for (const char* table : {"use_", "gpu_"}) {
+          database_->Run("SELECT COALESCE(MIN(t), $1) FROM " + (table + name), {oldest},
+                         [&](const Row& row) { oldest = std::min(oldest, row.Int(0)); });
+        }
+        floor =
+            std::min(goal, Floor(oldest, level.trim_seconds) + kTrimStretches * level.trim_seconds);
+      }
+      Transaction transaction(*database_, Database::Access::kWrite);
+      for (const char* table : {"use_", "gpu_"}) {
+        database_->Run("DELETE FROM " + (table + name) + " WHERE t < $1", {floor});
+      }
+      if (i + 1 == kLevels.size()) {
+        database_->Run(
+            "DELETE FROM accounts WHERE id NOT IN (SELECT account FROM use_days)"
+            " AND id NOT IN (SELECT account FROM meters)",
+            {});
+      }
+      database_->Run(
+          "INSERT INTO meta (name, value) VALUES ($1, $2)"
+          " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+          {std::string_view(floor_name), floor});
+      transaction.Commit();
+    });
+    if (!done) return done;
+  }
+  return {};
+}
+
+Result<std::vector<SpooledBatch>> Ledger::Spooled(uint64_t above_number, size_t most) {
+  std::vector<SpooledBatch> batches;
+  std::string unreadable;
+  auto done = Try([&] {
+    batches.clear();
+    const Transaction transaction(*database_, Database::Access::kRead);
+    database_->Run("SELECT number, body FROM spool WHERE number > $1 ORDER BY number LIMIT $2",
+                   {static_cast<int64_t>(std::min<uint64_t>(above_number, INT64_MAX)),
+                    static_cast<int64_t>(std::min<size_t>(most, 10'000))},
+                   [&](const Row& row) {
+                     Result<Batch> batch = DecodeBatch(row.Bytes(1));
+                     if (batch) {
+                       batches.push_back({static_cast<uint64_t>(row.Int(0)), std::move(*batch)});
+                     } else {
+                       unreadable = batch.error().message;
+                     }
+                   });
+  });
+  if (!done) return tl::unexpected(done.error());
+  if (batches.empty() && !unreadable.empty()) {
+    return Fail(ErrorCode::kInternal, "the ledger's spool: " + unreadable);
+  }
+  return batches;
+}
+
+Result<void> Ledger::DropSpooled(uint64_t up_to_number) {
+  return Try([&] {
+    Transaction transaction(*database_, Database::Access::kWrite);
+    database_->Run("DELETE FROM spool WHERE number <= $1",
+                   {static_cast<int64_t>(std::min<uint64_t>(up_to_number, INT64_MAX))});
+    transaction.Commit();
+  });
+}
+
+Result<int64_t> Ledger::SizeBytes() {
+  int64_t bytes = 0;
+  auto done = Try([&] {
+    const Transaction transaction(*database_, Database::Access::kRead);
+    bytes = database_->SizeBytes();
+  });
+  if (!done) return tl::unexpected(done.error());
+  return bytes;
+}
+
+}  // namespace baton::ledger

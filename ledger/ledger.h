@@ -1,0 +1,244 @@
+// The books: who used what of which GPU, by time. SQLite in one file, or PostgreSQL for those who
+// outgrow it; the SQL is the same.
+//
+//   usage books (cumulative counters) ──▶ Batch ──▶ Apply() ──▶ buckets of 10 s, minutes, hours,
+//   days
+//                                                               ▲ reports, standing, advice
+//
+// What comes in is *cumulative*: a batch says how much each pod has used of each GPU since its
+// beginning. The ledger remembers the last total of each, books the difference, and does both in
+// one transaction: a batch that is lost costs resolution in time and nothing else where a later one
+// has its pods again, one that is repeated or late changes nothing, and a crash between two
+// instructions leaves all of a batch or none of it.
+//
+// Not thread safe: one thread per Ledger. Several may be open on one database (one writes).
+#ifndef BATON_LEDGER_LEDGER_H_
+#define BATON_LEDGER_LEDGER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace baton::ledger {
+
+// The wall clock, UTC. Nowhere else than in the ledger and what reads it does one appear.
+using WallTime = std::chrono::sys_time<std::chrono::milliseconds>;
+WallTime WallNow();
+// Half open: [from, to).
+struct Window {
+  WallTime from;
+  WallTime to;
+};
+
+// What a pod used of one GPU.
+struct Counters {
+  int64_t held_ns = 0;        // token granted → drained
+  int64_t busy_ns = 0;        // part of it in which the GPU executed
+  int64_t waited_ns = 0;      // somebody of the pod waited and nobody of it held
+  int64_t unmanaged_ns = 0;   // launched without a token, the backend being away
+  int64_t memory_mib_ms = 0;  // device memory over time
+  int64_t launches = 0;
+  int64_t grants = 0;
+  int64_t revocations = 0;
+};
+
+// Whose use it is. Empty texts where nobody said.
+struct Owner {
+  std::string pod;
+  std::string name_space;
+  std::string team;  // a path: "research/vision"
+  std::string user;
+};
+
+// One pod on one GPU.
+struct Sample {
+  uint64_t pod = 0;             // the source's id, never given out twice by it
+  std::string gpu;              // uuid
+  Owner owner;                  // from now on
+  Counters total;               // since the pod was made
+  int64_t memory_peak_mib = 0;  // since the batch before
+};
+
+struct GpuSample {
+  std::string uuid;
+  std::string model;
+  uint64_t memory_bytes = 0;
+  Duration idle{0};  // of the time since the batch before: nobody held and nobody waited
+};
+
+struct Batch {
+  std::string source;  // the usage book that the totals are of; 32 hex digits, lower case
+  std::string node;    // its machine, for people
+  uint64_t seq = 0;    // grows from batch to batch of a source, from 1
+  // Everything since the batch before happened before this, evenly (as far as the ledger knows).
+  WallTime to;
+  std::vector<Sample> samples;  // those that are new or have moved; others may stand here too
+  std::vector<GpuSample> gpus;  // all that are there
+};
+
+// How long buckets are kept; 0: for ever. Those of a coarser level at least as long.
+struct Retention {
+  std::chrono::hours fine{6};
+  std::chrono::hours minutes{14 * 24};
+  std::chrono::hours hours{400 * 24};
+  std::chrono::hours days{0};
+};
+
+struct LedgerOptions {
+  // "sqlite:PATH", or what libpq takes: "postgresql://user@host/database".
+  std::string database = "sqlite:/var/lib/baton/ledger.sqlite";
+  Retention retention;
+};
+
+// A batch as bytes, and back. kInvalid: they are none.
+std::string EncodeBatch(const Batch& batch);
+Result<Batch> DecodeBatch(std::string_view bytes);
+
+enum class By : uint8_t { kTeam, kUser, kNamespace, kPod, kGpu, kNode, kDay, kTotal };
+
+// A part of a report: one key on one model of GPU.
+struct UseRow {
+  std::string key;    // by By: a team's path, a user, a day as "2026-11-21", "" for kTotal ...
+  std::string team;   // of a user or a pod, which have a row for each team; else empty
+  std::string model;  // so that a price can be put on it
+  Counters use;
+};
+struct CapacityRow {
+  std::string key;  // of By::kGpu, kNode and kDay; else empty
+  std::string model;
+  int64_t present_ns = 0;  // the GPU was there
+  int64_t idle_ns = 0;     // and nobody held or wanted it
+};
+struct Uses {
+  // As answered: where fine buckets are gone, edges are moved out to the buckets that are left.
+  Window window;
+  std::vector<UseRow> rows;           // by key, then model
+  std::vector<CapacityRow> capacity;  // by key, then model
+};
+
+// A team's user and what they held, older use counting less.
+struct DecayedUse {
+  std::string team;
+  std::string user;
+  double held_ns = 0;     // undecayed
+  double decayed_ns = 0;  // Σ use · 2^(-age / half-life)
+};
+
+// How a pod used one GPU over a window, for advice. Shares are held time / time over the buckets
+// from the pod's first use to its last one in the window, 0 to 1; those between in which it used
+// nothing count. Buckets are of 10 s for windows up to an hour, minutes up to a day, else hours.
+struct Profile {
+  Owner owner;      // the last one
+  std::string gpu;  // uuid
+  double held_p50 = 0, held_p99 = 0;
+  // Of each bucket's peak, where there was use.
+  int64_t memory_p99_mib = 0, memory_peak_mib = 0;
+  int64_t buckets = 0;
+};
+
+// A batch in the spool. Numbers grow from batch to batch, over all sources.
+struct SpooledBatch {
+  uint64_t number = 0;
+  Batch batch;
+};
+
+class Database;
+
+class Ledger {
+ public:
+  // Opens or makes the database, migrates its schema, recovers from a torn write. A SQLite file
+  // that is damaged or no database is moved aside (PATH.damaged) and begun anew; `trouble` then
+  // says so in a sentence for the operator. Errors: kUnavailable (disk, server), kInvalid (options;
+  // a schema newer than this program; a database of something else).
+  static Result<std::unique_ptr<Ledger>> Open(const LedgerOptions& options, std::string* trouble);
+  // The same, but connects with the first use, and again with each use after a failure.
+  // Errors: kInvalid (options).
+  static Result<std::unique_ptr<Ledger>> Later(const LedgerOptions& options);
+  ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // Each function below may fail with kUnavailable (the disk is full, the server away: the same
+  // call works again once that is over, nothing else is needed; a SQLite file that turns out to be
+  // damaged is moved aside as by Open(), and the next call begins a new one), kInvalid as by Open()
+  // and for wrong arguments, and kInternal. A failed call has changed nothing.
+
+  // What was found damaged and moved aside since this was asked last; empty when nothing was.
+  std::string TakeTrouble();
+
+  // Books a batch, wholly or not at all. False: this or a later one of the source is booked.
+  // The first batch of a source that the ledger does not know only sets its totals' beginning; a
+  // pod that comes later began with zero.
+  //
+  // What a total has grown by (or lost: corrections are booked too, so that the buckets' sum is the
+  // last total) is spread evenly over the time since the source's last batch, in parts of 10 s
+  // where that is up to an hour, coarser ones else (buckets.h). Where the clock stepped back it is
+  // booked at `to`. It belongs to the owner who stands in this batch.
+  //
+  // A GPU that was listed in the last batch, no longer than an hour ago, has been present since;
+  // else for as long as it was held or idle. Held + idle <= present in each bucket, to the
+  // nanosecond for each pod and batch in it, where it is so of the time between batches.
+  //
+  // kInvalid: a source that is not 32 hex digits, a seq of 0, a time out of the years 2000 to 2200,
+  // a number below 0 or above 2^60, a pod that stands twice on a GPU, more than a million samples.
+  // Owners', nodes' and models' names are cut at 512 bytes and stored as UTF-8.
+  Result<bool> Apply(const Batch& batch);
+  // The seq and time of the last batch booked of a source, and the largest id of a pod that ever
+  // stood in one; 0 when there is none.
+  struct Last {
+    uint64_t seq = 0;
+    WallTime to;
+    uint64_t largest_pod = 0;
+  };
+  Result<Last> LastOf(const std::string& source);
+  // Drops what retention lets go, a few hours' buckets of each level at a time. Cheap when called
+  // often.
+  Result<void> Trim(WallTime now);
+
+  // Who used what in a window. A pod's key is NAMESPACE/NAME, or its name where it has no
+  // namespace. Sums are exact. kInvalid: from after to. kExhausted: more than 2^63 ns (292 years)
+  // in one sum.
+  Result<Uses> Query(Window window, By by);
+  // By team and user, all that the days hold: older than a week by the day, the rest by the hour,
+  // the age being that of the bucket's middle. Where the half-life is below four hours, the last
+  // day by the minute; below four minutes, the last hour by ten seconds. half_life >= 1 s, else
+  // kInvalid.
+  Result<std::vector<DecayedUse>> Decayed(WallTime now, Duration half_life);
+  // Held GPU time of a team and all below it over a window, in nanoseconds; of all teams for "".
+  Result<int64_t> HeldBy(const std::string& team, Window window);
+  // By pod, then GPU.
+  Result<std::vector<Profile>> Profiles(Window window);
+
+  // Batches that wait to be sent upstream, in the same database: Apply() of a batch and adding it
+  // to the spool are one transaction. False as by Apply(); nothing is added then. When 8 640 wait
+  // (a day of them), the oldest is merged into the one after it.
+  Result<bool> ApplyAndSpool(const Batch& batch);
+  // The oldest batches above `number`, at most `most`.
+  Result<std::vector<SpooledBatch>> Spooled(uint64_t above_number, size_t most);
+  Result<void> DropSpooled(uint64_t up_to_number);
+
+  // On disk, in bytes.
+  Result<int64_t> SizeBytes();
+
+ private:
+  Ledger(std::unique_ptr<Database> database, const Retention& retention);
+  // Connects where needed, runs `f`, and turns what it throws into an error.
+  Result<void> Try(const std::function<void()>& f);
+  Result<bool> Book(const Batch& batch, bool spool);
+
+  std::unique_ptr<Database> database_;
+  const Retention retention_;
+  bool migrated_ = false;
+  std::string trouble_;
+};
+
+}  // namespace baton::ledger
+
+#endif  // BATON_LEDGER_LEDGER_H_

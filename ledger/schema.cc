@@ -1,0 +1,106 @@
+#include "ledger/schema.h"
+
+#include <algorithm>
+
+#include "ledger/buckets.h"
+#include "ledger/columns.h"
+
+namespace baton::ledger {
+namespace {
+
+// Version 1: the books.
+void MakeBooks(Database& database) {
+  const std::string counters =
+      CounterList([](const std::string& name) { return name + " BIGINT NOT NULL"; });
+  const std::string clustered = std::string(" ") + database.clustered();
+  // Besides the version: "NAME_floor", the second before which a level's buckets are dropped.
+  database.Run("CREATE TABLE meta (name TEXT PRIMARY KEY, value BIGINT NOT NULL)", {});
+  // Usage books, and how far each of them is booked.
+  database.Run(
+      "CREATE TABLE sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,"
+      " node TEXT NOT NULL, seq BIGINT NOT NULL, booked_until_ms BIGINT NOT NULL,"
+      " largest_pod BIGINT NOT NULL)",
+      {});
+  // A card as one source knows it. listed: it stood in the batch booked last.
+  database.Run(
+      "CREATE TABLE gpus (id INTEGER PRIMARY KEY, source INTEGER NOT NULL, uuid TEXT NOT NULL,"
+      " node TEXT NOT NULL, model TEXT NOT NULL, memory_bytes BIGINT NOT NULL,"
+      " listed INTEGER NOT NULL, UNIQUE (source, uuid))",
+      {});
+  // A pod on a card while it had one owner.
+  database.Run(
+      "CREATE TABLE accounts (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL, pod BIGINT NOT NULL,"
+      " name TEXT NOT NULL, name_space TEXT NOT NULL, team TEXT NOT NULL, user_name TEXT NOT NULL)",
+      {});
+  database.Run("CREATE INDEX accounts_of ON accounts (gpu, pod)", {});
+  // The last totals of a pod on a card, and the account that pays now.
+  database.Run(
+      "CREATE TABLE meters (gpu INTEGER NOT NULL, pod BIGINT NOT NULL,"
+      " account INTEGER NOT NULL, " +
+          counters + ", PRIMARY KEY (gpu, pod))" + clustered,
+      {});
+  for (const Level& level : kLevels) {
+    database.Run(std::string("CREATE TABLE use_") + level.name +
+                     " (t BIGINT NOT NULL, account INTEGER NOT NULL, " + counters +
+                     ", memory_peak_mib BIGINT NOT NULL, PRIMARY KEY (t, account))" + clustered,
+                 {});
+    database.Run(std::string("CREATE TABLE gpu_") + level.name +
+                     " (t BIGINT NOT NULL, gpu INTEGER NOT NULL, present_ns BIGINT NOT NULL,"
+                     " idle_ns BIGINT NOT NULL, PRIMARY KEY (t, gpu))" +
+                     clustered,
+                 {});
+  }
+}
+
+// Version 2: batches that wait to be sent upstream, numbered as they came.
+void MakeSpool(Database& database) {
+  database.Run(std::string("CREATE TABLE spool (number INTEGER PRIMARY KEY, body ") +
+                   database.blob() + " NOT NULL)",
+               {});
+}
+
+constexpr void (*kSteps[])(Database&) = {MakeBooks, MakeSpool};
+constexpr int64_t kSchemaVersion = std::size(kSteps);
+
+int64_t VersionOf(Database& database) {
+  const std::vector<std::string> tables = database.Tables();
+  if (tables.empty()) return 0;
+  int64_t version = -1;
+  if (std::find(tables.begin(), tables.end(), "meta") != tables.end() &&
+      std::find(tables.begin(), tables.end(), "sources") != tables.end()) {
+    database.Run("SELECT value FROM meta WHERE name = 'version'", {},
+                 [&](const Row& row) { version = row.Int(0); });
+  }
+  if (version < 1) {
+    throw DatabaseError(ErrorCode::kInvalid,
+                        "the database that [ledger] names is there but is no ledger of Baton; name "
+                        "another one");
+  }
+  if (version > kSchemaVersion) {
+    throw DatabaseError(ErrorCode::kInvalid, "the ledger is of version " + std::to_string(version) +
+                                                 ", made by a newer Baton; this one knows up to " +
+                                                 std::to_string(kSchemaVersion) +
+                                                 ": update it, or name another database");
+  }
+  return version;
+}
+
+}  // namespace
+
+void Migrate(Database& database) {
+  {
+    Transaction look(database, Database::Access::kRead);
+    if (VersionOf(database) == kSchemaVersion) return;
+  }
+  Transaction transaction(database, Database::Access::kWrite);
+  // Somebody else may have done it meanwhile.
+  const int64_t version = VersionOf(database);
+  for (int64_t step = version; step < kSchemaVersion; ++step) kSteps[step](database);
+  database.Run(
+      "INSERT INTO meta (name, value) VALUES ('version', $1)"
+      " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+      {kSchemaVersion});
+  transaction.Commit();
+}
+
+}  // namespace baton::ledger

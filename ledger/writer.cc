@@ -1,0 +1,230 @@
+#include "ledger/writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ledger/merge.h"
+
+namespace baton::ledger {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Duration kBackoffMin = seconds(1);
+constexpr Duration kBackoffMax = seconds(60);
+constexpr Duration kTrimEvery = seconds(60);
+constexpr Duration kStopMax = seconds(5);
+// A batch that fails so often while the ledger answers otherwise is the ledger's end of it.
+constexpr int kFailuresMax = 5;
+// Beyond it Put() refuses: the writing thread hangs in the database.
+constexpr size_t kHardMax = 2 * LedgerWriter::kWaitingMax;
+
+void Tell(const LedgerWriter::Booked& booked, Result<bool> result) {
+  if (booked) booked(std::move(result));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LedgerWriter>> LedgerWriter::Start(const LedgerOptions& options,
+                                                          bool spool) {
+  auto writer = Ledger::Later(options);
+  if (!writer) return tl::unexpected(writer.error());
+  auto reader = Ledger::Later(options);
+  if (!reader) return tl::unexpected(reader.error());
+  return std::unique_ptr<LedgerWriter>(
+      new LedgerWriter(std::move(*writer), std::move(*reader), spool));
+}
+
+LedgerWriter::LedgerWriter(std::unique_ptr<Ledger> writer, std::unique_ptr<Ledger> reader,
+                           bool spool)
+    : writer_(std::move(writer)), reader_(std::move(reader)), spool_(spool) {
+  write_thread_ = std::thread([this] { WriteLoop(); });
+  read_thread_ = std::thread([this] { ReadLoop(); });
+}
+
+LedgerWriter::~LedgerWriter() { Stop(); }
+
+void LedgerWriter::Put(Batch batch, Booked booked) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (waiting_.size() < kHardMax) {
+      waiting_.push_back({std::move(batch), std::move(booked), 0});
+    } else {
+      refused_.push_back(std::move(booked));
+    }
+  }
+  write_wakeup_.notify_one();
+}
+
+bool LedgerWriter::Ask(std::function<void(Ledger&)> question) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || questions_.size() >= kQuestionsMax) return false;
+    questions_.push_back(std::move(question));
+  }
+  read_wakeup_.notify_one();
+  return true;
+}
+
+std::string LedgerWriter::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_;
+}
+
+std::string LedgerWriter::TakeNotice() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notice_, {});
+}
+
+void LedgerWriter::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopping_) stop_by_ = MonotonicNow() + kStopMax;
+    stopping_ = true;
+  }
+  write_wakeup_.notify_one();
+  read_wakeup_.notify_one();
+  if (write_thread_.joinable()) write_thread_.join();
+  if (read_thread_.joinable()) read_thread_.join();
+}
+
+void LedgerWriter::Say(std::string trouble, std::string notice) {
+  const std::lock_guard lock(mutex_);
+  trouble_ = std::move(trouble);
+  if (!notice.empty()) notice_ = std::move(notice);
+}
+
+void LedgerWriter::WriteLoop() {
+  Instant trim_at = MonotonicNow() + kTrimEvery;
+  Probe();
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const Instant now = MonotonicNow();
+    const bool may_try = backoff_ == Duration{0} || now >= retry_at_;
+    if (!refused_.empty()) {
+      const std::vector<Booked> refused = std::exchange(refused_, {});
+      lock.unlock();
+      for (const Booked& booked : refused) {
+        Tell(booked, Fail(ErrorCode::kUnavailable, "the ledger hangs, and too many batches wait"));
+      }
+      lock.lock();
+    } else if (stopping_ && (waiting_.empty() || backoff_ != Duration{0} || now >= stop_by_)) {
+      break;
+    } else if (waiting_.size() > kWaitingMax) {
+      Merge(lock);
+    } else if (!waiting_.empty() && may_try) {
+      Waiting first = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      Write(std::move(first));
+      lock.lock();
+    } else if (backoff_ != Duration{0} && may_try) {
+      lock.unlock();
+      Probe();
+      lock.lock();
+    } else if (now >= trim_at && backoff_ == Duration{0}) {
+      trim_at = now + kTrimEvery;
+      lock.unlock();
+      if (auto done = writer_->Trim(WallNow()); !done) {
+        Say(done.error().message, writer_->TakeTrouble());
+        backoff_ = kBackoffMin;
+        retry_at_ = MonotonicNow() + backoff_;
+      }
+      lock.lock();
+    } else {
+      const Instant wake = backoff_ == Duration{0} ? trim_at : retry_at_;
+      write_wakeup_.wait_for(lock, std::max(Duration{0}, wake - now));
+    }
+  }
+  const std::deque<Waiting> left = std::exchange(waiting_, {});
+  lock.unlock();
+  for (const Waiting& waiting : left) {
+    Tell(waiting.booked, Fail(ErrorCode::kUnavailable, "the ledger was stopped first"));
+  }
+}
+
+void LedgerWriter::Write(Waiting waiting) {
+  const Result<bool> result =
+      spool_ ? writer_->ApplyAndSpool(waiting.batch) : writer_->Apply(waiting.batch);
+  std::string notice = writer_->TakeTrouble();
+  if (result) {
+    backoff_ = Duration{0};
+    Say({}, std::move(notice));
+    Tell(waiting.booked, result);
+    return;
+  }
+  Say(result.error().message, notice);
+  // Moved aside: the next call begins anew.
+  const bool at_once = !notice.empty();
+  if (!at_once && result.error().code != ErrorCode::kUnavailable &&
+      (result.error().code == ErrorCode::kInvalid || ++waiting.failures >= kFailuresMax) &&
+      writer_->LastOf(waiting.batch.source)) {
+    // The ledger is well, so it is the batch.
+    backoff_ = Duration{0};
+    Tell(waiting.booked, result);
+    return;
+  }
+  backoff_ = backoff_ == Duration{0} ? kBackoffMin : std::min(2 * backoff_, kBackoffMax);
+  retry_at_ = MonotonicNow() + (at_once ? Duration{0} : backoff_);
+  const std::lock_guard lock(mutex_);
+  waiting_.push_front(std::move(waiting));
+}
+
+void LedgerWriter::Probe() {
+  const Result<Ledger::Last> result = writer_->LastOf("");
+  std::string notice = writer_->TakeTrouble();
+  if (result) {
+    backoff_ = Duration{0};
+    Say({}, std::move(notice));
+    return;
+  }
+  const bool at_once = !notice.empty();
+  Say(result.error().message, std::move(notice));
+  backoff_ = backoff_ == Duration{0} ? kBackoffMin : std::min(2 * backoff_, kBackoffMax);
+  retry_at_ = MonotonicNow() + (at_once ? Duration{0} : backoff_);
+}
+
+// The oldest batch that has a later one of its source, into that one. Nobody but this thread takes
+// from the queue, and others only append to it.
+void LedgerWriter::Merge(std::unique_lock<std::mutex>& lock) {
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    for (size_t next = i + 1; next < waiting_.size(); ++next) {
+      if (waiting_[next].batch.source != waiting_[i].batch.source) continue;
+      Waiting older = std::move(waiting_[i]);
+      waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+      Batch newer = std::move(waiting_[next - 1].batch);
+      lock.unlock();
+      MergeInto(std::move(older.batch), newer);
+      Tell(older.booked,
+           Fail(ErrorCode::kUnavailable, "the ledger is away; this is booked with the next batch"));
+      lock.lock();
+      waiting_[next - 1].batch = std::move(newer);
+      return;
+    }
+  }
+  // As many sources as batches: the oldest goes.
+  Waiting oldest = std::move(waiting_.front());
+  waiting_.pop_front();
+  lock.unlock();
+  Tell(oldest.booked,
+       Fail(ErrorCode::kUnavailable, "the ledger is away, and too many batches wait for it"));
+  lock.lock();
+}
+
+void LedgerWriter::ReadLoop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    read_wakeup_.wait(lock, [&] { return stopping_ || !questions_.empty(); });
+    if (questions_.empty()) return;
+    const std::function<void(Ledger&)> question = std::move(questions_.front());
+    questions_.pop_front();
+    lock.unlock();
+    question(*reader_);
+    std::string notice = reader_->TakeTrouble();
+    lock.lock();
+    if (!notice.empty()) notice_ = std::move(notice);
+  }
+}
+
+}  // namespace baton::ledger

@@ -1,0 +1,144 @@
+#include "node/control_socket.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+
+#include "base/file.h"
+#include "node/listen_unix.h"
+
+namespace baton::node {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using ErrorCodeAsio = boost::system::error_code;
+
+}  // namespace
+
+struct ControlSocket::Connection {
+  explicit Connection(boost::asio::io_context& io) : socket(io) {}
+  stream_descriptor socket;
+  std::string in;
+  std::string out;
+  bool open = true;
+  bool busy = false;    // a request is being answered
+  bool at_end = false;  // the peer has said everything
+};
+
+ControlSocket::ControlSocket(boost::asio::io_context& io, Handler handler)
+    : io_(io), handler_(std::move(handler)), listener_(io), accept_pause_(io) {}
+
+ControlSocket::~ControlSocket() {
+  *alive_ = false;
+  Stop();
+}
+
+Result<void> ControlSocket::Listen(const std::string& path) {
+  auto fd = ListenUnix(path, SOCK_STREAM, 0600, path + ".lock", path_lock_);
+  if (!fd) return tl::unexpected(fd.error());
+  path_ = path;
+  listener_.assign(fd->Release());
+  Accept();
+  return {};
+}
+
+void ControlSocket::Stop() {
+  ErrorCodeAsio ignored;
+  listener_.close(ignored);
+  accept_pause_.cancel();
+  while (!connections_.empty()) Close(*connections_.begin());
+  if (!path_.empty()) unlink(path_.c_str());
+  path_.clear();
+  path_lock_.Close();
+}
+
+void ControlSocket::Accept() {
+  listener_.async_wait(stream_descriptor::wait_read, [this, alive = alive_](ErrorCodeAsio error) {
+    if (error || !*alive) return;
+    UniqueFd fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      // Out of descriptors: those who wait are served when others have left.
+      accept_pause_.expires_after(std::chrono::milliseconds(100));
+      accept_pause_.async_wait([this, alive](ErrorCodeAsio e) {
+        if (!e && *alive) Accept();
+      });
+      return;
+    }
+    if (fd && connections_.size() < kConnectionsMax) {
+      auto connection = std::make_shared<Connection>(io_);
+      connection->socket.assign(fd.Release());
+      connections_.insert(connection);
+      Read(connection);
+    }
+    Accept();
+  });
+}
+
+void ControlSocket::Read(const std::shared_ptr<Connection>& connection) {
+  connection->socket.async_wait(stream_descriptor::wait_read, [this, alive = alive_,
+                                                               connection](ErrorCodeAsio error) {
+    if (error || !*alive || !connection->open) return;
+    char buffer[16384];
+    const ssize_t n = recv(connection->socket.native_handle(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Read(connection);
+    if (n < 0) return Close(connection);
+    if (n == 0) connection->at_end = true;
+    connection->in.append(buffer, static_cast<size_t>(n));
+    Serve(connection);
+  });
+}
+
+// Answers the lines that are complete, one after the other; then reads on.
+void ControlSocket::Serve(const std::shared_ptr<Connection>& connection) {
+  if (!connection->open || connection->busy) return;
+  const size_t end = connection->in.find('\n');
+  if (end == std::string::npos) {
+    if (connection->in.size() > kLineMax) return Close(connection);
+    if (!connection->at_end) return Read(connection);
+    if (connection->out.empty()) Close(connection);
+    return;
+  }
+  const std::string line = connection->in.substr(0, end);
+  connection->in.erase(0, end + 1);
+  connection->busy = true;
+  handler_(line, [this, alive = alive_, connection](std::string answer) {
+    if (!*alive || !connection->open) return;
+    connection->out += answer;
+    connection->out += '\n';
+    Write(connection);
+  });
+}
+
+// The next request is taken once the answer to this one is out: who does not read is not served.
+void ControlSocket::Write(const std::shared_ptr<Connection>& connection) {
+  while (!connection->out.empty()) {
+    const ssize_t n = send(connection->socket.native_handle(), connection->out.data(),
+                           connection->out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      connection->socket.async_wait(stream_descriptor::wait_write,
+                                    [this, alive = alive_, connection](ErrorCodeAsio error) {
+                                      if (!error && *alive && connection->open) Write(connection);
+                                    });
+      return;
+    }
+    if (n < 0) return Close(connection);
+    connection->out.erase(0, static_cast<size_t>(n));
+  }
+  boost::asio::post(io_, [this, alive = alive_, connection] {
+    connection->busy = false;
+    if (*alive) Serve(connection);
+  });
+}
+
+void ControlSocket::Close(const std::shared_ptr<Connection>& connection) {
+  auto keep = connection;
+  keep->open = false;
+  ErrorCodeAsio ignored;
+  keep->socket.close(ignored);
+  connections_.erase(keep);
+}
+
+}  // namespace baton::node

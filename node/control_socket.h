@@ -1,0 +1,61 @@
+// The operator's socket: one JSON object per line in, one per line out, in order. It only moves
+// lines; what they mean is its handler's business. Both daemons have one.
+//
+// Its file has mode 0600: who can open it may set. Bounded: connections, line length, answers that
+// nobody reads. Not thread safe: lives in one event loop.
+#ifndef BATON_NODE_CONTROL_SOCKET_H_
+#define BATON_NODE_CONTROL_SOCKET_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "node/process.h"
+
+namespace baton::node {
+
+class ControlSocket {
+ public:
+  static constexpr size_t kLineMax = 1 << 20;
+  static constexpr size_t kConnectionsMax = 64;
+
+  // Takes the answer, without a newline; called once, at once or later.
+  using Respond = std::function<void(std::string)>;
+  using Handler = std::function<void(const std::string& line, Respond)>;
+
+  ControlSocket(boost::asio::io_context& io, Handler handler);
+  ~ControlSocket();
+
+  // Listens on `path` (mode 0600). kExists when a live daemon does.
+  Result<void> Listen(const std::string& path);
+  void Stop();
+
+ private:
+  struct Connection;
+  void Accept();
+  void Read(const std::shared_ptr<Connection>& connection);
+  void Serve(const std::shared_ptr<Connection>& connection);
+  void Write(const std::shared_ptr<Connection>& connection);
+  void Close(const std::shared_ptr<Connection>& connection);
+
+  boost::asio::io_context& io_;
+  Handler handler_;
+  std::string path_;
+  UniqueFd path_lock_;
+  boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer accept_pause_;
+  std::set<std::shared_ptr<Connection>> connections_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace baton::node
+
+#endif  // BATON_NODE_CONTROL_SOCKET_H_

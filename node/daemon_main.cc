@@ -1,0 +1,84 @@
+#include "node/daemon_main.h"
+
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "config/options.h"
+#include "node/event_log.h"
+
+namespace baton::node {
+namespace {
+
+// As many open files as the system lets this process have: each client takes three.
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
+  const std::string& name = program.name;
+  const auto complain = [&](const Error& error) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.message.c_str());
+    return error.code == ErrorCode::kInvalid ? 2 : 1;
+  };
+  CLI::App app(program.about, name);
+  app.footer(program.examples);
+  std::string config;
+  std::string check;
+  bool print = false;
+  app.add_option("--config", config, "Configuration file (TOML)")->type_name("FILE");
+  app.add_option("--check-config", check, "Check a configuration file and exit")->type_name("FILE");
+  app.add_flag("--print-config", print, "Print the effective configuration, commented, and exit");
+  if (program.add_options) program.add_options(app);
+  app.set_version_flag("--version", name + " " + BATON_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "%s: %s; see %s --help\n", name.c_str(), error.what(), name.c_str());
+    return 2;
+  }
+
+  // Nothing may be left writable for others by an open umask; sockets set their own modes.
+  umask(022);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to report, not the end
+  RaiseFileLimit();
+  spdlog::set_default_logger(spdlog::stderr_logger_st(name));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+
+  if (!check.empty()) {
+    auto options = config::LoadOptions(check);
+    if (!options) return complain(options.error());
+    std::printf("%s is valid\n", check.c_str());
+    return 0;
+  }
+  config::Options options;
+  if (!config.empty()) {
+    auto loaded = config::LoadOptions(config);
+    if (!loaded) return complain(loaded.error());
+    options = std::move(*loaded);
+  }
+  if (program.adjust) program.adjust(options);
+  if (print) {
+    std::fputs(config::PrintOptions(options).c_str(), stdout);
+    return 0;
+  }
+  SetLogLevel(options.server.log_level);
+  if (auto served = program.serve(std::move(options), config); !served) {
+    return complain(served.error());
+  }
+  return 0;
+}
+
+}  // namespace baton::node

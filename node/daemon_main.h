@@ -1,0 +1,33 @@
+// What the programs batond and baton-frontend share: command line, configuration, logging.
+#ifndef BATON_NODE_DAEMON_MAIN_H_
+#define BATON_NODE_DAEMON_MAIN_H_
+
+#include <functional>
+#include <string>
+
+#include "config/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton::node {
+
+struct DaemonProgram {
+  std::string name;
+  std::string about;
+  std::string examples;
+  // Options beyond the common ones, and what they change; may be empty.
+  std::function<void(CLI::App&)> add_options;
+  std::function<void(config::Options&)> adjust;
+  // Runs until it is told to stop. `config`: the file's path, empty when there is none.
+  std::function<Result<void>(config::Options, const std::string& config)> serve;
+};
+
+// The exit status: 0, 1 when it could not serve, 2 when the command line or the configuration is
+// wrong; what was wrong is on stderr.
+int DaemonMain(const DaemonProgram& program, int argc, char** argv);
+
+}  // namespace baton::node
+
+#endif  // BATON_NODE_DAEMON_MAIN_H_

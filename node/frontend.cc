@@ -1,0 +1,558 @@
+#include "node/frontend.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/entropy.h"
+#include "node/gpu_lock.h"
+#include "node/notify.h"
+
+namespace baton::node {
+namespace {
+
+using net::ZmqSocket;
+
+constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
+constexpr size_t kAskedMax = 256;
+constexpr int kQueueMax = 10'000;
+constexpr Duration kHelloEvery = std::chrono::milliseconds(50);
+
+std::string Failure(const char* code, const std::string& text) {
+  return fmt::format(R"({{"ok":false,"code":"{}","error":"{}"}})", code, text);
+}
+
+bool IsDrained(wire::Phase phase) {
+  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
+}
+
+}  // namespace
+
+Frontend::Frontend(config::Options options)
+    : options_(std::move(options)),
+      node_(config::NodeName(options_)),
+      instance_(RandomId()),
+      nvml_(devmgr::Nvml::Load()),
+      beat_(io_),
+      signals_(io_) {}
+
+Frontend::~Frontend() = default;
+
+Result<void> Frontend::Start() {
+  if (node_.size() > 64) return Fail(ErrorCode::kInvalid, "node.name is longer than 64 characters");
+  gpus_ = options_.gpus.empty() ? nvml_->Gpus() : options_.gpus;
+  if (gpus_.empty()) {
+    spdlog::warn(
+        "gpu: no GPU was found ({}); list them as [[gpu]] in the configuration, or check "
+        "the driver",
+        nvml_->available() ? "NVML lists none" : nvml_->why());
+  }
+  for (const devmgr::GpuInfo& gpu : gpus_) {
+    auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
+    if (!lock) return tl::unexpected(lock.error());
+    gpu_locks_.push_back(std::move(*lock));
+    guards_[gpu.uuid];
+  }
+  const std::string& dir =
+      options_.node.socket_dir.empty() ? options_.server.socket_dir : options_.node.socket_dir;
+  if (auto made = MakeFolders(dir, 0755); !made) return made;
+  TenantLimits limits;
+  limits.clients_max = options_.server.clients_max;
+  limits.clients_per_uid = options_.server.clients_per_uid;
+  limits.drain_timeout = options_.scheduler.scheduler.drain_timeout;
+  tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, limits);
+  control_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
+    AskControl(line, std::move(respond));
+  });
+  const std::string& control_dir =
+      options_.server.control_dir.empty() ? dir : options_.server.control_dir;
+  if (auto made = MakeFolders(control_dir, 0700); !made) return made;
+  if (auto ok = control_->Listen(control_dir + "/control.sock"); !ok) return ok;
+  if (auto ok = tenants_->Listen(dir + "/baton.sock", control_dir + "/baton.sock.lock"); !ok) {
+    return ok;
+  }
+  if (auto ok = Connect(); !ok) return ok;
+  signals_.add(SIGTERM);
+  signals_.add(SIGINT);
+  signals_.async_wait([this](const boost::system::error_code& error, int) {
+    if (!error) Stop();
+  });
+  spdlog::info("baton-frontend {} of node {} serves {} for {}", BATON_VERSION, node_, dir,
+               options_.zmq.connect);
+  Beat();
+  Notify("READY=1");
+  return {};
+}
+
+Result<void> Frontend::Connect() {
+  dealer_.emplace(
+      io_, context_, ZMQ_DEALER,
+      [this](const std::vector<std::string_view>& parts, std::string_view) { FromBatond(parts); });
+  if (!options_.zmq.server_public_key.empty()) {
+    auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
+    if (!keys) return tl::unexpected(keys.error());
+    dealer_->Set(ZMQ_CURVE_SERVERKEY, options_.zmq.server_public_key);
+    dealer_->Set(ZMQ_CURVE_PUBLICKEY, keys->public_key);
+    dealer_->Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
+  }
+  dealer_->SetLongest(wire::kRelayFrameMax);
+  // What cannot be sent now is dropped: everything is said again when the link is back.
+  dealer_->Set(ZMQ_IMMEDIATE, 1);
+  dealer_->Set(ZMQ_SNDHWM, kQueueMax);
+  dealer_->Set(ZMQ_RCVHWM, kQueueMax);
+  dealer_->Set(ZMQ_RECONNECT_IVL, 20);
+  dealer_->Set(ZMQ_RECONNECT_IVL_MAX, 500);
+  dealer_->Set(ZMQ_IPV6, 1);
+  dealer_->Set(ZMQ_TCP_KEEPALIVE, 1);
+  // A connection that went silent is given up and made anew.
+  const auto beat_ms = static_cast<int>(Nanos(options_.zmq.heartbeat) / 1'000'000);
+  const auto lost_ms = static_cast<int>(Nanos(options_.zmq.lost_after) / 1'000'000);
+  dealer_->Set(ZMQ_HEARTBEAT_IVL, beat_ms);
+  dealer_->Set(ZMQ_HEARTBEAT_TIMEOUT, 2 * lost_ms);
+  zmq_socket_monitor(dealer_->get(), "inproc://baton.monitor",
+                     ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
+  monitor_.emplace(
+      io_, context_, ZMQ_PAIR,
+      [this](const std::vector<std::string_view>& parts, std::string_view) { OnMonitor(parts); });
+  if (auto ok = monitor_->Connect("inproc://baton.monitor"); !ok) return ok;
+  monitor_->Start();
+  if (auto ok = dealer_->Connect(options_.zmq.connect); !ok) return ok;
+  dealer_->Start();
+  return {};
+}
+
+Result<void> Frontend::Run() {
+  io_.run();
+  if (!refused_.empty()) return Fail(ErrorCode::kDenied, refused_);
+  return {};
+}
+
+void Frontend::Stop() {
+  Notify("STOPPING=1");
+  spdlog::info("stopping");
+  beat_.cancel();
+  if (tenants_) tenants_->Stop();
+  if (control_) control_->Stop();
+  if (dealer_) {
+    zmq_socket_monitor(dealer_->get(), nullptr, 0);
+    dealer_->Close();
+  }
+  if (monitor_) monitor_->Close();
+  signals_.cancel();
+  io_.stop();
+}
+
+template <class Message>
+bool Frontend::Say(const Message& message) {
+  char buffer[std::max(wire::kTenantFrameMax, sizeof(Message)) + kEnvelope];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  return size != 0 && dealer_->Send({{buffer, size}});
+}
+
+void Frontend::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hello,
+                       std::string_view frame) {
+  Client& client = clients_[number];
+  client.hello = frame;
+  client.ticket = hello.ticket.view();
+  client.pid = static_cast<uint64_t>(peer.pid);
+  client.start_time = peer.start_time;
+  client.uid = peer.uid;
+  client.kubernetes_pod = peer.kubernetes_pod;
+  client.connected = true;
+  client.welcomed = false;
+  for (Lane& lane : client.lanes) {
+    lane.attach.clear();
+    lane.state.clear();
+    lane.served = false;
+  }
+  if (up_) {
+    SayUp(number, client);
+  } else {
+    TellAway(number);
+  }
+}
+
+void Frontend::SayUp(uint64_t number, const Client& client) {
+  wire::ClientUp up;
+  up.client = number;
+  up.pid = client.pid;
+  up.start_time = client.start_time;
+  up.uid = client.uid;
+  up.kubernetes_pod.Set(client.kubernetes_pod);
+  up.hello = {client.hello.data(), client.hello.size()};
+  Say(up);
+}
+
+void Frontend::PassOn(uint64_t number, Duration held, std::string_view frame) {
+  if (!up_) return;
+  wire::ClientFrame message;
+  message.client = number;
+  message.held_ns = static_cast<uint64_t>(Nanos(held));
+  message.frame = {frame.data(), frame.size()};
+  Say(message);
+}
+
+void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string_view frame) {
+  PassOn(number, Duration(0), frame);
+  Client& client = clients_[number];
+  if (attach.gpu >= client.lanes.size()) client.lanes.resize(attach.gpu + 1);
+  Lane& lane = client.lanes[attach.gpu];
+  if (lane.uuid != attach.uuid.view()) {
+    // By another index than on its last connection, perhaps: what it was granted stays with the
+    // GPU.
+    const auto before =
+        std::find_if(client.lanes.begin(), client.lanes.end(),
+                     [&](const Lane& other) { return other.uuid == attach.uuid.view(); });
+    if (before != client.lanes.end()) {
+      std::swap(lane, *before);
+    } else {
+      lane = Lane{};
+    }
+  }
+  lane.attach = frame;
+  lane.uuid = attach.uuid.view();
+  lane.served = false;
+  lane.fresh = true;
+  lane.holds.reset();
+}
+
+void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
+                       std::string_view frame) {
+  PassOn(number, held, frame);
+  auto it = clients_.find(number);
+  if (it == clients_.end() || state.gpu >= it->second.lanes.size()) return;
+  Lane& lane = it->second.lanes[state.gpu];
+  lane.state = frame;
+  lane.held = held;
+  lane.holds = !IsDrained(state.phase);
+  Guard* guard = GuardOf(lane.uuid);
+  // A drain counts when it names the latest grant: an earlier report crossed with it.
+  if (guard != nullptr && !*lane.holds &&
+      std::pair(state.epoch, state.rev) >= std::pair(lane.epoch, lane.rev)) {
+    guard->undrained.erase(number);
+  }
+  Believe(number, it->second, lane);
+}
+
+Frontend::Guard* Frontend::GuardOf(const std::string& uuid) {
+  auto it = guards_.find(uuid);
+  if (it == guards_.end()) return nullptr;
+  const Instant now = MonotonicNow();
+  std::erase_if(it->second.undrained, [&](const auto& entry) { return entry.second <= now; });
+  return &it->second;
+}
+
+// A holder of before this relay started. Only who comes (back) can say so, and only whom batond
+// knows; it is waited for as long as a drain may take, batond itself may know better.
+void Frontend::Believe(uint64_t number, const Client& client, Lane& lane) {
+  if (!client.welcomed || !lane.served || !lane.fresh || !lane.holds) return;
+  lane.fresh = false;
+  Guard* guard = GuardOf(lane.uuid);
+  if (guard == nullptr || !*lane.holds) return;
+  if (!guard->undrained.empty() && guard->ticket != client.ticket) return;
+  guard->ticket = client.ticket;
+  guard->undrained.emplace(number, MonotonicNow() + options_.scheduler.scheduler.drain_timeout);
+}
+
+void Frontend::OnMemory(uint64_t number, const wire::Memory&, std::string_view frame) {
+  PassOn(number, Duration(0), frame);
+}
+
+void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
+  if (auto watched = watched_.find(number);
+      watched != watched_.end() && reason == wire::DownReason::kExited) {
+    wire::NodeChecked checked;
+    checked.pid = watched->second.first;
+    checked.start_time = watched->second.second;
+    checked.alive = false;
+    if (up_) Say(checked);
+    watched_.erase(watched);
+  }
+  auto it = clients_.find(number);
+  if (it == clients_.end()) return;
+  if (up_) {
+    wire::ClientDown down;
+    down.client = number;
+    down.reason = reason;
+    Say(down);
+  }
+  it->second.connected = false;
+  if (reason != wire::DownReason::kExited) return;
+  for (auto& [uuid, guard] : guards_) guard.undrained.erase(number);
+  clients_.erase(it);
+}
+
+void Frontend::OnTenantNote(uint64_t number, const std::string& text) {
+  spdlog::debug("client {} {}", number, text);
+}
+
+void Frontend::TellAway(uint64_t number) {
+  wire::Error error;
+  error.kind = wire::ErrorKind::kUnavailable;
+  error.text.Set(
+      fmt::format("batond at {} does not answer; launches wait for it", options_.zmq.connect));
+  char buffer[512];
+  const size_t size = wire::Encode(error, buffer, sizeof buffer);
+  tenants_->Send(number, {buffer, size});
+}
+
+void Frontend::FromBatond(const std::vector<std::string_view>& parts) {
+  if (parts.size() != 1) return;
+  wire::Frame frame;
+  if (frame.Parse(parts[0].data(), parts[0].size()) != wire::DecodeStatus::kOk) {
+    spdlog::warn("link: a message from batond was not understood; install the same release there");
+    return;
+  }
+  heard_ = MonotonicNow();
+  switch (frame.type()) {
+    case wire::ToClient::kType: {
+      wire::ToClient message;
+      if (frame.Read(message)) OnToClient(message);
+      return;
+    }
+    case wire::NodeWelcome::kType: {
+      wire::NodeWelcome message;
+      if (frame.Read(message)) OnNodeWelcome(message);
+      return;
+    }
+    case wire::NodeSync::kType:
+      return SayNodeHello();
+    case wire::Ping::kType: {
+      wire::Ping message;
+      if (frame.Read(message) && (!up_ || message.instance != batond_)) SayNodeHello();
+      return;
+    }
+    case wire::NodeCheck::kType: {
+      wire::NodeCheck message;
+      if (frame.Read(message)) OnNodeCheck(message);
+      return;
+    }
+    case wire::KillClient::kType: {
+      wire::KillClient message;
+      if (frame.Read(message)) tenants_->KillProcess(message.client);
+      return;
+    }
+    case wire::Control::kType: {
+      wire::Control message;
+      if (!frame.Read(message)) return;
+      auto it = asked_.find(message.request);
+      if (it == asked_.end()) return;
+      auto respond = std::move(it->second);
+      asked_.erase(it);
+      respond(std::string(message.json.data, message.json.size));
+      return;
+    }
+    case wire::Error::kType: {
+      wire::Error message;
+      if (!frame.Read(message)) return;
+      const auto text = fmt::format("batond refuses this node: {}", message.text.view());
+      if (message.kind == wire::ErrorKind::kDenied || message.kind == wire::ErrorKind::kVersion) {
+        refused_ = text;
+        Stop();
+      } else {
+        spdlog::error(text);
+      }
+      return;
+    }
+    default:
+      return;  // a newer batond may have more to say
+  }
+}
+
+void Frontend::OnToClient(const wire::ToClient& message) {
+  auto it = clients_.find(message.client);
+  if (it == clients_.end() || !it->second.connected) return;
+  Client& client = it->second;
+  const std::string_view bytes(message.frame.data, message.frame.size);
+  wire::Frame frame;
+  if (bytes.size() > wire::kTenantFrameMax ||
+      frame.Parse(bytes.data(), bytes.size()) != wire::DecodeStatus::kOk) {
+    return;
+  }
+  if (frame.type() == wire::Token::kType) {
+    wire::Token token;
+    if (!frame.Read(token) || !Allow(message.client, client, token)) return;
+  } else if (frame.type() == wire::Welcome::kType) {
+    if (client.welcomed) return;  // said again to batond, not by the hook
+    client.welcomed = true;
+  } else if (frame.type() == wire::Attached::kType) {
+    wire::Attached attached;
+    if (!frame.Read(attached) || attached.gpu >= client.lanes.size()) return;
+    Lane& lane = client.lanes[attached.gpu];
+    lane.served = true;
+    Believe(message.client, client, lane);
+  } else if (frame.type() == wire::Error::kType) {
+    wire::Error error;
+    if (frame.Read(error) && error.kind != wire::ErrorKind::kUnavailable) {
+      tenants_->Refuse(message.client, error.kind, error.text.view());
+      return;
+    }
+  }
+  tenants_->Send(message.client, bytes);
+}
+
+bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) {
+  if (token.gpu >= client.lanes.size()) return false;
+  // It closes a gate, whatever epoch it names (one that the client claims, perhaps).
+  if (token.quota_ns == 0) return true;
+  Lane& lane = client.lanes[token.gpu];
+  if (Guard* guard = GuardOf(lane.uuid)) {
+    if (token.epoch < guard->epoch) return false;
+    if (!guard->undrained.empty() && guard->ticket != client.ticket) {
+      spdlog::warn("token: dropped a grant of {} while another pod has not drained", lane.uuid);
+      return false;
+    }
+    guard->ticket = client.ticket;
+    guard->undrained[number] = kNever;
+    guard->epoch = token.epoch;
+  }
+  std::tie(lane.epoch, lane.rev) =
+      std::max(std::pair(lane.epoch, lane.rev), std::pair(token.epoch, token.rev));
+  return true;
+}
+
+void Frontend::OnNodeCheck(const wire::NodeCheck& check) {
+  std::vector<std::string> uuids;
+  for (const devmgr::GpuInfo& gpu : gpus_) uuids.push_back(gpu.uuid);
+  wire::NodeChecked answer;
+  answer.pid = check.pid;
+  answer.start_time = check.start_time;
+  auto number = tenants_->Adopt(static_cast<pid_t>(check.pid), check.start_time, 0, uuids);
+  answer.alive = number.has_value();
+  if (number) watched_[*number] = {check.pid, check.start_time};
+  Say(answer);
+}
+
+void Frontend::SayNodeHello() {
+  const Instant now = MonotonicNow();
+  if (now - said_hello_ < kHelloEvery) return;
+  said_hello_ = now;
+  wire::NodeHello hello;
+  hello.node.Set(node_);
+  hello.instance = instance_;
+  std::string gpus;
+  for (const devmgr::GpuInfo& gpu : gpus_) {
+    const std::string line = fmt::format("{} {} {}\n", gpu.uuid, gpu.memory_bytes, gpu.name);
+    if (gpus.size() + line.size() > decltype(hello.gpus)::kCapacity) {
+      spdlog::error("this node has too many GPUs; {} and the GPUs after it are not managed",
+                    gpu.uuid);
+      break;
+    }
+    gpus += line;
+  }
+  hello.gpus.Set(gpus);
+  Say(hello);
+}
+
+void Frontend::OnNodeWelcome(const wire::NodeWelcome& welcome) {
+  if (!up_) {
+    spdlog::info("link: batond at {} is {}", options_.zmq.connect, ever_up_ ? "back" : "connected");
+  } else if (welcome.instance != batond_) {
+    spdlog::info("link: batond at {} restarted", options_.zmq.connect);
+  }
+  up_ = true;
+  ever_up_ = true;
+  said_lost_ = false;
+  batond_ = welcome.instance;
+  SayEverything();
+}
+
+// Both sides' pictures are brought together: frames may have been lost, batond may be a new one.
+void Frontend::SayEverything() {
+  char buffer[64];
+  const size_t size = wire::Encode(wire::Sync{}, buffer, sizeof buffer);
+  for (auto& [number, client] : clients_) {
+    if (!client.connected) continue;
+    SayUp(number, client);
+    for (const Lane& lane : client.lanes) {
+      if (lane.attach.empty()) continue;
+      PassOn(number, Duration(0), lane.attach);
+      // It may have been said while the link was cut.
+      if (!lane.state.empty()) PassOn(number, lane.held, lane.state);
+    }
+    tenants_->Send(number, {buffer, size});
+  }
+}
+
+void Frontend::LinkLost() {
+  up_ = false;
+  if (!said_lost_) {
+    said_lost_ = true;
+    spdlog::warn("link: batond at {} is silent; holders keep their tokens, and other pods wait",
+                 options_.zmq.connect);
+  }
+  for (auto& [number, client] : clients_) {
+    if (client.connected) TellAway(number);
+  }
+  auto asked = std::move(asked_);
+  asked_.clear();
+  for (auto& [id, respond] : asked) respond(Failure("unavailable", "the link to batond was lost"));
+}
+
+void Frontend::Beat() {
+  beat_.expires_after(up_ ? options_.zmq.heartbeat
+                          : std::min<Duration>(options_.zmq.heartbeat, 2 * kHelloEvery));
+  beat_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    if (up_ && MonotonicNow() - heard_ > options_.zmq.lost_after) LinkLost();
+    if (up_) {
+      wire::Ping ping;
+      ping.instance = instance_;
+      Say(ping);
+    } else {
+      SayNodeHello();
+    }
+    Beat();
+  });
+}
+
+void Frontend::OnMonitor(const std::vector<std::string_view>& parts) {
+  if (parts.empty() || parts[0].size() < 2 || ever_up_ || !refused_.empty()) return;
+  uint16_t event;
+  memcpy(&event, parts[0].data(), sizeof event);
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+    auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
+    refused_ = fmt::format(
+        "batond at {} refuses this node's key; add to its configuration under "
+        "[zmq.nodes]: {} = \"{}\"",
+        options_.zmq.connect, node_, keys ? keys->public_key : "PUBLIC KEY");
+  } else {
+    refused_ = fmt::format(
+        "batond at {} does not complete the handshake; check zmq.server_public_key, and "
+        "that both sides have keys or neither has",
+        options_.zmq.connect);
+  }
+  Stop();
+}
+
+void Frontend::AskControl(const std::string& line, ControlSocket::Respond respond) {
+  if (!up_) {
+    return respond(
+        Failure("unavailable", "batond at " + options_.zmq.connect + " does not answer this node"));
+  }
+  if (line.size() > wire::kRelayFrameMax - kEnvelope) {
+    return respond(Failure("invalid", "the request is too long for a relay"));
+  }
+  if (asked_.size() >= kAskedMax) {
+    return respond(Failure("exhausted", "too many requests are in flight"));
+  }
+  wire::Control message;
+  message.request = ++last_asked_;
+  message.json = {line.data(), line.size()};
+  std::string buffer(line.size() + kEnvelope, '\0');
+  const size_t size = wire::Encode(message, buffer.data(), buffer.size());
+  if (size == 0 || !dealer_->Send({{buffer.data(), size}})) {
+    return respond(Failure("unavailable", "the request could not be sent to batond"));
+  }
+  asked_[message.request] = std::move(respond);
+}
+
+}  // namespace baton::node

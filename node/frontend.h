@@ -1,0 +1,150 @@
+// baton-frontend: the node's relay in the central deployment. It gives its node's hooks the same
+// socket as batond does, passes their frames on to batond over ZeroMQ and batond's back, and
+// vouches for what only the node can know: who a client is, how long it held, whether it still
+// lives.
+//
+// It decides nothing, but it does not believe everything either: a grant of an old epoch is
+// dropped, and so is one that would give two pods of this node the same GPU at once. A dropped
+// grant costs nothing: batond sends it again while the client's reports do not name it.
+//
+// Three things that look alike from afar are told apart: a *pod's death* (its pidfd; ClientDown), a
+// *relay's death* (a new instance says Hello; its clients are disconnected, not dead) and a *lost
+// link* (silence; the same instance comes back and everything is said again).
+//
+// Not thread safe: lives in one event loop.
+#ifndef BATON_NODE_FRONTEND_H_
+#define BATON_NODE_FRONTEND_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "config/options.h"
+#include "devmgr/machine/nvml.h"
+#include "net/keys.h"
+#include "net/zmq_socket.h"
+#include "node/control_socket.h"
+#include "node/tenant_endpoint.h"
+#include "wire/codec.h"
+#include "wire/messages.h"
+
+namespace baton::node {
+
+class Frontend : private TenantSink {
+ public:
+  explicit Frontend(config::Options options);
+  ~Frontend() override;
+
+  // Takes the GPUs' locks, listens, begins to connect. An error is one line for the operator.
+  Result<void> Start();
+  // Serves until SIGTERM or SIGINT. An error when batond refused this node.
+  Result<void> Run();
+  void Stop();
+
+ private:
+  // One client on one GPU.
+  struct Lane {
+    std::string attach;  // its Attach frame and its last State, to be said again
+    std::string state;
+    Duration held{0};  // as that was passed on with
+    std::string uuid;
+    uint64_t epoch = 0;  // of the newest grant or extension passed on
+    uint64_t rev = 0;
+    bool served = false;        // batond's Attached was passed on: its pod has a share of this GPU
+    bool fresh = false;         // attached, and no State looked at since: it may say that it holds
+    std::optional<bool> holds;  // as its last State since it attached says
+  };
+  struct Client {
+    std::string hello;
+    std::string ticket;  // stands for the pod
+    uint64_t pid = 0;
+    uint64_t start_time = 0;
+    uint64_t uid = 0;
+    std::string kubernetes_pod;
+    bool connected = false;
+    bool welcomed = false;
+    std::vector<Lane> lanes;
+  };
+  // Who may hold a GPU of this node.
+  struct Guard {
+    uint64_t epoch = 0;  // of the newest grant passed on
+    std::string ticket;  // the pod of `undrained`
+    // Were passed a token and have not said that it drained: kNever. Or say so of themselves, which
+    // is believed until then.
+    std::map<uint64_t, Instant> undrained;
+  };
+
+  // TenantSink
+  void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
+               std::string_view frame) override;
+  void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) override;
+  void OnState(uint64_t client, const wire::State& state, Duration held,
+               std::string_view frame) override;
+  void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
+  void OnDown(uint64_t client, wire::DownReason reason) override;
+  void OnTenantNote(uint64_t client, const std::string& text) override;
+
+  Result<void> Connect();
+  void FromBatond(const std::vector<std::string_view>& parts);
+  void OnToClient(const wire::ToClient& message);
+  // Whether the token may be passed on to the client.
+  bool Allow(uint64_t number, Client& client, const wire::Token& token);
+  // Null for what is no GPU of this node: nothing runs there.
+  Guard* GuardOf(const std::string& uuid);
+  void Believe(uint64_t number, const Client& client, Lane& lane);
+  void OnNodeWelcome(const wire::NodeWelcome& welcome);
+  void OnNodeCheck(const wire::NodeCheck& check);
+  void OnMonitor(const std::vector<std::string_view>& parts);
+  void AskControl(const std::string& line, ControlSocket::Respond respond);
+  void SayNodeHello();
+  void SayEverything();
+  void SayUp(uint64_t number, const Client& client);
+  void PassOn(uint64_t number, Duration held, std::string_view frame);
+  void TellAway(uint64_t number);
+  void LinkLost();
+  void Beat();
+  template <class Message>
+  bool Say(const Message& message);
+
+  boost::asio::io_context io_{1};
+  const config::Options options_;
+  const std::string node_;
+  const uint64_t instance_;
+  std::unique_ptr<devmgr::Nvml> nvml_;
+  std::vector<devmgr::GpuInfo> gpus_;
+  std::vector<UniqueFd> gpu_locks_;
+  std::optional<TenantEndpoint> tenants_;
+  std::optional<ControlSocket> control_;
+  net::ZmqContext context_;
+  std::optional<net::ZmqSocket> dealer_;
+  std::optional<net::ZmqSocket> monitor_;
+  boost::asio::steady_timer beat_;
+  boost::asio::signal_set signals_;
+
+  std::unordered_map<uint64_t, Client> clients_;
+  std::map<std::string, Guard> guards_;  // of each GPU of this node
+  // Processes that batond asked about, to be told when they end.
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> watched_;
+  std::map<uint64_t, ControlSocket::Respond> asked_;
+  uint64_t last_asked_ = 0;
+  bool up_ = false;  // batond has welcomed this node and is heard of
+  bool ever_up_ = false;
+  std::string refused_;  // why batond did not take this node; empty while it has not said so
+  bool said_lost_ = false;
+  uint64_t batond_ = 0;  // its instance
+  Instant heard_{};
+  Instant said_hello_{};
+};
+
+}  // namespace baton::node
+
+#endif  // BATON_NODE_FRONTEND_H_

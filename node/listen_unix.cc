@@ -1,0 +1,48 @@
+#include "node/listen_unix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace baton::node {
+
+Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+                            const std::string& lock_path, UniqueFd& lock) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return Fail(ErrorCode::kInvalid, "the socket's path is longer than 107 characters: " + path +
+                                         "; choose a shorter socket_dir");
+  }
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  lock = UniqueFd(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) {
+    return Fail(ErrorCode::kInternal, "cannot create " + lock_path + ": " + strerror(errno) +
+                                          "; check the rights on its folder");
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    lock.Close();
+    return Fail(ErrorCode::kExists, "another daemon already listens on " + path +
+                                        "; stop it, or choose another socket_dir");
+  }
+  UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return Fail(ErrorCode::kInternal, std::string("socket: ") + strerror(errno));
+  // Whoever left this file is dead, or would hold the lock.
+  unlink(path.c_str());
+  const mode_t before = umask(0777);  // nobody connects before the mode is set
+  const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  const int error = errno;
+  umask(before);
+  if (bound != 0) return Fail(ErrorCode::kInternal, "cannot bind " + path + ": " + strerror(error));
+  if (chmod(path.c_str(), mode) != 0 || listen(fd.get(), 1024) != 0) {
+    return Fail(ErrorCode::kInternal, "cannot listen on " + path + ": " + strerror(errno));
+  }
+  return fd;
+}
+
+}  // namespace baton::node

@@ -1,0 +1,109 @@
+#include "node/pod_cgroup.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace baton::node {
+namespace {
+
+// Takes `prefix` off the front.
+bool Take(std::string_view& text, std::string_view prefix) {
+  if (text.substr(0, prefix.size()) != prefix) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// The first part of a path, which is taken off it.
+std::string_view NextPart(std::string_view& path) {
+  while (!path.empty() && path.front() == '/') path.remove_prefix(1);
+  const std::string_view part = path.substr(0, path.find('/'));
+  path.remove_prefix(part.size());
+  return part;
+}
+
+bool IsClass(std::string_view part) { return part == "burstable" || part == "besteffort"; }
+
+// "pod<uid>", as the driver cgroupfs has it.
+std::string PlainPod(std::string_view part) {
+  if (!Take(part, "pod") || !IsKubernetesUid(part)) return "";
+  return std::string(part);
+}
+
+// A part of the driver systemd: "kubepods-burstable-pod<uid>.slice". `ancestor`: it is one of those
+// above the pods. Both false and empty: neither.
+struct Slice {
+  bool ancestor = false;
+  std::string pod;
+};
+Slice ReadSlice(std::string_view part) {
+  Slice slice;
+  if (part.size() < 6 || part.substr(part.size() - 6) != ".slice") return slice;
+  part.remove_suffix(6);
+  if (part == "kubelet") return {true, ""};
+  Take(part, "kubelet-");
+  if (!Take(part, "kubepods")) return slice;
+  if (part.empty()) return {true, ""};
+  if (!Take(part, "-")) return slice;
+  if (IsClass(part)) return {true, ""};
+  if (!Take(part, "burstable-")) Take(part, "besteffort-");
+  if (!Take(part, "pod")) return slice;
+  // A dash would be a level of the hierarchy.
+  if (part.find('-') != std::string_view::npos) return slice;
+  std::string uid(part);
+  std::replace(uid.begin(), uid.end(), '_', '-');
+  if (IsKubernetesUid(uid)) slice.pod = std::move(uid);
+  return slice;
+}
+
+// Of one path.
+std::string PodOfPath(std::string_view path) {
+  // Above our own cgroup namespace. What is there was made by who made us, so the hierarchy's root
+  // may be among what is not shown.
+  bool below = false;
+  std::string_view part = NextPart(path);
+  for (; part == ".."; part = NextPart(path)) below = true;
+  if (part.size() > 6 && part.substr(part.size() - 6) == ".slice") {
+    for (int level = 0; level < 4; ++level, part = NextPart(path)) {
+      Slice slice = ReadSlice(part);
+      if (!slice.pod.empty()) return below || level > 0 ? std::move(slice.pod) : "";
+      if (!slice.ancestor) return "";
+    }
+    return "";
+  }
+  if (part == "kubelet") part = NextPart(path);
+  if (part == "kubepods") {
+    below = true;
+    part = NextPart(path);
+  }
+  if (!below) return "";
+  if (IsClass(part)) part = NextPart(path);
+  return PlainPod(part);
+}
+
+}  // namespace
+
+bool IsKubernetesUid(std::string_view text) {
+  return !text.empty() && text.size() <= kKubernetesUidMax &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return (c < 0x80 && std::isalnum(c) != 0) || c == '-';
+         });
+}
+
+std::string KubernetesPodIn(std::string_view text) {
+  std::string found;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    // "hierarchy:controllers:path"; controllers have no colon, a path may.
+    const size_t first = line.find(':');
+    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    std::string pod = PodOfPath(line.substr(second + 1));
+    if (pod.empty()) continue;
+    if (!found.empty() && found != pod) return "";
+    found = std::move(pod);
+  }
+  return found;
+}
+
+}  // namespace baton::node

@@ -1,0 +1,116 @@
+#include "node/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "node/pod_cgroup.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace baton::node {
+namespace {
+
+constexpr size_t kCgroupMax = 64 << 10;
+
+// pid_t → pidfd, by number: glibc 2.31 has no wrapper.
+int PidfdOpen(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+bool HasExited(int pidfd) {
+  pollfd p{pidfd, POLLIN, 0};
+  return poll(&p, 1, 0) == 1;
+}
+
+// Numbered as proc(5) does.
+Result<uint64_t> StatField(pid_t pid, int number) {
+  auto stat = ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
+  if (!stat) return tl::unexpected(stat.error());
+  // The command in parentheses may contain anything, parentheses too: count from the last one.
+  const size_t end = stat->rfind(')');
+  if (end == std::string::npos) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
+  const char* at = stat->c_str() + end + 1;
+  for (int field = 3; field < number; ++field) {
+    at = strchr(at + 1, ' ');
+    if (at == nullptr) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
+  }
+  return strtoull(at + 1, nullptr, 10);
+}
+
+}  // namespace
+
+Result<Peer> PeerOf(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return Fail(ErrorCode::kInternal, std::string("SO_PEERCRED: ") + strerror(errno));
+  }
+  if (credentials.pid <= 0) {
+    return Fail(ErrorCode::kDenied,
+                "your process is not visible to the daemon; run the daemon in the host's pid "
+                "namespace (hostPID: true)");
+  }
+  Peer peer;
+  peer.pid = credentials.pid;
+  peer.uid = credentials.uid;
+  int pidfd = -1;
+  size = sizeof pidfd;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) {
+    peer.pidfd = UniqueFd(pidfd);
+  } else {
+    // Older kernels: the pid may have been given out again between connect and here, but then the
+    // first process is gone and with it the connection; the caller reads end-of-file at once.
+    peer.pidfd = UniqueFd(PidfdOpen(peer.pid));
+  }
+  auto start_time = StartTime(peer.pid);
+  const auto cgroup = ReadFile("/proc/" + std::to_string(peer.pid) + "/cgroup", kCgroupMax);
+  // Whoever still runs has kept its pid meanwhile: what was read was about it.
+  if (!peer.pidfd || !start_time || HasExited(peer.pidfd.get())) {
+    return Fail(ErrorCode::kDenied, "your process has ended");
+  }
+  peer.start_time = *start_time;
+  peer.image = ImageOf(peer.pid);
+  if (cgroup) peer.kubernetes_pod = KubernetesPodIn(*cgroup);
+  return peer;
+}
+
+Result<uint64_t> StartTime(pid_t pid) { return StatField(pid, 22); }
+
+uint64_t ImageOf(pid_t pid) {
+  const auto code = StatField(pid, 26);
+  const auto stack = StatField(pid, 28);
+  // Without the right to know, the kernel says 0 or 1.
+  return code && stack && *stack > 1 ? *code * 31 + *stack : 0;
+}
+
+UniqueFd OpenPidfd(pid_t pid, uint64_t start_time) {
+  UniqueFd fd(PidfdOpen(pid));
+  if (!fd) return fd;
+  // The order matters: the start time is read while the pidfd pins the pid.
+  auto now = StartTime(pid);
+  if (!now || *now != start_time || HasExited(fd.get())) fd.Close();
+  return fd;
+}
+
+void Kill(int pidfd) { syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
+
+std::string BootId() {
+  auto text = ReadFile("/proc/sys/kernel/random/boot_id", 64);
+  if (!text) return std::string(36, '0');
+  return text->substr(0, 36);
+}
+
+}  // namespace baton::node

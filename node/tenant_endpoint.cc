@@ -1,0 +1,661 @@
+#include "node/tenant_endpoint.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "node/listen_unix.h"
+#include "wire/codec.h"
+
+namespace baton::node {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using ErrorCodeAsio = boost::system::error_code;
+
+constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
+constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
+// Frames that are still read from a connection that is over: more than a socket buffers of those
+// that count, and a bound for who goes on writing meanwhile.
+constexpr int kLastFramesMax = 1024;
+// So long a client that has drained may take to say so again.
+constexpr Duration kAnswerPatience = std::chrono::seconds(1);
+
+bool IsDrained(wire::Phase phase) {
+  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
+}
+
+}  // namespace
+
+struct TenantEndpoint::Client {
+  explicit Client(boost::asio::io_context& io) : socket(io), exit_watch(io), timer(io) {}
+
+  uint64_t number = 0;
+  Peer peer;
+  uint64_t incarnation = 0;
+  bool connected = false;
+  bool said_hello = false;
+  bool reaping = false;
+  bool closing = false;     // a deferred disconnect is under way
+  bool writing = false;     // waits for room in the socket
+  uint32_t connection = 0;  // grows with each connection, so late handlers know theirs is over
+  stream_descriptor socket;
+  stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
+  boost::asio::steady_timer timer;
+  std::deque<std::string> unsent;
+  std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
+  std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
+  int64_t frames_left = 0;
+  Instant frames_at{};
+  Instant reap_until{};
+  Duration reap_poll = kReapPollFirst;
+
+  // Null: no GPU is attached by this index.
+  Lane* At(uint8_t index) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [index](const Lane& l) {
+      return l.attached && l.index == index;
+    });
+    return lane == lanes.end() ? nullptr : &*lane;
+  }
+  Lane* Of(std::string_view uuid) {
+    const auto lane =
+        std::find_if(lanes.begin(), lanes.end(), [uuid](const Lane& l) { return l.uuid == uuid; });
+    return lane == lanes.end() ? nullptr : &*lane;
+  }
+};
+
+TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
+                               const TenantLimits& limits)
+    : io_(io), sink_(sink), nvml_(nvml), limits_(limits), listener_(io), accept_pause_(io) {}
+
+TenantEndpoint::~TenantEndpoint() {
+  *alive_ = false;
+  worker_.join();
+  Stop();
+}
+
+Result<void> TenantEndpoint::Listen(const std::string& path, const std::string& lock_path) {
+  auto fd = ListenUnix(path, SOCK_SEQPACKET, 0666, lock_path, path_lock_);
+  if (!fd) return tl::unexpected(fd.error());
+  const size_t slash = path.rfind('/');
+  const std::string folder = path.substr(0, slash + 1) + kPodsFolder;
+  if (auto made = MakeFolders(folder, 0755); !made) return made;
+  path_for_pods_ = folder + path.substr(slash);
+  unlink(path_for_pods_.c_str());
+  if (link(path.c_str(), path_for_pods_.c_str()) != 0) {
+    return Fail(ErrorCode::kInternal, "cannot create " + path_for_pods_ + ": " + strerror(errno) +
+                                          "; check the rights on socket_dir");
+  }
+  path_ = path;
+  listener_.assign(fd->Release());
+  Accept();
+  return {};
+}
+
+void TenantEndpoint::Stop() {
+  ErrorCodeAsio ignored;
+  listener_.close(ignored);
+  accept_pause_.cancel();
+  for (auto& [number, client] : clients_) {
+    client->connected = false;
+    ++client->connection;
+    client->socket.close(ignored);
+    client->exit_watch.close(ignored);
+    client->timer.cancel();
+  }
+  clients_.clear();
+  by_process_.clear();
+  per_uid_.clear();
+  if (!path_.empty()) {
+    unlink(path_for_pods_.c_str());
+    unlink(path_.c_str());
+  }
+  path_.clear();
+  path_lock_.Close();
+}
+
+std::shared_ptr<TenantEndpoint::Client> TenantEndpoint::Find(uint64_t number) const {
+  auto it = clients_.find(number);
+  return it == clients_.end() ? nullptr : it->second;
+}
+
+void TenantEndpoint::Accept() {
+  listener_.async_wait(stream_descriptor::wait_read, [this, alive = alive_](ErrorCodeAsio error) {
+    if (error || !*alive) return;
+    // A bounded number at a time: connecting clients do not hold up those that have work.
+    for (int i = 0; i < 16; ++i) {
+      UniqueFd fd(
+          accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (fd) {
+        Admit(std::move(fd));
+        continue;
+      }
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        // Out of descriptors: those who wait are served when others have left.
+        accept_pause_.expires_after(std::chrono::milliseconds(100));
+        accept_pause_.async_wait([this, alive](ErrorCodeAsio e) {
+          if (!e && *alive) Accept();
+        });
+        return;
+      }
+      break;
+    }
+    Accept();
+  });
+}
+
+void TenantEndpoint::Admit(UniqueFd socket) {
+  auto client = std::make_shared<Client>(io_);
+  const int fd = socket.get();
+  auto peer = PeerOf(fd);
+  client->socket.assign(socket.Release());
+  client->connected = true;
+  if (!peer) {
+    RefuseClient(client, wire::ErrorKind::kDenied, peer.error().message);
+    return;
+  }
+  client->peer = std::move(*peer);
+  if (clients_.size() >= limits_.clients_max) {
+    RefuseClient(client, wire::ErrorKind::kLimit,
+                 "the daemon serves no more than " + std::to_string(limits_.clients_max) +
+                     " processes; end some, or raise [server] clients_max");
+    return;
+  }
+  size_t& of_uid = per_uid_[client->peer.uid];
+  if (of_uid >= limits_.clients_per_uid) {
+    RefuseClient(client, wire::ErrorKind::kLimit,
+                 "one user may have no more than " + std::to_string(limits_.clients_per_uid) +
+                     " processes here; end some, or raise [server] clients_per_uid");
+    return;
+  }
+  ++of_uid;
+  client->number = ++last_number_;
+  client->frames_left = limits_.frames_burst;
+  client->frames_at = MonotonicNow();
+  clients_.emplace(client->number, client);
+  client->timer.expires_after(limits_.hello_timeout);
+  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+    if (error || !*alive || client->said_hello || !client->connected) return;
+    RefuseClient(client, wire::ErrorKind::kProtocol, "send Hello within 5 seconds of connecting");
+  });
+  AwaitRead(client);
+}
+
+void TenantEndpoint::AwaitRead(const std::shared_ptr<Client>& client) {
+  if (!client->connected || client->closing) return;
+  if (client->frames_left <= 0) {
+    const Instant now = MonotonicNow();
+    const double earned = std::chrono::duration<double>(now - client->frames_at).count() *
+                          static_cast<double>(limits_.frames_per_second);
+    client->frames_left = std::min<int64_t>(limits_.frames_burst, static_cast<int64_t>(earned));
+    if (client->frames_left > 0) client->frames_at = now;
+  }
+  if (client->frames_left <= 0) {
+    // Over its rate: its frames wait in its own socket until it has earned some.
+    client->timer.expires_after(std::chrono::milliseconds(10));
+    client->timer.async_wait(
+        [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
+          if (!error && *alive && client->connection == connection) AwaitRead(client);
+        });
+    return;
+  }
+  // One frame per turn: a busy client does not keep the others waiting. Waiting again looks at the
+  // socket anew, so what is left in it is not forgotten.
+  client->socket.async_wait(
+      stream_descriptor::wait_read,
+      [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
+        if (error || !*alive || client->connection != connection || !client->connected) return;
+        ReadOne(client);
+        if (*alive) AwaitRead(client);
+      });
+}
+
+bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
+  char buffer[wire::kTenantFrameMax];
+  iovec part{buffer, sizeof buffer};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  // No room for control data: descriptors that somebody passes along are closed by the kernel.
+  const ssize_t size = recvmsg(client->socket.native_handle(), &message, MSG_DONTWAIT);
+  if (size < 0) {
+    if (errno == EAGAIN || errno == EINTR) return false;
+    Disconnect(client);
+    return false;
+  }
+  if (size == 0) {
+    Disconnect(client);
+    return false;
+  }
+  --client->frames_left;
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
+    RefuseClient(client, wire::ErrorKind::kLimit,
+                 "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
+    return false;
+  }
+  Handle(client, {buffer, static_cast<size_t>(size)});
+  return client->connected;
+}
+
+void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_view bytes) {
+  wire::Frame frame;
+  switch (frame.Parse(bytes.data(), bytes.size())) {
+    case wire::DecodeStatus::kOk:
+      break;
+    case wire::DecodeStatus::kMalformed:
+      RefuseClient(client, wire::ErrorKind::kMalformed, "this frame is not a message of Baton");
+      return;
+    case wire::DecodeStatus::kVersion:
+      RefuseClient(client, wire::ErrorKind::kVersion,
+                   "this daemon speaks protocol versions up to " +
+                       std::to_string(wire::kVersion + 1) +
+                       "; install the same release of Baton in the pod and on the node");
+      return;
+  }
+  auto malformed = [&] {
+    RefuseClient(client, wire::ErrorKind::kMalformed, "a field of this frame is out of range");
+  };
+  auto lane_of = [&](uint8_t gpu) -> Lane* {
+    if (Lane* lane = client->At(gpu)) return lane;
+    RefuseClient(client, wire::ErrorKind::kProtocol,
+                 "attach to this GPU before you send messages about it");
+    return nullptr;
+  };
+  if (frame.type() == wire::Hello::kType) {
+    wire::Hello hello;
+    if (!frame.Read(hello)) return malformed();
+    if (hello.incarnation == 0) return malformed();
+    return SayHello(client, hello, bytes);
+  }
+  if (!client->said_hello) {
+    RefuseClient(client, wire::ErrorKind::kProtocol, "the first frame must be Hello");
+    return;
+  }
+  switch (frame.type()) {
+    case wire::State::kType: {
+      wire::State state;
+      if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
+      Lane* lane = lane_of(state.gpu);
+      if (lane == nullptr) return;
+      sink_.OnState(client->number, state, Measure(*lane, state), bytes);
+      return;
+    }
+    case wire::Attach::kType: {
+      wire::Attach attach;
+      if (!frame.Read(attach) || attach.gpu >= wire::kGpusMax || attach.uuid.view().empty()) {
+        return malformed();
+      }
+      const std::string_view uuid = attach.uuid.view();
+      Lane* lane = client->Of(uuid);
+      const Lane* there = client->At(attach.gpu);
+      if (there != nullptr && there != lane) {
+        RefuseClient(client, wire::ErrorKind::kProtocol,
+                     "this index already stands for another GPU");
+        return;
+      }
+      if (lane != nullptr && lane->attached && lane->index != attach.gpu) {
+        RefuseClient(client, wire::ErrorKind::kProtocol, "this GPU already has another index");
+        return;
+      }
+      if (lane == nullptr) {
+        if (client->lanes.size() == kLanesMax) {
+          RefuseClient(client, wire::ErrorKind::kLimit,
+                       "a process has no more than " + std::to_string(kLanesMax) + " GPUs");
+          return;
+        }
+        lane = &client->lanes.emplace_back();
+        lane->uuid = uuid;
+      }
+      lane->attached = true;
+      lane->index = attach.gpu;
+      auto& used = client->used;
+      if (used.size() < kLanesMax &&
+          std::find(used.begin(), used.end(), lane->uuid) == used.end()) {
+        used.push_back(lane->uuid);
+      }
+      sink_.OnAttach(client->number, attach, bytes);
+      return;
+    }
+    case wire::Memory::kType: {
+      wire::Memory memory;
+      if (!frame.Read(memory)) return malformed();
+      if (lane_of(memory.gpu) == nullptr) return;
+      sink_.OnMemory(client->number, memory, bytes);
+      return;
+    }
+    default:
+      // Types of the other directions are nonsense; above them a newer peer may have more to say.
+      if (frame.type() < 16) return;
+      RefuseClient(client, wire::ErrorKind::kProtocol, "a hook does not send this message");
+  }
+}
+
+// A State that the scheduler does not take for a drain must not end the measuring either: it would
+// be charged up to there, and hold on.
+Duration TenantEndpoint::Measure(Lane& lane, const wire::State& state) {
+  if (state.seq <= lane.seq) return Duration(0);
+  lane.seq = state.seq;
+  if (!IsDrained(state.phase)) lane.held = Duration(0);
+  const bool drained = IsDrained(state.phase) && state.epoch == lane.sent_epoch &&
+                       state.rev == lane.sent_rev && lane.sent_at != kNever;
+  if (!drained) return Duration(0);
+  const Instant asked_at = std::exchange(lane.asked_at, kNever);
+  if (asked_at != kNever && MonotonicNow() - asked_at > kAnswerPatience) lane.held = Duration(0);
+  if (lane.held == Duration(0)) lane.held = MonotonicNow() - lane.sent_at;
+  return lane.held;
+}
+
+void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
+                              std::string_view frame) {
+  if (client->said_hello) {
+    RefuseClient(client, wire::ErrorKind::kProtocol, "Hello was already sent");
+    return;
+  }
+  const std::pair process{client->peer.pid, client->peer.start_time};
+  std::shared_ptr<Client> known;
+  std::vector<std::shared_ptr<Client>> replaced;
+  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+    auto other = Find(it->second);
+    if (other == nullptr || other->reaping) continue;
+    if (other->incarnation == hello.incarnation || other->incarnation == 0) {
+      known = other;
+    } else if (!other->connected && other->peer.image != 0 && client->peer.image != 0 &&
+               other->peer.image != client->peer.image) {
+      // The process called exec: what it was before, GPU work included, has ended.
+      replaced.push_back(other);
+    }
+  }
+  for (auto& other : replaced) Exited(other);
+  if (known == nullptr) {
+    // Without the proof of its end the client cannot be served.
+    if (!AwaitExit(client)) {
+      RefuseClient(client, wire::ErrorKind::kLimit, "the daemon is out of file descriptors");
+      return;
+    }
+    client->said_hello = true;
+    client->incarnation = hello.incarnation;
+    by_process_.emplace(process, client->number);
+    sink_.OnHello(client->number, client->peer, hello, frame);
+    return;
+  }
+  // It came back: the new connection goes to the client that we know. What it said on the old one
+  // was read before, or is repeated by its next State.
+  if (known->connected) {
+    for (int i = 0; i < kLastFramesMax && known->connected && ReadOne(known); ++i) {
+    }
+    if (known->connected) Disconnect(known);
+  }
+  known->incarnation = hello.incarnation;
+  known->said_hello = true;
+  if (known->peer.uid != client->peer.uid) {  // it was adopted, or changed its user since
+    --per_uid_[known->peer.uid];
+    ++per_uid_[client->peer.uid];
+    known->peer.uid = client->peer.uid;
+  }
+  known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
+  // Attached anew, perhaps by other indexes. What it held it has held all along.
+  for (Lane& lane : known->lanes) lane.attached = false;
+  known->closing = false;
+  known->socket = stream_descriptor(io_, client->socket.release());
+  known->connected = true;
+  ++known->connection;
+  client->connected = false;
+  ++client->connection;
+  Forget(client);
+  sink_.OnHello(known->number, known->peer, hello, frame);
+  AwaitRead(known);
+}
+
+void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
+  auto it = clients_.find(number);
+  if (it == clients_.end() || !it->second->connected || it->second->closing) return;
+  Client& client = *it->second;
+  // Before it is on its way: the client may run before this goes on.
+  const Instant sent_at = MonotonicNow();
+  const bool sent = SendNow(client, frame);
+  // A grant with a new epoch starts a hold; with any other word about it the hold ends anew. Looked
+  // at after it is on its way.
+  wire::Frame parsed;
+  wire::Token token;
+  if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token)) {
+    Lane* lane = client.At(token.gpu);
+    if (lane == nullptr) {
+      // No GPU of its own has this index.
+    } else if (token.epoch > lane->sent_epoch && token.quota_ns != 0) {
+      lane->sent_epoch = token.epoch;
+      lane->sent_rev = token.rev;
+      lane->sent_at = token.rev == 1 ? sent_at : kNever;
+      lane->held = Duration(0);
+    } else if (token.epoch == lane->sent_epoch && token.rev > lane->sent_rev) {
+      // A gate that is closed again lets nothing pass: who has drained has. Until it says so again
+      // it keeps the GPU, though.
+      lane->sent_rev = token.rev;
+      if (token.quota_ns != 0) {
+        lane->held = Duration(0);
+      } else if (lane->held > Duration(0) && lane->asked_at == kNever) {
+        lane->asked_at = sent_at;
+      }
+    }
+  }
+  if (sent) return;
+  if (client.unsent.size() >= limits_.unsent_frames_max) {
+    sink_.OnTenantNote(number, "does not read its socket and is disconnected");
+    DisconnectSoon(it->second);
+    return;
+  }
+  client.unsent.emplace_back(frame);
+  if (!client.writing) Flush(it->second);
+}
+
+bool TenantEndpoint::SendNow(Client& client, std::string_view frame) {
+  if (!client.unsent.empty()) return false;  // order is kept
+  // Errors other than a full socket show up as end-of-file on the reading side.
+  return send(client.socket.native_handle(), frame.data(), frame.size(),
+              MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+         errno != EAGAIN;
+}
+
+void TenantEndpoint::Flush(const std::shared_ptr<Client>& client) {
+  client->writing = true;
+  client->socket.async_wait(
+      stream_descriptor::wait_write,
+      [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
+        if (!*alive || client->connection != connection) return;
+        client->writing = false;
+        if (error || !client->connected) return;
+        while (!client->unsent.empty()) {
+          const std::string& frame = client->unsent.front();
+          if (send(client->socket.native_handle(), frame.data(), frame.size(),
+                   MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+              errno == EAGAIN) {
+            return Flush(client);
+          }
+          client->unsent.pop_front();
+        }
+      });
+}
+
+void TenantEndpoint::SendError(Client& client, wire::ErrorKind kind, std::string_view text) {
+  wire::Error message;
+  message.kind = kind;
+  message.text.Set(text);
+  char buffer[512];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  SendNow(client, {buffer, size});
+}
+
+void TenantEndpoint::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
+  auto client = Find(number);
+  if (client == nullptr || !client->connected || client->closing) return;
+  SendError(*client, kind, text);
+  DisconnectSoon(client);
+}
+
+void TenantEndpoint::RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
+                                  std::string_view text) {
+  SendError(*client, kind, text);
+  if (client->number != 0) {
+    sink_.OnTenantNote(client->number, "is disconnected: " + std::string(text));
+    Disconnect(client);
+  }
+}
+
+void TenantEndpoint::DisconnectSoon(const std::shared_ptr<Client>& client) {
+  if (client->closing) return;
+  client->closing = true;
+  boost::asio::post(io_, [this, alive = alive_, client, connection = client->connection] {
+    if (*alive && client->connection == connection && client->connected) Disconnect(client);
+  });
+}
+
+void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
+  if (!client->connected) return;
+  client->connected = false;
+  client->closing = false;
+  client->writing = false;
+  ++client->connection;
+  client->unsent.clear();
+  ErrorCodeAsio ignored;
+  client->socket.close(ignored);
+  if (!client->said_hello) {
+    Forget(client);
+    return;
+  }
+  if (!client->reaping) sink_.OnDown(client->number, wire::DownReason::kDisconnected);
+}
+
+bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
+  const int watch = fcntl(client->peer.pidfd.get(), F_DUPFD_CLOEXEC, 0);
+  if (watch < 0) return false;
+  client->exit_watch.assign(watch);
+  client->exit_watch.async_wait(stream_descriptor::wait_read,
+                                [this, alive = alive_, client](ErrorCodeAsio error) {
+                                  if (error || !*alive) return;
+                                  Reap(client);
+                                });
+  return true;
+}
+
+void TenantEndpoint::AwaitExitSoon(const std::shared_ptr<Client>& client) {
+  if (AwaitExit(client)) return;
+  client->timer.expires_after(std::chrono::milliseconds(100));
+  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+    if (!error && *alive) AwaitExitSoon(client);
+  });
+}
+
+void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
+  if (!client->reaping) {
+    // What it said before it died still counts.
+    for (int i = 0; i < kLastFramesMax && client->connected && ReadOne(client); ++i) {
+    }
+    client->reaping = true;
+    if (client->connected) Disconnect(client);
+    client->reap_until = MonotonicNow() + limits_.drain_timeout;
+    ErrorCodeAsio ignored;
+    client->exit_watch.close(ignored);
+  }
+  if (client->used.empty() || !nvml_.available()) return Exited(client);
+  boost::asio::post(worker_, [this, alive = alive_, client, gpus = client->used] {
+    const bool listed = std::any_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
+      return nvml_.Lists(uuid, client->peer.pid);
+    });
+    boost::asio::post(io_, [this, alive, client, listed] {
+      if (*alive && Find(client->number) == client) Reaped(client, listed);
+    });
+  });
+}
+
+void TenantEndpoint::Reaped(const std::shared_ptr<Client>& client, bool listed) {
+  if (!listed) return Exited(client);
+  if (MonotonicNow() >= client->reap_until) {
+    sink_.OnTenantNote(
+        client->number,
+        "is dead, but NVML still lists it; its GPU is granted again after drain_timeout");
+    return Exited(client);
+  }
+  client->timer.expires_after(client->reap_poll);
+  client->reap_poll = std::min(client->reap_poll * 3 / 2, kReapPollMax);
+  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+    if (!error && *alive) Reap(client);
+  });
+}
+
+void TenantEndpoint::Exited(const std::shared_ptr<Client>& client) {
+  client->reaping = true;
+  if (client->connected) Disconnect(client);
+  Forget(client);
+  sink_.OnDown(client->number, wire::DownReason::kExited);
+}
+
+void TenantEndpoint::Forget(const std::shared_ptr<Client>& client) {
+  ErrorCodeAsio ignored;
+  client->exit_watch.close(ignored);
+  client->timer.cancel();
+  if (clients_.erase(client->number) == 0) return;
+  const std::pair process{client->peer.pid, client->peer.start_time};
+  for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
+    if (it->second == client->number) {
+      by_process_.erase(it);
+      break;
+    }
+  }
+  auto of_uid = per_uid_.find(client->peer.uid);
+  if (of_uid != per_uid_.end() && --of_uid->second == 0) per_uid_.erase(of_uid);
+}
+
+void TenantEndpoint::KillProcess(uint64_t number) {
+  if (auto client = Find(number)) Kill(client->peer.pidfd.get());
+}
+
+Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
+                                       const std::vector<std::string>& gpus) {
+  for (auto [it, end] = by_process_.equal_range({pid, start_time}); it != end; ++it) {
+    auto known = Find(it->second);
+    if (known != nullptr && (incarnation == 0 || known->incarnation == incarnation)) {
+      return known->number;
+    }
+  }
+  UniqueFd pidfd = OpenPidfd(pid, start_time);
+  const bool alive = static_cast<bool>(pidfd);
+  const bool listed = !alive && std::any_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
+    return nvml_.Lists(uuid, pid);
+  });
+  // A pid that was given out again is somebody else, whom NVML may list too.
+  if (!alive && (!listed || StartTime(pid))) {
+    return Fail(ErrorCode::kNotFound, "process " + std::to_string(pid) + " is gone");
+  }
+  auto client = std::make_shared<Client>(io_);
+  client->number = ++last_number_;
+  client->peer.pid = pid;
+  client->peer.start_time = start_time;
+  client->peer.image = ImageOf(pid);
+  client->peer.pidfd = std::move(pidfd);
+  client->incarnation = incarnation;
+  client->said_hello = true;
+  client->frames_left = limits_.frames_burst;
+  client->frames_at = MonotonicNow();
+  client->used = gpus;
+  client->lanes.resize(std::min(gpus.size(), kLanesMax));
+  for (size_t i = 0; i < client->lanes.size(); ++i) client->lanes[i].uuid = gpus[i];
+  clients_.emplace(client->number, client);
+  by_process_.emplace(std::pair{pid, start_time}, client->number);
+  ++per_uid_[0];
+  if (alive) {
+    AwaitExitSoon(client);
+  } else {
+    // Dead, but its GPU work goes on: reported once NVML no longer lists it.
+    boost::asio::post(io_, [this, watch = alive_, client] {
+      if (*watch) Reap(client);
+    });
+  }
+  return client->number;
+}
+
+}  // namespace baton::node

@@ -1,0 +1,170 @@
+// The unix socket to which hooks attach: batond and baton-frontend have the same one.
+//
+// It knows processes and frames, not pods: who connected (by the kernel's word, not the peer's),
+// whether frames are well formed, and when a process is really gone. It bounds everything that a
+// tenant can do: clients in all and per user, frame size, frame rate, unread answers. Whoever
+// breaks a rule gets one Error and is closed; nobody else notices.
+//
+// A client keeps its number over reconnects of the same incarnation. A closed socket only says
+// *disconnected*; *exited* is said when the pidfd proves it and, where NVML lists processes, when
+// NVML no longer lists it on any GPU it attached to (at most `drain_timeout` later).
+//
+// It also measures held time where it is shortest: from the passing on of a Token with a new epoch
+// to the receipt of the State that says it has drained. Whoever closes its socket meanwhile has
+// held until it comes back and says so.
+//
+// Not thread safe: lives in one event loop. Callbacks run in that loop, never from within a call of
+// Send() and the like.
+#ifndef BATON_NODE_TENANT_ENDPOINT_H_
+#define BATON_NODE_TENANT_ENDPOINT_H_
+
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "devmgr/machine/nvml.h"
+#include "node/process.h"
+#include "wire/messages.h"
+
+namespace baton::node {
+
+struct TenantLimits {
+  size_t clients_max = 4096;           // connections and processes still watched
+  size_t clients_per_uid = 1024;       // so one user cannot take all of them
+  uint32_t frames_per_second = 20000;  // per client, sustained; a faster one is read later
+  uint32_t frames_burst = 200000;
+  size_t unsent_frames_max = 64;  // a client that leaves more unread is disconnected
+  Duration hello_timeout = std::chrono::seconds(5);
+  Duration drain_timeout = std::chrono::seconds(10);  // how long NVML may list a dead process
+};
+
+// Who takes the clients' frames. `frame` is the message as it came, valid during the call.
+class TenantSink {
+ public:
+  virtual ~TenantSink() = default;
+  // A client said Hello, for the first time or again after a disconnect (same number).
+  virtual void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
+                       std::string_view frame) = 0;
+  virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
+  // `held`: of the token of state.epoch once that has drained, as measured here; else 0. A State
+  // counts as drained when it is newer than those before it and names the newest Token that was
+  // passed on, exactly; its value is given with every later State too, until it says otherwise, is
+  // sent another grant, or takes more than a second to answer a Token that closes its gate.
+  virtual void OnState(uint64_t client, const wire::State& state, Duration held,
+                       std::string_view frame) = 0;
+  virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
+  // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited.
+  virtual void OnDown(uint64_t client, wire::DownReason reason) = 0;
+  // Something for the operator's eyes about this client.
+  virtual void OnTenantNote(uint64_t client, const std::string& text) = 0;
+};
+
+class TenantEndpoint {
+ public:
+  static constexpr const char* kPodsFolder = "pods";
+
+  TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
+                 const TenantLimits& limits);
+  ~TenantEndpoint();
+
+  // Listens on `path` (mode 0666). A dead daemon's socket is replaced; kExists when a live one
+  // listens there, which `lock_path` tells: pods must not see that file, for root in a container
+  // could hold it and keep the next daemon from starting.
+  // The folder kPodsFolder beside `path` holds this socket alone, under the same name. Containers
+  // mount the folder: the next daemon's socket is another file.
+  Result<void> Listen(const std::string& path, const std::string& lock_path);
+  // Stops listening, closes every connection without a word and removes the socket's file.
+  void Stop();
+
+  // Sends a frame, at once or from a bounded queue. Nothing happens when the client is away.
+  // A Token passed through here is noticed for the held time.
+  void Send(uint64_t client, std::string_view frame);
+  // Sends Error and closes. The process stays watched if it had said Hello.
+  void Refuse(uint64_t client, wire::ErrorKind kind, std::string_view text);
+  // SIGKILL for the client's process.
+  void KillProcess(uint64_t client);
+
+  // Watches a process that is known from before this endpoint existed, as a disconnected client
+  // that used `gpus`. Returns its number; kNotFound when it is gone (and NVML no longer lists it,
+  // or cannot say). incarnation 0: whichever it will say.
+  Result<uint64_t> Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
+                         const std::vector<std::string>& gpus);
+
+ private:
+  struct Lane {  // a client on one GPU, over all its connections
+    bool attached = false;
+    uint8_t index = 0;  // the client's for this GPU, while it is attached
+    std::string uuid;
+    uint64_t seq = 0;         // of its newest State
+    uint64_t sent_epoch = 0;  // newest token passed on, and the last word about it
+    uint64_t sent_rev = 0;
+    Instant sent_at = kNever;   // when its first revision was passed on; kNever: not from here
+    Duration held{0};           // until it drained; 0: it has not, or nobody knows
+    Instant asked_at = kNever;  // since it drained it was told to close, and has not answered
+  };
+  static constexpr size_t kLanesMax = wire::kGpusMax;
+  struct Client;
+
+  void Accept();
+  void Admit(UniqueFd socket);
+  void AwaitRead(const std::shared_ptr<Client>& client);
+  // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
+  bool ReadOne(const std::shared_ptr<Client>& client);
+  void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
+  // How long the client has held what `state` says has drained; 0: it does not say so, or nobody
+  // knows.
+  static Duration Measure(Lane& lane, const wire::State& state);
+  void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
+                std::string_view frame);
+  void SendError(Client& client, wire::ErrorKind kind, std::string_view text);
+  void RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
+                    std::string_view text);
+  bool SendNow(Client& client, std::string_view frame);
+  void Flush(const std::shared_ptr<Client>& client);
+  void Disconnect(const std::shared_ptr<Client>& client);
+  void DisconnectSoon(const std::shared_ptr<Client>& client);
+  // False when there is no descriptor left to watch the process with.
+  bool AwaitExit(const std::shared_ptr<Client>& client);
+  // The same for a process that may hold a GPU: tried again until there is one.
+  void AwaitExitSoon(const std::shared_ptr<Client>& client);
+  void Reap(const std::shared_ptr<Client>& client);
+  // Whether NVML lists the dead process, as the worker found.
+  void Reaped(const std::shared_ptr<Client>& client, bool listed);
+  void Exited(const std::shared_ptr<Client>& client);
+  void Forget(const std::shared_ptr<Client>& client);
+  std::shared_ptr<Client> Find(uint64_t number) const;
+
+  boost::asio::io_context& io_;
+  TenantSink& sink_;
+  devmgr::Nvml& nvml_;
+  const TenantLimits limits_;
+  std::string path_;
+  std::string path_for_pods_;
+  UniqueFd path_lock_;
+  boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer accept_pause_;
+  std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
+  std::map<uid_t, size_t> per_uid_;
+  // By process: at most a handful of clients have the same one.
+  std::multimap<std::pair<pid_t, uint64_t>, uint64_t> by_process_;
+  uint64_t last_number_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false after destruction
+  boost::asio::thread_pool worker_{1};  // asks NVML, which may take its time
+};
+
+}  // namespace baton::node
+
+#endif  // BATON_NODE_TENANT_ENDPOINT_H_

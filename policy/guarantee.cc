@@ -1,0 +1,152 @@
+#include "policy/guarantee.h"
+
+#include <algorithm>
+
+#include "policy/rational.h"
+
+namespace baton::policy {
+
+int64_t Guarantee::Rate(const Account& account) const {
+  if (requested_ <= kWhole) return account.request;
+  return std::max<int64_t>(1, MulDiv(account.request, kWhole, requested_));
+}
+
+int64_t Guarantee::OwedNow(const Account& account) const {
+  if (!account.waiting) return account.owed_ns;
+  return account.owed_ns + MulDiv(Rate(account), served_ns_ - account.at, kWhole);
+}
+
+void Guarantee::Settle(Account& account) {
+  account.owed_ns = OwedNow(account);
+  account.at = served_ns_;
+}
+
+template <class Change>
+void Guarantee::ForAll(Change change) {
+  for (Account& account : accounts_) Settle(account);
+  change();
+  for (Slot slot = 0; slot < accounts_.size(); ++slot) Requeue(slot);
+}
+
+void Guarantee::Requeue(Slot slot) {
+  if (!behind_.empty()) behind_.Erase(slot);
+  Account& account = accounts_[slot];
+  if (!account.waiting || account.request == 0) return;
+  const int64_t at = account.at + MulDiv(Limit() - account.owed_ns, kWhole, Rate(account));
+  // One that looks too early is cheaper than one that is moved at every hold.
+  if (account.looks_at <= at) return;
+  account.looks_at = at;
+  early_.Erase(slot);
+  early_.Insert(slot, at, account.id.value);
+}
+
+void Guarantee::Add(Slot slot, PodId id, Share request) {
+  if (slot >= accounts_.size()) accounts_.resize(slot + 1);
+  accounts_[slot] = {};
+  accounts_[slot].id = id;
+  accounts_[slot].at = served_ns_;
+  SetRequest(slot, request);
+}
+
+void Guarantee::SetRequest(Slot slot, Share request) {
+  const int64_t requested = requested_ + request - accounts_[slot].request;
+  const auto change = [&] {
+    requested_ = requested;
+    accounts_[slot].request = request;
+  };
+  if (std::max(requested, requested_) > kWhole) return ForAll(change);
+  Settle(accounts_[slot]);
+  change();
+  Requeue(slot);
+}
+
+void Guarantee::Remove(Slot slot) {
+  SetWaiting(slot, false, Duration(1));
+  SetRequest(slot, 0);
+  early_.Erase(slot);
+}
+
+void Guarantee::SetWaiting(Slot slot, bool waiting, Duration burst) {
+  Account& account = accounts_[slot];
+  Settle(account);
+  // Not with the charge, of which a part may come back.
+  account.owed_ns = std::max(account.owed_ns, -Limit());
+  // Who had no work for a moment comes with no more than it would have to wait for.
+  if (waiting && !account.waiting && !account.held) {
+    account.owed_ns = std::min(account.owed_ns, Limit());
+  }
+  account.held = false;
+  account.waiting = waiting;
+  account.burst_ns = Nanos(burst);
+  if (waiting) NoteHold(account.burst_ns);
+  Requeue(slot);
+}
+
+void Guarantee::CapClaim(Slot slot, Duration most) {
+  Account& account = accounts_[slot];
+  Settle(account);
+  account.owed_ns = std::min({account.owed_ns, Nanos(most), Limit()});
+  Requeue(slot);
+}
+
+void Guarantee::Throttle(Slot slot) {
+  SetWaiting(slot, false, Duration(1));
+  CapClaim(slot, Duration(0));
+}
+
+void Guarantee::Charge(Slot slot, Duration held) {
+  const int64_t s = Nanos(held);
+  Account& account = accounts_[slot];
+  Settle(account);
+  served_ns_ += s;
+  account.held = true;
+  account.owed_ns += MulDiv(Rate(account), s, kWhole) - s;
+  account.at = served_ns_;
+  Requeue(slot);
+  longest_ns_ -= longest_ns_ / 256;
+  NoteHold(s);
+  if (2 * limit_longest_ns_ <= bound_ns_ || longest_ns_ >= limit_longest_ns_ / 2) return;
+  for (const Account& other : accounts_) {
+    if (other.waiting) longest_ns_ = std::max(longest_ns_, other.burst_ns);
+  }
+  ForAll([this] { limit_longest_ns_ = longest_ns_; });
+}
+
+// A hold takes so long, or will. Of those who wait, the ones not yet behind by a shorter limit are
+// looked at again by Behind() when their time comes.
+void Guarantee::NoteHold(int64_t ns) {
+  longest_ns_ = std::max(longest_ns_, ns);
+  const bool rises = 2 * longest_ns_ > Limit();
+  limit_longest_ns_ = std::max(limit_longest_ns_, longest_ns_);
+  while (rises && !behind_.empty()) {
+    Settle(accounts_[behind_.top()]);
+    Requeue(behind_.top());
+  }
+}
+
+std::optional<Guarantee::Slot> Guarantee::Behind() {
+  while (!early_.empty() && early_.top_key() <= served_ns_) {
+    const Slot slot = early_.top();
+    Account& account = accounts_[slot];
+    early_.Erase(slot);
+    account.looks_at = kNotAtAll;
+    if (!account.waiting) continue;
+    Settle(account);
+    if (account.owed_ns < Limit()) {
+      Requeue(slot);
+      continue;
+    }
+    const int64_t left = account.burst_ns - (account.owed_ns - Limit());
+    behind_.Insert(slot, served_ns_ + MulDiv(left, kWhole, Rate(account)), account.id.value);
+  }
+  while (!behind_.empty() && !MustGo(behind_.top())) {  // what was charged was taken back
+    Settle(accounts_[behind_.top()]);
+    Requeue(behind_.top());
+  }
+  if (behind_.empty()) return std::nullopt;
+  return behind_.top();
+}
+
+Duration Guarantee::Owed(Slot slot) const { return Duration(OwedNow(accounts_[slot])); }
+
+}  // namespace baton::policy

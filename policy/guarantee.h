@@ -1,0 +1,103 @@
+// What pods are owed of their requests alone: an account beside the fair share's lag.
+//
+// The lag (policy/fair_queue.h) says who is owed what of the whole GPU, slack included; a change of
+// membership spreads it, naps bound it, high priority goes ahead of it. A request may depend on
+// none of that. So each pod has a second account, which nobody else's changes:
+//
+//   while it has work:  owed_i grows by r_i for each nanosecond that the GPU serves anybody
+//   it holds:           owed_i falls by what it holds
+//
+// With M = max(bound, 2 L), L being the longest hold of late: owed_i never falls below -M, for what
+// a pod had of the slack is no debt. Whoever is owed M or more goes first, by the earliest
+// deadline: the instant, in served time, by which its next hold would have been served at the rate
+// r_i. (Stoica, Zhang, Ng: "A Hierarchical Fair Service Curve Algorithm", 1997, splits guarantees
+// from link sharing in this way.) In between the fair share decides, so where all have work the
+// account changes nothing.
+//
+// Where requests sum to at most the whole, owed_i stays below M + L; over any window in which a pod
+// has work it so holds at least r_i · W - (2 M + L), W in served time. Where they sum to more, r_i
+// is scaled down in proportion.
+//
+// O(1) for most calls, O(log n) where somebody falls behind, and O(n) for a change of requests
+// while they sum to more than the whole. Pure; not thread safe.
+#ifndef BATON_POLICY_GUARANTEE_H_
+#define BATON_POLICY_GUARANTEE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "policy/indexed_heap.h"
+#include "policy/share.h"
+
+namespace baton::policy {
+
+class Guarantee {
+ public:
+  using Slot = uint32_t;
+
+  explicit Guarantee(Duration bound) : bound_ns_(Nanos(bound)) {}
+
+  // A pod that is owed nothing and has no work.
+  void Add(Slot slot, PodId id, Share request);
+  void SetRequest(Slot slot, Share request);
+  void Remove(Slot slot);
+
+  // Whether the pod has work and may be picked, and what it is predicted to hold next (> 0).
+  void SetWaiting(Slot slot, bool waiting, Duration burst);
+  // It had no work: it keeps no larger claim than that.
+  void CapClaim(Slot slot, Duration most);
+  // It has work, but is at its limit: it has what it may have, and until SetWaiting() no claim.
+  void Throttle(Slot slot);
+  // The pod held the GPU for so long, with work all the while; negative to take back.
+  void Charge(Slot slot, Duration held);
+
+  // The waiting pod that must go now; nothing where nobody is too far behind.
+  std::optional<Slot> Behind();
+  // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
+  bool MustGo(Slot slot) const { return Nanos(Owed(slot)) >= Limit(); }
+  bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
+  void Prefetch(Slot slot) const { __builtin_prefetch(&accounts_[slot], 1); }
+  // What the pod is owed of its request; negative: it is ahead.
+  Duration Owed(Slot slot) const;
+
+ private:
+  static constexpr int64_t kNotAtAll = std::numeric_limits<int64_t>::max();
+  struct Account {
+    PodId id;
+    Share request = 0;  // 0: nothing is owed, or there is no such pod
+    bool waiting = false;
+    bool held = false;  // since it waited last
+    int64_t burst_ns = 1;
+    int64_t owed_ns = 0;           // as of `at`
+    int64_t at = 0;                // served_ns_ then
+    int64_t looks_at = kNotAtAll;  // its key in early_
+  };
+  // M.
+  int64_t Limit() const { return std::max(bound_ns_, 2 * limit_longest_ns_); }
+  int64_t Rate(const Account& account) const;
+  int64_t OwedNow(const Account& account) const;
+  void Settle(Account& account);
+  void Requeue(Slot slot);
+  void NoteHold(int64_t ns);
+  // Changes what all wait by.
+  template <class Change>
+  void ForAll(Change change);
+
+  const int64_t bound_ns_;
+  std::vector<Account> accounts_;
+  IndexedHeap early_;             // waiting, by the served time at which it will be behind
+  IndexedHeap behind_;            // waiting and behind, by deadline
+  int64_t requested_ = 0;         // by all
+  int64_t longest_ns_ = 0;        // hold, of late; decays
+  int64_t limit_longest_ns_ = 0;  // the same, in steps of two downwards: all wait by it
+  int64_t served_ns_ = 0;
+};
+
+}  // namespace baton::policy
+
+#endif  // BATON_POLICY_GUARANTEE_H_

@@ -1,0 +1,38 @@
+// Integer arithmetic of times and shares: products that exceed 64 bits, and divisions that keep
+// their remainder. Pure.
+#ifndef BATON_POLICY_RATIONAL_H_
+#define BATON_POLICY_RATIONAL_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace baton::policy {
+
+// Results stay within ± this, so that sums of a few of them stay within 64 bits. As nanoseconds of
+// virtual time it is 36 years: a debt that would take the fluid GPU that long to pay back is as
+// good as one that takes longer.
+inline constexpr int64_t kRationalMost = INT64_C(1) << 60;
+
+// (a · b + rest) / c, rounded towards zero and within ±kRationalMost; leaves the remainder in
+// `rest`. c > 0. The sum may exceed 64 bits, but seldom does, and division is what a decision's
+// arithmetic costs.
+inline int64_t MulDiv(int64_t a, int64_t b, int64_t c, int64_t& rest) {
+  int64_t sum;
+  if (!__builtin_mul_overflow(a, b, &sum) && !__builtin_add_overflow(sum, rest, &sum)) {
+    rest = sum % c;
+    return std::clamp(sum / c, -kRationalMost, kRationalMost);
+  }
+  __extension__ typedef __int128 Wide;
+  const Wide wide = static_cast<Wide>(a) * b + rest;
+  rest = static_cast<int64_t>(wide % c);
+  return static_cast<int64_t>(std::clamp<Wide>(wide / c, -kRationalMost, kRationalMost));
+}
+
+inline int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
+  int64_t rest = 0;
+  return MulDiv(a, b, c, rest);
+}
+
+}  // namespace baton::policy
+
+#endif  // BATON_POLICY_RATIONAL_H_

@@ -1,0 +1,196 @@
+// What a token scheduler is configured with, what it is told, and what it answers.
+#ifndef BATON_SCHEDULER_EVENTS_H_
+#define BATON_SCHEDULER_EVENTS_H_
+
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "policy/fair_queue.h"
+#include "wire/messages.h"
+
+namespace baton::scheduler {
+
+struct SchedulerOptions {
+  policy::FairQueueOptions fairness;
+
+  // A token's length lies between these. Shorter bounds how long others wait, longer saves
+  // hand-offs. Between them it is what keeps hand-offs at or below `handoff_fraction`.
+  Duration quota_min = std::chrono::milliseconds(5);
+  Duration quota_max = std::chrono::milliseconds(40);
+  // ε: the part of the GPU's time that hand-offs may cost, in millionths; 1 %.
+  uint32_t handoff_fraction = 10'000;
+  // GPU time that a client may have launched ahead of its completion. It is what a drain has to
+  // wait for; less of it leaves gaps between kernels on a busy host.
+  Duration backlog = std::chrono::milliseconds(2);
+  // How long a pod that stopped asking still counts as active (keeps its entitlement, so a gap
+  // between two kernels does not reshuffle everybody's shares).
+  Duration active_grace = std::chrono::milliseconds(10);
+  // A holder that has not drained this long after its token ended is reported as hung ...
+  Duration drain_timeout = std::chrono::seconds(10);
+  // ... and killed, where this says so. Otherwise the GPU waits for it.
+  bool drain_kill = false;
+  // A client of the holding pod that asks for the token while another of its clients has not
+  // drained for this long gets it again: the GPU work of one may be waiting for the other's launch.
+  Duration drain_reopen = std::chrono::milliseconds(100);
+  // A Token that the client's reports do not confirm is sent again after this.
+  Duration resend = std::chrono::milliseconds(500);
+};
+
+// After a link was cut: so long its clients have at least, to say what they did meanwhile.
+inline constexpr Duration kHearing = std::chrono::seconds(1);
+
+// A pod has this share of the GPU from now on: a new pod, or a change in place.
+struct PodSet {
+  PodId pod;
+  policy::ShareSpec spec;  // Validated()
+  // It takes its tokens on several GPUs together: here it is granted only by GangStep. Fixed when
+  // the pod is new.
+  bool gang = false;
+};
+// The pod is deleted. Its clients must be gone or about to go; a token it holds comes back first.
+struct PodRemoved {
+  PodId pod;
+};
+// A client attached, or attached again after a disconnect (same id).
+struct ClientAttached {
+  ClientId client;
+  PodId pod;
+};
+// A client's State. `held`: how long the node measured between passing the Token on and receiving
+// this State, when the State says that `epoch` has drained and the node saw all of it; else 0.
+// `claimed`: how long the client says that it has held since it last held nothing. It counts for
+// time in which nobody watched: this daemon, or its node's relay, was not there.
+struct ClientReport {
+  ClientId client;
+  uint64_t seq = 0;
+  wire::Phase phase = wire::Phase::kIdle;
+  uint64_t epoch = 0;
+  uint64_t rev = 0;
+  Duration held{0};
+  Duration claimed{0};
+  Duration backlog{0};  // GPU time that it expects its unfinished work to take
+};
+// The client's connection is gone, its process may live: it holds what it held. `heard_at` (not
+// after now): the link between its node's relay and this daemon was lost; until then it was
+// connected for certain. kNever: it closed its own socket, beside which its node goes on watching;
+// until it was seen to drain it holds.
+struct ClientDisconnected {
+  ClientId client;
+  Instant heard_at = kNever;
+};
+// The client's process is gone and its GPU work has ended.
+struct ClientGone {
+  ClientId client;
+};
+// Told before anything else after a restart: this client was sent the token of `epoch` and has not
+// drained as far as is known. It counts as attached, disconnected and holding. `granted_at`: when
+// the first client was sent this token, `joined_at`: when this one was; both not after now.
+// `charged`: what of the token is in the pod's account already.
+struct HolderRestored {
+  ClientId client;
+  PodId pod;
+  uint64_t epoch = 0;
+  Instant granted_at{};
+  Instant joined_at{};
+  Duration charged{0};
+};
+// The way to the GPU's clients is cut, or back. While it is cut nothing is decided, and it does not
+// count as time in which a client could have drained.
+struct LinkCut {
+  bool cut = false;
+};
+// What a gang's coordinator (scheduler/gang_scheduler.h) decides for one of its GPUs.
+struct GangStep {
+  enum class Do : uint8_t {
+    kWait,       // the gang has work on one of its GPUs: it stands in line here
+    kRest,       // it has none
+    kReserve,    // the holder's token ends, and nobody but the gang is granted; while the GPU is
+                 // kept free for it, it is charged as if it held
+    kGrant,      // reserved and free: the gang's, for `span`
+    kExtend,     // its token, for `span` more
+    kClose,      // its token ends now
+    kReopen,     // its token has ended; those of its clients that ask may launch for `span`
+    kReopenAll,  // ... and those that have not drained
+    kCap,      // it waits for another of its GPUs: what it is owed here is cut to two of its holds,
+               // or what a pod that sleeps may save up
+    kRelease,  // the token, if it is out, and the reservation end; nothing may be held
+  };
+  PodId pod;
+  Do act = Do::kWait;
+  Duration span{0};
+};
+// The teams' weights in what requests leave over, by ShareSpec::team; none where teams do not
+// matter (policy/share.h: FluidShares). Everybody's lag stays. Read during Step only.
+struct TeamWeights {
+  std::span<const uint32_t> weights;
+};
+// Time has passed; due when `now` reaches wakeup().
+struct Tick {};
+
+using Event = std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected,
+                           ClientGone, HolderRestored, LinkCut, GangStep, TeamWeights, Tick>;
+
+// `client` is about to be sent the token of `epoch` for the first time, at `joined_at`. Must be
+// stored, durable against a crash of the daemon, before the SendToken that follows is carried out.
+struct StoreHolder {
+  ClientId client;
+  PodId pod;
+  uint64_t epoch = 0;
+  Instant joined_at{};
+  Duration waited{0};  // the pod did, before this token
+};
+// `pod` has been charged this much more held time; said as the hold goes on, so that little is lost
+// when the daemon dies. Negative when an estimate turns out to have been too much.
+struct Charged {
+  PodId pod;
+  Duration held{0};
+};
+// The token of `epoch` is back: no client holds anything any more, and what StoreHolder stored for
+// it is void.
+struct ClearHolders {
+  uint64_t epoch = 0;
+};
+// Send wire::Token to the client. quota 0: close and drain.
+struct SendToken {
+  ClientId client;
+  uint64_t epoch = 0;
+  uint64_t rev = 0;
+  Duration quota{0};
+  bool contended = false;
+};
+// SIGKILL the client's process: it has not drained, and drain_kill says so.
+struct KillClient {
+  ClientId client;
+};
+// Something for people to know. At most one per client and token.
+struct Notice {
+  enum class Kind : uint8_t {
+    kHung,      // has not drained within drain_timeout (stopped, or a kernel that never ends)
+    kRevoked,   // its token was taken back early for a pod that goes first
+    kOverrun,   // drained, but the token took more than twice its quota
+    kReopened,  // its drain was stuck behind a launch of the same pod
+  } kind;
+  PodId pod;
+  ClientId client;
+  Duration by{0};  // how long it has been hung, or how far the token overran
+};
+
+using Effect = std::variant<StoreHolder, Charged, ClearHolders, SendToken, KillClient, Notice>;
+using Effects = std::vector<Effect>;
+
+// The Step that is under way: at what time, and where its effects go. Of the scheduler, for its
+// parts; between two Steps `now` is that of the last one, and there is nowhere to put effects.
+struct Turn {
+  Instant now{};
+  Effects* effects = nullptr;
+
+  void Emit(Effect effect) const { effects->push_back(effect); }
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_EVENTS_H_

@@ -1,0 +1,64 @@
+// The gangs of one GPU: which stand in line for it, which come before every single pod there, and
+// for which of them the GPU is kept. When one of them is granted, its coordinator decides
+// (scheduler/gang_scheduler.h).
+#ifndef BATON_SCHEDULER_GANG_LINE_H_
+#define BATON_SCHEDULER_GANG_LINE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/holding.h"
+#include "scheduler/line.h"
+#include "scheduler/roster.h"
+
+namespace baton::scheduler {
+
+class GangLine {
+ public:
+  GangLine(Roster& roster, Line& line, Holding& holding, const Turn& turn)
+      : roster_(roster), line_(line), holding_(holding), turn_(turn) {}
+
+  bool empty() const { return gangs_.empty(); }
+  // Whether the gang stands in line, or holds.
+  void Stand(uint32_t pod, bool stands);
+  // Finds out which of the gangs come before every single pod that waits or holds here, in their
+  // order (GangView::rank). `cut`: none while the link is.
+  void Rank(bool cut);
+  // What the gang is owed here is cut to what it may keep.
+  void Cap(uint32_t pod) { line_.queue().CapLag(pod, Credit(pod)); }
+
+  // The gang that the GPU is kept for; kNobody: none.
+  uint32_t reserved() const { return reserved_; }
+  // False when it is kept for one already.
+  bool Reserve(uint32_t pod);
+  // The GPU is found to be held by the gang.
+  void FoundHolding(uint32_t pod) { reserved_ = pod; }
+  // The reservation ends without a token.
+  void Unreserve();
+  // While the GPU is kept free for a gang, the gang is charged as if it held.
+  void ChargeKept();
+  // The pod has given its token back.
+  void Returned(uint32_t pod);
+  // How long it has been kept, and not charged for yet.
+  Duration kept() const { return turn_.now - kept_since_; }
+
+ private:
+  void StandInQueue(uint32_t pod, bool stands);
+  Duration Credit(uint32_t pod) const;
+
+  Roster& roster_;
+  Line& line_;
+  Holding& holding_;
+  const Turn& turn_;
+  std::vector<uint32_t> gangs_;  // that wait or hold, ordered by pod id
+  uint32_t reserved_ = Roster::kNobody;
+  Instant kept_since_{};  // with nobody holding anything, and not charged yet
+  // How long a pod that stopped asking a moment ago came before a gang, since a gang held here
+  // last; and since when one does, not counted in it yet.
+  Duration passed_over_{0};
+  Instant passed_over_since_ = kNever;
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_GANG_LINE_H_

@@ -1,0 +1,380 @@
+#include "scheduler/gang_scheduler.h"
+
+#include <algorithm>
+
+namespace baton::scheduler {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How often a gang in line is looked at again when nothing happens; what it is owed changes slowly.
+constexpr Duration kLookEvery = milliseconds(5);
+// The renewal is decided this long before the end, for the extension to arrive in time.
+constexpr Duration kRenewBefore = milliseconds(4);
+// What ranks that are behind get to catch up. When they have run past the others, who are now
+// behind, those get less: the less a rank runs past what its peers wait for, the sooner all stand
+// at the same place. The last is wire::kSingleLaunch.
+constexpr Duration kWindow = milliseconds(1);
+constexpr int64_t kWindowShrinks = 4;
+// So many windows without an end, and it begins anew.
+constexpr uint32_t kWindowsMax = 200;
+// A drain is taken for stuck when nothing has changed for this long: a report needs that long to
+// arrive.
+constexpr Duration kStuckAfter = microseconds(300);
+// However much work a rank says that it has left.
+constexpr Duration kStuckAfterMax = milliseconds(50);
+// A gang whose turn it is lets others use its GPUs for so long while one of them belongs to
+// another: one that can never have all it is owed on a GPU, for it waits elsewhere, must not close
+// it to the other gangs for good.
+constexpr Duration kPatience = milliseconds(100);
+// When none is behind, all are let on, this long after they should have drained: twice as long each
+// time that it did not help.
+constexpr Duration kNoneBehind = milliseconds(5);
+
+template <class Predicate>
+bool AllOf(const std::vector<GangView>& views, Predicate predicate) {
+  return std::all_of(views.begin(), views.end(), predicate);
+}
+template <class Predicate>
+bool AnyOf(const std::vector<GangView>& views, Predicate predicate) {
+  return std::any_of(views.begin(), views.end(), predicate);
+}
+
+bool Ranked(const GangView& view) { return view.rank != GangView::kUnranked; }
+bool Holds(const GangView& view) { return view.holds; }
+
+}  // namespace
+
+void GangScheduler::Add(PodId pod, std::vector<TokenScheduler*> gpus, bool complete) {
+  Gang& gang = gangs_[pod];
+  gang.gpus = std::move(gpus);
+  gang.complete = complete;
+}
+
+void GangScheduler::Remove(PodId pod) {
+  const auto found = gangs_.find(pod);
+  if (found != gangs_.end()) found->second.removed = true;
+}
+
+GangScheduler::Views GangScheduler::ViewsOf(PodId pod, const Gang& gang) const {
+  Views views;
+  for (const TokenScheduler* gpu : gang.gpus) views.push_back(gpu->Gang(pod));
+  return views;
+}
+
+void GangScheduler::All(PodId pod, const Gang& gang, GangStep::Do act, Duration span) {
+  for (TokenScheduler* gpu : gang.gpus) (*step_)(*gpu, GangStep{pod, act, span});
+}
+
+void GangScheduler::Tend(Instant now, const StepGpu& step) {
+  now_ = std::max(now_, now);
+  step_ = &step;
+  if (now_ >= look_at_) Look();
+  const uint64_t before = tended_;
+  for (auto& [pod, gang] : gangs_) {
+    if (!Due(gang)) continue;
+    ++tended_;
+    Tend(pod, gang);
+    gang.tended_at = Steps(gang);
+  }
+  if (tended_ != before) Reserve();
+  std::erase_if(gangs_, [this](const auto& entry) {
+    return entry.second.removed && entry.second.state == State::kIdle &&
+           !AnyOf(ViewsOf(entry.first, entry.second), Holds);
+  });
+  step_ = nullptr;
+}
+
+uint64_t GangScheduler::Steps(const Gang& gang) {
+  uint64_t steps = 0;
+  for (const TokenScheduler* gpu : gang.gpus) steps += gpu->steps();
+  return steps;
+}
+
+// A gang is none of the business of what happens on other GPUs than its own.
+bool GangScheduler::Due(const Gang& gang) const {
+  const bool acts = gang.state == State::kHolding || gang.state == State::kClosing;
+  const Instant at = std::min(gang.act_at, gang.state == State::kHolding ? gang.deadline : kNever);
+  return (Steps(gang) != gang.tended_at || (acts && now_ >= at)) && !Cut(gang);
+}
+
+// Over a link that is cut nobody is told anything.
+bool GangScheduler::Cut(const Gang& gang) {
+  return std::any_of(gang.gpus.begin(), gang.gpus.end(), [](auto* gpu) { return gpu->cut(); });
+}
+
+// Those in line are ranked anew: a holder has used more, a limit given back some.
+void GangScheduler::Look() {
+  look_at_ = now_ + kLookEvery;
+  std::vector<const TokenScheduler*> seen;
+  for (const auto& [pod, gang] : gangs_) {
+    if ((gang.state != State::kWaiting && gang.state != State::kReserved) || Cut(gang)) continue;
+    for (TokenScheduler* gpu : gang.gpus) {
+      if (std::find(seen.begin(), seen.end(), gpu) != seen.end()) continue;
+      seen.push_back(gpu);
+      (*step_)(*gpu, GangStep{pod, GangStep::Do::kWait, Duration(0)});
+    }
+  }
+}
+
+void GangScheduler::Tend(PodId pod, Gang& gang) {
+  Views views = ViewsOf(pod, gang);
+  const bool wants =
+      gang.complete && !gang.removed && AnyOf(views, [](const GangView& v) { return v.wants; });
+  if ((gang.state == State::kIdle || gang.state == State::kWaiting) && AnyOf(views, Holds)) {
+    // It held when this daemon was started anew.
+    All(pod, gang, GangStep::Do::kWait);
+    BeginClosing(gang);
+  }
+  if (gang.state == State::kIdle && wants) {
+    All(pod, gang, GangStep::Do::kWait);
+    gang.state = State::kWaiting;
+    views = ViewsOf(pod, gang);
+  } else if (gang.state == State::kWaiting && !wants) {
+    All(pod, gang, GangStep::Do::kRest);
+    gang.state = State::kIdle;
+    gang.ready_since = kNever;
+  }
+  if (gang.state == State::kWaiting) {
+    const bool ready = AllOf(views, [](const GangView& v) { return Ranked(v) && !v.overdue; });
+    if (!ready) {
+      gang.ready_since = kNever;
+      gang.blocked_since = kNever;
+      // No claim without bound where another of its GPUs is what it waits for.
+      for (size_t i = 0; i < views.size(); ++i) {
+        if (views[i].owed_much) {
+          (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kCap, Duration(0)});
+        }
+      }
+    } else if (gang.ready_since == kNever) {
+      gang.ready_since = now_;
+    }
+  }
+  if (gang.state == State::kReserved) {
+    if (!wants ||
+        AnyOf(views, [](const GangView& v) { return v.overdue || !Ranked(v) || !v.reserved; })) {
+      // Nobody waits for a gang that went, nor for a holder that hangs; who came meanwhile and is
+      // to go before it, does; and one of the GPUs may be that of a gang found to hold it.
+      All(pod, gang, GangStep::Do::kRelease);
+      gang.state = State::kWaiting;
+      gang.ready_since = kNever;
+      Tend(pod, gang);
+      return;
+    }
+    if (AllOf(views, [](const GangView& v) { return v.free; })) {
+      const Duration span = Quota(gang, views);
+      All(pod, gang, GangStep::Do::kGrant, span);
+      gang.state = State::kHolding;
+      gang.deadline = now_ + span;
+      gang.act_at = gang.deadline - std::min(span / 2, kRenewBefore);
+      gang.ready_since = kNever;
+    }
+  }
+  if (gang.state == State::kHolding) Hold(pod, gang);
+  if (gang.state == State::kClosing) {
+    Claim(pod, gang);
+    Close(pod, gang, ViewsOf(pod, gang));
+  }
+}
+
+// The longest that one of its GPUs would give it, and long enough that its ranks' meeting at the
+// end costs no more than a tenth of it.
+Duration GangScheduler::Quota(const Gang& gang, const Views& views) const {
+  Duration quota = std::min(gang.closing * 10, options_.quota_max);
+  for (const GangView& view : views) quota = std::max(quota, view.quota);
+  for (const GangView& view : views) quota = std::min(quota, view.allowance);
+  return std::max(2 * wire::kSingleLaunch, quota);
+}
+
+void GangScheduler::Hold(PodId pod, Gang& gang) {
+  Views views = ViewsOf(pod, gang);
+  const bool idle = AllOf(views, [](const GangView& v) { return v.drained && !v.wants; });
+  const bool revoked = gang.removed || AnyOf(views, [](const GangView& v) { return v.revoked; });
+  if (idle || revoked || now_ >= gang.deadline) {
+    All(pod, gang, GangStep::Do::kClose);
+    BeginClosing(gang);
+    return;
+  }
+  if (now_ < gang.act_at) return;
+  gang.act_at = kNever;
+  // The holder competes too, with the singles on each GPU and with the gangs that overlap it, as
+  // things stand now.
+  All(pod, gang, GangStep::Do::kWait);
+  views = ViewsOf(pod, gang);
+  bool again = AllOf(views, Ranked) && AnyOf(views, [](const GangView& v) { return v.wants; });
+  for (const auto& [id, other] : gangs_) {
+    if (again && other.state == State::kWaiting && other.ready_since != kNever) {
+      again = !GoesBefore(other, ViewsOf(id, other), gang, views);
+    }
+  }
+  if (!again) return;
+  const bool rival = AnyOf(views, [](const GangView& v) { return v.contended; });
+  Duration more = rival ? Quota(gang, views) : options_.quota_max;
+  for (const GangView& v : views) more = std::min(more, v.allowance - (gang.deadline - now_));
+  if (more <= Duration(0)) return;
+  All(pod, gang, GangStep::Do::kExtend, more);
+  gang.deadline += more;
+  gang.act_at = gang.deadline - std::min(more / 2, kRenewBefore);
+}
+
+void GangScheduler::BeginClosing(Gang& gang) {
+  gang.state = State::kClosing;
+  gang.closing_since = now_;
+  gang.changed_at = now_;
+  gang.window = kWindow;
+  gang.windows = 0;
+  gang.in_vain = 0;
+  gang.behind.clear();
+  gang.let_on.clear();
+}
+
+// Of a gang that held elsewhere when a daemon found it: its other GPUs are its own until it has
+// drained, for a kernel there may wait for a launch here.
+void GangScheduler::Claim(PodId pod, const Gang& gang) {
+  for (TokenScheduler* gpu : gang.gpus) {
+    const GangView view = gpu->Gang(pod);
+    if (view.holds || view.taken) continue;
+    if (!view.reserved) {
+      (*step_)(*gpu, GangStep{pod, GangStep::Do::kWait, Duration(0)});
+      (*step_)(*gpu, GangStep{pod, GangStep::Do::kReserve, Duration(0)});
+    }
+    if (gpu->Gang(pod).free) (*step_)(*gpu, GangStep{pod, GangStep::Do::kGrant, Duration(0)});
+  }
+}
+
+void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
+  gang.act_at = kNever;
+  if (AllOf(views, [](const GangView& v) { return !v.holds || v.drained; })) {
+    All(pod, gang, GangStep::Do::kRelease);
+    gang.closing += (now_ - gang.closing_since - gang.closing) / 4;
+    gang.state = State::kWaiting;  // unless it has nothing to do
+    Tend(pod, gang);
+    return;
+  }
+  if (AnyOf(views, [](const GangView& v) { return v.holds && !v.closed; })) {
+    if (AnyOf(views, [](const GangView& v) { return v.stuck; })) return;
+    // What the others waited for has been launched.
+    All(pod, gang, GangStep::Do::kClose);
+    gang.changed_at = now_;
+    gang.act_at = now_ + kStuckAfter;
+    return;
+  }
+  // Who holds nothing, and asks, is behind those who have not drained.
+  Clients behind;
+  for (const GangView& v : views) behind.insert(behind.end(), v.parked.begin(), v.parked.end());
+  if (behind != gang.behind) {
+    gang.behind = behind;
+    gang.changed_at = std::max(gang.changed_at, now_);
+  }
+  gang.act_at = gang.changed_at + kStuckAfter * (1 + std::min(gang.windows, kWindowsMax) / 32);
+  for (const GangView& v : views) {
+    if (!v.stuck) continue;
+    // Work that only takes its time is not stuck.
+    const Instant most = behind.empty() ? kNever : gang.changed_at + kStuckAfterMax;
+    gang.act_at = std::max(gang.act_at, std::min(v.done_at, most) + kStuckAfter);
+  }
+  if (behind.empty()) gang.act_at += kNoneBehind * (1 << std::min(gang.in_vain, 10u));
+  if (now_ >= gang.act_at) LetOn(pod, gang, views, std::move(behind));
+}
+
+// Those that are behind may launch for a moment. All may where none is: threads of theirs wait for
+// each other in a circle, and next time they may end elsewhere.
+void GangScheduler::LetOn(PodId pod, Gang& gang, const Views& views, Clients behind) {
+  const bool others = std::any_of(behind.begin(), behind.end(), [&](ClientId client) {
+    return std::find(gang.let_on.begin(), gang.let_on.end(), client) == gang.let_on.end();
+  });
+  if (others && !gang.let_on.empty()) {
+    gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
+  }
+  if (++gang.windows % kWindowsMax == 0 || behind.empty()) gang.window = kWindow;
+  gang.in_vain = behind.empty() ? gang.in_vain + 1 : 0;
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (!behind.empty() && views[i].parked.empty()) continue;
+    const auto act = behind.empty() ? GangStep::Do::kReopenAll : GangStep::Do::kReopen;
+    (*step_)(*gang.gpus[i], GangStep{pod, act, gang.window});
+  }
+  gang.let_on = std::move(behind);
+  gang.changed_at = now_ + gang.window;
+  gang.act_at = gang.changed_at + kStuckAfter;
+}
+
+// Of two gangs that share a GPU: which goes first there.
+bool GangScheduler::GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b) {
+  for (size_t i = 0; i < a.gpus.size(); ++i) {
+    const auto at = std::find(b.gpus.begin(), b.gpus.end(), a.gpus[i]);
+    if (at != b.gpus.end()) return of_a[i].rank < of_b[at - b.gpus.begin()].rank;
+  }
+  return false;
+}
+
+// In their order, each gang that is ready reserves its GPUs. Where one of them belongs to another
+// gang still, those that come later may have the rest, but not for ever.
+void GangScheduler::Reserve() {
+  struct Ready {
+    PodId pod;
+    Gang* gang;
+    Views views;
+  };
+  std::vector<Ready> ready;
+  for (auto& [pod, gang] : gangs_) {
+    if (gang.state == State::kWaiting && gang.ready_since != kNever) {
+      ready.push_back({pod, &gang, ViewsOf(pod, gang)});
+    }
+  }
+  std::stable_sort(ready.begin(), ready.end(), [](const Ready& a, const Ready& b) {
+    return a.gang->ready_since < b.gang->ready_since;
+  });
+  std::vector<const TokenScheduler*> claimed;
+  while (!ready.empty()) {
+    const auto first = [&](const Ready& r) {
+      return std::none_of(ready.begin(), ready.end(), [&](const Ready& other) {
+        return other.gang != r.gang && GoesBefore(*other.gang, other.views, *r.gang, r.views);
+      });
+    };
+    auto next = std::find_if(ready.begin(), ready.end(), first);
+    if (next == ready.end()) next = ready.begin();
+    const Ready r = std::move(*next);
+    ready.erase(next);
+    const auto& gpus = r.gang->gpus;
+    const bool blocked = std::any_of(gpus.begin(), gpus.end(), [&](const TokenScheduler* gpu) {
+      return gpu->Gang(r.pod).taken || gpu->cut() ||
+             std::find(claimed.begin(), claimed.end(), gpu) != claimed.end();
+    });
+    if (blocked) {
+      r.gang->blocked_since = std::min(r.gang->blocked_since, now_);
+      if (now_ - r.gang->blocked_since >= kPatience) {
+        claimed.insert(claimed.end(), gpus.begin(), gpus.end());
+      }
+      continue;
+    }
+    r.gang->blocked_since = kNever;
+    All(r.pod, *r.gang, GangStep::Do::kReserve);
+    r.gang->state = State::kReserved;
+    Tend(r.pod, *r.gang);
+  }
+}
+
+Instant GangScheduler::wakeup() const {
+  Instant at = kNever;
+  for (const auto& [pod, gang] : gangs_) {
+    if (Cut(gang)) continue;
+    switch (gang.state) {
+      case State::kIdle:
+        break;
+      case State::kWaiting:
+      case State::kReserved:
+        at = std::min(at, look_at_);
+        break;
+      case State::kHolding:
+        at = std::min({at, gang.act_at, gang.deadline});
+        break;
+      case State::kClosing:
+        at = std::min(at, gang.act_at);
+        break;
+    }
+  }
+  return at;
+}
+
+}  // namespace baton::scheduler

@@ -1,0 +1,111 @@
+// Pods whose processes wait for each other on several GPUs (NCCL): gangs. A gang takes the tokens
+// of all its GPUs or none; this is what decides when, above one TokenScheduler per GPU.
+//
+//   in line   on each of its GPUs, by what it is owed there; singles are granted meanwhile
+//   reserved  it came before every single pod on all its GPUs at once: all of them are kept for it,
+//             and their holders' tokens end
+//   holding   all are free: granted on all, with one deadline; extended on all or none
+//   closing   one end for all. A rank that is behind the others gets its token again for moments,
+//             for their kernels may be waiting for its next launch; where ranks wait for each other
+//             in a circle, all do. Released on all once all have drained
+//
+// No deadlock: a gang reserves all its GPUs in one step, and only where no other gang has reserved
+// one of them; who holds needs nothing more to finish. No starvation: what a gang is owed grows
+// until it comes first, on each GPU; of gangs that overlap the one goes first that comes first on
+// their GPU of the lowest number, and where such an order goes round in a circle, the longest
+// ready. A gang that cannot be brought to stand still counts as a holder that hangs.
+//
+// What a daemon finds held when it starts is closed like a token of its own: the gang's other GPUs
+// are claimed for it, as each is heard of.
+//
+// Shown by tests/scheduler/gang_scheduler_test.cc: Gang.InManyMixesEverybodyGoesOn (shares, nobody
+// is left out), Gang.WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn (faults, accounts, no busy
+// loop), and one test for each thing that went wrong once.
+//
+// Pure, like the schedulers it steps: no clock, no I/O, the same events give the same decisions.
+// Not thread safe.
+#ifndef BATON_SCHEDULER_GANG_SCHEDULER_H_
+#define BATON_SCHEDULER_GANG_SCHEDULER_H_
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "scheduler/token_scheduler.h"
+
+namespace baton::scheduler {
+
+class GangScheduler {
+ public:
+  explicit GangScheduler(const SchedulerOptions& options) : options_(options) {}
+
+  // `gpus`: of all that the pod has a share of, in an order that is the same for all gangs. They
+  // know the pod (PodSet with `gang`), and must outlive the gang. Not `complete`: some are not
+  // there (yet); the gang is granted nothing, but what it holds since before a restart comes back.
+  void Add(PodId pod, std::vector<TokenScheduler*> gpus, bool complete = true);
+  // The pod is deleted (PodRemoved everywhere). What it holds is released once it has drained.
+  void Remove(PodId pod);
+  bool empty() const { return gangs_.empty(); }
+
+  // Steps one GPU's scheduler with an event, and carries its effects out.
+  using StepGpu = std::function<void(TokenScheduler&, const GangStep&)>;
+  // Decides what can be decided at `now`. To be called after every Step of a scheduler that a gang
+  // is on, and when wakeup() is due.
+  void Tend(Instant now, const StepGpu& step);
+  // When Tend is due although nothing has happened.
+  Instant wakeup() const;
+  // So many gangs have been tended, in all calls.
+  uint64_t tended() const { return tended_; }
+
+ private:
+  using Clients = std::vector<ClientId>;
+  enum class State : uint8_t { kIdle, kWaiting, kReserved, kHolding, kClosing };
+  struct Gang {
+    std::vector<TokenScheduler*> gpus;
+    bool complete = true;
+    State state = State::kIdle;
+    bool removed = false;
+    uint64_t tended_at = 0;          // TokenScheduler::steps() of all its GPUs, when last tended
+    Instant ready_since = kNever;    // comes before every single on all its GPUs
+    Instant blocked_since = kNever;  // ... and one of them belongs to another gang
+    Instant deadline{};
+    Instant act_at = kNever;  // when to renew (holding) or to let somebody on (closing)
+    Duration closing{0};      // how long its tokens take to come back, smoothed
+    // While closing:
+    Instant closing_since{};
+    Instant changed_at{};  // when last somebody drained, or what let them on ended
+    Duration window{0};    // how long the ranks that are behind get next
+    uint32_t windows = 0;  // how often they got it
+    uint32_t in_vain = 0;  // how often in a row all got it, for none was behind
+    Clients behind;        // who was when last looked at ...
+    Clients let_on;        // ... and when last let on
+  };
+  using Views = std::vector<GangView>;
+
+  static bool Cut(const Gang& gang);
+  bool Due(const Gang& gang) const;
+  static uint64_t Steps(const Gang& gang);
+  void Look();
+  void Tend(PodId pod, Gang& gang);
+  void Hold(PodId pod, Gang& gang);
+  Duration Quota(const Gang& gang, const Views& views) const;
+  void BeginClosing(Gang& gang);
+  void Claim(PodId pod, const Gang& gang);
+  void Close(PodId pod, Gang& gang, const Views& views);
+  void LetOn(PodId pod, Gang& gang, const Views& views, Clients behind);
+  void Reserve();
+  static bool GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b);
+  Views ViewsOf(PodId pod, const Gang& gang) const;
+  void All(PodId pod, const Gang& gang, GangStep::Do act, Duration span = Duration(0));
+
+  const SchedulerOptions options_;
+  std::map<PodId, Gang> gangs_;
+  Instant now_{};
+  uint64_t tended_ = 0;
+  Instant look_at_{};  // at those in line and reserved, although nothing has happened
+  const StepGpu* step_ = nullptr;
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_GANG_SCHEDULER_H_

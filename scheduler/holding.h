@@ -1,0 +1,100 @@
+// A GPU's token in use: it is granted to a pod, fanned out to the clients of the pod that ask,
+// renewed, ended, and comes back when the last of them has drained. What it lasts is charged as it
+// goes on.
+#ifndef BATON_SCHEDULER_HOLDING_H_
+#define BATON_SCHEDULER_HOLDING_H_
+
+#include <cstdint>
+
+#include "scheduler/events.h"
+#include "scheduler/line.h"
+#include "scheduler/roster.h"
+#include "scheduler/token.h"
+#include "scheduler/views.h"
+
+namespace baton::scheduler {
+
+class Holding {
+ public:
+  // As TokenScheduler's.
+  Holding(const SchedulerOptions& options, Roster& roster, Line& line, const Turn& turn,
+          uint64_t last_epoch, uint64_t first_epoch);
+
+  const Token& token() const { return token_; }
+  bool held() const { return token_.held(); }
+  // kNobody: nobody's.
+  uint32_t pod() const { return token_.pod; }
+  uint64_t epoch() const { return epoch_; }
+
+  // The token, which is free, is the pod's; the clients of it that ask are sent it. A gang's is
+  // extended by its coordinator only.
+  void Grant(uint32_t pod, Duration quota);
+  // A hold that this scheduler did not begin.
+  struct Adopted {
+    uint64_t epoch = 0;
+    Instant granted_at{};
+    Instant joined_at{};
+    Duration charged{0};
+  };
+  // The client holds so, and is a member from here on. Where the token is free this makes one that
+  // has ended already; else it must be the pod's.
+  void Adopt(uint32_t client, const Adopted& hold);
+  // Of the token, this daemon was not there for so long, and cannot know who held.
+  void SetUnwatched(Duration unwatched) { token_.unwatched = unwatched; }
+  // One more client of the pod is sent the token.
+  void Join(uint32_t client);
+  // The member is told of the token again.
+  void Send(uint32_t client);
+  // A client that asks for its pod's token joins where that is open.
+  void Admit(uint32_t client);
+  // A member has drained, after it held for `held`. True when nobody holds a part any more.
+  bool Drained(uint32_t client, Duration held);
+  // Nobody holds a part: trues up the charge, and the token is free.
+  void Return();
+
+  // Pod `by` has started to wait.
+  void MakeWay(uint32_t by);
+  // It ends as soon as it may, for a gang that the GPU is kept for.
+  void EndForGang();
+  // It ends now, and closes when time is next looked at.
+  void End();
+  // What a gang's coordinator decides.
+  void Extend(Duration span);
+  void Close();
+  void LetOn(Duration span, bool all);
+
+  // Does what is due: an extension, the end, what belongs to a drain.
+  void Tend();
+  void ChargeProgress();
+  // The link was cut until now, for this long.
+  void LinkBack(Duration away);
+  // When Tend() is due.
+  Instant wakeup() const;
+  // Its part of the view of the gang that holds, or of another one.
+  void Describe(GangView& view) const;
+
+ private:
+  using Client = Roster::Client;
+  using Pod = Roster::Pod;
+
+  void Enlist(uint32_t client, Instant joined_at);
+  void SendToMembers();
+  void Renew();
+  void PlanRenewal(Duration span);
+  void WatchDrain();
+  bool Stuck() const;
+  Instant ChargeDue() const;
+
+  const SchedulerOptions& options_;
+  Roster& roster_;
+  Line& line_;
+  const Turn& turn_;
+  Token token_;
+  uint64_t epoch_;
+  const uint64_t first_epoch_;
+  int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_HOLDING_H_

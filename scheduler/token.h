@@ -1,0 +1,86 @@
+// The token of one GPU, and how far it is. One thing happens to it at a time:
+//
+//                 | free   | open      | closed    | reopened  | let on    |
+//   --------------+--------+-----------+-----------+-----------+-----------+
+//   granted       | open   |           |           |           |           |
+//   adopted       | closed | a member  | a member  | a member  | a member  |
+//   a client asks |        | a member  | parked    | a member  | parked    |
+//   renewed       |        | open      |           |           |           |
+//   its deadline  |        | closed    |           | closed    | closed    |
+//   its drain is  |        |           | reopened, |           |           |
+//     stuck       |        |           | let on    |           |           |
+//   last drained  |        | free      | free      | free      | free      |
+//
+// open      its clients launch, and those of its pod that ask join them
+// closed    past its deadline; comes back when the last of its clients has drained
+// reopened  of a single pod: open again for a moment, for its drain was stuck
+// let on    of a gang: open again for a moment, for those clients only that its coordinator lets on
+//
+// A gang's is free when its coordinator releases it (GangStep), not when the last has drained.
+#ifndef BATON_SCHEDULER_TOKEN_H_
+#define BATON_SCHEDULER_TOKEN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/time.h"
+#include "scheduler/roster.h"
+
+namespace baton::scheduler {
+
+struct Token {
+  enum class Stage : uint8_t { kFree, kOpen, kClosed, kReopened, kLetOn };
+
+  Stage stage = Stage::kFree;
+  bool contended = false;          // as last told to the members
+  bool revoked = false;            // of a gang: for a pod that goes first
+  uint32_t pod = Roster::kNobody;  // kNobody exactly when it is free
+  Roster::Numbers members;         // clients that have a part of it, in order of joining
+  Instant granted_at{};
+  Instant deadline{};          // as this side sees it
+  Instant renew_at = kNever;   // when to decide about an extension
+  Instant ended_at = kNever;   // when it first closed; a reopening does not set it back
+  Instant let_on_at = kNever;  // when it was last let on
+  Duration quota{0};
+  Duration waited{0};     // what the pod did before it
+  Duration charged{0};    // of it, to the pod
+  Duration measured{0};   // longest held time that a drained member reported
+  Duration unwatched{0};  // this daemon was not there, and cannot know who held
+
+  bool held() const { return stage != Stage::kFree; }
+  bool closed() const { return stage == Stage::kClosed; }
+  // Whether clients of its pod that ask get a part of it.
+  bool admits() const { return stage == Stage::kOpen || stage == Stage::kReopened; }
+
+  void Close(Instant at) {
+    stage = Stage::kClosed;
+    ended_at = std::min(ended_at, at);
+    renew_at = kNever;
+  }
+  void Reopen(Instant until) {
+    stage = Stage::kReopened;
+    deadline = until;
+  }
+  void LetOn(Instant now, Instant until) {
+    stage = Stage::kLetOn;
+    let_on_at = now;
+    deadline = until;
+  }
+  void Extend(Duration more) {
+    quota += more;
+    deadline += more;
+  }
+  // Not renewed, and over at `at`.
+  void EndAt(Instant at) {
+    deadline = at;
+    renew_at = kNever;
+  }
+  void Free() {
+    stage = Stage::kFree;
+    pod = Roster::kNobody;
+  }
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_TOKEN_H_

@@ -1,0 +1,128 @@
+// The token scheduler of one GPU: a pure state machine. Events in, effects out; it reads no clock,
+// does no I/O and iterates in the order of ids only, so the same events give the same decisions.
+//
+// It knows pods (who have shares) and clients (their processes). A token belongs to a pod; it is
+// fanned out to the pod's clients that want to launch, and comes back when the last of them has
+// drained. While it is out nobody else is granted anything: that, and that a client which is merely
+// *disconnected* still counts as holding, is what makes exclusive mean exclusive.
+//
+// Its parts, each with a state of its own:
+//
+//   Roster     who there is: pods and their clients
+//   Line       which pods wait, what each will need and has been charged; the fair queue
+//   Holding    the token, from its grant to its return (scheduler/token.h has its stages)
+//   Strays     clients that claim to run beside it
+//   GangLine   gangs in line, and the one that the GPU is kept for
+//
+// What an event makes of a client (Roster::Client): of its contact, of its part of the token, and
+// of what it wants.
+//
+//                     | away               | new                    | heard
+//   ------------------+--------------------+------------------------+-------------------------
+//   ClientAttached    | new                | new                    | new
+//     has a part      |   and its last word is unconfirmed again
+//   ClientReport      | ignored            | heard                  | heard
+//     of the last word|                    |   part: confirmed      |   part: confirmed
+//     Idle, Waiting   |                    |   wants: no, yes; part: none once it has heard all
+//       has no part   |                    |   Waiting: joins where its pod's token admits it
+//     Holding,        |                    |   wants                |   wants
+//       Draining      |                    |                        |
+//       has no part   |                    |   adopted, or a stray  |   a stray
+//   ClientDisconnected| away               | away; wants: no        | away; wants: no
+//   ClientGone        | forgotten: its part is back, and it is no stray
+//   HolderRestored    | (not known:) away; adopted
+//
+// The link: while it is cut, events are taken and nothing is granted, extended, ended or reported;
+// when it is back, deadlines and drains go on with the time of the cut left out.
+//
+// Not thread safe; a daemon has one per GPU and steps it from its event loop.
+#ifndef BATON_SCHEDULER_TOKEN_SCHEDULER_H_
+#define BATON_SCHEDULER_TOKEN_SCHEDULER_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scheduler/events.h"
+#include "scheduler/gang_line.h"
+#include "scheduler/holding.h"
+#include "scheduler/line.h"
+#include "scheduler/roster.h"
+#include "scheduler/strays.h"
+#include "scheduler/views.h"
+
+namespace baton::scheduler {
+
+class TokenScheduler {
+ public:
+  // Epochs of this scheduler start above `last_epoch` (the last one stored; 0 for a new GPU), and
+  // those of its grants at `first_epoch` at least. They only ever grow by its own grants: a client
+  // that names a higher one moves none.
+  explicit TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch,
+                          uint64_t first_epoch = 0);
+  // Its parts know each other.
+  TokenScheduler(const TokenScheduler&) = delete;
+  TokenScheduler& operator=(const TokenScheduler&) = delete;
+
+  // Takes one event at time `now` (never before an earlier call's) and appends what is to be done,
+  // in order, to `effects`. Events about pods or clients that are not known are ignored.
+  void Step(Instant now, const Event& event, Effects& effects);
+
+  // When the next Tick is due; kNever when only another event can change anything.
+  Instant wakeup() const;
+
+  std::optional<PodId> holder() const;
+  // Nobody holds anything, and nobody wants to.
+  bool idle() const { return !holding_.held() && strays_.empty() && !line_.anybody_waits(); }
+  // Whether the client was sent a token (or told to stop) and has not drained; `epoch`: that one.
+  bool Holds(ClientId client, std::optional<uint64_t> epoch = {}) const;
+  uint64_t epoch() const { return holding_.epoch(); }
+  // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
+  // confirm a grant (which is measured), and the client's own waking up.
+  Duration handoff() const { return line_.handoff(); }
+  // Every pod, ordered by id.
+  std::vector<PodStatus> Status(Instant now);
+  // For a gang's coordinator: as of the last Step.
+  GangView Gang(PodId pod) const;
+  bool cut() const { return cut_at_ != kNever; }
+  bool has_gangs() const { return roster_.has_gangs(); }
+  // Number of calls of Step(). Gang() is unchanged while this is.
+  uint64_t steps() const { return steps_; }
+
+ private:
+  using Client = Roster::Client;
+  using Pod = Roster::Pod;
+
+  void On(const PodSet& event);
+  void On(const PodRemoved& event);
+  void On(const ClientAttached& event);
+  void On(const ClientReport& event);
+  void On(const ClientDisconnected& event);
+  void On(const ClientGone& event);
+  void On(const HolderRestored& event);
+  void On(const LinkCut& event);
+  void On(const GangStep& event);
+  void On(const TeamWeights& event);
+
+  void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
+  void OnDrained(uint32_t client, const ClientReport& report, bool heard);
+  void Adopt(uint32_t client, const Holding::Adopted& hold);
+  void SetWants(uint32_t client, bool wants);
+  void UpdateWaiting(uint32_t pod);
+  void TakeBack();
+  void Forget(uint32_t pod);
+
+  const SchedulerOptions options_;
+  Turn turn_;
+  Roster roster_;
+  Line line_{options_, roster_, turn_};
+  Holding holding_;
+  Strays strays_{options_, roster_, turn_};
+  GangLine gangs_{roster_, line_, holding_, turn_};
+  Instant cut_at_ = kNever;  // since then the link is cut
+  uint64_t steps_ = 0;
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_TOKEN_SCHEDULER_H_

@@ -1,0 +1,58 @@
+// What a token scheduler shows: of a pod, for people; of a gang, for its coordinator.
+#ifndef BATON_SCHEDULER_VIEWS_H_
+#define BATON_SCHEDULER_VIEWS_H_
+
+#include <boost/container/small_vector.hpp>
+#include <cstdint>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "policy/share.h"
+
+namespace baton::scheduler {
+
+// What is known of a pod on this GPU, cumulative since this scheduler was made.
+struct PodStatus {
+  PodId pod;
+  policy::ShareSpec spec;
+  policy::Share fluid = 0;  // entitlement among the pods active now
+  bool waiting = false;
+  bool holding = false;
+  bool throttled = false;  // waits, but is at its limit
+  Duration held{0};        // charged
+  Duration waited{0};      // time in which at least one client waited and none held
+  Instant waiting_since = kNever;
+  Duration lag{0};
+  Duration owed_of_request{0};  // (policy/guarantee.h); negative: it has had more
+  uint64_t grants = 0;
+  uint64_t revocations = 0;
+};
+
+// A gang as one of its GPUs sees it.
+struct GangView {
+  bool wants = false;  // a client asks, or holds and may go on
+  // Has the token: those that ask and hold no part of it.
+  boost::container::small_vector<ClientId, 2> parked;
+  // Its place among the gangs that come before every single pod here, the holder included; 0 is
+  // the first. kUnranked: some single pod comes first.
+  static constexpr uint32_t kUnranked = ~0u;
+  uint32_t rank = kUnranked;
+  bool owed_much = false;  // kCap would cut what it is owed
+  bool reserved = false;   // kept for it
+  bool taken = false;      // kept for another gang
+  bool free = false;       // reserved for it, and nobody holds anything
+  bool holds = false;      // has the token
+  bool drained = false;    // has the token, and none of its clients holds a part
+  bool closed = false;     // its token has ended
+  bool stuck = false;      // one of its clients has not drained, and was not let on since
+  bool revoked = false;    // its token is to end for a pod that goes first
+  bool contended = false;  // somebody else waits here
+  bool overdue = false;    // another's drain takes longer than it should
+  Instant done_at{};       // when the work of its clients should end, as they said
+  Duration quota{0};       // what it would be granted now
+  Duration allowance{0};   // what its limit allows now
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_VIEWS_H_

@@ -1,0 +1,57 @@
+// The modes in which GPUs are given to pods: a row each, for everybody who reads, checks or prints
+// a mode. What a mode makes of a card is its class, which devmgr/modes/modes.cc lists in this
+// order.
+#ifndef BATON_SPEC_MODES_H_
+#define BATON_SPEC_MODES_H_
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace baton::spec {
+
+struct Mode {
+  std::string_view name;
+  bool by_token;  // its pods launch under tokens; else a driver makes devices, without the hook
+  bool on_kubernetes;        // offered there
+  std::string_view meaning;  // a clause, for people
+};
+
+inline constexpr std::string_view kTimeSlice = "time-slice";
+inline constexpr std::string_view kExclusive = "exclusive";
+inline constexpr std::string_view kMig = "mig";
+inline constexpr std::string_view kMps = "mps";
+
+inline constexpr std::array kModes{
+    Mode{kTimeSlice, true, true, "by the token"},
+    Mode{kMig, false, false, "by instances that the hardware divides"},
+    Mode{kMps, false, false, "at the same time, by parts of its multiprocessors"},
+    Mode{kExclusive, true, true, "not at all"},
+};
+
+// Null: there is no such mode.
+constexpr const Mode* FindMode(std::string_view name) {
+  for (const Mode& mode : kModes) {
+    if (mode.name == name) return &mode;
+  }
+  return nullptr;
+}
+// Whether its pods launch under tokens. A mode that does not exist has none to give.
+constexpr bool ByToken(std::string_view name) {
+  const Mode* mode = FindMode(name);
+  return mode != nullptr && mode->by_token;
+}
+// "time-slice, mig, mps, exclusive"; or those offered on Kubernetes.
+inline std::string ModeNames(bool on_kubernetes, std::string_view between = ", ") {
+  std::string names;
+  for (const Mode& mode : kModes) {
+    if (on_kubernetes && !mode.on_kubernetes) continue;
+    if (!names.empty()) names += between;
+    names += mode.name;
+  }
+  return names;
+}
+
+}  // namespace baton::spec
+
+#endif  // BATON_SPEC_MODES_H_

@@ -1,0 +1,386 @@
+#include "spec/pod_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/parse.h"
+#include "base/suggest.h"
+#include "spec/modes.h"
+
+namespace baton::spec {
+namespace {
+
+constexpr size_t kWordMax = 128;
+constexpr size_t kPathMax = 256;
+
+tl::unexpected<Error> Bad(std::string what) { return Fail(ErrorCode::kInvalid, std::move(what)); }
+
+// A percentage, as a number or as text with or without "%".
+Result<policy::Share> ReadShare(const Json& value) {
+  if (value.is_string()) return ParsePercent(value.get_ref<const std::string&>());
+  if (!value.is_number()) return Bad("must be a percentage");
+  return ParsePercent(fmt::format("{:.10g}", value.get<double>()));
+}
+
+double Percent(policy::Share share) { return share / 1e4; }
+
+template <policy::Share policy::ShareSpec::*kWhich>
+PodField::Special ShareRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            const auto share = ReadShare(value);
+            if (!share) return tl::unexpected(share.error());
+            request.share.*kWhich = *share;
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            const policy::Share share = request.share.*kWhich;
+            return share == 0 ? Json() : Json(Percent(share));
+          }};
+}
+
+Result<int64_t> ReadWhole(const Json& value, int64_t min, int64_t max) {
+  const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX;
+  if (!value.is_number_integer() || huge || value.get<int64_t>() < min ||
+      value.get<int64_t>() > max) {
+    return Bad(fmt::format("must be a whole number from {} to {}", min, max));
+  }
+  return value.get<int64_t>();
+}
+
+PodField::Special MemoryRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            request.memory_cap = 0;
+            request.memory_part = 0;
+            if (value.is_string() && value.get_ref<const std::string&>().ends_with('%')) {
+              const auto part = ReadShare(value);
+              if (!part) return tl::unexpected(part.error());
+              request.memory_part = *part;
+              return {};
+            }
+            if (value.is_string()) {
+              const auto bytes = ParseBytes(value.get_ref<const std::string&>());
+              if (!bytes) return tl::unexpected(bytes.error());
+              request.memory_cap = *bytes;
+              return {};
+            }
+            const auto bytes = ReadWhole(value, 0, int64_t{1} << 60);
+            if (!bytes) return tl::unexpected(bytes.error());
+            request.memory_cap = static_cast<uint64_t>(*bytes);
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            if (request.memory_cap != 0) return request.memory_cap;
+            if (request.memory_part == 0) return {};
+            return fmt::format("{}%", Percent(request.memory_part));
+          }};
+}
+
+PodField::Special PriorityRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            if (!value.is_string()) return Bad("must be \"low\" or \"high\"");
+            const auto priority = ParsePriority(value.get_ref<const std::string&>());
+            if (!priority) return tl::unexpected(priority.error());
+            request.share.priority = *priority;
+            return {};
+          },
+          [](const PodRequest& request) -> Json { return PriorityName(request.share.priority); }};
+}
+
+PodField::Special CountRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            const auto count = ReadWhole(value, 1, kGpusMax);
+            if (!count) return tl::unexpected(count.error());
+            request.count = static_cast<uint32_t>(*count);
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            return request.count == 0 ? Json() : Json(request.count);
+          }};
+}
+
+PodField::Special IndependentRow() {
+  return {
+      [](const Json& value, PodRequest& request) -> Result<void> {
+        if (!value.is_boolean()) return Bad("must be true or false");
+        request.independent = value.get<bool>();
+        return {};
+      },
+      [](const PodRequest& request) -> Json { return request.independent ? Json(true) : Json(); }};
+}
+
+PodField::Special UidRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            const auto uid = ReadWhole(value, -1, 0xffffffff);
+            if (!uid) return tl::unexpected(uid.error());
+            request.uid = *uid;
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            return request.uid == -1 ? Json() : Json(request.uid);
+          }};
+}
+
+PodField::Special TicketRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            const std::string ticket = value.is_string() ? value.get<std::string>() : "";
+            const bool printable = std::all_of(ticket.begin(), ticket.end(),
+                                               [](char c) { return c > 0x20 && c < 0x7f; });
+            if (ticket.empty() || ticket.size() > kTicketMax || !printable) {
+              return Bad("must be 1 to 64 printable characters without spaces");
+            }
+            request.ticket = ticket;
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            return request.ticket.empty() ? Json() : Json(request.ticket);
+          }};
+}
+
+// "time-slice (by the token), exclusive (not at all), and outside of Kubernetes mig or mps".
+std::string ModesInWords() {
+  std::string offered, others;
+  for (const Mode& mode : kModes) {
+    if (mode.on_kubernetes) {
+      offered += fmt::format("{}{} ({})", offered.empty() ? "" : ", ", mode.name, mode.meaning);
+    } else {
+      others +=
+          fmt::format("{}{}", others.empty() ? ", and outside of Kubernetes " : " or ", mode.name);
+    }
+  }
+  return offered + others;
+}
+
+const std::array<PodField, 20>& Table() {
+  static const std::string kModeNames = ModeNames(false), kKubernetesModes = ModeNames(true);
+  static const std::string kModeAbout =
+      "How the GPU is shared: " + ModesInWords() + "; default: time-slice, or mig where it is on";
+  static const std::array<PodField, 20> kTable{{
+      {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
+      {"request", "--request", "PERCENT", true, "request", "request",
+       "Guaranteed share of the GPU while the pod has work, 0.1 to 100", 0,
+       ShareRow<&policy::ShareSpec::request>()},
+      {"limit", "--limit", "PERCENT", true, "limit", "limit",
+       "Share that is never exceeded, from the request to 100", 0,
+       ShareRow<&policy::ShareSpec::limit>()},
+      {"memory", "--memory", "BYTES|PERCENT%", true, "memory", "memory",
+       "Memory cap on each GPU, in bytes or in percent of its memory; 0: none", 0, MemoryRow()},
+      {"priority", "--priority", "low|high", true, "priority", "priority",
+       "Pods with high get the token before pods with low", 0, PriorityRow(), "low, high",
+       "It does not affect placement and preempts no pod; priorityClassName does."},
+      {"team", "--team", "PATH", true, "team", "team", "Team that pays, such as research/vision",
+       kPathMax, &PodRequest::team},
+      {"user", "--user", "NAME", false, "user", "user", "User in reports", kPathMax,
+       &PodRequest::user},
+      {"namespace", "--namespace", "NAME", false, "", "", "Namespace in reports", kPathMax,
+       &PodRequest::name_space},
+      {"gpus", "--gpu", "UUID|INDEX", false, "", "",
+       "GPU to use; default: the best fit (see baton explain placement)", kWordMax,
+       &CardWishes::gpus},
+      {"count", "--count", "N", false, "", "",
+       "Number of GPUs, 1 to 16; default: as many as --gpu names, or one", 0, CountRow()},
+      {"mode", "--mode", "MODE", false, "mode", "mode", kModeAbout, kWordMax, &CardWishes::mode,
+       kKubernetesModes, "", kModeNames},
+      {"models", "--model", "MODEL", false, "model", "model",
+       "Allowed GPU model, by words of its name (a100 80gb)", kWordMax, &CardWishes::models},
+      {"not_models", "--not-model", "MODEL", false, "not-model", "notModel", "Excluded GPU model",
+       kWordMax, &CardWishes::not_models},
+      {"affinity", "--affinity", "WORD", false, "affinity", "affinity",
+       "Use GPUs that have a pod with the same word, once there is one", kWordMax,
+       &CardWishes::affinity},
+      {"anti_affinity", "--anti-affinity", "WORD", false, "anti-affinity", "antiAffinity",
+       "Use no GPU that has a pod with the same word", kWordMax, &CardWishes::anti_affinity},
+      {"exclusion", "--exclusion", "WORD", false, "exclusion", "exclusion",
+       "Use no GPU that has pods with another word, or without one", kWordMax,
+       &CardWishes::exclusion},
+      {"independent", "--independent", "", false, "", "",
+       "Its processes never wait for each other across GPUs: grant each GPU's token by itself; "
+       "default: the tokens of all its GPUs or none",
+       0, IndependentRow()},
+      {"uid", "", "UID", false, "", "", "Whose processes may attach; -1: anybody's", 0, UidRow()},
+      {"cgroup", "", "UID", false, "", "",
+       "Uid of the Kubernetes pod whose processes may attach; none: any", kWordMax,
+       &PodRequest::cgroup},
+      {"ticket", "", "TEXT", false, "", "",
+       "What processes attach by, 1 to 64 characters; default: drawn at random", 0, TicketRow()},
+  }};
+  return kTable;
+}
+
+// `list`: "a, b".
+bool IsListed(std::string_view word, std::string_view list) {
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(", "), list.size());
+    if (list.substr(0, end) == word) return true;
+    list.remove_prefix(std::min(end + 2, list.size()));
+  }
+  return false;
+}
+
+// Whole numbers too: the indexes of GPUs.
+Result<std::vector<std::string>> ReadTexts(const Json& value, size_t bytes_max) {
+  const auto bad = [bytes_max] {
+    return Bad(
+        fmt::format("must be a list of at most {} texts of 1 to {} bytes", kListMax, bytes_max));
+  };
+  if (!value.is_array() || value.size() > kListMax) return bad();
+  std::vector<std::string> texts;
+  for (const Json& entry : value) {
+    if (entry.is_string()) {
+      texts.push_back(entry.get<std::string>());
+    } else if (entry.is_number_integer() && entry >= 0) {
+      texts.push_back(entry.dump());
+    } else {
+      return bad();
+    }
+    if (texts.back().empty() || texts.back().size() > bytes_max) return bad();
+  }
+  return texts;
+}
+
+Result<std::string> ReadText(const PodField& field, const Json& value) {
+  if (!value.is_string()) return Bad("must be text");
+  auto text = value.get<std::string>();
+  if (text.size() > field.bytes_max) {
+    return Bad(fmt::format("must have at most {} bytes", field.bytes_max));
+  }
+  if (!text.empty() && !field.values.empty() && !IsListed(text, field.values)) {
+    return Bad(fmt::format("'{}' is none of {}", text, field.values));
+  }
+  return text;
+}
+
+template <class T>
+Result<void> Put(Result<T> value, T& to) {
+  if (!value) return tl::unexpected(value.error());
+  to = std::move(*value);
+  return {};
+}
+
+Result<void> ReadPlace(const PodField& field, const Json& value, PodRequest& request) {
+  if (const auto* text = std::get_if<std::string PodRequest::*>(&field.place)) {
+    return Put(ReadText(field, value), request.**text);
+  }
+  if (const auto* text = std::get_if<std::string CardWishes::*>(&field.place)) {
+    return Put(ReadText(field, value), request.wishes.**text);
+  }
+  if (const auto* texts = std::get_if<std::vector<std::string> CardWishes::*>(&field.place)) {
+    return Put(ReadTexts(value, field.bytes_max), request.wishes.**texts);
+  }
+  return std::get<PodField::Special>(field.place).read(value, request);
+}
+
+tl::unexpected<Error> NoField(const std::string& key) {
+  std::vector<std::string> keys;
+  for (const PodField& field : PodFields()) keys.emplace_back(field.key);
+  const std::string near = Nearest(key, keys);
+  return Bad(fmt::format("a pod has no field {}{}", key.substr(0, 64),
+                         near.empty() ? "" : "; did you mean '" + near + "'?"));
+}
+
+}  // namespace
+
+std::span<const PodField> PodFields() { return Table(); }
+
+const PodField* FindPodField(std::string_view key) {
+  for (const PodField& field : PodFields()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+Result<void> ReadField(const PodField& field, const Json& value, PodRequest& request) {
+  auto read = ReadPlace(field, value, request);
+  if (read) return read;
+  const std::string& why = read.error().message;
+  // "count must be ...", "request: '130' is not ..."
+  return Bad(fmt::format("{}{}{}", field.key, why.starts_with("must ") ? " " : ": ", why));
+}
+
+Json WriteField(const PodField& field, const PodRequest& request) {
+  const auto text = [](const std::string& said) { return said.empty() ? Json() : Json(said); };
+  if (const auto* at = std::get_if<std::string PodRequest::*>(&field.place)) {
+    return text(request.**at);
+  }
+  if (const auto* at = std::get_if<std::string CardWishes::*>(&field.place)) {
+    return text(request.wishes.**at);
+  }
+  if (const auto* at = std::get_if<std::vector<std::string> CardWishes::*>(&field.place)) {
+    return (request.wishes.**at).empty() ? Json() : Json(request.wishes.**at);
+  }
+  return std::get<PodField::Special>(field.place).write(request);
+}
+
+Result<void> ReadFields(const Json& object, PodRequest& request, std::string_view skip) {
+  for (const auto& [key, value] : object.items()) {
+    if (key == skip) continue;
+    const PodField* field = FindPodField(key);
+    if (field == nullptr) return NoField(key);
+    if (value.is_null()) continue;
+    if (auto read = ReadField(*field, value, request); !read) return read;
+  }
+  return {};
+}
+
+Json WriteFields(const PodRequest& request) {
+  Json object = Json::object();
+  for (const PodField& field : PodFields()) {
+    if (Json value = WriteField(field, request); !value.is_null()) object[field.key] = value;
+  }
+  return object;
+}
+
+Result<void> Complete(PodRequest& request) {
+  policy::ShareSpec& share = request.share;
+  if (share.request == 0 && share.limit == 0) {
+    return Bad("a pod needs a request or a limit, in percent of a GPU");
+  }
+  if (share.request == 0) share.request = share.limit;
+  if (share.limit == 0) share.limit = policy::kWhole;
+  share.slack_weight = 0;
+  return Put(policy::Validated(share), share);
+}
+
+Result<PodRequest> Changed(const PodRequest& was, const Json& change) {
+  PodRequest now = was;
+  for (const auto& [key, value] : change.items()) {
+    const PodField* field = FindPodField(key);
+    if (field == nullptr) return NoField(key);
+    if (!field->changes && !value.is_null()) {
+      return Bad(
+          fmt::format("{} cannot change while the pod exists; delete it and create it again", key));
+    }
+  }
+  if (auto read = ReadFields(change, now); !read) return tl::unexpected(read.error());
+  const bool strict = was.share.limit == was.share.request;
+  const auto said = [&change](const char* key) {
+    return change.contains(key) && !change.at(key).is_null();
+  };
+  if (strict && said("request") && !said("limit")) {
+    now.share.limit = std::max(now.share.limit, now.share.request);
+  }
+  if (auto complete = Complete(now); !complete) return tl::unexpected(complete.error());
+  return now;
+}
+
+Result<policy::Priority> ParsePriority(std::string_view text) {
+  if (text == "low") return policy::Priority::kLow;
+  if (text == "high") return policy::Priority::kHigh;
+  return Bad(fmt::format("'{}' is no priority; write low or high", text.substr(0, 64)));
+}
+
+const char* PriorityName(policy::Priority priority) {
+  return priority == policy::Priority::kHigh ? "high" : "low";
+}
+
+Result<policy::ShareSpec> ShareFrom(policy::Share request, policy::Share limit,
+                                    policy::Priority priority) {
+  PodRequest pod;
+  pod.share = {.request = request, .limit = limit, .priority = priority};
+  if (auto complete = Complete(pod); !complete) return tl::unexpected(complete.error());
+  return pod.share;
+}
+
+}  // namespace baton::spec

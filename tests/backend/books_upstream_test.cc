@@ -1,0 +1,270 @@
+// batond's books over several nodes: a link whose other end the test is.
+#include "tests/backend/kept_books.h"
+
+namespace baton::backend {
+namespace {
+
+// The other end of a link between two batonds.
+class Peer {
+ public:
+  explicit Peer(int type) : context_(zmq_ctx_new()), socket_(zmq_socket(context_, type)) {
+    const int linger = 0, patience = ScriptedClient::kPatienceMs;
+    zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience, sizeof patience);
+  }
+  ~Peer() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  void Connect(const std::string& address) { EXPECT_EQ(zmq_connect(socket_, address.c_str()), 0); }
+  // Listens where there is room. The address.
+  std::string Listen() {
+    EXPECT_EQ(zmq_bind(socket_, "tcp://127.0.0.1:*"), 0);
+    char address[64];
+    size_t size = sizeof address;
+    EXPECT_EQ(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, address, &size), 0);
+    return address;
+  }
+  // A ROUTER answers the one whom it heard last.
+  void SendRaw(const std::string& bytes) {
+    if (!identity_.empty()) zmq_send(socket_, identity_.data(), identity_.size(), ZMQ_SNDMORE);
+    zmq_send(socket_, bytes.data(), bytes.size(), 0);
+  }
+  template <class Message>
+  void Send(const Message& message, size_t payload = 0) {
+    std::string buffer(payload + 4096, '\0');
+    buffer.resize(wire::Encode(message, buffer.data(), buffer.size()));
+    SendRaw(buffer);
+  }
+  // The next one; others are dropped. False when patience ends.
+  template <class Message>
+  bool Await(Message& message) {
+    while (Receive()) {
+      wire::Frame frame;
+      if (frame.Parse(frame_.data(), frame_.size()) == wire::DecodeStatus::kOk &&
+          frame.type() == Message::kType) {
+        return frame.Read(message);
+      }
+    }
+    return false;
+  }
+
+  void SayHello(const std::string& node) {
+    wire::BooksHello hello;
+    hello.node.Set(node);
+    hello.source.Set(kSource);
+    Send(hello);
+  }
+  void SendBatch(uint64_t seq, const std::string& bytes) {
+    wire::BooksBatch message;
+    message.seq = seq;
+    message.batch = {bytes.data(), bytes.size()};
+    Send(message, bytes.size());
+  }
+
+ private:
+  bool Receive() {
+    std::vector<std::string> parts;
+    int more = 1;
+    while (more != 0) {
+      zmq_msg_t part;
+      zmq_msg_init(&part);
+      const bool got = zmq_msg_recv(&part, socket_, 0) >= 0;
+      if (got) parts.emplace_back(static_cast<char*>(zmq_msg_data(&part)), zmq_msg_size(&part));
+      more = got ? zmq_msg_more(&part) : 0;
+      zmq_msg_close(&part);
+    }
+    if (parts.empty()) return false;
+    if (parts.size() > 1) identity_ = parts[0];
+    frame_ = parts.back();
+    return true;
+  }
+
+  void* context_;
+  void* socket_;
+  std::string identity_;
+  std::string frame_;
+};
+
+ledger::Batch NodesBatch(uint64_t seq, int64_t held_ns) {
+  ledger::Batch batch;
+  batch.source = kSource;
+  batch.node = "whatever";
+  batch.seq = seq;
+  batch.to = ledger::WallNow();
+  ledger::Sample sample;
+  sample.pod = 1;
+  sample.gpu = "GPU-n";
+  sample.owner.pod = "far";
+  sample.owner.team = "research";
+  sample.total.held_ns = held_ns;
+  batch.samples = {sample};
+  batch.gpus = {{"GPU-n", "model", 1, Duration(0)}};
+  return batch;
+}
+
+class KeptBooksOfNodes : public KeptBooks {
+ protected:
+  void SetUp() override {
+    address_ = "tcp://127.0.0.1:" + std::to_string(FreePort());
+    Configure("[zmq]\nlisten = \"" + address_ + "\"\n");
+    Start();
+  }
+  bool IsWelcomed(Peer& peer, const std::string& node) {
+    peer.SayHello(node);
+    wire::BooksWelcome welcome;
+    return peer.Await(welcome);
+  }
+  bool IsAcknowledged(Peer& peer, uint64_t seq) {
+    wire::BooksAck ack;
+    return peer.Await(ack) && ack.seq == seq;
+  }
+  std::string address_;
+};
+
+TEST_F(KeptBooksOfNodes, WhateverANodeSendsTheOthersAreServed) {
+  std::mt19937 random(4711);
+  Peer hostile(ZMQ_DEALER);
+  hostile.Connect(address_);
+  hostile.SendBatch(1, "before any hello");
+  int names = 0;
+  // Of one node's batches one is looked at at a time.
+  const auto send = [&](uint64_t seq, const std::string& bytes) {
+    ASSERT_TRUE(IsWelcomed(hostile, "h" + std::to_string(++names))) << daemon_.Log();
+    hostile.SendBatch(seq, bytes);
+  };
+  for (int i = 0; i < 40; ++i) {
+    std::string bytes(random() % 300, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    hostile.SendRaw(bytes);
+    send(random(), bytes);
+  }
+  send(1, std::string(4 << 20, '\x91'));  // one array in another, as deep as the frame is long
+  send(1, std::string("\x97\x01\xdd\xff\xff\xff\xff", 7));
+  send(7, ledger::EncodeBatch(NodesBatch(1, 5)));  // by another number
+  send(UINT64_MAX, ledger::EncodeBatch(NodesBatch(UINT64_MAX, 5)));
+  send(3, ledger::EncodeBatch(NodesBatch(3, -5)));
+  auto future = NodesBatch(4, 5);
+  future.to += std::chrono::hours(24 * 365 * 300);
+  send(4, ledger::EncodeBatch(future));
+  auto long_name = NodesBatch(5, 5);
+  long_name.samples[0].owner.pod = std::string(100'000, '\xff');
+  send(5, ledger::EncodeBatch(long_name));
+  send(6, ledger::EncodeBatch(NodesBatch(6, 5)).substr(0, 40));
+
+  Peer good(ZMQ_DEALER);
+  good.Connect(address_);
+  ASSERT_TRUE(IsWelcomed(good, "good")) << daemon_.Log();
+  good.SendBatch(1, ledger::EncodeBatch(NodesBatch(1, 0)));
+  ASSERT_TRUE(IsAcknowledged(good, 1)) << daemon_.Log();
+  // The source is that of this node, though another has the same one.
+  good.SendBatch(2, ledger::EncodeBatch(NodesBatch(2, 77'000'000)));
+  ASSERT_TRUE(IsAcknowledged(good, 2));
+  EXPECT_EQ(Booked("node", "good"), 77'000'000) << Report("node");
+  good.SendBatch(2, ledger::EncodeBatch(NodesBatch(2, 77'000'000)));  // its ack was lost
+  ASSERT_TRUE(IsAcknowledged(good, 2));
+  EXPECT_EQ(Booked("node", "good"), 77'000'000);
+}
+
+TEST_F(KeptBooksOfNodes, APeerThatWasAnotherNodeBeforeTakesNothingFromThatNode) {
+  Peer wanderer(ZMQ_DEALER), node(ZMQ_DEALER);
+  wanderer.Connect(address_);
+  node.Connect(address_);
+  ASSERT_TRUE(IsWelcomed(wanderer, "n1"));
+  ASSERT_TRUE(IsWelcomed(wanderer, "n2"));
+  ASSERT_TRUE(IsWelcomed(node, "n1"));
+  wanderer.SendBatch(1, ledger::EncodeBatch(NodesBatch(1, 0)));
+  EXPECT_TRUE(IsAcknowledged(wanderer, 1)) << "it is n2, whoever n1 is";
+  node.SendBatch(1, ledger::EncodeBatch(NodesBatch(1, 0)));
+  EXPECT_TRUE(IsAcknowledged(node, 1));
+}
+
+class KeptBooksBelow : public KeptBooks {
+ protected:
+  void SetUp() override {
+    Configure("[upstream]\nconnect = \"" + central_.Listen() + "\"\n[node]\nname = \"n0\"\n");
+    Start();
+  }
+  Peer central_{ZMQ_ROUTER};
+};
+
+TEST_F(KeptBooksBelow, ACentralOneThatNeverAnswersCostsNothingHere) {
+  const std::string ticket = Pod("a");
+  wire::BooksHello hello;
+  for (int i = 0; i < 2; ++i) {  // it goes on asking
+    ASSERT_TRUE(central_.Await(hello));
+    EXPECT_EQ(hello.node.view(), "n0");
+    Use("a", ticket);
+  }
+  EXPECT_TRUE(IsBooked("pod", "a", Held("a")));
+}
+
+TEST_F(KeptBooksBelow, BatchesAreNumberedAboveWhatTheCentralOneKnows) {
+  const std::string ticket = Pod("a");
+  wire::BooksHello hello;
+  ASSERT_TRUE(central_.Await(hello));
+  wire::BooksWelcome welcome;
+  welcome.seq = 1'000'000;
+  central_.Send(welcome);
+  Use("a", ticket);
+  const auto await = [&](const std::function<bool(const ledger::Batch&)>& wanted) {
+    wire::BooksBatch message;
+    while (central_.Await(message)) {
+      const auto batch = ledger::DecodeBatch({message.batch.data, message.batch.size});
+      EXPECT_TRUE(batch && batch->seq == message.seq);
+      wire::BooksAck ack;
+      ack.seq = message.seq;
+      if (batch && wanted(*batch)) return true;
+      central_.Send(ack);
+    }
+    return false;
+  };
+  EXPECT_TRUE(await([](const ledger::Batch& batch) { return batch.seq > 1'000'000; }));
+  // A number after which there is none is nobody's, and changes nothing here.
+  welcome.seq = UINT64_MAX;
+  central_.Send(welcome);
+  wire::TeamsState teams;
+  for (const char* text : {"", "{", "[]", "{\"teams\":5}", "{\"teams\":\"x = 1\"}",
+                           "{\"teams\":\"\",\"uses\":[[1,2,3]],\"held\":{}}",
+                           "{\"teams\":\"\",\"uses\":[],\"held\":{\"a\":\"b\"}}"}) {
+    teams.json = {text, strlen(text)};
+    central_.Send(teams);
+  }
+  Use("a", ticket);
+  EXPECT_TRUE(IsBooked("pod", "a", Held("a"))) << Report("pod");
+  EXPECT_FALSE(IsDegraded());
+  EXPECT_TRUE(Eventually([&] { return Said({"the upstream sent malformed teams"}); }));
+}
+
+TEST_F(KeptBooksBelow, TeamsOfTheCentralOneHoldHere) {
+  wire::BooksHello hello;
+  ASSERT_TRUE(central_.Await(hello));
+  wire::TeamsState teams;
+  const std::string text = json{
+      {"teams",
+       "[[team]]\nname = \"full\"\nbudget = 1\n"
+       "over_budget = \"refuse\"\n"},
+      {"uses", {{"full", "", 7.2e12}}},
+      {"held",
+       {{"full", 2.0}}}}.dump();
+  teams.json = {text.data(), text.size()};
+  central_.Send(teams);
+  EXPECT_TRUE(Eventually([&] { return Said({"team full is over its budget"}); }));
+  EXPECT_EQ(Make("a", {{"team", "full"}}).value("code", ""), "exhausted");
+  // What it does not know is no news: the team stays what it was.
+  const std::string again = json{
+      {"teams", "[[team]]\nname = \"full\"\nbudget = 1\nover_budget = \"refuse\"\n"},
+      {"uses", json::array()},
+      {"held", json::object()}}.dump();
+  teams.json = {again.data(), again.size()};
+  central_.Send(teams);
+  central_.Send(teams);
+  EXPECT_EQ(Make("b", {{"team", "full"}}).value("code", ""), "exhausted");
+  EXPECT_FALSE(Said({"is not known"}));
+  EXPECT_FALSE(Said({"within its budget"}));
+}
+
+}  // namespace
+}  // namespace baton::backend

@@ -1,0 +1,342 @@
+// batond and its operator: pods made, placed, moved, deleted and configured.
+#include "tests/backend/batond_fixture.h"
+
+namespace baton::backend {
+namespace {
+
+TEST_F(Batond, ControlAnswersBadRequestsWithASentence) {
+  Pod("a", 60);
+  const auto code = [&](const json& request) {
+    const json answer = Say(request);
+    EXPECT_FALSE(answer.value("ok", true)) << answer.dump();
+    EXPECT_FALSE(answer.value("error", "").empty());
+    return answer.value("code", "");
+  };
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 0}}), "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 101}}), "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", "abc"}}), "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"limit", 30}}),
+            "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"reqest", 1}}),
+            "invalid");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-a"}}}),
+            "exhausted");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "a"}, {"request", 10}}), "exists");
+  EXPECT_EQ(code({{"command", "create_pod"}, {"name", "b"}, {"request", 10}, {"gpus", {"GPU-x"}}}),
+            "not_found");
+  EXPECT_EQ(code({{"command", "set_pod"}, {"name", "x"}, {"request", 10}}), "not_found");
+  const auto asking = [&](json more) {
+    more.update({{"command", "create_pod"}, {"name", "b"}, {"request", 10}});
+    return code(more);
+  };
+  EXPECT_EQ(asking({{"mode", "slices"}}), "invalid");
+  EXPECT_EQ(asking({{"models", {"h999"}}}), "not_found");
+  EXPECT_EQ(asking({{"models", "h100"}}), "invalid");
+  EXPECT_EQ(asking({{"models", {""}}}), "invalid");
+  EXPECT_EQ(asking({{"memory", "101%"}}), "invalid");
+  EXPECT_EQ(asking({{"memory", "25%"}}), "invalid") << "nobody knows how much these have";
+  EXPECT_EQ(asking({{"memory", uint64_t{2} << 40}}), "exhausted");
+  EXPECT_EQ(asking({{"count", 0}}), "invalid");
+  EXPECT_EQ(asking({{"count", 17}}), "invalid");
+  EXPECT_EQ(asking({{"count", 3}}), "not_found");
+  EXPECT_EQ(asking({{"count", 2}, {"gpus", {"GPU-a"}}}), "invalid");
+  EXPECT_EQ(asking({{"affinity", std::string(129, 'x')}}), "invalid");
+  EXPECT_EQ(asking({{"count", 2}, {"mode", "mps"}}), "invalid");
+  EXPECT_EQ(code({{"command", "move_pod"}, {"name", "a"}, {"gpus", {"GPU-x"}}}), "not_found");
+  EXPECT_EQ(code({{"command", "move_pod"}, {"name", "a"}}), "invalid");
+  EXPECT_EQ(code({{"command", "cordon"}, {"gpus", {"GPU-x"}}}), "not_found");
+  EXPECT_EQ(code({{"command", "cordon"}}), "invalid");
+  EXPECT_EQ(code({{"command", "pod"}, {"name", "x"}}), "not_found");
+  EXPECT_EQ(code({{"command", "defrag"}, {"request", 10}, {"moves", 17}}), "invalid");
+  EXPECT_EQ(code({{"command", "explain_placement"}, {"request", 0}}), "invalid");
+  EXPECT_EQ(code({{"command", "dance"}}), "invalid");
+  EXPECT_EQ(code(json::array({1, 2})), "invalid");
+  struct stat st;
+  ASSERT_EQ(stat((folder_ / "run/control.sock").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+}
+
+TEST_F(Batond, PutsAPodWithoutAGpuWhereThereIsRoom) {
+  Pod("a", 60);
+  const json made = Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}});
+  EXPECT_EQ(made.at("gpus"), json({"GPU-b"}));
+  EXPECT_EQ(made.at("mode"), "time-slice");
+  EXPECT_EQ(made.at("environment"), (json{{"CUDA_VISIBLE_DEVICES", "GPU-b"}}));
+  const json both = Say({{"command", "create_pod"}, {"name", "c"}, {"request", 10}, {"count", 2}});
+  EXPECT_EQ(both.at("gpus").size(), 2u);
+}
+
+TEST_F(Batond, ARefusalSaysWhyInOneLineAndWhereThereIsMore) {
+  Pod("a", 60);
+  const json refused =
+      Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-a"}}});
+  EXPECT_EQ(refused.value("error", ""),
+            "no room for b (GPU-a: 40 % of it are free, 50 % wanted, with a 60 %); request less, "
+            "remove a pod, or see 'baton explain placement'");
+  const json nowhere =
+      Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"count", 2}});
+  EXPECT_EQ(
+      nowhere.value("error", ""),
+      "no room for b (GPU-a: 40 % of it are free, 50 % wanted, with a 60 %; GPU-b: has room, but "
+      "one GPU is not enough); request less, remove a pod, or see 'baton explain placement'");
+  const json many = Say({{"command", "create_pod"}, {"name", "b"}, {"request", 5}, {"count", 3}});
+  EXPECT_EQ(many.value("code", ""), "not_found");
+  const json explained = Say({{"command", "explain_placement"}, {"request", 50}, {"count", 2}});
+  ASSERT_TRUE(explained.value("ok", false)) << explained.dump();
+  EXPECT_FALSE(explained.at("fits"));
+  EXPECT_EQ(explained.at("nodes").at(0).at("cards").at(0).at("why"),
+            "40 % of it are free, 50 % wanted");
+  EXPECT_TRUE(Say({{"command", "explain_placement"}, {"request", 40}, {"count", 2}}).at("fits"));
+}
+
+TEST_F(Batond, TheMapOfVirtualGpusSurvivesACrash) {
+  Pod("a", 60);
+  Pod("b", 30, {{"gpus", {"GPU-a", "GPU-b"}}});
+  const auto map = [&] {
+    json rows = Say({{"command", "vgpus"}}).at("vgpus");
+    for (json& row : rows) {
+      row.erase("held_ns");
+      row.erase("busy_ns");
+    }
+    return rows;
+  };
+  const json before = map();
+  ASSERT_EQ(before.size(), 3u) << before.dump();
+  EXPECT_EQ(before.at(1).at("pod"), "b");
+  EXPECT_EQ(before.at(2).at("gpu"), "GPU-b");
+  EXPECT_EQ(before.at(2).at("index"), 1);
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(map(), before);
+  const auto refused = [&](double request, const char* gpu) {
+    return Say({{"command", "create_pod"}, {"name", "c"}, {"request", request}, {"gpus", {gpu}}})
+        .value("code", "");
+  };
+  EXPECT_EQ(refused(11, "GPU-a"), "exhausted");
+  EXPECT_EQ(refused(71, "GPU-b"), "exhausted");
+  Pod("d", 10);
+  Pod("e", 70, {{"gpus", {"GPU-b"}}});
+}
+
+TEST_F(Batond, APodWhoseCardIsGoneStaysAndGetsItsPlaceBack) {
+  const std::string ticket = Pod("a", 60, {{"gpus", {"GPU-b"}}});
+  EXPECT_EQ(daemon_.Stop(), 0);
+  const std::string with = ReadText(folder_ / "batond.toml");
+  std::string without = with;
+  without.erase(without.find("[[gpu]]\nuuid = \"GPU-b\"\n"), 23);
+  WriteText(folder_ / "batond.toml", without);
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_FALSE(PodStatus("a").empty());
+  const json degraded = Status().at("daemon").at("degraded");
+  ASSERT_EQ(degraded.size(), 1u);
+  EXPECT_EQ(degraded.at(0), "pods without room: a (GPU-b is missing)");
+  EXPECT_FALSE(Say({{"command", "vgpus"}}).at("vgpus").at(0).at("booked"));
+  WriteText(folder_ / "batond.toml", with);
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return Status().at("daemon").at("degraded").empty(); }));
+  EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "b"}, {"request", 50}, {"gpus", {"GPU-b"}}})
+                .value("code", ""),
+            "exhausted");
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(ticket, "GPU-b") && client.Ask());
+  EXPECT_TRUE(client.AwaitGrant());
+}
+
+TEST_F(Batond, ACordonKeepsPodsAwayOverRestartsToo) {
+  Pod("a", 10);
+  ASSERT_TRUE(Say({{"command", "cordon"}, {"gpus", {"GPU-a"}}}).value("ok", false));
+  const auto place = [&](const std::string& name) {
+    return Say({{"command", "create_pod"}, {"name", name}, {"request", 10}}).at("gpus").at(0);
+  };
+  EXPECT_EQ(place("b"), "GPU-b");
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(place("c"), "GPU-b");
+  EXPECT_TRUE(Status().at("gpus").at(0).at("cordoned"));
+  EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "d"}, {"request", 10}, {"gpus", {0}}})
+                .value("error", ""),
+            "no room for d (GPU-a: cordoned, with a 10 %); request less, remove a pod, or see "
+            "'baton explain placement'");
+  ASSERT_TRUE(Say({{"command", "uncordon"}, {"gpus", {"0"}}}).value("ok", false));
+  EXPECT_TRUE(Say({{"command", "create_pod"}, {"name", "d"}, {"request", 10}, {"gpus", {0}}})
+                  .value("ok", false));
+  // What was there stayed.
+  EXPECT_EQ(PodStatus("a").at("gpus").at(0).at("uuid"), "GPU-a");
+}
+
+TEST_F(Batond, APodMovesWhileItDoesNotRun) {
+  const std::string ticket = Pod("a", 60);
+  const auto move = [&](const std::string& gpu) {
+    return Say({{"command", "move_pod"}, {"name", "a"}, {"gpus", {gpu}}});
+  };
+  {
+    ScriptedClient client(Socket());
+    ASSERT_TRUE(client.Join(ticket, "GPU-a"));
+    EXPECT_EQ(move("GPU-b").value("code", ""), "unavailable");
+  }
+  // A client of this process lives on when its socket is closed; that of a holder ends with it.
+  Pod("b", 60, {{"gpus", {"GPU-b"}}});
+  const std::string other = Pod("c", 30);
+  {
+    HolderProcess holder(Socket(), other, "GPU-a");
+    ASSERT_TRUE(holder.AwaitHolding());
+  }
+  ASSERT_TRUE(Eventually([&] { return PodStatus("c").at("clients").empty(); }));
+  const uint64_t held = PodStatus("c").at("held_ns");
+  EXPECT_GT(held, 0u);
+  const json moved = Say({{"command", "move_pod"}, {"name", "c"}, {"gpus", {"GPU-b"}}});
+  ASSERT_TRUE(moved.value("ok", false)) << moved.dump();
+  const json rows = Say({{"command", "vgpus"}}).at("vgpus");
+  EXPECT_EQ(rows.at(2).at("pod"), "c");
+  EXPECT_EQ(rows.at(2).at("gpu"), "GPU-b");
+  EXPECT_GE(rows.at(2).at("held_ns").get<uint64_t>(), held) << "what it used is not forgotten";
+  {
+    ScriptedClient client(Socket(), 7);
+    ASSERT_TRUE(client.Join(other, "GPU-b") && client.Ask());
+    EXPECT_TRUE(client.AwaitGrant());
+  }
+  // No room there.
+  Pod("d", 40);
+  EXPECT_EQ(Say({{"command", "move_pod"}, {"name", "d"}, {"gpus", {"GPU-b"}}}).value("code", ""),
+            "exhausted");
+  EXPECT_EQ(PodStatus("d").at("gpus").at(0).at("uuid"), "GPU-a");
+}
+
+TEST_F(Batond, DefragSaysWhichMovesMakeRoom) {
+  Pod("a", 60);
+  Pod("b", 30, {{"gpus", {"GPU-b"}}});
+  // Who names its GPU stays there.
+  EXPECT_EQ(Say({{"command", "defrag"}, {"request", 80}}).value("code", ""), "exhausted");
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "b"}}).value("ok", false));
+  ASSERT_TRUE(Say({{"command", "cordon"}, {"gpus", {"GPU-a"}}}).value("ok", false));
+  ASSERT_TRUE(Say({{"command", "create_pod"}, {"name", "b"}, {"request", 30}}).value("ok", false));
+  ASSERT_TRUE(Say({{"command", "uncordon"}, {"gpus", {"GPU-a"}}}).value("ok", false));
+  const json plan = Say({{"command", "defrag"}, {"request", 80}});
+  ASSERT_TRUE(plan.value("ok", false)) << plan.dump();
+  ASSERT_EQ(plan.at("moves").size(), 1u);
+  EXPECT_EQ(plan.at("moves").at(0).at("pod"), "b");
+  EXPECT_EQ(plan.at("moves").at(0).at("to").at("gpus").at(0).at("uuid"), "GPU-a");
+  EXPECT_EQ(plan.at("where").at("gpus").at(0).at("uuid"), "GPU-b");
+}
+
+TEST_F(Batond, ADeletedPodDrainsThenItsClientsAreSentAway) {
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "holding"; }));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).value("ok", false));
+  ASSERT_TRUE(a.AwaitGateClosed());
+  EXPECT_FALSE(b.HasGrantNow());
+  const auto refusal = a.GiveBackUntil<wire::Error>();
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->kind, ErrorKind::kUnknownPod);
+  EXPECT_TRUE(a.AwaitClosed());
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
+TEST_F(Batond, AHolderOfADeletedPodIsHeardUntilItHasDrained) {
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(b.Join(Pod("b", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(Eventually([&] { return PhaseOf("a") == "holding"; }));
+  ASSERT_TRUE(b.Ask());
+  ASSERT_TRUE(IsWaiting("b"));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).value("ok", false));
+  // A return of before the grant is none, and no reason to send it away.
+  const uint64_t epoch = std::exchange(a.state.epoch, 0);
+  ASSERT_TRUE(a.GiveBack());
+  ASSERT_TRUE(a.AwaitGateClosed());
+  a.state.epoch = epoch;
+  a.Close();
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.Join(ticket, "GPU-a"));
+  EXPECT_FALSE(b.HasGrantNow());
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();
+    a.GiveBack();
+    return b.HasGrantNow();
+  }));
+  // Now it holds nothing, and its ticket is void.
+  EXPECT_TRUE(a.AwaitClosed());
+  ASSERT_TRUE(a.Connect(Socket()));
+  ASSERT_TRUE(a.SayHello(ticket));
+  EXPECT_EQ(a.Await<wire::Error>()->kind, ErrorKind::kUnknownPod);
+}
+
+TEST_F(Batond, AReloadAppliesTheFilesPodsAndASetOutlastsItUntilTheFileSpeaksAgain) {
+  Configure("[[pod]]\nname = \"f\"\nrequest = 20\n[[pod]]\nname = \"g\"\nrequest = 5\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("f").value("request", 0.0) == 20.0; }));
+  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "f"}, {"request", 30}}).value("ok", false));
+  Configure("[[pod]]\nname = \"f\"\nrequest = 20\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("g").empty(); }));
+  EXPECT_EQ(PodStatus("f").at("request"), 30.0);
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(PodStatus("f").at("request"), 30.0);
+  Configure("[[pod]]\nname = \"f\"\nrequest = 25\n");
+  daemon_.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] { return PodStatus("f").value("request", 0.0) == 25.0; }));
+}
+
+TEST_F(Batond, PodsOfTheFileSayOnWhichCardsTheyMayBe) {
+  Configure(
+      "[[pod]]\nname = \"f\"\nrequest = 20\ncount = 2\naffinity = \"x\"\n"
+      "[[pod]]\nname = \"g\"\nrequest = 20\ngpus = [1]\nmode = \"exclusive\"\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("f").value("gpus", json::array()).size() == 2; }));
+  // It takes a whole card, and there is none.
+  EXPECT_TRUE(Eventually(
+      [&] { return daemon_.Log().find("[[pod]] g is not created: ") != std::string::npos; }));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "f"}}).value("ok", false));
+  Configure("[[pod]]\nname = \"g\"\nrequest = 20\ngpus = [1]\nmode = \"exclusive\"\n");
+  daemon_.Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] { return PodStatus("g").value("mode", "") == "exclusive"; }));
+  EXPECT_EQ(Say({{"command", "create_pod"}, {"name", "h"}, {"request", 1}, {"gpus", {1}}})
+                .value("code", ""),
+            "exhausted");
+}
+
+TEST_F(Batond, ABrokenFileLeavesTheConfigurationAsItWasOnReload) {
+  Configure("nonsense\n");
+  daemon_.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually(
+      [&] { return daemon_.Log().find("the configuration is unchanged") != std::string::npos; }));
+  EXPECT_TRUE(Say({{"command", "ping"}}).value("ok", false));
+}
+
+TEST_F(Batond, ObservingItGatesNothingButKeepsTheBooks) {
+  EXPECT_EQ(daemon_.Stop(), 0);
+  WriteText(folder_ / "batond.toml",
+            ReadText(folder_ / "batond.toml").replace(0, 9, "[server]\nmode = \"observe\"\n"));
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(Pod("a", 50), "GPU-a"));
+  EXPECT_FALSE(client.attached->gated);
+  client.state.launches = 5;
+  client.state.held_ns = 1000;
+  ASSERT_TRUE(client.Report(Phase::kIdle));
+  EXPECT_TRUE(Eventually([&] { return PodStatus("a").at("launches") == 5; }));
+  EXPECT_EQ(PodStatus("a").at("held_ns"), 1000);
+  EXPECT_FALSE(client.HasGrantNow());
+}
+
+TEST_F(Batond, ATicketForMeasuringWorksOnceAndLeavesNoPodBehind) {
+  const json bench = Say({{"command", "bench_ticket"}});
+  ASSERT_TRUE(bench.value("ok", false)) << bench.dump();
+  {
+    HolderProcess holder(Socket(), bench.at("ticket"), bench.at("gpus").at(0));
+    ASSERT_TRUE(holder.AwaitHolding());
+    EXPECT_EQ(Status().at("pods").size(), 1u);
+  }
+  EXPECT_TRUE(Eventually([&] { return Status().at("pods").empty(); }));
+}
+
+}  // namespace
+}  // namespace baton::backend

@@ -1,0 +1,83 @@
+// Nodes and their GPUs, from the API's objects.
+#include "k8s/types/gpu_node.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/random.h"
+#include "k8s/types/annotations.h"
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/inject.h"
+#include "k8s/types/quantity.h"
+#include "k8s/types/share_pod.h"
+#include "tests/k8s/types/fixture.h"
+
+namespace baton::k8s::testing {
+namespace {
+
+TEST(GpuNode, GpusSurviveTheirObject) {
+  devmgr::Node node;
+  node.name = "n1";
+  for (int i = 0; i < 3; ++i) {
+    devmgr::Card card;
+    card.uuid = "GPU-" + std::to_string(i);
+    card.model = "NVIDIA H200";
+    card.memory_mib = 143'771;
+    card.numa = i;
+    card.island = i - 1;
+    card.bus = "0000:17:00.0";
+    card.cordoned = i == 1;
+    card.mig_capable = true;
+    card.health = static_cast<devmgr::Health>(i);
+    card.why = i == 0 ? "" : "XID 79";
+    node.cards.push_back(card);
+  }
+  Json object = GpuNodeOf(node);
+  EXPECT_EQ(object["kind"], "GpuNode");
+  EXPECT_EQ(CardsOf(object).value(), node.cards);
+  std::swap(object["status"]["cards"][0], object["status"]["cards"][2]);
+  EXPECT_EQ(CardsOf(object).value(), node.cards) << "the index is the order";
+  object["status"]["cards"][1]["memoryMiB"] = 0;
+  EXPECT_EQ(Why(CardsOf(object)),
+            "status.cards[1].memoryMiB: must be a whole number from 1 to 16777216");
+}
+
+TEST(GpuNode, GpusAreGuessedFromCapacityAndLabels) {
+  const auto cards = GuessedCards(Parsed(R"({"metadata": {"name": "n1", "labels": {
+      "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}},
+      "status": {"allocatable": {"nvidia.com/gpu": "2"}}})"),
+                                  256);
+  ASSERT_EQ(cards.size(), 2u);
+  EXPECT_EQ(cards[1].uuid, "n1/1");
+  EXPECT_EQ(cards[1].memory_mib, 81'559u);
+  EXPECT_EQ(cards[1].model, "NVIDIA-H100-80GB-HBM3");
+  const auto ours = GuessedCards(Parsed(R"({"metadata": {"name": "n2"}, "status": {"allocatable":
+      {"baton.dev/gpu-share": "400", "baton.dev/gpu-memory": "1280"}}})"),
+                                 256);
+  ASSERT_EQ(ours.size(), 4u);
+  EXPECT_EQ(ours[0].memory_mib, 81'920u);
+  EXPECT_TRUE(GuessedCards(Parsed(R"({"metadata": {"name": "n3"}})"), 256).empty());
+}
+
+TEST(GpuNode, NodeHasAllocatableAndCordon) {
+  Json json =
+      Parsed(R"({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {}, "status": {
+      "allocatable": {"cpu": "7910m", "memory": "31.5Gi"},
+      "conditions": [{"type": "Ready", "status": "True"}]}})");
+  devmgr::Node node = ReadNode(json);
+  EXPECT_EQ(node.name, "n1");
+  EXPECT_EQ(node.cpu_milli, 7'910u);
+  EXPECT_EQ(node.memory_mib, 32'256u);
+  EXPECT_EQ(node.labels.at("zone"), "a");
+  EXPECT_FALSE(node.cordoned);
+  json["spec"]["unschedulable"] = true;
+  EXPECT_TRUE(ReadNode(json).cordoned);
+  json["spec"] = Json::object();
+  json["status"]["conditions"][0]["status"] = "Unknown";
+  EXPECT_TRUE(ReadNode(json).cordoned);
+}
+
+}  // namespace
+}  // namespace baton::k8s::testing

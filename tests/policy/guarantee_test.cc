@@ -1,0 +1,155 @@
+#include "policy/guarantee.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::policy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kBound = milliseconds(100);
+constexpr Duration kHold = milliseconds(10);
+
+class GuaranteeTest : public testing::Test {
+ protected:
+  // A pod that waits, of a request in percent.
+  Guarantee::Slot Add(double percent) {
+    const Guarantee::Slot slot = next_++;
+    guarantee_.Add(slot, PodId{slot + 1}, static_cast<Share>(percent * 1e4));
+    guarantee_.SetWaiting(slot, true, kHold);
+    return slot;
+  }
+  void Hold(Guarantee::Slot slot, Duration held = kHold) {
+    guarantee_.SetWaiting(slot, false, kHold);
+    for (; held > Duration(0); held -= kHold) guarantee_.Charge(slot, kHold);
+    guarantee_.SetWaiting(slot, true, kHold);
+  }
+  Guarantee guarantee_{kBound};
+  Guarantee::Slot next_ = 0;
+};
+
+TEST_F(GuaranteeTest, APodIsOwedItsRequestOfWhatTheGpuServed) {
+  const auto a = Add(50), b = Add(10);
+  Hold(b, milliseconds(100));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(50));
+  EXPECT_EQ(guarantee_.Owed(b), milliseconds(-90));
+  EXPECT_FALSE(guarantee_.Behind());
+  Hold(b, milliseconds(150));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(125));
+  EXPECT_EQ(guarantee_.Behind(), a);
+  Hold(a);
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(120));
+}
+
+TEST_F(GuaranteeTest, WhatAPodHadOfTheSlackIsNoDebt) {
+  const auto a = Add(10), b = Add(10);
+  Hold(a, seconds(10));
+  EXPECT_EQ(guarantee_.Owed(a), -kBound);
+  Hold(b, seconds(3));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(200)) << "after the 10 s it is behind again";
+}
+
+TEST_F(GuaranteeTest, WhatAChargeTakesBackMakesNoClaim) {
+  const auto a = Add(50), b = Add(10);
+  guarantee_.SetWaiting(a, false, kHold);
+  guarantee_.Charge(a, seconds(2));
+  guarantee_.Charge(a, -milliseconds(1'900));
+  guarantee_.SetWaiting(a, true, kHold);
+  EXPECT_EQ(guarantee_.Owed(a), -milliseconds(50));
+  EXPECT_EQ(guarantee_.Owed(b), milliseconds(10));
+}
+
+TEST_F(GuaranteeTest, WhoIsNoLongerBehindByAChargeThatWasTakenBackWaits) {
+  const auto a = Add(50), b = Add(10);
+  Hold(b, milliseconds(230));
+  ASSERT_EQ(guarantee_.Behind(), a);
+  guarantee_.Charge(b, -milliseconds(100));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(65));
+  EXPECT_FALSE(guarantee_.Behind());
+}
+
+TEST_F(GuaranteeTest, OfThoseBehindTheEarliestDeadlineGoesFirst) {
+  const auto small = Add(10), large = Add(40), other = Add(10);
+  Hold(other, seconds(2));
+  ASSERT_GT(guarantee_.Owed(small), kBound);
+  // Beyond the limit the one is owed 80 ms of 10 %, the other 680 ms of 40 %: a hold of it would
+  // have ended at that rate 1 675 ms ago, one of the first 700 ms ago.
+  EXPECT_EQ(guarantee_.Behind(), large);
+  Hold(large, milliseconds(690));
+  EXPECT_EQ(guarantee_.Behind(), small);
+}
+
+TEST_F(GuaranteeTest, WithoutWorkNothingIsOwedAndNoClaimIsSavedUp) {
+  const auto a = Add(50), b = Add(50);
+  guarantee_.SetWaiting(a, false, kHold);
+  Hold(b, seconds(10));
+  EXPECT_EQ(guarantee_.Owed(a), Duration(0));
+  guarantee_.SetWaiting(a, true, kHold);
+  Hold(b, seconds(1));
+  ASSERT_EQ(guarantee_.Owed(a), milliseconds(500));
+  guarantee_.SetWaiting(a, false, kHold);
+  guarantee_.SetWaiting(a, true, kHold);
+  EXPECT_EQ(guarantee_.Owed(a), kBound) << "whoever comes back waits its turn";
+}
+
+TEST_F(GuaranteeTest, WhoHadNoWorkKeepsAsMuchOfItsClaimAsItMay) {
+  const auto a = Add(50), b = Add(10);
+  Hold(b, milliseconds(160));
+  ASSERT_EQ(guarantee_.Owed(a), milliseconds(80));
+  guarantee_.CapClaim(a, milliseconds(90));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(80));
+  guarantee_.CapClaim(a, milliseconds(30));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(30));
+  Hold(b, seconds(1));
+  guarantee_.CapClaim(a, seconds(1));
+  EXPECT_EQ(guarantee_.Owed(a), kBound);
+}
+
+TEST_F(GuaranteeTest, MoreThanTheWholeIsScaledDown) {
+  const auto a = Add(50), b = Add(50), c = Add(100);
+  Hold(c, milliseconds(100));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(25));
+  guarantee_.Remove(c);
+  Hold(b, milliseconds(100));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(75));
+  guarantee_.SetRequest(b, 100'000);
+  guarantee_.SetRequest(a, 100'000);
+  Hold(b, milliseconds(100));
+  EXPECT_EQ(guarantee_.Owed(a), milliseconds(85));
+}
+
+TEST_F(GuaranteeTest, APodAtItsLimitHasNoClaim) {
+  const auto a = Add(50), b = Add(10);
+  Hold(b, seconds(1));
+  ASSERT_EQ(guarantee_.Behind(), a);
+  guarantee_.Throttle(a);
+  EXPECT_FALSE(guarantee_.Behind());
+  Hold(b, seconds(1));
+  EXPECT_EQ(guarantee_.Owed(a), Duration(0));
+}
+
+TEST_F(GuaranteeTest, LongHoldsMoveTheLimitAndAreForgotten) {
+  const auto a = Add(50), b = Add(10);
+  guarantee_.SetWaiting(b, false, kHold);
+  guarantee_.Charge(b, seconds(1));
+  ASSERT_EQ(guarantee_.Owed(a), milliseconds(500));
+  EXPECT_FALSE(guarantee_.MustGo(a)) << "one hold of the other";
+  for (int i = 0; i < 2'000; ++i) guarantee_.Charge(b, Duration(1'000));
+  EXPECT_TRUE(guarantee_.MustGo(a));
+  EXPECT_EQ(guarantee_.Behind(), a);
+}
+
+TEST_F(GuaranteeTest, DeadlinesFollowTheLimitThatALongHoldMoves) {
+  const auto small = Add(10), large = Add(40), other = Add(10);
+  Hold(other, milliseconds(3'200));
+  Hold(large, milliseconds(400));
+  ASSERT_EQ(guarantee_.Owed(small), milliseconds(360));
+  ASSERT_EQ(guarantee_.Owed(large), milliseconds(1'040));
+  EXPECT_EQ(guarantee_.Behind(), small) << "by 260 ms of 10 %, the other by 940 ms of 40 %";
+  guarantee_.SetWaiting(other, true, milliseconds(150));
+  EXPECT_EQ(guarantee_.Behind(), large) << "by 740 ms of 40 %, the other by 60 ms of 10 %";
+}
+
+}  // namespace
+}  // namespace baton::policy

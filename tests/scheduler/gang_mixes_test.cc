@@ -1,0 +1,186 @@
+// Gangs and singles in drawn mixes. BATON_GANG_SEED draws the same ones again.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/scheduler/gang_world.h"
+
+namespace baton::scheduler {
+namespace {
+
+// Any number of gangs and singles over up to eight GPUs: nobody overlaps, nobody is left out.
+TEST(Gang, InManyMixesEverybodyGoesOn) {
+  std::random_device fresh;
+  const char* given = getenv("BATON_GANG_SEED");
+  const uint64_t first = given != nullptr ? strtoull(given, nullptr, 10) : fresh();
+  for (uint64_t i = 0; i < 2 * kWorlds; ++i) {
+    const uint64_t seed = first + i;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto draw = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    const auto gpus = static_cast<size_t>(draw(2, 8));
+    GangWorld world(gpus, seed);
+    std::vector<double> room(gpus, 100);
+    struct Expected {
+      PodId pod;
+      double request;
+      std::vector<size_t> on;  // of a gang: its GPUs
+    };
+    std::vector<Expected> pods;
+    for (int64_t n = draw(1, 5); n > 0; --n) {
+      std::vector<size_t> on;
+      for (size_t g = 0; g < gpus; ++g) {
+        if (room[g] > 25 && draw(0, 1) == 0) on.push_back(g);
+      }
+      if (on.size() < 2) continue;
+      const auto request = static_cast<double>(draw(5, 20));
+      for (const size_t g : on) room[g] -= request;
+      pods.push_back({world.Add({.request = request,
+                                 .gpus = on,
+                                 .kernel = microseconds(draw(20, 3'000)),
+                                 .collective_every = static_cast<int>(draw(1, 30))}),
+                      request, on});
+    }
+    for (size_t g = 0; g < gpus; ++g) {
+      if (draw(0, 2) == 0) continue;
+      pods.push_back(
+          {world.Add(
+               {.request = room[g] - 5, .gpus = {g}, .kernel = microseconds(draw(20, 10'000))}),
+           room[g] - 5,
+           {}});
+    }
+    world.Run(seconds(2));
+    const Shares shares = world.SharesOver(seconds(8));
+    for (const Expected& e : pods) {
+      SCOPED_TRACE(testing::Message() << "pod " << e.pod.value << " with request " << e.request);
+      // A gang is charged for the time that its ranks wait for each other to begin and to end: the
+      // more of them, the longer.
+      const double worked = e.on.empty()       ? 1
+                            : e.on.size() == 2 ? 0.75
+                            : e.on.size() == 3 ? 0.6
+                                               : 0.45;
+      EXPECT_GT(Least(shares, e.pod), worked * e.request);
+      // Gangs that have a GPU in common cannot run at once, and until all GPUs of the next one are
+      // free some stand idle: the more such gangs ask for together, the less of that can be made
+      // up.
+      double together = 0;
+      for (const Expected& other : pods) {
+        const bool overlaps = std::any_of(e.on.begin(), e.on.end(), [&](size_t g) {
+          return std::find(other.on.begin(), other.on.end(), g) != other.on.end();
+        });
+        together += overlaps ? other.request : 0;
+      }
+      EXPECT_GT(world.Held(e.pod), e.request / 100 * seconds(10) - milliseconds(100) -
+                                       microseconds(std::llround(3'000 * together)));
+    }
+  }
+}
+
+// Gangs and singles of all kinds, while frames are lost, repeated and overtake each other, ranks
+// are stopped, killed and started again, connections and links end, shares change and daemons
+// restart: kernels of two pods never meet, nobody pays for time twice, nothing spins; and when it
+// is over everybody goes on.
+TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
+  std::random_device fresh;
+  const char* given = getenv("BATON_GANG_SEED");
+  const uint64_t first = given != nullptr ? strtoull(given, nullptr, 10) : fresh();
+  for (uint64_t i = 0; i < kWorlds && !HasFailure(); ++i) {
+    const uint64_t seed = first + i;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto draw = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    const auto gpus = static_cast<size_t>(draw(2, 4));
+    SchedulerOptions options;
+    options.drain_kill = draw(0, 1) == 0;
+    options.drain_timeout = milliseconds(options.drain_kill ? 300 : 10'000);
+    GangWorld world(gpus, seed, options);
+    std::vector<PodId> pods, removed;
+    for (int64_t n = draw(1, 4); n > 0; --n) {
+      PodPlan plan{.request = static_cast<double>(draw(5, 20))};
+      plan.gpus.clear();
+      for (size_t g = 0; g < gpus; ++g) {
+        for (int64_t ranks = draw(-1, 3) % 3; ranks > 0; --ranks) plan.gpus.push_back(g);
+      }
+      if (std::set<size_t>(plan.gpus.begin(), plan.gpus.end()).size() < 2) plan.gpus = {0, 1};
+      plan.limit = draw(0, 2) == 0 ? plan.request : 100;
+      plan.kernel = microseconds(draw(20, 3'000));
+      plan.collective_every = static_cast<int>(draw(0, 20));
+      plan.one_process = draw(0, 4) == 0;
+      // Several threads that do little but meet others could be caught at one place by chance only.
+      if (!plan.one_process && plan.collective_every % 20 > 4) {
+        plan.threads = static_cast<int>(draw(1, 2));
+      }
+      pods.push_back(world.Add(plan));
+    }
+    for (size_t g = 0; g < gpus; ++g) {
+      if (draw(0, 3) == 0) continue;
+      pods.push_back(world.Add(
+          {.request = static_cast<double>(draw(5, 20)),
+           .gpus = {g},
+           .kernel = microseconds(draw(20, 10'000)),
+           .priority = draw(0, 4) == 0 ? policy::Priority::kHigh : policy::Priority::kLow}));
+    }
+    const int64_t kinds = draw(1, 255);
+    if ((kinds & 1) != 0) {
+      world.faults = {.lost = static_cast<int>(draw(0, 5)),
+                      .repeated = static_cast<int>(draw(0, 20)),
+                      .late = microseconds(draw(0, 5'000))};
+    }
+    const auto some = [&] { return pods[static_cast<size_t>(draw(0, 1'000)) % pods.size()]; };
+    for (int n = 0; n < 40; ++n) {
+      world.Run(microseconds(draw(1'000, 300'000)));
+      const int64_t kind = draw(1, 7);
+      if ((kinds & (1 << kind)) == 0) continue;
+      const auto which = static_cast<size_t>(draw(0, 100));
+      if (kind == 1) world.Stop(some(), which, milliseconds(draw(1, 500)));
+      if (kind == 2) world.StartAnew(some());
+      if (kind == 3) world.Disconnect(some(), which, milliseconds(draw(1, 300)));
+      if (kind == 4) world.CutLink(milliseconds(draw(1, 300)));
+      if (kind == 5) world.Restart();
+      if (kind == 6) world.SetShare(some(), static_cast<double>(draw(1, 20)), 100);
+      if (kind == 7 && pods.size() > 1) {
+        const PodId pod = some();
+        world.Remove(pod);
+        std::erase(pods, pod);
+        removed.push_back(pod);
+      }
+    }
+    world.faults = {};
+    // Who was killed in the middle of a collective leaves peers that wait for ever.
+    world.Run(seconds(1));
+    for (const PodId pod : pods) world.StartAnew(pod);
+    for (const PodId pod : removed) {
+      while (world.Living(pod)) world.Kill(pod, 0);
+    }
+    world.Run(seconds(5));
+    std::map<PodId, uint64_t> launches;
+    std::map<PodId, Duration> debts;
+    for (const PodId pod : pods) {
+      // Who was killed since, for it hung, stays away.
+      if (world.Living(pod)) launches[pod] = world.Launches(pod);
+      debts[pod] = world.Debt(pod);
+    }
+    const uint64_t wakeups = world.wakeups;
+    world.Run(seconds(5));
+    for (const auto& [pod, before] : launches) {
+      // What it held while it hung is paid back first.
+      EXPECT_TRUE(world.Launches(pod) > before || world.Debt(pod) < debts[pod])
+          << "pod " << pod.value << " stands still";
+    }
+    EXPECT_LT(world.wakeups - wakeups, 5'000u);
+    EXPECT_EQ(world.overlaps, 0);
+  }
+}
+
+}  // namespace
+}  // namespace baton::scheduler

@@ -1,0 +1,318 @@
+// Gangs against singles and each other: shares, limits, and what may go wrong on the way.
+#include "scheduler/gang_scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "tests/scheduler/gang_world.h"
+
+namespace baton::scheduler {
+namespace {
+
+TEST(Gang, AloneItKeepsItsTokens) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
+  world.Run(seconds(1));
+  EXPECT_GT(Least(world.SharesOver(seconds(5)), a), 99);
+  EXPECT_LE(world.Grants(0), 2u);
+}
+
+TEST(Gang, TwoOnTheSameGpusAndASaturatingSingleOnEachAllGetTheirRequests) {
+  for (const Duration kernel :
+       {Duration(microseconds(20)), Duration(microseconds(300)), Duration(milliseconds(3))}) {
+    for (const int every : {2, 20}) {
+      if (kWorlds == 1 && every == 2) continue;
+      SCOPED_TRACE(testing::Message() << kernel.count() << " ns, collective every " << every);
+      GangWorld world(2, 7);
+      const PodPlan gang{
+          .request = 30, .gpus = {0, 1}, .kernel = kernel, .collective_every = every};
+      const PodId a = world.Add(gang);
+      const PodId b = world.Add(gang);
+      const PodId s = world.Add({.request = 40, .gpus = {0}});
+      const PodId t = world.Add({.request = 40, .gpus = {1}});
+      world.Run(seconds(2));
+      const Shares shares = world.SharesOver(seconds(10));
+      // A part of what a gang holds goes by while its ranks meet at the end of it.
+      for (const PodId gang_pod : {a, b}) EXPECT_GT(Least(shares, gang_pod), 26);
+      for (const PodId single : {s, t}) EXPECT_GT(Least(shares, single), 39);
+    }
+  }
+}
+
+// Each of the collectives is a meeting of its own: the ranks can hardly ever be caught at the same
+// place.
+TEST(Gang, CollectivesBackToBackStillDrain) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 1});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 35);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+TEST(Gang, ThoseThatCrossInACircleAllGoOn) {
+  GangWorld world(3);
+  const Duration kernel = microseconds(200);
+  std::vector<PodId> gangs;
+  for (const std::vector<size_t>& gpus :
+       {std::vector<size_t>{0, 1}, std::vector<size_t>{1, 2}, std::vector<size_t>{0, 2}}) {
+    gangs.push_back(
+        world.Add({.request = 30, .gpus = gpus, .kernel = kernel, .collective_every = 10}));
+  }
+  std::vector<PodId> singles;
+  for (const size_t g : {0, 1, 2}) singles.push_back(world.Add({.request = 40, .gpus = {g}}));
+  world.Run(seconds(2));
+  const Shares shares = world.SharesOver(seconds(10));
+  for (const PodId pod : gangs) EXPECT_GT(Least(shares, pod), 25);
+  for (const PodId pod : singles) EXPECT_GT(Least(shares, pod), 39);
+}
+
+TEST(Gang, OneGpuThatIsWantedByManyDoesNotGiveItMoreThanItsShareOfTheOthers) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 20, .gpus = {0, 1}, .collective_every = 10});
+  const PodId s = world.Add({.request = 80, .gpus = {0}});
+  const PodId t = world.Add({.request = 30, .gpus = {1}});
+  world.Run(seconds(2));
+  const Shares shares = world.SharesOver(seconds(10));
+  EXPECT_GT(Least(shares, a), 17);
+  EXPECT_GT(Least(shares, s), 78);  // its request is not touched by the gang's elsewhere
+  EXPECT_GT(Least(shares, t), 60);  // what the gang cannot use
+}
+
+TEST(Gang, ItsLimitHolds) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 20, .limit = 20, .gpus = {0, 1}, .collective_every = 10});
+  world.Run(seconds(2));
+  const Shares shares = world.SharesOver(seconds(10));
+  EXPECT_LT(shares.at({a, 0}), 21);
+  EXPECT_LT(shares.at({a, 1}), 21);
+  EXPECT_GT(Least(shares, a), 17);
+}
+
+TEST(Gang, AHighPriorityPodTakesTheTokensBackAtOnce) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 30, .gpus = {0, 1}, .collective_every = 10});
+  const PodId s = world.Add({.request = 30,
+                             .gpus = {1},
+                             .collective_every = 5,
+                             .pause = milliseconds(100),
+                             .priority = policy::Priority::kHigh});
+  world.Run(seconds(5));
+  EXPECT_GT(world.Collectives(s), 40u);  // one each 105 ms, and a short wait
+  EXPECT_LT(world.LongestWait(s), milliseconds(12));
+  EXPECT_GT(Least(world.SharesOver(seconds(5)), a), 80);
+}
+
+TEST(Gang, WhenARankDiesTheGpusAreGivenToOthers) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 2});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  const PodId t = world.Add({.request = 50, .gpus = {1}});
+  world.Run(seconds(1));
+  world.Kill(a, 0);
+  world.Run(milliseconds(100));
+  world.Kill(a, 1);  // its peer waits for the dead one's next collective for ever
+  world.Run(milliseconds(100));
+  const Shares shares = world.SharesOver(seconds(2));
+  EXPECT_GT(Least(shares, s), 99);
+  EXPECT_GT(Least(shares, t), 99);
+}
+
+TEST(Gang, ADaemonThatStartsAnewWaitsForAllOfItsRanks) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+    GangWorld world(2, seed);
+    const PodPlan gang{
+        .request = 30, .gpus = {0, 1}, .kernel = microseconds(300), .collective_every = 3};
+    const PodId a = world.Add(gang);
+    const PodId b = world.Add(gang);
+    const PodId s = world.Add({.request = 40, .gpus = {0}});
+    world.Run(milliseconds(500 + 7 * static_cast<int>(seed)));
+    world.Restart();
+    world.Run(seconds(1));
+    const Shares shares = world.SharesOver(seconds(3));
+    EXPECT_GT(Least(shares, a), 25) << "seed " << seed;
+    EXPECT_GT(Least(shares, b), 25) << "seed " << seed;
+    EXPECT_GT(Least(shares, s), 38) << "seed " << seed;
+  }
+}
+
+TEST(Gang, OneThatIsDeletedWhileItsGpusAreKeptForItLetsThemGo) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangWorld world(2, seed);
+    const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
+    const PodId s = world.Add({.request = 50, .gpus = {0}, .kernel = milliseconds(5)});
+    const PodId t = world.Add({.request = 50, .gpus = {1}, .kernel = milliseconds(5)});
+    world.Run(milliseconds(500) + microseconds(917) * seed);
+    world.Remove(a);
+    world.Run(milliseconds(100));
+    const Shares shares = world.SharesOver(milliseconds(500));
+    for (const PodId single : {s, t}) EXPECT_GT(Least(shares, single), 98);
+  }
+}
+
+TEST(Gang, SeveralProcessesOnOneGpuAllCatchUp) {
+  GangWorld world(2);
+  const PodId a = world.Add(
+      {.request = 50, .gpus = {0, 0, 1, 1}, .kernel = microseconds(300), .collective_every = 7});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 40);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+TEST(Gang, SeveralThreadsWithCommunicatorsOfTheirOwnAllCatchUp) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50,
+                             .gpus = {0, 1},
+                             .kernel = microseconds(300),
+                             .collective_every = 7,
+                             .threads = 3});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 40);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+TEST(Gang, OneProcessThatLaunchesOnAllItsGpusInTurnGoesOn) {
+  GangWorld world(3);
+  const PodId a = world.Add({.request = 50,
+                             .gpus = {0, 1, 2},
+                             .kernel = microseconds(300),
+                             .collective_every = 7,
+                             .one_process = true});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(5));
+  EXPECT_GT(Least(shares, a), 40);
+  EXPECT_GT(Least(shares, s), 48);
+}
+
+// Each of them asks again before its grace is over, so that one always rests; and cuts the gang.
+// `busy`: another one uses what they leave meanwhile.
+TEST(Gang, SmallPodsDoNotKeepItWaitingForEver) {
+  struct Case {
+    policy::Priority priority;
+    bool busy;
+    double least;
+  };
+  for (const Case& c :
+       {Case{policy::Priority::kLow, false, 35}, Case{policy::Priority::kLow, true, 17},
+        Case{policy::Priority::kHigh, false, 10}, Case{policy::Priority::kHigh, true, 7}}) {
+    for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", least " << c.least);
+      GangWorld world(2, seed);
+      const PodId gang = world.Add(
+          {.request = 17, .gpus = {0, 1}, .kernel = microseconds(288), .collective_every = 61});
+      for (const Duration pause : {milliseconds(8), milliseconds(5)}) {
+        world.Add({.request = 10,
+                   .gpus = {1},
+                   .kernel = microseconds(30),
+                   .collective_every = 1,
+                   .pause = pause,
+                   .priority = c.priority});
+      }
+      if (c.busy) world.Add({.request = 2, .gpus = {1}});
+      world.Run(milliseconds(500) + microseconds(3'137) * seed);
+      EXPECT_GT(Least(world.SharesOver(seconds(5)), gang), c.least);
+    }
+  }
+}
+
+TEST(Gang, WhileTheLinkIsCutNothingIsDecidedAndNothingSpins) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangWorld world(2, seed);
+    const PodPlan gang{.request = 30, .gpus = {0, 1}, .collective_every = 5};
+    const PodId a = world.Add(gang);
+    const PodId b = world.Add(gang);
+    const PodId s = world.Add({.request = 40, .gpus = {0}});
+    world.Run(milliseconds(500) + microseconds(3'137) * seed);
+    world.CutLink(seconds(1));
+    const uint64_t before = world.wakeups;
+    world.Run(milliseconds(900));
+    EXPECT_LT(world.wakeups - before, 50u);
+    world.Run(milliseconds(1'000));
+    // Who held all the time has to pay for it.
+    world.Run(seconds(3));
+    const Shares shares = world.SharesOver(seconds(2));
+    for (const PodId pod : {a, b}) EXPECT_GT(Least(shares, pod), 25);
+    EXPECT_GT(Least(shares, s), 37);
+  }
+}
+
+// A node comes back without one of its GPUs.
+TEST(Gang, WhenOneOfItsGpusIsGoneTheOthersAreNotLost) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangWorld world(2, seed);
+    const PodId a = world.Add({.request = 90, .gpus = {0, 1}});
+    const PodId s = world.Add({.request = 10, .gpus = {0}});
+    world.Run(milliseconds(500) + microseconds(3'137) * seed);
+    world.Restart({0});
+    world.Run(milliseconds(300));
+    EXPECT_GT(Least(world.SharesOver(seconds(1)), s), 95);
+    EXPECT_GT(world.Launches(a), 0u);
+  }
+}
+
+// What others do elsewhere, or what the limit gives back, happens while nothing happens here.
+TEST(Gang, AtItsLimitItGoesOnAsSoonAsItMay) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 20, .limit = 20, .gpus = {0, 1}, .collective_every = 10});
+  world.Run(seconds(1));
+  const Shares shares = world.SharesOver(seconds(10));
+  EXPECT_GT(Least(shares, a), 19);
+  EXPECT_LT(world.LongestWait(a), milliseconds(180));
+  for (const size_t g : {0, 1}) {
+    EXPECT_LT(world.Charged(a, g),
+              (world.now().time_since_epoch() + milliseconds(200)) * 20 / 100 + milliseconds(45));
+  }
+}
+
+TEST(Gang, AClaimThatNobodyCanCheckStopsOneGpuNotAllOfTheGang) {
+  GangWorld world(2);
+  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 10});
+  const PodId s = world.Add({.request = 25, .gpus = {0}});
+  const PodId t = world.Add({.request = 50, .gpus = {1}});
+  const PodId liar = world.Add({.request = 25, .gpus = {0}, .kernel = seconds(100)});
+  world.Run(milliseconds(500));
+  (void)s, (void)liar;
+  EXPECT_GT(Least(world.SharesOver(seconds(2)), t), 90);
+  EXPECT_GE(world.Charged(a, 1), Duration(0));
+}
+
+TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
+  GangWorld world(2);
+  const PodId a =
+      world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5, .pause = milliseconds(500)});
+  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  world.Run(milliseconds(300));
+  EXPECT_GT(world.Launches(a), 0u);
+  for (int i = 0; i < 100; ++i) {
+    world.Run(milliseconds(10));
+    for (const size_t g : {0, 1}) EXPECT_EQ(world.Asks(a, g), world.Waits(a, g));
+  }
+  EXPECT_GT(world.Launches(s), 0u);
+}
+
+TEST(Gang, WhatHappensOnOtherGpusCostsItNothing) {
+  GangWorld world(3);
+  const PodId s = world.Add({.request = 50, .gpus = {2}, .kernel = microseconds(100)});
+  world.Add({.request = 50, .gpus = {2}, .kernel = microseconds(100)});
+  world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
+  world.Run(seconds(1));
+  const uint64_t before = world.Tended(), grants = world.Grants(2);
+  world.Run(seconds(1));
+  EXPECT_GT(world.Launches(s), 0u);
+  EXPECT_GT(world.Grants(2) - grants, 10u);
+  EXPECT_LT(world.Tended() - before, 200u);  // its own heartbeats and renewals
+}
+
+}  // namespace
+}  // namespace baton::scheduler

@@ -1,0 +1,164 @@
+#include "spec/pod_request.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+namespace baton::spec {
+namespace {
+
+PodRequest Read(const Json& object) {
+  PodRequest request;
+  const auto read = ReadFields(object, request);
+  EXPECT_TRUE(read) << read.error().message;
+  const auto complete = Complete(request);
+  EXPECT_TRUE(complete) << complete.error().message;
+  return request;
+}
+
+std::string WhyNot(const Json& object) {
+  PodRequest request;
+  if (auto read = ReadFields(object, request); !read) return read.error().message;
+  const auto complete = Complete(request);
+  return complete ? "" : complete.error().message;
+}
+
+const Json kFull{{"name", "train"},
+                 {"request", 12.5},
+                 {"limit", 80.0},
+                 {"memory", "25%"},
+                 {"priority", "high"},
+                 {"team", "research/vision"},
+                 {"user", "ada"},
+                 {"namespace", "ml"},
+                 {"gpus", {"GPU-a", "GPU-b"}},
+                 {"count", 1},
+                 {"mode", "mig"},
+                 {"models", {"a100 80gb"}},
+                 {"not_models", {"t4"}},
+                 {"affinity", "x"},
+                 {"anti_affinity", "y"},
+                 {"exclusion", "z"},
+                 {"independent", true},
+                 {"uid", 1000},
+                 {"cgroup", "2f6c"},
+                 {"ticket", "0123456789abcdef"}};
+
+TEST(PodFields, EachIsReadAndWrittenBackTheSame) {
+  for (const PodField& field : PodFields()) {
+    EXPECT_TRUE(kFull.contains(field.key)) << "kFull says nothing of " << field.key;
+  }
+  EXPECT_EQ(WriteFields(Read(kFull)), kFull);
+}
+
+TEST(PodFields, EachIsPartOfWhatMakesTwoRequestsDiffer) {
+  const PodRequest full = Read(kFull);
+  for (const PodField& field : PodFields()) {
+    PodRequest other;
+    ASSERT_TRUE(ReadField(field, kFull.at(field.key), other)) << field.key;
+    if (field.key == "priority") continue;  // low is said by saying nothing
+    EXPECT_NE(other, PodRequest{}) << field.key;
+    EXPECT_EQ(WriteField(field, other), WriteField(field, full)) << field.key;
+  }
+}
+
+TEST(PodFields, AreNamedOnceInEveryPlace) {
+  std::set<std::string_view> keys, flags, annotations, paths;
+  for (const PodField& field : PodFields()) {
+    EXPECT_TRUE(keys.insert(field.key).second) << field.key;
+    EXPECT_TRUE(field.flag.empty() || flags.insert(field.flag).second) << field.flag;
+    EXPECT_TRUE(field.annotation.empty() || annotations.insert(field.annotation).second);
+    EXPECT_TRUE(field.share_pod.empty() || paths.insert(field.share_pod).second);
+    EXPECT_FALSE(field.about.empty() || field.about.ends_with('.')) << field.key;
+  }
+}
+
+TEST(PodFields, WhatIsWrongIsNamedWithWhatIsAccepted) {
+  EXPECT_EQ(WhyNot({{"request", 30}, {"limt", 40}}),
+            "a pod has no field limt; did you mean 'limit'?");
+  EXPECT_EQ(WhyNot({{"request", 130}}),
+            "request: '130' is not a share; write a percentage from 0.1 to 100");
+  EXPECT_EQ(WhyNot({{"request", true}}), "request must be a percentage");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"count", 17}}), "count must be a whole number from 1 to 16");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"count", 18446744073709551615u}}),
+            "count must be a whole number from 1 to 16");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"priority", "urgent"}}),
+            "priority: 'urgent' is no priority; write low or high");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"gpus", {-1}}}),
+            "gpus must be a list of at most 64 texts of 1 to 128 bytes");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"team", std::string(257, 'x')}}),
+            "team must have at most 256 bytes");
+  EXPECT_EQ(WhyNot({{"name", "a"}}), "a pod needs a request or a limit, in percent of a GPU");
+  EXPECT_NE(WhyNot({{"request", 50}, {"limit", 30}}).find("below the request"), std::string::npos);
+}
+
+TEST(PodFields, ARequestAloneIsElasticAndALimitAloneIsStrict) {
+  EXPECT_EQ(Read({{"request", "30%"}}).share.limit, policy::kWhole);
+  EXPECT_EQ(Read({{"limit", 30}}).share.request, 300'000u);
+}
+
+TEST(PodFields, AChangeKeepsWhatItDoesNotName) {
+  const PodRequest was = Read(kFull);
+  const auto now = Changed(was, {{"limit", 90}, {"memory", 0}, {"team", ""}});
+  ASSERT_TRUE(now) << now.error().message;
+  PodRequest expected = was;
+  expected.share.limit = 900'000;
+  expected.memory_part = 0;
+  expected.team.clear();
+  EXPECT_EQ(*now, expected);
+  EXPECT_EQ(*Changed(was, Json::object()), was);
+}
+
+TEST(PodFields, AStrictPodStaysStrictWhereOnlyItsRequestGrows) {
+  const PodRequest strict = Read({{"limit", 30}});
+  EXPECT_EQ(Changed(strict, {{"request", 40}})->share.limit, 400'000u);
+  const PodRequest elastic = Read({{"request", 30}, {"limit", 35}});
+  EXPECT_FALSE(Changed(elastic, {{"request", 40}}));
+}
+
+TEST(PodFields, WhatIsFixedDoesNotChange) {
+  const PodRequest was = Read(kFull);
+  for (const PodField& field : PodFields()) {
+    const auto now = Changed(was, {{std::string(field.key), kFull.at(field.key)}});
+    EXPECT_EQ(now.has_value(), field.changes) << field.key;
+  }
+}
+
+// docs/pod-fields.md. BATON_UPDATE=1 writes it.
+TEST(PodFields, TheReferenceIsUpToDate) {
+  std::ostringstream page;
+  page << "# What a pod asks for\n\n"
+          "Each field, and how it is written: in a `[[pod]]` of batond's file and in JSON to the "
+          "control socket, as a flag of `baton run` and `baton vgpu create`, as an annotation "
+          "(`baton.dev/...`), and in a SharePod's `spec.gpu`. Those marked *yes* change in place. "
+          "This page is generated from `spec/pod_request.cc` by "
+          "`BATON_UPDATE=1 build/release/tests/spec/spec_test`.\n\n"
+          "| file, JSON | flag | annotation | SharePod | changes | |\n"
+          "| --- | --- | --- | --- | --- | --- |\n";
+  const auto code = [](std::string_view text) {
+    return text.empty() ? std::string() : "`" + std::string(text) + "`";
+  };
+  for (const PodField& field : PodFields()) {
+    std::string flag(field.flag);
+    if (!flag.empty() && !field.value.empty()) flag += " " + std::string(field.value);
+    for (size_t at = 0; (at = flag.find('|', at)) != std::string::npos; at += 2) {
+      flag.insert(at, "\\");
+    }
+    page << "| " << code(field.key) << " | " << code(flag) << " | " << code(field.annotation)
+         << " | " << code(field.share_pod) << " | " << (field.changes ? "yes" : "") << " | "
+         << field.about << (field.detail.empty() ? "" : ". ") << field.detail << " |\n";
+  }
+  const std::filesystem::path path = std::filesystem::path(BATON_SOURCE) / "docs/pod-fields.md";
+  if (std::getenv("BATON_UPDATE") != nullptr) std::ofstream(path) << page.str();
+  std::ostringstream is;
+  is << std::ifstream(path).rdbuf();
+  EXPECT_EQ(is.str(), page.str()) << "run this test with BATON_UPDATE=1";
+}
+
+}  // namespace
+}  // namespace baton::spec

@@ -1,0 +1,206 @@
+// Generated from docs/api/openapi.json by web/generate_api.mjs; do not edit.
+import {type Read, flag, list, number, object, optional, text} from './read';
+
+export const daemon = object({
+  version: text,
+  mode: text,
+  pid: number,
+  started: text,  // RFC 3339, UTC.
+  degraded: list(text),  // What does not work; empty if everything works.
+});
+export type Daemon = Read<typeof daemon>;
+
+export const gpu = object({
+  uuid: text,  // As NVML spells it.
+  name: text,  // Model.
+  node: text,  // Empty: this machine.
+  memory: number,  // Bytes.
+  present: flag,  // Whether its node has reported it.
+  epoch: number,  // Number of the current token.
+  holder: optional(text),  // Name of the pod that holds the token; absent if none does.
+  queue: list(text),  // Names of the pods that wait.
+  handoff_ns: number,  // Current cost of moving the token to another pod.
+  grants: number,
+  overruns: number,  // Number of holders that drained long after their quota.
+  hung: flag,  // Whether the holder does not drain.
+  link: text,  // Link to the node.
+  health: optional(text),  // Only healthy GPUs get new pods.
+  why: optional(text),  // Why it is not healthy.
+  cordoned: flag,  // Whether the operator keeps new pods away.
+  vendor: optional(text),
+  numa: optional(number),  // NUMA node of its bus; -1: unknown.
+  island: optional(number),  // GPUs of a node with the same number, 0 or more, are connected by NVLink; -1: no NVLink.
+  pcie: optional(number),  // The same for PCIe switches; -1: none.
+  bus: optional(text),  // PCI address; empty: unknown.
+  mig_capable: optional(flag),
+  mig_enabled: optional(flag),  // Whether only its MIG instances can be used.
+});
+export type Gpu = Read<typeof gpu>;
+
+export const podOnGpu = object({
+  uuid: text,
+  node: text,
+  phase: text,
+  fluid: number,  // Entitlement: its share among the pods that are active now.
+  throttled: flag,  // Whether its limit holds it back.
+  lag_ns: number,  // Held time it is owed; negative: ahead.
+  achieved_1s: number,  // Over the last 1 s.
+  achieved_10s: number,  // Over the last 10 s.
+  achieved_60s: number,  // Over the last 60 s.
+  waited_1s: number,  // Fraction of the last second in which it waited, in percent.
+  memory_used: number,  // Bytes.
+  held_ns: number,  // Held time: grant to drained.
+  busy_ns: number,  // Held time in which the GPU executed.
+  waited_ns: number,  // Waited and did not hold.
+  unmanaged_ns: number,  // Launched without a token while no daemon answered.
+  launches: number,
+  copies_bytes: number,
+  grants: number,
+  revocations: number,
+});
+export type PodOnGpu = Read<typeof podOnGpu>;
+
+export const podClient = object({
+  pid: number,
+  command: text,
+  uid: number,
+  connected: flag,
+  phase: text,
+});
+export type PodClient = Read<typeof podClient>;
+
+export const pod = object({
+  name: text,
+  id: number,
+  request: number,  // Guaranteed while it has work.
+  limit: number,  // Never exceeded.
+  memory: number,  // Bytes it may allocate on each GPU; 0: no cap.
+  memory_percent: number,  // Cap in percent of each GPU's memory, if requested in percent; else 0. `memory` is then that of the first GPU.
+  mode: text,  // How its GPUs are shared.
+  priority: text,
+  team: text,  // A path; may be empty.
+  user: text,  // May be empty.
+  namespace: text,  // Of Kubernetes; may be empty.
+  uid: number,  // User whose processes may attach; -1: any user with the ticket.
+  cgroup: text,  // Uid of the Kubernetes pod whose processes may attach; empty: any.
+  gang: flag,  // Whether it gets the tokens of all its GPUs together or none.
+  phase: text,  // Phase of its busiest client.
+  held_ns: number,  // Held time: grant to drained.
+  busy_ns: number,  // Held time in which the GPU executed.
+  waited_ns: number,  // Waited and did not hold.
+  unmanaged_ns: number,  // Launched without a token while no daemon answered.
+  launches: number,
+  copies_bytes: number,
+  grants: number,
+  revocations: number,
+  memory_used: number,  // Bytes.
+  lag_ns: number,  // Held time it is owed; negative: ahead.
+  achieved_1s: number,  // Over the last 1 s. The sum over its GPUs.
+  achieved_10s: number,  // Over the last 10 s. The sum over its GPUs.
+  achieved_60s: number,  // Over the last 60 s. The sum over its GPUs.
+  gpus: list(podOnGpu),
+  clients: list(podClient),
+});
+export type Pod = Read<typeof pod>;
+
+export const client = object({
+  id: number,
+  pid: number,
+  node: text,
+  pod: text,  // Name.
+  command: text,
+  connected: flag,
+  phase: text,
+});
+export type Client = Read<typeof client>;
+
+export const node = object({
+  name: text,
+  link: text,
+  clients: number,
+  silent_ms: number,  // Time since its last message.
+});
+export type Node = Read<typeof node>;
+
+export const event = object({
+  time_ms: number,  // Unix time.
+  kind: text,
+  text: text,
+});
+export type Event = Read<typeof event>;
+
+// The current state. Shares (request, limit, fluid, achieved, waited) are in percent of one GPU. Times ending in _ns are cumulative nanoseconds that survive restarts, except lag_ns.
+export const status = object({
+  daemon: daemon,
+  gpus: list(gpu),
+  pods: list(pod),
+  clients: list(client),
+  nodes: list(node),
+  events: list(event),  // Oldest first.
+  ok: optional(flag),  // Of the control socket only; always true.
+});
+export type Status = Read<typeof status>;
+
+export const reportRow = object({
+  key: text,  // A team's path, a user, a day such as 2026-11-21, ...; empty for total, and if unset.
+  team: optional(text),  // Team of a user or a pod.
+  held_hours: number,  // Held time, which is what is charged.
+  busy_hours: number,  // Held time in which the GPU executed.
+  waited_hours: number,  // Waited and did not hold.
+  unmanaged_hours: number,  // Launched without a token while no daemon answered.
+  memory_gib_hours: number,
+  efficiency: number,  // busy / held; 0 if nothing was held.
+  launches: number,
+  grants: number,
+  cost: optional(number),  // Present if prices are configured.
+  capacity_hours: optional(number),  // Of this row; by gpu, node and day only.
+  idle_hours: optional(number),  // Of this row; by gpu, node and day only.
+  unattributed_hours: optional(number),  // Of this row; by gpu, node and day only.
+});
+export type ReportRow = Read<typeof reportRow>;
+
+export const report = object({
+  from: text,  // RFC 3339, UTC. The window of the answer: [from, to).
+  to: text,  // RFC 3339, UTC.
+  from_ms: number,  // Unix time.
+  to_ms: number,
+  by: text,
+  unit: text,
+  rows: list(reportRow),
+  held_hours: number,  // The sum of the rows.
+  capacity_hours: number,  // Time of all present GPUs in the window: held + idle + unattributed.
+  idle_hours: number,  // No pod held the GPU or waited for it.
+  unattributed_hours: number,  // The rest: hand-offs, waits at a limit, work without a token, absence of the daemon.
+  currency: optional(text),  // Currency of the costs. Present, like the costs, if prices are configured; may be empty.
+  cost: optional(number),
+  idle_cost: optional(number),
+  unattributed_cost: optional(number),
+});
+export type Report = Read<typeof report>;
+
+export const standingRow = object({
+  team: text,  // A path; empty: all teams together.
+  user: text,  // Empty: the row of the team itself.
+  raw_shares: number,
+  normalized_shares: number,
+  raw_usage_hours: number,  // Decayed use of this row, in GPU-hours.
+  normalized_usage: number,
+  effective_usage: number,
+  factor: number,  // 2^(-effective usage / shares).
+  level_fs: optional(number),  // Shares / usage among siblings; null: infinite.
+  rank: number,  // Rank in the Fair Tree; equal users have the same rank.
+  fair_tree: number,
+});
+export type StandingRow = Read<typeof standingRow>;
+
+export const standing = object({
+  half_life_s: number,
+  k: number,  // Weight of history; 0: none.
+  rows: list(standingRow),
+});
+export type Standing = Read<typeof standing>;
+
+export const explanation = object({
+  sentences: list(text),  // In reading order.
+});
+export type Explanation = Read<typeof explanation>;

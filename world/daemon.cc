@@ -1,0 +1,240 @@
+#include "world/daemon.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace baton::world {
+
+using std::chrono::milliseconds;
+using wire::Phase;
+
+Daemon::Daemon(WorldState& world, const Gpus& gpus, Links& links, Laws& laws)
+    : world_(world), gpus_(gpus), links_(links), laws_(laws) {
+  gangs_.emplace(world.options.scheduler);
+  for (Site& site : world.sites) {
+    site.scheduler = std::make_unique<scheduler::TokenScheduler>(world.options.scheduler, 0);
+  }
+}
+
+void Daemon::AddPod(size_t pod) {
+  SetShare(pod);
+  FormGang(pod);
+}
+
+void Daemon::SetShare(size_t pod) {
+  for (const uint32_t g : world_.plan.pods[pod].gpus) SetPod(pod, g);
+}
+
+void Daemon::SetPod(size_t pod, uint32_t g) {
+  const PodState& state = world_.pods[pod];
+  Step(g, scheduler::PodSet{world_.IdOf(pod), state.spec, world_.IsGang(pod) && state.present});
+}
+
+void Daemon::FormGang(size_t pod) {
+  if (!world_.IsGang(pod)) return;
+  std::vector<uint32_t> order = world_.plan.pods[pod].gpus;
+  std::sort(order.begin(), order.end());
+  std::vector<scheduler::TokenScheduler*> gpus;
+  for (const uint32_t g : order) gpus.push_back(world_.sites[g].scheduler.get());
+  gangs_->Add(world_.IdOf(pod), std::move(gpus));
+}
+
+void Daemon::RemovePod(size_t pod) {
+  if (!down_) gangs_->Remove(world_.IdOf(pod));
+  for (const uint32_t g : world_.plan.pods[pod].gpus) {
+    Step(g, scheduler::PodRemoved{world_.IdOf(pod)});
+  }
+}
+
+void Daemon::Attach(const Process& p) {
+  Step(p.gpu, scheduler::ClientAttached{WorldState::ClientOf(p), world_.IdOf(p.pod)});
+}
+
+void Daemon::Detach(const Process& p) {
+  Step(p.gpu, scheduler::ClientDisconnected{WorldState::ClientOf(p)});
+}
+
+void Daemon::Hear(Process& p, const wire::State& state) {
+  const bool drained = state.phase == Phase::kIdle || state.phase == Phase::kWaiting;
+  const bool measured = drained && state.epoch == p.sent_epoch && p.sent_epoch != 0;
+  const Duration held = DurationFromNanos(state.held_ns);
+  const ClientId client = WorldState::ClientOf(p);
+  Step(p.gpu, scheduler::ClientReport{client, state.seq, state.phase, state.epoch, state.rev,
+                                      measured ? world_.now - p.sent_at : Duration(0),
+                                      std::max(held - p.settled, Duration(0)),
+                                      DurationFromNanos(state.backlog_ns)});
+  if (!world_.sites[p.gpu].scheduler->Holds(client, state.epoch)) {
+    p.settled = std::max(p.settled, held);
+  }
+  p.restored = false;
+}
+
+void Daemon::CutLink(bool cut) {
+  for (uint32_t g = 0; g < world_.sites.size(); ++g) Step(g, scheduler::LinkCut{cut});
+}
+
+void Daemon::Gone(Process& p) {
+  if (!down_) SayGone(p);
+}
+
+void Daemon::SayGone(Process& p) {
+  // What it used while nobody watched, nobody can tell.
+  if (p.restored) {
+    Account& account = world_.AccountOf(p);
+    account.unseen += std::max(account.used - account.held - account.unseen, Duration(0));
+    account.unseen += outages_;  // taken back, where it was charged meanwhile
+  }
+  Step(p.gpu, scheduler::ClientGone{WorldState::ClientOf(p)});
+}
+
+void Daemon::Step(uint32_t g, const scheduler::Event& event) {
+  if (down_) return;
+  StepOne(g, event);
+  if (!gangs_->empty()) TendGangs();
+}
+
+void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
+  Site& site = world_.sites[g];
+  effects_.clear();
+  site.scheduler->Step(world_.now, event, effects_);
+  for (const scheduler::Effect& effect : effects_) {
+    if (const auto* store = std::get_if<scheduler::StoreHolder>(&effect)) {
+      Store(g, *store);
+    } else if (const auto* charged = std::get_if<scheduler::Charged>(&effect)) {
+      world_.pods[world_.IndexOf(charged->pod)].accounts[g].held += charged->held;
+      site.held += charged->held;
+    } else if (std::holds_alternative<scheduler::ClearHolders>(effect)) {
+      ReportHold(g);
+      site.stored.clear();
+      laws_.CheckBook(g);
+    } else if (const auto* send = std::get_if<scheduler::SendToken>(&effect)) {
+      // Sent after this step, as an event loop does; the order between frames stays.
+      Send(*send);
+    } else if (const auto* kill = std::get_if<scheduler::KillClient>(&effect)) {
+      world_.After(Duration(0), What::kKill, world_.ProcessOf(kill->client).index);
+    }
+  }
+  laws_.AfterStep(g);
+  QueueTick(site.scheduler->wakeup(), site.tick_queued, g);
+}
+
+void Daemon::Store(uint32_t g, const scheduler::StoreHolder& holder) {
+  Site& site = world_.sites[g];
+  if (site.stored.empty()) {
+    Account& account = world_.pods[world_.IndexOf(holder.pod)].accounts[g];
+    site.granted_at = holder.joined_at;
+    account.hold_base = account.held;
+    ++account.grants;
+    ++world_.verdict.grants;
+  }
+  site.stored_epoch = holder.epoch;
+  const auto same = [&](const scheduler::StoreHolder& h) { return h.client == holder.client; };
+  const auto stored = std::find_if(site.stored.begin(), site.stored.end(), same);
+  if (stored != site.stored.end()) {
+    *stored = holder;
+  } else {
+    site.stored.push_back(holder);
+  }
+  world_.Trace(holder.client.value, holder.epoch);
+}
+
+void Daemon::Send(const scheduler::SendToken& send) {
+  Process& p = world_.ProcessOf(send.client);
+  if (!p.connected) return;
+  if (send.rev == 1 && send.quota > Duration(0)) {
+    p.sent_epoch = send.epoch;
+    p.sent_at = world_.now;
+  }
+  wire::Token token;
+  token.epoch = send.epoch;
+  token.rev = send.rev;
+  token.quota_ns = static_cast<uint64_t>(Nanos(send.quota));
+  token.contended = send.contended;
+  links_.ToClient(p, token);
+}
+
+void Daemon::TendGangs() {
+  gangs_->Tend(world_.now,
+               [this](const scheduler::TokenScheduler& gpu, const scheduler::GangStep& step) {
+                 for (uint32_t g = 0; g < world_.sites.size(); ++g) {
+                   if (world_.sites[g].scheduler.get() == &gpu) StepOne(g, step);
+                 }
+               });
+  // While a link is cut it may be due all the time.
+  const Instant wakeup = gangs_->wakeup();
+  QueueTick(wakeup <= world_.now ? world_.now + milliseconds(1) : wakeup, gangs_queued_, kGangs);
+}
+
+// One event at a time sees to a scheduler's timer, or to that of the gangs'.
+void Daemon::QueueTick(Instant wakeup, Instant& queued, uint32_t whose) {
+  if (wakeup >= queued) return;
+  queued = std::max(wakeup, world_.now + Duration(1));
+  world_.At(queued, What::kTick, whose);
+}
+
+void Daemon::Tick(uint32_t whose, Instant at) {
+  const bool gangs = whose == kGangs;
+  Instant& queued = gangs ? gangs_queued_ : world_.sites[whose].tick_queued;
+  if (at != queued) return;
+  queued = kNever;
+  if (down_) return;
+  const Instant wakeup = gangs ? gangs_->wakeup() : world_.sites[whose].scheduler->wakeup();
+  if (wakeup > world_.now) return QueueTick(wakeup, queued, whose);
+  if (gangs) return TendGangs();
+  Step(whose, scheduler::Tick{});
+}
+
+void Daemon::ReportHold(uint32_t g) const {
+  const Site& site = world_.sites[g];
+  if (!world_.options.on_hold || site.stored.empty()) return;
+  world_.options.on_hold({g, static_cast<uint32_t>(site.stored.front().pod.value),
+                          site.granted_at - Instant{}, world_.now - Instant{}});
+}
+
+void Daemon::Stop(Duration away) {
+  down_ = true;
+  // What is charged while a hold goes on may be older than this by a token.
+  outages_ += away + world_.options.scheduler.quota_max;
+}
+
+void Daemon::ComeBack() {
+  down_ = false;
+  ++world_.restarts;
+  gangs_.emplace(world_.options.scheduler);
+  gangs_queued_ = kNever;
+  for (Site& site : world_.sites) {
+    site.scheduler =
+        std::make_unique<scheduler::TokenScheduler>(world_.options.scheduler, site.stored_epoch);
+    site.tick_queued = kNever;
+  }
+  for (uint32_t g = 0; g < world_.sites.size(); ++g) Restore(g);
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    if (world_.pods[i].present) FormGang(i);
+  }
+  if (!gangs_->empty()) TendGangs();
+}
+
+void Daemon::Restore(uint32_t g) {
+  const Site& site = world_.sites[g];
+  const std::vector<scheduler::StoreHolder> holders = site.stored;
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    const PodState& pod = world_.pods[i];
+    const bool held = std::any_of(holders.begin(), holders.end(),
+                                  [&](const auto& h) { return h.pod == world_.IdOf(i); });
+    if (pod.accounts[g].here && (pod.present || held)) SetPod(i, g);
+  }
+  for (const scheduler::StoreHolder& holder : holders) {
+    const Account& account = world_.pods[world_.IndexOf(holder.pod)].accounts[g];
+    Step(g, scheduler::HolderRestored{holder.client, holder.pod, holder.epoch, site.granted_at,
+                                      holder.joined_at, account.held - account.hold_base});
+  }
+  for (const scheduler::StoreHolder& holder : holders) {
+    Process& p = world_.ProcessOf(holder.client);
+    p.restored = true;
+    if (!world_.pods[p.pod].present) Step(g, scheduler::PodRemoved{holder.pod});
+    if (!p.alive && gpus_.PendingOf(p) == 0) SayGone(p);
+  }
+}
+
+}  // namespace baton::world

@@ -1,0 +1,76 @@
+// The daemon of a world: a token scheduler for each GPU and the gangs' coordinator, with an event
+// loop's timers, around which the world keeps what a daemon stores. It ends and comes back.
+#ifndef BATON_WORLD_DAEMON_H_
+#define BATON_WORLD_DAEMON_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "base/time.h"
+#include "scheduler/gang_scheduler.h"
+#include "scheduler/token_scheduler.h"
+#include "wire/messages.h"
+#include "world/gpus.h"
+#include "world/laws.h"
+#include "world/links.h"
+#include "world/state.h"
+
+namespace baton::world {
+
+class Daemon {
+ public:
+  // The subject of kTick that means the gangs'.
+  static constexpr uint32_t kGangs = ~0u;
+
+  Daemon(WorldState& world, const Gpus& gpus, Links& links, Laws& laws);
+
+  bool down() const { return down_; }
+
+  // Tells the schedulers something; nobody hears it while the daemon is down.
+  void AddPod(size_t pod);
+  void SetShare(size_t pod);
+  void RemovePod(size_t pod);
+  void Attach(const Process& p);
+  void Detach(const Process& p);
+  void Hear(Process& p, const wire::State& state);
+  void CutLink(bool cut);
+  // The process is dead, and nothing of it is on the GPU. While the daemon is down it is not told
+  // so; it looks when it is back.
+  void Gone(Process& p);
+
+  // A timer that was set for `at`.
+  void Tick(uint32_t whose, Instant at);
+
+  // The daemon ends for `away`. Its clients have lost their connections.
+  void Stop(Duration away);
+  void ComeBack();
+
+  // Tells RunOptions::on_hold of the token that is out, if any.
+  void ReportHold(uint32_t g) const;
+
+ private:
+  void SetPod(size_t pod, uint32_t g);
+  void FormGang(size_t pod);
+  void Step(uint32_t g, const scheduler::Event& event);
+  void StepOne(uint32_t g, const scheduler::Event& event);
+  void Store(uint32_t g, const scheduler::StoreHolder& holder);
+  void Send(const scheduler::SendToken& send);
+  void TendGangs();
+  void QueueTick(Instant wakeup, Instant& queued, uint32_t whose);
+  void Restore(uint32_t g);
+  void SayGone(Process& p);
+
+  WorldState& world_;
+  const Gpus& gpus_;
+  Links& links_;
+  Laws& laws_;
+  std::optional<scheduler::GangScheduler> gangs_;
+  Instant gangs_queued_ = kNever;
+  scheduler::Effects effects_;  // of the present step
+  bool down_ = false;
+  Duration outages_{0};  // all of them
+};
+
+}  // namespace baton::world
+
+#endif  // BATON_WORLD_DAEMON_H_

@@ -1,0 +1,277 @@
+#include "world/laws.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace baton::world {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kShareWindow = seconds(10);
+constexpr Duration kShareStep = milliseconds(10);
+// Everybody has arrived by then.
+constexpr Duration kSettled = seconds(2);
+
+double InNs(Duration d) { return static_cast<double>(Nanos(d)); }
+
+}  // namespace
+
+Laws::Laws(WorldState& world)
+    : world_(world), scheduler_(world.options.scheduler), gpus_(world.plan.gpus) {
+  const Plan& plan = world.plan;
+  fair_ = (world.options.bounds || world.options.measure) && plan.faults.empty();
+  for (size_t i = 0; i < plan.pods.size(); ++i) {
+    const PodPlan& pod = plan.pods[i];
+    gangs_here_ |= world.IsGang(i);
+    fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length;
+    for (const uint32_t g : pod.gpus) {
+      gpus_[g].longest_kernel =
+          std::max(gpus_[g].longest_kernel, pod.kernel * (100 + pod.jitter) / 100);
+    }
+  }
+  fair_ &= !gangs_here_;
+  for (WatchedGpu& gpu : gpus_) gpu.pods.resize(plan.pods.size());
+}
+
+void Laws::Begin() {
+  if (world_.options.bounds) world_.At(Instant(world_.plan.calm_from), What::kLiveness);
+  if (fair_) PrepareShares();
+}
+
+// L: what a token can last, with the longest kernel that may run beyond it.
+Duration Laws::Longest(uint32_t g) const {
+  return scheduler_.quota_max + gpus_[g].longest_kernel + scheduler_.backlog + milliseconds(2);
+}
+
+bool Laws::Steady(size_t pod) const {
+  return world_.plan.pods[pod].burst == Duration(0) &&
+         world_.pods[pod].spec.limit == policy::kWhole;
+}
+
+// A steady saturating pod without a limit is never more than 2 L behind its due (L where no hold is
+// longer than predicted, which bursts that begin anew are) and what high-priority pods, and those
+// who were far below their requests, have taken early; and never further ahead than that, its own
+// priority's burst, and what those have saved up who pause or are at their limit. Who returns from
+// sleep is owed no more than its credit. And no steady pod is ever far below its request, whoever
+// comes, goes, naps or goes first.
+void Laws::CheckLags(uint32_t g) {
+  const std::vector<scheduler::PodStatus> pods = world_.sites[g].scheduler->Status(world_.now);
+  const double l = InNs(Longest(g));
+  const double burst = InNs(scheduler_.fairness.priority_burst) / l;
+  // As docs/policy.md has it: who is owed M must go, and with half of it is not cut.
+  const double due = std::max(InNs(scheduler_.fairness.guarantee_bound), 2 * l);
+  double saved = 0;
+  double early = 0;
+  for (const scheduler::PodStatus& s : pods) {
+    const size_t pod = world_.IndexOf(s.pod);
+    const double lag = InNs(s.lag) / l;
+    const bool first =
+        s.spec.priority == policy::Priority::kHigh || InNs(s.owed_of_request) > due / 2;
+    if (first) early += std::max(0.0, -lag);
+    if (!Steady(pod)) saved += std::max(0.0, lag);
+    bool& was_active = gpus_[g].pods[pod].was_active;
+    if (world_.options.bounds && s.fluid != 0 && !was_active) CheckCredit(pod, g, s);
+    was_active = s.fluid != 0;
+  }
+  if (world_.now < Instant(kSettled)) return;
+  Verdict& verdict = world_.verdict;
+  for (const scheduler::PodStatus& s : pods) {
+    const size_t pod = world_.IndexOf(s.pod);
+    if (!Steady(pod)) continue;
+    const double owed = InNs(s.lag) / l;
+    const double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
+    const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
+    if (world_.options.bounds && lag > world_.options.lag_bound) {
+      world_.Violation("lag", world_.Name(pod) + " is " + std::to_string(lag) + " L from its due");
+    }
+    verdict.worst_lag = std::max(verdict.worst_lag, lag);
+    verdict.lag_low = std::min(verdict.lag_low, owed);
+    verdict.lag_high = std::max(verdict.lag_high, owed);
+    if (world_.options.bounds && InNs(s.owed_of_request) > due + l) {
+      world_.Violation("request", world_.Name(pod) + " is owed " +
+                                      FormatSeconds(s.owed_of_request) + " of its request alone");
+    }
+  }
+}
+
+// Its request times sleep_credit, and its part of the hold in progress, which is charged as a
+// whole.
+void Laws::CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s) {
+  const double credit = s.spec.request / 1e6 * InNs(scheduler_.fairness.sleep_credit) +
+                        s.fluid / 1e6 * InNs(Longest(g));
+  if (InNs(s.lag) > credit + 1e3) {
+    world_.Violation("credit", world_.Name(pod) + " returns from sleep with a credit of " +
+                                   FormatSeconds(s.lag) + ", more than its request allows");
+  }
+}
+
+// On the GPUs all of whose pods always have work, and no limit and no priority.
+void Laws::PrepareShares() {
+  for (uint32_t g = 0; g < gpus_.size(); ++g) {
+    std::vector<policy::Entitlement> all;
+    bool steady = true;
+    for (size_t i = 0; i < world_.pods.size(); ++i) {
+      if (!world_.pods[i].accounts[g].here) continue;
+      const policy::ShareSpec& spec = world_.pods[i].spec;
+      steady &= Steady(i) && spec.priority == policy::Priority::kLow;
+      all.push_back({spec.request, spec.limit, spec.slack_weight});
+    }
+    if (!steady || all.empty()) continue;
+    policy::FluidShares(all);
+    double sum = 0;
+    for (const policy::Entitlement& e : all) sum += e.fluid;
+    auto next = all.begin();
+    for (size_t i = 0; i < world_.pods.size(); ++i) {
+      if (!world_.pods[i].accounts[g].here) continue;
+      gpus_[g].pods[i].share = (next++)->fluid / sum;
+      gpus_[g].pods[i].share_errors.resize(static_cast<size_t>(kShareWindow / kShareStep));
+    }
+    world_.At(Instant(kSettled), What::kShares, g);
+  }
+}
+
+// What each pod was charged in the last kShareWindow against its part of what all were, by the
+// shares that follow from the plan. Where nobody pauses, lags stay within half the bound, and a
+// share error is the difference of two.
+void Laws::CheckShares(uint32_t g) {
+  world_.After(kShareStep, What::kShares, g);
+  WatchedGpu& gpu = gpus_[g];
+  const Duration held = world_.sites[g].held;
+  const auto slots = static_cast<uint64_t>(kShareWindow / kShareStep);
+  if (gpu.share_samples == 0) {
+    gpu.held_settled = held;
+    for (size_t i = 0; i < gpu.pods.size(); ++i) {
+      gpu.pods[i].held_settled = world_.pods[i].accounts[g].held;
+    }
+  }
+  const double l = InNs(Longest(g));
+  const double given = InNs(held - gpu.held_settled);
+  Verdict& verdict = world_.verdict;
+  for (size_t i = 0; i < gpu.pods.size(); ++i) {
+    const Account& account = world_.pods[i].accounts[g];
+    if (!account.here) continue;
+    Watched& pod = gpu.pods[i];
+    const double error = pod.share * given - InNs(account.held - pod.held_settled);
+    double& slot = pod.share_errors[gpu.share_samples % slots];
+    if (gpu.share_samples >= slots) {
+      const double window = std::abs(error - slot) / l / 2;
+      verdict.worst_share = std::max(verdict.worst_share, window);
+      verdict.worst_share_points =
+          std::max(verdict.worst_share_points, 100 * std::abs(error - slot) / InNs(kShareWindow));
+      if (world_.options.bounds && window > world_.options.lag_bound / 2) {
+        world_.Violation("share", world_.Name(i) + " is " + std::to_string(2 * window) +
+                                      " L from its share of the last 10 s");
+      }
+    }
+    slot = error;
+  }
+  ++gpu.share_samples;
+}
+
+void Laws::CheckLimit(size_t pod, uint32_t g) {
+  const policy::ShareSpec& spec = world_.pods[pod].spec;
+  if (spec.limit >= policy::kWhole || world_.pods[pod].resized) return;
+  const double c = spec.limit / 1e6;
+  const double hold = InNs(Longest(g));
+  const double window = c * InNs(scheduler_.fairness.limit_window);
+  // A daemon that starts anew starts with full buckets; a hold that faults stretch (a stopped
+  // process cannot close its gate) is charged, but only afterwards.
+  const double stretched = !world_.plan.faults.empty() ? 5e9 + InNs(scheduler_.drain_timeout) : 0;
+  const double bound = c * InNs(world_.now - Instant(world_.plan.pods[pod].arrives)) +
+                       (1 + world_.restarts) * (window + hold + stretched);
+  const Duration used = world_.pods[pod].accounts[g].used;
+  if (InNs(used) > bound) {
+    world_.Violation("limit", world_.Name(pod) + " with limit " + std::to_string(c) + " used " +
+                                  FormatSeconds(used));
+  }
+}
+
+void Laws::CheckBook(uint32_t g) {
+  if (world_.sites[g].held > world_.now - Instant{}) {
+    world_.Violation("book", "more held time is charged than has passed");
+  }
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    const Account& account = world_.pods[i].accounts[g];
+    // After a restart each process tells how long it held, not when; so of several at once the
+    // longest counts.
+    const Duration unknown =
+        world_.plan.pods[i].processes > 1 ? world_.restarts * Longest(g) : Duration(0);
+    if (account.held + account.unseen + unknown >= account.used) continue;
+    world_.Violation("book",
+                     world_.Name(i) + " used " +
+                         std::to_string(Nanos(account.used - account.held - account.unseen)) +
+                         " ns that it was not charged");
+  }
+}
+
+// What a pod may have to wait for on a GPU: what others are owed there. The high-priority ones are
+// served first, and go on to be owed their shares meanwhile: what they are owed lasts 1 / (1 − Σ φ)
+// as long for those of low priority.
+Duration Laws::OwedToOthers(const Statuses& status, PodId pod) {
+  const bool low = status.at(pod).spec.priority == policy::Priority::kLow;
+  Duration owed{0}, first{0};
+  policy::Share rest = policy::kWhole;
+  for (const auto& [id, s] : status) {
+    if (id == pod) continue;
+    const bool before = low && s.spec.priority == policy::Priority::kHigh;
+    (before ? first : owed) += std::max(s.lag, Duration(0));
+    if (before) rest -= s.fluid;
+  }
+  return owed + first * 1'000 / std::max<int64_t>(1, rest * 1'000 / policy::kWhole);
+}
+
+void Laws::CheckLiveness() {
+  world_.After(milliseconds(100), What::kLiveness);
+  std::vector<Statuses> status(gpus_.size());
+  for (uint32_t g = 0; g < gpus_.size(); ++g) {
+    for (const auto& s : world_.sites[g].scheduler->Status(world_.now)) status[g][s.pod] = s;
+  }
+  due_.resize(world_.processes.size());
+  for (const auto& p : world_.processes) {
+    if (p->alive && world_.pods[p->pod].present) CheckPatience(*p, status);
+  }
+}
+
+// The faults have stopped: who waits, is owed time and is below its limit is served. Only holds
+// that the fluid GPU would finish before its own go first, so its turn comes within L / φ, and what
+// others are owed: somebody's accident leaves everybody else owed seconds, at once or when it is
+// back.
+void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
+  const PodId id = world_.IdOf(p.pod);
+  const scheduler::PodStatus& s = status[p.gpu][id];  // nothing where a daemon is away
+  bool owed = p.parked && !s.throttled && s.lag >= Duration(0);
+  policy::Share fluid = s.fluid;
+  Duration behind{0};
+  // A gang is due when it is on all its GPUs, as slowly as on the slowest, and behind those who are
+  // owed anything on any of them.
+  for (const uint32_t g : world_.PlanOf(p).gpus) {
+    if (!world_.IsGang(p.pod) && g != p.gpu) continue;
+    const scheduler::PodStatus& there = status[g][id];
+    owed &= !there.throttled && there.lag >= Duration(0);
+    fluid = std::min(fluid, there.fluid);
+    behind += OwedToOthers(status[g], id);
+  }
+  Due& due = due_[p.index];
+  if (!owed || p.asked != due.asked) {
+    due = {p.asked, world_.now, behind};
+    return;
+  }
+  due.behind = std::max(due.behind, behind);
+  // Who had an accident is predicted up to this much.
+  const Duration longest = std::max(Longest(p.gpu), 10 * scheduler_.quota_max);
+  Duration patience =
+      seconds(5) + due.behind + 2 * longest * policy::kWhole / std::max<policy::Share>(1, fluid);
+  // A gang waits until it comes first on all its GPUs, and keeps them from others meanwhile.
+  if (gangs_here_) patience *= 3;
+  if (world_.now - due.since > patience) {
+    world_.Violation("liveness", "process " + std::to_string(p.index) + " of " +
+                                     world_.Name(p.pod) + " has been owed time for " +
+                                     FormatSeconds(world_.now - due.since) +
+                                     (s.waiting ? "" : ", and the scheduler does not know"));
+  }
+}
+
+}  // namespace baton::world

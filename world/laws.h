@@ -1,0 +1,79 @@
+// What must hold in every world, and how near it comes to what it must not be: limits and books
+// after every hold, fairness after every step of a world without faults, and that everybody who
+// waits is served once the faults have stopped. docs/policy.md derives the bounds.
+#ifndef BATON_WORLD_LAWS_H_
+#define BATON_WORLD_LAWS_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "policy/share.h"
+#include "scheduler/token_scheduler.h"
+#include "world/state.h"
+
+namespace baton::world {
+
+class Laws {
+ public:
+  // Knows of `world` only the plan and the options yet.
+  explicit Laws(WorldState& world);
+  // Queues its own events.
+  void Begin();
+
+  // After each step of a GPU's scheduler.
+  void AfterStep(uint32_t g) {
+    if (fair_) CheckLags(g);
+  }
+  // A kernel of the pod has ended.
+  void CheckLimit(size_t pod, uint32_t g);
+  // No token is out: what was held has been charged, once.
+  void CheckBook(uint32_t g);
+  // Events kLiveness and kShares.
+  void CheckLiveness();
+  void CheckShares(uint32_t g);
+
+ private:
+  // A pod on one GPU.
+  struct Watched {
+    bool was_active = false;
+    double share = 0;  // its part of what the GPU gives out, while everybody asks
+    Duration held_settled{0};
+    std::vector<double> share_errors;  // a ring
+  };
+  struct WatchedGpu {
+    Duration longest_kernel{0};
+    std::vector<Watched> pods;  // as in the plan
+    Duration held_settled{0};
+    uint64_t share_samples = 0;
+  };
+  // A process that waits, while its pod is owed time: since when it waits, since when it is owed,
+  // and the most that the others of its GPUs were owed meanwhile.
+  struct Due {
+    Instant asked = kNever;
+    Instant since{};
+    Duration behind{0};
+  };
+  using Statuses = std::map<PodId, scheduler::PodStatus>;
+
+  Duration Longest(uint32_t g) const;
+  bool Steady(size_t pod) const;
+  void CheckLags(uint32_t g);
+  void CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s);
+  void PrepareShares();
+  static Duration OwedToOthers(const Statuses& status, PodId pod);
+  void CheckPatience(const Process& p, std::vector<Statuses>& status);
+
+  WorldState& world_;
+  const scheduler::SchedulerOptions& scheduler_;
+  bool gangs_here_ = false;
+  bool fair_ = false;  // measure every step, by the bounds of a world without faults
+  std::vector<WatchedGpu> gpus_;
+  std::vector<Due> due_;  // by process
+};
+
+}  // namespace baton::world
+
+#endif  // BATON_WORLD_LAWS_H_

@@ -1,0 +1,133 @@
+#include "world/processes.h"
+
+#include <memory>
+#include <vector>
+
+namespace baton::world {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A stream of random numbers of its own for everything that is drawn, so that a world without one
+// of its pods or faults is otherwise the same.
+Random Stream(uint64_t seed, uint64_t pod, uint64_t process, uint64_t purpose) {
+  return Random(seed * 0x9e3779b97f4a7c15u + pod * 0xbf58476d1ce4e5b9u +
+                process * 0x94d049bb133111ebu + purpose);
+}
+
+}  // namespace
+
+void Processes::StartAll(size_t pod) {
+  const PodPlan& plan = world_.plan.pods[pod];
+  for (const uint32_t g : plan.gpus) {
+    for (uint32_t n = 0; n < plan.processes; ++n) Start(pod, g, n, Duration(0));
+  }
+}
+
+void Processes::EndAll(size_t pod) {
+  for (const auto& p : world_.processes) {
+    if (p->pod == pod) End(*p);
+  }
+}
+
+void Processes::Start(size_t pod, uint32_t gpu, uint32_t ordinal, Duration delay) {
+  const auto index = static_cast<uint32_t>(world_.processes.size());
+  const uint64_t seed = world_.plan.seed;
+  const uint32_t id = world_.plan.pods[pod].id;
+  const uint32_t run = world_.pods[pod].started++;
+  const bool gang = world_.IsGang(pod);
+  world_.processes.push_back(std::make_unique<Process>(
+      index, pod, gpu, ordinal, Stream(seed, id, gang ? 0 : run, 1), Stream(seed, id, run, 2)));
+  Process& p = *world_.processes.back();
+  p.machine = hook::ClientMachine(hook::ClientOptions{}, world_.now + delay);
+  // Those of a gang have found each other before they begin.
+  const int64_t late = (gang ? p.work : p.link).Between(0, 200'000'000);
+  world_.After(delay + Duration(late), What::kBegin, index);
+}
+
+void Processes::Begin(Process& p) {
+  Connect(p);
+  clients_.BeginBurst(p);
+}
+
+void Processes::Connect(Process& p) {
+  if (!p.alive || p.connected || !world_.pods[p.pod].present) return;
+  // Who is stopped connects when it goes on: after what the last connection still had.
+  if (daemon_.down() || p.stopped) {
+    world_.After(milliseconds(p.link.Between(5, 200)), What::kConnect, p.index);
+    return;
+  }
+  p.connected = true;
+  ++p.connection;
+  daemon_.Attach(p);
+  world_.After(microseconds(p.link.Between(20, 300)), What::kAttached, p.index, p.connection);
+}
+
+void Processes::Attached(Process& p, uint32_t connection) {
+  if (!p.connected || p.connection != connection) return;
+  hook::Event event{.kind = hook::EventKind::kAttached};
+  event.attached.backlog_ns = static_cast<uint64_t>(Nanos(world_.options.scheduler.backlog));
+  event.attached.heartbeat_ns = 100'000'000;
+  event.attached.idle_ns = static_cast<uint64_t>(Nanos(world_.options.idle));
+  event.attached.gang = world_.IsGang(p.pod);
+  clients_.Deliver(p, event);
+}
+
+void Processes::LoseDaemon() {
+  for (const auto& p : world_.processes) {
+    if (!p->connected) continue;
+    p->connected = false;
+    p->sent_epoch = 0;
+    clients_.Deliver(*p, {.kind = hook::EventKind::kDisconnected});
+    world_.After(milliseconds(p->link.Between(5, 200)), What::kConnect, p->index);
+  }
+}
+
+void Processes::KernelEnded(uint32_t gpu) {
+  Process& p = gpus_.Finish(gpu);
+  laws_.CheckLimit(p.pod, gpu);
+  if (p.alive) {
+    clients_.KernelEnded(p);
+  } else if (gpus_.PendingOf(p) == 0) {
+    ReportGone(p);
+  }
+}
+
+void Processes::Stop(Process& p, Duration length) {
+  if (p.stopped) return;
+  p.stopped = true;
+  world_.After(length, What::kContinue, p.index);
+}
+
+void Processes::Kill(Process& p) {
+  if (!p.alive) return;
+  const size_t pod = p.pod;
+  const Duration delay = milliseconds(p.link.Between(10, 2'000));
+  std::vector<Process*> ending{&p};
+  if (world_.IsGang(pod)) {
+    for (const auto& other : world_.processes) {
+      if (other->pod == pod && other->alive && other.get() != &p) ending.push_back(other.get());
+    }
+  }
+  for (Process* other : ending) End(*other);
+  if (!world_.pods[pod].present) return;
+  for (const Process* other : ending) Start(pod, other->gpu, other->ordinal, delay);
+}
+
+void Processes::End(Process& p) {
+  if (!p.alive) return;
+  p.alive = false;
+  p.connected = false;
+  p.open = false;
+  gpus_.Kill(p);
+  daemon_.Detach(p);
+  if (gpus_.PendingOf(p) == 0) ReportGone(p);
+}
+
+// The daemon learns it from the pidfd and NVML, a moment later.
+void Processes::ReportGone(Process& p) {
+  world_.After(microseconds(p.link.Between(50, 1'500)), What::kGone, p.index);
+}
+
+}  // namespace baton::world

@@ -1,0 +1,180 @@
+// What a world is made of while it runs: its pods, processes and GPUs, its clock, and what is to
+// happen next. The classes beside it are the jobs that are done on it, lowest first: Gpus and Links
+// know nobody, Laws look at all, Daemon decides, Clients launch, Processes come and go, Faults hit.
+#ifndef BATON_WORLD_STATE_H_
+#define BATON_WORLD_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/time.h"
+#include "hook/client_machine.h"
+#include "scheduler/token_scheduler.h"
+#include "world/engine.h"
+#include "world/histogram.h"
+#include "world/plan.h"
+
+namespace baton::world {
+
+// What can happen, and to whom: the subject of an event.
+enum class What : uint8_t {
+  kArrive,      // a pod
+  kLeave,       // a pod
+  kBegin,       // a process
+  kConnect,     // a process
+  kAttached,    // a process; serial: its connection
+  kBurst,       // a process
+  kOpened,      // a process whose gate has opened
+  kFinished,    // a process that watches for the end of its work
+  kWake,        // a process' machine
+  kToDaemon,    // a frame
+  kToClient,    // a frame
+  kTick,        // a GPU's scheduler, or Daemon::kGangs
+  kGone,        // a process: the daemon learns that it is
+  kKill,        // a process
+  kContinue,    // a process
+  kDaemonBack,  // nobody
+  kLinkBack,    // nobody; serial: whether the daemon knows of the cut
+  kFault,       // a fault, by its number
+  kLiveness,    // nobody
+  kShares,      // a GPU
+  kSeries,      // nobody
+};
+
+struct Event {
+  Instant at;
+  uint64_t order;  // a sequence number, and What in the low byte
+  uint32_t subject;
+  uint32_t serial;
+  What what() const { return static_cast<What>(order & 0xff); }
+  bool operator<(const Event& other) const {  // for a queue whose top is the next one
+    return at != other.at ? at > other.at : order > other.order;
+  }
+};
+
+// One process on one GPU: its launching thread, its hook, its connection.
+struct Process {
+  Process(uint32_t index, size_t pod, uint32_t gpu, uint32_t ordinal, Random work, Random link)
+      : index(index), pod(pod), gpu(gpu), ordinal(ordinal), work(work), link(link) {}
+
+  const uint32_t index;
+  const size_t pod;
+  const uint32_t gpu;
+  const uint32_t ordinal;  // among the pod's on this GPU; one that is started again keeps it
+  Random work;             // the same for those of a gang
+  Random link;
+  hook::ClientMachine machine;
+  bool alive = true;
+  bool stopped = false;
+  bool connected = false;
+  uint32_t connection = 0;  // counts connections; frames of an older one are lost
+  // The launching thread.
+  Duration left{-1};  // GPU time it still wants to launch in this burst; below 0: it pauses
+  Instant burst_at{};
+  bool parked = false;
+  bool throttled = false;  // parked for its backlog
+  bool open = false;
+  bool watching = false;
+  bool noticing = false;   // an event that tells of finished work is on its way
+  bool hang = false;       // its next kernel never ends
+  Instant asked = kNever;  // since when it waits for the token
+  uint64_t launches = 0;
+  uint32_t collectives = 0;
+  Duration busy{0};
+  Instant wake = kNever;         // when the machine wants to be stepped next,
+  Instant wake_queued = kNever;  // and the event that sees to it
+  // What the daemon's side of the connection measured.
+  uint64_t sent_epoch = 0;
+  Instant sent_at{};
+  Duration settled{0};              // of its State: held_ns when it last held nothing
+  bool restored = false;            // held when the daemon ended, and has not been heard since
+  std::vector<hook::Event> missed;  // while it is stopped
+};
+
+// A pod's account on one GPU.
+struct Account {
+  bool here = false;
+  Duration used{0};  // GPU time, by the GPU's own record
+  // As the daemon's book keeps them, over its restarts.
+  Duration held{0};
+  Duration hold_base{0};  // `held` before its last token
+  Duration unseen{0};     // used by processes that died before the daemon was back: never charged
+  uint64_t grants = 0;
+  Histogram waits;
+  std::vector<Duration> series;
+};
+
+struct PodState {
+  policy::ShareSpec spec;
+  bool present = false;
+  bool resized = false;
+  std::vector<Account> accounts;  // by GPU
+  uint32_t started = 0;           // processes, over time
+};
+
+// The daemon's part of one GPU, and what of it outlives a daemon.
+struct Site {
+  std::unique_ptr<scheduler::TokenScheduler> scheduler;
+  Instant tick_queued = kNever;
+  uint64_t stored_epoch = 0;
+  Instant granted_at{};  // when the first of `stored` was sent its token
+  std::vector<scheduler::StoreHolder> stored;
+  Duration held{0};  // charged to all pods
+};
+
+struct WorldState {
+  WorldState(const Plan& plan, const RunOptions& options);
+
+  // Something is to happen at `at`, or now where that is over. What happens at the same instant
+  // does so in the order in which it was said here.
+  void At(Instant at, What what, size_t subject = 0, uint32_t serial = 0) {
+    events.push({std::max(at, now), (++sequence_ << 8) | static_cast<uint64_t>(what),
+                 static_cast<uint32_t>(subject), serial});
+  }
+  void After(Duration delay, What what, size_t subject = 0, uint32_t serial = 0) {
+    At(now + delay, what, subject, serial);
+  }
+
+  // A check failed. The first one ends the world.
+  void Violation(const char* check, const std::string& saw);
+  // Makes a decision part of Verdict::trace_hash.
+  void Trace(uint64_t a, uint64_t b);
+
+  std::string Name(size_t pod) const { return "pod " + std::to_string(plan.pods[pod].id); }
+  PodId IdOf(size_t pod) const { return PodId{plan.pods[pod].id}; }
+  size_t IndexOf(PodId pod) const { return index_of_[pod.value]; }
+  bool IsGang(size_t pod) const {
+    return plan.pods[pod].collective != 0 && plan.pods[pod].gpus.size() > 1;
+  }
+  static ClientId ClientOf(const Process& p) { return ClientId{p.index + 1}; }
+  Process& ProcessOf(ClientId client) { return *processes[client.value - 1]; }
+  const PodPlan& PlanOf(const Process& p) const { return plan.pods[p.pod]; }
+  Account& AccountOf(const Process& p) { return pods[p.pod].accounts[p.gpu]; }
+
+  const Plan& plan;
+  RunOptions options;
+  Instant now{};
+  std::priority_queue<Event> events;
+  Verdict verdict;
+  std::vector<PodState> pods;                       // as in the plan
+  std::vector<Site> sites;                          // by GPU
+  std::vector<std::unique_ptr<Process>> processes;  // all that ever were
+  int restarts = 0;                                 // of the daemon
+
+ private:
+  std::vector<size_t> index_of_;  // a pod's id → its index
+  uint64_t sequence_ = 0;
+};
+
+// "1.500000 s".
+std::string FormatSeconds(Duration d);
+
+}  // namespace baton::world
+
+#endif  // BATON_WORLD_STATE_H_
