@@ -18,6 +18,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/short_slice.h"
 #include "cli/command.h"
 #include "cli/hook_path.h"
 #include "cli/program_file.h"
@@ -242,11 +243,20 @@ Finding CheckKernel() {
   return Good(kCheck, "pidfd and membarrier work");
 }
 
+Finding CheckProcessors() {
+  static const char* const kCheck = "processors";
+  if (UseShortSlice()) return Good(kCheck, "hand-offs are quick beside busy ones too");
+  return {kCheck, Verdict::kSkipped,
+          "beside busy ones a hand-off may take milliseconds: no short scheduler slices",
+          "Linux 6.12 or later has them (sched_setattr)"};
+}
+
 int Doctor(bool json, const Invocation& invocation) {
   const std::string program = invocation.program.empty() ? "/bin/true" : invocation.program[0];
   std::vector<std::string> uuids;
   std::vector<Finding> findings{
       CheckKernel(),
+      CheckProcessors(),
       CheckDriver(uuids),
       CheckHook(program),
       CheckControl(invocation.socket_dir),

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/short_slice.h"
 #include "hook/driver.h"
 #include "hook/libc.h"
 #include "hook/log.h"
@@ -406,6 +407,7 @@ void WaitUntil(Instant until) {
 void* Run(void*) {
   prctl(PR_SET_NAME, "baton", 0, 0, 0);
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  UseShortSlice();
   if (Slot* slot = MySlot()) slot->in_launch.store(Slot::kHooksOwn);
   // Other threads' captures do not concern what this one does.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

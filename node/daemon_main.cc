@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "base/short_slice.h"
 #include "config/options.h"
 #include "node/event_log.h"
 
@@ -54,6 +55,7 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to report, not the end
   RaiseFileLimit();
+  UseShortSlice();
   spdlog::set_default_logger(spdlog::stderr_logger_st(name));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
 
