@@ -75,7 +75,7 @@ struct Options {
   struct {
     // Idle time after which a hook gives its token back. Shorter frees the GPU earlier, longer
     // spares programs with small gaps a hand-off.
-    Duration idle = std::chrono::microseconds(500);
+    Duration idle = std::chrono::microseconds(350);
     // Hooks report at least this often.
     Duration heartbeat = std::chrono::milliseconds(200);
     // A hook whose mode is "open" launches without a token after this long without a backend.

@@ -11,7 +11,9 @@ using wire::Phase;
 constexpr Duration kRecheck = microseconds(100);
 // Before Attached has told it.
 constexpr Duration kIdleDefault = milliseconds(2);
-constexpr int kIdleFactorMax = 4;
+// A token is kept for `idle`, halved this often at most, once so many pauses in turn were longer.
+constexpr int kIdleHalvingsMax = 5;
+constexpr int kLongPauses = 2;
 // The bound on the backlog is this many times as high without a rival.
 constexpr int kAloneBacklog = 3;
 // A probe that ends this soon found the GPU idle already.
@@ -149,17 +151,26 @@ void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& 
 void ClientMachine::OnParked(Instant now) {
   if (probing_) {  // not idle after all
     probing_ = false;
+    LearnPause(now - last_active_);
     last_active_ = now;
   }
   if (phase_ != Phase::kIdle || !gated_ || unmanaged_) return;
   phase_ = Phase::kWaiting;
   waiting_since_ = now;
   changed_ = true;
-  // A return that was regretted within the time it was meant to save makes the next one later.
-  if (returned_at_ != Instant{}) {
-    idle_factor_ = now - returned_at_ < idle_ ? Min(idle_factor_ * 2, kIdleFactorMax)
-                                              : Max(idle_factor_ / 2, 1);
-    returned_at_ = Instant{};
+  if (returned_at_ != Instant{}) LearnPause(now - last_active_);
+  returned_at_ = Instant{};
+}
+
+// A pause in which the token was not kept to the end, or not meant to be, was so long.
+void ClientMachine::LearnPause(Duration pause) {
+  Pauses& seen = pauses_[contended_];
+  if (pause < IdleMost()) {
+    seen.halvings = Max(seen.halvings - 1, 0);
+    seen.in_turn = 0;
+  } else if (++seen.in_turn >= kLongPauses) {
+    seen.halvings = Min(seen.halvings + 1, kIdleHalvingsMax);
+    seen.in_turn = 0;
   }
 }
 
@@ -204,8 +215,12 @@ Duration ClientMachine::backlog_bound() const {
   return Max(Duration(1), Min(bound, deadline_ - quota_from_));
 }
 
+Duration ClientMachine::IdleMost() const {
+  return contended_ ? idle_ : idle_ * options_.lazy_factor;
+}
+
 Duration ClientMachine::IdleAfter() const {
-  return idle_ * (contended_ ? idle_factor_ : options_.lazy_factor);
+  return IdleMost() / (1 << pauses_[contended_].halvings);
 }
 
 Duration ClientMachine::StuckAfter(const Observation& seen) const {
@@ -230,8 +245,9 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
     if (now >= CloseAt(seen)) {
       Drain(now);
     } else if (!probing_ && !overtime_ && now >= last_active_ + IdleAfter()) {
-      probing_ = true;
-      probe_at_ = now;
+      // Who was parked wakes up yet, and launches then.
+      probing_ = seen.parked == 0;
+      (probing_ ? probe_at_ : last_active_) = now;
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
     if (now - drain_since_ >= StuckAfter(seen)) {

@@ -105,11 +105,13 @@ class ClientMachine {
   void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);
   void OnToken(Instant now, const wire::Token& t, const Observation& seen);
   void OnParked(Instant now);
+  void LearnPause(Duration pause);
   void OnFinished(Instant now, const Observation& seen);
   void OnTimer(Instant now, const Observation& seen);
   void Grant(Instant now, const wire::Token& t, const Observation& seen);
   void Drain(Instant now);
   void Settle(Instant now, const Observation& seen);
+  Duration IdleMost() const;
   Duration IdleAfter() const;
   Duration StuckAfter(const Observation& seen) const;
   Instant CloseAt(const Observation& seen) const;
@@ -135,7 +137,13 @@ class ClientMachine {
   Duration backlog_bound_{0};
   Duration open_after_{0};
   Duration stuck_after_{0};
-  int idle_factor_ = 1;  // hysteresis: grows when an early return was regretted
+  // A pause shorter than IdleMost() is cheaper to wait through than to give the token back and get
+  // it again. Where pauses are longer, waiting for their ends is a waste: it is halved.
+  struct Pauses {
+    int halvings = 0;
+    int in_turn = 0;  // long ones
+  };
+  Pauses pauses_[2];  // without rivals, and with them
 
   Instant granted_at_{};      // of the hold that runs now
   Instant quota_from_{};      // receipt of the latest token

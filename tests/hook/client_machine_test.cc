@@ -236,18 +236,77 @@ TEST_F(ClientLaws, TheBacklogMayBeLargerWithoutARival) {
   EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
 }
 
-TEST_F(ClientLaws, ARegrettedReturnMakesTheNextOneLater) {
+// A pause shorter than `idle` (2 ms here) costs less than giving the token back and getting it
+// again, a longer one costs more: then the token goes back almost at once, but it takes several
+// long pauses to believe in them, and one that is short to doubt.
+TEST_F(ClientLaws, LongPausesGiveTheTokenBackSoonerAndShortOnesLater) {
   Hold(seconds(60));
-  while (!last_.watch) Pass(microseconds(100));
-  Do(EventKind::kFinished);
-  ASSERT_EQ(machine_.phase(), Phase::kIdle);
-  now_ += milliseconds(1);
+  uint64_t epoch = 1;
+  // The GPU is idle for so long between two launches. How long the token was kept then.
+  const auto pause = [&](Duration length) {
+    ++seen_.launches;
+    Do(EventKind::kTimer);
+    const Instant idle = now_;
+    while (!last_.watch && now_ - idle < length) Pass(microseconds(10));
+    if (!last_.watch) return length;
+    const Duration kept = now_ - idle;
+    Do(EventKind::kFinished);
+    EXPECT_EQ(machine_.phase(), Phase::kIdle);
+    now_ = std::max(now_, idle + length);
+    Park();
+    seen_.parked = 0;
+    Token(++epoch, 1, seconds(60));
+    return kept;
+  };
+  constexpr Duration kStep = microseconds(20);
+  EXPECT_LE(pause(milliseconds(5)) - milliseconds(2), kStep);
+  EXPECT_LE(pause(milliseconds(5)) - milliseconds(2), kStep) << "once may be chance";
+  EXPECT_LE(pause(milliseconds(5)) - milliseconds(1), kStep);
+  for (int i = 0; i < 20; ++i) pause(milliseconds(5));
+  EXPECT_LE(pause(milliseconds(5)), microseconds(63) + kStep);
+  EXPECT_LE(pause(microseconds(200)), microseconds(63) + kStep);
+  EXPECT_GE(pause(microseconds(200)), microseconds(125)) << "it was given back in vain";
+  for (int i = 0; i < 5; ++i) pause(microseconds(1'500));
+  EXPECT_EQ(pause(microseconds(1'500)), microseconds(1'500)) << "kept through it";
+}
+
+// 32 ms here: a lone program with pauses of some milliseconds never waits for its token. One with
+// longer pauses does not pay for them.
+TEST_F(ClientLaws, WithoutARivalOnlyPausesThatAreLongBesideAHandOffGiveTheTokenBack) {
+  Hold(seconds(600), false);
+  uint64_t epoch = 1;
+  const auto kept = [&](Duration pause) {
+    ++seen_.launches;
+    Do(EventKind::kTimer);
+    const Instant idle = now_;
+    while (!last_.watch && now_ - idle < pause) Pass(microseconds(100));
+    const Duration kept = now_ - idle;
+    if (!last_.watch) return kept;
+    Do(EventKind::kFinished);
+    now_ = std::max(now_, idle + pause);
+    Park();
+    seen_.parked = 0;
+    Token(++epoch, 1, seconds(600), false);
+    return kept;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(kept(milliseconds(20)), milliseconds(20));
+  EXPECT_GE(kept(milliseconds(200)), milliseconds(32));
+  for (int i = 0; i < 12; ++i) kept(milliseconds(200));
+  EXPECT_LE(kept(milliseconds(200)), milliseconds(2));
+}
+
+// A grant wakes a thread that has something to launch.
+TEST_F(ClientLaws, WhoWasParkedIsWaitedForBeforeTheTokenIsTakenForIdle) {
+  Attach();
   Park();
+  Token(1, 1, seconds(60));
+  for (int i = 0; i < 30; ++i) {
+    Pass(milliseconds(1));
+    ASSERT_TRUE(last_.open) << "it has not woken up yet";
+  }
   seen_.parked = 0;
-  Token(2, 1, seconds(60));
-  const Instant granted = now_;
-  while (!last_.watch) Pass(microseconds(100));
-  EXPECT_GE(now_ - granted, milliseconds(4));
+  while (!last_.watch) Pass(milliseconds(1));
+  EXPECT_FALSE(last_.open);
 }
 
 TEST_F(ClientLaws, ReportsItselfEveryHeartbeat) {
