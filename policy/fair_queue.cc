@@ -82,6 +82,10 @@ void FairQueue::SetActive(Slot slot, bool active) {
     if (pod.waiting) SetWaiting(slot, false, Duration(1));
     guarantee_.CapClaim(slot, Duration(0));
     pod.lag_ns = pod.LagAt(virtual_ns_);
+    // What it was owed, or owed, is between those that it leaves, by what they are entitled to
+    // beside it: whoever paid for a credit that was not used gets as much back.
+    fluid_sum_ -= pod.fluid;
+    if (fluid_sum_ > 0) virtual_ns_ += VirtualTime(pod.lag_ns, fluid_sum_, virtual_rest_);
     pod.fluid = 0;
     pod.served_at = served_ns_;
     active_.erase(at);
@@ -90,10 +94,10 @@ void FairQueue::SetActive(Slot slot, bool active) {
   dirty_ = true;
 }
 
-void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst) {
+void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from) {
   Pod& pod = pods_[slot];
   BATON_CHECK(pod.active && Nanos(burst) > 0);
-  guarantee_.SetWaiting(slot, waiting, burst);
+  guarantee_.SetWaiting(slot, waiting, burst, from);
   Line(slot, waiting, burst);
 }
 
@@ -133,9 +137,9 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   if (order_ != nullptr) order_->Charged(pod.id, held);
   guarantee_.Charge(slot, held);
   pod.bucket.Charge(pod.RateOver(options_.limit_window), held, now);
-  if (pod.fluid == 0) Settle();  // active since the last one
+  if (dirty_) Settle();  // it was served at the rates of those who are active now
   virtual_ns_ += VirtualTime(s, fluid_sum_, virtual_rest_);
-  const bool queued = pod.waiting && !dirty_;
+  const bool queued = pod.waiting;
   if (queued) Dequeue(slot);
   pod.SetEligible(pod.eligible + VirtualTime(s, pod.fluid, pod.eligible_rest));
   if (queued) Enqueue(slot);

@@ -78,8 +78,9 @@ class FairQueue {
   bool active(Slot slot) const { return pods_[slot].active; }
 
   // Whether the pod takes part in Pick, and the held time it is predicted to need next (> 0): the
-  // `burst` of its finish time. Needs an active pod.
-  void SetWaiting(Slot slot, bool waiting, Duration burst);
+  // `burst` of its finish time. Needs an active pod. One that comes from a pause goes in
+  // time for its request to be kept.
+  void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
 
   // The most that the pod saves up while it sleeps.
@@ -114,6 +115,11 @@ class FairQueue {
   // True when active pod `a` is owed time and its fluid finish comes before the one of active pod
   // `b`; or when `a` is so far below its request that it must go, and `b` is not below its own.
   bool FinishesBefore(Slot a, Slot b);
+  // The held time of others after which the first of those that wait since a pause must begin; at
+  // most 0: it is late; Duration::max(): there is none.
+  Duration NextDue() const { return guarantee_.NextDue(); }
+  // Whether the pod is so far behind its request that nobody may cut its token.
+  bool MustStay(Slot slot) const { return guarantee_.MustStay(slot); }
   // What the pod is owed of its request alone; negative: it has had more.
   Duration OwedOfRequest(Slot slot) const { return guarantee_.Owed(slot); }
 

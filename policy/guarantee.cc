@@ -12,13 +12,18 @@ int64_t Guarantee::Rate(const Account& account) const {
 }
 
 int64_t Guarantee::OwedNow(const Account& account) const {
-  if (!account.waiting) return account.owed_ns;
-  return account.owed_ns + MulDiv(Rate(account), served_ns_ - account.at, kWhole);
+  if (account.waiting) {
+    return account.owed_ns + MulDiv(Rate(account), served_ns_ - account.at, kWhole);
+  }
+  if (account.owed_ns >= 0 || account.request == 0) return account.owed_ns;
+  const int64_t paid = MulDiv(Rate(account), passed_ns_ - account.at_passed, kWhole);
+  return std::min<int64_t>(0, account.owed_ns + paid);
 }
 
 void Guarantee::Settle(Account& account) {
   account.owed_ns = OwedNow(account);
   account.at = served_ns_;
+  account.at_passed = passed_ns_;
 }
 
 template <class Change>
@@ -66,9 +71,11 @@ void Guarantee::Remove(Slot slot) {
   early_.Erase(slot);
 }
 
-void Guarantee::SetWaiting(Slot slot, bool waiting, Duration burst) {
+void Guarantee::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from) {
   Account& account = accounts_[slot];
   Settle(account);
+  if (IsDue(slot)) account.owed_ns -= handoff_ns_;
+  due_.Erase(slot);
   // Not with the charge, of which a part may come back.
   account.owed_ns = std::max(account.owed_ns, -Limit());
   // Who had no work for a moment comes with no more than it would have to wait for.
@@ -79,7 +86,14 @@ void Guarantee::SetWaiting(Slot slot, bool waiting, Duration burst) {
   account.waiting = waiting;
   account.burst_ns = Nanos(burst);
   if (waiting) NoteHold(account.burst_ns);
+  const bool paused = waiting && from.handoff > Duration(0) && account.request > 0;
+  if (paused) account.owed_ns = std::max(account.owed_ns, -limit_longest_ns_);
   Requeue(slot);
+  if (!paused) return;
+  handoff_ns_ = Nanos(from.handoff);
+  const int64_t cost = Nanos(from.usual) + handoff_ns_;
+  const int64_t deadline = served_ns_ + MulDiv(cost - account.owed_ns, kWhole, Rate(account));
+  due_.Insert(slot, deadline - cost, account.id.value);
 }
 
 void Guarantee::CapClaim(Slot slot, Duration most) {
@@ -99,9 +113,11 @@ void Guarantee::Charge(Slot slot, Duration held) {
   Account& account = accounts_[slot];
   Settle(account);
   served_ns_ += s;
+  passed_ns_ += std::max<int64_t>(s, 0);
   account.held = true;
   account.owed_ns += MulDiv(Rate(account), s, kWhole) - s;
   account.at = served_ns_;
+  account.at_passed = passed_ns_;
   Requeue(slot);
   longest_ns_ -= longest_ns_ / 256;
   NoteHold(s);
@@ -139,12 +155,13 @@ std::optional<Guarantee::Slot> Guarantee::Behind() {
     const int64_t left = account.burst_ns - (account.owed_ns - Limit());
     behind_.Insert(slot, served_ns_ + MulDiv(left, kWhole, Rate(account)), account.id.value);
   }
-  while (!behind_.empty() && !MustGo(behind_.top())) {  // what was charged was taken back
+  while (!behind_.empty() && !FarBehind(behind_.top())) {  // what was charged was taken back
     Settle(accounts_[behind_.top()]);
     Requeue(behind_.top());
   }
-  if (behind_.empty()) return std::nullopt;
-  return behind_.top();
+  if (!behind_.empty()) return behind_.top();
+  if (!due_.empty() && IsDue(due_.top())) return due_.top();
+  return std::nullopt;
 }
 
 Duration Guarantee::Owed(Slot slot) const { return Duration(OwedNow(accounts_[slot])); }

@@ -6,6 +6,7 @@
 //
 //   while it has work:  owed_i grows by r_i for each nanosecond that the GPU serves anybody
 //   it holds:           owed_i falls by what it holds
+//   it has none:        owed_i, where it is below 0, grows as if it had, up to 0
 //
 // With M = max(bound, 2 L), L being the longest hold of late: owed_i never falls below -M, for what
 // a pod had of the slack is no debt. Whoever is owed M or more goes first, by the earliest
@@ -13,6 +14,13 @@
 // r_i. (Stoica, Zhang, Ng: "A Hierarchical Fair Service Curve Algorithm", 1997, splits guarantees
 // from link sharing in this way.) In between the fair share decides, so where all have work the
 // account changes nothing.
+//
+// A pod that comes from a pause cannot wait for that: the work it brings is short, and while it
+// waits nothing of it is done. It has a deadline of its own, the instant by which its request alone
+// would have served the work and the hand-off to it: (b + h - max(owed, -L)) / r served time from
+// its coming. It is *due*, and goes first too, when it must begin to meet that. The hand-off is its
+// own: once it was due, owed falls by h beside what it holds. So a pod that holds for longer than
+// it used to waits for it the next time.
 //
 // Where requests sum to at most the whole, owed_i stays below M + L; over any window in which a pod
 // has work it so holds at least r_i · W - (2 M + L), W in served time. Where they sum to more, r_i
@@ -36,9 +44,18 @@
 
 namespace baton::policy {
 
+// That a pod which starts to wait comes from a pause: what it usually holds then, and what giving
+// the GPU to it costs. Both above 0, or it does not.
+struct FromPause {
+  Duration usual{0};
+  Duration handoff{0};
+};
+
 class Guarantee {
  public:
   using Slot = uint32_t;
+  // A token shorter than so many hand-offs is none.
+  static constexpr int kLeastHandoffs = 4;
 
   explicit Guarantee(Duration bound) : bound_ns_(Nanos(bound)) {}
 
@@ -48,7 +65,7 @@ class Guarantee {
   void Remove(Slot slot);
 
   // Whether the pod has work and may be picked, and what it is predicted to hold next (> 0).
-  void SetWaiting(Slot slot, bool waiting, Duration burst);
+  void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});
   // It had no work: it keeps no larger claim than that.
   void CapClaim(Slot slot, Duration most);
   // It has work, but is at its limit: it has what it may have, and until SetWaiting() no claim.
@@ -56,14 +73,20 @@ class Guarantee {
   // The pod held the GPU for so long, with work all the while; negative to take back.
   void Charge(Slot slot, Duration held);
 
-  // The waiting pod that must go now; nothing where nobody is too far behind.
+  // The waiting pod that must go now: of those too far behind the one with the earliest deadline;
+  // where there is none, of those due the one that had to begin first.
   std::optional<Slot> Behind();
   // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
-  bool MustGo(Slot slot) const { return Nanos(Owed(slot)) >= Limit(); }
+  bool MustGo(Slot slot) const { return FarBehind(slot) || IsDue(slot); }
   bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
   void Prefetch(Slot slot) const { __builtin_prefetch(&accounts_[slot], 1); }
   // What the pod is owed of its request; negative: it is ahead.
   Duration Owed(Slot slot) const;
+  // The served time after which a pod that came from a pause must begin; at most 0: one is late;
+  // Duration::max(): none waits.
+  Duration NextDue() const {
+    return due_.empty() ? Duration::max() : Duration(due_.top_key() - served_ns_);
+  }
 
  private:
   static constexpr int64_t kNotAtAll = std::numeric_limits<int64_t>::max();
@@ -74,9 +97,15 @@ class Guarantee {
     bool held = false;  // since it waited last
     int64_t burst_ns = 1;
     int64_t owed_ns = 0;           // as of `at`
-    int64_t at = 0;                // served_ns_ then
+    int64_t at = 0;                // served_ns_ then,
+    int64_t at_passed = 0;         // and passed_ns_
     int64_t looks_at = kNotAtAll;  // its key in early_
   };
+  bool FarBehind(Slot slot) const { return Nanos(Owed(slot)) >= Limit(); }
+  // It came from a pause, and must begin now or before another token would be worth its hand-off.
+  bool IsDue(Slot slot) const {
+    return due_.contains(slot) && due_.key(slot) <= served_ns_ + kLeastHandoffs * handoff_ns_;
+  }
   // M.
   int64_t Limit() const { return std::max(bound_ns_, 2 * limit_longest_ns_); }
   int64_t Rate(const Account& account) const;
@@ -92,10 +121,13 @@ class Guarantee {
   std::vector<Account> accounts_;
   IndexedHeap early_;             // waiting, by the served time at which it will be behind
   IndexedHeap behind_;            // waiting and behind, by deadline
+  IndexedHeap due_;               // waiting since a pause, by the served time at which it is due
+  int64_t handoff_ns_ = 0;        // as said last
   int64_t requested_ = 0;         // by all
   int64_t longest_ns_ = 0;        // hold, of late; decays
   int64_t limit_longest_ns_ = 0;  // the same, in steps of two downwards: all wait by it
   int64_t served_ns_ = 0;
+  int64_t passed_ns_ = 0;  // the same without what charges took back
 };
 
 }  // namespace baton::policy

@@ -19,6 +19,8 @@ class IndexedHeap {
   bool contains(Slot slot) const { return slot < position_.size() && position_[slot] != kAbsent; }
   Slot top() const { return entries_.front().slot; }
   int64_t top_key() const { return entries_.front().key; }
+  // `slot` must be in the heap.
+  int64_t key(Slot slot) const { return entries_[position_[slot]].key; }
 
   // `slot` must not be in the heap.
   void Insert(Slot slot, int64_t key, uint64_t id) {

@@ -31,10 +31,12 @@ void Holding::Grant(uint32_t index, Duration quota) {
   line_.Leave(index, true);
   ++pod.grants;
   token_.granted_at = turn_.now;
+  if (!pod.gang)
+    quota = std::min(quota, std::max(line_.LeastQuota(index), line_.queue().NextDue()));
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
   if (!pod.gang) PlanRenewal(quota);
-  token_.contended = line_.anybody_waits();
+  token_.contended = line_.contended();
   for (const uint32_t c : pod.clients) {
     if (roster_.client(c).wants) Join(c);
   }
@@ -93,7 +95,7 @@ void Holding::Send(uint32_t c) {
 }
 
 void Holding::SendToMembers() {
-  token_.contended = line_.anybody_waits();
+  token_.contended = line_.contended();
   for (const uint32_t c : token_.members) Send(c);
 }
 
@@ -127,7 +129,7 @@ void Holding::Return() {
   // Of a gang's, all of the time was its own, whether it had work here or not.
   if (pod.gang) measured = std::max(measured, turn_.now - token_.granted_at - token_.unwatched);
   line_.Charge(token_.pod, measured - token_.charged);
-  line_.Learn(token_.pod, measured);
+  line_.Learn(token_.pod, measured, std::max(token_.longest, measured - token_.renewed));
   if (measured > 2 * token_.quota + options_.quota_max) {
     turn_.Emit(Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, measured - token_.quota});
   }
@@ -144,31 +146,42 @@ void Holding::MakeWay(uint32_t index) {
     return;
   }
   policy::FairQueue& queue = line_.queue();
-  ChargeProgress();
   const bool high = queue.MayRevoke(index, token_.pod);
   const bool early =
       queue.served().count() >= next_cut_served_ns_ && queue.FinishesBefore(index, token_.pod);
   const bool allowed =
       queue.Allowance(index, turn_.now) >= std::min(line_.Burst(index), options_.quota_min);
-  const Instant at = high ? turn_.now : std::max(turn_.now, token_.granted_at + options_.quota_min);
   if (holder.gang) {
     // Ends on all its GPUs or on none: its coordinator sees to it.
     token_.revoked |= high && allowed;
     if (!token_.contended) SendToMembers();
     return;
   }
-  if ((high || early) && allowed && at < token_.deadline) {
+  const Instant early_at = std::max(turn_.now, token_.granted_at + options_.quota_min);
+  const Instant due_at = DueAt();
+  Instant at = std::min(due_at, early ? early_at : kNever);
+  if (high) at = turn_.now;
+  if (allowed && at < token_.deadline) {
     token_.EndAt(at);
     ++holder.revocations;
     if (high) {
       turn_.Emit(Notice{Notice::Kind::kRevoked, holder.id, ClientId{}, Duration(0)});
-    } else {
+    } else if (at < due_at) {
       next_cut_served_ns_ = Nanos(queue.served() + line_.BaseQuota());
     }
     SendToMembers();
   } else if (!token_.contended) {
     SendToMembers();  // so that it comes back as soon as its work runs out
   }
+}
+
+// When one that waits since a pause must begin, as far as the holder's token may be cut for it;
+// kNever: there is none. What the holder has held is charged.
+Instant Holding::DueAt() const {
+  const Duration due = line_.queue().NextDue();
+  const Duration least = line_.LeastQuota(token_.pod);
+  if (due == Duration::max() || least == Duration::max()) return kNever;
+  return std::max({turn_.now, turn_.now + due, token_.granted_at + least});
 }
 
 void Holding::EndForGang() {
@@ -230,8 +243,11 @@ void Holding::Renew() {
   if (!next || *next != index) return;
   const Duration left = token_.deadline - turn_.now;
   const Duration wanted = line_.anybody_waits() ? line_.Quota(index) : options_.quota_max;
-  const Duration more = std::min(wanted, queue.Allowance(index, turn_.now) - left);
+  Duration more = std::min(wanted, queue.Allowance(index, turn_.now) - left);
+  if (const Instant due = DueAt(); due != kNever) more = std::min(more, due - token_.deadline);
   if (more <= Duration(0)) return;
+  token_.longest = std::max(token_.longest, token_.charged - token_.renewed);
+  token_.renewed = token_.charged;
   token_.Extend(more);
   PlanRenewal(more);
   SendToMembers();

@@ -52,7 +52,7 @@ class Holding {
   // Nobody holds a part: trues up the charge, and the token is free.
   void Return();
 
-  // Pod `by` has started to wait.
+  // Pod `by` has started to wait; ChargeProgress() was called before that.
   void MakeWay(uint32_t by);
   // It ends as soon as it may, for a gang that the GPU is kept for.
   void EndForGang();
@@ -82,6 +82,7 @@ class Holding {
   void Renew();
   void PlanRenewal(Duration span);
   void WatchDrain();
+  Instant DueAt() const;
   bool Stuck() const;
   Instant ChargeDue() const;
 

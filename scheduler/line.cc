@@ -13,6 +13,8 @@ using std::chrono::microseconds;
 constexpr Duration kGrantGuess = microseconds(100);
 // A hook notices the end of its work, and its threads wake up, within about this.
 constexpr Duration kWakeUp = microseconds(50);
+// A token may draw so much of what its pod's limit allows in advance.
+constexpr Duration kOverdraw = std::chrono::milliseconds(750);
 // A token of less would be taken for one that is good for a launch.
 constexpr Duration kQuotaLeast = 2 * wire::kSingleLaunch;
 
@@ -31,16 +33,26 @@ void Line::Add(uint32_t pod, const policy::ShareSpec& spec) {
   BATON_CHECK(slot == pod);  // both give out and take back numbers in the same order
 }
 
+void Line::Remove(uint32_t pod) {
+  SetResting(roster_.pod(pod), kNever);
+  queue_.Remove(pod);
+}
+
 bool Line::Enter(uint32_t index) {
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) return false;
   if (pod.idle_since != kNever) queue_.CapLag(index, queue_.Credit(index));
-  pod.idle_since = kNever;
+  SetResting(pod, kNever);
   pod.waiting_since = turn_.now;
   ++waiting_;
   queue_.SetActive(index, true);
   // A gang stands there while it is ranked only (GangLine).
-  if (!pod.gang) queue_.SetWaiting(index, true, Burst(index));
+  if (!pod.gang) {
+    // One that had more to do when its token ended does not come from a pause.
+    const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : Burst(index);
+    queue_.SetWaiting(index, true, Burst(index),
+                      pod.saturating ? policy::FromPause{} : policy::FromPause{usual, unheld()});
+  }
   return true;
 }
 
@@ -55,13 +67,19 @@ void Line::Leave(uint32_t index, bool holds) {
 }
 
 void Line::Rest(uint32_t pod) {
-  roster_.pod(pod).idle_since = turn_.now;
+  SetResting(roster_.pod(pod), turn_.now);
   grace_.emplace_back(turn_.now, pod);
 }
 
 void Line::Wake(uint32_t pod) {
   queue_.SetActive(pod, true);
-  roster_.pod(pod).idle_since = kNever;
+  SetResting(roster_.pod(pod), kNever);
+}
+
+void Line::SetResting(Pod& pod, Instant since) {
+  resting_ -= pod.idle_since != kNever ? 1 : 0;
+  resting_ += since != kNever ? 1 : 0;
+  pod.idle_since = since;
 }
 
 void Line::ForgetRested() {
@@ -70,7 +88,7 @@ void Line::ForgetRested() {
     grace_.pop_front();
     Pod& pod = roster_.pod(index);
     if (!pod.id || pod.idle_since != since) continue;  // it came back, or is somebody else
-    pod.idle_since = kNever;
+    SetResting(pod, kNever);
     queue_.SetActive(index, false);
   }
 }
@@ -95,16 +113,18 @@ void Line::Charge(uint32_t index, Duration held) {
   turn_.Emit(Charged{pod.id, held});
 }
 
-void Line::Learn(uint32_t index, Duration held) {
+void Line::Learn(uint32_t index, Duration held, Duration longest) {
   Pod& pod = roster_.pod(index);
   pod.saturating = pod.wanting > 0;
   // A hold beyond this was an accident (a stopped process, a hung kernel); who had one is not to be
   // treated for long as if every hold of it were such.
-  const int64_t measured = std::min(Nanos(held), 10 * Nanos(options_.quota_max));
-  pod.service_ns = std::max(measured, pod.service_ns - pod.service_ns / 8);
+  const int64_t most = 10 * Nanos(options_.quota_max);
+  const int64_t measured = std::min(Nanos(held), most);
+  pod.service_ns = std::max(std::min(Nanos(longest), most), pod.service_ns - pod.service_ns / 8);
   if (!pod.saturating) {
     // Up at once, down slowly: a burst cut in two costs a hand-off and a wait.
     pod.burst_ns = std::max(measured, (3 * pod.burst_ns + measured) / 4);
+    pod.usual_ns = pod.usual_ns == 0 ? measured : (3 * pod.usual_ns + measured) / 4;
   }
 }
 
@@ -116,15 +136,27 @@ Duration Line::BaseQuota() const {
 
 Duration Line::Burst(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
-  if (pod.saturating || pod.burst_ns == 0) return std::max(BaseQuota(), Duration(pod.service_ns));
-  return Duration(std::max<int64_t>(1, pod.burst_ns));
+  const Duration longest = std::max(BaseQuota(), Duration(pod.service_ns));
+  if (pod.saturating || pod.burst_ns == 0) return longest;
+  return std::min(longest, Duration(std::max<int64_t>(1, pod.burst_ns)));
+}
+
+Duration Line::LeastQuota(uint32_t index) const {
+  const Pod& pod = roster_.pod(index);
+  if (queue_.MustStay(index)) return Duration::max();
+  const Duration least = policy::Guarantee::kLeastHandoffs * unheld();
+  return std::min(pod.saturating ? least : std::max(least, Burst(index)), options_.quota_min);
 }
 
 Duration Line::Quota(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
   const Duration wanted =
       std::min(std::max(BaseQuota(), Duration(pod.burst_ns)), options_.quota_max);
-  return std::max(kQuotaLeast, std::min(wanted, queue_.Allowance(index, turn_.now)));
+  Duration allowed = queue_.Allowance(index, turn_.now);
+  // Where others wait, many small limits must not chop the GPU's time into hand-offs.
+  const policy::Share limit = queue_.spec(index).limit;
+  if (anybody_waits() && limit < policy::kWhole) allowed += kOverdraw * limit / policy::kWhole;
+  return std::max(kQuotaLeast, std::min(wanted, allowed));
 }
 
 void Line::NoteConfirmed(Duration took) {

@@ -20,7 +20,8 @@ class Line {
 
   // `pod` is its number in the roster, and in queue().
   void Add(uint32_t pod, const policy::ShareSpec& spec);
-  void Remove(uint32_t pod) { queue_.Remove(pod); }
+  // While the roster still knows it.
+  void Remove(uint32_t pod);
   policy::FairQueue& queue() { return queue_; }
   const policy::FairQueue& queue() const { return queue_; }
 
@@ -37,20 +38,26 @@ class Line {
   // Single pods whose grace is not over, those that rest longest first.
   std::vector<uint32_t> Resting() const;
   bool anybody_waits() const { return waiting_ > 0; }
+  // Somebody waits, or rests and may come back any moment.
+  bool contended() const { return waiting_ + resting_ > 0; }
   // When ForgetRested() is due.
   Instant wakeup() const;
 
   // The pod is charged `held` more; negative to take back what an estimate charged too much.
   void Charge(uint32_t pod, Duration held);
-  // The pod's token is back, after it was held for this long: what it will need next.
-  void Learn(uint32_t pod, Duration held);
-  // What the pod will hold when it is next granted. The bound on everybody's lag rests on this
-  // being no less than what comes: where the pod ran out of work before, about as much again; a pod
-  // that never does is predicted its longest recent hold.
+  // The pod's token is back, after it was held for this long, and for so long at most between two
+  // decisions whether it goes on: what it will need next.
+  void Learn(uint32_t pod, Duration held, Duration longest);
+  // What the pod will hold when it is next granted, until another may go. The bound on everybody's
+  // lag rests on this being no less than what comes: where the pod ran out of work before, about as
+  // much again; a pod that never does is predicted its longest recent hold.
   Duration Burst(uint32_t pod) const;
   // Long enough to pay for its hand-off and to finish the usual burst, within the bounds and what
   // the pod's limit still allows.
   Duration Quota(uint32_t pod) const;
+  // A pod that must begin for its request's sake may cut the pod's token to this, not further;
+  // Duration::max(): not at all.
+  Duration LeastQuota(uint32_t pod) const;
   // The shortest token that keeps hand-offs at their fraction of the GPU's time.
   Duration BaseQuota() const;
 
@@ -60,9 +67,14 @@ class Line {
   Duration grant() const { return Duration(grant_ns_); }
   // What a hand-off costs the GPU.
   Duration handoff() const;
+  // The part of it in which nobody holds: the way of a grant is its pod's already.
+  Duration unheld() const { return handoff() - grant(); }
 
  private:
   using Pod = Roster::Pod;
+
+  // kNever: it does not.
+  void SetResting(Pod& pod, Instant since);
 
   const SchedulerOptions& options_;
   Roster& roster_;
@@ -70,6 +82,7 @@ class Line {
   policy::FairQueue queue_;
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   uint32_t waiting_ = 0;                            // pods
+  uint32_t resting_ = 0;
   int64_t grant_ns_;
 };
 

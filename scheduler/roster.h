@@ -68,6 +68,7 @@ class Roster {
     Duration first_lag = kNoLag;  // of a gang: what it was owed when it came first, while it does
     Numbers clients;              // in order of attaching
     int64_t burst_ns = 0;         // predicted held time until it runs out of work; 0: not known yet
+    int64_t usual_ns = 0;         // what such a hold lasts in the mean, of late; 0: not known yet
     int64_t service_ns = 0;       // longest recent hold, overrun included
     Instant idle_since = kNever;
     Instant waiting_since = kNever;

@@ -44,6 +44,8 @@ struct Token {
   Duration quota{0};
   Duration waited{0};     // what the pod did before it
   Duration charged{0};    // of it, to the pod
+  Duration renewed{0};    // of `charged`, what was before it was last renewed
+  Duration longest{0};    // between two renewals
   Duration measured{0};   // longest held time that a drained member reported
   Duration unwatched{0};  // this daemon was not there, and cannot know who held
 

@@ -345,6 +345,8 @@ void TokenScheduler::SetWants(uint32_t c, bool wants) {
 void TokenScheduler::UpdateWaiting(uint32_t pod) {
   const bool holds = holding_.pod() == pod;
   if (holds || !roster_.pod(pod).asks()) return line_.Leave(pod, holds);
+  // What the holder has had until now was not at the cost of this one.
+  if (holding_.held()) holding_.ChargeProgress();
   if (line_.Enter(pod) && holding_.held()) holding_.MakeWay(pod);
 }
 
@@ -365,8 +367,8 @@ void TokenScheduler::TakeBack() {
 
 void TokenScheduler::Forget(uint32_t pod) {
   for (const uint32_t c : roster_.pod(pod).clients) strays_.Release(c);
-  roster_.RemovePod(pod);
   line_.Remove(pod);
+  roster_.RemovePod(pod);
 }
 
 }  // namespace baton::scheduler

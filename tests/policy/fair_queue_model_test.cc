@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/random.h"
@@ -12,6 +13,8 @@
 
 namespace baton::policy {
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct ModelPod {
   ShareSpec spec;
@@ -21,8 +24,10 @@ struct ModelPod {
   double lag = 0;       // of an inactive pod: as it became so
   double slept_at = 0;  // what all had been served when it did
   double fluid = 0;
-  double owed = 0;    // of its request
-  bool held = false;  // since it waited last
+  double owed = 0;      // of its request
+  bool held = false;    // since it waited last
+  double due = kNever;  // since a pause: the served time at which it must begin ...
+  double cost = 0;      // ... to take this much
 
   double StillDue(double limit) const { return burst - (owed - limit); }
 };
@@ -40,23 +45,39 @@ class Model {
       if (pod.waiting) SetWaiting(pod, false, 1);
       pod.owed = std::min(pod.owed, 0.0);
       pod.slept_at = served_;
+      // By the entitlements beside it.
+      for (ModelPod& p : pods) {
+        if (p.active && &p != &pod) p.lag += pod.lag * p.fluid / (sum_ - pod.fluid);
+      }
     }
     pod.active = active;
     Recentre(active && pod.lag < 0 ? &pod : nullptr);
   }
-  void SetWaiting(ModelPod& pod, bool waiting, double burst) {
+  // `usual` and `handoff`: of one that comes from a pause.
+  void SetWaiting(ModelPod& pod, bool waiting, double burst, double usual = 0, double handoff = 0) {
+    if (pod.due <= Reach()) pod.owed -= handoff_;
+    pod.due = kNever;
     pod.owed = std::max(pod.owed, -Limit());
     if (waiting && !pod.waiting && !pod.held) pod.owed = std::min(pod.owed, Limit());
     pod.held = false;
     pod.waiting = waiting;
     pod.burst = burst;
     if (waiting) NoteHold(burst);
+    if (!waiting || handoff == 0) return;
+    handoff_ = handoff;
+    pod.cost = usual + handoff;
+    pod.owed = std::max(pod.owed, -limit_longest_);
+    pod.due = served_ + (pod.cost - pod.owed) / RequestOf(pod) - pod.cost;
   }
   void Charge(ModelPod& pod, double held) {
     served_ += held;
     for (ModelPod& p : pods) {
       if (p.active) p.lag += p.fluid / sum_ * held;
-      if (p.waiting || &p == &pod) p.owed += RequestOf(p) * held;
+      if (p.waiting || &p == &pod) {
+        p.owed += RequestOf(p) * held;
+      } else if (p.owed < 0 && held > 0) {
+        p.owed = std::min(0.0, p.owed + RequestOf(p) * held);
+      }
     }
     pod.lag -= held;
     pod.owed -= held;
@@ -116,15 +137,12 @@ class Model {
       return p.spec.priority == Priority::kHigh && p.lag > -burst + s;
     };
     const auto finish = [](const ModelPod& p, double s) { return (p.burst - p.lag + s) / p.fluid; };
-    const auto deadline = [&](const ModelPod& p, double s) {
-      return (p.StillDue(Limit()) + s) / RequestOf(p);
-    };
     const bool may_be_urgent = urgent(pod, -slop);
-    const bool may_be_behind = pod.owed >= Limit() - slop;
+    const bool may_be_behind = MayBeFirstDue(pod, slop) || MayBeFirstBehind(pod, slop);
     for (const ModelPod& p : pods) {
       if (!p.waiting || &p == &pod) continue;
-      if (p.owed >= Limit() + slop) {
-        if (!may_be_behind || deadline(p, slop) < deadline(pod, -slop)) return false;
+      if (p.owed >= Limit() + slop || p.due <= Reach() - Slop(p, slop)) {
+        if (!may_be_behind) return false;
       } else if (may_be_behind) {
         continue;
       } else if (urgent(p, slop)) {
@@ -147,6 +165,31 @@ class Model {
   double Limit() const {
     return std::max(static_cast<double>(Nanos(options_.guarantee_bound)), 2 * limit_longest_);
   }
+  // Who must begin by then is due.
+  double Reach() const { return served_ + Guarantee::kLeastHandoffs * handoff_; }
+  // What a slop in what the pod is owed makes of its deadlines.
+  double Slop(const ModelPod& pod, double slop) const { return slop + slop / RequestOf(pod); }
+  double Deadline(const ModelPod& pod) const {
+    return served_ + pod.StillDue(Limit()) / RequestOf(pod);
+  }
+  // Where nobody is far behind: of those from a pause, the one that must begin first.
+  bool MayBeFirstDue(const ModelPod& pod, double slop) const {
+    const double own = Slop(pod, slop);
+    if (pod.due > Reach() + own) return false;
+    return std::none_of(pods.begin(), pods.end(), [&](const ModelPod& p) {
+      if (!p.waiting || &p == &pod) return false;
+      return p.due + Slop(p, slop) < pod.due - own || p.owed >= Limit() + slop;
+    });
+  }
+  // Of those far behind, the one with the earliest deadline.
+  bool MayBeFirstBehind(const ModelPod& pod, double slop) const {
+    const double own = Slop(pod, slop);
+    if (pod.owed < Limit() - slop) return false;
+    return std::none_of(pods.begin(), pods.end(), [&](const ModelPod& p) {
+      if (!p.waiting || &p == &pod || p.owed < Limit() + slop) return false;
+      return Deadline(p) + Slop(p, slop) < Deadline(pod) - own;
+    });
+  }
   void NoteHold(double length) {
     longest_ = std::max(longest_, length);
     limit_longest_ = std::max(limit_longest_, longest_);
@@ -164,6 +207,7 @@ class Model {
   double sum_ = 0;
   double longest_ = 0;  // hold, of late
   double limit_longest_ = 0;
+  double handoff_ = 0;
 };
 
 RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, ()) {
@@ -227,10 +271,14 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
       }
       default: {
         const Duration burst = any_length();
+        const bool pause = random.OneIn(2);
+        const Duration usual = pause ? any_length() : Duration(0);
+        const Duration handoff = pause ? Duration(random.Spread(1'000, 10'000'000)) : Duration(0);
         queue.SetActive(slot, true);
-        queue.SetWaiting(slot, true, burst);
+        queue.SetWaiting(slot, true, burst, {usual, handoff});
         model.SetActive(pod, true);
-        model.SetWaiting(pod, true, static_cast<double>(Nanos(burst)));
+        model.SetWaiting(pod, true, static_cast<double>(Nanos(burst)),
+                         static_cast<double>(Nanos(usual)), static_cast<double>(Nanos(handoff)));
       }
     }
     for (Slot i = 0; i < n; ++i) {

@@ -185,6 +185,42 @@ TEST(FairQueue, TwoThatLeaveTogetherLeaveWhatTheyWouldOneAfterTheOther) {
   EXPECT_EQ(lag_of_last(false), lag_of_last(true));
 }
 
+TEST(FairQueue, WhoLeavesAsAnotherComesBearsItsPartOfThatOnesCredit) {
+  const auto lag_of_leaver = [](bool look_between) {
+    Gpu gpu;
+    const Slot a = gpu.Add(Percent(50), kWhole);
+    const Slot b = gpu.Add(Percent(30), kWhole);
+    const Slot c = gpu.Add(Percent(20), kWhole);
+    for (const Slot s : {a, b}) gpu.Wake(s, milliseconds(20));
+    gpu.queue.Pick(gpu.now);
+    gpu.queue.Charge(a, milliseconds(100), gpu.now);
+    gpu.Wake(c, milliseconds(20));
+    if (look_between) gpu.queue.Pick(gpu.now);
+    gpu.Sleep(b);
+    gpu.queue.Pick(gpu.now);
+    gpu.Wake(b, milliseconds(20));
+    return gpu.queue.Lag(b);
+  };
+  EXPECT_EQ(lag_of_leaver(false), lag_of_leaver(true));
+}
+
+// It is at its limit, so its entitlement is the same whether another naps or not.
+TEST(FairQueue, NapsOfAnotherDoNotMoveAPodAtItsLimit) {
+  Gpu gpu;
+  const Slot limited = gpu.Add(Percent(20), Percent(20));
+  const Slot train = gpu.Add(Percent(30), kWhole);
+  const Slot napper = gpu.Add(Percent(20), kWhole);
+  for (const Slot s : {limited, train}) gpu.Wake(s, milliseconds(20));
+  for (int i = 0; i < 2'000; ++i) {
+    gpu.queue.Charge(limited, milliseconds(4), gpu.now += milliseconds(4));
+    gpu.queue.Charge(train, milliseconds(16), gpu.now += milliseconds(16));
+    gpu.Wake(napper, milliseconds(20));
+    gpu.queue.Pick(gpu.now);
+    gpu.Sleep(napper);
+  }
+  EXPECT_LE(std::abs(Nanos(gpu.queue.Lag(limited))), Nanos(milliseconds(20)));
+}
+
 TEST(FairQueue, AHighPriorityPodGoesFirstUntilItsBurstIsSpent) {
   Gpu gpu;
   const Slot low = gpu.Add(Percent(90), kWhole);

@@ -151,5 +151,68 @@ TEST_F(GuaranteeTest, DeadlinesFollowTheLimitThatALongHoldMoves) {
   EXPECT_EQ(guarantee_.Behind(), large) << "by 740 ms of 40 %, the other by 60 ms of 10 %";
 }
 
+// A request of 20 % serves 10 ms and a hand-off of 1 ms in 55 ms.
+TEST_F(GuaranteeTest, WhoComesFromAPauseIsDueWhenItMustBegin) {
+  const auto a = Add(50), b = Add(20);
+  EXPECT_EQ(guarantee_.NextDue(), Duration::max());
+  guarantee_.SetWaiting(b, false, kHold);
+  guarantee_.SetWaiting(b, true, kHold, {kHold, milliseconds(1)});
+  EXPECT_EQ(guarantee_.NextDue(), milliseconds(44));
+  Hold(a, milliseconds(30));
+  EXPECT_EQ(guarantee_.NextDue(), milliseconds(14));
+  EXPECT_FALSE(guarantee_.Behind());
+  EXPECT_FALSE(guarantee_.MustGo(b));
+  Hold(a, milliseconds(10));
+  EXPECT_EQ(guarantee_.NextDue(), milliseconds(4)) << "another token would not be worth it";
+  EXPECT_EQ(guarantee_.Behind(), b);
+  EXPECT_TRUE(guarantee_.MustGo(b));
+  guarantee_.SetWaiting(b, false, kHold);
+  EXPECT_EQ(guarantee_.NextDue(), Duration::max());
+  EXPECT_FALSE(guarantee_.Behind());
+}
+
+TEST_F(GuaranteeTest, WhoIsOwedTimeIsDueEarlierAndWhoHadMoreLater) {
+  const auto b = Add(20), c = Add(20), d = Add(20);
+  Hold(c);
+  Hold(d, milliseconds(50));
+  for (const auto slot : {b, c, d}) guarantee_.SetWaiting(slot, false, kHold);
+  ASSERT_EQ(guarantee_.Owed(b), milliseconds(12));
+  ASSERT_EQ(guarantee_.Owed(c), milliseconds(2));
+  ASSERT_EQ(guarantee_.Owed(d), -milliseconds(38));
+  guarantee_.SetWaiting(d, true, kHold, {kHold, milliseconds(1)});
+  EXPECT_EQ(guarantee_.NextDue(), milliseconds(94)) << "of 38 ms one hold of 10";
+  guarantee_.SetWaiting(c, true, kHold, {kHold, milliseconds(1)});
+  EXPECT_EQ(guarantee_.NextDue(), milliseconds(34));
+  guarantee_.SetWaiting(b, true, kHold, {kHold, milliseconds(1)});
+  EXPECT_EQ(guarantee_.NextDue(), -milliseconds(16));
+}
+
+TEST_F(GuaranteeTest, AHandOffForWhoIsDueIsItsOwn) {
+  const auto a = Add(50), b = Add(20);
+  for (const int waits : {10, 40}) {
+    guarantee_.SetWaiting(b, false, kHold);
+    guarantee_.CapClaim(b, Duration(0));
+    const Duration before = guarantee_.Owed(b);
+    guarantee_.SetWaiting(b, true, kHold, {kHold, milliseconds(1)});
+    Hold(a, milliseconds(waits));
+    guarantee_.SetWaiting(b, false, kHold);
+    const Duration fee = waits == 40 ? milliseconds(1) : milliseconds(0);
+    EXPECT_EQ(guarantee_.Owed(b) - before, milliseconds(waits) / 5 - fee);
+  }
+}
+
+TEST_F(GuaranteeTest, WhoIsFarBehindGoesBeforeWhoIsDue) {
+  const auto a = Add(30), b = Add(20), c = Add(10);
+  guarantee_.SetWaiting(b, false, kHold);
+  Hold(c, milliseconds(330));
+  guarantee_.SetWaiting(b, true, kHold, {kHold, milliseconds(1)});
+  Hold(c, milliseconds(50));
+  ASSERT_TRUE(guarantee_.MustGo(a));
+  ASSERT_TRUE(guarantee_.MustGo(b));
+  EXPECT_EQ(guarantee_.Behind(), a);
+  Hold(a, milliseconds(40));
+  EXPECT_EQ(guarantee_.Behind(), b);
+}
+
 }  // namespace
 }  // namespace baton::policy

@@ -228,6 +228,118 @@ TEST(TokenScheduler, AnInteractivePodIsServedSoonBesideSaturatingOnes) {
   EXPECT_LE(waits[waits.size() * 99 / 100], milliseconds(26));
 }
 
+// 2 ms of work, then a gap: half of the GPU serves the work in 4 ms. Neither a saturating pod's
+// long tokens nor the least token that an ordinary cut leaves may stand in its way.
+TEST(TokenScheduler, WhoPausesBetweenTwoPiecesOfWorkGetsItsRequest) {
+  for (const Duration gap : {microseconds(600), microseconds(1'100), microseconds(8'000)}) {
+    World world;
+    world.AddPod(1, Spec(50));
+    world.AddPod(2, Spec(50));
+    world.AddProcess(1, 1);
+    world.AddProcess(2, 2);
+    world.Want(1, seconds(1000));
+    world.Want(2, milliseconds(2));
+    constexpr int kRounds = 400;
+    for (int i = 0; i < kRounds; ++i) {
+      while (world.processes[2].phase != Phase::kIdle) world.Run(world.now + microseconds(20));
+      world.Run(world.now + gap);
+      world.Want(2, milliseconds(2));
+    }
+    const double round = (Nanos(world.now) / 1e6) / kRounds;
+    const double fluid = 4 + Nanos(gap) / 1e6;
+    EXPECT_LE(round, fluid / 0.85) << Nanos(gap);
+    EXPECT_GE(round, fluid * 0.9) << Nanos(gap);
+    EXPECT_GE(world.Share(1), 0.9 * (fluid - 2) / 1e3 * kRounds) << Nanos(gap);
+  }
+}
+
+// However much is owed to those that come from pauses, a token is worth its hand-off.
+TEST(TokenScheduler, ATokenThatIsCutForARequestIsWorthItsHandOff) {
+  World world;
+  world.AddPod(1, Spec(1));
+  world.AddPod(2, Spec(99));
+  world.AddProcess(1, 1);
+  world.AddProcess(2, 2);
+  world.Want(1, seconds(1000));
+  world.Want(2, milliseconds(2));
+  for (int i = 0; i < 100; ++i) {
+    while (world.processes[2].phase != Phase::kIdle) world.Run(world.now + microseconds(20));
+    world.Run(world.now + microseconds(100));
+    world.Want(2, milliseconds(2));
+  }
+  EXPECT_GE(world.Share(1) * 1e3, 0.25 * world.scheduler.Status(world.now)[0].grants);
+}
+
+TEST(TokenScheduler, WhoBeginsToWaitIsNotOwedWhatTheHolderHadBefore) {
+  World world;
+  world.AddPod(1, Spec(50));
+  world.AddPod(2, Spec(50));
+  world.AddProcess(1, 1);
+  world.AddProcess(2, 2);
+  world.Want(1, seconds(1000));
+  world.Run(Instant(milliseconds(500)));
+  world.Want(2, milliseconds(50));
+  const PodStatus late = world.scheduler.Status(world.now)[1];
+  ASSERT_TRUE(late.waiting);
+  EXPECT_EQ(late.owed_of_request, Duration(0));
+}
+
+// What a pod held while nobody else wanted the GPU says nothing of how long it holds beside others:
+// nobody is owed more for it.
+TEST(TokenScheduler, AHoldThatWasExtendedIsNoLongHold) {
+  World world;
+  world.AddPod(1, Spec(20));
+  world.AddPod(2, Spec(80));
+  world.AddProcess(1, 1);
+  world.AddProcess(2, 2);
+  world.Want(1, seconds(1000));
+  world.Run(Instant(seconds(2)));
+  world.Want(2, seconds(1000));
+  Duration most{0};
+  for (int i = 0; i < 3'000; ++i) {
+    world.Run(world.now + milliseconds(1));
+    for (const PodStatus& s : world.scheduler.Status(world.now)) {
+      most = std::max({most, s.owed_of_request, s.lag});
+    }
+  }
+  EXPECT_LE(most, milliseconds(60));
+}
+
+// It may come back any moment: who holds meanwhile should not be far ahead of the GPU.
+TEST(TokenScheduler, WhoHoldsBesideAPodThatRestsIsToldOfARival) {
+  World world;
+  world.AddPod(1, Spec(50));
+  world.AddPod(2, Spec(50));
+  world.AddProcess(1, 1);
+  world.AddProcess(2, 2);
+  std::vector<bool> contended;
+  for (const Duration pause : {milliseconds(1), milliseconds(200)}) {
+    world.Want(2, milliseconds(2));
+    world.Run(world.now + milliseconds(5) + pause);
+    ASSERT_EQ(world.processes[2].phase, Phase::kIdle);
+    world.Want(1, milliseconds(2));
+    ASSERT_EQ(world.inbox.size(), 1u);
+    contended.push_back(world.inbox[0].second.contended);
+    world.Run(world.now + seconds(1));
+  }
+  EXPECT_EQ(contended, (std::vector<bool>{true, false}));
+}
+
+// Many small limits must not chop the GPU's time into hand-offs.
+TEST(TokenScheduler, AStrictPodDrawsInAdvanceWhereOthersWait) {
+  World world;
+  for (uint64_t i = 1; i <= 50; ++i) {
+    world.AddPod(i, Spec(2, 2));
+    world.AddProcess(i, i);
+    world.Want(i, seconds(1000));
+  }
+  world.Run(Instant(seconds(20)));
+  for (const PodStatus& s : world.scheduler.Status(world.now)) {
+    EXPECT_NEAR(Nanos(s.held) / 1e9, 0.4, 0.03) << "its limit";
+    EXPECT_GT(Nanos(s.held) / 1e6 / static_cast<double>(s.grants), 10) << "a bucket is 4 ms";
+  }
+}
+
 TEST(TokenScheduler, FourProcessesOfAPodShareOneShare) {
   World world;
   world.AddPod(1, Spec(50));
