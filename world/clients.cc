@@ -48,7 +48,9 @@ void Clients::Launch(Process& p) {
       p.throttled = true;
       return;
     }
-    Duration length = std::max<Duration>(microseconds(1), Vary(plan.kernel, plan.jitter, p.work));
+    const bool is_long = plan.long_every != 0 && (p.launches + 1) % plan.long_every == 0;
+    Duration length = std::max<Duration>(
+        microseconds(1), Vary(is_long ? plan.long_kernel : plan.kernel, plan.jitter, p.work));
     if (p.left != Duration::max()) {
       length = std::min(length, p.left);
       p.left -= length;
@@ -98,7 +100,7 @@ hook::Observation Clients::Observe(const Process& p) const {
   const PodPlan& plan = world_.PlanOf(p);
   seen.launches = p.launches;
   seen.backlog = gpus_.BacklogOf(p);
-  seen.longest = plan.kernel * (100 + plan.jitter) / 100;
+  seen.longest = plan.LongestKernel();
   seen.parked = p.parked ? 1 : 0;
   seen.busy_ns = static_cast<uint64_t>(Nanos(p.busy));
   return seen;

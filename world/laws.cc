@@ -22,17 +22,18 @@ double InNs(Duration d) { return static_cast<double>(Nanos(d)); }
 Laws::Laws(WorldState& world)
     : world_(world), scheduler_(world.options.scheduler), gpus_(world.plan.gpus) {
   const Plan& plan = world.plan;
-  fair_ = (world.options.bounds || world.options.measure) && plan.faults.empty();
+  calm_ = (world.options.bounds || world.options.measure) && plan.faults.empty();
+  fair_ = true;
   for (size_t i = 0; i < plan.pods.size(); ++i) {
     const PodPlan& pod = plan.pods[i];
     gangs_here_ |= world.IsGang(i);
     fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length;
     for (const uint32_t g : pod.gpus) {
-      gpus_[g].longest_kernel =
-          std::max(gpus_[g].longest_kernel, pod.kernel * (100 + pod.jitter) / 100);
+      gpus_[g].longest_kernel = std::max(gpus_[g].longest_kernel, pod.LongestKernel());
     }
   }
-  fair_ &= !gangs_here_;
+  calm_ &= !gangs_here_;
+  fair_ &= calm_;
   for (WatchedGpu& gpu : gpus_) gpu.pods.resize(plan.pods.size());
 }
 
@@ -46,6 +47,17 @@ Duration Laws::Longest(uint32_t g) const {
   return scheduler_.quota_max + gpus_[g].longest_kernel + scheduler_.backlog + milliseconds(2);
 }
 
+// M, by this L.
+Duration Laws::MustGo(uint32_t g) const {
+  return std::max(scheduler_.fairness.guarantee_bound, 2 * Longest(g));
+}
+
+void Laws::CheckFairness(uint32_t g) {
+  const AllOf pods = world_.sites[g].scheduler->Status(world_.now);
+  if (fair_) CheckLags(g, pods);
+  CheckRequests(g, pods);
+}
+
 bool Laws::Steady(size_t pod) const {
   return world_.plan.pods[pod].burst == Duration(0) &&
          world_.pods[pod].spec.limit == policy::kWhole;
@@ -54,15 +66,14 @@ bool Laws::Steady(size_t pod) const {
 // A steady saturating pod without a limit is never more than 2 L behind its due (L where no hold is
 // longer than predicted, which bursts that begin anew are) and what high-priority pods, and those
 // who were far below their requests, have taken early; and never further ahead than that, its own
-// priority's burst, and what those have saved up who pause or are at their limit. Who returns from
-// sleep is owed no more than its credit. And no steady pod is ever far below its request, whoever
-// comes, goes, naps or goes first.
-void Laws::CheckLags(uint32_t g) {
-  const std::vector<scheduler::PodStatus> pods = world_.sites[g].scheduler->Status(world_.now);
+// priority's burst, and what those have saved up who pause or are at their limit; but where it went
+// first for its request's sake. Who returns from sleep is owed no more than its credit. And no
+// steady pod is ever far below its request, whoever comes, goes, naps or goes first.
+void Laws::CheckLags(uint32_t g, const AllOf& pods) {
   const double l = InNs(Longest(g));
   const double burst = InNs(scheduler_.fairness.priority_burst) / l;
   // As docs/policy.md has it: who is owed M must go, and with half of it is not cut.
-  const double due = std::max(InNs(scheduler_.fairness.guarantee_bound), 2 * l);
+  const double due = InNs(MustGo(g));
   double saved = 0;
   double early = 0;
   for (const scheduler::PodStatus& s : pods) {
@@ -83,17 +94,25 @@ void Laws::CheckLags(uint32_t g) {
     if (!Steady(pod)) continue;
     const double owed = InNs(s.lag) / l;
     const double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
-    const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
+    double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
+    if (owed < 0 && InNs(s.owed_of_request) > due / 2) lag = 0;  // its request is why
     if (world_.options.bounds && lag > world_.options.lag_bound) {
       world_.Violation("lag", world_.Name(pod) + " is " + std::to_string(lag) + " L from its due");
     }
     verdict.worst_lag = std::max(verdict.worst_lag, lag);
     verdict.lag_low = std::min(verdict.lag_low, owed);
     verdict.lag_high = std::max(verdict.lag_high, owed);
-    if (world_.options.bounds && InNs(s.owed_of_request) > due + l) {
-      world_.Violation("request", world_.Name(pod) + " is owed " +
-                                      FormatSeconds(s.owed_of_request) + " of its request alone");
-    }
+  }
+}
+
+void Laws::CheckRequests(uint32_t g, const AllOf& pods) {
+  if (!world_.options.bounds || world_.now < Instant(kSettled)) return;
+  const Duration most = MustGo(g) + Longest(g);
+  for (const scheduler::PodStatus& s : pods) {
+    const size_t pod = world_.IndexOf(s.pod);
+    if (!Steady(pod) || s.owed_of_request <= most) continue;
+    world_.Violation("request", world_.Name(pod) + " is owed " + FormatSeconds(s.owed_of_request) +
+                                    " of its request alone, more than " + FormatSeconds(most));
   }
 }
 

@@ -25,7 +25,7 @@ class Laws {
 
   // After each step of a GPU's scheduler.
   void AfterStep(uint32_t g) {
-    if (fair_) CheckLags(g);
+    if (calm_) CheckFairness(g);
   }
   // A kernel of the pod has ended.
   void CheckLimit(size_t pod, uint32_t g);
@@ -59,8 +59,12 @@ class Laws {
   using Statuses = std::map<PodId, scheduler::PodStatus>;
 
   Duration Longest(uint32_t g) const;
+  Duration MustGo(uint32_t g) const;
   bool Steady(size_t pod) const;
-  void CheckLags(uint32_t g);
+  using AllOf = std::vector<scheduler::PodStatus>;
+  void CheckFairness(uint32_t g);
+  void CheckLags(uint32_t g, const AllOf& pods);
+  void CheckRequests(uint32_t g, const AllOf& pods);
   void CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s);
   void PrepareShares();
   static Duration OwedToOthers(const Statuses& status, PodId pod);
@@ -69,7 +73,8 @@ class Laws {
   WorldState& world_;
   const scheduler::SchedulerOptions& scheduler_;
   bool gangs_here_ = false;
-  bool fair_ = false;  // measure every step, by the bounds of a world without faults
+  bool calm_ = false;  // no faults, no gangs: look at every step
+  bool fair_ = false;  // and everybody stays: by the bounds of lags as well
   std::vector<WatchedGpu> gpus_;
   std::vector<Due> due_;  // by process
 };

@@ -12,6 +12,7 @@
 namespace baton::world {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -36,17 +37,71 @@ std::optional<Fault> FaultNamed(std::string_view name) {
 }
 
 // How a drawn pod uses the GPU.
-enum class Habit { kSaturating, kBursty, kSleeper, kTiny, kLong };
+enum class Habit {
+  kSaturating,
+  kBursty,
+  kSleeper,
+  kTiny,
+  kLong,
+  kLoop,     // short work, then a gap on the processor
+  kTrickle,  // very little, often
+  kNapper,   // pauses of about active_grace
+  kFooling,  // long kernels among short ones
+};
+constexpr int kHabits = 9;
+constexpr int kHabitsOfGangs = 5;  // the first ones
 
 void DrawWork(PodPlan& pod, Habit habit, Random& random) {
   pod.kernel = Duration(random.Spread(10'000, 2'000'000));
   if (habit == Habit::kTiny) pod.kernel = Duration(random.Spread(5'000, 50'000));
   if (habit == Habit::kLong) pod.kernel = Duration(random.Spread(5'000'000, 200'000'000));
-  if (habit != Habit::kBursty && habit != Habit::kSleeper) return;
-  pod.burst = Duration(random.Spread(10'000, 2'000'000'000));
-  pod.pause = Duration(habit == Habit::kSleeper ? random.Spread(1'000'000'000, 20'000'000'000)
-                                                : random.Spread(100'000, 1'000'000'000));
-  pod.periodic = random.OneIn(3);
+  const auto bursts = [&](Duration burst, Duration pause) {
+    pod.burst = burst;
+    pod.pause = pause;
+    pod.periodic = random.OneIn(3);
+  };
+  const auto between = [&random](Duration least, Duration most) {
+    return Duration(random.Spread(Nanos(least), Nanos(most)));
+  };
+  switch (habit) {
+    case Habit::kBursty:
+      return bursts(between(microseconds(10), seconds(2)), between(microseconds(100), seconds(1)));
+    case Habit::kSleeper:
+      return bursts(between(microseconds(10), seconds(2)), between(seconds(1), seconds(20)));
+    case Habit::kLoop:
+      return bursts(between(microseconds(200), milliseconds(20)),
+                    between(microseconds(10), milliseconds(30)));
+    case Habit::kTrickle:
+      return bursts(between(microseconds(20), milliseconds(2)),
+                    between(milliseconds(10), milliseconds(200)));
+    case Habit::kNapper:
+      return bursts(between(milliseconds(1), milliseconds(100)),
+                    milliseconds(8) + Duration(random.Between(0, 4'000'000)));
+    case Habit::kFooling:
+      pod.long_every = static_cast<uint32_t>(random.Spread(2, 1'000));
+      pod.long_kernel = between(milliseconds(5), milliseconds(200));
+      return;
+    default:
+      return;
+  }
+}
+
+// Pods that live for half a second each, one after the other.
+void DrawVisitors(Plan& plan, Random& random, policy::Share room) {
+  const uint32_t most = std::min<uint32_t>(kPodsMax - static_cast<uint32_t>(plan.pods.size()), 150);
+  const Duration step = std::max<Duration>(milliseconds(600), plan.length / (most + 1));
+  const auto gpu = static_cast<uint32_t>(random.Between(0, plan.gpus - 1));
+  for (uint32_t n = 1; n * step < plan.length - milliseconds(600); ++n) {
+    PodPlan pod;
+    pod.id = static_cast<uint32_t>(plan.pods.size()) + 1;
+    pod.name = "visitor-" + std::to_string(n);
+    pod.gpus = {gpu};
+    pod.spec.request = std::min<policy::Share>(room, 20'000);
+    pod.spec = policy::Validated(pod.spec).value();
+    pod.arrives = n * step;
+    pod.leaves = pod.arrives + milliseconds(500);
+    plan.pods.push_back(pod);
+  }
 }
 
 void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
@@ -84,11 +139,17 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
         break;
     }
     if (random.OneIn(8)) pod.spec.priority = policy::Priority::kHigh;
-    auto habit = static_cast<Habit>(random.Between(0, 4));
+    if (random.OneIn(4)) {
+      pod.spec.slack_weight = static_cast<uint32_t>(random.Spread(1, policy::kWhole));
+    }
+    // A gang's ranks have to meet, which takes its time with any of the first ones.
+    const bool alone = pod.gpus.size() == 1;
+    auto habit = static_cast<Habit>(random.Between(0, (alone ? kHabits : kHabitsOfGangs) - 1));
     if (i < 2) habit = Habit::kSaturating;
     if (steady) {
       pod.spec.limit = policy::kWhole;
       pod.spec.priority = policy::Priority::kLow;
+      pod.spec.slack_weight = 0;
       habit = Habit::kSaturating;
     }
     pod.spec = policy::Validated(pod.spec).value();
@@ -106,6 +167,10 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
       }
     }
     plan.pods.push_back(pod);
+  }
+  const int64_t room = *std::min_element(left.begin(), left.end());
+  if (options.faults == 0 && !steady && room >= policy::kShareMin && random.OneIn(3)) {
+    DrawVisitors(plan, random, static_cast<policy::Share>(room));
   }
 }
 
@@ -211,6 +276,10 @@ policy::ShareSpec SpecFrom(const nlohmann::json& json) {
 
 }  // namespace
 
+Duration PodPlan::LongestKernel() const {
+  return std::max(kernel, long_every != 0 ? long_kernel : Duration(0)) * (100 + jitter) / 100;
+}
+
 Result<uint32_t> ParseFaults(std::string_view text) {
   if (text == "all") return kAllFaults;
   if (text == "none") return 0;
@@ -263,7 +332,7 @@ Result<void> CheckPlan(const Plan& plan) {
     if (pod.id == 0 || pod.id > kPodIdMax || !ids.insert(pod.id).second) {
       return wrong(who + "every pod has its own number from 1 to 1000000");
     }
-    for (const Duration time : {pod.kernel, pod.burst, pod.pause, pod.arrives}) {
+    for (const Duration time : {pod.kernel, pod.long_kernel, pod.burst, pod.pause, pod.arrives}) {
       if (time < Duration(0) || time > kTimeMax) return wrong(who + "times are 0 to 10000 h");
     }
     if (auto valid = policy::Validated(pod.spec); !valid) return wrong(who + valid.error().message);
@@ -274,7 +343,8 @@ Result<void> CheckPlan(const Plan& plan) {
       if (g >= plan.gpus) return wrong(who + "there is no GPU " + std::to_string(g));
       if (!gpus.insert(g).second) return wrong(who + "it is twice on GPU " + std::to_string(g));
     }
-    if (pod.kernel < std::chrono::microseconds(1)) {
+    if (pod.kernel < microseconds(1) ||
+        (pod.long_every != 0 && pod.long_kernel < microseconds(1))) {
       return wrong(who + "a kernel takes at least 1us");
     }
     if (pod.burst > Duration(0) && pod.pause < std::chrono::microseconds(1)) {
@@ -311,6 +381,9 @@ std::string Describe(const Plan& plan) {
   for (const PodPlan& pod : plan.pods) {
     text += "  pod " + std::to_string(pod.id) + ": " + Spec(pod.spec) + "; kernels of " +
             FormatDuration(pod.kernel);
+    if (pod.long_every != 0) {
+      text += ", each " + std::to_string(pod.long_every) + "th " + FormatDuration(pod.long_kernel);
+    }
     text += pod.burst == Duration(0)
                 ? ", endless"
                 : ", bursts of " + FormatDuration(pod.burst) +
@@ -369,6 +442,8 @@ std::string WritePlan(const Plan& plan) {
                     {"processes", pod.processes},
                     {"gpus", pod.gpus},
                     {"kernel_ns", Nanos(pod.kernel)},
+                    {"long_every", pod.long_every},
+                    {"long_kernel_ns", Nanos(pod.long_kernel)},
                     {"burst_ns", Nanos(pod.burst)},
                     {"pause_ns", Nanos(pod.pause)},
                     {"periodic", pod.periodic},
@@ -416,6 +491,8 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
       pod.processes = from.at("processes");
       pod.gpus = from.at("gpus").get<std::vector<uint32_t>>();
       pod.kernel = time(from, "kernel_ns");
+      pod.long_every = from.value("long_every", 0u);
+      pod.long_kernel = Duration(from.value("long_kernel_ns", int64_t{0}));
       pod.burst = time(from, "burst_ns");
       pod.pause = time(from, "pause_ns");
       pod.periodic = from.at("periodic");

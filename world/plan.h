@@ -40,6 +40,9 @@ struct PodPlan {
   std::vector<uint32_t> gpus{0};
 
   Duration kernel = std::chrono::milliseconds(1);  // mean length
+  // Every so many kernels comes one of this length instead. 0: none.
+  uint32_t long_every = 0;
+  Duration long_kernel{0};
   Duration burst{0};      // GPU time of one burst of a process; 0: it always has more to do
   Duration pause{0};      // from the end of a burst to the next one ...
   bool periodic = false;  // ... or from beginning to beginning, where the work is done by then
@@ -48,6 +51,9 @@ struct PodPlan {
   // Every so many kernels comes a collective: it ends only when those of the pod's processes on all
   // its GPUs have come to run. 0: none. Needs one process per GPU.
   uint32_t collective = 0;
+
+  // The longest that one of its kernels takes.
+  Duration LongestKernel() const;
 
   Duration arrives{0};
   Duration leaves = Duration::max();

@@ -146,7 +146,7 @@ TEST(Shrink, FindsTheFewestPodsAndFaultsThatFail) {
   plan.calm_from = seconds(10);
   for (uint32_t id = 1; id <= 12; ++id) {
     plan.pods.push_back(Endless(id, 80'000));
-    if (id % 2 == 0) plan.pods.back().pause = plan.pods.back().burst = milliseconds(3);
+    if (id % 2 == 0) plan.pods.back().pause = plan.pods.back().burst = milliseconds(30);
     plan.pods.back().processes = 1 + id % 3;
   }
   RunOptions absurd;
