@@ -4,6 +4,7 @@
 namespace baton::bench {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -191,6 +192,27 @@ TEST_F(Share, ATrainingKeepsItsRequestBesideServicesOfHighPriority) {
             // Hand-offs, some 140 a second, take a few points of the GPU.
             EXPECT_GE(shares.at("train"), 45 - Excused(100 - busy));
           });
+}
+
+// 2 ms of work, then a gap, as a training loop has it: half of a GPU serves the work in 4 ms.
+TEST_F(Share, ALoopWithGapsGetsItsRequest) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("neighbour", "50", "100"));
+  for (const Duration gap : {microseconds(500), microseconds(1'100), microseconds(3'000)}) {
+    const std::string text = std::to_string(Nanos(gap) / 1'000) + "us";
+    Pod& loop =
+        Start(Burn("loop-" + text, "50", "100",
+                   {"--burst", "2", "--sync", "burst", "--pause", text, "--seconds", "60"}));
+    PassTime(milliseconds(500));
+    const double due = 100 * 2 / (4 + static_cast<double>(Nanos(gap)) / 1e6);
+    Windows([&] { return SharesOver(Window(2), device()); },
+            [&](const auto& shares) {
+              const double got = shares.at("loop-" + text);
+              Figure("loop_" + text, got / due, "of the ideal");
+              EXPECT_GE(got, 0.8 * due - Excused(100 - got - shares.at("neighbour")));
+            });
+    loop.Stop();
+  }
 }
 
 TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
