@@ -20,10 +20,12 @@
 #include "hook/meter.h"
 #include "wire/codec.h"
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the C++ ABI's names
 extern "C" {
 int __cxa_atexit(void (*function)(void*), void* argument, void* library);
 extern void* __dso_handle __attribute__((visibility("hidden")));
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace baton::hook {
 namespace {

@@ -31,7 +31,7 @@ class TempFolder {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   // Writes a file there, in whatever folders `name` says; its path.
   std::string Write(const std::string& name, const std::string& text, mode_t mode = 0600) const {
-    const std::string path = *this / name;
+    std::string path = *this / name;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
     chmod(path.c_str(), mode);

@@ -506,7 +506,9 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
       const std::string kind = from.at("kind");
       const std::optional<Fault> named = FaultNamed(kind);
       if (!named) {
-        return Fail(ErrorCode::kInvalid, name + ": '" + kind + "' is no kind of fault");
+        std::string what = name;
+        what += ": '" + kind + "' is no kind of fault";
+        return Fail(ErrorCode::kInvalid, what);
       }
       FaultPlan fault;
       fault.kind = *named;

@@ -28,7 +28,7 @@ period = "200ms"
 class Simulate : public testing::Test {
  protected:
   std::string Write(const std::string& text) const {
-    const std::string path = folder_.path() + "/workload.toml";
+    std::string path = folder_.path() + "/workload.toml";
     std::ofstream(path) << text;
     return path;
   }

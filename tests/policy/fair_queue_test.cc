@@ -310,6 +310,7 @@ TEST(FairQueue, AHangOfADayIsADebtEvenWhereSharesAreTiny) {
   // As much overcommitted as can be: the least pod is entitled to a millionth.
   const Slot tiny = gpu.Add(kShareMin, kWhole);
   std::vector<Slot> others;
+  others.reserve(1'000);
   for (int i = 0; i < 1'000; ++i) others.push_back(gpu.Add(kWhole, kWhole));
   gpu.Wake(tiny, milliseconds(20));
   for (const Slot s : others) gpu.Wake(s, milliseconds(20));

@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using wire::Phase;
 
+double Seconds(Duration d) { return static_cast<double>(Nanos(d)) / 1e9; }
+
 // One process as its hook behaves: waits when it has work, holds until its deadline or until the
 // work runs out, then drains for `drain`.
 struct Process {
@@ -118,7 +120,7 @@ class World {
     }
   }
 
-  double Share(uint64_t client) { return Nanos(processes[client].held) / 1e9; }
+  double Share(uint64_t client) { return Seconds(processes[client].held); }
   bool Saw(Notice::Kind kind) const {
     for (const Notice& n : notices) {
       if (n.kind == kind) return true;
@@ -245,8 +247,8 @@ TEST(TokenScheduler, WhoPausesBetweenTwoPiecesOfWorkGetsItsRequest) {
       world.Run(world.now + gap);
       world.Want(2, milliseconds(2));
     }
-    const double round = (Nanos(world.now) / 1e6) / kRounds;
-    const double fluid = 4 + Nanos(gap) / 1e6;
+    const double round = 1e3 * Seconds(world.now.time_since_epoch()) / kRounds;
+    const double fluid = 4 + 1e3 * Seconds(gap);
     EXPECT_LE(round, fluid / 0.85) << Nanos(gap);
     EXPECT_GE(round, fluid * 0.9) << Nanos(gap);
     EXPECT_GE(world.Share(1), 0.9 * (fluid - 2) / 1e3 * kRounds) << Nanos(gap);
@@ -335,8 +337,8 @@ TEST(TokenScheduler, AStrictPodDrawsInAdvanceWhereOthersWait) {
   }
   world.Run(Instant(seconds(20)));
   for (const PodStatus& s : world.scheduler.Status(world.now)) {
-    EXPECT_NEAR(Nanos(s.held) / 1e9, 0.4, 0.03) << "its limit";
-    EXPECT_GT(Nanos(s.held) / 1e6 / static_cast<double>(s.grants), 10) << "a bucket is 4 ms";
+    EXPECT_NEAR(Seconds(s.held), 0.4, 0.03) << "its limit";
+    EXPECT_GT(1e3 * Seconds(s.held) / static_cast<double>(s.grants), 10) << "a bucket is 4 ms";
   }
 }
 
