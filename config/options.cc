@@ -114,8 +114,7 @@ void VisitOptions(Options& o, V& v) {
   v.Section("hook");
   v.Time("idle", o.hook.idle, microseconds(1), seconds(10),
          "A hook gives its token back after this long without work, or sooner where pauses are "
-         "longer. "
-         "About what giving it back and getting it again costs.");
+         "longer. About what giving it back and getting it again costs.");
   v.Time("backlog", s.backlog, microseconds(100), seconds(10),
          "A launching thread is parked above this much predicted unfinished GPU time.");
   v.Time("heartbeat", o.hook.heartbeat, milliseconds(10), seconds(60),
