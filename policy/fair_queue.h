@@ -116,8 +116,8 @@ class FairQueue {
   // `b`; or when `a` is so far below its request that it must go, and `b` is not below its own.
   bool FinishesBefore(Slot a, Slot b);
   // The held time of others after which the first of those that wait since a pause must begin; at
-  // most 0: it is late; Duration::max(): there is none.
-  Duration NextDue() const { return guarantee_.NextDue(); }
+  // most 0: it is late; Duration::max(): there is none. Always so in experiments.
+  Duration NextDue() const { return order_ == nullptr ? guarantee_.NextDue() : Duration::max(); }
   // Whether the pod is so far behind its request that nobody may cut its token.
   bool MustStay(Slot slot) const { return guarantee_.MustStay(slot); }
   // What the pod is owed of its request alone; negative: it has had more.

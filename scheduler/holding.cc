@@ -31,8 +31,9 @@ void Holding::Grant(uint32_t index, Duration quota) {
   line_.Leave(index, true);
   ++pod.grants;
   token_.granted_at = turn_.now;
-  if (!pod.gang)
+  if (!pod.gang) {
     quota = std::min(quota, std::max(line_.LeastQuota(index), line_.queue().NextDue()));
+  }
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
   if (!pod.gang) PlanRenewal(quota);
