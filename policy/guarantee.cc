@@ -15,7 +15,9 @@ int64_t Guarantee::OwedNow(const Account& account) const {
   if (account.waiting) {
     return account.owed_ns + MulDiv(Rate(account), served_ns_ - account.at, kWhole);
   }
-  if (account.owed_ns >= 0 || account.request == 0) return account.owed_ns;
+  if (account.owed_ns >= 0 || account.request == 0 || account.at_passed == passed_ns_) {
+    return account.owed_ns;
+  }
   const int64_t paid = MulDiv(Rate(account), passed_ns_ - account.at_passed, kWhole);
   return std::min<int64_t>(0, account.owed_ns + paid);
 }

@@ -90,7 +90,7 @@ class Guarantee {
 
  private:
   static constexpr int64_t kNotAtAll = std::numeric_limits<int64_t>::max();
-  struct Account {
+  struct alignas(64) Account {
     PodId id;
     Share request = 0;  // 0: nothing is owed, or there is no such pod
     bool waiting = false;

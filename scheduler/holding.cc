@@ -31,8 +31,8 @@ void Holding::Grant(uint32_t index, Duration quota) {
   line_.Leave(index, true);
   ++pod.grants;
   token_.granted_at = turn_.now;
-  if (!pod.gang) {
-    quota = std::min(quota, std::max(line_.LeastQuota(index), line_.queue().NextDue()));
+  if (const Duration due = line_.queue().NextDue(); due < quota && !pod.gang) {
+    quota = std::min(quota, std::max(line_.LeastQuota(index), due));
   }
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
@@ -180,8 +180,9 @@ void Holding::MakeWay(uint32_t index) {
 // kNever: there is none. What the holder has held is charged.
 Instant Holding::DueAt() const {
   const Duration due = line_.queue().NextDue();
+  if (due == Duration::max()) return kNever;
   const Duration least = line_.LeastQuota(token_.pod);
-  if (due == Duration::max() || least == Duration::max()) return kNever;
+  if (least == Duration::max()) return kNever;
   return std::max({turn_.now, turn_.now + due, token_.granted_at + least});
 }
 
