@@ -209,7 +209,9 @@ TEST_F(Share, ALoopWithGapsGetsItsRequest) {
             [&](const auto& shares) {
               const double got = shares.at("loop-" + text);
               Figure("loop_" + text, got / due, "of the ideal");
-              EXPECT_GE(got, 0.8 * due - Excused(100 - got - shares.at("neighbour")));
+              // 0.84 and more on a quiet machine. A round has two hand-offs and two wake-ups, all
+              // of them of this machine's length; without the request's deadline it is 0.3.
+              EXPECT_GE(got, 0.7 * due - Excused(100 - got - shares.at("neighbour")));
             });
     loop.Stop();
   }
