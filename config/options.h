@@ -73,8 +73,8 @@ struct Options {
   } placement;
 
   struct {
-    // Idle time after which a hook gives its token back. Shorter frees the GPU earlier, longer
-    // spares programs with small gaps a hand-off.
+    // Idle time after which a hook gives its token back, or sooner where its program's pauses are
+    // longer. Shorter frees the GPU earlier, longer spares programs with small gaps a hand-off.
     Duration idle = std::chrono::microseconds(350);
     // Hooks report at least this often.
     Duration heartbeat = std::chrono::milliseconds(200);

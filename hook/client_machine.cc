@@ -245,9 +245,12 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
     if (now >= CloseAt(seen)) {
       Drain(now);
     } else if (!probing_ && !overtime_ && now >= last_active_ + IdleAfter()) {
-      // Who was parked wakes up yet, and launches then.
-      probing_ = seen.parked == 0;
-      (probing_ ? probe_at_ : last_active_) = now;
+      if (seen.parked > 0) {  // the grant has woken a thread that has not launched yet
+        last_active_ = now;
+      } else {
+        probing_ = true;
+        probe_at_ = now;
+      }
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
     if (now - drain_since_ >= StuckAfter(seen)) {

@@ -53,7 +53,7 @@ Duration Laws::MustGo(uint32_t g) const {
 }
 
 void Laws::CheckFairness(uint32_t g) {
-  const AllOf pods = world_.sites[g].scheduler->Status(world_.now);
+  const StatusList pods = world_.sites[g].scheduler->Status(world_.now);
   if (fair_) CheckLags(g, pods);
   CheckRequests(g, pods);
 }
@@ -66,10 +66,10 @@ bool Laws::Steady(size_t pod) const {
 // A steady saturating pod without a limit is never more than 2 L behind its due (L where no hold is
 // longer than predicted, which bursts that begin anew are) and what high-priority pods, and those
 // who were far below their requests, have taken early; and never further ahead than that, its own
-// priority's burst, and what those have saved up who pause or are at their limit; but where it went
-// first for its request's sake. Who returns from sleep is owed no more than its credit. And no
-// steady pod is ever far below its request, whoever comes, goes, naps or goes first.
-void Laws::CheckLags(uint32_t g, const AllOf& pods) {
+// priority's burst, M where its request let it go first, and what those have saved up who pause or
+// are at their limit. Who returns from sleep is owed no more than its credit. And no steady pod is
+// ever far below its request, whoever comes, goes, naps or goes first.
+void Laws::CheckLags(uint32_t g, const StatusList& pods) {
   const double l = InNs(Longest(g));
   const double burst = InNs(scheduler_.fairness.priority_burst) / l;
   // As docs/policy.md has it: who is owed M must go, and with half of it is not cut.
@@ -93,9 +93,9 @@ void Laws::CheckLags(uint32_t g, const AllOf& pods) {
     const size_t pod = world_.IndexOf(s.pod);
     if (!Steady(pod)) continue;
     const double owed = InNs(s.lag) / l;
-    const double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
-    double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
-    if (owed < 0 && InNs(s.owed_of_request) > due / 2) lag = 0;  // its request is why
+    double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
+    if (s.owed_of_request > Duration(0)) own += due / l;  // its request let it go first
+    const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
     if (world_.options.bounds && lag > world_.options.lag_bound) {
       world_.Violation("lag", world_.Name(pod) + " is " + std::to_string(lag) + " L from its due");
     }
@@ -105,7 +105,7 @@ void Laws::CheckLags(uint32_t g, const AllOf& pods) {
   }
 }
 
-void Laws::CheckRequests(uint32_t g, const AllOf& pods) {
+void Laws::CheckRequests(uint32_t g, const StatusList& pods) {
   if (!world_.options.bounds || world_.now < Instant(kSettled)) return;
   const Duration most = MustGo(g) + Longest(g);
   for (const scheduler::PodStatus& s : pods) {
@@ -194,7 +194,10 @@ void Laws::CheckLimit(size_t pod, uint32_t g) {
   const policy::ShareSpec& spec = world_.pods[pod].spec;
   if (spec.limit >= policy::kWhole || world_.pods[pod].resized) return;
   const double c = spec.limit / 1e6;
-  const double hold = InNs(Longest(g));
+  double hold = InNs(Longest(g));
+  // A collective stays on the GPU until its peers have come, of which one may have begun to pause.
+  const PodPlan& plan = world_.plan.pods[pod];
+  if (world_.IsGang(pod)) hold += InNs(plan.pause * (100 + plan.jitter) / 100);
   const double window = c * InNs(scheduler_.fairness.limit_window);
   // A daemon that starts anew starts with full buckets; a hold that faults stretch (a stopped
   // process cannot close its gate) is charged, but only afterwards.

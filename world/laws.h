@@ -61,10 +61,10 @@ class Laws {
   Duration Longest(uint32_t g) const;
   Duration MustGo(uint32_t g) const;
   bool Steady(size_t pod) const;
-  using AllOf = std::vector<scheduler::PodStatus>;
+  using StatusList = std::vector<scheduler::PodStatus>;
   void CheckFairness(uint32_t g);
-  void CheckLags(uint32_t g, const AllOf& pods);
-  void CheckRequests(uint32_t g, const AllOf& pods);
+  void CheckLags(uint32_t g, const StatusList& pods);
+  void CheckRequests(uint32_t g, const StatusList& pods);
   void CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s);
   void PrepareShares();
   static Duration OwedToOthers(const Statuses& status, PodId pod);
