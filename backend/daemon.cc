@@ -37,8 +37,7 @@ Daemon::Daemon(config::Options options, std::string config_path)
     : options_(std::move(options)),
       config_path_(std::move(config_path)),
       started_(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr)))),
-      nvml_(devmgr::Nvml::Load()),
-      signals_(io_) {}
+      nvml_(devmgr::Nvml::Load()) {}
 
 Daemon::~Daemon() = default;
 
@@ -103,10 +102,7 @@ Result<void> Daemon::Start() {
     upstream_.emplace(io_, options_, usage_.identity(), *books_, log_);
     if (auto ok = upstream_->Start(); !ok) return ok;
   }
-  signals_.add(SIGTERM);
-  signals_.add(SIGINT);
-  signals_.add(SIGHUP);
-  AwaitSignal();
+  signals_.Await([this](int signal) { signal == SIGHUP ? Reload() : Stop(); });
   log_.Add(node::EventLog::Level::kInfo, "daemon",
            fmt::format("batond {} serves {}{}{}", BATON_VERSION, options_.server.socket_dir,
                        options_.zmq.listen.empty() ? "" : " and " + options_.zmq.listen,
@@ -299,17 +295,8 @@ void Daemon::Stop() {
   if (nodes_) nodes_->Stop();
   if (upstream_) upstream_->Stop();
   if (web_) web_->Stop();
-  signals_.cancel();
+  signals_.Stop();
   io_.stop();
-}
-
-void Daemon::AwaitSignal() {
-  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
-    if (error) return;
-    if (signal != SIGHUP) return Stop();
-    Reload();
-    AwaitSignal();
-  });
 }
 
 void Daemon::Reload() {

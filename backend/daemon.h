@@ -6,7 +6,6 @@
 #include <utility>
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <memory>
 #include <optional>
 #include <set>
@@ -29,6 +28,7 @@
 #include "devmgr/machine/nvml.h"
 #include "node/control_socket.h"
 #include "node/event_log.h"
+#include "node/signals.h"
 #include "node/tenant_endpoint.h"
 
 namespace baton::backend {
@@ -71,11 +71,11 @@ class Daemon : private node::TenantSink, private ClientLink {
   void ReconcileDevices();
   void OnLook(devmgr::Node node, const std::vector<std::string>& news);
   void AdoptMissing();
-  void AwaitSignal();
   DaemonStatus Status() const;
   ClientId Find(uint64_t number) const;
 
   boost::asio::io_context io_{1};
+  node::Signals signals_{io_, {SIGTERM, SIGINT, SIGHUP}};  // before whatever starts threads
   config::Options options_;
   const std::string config_path_;
   const std::string started_;
@@ -98,7 +98,6 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::set<std::string> seen_;  // cards that NVML has told of
   std::string web_trouble_;     // why it is not served
   std::unordered_map<uint64_t, ClientId> clients_;
-  boost::asio::signal_set signals_;
 };
 
 }  // namespace baton::backend

@@ -4,7 +4,6 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -20,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/no_signals.h"
 #include "net/connection.h"
 
 namespace baton::net {
@@ -226,16 +226,12 @@ Result<void> HttpServer::Core::Start() {
   if (auto listening = Listen(); !listening) return listening;
   serving_ = true;
   Accept();
-  // Signals are for the thread that waits for them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const NoSignals none;
   workers_.emplace(options_.workers);
   thread_ = std::thread([this] {
     const auto work = asio::make_work_guard(io_);
     io_.run();
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return {};
 }
 

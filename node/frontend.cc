@@ -40,8 +40,7 @@ Frontend::Frontend(config::Options options)
       node_(config::NodeName(options_)),
       instance_(RandomId()),
       nvml_(devmgr::Nvml::Load()),
-      beat_(io_),
-      signals_(io_) {}
+      beat_(io_) {}
 
 Frontend::~Frontend() = default;
 
@@ -79,11 +78,7 @@ Result<void> Frontend::Start() {
     return ok;
   }
   if (auto ok = Connect(); !ok) return ok;
-  signals_.add(SIGTERM);
-  signals_.add(SIGINT);
-  signals_.async_wait([this](const boost::system::error_code& error, int) {
-    if (!error) Stop();
-  });
+  signals_.Await([this](int) { Stop(); });
   spdlog::info("baton-frontend {} of node {} serves {} for {}", BATON_VERSION, node_, dir,
                options_.zmq.connect);
   Beat();
@@ -146,7 +141,7 @@ void Frontend::Stop() {
     dealer_->Close();
   }
   if (monitor_) monitor_->Close();
-  signals_.cancel();
+  signals_.Stop();
   io_.stop();
 }
 

@@ -18,7 +18,6 @@
 #include <utility>
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
@@ -33,6 +32,7 @@
 #include "net/keys.h"
 #include "net/zmq_socket.h"
 #include "node/control_socket.h"
+#include "node/signals.h"
 #include "node/tenant_endpoint.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
@@ -116,6 +116,7 @@ class Frontend : private TenantSink {
   bool Say(const Message& message);
 
   boost::asio::io_context io_{1};
+  Signals signals_{io_, {SIGTERM, SIGINT}};  // before whatever starts threads
   const config::Options options_;
   const std::string node_;
   const uint64_t instance_;
@@ -128,7 +129,6 @@ class Frontend : private TenantSink {
   std::optional<net::ZmqSocket> dealer_;
   std::optional<net::ZmqSocket> monitor_;
   boost::asio::steady_timer beat_;
-  boost::asio::signal_set signals_;
 
   std::unordered_map<uint64_t, Client> clients_;
   std::map<std::string, Guard> guards_;  // of each GPU of this node

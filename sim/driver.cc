@@ -1,7 +1,6 @@
 #include "sim/driver.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+
+#include "base/no_signals.h"
 
 namespace baton::sim {
 namespace {
@@ -121,11 +122,8 @@ void Attend(Dev* dev, OpPtr op) {
   dev->attention.push_back(std::move(op));
   if (!dev->service_running) {
     dev->service_running = true;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const NoSignals none;
     std::thread(Serve, dev).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   TheDriver().work.notify_all();
   dev->device->WakeAll();
