@@ -18,8 +18,6 @@
 namespace baton::node {
 namespace {
 
-using net::ZmqSocket;
-
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 constexpr size_t kAskedMax = 256;
 constexpr int kQueueMax = 10'000;

@@ -211,7 +211,7 @@ int64_t Look(Dev* dev, const OpPtr& op, uint32_t* word) {
   *word = dev->device->change_word();
   int64_t until = Predict(*session, op);
   const DeviceFile& file = dev->device->file();
-  const bool other = file.current != 0 && file.current != static_cast<uint64_t>(op->ctx->index + 1);
+  const bool other = file.current != 0 && file.current != static_cast<uint64_t>(op->ctx->index) + 1;
   if (other) {
     // Near misses while another context has the engine are not worth a wake each.
     until = std::max(until, NowNs() + kPollEvery);
