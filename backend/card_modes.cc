@@ -111,6 +111,7 @@ const SharingMode* CardModes::Find(std::string_view name) const {
 }
 
 policy::Share CardModes::Counted(policy::Share share) const {
+  if (share == 0) return 0;
   const uint64_t counted = uint64_t{share} * policy::kWhole / overcommit_;
   return static_cast<policy::Share>(
       std::clamp<uint64_t>(counted, policy::kShareMin, uint64_t{policy::kWhole} + 1));

@@ -41,7 +41,9 @@ void SendAttached(const config::Options& options, const Lane& lane, const Pod* p
   attached.memory_cap = pod != nullptr ? pod->CapOn(lane.gpu->info.uuid) : 0;
   attached.gang = pod != nullptr && pod->gang();
   attached.idle_ns = static_cast<uint64_t>(Nanos(options.hook.idle));
-  attached.backlog_ns = static_cast<uint64_t>(Nanos(options.scheduler.scheduler.backlog));
+  const bool idle = pod != nullptr && pod->share.priority == policy::Priority::kIdle;
+  attached.backlog_ns =
+      static_cast<uint64_t>(Nanos(scheduler::BacklogOf(options.scheduler.scheduler, idle)));
   attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options.hook.heartbeat));
   attached.open_after_ns = static_cast<uint64_t>(Nanos(options.hook.open_after));
   SendTo(*lane.client, attached);

@@ -210,7 +210,7 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
   }
   Pod pod;
   pod.name = "bench-" + RandomTicket().substr(0, 12);
-  pod.share = *spec::ShareFrom(policy::kWhole / 2, policy::kWhole, policy::Priority::kLow);
+  pod.share = *spec::ShareFrom(policy::kWhole / 2, policy::kWhole, policy::Priority::kNormal);
   pod.gpus = {arbiter.ThrowAwayGpu(node == "*" ? "" : node).info.uuid};
   pod.throw_away = true;
   Result<json> answer = json::object();

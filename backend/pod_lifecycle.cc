@@ -324,12 +324,15 @@ void PodLifecycle::ForgetPod(PodId pod) {
 }
 
 Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
+  if (auto ok = CheckPriority(asked.share.priority, pod.mode, pod.gang()); !ok) return ok;
   Pod changed = pod;
   changed.share = asked.share;
   changed.team = asked.team;
   if (auto admitted = shares_.Admit(changed); !admitted) return admitted;
   if (auto idle = CheckIdle(pod); !idle) return idle;
-  const bool caps = asked.memory_cap != pod.memory_cap || asked.memory_part != pod.memory_part;
+  const bool attaches = asked.memory_cap != pod.memory_cap ||
+                        asked.memory_part != pod.memory_part ||
+                        asked.share.priority != pod.share.priority;
   if (auto set = vgpus_.Resize(pod, asked.share, asked.memory_cap, asked.memory_part); !set) {
     return set;
   }
@@ -344,7 +347,7 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
     if (!pod.by_token()) break;
     if (Gpu* gpu = gpus_.Find(uuid)) shares_.Tell(*gpu, pod);
   }
-  if (caps) {
+  if (attaches) {
     for (const auto& [number, client] : clients_.all()) {
       if (client->pod != pod.id) continue;
       for (auto& lane : client->lanes) {
@@ -356,7 +359,7 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   log_.Add(node::EventLog::Level::kInfo, "pod",
            fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}", pod.name,
                        pod.share.request / 1e4, pod.share.limit / 1e4, CapText(pod),
-                       spec::PriorityName(pod.share.priority)));
+                       spec::PriorityWord(pod.share.priority)));
   return {};
 }
 

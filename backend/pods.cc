@@ -60,6 +60,21 @@ std::vector<std::string> Pod::Accounted() const {
   return all;
 }
 
+Result<void> CheckPriority(policy::Priority priority, std::string_view mode, bool gang) {
+  if (priority != policy::Priority::kIdle) return {};
+  if (!mode.empty() && mode != spec::kTimeSlice) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("idle priority needs mode {}, where GPUs are shared by the token",
+                            spec::kTimeSlice));
+  }
+  if (gang) {
+    return Fail(ErrorCode::kInvalid,
+                "a pod of idle priority has one GPU, or several that are --independent: the tokens "
+                "of all at once would keep GPUs from those who have work");
+  }
+  return {};
+}
+
 Result<Pod*> Pods::Add(Pod pod) {
   if (by_name_.count(pod.name) != 0) {
     return Fail(ErrorCode::kExists,
@@ -234,6 +249,7 @@ Result<void> Pods::Read(const std::string& text) {
         return Fail(ErrorCode::kInvalid, "a pod's id is out of range");
       }
       pod.share = *share;
+      if (auto ok = CheckPriority(pod.share.priority, pod.mode, pod.gang()); !ok) return ok;
       by_name_[pod.name] = pod.id;
       by_ticket_[pod.ticket] = pod.id;
       pods_.emplace(pod.id, std::move(pod));

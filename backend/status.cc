@@ -42,6 +42,9 @@ const char* PhaseName(wire::Phase phase) {
   return "unknown";
 }
 
+// Of a pod of idle priority that waits while others have work.
+constexpr const char* kPaused = "paused";
+
 const char* HealthName(devmgr::Health health) {
   switch (health) {
     case devmgr::Health::kHealthy:
@@ -86,7 +89,7 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
       if (lane->gpu == &gpu) phase = Busier(phase, lane->phase);
     }
   }
-  row["phase"] = PhaseName(phase);
+  row["phase"] = status != nullptr && status->paused ? kPaused : PhaseName(phase);
   const uint64_t held = arbiter.accounts().HeldNow(gpu, pod.id, now);
   const auto waited = status != nullptr ? static_cast<uint64_t>(Nanos(status->waited)) : 0;
   row["fluid"] = status != nullptr ? Percent(status->fluid) : 0.0;
@@ -231,7 +234,10 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
                               {"connected", client->connected},
                               {"phase", PhaseName(PhaseOf(*client))}});
   }
-  row["phase"] = PhaseName(phase);
+  const bool paused = phase == wire::Phase::kWaiting &&
+                      std::any_of(row["gpus"].begin(), row["gpus"].end(),
+                                  [](const json& part) { return part["phase"] == kPaused; });
+  row["phase"] = paused ? kPaused : PhaseName(phase);
   return row;
 }
 

@@ -31,7 +31,8 @@ namespace baton::backend {
 //
 // Shares (request, limit, fluid, achieved, waited) are percent of one GPU; a pod's achieved_* add
 // up over its GPUs. Times are cumulative nanoseconds and survive restarts, but for lag_ns. phase is
-// idle, waiting, holding or draining; a pod's is that of its busiest client.
+// idle, waiting, holding or draining; a pod's is that of its busiest client. One of idle priority
+// that waits while others have work is paused.
 nlohmann::json StatusJson(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
                           const std::string& node);
 // The same in steps, between which the loop serves others: of a thousand pods it takes long. Pods

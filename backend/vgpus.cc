@@ -78,6 +78,10 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
         "in mode mps a pod has one GPU: each GPU has its own control daemon, and a process can "
         "use only one");
   }
+  const bool gang = count > 1 && !pod.independent;
+  if (auto ok = CheckPriority(pod.share.priority, pod.wishes.mode, gang); !ok) {
+    return tl::unexpected(ok.error());
+  }
   const policy::Share reserved = modes_->Counted(pod.share.request);
   if (reserved > policy::kWhole) {
     return Fail(ErrorCode::kExhausted,
@@ -111,6 +115,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
 std::vector<std::string> Vgpus::ModesFor(const Pod& pod) const {
   if (!pod.wishes.mode.empty()) return {pod.wishes.mode};
   std::vector<std::string> modes = {std::string(spec::kTimeSlice)};
+  if (pod.share.priority == policy::Priority::kIdle) return modes;
   const auto& here = cards_.Of("");
   if (std::any_of(here.begin(), here.end(), [](const Card& card) { return card.mig_enabled; })) {
     modes.emplace_back(spec::kMig);

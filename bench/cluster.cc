@@ -457,10 +457,12 @@ Result<Pod> Cluster::Launch(const PodOptions& options, std::vector<std::string> 
 }
 
 Result<Pod> Cluster::Run(const PodOptions& options) {
-  std::vector<std::string> command = {
-      Program("baton"), "run",         "--socket-dir", SocketDir(options.node),
-      "--name",         options.name,  "--request",    options.request,
-      "--limit",        options.limit, "--gpu",        device(options.node, options.gpu).uuid};
+  std::vector<std::string> command = {Program("baton"), "run",
+                                      "--socket-dir",   SocketDir(options.node),
+                                      "--name",         options.name,
+                                      "--limit",        options.limit,
+                                      "--gpu",          device(options.node, options.gpu).uuid};
+  if (!options.request.empty()) command.insert(command.end(), {"--request", options.request});
   command.insert(command.end(), options.run_flags.begin(), options.run_flags.end());
   command.push_back("--");
   command.insert(command.end(), options.command.begin(), options.command.end());

@@ -37,7 +37,7 @@ std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
       PodRow row;
       row.pod = pod.value("name", "");
       row.team = pod.value("team", "");
-      row.priority = pod.value("priority", "low");
+      row.priority = pod.value("priority", "normal");
       row.request = pod.value("request", 0.0);
       row.limit = pod.value("limit", 100.0);
       row.memory_cap = pod.value("memory", uint64_t{0});
@@ -120,11 +120,14 @@ std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
   for (const PodRow& row : rows) {
     const std::string memory = FormatBytes(row.memory_used) +
                                (row.memory_cap == 0 ? "" : "/" + FormatBytes(row.memory_cap));
-    table.rows.push_back(
-        {Printable(row.gpu), Printable(row.pod) + (row.priority == "high" ? " ^" : ""),
-         Fixed(row.request), Fixed(row.limit), Fixed(row.achieved_1s), Fixed(row.achieved_10s),
-         Fixed(row.achieved_60s), Fixed(row.waited_percent), memory, Printable(row.phase),
-         Printable(row.team)});
+    table.rows.push_back({Printable(row.gpu),
+                          Printable(row.pod) + (row.priority == "high"   ? " ^"
+                                                : row.priority == "idle" ? " ~"
+                                                                         : ""),
+                          Fixed(row.request), Fixed(row.limit), Fixed(row.achieved_1s),
+                          Fixed(row.achieved_10s), Fixed(row.achieved_60s),
+                          Fixed(row.waited_percent), memory, Printable(row.phase),
+                          Printable(row.team)});
   }
   return table.Lines(width);
 }

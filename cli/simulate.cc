@@ -139,8 +139,14 @@ Result<Simulation> Simulate(const Flags& flags) {
   return result;
 }
 
+const char* Mark(policy::Priority priority) {
+  return priority == policy::Priority::kHigh   ? " ^"
+         : priority == policy::Priority::kIdle ? " ~"
+                                               : "";
+}
+
 struct PriorityRow {
-  const char* name;
+  policy::Priority priority;
   size_t pods = 0;
   Duration target{0};
   Duration held{0};
@@ -149,8 +155,9 @@ struct PriorityRow {
 
 std::vector<PriorityRow> ByPriority(const Simulation& s) {
   std::vector<PriorityRow> rows;
-  for (const auto priority : {policy::Priority::kHigh, policy::Priority::kLow}) {
-    PriorityRow row{.name = spec::PriorityName(priority), .waits = {}};
+  for (const auto priority :
+       {policy::Priority::kHigh, policy::Priority::kNormal, policy::Priority::kIdle}) {
+    PriorityRow row{.priority = priority, .waits = {}};
     for (const Row& pod : s.rows) {
       if (pod.spec.priority != priority) continue;
       ++row.pods;
@@ -188,7 +195,7 @@ void PrintText(const Simulation& s) {
                                                "busy", "wait p50", "p99", "max", "hand-offs/s"}};
   for (const Row& row : s.rows) {
     const auto waits = Waits(row.got.waits);
-    lines.push_back({row.pod + (row.spec.priority == policy::Priority::kHigh ? " ^" : ""),
+    lines.push_back({row.pod + Mark(row.spec.priority),
                      fmt::format("{:.4g}%", row.spec.request / 1e4),
                      fmt::format("{:.4g}%", row.spec.limit / 1e4),
                      fmt::format("{:.2f}%", Percent(row.target, length)),
@@ -201,9 +208,10 @@ void PrintText(const Simulation& s) {
   lines = {{"priority", "pods", "target", "achieved", "wait p50", "p99", "max"}};
   for (const PriorityRow& row : ByPriority(s)) {
     const auto waits = Waits(row.waits);
-    lines.push_back(
-        {row.name, std::to_string(row.pods), fmt::format("{:.2f}%", Percent(row.target, length)),
-         fmt::format("{:.2f}%", Percent(row.held, length)), waits[0], waits[1], waits[2]});
+    lines.push_back({spec::PriorityWord(row.priority), std::to_string(row.pods),
+                     fmt::format("{:.2f}%", Percent(row.target, length)),
+                     fmt::format("{:.2f}%", Percent(row.held, length)), waits[0], waits[1],
+                     waits[2]});
   }
   PrintTable(lines);
   std::printf("\nGPU busy %.2f%%, %.1f hand-offs/s over %s of virtual time, rule %s\n",
@@ -234,7 +242,7 @@ void PrintJson(const Simulation& s) {
   }
   nlohmann::ordered_json priorities = nlohmann::ordered_json::array();
   for (const PriorityRow& row : ByPriority(s)) {
-    priorities.push_back({{"priority", row.name},
+    priorities.push_back({{"priority", spec::PriorityName(row.priority)},
                           {"pods", row.pods},
                           {"target", Percent(row.target, length)},
                           {"achieved", Percent(row.held, length)},
@@ -336,7 +344,7 @@ A workload:
   quota_max = "20ms"
 
 target is what a perfectly fair GPU without hand-offs would give, achieved the time for which the
-pod held the GPU, busy the part of it in which its kernels ran. ^ marks high priority.)");
+pod held the GPU, busy the part of it in which its kernels ran. ^ marks high priority, ~ idle priority.)");
   command->callback([flags, &invocation] { invocation.action = [flags] { return Act(*flags); }; });
 }
 

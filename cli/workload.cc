@@ -95,7 +95,7 @@ class Reader {
     int64_t processes = 1;
     uint32_t request = 0;
     uint32_t limit = 0;
-    std::string priority = "low";
+    std::string priority = "normal";
     Duration period{0};
     Duration stop{0};
     Text("name", pod.name);

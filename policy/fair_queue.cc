@@ -244,7 +244,7 @@ bool FairQueue::Urgent(Slot slot) {
 }
 
 bool FairQueue::MayRevoke(Slot slot, Slot holder) {
-  return Urgent(slot) && pods_[holder].spec.priority == Priority::kLow &&
+  return Urgent(slot) && pods_[holder].spec.priority == Priority::kNormal &&
          !guarantee_.MustStay(holder);
 }
 

@@ -74,6 +74,18 @@ void FillTeams(int64_t amount, std::span<const Entitlement> pods,
 }  // namespace
 
 Result<ShareSpec> Validated(ShareSpec spec) {
+  if (spec.priority == Priority::kIdle) {
+    if (spec.request != 0) {
+      return Fail(ErrorCode::kInvalid,
+                  "a pod of idle priority has no request: it runs only while no other pod of its "
+                  "GPU has work; leave the request out, or choose another priority");
+    }
+    if (spec.limit < kShareMin || spec.limit > kWhole) {
+      return Fail(ErrorCode::kInvalid, "the limit must be from 0.1 to 100 percent of a GPU");
+    }
+    if (spec.slack_weight == 0) spec.slack_weight = kShareMin;
+    return spec;
+  }
   if (spec.request < kShareMin || spec.request > kWhole) {
     return Fail(ErrorCode::kInvalid, "the request must be from 0.1 to 100 percent of a GPU");
   }

@@ -19,17 +19,18 @@ inline constexpr Share kWhole = 1'000'000;
 inline constexpr Share kShareMin = 1'000;
 
 enum class Priority : uint8_t {
-  kLow = 0,   // the default; paused while a high-priority pod runs its burst
-  kHigh = 1,  // served before others, as long as it is not more than its burst ahead of its share
+  kNormal = 0,  // the default
+  kHigh = 1,    // served before others, as long as it is not more than its burst ahead of its share
+  kIdle = 2,    // served while nobody else has work; no fair queue's business
 };
 
 // What a pod asks of one GPU. request <= limit.
 struct ShareSpec {
-  Share request = kWhole;  // guaranteed while the pod has work
+  Share request = kWhole;  // guaranteed while the pod has work; 0 with Priority::kIdle alone
   Share limit = kWhole;    // never exceeded
   // Weight in what is left over once every request is met. By default the request itself.
   uint32_t slack_weight = 0;
-  Priority priority = Priority::kLow;
+  Priority priority = Priority::kNormal;
   // Whose pod it is; matters only where teams have weights. Small and dense.
   uint32_t team = 0;
 

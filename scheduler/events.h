@@ -40,6 +40,11 @@ struct SchedulerOptions {
   Duration resend = std::chrono::milliseconds(500);
 };
 
+// The backlog of a client, by whether its pod is of idle priority: that gives way at once.
+inline Duration BacklogOf(const SchedulerOptions& options, bool idle) {
+  return idle ? options.backlog / 2 : options.backlog;
+}
+
 // After a link was cut: so long its clients have at least, to say what they did meanwhile.
 inline constexpr Duration kHearing = std::chrono::seconds(1);
 

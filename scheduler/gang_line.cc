@@ -37,7 +37,7 @@ void GangLine::Rank(bool cut) {
   std::vector<uint32_t> absent;
   if (holding_.held()) {
     const Roster::Pod& holder = roster_.pod(holding_.pod());
-    if (!holder.gang && holder.wanting > 0) absent.push_back(holding_.pod());
+    if (!holder.gang && !holder.is_spare() && holder.wanting > 0) absent.push_back(holding_.pod());
   }
   const std::vector<uint32_t> resting = line_.Resting();
   if (passed_over_ < kForResting) absent.insert(absent.end(), resting.begin(), resting.end());

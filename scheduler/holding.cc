@@ -31,13 +31,13 @@ void Holding::Grant(uint32_t index, Duration quota) {
   line_.Leave(index, true);
   ++pod.grants;
   token_.granted_at = turn_.now;
-  if (const Duration due = line_.queue().NextDue(); due < quota && !pod.gang) {
+  if (const Duration due = line_.queue().NextDue(); due < quota && !pod.gang && !pod.is_spare()) {
     quota = std::min(quota, std::max(line_.LeastQuota(index), due));
   }
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
   if (!pod.gang) PlanRenewal(quota);
-  token_.contended = line_.contended();
+  token_.contended = line_.contended(index);
   for (const uint32_t c : pod.clients) {
     if (roster_.client(c).wants) Join(c);
   }
@@ -96,7 +96,7 @@ void Holding::Send(uint32_t c) {
 }
 
 void Holding::SendToMembers() {
-  token_.contended = line_.contended();
+  token_.contended = line_.contended(token_.pod);
   for (const uint32_t c : token_.members) Send(c);
 }
 
@@ -142,6 +142,12 @@ void Holding::MakeWay(uint32_t index) {
   if (token_.closed()) return;
   const Pod& by = roster_.pod(index);
   Pod& holder = roster_.pod(token_.pod);
+  if (by.is_spare()) return;  // in nobody's way
+  if (holder.is_spare()) {
+    // At once; for one at its limit, when that lets it go. A gang sees to it itself.
+    if (!by.gang) EndAtOnce(line_.Next() == index ? Duration(0) : line_.Spare());
+    return;
+  }
   if (by.gang) {
     if (!token_.contended) SendToMembers();
     return;
@@ -176,11 +182,19 @@ void Holding::MakeWay(uint32_t index) {
   }
 }
 
+// After this time, whatever the holder was promised.
+void Holding::EndAtOnce(Duration after) {
+  if (token_.deadline - turn_.now <= after) return;
+  token_.EndAt(turn_.now + after);
+  ++roster_.pod(token_.pod).revocations;
+  SendToMembers();
+}
+
 // When one that waits since a pause must begin, as far as the holder's token may be cut for it;
 // kNever: there is none. What the holder has held is charged.
 Instant Holding::DueAt() const {
   const Duration due = line_.queue().NextDue();
-  if (due == Duration::max()) return kNever;
+  if (due == Duration::max() || roster_.pod(token_.pod).is_spare()) return kNever;
   const Duration least = line_.LeastQuota(token_.pod);
   if (least == Duration::max()) return kNever;
   return std::max({turn_.now, turn_.now + due, token_.granted_at + least});
@@ -188,6 +202,7 @@ Instant Holding::DueAt() const {
 
 void Holding::EndForGang() {
   if (!token_.held() || token_.closed()) return;
+  if (roster_.pod(token_.pod).is_spare()) return EndAtOnce(Duration(0));
   ++roster_.pod(token_.pod).revocations;
   const Instant least = std::max(turn_.now, token_.granted_at + options_.quota_min);
   token_.EndAt(std::min(token_.deadline, least));
@@ -238,14 +253,10 @@ void Holding::Renew() {
   const Pod& holder = roster_.pod(index);
   if (holder.wanting == 0 || holder.gang) return;
   ChargeProgress();
-  policy::FairQueue& queue = line_.queue();
-  queue.SetWaiting(index, true, line_.Burst(index));
-  const auto next = queue.Pick(turn_.now);
-  queue.SetWaiting(index, false, line_.Burst(index));
-  if (!next || *next != index) return;
+  if (!line_.GoesOn(index)) return;
   const Duration left = token_.deadline - turn_.now;
   const Duration wanted = line_.anybody_waits() ? line_.Quota(index) : options_.quota_max;
-  Duration more = std::min(wanted, queue.Allowance(index, turn_.now) - left);
+  Duration more = std::min(wanted, line_.Allowance(index) - left);
   if (const Instant due = DueAt(); due != kNever) more = std::min(more, due - token_.deadline);
   if (more <= Duration(0)) return;
   token_.longest = std::max(token_.longest, token_.charged - token_.renewed);

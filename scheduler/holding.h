@@ -78,6 +78,7 @@ class Holding {
   using Pod = Roster::Pod;
 
   void Enlist(uint32_t client, Instant joined_at);
+  void EndAtOnce(Duration after);
   void SendToMembers();
   void Renew();
   void PlanRenewal(Duration span);

@@ -18,6 +18,17 @@ constexpr Duration kOverdraw = std::chrono::milliseconds(750);
 // A token of less would be taken for one that is good for a launch.
 constexpr Duration kQuotaLeast = 2 * wire::kSingleLaunch;
 
+// Those of idle priority go when nobody with a request has worked for so many graces: a pause that
+// is shorter is not worth that its end must wait for their kernels.
+constexpr int kSpareGraces = 2;
+
+// As the queue of those of idle priority has it: they share equally what there is.
+policy::ShareSpec AmongSpare(policy::ShareSpec spec) {
+  spec.request = policy::kShareMin;
+  spec.priority = policy::Priority::kNormal;
+  return spec;
+}
+
 }  // namespace
 
 Line::Line(const SchedulerOptions& options, Roster& roster, const Turn& turn)
@@ -25,33 +36,122 @@ Line::Line(const SchedulerOptions& options, Roster& roster, const Turn& turn)
       roster_(roster),
       turn_(turn),
       queue_(options.fairness),
+      spare_(options.fairness),
       grant_ns_(Nanos(kGrantGuess)) {}
 
-void Line::Add(uint32_t pod, const policy::ShareSpec& spec) {
-  const Pod& added = roster_.pod(pod);
+void Line::Add(uint32_t index, const policy::ShareSpec& spec) {
+  const Pod& added = roster_.pod(index);
   const policy::Slot slot = queue_.Add(added.id, spec, turn_.now, !added.gang);
-  BATON_CHECK(slot == pod);  // both give out and take back numbers in the same order
+  BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
+  if (spec.priority == policy::Priority::kIdle) AddSpare(index, spec);
 }
 
-void Line::Remove(uint32_t pod) {
-  SetResting(roster_.pod(pod), kNever);
-  queue_.Remove(pod);
+void Line::AddSpare(uint32_t index, const policy::ShareSpec& spec) {
+  Pod& pod = roster_.pod(index);
+  BATON_CHECK(!pod.gang);
+  pod.spare = spare_.Add(pod.id, AmongSpare(spec), turn_.now, false);
+  spare_pods_.resize(std::max<size_t>(spare_pods_.size(), pod.spare + 1));
+  spare_pods_[pod.spare] = index;
+}
+
+void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
+  Pod& pod = roster_.pod(index);
+  const bool spare = spec.priority == policy::Priority::kIdle;
+  if (spare && pod.is_spare()) spare_.Update(pod.spare, AmongSpare(spec), turn_.now);
+  if (spare == pod.is_spare()) return queue_.Update(index, spec, turn_.now);
+  // It leaves its place in one queue for one in the other.
+  const Place from = PlaceOf(index);
+  const bool active = from.queue.active(from.slot);
+  const bool waits = from.queue.waiting(from.slot);
+  const Instant rests = pod.idle_since;
+  Count(pod, -1);
+  SetResting(pod, kNever);
+  from.queue.SetActive(from.slot, false);
+  queue_.Update(index, spec, turn_.now);
+  if (spare) {
+    AddSpare(index, spec);
+  } else {
+    spare_.Remove(pod.spare);
+    pod.spare = Roster::kNobody;
+  }
+  Count(pod, 1);
+  SetResting(pod, rests);
+  const Place to = PlaceOf(index);
+  to.queue.SetActive(to.slot, active);
+  if (waits) to.queue.SetWaiting(to.slot, true, Burst(index));
+}
+
+void Line::Remove(uint32_t index) {
+  Pod& pod = roster_.pod(index);
+  SetResting(pod, kNever);
+  queue_.Remove(index);
+  if (pod.is_spare()) spare_.Remove(pod.spare);
+}
+
+Line::Place Line::PlaceOf(uint32_t index) {
+  const Pod& pod = roster_.pod(index);
+  if (pod.is_spare()) return {spare_, pod.spare};
+  return {queue_, index};
+}
+
+std::optional<uint32_t> Line::Next() {
+  if (const auto next = queue_.Pick(turn_.now)) return next;
+  if (resting_ + gangs_waiting_ > 0 || spare_from_ > turn_.now) return std::nullopt;
+  const auto next = spare_.Pick(turn_.now);
+  if (!next || Spare() < policy::Guarantee::kLeastHandoffs * unheld()) return std::nullopt;
+  return spare_pods_[*next];
+}
+
+bool Line::GoesOn(uint32_t index) {
+  const Place place = PlaceOf(index);
+  place.queue.SetWaiting(place.slot, true, Burst(index));
+  const auto next = Next();
+  place.queue.SetWaiting(place.slot, false, Burst(index));
+  return next == index;
+}
+
+Duration Line::Spare() const {
+  const Instant refill = queue_.NextRefill();
+  return refill == kNever ? Duration::max() : std::max(Duration(0), refill - turn_.now);
+}
+
+Duration Line::Allowance(uint32_t index) const {
+  const Pod& pod = roster_.pod(index);
+  if (!pod.is_spare()) return queue_.Allowance(index, turn_.now);
+  return std::min(spare_.Allowance(pod.spare, turn_.now), Spare());
+}
+
+Instant Line::NextRefill() const { return std::min(queue_.NextRefill(), spare_.NextRefill()); }
+
+void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus& status) {
+  const Pod& pod = roster_.pod(index);
+  const Place place = PlaceOf(index);
+  status.spec = queue_.spec(index);
+  status.waiting = pod.waiting_since != kNever;
+  status.throttled = status.waiting && place.queue.Allowance(place.slot, now) < Burst(index);
+  const bool others = requester_holds || waiting_ + resting_ > 0;
+  status.paused = pod.is_spare() && status.waiting && others;
+  status.fluid = pod.is_spare() && others ? 0 : place.queue.Fluid(place.slot);
+  status.lag = place.queue.Lag(place.slot);
+  status.owed_of_request = place.queue.OwedOfRequest(place.slot);
 }
 
 bool Line::Enter(uint32_t index) {
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) return false;
-  if (pod.idle_since != kNever) queue_.CapLag(index, queue_.Credit(index));
+  const Place place = PlaceOf(index);
+  if (pod.idle_since != kNever) place.queue.CapLag(place.slot, place.queue.Credit(place.slot));
   SetResting(pod, kNever);
   pod.waiting_since = turn_.now;
-  ++waiting_;
-  queue_.SetActive(index, true);
+  Count(pod, 1);
+  place.queue.SetActive(place.slot, true);
   // A gang stands there while it is ranked only (GangLine).
   if (!pod.gang) {
     // One that had more to do when its token ended does not come from a pause.
     const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : Burst(index);
-    queue_.SetWaiting(index, true, Burst(index),
-                      pod.saturating ? policy::FromPause{} : policy::FromPause{usual, unheld()});
+    place.queue.SetWaiting(place.slot, true, Burst(index),
+                           pod.saturating || pod.is_spare() ? policy::FromPause{}
+                                                            : policy::FromPause{usual, unheld()});
   }
   return true;
 }
@@ -59,27 +159,42 @@ bool Line::Enter(uint32_t index) {
 void Line::Leave(uint32_t index, bool holds) {
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since == kNever) return;
+  Count(pod, -1);
   pod.waited_ns += Nanos(turn_.now - pod.waiting_since);
   pod.waiting_since = kNever;
-  --waiting_;
-  if (!pod.gang) queue_.SetWaiting(index, false, Burst(index));
+  const Place place = PlaceOf(index);
+  if (!pod.gang) place.queue.SetWaiting(place.slot, false, Burst(index));
   if (!holds) Rest(index);
 }
 
 void Line::Rest(uint32_t pod) {
   SetResting(roster_.pod(pod), turn_.now);
   grace_.emplace_back(turn_.now, pod);
+  if (!roster_.pod(pod).is_spare()) spare_from_ = turn_.now + kSpareGraces * options_.active_grace;
 }
 
 void Line::Wake(uint32_t pod) {
-  queue_.SetActive(pod, true);
+  const Place place = PlaceOf(pod);
+  place.queue.SetActive(place.slot, true);
   SetResting(roster_.pod(pod), kNever);
 }
 
 void Line::SetResting(Pod& pod, Instant since) {
-  resting_ -= pod.idle_since != kNever ? 1 : 0;
-  resting_ += since != kNever ? 1 : 0;
+  if (!pod.is_spare()) {
+    resting_ -= pod.idle_since != kNever ? 1 : 0;
+    resting_ += since != kNever ? 1 : 0;
+  }
   pod.idle_since = since;
+}
+
+void Line::Count(const Pod& pod, int by) {
+  const auto add = [by](uint32_t& number, bool one) {
+    number += one ? static_cast<uint32_t>(by) : 0;
+  };
+  const bool waits = pod.waiting_since != kNever;
+  add(spare_waiting_, waits && pod.is_spare());
+  add(waiting_, waits && !pod.is_spare());
+  add(gangs_waiting_, waits && pod.gang);
 }
 
 void Line::ForgetRested() {
@@ -89,7 +204,8 @@ void Line::ForgetRested() {
     Pod& pod = roster_.pod(index);
     if (!pod.id || pod.idle_since != since) continue;  // it came back, or is somebody else
     SetResting(pod, kNever);
-    queue_.SetActive(index, false);
+    const Place place = PlaceOf(index);
+    place.queue.SetActive(place.slot, false);
   }
 }
 
@@ -97,18 +213,20 @@ std::vector<uint32_t> Line::Resting() const {
   std::vector<uint32_t> resting;
   for (const auto& [since, index] : grace_) {
     const Pod& pod = roster_.pod(index);
-    if (pod.id && pod.idle_since == since && !pod.gang) resting.push_back(index);
+    if (pod.id && pod.idle_since == since && !pod.gang && !pod.is_spare()) resting.push_back(index);
   }
   return resting;
 }
 
 Instant Line::wakeup() const {
-  return grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
+  const Instant at = grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
+  return spare_waiting_ > 0 && spare_from_ > turn_.now ? std::min(at, spare_from_) : at;
 }
 
 void Line::Charge(uint32_t index, Duration held) {
   Pod& pod = roster_.pod(index);
-  queue_.Charge(index, held, turn_.now);
+  const Place place = PlaceOf(index);
+  place.queue.Charge(place.slot, held, turn_.now);
   pod.held_ns += Nanos(held);
   turn_.Emit(Charged{pod.id, held});
 }
@@ -152,7 +270,7 @@ Duration Line::Quota(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
   const Duration wanted =
       std::min(std::max(BaseQuota(), Duration(pod.burst_ns)), options_.quota_max);
-  Duration allowed = queue_.Allowance(index, turn_.now);
+  Duration allowed = Allowance(index);
   // Where others wait, many small limits must not chop the GPU's time into hand-offs.
   const policy::Share limit = queue_.spec(index).limit;
   if (anybody_waits() && limit < policy::kWhole) allowed += kOverdraw * limit / policy::kWhole;

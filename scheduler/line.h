@@ -1,16 +1,20 @@
 // Who stands in line for one GPU: which pods wait, which count as active, what each is predicted to
-// hold next, and what it has been charged. Whom to pick is the fair queue's to say.
+// hold next, and what it has been charged. Whom to pick is the fair queue's to say; there is one
+// for pods with requests, and one for those of idle priority, who go when nobody of the first has
+// work.
 #ifndef BATON_SCHEDULER_LINE_H_
 #define BATON_SCHEDULER_LINE_H_
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "policy/fair_queue.h"
 #include "scheduler/events.h"
 #include "scheduler/roster.h"
+#include "scheduler/views.h"
 
 namespace baton::scheduler {
 
@@ -18,12 +22,28 @@ class Line {
  public:
   Line(const SchedulerOptions& options, Roster& roster, const Turn& turn);
 
-  // `pod` is its number in the roster, and in queue().
+  // `pod` is its number in the roster, and in queue(). A gang is not of idle priority.
   void Add(uint32_t pod, const policy::ShareSpec& spec);
+  void Update(uint32_t pod, const policy::ShareSpec& spec);
   // While the roster still knows it.
   void Remove(uint32_t pod);
+  // Of the pods with requests. Those of idle priority are in it too, but never active.
   policy::FairQueue& queue() { return queue_; }
   const policy::FairQueue& queue() const { return queue_; }
+
+  // The waiting pod that is to hold next; none where nobody may.
+  std::optional<uint32_t> Next();
+  // Whether the pod, which holds, would be Next() if it waited.
+  bool GoesOn(uint32_t pod);
+  // Held time that the pod's limit allows from now; for one of idle priority, until somebody with a
+  // request may go on.
+  Duration Allowance(uint32_t pod) const;
+  // How long it is until somebody with a request whom Next() found at its limit may go.
+  Duration Spare() const;
+  // When a pod that Next() found at its limit may go.
+  Instant NextRefill() const;
+  // What the queues know of it at `now`; whether it `holds`, and somebody with a request does.
+  void Describe(uint32_t pod, Instant now, bool requester_holds, PodStatus& status);
 
   // The pod waits from now on: it asks, and does not hold. True when it did not wait before.
   bool Enter(uint32_t pod);
@@ -35,12 +55,16 @@ class Line {
   void Wake(uint32_t pod);
   // Those whose grace is over are not active any more.
   void ForgetRested();
-  // Single pods whose grace is not over, those that rest longest first.
+  // Single pods with requests whose grace is not over, those that rest longest first.
   std::vector<uint32_t> Resting() const;
+  // Of those with requests. Who is of idle priority is in nobody's way.
   bool anybody_waits() const { return waiting_ > 0; }
-  // Somebody waits, or rests and may come back any moment.
-  bool contended() const { return waiting_ + resting_ > 0; }
-  // When ForgetRested() is due.
+  bool nobody_waits() const { return waiting_ + spare_waiting_ == 0; }
+  // Somebody for whom a token of the pod must be back soon waits, or may come any moment.
+  bool contended(uint32_t pod) const {
+    return waiting_ + resting_ > 0 || roster_.pod(pod).is_spare();
+  }
+  // When ForgetRested() is due, or Next() has more to choose from.
   Instant wakeup() const;
 
   // The pod is charged `held` more; negative to take back what an estimate charged too much.
@@ -72,17 +96,32 @@ class Line {
 
  private:
   using Pod = Roster::Pod;
+  struct Place {
+    policy::FairQueue& queue;
+    policy::Slot slot;
+  };
 
+  // Where the pod stands when it waits.
+  Place PlaceOf(uint32_t pod);
   // kNever: it does not.
   void SetResting(Pod& pod, Instant since);
+  // Adds the pod, where it waits or rests, to the numbers of those who do.
+  void Count(const Pod& pod, int by);
+  void AddSpare(uint32_t pod, const policy::ShareSpec& spec);
 
   const SchedulerOptions& options_;
   Roster& roster_;
   const Turn& turn_;
   policy::FairQueue queue_;
+  policy::FairQueue spare_;                         // of idle priority, who have equal shares
+  std::vector<uint32_t> spare_pods_;                // by their slots in spare_
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
-  uint32_t waiting_ = 0;                            // pods
+  // Pods with requests; the others apart.
+  uint32_t waiting_ = 0;
+  uint32_t gangs_waiting_ = 0;
   uint32_t resting_ = 0;
+  uint32_t spare_waiting_ = 0;
+  Instant spare_from_{};  // those of idle priority may go then, where nobody with a request works
   int64_t grant_ns_;
 };
 

@@ -60,10 +60,11 @@ class Roster {
     PodId id;
     bool removed = false;  // forgotten once its token is back
     bool gang = false;
-    bool gang_waits = false;  // as its coordinator says
-    bool owed_much = false;   // GangView has it, and `rank`
-    bool saturating = false;  // its last token ended with more to do
-    uint32_t wanting = 0;     // clients that want the token
+    bool gang_waits = false;   // as its coordinator says
+    bool owed_much = false;    // GangView has it, and `rank`
+    bool saturating = false;   // its last token ended with more to do
+    uint32_t wanting = 0;      // clients that want the token
+    uint32_t spare = kNobody;  // of idle priority: its number among those (Line)
     uint32_t rank = GangView::kUnranked;
     Duration first_lag = kNoLag;  // of a gang: what it was owed when it came first, while it does
     Numbers clients;              // in order of attaching
@@ -80,6 +81,8 @@ class Roster {
     Duration stops{0};
     Instant stops_at{};
 
+    // Of idle priority: it has the GPU while nobody else has work for it.
+    bool is_spare() const { return spare != kNobody; }
     // It is to stand in line whenever it does not hold.
     bool asks() const { return (gang ? gang_waits : wanting > 0) && !removed; }
   };

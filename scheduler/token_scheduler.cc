@@ -58,7 +58,7 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
     strays_.Expire();
     if (holding_.held()) holding_.Tend();
     if (!holding_.held() && strays_.empty() && gangs_.reserved() == Roster::kNobody) {
-      const auto next = line_.queue().Pick(turn_.now);
+      const auto next = line_.Next();
       if (next) holding_.Grant(*next, line_.Quota(*next));
     }
   }
@@ -70,7 +70,7 @@ Instant TokenScheduler::wakeup() const {
   const Instant at = line_.wakeup();
   if (cut()) return at;
   if (holding_.held()) return std::min({at, strays_.wakeup(), holding_.wakeup()});
-  return std::min(at, strays_.empty() ? line_.queue().NextRefill() : strays_.wakeup());
+  return std::min(at, strays_.empty() ? line_.NextRefill() : strays_.wakeup());
 }
 
 std::optional<PodId> TokenScheduler::holder() const {
@@ -85,24 +85,19 @@ bool TokenScheduler::Holds(ClientId client, std::optional<uint64_t> epoch) const
 }
 
 std::vector<PodStatus> TokenScheduler::Status(Instant now) {
-  policy::FairQueue& queue = line_.queue();
+  const bool requester_holds = holding_.held() && !roster_.pod(holding_.pod()).is_spare();
   std::vector<PodStatus> all;
   for (uint32_t index = 0; index < roster_.pods().size(); ++index) {
     const Pod& pod = roster_.pod(index);
     if (!pod.id) continue;
     PodStatus s;
     s.pod = pod.id;
-    s.spec = queue.spec(index);
-    s.fluid = queue.Fluid(index);
+    line_.Describe(index, now, requester_holds, s);
     s.holding = holding_.pod() == index;
-    s.waiting = pod.waiting_since != kNever;
-    s.throttled = s.waiting && queue.Allowance(index, now) < line_.Burst(index);
     s.held = Duration(pod.held_ns);
     s.waited = Duration(pod.waited_ns);
     s.waiting_since = pod.waiting_since;
     if (s.waiting) s.waited += now - pod.waiting_since;
-    s.lag = queue.Lag(index);
-    s.owed_of_request = queue.OwedOfRequest(index);
     s.grants = pod.grants;
     s.revocations = pod.revocations;
     all.push_back(s);
@@ -137,7 +132,11 @@ GangView TokenScheduler::Gang(PodId id) const {
 void TokenScheduler::On(const PodSet& event) {
   uint32_t index = roster_.Find(event.pod);
   if (index != Roster::kNobody) {
-    line_.queue().Update(index, event.spec, turn_.now);
+    const Pod& pod = roster_.pod(index);
+    const bool was_spare = pod.is_spare();
+    line_.Update(index, event.spec);
+    const bool waits = pod.waiting_since != kNever;
+    if (was_spare && waits && holding_.held()) holding_.MakeWay(index);
     return;
   }
   index = roster_.AddPod(event.pod, event.gang);

@@ -73,7 +73,7 @@ class TokenScheduler {
 
   std::optional<PodId> holder() const;
   // Nobody holds anything, and nobody wants to.
-  bool idle() const { return !holding_.held() && strays_.empty() && !line_.anybody_waits(); }
+  bool idle() const { return !holding_.held() && strays_.empty() && line_.nobody_waits(); }
   // Whether the client was sent a token (or told to stop) and has not drained; `epoch`: that one.
   bool Holds(ClientId client, std::optional<uint64_t> epoch = {}) const;
   uint64_t epoch() const { return holding_.epoch(); }

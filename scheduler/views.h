@@ -19,6 +19,7 @@ struct PodStatus {
   bool waiting = false;
   bool holding = false;
   bool throttled = false;  // waits, but is at its limit
+  bool paused = false;     // of idle priority: waits, while others have work
   Duration held{0};        // charged
   Duration waited{0};      // time in which at least one client waited and none held
   Instant waiting_since = kNever;

@@ -80,7 +80,7 @@ PodField::Special MemoryRow() {
 
 PodField::Special PriorityRow() {
   return {[](const Json& value, PodRequest& request) -> Result<void> {
-            if (!value.is_string()) return Bad("must be \"low\" or \"high\"");
+            if (!value.is_string()) return Bad("must be \"normal\", \"high\" or \"idle\"");
             const auto priority = ParsePriority(value.get_ref<const std::string&>());
             if (!priority) return tl::unexpected(priority.error());
             request.share.priority = *priority;
@@ -167,9 +167,14 @@ const std::array<PodField, 20>& Table() {
        ShareRow<&policy::ShareSpec::limit>()},
       {"memory", "--memory", "BYTES|PERCENT%", true, "memory", "memory",
        "Memory cap on each GPU, in bytes or in percent of its memory; 0: none", 0, MemoryRow()},
-      {"priority", "--priority", "low|high", true, "priority", "priority",
-       "Pods with high get the token before pods with low", 0, PriorityRow(), "low, high",
-       "It does not affect placement and preempts no pod; priorityClassName does."},
+      {"priority", "--priority", "normal|high|idle", true, "priority", "priority",
+       "high: before the others, within the requests of all; idle: without a request, while no "
+       "other "
+       "pod of the GPU has work",
+       0, PriorityRow(), "normal, low, high, idle",
+       "It does not affect placement and preempts no pod; priorityClassName does. low is the old "
+       "name of normal. An idle pod's request (1 will do) is the room that it takes on a GPU, and "
+       "gives it no time."},
       {"team", "--team", "PATH", true, "team", "team", "Team that pays, such as research/vision",
        kPathMax, &PodRequest::team},
       {"user", "--user", "NAME", false, "user", "user", "User in reports", kPathMax,
@@ -334,6 +339,11 @@ Json WriteFields(const PodRequest& request) {
 
 Result<void> Complete(PodRequest& request) {
   policy::ShareSpec& share = request.share;
+  if (share.priority == policy::Priority::kIdle) {
+    if (share.limit == 0) share.limit = policy::kWhole;
+    share.slack_weight = 0;
+    return Put(policy::Validated(share), share);
+  }
   if (share.request == 0 && share.limit == 0) {
     return Bad("a pod needs a request or a limit, in percent of a GPU");
   }
@@ -361,18 +371,37 @@ Result<PodRequest> Changed(const PodRequest& was, const Json& change) {
   if (strict && said("request") && !said("limit")) {
     now.share.limit = std::max(now.share.limit, now.share.request);
   }
+  // Who becomes idle gives its request up, and gets none back by itself.
+  if (now.share.priority == policy::Priority::kIdle) {
+    if (!said("request")) now.share.request = 0;
+  } else if (was.share.priority == policy::Priority::kIdle && !said("request")) {
+    return Bad("a pod that was idle has no request; give it one");
+  }
   if (auto complete = Complete(now); !complete) return tl::unexpected(complete.error());
   return now;
 }
 
 Result<policy::Priority> ParsePriority(std::string_view text) {
-  if (text == "low") return policy::Priority::kLow;
+  if (text == "normal" || text == "low") return policy::Priority::kNormal;
   if (text == "high") return policy::Priority::kHigh;
-  return Bad(fmt::format("'{}' is no priority; write low or high", text.substr(0, 64)));
+  if (text == "idle") return policy::Priority::kIdle;
+  return Bad(fmt::format("'{}' is no priority; write normal, high or idle", text.substr(0, 64)));
 }
 
 const char* PriorityName(policy::Priority priority) {
-  return priority == policy::Priority::kHigh ? "high" : "low";
+  return priority == policy::Priority::kNormal ? "low" : PriorityWord(priority);
+}
+
+const char* PriorityWord(policy::Priority priority) {
+  switch (priority) {
+    case policy::Priority::kNormal:
+      break;
+    case policy::Priority::kHigh:
+      return "high";
+    case policy::Priority::kIdle:
+      return "idle";
+  }
+  return "normal";
 }
 
 Result<policy::ShareSpec> ShareFrom(policy::Share request, policy::Share limit,

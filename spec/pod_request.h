@@ -109,8 +109,8 @@ Result<void> ReadFields(const Json& object, PodRequest& request, std::string_vie
 // Every field that is said.
 Json WriteFields(const PodRequest& request);
 
-// A request alone means limit 100 % (elastic), a limit alone request = limit (strict). kInvalid:
-// neither is said, or the limit is below the request.
+// A request alone means limit 100 % (elastic), a limit alone request = limit (strict). A pod of idle
+// priority has no request. kInvalid: neither is said, or the limit is below the request.
 Result<void> Complete(PodRequest& request);
 // `was`, complete, with the fields of `change`; complete again. Where only the request changes, a
 // strict pod stays strict. kInvalid: a field is not one, or cannot change in place.
@@ -119,9 +119,12 @@ Result<PodRequest> Changed(const PodRequest& was, const Json& change);
 // Share from a request and a limit as users give them, as Complete() does.
 Result<policy::ShareSpec> ShareFrom(policy::Share request, policy::Share limit,
                                     policy::Priority priority);
-// "low" or "high".
+// "normal" (or "low", its old name), "high" or "idle".
 Result<policy::Priority> ParsePriority(std::string_view text);
+// In JSON and in files, where normal keeps its old name.
 const char* PriorityName(policy::Priority priority);
+// For people.
+const char* PriorityWord(policy::Priority priority);
 
 }  // namespace baton::spec
 

@@ -84,7 +84,9 @@ const Team* Budgets::Over(const Teams& teams, std::string_view team, OverBudget 
 
 policy::Priority Budgets::Effective(const Teams& teams, std::string_view team,
                                     policy::Priority priority) const {
-  return Over(teams, team, OverBudget::kLow) != nullptr ? policy::Priority::kLow : priority;
+  const bool lowered =
+      priority == policy::Priority::kHigh && Over(teams, team, OverBudget::kLow) != nullptr;
+  return lowered ? policy::Priority::kNormal : priority;
 }
 
 Result<void> Budgets::Admit(const Teams& teams, std::string_view team) const {

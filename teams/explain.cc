@@ -23,12 +23,45 @@ const char* Against(double usage, double due) {
   return usage > due ? "more than" : "less than";
 }
 
+bool IsIdle(const ExplainPod& p) { return p.spec.priority == policy::Priority::kIdle; }
+
+// Has work, and a part of the GPU's time: those of idle priority have what others leave.
+bool Counts(const ExplainPod& p) { return p.active && !IsIdle(p); }
+
+// A pod of idle priority.
+std::vector<std::string> ExplainIdle(const ExplainGpu& gpu, const ExplainPod& p,
+                                     std::optional<double> waited) {
+  std::vector<std::string> out;
+  out.push_back(
+      fmt::format("{} is of idle priority: it has {} while no pod with a request has work "
+                  "there, and gives way at once.",
+                  p.name, gpu.name));
+  const auto others = std::count_if(gpu.pods.begin(), gpu.pods.end(), Counts);
+  if (others > 0) {
+    out.push_back(fmt::format("{} such pod{} work now, so it is paused.", others,
+                              others == 1 ? " has" : "s have"));
+  } else {
+    const auto idle = std::count_if(gpu.pods.begin(), gpu.pods.end(), [&](const ExplainPod& other) {
+      return &other != &p && other.active && IsIdle(other);
+    });
+    out.push_back(idle == 0 ? "None has work now, so it may have all of the GPU."
+                            : fmt::format("None has work now, so it shares the GPU equally with {} "
+                                          "other{} of idle priority.",
+                                          idle, idle == 1 ? "" : "s"));
+  }
+  if (p.spec.limit < policy::kWhole) {
+    out.push_back(fmt::format("It is limited to {}.", Percent(p.spec.limit / 1e6)));
+  }
+  if (waited) out.push_back(fmt::format("It waited {} of the last minute.", Percent(*waited)));
+  return out;
+}
+
 std::vector<policy::Entitlement> EntitlementsOf(const ExplainGpu& gpu, size_t pod,
                                                 std::span<const SlackRow> rows, TeamIndex& index) {
   std::vector<policy::Entitlement> shares;
   for (size_t i = 0; i < gpu.pods.size(); ++i) {
     const ExplainPod& p = gpu.pods[i];
-    if (!p.active && i != pod) continue;
+    if (!Counts(p) && i != pod) continue;
     shares.push_back({p.spec.request, p.spec.limit, p.spec.slack_weight, index.Of(p.team)});
   }
   if (gpu.teams != nullptr) {
@@ -78,7 +111,7 @@ void ExplainTeamSlack(const ExplainGpu& gpu, size_t pod, const ShareParts& parts
   out.push_back(why + ".");
   size_t members = 0;
   for (size_t i = 0; i < gpu.pods.size(); ++i) {
-    const bool has_work = gpu.pods[i].active || i == pod;
+    const bool has_work = Counts(gpu.pods[i]) || i == pod;
     members += has_work && NormalPath(gpu.pods[i].team) == team ? 1 : 0;
   }
   if (members > 1) {
@@ -113,8 +146,8 @@ ShareParts PartsOf(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses)
   const std::vector<SlackRow> rows = RowsOf(gpu, uses);
   const auto shares = EntitlementsOf(gpu, pod, rows, index);
   const uint32_t own_team = index.Of(gpu.pods[pod].team);
-  const auto own = std::count_if(gpu.pods.begin(), gpu.pods.begin() + static_cast<ptrdiff_t>(pod),
-                                 [](const ExplainPod& p) { return p.active; });
+  const auto own =
+      std::count_if(gpu.pods.begin(), gpu.pods.begin() + static_cast<ptrdiff_t>(pod), Counts);
   ShareParts parts;
   int64_t asked = 0;
   for (const policy::Entitlement& s : shares) asked += s.request;
@@ -157,6 +190,7 @@ ShareParts PartsOf(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses)
 std::vector<std::string> ExplainShare(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses,
                                       std::optional<double> waited, const Budgets* budgets) {
   const ExplainPod& p = gpu.pods[pod];
+  if (IsIdle(p)) return ExplainIdle(gpu, p, waited);
   const ShareParts parts = PartsOf(gpu, pod, uses);
   std::vector<std::string> out;
   const double request = p.spec.request / 1e6;

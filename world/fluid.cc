@@ -57,12 +57,18 @@ std::vector<Duration> FluidService(const Plan& plan, uint32_t gpu) {
       for (const Source& s : sources) working[s.pod] += s.left > 0 ? 1 : 0;
       shares.clear();
       active.clear();
-      for (size_t i = 0; i < plan.pods.size(); ++i) {
-        if (working[i] == 0) continue;
-        const policy::ShareSpec& spec = plan.pods[i].spec;
-        shares.push_back({spec.request, spec.limit, spec.slack_weight});
-        active.push_back(i);
-      }
+      std::fill(rate.begin(), rate.end(), 0);
+      const auto take = [&](bool idle) {
+        for (size_t i = 0; i < plan.pods.size(); ++i) {
+          const policy::ShareSpec& spec = plan.pods[i].spec;
+          if (working[i] == 0 || (spec.priority == policy::Priority::kIdle) != idle) continue;
+          shares.push_back(
+              {idle ? policy::kShareMin : spec.request, spec.limit, spec.slack_weight});
+          active.push_back(i);
+        }
+      };
+      take(false);
+      if (active.empty()) take(true);  // they have what nobody else has work for
       policy::FluidShares(shares);
       for (size_t n = 0; n < active.size(); ++n) {
         rate[active[n]] = shares[n].fluid / 1e6 / working[active[n]];

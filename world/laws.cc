@@ -54,13 +54,41 @@ Duration Laws::MustGo(uint32_t g) const {
 
 void Laws::CheckFairness(uint32_t g) {
   const StatusList pods = world_.sites[g].scheduler->Status(world_.now);
+  CheckIdle(g, pods);
   if (fair_) CheckLags(g, pods);
   CheckRequests(g, pods);
 }
 
+// A pod of idle priority has the GPU while nobody else could use it, and is gone one kernel and 2
+// ms after somebody could.
+void Laws::CheckIdle(uint32_t g, const StatusList& pods) {
+  const scheduler::PodStatus* holder = nullptr;
+  const scheduler::PodStatus* first = nullptr;
+  for (const scheduler::PodStatus& s : pods) {
+    const bool idle = s.spec.priority == policy::Priority::kIdle;
+    if (idle && s.holding) holder = &s;
+    if (!idle && s.waiting && !s.throttled) first = &s;
+  }
+  WatchedGpu& gpu = gpus_[g];
+  if (holder == nullptr || first == nullptr) {
+    gpu.keeps_others_since = kNever;
+    return;
+  }
+  if (gpu.keeps_others_since == kNever) gpu.keeps_others_since = world_.now;
+  const Duration kept = world_.now - gpu.keeps_others_since;
+  const PodPlan& plan = world_.plan.pods[world_.IndexOf(holder->pod)];
+  // Frames take up to 0.3 ms each way.
+  if (kept > plan.LongestKernel() * plan.processes + milliseconds(3)) {
+    world_.Violation("idle", world_.Name(world_.IndexOf(holder->pod)) + " has kept the GPU from " +
+                                 world_.Name(world_.IndexOf(first->pod)) + " for " +
+                                 FormatSeconds(kept));
+  }
+}
+
 bool Laws::Steady(size_t pod) const {
-  return world_.plan.pods[pod].burst == Duration(0) &&
-         world_.pods[pod].spec.limit == policy::kWhole;
+  const policy::ShareSpec& spec = world_.pods[pod].spec;
+  return world_.plan.pods[pod].burst == Duration(0) && spec.limit == policy::kWhole &&
+         spec.priority != policy::Priority::kIdle;
 }
 
 // A steady saturating pod without a limit is never more than 2 L behind its due (L where no hold is
@@ -77,6 +105,7 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
   double saved = 0;
   double early = 0;
   for (const scheduler::PodStatus& s : pods) {
+    if (s.spec.priority == policy::Priority::kIdle) continue;
     const size_t pod = world_.IndexOf(s.pod);
     const double lag = InNs(s.lag) / l;
     const bool first =
@@ -135,7 +164,8 @@ void Laws::PrepareShares() {
     for (size_t i = 0; i < world_.pods.size(); ++i) {
       if (!world_.pods[i].accounts[g].here) continue;
       const policy::ShareSpec& spec = world_.pods[i].spec;
-      steady &= Steady(i) && spec.priority == policy::Priority::kLow;
+      if (spec.priority == policy::Priority::kIdle) continue;  // nobody else's share depends on it
+      steady &= Steady(i) && spec.priority == policy::Priority::kNormal;
       all.push_back({spec.request, spec.limit, spec.slack_weight});
     }
     if (!steady || all.empty()) continue;
@@ -145,7 +175,8 @@ void Laws::PrepareShares() {
     auto next = all.begin();
     for (size_t i = 0; i < world_.pods.size(); ++i) {
       if (!world_.pods[i].accounts[g].here) continue;
-      gpus_[g].pods[i].share = (next++)->fluid / sum;
+      const bool idle = world_.pods[i].spec.priority == policy::Priority::kIdle;
+      gpus_[g].pods[i].share = idle ? 0 : (next++)->fluid / sum;
       gpus_[g].pods[i].share_errors.resize(static_cast<size_t>(kShareWindow / kShareStep));
     }
     world_.At(Instant(kSettled), What::kShares, g);
@@ -233,7 +264,7 @@ void Laws::CheckBook(uint32_t g) {
 // served first, and go on to be owed their shares meanwhile: what they are owed lasts 1 / (1 − Σ φ)
 // as long for those of low priority.
 Duration Laws::OwedToOthers(const Statuses& status, PodId pod) {
-  const bool low = status.at(pod).spec.priority == policy::Priority::kLow;
+  const bool low = status.at(pod).spec.priority == policy::Priority::kNormal;
   Duration owed{0}, first{0};
   policy::Share rest = policy::kWhole;
   for (const auto& [id, s] : status) {

@@ -45,7 +45,8 @@ class Laws {
   };
   struct WatchedGpu {
     Duration longest_kernel{0};
-    std::vector<Watched> pods;  // as in the plan
+    Instant keeps_others_since = kNever;  // one of idle priority that holds
+    std::vector<Watched> pods;            // as in the plan
     Duration held_settled{0};
     uint64_t share_samples = 0;
   };
@@ -63,6 +64,7 @@ class Laws {
   bool Steady(size_t pod) const;
   using StatusList = std::vector<scheduler::PodStatus>;
   void CheckFairness(uint32_t g);
+  void CheckIdle(uint32_t g, const StatusList& pods);
   void CheckLags(uint32_t g, const StatusList& pods);
   void CheckRequests(uint32_t g, const StatusList& pods);
   void CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s);

@@ -148,7 +148,7 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
     if (i < 2) habit = Habit::kSaturating;
     if (steady) {
       pod.spec.limit = policy::kWhole;
-      pod.spec.priority = policy::Priority::kLow;
+      pod.spec.priority = policy::Priority::kNormal;
       pod.spec.slack_weight = 0;
       habit = Habit::kSaturating;
     }
@@ -171,6 +171,28 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
   const int64_t room = *std::min_element(left.begin(), left.end());
   if (options.faults == 0 && !steady && room >= policy::kShareMin && random.OneIn(3)) {
     DrawVisitors(plan, random, static_cast<policy::Share>(room));
+  }
+}
+
+// In one world of four. From a seed of their own: what else is drawn is as without them.
+void DrawIdle(Plan& plan, uint64_t seed) {
+  Random random(seed ^ 0x1d1eull);
+  if (!random.OneIn(4) || plan.pods.size() + 4 > kPodsMax) return;
+  for (int64_t n = random.Between(1, 3); n > 0; --n) {
+    PodPlan pod;
+    pod.id = static_cast<uint32_t>(plan.pods.size()) + 1;
+    pod.name = "idle-" + std::to_string(n);
+    pod.gpus = {static_cast<uint32_t>(random.Between(0, plan.gpus - 1))};
+    pod.spec.request = 0;
+    pod.spec.priority = policy::Priority::kIdle;
+    if (random.OneIn(4))
+      pod.spec.limit = static_cast<policy::Share>(random.Between(1'000, 900'000));
+    pod.spec = policy::Validated(pod.spec).value();
+    DrawWork(
+        pod,
+        random.OneIn(2) ? Habit::kSaturating : static_cast<Habit>(random.Between(0, kHabits - 1)),
+        random);
+    plan.pods.push_back(pod);
   }
 }
 
@@ -223,6 +245,11 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
           }
           room = std::min(room, policy::kWhole - others);
         }
+        if (pod.spec.priority == policy::Priority::kIdle) {
+          fault.spec = pod.spec;
+          fault.spec.limit = static_cast<policy::Share>(random.Between(1'000, policy::kWhole));
+          break;
+        }
         room = std::max<int64_t>(room, policy::kShareMin);
         fault.spec.request = static_cast<policy::Share>(random.Between(policy::kShareMin, room));
         fault.spec.limit = random.OneIn(3) ? fault.spec.request : policy::kWhole;
@@ -249,6 +276,7 @@ std::string Percent(policy::Share share) {
 std::string Spec(const policy::ShareSpec& spec) {
   std::string text = "request " + Percent(spec.request) + ", limit " + Percent(spec.limit);
   if (spec.priority == policy::Priority::kHigh) text += ", high priority";
+  if (spec.priority == policy::Priority::kIdle) text += ", idle priority";
   return text;
 }
 
@@ -262,7 +290,8 @@ nlohmann::ordered_json SpecToJson(const policy::ShareSpec& spec) {
   return {{"request", spec.request},
           {"limit", spec.limit},
           {"slack_weight", spec.slack_weight},
-          {"high", spec.priority == policy::Priority::kHigh}};
+          {"high", spec.priority == policy::Priority::kHigh},
+          {"idle", spec.priority == policy::Priority::kIdle}};
 }
 
 policy::ShareSpec SpecFrom(const nlohmann::json& json) {
@@ -270,7 +299,9 @@ policy::ShareSpec SpecFrom(const nlohmann::json& json) {
   spec.request = json.at("request");
   spec.limit = json.at("limit");
   spec.slack_weight = json.at("slack_weight");
-  spec.priority = json.at("high").get<bool>() ? policy::Priority::kHigh : policy::Priority::kLow;
+  spec.priority = json.value("idle", false)     ? policy::Priority::kIdle
+                  : json.at("high").get<bool>() ? policy::Priority::kHigh
+                                                : policy::Priority::kNormal;
   return spec;
 }
 
@@ -316,6 +347,7 @@ Plan Draw(const DrawOptions& options) {
   plan.length = options.length;
   plan.calm_from = options.length - std::min(options.calm, options.length / 2);
   DrawPods(plan, options, random);
+  DrawIdle(plan, options.seed);
   DrawFaults(plan, options.faults, random);
   return plan;
 }

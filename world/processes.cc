@@ -67,7 +67,9 @@ void Processes::Connect(Process& p) {
 void Processes::Attached(Process& p, uint32_t connection) {
   if (!p.connected || p.connection != connection) return;
   hook::Event event{.kind = hook::EventKind::kAttached};
-  event.attached.backlog_ns = static_cast<uint64_t>(Nanos(world_.options.scheduler.backlog));
+  const bool idle = world_.pods[p.pod].spec.priority == policy::Priority::kIdle;
+  event.attached.backlog_ns =
+      static_cast<uint64_t>(Nanos(scheduler::BacklogOf(world_.options.scheduler, idle)));
   event.attached.heartbeat_ns = 100'000'000;
   event.attached.idle_ns = static_cast<uint64_t>(Nanos(world_.options.idle));
   event.attached.gang = world_.IsGang(p.pod);

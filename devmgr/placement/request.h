@@ -16,10 +16,12 @@ namespace baton::devmgr {
 
 // `count` virtual GPUs that are alike, each on a card of its own.
 struct VgpuRequest {
-  policy::Share share = policy::kWhole;  // of one card: 1 000 (0.1 %) to policy::kWhole
-  uint32_t memory_mib = 0;               // of each; 0: as memory_part says
-  policy::Share memory_part = 0;         // of the card's memory, 1 MiB at least; both 0: no cap
-  uint32_t count = 1;                    // 1 to kCardsMax
+  // Of one card: 1 000 (0.1 %) to policy::kWhole; 0 for a pod of idle priority, which takes no room
+  // but that of its memory.
+  policy::Share share = policy::kWhole;
+  uint32_t memory_mib = 0;        // of each; 0: as memory_part says
+  policy::Share memory_part = 0;  // of the card's memory, 1 MiB at least; both 0: no cap
+  uint32_t count = 1;             // 1 to kCardsMax
   static constexpr uint32_t kCardsMax = 16;
 
   friend bool operator==(const VgpuRequest&, const VgpuRequest&) = default;

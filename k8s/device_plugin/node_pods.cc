@@ -91,7 +91,9 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
     wanted.name = NameFor(*read, container);
     wanted.cgroup = read->uid;
     wanted.ticket = TicketOf(read->uid, container.name);
-    wanted.share.request = container.request;
+    // Of idle priority it is room on the GPU alone.
+    const bool idle = wanted.share.priority == policy::Priority::kIdle;
+    wanted.share.request = idle ? 0 : container.request;
     wanted.share.limit = container.limit;
     wanted.memory_cap = uint64_t{container.memory.mib} << 20;
     wanted.memory_part = container.memory.part;

@@ -393,6 +393,15 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     vgpu.count = gpus.count;
     read.request.containers.push_back({gpus.name, {vgpu}});
   }
+  const bool unfit = whole || cards.mode == spec::kExclusive ||
+                     std::any_of(read.containers.begin(), read.containers.end(),
+                                 [](const ContainerGpus& gpus) { return gpus.count > 1; });
+  if (unfit && read.asked.share.priority == policy::Priority::kIdle) {
+    return Refuse(
+        Annotation(PodKey(keys::kPriority)),
+        "'idle', which is for pods that share one GPU by the token; remove the annotation, "
+        "or use mode time-slice and one GPU");
+  }
   if (whole && cards.mode == spec::kTimeSlice) {
     return Refuse(Annotation(PodKey(keys::kMode)),
                   fmt::format("'time-slice', but {} requests whole GPUs; use {} instead, or remove "

@@ -133,7 +133,7 @@ Result<void> CheckWishes(const PodWishes& wishes,
                   fmt::format("{}; write {}{}", Quoted(said), fmt::join(words, " or "),
                               near.empty() ? "" : "; did you mean '" + near + "'?"));
   };
-  if (auto ok = one_of(keys::kPriority, {"low", "high"}); !ok) return ok;
+  if (auto ok = one_of(keys::kPriority, {"normal", "low", "high", "idle"}); !ok) return ok;
   if (auto ok = one_of(keys::kAway, {"wait", "open"}); !ok) return ok;
   std::vector<std::string> modes;
   for (const spec::Mode& mode : spec::kModes) {

@@ -162,6 +162,58 @@ TEST_F(Batond, TwoProcessesDoNotShareAnIncarnation) {
   EXPECT_EQ(status, 0) << "the counters of both would be one";
 }
 
+TEST_F(Batond, APodOfIdlePriorityWaitsAsPausedAndTakesNoRoom) {
+  const std::string train = Pod("train", 100);
+  const json idle = Say(
+      {{"command", "create_pod"}, {"name", "night"}, {"gpus", {"GPU-a"}}, {"priority", "idle"}});
+  ASSERT_TRUE(idle.value("ok", false)) << idle.dump();
+  ScriptedClient a(Socket(), 1), b(Socket(), 2);
+  ASSERT_TRUE(a.Join(train, "GPU-a"));
+  ASSERT_TRUE(b.Join(idle.at("ticket").get<std::string>(), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant() && a.Report(Phase::kHolding));
+  ASSERT_TRUE(b.Ask());
+  const auto of_night = [&](const char* key) {
+    const json status = Status();
+    for (const json& pod : status.at("pods")) {
+      if (pod.at("name") == "night") return pod.at(key);
+    }
+    return json();
+  };
+  EXPECT_TRUE(Eventually([&] { return of_night("phase") == "paused"; })) << Status().dump(1);
+  EXPECT_EQ(of_night("request"), 0.0);
+  // It comes back from the file, and may be given a request where there is room.
+  const json full =
+      Say({{"command", "set_pod"}, {"name", "night"}, {"priority", "normal"}, {"request", 10}});
+  EXPECT_FALSE(full.value("ok", true)) << full.dump();
+  EXPECT_TRUE(Say({{"command", "set_pod"}, {"name", "train"}, {"request", 50}}).at("ok"));
+  EXPECT_TRUE(Say({{"command", "set_pod"}, {"name", "train"}, {"priority", "idle"}}).at("ok"));
+  EXPECT_TRUE(
+      Say({{"command", "set_pod"}, {"name", "night"}, {"priority", "normal"}, {"request", 10}})
+          .at("ok"));
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(of_night("request"), 10.0);
+  const json status = Status();
+  for (const json& pod : status.at("pods")) {
+    if (pod.at("name") == "train") {
+      EXPECT_EQ(pod.at("priority"), "idle");
+    }
+  }
+}
+
+TEST_F(Batond, APodOfIdlePriorityIsRefusedWhatItCannotHave) {
+  const auto why = [&](json pod) {
+    pod.update({{"command", "create_pod"}, {"name", "night"}, {"priority", "idle"}});
+    return Say(pod).value("error", "");
+  };
+  EXPECT_NE(why({{"request", 30}}).find("has no request"), std::string::npos);
+  EXPECT_NE(why({{"count", 2}}).find("has one GPU"), std::string::npos) << why({{"count", 2}});
+  EXPECT_NE(why({{"mode", "exclusive"}}).find("needs mode time-slice"), std::string::npos);
+  Pod("gang", 30, {{"gpus", {"GPU-a", "GPU-b"}}});
+  const json set = Say({{"command", "set_pod"}, {"name", "gang"}, {"priority", "idle"}});
+  EXPECT_NE(set.value("error", "").find("has one GPU"), std::string::npos) << set.dump();
+}
+
 TEST_F(Batond, AKilledHolderMakesRoomForTheNext) {
   const std::string a = Pod("a", 50);
   ScriptedClient b(Socket());

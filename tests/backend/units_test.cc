@@ -180,7 +180,7 @@ TEST(Keys, AKeyThatOthersCanReadIsRefused) {
 Pod MakePod(const std::string& name, policy::Share request, const std::string& gpu) {
   Pod pod;
   pod.name = name;
-  pod.share = *spec::ShareFrom(request, 0, policy::Priority::kLow);
+  pod.share = *spec::ShareFrom(request, 0, policy::Priority::kNormal);
   pod.gpus = {gpu};
   return pod;
 }

@@ -34,7 +34,7 @@ class VgpuMap : public testing::Test {
     Pod pod;
     pod.id = PodId{++last};
     pod.name = name;
-    pod.share = *spec::ShareFrom(request, 0, policy::Priority::kLow);
+    pod.share = *spec::ShareFrom(request, 0, policy::Priority::kNormal);
     pod.memory_cap = memory;
     return pod;
   }
@@ -160,12 +160,12 @@ TEST_F(VgpuMap, AVirtualGpuThatDoesNotGrowStaysAsItWas) {
   ASSERT_TRUE(map.Place(a, 1, "*"));
   ASSERT_TRUE(map.Place(b, 1, "*"));
   const devmgr::CardUse before = *map.cards().UseOf("GPU-0");
-  const auto grow = map.Resize(a, *spec::ShareFrom(61 * kPercent, 0, policy::Priority::kLow), 0, 0);
+  const auto grow = map.Resize(a, *spec::ShareFrom(61 * kPercent, 0, policy::Priority::kNormal), 0, 0);
   ASSERT_FALSE(grow);
   EXPECT_EQ(grow.error().code, ErrorCode::kExhausted);
   EXPECT_EQ(*map.cards().UseOf("GPU-0"), before);
   EXPECT_EQ(a.share.request, 50 * kPercent);
-  EXPECT_TRUE(map.Resize(a, *spec::ShareFrom(60 * kPercent, 0, policy::Priority::kLow), 0, 0));
+  EXPECT_TRUE(map.Resize(a, *spec::ShareFrom(60 * kPercent, 0, policy::Priority::kNormal), 0, 0));
   EXPECT_EQ(map.cards().UseOf("GPU-0")->share, policy::kWhole);
 }
 
@@ -260,7 +260,7 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
       pods.erase(it);
     } else if (below(2) == 0) {
       static_cast<void>(map.Resize(
-          it->second, *spec::ShareFrom((1 + below(100)) * kPercent, 0, policy::Priority::kLow),
+          it->second, *spec::ShareFrom((1 + below(100)) * kPercent, 0, policy::Priority::kNormal),
           uint64_t{below(20'000)} << 20, 0));
     } else if (it->second.gpus.size() == 1) {
       static_cast<void>(map.Move(it->second, {"GPU-n1" + std::to_string(below(4))}));

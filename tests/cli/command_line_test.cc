@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--request", "30", "--limit", "20", "--", "true"},
                 "--limit 20 is below --request 30; a limit is at least the request, or left out"},
         Mistake{{"run", "--request", "30", "--priority", "urgent", "--", "true"},
-                "--priority: 'urgent' is no priority; write low or high"},
+                "--priority: 'urgent' is no priority; write normal, high or idle"},
         Mistake{{"run", "--request", "30", "--away", "shut", "--", "true"},
                 "--away: 'shut' is neither wait nor open"},
         Mistake{{"set", "pod"},

@@ -70,7 +70,7 @@ TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
   EXPECT_EQ(line.find("train "), 0u);
   std::getline(lines, line);
   EXPECT_EQ(line.find("web ^ "), 0u) << "high priority is marked";
-  for (const char* text : {"\npriority", "\nhigh", "\nlow", "GPU busy", "10s of virtual time",
+  for (const char* text : {"\npriority", "\nhigh", "\nnormal", "GPU busy", "10s of virtual time",
                            "rule earliest-finish"}) {
     EXPECT_NE(outcome.out.find(text), std::string::npos) << outcome.out;
   }
@@ -192,6 +192,41 @@ TEST_F(Simulate, PausesOfAFewMillisecondsCostNoRequest) {
   }
 }
 
+constexpr const char* kIdlePod =
+    "[[pod]]\nname = \"night\"\npriority = \"idle\"\nkernel = \"1ms\"\njitter = 0\n";
+
+TEST_F(Simulate, AnIdlePodHasTheGpuWhenItIsAloneAndNothingBesideOneThatAlwaysWorks) {
+  EXPECT_GE(Json(kIdlePod)["pods"][0]["busy"].get<double>(), 98);
+  const auto beside =
+      Json(std::string("[[pod]]\nname = \"train\"\nrequest = 1\n") + kIdlePod, {"--length", "60s"});
+  EXPECT_LE(beside["pods"][1]["achieved"].get<double>(), 0.5);
+  EXPECT_EQ(beside["pods"][1]["target"].get<double>(), 0);
+  EXPECT_EQ(beside["priorities"][1]["priority"], "idle");
+}
+
+// At every gap a loop keeps 95 % of its speed beside an idle pod with kernels of 1 ms, and never
+// waits for more than one of those and 2 ms.
+TEST_F(Simulate, AnIdlePodCostsALoopLittleAndGivesWayAtOnce) {
+  double worst = 1, idle_at_30 = 0;
+  for (const int gap : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 22, 25, 30, 50, 100}) {
+    const std::string loop = fmt::format(
+        "[[pod]]\nname = \"loop\"\nrequest = 50\nburst = \"2ms\"\npause = \"{}ms\"\n", gap);
+    const auto busy = [](const nlohmann::json& json, int pod) {
+      return json["pods"][pod]["busy"].get<double>();
+    };
+    const auto alone = Json(loop, {"--length", "20s"});
+    const auto both = Json(loop + kIdlePod, {"--length", "20s"});
+    EXPECT_GE(busy(both, 0), 0.95 * busy(alone, 0)) << gap << " ms";
+    EXPECT_LE(both["pods"][0]["wait"]["max_ms"].get<double>(), 3) << gap << " ms";
+    worst = std::min(worst, busy(both, 0) / busy(alone, 0));
+    if (gap == 30) idle_at_30 = busy(both, 1);
+  }
+  EXPECT_GE(idle_at_30, 30) << "pauses are used, too";
+  printf(
+      "figure loop_beside_an_idle_pod %.3f of its speed alone; at gaps of 30 ms that has %.1f %%\n",
+      worst, idle_at_30);
+}
+
 // 75 and 25 % of pods that always have work.
 TEST_F(Simulate, SaturatingPodsGetTheirTargets) {
   const nlohmann::json json =
@@ -275,7 +310,7 @@ TEST_F(Simulate, WrongFilesAreExplainedWithTheirLine) {
             ":1: a pause or period needs a burst: the GPU time between two pauses\n");
   EXPECT_EQ(Complaint(pod + "count = 0\n"), ":4: count must be a whole number from 1 to 100\n");
   EXPECT_EQ(Complaint(pod + "priority = \"urgent\"\n"),
-            ":4: 'urgent' is no priority; write low or high\n");
+            ":4: 'urgent' is no priority; write normal, high or idle\n");
   EXPECT_EQ(Complaint(pod + "start = \"5s\"\nstop = \"4s\"\n"), ":1: stop must come after start\n");
   EXPECT_EQ(Complaint(pod + pod), ":4: this pod is listed twice: a\n");
   EXPECT_EQ(Complaint(pod + "colour = 1\n").find(":4: [[pod]] has no key colour; it has burst"),
@@ -342,6 +377,9 @@ TEST_F(Simulate, TheExampleWorks) {
   const Outcome outcome = RunBaton({"simulate", EXAMPLE_WORKLOAD});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("web-2 ^"), std::string::npos);
+  const Outcome night = RunBaton({"simulate", EXAMPLE_DAY_AND_NIGHT});
+  EXPECT_EQ(night.status, 0) << night.err;
+  EXPECT_NE(night.out.find("training ~"), std::string::npos);
 }
 
 }  // namespace

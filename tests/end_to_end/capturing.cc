@@ -35,8 +35,9 @@ int main(int argc, char** argv) {
   Check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   const auto launch = [&](unsigned long long ns) {
     void* arguments[] = {&ns};
-    Check(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, captured ? stream : nullptr, arguments, nullptr),
-          "cuLaunchKernel");
+    Check(
+        cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, captured ? stream : nullptr, arguments, nullptr),
+        "cuLaunchKernel");
   };
   std::thread([&] {
     Check(cuCtxSetCurrent(context), "cuCtxSetCurrent");

@@ -217,6 +217,51 @@ TEST_F(Share, ALoopWithGapsGetsItsRequest) {
   }
 }
 
+TEST_F(Share, AnIdlePodHasTheGpuWhileNobodyElseHasWork) {
+  StartCluster({.transport = Transport::kUnix});
+  PodOptions night = Burn("night", "", "100", {"--kernel", "1ms"});
+  night.run_flags = {"--priority", "idle"};
+  Start(night);
+  PassTime(milliseconds(500));
+  Windows([&] { return SharesOver(Window(2), device()).at("night"); },
+          [&](double share) {
+            Figure("idle_alone", share, "%");
+            EXPECT_GE(share, 98 - Excused(100 - share));
+          });
+  // By day: 5 ms of work every 100 ms.
+  int run = 0;
+  Windows(
+      [&] {
+        Pod& serve = Start(Burn("serve" + std::to_string(run++), "10", "100",
+                                {"--burst", "5", "--sync", "burst", "--period", "100ms", "--warmup",
+                                 "0.3", "--seconds", "3"}));
+        EXPECT_EQ(serve.Wait(seconds(15)), 0) << serve.Stderr();
+        return serve.Report();
+      },
+      [&](const nlohmann::json& report) {
+        Figure("beside_idle_wait_p50", report.at("wait_ms").at("p50"), "ms");
+        Figure("beside_idle_wait_p99", report.at("wait_ms").at("p99"), "ms");
+        // A kernel of 1 ms and 2 ms; the rest is this machine's, which wakes four threads.
+        EXPECT_LE(report.at("wait_ms").at("p50"), 6.0) << report;
+      });
+  Start(Burn("train", "50", "100"));
+  PassTime(milliseconds(500));
+  Windows([&] { return SharesOver(Window(2), device()); },
+          [&](const auto& shares) {
+            const double idle = shares.contains("night") ? shares.at("night") : 0;
+            Figure("idle_beside_a_saturating_pod", idle, "%");
+            EXPECT_LE(idle, 0.5);
+            EXPECT_GE(shares.at("train"), 98 - Excused(100 - shares.at("train")));
+          });
+  std::string status;
+  ASSERT_TRUE(cluster().Baton(0, {"status", "--json"}, &status, nullptr));
+  const auto json = nlohmann::json::parse(status);
+  const auto& pods = json.at("pods");
+  EXPECT_TRUE(std::any_of(pods.begin(), pods.end(), [](const auto& pod) {
+    return pod.at("name") == "night" && pod.at("phase") == "paused";
+  })) << status;
+}
+
 TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
   StartCluster();
   Start(Burn("train1", "45", "100"));

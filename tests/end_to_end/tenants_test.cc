@@ -75,12 +75,12 @@ TEST_P(Tenants, AThiefPaysForWhatItHolds) {
   EXPECT_GE(held, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Places, Tenants,
-    ::testing::Values(Place{Transport::kUnix, "", "Unix"},
-                      Place{Transport::kUnix, "drain_action = \"kill\"\n", "UnixThatKills"},
-                      Place{Transport::kCentral, "", "Central"}),
-    [](const auto& place) { return place.param.name; });
+INSTANTIATE_TEST_SUITE_P(Places, Tenants,
+                         ::testing::Values(Place{Transport::kUnix, "", "Unix"},
+                                           Place{Transport::kUnix, "drain_action = \"kill\"\n",
+                                                 "UnixThatKills"},
+                                           Place{Transport::kCentral, "", "Central"}),
+                         [](const auto& place) { return place.param.name; });
 
 // Another thread has launched a little, less than a mark is due for, where the capture begins or
 // into a default stream.

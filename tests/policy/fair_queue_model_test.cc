@@ -220,7 +220,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
   const auto any_spec = [&random] {
     ShareSpec spec{.request = static_cast<Share>(random.Spread(kShareMin, 400'000))};
     spec.slack_weight = static_cast<uint32_t>(random.Between(1, kWhole));
-    spec.priority = random.OneIn(5) ? Priority::kHigh : Priority::kLow;
+    spec.priority = random.OneIn(5) ? Priority::kHigh : Priority::kNormal;
     spec.team = static_cast<uint32_t>(random.Between(0, 3));
     return spec;
   };

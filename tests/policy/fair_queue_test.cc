@@ -18,7 +18,7 @@ constexpr Share Percent(uint32_t percent) { return percent * 10'000; }
 // A GPU that grants `quantum` at a time to whoever the queue picks.
 class Gpu {
  public:
-  Slot Add(Share request, Share limit, Priority priority = Priority::kLow, uint32_t team = 0) {
+  Slot Add(Share request, Share limit, Priority priority = Priority::kNormal, uint32_t team = 0) {
     const auto spec =
         Validated({.request = request, .limit = limit, .priority = priority, .team = team});
     const Slot slot = queue.Add(PodId{++pods_}, spec.value(), now);
@@ -276,9 +276,9 @@ TEST(FairQueue, RemovingAPodLeavesTheOthersFair) {
 
 TEST(FairQueue, TeamsShareWhatRequestsLeaveOverByTheirWeights) {
   Gpu gpu;
-  const Slot a1 = gpu.Add(Percent(10), kWhole, Priority::kLow, 1);
-  const Slot a2 = gpu.Add(Percent(10), kWhole, Priority::kLow, 1);
-  const Slot b = gpu.Add(Percent(20), kWhole, Priority::kLow, 2);
+  const Slot a1 = gpu.Add(Percent(10), kWhole, Priority::kNormal, 1);
+  const Slot a2 = gpu.Add(Percent(10), kWhole, Priority::kNormal, 1);
+  const Slot b = gpu.Add(Percent(20), kWhole, Priority::kNormal, 2);
   for (const Slot s : {a1, a2, b}) gpu.Wake(s, milliseconds(20));
   gpu.queue.SetTeamWeights({0, 1, 2});
   gpu.Run(Instant(seconds(20)));

@@ -128,7 +128,7 @@ TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
           {.request = static_cast<double>(draw(5, 20)),
            .gpus = {g},
            .kernel = microseconds(draw(20, 10'000)),
-           .priority = draw(0, 4) == 0 ? policy::Priority::kHigh : policy::Priority::kLow}));
+           .priority = draw(0, 4) == 0 ? policy::Priority::kHigh : policy::Priority::kNormal}));
     }
     const int64_t kinds = draw(1, 255);
     if ((kinds & 1) != 0) {

@@ -202,7 +202,7 @@ TEST(Gang, SmallPodsDoNotKeepItWaitingForEver) {
     double least;
   };
   for (const Case& c :
-       {Case{policy::Priority::kLow, false, 35}, Case{policy::Priority::kLow, true, 17},
+       {Case{policy::Priority::kNormal, false, 35}, Case{policy::Priority::kNormal, true, 17},
         Case{policy::Priority::kHigh, false, 10}, Case{policy::Priority::kHigh, true, 7}}) {
     for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", least " << c.least);

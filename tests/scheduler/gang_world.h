@@ -32,7 +32,7 @@ struct PodPlan {
   Duration kernel = milliseconds(1);
   int collective_every = 0;  // kernels; 0: its ranks do not wait for each other
   Duration pause{0};         // after each collective, of one rank after the other
-  policy::Priority priority = policy::Priority::kLow;
+  policy::Priority priority = policy::Priority::kNormal;
   int threads = 1;           // of each rank, each with a stream and a communicator of its own
   bool one_process = false;  // one thread launches on all GPUs, in turn
 };

@@ -8,7 +8,7 @@ namespace baton::scheduler {
 
 // In percent of a GPU.
 inline policy::ShareSpec Spec(double request, double limit = 100,
-                              policy::Priority priority = policy::Priority::kLow) {
+                              policy::Priority priority = policy::Priority::kNormal) {
   return policy::Validated({.request = static_cast<policy::Share>(request * 10'000),
                             .limit = static_cast<policy::Share>(limit * 10'000),
                             .priority = priority})

@@ -88,7 +88,7 @@ TEST(PodFields, WhatIsWrongIsNamedWithWhatIsAccepted) {
   EXPECT_EQ(WhyNot({{"request", 30}, {"count", 18446744073709551615u}}),
             "count must be a whole number from 1 to 16");
   EXPECT_EQ(WhyNot({{"request", 30}, {"priority", "urgent"}}),
-            "priority: 'urgent' is no priority; write low or high");
+            "priority: 'urgent' is no priority; write normal, high or idle");
   EXPECT_EQ(WhyNot({{"request", 30}, {"gpus", {-1}}}),
             "gpus must be a list of at most 64 texts of 1 to 128 bytes");
   EXPECT_EQ(WhyNot({{"request", 30}, {"team", std::string(257, 'x')}}),
@@ -119,6 +119,23 @@ TEST(PodFields, AStrictPodStaysStrictWhereOnlyItsRequestGrows) {
   EXPECT_EQ(Changed(strict, {{"request", 40}})->share.limit, 400'000u);
   const PodRequest elastic = Read({{"request", 30}, {"limit", 35}});
   EXPECT_FALSE(Changed(elastic, {{"request", 40}}));
+}
+
+TEST(PodFields, OfIdlePriorityHaveNoRequest) {
+  const PodRequest idle = Read({{"priority", "idle"}});
+  EXPECT_EQ(idle.share.request, 0u);
+  EXPECT_EQ(idle.share.limit, policy::kWhole);
+  EXPECT_FALSE(WriteFields(idle).contains("request"));
+  EXPECT_EQ(Read({{"priority", "idle"}, {"limit", 40}}).share.limit, 400'000u);
+  EXPECT_NE(WhyNot({{"priority", "idle"}, {"request", 30}}).find("has no request"),
+            std::string::npos);
+  const PodRequest was = Read({{"request", 30}});
+  const auto changed = Changed(was, {{"priority", "idle"}});
+  ASSERT_TRUE(changed) << changed.error().message;
+  EXPECT_EQ(changed->share.request, 0u) << "it gives its request up";
+  EXPECT_EQ(Changed(*changed, {{"priority", "normal"}, {"request", 30}}), was);
+  EXPECT_FALSE(Changed(*changed, {{"priority", "high"}})) << "how much?";
+  EXPECT_EQ(Read({{"request", 30}, {"priority", "low"}}), was) << "the old name";
 }
 
 TEST(PodFields, WhatIsFixedDoesNotChange) {

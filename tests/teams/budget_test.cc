@@ -55,8 +55,8 @@ TEST(Budgets, LowTakesHighPriorityFromTheTeamAndAllBelowIt) {
   Budgets budgets;
   EXPECT_EQ(budgets.Effective(teams, "research", Priority::kHigh), Priority::kHigh);
   budgets.Update(teams, Held(501, 0));
-  EXPECT_EQ(budgets.Effective(teams, "research", Priority::kHigh), Priority::kLow);
-  EXPECT_EQ(budgets.Effective(teams, "/research/text/", Priority::kHigh), Priority::kLow);
+  EXPECT_EQ(budgets.Effective(teams, "research", Priority::kHigh), Priority::kNormal);
+  EXPECT_EQ(budgets.Effective(teams, "/research/text/", Priority::kHigh), Priority::kNormal);
   EXPECT_EQ(budgets.Effective(teams, "researchers", Priority::kHigh), Priority::kHigh);
   EXPECT_EQ(budgets.Effective(teams, "", Priority::kHigh), Priority::kHigh);
   EXPECT_TRUE(budgets.Admit(teams, "research")) << "low refuses nobody";
@@ -109,7 +109,7 @@ TEST(Budgets, WhereUseIsNotToBeHadATeamStaysWhatItWas) {
             "what team research held is not known (the ledger is locked); it counts as "
             "over its budget, as before");
   EXPECT_TRUE(budgets.Update(teams, broken).empty()) << "once";
-  EXPECT_EQ(budgets.Effective(teams, "research", Priority::kHigh), Priority::kLow);
+  EXPECT_EQ(budgets.Effective(teams, "research", Priority::kHigh), Priority::kNormal);
   EXPECT_TRUE(budgets.Update(teams, Held(501, 0)).empty());
   EXPECT_EQ(budgets.Update(teams, broken).size(), 2u) << "and again when it is new";
   const Budgets::HeldHours unasked = [](const Team&) -> Result<double> {

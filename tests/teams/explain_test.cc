@@ -81,6 +81,25 @@ TEST(Explain, SaysWhereLimitsAndIdlenessMatter) {
             "over, 1.9% of the GPU, and gets 2.6%: other teams cannot take all of theirs.");
 }
 
+TEST(Explain, SaysWhenAPodOfIdlePriorityRuns) {
+  ExplainPod idle = ExplainedPod("night", "", 10, 50);
+  idle.spec.request = 0;
+  idle.spec.priority = policy::Priority::kIdle;
+  const ExplainGpu day{"GPU-0", {idle, ExplainedPod("web", "", 20)}, nullptr};
+  EXPECT_EQ(
+      Joined(ExplainShare(day, 0, {}, 0.5, nullptr)),
+      "night is of idle priority: it has GPU-0 while no pod with a request has work there, and "
+      "gives way at once. 1 such pod has work now, so it is paused. It is limited to 50%. It "
+      "waited 50% of the last minute.");
+  EXPECT_EQ(Joined(ExplainShare(day, 1, {}, std::nullopt, nullptr)),
+            "web asks for 20% of GPU-0 and gets at least that. Of the 80% that requests leave over "
+            "it gets 80%, so 100% in all.");
+  const ExplainGpu night{"GPU-0", {idle, ExplainedPod("web", "", 20, 100, false), idle}, nullptr};
+  EXPECT_NE(Joined(ExplainShare(night, 0, {}, std::nullopt, nullptr))
+                .find("shares the GPU equally with 1 other of idle priority"),
+            std::string::npos);
+}
+
 TEST(Explain, SaysWhatOvercommitDoes) {
   const ExplainGpu gpu{"GPU-0", {ExplainedPod("a", "", 80), ExplainedPod("b", "", 60)}, nullptr};
   EXPECT_EQ(Joined(ExplainShare(gpu, 0, {}, std::nullopt, nullptr)),

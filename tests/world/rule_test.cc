@@ -219,7 +219,7 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
     const policy::Share limit = *rc::gen::element(
         request, *rc::gen::inRange<policy::Share>(request, kWhole), kWhole, kWhole);
     const auto priority =
-        *rc::gen::element(Priority::kLow, Priority::kLow, Priority::kLow, Priority::kHigh);
+        *rc::gen::element(Priority::kNormal, Priority::kNormal, Priority::kNormal, Priority::kHigh);
     return *Validated({.request = request, .limit = limit, .priority = priority});
   };
   const auto any_length = [] {  // of all orders of magnitude

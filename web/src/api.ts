@@ -77,7 +77,7 @@ export const pod = object({
   memory: number,  // Bytes it may allocate on each GPU; 0: no cap.
   memory_percent: number,  // Cap in percent of each GPU's memory, if requested in percent; else 0. `memory` is then that of the first GPU.
   mode: text,  // How its GPUs are shared.
-  priority: text,
+  priority: text,  // low is the normal one.
   team: text,  // A path; may be empty.
   user: text,  // May be empty.
   namespace: text,  // Of Kubernetes; may be empty.

@@ -44,6 +44,18 @@ TEST(DesiredPods, FollowTheAnnotations) {
   EXPECT_EQ(pod.wishes.mode, "time-slice");
 }
 
+TEST(DesiredPods, OfIdlePriorityHaveRoomAndNoRequest) {
+  Json bound = BoundPod();
+  bound["metadata"]["annotations"]["baton.dev/priority"] = "idle";
+  const auto pods = DesiredPods(bound, 256);
+  ASSERT_TRUE(pods) << pods.error().message;
+  EXPECT_EQ(pods->front().share.request, 0u);
+  EXPECT_EQ(pods->front().share.limit, 600'000u);
+  const Json request = RequestFor({Kind::kSet, pods->front()}, true);
+  EXPECT_EQ(request.at("priority"), "idle");
+  EXPECT_TRUE(request.at("request").is_null()) << request.dump();
+}
+
 TEST(DesiredPods, ExcludeUnplacedAndFinishedPods) {
   Json pod = BoundPod();
   pod["metadata"]["annotations"].erase("baton.dev/placement");
@@ -145,7 +157,7 @@ TEST(Difference, UpdatesOrReplacesPods) {
   EXPECT_EQ(changed([](BatondPod& p) { p.share.limit = 100'000; }), Kinds{Kind::kSet});
   EXPECT_EQ(changed([](BatondPod& p) { p.memory_cap = 0; }), Kinds{Kind::kSet});
   EXPECT_EQ(changed([](BatondPod& p) { p.team = "x"; }), Kinds{Kind::kSet});
-  EXPECT_EQ(changed([](BatondPod& p) { p.share.priority = policy::Priority::kLow; }),
+  EXPECT_EQ(changed([](BatondPod& p) { p.share.priority = policy::Priority::kNormal; }),
             Kinds{Kind::kSet});
   const Kinds anew{Kind::kDelete, Kind::kCreate};
   EXPECT_EQ(changed([](BatondPod& p) { p.wishes.gpus = {"GPU-b"}; }), anew);

@@ -226,7 +226,12 @@ TEST(GpuPod, RefusalsNameTheFieldAndTheRemedy) {
             R"({"baton.dev/memory": "10%"})", "remove this limit"},
            {R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/memory": "0"})", "less than 1Mi"},
            {R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/priority": "hihg"})",
-            "write low or high; did you mean 'high'?"},
+            "write normal or low or high or idle; did you mean 'high'?"},
+           {R"({"nvidia.com/gpu": 1})", R"({"baton.dev/priority": "idle"})",
+            "metadata.annotations[baton.dev/priority]: 'idle', which is for pods that share one "
+            "GPU"},
+           {R"({"baton.dev/gpu-share": 30})",
+            R"({"baton.dev/priority": "idle", "baton.dev/count": "2"})", "and one GPU"},
            {R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/mode": "mig"})",
             "'mig' is not offered on Kubernetes"},
            {R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/mode": "exclusive"})",

@@ -1,0 +1,197 @@
+// Pods of idle priority: they have the GPU while nobody with a request could use it.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+
+#include "scheduler/token_scheduler.h"
+#include "tests/scheduler/share_spec.h"
+
+namespace baton::scheduler {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::Phase;
+
+// Pod n has one client, n, which says what the test wants it to say.
+class IdlePriority : public testing::Test {
+ protected:
+  static policy::ShareSpec Idle(double limit = 100) {
+    return Spec(0, limit, policy::Priority::kIdle);
+  }
+  void Add(uint64_t pod, const policy::ShareSpec& spec) {
+    Step(PodSet{PodId{pod}, spec});
+    Step(ClientAttached{ClientId{pod}, PodId{pod}});
+  }
+  void Say(uint64_t pod, Phase phase) {
+    const SendToken& last = told_[pod];
+    Step(ClientReport{ClientId{pod}, ++seq_, phase, last.epoch, last.rev});
+  }
+  void Step(const Event& event) {
+    Effects effects;
+    scheduler_.Step(now_, event, effects);
+    for (const Effect& effect : effects) {
+      if (const auto* send = std::get_if<SendToken>(&effect)) told_[send->client.value] = *send;
+    }
+  }
+  // Ticks when the scheduler asks for it.
+  void Pass(Duration time) {
+    const Instant end = now_ + time;
+    while (scheduler_.wakeup() <= end) {
+      now_ = std::max(now_, scheduler_.wakeup());
+      Step(Tick{});
+    }
+    now_ = end;
+  }
+  // 0: nobody.
+  uint64_t Holder() const { return scheduler_.holder().value_or(PodId{0}).value; }
+  // The pod was told to stop, or its token is over.
+  bool Ends(uint64_t pod) { return told_[pod].quota == Duration(0); }
+  PodStatus StatusOf(uint64_t pod) {
+    for (const PodStatus& status : scheduler_.Status(now_)) {
+      if (status.pod == PodId{pod}) return status;
+    }
+    return {};
+  }
+
+  SchedulerOptions options_;
+  Instant now_{milliseconds(1000)};
+  uint64_t seq_ = 0;
+  std::map<uint64_t, SendToken> told_;  // last, by client
+  TokenScheduler scheduler_{options_, 0};
+};
+
+TEST_F(IdlePriority, GoesAtOnceWhenNobodyHasWorkedForALongTime) {
+  Add(1, Spec(50));
+  Add(2, Idle());
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_TRUE(told_[2].contended) << "it is to keep little work in flight";
+  EXPECT_EQ(StatusOf(2).fluid, policy::kWhole);
+}
+
+TEST_F(IdlePriority, GivesWayAtOnceToWhoeverHasARequest) {
+  Add(1, Spec(1));
+  Add(2, Idle());
+  Say(2, Phase::kWaiting);
+  Say(2, Phase::kHolding);
+  Pass(milliseconds(1));
+  Say(1, Phase::kWaiting);
+  EXPECT_TRUE(Ends(2)) << "before quota_min";
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 1u);
+  EXPECT_FALSE(told_[1].contended) << "whoever is idle is in nobody's way";
+}
+
+TEST_F(IdlePriority, WaitsWhileOthersWorkAndThroughTheirPauses) {
+  Add(1, Spec(1));
+  Add(2, Idle());
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  Pass(std::chrono::seconds(10));
+  EXPECT_EQ(Holder(), 1u);
+  EXPECT_TRUE(StatusOf(2).paused);
+  EXPECT_EQ(StatusOf(2).fluid, 0u);
+  EXPECT_EQ(StatusOf(1).fluid, policy::kWhole);
+  Say(1, Phase::kIdle);
+  Pass(2 * options_.active_grace - milliseconds(1));
+  EXPECT_EQ(Holder(), 0u) << "it may come back";
+  Pass(milliseconds(1));
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_FALSE(StatusOf(2).paused);
+}
+
+TEST_F(IdlePriority, HasWhatALimitLeaves) {
+  Add(1, Spec(10, 10));
+  Add(2, Idle());
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  // The limit's bucket is empty after 20 ms and what was drawn in advance.
+  for (int i = 0; i < 100 && Holder() == 1; ++i) {
+    Pass(milliseconds(5));
+    if (Ends(1) || now_ - Instant(milliseconds(1000)) > milliseconds(200)) Say(1, Phase::kWaiting);
+  }
+  ASSERT_EQ(Holder(), 2u);
+  ASSERT_TRUE(StatusOf(1).throttled);
+  const Instant refill = scheduler_.wakeup();
+  EXPECT_LE(told_[2].quota, refill + options_.quota_max - now_);
+  Say(2, Phase::kHolding);
+  while (!Ends(2) && told_[2].quota > Duration(0) && StatusOf(1).throttled) Pass(milliseconds(1));
+  Pass(milliseconds(5));
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 1u) << "it goes on as soon as its limit lets it";
+}
+
+TEST_F(IdlePriority, IsDividedEquallyAndKeepsItsLimit) {
+  Add(1, Idle());
+  Add(2, Idle(25));
+  Add(3, Idle());
+  Say(1, Phase::kWaiting);
+  Say(2, Phase::kWaiting);
+  Say(3, Phase::kWaiting);
+  for (int i = 0; i < 20'000; ++i) {
+    const uint64_t holder = Holder();
+    if (holder != 0) Say(holder, Phase::kHolding);
+    Pass(milliseconds(1));
+    if (holder != 0 && holder == Holder() &&
+        (Ends(holder) || now_ > Instant(milliseconds(1000)) + milliseconds(i + 1))) {
+      Say(holder, Phase::kWaiting);
+    }
+    if (i % 5 == 4 && Holder() != 0) Say(Holder(), Phase::kWaiting);
+  }
+  const double all =
+      static_cast<double>(Nanos(StatusOf(1).held + StatusOf(2).held + StatusOf(3).held));
+  EXPECT_NEAR(static_cast<double>(Nanos(StatusOf(2).held)) / all, 0.25, 0.02);
+  EXPECT_NEAR(static_cast<double>(Nanos(StatusOf(1).held)) / all, 0.375, 0.02);
+}
+
+TEST_F(IdlePriority, TakesNothingFromAnybodysAccount) {
+  Add(1, Spec(50));
+  Add(2, Spec(50));
+  Add(3, Idle());
+  Say(3, Phase::kWaiting);
+  Say(3, Phase::kHolding);
+  Pass(std::chrono::seconds(5));
+  Say(1, Phase::kWaiting);
+  Say(2, Phase::kWaiting);
+  Say(3, Phase::kWaiting);
+  EXPECT_EQ(StatusOf(1).lag, Duration(0)) << "it saves nothing up while nobody else works";
+  EXPECT_EQ(StatusOf(2).lag, Duration(0));
+  EXPECT_GE(StatusOf(3).held, std::chrono::seconds(5));
+}
+
+TEST_F(IdlePriority, MayBeGivenAndTakenBackWhileItWaits) {
+  Add(1, Spec(50));
+  Add(2, Spec(50));
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  Step(PodSet{PodId{2}, Idle()});
+  EXPECT_TRUE(StatusOf(2).paused);
+  Pass(std::chrono::seconds(2));
+  EXPECT_EQ(Holder(), 1u);
+  EXPECT_EQ(StatusOf(1).fluid, policy::kWhole);
+  // The other way round, while one of idle priority holds.
+  Step(PodSet{PodId{1}, Idle()});
+  Step(PodSet{PodId{2}, Spec(50)});
+  EXPECT_TRUE(Ends(1));
+  Say(1, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 2u);
+}
+
+TEST_F(IdlePriority, LeavesNothingBehindWhenItIsRemoved) {
+  Add(1, Idle());
+  Say(1, Phase::kWaiting);
+  Step(PodRemoved{PodId{1}});
+  Say(1, Phase::kIdle);
+  EXPECT_EQ(Holder(), 0u);
+  Add(2, Spec(50));
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_FALSE(StatusOf(2).paused);
+}
+
+}  // namespace
+}  // namespace baton::scheduler
