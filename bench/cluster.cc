@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -272,10 +273,11 @@ Result<bool> Cluster::Prepare() {
         const std::string name = "node" + std::to_string(node);
         auto key = MakeKey(name);
         if (!key) return tl::unexpected(key.error());
-        nodes += name + " = \"" + *key + "\"\n";
-        text += "\n[node]\nname = \"" + name + "\"\n[zmq]\nsecret_key_file = \"" +
-                File(name + ".key") + "\"\n[upstream]\nconnect = \"" + address +
-                "\"\nserver_public_key = \"" + server_key + "\"\n";
+        nodes += fmt::format("{} = \"{}\"\n", name, *key);
+        text += fmt::format(
+            "\n[node]\nname = \"{}\"\n[zmq]\nsecret_key_file = \"{}\"\n"
+            "[upstream]\nconnect = \"{}\"\nserver_public_key = \"{}\"\n",
+            name, File(name + ".key"), address, server_key);
       }
       if (auto written = WriteFile(BatondConfig(node), text); !written) return written;
     }
@@ -288,12 +290,12 @@ Result<bool> Cluster::Prepare() {
     const std::string name = "node" + std::to_string(node);
     auto key = MakeKey(name);
     if (!key) return tl::unexpected(key.error());
-    nodes += name + " = \"" + *key + "\"\n";
-    auto written =
-        WriteFile(File(name + ".toml"),
-                  server(name) + "\n[node]\nname = \"" + name + "\"\n\n[zmq]\nconnect = \"" +
-                      address + "\"\nserver_public_key = \"" + server_key +
-                      "\"\nsecret_key_file = \"" + File(name + ".key") + "\"\n");
+    nodes += fmt::format("{} = \"{}\"\n", name, *key);
+    auto written = WriteFile(
+        File(name + ".toml"),
+        server(name) + fmt::format("\n[node]\nname = \"{}\"\n\n[zmq]\nconnect = \"{}\"\n"
+                                   "server_public_key = \"{}\"\nsecret_key_file = \"{}\"\n",
+                                   name, address, server_key, File(name + ".key")));
     if (!written) return written;
   }
   return WriteFile(BatondConfig(),

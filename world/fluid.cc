@@ -100,6 +100,7 @@ std::vector<Duration> FluidService(const Plan& plan, uint32_t gpu) {
     now = until;
   }
   std::vector<Duration> result;
+  result.reserve(served.size());
   for (const double ns : served) result.emplace_back(static_cast<int64_t>(ns));
   return result;
 }
