@@ -273,7 +273,9 @@ Duration Line::Quota(uint32_t index) const {
   Duration allowed = Allowance(index);
   // Where others wait, many small limits must not chop the GPU's time into hand-offs.
   const policy::Share limit = queue_.spec(index).limit;
-  if (anybody_waits() && limit < policy::kWhole) allowed += kOverdraw * limit / policy::kWhole;
+  if (anybody_waits() && limit < policy::kWhole && !pod.is_spare()) {
+    allowed += kOverdraw * limit / policy::kWhole;
+  }
   return std::max(kQuotaLeast, std::min(wanted, allowed));
 }
 

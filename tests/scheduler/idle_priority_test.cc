@@ -124,6 +124,21 @@ TEST_F(IdlePriority, HasWhatALimitLeaves) {
   EXPECT_EQ(Holder(), 1u) << "it goes on as soon as its limit lets it";
 }
 
+TEST_F(IdlePriority, HasNoMoreThanALimitOfOthersLeavesWhateverItsOwnIs) {
+  Add(1, Spec(50, 50));
+  Add(2, Idle(25));
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Pass(milliseconds(200));  // its drain takes long
+  Say(1, Phase::kWaiting);
+  ASSERT_TRUE(StatusOf(1).throttled);
+  const Instant refill = scheduler_.wakeup();
+  Pass(refill - now_ - milliseconds(5));
+  Say(2, Phase::kWaiting);
+  ASSERT_EQ(Holder(), 2u);
+  EXPECT_LE(now_ + told_[2].quota, refill);
+}
+
 TEST_F(IdlePriority, IsDividedEquallyAndKeepsItsLimit) {
   Add(1, Idle());
   Add(2, Idle(25));
