@@ -24,10 +24,6 @@ constexpr uint32_t kWindowsMax = 200;
 constexpr Duration kStuckAfter = microseconds(300);
 // However much work a rank says that it has left.
 constexpr Duration kStuckAfterMax = milliseconds(50);
-// A gang whose turn it is lets others use its GPUs for so long while one of them belongs to
-// another: one that can never have all it is owed on a GPU, for it waits elsewhere, must not close
-// it to the other gangs for good.
-constexpr Duration kPatience = milliseconds(100);
 // When none is behind, all are let on, this long after they should have drained: twice as long each
 // time that it did not help.
 constexpr Duration kNoneBehind = milliseconds(5);
@@ -140,7 +136,6 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
     const bool ready = AllOf(views, [](const GangView& v) { return Ranked(v) && !v.overdue; });
     if (!ready) {
       gang.ready_since = kNever;
-      gang.blocked_since = kNever;
       // No claim without bound where another of its GPUs is what it waits for.
       for (size_t i = 0; i < views.size(); ++i) {
         if (views[i].owed_much) {
@@ -163,7 +158,8 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
       return;
     }
     if (AllOf(views, [](const GangView& v) { return v.free; })) {
-      const Duration span = Quota(gang, views);
+      const Duration span =
+          std::max(2 * wire::kSingleLaunch, std::min(Quota(gang, views), Left(gang)));
       All(pod, gang, GangStep::Do::kGrant, span);
       gang.state = State::kHolding;
       gang.deadline = now_ + span;
@@ -185,6 +181,29 @@ Duration GangScheduler::Quota(const Gang& gang, const Views& views) const {
   for (const GangView& view : views) quota = std::max(quota, view.quota);
   for (const GangView& view : views) quota = std::min(quota, view.allowance);
   return std::max(2 * wire::kSingleLaunch, quota);
+}
+
+// How long it may hold until its GPUs are promised to others.
+Duration GangScheduler::Left(const Gang& gang) const {
+  return gang.until == kNever ? Duration::max() : gang.until - now_ - gang.closing;
+}
+
+// When the last gang that has one of its GPUs should have given it back.
+Instant GangScheduler::FreeFrom(PodId pod, const Gang& gang) const {
+  Instant from = now_;
+  for (const auto& [id, other] : gangs_) {
+    const bool shares =
+        id != pod && std::any_of(gang.gpus.begin(), gang.gpus.end(), [&](auto* gpu) {
+          return std::find(other.gpus.begin(), other.gpus.end(), gpu) != other.gpus.end();
+        });
+    if (!shares) continue;
+    if (other.state == State::kHolding) from = std::max(from, other.deadline + other.closing);
+    if (other.state == State::kClosing) from = std::max(from, other.closing_since + other.closing);
+    if (other.state == State::kReserved) {
+      from = std::max(from, now_ + Quota(other, ViewsOf(id, other)) + other.closing);
+    }
+  }
+  return from;
 }
 
 void GangScheduler::Hold(PodId pod, Gang& gang) {
@@ -212,6 +231,7 @@ void GangScheduler::Hold(PodId pod, Gang& gang) {
   const bool rival = AnyOf(views, [](const GangView& v) { return v.contended; });
   Duration more = rival ? Quota(gang, views) : options_.quota_max;
   for (const GangView& v : views) more = std::min(more, v.allowance - (gang.deadline - now_));
+  more = std::min(more, Left(gang) - (gang.deadline - now_));
   if (more <= Duration(0)) return;
   All(pod, gang, GangStep::Do::kExtend, more);
   gang.deadline += more;
@@ -220,6 +240,7 @@ void GangScheduler::Hold(PodId pod, Gang& gang) {
 
 void GangScheduler::BeginClosing(Gang& gang) {
   gang.state = State::kClosing;
+  gang.until = kNever;
   gang.closing_since = now_;
   gang.changed_at = now_;
   gang.window = kWindow;
@@ -309,7 +330,8 @@ bool GangScheduler::GoesBefore(const Gang& a, const Views& of_a, const Gang& b, 
 }
 
 // In their order, each gang that is ready reserves its GPUs. Where one of them belongs to another
-// gang still, those that come later may have the rest, but not for ever.
+// gang still, those that come later may have the rest, if they are done when that one is: so nobody
+// waits for who came later, and gangs that have no GPU in common end together and run side by side.
 void GangScheduler::Reserve() {
   struct Ready {
     PodId pod;
@@ -325,7 +347,7 @@ void GangScheduler::Reserve() {
   std::stable_sort(ready.begin(), ready.end(), [](const Ready& a, const Ready& b) {
     return a.gang->ready_since < b.gang->ready_since;
   });
-  std::vector<const TokenScheduler*> claimed;
+  std::map<const TokenScheduler*, Instant> promised;  // to gangs of before, from when on
   while (!ready.empty()) {
     const auto first = [&](const Ready& r) {
       return std::none_of(ready.begin(), ready.end(), [&](const Ready& other) {
@@ -337,18 +359,23 @@ void GangScheduler::Reserve() {
     const Ready r = std::move(*next);
     ready.erase(next);
     const auto& gpus = r.gang->gpus;
-    const bool blocked = std::any_of(gpus.begin(), gpus.end(), [&](const TokenScheduler* gpu) {
-      return gpu->Gang(r.pod).taken || gpu->cut() ||
-             std::find(claimed.begin(), claimed.end(), gpu) != claimed.end();
-    });
-    if (blocked) {
-      r.gang->blocked_since = std::min(r.gang->blocked_since, now_);
-      if (now_ - r.gang->blocked_since >= kPatience) {
-        claimed.insert(claimed.end(), gpus.begin(), gpus.end());
+    Instant until = kNever;
+    for (const TokenScheduler* gpu : gpus) {
+      if (const auto at = promised.find(gpu); at != promised.end()) {
+        until = std::min(until, at->second);
       }
-      continue;
     }
-    r.gang->blocked_since = kNever;
+    if (Cut(*r.gang)) continue;
+    const bool blocked = std::any_of(gpus.begin(), gpus.end(), [&](const TokenScheduler* gpu) {
+      return gpu->Gang(r.pod).taken;
+    });
+    if (blocked && until == kNever) {
+      const Instant from = FreeFrom(r.pod, *r.gang);
+      for (const TokenScheduler* gpu : gpus) promised[gpu] = from;
+    }
+    if (blocked) continue;
+    r.gang->until = until;
+    if (Left(*r.gang) < std::max(options_.quota_min, 2 * r.gang->closing)) continue;
     All(r.pod, *r.gang, GangStep::Do::kReserve);
     r.gang->state = State::kReserved;
     Tend(r.pod, *r.gang);

@@ -65,9 +65,10 @@ class GangScheduler {
     bool complete = true;
     State state = State::kIdle;
     bool removed = false;
-    uint64_t tended_at = 0;          // TokenScheduler::steps() of all its GPUs, when last tended
-    Instant ready_since = kNever;    // comes before every single on all its GPUs
-    Instant blocked_since = kNever;  // ... and one of them belongs to another gang
+    uint64_t tended_at = 0;        // TokenScheduler::steps() of all its GPUs, when last tended
+    Instant ready_since = kNever;  // comes before every single on all its GPUs
+    // Reserved or holding: its GPUs are promised to gangs that waited before it, from then on.
+    Instant until = kNever;
     Instant deadline{};
     Instant act_at = kNever;  // when to renew (holding) or to let somebody on (closing)
     Duration closing{0};      // how long its tokens take to come back, smoothed
@@ -89,6 +90,8 @@ class GangScheduler {
   void Tend(PodId pod, Gang& gang);
   void Hold(PodId pod, Gang& gang);
   Duration Quota(const Gang& gang, const Views& views) const;
+  Duration Left(const Gang& gang) const;
+  Instant FreeFrom(PodId pod, const Gang& gang) const;
   void BeginClosing(Gang& gang);
   void Claim(PodId pod, const Gang& gang);
   void Close(PodId pod, Gang& gang, const Views& views);

@@ -96,7 +96,7 @@ Line::Place Line::PlaceOf(uint32_t index) {
 
 std::optional<uint32_t> Line::Next() {
   if (const auto next = queue_.Pick(turn_.now)) return next;
-  if (resting_ + gangs_waiting_ > 0 || spare_from_ > turn_.now) return std::nullopt;
+  if (!SpareMayGo()) return std::nullopt;
   const auto next = spare_.Pick(turn_.now);
   if (!next || Spare() < policy::Guarantee::kLeastHandoffs * unheld()) return std::nullopt;
   return spare_pods_[*next];
@@ -121,7 +121,11 @@ Duration Line::Allowance(uint32_t index) const {
   return std::min(spare_.Allowance(pod.spare, turn_.now), Spare());
 }
 
-Instant Line::NextRefill() const { return std::min(queue_.NextRefill(), spare_.NextRefill()); }
+bool Line::SpareMayGo() const { return resting_ + gangs_waiting_ == 0 && spare_from_ <= turn_.now; }
+
+Instant Line::NextRefill() const {
+  return SpareMayGo() ? std::min(queue_.NextRefill(), spare_.NextRefill()) : queue_.NextRefill();
+}
 
 void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus& status) {
   const Pod& pod = roster_.pod(index);

@@ -108,6 +108,8 @@ class Line {
   // Adds the pod, where it waits or rests, to the numbers of those who do.
   void Count(const Pod& pod, int by);
   void AddSpare(uint32_t pod, const policy::ShareSpec& spec);
+  // Nobody with a request works, nor may come back any moment.
+  bool SpareMayGo() const;
 
   const SchedulerOptions& options_;
   Roster& roster_;

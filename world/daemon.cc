@@ -9,6 +9,11 @@ namespace baton::world {
 using std::chrono::milliseconds;
 using wire::Phase;
 
+namespace {
+// A tick that is due at once may be late by a few, never by so many without anything done.
+constexpr uint32_t kOverdueTicksMax = 10'000;
+}  // namespace
+
 Daemon::Daemon(WorldState& world, const Gpus& gpus, Links& links, Laws& laws)
     : world_(world), gpus_(gpus), links_(links), laws_(laws) {
   gangs_.emplace(world.options.scheduler);
@@ -169,6 +174,11 @@ void Daemon::TendGangs() {
 // One event at a time sees to a scheduler's timer, or to that of the gangs'.
 void Daemon::QueueTick(Instant wakeup, Instant& queued, uint32_t whose) {
   if (wakeup >= queued) return;
+  overdue_ticks_ = wakeup <= world_.now ? overdue_ticks_ + 1 : 0;
+  if (overdue_ticks_ > kOverdueTicksMax) {
+    world_.Violation("spin", "a scheduler has been due " + std::to_string(overdue_ticks_) +
+                                 " times in a row, and does nothing");
+  }
   queued = std::max(wakeup, world_.now + Duration(1));
   world_.At(queued, What::kTick, whose);
 }

@@ -66,6 +66,7 @@ class Daemon {
   Laws& laws_;
   std::optional<scheduler::GangScheduler> gangs_;
   Instant gangs_queued_ = kNever;
+  uint32_t overdue_ticks_ = 0;  // in a row that were due already
   scheduler::Effects effects_;  // of the present step
   bool down_ = false;
   Duration outages_{0};  // all of them

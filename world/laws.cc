@@ -295,7 +295,9 @@ void Laws::CheckLiveness() {
 void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
   const PodId id = world_.IdOf(p.pod);
   const scheduler::PodStatus& s = status[p.gpu][id];  // nothing where a daemon is away
-  bool owed = p.parked && !s.throttled && s.lag >= Duration(0);
+  // Nobody of idle priority is owed anything.
+  const bool idle = world_.pods[p.pod].spec.priority == policy::Priority::kIdle;
+  bool owed = p.parked && !s.throttled && !idle && s.lag >= Duration(0);
   policy::Share fluid = s.fluid;
   Duration behind{0};
   // A gang is due when it is on all its GPUs, as slowly as on the slowest, and behind those who are

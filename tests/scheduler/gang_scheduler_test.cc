@@ -70,6 +70,31 @@ TEST(Gang, ThoseThatCrossInACircleAllGoOn) {
   for (const PodId pod : singles) EXPECT_GT(Least(shares, pod), 39);
 }
 
+// Eight GPUs in a ring, and eight gangs of four neighbours each: those that lie opposite have no
+// GPU in common, and two of them fill the machine.
+TEST(Gang, ThoseThatHaveNoGpuInCommonRunSideBySide) {
+  for (const bool singles : {false, true}) {
+    GangWorld world(8);
+    std::vector<PodId> gangs, alone;
+    for (size_t i = 0; i < 8; ++i) {
+      gangs.push_back(world.Add({.request = singles ? 20.0 : 25.0,
+                                 .gpus = {i, (i + 1) % 8, (i + 2) % 8, (i + 3) % 8},
+                                 .collective_every = 10}));
+      if (singles) alone.push_back(world.Add({.request = 15, .gpus = {i}}));
+    }
+    world.Run(seconds(2));
+    const Shares shares = world.SharesOver(seconds(20));
+    double least_gang = 100, least_single = 100;
+    for (const PodId gang : gangs) least_gang = std::min(least_gang, Least(shares, gang));
+    for (const PodId pod : alone) least_single = std::min(least_single, Least(shares, pod));
+    printf("figure ring_of_gangs%s %.2f %%, singles %.2f %%\n", singles ? "_beside_singles" : "",
+           least_gang, least_single);
+    EXPECT_GE(least_gang, singles ? 18 : 23);
+    EXPECT_GE(least_single, 14.5);
+    EXPECT_EQ(world.overlaps, 0);
+  }
+}
+
 TEST(Gang, OneGpuThatIsWantedByManyDoesNotGiveItMoreThanItsShareOfTheOthers) {
   GangWorld world(2);
   const PodId a = world.Add({.request = 20, .gpus = {0, 1}, .collective_every = 10});

@@ -139,6 +139,21 @@ TEST_F(IdlePriority, HasNoMoreThanALimitOfOthersLeavesWhateverItsOwnIs) {
   EXPECT_LE(now_ + told_[2].quota, refill);
 }
 
+TEST_F(IdlePriority, AtItsLimitKeepsNobodyAwakeWhileOthersRest) {
+  Add(1, Spec(50));
+  Add(2, Idle(25));
+  Say(2, Phase::kWaiting);
+  Say(2, Phase::kHolding);
+  Pass(milliseconds(200));
+  Say(2, Phase::kWaiting);
+  ASSERT_EQ(Holder(), 0u) << "it is at its limit";
+  Pass(scheduler_.wakeup() - now_ - milliseconds(1));
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kIdle);
+  Pass(milliseconds(2));
+  EXPECT_GT(scheduler_.wakeup(), now_);
+}
+
 TEST_F(IdlePriority, IsDividedEquallyAndKeepsItsLimit) {
   Add(1, Idle());
   Add(2, Idle(25));
