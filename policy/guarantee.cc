@@ -6,13 +6,13 @@
 
 namespace baton::policy {
 
-int64_t Guarantee::Rate(const Account& account) const {
-  if (requested_ <= kWhole) return account.request;
+int64_t Guarantee::ScaledRate(const Account& account) const {
   return std::max<int64_t>(1, MulDiv(account.request, kWhole, requested_));
 }
 
 int64_t Guarantee::OwedNow(const Account& account) const {
   if (account.waiting) {
+    if (served_ns_ == account.at) return account.owed_ns;
     return account.owed_ns + MulDiv(Rate(account), served_ns_ - account.at, kWhole);
   }
   if (account.owed_ns >= 0 || account.request == 0 || account.at_passed == passed_ns_) {
@@ -39,11 +39,19 @@ void Guarantee::Requeue(Slot slot) {
   if (!behind_.empty()) behind_.Erase(slot);
   Account& account = accounts_[slot];
   if (!account.waiting || account.request == 0) return;
-  const int64_t at = account.at + MulDiv(Limit() - account.owed_ns, kWhole, Rate(account));
-  // One that looks too early is cheaper than one that is moved at every hold.
+  // One that looks too early is cheaper than one that is moved at every hold; and that it does is
+  // seen without a division.
+  const int64_t left = Limit() - account.owed_ns;
+  int64_t until_it_looks;
+  if (left >= 0 && account.looks_at != kNotAtAll &&
+      !__builtin_mul_overflow(account.looks_at - account.at, Rate(account), &until_it_looks) &&
+      until_it_looks / kWhole < left) {
+    return;
+  }
+  const int64_t at = account.at + MulDiv(left, kWhole, Rate(account));
   if (account.looks_at <= at) return;
   account.looks_at = at;
-  early_.Erase(slot);
+  if (early_.contains(slot)) return early_.SetKey(slot, at);
   early_.Insert(slot, at, account.id.value);
 }
 
@@ -142,18 +150,20 @@ void Guarantee::NoteHold(int64_t ns) {
   }
 }
 
-std::optional<Guarantee::Slot> Guarantee::Behind() {
+std::optional<Guarantee::Slot> Guarantee::FirstBehind() {
   while (!early_.empty() && early_.top_key() <= served_ns_) {
     const Slot slot = early_.top();
     Account& account = accounts_[slot];
-    early_.Erase(slot);
     account.looks_at = kNotAtAll;
-    if (!account.waiting) continue;
-    Settle(account);
-    if (account.owed_ns < Limit()) {
-      Requeue(slot);
-      continue;
+    if (account.waiting && account.request != 0) {
+      Settle(account);
+      if (account.owed_ns < Limit()) {
+        Requeue(slot);
+        continue;
+      }
     }
+    early_.Erase(slot);
+    if (!account.waiting || account.request == 0) continue;
     const int64_t left = account.burst_ns - (account.owed_ns - Limit());
     behind_.Insert(slot, served_ns_ + MulDiv(left, kWhole, Rate(account)), account.id.value);
   }

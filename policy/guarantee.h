@@ -75,7 +75,11 @@ class Guarantee {
 
   // The waiting pod that must go now: of those too far behind the one with the earliest deadline;
   // where there is none, of those due the one that had to begin first.
-  std::optional<Slot> Behind();
+  std::optional<Slot> Behind() {
+    const bool none =
+        behind_.empty() && due_.empty() && (early_.empty() || early_.top_key() > served_ns_);
+    return none ? std::nullopt : FirstBehind();
+  }
   // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
   bool MustGo(Slot slot) const { return FarBehind(slot) || IsDue(slot); }
   bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
@@ -108,7 +112,11 @@ class Guarantee {
   }
   // M.
   int64_t Limit() const { return std::max(bound_ns_, 2 * limit_longest_ns_); }
-  int64_t Rate(const Account& account) const;
+  int64_t Rate(const Account& account) const {
+    return requested_ <= kWhole ? account.request : ScaledRate(account);
+  }
+  int64_t ScaledRate(const Account& account) const;
+  std::optional<Slot> FirstBehind();
   int64_t OwedNow(const Account& account) const;
   void Settle(Account& account);
   void Requeue(Slot slot);

@@ -33,16 +33,14 @@ class IndexedHeap {
 
   // Nothing happens when `slot` is not in the heap.
   void Erase(Slot slot) {
-    if (!contains(slot)) return;
-    const uint32_t at = position_[slot];
-    position_[slot] = kAbsent;
-    const Entry last = entries_.back();
-    entries_.pop_back();
-    if (at == entries_.size()) return;
-    entries_[at] = last;
-    position_[last.slot] = at;
-    SiftDown(at);
-    SiftUp(position_[last.slot]);
+    if (contains(slot)) Take(slot);
+  }
+  // `slot` must be in the heap.
+  void SetKey(Slot slot, int64_t key) {
+    Entry& entry = entries_[position_[slot]];
+    const bool later = key > entry.key;
+    entry.key = key;
+    later ? SiftDown(position_[slot]) : SiftUp(position_[slot]);
   }
 
   void Clear() {
@@ -59,6 +57,18 @@ class IndexedHeap {
   static constexpr uint32_t kAbsent = ~0u;
   static constexpr uint32_t kChildren = 4;
 
+  // Not in line with Erase(), which mostly finds nothing to do.
+  [[gnu::noinline]] void Take(Slot slot) {
+    const uint32_t at = position_[slot];
+    position_[slot] = kAbsent;
+    const Entry last = entries_.back();
+    entries_.pop_back();
+    if (at == entries_.size()) return;
+    entries_[at] = last;
+    position_[last.slot] = at;
+    SiftDown(at);
+    SiftUp(position_[last.slot]);
+  }
   static bool Less(const Entry& a, const Entry& b) {
     return a.key != b.key ? a.key < b.key : a.id < b.id;
   }
