@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/scheduler/gang_world.h"
+#include "tests/scheduler/share_spec.h"
 
 namespace baton::scheduler {
 namespace {
@@ -337,6 +338,81 @@ TEST(Gang, WhatHappensOnOtherGpusCostsItNothing) {
   EXPECT_GT(world.Launches(s), 0u);
   EXPECT_GT(world.Grants(2) - grants, 10u);
   EXPECT_LT(world.Tended() - before, 200u);  // its own heartbeats and renewals
+}
+
+// Pod 1 is a gang on two GPUs, pods 2 and 3 are singles on the first and the second. Clients, 10
+// times the pod and the GPU's number, say what the test wants them to say.
+struct TwoGpus {
+  explicit TwoGpus(double limit = 100) {
+    for (const uint64_t g : {0, 1}) {
+      Step(g, PodSet{PodId{1}, Spec(1, limit), true});
+      Step(g, ClientAttached{ClientId{10 + g}, PodId{1}});
+      Step(g, PodSet{PodId{2 + g}, Spec(1)});
+      Step(g, ClientAttached{ClientId{20 + 11 * g}, PodId{2 + g}});
+    }
+    gangs.Add(PodId{1}, {&gpus[0], &gpus[1]});
+  }
+  void Step(size_t g, const Event& event) {
+    Effects effects;
+    gpus[g].Step(now, event, effects);
+    for (const Effect& effect : effects) {
+      if (const auto* send = std::get_if<SendToken>(&effect)) told[send->client.value] = *send;
+    }
+  }
+  void Say(size_t g, uint64_t client, wire::Phase phase) {
+    const SendToken& last = told[client];
+    Step(g, ClientReport{ClientId{client}, ++seq, phase, last.epoch, last.rev});
+    Tend();
+  }
+  void Tend() {
+    gangs.Tend(now, [this](const TokenScheduler& gpu, const GangStep& step) {
+      Step(&gpu == &gpus[0] ? 0 : 1, step);
+    });
+  }
+  void Pass(Duration time) {
+    for (const Instant end = now + time; now < end; now += microseconds(100)) {
+      for (const size_t g : {0, 1}) {
+        if (gpus[g].wakeup() <= now) Step(g, Tick{});
+      }
+      Tend();
+      was_reserved |= gpus[1].Gang(PodId{1}).reserved;
+    }
+  }
+
+  TokenScheduler gpus[2] = {TokenScheduler({}, 0), TokenScheduler({}, 0)};
+  GangScheduler gangs{{}};
+  Instant now{seconds(1)};
+  uint64_t seq = 0;
+  std::map<uint64_t, SendToken> told;  // last, by client
+  bool was_reserved = false;
+};
+
+TEST(Gang, ItsTokensAreNoLongerThanItsLimitAllows) {
+  TwoGpus world(1);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  EXPECT_GT(world.told[10].quota, Duration(0));
+  EXPECT_LE(world.told[10].quota, SchedulerOptions().fairness.limit_window / 100);
+}
+
+// Its buckets are empty after 50 ms.
+TEST(Gang, ItIsExtendedNoFurtherThanItsLimitAllows) {
+  TwoGpus world(20);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kHolding);
+  const Instant granted = world.now;
+  while (world.told[10].rev == 1) world.Pass(microseconds(100));
+  EXPECT_LE(world.now + world.told[10].quota, granted + milliseconds(51));
+}
+
+TEST(Gang, NoGpuIsKeptForItWhileAHolderOfAnotherOneHangs) {
+  TwoGpus world;
+  world.Say(0, 20, wire::Phase::kWaiting);
+  world.Say(0, 20, wire::Phase::kHolding);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  world.Pass(seconds(2));
+  EXPECT_TRUE(world.was_reserved) << "until it was seen to hang";
+  world.Say(1, 31, wire::Phase::kWaiting);
+  EXPECT_EQ(world.gpus[1].holder(), PodId{3});
 }
 
 }  // namespace

@@ -1,64 +1,16 @@
 // Pods of idle priority: they have the GPU while nobody with a request could use it.
 #include <gtest/gtest.h>
 
-#include <map>
-#include <optional>
-
-#include "scheduler/token_scheduler.h"
-#include "tests/scheduler/share_spec.h"
+#include "tests/scheduler/scripted.h"
 
 namespace baton::scheduler {
 namespace {
 
-using std::chrono::milliseconds;
-using wire::Phase;
-
-// Pod n has one client, n, which says what the test wants it to say.
-class IdlePriority : public testing::Test {
+class IdlePriority : public Scripted {
  protected:
   static policy::ShareSpec Idle(double limit = 100) {
     return Spec(0, limit, policy::Priority::kIdle);
   }
-  void Add(uint64_t pod, const policy::ShareSpec& spec) {
-    Step(PodSet{PodId{pod}, spec});
-    Step(ClientAttached{ClientId{pod}, PodId{pod}});
-  }
-  void Say(uint64_t pod, Phase phase) {
-    const SendToken& last = told_[pod];
-    Step(ClientReport{ClientId{pod}, ++seq_, phase, last.epoch, last.rev});
-  }
-  void Step(const Event& event) {
-    Effects effects;
-    scheduler_.Step(now_, event, effects);
-    for (const Effect& effect : effects) {
-      if (const auto* send = std::get_if<SendToken>(&effect)) told_[send->client.value] = *send;
-    }
-  }
-  // Ticks when the scheduler asks for it.
-  void Pass(Duration time) {
-    const Instant end = now_ + time;
-    while (scheduler_.wakeup() <= end) {
-      now_ = std::max(now_, scheduler_.wakeup());
-      Step(Tick{});
-    }
-    now_ = end;
-  }
-  // 0: nobody.
-  uint64_t Holder() const { return scheduler_.holder().value_or(PodId{0}).value; }
-  // The pod was told to stop, or its token is over.
-  bool Ends(uint64_t pod) { return told_[pod].quota == Duration(0); }
-  PodStatus StatusOf(uint64_t pod) {
-    for (const PodStatus& status : scheduler_.Status(now_)) {
-      if (status.pod == PodId{pod}) return status;
-    }
-    return {};
-  }
-
-  SchedulerOptions options_;
-  Instant now_{milliseconds(1000)};
-  uint64_t seq_ = 0;
-  std::map<uint64_t, SendToken> told_;  // last, by client
-  TokenScheduler scheduler_{options_, 0};
 };
 
 TEST_F(IdlePriority, GoesAtOnceWhenNobodyHasWorkedForALongTime) {
@@ -88,6 +40,7 @@ TEST_F(IdlePriority, WaitsWhileOthersWorkAndThroughTheirPauses) {
   Add(2, Idle());
   Say(1, Phase::kWaiting);
   Say(1, Phase::kHolding);
+  EXPECT_FALSE(StatusOf(2).paused) << "it has nothing to do";
   Say(2, Phase::kWaiting);
   Pass(std::chrono::seconds(10));
   EXPECT_EQ(Holder(), 1u);
@@ -95,6 +48,7 @@ TEST_F(IdlePriority, WaitsWhileOthersWorkAndThroughTheirPauses) {
   EXPECT_EQ(StatusOf(2).fluid, 0u);
   EXPECT_EQ(StatusOf(1).fluid, policy::kWhole);
   Say(1, Phase::kIdle);
+  EXPECT_TRUE(StatusOf(2).paused) << "the other one rests";
   Pass(2 * options_.active_grace - milliseconds(1));
   EXPECT_EQ(Holder(), 0u) << "it may come back";
   Pass(milliseconds(1));
@@ -154,6 +108,97 @@ TEST_F(IdlePriority, AtItsLimitKeepsNobodyAwakeWhileOthersRest) {
   EXPECT_GT(scheduler_.wakeup(), now_);
 }
 
+TEST_F(IdlePriority, ItsTokenIsOverWhenALimitLetsAnotherGo) {
+  Add(1, Spec(10, 10));
+  Add(2, Idle());
+  Pass(Exhaust(1) - now_ - milliseconds(3));
+  Say(2, Phase::kWaiting);
+  ASSERT_EQ(Holder(), 2u);
+  EXPECT_LE(told_[2].quota, milliseconds(3));
+  Say(2, Phase::kHolding);
+  Pass(milliseconds(3));
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 1u);
+}
+
+TEST_F(IdlePriority, IsNotGrantedForLessTimeThanHandOffsCost) {
+  Add(1, Spec(10, 10));
+  Add(2, Idle());
+  Pass(Exhaust(1) - now_ - std::chrono::microseconds(100));
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 0u);
+  Pass(std::chrono::microseconds(100));
+  EXPECT_EQ(Holder(), 1u);
+}
+
+TEST_F(IdlePriority, DoesNotGoWhileAGangWaitsForItsOtherGpus) {
+  Step(PodSet{PodId{1}, Spec(50), true});
+  Step(ClientAttached{ClientId{1}, PodId{1}});
+  Add(2, Idle());
+  Say(1, Phase::kWaiting);
+  Step(GangStep{PodId{1}, GangStep::Do::kWait});
+  Say(2, Phase::kWaiting);
+  Pass(std::chrono::seconds(1));
+  EXPECT_EQ(Holder(), 0u);
+  Say(1, Phase::kIdle);
+  Step(GangStep{PodId{1}, GangStep::Do::kRest});
+  Pass(2 * options_.active_grace);
+  EXPECT_EQ(Holder(), 2u);
+}
+
+TEST_F(IdlePriority, GivesWayToWhoIsAtItsLimitWhenThatLetsItGo) {
+  for (const Duration before : {milliseconds(60), milliseconds(3)}) {
+    SCOPED_TRACE(Nanos(before));
+    const uint64_t one = before == milliseconds(60) ? 1 : 3, spare = one + 1;
+    Add(one, Spec(10, 10));
+    Add(spare, Idle());
+    const Instant refill = Exhaust(one);
+    Say(one, Phase::kIdle);
+    Pass(refill - now_ - before);
+    Say(spare, Phase::kWaiting);
+    ASSERT_EQ(Holder(), spare);
+    Say(spare, Phase::kHolding);
+    const Duration granted = told_[spare].quota;
+    Say(one, Phase::kWaiting);
+    ASSERT_TRUE(StatusOf(one).throttled);
+    EXPECT_FALSE(Ends(spare));
+    EXPECT_LE(told_[spare].quota, std::min(before, granted) + std::chrono::microseconds(1));
+    Step(PodRemoved{PodId{one}});
+    Say(spare, Phase::kIdle);
+  }
+}
+
+TEST_F(IdlePriority, GivesWayAtOnceToAGangThatTheGpuIsKeptFor) {
+  Step(PodSet{PodId{1}, Spec(50), true});
+  Add(2, Idle());
+  Say(2, Phase::kWaiting);
+  Say(2, Phase::kHolding);
+  Step(GangStep{PodId{1}, GangStep::Do::kWait});
+  EXPECT_FALSE(Ends(2)) << "the gang may have to wait for another of its GPUs";
+  Step(GangStep{PodId{1}, GangStep::Do::kReserve});
+  EXPECT_TRUE(Ends(2));
+}
+
+TEST_F(IdlePriority, DoesNotCutItsLike) {
+  Add(1, Idle());
+  Add(2, Idle());
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Pass(milliseconds(10));
+  Say(2, Phase::kWaiting);
+  EXPECT_FALSE(Ends(1));
+}
+
+TEST_F(IdlePriority, DoesNotWaitThroughThePausesOfItsLike) {
+  Add(1, Idle());
+  Add(2, Idle());
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  Say(1, Phase::kIdle);
+  EXPECT_EQ(Holder(), 2u);
+}
+
 TEST_F(IdlePriority, IsDividedEquallyAndKeepsItsLimit) {
   Add(1, Idle());
   Add(2, Idle(25));
@@ -209,6 +254,18 @@ TEST_F(IdlePriority, MayBeGivenAndTakenBackWhileItWaits) {
   EXPECT_TRUE(Ends(1));
   Say(1, Phase::kWaiting);
   EXPECT_EQ(Holder(), 2u);
+}
+
+TEST_F(IdlePriority, GivesWayToItsLikeThatIsGivenARequest) {
+  Add(1, Idle());
+  Add(2, Idle());
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  Pass(milliseconds(1));
+  ASSERT_FALSE(Ends(1));
+  Step(PodSet{PodId{2}, Spec(50)});
+  EXPECT_TRUE(Ends(1));
 }
 
 TEST_F(IdlePriority, LeavesNothingBehindWhenItIsRemoved) {

@@ -269,7 +269,8 @@ TEST(TokenScheduler, ATokenThatIsCutForARequestIsWorthItsHandOff) {
     world.Run(world.now + microseconds(100));
     world.Want(2, milliseconds(2));
   }
-  EXPECT_GE(world.Share(1) * 1e3, 0.25 * world.scheduler.Status(world.now)[0].grants);
+  // Of each, 0.3 ms are its drain.
+  EXPECT_GE(world.Share(1) * 1e3, 0.6 * world.scheduler.Status(world.now)[0].grants);
 }
 
 TEST(TokenScheduler, WhoBeginsToWaitIsNotOwedWhatTheHolderHadBefore) {
