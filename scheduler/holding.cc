@@ -182,6 +182,13 @@ void Holding::MakeWay(uint32_t index) {
   }
 }
 
+void Holding::MakeWayForAll() {
+  if (token_.closed()) return;
+  const auto next = line_.Next();
+  const bool at_once = next && !roster_.pod(*next).is_spare();
+  EndAtOnce(at_once ? Duration(0) : line_.Spare());
+}
+
 // After this time, whatever the holder was promised.
 void Holding::EndAtOnce(Duration after) {
   if (token_.deadline - turn_.now <= after) return;

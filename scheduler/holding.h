@@ -54,6 +54,8 @@ class Holding {
 
   // Pod `by` has started to wait; ChargeProgress() was called before that.
   void MakeWay(uint32_t by);
+  // The holder is of idle priority from now on.
+  void MakeWayForAll();
   // It ends as soon as it may, for a gang that the GPU is kept for.
   void EndForGang();
   // It ends now, and closes when time is next looked at.

@@ -133,7 +133,7 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   status.spec = queue_.spec(index);
   status.waiting = pod.waiting_since != kNever;
   status.throttled = status.waiting && place.queue.Allowance(place.slot, now) < Burst(index);
-  const bool others = requester_holds || waiting_ + resting_ > 0;
+  const bool others = requester_holds || waiting_ > 0 || !SpareMayGo();
   status.paused = pod.is_spare() && status.waiting && others;
   status.fluid = pod.is_spare() && others ? 0 : place.queue.Fluid(place.slot);
   status.lag = place.queue.Lag(place.slot);
@@ -277,7 +277,8 @@ Duration Line::Quota(uint32_t index) const {
   Duration allowed = Allowance(index);
   // Where others wait, many small limits must not chop the GPU's time into hand-offs.
   const policy::Share limit = queue_.spec(index).limit;
-  if (anybody_waits() && limit < policy::kWhole && !pod.is_spare()) {
+  const bool others_wait = waiting_ > (pod.waiting_since != kNever ? 1 : 0);
+  if (others_wait && limit < policy::kWhole && !pod.is_spare()) {
     allowed += kOverdraw * limit / policy::kWhole;
   }
   return std::max(kQuotaLeast, std::min(wanted, allowed));

@@ -51,7 +51,11 @@ void Strays::Expire() {
 }
 
 void Strays::LinkBack(Duration away) {
-  for (Stray& s : strays_) s.until += away;
+  for (Stray& s : strays_) {
+    const Duration unseen = std::min(away, turn_.now - s.since);
+    s.since += unseen;
+    s.until += unseen;
+  }
 }
 
 Instant Strays::wakeup() const {

@@ -134,9 +134,12 @@ void TokenScheduler::On(const PodSet& event) {
   if (index != Roster::kNobody) {
     const Pod& pod = roster_.pod(index);
     const bool was_spare = pod.is_spare();
+    const bool moves = was_spare != (event.spec.priority == policy::Priority::kIdle);
+    if (moves && holding_.held()) holding_.ChargeProgress();
     line_.Update(index, event.spec);
-    const bool waits = pod.waiting_since != kNever;
-    if (was_spare && waits && holding_.held()) holding_.MakeWay(index);
+    if (!moves || !holding_.held()) return;
+    if (holding_.pod() == index && pod.is_spare()) holding_.MakeWayForAll();
+    if (was_spare && pod.waiting_since != kNever) holding_.MakeWay(index);
     return;
   }
   index = roster_.AddPod(event.pod, event.gang);

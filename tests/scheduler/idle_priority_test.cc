@@ -268,6 +268,17 @@ TEST_F(IdlePriority, GivesWayToItsLikeThatIsGivenARequest) {
   EXPECT_TRUE(Ends(1));
 }
 
+TEST_F(IdlePriority, WhoBecomesOfItWhileItHoldsGivesWayToWhoWaits) {
+  Add(1, Spec(50));
+  Add(2, Spec(50));
+  Say(1, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  ASSERT_FALSE(Ends(1));
+  Step(PodSet{PodId{1}, Idle()});
+  EXPECT_TRUE(Ends(1));
+}
+
 TEST_F(IdlePriority, LeavesNothingBehindWhenItIsRemoved) {
   Add(1, Idle());
   Say(1, Phase::kWaiting);

@@ -247,6 +247,42 @@ TEST_F(TokenRules, WhoMayClaimNoMoreIsNotSaidToHang) {
   EXPECT_TRUE(notices_.empty());
 }
 
+// It could hold up the GPU for 2 s yet; it was watched for 1 s of them.
+TEST_F(TokenRules, TheTimeOfACutDoesNotMakeAHangOfWhoWasToldToStop) {
+  Add(1, Spec(50));
+  Say(1, Phase::kIdle);
+  Say(1, Phase::kHolding);
+  Pass(options_.drain_timeout - seconds(2));
+  Say(1, Phase::kIdle);
+  Say(1, Phase::kHolding);
+  Pass(seconds(1));
+  Step(LinkCut{true});
+  Pass(2 * options_.drain_timeout);
+  Step(LinkCut{false});
+  Pass(seconds(2));
+  EXPECT_TRUE(notices_.empty()) << "where drain_kill is set it is killed";
+}
+
+TEST_F(TokenRules, TheTimeOfACutUsesUpNoneOfTheTimeThatClaimsMayTake) {
+  Add(1, Spec(50));
+  Add(2, Spec(50));
+  Say(1, Phase::kIdle);
+  Say(1, Phase::kHolding);
+  Step(LinkCut{true});
+  Pass(2 * options_.drain_timeout);
+  Step(LinkCut{false});
+  Say(1, Phase::kIdle);
+  Say(1, Phase::kHolding);
+  Say(2, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 0u) << "for it may be true";
+}
+
+TEST_F(TokenRules, AStrictPodDrawsNothingInAdvanceWhereNobodyElseWaits) {
+  Add(1, Spec(1, 1));
+  Say(1, Phase::kWaiting);
+  EXPECT_LE(told_[1].quota, options_.fairness.limit_window / 100);
+}
+
 // Pod 1 is a gang, whose other GPUs the test plays; 2 and 3 have half of the GPU each.
 class BesideAGang : public TokenRules {
  protected:
