@@ -198,7 +198,8 @@ TEST_F(Share, ATrainingKeepsItsRequestBesideServicesOfHighPriority) {
 TEST_F(Share, ALoopWithGapsGetsItsRequest) {
   StartCluster({.transport = Transport::kUnix});
   Start(Burn("neighbour", "50", "100"));
-  for (const Duration gap : {microseconds(500), microseconds(1'100), microseconds(3'000)}) {
+  for (const Duration gap :
+       {microseconds(500), microseconds(1'100), microseconds(3'000), microseconds(10'000)}) {
     const std::string text = std::to_string(Nanos(gap) / 1'000) + "us";
     Pod& loop =
         Start(Burn("loop-" + text, "50", "100",
@@ -215,6 +216,30 @@ TEST_F(Share, ALoopWithGapsGetsItsRequest) {
             });
     loop.Stop();
   }
+}
+
+TEST_F(Share, ALonePodWithLongPausesIsChargedForItsWork) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("lone", "50", "100", {"--burst", "5", "--sync", "burst", "--period", "200ms"}));
+  PassTime(seconds(1));
+  const auto used = [&] {
+    std::string status;
+    EXPECT_TRUE(cluster().Baton(0, {"status", "--json"}, &status, nullptr));
+    const auto json = nlohmann::json::parse(status);
+    const auto& pod = json.at("pods").at(0);
+    return std::pair(pod.at("held_ns").get<double>(), pod.at("busy_ns").get<double>());
+  };
+  Windows(
+      [&] {
+        const auto before = used();
+        PassTime(seconds(3));
+        const auto after = used();
+        return (after.first - before.first) / (after.second - before.second);
+      },
+      [&](double charged) {
+        Figure("lone_bursts_charged", charged, "of what they worked");
+        EXPECT_LE(charged, 1.3);
+      });
 }
 
 TEST_F(Share, AnIdlePodHasTheGpuWhileNobodyElseHasWork) {

@@ -96,6 +96,20 @@ TEST(Gang, ThoseThatHaveNoGpuInCommonRunSideBySide) {
   }
 }
 
+// The middle one needs a GPU of each of the others, whose tokens end at different times: each of
+// them could go again while the other one has its GPU.
+TEST(Gang, OneThatWaitsIsNotOvertakenByOneThatWouldEndLater) {
+  GangWorld world(4);
+  world.Add({.request = 40, .gpus = {0, 1}, .collective_every = 10});
+  world.Run(milliseconds(20));
+  world.Add({.request = 40, .gpus = {2, 3}, .kernel = microseconds(1'700), .collective_every = 7});
+  const PodId middle = world.Add({.request = 40, .gpus = {1, 2}, .collective_every = 10});
+  world.Run(seconds(2));
+  const double share = Least(world.SharesOver(seconds(10)), middle);
+  printf("figure gang_between_two_others %.1f %%\n", share);
+  EXPECT_GE(share, 36);
+}
+
 TEST(Gang, OneGpuThatIsWantedByManyDoesNotGiveItMoreThanItsShareOfTheOthers) {
   GangWorld world(2);
   const PodId a = world.Add({.request = 20, .gpus = {0, 1}, .collective_every = 10});

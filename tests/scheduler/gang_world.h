@@ -231,12 +231,13 @@ class GangWorld {
 
 using Shares = std::map<std::pair<PodId, size_t>, double>;
 
+// On the GPU where it has least; 0: it had none at all.
 inline double Least(const Shares& shares, PodId pod) {
-  double least = 100;
+  std::optional<double> least;
   for (const auto& [key, share] : shares) {
-    if (key.first == pod) least = std::min(least, share);
+    if (key.first == pod) least = std::min(least.value_or(100), share);
   }
-  return least;
+  return least.value_or(0);
 }
 
 // Unoptimised and under sanitizers a world takes twenty times as long.
