@@ -191,7 +191,9 @@ Duration GangScheduler::Left(const Gang& gang) const {
 // When the last gang that has one of its GPUs should have given it back.
 Instant GangScheduler::FreeFrom(PodId pod, const Gang& gang) const {
   Instant from = now_;
-  for (const auto& [id, other] : gangs_) {
+  for (const auto& entry : gangs_) {
+    const PodId id = entry.first;
+    const Gang& other = entry.second;
     const bool shares =
         id != pod && std::any_of(gang.gpus.begin(), gang.gpus.end(), [&](auto* gpu) {
           return std::find(other.gpus.begin(), other.gpus.end(), gpu) != other.gpus.end();

@@ -41,6 +41,7 @@ void Daemon::FormGang(size_t pod) {
   std::vector<uint32_t> order = world_.plan.pods[pod].gpus;
   std::sort(order.begin(), order.end());
   std::vector<scheduler::TokenScheduler*> gpus;
+  gpus.reserve(order.size());
   for (const uint32_t g : order) gpus.push_back(world_.sites[g].scheduler.get());
   gangs_->Add(world_.IdOf(pod), std::move(gpus));
 }
