@@ -91,6 +91,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
   PodRequest request;
   request.name = pod.name;
   request.team = pod.team;
+  request.idle = pod.share.priority == policy::Priority::kIdle;
   request.priority = pod.share.priority == policy::Priority::kHigh ? 1 : 0;
   request.mode = pod.wishes.mode;
   request.models = pod.wishes.models;

@@ -37,7 +37,8 @@ Result<void> Validate(const PodRequest& request) {
     }
     uint32_t cards = 0;
     for (const VgpuRequest& vgpu : container.vgpus) {
-      if ((vgpu.share < policy::kShareMin && vgpu.share != 0) || vgpu.share > policy::kWhole) {
+      const bool least = vgpu.share >= policy::kShareMin || (request.idle && vgpu.share == 0);
+      if (!least || vgpu.share > policy::kWhole) {
         return Invalid(
             fmt::format("{}: {:.7g} % of a GPU; between 0.1 and 100", who, vgpu.share / 10'000.0));
       }

@@ -16,8 +16,7 @@ namespace baton::devmgr {
 
 // `count` virtual GPUs that are alike, each on a card of its own.
 struct VgpuRequest {
-  // Of one card: 1 000 (0.1 %) to policy::kWhole; 0 for a pod of idle priority, which takes no room
-  // but that of its memory.
+  // Of one card: 1 000 (0.1 %) to policy::kWhole; 0 where PodRequest::idle says so.
   policy::Share share = policy::kWhole;
   uint32_t memory_mib = 0;        // of each; 0: as memory_part says
   policy::Share memory_part = 0;  // of the card's memory, 1 MiB at least; both 0: no cap
@@ -45,6 +44,7 @@ struct PodRequest {
   std::string name;  // unique in the cluster; on Kubernetes "namespace/name"
   std::string team;
   int32_t priority = 0;     // the higher goes first, and may take the room of the lower
+  bool idle = false;        // a pod of idle priority, which may take no room but that of its memory
   uint32_t cpu_milli = 0;   // of the node
   uint64_t memory_mib = 0;  // of the node; at most 2^40
   std::vector<ContainerRequest> containers;
