@@ -203,6 +203,8 @@ TEST(LeaderTest, AtMostOneLeadsAtATime) {
     return std::any_of(std::begin(leaders), std::end(leaders),
                        [](const auto& leader) { return leader->leading(); });
   }));
+  // The watcher has to see it as well.
+  for (int ms = 0; ms < 5'000 && looks == 0; ++ms) std::this_thread::sleep_for(milliseconds(1));
   ending = true;
   watcher.join();
   EXPECT_GT(looks, 0);
