@@ -104,8 +104,8 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
                        .waited;
         }
       }
-      explain.pods.push_back(
-          {other->name, other->team, view.arbiter.shares().SpecOf(*other), status.fluid > 0});
+      explain.pods.push_back({other->name, other->team, view.arbiter.shares().SpecOf(*other),
+                              status.fluid > 0, status.paused});
     }
     if (explain.pods.empty()) continue;
     for (std::string& sentence : teams::ExplainShare(explain, at, view.by_team, waited,
@@ -161,6 +161,7 @@ void AdviseMemory(json& rows, const ledger::Profile& profile, const Asked& asked
 }
 
 void AdviseRequest(json& rows, const ledger::Profile& profile, const Asked& asked) {
+  if (asked.share.priority == policy::Priority::kIdle) return;  // it has none, and wants none
   auto percent = [](double part) { return fmt::format("{:.1f}%", part * 100); };
   const double request = asked.share.request / 1e6;
   // Whole percents, and a quarter more than the p99.

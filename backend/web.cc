@@ -301,7 +301,7 @@ void Web::Metrics(net::HttpServer::Respond respond) {
       row.allocated_ratio += pod->share.request / 1e6;
       row.allocated_memory_bytes += pod->CapOn(gpu.info.uuid);
       row.memory_used_bytes += on->second.memory;
-      if (status.waiting && !status.throttled) ++row.waiting_pods;
+      if (status.waiting && !status.throttled && !status.paused) ++row.waiting_pods;
       const UsageEntry* account = arbiter_.accounts().Of(gpu, status.pod);
       const Usage usage = account != nullptr ? account->usage : Usage{};
       const uint64_t pod_held = arbiter_.accounts().HeldNow(gpu, status.pod, now);

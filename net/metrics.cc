@@ -141,7 +141,7 @@ void AddGpus(Families& f, const Labelled<GpuMetrics>& gpus) {
   f.Counter("baton_gpu_handoffs_total", "Number of moves of the GPU's token to another pod.");
   all([](const GpuMetrics& g) { return double(g.handoffs); });
   f.Gauge("baton_gpu_waiting_pods",
-          "Pods that wait for the GPU's token and are below their limit.");
+          "Pods that wait for the GPU's token, below their limit and not paused.");
   all([](const GpuMetrics& g) { return double(g.waiting_pods); });
   f.Gauge("baton_gpu_unmanaged_processes", "Processes on the GPU that Baton does not manage.");
   all([](const GpuMetrics& g) { return double(g.unmanaged_processes); });

@@ -155,15 +155,14 @@ std::optional<Guarantee::Slot> Guarantee::FirstBehind() {
     const Slot slot = early_.top();
     Account& account = accounts_[slot];
     account.looks_at = kNotAtAll;
-    if (account.waiting && account.request != 0) {
-      Settle(account);
-      if (account.owed_ns < Limit()) {
-        Requeue(slot);
-        continue;
-      }
+    const bool waits = account.waiting && account.request != 0;
+    if (waits) Settle(account);
+    if (waits && account.owed_ns < Limit()) {
+      Requeue(slot);
+      continue;
     }
     early_.Erase(slot);
-    if (!account.waiting || account.request == 0) continue;
+    if (!waits) continue;
     const int64_t left = account.burst_ns - (account.owed_ns - Limit());
     behind_.Insert(slot, served_ns_ + MulDiv(left, kWhole, Rate(account)), account.id.value);
   }

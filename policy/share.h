@@ -21,7 +21,7 @@ inline constexpr Share kShareMin = 1'000;
 enum class Priority : uint8_t {
   kNormal = 0,  // the default
   kHigh = 1,    // served before others, as long as it is not more than its burst ahead of its share
-  kIdle = 2,    // served while nobody else has work; no fair queue's business
+  kIdle = 2,    // served while nobody with a request has work; outside the fair queue
 };
 
 // What a pod asks of one GPU. request <= limit.

@@ -37,7 +37,8 @@ void GangLine::Rank(bool cut) {
   std::vector<uint32_t> absent;
   if (holding_.held()) {
     const Roster::Pod& holder = roster_.pod(holding_.pod());
-    if (!holder.gang && !holder.is_spare() && holder.wanting > 0) absent.push_back(holding_.pod());
+    const bool competes = !holder.gang && !holder.idle_priority() && holder.wanting > 0;
+    if (competes) absent.push_back(holding_.pod());
   }
   const std::vector<uint32_t> resting = line_.Resting();
   if (passed_over_ < kForResting) absent.insert(absent.end(), resting.begin(), resting.end());

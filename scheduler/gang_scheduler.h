@@ -3,8 +3,8 @@
 //
 //   in line   on each of its GPUs, by what it is owed there; singles are granted meanwhile
 //   reserved  it came before every single pod on all its GPUs at once: all of them are kept for it,
-//             and their holders' tokens end. Where another gang has one of them yet, gangs that came
-//             later may have the rest until that one should be done
+//             and their holders' tokens end. Where another gang has one of them yet, gangs that
+//             came later may have the rest until that one should be done
 //   holding   all are free: granted on all, with one deadline; extended on all or none
 //   closing   one end for all. A rank that is behind the others gets its token again for moments,
 //             for their kernels may be waiting for its next launch; where ranks wait for each other

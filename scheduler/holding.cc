@@ -31,7 +31,8 @@ void Holding::Grant(uint32_t index, Duration quota) {
   line_.Leave(index, true);
   ++pod.grants;
   token_.granted_at = turn_.now;
-  if (const Duration due = line_.queue().NextDue(); due < quota && !pod.gang && !pod.is_spare()) {
+  if (const Duration due = line_.queue().NextDue();
+      due < quota && !pod.gang && !pod.idle_priority()) {
     quota = std::min(quota, std::max(line_.LeastQuota(index), due));
   }
   token_.quota = quota;
@@ -142,10 +143,9 @@ void Holding::MakeWay(uint32_t index) {
   if (token_.closed()) return;
   const Pod& by = roster_.pod(index);
   Pod& holder = roster_.pod(token_.pod);
-  if (by.is_spare()) return;  // in nobody's way
-  if (holder.is_spare()) {
-    // At once; for one at its limit, when that lets it go. A gang sees to it itself.
-    if (!by.gang) EndAtOnce(line_.Next() == index ? Duration(0) : line_.Spare());
+  if (by.idle_priority()) return;  // in nobody's way
+  if (holder.idle_priority()) {
+    if (!by.gang) GiveWay();  // its coordinator ends it when all of its GPUs are to be kept
     return;
   }
   if (by.gang) {
@@ -182,11 +182,11 @@ void Holding::MakeWay(uint32_t index) {
   }
 }
 
-void Holding::MakeWayForAll() {
+void Holding::GiveWay() {
   if (token_.closed()) return;
   const auto next = line_.Next();
-  const bool at_once = next && !roster_.pod(*next).is_spare();
-  EndAtOnce(at_once ? Duration(0) : line_.Spare());
+  const bool now = next && !roster_.pod(*next).idle_priority();
+  EndAtOnce(now ? Duration(0) : line_.UntilRefill());
 }
 
 // After this time, whatever the holder was promised.
@@ -201,7 +201,7 @@ void Holding::EndAtOnce(Duration after) {
 // kNever: there is none. What the holder has held is charged.
 Instant Holding::DueAt() const {
   const Duration due = line_.queue().NextDue();
-  if (due == Duration::max() || roster_.pod(token_.pod).is_spare()) return kNever;
+  if (due == Duration::max() || roster_.pod(token_.pod).idle_priority()) return kNever;
   const Duration least = line_.LeastQuota(token_.pod);
   if (least == Duration::max()) return kNever;
   return std::max({turn_.now, turn_.now + due, token_.granted_at + least});
@@ -209,7 +209,7 @@ Instant Holding::DueAt() const {
 
 void Holding::EndForGang() {
   if (!token_.held() || token_.closed()) return;
-  if (roster_.pod(token_.pod).is_spare()) return EndAtOnce(Duration(0));
+  if (roster_.pod(token_.pod).idle_priority()) return EndAtOnce(Duration(0));
   ++roster_.pod(token_.pod).revocations;
   const Instant least = std::max(turn_.now, token_.granted_at + options_.quota_min);
   token_.EndAt(std::min(token_.deadline, least));

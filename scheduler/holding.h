@@ -54,8 +54,8 @@ class Holding {
 
   // Pod `by` has started to wait; ChargeProgress() was called before that.
   void MakeWay(uint32_t by);
-  // The holder is of idle priority from now on.
-  void MakeWayForAll();
+  // The holder is of idle priority: its token ends when somebody with a request may go, be it now.
+  void GiveWay();
   // It ends as soon as it may, for a gang that the GPU is kept for.
   void EndForGang();
   // It ends now, and closes when time is next looked at.

@@ -20,10 +20,10 @@ constexpr Duration kQuotaLeast = 2 * wire::kSingleLaunch;
 
 // Those of idle priority go when nobody with a request has worked for so many graces: a pause that
 // is shorter is not worth that its end must wait for their kernels.
-constexpr int kSpareGraces = 2;
+constexpr int kIdleGraces = 2;
 
 // As the queue of those of idle priority has it: they share equally what there is.
-policy::ShareSpec AmongSpare(policy::ShareSpec spec) {
+policy::ShareSpec AmongIdle(policy::ShareSpec spec) {
   spec.request = policy::kShareMin;
   spec.priority = policy::Priority::kNormal;
   return spec;
@@ -36,43 +36,43 @@ Line::Line(const SchedulerOptions& options, Roster& roster, const Turn& turn)
       roster_(roster),
       turn_(turn),
       queue_(options.fairness),
-      spare_(options.fairness),
+      idle_queue_(options.fairness),
       grant_ns_(Nanos(kGrantGuess)) {}
 
 void Line::Add(uint32_t index, const policy::ShareSpec& spec) {
   const Pod& added = roster_.pod(index);
   const policy::Slot slot = queue_.Add(added.id, spec, turn_.now, !added.gang);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
-  if (spec.priority == policy::Priority::kIdle) AddSpare(index, spec);
+  if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec);
 }
 
-void Line::AddSpare(uint32_t index, const policy::ShareSpec& spec) {
+void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec) {
   Pod& pod = roster_.pod(index);
   BATON_CHECK(!pod.gang);
-  pod.spare = spare_.Add(pod.id, AmongSpare(spec), turn_.now, false);
-  spare_pods_.resize(std::max<size_t>(spare_pods_.size(), pod.spare + 1));
-  spare_pods_[pod.spare] = index;
+  pod.idle_slot = idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, false);
+  idle_pods_.resize(std::max<size_t>(idle_pods_.size(), pod.idle_slot + 1));
+  idle_pods_[pod.idle_slot] = index;
 }
 
 void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   Pod& pod = roster_.pod(index);
-  const bool spare = spec.priority == policy::Priority::kIdle;
-  if (spare && pod.is_spare()) spare_.Update(pod.spare, AmongSpare(spec), turn_.now);
-  if (spare == pod.is_spare()) return queue_.Update(index, spec, turn_.now);
+  const bool idle = spec.priority == policy::Priority::kIdle;
+  if (idle && pod.idle_priority()) idle_queue_.Update(pod.idle_slot, AmongIdle(spec), turn_.now);
+  if (idle == pod.idle_priority()) return queue_.Update(index, spec, turn_.now);
   // It leaves its place in one queue for one in the other.
   const Place from = PlaceOf(index);
   const bool active = from.queue.active(from.slot);
   const bool waits = from.queue.waiting(from.slot);
-  const Instant rests = pod.idle_since;
+  const Instant rests = pod.rests_since;
   Count(pod, -1);
   SetResting(pod, kNever);
   from.queue.SetActive(from.slot, false);
   queue_.Update(index, spec, turn_.now);
-  if (spare) {
-    AddSpare(index, spec);
+  if (idle) {
+    AddIdle(index, spec);
   } else {
-    spare_.Remove(pod.spare);
-    pod.spare = Roster::kNobody;
+    idle_queue_.Remove(pod.idle_slot);
+    pod.idle_slot = Roster::kNobody;
   }
   Count(pod, 1);
   SetResting(pod, rests);
@@ -85,21 +85,21 @@ void Line::Remove(uint32_t index) {
   Pod& pod = roster_.pod(index);
   SetResting(pod, kNever);
   queue_.Remove(index);
-  if (pod.is_spare()) spare_.Remove(pod.spare);
+  if (pod.idle_priority()) idle_queue_.Remove(pod.idle_slot);
 }
 
 Line::Place Line::PlaceOf(uint32_t index) {
   const Pod& pod = roster_.pod(index);
-  if (pod.is_spare()) return {spare_, pod.spare};
+  if (pod.idle_priority()) return {idle_queue_, pod.idle_slot};
   return {queue_, index};
 }
 
 std::optional<uint32_t> Line::Next() {
   if (const auto next = queue_.Pick(turn_.now)) return next;
-  if (!SpareMayGo()) return std::nullopt;
-  const auto next = spare_.Pick(turn_.now);
-  if (!next || Spare() < policy::Guarantee::kLeastHandoffs * unheld()) return std::nullopt;
-  return spare_pods_[*next];
+  if (!IdleMayGo()) return std::nullopt;
+  const auto next = idle_queue_.Pick(turn_.now);
+  if (!next || UntilRefill() < policy::Guarantee::kLeastHandoffs * unheld()) return std::nullopt;
+  return idle_pods_[*next];
 }
 
 bool Line::GoesOn(uint32_t index) {
@@ -110,21 +110,22 @@ bool Line::GoesOn(uint32_t index) {
   return next == index;
 }
 
-Duration Line::Spare() const {
+Duration Line::UntilRefill() const {
   const Instant refill = queue_.NextRefill();
   return refill == kNever ? Duration::max() : std::max(Duration(0), refill - turn_.now);
 }
 
 Duration Line::Allowance(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
-  if (!pod.is_spare()) return queue_.Allowance(index, turn_.now);
-  return std::min(spare_.Allowance(pod.spare, turn_.now), Spare());
+  if (!pod.idle_priority()) return queue_.Allowance(index, turn_.now);
+  return std::min(idle_queue_.Allowance(pod.idle_slot, turn_.now), UntilRefill());
 }
 
-bool Line::SpareMayGo() const { return resting_ + gangs_waiting_ == 0 && spare_from_ <= turn_.now; }
+bool Line::IdleMayGo() const { return resting_ + gangs_waiting_ == 0 && idle_from_ <= turn_.now; }
 
 Instant Line::NextRefill() const {
-  return SpareMayGo() ? std::min(queue_.NextRefill(), spare_.NextRefill()) : queue_.NextRefill();
+  return IdleMayGo() ? std::min(queue_.NextRefill(), idle_queue_.NextRefill())
+                     : queue_.NextRefill();
 }
 
 void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus& status) {
@@ -133,9 +134,9 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   status.spec = queue_.spec(index);
   status.waiting = pod.waiting_since != kNever;
   status.throttled = status.waiting && place.queue.Allowance(place.slot, now) < Burst(index);
-  const bool others = requester_holds || waiting_ > 0 || !SpareMayGo();
-  status.paused = pod.is_spare() && status.waiting && others;
-  status.fluid = pod.is_spare() && others ? 0 : place.queue.Fluid(place.slot);
+  const bool others = requester_holds || waiting_ > 0 || !IdleMayGo();
+  status.paused = pod.idle_priority() && status.waiting && others;
+  status.fluid = pod.idle_priority() && others ? 0 : place.queue.Fluid(place.slot);
   status.lag = place.queue.Lag(place.slot);
   status.owed_of_request = place.queue.OwedOfRequest(place.slot);
 }
@@ -144,7 +145,7 @@ bool Line::Enter(uint32_t index) {
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) return false;
   const Place place = PlaceOf(index);
-  if (pod.idle_since != kNever) place.queue.CapLag(place.slot, place.queue.Credit(place.slot));
+  if (pod.rests_since != kNever) place.queue.CapLag(place.slot, place.queue.Credit(place.slot));
   SetResting(pod, kNever);
   pod.waiting_since = turn_.now;
   Count(pod, 1);
@@ -154,8 +155,9 @@ bool Line::Enter(uint32_t index) {
     // One that had more to do when its token ended does not come from a pause.
     const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : Burst(index);
     place.queue.SetWaiting(place.slot, true, Burst(index),
-                           pod.saturating || pod.is_spare() ? policy::FromPause{}
-                                                            : policy::FromPause{usual, unheld()});
+                           pod.saturating || pod.idle_priority()
+                               ? policy::FromPause{}
+                               : policy::FromPause{usual, unheld()});
   }
   return true;
 }
@@ -174,7 +176,8 @@ void Line::Leave(uint32_t index, bool holds) {
 void Line::Rest(uint32_t pod) {
   SetResting(roster_.pod(pod), turn_.now);
   grace_.emplace_back(turn_.now, pod);
-  if (!roster_.pod(pod).is_spare()) spare_from_ = turn_.now + kSpareGraces * options_.active_grace;
+  const bool idle = roster_.pod(pod).idle_priority();
+  if (!idle) idle_from_ = turn_.now + kIdleGraces * options_.active_grace;
 }
 
 void Line::Wake(uint32_t pod) {
@@ -184,11 +187,11 @@ void Line::Wake(uint32_t pod) {
 }
 
 void Line::SetResting(Pod& pod, Instant since) {
-  if (!pod.is_spare()) {
-    resting_ -= pod.idle_since != kNever ? 1 : 0;
+  if (!pod.idle_priority()) {
+    resting_ -= pod.rests_since != kNever ? 1 : 0;
     resting_ += since != kNever ? 1 : 0;
   }
-  pod.idle_since = since;
+  pod.rests_since = since;
 }
 
 void Line::Count(const Pod& pod, int by) {
@@ -196,8 +199,8 @@ void Line::Count(const Pod& pod, int by) {
     number += one ? static_cast<uint32_t>(by) : 0;
   };
   const bool waits = pod.waiting_since != kNever;
-  add(spare_waiting_, waits && pod.is_spare());
-  add(waiting_, waits && !pod.is_spare());
+  add(idle_waiting_, waits && pod.idle_priority());
+  add(waiting_, waits && !pod.idle_priority());
   add(gangs_waiting_, waits && pod.gang);
 }
 
@@ -206,7 +209,7 @@ void Line::ForgetRested() {
     const auto [since, index] = grace_.front();
     grace_.pop_front();
     Pod& pod = roster_.pod(index);
-    if (!pod.id || pod.idle_since != since) continue;  // it came back, or is somebody else
+    if (!pod.id || pod.rests_since != since) continue;  // it came back, or is somebody else
     SetResting(pod, kNever);
     const Place place = PlaceOf(index);
     place.queue.SetActive(place.slot, false);
@@ -217,14 +220,15 @@ std::vector<uint32_t> Line::Resting() const {
   std::vector<uint32_t> resting;
   for (const auto& [since, index] : grace_) {
     const Pod& pod = roster_.pod(index);
-    if (pod.id && pod.idle_since == since && !pod.gang && !pod.is_spare()) resting.push_back(index);
+    const bool counts = pod.id && !pod.gang && !pod.idle_priority();
+    if (counts && pod.rests_since == since) resting.push_back(index);
   }
   return resting;
 }
 
 Instant Line::wakeup() const {
   const Instant at = grace_.empty() ? kNever : grace_.front().first + options_.active_grace;
-  return spare_waiting_ > 0 && spare_from_ > turn_.now ? std::min(at, spare_from_) : at;
+  return idle_waiting_ > 0 && idle_from_ > turn_.now ? std::min(at, idle_from_) : at;
 }
 
 void Line::Charge(uint32_t index, Duration held) {
@@ -278,7 +282,7 @@ Duration Line::Quota(uint32_t index) const {
   // Where others wait, many small limits must not chop the GPU's time into hand-offs.
   const policy::Share limit = queue_.spec(index).limit;
   const bool others_wait = waiting_ > (pod.waiting_since != kNever ? 1 : 0);
-  if (others_wait && limit < policy::kWhole && !pod.is_spare()) {
+  if (others_wait && limit < policy::kWhole && !pod.idle_priority()) {
     allowed += kOverdraw * limit / policy::kWhole;
   }
   return std::max(kQuotaLeast, std::min(wanted, allowed));

@@ -39,7 +39,7 @@ class Line {
   // request may go on.
   Duration Allowance(uint32_t pod) const;
   // How long it is until somebody with a request whom Next() found at its limit may go.
-  Duration Spare() const;
+  Duration UntilRefill() const;
   // When a pod that Next() found at its limit may go.
   Instant NextRefill() const;
   // What the queues know of it at `now`; whether it `holds`, and somebody with a request does.
@@ -59,10 +59,10 @@ class Line {
   std::vector<uint32_t> Resting() const;
   // Of those with requests. Who is of idle priority is in nobody's way.
   bool anybody_waits() const { return waiting_ > 0; }
-  bool nobody_waits() const { return waiting_ + spare_waiting_ == 0; }
+  bool nobody_waits() const { return waiting_ + idle_waiting_ == 0; }
   // Somebody for whom a token of the pod must be back soon waits, or may come any moment.
   bool contended(uint32_t pod) const {
-    return waiting_ + resting_ > 0 || roster_.pod(pod).is_spare();
+    return waiting_ + resting_ > 0 || roster_.pod(pod).idle_priority();
   }
   // When ForgetRested() is due, or Next() has more to choose from.
   Instant wakeup() const;
@@ -105,25 +105,25 @@ class Line {
   Place PlaceOf(uint32_t pod);
   // kNever: it does not.
   void SetResting(Pod& pod, Instant since);
-  // Adds the pod, where it waits or rests, to the numbers of those who do.
+  // Adds `by` to the numbers of pods that wait, where the pod does.
   void Count(const Pod& pod, int by);
-  void AddSpare(uint32_t pod, const policy::ShareSpec& spec);
+  void AddIdle(uint32_t pod, const policy::ShareSpec& spec);
   // Nobody with a request works, nor may come back any moment.
-  bool SpareMayGo() const;
+  bool IdleMayGo() const;
 
   const SchedulerOptions& options_;
   Roster& roster_;
   const Turn& turn_;
   policy::FairQueue queue_;
-  policy::FairQueue spare_;                         // of idle priority, who have equal shares
-  std::vector<uint32_t> spare_pods_;                // by their slots in spare_
+  policy::FairQueue idle_queue_;                    // of idle priority, who have equal shares
+  std::vector<uint32_t> idle_pods_;                 // by their slots in idle_queue_
   std::deque<std::pair<Instant, uint32_t>> grace_;  // pods that stopped asking, oldest first
   // Pods with requests; the others apart.
   uint32_t waiting_ = 0;
   uint32_t gangs_waiting_ = 0;
   uint32_t resting_ = 0;
-  uint32_t spare_waiting_ = 0;
-  Instant spare_from_{};  // those of idle priority may go then, where nobody with a request works
+  uint32_t idle_waiting_ = 0;
+  Instant idle_from_{};  // those of idle priority may go then, where nobody with a request works
   int64_t grant_ns_;
 };
 

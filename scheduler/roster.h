@@ -60,18 +60,18 @@ class Roster {
     PodId id;
     bool removed = false;  // forgotten once its token is back
     bool gang = false;
-    bool gang_waits = false;   // as its coordinator says
-    bool owed_much = false;    // GangView has it, and `rank`
-    bool saturating = false;   // its last token ended with more to do
-    uint32_t wanting = 0;      // clients that want the token
-    uint32_t spare = kNobody;  // of idle priority: its number among those (Line)
+    bool gang_waits = false;       // as its coordinator says
+    bool owed_much = false;        // GangView has it, and `rank`
+    bool saturating = false;       // its last token ended with more to do
+    uint32_t wanting = 0;          // clients that want the token
+    uint32_t idle_slot = kNobody;  // of idle priority: its number among those (Line)
     uint32_t rank = GangView::kUnranked;
     Duration first_lag = kNoLag;  // of a gang: what it was owed when it came first, while it does
     Numbers clients;              // in order of attaching
     int64_t burst_ns = 0;         // predicted held time until it runs out of work; 0: not known yet
     int64_t usual_ns = 0;         // what such a hold lasts in the mean, of late; 0: not known yet
     int64_t service_ns = 0;       // longest recent hold, overrun included
-    Instant idle_since = kNever;
+    Instant rests_since = kNever;
     Instant waiting_since = kNever;
     int64_t held_ns = 0;
     int64_t waited_ns = 0;
@@ -82,7 +82,7 @@ class Roster {
     Instant stops_at{};
 
     // Of idle priority: it has the GPU while nobody else has work for it.
-    bool is_spare() const { return spare != kNobody; }
+    bool idle_priority() const { return idle_slot != kNobody; }
     // It is to stand in line whenever it does not hold.
     bool asks() const { return (gang ? gang_waits : wanting > 0) && !removed; }
   };

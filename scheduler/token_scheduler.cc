@@ -85,7 +85,7 @@ bool TokenScheduler::Holds(ClientId client, std::optional<uint64_t> epoch) const
 }
 
 std::vector<PodStatus> TokenScheduler::Status(Instant now) {
-  const bool requester_holds = holding_.held() && !roster_.pod(holding_.pod()).is_spare();
+  const bool requester_holds = holding_.held() && !roster_.pod(holding_.pod()).idle_priority();
   std::vector<PodStatus> all;
   for (uint32_t index = 0; index < roster_.pods().size(); ++index) {
     const Pod& pod = roster_.pod(index);
@@ -133,13 +133,13 @@ void TokenScheduler::On(const PodSet& event) {
   uint32_t index = roster_.Find(event.pod);
   if (index != Roster::kNobody) {
     const Pod& pod = roster_.pod(index);
-    const bool was_spare = pod.is_spare();
-    const bool moves = was_spare != (event.spec.priority == policy::Priority::kIdle);
+    const bool was_idle = pod.idle_priority();
+    const bool moves = was_idle != (event.spec.priority == policy::Priority::kIdle);
     if (moves && holding_.held()) holding_.ChargeProgress();
     line_.Update(index, event.spec);
     if (!moves || !holding_.held()) return;
-    if (holding_.pod() == index && pod.is_spare()) holding_.MakeWayForAll();
-    if (was_spare && pod.waiting_since != kNever) holding_.MakeWay(index);
+    if (!was_idle && holding_.pod() == index) holding_.GiveWay();
+    if (was_idle && pod.waiting_since != kNever) holding_.MakeWay(index);
     return;
   }
   index = roster_.AddPod(event.pod, event.gang);

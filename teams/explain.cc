@@ -38,8 +38,8 @@ std::vector<std::string> ExplainIdle(const ExplainGpu& gpu, const ExplainPod& p,
                   p.name, gpu.name));
   const auto others = std::count_if(gpu.pods.begin(), gpu.pods.end(), Counts);
   if (others > 0) {
-    out.push_back(fmt::format("{} such pod{} work now, so it is paused.", others,
-                              others == 1 ? " has" : "s have"));
+    out.push_back(fmt::format("{} such pod{} work now{}.", others, others == 1 ? " has" : "s have",
+                              p.paused ? ", so it is paused" : ": it has what their limits leave"));
   } else {
     const auto idle = std::count_if(gpu.pods.begin(), gpu.pods.end(), [&](const ExplainPod& other) {
       return &other != &p && other.active && IsIdle(other);

@@ -21,6 +21,7 @@ struct ExplainPod {
   std::string team;        // any path
   policy::ShareSpec spec;  // Validated(); its team number does not matter
   bool active = false;     // has work, or had until a moment ago
+  bool paused = false;     // of idle priority: waits while others have work
 };
 
 // A GPU as one of its pods sees it.

@@ -123,7 +123,7 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
     if (!Steady(pod)) continue;
     const double owed = InNs(s.lag) / l;
     double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
-    if (s.owed_of_request > Duration(0)) own += due / l;  // its request let it go first
+    if (InNs(s.owed_of_request) > due / 2) own += due / l;  // its request let it go first
     const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
     if (world_.options.bounds && lag > world_.options.lag_bound) {
       world_.Violation("lag", world_.Name(pod) + " is " + std::to_string(lag) + " L from its due");

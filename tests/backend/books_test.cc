@@ -41,6 +41,17 @@ TEST_F(KeptBooks, TheLastUseOfADeletedPodIsBookedThoughTheDaemonIsKilledBeforeIt
       [&] { return ReadText(folder_ / "state/pods.json").find("research") == std::string::npos; }));
 }
 
+TEST_F(KeptBooks, AdviceOnRequestsIsForPodsThatMayHaveOne) {
+  Configure();
+  FillLedger("research", 20);  // two thirds of 30 hours, by a pod named "former"
+  Start();
+  ASSERT_TRUE(Make("former").value("ok", false));
+  const auto rows = [&] { return Say({{"command", "advise"}}).at("rows").size(); };
+  EXPECT_EQ(rows(), 1u) << "it needs more than 10 %";
+  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "former"}, {"priority", "idle"}}).at("ok"));
+  EXPECT_EQ(rows(), 0u) << "it lives by what others leave, as it asked to";
+}
+
 TEST_F(KeptBooks, WhatAPodUsesAfterItsMoveIsTheOtherTeams) {
   Configure();
   Start();

@@ -210,9 +210,8 @@ TEST_F(Share, ALoopWithGapsGetsItsRequest) {
             [&](const auto& shares) {
               const double got = shares.at("loop-" + text);
               Figure("loop_" + text, got / due, "of the ideal");
-              // 0.84 and more on a quiet machine. A round has two hand-offs and two wake-ups, all
-              // of them of this machine's length; without the request's deadline it is 0.3.
-              EXPECT_GE(got, 0.7 * due - Excused(100 - got - shares.at("neighbour")));
+              // Without the request's deadline it is 0.3.
+              EXPECT_GE(got, 0.8 * due - Excused(100 - got - shares.at("neighbour")));
             });
     loop.Stop();
   }
@@ -267,8 +266,7 @@ TEST_F(Share, AnIdlePodHasTheGpuWhileNobodyElseHasWork) {
       [&](const nlohmann::json& report) {
         Figure("beside_idle_wait_p50", report.at("wait_ms").at("p50"), "ms");
         Figure("beside_idle_wait_p99", report.at("wait_ms").at("p99"), "ms");
-        // A kernel of 1 ms and 2 ms; the rest is this machine's, which wakes four threads.
-        EXPECT_LE(report.at("wait_ms").at("p50"), 6.0) << report;
+        EXPECT_LE(report.at("wait_ms").at("p50"), 3.0) << "a kernel and 2 ms: " << report;
       });
   Start(Burn("train", "50", "100"));
   PassTime(milliseconds(500));

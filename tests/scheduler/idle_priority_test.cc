@@ -25,8 +25,7 @@ TEST_F(IdlePriority, GoesAtOnceWhenNobodyHasWorkedForALongTime) {
 TEST_F(IdlePriority, GivesWayAtOnceToWhoeverHasARequest) {
   Add(1, Spec(1));
   Add(2, Idle());
-  Say(2, Phase::kWaiting);
-  Say(2, Phase::kHolding);
+  Hold(2);
   Pass(milliseconds(1));
   Say(1, Phase::kWaiting);
   EXPECT_TRUE(Ends(2)) << "before quota_min";
@@ -38,8 +37,7 @@ TEST_F(IdlePriority, GivesWayAtOnceToWhoeverHasARequest) {
 TEST_F(IdlePriority, WaitsWhileOthersWorkAndThroughTheirPauses) {
   Add(1, Spec(1));
   Add(2, Idle());
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   EXPECT_FALSE(StatusOf(2).paused) << "it has nothing to do";
   Say(2, Phase::kWaiting);
   Pass(std::chrono::seconds(10));
@@ -59,8 +57,7 @@ TEST_F(IdlePriority, WaitsWhileOthersWorkAndThroughTheirPauses) {
 TEST_F(IdlePriority, HasWhatALimitLeaves) {
   Add(1, Spec(10, 10));
   Add(2, Idle());
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   // The limit's bucket is empty after 20 ms and what was drawn in advance.
   for (int i = 0; i < 100 && Holder() == 1; ++i) {
@@ -81,8 +78,7 @@ TEST_F(IdlePriority, HasWhatALimitLeaves) {
 TEST_F(IdlePriority, HasNoMoreThanALimitOfOthersLeavesWhateverItsOwnIs) {
   Add(1, Spec(50, 50));
   Add(2, Idle(25));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Pass(milliseconds(200));  // its drain takes long
   Say(1, Phase::kWaiting);
   ASSERT_TRUE(StatusOf(1).throttled);
@@ -96,8 +92,7 @@ TEST_F(IdlePriority, HasNoMoreThanALimitOfOthersLeavesWhateverItsOwnIs) {
 TEST_F(IdlePriority, AtItsLimitKeepsNobodyAwakeWhileOthersRest) {
   Add(1, Spec(50));
   Add(2, Idle(25));
-  Say(2, Phase::kWaiting);
-  Say(2, Phase::kHolding);
+  Hold(2);
   Pass(milliseconds(200));
   Say(2, Phase::kWaiting);
   ASSERT_EQ(Holder(), 0u) << "it is at its limit";
@@ -171,8 +166,7 @@ TEST_F(IdlePriority, GivesWayToWhoIsAtItsLimitWhenThatLetsItGo) {
 TEST_F(IdlePriority, GivesWayAtOnceToAGangThatTheGpuIsKeptFor) {
   Step(PodSet{PodId{1}, Spec(50), true});
   Add(2, Idle());
-  Say(2, Phase::kWaiting);
-  Say(2, Phase::kHolding);
+  Hold(2);
   Step(GangStep{PodId{1}, GangStep::Do::kWait});
   EXPECT_FALSE(Ends(2)) << "the gang may have to wait for another of its GPUs";
   Step(GangStep{PodId{1}, GangStep::Do::kReserve});
@@ -182,8 +176,7 @@ TEST_F(IdlePriority, GivesWayAtOnceToAGangThatTheGpuIsKeptFor) {
 TEST_F(IdlePriority, DoesNotCutItsLike) {
   Add(1, Idle());
   Add(2, Idle());
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Pass(milliseconds(10));
   Say(2, Phase::kWaiting);
   EXPECT_FALSE(Ends(1));
@@ -192,8 +185,7 @@ TEST_F(IdlePriority, DoesNotCutItsLike) {
 TEST_F(IdlePriority, DoesNotWaitThroughThePausesOfItsLike) {
   Add(1, Idle());
   Add(2, Idle());
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   Say(1, Phase::kIdle);
   EXPECT_EQ(Holder(), 2u);
@@ -226,8 +218,7 @@ TEST_F(IdlePriority, TakesNothingFromAnybodysAccount) {
   Add(1, Spec(50));
   Add(2, Spec(50));
   Add(3, Idle());
-  Say(3, Phase::kWaiting);
-  Say(3, Phase::kHolding);
+  Hold(3);
   Pass(std::chrono::seconds(5));
   Say(1, Phase::kWaiting);
   Say(2, Phase::kWaiting);
@@ -240,8 +231,7 @@ TEST_F(IdlePriority, TakesNothingFromAnybodysAccount) {
 TEST_F(IdlePriority, MayBeGivenAndTakenBackWhileItWaits) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   Step(PodSet{PodId{2}, Idle()});
   EXPECT_TRUE(StatusOf(2).paused);
@@ -259,8 +249,7 @@ TEST_F(IdlePriority, MayBeGivenAndTakenBackWhileItWaits) {
 TEST_F(IdlePriority, GivesWayToItsLikeThatIsGivenARequest) {
   Add(1, Idle());
   Add(2, Idle());
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   Pass(milliseconds(1));
   ASSERT_FALSE(Ends(1));
@@ -271,8 +260,7 @@ TEST_F(IdlePriority, GivesWayToItsLikeThatIsGivenARequest) {
 TEST_F(IdlePriority, WhoBecomesOfItWhileItHoldsGivesWayToWhoWaits) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   ASSERT_FALSE(Ends(1));
   Step(PodSet{PodId{1}, Idle()});

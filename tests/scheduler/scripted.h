@@ -58,10 +58,20 @@ class Scripted : public testing::Test {
     return {};
   }
 
-  // The pod, alone, holds until it is at its limit, and asks for more. When it may go on.
-  Instant Exhaust(uint64_t pod) {
+  // It asks, and holds what it is granted.
+  void Hold(uint64_t pod) {
     Say(pod, Phase::kWaiting);
     Say(pod, Phase::kHolding);
+  }
+  // It says that it holds what it was not granted.
+  void Claim(uint64_t pod) {
+    Say(pod, Phase::kIdle);
+    Say(pod, Phase::kHolding);
+  }
+
+  // The pod, alone, holds until it is at its limit, and asks for more. When it may go on.
+  Instant Exhaust(uint64_t pod) {
+    Hold(pod);
     Pass(milliseconds(300));
     Say(pod, Phase::kWaiting);
     Pass(milliseconds(100));

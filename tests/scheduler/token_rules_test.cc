@@ -27,8 +27,7 @@ class TokenRules : public Scripted {
 TEST_F(TokenRules, WhoStopsAskingSharesUntilItsGraceIsOver) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   Say(2, Phase::kIdle);
   Pass(options_.active_grace - milliseconds(1));
@@ -63,8 +62,7 @@ TEST_F(TokenRules, WhoIsFoundHoldingRestsNoMore) {
 TEST_F(TokenRules, ShortPausesAddUpToNoMoreThanASleep) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   for (int i = 0; i < 200; ++i) {
     Say(2, Phase::kWaiting);
     Say(2, Phase::kIdle);
@@ -129,8 +127,7 @@ TEST_F(TokenRules, WhoHoldsIsToldOfARivalThatBeginsToWait) {
 TEST_F(TokenRules, HighPriorityDoesNotWaitForTheLeastToken) {
   Add(1, Spec(50));
   Add(2, Spec(20, 100, policy::Priority::kHigh));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Pass(milliseconds(1));
   Say(2, Phase::kWaiting);
   EXPECT_TRUE(Ends(1));
@@ -141,8 +138,7 @@ TEST_F(TokenRules, NoTokenIsCutForAPodThatIsAtItsLimit) {
   Add(2, Spec(10, 10, policy::Priority::kHigh));
   Exhaust(2);
   Say(2, Phase::kIdle);
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Pass(milliseconds(1));
   Say(2, Phase::kWaiting);
   ASSERT_TRUE(StatusOf(2).throttled);
@@ -151,8 +147,7 @@ TEST_F(TokenRules, NoTokenIsCutForAPodThatIsAtItsLimit) {
 
 TEST_F(TokenRules, WhoIsAwayIsNotExtended) {
   Add(1, Spec(50));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Step(ClientDisconnected{ClientId{1}});
   Pass(milliseconds(200));
   EXPECT_EQ(Holder(), 1u);
@@ -162,8 +157,7 @@ TEST_F(TokenRules, WhoIsAwayIsNotExtended) {
 // Its bucket is empty after 50 ms.
 TEST_F(TokenRules, AStrictPodIsExtendedNoFurtherThanItsLimitAllows) {
   Add(1, Spec(20, 20));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   const Instant granted = now_;
   while (told_[1].rev == 1) Pass(microseconds(100));
   EXPECT_LE(now_ + told_[1].quota, granted + milliseconds(51));
@@ -180,8 +174,7 @@ TEST_F(TokenRules, WhoJoinsATokenAtItsVeryEndIsGivenNothing) {
   Add(1, Spec(50));
   Add(2, Spec(50));
   Step(ClientAttached{ClientId{10}, PodId{1}});
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Say(2, Phase::kWaiting);
   Pass(told_[1].quota - microseconds(30));
   Say(10, Phase::kWaiting);
@@ -201,8 +194,7 @@ TEST_F(TokenRules, WhileTheLinkIsCutNobodyIsGrantedAnything) {
 
 TEST_F(TokenRules, ADrainGoesOnAfterACutWhereItWas) {
   Add(1, Spec(50));
-  Say(1, Phase::kWaiting);
-  Say(1, Phase::kHolding);
+  Hold(1);
   Add(2, Spec(50));
   Say(2, Phase::kWaiting);
   Pass(seconds(1));
@@ -218,8 +210,7 @@ TEST_F(TokenRules, ADrainGoesOnAfterACutWhereItWas) {
 TEST_F(TokenRules, TheTimeOfACutIsNoneInWhichWhoWasToldToStopCouldDrain) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Pass(seconds(1));
   Step(LinkCut{true});
   Pass(2 * options_.drain_timeout);
@@ -234,11 +225,9 @@ TEST_F(TokenRules, TheTimeOfACutIsNoneInWhichWhoWasToldToStopCouldDrain) {
 TEST_F(TokenRules, WhoMayClaimNoMoreIsNotSaidToHang) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Pass(options_.drain_timeout - seconds(2));
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Say(2, Phase::kWaiting);
   Pass(seconds(1));
   EXPECT_EQ(Holder(), 0u);
@@ -250,11 +239,9 @@ TEST_F(TokenRules, WhoMayClaimNoMoreIsNotSaidToHang) {
 // It could hold up the GPU for 2 s yet; it was watched for 1 s of them.
 TEST_F(TokenRules, TheTimeOfACutDoesNotMakeAHangOfWhoWasToldToStop) {
   Add(1, Spec(50));
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Pass(options_.drain_timeout - seconds(2));
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Pass(seconds(1));
   Step(LinkCut{true});
   Pass(2 * options_.drain_timeout);
@@ -266,13 +253,11 @@ TEST_F(TokenRules, TheTimeOfACutDoesNotMakeAHangOfWhoWasToldToStop) {
 TEST_F(TokenRules, TheTimeOfACutUsesUpNoneOfTheTimeThatClaimsMayTake) {
   Add(1, Spec(50));
   Add(2, Spec(50));
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Step(LinkCut{true});
   Pass(2 * options_.drain_timeout);
   Step(LinkCut{false});
-  Say(1, Phase::kIdle);
-  Say(1, Phase::kHolding);
+  Claim(1);
   Say(2, Phase::kWaiting);
   EXPECT_EQ(Holder(), 0u) << "for it may be true";
 }
@@ -359,8 +344,7 @@ TEST_F(BesideAGang, ItIsChargedForTheTimeThatTheGpuIsKeptForIt) {
 
 // A gap between two kernels is not long enough for a gang.
 TEST_F(BesideAGang, ItDoesNotComeBeforeWhoRestsForAMomentAndIsOwedTime) {
-  Say(3, Phase::kWaiting);
-  Say(3, Phase::kHolding);
+  Hold(3);
   Say(2, Phase::kWaiting);
   Pass(milliseconds(4));
   Say(3, Phase::kIdle);
@@ -379,8 +363,7 @@ TEST_F(BesideAGang, ItDoesNotComeBeforeWhoRestsForAMomentAndIsOwedTime) {
 TEST_F(BesideAGang, WhatItIsOwedBeyondWhatItMayKeepIsCutWhereItsCoordinatorSaysSo) {
   Say(1, Phase::kWaiting);
   Do(GangStep::Do::kWait);
-  Say(2, Phase::kWaiting);
-  Say(2, Phase::kHolding);
+  Hold(2);
   EXPECT_FALSE(scheduler_.Gang(PodId{1}).owed_much);
   Pass(seconds(2));
   EXPECT_TRUE(scheduler_.Gang(PodId{1}).owed_much);

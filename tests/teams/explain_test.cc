@@ -85,6 +85,7 @@ TEST(Explain, SaysWhenAPodOfIdlePriorityRuns) {
   ExplainPod idle = ExplainedPod("night", "", 10, 50);
   idle.spec.request = 0;
   idle.spec.priority = policy::Priority::kIdle;
+  idle.paused = true;
   const ExplainGpu day{"GPU-0", {idle, ExplainedPod("web", "", 20)}, nullptr};
   EXPECT_EQ(
       Joined(ExplainShare(day, 0, {}, 0.5, nullptr)),
@@ -94,6 +95,11 @@ TEST(Explain, SaysWhenAPodOfIdlePriorityRuns) {
   EXPECT_EQ(Joined(ExplainShare(day, 1, {}, std::nullopt, nullptr)),
             "web asks for 20% of GPU-0 and gets at least that. Of the 80% that requests leave over "
             "it gets 80%, so 100% in all.");
+  idle.paused = false;
+  const ExplainGpu leaves{"GPU-0", {idle, ExplainedPod("web", "", 20, 20)}, nullptr};
+  EXPECT_NE(Joined(ExplainShare(leaves, 0, {}, std::nullopt, nullptr))
+                .find("1 such pod has work now: it has what their limits leave."),
+            std::string::npos);
   const ExplainGpu night{"GPU-0", {idle, ExplainedPod("web", "", 20, 100, false), idle}, nullptr};
   EXPECT_NE(Joined(ExplainShare(night, 0, {}, std::nullopt, nullptr))
                 .find("shares the GPU equally with 1 other of idle priority"),
