@@ -16,6 +16,8 @@ struct Id {
 
 // A pod: the unit that has a share.
 using PodId = Id<struct PodTag>;
+// Pods that take their tokens together.
+using GangId = Id<struct GangTag>;
 // One process of a pod, attached through the hook. It may use several GPUs.
 using ClientId = Id<struct ClientTag>;
 

@@ -28,6 +28,9 @@ constexpr Duration kStuckAfterMax = milliseconds(50);
 // time that it did not help.
 constexpr Duration kNoneBehind = milliseconds(5);
 
+// As if its GPUs had been stepped never so often.
+constexpr uint64_t kNotTended = ~uint64_t{0};
+
 template <class Predicate>
 bool AllOf(const std::vector<GangView>& views, Predicate predicate) {
   return std::all_of(views.begin(), views.end(), predicate);
@@ -42,25 +45,32 @@ bool Holds(const GangView& view) { return view.holds; }
 
 }  // namespace
 
-void GangScheduler::Add(PodId pod, std::vector<TokenScheduler*> gpus, bool complete) {
-  Gang& gang = gangs_[pod];
-  gang.gpus = std::move(gpus);
+void GangScheduler::Set(GangId id, std::vector<Member> members, bool complete) {
+  Gang& gang = gangs_[id];
+  for (Member left : gang.members) {
+    const bool stays = std::any_of(members.begin(), members.end(), [&](const Member& member) {
+      return member.pod == left.pod && member.gpu == left.gpu;
+    });
+    left.leaves = true;
+    if (!stays) members.push_back(left);
+  }
+  gang.members = std::move(members);
   gang.complete = complete;
+  gang.tended_at = kNotTended;
 }
 
-void GangScheduler::Remove(PodId pod) {
-  const auto found = gangs_.find(pod);
-  if (found != gangs_.end()) found->second.removed = true;
-}
-
-GangScheduler::Views GangScheduler::ViewsOf(PodId pod, const Gang& gang) const {
+GangScheduler::Views GangScheduler::ViewsOf(const Gang& gang) {
   Views views;
-  for (const TokenScheduler* gpu : gang.gpus) views.push_back(gpu->Gang(pod));
+  for (const Member& member : gang.members) views.push_back(member.gpu->Gang(member.pod));
   return views;
 }
 
-void GangScheduler::All(PodId pod, const Gang& gang, GangStep::Do act, Duration span) {
-  for (TokenScheduler* gpu : gang.gpus) (*step_)(*gpu, GangStep{pod, act, span});
+void GangScheduler::One(const Member& member, GangStep::Do act, Duration span) {
+  (*step_)(*member.gpu, GangStep{member.pod, act, span});
+}
+
+void GangScheduler::All(const Gang& gang, GangStep::Do act, Duration span) {
+  for (const Member& member : gang.members) One(member, act, span);
 }
 
 void GangScheduler::Tend(Instant now, const StepGpu& step) {
@@ -68,23 +78,21 @@ void GangScheduler::Tend(Instant now, const StepGpu& step) {
   step_ = &step;
   if (now_ >= look_at_) Look();
   const uint64_t before = tended_;
-  for (auto& [pod, gang] : gangs_) {
+  for (auto& entry : gangs_) {
+    Gang& gang = entry.second;
     if (!Due(gang)) continue;
     ++tended_;
-    Tend(pod, gang);
+    Tend(gang);
     gang.tended_at = Steps(gang);
   }
   if (tended_ != before) Reserve();
-  std::erase_if(gangs_, [this](const auto& entry) {
-    return entry.second.removed && entry.second.state == State::kIdle &&
-           !AnyOf(ViewsOf(entry.first, entry.second), Holds);
-  });
+  std::erase_if(gangs_, [](const auto& entry) { return entry.second.members.empty(); });
   step_ = nullptr;
 }
 
 uint64_t GangScheduler::Steps(const Gang& gang) {
   uint64_t steps = 0;
-  for (const TokenScheduler* gpu : gang.gpus) steps += gpu->steps();
+  for (const Member& member : gang.members) steps += member.gpu->steps();
   return steps;
 }
 
@@ -97,38 +105,61 @@ bool GangScheduler::Due(const Gang& gang) const {
 
 // Over a link that is cut nobody is told anything.
 bool GangScheduler::Cut(const Gang& gang) {
-  return std::any_of(gang.gpus.begin(), gang.gpus.end(), [](auto* gpu) { return gpu->cut(); });
+  return std::any_of(gang.members.begin(), gang.members.end(),
+                     [](const Member& member) { return member.gpu->cut(); });
+}
+
+// It ends its tokens, for one of its pods is deleted.
+bool GangScheduler::Leaves(const Gang& gang) {
+  return std::any_of(gang.members.begin(), gang.members.end(),
+                     [](const Member& member) { return member.leaves; });
+}
+
+bool GangScheduler::Overlap(const Gang& a, const Gang& b) {
+  return std::any_of(a.members.begin(), a.members.end(), [&](const Member& of_a) {
+    return std::any_of(b.members.begin(), b.members.end(),
+                       [&](const Member& of_b) { return of_a.gpu == of_b.gpu; });
+  });
 }
 
 // Those in line are ranked anew: a holder has used more, a limit given back some.
 void GangScheduler::Look() {
   look_at_ = now_ + kLookEvery;
   std::vector<const TokenScheduler*> seen;
-  for (const auto& [pod, gang] : gangs_) {
+  for (const auto& entry : gangs_) {
+    const Gang& gang = entry.second;
     if ((gang.state != State::kWaiting && gang.state != State::kReserved) || Cut(gang)) continue;
-    for (TokenScheduler* gpu : gang.gpus) {
-      if (std::find(seen.begin(), seen.end(), gpu) != seen.end()) continue;
-      seen.push_back(gpu);
-      (*step_)(*gpu, GangStep{pod, GangStep::Do::kWait, Duration(0)});
+    for (const Member& member : gang.members) {
+      if (std::find(seen.begin(), seen.end(), member.gpu) != seen.end()) continue;
+      seen.push_back(member.gpu);
+      One(member, GangStep::Do::kWait);
     }
   }
 }
 
-void GangScheduler::Tend(PodId pod, Gang& gang) {
-  Views views = ViewsOf(pod, gang);
+void GangScheduler::Tend(Gang& gang) {
+  if (gang.state == State::kIdle || gang.state == State::kWaiting) {
+    std::erase_if(gang.members, [](const Member& member) {
+      return member.leaves && !member.gpu->Gang(member.pod).holds;
+    });
+  }
+  // Who has come stands in line with the others.
+  const bool changed = gang.tended_at == kNotTended;
+  if (gang.state == State::kWaiting && changed) All(gang, GangStep::Do::kWait);
+  Views views = ViewsOf(gang);
   const bool wants =
-      gang.complete && !gang.removed && AnyOf(views, [](const GangView& v) { return v.wants; });
+      gang.complete && !Leaves(gang) && AnyOf(views, [](const GangView& v) { return v.wants; });
   if ((gang.state == State::kIdle || gang.state == State::kWaiting) && AnyOf(views, Holds)) {
     // It held when this daemon was started anew.
-    All(pod, gang, GangStep::Do::kWait);
+    All(gang, GangStep::Do::kWait);
     BeginClosing(gang);
   }
   if (gang.state == State::kIdle && wants) {
-    All(pod, gang, GangStep::Do::kWait);
+    All(gang, GangStep::Do::kWait);
     gang.state = State::kWaiting;
-    views = ViewsOf(pod, gang);
+    views = ViewsOf(gang);
   } else if (gang.state == State::kWaiting && !wants) {
-    All(pod, gang, GangStep::Do::kRest);
+    All(gang, GangStep::Do::kRest);
     gang.state = State::kIdle;
     gang.ready_since = kNever;
   }
@@ -138,9 +169,7 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
       gang.ready_since = kNever;
       // No claim without bound where another of its GPUs is what it waits for.
       for (size_t i = 0; i < views.size(); ++i) {
-        if (views[i].owed_much) {
-          (*step_)(*gang.gpus[i], GangStep{pod, GangStep::Do::kCap, Duration(0)});
-        }
+        if (views[i].owed_much) One(gang.members[i], GangStep::Do::kCap);
       }
     } else if (gang.ready_since == kNever) {
       gang.ready_since = now_;
@@ -151,26 +180,26 @@ void GangScheduler::Tend(PodId pod, Gang& gang) {
         AnyOf(views, [](const GangView& v) { return v.overdue || !Ranked(v) || !v.reserved; })) {
       // Nobody waits for a gang that went, nor for a holder that hangs; who came meanwhile and is
       // to go before it, does; and one of the GPUs may be that of a gang found to hold it.
-      All(pod, gang, GangStep::Do::kRelease);
+      All(gang, GangStep::Do::kRelease);
       gang.state = State::kWaiting;
       gang.ready_since = kNever;
-      Tend(pod, gang);
+      Tend(gang);
       return;
     }
     if (AllOf(views, [](const GangView& v) { return v.free; })) {
       const Duration span =
           std::max(2 * wire::kSingleLaunch, std::min(Quota(gang, views), Left(gang)));
-      All(pod, gang, GangStep::Do::kGrant, span);
+      All(gang, GangStep::Do::kGrant, span);
       gang.state = State::kHolding;
       gang.deadline = now_ + span;
       gang.act_at = gang.deadline - std::min(span / 2, kRenewBefore);
       gang.ready_since = kNever;
     }
   }
-  if (gang.state == State::kHolding) Hold(pod, gang);
+  if (gang.state == State::kHolding) Hold(gang);
   if (gang.state == State::kClosing) {
-    Claim(pod, gang);
-    Close(pod, gang, ViewsOf(pod, gang));
+    Claim(gang);
+    Close(gang, ViewsOf(gang));
   }
 }
 
@@ -189,31 +218,28 @@ Duration GangScheduler::Left(const Gang& gang) const {
 }
 
 // When the last gang that has one of its GPUs should have given it back.
-Instant GangScheduler::FreeFrom(PodId pod, const Gang& gang) const {
+Instant GangScheduler::FreeFrom(const Gang& gang) const {
   Instant from = now_;
   for (const auto& entry : gangs_) {
-    const PodId id = entry.first;
     const Gang& other = entry.second;
-    const bool shares =
-        id != pod && std::any_of(gang.gpus.begin(), gang.gpus.end(), [&](auto* gpu) {
-          return std::find(other.gpus.begin(), other.gpus.end(), gpu) != other.gpus.end();
-        });
-    if (!shares) continue;
+    if (&other == &gang || !Overlap(gang, other)) continue;
     if (other.state == State::kHolding) from = std::max(from, other.deadline + other.closing);
     if (other.state == State::kClosing) from = std::max(from, other.closing_since + other.closing);
     if (other.state == State::kReserved) {
-      from = std::max(from, now_ + Quota(other, ViewsOf(id, other)) + other.closing);
+      from = std::max(from, now_ + Quota(other, ViewsOf(other)) + other.closing);
     }
   }
   return from;
 }
 
-void GangScheduler::Hold(PodId pod, Gang& gang) {
-  Views views = ViewsOf(pod, gang);
+void GangScheduler::Hold(Gang& gang) {
+  Views views = ViewsOf(gang);
   const bool idle = AllOf(views, [](const GangView& v) { return v.drained && !v.wants; });
-  const bool revoked = gang.removed || AnyOf(views, [](const GangView& v) { return v.revoked; });
-  if (idle || revoked || now_ >= gang.deadline) {
-    All(pod, gang, GangStep::Do::kClose);
+  const bool revoked = AnyOf(views, [](const GangView& v) { return v.revoked; });
+  // A pod that left takes its token along; one that came has its own with the others' next ones.
+  const bool changed = Leaves(gang) || !AllOf(views, Holds);
+  if (idle || revoked || changed || now_ >= gang.deadline) {
+    All(gang, GangStep::Do::kClose);
     BeginClosing(gang);
     return;
   }
@@ -221,12 +247,13 @@ void GangScheduler::Hold(PodId pod, Gang& gang) {
   gang.act_at = kNever;
   // The holder competes too, with the singles on each GPU and with the gangs that overlap it, as
   // things stand now.
-  All(pod, gang, GangStep::Do::kWait);
-  views = ViewsOf(pod, gang);
+  All(gang, GangStep::Do::kWait);
+  views = ViewsOf(gang);
   bool again = AllOf(views, Ranked) && AnyOf(views, [](const GangView& v) { return v.wants; });
-  for (const auto& [id, other] : gangs_) {
+  for (const auto& entry : gangs_) {
+    const Gang& other = entry.second;
     if (again && other.state == State::kWaiting && other.ready_since != kNever) {
-      again = !GoesBefore(other, ViewsOf(id, other), gang, views);
+      again = !GoesBefore(other, ViewsOf(other), gang, views);
     }
   }
   if (!again) return;
@@ -235,7 +262,7 @@ void GangScheduler::Hold(PodId pod, Gang& gang) {
   for (const GangView& v : views) more = std::min(more, v.allowance - (gang.deadline - now_));
   more = std::min(more, Left(gang) - (gang.deadline - now_));
   if (more <= Duration(0)) return;
-  All(pod, gang, GangStep::Do::kExtend, more);
+  All(gang, GangStep::Do::kExtend, more);
   gang.deadline += more;
   gang.act_at = gang.deadline - std::min(more / 2, kRenewBefore);
 }
@@ -254,31 +281,31 @@ void GangScheduler::BeginClosing(Gang& gang) {
 
 // Of a gang that held elsewhere when a daemon found it: its other GPUs are its own until it has
 // drained, for a kernel there may wait for a launch here.
-void GangScheduler::Claim(PodId pod, const Gang& gang) {
-  for (TokenScheduler* gpu : gang.gpus) {
-    const GangView view = gpu->Gang(pod);
-    if (view.holds || view.taken) continue;
+void GangScheduler::Claim(const Gang& gang) {
+  for (const Member& member : gang.members) {
+    const GangView view = member.gpu->Gang(member.pod);
+    if (view.holds || view.taken || member.leaves) continue;
     if (!view.reserved) {
-      (*step_)(*gpu, GangStep{pod, GangStep::Do::kWait, Duration(0)});
-      (*step_)(*gpu, GangStep{pod, GangStep::Do::kReserve, Duration(0)});
+      One(member, GangStep::Do::kWait);
+      One(member, GangStep::Do::kReserve);
     }
-    if (gpu->Gang(pod).free) (*step_)(*gpu, GangStep{pod, GangStep::Do::kGrant, Duration(0)});
+    if (member.gpu->Gang(member.pod).free) One(member, GangStep::Do::kGrant);
   }
 }
 
-void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
+void GangScheduler::Close(Gang& gang, const Views& views) {
   gang.act_at = kNever;
   if (AllOf(views, [](const GangView& v) { return !v.holds || v.drained; })) {
-    All(pod, gang, GangStep::Do::kRelease);
+    All(gang, GangStep::Do::kRelease);
     gang.closing += (now_ - gang.closing_since - gang.closing) / 4;
     gang.state = State::kWaiting;  // unless it has nothing to do
-    Tend(pod, gang);
+    Tend(gang);
     return;
   }
   if (AnyOf(views, [](const GangView& v) { return v.holds && !v.closed; })) {
     if (AnyOf(views, [](const GangView& v) { return v.stuck; })) return;
     // What the others waited for has been launched.
-    All(pod, gang, GangStep::Do::kClose);
+    All(gang, GangStep::Do::kClose);
     gang.changed_at = now_;
     gang.act_at = now_ + kStuckAfter;
     return;
@@ -298,12 +325,12 @@ void GangScheduler::Close(PodId pod, Gang& gang, const Views& views) {
     gang.act_at = std::max(gang.act_at, std::min(v.done_at, most) + kStuckAfter);
   }
   if (behind.empty()) gang.act_at += kNoneBehind * (1 << std::min(gang.in_vain, 10u));
-  if (now_ >= gang.act_at) LetOn(pod, gang, views, std::move(behind));
+  if (now_ >= gang.act_at) LetOn(gang, views, std::move(behind));
 }
 
 // Those that are behind may launch for a moment. All may where none is: threads of theirs wait for
 // each other in a circle, and next time they may end elsewhere.
-void GangScheduler::LetOn(PodId pod, Gang& gang, const Views& views, Clients behind) {
+void GangScheduler::LetOn(Gang& gang, const Views& views, Clients behind) {
   const bool others = std::any_of(behind.begin(), behind.end(), [&](ClientId client) {
     return std::find(gang.let_on.begin(), gang.let_on.end(), client) == gang.let_on.end();
   });
@@ -315,7 +342,7 @@ void GangScheduler::LetOn(PodId pod, Gang& gang, const Views& views, Clients beh
   for (size_t i = 0; i < views.size(); ++i) {
     if (!behind.empty() && views[i].parked.empty()) continue;
     const auto act = behind.empty() ? GangStep::Do::kReopenAll : GangStep::Do::kReopen;
-    (*step_)(*gang.gpus[i], GangStep{pod, act, gang.window});
+    One(gang.members[i], act, gang.window);
   }
   gang.let_on = std::move(behind);
   gang.changed_at = now_ + gang.window;
@@ -324,9 +351,10 @@ void GangScheduler::LetOn(PodId pod, Gang& gang, const Views& views, Clients beh
 
 // Of two gangs that share a GPU: which goes first there.
 bool GangScheduler::GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b) {
-  for (size_t i = 0; i < a.gpus.size(); ++i) {
-    const auto at = std::find(b.gpus.begin(), b.gpus.end(), a.gpus[i]);
-    if (at != b.gpus.end()) return of_a[i].rank < of_b[at - b.gpus.begin()].rank;
+  for (size_t i = 0; i < a.members.size(); ++i) {
+    for (size_t j = 0; j < b.members.size(); ++j) {
+      if (a.members[i].gpu == b.members[j].gpu) return of_a[i].rank < of_b[j].rank;
+    }
   }
   return false;
 }
@@ -336,14 +364,14 @@ bool GangScheduler::GoesBefore(const Gang& a, const Views& of_a, const Gang& b, 
 // waits for who came later, and gangs that have no GPU in common end together and run side by side.
 void GangScheduler::Reserve() {
   struct Ready {
-    PodId pod;
     Gang* gang;
     Views views;
   };
   std::vector<Ready> ready;
-  for (auto& [pod, gang] : gangs_) {
+  for (auto& entry : gangs_) {
+    Gang& gang = entry.second;
     if (gang.state == State::kWaiting && gang.ready_since != kNever) {
-      ready.push_back({pod, &gang, ViewsOf(pod, gang)});
+      ready.push_back({&gang, ViewsOf(gang)});
     }
   }
   std::stable_sort(ready.begin(), ready.end(), [](const Ready& a, const Ready& b) {
@@ -358,35 +386,33 @@ void GangScheduler::Reserve() {
     };
     auto next = std::find_if(ready.begin(), ready.end(), first);
     if (next == ready.end()) next = ready.begin();
-    const Ready r = std::move(*next);
+    Gang& gang = *next->gang;
     ready.erase(next);
-    const auto& gpus = r.gang->gpus;
     Instant until = kNever;
-    for (const TokenScheduler* gpu : gpus) {
-      if (const auto at = promised.find(gpu); at != promised.end()) {
-        until = std::min(until, at->second);
-      }
+    bool blocked = false;
+    for (const Member& member : gang.members) {
+      const auto at = promised.find(member.gpu);
+      if (at != promised.end()) until = std::min(until, at->second);
+      blocked |= member.gpu->Gang(member.pod).taken;
     }
-    if (Cut(*r.gang)) continue;
-    const bool blocked = std::any_of(gpus.begin(), gpus.end(), [&](const TokenScheduler* gpu) {
-      return gpu->Gang(r.pod).taken;
-    });
+    if (Cut(gang)) continue;
     if (blocked && until == kNever) {
-      const Instant from = FreeFrom(r.pod, *r.gang);
-      for (const TokenScheduler* gpu : gpus) promised[gpu] = from;
+      const Instant from = FreeFrom(gang);
+      for (const Member& member : gang.members) promised[member.gpu] = from;
     }
     if (blocked) continue;
-    r.gang->until = until;
-    if (Left(*r.gang) < std::max(options_.quota_min, 2 * r.gang->closing)) continue;
-    All(r.pod, *r.gang, GangStep::Do::kReserve);
-    r.gang->state = State::kReserved;
-    Tend(r.pod, *r.gang);
+    gang.until = until;
+    if (Left(gang) < std::max(options_.quota_min, 2 * gang.closing)) continue;
+    All(gang, GangStep::Do::kReserve);
+    gang.state = State::kReserved;
+    Tend(gang);
   }
 }
 
 Instant GangScheduler::wakeup() const {
   Instant at = kNever;
-  for (const auto& [pod, gang] : gangs_) {
+  for (const auto& entry : gangs_) {
+    const Gang& gang = entry.second;
     if (Cut(gang)) continue;
     switch (gang.state) {
       case State::kIdle:

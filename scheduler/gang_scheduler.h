@@ -1,5 +1,6 @@
-// Pods whose processes wait for each other on several GPUs (NCCL): gangs. A gang takes the tokens
-// of all its GPUs or none; this is what decides when, above one TokenScheduler per GPU.
+// Processes that wait for each other on several GPUs (NCCL): gangs, of one pod or of several. A
+// gang takes the tokens of all its GPUs or none; this is what decides when, above one
+// TokenScheduler per GPU. On each of its GPUs the share of the pod that it has there counts.
 //
 //   in line   on each of its GPUs, by what it is owed there; singles are granted meanwhile
 //   reserved  it came before every single pod on all its GPUs at once: all of them are kept for it,
@@ -40,12 +41,17 @@ class GangScheduler {
  public:
   explicit GangScheduler(const SchedulerOptions& options) : options_(options) {}
 
-  // `gpus`: of all that the pod has a share of, in an order that is the same for all gangs. They
-  // know the pod (PodSet with `gang`), and must outlive the gang. Not `complete`: some are not
-  // there (yet); the gang is granted nothing, but what it holds since before a restart comes back.
-  void Add(PodId pod, std::vector<TokenScheduler*> gpus, bool complete = true);
-  // The pod is deleted (PodRemoved everywhere). What it holds is released once it has drained.
-  void Remove(PodId pod);
+  // A pod of a gang on one of its GPUs, which knows the pod (PodSet with `gang`) and outlives both.
+  struct Member {
+    PodId pod;
+    TokenScheduler* gpu = nullptr;
+    bool leaves = false;  // the pod is deleted
+  };
+  // All members of a gang, new or not, in an order of GPUs that is the same for all gangs; of one
+  // GPU there is one. Who is not named any more leaves: with what it holds, once the whole gang has
+  // drained. Not `complete`: some are not there (yet); the gang is granted nothing, but what it
+  // holds since before a restart comes back. No members: it is over.
+  void Set(GangId gang, std::vector<Member> members, bool complete = true);
   bool empty() const { return gangs_.empty(); }
 
   // Steps one GPU's scheduler with an event, and carries its effects out.
@@ -62,10 +68,9 @@ class GangScheduler {
   using Clients = std::vector<ClientId>;
   enum class State : uint8_t { kIdle, kWaiting, kReserved, kHolding, kClosing };
   struct Gang {
-    std::vector<TokenScheduler*> gpus;
+    std::vector<Member> members;
     bool complete = true;
     State state = State::kIdle;
-    bool removed = false;
     uint64_t tended_at = 0;        // TokenScheduler::steps() of all its GPUs, when last tended
     Instant ready_since = kNever;  // comes before every single on all its GPUs
     // Reserved or holding: its GPUs are promised to gangs that waited before it, from then on.
@@ -85,25 +90,28 @@ class GangScheduler {
   using Views = std::vector<GangView>;
 
   static bool Cut(const Gang& gang);
+  static bool Leaves(const Gang& gang);
+  static bool Overlap(const Gang& a, const Gang& b);
   bool Due(const Gang& gang) const;
   static uint64_t Steps(const Gang& gang);
   void Look();
-  void Tend(PodId pod, Gang& gang);
-  void Hold(PodId pod, Gang& gang);
+  void Tend(Gang& gang);
+  void Hold(Gang& gang);
   Duration Quota(const Gang& gang, const Views& views) const;
   Duration Left(const Gang& gang) const;
-  Instant FreeFrom(PodId pod, const Gang& gang) const;
+  Instant FreeFrom(const Gang& gang) const;
   void BeginClosing(Gang& gang);
-  void Claim(PodId pod, const Gang& gang);
-  void Close(PodId pod, Gang& gang, const Views& views);
-  void LetOn(PodId pod, Gang& gang, const Views& views, Clients behind);
+  void Claim(const Gang& gang);
+  void Close(Gang& gang, const Views& views);
+  void LetOn(Gang& gang, const Views& views, Clients behind);
   void Reserve();
   static bool GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b);
-  Views ViewsOf(PodId pod, const Gang& gang) const;
-  void All(PodId pod, const Gang& gang, GangStep::Do act, Duration span = Duration(0));
+  static Views ViewsOf(const Gang& gang);
+  void One(const Member& member, GangStep::Do act, Duration span = Duration(0));
+  void All(const Gang& gang, GangStep::Do act, Duration span = Duration(0));
 
   const SchedulerOptions options_;
-  std::map<PodId, Gang> gangs_;
+  std::map<GangId, Gang> gangs_;
   Instant now_{};
   uint64_t tended_ = 0;
   Instant look_at_{};  // at those in line and reserved, although nothing has happened

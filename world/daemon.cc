@@ -40,14 +40,15 @@ void Daemon::FormGang(size_t pod) {
   if (!world_.IsGang(pod)) return;
   std::vector<uint32_t> order = world_.plan.pods[pod].gpus;
   std::sort(order.begin(), order.end());
-  std::vector<scheduler::TokenScheduler*> gpus;
-  gpus.reserve(order.size());
-  for (const uint32_t g : order) gpus.push_back(world_.sites[g].scheduler.get());
-  gangs_->Add(world_.IdOf(pod), std::move(gpus));
+  const PodId id = world_.IdOf(pod);
+  std::vector<scheduler::GangScheduler::Member> members;
+  members.reserve(order.size());
+  for (const uint32_t g : order) members.push_back({id, world_.sites[g].scheduler.get()});
+  gangs_->Set(GangId{id.value}, std::move(members));
 }
 
 void Daemon::RemovePod(size_t pod) {
-  if (!down_) gangs_->Remove(world_.IdOf(pod));
+  if (!down_ && world_.IsGang(pod)) gangs_->Set(GangId{world_.IdOf(pod).value}, {});
   for (const uint32_t g : world_.plan.pods[pod].gpus) {
     Step(g, scheduler::PodRemoved{world_.IdOf(pod)});
   }

@@ -46,7 +46,8 @@ TEST(Gang, InManyMixesEverybodyGoesOn) {
       pods.push_back({world.Add({.request = request,
                                  .gpus = on,
                                  .kernel = microseconds(draw(20, 3'000)),
-                                 .collective_every = static_cast<int>(draw(1, 30))}),
+                                 .collective_every = static_cast<int>(draw(1, 30)),
+                                 .many_pods = draw(0, 1) == 0}),
                       request, on});
     }
     for (size_t g = 0; g < gpus; ++g) {
@@ -116,6 +117,7 @@ TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
       plan.kernel = microseconds(draw(20, 3'000));
       plan.collective_every = static_cast<int>(draw(0, 20));
       plan.one_process = draw(0, 4) == 0;
+      plan.many_pods = !plan.one_process && draw(0, 2) == 0;
       // Several threads that do little but meet others could be caught at one place by chance only.
       if (!plan.one_process && plan.collective_every % 20 > 4) {
         plan.threads = static_cast<int>(draw(1, 2));

@@ -341,6 +341,23 @@ TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
   EXPECT_GT(world.Launches(s), 0u);
 }
 
+// The tokens go by the share that each pod has where it is.
+TEST(Gang, OfTwoPodsGoesOnAsOneOfASinglePodDoes) {
+  uint64_t collectives[2];
+  for (const bool many_pods : {false, true}) {
+    GangWorld world(2);
+    const PodPlan plan{
+        .request = 50, .gpus = {0, 1}, .collective_every = 5, .many_pods = many_pods};
+    const PodId a = world.Add(plan);
+    const PodId b = world.Add(plan);
+    world.Run(seconds(1));
+    const Shares shares = world.SharesOver(seconds(10));
+    for (const PodId gang : {a, b}) EXPECT_GT(Least(shares, gang), 45);
+    collectives[many_pods ? 1 : 0] = std::min(world.Collectives(a), world.Collectives(b));
+  }
+  EXPECT_EQ(collectives[0], collectives[1]) << "the same decisions";
+}
+
 TEST(Gang, WhatHappensOnOtherGpusCostsItNothing) {
   GangWorld world(3);
   const PodId s = world.Add({.request = 50, .gpus = {2}, .kernel = microseconds(100)});
@@ -354,17 +371,19 @@ TEST(Gang, WhatHappensOnOtherGpusCostsItNothing) {
   EXPECT_LT(world.Tended() - before, 200u);  // its own heartbeats and renewals
 }
 
-// Pod 1 is a gang on two GPUs, pods 2 and 3 are singles on the first and the second. Clients, 10
-// times the pod and the GPU's number, say what the test wants them to say.
+// Pod 1 is a gang on two GPUs, with pod `other` on the other one where that is another; pods 2 and
+// 3 are singles on the first and the second. Clients, 10 times the pod and the GPU's number, say
+// what the test wants them to say; 10 and 11 are those of the gang.
 struct TwoGpus {
-  explicit TwoGpus(double limit = 100) {
+  explicit TwoGpus(double limit = 100, uint64_t other = 1) : second{other} {
     for (const uint64_t g : {0, 1}) {
-      Step(g, PodSet{PodId{1}, Spec(1, limit), true});
-      Step(g, ClientAttached{ClientId{10 + g}, PodId{1}});
+      const PodId pod = g == 0 ? PodId{1} : second;
+      Step(g, PodSet{pod, Spec(1, limit), true});
+      Step(g, ClientAttached{ClientId{10 + g}, pod});
       Step(g, PodSet{PodId{2 + g}, Spec(1)});
       Step(g, ClientAttached{ClientId{20 + 11 * g}, PodId{2 + g}});
     }
-    gangs.Add(PodId{1}, {&gpus[0], &gpus[1]});
+    gangs.Set(GangId{1}, {{PodId{1}, &gpus[0]}, {second, &gpus[1]}});
   }
   void Step(size_t g, const Event& event) {
     Effects effects;
@@ -389,10 +408,11 @@ struct TwoGpus {
         if (gpus[g].wakeup() <= now) Step(g, Tick{});
       }
       Tend();
-      was_reserved |= gpus[1].Gang(PodId{1}).reserved;
+      was_reserved |= gpus[1].Gang(second).reserved;
     }
   }
 
+  const PodId second;
   TokenScheduler gpus[2] = {TokenScheduler({}, 0), TokenScheduler({}, 0)};
   GangScheduler gangs{{}};
   Instant now{seconds(1)};
@@ -427,6 +447,91 @@ TEST(Gang, NoGpuIsKeptForItWhileAHolderOfAnotherOneHangs) {
   EXPECT_TRUE(world.was_reserved) << "until it was seen to hang";
   world.Say(1, 31, wire::Phase::kWaiting);
   EXPECT_EQ(world.gpus[1].holder(), PodId{3});
+}
+
+// What is found held when a daemon starts is the gang's own, and comes back.
+TEST(Gang, NothingIsGrantedBeforeAllOfItsPodsAreThere) {
+  TwoGpus world(100, 5);
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}, {PodId{5}, &world.gpus[1]}}, false);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  world.Pass(seconds(1));
+  EXPECT_EQ(world.gpus[0].holder(), std::nullopt);
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}, {PodId{5}, &world.gpus[1]}}, true);
+  world.Pass(milliseconds(10));
+  EXPECT_EQ(world.gpus[0].holder(), PodId{1});
+  EXPECT_EQ(world.gpus[1].holder(), PodId{5});
+}
+
+TEST(Gang, APodThatLeavesTakesItsTokenAlongAndTheOthersGoOn) {
+  TwoGpus world(100, 5);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kHolding);
+  ASSERT_EQ(world.gpus[1].holder(), PodId{5});
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}});
+  world.Step(1, PodRemoved{PodId{5}});
+  world.Tend();
+  for (const uint64_t client : {10, 11}) EXPECT_EQ(world.told[client].quota, Duration(0));
+  world.Say(1, 11, wire::Phase::kIdle);
+  EXPECT_EQ(world.gpus[1].holder(), PodId{5}) << "its kernels may be waiting for the other pod's";
+  world.Say(0, 10, wire::Phase::kWaiting);
+  EXPECT_EQ(world.gpus[1].holder(), std::nullopt);
+  EXPECT_EQ(world.gpus[0].holder(), PodId{1});
+  EXPECT_GT(world.told[10].quota, Duration(0));
+  world.gangs.Set(GangId{1}, {});
+  world.Step(0, PodRemoved{PodId{1}});
+  world.Say(0, 10, wire::Phase::kIdle);
+  EXPECT_EQ(world.gpus[0].holder(), std::nullopt);
+  EXPECT_TRUE(world.gangs.empty());
+}
+
+TEST(Gang, APodThatLeavesWhileTheGpusAreKeptFreesThem) {
+  TwoGpus world(100, 5);
+  world.Say(0, 20, wire::Phase::kWaiting);
+  world.Say(0, 20, wire::Phase::kHolding);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  for (int i = 0; i < 1'000 && !world.was_reserved; ++i) world.Pass(milliseconds(1));
+  ASSERT_TRUE(world.gpus[0].Gang(PodId{1}).reserved);
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}});
+  world.Step(1, PodRemoved{PodId{5}});
+  world.Tend();
+  world.Say(1, 31, wire::Phase::kWaiting);
+  EXPECT_EQ(world.gpus[1].holder(), PodId{3});
+  world.Say(0, 20, wire::Phase::kIdle);
+  world.Pass(milliseconds(10));
+  EXPECT_EQ(world.gpus[0].holder(), PodId{1});
+}
+
+TEST(Gang, APodThatComesHasItsTokenWithTheNextOnesOfTheOthers) {
+  TwoGpus world(100, 5);
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}});
+  world.Say(0, 10, wire::Phase::kWaiting);
+  world.Say(0, 10, wire::Phase::kHolding);
+  world.Say(1, 11, wire::Phase::kWaiting);
+  ASSERT_EQ(world.gpus[1].holder(), std::nullopt) << "it is in no gang yet";
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}, {PodId{5}, &world.gpus[1]}});
+  world.Pass(milliseconds(1));
+  EXPECT_EQ(world.told[10].quota, Duration(0));
+  world.Say(0, 10, wire::Phase::kWaiting);
+  world.Pass(milliseconds(20));
+  for (const uint64_t g : {0, 1}) {
+    EXPECT_TRUE(world.gpus[g].holder()) << g;
+    EXPECT_GT(world.told[10 + g].quota, Duration(0)) << g;
+  }
+}
+
+// It stands in line there like one that was there from the beginning.
+TEST(Gang, APodThatComesWhileTheOthersWaitStandsInLineToo) {
+  TwoGpus world(100, 5);
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}});
+  world.Say(0, 20, wire::Phase::kWaiting);
+  world.Say(0, 20, wire::Phase::kHolding);
+  world.Say(0, 10, wire::Phase::kWaiting);
+  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}, {PodId{5}, &world.gpus[1]}});
+  world.Pass(milliseconds(1));
+  world.Say(0, 20, wire::Phase::kIdle);
+  world.Pass(milliseconds(20));
+  EXPECT_EQ(world.gpus[0].holder(), PodId{1});
+  EXPECT_EQ(world.gpus[1].holder(), PodId{5});
 }
 
 }  // namespace

@@ -9,22 +9,23 @@ namespace baton::scheduler {
 PodId GangWorld::Add(const PodPlan& plan) {
   const PodId id{++last_pod_};
   pods_[id] = plan;
-  for (const size_t g : GpusOf(plan)) Step(g, SetOf(id));
+  for (const size_t g : GpusOf(plan)) Step(g, SetOf(id, g));
   FormGang(id, {}, gpus_.size());
   Start(id);
   return id;
 }
 
 void GangWorld::Remove(PodId id) {
-  gangs_->Remove(id);
-  for (const size_t g : GpusOf(pods_.at(id))) Step(g, PodRemoved{id});
+  const PodPlan plan = pods_.at(id);
   pods_.erase(id);
+  if (GpusOf(plan).size() > 1) gangs_->Set(GangId{id.value}, {});
+  for (const size_t g : GpusOf(plan)) Step(g, PodRemoved{AsPod(id, plan, g)});
 }
 
 void GangWorld::SetShare(PodId id, double request, double limit) {
   pods_.at(id).request = request;
   pods_.at(id).limit = limit;
-  for (const size_t g : GpusOf(pods_.at(id))) Step(g, SetOf(id));
+  for (const size_t g : GpusOf(pods_.at(id))) Step(g, SetOf(id, g));
 }
 
 void GangWorld::Run(Duration length) {
@@ -118,14 +119,15 @@ void GangWorld::Restart(const std::set<size_t>& gpus) {
     const Gpu& gpu = *gpus_[g];
     if (!gpus.empty() && !gpus.contains(g)) continue;
     for (const auto& [id, plan] : pods_) {
-      if (GpusOf(plan).contains(g)) Step(g, SetOf(id));
+      if (GpusOf(plan).contains(g)) Step(g, SetOf(id, g));
     }
     for (const auto& [client, joined_at] : std::map(gpu.stored)) {
       const Rank& rank = *ranks_[client.value - 1];
-      if (!pods_.contains(rank.pod)) Step(g, PodSet{rank.pod, {}, false});  // deleted since
-      Step(g, HolderRestored{client, rank.pod, gpu.epoch, gpu.granted_at, joined_at,
+      const PodId pod = AsPod(rank.pod, rank.plan, g);
+      if (!pods_.contains(rank.pod)) Step(g, PodSet{pod, {}, false});  // deleted since
+      Step(g, HolderRestored{client, pod, gpu.epoch, gpu.granted_at, joined_at,
                              charged_[{rank.pod, g}] - gpu.charged_before});
-      if (!pods_.contains(rank.pod)) Step(g, PodRemoved{rank.pod});
+      if (!pods_.contains(rank.pod)) Step(g, PodRemoved{pod});
     }
     // Its own holders first: a gang that holds elsewhere claims it at once.
     for (const auto& [id, plan] : pods_) FormGang(id, gpus, g);
@@ -147,7 +149,7 @@ bool GangWorld::Asks(PodId pod, size_t) const {
 
 bool GangWorld::Waits(PodId pod, size_t g) {
   for (const PodStatus& s : gpus_[g]->scheduler->Status(now_)) {
-    if (s.pod == pod) return s.waiting || s.holding;
+    if (Whole(s.pod) == pod) return s.waiting || s.holding;
   }
   return false;
 }
@@ -156,7 +158,7 @@ Duration GangWorld::Held(PodId pod) {
   Duration least = Duration::max();
   for (const auto& gpu : gpus_) {
     for (const PodStatus& s : gpu->scheduler->Status(now_)) {
-      if (s.pod == pod) least = std::min(least, s.held);
+      if (Whole(s.pod) == pod) least = std::min(least, s.held);
     }
   }
   return least;
@@ -166,7 +168,7 @@ Duration GangWorld::Debt(PodId pod) {
   Duration most{0};
   for (const auto& gpu : gpus_) {
     for (const PodStatus& s : gpu->scheduler->Status(now_)) {
-      if (s.pod == pod) most = std::max(most, -s.lag);
+      if (Whole(s.pod) == pod) most = std::max(most, -s.lag);
     }
   }
   return most;
@@ -181,19 +183,23 @@ Duration GangWorld::LongestWait(PodId pod) const {
   return longest;
 }
 
-PodSet GangWorld::SetOf(PodId id) const {
+PodSet GangWorld::SetOf(PodId id, size_t g) const {
   const PodPlan& plan = pods_.at(id);
-  return {id, Spec(plan.request, plan.limit, plan.priority), GpusOf(plan).size() > 1};
+  return {AsPod(id, plan, g), Spec(plan.request, plan.limit, plan.priority),
+          GpusOf(plan).size() > 1};
 }
 
 void GangWorld::FormGang(PodId id, const std::set<size_t>& gpus, size_t last) {
   const std::set<size_t> all = GpusOf(pods_.at(id));
-  std::vector<TokenScheduler*> there;
+  std::vector<GangScheduler::Member> there;
   for (const size_t g : all) {
-    if (g <= last && (gpus.empty() || gpus.contains(g))) there.push_back(&*gpus_[g]->scheduler);
+    if (g > last || (!gpus.empty() && !gpus.contains(g))) continue;
+    there.push_back({AsPod(id, pods_.at(id), g), &*gpus_[g]->scheduler});
   }
   const bool complete = there.size() == all.size();
-  if (all.size() > 1 && !there.empty()) gangs_->Add(id, std::move(there), complete);
+  if (all.size() > 1 && !there.empty()) {
+    gangs_->Set(GangId{id.value}, std::move(there), complete);
+  }
 }
 
 void GangWorld::Start(PodId id) {
@@ -280,14 +286,14 @@ void GangWorld::StepOne(size_t g, const scheduler::Event& event) {
       if (gpu.epoch != store->epoch || gpu.stored.empty()) {
         gpu.stored.clear();
         gpu.granted_at = store->joined_at;
-        gpu.charged_before = charged_[{store->pod, g}];
+        gpu.charged_before = charged_[{Whole(store->pod), g}];
       }
       gpu.epoch = store->epoch;
       gpu.stored[store->client] = store->joined_at;
     } else if (std::holds_alternative<ClearHolders>(effect)) {
       gpu.stored.clear();
     } else if (const auto* charged = std::get_if<scheduler::Charged>(&effect)) {
-      charged_[{charged->pod, g}] += charged->held;
+      charged_[{Whole(charged->pod), g}] += charged->held;
     } else if (const auto* kill = std::get_if<KillClient>(&effect)) {
       After(microseconds(100),
             [this, &rank = *ranks_[kill->client.value - 1]] { Kill(rank, milliseconds(1)); });
@@ -326,7 +332,7 @@ void GangWorld::Connect(Rank& rank) {
   }
   ++rank.generation;
   rank.connected = true;
-  Step(rank.gpu, ClientAttached{rank.client, rank.pod});
+  Step(rank.gpu, ClientAttached{rank.client, AsPod(rank.pod, rank.plan, rank.gpu)});
   hook::Event attached{.kind = hook::EventKind::kAttached};
   attached.attached.backlog_ns = static_cast<uint64_t>(options_.backlog.count());
   attached.attached.heartbeat_ns = 100'000'000;

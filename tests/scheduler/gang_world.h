@@ -35,6 +35,7 @@ struct PodPlan {
   policy::Priority priority = policy::Priority::kNormal;
   int threads = 1;           // of each rank, each with a stream and a communicator of its own
   bool one_process = false;  // one thread launches on all GPUs, in turn
+  bool many_pods = false;    // a gang of pods, one on each GPU. The world calls it one pod
 };
 
 // What may happen to each frame between daemon and processes.
@@ -174,7 +175,12 @@ class GangWorld {
   static std::set<size_t> GpusOf(const PodPlan& plan) {
     return {plan.gpus.begin(), plan.gpus.end()};
   }
-  PodSet SetOf(PodId id) const;
+  // What the schedulers call it on a GPU, and back.
+  static PodId AsPod(PodId id, const PodPlan& plan, size_t g) {
+    return plan.many_pods ? PodId{id.value + 1000 * (g + 1)} : id;
+  }
+  static PodId Whole(PodId pod) { return PodId{pod.value % 1000}; }
+  PodSet SetOf(PodId id, size_t g) const;
   // Of those of its GPUs that the daemon has heard of: up to `last`, and in `gpus` or all.
   void FormGang(PodId id, const std::set<size_t>& gpus, size_t last);
   void Start(PodId id);
