@@ -39,7 +39,7 @@ void SendAttached(const config::Options& options, const Lane& lane, const Pod* p
   attached.gpu = lane.index;
   attached.gated = Enforces(options);
   attached.memory_cap = pod != nullptr ? pod->CapOn(lane.gpu->info.uuid) : 0;
-  attached.gang = pod != nullptr && pod->gang();
+  attached.gang = pod != nullptr && pod->in_gang();
   attached.idle_ns = static_cast<uint64_t>(Nanos(options.hook.idle));
   const bool idle = pod != nullptr && pod->share.priority == policy::Priority::kIdle;
   attached.backlog_ns =

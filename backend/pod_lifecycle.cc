@@ -70,6 +70,7 @@ void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, c
                                                      pod.name, pod.name)));
   }
   if (auto idle = CheckIdle(pod); !idle) return done(tl::unexpected(idle.error()));
+  if (auto joins = CheckGang(pod); !joins) return done(tl::unexpected(joins.error()));
   if (auto placed = vgpus_.Place(pod, *resolved, node); !placed) {
     return done(tl::unexpected(placed.error()));
   }
@@ -122,9 +123,16 @@ Result<Pod*> PodLifecycle::Enter(Pod pod) {
   }
   file_.Save();
   log_.Add(node::EventLog::Level::kInfo, "pod",
-           fmt::format("{} created: request {}%, limit {}%{}", fresh.name,
+           fmt::format("{} created: request {}%, limit {}%{}{}", fresh.name,
                        fresh.share.request / 1e4, fresh.share.limit / 1e4,
-                       fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode));
+                       fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
+                       fresh.gang.empty() ? "" : ", of gang " + fresh.gang));
+  if (fresh.beside_own) {
+    log_.Add(node::EventLog::Level::kWarning, "pod",
+             fmt::format("{} shares a GPU with another pod of gang {}: its tokens come by "
+                         "themselves, not with the others'",
+                         fresh.name, fresh.gang));
+  }
   return &fresh;
 }
 
@@ -149,7 +157,7 @@ void PodLifecycle::PutPodsOn(Gpu& gpu) {
 
 void PodLifecycle::TakeOffGpus(const Pod& pod) {
   shares_.WeighLater(pod);
-  tokens_.RemoveGang(pod.id);
+  tokens_.LeaveGang(pod);
   for (const std::string& uuid : pod.gpus) {
     // A token that it holds is taken back first.
     if (Gpu* gpu = gpus_.Find(uuid)) tokens_.Step(*gpu, scheduler::PodRemoved{pod.id});
@@ -172,6 +180,26 @@ Result<void> PodLifecycle::CheckIdle(const Pod& pod) const {
   return Fail(
       ErrorCode::kUnavailable,
       fmt::format("the devices of pod {} are being created or deleted; try again", pod.name));
+}
+
+// A size that is not the others', or one pod too many, is a mistake that would show as a wait
+// without end.
+Result<void> PodLifecycle::CheckGang(const Pod& pod) const {
+  if (pod.gang.empty()) return {};
+  std::vector<std::string> names;
+  for (const auto& [id, other] : pods_.all()) {
+    if (other.gang != pod.gang) continue;
+    if (other.gang_size != pod.gang_size) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("gang {} has size {} in pod {}; say the same, or name another gang",
+                              pod.gang, other.gang_size, other.name));
+    }
+    names.push_back(other.name);
+  }
+  if (pod.gang_size == 0 || names.size() < pod.gang_size) return {};
+  return Fail(ErrorCode::kExists,
+              fmt::format("gang {} has all of its {} pods ({}); remove one, or name another gang",
+                          pod.gang, pod.gang_size, fmt::join(names, ", ")));
 }
 
 void PodLifecycle::DeletePod(Pod& pod, const Done& done) {
@@ -229,6 +257,7 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
       if (Gpu* left = gpus_.Find(gpu)) left->pods.erase(pod.id);
     }
     pod = std::move(moved);
+    pods_.JoinGang(pod);
     for (const std::string& gpu : pod.gpus) usage_.At(pod.id, gpus_.Find(gpu)->key, 0);
     PutOnGpus(pod);
     ReserveAgain(nullptr);
@@ -324,7 +353,7 @@ void PodLifecycle::ForgetPod(PodId pod) {
 }
 
 Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
-  if (auto ok = CheckPriority(asked.share.priority, pod.mode, pod.gang()); !ok) return ok;
+  if (auto ok = CheckPriority(asked.share.priority, pod.mode, pod.in_gang()); !ok) return ok;
   Pod changed = pod;
   changed.share = asked.share;
   changed.team = asked.team;

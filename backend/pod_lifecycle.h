@@ -82,6 +82,7 @@ class PodLifecycle {
   void ForgetPod(PodId pod);
   std::vector<DeviceJob> JobsFor(const Pod& pod) const;
   Result<void> CheckIdle(const Pod& pod) const;
+  Result<void> CheckGang(const Pod& pod) const;
 
   const config::Options& options_;
   const Gpus& gpus_;

@@ -69,8 +69,8 @@ Result<void> CheckPriority(policy::Priority priority, std::string_view mode, boo
   }
   if (gang) {
     return Fail(ErrorCode::kInvalid,
-                "a pod of idle priority has one GPU, or several that are --independent: the tokens "
-                "of all at once would keep GPUs from those who have work");
+                "a pod of idle priority is in no gang, and has one GPU or several that are "
+                "--independent: the tokens of all at once would keep GPUs from those who have work");
   }
   return {};
 }
@@ -89,9 +89,47 @@ Result<Pod*> Pods::Add(Pod pod) {
   if (last_id_ >= kIdMax) return Fail(ErrorCode::kExhausted, "the ids of pods are used up");
   pod.vgpus.resize(pod.gpus.size());
   pod.id = PodId{++last_id_};
+  return &Enter(std::move(pod));
+}
+
+Pod& Pods::Enter(Pod pod) {
   by_name_[pod.name] = pod.id;
   by_ticket_[pod.ticket] = pod.id;
-  return &pods_.emplace(pod.id, std::move(pod)).first->second;
+  Pod& entered = pods_.emplace(pod.id, std::move(pod)).first->second;
+  JoinGang(entered);
+  return entered;
+}
+
+void Pods::JoinGang(Pod& pod) {
+  pod.beside_own = false;
+  if (pod.gang.empty() || !pod.in_gang()) return;
+  const std::vector<const Pod*> gang = GangOf(pod);
+  pod.beside_own = std::any_of(gang.begin(), gang.end(), [&](const Pod* other) {
+    return other->id != pod.id && std::any_of(pod.gpus.begin(), pod.gpus.end(),
+                                              [&](const auto& gpu) { return other->Has(gpu); });
+  });
+  if (!pod.beside_own && MissingOf(pod) != 0) return;
+  for (const Pod* other : gang) Find(other->id)->gang_met = true;
+}
+
+size_t Pods::MissingOf(const Pod& pod) const {
+  if (pod.gang.empty() || !pod.in_gang()) return 0;
+  size_t size = 0;
+  const std::vector<const Pod*> gang = GangOf(pod);
+  for (const Pod* other : gang) {
+    if (other->gang_met) return 0;
+    size = std::max<size_t>(size, other->gang_size);
+  }
+  return size - std::min(size, gang.size());
+}
+
+std::vector<const Pod*> Pods::GangOf(const Pod& pod) const {
+  std::vector<const Pod*> gang;
+  for (const auto& [id, other] : pods_) {
+    const bool same = id == pod.id || (!pod.gang.empty() && other.gang == pod.gang);
+    if (same && other.in_gang()) gang.push_back(&other);
+  }
+  return gang;
 }
 
 void Pods::Remove(PodId id, bool departs) {
@@ -159,6 +197,7 @@ std::string Pods::Save() const {
         {"uid", pod.uid},
         {"cgroup", pod.cgroup},
         {"independent", pod.independent},
+        {"gang_met", pod.gang_met},
         {"from_file", pod.from_file},
         // All of it once more, by the table: what is above is for versions that know no more.
         {"asked", spec::WriteFields(pod)},
@@ -236,6 +275,7 @@ Result<void> Pods::Read(const std::string& text) {
       pod.uid = entry.at("uid");
       pod.cgroup = entry.value("cgroup", "");
       pod.independent = entry.value("independent", false);
+      pod.gang_met = entry.value("gang_met", false);
       pod.from_file = entry.at("from_file");
       const auto asked = entry.find("asked");
       if (auto read =
@@ -249,10 +289,8 @@ Result<void> Pods::Read(const std::string& text) {
         return Fail(ErrorCode::kInvalid, "a pod's id is out of range");
       }
       pod.share = *share;
-      if (auto ok = CheckPriority(pod.share.priority, pod.mode, pod.gang()); !ok) return ok;
-      by_name_[pod.name] = pod.id;
-      by_ticket_[pod.ticket] = pod.id;
-      pods_.emplace(pod.id, std::move(pod));
+      if (auto ok = CheckPriority(pod.share.priority, pod.mode, pod.in_gang()); !ok) return ok;
+      Enter(std::move(pod));
     }
     for (const std::string& gpu : TextsAt(root, "cordoned")) cordoned_.insert(gpu);
     for (const json& entry : root.value("departed", json::array())) {

@@ -43,13 +43,18 @@ struct Pod : spec::PodRequest {
   std::vector<PodVgpu> vgpus;          // for each of them
   std::string mode{spec::kTimeSlice};  // how all of them are divided
   bool throw_away = false;             // of bench_ticket: not stored, gone with its client
+  bool gang_met = false;               // all pods of its gang have been there at once
+  // Shares a GPU with a pod of its gang that was there before. Their tokens cannot come together:
+  // its own come by themselves.
+  bool beside_own = false;
   std::string
       from_file;  // the fingerprint of its [[pod]] as last applied; empty: not from the file
 
   // Its launches wait for the token. In the other modes the hardware, or MPS, divides the card.
   bool by_token() const { return spec::ByToken(mode); }
-  // Takes the tokens of all its GPUs together (scheduler/gang_scheduler.h).
-  bool gang() const { return gpus.size() > 1 && !independent && by_token(); }
+  // Takes the tokens of all its GPUs together, or with those of its gang's other pods
+  // (scheduler/gang_scheduler.h).
+  bool in_gang() const { return Together(gpus.size()) && by_token() && !beside_own; }
   bool Has(std::string_view gpu) const {
     return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();
   }
@@ -79,6 +84,14 @@ class Pods {
   const std::map<PodId, DepartedPod>& departed() const { return departed_; }
   void Forget(PodId id) { departed_.erase(id); }
 
+  // Those whose tokens come with those of the pod's gang, ordered by id, itself among them. Of a pod
+  // without a gang's name itself.
+  std::vector<const Pod*> GangOf(const Pod& pod) const;
+  // Pods that its gang waits for before any of them launches.
+  size_t MissingOf(const Pod& pod) const;
+  // The pod has come, or its GPUs are others: what follows for it and its gang.
+  void JoinGang(Pod& pod);
+
   Pod* Find(PodId id);
   const Pod* Find(PodId id) const { return const_cast<Pods*>(this)->Find(id); }
   Pod* FindByName(std::string_view name);
@@ -99,6 +112,7 @@ class Pods {
 
  private:
   Result<void> Read(const std::string& text);
+  Pod& Enter(Pod pod);
 
   uint64_t last_id_ = 0;
   std::map<PodId, Pod> pods_;

@@ -191,6 +191,7 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   const Arbiter& arbiter = steps.arbiter;
   const PodId id = pod.id;
   json row = PodJson(pod);
+  row["gang_missing"] = arbiter.pods().MissingOf(pod);
   row.erase("ticket");
   row.erase("pod");
   row["asked"] = spec::WriteFields(pod);
@@ -310,7 +311,8 @@ json PodJson(const Pod& pod) {
           {"namespace", pod.name_space},
           {"uid", pod.uid},
           {"cgroup", pod.cgroup},
-          {"gang", pod.gang()}};
+          {"gang", pod.in_gang()},
+          {"gang_name", pod.gang}};
 }
 
 json PodAnswer(const Arbiter& arbiter, const Pod& pod) {

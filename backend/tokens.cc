@@ -53,14 +53,32 @@ void Tokens::TendGangs() {
   });
 }
 
-void Tokens::FormGang(const Pod& pod) {
-  if (!pod.gang()) return;
-  std::vector<scheduler::TokenScheduler*> gpus;
+GangId Tokens::IdOf(const Pod& pod) {
+  if (pod.gang.empty()) return GangId{pod.id.value};
+  GangId& id = named_[pod.gang];
+  if (!id) id = GangId{++last_named_};
+  return id;
+}
+
+void Tokens::FormGang(const Pod& pod, const std::vector<const Pod*>& members) {
+  if (!pod.in_gang()) return;
+  std::vector<scheduler::GangScheduler::Member> there;
   for (Gpu* gpu : gpus_.all()) {
-    if (pod.Has(gpu->info.uuid)) gpus.push_back(&gpu->scheduler);
+    for (const Pod* member : members) {
+      if (member->Has(gpu->info.uuid)) there.push_back({member->id, &gpu->scheduler});
+    }
   }
-  const bool complete = gpus.size() == pod.gpus.size();
-  if (!gpus.empty()) gangs_.Add(pod.id, std::move(gpus), complete);
+  size_t gpus = 0;
+  for (const Pod* member : members) gpus += member->gpus.size();
+  const bool complete = there.size() == gpus && pods_.MissingOf(pod) == 0;
+  gangs_.Set(IdOf(pod), std::move(there), complete);
+  if (members.empty()) named_.erase(pod.gang);
+}
+
+void Tokens::LeaveGang(const Pod& pod) {
+  std::vector<const Pod*> others = pods_.GangOf(pod);
+  std::erase_if(others, [&](const Pod* other) { return other->id == pod.id; });
+  FormGang(pod, others);
 }
 
 void Tokens::StepOne(Gpu& gpu, const scheduler::Event& event) {

@@ -6,7 +6,9 @@
 #ifndef BATON_BACKEND_TOKENS_H_
 #define BATON_BACKEND_TOKENS_H_
 
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,16 +31,23 @@ class Tokens {
   void Add(Gpu& gpu) { by_scheduler_[&gpu.scheduler] = &gpu; }
   // Something happened on the GPU.
   void Step(Gpu& gpu, const scheduler::Event& event);
-  // Of a gang, what GPUs there are; nothing for another pod. It can stand in line once all of them
-  // are there; before that it may hold one of them, since before this daemon started.
-  void FormGang(const Pod& pod);
-  void RemoveGang(PodId pod) { gangs_.Remove(pod); }
+  // The gang of the pod is as the pods say now; nothing for another pod. It can stand in line once
+  // all of its GPUs are there, and all pods that are waited for; before that it may hold one of them,
+  // since before this daemon started.
+  void FormGang(const Pod& pod) { FormGang(pod, pods_.GangOf(pod)); }
+  // The pod is deleted, or moves.
+  void LeaveGang(const Pod& pod);
   // Gangs may go on.
   void TendGangs();
   // Does what was left for later.
   void Flush();
 
  private:
+  // Those of one pod have its number, which is lower.
+  static constexpr uint64_t kFirstNamed = uint64_t{1} << 32;
+
+  void FormGang(const Pod& pod, const std::vector<const Pod*>& members);
+  GangId IdOf(const Pod& pod);
   void StepOne(Gpu& gpu, const scheduler::Event& event);
   void CarryOut(Gpu& gpu, const scheduler::SendToken& send);
   void CarryOut(Gpu& gpu, const scheduler::StoreHolder& store);
@@ -58,6 +67,8 @@ class Tokens {
   Accounts& accounts_;
   node::EventLog& log_;
   scheduler::GangScheduler gangs_;
+  std::map<std::string, GangId> named_;  // gangs that have a name
+  uint64_t last_named_ = kFirstNamed;
   std::unordered_map<const scheduler::TokenScheduler*, Gpu*> by_scheduler_;
   boost::asio::steady_timer gang_timer_;
   Instant gang_armed_ = kNever;

@@ -78,8 +78,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
         "in mode mps a pod has one GPU: each GPU has its own control daemon, and a process can "
         "use only one");
   }
-  const bool gang = count > 1 && !pod.independent;
-  if (auto ok = CheckPriority(pod.share.priority, pod.wishes.mode, gang); !ok) {
+  if (auto ok = CheckPriority(pod.share.priority, pod.wishes.mode, pod.Together(count)); !ok) {
     return tl::unexpected(ok.error());
   }
   const policy::Share reserved = modes_->Counted(pod.share.request);
@@ -100,6 +99,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
   request.affinity = pod.wishes.affinity;
   request.anti_affinity = pod.wishes.anti_affinity;
   request.exclusion = pod.wishes.exclusion;
+  request.gang = pod.gang;
   devmgr::VgpuRequest vgpu;
   vgpu.share = reserved;
   vgpu.count = count;

@@ -1,5 +1,7 @@
 #include "cli/pod_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -48,6 +50,9 @@ std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
       row.waited_percent = gpu.value("waited_1s", 0.0);
       row.memory_used = gpu.value("memory_used", uint64_t{0});
       row.phase = gpu.value("phase", "");
+      if (const auto missing = pod.value("gang_missing", 0); missing > 0) {
+        row.phase = fmt::format("waits for {} pod{}", missing, missing == 1 ? "" : "s");
+      }
       rows.push_back(std::move(row));
     }
   }

@@ -146,6 +146,8 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
   baton run --priority idle -- python night.py         only while nobody else has work
   baton run --gpu 0 --gpu 1 --request 50 -- torchrun --nproc-per-node 2 train.py
   baton run --count 4 --independent --request 25 -- ./sweep.sh     four GPUs, used separately
+  baton run --gang job --gang-size 2 --request 50 -- python rank.py    one of two pods that have
+                                       their tokens at the same time, each on a GPU of its own
   baton run --vgpu train -- python train.py            on what 'baton vgpu create train' made
 
 The exit status is the program's, or 128 + the signal that killed it; 127: no such program.

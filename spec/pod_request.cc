@@ -89,15 +89,17 @@ PodField::Special PriorityRow() {
           [](const PodRequest& request) -> Json { return PriorityName(request.share.priority); }};
 }
 
+// A number of things; 0: not said.
+template <uint32_t PodRequest::*kWhich, uint32_t kMax>
 PodField::Special CountRow() {
   return {[](const Json& value, PodRequest& request) -> Result<void> {
-            const auto count = ReadWhole(value, 1, kGpusMax);
+            const auto count = ReadWhole(value, 1, kMax);
             if (!count) return tl::unexpected(count.error());
-            request.count = static_cast<uint32_t>(*count);
+            request.*kWhich = static_cast<uint32_t>(*count);
             return {};
           },
           [](const PodRequest& request) -> Json {
-            return request.count == 0 ? Json() : Json(request.count);
+            return request.*kWhich == 0 ? Json() : Json(request.*kWhich);
           }};
 }
 
@@ -153,11 +155,11 @@ std::string ModesInWords() {
   return offered + others;
 }
 
-const std::array<PodField, 20>& Table() {
+const std::array<PodField, 22>& Table() {
   static const std::string kModeNames = ModeNames(false), kKubernetesModes = ModeNames(true);
   static const std::string kModeAbout =
       "How the GPU is shared: " + ModesInWords() + "; default: time-slice, or mig where it is on";
-  static const std::array<PodField, 20> kTable{{
+  static const std::array<PodField, 22> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
       {"request", "--request", "PERCENT", true, "request", "request",
        "Guaranteed share of the GPU while the pod has work, 0.1 to 100", 0,
@@ -185,7 +187,8 @@ const std::array<PodField, 20>& Table() {
        "GPU to use; default: the best fit (see baton explain placement)", kWordMax,
        &CardWishes::gpus},
       {"count", "--count", "N", false, "", "",
-       "Number of GPUs, 1 to 16; default: as many as --gpu names, or one", 0, CountRow()},
+       "Number of GPUs, 1 to 16; default: as many as --gpu names, or one", 0,
+       CountRow<&PodRequest::count, kGpusMax>()},
       {"mode", "--mode", "MODE", false, "mode", "mode", kModeAbout, kWordMax, &CardWishes::mode,
        kKubernetesModes, "", kModeNames},
       {"models", "--model", "MODEL", false, "model", "model",
@@ -204,6 +207,14 @@ const std::array<PodField, 20>& Table() {
        "Its processes never wait for each other across GPUs: grant each GPU's token by itself; "
        "default: the tokens of all its GPUs or none",
        0, IndependentRow()},
+      {"gang", "--gang", "NAME", false, "", "",
+       "Pods of the same gang have their tokens at the same time, for their processes wait for each "
+       "other; each has GPUs of its own, unless --gpu or --affinity says otherwise",
+       kPathMax, &PodRequest::gang},
+      {"gang_size", "--gang-size", "N", false, "", "",
+       "Number of pods of the gang: none of them launches before all are there; default: nobody is "
+       "waited for",
+       0, CountRow<&PodRequest::gang_size, kGangMax>()},
       {"uid", "", "UID", false, "", "", "Whose processes may attach; -1: anybody's", 0, UidRow()},
       {"cgroup", "", "UID", false, "", "",
        "Uid of the Kubernetes pod whose processes may attach; none: any", kWordMax,
@@ -338,6 +349,9 @@ Json WriteFields(const PodRequest& request) {
 }
 
 Result<void> Complete(PodRequest& request) {
+  if (request.gang_size != 0 && request.gang.empty()) {
+    return Bad("a gang's size needs the gang's name: set gang");
+  }
   policy::ShareSpec& share = request.share;
   if (share.priority == policy::Priority::kIdle) {
     if (share.limit == 0) share.limit = policy::kWhole;

@@ -23,7 +23,8 @@ namespace baton::spec {
 
 using Json = nlohmann::json;
 
-inline constexpr uint32_t kGpusMax = 16;  // of a pod
+inline constexpr uint32_t kGpusMax = 16;     // of a pod
+inline constexpr uint32_t kGangMax = 1'024;  // pods of a gang
 inline constexpr size_t kListMax = 64;    // texts in a list, such as GPUs to choose from
 inline constexpr size_t kTicketMax = 64;  // bytes
 
@@ -51,10 +52,15 @@ struct PodRequest {
   CardWishes wishes;
   uint32_t count = 0;        // of those GPUs; 0: as many as are named, or one
   bool independent = false;  // each GPU's token by itself, not all or none. Fixed
+  std::string gang;          // pods with one word have their tokens together; empty: none. Fixed
+  uint32_t gang_size = 0;    // pods that are waited for; 0: for none
   int64_t uid = -1;          // whose processes may attach; -1: anybody's who has the ticket
   // Uid of a Kubernetes pod: only processes that the kubelet put into it may attach. Empty: any.
   std::string cgroup;
   std::string ticket;  // empty: drawn at random
+
+  // Whether it has its tokens on so many GPUs together, or with those of other pods.
+  bool Together(size_t gpus) const { return !independent && (gpus > 1 || !gang.empty()); }
 
   friend bool operator==(const PodRequest&, const PodRequest&) = default;
 };
@@ -110,7 +116,8 @@ Result<void> ReadFields(const Json& object, PodRequest& request, std::string_vie
 Json WriteFields(const PodRequest& request);
 
 // A request alone means limit 100 % (elastic), a limit alone request = limit (strict). A pod of idle
-// priority has no request. kInvalid: neither is said, or the limit is below the request.
+// priority has no request. kInvalid: neither is said, or the limit is below the request, or a gang
+// without a name has a size.
 Result<void> Complete(PodRequest& request);
 // `was`, complete, with the fields of `change`; complete again. Where only the request changes, a
 // strict pod stays strict. kInvalid: a field is not one, or cannot change in place.

@@ -82,6 +82,7 @@ void Cluster::State::Count(const CardState& card, const PodRequest& request) {
   }
   if (!request.affinity.empty()) ++affinity[request.affinity][uuid];
   if (!request.anti_affinity.empty()) ++anti_affinity[request.anti_affinity][uuid];
+  if (!request.gang.empty()) ++gangs[request.gang][uuid];
 }
 
 void Cluster::State::GiveBack(NodeState& node, size_t index, const Fit& fit,
@@ -107,6 +108,7 @@ void Cluster::State::GiveBack(NodeState& node, size_t index, const Fit& fit,
   };
   drop(affinity, request.affinity);
   drop(anti_affinity, request.anti_affinity);
+  drop(gangs, request.gang);
   if (request.exclusion.empty()) return;
   const auto word = words.find(request.exclusion);
   if (--word->second.vgpus == 0) words.erase(word);

@@ -34,6 +34,7 @@ struct Cluster::State {
   // Where pods with these words are.
   std::unordered_map<std::string, CardCounts> affinity;
   std::unordered_map<std::string, CardCounts> anti_affinity;
+  std::unordered_map<std::string, CardCounts> gangs;
 
   NodeState* Find(std::string_view name) const;
   // 0: the empty word. UINT64_MAX: no pod has the word.

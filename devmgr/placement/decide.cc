@@ -68,6 +68,7 @@ struct Compiled {
   uint64_t exclusion = 0;
   const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
   const std::map<std::string, uint32_t>* away = nullptr;  // none of these
+  const std::map<std::string, uint32_t>* gang = nullptr;  // nor of these, which its gang has
   bool plain = false;  // it has no wishes about cards: NodeState::open
   uint64_t salt = 0;
   uint64_t steps = 0;          // of all searches
@@ -130,6 +131,7 @@ uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
     if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) continue;
     if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) continue;
     if (pod.away != nullptr && pod.away->contains(card.card->uuid)) continue;
+    if (pod.gang != nullptr && pod.gang->contains(card.card->uuid)) continue;
     allowed |= static_cast<uint16_t>(1u << c);
   }
   return allowed;
@@ -226,9 +228,13 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   if (const auto it = s.anti_affinity.find(request.anti_affinity); it != s.anti_affinity.end()) {
     pod.away = &it->second;
   }
+  const bool apart = request.uuids.empty() && request.affinity.empty();
+  if (const auto it = s.gangs.find(request.gang); apart && it != s.gangs.end()) {
+    pod.gang = &it->second;
+  }
   pod.plain = request.models.empty() && request.not_models.empty() && request.uuids.empty() &&
               request.not_uuids.empty() && request.mode.empty() && pod.exclusion == 0 &&
-              pod.near == nullptr && pod.away == nullptr;
+              pod.near == nullptr && pod.away == nullptr && pod.gang == nullptr;
   pod.salt = SaltOf(request.name, s.policy.seed);
   return pod;
 }
@@ -478,6 +484,9 @@ std::string Cluster::WhyNotCard(const NodeState& node, size_t c, const PodReques
   }
   if (pod.away != nullptr && pod.away->contains(card.card->uuid)) {
     return "has a pod with anti-affinity '" + request.anti_affinity + "'";
+  }
+  if (pod.gang != nullptr && pod.gang->contains(card.card->uuid)) {
+    return "has a pod of the same gang; only an affinity word lets them share a GPU";
   }
   std::string why;
   for (const Want& want : pod.wants) {

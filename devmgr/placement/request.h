@@ -60,6 +60,8 @@ struct PodRequest {
   std::string affinity;       // on cards that have a pod with the same word, once there is one
   std::string anti_affinity;  // on no card that has a pod with the same word
   std::string exclusion;      // no card is shared by pods whose words differ (none is a word too)
+  // Pods of one gang are on different cards, but where `uuids` or `affinity` name some.
+  std::string gang;
   // What it takes of the node beside, in whatever unit Node::resources counts it.
   std::map<std::string, uint64_t> resources;
   // Nodes that it must not go to, for reasons of the caller's own: sorted by name; null: none. Pods

@@ -98,6 +98,7 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
     wanted.memory_cap = uint64_t{container.memory.mib} << 20;
     wanted.memory_part = container.memory.part;
     wanted.name_space = read->name.name_space;
+    if (!read->gang.empty()) wanted.gang = read->name.name_space + "/" + read->gang;
     pods.push_back(std::move(wanted));
   }
   return pods;
@@ -171,7 +172,9 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
   const auto alike = [](const BatondPod& a, const BatondPod& b, bool changes) {
     const auto fields = spec::PodFields();
     return std::all_of(fields.begin(), fields.end(), [&](const spec::PodField& field) {
+      // Pods of before there were gangs of tokens stay as they are.
       return field.changes != changes || field.key == "gpus" || field.key == "ticket" ||
+             field.key == "gang" ||
              spec::WriteField(field, a) == spec::WriteField(field, b);
     });
   };

@@ -425,6 +425,7 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
   request.affinity = cards.affinity;
   request.anti_affinity = cards.anti_affinity;
   request.exclusion = cards.exclusion;
+  if (!read.gang.empty()) request.gang = read.name.name_space + "/" + read.gang;
   if (const Json* selector = Find(pod, "spec/nodeSelector");
       selector != nullptr && selector->is_object()) {
     for (const auto& [key, value] : selector->items()) {

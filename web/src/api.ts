@@ -83,7 +83,9 @@ export const pod = object({
   namespace: text,  // Of Kubernetes; may be empty.
   uid: number,  // User whose processes may attach; -1: any user with the ticket.
   cgroup: text,  // Uid of the Kubernetes pod whose processes may attach; empty: any.
-  gang: flag,  // Whether it gets the tokens of all its GPUs together or none.
+  gang: flag,  // Whether it gets the tokens of all its GPUs, and of its gang's other pods, together or none.
+  gang_name: text,  // Gang of several pods that it is in; empty: none.
+  gang_missing: number,  // Pods that its gang waits for before any of them launches.
   phase: text,  // Phase of its busiest client.
   held_ns: number,  // Held time: grant to drained.
   busy_ns: number,  // Held time in which the GPU executed.

@@ -14,6 +14,8 @@ interface PodColumn extends Column<Pod> {
 }
 
 const kPhases = ['idle', 'paused', 'waiting', 'draining', 'holding'];
+const gangText = (pod: Pod) => !pod.gang ? 'no' : pod.gang_name === '' ? 'yes'
+  : pod.gang_name + (pod.gang_missing > 0 ? `, waits for ${pod.gang_missing} more` : '');
 const waited = (pod: Pod) => pod.gpus.reduce((most, part) => Math.max(most, part.waited_1s), 0);
 const efficiency = (pod: Pod) => (pod.held_ns > 0 ? pod.busy_ns / pod.held_ns : NaN);
 const kColumns: PodColumn[] = [
@@ -163,7 +165,7 @@ export class PodsView implements View {
         fact('Unmanaged', duration(pod.unmanaged_ns)),
         fact('Memory', pod.memory > 0 ? `${bytes(pod.memory_used)}; cap ${bytes(pod.memory)} per GPU` : bytes(pod.memory_used)),
         fact('Launches', grouped(pod.launches)), fact('Tokens', grouped(pod.grants)), fact('Revoked', grouped(pod.revocations)),
-        fact('Priority', pod.priority === 'low' ? 'normal' : pod.priority), fact('Team', pod.team || '–'), fact('Gang', pod.gang ? 'yes' : 'no')),
+        fact('Priority', pod.priority === 'low' ? 'normal' : pod.priority), fact('Team', pod.team || '–'), fact('Gang', gangText(pod))),
       h('h3', {}, 'On its GPUs'),
       h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'On its GPUs, table'}, h('table', {},
         h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'GPU'), h('th', {scope: 'col'}, 'Phase'), h('th', {scope: 'col', class: 'n'}, 'Achieved'),
