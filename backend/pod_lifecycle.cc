@@ -122,11 +122,11 @@ Result<Pod*> PodLifecycle::Enter(Pod pod) {
     return &fresh;
   }
   file_.Save();
-  log_.Add(node::EventLog::Level::kInfo, "pod",
-           fmt::format("{} created: request {}%, limit {}%{}{}", fresh.name,
-                       fresh.share.request / 1e4, fresh.share.limit / 1e4,
-                       fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
-                       fresh.gang.empty() ? "" : ", of gang " + fresh.gang));
+  log_.Add(
+      node::EventLog::Level::kInfo, "pod",
+      fmt::format("{} created: request {}%, limit {}%{}{}", fresh.name, fresh.share.request / 1e4,
+                  fresh.share.limit / 1e4, fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
+                  fresh.gang.empty() ? "" : ", of gang " + fresh.gang));
   if (fresh.beside_own) {
     log_.Add(node::EventLog::Level::kWarning, "pod",
              fmt::format("{} shares a GPU with another pod of gang {}: its tokens come by "

@@ -68,9 +68,10 @@ Result<void> CheckPriority(policy::Priority priority, std::string_view mode, boo
                             spec::kTimeSlice));
   }
   if (gang) {
-    return Fail(ErrorCode::kInvalid,
-                "a pod of idle priority is in no gang, and has one GPU or several that are "
-                "--independent: the tokens of all at once would keep GPUs from those who have work");
+    return Fail(
+        ErrorCode::kInvalid,
+        "a pod of idle priority is in no gang, and has one GPU or several that are "
+        "--independent: the tokens of all at once would keep GPUs from those who have work");
   }
   return {};
 }

@@ -85,14 +85,16 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
   const Instant now = MonotonicNow();
   json sentences = json::array();
   if (const size_t missing = view.arbiter.pods().MissingOf(*pod); missing != 0) {
-    sentences.push_back(fmt::format("{} waits for {} more pod{} of gang {}: until then none of its "
-                                    "pods launches.",
-                                    name, missing, missing == 1 ? "" : "s", pod->gang));
+    sentences.push_back(
+        fmt::format("{} waits for {} more pod{} of gang {}: until then none of its "
+                    "pods launches.",
+                    name, missing, missing == 1 ? "" : "s", pod->gang));
   }
   if (pod->beside_own) {
-    sentences.push_back(fmt::format("{} shares a GPU with another pod of gang {}, so its tokens come "
-                                    "by themselves, not with the others'.",
-                                    name, pod->gang));
+    sentences.push_back(
+        fmt::format("{} shares a GPU with another pod of gang {}, so its tokens come "
+                    "by themselves, not with the others'.",
+                    name, pod->gang));
   }
   for (const std::string& uuid : pod->gpus) {
     auto it = view.arbiter.gpus().find(uuid);

@@ -32,8 +32,8 @@ class Tokens {
   // Something happened on the GPU.
   void Step(Gpu& gpu, const scheduler::Event& event);
   // The gang of the pod is as the pods say now; nothing for another pod. It can stand in line once
-  // all of its GPUs are there, and all pods that are waited for; before that it may hold one of them,
-  // since before this daemon started.
+  // all of its GPUs are there, and all pods that are waited for; before that it may hold one of
+  // them, since before this daemon started.
   void FormGang(const Pod& pod) { FormGang(pod, pods_.GangOf(pod)); }
   // The pod is deleted, or moves.
   void LeaveGang(const Pod& pod);

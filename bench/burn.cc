@@ -38,6 +38,8 @@ constexpr char kFooter[] = R"(Examples:
   baton-burn --devices 0,1 --collective 10       two devices that wait for each other, as in NCCL
   baton-burn --devices 0,1 --processes 2 --collective 10
                                                  the same, with a process for each device
+  baton-burn --collective 10 --meet /dev/shm/job --rank 0 --ranks 2
+                                                 the same, with a program for each rank
   baton run --request 30 -- baton-burn           as a pod of Baton
 
 Prints one JSON object: "gpu_seconds" is the sum of the lengths of the kernels completed in the
@@ -48,6 +50,8 @@ the warm-up's included; what is spent waiting in them is in no other figure. Exi
 a CUDA error, a wrong result or a collective that does not end, 64 usage, 69 no driver.)";
 
 struct Options {
+  std::string meet;  // where the ranks of several programs meet; empty: it is one program
+  int ranks = 0;
   Workload workload;
   int processes = 1;
   bool json_lines = false;
@@ -354,8 +358,16 @@ void CheckRanks(const Options& options) {
   if (options.processes != 1 && options.processes % devices != 0) {
     throw CLI::ValidationError("--processes", "accepts 1, or a multiple of the number of devices");
   }
+  if (!options.meet.empty()) {
+    if (w.collective == 0 || options.processes != 1 || devices != 1) {
+      throw CLI::ValidationError("--meet", "needs --collective, and one process with one device");
+    }
+    if (w.rank >= options.ranks) {
+      throw CLI::ValidationError("--rank", "accepts 0 to one less than --ranks");
+    }
+  }
   if (w.collective == 0) return;
-  const size_t ranks = RankDevices(options).size();
+  const size_t ranks = options.meet.empty() ? RankDevices(options).size() : options.ranks;
   if (ranks < 2 || ranks > Collective::kRanksMax) {
     throw CLI::ValidationError(
         "--collective",
@@ -436,6 +448,19 @@ int Main(int argc, char** argv) {
       ->option_text("N");
   AddParsed(app, "--patience", &w.patience, ParseDuration,
             "A collective that takes this long is an error [20s]", "TIME");
+  CLI::Option* meet = app.add_option("--meet", options.meet,
+                                     "The ranks are programs of their own that share this file; a "
+                                     "new one for each run")
+                          ->option_text("FILE");
+  CLI::Option* rank = app.add_option("--rank", w.rank, "Which of them this one is, from 0")
+                          ->check(CLI::Range(0, Collective::kRanksMax - 1))
+                          ->option_text("N")
+                          ->needs(meet);
+  CLI::Option* ranks = app.add_option("--ranks", options.ranks, "How many they are")
+                           ->check(CLI::Range(2, Collective::kRanksMax))
+                           ->option_text("N")
+                           ->needs(meet);
+  meet->needs(rank)->needs(ranks);
   double seconds = 10, warmup = 0, fault_after = 0;
   app.add_option("--seconds", seconds, "Length of the measured window [10]")
       ->check(CLI::Range(0.0, 1e6))
@@ -496,12 +521,14 @@ int Main(int argc, char** argv) {
   w.fault_after = to_duration(fault_after);
   if (start_at > 0) w.start_at = InstantFromNanos(start_at);
   if (w.collective > 0) {
-    auto ranks = Collective::Create(RankDevices(options));
-    if (!ranks) {
-      fprintf(stderr, "baton-burn: %s\n", ranks.error().message.c_str());
+    auto shared = options.meet.empty()
+                      ? Collective::Create(RankDevices(options))
+                      : Collective::Open(options.meet, w.rank, options.ranks, w.devices.front());
+    if (!shared) {
+      fprintf(stderr, "baton-burn: %s\n", shared.error().message.c_str());
       return 1;
     }
-    w.ranks = *ranks;
+    w.ranks = *shared;
   }
 
   if (die_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -509,6 +536,16 @@ int Main(int argc, char** argv) {
   action.sa_handler = OnSignal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  const Instant met_by = MonotonicNow() + w.patience;
+  while (w.collective > 0 && !w.ranks->all_there()) {
+    if (g_stop.load()) return 0;
+    if (MonotonicNow() > met_by) {
+      fprintf(stderr, "baton-burn: not all ranks have come to %s within %s\n", options.meet.c_str(),
+              FormatDuration(w.patience).c_str());
+      return 1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   return options.processes == 1 ? RunOne(options) : RunMany(options);
 }
 

@@ -1,12 +1,15 @@
-// Where the ranks of one baton-burn meet, as those of a training job meet in NCCL's kernels: no
-// rank's stream goes on before every rank's stream has come. A rank is one launching thread, on a
-// device of its own. What they share lies in memory that all their processes and devices see.
+// Where the ranks of one baton-burn, or of several, meet, as those of a training job meet in NCCL's
+// kernels: no rank's stream goes on before every rank's stream has come. A rank is one launching
+// thread, on a device of its own. What they share lies in memory that all their processes and
+// devices see.
 #ifndef BATON_BENCH_COLLECTIVE_H_
 #define BATON_BENCH_COLLECTIVE_H_
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,7 +41,31 @@ class Collective {
     return new (at) Collective(devices);
   }
 
-  int ranks() const { return ranks_; }
+  // For rank `rank` of `ranks`, each of them a program of its own that opens the same file. The
+  // file is made where there is none, and is good for one run.
+  static Result<Collective*> Open(const std::string& path, int rank, int ranks, int device) {
+    const auto failed = [&] {
+      return Fail(ErrorCode::kInternal, "cannot share " + path + ": " + strerror(errno));
+    };
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return failed();
+    // Zeros are what the constructor makes, but for the number of ranks and their devices.
+    if (ftruncate(fd, sizeof(Collective)) != 0) return failed();
+    void* at = mmap(nullptr, sizeof(Collective), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return failed();
+    close(fd);
+    auto* shared = static_cast<Collective*>(at);
+    shared->ranks_.store(ranks);
+    shared->at(rank).device.store(device);
+    shared->at(rank).come.store(true);
+    return shared;
+  }
+
+  int ranks() const { return ranks_.load(); }
+  // All ranks have opened it, as those of NCCL find each other before they launch anything.
+  bool all_there() const {
+    return std::all_of(all_, all_ + ranks(), [](const Rank& rank) { return rank.come.load(); });
+  }
 
   // Whether the rank is to launch collective `n`, its next, counted from 1. False: no rank will.
   // Once one rank was told to, all are: else one would wait for ever for those who stopped earlier.
@@ -65,14 +92,14 @@ class Collective {
   // Collectives that all ranks have left.
   uint32_t Completed() const {
     uint32_t least = UINT32_MAX;
-    for (int rank = 0; rank < ranks_; ++rank) least = std::min(least, at(rank).left.load());
+    for (int rank = 0; rank < ranks(); ++rank) least = std::min(least, at(rank).left.load());
     return least;
   }
   // Who waits for whom, in words: "device 1 waits in collective 7 for device 0". Empty: no
   // collective that has begun is unfinished.
   std::string Unfinished() const {
     std::string text;
-    for (int rank = 0; rank < ranks_; ++rank) {
+    for (int rank = 0; rank < ranks(); ++rank) {
       const uint32_t n = at(rank).left.load() + 1;
       if (at(rank).begun.load() < n) continue;
       text += (text.empty() ? "" : "; ") + Name(rank);
@@ -82,7 +109,7 @@ class Collective {
       }
       text += " waits in collective " + std::to_string(n);
       std::string missing;
-      for (int peer = 0; peer < ranks_; ++peer) {
+      for (int peer = 0; peer < ranks(); ++peer) {
         if (at(peer).arrived.load() >= n) continue;
         missing += (missing.empty() ? " for " : ", ") + Name(peer);
       }
@@ -96,12 +123,16 @@ class Collective {
   struct alignas(64) Rank {
     std::atomic<uint32_t> arrived{0}, left{0};
     std::atomic<uint32_t> begun{0};  // by the host
-    int device = 0;
+    std::atomic<int> device{0};
+    std::atomic<bool> come{false};
   };
   static constexpr uint64_t kOver = uint64_t{1} << 63;
 
   explicit Collective(const std::vector<int>& devices) : ranks_(static_cast<int>(devices.size())) {
-    for (int rank = 0; rank < ranks_; ++rank) at(rank).device = devices[static_cast<size_t>(rank)];
+    for (int rank = 0; rank < ranks(); ++rank) {
+      at(rank).device = devices[static_cast<size_t>(rank)];
+      at(rank).come = true;
+    }
   }
   Rank& at(int rank) { return all_[rank]; }
   const Rank& at(int rank) const { return all_[rank]; }
@@ -112,14 +143,14 @@ class Collective {
   std::string Name(int rank) const {
     std::string name = "device " + std::to_string(at(rank).device);
     const auto same = std::count_if(
-        all_, all_ + ranks_, [&](const Rank& other) { return other.device == at(rank).device; });
+        all_, all_ + ranks(), [&](const Rank& other) { return other.device == at(rank).device; });
     return same > 1 ? name + " (rank " + std::to_string(rank) + ")" : name;
   }
 
   // The furthest collective that any rank has begun, and whether none is to follow it.
   std::atomic<uint64_t> furthest_{0};
   std::atomic<bool> given_up_{false};
-  const int ranks_;
+  std::atomic<int> ranks_;
   Rank all_[kRanksMax];
 };
 

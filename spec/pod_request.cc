@@ -208,7 +208,8 @@ const std::array<PodField, 22>& Table() {
        "default: the tokens of all its GPUs or none",
        0, IndependentRow()},
       {"gang", "--gang", "NAME", false, "", "",
-       "Pods of the same gang have their tokens at the same time, for their processes wait for each "
+       "Pods of the same gang have their tokens at the same time, for their processes wait for "
+       "each "
        "other; each has GPUs of its own, unless --gpu or --affinity says otherwise",
        kPathMax, &PodRequest::gang},
       {"gang_size", "--gang-size", "N", false, "", "",

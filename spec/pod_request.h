@@ -25,8 +25,8 @@ using Json = nlohmann::json;
 
 inline constexpr uint32_t kGpusMax = 16;     // of a pod
 inline constexpr uint32_t kGangMax = 1'024;  // pods of a gang
-inline constexpr size_t kListMax = 64;    // texts in a list, such as GPUs to choose from
-inline constexpr size_t kTicketMax = 64;  // bytes
+inline constexpr size_t kListMax = 64;       // texts in a list, such as GPUs to choose from
+inline constexpr size_t kTicketMax = 64;     // bytes
 
 // What a pod asks of GPUs beside room; see devmgr::PodRequest.
 struct CardWishes {
@@ -115,9 +115,9 @@ Result<void> ReadFields(const Json& object, PodRequest& request, std::string_vie
 // Every field that is said.
 Json WriteFields(const PodRequest& request);
 
-// A request alone means limit 100 % (elastic), a limit alone request = limit (strict). A pod of idle
-// priority has no request. kInvalid: neither is said, or the limit is below the request, or a gang
-// without a name has a size.
+// A request alone means limit 100 % (elastic), a limit alone request = limit (strict). A pod of
+// idle priority has no request. kInvalid: neither is said, or the limit is below the request, or a
+// gang without a name has a size.
 Result<void> Complete(PodRequest& request);
 // `was`, complete, with the fields of `change`; complete again. Where only the request changes, a
 // strict pod stays strict. kInvalid: a field is not one, or cannot change in place.

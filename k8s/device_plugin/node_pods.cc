@@ -174,8 +174,7 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
     return std::all_of(fields.begin(), fields.end(), [&](const spec::PodField& field) {
       // Pods of before there were gangs of tokens stay as they are.
       return field.changes != changes || field.key == "gpus" || field.key == "ticket" ||
-             field.key == "gang" ||
-             spec::WriteField(field, a) == spec::WriteField(field, b);
+             field.key == "gang" || spec::WriteField(field, a) == spec::WriteField(field, b);
     });
   };
   // What cannot change while it is there. Its ticket may not be known; of a GPU that is away status

@@ -323,6 +323,57 @@ TEST_F(Batond, AGpuHasOneIndex) {
   EXPECT_TRUE(a.Join(ticket, "GPU-a", 2)) << "on a new connection it may be another";
 }
 
+TEST_F(Batond, PodsOfAGangHaveTheirTokensTogetherOnceAllAreThere) {
+  const auto rank = [](const char* gpu) {
+    return json{{"gpus", {gpu}}, {"gang", "job"}, {"gang_size", 2}};
+  };
+  const std::string of_a = Pod("a", 50, rank("GPU-a"));
+  ScriptedClient a(Socket()), b(Socket()), other(Socket());
+  ASSERT_TRUE(a.Join(of_a, "GPU-a") && a.Ask());
+  ASSERT_TRUE(IsWaiting("a"));
+  EXPECT_EQ(PodStatus("a").at("gang_missing"), 1);
+  const json why = Say({{"command", "explain"}, {"pod", "a"}});
+  EXPECT_EQ(why.at("sentences").at(0),
+            "a waits for 1 more pod of gang job: until then none of its pods launches.");
+
+  ASSERT_TRUE(b.Join(Pod("b", 50, rank("GPU-b")), "GPU-b"));
+  ASSERT_TRUE(a.AwaitGrant()) << "b has nothing to do, and may be what it waits for";
+  EXPECT_EQ(PodStatus("a").at("gang_missing"), 0);
+  ASSERT_TRUE(other.Join(Pod("other", 50, {{"gpus", {"GPU-b"}}}), "GPU-b") && other.Ask());
+  ASSERT_TRUE(IsWaiting("other"));
+  EXPECT_EQ(Holder("GPU-b"), "b");
+  ASSERT_TRUE(b.Ask() && b.AwaitGrant());
+  // Its GPU is free only when both have drained.
+  ASSERT_TRUE(b.AwaitGateClosed());
+  ASSERT_TRUE(b.GiveBack());
+  EXPECT_EQ(Holder("GPU-b"), "b");
+  ASSERT_TRUE(GivesBack(a, "a"));
+  ASSERT_TRUE(other.AwaitGrant());
+}
+
+TEST_F(Batond, AGangRefusesWhatWouldMakeItWaitForEver) {
+  const auto create = [&](const char* name, int size) {
+    return Say({{"command", "create_pod"},
+                {"name", name},
+                {"request", 10},
+                {"gang", "job"},
+                {"gang_size", size}})
+        .value("error", "");
+  };
+  EXPECT_EQ(create("a", 2), "");
+  EXPECT_EQ(create("b", 3), "gang job has size 2 in pod a; say the same, or name another gang");
+  EXPECT_EQ(create("b", 2), "") << "on the other GPU";
+  EXPECT_NE(PodStatus("a").at("gpus").at(0).at("uuid"), PodStatus("b").at("gpus").at(0).at("uuid"));
+  EXPECT_EQ(create("c", 2),
+            "gang job has all of its 2 pods (a, b); remove one, or name another gang");
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).at("ok"));
+  EXPECT_EQ(create("c", 2), "");
+  EXPECT_EQ(PodStatus("b").at("gang_missing"), 0) << "it goes on while one of it is replaced";
+  const json both =
+      Say({{"command", "create_pod"}, {"name", "x"}, {"priority", "idle"}, {"gang", "night"}});
+  EXPECT_NE(both.value("error", "").find("is in no gang"), std::string::npos) << both;
+}
+
 TEST_F(Batond, AHugeEpochThatSomebodyClaimsStopsNobodyAfterARestart) {
   const std::string of_liar = Pod("liar", 50), of_a = Pod("a", 50);
   ScriptedClient liar(Socket()), a(Socket());

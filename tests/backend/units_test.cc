@@ -225,6 +225,43 @@ TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
   EXPECT_GT((*restored.Add(MakePod("d", 1000, "GPU-0")))->id, PodId{1000});
 }
 
+TEST(Pods, AGangIsWholeOnceAllOfItHaveBeenThereAndStaysSo) {
+  Pods pods;
+  const auto add = [&](const char* name, const char* gpu) {
+    Pod pod = MakePod(name, 100'000, gpu);
+    pod.gang = "job";
+    pod.gang_size = 2;
+    return *pods.Add(pod);
+  };
+  const Pod* a = add("a", "GPU-0");
+  EXPECT_TRUE(a->in_gang());
+  EXPECT_EQ(pods.MissingOf(*a), 1u);
+  const Pod* b = add("b", "GPU-1");
+  EXPECT_EQ(pods.MissingOf(*a), 0u);
+  EXPECT_EQ(pods.GangOf(*a), (std::vector<const Pod*>{a, b}));
+  pods.Remove(b->id, false);
+  Pods restored;
+  ASSERT_TRUE(restored.Load(pods.Save()));
+  EXPECT_EQ(restored.MissingOf(*restored.FindByName("a")), 0u) << "what one pod has done is done";
+}
+
+TEST(Pods, OfAGangsPodsThatShareAGpuTheLaterOneIsByItself) {
+  Pods pods;
+  Pod pod = MakePod("a", 100'000, "GPU-0");
+  pod.gang = "job";
+  const Pod* a = *pods.Add(pod);
+  pod.name = "b";
+  Pod* b = *pods.Add(pod);
+  EXPECT_TRUE(a->in_gang());
+  EXPECT_FALSE(b->in_gang());
+  Pods restored;
+  ASSERT_TRUE(restored.Load(pods.Save()));
+  EXPECT_TRUE(restored.FindByName("b")->beside_own);
+  b->gpus = {"GPU-1"};
+  pods.JoinGang(*b);
+  EXPECT_EQ(pods.GangOf(*a).size(), 2u) << "it has moved";
+}
+
 TEST(Pods, ADamagedFileIsRefused) {
   Pods pods;
   ASSERT_TRUE(pods.Add(MakePod("a", 500'000, "GPU-0")));

@@ -160,7 +160,8 @@ TEST_F(VgpuMap, AVirtualGpuThatDoesNotGrowStaysAsItWas) {
   ASSERT_TRUE(map.Place(a, 1, "*"));
   ASSERT_TRUE(map.Place(b, 1, "*"));
   const devmgr::CardUse before = *map.cards().UseOf("GPU-0");
-  const auto grow = map.Resize(a, *spec::ShareFrom(61 * kPercent, 0, policy::Priority::kNormal), 0, 0);
+  const auto grow =
+      map.Resize(a, *spec::ShareFrom(61 * kPercent, 0, policy::Priority::kNormal), 0, 0);
   ASSERT_FALSE(grow);
   EXPECT_EQ(grow.error().code, ErrorCode::kExhausted);
   EXPECT_EQ(*map.cards().UseOf("GPU-0"), before);
@@ -280,7 +281,8 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
     }
   }
   for (const auto& [name, pod] : pods) map.Remove(pod);
-  for (const char* uuid : {"GPU-0", "GPU-n13"}) EXPECT_EQ(*map.cards().UseOf(uuid), devmgr::CardUse{});
+  for (const char* uuid : {"GPU-0", "GPU-n13"})
+    EXPECT_EQ(*map.cards().UseOf(uuid), devmgr::CardUse{});
 }
 
 }  // namespace

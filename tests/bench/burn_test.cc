@@ -15,6 +15,7 @@ namespace baton::bench {
 namespace {
 
 using nlohmann::json;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 class Burn : public ::testing::Test {
@@ -156,6 +157,21 @@ INSTANTIATE_TEST_SUITE_P(Processes, Collectives, ::testing::Values("1", "2"),
                            return std::string(processes.param) == "1" ? "One" : "OnePerDevice";
                          });
 
+TEST_F(Burn, RanksMayBeProgramsOfTheirOwn) {
+  const auto rank = [&](const char* number) {
+    return std::vector<std::string>{
+        "--collective",   "5",      "--kernel", "200us",   "--bursts", "40",       "--meet",
+        folder_ / "meet", "--rank", number,     "--ranks", "2",        "--device", number};
+  };
+  Process first = Start(rank("0"));
+  EXPECT_FALSE(first.Wait(milliseconds(300))) << "it waits for the other one";
+  EXPECT_EQ(*sim::CountRecords(Device("0")), 0u);
+  Process second = Start(rank("1"));
+  EXPECT_EQ(second.Wait(seconds(20)), 0) << Read("out") << Read("err");
+  EXPECT_EQ(first.Wait(seconds(20)), 0) << Read("out") << Read("err");
+  EXPECT_GE(Report().at("collectives"), 70);
+}
+
 TEST_F(Burn, APeerThatStandsStillIsNamed) {
   Process burn = Start({"--devices", "0,1", "--processes", "2", "--collective", "5", "--patience",
                         "1s", "--kernel", "500us"});
@@ -191,6 +207,9 @@ TEST_F(Burn, WithoutCollectivesEachDeviceWorksForItself) {
 TEST_F(Burn, RanksThatCannotMeetAreRefused) {
   for (const auto& flags : std::vector<std::vector<std::string>>{
            {"--collective", "1"},
+           {"--collective", "1", "--meet", "x", "--rank", "2", "--ranks", "2"},
+           {"--collective", "1", "--meet", "x", "--rank", "0"},
+           {"--meet", "x", "--rank", "0", "--ranks", "2"},
            {"--devices", "0,0"},
            {"--devices", "0,1", "--processes", "3"},
            {"--devices", "0,1", "--collective", "1", "--threads", "2"},

@@ -395,10 +395,29 @@ TEST_F(ClusterTest, WordsKeepPodsTogetherApartAndAmongThemselves) {
   ASSERT_EQ(why.size(), 1u);
   EXPECT_EQ(why[0].cards[0].why, "has a pod with anti-affinity 'b'");
 
+  pod = MakePod("g1", 10'000);
+  pod.gang = "g";
+  apart = {Put(pod).vgpus[0].card};
+  for (const char* name : {"g2", "g3"}) {
+    pod.name = name;
+    apart.push_back(Put(pod).vgpus[0].card);
+  }
+  std::sort(apart.begin(), apart.end());
+  EXPECT_EQ(std::unique(apart.begin(), apart.end()) - apart.begin(), 3);
+  pod.name = "g4";
+  EXPECT_EQ(cluster.Explain(pod)[0].cards[0].why,
+            "has a pod of the same gang; only an affinity word lets them share a GPU");
+  pod.uuids = {together};
+  Put(pod);
+  pod.uuids = {};
+  pod.name = "g5";
+  pod.affinity = "a";
+  EXPECT_EQ(Put(pod).vgpus[0].card, together);
+
   pod = MakePod("x", 10'000);
   pod.exclusion = "x";
   EXPECT_NE(WhyNot(pod), "it fits") << "every card has pods without the word";
-  for (const char* name : {"a1", "a2", "filler", "b1", "b2", "b3"})
+  for (const char* name : {"a1", "a2", "filler", "b1", "b2", "b3", "g1", "g2", "g3", "g4", "g5"})
     EXPECT_TRUE(cluster.Delete(name));
   const std::string alone = Put(pod).vgpus[0].card;
   EXPECT_NE(Put(MakePod("y", 10'000)).vgpus[0].card, alone);

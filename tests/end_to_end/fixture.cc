@@ -77,6 +77,13 @@ Pod& EndToEnd::Keep(Result<Pod> started, const PodOptions& options) {
 }
 
 Pod& EndToEnd::Start(const PodOptions& options) { return Keep(cluster_->Run(options), options); }
+std::vector<Pod*> EndToEnd::StartTogether(const std::vector<PodOptions>& all) {
+  std::vector<Result<Pod>> started;
+  for (const PodOptions& options : all) started.push_back(cluster_->Run(options));
+  std::vector<Pod*> pods;
+  for (size_t i = 0; i < all.size(); ++i) pods.push_back(&Keep(std::move(started[i]), all[i]));
+  return pods;
+}
 Pod& EndToEnd::StartBare(const PodOptions& options) {
   return Keep(cluster_->RunBare(options), options);
 }

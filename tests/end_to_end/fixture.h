@@ -54,6 +54,8 @@ class EndToEnd : public ::testing::Test {
   // Starts a pod, waits for its first kernel, and notes its processes as a group of that name.
   // Its owner is the fixture.
   Pod& Start(const PodOptions& options);
+  // Pods that launch nothing before all of them are there.
+  std::vector<Pod*> StartTogether(const std::vector<PodOptions>& all);
   // The same program without Baton's hook.
   Pod& StartBare(const PodOptions& options);
   void StopPods();

@@ -105,6 +105,45 @@ class Gangs : public EndToEnd, public ::testing::WithParamInterface<Shape> {
 
 class GangFaults : public Gangs {};
 
+// Jobs whose ranks are pods of their own.
+class Jobs : public Gangs {
+ protected:
+  struct Place {
+    int node, gpu;
+  };
+  // Two pods, one on each GPU, whose kernels wait for each other as those of Gang() do.
+  std::vector<Pod*> StartJob(const std::string& name, int seed, const std::array<Place, 2>& on) {
+    const std::string file = cluster().folder() + "/meet-" + name;
+    std::vector<PodOptions> ranks;
+    for (size_t rank : {0, 1}) {
+      PodOptions pod = Burn(name + "-" + std::to_string(rank), "50", "100",
+                            {"--collective", "10", "--spread", "0.3", "--meet", file, "--rank",
+                             std::to_string(rank), "--ranks", "2", "--seed", std::to_string(seed)});
+      pod.node = on[rank].node;
+      pod.gpu = on[rank].gpu;
+      pod.run_flags = {"--gang", name, "--gang-size", "2"};
+      ranks.push_back(pod);
+    }
+    return StartTogether(ranks);
+  }
+  // Collectives that the pod's rank on the device has come through in the window.
+  double CollectivesIn(const std::pair<Instant, Instant>& window, const Pod& pod,
+                       const Device& on) {
+    const auto records = RecordsOf(pod, on);
+    return static_cast<double>(
+        std::count_if(records.begin(), records.end(), [&](const sim::KernelRecord& record) {
+          return record.name == "baton_spin_wait" && record.end_ns >= Nanos(window.first) &&
+                 record.end_ns < Nanos(window.second);
+        }));
+  }
+  std::pair<Instant, Instant> Pass(Duration window) {
+    PassTime(milliseconds(500));
+    const Instant from = MonotonicNow();
+    PassTime(window);
+    return {from, MonotonicNow()};
+  }
+};
+
 TEST_P(Gangs, NobodyStandsStillAndEachPodGetsItsShare) {
   StartTwoGpus();
   Pod& a = Start(Gang("a", "30", 1));
@@ -215,6 +254,55 @@ TEST_P(GangFaults, BatondMayBeRestartedWhileAGangHolds) {
   ExpectGoodEnds({&a, &b, &c});
 }
 
+// As quick as pods that have both GPUs, whose tokens came together already.
+TEST_P(Jobs, OfTwoPodsAreAsQuickAsPodsWithTwoGpus) {
+  StartTwoGpus();
+  const Duration window = seconds(3) * Scale();
+  int round = 0;
+  Windows(
+      [&] {
+        const std::string n = std::to_string(++round);
+        const Pod& a = Start(Gang("a" + n, "50", 1));
+        const Pod& b = Start(Gang("b" + n, "50", 2));
+        auto passed = Pass(window);
+        const double of_pods =
+            CollectivesIn(passed, a, device(0, 0)) / 2 + CollectivesIn(passed, b, device(0, 0)) / 2;
+        StopPods();
+        const auto job = StartJob("job" + n, 1, {{{0, 0}, {0, 1}}});
+        const auto other = StartJob("other" + n, 2, {{{0, 0}, {0, 1}}});
+        passed = Pass(window);
+        std::array<double, 3> found = {of_pods, CollectivesIn(passed, *job[0], device(0, 0)),
+                                       CollectivesIn(passed, *other[0], device(0, 0))};
+        StopPods();
+        return found;
+      },
+      [&](const std::array<double, 3>& found) {
+        Figure("collectives_of_pods_with_two_gpus", found[0], "");
+        for (const double of_job : {found[1], found[2]}) {
+          Figure("collectives_of_a_job", of_job, "");
+          EXPECT_GE(of_job, 0.9 * found[0]);
+        }
+      });
+  for (int gpu : {0, 1}) EXPECT_EQ(Overlaps(device(0, gpu)), 0u) << "on GPU " << gpu;
+}
+
+class JobsAcrossNodes : public Jobs {};
+
+TEST_P(JobsAcrossNodes, GoOn) {
+  StartCluster({.transport = GetParam().transport, .nodes = 2});
+  const auto job = StartJob("job", 1, {{{0, 0}, {1, 0}}});
+  const auto other = StartJob("other", 2, {{{0, 0}, {1, 0}}});
+  const auto passed = Pass(seconds(2));
+  for (const auto& ranks : {job, other}) {
+    const double found = CollectivesIn(passed, *ranks[0], device(0, 0));
+    Figure("collectives_of_" + ranks[0]->name(), found, "");
+    // 50 % of two seconds are 1000 kernels, so 100 collectives, when nothing waits.
+    EXPECT_GE(found, 40);
+  }
+  StopPods();
+  for (int node : {0, 1}) EXPECT_EQ(Overlaps(device(node, 0)), 0u) << "on node " << node;
+}
+
 constexpr Shape kShapes[] = {
     {Transport::kUnix, "1"},
     {Transport::kCentral, "2"},
@@ -230,6 +318,9 @@ std::string NameOf(const ::testing::TestParamInfo<Shape>& shape) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Gangs, ::testing::ValuesIn(kShapes), NameOf);
 // Each transport and each layout once.
 INSTANTIATE_TEST_SUITE_P(Shapes, GangFaults, ::testing::ValuesIn(kShapes, kShapes + 2), NameOf);
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Jobs, ::testing::Values(kShapes[0], kShapes[3]), NameOf);
+INSTANTIATE_TEST_SUITE_P(Shapes, JobsAcrossNodes, ::testing::Values(kShapes[3]), NameOf);
 
 }  // namespace
 }  // namespace baton::bench

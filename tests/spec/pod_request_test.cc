@@ -45,6 +45,8 @@ const Json kFull{{"name", "train"},
                  {"anti_affinity", "y"},
                  {"exclusion", "z"},
                  {"independent", true},
+                 {"gang", "job"},
+                 {"gang_size", 4},
                  {"uid", 1000},
                  {"cgroup", "2f6c"},
                  {"ticket", "0123456789abcdef"}};
@@ -94,6 +96,10 @@ TEST(PodFields, WhatIsWrongIsNamedWithWhatIsAccepted) {
   EXPECT_EQ(WhyNot({{"request", 30}, {"team", std::string(257, 'x')}}),
             "team must have at most 256 bytes");
   EXPECT_EQ(WhyNot({{"name", "a"}}), "a pod needs a request or a limit, in percent of a GPU");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"gang_size", 2}}),
+            "a gang's size needs the gang's name: set gang");
+  EXPECT_EQ(WhyNot({{"request", 30}, {"gang", "job"}, {"gang_size", 1025}}),
+            "gang_size must be a whole number from 1 to 1024");
   EXPECT_NE(WhyNot({{"request", 50}, {"limit", 30}}).find("below the request"), std::string::npos);
 }
 

@@ -56,6 +56,23 @@ TEST(DesiredPods, OfIdlePriorityHaveRoomAndNoRequest) {
   EXPECT_TRUE(request.at("request").is_null()) << request.dump();
 }
 
+// Nobody is waited for: they were placed together.
+TEST(DesiredPods, OfAGangHaveItsNameWithinTheirNamespace) {
+  Json bound = BoundPod();
+  bound["metadata"]["annotations"]["baton.dev/gang"] = "job";
+  bound["metadata"]["annotations"]["baton.dev/gang-size"] = "2";
+  const auto pods = DesiredPods(bound, 256);
+  ASSERT_TRUE(pods) << pods.error().message;
+  EXPECT_EQ(pods->front().gang, "vision/job");
+  EXPECT_EQ(pods->front().gang_size, 0u);
+  BatondPod before = pods->front();
+  before.gang.clear();
+  EXPECT_TRUE(Difference({{before.name, pods->front()}}, {{before.name, before}},
+                         [](const std::string&) { return false; })
+                  .empty())
+      << "one that runs since before an upgrade is not made again";
+}
+
 TEST(DesiredPods, ExcludeUnplacedAndFinishedPods) {
   Json pod = BoundPod();
   pod["metadata"]["annotations"].erase("baton.dev/placement");

@@ -120,6 +120,7 @@ TEST(GpuPod, AnnotationsGiveExactValues) {
   EXPECT_EQ(pod->asked.share.priority, policy::Priority::kHigh);
   EXPECT_EQ(pod->gang, "g");
   EXPECT_EQ(pod->gang_size, 4u);
+  EXPECT_EQ(pod->request.gang, pod->name.name_space + "/g");
   EXPECT_EQ(pod->asked.team, "research/vision");
   EXPECT_EQ(pod->request.models, (std::vector<std::string>{"H100", "A100 80GB"}));
   EXPECT_EQ(pod->request.not_models, (std::vector<std::string>{"T4"}));
