@@ -151,7 +151,9 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
   while (order_ == nullptr) {
     const auto behind = guarantee_.Behind();
     if (!behind) break;
-    if (Allowed(*behind, now)) return behind;
+    if (!Allowed(*behind, now)) continue;
+    Forgive(*behind);
+    return behind;
   }
   if (const auto urgent = PickUrgent(now)) return urgent;
   while (true) {
@@ -298,6 +300,18 @@ void FairQueue::Forfeit(Slot slot, int64_t excess) {
   Pod& pod = pods_[slot];
   pod.SetEligible(pod.eligible + VirtualTime(excess, pod.fluid, pod.eligible_rest));
   virtual_ns_ += VirtualTime(excess, fluid_sum_, virtual_rest_);
+}
+
+// What a pod had for its request's sake is no debt of its fair share beyond what it may be behind
+// by: else it lives by its request alone for as long as others that nap leave it too little slack.
+void FairQueue::Forgive(Slot slot) {
+  Pod& pod = pods_[slot];
+  const int64_t ahead = -pod.LagAt(virtual_ns_) - Nanos(guarantee_.MostBehind());
+  if (ahead <= 0) return;
+  Dequeue(slot);
+  pod.SetEligible(pod.eligible - VirtualTime(ahead, pod.fluid, pod.eligible_rest));
+  virtual_ns_ -= VirtualTime(ahead, fluid_sum_, virtual_rest_);
+  Enqueue(slot);
 }
 
 // Keeps everybody's lag over a change of membership, and spreads what does not sum up to zero over

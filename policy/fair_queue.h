@@ -95,7 +95,8 @@ class FairQueue {
   void Charge(Slot slot, Duration held, Instant now);
 
   // The waiting pod that is to hold next, or nothing when nobody waits or all who wait are at their
-  // limit. Changes nothing but the internal order.
+  // limit. Changes nothing but the internal order, and what one that goes first for its request's
+  // sake is too far ahead of its fair share: that is forgiven, by all.
   std::optional<Slot> Pick(Instant now);
   // The pod that Pick is likely to return next, as a hint to fetch what belongs to it; the queue
   // fetches its own part.
@@ -160,6 +161,7 @@ class FairQueue {
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
   void Forfeit(Slot slot, int64_t excess);
+  void Forgive(Slot slot);
   // Lets those wait with the others whose refill has come.
   void Unthrottle(Instant now);
   // A waiting high-priority pod that is within its burst and its limit.

@@ -83,6 +83,8 @@ class Guarantee {
   // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
   bool MustGo(Slot slot) const { return FarBehind(slot) || IsDue(slot); }
   bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
+  // M.
+  Duration MostBehind() const { return Duration(Limit()); }
   void Prefetch(Slot slot) const { __builtin_prefetch(&accounts_[slot], 1); }
   // What the pod is owed of its request; negative: it is ahead.
   Duration Owed(Slot slot) const;
@@ -110,7 +112,6 @@ class Guarantee {
   bool IsDue(Slot slot) const {
     return due_.contains(slot) && due_.key(slot) <= served_ns_ + kLeastHandoffs * handoff_ns_;
   }
-  // M.
   int64_t Limit() const { return std::max(bound_ns_, 2 * limit_longest_ns_); }
   int64_t Rate(const Account& account) const {
     return requested_ <= kWhole ? account.request : ScaledRate(account);

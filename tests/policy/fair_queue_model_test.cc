@@ -102,6 +102,19 @@ class Model {
   double Credit(const ModelPod& pod) const {
     return pod.spec.request / 1e6 * static_cast<double>(Nanos(options_.sleep_credit));
   }
+  // Whether the pod goes first for its request's sake, give or take the slop.
+  bool MayGoForItsRequest(const ModelPod& pod, double slop) const {
+    return pod.owed >= Limit() - slop || pod.due <= Reach() + Slop(pod, slop);
+  }
+  // By how much it then is too far ahead of its fair share.
+  double TooFarAhead(const ModelPod& pod) const { return std::max(0.0, -pod.lag - Limit()); }
+  void Forgive(ModelPod& pod) {
+    const double ahead = TooFarAhead(pod);
+    pod.lag += ahead;
+    for (ModelPod& p : pods) {
+      if (p.active) p.lag -= p.fluid / sum_ * ahead;
+    }
+  }
   // Entitlements follow who is active; lags are kept, and what does not sum up to zero is spread
   // over all but the one that came with a debt, unless it is alone.
   void Recentre(const ModelPod* came = nullptr) {
@@ -157,6 +170,8 @@ class Model {
     }
     return pod.waiting;
   }
+
+  double sum() const { return sum_; }
 
   std::vector<ModelPod> pods;
   std::vector<uint32_t> team_weights;
@@ -292,6 +307,14 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
                                                 [](const ModelPod& p) { return p.waiting; }));
     if (!picked) continue;
     RC_ASSERT(model.MayBePicked(model.pods[*picked], slop));
+    ModelPod& first = model.pods[*picked];
+    if (std::abs(static_cast<double>(Nanos(queue.Lag(*picked))) - first.lag) > slop) {
+      RC_ASSERT(model.MayGoForItsRequest(first, slop));
+      RC_ASSERT(model.TooFarAhead(first) > 0);
+      model.Forgive(first);
+    } else if (model.MayGoForItsRequest(first, -slop)) {
+      RC_ASSERT(model.TooFarAhead(first) * (1 - first.fluid / model.sum()) <= 2 * slop);
+    }
     const double owed = model.pods[*picked].owed;
     RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.OwedOfRequest(*picked))) - owed) <= slop);
     const Duration held = any_length();

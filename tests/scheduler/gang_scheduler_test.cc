@@ -421,9 +421,14 @@ struct TwoGpus {
   bool was_reserved = false;
 };
 
+// A single pod of 1 % might draw in advance beside somebody who waits.
 TEST(Gang, ItsTokensAreNoLongerThanItsLimitAllows) {
   TwoGpus world(1);
+  world.Say(0, 20, wire::Phase::kWaiting);
+  world.Say(0, 20, wire::Phase::kHolding);
   for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  for (int i = 0; i < 1'000 && !world.was_reserved; ++i) world.Pass(milliseconds(1));
+  world.Say(0, 20, wire::Phase::kWaiting);
   EXPECT_GT(world.told[10].quota, Duration(0));
   EXPECT_LE(world.told[10].quota, SchedulerOptions().fairness.limit_window / 100);
 }
@@ -519,17 +524,27 @@ TEST(Gang, APodThatComesHasItsTokenWithTheNextOnesOfTheOthers) {
   }
 }
 
-// It stands in line there like one that was there from the beginning.
+// It stands in line there like one that was there from the beginning, another gang before it.
 TEST(Gang, APodThatComesWhileTheOthersWaitStandsInLineToo) {
   TwoGpus world(100, 5);
-  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}});
-  world.Say(0, 20, wire::Phase::kWaiting);
-  world.Say(0, 20, wire::Phase::kHolding);
+  world.gangs.Set(GangId{1}, {});
+  world.Tend();
+  world.gangs.Set(GangId{3}, {{PodId{1}, &world.gpus[0]}});
+  world.Step(1, PodSet{PodId{6}, Spec(1), true});
+  world.Step(1, ClientAttached{ClientId{60}, PodId{6}});
+  world.gangs.Set(GangId{2}, {{PodId{6}, &world.gpus[1]}});
+  for (const auto& [g, client] : {std::pair(0, 20), std::pair(1, 31)}) {
+    world.Say(g, client, wire::Phase::kWaiting);
+    world.Say(g, client, wire::Phase::kHolding);
+  }
+  world.Say(1, 60, wire::Phase::kWaiting);
   world.Say(0, 10, wire::Phase::kWaiting);
-  world.gangs.Set(GangId{1}, {{PodId{1}, &world.gpus[0]}, {PodId{5}, &world.gpus[1]}});
+  world.gangs.Set(GangId{3}, {{PodId{1}, &world.gpus[0]}, {PodId{5}, &world.gpus[1]}});
   world.Pass(milliseconds(1));
+  world.Say(1, 31, wire::Phase::kIdle);
+  world.Say(1, 60, wire::Phase::kIdle);
   world.Say(0, 20, wire::Phase::kIdle);
-  world.Pass(milliseconds(20));
+  world.Pass(milliseconds(4));
   EXPECT_EQ(world.gpus[0].holder(), PodId{1});
   EXPECT_EQ(world.gpus[1].holder(), PodId{5});
 }
