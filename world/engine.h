@@ -1,7 +1,7 @@
 // Runs a plan in the *real* token scheduler, hook client machine and codec, in one thread on
 // virtual time, one scheduler for each simulated GPU. After every event it checks what must always
 // hold; once the faults have stopped, that everybody who waits is served; in a world without
-// faults, that everybody stays within the bounds of docs/policy.md.
+// faults, that everybody stays within the bounds of docs/bounds.md.
 #ifndef BATON_WORLD_ENGINE_H_
 #define BATON_WORLD_ENGINE_H_
 
@@ -33,7 +33,7 @@ struct RunOptions {
   bool bounds = true;
   // Measures lags and shares also where they need not keep the bounds.
   bool measure = false;
-  // A saturating pod may be this many times the longest hold L from its due; docs/policy.md says
+  // A saturating pod may be this many times the longest hold L from its due; docs/bounds.md says
   // why 2, and what comes on top of it.
   double lag_bound = 2;
   // Where there are faults, a holder that hangs is killed after 2 s; otherwise nobody ever is.

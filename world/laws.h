@@ -1,6 +1,6 @@
 // What must hold in every world, and how near it comes to what it must not be: limits and books
 // after every hold, fairness after every step of a world without faults, and that everybody who
-// waits is served once the faults have stopped. docs/policy.md derives the bounds.
+// waits is served once the faults have stopped. docs/policy.md and bounds.md derive the bounds.
 #ifndef BATON_WORLD_LAWS_H_
 #define BATON_WORLD_LAWS_H_
 

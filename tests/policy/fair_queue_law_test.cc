@@ -1,4 +1,4 @@
-// What docs/policy.md promises, for any mix: a share of 0.1 % to 99 %, 2 to 512 pods, holds of
+// What docs/bounds.md promises, for any mix: a share of 0.1 % to 99 %, 2 to 512 pods, holds of
 // 10 us to 2 s, limits, priorities, sleepers. Mixes are drawn from a seed, which rapidcheck prints
 // when a law is broken.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What docs/policy.md promises of requests, whoever is beside the pod.
+// What docs/bounds.md promises of requests, whoever is beside the pod.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
