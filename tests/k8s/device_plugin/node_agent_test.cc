@@ -422,6 +422,23 @@ TEST_F(Agent, ReportsTheGpus) {
   EXPECT_LE(api_.count("apply gpunodes/status"), 3u);
 }
 
+// Kubernetes' pods share by turns, which another vendor's GPU cannot.
+TEST_F(Agent, OtherVendorsGpusAreNotForTheKubelet) {
+  ASSERT_EQ(batond_.Stop(), 0);
+  backend::WriteText(folder_ / "batond.toml",
+                     backend::ReadText(folder_ / "batond.toml") +
+                         "[[gpu]]\nuuid = \"MI-0\"\nname = \"MI300X\"\nvendor = \"amd\"\n" +
+                         "environment = {ROCR_VISIBLE_DEVICES = \"0\"}\n");
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array()).size() == 3;
+  }));
+  EXPECT_EQ(Status(resources::kGpuNodes, {"", "n1"}).at("cards").at(2).at("vendor"), "amd");
+  ASSERT_TRUE(api_.WaitFor([&] { return !Cards().empty(); }));
+  for (const PluginCard& card : Cards()) EXPECT_NE(card.uuid, "MI-0");
+}
+
 // Nobody grants a token then, so nothing new is to come; what is there stays.
 TEST_F(Agent, GpusAreUnhealthyWhileBatondIsAway) {
   api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
