@@ -50,7 +50,7 @@ UsageEntry* Accounts::Of(const Gpu& gpu, PodId pod) const { return usage_.Find(p
 uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
   const UsageEntry* account = Of(gpu, pod);
   uint64_t held = account != nullptr ? account->usage.held_ns : 0;
-  if (Enforces(options_) && gpu.holder == pod && now > gpu.granted_at) {
+  if ((Enforces(options_) || !gpu.by_token()) && gpu.holder == pod && now > gpu.granted_at) {
     held += static_cast<uint64_t>(Nanos(now - gpu.granted_at));
   }
   return held;
@@ -58,7 +58,9 @@ uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
 
 uint64_t Accounts::HeldNow(const Gpu& gpu, Instant now) const {
   Duration held = gpu.held;
-  if (Enforces(options_) && gpu.holder && now > gpu.granted_at) held += now - gpu.granted_at;
+  if ((Enforces(options_) || !gpu.by_token()) && gpu.holder && now > gpu.granted_at) {
+    held += now - gpu.granted_at;
+  }
   return static_cast<uint64_t>(std::max<int64_t>(0, Nanos(held)));
 }
 
@@ -97,8 +99,37 @@ void Accounts::Charge(Gpu& gpu, PodId pod, Duration held, Instant now) {
   gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
 }
 
+void Accounts::Allocate(Gpu& gpu, PodId pod) {
+  if (gpu.holder) return;  // by another, which has no right to it any more and is still there
+  const Instant now = MonotonicNow();
+  gpu.holder = pod;
+  gpu.granted_at = now;
+  gpu.pods[pod].series.Add(now, HeldNow(gpu, pod, now), 0);
+  NoteIdle(gpu, now);
+}
+
+void Accounts::Free(Gpu& gpu, PodId pod) {
+  if (gpu.by_token() || gpu.holder != pod) return;
+  const Instant now = MonotonicNow();
+  ChargeAllocated(gpu, now);
+  gpu.holder = PodId{};
+  NoteIdle(gpu, now);
+}
+
+// No token comes back that would be charged: so it is each time somebody looks, and a crash loses
+// no more than since the last sample.
+void Accounts::ChargeAllocated(Gpu& gpu, Instant now) {
+  if (!gpu.by_token() && gpu.holder && now > gpu.granted_at) {
+    Charge(gpu, gpu.holder, now - gpu.granted_at, now);
+  }
+}
+
 void Accounts::Sample(Gpu& gpu) {
   const Instant now = MonotonicNow();
+  ChargeAllocated(gpu, now);
+  if (auto on = gpu.pods.find(gpu.holder); !gpu.by_token() && on != gpu.pods.end()) {
+    on->second.series.Add(now, HeldNow(gpu, gpu.holder, now), 0);
+  }
   gpu.series.Add(now, HeldNow(gpu, now), gpu.busy_ns);
   for (const scheduler::PodStatus& pod : gpu.scheduler.Status(now)) {
     auto on = gpu.pods.find(pod.pod);
@@ -118,7 +149,7 @@ void Accounts::Record(Gpu& gpu, const Hold& hold) {
 }
 
 void Accounts::NoteIdle(Gpu& gpu, Instant now) {
-  const bool idle = gpu.scheduler.idle();
+  const bool idle = gpu.by_token() ? gpu.scheduler.idle() : !gpu.holder;
   if (idle == (gpu.idle_since != kNever)) return;
   if (idle) {
     gpu.idle_since = now;
@@ -160,6 +191,7 @@ void Accounts::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& o
     if (account == nullptr) continue;
     ledger::Sample sample{id.value, uuid, owner, {}, 0};
     if (Gpu* gpu = gpus_.Find(uuid)) {
+      if (gpu->holder == id) ChargeAllocated(*gpu, MonotonicNow());
       if (auto on = gpu->pods.find(id); on != gpu->pods.end()) {
         TallyMemory(*gpu, id, on->second, MonotonicNow());
         sample.memory_peak_mib = Signed(on->second.memory_peak >> 20);

@@ -44,6 +44,10 @@ class Accounts {
   void Report(Lane& lane, const wire::State& state);
   // A pod is charged for its token.
   void Charge(Gpu& gpu, PodId pod, Duration held, Instant now);
+  // The pod has a GPU of another vendor from now on, and no longer: without tokens it is charged
+  // for all of the time between, whatever it does there.
+  void Allocate(Gpu& gpu, PodId pod);
+  void Free(Gpu& gpu, PodId pod);
   // A hold has ended.
   void Record(Gpu& gpu, const Hold& hold);
   // The GPU may have begun to idle, or no longer do.
@@ -74,6 +78,7 @@ class Accounts {
   bool GoOn(Work& work, size_t most);
   void AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
                   const std::vector<std::string>& gpus);
+  void ChargeAllocated(Gpu& gpu, Instant now);
   void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);
 
   boost::asio::io_context& io_;

@@ -56,6 +56,8 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
     devmgr::Card card;
     card.uuid = info.uuid;
     card.model = info.name;
+    card.vendor = info.vendor;
+    card.environment = info.environment;
     card.memory_mib =
         static_cast<uint32_t>(std::min<uint64_t>(info.memory_bytes >> 20, kUnknownMemoryMib));
     if (auto known = vgpus_.cards().Add(node, card); !known) return known;

@@ -151,7 +151,7 @@ Result<json> DescribePod(Arbiter& arbiter, Request& request, const std::string& 
     if (card != nullptr && card->health != devmgr::Health::kHealthy) {
       trouble = fmt::format("{} cannot be used: {}", card->uuid,
                             card->why.empty() ? "it is missing" : card->why);
-    } else if (!(*pod)->by_token() && (*pod)->vgpus[i].device.empty()) {
+    } else if ((*pod)->has_devices() && (*pod)->vgpus[i].device.empty()) {
       trouble = fmt::format("its {} device on {} is missing; the log says why", (*pod)->mode,
                             (*pod)->gpus[i]);
     }

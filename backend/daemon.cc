@@ -177,10 +177,18 @@ bool Daemon::ManagesLocalGpus() const {
   return local == "yes" || (local == "auto" && options_.zmq.listen.empty());
 }
 
+bool Daemon::NamesNvidias() const {
+  return std::any_of(options_.gpus.begin(), options_.gpus.end(),
+                     [](const devmgr::GpuInfo& gpu) { return gpu.by_token(); });
+}
+
 Result<void> Daemon::AddLocalGpus() {
   if (!ManagesLocalGpus()) return {};
   std::vector<devmgr::GpuInfo> gpus = options_.gpus;
-  if (gpus.empty()) gpus = nvml_->Gpus();
+  if (!NamesNvidias()) {
+    const std::vector<devmgr::GpuInfo> seen = nvml_->Gpus();
+    gpus.insert(gpus.begin(), seen.begin(), seen.end());
+  }
   if (gpus.empty()) {
     log_.Add(node::EventLog::Level::kWarning, "gpu",
              fmt::format("no GPU was found ({}); list them as [[gpu]] in the configuration, or "
@@ -217,7 +225,7 @@ void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news) {
   std::vector<devmgr::Card> cards;
   for (devmgr::Card& card : node.cards) {
     if (arbiter_->gpus().count(card.uuid) == 0) {
-      if (!options_.gpus.empty()) continue;  // the configuration says which are ours
+      if (NamesNvidias()) continue;  // the configuration says which are ours
       // It has come since.
       auto lock = node::LockGpu(options_.server.lock_dir, card.uuid);
       if (!lock) continue;

@@ -65,6 +65,8 @@ class Daemon : private node::TenantSink, private ClientLink {
 
   Result<void> ReadState();
   bool ManagesLocalGpus() const;
+  // Whether the configuration says which of NVIDIA's GPUs are ours.
+  bool NamesNvidias() const;
   Result<void> AddLocalGpus();
   Result<void> StartDevices();
   void SetCards(std::vector<devmgr::Card> cards);

@@ -93,6 +93,9 @@ struct Gpu {
   Gpu(boost::asio::io_context& io, const scheduler::SchedulerOptions& options, uint64_t last_epoch,
       uint64_t first_epoch)
       : scheduler(options, last_epoch, first_epoch), timer(io) {}
+  // Whether tokens are given out for it; else it is allocated to one pod at a time.
+  bool by_token() const { return info.by_token(); }
+
   devmgr::GpuInfo info;
   std::string node;
   bool present = false;     // its node has reported it
@@ -102,7 +105,7 @@ struct Gpu {
   uint64_t key = 0;         // HashOf(uuid), in the usage book
   uint64_t overruns = 0;
   uint64_t grants = 0;
-  PodId holder;
+  PodId holder;                 // of the token; or to whom it is allocated, of another vendor
   Instant granted_at{};         // or charged until, where that is later
   Hold hold;                    // the present one, where there is a holder
   Instant idle_since = kNever;  // nobody holds or waits

@@ -27,7 +27,7 @@ Result<void> CheckName(const std::string& name) {
 }  // namespace
 
 PodLifecycle::PodLifecycle(const config::Options& options, const Gpus& gpus, Vgpus& vgpus,
-                           PodsFile& file, UsageBook& usage, const Accounts& accounts,
+                           PodsFile& file, UsageBook& usage, Accounts& accounts,
                            ClientTable& clients, Tokens& tokens, PodShares& shares,
                            node::EventLog& log)
     : options_(options),
@@ -78,7 +78,7 @@ void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, c
     vgpus_.Remove(pod);
     return done(tl::unexpected(admitted.error()));
   }
-  if (pod.by_token()) {
+  if (!pod.has_devices()) {
     const Pod placed = pod;
     auto entered = Enter(std::move(pod));
     if (!entered) vgpus_.Remove(placed);
@@ -143,6 +143,9 @@ void PodLifecycle::PutOn(Gpu& gpu, const Pod& pod) {
 }
 
 void PodLifecycle::PutOnGpus(const Pod& pod) {
+  if (pod.allocated) {
+    for (const std::string& uuid : pod.gpus) accounts_.Allocate(*gpus_.Find(uuid), pod.id);
+  }
   if (!pod.by_token()) return;
   for (const std::string& uuid : pod.gpus) PutOn(*gpus_.Find(uuid), pod);
   tokens_.FormGang(pod);
@@ -151,7 +154,9 @@ void PodLifecycle::PutOnGpus(const Pod& pod) {
 
 void PodLifecycle::PutPodsOn(Gpu& gpu) {
   for (const auto& [id, pod] : pods_.all()) {
-    if (pod.Has(gpu.info.uuid) && pod.by_token()) PutOn(gpu, pod);
+    if (!pod.Has(gpu.info.uuid)) continue;
+    if (pod.allocated) accounts_.Allocate(gpu, id);
+    if (pod.by_token()) PutOn(gpu, pod);
   }
 }
 
@@ -160,13 +165,16 @@ void PodLifecycle::TakeOffGpus(const Pod& pod) {
   tokens_.LeaveGang(pod);
   for (const std::string& uuid : pod.gpus) {
     // A token that it holds is taken back first.
-    if (Gpu* gpu = gpus_.Find(uuid)) tokens_.Step(*gpu, scheduler::PodRemoved{pod.id});
+    if (Gpu* gpu = gpus_.Find(uuid)) {
+      tokens_.Step(*gpu, scheduler::PodRemoved{pod.id});
+      accounts_.Free(*gpu, pod.id);
+    }
   }
 }
 
 std::vector<DeviceJob> PodLifecycle::JobsFor(const Pod& pod) const {
   std::vector<DeviceJob> jobs;
-  for (size_t i = 0; i < pod.gpus.size() && !pod.by_token(); ++i) {
+  for (size_t i = 0; i < pod.gpus.size() && pod.has_devices(); ++i) {
     devmgr::Card card;
     card.uuid = pod.gpus[i];
     if (const devmgr::Card* known = vgpus_.cards().Find(pod.gpus[i])) card = *known;
@@ -204,7 +212,7 @@ Result<void> PodLifecycle::CheckGang(const Pod& pod) const {
 
 void PodLifecycle::DeletePod(Pod& pod, const Done& done) {
   if (auto idle = CheckIdle(pod); !idle) return done(idle);
-  if (pod.by_token() || maker_ == nullptr) {
+  if (!pod.has_devices() || maker_ == nullptr) {
     Drop(pod);
     return done({});
   }
@@ -267,17 +275,17 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
     log_.Add(node::EventLog::Level::kInfo, "pod", fmt::format("{} moved to {}", pod.name, where));
     return {};
   };
-  if (pod.by_token() && (pod.wishes.mode.empty() || pod.wishes.mode == pod.mode)) {
+  if (!pod.has_devices() && (pod.wishes.mode.empty() || pod.wishes.mode == pod.mode)) {
     auto moved = move(pod, *uuids);
     // Without a mode of its own it may have come to a card that is divided by MIG.
-    if (!moved || pod.by_token()) return done(moved);
+    if (!moved || !pod.has_devices()) return done(moved);
   }
   if (maker_ == nullptr) return done(Fail(ErrorCode::kUnavailable, "this batond makes no devices"));
   under_way_.insert(pod.name);
   const auto make = [this, alive = alive_, id = pod.id, name = pod.name,
                      done](const Result<void>& moved) {
     Pod* pod = pods_.Find(id);
-    if (pod == nullptr || pod->by_token()) {
+    if (pod == nullptr || !pod->has_devices()) {
       under_way_.erase(name);
       return done(moved);
     }
@@ -295,7 +303,7 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
       done({});
     });
   };
-  if (pod.by_token()) return make({});
+  if (!pod.has_devices()) return make({});
   maker_->Destroy(JobsFor(pod), [this, alive = alive_, id = pod.id, name = pod.name, to = *uuids,
                                  move, make, done](const Result<void>& gone) {
     if (!*alive) return;

@@ -29,7 +29,7 @@ namespace baton::backend {
 class PodLifecycle {
  public:
   PodLifecycle(const config::Options& options, const Gpus& gpus, Vgpus& vgpus, PodsFile& file,
-               UsageBook& usage, const Accounts& accounts, ClientTable& clients, Tokens& tokens,
+               UsageBook& usage, Accounts& accounts, ClientTable& clients, Tokens& tokens,
                PodShares& shares, node::EventLog& log);
   ~PodLifecycle() { *alive_ = false; }
 
@@ -90,7 +90,7 @@ class PodLifecycle {
   PodsFile& file_;
   Pods& pods_;
   UsageBook& usage_;
-  const Accounts& accounts_;
+  Accounts& accounts_;
   ClientTable& clients_;
   Tokens& tokens_;
   PodShares& shares_;

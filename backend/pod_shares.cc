@@ -41,6 +41,7 @@ void PodShares::Weigh(Gpu& gpu) {
 
 void PodShares::TeamsChanged() {
   for (const auto& [id, pod] : pods_.all()) {
+    if (!pod.by_token()) continue;
     for (const std::string& uuid : pod.gpus) {
       Gpu* gpu = gpus_.Find(uuid);
       if (gpu == nullptr) continue;

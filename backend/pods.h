@@ -50,8 +50,14 @@ struct Pod : spec::PodRequest {
   std::string
       from_file;  // the fingerprint of its [[pod]] as last applied; empty: not from the file
 
+  // Its GPUs are another vendor's: it holds them from its creation to its deletion. Not stored: set
+  // with its fits.
+  bool allocated = false;
+
   // Its launches wait for the token. In the other modes the hardware, or MPS, divides the card.
-  bool by_token() const { return spec::ByToken(mode); }
+  bool by_token() const { return spec::ByToken(mode) && !allocated; }
+  // Its parts are made by a driver.
+  bool has_devices() const { return !spec::ByToken(mode); }
   // Takes the tokens of all its GPUs together, or with those of its gang's other pods
   // (scheduler/gang_scheduler.h).
   bool in_gang() const { return Together(gpus.size()) && by_token() && !beside_own; }

@@ -125,7 +125,12 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
       sentences.push_back(std::move(sentence));
     }
   }
-  if (!pod->by_token()) {
+  if (pod->allocated) {
+    sentences.push_back(
+        fmt::format("{} has its GPUs, which are not NVIDIA's, as a whole and without the token: "
+                    "all of the time since it was created counts as held.",
+                    name));
+  } else if (!pod->by_token()) {
     sentences.push_back(
         fmt::format("{} shares each GPU by {}, not by the token, so Baton measures "
                     "nothing of it.",
@@ -196,7 +201,7 @@ Result<ReportAnswer> AskAdvise(const Fields& field, const ReportView& view) {
   if (!window) return tl::unexpected(window.error());
   std::map<std::string, Asked> asked;
   for (const auto& [id, pod] : view.arbiter.pods().all()) {
-    if (!pod.throw_away)
+    if (!pod.throw_away && !pod.allocated)
       asked[pod.name] = {pod.share, pod.gpus.empty() ? 0 : pod.CapOn(pod.gpus.front())};
   }
   return LedgerQuery(

@@ -89,6 +89,7 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
       if (lane->gpu == &gpu) phase = Busier(phase, lane->phase);
     }
   }
+  if (pod.allocated && gpu.holder == pod.id) phase = wire::Phase::kHolding;
   row["phase"] = status != nullptr && status->paused ? kPaused : PhaseName(phase);
   const uint64_t held = arbiter.accounts().HeldNow(gpu, pod.id, now);
   const auto waited = status != nullptr ? static_cast<uint64_t>(Nanos(status->waited)) : 0;
@@ -158,7 +159,9 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
       row["mig_enabled"] = card->mig_enabled;
     }
     row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
-    if (const auto holder = gpu->scheduler.holder()) {
+    const auto holder =
+        gpu->by_token() || !gpu->holder ? gpu->scheduler.holder() : std::optional(gpu->holder);
+    if (holder) {
       const Pod* pod = arbiter.pods().Find(*holder);
       row["holder"] = pod != nullptr ? pod->name : "(deleted)";
     }
@@ -238,6 +241,7 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   const bool paused = phase == wire::Phase::kWaiting &&
                       std::any_of(row["gpus"].begin(), row["gpus"].end(),
                                   [](const json& part) { return part["phase"] == kPaused; });
+  if (pod.allocated) phase = wire::Phase::kHolding;
   row["phase"] = paused ? kPaused : PhaseName(phase);
   return row;
 }
@@ -351,6 +355,7 @@ json VgpusJson(const Arbiter& arbiter, const std::string& node) {
                {"memory_used", uint64_t{0}},
                {"memory_peak", vgpu.memory_peak},
                {"running", arbiter.lifecycle().Runs(*pod)},
+               {"allocated", pod->allocated},
                {"booked", unreserved.empty()},
                {"why", unreserved}};
       if (const devmgr::Card* card = vgpus.cards().Find(uuid)) {

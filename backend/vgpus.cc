@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "devmgr/modes/time_slice.h"
+#include "devmgr/placement/model_name.h"
 #include "devmgr/placement/what_if.h"
 
 namespace baton::backend {
@@ -96,6 +97,14 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
   request.models = pod.wishes.models;
   request.not_models = pod.wishes.not_models;
   request.uuids = pod.wishes.gpus;
+  if (request.uuids.empty() && request.models.empty()) {
+    // Most programs know CUDA alone, so nobody comes to another vendor's card by chance.
+    for (const std::string& node : cards_.Nodes()) {
+      for (const Card& card : cards_.Of(node)) {
+        if (card.vendor != devmgr::kNvidia) request.not_uuids.push_back(card.uuid);
+      }
+    }
+  }
   request.affinity = pod.wishes.affinity;
   request.anti_affinity = pod.wishes.anti_affinity;
   request.exclusion = pod.wishes.exclusion;
@@ -137,8 +146,56 @@ Result<std::string> Vgpus::Ground(const std::string& node, const std::string& mo
   return cards_.NameOf(node);
 }
 
+bool Vgpus::IsOtherVendors(const std::string& uuid) const {
+  const Card* card = cards_.Find(uuid);
+  return card != nullptr && card->vendor != devmgr::kNvidia;
+}
+
+std::vector<std::string> Vgpus::Named(const Pod& pod) const {
+  if (!pod.wishes.gpus.empty()) return pod.wishes.gpus;
+  std::vector<std::string> others;
+  for (const std::string& node : cards_.Nodes()) {
+    for (const Card& card : cards_.Of(node)) {
+      const auto& models = pod.wishes.models;
+      if (std::none_of(models.begin(), models.end(), [&](const std::string& model) {
+            return devmgr::MeansModel(model, card.model);
+          })) {
+        continue;
+      }
+      if (card.vendor == devmgr::kNvidia) return {};
+      others.push_back(card.uuid);
+    }
+  }
+  return others;
+}
+
+Result<void> Vgpus::CheckVendors(const Pod& pod, const std::vector<std::string>& uuids) const {
+  const auto other = std::find_if(uuids.begin(), uuids.end(),
+                                  [this](const std::string& uuid) { return IsOtherVendors(uuid); });
+  if (other == uuids.end()) return {};
+  const std::string what = fmt::format("{} is of vendor {}", *other, cards_.Find(*other)->vendor);
+  const auto invalid = [&](const char* why) { return Fail(ErrorCode::kInvalid, what + why); };
+  if (!std::all_of(uuids.begin(), uuids.end(),
+                   [this](const std::string& uuid) { return IsOtherVendors(uuid); })) {
+    return invalid(" and others are NVIDIA's; a pod has either, so make one pod for each");
+  }
+  if (pod.wishes.mode != spec::kExclusive) {
+    return invalid(", and a pod can have it as a whole only; ask for mode exclusive");
+  }
+  if (!pod.gang.empty()) {
+    return invalid(", which has no tokens that could come with those of a gang; leave gang out");
+  }
+  if (pod.share.limit < policy::kWhole || pod.memory_cap != 0 || pod.memory_part != 0) {
+    return invalid(
+        ", on which Baton can keep neither a limit nor a memory cap; leave them out, for the pod "
+        "has all of it");
+  }
+  return {};
+}
+
 Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod,
                                 const std::string& node) const {
+  if (auto able = CheckVendors(pod, Named(pod)); !able) return tl::unexpected(able.error());
   size_t most = 0;
   for (const std::string& name : cards_.Nodes()) {
     if (node == "*" || name == node) most = std::max(most, cards_.Of(name).size());
@@ -164,6 +221,9 @@ Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod,
     }
     auto placed = *ground == "*" ? cluster_->Decide(request) : cluster_->DecideOn(*ground, request);
     if (placed) {
+      std::vector<std::string> uuids;
+      for (const devmgr::Vgpu& vgpu : placed->vgpus) uuids.push_back(vgpu.card);
+      if (auto able = CheckVendors(pod, uuids); !able) return tl::unexpected(able.error());
       for (const devmgr::Vgpu& vgpu : placed->vgpus) {
         if (pod.memory_part != 0 && cards_.Find(vgpu.card)->memory_mib == kUnknownMemoryMib) {
           return Fail(ErrorCode::kInvalid,
@@ -223,6 +283,12 @@ std::vector<NodeRefusal> Vgpus::WhyNot(PodRequest request, const Pod& pod,
   }
   for (NodeRefusal& refusal : all) {
     for (devmgr::CardRefusal& card : refusal.cards) {
+      if (IsIn(request.not_uuids, card.uuid)) {
+        card.why = fmt::format(
+            "it is of vendor {}: only pods that name it or its model, and mode exclusive, come "
+            "there",
+            cards_.Find(card.uuid)->vendor);
+      }
       const std::string* held_for = cards_.HeldFor(card.uuid);
       if (held_for != nullptr && card.why == "cordoned") {
         card.why =
@@ -233,9 +299,10 @@ std::vector<NodeRefusal> Vgpus::WhyNot(PodRequest request, const Pod& pod,
   return all;
 }
 
-void Vgpus::Adopt(const Placement& placement, Pod& pod) {
+void Vgpus::Adopt(const Placement& placement, Pod& pod) const {
   pod.gpus.clear();
   pod.vgpus.clear();
+  pod.allocated = !placement.vgpus.empty() && IsOtherVendors(placement.vgpus.front().card);
   for (const devmgr::Vgpu& vgpu : placement.vgpus) {
     pod.gpus.push_back(vgpu.card);
     pod.mode = vgpu.mode;
@@ -294,6 +361,8 @@ Result<Placement> Vgpus::PlacementOf(const Pod& pod) const {
 }
 
 bool Vgpus::Reserve(Pod& pod) {
+  pod.allocated = std::any_of(pod.gpus.begin(), pod.gpus.end(),
+                              [this](const std::string& uuid) { return IsOtherVendors(uuid); });
   if (pod.throw_away || cluster_->Find(pod.name) != nullptr) return true;
   const auto reserve = [&]() -> Result<void> {
     auto request = RequestOf(pod, static_cast<uint32_t>(pod.gpus.size()));
@@ -347,6 +416,7 @@ Result<void> Vgpus::Resize(Pod& pod, const policy::ShareSpec& share, uint64_t me
   changed.share = share;
   changed.memory_cap = memory_cap;
   changed.memory_part = memory_part;
+  if (auto able = CheckVendors(changed, changed.gpus); !able) return able;
   const devmgr::PlacedPod* placed = cluster_->Find(pod.name);
   if (pod.throw_away || placed == nullptr) {
     pod.share = share;

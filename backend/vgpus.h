@@ -79,6 +79,11 @@ class Vgpus {
   Result<devmgr::PodRequest> RequestOf(const Pod& pod, uint32_t count) const;
   // The modes in which it may be put, the first one first.
   std::vector<std::string> ModesFor(const Pod& pod) const;
+  bool IsOtherVendors(const std::string& uuid) const;
+  // The cards that it names; or those of the models that it names, where all are other vendors'.
+  std::vector<std::string> Named(const Pod& pod) const;
+  // kInvalid: some of these cards are another vendor's, and the pod cannot have them as it asks.
+  Result<void> CheckVendors(const Pod& pod, const std::vector<std::string>& uuids) const;
   Result<devmgr::Placement> Decide(devmgr::PodRequest& request, const Pod& pod,
                                    const std::string& node) const;
   std::vector<devmgr::NodeRefusal> WhyNot(devmgr::PodRequest request, const Pod& pod,
@@ -87,7 +92,7 @@ class Vgpus {
   Result<devmgr::Placement> PlacementOf(const Pod& pod) const;
   void SetUnreserved(const Pod& pod, const std::string& why);  // empty: it is booked
   void Restore(Pod& pod, const devmgr::PlacedPod& before);
-  static void Adopt(const devmgr::Placement& placement, Pod& pod);
+  void Adopt(const devmgr::Placement& placement, Pod& pod) const;
   // The name of the node in the cluster on which a decision in `mode` is to be made; "*": all.
   Result<std::string> Ground(const std::string& node, const std::string& mode) const;
 

@@ -325,7 +325,9 @@ A workload:
   [[pod]]
   name = "train"             # always has work: no burst
   request = 60               # percent; as for 'baton run': request, limit, priority
-  kernel = "2ms"             # mean length of its kernels
+  kernel = "2ms"             # mean length of its kernels ...
+  long_kernel = "40ms"       # ... and of the long ones,
+  long_every = 10            # of which every tenth of a process is one; optional
 
   [[pod]]
   name = "web"

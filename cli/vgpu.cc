@@ -62,7 +62,8 @@ int List(bool as_json, const Invocation& invocation) {
     const auto number = [&](const char* key) { return row.value(key, uint64_t{0}); };
     const std::string mode = text("mode");
     // Without tokens nothing is measured.
-    const bool metered = spec::ByToken(mode);
+    const bool allocated = row.value("allocated", false);  // another vendor's: its time is
+    const bool metered = spec::ByToken(mode) && !allocated;
     const std::string why = text("why");
     std::string model = text("model");
     if (model.starts_with("NVIDIA ")) model.erase(0, 7);
@@ -72,9 +73,11 @@ int List(bool as_json, const Invocation& invocation) {
          model, mode, Fixed(row.value("request", 0.0)), Fixed(row.value("limit", 0.0)),
          number("memory") == 0 ? "-" : Bytes(number("memory")),
          metered ? Bytes(number("memory_used")) : "-", metered ? Bytes(number("memory_peak")) : "-",
-         metered ? Time(number("held_ns")) : "-", metered ? Time(number("busy_ns")) : "-",
+         metered || allocated ? Time(number("held_ns")) : "-",
+         metered ? Time(number("busy_ns")) : "-",
          !booked                       ? "no room: " + why
          : !why.empty()                ? why
+         : allocated                   ? "held"
          : !metered                    ? "present"
          : row.value("running", false) ? "running"
                                        : "idle"});

@@ -17,6 +17,7 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr int64_t kCountMax = 100;
+constexpr int64_t kLongEveryMax = 1'000'000;
 constexpr size_t kNameMax = 128;
 
 class Reader {
@@ -93,6 +94,7 @@ class Reader {
     world::PodPlan pod;
     int64_t count = 1;
     int64_t processes = 1;
+    int64_t long_every = 0;
     uint32_t request = 0;
     uint32_t limit = 0;
     std::string priority = "normal";
@@ -105,6 +107,8 @@ class Reader {
     Share("limit", limit);
     Text("priority", priority);
     Time("kernel", pod.kernel, microseconds(1));
+    Time("long_kernel", pod.long_kernel, microseconds(1));
+    Number("long_every", long_every, 2, kLongEveryMax);
     Time("burst", pod.burst, microseconds(1));
     Time("pause", pod.pause, microseconds(1));
     Time("period", period, microseconds(1));
@@ -129,6 +133,15 @@ class Reader {
     if (!spec) return Complain(here, spec.error().message);
     pod.spec = *spec;
     pod.processes = static_cast<uint32_t>(processes);
+    if ((long_every != 0) != (pod.long_kernel > Duration(0))) {
+      return Complain(here,
+                      "write both long_kernel (the length of the long ones) and long_every (of so "
+                      "many kernels one is long), or neither");
+    }
+    pod.long_every = static_cast<uint32_t>(long_every);
+    if (pod.burst > Duration(0) && pod.long_kernel > pod.burst) {
+      return Complain(here, "long_kernel is longer than burst, of which it is a part; raise burst");
+    }
     if (pod.burst == Duration(0)) {
       if (pod.pause + period > Duration(0)) {
         return Complain(here, "a pause or period needs a burst: the GPU time between two pauses");

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/parse.h"
 #include "base/toml.h"
+#include "config/gpu.h"
 #include "devmgr/placement/request.h"
 #include "net/keys.h"
 
@@ -357,20 +358,34 @@ class Reader {
       Text("uuid", gpu.uuid, nullptr);
       Text("name", gpu.name, nullptr);
       Text("memory", memory, nullptr);
+      Text("vendor", gpu.vendor, nullptr);
+      Environment("environment", gpu.environment);
       auto bytes = ParseBytes(memory);
       if (!bytes) return Complain(row, bytes.error().message);
       gpu.memory_bytes = *bytes;
-      if (gpu.uuid.empty() || gpu.uuid.size() > 64 ||
-          gpu.uuid.find_first_of("/ \n") != std::string::npos) {
-        return Complain(row,
-                        "a [[gpu]] needs uuid = \"GPU-...\" of at most 64 characters, without "
-                        "spaces and slashes");
-      }
+      if (auto checked = CheckGpu(gpu); !checked) return Complain(row, checked.error().message);
       for (const devmgr::GpuInfo& other : gpus) {
         if (other.uuid == gpu.uuid) return Complain(row, "this GPU is listed twice: " + gpu.uuid);
       }
       gpus.push_back(gpu);
     });
+  }
+
+  void Environment(const char* key, std::map<std::string, std::string>& value) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    const toml::table* table = node->as_table();
+    if (table == nullptr) {
+      return Complain(*node,
+                      fmt::format("{} is a table, such as {{ROCR_VISIBLE_DEVICES = \"0\"}}", key));
+    }
+    for (auto&& [name, entry] : *table) {
+      const auto text = entry.value_exact<std::string>();
+      if (!text) {
+        return Complain(entry, fmt::format("{} must be text in quotes", name.str()));
+      }
+      value[std::string(name.str())] = *text;
+    }
   }
 
   void Pods(std::vector<ConfiguredPod>& pods) {
@@ -650,6 +665,13 @@ std::string PrintOptions(const Options& options) {
     printer.Text("uuid", gpu.uuid, nullptr);
     printer.Text("name", gpu.name, nullptr);
     printer.Text("memory", std::to_string(gpu.memory_bytes), nullptr);
+    if (gpu.by_token()) continue;
+    printer.Text("vendor", gpu.vendor, nullptr);
+    std::string environment;
+    for (const auto& [name, value] : gpu.environment) {
+      environment += fmt::format("{}{} = {}", environment.empty() ? "" : ", ", name, Quote(value));
+    }
+    printer.Line("environment", "{" + environment + "}", nullptr);
   }
   for (const ConfiguredPod& pod : options.pods) {
     printer.text += "\n[[pod]]\n";

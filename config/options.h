@@ -145,7 +145,8 @@ struct Options {
     std::string socket_dir;  // empty: server.socket_dir
   } node;
 
-  // GPUs where NVML does not list them. Empty: NVML's.
+  // NVIDIA's where NVML does not list them, or only some are to be used (none: NVML's); and those
+  // of other vendors, which are beside them.
   std::vector<devmgr::GpuInfo> gpus;
   std::vector<ConfiguredPod> pods;
 };

@@ -6,15 +6,24 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace baton::devmgr {
+
+// The vendor whose GPUs the token can share: the hook knows CUDA alone.
+inline constexpr std::string_view kNvidia = "nvidia";
 
 // A GPU as a daemon that shares it needs to know it.
 struct GpuInfo {
   std::string uuid;  // "GPU-..."
   std::string name;  // "NVIDIA H200"
   uint64_t memory_bytes = 0;
+  std::string vendor{kNvidia};
+  // Of another vendor: Card::environment.
+  std::map<std::string, std::string> environment{};
+
+  bool by_token() const { return vendor == kNvidia; }
 };
 
 enum class Health : uint8_t {
@@ -36,7 +45,7 @@ struct MigInstance {
 
 struct Card {
   std::string uuid;  // "GPU-..."; unique in the cluster
-  std::string vendor = "nvidia";
+  std::string vendor{kNvidia};
   std::string model;        // "NVIDIA H200", as NVML says it
   uint32_t memory_mib = 0;  // in all, as nvidia-smi says it
   int32_t numa = -1;        // NUMA node that its bus hangs on; -1: unknown
@@ -52,6 +61,9 @@ struct Card {
   Health health = Health::kHealthy;
   std::string why;        // why it is not healthy: "XID 79: GPU has fallen off the bus"
   bool cordoned = false;  // by its operator: what is on it stays, nothing comes
+  // Of another vendor, by what programs find it: ROCR_VISIBLE_DEVICES = "0". Where there is some,
+  // pods may have the card as a whole (Exclusive); for several cards the values are joined by ",".
+  std::map<std::string, std::string> environment;
 
   bool usable() const { return health == Health::kHealthy && !cordoned; }
   friend bool operator==(const Card&, const Card&) = default;

@@ -44,7 +44,16 @@ Frontend::~Frontend() = default;
 
 Result<void> Frontend::Start() {
   if (node_.size() > 64) return Fail(ErrorCode::kInvalid, "node.name is longer than 64 characters");
-  gpus_ = options_.gpus.empty() ? nvml_->Gpus() : options_.gpus;
+  gpus_ = options_.gpus;
+  const auto others =
+      std::erase_if(gpus_, [](const devmgr::GpuInfo& gpu) { return !gpu.by_token(); });
+  if (others != 0) {
+    spdlog::warn(
+        "gpu: {} [[gpu]] of other vendors left out: only a batond on the node itself can give them "
+        "to pods",
+        others);
+  }
+  if (gpus_.empty()) gpus_ = nvml_->Gpus();
   if (gpus_.empty()) {
     spdlog::warn(
         "gpu: no GPU was found ({}); list them as [[gpu]] in the configuration, or check "

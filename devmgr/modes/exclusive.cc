@@ -5,7 +5,7 @@
 namespace baton::devmgr {
 
 bool Exclusive::Serves(const Card& card) const {
-  return card.vendor == "nvidia" && !card.mig_enabled;
+  return card.vendor == kNvidia ? !card.mig_enabled : !card.environment.empty();
 }
 
 std::optional<Fit> Exclusive::TryFit(const Card& card, const CardUse& use,
@@ -16,8 +16,7 @@ std::optional<Fit> Exclusive::TryFit(const Card& card, const CardUse& use,
 }
 
 std::string Exclusive::WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const {
-  std::string why = WhyNotWhole(card);
-  if (!why.empty()) return why;
+  if (!Serves(card)) return WhyNotWhole(card);
   if (use.vgpus != 0) {
     return use.vgpus == 1 ? "a virtual GPU is on it already"
                           : std::to_string(use.vgpus) + " virtual GPUs are on it already";
@@ -26,6 +25,7 @@ std::string Exclusive::WhyNot(const Card& card, const CardUse& use, const VgpuWa
 }
 
 Environment Exclusive::EnvironmentOf(const Card& card, const Fit&, const std::string&) const {
+  if (card.vendor != kNvidia) return {card.environment.begin(), card.environment.end()};
   return {{"CUDA_VISIBLE_DEVICES", card.uuid}};
 }
 

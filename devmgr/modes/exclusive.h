@@ -12,7 +12,8 @@ namespace baton::devmgr {
 class Exclusive final : public SharingMode {
  public:
   std::string_view name() const override { return "exclusive"; }
-  // NVIDIA's cards on which MIG is off.
+  // NVIDIA's cards on which MIG is off, and those of other vendors of which is known how programs
+  // find them.
   bool Serves(const Card& card) const override;
   // All of the card, however little is wanted.
   std::optional<Fit> TryFit(const Card& card, const CardUse& use,

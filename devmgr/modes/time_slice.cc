@@ -35,7 +35,10 @@ std::string WhyNotPortion(const Card& card, const CardUse& use, const VgpuWant& 
 }
 
 std::string WhyNotWhole(const Card& card) {
-  if (card.vendor != "nvidia") return "it is not an NVIDIA card";
+  if (!card.environment.empty()) {
+    return "it is of vendor " + card.vendor + ", so a pod can have it in mode exclusive only";
+  }
+  if (card.vendor != kNvidia) return "it is not an NVIDIA card";
   if (card.mig_enabled) return "MIG is on, so only instances of it can be used";
   return "";
 }

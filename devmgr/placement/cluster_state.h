@@ -67,10 +67,6 @@ bool IsOff(const PodRequest& request, std::string_view node);
 // Null: it is not.
 const std::string* WhyOff(const PodRequest& request, std::string_view node);
 
-// Whether cards of `model` are meant by `text`: its words are in the name in that order, whatever
-// the case ("a100 80gb" means "NVIDIA A100-SXM4-80GB").
-bool MeansModel(std::string_view text, std::string_view model);
-
 }  // namespace baton::devmgr
 
 #endif  // BATON_DEVMGR_PLACEMENT_CLUSTER_STATE_H_

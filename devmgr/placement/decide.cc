@@ -10,6 +10,7 @@
 
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/cluster_state.h"
+#include "devmgr/placement/model_name.h"
 
 namespace baton::devmgr {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "devmgr/placement/cluster_state.h"
+#include "devmgr/placement/model_name.h"
 #include "devmgr/placement/replay.h"
 
 namespace baton::devmgr {

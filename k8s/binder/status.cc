@@ -160,6 +160,7 @@ Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s) {
     if (HasCondition(status, "Attached")) {
       SetCondition(status, {"Attached", false, "NotBound", ""}, std::nullopt, time);
     }
+    RemoveCondition(status, "Paused");
   }
   // What was said of the size of one that has finished stays.
   if (finished) return status;

@@ -18,6 +18,7 @@
 #include "k8s/api/timestamp.h"
 #include "k8s/device_plugin/node_pods.h"
 #include "k8s/types/gpu_node.h"
+#include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
 #include "wire/control_client.h"
 
@@ -171,7 +172,8 @@ class NodeAgent::Impl {
   // What was told of a SharePod.
   struct Told {
     ShareReport report;
-    ShareReport seen;                // the newest, told or not
+    ShareReport seen;  // the newest, told or not
+    PauseWatch pauses;
     std::vector<std::string> names;  // batond's, of its pod
     Json status;  // with its conditions, as we know them; null: the SharePod was not read yet
     Instant at{};
@@ -375,8 +377,8 @@ class NodeAgent::Impl {
   static std::vector<PluginCard> CardsOf(const devmgr::Node& node) {
     std::vector<PluginCard> cards;
     for (const devmgr::Card& card : node.cards) {
-      // Of a card that is divided by MIG nobody can have a part by turns.
-      if (card.mig_enabled) continue;
+      // Of a card that is divided by MIG, or another vendor's, nobody can have a part by turns.
+      if (card.mig_enabled || card.vendor != devmgr::kNvidia) continue;
       cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
     }
     return cards;
@@ -473,12 +475,16 @@ class NodeAgent::Impl {
       Told& told = told_shares_[uid];
       if (has != by_uid.end()) {
         told.seen = ReportOf(has->second);
+        told.seen.paused = told.pauses.Look(told.seen.paused, told.seen.held_ns, MonotonicNow(),
+                                            options_.paused_after);
         told.names.clear();
         for (const PresentPod& present : has->second) told.names.push_back(present.pod.name);
       }
       if (ended) {
         told.seen.achieved = 0;
         told.seen.attached = false;
+        told.seen.idle = false;
+        told.seen.paused = false;
         told.seen.ended = true;
       }
       TellShare(owner, told);
@@ -526,11 +532,13 @@ class NodeAgent::Impl {
       if (!share_pod) return wrong(share_pod.error().message);
       if (UidOf(*share_pod) != owner.uid) return wrong("it is another one of the same name");
       told.status = {{"conditions", Json::array()}};
-      if (const Json* conditions = Find(*share_pod, "status/conditions");
-          conditions != nullptr && conditions->is_array()) {
-        for (const Json& condition : *conditions) {
-          if (TextAt(condition, "type") == "Attached")
-            told.status["conditions"].push_back(condition);
+      for (const Json& condition : ListAt(*share_pod, "status/conditions")) {
+        const std::string type = TextAt(condition, "type");
+        if (type != "Attached" && type != "Paused") continue;
+        told.status["conditions"].push_back(condition);
+        if (type == "Paused" && TextAt(condition, "status") == "True") {
+          told.pauses = PauseWatch(true);
+          told.seen.paused = told.seen.idle;
         }
       }
     }
@@ -543,10 +551,21 @@ class NodeAgent::Impl {
       attached.message = "the pod has ended";
     }
     // Of no generation: a process is there or not, whatever the spec says by now.
-    SetCondition(told.status, attached, std::nullopt, Timestamp(std::chrono::system_clock::now()));
+    const std::string time = Timestamp(std::chrono::system_clock::now());
+    SetCondition(told.status, attached, std::nullopt, time);
+    if (report.idle) {
+      SetCondition(told.status,
+                   {"Paused", report.paused, report.paused ? "OthersHaveWork" : "NotPaused",
+                    report.paused ? "the pod is of idle priority and waits: other pods on its GPU "
+                                    "have work"
+                                  : ""},
+                   std::nullopt, time);
+    } else {
+      RemoveCondition(told.status, "Paused");
+    }
     Json status = told.status;
     status["achieved"] = fmt::format("{:.1f}", report.achieved);
-    status["gpuSeconds"] = report.gpu_seconds;
+    status["gpuSeconds"] = report.held_ns / 1'000'000'000;
     if (Json reasons = report.ended ? Json::array() : ReasonsOf(told.names); !reasons.empty()) {
       status["reasons"] = std::move(reasons);
     }

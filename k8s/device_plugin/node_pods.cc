@@ -125,6 +125,7 @@ std::vector<PresentPod> PresentPods(const Json& status) {
     }
     present.achieved = NumberAt(row, "achieved_60s");
     present.held_ns = CountAt(row, "held_ns");
+    present.paused = TextAt(row, "phase") == "paused";
     for (const Json& client : ListAt(row, "clients")) {
       present.attached = present.attached || FlagAt(client, "connected");
     }
@@ -231,21 +232,36 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
 ShareReport ReportOf(const std::vector<PresentPod>& pods) {
   ShareReport report;
   std::set<std::string_view> cards;
-  uint64_t held_ns = 0;
   for (const PresentPod& present : pods) {
     report.achieved += present.achieved;
     report.attached = report.attached || present.attached;
-    held_ns += present.held_ns;
+    report.idle = report.idle || present.pod.share.priority == policy::Priority::kIdle;
+    report.paused = report.paused || present.paused;
+    report.held_ns += present.held_ns;
     cards.insert(present.pod.wishes.gpus.begin(), present.pod.wishes.gpus.end());
   }
   if (!cards.empty()) report.achieved /= static_cast<double>(cards.size());
-  report.gpu_seconds = held_ns / 1'000'000'000;
   return report;
 }
 
 bool WorthTelling(const ShareReport& before, const ShareReport& now) {
-  return before.attached != now.attached || before.ended != now.ended ||
-         std::abs(before.achieved - now.achieved) >= 0.2;
+  return before.attached != now.attached || before.ended != now.ended || before.idle != now.idle ||
+         before.paused != now.paused || std::abs(before.achieved - now.achieved) >= 0.2;
+}
+
+bool PauseWatch::Look(bool waits, uint64_t held_ns, Instant now, Duration long_enough) {
+  // Where it held a GPU since the last look, it was not paused all the time, however it is now.
+  const bool went_on = held_ns_ && *held_ns_ != held_ns;
+  held_ns_ = held_ns;
+  if (paused_ ? waits && !went_on : !waits) {
+    otherwise_.reset();
+  } else if (!otherwise_ || (!paused_ && went_on)) {
+    otherwise_ = now;
+  } else if (now - *otherwise_ >= long_enough) {
+    paused_ = !paused_;
+    otherwise_.reset();
+  }
+  return paused_;
 }
 
 Controller SharePodOf(const Json& pod) {

@@ -7,11 +7,13 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "devmgr/inventory.h"
 #include "k8s/api/object.h"
 #include "spec/pod_request.h"
@@ -34,6 +36,8 @@ struct PresentPod {
   double achieved = 0;    // percent of a card, over the last minute, summed over its cards
   uint64_t held_ns = 0;   // likewise since it was made
   bool attached = false;  // a process of it is connected
+  // Of idle priority, and waits for pods with a request at this moment.
+  bool paused = false;
 };
 // Of a `status` answer. The cgroup is empty for pods that none is named for.
 std::vector<PresentPod> PresentPods(const Json& status);
@@ -58,17 +62,38 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup);
 // What a node tells of a SharePod whose pod is there.
 struct ShareReport {
   double achieved = 0;  // percent of each of its cards
-  uint64_t gpu_seconds = 0;
+  uint64_t held_ns = 0;
   bool attached = false;
-  bool ended = false;  // its pod has: the last report
+  bool ended = false;   // its pod has: the last report
+  bool idle = false;    // it is of idle priority
+  bool paused = false;  // see PauseWatch
 
   friend bool operator==(const ShareReport&, const ShareReport&) = default;
 };
-// Of the pods of batond that one pod of Kubernetes has.
+// Of the pods of batond that one pod of Kubernetes has; paused as they are at this moment.
 ShareReport ReportOf(const std::vector<PresentPod>& pods);
 // Whether it is worth a write, after `before`: by a fifth of a point, or by the condition. So what
 // is told is never off by more.
 bool WorthTelling(const ShareReport& before, const ShareReport& now);
+// Whether a pod of idle priority is paused, for people and their alerts. Beside a service that
+// answers now and then it is paused many times a second, and a status that said so would be chance:
+// a write to the API server, and news for all who watch, at each look. So it changes only after the
+// pod was otherwise for `long_enough`, at every look: to paused where it held no GPU meanwhile,
+// back where it did, or had no work.
+class PauseWatch {
+ public:
+  // `told`: what the status says already.
+  explicit PauseWatch(bool told = false) : paused_(told) {}
+  // After each look at batond; whether it is to be called paused. `now` never decreases.
+  bool Look(bool waits, uint64_t held_ns, Instant now, Duration long_enough);
+  bool paused() const { return paused_; }
+
+ private:
+  bool paused_;
+  std::optional<uint64_t> held_ns_;   // at the last look
+  std::optional<Instant> otherwise_;  // since when it is not as paused_ says
+};
+
 // The SharePod that controls the pod: its name and uid; empty: none does.
 struct Controller {
   ObjectName name;

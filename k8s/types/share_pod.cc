@@ -414,4 +414,15 @@ bool SetCondition(Json& status, const Condition& condition,
   return true;
 }
 
+void RemoveCondition(Json& status, std::string_view type) {
+  if (!status.is_object() || !status.contains("conditions")) return;
+  Json& list = status["conditions"];
+  if (!list.is_array()) return;
+  Json left = Json::array();
+  for (Json& entry : list) {
+    if (TextAt(entry, "type") != type) left.push_back(std::move(entry));
+  }
+  list = std::move(left);
+}
+
 }  // namespace baton::k8s

@@ -32,7 +32,7 @@ std::optional<Json> ChildChanges(const Json& share_pod, const Json& child);
 
 // Status conditions. Types as kubectl shows them; `reason` CamelCase.
 struct Condition {
-  std::string type;  // Placed, Bound, Running, Attached
+  std::string type;  // Placed, Bound, Running, Resized, Attached, Paused
   bool status = false;
   std::string reason;
   std::string message;
@@ -42,6 +42,7 @@ struct Condition {
 // spec (`kubectl wait` then goes by that of the whole status). True: something is different now.
 bool SetCondition(Json& status, const Condition& condition,
                   std::optional<int64_t> observed_generation, const std::string& now);
+void RemoveCondition(Json& status, std::string_view type);
 
 }  // namespace baton::k8s
 

@@ -53,6 +53,11 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};
   options.ledger.retention.minutes = std::chrono::hours(48);
   options.gpus.push_back({"GPU-a", "a card", uint64_t{3} << 30});
+  options.gpus.push_back({"MI-0",
+                          "AMD Instinct MI300X",
+                          uint64_t{192} << 30,
+                          "amd",
+                          {{"ROCR_VISIBLE_DEVICES", "0"}, {"X", "\"quoted\""}}});
   spec::PodRequest pod;
   pod.name = "train";
   pod.share.request = 125'000;
@@ -65,6 +70,9 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(config::PrintOptions(*back), config::PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
+  EXPECT_EQ(back->gpus[0].vendor, "nvidia");
+  EXPECT_EQ(back->gpus[1].vendor, "amd");
+  EXPECT_EQ(back->gpus[1].environment, options.gpus[1].environment);
   EXPECT_EQ(back->pods[0].request.wishes, pod.wishes);
   EXPECT_EQ(back->pods[0].request.memory_part, 125'000u);
 }
@@ -134,6 +142,22 @@ TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
             std::string::npos);
   EXPECT_NE(ErrorOf("[[gpu]]\nuuid = \"../x\"\n").find("batond.toml:1: a [[gpu]] needs"),
             std::string::npos);
+  const std::string gpu = "[[gpu]]\nuuid = \"MI-0\"\nname = \"MI300X\"\n";
+  EXPECT_NE(ErrorOf(gpu + "vendor = \"AMD\"\n").find("a word of small letters"), std::string::npos);
+  EXPECT_NE(ErrorOf(gpu + "vendor = \"amd\"\n").find("an environment by which programs find it"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(gpu + "environment = {X = \"0\"}\n").find("for GPUs of other vendors"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(gpu + "vendor = \"amd\"\nenvironment = \"X=0\"\n").find(":5: environment is a"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(gpu + "vendor = \"amd\"\nenvironment = {X = 0}\n").find(":5: X must be text"),
+            std::string::npos);
+  for (const char* bad : {"{\"A B\" = \"0\"}", "{\"\" = \"0\"}"}) {
+    EXPECT_NE(
+        ErrorOf(gpu + "vendor = \"amd\"\nenvironment = " + bad + "\n").find("names of variables"),
+        std::string::npos)
+        << bad;
+  }
 }
 
 TEST(Config, WithoutKeysOnlyLoopbackMayBeListenedOn) {

@@ -60,6 +60,75 @@ TEST_F(VgpuMap, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
   }
 }
 
+// Another vendor's card: as a whole, to who names it or its model, and without what cannot be kept.
+TEST_F(VgpuMap, OtherVendorsCardsGoAsAWholeToWhoNamesThem) {
+  Vgpus map = Make();
+  Card card = CardOf("MI-0", 196'608);
+  card.model = "AMD Instinct MI300X";
+  card.vendor = "amd";
+  card.mig_capable = false;
+  card.environment = {{"ROCR_VISIBLE_DEVICES", "0"}};
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("", card));
+  card.uuid = "MI-1";
+  card.environment = {{"ROCR_VISIBLE_DEVICES", "1"}};
+  ASSERT_TRUE(map.cards().Add("", card));
+  const auto whole = [&](const std::string& name) {
+    Pod pod = Ask(name, policy::kWhole);
+    pod.wishes.mode = spec::kExclusive;
+    return pod;
+  };
+  const auto why = [&](Pod pod, uint32_t count = 1) {
+    const auto placed = map.Place(pod, count, "*");
+    return placed ? "" : placed.error().message;
+  };
+  // Nobody by chance.
+  Pod cuda = whole("cuda");
+  ASSERT_TRUE(map.Place(cuda, 1, "*"));
+  EXPECT_EQ(cuda.gpus, std::vector<std::string>{"GPU-0"});
+  EXPECT_FALSE(cuda.allocated);
+  EXPECT_NE(why(whole("more")).find("MI-0: it is of vendor amd: only pods that name it"),
+            std::string::npos)
+      << why(whole("more"));
+  // Nor in part, nor with what needs the hook.
+  Pod part = Ask("part", 30 * kPercent);
+  part.wishes.gpus = {"MI-0"};
+  EXPECT_NE(why(part).find("ask for mode exclusive"), std::string::npos) << why(part);
+  part.wishes.gpus.clear();
+  part.wishes.models = {"mi300x"};
+  EXPECT_NE(why(part).find("ask for mode exclusive"), std::string::npos) << why(part);
+  part.wishes.models = {"mi300x", "a100"};
+  EXPECT_EQ(why(part).find("ask for mode"), std::string::npos) << "on an A100 it would do";
+  Pod capped = whole("capped");
+  capped.wishes.models = {"mi300x"};
+  capped.memory_cap = uint64_t{1} << 30;
+  EXPECT_NE(why(capped).find("neither a limit nor a memory cap"), std::string::npos) << why(capped);
+  Pod gang = whole("gang");
+  gang.wishes.gpus = {"MI-0"};
+  gang.gang = "train";
+  EXPECT_NE(why(gang).find("leave gang out"), std::string::npos) << why(gang);
+  Pod mixed = whole("mixed");
+  mixed.wishes.gpus = {"GPU-0", "MI-0"};
+  EXPECT_NE(why(mixed, 2).find("make one pod for each"), std::string::npos) << why(mixed, 2);
+  // By its model, and by its uuid.
+  Pod both = whole("both");
+  both.wishes.models = {"mi300x"};
+  ASSERT_TRUE(map.Place(both, 2, "*")) << why(both, 2);
+  EXPECT_EQ(both.gpus, (std::vector<std::string>{"MI-0", "MI-1"}));
+  EXPECT_TRUE(both.allocated);
+  EXPECT_FALSE(both.by_token());
+  EXPECT_FALSE(both.has_devices());
+  EXPECT_FALSE(both.in_gang()) << "its processes wait for no token";
+  EXPECT_EQ(map.EnvironmentOf(both), (devmgr::Environment{{"ROCR_VISIBLE_DEVICES", "0,1"}}));
+  EXPECT_EQ(CodeOf(map.Resize(both, *spec::ShareFrom(0, 300'000, policy::Priority::kNormal), 0, 0)),
+            ErrorCode::kInvalid);
+  map.Remove(both);
+  // What was stored of it is enough to know.
+  both.allocated = false;
+  EXPECT_TRUE(map.Reserve(both));
+  EXPECT_TRUE(both.allocated);
+}
+
 TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfACard) {
   Vgpus map = Make(2 * policy::kWhole);
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));

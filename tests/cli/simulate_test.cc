@@ -287,6 +287,25 @@ TEST_F(Simulate, AShorterQuotaIsHonoured) {
   EXPECT_GT(after, 1.5 * before);
 }
 
+// What a neighbour of a pod waits for that is mostly short kernels, and now and then a long one.
+TEST_F(Simulate, LongKernelsAmongShortOnesShowInTheNeighboursWaits) {
+  const auto max_wait = [&](const std::string& more) {
+    const nlohmann::json json =
+        Json("[[pod]]\nname = \"steps\"\nrequest = 50\nkernel = \"1ms\"\njitter = 0\n" + more +
+             "[[pod]]\nname = \"web\"\nrequest = 10\npriority = \"high\"\nkernel = \"500us\"\n"
+             "burst = \"1ms\"\nperiod = \"50ms\"\n");
+    EXPECT_GT(json["pods"][1]["wait"]["count"].get<int>(), 1000);
+    return json["pods"][1]["wait"]["max_ms"].get<double>();
+  };
+  const double without = max_wait("");
+  const double with = max_wait("long_kernel = \"40ms\"\nlong_every = 10\n");
+  printf("figure longest_wait_beside_long_kernels %.1f ms, %.1f ms without\n", with, without);
+  EXPECT_LT(without, 15);
+  EXPECT_GT(with, 30) << "it cannot be interrupted";
+  EXPECT_LT(with, 100);
+  EXPECT_LT(max_wait("long_kernel = \"40ms\"\nlong_every = 1000000\n"), 15) << "none has come yet";
+}
+
 TEST_F(Simulate, AnotherRuleMayBeCompared) {
   const Outcome outcome = Run(kTwo, {"--rule", "window"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -308,6 +327,18 @@ TEST_F(Simulate, WrongFilesAreExplainedWithTheirLine) {
             "beginning to beginning)\n");
   EXPECT_EQ(Complaint(pod + "pause = \"5ms\"\n"),
             ":1: a pause or period needs a burst: the GPU time between two pauses\n");
+  const std::string both =
+      ":1: write both long_kernel (the length of the long ones) and long_every (of so many kernels "
+      "one is long), or neither\n";
+  EXPECT_EQ(Complaint(pod + "long_kernel = \"40ms\"\n"), both);
+  EXPECT_EQ(Complaint(pod + "long_every = 10\n"), both);
+  EXPECT_EQ(Complaint(pod + "long_kernel = 40\nlong_every = 10\n"),
+            ":4: long_kernel must be a duration of at least 1us, such as \"20ms\"\n");
+  EXPECT_EQ(Complaint(pod + "long_kernel = \"40ms\"\nlong_every = 1\n"),
+            ":5: long_every must be a whole number from 2 to 1000000\n");
+  EXPECT_EQ(Complaint(pod + "long_kernel = \"40ms\"\nlong_every = 10\nburst = \"20ms\"\n"
+                            "pause = \"1s\"\n"),
+            ":1: long_kernel is longer than burst, of which it is a part; raise burst\n");
   EXPECT_EQ(Complaint(pod + "count = 0\n"), ":4: count must be a whole number from 1 to 100\n");
   EXPECT_EQ(Complaint(pod + "priority = \"urgent\"\n"),
             ":4: 'urgent' is no priority; write normal, high or idle\n");

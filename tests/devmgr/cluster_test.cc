@@ -10,6 +10,7 @@
 #include "devmgr/modes/exclusive.h"
 #include "devmgr/modes/time_slice.h"
 #include "devmgr/placement/cluster_state.h"
+#include "devmgr/placement/model_name.h"
 #include "devmgr/placement/replay.h"
 
 namespace baton::devmgr {

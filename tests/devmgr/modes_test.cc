@@ -81,6 +81,30 @@ TEST(Exclusive, IsAllOfTheCardOrNothing) {
             "it has 143771 MiB, 143772 wanted");
 }
 
+// Another vendor's, of which it is known how programs find it.
+TEST(Exclusive, ServesOtherVendorsCards) {
+  Card card = WholeCard();
+  card.uuid = "MI-0";
+  card.vendor = "amd";
+  const Exclusive mode;
+  EXPECT_FALSE(mode.Serves(card)) << "nobody could tell a program which it is";
+  EXPECT_EQ(mode.WhyNot(card, {}, {}), "it is not an NVIDIA card");
+  card.environment = {{"HSA_X", "y"}, {"ROCR_VISIBLE_DEVICES", "0"}};
+  EXPECT_TRUE(mode.Serves(card));
+  const auto fit = mode.TryFit(card, {}, {policy::kWhole, 0});
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(mode.EnvironmentOf(card, *fit, ""),
+            (Environment{{"HSA_X", "y"}, {"ROCR_VISIBLE_DEVICES", "0"}}));
+  CardUse use;
+  Add(use, *fit);
+  EXPECT_EQ(mode.WhyNot(card, use, {1'000, 0}), "a virtual GPU is on it already");
+  EXPECT_FALSE(TimeSlice().Serves(card));
+  EXPECT_FALSE(MpsMode().Serves(card));
+  EXPECT_FALSE(MigMode().Serves(card));
+  EXPECT_EQ(TimeSlice().WhyNot(card, {}, {}),
+            "it is of vendor amd, so a pod can have it in mode exclusive only");
+}
+
 TEST(Mps, SharesAreWholePercentsAndAtMostWhatAServerTakes) {
   const MpsMode mode;
   const Card card = WholeCard();

@@ -47,6 +47,12 @@ class Central : public testing::Test {
                   "\"\nserver_public_key = \"" + Public("batond") + "\"\nsecret_key_file = \"" +
                   (folder_ / (key + ".key")) + "\"\n[[gpu]]\nuuid = \"GPU-n\"\n");
   }
+  // With another line in its file.
+  void WriteNodeAnd(const std::string& more) {
+    WriteNode("n0", "n0");
+    const std::string path = folder_ / "n0-n0.toml";
+    WriteText(path, ReadText(path) + more);
+  }
   json AskCentral(const json& request) { return Ask(folder_ / "central/control.sock", request); }
   json AskNode(const json& request) { return Ask(folder_ / "run-n0/control.sock", request); }
   bool LinkIs(const std::string& state) {
@@ -103,6 +109,20 @@ TEST_F(Central, ATokenGoesToTheNodeAndBackAndIsMeasuredThere) {
   EXPECT_TRUE(HandsOver(a, b));
   EXPECT_GT(PodStatus("a").at("held_ns").get<uint64_t>(), 0u);
   EXPECT_EQ(PodStatus("a").at("gpus").at(0).at("node"), "n0");
+}
+
+// A relay has nobody who could keep them apart.
+TEST_F(Central, OtherVendorsGpusOfANodeAreLeftOut) {
+  ASSERT_EQ(frontend_.Stop(), 0);
+  WriteNodeAnd(
+      "[[gpu]]\nuuid = \"MI-0\"\nname = \"MI300X\"\nvendor = \"amd\"\nenvironment = {X = "
+      "\"0\"}\n");
+  ASSERT_TRUE(frontend_.Start()) << frontend_.Log();
+  ASSERT_TRUE(LinkIs("up"));
+  const json status = AskCentral({{"command", "status"}});
+  ASSERT_EQ(status.at("gpus").size(), 1u) << status.at("gpus");
+  EXPECT_EQ(status.at("gpus")[0].at("uuid"), "GPU-n");
+  EXPECT_NE(frontend_.Log().find("1 [[gpu]] of other vendors left out"), std::string::npos);
 }
 
 TEST_F(Central, WhoClosesItsSocketWhileItHoldsIsChargedUntilTheRelaySeesItDrain) {

@@ -27,7 +27,7 @@ export const gpu = object({
   health: optional(text),  // Only healthy GPUs get new pods.
   why: optional(text),  // Why it is not healthy.
   cordoned: flag,  // Whether the operator keeps new pods away.
-  vendor: optional(text),
+  vendor: optional(text),  // nvidia; or another, whose GPU a pod has as a whole and without tokens.
   numa: optional(number),  // NUMA node of its bus; -1: unknown.
   island: optional(number),  // GPUs of a node with the same number, 0 or more, are connected by NVLink; -1: no NVLink.
   pcie: optional(number),  // The same for PCIe switches; -1: none.

@@ -315,6 +315,8 @@ TEST(CoreReplacement, NodeReportsGoWithTheirPod) {
   status["gpuSeconds"] = "12";
   SetCondition(status, {"Attached", true, "ProcessesAttached", ""}, std::nullopt,
                "2026-01-01T00:00:00Z");
+  SetCondition(status, {"Paused", true, "OthersHaveWork", ""}, std::nullopt,
+               "2026-01-01T00:00:00Z");
   world.store().Put(*world.store().Find("baton.dev", "sharepods"), share);
   world.Cordon("n1", true);
   ASSERT_TRUE(world.Settle());
@@ -326,6 +328,7 @@ TEST(CoreReplacement, NodeReportsGoWithTheirPod) {
   EXPECT_EQ(StatusText(world, "a", "phase"), "Pending");
   EXPECT_EQ(StatusText(world, "a", "achieved"), "");
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Attached"), "status"), "False");
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Paused"), "status"), "") << "nothing waits";
   EXPECT_EQ(StatusText(world, "a", "gpuSeconds"), "12") << "it has used them";
 }
 

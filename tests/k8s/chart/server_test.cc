@@ -249,12 +249,16 @@ TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
   }
   EXPECT_NE(refused.find("on that node only"), std::string::npos) << refused;
   EXPECT_EQ(say("n1", gets), "");
+  Json paused = condition("Attached");
+  paused.push_back(condition("Paused").front());
+  EXPECT_EQ(say("n1", {{"achieved", "30.0"}, {"conditions", paused}}), "");
   EXPECT_EQ(say("n1", {{"achieved", "30.1"}, {"conditions", condition("Attached")}}), "");
   EXPECT_NE(say("nowhere", {{"placement", "here"}, {"node", "n1"}}), "");
   for (const Json& more :
        {Json{{"placement", "here"}}, Json{{"node", "n2"}}, Json{{"phase", "Failed"}},
         Json{{"observedGeneration", 9}}, Json{{"conditions", condition("Bound")}}}) {
-    EXPECT_NE(say("n1", more).find("Attached only"), std::string::npos) << more << say("n1", more);
+    EXPECT_NE(say("n1", more).find("Attached and Paused only"), std::string::npos)
+        << more << say("n1", more);
   }
   const auto as_it_was = (*admin)->Get(resources::kSharePods, {"vision", "n1"});
   ASSERT_TRUE(as_it_was);

@@ -117,6 +117,7 @@ class Agent : public ::testing::Test {
     options.node = "n1";
     options.socket_dir = folder_ / sockets;
     options.report_every = std::chrono::milliseconds(100);
+    options.paused_after = std::chrono::milliseconds(300);
     options.away_after = std::chrono::milliseconds(500);
     options.by_cgroup = by_cgroup;
     options.on_cards = [this](std::vector<PluginCard> cards) {
@@ -421,6 +422,23 @@ TEST_F(Agent, ReportsTheGpus) {
   EXPECT_LE(api_.count("apply gpunodes/status"), 3u);
 }
 
+// Kubernetes' pods share by turns, which another vendor's GPU cannot.
+TEST_F(Agent, OtherVendorsGpusAreNotForTheKubelet) {
+  ASSERT_EQ(batond_.Stop(), 0);
+  backend::WriteText(folder_ / "batond.toml",
+                     backend::ReadText(folder_ / "batond.toml") +
+                         "[[gpu]]\nuuid = \"MI-0\"\nname = \"MI300X\"\nvendor = \"amd\"\n" +
+                         "environment = {ROCR_VISIBLE_DEVICES = \"0\"}\n");
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array()).size() == 3;
+  }));
+  EXPECT_EQ(Status(resources::kGpuNodes, {"", "n1"}).at("cards").at(2).at("vendor"), "amd");
+  ASSERT_TRUE(api_.WaitFor([&] { return !Cards().empty(); }));
+  for (const PluginCard& card : Cards()) EXPECT_NE(card.uuid, "MI-0");
+}
+
 // Nobody grants a token then, so nothing new is to come; what is there stays.
 TEST_F(Agent, GpusAreUnhealthyWhileBatondIsAway) {
   api_.Put(resources::kPods, PodOnNode("a", "20", "20"));
@@ -480,6 +498,60 @@ TEST_F(Agent, ReportsAchievedSharesOnSharePods) {
   EXPECT_EQ(status.at("conditions").size(), 2u);
   EXPECT_TRUE(status.at("gpuSeconds").is_number_integer());
   EXPECT_FALSE(status.contains("reasons")) << "it gets nothing any more";
+}
+
+// A pod of idle priority beside one that holds the GPU.
+TEST_F(Agent, ReportsThatAPodIsPaused) {
+  Json night = PodOnNode("night", "1", "100");
+  night["metadata"]["annotations"]["baton.dev/priority"] = "idle";
+  const Json share_pod = api_.Put(resources::kSharePods,
+                                  Json{{"metadata", {{"name", "night"}, {"namespace", "vision"}}}});
+  night["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", "baton.dev/v1alpha1"},
+                                                       {"kind", "SharePod"},
+                                                       {"name", "night"},
+                                                       {"controller", true},
+                                                       {"uid", UidOf(share_pod)}}});
+  night = api_.Put(resources::kPods, night);
+  const Json day = api_.Put(resources::kPods, PodOnNode("day", "60", "100"));
+  const auto paused = [&]() -> Json {
+    const Json status = Status(resources::kSharePods, {"vision", "night"});
+    for (const Json& condition : status.value("conditions", Json::array())) {
+      if (condition.at("type") == "Paused") return condition;
+    }
+    return Json::object();
+  };
+  const auto says = [&](const char* status) {
+    return api_.WaitFor([&] { return paused().value("status", "") == status; });
+  };
+  StartAgent(false);
+  ASSERT_TRUE(says("False")) << "of idle priority, and without work";
+  backend::ScriptedClient holds(folder_ / "run/baton.sock"), waits(folder_ / "run/baton.sock");
+  ASSERT_TRUE(holds.Join(UidOf(day) + "/main", "GPU-a"));
+  ASSERT_TRUE(holds.Ask() && holds.AwaitGrant() && holds.Report(wire::Phase::kHolding));
+  ASSERT_TRUE(waits.Join(UidOf(night) + "/main", "GPU-a") && waits.Ask());
+  ASSERT_TRUE(says("True"));
+  EXPECT_EQ(paused().at("reason"), "OthersHaveWork");
+  // An agent that starts again leaves it as it was.
+  const std::string since = TextAt(paused(), "lastTransitionTime");
+  const size_t writes = api_.count("apply sharepods/status");
+  StopAgent();
+  StartAgent(false);
+  ASSERT_TRUE(api_.WaitFor([&] { return api_.count("apply sharepods/status") > writes; }));
+  EXPECT_EQ(TextAt(paused(), "status"), "True");
+  EXPECT_EQ(TextAt(paused(), "lastTransitionTime"), since);
+  // The others' work ends.
+  ASSERT_TRUE(api_.WaitFor([&] {
+    holds.HasGrantNow();
+    return holds.GiveBack() && waits.HasGrantNow();
+  }));
+  ASSERT_TRUE(waits.Report(wire::Phase::kHolding));
+  ASSERT_TRUE(says("False"));
+  // Who is not of idle priority is never paused, and need not say so.
+  night = *api_.Get(resources::kPods, {"vision", "night"});
+  night["metadata"]["annotations"]["baton.dev/priority"] = "normal";
+  api_.Put(resources::kPods, night);
+  EXPECT_TRUE(api_.WaitFor([&] { return paused().empty(); }));
+  EXPECT_FALSE(Status(resources::kSharePods, {"vision", "night"}).at("conditions").empty());
 }
 
 // Nothing is lost when the API server is away, or answers nonsense, for a while.

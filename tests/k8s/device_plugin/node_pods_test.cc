@@ -288,10 +288,11 @@ TEST(Reports, CombineGpusAndListNotableReasons) {
   b.attached = true;
   const ShareReport report = ReportOf({a, b});
   EXPECT_EQ(report.achieved, 40);
-  EXPECT_EQ(report.gpu_seconds, 3u);
+  EXPECT_EQ(report.held_ns, 3'200'000'000u);
+  EXPECT_FALSE(report.idle || report.paused);
   EXPECT_TRUE(report.attached);
   ShareReport next = report;
-  next.gpu_seconds = 100;
+  next.held_ns = 100'000'000'000;
   next.achieved = 40.1;
   EXPECT_FALSE(WorthTelling(report, next));
   next.achieved = 40.25;
@@ -299,6 +300,39 @@ TEST(Reports, CombineGpusAndListNotableReasons) {
   next = report;
   next.attached = false;
   EXPECT_TRUE(WorthTelling(report, next));
+  b.pod.share.priority = policy::Priority::kIdle;
+  b.paused = true;
+  next = ReportOf({a, b});
+  EXPECT_TRUE(next.idle && next.paused);
+  EXPECT_TRUE(WorthTelling(report, next));
+}
+
+// What a person would say: neither each moment in which a pod waits for a short request, nor each
+// in which it comes to run.
+TEST(PauseWatch, ChangesAfterSomeSecondsOnly) {
+  constexpr Duration kEnough = std::chrono::seconds(5);
+  const auto at = [](int s) { return Instant{} + std::chrono::seconds(100 + s); };
+  PauseWatch watch;
+  EXPECT_FALSE(watch.Look(true, 0, at(0), kEnough));
+  EXPECT_FALSE(watch.Look(true, 0, at(4), kEnough)) << "not long enough";
+  EXPECT_FALSE(watch.Look(false, 0, at(5), kEnough)) << "it had no work for a moment";
+  EXPECT_FALSE(watch.Look(true, 0, at(6), kEnough));
+  EXPECT_TRUE(watch.Look(true, 0, at(16), kEnough));
+  EXPECT_TRUE(watch.paused());
+  EXPECT_TRUE(watch.Look(false, 1, at(26), kEnough)) << "seen otherwise once";
+  EXPECT_TRUE(watch.Look(true, 1, at(36), kEnough)) << "that was a moment";
+  EXPECT_TRUE(watch.Look(true, 2, at(46), kEnough)) << "it ran, and waits again";
+  EXPECT_FALSE(watch.Look(true, 3, at(56), kEnough)) << "it runs now and then";
+  for (int s = 66; s < 200; s += 10) {
+    EXPECT_FALSE(watch.Look(true, static_cast<uint64_t>(s), at(s), kEnough))
+        << "whenever it is looked at it waits, but it ran meanwhile";
+  }
+  EXPECT_FALSE(watch.Look(true, 196, at(200), kEnough));
+  EXPECT_TRUE(watch.Look(true, 196, at(206), kEnough));
+  PauseWatch known(true);
+  EXPECT_TRUE(known.Look(false, 7, at(0), kEnough))
+      << "another agent's word counts until it is old";
+  EXPECT_FALSE(known.Look(false, 7, at(5), kEnough));
 }
 
 TEST(Reports, CoverSharePodsThatControlTheirPods) {
