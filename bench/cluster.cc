@@ -232,6 +232,7 @@ Result<bool> Cluster::Prepare() {
           shape = sim::OptionsFor(*model);
           shape.mig = options_.mig;
         }
+        if (options_.records > 0) shape.records = options_.records;
         const uint64_t unique = static_cast<uint64_t>(Nanos(MonotonicNow()));
         memcpy(shape.uuid, &unique, sizeof unique);
         shape.uuid[14] = static_cast<unsigned char>(node);

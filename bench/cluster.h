@@ -30,6 +30,7 @@ struct ClusterOptions {
   int gpus = 1;             // per node
   std::string model{};      // of all GPUs (sim/models.h); empty: one without MIG
   bool mig = false;         // MIG mode is on
+  uint64_t records = 0;     // kept by each simulated GPU; 0: as many as it keeps by itself
   bool real = false;        // the machine's own GPUs instead of simulated ones; one node
   std::string server{};     // lines for the daemons' [server] table
   std::string scheduler{};  // lines for batond's [scheduler] table

@@ -28,8 +28,8 @@ void Holding::Grant(uint32_t index, Duration quota) {
   token_.pod = index;
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) token_.waited = turn_.now - pod.waiting_since;
-  line_.Leave(index, true);
   ++pod.grants;
+  line_.Leave(index, true);
   token_.granted_at = turn_.now;
   if (const Duration due = line_.queue().NextDue();
       due < quota && !pod.gang && !pod.idle_priority()) {

@@ -260,8 +260,14 @@ Duration Line::BaseQuota() const {
   return std::clamp(Duration(ns), options_.quota_min, options_.quota_max);
 }
 
+bool Line::Unknown(uint32_t index) const {
+  const Pod& pod = roster_.pod(index);
+  return pod.grants == 0 && pod.service_ns == 0 && !pod.gang;
+}
+
 Duration Line::Burst(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
+  if (Unknown(index)) return options_.quota_min;
   const Duration longest = std::max(BaseQuota(), Duration(pod.service_ns));
   if (pod.saturating || pod.burst_ns == 0) return longest;
   return std::min(longest, Duration(std::max<int64_t>(1, pod.burst_ns)));
@@ -282,6 +288,7 @@ Duration Line::Quota(uint32_t index) const {
   // Where others wait, many small limits must not chop the GPU's time into hand-offs.
   const policy::Share limit = queue_.spec(index).limit;
   const bool others_wait = waiting_ > (pod.waiting_since != kNever ? 1 : 0);
+  if (others_wait && Unknown(index)) return std::max(kQuotaLeast, std::min(Burst(index), allowed));
   if (others_wait && limit < policy::kWhole && !pod.idle_priority()) {
     allowed += kOverdraw * limit / policy::kWhole;
   }

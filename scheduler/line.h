@@ -105,6 +105,8 @@ class Line {
   Place PlaceOf(uint32_t pod);
   // kNever: it does not.
   void SetResting(Pod& pod, Instant since);
+  // It has never held, so nothing is known of what it needs. (A gang is not taken for a small one.)
+  bool Unknown(uint32_t pod) const;
   // Adds `by` to the numbers of pods that wait, where the pod does.
   void Count(const Pod& pod, int by);
   void AddIdle(uint32_t pod, const policy::ShareSpec& spec);

@@ -309,6 +309,34 @@ TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
       });
 }
 
+// Nothing is known of a new pod: neither that it works for 5 ms only, nor that it pauses.
+TEST_F(Share, ANewPodsFirstBurstWaitsBrieflyBesideASaturatingPod) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("train", "50", "100"));
+  PassTime(milliseconds(500));
+  int run = 0;
+  Windows(
+      [&] {
+        std::vector<double> waits;
+        for (int i = 0; i < 10 * Scale(); ++i) {
+          PassTime(milliseconds(20 + 7 * i % 50));  // at any point of a token
+          Pod fresh =
+              Must(cluster().Run(Burn("new" + std::to_string(run++), "20", "100",
+                                      {"--burst", "5", "--sync", "burst", "--bursts", "1"})));
+          EXPECT_EQ(fresh.Wait(seconds(15)), 0) << fresh.Stderr();
+          waits.push_back(fresh.Report().at("wait_ms").at("max"));
+        }
+        std::sort(waits.begin(), waits.end());
+        return waits;
+      },
+      [&](const std::vector<double>& waits) {
+        Figure("first_burst_wait_p50", waits[waits.size() / 2], "ms");
+        Figure("first_burst_wait_max", waits.back(), "ms");
+        EXPECT_LE(waits[waits.size() / 2], 20);
+        EXPECT_LE(waits.back(), 40) << "a new process on a busy machine";
+      });
+}
+
 TEST_F(Share, EachGpuOfTwoNodesIsSharedOnItsOwn) {
   StartCluster({.nodes = 2, .gpus = 2});
   for (const Device& gpu : cluster().devices()) {

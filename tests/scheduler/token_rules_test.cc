@@ -124,6 +124,63 @@ TEST_F(TokenRules, WhoHoldsIsToldOfARivalThatBeginsToWait) {
   EXPECT_TRUE(told_[1].contended);
 }
 
+// Nothing is known of a new pod. It is taken for one with little work, so that the first answer of
+// a service does not wait for a long token ...
+TEST_F(TokenRules, ANewPodIsTakenForOneWithLittleWork) {
+  Add(1, Spec(50));
+  Hold(1);
+  Pass(2 * options_.quota_min);
+  Add(2, Spec(20));
+  Say(2, Phase::kWaiting);
+  EXPECT_TRUE(Ends(1));
+  Say(1, Phase::kWaiting);
+  ASSERT_EQ(Holder(), 2u);
+  EXPECT_EQ(told_[2].quota, options_.quota_min);
+}
+
+// ... and that costs the others no more than one least token: one that turns out to want more waits
+// its turn from then on, for a token like everybody's.
+TEST_F(TokenRules, ANewPodThatWantsMoreIsKnownAfterItsFirstToken) {
+  Add(1, Spec(50));
+  Hold(1);
+  Pass(2 * options_.quota_min);
+  Add(2, Spec(20));
+  Say(2, Phase::kWaiting);
+  Say(1, Phase::kWaiting);
+  Say(2, Phase::kHolding);
+  Pass(options_.quota_min);
+  Say(2, Phase::kWaiting);
+  ASSERT_EQ(Holder(), 1u);
+  Say(1, Phase::kHolding);
+  EXPECT_FALSE(Ends(1));
+  EXPECT_GT(told_[1].quota, options_.quota_min);
+  Pass(told_[1].quota);
+  Say(1, Phase::kWaiting);
+  ASSERT_EQ(Holder(), 2u);
+  EXPECT_GT(told_[2].quota, options_.quota_min);
+}
+
+// With the token of a new pod that is alone nobody is in a hurry.
+TEST_F(TokenRules, ANewPodThatIsAloneHasATokenLikeEverybodys) {
+  Add(1, Spec(20));
+  Say(1, Phase::kWaiting);
+  EXPECT_GT(told_[1].quota, options_.quota_min);
+}
+
+// What one holds that was found holding, after a restart, is known when it is back.
+TEST_F(TokenRules, WhoWasFoundHoldingIsNotNew) {
+  Add(1, Spec(50));
+  Add(2, Spec(20));
+  Say(2, Phase::kHolding);
+  ASSERT_EQ(Holder(), 2u);
+  Pass(milliseconds(30));
+  Say(2, Phase::kIdle);
+  Hold(1);
+  Pass(milliseconds(60));  // until it has paid for that
+  Say(2, Phase::kWaiting);
+  EXPECT_FALSE(Ends(1));
+}
+
 TEST_F(TokenRules, HighPriorityDoesNotWaitForTheLeastToken) {
   Add(1, Spec(50));
   Add(2, Spec(20, 100, policy::Priority::kHigh));
