@@ -1,7 +1,9 @@
 // A hand-off as the GPU sees it: from the end of the holder's last kernel to the start of the next
 // holder's first, by the simulated device's own record. Two pods saturate one GPU; nothing but the
 // token moves between them. Beside it: a raw echo, since the news travels to batond and on.
+// "/busy": other programs use all processors, as the data loaders of a training node do.
 #include <algorithm>
+#include <thread>
 
 #include "bench/cluster.h"
 #include "bench/lanes.h"
@@ -12,6 +14,18 @@ namespace {
 
 constexpr size_t kHandOffs = 500;
 constexpr Duration kPatience = std::chrono::seconds(60);
+enum class Processors { kFree, kBusy };
+
+// Two programs for each processor that never stop working.
+Result<std::vector<Process>> StartHogs() {
+  std::vector<Process> hogs;
+  for (unsigned i = 0; i < 2 * std::max(1u, std::thread::hardware_concurrency()); ++i) {
+    Result<Process> hog = Process::Spawn({.command = {"/bin/sh", "-c", "while :; do :; done"}});
+    if (!hog) return tl::unexpected(hog.error());
+    hogs.push_back(std::move(*hog));
+  }
+  return hogs;
+}
 
 // The gaps between one pod's last kernel and the other's next.
 std::vector<Duration> Gaps(std::vector<sim::KernelRecord> records) {
@@ -26,7 +40,7 @@ std::vector<Duration> Gaps(std::vector<sim::KernelRecord> records) {
   return gaps;
 }
 
-Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
+Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo, Processors processors) {
   ClusterOptions cluster_options;
   cluster_options.transport = transport;
   // Short quotas: more hand-offs in the same time.
@@ -48,6 +62,9 @@ Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
     const Result<bool> ran = (*cluster)->WaitForKernels(device, pod);
     if (!ran) return tl::unexpected(ran.error());
   }
+  Result<std::vector<Process>> hogs = std::vector<Process>();
+  if (processors == Processors::kBusy) hogs = StartHogs();
+  if (!hogs) return tl::unexpected(hogs.error());
   const Result<uint64_t> first = sim::CountRecords(device.path);
   if (!first) return tl::unexpected(first.error());
 
@@ -76,10 +93,16 @@ Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo) {
 
 int main(int argc, char** argv) {
   using namespace baton::bench;
-  return RunLanes(argc, argv, {Placement::kFree},
-                  {{"handoff/unix",
-                    [](Echoes& echoes) { return HandOffs(Transport::kUnix, *echoes.unix_socket); }},
-                   {"handoff/central", [](Echoes& echoes) {
-                      return HandOffs(Transport::kCentral, *echoes.central);
-                    }}});
+  std::vector<std::pair<std::string, Lane>> lanes;
+  for (const auto& [busy, processors] :
+       {std::pair("", Processors::kFree), std::pair("/busy", Processors::kBusy)}) {
+    const auto lane = [processors = processors](Transport transport, auto Echoes::*echo) {
+      return [=](Echoes& echoes) { return HandOffs(transport, *(echoes.*echo), processors); };
+    };
+    lanes.emplace_back(std::string("handoff/unix") + busy,
+                       lane(Transport::kUnix, &Echoes::unix_socket));
+    lanes.emplace_back(std::string("handoff/central") + busy,
+                       lane(Transport::kCentral, &Echoes::central));
+  }
+  return RunLanes(argc, argv, {Placement::kFree}, lanes);
 }

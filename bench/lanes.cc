@@ -77,8 +77,10 @@ void Report(benchmark::State& state, const Lane& lane, Placement placement) {
     const cli::Quantiles echo = cli::Summarize(compared->echo);
     state.SetIterationTime(token.p50 / 1e6);
     state.counters["p50_us"] = token.p50;
+    state.counters["p90_us"] = token.p90;
     state.counters["p99_us"] = token.p99;
     state.counters["echo_p50_us"] = echo.p50;
+    state.counters["echo_p90_us"] = echo.p90;
     state.counters["echo_p99_us"] = echo.p99;
     state.counters["ratio"] = token.p50 / echo.p50;
   }

@@ -32,7 +32,8 @@ enum class Placement {
 };
 
 // main() of such a benchmark. Each lane runs once per placement, with "/one_cpu" in its name for
-// that one. Its counters are p50_us, p99_us, echo_p50_us, echo_p99_us, and ratio (of the medians).
+// that one. Its counters are p50_us, p90_us and p99_us, the same with echo_, and ratio (of the
+// medians).
 int RunLanes(int argc, char** argv, const std::vector<Placement>& placements,
              const std::vector<std::pair<std::string, Lane>>& lanes);
 

@@ -90,6 +90,7 @@ void FairQueue::SetActive(Slot slot, bool active) {
     pod.served_at = served_ns_;
     active_.erase(at);
   }
+  if (!pod.guaranteed) active ? ++by_lag_alone_ : --by_lag_alone_;
   pod.active = active;
   dirty_ = true;
 }
@@ -304,13 +305,17 @@ void FairQueue::Forfeit(Slot slot, int64_t excess) {
 
 // What a pod had for its request's sake is no debt of its fair share beyond what it may be behind
 // by: else it lives by its request alone for as long as others that nap leave it too little slack.
+// Who forgives is owed less; that must not be one whose lag is all that it has.
 void FairQueue::Forgive(Slot slot) {
+  if (by_lag_alone_ > 0) return;
   Pod& pod = pods_[slot];
   const int64_t ahead = -pod.LagAt(virtual_ns_) - Nanos(guarantee_.MostBehind());
-  if (ahead <= 0) return;
+  const int64_t others = fluid_sum_ - pod.fluid;
+  if (ahead <= 0 || others <= 0) return;
+  const int64_t from_all = MulDiv(ahead, fluid_sum_, others);  // the pod itself among them
   Dequeue(slot);
-  pod.SetEligible(pod.eligible - VirtualTime(ahead, pod.fluid, pod.eligible_rest));
-  virtual_ns_ -= VirtualTime(ahead, fluid_sum_, virtual_rest_);
+  pod.SetEligible(pod.eligible - VirtualTime(from_all, pod.fluid, pod.eligible_rest));
+  virtual_ns_ -= VirtualTime(from_all, fluid_sum_, virtual_rest_);
   Enqueue(slot);
 }
 

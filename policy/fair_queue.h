@@ -183,7 +183,8 @@ class FairQueue {
   IndexedHeap throttled_;     // waiting pods at their limit, by the instant of their refill
   std::vector<uint32_t> team_weights_;
   std::vector<Entitlement> scratch_;
-  bool dirty_ = false;  // membership changed: entitlements and queues await Settle
+  uint32_t by_lag_alone_ = 0;  // active pods that are not `guaranteed`
+  bool dirty_ = false;         // membership changed: entitlements and queues await Settle
   int64_t virtual_ns_ = 0;
   int64_t virtual_rest_ = 0;  // remainder of the last division, as in Pod
   int64_t fluid_sum_ = 0;

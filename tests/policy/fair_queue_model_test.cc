@@ -110,10 +110,10 @@ class Model {
   double TooFarAhead(const ModelPod& pod) const { return std::max(0.0, -pod.lag - Limit()); }
   void Forgive(ModelPod& pod) {
     const double ahead = TooFarAhead(pod);
-    pod.lag += ahead;
     for (ModelPod& p : pods) {
-      if (p.active) p.lag -= p.fluid / sum_ * ahead;
+      if (p.active) p.lag -= p.fluid / (sum_ - pod.fluid) * ahead;
     }
+    pod.lag = -Limit();
   }
   // Entitlements follow who is active; lags are kept, and what does not sum up to zero is spread
   // over all but the one that came with a debt, unless it is alone.
@@ -170,8 +170,6 @@ class Model {
     }
     return pod.waiting;
   }
-
-  double sum() const { return sum_; }
 
   std::vector<ModelPod> pods;
   std::vector<uint32_t> team_weights;
@@ -313,7 +311,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
       RC_ASSERT(model.TooFarAhead(first) > 0);
       model.Forgive(first);
     } else if (model.MayGoForItsRequest(first, -slop)) {
-      RC_ASSERT(model.TooFarAhead(first) * (1 - first.fluid / model.sum()) <= 2 * slop);
+      RC_ASSERT(model.TooFarAhead(first) <= 2 * slop);
     }
     const double owed = model.pods[*picked].owed;
     RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.OwedOfRequest(*picked))) - owed) <= slop);

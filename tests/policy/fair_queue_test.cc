@@ -166,6 +166,28 @@ TEST(FairQueue, NapsForgiveNoDebt) {
   EXPECT_NEAR(static_cast<double>(Nanos(gpu.queue.Lag(a) - debt)), 0, 500);
 }
 
+// Its request is all that it has for a while, for it had much of what the other one left.
+TEST(FairQueue, WhoGoesForItsRequestIsForgivenBeyondM) {
+  const auto lag_when_picked = [](bool beside_gang) {
+    Gpu gpu;
+    const auto add = [&](uint64_t id, ShareSpec spec, bool guaranteed) {
+      const Slot slot = gpu.queue.Add(PodId{id}, spec, gpu.now, guaranteed);
+      gpu.queue.SetActive(slot, true);
+      return slot;
+    };
+    const Slot a = add(1, {.request = Percent(30), .slack_weight = 1}, true);
+    const Slot b = add(2, {.request = Percent(30), .slack_weight = kWhole}, true);
+    if (beside_gang) add(3, {.request = kShareMin}, false);
+    for (const Slot s : {a, b}) gpu.queue.SetWaiting(s, true, milliseconds(20));
+    for (int i = 0; i < 50; ++i) gpu.queue.Charge(a, milliseconds(20), gpu.now);
+    gpu.queue.SetWaiting(a, true, milliseconds(20));
+    while (*gpu.queue.Pick(gpu.now) != a) gpu.queue.Charge(b, milliseconds(20), gpu.now);
+    return gpu.queue.Lag(a);
+  };
+  EXPECT_NEAR(static_cast<double>(Nanos(lag_when_picked(false))), -1e8, 1e3) << "M is 100 ms";
+  EXPECT_LT(lag_when_picked(true), milliseconds(-200)) << "a gang has nothing but its lag";
+}
+
 TEST(FairQueue, TwoThatLeaveTogetherLeaveWhatTheyWouldOneAfterTheOther) {
   const auto lag_of_last = [](bool look_between) {
     Gpu gpu;

@@ -1,0 +1,58 @@
+#include "base/short_slice.h"
+
+#include <gtest/gtest.h>
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <thread>
+
+namespace baton {
+namespace {
+
+// As the kernel has it for the calling thread.
+uint64_t SliceNow() {
+  struct {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+  } attributes = {};
+  EXPECT_EQ(syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0), 0);
+  return attributes.runtime;
+}
+
+// In a thread of its own: the others keep theirs.
+TEST(ShortSlice, IsTheThreadsAndThatOfThoseThatItStarts) {
+  utsname name;
+  ASSERT_EQ(uname(&name), 0);
+  int major = 0, minor = 0;
+  ASSERT_EQ(sscanf(name.release, "%d.%d", &major, &minor), 2) << name.release;
+  const bool known = major > 6 || (major == 6 && minor >= 12);
+  const uint64_t before = SliceNow();
+  std::thread([&] {
+    const bool used = UseShortSlice();
+    EXPECT_FALSE(used && !known) << name.release;
+    if (!used) {
+      EXPECT_NE(SliceNow(), 100'000u);
+      printf("Linux %s gives no short slices here\n", name.release);
+      return;
+    }
+    EXPECT_EQ(SliceNow(), 100'000u);
+    std::thread([] { EXPECT_EQ(SliceNow(), 100'000u); }).join();
+    EXPECT_TRUE(UseShortSlice()) << "again";
+  }).join();
+  EXPECT_EQ(SliceNow(), before);
+}
+
+TEST(ShortSlice, IsNotForAThreadWithAnotherPolicy) {
+  std::thread([] {
+    const sched_param none = {};
+    ASSERT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
+    EXPECT_FALSE(UseShortSlice());
+    EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
+  }).join();
+}
+
+}  // namespace
+}  // namespace baton
