@@ -27,7 +27,7 @@ using nlohmann::json;
 constexpr int kExitUsage = 2;
 constexpr int kExitInterrupted = 130;
 // A window of the shortest kernels fits into the record: 80 bytes each.
-constexpr uint64_t kRecords = 1 << 20;
+constexpr uint64_t kRecords = 1 << 21;
 constexpr Duration kStartTimeout = std::chrono::seconds(30);
 // Before each window, in parts of it.
 constexpr double kWarmup = 0.25;
