@@ -20,7 +20,7 @@ constexpr int64_t kVirtualMax = INT64_C(1) << 58;
 
 }  // namespace
 
-Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, bool guaranteed) {
+Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims) {
   Slot slot;
   if (free_.empty()) {
     slot = static_cast<Slot>(pods_.size());
@@ -35,8 +35,9 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, bool guarantee
   pod.spec = spec;
   pod.served_at = served_ns_;
   pod.bucket.Fill(pod.RateOver(options_.limit_window), now);
-  pod.guaranteed = guaranteed;
-  guarantee_.Add(slot, id, guaranteed ? spec.request : 0);
+  pod.claims = claims;
+  guarantee_.Add(slot, id, claims == Claims::kNever ? 0 : spec.request,
+                 claims != Claims::kWhenRanked);
   return slot;
 }
 
@@ -47,7 +48,7 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   if (was_waiting) Line(slot, false, burst);
   pod.bucket.Settle(pod.RateOver(options_.limit_window), now);
   pod.spec = spec;
-  guarantee_.SetRequest(slot, pod.guaranteed ? spec.request : 0);
+  guarantee_.SetRequest(slot, pod.claims == Claims::kNever ? 0 : spec.request);
   dirty_ |= pod.active;
   if (was_waiting) Line(slot, true, burst);
 }
@@ -90,7 +91,6 @@ void FairQueue::SetActive(Slot slot, bool active) {
     pod.served_at = served_ns_;
     active_.erase(at);
   }
-  if (!pod.guaranteed) active ? ++by_lag_alone_ : --by_lag_alone_;
   pod.active = active;
   dirty_ = true;
 }
@@ -98,8 +98,13 @@ void FairQueue::SetActive(Slot slot, bool active) {
 void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from) {
   Pod& pod = pods_[slot];
   BATON_CHECK(pod.active && Nanos(burst) > 0);
-  guarantee_.SetWaiting(slot, waiting, burst, from);
+  if (pod.claims != Claims::kWhenRanked) guarantee_.SetWaiting(slot, waiting, burst, from);
   Line(slot, waiting, burst);
+}
+
+void FairQueue::SetWork(Slot slot, bool has, Duration burst) {
+  BATON_CHECK(pods_[slot].claims == Claims::kWhenRanked);
+  guarantee_.SetWaiting(slot, has, burst);
 }
 
 void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
@@ -109,6 +114,9 @@ void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
     const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
     const auto at = std::lower_bound(high_.begin(), high_.end(), slot, by_id);
     waiting ? (void)high_.insert(at, slot) : (void)high_.erase(at);
+  }
+  if (pod.waiting != waiting && pod.claims == Claims::kWhenRanked) {
+    waiting ? ranked_.push_back(slot) : (void)std::erase(ranked_, slot);
   }
   pod.waiting = waiting;
   pod.burst_ns = Nanos(burst);
@@ -156,6 +164,7 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
     Forgive(*behind);
     return behind;
   }
+  if (const auto ranked = PickRanked(now)) return ranked;
   if (const auto urgent = PickUrgent(now)) return urgent;
   while (true) {
     const auto first = order_ == nullptr ? First() : FirstByOrder();
@@ -201,8 +210,19 @@ void FairQueue::Unthrottle(Instant now) {
     const Slot slot = throttled_.top();
     throttled_.Erase(slot);
     Enqueue(slot);
-    guarantee_.SetWaiting(slot, true, Duration(pods_[slot].burst_ns));
+    if (pods_[slot].claims != Claims::kWhenRanked) {
+      guarantee_.SetWaiting(slot, true, Duration(pods_[slot].burst_ns));
+    }
   }
+}
+
+std::optional<Slot> FairQueue::PickRanked(Instant now) {
+  std::optional<Slot> first;
+  for (const Slot slot : ranked_) {
+    if (throttled_.contains(slot) || !guarantee_.MustGo(slot) || !Allowed(slot, now)) continue;
+    if (!first || guarantee_.GoesBefore(slot, *first)) first = slot;
+  }
+  return first;
 }
 
 std::optional<Slot> FairQueue::PickUrgent(Instant now) {
@@ -287,7 +307,11 @@ bool FairQueue::Allowed(Slot slot, Instant now) {
   const int64_t level = pod.bucket.LevelAt(rate, now);
   if (level >= need) return true;
   Dequeue(slot);
-  guarantee_.Throttle(slot);
+  if (pod.claims == Claims::kWhenRanked) {
+    guarantee_.CapClaim(slot, Duration(0));
+  } else {
+    guarantee_.Throttle(slot);
+  }
   Forfeit(slot, pod.LagAt(virtual_ns_) - need);
   throttled_.Insert(slot, Nanos(now + rate.TimeFor(need - level)), pod.id.value);
   return false;
@@ -305,9 +329,7 @@ void FairQueue::Forfeit(Slot slot, int64_t excess) {
 
 // What a pod had for its request's sake is no debt of its fair share beyond what it may be behind
 // by: else it lives by its request alone for as long as others that nap leave it too little slack.
-// Who forgives is owed less; that must not be one whose lag is all that it has.
 void FairQueue::Forgive(Slot slot) {
-  if (by_lag_alone_ > 0) return;
   Pod& pod = pods_[slot];
   const int64_t ahead = -pod.LagAt(virtual_ns_) - Nanos(guarantee_.MostBehind());
   const int64_t others = fluid_sum_ - pod.fluid;

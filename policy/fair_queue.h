@@ -51,6 +51,14 @@ struct FairQueueOptions {
 // Names a pod within one FairQueue. Small and dense; reused after Remove.
 using Slot = uint32_t;
 
+// When a pod may go first for its request's sake (policy/guarantee.h).
+enum class Claims : uint8_t {
+  kAlways,
+  kWhenRanked,  // it can seldom go when it is picked, and the GPU must not wait for it: a gang,
+                // which waits here only for the moment in which somebody finds out its place
+  kNever,
+};
+
 class FairQueue {
  public:
   explicit FairQueue(const FairQueueOptions& options)
@@ -60,9 +68,8 @@ class FairQueue {
 
   // Adds an inactive pod without lag. `spec` must be Validated(). The caller admits: the sum of
   // requests may exceed the whole (overcommit); entitlements then scale down in proportion.
-  // `guaranteed`: whether it may go first for its request's sake. Not for one that can seldom go
-  // when it is picked: the GPU would wait for it.
-  Slot Add(PodId id, const ShareSpec& spec, Instant now, bool guaranteed = true);
+  // `claims`: when it may go first for its request's sake.
+  Slot Add(PodId id, const ShareSpec& spec, Instant now, Claims claims = Claims::kAlways);
   // Changes what a pod asks for; its lag stays.
   void Update(Slot slot, const ShareSpec& spec, Instant now);
   // The weights by which teams share what requests leave over, by ShareSpec::team
@@ -82,6 +89,11 @@ class FairQueue {
   // time for its request to be kept.
   void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
+
+  // Whether a pod whose claims are kWhenRanked has work, and what its next hold is predicted to
+  // take
+  // (> 0). It waits, in the sense above, only while it is ranked.
+  void SetWork(Slot slot, bool has, Duration burst);
 
   // The most that the pod saves up while it sleeps.
   Duration Credit(Slot slot) const;
@@ -134,7 +146,7 @@ class FairQueue {
     ShareSpec spec;
     bool active = false;
     bool waiting = false;
-    bool guaranteed = true;
+    Claims claims = Claims::kAlways;
     bool owes = false;  // became active with a debt since the Settle before; Settle's own
     Share fluid = 0;    // 0: inactive, or active since the last Settle
     int64_t burst_ns = 1;
@@ -164,6 +176,8 @@ class FairQueue {
   void Forgive(Slot slot);
   // Lets those wait with the others whose refill has come.
   void Unthrottle(Instant now);
+  // One whose claims are kWhenRanked, too far behind its request and within its limit.
+  std::optional<Slot> PickRanked(Instant now);
   // A waiting high-priority pod that is within its burst and its limit.
   std::optional<Slot> PickUrgent(Instant now);
   // The waiting pod that goes first, limits aside; the other by order_, in O(n).
@@ -178,13 +192,13 @@ class FairQueue {
   std::vector<Slot> free_;
   std::vector<Slot> active_;  // ordered by pod id
   std::vector<Slot> high_;    // waiting high-priority pods, ordered by pod id
+  std::vector<Slot> ranked_;  // waiting pods whose claims are kWhenRanked
   IndexedHeap eligible_;      // waiting pods that had lag >= 0 when put here, by finish
   IndexedHeap early_;         // waiting pods that had lag < 0 when put here, by eligible time
   IndexedHeap throttled_;     // waiting pods at their limit, by the instant of their refill
   std::vector<uint32_t> team_weights_;
   std::vector<Entitlement> scratch_;
-  uint32_t by_lag_alone_ = 0;  // active pods that are not `guaranteed`
-  bool dirty_ = false;         // membership changed: entitlements and queues await Settle
+  bool dirty_ = false;  // membership changed: entitlements and queues await Settle
   int64_t virtual_ns_ = 0;
   int64_t virtual_rest_ = 0;  // remainder of the last division, as in Pod
   int64_t fluid_sum_ = 0;

@@ -38,7 +38,7 @@ void Guarantee::ForAll(Change change) {
 void Guarantee::Requeue(Slot slot) {
   if (!behind_.empty()) behind_.Erase(slot);
   Account& account = accounts_[slot];
-  if (!account.waiting || account.request == 0) return;
+  if (!account.waiting || account.request == 0 || !account.queued) return;
   // One that looks too early is cheaper than one that is moved at every hold; and that it does is
   // seen without a division.
   const int64_t left = Limit() - account.owed_ns;
@@ -55,10 +55,11 @@ void Guarantee::Requeue(Slot slot) {
   early_.Insert(slot, at, account.id.value);
 }
 
-void Guarantee::Add(Slot slot, PodId id, Share request) {
+void Guarantee::Add(Slot slot, PodId id, Share request, bool queued) {
   if (slot >= accounts_.size()) accounts_.resize(slot + 1);
   accounts_[slot] = {};
   accounts_[slot].id = id;
+  accounts_[slot].queued = queued;
   accounts_[slot].at = served_ns_;
   SetRequest(slot, request);
 }
@@ -163,8 +164,7 @@ std::optional<Guarantee::Slot> Guarantee::FirstBehind() {
     }
     early_.Erase(slot);
     if (!waits) continue;
-    const int64_t left = account.burst_ns - (account.owed_ns - Limit());
-    behind_.Insert(slot, served_ns_ + MulDiv(left, kWhole, Rate(account)), account.id.value);
+    behind_.Insert(slot, Deadline(slot), account.id.value);
   }
   while (!behind_.empty() && !FarBehind(behind_.top())) {  // what was charged was taken back
     Settle(accounts_[behind_.top()]);
@@ -173,6 +173,12 @@ std::optional<Guarantee::Slot> Guarantee::FirstBehind() {
   if (!behind_.empty()) return behind_.top();
   if (!due_.empty() && IsDue(due_.top())) return due_.top();
   return std::nullopt;
+}
+
+int64_t Guarantee::Deadline(Slot slot) const {
+  const Account& account = accounts_[slot];
+  const int64_t left = account.burst_ns - (OwedNow(account) - Limit());
+  return served_ns_ + MulDiv(left, kWhole, Rate(account));
 }
 
 Duration Guarantee::Owed(Slot slot) const { return Duration(OwedNow(accounts_[slot])); }

@@ -26,6 +26,9 @@
 // has work it so holds at least r_i · W - (2 M + L), W in served time. Where they sum to more, r_i
 // is scaled down in proportion.
 //
+// A gang can seldom go when it is picked: it needs other GPUs too. It has an account like the
+// others, but who ranks gangs asks for it (MustGo); it is in nobody's way meanwhile.
+//
 // O(1) for most calls, O(log n) where somebody falls behind, and O(n) for a change of requests
 // while they sum to more than the whole. Pure; not thread safe.
 #ifndef BATON_POLICY_GUARANTEE_H_
@@ -59,8 +62,8 @@ class Guarantee {
 
   explicit Guarantee(Duration bound) : bound_ns_(Nanos(bound)) {}
 
-  // A pod that is owed nothing and has no work.
-  void Add(Slot slot, PodId id, Share request);
+  // A pod that is owed nothing and has no work. `queued`: Behind() may return it.
+  void Add(Slot slot, PodId id, Share request, bool queued = true);
   void SetRequest(Slot slot, Share request);
   void Remove(Slot slot);
 
@@ -85,6 +88,8 @@ class Guarantee {
   bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
   // M.
   Duration MostBehind() const { return Duration(Limit()); }
+  // Of two that are too far behind: whether `a` has the earlier deadline.
+  bool GoesBefore(Slot a, Slot b) const { return Deadline(a) < Deadline(b); }
   void Prefetch(Slot slot) const { __builtin_prefetch(&accounts_[slot], 1); }
   // What the pod is owed of its request; negative: it is ahead.
   Duration Owed(Slot slot) const;
@@ -99,6 +104,7 @@ class Guarantee {
   struct alignas(64) Account {
     PodId id;
     Share request = 0;  // 0: nothing is owed, or there is no such pod
+    bool queued = true;
     bool waiting = false;
     bool held = false;  // since it waited last
     int64_t burst_ns = 1;
@@ -116,6 +122,8 @@ class Guarantee {
   int64_t Rate(const Account& account) const {
     return requested_ <= kWhole ? account.request : ScaledRate(account);
   }
+  // When its next hold would have been served at the rate of its request, in served time.
+  int64_t Deadline(Slot slot) const;
   int64_t ScaledRate(const Account& account) const;
   std::optional<Slot> FirstBehind();
   int64_t OwedNow(const Account& account) const;

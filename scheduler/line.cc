@@ -41,7 +41,9 @@ Line::Line(const SchedulerOptions& options, Roster& roster, const Turn& turn)
 
 void Line::Add(uint32_t index, const policy::ShareSpec& spec) {
   const Pod& added = roster_.pod(index);
-  const policy::Slot slot = queue_.Add(added.id, spec, turn_.now, !added.gang);
+  const policy::Slot slot =
+      queue_.Add(added.id, spec, turn_.now,
+                 added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
   if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec);
 }
@@ -49,7 +51,7 @@ void Line::Add(uint32_t index, const policy::ShareSpec& spec) {
 void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec) {
   Pod& pod = roster_.pod(index);
   BATON_CHECK(!pod.gang);
-  pod.idle_slot = idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, false);
+  pod.idle_slot = idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, policy::Claims::kNever);
   idle_pods_.resize(std::max<size_t>(idle_pods_.size(), pod.idle_slot + 1));
   idle_pods_[pod.idle_slot] = index;
 }
@@ -151,7 +153,9 @@ bool Line::Enter(uint32_t index) {
   Count(pod, 1);
   place.queue.SetActive(place.slot, true);
   // A gang stands there while it is ranked only (GangLine).
-  if (!pod.gang) {
+  if (pod.gang) {
+    place.queue.SetWork(place.slot, true, Burst(index));
+  } else {
     // One that had more to do when its token ended does not come from a pause.
     const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : Burst(index);
     place.queue.SetWaiting(place.slot, true, Burst(index),
@@ -169,7 +173,11 @@ void Line::Leave(uint32_t index, bool holds) {
   pod.waited_ns += Nanos(turn_.now - pod.waiting_since);
   pod.waiting_since = kNever;
   const Place place = PlaceOf(index);
-  if (!pod.gang) place.queue.SetWaiting(place.slot, false, Burst(index));
+  if (pod.gang) {
+    place.queue.SetWork(place.slot, false, Burst(index));
+  } else {
+    place.queue.SetWaiting(place.slot, false, Burst(index));
+  }
   if (!holds) Rest(index);
 }
 

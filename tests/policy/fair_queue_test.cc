@@ -168,24 +168,47 @@ TEST(FairQueue, NapsForgiveNoDebt) {
 
 // Its request is all that it has for a while, for it had much of what the other one left.
 TEST(FairQueue, WhoGoesForItsRequestIsForgivenBeyondM) {
-  const auto lag_when_picked = [](bool beside_gang) {
-    Gpu gpu;
-    const auto add = [&](uint64_t id, ShareSpec spec, bool guaranteed) {
-      const Slot slot = gpu.queue.Add(PodId{id}, spec, gpu.now, guaranteed);
-      gpu.queue.SetActive(slot, true);
-      return slot;
-    };
-    const Slot a = add(1, {.request = Percent(30), .slack_weight = 1}, true);
-    const Slot b = add(2, {.request = Percent(30), .slack_weight = kWhole}, true);
-    if (beside_gang) add(3, {.request = kShareMin}, false);
-    for (const Slot s : {a, b}) gpu.queue.SetWaiting(s, true, milliseconds(20));
-    for (int i = 0; i < 50; ++i) gpu.queue.Charge(a, milliseconds(20), gpu.now);
-    gpu.queue.SetWaiting(a, true, milliseconds(20));
-    while (*gpu.queue.Pick(gpu.now) != a) gpu.queue.Charge(b, milliseconds(20), gpu.now);
-    return gpu.queue.Lag(a);
+  Gpu gpu;
+  const auto add = [&](uint64_t id, uint32_t weight) {
+    const Slot slot =
+        gpu.queue.Add(PodId{id}, {.request = Percent(30), .slack_weight = weight}, {});
+    gpu.Wake(slot, milliseconds(20));
+    return slot;
   };
-  EXPECT_NEAR(static_cast<double>(Nanos(lag_when_picked(false))), -1e8, 1e3) << "M is 100 ms";
-  EXPECT_LT(lag_when_picked(true), milliseconds(-200)) << "a gang has nothing but its lag";
+  const Slot a = add(1, 1);
+  const Slot b = add(2, kWhole);
+  for (int i = 0; i < 50; ++i) gpu.queue.Charge(a, milliseconds(20), gpu.now);
+  gpu.queue.SetWaiting(a, true, milliseconds(20));
+  while (*gpu.queue.Pick(gpu.now) != a) gpu.queue.Charge(b, milliseconds(20), gpu.now);
+  EXPECT_NEAR(static_cast<double>(Nanos(gpu.queue.Lag(a))), -1e8, 1e3) << "M is 100 ms";
+}
+
+// A gang, which stands in line for the moment only in which its place is found out.
+TEST(FairQueue, WhoIsRankedComesBeforeHighPriorityWhenItIsFarBehindItsRequest) {
+  FairQueueOptions options;
+  options.priority_burst = seconds(10);
+  FairQueue queue(options);
+  const Slot high = queue.Add(
+      PodId{1}, *Validated({.request = Percent(50), .priority = Priority::kHigh}), Instant{});
+  const Slot gang =
+      queue.Add(PodId{2}, *Validated({.request = Percent(20)}), Instant{}, Claims::kWhenRanked);
+  for (const Slot s : {high, gang}) queue.SetActive(s, true);
+  queue.SetWaiting(high, true, milliseconds(20));
+  queue.SetWork(gang, true, milliseconds(20));
+  const auto ranked_first = [&] {
+    queue.SetWaiting(gang, true, milliseconds(20));
+    const bool first = queue.Pick(Instant{}) == gang;
+    queue.SetWaiting(gang, false, milliseconds(20));
+    return first;
+  };
+  int waited_ms = 0;
+  for (; !ranked_first() && waited_ms < 1'000; ++waited_ms) {
+    EXPECT_EQ(queue.Pick(Instant{}), high) << "nobody waits for the gang";
+    queue.Charge(high, milliseconds(1), Instant{});
+  }
+  EXPECT_EQ(waited_ms, 500) << "until it is owed 100 ms of a fifth";
+  queue.Charge(gang, milliseconds(20), Instant{});
+  EXPECT_FALSE(ranked_first());
 }
 
 TEST(FairQueue, TwoThatLeaveTogetherLeaveWhatTheyWouldOneAfterTheOther) {

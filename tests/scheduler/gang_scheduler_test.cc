@@ -341,6 +341,24 @@ TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
   EXPECT_GT(world.Launches(s), 0u);
 }
 
+// High priority comes before it on each GPU as long as it is not far behind its request there, and a
+// moment at which it comes first on all is rare beside long kernels.
+TEST(Gang, HasItsRequestBesideHighPriorityAndLongKernels) {
+  GangWorld world(3);
+  const PodId a = world.Add({.request = 20, .gpus = {0, 1, 2}, .collective_every = 5});
+  std::vector<PodId> high;
+  for (const size_t g : {0, 1, 2}) {
+    const PodPlan plan{.request = 40, .gpus = {g}, .priority = policy::Priority::kHigh};
+    high.push_back(world.Add(plan));
+    world.Add({.request = 20, .gpus = {g}, .kernel = milliseconds(94)});
+  }
+  world.Run(seconds(2));
+  const Shares shares = world.SharesOver(seconds(20));
+  printf("figure gang_beside_high_priority %.2f %%\n", Least(shares, a));
+  EXPECT_GT(world.Held(a), milliseconds(22'000 / 5 - 500));
+  for (const PodId pod : high) EXPECT_GT(Least(shares, pod), 39);
+}
+
 // The tokens go by the share that each pod has where it is.
 TEST(Gang, OfTwoPodsGoesOnAsOneOfASinglePodDoes) {
   uint64_t collectives[2];
