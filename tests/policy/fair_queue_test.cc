@@ -207,8 +207,24 @@ TEST(FairQueue, WhoIsRankedComesBeforeHighPriorityWhenItIsFarBehindItsRequest) {
     queue.Charge(high, milliseconds(1), Instant{});
   }
   EXPECT_EQ(waited_ms, 500) << "until it is owed 100 ms of a fifth";
+  EXPECT_EQ(queue.Pick(Instant{}), high) << "for it is not ranked now";
   queue.Charge(gang, milliseconds(20), Instant{});
   EXPECT_FALSE(ranked_first());
+}
+
+TEST(FairQueue, WhoIsRankedClaimsNothingOfItsRequestAtItsLimit) {
+  FairQueue queue(FairQueueOptions{});
+  const Slot other = queue.Add(PodId{1}, *Validated({.request = Percent(50)}), Instant{});
+  const ShareSpec strict = *Validated({.request = Percent(20), .limit = Percent(20)});
+  const Slot gang = queue.Add(PodId{2}, strict, Instant{}, Claims::kWhenRanked);
+  for (const Slot s : {other, gang}) queue.SetActive(s, true);
+  queue.Charge(gang, milliseconds(200), Instant{});  // five times what its limit allows at once
+  queue.SetWork(gang, true, milliseconds(20));
+  queue.Charge(other, seconds(2), Instant{});
+  EXPECT_GT(queue.OwedOfRequest(gang), milliseconds(200));
+  queue.SetWaiting(gang, true, milliseconds(20));
+  EXPECT_EQ(queue.Pick(Instant{}), std::nullopt);
+  EXPECT_LE(queue.OwedOfRequest(gang), Duration(0));
 }
 
 TEST(FairQueue, TwoThatLeaveTogetherLeaveWhatTheyWouldOneAfterTheOther) {

@@ -468,6 +468,7 @@ TEST(Gang, NoGpuIsKeptForItWhileAHolderOfAnotherOneHangs) {
   for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
   world.Pass(seconds(2));
   EXPECT_TRUE(world.was_reserved) << "until it was seen to hang";
+  EXPECT_FALSE(world.gpus[1].Gang(PodId{1}).reserved);
   world.Say(1, 31, wire::Phase::kWaiting);
   EXPECT_EQ(world.gpus[1].holder(), PodId{3});
 }
