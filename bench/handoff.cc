@@ -20,7 +20,9 @@ enum class Processors { kFree, kBusy };
 Result<std::vector<Process>> StartHogs() {
   std::vector<Process> hogs;
   for (unsigned i = 0; i < 2 * std::max(1u, std::thread::hardware_concurrency()); ++i) {
-    Result<Process> hog = Process::Spawn({.command = {"/bin/sh", "-c", "while :; do :; done"}});
+    SpawnOptions spawn;
+    spawn.command = {"/bin/sh", "-c", "while :; do :; done"};
+    Result<Process> hog = Process::Spawn(spawn);
     if (!hog) return tl::unexpected(hog.error());
     hogs.push_back(std::move(*hog));
   }
