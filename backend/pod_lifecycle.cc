@@ -11,7 +11,7 @@ namespace {
 
 std::string CapText(const Pod& pod) {
   if (pod.memory_cap != 0) return FormatBytes(pod.memory_cap);
-  return pod.memory_part != 0 ? fmt::format("{}%", pod.memory_part / 1e4) : "without cap";
+  return pod.memory_part != 0 ? policy::PercentText(pod.memory_part) + "%" : "without cap";
 }
 
 Result<void> CheckName(const std::string& name) {
@@ -122,11 +122,11 @@ Result<Pod*> PodLifecycle::Enter(Pod pod) {
     return &fresh;
   }
   file_.Save();
-  log_.Add(
-      node::EventLog::Level::kInfo, "pod",
-      fmt::format("{} created: request {}%, limit {}%{}{}", fresh.name, fresh.share.request / 1e4,
-                  fresh.share.limit / 1e4, fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
-                  fresh.gang.empty() ? "" : ", of gang " + fresh.gang));
+  log_.Add(node::EventLog::Level::kInfo, "pod",
+           fmt::format("{} created: request {}%, limit {}%{}{}", fresh.name,
+                       policy::Percent(fresh.share.request), policy::Percent(fresh.share.limit),
+                       fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
+                       fresh.gang.empty() ? "" : ", of gang " + fresh.gang));
   if (fresh.beside_own) {
     log_.Add(node::EventLog::Level::kWarning, "pod",
              fmt::format("{} shares a GPU with another pod of gang {}: its tokens come by "
@@ -395,8 +395,8 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   file_.Save();
   log_.Add(node::EventLog::Level::kInfo, "pod",
            fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}", pod.name,
-                       pod.share.request / 1e4, pod.share.limit / 1e4, CapText(pod),
-                       spec::PriorityWord(pod.share.priority)));
+                       policy::Percent(pod.share.request), policy::Percent(pod.share.limit),
+                       CapText(pod), spec::PriorityWord(pod.share.priority)));
   return {};
 }
 

@@ -180,7 +180,7 @@ void AdviseMemory(json& rows, const ledger::Profile& profile, const Asked& asked
 void AdviseRequest(json& rows, const ledger::Profile& profile, const Asked& asked) {
   if (asked.share.priority == policy::Priority::kIdle) return;  // it has none, and wants none
   auto percent = [](double part) { return fmt::format("{:.1f}%", part * 100); };
-  const double request = asked.share.request / 1e6;
+  const double request = policy::Ratio(asked.share.request);
   // Whole percents, and a quarter more than the p99.
   const double fit = std::max(0.01, std::ceil(profile.held_p99 * 125) / 100);
   if (fit * 1.5 < request) {

@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-double Percent(policy::Share share) { return share / 1e4; }
+using policy::Percent;
 double Percent(double part) { return part * 100; }
 
 const char* PhaseName(wire::Phase phase) {

@@ -298,7 +298,7 @@ void Web::Metrics(net::HttpServer::Respond respond) {
       const Pod* pod = arbiter_.pods().Find(status.pod);
       auto on = gpu.pods.find(status.pod);
       if (pod == nullptr || on == gpu.pods.end()) continue;
-      row.allocated_ratio += pod->share.request / 1e6;
+      row.allocated_ratio += policy::Ratio(pod->share.request);
       row.allocated_memory_bytes += pod->CapOn(gpu.info.uuid);
       row.memory_used_bytes += on->second.memory;
       if (status.waiting && !status.throttled && !status.paused) ++row.waiting_pods;
@@ -310,8 +310,8 @@ void Web::Metrics(net::HttpServer::Respond respond) {
       of.pod = pod->name;
       of.name_space = pod->name_space;
       of.team = pod->team;
-      of.request_ratio = pod->share.request / 1e6;
-      of.limit_ratio = pod->share.limit / 1e6;
+      of.request_ratio = policy::Ratio(pod->share.request);
+      of.limit_ratio = policy::Ratio(pod->share.limit);
       of.achieved_ratio = on->second.series.Over(std::chrono::seconds(10), now, pod_held, 0).held;
       of.lag = status.lag;
       of.held = DurationFromNanos(pod_held);

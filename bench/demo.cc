@@ -158,8 +158,8 @@ Result<bool> Demo::StartPods(const std::vector<std::string>& burn_flags, bool di
       if (gpus() > 1) {
         pod.name += "-" + std::to_string(device.node) + "." + std::to_string(device.gpu);
       }
-      pod.request = FormatPercent(share.request);
-      pod.limit = FormatPercent(share.limit);
+      pod.request = policy::PercentText(share.request);
+      pod.limit = policy::PercentText(share.limit);
       pod.node = device.node;
       pod.gpu = device.gpu;
       pod.command = {BurnProgram(), "--die-with-parent",
@@ -383,8 +383,9 @@ void Demo::PrintTable() const {
              "target", "achieved", "error");
   for (const Running& running : pods_) {
     fmt::print(out_, "{:{}}  {:>6}%  {:>6}%  {:>6.2f}%  {:>7.2f}%  {:>+6.2f}\n", running.pod.name(),
-               width, FormatPercent(running.share.request), FormatPercent(running.share.limit),
-               running.share.target, running.achieved, running.achieved - running.share.target);
+               width, policy::PercentText(running.share.request),
+               policy::PercentText(running.share.limit), running.share.target, running.achieved,
+               running.achieved - running.share.target);
   }
   fmt::print(out_, "\nlargest error    {:.2f} percentage points\nGPU busy         {:.2f}%\n",
              figures_.max_error, figures_.gpu_busy);
@@ -407,8 +408,8 @@ void Demo::PrintJson() const {
     pods.push_back({{"name", running.pod.name()},
                     {"node", running.device->node},
                     {"gpu", running.device->gpu},
-                    {"request", running.share.request / 1e4},
-                    {"limit", running.share.limit / 1e4},
+                    {"request", policy::Percent(running.share.request)},
+                    {"limit", policy::Percent(running.share.limit)},
                     {"achieved", round(running.achieved)},
                     {"target", round(running.share.target)}});
   }

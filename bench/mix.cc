@@ -54,7 +54,7 @@ Result<std::vector<PodShare>> ParseMix(std::string_view text) {
   }
   if (sum > policy::kWhole) {
     return Fail(ErrorCode::kInvalid, "the requests add up to " +
-                                         FormatPercent(static_cast<policy::Share>(sum)) +
+                                         policy::PercentText(static_cast<policy::Share>(sum)) +
                                          " %; a GPU has 100");
   }
   std::vector<policy::Entitlement> shares;
@@ -63,10 +63,8 @@ Result<std::vector<PodShare>> ParseMix(std::string_view text) {
     shares.push_back({spec.request, spec.limit, spec.slack_weight});
   }
   policy::FluidShares(shares);
-  for (size_t i = 0; i < mix.size(); ++i) mix[i].target = shares[i].fluid / 1e4;
+  for (size_t i = 0; i < mix.size(); ++i) mix[i].target = policy::Percent(shares[i].fluid);
   return mix;
 }
-
-std::string FormatPercent(policy::Share share) { return fmt::format("{}", share / 1e4); }
 
 }  // namespace baton::bench

@@ -22,9 +22,6 @@ struct PodShare {
 // out is 100. Requests together are at most 100.
 Result<std::vector<PodShare>> ParseMix(std::string_view text);
 
-// 300 000 as "30"; 1 500 as "0.15".
-std::string FormatPercent(policy::Share share);
-
 }  // namespace baton::bench
 
 #endif  // BATON_BENCH_MIX_H_

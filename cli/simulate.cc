@@ -196,8 +196,8 @@ void PrintText(const Simulation& s) {
   for (const Row& row : s.rows) {
     const auto waits = Waits(row.got.waits);
     lines.push_back({row.pod + Mark(row.spec.priority),
-                     fmt::format("{:.4g}%", row.spec.request / 1e4),
-                     fmt::format("{:.4g}%", row.spec.limit / 1e4),
+                     fmt::format("{:.4g}%", policy::Percent(row.spec.request)),
+                     fmt::format("{:.4g}%", policy::Percent(row.spec.limit)),
                      fmt::format("{:.2f}%", Percent(row.target, length)),
                      fmt::format("{:.2f}%", Percent(row.got.held, length)),
                      fmt::format("{:.2f}%", Percent(row.got.used, length)), waits[0], waits[1],
@@ -231,8 +231,8 @@ void PrintJson(const Simulation& s) {
   nlohmann::ordered_json pods = nlohmann::ordered_json::array();
   for (const Row& row : s.rows) {
     pods.push_back({{"name", row.pod},
-                    {"request", row.spec.request / 1e4},
-                    {"limit", row.spec.limit / 1e4},
+                    {"request", policy::Percent(row.spec.request)},
+                    {"limit", policy::Percent(row.spec.limit)},
                     {"priority", spec::PriorityName(row.spec.priority)},
                     {"target", Percent(row.target, length)},
                     {"achieved", Percent(row.got.held, length)},
@@ -262,7 +262,7 @@ Result<void> WriteSvg(Simulation& s, const Flags& flags) {
   Timeline& timeline = s.timeline;
   timeline.title = flags.workload + ", " + FormatLength(s.workload.plan.length);
   for (const Row& row : s.rows) {
-    Timeline::Pod pod{row.pod, fmt::format("{:.4g} %", row.spec.request / 1e4), {}};
+    Timeline::Pod pod{row.pod, fmt::format("{:.4g} %", policy::Percent(row.spec.request)), {}};
     for (const Duration used : row.got.series) {
       pod.shares.push_back(Percent(used, timeline.step) / 100);
     }

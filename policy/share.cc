@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace baton::policy {
@@ -72,6 +73,13 @@ void FillTeams(int64_t amount, std::span<const Entitlement> pods,
 }
 
 }  // namespace
+
+std::string PercentText(Share share) {
+  std::string text = std::to_string(share / 10'000);
+  std::string decimals = std::to_string(10'000 + share % 10'000).substr(1);
+  decimals.erase(decimals.find_last_not_of('0') + 1);
+  return decimals.empty() ? text : text + "." + decimals;
+}
 
 Result<ShareSpec> Validated(ShareSpec spec) {
   if (spec.priority == Priority::kIdle) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -17,6 +18,11 @@ namespace baton::policy {
 using Share = uint32_t;
 inline constexpr Share kWhole = 1'000'000;
 inline constexpr Share kShareMin = 1'000;
+
+// 125 000 as 12.5, as 0.125, and as "12.5".
+constexpr double Percent(Share share) { return share / 1e4; }
+constexpr double Ratio(Share share) { return share / 1e6; }
+std::string PercentText(Share share);
 
 enum class Priority : uint8_t {
   kNormal = 0,  // the default

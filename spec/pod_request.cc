@@ -25,7 +25,7 @@ Result<policy::Share> ReadShare(const Json& value) {
   return ParsePercent(fmt::format("{:.10g}", value.get<double>()));
 }
 
-double Percent(policy::Share share) { return share / 1e4; }
+using policy::Percent;
 
 template <policy::Share policy::ShareSpec::*kWhich>
 PodField::Special ShareRow() {

@@ -50,7 +50,7 @@ std::vector<std::string> ExplainIdle(const ExplainGpu& gpu, const ExplainPod& p,
                                           idle, idle == 1 ? "" : "s"));
   }
   if (p.spec.limit < policy::kWhole) {
-    out.push_back(fmt::format("It is limited to {}.", Percent(p.spec.limit / 1e6)));
+    out.push_back(fmt::format("It is limited to {}.", Percent(policy::Ratio(p.spec.limit))));
   }
   if (waited) out.push_back(fmt::format("It waited {} of the last minute.", Percent(*waited)));
   return out;
@@ -155,9 +155,9 @@ ShareParts PartsOf(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses)
   parts.left_over = std::max(0.0, 1 - parts.asked);
   const policy::Entitlement& mine = shares[static_cast<size_t>(own)];
   parts.fluid = mine.fluid / 1e6;
-  parts.requested = asked <= policy::kWhole ? mine.request / 1e6 : parts.fluid;
+  parts.requested = asked <= policy::kWhole ? policy::Ratio(mine.request) : parts.fluid;
   parts.slack = parts.fluid - parts.requested;
-  parts.limit = mine.limit / 1e6;
+  parts.limit = policy::Ratio(mine.limit);
   if (gpu.teams == nullptr) {
     parts.team_weight = 1;
     parts.team_due = parts.left_over;
@@ -193,7 +193,7 @@ std::vector<std::string> ExplainShare(const ExplainGpu& gpu, size_t pod, std::sp
   if (IsIdle(p)) return ExplainIdle(gpu, p, waited);
   const ShareParts parts = PartsOf(gpu, pod, uses);
   std::vector<std::string> out;
-  const double request = p.spec.request / 1e6;
+  const double request = policy::Ratio(p.spec.request);
   if (!p.active) {
     out.push_back(fmt::format("{} has no work on {} now; this is what it gets when it has.", p.name,
                               gpu.name));

@@ -204,7 +204,7 @@ Course Forecast(const Teams& teams, std::span<const Use> uses, std::span<const C
     for (const auto& [gpu, here] : gpus) {
       const auto shares = Fluid(here, index, SlackWeights(teams, used, present[gpu]));
       for (size_t i = 0; i < here.size(); ++i)
-        point.share[at(here[i]->team)] += shares[i].fluid / 1e6;
+        point.share[at(here[i]->team)] += policy::Ratio(shares[i].fluid);
     }
     for (size_t t = 0; t < used.size(); ++t) {
       used[t].decayed = used[t].decayed * kept + point.share[t] * (1 - kept) / decay;

@@ -71,7 +71,7 @@ std::vector<Duration> FluidService(const Plan& plan, uint32_t gpu) {
       if (active.empty()) take(true);  // they have what nobody else has work for
       policy::FluidShares(shares);
       for (size_t n = 0; n < active.size(); ++n) {
-        rate[active[n]] = shares[n].fluid / 1e6 / working[active[n]];
+        rate[active[n]] = policy::Ratio(shares[n].fluid) / working[active[n]];
       }
       changed = false;
     }

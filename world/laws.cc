@@ -148,7 +148,7 @@ void Laws::CheckRequests(uint32_t g, const StatusList& pods) {
 // Its request times sleep_credit, and its part of the hold in progress, which is charged as a
 // whole.
 void Laws::CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s) {
-  const double credit = s.spec.request / 1e6 * InNs(scheduler_.fairness.sleep_credit) +
+  const double credit = policy::Ratio(s.spec.request) * InNs(scheduler_.fairness.sleep_credit) +
                         s.fluid / 1e6 * InNs(Longest(g));
   if (InNs(s.lag) > credit + 1e3) {
     world_.Violation("credit", world_.Name(pod) + " returns from sleep with a credit of " +
@@ -224,7 +224,7 @@ void Laws::CheckShares(uint32_t g) {
 void Laws::CheckLimit(size_t pod, uint32_t g) {
   const policy::ShareSpec& spec = world_.pods[pod].spec;
   if (spec.limit >= policy::kWhole || world_.pods[pod].resized) return;
-  const double c = spec.limit / 1e6;
+  const double c = policy::Ratio(spec.limit);
   double hold = InNs(Longest(g));
   // A collective stays on the GPU until its peers have come, of which one may have begun to pause.
   const PodPlan& plan = world_.plan.pods[pod];

@@ -269,7 +269,7 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
 
 std::string Percent(policy::Share share) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.4g%%", share / 1e4);
+  std::snprintf(text, sizeof text, "%.4g%%", policy::Percent(share));
   return text;
 }
 

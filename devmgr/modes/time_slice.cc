@@ -43,11 +43,7 @@ std::string WhyNotWhole(const Card& card) {
   return "";
 }
 
-std::string InPercent(policy::Share share) {
-  std::string decimals = std::to_string(share % 10'000 + 10'000).substr(1);
-  while (!decimals.empty() && decimals.back() == '0') decimals.pop_back();
-  return std::to_string(share / 10'000) + (decimals.empty() ? "" : "." + decimals) + " %";
-}
+std::string InPercent(policy::Share share) { return policy::PercentText(share) + " %"; }
 
 bool TimeSlice::Serves(const Card& card) const {
   return card.vendor == "nvidia" && !card.mig_enabled;

@@ -39,8 +39,8 @@ Result<void> Validate(const PodRequest& request) {
     for (const VgpuRequest& vgpu : container.vgpus) {
       const bool least = vgpu.share >= policy::kShareMin || (request.idle && vgpu.share == 0);
       if (!least || vgpu.share > policy::kWhole) {
-        return Invalid(
-            fmt::format("{}: {:.7g} % of a GPU; between 0.1 and 100", who, vgpu.share / 10'000.0));
+        return Invalid(fmt::format("{}: {:.7g} % of a GPU; between 0.1 and 100", who,
+                                   policy::Percent(vgpu.share)));
       }
       if (vgpu.memory_mib > 0 && vgpu.memory_part > 0) {
         return Invalid(

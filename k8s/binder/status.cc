@@ -50,8 +50,8 @@ void SetTexts(const GpuPod& gpu, Json& status) {
   std::string memory;
   for (const ContainerGpus& container : gpu.containers) {
     const char* comma = request.empty() ? "" : ",";
-    request += comma + PercentText(container.request);
-    limit += comma + PercentText(container.limit);
+    request += comma + policy::PercentText(container.request);
+    limit += comma + policy::PercentText(container.limit);
     memory += comma + GpuMemoryText(container.memory);
   }
   if (gpu.containers.empty()) return;

@@ -184,7 +184,7 @@ struct Reader {
       if (!settled && !units.Holds(gpus.share_units)) {
         return Refuse(field, fmt::format("'{}', but annotation {} requests {} % of {} GPU{}; "
                                          "set this limit to {}",
-                                         gpus.share_units, request.key, PercentText(*share),
+                                         gpus.share_units, request.key, policy::PercentText(*share),
                                          gpus.count, gpus.count == 1 ? "" : "s", units.least));
       }
     } else {
@@ -213,7 +213,7 @@ struct Reader {
             limit.field(),
             fmt::format("the limit, {} %, is less than the request, {} %; raise the limit "
                         "or lower the request",
-                        PercentText(gpus.limit), PercentText(gpus.request)));
+                        policy::PercentText(gpus.limit), policy::PercentText(gpus.request)));
       }
     }
     if (exclusive && (gpus.request != policy::kWhole || gpus.limit != policy::kWhole)) {

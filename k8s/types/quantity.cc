@@ -153,13 +153,6 @@ Result<policy::Share> ParsePercent(std::string_view text) {
   return tenths * policy::kShareMin;
 }
 
-std::string PercentText(policy::Share share) {
-  std::string text = fmt::format("{}.{:04}", share / 10'000, share % 10'000);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
-}
-
 Result<GpuMemory> ParseGpuMemory(std::string_view text) {
   if (!text.empty() && text.back() == '%') {
     auto part = ParsePercent(text);
@@ -193,7 +186,7 @@ Result<GpuMemory> ParseGpuMemory(std::string_view text) {
 }
 
 std::string GpuMemoryText(const GpuMemory& memory) {
-  if (memory.part > 0) return PercentText(memory.part) + "%";
+  if (memory.part > 0) return policy::PercentText(memory.part) + "%";
   if (memory.mib == 0) return {};
   return memory.mib % 1'024 == 0 ? fmt::format("{}Gi", memory.mib / 1'024)
                                  : fmt::format("{}Mi", memory.mib);

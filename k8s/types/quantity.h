@@ -36,9 +36,6 @@ Result<int64_t> WholeQuantity(const nlohmann::json& value);
 // "30", "12.5", "30%": 0.1 to 100 in steps of 0.1, in millionths. kInvalid: a sentence that begins
 // with the text and says what is accepted.
 Result<policy::Share> ParsePercent(std::string_view text);
-// The shortest text that gives it again: "12.5".
-std::string PercentText(policy::Share share);
-
 // GPU memory: a quantity in bytes, of which MiB are taken, rounded up; or a percentage of the card.
 struct GpuMemory {
   uint32_t mib = 0;        // at most 2^24 (16 TiB)

@@ -72,7 +72,7 @@ Result<void> ReadAsk(const Json& gpu, bool exclusive, Ask& ask) {
     return Refuse(field("limit"),
                   fmt::format("the limit, {} %, is less than the request, {} %; raise the limit or "
                               "lower the request",
-                              PercentText(ask.limit), PercentText(ask.request)));
+                              policy::PercentText(ask.limit), policy::PercentText(ask.request)));
   }
   if (exclusive && (ask.request != policy::kWhole || ask.limit != policy::kWhole)) {
     return Refuse(field(*request ? "request" : "limit"),
@@ -225,8 +225,9 @@ using Texts = std::vector<std::pair<std::string, std::string>>;
 Texts Changing(const Spec& spec) {
   Texts texts;
   for (const Ask& ask : spec.asks) {
-    texts.emplace_back(ContainerKey(ask.container, keys::kRequest), PercentText(ask.request));
-    texts.emplace_back(ContainerKey(ask.container, keys::kLimit), PercentText(ask.limit));
+    texts.emplace_back(ContainerKey(ask.container, keys::kRequest),
+                       policy::PercentText(ask.request));
+    texts.emplace_back(ContainerKey(ask.container, keys::kLimit), policy::PercentText(ask.limit));
     texts.emplace_back(ContainerKey(ask.container, keys::kMemory), GpuMemoryText(ask.memory));
   }
   for (const WishField& field : WishFields()) {

@@ -75,7 +75,8 @@ TEST(SharePodCrd, SaysOfFieldsWhatTheirTableSays) {
   std::string wanted = WithBlock(is, "# What is fixed, from spec/pod_request.cc:", rules);
   wanted = WithBlock(wanted, "# Of a whole pod, from spec/pod_request.cc:", properties);
   if (std::getenv("BATON_UPDATE") != nullptr) std::ofstream(kCrd) << wanted;
-  EXPECT_EQ(CrdText(kCrd), wanted) << "run this test with BATON_UPDATE=1, then scripts/render-chart";
+  EXPECT_EQ(CrdText(kCrd), wanted)
+      << "run this test with BATON_UPDATE=1, then scripts/render-chart";
 }
 
 }  // namespace

@@ -54,12 +54,12 @@ TEST(Quantity, ReadsWhatKubernetesWrites) {
 
 TEST(Quantity, PercentsHaveOneDecimalAndPrintAsWritten) {
   for (uint32_t tenths = 1; tenths <= 1'000; ++tenths) {
-    const std::string text = PercentText(tenths * policy::kShareMin);
+    const std::string text = policy::PercentText(tenths * policy::kShareMin);
     EXPECT_EQ(ParsePercent(text).value_or(0), tenths * policy::kShareMin) << text;
     EXPECT_EQ(ParsePercent(text + "%").value_or(0), tenths * policy::kShareMin) << text;
   }
-  EXPECT_EQ(PercentText(125'000), "12.5");
-  EXPECT_EQ(PercentText(1'000'000), "100");
+  EXPECT_EQ(policy::PercentText(125'000), "12.5");
+  EXPECT_EQ(policy::PercentText(1'000'000), "100");
   EXPECT_EQ(ParsePercent("12.50").value_or(0), 125'000u);
   for (const char* text : {"", "0", "0.0", "130", "100.1", "12.55", "-5", "5 %", "%", "1e1", "030",
                            ".5", "5.", "NaN", "1000"}) {

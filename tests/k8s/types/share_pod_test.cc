@@ -72,8 +72,8 @@ TEST(SharePods, AnySpecSurvivesItsChildPod) {
                                       (policy::kWhole - gpus.request) / policy::kShareMin + 1)) *
                                       policy::kShareMin;
       gpus.count = static_cast<uint32_t>(random.Below(4) + 1);
-      gpu["request"] = PercentText(gpus.request);
-      gpu["limit"] = PercentText(gpus.limit) + (random.Chance(0.5) ? "%" : "");
+      gpu["request"] = policy::PercentText(gpus.request);
+      gpu["limit"] = policy::PercentText(gpus.limit) + (random.Chance(0.5) ? "%" : "");
       if (gpus.limit == policy::kWhole) gpu.erase("limit");
       if (gpus.count > 1 || random.Chance(0.5)) gpu["count"] = gpus.count;
       switch (random.Below(3)) {
