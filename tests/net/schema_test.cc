@@ -40,6 +40,7 @@ json Status() {
               "pcie": 1, "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false}],
     "pods": [{"name": "a", "id": 1, "request": 60.0, "limit": 100, "memory": 0, "memory_percent": 0, "mode": "time-slice", "priority": "low",
               "team": "", "user": "", "namespace": "", "uid": -1, "cgroup": "", "gang": false,
+              "gang_name": "", "gang_missing": 0,
               "phase": "holding", "held_ns": 1, "busy_ns": 1, "waited_ns": 0, "unmanaged_ns": 0,
               "launches": 3, "copies_bytes": 0, "grants": 1, "revocations": 0, "memory_used": 0,
               "lag_ns": -5, "achieved_1s": 60.1, "achieved_10s": 60, "achieved_60s": 60,

@@ -131,7 +131,7 @@ export class MockWorld {
         };
         return {
           ...usage, name: pod.name, id: pod.id, request: pod.request, limit: pod.limit, memory: pod.memory, priority: pod.priority,
-          team: pod.team, uid: 1000, gang: false, phase,
+          team: pod.team, uid: 1000, gang: false, gang_name: '', gang_missing: 0, phase,
           gpus: [{...usage, uuid: pod.uuid, node: pod.gpu.node, phase, fluid: pod.idle ? 0 : pod.request, throttled: pod.limit < 100 && !pod.idle,
                   waited_1s: this.over(pod, ['wait'], 1000, now)}],
           clients: pod.idle ? [] : [{pid: 1000 + pod.id, command: `python ${pod.name}.py --epochs 90`, uid: 1000, connected: true, phase}],

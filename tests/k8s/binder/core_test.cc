@@ -448,7 +448,7 @@ TEST(CorePlacement, DecisionIsNotReusedForANewPodOfTheName) {
 
 TEST(CorePlacement, ChangedPodIsTriedAtOnce) {
   World world(1, Options());
-  world.AddNode("n1", 1, 80'000,
+  world.AddNode("n1", 2, 80'000,
                 {{"spec", {{"taints", {{{"key", "special"}, {"effect", "NoSchedule"}}}}}}});
   world.AddPod("a", {{"baton.dev/gpu-share", "30"}});
   ASSERT_TRUE(world.Settle());
@@ -471,6 +471,10 @@ TEST(CorePlacement, ChangedPodIsTriedAtOnce) {
   ASSERT_TRUE(world.Settle());
   EXPECT_TRUE(world.IsBound("g0"));
   EXPECT_TRUE(world.IsBound("g1"));
+  const auto card_of = [&](const char* name) {
+    return world.core().cluster().Find(name)->placement.vgpus[0].card;
+  };
+  EXPECT_NE(card_of("team/g0"), card_of("team/g1")) << "their tokens come together";
 }
 
 // Each is all that changes: nothing else starts a round.
