@@ -265,6 +265,25 @@ TEST(FairQueue, WhoLeavesAsAnotherComesBearsItsPartOfThatOnesCredit) {
   EXPECT_EQ(lag_of_leaver(false), lag_of_leaver(true));
 }
 
+TEST(FairQueue, TwoThatComeTogetherBringWhatTheyWouldOneAfterTheOther) {
+  const auto lags = [](bool look_between) {
+    Gpu gpu;
+    const Slot a = gpu.Add(Percent(50), kWhole);
+    const Slot b = gpu.Add(Percent(30), kWhole);
+    const Slot c = gpu.Add(Percent(20), kWhole);
+    gpu.Wake(a, milliseconds(20));
+    gpu.queue.Pick(gpu.now);
+    gpu.queue.Charge(a, seconds(1), gpu.now);  // the others have a credit now
+    gpu.Wake(b, milliseconds(20));
+    if (look_between) gpu.queue.Pick(gpu.now);
+    gpu.Wake(c, milliseconds(20));
+    gpu.queue.Pick(gpu.now);
+    return std::pair(gpu.queue.Lag(b), gpu.queue.Lag(c));
+  };
+  EXPECT_GT(lags(true).first, milliseconds(10));
+  EXPECT_EQ(lags(false), lags(true));
+}
+
 // It is at its limit, so its entitlement is the same whether another naps or not.
 TEST(FairQueue, NapsOfAnotherDoNotMoveAPodAtItsLimit) {
   Gpu gpu;

@@ -173,6 +173,15 @@ TEST_F(IdlePriority, GivesWayAtOnceToAGangThatTheGpuIsKeptFor) {
   EXPECT_TRUE(Ends(2));
 }
 
+TEST_F(IdlePriority, CutsNobodyWhoHasARequest) {
+  Add(1, Spec(50));
+  Add(2, Idle());
+  Hold(1);
+  Pass(options_.quota_min + milliseconds(1));
+  Say(2, Phase::kWaiting);
+  EXPECT_FALSE(Ends(1));
+}
+
 TEST_F(IdlePriority, DoesNotCutItsLike) {
   Add(1, Idle());
   Add(2, Idle());
