@@ -90,9 +90,8 @@ class FairQueue {
   void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
 
-  // Whether a pod whose claims are kWhenRanked has work, and what its next hold is predicted to
-  // take
-  // (> 0). It waits, in the sense above, only while it is ranked.
+  // Whether a pod whose claims are kWhenRanked has work, and its predicted next hold (> 0). It
+  // waits, in the sense above, only while it is ranked.
   void SetWork(Slot slot, bool has, Duration burst);
 
   // The most that the pod saves up while it sleeps.

@@ -195,6 +195,7 @@ TEST(FairQueue, WhoIsRankedComesBeforeHighPriorityWhenItIsFarBehindItsRequest) {
   for (const Slot s : {high, gang}) queue.SetActive(s, true);
   queue.SetWaiting(high, true, milliseconds(20));
   queue.SetWork(gang, true, milliseconds(20));
+  EXPECT_TRUE(queue.MayRevoke(high, gang)) << "it is owed nothing yet";
   const auto ranked_first = [&] {
     queue.SetWaiting(gang, true, milliseconds(20));
     const bool first = queue.Pick(Instant{}) == gang;
@@ -210,6 +211,7 @@ TEST(FairQueue, WhoIsRankedComesBeforeHighPriorityWhenItIsFarBehindItsRequest) {
   EXPECT_EQ(queue.Pick(Instant{}), high) << "for it is not ranked now";
   queue.Charge(gang, milliseconds(20), Instant{});
   EXPECT_FALSE(ranked_first());
+  EXPECT_FALSE(queue.MayRevoke(high, gang)) << "it is owed more than M / 2";
 }
 
 TEST(FairQueue, WhoIsRankedClaimsNothingOfItsRequestAtItsLimit) {
