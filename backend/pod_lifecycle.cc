@@ -194,6 +194,13 @@ Result<void> PodLifecycle::CheckIdle(const Pod& pod) const {
 // without end.
 Result<void> PodLifecycle::CheckGang(const Pod& pod) const {
   if (pod.gang.empty()) return {};
+  if (!pod.wishes.mode.empty() && !spec::ByToken(pod.wishes.mode)) {
+    return Fail(
+        ErrorCode::kInvalid,
+        fmt::format("pods in mode {} have no tokens, so they are in no gang; leave the gang "
+                    "or the mode out",
+                    pod.wishes.mode));
+  }
   std::vector<std::string> names;
   for (const auto& [id, other] : pods_.all()) {
     if (other.gang != pod.gang) continue;

@@ -126,9 +126,13 @@ size_t Pods::MissingOf(const Pod& pod) const {
 
 std::vector<const Pod*> Pods::GangOf(const Pod& pod) const {
   std::vector<const Pod*> gang;
+  if (!pod.in_gang()) return gang;
+  if (pod.gang.empty()) {
+    if (const Pod* self = Find(pod.id)) gang.push_back(self);
+    return gang;
+  }
   for (const auto& [id, other] : pods_) {
-    const bool same = id == pod.id || (!pod.gang.empty() && other.gang == pod.gang);
-    if (same && other.in_gang()) gang.push_back(&other);
+    if (other.gang == pod.gang && other.in_gang()) gang.push_back(&other);
   }
   return gang;
 }

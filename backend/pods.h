@@ -90,8 +90,8 @@ class Pods {
   const std::map<PodId, DepartedPod>& departed() const { return departed_; }
   void Forget(PodId id) { departed_.erase(id); }
 
-  // Those whose tokens come with those of the pod's gang, ordered by id, itself among them. Of a
-  // pod without a gang's name itself.
+  // The pods whose tokens come together with this one's, ordered by id; itself alone where its gang
+  // has no name, nobody where it is in none. O(pods) where the gang has a name.
   std::vector<const Pod*> GangOf(const Pod& pod) const;
   // Pods that its gang waits for before any of them launches.
   size_t MissingOf(const Pod& pod) const;

@@ -351,6 +351,22 @@ TEST_F(Batond, PodsOfAGangHaveTheirTokensTogetherOnceAllAreThere) {
   ASSERT_TRUE(other.AwaitGrant());
 }
 
+// One GPU cannot run both at once: the tokens of the second come by themselves.
+TEST_F(Batond, PodsOfAGangThatArePutOnOneGpuTakeTurns) {
+  const json on_a{{"gpus", {"GPU-a"}}, {"gang", "job"}};
+  ScriptedClient a(Socket()), b(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50, on_a), "GPU-a") && a.Ask() && a.AwaitGrant());
+  ASSERT_TRUE(b.Join(Pod("b", 50, on_a), "GPU-a") && b.Ask());
+  EXPECT_TRUE(PodStatus("a").at("gang").get<bool>());
+  EXPECT_FALSE(PodStatus("b").at("gang").get<bool>());
+  const json why = Say({{"command", "explain"}, {"pod", "b"}});
+  EXPECT_EQ(why.at("sentences").at(0),
+            "b shares a GPU with another pod of gang job, so its tokens come by themselves, not "
+            "with the others'.");
+  ASSERT_TRUE(GivesBack(a, "a"));
+  EXPECT_TRUE(b.AwaitGrant());
+}
+
 TEST_F(Batond, AGangRefusesWhatWouldMakeItWaitForEver) {
   const auto create = [&](const char* name, int size) {
     return Say({{"command", "create_pod"},
@@ -372,6 +388,12 @@ TEST_F(Batond, AGangRefusesWhatWouldMakeItWaitForEver) {
   const json both =
       Say({{"command", "create_pod"}, {"name", "x"}, {"priority", "idle"}, {"gang", "night"}});
   EXPECT_NE(both.value("error", "").find("is in no gang"), std::string::npos) << both;
+  const json parts = Say({{"command", "create_pod"},
+                          {"name", "y"},
+                          {"request", 10},
+                          {"mode", "mps"},
+                          {"gang", "parts"}});
+  EXPECT_NE(parts.value("error", "").find("no tokens"), std::string::npos) << parts;
 }
 
 TEST_F(Batond, AHugeEpochThatSomebodyClaimsStopsNobodyAfterARestart) {

@@ -87,6 +87,17 @@ TEST(PodTable, TopInAPipePrintsPlainLines) {
   EXPECT_EQ(daemon.requests().at(0), (json{{"command", "status"}}));
 }
 
+TEST(PodTable, TopSaysForHowManyPodsOfItsGangAPodWaits) {
+  json status = json::parse(kStatus);
+  status["pods"][0]["gang_missing"] = 2;
+  status["pods"][1]["gang_missing"] = 1;
+  FakeDaemon daemon([&](const json&) { return status; });
+  const Outcome outcome = RunBaton({"top", "--once", "--socket-dir", daemon.socket_dir()});
+  EXPECT_NE(outcome.out.find("1GiB/4GiB  waits for 2 pods  research"), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("0B  waits for 1 pod\n"), std::string::npos) << outcome.out;
+}
+
 TEST(PodTable, StatusTellsWhatIsWrongAndWhoHolds) {
   FakeDaemon daemon([](const json&) { return json::parse(kStatus); });
   const Outcome outcome = RunBaton({"status", "--socket-dir", daemon.socket_dir()});
