@@ -119,9 +119,10 @@ void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
     waiting ? ranked_.push_back(slot) : (void)std::erase(ranked_, slot);
   }
   pod.waiting = waiting;
+  const bool same_burst = pod.burst_ns == Nanos(burst);
   pod.burst_ns = Nanos(burst);
   if (dirty_) return;  // Settle queues everybody
-  pod.SetEligible(pod.eligible);
+  if (!same_burst) pod.SetEligible(pod.eligible);
   if (waiting) Enqueue(slot);
 }
 

@@ -50,6 +50,7 @@ class LimitBucket {
   // The pod held for `held` until now; negative: it gets back what it was charged too much. The
   // bucket filled up until the hold began, and drained and filled at once while it lasted.
   void Charge(const Rate& rate, Duration held, Instant now) {
+    if (rate.limit >= kWhole) return Fill(rate, now);
     Settle(rate, std::max(at_, now - std::max(held, Duration(0))));
     level_ns_ -= Nanos(held);
     Settle(rate, now);

@@ -193,7 +193,10 @@ struct Turn {
   Instant now{};
   Effects* effects = nullptr;
 
-  void Emit(Effect effect) const { effects->push_back(effect); }
+  template <class E>
+  void Emit(const E& effect) const {
+    effects->emplace_back(effect);
+  }
 };
 
 }  // namespace baton::scheduler

@@ -37,7 +37,8 @@ Line::Line(const SchedulerOptions& options, Roster& roster, const Turn& turn)
       turn_(turn),
       queue_(options.fairness),
       idle_queue_(options.fairness),
-      grant_ns_(Nanos(kGrantGuess)) {}
+      grant_ns_(Nanos(kGrantGuess)),
+      base_quota_(ReckonBaseQuota()) {}
 
 void Line::Add(uint32_t index, const policy::ShareSpec& spec) {
   const Pod& added = roster_.pod(index);
@@ -153,15 +154,15 @@ bool Line::Enter(uint32_t index) {
   Count(pod, 1);
   place.queue.SetActive(place.slot, true);
   // A gang stands there while it is ranked only (GangLine).
+  const Duration burst = Burst(index);
   if (pod.gang) {
-    place.queue.SetWork(place.slot, true, Burst(index));
-  } else {
+    place.queue.SetWork(place.slot, true, burst);
+  } else if (pod.saturating || pod.idle_priority()) {
     // One that had more to do when its token ended does not come from a pause.
-    const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : Burst(index);
-    place.queue.SetWaiting(place.slot, true, Burst(index),
-                           pod.saturating || pod.idle_priority()
-                               ? policy::FromPause{}
-                               : policy::FromPause{usual, unheld()});
+    place.queue.SetWaiting(place.slot, true, burst);
+  } else {
+    const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : burst;
+    place.queue.SetWaiting(place.slot, true, burst, {usual, unheld()});
   }
   return true;
 }
@@ -262,7 +263,7 @@ void Line::Learn(uint32_t index, Duration held, Duration longest) {
   }
 }
 
-Duration Line::BaseQuota() const {
+Duration Line::ReckonBaseQuota() const {
   const int64_t ns =
       Nanos(handoff()) * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
   return std::clamp(Duration(ns), options_.quota_min, options_.quota_max);
@@ -306,6 +307,7 @@ Duration Line::Quota(uint32_t index) const {
 void Line::NoteConfirmed(Duration took) {
   const int64_t sample = std::min(Nanos(took), Nanos(options_.quota_max));
   grant_ns_ += (sample - grant_ns_) / 16;
+  base_quota_ = ReckonBaseQuota();
 }
 
 // A return and a grant, each about as long, and the client's own waking up.

@@ -83,7 +83,7 @@ class Line {
   // Duration::max(): not at all.
   Duration LeastQuota(uint32_t pod) const;
   // The shortest token that keeps hand-offs at their fraction of the GPU's time.
-  Duration BaseQuota() const;
+  Duration BaseQuota() const { return base_quota_; }
 
   // A client has confirmed a grant, this long after it was sent.
   void NoteConfirmed(Duration took);
@@ -110,6 +110,7 @@ class Line {
   // Adds `by` to the numbers of pods that wait, where the pod does.
   void Count(const Pod& pod, int by);
   void AddIdle(uint32_t pod, const policy::ShareSpec& spec);
+  Duration ReckonBaseQuota() const;
   // Nobody with a request works, nor may come back any moment.
   bool IdleMayGo() const;
 
@@ -127,6 +128,7 @@ class Line {
   uint32_t idle_waiting_ = 0;
   Instant idle_from_{};  // those of idle priority may go then, where nobody with a request works
   int64_t grant_ns_;
+  Duration base_quota_;  // by grant_ns_
 };
 
 }  // namespace baton::scheduler
