@@ -27,10 +27,6 @@ std::string Failure(const char* code, const std::string& text) {
   return fmt::format(R"({{"ok":false,"code":"{}","error":"{}"}})", code, text);
 }
 
-bool IsDrained(wire::Phase phase) {
-  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
-}
-
 }  // namespace
 
 Frontend::Frontend(config::Options options)
@@ -64,7 +60,7 @@ Result<void> Frontend::Start() {
     auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());
     gpu_locks_.push_back(std::move(*lock));
-    guards_[gpu.uuid];
+    guards_.try_emplace(gpu.uuid, options_.scheduler.scheduler.drain_timeout);
   }
   const std::string& dir =
       options_.node.socket_dir.empty() ? options_.server.socket_dir : options_.node.socket_dir;
@@ -173,8 +169,8 @@ void Frontend::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hel
   for (Lane& lane : client.lanes) {
     lane.attach.clear();
     lane.state.clear();
-    lane.served = false;
   }
+  for (auto& [uuid, guard] : guards_) guard.Disconnect(number);
   if (up_) {
     SayUp(number, client);
   } else {
@@ -207,23 +203,10 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
   Client& client = clients_[number];
   if (attach.gpu >= client.lanes.size()) client.lanes.resize(attach.gpu + 1);
   Lane& lane = client.lanes[attach.gpu];
-  if (lane.uuid != attach.uuid.view()) {
-    // By another index than on its last connection, perhaps: what it was granted stays with the
-    // GPU.
-    const auto before =
-        std::find_if(client.lanes.begin(), client.lanes.end(),
-                     [&](const Lane& other) { return other.uuid == attach.uuid.view(); });
-    if (before != client.lanes.end()) {
-      std::swap(lane, *before);
-    } else {
-      lane = Lane{};
-    }
-  }
+  if (lane.uuid != attach.uuid.view()) lane = Lane{};
   lane.attach = frame;
   lane.uuid = attach.uuid.view();
-  lane.served = false;
-  lane.fresh = true;
-  lane.holds.reset();
+  if (auto* guard = GuardOf(lane.uuid)) guard->Attach(number, client.ticket);
 }
 
 void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
@@ -234,34 +217,12 @@ void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
   Lane& lane = it->second.lanes[state.gpu];
   lane.state = frame;
   lane.held = held;
-  lane.holds = !IsDrained(state.phase);
-  Guard* guard = GuardOf(lane.uuid);
-  // A drain counts when it names the latest grant: an earlier report crossed with it.
-  if (guard != nullptr && !*lane.holds &&
-      std::pair(state.epoch, state.rev) >= std::pair(lane.epoch, lane.rev)) {
-    guard->undrained.erase(number);
-  }
-  Believe(number, it->second, lane);
+  if (auto* guard = GuardOf(lane.uuid)) guard->Said(MonotonicNow(), number, state);
 }
 
-Frontend::Guard* Frontend::GuardOf(const std::string& uuid) {
-  auto it = guards_.find(uuid);
-  if (it == guards_.end()) return nullptr;
-  const Instant now = MonotonicNow();
-  std::erase_if(it->second.undrained, [&](const auto& entry) { return entry.second <= now; });
-  return &it->second;
-}
-
-// A holder of before this relay started. Only who comes (back) can say so, and only whom batond
-// knows; it is waited for as long as a drain may take, batond itself may know better.
-void Frontend::Believe(uint64_t number, const Client& client, Lane& lane) {
-  if (!client.welcomed || !lane.served || !lane.fresh || !lane.holds) return;
-  lane.fresh = false;
-  Guard* guard = GuardOf(lane.uuid);
-  if (guard == nullptr || !*lane.holds) return;
-  if (!guard->undrained.empty() && guard->ticket != client.ticket) return;
-  guard->ticket = client.ticket;
-  guard->undrained.emplace(number, MonotonicNow() + options_.scheduler.scheduler.drain_timeout);
+scheduler::RelayGuard* Frontend::GuardOf(const std::string& uuid) {
+  const auto guard = guards_.find(uuid);
+  return guard == guards_.end() ? nullptr : &guard->second;
 }
 
 void Frontend::OnMemory(uint64_t number, const wire::Memory&, std::string_view frame) {
@@ -288,7 +249,7 @@ void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
   }
   it->second.connected = false;
   if (reason != wire::DownReason::kExited) return;
-  for (auto& [uuid, guard] : guards_) guard.undrained.erase(number);
+  for (auto& [uuid, guard] : guards_) guard.Gone(MonotonicNow(), number);
   clients_.erase(it);
 }
 
@@ -388,9 +349,8 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   } else if (frame.type() == wire::Attached::kType) {
     wire::Attached attached;
     if (!frame.Read(attached) || attached.gpu >= client.lanes.size()) return;
-    Lane& lane = client.lanes[attached.gpu];
-    lane.served = true;
-    Believe(message.client, client, lane);
+    auto* guard = GuardOf(client.lanes[attached.gpu].uuid);
+    if (guard != nullptr && client.welcomed) guard->Served(MonotonicNow(), message.client);
   } else if (frame.type() == wire::Error::kType) {
     wire::Error error;
     if (frame.Read(error) && error.kind != wire::ErrorKind::kUnavailable) {
@@ -401,24 +361,14 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   tenants_->Send(message.client, bytes);
 }
 
-bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) {
+bool Frontend::Allow(uint64_t number, const Client& client, const wire::Token& token) {
   if (token.gpu >= client.lanes.size()) return false;
-  // It closes a gate, whatever epoch it names (one that the client claims, perhaps).
-  if (token.quota_ns == 0) return true;
-  Lane& lane = client.lanes[token.gpu];
-  if (Guard* guard = GuardOf(lane.uuid)) {
-    if (token.epoch < guard->epoch) return false;
-    if (!guard->undrained.empty() && guard->ticket != client.ticket) {
-      spdlog::warn("token: dropped a grant of {} while another pod has not drained", lane.uuid);
-      return false;
-    }
-    guard->ticket = client.ticket;
-    guard->undrained[number] = kNever;
-    guard->epoch = token.epoch;
-  }
-  std::tie(lane.epoch, lane.rev) =
-      std::max(std::pair(lane.epoch, lane.rev), std::pair(token.epoch, token.rev));
-  return true;
+  const std::string& uuid = client.lanes[token.gpu].uuid;
+  auto* guard = GuardOf(uuid);
+  if (guard == nullptr || guard->Allow(MonotonicNow(), number, token)) return true;
+  spdlog::debug("token: a grant of {} is old, or another pod there has not drained; dropped", uuid);
+  tenants_->Keep(number, token);
+  return false;
 }
 
 void Frontend::OnNodeCheck(const wire::NodeCheck& check) {

@@ -3,9 +3,8 @@
 // vouches for what only the node can know: who a client is, how long it held, whether it still
 // lives.
 //
-// It decides nothing, but it does not believe everything either: a grant of an old epoch is
-// dropped, and so is one that would give two pods of this node the same GPU at once. A dropped
-// grant costs nothing: batond sends it again while the client's reports do not name it.
+// It decides nothing, but it does not believe everything either (scheduler/relay_guard.h). A grant
+// that is dropped costs nobody anything.
 //
 // Three things that look alike from afar are told apart: a *pod's death* (its pidfd; ClientDown), a
 // *relay's death* (a new instance says Hello; its clients are disconnected, not dead) and a *lost
@@ -34,6 +33,7 @@
 #include "node/control_socket.h"
 #include "node/signals.h"
 #include "node/tenant_endpoint.h"
+#include "scheduler/relay_guard.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
 
@@ -57,11 +57,6 @@ class Frontend : private TenantSink {
     std::string state;
     Duration held{0};  // as that was passed on with
     std::string uuid;
-    uint64_t epoch = 0;  // of the newest grant or extension passed on
-    uint64_t rev = 0;
-    bool served = false;        // batond's Attached was passed on: its pod has a share of this GPU
-    bool fresh = false;         // attached, and no State looked at since: it may say that it holds
-    std::optional<bool> holds;  // as its last State since it attached says
   };
   struct Client {
     std::string hello;
@@ -73,14 +68,6 @@ class Frontend : private TenantSink {
     bool connected = false;
     bool welcomed = false;
     std::vector<Lane> lanes;
-  };
-  // Who may hold a GPU of this node.
-  struct Guard {
-    uint64_t epoch = 0;  // of the newest grant passed on
-    std::string ticket;  // the pod of `undrained`
-    // Were passed a token and have not said that it drained: kNever. Or say so of themselves, which
-    // is believed until then.
-    std::map<uint64_t, Instant> undrained;
   };
 
   // TenantSink
@@ -97,10 +84,9 @@ class Frontend : private TenantSink {
   void FromBatond(const std::vector<std::string_view>& parts);
   void OnToClient(const wire::ToClient& message);
   // Whether the token may be passed on to the client.
-  bool Allow(uint64_t number, Client& client, const wire::Token& token);
+  bool Allow(uint64_t number, const Client& client, const wire::Token& token);
   // Null for what is no GPU of this node: nothing runs there.
-  Guard* GuardOf(const std::string& uuid);
-  void Believe(uint64_t number, const Client& client, Lane& lane);
+  scheduler::RelayGuard* GuardOf(const std::string& uuid);
   void OnNodeWelcome(const wire::NodeWelcome& welcome);
   void OnNodeCheck(const wire::NodeCheck& check);
   void OnMonitor(const std::vector<std::string_view>& parts);
@@ -131,7 +117,7 @@ class Frontend : private TenantSink {
   boost::asio::steady_timer beat_;
 
   std::unordered_map<uint64_t, Client> clients_;
-  std::map<std::string, Guard> guards_;  // of each GPU of this node
+  std::map<std::string, scheduler::RelayGuard> guards_;  // of each GPU of this node
   // Processes that batond asked about, to be told when they end.
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> watched_;
   std::map<uint64_t, ControlSocket::Respond> asked_;

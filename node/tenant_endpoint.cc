@@ -24,13 +24,6 @@ constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
-// So long a client that has drained may take to say so again.
-constexpr Duration kAnswerPatience = std::chrono::seconds(1);
-
-bool IsDrained(wire::Phase phase) {
-  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
-}
-
 }  // namespace
 
 struct TenantEndpoint::Client {
@@ -283,7 +276,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      sink_.OnState(client->number, state, Measure(*lane, state), bytes);
+      sink_.OnState(client->number, state, lane->meter.Said(MonotonicNow(), state), bytes);
       return;
     }
     case wire::Attach::kType: {
@@ -334,21 +327,6 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (frame.type() < 16) return;
       RefuseClient(client, wire::ErrorKind::kProtocol, "a hook does not send this message");
   }
-}
-
-// A State that the scheduler does not take for a drain must not end the measuring either: it would
-// be charged up to there, and hold on.
-Duration TenantEndpoint::Measure(Lane& lane, const wire::State& state) {
-  if (state.seq <= lane.seq) return Duration(0);
-  lane.seq = state.seq;
-  if (!IsDrained(state.phase)) lane.held = Duration(0);
-  const bool drained = IsDrained(state.phase) && state.epoch == lane.sent_epoch &&
-                       state.rev == lane.sent_rev && lane.sent_at != kNever;
-  if (!drained) return Duration(0);
-  const Instant asked_at = std::exchange(lane.asked_at, kNever);
-  if (asked_at != kNever && MonotonicNow() - asked_at > kAnswerPatience) lane.held = Duration(0);
-  if (lane.held == Duration(0)) lane.held = MonotonicNow() - lane.sent_at;
-  return lane.held;
 }
 
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
@@ -419,29 +397,11 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   // Before it is on its way: the client may run before this goes on.
   const Instant sent_at = MonotonicNow();
   const bool sent = SendNow(client, frame);
-  // A grant with a new epoch starts a hold; with any other word about it the hold ends anew. Looked
-  // at after it is on its way.
+  // Looked at after it is on its way.
   wire::Frame parsed;
   wire::Token token;
   if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token)) {
-    Lane* lane = client.At(token.gpu);
-    if (lane == nullptr) {
-      // No GPU of its own has this index.
-    } else if (token.epoch > lane->sent_epoch && token.quota_ns != 0) {
-      lane->sent_epoch = token.epoch;
-      lane->sent_rev = token.rev;
-      lane->sent_at = token.rev == 1 ? sent_at : kNever;
-      lane->held = Duration(0);
-    } else if (token.epoch == lane->sent_epoch && token.rev > lane->sent_rev) {
-      // A gate that is closed again lets nothing pass: who has drained has. Until it says so again
-      // it keeps the GPU, though.
-      lane->sent_rev = token.rev;
-      if (token.quota_ns != 0) {
-        lane->held = Duration(0);
-      } else if (lane->held > Duration(0) && lane->asked_at == kNever) {
-        lane->asked_at = sent_at;
-      }
-    }
+    if (Lane* lane = client.At(token.gpu)) lane->meter.Sent(sent_at, token);
   }
   if (sent) return;
   if (client.unsent.size() >= limits_.unsent_frames_max) {
@@ -451,6 +411,12 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   }
   client.unsent.emplace_back(frame);
   if (!client.writing) Flush(it->second);
+}
+
+void TenantEndpoint::Keep(uint64_t number, const wire::Token& token) {
+  const auto client = Find(number);
+  if (client == nullptr) return;
+  if (Lane* lane = client->At(token.gpu)) lane->meter.Kept(token);
 }
 
 bool TenantEndpoint::SendNow(Client& client, std::string_view frame) {

@@ -37,6 +37,7 @@
 #include "base/time.h"
 #include "devmgr/machine/nvml.h"
 #include "node/process.h"
+#include "scheduler/hold_meter.h"
 #include "wire/messages.h"
 
 namespace baton::node {
@@ -59,10 +60,8 @@ class TenantSink {
   virtual void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
                        std::string_view frame) = 0;
   virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
-  // `held`: of the token of state.epoch once that has drained, as measured here; else 0. A State
-  // counts as drained when it is newer than those before it and names the newest Token that was
-  // passed on, exactly; its value is given with every later State too, until it says otherwise, is
-  // sent another grant, or takes more than a second to answer a Token that closes its gate.
+  // `held`: of the token of state.epoch once that has drained, as measured here; else 0
+  // (scheduler/hold_meter.h).
   virtual void OnState(uint64_t client, const wire::State& state, Duration held,
                        std::string_view frame) = 0;
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
@@ -92,6 +91,8 @@ class TenantEndpoint {
   // Sends a frame, at once or from a bounded queue. Nothing happens when the client is away.
   // A Token passed through here is noticed for the held time.
   void Send(uint64_t client, std::string_view frame);
+  // A Token is kept from the client, which is noticed too.
+  void Keep(uint64_t client, const wire::Token& token);
   // Sends Error and closes. The process stays watched if it had said Hello.
   void Refuse(uint64_t client, wire::ErrorKind kind, std::string_view text);
   // SIGKILL for the client's process.
@@ -108,12 +109,7 @@ class TenantEndpoint {
     bool attached = false;
     uint8_t index = 0;  // the client's for this GPU, while it is attached
     std::string uuid;
-    uint64_t seq = 0;         // of its newest State
-    uint64_t sent_epoch = 0;  // newest token passed on, and the last word about it
-    uint64_t sent_rev = 0;
-    Instant sent_at = kNever;   // when its first revision was passed on; kNever: not from here
-    Duration held{0};           // until it drained; 0: it has not, or nobody knows
-    Instant asked_at = kNever;  // since it drained it was told to close, and has not answered
+    scheduler::HoldMeter meter;
   };
   static constexpr size_t kLanesMax = wire::kGpusMax;
   struct Client;
@@ -124,9 +120,6 @@ class TenantEndpoint {
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
   bool ReadOne(const std::shared_ptr<Client>& client);
   void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
-  // How long the client has held what `state` says has drained; 0: it does not say so, or nobody
-  // knows.
-  static Duration Measure(Lane& lane, const wire::State& state);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                 std::string_view frame);
   void SendError(Client& client, wire::ErrorKind kind, std::string_view text);

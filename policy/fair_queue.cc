@@ -258,6 +258,13 @@ Duration FairQueue::Lag(Slot slot) {
   return Duration(pods_[slot].LagAt(virtual_ns_));
 }
 
+std::optional<Duration> FairQueue::SumOfLags() const {
+  if (dirty_) return std::nullopt;
+  int64_t sum = 0;
+  for (const Slot slot : active_) sum += pods_[slot].LagAt(virtual_ns_);
+  return Duration(sum);
+}
+
 Share FairQueue::Fluid(Slot slot) {
   if (dirty_) Settle();
   return pods_[slot].fluid;

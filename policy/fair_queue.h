@@ -135,6 +135,10 @@ class FairQueue {
   // What the pod is owed of its request alone; negative: it has had more.
   Duration OwedOfRequest(Slot slot) const { return guarantee_.Owed(slot); }
 
+  // The sum of all active pods' lags, which is 0 but for roundings of less than a nanosecond for
+  // each service; nothing while a change of membership is still to be reckoned with. O(n).
+  std::optional<Duration> SumOfLags() const;
+
   const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
   // Held time charged to all pods so far.
   Duration served() const { return Duration(served_ns_); }

@@ -37,6 +37,8 @@ class GangLine {
   void Unreserve();
   // While the GPU is kept free for a gang, the gang is charged as if it held.
   void ChargeKept();
+  // In the time that has passed it was somebody else who kept the GPU.
+  void NotKept(Duration passed) { kept_since_ = std::min(kept_since_ + passed, turn_.now); }
   // The pod has given its token back.
   void Returned(uint32_t pod);
   // How long it has been kept, and not charged for yet.

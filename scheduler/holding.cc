@@ -62,6 +62,7 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
     line_.Leave(client.pod, true);
   }
   BATON_CHECK(token_.pod == client.pod);
+  if (hold.claimed) token_.claimed_at = std::min(token_.claimed_at, turn_.now);
   client.epoch = hold.epoch;
   client.rev = 0;
   client.part = Client::Part::kConfirmed;

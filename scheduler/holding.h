@@ -35,6 +35,7 @@ class Holding {
     Instant granted_at{};
     Instant joined_at{};
     Duration charged{0};
+    bool claimed = false;  // by the client alone
   };
   // The client holds so, and is a member from here on. Where the token is free this makes one that
   // has ended already; else it must be the pod's.

@@ -248,6 +248,12 @@ void Line::Charge(uint32_t index, Duration held) {
   turn_.Emit(Charged{pod.id, held});
 }
 
+void Line::ChargeAside(uint32_t index, Duration held) {
+  Wake(index);
+  Charge(index, held);
+  if (roster_.pod(index).waiting_since == kNever) Rest(index);
+}
+
 void Line::Learn(uint32_t index, Duration held, Duration longest) {
   Pod& pod = roster_.pod(index);
   pod.saturating = pod.wanting > 0;

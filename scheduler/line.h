@@ -69,6 +69,8 @@ class Line {
 
   // The pod is charged `held` more; negative to take back what an estimate charged too much.
   void Charge(uint32_t pod, Duration held);
+  // The pod is charged for what it held without a token, waiting or not.
+  void ChargeAside(uint32_t pod, Duration held);
   // The pod's token is back, after it was held for this long, and for so long at most between two
   // decisions whether it goes on: what it will need next.
   void Learn(uint32_t pod, Duration held, Duration longest);

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "scheduler/claim_budget.h"
 #include "scheduler/views.h"
 
 namespace baton::scheduler {
@@ -77,9 +78,7 @@ class Roster {
     int64_t waited_ns = 0;
     uint64_t grants = 0;
     uint64_t revocations = 0;
-    // How long its clients may yet hold up the GPU by claims that nobody can check, as of stops_at.
-    Duration stops{0};
-    Instant stops_at{};
+    ClaimBudget claims;
 
     // Of idle priority: it has the GPU while nobody else has work for it.
     bool idle_priority() const { return idle_slot != kNobody; }
@@ -96,6 +95,7 @@ class Roster {
   const Client& client(uint32_t index) const { return clients_[index]; }
   // By number; those without an id are free.
   const std::vector<Pod>& pods() const { return pods_; }
+  const std::vector<Client>& clients() const { return clients_; }
   bool has_gangs() const { return gangs_ > 0; }
 
   uint32_t AddPod(PodId id, bool gang);

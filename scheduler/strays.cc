@@ -10,26 +10,23 @@ bool Strays::Has(uint32_t client) const {
 }
 
 void Strays::Allow(Roster::Pod& pod) const {
-  pod.stops = options_.drain_timeout;
-  pod.stops_at = turn_.now;
+  pod.claims = ClaimBudget(options_.drain_timeout, turn_.now);
 }
 
 void Strays::Stop(uint32_t c, uint64_t epoch) {
   if (Has(c)) return;
   const Roster::Client& client = roster_.client(c);
   Roster::Pod& pod = roster_.pod(client.pod);
-  pod.stops = std::min(pod.stops + (turn_.now - pod.stops_at) / 100, options_.drain_timeout);
-  pod.stops_at = turn_.now;
   turn_.Emit(SendToken{client.id, epoch, ~uint64_t{0}, Duration(0), true});
-  if (pod.stops <= Duration(0)) return;
-  strays_.push_back({c, turn_.now, turn_.now + pod.stops});
+  const Duration left = pod.claims.Left(turn_.now);
+  if (left > Duration(0)) strays_.push_back({c, turn_.now, turn_.now + left});
 }
 
 void Strays::Release(uint32_t client) {
   const auto found = std::find_if(strays_.begin(), strays_.end(),
                                   [client](const Stray& s) { return s.client == client; });
   if (found == strays_.end()) return;
-  roster_.pod(roster_.client(client).pod).stops -= turn_.now - found->since;
+  roster_.pod(roster_.client(client).pod).claims.Spend(turn_.now - found->since);
   strays_.erase(found);
 }
 
@@ -62,6 +59,12 @@ Instant Strays::wakeup() const {
   Instant at = kNever;
   for (const Stray& s : strays_) at = std::min(at, s.until);
   return at;
+}
+
+bool Strays::bounded() const {
+  return std::all_of(strays_.begin(), strays_.end(), [this](const Stray& s) {
+    return s.until - s.since <= options_.drain_timeout;
+  });
 }
 
 bool Strays::overdue() const {

@@ -19,6 +19,8 @@ class Strays {
 
   bool empty() const { return strays_.empty(); }
   bool Has(uint32_t client) const;
+  // The client that claims to run for longest. There must be one.
+  uint32_t oldest() const { return strays_.front().client; }
   // A pod that is new may make claims.
   void Allow(Roster::Pod& pod) const;
   // The client claims to hold the token of `epoch`. Nothing is waited for where its pod has made
@@ -32,6 +34,8 @@ class Strays {
   void LinkBack(Duration away);
   // When Expire() is due.
   Instant wakeup() const;
+  // Whether none is waited for for longer than its pod's claims may last.
+  bool bounded() const;
   // The GPU waits for one of them for longer than a token lasts.
   bool overdue() const;
 

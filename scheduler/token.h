@@ -37,10 +37,11 @@ struct Token {
   uint32_t pod = Roster::kNobody;  // kNobody exactly when it is free
   Roster::Numbers members;         // clients that have a part of it, in order of joining
   Instant granted_at{};
-  Instant deadline{};          // as this side sees it
-  Instant renew_at = kNever;   // when to decide about an extension
-  Instant ended_at = kNever;   // when it first closed; a reopening does not set it back
-  Instant let_on_at = kNever;  // when it was last let on
+  Instant deadline{};           // as this side sees it
+  Instant renew_at = kNever;    // when to decide about an extension
+  Instant ended_at = kNever;    // when it first closed; a reopening does not set it back
+  Instant let_on_at = kNever;   // when it was last let on
+  Instant claimed_at = kNever;  // a client claimed to hold it, which nobody can check
   Duration quota{0};
   Duration waited{0};     // what the pod did before it
   Duration charged{0};    // of it, to the pod

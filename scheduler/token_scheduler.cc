@@ -8,16 +8,17 @@ namespace baton::scheduler {
 namespace {
 
 // Takes what the report says of the client itself. Whether it has heard the last word about the
-// token that it was sent.
-bool Note(Roster::Client& client, const ClientReport& report, Instant now) {
+// token that it was sent. A client that names a token later than the `last` one lies, or it would
+// have drained each token before it was sent.
+bool Note(Roster::Client& client, const ClientReport& report, uint64_t last, Instant now) {
   // What a heartbeat in the middle of a drain says moves it nearer, never further: the backlog of
   // work that waits for another launch does not shrink.
   const Instant done_at = now + report.backlog;
   const bool drains = report.phase == wire::Phase::kDraining;
   client.done_at = drains && client.draining ? std::min(client.done_at, done_at) : done_at;
   client.draining = drains;
-  const bool heard =
-      report.epoch > client.epoch || (report.epoch == client.epoch && report.rev >= client.rev);
+  const bool later = report.epoch > client.epoch && report.epoch <= last;
+  const bool heard = later || (report.epoch == client.epoch && report.rev >= client.rev);
   // After a restart the client knows more revisions than this side.
   if (report.epoch == client.epoch) client.rev = std::max(client.rev, report.rev);
   return heard;
@@ -42,8 +43,9 @@ TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_ep
     : options_(options), holding_(options_, roster_, line_, turn_, last_epoch, first_epoch) {}
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
-  turn_.now = std::max(turn_.now, now);
   turn_.effects = &effects;
+  const Instant before = std::exchange(turn_.now, std::max(turn_.now, now));
+  ChargeStrays(turn_.now - before);
   ++steps_;
   // With many GPUs and pods the next holder is not in the cache; fetch it while the event is
   // handled.
@@ -64,6 +66,47 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   }
   if (!gangs_.empty()) gangs_.Rank(cut());
   turn_.effects = nullptr;
+}
+
+// While no token was out and somebody claimed to run, that one kept the GPU from all others.
+void TokenScheduler::ChargeStrays(Duration passed) {
+  if (strays_.empty() || holding_.held() || cut() || passed <= Duration(0)) return;
+  line_.ChargeAside(roster_.client(strays_.oldest()).pod, passed);
+  gangs_.NotKept(passed);
+}
+
+std::optional<std::string> TokenScheduler::Invariants() const {
+  const auto& members = holding_.token().members;
+  if (holding_.held() != (holding_.pod() != Roster::kNobody)) return "a token without a pod";
+  if (!holding_.held() && !members.empty()) return "a free token has members";
+  size_t with_part = 0;
+  std::vector<uint32_t> wanting(roster_.pods().size());
+  for (uint32_t c = 0; c < roster_.clients().size(); ++c) {
+    const Client& client = roster_.client(c);
+    if (!client.id) continue;
+    with_part += client.member();
+    wanting[client.pod] += client.wants;
+    if (client.wants && !client.connected()) return "a client that is away wants the token";
+    if (!client.member()) continue;
+    if (client.pod != holding_.pod()) return "a client of another pod has a part of the token";
+    if (std::count(members.begin(), members.end(), c) != 1) return "a part without a member";
+    if (client.joined_at > turn_.now) return "a part of the future";
+  }
+  if (with_part != members.size()) return "a member without a part";
+  for (uint32_t p = 0; p < roster_.pods().size(); ++p) {
+    const Pod& pod = roster_.pod(p);
+    if (!pod.id) continue;
+    if (pod.wanting != wanting[p]) return "a pod's clients that want the token do not add up";
+    const bool waits = pod.waiting_since != kNever;
+    if (waits && holding_.pod() == p) return "the pod that holds waits";
+    if (holding_.pod() != p && pod.asks() != waits) {
+      return "a pod that asks does not stand in line, or one that does not ask does";
+    }
+  }
+  if (!strays_.bounded()) return "a claim is waited for for too long";
+  const auto lags = line_.queue().SumOfLags();
+  if (lags && std::abs(Nanos(*lags)) > 1'000'000) return "the lags do not sum to zero";
+  return std::nullopt;
 }
 
 Instant TokenScheduler::wakeup() const {
@@ -179,7 +222,7 @@ void TokenScheduler::On(const ClientReport& event) {
   client.seq = event.seq;
   const bool fresh =
       std::exchange(client.contact, Client::Contact::kHeard) == Client::Contact::kNew;
-  const bool heard = Note(client, event, turn_.now);
+  const bool heard = Note(client, event, epoch(), turn_.now);
   const bool holds = event.phase == wire::Phase::kHolding || event.phase == wire::Phase::kDraining;
   if (heard && client.part == Client::Part::kSent) {
     client.part = Client::Part::kConfirmed;
@@ -196,9 +239,11 @@ void TokenScheduler::On(const ClientReport& event) {
 void TokenScheduler::OnHolding(uint32_t c, const ClientReport& report, bool fresh) {
   Client& client = roster_.client(c);
   if (!client.member()) {
-    // Only who comes (back) can hold something that this side does not know of.
-    if (!fresh) return strays_.Stop(c, report.epoch);
-    Adopt(c, {report.epoch, turn_.now, turn_.now, Duration(0)});
+    // Only who comes (back) can hold something that this side does not know of, and only while its
+    // pod has made no more of such claims than it may.
+    const bool may = roster_.pod(client.pod).claims.Left(turn_.now) > Duration(0);
+    if (!fresh || !may) return strays_.Stop(c, report.epoch);
+    Adopt(c, {report.epoch, turn_.now, turn_.now, Duration(0), true});
   }
   if (report.epoch >= client.epoch) {  // it has held all along
     client.away_since = kNever;
@@ -355,6 +400,9 @@ void TokenScheduler::UpdateWaiting(uint32_t pod) {
 // Nobody holds a part of the token any more: it is free.
 void TokenScheduler::TakeBack() {
   const uint32_t index = holding_.pod();
+  if (const Instant since = holding_.token().claimed_at; since != kNever) {
+    roster_.pod(index).claims.Spend(turn_.now - since);
+  }
   holding_.Return();
   gangs_.Returned(index);
   const Pod& pod = roster_.pod(index);

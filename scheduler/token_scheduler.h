@@ -41,6 +41,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "scheduler/events.h"
@@ -88,6 +89,9 @@ class TokenScheduler {
   bool has_gangs() const { return roster_.has_gangs(); }
   // Number of calls of Step(). Gang() is unchanged while this is.
   uint64_t steps() const { return steps_; }
+  // What must hold between any two Steps, for tests: a sentence about the first that does not, or
+  // nothing. O(pods and clients).
+  std::optional<std::string> Invariants() const;
 
  private:
   using Client = Roster::Client;
@@ -104,6 +108,7 @@ class TokenScheduler {
   void On(const GangStep& event);
   void On(const TeamWeights& event);
 
+  void ChargeStrays(Duration passed);
   void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
   void OnDrained(uint32_t client, const ClientReport& report, bool heard);
   void Adopt(uint32_t client, const Holding::Adopted& hold);

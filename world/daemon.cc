@@ -7,15 +7,14 @@
 namespace baton::world {
 
 using std::chrono::milliseconds;
-using wire::Phase;
 
 namespace {
 // A tick that is due at once may be late by a few, never by so many without anything done.
 constexpr uint32_t kOverdueTicksMax = 10'000;
 }  // namespace
 
-Daemon::Daemon(WorldState& world, const Gpus& gpus, Links& links, Laws& laws)
-    : world_(world), gpus_(gpus), links_(links), laws_(laws) {
+Daemon::Daemon(WorldState& world, const Gpus& gpus, Links& links, Node& node, Laws& laws)
+    : world_(world), gpus_(gpus), links_(links), node_(node), laws_(laws) {
   gangs_.emplace(world.options.scheduler);
   for (Site& site : world.sites) {
     site.scheduler = std::make_unique<scheduler::TokenScheduler>(world.options.scheduler, 0);
@@ -62,14 +61,12 @@ void Daemon::Detach(const Process& p) {
   Step(p.gpu, scheduler::ClientDisconnected{WorldState::ClientOf(p)});
 }
 
-void Daemon::Hear(Process& p, const wire::State& state) {
-  const bool drained = state.phase == Phase::kIdle || state.phase == Phase::kWaiting;
-  const bool measured = drained && state.epoch == p.sent_epoch && p.sent_epoch != 0;
+void Daemon::Hear(Process& p, const wire::State& state, Duration measured) {
+  if (down_) return;
   const Duration held = DurationFromNanos(state.held_ns);
   const ClientId client = WorldState::ClientOf(p);
   Step(p.gpu, scheduler::ClientReport{client, state.seq, state.phase, state.epoch, state.rev,
-                                      measured ? world_.now - p.sent_at : Duration(0),
-                                      std::max(held - p.settled, Duration(0)),
+                                      measured, std::max(held - p.settled, Duration(0)),
                                       DurationFromNanos(state.backlog_ns)});
   if (!world_.sites[p.gpu].scheduler->Holds(client, state.epoch)) {
     p.settled = std::max(p.settled, held);
@@ -122,6 +119,9 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
       world_.After(Duration(0), What::kKill, world_.ProcessOf(kill->client).index);
     }
   }
+  if (world_.options.invariants) {
+    if (const auto wrong = site.scheduler->Invariants()) world_.Violation("invariant", *wrong);
+  }
   laws_.AfterStep(g);
   QueueTick(site.scheduler->wakeup(), site.tick_queued, g);
 }
@@ -149,15 +149,12 @@ void Daemon::Store(uint32_t g, const scheduler::StoreHolder& holder) {
 void Daemon::Send(const scheduler::SendToken& send) {
   Process& p = world_.ProcessOf(send.client);
   if (!p.connected) return;
-  if (send.rev == 1 && send.quota > Duration(0)) {
-    p.sent_epoch = send.epoch;
-    p.sent_at = world_.now;
-  }
   wire::Token token;
   token.epoch = send.epoch;
   token.rev = send.rev;
   token.quota_ns = static_cast<uint64_t>(Nanos(send.quota));
   token.contended = send.contended;
+  if (!world_.plan.relay) node_.Pass(p, token);
   links_.ToClient(p, token);
 }
 
@@ -206,6 +203,7 @@ void Daemon::ReportHold(uint32_t g) const {
 
 void Daemon::Stop(Duration away) {
   down_ = true;
+  if (!world_.plan.relay) node_.Forget();
   // What is charged while a hold goes on may be older than this by a token.
   outages_ += away + world_.options.scheduler.quota_max;
 }

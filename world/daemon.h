@@ -13,6 +13,7 @@
 #include "world/gpus.h"
 #include "world/laws.h"
 #include "world/links.h"
+#include "world/node.h"
 #include "world/state.h"
 
 namespace baton::world {
@@ -22,7 +23,7 @@ class Daemon {
   // The subject of kTick that means the gangs'.
   static constexpr uint32_t kGangs = ~0u;
 
-  Daemon(WorldState& world, const Gpus& gpus, Links& links, Laws& laws);
+  Daemon(WorldState& world, const Gpus& gpus, Links& links, Node& node, Laws& laws);
 
   bool down() const { return down_; }
 
@@ -32,7 +33,8 @@ class Daemon {
   void RemovePod(size_t pod);
   void Attach(const Process& p);
   void Detach(const Process& p);
-  void Hear(Process& p, const wire::State& state);
+  // `held`: what the node measured of the hold that this ends.
+  void Hear(Process& p, const wire::State& state, Duration held);
   void CutLink(bool cut);
   // The process is dead, and nothing of it is on the GPU. While the daemon is down it is not told
   // so; it looks when it is back.
@@ -63,6 +65,7 @@ class Daemon {
   WorldState& world_;
   const Gpus& gpus_;
   Links& links_;
+  Node& node_;
   Laws& laws_;
   std::optional<scheduler::GangScheduler> gangs_;
   Instant gangs_queued_ = kNever;

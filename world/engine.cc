@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "world/adversary.h"
 #include "world/clients.h"
 #include "world/daemon.h"
 #include "world/faults.h"
 #include "world/gpus.h"
 #include "world/laws.h"
 #include "world/links.h"
+#include "world/node.h"
 #include "world/processes.h"
 #include "world/state.h"
 
@@ -52,6 +54,8 @@ class World {
         Handle(event);
       }
     }
+    if (state_.verdict.ok) state_.now = end;
+    laws_.CheckHostile();
     state_.now = end;
     Summarize();
     return std::move(state_.verdict);
@@ -85,13 +89,15 @@ class World {
       case What::kTick:
         return daemon_.Tick(event.subject, event.at);
       case What::kGone:
+        node_.Gone(ProcessAt(event));
         return daemon_.Gone(ProcessAt(event));
       case What::kKill:
         return processes_.Kill(ProcessAt(event));
       case What::kContinue:
-        return clients_.Continue(ProcessAt(event));
+        return Continue(ProcessAt(event));
       case What::kDaemonBack:
-        return daemon_.ComeBack();
+        daemon_.ComeBack();
+        return processes_.SayEverything();
       case What::kLinkBack:
         return faults_.MendLink(event.serial != 0);
       case What::kFault:
@@ -102,6 +108,12 @@ class World {
         return laws_.CheckShares(event.subject);
       case What::kSeries:
         return ExtendSeries();
+      case What::kAct:
+        return Act(ProcessAt(event), event.serial);
+      case What::kToRelay:
+        return AtRelay(event.subject);
+      case What::kFromRelay:
+        return Deliver(event.subject);
     }
   }
   Process& ProcessAt(const Event& event) { return *state_.processes[event.subject]; }
@@ -117,13 +129,38 @@ class World {
     daemon_.RemovePod(pod);
   }
 
+  void AtRelay(uint32_t frame) {
+    wire::State said;
+    Process* p = links_.At(frame, said);
+    if (p == nullptr) return links_.Drop(frame);
+    links_.Forward(frame, node_.Said(*p, said));
+  }
   void AtDaemon(uint32_t frame) {
     wire::State said;
-    if (Process* p = links_.Take(frame, said)) daemon_.Hear(*p, said);
+    Duration held{0};
+    Process* p = links_.Take(frame, said, held);
+    if (p == nullptr) return;
+    daemon_.Hear(*p, said, state_.plan.relay ? held : node_.Said(*p, said));
   }
   void AtClient(uint32_t frame) {
+    if (!state_.plan.relay) return Deliver(frame);
+    wire::Token token;
+    const Process* p = links_.At(frame, token);
+    p != nullptr&& node_.Pass(*p, token) ? links_.Deliver(frame) : links_.Drop(frame);
+  }
+  void Deliver(uint32_t frame) {
     hook::Event event{.kind = hook::EventKind::kToken};
-    if (Process* p = links_.Take(frame, event.token)) clients_.Deliver(*p, event);
+    Process* p = links_.Take(frame, event.token);
+    if (p == nullptr) return;
+    state_.PlanOf(*p).hostile ? adversary_.Heard(*p, event.token) : clients_.Deliver(*p, event);
+  }
+  void Act(Process& p, uint32_t connection) {
+    if (p.connection == connection) adversary_.Act(p);
+  }
+  void Continue(Process& p) {
+    if (!state_.PlanOf(p).hostile) return clients_.Continue(p);
+    p.stopped = false;
+    adversary_.Act(p);
   }
 
   // A kernel counts when it ends.
@@ -159,10 +196,12 @@ class World {
   WorldState state_;
   Gpus gpus_{state_};
   Links links_{state_};
-  Laws laws_{state_};
-  Daemon daemon_{state_, gpus_, links_, laws_};
+  Node node_{state_};
+  Laws laws_{state_, node_};
+  Daemon daemon_{state_, gpus_, links_, node_, laws_};
   Clients clients_{state_, gpus_, links_};
-  Processes processes_{state_, gpus_, laws_, daemon_, clients_};
+  Adversary adversary_{state_, links_, node_, daemon_};
+  Processes processes_{state_, gpus_, laws_, node_, daemon_, clients_, adversary_};
   Faults faults_{state_, links_, daemon_, processes_};
 };
 

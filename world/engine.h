@@ -36,7 +36,10 @@ struct RunOptions {
   // A saturating pod may be this many times the longest hold L from its due; docs/bounds.md says
   // why 2, and what comes on top of it.
   double lag_bound = 2;
-  // Where there are faults, a holder that hangs is killed after 2 s; otherwise nobody ever is.
+  // Looks after every step whether the schedulers' state makes sense. Always so with hostile pods.
+  bool invariants = false;
+  // Where there are faults or hostile pods, a holder that hangs is killed after 2 s; otherwise
+  // nobody ever is.
   bool kill_hung = true;
   // Where above 0: PodFigures::series has the time used in each of these.
   Duration series_step{0};
@@ -57,7 +60,7 @@ struct PodFigures {
 struct Verdict {
   bool ok = true;
   std::string check;      // which check failed first: exclusive, limit, book, codec, liveness, lag,
-                          // share or credit; empty when ok
+                          // share, credit, invariant, relay, stolen or robbed; empty when ok
   std::string violation;  // what it saw, with its instant
   Duration at{0};         // that instant
   uint64_t events = 0;

@@ -40,6 +40,7 @@ void Faults::CutLink(const FaultPlan& fault) {
 void Faults::MendLink(bool noticed) {
   links_.SetCut(false);
   if (noticed) daemon_.CutLink(false);
+  processes_.SayEverything();
 }
 
 void Faults::Resize(size_t pod, const policy::ShareSpec& spec) {

@@ -19,20 +19,21 @@ double InNs(Duration d) { return static_cast<double>(Nanos(d)); }
 
 }  // namespace
 
-Laws::Laws(WorldState& world)
-    : world_(world), scheduler_(world.options.scheduler), gpus_(world.plan.gpus) {
+Laws::Laws(WorldState& world, const Node& node)
+    : world_(world), node_(node), scheduler_(world.options.scheduler), gpus_(world.plan.gpus) {
   const Plan& plan = world.plan;
   calm_ = (world.options.bounds || world.options.measure) && plan.faults.empty();
   fair_ = true;
   for (size_t i = 0; i < plan.pods.size(); ++i) {
     const PodPlan& pod = plan.pods[i];
     gangs_here_ |= world.IsGang(i);
+    hostile_here_ |= pod.hostile;
     fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length;
     for (const uint32_t g : pod.gpus) {
       gpus_[g].longest_kernel = std::max(gpus_[g].longest_kernel, pod.LongestKernel());
     }
   }
-  calm_ &= !gangs_here_;
+  calm_ &= !gangs_here_ && !hostile_here_;
   fair_ &= calm_;
   for (WatchedGpu& gpu : gpus_) gpu.pods.resize(plan.pods.size());
 }
@@ -327,6 +328,54 @@ void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
                                      FormatSeconds(world_.now - due.since) +
                                      (s.waiting ? "" : ", and the scheduler does not know"));
   }
+}
+
+// Where some pods are hostile: nobody kept a GPU for longer than it was charged for, and everybody
+// who always has work got what it asked for.
+void Laws::CheckHostile() {
+  if (!hostile_here_ || !world_.verdict.ok) return;
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    for (const uint32_t g : world_.plan.pods[i].gpus) {
+      CheckStolen(i, g);
+      CheckRobbed(i, g);
+    }
+  }
+}
+
+// By the node's own record. A daemon that was away cannot tell when who held; a relay's frames come
+// late, so that what several processes held together is known to within that.
+void Laws::CheckStolen(size_t pod, uint32_t g) {
+  const Account& account = world_.pods[pod].accounts[g];
+  Duration known = account.held + milliseconds(200) + milliseconds(1) * account.grants;
+  if (world_.plan.relay) known += milliseconds(300) * std::ssize(world_.plan.faults);
+  known += world_.restarts * (seconds(4) + 2 * scheduler_.drain_timeout);
+  const Duration kept = node_.Kept(pod, g);
+  if (kept <= known) return;
+  world_.Violation("stolen", world_.Name(pod) + " kept the GPU for " + FormatSeconds(kept) +
+                                 " and was charged " + FormatSeconds(account.held));
+}
+
+// Each hostile pod may keep the GPU for a hundredth of the time by claims, and drain_timeout once;
+// a process that never drains keeps it for drain_timeout, and its pod pays for it.
+void Laws::CheckRobbed(size_t pod, uint32_t g) {
+  const PodPlan& plan = world_.plan.pods[pod];
+  // A gang may get less where a pod on one of its GPUs keeps it for seconds again and again.
+  if (!Steady(pod) || plan.hostile || world_.IsGang(pod)) return;
+  if (!world_.plan.faults.empty()) return;
+  const auto hostile =
+      std::count_if(world_.plan.pods.begin(), world_.plan.pods.end(), [g](const PodPlan& other) {
+        return other.hostile && std::count(other.gpus.begin(), other.gpus.end(), g) != 0;
+      });
+  const Duration length = world_.now - Instant{};
+  const Duration claims = hostile * (scheduler_.drain_timeout + length / 100);
+  const double due = policy::Ratio(world_.pods[pod].spec.request) * InNs(length - claims);
+  // What hand-offs cost; and docs/policy.md's 2 M + L, where a hold may last until it is ended.
+  const double least = 0.85 * due - InNs(5 * (scheduler_.drain_timeout + Longest(g)));
+  const Duration used = world_.pods[pod].accounts[g].used;
+  if (InNs(used) >= least) return;
+  world_.Violation("robbed", world_.Name(pod) + " used " + FormatSeconds(used) + " of the " +
+                                 FormatSeconds(Duration(static_cast<int64_t>(due))) +
+                                 " that its request gives it");
 }
 
 }  // namespace baton::world

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "policy/share.h"
 #include "scheduler/token_scheduler.h"
+#include "world/node.h"
 #include "world/state.h"
 
 namespace baton::world {
@@ -19,7 +20,7 @@ namespace baton::world {
 class Laws {
  public:
   // Knows of `world` only the plan and the options yet.
-  explicit Laws(WorldState& world);
+  Laws(WorldState& world, const Node& node);
   // Queues its own events.
   void Begin();
 
@@ -34,6 +35,8 @@ class Laws {
   // Events kLiveness and kShares.
   void CheckLiveness();
   void CheckShares(uint32_t g);
+  // At the end: what pods took from each other, where some are hostile.
+  void CheckHostile();
 
  private:
   // A pod on one GPU.
@@ -72,9 +75,14 @@ class Laws {
   static Duration OwedToOthers(const Statuses& status, PodId pod);
   void CheckPatience(const Process& p, std::vector<Statuses>& status);
 
+  void CheckStolen(size_t pod, uint32_t g);
+  void CheckRobbed(size_t pod, uint32_t g);
+
   WorldState& world_;
+  const Node& node_;
   const scheduler::SchedulerOptions& scheduler_;
   bool gangs_here_ = false;
+  bool hostile_here_ = false;
   bool calm_ = false;  // no faults, no gangs: look at every step
   bool fair_ = false;  // and everybody stays: by the bounds of lags as well
   std::vector<WatchedGpu> gpus_;

@@ -8,11 +8,12 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 void Links::ToDaemon(Process& p, const wire::State& state) {
-  if (!p.connected || cut_) return;
+  if (!p.connected || (cut_ && !world_.plan.relay)) return;
   const uint32_t slot = NewFrame(p);
   Frame& frame = frames_[slot];
   frame.size = static_cast<uint32_t>(wire::Encode(state, frame.bytes, sizeof frame.bytes));
-  Send(p, What::kToDaemon, slot);
+  if (!world_.plan.relay) return Send(p, What::kToDaemon, slot);
+  world_.After(microseconds(p.link.Between(8, 60)), What::kToRelay, slot);
 }
 
 void Links::ToClient(Process& p, const wire::Token& token) {
@@ -22,8 +23,15 @@ void Links::ToClient(Process& p, const wire::Token& token) {
   Send(p, What::kToClient, slot);
 }
 
-Process* Links::Take(uint32_t slot, wire::State& state) {
-  Process* p = Take(slot);
+Process* Links::Take(uint32_t slot, wire::State& state, Duration& held) {
+  Process* p = At(slot, state);
+  held = frames_[slot].held;
+  Drop(slot);
+  return p;
+}
+
+Process* Links::At(uint32_t slot, wire::State& state) {
+  Process* p = Of(slot);
   if (p == nullptr) return nullptr;
   wire::Frame parsed;
   if (parsed.Parse(frames_[slot].bytes, frames_[slot].size) != wire::DecodeStatus::kOk ||
@@ -40,9 +48,29 @@ Process* Links::Take(uint32_t slot, wire::Token& token) {
 }
 
 Process* Links::Take(uint32_t slot) {
-  free_.push_back(slot);
+  Drop(slot);
+  return Of(slot);
+}
+
+Process* Links::Of(uint32_t slot) {
   Process& p = *world_.processes[frames_[slot].process];
   return p.connected && p.connection == frames_[slot].connection ? &p : nullptr;
+}
+
+void Links::Forward(uint32_t slot, Duration held) {
+  if (cut_) return Drop(slot);
+  frames_[slot].held = held;
+  Send(*world_.processes[frames_[slot].process], What::kToDaemon, slot);
+}
+
+Process* Links::At(uint32_t slot, wire::Token& token) {
+  token = frames_[slot].token;
+  return Of(slot);
+}
+
+void Links::Deliver(uint32_t slot) {
+  Process& p = *world_.processes[frames_[slot].process];
+  world_.After(microseconds(p.link.Between(8, 60)), What::kFromRelay, slot);
 }
 
 uint32_t Links::NewFrame(const Process& p) {

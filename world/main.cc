@@ -33,6 +33,8 @@ struct Flags {
   bool compare = false;
   std::string length = "5m";
   std::string faults = "all";
+  bool hostile = false;
+  bool relay = false;
   std::string rule = "earliest-finish";
   std::string plan;
   std::string minimise = "30s";
@@ -175,6 +177,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.001, 10'000.0))
       ->excludes("--length");
   app.add_option("--faults", flags.faults, "all, none, or a list: " + FormatFaults(kAllFaults));
+  app.add_flag("--hostile", flags.hostile,
+               "pods that send whatever may gain them time, beside pods that always have work");
+  app.add_flag("--relay", flags.relay,
+               "processes are connected to a relay, and that to the daemon");
   app.add_option("--rule", flags.rule,
                  "earliest-finish, largest-lag, start-time or window; the bounds are the first's");
   app.add_option("--plan", flags.plan, "run the world of this file, as a failing one left it")
@@ -212,6 +218,8 @@ int Main(int argc, char** argv) {
   const auto faults = ParseFaults(flags.faults);
   if (!faults) return Complain("--faults: " + faults.error().message);
   draw.faults = *faults;
+  draw.hostile = flags.hostile;
+  draw.relay = flags.relay;
   const auto budget = ParseDuration(flags.minimise);
   if (!budget) return Complain("--minimise: " + budget.error().message);
   std::optional<Plan> given;

@@ -196,6 +196,35 @@ void DrawIdle(Plan& plan, uint64_t seed) {
   }
 }
 
+// Pods that always have work and have 50 to 90 % between them, a gang in one world of four, and
+// hostile ones with requests and limits of a few percent.
+void DrawBesieged(Plan& plan, Random& random) {
+  const bool gang = random.OneIn(4);
+  plan.gpus = gang ? 2 : 1;
+  const auto honest = static_cast<uint32_t>(random.Between(1, 3));
+  const auto hostile = static_cast<uint32_t>(random.Between(1, 3));
+  for (uint32_t i = 0; i < honest + hostile; ++i) {
+    PodPlan pod;
+    pod.id = i + 1;
+    pod.hostile = i >= honest;
+    pod.name = (pod.hostile ? "hostile-" : "honest-") + std::to_string(i + 1);
+    const int64_t percent =
+        pod.hostile ? random.Between(1, 10 / hostile) : random.Between(50, 90) / honest;
+    pod.spec.request = static_cast<policy::Share>(percent) * (policy::kWhole / 100);
+    if (pod.hostile && random.OneIn(2)) pod.spec.limit = pod.spec.request;
+    if (pod.hostile && random.OneIn(3)) pod.spec.priority = policy::Priority::kHigh;
+    pod.spec = policy::Validated(pod.spec).value();
+    pod.gpus = {gang && i > 0 ? static_cast<uint32_t>(random.Between(0, 1)) : 0};
+    if (gang && i == 0) {
+      pod.gpus = {0, 1};
+      pod.collective = static_cast<uint32_t>(random.Spread(1, 100));
+    }
+    pod.kernel = Duration(random.Spread(50'000, 5'000'000));
+    pod.processes = pod.hostile ? static_cast<uint32_t>(random.Between(1, 3)) : 1;
+    plan.pods.push_back(pod);
+  }
+}
+
 void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
   if (faults & kFrames) {
     for (Duration at{0}; at < plan.calm_from; at += seconds(5)) {
@@ -346,8 +375,13 @@ Plan Draw(const DrawOptions& options) {
   plan.seed = options.seed;
   plan.length = options.length;
   plan.calm_from = options.length - std::min(options.calm, options.length / 2);
-  DrawPods(plan, options, random);
-  DrawIdle(plan, options.seed);
+  plan.relay = options.relay;
+  if (options.hostile) {
+    DrawBesieged(plan, random);
+  } else {
+    DrawPods(plan, options, random);
+    DrawIdle(plan, options.seed);
+  }
   DrawFaults(plan, options.faults, random);
   return plan;
 }
@@ -409,7 +443,8 @@ Result<void> CheckPlan(const Plan& plan) {
 
 std::string Describe(const Plan& plan) {
   std::string text = "seed " + std::to_string(plan.seed) + ", " + At(plan.length) + ", " +
-                     std::to_string(plan.gpus) + (plan.gpus == 1 ? " GPU\n" : " GPUs\n");
+                     std::to_string(plan.gpus) + (plan.gpus == 1 ? " GPU" : " GPUs") +
+                     (plan.relay ? ", a relay\n" : "\n");
   for (const PodPlan& pod : plan.pods) {
     text += "  pod " + std::to_string(pod.id) + ": " + Spec(pod.spec) + "; kernels of " +
             FormatDuration(pod.kernel);
@@ -428,6 +463,7 @@ std::string Describe(const Plan& plan) {
     if (pod.collective != 0) {
       text += "; a collective every " + std::to_string(pod.collective) + " kernels";
     }
+    if (pod.hostile) text += "; hostile";
     if (pod.arrives > Duration(0)) text += "; from " + At(pod.arrives);
     if (pod.leaves < plan.length) text += "; until " + At(pod.leaves);
     text += '\n';
@@ -481,6 +517,7 @@ std::string WritePlan(const Plan& plan) {
                     {"periodic", pod.periodic},
                     {"jitter", pod.jitter},
                     {"collective", pod.collective},
+                    {"hostile", pod.hostile},
                     {"arrives_ns", Nanos(pod.arrives)},
                     {"leaves_ns", Nanos(pod.leaves)}});
   }
@@ -496,6 +533,7 @@ std::string WritePlan(const Plan& plan) {
   }
   return nlohmann::ordered_json{{"seed", plan.seed},
                                 {"gpus", plan.gpus},
+                                {"relay", plan.relay},
                                 {"length_ns", Nanos(plan.length)},
                                 {"calm_from_ns", Nanos(plan.calm_from)},
                                 {"pods", pods},
@@ -513,6 +551,7 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
     };
     plan.seed = json.at("seed");
     plan.gpus = json.at("gpus");
+    plan.relay = json.value("relay", false);
     plan.length = time(json, "length_ns");
     plan.calm_from = time(json, "calm_from_ns");
     for (const nlohmann::json& from : json.at("pods")) {
@@ -530,6 +569,7 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
       pod.periodic = from.at("periodic");
       pod.jitter = from.at("jitter");
       pod.collective = from.at("collective");
+      pod.hostile = from.value("hostile", false);
       pod.arrives = time(from, "arrives_ns");
       pod.leaves = time(from, "leaves_ns");
       plan.pods.push_back(pod);

@@ -51,6 +51,8 @@ struct PodPlan {
   // Every so many kernels comes a collective: it ends only when those of the pod's processes on all
   // its GPUs have come to run. 0: none. Needs one process per GPU.
   uint32_t collective = 0;
+  // Its processes have no work: they send whatever may gain them time (world/adversary.h).
+  bool hostile = false;
 
   // The longest that one of its kernels takes.
   Duration LongestKernel() const;
@@ -72,6 +74,7 @@ struct FaultPlan {
 struct Plan {
   uint64_t seed = 1;  // of kernel lengths, pauses and delays
   uint32_t gpus = 1;
+  bool relay = false;  // processes are connected to a relay, and that to the daemon
   Duration length = std::chrono::minutes(5);
   Duration calm_from{0};  // no faults from here on: everybody who waits must be served
   std::vector<PodPlan> pods;
@@ -87,6 +90,9 @@ struct DrawOptions {
   uint32_t pods = 0;                          // 2 to kPodsMax; 0: drawn from the seed
   Duration length = std::chrono::minutes(5);  // at least kLengthMin
   uint32_t faults = kAllFaults;
+  // One to three hostile pods beside pods that always have work. What else is drawn is others.
+  bool hostile = false;
+  bool relay = false;
   // Faults stop this long before the end, or at half time if that is later.
   Duration calm = std::chrono::seconds(30);
 };

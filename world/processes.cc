@@ -48,7 +48,7 @@ void Processes::Start(size_t pod, uint32_t gpu, uint32_t ordinal, Duration delay
 
 void Processes::Begin(Process& p) {
   Connect(p);
-  clients_.BeginBurst(p);
+  if (!world_.PlanOf(p).hostile) clients_.BeginBurst(p);
 }
 
 void Processes::Connect(Process& p) {
@@ -60,12 +60,15 @@ void Processes::Connect(Process& p) {
   }
   p.connected = true;
   ++p.connection;
+  node_.Attach(p);
   daemon_.Attach(p);
   world_.After(microseconds(p.link.Between(20, 300)), What::kAttached, p.index, p.connection);
 }
 
 void Processes::Attached(Process& p, uint32_t connection) {
   if (!p.connected || p.connection != connection) return;
+  node_.Served(p);
+  if (world_.PlanOf(p).hostile) return adversary_.Attached(p);
   hook::Event event{.kind = hook::EventKind::kAttached};
   const bool idle = world_.pods[p.pod].spec.priority == policy::Priority::kIdle;
   event.attached.backlog_ns =
@@ -78,11 +81,23 @@ void Processes::Attached(Process& p, uint32_t connection) {
 
 void Processes::LoseDaemon() {
   for (const auto& p : world_.processes) {
-    if (!p->connected) continue;
+    if (!p->connected || world_.plan.relay) continue;
     p->connected = false;
-    p->sent_epoch = 0;
-    clients_.Deliver(*p, {.kind = hook::EventKind::kDisconnected});
+    if (!world_.PlanOf(*p).hostile) {
+      clients_.Deliver(*p, {.kind = hook::EventKind::kDisconnected});
+    }
     world_.After(milliseconds(p->link.Between(5, 200)), What::kConnect, p->index);
+  }
+}
+
+void Processes::SayEverything() {
+  if (!world_.plan.relay || daemon_.down()) return;
+  for (const auto& p : world_.processes) {
+    if (!p->connected) continue;
+    daemon_.Attach(*p);
+    node_.Served(*p);
+    if (const auto last = node_.Last(*p)) daemon_.Hear(*p, last->state, last->held);
+    if (!world_.PlanOf(*p).hostile) clients_.Deliver(*p, {.kind = hook::EventKind::kSync});
   }
 }
 
@@ -123,6 +138,7 @@ void Processes::End(Process& p) {
   p.connected = false;
   p.open = false;
   gpus_.Kill(p);
+  node_.Disconnect(p);
   daemon_.Detach(p);
   if (gpus_.PendingOf(p) == 0) ReportGone(p);
 }

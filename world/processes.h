@@ -6,18 +6,27 @@
 #include <cstdint>
 
 #include "base/time.h"
+#include "world/adversary.h"
 #include "world/clients.h"
 #include "world/daemon.h"
 #include "world/gpus.h"
 #include "world/laws.h"
+#include "world/node.h"
 #include "world/state.h"
 
 namespace baton::world {
 
 class Processes {
  public:
-  Processes(WorldState& world, Gpus& gpus, Laws& laws, Daemon& daemon, Clients& clients)
-      : world_(world), gpus_(gpus), laws_(laws), daemon_(daemon), clients_(clients) {}
+  Processes(WorldState& world, Gpus& gpus, Laws& laws, Node& node, Daemon& daemon, Clients& clients,
+            Adversary& adversary)
+      : world_(world),
+        gpus_(gpus),
+        laws_(laws),
+        node_(node),
+        daemon_(daemon),
+        clients_(clients),
+        adversary_(adversary) {}
 
   // All of the pod.
   void StartAll(size_t pod);
@@ -27,8 +36,10 @@ class Processes {
   void Begin(Process& p);
   void Connect(Process& p);
   void Attached(Process& p, uint32_t connection);
-  // The daemon has ended: all connections with it.
+  // The daemon has ended: all connections with it, where there is no relay.
   void LoseDaemon();
+  // The relay has found the daemon again, and says everything.
+  void SayEverything();
 
   // What runs on the GPU has ended, just now.
   void KernelEnded(uint32_t gpu);
@@ -46,8 +57,10 @@ class Processes {
   WorldState& world_;
   Gpus& gpus_;
   Laws& laws_;
+  Node& node_;
   Daemon& daemon_;
   Clients& clients_;
+  Adversary& adversary_;
 };
 
 }  // namespace baton::world

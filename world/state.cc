@@ -1,12 +1,16 @@
 #include "world/state.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace baton::world {
 
 WorldState::WorldState(const Plan& plan, const RunOptions& options) : plan(plan), options(options) {
   // Where processes hang, somebody must see to it in the time that the world has.
-  if (options.kill_hung && !plan.faults.empty()) {
+  const bool hostile = std::any_of(plan.pods.begin(), plan.pods.end(),
+                                   [](const PodPlan& pod) { return pod.hostile; });
+  this->options.invariants |= hostile;
+  if (options.kill_hung && (hostile || !plan.faults.empty())) {
     this->options.scheduler.drain_kill = true;
     this->options.scheduler.drain_timeout = std::chrono::seconds(2);
   }

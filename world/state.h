@@ -45,6 +45,9 @@ enum class What : uint8_t {
   kLiveness,    // nobody
   kShares,      // a GPU
   kSeries,      // nobody
+  kAct,         // a hostile process; serial: its connection
+  kToRelay,     // a frame
+  kFromRelay,   // a frame
 };
 
 struct Event {
@@ -89,9 +92,7 @@ struct Process {
   Duration busy{0};
   Instant wake = kNever;         // when the machine wants to be stepped next,
   Instant wake_queued = kNever;  // and the event that sees to it
-  // What the daemon's side of the connection measured.
-  uint64_t sent_epoch = 0;
-  Instant sent_at{};
+  // What the daemon knows of it.
   Duration settled{0};              // of its State: held_ns when it last held nothing
   bool restored = false;            // held when the daemon ended, and has not been heard since
   std::vector<hook::Event> missed;  // while it is stopped

@@ -184,17 +184,17 @@ TEST(TokenScheduler, AClaimCountsOnlyUntilSomebodyWatchesAgain) {
   EXPECT_EQ(step.scheduler.Status(step.now)[0].held, seconds(9));
 }
 
-TEST(TokenScheduler, WhoNamesAnEpochThatItWasNotSentHasNoSayInWhatItHeld) {
+TEST(TokenScheduler, WhoNamesATokenThatNobodyWasSentHasNotDrained) {
   Driven step(0);
   step({}, PodSet{PodId{1}, Spec(20)});
   step({}, ClientAttached{ClientId{1}, PodId{1}});
   step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
   step(milliseconds(800), ClientDisconnected{ClientId{1}, step.now});
   step({}, ClientAttached{ClientId{1}, PodId{1}});
-  // Its node would have measured the token that it holds.
   step({}, ClientReport{ClientId{1}, 2, Phase::kIdle, 2, 1, Duration(0), Duration(0)});
+  EXPECT_EQ(step.scheduler.holder(), PodId{1});
+  step({}, ClientReport{ClientId{1}, 3, Phase::kIdle, 1, 9, Duration(0), Duration(0)});
   EXPECT_FALSE(step.scheduler.holder());
-  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(800));
 }
 
 TEST(TokenScheduler, WorkThatRanWithoutATokenDrainsBeforeAnybodyIsGranted) {

@@ -51,6 +51,25 @@ TEST(World, NothingIsViolatedUnderAllFaultsAtOnce) { RunFresh(kAllFaults, kWorld
 
 TEST(World, WithoutFaultsEverybodyStaysWithinItsBound) { RunFresh(0, kWorlds); }
 
+void RunHostile(uint32_t faults, bool relay) {
+  std::random_device device;
+  for (int i = 0; i < kWorlds; ++i) {
+    DrawOptions options = Drawn(device(), faults);
+    options.hostile = true;
+    options.relay = relay;
+    const Verdict v = world::Run(Draw(options), {});
+    EXPECT_TRUE(v.ok) << v.check << ": " << v.violation << "\n  again: baton-world --hostile"
+                      << (relay ? " --relay" : "") << " --length " << Nanos(kLength)
+                      << "ns --faults " << FormatFaults(faults) << " --seed " << options.seed;
+    EXPECT_GT(v.grants, 0u);
+  }
+}
+
+TEST(World, HostilePodsTakeNothingFromOthers) { RunHostile(0, false); }
+TEST(World, HostilePodsTakeNothingFromOthersBehindARelay) { RunHostile(0, true); }
+TEST(World, HostilePodsAndFaultsViolateNothing) { RunHostile(kAllFaults, false); }
+TEST(World, HostilePodsAndFaultsViolateNothingBehindARelay) { RunHostile(kAllFaults, true); }
+
 TEST(World, TheSameSeedGivesTheSameTrace) {
   const Plan plan = Draw(Drawn(42, kAllFaults));
   const Verdict first = world::Run(plan, {});
@@ -62,7 +81,10 @@ TEST(World, TheSameSeedGivesTheSameTrace) {
 
 TEST(Plan, ReadsBackAsItWasWritten) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    const Plan plan = Draw(Drawn(seed, seed % 3 == 0 ? 0u : uint32_t{kAllFaults}));
+    DrawOptions options = Drawn(seed, seed % 3 == 0 ? 0u : uint32_t{kAllFaults});
+    options.hostile = seed % 4 == 0;
+    options.relay = seed % 8 == 0;
+    const Plan plan = Draw(options);
     ASSERT_TRUE(CheckPlan(plan));
     const Result<Plan> read = ReadPlan(WritePlan(plan), "file");
     ASSERT_TRUE(read) << read.error().message;

@@ -1,0 +1,54 @@
+#include "scheduler/hold_meter.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton::scheduler {
+namespace {
+
+// So long a client that has drained may take to say so again.
+constexpr Duration kAnswerPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+void HoldMeter::Sent(Instant at, const wire::Token& token) {
+  const bool kept = token.epoch == kept_epoch_ && token.epoch != 0;
+  if (token.epoch > epoch_ && (token.quota_ns != 0 || kept)) {
+    // With a new epoch a hold begins; one whose grant was kept from the client, no sooner than now.
+    epoch_ = token.epoch;
+    rev_ = token.rev;
+    sent_at_ = token.rev == 1 || kept ? at : kNever;
+    held_ = Duration(0);
+    asked_at_ = kNever;
+    return;
+  }
+  if (token.epoch != epoch_ || token.rev <= rev_) return;
+  // A gate that is closed again lets nothing pass: who has drained has. Until it says so again it
+  // keeps the GPU, though. With any other word about the token its hold ends anew.
+  rev_ = token.rev;
+  if (token.quota_ns != 0) {
+    held_ = Duration(0);
+  } else if (held_ > Duration(0) && asked_at_ == kNever) {
+    asked_at_ = at;
+  }
+}
+
+void HoldMeter::Kept(const wire::Token& token) {
+  if (token.epoch > epoch_ && token.rev == 1) kept_epoch_ = token.epoch;
+}
+
+Duration HoldMeter::Said(Instant now, const wire::State& state) {
+  if (state.seq <= seq_) return Duration(0);
+  seq_ = state.seq;
+  const bool drained = IsDrained(state.phase);
+  if (!drained) held_ = Duration(0);
+  if (!drained || state.epoch != epoch_ || state.rev != rev_ || sent_at_ == kNever) {
+    return Duration(0);
+  }
+  const Instant asked_at = std::exchange(asked_at_, kNever);
+  if (asked_at != kNever && now - asked_at > kAnswerPatience) held_ = Duration(0);
+  if (held_ == Duration(0)) held_ = std::max(now - sent_at_, Duration(1));
+  return held_;
+}
+
+}  // namespace baton::scheduler

@@ -1,0 +1,49 @@
+// How long a client holds a token, measured where its frames come in: by its node's relay, or by
+// the daemon itself. What a client says of its own time is never booked as measured: this is.
+//
+// A hold begins when the grant is passed on to the client. It ends with the State that says that
+// exactly the newest Token has drained, and no earlier: a State that the token scheduler would not
+// take for a drain must not end the measuring either, or the client would be charged up to there
+// and hold on.
+//
+// One for each client and GPU, over all of the client's connections. Pure; not thread safe.
+#ifndef BATON_SCHEDULER_HOLD_METER_H_
+#define BATON_SCHEDULER_HOLD_METER_H_
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace baton::scheduler {
+
+inline bool IsDrained(wire::Phase phase) {
+  return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
+}
+
+class HoldMeter {
+ public:
+  // `token` is passed on to the client, `at` (never before an earlier call's).
+  void Sent(Instant at, const wire::Token& token);
+  // `token` is kept from the client: of this grant it holds nothing, until it is passed on after
+  // all.
+  void Kept(const wire::Token& token);
+  // The client's State has come in. How long it has held the token of state.epoch, which has
+  // drained; 0: it does not say so, or nobody here knows. The same with every later State, until it
+  // says otherwise, is sent another grant, or takes more than a second to answer a Token that
+  // closes its gate.
+  Duration Said(Instant now, const wire::State& state);
+
+ private:
+  uint64_t seq_ = 0;    // of the newest State
+  uint64_t epoch_ = 0;  // of the newest token passed on, and the last word about it
+  uint64_t rev_ = 0;
+  uint64_t kept_epoch_ = 0;    // of the newest token that was kept from it
+  Instant sent_at_ = kNever;   // when it was first passed on; kNever: not from here
+  Duration held_{0};           // until it drained; 0: it has not, or nobody knows
+  Instant asked_at_ = kNever;  // since it drained it was told to close, and has not answered
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_HOLD_METER_H_

@@ -1,0 +1,129 @@
+#include "scheduler/relay_guard.h"
+
+#include <algorithm>
+
+#include "scheduler/hold_meter.h"
+
+namespace baton::scheduler {
+
+void RelayGuard::Attach(uint64_t number, const std::string& pod) {
+  Client& client = clients_[number];
+  client.pod = pod;
+  client.served = false;
+  client.fresh = true;
+  client.holds.reset();
+}
+
+void RelayGuard::Disconnect(uint64_t number) {
+  const auto client = clients_.find(number);
+  if (client != clients_.end()) client->second.served = false;
+}
+
+void RelayGuard::Served(Instant now, uint64_t number) {
+  const auto client = clients_.find(number);
+  if (client == clients_.end()) return;
+  client->second.served = true;
+  Believe(now, number, client->second);
+}
+
+void RelayGuard::Said(Instant now, uint64_t number, const wire::State& state) {
+  const auto found = clients_.find(number);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  client.holds = !IsDrained(state.phase);
+  if (!*client.holds) {
+    const auto holder = holders_.find(number);
+    // A grant has drained when the report names the latest word about it: an earlier one crossed
+    // with it. A claim ends as it began, by the client's word.
+    const bool last = std::pair(state.epoch, state.rev) >= std::pair(client.epoch, client.rev);
+    if (holder != holders_.end() && (last || holder->second.claims)) Release(now, number);
+  }
+  Believe(now, number, client);
+}
+
+bool RelayGuard::Allow(Instant now, uint64_t number, const wire::Token& token) {
+  const auto found = clients_.find(number);
+  if (token.quota_ns == 0) {
+    // It closes a gate, whatever epoch it names (one that the client claims, perhaps). A daemon
+    // that was started anew begins with lower revisions.
+    if (found != clients_.end() && token.epoch == found->second.epoch) {
+      found->second.rev = std::min(found->second.rev, token.rev);
+    }
+    return true;
+  }
+  if (found == clients_.end() || token.epoch < epoch_) return false;
+  Client& client = found->second;
+  Expire(now);
+  if (!holders_.empty() && pod_ != client.pod) return false;
+  if (const auto holder = holders_.find(number); holder != holders_.end()) Release(now, number);
+  pod_ = client.pod;
+  holders_[number] = Holder{};
+  epoch_ = token.epoch;
+  client.epoch = token.epoch;
+  client.rev = token.rev;
+  return true;
+}
+
+void RelayGuard::Gone(Instant now, uint64_t client) {
+  Release(now, client);
+  clients_.erase(client);
+}
+
+void RelayGuard::Believe(Instant now, uint64_t number, Client& client) {
+  if (!client.served || !client.fresh || !client.holds) return;
+  client.fresh = false;
+  if (!*client.holds) return;
+  Expire(now);
+  if (!holders_.empty() && pod_ != client.pod) return;
+  if (holders_.contains(number)) return;
+  if (claims_ == 0) claimed_since_ = now;
+  const Instant until = claimed_since_ + BudgetOf(now, client.pod).Left(now);
+  if (until <= now) return;
+  ++claims_;
+  pod_ = client.pod;
+  holders_[number] = {true, until};
+}
+
+void RelayGuard::Release(Instant now, uint64_t client) {
+  const auto holder = holders_.find(client);
+  if (holder == holders_.end()) return;
+  if (holder->second.claims && --claims_ == 0) {
+    BudgetOf(now, pod_).Spend(std::min(now, holder->second.until) - claimed_since_);
+  }
+  holders_.erase(holder);
+}
+
+void RelayGuard::Expire(Instant now) {
+  for (auto holder = holders_.begin(); holder != holders_.end();) {
+    const auto next = std::next(holder);
+    if (holder->second.until <= now) Release(now, holder->first);
+    holder = next;
+  }
+}
+
+ClaimBudget& RelayGuard::BudgetOf(Instant now, const std::string& pod) {
+  // Those that have all of it again need not be known.
+  for (auto budget = budgets_.begin(); budget != budgets_.end();) {
+    const bool whole = budget->first != pod && budget->second.Left(now) >= drain_timeout_;
+    budget = whole ? budgets_.erase(budget) : std::next(budget);
+  }
+  return budgets_.try_emplace(pod, drain_timeout_, now).first->second;
+}
+
+std::optional<std::string> RelayGuard::Invariants(Instant now) const {
+  uint32_t claims = 0;
+  for (const auto& [number, holder] : holders_) {
+    const auto client = clients_.find(number);
+    if (client == clients_.end()) return "a holder is not known";
+    if (client->second.pod != pod_) return "clients of two pods hold";
+    if (client->second.epoch > epoch_) return "a client has a later token than was passed on";
+    if (holder.claims == (holder.until == kNever)) return "a claim without an end, or a grant with";
+    claims += holder.claims;
+    if (holder.claims && holder.until - claimed_since_ > drain_timeout_)
+      return "a claim is too long";
+  }
+  if (claims != claims_ || (claims_ > 0 && claimed_since_ > now)) return "claims do not add up";
+  return std::nullopt;
+}
+
+}  // namespace baton::scheduler

@@ -1,0 +1,77 @@
+// What a node's relay lets through to the clients of one GPU. It decides nothing, but it does not
+// believe everything either: a grant of an old epoch is dropped, and so is one that would give two
+// pods the GPU at once. The daemon sends it again while the client's reports do not name it.
+//
+// A pod is whatever stands for one: its ticket. Pure; not thread safe.
+#ifndef BATON_SCHEDULER_RELAY_GUARD_H_
+#define BATON_SCHEDULER_RELAY_GUARD_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/time.h"
+#include "scheduler/claim_budget.h"
+#include "wire/messages.h"
+
+namespace baton::scheduler {
+
+class RelayGuard {
+ public:
+  // `drain_timeout`: the most that a claim is waited for (ClaimBudget).
+  explicit RelayGuard(Duration drain_timeout) : drain_timeout_(drain_timeout) {}
+
+  // The client attaches the GPU, for the first time or again: it may say that it holds.
+  void Attach(uint64_t client, const std::string& pod);
+  // It is not known to have a share of the GPU until Served() says so again.
+  void Disconnect(uint64_t client);
+  // The daemon has said that the client's pod has a share of the GPU.
+  void Served(Instant now, uint64_t client);
+  // The client's State has come in.
+  void Said(Instant now, uint64_t client, const wire::State& state);
+  // Whether the Token may be passed on to the client.
+  bool Allow(Instant now, uint64_t client, const wire::Token& token);
+  // Its process is gone.
+  void Gone(Instant now, uint64_t client);
+
+  // At most one pod holds; who holds is known; no claim is waited for for longer than its pod may
+  // make it last. For tests: a sentence about the first that is not so, or nothing.
+  std::optional<std::string> Invariants(Instant now) const;
+
+ private:
+  struct Client {
+    std::string pod;
+    uint64_t epoch = 0;  // of the newest grant or extension passed on
+    uint64_t rev = 0;
+    bool served = false;
+    bool fresh = false;         // attached, and no State looked at since: it may claim
+    std::optional<bool> holds;  // as its last State since it attached says
+  };
+  // Was passed a token and has not said that it drained; or says so of itself.
+  struct Holder {
+    bool claims = false;
+    Instant until = kNever;  // a claim is believed until then
+  };
+
+  // A holder of before this relay started. Only who comes (back) can say so, and only whom the
+  // daemon knows.
+  void Believe(Instant now, uint64_t number, Client& client);
+  void Release(Instant now, uint64_t client);
+  void Expire(Instant now);
+  ClaimBudget& BudgetOf(Instant now, const std::string& pod);
+
+  const Duration drain_timeout_;
+  uint64_t epoch_ = 0;  // of the newest grant passed on
+  std::string pod_;     // of the holders
+  std::map<uint64_t, Holder> holders_;
+  uint32_t claims_ = 0;      // holders that claim to be
+  Instant claimed_since_{};  // while there are
+  std::map<uint64_t, Client> clients_;
+  std::map<std::string, ClaimBudget> budgets_;  // of pods that have made claims
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_RELAY_GUARD_H_

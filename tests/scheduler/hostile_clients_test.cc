@@ -1,0 +1,212 @@
+// What a node measures of a client and lets through to it, and what a pod's clients gain by saying
+// what is not so.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "scheduler/hold_meter.h"
+#include "scheduler/relay_guard.h"
+#include "scheduler/token_scheduler.h"
+#include "tests/scheduler/share_spec.h"
+
+namespace baton::scheduler {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using wire::Phase;
+
+wire::Token TokenOf(uint64_t epoch, uint64_t rev, Duration quota) {
+  wire::Token token;
+  token.epoch = epoch;
+  token.rev = rev;
+  token.quota_ns = static_cast<uint64_t>(Nanos(quota));
+  return token;
+}
+
+wire::State StateOf(uint64_t seq, Phase phase, uint64_t epoch, uint64_t rev) {
+  wire::State state;
+  state.seq = seq;
+  state.phase = phase;
+  state.epoch = epoch;
+  state.rev = rev;
+  return state;
+}
+
+constexpr Duration kQuota = milliseconds(40);
+Instant At(Duration d) { return Instant{} + d; }
+
+TEST(HoldMeter, MeasuresFromTheGrantToTheWordThatItDrained) {
+  HoldMeter meter;
+  meter.Sent(At(milliseconds(100)), TokenOf(7, 1, kQuota));
+  EXPECT_EQ(meter.Said(At(milliseconds(110)), StateOf(1, Phase::kHolding, 7, 1)), Duration(0));
+  EXPECT_EQ(meter.Said(At(milliseconds(130)), StateOf(2, Phase::kWaiting, 7, 1)), milliseconds(30));
+  EXPECT_EQ(meter.Said(At(milliseconds(150)), StateOf(3, Phase::kWaiting, 7, 1)), milliseconds(30))
+      << "it has held nothing since";
+}
+
+TEST(HoldMeter, OnlyANewWordAboutExactlyTheNewestTokenEndsAHold) {
+  HoldMeter meter;
+  meter.Sent(At(milliseconds(0)), TokenOf(7, 1, kQuota));
+  meter.Sent(At(milliseconds(20)), TokenOf(7, 2, kQuota));
+  EXPECT_EQ(meter.Said(At(milliseconds(30)), StateOf(5, Phase::kIdle, 7, 1)), Duration(0));
+  EXPECT_EQ(meter.Said(At(milliseconds(30)), StateOf(6, Phase::kIdle, 9, 9)), Duration(0));
+  EXPECT_EQ(meter.Said(At(milliseconds(30)), StateOf(4, Phase::kIdle, 7, 2)), Duration(0)) << "old";
+  EXPECT_EQ(meter.Said(At(milliseconds(90)), StateOf(7, Phase::kIdle, 7, 2)), milliseconds(90));
+}
+
+TEST(HoldMeter, WhoTakesTooLongToAnswerAClosingWordHeldUntilThen) {
+  HoldMeter meter;
+  meter.Sent(At(seconds(0)), TokenOf(7, 1, kQuota));
+  EXPECT_EQ(meter.Said(At(milliseconds(10)), StateOf(1, Phase::kIdle, 7, 1)), milliseconds(10));
+  meter.Sent(At(milliseconds(20)), TokenOf(7, 2, Duration(0)));
+  EXPECT_EQ(meter.Said(At(seconds(3)), StateOf(2, Phase::kIdle, 7, 2)), seconds(3));
+}
+
+TEST(HoldMeter, AGrantThatWasKeptFromAClientIsNoHold) {
+  HoldMeter meter;
+  meter.Kept(TokenOf(7, 1, kQuota));
+  meter.Sent(At(milliseconds(900)), TokenOf(7, 2, Duration(0)));
+  EXPECT_LE(meter.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), milliseconds(1));
+  // One of before the node's time is not known.
+  HoldMeter other;
+  other.Sent(At(milliseconds(900)), TokenOf(7, 2, Duration(0)));
+  EXPECT_EQ(other.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), Duration(0));
+}
+
+// Two pods with a client each, which the daemon knows.
+struct Guarded {
+  explicit Guarded(Duration drain_timeout = seconds(10)) : guard(drain_timeout) {
+    Come(1, "one");
+    Come(2, "two");
+  }
+  void Come(uint64_t client, const std::string& pod) {
+    guard.Attach(client, pod);
+    guard.Served(now, client);
+  }
+  void Say(uint64_t client, Phase phase, uint64_t epoch, uint64_t rev) {
+    guard.Said(now, client, StateOf(++seq, phase, epoch, rev));
+    EXPECT_EQ(guard.Invariants(now), std::nullopt);
+  }
+  bool Allows(uint64_t client, uint64_t epoch, Duration quota = kQuota) {
+    return guard.Allow(now, client, TokenOf(epoch, 1, quota));
+  }
+  RelayGuard guard;
+  Instant now{seconds(100)};
+  uint64_t seq = 0;
+};
+
+TEST(RelayGuard, OnePodAtATimeAndNoOldGrant) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(1, 5));
+  EXPECT_FALSE(g.Allows(2, 6)) << "the other has not drained";
+  EXPECT_TRUE(g.Allows(2, 6, Duration(0))) << "a gate may always be closed";
+  g.Say(1, Phase::kIdle, 4, 1);
+  EXPECT_FALSE(g.Allows(2, 6)) << "what it said was about an earlier token";
+  g.Say(1, Phase::kIdle, 5, 1);
+  EXPECT_TRUE(g.Allows(2, 6));
+  g.Say(2, Phase::kIdle, 6, 1);
+  EXPECT_FALSE(g.Allows(1, 5)) << "an old grant";
+}
+
+TEST(RelayGuard, ADaemonThatWasStartedAnewBeginsWithLowerRevisions) {
+  Guarded g;
+  EXPECT_TRUE(g.guard.Allow(g.now, 1, TokenOf(5, 9, kQuota)));
+  EXPECT_TRUE(g.guard.Allow(g.now, 1, TokenOf(5, 2, Duration(0))));
+  g.Say(1, Phase::kIdle, 5, 2);
+  EXPECT_TRUE(g.Allows(2, 6));
+}
+
+// It takes and returns one token, and then says over and over that it holds.
+TEST(RelayGuard, FalseClaimsCostTheOthersAHundredthOfTheTime) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(1, 5));
+  g.Say(1, Phase::kIdle, 5, 1);
+  int dropped = 0;
+  uint64_t epoch = 6;
+  for (int i = 0; i < 100'000; ++i, g.now += milliseconds(10)) {
+    g.Come(1, "one");
+    g.Say(1, Phase::kHolding, 3, 1);
+    if (i % 10 == 9) g.Say(1, Phase::kIdle, 3, 1);
+    g.now += milliseconds(i % 7);
+    if (g.Allows(2, epoch)) {
+      g.Say(2, Phase::kWaiting, epoch++, 1);
+    } else {
+      ++dropped;
+    }
+  }
+  EXPECT_GT(dropped, 500) << "for they may be true";
+  EXPECT_LT(dropped, 3'000) << "10 s, and 1 % of 1 300 s, of 100 000 grants in all";
+}
+
+TEST(RelayGuard, AClaimEndsByTheWordOfWhoMadeIt) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(1, 5));
+  g.Say(1, Phase::kIdle, 5, 1);
+  g.Come(1, "one");
+  g.Say(1, Phase::kHolding, 3, 1);
+  EXPECT_FALSE(g.Allows(2, 6));
+  g.Say(1, Phase::kIdle, 3, 1);
+  EXPECT_TRUE(g.Allows(2, 6));
+}
+
+// A client attaches again and says that it holds what it was not granted, drains, and does so
+// again, while the GPU is kept for a gang that waits for another of its GPUs.
+TEST(TokenScheduler, ClaimsAreRationedWhileAGangsReservationWaits) {
+  TokenScheduler scheduler(SchedulerOptions{}, 0);
+  Effects effects;
+  Instant now{seconds(3)};
+  const auto step = [&](const Event& event) {
+    effects.clear();
+    scheduler.Step(now, event, effects);
+    EXPECT_EQ(scheduler.Invariants(), std::nullopt);
+  };
+  step(PodSet{PodId{1}, Spec(50), true});
+  step(PodSet{PodId{2}, Spec(1, 1)});
+  step(ClientAttached{ClientId{10}, PodId{1}});
+  step(ClientReport{ClientId{10}, 1, Phase::kWaiting, 0, 0});
+  step(GangStep{PodId{1}, GangStep::Do::kWait});
+  step(GangStep{PodId{1}, GangStep::Do::kReserve});
+  const Instant start = now;
+  Duration claimed{0};
+  for (uint64_t seq = 1; now < start + seconds(1'000); seq += 2) {
+    step(ClientAttached{ClientId{20}, PodId{2}});
+    step(ClientReport{ClientId{20}, seq, Phase::kHolding, 1'000, 1});
+    if (!scheduler.Gang(PodId{1}).free) claimed += milliseconds(100);
+    now += milliseconds(100);
+    step(ClientReport{ClientId{20}, seq + 1, Phase::kIdle, 1'000, 1});
+    EXPECT_TRUE(scheduler.Gang(PodId{1}).free);
+  }
+  EXPECT_GT(claimed, seconds(10)) << "for they may be true";
+  EXPECT_LT(claimed, seconds(21));
+  const auto status = scheduler.Status(now);
+  EXPECT_GE(status[1].held, claimed - seconds(1)) << "and they are charged";
+}
+
+TEST(TokenScheduler, WhoKeepsAFreeGpuByAClaimIsChargedForIt) {
+  TokenScheduler scheduler(SchedulerOptions{}, 0);
+  Effects effects;
+  Instant now{seconds(3)};
+  const auto step = [&](const Event& event) {
+    effects.clear();
+    scheduler.Step(now, event, effects);
+    EXPECT_EQ(scheduler.Invariants(), std::nullopt);
+  };
+  step(PodSet{PodId{1}, Spec(50)});
+  step(PodSet{PodId{2}, Spec(50)});
+  step(ClientAttached{ClientId{10}, PodId{1}});
+  step(ClientAttached{ClientId{20}, PodId{2}});
+  step(ClientReport{ClientId{20}, 1, Phase::kIdle, 0, 0});
+  step(ClientReport{ClientId{10}, 1, Phase::kWaiting, 0, 0});
+  step(ClientReport{ClientId{20}, 2, Phase::kHolding, 1'000, 1});
+  now += milliseconds(5);
+  step(ClientReport{ClientId{10}, 2, Phase::kWaiting, scheduler.epoch(), 9, milliseconds(5)});
+  ASSERT_FALSE(scheduler.holder()) << "it may be true";
+  now += milliseconds(700);
+  step(ClientReport{ClientId{20}, 3, Phase::kIdle, 1'000, 1});
+  EXPECT_EQ(scheduler.holder(), PodId{1});
+  EXPECT_EQ(scheduler.Status(now)[1].held, milliseconds(700));
+}
+
+}  // namespace
+}  // namespace baton::scheduler

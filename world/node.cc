@@ -1,0 +1,99 @@
+#include "world/node.h"
+
+#include <string>
+#include <utility>
+
+namespace baton::world {
+
+Node::Node(WorldState& world)
+    : world_(world), keeping_(world.plan.pods.size(), std::vector<Keeping>(world.plan.gpus)) {
+  if (!world.plan.relay) return;
+  for (uint32_t g = 0; g < world.plan.gpus; ++g) {
+    guards_.emplace_back(world.options.scheduler.drain_timeout);
+  }
+}
+
+Node::Seen& Node::SeenOf(const Process& p) {
+  if (p.index >= seen_.size()) seen_.resize(world_.processes.size());
+  return seen_[p.index];
+}
+
+void Node::Attach(const Process& p) {
+  SeenOf(p);
+  if (!guards_.empty()) guards_[p.gpu].Attach(p.index, world_.Name(p.pod));
+}
+
+void Node::Served(const Process& p) {
+  if (!guards_.empty()) guards_[p.gpu].Served(world_.now, p.index);
+}
+
+void Node::Disconnect(const Process& p) {
+  SeenOf(p).last.reset();
+  if (!guards_.empty()) guards_[p.gpu].Disconnect(p.index);
+}
+
+void Node::Gone(const Process& p) {
+  SetKeeps(p, false);
+  SeenOf(p).last.reset();
+  if (!guards_.empty()) guards_[p.gpu].Gone(world_.now, p.index);
+}
+
+Duration Node::Said(const Process& p, const wire::State& state) {
+  Seen& seen = SeenOf(p);
+  const Duration held = seen.meter.Said(world_.now, state);
+  seen.last = Saying{state, held};
+  if (!guards_.empty()) {
+    scheduler::RelayGuard& guard = guards_[p.gpu];
+    guard.Said(world_.now, p.index, state);
+    if (const auto wrong = guard.Invariants(world_.now)) world_.Violation("relay", *wrong);
+  }
+  const bool last = std::pair(state.epoch, state.rev) >= std::pair(seen.epoch, seen.rev);
+  if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false);
+  return held;
+}
+
+bool Node::Pass(const Process& p, const wire::Token& token) {
+  Seen& seen = SeenOf(p);
+  if (!guards_.empty() && !guards_[p.gpu].Allow(world_.now, p.index, token)) {
+    seen.meter.Kept(token);
+    return false;
+  }
+  seen.meter.Sent(world_.now, token);
+  // It is told to stop what it claims, by the number that it named.
+  if (token.quota_ns == 0 && token.epoch != seen.epoch) return true;
+  if (token.epoch < seen.epoch) return true;
+  seen.epoch = token.epoch;
+  seen.rev = token.rev;
+  if (token.quota_ns != 0) SetKeeps(p, true);
+  return true;
+}
+
+std::optional<Node::Saying> Node::Last(const Process& p) const {
+  return p.index < seen_.size() ? seen_[p.index].last : std::nullopt;
+}
+
+void Node::Forget() {
+  for (Seen& seen : seen_) {
+    seen.meter = {};
+    seen.last.reset();
+  }
+}
+
+Duration Node::Kept(size_t pod, uint32_t gpu) const {
+  const Keeping& keeping = keeping_[pod][gpu];
+  return keeping.before + (keeping.processes > 0 ? world_.now - keeping.since : Duration(0));
+}
+
+void Node::SetKeeps(const Process& p, bool keeps) {
+  Seen& seen = SeenOf(p);
+  if (seen.keeps == keeps) return;
+  seen.keeps = keeps;
+  Keeping& keeping = keeping_[p.pod][p.gpu];
+  if (keeps) {
+    if (keeping.processes++ == 0) keeping.since = world_.now;
+  } else if (--keeping.processes == 0) {
+    keeping.before += world_.now - keeping.since;
+  }
+}
+
+}  // namespace baton::world

@@ -1,0 +1,70 @@
+// The node's side of the connections: what it measures of each process, and, where it is a relay,
+// which tokens it lets through and what it says again when its link is back. Without a relay it is
+// a part of the daemon, and ends with it.
+//
+// Beside it stands the truth that the books are held against: how long each pod kept each GPU, from
+// the grants that its processes were passed to the words that they had drained.
+#ifndef BATON_WORLD_NODE_H_
+#define BATON_WORLD_NODE_H_
+
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "scheduler/hold_meter.h"
+#include "scheduler/relay_guard.h"
+#include "wire/messages.h"
+#include "world/state.h"
+
+namespace baton::world {
+
+class Node {
+ public:
+  explicit Node(WorldState& world);
+
+  void Attach(const Process& p);
+  void Served(const Process& p);
+  void Disconnect(const Process& p);
+  void Gone(const Process& p);
+  // A State of the process has come in. What was measured of the hold that it ends.
+  Duration Said(const Process& p, const wire::State& state);
+  // Whether the Token may be passed on to the process; if so, it is.
+  bool Pass(const Process& p, const wire::Token& token);
+  // What the process said last on its present connection, and what was measured of it then.
+  struct Saying {
+    wire::State state;
+    Duration held{0};
+  };
+  std::optional<Saying> Last(const Process& p) const;
+  // The daemon has ended, of which this was a part: nothing that was measured is known.
+  void Forget();
+
+  // How long the pod has kept the GPU.
+  Duration Kept(size_t pod, uint32_t gpu) const;
+
+ private:
+  struct Seen {
+    scheduler::HoldMeter meter;
+    std::optional<Saying> last;
+    bool keeps = false;  // was passed the token of `epoch` and has not said that it drained
+    uint64_t epoch = 0;
+    uint64_t rev = 0;
+  };
+  struct Keeping {
+    uint32_t processes = 0;
+    Instant since{};
+    Duration before{0};
+  };
+
+  Seen& SeenOf(const Process& p);
+  void SetKeeps(const Process& p, bool keeps);
+
+  WorldState& world_;
+  std::vector<Seen> seen_;                     // by process
+  std::vector<std::vector<Keeping>> keeping_;  // by pod and GPU
+  std::vector<scheduler::RelayGuard> guards_;  // by GPU; none without a relay
+};
+
+}  // namespace baton::world
+
+#endif  // BATON_WORLD_NODE_H_
