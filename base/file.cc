@@ -47,7 +47,9 @@ Result<std::string> ReadFile(const std::string& path, size_t max, int flags) {
     const ssize_t n = read(fd.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      return Fail(errno == ESRCH ? ErrorCode::kNotFound : ErrorCode::kInternal,
+      return Fail(errno == ESRCH    ? ErrorCode::kNotFound
+                  : errno == EISDIR ? ErrorCode::kInvalid
+                                    : ErrorCode::kInternal,
                   "cannot read " + path + ": " + strerror(errno));
     }
     if (n == 0) return text;

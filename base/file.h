@@ -46,7 +46,7 @@ class UniqueFd {
 // crash leaves the old or the new contents. `sync` also waits for the disk.
 Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_t mode, bool sync);
 // The whole file, at most `max` bytes. `flags`: more of open(2), such as O_NOFOLLOW. kNotFound when
-// it does not exist, kInvalid when it is longer.
+// it does not exist, kInvalid when it is longer, or a folder.
 Result<std::string> ReadFile(const std::string& path, size_t max, int flags = 0);
 // mkdir -p; an existing folder keeps its mode.
 Result<void> MakeFolders(const std::string& path, mode_t mode);

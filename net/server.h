@@ -24,7 +24,7 @@
 #include "base/result.h"
 #include "net/message.h"
 #include "net/options.h"
-#include "net/tls_identity.h"
+#include "net/tls.h"
 
 namespace boost::asio {
 class io_context;

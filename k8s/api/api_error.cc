@@ -59,29 +59,31 @@ ApiError StoppedError() { return {0, "Stopped", "the client was stopped", {}}; }
 
 ApiError BadAnswer(const std::string& what) { return {0, "BadAnswer", what, {}}; }
 
-ApiError ErrorOf(const StreamError& error, const std::string& asked) {
-  if (error.end == StreamEnd::kAborted) return StoppedError();
-  return {
-      0, error.end == StreamEnd::kTimeout ? "Timeout" : "NoAnswer", asked + ": " + error.why, {}};
+ApiError ErrorOf(const net::HttpError& error, const std::string& asked) {
+  if (error.end == net::HttpEnd::kAborted) return StoppedError();
+  const bool late = error.end == net::HttpEnd::kTimeout || error.end == net::HttpEnd::kBusy;
+  return {0, late ? "Timeout" : "NoAnswer", asked + ": " + error.why, {}};
 }
 
-ApiError ErrorOf(int status, const std::optional<Json>& body, const std::string& text,
+ApiError ErrorOf(const net::HttpAnswer& answer, const std::optional<Json>& body,
                  const std::string& asked) {
   ApiError error;
-  error.status = status;
+  error.status = answer.status;
+  error.retry_after = answer.retry_after;
   std::string said;
   if (body) {
     error.reason = TextAt(*body, "reason");
     said = TextAt(*body, "message");
     if (const Json* after = Find(*body, "details/retryAfterSeconds");
         after != nullptr && after->is_number_unsigned()) {
-      error.retry_after = std::chrono::seconds(std::min<uint64_t>(after->get<uint64_t>(), 86'400));
+      const std::chrono::seconds wanted(std::min<uint64_t>(after->get<uint64_t>(), 86'400));
+      error.retry_after = std::max<Duration>(error.retry_after, wanted);
     }
   } else {
-    said = Excerpt(text);
+    said = Excerpt(answer.body);
   }
-  if (error.reason.empty()) error.reason = ReasonOf(status);
-  error.message = fmt::format("{}: {} {}{}{}", asked, status, error.reason,
+  if (error.reason.empty()) error.reason = ReasonOf(answer.status);
+  error.message = fmt::format("{}: {} {}{}{}", asked, answer.status, error.reason,
                               said.empty() ? "" : ": ", said.substr(0, 4096));
   return error;
 }

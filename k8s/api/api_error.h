@@ -7,15 +7,15 @@
 #include <string>
 
 #include "k8s/api/object.h"
-#include "k8s/api/stream.h"
+#include "net/client_connection.h"
 
 namespace baton::k8s {
 
-// Of a failure's answer: a Status object, or whatever else came (`text`). `asked`: "GET URL".
-ApiError ErrorOf(int status, const std::optional<Json>& body, const std::string& text,
+// Of a failure's answer. `body`: it as a Status object, where it is one. `asked`: "GET URL".
+ApiError ErrorOf(const net::HttpAnswer& answer, const std::optional<Json>& body,
                  const std::string& asked);
 // No answer came, or not all of it.
-ApiError ErrorOf(const StreamError& error, const std::string& asked);
+ApiError ErrorOf(const net::HttpError& error, const std::string& asked);
 // An answer that is not what it should be: `what` says so.
 ApiError BadAnswer(const std::string& what);
 ApiError StoppedError();

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <tuple>
 
+#include "base/file.h"
 #include "k8s/api/base64.h"
-#include "k8s/api/tls.h"
-#include "k8s/api/url.h"
+#include "net/url.h"
 
 namespace baton::k8s {
 namespace {
@@ -50,13 +50,13 @@ class Kubeconfig {
     if (auto space = Text(*chosen, "namespace"); !space.empty()) config.name_space = space;
     config.server = Text(*cluster, "server");
     if (config.server.empty()) return Invalid("has a cluster without a server");
-    if (auto url = ParseServerUrl(config.server); !url)
+    if (auto url = net::ParseHttpUrl(config.server, kApiServer); !url)
       return Invalid("says: " + url.error().message);
     if (!Text(*cluster, "proxy-url").empty()) {
       return Invalid("wants a proxy (proxy-url), which is not supported");
     }
-    config.server_name = Text(*cluster, "tls-server-name");
-    config.insecure = Text(*cluster, "insecure-skip-tls-verify") == "true";
+    config.tls.server_name = Text(*cluster, "tls-server-name");
+    config.tls.insecure = Text(*cluster, "insecure-skip-tls-verify") == "true";
     const std::string user_name = Text(*chosen, "user");
     YAML::Node user(YAML::NodeType::Map);
     if (!user_name.empty()) {
@@ -78,9 +78,10 @@ class Kubeconfig {
       }
     }
     for (auto [node, key, data, file_path] :
-         {std::tuple{&*cluster, "certificate-authority", &config.ca, &config.ca_file},
-          std::tuple{&user, "client-certificate", &config.certificate, &config.certificate_file},
-          std::tuple{&user, "client-key", &config.key, &config.key_file}}) {
+         {std::tuple{&*cluster, "certificate-authority", &config.tls.ca, &config.tls.ca_file},
+          std::tuple{&user, "client-certificate", &config.tls.certificate,
+                     &config.tls.certificate_file},
+          std::tuple{&user, "client-key", &config.tls.key, &config.tls.key_file}}) {
       if (std::string coded = Text(*node, std::string(key) + "-data"); !coded.empty()) {
         std::erase_if(coded,
                       [](char c) { return c == '\n' || c == '\r' || c == ' ' || c == '\t'; });
@@ -142,27 +143,28 @@ Result<ClusterConfig> InClusterConfig(const std::string& root) {
   ClusterConfig config;
   config.server =
       "https://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
-  if (auto url = ParseServerUrl(config.server); !url) return tl::unexpected(url.error());
+  if (auto url = net::ParseHttpUrl(config.server, kApiServer); !url)
+    return tl::unexpected(url.error());
   config.token_file = folder + "token";
-  config.ca_file = folder + "ca.crt";
-  auto token = ReadTextFile(config.token_file, "the service account's token", 1 << 20);
+  config.tls.ca_file = folder + "ca.crt";
+  auto token = ReadFile(config.token_file, 1 << 20);
   if (!token) {
     token.error().code = ErrorCode::kNotFound;
     token.error().message += "; does the pod set automountServiceAccountToken to false?";
     return tl::unexpected(token.error());
   }
-  if (auto ca = ReadTextFile(config.ca_file, "the cluster's certificate-authority", 1 << 20); !ca) {
+  if (auto ca = ReadFile(config.tls.ca_file, 1 << 20); !ca) {
     ca.error().code = ErrorCode::kNotFound;
     return tl::unexpected(ca.error());
   }
-  if (auto space = ReadTextFile(folder + "namespace", "the pod's namespace", 1 << 10); space) {
+  if (auto space = ReadFile(folder + "namespace", 1 << 10); space) {
     if (auto name = Trimmed(*space); !name.empty()) config.name_space = name;
   }
   return config;
 }
 
 Result<ClusterConfig> KubeconfigContext(const std::string& path, const std::string& context) {
-  auto text = ReadTextFile(path, "the kubeconfig", kKubeconfigMax);
+  auto text = ReadFile(path, kKubeconfigMax);
   if (!text) return tl::unexpected(text.error());
   try {
     return Kubeconfig(path).Read(*text, context);

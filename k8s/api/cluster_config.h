@@ -5,21 +5,18 @@
 #include <string>
 
 #include "base/result.h"
+#include "net/tls.h"
 
 namespace baton::k8s {
 
+// What errors call it.
+inline constexpr char kApiServer[] = "the API server";
+
 struct ClusterConfig {
   std::string server;  // "https://10.96.0.1:443"; "http://" for a stand-in on loopback only
-  // PEM, by text or (where the text is empty) by file. None: the system's authorities.
-  std::string ca;
-  std::string ca_file;
-  std::string server_name;  // to verify and to send as SNI instead of the host; empty: the host
-  bool insecure = false;    // do not verify (kubeconfig's insecure-skip-tls-verify)
-  // Client certificate and key, PEM.
-  std::string certificate;
-  std::string certificate_file;
-  std::string key;
-  std::string key_file;
+  // Authorities, the name to verify, and the client's certificate; the kubeconfig's words for them
+  // are certificate-authority, tls-server-name, insecure-skip-tls-verify, client-certificate.
+  net::ClientTlsOptions tls;
   // A bearer token; the file is read again once a minute and after each 401, since the kubelet
   // replaces it.
   std::string token;

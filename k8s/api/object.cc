@@ -4,7 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "k8s/api/url.h"
+#include "net/url.h"
 
 namespace baton::k8s {
 
@@ -12,12 +12,12 @@ std::string Resource::ApiVersion() const { return group.empty() ? version : grou
 
 std::string Resource::Path(std::string_view name_space, std::string_view name,
                            std::string_view subresource) const {
-  std::string path = group.empty() ? "/api/" : "/apis/" + PercentEncode(group) + "/";
-  path += PercentEncode(version);
-  if (namespaced && !name_space.empty()) path += "/namespaces/" + PercentEncode(name_space);
-  path += "/" + PercentEncode(plural);
-  if (!name.empty()) path += "/" + PercentEncode(name);
-  if (!subresource.empty()) path += "/" + PercentEncode(subresource);
+  std::string path = group.empty() ? "/api/" : "/apis/" + net::PercentEncode(group) + "/";
+  path += net::PercentEncode(version);
+  if (namespaced && !name_space.empty()) path += "/namespaces/" + net::PercentEncode(name_space);
+  path += "/" + net::PercentEncode(plural);
+  if (!name.empty()) path += "/" + net::PercentEncode(name);
+  if (!subresource.empty()) path += "/" + net::PercentEncode(subresource);
   return path;
 }
 

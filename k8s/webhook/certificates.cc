@@ -12,14 +12,21 @@
 #include <memory>
 #include <optional>
 
-#include "k8s/api/openssl.h"
+#include "net/openssl.h"
+#include "net/tls.h"
 
 namespace baton::k8s {
 
 namespace {
 
+using net::BioOf;
+using net::BioPtr;
+using net::KeyPtr;
+using net::OpenSslReason;
+using net::ReadCertificate;
+using net::X509Ptr;
 using ExtensionPtr =
-    std::unique_ptr<X509_EXTENSION, OpenSslFree<X509_EXTENSION, X509_EXTENSION_free>>;
+    std::unique_ptr<X509_EXTENSION, net::OpenSslFree<X509_EXTENSION, X509_EXTENSION_free>>;
 
 constexpr Duration kClocksDiffer = std::chrono::minutes(1);
 
@@ -111,7 +118,7 @@ std::optional<WallTime> NotAfter(X509* certificate) {
 
 std::vector<Authority> Authorities(const std::string& bundle) {
   std::vector<Authority> all;
-  if (bundle.size() > kPemMax) return all;
+  if (bundle.size() > net::kPemMax) return all;
   const BioPtr text = BioOf(bundle);
   while (const X509Ptr certificate = ReadCertificate(text)) {
     const auto until = NotAfter(certificate.get());

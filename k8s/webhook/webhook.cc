@@ -11,10 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "k8s/api/base64.h"
 #include "k8s/api/client.h"
-#include "k8s/api/openssl.h"
-#include "k8s/api/tls.h"
 #include "net/server.h"
 
 namespace baton::k8s {
@@ -314,10 +313,9 @@ class Webhook::Impl {
   }
 
   Result<void> LookAtFiles() {
-    auto certificate =
-        ReadTextFile(options_.certificate_file, "the webhook's certificate", kPemMax);
+    auto certificate = ReadFile(options_.certificate_file, net::kPemMax);
     if (!certificate) return tl::unexpected(certificate.error());
-    auto key = ReadTextFile(options_.key_file, "the webhook's key", kPemMax);
+    auto key = ReadFile(options_.key_file, net::kPemMax);
     if (!key) return tl::unexpected(key.error());
     if (*certificate == shown_certificate_ && *key == shown_key_) return {};
     if (auto ok = identity_.Set(*certificate, *key); !ok) {
@@ -335,7 +333,7 @@ class Webhook::Impl {
 
   Result<void> LookAtTeams() {
     if (options_.teams_file.empty()) return {};
-    auto text = ReadTextFile(options_.teams_file, "the file of teams", teams::kFileMax);
+    auto text = ReadFile(options_.teams_file, teams::kFileMax);
     if (!text) return tl::unexpected(text.error());
     if (teams_read_ && *text == teams_text_) return {};
     auto parsed = teams::ParseTeams(*text, options_.teams_file);

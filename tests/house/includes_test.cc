@@ -121,5 +121,25 @@ TEST(Includes, OnlyTestsAndBenchmarksKnowThatAGpuCanBeSimulated) {
   }
 }
 
+// One place has the limits, the deadlines and the trust.
+TEST(Includes, OnlyTheNetworkLayerSpeaksHttpAndTls) {
+  const std::regex include(R"re(^\s*#include <(boost/beast/|boost/asio/ssl|openssl/ssl\.h))re");
+  size_t seen = 0;
+  for (const Room& room : Rooms()) {
+    if (room.everything) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(kSource / room.folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension != ".h" && extension != ".cc") continue;
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) {
+        if (!std::regex_search(line, include)) continue;
+        ++seen;
+        EXPECT_EQ(room.folder, "net") << entry.path() << ": " << line;
+      }
+    }
+  }
+  EXPECT_GT(seen, 5u);
+}
+
 }  // namespace
 }  // namespace baton

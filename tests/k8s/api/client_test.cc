@@ -119,11 +119,11 @@ TEST(ClientTest, PlainHttpIsForLoopbackOnly) {
   config.server = "nonsense";
   EXPECT_FALSE(Client::Make(config));
   config.server = "https://10.0.0.1";
-  config.ca = "no PEM";
+  config.tls.ca = "no PEM";
   const auto made = Client::Make(config);
   ASSERT_FALSE(made);
   EXPECT_TRUE(Says(made.error().message, "no certificate")) << made.error().message;
-  config.ca.clear();
+  config.tls.ca.clear();
   config.token_file = "/nonexistent/token";
   EXPECT_EQ(Client::Make(config).error().code, ErrorCode::kNotFound);
   config.token_file.clear();
@@ -135,21 +135,21 @@ TEST(ClientTest, UntrustedServerIsRefusedWithTheReason) {
   ApiServer server({.tls = true});
   ASSERT_TRUE(ClientOf(server.config())->GetPath("/version"));
   ClusterConfig config = server.config();
-  config.server_name = "kubernetes.default";
+  config.tls.server_name = "kubernetes.default";
   EXPECT_TRUE(ClientOf(config)->GetPath("/version"));
-  config.server_name = "evil.example";
+  config.tls.server_name = "evil.example";
   auto answer = ClientOf(config)->GetPath("/version");
   ASSERT_FALSE(answer);
   EXPECT_TRUE(Says(answer.error().message, "localhost, kubernetes.default, 127.0.0.1"))
       << answer.error().message;
-  config.server_name = "127.0.0.2";
+  config.tls.server_name = "127.0.0.2";
   EXPECT_FALSE(ClientOf(config)->GetPath("/version"));
   config = server.config();
-  config.ca = MakeAuthority("somebody else").certificate;
+  config.tls.ca = MakeAuthority("somebody else").certificate;
   answer = ClientOf(config)->GetPath("/version");
   ASSERT_FALSE(answer);
   EXPECT_TRUE(Says(answer.error().message, "certificate-authority")) << answer.error().message;
-  config.insecure = true;
+  config.tls.insecure = true;
   EXPECT_TRUE(ClientOf(config)->GetPath("/version"));
 }
 
@@ -158,11 +158,11 @@ TEST(ClientTest, ClientCertificateNeedsItsKey) {
   const KeyPair authority = MakeAuthority("a");
   const KeyPair mine = MakeCertificate(authority, "me", "");
   ClusterConfig config = server.config();
-  config.certificate = mine.certificate;
+  config.tls.certificate = mine.certificate;
   EXPECT_FALSE(Client::Make(config));
-  config.key = mine.key;
+  config.tls.key = mine.key;
   EXPECT_TRUE(ClientOf(config)->GetPath("/version"));
-  config.key = authority.key;
+  config.tls.key = authority.key;
   const auto wrong = Client::Make(config);
   ASSERT_FALSE(wrong);
   EXPECT_TRUE(Says(wrong.error().message, "client key")) << wrong.error().message;
@@ -489,6 +489,9 @@ TEST(ClientTest, OversizedOrMalformedAnswerIsAnError) {
   EXPECT_TRUE(Says(ask(Http(502, "<html>\nBad\x01\xff</html>")), "502"));
   EXPECT_TRUE(Says(ask(Http(418, "{\"kind\":\"Status\",\"message\":\"teapot\"}")), "teapot"));
   EXPECT_TRUE(Says(ask("HTTP/1.1 200 OK\r\nX: " + std::string(200'000, 'x')), "no good HTTP"));
+  std::string lines = "HTTP/1.1 200 OK\r\n";
+  while (lines.size() < 200'000) lines += "X: many short lines\r\n";
+  EXPECT_TRUE(Says(ask(lines), "no good HTTP")) << "a header has an end";
   EXPECT_TRUE(Says(ask("SSH-2.0-OpenSSH\r\n"), "no good HTTP"));
   EXPECT_TRUE(Says(ask(""), "cut"));
 }

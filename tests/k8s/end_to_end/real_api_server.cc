@@ -174,7 +174,7 @@ RealApiServer::~RealApiServer() {
 ClusterConfig RealApiServer::ConfigOf(const std::string& who) const {
   ClusterConfig config;
   config.server = server_;
-  config.ca_file = folder_ + "/certs/apiserver.crt";
+  config.tls.ca_file = folder_ + "/certs/apiserver.crt";
   config.token = tokens_.at(who);
   return config;
 }

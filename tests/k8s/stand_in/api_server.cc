@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,7 +51,12 @@ ApiServer::Impl::Impl(ApiServerOptions options)
     : options_(std::move(options)), token_(options_.token), random_(options_.seed) {
   store_.history_max = options_.history_max;
   store_.graceful = options_.graceful;
-  if (options_.tls) MakeTls();
+  if (options_.tls) {
+    authority_ = MakeAuthority("stand-in authority");
+    const KeyPair own = MakeCertificate(authority_, "stand-in",
+                                        "DNS:localhost,DNS:kubernetes.default,IP:127.0.0.1");
+    BATON_CHECK(tls_.Set(own.certificate, own.key));
+  }
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -80,29 +83,11 @@ ApiServer::Impl::~Impl() {
     connection.stream.Abort();
     connection.thread.join();
   }
-  SSL_CTX_free(tls_);
-}
-
-void ApiServer::Impl::MakeTls() {
-  authority_ = MakeAuthority("stand-in authority");
-  const KeyPair own =
-      MakeCertificate(authority_, "stand-in", "DNS:localhost,DNS:kubernetes.default,IP:127.0.0.1");
-  tls_ = SSL_CTX_new(TLS_server_method());
-  SSL_CTX_set_mode(tls_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  BIO* certificate = BIO_new_mem_buf(own.certificate.data(), -1);
-  X509* x509 = PEM_read_bio_X509(certificate, nullptr, nullptr, nullptr);
-  BIO* key = BIO_new_mem_buf(own.key.data(), -1);
-  EVP_PKEY* pkey = PEM_read_bio_PrivateKey(key, nullptr, nullptr, nullptr);
-  BATON_CHECK(SSL_CTX_use_certificate(tls_, x509) == 1 && SSL_CTX_use_PrivateKey(tls_, pkey) == 1);
-  EVP_PKEY_free(pkey);
-  X509_free(x509);
-  BIO_free(key);
-  BIO_free(certificate);
 }
 
 void ApiServer::Impl::Accept() {
   while (true) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     {
       const std::lock_guard lock(mutex_);
       if (ending_) {
@@ -132,10 +117,8 @@ void ApiServer::Impl::Accept() {
 }
 
 void ApiServer::Impl::Serve(Connection& connection) {
-  if (tls_ != nullptr &&
-      !connection.stream.Handshake(tls_, true, MonotonicNow() + std::chrono::seconds(30))) {
-    return;
-  }
+  const auto tls = tls_.context();
+  if (tls && !connection.stream.Handshake(*tls)) return;
   while (true) {
     Asked asked;
     if (!ReadRequest(connection, asked)) return;
@@ -163,9 +146,9 @@ bool ApiServer::Impl::ReadRequest(Connection& connection, Asked& asked) {
     }
     const size_t before = in.size();
     in.resize(before + 16'384);
-    const auto got = connection.stream.Read(in.data() + before, 16'384, MonotonicNow() + kForEver);
-    in.resize(before + (got ? *got : 0));
-    if (!got || *got == 0) return false;
+    const size_t got = connection.stream.Read(in.data() + before, 16'384);
+    in.resize(before + got);
+    if (got == 0) return false;
   }
   auto& message = parser.get();
   const auto text = [](auto view) { return std::string(view.data(), view.size()); };
@@ -230,7 +213,7 @@ bool ApiServer::Impl::Send(Connection& connection, const Asked& asked, const Rep
   }
   std::string text = Head(reply.status, reply.body.size(), "application/json", more);
   text += reply.body;
-  return connection.stream.Write(text, MonotonicNow() + std::chrono::seconds(30)) && asked.keep;
+  return connection.stream.Write(text) && asked.keep;
 }
 
 bool ApiServer::Impl::Answer(Connection& connection, Asked& asked) {
@@ -289,7 +272,6 @@ bool ApiServer::Impl::Answer(Connection& connection, Asked& asked) {
   changed_.notify_all();
   lock.unlock();
   if (fault) {
-    const Instant soon = MonotonicNow() + std::chrono::seconds(30);
     switch (fault->kind) {
       case FaultKind::kCutAfter:
         return false;
@@ -300,16 +282,14 @@ bool ApiServer::Impl::Answer(Connection& connection, Asked& asked) {
         break;
       case FaultKind::kHalfBody:
         (void)connection.stream.Write(Head(reply.status, reply.body.size(), "application/json") +
-                                          reply.body.substr(0, reply.body.size() / 2),
-                                      soon);
+                                      reply.body.substr(0, reply.body.size() / 2));
         return false;
       case FaultKind::kMalformed:
         reply = {200, "{\"kind\": \"Pod\", \"metadata\": {\"name\": nonsense"};
         break;
       case FaultKind::kWrongType: {
         const std::string page = "<html><body>502 Bad Gateway</body></html>";
-        return connection.stream.Write(Head(200, page.size(), "text/html") + page, soon) &&
-               asked.keep;
+        return connection.stream.Write(Head(200, page.size(), "text/html") + page) && asked.keep;
       }
       default:
         break;
@@ -329,7 +309,7 @@ std::string ApiServer::url() const {
 ClusterConfig ApiServer::config() const {
   ClusterConfig config;
   config.server = url();
-  config.ca = impl_->authority_.certificate;
+  config.tls.ca = impl_->authority_.certificate;
   const std::lock_guard lock(impl_->mutex_);
   config.token = impl_->token_;
   return config;

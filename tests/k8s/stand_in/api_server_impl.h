@@ -3,8 +3,6 @@
 #ifndef BATON_TESTS_K8S_STAND_IN_API_SERVER_IMPL_H_
 #define BATON_TESTS_K8S_STAND_IN_API_SERVER_IMPL_H_
 
-#include <openssl/ssl.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <list>
@@ -17,9 +15,10 @@
 #include <vector>
 
 #include "base/random.h"
-#include "k8s/api/stream.h"
+#include "net/tls.h"
 #include "tests/k8s/stand_in/api_server.h"
 #include "tests/k8s/stand_in/certificates.h"
+#include "tests/k8s/stand_in/server_end.h"
 #include "tests/k8s/stand_in/store.h"
 
 namespace baton::k8s::testing {
@@ -60,13 +59,12 @@ class ApiServer::Impl {
 
   struct Connection {
     explicit Connection(int fd) : stream(fd) {}
-    Stream stream;
+    ServerEnd stream;
     std::thread thread;
     std::atomic<bool> done{false};
     std::string in;
   };
 
-  void MakeTls();
   void Accept();
   void Serve(Connection& connection);
   bool ReadRequest(Connection& connection, Asked& asked);
@@ -88,7 +86,7 @@ class ApiServer::Impl {
 
   const ApiServerOptions options_;
   KeyPair authority_;
-  SSL_CTX* tls_ = nullptr;
+  net::TlsIdentity tls_;
   int listener_ = -1;
   uint16_t port_ = 0;
   std::thread accepting_;

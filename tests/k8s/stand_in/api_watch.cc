@@ -32,9 +32,7 @@ bool ApiServer::Impl::Watch(Connection& connection, const Asked& asked,
             TextAt(object->json, "metadata/namespace") == asked.name_space) &&
            (*labels)(object->json) && (*fields)(object->json);
   };
-  const auto write = [&](const std::string& text) {
-    return connection.stream.Write(text, MonotonicNow() + std::chrono::seconds(30)).has_value();
-  };
+  const auto write = [&](const std::string& text) { return connection.stream.Write(text); };
   const auto event = [](const char* type, const std::string& object) {
     return fmt::format("{{\"type\":\"{}\",\"object\":{}}}\n", type, object);
   };

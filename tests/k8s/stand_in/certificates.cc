@@ -7,10 +7,15 @@
 #include <memory>
 
 #include "base/check.h"
-#include "k8s/api/openssl.h"
+#include "net/openssl.h"
 
 namespace baton::k8s::testing {
 namespace {
+
+using net::BioOf;
+using net::BioPtr;
+using net::KeyPtr;
+using net::X509Ptr;
 
 std::string TextOf(BIO* bio) {
   char* bytes = nullptr;
@@ -47,8 +52,8 @@ KeyPair Make(const KeyPair* authority, const std::string& common_name, const std
   X509Ptr issuer;
   KeyPtr issuer_key;
   if (authority != nullptr) {
-    issuer = ReadCertificate(BioOf(authority->certificate));
-    issuer_key = ReadKey(BioOf(authority->key));
+    issuer = net::ReadCertificate(BioOf(authority->certificate));
+    issuer_key = net::ReadKey(BioOf(authority->key));
     BATON_CHECK(issuer && issuer_key);
   }
   X509* signer = issuer ? issuer.get() : certificate.get();

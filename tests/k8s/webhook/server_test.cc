@@ -13,9 +13,8 @@
 #include <mutex>
 #include <thread>
 
-#include "k8s/api/http.h"
-#include "k8s/api/tls.h"
 #include "k8s/webhook/webhook.h"
+#include "net/client_connection.h"
 
 namespace baton::k8s {
 namespace {
@@ -32,23 +31,18 @@ Instant In(Duration time) { return MonotonicNow() + time; }
 class Caller {
  public:
   Caller(uint16_t port, const std::string& authorities) {
-    if (auto done = stream_.Connect("127.0.0.1", port, In(std::chrono::seconds(20))); !done) {
+    if (!authorities.empty()) {
+      auto tls = net::ClientTls::Make({.ca = authorities});
+      if (!tls) {
+        why_ = tls.error().message;
+        return;
+      }
+      tls_ = std::move(*tls);
+    }
+    const auto url = net::ParseHttpUrl(fmt::format("https://127.0.0.1:{}", port), "the server");
+    if (auto done = connection_.Open(*url, tls_.get(), In(std::chrono::seconds(20))); !done) {
       why_ = done.error().why;
-      return;
     }
-    if (authorities.empty()) return;
-    ClusterConfig config;
-    config.server = "https://127.0.0.1";
-    config.ca = authorities;
-    auto tls = ClientTls::Make(config);
-    if (!tls) {
-      why_ = tls.error().message;
-      return;
-    }
-    const auto done =
-        stream_.Handshake((*tls)->context(), false, In(std::chrono::seconds(20)),
-                          [&](ssl_st* ssl) { return (*tls)->Prepare(ssl, "127.0.0.1"); });
-    if (!done) why_ = done.error().why;
   }
 
   // Status and body; 0 and why not.
@@ -56,22 +50,23 @@ class Caller {
                                   const std::string& body = {}) {
     if (!why_.empty()) return {0, why_};
     const auto answer =
-        exchange_.Ask(fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}",
-                                  method, path, body.size(), body),
-                      1 << 20, In(std::chrono::seconds(20)));
+        connection_.Ask(fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}",
+                                    method, path, body.size(), body),
+                        1 << 20, In(std::chrono::seconds(20)));
     if (!answer) return {0, answer.error().why};
     return {answer->status, answer->body};
   }
   std::pair<int, std::string> Raw(const std::string& bytes) {
-    const auto answer = exchange_.Ask(bytes, 1 << 20, In(std::chrono::seconds(20)));
+    const auto answer = connection_.Ask(bytes, 1 << 20, In(std::chrono::seconds(20)));
     if (!answer) return {0, answer.error().why};
     return {answer->status, answer->body};
   }
-  Stream& stream() { return stream_; }
+  // Whether the server has not closed the connection.
+  bool Alive() const { return connection_.Alive(); }
 
  private:
-  Stream stream_;
-  HttpExchange exchange_{stream_};
+  std::unique_ptr<net::ClientTls> tls_;
+  net::ClientConnection connection_;
   std::string why_;
 };
 
@@ -183,10 +178,7 @@ TEST(Serve, FinishedConnectionIsClosedAtOnce) {
   ASSERT_TRUE(server) << server.error().message;
   Caller caller((*server)->port(), "");
   ASSERT_EQ(caller.Ask("GET", "/").first, 200);
-  char byte;
-  const auto read = caller.stream().Read(&byte, 1, In(std::chrono::seconds(20)));
-  ASSERT_TRUE(read) << read.error().why;
-  EXPECT_EQ(*read, 0u);
+  EXPECT_TRUE(Eventually([&] { return !caller.Alive(); }));
 }
 
 TEST(Serve, StopWaitsForAnswersInFlight) {
@@ -204,9 +196,7 @@ TEST(Serve, StopWaitsForAnswersInFlight) {
   ASSERT_TRUE(Eventually([&] { return begun.load(); }));
   std::thread stopping([&] { (*server)->Stop(); });
   // The silent one is ended while the other is still being answered.
-  char byte;
-  const auto read = silent.stream().Read(&byte, 1, In(std::chrono::seconds(20)));
-  EXPECT_TRUE(!read || *read == 0);
+  EXPECT_TRUE(Eventually([&] { return !silent.Alive(); }));
   go = true;
   stopping.join();
   asking.join();

@@ -1,17 +1,16 @@
-// OpenSSL's objects, owned; and its texts.
-#ifndef BATON_K8S_API_OPENSSL_H_
-#define BATON_K8S_API_OPENSSL_H_
+// OpenSSL's objects, owned; and its texts. Thread safe: no state.
+#ifndef BATON_NET_OPENSSL_H_
+#define BATON_NET_OPENSSL_H_
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <cstddef>
 #include <memory>
 #include <string>
 
-namespace baton::k8s {
+namespace baton::net {
 
 template <class T, void (*kFree)(T*)>
 struct OpenSslFree {
@@ -20,9 +19,6 @@ struct OpenSslFree {
 using X509Ptr = std::unique_ptr<X509, OpenSslFree<X509, X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, OpenSslFree<EVP_PKEY, EVP_PKEY_free>>;
 using BioPtr = std::unique_ptr<BIO, OpenSslFree<BIO, BIO_free_all>>;
-
-// No certificate, key or bundle is larger.
-inline constexpr size_t kPemMax = size_t{1} << 20;
 
 // To be read from `text`, which outlives it.
 inline BioPtr BioOf(const std::string& text) {
@@ -47,6 +43,6 @@ inline std::string OpenSslReason() {
   return reason != nullptr ? reason : "unknown error";
 }
 
-}  // namespace baton::k8s
+}  // namespace baton::net
 
-#endif  // BATON_K8S_API_OPENSSL_H_
+#endif  // BATON_NET_OPENSSL_H_

@@ -1,9 +1,9 @@
 // The bearer token of a client. One from a file is read again when the file changes, once a minute,
-// and when the API server has refused it: kubelets replace tokens before they expire.
+// and when the server has refused it: kubelets replace tokens before they expire.
 //
 // Thread safe.
-#ifndef BATON_K8S_API_BEARER_TOKEN_H_
-#define BATON_K8S_API_BEARER_TOKEN_H_
+#ifndef BATON_NET_BEARER_TOKEN_H_
+#define BATON_NET_BEARER_TOKEN_H_
 
 #include <sys/stat.h>
 
@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "base/time.h"
 
-namespace baton::k8s {
+namespace baton::net {
 
 class BearerToken {
  public:
@@ -38,6 +38,6 @@ class BearerToken {
   Instant read_at_{};
 };
 
-}  // namespace baton::k8s
+}  // namespace baton::net
 
-#endif  // BATON_K8S_API_BEARER_TOKEN_H_
+#endif  // BATON_NET_BEARER_TOKEN_H_

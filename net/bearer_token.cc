@@ -1,8 +1,8 @@
-#include "k8s/api/bearer_token.h"
+#include "net/bearer_token.h"
 
-#include "k8s/api/tls.h"
+#include "base/file.h"
 
-namespace baton::k8s {
+namespace baton::net {
 namespace {
 
 constexpr Duration kTokenAge = std::chrono::minutes(1);
@@ -11,7 +11,7 @@ constexpr size_t kTokenMax = size_t{64} << 10;
 }  // namespace
 
 Result<void> BearerToken::Check(const std::string& file) {
-  auto text = ReadTextFile(file, "the token", kTokenMax);
+  auto text = ReadFile(file, kTokenMax);
   if (!text) return tl::unexpected(text.error());
   return {};
 }
@@ -38,7 +38,7 @@ void BearerToken::Read() {
   struct stat status {};
   // A file that is away for a moment leaves the old token, which may still be good.
   if (stat(file_.c_str(), &status) != 0) return;
-  auto text = ReadTextFile(file_, "the token", kTokenMax);
+  auto text = ReadFile(file_, kTokenMax);
   if (!text) return;
   // Nothing that would end the header field.
   std::erase_if(*text, [](char c) { return c <= ' ' || c > '~'; });
@@ -48,4 +48,4 @@ void BearerToken::Read() {
   read_at_ = MonotonicNow();
 }
 
-}  // namespace baton::k8s
+}  // namespace baton::net

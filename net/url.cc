@@ -1,15 +1,16 @@
-#include "k8s/api/url.h"
+#include "net/url.h"
 
-#include <arpa/inet.h>
-
+#include <utility>
+// Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <boost/asio/ip/address.hpp>
 #include <charconv>
 #include <cstring>
 
-namespace baton::k8s {
+namespace baton::net {
 
-Result<ServerUrl> ParseServerUrl(const std::string& url) {
-  const auto invalid = [&url](const std::string& why) {
-    return Fail(ErrorCode::kInvalid, "the API server's URL '" + url.substr(0, 200) + "' " + why +
+Result<HttpUrl> ParseHttpUrl(const std::string& url, std::string server_name) {
+  const auto invalid = [&](const std::string& why) {
+    return Fail(ErrorCode::kInvalid, server_name + "'s URL '" + url.substr(0, 200) + "' " + why +
                                          "; it should be as https://10.96.0.1:443");
   };
   for (const char c : url) {
@@ -17,7 +18,7 @@ Result<ServerUrl> ParseServerUrl(const std::string& url) {
       return invalid("has a character that does not belong there");
     }
   }
-  ServerUrl server;
+  HttpUrl server;
   std::string_view rest = url;
   if (rest.substr(0, 8) == "https://") {
     rest.remove_prefix(8);
@@ -57,6 +58,10 @@ Result<ServerUrl> ParseServerUrl(const std::string& url) {
       return invalid("has no port from 1 to 65535");
     }
   }
+  boost::system::error_code no_address;
+  const auto address = boost::asio::ip::make_address(server.host, no_address);
+  server.loopback = no_address ? server.host == "localhost" : address.is_loopback();
+  server.server = std::move(server_name);
   return server;
 }
 
@@ -78,19 +83,4 @@ std::string PercentEncode(std::string_view text) {
   return out;
 }
 
-bool IsAddress(const std::string& host) {
-  in_addr four;
-  in6_addr six;
-  return inet_pton(AF_INET, host.c_str(), &four) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &six) == 1;
-}
-
-bool IsLoopback(const std::string& host) {
-  in_addr four;
-  in6_addr six;
-  if (inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
-  if (inet_pton(AF_INET6, host.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six);
-  return host == "localhost";
-}
-
-}  // namespace baton::k8s
+}  // namespace baton::net
