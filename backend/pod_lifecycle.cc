@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/parse.h"
+#include "base/utf8.h"
 
 namespace baton::backend {
 namespace {
@@ -15,10 +16,7 @@ std::string CapText(const Pod& pod) {
 }
 
 Result<void> CheckName(const std::string& name) {
-  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
-  });
-  if (name.empty() || name.size() > 128 || !printable) {
+  if (name.empty() || name.size() > 128 || !IsPrintable(name)) {
     return Fail(ErrorCode::kInvalid, "a pod's name is 1 to 128 printable characters");
   }
   return {};

@@ -46,4 +46,42 @@ std::string ToUtf8(std::string_view text) {
   return clean;
 }
 
+namespace {
+
+// `character`: one that is well formed.
+bool Shows(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) >= 0x20 && byte(0) != 0x7f;
+  if (character.size() == 2) {
+    return !(byte(0) == 0xc2 && byte(1) < 0xa0) && !(byte(0) == 0xd8 && byte(1) == 0x9c);
+  }
+  if (byte(0) != 0xe2) return true;
+  const unsigned low = (byte(1) & 0x3fu) << 6 | (byte(2) & 0x3fu);  // below U+2000
+  return !((low >= 0x0e && low <= 0x0f) || (low >= 0x28 && low <= 0x2e) ||
+           (low >= 0x66 && low <= 0x69));
+}
+
+}  // namespace
+
+bool IsPrintable(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    if (length == 0 || !Shows(text.substr(0, length))) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string ToPrintable(std::string_view text) {
+  std::string clean;
+  clean.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    const std::string_view character = text.substr(0, length);
+    clean += length == 0 ? "\xef\xbf\xbd" : Shows(character) ? character : "?";
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return clean;
+}
+
 }  // namespace baton

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/suggest.h"
+#include "base/utf8.h"
 
 namespace baton::cli {
 namespace {
@@ -106,7 +107,7 @@ void AddSocketDir(CLI::App& command, Invocation& invocation) {
 }
 
 int Complain(const Error& error) {
-  std::fprintf(stderr, "baton: %s\n", error.message.c_str());
+  std::fprintf(stderr, "baton: %s\n", ToPrintable(error.message).c_str());
   return error.code == ErrorCode::kInvalid ? kMisused : kFailed;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_request.h"
 #include "cli/text_table.h"
@@ -19,7 +20,7 @@ int Explain(const std::string& what, const std::string& name, const Invocation& 
       wire::Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   for (const json& sentence : answer->at("sentences")) {
-    std::puts(Printable(sentence.get<std::string>()).c_str());
+    std::puts(ToPrintable(sentence.get<std::string>()).c_str());
   }
   return 0;
 }
@@ -30,11 +31,11 @@ std::string CardText(const json& gpu) {
   if (gpu.contains("index")) text += " " + std::to_string(gpu.at("index").get<uint64_t>());
   text += " (" + gpu.at("uuid").get<std::string>().substr(0, 12);
   const std::string model = gpu.value("model", "");
-  return Printable(text + (model.empty() ? "" : ", " + model) + ")");
+  return ToPrintable(text + (model.empty() ? "" : ", " + model) + ")");
 }
 
 std::string PlaceText(const json& place) {
-  std::string text = Printable(place.at("node").get<std::string>()) + ", ";
+  std::string text = ToPrintable(place.at("node").get<std::string>()) + ", ";
   bool first = true;
   for (const json& gpu : place.at("gpus")) {
     text += (first ? "" : " and ") + CardText(gpu);
@@ -47,15 +48,15 @@ void PrintRefusals(const json& nodes) {
   TextTable table{{{"NODE", true}, {"GPU", true}, {"UUID", true}, {"MODEL", true}, {"WHY", true}},
                   {}};
   for (const json& node : nodes) {
-    const std::string name = Printable(node.at("node").get<std::string>());
-    const std::string why = Printable(node.value("why", ""));
+    const std::string name = ToPrintable(node.at("node").get<std::string>());
+    const std::string why = ToPrintable(node.value("why", ""));
     if (!why.empty()) table.rows.push_back({name, "", "", "", why});
     for (const json& card : node.at("cards")) {
-      const std::string of_card = Printable(card.value("why", ""));
+      const std::string of_card = ToPrintable(card.value("why", ""));
       table.rows.push_back(
           {name, card.contains("index") ? std::to_string(card.at("index").get<uint64_t>()) : "",
-           Printable(card.at("uuid").get<std::string>()).substr(0, 12),
-           Printable(card.value("model", "")),
+           ToPrintable(card.at("uuid").get<std::string>()).substr(0, 12),
+           ToPrintable(card.value("model", "")),
            of_card.empty() ? "has room, but too few GPUs of this node do" : of_card});
     }
   }
@@ -77,11 +78,11 @@ int ExplainPlacement(const PodFlags& options, bool as_json, const Invocation& in
   if (fits) {
     const json& where = answer->at("where");
     std::printf("The pod would be placed on %s, by rule %s.\n", PlaceText(where).c_str(),
-                Printable(where.at("gpus").at(0).at("mode").get<std::string>()).c_str());
+                ToPrintable(where.at("gpus").at(0).at("mode").get<std::string>()).c_str());
     if (!answer->at("nodes").empty()) std::puts("\nIt does not fit on:\n");
   } else {
     std::printf("The pod fits nowhere: %s.\n\n",
-                Printable(answer->at("error").get<std::string>()).c_str());
+                ToPrintable(answer->at("error").get<std::string>()).c_str());
   }
   if (!answer->at("nodes").empty()) PrintRefusals(answer->at("nodes"));
   return fits ? 0 : kFailed;
@@ -106,9 +107,9 @@ int Defrag(const PodFlags& options, uint32_t moves, bool as_json, const Invocati
   for (const json& move : answer->at("moves")) {
     std::string gpus;
     for (const json& gpu : move.at("to").at("gpus")) {
-      gpus += " --gpu " + Printable(gpu.at("uuid").get<std::string>());
+      gpus += " --gpu " + ToPrintable(gpu.at("uuid").get<std::string>());
     }
-    std::printf("baton vgpu move %s%s%s\n", Printable(move.at("pod").get<std::string>()).c_str(),
+    std::printf("baton vgpu move %s%s%s\n", ToPrintable(move.at("pod").get<std::string>()).c_str(),
                 gpus.c_str(),
                 move.at("running").get<bool>() ? "      # running: end its programs first" : "");
   }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "cli/text_table.h"
 
 namespace baton::cli {
@@ -65,11 +66,11 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
   const nlohmann::json daemon = status.value("daemon", nlohmann::json::object());
   lines.push_back("batond " + daemon.value("version", "?") + ", mode " + daemon.value("mode", "?"));
   for (const nlohmann::json& sentence : daemon.value("degraded", none)) {
-    lines.push_back("! " + Printable(sentence));
+    lines.push_back("! " + ToPrintable(sentence.get<std::string>()));
   }
   for (const nlohmann::json& node : status.value("nodes", none)) {
     if (node.value("link", "up") == "up") continue;
-    lines.push_back("! the link to node " + Printable(node.value("name", "?")) +
+    lines.push_back("! the link to node " + ToPrintable(node.value("name", "?")) +
                     " is cut: no token of its GPUs moves");
   }
   for (const nlohmann::json& gpu : status.value("gpus", none)) {
@@ -82,7 +83,7 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
     }
     if (gpu.value("hung", false)) line += ", its holder does not drain";
     if (!gpu.value("present", true)) line += ", not reported by its node";
-    lines.push_back(Printable(line));
+    lines.push_back(ToPrintable(line));
   }
   return lines;
 }
@@ -125,14 +126,14 @@ std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
   for (const PodRow& row : rows) {
     const std::string memory = FormatBytes(row.memory_used) +
                                (row.memory_cap == 0 ? "" : "/" + FormatBytes(row.memory_cap));
-    table.rows.push_back({Printable(row.gpu),
-                          Printable(row.pod) + (row.priority == "high"   ? " ^"
-                                                : row.priority == "idle" ? " ~"
-                                                                         : ""),
+    table.rows.push_back({ToPrintable(row.gpu),
+                          ToPrintable(row.pod) + (row.priority == "high"   ? " ^"
+                                                  : row.priority == "idle" ? " ~"
+                                                                           : ""),
                           Fixed(row.request), Fixed(row.limit), Fixed(row.achieved_1s),
                           Fixed(row.achieved_10s), Fixed(row.achieved_60s),
-                          Fixed(row.waited_percent), memory, Printable(row.phase),
-                          Printable(row.team)});
+                          Fixed(row.waited_percent), memory, ToPrintable(row.phase),
+                          ToPrintable(row.team)});
   }
   return table.Lines(width);
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/text_table.h"
 #include "wire/control_client.h"
@@ -44,8 +45,8 @@ std::string Number(double value, Format format, int decimals) {
 
 void AddRow(TextTable& table, const json& row, const std::string& key, const std::string& team,
             bool teams, bool priced, Format format) {
-  std::vector<std::string> cells{Printable(key)};
-  if (teams) cells.push_back(Printable(team));
+  std::vector<std::string> cells{ToPrintable(key)};
+  if (teams) cells.push_back(ToPrintable(team));
   auto number = [&](const char* name, int decimals) {
     cells.push_back(row.contains(name) ? Number(row.at(name).get<double>(), format, decimals) : "");
   };
@@ -114,7 +115,7 @@ int PrintUse(const json& answer, Format format) {
   if (people) {
     std::printf("From %s to %s, in GPU-hours%s\n\n", answer.value("from", "").c_str(),
                 answer.value("to", "").c_str(),
-                priced ? (", cost in " + Printable(answer.value("currency", ""))).c_str() : "");
+                priced ? (", cost in " + ToPrintable(answer.value("currency", ""))).c_str() : "");
     // Columns of which only the whole has figures say nothing.
     const bool own = answer.at("rows").empty() || answer.at("rows")[0].contains("idle_hours");
     if (!own) {
@@ -144,8 +145,8 @@ int PrintStanding(const json& answer, Format format) {
     const std::string indent = format == Format::kTable ? std::string(2 * depth, ' ') : "";
     const json& level = row.at("level_fs");
     const auto rank = row.at("rank").get<uint32_t>();
-    table.rows.push_back({indent + Printable(team.empty() ? "(all)" : team),
-                          Printable(row.at("user").get<std::string>()),
+    table.rows.push_back({indent + ToPrintable(team.empty() ? "(all)" : team),
+                          ToPrintable(row.at("user").get<std::string>()),
                           std::to_string(row.at("raw_shares").get<uint64_t>()),
                           Fixed(row.at("normalized_shares").get<double>(), 6),
                           Number(row.at("raw_usage_hours").get<double>(), format, 3),
@@ -170,7 +171,7 @@ int PrintAdvice(const json& answer, Format format) {
                    {"WHY", true}},
                   {}};
   for (const json& row : answer.at("rows")) {
-    auto cell = [&](const char* key) { return Printable(row.at(key).get<std::string>()); };
+    auto cell = [&](const char* key) { return ToPrintable(row.at(key).get<std::string>()); };
     table.rows.push_back({cell("pod"), cell("gpu").substr(0, 12), cell("what"), cell("now"),
                           cell("used"), cell("set_to"), cell("frees"), cell("why")});
   }

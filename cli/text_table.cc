@@ -48,13 +48,6 @@ std::string Joined(const TextTable& table, char between, Each each) {
 
 }  // namespace
 
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 std::string Fixed(double value, int decimals) {
   std::array<char, 64> buffer;
   std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);

@@ -8,8 +8,6 @@
 
 namespace baton::cli {
 
-// Names come from tenants: a control character in one must not reach the terminal.
-std::string Printable(std::string text);
 // Decimals as given.
 std::string Fixed(double value, int decimals = 1);
 // The first `width` columns of UTF-8 text; all of it for 0.

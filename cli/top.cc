@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_table.h"
 #include "wire/control_client.h"
@@ -127,7 +128,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
       const std::vector<std::string> table = Table(rows, width);
       lines.insert(lines.end(), table.begin(), table.end());
     } else {
-      lines[1] = status.error().message.substr(0, width);  // goes on trying
+      lines[1] = ToPrintable(status.error().message).substr(0, width);  // goes on trying
     }
     Screen::Draw(lines);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_request.h"
 #include "cli/text_table.h"
@@ -58,7 +59,7 @@ int List(bool as_json, const Invocation& invocation) {
                    {"STATE", true}},
                   {}};
   for (const json& row : answer->at("vgpus")) {
-    const auto text = [&](const char* key) { return Printable(row.value(key, "")); };
+    const auto text = [&](const char* key) { return ToPrintable(row.value(key, "")); };
     const auto number = [&](const char* key) { return row.value(key, uint64_t{0}); };
     const std::string mode = text("mode");
     // Without tokens nothing is measured.
@@ -96,7 +97,7 @@ int Create(const std::string& name, const PodFlags& options, const Invocation& i
   const Result<json> pod = wire::Ask(invocation.socket_dir, *request, kDevicePatience);
   if (!pod) return Complain(pod.error());
   for (const json& gpu : pod->at("gpus")) {
-    std::puts(Printable(gpu.get<std::string>()).c_str());
+    std::puts(ToPrintable(gpu.get<std::string>()).c_str());
   }
   return 0;
 }

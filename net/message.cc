@@ -17,7 +17,7 @@ int HexDigit(char c) {
   return -1;
 }
 
-// Nothing where an escape is damaged, or the result is not UTF-8 or has control characters.
+// Nothing where an escape is damaged, or the result is not printable.
 std::optional<std::string> Decode(std::string_view text, bool plus_is_space) {
   std::string plain;
   plain.reserve(text.size());
@@ -33,10 +33,9 @@ std::optional<std::string> Decode(std::string_view text, bool plus_is_space) {
     } else if (c == '+' && plus_is_space) {
       c = ' ';
     }
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return std::nullopt;
     plain += c;
   }
-  if (!IsUtf8(plain)) return std::nullopt;
+  if (!IsPrintable(plain)) return std::nullopt;
   return plain;
 }
 

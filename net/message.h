@@ -16,7 +16,7 @@ namespace baton::net {
 // The server leaves out the body of an answer to HEAD.
 struct HttpRequest {
   std::string method;  // "GET", "HEAD"; where programs ask (HttpOptions::for_programs), any
-  // Decoded, valid UTF-8 without control characters; begins with "/", and no part of it is "." or
+  // Decoded, printable (base/utf8.h); begins with "/", and no part of it is "." or
   // "..". Where programs ask, as it came, without the query.
   std::string path;
   std::string body;  // of a program's request

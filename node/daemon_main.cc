@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "base/short_slice.h"
+#include "base/utf8.h"
 #include "config/options.h"
 #include "node/event_log.h"
 
@@ -29,7 +30,7 @@ void RaiseFileLimit() {
 int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   const std::string& name = program.name;
   const auto complain = [&](const Error& error) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.message.c_str());
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), ToPrintable(error.message).c_str());
     return error.code == ErrorCode::kInvalid ? 2 : 1;
   };
   CLI::App app(program.about, name);

@@ -4,13 +4,17 @@
 
 #include <chrono>
 
+#include "base/utf8.h"
+
 namespace baton::node {
 
 void SetLogLevel(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
 }
 
+// Some of it was said by tenants; logs and events end up on terminals.
 void EventLog::Add(Level level, const char* kind, std::string text) {
+  text = ToPrintable(text);
   switch (level) {
     case Level::kDebug:
       spdlog::debug("{}: {}", kind, text);

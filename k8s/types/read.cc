@@ -60,11 +60,7 @@ const std::string& Wish(const PodWishes& wishes, std::string_view key) {
 
 std::string Quoted(std::string_view text) {
   constexpr size_t kShownMax = 64;
-  std::string shown = ToUtf8(text.substr(0, kShownMax));
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return "'" + shown + (text.size() > kShownMax ? "...'" : "'");
+  return "'" + ToPrintable(text.substr(0, kShownMax)) + (text.size() > kShownMax ? "...'" : "'");
 }
 
 tl::unexpected<Error> Refuse(std::string_view field, std::string_view sentence) {
@@ -117,11 +113,9 @@ Result<void> CheckWishes(const PodWishes& wishes,
       return Refuse(name(field), fmt::format("{} has {} bytes; at most {}", Quoted(text),
                                              text.size(), field.bytes));
     }
-    const bool line = std::none_of(text.begin(), text.end(), [](char c) {
-      return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    });
-    if (!line || !IsUtf8(text)) {
-      return Refuse(name(field), Quoted(text) + "; write one line of UTF-8");
+    if (!IsPrintable(text)) {
+      return Refuse(name(field),
+                    Quoted(text) + "; write one line of UTF-8 without control characters");
     }
   }
   const auto one_of = [&](std::string_view key,

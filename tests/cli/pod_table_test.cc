@@ -48,8 +48,13 @@ TEST(PodTable, ColumnsAlignAndLinesAreCutToTheWidth) {
 }
 
 TEST(PodTable, ATenantsNameCannotReachTheTerminal) {
-  const std::vector<std::string> table = Table({Row("0", "evil\033[2J", 1, 1)}, 0);
-  EXPECT_EQ(table[1].find('\033'), std::string::npos);
+  for (const char* evil : {"\033[2J",
+                           "\xc2\x9b"
+                           "2J",
+                           "\u202e"}) {
+    const std::vector<std::string> table = Table({Row("0", std::string("evil") + evil, 1, 1)}, 0);
+    EXPECT_EQ(table[1].find(evil), std::string::npos);
+  }
 }
 
 TEST(PodTable, CutsBetweenCharacters) {
