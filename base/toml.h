@@ -7,6 +7,8 @@
 // toml++ 3.3 asserts that a key begins as keys do, and then reports the error for "[=" as it
 // should.
 #define TOML_ASSERT(expr) static_assert(true)
+// Deeper values are refused; ParseToml() bounds keys.
+#define TOML_MAX_NESTED_VALUES 32
 // It also calls unreachable what a character like U+00E9 outside of quotes reaches, when it asks
 // whether that is white space. It is not.
 #include <toml++/impl/preprocessor.h>
@@ -19,6 +21,7 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -26,8 +29,12 @@
 namespace baton {
 
 // The table that `text` is; `name` is the file's, for messages. kInvalid with "name:line: why", in
-// one line, for what is not TOML. Thread safe.
+// one line, for what is not TOML, or nests deeper than our files do: who reads, prints or destroys
+// tables in tables recurses. Thread safe.
 Result<toml::table> ParseToml(std::string_view text, std::string_view name);
+
+// The text in quotes, as ParseToml() reads it again.
+std::string TomlText(std::string_view text);
 
 }  // namespace baton
 

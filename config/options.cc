@@ -482,19 +482,6 @@ class Reader {
   std::set<std::string> sections_;
 };
 
-std::string Quote(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 class Printer {
  public:
   std::string text;
@@ -504,16 +491,16 @@ class Printer {
     section_ = name;
   }
   void Text(const char* key, const std::string& value, const char* comment) {
-    Line(key, Quote(value), comment);
+    Line(key, TomlText(value), comment);
   }
   void Texts(const char* key, const std::vector<std::string>& values, const char* comment) {
     std::string list;
-    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + Quote(value);
+    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + TomlText(value);
     Line(key, "[" + list + "]", comment);
   }
   void Choice(const char* key, const std::string& value, const std::vector<const char*>&,
               const char* comment) {
-    Line(key, Quote(value), comment);
+    Line(key, TomlText(value), comment);
   }
   void Number(const char* key, uint32_t value, int64_t, int64_t, const char* comment) {
     Line(key, std::to_string(value), comment);
@@ -522,7 +509,7 @@ class Printer {
     Line(key, fmt::format("{}", value / 1e6), comment);
   }
   void Time(const char* key, Duration value, Duration, Duration, const char* comment) {
-    Line(key, Quote(Exact(value)), comment);
+    Line(key, TomlText(Exact(value)), comment);
   }
   void Hours(const char* key, std::chrono::hours value, const char* comment) {
     Time(key, value, {}, {}, comment);
@@ -530,14 +517,15 @@ class Printer {
   void Prices(const char* key, const std::map<std::string, double>& values, const char* comment) {
     Comment(comment);
     text += fmt::format("[{}.{}]\n", section_, key);
-    for (const auto& [name, value] : values) text += fmt::format("{} = {}\n", Quote(name), value);
+    for (const auto& [name, value] : values)
+      text += fmt::format("{} = {}\n", TomlText(name), value);
   }
   void Table(const char* key, const std::map<std::string, std::string>& values,
              const char* comment) {
     Comment(comment);
     text += fmt::format("[{}.{}]\n", section_, key);
     for (const auto& [name, value] : values) {
-      text += fmt::format("{} = {}\n", Quote(name), Quote(value));
+      text += fmt::format("{} = {}\n", TomlText(name), TomlText(value));
     }
   }
   void Line(const char* key, const std::string& value, const char* comment) {
@@ -669,7 +657,8 @@ std::string PrintOptions(const Options& options) {
     printer.Text("vendor", gpu.vendor, nullptr);
     std::string environment;
     for (const auto& [name, value] : gpu.environment) {
-      environment += fmt::format("{}{} = {}", environment.empty() ? "" : ", ", name, Quote(value));
+      environment +=
+          fmt::format("{}{} = {}", environment.empty() ? "" : ", ", name, TomlText(value));
     }
     printer.Line("environment", "{" + environment + "}", nullptr);
   }

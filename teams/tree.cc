@@ -9,6 +9,7 @@
 
 #include "base/parse.h"
 #include "base/toml.h"
+#include "base/utf8.h"
 
 namespace baton::teams {
 namespace {
@@ -16,11 +17,6 @@ namespace {
 constexpr Duration kDay = std::chrono::hours(24);
 constexpr Duration kPeriodMax = 3650 * kDay;
 constexpr size_t kUserNameMax = 128;  // bytes
-
-bool Printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f; });
-}
 
 // "7d" rather than "168h": the longest unit that is exact.
 std::string ExactPeriod(Duration d) {
@@ -117,7 +113,7 @@ class FileReader {
         }
       }
       if (user.name.empty()) return Complain(entry, kUsersAre);
-      if (user.name.size() > kUserNameMax || !Printable(user.name)) {
+      if (user.name.size() > kUserNameMax || !IsPrintable(user.name)) {
         return Complain(entry, "a user's name is 1 to 128 printable bytes");
       }
       team.users.push_back(std::move(user));
@@ -135,7 +131,7 @@ class FileReader {
     const auto path = node.value_exact<std::string>().value_or("");
     const auto depth = std::count(path.begin(), path.end(), '/') + 1;
     if (path.empty() || path.size() > kPathMax || static_cast<size_t>(depth) > kDepthMax ||
-        !Printable(path) || NormalPath(path) != path) {
+        !IsPrintable(path) || NormalPath(path) != path) {
       Complain(node, fmt::format("name must be a path such as \"research/vision\": 1 to {} parts, "
                                  "{} bytes at most, no slash at either end",
                                  kDepthMax, kPathMax));
@@ -200,15 +196,6 @@ class FileReader {
   const char* what_ = "";
   std::set<std::string> keys_;
 };
-
-std::string InQuotes(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
-}
 
 }  // namespace
 
@@ -277,14 +264,14 @@ std::string PrintTeams(const Teams& teams) {
   std::string text = fmt::format("half_life = \"{}\"\nhistory = {}\n", ExactPeriod(teams.half_life),
                                  teams.history / 1e6);
   for (const Team& team : teams.teams) {
-    text += fmt::format("\n[[team]]\nname = {}\nweight = {}\n", InQuotes(team.path), team.weight);
+    text += fmt::format("\n[[team]]\nname = {}\nweight = {}\n", TomlText(team.path), team.weight);
     if (!team.users.empty()) {
       std::string users;
       for (const User& user : team.users) {
         users += users.empty() ? "" : ", ";
         users += user.weight == 1
-                     ? InQuotes(user.name)
-                     : fmt::format("{{name = {}, weight = {}}}", InQuotes(user.name), user.weight);
+                     ? TomlText(user.name)
+                     : fmt::format("{{name = {}, weight = {}}}", TomlText(user.name), user.weight);
       }
       text += fmt::format("users = [{}]\n", users);
     }

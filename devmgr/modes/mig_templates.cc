@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/toml.h"
+#include "base/utf8.h"
 
 namespace baton::devmgr {
 namespace {
@@ -307,10 +308,7 @@ class Reader {
 
   std::string Text(const toml::node& node, const char* what) {
     const auto text = node.value_exact<std::string>();
-    const bool fine = text && !text->empty() && text->size() <= kNameMax &&
-                      std::all_of(text->begin(), text->end(), [](char c) {
-                        return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
-                      });
+    const bool fine = text && !text->empty() && text->size() <= kNameMax && IsPrintable(*text);
     if (!fine) Complain(node, std::string(what) + " must be a text of 1 to 64 bytes");
     return fine ? *text : std::string();
   }

@@ -51,17 +51,11 @@ std::string_view Bare(std::string_view model) {
 // For a message: no line of its own, and not endless.
 std::string Shown(std::string_view text) {
   constexpr size_t kMax = 80;
-  std::string shown;
-  for (const char c : text.substr(0, kMax)) {
-    shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return ToUtf8(text.size() > kMax ? shown + "..." : shown);
+  return ToPrintable(text.substr(0, kMax)) + (text.size() > kMax ? "..." : "");
 }
 
 bool Printable(std::string_view text, size_t max) {
-  return text.size() <= max && IsUtf8(text) && std::all_of(text.begin(), text.end(), [](char c) {
-           return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
-         });
+  return text.size() <= max && IsPrintable(text);
 }
 
 // A name that stands in lists and paths.
@@ -391,32 +385,17 @@ class InventoryReader {
   std::unordered_set<std::string> names_, uuids_;
 };
 
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 void PrintCard(const Card& card, std::string& out) {
   const auto number = [&out](const char* key, int32_t value) {
     if (value >= 0) out += fmt::format("{} = {}\n", key, value);
   };
   out += fmt::format("\n[[node.card]]\nuuid = {}\nmodel = {}\nmemory = \"{}MiB\"\n",
-                     Quoted(card.uuid), Quoted(card.model), card.memory_mib);
-  if (card.vendor != Card().vendor) out += fmt::format("vendor = {}\n", Quoted(card.vendor));
+                     TomlText(card.uuid), TomlText(card.model), card.memory_mib);
+  if (card.vendor != Card().vendor) out += fmt::format("vendor = {}\n", TomlText(card.vendor));
   number("numa", card.numa);
   number("island", card.island);
   number("pcie", card.pcie);
-  if (!card.bus.empty()) out += fmt::format("bus = {}\n", Quoted(card.bus));
+  if (!card.bus.empty()) out += fmt::format("bus = {}\n", TomlText(card.bus));
   const KnownModel* known = FindModel(card.model);
   if (card.mig_capable != (known != nullptr && known->mig_capable)) {
     out += fmt::format("mig_capable = {}\n", card.mig_capable);
@@ -425,14 +404,14 @@ void PrintCard(const Card& card, std::string& out) {
   for (size_t i = 0; i < card.instances.size(); ++i) {
     const MigInstance& instance = card.instances[i];
     out += fmt::format("{}{{profile = {}, start = {}, slices = {}, id = {}",
-                       i == 0 ? "instances = [" : ", ", Quoted(instance.profile), instance.start,
+                       i == 0 ? "instances = [" : ", ", TomlText(instance.profile), instance.start,
                        instance.slices, instance.id);
-    if (!instance.uuid.empty()) out += fmt::format(", uuid = {}", Quoted(instance.uuid));
+    if (!instance.uuid.empty()) out += fmt::format(", uuid = {}", TomlText(instance.uuid));
     out += i + 1 == card.instances.size() ? "}]\n" : "}";
   }
   if (card.health != Health::kHealthy) {
     out += fmt::format("health = \"{}\"\n", card.health == Health::kFailed ? "failed" : "missing");
-    if (!card.why.empty()) out += fmt::format("why = {}\n", Quoted(card.why));
+    if (!card.why.empty()) out += fmt::format("why = {}\n", TomlText(card.why));
   }
   if (card.cordoned) out += "cordoned = true\n";
 }
@@ -459,13 +438,14 @@ Result<std::vector<Node>> ParseInventory(std::string_view text, const std::strin
 std::string PrintInventory(const std::vector<Node>& nodes) {
   std::string out;
   for (const Node& node : nodes) {
-    out += fmt::format("{}[[node]]\nname = {}\n", out.empty() ? "" : "\n", Quoted(node.name));
+    out += fmt::format("{}[[node]]\nname = {}\n", out.empty() ? "" : "\n", TomlText(node.name));
     if (node.cpu_milli > 0) out += fmt::format("cpu = {}\n", node.cpu_milli / 1000.0);
     if (node.memory_mib > 0) out += fmt::format("memory = \"{}MiB\"\n", node.memory_mib);
     if (!node.labels.empty()) {
       std::string labels;
       for (const auto& [key, value] : node.labels) {
-        labels += fmt::format("{}{} = {}", labels.empty() ? "" : ", ", Quoted(key), Quoted(value));
+        labels +=
+            fmt::format("{}{} = {}", labels.empty() ? "" : ", ", TomlText(key), TomlText(value));
       }
       out += fmt::format("labels = {{{}}}\n", labels);
     }

@@ -40,5 +40,46 @@ TEST(Toml, EveryCharacterMayStandOutsideOfQuotes) {
   }
 }
 
+// Each part of a key is a table in a table, and who walks through them recurses.
+TEST(Toml, DepthIsBounded) {
+  const auto times = [](size_t n, const std::string& text) {
+    std::string all;
+    for (size_t i = 0; i < n; ++i) all += text;
+    return all;
+  };
+  constexpr size_t kMany = 100'000;
+  const std::string header = "[a" + times(kMany, ".a") + "]\n";
+  for (const std::string& deep :
+       {header, "[" + header, "a" + times(kMany, ".a") + " = 1\n",
+        "a" + times(kMany, " . \"a\"") + " = 1\n", "a" + times(kMany, ".'.'") + " = 1\n",
+        "x = {a" + times(kMany, ".a") + " = 1}\n", "x = " + times(kMany, "["),
+        "x = " + times(kMany, "{a = "),
+        // Strings and comments, which end where toml++ sees their end.
+        "x = \"\"\"\"\"\"\n" + header, "x = \"\"\"\n\"\"\"\"\"\n" + header,
+        "x = \"\\\"\"\n# \"\n" + header, "x = '\\'\n" + header, "x = '''\n''''\n" + header}) {
+    const auto refused = ParseToml(deep, "f");
+    ASSERT_FALSE(refused) << deep.substr(0, 40);
+    EXPECT_LT(refused.error().message.size(), 300u) << refused.error().message;
+  }
+  EXPECT_EQ(ParseToml("a = 1\n[a" + times(40, ".a") + "]\n", "f").error().message,
+            "f:2: a key has more than 32 parts");
+  EXPECT_TRUE(ParseToml("a" + times(31, ".a") + " = 1\n", "f"));
+  // Dots elsewhere are no parts of keys.
+  const std::string dots(100, '.');
+  const auto read =
+      ParseToml("a = \"" + dots + "\"\nb = '" + dots + "' # " + dots + "\nc = [" +
+                    times(100, "1.5, ") + "]\nd = \"\"\"\n" + dots + "\n\"\"\"\"\n[e.f]\n",
+                "f");
+  EXPECT_TRUE(read) << read.error().message;
+}
+
+TEST(Toml, TextIsReadBack) {
+  for (const std::string text : {"", "a\"b\\c", "\x01\n\t\x1f\x7f", "\u00e9\u202e"}) {
+    const auto read = ParseToml("a = " + TomlText(text), "f");
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ((*read)["a"].value<std::string>(), text);
+  }
+}
+
 }  // namespace
 }  // namespace baton
