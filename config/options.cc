@@ -546,11 +546,17 @@ class Printer {
   std::string section_;
 };
 
-bool IsLoopback(const std::string& address) {
-  for (const char* prefix : {"tcp://127.", "tcp://localhost:", "tcp://[::1]:", "ipc://"}) {
-    if (address.rfind(prefix, 0) == 0) return true;
-  }
-  return false;
+// Of an endpoint of ZeroMQ. What only begins like one of ours may be a name ("127.example"), or a
+// source with another machine behind it ("tcp://127.0.0.1:0;other:7411").
+bool IsLoopback(std::string_view endpoint) {
+  constexpr std::string_view kTcp = "tcp://", kName = "localhost:";
+  if (endpoint.starts_with("ipc://")) return true;
+  if (!endpoint.starts_with(kTcp)) return false;
+  std::string where(endpoint.substr(kTcp.size()));
+  if (where.starts_with(kName)) where.replace(0, kName.size(), "127.0.0.1:");
+  if (where.ends_with(":*")) where.back() = '0';  // any port
+  const auto address = net::ParseListen(where);
+  return address && address->loopback;
 }
 
 }  // namespace
