@@ -8,6 +8,7 @@
 #include "backend/reports.h"
 #include "backend/status.h"
 #include "base/entropy.h"
+#include "base/nesting.h"
 #include "base/parse.h"
 #include "node/pod_cgroup.h"
 
@@ -15,6 +16,9 @@ namespace baton::backend {
 namespace {
 
 using nlohmann::json;
+
+// Of lists and objects in a request.
+constexpr size_t kDepthMax = 16;
 
 json Failure(const Error& error) {
   return {{"ok", false}, {"error", error.message}, {"code", ErrorCodeName(error.code)}};
@@ -293,6 +297,11 @@ bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
 
 void Control::Handle(const std::string& line, const std::string& node, const Respond& respond) {
   // A request is from somebody who may set, yet not trusted to be well formed.
+  if (!JsonNestsWithin(line, kDepthMax)) {
+    return respond(Write(
+        Fail(ErrorCode::kInvalid,
+             fmt::format("lists and objects may lie in each other {} deep at most", kDepthMax))));
+  }
   const json object = json::parse(line, nullptr, false);
   if (!object.is_object() || !object.contains("command") || !object.at("command").is_string()) {
     return respond(Write(Fail(

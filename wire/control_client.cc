@@ -12,11 +12,13 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/nesting.h"
 
 namespace baton::wire {
 namespace {
 
 constexpr size_t kAnswerMax = 64u << 20;  // bytes; a status of 100 000 pods is below this
+constexpr size_t kDepthMax = 32;          // of lists and objects in it
 
 ErrorCode CodeFrom(std::string_view name) {
   for (const ErrorCode code :
@@ -118,7 +120,10 @@ Result<nlohmann::json> Ask(const std::string& socket_dir, const nlohmann::json& 
       timeout);
   if (!line) return tl::unexpected(line.error());
   if (answered != nullptr) *answered = true;
-  nlohmann::json answer = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json answer;
+  if (JsonNestsWithin(*line, kDepthMax)) {
+    answer = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+  }
   const auto ok = answer.is_object() ? answer.find("ok") : answer.end();
   if (!answer.is_object() || ok == answer.end() || !ok->is_boolean()) {
     return Fail(ErrorCode::kInternal,

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/nesting.h"
 #include "net/url.h"
 
 namespace baton::k8s {
@@ -77,24 +78,7 @@ std::string TextAt(const Json& object, std::string_view pointer, std::string_vie
 
 std::optional<Json> ParseObject(std::string_view text) {
   constexpr size_t kDepthMax = 200;
-  size_t depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        quoted = false;
-      }
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kDepthMax) return std::nullopt;
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
-    }
-  }
+  if (!JsonNestsWithin(text, kDepthMax)) return std::nullopt;
   Json parsed = Json::parse(text, nullptr, false);
   if (!parsed.is_object()) return std::nullopt;
   return parsed;

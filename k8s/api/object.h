@@ -57,7 +57,7 @@ std::string TextAt(const Json& object, std::string_view pointer, std::string_vie
 // Null: not there.
 const Json* Find(const Json& object, std::string_view pointer);
 // Nothing: it is no JSON object, or lists and objects lie in each other deeper than any of the
-// API's do (200): what copies and prints JSON recurses, and has a stack to lose.
+// API's do (200; base/nesting.h).
 std::optional<Json> ParseObject(std::string_view text);
 
 // Why the API server did not do it.

@@ -1,5 +1,6 @@
 // batond and its clients: tokens, what is measured, and what is refused.
 #include "tests/backend/batond_fixture.h"
+#include "wire/control_client.h"
 
 namespace baton::backend {
 namespace {
@@ -108,6 +109,28 @@ TEST_F(Batond, AFrameOfMebibytesIsRefused) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->kind, ErrorKind::kLimit);
   EXPECT_TRUE(bad.AwaitClosed());
+}
+
+// To copy such a value takes more stack than there is.
+TEST_F(Batond, ARequestThatNestsDeeplyIsRefused) {
+  Pod("a", 50);
+  const auto connected =
+      wire::ConnectUnix(folder_ / "run/control.sock", SOCK_STREAM, std::chrono::seconds(30));
+  ASSERT_TRUE(connected) << connected.error().message;
+  const UniqueFd fd(*connected);
+  const std::string line = R"({"command": "set_pod", "name": "a", "team": )" +
+                           std::string(500'000, '[') + std::string(500'000, ']') + "}\n";
+  size_t sent = 0;
+  while (sent < line.size()) {
+    const ssize_t n = send(fd.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    ASSERT_GT(n, 0);
+    sent += static_cast<size_t>(n);
+  }
+  std::string answer(4096, '\0');
+  const ssize_t n = recv(fd.get(), answer.data(), answer.size(), 0);
+  ASSERT_GT(n, 0);
+  EXPECT_NE(answer.find("deep at most"), std::string::npos) << answer;
+  EXPECT_EQ(Status()["ok"], true);
 }
 
 TEST_F(Batond, RefusesWhoHasNoBusinessHere) {
