@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
 
 #include "base/entropy.h"
 #include "base/hash.h"
@@ -16,6 +18,28 @@ using nlohmann::json;
 // The scheduler orders pods by 32 bits.
 constexpr uint64_t kIdMax = UINT32_MAX;
 constexpr std::string_view kFirstLine = "baton pods 1 ";
+
+// The conversion of a number that does not fit is not an error of JSON's own.
+template <class N>
+N NumberOf(const json& value) {
+  const bool fits = value.is_number_unsigned()  ? std::in_range<N>(value.get<uint64_t>())
+                    : value.is_number_integer() ? std::in_range<N>(value.get<int64_t>())
+                                                : false;
+  if (!fits) throw std::out_of_range("a number is out of range: " + value.dump().substr(0, 64));
+  return static_cast<N>(value.is_number_unsigned() ? value.get<uint64_t>()
+                                                   : static_cast<uint64_t>(value.get<int64_t>()));
+}
+
+template <class N>
+N NumberAt(const json& entry, const char* key) {
+  return NumberOf<N>(entry.at(key));
+}
+
+template <class N>
+N NumberAt(const json& entry, const char* key, N absent) {
+  const auto at = entry.find(key);
+  return at == entry.end() ? absent : NumberOf<N>(*at);
+}
 
 std::vector<std::string> TextsAt(const json& entry, const char* key) {
   return entry.value(key, std::vector<std::string>{});
@@ -251,33 +275,34 @@ Result<void> Pods::Read(const std::string& text) {
   }
   try {
     const json root = json::parse(body);
-    last_id_ = root.at("last_id");
+    last_id_ = NumberAt<uint64_t>(root, "last_id");
     for (const json& entry : root.at("pods")) {
       Pod pod;
-      pod.id = PodId{entry.at("id")};
+      pod.id = PodId{NumberAt<uint64_t>(entry, "id")};
       pod.name = entry.at("name");
-      pod.share.request = entry.at("request");
-      pod.share.limit = entry.at("limit");
-      pod.share.priority = static_cast<policy::Priority>(entry.at("priority").get<int>());
-      pod.memory_cap = entry.at("memory");
+      pod.share.request = NumberAt<policy::Share>(entry, "request");
+      pod.share.limit = NumberAt<policy::Share>(entry, "limit");
+      pod.share.priority = static_cast<policy::Priority>(NumberAt<uint8_t>(entry, "priority"));
+      pod.memory_cap = NumberAt<uint64_t>(entry, "memory");
       pod.team = entry.at("team");
       pod.user = entry.value("user", "");
       pod.name_space = entry.value("namespace", "");
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
       // Files of before there were virtual GPUs: by turns, and placed anew where they are.
       pod.mode = entry.value("mode", std::string(spec::kTimeSlice));
-      pod.memory_part = entry.value("memory_part", policy::Share{0});
+      pod.memory_part = NumberAt<policy::Share>(entry, "memory_part", 0);
       for (const json& row : entry.value("vgpus", json::array())) {
         PodVgpu vgpu;
-        vgpu.fit = {row.at("share"), row.at("memory_mib"), 0, row.at("slot")};
+        vgpu.fit = {NumberAt<uint32_t>(row, "share"), NumberAt<uint32_t>(row, "memory_mib"), 0,
+                    NumberAt<uint32_t>(row, "slot")};
         vgpu.device = row.value("device", "");
-        vgpu.memory_peak = row.value("memory_peak", uint64_t{0});
+        vgpu.memory_peak = NumberAt<uint64_t>(row, "memory_peak", 0);
         vgpu.before = TextsAt(row, "before");
         pod.vgpus.push_back(std::move(vgpu));
       }
       pod.vgpus.resize(pod.gpus.size());
       pod.ticket = entry.at("ticket");
-      pod.uid = entry.at("uid");
+      pod.uid = NumberAt<int64_t>(entry, "uid");
       pod.cgroup = entry.value("cgroup", "");
       pod.independent = entry.value("independent", false);
       pod.gang_met = entry.value("gang_met", false);
@@ -288,22 +313,31 @@ Result<void> Pods::Read(const std::string& text) {
           !read) {
         return read;
       }
+      // Save() writes it by the table, which must take it again.
+      spec::PodRequest written;
+      if (auto read = spec::ReadFields(spec::WriteFields(pod), written); !read) return read;
       auto share = policy::Validated(pod.share);
       if (!share) return tl::unexpected(share.error());
       if (pod.id.value == 0 || pod.id.value > last_id_ || last_id_ > kIdMax) {
         return Fail(ErrorCode::kInvalid, "a pod's id is out of range");
       }
       pod.share = *share;
+      if (pod.share.priority > policy::Priority::kIdle || pod.gpus.empty()) {
+        return Fail(ErrorCode::kInvalid, "a pod has no GPU, or an unknown priority");
+      }
+      if (pods_.count(pod.id) + by_name_.count(pod.name) + by_ticket_.count(pod.ticket) != 0) {
+        return Fail(ErrorCode::kInvalid, "a pod's id, name or ticket is listed twice");
+      }
       if (auto ok = CheckPriority(pod.share.priority, pod.mode, pod.in_gang()); !ok) return ok;
       Enter(std::move(pod));
     }
     for (const std::string& gpu : TextsAt(root, "cordoned")) cordoned_.insert(gpu);
     for (const json& entry : root.value("departed", json::array())) {
-      departed_[PodId{entry.at("id")}] = {
+      departed_[PodId{NumberAt<uint64_t>(entry, "id")}] = {
           {entry.at("name"), entry.at("namespace"), entry.at("team"), entry.at("user")},
           entry.at("gpus").get<std::vector<std::string>>()};
     }
-  } catch (const json::exception& e) {
+  } catch (const std::exception& e) {
     return Fail(ErrorCode::kInvalid, e.what());
   }
   return {};

@@ -118,7 +118,7 @@ std::string UsageBook::Open(const std::string& path) {
   if (file_size_ != 0 && journal()->valid == 1) {
     const Journal& j = *journal();
     for (const auto& [at, usage] : {std::pair(j.total_at, j.total), std::pair(j.last_at, j.last)}) {
-      if (at >= kFirstEntry && (at + 1) * kEntry <= file_size_) EntryAt(at)->usage = usage;
+      if (at >= kFirstEntry && at < file_size_ / kEntry) EntryAt(at)->usage = usage;
     }
     End();
   }

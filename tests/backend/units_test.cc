@@ -1,6 +1,7 @@
 // The parts of batond that need no daemon around them: keys, pods, accounts and holders on disk.
 #include <errno.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -150,6 +151,48 @@ TEST(Pods, ADamagedFileIsRefused) {
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     EXPECT_FALSE(Pods().Load(damaged)) << "byte " << at;
     EXPECT_FALSE(Pods().Load(text.substr(0, at))) << "cut at " << at;
+  }
+}
+
+// A checksum only says that somebody wrote it so.
+TEST(Pods, AFileThatNoBatondWritesIsRefused) {
+  Pods pods;
+  ASSERT_TRUE(pods.Add(MakePod("a", 500'000, "GPU-0")));
+  ASSERT_TRUE(pods.Add(MakePod("b", 500'000, "GPU-0")));
+  const std::string text = pods.Save();
+  std::string body = text.substr(text.find('\n') + 1);
+  // As of versions that did not have this, which goes before the rest.
+  constexpr std::string_view kAsked = "\"asked\"";
+  for (size_t at = body.find(kAsked); at != std::string::npos; at = body.find(kAsked)) {
+    body.replace(at, kAsked.size(), "\"later\"");
+  }
+  const auto load = [](std::string changed) {
+    changed.pop_back();
+    return Pods().Load(fmt::format("baton pods 1 {:016x}\n{}\n", HashOf(changed), changed));
+  };
+  ASSERT_TRUE(load(body));
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"last_id\": 2", "\"last_id\": 1e300"},
+           {"\"id\": 2", "\"id\": 1e300"},
+           {"\"id\": 2", "\"id\": -2"},
+           {"\"id\": 2", "\"id\": 1"},
+           {"\"limit\": 1000000", "\"limit\": 4295967296"},
+           {"\"memory\": 0", "\"memory\": -1"},
+           {"\"priority\": 0", "\"priority\": 7"},
+           {"\"uid\": -1", "\"uid\": 1e300"},
+           {"\"uid\": -1", "\"uid\": -2"},
+           {"\"slot\": 0", "\"slot\": -1"},
+           {"\"name\": \"b\"", "\"name\": \"a\""},
+           {"\"gpus\": [\n    \"GPU-0\"\n   ]", "\"gpus\": []"}}) {
+    std::string changed = body;
+    bool found = false;
+    for (size_t at = changed.find(from); at != std::string::npos;
+         at = changed.find(from, at + to.size())) {
+      changed.replace(at, from.size(), to);
+      found = true;
+    }
+    ASSERT_TRUE(found) << from;
+    EXPECT_FALSE(load(changed)) << to;
   }
 }
 
@@ -336,6 +379,29 @@ TEST(UsageBook, AChangeOfBothEntriesThatWasCutShortIsUndone) {
   book.Open(folder / "usage");
   EXPECT_EQ(book.Find(PodId{1}, gpu, 0)->usage.launches, 10u);
   EXPECT_EQ(book.Find(PodId{1}, gpu, 77)->usage.launches, 10u);
+}
+
+TEST(UsageBook, AJournalOfEntriesThatThereCannotBeIsIgnored) {
+  const TempFolder folder;
+  const std::string path = folder / "usage";
+  {
+    UsageBook book;
+    book.Open(path);
+    book.At(PodId{1}, 7, 0).usage.launches = 5;
+  }
+  const std::string before = *ReadFile(path, 1 << 20);
+  // 2^57 entries of 128 bytes are 2^64: the same place as entry 0.
+  for (const uint64_t at : {uint64_t{0}, uint64_t{1} << 57, UINT64_MAX, uint64_t{512}}) {
+    std::string text = before;
+    const uint64_t journal[3] = {1, at, at};
+    memcpy(text.data() + 128, journal, sizeof journal);
+    memset(text.data() + 128 + sizeof journal, 0x55, 128);
+    folder.Write("usage", text);
+    UsageBook book;
+    EXPECT_EQ(book.Open(path), "");
+    EXPECT_EQ(book.Find(PodId{1}, 7, 0)->usage.launches, 5u);
+    EXPECT_EQ(ReadFile(path, 1 << 20)->substr(0, 128), before.substr(0, 128)) << at;
+  }
 }
 
 TEST(UsageBook, WithoutADiskItGoesOnInMemoryAndSaysSo) {
