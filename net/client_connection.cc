@@ -319,6 +319,10 @@ HttpResult<HttpAnswer> ClientConnection::ReadHeader(std::string_view request, ui
       if (size > kAnswerHeaderMax && !error) error = bhttp::error::header_limit;
     }
     if (error || parser->get().result_int() / 100 == 1) continue;
+    if (parser->get().result_int() < 100) {  // 0 would mean that no answer came
+      return tl::unexpected(
+          HttpError{HttpEnd::kBroken, "the answer is no good HTTP: its status is below 100", true});
+    }
     HttpAnswer answer;
     answer.status = static_cast<int>(parser->get().result_int());
     const auto after = parser->get()[bhttp::field::retry_after];

@@ -493,6 +493,9 @@ TEST(ClientTest, OversizedOrMalformedAnswerIsAnError) {
   while (lines.size() < 200'000) lines += "X: many short lines\r\n";
   EXPECT_TRUE(Says(ask(lines), "no good HTTP")) << "a header has an end";
   EXPECT_TRUE(Says(ask("SSH-2.0-OpenSSH\r\n"), "no good HTTP"));
+  // 0 would mean that no answer came.
+  EXPECT_TRUE(Says(ask("HTTP/1.1 000 None\r\nContent-Length: 2\r\n\r\n{}"), "below 100"));
+  EXPECT_TRUE(Says(ask("HTTP/1.1 099 None\r\nContent-Length: 2\r\n\r\n{}"), "below 100"));
   EXPECT_TRUE(Says(ask(""), "cut"));
 }
 
