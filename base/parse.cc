@@ -29,7 +29,9 @@ std::string Quoted(std::string_view text) {
 
 std::string FormatScaled(double value, std::string_view unit) {
   std::array<char, 64> buffer;
-  std::snprintf(buffer.data(), buffer.size(), "%.4g%.*s", value, static_cast<int>(unit.size()),
+  // What has no four digits without an exponent is whole.
+  const char* const format = std::abs(value) < 9999.5 ? "%.4g%.*s" : "%.0f%.*s";
+  std::snprintf(buffer.data(), buffer.size(), format, value, static_cast<int>(unit.size()),
                 unit.data());
   return buffer.data();
 }

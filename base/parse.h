@@ -21,9 +21,9 @@ Result<uint64_t> ParseBytes(std::string_view text);
 // millionths (30 % is 300 000).
 Result<uint32_t> ParsePercent(std::string_view text, double min = 0.1);
 
-// "20ms", "1.5s": the shortest exact form.
+// "20ms", "1.5s": to four digits, or to the second. As ParseDuration() reads it.
 std::string FormatDuration(Duration d);
-// "4GiB", "1.5GiB", "17B".
+// "4GiB", "1.5GiB", "17B": to four digits. As ParseBytes() reads it.
 std::string FormatBytes(uint64_t bytes);
 
 }  // namespace baton

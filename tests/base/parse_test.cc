@@ -48,6 +48,9 @@ TEST(Parse, FormattedQuantitiesReadBack) {
   EXPECT_EQ(FormatDuration(Duration(0)), "0s");
   EXPECT_EQ(FormatBytes(4ull << 30), "4GiB");
   EXPECT_EQ(FormatBytes(17), "17B");
+  EXPECT_EQ(FormatDuration(std::chrono::hours(100'000)), "360000000s");
+  EXPECT_EQ(FormatDuration(-std::chrono::hours(100'000)), "-360000000s");
+  EXPECT_EQ(FormatBytes(1ull << 60), "1048576TiB");
 }
 
 }  // namespace
