@@ -94,7 +94,9 @@ namespace internal {
 
 int WriteToSink(void* sink, const char* bytes, size_t size) {
   auto* out = static_cast<Sink*>(sink);
-  if (out->size + size <= out->capacity) std::memcpy(out->data + out->size, bytes, size);
+  // Empty bytes may be nowhere.
+  if (size > 0 && out->size + size <= out->capacity)
+    std::memcpy(out->data + out->size, bytes, size);
   out->size += size;  // past the capacity: Encode() reports that it did not fit
   return 0;
 }
