@@ -1,6 +1,7 @@
 # How every target of the project is compiled, said once.
 
 option(BATON_WERROR "Treat warnings as errors" ON)
+option(BATON_FUZZ "Count coverage for libFuzzer and build tests/fuzz as fuzzers; needs clang" OFF)
 set(BATON_SANITIZE "" CACHE STRING "Sanitizers for programs and tests, e.g. address,undefined")
 
 add_library(baton_options INTERFACE)
@@ -33,6 +34,12 @@ if(BATON_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND BATON_SANITIZE MATCHES thread)
     target_compile_options(baton_sanitizers INTERFACE -Wno-tsan)
   endif()
+endif()
+
+if(BATON_FUZZ)
+  # Beyond what `undefined` has: a number that does not fit into what it is converted to.
+  target_compile_options(baton_sanitizers INTERFACE
+                         -fsanitize=fuzzer-no-link,float-cast-overflow -fno-sanitize-recover=all)
 endif()
 
 # baton_library(NAME SOURCES... [DEPENDS targets...]): a static library of the product.

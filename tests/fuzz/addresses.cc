@@ -1,0 +1,65 @@
+// URLs and addresses, of configurations, kubeconfigs and requests; and cgroups, which say whose
+// process asks.
+#include <algorithm>
+
+#include "config/options.h"
+#include "k8s/api/url.h"
+#include "net/message.h"
+#include "net/options.h"
+#include "node/pod_cgroup.h"
+#include "tests/fuzz/target.h"
+
+namespace baton::fuzz {
+namespace {
+
+FUZZ_TARGET(address) {
+  const std::string text(input);
+  if (const auto url = k8s::ParseServerUrl(text)) {
+    BATON_CHECK(!url->host.empty() && url->port != 0);
+    BATON_CHECK(url->path.empty() || (url->path.front() == '/' && url->path.back() != '/'));
+    const auto again =
+        k8s::ParseServerUrl((url->tls ? "https://" : "http://") + url->authority + url->path);
+    BATON_CHECK(again);
+    BATON_CHECK(again->host == url->host && again->port == url->port && again->path == url->path);
+  }
+  if (const auto listen = net::ParseListen(text)) {
+    BATON_CHECK(k8s::IsAddress(listen->host));
+    BATON_CHECK(k8s::IsLoopback(listen->host) == listen->loopback);
+  }
+  if (k8s::IsLoopback(text)) BATON_CHECK(text == "localhost" || k8s::IsAddress(text));
+}
+
+FUZZ_TARGET(target) {
+  const auto request = net::ParseTarget(input);
+  if (!request) return;
+  BATON_CHECK(request->path.front() == '/');
+  BATON_CHECK(request->query.size() <= net::HttpRequest::kQueryMax);
+  std::string written = k8s::PercentEncode(request->path);
+  for (size_t at = written.find("%2F"); at != std::string::npos; at = written.find("%2F", at)) {
+    written.replace(at, 3, "/");
+  }
+  char before = '?';
+  for (const auto& [name, value] : request->query) {
+    written += before + k8s::PercentEncode(name) + "=" + k8s::PercentEncode(value);
+    before = '&';
+  }
+  if (written.size() > 4096) return;
+  const auto again = net::ParseTarget(written);
+  BATON_CHECK(again);
+  BATON_CHECK(again->path == request->path && again->query == request->query);
+}
+
+FUZZ_TARGET(cgroup) {
+  const std::string pod = node::KubernetesPodIn(input);
+  BATON_CHECK(pod.empty() || node::IsKubernetesUid(pod));
+  // The same group twice says no more; another pod's makes it nobody's.
+  const std::string twice = std::string(input) + "\n" + std::string(input);
+  BATON_CHECK(node::KubernetesPodIn(twice) == pod);
+  if (!pod.empty() && pod != "other-one") {
+    BATON_CHECK(
+        node::KubernetesPodIn(std::string(input) + "\n0::/kubepods/podother-one/x").empty());
+  }
+}
+
+}  // namespace
+}  // namespace baton::fuzz

@@ -1,0 +1,58 @@
+// Requests to the control socket, one in each line, as an operator's or a relay's.
+#include "backend/control.h"
+
+#include <nlohmann/json.hpp>
+
+#include "backend/arbiter.h"
+#include "tests/fuzz/target.h"
+#include "tests/temp_folder.h"
+
+namespace baton::fuzz {
+namespace {
+
+using Json = nlohmann::json;
+
+config::Options FuzzOptions() {
+  static const MemoryFolder folder;
+  config::Options options;
+  options.server.state_dir = folder.path();
+  return options;
+}
+
+FUZZ_TARGET(control) {
+  static const config::Options& options = *new config::Options(FuzzOptions());
+  boost::asio::io_context io;
+  node::EventLog log;
+  backend::Pods pods;
+  backend::UsageBook usage;
+  backend::Vgpus vgpus(options.placement.policy, options.scheduler.overcommit,
+                       devmgr::MigTemplates::BuiltIn(), "here");
+  backend::Arbiter arbiter(io, options, pods, vgpus, usage, log);
+  for (const char* uuid : {"GPU-a", "GPU-b"}) {
+    BATON_CHECK(arbiter.AddGpu({uuid, "NVIDIA H200", uint64_t{141} << 30}, ""));
+  }
+  backend::Control control(arbiter, log, nullptr, [] { return backend::DaemonStatus{}; });
+  std::string_view rest = input;
+  for (int requests = 0; !rest.empty() && requests < 16; ++requests) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    int answers = 0;
+    control.Handle(std::string(line), requests % 2 == 0 ? "*" : "", [&](const std::string& answer) {
+      ++answers;
+      const Json json = Json::parse(answer, nullptr, false);
+      BATON_CHECK(answer.find('\n') == std::string::npos);
+      BATON_CHECK(json.is_object() && json.at("ok").is_boolean());
+      if (!json.at("ok").get<bool>()) BATON_CHECK(!json.at("error").get<std::string>().empty());
+    });
+    io.restart();
+    io.poll();
+    BATON_CHECK(answers == 1);
+  }
+  // What was accepted is there again after a restart.
+  backend::Pods again;
+  BATON_CHECK(again.Load(pods.Save()));
+  BATON_CHECK(again.Save() == pods.Save());
+}
+
+}  // namespace
+}  // namespace baton::fuzz
