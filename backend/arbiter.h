@@ -53,6 +53,7 @@ class Arbiter {
   Result<std::string> Cordon(const std::string& gpu, const std::string& node, bool cordoned);
 
   Sessions& sessions() { return sessions_; }
+  const Sessions& sessions() const { return sessions_; }
   PodLifecycle& lifecycle() { return lifecycle_; }
   const PodLifecycle& lifecycle() const { return lifecycle_; }
   PodShares& shares() { return shares_; }

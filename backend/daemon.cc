@@ -27,6 +27,7 @@ node::TenantLimits Limits(const config::Options& options) {
   node::TenantLimits limits;
   limits.clients_max = options.server.clients_max;
   limits.clients_per_uid = options.server.clients_per_uid;
+  limits.clients_per_pod = options.server.clients_per_pod;
   limits.drain_timeout = options.scheduler.scheduler.drain_timeout;
   return limits;
 }
@@ -350,6 +351,9 @@ DaemonStatus Daemon::Status() const {
   status.started = started_;
   status.mode = options_.server.mode;
   status.degraded = arbiter_->Degraded();
+  for (std::string trouble : {tenants_->Trouble(), arbiter_->sessions().Trouble()}) {
+    if (!trouble.empty()) status.degraded.push_back(std::move(trouble));
+  }
   if (books_) {
     if (std::string trouble = books_->Trouble(); !trouble.empty()) {
       status.degraded.push_back(std::move(trouble));
@@ -375,7 +379,9 @@ void Daemon::OnHello(uint64_t number, const node::Peer& peer, const wire::Hello&
   const ClientId id =
       arbiter_->sessions().Up(*this, number, "", static_cast<uint64_t>(peer.pid), peer.start_time,
                               peer.uid, peer.kubernetes_pod, hello);
-  if (id) clients_[number] = id;
+  if (!id) return;
+  clients_[number] = id;
+  tenants_->Serve(number);
 }
 
 void Daemon::OnAttach(uint64_t number, const wire::Attach& attach, std::string_view) {
@@ -400,6 +406,10 @@ void Daemon::OnDown(uint64_t number, wire::DownReason reason) {
 void Daemon::OnTenantNote(uint64_t number, const std::string& text) {
   // A tenant can cause these at will: not an event, and no more than the log level asks for.
   spdlog::debug("client {} {}", number, text);
+}
+
+void Daemon::OnBound(const std::string& text) {
+  log_.Add(node::EventLog::Level::kWarning, "client", text);
 }
 
 void Daemon::Send(uint64_t number, std::string_view frame) { tenants_->Send(number, frame); }

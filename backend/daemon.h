@@ -58,6 +58,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
   void OnTenantNote(uint64_t client, const std::string& text) override;
+  void OnBound(const std::string& text) override;
   // ClientLink, for clients of this machine
   void Send(uint64_t number, std::string_view frame) override;
   void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) override;

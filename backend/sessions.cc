@@ -56,6 +56,16 @@ void Sessions::State(ClientId id, const wire::State& state, Duration held) {
   if (clients_.Leaves(client->pod)) lifecycle_.CloseWhenDrained(client->pod);
 }
 
+void Sessions::RefuseForBound(ClientLink& link, uint64_t number, const std::string& bound,
+                              const char* remedy) {
+  const std::string text = fmt::format("{}; {}", bound, remedy);
+  if (refusals_.Add(bound, MonotonicNow())) {
+    log_.Add(node::EventLog::Level::kWarning, "client",
+             fmt::format("{}, and more are refused; {}", bound, remedy));
+  }
+  link.Refuse(number, wire::ErrorKind::kLimit, text);
+}
+
 ClientId Sessions::Up(ClientLink& link, uint64_t number, const std::string& node, uint64_t pid,
                       uint64_t start_time, uint64_t uid, std::string_view kubernetes_pod,
                       const wire::Hello& hello) {
@@ -100,10 +110,17 @@ ClientId Sessions::Up(ClientLink& link, uint64_t number, const std::string& node
     return {};
   }
   if (client == nullptr && !node.empty() && clients_.OfNode(node) >= options_.server.clients_max) {
-    link.Refuse(number, wire::ErrorKind::kLimit,
-                fmt::format("batond serves no more than {} processes of one node; end some, or "
-                            "raise [server] clients_max",
-                            options_.server.clients_max));
+    RefuseForBound(link, number,
+                   fmt::format("batond serves no more than {} processes of node {}",
+                               options_.server.clients_max, node),
+                   "end some, or raise [server] clients_max");
+    return {};
+  }
+  if (client == nullptr && clients_.OfPod(pod->id) >= options_.server.clients_per_pod) {
+    RefuseForBound(link, number,
+                   fmt::format("pod {} may have no more than {} processes", pod->name,
+                               options_.server.clients_per_pod),
+                   "end some, or raise [server] clients_per_pod");
     return {};
   }
   if (client == nullptr) {

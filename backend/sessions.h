@@ -17,6 +17,7 @@
 #include "backend/tokens.h"
 #include "config/options.h"
 #include "node/event_log.h"
+#include "node/refusals.h"
 #include "wire/messages.h"
 
 namespace baton::backend {
@@ -52,11 +53,15 @@ class Sessions {
   std::vector<Missing> MissingOn(const std::string& node) const;
   // `client`, restored, was found: its process is now watched by `link` as `number`.
   void Bind(ClientId client, ClientLink& link, uint64_t number);
+  // Which bounds are reached, and how many were refused of late; empty: none.
+  std::string Trouble() const { return refusals_.Trouble(MonotonicNow()); }
 
  private:
   // `heard`: as in ClientDisconnected.
   void Down(ClientId client, wire::DownReason reason, Instant heard);
   void Gone(Client& client);
+  void RefuseForBound(ClientLink& link, uint64_t number, const std::string& bound,
+                      const char* remedy);
   Lane* FindLane(Client& client, uint8_t index);
 
   const config::Options& options_;
@@ -67,6 +72,7 @@ class Sessions {
   Tokens& tokens_;
   PodLifecycle& lifecycle_;
   node::EventLog& log_;
+  node::Refusals refusals_;
 };
 
 }  // namespace baton::backend

@@ -56,7 +56,9 @@ void VisitOptions(Options& o, V& v) {
   v.Choice("local_gpus", o.server.local_gpus, {"auto", "yes", "no"},
            "Manage the GPUs of this machine; auto: yes unless zmq.listen is set.");
   v.Number("clients_max", o.server.clients_max, 1, 100'000, "Processes attached at once.");
-  v.Number("clients_per_uid", o.server.clients_per_uid, 1, 100'000, "The same, for one user.");
+  v.Number("clients_per_uid", o.server.clients_per_uid, 1, 100'000,
+           "The same, for one user; processes in pods of Kubernetes count for those alone.");
+  v.Number("clients_per_pod", o.server.clients_per_pod, 1, 1024, "The same, for one pod.");
 
   scheduler::SchedulerOptions& s = o.scheduler.scheduler;
   v.Section("scheduler");

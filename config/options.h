@@ -59,9 +59,11 @@ struct Options {
     // Whether this batond manages the GPUs of its own machine: yes, no, or auto, which means yes
     // unless zmq.listen is set (central: every node has a baton-frontend, this machine too).
     std::string local_gpus = "auto";
-    // Processes attached or watched at once, in all and per user.
+    // Processes attached or watched at once: in all, per user, and per pod. A process in a pod of
+    // Kubernetes counts for that, not for its user, whom all pods may have in common.
     uint32_t clients_max = 4096;
     uint32_t clients_per_uid = 1024;
+    uint32_t clients_per_pod = 512;
   } server;
 
   // Where pods go that do not name their GPUs (devmgr/placement/policy.h).

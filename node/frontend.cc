@@ -68,6 +68,7 @@ Result<void> Frontend::Start() {
   TenantLimits limits;
   limits.clients_max = options_.server.clients_max;
   limits.clients_per_uid = options_.server.clients_per_uid;
+  limits.clients_per_pod = options_.server.clients_per_pod;
   limits.drain_timeout = options_.scheduler.scheduler.drain_timeout;
   tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, limits);
   control_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
@@ -248,7 +249,7 @@ void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
     Say(down);
   }
   it->second.connected = false;
-  if (reason != wire::DownReason::kExited) return;
+  if (reason != wire::DownReason::kExited && it->second.served) return;
   for (auto& [uuid, guard] : guards_) guard.Gone(MonotonicNow(), number);
   clients_.erase(it);
 }
@@ -256,6 +257,8 @@ void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
 void Frontend::OnTenantNote(uint64_t number, const std::string& text) {
   spdlog::debug("client {} {}", number, text);
 }
+
+void Frontend::OnBound(const std::string& text) { spdlog::warn("client: {}", text); }
 
 void Frontend::TellAway(uint64_t number) {
   wire::Error error;
@@ -346,6 +349,8 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   } else if (frame.type() == wire::Welcome::kType) {
     if (client.welcomed) return;  // said again to batond, not by the hook
     client.welcomed = true;
+    client.served = true;
+    tenants_->Serve(message.client);
   } else if (frame.type() == wire::Attached::kType) {
     wire::Attached attached;
     if (!frame.Read(attached) || attached.gpu >= client.lanes.size()) return;

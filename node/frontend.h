@@ -67,6 +67,7 @@ class Frontend : private TenantSink {
     std::string kubernetes_pod;
     bool connected = false;
     bool welcomed = false;
+    bool served = false;  // was ever welcomed
     std::vector<Lane> lanes;
   };
 
@@ -79,6 +80,7 @@ class Frontend : private TenantSink {
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
   void OnTenantNote(uint64_t client, const std::string& text) override;
+  void OnBound(const std::string& text) override;
 
   Result<void> Connect();
   void FromBatond(const std::vector<std::string_view>& parts);

@@ -32,8 +32,10 @@ struct TenantEndpoint::Client {
   uint64_t number = 0;
   Peer peer;
   uint64_t incarnation = 0;
+  std::string owner;  // whose bound it counts for; empty: nobody's
   bool connected = false;
   bool said_hello = false;
+  bool served = false;
   bool reaping = false;
   bool closing = false;     // a deferred disconnect is under way
   bool writing = false;     // waits for room in the socket
@@ -65,7 +67,13 @@ struct TenantEndpoint::Client {
 
 TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
                                const TenantLimits& limits)
-    : io_(io), sink_(sink), nvml_(nvml), limits_(limits), listener_(io), accept_pause_(io) {}
+    : io_(io),
+      sink_(sink),
+      nvml_(nvml),
+      limits_(limits),
+      listener_(io),
+      accept_pause_(io),
+      admission_(limits) {}
 
 TenantEndpoint::~TenantEndpoint() {
   *alive_ = false;
@@ -104,7 +112,7 @@ void TenantEndpoint::Stop() {
   }
   clients_.clear();
   by_process_.clear();
-  per_uid_.clear();
+  admission_.Clear();
   if (!path_.empty()) {
     unlink(path_for_pods_.c_str());
     unlink(path_.c_str());
@@ -154,24 +162,22 @@ void TenantEndpoint::Admit(UniqueFd socket) {
     return;
   }
   client->peer = std::move(*peer);
-  if (clients_.size() >= limits_.clients_max) {
-    RefuseClient(client, wire::ErrorKind::kLimit,
-                 "the daemon serves no more than " + std::to_string(limits_.clients_max) +
-                     " processes; end some, or raise [server] clients_max");
+  const std::string owner = Admission::OwnerOf(client->peer);
+  if (const auto silent = admission_.TooSilent(owner)) {
+    RefuseClient(Find(*silent), wire::ErrorKind::kLimit, "too many connections send no Hello");
+  }
+  if (const auto refusal = admission_.Refuse(client->peer, clients_.size(), MonotonicNow())) {
+    if (!refusal->warning.empty()) sink_.OnBound(refusal->warning);
+    RefuseClient(client, wire::ErrorKind::kLimit, refusal->text);
     return;
   }
-  size_t& of_uid = per_uid_[client->peer.uid];
-  if (of_uid >= limits_.clients_per_uid) {
-    RefuseClient(client, wire::ErrorKind::kLimit,
-                 "one user may have no more than " + std::to_string(limits_.clients_per_uid) +
-                     " processes here; end some, or raise [server] clients_per_uid");
-    return;
-  }
-  ++of_uid;
+  client->owner = owner;
+  admission_.Enter(owner);
   client->number = ++last_number_;
   client->frames_left = limits_.frames_burst;
   client->frames_at = MonotonicNow();
   clients_.emplace(client->number, client);
+  admission_.Silent(owner, client->number);
   client->timer.expires_after(limits_.hello_timeout);
   client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
     if (error || !*alive || client->said_hello || !client->connected) return;
@@ -350,6 +356,15 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     }
   }
   for (auto& other : replaced) Exited(other);
+  // It came back: the new connection goes to the client that we know. What it said on the old one
+  // was read before, or is repeated by its next State.
+  if (known != nullptr && known->connected) {
+    for (int i = 0; i < kLastFramesMax && known->connected && ReadOne(known); ++i) {
+    }
+    if (known->connected) Disconnect(known);
+    if (Find(known->number) != known) known = nullptr;  // it had not been served
+  }
+  admission_.NotSilent(client->owner, client->number);
   if (known == nullptr) {
     // Without the proof of its end the client cannot be served.
     if (!AwaitExit(client)) {
@@ -362,21 +377,13 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     sink_.OnHello(client->number, client->peer, hello, frame);
     return;
   }
-  // It came back: the new connection goes to the client that we know. What it said on the old one
-  // was read before, or is repeated by its next State.
-  if (known->connected) {
-    for (int i = 0; i < kLastFramesMax && known->connected && ReadOne(known); ++i) {
-    }
-    if (known->connected) Disconnect(known);
-  }
   known->incarnation = hello.incarnation;
   known->said_hello = true;
-  if (known->peer.uid != client->peer.uid) {  // it was adopted, or changed its user since
-    --per_uid_[known->peer.uid];
-    ++per_uid_[client->peer.uid];
-    known->peer.uid = client->peer.uid;
-  }
+  // It may have been adopted, or have changed its user since.
+  known->peer.uid = client->peer.uid;
   known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
+  admission_.Leave(known->owner);
+  admission_.Enter(known->owner = Admission::OwnerOf(known->peer));
   // Attached anew, perhaps by other indexes. What it held it has held all along.
   for (Lane& lane : known->lanes) lane.attached = false;
   known->closing = false;
@@ -456,6 +463,10 @@ void TenantEndpoint::SendError(Client& client, wire::ErrorKind kind, std::string
   SendNow(client, {buffer, size});
 }
 
+void TenantEndpoint::Serve(uint64_t number) {
+  if (auto client = Find(number)) client->served = true;
+}
+
 void TenantEndpoint::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
   auto client = Find(number);
   if (client == nullptr || !client->connected || client->closing) return;
@@ -493,7 +504,9 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
     Forget(client);
     return;
   }
-  if (!client->reaping) sink_.OnDown(client->number, wire::DownReason::kDisconnected);
+  if (client->reaping) return;
+  if (!client->served) Forget(client);
+  sink_.OnDown(client->number, wire::DownReason::kDisconnected);
 }
 
 bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
@@ -565,6 +578,7 @@ void TenantEndpoint::Forget(const std::shared_ptr<Client>& client) {
   client->exit_watch.close(ignored);
   client->timer.cancel();
   if (clients_.erase(client->number) == 0) return;
+  admission_.NotSilent(client->owner, client->number);
   const std::pair process{client->peer.pid, client->peer.start_time};
   for (auto [it, end] = by_process_.equal_range(process); it != end; ++it) {
     if (it->second == client->number) {
@@ -572,8 +586,7 @@ void TenantEndpoint::Forget(const std::shared_ptr<Client>& client) {
       break;
     }
   }
-  auto of_uid = per_uid_.find(client->peer.uid);
-  if (of_uid != per_uid_.end() && --of_uid->second == 0) per_uid_.erase(of_uid);
+  admission_.Leave(client->owner);
 }
 
 void TenantEndpoint::KillProcess(uint64_t number) {
@@ -605,6 +618,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->peer.pidfd = std::move(pidfd);
   client->incarnation = incarnation;
   client->said_hello = true;
+  client->served = true;
   client->frames_left = limits_.frames_burst;
   client->frames_at = MonotonicNow();
   client->used = gpus;
@@ -612,7 +626,6 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   for (size_t i = 0; i < client->lanes.size(); ++i) client->lanes[i].uuid = gpus[i];
   clients_.emplace(client->number, client);
   by_process_.emplace(std::pair{pid, start_time}, client->number);
-  ++per_uid_[0];
   if (alive) {
     AwaitExitSoon(client);
   } else {

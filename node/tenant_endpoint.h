@@ -5,6 +5,10 @@
 // tenant can do: clients in all and per user, frame size, frame rate, unread answers. Whoever
 // breaks a rule gets one Error and is closed; nobody else notices.
 //
+// Who is refused costs nothing: a process is watched only from Serve() on. Whoever was never served
+// is forgotten when its connection ends, and connections that say no Hello make room for newer
+// ones.
+//
 // A client keeps its number over reconnects of the same incarnation. A closed socket only says
 // *disconnected*; *exited* is said when the pidfd proves it and, where NVML lists processes, when
 // NVML no longer lists it on any GPU it attached to (at most `drain_timeout` later).
@@ -36,21 +40,12 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "devmgr/machine/nvml.h"
+#include "node/admission.h"
 #include "node/process.h"
 #include "scheduler/hold_meter.h"
 #include "wire/messages.h"
 
 namespace baton::node {
-
-struct TenantLimits {
-  size_t clients_max = 4096;           // connections and processes still watched
-  size_t clients_per_uid = 1024;       // so one user cannot take all of them
-  uint32_t frames_per_second = 20000;  // per client, sustained; a faster one is read later
-  uint32_t frames_burst = 200000;
-  size_t unsent_frames_max = 64;  // a client that leaves more unread is disconnected
-  Duration hello_timeout = std::chrono::seconds(5);
-  Duration drain_timeout = std::chrono::seconds(10);  // how long NVML may list a dead process
-};
 
 // Who takes the clients' frames. `frame` is the message as it came, valid during the call.
 class TenantSink {
@@ -65,10 +60,13 @@ class TenantSink {
   virtual void OnState(uint64_t client, const wire::State& state, Duration held,
                        std::string_view frame) = 0;
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
-  // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited.
+  // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited, nor the
+  // kDisconnected of a client that was never served.
   virtual void OnDown(uint64_t client, wire::DownReason reason) = 0;
   // Something for the operator's eyes about this client.
   virtual void OnTenantNote(uint64_t client, const std::string& text) = 0;
+  // Processes are refused because a bound is reached. Said at most once a minute for each bound.
+  virtual void OnBound(const std::string& text) = 0;
 };
 
 class TenantEndpoint {
@@ -93,7 +91,9 @@ class TenantEndpoint {
   void Send(uint64_t client, std::string_view frame);
   // A Token is kept from the client, which is noticed too.
   void Keep(uint64_t client, const wire::Token& token);
-  // Sends Error and closes. The process stays watched if it had said Hello.
+  // The client that said Hello has business here: its process is watched until it ends.
+  void Serve(uint64_t client);
+  // Sends Error and closes. The process stays watched if it was ever served.
   void Refuse(uint64_t client, wire::ErrorKind kind, std::string_view text);
   // SIGKILL for the client's process.
   void KillProcess(uint64_t client);
@@ -103,6 +103,9 @@ class TenantEndpoint {
   // or cannot say). incarnation 0: whichever it will say.
   Result<uint64_t> Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
                          const std::vector<std::string>& gpus);
+
+  // Which bounds are reached, and how many were refused of late; empty: none.
+  std::string Trouble() const { return admission_.Trouble(MonotonicNow()); }
 
  private:
   struct Lane {  // a client on one GPU, over all its connections
@@ -150,7 +153,7 @@ class TenantEndpoint {
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer accept_pause_;
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
-  std::map<uid_t, size_t> per_uid_;
+  Admission admission_;
   // By process: at most a handful of clients have the same one.
   std::multimap<std::pair<pid_t, uint64_t>, uint64_t> by_process_;
   uint64_t last_number_ = 0;

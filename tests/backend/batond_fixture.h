@@ -43,15 +43,20 @@ class Batond : public testing::Test {
                   "drain_timeout = \"60s\"\n" +
                   "[[gpu]]\nuuid = \"GPU-a\"\n[[gpu]]\nuuid = \"GPU-b\"\n" + more);
   }
-  // Starts it again with the operator's socket in a folder of its own.
-  bool StartWithControlDir() {
+  // Starts it again with another line of [server].
+  bool StartWithServer(const std::string& line) {
     daemon_.Stop();
-    // Its line is one of [server].
     std::string text = *ReadFile(folder_ / "batond.toml", 4096);
-    text.insert(text.find("state_dir"), "control_dir = \"" + (folder_ / "operator") + "\"\n");
+    text.insert(text.find("state_dir"), line + "\n");
     WriteText(folder_ / "batond.toml", text);
     return daemon_.Start();
   }
+  // Starts it again with the operator's socket in a folder of its own.
+  bool StartWithControlDir() {
+    return StartWithServer("control_dir = \"" + (folder_ / "operator") + "\"");
+  }
+  // What status says that does not work.
+  std::string Degraded() { return Status().at("daemon").at("degraded").dump(); }
   json Say(const json& request) { return Ask(folder_ / "run/control.sock", request); }
   // The ticket of a new pod.
   std::string Pod(const std::string& name, double request, json more = json::object()) {

@@ -151,6 +151,65 @@ TEST_F(Batond, RefusesWhoHasNoBusinessHere) {
   EXPECT_EQ(hasty.Await<wire::Error>()->kind, ErrorKind::kProtocol);
 }
 
+TEST_F(Batond, WhoIsRefusedIsForgottenAndKeepsNobodyOut) {
+  ASSERT_TRUE(StartWithServer("clients_per_uid = 4"));
+  const std::string ticket = Pod("a", 50);
+  // All of them are of this process, which lives on.
+  for (uint64_t i = 1; i <= 32; ++i) {
+    ScriptedClient stranger(Socket(), i);
+    ASSERT_TRUE(stranger.SayHello("0123456789abcdef"));
+    const auto error = stranger.Await<wire::Error>();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->kind, ErrorKind::kUnknownPod) << i << ": " << error->text.view();
+    EXPECT_TRUE(stranger.AwaitClosed());
+  }
+  ScriptedClient mine(Socket());
+  EXPECT_TRUE(mine.Join(ticket, "GPU-a"));
+  EXPECT_EQ(Degraded(), "[]");
+}
+
+TEST_F(Batond, AFullBoundIsSaidWithHowManyItRefused) {
+  ASSERT_TRUE(StartWithServer("clients_per_uid = 2"));
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient first(Socket(), 1), second(Socket(), 2);
+  ASSERT_TRUE(first.Join(ticket, "GPU-a") && second.Join(ticket, "GPU-a"));
+  for (uint64_t i = 3; i <= 5; ++i) {
+    ScriptedClient more(Socket(), i);
+    const auto error = more.Await<wire::Error>();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->kind, ErrorKind::kLimit);
+  }
+  const std::string user = "user " + std::to_string(geteuid());
+  EXPECT_NE(Degraded().find(user + " may have no more than 2 processes here (3 refused)"),
+            std::string::npos)
+      << Degraded();
+}
+
+TEST_F(Batond, OnePodsProcessesKeepNoOtherPodOfItsUserOut) {
+  ASSERT_TRUE(StartWithServer("clients_per_pod = 2"));
+  const std::string many = Pod("many", 50);
+  const std::string one = Pod("one", 50);
+  ScriptedClient a(Socket(), 1), b(Socket(), 2), c(Socket(), 3), other(Socket(), 4);
+  ASSERT_TRUE(a.Join(many, "GPU-a") && b.Join(many, "GPU-a"));
+  ASSERT_TRUE(c.SayHello(many));
+  EXPECT_EQ(c.Await<wire::Error>()->kind, ErrorKind::kLimit);
+  EXPECT_TRUE(other.Join(one, "GPU-a"));
+  EXPECT_NE(Degraded().find("pod many may have no more than 2 processes (1 refused)"),
+            std::string::npos)
+      << Degraded();
+}
+
+TEST_F(Batond, ConnectionsThatSayNothingMakeRoomForNewerOnes) {
+  ASSERT_TRUE(StartWithServer("clients_per_uid = 70"));
+  const std::string ticket = Pod("a", 50);
+  std::vector<std::unique_ptr<ScriptedClient>> silent;
+  for (uint64_t i = 0; i < 100; ++i) {
+    silent.push_back(std::make_unique<ScriptedClient>(Socket(), 100 + i));
+  }
+  ScriptedClient mine(Socket());
+  EXPECT_TRUE(mine.Join(ticket, "GPU-a"));
+}
+
 TEST_F(Batond, ATicketIsOnlyGoodForItsUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
   const std::string ticket = Pod("a", 50, {{"uid", 1234}});

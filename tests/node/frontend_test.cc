@@ -327,6 +327,29 @@ TEST_F(Central, AClaimOfAnEpochFarAheadDoesNotMakeLaterGrantsLookOld) {
   EXPECT_TRUE(a.AwaitGrant());
 }
 
+TEST_F(Central, WhoIsRefusedIsForgottenByTheRelayToo) {
+  frontend_.Stop();
+  WriteNode("n0", "n0");
+  std::string text = ReadText(folder_ / "n0-n0.toml");
+  text.insert(text.find("lock_dir"), "clients_per_uid = 4\n");
+  WriteText(folder_ / "n0-n0.toml", text);
+  ASSERT_TRUE(frontend_.Start()) << frontend_.Log();
+  ASSERT_TRUE(Eventually([&] { return AskNode({{"command", "ping"}}).value("ok", false); }));
+  const std::string ticket = Pod("a", 50);
+  for (uint64_t i = 1; i <= 16; ++i) {
+    ScriptedClient stranger(Socket(), i);
+    ASSERT_TRUE(stranger.SayHello("0123456789abcdef"));
+    if (i % 2 == 0) continue;  // does not wait for the answer
+    const auto error = stranger.Await<wire::Error>();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->kind, wire::ErrorKind::kUnknownPod) << error->text.view();
+  }
+  ASSERT_TRUE(Eventually([&] {
+    ScriptedClient mine(Socket());
+    return mine.Join(ticket, "GPU-n");
+  }));
+}
+
 TEST_F(Central, ARestartedBatondLearnsEverythingFromTheRelay) {
   const std::string of_a = Pod("a", 50), of_b = Pod("b", 50);
   ScriptedClient a(Socket()), b(Socket());
