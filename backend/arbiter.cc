@@ -51,6 +51,12 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
     gpu.present = true;
     return {};
   }
+  HolderFile file;
+  // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
+  const auto opened = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
+                                boot_id_, node.empty());
+  if (!opened) return tl::unexpected(opened.error());
+  const std::string& trouble = *opened;
   if (!throw_away) {
     // What NVML says of it beyond that comes first, where it is this machine's.
     devmgr::Card card;
@@ -62,10 +68,7 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
         static_cast<uint32_t>(std::min<uint64_t>(info.memory_bytes >> 20, kUnknownMemoryMib));
     if (auto known = vgpus_.cards().Add(node, card); !known) return known;
   }
-  HolderFile file;
-  // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
-  const std::string trouble = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
-                                        boot_id_, node.empty());
+  if (!trouble.empty()) troubles_.push_back(trouble);
   if (!trouble.empty()) log_.Add(node::EventLog::Level::kWarning, "gpu", trouble);
   const uint64_t gpu_key = HashOf(info.uuid);
   const uint64_t newest = std::max(file.epoch(), usage_.NewestHold(gpu_key));
@@ -82,7 +85,7 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   gpu.present = true;
   gpu.throw_away = throw_away;
   gpu.key = gpu_key;
-  gpu.holder_stored = trouble.empty() || file.epoch() != 0;
+  gpu.holder_stored = file.writable();
   gpu.file = std::move(file);
   gpus_.Add(std::move(made));
   tokens_.Add(gpu);
@@ -204,7 +207,7 @@ void Arbiter::Sample() {
 }
 
 std::vector<std::string> Arbiter::Degraded() const {
-  std::vector<std::string> all;
+  std::vector<std::string> all = troubles_;
   if (!usage_.degraded().empty()) all.push_back(usage_.degraded());
   if (!file_.degraded().empty()) all.push_back(file_.degraded());
   if (std::any_of(gpus_.all().begin(), gpus_.all().end(),

@@ -11,6 +11,7 @@
 #ifndef BATON_BACKEND_ARBITER_H_
 #define BATON_BACKEND_ARBITER_H_
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,7 +38,8 @@ class Arbiter {
   ~Arbiter();
 
   // `state_dir`/gpu-UUID.holder is read when a GPU is first heard of.
-  // kExists: another node has this GPU. kExhausted: the node has too many.
+  // kExists: another node has this GPU. kExhausted: the node has too many. kDenied: a newer version
+  // wrote its holder file.
   Result<void> AddGpu(const devmgr::GpuInfo& info, const std::string& node,
                       bool throw_away = false);
   // The virtual GPU of a node, made when absent.
@@ -70,6 +72,11 @@ class Arbiter {
   const Pods& pods() const { return pods_; }
   Vgpus& vgpus() { return vgpus_; }
   const Vgpus& vgpus() const { return vgpus_; }
+  // Something that went wrong once, for Degraded() until the next start.
+  void AddTrouble(std::string sentence) {
+    if (std::find(troubles_.begin(), troubles_.end(), sentence) != troubles_.end()) return;
+    troubles_.push_back(std::move(sentence));
+  }
   // What does not work as it should; empty when all is well.
   std::vector<std::string> Degraded() const;
   // Writes everything that is not on disk yet.
@@ -85,6 +92,7 @@ class Arbiter {
   UsageBook& usage_;
   node::EventLog& log_;
   const std::string boot_id_;
+  std::vector<std::string> troubles_;  // see AddTrouble()
   Gpus gpus_;
   ClientTable clients_;
   PodsFile file_;

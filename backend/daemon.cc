@@ -46,6 +46,7 @@ Result<void> Daemon::Start() {
   if (auto read = ReadState(); !read) return read;
   if (auto started = StartDevices(); !started) return started;
   arbiter_.emplace(io_, options_, pods_, *vgpus_, usage_, log_);
+  for (const std::string& trouble : troubles_) arbiter_->AddTrouble(trouble);
   arbiter_->lifecycle().SetDeviceMaker(&*devices_);
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
@@ -123,23 +124,41 @@ Result<void> Daemon::ReadState() {
     return Fail(ErrorCode::kExists,
                 "another batond uses " + dir + "; stop it, or choose another server.state_dir");
   }
-  auto text = ReadFile(dir + "/pods.json", kPodsFileMax);
+  const std::string path = dir + "/pods.json";
+  const auto text = ReadFile(path, kPodsFileMax);
+  if (!text && text.error().code != ErrorCode::kNotFound) {
+    // Its pods would be forgotten, and it would be replaced with the first change.
+    return Fail(ErrorCode::kInternal, text.error().message +
+                                          "; make it readable, or move it away to start without "
+                                          "the pods in it");
+  }
   bool known = false;
   if (text) {
-    auto loaded = pods_.Load(*text);
+    const auto loaded = pods_.Load(*text);
     known = loaded.has_value();
-    if (!loaded) {
-      const std::string aside = dir + "/pods.json.damaged";
-      rename((dir + "/pods.json").c_str(), aside.c_str());
-      log_.Add(node::EventLog::Level::kWarning, "daemon",
-               fmt::format("{}/pods.json is damaged ({}); it was moved to {}, and the pods in it "
-                           "must be created again",
-                           dir, loaded.error().message, aside));
+    if (!loaded && loaded.error().code == ErrorCode::kDenied) {
+      return Fail(ErrorCode::kDenied,
+                  fmt::format("{}: {}. Install that version again, or move the file away to start "
+                              "without the pods in it",
+                              path, loaded.error().message));
     }
-  } else if (text.error().code != ErrorCode::kNotFound) {
-    log_.Add(node::EventLog::Level::kWarning, "daemon", text.error().message);
+    if (!loaded) {
+      const auto aside = MoveAside(path);
+      if (!aside) return tl::unexpected(aside.error());
+      troubles_.push_back(
+          fmt::format("{} was damaged ({}); it was moved to {}, and the pods in it "
+                      "must be created again",
+                      path, loaded.error().message, *aside));
+    }
   }
-  if (const std::string trouble = usage_.Open(dir + "/usage"); !trouble.empty()) {
+  auto opened = usage_.Open(dir + "/usage");
+  if (!opened) return tl::unexpected(opened.error());
+  // Where it cannot be written the book itself says so.
+  if (!opened->empty() && usage_.degraded().empty()) troubles_.push_back(*opened);
+  if (!opened->empty() && !usage_.degraded().empty()) {
+    log_.Add(node::EventLog::Level::kWarning, "daemon", *opened);
+  }
+  for (const std::string& trouble : troubles_) {
     log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
   }
   // Whatever became of pods.json: no pod is given the account of another, here or in the ledger.

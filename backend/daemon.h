@@ -88,6 +88,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::optional<Vgpus> vgpus_;
   UsageBook usage_;
   UniqueFd state_lock_;
+  std::vector<std::string> troubles_;  // with what it left behind
   std::vector<UniqueFd> gpu_locks_;
   std::optional<Arbiter> arbiter_;
   std::optional<Devices> devices_;

@@ -23,13 +23,16 @@ struct Header {
   char boot_id[40];
 };
 constexpr char kMagic[16] = "baton holder 2\n";
+constexpr std::string_view kHolderFormat = "baton holder ";
+constexpr uint64_t kHolderVersion = 2;
 constexpr size_t kChecked = offsetof(Header, sequence);
 constexpr size_t kSlot =
     (sizeof(Header) + HolderFile::kMembersMax * sizeof(HolderFile::Member) + 4095) / 4096 * 4096;
 
 }  // namespace
 
-std::string HolderFile::Open(const std::string& path, const std::string& boot_id, bool local) {
+Result<std::string> HolderFile::Open(const std::string& path, const std::string& boot_id,
+                                     bool local) {
   path_ = path;
   boot_id_ = boot_id;
   buffer_.reserve(kSlot);
@@ -39,7 +42,7 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
            "; after a restart the last holder of this GPU will not be known";
   }
   struct stat st;
-  if (fstat(fd_.get(), &st) == 0 && st.st_size == 0) return {};
+  if (fstat(fd_.get(), &st) == 0 && st.st_size == 0) return "";
   bool found = false;
   bool same_boot = true;
   std::vector<char> slot(kSlot);
@@ -48,6 +51,13 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     Header header;
     if (size < static_cast<ssize_t>(sizeof header)) continue;
     memcpy(&header, slot.data(), sizeof header);
+    if (IsOfNewerVersion({header.magic, sizeof header.magic}, kHolderFormat, kHolderVersion)) {
+      fd_.Close();
+      return Fail(ErrorCode::kDenied,
+                  path +
+                      ": a newer version of Baton wrote it, with who holds this GPU. Install "
+                      "that version again, or end the pods on the GPU and move the file away");
+    }
     if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.count > kMembersMax) continue;
     const size_t used = sizeof header + header.count * sizeof(Member);
     if (static_cast<size_t>(size) < used) continue;
@@ -70,12 +80,12 @@ std::string HolderFile::Open(const std::string& path, const std::string& boot_id
     if (!same_boot) {
       for (Member& member : members_) member.joined_ns = 0;
     }
-    return {};
+    return "";
   }
-  const std::string aside = path + ".damaged";
-  rename(path.c_str(), aside.c_str());
+  const auto aside = MoveAside(path);
+  if (!aside) return tl::unexpected(aside.error());
   fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  return path + " is damaged; it was moved to " + aside +
+  return path + " is damaged; it was moved to " + *aside +
          "; batond does not wait for the last holder of this GPU";
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "base/result.h"
 #include "node/process.h"
 
 namespace baton::backend {
@@ -39,9 +40,12 @@ class HolderFile {
   // machine, so nobody holds it after a reboot; else somebody on the other machine must tell
   // whether the members still live. Returns what went wrong, for the
   // operator: a file that is no holder file is moved aside; where none can be written the daemon
-  // goes on without. Empty when all is well.
-  std::string Open(const std::string& path, const std::string& boot_id, bool local);
+  // goes on without. Empty when all is well. An error: it is not for this daemon to touch, since a
+  // newer version wrote it or it cannot be moved aside.
+  Result<std::string> Open(const std::string& path, const std::string& boot_id, bool local);
 
+  // Whether there is a file to write to.
+  bool writable() const { return static_cast<bool>(fd_); }
   // As found by Open(): the newest epoch ever stored, and who held it. Without members when nobody
   // did, or when that was in another boot of the GPU's machine.
   uint64_t epoch() const { return epoch_; }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/entropy.h"
+#include "base/file.h"
 #include "base/hash.h"
 
 namespace baton::backend {
@@ -17,7 +18,9 @@ using nlohmann::json;
 
 // The scheduler orders pods by 32 bits.
 constexpr uint64_t kIdMax = UINT32_MAX;
-constexpr std::string_view kFirstLine = "baton pods 1 ";
+constexpr std::string_view kPodsFormat = "baton pods ";
+constexpr uint64_t kPodsVersion = 1;
+const std::string kFirstLine = fmt::format("{}{} ", kPodsFormat, kPodsVersion);
 
 // The conversion of a number that does not fit is not an error of JSON's own.
 template <class N>
@@ -263,6 +266,9 @@ Result<void> Pods::Load(const std::string& text) {
 }
 
 Result<void> Pods::Read(const std::string& text) {
+  if (IsOfNewerVersion(text, kPodsFormat, kPodsVersion)) {
+    return Fail(ErrorCode::kDenied, "a newer version of Baton wrote it");
+  }
   const size_t line = text.find('\n');
   if (line == std::string::npos || text.compare(0, kFirstLine.size(), kFirstLine) != 0) {
     return Fail(ErrorCode::kInvalid, "this is not a pods file");

@@ -109,8 +109,8 @@ class Pods {
   const std::set<std::string>& cordoned() const { return cordoned_; }
   void SetCordoned(const std::string& gpu, bool cordoned);
 
-  // The contents of the file, and back. Load() replaces everything; kInvalid for a damaged text,
-  // which changes nothing.
+  // The contents of the file, and back. Load() replaces everything, or changes nothing: kInvalid
+  // for a damaged text, kDenied for one that a newer version of Baton wrote.
   std::string Save() const;
   Result<void> Load(const std::string& text);
   // Gives out no id up to `id`.

@@ -20,6 +20,8 @@ namespace baton::backend {
 namespace {
 
 constexpr char kBookMagic[16] = "baton usage 3\n";
+constexpr std::string_view kBookFormat = "baton usage ";
+constexpr uint64_t kBookVersion = 3;
 constexpr size_t kIdentity = 32;  // characters, after the magic; zeros where none was drawn yet
 constexpr size_t kEntry = sizeof(UsageEntry);
 constexpr size_t kFirstEntry = 3;  // the header takes the place of entry 0, the journal of two more
@@ -81,7 +83,7 @@ UsageBook::~UsageBook() {
   if (map_ != nullptr) munmap(map_, kMapSize);
 }
 
-std::string UsageBook::Open(const std::string& path) {
+Result<std::string> UsageBook::Open(const std::string& path) {
   identity_ = RandomTicket();
   std::string note;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -99,9 +101,15 @@ std::string UsageBook::Open(const std::string& path) {
       break;
     }
     file_size_ = 0;
-    rename(path.c_str(), (path + ".damaged").c_str());
-    note = path + " is damaged; it was moved to " + path +
-           ".damaged, and a new usage book was created";
+    if (IsOfNewerVersion({magic, sizeof magic}, kBookFormat, kBookVersion)) {
+      return Fail(ErrorCode::kDenied,
+                  path +
+                      ": a newer version of Baton wrote it, with what pods have used. Install "
+                      "that version again, or move the file away: use before it is then lost");
+    }
+    const auto aside = MoveAside(path);
+    if (!aside) return tl::unexpected(aside.error());
+    note = path + " is damaged; it was moved to " + *aside + ", and a new usage book was created";
   }
   void* map = mmap(nullptr, kMapSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (map == MAP_FAILED) {

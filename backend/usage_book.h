@@ -24,6 +24,7 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "base/result.h"
 #include "node/process.h"
 
 namespace baton::backend {
@@ -68,8 +69,9 @@ class UsageBook {
   UsageBook& operator=(const UsageBook&) = delete;
 
   // Maps the file, made when absent. A file that is not a usage book is moved aside.
-  // Returns what went wrong, for the operator; empty when nothing did.
-  std::string Open(const std::string& path);
+  // Returns what went wrong, for the operator; empty when nothing did. An error: it is not for this
+  // daemon to touch, since a newer version wrote it or it cannot be moved aside.
+  Result<std::string> Open(const std::string& path);
   // Drawn at random when the book was begun: 32 hex digits. Totals of different books have nothing
   // to do with each other.
   const std::string& identity() const { return identity_; }

@@ -2,9 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <charconv>
 
 namespace baton {
 
@@ -56,6 +59,28 @@ Result<std::string> ReadFile(const std::string& path, size_t max, int flags) {
     text.append(buffer, static_cast<size_t>(n));
     if (text.size() > max) return Fail(ErrorCode::kInvalid, path + " is too long");
   }
+}
+
+bool IsOfNewerVersion(std::string_view text, std::string_view format, uint64_t version) {
+  if (!text.starts_with(format)) return false;
+  text.remove_prefix(format.size());
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end != text.data() && number > version;
+}
+
+Result<std::string> MoveAside(const std::string& path) {
+  constexpr int kMost = 1000;
+  for (int n = 1; n <= kMost; ++n) {
+    const std::string aside = path + ".damaged" + (n == 1 ? "" : "-" + std::to_string(n));
+    if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, aside.c_str(), RENAME_NOREPLACE) == 0) {
+      return aside;
+    }
+    if (errno == EEXIST) continue;
+    return Fail(ErrorCode::kInternal, "cannot move " + path + " aside: " + strerror(errno));
+  }
+  return Fail(ErrorCode::kExhausted,
+              "cannot move " + path + " aside: delete some of the files " + path + ".damaged*");
 }
 
 Result<void> MakeFolders(const std::string& path, mode_t mode) {

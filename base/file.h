@@ -6,7 +6,9 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -48,6 +50,12 @@ Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_
 // The whole file, at most `max` bytes. `flags`: more of open(2), such as O_NOFOLLOW. kNotFound when
 // it does not exist, kInvalid when it is longer, or a folder.
 Result<std::string> ReadFile(const std::string& path, size_t max, int flags = 0);
+// Whether the file's text begins with `format` and a number above `version`: then a newer version
+// of Baton wrote it.
+bool IsOfNewerVersion(std::string_view text, std::string_view format, uint64_t version);
+// Renames `path` to `path`.damaged, or .damaged-2 and so on where there is one already: what was
+// put aside before stays. Its new name; an error when it stays where it was.
+Result<std::string> MoveAside(const std::string& path);
 // mkdir -p; an existing folder keeps its mode.
 Result<void> MakeFolders(const std::string& path, mode_t mode);
 

@@ -192,6 +192,63 @@ TEST_F(Batond, DamagedStateIsMovedAsideAndTheDaemonStarts) {
   EXPECT_TRUE(client.AwaitGrant());
 }
 
+TEST_F(Batond, WhatWasMovedAsideIsSaidByStatusAndNotReplaced) {
+  for (const char* text : {"first", "second"}) {
+    EXPECT_EQ(daemon_.Stop(), 0);
+    WriteText(folder_ / "state/pods.json", text);
+    WriteText(folder_ / "state/gpu-GPU-a.holder", text);
+    ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+    EXPECT_NE(Degraded().find("/pods.json was damaged"), std::string::npos) << Degraded();
+    EXPECT_NE(Degraded().find("/gpu-GPU-a.holder is damaged"), std::string::npos) << Degraded();
+  }
+  for (const char* name : {"pods.json", "gpu-GPU-a.holder"}) {
+    EXPECT_EQ(ReadText(folder_ / (std::string("state/") + name + ".damaged")), "first");
+    EXPECT_EQ(ReadText(folder_ / (std::string("state/") + name + ".damaged-2")), "second");
+  }
+}
+
+TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
+  Pod("a", 30);
+  EXPECT_EQ(daemon_.Stop(), 0);
+  const std::string pods = ReadText(folder_ / "state/pods.json");
+  const std::string usage = ReadText(folder_ / "state/usage");
+  const auto refuses = [&](const std::string& name, const std::string& text, const char* why) {
+    const std::string path = folder_ / ("state/" + name);
+    const std::string before = ReadText(path);
+    WriteText(path, text);
+    EXPECT_FALSE(daemon_.Start()) << name;
+    EXPECT_EQ(daemon_.Wait(), 1);
+    const std::string log = daemon_.Log();
+    const std::string last = log.substr(log.rfind('\n', log.size() - 2) + 1);
+    EXPECT_NE(last.find(path), std::string::npos) << last;
+    EXPECT_NE(last.find(why), std::string::npos) << last;
+    EXPECT_EQ(ReadText(path), text);
+    WriteText(path, before);
+  };
+  refuses("pods.json", "baton pods 2 0123456789abcdef\n{}\n", "a newer version of Baton wrote it");
+  refuses("usage", "baton usage 4\n" + std::string(70'000, 'x'),
+          "a newer version of Baton wrote it");
+  std::filesystem::rename(folder_ / "state/pods.json", folder_ / "state/kept");
+  std::filesystem::create_directory(folder_ / "state/pods.json");  // cannot be read
+  EXPECT_FALSE(daemon_.Start());
+  EXPECT_EQ(daemon_.Wait(), 1);
+  EXPECT_NE(daemon_.Log().find("move it away to start without the pods in it"), std::string::npos);
+  std::filesystem::remove(folder_ / "state/pods.json");
+  std::filesystem::rename(folder_ / "state/kept", folder_ / "state/pods.json");
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(Status().at("pods").size(), 1u);
+  EXPECT_EQ(Degraded(), "[]");
+}
+
+TEST_F(Batond, APodsFileThatIsTooLongIsNotForgotten) {
+  EXPECT_EQ(daemon_.Stop(), 0);
+  std::filesystem::resize_file(folder_ / "state/pods.json", (64 << 20) + 1);
+  EXPECT_FALSE(daemon_.Start());
+  EXPECT_EQ(daemon_.Wait(), 1);
+  EXPECT_NE(daemon_.Log().find("pods.json is too long; "), std::string::npos) << daemon_.Log();
+  EXPECT_EQ(std::filesystem::file_size(folder_ / "state/pods.json"), (64u << 20) + 1);
+}
+
 TEST_F(Batond, WithoutRoomOnTheDiskItGrantsOnAndSaysSo) {
   const std::string ticket = Pod("a", 30);
   const rlimit none{0, 0};
