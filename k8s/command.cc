@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/async_log.h"
 #include "base/random.h"
 
 namespace baton::k8s {
@@ -74,8 +75,14 @@ void AddListen(CLI::App& command, std::string* address) {
 
 void OnCommand(CLI::App& command, int* exit_code, std::function<Result<void>()> run) {
   command.callback([name = command.get_name(), exit_code, run = std::move(run)] {
-    if (auto done = run(); !done) {
-      fmt::print(stderr, "baton-k8s {}: {}\n", name, done.error().message);
+    Result<void> done;
+    {
+      const AsyncLog log(STDOUT_FILENO, "", "%+");
+      done = run();
+    }
+    if (!done) {
+      const std::string line = fmt::format("baton-k8s {}: {}\n", name, done.error().message);
+      WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
       *exit_code = done.error().code == ErrorCode::kInvalid ? 2 : 1;
     }
   });

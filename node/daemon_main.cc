@@ -1,14 +1,14 @@
 #include "node/daemon_main.h"
 
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "base/async_log.h"
 #include "base/short_slice.h"
 #include "base/utf8.h"
 #include "config/options.h"
@@ -30,7 +30,8 @@ void RaiseFileLimit() {
 int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   const std::string& name = program.name;
   const auto complain = [&](const Error& error) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), ToPrintable(error.message).c_str());
+    const std::string line = name + ": " + ToPrintable(error.message) + "\n";
+    WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
     return error.code == ErrorCode::kInvalid ? 2 : 1;
   };
   CLI::App app(program.about, name);
@@ -56,9 +57,6 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to report, not the end
   RaiseFileLimit();
-  UseShortSlice();
-  spdlog::set_default_logger(spdlog::stderr_logger_st(name));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
 
   if (!check.empty()) {
     auto options = config::LoadOptions(check);
@@ -77,11 +75,14 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     std::fputs(config::PrintOptions(options).c_str(), stdout);
     return 0;
   }
-  SetLogLevel(options.server.log_level);
-  if (auto served = program.serve(std::move(options), config); !served) {
-    return complain(served.error());
+  Result<void> served;
+  {
+    const AsyncLog log(STDERR_FILENO, name, "%Y-%m-%dT%H:%M:%S.%e %l %v");
+    UseShortSlice();
+    SetLogLevel(options.server.log_level);
+    served = program.serve(std::move(options), config);
   }
-  return 0;
+  return served ? 0 : complain(served.error());
 }
 
 }  // namespace baton::node

@@ -113,7 +113,9 @@ int DaemonProcess::Wait() {
   pid_ = -1;
   return ExitStatus(status);
 }
-std::string DaemonProcess::Log() const { return ReadText(log_); }
+std::string DaemonProcess::Log() const {
+  return std::filesystem::is_regular_file(log_) ? ReadText(log_) : "";
+}
 
 nlohmann::json Ask(const std::string& socket_path, const nlohmann::json& request) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

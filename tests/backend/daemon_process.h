@@ -32,6 +32,7 @@ class DaemonProcess {
   int Stop();
   int Wait();
   pid_t pid() const { return pid_; }
+  // Empty where it goes into a pipe.
   std::string Log() const;
 
  private:

@@ -260,6 +260,30 @@ TEST_F(Batond, WithoutRoomOnTheDiskItGrantsOnAndSaysSo) {
   EXPECT_GE(Status().at("daemon").at("degraded").size(), 2u);
 }
 
+// Standard error is a pipe that nobody reads: systemd's journal that hangs, a sidecar that does.
+TEST_F(Batond, WhoDoesNotReadItsLogStopsNobody) {
+  daemon_.Stop();
+  const std::string pipe = folder_ / "log.pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const UniqueFd reader(open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  {
+    DaemonProcess daemon(BATOND, folder_ / "batond.toml", pipe);
+    ASSERT_TRUE(daemon.Start());
+    // Each makes several lines; the pipe takes 64 KiB.
+    for (int i = 0; i < 400; ++i) {
+      const std::string name = "pod-" + std::to_string(i) + std::string(40, 'x');
+      ASSERT_NE(Pod(name, 1), "") << i;
+      ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", name}}).value("ok", false)) << i;
+    }
+    ScriptedClient client(Socket());
+    ASSERT_TRUE(client.Join(Pod("a", 50), "GPU-a") && client.Ask());
+    EXPECT_TRUE(client.AwaitGrant());
+    const Instant asked = MonotonicNow();
+    EXPECT_EQ(daemon.Stop(), 0);
+    EXPECT_LT(MonotonicNow() - asked, std::chrono::seconds(8));
+  }
+}
+
 TEST_F(Batond, StopsCleanlyAndRemovesItsSockets) {
   ScriptedClient client(Socket());
   ASSERT_TRUE(client.Join(Pod("a", 30), "GPU-a"));
