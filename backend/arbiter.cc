@@ -22,6 +22,7 @@ Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Po
       usage_(usage),
       log_(log),
       boot_id_(node::BootId()),
+      owners_(options.server.state_dir + "/gpu-nodes.json"),
       clients_(usage),
       file_(options.server.state_dir + "/pods.json", pods, log),
       accounts_(io, options, file_, usage, gpus_, clients_),
@@ -38,18 +39,51 @@ Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Po
 
 Arbiter::~Arbiter() { *alive_ = false; }
 
+Result<void> Arbiter::ReadOwners() {
+  auto trouble = owners_.Load();
+  if (!trouble) return tl::unexpected(trouble.error());
+  if (!trouble->empty()) log_.Add(node::EventLog::Level::kWarning, "daemon", *trouble);
+  if (!trouble->empty()) troubles_.push_back(std::move(*trouble));
+  return {};
+}
+
+// This machine's GPUs are seen, not told of.
+Result<void> Arbiter::CheckOwner(const std::string& gpu, const std::string& node) {
+  const std::string* owner = node.empty() ? nullptr : owners_.Find(gpu);
+  if (owner == nullptr || *owner == node) return {};
+  const auto& listed = options_.zmq.nodes;
+  if (!listed.empty() && listed.count(*owner) == 0) {
+    log_.Add(node::EventLog::Level::kInfo, "gpu",
+             fmt::format("{} was of node {}, which is not in [zmq.nodes] any more; it now belongs "
+                         "to node {}",
+                         gpu, *owner, node));
+    return {};
+  }
+  return Fail(
+      ErrorCode::kExists,
+      fmt::format("{} belongs to node {}; if it was put into node {}, say: baton release {}", gpu,
+                  *owner, node, gpu));
+}
+
 Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& node,
                              bool throw_away) {
   if (Gpu* known = gpus_.Find(info.uuid)) {
     Gpu& gpu = *known;
     if (gpu.node != node) {
-      return Fail(ErrorCode::kExists,
-                  fmt::format("{} already belongs to {}", info.uuid,
-                              gpu.node.empty() ? "batond's own machine" : "node " + gpu.node));
+      return Fail(
+          ErrorCode::kExists,
+          fmt::format("{} already belongs to {}; if it was put into node {}, say: baton "
+                      "release {}, and restart batond",
+                      info.uuid, gpu.node.empty() ? "batond's own machine" : "node " + gpu.node,
+                      node, info.uuid));
     }
+    if (!node.empty() && !gpu.throw_away) owners_.Set(info.uuid, node);
     gpu.info = info;
     gpu.present = true;
     return {};
+  }
+  if (!throw_away) {
+    if (auto ok = CheckOwner(info.uuid, node); !ok) return ok;
   }
   HolderFile file;
   // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.
@@ -89,6 +123,7 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   gpu.file = std::move(file);
   gpus_.Add(std::move(made));
   tokens_.Add(gpu);
+  if (!node.empty() && !throw_away) owners_.Set(info.uuid, node);
   lifecycle_.ReserveAgain(&info.uuid);
   lifecycle_.PutPodsOn(gpu);
   accounts_.NoteIdle(gpu, MonotonicNow());
@@ -179,6 +214,21 @@ Result<std::string> Arbiter::Cordon(const std::string& gpu, const std::string& n
   return uuid;
 }
 
+Result<void> Arbiter::Release(const std::string& gpu, const std::string& node) {
+  const std::string* owner = owners_.Find(gpu);
+  if (owner == nullptr || (node != "*" && *owner != node)) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("no node has a GPU {}; write its uuid, as 'baton status' does", gpu));
+  }
+  const bool here = gpus_.Find(gpu) != nullptr;
+  const std::string text =
+      fmt::format("{} is released from node {}: it belongs to the node that names it first{}", gpu,
+                  *owner, here ? " after the next start of batond" : "");
+  owners_.Release(gpu);
+  log_.Add(node::EventLog::Level::kInfo, "gpu", text);
+  return {};
+}
+
 void Arbiter::SetFrozen(const std::string& node, bool frozen) {
   vgpus_.cards().SetReachable(node, !frozen);
   for (Gpu* gpu : gpus_.all()) {
@@ -210,6 +260,7 @@ std::vector<std::string> Arbiter::Degraded() const {
   std::vector<std::string> all = troubles_;
   if (!usage_.degraded().empty()) all.push_back(usage_.degraded());
   if (!file_.degraded().empty()) all.push_back(file_.degraded());
+  if (!owners_.degraded().empty()) all.push_back(owners_.degraded());
   if (std::any_of(gpus_.all().begin(), gpus_.all().end(),
                   [](const Gpu* gpu) { return !gpu->holder_stored; })) {
     all.push_back("the holders of GPUs could not be saved in " + options_.server.state_dir +

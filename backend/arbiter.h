@@ -19,6 +19,7 @@
 
 #include "backend/accounts.h"
 #include "backend/client_table.h"
+#include "backend/gpu_owners.h"
 #include "backend/gpus.h"
 #include "backend/pod_lifecycle.h"
 #include "backend/pod_shares.h"
@@ -37,9 +38,11 @@ class Arbiter {
           UsageBook& usage, node::EventLog& log);
   ~Arbiter();
 
+  // Reads which node each GPU belongs to (GpuOwners). An error is one line for the operator.
+  Result<void> ReadOwners();
   // `state_dir`/gpu-UUID.holder is read when a GPU is first heard of.
-  // kExists: another node has this GPU. kExhausted: the node has too many. kDenied: a newer version
-  // wrote its holder file.
+  // kExists: it belongs to another node, now or since before this daemon started. kExhausted: the
+  // node has too many. kDenied: a newer version wrote its holder file.
   Result<void> AddGpu(const devmgr::GpuInfo& info, const std::string& node,
                       bool throw_away = false);
   // The virtual GPU of a node, made when absent.
@@ -47,6 +50,10 @@ class Arbiter {
   // The link to the node is cut, or back: while it is cut, nothing of its GPUs moves.
   void SetFrozen(const std::string& node, bool frozen);
 
+  // The GPU (a uuid) is put into another machine: it belongs to the node that names it first, from
+  // the next start on where its old node has named it since this one. `node`: whose GPUs may be
+  // released; "*": all.
+  Result<void> Release(const std::string& gpu, const std::string& node);
   // What is on the node now, beyond what AddGpu() tells. Events say what has changed, and whom it
   // concerns.
   void SetCards(const std::string& node, std::vector<devmgr::Card> cards);
@@ -83,6 +90,8 @@ class Arbiter {
   void Store();
 
  private:
+  // Whether the node may have the GPU.
+  Result<void> CheckOwner(const std::string& gpu, const std::string& node);
   void Sample();
 
   boost::asio::io_context& io_;
@@ -93,6 +102,7 @@ class Arbiter {
   node::EventLog& log_;
   const std::string boot_id_;
   std::vector<std::string> troubles_;  // see AddTrouble()
+  GpuOwners owners_;
   Gpus gpus_;
   ClientTable clients_;
   PodsFile file_;

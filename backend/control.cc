@@ -204,6 +204,14 @@ Result<json> Cordon(Arbiter& arbiter, Request& request, const std::string& node,
   return json{{"gpu", *uuid}};
 }
 
+Result<json> Release(Arbiter& arbiter, Request& request, const std::string& node) {
+  BATON_TAKE(gpus, request.Texts("gpus"));
+  BATON_TAKE(finished, request.Finish());
+  if (gpus->size() != 1) return Fail(ErrorCode::kInvalid, "gpus must list one GPU");
+  BATON_TAKE(released, arbiter.Release(gpus->front(), node));
+  return json{{"gpu", gpus->front()}};
+}
+
 // Throw-away: it is there at once.
 Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(finished, request.Finish());
@@ -331,6 +339,8 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
     result = ExplainPlacement(arbiter_, request, node);
   } else if (command == "cordon" || command == "uncordon") {
     result = Cordon(arbiter_, request, node, command == "cordon");
+  } else if (command == "release") {
+    result = Release(arbiter_, request, node);
   } else if (command == "set_pod") {
     result = SetPod(arbiter_, request, node);
   } else if (command == "status") {

@@ -47,6 +47,7 @@ Result<void> Daemon::Start() {
   if (auto started = StartDevices(); !started) return started;
   arbiter_.emplace(io_, options_, pods_, *vgpus_, usage_, log_);
   for (const std::string& trouble : troubles_) arbiter_->AddTrouble(trouble);
+  if (auto read = arbiter_->ReadOwners(); !read) return read;
   arbiter_->lifecycle().SetDeviceMaker(&*devices_);
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);

@@ -44,6 +44,7 @@ void AddVgpu(CLI::App& baton, Invocation& invocation);
 void AddDefrag(CLI::App& baton, Invocation& invocation);
 void AddCordon(CLI::App& baton, Invocation& invocation);
 void AddUncordon(CLI::App& baton, Invocation& invocation);
+void AddRelease(CLI::App& baton, Invocation& invocation);
 // One for each of batond's reports.
 void AddReports(CLI::App& baton, Invocation& invocation);
 void AddExplain(CLI::App& baton, Invocation& invocation);

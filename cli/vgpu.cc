@@ -228,4 +228,15 @@ Also after a GPU's failure was seen to: an XID of before does not count any more
               invocation);
 }
 
+void AddRelease(CLI::App& baton, Invocation& invocation) {
+  AddCordonOf(baton, "release", "Let another node have a GPU that was put into it",
+              R"(Examples:
+  baton release GPU-1f2e3d4c-0000-0000-0000-000000000000
+
+On a central batond a GPU belongs to the node that named it first, over restarts. A node that is
+no longer in [zmq.nodes] has none. Where the old node has named the GPU since batond started,
+restart batond.)",
+              invocation);
+}
+
 }  // namespace baton::cli

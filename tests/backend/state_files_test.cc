@@ -1,7 +1,8 @@
-// What batond keeps on disk beside its pods: holders and accounts.
+// What batond keeps on disk beside its pods: holders, accounts, and which node each GPU is of.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "backend/gpu_owners.h"
 #include "backend/holder_file.h"
 #include "backend/usage_book.h"
 #include "base/hash.h"
@@ -143,6 +144,48 @@ TEST(HolderFile, OfANewerVersionIsLeftAlone) {
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, ErrorCode::kDenied);
   EXPECT_EQ(ReadText(folder / "h"), text);
+}
+
+TEST(GpuOwners, AreKeptAndBoundedPerNode) {
+  const TempFolder folder;
+  {
+    GpuOwners owners(folder / "o");
+    EXPECT_EQ(owners.Load(), "");
+    owners.Set("GPU-a", "n0");
+    owners.Set("GPU-b", "n1");
+    EXPECT_TRUE(owners.Release("GPU-b"));
+    EXPECT_FALSE(owners.Release("GPU-b"));
+    EXPECT_EQ(owners.degraded(), "");
+  }
+  GpuOwners owners(folder / "o");
+  EXPECT_EQ(owners.Load(), "");
+  ASSERT_NE(owners.Find("GPU-a"), nullptr);
+  EXPECT_EQ(*owners.Find("GPU-a"), "n0");
+  EXPECT_EQ(owners.Find("GPU-b"), nullptr);
+  // One that makes up names loses its own alone.
+  for (size_t i = 0; i < 2 * GpuOwners::kGpusOfNodeMax; ++i) {
+    owners.Set("GPU-" + std::to_string(i), "n1");
+  }
+  EXPECT_EQ(*owners.Find("GPU-a"), "n0");
+  size_t of_n1 = 0;
+  for (size_t i = 0; i < 2 * GpuOwners::kGpusOfNodeMax; ++i) {
+    of_n1 += owners.Find("GPU-" + std::to_string(i)) != nullptr ? 1 : 0;
+  }
+  EXPECT_EQ(of_n1, GpuOwners::kGpusOfNodeMax);
+}
+
+TEST(GpuOwners, ADamagedFileIsMovedAsideAndANewerOneLeftAlone) {
+  const TempFolder folder;
+  WriteText(folder / "o", "x");
+  GpuOwners damaged(folder / "o");
+  EXPECT_NE(damaged.Load(), "");
+  EXPECT_EQ(ReadText(folder / "o.damaged"), "x");
+  WriteText(folder / "o", "baton gpu nodes 2 0\n{}\n");
+  GpuOwners newer(folder / "o");
+  EXPECT_FALSE(newer.Load());
+  GpuOwners unwritable("/nowhere/at/all");
+  unwritable.Set("GPU-a", "n0");
+  EXPECT_NE(unwritable.degraded(), "");
 }
 
 TEST(UsageBook, OfANewerVersionIsLeftAloneAndADamagedOneReplacesNoneThatIsAside) {

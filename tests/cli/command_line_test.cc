@@ -33,6 +33,7 @@ const std::vector<std::vector<std::string>> kCommands{{"run"},
                                                       {"vgpu", "resize"},
                                                       {"cordon"},
                                                       {"uncordon"},
+                                                      {"release"},
                                                       {"defrag"}};
 
 TEST(CommandLine, WithoutArgumentsShowsAShortOverview) {

@@ -295,12 +295,13 @@ TEST(Vgpu, EachCommandAsksOnce) {
         {"vgpu", "resize", "t", "--request", "20"},
         {"vgpu", "delete", "t"},
         {"cordon", "3"},
-        {"uncordon", "GPU-a"}}) {
+        {"uncordon", "GPU-a"},
+        {"release", "GPU-a"}}) {
     const Outcome outcome = RunBaton(command, environment);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
   }
   const auto requests = daemon.requests();
-  ASSERT_EQ(requests.size(), 6u);
+  ASSERT_EQ(requests.size(), 7u);
   EXPECT_EQ(requests[0]["name"], "t");
   EXPECT_EQ(requests[0]["count"], 2);
   EXPECT_EQ(requests[1], (json{{"command", "move_pod"}, {"name", "t"}, {"gpus", {"1", "GPU-c"}}}));
@@ -308,6 +309,7 @@ TEST(Vgpu, EachCommandAsksOnce) {
   EXPECT_EQ(requests[3], (json{{"command", "delete_pod"}, {"name", "t"}}));
   EXPECT_EQ(requests[4], (json{{"command", "cordon"}, {"gpus", {"3"}}}));
   EXPECT_EQ(requests[5], (json{{"command", "uncordon"}, {"gpus", {"GPU-a"}}}));
+  EXPECT_EQ(requests[6], (json{{"command", "release"}, {"gpus", {"GPU-a"}}}));
 }
 
 TEST(ExplainPlacement, NamesEachCardAndWhy) {
@@ -327,13 +329,12 @@ TEST(ExplainPlacement, NamesEachCardAndWhy) {
   const Outcome outcome = RunBaton({"explain", "placement", "--request", "50", "--count", "2"},
                                    {{"BATON_SOCKET_DIR", daemon.socket_dir()}});
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_EQ(
-      outcome.out,
-      "The pod fits nowhere: 0/1 nodes available: 1 insufficient GPU share or memory.\n"
-      "\n"
-      "NODE  GPU  UUID          MODEL        WHY\n"
-      "n1    0    GPU-01234567  NVIDIA H200  40 % of it are free, 50 % wanted\n"
-      "n1    1    GPU-b         T4           has room, but too few GPUs of this node do\n");
+  EXPECT_EQ(outcome.out,
+            "The pod fits nowhere: 0/1 nodes available: 1 insufficient GPU share or memory.\n"
+            "\n"
+            "NODE  GPU  UUID          MODEL        WHY\n"
+            "n1    0    GPU-01234567  NVIDIA H200  40 % of it are free, 50 % wanted\n"
+            "n1    1    GPU-b         T4           has room, but too few GPUs of this node do\n");
 }
 
 TEST(Defrag, PrintsTheMovesAsCommands) {

@@ -369,6 +369,51 @@ TEST_F(Central, ARestartedBatondLearnsEverythingFromTheRelay) {
   EXPECT_GT(b.state.epoch, before);
 }
 
+TEST_F(Central, AGpuStaysItsNodesWhoeverNamesItFirstAfterARestart) {
+  const std::string ticket = Pod("a", 50);
+  frontend_.Stop();
+  batond_.Stop();
+  WriteText(folder_ / "batond.toml",
+            ReadText(folder_ / "batond.toml") + "n1 = \"" + Public("stranger") + "\"\n");
+  WriteNode("n1", "stranger");
+  DaemonProcess other(FRONTEND, folder_ / "n1-stranger.toml", folder_ / "n1.log");
+  ASSERT_TRUE(batond_.Start() && other.Start());
+  ASSERT_TRUE(Eventually([&] {
+    return AskCentral({{"command", "status"}}).dump().find("GPU-n belongs to node n0") !=
+           std::string::npos;
+  })) << batond_.Log();
+  EXPECT_TRUE(AskCentral({{"command", "status"}}).at("gpus").empty());
+  ASSERT_TRUE(frontend_.Start());
+  ScriptedClient a(Socket());
+  ASSERT_TRUE(Eventually([&] { return a.Connect(Socket()) && a.Join(ticket, "GPU-n"); }));
+  EXPECT_TRUE(IsGranted(a));
+  // The operator puts it into the other node.
+  frontend_.Stop();
+  EXPECT_FALSE(AskCentral({{"command", "release"}, {"gpus", {"GPU-x"}}}).value("ok", true));
+  EXPECT_TRUE(AskCentral({{"command", "release"}, {"gpus", {"GPU-n"}}}).value("ok", false));
+  batond_.Stop();
+  ASSERT_TRUE(batond_.Start());
+  EXPECT_TRUE(Eventually([&] {
+    const json gpus = AskCentral({{"command", "status"}}).value("gpus", json::array());
+    return gpus.size() == 1 && gpus[0].at("node") == "n1";
+  })) << batond_.Log();
+}
+
+TEST_F(Central, AGpuOfANodeThatIsNotListedAnyMoreIsFree) {
+  frontend_.Stop();
+  batond_.Stop();
+  std::string text = ReadText(folder_ / "batond.toml");
+  text.erase(text.find("n0 = "));
+  WriteText(folder_ / "batond.toml", text + "n1 = \"" + Public("stranger") + "\"\n");
+  WriteNode("n1", "stranger");
+  DaemonProcess other(FRONTEND, folder_ / "n1-stranger.toml", folder_ / "n1.log");
+  ASSERT_TRUE(batond_.Start() && other.Start());
+  EXPECT_TRUE(Eventually([&] {
+    const json gpus = AskCentral({{"command", "status"}}).value("gpus", json::array());
+    return gpus.size() == 1 && gpus[0].at("node") == "n1";
+  })) << batond_.Log();
+}
+
 TEST_F(Central, TheNodesControlSocketIsConfinedToItsNode) {
   Pod("a", 50);
   const json node = AskNode({{"command", "status"}});
