@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -42,6 +41,12 @@ constexpr Duration kAttachAgain = seconds(1);
 constexpr Duration kAnswerPatience = seconds(2);
 constexpr Duration kBackoffMin = milliseconds(5);
 constexpr Duration kBackoffMax = milliseconds(200);
+// A process whose ticket is refused for so long is told so: its pod may be made a bit later, or
+// made again where the daemon has lost it.
+constexpr Duration kTicketWait = seconds(60);
+constexpr Duration kBackoffRefused = seconds(5);  // from then on
+// Who waits looks this often whether the process was refused.
+constexpr Duration kParkedLook = milliseconds(500);
 // How often a drain that is near its end is looked at.
 constexpr Duration kDrainPoll = microseconds(20);
 constexpr Duration kDrainPollMax = microseconds(250);
@@ -62,6 +67,10 @@ struct Process {
   std::atomic<uint32_t> link{0};  // Link
   std::atomic<int64_t> sleeps_until{INT64_MAX};
   std::atomic<bool> said_away{false};
+
+  std::atomic<bool> refused{false};  // waits for the backend end with an error
+  Duration ticket_wait = kTicketWait;
+  Instant refused_since = kNever;  // the client thread's; kNever: it is not, as far as is known
 
   // From exit() on the client thread leaves the driver alone.
   Lock driver_lock;  // held by the client thread while it uses the driver
@@ -166,20 +175,6 @@ void Disconnect(const char* why) {
   StepAll(EventKind::kDisconnected);
 }
 
-wire::Text<128> CommandLine() {
-  char text[128];
-  size_t n = 0;
-  if (FILE* f = fopen("/proc/self/cmdline", "re")) {
-    n = fread(text, 1, sizeof(text), f);
-    fclose(f);
-  }
-  while (n > 0 && text[n - 1] == 0) --n;
-  for (size_t i = 0; i < n; ++i) {
-    if (static_cast<unsigned char>(text[i]) < 32) text[i] = ' ';
-  }
-  return std::string_view(text, n);
-}
-
 bool Connect() {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) {
@@ -200,7 +195,8 @@ bool Connect() {
   hello.ticket = g.ticket;
   hello.incarnation = g.incarnation;
   hello.away = g.away;
-  hello.command = CommandLine();
+  char command[128];
+  hello.command = std::string_view(command, CommandLine(command, sizeof(command)));
   hello.hook_version = std::string_view(kHookVersion);
   Send(hello);
   return true;
@@ -255,6 +251,17 @@ void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {
   }
 }
 
+// The backend has refused the ticket again, or for the first time.
+void OnTicketRefused() {
+  const Instant now = MonotonicNow();
+  if (g.refused_since == kNever) g.refused_since = now;
+  if (g.away == wire::AwayMode::kOpen || g.refused.load()) return;
+  if (now - g.refused_since < g.ticket_wait) return;
+  Say("this process is of no pod, so its launches and allocations now fail with "
+      "CUDA_ERROR_NOT_PERMITTED");
+  g.refused.store(true);  // who waits looks every now and then
+}
+
 // False: the connection is of no more use.
 bool OnFrame(const char* data, size_t size) {
   wire::Frame frame;
@@ -267,6 +274,8 @@ bool OnFrame(const char* data, size_t size) {
       wire::Welcome m;
       if (!frame.Read(m)) break;
       g.link.store(static_cast<uint32_t>(Link::kUp), std::memory_order_release);
+      g.refused_since = kNever;
+      g.refused.store(false);
       const auto pod = m.pod.view();
       BATON_SAY_MORE("attached to pod %.*s", static_cast<int>(pod.size()), pod.data());
       AttachWanted(MonotonicNow());
@@ -322,6 +331,9 @@ bool OnFrame(const char* data, size_t size) {
         }
       }
       Disconnect("it refused this process");
+      if (m.kind == wire::ErrorKind::kUnknownPod || m.kind == wire::ErrorKind::kDenied) {
+        OnTicketRefused();
+      }
       if (refused != nullptr) {
         refused->attach_at = MonotonicNow() + kAttachAgain;
         uint32_t unknown = 0;
@@ -453,7 +465,9 @@ void* Run(void*) {
     WaitUntil(until);
     if (g.fd.load() >= 0) {
       if (Receive() && LinkNow() == Link::kUp) backoff = kBackoffMin;
-      if (g.fd.load() < 0) next_attempt = MonotonicNow() + backoff;
+      if (g.fd.load() < 0) {
+        next_attempt = MonotonicNow() + (g.refused.load() ? kBackoffRefused : backoff);
+      }
     }
   }
   return nullptr;
@@ -467,6 +481,8 @@ void InChild() {
   if (kick >= 0) close(kick);
   g.link.store(0);
   g.said_away.store(false);
+  g.refused.store(false);
+  g.refused_since = kNever;
   g.state.store(0);
   g.gpu_count.store(0);
   g.gpus_lock.Reset();
@@ -524,6 +540,10 @@ bool ReadEnvironment() {
   } else if (away != nullptr && away[0] != 0 && strcmp(away, "wait") != 0) {
     Say("BATON_AWAY is '%s', which is neither 'wait' nor 'open'; taken as 'wait'", away);
   }
+  const char* wait = getenv("BATON_TICKET_WAIT");
+  for (int said = 0; wait != nullptr && *wait >= '0' && *wait <= '9' && said < 100'000; ++wait) {
+    g.ticket_wait = seconds(said = said * 10 + (*wait - '0'));
+  }
   const char* path = getenv("BATON_SOCKET");
   if (path == nullptr || path[0] == 0) path = "/run/baton/baton.sock";
   if (strlen(path) >= sizeof(g.socket_path)) {
@@ -580,10 +600,9 @@ Gpu* GpuOf(CUdevice device) {
   for (int i = 0; i < GpuCount(); ++i) {
     if (g.gpus[i]->device == device) return g.gpus[i];
   }
-  CUuuid uuid = {};
-  CUresult r = Drv<Fn::cuDeviceGetUuid_v2>(&uuid, device);
-  if (r != CUDA_SUCCESS) r = Drv<Fn::cuDeviceGetUuid>(&uuid, device);
-  if (r != CUDA_SUCCESS) return nullptr;
+  char uuid[64];
+  const size_t uuid_size = DeviceUuid(device, uuid);
+  if (uuid_size == 0) return nullptr;
   size_t total = 0;
   if (auto* f = RealAs<CUresult(size_t*, CUdevice)>(Fn::cuDeviceTotalMem_v2)) f(&total, device);
 
@@ -598,14 +617,7 @@ Gpu* GpuOf(CUdevice device) {
   gpu->index = static_cast<uint8_t>(count);
   gpu->device = device;
   gpu->memory_total = total;
-  char text[64];
-  int n = snprintf(text, sizeof(text), "GPU-");
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text[n++] = '-';
-    n += snprintf(text + n, sizeof(text) - static_cast<size_t>(n), "%02x",
-                  static_cast<unsigned char>(uuid.bytes[i]));
-  }
-  gpu->uuid = std::string_view(text, static_cast<size_t>(n));
+  gpu->uuid = std::string_view(uuid, uuid_size);
   ClientOptions options;
   options.gpu = gpu->index;
   options.away = g.away;
@@ -622,15 +634,18 @@ void Want(Gpu* gpu) {
   if (!gpu->wanted.exchange(true)) Kick();
 }
 
-void Park(Gpu* gpu) {
+bool Refused() { return g.refused.load(std::memory_order_relaxed); }
+
+bool Park(Gpu* gpu) {
   gpu->parked.fetch_add(1);
   Event event;
   event.kind = EventKind::kParked;
   Step(gpu, event);
-  while (gpu->gate.open.load(std::memory_order_acquire) == 0) {
-    FutexWait(&gpu->gate.open, 0, Duration::max());
+  while (gpu->gate.open.load(std::memory_order_acquire) == 0 && !Refused()) {
+    FutexWait(&gpu->gate.open, 0, kParkedLook);
   }
   gpu->parked.fetch_sub(1);
+  return gpu->gate.open.load(std::memory_order_acquire) != 0;
 }
 
 void Launched(Gpu* gpu) { Step(gpu, Event{}); }
@@ -642,8 +657,9 @@ bool AwaitCap(Gpu* gpu) {
   uint32_t known;
   while ((known = gpu->memory.cap_known.load()) == 0) {
     const Instant now = MonotonicNow();
-    if (now >= until) return false;
-    FutexWait(&gpu->memory.cap_known, 0, until == kNever ? Duration::max() : until - now);
+    if (now >= until || Refused()) return false;
+    const Duration left = until == kNever ? kParkedLook : until - now;
+    FutexWait(&gpu->memory.cap_known, 0, left < kParkedLook ? left : kParkedLook);
   }
   return known == 1;
 }
@@ -651,6 +667,7 @@ bool AwaitCap(Gpu* gpu) {
 bool AskMemory(Gpu* gpu, uint64_t total) {
   const Instant asked = MonotonicNow();
   for (;;) {
+    if (Refused()) return false;
     const uint64_t number = gpu->memory.request.load() + 1;
     gpu->memory.answer.store(0);
     gpu->memory.request.store(number);

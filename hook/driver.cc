@@ -1,6 +1,7 @@
 #include "hook/driver.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include "hook/libc.h"
 
@@ -49,6 +50,20 @@ void* FindReal(Fn fn) {
 void OfferReal(Fn fn, void* address) {
   void* none = nullptr;
   internal::g_real[static_cast<size_t>(fn)].compare_exchange_strong(none, address);
+}
+
+size_t DeviceUuid(CUdevice device, char (&text)[64]) {
+  CUuuid uuid = {};
+  CUresult r = Drv<Fn::cuDeviceGetUuid_v2>(&uuid, device);
+  if (r != CUDA_SUCCESS) r = Drv<Fn::cuDeviceGetUuid>(&uuid, device);
+  if (r != CUDA_SUCCESS) return 0;
+  int n = snprintf(text, sizeof(text), "GPU-");
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text[n++] = '-';
+    n += snprintf(text + n, sizeof(text) - static_cast<size_t>(n), "%02x",
+                  static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return static_cast<size_t>(n);
 }
 
 }  // namespace baton::hook

@@ -81,6 +81,10 @@ CUresult Drv(Args... args) {
   return real == nullptr ? kNoDriver : real(args...);
 }
 
+// "GPU-" and the device's uuid, as NVML spells it. How many bytes that is; 0: the driver does not
+// know the device.
+size_t DeviceUuid(CUdevice device, char (&text)[64]);
+
 }  // namespace baton::hook
 
 #endif  // BATON_HOOK_DRIVER_H_

@@ -59,7 +59,9 @@ BATON_API(cuLaunchCooperativeKernelMultiDevice,
   if (launches == nullptr || count == 0 || count > kGpusMax) return real(launches, count, flags);
   CUstream streams[kGpusMax];
   for (unsigned i = 0; i < count; ++i) streams[i] = Legacy(launches[i].hStream);
-  if (!EnterSeveral(streams, count)) return real(launches, count, flags);
+  const Entered entered = EnterSeveral(streams, count);
+  if (entered == Entered::kRefused) return CUDA_ERROR_NOT_PERMITTED;
+  if (entered == Entered::kNotOurs) return real(launches, count, flags);
   const CUresult result = real(launches, count, flags);
   const uint64_t blocks =
       uint64_t{launches[0].gridDimX} * launches[0].gridDimY * launches[0].gridDimZ;

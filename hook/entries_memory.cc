@@ -1,12 +1,13 @@
 // Device memory by every way that this hook counts: cuMemAlloc, pitch, managed, stream-ordered
 // pools and VMM. What the hook does not know is the driver's alone.
+#include "hook/client.h"
 #include "hook/entries.h"
 #include "hook/memory.h"
 
 namespace baton::hook {
 namespace {
 
-constexpr CUresult kOverCap = CUDA_ERROR_OUT_OF_MEMORY;
+CUresult NotCharged() { return Refused() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_OUT_OF_MEMORY; }
 
 CUcontext CurrentContext() {
   CUcontext context = nullptr;
@@ -18,7 +19,7 @@ CUcontext CurrentContext() {
 template <class Call>
 CUresult Allocate(uint64_t bytes, CUdeviceptr* address, Call call) {
   Gpu* gpu = MemoryGpu();
-  if (!Charge(gpu, bytes)) return kOverCap;
+  if (!Charge(gpu, bytes)) return NotCharged();
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     Credit(gpu, bytes);
@@ -66,7 +67,7 @@ BATON_API(cuMemAllocPitch_v2,
                              uint64_t{height}, &guess)) {
     guess = UINT64_MAX;
   }
-  if (!Charge(gpu, guess)) return kOverCap;
+  if (!Charge(gpu, guess)) return NotCharged();
   const CUresult result = real(p, pitch, width, height, element);
   if (result != CUDA_SUCCESS) {
     Credit(gpu, guess);
@@ -96,7 +97,7 @@ CUresult AllocateAsync(CUstream stream, CUmemoryPool pool, CUdeviceptr* p, size_
   if (gpu == nullptr) return call();
   Guard guard(PoolsLock(gpu));
   uint64_t charged = 0;
-  if (!ChargePool(gpu, pool, bytes, &charged)) return kOverCap;
+  if (!ChargePool(gpu, pool, bytes, &charged)) return NotCharged();
   const CUresult result = call();
   SettlePool(gpu, pool, charged);
   if (result == CUDA_SUCCESS) RememberPooled(gpu, *p, pool);
@@ -185,7 +186,7 @@ BATON_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
   if (Managed() && prop != nullptr && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
     gpu = MemoryGpuOf(prop->location.id);
   }
-  if (!Charge(gpu, bytes)) return kOverCap;
+  if (!Charge(gpu, bytes)) return NotCharged();
   const CUresult result = real(handle, bytes, prop, flags);
   if (result == CUDA_SUCCESS) {
     RememberHandle(gpu, *handle, bytes);

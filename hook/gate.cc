@@ -89,7 +89,7 @@ void MarkAllIfDue(Slot* slot, const Cell* cell) {
 }  // namespace
 
 Pass EnterSlow(CUstream stream, uint64_t key) {
-  constexpr Pass kNothing = {nullptr, nullptr};
+  constexpr Pass kNothing = {nullptr, nullptr, false};
   if (!StartOnce()) return kNothing;
   Slot* slot = MySlot();
   // A call from within a launch, or the hook's own.
@@ -103,10 +103,12 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
     AwaitBacklog(cell->gpu);
   }
   Want(cell->gpu);
-  while (!Enter(slot, cell)) Park(cell->gpu);
+  while (!Enter(slot, cell)) {
+    if (!Park(cell->gpu)) return {nullptr, nullptr, true};
+  }
 
   Estimate* estimate = Known(slot, key);
-  Pass pass = {cell, nullptr};
+  Pass pass = {cell, nullptr, false};
   if (cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
     const CapturesGuard captures(slot);
     HookCalls calls(cell->stream->context->handle);
@@ -137,14 +139,16 @@ void LeaveSlow(Pass pass, uint64_t key) {
   if (cell->gpu->single.load(std::memory_order_relaxed)) Launched(cell->gpu);
 }
 
-bool EnterSeveral(const CUstream* streams, unsigned count) {
-  if (!StartOnce()) return false;
+Entered EnterSeveral(const CUstream* streams, unsigned count) {
+  if (!StartOnce()) return Entered::kNotOurs;
   Slot* slot = MySlot();
-  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) return false;
+  if (slot == nullptr || slot->in_launch.load(std::memory_order_relaxed) != 0) {
+    return Entered::kNotOurs;
+  }
   uint64_t flags = 0;
   for (unsigned i = 0; i < count; ++i) {
     Cell* cell = FindCell(slot, streams[i]);
-    if (cell == nullptr) return false;
+    if (cell == nullptr) return Entered::kNotOurs;
     Want(cell->gpu);
     flags |= cell->flag;
   }
@@ -155,13 +159,13 @@ bool EnterSeveral(const CUstream* streams, unsigned count) {
       Cell* cell = FindCell(slot, streams[i]);
       if (cell == nullptr || cell->gate->open.load(std::memory_order_acquire) != 0) continue;
       slot->in_launch.store(0, std::memory_order_relaxed);
-      Park(cell->gpu);
+      if (!Park(cell->gpu)) return Entered::kRefused;
       i = 0;
       break;
     }
     if (slot->in_launch.load(std::memory_order_relaxed) != 0) break;
   }
-  return true;
+  return Entered::kYes;
 }
 
 void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key) {

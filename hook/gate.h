@@ -31,12 +31,13 @@ struct alignas(64) Gate {
 struct Pass {
   Cell* cell;
   CUevent start;  // recorded just before the launch, to measure it by itself
+  bool refused;   // the launch must not go: Refused()
 };
 Pass EnterSlow(CUstream stream, uint64_t key);
 void LeaveSlow(Pass pass, uint64_t key);
 // The same for one launch into streams of several GPUs: it goes when all their gates are open.
-// False: the hook has nothing to do with it.
-bool EnterSeveral(const CUstream* streams, unsigned count);
+enum class Entered : uint8_t { kYes, kNotOurs, kRefused };
+Entered EnterSeveral(const CUstream* streams, unsigned count);
 void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key);
 // After a launch that made a mark due: records it, or those of all of the thread's streams, and
 // ends the launch. While the GPU has more than enough to do, the thread's next launch for it waits;
@@ -79,6 +80,7 @@ inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
     }
   }
   const Pass pass = EnterSlow(stream, key);
+  if (pass.refused) return CUDA_ERROR_NOT_PERMITTED;
   const CUresult result = call();
   LeaveSlow(pass, key);
   return result;

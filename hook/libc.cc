@@ -8,6 +8,7 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -228,6 +229,19 @@ uint64_t Random64() {
             static_cast<uint64_t>(getpid());
   }
   return value;
+}
+
+size_t CommandLine(char* text, size_t room) {
+  size_t n = 0;
+  if (FILE* f = fopen("/proc/self/cmdline", "re")) {
+    n = fread(text, 1, room, f);
+    fclose(f);
+  }
+  while (n > 0 && text[n - 1] == 0) --n;
+  for (size_t i = 0; i < n; ++i) {
+    if (static_cast<unsigned char>(text[i]) < 32) text[i] = ' ';
+  }
+  return n;
 }
 
 void Lock::Acquire() {

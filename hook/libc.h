@@ -45,6 +45,9 @@ bool RegisterMembarrier();
 void Membarrier();
 void SleepFor(Duration d);
 uint64_t Random64();
+// The program's words, as far as there is room, with spaces for what is not printable. How many
+// bytes there are.
+size_t CommandLine(char* text, size_t room);
 
 // A T that is never freed; null when memory is short. Where nothing may throw.
 template <class T>

@@ -96,6 +96,12 @@ void FakeBackend::OnFrame(const char* data, size_t size) {
     ++hellos_;
     incarnations_.insert(hello_.incarnation);
     gone_ = false;
+    if (refuse_tickets_) {
+      wire::Error error;
+      error.kind = wire::ErrorKind::kUnknownPod;
+      error.text = std::string_view("this ticket names no pod");
+      return Send(error);
+    }
     wire::Welcome welcome;
     welcome.client = 1;
     welcome.pod = std::string_view("test");
@@ -143,6 +149,11 @@ void FakeBackend::SetIdle(uint64_t ns) {
 void FakeBackend::SetMemoryCap(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   memory_cap_ = bytes;
+}
+
+void FakeBackend::RefuseTickets() {
+  std::lock_guard lock(mutex_);
+  refuse_tickets_ = true;
 }
 
 void FakeBackend::RefuseGpus() {

@@ -27,6 +27,8 @@ class FakeBackend {
   void SetIdle(uint64_t ns);
   // The pod's cap: Memory of a larger total is refused. 0, as at first: none.
   void SetMemoryCap(uint64_t bytes);
+  // From now on every ticket is of no pod.
+  void RefuseTickets();
   // Every GPU that is asked for from now on is not the pod's.
   void RefuseGpus();
   // Grants by itself, `ns` long, whenever a State says Waiting; from now on. Empty, as at first:
@@ -70,6 +72,7 @@ class FakeBackend {
   std::condition_variable changed_;
   wire::Attached limits_;
   uint64_t memory_cap_ = 0;
+  bool refuse_tickets_ = false;
   bool refuse_gpus_ = false;
   std::optional<uint64_t> auto_quota_ns_;
   int peer_ = -1;

@@ -1,6 +1,7 @@
 // A CUDA program for the hook's tests: `probe COMMAND`. It obeys lines on stdin and answers each
 // with one line on stdout, so a test always knows how far it is. Linked to the tests' own driver.
 #include <dlfcn.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -237,6 +238,9 @@ int main() {
       Say(std::to_string(cuDevicePrimaryCtxRelease_v2(0)));
     } else if (command == "mistakes") {
       Say(std::to_string(fake_mistakes()));
+    } else if (command == "say-signals") {
+      signal(SIGUSR1, [](int) { (void)!write(STDOUT_FILENO, "signal\n", 7); });
+      Say("ok");
     } else if (command == "launch") {
       in >> n;
       Say(std::to_string(Launch(n)));
@@ -247,7 +251,8 @@ int main() {
         for (int64_t i = 0; i < m; ++i, ++g_returned) Launch(n, to, text == "ptds");
       });
       Say("ok");
-    } else if (command == "round") {  // COUNT kernels of NS, in turn into so many STREAMS; says how long
+    } else if (command ==
+               "round") {  // COUNT kernels of NS, in turn into so many STREAMS; says how long
       int64_t streams = 0;
       in >> n >> m >> streams;
       std::vector<CUstream> all(static_cast<size_t>(streams));

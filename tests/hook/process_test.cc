@@ -199,6 +199,49 @@ TEST_F(HookProcess, ARefusalIsSaidOnceAndTriedAgain) {
   EXPECT_NE(child_->Errors().find("this ticket names no pod"), std::string::npos);
 }
 
+TEST_F(HookProcess, WhoseTicketIsRefusedIsToldByAnErrorAndOneSentence) {
+  StartBackend();
+  backend_->RefuseTickets();
+  StartChild({{"BATON_TICKET_WAIT", "1"}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("launch 1000"), "800");  // CUDA_ERROR_NOT_PERMITTED
+  EXPECT_EQ(child_->Ask("launch 1000"), "800");  // at once
+  EXPECT_EQ(child_->Ask("alloc 1000"), "800 0");
+  const std::string errors = child_->Errors();
+  const char* said = "launches and allocations now fail with CUDA_ERROR_NOT_PERMITTED";
+  EXPECT_NE(errors.find(said), std::string::npos) << errors;
+  EXPECT_EQ(errors.find(said), errors.rfind(said)) << errors;
+}
+
+TEST_F(HookProcess, WhoseTicketIsRefusedWhileItWaitsIsToldToo) {
+  StartBackend();
+  StartChild({{"BATON_TICKET_WAIT", "1"}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->RefuseTickets();
+  backend_->SendError(wire::ErrorKind::kUnknownPod, "the pod was deleted");
+  backend_->Drop();
+  EXPECT_EQ(child_->Read(), "800");  // CUDA_ERROR_NOT_PERMITTED
+}
+
+// The program's own handler runs while a launch waits, and a signal without one ends it.
+TEST_F(HookProcess, AWaitHearsSignals) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    StartBackend();
+    StartChild();
+    ASSERT_EQ(child_->Ask("init"), "0");
+    ASSERT_EQ(child_->Ask("say-signals"), "ok");
+    child_->Send("launch 1000");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    kill(child_->pid(), SIGUSR1);
+    EXPECT_EQ(child_->Read(), "signal");
+    kill(child_->pid(), signal);
+    ASSERT_TRUE(backend_->WaitGone());
+    child_.reset();
+  }
+}
+
 TEST_F(HookProcess, DlsymGivesTheWrapperAndLeavesEverythingElseAlone) {
   StartBackend();
   StartChild();
