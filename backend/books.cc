@@ -236,6 +236,13 @@ Result<void> Books::Admit(const Pod& pod) {
   // Who moves to a team is new there.
   const Pod* former = arbiter_.pods().FindByName(pod.name);
   if (former == nullptr || teams::NormalPath(former->team) != teams::NormalPath(pod.team)) {
+    if (auto known = teams::CheckKnown(teams_, pod.team); !known) {
+      if (options_.teams.unknown == "refuse") return known;
+      log_.Add(node::EventLog::Level::kWarning, "team",
+               fmt::format("pod {} is of team {}, which the file of teams does not name: it has "
+                           "neither budget nor limit of its own",
+                           pod.name, teams::NormalPath(pod.team)));
+    }
     if (auto admitted = budgets_.Admit(teams_, pod.team); !admitted) return admitted;
   }
   return teams::CheckLimits(teams_, LimitPods(arbiter_.pods()),

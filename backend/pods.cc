@@ -10,6 +10,7 @@
 #include "base/entropy.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/team_path.h"
 
 namespace baton::backend {
 namespace {
@@ -290,7 +291,7 @@ Result<void> Pods::Read(const std::string& text) {
       pod.share.limit = NumberAt<policy::Share>(entry, "limit");
       pod.share.priority = static_cast<policy::Priority>(NumberAt<uint8_t>(entry, "priority"));
       pod.memory_cap = NumberAt<uint64_t>(entry, "memory");
-      pod.team = entry.at("team");
+      pod.team = TeamPath(entry.at("team").get<std::string>());
       pod.user = entry.value("user", "");
       pod.name_space = entry.value("namespace", "");
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
@@ -340,7 +341,8 @@ Result<void> Pods::Read(const std::string& text) {
     for (const std::string& gpu : TextsAt(root, "cordoned")) cordoned_.insert(gpu);
     for (const json& entry : root.value("departed", json::array())) {
       departed_[PodId{NumberAt<uint64_t>(entry, "id")}] = {
-          {entry.at("name"), entry.at("namespace"), entry.at("team"), entry.at("user")},
+          {entry.at("name"), entry.at("namespace"), TeamPath(entry.at("team").get<std::string>()),
+           entry.at("user")},
           entry.at("gpus").get<std::vector<std::string>>()};
     }
   } catch (const std::exception& e) {

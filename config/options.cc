@@ -158,6 +158,8 @@ void VisitOptions(Options& o, V& v) {
 
   v.Section("teams");
   v.Text("file", o.teams.file, "File of the tree of teams (docs/teams.md); empty: no teams.");
+  v.Choice("unknown", o.teams.unknown, {"warn", "refuse"},
+           "What becomes of a new pod of a team that the file does not name.");
 
   v.Section("http");
   v.Text(

@@ -120,7 +120,9 @@ struct Options {
   } ledger;
 
   struct {
-    std::string file;  // TOML (backend/teams/teams.h); empty: teams do not matter
+    std::string file;  // TOML (teams/tree.h); empty: teams do not matter
+    // Pods of a team that the file does not name, nor one below it: "warn" or "refuse".
+    std::string unknown = "warn";
   } teams;
 
   // Where the web page, the API and /metrics are served, all of them read-only.

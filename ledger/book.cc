@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/team_path.h"
 #include "base/utf8.h"
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
@@ -309,8 +310,8 @@ class Booking {
     for (const Sample& sample : batch_.samples) {
       const auto text = [&](const std::string& t) { return std::string(Stored(t)); };
       Meter meter{&sample, &gpus_.find(sample.gpu)->second, {}, 0, false, false, {}};
-      meter.owner = {text(sample.owner.pod), text(sample.owner.name_space), text(sample.owner.team),
-                     text(sample.owner.user)};
+      meter.owner = {text(sample.owner.pod), text(sample.owner.name_space),
+                     TeamPath(text(sample.owner.team)), text(sample.owner.user)};
       if (source_known) meter.grown = NumbersOf(sample.total);
       meters_.push_back(std::move(meter));
     }

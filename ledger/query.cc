@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/team_path.h"
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
 #include "ledger/database.h"
@@ -268,6 +269,8 @@ Result<int64_t> Ledger::HeldBy(const std::string& team, Window window) {
       sql += " WHERE a.team = " + own + " OR substr(a.team, 1, length(" + path + ")) = " + path;
       values.emplace_back(std::string_view(team));
       values.emplace_back(std::string_view(below));
+      // What nobody named a team for.
+      if (team == kDefaultTeam) sql += " OR a.team = ''";
     }
     database_->Run(sql, values, [&](const Row& row) { held_ns = row.Int(0); });
   });

@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "base/suggest.h"
+#include "base/team_path.h"
 #include "spec/modes.h"
 
 namespace baton::spec {
@@ -278,7 +279,10 @@ Result<void> Put(Result<T> value, T& to) {
 
 Result<void> ReadPlace(const PodField& field, const Json& value, PodRequest& request) {
   if (const auto* text = std::get_if<std::string PodRequest::*>(&field.place)) {
-    return Put(ReadText(field, value), request.**text);
+    auto put = Put(ReadText(field, value), request.**text);
+    // One spelling for budgets, limits and reports.
+    if (put && *text == &PodRequest::team) request.team = TeamPath(request.team);
+    return put;
   }
   if (const auto* text = std::get_if<std::string CardWishes::*>(&field.place)) {
     return Put(ReadText(field, value), request.wishes.**text);

@@ -46,7 +46,7 @@ struct PodRequest {
   policy::ShareSpec share{.request = 0, .limit = 0};  // 0: not said; Complete() fills it in
   uint64_t memory_cap = 0;                            // bytes on each GPU; 0: memory_part says
   policy::Share memory_part = 0;                      // of each GPU's memory; 0: no cap
-  std::string team;                                   // a path, such as research/vision
+  std::string team;                                   // TeamPath(), such as research/vision
   std::string user;                                   // whose work it is, for the books
   std::string name_space;                             // of Kubernetes, for the books
   CardWishes wishes;

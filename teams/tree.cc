@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/parse.h"
+#include "base/suggest.h"
 #include "base/toml.h"
 #include "base/utf8.h"
 
@@ -221,17 +222,24 @@ uint32_t Teams::OwnWeightOf(std::string_view path) const {
 }
 
 std::string NormalPath(std::string_view path) {
-  std::string normal;
-  size_t depth = 0;
-  while (!path.empty() && depth < kDepthMax) {
-    const size_t end = std::min(path.find('/'), path.size());
-    if (end > 0) {
-      if (depth++ > 0) normal += '/';
-      normal += path.substr(0, end);
-    }
-    path.remove_prefix(std::min(end + 1, path.size()));
-  }
+  std::string normal = TeamPath(path);
   return normal.empty() ? std::string(kDefaultTeam) : normal;
+}
+
+Result<void> CheckKnown(const Teams& teams, std::string_view team) {
+  const std::string path = NormalPath(team);
+  if (path == kDefaultTeam) return {};
+  std::vector<std::string> names;
+  for (const Team& known : teams.teams) {
+    if (IsIn(known.path, path)) return {};
+    names.push_back(known.path);
+  }
+  const std::string near = Nearest(path, names);
+  return Fail(ErrorCode::kNotFound,
+              fmt::format("team '{}' does not exist; {}", path.substr(0, 128),
+                          near.empty() ? "ask the cluster's operator for the list of teams, or "
+                                         "remove it for team 'default'"
+                                       : "did you mean '" + near + "'?"));
 }
 
 std::string_view ParentOf(std::string_view path) {

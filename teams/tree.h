@@ -26,14 +26,15 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/team_path.h"
 #include "base/time.h"
 #include "policy/share.h"
 
 namespace baton::teams {
 
-inline constexpr std::string_view kDefaultTeam = "default";
+using baton::kDefaultTeam;
 inline constexpr size_t kPathMax = 256;  // bytes
-inline constexpr size_t kDepthMax = 16;  // teams above each other
+inline constexpr size_t kDepthMax = kTeamDepthMax;
 inline constexpr uint32_t kWeightMax = 1'000'000;
 inline constexpr size_t kFileMax = 1 << 20;  // bytes
 
@@ -70,9 +71,10 @@ struct Teams {
   uint32_t OwnWeightOf(std::string_view path) const;
 };
 
-// A team's path as it is compared: no empty parts, "default" for nothing at all, and of what is
-// deeper than kDepthMax its ancestor there. What users and old books say is never an error.
+// A team's path as it is compared: TeamPath(), and "default" for nothing at all.
 std::string NormalPath(std::string_view path);
+// kNotFound: the file names neither the team nor one below it, and it is not "default".
+Result<void> CheckKnown(const Teams& teams, std::string_view team);
 // The path above, or "" (all teams).
 std::string_view ParentOf(std::string_view path);
 // Whether `path` is `ancestor` or below it. Everything is below "".

@@ -279,19 +279,7 @@ class Reviewer {
 
   Result<void> CheckTeam(const std::string& team) const {
     if (options_.teams == nullptr || team.empty()) return {};
-    const std::string path = teams::NormalPath(team);
-    if (path == teams::kDefaultTeam) return {};
-    std::vector<std::string> names;
-    for (const teams::Team& known : options_.teams->teams) {
-      if (teams::IsIn(known.path, path)) return {};
-      names.push_back(known.path);
-    }
-    const std::string near = Nearest(path, names);
-    return Fail(ErrorCode::kNotFound,
-                fmt::format("team '{}' does not exist; {}", path.substr(0, 128),
-                            near.empty() ? "ask the cluster's operator for the list of teams, or "
-                                           "remove it for team 'default'"
-                                         : "did you mean '" + near + "'?"));
+    return teams::CheckKnown(*options_.teams, team);
   }
 
   // Annotations of ours that mean nothing: most likely misspelled.

@@ -252,6 +252,43 @@ TEST_F(KeptBooks, ATeamOverItsBudgetLosesPriorityOrTakesNoNewPods) {
   EXPECT_TRUE(Say({{"command", "set_pod"}, {"name", "high"}, {"request", 12}}).value("ok", false));
 }
 
+TEST_F(KeptBooks, NoSpellingOfATeamEscapesItsBudgetNorDoesSayingNone) {
+  FillLedger("/lab//vision/", 20);
+  Configure(Teams("[[team]]\nname = \"lab/vision\"\nbudget = 5\nover_budget = \"refuse\"\n"));
+  Start();
+  EXPECT_TRUE(
+      Eventually([&] { return Said({"team lab/vision is over its budget of 5 GPU-hours"}); }));
+  EXPECT_EQ(Make("new", {{"team", "lab/vision//"}}).value("code", ""), "exhausted");
+  EXPECT_EQ(Make("other", {{"team", "//lab//"}}).value("team", ""), "lab");
+  EXPECT_EQ(PodStatus("other").at("team"), "lab");
+}
+
+TEST_F(KeptBooks, PodsWithoutATeamAreWithinTheBudgetOfDefault) {
+  FillLedger("", 20);
+  Configure(Teams("[[team]]\nname = \"default\"\nbudget = 5\nover_budget = \"refuse\"\n"));
+  Start();
+  EXPECT_TRUE(Eventually([&] { return Said({"team default is over its budget of 5 GPU-hours"}); }));
+  EXPECT_EQ(Make("new", json::object()).value("code", ""), "exhausted");
+}
+
+TEST_F(KeptBooks, UnknownTeamsAreWarnedOfOrRefused) {
+  const std::string teams =
+      Teams("[[team]]\nname = \"research/vision\"\nbudget = 500\n[[team]]\nname = \"ops\"\n");
+  Configure(teams);
+  Start();
+  EXPECT_TRUE(Make("a", {{"team", "research"}}).value("ok", false));
+  EXPECT_FALSE(Said({"which the file of teams does not name"}));
+  EXPECT_TRUE(Make("b", {{"team", "reserch/vision"}}).value("ok", false));
+  EXPECT_TRUE(Said({"pod b is of team reserch/vision, which the file of teams does not name"}));
+  Configure(teams + "unknown = \"refuse\"\n");
+  Restart();
+  const json refused = Make("c", {{"team", "reserch/vision"}});
+  EXPECT_EQ(refused.value("error", ""),
+            "team 'reserch/vision' does not exist; did you mean 'research/vision'?");
+  EXPECT_TRUE(Make("d", {{"team", "ops"}}).value("ok", false));
+  EXPECT_TRUE(Make("e", json::object()).value("ok", false));
+}
+
 TEST_F(KeptBooks, ATeamsLimitHoldsForNewPodsAndChanges) {
   Configure(Teams("[[team]]\nname = \"small\"\nlimit = 1\n"));
   Start();
