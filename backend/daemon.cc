@@ -385,7 +385,12 @@ DaemonStatus Daemon::Status() const {
       status.degraded.push_back(std::move(trouble));
     }
   }
-  if (nodes_) status.nodes = nodes_->Status();
+  if (nodes_) {
+    status.nodes = nodes_->Status();
+    if (std::string trouble = nodes_->Trouble(); !trouble.empty()) {
+      status.degraded.push_back(std::move(trouble));
+    }
+  }
   return status;
 }
 

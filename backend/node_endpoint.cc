@@ -1,6 +1,11 @@
 #include "backend/node_endpoint.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -22,6 +27,17 @@ constexpr Duration kDirectSilence = std::chrono::seconds(10);
 constexpr size_t kNodesMax = 4096;
 constexpr size_t kRefusedMax = 4096;
 constexpr size_t kGpusOfNodeMax = devmgr::VgpuRequest::kCardsMax;
+
+constexpr const char* kMonitor = "inproc://baton.connections";
+constexpr int kHandshakeMs = 3'000;
+constexpr size_t kConnectionsMin = 16;
+constexpr size_t kConnectionsMax = 2 * kNodesMax;
+
+size_t ConnectionsMax() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kConnectionsMin;
+  return std::clamp<size_t>(files.rlim_cur / 4, kConnectionsMin, kConnectionsMax);
+}
 
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 
@@ -113,9 +129,8 @@ Result<void> NodeEndpoint::Listen() {
     if (!keys) return tl::unexpected(keys.error());
     zap_.emplace(io_, context_, options_.zmq.nodes,
                  [this](const std::string& key, const std::string& address) {
-                   log_.Add(
-                       node::EventLog::Level::kWarning, "node",
-                       fmt::format("refused {}: its key {} is not in [zmq.nodes]", address, key));
+                   Warn(fmt::format("{} uses keys that are not in [zmq.nodes]", address),
+                        fmt::format("refused {}: its key {} is not in [zmq.nodes]", address, key));
                  });
     socket_.Set(ZMQ_CURVE_SERVER, 1);
     socket_.Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
@@ -133,6 +148,14 @@ Result<void> NodeEndpoint::Listen() {
   socket_.Set(ZMQ_RCVHWM, kQueueMax);
   socket_.Set(ZMQ_IPV6, 1);
   socket_.Set(ZMQ_TCP_KEEPALIVE, 1);
+  socket_.Set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
+  zmq_socket_monitor(socket_.get(), kMonitor, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
+  monitor_.emplace(
+      io_, context_, ZMQ_PAIR,
+      [this](const std::vector<std::string_view>& parts, std::string_view) { OnMonitor(parts); });
+  monitor_->Set(ZMQ_RCVHWM, 0);
+  if (auto ok = monitor_->Connect(kMonitor); !ok) return ok;
+  monitor_->Start();
   if (auto bound = socket_.Bind(options_.zmq.listen); !bound) return bound;
   socket_.Start();
   Beat();
@@ -141,7 +164,55 @@ Result<void> NodeEndpoint::Listen() {
 
 void NodeEndpoint::Stop() {
   beat_.cancel();
+  if (monitor_ && socket_.get() != nullptr) zmq_socket_monitor(socket_.get(), nullptr, 0);
+  if (monitor_) monitor_->Close();
   socket_.Close();
+}
+
+void NodeEndpoint::OnMonitor(const std::vector<std::string_view>& parts) {
+  uint16_t event = 0;
+  int32_t descriptor = -1;
+  if (parts.empty() || parts[0].size() < sizeof event + sizeof descriptor) return;
+  memcpy(&event, parts[0].data(), sizeof event);
+  memcpy(&descriptor, parts[0].data() + sizeof event, sizeof descriptor);
+  if (event != ZMQ_EVENT_ACCEPTED) {
+    connections_.erase(descriptor);
+    return;
+  }
+  connections_.insert(descriptor);
+  const size_t most = ConnectionsMax();
+  if (connections_.size() <= most) return;
+  // Some may have ended unheard of, and this one meanwhile, and its descriptor stand for another.
+  std::erase_if(connections_, [this](int known) { return !IsConnection(known); });
+  if (connections_.size() <= most || connections_.count(descriptor) == 0) return;
+  shutdown(descriptor, SHUT_RDWR);
+  const std::string text = fmt::format(
+      "{} serves no more than {} connections, a quarter of the "
+      "file descriptors",
+      options_.zmq.listen, most);
+  Warn(text, text + "; more are refused");
+}
+
+bool NodeEndpoint::IsConnection(int descriptor) const {
+  char bound_to[256] = {};
+  size_t size = sizeof bound_to;
+  if (zmq_getsockopt(socket_.get(), ZMQ_LAST_ENDPOINT, bound_to, &size) != 0) return false;
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  uint16_t port = 0;
+  if (address.ss_family == AF_INET) {
+    port = reinterpret_cast<const sockaddr_in&>(address).sin_port;
+  } else if (address.ss_family == AF_INET6) {
+    port = reinterpret_cast<const sockaddr_in6&>(address).sin6_port;
+  }
+  return port != 0 && std::string_view(bound_to).ends_with(fmt::format(":{}", ntohs(port)));
+}
+
+void NodeEndpoint::Warn(const std::string& about, const std::string& text) {
+  if (refusals_.Add(about, MonotonicNow())) {
+    log_.Add(node::EventLog::Level::kWarning, "node", text);
+  }
 }
 
 void NodeEndpoint::NodesChanged() {
@@ -232,8 +303,8 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
                                std::string_view user) {
   const std::string name(hello.node.view());
   if (!user.empty() && user != name) {
-    log_.Add(node::EventLog::Level::kWarning, "node",
-             fmt::format("refused: node {} used its key to act as node {}", user, name));
+    Warn(fmt::format("node {} uses its key to act as another node", user),
+         fmt::format("refused: node {} used its key to act as node {}", user, name));
     return SendError(identity, wire::ErrorKind::kDenied,
                      fmt::format("this key belongs to node {}; set node.name to it", user));
   }
@@ -295,9 +366,9 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
       break;
     }
     if (auto added = arbiter_.AddGpu(gpu, name); !added) {
-      log_.Add(node::EventLog::Level::kWarning, "node",
-               fmt::format("node {} reports a GPU that is not its own: {}", name,
-                           added.error().message));
+      Warn(fmt::format("node {} reports GPUs that cannot be managed for it", name),
+           fmt::format("node {} reports a GPU that cannot be managed for it: {}", name,
+                       added.error().message));
       continue;
     }
     if (const devmgr::Card* card = arbiter_.vgpus().cards().Find(gpu.uuid)) {

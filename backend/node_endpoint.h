@@ -4,6 +4,10 @@
 // With keys, a node is who its key says; without, it is believed (loopback only). A node whose link
 // is cut keeps what it holds: its GPUs are frozen until it is back. A relay that restarted is told
 // apart by its instance.
+//
+// The port is open to strangers. Who does not complete the handshake is closed after some seconds;
+// while there are as many connections as a quarter of the file descriptors, new ones are closed at
+// once, so that pods and operator find some. What is refused is said once a minute.
 // Not thread safe: lives in one event loop.
 #ifndef BATON_BACKEND_NODE_ENDPOINT_H_
 #define BATON_BACKEND_NODE_ENDPOINT_H_
@@ -14,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,6 +29,7 @@
 #include "backend/upstream.h"
 #include "net/zap.h"
 #include "net/zmq_socket.h"
+#include "node/refusals.h"
 #include "wire/codec.h"
 
 namespace baton::backend {
@@ -42,6 +48,8 @@ class NodeEndpoint {
   // How teams stand has changed.
   void TellTeams();
   std::vector<NodeStatus> Status() const;
+  // Who is refused; empty: nobody.
+  std::string Trouble() const { return refusals_.Trouble(MonotonicNow()); }
 
  private:
   class Node;
@@ -56,6 +64,12 @@ class NodeEndpoint {
   // To a request that came over the node's control socket.
   void Answer(const std::string& identity, uint64_t request, std::string answer);
   void AskAboutMissing(Node& node);
+  // A connection was made or has ended.
+  void OnMonitor(const std::vector<std::string_view>& parts);
+  // Whether the descriptor stands for a connection to the port.
+  bool IsConnection(int descriptor) const;
+  // `about` tells what is to be said at most once a minute.
+  void Warn(const std::string& about, const std::string& text);
   void Beat();
   template <class Message>
   bool SendTo(const std::string& identity, const Message& message);
@@ -71,6 +85,9 @@ class NodeEndpoint {
   net::ZmqContext context_;
   std::optional<net::Zap> zap_;
   net::ZmqSocket socket_;
+  std::optional<net::ZmqSocket> monitor_;
+  std::set<int> connections_;  // their descriptors
+  node::Refusals refusals_;
   boost::asio::steady_timer beat_;
   std::map<std::string, std::unique_ptr<Node>> nodes_;                // by name
   std::unordered_map<std::string, Node*> node_by_identity_;           // current ones only

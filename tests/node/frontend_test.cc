@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zmq.h>
 
+#include <filesystem>
+
+#include "base/file.h"
 #include "net/keys.h"
+#include "net/zmq_socket.h"
 #include "node/process.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
@@ -411,6 +416,71 @@ TEST_F(Central, AGpuOfANodeThatIsNotListedAnyMoreIsFree) {
   EXPECT_TRUE(Eventually([&] {
     const json gpus = AskCentral({{"command", "status"}}).value("gpus", json::array());
     return gpus.size() == 1 && gpus[0].at("node") == "n1";
+  })) << batond_.Log();
+}
+
+TEST_F(Central, UnlistedKeysAreSaidOnceAndCounted) {
+  net::ZmqContext context;
+  const auto keys = net::ReadKeyPair(folder_ / "stranger.key");
+  std::vector<void*> sockets;
+  for (int i = 0; i < 50; ++i) {
+    void* socket = zmq_socket(context.get(), ZMQ_DEALER);
+    const int none = 0;
+    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
+    for (const auto& [option, text] : {std::pair(ZMQ_CURVE_SERVERKEY, Public("batond")),
+                                       std::pair(ZMQ_CURVE_PUBLICKEY, keys->public_key),
+                                       std::pair(ZMQ_CURVE_SECRETKEY, keys->secret_key)}) {
+      zmq_setsockopt(socket, option, text.data(), text.size());
+    }
+    ASSERT_EQ(zmq_connect(socket, address_.c_str()), 0);
+    sockets.push_back(socket);
+  }
+  json status;
+  EXPECT_TRUE(Eventually([&] {
+    status = AskCentral({{"command", "status"}});
+    const std::string degraded = status.at("daemon").at("degraded").dump();
+    const size_t at = degraded.find("uses keys that are not in [zmq.nodes] (");
+    return at != std::string::npos && std::stoi(degraded.substr(degraded.find('(', at) + 1)) >= 50;
+  })) << status.at("daemon");
+  int said = 0;
+  for (const json& event : status.at("events")) {
+    const std::string text = event.at("text");
+    said += text.find(keys->public_key) != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(said, 1);
+  for (void* socket : sockets) zmq_close(socket);
+  EXPECT_TRUE(LinkIs("up"));
+}
+
+TEST_F(Central, ConnectionsThatSayNothingLeaveDescriptorsForOthers) {
+  // A quarter of these is for the nodes' port.
+  const rlimit files{128, 128};
+  ASSERT_EQ(prlimit(batond_.pid(), RLIMIT_NOFILE, &files, nullptr), 0);
+  sockaddr_in port{};
+  port.sin_family = AF_INET;
+  port.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  port.sin_port = htons(static_cast<uint16_t>(std::stoi(address_.substr(address_.rfind(':') + 1))));
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)!connect(silent.back().get(), reinterpret_cast<const sockaddr*>(&port), sizeof port);
+  }
+  json status;
+  EXPECT_TRUE(Eventually([&] {
+    status = AskCentral({{"command", "status"}});
+    return status.dump().find("serves no more than 32 connections") != std::string::npos;
+  })) << status.at("daemon");
+  EXPECT_TRUE(Eventually([&] {
+    using Entries = std::filesystem::directory_iterator;
+    const std::string files = "/proc/" + std::to_string(batond_.pid()) + "/fd";
+    return std::distance(Entries(files), Entries()) < 100;
+  }));
+  EXPECT_TRUE(LinkIs("up"));
+  // Those that say nothing are closed after a while: another relay gets through beside them.
+  frontend_.Stop();
+  ASSERT_TRUE(frontend_.Start());
+  EXPECT_TRUE(Eventually([&] {
+    return AskNode({{"command", "ping"}}).value("ok", false);
   })) << batond_.Log();
 }
 
