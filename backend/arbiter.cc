@@ -250,7 +250,10 @@ void Arbiter::Sample() {
         if (*alive) accounts_.Sample(gpu);
       });
     }
-    usage_.Flush();
+    if (std::string trouble = usage_.Flush(); !trouble.empty()) {
+      log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
+      if (usage_.degraded().empty()) AddTrouble(std::move(trouble));
+    }
     lifecycle_.DropUnused(MonotonicNow());
     Sample();
   });

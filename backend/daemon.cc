@@ -105,6 +105,7 @@ Result<void> Daemon::Start() {
     upstream_.emplace(io_, options_, usage_.identity(), *books_, log_);
     if (auto ok = upstream_->Start(); !ok) return ok;
   }
+  LookAtFolders();
   signals_.Await([this](int signal) { signal == SIGHUP ? Reload() : Stop(); });
   log_.Add(node::EventLog::Level::kInfo, "daemon",
            fmt::format("batond {} serves {}{}{}", BATON_VERSION, options_.server.socket_dir,
@@ -324,6 +325,7 @@ void Daemon::Stop() {
   if (nodes_) nodes_->Stop();
   if (upstream_) upstream_->Stop();
   if (web_) web_->Stop();
+  look_at_folders_.cancel();
   signals_.Stop();
   io_.stop();
 }
@@ -365,6 +367,39 @@ void Daemon::Reload() {
   node::Notify("READY=1");
 }
 
+std::string Daemon::FoldersTrouble() const {
+  std::string text;
+  const auto say = [&](std::string trouble) {
+    text += (text.empty() ? "" : "; ") + std::move(trouble);
+  };
+  const std::string& dir = options_.server.state_dir;
+  struct stat ours = {}, there = {};
+  if (fstat(state_lock_.get(), &ours) != 0 || stat((dir + "/lock").c_str(), &there) != 0 ||
+      ours.st_ino != there.st_ino || ours.st_dev != there.st_dev) {
+    say(
+        fmt::format("the files in state_dir {} were deleted or replaced: what is saved is lost "
+                    "with the next restart",
+                    dir));
+  }
+  const std::string socket = options_.server.socket_dir + "/baton.sock";
+  if (stat(socket.c_str(), &there) != 0 || !S_ISSOCK(there.st_mode)) {
+    say(fmt::format("{} was deleted: no more processes can attach until batond restarts", socket));
+  }
+  return text;
+}
+
+void Daemon::LookAtFolders() {
+  const std::string trouble = FoldersTrouble();
+  if (!trouble.empty() && trouble != folders_trouble_) {
+    log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
+  }
+  folders_trouble_ = trouble;
+  look_at_folders_.expires_after(std::chrono::seconds(5));
+  look_at_folders_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) LookAtFolders();
+  });
+}
+
 DaemonStatus Daemon::Status() const {
   DaemonStatus status;
   status.version = BATON_VERSION;
@@ -380,6 +415,9 @@ DaemonStatus Daemon::Status() const {
     }
   }
   if (!web_trouble_.empty()) status.degraded.push_back(web_trouble_);
+  if (std::string trouble = FoldersTrouble(); !trouble.empty()) {
+    status.degraded.push_back(std::move(trouble));
+  }
   if (upstream_) {
     if (std::string trouble = upstream_->Trouble(); !trouble.empty()) {
       status.degraded.push_back(std::move(trouble));

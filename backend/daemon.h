@@ -6,6 +6,7 @@
 #include <utility>
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <set>
@@ -74,6 +75,9 @@ class Daemon : private node::TenantSink, private ClientLink {
   void ReconcileDevices();
   void OnLook(devmgr::Node node, const std::vector<std::string>& news);
   void AdoptMissing();
+  // Of what is ours on the disk and was taken away while this daemon runs; empty: nothing.
+  std::string FoldersTrouble() const;
+  void LookAtFolders();
   DaemonStatus Status() const;
   ClientId Find(uint64_t number) const;
 
@@ -99,8 +103,10 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::optional<NodeEndpoint> nodes_;
   std::optional<Upstream> upstream_;
   std::optional<Web> web_;
-  std::set<std::string> seen_;  // cards that NVML has told of
-  std::string web_trouble_;     // why it is not served
+  std::set<std::string> seen_;   // cards that NVML has told of
+  std::string web_trouble_;      // why it is not served
+  std::string folders_trouble_;  // as last said
+  boost::asio::steady_timer look_at_folders_{io_};
   std::unordered_map<uint64_t, ClientId> clients_;
 };
 

@@ -29,6 +29,9 @@ constexpr size_t kMapSize = 64 << 20;  // address space; 524 287 entries
 constexpr size_t kStep = 64 << 10;
 constexpr uint64_t kUsed = 0x6261746f6e757365;
 
+// Of all of this process: signals have no other way to find it.
+std::atomic<UsageBook*> mapped_book{nullptr};
+
 }  // namespace
 
 void UsageEntry::BeginHold(uint64_t epoch) {
@@ -80,10 +83,54 @@ void UsageBook::End() {
 }
 
 UsageBook::~UsageBook() {
+  UsageBook* self = this;
+  if (mapped_book.compare_exchange_strong(self, nullptr)) signal(SIGBUS, SIG_DFL);
   if (map_ != nullptr) munmap(map_, kMapSize);
 }
 
+// Somebody else's fault happens again, without a handler.
+void UsageBook::OnBusError(int, siginfo_t* info, void*) {
+  UsageBook* book = mapped_book.load();
+  const auto* at = static_cast<const char*>(info->si_addr);
+  const std::less<const char*> before;
+  if (book == nullptr || before(at, book->map_) || !before(at, book->map_ + kMapSize)) {
+    signal(SIGBUS, SIG_DFL);
+    return;
+  }
+  book->TakeCopy();
+}
+
+// Also called by a signal.
+void UsageBook::TakeCopy() {
+  mmap(map_, kMapSize, PROT_READ | PROT_WRITE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  memcpy(map_, copy_.data(), copy_.size());
+  torn_ = true;
+}
+
+bool UsageBook::WriteAnew() {
+  // Entries that are younger than the copy.
+  for (const auto& [key, entry] : index_) {
+    if (NumberOf(*entry) == 0) continue;
+    std::tie(entry->pod, entry->gpu, entry->incarnation) = key;
+    entry->used = kUsed;
+  }
+  if (posix_fallocate(fd_.get(), 0, static_cast<off_t>(file_size_)) != 0) return false;
+  for (size_t done = 0; done < file_size_;) {
+    const ssize_t n = pwrite(fd_.get(), map_ + done, file_size_ - done, static_cast<off_t>(done));
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  if (mmap(map_, kMapSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_.get(), 0) ==
+      MAP_FAILED) {
+    return false;
+  }
+  torn_ = false;
+  return true;
+}
+
 Result<std::string> UsageBook::Open(const std::string& path) {
+  path_ = path;
   identity_ = RandomTicket();
   std::string note;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -117,6 +164,13 @@ Result<std::string> UsageBook::Open(const std::string& path) {
     return degraded_;
   }
   map_ = static_cast<char*>(map);
+  UsageBook* none = nullptr;
+  if (mapped_book.compare_exchange_strong(none, this)) {
+    struct sigaction action = {};
+    action.sa_sigaction = OnBusError;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGBUS, &action, nullptr);
+  }
   next_ = kFirstEntry;
   if (file_size_ != 0) {
     char* identity = map_ + sizeof kBookMagic;
@@ -140,12 +194,14 @@ Result<std::string> UsageBook::Open(const std::string& path) {
     UsageEntry* entry = EntryAt(at);
     if (entry->used != kUsed) free_.push_back(entry);
   }
+  Flush();
   return note;
 }
 
 void UsageBook::ChangeIdentity() {
   identity_ = RandomTicket();
   if (file_size_ != 0) memcpy(map_ + sizeof kBookMagic, identity_.data(), kIdentity);
+  Flush();
 }
 
 UsageEntry* UsageBook::Allocate() {
@@ -164,6 +220,7 @@ UsageEntry* UsageBook::Allocate() {
       }
       file_size_ += kStep;
       degraded_.clear();
+      Flush();
     } else {
       degraded_ = std::string("no space for the usage book in state_dir: ") + strerror(error) +
                   "; the newest are kept in memory only";
@@ -214,8 +271,30 @@ void UsageBook::Drop(PodId pod, uint64_t incarnation) {
   }
 }
 
-void UsageBook::Flush() {
-  if (map_ != nullptr && file_size_ != 0) msync(map_, file_size_, MS_ASYNC);
+std::string UsageBook::Flush() {
+  if (map_ == nullptr || file_size_ == 0) return "";
+  struct stat file = {};
+  const bool whole = fstat(fd_.get(), &file) == 0 &&
+                     static_cast<size_t>(file.st_size) >= file_size_ &&
+                     memcmp(map_, kBookMagic, sizeof kBookMagic) == 0;
+  if (!torn_ && whole) {
+    copy_.resize(next_ * kEntry);
+    memcpy(copy_.data(), map_, copy_.size());
+    msync(map_, file_size_, MS_ASYNC);
+    return "";
+  }
+  const bool said = !degraded_.empty();
+  if (!torn_ && !copy_.empty()) TakeCopy();
+  if (WriteAnew()) {
+    degraded_.clear();
+    return path_ +
+           " was cut short by another program; it was written again, and usage of the last "
+           "moments before may be missing";
+  }
+  degraded_ = path_ +
+              " was cut short by another program and cannot be written; usage is kept in "
+              "memory only";
+  return said ? "" : degraded_;
 }
 
 }  // namespace baton::backend

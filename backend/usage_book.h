@@ -9,11 +9,16 @@
 // daemon that is killed at any instant leaves them in the page cache. (A power cut may lose the
 // last half minute.)
 //
-// Where the disk is full or not writable the book goes on in memory and says so.
+// Where the disk is full or not writable the book goes on in memory and says so. A file that
+// somebody cuts short is written anew from a copy that is as old as the last Flush(): touching what
+// is gone would otherwise end the process (SIGBUS, of which the first open book takes the handler).
 // Not thread safe.
 #ifndef BATON_BACKEND_USAGE_BOOK_H_
 #define BATON_BACKEND_USAGE_BOOK_H_
 
+#include <signal.h>
+
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -95,10 +100,16 @@ class UsageBook {
   // dies in between finds both as they were.
   void Begin(const UsageEntry& total, const UsageEntry& last);
   void End();
-  // Asks the kernel to write what changed; does not wait.
-  void Flush();
+  // Asks the kernel to write what changed; does not wait. What went wrong since the last time, for
+  // the operator; empty when nothing did.
+  std::string Flush();
 
  private:
+  static void OnBusError(int signal, siginfo_t* info, void* context);
+  // Memory that nobody can take away, with what was there a moment ago, in the file's place.
+  void TakeCopy();
+  // Writes the file anew from that, and maps it again. False: it stays in memory.
+  bool WriteAnew();
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;
   struct Journal;
   UsageEntry* Allocate();
@@ -107,7 +118,10 @@ class UsageBook {
   size_t NumberOf(const UsageEntry& entry) const;
   Journal* journal() const;
 
+  std::string path_;
   UniqueFd fd_;
+  std::vector<char> copy_;         // of the file's entries, as at the last Flush()
+  std::atomic<bool> torn_{false};  // it is in use
   char* map_ = nullptr;
   size_t file_size_ = 0;  // allocated on disk
   size_t next_ = 0;       // first entry never used

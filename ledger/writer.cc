@@ -125,6 +125,7 @@ void LedgerWriter::WriteLoop() {
       lock.lock();
     } else if (now >= trim_at && backoff_ == Duration{0}) {
       trim_at = now + kTrimEvery;
+      if (!clock_.Sees(WallNow(), now)) continue;
       lock.unlock();
       if (auto done = writer_->Trim(WallNow()); !done) {
         Say(done.error().message, writer_->TakeTrouble());

@@ -16,6 +16,7 @@
 
 #include "base/time.h"
 #include "ledger/ledger.h"
+#include "ledger/trusted_clock.h"
 
 namespace baton::ledger {
 
@@ -92,6 +93,7 @@ class LedgerWriter {
   // The writing thread's:
   Duration backoff_{0};  // 0: the last call worked
   Instant retry_at_{};
+  TrustedClock clock_;
 
   std::thread write_thread_;
   std::thread read_thread_;

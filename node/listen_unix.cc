@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace baton::node {
 
 Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
@@ -43,6 +45,26 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
     return Fail(ErrorCode::kInternal, "cannot listen on " + path + ": " + strerror(errno));
   }
   return fd;
+}
+
+void StampMessages(int socket) {
+  const int on = 1;
+  setsockopt(socket, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
+}
+
+Duration AgeOf(const msghdr& message) {
+  // The macros want it without const.
+  auto* all = const_cast<msghdr*>(&message);
+  for (cmsghdr* c = CMSG_FIRSTHDR(all); c != nullptr; c = CMSG_NXTHDR(all, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_TIMESTAMPNS) continue;
+    timespec stamped, now;
+    memcpy(&stamped, CMSG_DATA(c), sizeof stamped);
+    clock_gettime(CLOCK_REALTIME, &now);
+    const auto age = std::chrono::seconds(now.tv_sec - stamped.tv_sec) +
+                     std::chrono::nanoseconds(now.tv_nsec - stamped.tv_nsec);
+    return std::max<Duration>(age, Duration(0));
+  }
+  return Duration(0);
 }
 
 }  // namespace baton::node

@@ -21,6 +21,11 @@ using ErrorCodeAsio = boost::system::error_code;
 
 constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
 constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
+// This daemon was stopped when it has not run for kAbsence; what came meanwhile is read within
+// kCatchUp.
+constexpr Duration kPulse = std::chrono::milliseconds(100);
+constexpr Duration kAbsence = std::chrono::milliseconds(400);
+constexpr Duration kCatchUp = std::chrono::milliseconds(200);
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
@@ -46,6 +51,7 @@ struct TenantEndpoint::Client {
   std::deque<std::string> unsent;
   std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
   std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
+  Duration unread{0};             // how long the frame that is handled lay there for this daemon
   int64_t frames_left = 0;
   Instant frames_at{};
   Instant reap_until{};
@@ -73,6 +79,7 @@ TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, de
       limits_(limits),
       listener_(io),
       accept_pause_(io),
+      pulse_(io),
       admission_(limits) {}
 
 TenantEndpoint::~TenantEndpoint() {
@@ -95,6 +102,8 @@ Result<void> TenantEndpoint::Listen(const std::string& path, const std::string& 
   }
   path_ = path;
   listener_.assign(fd->Release());
+  pulse_at_ = MonotonicNow();
+  Pulse();
   Accept();
   return {};
 }
@@ -103,6 +112,7 @@ void TenantEndpoint::Stop() {
   ErrorCodeAsio ignored;
   listener_.close(ignored);
   accept_pause_.cancel();
+  pulse_.cancel();
   for (auto& [number, client] : clients_) {
     client->connected = false;
     ++client->connection;
@@ -124,6 +134,25 @@ void TenantEndpoint::Stop() {
 std::shared_ptr<TenantEndpoint::Client> TenantEndpoint::Find(uint64_t number) const {
   auto it = clients_.find(number);
   return it == clients_.end() ? nullptr : it->second;
+}
+
+void TenantEndpoint::Pulse() {
+  Unread(MonotonicNow(), Duration(0));
+  pulse_at_ = MonotonicNow();
+  pulse_.expires_after(kPulse);
+  pulse_.async_wait([this, alive = alive_](ErrorCodeAsio error) {
+    if (!error && *alive) Pulse();
+  });
+}
+
+Duration TenantEndpoint::Unread(Instant now, Duration age) {
+  if (now - pulse_at_ > kAbsence) {
+    away_from_ = pulse_at_;
+    back_at_ = pulse_at_ = now;
+  }
+  const Instant came = now - age;
+  const bool meanwhile = came >= away_from_ && came < back_at_ && now - back_at_ < kCatchUp;
+  return meanwhile ? now - came : Duration(0);
 }
 
 void TenantEndpoint::Accept() {
@@ -155,6 +184,7 @@ void TenantEndpoint::Admit(UniqueFd socket) {
   auto client = std::make_shared<Client>(io_);
   const int fd = socket.get();
   auto peer = PeerOf(fd);
+  StampMessages(fd);
   client->socket.assign(socket.Release());
   client->connected = true;
   if (!peer) {
@@ -221,7 +251,10 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  // No room for control data: descriptors that somebody passes along are closed by the kernel.
+  // Room for the stamp alone: descriptors that somebody passes along are closed by the kernel.
+  alignas(cmsghdr) char stamp[kStampRoom];
+  message.msg_control = stamp;
+  message.msg_controllen = sizeof stamp;
   const ssize_t size = recvmsg(client->socket.native_handle(), &message, MSG_DONTWAIT);
   if (size < 0) {
     if (errno == EAGAIN || errno == EINTR) return false;
@@ -233,6 +266,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
     return false;
   }
   --client->frames_left;
+  client->unread = Unread(MonotonicNow(), AgeOf(message));
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     RefuseClient(client, wire::ErrorKind::kLimit,
                  "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
@@ -282,7 +316,9 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      sink_.OnState(client->number, state, lane->meter.Said(MonotonicNow(), state), bytes);
+      // A daemon that was stopped does not charge for the time in which it read nothing.
+      const Instant said = MonotonicNow() - client->unread;
+      sink_.OnState(client->number, state, lane->meter.Said(said, state), bytes);
       return;
     }
     case wire::Attach::kType: {

@@ -14,8 +14,8 @@
 // NVML no longer lists it on any GPU it attached to (at most `drain_timeout` later).
 //
 // It also measures held time where it is shortest: from the passing on of a Token with a new epoch
-// to the receipt of the State that says it has drained. Whoever closes its socket meanwhile has
-// held until it comes back and says so.
+// to the arrival (as the kernel has stamped it) of the State that says it has drained. Whoever
+// closes its socket meanwhile has held until it comes back and says so.
 //
 // Not thread safe: lives in one event loop. Callbacks run in that loop, never from within a call of
 // Send() and the like.
@@ -118,6 +118,11 @@ class TenantEndpoint {
   struct Client;
 
   void Accept();
+  // Notices when this daemon was stopped.
+  void Pulse();
+  // How long a frame that came `age` ago lay unread because this daemon was stopped; not what it
+  // lay there because its client sends more than may be read.
+  Duration Unread(Instant now, Duration age);
   void Admit(UniqueFd socket);
   void AwaitRead(const std::shared_ptr<Client>& client);
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
@@ -152,6 +157,10 @@ class TenantEndpoint {
   UniqueFd path_lock_;
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer accept_pause_;
+  boost::asio::steady_timer pulse_;
+  Instant pulse_at_{};   // when this daemon was known to run
+  Instant away_from_{};  // its last absence
+  Instant back_at_{};
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
   Admission admission_;
   // By process: at most a handful of clients have the same one.

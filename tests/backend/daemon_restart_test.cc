@@ -284,6 +284,28 @@ TEST_F(Batond, WhoDoesNotReadItsLogStopsNobody) {
   }
 }
 
+TEST_F(Batond, FilesThatAreTakenAwayAreSaid) {
+  const std::string ticket = Pod("a", 30);
+  std::filesystem::remove(Socket());
+  EXPECT_NE(Degraded().find("baton.sock was deleted: no more processes can attach"),
+            std::string::npos)
+      << Degraded();
+  std::filesystem::remove_all(folder_ / "state");
+  EXPECT_NE(Degraded().find("were deleted or replaced"), std::string::npos) << Degraded();
+  EXPECT_TRUE(Eventually(
+      [&] { return daemon_.Log().find("were deleted or replaced") != std::string::npos; }));
+}
+
+TEST_F(Batond, AUsageBookThatIsCutShortDoesNotEndTheDaemon) {
+  ScriptedClient client(Socket());
+  ASSERT_TRUE(client.Join(Pod("a", 30), "GPU-a") && client.AskUntilGranted());
+  std::filesystem::resize_file(folder_ / "state/usage", 0);
+  ASSERT_TRUE(GivesBack(client, "a"));
+  EXPECT_TRUE(Eventually([&] {
+    return Degraded().find("usage was cut short by another program") != std::string::npos;
+  })) << Degraded();
+}
+
 TEST_F(Batond, StopsCleanlyAndRemovesItsSockets) {
   ScriptedClient client(Socket());
   ASSERT_TRUE(client.Join(Pod("a", 30), "GPU-a"));

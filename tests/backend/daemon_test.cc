@@ -361,6 +361,23 @@ TEST_F(Batond, WhoClosesItsSocketWhileItHoldsIsChargedUntilItIsSeenToDrain) {
   }
 }
 
+TEST_F(Batond, ADaemonThatWasStoppedDoesNotChargeForItsAbsence) {
+  ScriptedClient a(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
+  ASSERT_TRUE(a.Ask() && a.AwaitGrant());
+  const Instant granted = MonotonicNow();
+  ASSERT_TRUE(a.Report(Phase::kHolding));
+  ASSERT_EQ(Holder(), "a");
+  daemon_.Signal(SIGSTOP);
+  ASSERT_TRUE(a.GiveBack());
+  const auto held = static_cast<uint64_t>(Nanos(MonotonicNow() - granted));
+  poll(nullptr, 0, 1'000);
+  daemon_.Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return Holder() != "a"; }));
+  // Hand-offs and this machine's other work are somewhere in the 500 ms.
+  EXPECT_LT(PodStatus("a").at("held_ns").get<uint64_t>(), held + 500'000'000);
+}
+
 // A State that is not taken for the end of the hold must not end the measuring: one that is older
 // than another, and one that does not name the last word about its token.
 TEST_F(Batond, WhatDoesNotEndAHoldDoesNotEndItsMeasuring) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "backend/gpu_owners.h"
 #include "backend/holder_file.h"
 #include "backend/usage_book.h"
@@ -298,6 +300,36 @@ TEST(UsageBook, AJournalOfEntriesThatThereCannotBeIsIgnored) {
     EXPECT_EQ(book.Open(path), "");
     EXPECT_EQ(book.Find(PodId{1}, 7, 0)->usage.launches, 5u);
     EXPECT_EQ(ReadFile(path, 1 << 20)->substr(0, 128), before.substr(0, 128)) << at;
+  }
+}
+
+TEST(UsageBook, OutlivesAFileThatIsCutShortUnderIt) {
+  for (const bool touched : {true, false}) {
+    const TempFolder folder;
+    const std::string path = folder / "usage";
+    {
+      UsageBook book;
+      EXPECT_EQ(book.Open(path), "");
+      book.At(PodId{1}, 7, 0).usage.held_ns = 5;
+      EXPECT_EQ(book.Flush(), "");
+      const std::string identity = book.identity();
+      UsageEntry& young = book.At(PodId{2}, 7, 0);
+      std::filesystem::resize_file(path, 0);
+      if (touched) {
+        book.At(PodId{1}, 7, 0).usage.held_ns += 2;
+        young.usage.held_ns = 3;
+      }
+      EXPECT_NE(book.Flush().find("was cut short by another program; it was written again"),
+                std::string::npos);
+      EXPECT_EQ(book.Flush(), "");
+      EXPECT_EQ(book.degraded(), "");
+      EXPECT_EQ(book.identity(), identity);
+    }
+    UsageBook book;
+    EXPECT_EQ(book.Open(path), "");
+    EXPECT_EQ(book.At(PodId{1}, 7, 0).usage.held_ns, touched ? 7u : 5u);
+    ASSERT_NE(book.Find(PodId{2}, 7, 0), nullptr);
+    EXPECT_EQ(book.Find(PodId{2}, 7, 0)->usage.held_ns, touched ? 3u : 0u);
   }
 }
 
