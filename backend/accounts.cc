@@ -24,11 +24,18 @@ uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu) {
   return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
 }
 
-// Adds what `now` says beyond `last` to `total`.
-void Advance(uint64_t& last, uint64_t now, uint64_t& total) {
-  if (now <= last) return;
-  total += now - last;
-  last = now;
+// What a client may say of the time before this daemon first saw it.
+constexpr Duration kBefore = std::chrono::seconds(10);
+// More of either in a nanosecond is not believed.
+constexpr uint64_t kBytesMost = 1'000;
+constexpr uint64_t kLaunchesPerMicrosecond = 10;
+
+// Adds what `now` says beyond `last` to `total`; returns how much.
+uint64_t Advance(uint64_t& last, uint64_t now, uint64_t& total) {
+  if (now <= last) return 0;
+  const uint64_t more = now - std::exchange(last, now);
+  total += more;
+  return more;
 }
 
 }  // namespace
@@ -64,22 +71,41 @@ uint64_t Accounts::HeldNow(const Gpu& gpu, Instant now) const {
   return static_cast<uint64_t>(std::max<int64_t>(0, Nanos(held)));
 }
 
+// What a client says of its own time is booked as far as that time has passed, and what it says it
+// worked as far as its pod was charged; the rest is looked at again with its next report. So a lie
+// costs the books no more than the truth could.
 void Accounts::Report(Lane& lane, const wire::State& state) {
   UsageEntry& total = *lane.total;
   Usage& last = lane.last->usage;
+  const Instant now = MonotonicNow();
+  const auto passed = static_cast<uint64_t>(Nanos(now - lane.since + kBefore));
+  const auto within = [&](uint64_t said, uint64_t before, uint64_t most) {
+    return std::min(said, before + most);
+  };
   usage_.Begin(total, *lane.last);
   if (!Enforces(options_)) {
-    Advance(last.held_ns, state.held_ns, total.usage.held_ns);
+    Advance(last.held_ns, within(state.held_ns, lane.before.held_ns, passed), total.usage.held_ns);
   } else if (!lane.gpu->scheduler.Holds(lane.client->id, state.epoch)) {
     // Where tokens are given out, held time is booked as they are charged.
     last.held_ns = std::max(last.held_ns, state.held_ns);
   }
-  lane.gpu->busy_ns += std::max(last.busy_ns, state.busy_ns) - last.busy_ns;
-  Advance(last.busy_ns, state.busy_ns, total.usage.busy_ns);
-  Advance(last.launches, state.launches, total.usage.launches);
-  Advance(last.waited_ns, state.waited_ns, total.usage.waited_ns);
-  Advance(last.unmanaged_ns, state.unmanaged_ns, total.usage.unmanaged_ns);
-  Advance(last.copies_bytes, state.copies_bytes, total.usage.copies_bytes);
+  Advance(last.unmanaged_ns, within(state.unmanaged_ns, lane.before.unmanaged_ns, passed),
+          total.usage.unmanaged_ns);
+  uint64_t busy = within(state.busy_ns, lane.before.busy_ns, passed);
+  if (Enforces(options_)) {
+    const uint64_t held = HeldNow(*lane.gpu, lane.client->pod, now) + total.usage.unmanaged_ns +
+                          static_cast<uint64_t>(Nanos(kBefore));
+    busy = std::min(busy, last.busy_ns + (held - std::min(held, total.usage.busy_ns)));
+  }
+  lane.gpu->busy_ns += Advance(last.busy_ns, busy, total.usage.busy_ns);
+  Advance(last.launches,
+          within(state.launches, lane.before.launches, passed / 1'000 * kLaunchesPerMicrosecond),
+          total.usage.launches);
+  Advance(last.waited_ns, within(state.waited_ns, lane.before.waited_ns, passed),
+          total.usage.waited_ns);
+  Advance(last.copies_bytes,
+          within(state.copies_bytes, lane.before.copies_bytes, passed * kBytesMost),
+          total.usage.copies_bytes);
   usage_.End();
   if (!lane.memory_said) {
     // It was attached before this daemon was: what it holds is a fact, not a request.

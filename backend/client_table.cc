@@ -94,6 +94,8 @@ Lane& ClientTable::AddLane(Client& client, Gpu& gpu) {
   lane.client = &client;
   lane.gpu = &gpu;
   lane.last = &usage_.At(client.pod, gpu.key, client.incarnation);
+  lane.before = lane.last->usage;
+  lane.since = MonotonicNow();
   lane.total = &usage_.At(client.pod, gpu.key, 0);
   lane.on = &gpu.pods[client.pod];
   ++lane.on->clients;

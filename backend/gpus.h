@@ -59,7 +59,9 @@ struct Lane {
   uint64_t memory = 0;  // bytes charged
   uint64_t memory_request = 0;
   bool memory_said = false;
-  UsageEntry* last = nullptr;   // what the client last reported
+  UsageEntry* last = nullptr;   // what the client last reported, as far as it is booked
+  Usage before;                 // the same when this daemon first saw it,
+  Instant since{};              // and when that was
   UsageEntry* total = nullptr;  // its pod's account on this GPU
   PodOnGpu* on = nullptr;
 };

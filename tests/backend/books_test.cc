@@ -148,6 +148,12 @@ TEST_F(KeptBooks, ClaimsBeyondAllMeasureDoNotStopTheBooksOfOthers) {
   const json total = Report("total");
   ASSERT_TRUE(total.value("ok", false)) << total;
   ASSERT_EQ(total.at("rows").size(), 1u) << total;
+  // And what is booked of them could be true: they were there for seconds.
+  const json pod = PodStatus("liar");
+  for (const char* counter : {"busy_ns", "waited_ns", "unmanaged_ns"}) {
+    EXPECT_LT(pod.at(counter).get<uint64_t>(), uint64_t{60'000'000'000}) << counter;
+  }
+  EXPECT_LT(pod.at("launches").get<uint64_t>(), uint64_t{600'000'000});
   // No more than the card has, for no longer than the pod was there.
   EXPECT_LT(total.at("rows")[0].at("memory_gib_hours").get<double>(), 0.1);
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "config/options.h"
-#include "k8s/api/url.h"
 #include "net/message.h"
 #include "net/options.h"
+#include "net/url.h"
 #include "node/pod_cgroup.h"
 #include "tests/fuzz/target.h"
 
@@ -14,11 +14,11 @@ namespace {
 
 FUZZ_TARGET(address) {
   const std::string text(input);
-  if (const auto url = k8s::ParseServerUrl(text)) {
+  if (const auto url = net::ParseHttpUrl(text, "the server")) {
     BATON_CHECK(!url->host.empty() && url->port != 0);
     BATON_CHECK(url->path.empty() || (url->path.front() == '/' && url->path.back() != '/'));
     const auto again =
-        k8s::ParseServerUrl((url->tls ? "https://" : "http://") + url->authority + url->path);
+        net::ParseHttpUrl((url->tls ? "https://" : "http://") + url->authority + url->path, "it");
     BATON_CHECK(again);
     BATON_CHECK(again->host == url->host && again->port == url->port && again->path == url->path);
   }

@@ -1,6 +1,4 @@
 // HTTP as it comes over the network: requests to our servers, and an API server's answers.
-#include "k8s/api/http.h"
-
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,7 +11,9 @@
 #include "base/hash.h"
 #include "base/time.h"
 #include "k8s/api/cluster_config.h"
+#include "net/client_connection.h"
 #include "net/server.h"
+#include "net/url.h"
 #include "tests/fuzz/target.h"
 #include "tests/temp_folder.h"
 
@@ -95,28 +95,56 @@ FUZZ_TARGET(http_request) {
   }
 }
 
+// Where a client connects to be answered with the input.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    BATON_CHECK(bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    BATON_CHECK(listen(fd_, 4) == 0);
+    BATON_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    url_ = net::ParseHttpUrl("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)), "it");
+  }
+  const net::HttpUrl& url() const { return *url_; }
+  int Accept() const {
+    const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    BATON_CHECK(fd >= 0);
+    const linger none{1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    return fd;
+  }
+
+ private:
+  const int fd_;
+  Result<net::HttpUrl> url_ = Fail(ErrorCode::kInternal, "");
+};
+
 FUZZ_TARGET(http_answer) {
-  int ends[2];
-  BATON_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  static const Listener& listener = *new Listener();
   constexpr size_t kBodyMax = 64 << 10;
+  const Instant deadline = MonotonicNow() + std::chrono::seconds(10);
+  int fd;
   {
-    (void)send(ends[0], input.data(), std::min<size_t>(input.size(), kBodyMax), MSG_NOSIGNAL);
-    shutdown(ends[0], SHUT_WR);
-    k8s::Stream stream(ends[1]);
-    k8s::HttpExchange exchange(stream);
+    net::ClientConnection connection;
+    BATON_CHECK(connection.Open(listener.url(), nullptr, deadline));
+    fd = listener.Accept();
+    (void)send(fd, input.data(), std::min<size_t>(input.size(), kBodyMax), MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
     for (int requests = 0; requests < 3; ++requests) {
-      const auto answer = exchange.Ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n", kBodyMax,
-                                       MonotonicNow() + std::chrono::seconds(10));
+      const auto answer = connection.Ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n", kBodyMax, deadline);
       if (!answer) {
-        BATON_CHECK(answer.error().end == k8s::StreamEnd::kBroken);
+        BATON_CHECK(answer.error().end == net::HttpEnd::kBroken);
         break;
       }
       BATON_CHECK(answer->status >= 200 && answer->status <= 999);
       BATON_CHECK(answer->body.size() <= kBodyMax);
-      if (!exchange.reusable()) break;
+      if (!connection.reusable()) break;
     }
   }
-  close(ends[0]);
+  close(fd);
 }
 
 FUZZ_TARGET(kubeconfig) {
