@@ -43,6 +43,12 @@ class Batond : public testing::Test {
                   "drain_timeout = \"60s\"\n" +
                   "[[gpu]]\nuuid = \"GPU-a\"\n[[gpu]]\nuuid = \"GPU-b\"\n" + more);
   }
+  // False: it refuses to start, and says so by its exit status.
+  bool StartsAnyway() {
+    if (!daemon_.Start()) return daemon_.Wait() != 1;
+    daemon_.Stop();
+    return true;
+  }
   // Starts it again with another line of [server].
   bool StartWithServer(const std::string& line) {
     daemon_.Stop();

@@ -216,8 +216,7 @@ TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
     const std::string path = folder_ / ("state/" + name);
     const std::string before = ReadText(path);
     WriteText(path, text);
-    EXPECT_FALSE(daemon_.Start()) << name;
-    EXPECT_EQ(daemon_.Wait(), 1);
+    ASSERT_FALSE(StartsAnyway()) << name;
     const std::string log = daemon_.Log();
     const std::string last = log.substr(log.rfind('\n', log.size() - 2) + 1);
     EXPECT_NE(last.find(path), std::string::npos) << last;
@@ -230,8 +229,7 @@ TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
           "a newer version of Baton wrote it");
   std::filesystem::rename(folder_ / "state/pods.json", folder_ / "state/kept");
   std::filesystem::create_directory(folder_ / "state/pods.json");  // cannot be read
-  EXPECT_FALSE(daemon_.Start());
-  EXPECT_EQ(daemon_.Wait(), 1);
+  ASSERT_FALSE(StartsAnyway());
   EXPECT_NE(daemon_.Log().find("move it away to start without the pods in it"), std::string::npos);
   std::filesystem::remove(folder_ / "state/pods.json");
   std::filesystem::rename(folder_ / "state/kept", folder_ / "state/pods.json");
@@ -243,8 +241,7 @@ TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
 TEST_F(Batond, APodsFileThatIsTooLongIsNotForgotten) {
   EXPECT_EQ(daemon_.Stop(), 0);
   std::filesystem::resize_file(folder_ / "state/pods.json", (64 << 20) + 1);
-  EXPECT_FALSE(daemon_.Start());
-  EXPECT_EQ(daemon_.Wait(), 1);
+  ASSERT_FALSE(StartsAnyway());
   EXPECT_NE(daemon_.Log().find("pods.json is too long; "), std::string::npos) << daemon_.Log();
   EXPECT_EQ(std::filesystem::file_size(folder_ / "state/pods.json"), (64u << 20) + 1);
 }
