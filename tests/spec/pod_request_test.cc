@@ -152,6 +152,18 @@ TEST(PodFields, WhatIsFixedDoesNotChange) {
   }
 }
 
+TEST(PodFields, ATeamHasOneSpelling) {
+  const PodField& team = *FindPodField("team");
+  for (const char* said : {"lab/vision", "/lab/vision", "lab//vision", "//lab/vision//"}) {
+    PodRequest request;
+    ASSERT_TRUE(ReadField(team, said, request));
+    EXPECT_EQ(request.team, "lab/vision") << said;
+  }
+  PodRequest none;
+  ASSERT_TRUE(ReadField(team, "//", none));
+  EXPECT_EQ(none.team, "");
+}
+
 // docs/pod-fields.md. BATON_UPDATE=1 writes it.
 TEST(PodFields, TheReferenceIsUpToDate) {
   std::ostringstream page;
