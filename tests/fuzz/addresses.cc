@@ -22,11 +22,7 @@ FUZZ_TARGET(address) {
     BATON_CHECK(again);
     BATON_CHECK(again->host == url->host && again->port == url->port && again->path == url->path);
   }
-  if (const auto listen = net::ParseListen(text)) {
-    BATON_CHECK(k8s::IsAddress(listen->host));
-    BATON_CHECK(k8s::IsLoopback(listen->host) == listen->loopback);
-  }
-  if (k8s::IsLoopback(text)) BATON_CHECK(text == "localhost" || k8s::IsAddress(text));
+  if (const auto listen = net::ParseListen(text)) BATON_CHECK(!listen->host.empty());
 }
 
 FUZZ_TARGET(target) {
@@ -34,13 +30,13 @@ FUZZ_TARGET(target) {
   if (!request) return;
   BATON_CHECK(request->path.front() == '/');
   BATON_CHECK(request->query.size() <= net::HttpRequest::kQueryMax);
-  std::string written = k8s::PercentEncode(request->path);
+  std::string written = net::PercentEncode(request->path);
   for (size_t at = written.find("%2F"); at != std::string::npos; at = written.find("%2F", at)) {
     written.replace(at, 3, "/");
   }
   char before = '?';
   for (const auto& [name, value] : request->query) {
-    written += before + k8s::PercentEncode(name) + "=" + k8s::PercentEncode(value);
+    written += before + net::PercentEncode(name) + "=" + net::PercentEncode(value);
     before = '&';
   }
   if (written.size() > 4096) return;
