@@ -65,6 +65,7 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
   if (hold.claimed) token_.claimed_at = std::min(token_.claimed_at, turn_.now);
   client.epoch = hold.epoch;
   client.rev = 0;
+  client.told = false;
   client.part = Client::Part::kConfirmed;
   Enlist(c, hold.joined_at);
 }
@@ -88,6 +89,7 @@ void Holding::Send(uint32_t c) {
   Client& client = roster_.client(c);
   client.rev = client.epoch == epoch_ ? client.rev + 1 : 1;
   client.epoch = epoch_;
+  client.told = true;
   client.part = Client::Part::kSent;
   client.sent_at = turn_.now;
   Duration left = token_.closed() ? Duration(0) : token_.deadline - turn_.now;

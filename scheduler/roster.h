@@ -42,6 +42,7 @@ class Roster {
     bool wants = false;          // reported Waiting, or Holding and Draining (more may come)
     bool draining = false;       // its last report said so
     bool hang_reported = false;  // in the present token
+    bool told = false;           // was sent `rev` by this side, which knows of no other
     uint64_t seq = 0;            // of its last report
     uint64_t epoch = 0;          // of the last token sent
     uint64_t rev = 0;            // and its revision

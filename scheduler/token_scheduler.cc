@@ -7,21 +7,26 @@
 namespace baton::scheduler {
 namespace {
 
+// What a client may say of revisions that this side does not know of.
+constexpr uint64_t kRevMost = uint64_t{1} << 62;
+
 // Takes what the report says of the client itself. Whether it has heard the last word about the
-// token that it was sent. A client that names a token later than the `last` one lies, or it would
-// have drained each token before it was sent.
-bool Note(Roster::Client& client, const ClientReport& report, uint64_t last, Instant now) {
+// token that it was sent. A client that names a token later than the `last` one lies, and so does
+// one that names a later revision than it was told, but for its first report: after a restart it
+// knows more of them than this side. Or it would have drained each token before it was sent.
+bool Note(Roster::Client& client, const ClientReport& report, uint64_t last, bool fresh,
+          Instant now) {
   // What a heartbeat in the middle of a drain says moves it nearer, never further: the backlog of
   // work that waits for another launch does not shrink.
   const Instant done_at = now + report.backlog;
   const bool drains = report.phase == wire::Phase::kDraining;
   client.done_at = drains && client.draining ? std::min(client.done_at, done_at) : done_at;
   client.draining = drains;
-  const bool later = report.epoch > client.epoch && report.epoch <= last;
-  const bool heard = later || (report.epoch == client.epoch && report.rev >= client.rev);
-  // After a restart the client knows more revisions than this side.
-  if (report.epoch == client.epoch) client.rev = std::max(client.rev, report.rev);
-  return heard;
+  if (report.epoch != client.epoch) return report.epoch > client.epoch && report.epoch <= last;
+  if (report.rev <= client.rev) return report.rev == client.rev;
+  if (client.told && !fresh) return false;
+  client.rev = std::min(report.rev, kRevMost);
+  return true;
 }
 
 // How long a client that has drained has held its part.
@@ -222,7 +227,7 @@ void TokenScheduler::On(const ClientReport& event) {
   client.seq = event.seq;
   const bool fresh =
       std::exchange(client.contact, Client::Contact::kHeard) == Client::Contact::kNew;
-  const bool heard = Note(client, event, epoch(), turn_.now);
+  const bool heard = Note(client, event, epoch(), fresh, turn_.now);
   const bool holds = event.phase == wire::Phase::kHolding || event.phase == wire::Phase::kDraining;
   if (heard && client.part == Client::Part::kSent) {
     client.part = Client::Part::kConfirmed;

@@ -56,7 +56,12 @@ void Adversary::Heard(Process& p, const wire::Token& token) {
     case Habit::kThief:
       return token.quota_ns != 0 ? HangUp(p) : Say(p, Phase::kWaiting);
     case Habit::kClaimer:
-      return Say(p, Phase::kWaiting);
+      Say(p, Phase::kWaiting);
+      if (!p.work.OneIn(2)) return;
+      // Before anybody else has been granted.
+      mind.claims = true;
+      AttachAgain(p);
+      return Say(p, Phase::kHolding);
     case Habit::kSilent:
       return Soon(p, 1'000, 4'000'000);
     case Habit::kAnything:

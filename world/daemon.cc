@@ -9,6 +9,8 @@ namespace baton::world {
 using std::chrono::milliseconds;
 
 namespace {
+// No world lasts for so many tokens.
+constexpr uint64_t kEpochMost = uint64_t{1} << 31;
 // A tick that is due at once may be late by a few, never by so many without anything done.
 constexpr uint32_t kOverdueTicksMax = 10'000;
 }  // namespace
@@ -134,6 +136,10 @@ void Daemon::Store(uint32_t g, const scheduler::StoreHolder& holder) {
     account.hold_base = account.held;
     ++account.grants;
     ++world_.verdict.grants;
+  }
+  if (holder.epoch > kEpochMost) {
+    world_.Violation("epoch",
+                     "a client's claim has moved the epochs to " + std::to_string(holder.epoch));
   }
   site.stored_epoch = holder.epoch;
   const auto same = [&](const scheduler::StoreHolder& h) { return h.client == holder.client; };

@@ -285,7 +285,9 @@ void Laws::CheckLiveness() {
   }
   due_.resize(world_.processes.size());
   for (const auto& p : world_.processes) {
-    if (p->alive && world_.pods[p->pod].present) CheckPatience(*p, status);
+    // A gang beside hostile pods: see CheckRobbed().
+    const bool exempt = hostile_here_ && world_.IsGang(p->pod);
+    if (p->alive && world_.pods[p->pod].present && !exempt) CheckPatience(*p, status);
   }
 }
 
@@ -320,6 +322,8 @@ void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
   const Duration longest = std::max(Longest(p.gpu), 10 * scheduler_.quota_max);
   Duration patience =
       seconds(5) + due.behind + 2 * longest * policy::kWhole / std::max<policy::Share>(1, fluid);
+  // Who is hostile keeps the GPU until that is ended, and pays for it (CheckRobbed()).
+  if (hostile_here_) patience += 5 * scheduler_.drain_timeout;
   // A gang waits until it comes first on all its GPUs, and keeps them from others meanwhile.
   if (gangs_here_) patience *= 3;
   if (world_.now - due.since > patience) {
@@ -350,9 +354,18 @@ void Laws::CheckStolen(size_t pod, uint32_t g) {
   if (world_.plan.relay) known += milliseconds(300) * std::ssize(world_.plan.faults);
   known += world_.restarts * (seconds(4) + 2 * scheduler_.drain_timeout);
   const Duration kept = node_.Kept(pod, g);
-  if (kept <= known) return;
-  world_.Violation("stolen", world_.Name(pod) + " kept the GPU for " + FormatSeconds(kept) +
-                                 " and was charged " + FormatSeconds(account.held));
+  if (kept > known) {
+    world_.Violation("stolen", world_.Name(pod) + " kept the GPU for " + FormatSeconds(kept) +
+                                   " and was charged " + FormatSeconds(account.held));
+  }
+  // What it was charged beyond its grants are claims: a hundredth of the time, drain_timeout once,
+  // and what the last of them was longer.
+  const Duration length = world_.now - Instant{};
+  const Duration claims = account.held - kept - (known - account.held) - length / 100 -
+                          (1 + world_.restarts) * (2 * scheduler_.drain_timeout + seconds(3));
+  if (!world_.plan.pods[pod].hostile || claims <= Duration(0)) return;
+  world_.Violation("claims", world_.Name(pod) + " held the GPU for " + FormatSeconds(account.held) +
+                                 ", of which it was granted " + FormatSeconds(kept));
 }
 
 // Each hostile pod may keep the GPU for a hundredth of the time by claims, and drain_timeout once;

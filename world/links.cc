@@ -13,7 +13,7 @@ void Links::ToDaemon(Process& p, const wire::State& state) {
   Frame& frame = frames_[slot];
   frame.size = static_cast<uint32_t>(wire::Encode(state, frame.bytes, sizeof frame.bytes));
   if (!world_.plan.relay) return Send(p, What::kToDaemon, slot);
-  world_.After(microseconds(p.link.Between(8, 60)), What::kToRelay, slot);
+  InOrder(p, microseconds(p.link.Between(8, 60)), What::kToRelay, slot);
 }
 
 void Links::ToClient(Process& p, const wire::Token& token) {
@@ -70,7 +70,7 @@ Process* Links::At(uint32_t slot, wire::Token& token) {
 
 void Links::Deliver(uint32_t slot) {
   Process& p = *world_.processes[frames_[slot].process];
-  world_.After(microseconds(p.link.Between(8, 60)), What::kFromRelay, slot);
+  InOrder(p, microseconds(p.link.Between(8, 60)), What::kFromRelay, slot);
 }
 
 uint32_t Links::NewFrame(const Process& p) {
@@ -106,7 +106,17 @@ void Links::Send(Process& p, What what, uint32_t slot) {
         break;
     }
   }
+  if (world_.in_order && world_.now >= bad_until_) return InOrder(p, delay, what, slot);
   world_.After(delay, what, slot);
+}
+
+void Links::InOrder(Process& p, Duration delay, What what, uint32_t slot) {
+  const size_t way = what == What::kToRelay    ? 0
+                     : what == What::kToDaemon ? 1
+                     : what == What::kToClient ? 2
+                                               : 3;
+  p.arrives[way] = std::max(p.arrives[way], world_.now + delay);
+  world_.At(p.arrives[way], what, slot);
 }
 
 }  // namespace baton::world

@@ -51,6 +51,8 @@ class Links {
   };
   uint32_t NewFrame(const Process& p);
   void Send(Process& p, What what, uint32_t slot);
+  // In `delay`, and not before the frame before it.
+  void InOrder(Process& p, Duration delay, What what, uint32_t slot);
   Process* Take(uint32_t slot);
   Process* Of(uint32_t slot);
 

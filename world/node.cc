@@ -1,7 +1,6 @@
 #include "world/node.h"
 
 #include <string>
-#include <utility>
 
 namespace baton::world {
 
@@ -47,7 +46,7 @@ Duration Node::Said(const Process& p, const wire::State& state) {
     guard.Said(world_.now, p.index, state);
     if (const auto wrong = guard.Invariants(world_.now)) world_.Violation("relay", *wrong);
   }
-  const bool last = std::pair(state.epoch, state.rev) >= std::pair(seen.epoch, seen.rev);
+  const bool last = state.epoch == seen.epoch && state.rev >= seen.rev;
   if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false);
   return held;
 }

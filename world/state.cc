@@ -10,6 +10,7 @@ WorldState::WorldState(const Plan& plan, const RunOptions& options) : plan(plan)
   const bool hostile = std::any_of(plan.pods.begin(), plan.pods.end(),
                                    [](const PodPlan& pod) { return pod.hostile; });
   this->options.invariants |= hostile;
+  in_order = hostile || plan.relay;
   if (options.kill_hung && (hostile || !plan.faults.empty())) {
     this->options.scheduler.drain_kill = true;
     this->options.scheduler.drain_timeout = std::chrono::seconds(2);

@@ -4,6 +4,7 @@
 #ifndef BATON_WORLD_STATE_H_
 #define BATON_WORLD_STATE_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -92,6 +93,9 @@ struct Process {
   Duration busy{0};
   Instant wake = kNever;         // when the machine wants to be stepped next,
   Instant wake_queued = kNever;  // and the event that sees to it
+  // When the frame before arrives, by where it is going: to relay, daemon, relay and process
+  // (WorldState::in_order).
+  std::array<Instant, 4> arrives{};
   // What the daemon knows of it.
   Duration settled{0};              // of its State: held_ns when it last held nothing
   bool restored = false;            // held when the daemon ended, and has not been heard since
@@ -160,6 +164,9 @@ struct WorldState {
 
   const Plan& plan;
   RunOptions options;
+  // Frames that nothing happens to stay in order, as on a socket. Elsewhere any may be late: nobody
+  // may depend on it, but where somebody lies on purpose the accounts do.
+  bool in_order = false;
   Instant now{};
   std::priority_queue<Event> events;
   Verdict verdict;

@@ -341,8 +341,8 @@ TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
   EXPECT_GT(world.Launches(s), 0u);
 }
 
-// High priority comes before it on each GPU as long as it is not far behind its request there, and a
-// moment at which it comes first on all is rare beside long kernels.
+// High priority comes before it on each GPU as long as it is not far behind its request there, and
+// a moment at which it comes first on all is rare beside long kernels.
 TEST(Gang, HasItsRequestBesideHighPriorityAndLongKernels) {
   GangWorld world(3);
   const PodId a = world.Add({.request = 20, .gpus = {0, 1, 2}, .collective_every = 5});

@@ -200,7 +200,7 @@ TEST(TokenScheduler, WhoKeepsAFreeGpuByAClaimIsChargedForIt) {
   step(ClientReport{ClientId{10}, 1, Phase::kWaiting, 0, 0});
   step(ClientReport{ClientId{20}, 2, Phase::kHolding, 1'000, 1});
   now += milliseconds(5);
-  step(ClientReport{ClientId{10}, 2, Phase::kWaiting, scheduler.epoch(), 9, milliseconds(5)});
+  step(ClientReport{ClientId{10}, 2, Phase::kWaiting, scheduler.epoch(), 1, milliseconds(5)});
   ASSERT_FALSE(scheduler.holder()) << "it may be true";
   now += milliseconds(700);
   step(ClientReport{ClientId{20}, 3, Phase::kIdle, 1'000, 1});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "scheduler/token_scheduler.h"
@@ -18,17 +19,25 @@ using wire::Phase;
 // A scheduler that is told events one by one.
 struct Driven {
   explicit Driven(uint64_t last_epoch) : scheduler(SchedulerOptions{}, last_epoch) {}
-  void operator()(const Event& event) { scheduler.Step(now, event, effects); }
+  void operator()(const Event& event) {
+    scheduler.Step(now, event, effects);
+    for (const Effect& effect : effects) {
+      if (const auto* sent = std::get_if<SendToken>(&effect)) revs[sent->client.value] = sent->rev;
+    }
+  }
   // After some time; the effects of what was before are forgotten.
   void operator()(Duration later, const Event& event) {
     now += later;
     effects.clear();
-    scheduler.Step(now, event, effects);
+    operator()(event);
   }
+  // The revision that the client was sent last.
+  uint64_t Rev(uint64_t client) const { return revs.at(client); }
 
   TokenScheduler scheduler;
   Instant now{seconds(3)};
   Effects effects;
+  std::map<uint64_t, uint64_t> revs;
 };
 
 TEST(TokenScheduler, AfterARestartNobodyIsGrantedUntilTheLastHolderDrained) {
@@ -193,7 +202,9 @@ TEST(TokenScheduler, WhoNamesATokenThatNobodyWasSentHasNotDrained) {
   step({}, ClientAttached{ClientId{1}, PodId{1}});
   step({}, ClientReport{ClientId{1}, 2, Phase::kIdle, 2, 1, Duration(0), Duration(0)});
   EXPECT_EQ(step.scheduler.holder(), PodId{1});
-  step({}, ClientReport{ClientId{1}, 3, Phase::kIdle, 1, 9, Duration(0), Duration(0)});
+  step({}, ClientReport{ClientId{1}, 3, Phase::kIdle, 1, step.Rev(1) + 1});
+  EXPECT_EQ(step.scheduler.holder(), PodId{1}) << "nor was it sent this word about it";
+  step({}, ClientReport{ClientId{1}, 4, Phase::kIdle, 1, step.Rev(1)});
   EXPECT_FALSE(step.scheduler.holder());
 }
 
@@ -240,7 +251,8 @@ TEST(TokenScheduler, FalseClaimsCostTheOthersAHundredthOfTheTime) {
   for (uint64_t seq = 2; step.now < start + seconds(1000); seq += 2) {
     step({}, ClientReport{ClientId{10}, seq, Phase::kHolding, 1000, 1});
     // The other drains, and wants more.
-    step({}, ClientReport{ClientId{20}, seq, Phase::kWaiting, step.scheduler.epoch(), 1000});
+    step({},
+         ClientReport{ClientId{20}, seq, Phase::kWaiting, step.scheduler.epoch(), step.Rev(20)});
     if (!step.scheduler.holder()) blocked += milliseconds(100);
     step(milliseconds(100), Tick{});
     step({}, ClientReport{ClientId{10}, seq + 1, Phase::kIdle, 1000, 1});
