@@ -366,11 +366,15 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   tenants_->Send(message.client, bytes);
 }
 
-bool Frontend::Allow(uint64_t number, const Client& client, const wire::Token& token) {
+bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) {
   if (token.gpu >= client.lanes.size()) return false;
   const std::string& uuid = client.lanes[token.gpu].uuid;
   auto* guard = GuardOf(uuid);
-  if (guard == nullptr || guard->Allow(MonotonicNow(), number, token)) return true;
+  if (guard == nullptr || guard->Allow(MonotonicNow(), number, token)) {
+    // What the client said before is not said again after this: it may have drained only then.
+    if (token.quota_ns != 0) client.lanes[token.gpu].state.clear();
+    return true;
+  }
   spdlog::debug("token: a grant of {} is old, or another pod there has not drained; dropped", uuid);
   tenants_->Keep(number, token);
   return false;

@@ -86,7 +86,7 @@ class Frontend : private TenantSink {
   void FromBatond(const std::vector<std::string_view>& parts);
   void OnToClient(const wire::ToClient& message);
   // Whether the token may be passed on to the client.
-  bool Allow(uint64_t number, const Client& client, const wire::Token& token);
+  bool Allow(uint64_t number, Client& client, const wire::Token& token);
   // Null for what is no GPU of this node: nothing runs there.
   scheduler::RelayGuard* GuardOf(const std::string& uuid);
   void OnNodeWelcome(const wire::NodeWelcome& welcome);

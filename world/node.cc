@@ -63,7 +63,9 @@ bool Node::Pass(const Process& p, const wire::Token& token) {
   if (token.epoch < seen.epoch) return true;
   seen.epoch = token.epoch;
   seen.rev = token.rev;
-  if (token.quota_ns != 0) SetKeeps(p, true);
+  if (token.quota_ns == 0) return true;
+  SetKeeps(p, true);
+  seen.last.reset();  // it was about an earlier word
   return true;
 }
 
