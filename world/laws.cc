@@ -314,16 +314,20 @@ void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
   }
   Due& due = due_[p.index];
   if (!owed || p.asked != due.asked) {
-    due = {p.asked, world_.now, behind};
+    due = {p.asked, world_.now, behind, fluid};
     return;
   }
   due.behind = std::max(due.behind, behind);
+  due.fluid = std::min(due.fluid, fluid);
   // Who had an accident is predicted up to this much.
-  const Duration longest = std::max(Longest(p.gpu), 10 * scheduler_.quota_max);
+  Duration longest = std::max(Longest(p.gpu), 10 * scheduler_.quota_max);
+  // Who is hostile keeps the GPU until that is ended, and pays for it.
+  if (hostile_here_) {
+    longest += scheduler_.drain_timeout;
+    fluid = due.fluid;
+  }
   Duration patience =
       seconds(5) + due.behind + 2 * longest * policy::kWhole / std::max<policy::Share>(1, fluid);
-  // Who is hostile keeps the GPU until that is ended, and pays for it (CheckRobbed()).
-  if (hostile_here_) patience += 5 * scheduler_.drain_timeout;
   // A gang waits until it comes first on all its GPUs, and keeps them from others meanwhile.
   if (gangs_here_) patience *= 3;
   if (world_.now - due.since > patience) {

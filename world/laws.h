@@ -59,6 +59,7 @@ class Laws {
     Instant asked = kNever;
     Instant since{};
     Duration behind{0};
+    policy::Share fluid = policy::kWhole;  // the least that it was entitled to
   };
   using Statuses = std::map<PodId, scheduler::PodStatus>;
 
