@@ -2,7 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace baton::node {
+
+bool FrameRate::May(Instant now) {
+  if (left_ <= 0) {
+    const double earned =
+        std::chrono::duration<double>(now - at_).count() * static_cast<double>(per_second_);
+    left_ = std::min(burst_, static_cast<int64_t>(earned));
+    if (left_ > 0) at_ = now;
+  }
+  return left_ > 0;
+}
+
+std::shared_ptr<FrameRate> FrameRates::Of(std::string_view ticket, Instant now) {
+  std::erase_if(of_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<FrameRate>& known = of_[std::string(ticket)];
+  auto rate = known.lock();
+  if (rate == nullptr) known = rate = std::make_shared<FrameRate>(limits_, now);
+  return rate;
+}
 
 std::string Admission::OwnerOf(const Peer& peer) {
   return peer.kubernetes_pod.empty() ? fmt::format("user {}", peer.uid)

@@ -8,9 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/time.h"
 #include "node/process.h"
@@ -22,11 +25,43 @@ struct TenantLimits {
   size_t clients_max = 4096;           // connections and processes still watched
   size_t clients_per_uid = 1024;       // so one user cannot take all of them
   size_t clients_per_pod = 512;        // the same for a Kubernetes pod, whatever its user
-  uint32_t frames_per_second = 20000;  // per client, sustained; a faster one is read later
+  uint32_t frames_per_second = 20000;  // of all processes of a pod, sustained; more is read later
   uint32_t frames_burst = 200000;
   size_t unsent_frames_max = 64;  // a client that leaves more unread is disconnected
   Duration hello_timeout = std::chrono::seconds(5);
   Duration drain_timeout = std::chrono::seconds(10);  // how long NVML may list a dead process
+};
+
+// How many frames may yet be read, of one connection or of a pod's together.
+class FrameRate {
+ public:
+  FrameRate(const TenantLimits& limits, Instant now)
+      : per_second_(limits.frames_per_second),
+        burst_(limits.frames_burst),
+        left_(burst_),
+        at_(now) {}
+
+  // Whether one may be read at `now` (never before an earlier call's).
+  bool May(Instant now);
+  void Read() { --left_; }
+
+ private:
+  const int64_t per_second_;
+  const int64_t burst_;
+  int64_t left_;
+  Instant at_{};  // what was earned until here is in left_
+};
+
+// Those of pods, which their tickets stand for.
+class FrameRates {
+ public:
+  explicit FrameRates(const TenantLimits& limits) : limits_(limits) {}
+  // The same for the same ticket, while anybody has it.
+  std::shared_ptr<FrameRate> Of(std::string_view ticket, Instant now);
+
+ private:
+  const TenantLimits limits_;
+  std::map<std::string, std::weak_ptr<FrameRate>, std::less<>> of_;
 };
 
 class Admission {

@@ -49,11 +49,10 @@ struct TenantEndpoint::Client {
   stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
   boost::asio::steady_timer timer;
   std::deque<std::string> unsent;
-  std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
-  std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
-  Duration unread{0};             // how long the frame that is handled lay there for this daemon
-  int64_t frames_left = 0;
-  Instant frames_at{};
+  std::vector<Lane> lanes;          // one for each GPU, never more than kLanesMax
+  std::vector<std::string> used;    // GPUs that it ever attached, whatever their index now
+  Duration unread{0};               // how long the frame that is handled lay there for this daemon
+  std::shared_ptr<FrameRate> rate;  // its pod's, once it has said Hello
   Instant reap_until{};
   Duration reap_poll = kReapPollFirst;
 
@@ -80,7 +79,8 @@ TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, de
       listener_(io),
       accept_pause_(io),
       pulse_(io),
-      admission_(limits) {}
+      admission_(limits),
+      rates_(limits) {}
 
 TenantEndpoint::~TenantEndpoint() {
   *alive_ = false;
@@ -204,8 +204,7 @@ void TenantEndpoint::Admit(UniqueFd socket) {
   client->owner = owner;
   admission_.Enter(owner);
   client->number = ++last_number_;
-  client->frames_left = limits_.frames_burst;
-  client->frames_at = MonotonicNow();
+  client->rate = std::make_shared<FrameRate>(limits_, MonotonicNow());
   clients_.emplace(client->number, client);
   admission_.Silent(owner, client->number);
   client->timer.expires_after(limits_.hello_timeout);
@@ -218,14 +217,7 @@ void TenantEndpoint::Admit(UniqueFd socket) {
 
 void TenantEndpoint::AwaitRead(const std::shared_ptr<Client>& client) {
   if (!client->connected || client->closing) return;
-  if (client->frames_left <= 0) {
-    const Instant now = MonotonicNow();
-    const double earned = std::chrono::duration<double>(now - client->frames_at).count() *
-                          static_cast<double>(limits_.frames_per_second);
-    client->frames_left = std::min<int64_t>(limits_.frames_burst, static_cast<int64_t>(earned));
-    if (client->frames_left > 0) client->frames_at = now;
-  }
-  if (client->frames_left <= 0) {
+  if (!client->rate->May(MonotonicNow())) {
     // Over its rate: its frames wait in its own socket until it has earned some.
     client->timer.expires_after(std::chrono::milliseconds(10));
     client->timer.async_wait(
@@ -265,7 +257,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
     Disconnect(client);
     return false;
   }
-  --client->frames_left;
+  client->rate->Read();
   client->unread = Unread(MonotonicNow(), AgeOf(message));
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     RefuseClient(client, wire::ErrorKind::kLimit,
@@ -409,12 +401,14 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     }
     client->said_hello = true;
     client->incarnation = hello.incarnation;
+    client->rate = rates_.Of(hello.ticket.view(), MonotonicNow());
     by_process_.emplace(process, client->number);
     sink_.OnHello(client->number, client->peer, hello, frame);
     return;
   }
   known->incarnation = hello.incarnation;
   known->said_hello = true;
+  known->rate = rates_.Of(hello.ticket.view(), MonotonicNow());
   // It may have been adopted, or have changed its user since.
   known->peer.uid = client->peer.uid;
   known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
@@ -655,8 +649,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->incarnation = incarnation;
   client->said_hello = true;
   client->served = true;
-  client->frames_left = limits_.frames_burst;
-  client->frames_at = MonotonicNow();
+  client->rate = std::make_shared<FrameRate>(limits_, MonotonicNow());
   client->used = gpus;
   client->lanes.resize(std::min(gpus.size(), kLanesMax));
   for (size_t i = 0; i < client->lanes.size(); ++i) client->lanes[i].uuid = gpus[i];

@@ -163,6 +163,7 @@ class TenantEndpoint {
   Instant back_at_{};
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
   Admission admission_;
+  FrameRates rates_;
   // By process: at most a handful of clients have the same one.
   std::multimap<std::pair<pid_t, uint64_t>, uint64_t> by_process_;
   uint64_t last_number_ = 0;

@@ -257,9 +257,10 @@ int Main(int argc, char** argv) {
                       v.check.c_str(), v.violation.c_str());
           if (!given) {
             std::printf("  again: baton-world --seed %" PRIu64 " --pods %u --length %" PRId64
-                        "ns --faults %s --rule %s\n",
+                        "ns --faults %s --rule %s%s%s\n",
                         flags.seed + i, flags.pods, Nanos(draw.length), flags.faults.c_str(),
-                        flags.rule.c_str());
+                        flags.rule.c_str(), flags.hostile ? " --hostile" : "",
+                        flags.relay ? " --relay" : "");
           }
           if (total.violated == 1 && *budget > Duration(0)) {
             Minimise(plan_of(i), v, options, *budget, flags.rule);
