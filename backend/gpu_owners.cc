@@ -7,12 +7,14 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/nesting.h"
 
 namespace baton::backend {
 namespace {
 
 using nlohmann::json;
 
+constexpr size_t kNestsMost = 32;
 constexpr size_t kOwnersFileMax = 16 << 20;
 constexpr std::string_view kOwnersFormat = "baton gpu nodes ";
 constexpr uint64_t kOwnersVersion = 1;
@@ -52,6 +54,9 @@ Result<void> GpuOwners::Read(const std::string& text) {
   if (text.substr(0, line) !=
       fmt::format("{}{} {:016x}", kOwnersFormat, kOwnersVersion, HashOf(body))) {
     return Fail(ErrorCode::kInvalid, "its checksum does not match");
+  }
+  if (!JsonNestsWithin(body, kNestsMost)) {
+    return Fail(ErrorCode::kInvalid, "its values lie too deep in each other");
   }
   const json root = json::parse(body, nullptr, false);
   if (!root.is_object()) return Fail(ErrorCode::kInvalid, "it is not JSON");

@@ -10,6 +10,7 @@
 #include "base/entropy.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/nesting.h"
 #include "base/team_path.h"
 
 namespace baton::backend {
@@ -21,6 +22,7 @@ using nlohmann::json;
 constexpr uint64_t kIdMax = UINT32_MAX;
 constexpr std::string_view kPodsFormat = "baton pods ";
 constexpr uint64_t kPodsVersion = 1;
+constexpr size_t kNestsMost = 32;
 const std::string kFirstLine = fmt::format("{}{} ", kPodsFormat, kPodsVersion);
 
 // The conversion of a number that does not fit is not an error of JSON's own.
@@ -279,6 +281,9 @@ Result<void> Pods::Read(const std::string& text) {
   if (text.substr(kFirstLine.size(), line - kFirstLine.size()) !=
       fmt::format("{:016x}", HashOf(body))) {
     return Fail(ErrorCode::kInvalid, "its checksum does not match");
+  }
+  if (!JsonNestsWithin(body, kNestsMost)) {
+    return Fail(ErrorCode::kInvalid, "its values lie too deep in each other");
   }
   try {
     const json root = json::parse(body);

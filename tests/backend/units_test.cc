@@ -169,6 +169,10 @@ TEST(Pods, AFileThatNoBatondWritesIsRefused) {
     return Pods().Load(fmt::format("baton pods 1 {:016x}\n{}\n", HashOf(changed), changed));
   };
   ASSERT_TRUE(load(body));
+  std::string deep = body;
+  deep.insert(deep.find('{') + 1,
+              "\"x\": " + std::string(50'000, '[') + std::string(50'000, ']') + ",");
+  EXPECT_FALSE(load(deep));
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {"\"last_id\": 2", "\"last_id\": 1e300"},
            {"\"id\": 2", "\"id\": 1e300"},
