@@ -641,11 +641,12 @@ bool Park(Gpu* gpu) {
   Event event;
   event.kind = EventKind::kParked;
   Step(gpu, event);
-  while (gpu->gate.open.load(std::memory_order_acquire) == 0 && !Refused()) {
+  bool refused = false;
+  while (gpu->gate.open.load(std::memory_order_acquire) == 0 && !(refused = Refused())) {
     FutexWait(&gpu->gate.open, 0, kParkedLook);
   }
   gpu->parked.fetch_sub(1);
-  return gpu->gate.open.load(std::memory_order_acquire) != 0;
+  return !refused;  // it may have closed again by now: then the caller comes back
 }
 
 void Launched(Gpu* gpu) { Step(gpu, Event{}); }

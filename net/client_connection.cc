@@ -307,6 +307,11 @@ HttpResult<HttpAnswer> ClientConnection::ReadHeader(std::string_view request, ui
   parser.reset();
   error_code error;
   asio::write(*socket_, asio::buffer(request.data(), request.size()), error);
+  // Who refuses a request may answer before it has read all of it, and hang up.
+  error_code unsent;
+  if (error == asio::error::broken_pipe || error == asio::error::connection_reset) {
+    unsent = std::exchange(error, error_code());
+  }
   // Interim answers (100, 103) come before the real one.
   for (int interim = 0; interim < 8 && !error; ++interim) {
     parser.emplace();
@@ -333,7 +338,7 @@ HttpResult<HttpAnswer> ClientConnection::ReadHeader(std::string_view request, ui
     }
     return answer;
   }
-  if (error) return socket_->Fail(error, true);
+  if (error) return socket_->Fail(unsent ? unsent : error, true);
   return tl::unexpected(HttpError{
       HttpEnd::kBroken, "the answer is no good HTTP: it never gets beyond interim answers", true});
 }
