@@ -18,6 +18,8 @@
 namespace baton::node {
 namespace {
 
+// So long handshakes may fail for no reason that is told.
+constexpr Duration kHandshakePatience = std::chrono::seconds(5);
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 constexpr size_t kAskedMax = 256;
 constexpr int kQueueMax = 10'000;
@@ -479,6 +481,11 @@ void Frontend::OnMonitor(const std::vector<std::string_view>& parts) {
   if (parts.empty() || parts[0].size() < 2 || ever_up_ || !refused_.empty()) return;
   uint16_t event;
   memcpy(&event, parts[0].data(), sizeof event);
+  const Instant now = MonotonicNow();
+  if (failed_since_ == kNever) failed_since_ = now;
+  // A batond that has too many connections hangs up as well.
+  const bool unsure = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+  if (unsure && now - failed_since_ < kHandshakePatience) return;
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
     auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
     refused_ = fmt::format(

@@ -128,7 +128,8 @@ class Frontend : private TenantSink {
   bool ever_up_ = false;
   std::string refused_;  // why batond did not take this node; empty while it has not said so
   bool said_lost_ = false;
-  uint64_t batond_ = 0;  // its instance
+  Instant failed_since_ = kNever;  // handshakes, before there was one
+  uint64_t batond_ = 0;            // its instance
   Instant heard_{};
   Instant said_hello_{};
 };
