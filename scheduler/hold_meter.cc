@@ -12,7 +12,7 @@ constexpr Duration kAnswerPatience = std::chrono::seconds(1);
 }  // namespace
 
 void HoldMeter::Sent(Instant at, const wire::Token& token) {
-  const bool kept = token.epoch == kept_epoch_ && token.epoch != 0;
+  const bool kept = token.epoch == kept_epoch_;
   if (token.epoch > epoch_ && (token.quota_ns != 0 || kept)) {
     // With a new epoch a hold begins; one whose grant was kept from the client, no sooner than now.
     epoch_ = token.epoch;

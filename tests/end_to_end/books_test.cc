@@ -206,7 +206,7 @@ TEST_F(Books, WhoUsedLessGetsTheSlackUntilTheStandingEvensOut) {
   PodOptions early = Burn("early", "10", "100");
   early.run_flags = {"--team", "early"};
   Start(early);
-  PassTime(seconds(6));
+  PassTime(seconds(8));
   PodOptions late = Burn("late", "10", "100");
   late.run_flags = {"--team", "late"};
   const Instant before = MonotonicNow();
@@ -233,7 +233,7 @@ TEST_F(Books, WhoUsedLessGetsTheSlackUntilTheStandingEvensOut) {
   PassTime(seconds(1));
   const auto off_the_forecast = [&] {
     double worst = 0;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 4; ++i) {
       const Instant from = MonotonicNow();
       const auto measured = SharesOver(milliseconds(2500), device());
       for (size_t team = 0; team < 2; ++team) {

@@ -93,7 +93,7 @@ TEST_F(Share, AnElasticPodAloneLosesNextToNothing) {
           Burn((hooked ? "alone" : "bare") + std::to_string(run++), "10", "100", flags);
       Pod& pod = hooked ? Start(options) : StartBare(options);
       PassTime(milliseconds(500));
-      const double share = SharesOver(Window(1), device()).at(options.name);
+      const double share = SharesOver(Window(2), device()).at(options.name);
       pod.Stop();
       return share;
     };

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include "scheduler/token_scheduler.h"
+#include "tests/scheduler/driven.h"
 #include "tests/scheduler/share_spec.h"
 
 namespace baton::scheduler {
@@ -15,30 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using wire::Phase;
-
-// A scheduler that is told events one by one.
-struct Driven {
-  explicit Driven(uint64_t last_epoch) : scheduler(SchedulerOptions{}, last_epoch) {}
-  void operator()(const Event& event) {
-    scheduler.Step(now, event, effects);
-    for (const Effect& effect : effects) {
-      if (const auto* sent = std::get_if<SendToken>(&effect)) revs[sent->client.value] = sent->rev;
-    }
-  }
-  // After some time; the effects of what was before are forgotten.
-  void operator()(Duration later, const Event& event) {
-    now += later;
-    effects.clear();
-    operator()(event);
-  }
-  // The revision that the client was sent last.
-  uint64_t Rev(uint64_t client) const { return revs.at(client); }
-
-  TokenScheduler scheduler;
-  Instant now{seconds(3)};
-  Effects effects;
-  std::map<uint64_t, uint64_t> revs;
-};
 
 TEST(TokenScheduler, AfterARestartNobodyIsGrantedUntilTheLastHolderDrained) {
   Driven step(41);
