@@ -68,7 +68,8 @@ TEST(HoldMeter, AGrantThatWasKeptFromAClientIsNoHold) {
   HoldMeter meter;
   meter.Kept(TokenOf(7, 1, kQuota));
   meter.Sent(At(milliseconds(900)), TokenOf(7, 2, Duration(0)));
-  EXPECT_LE(meter.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), milliseconds(1));
+  EXPECT_EQ(meter.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), milliseconds(1))
+      << "0 would mean that nobody knows, and all of the token would be charged";
   // One of before the node's time is not known.
   HoldMeter other;
   other.Sent(At(milliseconds(900)), TokenOf(7, 2, Duration(0)));
