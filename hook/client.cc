@@ -540,10 +540,7 @@ bool ReadEnvironment() {
   } else if (away != nullptr && away[0] != 0 && strcmp(away, "wait") != 0) {
     Say("BATON_AWAY is '%s', which is neither 'wait' nor 'open'; taken as 'wait'", away);
   }
-  const char* wait = getenv("BATON_TICKET_WAIT");
-  for (int said = 0; wait != nullptr && *wait >= '0' && *wait <= '9' && said < 100'000; ++wait) {
-    g.ticket_wait = seconds(said = said * 10 + (*wait - '0'));
-  }
+  g.ticket_wait = EnvironmentSeconds("BATON_TICKET_WAIT", kTicketWait);
   const char* path = getenv("BATON_SOCKET");
   if (path == nullptr || path[0] == 0) path = "/run/baton/baton.sock";
   if (strlen(path) >= sizeof(g.socket_path)) {

@@ -244,6 +244,16 @@ size_t CommandLine(char* text, size_t room) {
   return n;
 }
 
+Duration EnvironmentSeconds(const char* name, Duration otherwise) {
+  Duration value = otherwise;
+  const char* text = getenv(name);
+  for (int said = 0; text != nullptr && *text >= '0' && *text <= '9' && said < 100'000; ++text) {
+    said = said * 10 + (*text - '0');
+    value = std::chrono::seconds(said);
+  }
+  return value;
+}
+
 void Lock::Acquire() {
   if (TryAcquire()) return;
   while (word_.exchange(2, std::memory_order_acquire) != 0) {

@@ -48,6 +48,9 @@ uint64_t Random64();
 // The program's words, as far as there is room, with spaces for what is not printable. How many
 // bytes there are.
 size_t CommandLine(char* text, size_t room);
+// The environment variable as whole seconds, below a million; `otherwise` where it is not set, or
+// begins with no digit.
+Duration EnvironmentSeconds(const char* name, Duration otherwise);
 
 // A T that is never freed; null when memory is short. Where nothing may throw.
 template <class T>
