@@ -1,6 +1,7 @@
 #include "hook/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -176,19 +178,19 @@ void Disconnect(const char* why) {
 }
 
 bool Connect() {
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) {
-    SayAway(strerror(errno));
-    return false;
-  }
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  // Where others connect faster than they are accepted, it waits in line.
+  const timeval patience = {0, 200'000};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, g.socket_path, sizeof(address.sun_path));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+  if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     SayAway(strerror(errno));
-    close(fd);
+    if (fd >= 0) close(fd);
     return false;
   }
+  fcntl(fd, F_SETFL, O_NONBLOCK);
   g.fd.store(fd, std::memory_order_release);
   g.link.store(static_cast<uint32_t>(Link::kHello), std::memory_order_release);
   wire::Hello hello;

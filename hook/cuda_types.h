@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#undef cuArray3DCreate
+#undef cuArrayCreate
 #undef cuCtxCreate
 #undef cuCtxCreate_v3
 #undef cuCtxDestroy
@@ -18,7 +20,10 @@
 #undef cuEventRecord
 #undef cuGetProcAddress
 #undef cuGetProcAddress_v2
+#undef cuGraphInstantiate
+#undef cuGraphInstantiateWithParams
 #undef cuGraphLaunch
+#undef cuGraphUpload
 #undef cuLaunchCooperativeKernel
 #undef cuLaunchKernel
 #undef cuLaunchKernelEx
@@ -72,6 +77,10 @@
 #undef cuMemsetD32Async
 #undef cuMemsetD8
 #undef cuMemsetD8Async
+#undef cuLaunchHostFunc
+#undef cuStreamAddCallback
+#undef cuStreamBatchMemOp
+#undef cuStreamBatchMemOp_v2
 #undef cuStreamBeginCapture
 #undef cuStreamBeginCaptureToGraph
 #undef cuStreamDestroy
@@ -79,5 +88,9 @@
 #undef cuStreamGetCtx
 #undef cuStreamGetCtx_v2
 #undef cuStreamIsCapturing
+#undef cuStreamWaitValue32
+#undef cuStreamWaitValue32_v2
+#undef cuStreamWaitValue64
+#undef cuStreamWaitValue64_v2
 
 #endif  // BATON_HOOK_CUDA_TYPES_H_

@@ -13,9 +13,8 @@ std::atomic<void*> g_real[kFnCount];
 namespace {
 
 constexpr const char* kNames[kFnCount] = {
-#define BATON_ENTRY(spelling, name, since, per_thread) #spelling,
-#include "hook/entries.inc"
-#undef BATON_ENTRY
+#define BATON_ENTRY(action, spelling, name, since, per_thread) #spelling,
+#include "hook/functions.inc"
 #define BATON_USED(name, type) #name,
     BATON_USED_FUNCTIONS(BATON_USED)
 #undef BATON_USED

@@ -8,35 +8,40 @@
 #include "hook/cuda_types.h"
 
 // Driver functions that the hook calls for its own purposes and does not replace.
-#define BATON_USED_FUNCTIONS(X)                                                \
-  X(cuCtxGetCurrent, CUresult(CUcontext*))                                     \
-  X(cuCtxGetDevice, CUresult(CUdevice*))                                       \
-  X(cuDeviceGetCount, CUresult(int*))                                          \
-  X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))              \
-  X(cuDeviceGetMemPool, CUresult(CUmemoryPool*, CUdevice))                     \
-  X(cuDeviceGetUuid, CUresult(CUuuid*, CUdevice))                              \
-  X(cuDeviceGetUuid_v2, CUresult(CUuuid*, CUdevice))                           \
-  X(cuDevicePrimaryCtxGetState, CUresult(CUdevice, unsigned int*, int*))       \
-  X(cuDevicePrimaryCtxRetain, CUresult(CUcontext*, CUdevice))                  \
-  X(cuEventCreate, CUresult(CUevent*, unsigned int))                           \
-  X(cuEventDestroy_v2, CUresult(CUevent))                                      \
-  X(cuEventElapsedTime, CUresult(float*, CUevent, CUevent))                    \
-  X(cuEventQuery, CUresult(CUevent))                                           \
-  X(cuEventRecord, CUresult(CUevent, CUstream))                                \
-  X(cuMemPoolGetAttribute, CUresult(CUmemoryPool, CUmemPool_attribute, void*)) \
-  X(cuPointerGetAttribute, CUresult(void*, CUpointer_attribute, CUdeviceptr))  \
-  X(cuStreamGetCtx, CUresult(CUstream, CUcontext*))                            \
-  X(cuStreamGetCtx_v2, CUresult(CUstream, CUcontext*, void**))                 \
-  X(cuCtxFromGreenCtx, CUresult(CUcontext*, void*))                            \
-  X(cuStreamIsCapturing, CUresult(CUstream, CUstreamCaptureStatus*))           \
+#define BATON_USED_FUNCTIONS(X)                                                       \
+  X(cuCtxGetCurrent, CUresult(CUcontext*))                                            \
+  X(cuCtxGetDevice, CUresult(CUdevice*))                                              \
+  X(cuCtxGetLimit, CUresult(size_t*, CUlimit))                                        \
+  X(cuDeviceGetCount, CUresult(int*))                                                 \
+  X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))                     \
+  X(cuDeviceGetMemPool, CUresult(CUmemoryPool*, CUdevice))                            \
+  X(cuDeviceGetGraphMemAttribute, CUresult(CUdevice, CUgraphMem_attribute, void*))    \
+  X(cuDeviceGetUuid, CUresult(CUuuid*, CUdevice))                                     \
+  X(cuDeviceGetUuid_v2, CUresult(CUuuid*, CUdevice))                                  \
+  X(cuDevicePrimaryCtxGetState, CUresult(CUdevice, unsigned int*, int*))              \
+  X(cuDevicePrimaryCtxRetain, CUresult(CUcontext*, CUdevice))                         \
+  X(cuEventCreate, CUresult(CUevent*, unsigned int))                                  \
+  X(cuEventDestroy_v2, CUresult(CUevent))                                             \
+  X(cuEventElapsedTime, CUresult(float*, CUevent, CUevent))                           \
+  X(cuEventQuery, CUresult(CUevent))                                                  \
+  X(cuGraphChildGraphNodeGetGraph, CUresult(CUgraphNode, CUgraph*))                   \
+  X(cuGraphGetNodes, CUresult(CUgraph, CUgraphNode*, size_t*))                        \
+  X(cuGraphMemAllocNodeGetParams, CUresult(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS*)) \
+  X(cuGraphNodeGetType, CUresult(CUgraphNode, CUgraphNodeType*))                      \
+  X(cuEventRecord, CUresult(CUevent, CUstream))                                       \
+  X(cuMemPoolGetAttribute, CUresult(CUmemoryPool, CUmemPool_attribute, void*))        \
+  X(cuPointerGetAttribute, CUresult(void*, CUpointer_attribute, CUdeviceptr))         \
+  X(cuStreamGetCtx, CUresult(CUstream, CUcontext*))                                   \
+  X(cuStreamGetCtx_v2, CUresult(CUstream, CUcontext*, void**))                        \
+  X(cuCtxFromGreenCtx, CUresult(CUcontext*, void*))                                   \
+  X(cuStreamIsCapturing, CUresult(CUstream, CUstreamCaptureStatus*))                  \
   X(cuThreadExchangeStreamCaptureMode, CUresult(CUstreamCaptureMode*))
 
 namespace baton::hook {
 
 enum class Fn : uint16_t {
-#define BATON_ENTRY(spelling, name, since, per_thread) spelling,
-#include "hook/entries.inc"
-#undef BATON_ENTRY
+#define BATON_ENTRY(action, spelling, name, since, per_thread) spelling,
+#include "hook/functions.inc"
 #define BATON_USED(name, type) name,
   BATON_USED_FUNCTIONS(BATON_USED)
 #undef BATON_USED

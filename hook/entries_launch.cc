@@ -1,5 +1,6 @@
 // Kernels and graphs.
 #include "hook/entries.h"
+#include "hook/graph_memory.h"
 
 namespace baton::hook {
 BATON_API(cuLaunchKernel,
@@ -91,12 +92,16 @@ BATON_API(cuLaunchGridAsync, (CUfunction f, int width, int height, CUstream stre
 // A graph's whole run is one kind of work.
 BATON_API(cuGraphLaunch, (CUgraphExec graph, CUstream stream)) {
   BATON_REAL(cuGraphLaunch);
-  return Launch(Legacy(stream), KernelKey(graph, 1), [&] { return real(graph, stream); });
+  return WithGraphMemory(graph, Legacy(stream), true, [&] {
+    return Launch(Legacy(stream), KernelKey(graph, 1), [&] { return real(graph, stream); });
+  });
 }
 
 BATON_API(cuGraphLaunch_ptsz, (CUgraphExec graph, CUstream stream)) {
   BATON_REAL(cuGraphLaunch_ptsz);
-  return Launch(PerThread(stream), KernelKey(graph, 1), [&] { return real(graph, stream); });
+  return WithGraphMemory(graph, PerThread(stream), true, [&] {
+    return Launch(PerThread(stream), KernelKey(graph, 1), [&] { return real(graph, stream); });
+  });
 }
 
 }  // namespace baton::hook

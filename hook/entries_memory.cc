@@ -1,53 +1,23 @@
 // Device memory by every way that this hook counts: cuMemAlloc, pitch, managed, stream-ordered
 // pools and VMM. What the hook does not know is the driver's alone.
-#include "hook/client.h"
+#include "hook/allocation.h"
 #include "hook/entries.h"
-#include "hook/memory.h"
 
 namespace baton::hook {
-namespace {
-
-CUresult NotCharged() { return Refused() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_OUT_OF_MEMORY; }
-
-CUcontext CurrentContext() {
-  CUcontext context = nullptr;
-  Drv<Fn::cuCtxGetCurrent>(&context);
-  return context;
-}
-
-// Charges, allocates in the current context, and remembers at the address that the driver gave.
-template <class Call>
-CUresult Allocate(uint64_t bytes, CUdeviceptr* address, Call call) {
-  Gpu* gpu = MemoryGpu();
-  if (!Charge(gpu, bytes)) return NotCharged();
-  const CUresult result = call();
-  if (result != CUDA_SUCCESS) {
-    Credit(gpu, bytes);
-  } else if (gpu != nullptr) {
-    Remember(*address, {gpu, bytes, CurrentContext()});
-  }
-  return result;
-}
-
-template <class Call>
-CUresult Free(uint64_t address, Call call) {
-  Charged charged = {};
-  const bool known = Forget(address, &charged);
-  const CUresult result = call();
-  if (!known) return result;
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) {
-    Credit(charged.gpu, charged.bytes);
-  } else {
-    Remember(address, charged);
-  }
-  return result;
-}
-
-}  // namespace
-
 BATON_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   BATON_REAL(cuMemAlloc_v2);
   return Allocate(bytes, p, [&] { return real(p, bytes); });
+}
+
+// The first generation: addresses and sizes of 32 bits.
+BATON_API(cuMemAlloc, (unsigned* p, unsigned bytes)) {
+  BATON_REAL(cuMemAlloc);
+  CUdeviceptr at = 0;
+  return Allocate(bytes, &at, [&] {
+    const CUresult result = real(p, bytes);
+    if (result == CUDA_SUCCESS) at = *p;
+    return result;
+  });
 }
 
 BATON_API(cuMemAllocManaged, (CUdeviceptr * p, size_t bytes, unsigned flags)) {
@@ -55,20 +25,22 @@ BATON_API(cuMemAllocManaged, (CUdeviceptr * p, size_t bytes, unsigned flags)) {
   return Allocate(bytes, p, [&] { return real(p, bytes, flags); });
 }
 
+namespace {
+
 // The pitch is the driver's to choose: charged at what was asked for, rounded up to the largest
 // alignment that drivers use, and then corrected.
-BATON_API(cuMemAllocPitch_v2,
-          (CUdeviceptr * p, size_t* pitch, size_t width, size_t height, unsigned element)) {
-  BATON_REAL(cuMemAllocPitch_v2);
+template <class Address, class Size, class Call>
+CUresult AllocatePitch(const Address* p, const Size* pitch, uint64_t width, uint64_t height,
+                       Call call) {
   constexpr uint64_t kPitchAlign = 512;
   Gpu* gpu = MemoryGpu();
   uint64_t guess = 0;
-  if (__builtin_mul_overflow((uint64_t{width} + kPitchAlign - 1) / kPitchAlign * kPitchAlign,
-                             uint64_t{height}, &guess)) {
+  if (__builtin_mul_overflow((width + kPitchAlign - 1) / kPitchAlign * kPitchAlign, height,
+                             &guess)) {
     guess = UINT64_MAX;
   }
-  if (!Charge(gpu, guess)) return NotCharged();
-  const CUresult result = real(p, pitch, width, height, element);
+  if (!Charge(gpu, guess)) return NotCharged(gpu, guess);
+  const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     Credit(gpu, guess);
     return result;
@@ -77,6 +49,22 @@ BATON_API(cuMemAllocPitch_v2,
   if (actual < guess) Credit(gpu, guess - actual);
   if (gpu != nullptr) Remember(*p, {gpu, actual < guess ? actual : guess, CurrentContext()});
   return result;
+}
+
+}  // namespace
+
+BATON_API(cuMemAllocPitch_v2,
+          (CUdeviceptr * p, size_t* pitch, size_t width, size_t height, unsigned element)) {
+  BATON_REAL(cuMemAllocPitch_v2);
+  return AllocatePitch(p, pitch, width, height,
+                       [&] { return real(p, pitch, width, height, element); });
+}
+
+BATON_API(cuMemAllocPitch,
+          (unsigned* p, unsigned* pitch, unsigned width, unsigned height, unsigned element)) {
+  BATON_REAL(cuMemAllocPitch);
+  return AllocatePitch(p, pitch, width, height,
+                       [&] { return real(p, pitch, width, height, element); });
 }
 
 // Stream-ordered memory is charged by what its pool reserves. In a stream capture it becomes a node
@@ -97,7 +85,7 @@ CUresult AllocateAsync(CUstream stream, CUmemoryPool pool, CUdeviceptr* p, size_
   if (gpu == nullptr) return call();
   Guard guard(PoolsLock(gpu));
   uint64_t charged = 0;
-  if (!ChargePool(gpu, pool, bytes, &charged)) return NotCharged();
+  if (!ChargePool(gpu, pool, bytes, &charged)) return NotCharged(gpu, bytes);
   const CUresult result = call();
   SettlePool(gpu, pool, charged);
   if (result == CUDA_SUCCESS) RememberPooled(gpu, *p, pool);
@@ -150,15 +138,38 @@ BATON_API(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream stream)) {
   return FreeAny(p, [&] { return real(p, stream); });
 }
 
+namespace {
+constexpr int kManagedType = 2;  // CU_MEM_ALLOCATION_TYPE_MANAGED, which older headers lack
+}
+
 BATON_API(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props)) {
   BATON_REAL(cuMemPoolCreate);
   const CUresult result = real(pool, props);
   if (result == CUDA_SUCCESS && Managed()) {
+    // A managed pool that names no device is charged as cuMemAllocManaged is: where the program
+    // works now.
     const bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    RememberPool(*pool, on_device ? MemoryGpuOf(props->location.id) : nullptr);
+    const bool managed = static_cast<int>(props->allocType) == kManagedType;
+    RememberPool(*pool, on_device ? MemoryGpuOf(props->location.id)
+                        : managed ? MemoryGpu()
+                                  : nullptr);
   }
   return result;
 }
+// A pool that belongs to a place, and not to the program: `type` says whether it is managed.
+#define BATON_POOL_OF(name)                                                     \
+  BATON_API(name, (CUmemoryPool * pool, CUmemLocation * location, int type)) {  \
+    BATON_REAL(name);                                                           \
+    const CUresult result = real(pool, location, type);                         \
+    if (result == CUDA_SUCCESS && Managed() && type == kManagedType) {          \
+      const bool on_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;     \
+      RememberPool(*pool, on_device ? MemoryGpuOf(location->id) : MemoryGpu()); \
+    }                                                                           \
+    return result;                                                              \
+  }
+BATON_POOL_OF(cuMemGetDefaultMemPool)
+BATON_POOL_OF(cuMemGetMemPool)
+
 BATON_API(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
   BATON_REAL(cuMemPoolTrimTo);
   Gpu* gpu = Managed() ? GpuOfPool(pool) : nullptr;
@@ -178,6 +189,11 @@ BATON_API(cuMemFree_v2, (CUdeviceptr p)) {
   return FreeAny(p, [&] { return real(p); });
 }
 
+BATON_API(cuMemFree, (unsigned p)) {
+  BATON_REAL(cuMemFree);
+  return FreeAny(p, [&] { return real(p); });
+}
+
 // VMM: physical memory is charged where it is made; imports are somebody else's charge.
 BATON_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
                         const CUmemAllocationProp* prop, unsigned long long flags)) {
@@ -186,7 +202,7 @@ BATON_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
   if (Managed() && prop != nullptr && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
     gpu = MemoryGpuOf(prop->location.id);
   }
-  if (!Charge(gpu, bytes)) return NotCharged();
+  if (!Charge(gpu, bytes)) return NotCharged(gpu, bytes);
   const CUresult result = real(handle, bytes, prop, flags);
   if (result == CUDA_SUCCESS) {
     RememberHandle(gpu, *handle, bytes);
@@ -221,21 +237,51 @@ BATON_API(cuMemUnmap, (CUdeviceptr address, size_t bytes)) {
   return Unmap(address, bytes, real);
 }
 
-BATON_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
-  BATON_REAL(cuMemGetInfo_v2);
-  const CUresult result = real(free, total);
+namespace {
+
+template <class Size, class Call>
+CUresult MemoryInfo(Size* free, Size* total, Call call) {
+  const CUresult result = call();
   if (result != CUDA_SUCCESS) return result;
   Gpu* gpu = MemoryGpu();
   SettlePools(gpu);
-  SeenByPod(gpu, free, total);
+  size_t f = *free, t = *total;
+  SeenByPod(gpu, &f, &t);
+  *free = static_cast<Size>(f);
+  *total = static_cast<Size>(t);
   return result;
+}
+
+template <class Size, class Call>
+CUresult TotalMemory(Size* bytes, CUdevice device, Call call) {
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS || !Managed()) return result;
+  size_t total = *bytes;
+  SeenByPod(MemoryGpuOf(device), nullptr, &total);
+  *bytes = static_cast<Size>(total);
+  return result;
+}
+
+}  // namespace
+
+BATON_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
+  BATON_REAL(cuMemGetInfo_v2);
+  return MemoryInfo(free, total, [&] { return real(free, total); });
+}
+
+BATON_API(cuMemGetInfo, (unsigned* free, unsigned* total)) {
+  BATON_REAL(cuMemGetInfo);
+  return MemoryInfo(free, total, [&] { return real(free, total); });
 }
 
 BATON_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device)) {
   BATON_REAL(cuDeviceTotalMem_v2);
-  const CUresult result = real(bytes, device);
-  if (result == CUDA_SUCCESS && Managed()) SeenByPod(MemoryGpuOf(device), nullptr, bytes);
-  return result;
+  return TotalMemory(bytes, device, [&] { return real(bytes, device); });
+}
+
+BATON_API(cuDeviceTotalMem, (unsigned* bytes, CUdevice device)) {
+  BATON_REAL(cuDeviceTotalMem);
+  return TotalMemory(bytes, device, [&] { return real(bytes, device); });
 }
 
 }  // namespace baton::hook

@@ -2,49 +2,9 @@
 // copies between host and device pass, and are counted.
 #include <stddef.h>
 
-#include "hook/entries.h"
+#include "hook/transfer.h"
 
 namespace baton::hook {
-namespace {
-
-constexpr CUstream kSync = nullptr;  // the spellings without a stream run in stream 0
-
-bool OnDevice(CUdeviceptr p) {
-  unsigned type = 0;
-  // What the driver does not know is ordinary host memory.
-  return Drv<Fn::cuPointerGetAttribute>(static_cast<void*>(&type), CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                        p) == CUDA_SUCCESS &&
-         type == CU_MEMORYTYPE_DEVICE;
-}
-
-bool OnDevice(CUmemorytype type, CUdeviceptr p) {
-  if (type == CU_MEMORYTYPE_UNIFIED) return OnDevice(p);
-  return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY;
-}
-
-// Looked at only where it matters: a process that is not managed pays nothing.
-template <class Call>
-CUresult Copy(CUstream stream, bool on_device, uint64_t bytes, Call call) {
-  if (on_device) return Launch(stream, BytesKey(Kind::kCopy, bytes), call);
-  CountCopy(bytes);
-  return call();
-}
-
-bool BothOnDevice(CUdeviceptr a, CUdeviceptr b) { return Managed() && OnDevice(a) && OnDevice(b); }
-
-template <class Copy3D>
-bool BothOnDevice(const Copy3D* c) {
-  return Managed() && c != nullptr && OnDevice(c->srcMemoryType, c->srcDevice) &&
-         OnDevice(c->dstMemoryType, c->dstDevice);
-}
-
-uint64_t Bytes(const CUDA_MEMCPY2D* c) { return c == nullptr ? 0 : c->WidthInBytes * c->Height; }
-template <class Box>  // CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER
-uint64_t Bytes(const Box* c) {
-  return c == nullptr ? 0 : c->WidthInBytes * c->Height * c->Depth;
-}
-
-}  // namespace
 
 #define BATON_SET(name, Value, stream_of)                                    \
   BATON_API(name, (CUdeviceptr p, Value value, size_t n)) {                  \
@@ -267,7 +227,7 @@ static_assert(sizeof(BatchCopy) == sizeof(CUDA_MEMCPY3D_BATCH_OP) &&
 static_assert(sizeof(Decompression) == sizeof(CUmemDecompressParams));
 #endif
 
-bool OnDevice(const Operand& o) { return o.type == Operand::kArray || OnDevice(o.pointer); }
+bool IsOnDevice(const Operand& o) { return o.type == Operand::kArray || OnDevice(o.pointer); }
 
 // A batch with a copy between devices in it is GPU work as a whole.
 template <class BothOnDeviceAt, class BytesAt, class Call>
@@ -295,7 +255,8 @@ template <class Call>
 CUresult Batch(CUstream stream, const BatchCopy* copies, size_t count, Call call) {
   if (copies == nullptr) return call();
   return Batch(
-      stream, count, [&](size_t i) { return OnDevice(copies[i].to) && OnDevice(copies[i].from); },
+      stream, count,
+      [&](size_t i) { return IsOnDevice(copies[i].to) && IsOnDevice(copies[i].from); },
       [&](size_t i) { return copies[i].width * copies[i].height * copies[i].depth; }, call);
 }
 

@@ -10,17 +10,17 @@ namespace baton::hook {
 
 namespace {
 
-// Sets this thread's flag and looks at the gate. True: the launch may go, the flag stays set.
-bool Enter(Slot* slot, const Cell* cell) {
-  slot->in_launch.store(cell->flag, std::memory_order_relaxed);
-  if (HasMembarrier()) {
-    FlagFence();
-  } else {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+bool Enter(Slot* slot, const Cell* cell) { return EnterGate(slot, *cell->gate, cell->flag); }
+
+// What the cell's thread launches from now on comes after the waits that its stream has. The flag
+// is set.
+void SeeWaits(Cell* cell) {
+  const uint32_t waits = cell->stream->waits.load();
+  if (cell->behind == waits) return;
+  HookCalls calls(cell->stream->context->handle);
+  if (cell->pending.load(std::memory_order_relaxed) == 0 || RecordMark(cell, nullptr)) {
+    cell->behind = waits;
   }
-  if (cell->gate->open.load(std::memory_order_acquire) != 0) return true;
-  slot->in_launch.store(0, std::memory_order_relaxed);
-  return false;
 }
 
 // A context can change by ways that the hook does not see (a library's private tables).
@@ -88,6 +88,18 @@ void MarkAllIfDue(Slot* slot, const Cell* cell) {
 
 }  // namespace
 
+bool EnterGate(Slot* slot, const Gate& gate, uint64_t flag) {
+  slot->in_launch.store(flag, std::memory_order_relaxed);
+  if (HasMembarrier()) {
+    FlagFence();
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  if (gate.open.load(std::memory_order_acquire) != 0) return true;
+  slot->in_launch.store(0, std::memory_order_relaxed);
+  return false;
+}
+
 Pass EnterSlow(CUstream stream, uint64_t key) {
   constexpr Pass kNothing = {nullptr, nullptr, false};
   if (!StartOnce()) return kNothing;
@@ -109,8 +121,9 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
 
   Estimate* estimate = Known(slot, key);
   Pass pass = {cell, nullptr, false};
+  const CapturesGuard captures(slot);
+  SeeWaits(cell);
   if (cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
-    const CapturesGuard captures(slot);
     HookCalls calls(cell->stream->context->handle);
     if (cell->pending.load(std::memory_order_relaxed) == 0 || RecordMark(cell, nullptr)) {
       Guard guard(cell->stream->lock);
@@ -128,7 +141,7 @@ void LeaveSlow(Pass pass, uint64_t key) {
   {
     const CapturesGuard captures(slot);
     const bool due = Note(slot, cell, Known(slot, key));
-    if (due || pass.start != nullptr || captures.captures()) {
+    if (due || pass.start != nullptr || captures.captures() || MarkedAtOnce(cell)) {
       HookCalls calls(cell->stream->context->handle);
       RecordMark(cell, pass.start);
       Pace(slot, cell->gpu);
@@ -187,7 +200,8 @@ void FinishLaunch(Slot* slot, Cell* cell) {
     RecordMark(cell, nullptr);
   }
   // The next launch is to be measured by itself: that is the slow side's business.
-  if (cell->sample_next || !StillCurrent(cell)) cell->stamp = kNoStamp;
+  if (cell->sample_next || !StillCurrent(cell))
+    cell->stamp.store(kNoStamp, std::memory_order_relaxed);
   Pace(slot, cell->gpu);
   slot->in_launch.store(0, std::memory_order_release);
   MarkAllIfDue(slot, cell);

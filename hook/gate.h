@@ -47,6 +47,9 @@ void FinishLaunch(Slot* slot, Cell* cell);
 // Where the compiler must not move accesses to the flag; the processor is stopped by the closer.
 inline void FlagFence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
+// Sets this thread's flag and looks at the gate. True: the launch may go, and the flag stays set.
+bool EnterGate(Slot* slot, const Gate& gate, uint64_t flag);
+
 // Launches work of kind `key` (never 0) into `stream` (one of the two default handles, or a
 // stream's) by `call`, as soon as this process may.
 template <class Call>
@@ -63,7 +66,8 @@ inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
       FlagFence();
       // Both behind the flag: whoever closes the gate, or changes the stamp, then waits for it.
       if (__builtin_expect(cell->gate->open.load(std::memory_order_acquire) != 0 &&
-                               cell->stamp == g_stamp.value.load(std::memory_order_relaxed),
+                               cell->stamp.load(std::memory_order_relaxed) ==
+                                   g_stamp.value.load(std::memory_order_relaxed),
                            1)) {
         Estimate* estimate = known.estimate;
         const CUresult result = call();

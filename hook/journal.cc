@@ -89,6 +89,10 @@ Estimate* EstimateOf(uint64_t key) {
   return e;
 }
 
+bool MarkedAtOnce(const Cell* cell) {
+  return cell->stream->owner != nullptr && cell->stream->WaitsForHost();
+}
+
 Cell* FindCell(Slot* slot, CUstream stream) {
   const bool by_context = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
   CUcontext context = nullptr;
@@ -103,7 +107,7 @@ Cell* FindCell(Slot* slot, CUstream stream) {
     // The record may serve another stream by now.
     if (c->stream->gone.load() || c->stream->handle != stream) continue;
     if (c->stream->context->gone.load() || c->stream->context->handle != c->context) continue;
-    c->stamp = stamp;
+    c->stamp.store(MarkedAtOnce(c) ? kNoStamp : stamp, std::memory_order_relaxed);
     return c;
   }
   if (!by_context && !ContextOfStream(stream, &context)) return nullptr;
@@ -127,8 +131,9 @@ Cell* FindCell(Slot* slot, CUstream stream) {
     if (cell == nullptr) return nullptr;
   }
   cell->handle = stream;
-  cell->stamp = stamp;
   cell->stream = record;
+  cell->stamp.store(MarkedAtOnce(cell) ? kNoStamp : stamp, std::memory_order_relaxed);
+  cell->behind = 0;
   cell->context = context;
   cell->sample_next = false;
   if (fresh) {
@@ -186,7 +191,7 @@ void ForgetSlots() {
 }
 
 uint64_t LaunchCount(const Gpu* gpu) {
-  uint64_t n = 0;
+  uint64_t n = gpu->meter.resumed.load(std::memory_order_relaxed);
   for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
     for (Cell* c = s->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
       if (c->gpu == gpu) n += c->launches.load(std::memory_order_relaxed);

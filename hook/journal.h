@@ -34,9 +34,10 @@ struct Estimate {
 struct Cell {
   static constexpr uint32_t kLogSize = 256;
   CUstream handle = nullptr;
-  uint64_t stamp = 0;    // equal to g_stamp: handle and context are known to be still right
-  Gate* gate = nullptr;  // this, flag and gpu: the same for good
-  uint64_t flag = 0;     // the GPU's bit in Slot::in_launch
+  // Equal to g_stamp: handle and context are known to be still right.
+  std::atomic<uint64_t> stamp{0};
+  Gate* gate = nullptr;                 // this, flag and gpu: the same for good
+  uint64_t flag = 0;                    // the GPU's bit in Slot::in_launch
   std::atomic<uint32_t> pending{0};     // launches after the last mark
   std::atomic<uint64_t> pending_ns{0};  // and what they are predicted to take
   std::atomic<uint64_t> launches{0};    // all of them, ever
@@ -44,6 +45,9 @@ struct Cell {
   Stream* stream = nullptr;
   CUcontext context = nullptr;
   bool sample_next = false;  // measure the next launch by itself
+  uint32_t behind = 0;       // the pending launches come after this wait of the stream
+  // As many launches of this cell, its first, are covered by a mark of another's.
+  std::atomic<uint64_t> covering{0}, covered{0};
   Cell* next_in_bucket = nullptr;
   Cell* next = nullptr;          // of this thread
   Estimate* log[kLogSize] = {};  // of the pending launches
@@ -97,11 +101,31 @@ Estimate* EstimateOf(uint64_t key);
 
 // Slots of all threads, newest first.
 Slot* FirstSlot();
+// Calls `act` for every cell of launches into the stream. Never waits: false if it had to leave out
+// those of a thread.
+template <class Act>
+bool ForCells(const Stream* stream, Act act) {
+  bool all = true;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
+    if (!s->cells_lock.TryAcquire()) {
+      all = false;
+      continue;
+    }
+    for (Cell* c = s->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
+      if (c->stream == stream) act(c);
+    }
+    s->cells_lock.Release();
+  }
+  return all;
+}
 // The calling thread's slot, made on first use; null when memory is short.
 Slot* MySlot();
 // The cell of the slot's launches into `stream`; made on first use. Null where Baton has nothing to
 // do with it: no context, or a device that is unknown.
 Cell* FindCell(Slot* slot, CUstream stream);
+// Whether a launch into the cell's stream is to get its mark at once, on the slow side: behind a
+// wait for the host in a thread's default stream, where nobody else could record one.
+bool MarkedAtOnce(const Cell* cell);
 // The thread's next launch into the cell's stream finds it without a search.
 void Remember(Slot* slot, Cell* cell);
 // The next launch of this thread looks its cell up: the current context may have changed.
@@ -112,7 +136,8 @@ void ForgetSlots();
 // Recomputes g_stamp; after a change of g_captures, or when cells may have become wrong.
 void NewStamp();
 
-// Launches into the GPU so far, and bytes of copies, of this process.
+// Launches into the GPU so far (with work that went on after a wait for the host, as one launch),
+// and bytes of copies, of this process.
 uint64_t LaunchCount(const Gpu* gpu);
 uint64_t CopiesBytes();
 

@@ -18,6 +18,7 @@ namespace baton::hook {
 extern "C" {
 __attribute__((visibility("hidden"))) void* baton_real_dlsym = nullptr;
 __attribute__((visibility("hidden"))) void* baton_real_dlvsym = nullptr;
+__attribute__((visibility("hidden"))) void* baton_real_dlopen = nullptr;
 }
 
 namespace {
@@ -122,7 +123,9 @@ int Visit(dl_phdr_info* info, size_t, void*) {
   const LoadedObject object(*info);
   if (void* p = object.Find("dlsym")) baton_real_dlsym = p;
   if (void* p = object.Find("dlvsym")) baton_real_dlvsym = p;
-  return baton_real_dlsym != nullptr && baton_real_dlvsym != nullptr;
+  if (void* p = object.Find("dlopen")) baton_real_dlopen = p;
+  return baton_real_dlsym != nullptr && baton_real_dlvsym != nullptr &&
+         baton_real_dlopen != nullptr;
 }
 
 long Futex(const std::atomic<uint32_t>* word, int op, uint32_t value, const timespec* timeout) {
@@ -163,7 +166,8 @@ void* RealDlsym(void* handle, const char* name) {
 }
 
 void* OpenLibrary(const char* name, bool only_if_loaded) {
-  const auto open = Resolve<void* (*)(const char*, int)>("dlopen");
+  using F = void* (*)(const char*, int);
+  const auto open = FindLibc() ? reinterpret_cast<F>(baton_real_dlopen) : nullptr;
   return open == nullptr ? nullptr : open(name, RTLD_LAZY | (only_if_loaded ? RTLD_NOLOAD : 0));
 }
 

@@ -15,14 +15,15 @@
 
 namespace baton::hook {
 
-// The C library's dlsym and dlvsym, for the tail jumps; null until FindLibc() ran, and where there
-// is none. Only hook/lookup.cc's assembly reads them by name.
+// The C library's dlsym, dlvsym and dlopen, for the tail jumps; null until FindLibc() ran, and
+// where there is none. Only hook/lookup.cc's assembly reads them by name.
 extern "C" {
 extern void* baton_real_dlsym;
 extern void* baton_real_dlvsym;
+extern void* baton_real_dlopen;
 }
 
-// Finds both. Cheap when called again, thread safe. False: this C library is not glibc.
+// Finds them. Cheap when called again, thread safe. False: this C library is not glibc.
 bool FindLibc();
 // dlsym as this library's caller would see it. FindLibc() first.
 void* RealDlsym(void* handle, const char* name);

@@ -1,19 +1,21 @@
 // How programs find the driver's functions: dlsym, dlvsym and cuGetProcAddress. All three ask the
-// real one first and then hand out the wrapper of exactly what it found.
+// real one first and then hand out the wrapper of exactly what it found. And dlopen, which could
+// lead a library past them.
 //
-// dlsym reads its caller's address (RTLD_NEXT means "after the caller"), so what is not ours is
-// passed on by a jump, not a call.
+// dlsym and dlopen read their caller's address (RTLD_NEXT means "after the caller", and whose
+// RUNPATH counts), so what is not ours is passed on by a jump, not a call.
 #include <dlfcn.h>
 #include <string.h>
 
+#include "hook/deepbind.h"
 #include "hook/entries.h"
 #include "hook/libc.h"
 #include "hook/log.h"
+#include "hook/nvml.h"
 
-#define BATON_ENTRY(spelling, name, since, per_thread) \
+#define BATON_ENTRY(action, spelling, name, since, per_thread) \
   extern "C" void Wrapper_##spelling() __asm__(#spelling);
-#include "hook/entries.inc"
-#undef BATON_ENTRY
+#include "hook/functions.inc"
 
 namespace baton::hook {
 namespace {
@@ -24,17 +26,18 @@ struct Entry {
   void (*wrapper)();
   int since;
   bool per_thread;
+  Fn fn;
 };
 
 constexpr Entry kEntries[] = {
-#define BATON_ENTRY(spelling, name, since, per_thread) \
-  {#spelling, #name, Wrapper_##spelling, since, per_thread},
-#include "hook/entries.inc"
-#undef BATON_ENTRY
+#define BATON_ENTRY(action, spelling, name, since, per_thread) \
+  {#spelling, #name, Wrapper_##spelling, since, per_thread, Fn::spelling},
+#define BATON_ALSO(spelling, name, since, per_thread) \
+  {#spelling, #name, Wrapper_##spelling, since, per_thread, Fn::spelling},
+#include "hook/functions.inc"
 };
 
 void* WrapperOf(const Entry& entry) { return reinterpret_cast<void*>(entry.wrapper); }
-Fn FnOf(const Entry& entry) { return static_cast<Fn>(&entry - kEntries); }
 
 const Entry* FindSpelling(const char* spelling) {
   if (spelling[0] != 'c' || spelling[1] != 'u') return nullptr;
@@ -53,7 +56,7 @@ void* WrapAnswer(const char* symbol, void* answer, int version, bool per_thread,
     if (strcmp(e.name, symbol) != 0) continue;
     // The address itself says which spelling it is, where the driver exports what it answers.
     if (answer == WrapperOf(e)) return answer;
-    if (RealAs<void()>(FnOf(e)) == reinterpret_cast<void (*)()>(answer)) return WrapperOf(e);
+    if (RealAs<void()>(e.fn) == reinterpret_cast<void (*)()>(answer)) return WrapperOf(e);
     if (e.since > version || (e.per_thread && !per_thread)) continue;
     if (best == nullptr || (e.per_thread && !best->per_thread) ||
         (e.per_thread == best->per_thread && e.since >= best->since)) {
@@ -70,7 +73,7 @@ void* WrapAnswer(const char* symbol, void* answer, int version, bool per_thread,
     }
     return answer;
   }
-  OfferReal(FnOf(*best), answer);
+  OfferReal(best->fn, answer);
   return WrapperOf(*best);
 }
 
@@ -124,13 +127,33 @@ __attribute__((visibility("hidden"))) void* baton_lookup(void* handle, const cha
   }
   // RTLD_NEXT depends on who asks. It finds our exported wrappers by itself where they are next.
   if (name == nullptr || handle == RTLD_NEXT) return nullptr;
+  if (name[0] == 'n') {
+    void* replaced = baton::hook::NvmlWrapper(name);
+    if (replaced == nullptr || !baton::hook::Managed()) return nullptr;
+    return baton::hook::RealDlsym(handle, name) != nullptr ? replaced : nullptr;
+  }
   const Entry* entry = baton::hook::FindSpelling(name);
   if (entry == nullptr || !baton::hook::Managed()) return nullptr;
   void* found = baton::hook::RealDlsym(handle, name);
   if (found == nullptr) return nullptr;
   void* wrapper = baton::hook::WrapperOf(*entry);
-  if (found != wrapper) baton::hook::OfferReal(baton::hook::FnOf(*entry), found);
+  if (found != wrapper) baton::hook::OfferReal(entry->fn, found);
   return wrapper;
+}
+
+// With what flags dlopen(file, flags) is to go on.
+__attribute__((visibility("hidden"))) int baton_open_flags(const char* file, int flags,
+                                                           const void* caller) {
+  if (!baton::hook::FindLibc() || baton::hook::baton_real_dlopen == nullptr) {
+    baton::hook::baton_real_dlopen = reinterpret_cast<void*>(baton_find_nothing);
+    return flags;
+  }
+  if ((flags & RTLD_DEEPBIND) == 0 || file == nullptr || !baton::hook::Managed() ||
+      !baton::hook::ReachesCuda(file, caller)) {
+    return flags;
+  }
+  BATON_SAY_MORE("%s is opened without RTLD_DEEPBIND, which would lead it past the token", file);
+  return flags & ~RTLD_DEEPBIND;
 }
 }
 
@@ -156,6 +179,22 @@ __attribute__((visibility("hidden"))) void* baton_lookup(void* handle, const cha
 BATON_TAIL(dlsym, baton_real_dlsym);
 BATON_TAIL(dlvsym, baton_real_dlvsym);
 __asm__(
+    ".text\n.globl baton_dlopen\n.hidden baton_dlopen\n.type baton_dlopen, @function\n"
+    "baton_dlopen:\n"
+    "  endbr64\n"
+    "  push %rdi\n  push %rsi\n  sub $8, %rsp\n"
+    "  mov 24(%rsp), %rdx\n"  // who called
+    "  call baton_open_flags\n"
+    "  add $8, %rsp\n  pop %rsi\n  pop %rdi\n"
+    "  mov %eax, %esi\n"
+    "  jmp *baton_real_dlopen(%rip)\n"
+    ".size baton_dlopen, .-baton_dlopen\n"
+    ".globl baton_dlopen_old\n.type baton_dlopen_old, @function\n"
+    ".set baton_dlopen_old, baton_dlopen\n"
+    ".globl baton_dlopen_new\n.type baton_dlopen_new, @function\n"
+    ".set baton_dlopen_new, baton_dlopen\n"
+    ".symver baton_dlopen_old, dlopen@GLIBC_2.2.5\n"
+    ".symver baton_dlopen_new, dlopen@@GLIBC_2.34\n"
     ".globl baton_dlsym_old\n.type baton_dlsym_old, @function\n.set baton_dlsym_old, baton_dlsym\n"
     ".globl baton_dlsym_new\n.type baton_dlsym_new, @function\n.set baton_dlsym_new, baton_dlsym\n"
     ".globl baton_dlvsym_old\n.type baton_dlvsym_old, @function\n"

@@ -2,12 +2,18 @@
 
 #include <stdlib.h>
 
+#include "hook/allocation.h"
 #include "hook/client.h"
 #include "hook/driver.h"
 #include "hook/gpu.h"
+#include "hook/graph_memory.h"
+#include "hook/log.h"
 
 namespace baton::hook {
 namespace {
+
+// Memory that is refused again within this time is no news.
+constexpr Duration kSayAgain = std::chrono::seconds(60);
 
 struct Allocation {
   uint64_t address;
@@ -58,6 +64,8 @@ uint64_t Minus(uint64_t a, uint64_t b) { return a < b ? 0 : a - b; }
 
 }  // namespace
 
+Lock g_limits_lock;
+
 Gpu* MemoryGpuOf(CUdevice device) {
   if (!StartOnce()) return nullptr;
   // Calls from within a launch, and the hook's own, are not the program's.
@@ -97,13 +105,14 @@ bool TrimPools(Gpu* gpu) {
       if (p->gpu == gpu && p->charged > 0) pools[count++] = p->handle;
     }
   }
+  const bool graphs = TrimGraphs(gpu);
   auto* trim = RealAs<CUresult(CUmemoryPool, size_t)>(Fn::cuMemPoolTrimTo);
-  if (trim == nullptr) return false;
+  if (trim == nullptr) return graphs;
   for (int i = 0; i < count; ++i) {
     trim(pools[i], 0);
     SettlePool(gpu, pools[i], 0);
   }
-  return count > 0;
+  return graphs || count > 0;
 }
 
 }  // namespace
@@ -112,6 +121,29 @@ bool Charge(Gpu* gpu, uint64_t bytes) {
   if (gpu == nullptr || bytes == 0 || ChargeNow(gpu, bytes)) return true;
   Guard guard(PoolsLock(gpu));
   return TrimPools(gpu) && ChargeNow(gpu, bytes);
+}
+
+void ChargeAnyway(Gpu* gpu, uint64_t bytes) {
+  if (bytes == 0 || ChargeNow(gpu, bytes)) return;
+  Guard guard(gpu->memory.lock);
+  gpu->memory.used.store(Plus(gpu->memory.used.load(), bytes));
+}
+
+CUresult NotCharged(Gpu* gpu, uint64_t bytes) {
+  if (Refused()) return CUDA_ERROR_NOT_PERMITTED;
+  static std::atomic<int64_t> said_at{0};
+  const int64_t now = Nanos(MonotonicNow());
+  int64_t before = said_at.load();
+  if ((before == 0 || now - before >= Nanos(kSayAgain)) &&
+      said_at.compare_exchange_strong(before, now)) {
+    const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+    const uint64_t used = gpu->memory.used.load(), pod = gpu->memory.pod_used.load();
+    Say("out of memory: %.1f MiB asked on GPU %d, the pod's cap there is %.1f MiB, the pod has "
+        "%.1f MiB, and %.1f MiB of that is this process's",
+        mib(bytes), gpu->device, mib(gpu->memory.cap.load()), mib(pod > used ? pod : used),
+        mib(used));
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 namespace {
@@ -204,6 +236,10 @@ void RememberPool(CUmemoryPool pool, Gpu* gpu) {
   auto* p = static_cast<Pool*>(malloc(sizeof(Pool)));
   if (p == nullptr) return;  // it is taken for one that is not charged
   Guard guard(g_lock);
+  if (FindPool(pool) != nullptr) {
+    free(p);
+    return;
+  }
   *p = {pool, gpu, 0, g_pools};
   g_pools = p;
 }
@@ -267,15 +303,15 @@ void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
     p->charged = reserved;
   }
   Credit(gpu, credit);
-  if (more > 0 && !ChargeNow(gpu, more)) {
-    // It is reserved already: the next allocation is told so.
-    Guard guard(gpu->memory.lock);
-    gpu->memory.used.store(Plus(gpu->memory.used.load(), more));
-  }
+  ChargeAnyway(gpu, more);
 }
 
 void SettlePools(Gpu* gpu) {
   if (gpu == nullptr || !PoolsLock(gpu).TryAcquire()) return;
+  if (g_allocating_graphs.load() > 0 && gpu->memory.lock.TryAcquire()) {
+    gpu->memory.lock.Release();
+    SettleGraphs(gpu);
+  }
   if (gpu->memory.lock.TryAcquire()) {
     uint64_t credit = 0;
     {
@@ -528,12 +564,14 @@ void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
 
 void ForgetMemory() {
   g_lock.Reset();
+  g_limits_lock.Reset();
   for (Lock& lock : g_pools_locks) lock.Reset();
   for (Allocation*& bucket : g_allocations) bucket = nullptr;
   for (Physical*& bucket : g_physical) bucket = nullptr;
   for (Mapping*& bucket : g_mappings) bucket = nullptr;
   g_spare = nullptr;
   g_pools = nullptr;
+  ForgetGraphs();
 }
 
 }  // namespace baton::hook

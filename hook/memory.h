@@ -22,6 +22,8 @@ Gpu* MemoryGpuOf(CUdevice device);
 // not use, and nothing is charged. Null `gpu`: true.
 bool Charge(Gpu* gpu, uint64_t bytes);
 void Credit(Gpu* gpu, uint64_t bytes);
+// Charges what the device has already, over the cap too: the next allocation is told so.
+void ChargeAnyway(Gpu* gpu, uint64_t bytes);
 
 // What was charged for an allocation, and the context that it goes with.
 struct Charged {
@@ -42,7 +44,7 @@ void CreditContext(CUcontext context, uint64_t moment);
 // where Baton has nothing to do with it, as with a pool in host memory.
 Gpu* GpuOfStream(CUstream stream);
 Gpu* GpuOfPool(CUmemoryPool pool);
-// Remembers a new pool and its GPU.
+// Remembers a pool and its GPU, if it is new.
 void RememberPool(CUmemoryPool pool, Gpu* gpu);
 // Held from ChargePool() to SettlePool(), the driver's call between them included: what a pool has
 // to spare goes to one allocation only. Held while the backend is asked.
@@ -72,6 +74,9 @@ CUresult Unmap(CUdeviceptr address, size_t bytes, CUresult (*real)(CUdeviceptr, 
 
 // What the pod may have and what is left of it, given the driver's own figures.
 void SeenByPod(Gpu* gpu, size_t* free, size_t* total);
+
+// Held while a limit of a context changes.
+extern Lock g_limits_lock;
 
 // In a child after fork.
 void ForgetMemory();

@@ -2,6 +2,7 @@
 
 #include "hook/captures.h"
 #include "hook/driver.h"
+#include "hook/gate.h"
 #include "hook/gpu.h"
 #include "hook/log.h"
 
@@ -131,7 +132,7 @@ void CollectFinished(Stream* stream, uint32_t busy_streams) {
 // Collects what has finished in one other stream, each time in the next: one that nobody uses any
 // more would count as busy until the next drain.
 void Sweep(Meter& meter) {
-  Stream* s = meter.sweep.load(std::memory_order_relaxed);
+  Stream* s = meter.sweep.load(std::memory_order_acquire);
   for (int looks = 0; looks < kSweepLooks; ++looks) {
     if (s == nullptr) s = meter.streams.load(std::memory_order_acquire);
     if (s == nullptr) return;
@@ -142,7 +143,7 @@ void Sweep(Meter& meter) {
     here->lock.Release();
     break;
   }
-  meter.sweep.store(s, std::memory_order_relaxed);
+  meter.sweep.store(s, std::memory_order_release);
 }
 
 // Adds the pending launches of `cell` to `mark`.
@@ -175,6 +176,7 @@ void PushMark(Stream* stream, const Mark& mark, Instant now) {
   pushed = mark;
   pushed.let_pass = meter.let_pass.load(std::memory_order_relaxed);
   pushed.busy = BusyStreams(meter);
+  if (mark.behind > stream->newest_behind.load()) stream->newest_behind.store(mark.behind);
   stream->count.store(count + 1, std::memory_order_relaxed);
   const auto ns = static_cast<int64_t>(mark.predicted_ns);
   meter.outstanding_ns.fetch_add(ns, std::memory_order_relaxed);
@@ -186,9 +188,11 @@ void PushMark(Stream* stream, const Mark& mark, Instant now) {
 // the driver refused, and what the mark stands for may still run.
 bool RecordLocked(Stream* stream, Mark& mark) {
   const uint32_t count = stream->count.load(std::memory_order_relaxed);
+  mark.waits = stream->waits.load();
   if (count > 0) {
     const Mark& last = stream->marks[(stream->first + count - 1) % Stream::kMarks];
-    mark.dense = Drv<Fn::cuEventQuery>(last.event) == CUDA_ERROR_NOT_READY;
+    mark.dense =
+        last.waits == mark.waits && Drv<Fn::cuEventQuery>(last.event) == CUDA_ERROR_NOT_READY;
   }
   CUresult r;
   if (count == Stream::kMarks) {
@@ -197,6 +201,7 @@ bool RecordLocked(Stream* stream, Mark& mark) {
     r = Drv<Fn::cuEventRecord>(last.event, stream->handle);
     if (r == CUDA_SUCCESS) {
       last.predicted_ns += mark.predicted_ns;
+      last.behind = last.behind < mark.behind ? last.behind : mark.behind;
       last.dense = false;
       last.parts = 0;
       stream->context->gpu->meter.outstanding_ns.fetch_add(static_cast<int64_t>(mark.predicted_ns),
@@ -217,7 +222,13 @@ bool RecordLocked(Stream* stream, Mark& mark) {
 // Records a mark for the pending launches of `cell` in `stream`; where the driver refuses they stay
 // pending. Stream::lock is held and the context current.
 bool MarkPending(Cell* cell, Stream* stream, Mark& mark) {
+  if (cell->covered.load() == cell->launches.load(std::memory_order_relaxed)) {
+    if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
+    ForgetPending(cell);
+    return true;
+  }
   AddPending(cell, mark);
+  mark.behind = stream == cell->stream ? cell->behind : 0;
   if (!RecordLocked(stream, mark)) {
     // The launch that fills the log asks for a mark again.
     if (cell->pending.load(std::memory_order_relaxed) == Cell::kLogSize) {
@@ -264,7 +275,7 @@ bool Harvest(Gpu* gpu) {
   Meter& meter = gpu->meter;
   const uint32_t busy = BusyStreams(meter);
   bool empty = true;
-  int64_t head = 0;
+  int64_t head = 0, held = 0;
   for (Stream* s = meter.streams.load(std::memory_order_acquire); s != nullptr; s = s->next) {
     if (s->count.load(std::memory_order_relaxed) == 0) continue;
     if (!s->lock.TryAcquire()) {
@@ -272,13 +283,22 @@ bool Harvest(Gpu* gpu) {
       continue;
     }
     CollectFinished(s, busy);
-    if (s->count.load(std::memory_order_relaxed) > 0) {
+    const uint32_t over = s->waits_over.load();
+    const uint32_t count = s->count.load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < count; ++i) {
+      const Mark& mark = s->marks[(s->first + i) % Stream::kMarks];
+      const auto ns = static_cast<int64_t>(mark.predicted_ns);
+      if (mark.behind > over) {
+        held += ns;
+        continue;
+      }
       empty = false;
-      head += static_cast<int64_t>(s->marks[s->first].predicted_ns);
+      if (i == 0) head += ns;
     }
     s->lock.Release();
   }
   meter.head_ns.store(head, std::memory_order_relaxed);
+  meter.held_ns.store(held, std::memory_order_relaxed);
   // What was predicted longer than it took must not hold anybody up.
   const int64_t latest =
       Nanos(MonotonicNow()) + Max(meter.outstanding_ns.load(std::memory_order_relaxed), 0);
@@ -301,7 +321,9 @@ int64_t MarkedBacklog(const Meter& meter, Instant now) {
 }  // namespace
 
 Duration Backlog(const Gpu* gpu, Instant now) {
-  return Duration(MarkedBacklog(gpu->meter, now) + static_cast<int64_t>(PendingNs(gpu)));
+  const int64_t held = gpu->meter.held_ns.load(std::memory_order_relaxed);
+  return Duration(Max(MarkedBacklog(gpu->meter, now) - held, 0) +
+                  static_cast<int64_t>(PendingNs(gpu)));
 }
 
 bool OverBound(const Gpu* gpu) {
@@ -317,14 +339,19 @@ void AwaitBacklog(Gpu* gpu) {
   int64_t left = MarkedBacklog(meter, now);
   if (left <= bound) return;
   RelaxedCapture relaxed;
-  gpu->pacing.fetch_add(1);
   Instant moved = now;
+  bool pacing = false;
   int64_t outstanding = meter.outstanding_ns.load();
   for (;;) {
     Harvest(gpu);
     now = MonotonicNow();
     left = MarkedBacklog(meter, now);
     if (left <= bound) break;
+    // Who waits for the host wants no token.
+    if (pacing != (left - meter.held_ns.load() > bound)) {
+      pacing = !pacing;
+      gpu->pacing.fetch_add(pacing ? 1u : ~0u);
+    }
     const int64_t still = meter.outstanding_ns.load();
     if (still != outstanding) {
       outstanding = still;
@@ -335,7 +362,7 @@ void AwaitBacklog(Gpu* gpu) {
     }
     SleepFor(Duration(Min(Max(left - bound, 20'000), 1'000'000)));
   }
-  gpu->pacing.fetch_sub(1);
+  if (pacing) gpu->pacing.fetch_sub(1);
 }
 
 bool TryMark(Cell* cell, bool own, bool captures) {
@@ -403,6 +430,11 @@ void MarkBeforeCapture() {
 bool Drained(Gpu* gpu) {
   if (gpu->meter.destroying.load() > 0) return false;
   bool covered = true;
+  const auto ended = [&] {
+    Guard guard(gpu->meter.waits_lock);
+    return gpu->meter.waits_ended;
+  };
+  const uint64_t ended_before = ended();
   const bool marks = g_capture_lock.TryAcquire();
   for (Slot* slot = FirstSlot(); slot != nullptr; slot = slot->next) {
     if (!slot->cells_lock.TryAcquire()) {
@@ -416,7 +448,35 @@ bool Drained(Gpu* gpu) {
     slot->cells_lock.Release();
   }
   if (marks) g_capture_lock.Release();
-  return Harvest(gpu) && covered;
+  return Harvest(gpu) && covered && ended() == ended_before;
+}
+
+void CoverStream(Slot* slot, Cell* cell) {
+  Stream* stream = cell->stream;
+  if (cell->pending.load(std::memory_order_relaxed) > 0 &&
+      EnterGate(slot, *cell->gate, cell->flag)) {
+    {
+      HookCalls calls(stream->context->handle);
+      RecordMark(cell, nullptr);
+    }
+    slot->in_launch.store(0, std::memory_order_release);
+  }
+  // Of other threads, and this one's while the gate is closed: a mark that is recorded now covers
+  // the launches that were counted before. Whoever marks those cells next finds that out.
+  Guard one_at_a_time(cell->gpu->meter.cover_lock);
+  bool any = false;
+  ForCells(stream, [&](Cell* c) {
+    c->covering.store(c->launches.load(std::memory_order_acquire));
+    any = any || c->pending.load(std::memory_order_acquire) > 0;
+  });
+  if (!any) return;
+  {
+    HookCalls calls(stream->context->handle);
+    Guard guard(stream->lock);
+    Mark mark;
+    if (stream->gone.load() || stream->context->gone.load() || !RecordLocked(stream, mark)) return;
+  }
+  ForCells(stream, [](Cell* c) { c->covered.store(c->covering.load()); });
 }
 
 void StreamGoing(CUstream handle) {

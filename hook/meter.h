@@ -4,9 +4,9 @@
 // GPU time. A finished mark tells that everything before it in its stream has finished; the time
 // between two marks corrects the estimates of the work between them.
 //
-// Locks, in this order: Meter::leaving, Slot::cells_lock, Meter::streams_lock, Stream::lock,
-// Context::lock. Only the destruction of a context holds some over a wait for the GPU (`leaving`
-// and its streams' own); the client thread only ever tries those.
+// Locks, in this order: Meter::leaving, Meter::cover_lock, Slot::cells_lock, Meter::streams_lock,
+// Stream::lock, Context::lock. Only the destruction of a context holds some over a wait for the GPU
+// (`leaving` and its streams' own); the client thread only ever tries those.
 #ifndef BATON_HOOK_METER_H_
 #define BATON_HOOK_METER_H_
 
@@ -27,6 +27,7 @@ struct Meter {
   std::atomic<uint32_t> busy_streams{0};
   std::atomic<int64_t> outstanding_ns{0};  // predicted time of all unfinished marks
   std::atomic<int64_t> head_ns{0};         // the part of it that may be running now
+  std::atomic<int64_t> held_ns{0};         // the part of it that waits for the host
   std::atomic<int64_t> finish_at{0};       // predicted end of it all, on the monotonic clock
   std::atomic<int64_t> bound_ns{0};        // park above this much; 0: never
   std::atomic<uint64_t> busy_ns{0};
@@ -35,6 +36,11 @@ struct Meter {
   // the GPU may have waited for them, and what was measured meanwhile says nothing about its
   // length.
   std::atomic<uint64_t> let_pass{0};
+  // Waits for the host that ended with work behind them: as if that was launched then.
+  std::atomic<uint64_t> resumed{0};
+  Lock cover_lock;           // CoverStream()'s
+  Lock waits_lock;           // short, and never held over a call of the driver
+  uint64_t waits_ended = 0;  // those that ended while the gate was closed; under waits_lock
   std::atomic<uint32_t> destroying{0};  // contexts being destroyed: their work may still run
   Lock leaving;                         // one at a time; from ContextGoing() to ContextLeft()
 };
@@ -48,7 +54,8 @@ bool RecordMark(Cell* cell, CUevent start);
 // thread's. `captures`: there are some. False: not now.
 bool TryMark(Cell* cell, bool own, bool captures);
 
-// Collects finished marks of every stream of the GPU. True when none is left.
+// Collects finished marks of every stream of the GPU. True when none is left but those that are
+// behind a wait for the host.
 bool Harvest(Gpu* gpu);
 // Predicted unfinished GPU time.
 Duration Backlog(const Gpu* gpu, Instant now);
@@ -58,8 +65,13 @@ bool OverBound(const Gpu* gpu);
 void AwaitBacklog(Gpu* gpu);
 
 // Closer only, gate closed and flags clear: sees to it that every launch is covered by a mark, and
-// collects. True when everything launched has finished.
+// collects. True when everything launched has finished, but for what is behind a wait for the host:
+// that wait does not end without the token.
 bool Drained(Gpu* gpu);
+
+// What is in the cell's stream so far is covered by marks from here on, whichever thread launched
+// it. The calling thread is in no launch.
+void CoverStream(Slot* slot, Cell* cell);
 
 // A stream is about to be destroyed: marks what was launched into it, and forgets it before the
 // driver may give its handle out again. Should it stay, the next launch makes a record anew.

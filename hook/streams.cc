@@ -88,7 +88,7 @@ Stream* StreamOf(Context* context, CUstream handle, const Slot* owner) {
   Stream* free = nullptr;
   for (Stream* s = meter.streams.load(); s != nullptr; s = s->next) {
     if (s->gone.load()) {
-      if (s->count.load() == 0) free = s;
+      if (s->count.load() == 0 && !s->WaitsForHost()) free = s;
       continue;
     }
     if (s->handle == handle && s->context == context && s->owner == owner) return s;

@@ -35,6 +35,8 @@ struct Mark {
   CUevent start = nullptr;  // just before the work, when it was measured by itself
   uint64_t predicted_ns = 0;
   uint64_t let_pass = 0;  // Meter::let_pass when it was recorded
+  uint32_t behind = 0;    // all its work comes after this wait of its stream; 0: after none
+  uint32_t waits = 0;     // Stream::waits when it was recorded
   uint32_t busy = 0;      // Meter::busy_streams then, this one included
   bool dense = false;     // the GPU had no gap between the mark before and this one
   uint8_t parts = 0;      // kinds of work; those beyond kParts are not corrected
@@ -54,7 +56,14 @@ struct Stream {
   uint32_t first = 0;  // oldest unfinished
   std::atomic<uint32_t> count{0};
   CUevent previous = nullptr;  // of the last finished mark
-  bool held = false;           // its lock, while its context is being destroyed
+  // Its waits for the host (hook/host_waits.h) are numbered from 1, also over the streams that this
+  // record stands for in turn. They end in order.
+  std::atomic<uint32_t> waits_begun{0};    // numbers given
+  std::atomic<uint32_t> waits{0};          // the newest that the driver has taken
+  std::atomic<uint32_t> waits_over{0};     // the newest that is over
+  std::atomic<uint32_t> newest_behind{0};  // the largest Mark::behind so far
+  bool WaitsForHost() const { return waits.load() > waits_over.load(); }
+  bool held = false;  // its lock, while its context is being destroyed
   Stream* next = nullptr;
 };
 

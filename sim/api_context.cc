@@ -2,9 +2,41 @@
 #include <algorithm>
 
 #include "sim/driver.h"
+#include "sim/memory.h"
 
 namespace baton::sim {
 namespace {
+
+size_t DefaultLimit(CUlimit limit) {
+  switch (static_cast<int>(limit)) {
+    case CU_LIMIT_STACK_SIZE:
+      return 1024;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+      return 1 << 20;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      return 8 << 20;
+    default:
+      return 0;
+  }
+}
+
+size_t LimitOf(const Ctx* ctx, CUlimit limit) {
+  const auto it = ctx->limits.find(limit);
+  return it != ctx->limits.end() ? it->second : DefaultLimit(limit);
+}
+
+// The heaps of kernels lie on the device: of printf and of malloc. What every context has of them
+// is not counted.
+CUresult ResizeHeap(Ctx* ctx, CUlimit limit, size_t bytes) {
+  const auto beyond = [&](size_t all) {
+    return all > DefaultLimit(limit) ? RoundUp(all - DefaultLimit(limit), kPage) : 0;
+  };
+  const size_t was = beyond(LimitOf(ctx, limit)), is = beyond(bytes);
+  if (is > was && !Charge(ctx->dev, is - was)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (is < was) Uncharge(ctx->dev, was - is);
+  ctx->heap_bytes += is - was;
+  return CUDA_SUCCESS;
+}
 
 CUresult CurrentOrNull(Ctx** ctx) {
   if (CUresult r = CheckInitialized()) return r;
@@ -292,6 +324,9 @@ SIM_API(cuCtxSetLimit, (CUlimit limit, size_t value)) {
   Ctx* ctx;
   if (CUresult r = CurrentContext(&ctx)) return r;
   if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
+    if (CUresult r = ResizeHeap(ctx, limit, value)) return r;
+  }
   ctx->limits[limit] = value;
   return CUDA_SUCCESS;
 }
@@ -302,12 +337,7 @@ SIM_API(cuCtxGetLimit, (size_t * value, CUlimit limit)) {
   if (CUresult r = CurrentContext(&ctx)) return r;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  auto it = ctx->limits.find(limit);
-  *value = it != ctx->limits.end()              ? it->second
-           : limit == CU_LIMIT_STACK_SIZE       ? 1024
-           : limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 1 << 20
-           : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8 << 20
-                                                : 0;
+  *value = LimitOf(ctx, limit);
   return CUDA_SUCCESS;
 }
 

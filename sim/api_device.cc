@@ -96,11 +96,6 @@ const ErrorText* FindError(CUresult error) {
   return nullptr;
 }
 
-int DriverVersion() {
-  const char* version = getenv("BATON_SIM_DRIVER_VERSION");
-  return version != nullptr ? atoi(version) : 13000;
-}
-
 // What kernels and the queries below agree on: a mid-size card.
 int Attribute(int attribute) {
   switch (attribute) {
@@ -206,6 +201,11 @@ int Attribute(int attribute) {
 }
 
 }  // namespace
+
+int DriverVersion() {
+  const char* version = getenv("BATON_SIM_DRIVER_VERSION");
+  return version != nullptr ? atoi(version) : 13000;
+}
 
 SIM_API(cuInit, (unsigned int flags)) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;

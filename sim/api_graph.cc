@@ -274,6 +274,7 @@ CUresult LaunchGraph(Lock& lock, GraphExec* exec, Stream* stream) {
     node->child = Clone(*exec->graph, &copies).release();
     return CUDA_SUCCESS;
   }
+  if (CUresult r = BackGraph(exec, stream->ctx->dev)) return r;
   // A marker first: it carries the stream's order, and the legacy stream's rules.
   OpPtr start;
   if (CUresult r = Enqueue(lock, stream, Work{}, &start)) return r;
@@ -597,6 +598,7 @@ SIM_API(cuGraphExecDestroy, (CUgraphExec handle)) {
   auto* exec = reinterpret_cast<GraphExec*>(handle);
   if (!IsLive(exec)) return CUDA_ERROR_INVALID_VALUE;
   TheDriver().live.erase(exec);
+  UnbackGraph(exec);
   delete exec;
   return CUDA_SUCCESS;
 }
@@ -611,6 +613,7 @@ static bool UpdateExec(CUgraphExec exec_handle, CUgraph graph_handle) {
     const Node &was = *exec->graph->nodes[i], &is = *graph->nodes[i];
     if (was.type != is.type || was.deps.size() != is.deps.size()) return false;
   }
+  UnbackGraph(exec);
   exec->copies.clear();
   exec->graph = Clone(*graph, &exec->copies);
   return true;
@@ -632,12 +635,6 @@ SIM_API(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, void* info)) {
   const bool good = UpdateExec(exec, graph);
   if (info != nullptr) *static_cast<Info*>(info) = {good ? 0 : 2, nullptr, nullptr};
   return good ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-}
-
-SIM_API(cuDeviceGraphMemTrim, (CUdevice device)) {
-  Lock lock(TheDriver().mutex);
-  Dev* dev;
-  return GetDev(device, &dev);
 }
 
 }  // namespace baton::sim

@@ -26,6 +26,37 @@ void Register(Module* module) {
   TheDriver().live.insert(module);
 }
 
+// Variables take memory of the device from here on, in the context of the caller or, of a library
+// that is loaded without one, nowhere.
+CUresult GiveVariables(Lock& lock, Module* module, Ctx* ctx) {
+  for (auto& [name, variable] : module->variables) {
+    if (ctx == nullptr) break;
+    if (CUresult r = AllocateDevice(lock, ctx, variable.bytes, Allocation::kDevice, &variable.at)) {
+      return r;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+void TakeVariables(Lock& lock, Module* module) {
+  for (auto& [name, variable] : module->variables) {
+    if (variable.at != 0) FreeDevice(lock, variable.at);
+    variable.at = 0;
+  }
+}
+
+CUresult GetVariable(CUdeviceptr* at, size_t* bytes, const void* handle, const char* name) {
+  Lock lock(TheDriver().mutex);
+  auto* module = static_cast<Module*>(const_cast<void*>(handle));
+  if (!IsLive(module)) return CUDA_ERROR_INVALID_HANDLE;
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto it = module->variables.find(name);
+  if (it == module->variables.end() || it->second.at == 0) return CUDA_ERROR_NOT_FOUND;
+  if (at != nullptr) *at = it->second.at;
+  if (bytes != nullptr) *bytes = it->second.bytes;
+  return CUDA_SUCCESS;
+}
+
 void Unregister(Module* module) {
   TheDriver().live.erase(module);
   for (auto* map : {&module->functions, &module->kernels}) {
@@ -36,10 +67,15 @@ void Unregister(Module* module) {
 
 CUresult Load(Module** out, const void* image, size_t bytes, bool needs_context) {
   Lock lock(TheDriver().mutex);
-  Ctx* ctx;
+  Ctx* ctx = nullptr;
   if (CUresult r = needs_context ? CurrentContext(&ctx) : CheckInitialized()) return r;
+  if (!needs_context && CurrentContext(&ctx) != CUDA_SUCCESS) ctx = nullptr;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult r = LoadModule(image, bytes, out)) return r;
+  if (CUresult r = GiveVariables(lock, *out, ctx)) {
+    TakeVariables(lock, *out);
+    return r;
+  }
   Register(*out);
   return CUDA_SUCCESS;
 }
@@ -217,6 +253,7 @@ static CUresult Unload(const void* handle) {
   auto* module = static_cast<Module*>(const_cast<void*>(handle));
   if (!IsLive(module)) return CUDA_ERROR_INVALID_HANDLE;
   Unregister(module);
+  TakeVariables(lock, module);
   return CUDA_SUCCESS;
 }
 SIM_API(cuModuleUnload, (CUmodule module)) { return Unload(module); }
@@ -241,11 +278,9 @@ SIM_API(cuModuleGetFunctionCount, (unsigned int* count, CUmodule handle)) {
   return CUDA_SUCCESS;
 }
 
-// Kernels have no variables here.
-SIM_API(cuModuleGetGlobal_v2, (CUdeviceptr*, size_t*, CUmodule handle, const char*)) {
-  Lock lock(TheDriver().mutex);
-  return IsLive(reinterpret_cast<Module*>(handle)) ? CUDA_ERROR_NOT_FOUND
-                                                   : CUDA_ERROR_INVALID_HANDLE;
+SIM_API(cuModuleGetGlobal_v2,
+        (CUdeviceptr * at, size_t* bytes, CUmodule module, const char* name)) {
+  return GetVariable(at, bytes, module, name);
 }
 
 SIM_API(cuModuleGetLoadingMode, (int* mode)) {
@@ -303,9 +338,8 @@ SIM_API(cuLibraryGetModule, (CUmodule * out, void* library)) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuLibraryGetGlobal, (CUdeviceptr*, size_t*, void* library, const char*)) {
-  Lock lock(TheDriver().mutex);
-  return IsLive(static_cast<Module*>(library)) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+SIM_API(cuLibraryGetGlobal, (CUdeviceptr * at, size_t* bytes, void* library, const char* name)) {
+  return GetVariable(at, bytes, library, name);
 }
 SIM_API(cuLibraryGetManaged, (CUdeviceptr*, size_t*, void* library, const char*)) {
   Lock lock(TheDriver().mutex);

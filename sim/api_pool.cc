@@ -27,6 +27,17 @@ CUresult AllocateFromPool(Lock& lock, Stream* stream, Pool* pool, size_t bytes, 
   if (!IsLive(pool)) return CUDA_ERROR_INVALID_VALUE;
   const size_t size = RoundUp(bytes, kPage);
   if (size < bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (stream->capture != nullptr) {
+    auto memory = NewGraphMemory(pool->dev, bytes);
+    if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    Work work;
+    work.node_type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    Node* node;
+    if (CUresult r = AddCaptureNode(stream, work, &node)) return r;
+    *out = memory->at;
+    node->memory = std::move(memory);
+    return CUDA_SUCCESS;
+  }
   CUdeviceptr at = 0;
   Refresh(lock, pool->dev);
   auto it = pool->free_blocks.find(size);
@@ -59,11 +70,6 @@ CUresult AllocateFromPool(Lock& lock, Stream* stream, Pool* pool, size_t bytes, 
   a.id = TheDriver().next_id++;
   TheDriver().memory[at] = a;
   *out = at;
-  if (stream->capture != nullptr) {
-    Work work;
-    work.node_type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-    return AddCaptureNode(stream, work);
-  }
   return CUDA_SUCCESS;
 }
 
@@ -75,8 +81,13 @@ CUresult FreeToPool(Lock& lock, Stream* stream, CUdeviceptr pointer) {
   if (stream->capture != nullptr) {
     Work work;
     work.node_type = CU_GRAPH_NODE_TYPE_MEM_FREE;
-    return AddCaptureNode(stream, work);
+    Node* node;
+    if (CUresult r = AddCaptureNode(stream, work, &node)) return r;
+    node->frees = pointer;
+    return CUDA_SUCCESS;
   }
+  // A graph's memory stays its own.
+  if (it->second.kind == Allocation::kGraph) return Enqueue(lock, stream, Work{});
   if (it->second.kind == Allocation::kDevice || it->second.kind == Allocation::kManaged) {
     return FreeDevice(lock, pointer);
   }
@@ -128,9 +139,18 @@ SIM_API(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle)) {
 SIM_API(cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps* properties)) {
   Lock lock(TheDriver().mutex);
   if (out == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  // Of a managed pool the location is where its memory likes to be; here it is on a device.
+  constexpr int kManaged = 2;  // CU_MEM_ALLOCATION_TYPE_MANAGED, which older headers lack
   Dev* dev;
-  if (CUresult r = GetDev(properties->location.id, &dev)) return r;
+  if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    if (CUresult r = GetDev(properties->location.id, &dev)) return r;
+  } else if (static_cast<int>(properties->allocType) == kManaged) {
+    Ctx* ctx;
+    if (CUresult r = CurrentContext(&ctx)) return r;
+    dev = ctx->dev;
+  } else {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   auto* pool = new Pool;
   pool->dev = dev;
   dev->pools.push_back(pool);

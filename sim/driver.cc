@@ -354,6 +354,7 @@ void DestroyCtx(Lock& lock, Ctx* ctx) {
   ctx->by_slot.clear();
   ApplyEnded(lock, ctx->dev);
   ReleaseContextMemory(ctx);
+  ReleaseContextArrays(ctx);
   for (Stream* stream : ctx->streams) driver.live.erase(stream);
   ctx->streams.clear();
   driver.live.erase(ctx);

@@ -105,8 +105,14 @@ struct Function {
   std::vector<unsigned char> params;
 };
 
+struct Variable {
+  size_t bytes = 0;
+  CUdeviceptr at = 0;
+};
+
 struct Module {
   std::deque<KernelSpec> specs;
+  std::map<std::string, Variable> variables;  // of PTX: in global memory
   std::map<std::string, std::unique_ptr<Function>> functions, kernels;
 };
 
@@ -122,26 +128,36 @@ struct Capture {
   std::set<Stream*> streams;
 };
 
+// What an allocation node of a graph names: addresses, which get memory when the graph is launched.
+struct GraphMemory {
+  CUdeviceptr at = 0;
+  size_t bytes = 0;
+  Dev* dev = nullptr;
+  ~GraphMemory();  // with the last node, of any copy of the graph; the driver's lock is held
+};
+
 struct Node {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   Graph* graph = nullptr;
   Work work;
   KernelCall call;
   std::vector<Node*> deps;
-  Graph* child = nullptr;         // owned
+  Graph* child = nullptr;  // owned
+  std::shared_ptr<GraphMemory> memory;
+  CUdeviceptr frees = 0;
   struct Event* event = nullptr;  // to record or to wait for
 };
 
 struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;  // none before what it depends on
-  std::vector<CUdeviceptr> memory;           // of its allocation nodes
 };
 
 struct GraphExec {
   std::unique_ptr<Graph> graph;
   std::map<const Node*, Node*> copies;  // from the nodes it was made of
   cuuint64_t flags = 0;
-  OpPtr last;  // launches of one executable graph follow one another
+  OpPtr last;             // launches of one executable graph follow one another
+  Dev* backed = nullptr;  // where its allocation nodes have memory
 };
 
 struct Stream {
@@ -180,6 +196,8 @@ struct Ctx {
   std::vector<OpPtr> by_slot;
   std::deque<OpPtr> outstanding;  // in order of submission
   std::map<int, size_t> limits;
+  size_t heap_bytes = 0;  // of the limits, beyond what every context has
+  std::set<void*> arrays;
 };
 
 struct Pool {
@@ -187,6 +205,12 @@ struct Pool {
   uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0, threshold = 0;
   std::map<int, int> flags;
   std::multimap<size_t, CUdeviceptr> free_blocks;
+};
+
+// The memory of a device's graphs: what they have, and what is kept for the next one.
+struct GraphPool {
+  uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0;
+  std::set<GraphExec*> backed;
 };
 
 struct Dev {
@@ -199,6 +223,7 @@ struct Dev {
   Pool default_pool;
   Pool* pool = nullptr;  // current
   std::vector<Pool*> pools;
+  GraphPool graphs;
   // Ended operations whose effects are to be applied, in order.
   std::deque<OpPtr> ended;
   bool applying = false;
@@ -210,7 +235,7 @@ struct Dev {
 struct Allocation {
   size_t bytes = 0;    // asked
   size_t charged = 0;  // on the device; 0 for host memory
-  enum Kind { kDevice, kManaged, kHost, kRegistered, kPool, kMapped } kind = kDevice;
+  enum Kind { kDevice, kManaged, kHost, kRegistered, kPool, kMapped, kGraph } kind = kDevice;
   Dev* dev = nullptr;
   Ctx* ctx = nullptr;
   Pool* pool = nullptr;
@@ -246,6 +271,8 @@ bool IsLive(T* handle) {
 }
 
 CUresult InitDriver();
+// What cuDriverGetVersion tells.
+int DriverVersion();
 CUresult GetDev(CUdevice device, Dev** dev);
 CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** ctx);
 // Waits for the context's work, then frees it. May wait.
@@ -285,6 +312,7 @@ bool IsDeviceMemory(uintptr_t pointer);
 void TrimPool(Pool* pool, uint64_t keep);
 void TrimPools(Dev* dev);
 void ReleaseContextMemory(Ctx* ctx);
+void ReleaseContextArrays(Ctx* ctx);
 inline void* AsPointer(CUdeviceptr p) { return reinterpret_cast<void*>(p); }
 
 // Kernels.
@@ -301,6 +329,11 @@ CUresult LaunchGraph(Lock& lock, GraphExec* exec, Stream* stream);
 Graph* NewGraph();
 void DeleteGraph(Graph* graph);
 Node* AddNode(Graph* graph, CUgraphNodeType type, Work work, std::vector<Node*> deps);
+// An allocation node's memory, charged nowhere yet; null: no addresses are left.
+std::shared_ptr<GraphMemory> NewGraphMemory(Dev* dev, size_t bytes);
+// Before a launch, and when the executable graph is destroyed.
+CUresult BackGraph(GraphExec* exec, Dev* dev);
+void UnbackGraph(GraphExec* exec);
 CUresult InstantiateGraph(Graph* graph, cuuint64_t flags, GraphExec** exec);
 
 // Work that moves `bytes` and then has this effect. `engine`: which engine's bandwidth.

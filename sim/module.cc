@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <regex>
 #include <string_view>
 
 #include "sim/driver.h"
@@ -111,6 +112,21 @@ uint64_t Argument(const KernelSpec& spec, const std::vector<unsigned char>& args
 
 }  // namespace
 
+namespace {
+
+// Declarations in global memory, such as ".visible .global .align 4 .b8 name[64];".
+void ReadVariables(const std::string& text, Module* module) {
+  static const std::regex declaration(
+      R"((?:^|\n)\s*(?:\.visible\s+|\.weak\s+)?\.global\s[^;\n]*?\.[busf](8|16|32|64)\s+(\w+)(?:\[(\d+)\])?)");
+  for (auto it = std::sregex_iterator(text.begin(), text.end(), declaration);
+       it != std::sregex_iterator(); ++it) {
+    const size_t count = (*it)[3].matched ? std::stoull((*it)[3]) : 1;
+    module->variables[(*it)[2]].bytes = count * std::stoull((*it)[1]) / 8;
+  }
+}
+
+}  // namespace
+
 CUresult LoadModule(const void* image, size_t bytes_limit, Module** out) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const char* text = static_cast<const char*>(image);
@@ -136,6 +152,7 @@ CUresult LoadModule(const void* image, size_t bytes_limit, Module** out) {
     if (!ParseKernel(line, &spec)) return CUDA_ERROR_INVALID_PTX;
     module->specs.push_back(std::move(spec));
   }
+  if (all.find(".global") != std::string_view::npos) ReadVariables(std::string(all), module.get());
   if (module->specs.empty()) {
     return all.find(".version") != std::string_view::npos ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                           : CUDA_ERROR_INVALID_IMAGE;

@@ -5,9 +5,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/card.h"
 #include "sim/record.h"
@@ -151,6 +153,11 @@ struct NvmlMemoryV2 {
 };
 struct NvmlUtilization {
   unsigned int gpu, memory;  // percent
+};
+struct NvmlSample {
+  unsigned int pid;
+  unsigned long long time_stamp;              // microseconds since 1970
+  unsigned int sm, memory, encoder, decoder;  // percent
 };
 struct NvmlProcessV1 {
   unsigned int pid;
@@ -368,7 +375,41 @@ SIM_NVML(nvmlDeviceGetUtilizationRates, (void* handle, NvmlUtilization* rates)) 
   if (!records) return kUnknown;
   records->insert(records->end(), running.begin(), running.end());
   const double busy = BusyFraction(*records, now - kWindow, now);
-  *rates = {static_cast<unsigned int>(busy * 100 + 0.5), 0};
+  *rates = {static_cast<unsigned int>(std::lround(busy * 100)), 0};
+  return kSuccess;
+}
+
+// Of processes with kernels that ended since then, a second ago at most.
+SIM_NVML(nvmlDeviceGetProcessUtilization,
+         (void* handle, NvmlSample* samples, unsigned int* count, unsigned long long since_us)) {
+  Device* device;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
+  if (count == nullptr || (*count != 0 && samples == nullptr)) return kInvalidArgument;
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const auto now_us = static_cast<unsigned long long>(wall.tv_sec) * 1'000'000 +
+                      static_cast<unsigned long long>(wall.tv_nsec) / 1000;
+  const auto window_us = std::clamp<unsigned long long>(now_us - since_us, 1, 1'000'000);
+  const uint64_t recorded = device->file().record_count;
+  const auto records = ReadRecords(device->path(), recorded > 100'000 ? recorded - 100'000 : 0);
+  if (!records) return kUnknown;
+  const int64_t now = NowNs();
+  const auto busy = BusyByGroup(
+      *records, [](uint64_t pid) { return static_cast<int64_t>(pid); },
+      now - static_cast<int64_t>(window_us) * 1000, now);
+  const unsigned int room = *count;
+  *count = static_cast<unsigned int>(busy.size());
+  if (busy.empty()) return kNotFound;
+  if (busy.size() > room) return kInsufficientSize;
+  for (const auto& [pid, ns] : busy) {
+    const double part = static_cast<double>(ns) / (static_cast<double>(window_us) * 1000);
+    *samples++ = {static_cast<unsigned int>(pid),
+                  now_us,
+                  static_cast<unsigned int>(std::lround(part * 100)),
+                  0,
+                  0,
+                  0};
+  }
   return kSuccess;
 }
 

@@ -39,7 +39,7 @@ CUresult Resolve(const char* name, void** out, int version, cuuint64_t flags, in
   *status = kNotFound;
   const Symbol* best = nullptr;
   for (const Symbol& symbol : kSymbols) {
-    if (strcmp(symbol.name, name) != 0) continue;
+    if (strcmp(symbol.name, name) != 0 || symbol.version > DriverVersion()) continue;
     if (best == nullptr) *status = kVersionNotSufficient;
     if (symbol.version <= version && (best == nullptr || symbol.version > best->version)) {
       best = &symbol;

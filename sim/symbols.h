@@ -6,6 +6,13 @@
 
 // clang-format off
 #define BATON_SIM_SYMBOLS(X) \
+  X(cuArray3DCreate, 2000, cuArray3DCreate, cuArray3DCreate) \
+  X(cuArray3DCreate, 3020, cuArray3DCreate_v2, cuArray3DCreate_v2) \
+  X(cuArray3DGetDescriptor, 3020, cuArray3DGetDescriptor_v2, cuArray3DGetDescriptor_v2) \
+  X(cuArrayCreate, 2000, cuArrayCreate, cuArrayCreate) \
+  X(cuArrayCreate, 3020, cuArrayCreate_v2, cuArrayCreate_v2) \
+  X(cuArrayDestroy, 2000, cuArrayDestroy, cuArrayDestroy) \
+  X(cuArrayGetDescriptor, 3020, cuArrayGetDescriptor_v2, cuArrayGetDescriptor_v2) \
   X(cuCtxAttach, 2000, cuCtxAttach, cuCtxAttach) \
   X(cuCtxCreate, 2000, cuCtxCreate, cuCtxCreate) \
   X(cuCtxCreate, 3020, cuCtxCreate_v2, cuCtxCreate_v2) \
@@ -46,6 +53,7 @@
   X(cuDeviceGetCount, 2000, cuDeviceGetCount, cuDeviceGetCount) \
   X(cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool) \
   X(cuDeviceGetExecAffinitySupport, 11040, cuDeviceGetExecAffinitySupport, cuDeviceGetExecAffinitySupport) \
+  X(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute) \
   X(cuDeviceGetMemPool, 11020, cuDeviceGetMemPool, cuDeviceGetMemPool) \
   X(cuDeviceGetName, 2000, cuDeviceGetName, cuDeviceGetName) \
   X(cuDeviceGetP2PAttribute, 8000, cuDeviceGetP2PAttribute, cuDeviceGetP2PAttribute) \
@@ -101,6 +109,8 @@
   X(cuGraphAddHostNode, 10000, cuGraphAddHostNode, cuGraphAddHostNode) \
   X(cuGraphAddKernelNode, 10000, cuGraphAddKernelNode, cuGraphAddKernelNode) \
   X(cuGraphAddKernelNode, 12000, cuGraphAddKernelNode_v2, cuGraphAddKernelNode_v2) \
+  X(cuGraphAddMemAllocNode, 11040, cuGraphAddMemAllocNode, cuGraphAddMemAllocNode) \
+  X(cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode, cuGraphAddMemFreeNode) \
   X(cuGraphAddMemcpyNode, 10000, cuGraphAddMemcpyNode, cuGraphAddMemcpyNode) \
   X(cuGraphAddMemsetNode, 10000, cuGraphAddMemsetNode, cuGraphAddMemsetNode) \
   X(cuGraphChildGraphNodeGetGraph, 10000, cuGraphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph) \
@@ -128,6 +138,8 @@
   X(cuGraphKernelNodeSetParams, 10000, cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams) \
   X(cuGraphKernelNodeSetParams, 12000, cuGraphKernelNodeSetParams_v2, cuGraphKernelNodeSetParams_v2) \
   X(cuGraphLaunch, 10000, cuGraphLaunch, cuGraphLaunch_ptsz) \
+  X(cuGraphMemAllocNodeGetParams, 11040, cuGraphMemAllocNodeGetParams, cuGraphMemAllocNodeGetParams) \
+  X(cuGraphMemFreeNodeGetParams, 11040, cuGraphMemFreeNodeGetParams, cuGraphMemFreeNodeGetParams) \
   X(cuGraphNodeGetDependencies, 10000, cuGraphNodeGetDependencies, cuGraphNodeGetDependencies) \
   X(cuGraphNodeGetDependencies, 12030, cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependencies_v2) \
   X(cuGraphNodeGetDependentNodes, 10000, cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes) \
@@ -242,6 +254,9 @@
   X(cuMemsetD8, 2000, cuMemsetD8, cuMemsetD8) \
   X(cuMemsetD8, 3020, cuMemsetD8_v2, cuMemsetD8_v2_ptds) \
   X(cuMemsetD8Async, 3020, cuMemsetD8Async, cuMemsetD8Async_ptsz) \
+  X(cuMipmappedArrayCreate, 5000, cuMipmappedArrayCreate, cuMipmappedArrayCreate) \
+  X(cuMipmappedArrayDestroy, 5000, cuMipmappedArrayDestroy, cuMipmappedArrayDestroy) \
+  X(cuMipmappedArrayGetLevel, 5000, cuMipmappedArrayGetLevel, cuMipmappedArrayGetLevel) \
   X(cuModuleGetFunction, 2000, cuModuleGetFunction, cuModuleGetFunction) \
   X(cuModuleGetFunctionCount, 12040, cuModuleGetFunctionCount, cuModuleGetFunctionCount) \
   X(cuModuleGetGlobal, 3020, cuModuleGetGlobal_v2, cuModuleGetGlobal_v2) \

@@ -1,6 +1,7 @@
 // A driver for the hook's own tests: libcuda.so.1 with just what they need, on the clock of the
 // machine. A kernel is a number of nanoseconds; a stream runs its kernels one after another; a
-// kernel of no end runs until fake_release().
+// kernel of no end runs until fake_release(). What is behind a wait for the host begins when that
+// is over.
 //
 // It counts what reaches it, so that a test can tell what passed the gate.
 #include <atomic>
@@ -14,6 +15,7 @@
 
 #include "base/time.h"
 #include "hook/cuda_types.h"
+#include "tests/hook/fake_objects.h"
 
 #define FAKE_API(name, params)                                                                 \
   extern "C" CUresult Api_##name params __asm__(#name) __attribute__((visibility("default"))); \
@@ -24,6 +26,7 @@ namespace {
 
 using baton::MonotonicNow;
 using baton::Nanos;
+using baton::hook::Objects;
 
 constexpr int64_t kForever = INT64_MAX / 2;
 
@@ -32,15 +35,24 @@ struct FakeContext {
   CUdevice primary_of = -1;
   int users = 0;  // of a primary one
 };
+// A wait for the host: a function of it, or a value in memory.
+struct FakeWait {
+  int64_t over_at = 0;  // 0: it is not
+};
+// A moment, by the clock or so long after a wait.
+struct Moment {
+  FakeWait* after = nullptr;
+  int64_t at = 0;
+};
 struct FakeStream {
   FakeContext* context;
-  int64_t end = 0;  // when its last kernel ends
+  Moment end{};  // of its last kernel
   bool capturing = false;
   bool broken = false;  // its capture, by a forbidden call
 };
 struct FakeEvent {
   FakeContext* context;
-  int64_t at = 0;  // of everything before it in its stream
+  Moment at{};  // of everything before it in its stream
 };
 struct FakeMemory {
   size_t bytes;
@@ -49,48 +61,6 @@ struct FakeMemory {
 
 struct FakePool {
   uint64_t used = 0, reserved = 0;
-};
-
-// The objects of one kind that are alive. A handle that is free is given out again at once, as a
-// driver may do, and a call with one that is not alive is a mistake of the caller's.
-template <class T>
-class Objects {
- public:
-  T* Make(const T& value) {
-    T* made = nullptr;
-    if (free_.empty()) {
-      made = new T(value);
-    } else {
-      made = free_.back();
-      free_.pop_back();
-      *made = value;
-    }
-    alive_.insert(made);
-    return made;
-  }
-  template <class Handle>
-  T* Find(Handle handle) {
-    auto* object = reinterpret_cast<T*>(handle);
-    if (alive_.count(object) > 0) return object;
-    ++mistakes_;
-    return nullptr;
-  }
-  void End(T* object) {
-    if (alive_.erase(object) > 0) free_.push_back(object);
-  }
-  template <class Match>
-  void EndAll(Match match) {
-    const std::set<T*> before = alive_;
-    for (T* object : before) {
-      if (match(object)) End(object);
-    }
-  }
-  uint64_t mistakes() const { return mistakes_; }
-
- private:
-  std::set<T*> alive_;
-  std::vector<T*> free_;
-  uint64_t mistakes_ = 0;
 };
 
 std::mutex g_mutex;
@@ -105,6 +75,8 @@ std::vector<CUdeviceptr> g_deferred;  // freed, when their stream gets there
 CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0};
+std::vector<std::pair<Moment, int64_t>> g_kernels;  // when each begins, and how long it takes
+std::atomic<int> g_waits{0};                        // not over
 std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false};
 std::atomic<int> g_query_errors{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
@@ -144,10 +116,48 @@ void HoldDestroy() {
   while (g_hold_destroys.load()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
+CUstream Legacy(CUstream s) { return s == nullptr ? CU_STREAM_LEGACY : s; }
+CUstream PerThread(CUstream s) { return s == nullptr ? CU_STREAM_PER_THREAD : s; }
+
 int64_t Now() { return Nanos(MonotonicNow()); }
 // A kernel of no end ends when it is released.
 int64_t End(int64_t end) {
   return end >= kForever && g_released.load() != 0 ? g_released.load() : end;
+}
+
+int64_t When(const Moment& moment) {
+  if (moment.after == nullptr) return End(moment.at);
+  return moment.after->over_at == 0 ? kForever : moment.after->over_at + moment.at;
+}
+// When what is enqueued now may begin.
+Moment NextIn(const FakeStream* stream) {
+  if (stream->end.after != nullptr && stream->end.after->over_at == 0) return stream->end;
+  return {nullptr, std::max(Now(), When(stream->end))};
+}
+
+// Makes the stream wait until `run()`, which is called when it has got there, returns.
+template <class Run>
+CUresult Wait(CUstream s, Run run) {
+  std::lock_guard lock(g_mutex);
+  FakeStream* stream = StreamAt(s);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->capturing) return CUDA_SUCCESS;
+  auto* wait = new FakeWait;
+  const Moment begin = NextIn(stream);
+  stream->end = {wait, 0};
+  g_waits.fetch_add(1);
+  std::thread([wait, begin, run] {
+    const auto there = [&] {
+      std::lock_guard look(g_mutex);
+      return Now() >= When(begin);
+    };
+    while (!there()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    run();
+    std::lock_guard over(g_mutex);
+    wait->over_at = Now();
+    g_waits.fetch_sub(1);
+  }).detach();
+  return CUDA_SUCCESS;
 }
 
 CUresult Launch(CUfunction f, CUstream s) {
@@ -158,12 +168,14 @@ CUresult Launch(CUfunction f, CUstream s) {
   FakeStream* stream = StreamAt(s);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (stream->capturing) return CUDA_SUCCESS;
-  const int64_t now = Now();
-  const int64_t begin = std::max(now, End(stream->end));
+  const Moment begin = NextIn(stream);
   auto ns = static_cast<int64_t>(reinterpret_cast<uintptr_t>(f));
   if (const int64_t longer = g_stretched.exchange(0)) ns = longer;
-  stream->end = ns >= kForever ? kForever : begin + ns;
-  g_most_queued = std::max(g_most_queued.load(), stream->end - now);
+  g_kernels.emplace_back(begin, ns);
+  stream->end = {begin.after, ns >= kForever ? kForever : begin.at + ns};
+  if (begin.after == nullptr) {
+    g_most_queued = std::max(g_most_queued.load(), stream->end.at - Now());
+  }
   return CUDA_SUCCESS;
 }
 
@@ -234,6 +246,16 @@ FAKE_CONTROL uint64_t fake_allocations() { return g_allocations.load(); }
 // question.
 FAKE_CONTROL int64_t fake_most_queued() { return g_most_queued.exchange(0); }
 FAKE_CONTROL void fake_release() { g_released.store(Now()); }
+// How many waits for the host are not over.
+FAKE_CONTROL int fake_waits() { return g_waits.load(); }
+// Begin and end of the `i`th kernel; false: there are not so many.
+FAKE_CONTROL bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end) {
+  std::lock_guard lock(g_mutex);
+  if (i >= g_kernels.size()) return false;
+  *begin = When(g_kernels[i].first);
+  *end = *begin + g_kernels[i].second;
+  return true;
+}
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
 // The next `n` queries fail as those of an event in a capture do.
 FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
@@ -410,13 +432,21 @@ FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
   if (event == nullptr || in == nullptr || in->context != event->context) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  int64_t at = std::max(Now(), in->end);
+  Moment at = NextIn(in);
   if (s == CU_STREAM_LEGACY) {  // it waits for every blocking stream of its context
     for (const auto& [key, stream] : g_defaults) {
-      if (key.first == Current()) at = std::max(at, stream->end);
+      if (key.first == Current()) at = When(stream->end) > When(at) ? stream->end : at;
     }
   }
   event->at = at;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned)) {
+  std::lock_guard lock(g_mutex);
+  const FakeEvent* event = g_events.Find(e);
+  FakeStream* stream = StreamAt(s);
+  if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (When(event->at) > When(stream->end)) stream->end = event->at;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventQuery, (CUevent e)) {
@@ -431,22 +461,46 @@ FAKE_API(cuEventQuery, (CUevent e)) {
   }
   const FakeEvent* event = g_events.Find(e);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Now() >= End(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return Now() >= When(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 FAKE_API(cuEventElapsedTime, (float* ms, CUevent a, CUevent b)) {
   std::lock_guard lock(g_mutex);
   const FakeEvent *from = g_events.Find(a), *to = g_events.Find(b);
   if (from == nullptr || to == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  *ms = static_cast<float>(End(to->at) - End(from->at)) / 1e6f;
+  *ms = static_cast<float>(When(to->at) - When(from->at)) / 1e6f;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuLaunchKernel, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, CUstream s, void**, void**)) {
-  return Launch(f, s == nullptr ? CU_STREAM_LEGACY : s);
+  return Launch(f, Legacy(s));
 }
 FAKE_API(cuLaunchKernel_ptsz, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned,
                                unsigned, unsigned, CUstream s, void**, void**)) {
-  return Launch(f, s == nullptr ? CU_STREAM_PER_THREAD : s);
+  return Launch(f, PerThread(s));
+}
+FAKE_API(cuLaunchHostFunc, (CUstream s, CUhostFn function, void* user)) {
+  return Wait(Legacy(s), [=] { function(user); });
+}
+FAKE_API(cuLaunchHostFunc_ptsz, (CUstream s, CUhostFn function, void* user)) {
+  return Wait(PerThread(s), [=] { function(user); });
+}
+FAKE_API(cuStreamAddCallback, (CUstream s, CUstreamCallback callback, void* user, unsigned)) {
+  return Wait(Legacy(s), [=] { callback(s, CUDA_SUCCESS, user); });
+}
+FAKE_API(cuStreamWaitValue32_v2, (CUstream s, CUdeviceptr p, cuuint32_t value, unsigned)) {
+  return Wait(Legacy(s), [=] {
+    while (__atomic_load_n(reinterpret_cast<const cuuint32_t*>(p), __ATOMIC_ACQUIRE) < value) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  });
+}
+FAKE_API(cuStreamBatchMemOp_v2,
+         (CUstream s, unsigned count, CUstreamBatchMemOpParams* ops, unsigned flags)) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (ops[i].operation != CU_STREAM_MEM_OP_WAIT_VALUE_32) continue;
+    Api_cuStreamWaitValue32_v2(s, ops[i].waitValue.address, ops[i].waitValue.value, flags);
+  }
+  return CUDA_SUCCESS;
 }
 FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   g_allocations.fetch_add(1);
@@ -455,6 +509,28 @@ FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   *p = g_next_address;
   g_next_address += bytes + 512;
   g_memory[*p] = {bytes, Current()};
+  return CUDA_SUCCESS;
+}
+// The first generation, whose addresses have 32 bits: unrelated to the present one, as in a driver.
+FAKE_API(cuMemAlloc, (unsigned* p, unsigned bytes)) {
+  static unsigned next = 4096;
+  g_allocations.fetch_add(1);
+  std::lock_guard lock(g_mutex);
+  *p = next;
+  next += bytes;
+  g_memory[*p] = {bytes, Current()};
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemFree, (unsigned p)) {
+  std::lock_guard lock(g_mutex);
+  return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+FAKE_API(cuMemGetInfo, (unsigned* free, unsigned* total)) {
+  *total = *free = 4'000'000'000;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuMemsetD8, (unsigned, unsigned char, unsigned)) {
+  g_launches.fetch_add(1);
   return CUDA_SUCCESS;
 }
 FAKE_API(cuPointerGetAttribute, (void* value, CUpointer_attribute, CUdeviceptr p)) {
@@ -514,7 +590,7 @@ FAKE_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream s)) {
   CUmemoryPool pool = nullptr;
   {
     std::lock_guard lock(g_mutex);
-    const FakeStream* stream = StreamAt(s == nullptr ? CU_STREAM_LEGACY : s);
+    const FakeStream* stream = StreamAt(Legacy(s));
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     Api_cuDeviceGetDefaultMemPool(&pool, stream->context->device);
   }
@@ -556,6 +632,9 @@ FAKE_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
   *free = size_t{15} << 30;
   return CUDA_SUCCESS;
 }
+FAKE_API(cuGraphInstantiateWithFlags, (CUgraphExec*, CUgraph, unsigned long long)) {
+  return CUDA_SUCCESS;
+}
 FAKE_API(cuGetProcAddress_v2,
          (const char* symbol, void** function, int version, cuuint64_t flags, int* status));
 
@@ -579,6 +658,8 @@ FAKE_API(cuGetProcAddress_v2,
       {"cuInit", 2000, false, reinterpret_cast<void*>(Api_cuInit)},
       {"cuLaunchKernel", 4000, false, reinterpret_cast<void*>(Api_cuLaunchKernel)},
       {"cuLaunchKernel", 7000, true, reinterpret_cast<void*>(Api_cuLaunchKernel_ptsz)},
+      {"cuGraphInstantiate", 12000, false,
+       reinterpret_cast<void*>(Api_cuGraphInstantiateWithFlags)},
       {"cuMemAllocPitch", 3020, false, reinterpret_cast<void*>(Unexported)},
       {"cuMemAllocPitch", 14000, false, reinterpret_cast<void*>(Newer)},
       {"cuMemAlloc", 3020, false, reinterpret_cast<void*>(Api_cuMemAlloc_v2)},

@@ -29,6 +29,8 @@ void fake_record_errors(int n);
 void fake_stretch(int64_t ns);
 void fake_hold_destroys(bool on);
 uint64_t fake_mistakes();
+int fake_waits();
+bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end);
 void* fake_green();
 void fake_defer_frees(bool on);
 // Older headers lack them.
@@ -45,11 +47,24 @@ CUresult Prefetch(CUdeviceptr p, size_t n, CUmemLocation to, unsigned flags,
                   CUstream stream) __asm__("cuMemPrefetchAsync_v2");
 CUresult CopyToArray(CUarray to, size_t offset, const void* from,
                      size_t n) __asm__("cuMemcpyHtoA_v2");
+CUresult FirstAlloc(unsigned* p, unsigned bytes) __asm__("cuMemAlloc");
+CUresult FirstFree(unsigned p) __asm__("cuMemFree");
+CUresult FirstInfo(unsigned* free, unsigned* total) __asm__("cuMemGetInfo");
+CUresult FirstSet(unsigned p, unsigned char value, unsigned n) __asm__("cuMemsetD8");
+CUresult WaitValue(CUstream stream, CUdeviceptr p, cuuint32_t value,
+                   unsigned flags) __asm__("cuStreamWaitValue32_v2");
+CUresult BatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops,
+                    unsigned flags) __asm__("cuStreamBatchMemOp_v2");
+CUresult HostFuncPerThread(CUstream stream, CUhostFn function,
+                           void* user) __asm__("cuLaunchHostFunc_ptsz");
 CUfunction fake_kernel(int64_t ns);
 CUresult cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              unsigned, CUstream, void**, void**);
 }
+
+// The plugins have one of this name too.
+extern "C" __attribute__((visibility("default"))) const char* plugin_whose() { return "program"; }
 
 namespace {
 
@@ -61,6 +76,87 @@ std::vector<std::thread> g_threads;
 CUresult Launch(int64_t ns, CUstream stream = nullptr, bool per_thread = false) {
   auto* launch = per_thread ? cuLaunchKernel_ptsz : cuLaunchKernel;
   return launch(fake_kernel(ns), 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+}
+
+// What the GPU waits for: host functions and values.
+std::atomic<uint32_t> g_host_word{0};
+
+void AwaitWord(void*) {
+  while (g_host_word.load() == 0) usleep(100);
+}
+
+// Makes the stream wait until the host word is not 0, by the call of this name.
+CUresult WaitForHost(const std::string& how, CUstream stream) {
+  const auto word = reinterpret_cast<CUdeviceptr>(&g_host_word);
+  if (how == "function") return cuLaunchHostFunc(stream, AwaitWord, nullptr);
+  if (how == "function-ptds") return HostFuncPerThread(nullptr, AwaitWord, nullptr);
+  if (how == "callback") {
+    return cuStreamAddCallback(
+        stream, [](CUstream, CUresult, void*) { AwaitWord(nullptr); }, nullptr, 0);
+  }
+  if (how == "value") return WaitValue(stream, word, 1, CU_STREAM_WAIT_VALUE_GEQ);
+  CUstreamBatchMemOpParams op = {};
+  op.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  op.waitValue.address = word;
+  op.waitValue.value = 1;
+  return BatchMemOp(stream, 1, &op, 0);
+}
+
+// Launches and waits for the host at random, from several threads into streams that they share and
+// their own default one; returns when all of it is over.
+void Shuffle(uint64_t seed, int threads, int steps) {
+  static std::atomic<uint32_t> words[64];
+  std::vector<CUstream> streams(3);
+  for (CUstream& s : streams) cuStreamCreate(&s, CU_STREAM_NON_BLOCKING);
+  streams.push_back(nullptr);
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t) {
+    all.emplace_back([&, t] {
+      cuCtxSetCurrent(g_context);
+      uint64_t random = seed * 1000 + static_cast<uint64_t>(t) + 1;
+      const auto draw = [&](uint64_t below) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        return (random >> 33) % below;
+      };
+      for (int i = 0; i < steps; ++i) {
+        CUstream stream = streams[draw(streams.size())];
+        const bool per_thread = stream == nullptr && draw(2) == 0;
+        switch (draw(8)) {
+          case 0: {
+            static constexpr auto kSleep = [](void* us) {
+              usleep(static_cast<useconds_t>(reinterpret_cast<uintptr_t>(us)));
+            };
+            void* us = reinterpret_cast<void*>(draw(3000));
+            per_thread ? HostFuncPerThread(stream, kSleep, us)
+                       : cuLaunchHostFunc(stream, kSleep, us);
+            break;
+          }
+          case 1: {
+            std::atomic<uint32_t>& word = words[draw(64)];
+            const uint32_t next = word.load() + 1;
+            WaitValue(stream, reinterpret_cast<CUdeviceptr>(&word), next, CU_STREAM_WAIT_VALUE_GEQ);
+            const auto us = static_cast<useconds_t>(draw(3000));
+            std::thread([&word, next, us] {
+              usleep(us);
+              uint32_t now = word.load();
+              while (now < next && !word.compare_exchange_weak(now, next)) {
+              }
+            }).detach();
+            break;
+          }
+          case 2:
+            usleep(static_cast<useconds_t>(draw(1000)));
+            break;
+          default:
+            for (uint64_t n = draw(8); n > 0; --n) {
+              Launch(static_cast<int64_t>(5'000 + draw(200'000)), stream, per_thread);
+            }
+        }
+      }
+    });
+  }
+  for (auto& thread : all) thread.join();
+  while (fake_waits() > 0) usleep(100);
 }
 
 void Say(const std::string& line) { std::cout << line << std::endl; }
@@ -295,6 +391,15 @@ int main() {
     } else if (command == "stream-launch") {
       in >> n;
       Say(std::to_string(Launch(n, stream)));
+    } else if (command == "launch-after") {  // NS, in another stream, after all that is in this one
+      in >> n;
+      CUevent event;
+      CUstream next;
+      cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+      cuEventRecord(event, stream);
+      cuStreamCreate(&next, CU_STREAM_NON_BLOCKING);
+      cuStreamWaitEvent(next, event, 0);
+      Say(std::to_string(Launch(n, next)));
     } else if (command == "stream-destroy") {
       Say(std::to_string(cuStreamDestroy_v2(stream)));
     } else if (command == "stream-destroy-later") {
@@ -320,6 +425,60 @@ int main() {
       CUdeviceptr p = 0;
       const CUresult r = cuMemAlloc_v2(&p, static_cast<size_t>(n));
       Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "alloc-v1") {
+      in >> n;
+      unsigned p = 0;
+      const CUresult r = FirstAlloc(&p, static_cast<unsigned>(n));
+      Say(std::to_string(r) + " " + std::to_string(p));
+    } else if (command == "free-v1") {
+      in >> n;
+      Say(std::to_string(FirstFree(static_cast<unsigned>(n))));
+    } else if (command == "meminfo-v1") {
+      unsigned f = 0, t = 0;
+      FirstInfo(&f, &t);
+      Say(std::to_string(f) + " " + std::to_string(t));
+    } else if (command == "set-v1") {
+      in >> n;
+      Say(std::to_string(FirstSet(0, 0, static_cast<unsigned>(n))));
+    } else if (command == "wait-for-host") {
+      in >> text;
+      Say(std::to_string(WaitForHost(text, stream)));
+    } else if (command == "host-is-ready") {
+      g_host_word = 1;
+      Say("ok");
+    } else if (command == "waits") {
+      Say(std::to_string(fake_waits()));
+    } else if (command == "launch-ptds") {
+      in >> n;
+      Say(std::to_string(Launch(n, nullptr, true)));
+    } else if (command == "shuffle") {  // SEED THREADS STEPS, in the background
+      in >> n >> m;
+      int64_t steps = 0;
+      in >> steps;
+      g_threads.emplace_back([n, m, steps] {
+        cuCtxSetCurrent(g_context);
+        Shuffle(static_cast<uint64_t>(n), static_cast<int>(m), static_cast<int>(steps));
+        ++g_returned;
+      });
+      Say("ok");
+    } else if (command == "kernels") {  // begin and end of each
+      std::string line_of_all;
+      int64_t begin = 0, end = 0;
+      for (size_t i = 0; fake_kernel_ran(i, &begin, &end); ++i) {
+        line_of_all += std::to_string(begin) + " " + std::to_string(end) + " ";
+      }
+      Say(line_of_all);
+    } else if (command == "plugin") {  // NAME: opened by its name alone
+      in >> text;
+      void* plugin = dlopen(text.c_str(), RTLD_NOW | RTLD_DEEPBIND);
+      if (plugin == nullptr) {
+        Say(dlerror());
+      } else if (auto* asks = reinterpret_cast<const char* (*)()>(dlsym(plugin, "plugin_asks"))) {
+        Say(asks());
+      } else {
+        Say(std::to_string(
+            reinterpret_cast<int (*)(int64_t)>(dlsym(plugin, "plugin_launch"))(1000)));
+      }
     } else if (command == "copy-batch") {  // TO FROM BYTES, after one byte between hosts
       CUdeviceptr to[2] = {0, 0}, from[2] = {1, 0};
       size_t bytes[2] = {1, 0};

@@ -19,6 +19,23 @@ TEST_F(HookProcess, MemoryAboveTheCapIsRefusedWithoutAskingTheDriver) {
   EXPECT_EQ(backend_->memory_total(), 1000u);
 }
 
+TEST_F(HookProcess, TheFirstGenerationOfCallsIsCappedAndGatedToo) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string first = child_->Ask("alloc-v1 700");
+  ASSERT_EQ(first.substr(0, 2), "0 ");
+  EXPECT_EQ(child_->Ask("alloc-v1 301").substr(0, 2), "2 ");
+  EXPECT_EQ(child_->Ask("meminfo-v1"), "300 1000");
+  EXPECT_EQ(child_->Ask("free-v1 " + first.substr(2)), "0");
+  EXPECT_EQ(child_->Ask("meminfo-v1"), "1000 1000");
+  child_->Send("set-v1 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  EXPECT_TRUE(child_->Silent(20));
+  EXPECT_EQ(backend_->memory_total(), 0u);
+}
+
 TEST_F(HookProcess, TheFirstMemoryQueryWaitsForTheCap) {
   for (const auto& [query, answer] :
        {std::pair("meminfo", "1000 1000"), std::pair("total", "1000")}) {

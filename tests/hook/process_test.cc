@@ -271,6 +271,9 @@ TEST_F(HookProcess, GetProcAddressIsAnsweredWithTheSpellingThatTheDriverChose) {
   EXPECT_EQ(child_->Ask("ask cuMemAlloc 12000 0"), "libbaton.so:cuMemAlloc_v2 0 0");
   EXPECT_EQ(child_->Ask("ask cuDeviceGet 12000 0"), "libcuda.so.1:cuDeviceGet 0 0");
   EXPECT_EQ(child_->Ask("ask cuGetProcAddress 12000 0"), "libbaton.so:cuGetProcAddress_v2 0 0");
+  // By a name that is older than its own.
+  EXPECT_EQ(child_->Ask("ask cuGraphInstantiate 12000 0"),
+            "libbaton.so:cuGraphInstantiateWithFlags 0 0");
   EXPECT_EQ(child_->Ask("ask cuNoSuchThing 12000 0"), "none 500 1");
 }
 
@@ -390,6 +393,20 @@ TEST_F(HookProcess, AGpuThatIsRefusedDoesNotKeepTheProcessAway) {
   ASSERT_TRUE(backend_->WaitHellos(2));
   const uint64_t passed = Count();
   ASSERT_TRUE(backend_->WaitState([&](const State& s) { return s.launches > passed; }));
+}
+
+// Their own dependencies come first to them, the driver among them.
+TEST_F(HookProcess, LibrariesOpenedWithDeepBindWaitForTheTokenIfTheyReachCuda) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("plugin libbaton_plugin_plain.so"), "library");  // as it asked for
+  child_->Send("plugin libbaton_plugin_outer.so");
+  EXPECT_TRUE(child_->Silent(50));
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  EXPECT_EQ(child_->Read(), "0");
+  EXPECT_EQ(Count(), 1u);
 }
 
 }  // namespace
