@@ -175,7 +175,7 @@ void Accounts::Record(Gpu& gpu, const Hold& hold) {
 }
 
 void Accounts::NoteIdle(Gpu& gpu, Instant now) {
-  const bool idle = gpu.by_token() ? gpu.scheduler.idle() : !gpu.holder;
+  const bool idle = (gpu.by_token() ? gpu.scheduler.idle() : !gpu.holder) && gpu.unmanaged.empty();
   if (idle == (gpu.idle_since != kNever)) return;
   if (idle) {
     gpu.idle_since = now;

@@ -44,6 +44,10 @@ class Accounts {
   void Report(Lane& lane, const wire::State& state);
   // A pod is charged for its token.
   void Charge(Gpu& gpu, PodId pod, Duration held, Instant now);
+  // What it may hold at once by its limit is not full before that.
+  void SetLimitFullAt(const Gpu& gpu, PodId pod, Instant at) {
+    usage_.SetLimitFullAt(pod, gpu.key, at);
+  }
   // The pod has a GPU of another vendor from now on, and no longer: without tokens it is charged
   // for all of the time between, whatever it does there.
   void Allocate(Gpu& gpu, PodId pod);

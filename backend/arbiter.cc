@@ -27,12 +27,13 @@ Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Po
       file_(options.server.state_dir + "/pods.json", pods, log),
       accounts_(io, options, file_, usage, gpus_, clients_),
       tokens_(io, options, pods, gpus_, clients_, accounts_, log),
-      shares_(io, pods, gpus_, tokens_),
+      shares_(io, pods, gpus_, usage, tokens_),
       lifecycle_(options, gpus_, vgpus, file_, usage, accounts_, clients_, tokens_, shares_, log),
       sessions_(options, pods, gpus_, clients_, accounts_, tokens_, lifecycle_, log),
+      unmanaged_(pods, gpus_, vgpus, accounts_, log),
       sampler_(io) {
   vgpus_.cards().SetCordoned(pods_.cordoned());
-  // Until their cards have come they wait for them.
+  // Until their GPUs have come they wait for them.
   for (const auto& [id, pod] : pods_.all()) vgpus_.Reserve(*pods_.Find(id));
   Sample();
 }
@@ -112,7 +113,7 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
   const uint64_t first_epoch = static_cast<uint64_t>(wall.tv_sec) * 1'000'000;
-  auto made = std::make_unique<Gpu>(io_, options_.scheduler.scheduler, newest, first_epoch);
+  auto made = std::make_unique<Gpu>(io_, options_.scheduler, newest, first_epoch);
   Gpu& gpu = *made;
   gpu.info = info;
   gpu.node = node;
@@ -197,6 +198,11 @@ void Arbiter::SetCards(const std::string& node, std::vector<devmgr::Card> cards)
                     bad ? "; it gets no new pods" : "", pods.empty() ? "" : "; on it: " + pods));
   }
   lifecycle_.ReserveAgain(nullptr);
+}
+
+void Arbiter::SetProcesses(const SeenProcesses& seen) {
+  unmanaged_.Update(seen, MonotonicNow());
+  lifecycle_.CountTaken();
 }
 
 Result<std::string> Arbiter::Cordon(const std::string& gpu, const std::string& node,

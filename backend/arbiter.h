@@ -26,6 +26,7 @@
 #include "backend/pods_file.h"
 #include "backend/sessions.h"
 #include "backend/tokens.h"
+#include "backend/unmanaged.h"
 #include "backend/vgpus.h"
 #include "config/options.h"
 #include "node/event_log.h"
@@ -57,6 +58,9 @@ class Arbiter {
   // What is on the node now, beyond what AddGpu() tells. Events say what has changed, and whom it
   // concerns.
   void SetCards(const std::string& node, std::vector<devmgr::Card> cards);
+  // Who is on this machine's GPUs now. Those that are not managed are named, and their memory is
+  // given to no pod.
+  void SetProcesses(const SeenProcesses& seen);
   // No more pods go to the GPU (a uuid or an index within `node`), or again; the others stay. Kept
   // over restarts. The uuid.
   Result<std::string> Cordon(const std::string& gpu, const std::string& node, bool cordoned);
@@ -111,6 +115,7 @@ class Arbiter {
   PodShares shares_;
   PodLifecycle lifecycle_;
   Sessions sessions_;
+  Unmanaged unmanaged_;
   boost::asio::steady_timer sampler_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

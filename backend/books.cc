@@ -18,11 +18,8 @@ namespace {
 using nlohmann::json;
 
 ledger::LedgerOptions LedgerOptionsFrom(const config::Options& options) {
-  ledger::LedgerOptions to;
-  to.database = options.ledger.database.empty()
-                    ? "sqlite:" + options.server.state_dir + "/ledger.sqlite"
-                    : options.ledger.database;
-  to.retention = options.ledger.retention;
+  ledger::LedgerOptions to = options.ledger;
+  if (to.database.empty()) to.database = "sqlite:" + options.server.state_dir + "/ledger.sqlite";
   return to;
 }
 
@@ -245,8 +242,9 @@ Result<void> Books::Admit(const Pod& pod) {
     }
     if (auto admitted = budgets_.Admit(teams_, pod.team); !admitted) return admitted;
   }
-  return teams::CheckLimits(teams_, LimitPods(arbiter_.pods()),
-                            {pod.name, pod.team, uint64_t{pod.share.request} * pod.gpus.size()});
+  return teams::CheckLimits(
+      teams_, LimitPods(arbiter_.pods()),
+      {pod.name, pod.team, policy::ShareSum(pod.share.request) * pod.gpus.size()});
 }
 
 void Books::Ask(const json& question, Answer answer) {

@@ -19,11 +19,6 @@ using devmgr::InPercent;
 using devmgr::SharingMode;
 using devmgr::VgpuWant;
 
-policy::Share MeantOf(policy::Share counted, policy::Share overcommit) {
-  return static_cast<policy::Share>((uint64_t{counted} * overcommit + policy::kWhole - 1) /
-                                    policy::kWhole);
-}
-
 // A mode of devmgr/modes, as it is but for what requests count.
 class Counted : public SharingMode {
  public:
@@ -44,7 +39,7 @@ class Counted : public SharingMode {
   const policy::Share overcommit_;
 };
 
-// Hands the card to one pod after the other.
+// Hands the GPU to one pod after the other.
 class ByTurns final : public Counted {
  public:
   using Counted::Counted;
@@ -58,12 +53,12 @@ class ByTurns final : public Counted {
       return mode_.WhyNot(card, use, want);
     }
     return fmt::format("of {} {} are free, {} wanted", InPercent(overcommit_),
-                       InPercent(MeantOf(free, overcommit_)),
-                       InPercent(MeantOf(want.share, overcommit_)));
+                       InPercent(policy::Times(free, overcommit_)),
+                       InPercent(policy::Times(want.share, overcommit_)));
   }
 };
 
-// Divides the card itself: a part is as large as it is.
+// Divides the GPU itself: a part is as large as it is.
 class Divided final : public Counted {
  public:
   using Counted::Counted;
@@ -81,7 +76,7 @@ class Divided final : public Counted {
 
  private:
   VgpuWant Whole(VgpuWant want) const {
-    want.share = std::min(MeantOf(want.share, overcommit_), policy::kWhole);
+    want.share = std::min(policy::Times(want.share, overcommit_), policy::kWhole);
     return want;
   }
 };
@@ -111,14 +106,15 @@ const SharingMode* CardModes::Find(std::string_view name) const {
 }
 
 policy::Share CardModes::Counted(policy::Share share) const {
-  if (share == 0) return 0;
-  const uint64_t counted = uint64_t{share} * policy::kWhole / overcommit_;
-  return static_cast<policy::Share>(
-      std::clamp<uint64_t>(counted, policy::kShareMin, uint64_t{policy::kWhole} + 1));
+  if (share == policy::Share(0)) return share;
+  const policy::ShareSum counted = policy::Over(share, overcommit_);
+  return policy::Share(
+      std::clamp<policy::ShareSum>(counted, policy::kShareMin, policy::kWhole + policy::Share(1))
+          .millionths());
 }
 
 policy::Share CardModes::Meant(policy::Share counted) const {
-  return MeantOf(counted, overcommit_);
+  return policy::Times(counted, overcommit_);
 }
 
 }  // namespace baton::backend

@@ -1,5 +1,5 @@
-// How cards are divided here: the modes of devmgr/modes, counted in parts of what a card may be
-// requested to. With an overcommit of 2 a request of 50 % takes 25 % of a card that pods use by
+// How GPUs are divided here: the modes of devmgr/modes, counted in parts of what a GPU may be
+// requested to. With an overcommit of 2 a request of 50 % takes 25 % of a GPU that pods use by
 // turns; what the hardware or MPS divides has nothing to lend.
 //
 // Thread safe: never changes.
@@ -17,7 +17,7 @@ namespace baton::backend {
 
 class CardModes {
  public:
-  // `overcommit`: millionths of a card that requests may add up to.
+  // `overcommit`: millionths of a GPU that requests may add up to.
   CardModes(devmgr::MigTemplates templates, policy::Share overcommit);
 
   // Null: there is no such mode.

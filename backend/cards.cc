@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,11 @@ namespace baton::backend {
 using devmgr::Card;
 using devmgr::CardUse;
 
+uint32_t MibOf(uint64_t bytes) {
+  const uint64_t mib = (bytes >> 20) + ((bytes & 0xfffff) != 0 ? 1 : 0);
+  return static_cast<uint32_t>(std::min<uint64_t>(mib, UINT32_MAX));
+}
+
 // The cluster's picture of the node: what is there, and what must not be used of it.
 Result<void> Cards::Tell(const std::string& node) {
   const Known& known = nodes_.at(node);
@@ -20,6 +26,8 @@ Result<void> Cards::Tell(const std::string& node) {
   told.cards = known.cards;
   for (Card& card : told.cards) {
     card.cordoned = cordoned_.count(card.uuid) != 0 || held_.count(card.uuid) != 0;
+    const auto taken = taken_.find(card.uuid);
+    card.taken_mib = taken != taken_.end() ? taken->second : 0;
     if (!known.reachable && card.health == devmgr::Health::kHealthy) {
       card.health = devmgr::Health::kMissing;
       card.why = "the link to its node is cut";
@@ -33,7 +41,7 @@ void Cards::TellNodesOf(const std::vector<std::string>& gpus) {
   for (const std::string& gpu : gpus) {
     if (const std::string* node = NodeOf(gpu)) nodes.insert(*node);
   }
-  // The same cards as before: this cannot fail.
+  // The same GPUs as before: this cannot fail.
   for (const std::string& node : nodes) BATON_CHECK(Tell(node).has_value());
 }
 
@@ -96,6 +104,12 @@ void Cards::SetReachable(const std::string& node, bool reachable) {
 
 void Cards::SetCordoned(const std::set<std::string>& cards) {
   cordoned_ = cards;
+  for (const auto& [node, known] : nodes_) BATON_CHECK(Tell(node).has_value());
+}
+
+void Cards::SetTaken(std::map<std::string, uint32_t> taken) {
+  if (taken == taken_) return;
+  taken_ = std::move(taken);
   for (const auto& [node, known] : nodes_) BATON_CHECK(Tell(node).has_value());
 }
 

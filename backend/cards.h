@@ -1,4 +1,4 @@
-// The cards of all nodes that this daemon knows, and what the cluster (devmgr/placement/cluster.h)
+// The GPUs of all nodes that this daemon knows, and what the cluster (devmgr/placement/cluster.h)
 // is told of them: which are there, and which must get nothing new.
 //
 // No I/O. Not thread safe.
@@ -16,17 +16,20 @@
 
 namespace baton::backend {
 
-// Memory of a card that nobody knows, in MiB: enough for all caps.
+// Memory of a GPU that nobody knows, in MiB: enough for all caps.
 inline constexpr uint32_t kUnknownMemoryMib = 1u << 20;
+
+// Rounded up, and no more than fits.
+uint32_t MibOf(uint64_t bytes);
 
 class Cards {
  public:
   // `here`: what this machine, which is node "" elsewhere, is called.
   Cards(devmgr::Cluster& cluster, std::string here) : cluster_(cluster), here_(std::move(here)) {}
 
-  // What is on the node now. Cards that were there before and are not now are kept as missing. What
-  // changed. kInvalid: a card has less memory than was given away, or the like; then nothing has
-  // changed. Cards beyond VgpuRequest::kCardsMax are left out.
+  // What is on the node now. GPUs that were there before and are not now are kept as missing. What
+  // changed. kInvalid: a GPU has less memory than was given away, or the like; then nothing has
+  // changed. GPUs beyond VgpuRequest::kCardsMax are left out.
   Result<std::vector<devmgr::InventoryEvent>> Set(const std::string& node,
                                                   std::vector<devmgr::Card> cards);
   // One more, unless it is known. kExhausted: the node has VgpuRequest::kCardsMax.
@@ -34,7 +37,10 @@ class Cards {
   // False: nothing comes there until it is true again.
   void SetReachable(const std::string& node, bool reachable);
   void SetCordoned(const std::set<std::string>& cards);
-  // Until Release() nothing new comes to the pod's cards: it is on them without a reservation.
+  // Memory of GPUs (by uuid, in MiB) that is in use and that nobody has reserved: it goes to no new
+  // pod. Those that are not named have none.
+  void SetTaken(std::map<std::string, uint32_t> taken);
+  // Until Release() nothing new comes to the pod's GPUs: it is on them without a reservation.
   void Hold(const Pod& pod);
   void Release(const Pod& pod);
 
@@ -45,9 +51,9 @@ class Cards {
   const devmgr::CardUse* UseOf(std::string_view uuid) const { return cluster_.UseOf(uuid); }
   // As given to Set(): not for a link that is cut.
   const std::vector<devmgr::Card>& Of(const std::string& node) const;
-  // Nodes of which cards were told.
+  // Nodes of which GPUs were told.
   std::vector<std::string> Nodes() const;
-  // The node of a card. Null: unknown.
+  // The node of a GPU. Null: unknown.
   const std::string* NodeOf(std::string_view uuid) const;
   // "node/0": for people, and in the cluster.
   std::string NameOf(const std::string& node) const { return node.empty() ? here_ : node; }
@@ -66,9 +72,10 @@ class Cards {
   devmgr::Cluster& cluster_;
   const std::string here_;
   std::map<std::string, Known> nodes_;                       // by the arbiter's names
-  std::map<std::string, std::string, std::less<>> node_of_;  // of a card
+  std::map<std::string, std::string, std::less<>> node_of_;  // of a GPU
   std::set<std::string> cordoned_;
-  std::map<std::string, std::map<PodId, std::string>> held_;  // cards of these, and their names
+  std::map<std::string, uint32_t> taken_;
+  std::map<std::string, std::map<PodId, std::string>> held_;  // GPUs of these, and their names
 };
 
 }  // namespace baton::backend

@@ -34,16 +34,16 @@ bool HoldsAnything(const Client& client) {
                      [&](const auto& lane) { return lane->gpu->scheduler.Holds(client.id); });
 }
 
-void SendAttached(const config::Options& options, const Lane& lane, const Pod* pod) {
+void SendAttached(const config::Options& options, const Lane& lane, const Pod* pod,
+                  uint64_t memory_bound) {
   wire::Attached attached;
   attached.gpu = lane.index;
   attached.gated = Enforces(options);
-  attached.memory_cap = pod != nullptr ? pod->CapOn(lane.gpu->info.uuid) : 0;
+  attached.memory_cap = memory_bound;
   attached.gang = pod != nullptr && pod->in_gang();
   attached.idle_ns = static_cast<uint64_t>(Nanos(options.hook.idle));
   const bool idle = pod != nullptr && pod->share.priority == policy::Priority::kIdle;
-  attached.backlog_ns =
-      static_cast<uint64_t>(Nanos(scheduler::BacklogOf(options.scheduler.scheduler, idle)));
+  attached.backlog_ns = static_cast<uint64_t>(Nanos(scheduler::BacklogOf(options.scheduler, idle)));
   attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options.hook.heartbeat));
   attached.open_after_ns = static_cast<uint64_t>(Nanos(options.hook.open_after));
   SendTo(*lane.client, attached);

@@ -40,7 +40,8 @@ void Refuse(const Client& client, wire::ErrorKind kind, const std::string& text)
 std::string Where(const Client& client);
 bool HoldsAnything(const Client& client);
 // Tells the client how it stands to the GPU of the lane. `pod`: null when it was deleted.
-void SendAttached(const config::Options& options, const Lane& lane, const Pod* pod);
+void SendAttached(const config::Options& options, const Lane& lane, const Pod* pod,
+                  uint64_t memory_bound);
 
 class ClientTable {
  public:

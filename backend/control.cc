@@ -178,6 +178,7 @@ Result<uint32_t> Suppose(Arbiter& arbiter, Pod& pod, const std::string& node) {
     pod.name = "this pod";
     while (arbiter.pods().FindByName(pod.name) != nullptr) pod.name += '.';
   }
+  arbiter.lifecycle().CountTaken();
   return arbiter.lifecycle().Resolve(pod, pod.count, node);
 }
 

@@ -23,15 +23,6 @@ namespace {
 constexpr size_t kPodsFileMax = 64 << 20;
 constexpr size_t kTemplatesMax = 1 << 20;
 
-node::TenantLimits Limits(const config::Options& options) {
-  node::TenantLimits limits;
-  limits.clients_max = options.server.clients_max;
-  limits.clients_per_uid = options.server.clients_per_uid;
-  limits.clients_per_pod = options.server.clients_per_pod;
-  limits.drain_timeout = options.scheduler.scheduler.drain_timeout;
-  return limits;
-}
-
 }  // namespace
 
 Daemon::Daemon(config::Options options, std::string config_path)
@@ -56,7 +47,7 @@ Result<void> Daemon::Start() {
   control_.emplace(*arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
-  tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, Limits(options_));
+  tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, node::LimitsOf(options_));
   control_socket_.emplace(io_,
                           [this](const std::string& line, node::ControlSocket::Respond respond) {
                             control_->Handle(line, "*", respond);
@@ -153,7 +144,7 @@ Result<void> Daemon::ReadState() {
                       path, loaded.error().message, *aside));
     }
   }
-  auto opened = usage_.Open(dir + "/usage");
+  auto opened = usage_.Open(dir + "/usage", node::BootId());
   if (!opened) return tl::unexpected(opened.error());
   // Where it cannot be written the book itself says so.
   if (!opened->empty() && usage_.degraded().empty()) troubles_.push_back(*opened);
@@ -185,12 +176,10 @@ Result<void> Daemon::StartDevices() {
       config::NodeName(options_) + (options_.zmq.listen.empty() ? "" : " (batond)");
   devices_.emplace(
       io_, nvml_, Devices::Options{options_.server.socket_dir, here}, templates,
-      [this](devmgr::Node node, const std::vector<std::string>& news) {
-        OnLook(std::move(node), news);
-      },
+      [this](devmgr::Node node, const std::vector<std::string>& news,
+             const SeenProcesses& processes) { OnLook(std::move(node), news, processes); },
       [this](std::string note) { log_.Add(node::EventLog::Level::kInfo, "gpu", std::move(note)); });
-  vgpus_.emplace(options_.placement.policy, options_.scheduler.overcommit, std::move(templates),
-                 here);
+  vgpus_.emplace(options_.placement.policy, options_.overcommit, std::move(templates), here);
   return {};
 }
 
@@ -240,8 +229,9 @@ Result<void> Daemon::AddLocalGpus() {
   return {};
 }
 
-// What NVML sees of this machine's cards now.
-void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news) {
+// What NVML sees of this machine's GPUs now.
+void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news,
+                    const SeenProcesses& processes) {
   for (const std::string& text : news) log_.Add(node::EventLog::Level::kWarning, "gpu", text);
   if (!ManagesLocalGpus()) return;
   std::vector<devmgr::Card> cards;
@@ -257,9 +247,10 @@ void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news) {
     cards.push_back(std::move(card));
   }
   SetCards(std::move(cards));
+  arbiter_->SetProcesses(processes);
 }
 
-// What NVML says of this machine's cards. Of those that only the configuration knows it says
+// What NVML says of this machine's GPUs. Of those that only the configuration knows it says
 // nothing, and they stay as they are.
 void Daemon::SetCards(std::vector<devmgr::Card> cards) {
   for (const devmgr::Card& card : cards) seen_.insert(card.uuid);

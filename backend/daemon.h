@@ -73,7 +73,8 @@ class Daemon : private node::TenantSink, private ClientLink {
   Result<void> StartDevices();
   void SetCards(std::vector<devmgr::Card> cards);
   void ReconcileDevices();
-  void OnLook(devmgr::Node node, const std::vector<std::string>& news);
+  void OnLook(devmgr::Node node, const std::vector<std::string>& news,
+              const SeenProcesses& processes);
   void AdoptMissing();
   // Of what is ours on the disk and was taken away while this daemon runs; empty: nothing.
   std::string FoldersTrouble() const;
@@ -103,7 +104,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::optional<NodeEndpoint> nodes_;
   std::optional<Upstream> upstream_;
   std::optional<Web> web_;
-  std::set<std::string> seen_;   // cards that NVML has told of
+  std::set<std::string> seen_;   // GPUs that NVML has told of
   std::string web_trouble_;      // why it is not served
   std::string folders_trouble_;  // as last said
   boost::asio::steady_timer look_at_folders_{io_};

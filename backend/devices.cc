@@ -86,12 +86,25 @@ struct Devices::Shared {
     }
     auto node = nvml->Look(options.node);
     if (!node) return;
+    SeenProcesses processes = ProcessesOn(*node);
     const std::lock_guard lock(mutex);
     if (io == nullptr || before != shapes) return;
-    boost::asio::post(*io,
-                      [look = look, node = std::move(*node), news = std::move(news)]() mutable {
-                        look(std::move(node), std::move(news));
-                      });
+    boost::asio::post(*io, [look = look, node = std::move(*node), news = std::move(news),
+                            processes = std::move(processes)]() mutable {
+      look(std::move(node), std::move(news), processes);
+    });
+  }
+  SeenProcesses ProcessesOn(const devmgr::Node& node) {
+    SeenProcesses seen;
+    for (const devmgr::Card& card : node.cards) {
+      std::vector<SeenProcess>& on = seen[card.uuid];
+      for (const devmgr::Nvml::Process& process : nvml->Processes(card.uuid)) {
+        auto facts = node::FactsOf(process.pid);
+        on.push_back(
+            {process.pid, process.memory_bytes, facts ? std::move(*facts) : node::ProcessFacts{}});
+      }
+    }
+    return seen;
   }
   // After instances were made or taken away: places are as they are, before anybody is answered.
   void Reshaped() {

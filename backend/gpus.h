@@ -7,6 +7,8 @@
 
 #include <utility>
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
+#include <sys/types.h>
+
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -91,6 +93,17 @@ struct PodOnGpu {
   net::Histogram waits;      // for a token, and how long one was held, since the daemon started
   net::Histogram holds;
 };
+// A process on a GPU that launches without a token (backend/unmanaged.h).
+struct UnmanagedProcess {
+  pid_t pid = 0;
+  uint64_t start_time = 0;  // 0: it cannot be seen from here, and nothing more is known of it
+  uid_t uid = 0;
+  std::string user;
+  std::string command;
+  std::string container;
+  std::string pod;  // name of the pod that it is of; empty: of none
+  uint64_t memory_bytes = 0;
+};
 struct Gpu {
   Gpu(boost::asio::io_context& io, const scheduler::SchedulerOptions& options, uint64_t last_epoch,
       uint64_t first_epoch)
@@ -110,7 +123,7 @@ struct Gpu {
   PodId holder;                 // of the token; or to whom it is allocated, of another vendor
   Instant granted_at{};         // or charged until, where that is later
   Hold hold;                    // the present one, where there is a holder
-  Instant idle_since = kNever;  // nobody holds or waits
+  Instant idle_since = kNever;  // nobody holds or waits, or works without a token
   Duration idle{0};             // before that
   Duration idle_told{0};        // of it, in a snapshot
   Duration held{0};             // since the daemon started, by all pods
@@ -127,6 +140,10 @@ struct Gpu {
   Instant ticked{};                           // when the timer last had something to do
   std::unordered_map<uint64_t, Lane*> lanes;  // by client id
   std::map<PodId, PodOnGpu> pods;
+  std::vector<UnmanagedProcess> unmanaged;
+  // Bytes that the processes of pods have beyond what they are charged: contexts, code. As last
+  // seen; 0 where NVML does not tell.
+  uint64_t overhead = 0;
 };
 
 class Gpus {

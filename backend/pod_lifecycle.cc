@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/memory_room.h"
 #include "base/parse.h"
 #include "base/utf8.h"
 
@@ -12,7 +13,8 @@ namespace {
 
 std::string CapText(const Pod& pod) {
   if (pod.memory_cap != 0) return FormatBytes(pod.memory_cap);
-  return pod.memory_part != 0 ? policy::PercentText(pod.memory_part) + "%" : "without cap";
+  return pod.memory_part != policy::Share(0) ? policy::PercentText(pod.memory_part) + "%"
+                                             : "without cap";
 }
 
 Result<void> CheckName(const std::string& name) {
@@ -58,6 +60,16 @@ Result<uint32_t> PodLifecycle::Resolve(Pod& pod, uint32_t count, const std::stri
   return count == 0 ? named : count;
 }
 
+void PodLifecycle::CountTaken() { vgpus_.cards().SetTaken(TakenMemory(gpus_, pods_)); }
+
+// Where the hardware divides the GPU, or the pod has all of it, a cap would say nothing.
+void PodLifecycle::SetDefaultCap(Pod& pod) const {
+  const std::string& mode = pod.wishes.mode;
+  if (pod.throw_away || pod.memory_cap != 0 || pod.memory_part != policy::Share(0)) return;
+  if (mode == spec::kExclusive || mode == spec::kMig) return;
+  pod.memory_part = options_.default_cap;
+}
+
 void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, const Made& done) {
   const auto resolved = Resolve(pod, count, node);
   if (!resolved) return done(tl::unexpected(resolved.error()));
@@ -69,6 +81,8 @@ void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, c
   }
   if (auto idle = CheckIdle(pod); !idle) return done(tl::unexpected(idle.error()));
   if (auto joins = CheckGang(pod); !joins) return done(tl::unexpected(joins.error()));
+  SetDefaultCap(pod);
+  CountTaken();
   if (auto placed = vgpus_.Place(pod, *resolved, node); !placed) {
     return done(tl::unexpected(placed.error()));
   }
@@ -264,6 +278,7 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
   if (!uuids) return done(tl::unexpected(uuids.error()));
   const auto move = [this](Pod& pod, const std::vector<std::string>& to) -> Result<void> {
     Pod moved = pod;
+    CountTaken();
     if (auto there = vgpus_.Move(moved, to); !there) return there;
     TakeOffGpus(pod);
     for (const std::string& gpu : pod.gpus) {
@@ -282,7 +297,7 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
   };
   if (!pod.has_devices() && (pod.wishes.mode.empty() || pod.wishes.mode == pod.mode)) {
     auto moved = move(pod, *uuids);
-    // Without a mode of its own it may have come to a card that is divided by MIG.
+    // Without a mode of its own it may have come to a GPU that is divided by MIG.
     if (!moved || !pod.has_devices()) return done(moved);
   }
   if (maker_ == nullptr) return done(Fail(ErrorCode::kUnavailable, "this batond makes no devices"));
@@ -375,13 +390,14 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   const bool attaches = asked.memory_cap != pod.memory_cap ||
                         asked.memory_part != pod.memory_part ||
                         asked.share.priority != pod.share.priority;
+  CountTaken();
   if (auto set = vgpus_.Resize(pod, asked.share, asked.memory_cap, asked.memory_part); !set) {
     return set;
   }
   ReserveAgain(nullptr);
   shares_.WeighLater(pod);
   if (pod.mode == spec::kMps && maker_ != nullptr) {
-    // The card's daemon is told; programs that run keep what they began with.
+    // The GPU's daemon is told; programs that run keep what they began with.
     maker_->Create(JobsFor(pod), [](Result<std::vector<std::string>>) {});
   }
   pod.team = asked.team;
@@ -393,7 +409,9 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
     for (const auto& [number, client] : clients_.all()) {
       if (client->pod != pod.id) continue;
       for (auto& lane : client->lanes) {
-        if (lane->attached) SendAttached(options_, *lane, &pod);
+        if (lane->attached) {
+          SendAttached(options_, *lane, &pod, MemoryBound(*lane->gpu, pods_, pod));
+        }
       }
     }
   }

@@ -60,6 +60,8 @@ class PodLifecycle {
   // ... those that have not come in yet, once there is another GPU or node.
   void ApplyConfiguredPodsAgain();
 
+  // Placement knows from here on what is in use without a reservation now.
+  void CountTaken();
   // A client of the pod is gone.
   void ClientLeft(PodId pod);
   // The clients of a deleted pod are closed once none of them holds anything. Before that their
@@ -81,6 +83,7 @@ class PodLifecycle {
   void TakeOffGpus(const Pod& pod);
   void ForgetPod(PodId pod);
   std::vector<DeviceJob> JobsFor(const Pod& pod) const;
+  void SetDefaultCap(Pod& pod) const;
   Result<void> CheckIdle(const Pod& pod) const;
   Result<void> CheckGang(const Pod& pod) const;
 

@@ -16,7 +16,8 @@ policy::ShareSpec PodShares::SpecOf(const Pod& pod) const {
 void PodShares::Tell(Gpu& gpu, const Pod& pod) {
   const policy::ShareSpec spec = SpecOf(pod);
   gpu.pods[pod.id].told = spec;
-  tokens_.Step(gpu, scheduler::PodSet{pod.id, spec, pod.in_gang()});
+  tokens_.Step(gpu,
+               scheduler::PodSet{pod.id, spec, pod.in_gang(), usage_.LimitFullAt(pod.id, gpu.key)});
 }
 
 void PodShares::WeighLater(const Pod& pod) {

@@ -29,8 +29,9 @@ class TeamPolicy {
 
 class PodShares {
  public:
-  PodShares(boost::asio::io_context& io, const Pods& pods, const Gpus& gpus, Tokens& tokens)
-      : io_(io), pods_(pods), gpus_(gpus), tokens_(tokens) {}
+  PodShares(boost::asio::io_context& io, const Pods& pods, const Gpus& gpus, const UsageBook& usage,
+            Tokens& tokens)
+      : io_(io), pods_(pods), gpus_(gpus), usage_(usage), tokens_(tokens) {}
   ~PodShares() { *alive_ = false; }
 
   // Null: teams mean nothing.
@@ -53,6 +54,7 @@ class PodShares {
   boost::asio::io_context& io_;
   const Pods& pods_;
   const Gpus& gpus_;
+  const UsageBook& usage_;
   Tokens& tokens_;
   TeamPolicy* teams_ = nullptr;
   std::vector<Gpu*> to_weigh_;

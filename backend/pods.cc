@@ -47,6 +47,10 @@ N NumberAt(const json& entry, const char* key, N absent) {
   return at == entry.end() ? absent : NumberOf<N>(*at);
 }
 
+policy::Share ShareAt(const json& entry, const char* key) {
+  return policy::Share(NumberAt<uint32_t>(entry, key));
+}
+
 std::vector<std::string> TextsAt(const json& entry, const char* key) {
   return entry.value(key, std::vector<std::string>{});
 }
@@ -73,7 +77,7 @@ Result<void> ReadAsked(const json& asked, Pod& pod) {
 }  // namespace
 
 uint64_t Pod::CapOn(std::string_view gpu) const {
-  if (memory_cap != 0 || memory_part == 0) return memory_cap;
+  if (memory_cap != 0 || memory_part == policy::Share(0)) return memory_cap;
   for (size_t i = 0; i < gpus.size() && i < vgpus.size(); ++i) {
     if (gpus[i] == gpu) return uint64_t{vgpus[i].fit.memory_mib} << 20;
   }
@@ -205,7 +209,7 @@ std::string Pods::Save() const {
     if (pod.throw_away) continue;
     json vgpus = json::array();
     for (const PodVgpu& vgpu : pod.vgpus) {
-      json row{{"share", vgpu.fit.share},
+      json row{{"share", vgpu.fit.share.millionths()},
                {"memory_mib", vgpu.fit.memory_mib},
                {"slot", vgpu.fit.slot},
                {"memory_peak", vgpu.memory_peak}};
@@ -216,11 +220,11 @@ std::string Pods::Save() const {
     list.push_back({
         {"id", id.value},
         {"name", pod.name},
-        {"request", pod.share.request},
-        {"limit", pod.share.limit},
+        {"request", pod.share.request.millionths()},
+        {"limit", pod.share.limit.millionths()},
         {"priority", static_cast<int>(pod.share.priority)},
         {"memory", pod.memory_cap},
-        {"memory_part", pod.memory_part},
+        {"memory_part", pod.memory_part.millionths()},
         {"team", pod.team},
         {"user", pod.user},
         {"namespace", pod.name_space},
@@ -292,8 +296,8 @@ Result<void> Pods::Read(const std::string& text) {
       Pod pod;
       pod.id = PodId{NumberAt<uint64_t>(entry, "id")};
       pod.name = entry.at("name");
-      pod.share.request = NumberAt<policy::Share>(entry, "request");
-      pod.share.limit = NumberAt<policy::Share>(entry, "limit");
+      pod.share.request = ShareAt(entry, "request");
+      pod.share.limit = ShareAt(entry, "limit");
       pod.share.priority = static_cast<policy::Priority>(NumberAt<uint8_t>(entry, "priority"));
       pod.memory_cap = NumberAt<uint64_t>(entry, "memory");
       pod.team = TeamPath(entry.at("team").get<std::string>());
@@ -302,10 +306,10 @@ Result<void> Pods::Read(const std::string& text) {
       pod.gpus = entry.at("gpus").get<std::vector<std::string>>();
       // Files of before there were virtual GPUs: by turns, and placed anew where they are.
       pod.mode = entry.value("mode", std::string(spec::kTimeSlice));
-      pod.memory_part = NumberAt<policy::Share>(entry, "memory_part", 0);
+      pod.memory_part = policy::Share(NumberAt<uint32_t>(entry, "memory_part", 0));
       for (const json& row : entry.value("vgpus", json::array())) {
         PodVgpu vgpu;
-        vgpu.fit = {NumberAt<uint32_t>(row, "share"), NumberAt<uint32_t>(row, "memory_mib"), 0,
+        vgpu.fit = {ShareAt(row, "share"), NumberAt<uint32_t>(row, "memory_mib"), 0,
                     NumberAt<uint32_t>(row, "slot")};
         vgpu.device = row.value("device", "");
         vgpu.memory_peak = NumberAt<uint64_t>(row, "memory_peak", 0);

@@ -27,12 +27,12 @@
 
 namespace baton::backend {
 
-// A virtual GPU of a pod: its part of one card.
+// A virtual GPU of a pod: its part of one GPU.
 struct PodVgpu {
   devmgr::Fit fit;
   std::string device;        // what the mode's driver has made; empty: nothing
   uint64_t memory_peak = 0;  // bytes that the pod was seen to use there at once
-  // Cards on which it was before: what it used there counts on.
+  // GPUs on which it was before: what it used there counts on.
   std::vector<std::string> before;
 };
 
@@ -54,7 +54,7 @@ struct Pod : spec::PodRequest {
   // with its fits.
   bool allocated = false;
 
-  // Its launches wait for the token. In the other modes the hardware, or MPS, divides the card.
+  // Its launches wait for the token. In the other modes the hardware, or MPS, divides the GPU.
   bool by_token() const { return spec::ByToken(mode) && !allocated; }
   // Its parts are made by a driver.
   bool has_devices() const { return !spec::ByToken(mode); }
@@ -66,7 +66,7 @@ struct Pod : spec::PodRequest {
   }
   // Bytes that it may have on this GPU; 0: no cap.
   uint64_t CapOn(std::string_view gpu) const;
-  // Cards on which something of it may be in the accounts: where it is, and was.
+  // GPUs on which something of it may be in the accounts: where it is, and was.
   std::vector<std::string> Accounted() const;
   ledger::Owner owner() const { return {name, name_space, team, user}; }
 };
@@ -105,7 +105,7 @@ class Pods {
   // Ordered by id.
   const std::map<PodId, Pod>& all() const { return pods_; }
 
-  // Uuids of cards that get no more pods, as their operator said.
+  // Uuids of GPUs that get no more pods, as their operator said.
   const std::set<std::string>& cordoned() const { return cordoned_; }
   void SetCordoned(const std::string& gpu, bool cordoned);
 

@@ -63,6 +63,21 @@ Result<ReportAnswer> AskStanding(const Fields&, const ReportView& view) {
   });
 }
 
+// Who else is on the pod's GPU, and takes time that no token gives.
+void AddUnmanaged(json& sentences, const Arbiter& arbiter, const Pod& pod,
+                  const std::string& uuid) {
+  const auto it = arbiter.gpus().find(uuid);
+  if (it == arbiter.gpus().end()) return;
+  for (const UnmanagedProcess& process : it->second->unmanaged) {
+    sentences.push_back(fmt::format(
+        "On {} {} launches without the token{}.", uuid, Describe(process),
+        process.pod == pod.name
+            ? ": the hook is not in it, so neither request, limit nor memory cap hold for it (was "
+              "LD_PRELOAD replaced, or is the program linked statically?)"
+            : ": what it takes of the GPU is missing to all pods there"));
+  }
+}
+
 Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
   const std::string& name = field.at("pod");
   const std::string& team = field.at("team");
@@ -117,7 +132,7 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
         }
       }
       explain.pods.push_back({other->name, other->team, view.arbiter.shares().SpecOf(*other),
-                              status.fluid > 0, status.paused});
+                              status.fluid > policy::Share(0), status.paused});
     }
     if (explain.pods.empty()) continue;
     for (std::string& sentence : teams::ExplainShare(explain, at, view.by_team, waited,
@@ -125,6 +140,7 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
       sentences.push_back(std::move(sentence));
     }
   }
+  for (const std::string& uuid : pod->gpus) AddUnmanaged(sentences, view.arbiter, *pod, uuid);
   if (pod->allocated) {
     sentences.push_back(
         fmt::format("{} has its GPUs, which are not NVIDIA's, as a whole and without the token: "
@@ -261,7 +277,7 @@ std::vector<teams::LimitPod> LimitPods(const Pods& pods) {
   std::vector<teams::LimitPod> counted;
   for (const auto& [id, pod] : pods.all()) {
     if (pod.throw_away) continue;
-    counted.push_back({pod.name, pod.team, uint64_t{pod.share.request} * pod.gpus.size()});
+    counted.push_back({pod.name, pod.team, policy::ShareSum(pod.share.request) * pod.gpus.size()});
   }
   return counted;
 }

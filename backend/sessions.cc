@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "backend/memory_room.h"
+
 namespace baton::backend {
 namespace {
 
@@ -193,7 +195,7 @@ void Sessions::Attach(ClientId id, const wire::Attach& attach) {
   lane->attached = true;
   client->by_index[attach.gpu] = lane;
 
-  SendAttached(options_, *lane, pod);
+  SendAttached(options_, *lane, pod, pod != nullptr ? MemoryBound(gpu, pods_, *pod) : 0);
   if (Enforces(options_)) tokens_.Step(gpu, scheduler::ClientAttached{id, client->pod});
 }
 
@@ -206,7 +208,7 @@ void Sessions::Memory(ClientId id, const wire::Memory& memory) {
   lane->memory_said = true;
   const Pod* pod = pods_.Find(client->pod);
   const uint64_t others = lane->on->memory - lane->memory;
-  const uint64_t cap = pod != nullptr ? pod->CapOn(lane->gpu->info.uuid) : 0;
+  const uint64_t cap = pod != nullptr ? MemoryBound(*lane->gpu, pods_, *pod) : 0;
   wire::MemoryReply reply;
   reply.gpu = memory.gpu;
   reply.request = memory.request;

@@ -116,6 +116,21 @@ wire::Phase PhaseOf(const Client& client) {
   return phase;
 }
 
+// Processes that launch there without a token.
+json UnmanagedJson(const Gpu& gpu) {
+  json rows = json::array();
+  for (const UnmanagedProcess& process : gpu.unmanaged) {
+    rows.push_back({{"pid", process.pid},
+                    {"user", process.user},
+                    {"uid", process.uid},
+                    {"command", process.command},
+                    {"container", process.container},
+                    {"pod", process.pod},
+                    {"memory", process.memory_bytes}});
+  }
+  return rows;
+}
+
 using Steps = StatusSteps::State;
 
 // The daemon and the GPUs, and what does not take long.
@@ -146,7 +161,8 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
              {"overruns", gpu->overruns},
              {"hung", gpu->hung},
              {"link", gpu->frozen ? "cut" : "up"},
-             {"queue", json::array()}};
+             {"queue", json::array()},
+             {"unmanaged", UnmanagedJson(*gpu)}};
     if (const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu->info.uuid)) {
       row["health"] = HealthName(card->health);
       row["why"] = card->why;

@@ -16,7 +16,9 @@ namespace baton::backend {
 //   daemon   {version, mode, pid, started, degraded: [sentence]}
 //   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
 //             overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
-//             cordoned}]                                 holder: absent when nobody holds
+//             cordoned,
+//             unmanaged: [{pid, user, uid, command, container, pod, memory}]}]
+//                                                        holder: absent when nobody holds
 //   pods     [{name, id, request, limit, memory, memory_percent, mode, priority, team, user,
 //             namespace, uid, phase, held_ns, busy_ns,
 //             waited_ns, unmanaged_ns, launches, copies_bytes, grants, revocations, memory_used,
@@ -61,7 +63,7 @@ nlohmann::json PodAnswer(const Arbiter& arbiter, const Pod& pod);
 // Each virtual GPU of the pods of `node` ("*": all), by pod and index: [{pod, index, node, gpu,
 // model, mode, device, request, limit, memory, held_ns, busy_ns, memory_used, memory_peak, running,
 // booked, why}]. Shares in percent, memory in bytes (0: no cap), `why`: it is not booked, or its
-// card cannot be used.
+// GPU cannot be used.
 nlohmann::json VgpusJson(const Arbiter& arbiter, const std::string& node);
 // {fits, where?: {node, gpus: [{uuid, index, model, mode}]}, error?, nodes: [{node, why, cards:
 // [{uuid, index, model, why}]}]}

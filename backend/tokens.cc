@@ -24,7 +24,7 @@ Tokens::Tokens(boost::asio::io_context& io, const config::Options& options, cons
       clients_(clients),
       accounts_(accounts),
       log_(log),
-      gangs_(options.scheduler.scheduler),
+      gangs_(options.scheduler),
       gang_timer_(io) {}
 
 Tokens::~Tokens() { *alive_ = false; }
@@ -135,6 +135,9 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::StoreHolder& store) {
 
 void Tokens::CarryOut(Gpu& gpu, const scheduler::Charged& charged) {
   accounts_.Charge(gpu, charged.pod, charged.held, now_);
+  if (charged.limit_full_at > now_) {
+    accounts_.SetLimitFullAt(gpu, charged.pod, charged.limit_full_at);
+  }
 }
 
 void Tokens::CarryOut(Gpu& gpu, const scheduler::ClearHolders&) {
@@ -157,7 +160,7 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::KillClient& kill) {
   client.link->KillProcess(client.number);
   log_.Add(node::EventLog::Level::kWarning, "token",
            fmt::format("killed {}: it did not drain within {}", Where(client),
-                       FormatDuration(options_.scheduler.scheduler.drain_timeout)));
+                       FormatDuration(options_.scheduler.drain_timeout)));
 }
 
 void Tokens::CarryOut(Gpu& gpu, const scheduler::Notice& notice) {
@@ -216,7 +219,7 @@ void Tokens::Note(Gpu& gpu, const scheduler::Notice& notice) {
                fmt::format("{} on {} has not drained for {}: it is stopped, or a kernel does not "
                            "end; the GPU waits for it{}",
                            who, gpu.info.uuid, FormatDuration(notice.by),
-                           options_.scheduler.scheduler.drain_kill
+                           options_.scheduler.drain_kill
                                ? ""
                                : " (scheduler.drain_action = \"kill\" would end it)"));
       return;

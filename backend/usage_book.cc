@@ -15,6 +15,7 @@
 
 #include "base/entropy.h"
 #include "base/file.h"
+#include "base/hash.h"
 
 namespace baton::backend {
 namespace {
@@ -28,6 +29,9 @@ constexpr size_t kFirstEntry = 3;  // the header takes the place of entry 0, the
 constexpr size_t kMapSize = 64 << 20;  // address space; 524 287 entries
 constexpr size_t kStep = 64 << 10;
 constexpr uint64_t kUsed = 0x6261746f6e757365;
+
+// The number under which a pod's entry about its limit on a GPU stands.
+uint64_t LimitOn(uint64_t gpu) { return ~gpu; }
 
 // Of all of this process: signals have no other way to find it.
 std::atomic<UsageBook*> mapped_book{nullptr};
@@ -102,8 +106,9 @@ void UsageBook::OnBusError(int, siginfo_t* info, void*) {
 
 // Also called by a signal.
 void UsageBook::TakeCopy() {
-  mmap(map_, kMapSize, PROT_READ | PROT_WRITE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  // It replaces what is mapped there. Where it cannot, memcpy faults as without a handler.
+  static_cast<void>(mmap(map_, kMapSize, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0));
   memcpy(map_, copy_.data(), copy_.size());
   torn_ = true;
 }
@@ -129,8 +134,9 @@ bool UsageBook::WriteAnew() {
   return true;
 }
 
-Result<std::string> UsageBook::Open(const std::string& path) {
+Result<std::string> UsageBook::Open(const std::string& path, std::string_view boot_id) {
   path_ = path;
+  boot_ = HashOf(boot_id);
   identity_ = RandomTicket();
   std::string note;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -232,7 +238,7 @@ UsageEntry* UsageBook::Allocate() {
   return &overflow_.emplace_back();
 }
 
-UsageEntry* UsageBook::Find(PodId pod, uint64_t gpu, uint64_t incarnation) {
+UsageEntry* UsageBook::Find(PodId pod, uint64_t gpu, uint64_t incarnation) const {
   auto it = index_.find({pod.value, gpu, incarnation});
   return it == index_.end() ? nullptr : it->second;
 }
@@ -248,6 +254,19 @@ UsageEntry& UsageBook::At(PodId pod, uint64_t gpu, uint64_t incarnation) {
   __atomic_store_n(&entry->used, kUsed, __ATOMIC_RELEASE);
   index_[{pod.value, gpu, incarnation}] = entry;
   return *entry;
+}
+
+void UsageBook::SetLimitFullAt(PodId pod, uint64_t gpu, Instant at) {
+  if (Find(pod, gpu, 0) == nullptr) return;  // its last charge may come when it is forgotten
+  UsageEntry& entry = At(pod, LimitOn(gpu), 0);
+  entry.hold_base_ns[1] = boot_;
+  __atomic_store_n(&entry.hold_base_ns[0], static_cast<uint64_t>(Nanos(at)), __ATOMIC_RELEASE);
+}
+
+Instant UsageBook::LimitFullAt(PodId pod, uint64_t gpu) const {
+  const UsageEntry* entry = Find(pod, LimitOn(gpu), 0);
+  if (entry == nullptr || entry->hold_base_ns[1] != boot_) return {};
+  return InstantFromNanos(static_cast<int64_t>(entry->hold_base_ns[0]));
 }
 
 uint64_t UsageBook::NewestHold(uint64_t gpu) const {

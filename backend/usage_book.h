@@ -1,11 +1,14 @@
 // The accounts: what each pod has used of each GPU, exact over crashes of the daemon.
 //
-// Two kinds of entries. A pod's has its totals. A client's (by incarnation) has the counters that
+// Kinds of entries: a pod's has its totals. A client's (by incarnation) has the counters that
 // client last reported; what a later report says beyond them is added to the pod's totals, so a
 // report may be lost, repeated or late and counts once. Held time is the exception: a pod's is what
 // its tokens were charged, a client's what it reported when it last held nothing.
 //
-// Both live in a file that is mapped into memory: changing a number costs no system call, and a
+// A pod with a limit has one more, under a number made of its GPU's: until when a part of what the
+// limit allows at once is used up.
+//
+// All live in a file that is mapped into memory: changing a number costs no system call, and a
 // daemon that is killed at any instant leaves them in the page cache. (A power cut may lose the
 // last half minute.)
 //
@@ -30,6 +33,7 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/time.h"
 #include "node/process.h"
 
 namespace baton::backend {
@@ -76,7 +80,8 @@ class UsageBook {
   // Maps the file, made when absent. A file that is not a usage book is moved aside.
   // Returns what went wrong, for the operator; empty when nothing did. An error: it is not for this
   // daemon to touch, since a newer version wrote it or it cannot be moved aside.
-  Result<std::string> Open(const std::string& path);
+  // `boot_id`: of the kernel; instants of another boot mean nothing.
+  Result<std::string> Open(const std::string& path, std::string_view boot_id = {});
   // Drawn at random when the book was begun: 32 hex digits. Totals of different books have nothing
   // to do with each other.
   const std::string& identity() const { return identity_; }
@@ -89,9 +94,13 @@ class UsageBook {
   // `gpu`: HashOf() its uuid. The entry, made when absent. Stays where it is until it is dropped.
   UsageEntry& At(PodId pod, uint64_t gpu, uint64_t incarnation);
   // Null when there is none.
-  UsageEntry* Find(PodId pod, uint64_t gpu, uint64_t incarnation);
+  UsageEntry* Find(PodId pod, uint64_t gpu, uint64_t incarnation) const;
   // The largest id of a pod that has an entry; 0 when there is none.
   uint64_t LargestPod() const { return index_.empty() ? 0 : std::get<0>(index_.rbegin()->first); }
+  // What policy::FairQueue::LimitFullAt() said last of the pod. It is kept as long as the pod's
+  // account there; an instant that has passed where nothing is known.
+  void SetLimitFullAt(PodId pod, uint64_t gpu, Instant at);
+  Instant LimitFullAt(PodId pod, uint64_t gpu) const;
   // The newest hold_epoch on a GPU; 0 when there is none.
   uint64_t NewestHold(uint64_t gpu) const;
   // Forgets a client's entries, or (incarnation 0) everything of a pod.
@@ -128,6 +137,7 @@ class UsageBook {
   std::vector<UsageEntry*> free_;
   std::deque<UsageEntry> overflow_;  // when the disk has no room
   std::map<Key, UsageEntry*> index_;
+  uint64_t boot_ = 0;  // HashOf() its id
   std::string identity_;
   std::string degraded_;
 };

@@ -20,15 +20,10 @@ using devmgr::Placement;
 using devmgr::PodRequest;
 using devmgr::SharingMode;
 
-// Cards whose reasons are told in a refusal itself.
+// GPUs whose reasons are told in a refusal itself.
 constexpr size_t kReasonsMax = 3;
 // Bytes of who is on one of them, about.
 constexpr size_t kSharesMax = 150;
-
-uint32_t MibOf(uint64_t bytes) {
-  const uint64_t mib = (bytes >> 20) + ((bytes & 0xfffff) != 0 ? 1 : 0);
-  return static_cast<uint32_t>(std::min<uint64_t>(mib, UINT32_MAX));
-}
 
 bool IsIn(const std::vector<std::string>& list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
@@ -98,7 +93,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
   request.not_models = pod.wishes.not_models;
   request.uuids = pod.wishes.gpus;
   if (request.uuids.empty() && request.models.empty()) {
-    // Most programs know CUDA alone, so nobody comes to another vendor's card by chance.
+    // Most programs know CUDA alone, so nobody comes to another vendor's GPU by chance.
     for (const std::string& node : cards_.Nodes()) {
       for (const Card& card : cards_.Of(node)) {
         if (card.vendor != devmgr::kNvidia) request.not_uuids.push_back(card.uuid);
@@ -185,7 +180,8 @@ Result<void> Vgpus::CheckVendors(const Pod& pod, const std::vector<std::string>&
   if (!pod.gang.empty()) {
     return invalid(", which has no tokens that could come with those of a gang; leave gang out");
   }
-  if (pod.share.limit < policy::kWhole || pod.memory_cap != 0 || pod.memory_part != 0) {
+  if (pod.share.limit < policy::kWhole || pod.memory_cap != 0 ||
+      pod.memory_part != policy::Share(0)) {
     return invalid(
         ", on which Baton can keep neither a limit nor a memory cap; leave them out, for the pod "
         "has all of it");
@@ -225,7 +221,8 @@ Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod,
       for (const devmgr::Vgpu& vgpu : placed->vgpus) uuids.push_back(vgpu.card);
       if (auto able = CheckVendors(pod, uuids); !able) return tl::unexpected(able.error());
       for (const devmgr::Vgpu& vgpu : placed->vgpus) {
-        if (pod.memory_part != 0 && cards_.Find(vgpu.card)->memory_mib == kUnknownMemoryMib) {
+        if (pod.memory_part != policy::Share(0) &&
+            cards_.Find(vgpu.card)->memory_mib == kUnknownMemoryMib) {
           return Fail(ErrorCode::kInvalid,
                       fmt::format("the memory of {} is not known here; give the cap in bytes, "
                                   "or its memory in [[gpu]]",
@@ -242,7 +239,7 @@ Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod,
       }
       return placed;
     }
-    // That there is no room now says more than that there is no such card.
+    // That there is no room now says more than that there is no such GPU.
     if (!error ||
         (error->code == ErrorCode::kNotFound && placed.error().code == ErrorCode::kExhausted)) {
       error = placed.error();
@@ -405,9 +402,27 @@ void Vgpus::Remove(const Pod& pod) {
   static_cast<void>(cluster_->Delete(pod.name));
 }
 
-// What was there has room again; unless the card is not what it was, and then it is unreserved.
+// What was there has room again; unless the GPU is not what it was, and then it is unreserved.
 void Vgpus::Restore(Pod& pod, const devmgr::PlacedPod& before) {
   if (!cluster_->Commit(before.request, before.placement)) Reserve(pod);
+}
+
+// The cluster lets a pod keep its room, though memory be taken that nobody reserved. What it wants
+// beyond that must be free.
+Result<void> Vgpus::CheckGrowth(const devmgr::PlacedPod& placed, const PodRequest& request) const {
+  const devmgr::VgpuRequest& wanted = request.containers[0].vgpus[0];
+  for (const devmgr::Vgpu& vgpu : placed.placement.vgpus) {
+    const Card& card = *cards_.Find(vgpu.card);
+    const uint64_t mib = wanted.memory_mib != 0
+                             ? wanted.memory_mib
+                             : policy::PartOf(card.memory_mib, wanted.memory_part);
+    const uint32_t free = devmgr::FreeMib(card, *cards_.UseOf(vgpu.card));
+    if (card.taken_mib == 0 || mib <= uint64_t{vgpu.fit.memory_mib} + free) continue;
+    return Fail(ErrorCode::kExhausted,
+                fmt::format("pod {}: {} has {} MiB free, and {} MiB in use without a reservation",
+                            request.name, vgpu.card, free, card.taken_mib));
+  }
+  return {};
 }
 
 Result<void> Vgpus::Resize(Pod& pod, const policy::ShareSpec& share, uint64_t memory_cap,
@@ -428,11 +443,14 @@ Result<void> Vgpus::Resize(Pod& pod, const policy::ShareSpec& share, uint64_t me
   if (!request) return tl::unexpected(request.error());
   request->mode = pod.mode;
   const devmgr::PlacedPod before = *placed;
+  const auto refuse = [](const Error& error) {
+    return Fail(error.code, error.message + "; request less, or move it: 'baton vgpu move'");
+  };
+  if (auto room = CheckGrowth(before, *request); !room) return refuse(room.error());
   BATON_CHECK(cluster_->Delete(pod.name).has_value());
   if (auto reserved = cluster_->Commit(*request, before.placement); !reserved) {
     Restore(pod, before);
-    return Fail(reserved.error().code,
-                reserved.error().message + "; request less, or move it: 'baton vgpu move'");
+    return refuse(reserved.error());
   }
   pod.share = share;
   pod.memory_cap = memory_cap;
@@ -564,7 +582,7 @@ Result<Vgpus::Defragmentation> Vgpus::Defrag(const Pod& pod, uint32_t count,
     for (const PodRequest& request : work->requests) {
       devmgr::DefragOptions options;
       options.moves = work->moves;
-      // Whoever named its cards stays on them.
+      // Whoever named its GPUs stays on them.
       auto plan = devmgr::Defrag(
           copy, work->modes->all(), request,
           [](const devmgr::PlacedPod& pod) { return pod.request.uuids.empty(); }, options);

@@ -1,9 +1,9 @@
-// The vGPU map of this daemon: the cards of all nodes that it knows, what its pods have of them,
+// The vGPU map of this daemon: the GPUs of all nodes that it knows, what its pods have of them,
 // and the decision where a pod goes (devmgr/placement/cluster.h). Nothing is stored here: what the
-// pods' file says of a pod is reserved again by Reserve() once its cards are known.
+// pods' file says of a pod is reserved again by Reserve() once its GPUs are known.
 //
-// A pod whose cards are not there, or have no room for it any more, stays a pod; it is unreserved
-// until they have, and meanwhile nothing new comes to its cards.
+// A pod whose GPUs are not there, or have no room for it any more, stays a pod; it is unreserved
+// until they have, and meanwhile nothing new comes to its GPUs.
 //
 // No I/O. Not thread safe.
 #ifndef BATON_BACKEND_VGPUS_H_
@@ -29,7 +29,7 @@ namespace baton::backend {
 
 class Vgpus {
  public:
-  // `overcommit`: millionths of a card that the requests of pods that share it by turns may add up
+  // `overcommit`: millionths of a GPU that the requests of pods that share it by turns may add up
   // to; what the hardware or MPS divides has nothing to lend. `here`: what this machine, which is
   // node "" elsewhere, is called.
   Vgpus(const devmgr::PlacementPolicy& policy, policy::Share overcommit,
@@ -40,9 +40,9 @@ class Vgpus {
   const Cards& cards() const { return cards_; }
   std::vector<std::string> PodsOn(std::string_view uuid) const;
 
-  // Decides where a pod of `count` virtual GPUs goes among the cards of `node` ("*": of all), and
+  // Decides where a pod of `count` virtual GPUs goes among the GPUs of `node` ("*": of all), and
   // books it. Sets gpus, vgpus (without devices) and mode. What Cluster::Decide() says, with the
-  // reasons of the cards that came into question, and where there is more to read.
+  // reasons of the GPUs that came into question, and where there is more to read.
   Result<void> Place(Pod& pod, uint32_t count, const std::string& node);
   // Reserves its room where it is. Where that fails it is unreserved from here on. Sets its fits.
   bool Reserve(Pod& pod);
@@ -54,14 +54,14 @@ class Vgpus {
   // Another share or cap, in place; sets them in `pod`. On an error nothing has changed.
   Result<void> Resize(Pod& pod, const policy::ShareSpec& share, uint64_t memory_cap,
                       policy::Share memory_part);
-  // To just these cards; sets gpus, vgpus, mode and wishes. On an error nothing has changed.
+  // To just these GPUs; sets gpus, vgpus, mode and wishes. On an error nothing has changed.
   Result<void> Move(Pod& pod, const std::vector<std::string>& gpus);
   // Why it is not booked; empty: it is.
   std::string WhyUnreserved(PodId pod) const;
   const std::map<PodId, std::string>& unreserved() const { return unreserved_; }
   // By what the pod's processes find their parts: CUDA_VISIBLE_DEVICES, ...
   devmgr::Environment EnvironmentOf(const Pod& pod) const;
-  // For the driver of its mode: one for each of its cards.
+  // For the driver of its mode: one for each of its GPUs.
   devmgr::DeviceDriver::Vgpu ForDriver(const Pod& pod, size_t index) const;
 
   struct Explanation {
@@ -80,12 +80,15 @@ class Vgpus {
   // The modes in which it may be put, the first one first.
   std::vector<std::string> ModesFor(const Pod& pod) const;
   bool IsOtherVendors(const std::string& uuid) const;
-  // The cards that it names; or those of the models that it names, where all are other vendors'.
+  // The GPUs that it names; or those of the models that it names, where all are other vendors'.
   std::vector<std::string> Named(const Pod& pod) const;
-  // kInvalid: some of these cards are another vendor's, and the pod cannot have them as it asks.
+  // kInvalid: some of these GPUs are another vendor's, and the pod cannot have them as it asks.
   Result<void> CheckVendors(const Pod& pod, const std::vector<std::string>& uuids) const;
   Result<devmgr::Placement> Decide(devmgr::PodRequest& request, const Pod& pod,
                                    const std::string& node) const;
+  // kExhausted: the GPUs of a pod have not the memory that the request wants beyond what it has.
+  Result<void> CheckGrowth(const devmgr::PlacedPod& placed,
+                           const devmgr::PodRequest& request) const;
   std::vector<devmgr::NodeRefusal> WhyNot(devmgr::PodRequest request, const Pod& pod,
                                           const std::string& node) const;
   std::string SharesOn(std::string_view uuid) const;

@@ -85,7 +85,7 @@ Web::Web(boost::asio::io_context& io, const config::Options& options, Arbiter& a
       log_(log),
       daemon_(std::move(daemon)),
       started_(time(nullptr)),
-      server_(io, config::HttpOptionsOf(options)),
+      server_(io, options.http),
       stream_(server_.AddStream("/api/v1/stream")),
       timer_(io),
       status_timer_(io) {
@@ -272,8 +272,6 @@ void Web::Metrics(net::HttpServer::Respond respond) {
   snapshot->version = daemon.version;
   snapshot->start_time_seconds = static_cast<double>(started_);
   if (books_ != nullptr) snapshot->ledger_up = books_->Trouble().empty();
-  // Of each local GPU: the processes that are known there.
-  std::vector<std::vector<pid_t>> known;
   for (Gpu* at : arbiter_.GpusOf("*")) {
     const Gpu& gpu = *at;
     net::GpuMetrics row;
@@ -327,19 +325,13 @@ void Web::Metrics(net::HttpServer::Respond respond) {
       of.holds = on->second.holds;
       snapshot->pods.push_back(std::move(of));
     }
+    row.unmanaged_processes = gpu.unmanaged.size();
     snapshot->gpus.push_back(std::move(row));
-    std::vector<pid_t> pids;
-    for (const auto& [id, lane] : gpu.lanes) pids.push_back(static_cast<pid_t>(lane->client->pid));
-    if (gpu.node.empty()) {
-      known.push_back(std::move(pids));
-    } else {
-      known.emplace_back();
-    }
   }
   HttpResponse response;
   response.content_type = net::kMetricsContentType;
   // NVML may take its time, and so may the standing of many teams.
-  response.produce = [this, snapshot, known = std::move(known),
+  response.produce = [this, snapshot,
                       teams = books_ != nullptr && books_->has_teams()
                                   ? std::optional(books_->teams())
                                   : std::nullopt,
@@ -349,10 +341,6 @@ void Web::Metrics(net::HttpServer::Respond respond) {
       if (const auto rates = nvml_.UtilizationOf(row.uuid)) {
         row.sm_utilization_ratio = rates->sm;
         row.memory_utilization_ratio = rates->memory;
-      }
-      for (const pid_t pid : nvml_.Processes(row.uuid)) {
-        const auto& pids = known[i];
-        if (std::find(pids.begin(), pids.end(), pid) == pids.end()) ++row.unmanaged_processes;
       }
     }
     if (teams) {

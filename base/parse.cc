@@ -96,17 +96,6 @@ Result<uint64_t> ParseBytes(std::string_view text) {
                                        "a unit, such as 4GiB, 512MiB or 1.5GB");
 }
 
-Result<uint32_t> ParsePercent(std::string_view text, double min) {
-  double number = 0;
-  std::string_view unit;
-  if (SplitNumber(text, &number, &unit) && (unit.empty() || unit == "%") && number >= min &&
-      number <= 100) {
-    return static_cast<uint32_t>(std::llround(number * 1e4));
-  }
-  return Fail(ErrorCode::kInvalid, Quoted(text) + " is not a share; write a percentage from " +
-                                       FormatScaled(min, "") + " to 100");
-}
-
 std::string FormatDuration(Duration d) {
   static constexpr std::array<Unit, 4> kUnits{{{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}}};
   for (const Unit& unit : kUnits) {

@@ -17,9 +17,6 @@ namespace baton {
 Result<Duration> ParseDuration(std::string_view text);
 // Bytes: "4GiB", "512MiB", "1.5GB", "4Gi" (Kubernetes' spelling), "1024". Range 0 to 2^60.
 Result<uint64_t> ParseBytes(std::string_view text);
-// A percentage from `min` to 100 with up to four decimals, with or without "%"; returned in
-// millionths (30 % is 300 000).
-Result<uint32_t> ParsePercent(std::string_view text, double min = 0.1);
 
 // "20ms", "1.5s": to four digits, or to the second. As ParseDuration() reads it.
 std::string FormatDuration(Duration d);

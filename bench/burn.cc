@@ -1,5 +1,5 @@
 // baton-burn: keeps a GPU busy in a known way and says what it got. It speaks the driver API and
-// runs on a real card and on the simulated one alike.
+// runs on a real GPU and on the simulated one alike.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

@@ -20,7 +20,7 @@ class BusyGpu {
     for (uint64_t i = 1; i <= pods; ++i) {
       policy::ShareSpec spec;
       // Unlike requests, so that the queue has something to decide; they add up to one GPU.
-      spec.request = static_cast<policy::Share>(2 * policy::kWhole / pods * i / (pods + 1));
+      spec.request = policy::Share(2 * policy::kMillion / pods * i / (pods + 1));
       if (spec.request < policy::kShareMin) spec.request = policy::kShareMin;
       const PodId pod{i};
       const ClientId client{i};

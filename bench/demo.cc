@@ -390,7 +390,7 @@ void Demo::PrintTable() const {
   fmt::print(out_, "\nlargest error    {:.2f} percentage points\nGPU busy         {:.2f}%\n",
              figures_.max_error, figures_.gpu_busy);
   if (options_.real) {
-    fmt::print(out_, "shares are the programs' own accounts: a card keeps no record\n");
+    fmt::print(out_, "shares are the programs' own accounts: a GPU keeps no record\n");
   } else {
     fmt::print(out_, "overlaps         {} kernels of different pods\n", figures_.overlaps);
   }

@@ -7,6 +7,7 @@
 
 #include "bench/cluster.h"
 #include "bench/lanes.h"
+#include "bench/turns.h"
 #include "sim/record.h"
 
 namespace baton::bench {
@@ -27,19 +28,6 @@ Result<std::vector<Process>> StartHogs() {
     hogs.push_back(std::move(*hog));
   }
   return hogs;
-}
-
-// The gaps between one pod's last kernel and the other's next.
-std::vector<Duration> Gaps(std::vector<sim::KernelRecord> records) {
-  std::sort(records.begin(), records.end(),
-            [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
-  std::vector<Duration> gaps;
-  for (size_t i = 1; i < records.size(); ++i) {
-    if (records[i].pid != records[i - 1].pid) {
-      gaps.emplace_back(records[i].start_ns - records[i - 1].end_ns);
-    }
-  }
-  return gaps;
 }
 
 Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo, Processors processors) {
@@ -79,7 +67,7 @@ Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo, Processors 
           cli::Settle();
         }
         const auto records = sim::ReadRecords(device.path, *first);
-        if (records) compared.token = Gaps(*records);
+        if (records) compared.token = HandOffGaps(*records);
         return compared.token.size() >= kHandOffs;
       },
       kPatience);

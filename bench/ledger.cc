@@ -251,7 +251,7 @@ int Main(int argc, char** argv) {
   app.add_option("--teams", settings.teams, "... by how many teams")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app.add_option("--gpus", settings.gpus, "... on how many cards")
+  app.add_option("--gpus", settings.gpus, "... on how many GPUs")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
   app.add_option("--pods", settings.pods, "Pods that move in each batch of the load")

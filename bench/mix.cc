@@ -32,7 +32,7 @@ bool IsName(std::string_view name) {
 Result<std::vector<PodShare>> ParseMix(std::string_view text) {
   std::vector<PodShare> mix;
   std::set<std::string> names;
-  uint64_t sum = 0;
+  policy::ShareSum sum;
   for (const std::string& part : Split(text, ',')) {
     const std::vector<std::string> fields = Split(part, ':');
     if (fields.size() < 2 || fields.size() > 3 || !IsName(fields[0])) {
@@ -40,9 +40,9 @@ Result<std::vector<PodShare>> ParseMix(std::string_view text) {
                                            "' is not a pod; write name:request:limit, as "
                                            "in train:60:100");
     }
-    const auto request = ParsePercent(fields[1]);
+    const auto request = policy::ParsePercent(fields[1]);
     if (!request) return tl::unexpected(request.error());
-    const auto limit = ParsePercent(fields.size() == 3 ? fields[2] : "100");
+    const auto limit = policy::ParsePercent(fields.size() == 3 ? fields[2] : "100");
     if (!limit) return tl::unexpected(limit.error());
     const auto spec = policy::Validated({.request = *request, .limit = *limit});
     if (!spec) return Fail(spec.error().code, fields[0] + ": " + spec.error().message);
@@ -53,9 +53,8 @@ Result<std::vector<PodShare>> ParseMix(std::string_view text) {
     mix.push_back({fields[0], *request, *limit, 0});
   }
   if (sum > policy::kWhole) {
-    return Fail(ErrorCode::kInvalid, "the requests add up to " +
-                                         policy::PercentText(static_cast<policy::Share>(sum)) +
-                                         " %; a GPU has 100");
+    return Fail(ErrorCode::kInvalid,
+                "the requests add up to " + policy::PercentText(sum) + " %; a GPU has 100");
   }
   std::vector<policy::Entitlement> shares;
   for (const PodShare& pod : mix) {

@@ -37,7 +37,7 @@ Node MakeNode(size_t index) {
   return node;
 }
 
-// Fractions mostly, some whole cards, some of several; some of several containers.
+// Fractions mostly, some whole GPUs, some of several; some of several containers.
 PodRequest MakePod(Random& random, uint64_t number) {
   PodRequest pod;
   pod.name = "pod-" + std::to_string(number);
@@ -47,7 +47,7 @@ PodRequest MakePod(Random& random, uint64_t number) {
   if (random.OneIn(3)) {
     vgpu.count = random.OneIn(3) ? static_cast<uint32_t>(random.Between(2, 8)) : 1;
   } else {
-    vgpu.share = static_cast<policy::Share>(random.Between(1, 99)) * 10'000;
+    vgpu.share = policy::Share(random.Between(1, 99) * 10'000);
   }
   vgpu.memory_part = vgpu.share;
   pod.containers.push_back({"main", {vgpu}});
@@ -55,7 +55,7 @@ PodRequest MakePod(Random& random, uint64_t number) {
   const int64_t more = random.OneIn(8) ? random.Between(1, 3) : 0;
   for (int64_t c = 0; c < more; ++c) {
     VgpuRequest other;
-    other.share = static_cast<policy::Share>(random.Between(1, 30)) * 10'000;
+    other.share = policy::Share(random.Between(1, 30) * 10'000);
     other.memory_part = other.share;
     pod.containers.push_back({std::to_string(c), {other}});
   }
@@ -68,7 +68,7 @@ double Percentile(std::vector<double>& values, double part) {
   return values[static_cast<size_t>(at)];
 }
 
-// range(0) nodes of eight cards. Each decision is about a pod that was not seen before; it is
+// range(0) nodes of eight GPUs. Each decision is about a pod that was not seen before; it is
 // carried out, and others leave, so that the cluster stays as full.
 void Decisions(benchmark::State& state) {
   Random random(1);
@@ -77,18 +77,19 @@ void Decisions(benchmark::State& state) {
   for (size_t i = 0; i < nodes; ++i) {
     if (!cluster.SetNode(MakeNode(i))) state.SkipWithError("a node was refused");
   }
-  const uint64_t capacity = CapacityOf(cluster);
+  const policy::ShareSum capacity = CapacityOf(cluster);
   uint64_t number = 0;
-  uint64_t taken = 0;
-  std::vector<std::pair<std::string, uint64_t>> there;
+  policy::ShareSum taken;
+  std::vector<std::pair<std::string, policy::ShareSum>> there;
   const auto put = [&](const PodRequest& pod, const Placement& placement) {
     if (!cluster.Commit(pod, placement)) state.SkipWithError("a decision could not be carried out");
     taken += DemandOf(pod);
     there.emplace_back(pod.name, DemandOf(pod));
   };
   for (const Node* node : cluster.Nodes()) {
-    uint64_t on_node = 0;
-    for (int tries = 0; tries < 200 && on_node < kCards * policy::kWhole * 4 / 5; ++tries) {
+    policy::ShareSum on_node;
+    for (int tries = 0; tries < 200 && on_node < policy::ShareSum(policy::kWhole) * kCards * 4 / 5;
+         ++tries) {
       const PodRequest pod = MakePod(random, number++);
       if (number < 10'000) cluster.Learn(pod);
       const auto placement = cluster.DecideOn(node->name, pod);
@@ -97,7 +98,7 @@ void Decisions(benchmark::State& state) {
       on_node += DemandOf(pod);
     }
   }
-  const double full = static_cast<double>(taken) / static_cast<double>(capacity);
+  const double full = policy::Ratio(taken) / policy::Ratio(capacity);
   std::vector<double> decision_us;
   uint64_t refused = 0;
   for (auto _ : state) {
@@ -119,7 +120,7 @@ void Decisions(benchmark::State& state) {
       there.pop_back();
     }
   }
-  // The least that any exact decision must do: look at what is free on every card.
+  // The least that any exact decision must do: look at what is free on every GPU.
   std::vector<double> walk_us;
   std::vector<uint32_t> free(nodes * kCards * 2, 1);
   for (int i = 0; i < 100; ++i) {
@@ -146,8 +147,8 @@ BENCHMARK(Decisions)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
-// Eight containers on the eight cards of one empty node, cut so that they fill it to the last tenth
-// of a percent: each card in range(0) pieces, which go to as many different containers.
+// Eight containers on the eight GPUs of one empty node, cut so that they fill it to the last tenth
+// of a percent: each GPU in range(0) pieces, which go to as many different containers.
 void Adversarial(benchmark::State& state) {
   Random random(2);
   Cluster cluster(KubernetesModes(), {.nodes = Rule::kBinpack, .cards = Rule::kBinpack});

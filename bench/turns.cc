@@ -32,6 +32,18 @@ std::vector<Turn> TurnsOf(const std::vector<sim::KernelRecord>& records,
 
 }  // namespace
 
+std::vector<Duration> HandOffGaps(std::vector<sim::KernelRecord> records) {
+  std::sort(records.begin(), records.end(),
+            [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  std::vector<Duration> gaps;
+  for (size_t i = 1; i < records.size(); ++i) {
+    if (records[i].pid != records[i - 1].pid) {
+      gaps.emplace_back(records[i].start_ns - records[i - 1].end_ns);
+    }
+  }
+  return gaps;
+}
+
 Turns TurnsIn(const std::vector<sim::KernelRecord>& records, const sim::GroupOfPid& group_of_pid,
               int64_t from_ns, int64_t to_ns) {
   const std::vector<Turn> turns = TurnsOf(records, group_of_pid);

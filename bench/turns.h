@@ -6,9 +6,14 @@
 #include <map>
 #include <vector>
 
+#include "base/time.h"
 #include "sim/record.h"
 
 namespace baton::bench {
+
+// From the end of one process's last kernel to the start of another's next, wherever the process
+// changes; negative where kernels overlap.
+std::vector<Duration> HandOffGaps(std::vector<sim::KernelRecord> records);
 
 // A turn lasts from the start of a pod's first kernel to the end of its last one before another
 // pod's; so what passes between two turns is the hand-off, and what stands still within one is the

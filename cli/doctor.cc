@@ -182,7 +182,7 @@ Finding CheckHook(const std::string& program) {
   if (file->interpreter.empty()) {
     return Bad(kCheck, path + " is linked statically",
                "the hook cannot be preloaded: link it dynamically; else it runs outside its share, "
-               "and batond only counts it as an unmanaged process");
+               "and batond only names it as an unmanaged process");
   }
   if (file->interpreter.find("ld-musl") != std::string::npos) {
     return Bad(kCheck, path + " uses musl", "the hook needs glibc: use a glibc-based image");

@@ -19,6 +19,14 @@ namespace {
 
 constexpr size_t kBlock = 64;
 constexpr Duration kSettle = std::chrono::microseconds(30);
+// A token's sample takes no less: three frames each stay below what a daemon reads of a pod
+// (node/admission.h).
+constexpr Duration kSample = std::chrono::microseconds(400);
+
+// Without sleeping, which would add a wake-up to the next sample.
+void WaitUntil(Instant until) {
+  while (MonotonicNow() < until) sched_yield();
+}
 
 double Rank(const std::vector<Duration>& sorted, double quantile) {
   if (sorted.empty()) return 0;
@@ -33,10 +41,12 @@ Result<Compared> Alternate(const std::function<Result<Duration>()>& token, Echo&
   for (size_t done = 0; done < count + kBlock; done += kBlock) {
     const size_t block = done == 0 ? kBlock : std::min(kBlock, count + kBlock - done);
     for (size_t i = 0; i < block; ++i) {
+      const Instant next = MonotonicNow() + kSample;
       const Result<Duration> took = token();
       if (!took) return tl::unexpected(took.error());
       if (done > 0) compared.token.push_back(*took);
       Settle();
+      WaitUntil(next);
     }
     for (size_t i = 0; i < block; ++i) {
       const Result<Duration> took = echo.RoundTrip(frame_size);
@@ -55,9 +65,7 @@ Quantiles Summarize(std::vector<Duration> samples) {
   return {Rank(samples, 0.5), Rank(samples, 0.9), Rank(samples, 0.99)};
 }
 
-void Settle() {
-  for (const Instant until = MonotonicNow() + kSettle; MonotonicNow() < until;) sched_yield();
-}
+void Settle() { WaitUntil(MonotonicNow() + kSettle); }
 
 Result<std::unique_ptr<UnixEcho>> UnixEcho::Start() {
   int ends[2];

@@ -54,7 +54,8 @@ Result<json> Said(const PodFlags& flags, spec::PodRequest& request) {
     fields[field.key] = exact.is_null() ? value : exact;  // null: written, and means none
   }
   const policy::ShareSpec& share = request.share;
-  if (share.request != 0 && share.limit != 0 && share.limit < share.request) {
+  if (share.request != policy::Share(0) && share.limit != policy::Share(0) &&
+      share.limit < share.request) {
     return Fail(ErrorCode::kInvalid, "--limit " + flags.texts.at("limit") + " is below --request " +
                                          flags.texts.at("request") +
                                          "; a limit is at least the request, or left out");
@@ -96,7 +97,7 @@ Result<json> ChangeFields(const PodFlags& flags) {
 Result<json> PodRequestFields(const PodFlags& flags) {
   spec::PodRequest request;
   if (auto said = Said(flags, request); !said) return said;
-  if (request.share.request == 0 && request.share.limit == 0) {
+  if (request.share.request == policy::Share(0) && request.share.limit == policy::Share(0)) {
     return Fail(ErrorCode::kInvalid,
                 "missing share: --request 30 guarantees 30 % and lends idle time, "
                 "--limit 30 is 30 % and never more");

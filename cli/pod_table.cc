@@ -18,7 +18,36 @@ std::string ShortGpu(const std::string& node, const std::string& uuid) {
   return (node.empty() ? "" : node + ":") + uuid.substr(0, 12);
 }
 
+// "process 4711 (python) of user bob in container 0123456789ab, with 3.1 GiB,"; as batond's events
+// have it.
+std::string UnmanagedText(const nlohmann::json& process) {
+  const std::string command = process.value("command", ""), user = process.value("user", "");
+  std::string text = fmt::format("process {}", process.value("pid", int64_t{0}));
+  if (!command.empty()) {
+    text += fmt::format(" ({}) of user {}", command,
+                        user.empty() ? std::to_string(process.value("uid", int64_t{0})) : user);
+  }
+  if (const std::string id = process.value("container", ""); !id.empty()) {
+    text += " in container " + id.substr(0, 12);
+  }
+  if (const std::string pod = process.value("pod", ""); !pod.empty()) text += " of pod " + pod;
+  if (const auto bytes = process.value("memory", uint64_t{0}); bytes != 0) {
+    text += ", with " + FormatBytes(bytes) + ",";
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string UnmanagedNote(const nlohmann::json& status) {
+  size_t count = 0;
+  for (const nlohmann::json& gpu : status.value("gpus", nlohmann::json::array())) {
+    count += gpu.value("unmanaged", nlohmann::json::array()).size();
+  }
+  if (count == 0) return "";
+  return fmt::format("! {} process{} without the token; 'baton status' names {}", count,
+                     count == 1 ? " runs" : "es run", count == 1 ? "it" : "them");
+}
 
 Result<SortBy> ParseSortBy(std::string_view name) {
   static constexpr std::pair<std::string_view, SortBy> kNames[] = {
@@ -77,13 +106,18 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
     const std::string node = gpu.value("node", "");
     std::string line = (node.empty() ? "" : node + ":") + gpu.value("uuid", "");
     if (const std::string name = gpu.value("name", ""); !name.empty()) line += "  " + name;
-    line += gpu.contains("holder") ? "  held by " + gpu.value("holder", "") : "  free";
+    line += gpu.contains("holder")                 ? "  held by " + gpu.value("holder", "")
+            : gpu.value("unmanaged", none).empty() ? "  free"
+                                                   : "  used without the token";
     if (const size_t waiting = gpu.value("queue", none).size(); waiting > 0) {
       line += ", " + std::to_string(waiting) + " waiting";
     }
     if (gpu.value("hung", false)) line += ", its holder does not drain";
     if (!gpu.value("present", true)) line += ", not reported by its node";
     lines.push_back(ToPrintable(line));
+    for (const nlohmann::json& process : gpu.value("unmanaged", none)) {
+      lines.push_back("  ! " + ToPrintable(UnmanagedText(process)) + " runs without the token");
+    }
   }
   return lines;
 }

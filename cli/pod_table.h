@@ -38,6 +38,8 @@ Result<SortBy> ParseSortBy(std::string_view name);
 std::vector<PodRow> RowsFrom(const nlohmann::json& status);
 // The lines above the table: the daemon, what is wrong, and each GPU.
 std::vector<std::string> Summary(const nlohmann::json& status);
+// That processes run without the token, in one line; empty: none does.
+std::string UnmanagedNote(const nlohmann::json& status);
 // Names and GPUs ascending, amounts descending; ties by GPU and pod.
 void Sort(std::vector<PodRow>& rows, SortBy by);
 // A heading and one line per row, each cut to `width` columns (0: as long as it gets).

@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const nlohmann::j
         {"BATON_AWAY", options.away},
         {"LD_PRELOAD", preloaded != nullptr && *preloaded != '\0' ? hook + ":" + preloaded : hook}};
   } else {
-    // The hardware divides the card. A hook that is preloaded already is another pod's.
+    // The hardware divides the GPU. A hook that is preloaded already is another pod's.
     environment = {{"BATON_DISABLE", "1"}};
   }
   environment.emplace_back("CUDA_VISIBLE_DEVICES", Joined(pod.at("gpus")));

@@ -127,6 +127,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
       Sort(rows, sort);
       const std::vector<std::string> table = Table(rows, width);
       lines.insert(lines.end(), table.begin(), table.end());
+      lines[1] = UnmanagedNote(*status).substr(0, width);
     } else {
       lines[1] = ToPrintable(status.error().message).substr(0, width);  // goes on trying
     }
@@ -157,6 +158,7 @@ int PlainLines(const Invocation& invocation, Duration interval, SortBy sort, boo
     std::strftime(stamp, sizeof stamp, "%FT%TZ", gmtime(&now));
     if (!once) std::puts(stamp);
     for (const std::string& line : Table(rows, 0)) std::puts(line.c_str());
+    if (const std::string note = UnmanagedNote(*status); !note.empty()) std::puts(note.c_str());
     if (once) return 0;
     std::puts("");
     if (std::fflush(stdout) != 0) return 0;  // the reader left

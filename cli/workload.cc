@@ -36,9 +36,9 @@ class Reader {
     if (!error_.empty()) return Fail(ErrorCode::kInvalid, error_);
     auto options = config::ParseOptions(BatondsPart(), file_);
     if (!options) return tl::unexpected(options.error());
-    workload_.scheduler = options->scheduler.scheduler;
+    workload_.scheduler = options->scheduler;
     workload_.idle = options->hook.idle;
-    if (auto fits = CheckRequests(options->scheduler.overcommit); !fits) {
+    if (auto fits = CheckRequests(options->overcommit); !fits) {
       return tl::unexpected(fits.error());
     }
     return std::move(workload_);
@@ -95,8 +95,8 @@ class Reader {
     int64_t count = 1;
     int64_t processes = 1;
     int64_t long_every = 0;
-    uint32_t request = 0;
-    uint32_t limit = 0;
+    policy::Share request;
+    policy::Share limit;
     std::string priority = "normal";
     Duration period{0};
     Duration stop{0};
@@ -172,9 +172,9 @@ class Reader {
   }
 
   // Those who are there at the same time must fit, as batond would see to it.
-  Result<void> CheckRequests(uint32_t overcommit) const {
+  Result<void> CheckRequests(policy::Share overcommit) const {
     for (const world::PodPlan& pod : workload_.plan.pods) {
-      uint64_t sum = 0;
+      policy::ShareSum sum;
       for (const world::PodPlan& other : workload_.plan.pods) {
         if (other.arrives <= pod.arrives && pod.arrives < other.leaves) sum += other.spec.request;
       }
@@ -183,7 +183,7 @@ class Reader {
                   fmt::format("{}: when {} starts, the requests add up to {:.4g} %, more than the "
                               "{:.4g} % that batond admits; lower them, or raise overcommit in "
                               "[scheduler]",
-                              file_, pod.name, static_cast<double>(sum) / 1e4, overcommit / 1e4));
+                              file_, pod.name, policy::Percent(sum), policy::Percent(overcommit)));
     }
     return {};
   }
@@ -215,12 +215,12 @@ class Reader {
     value = static_cast<uint32_t>(number);
   }
   // A percentage, as a number or as text with or without "%".
-  void Share(const char* key, uint32_t& value) {
+  void Share(const char* key, policy::Share& value) {
     const toml::node* node = Get(key);
     if (node == nullptr) return;
     const auto share =
-        ParsePercent(node->is_number() ? fmt::format("{}", *node->value<double>())
-                                       : node->value_exact<std::string>().value_or(""));
+        policy::ParsePercent(node->is_number() ? fmt::format("{}", *node->value<double>())
+                                               : node->value_exact<std::string>().value_or(""));
     if (!share) {
       return Complain(node->source(), std::string(key) + ": " + share.error().message);
     }

@@ -10,8 +10,6 @@
 #include "base/hash.h"
 #include "base/parse.h"
 #include "base/toml.h"
-#include "config/gpu.h"
-#include "devmgr/placement/request.h"
 #include "net/keys.h"
 
 namespace baton::config {
@@ -59,66 +57,28 @@ void VisitOptions(Options& o, V& v) {
   v.Number("clients_per_uid", o.server.clients_per_uid, 1, 100'000,
            "The same, for one user; processes in pods of Kubernetes count for those alone.");
   v.Number("clients_per_pod", o.server.clients_per_pod, 1, 1024, "The same, for one pod.");
+  v.Number("frames_per_second", o.server.frames_per_second, 100, 100'000'000,
+           "Read of a pod's processes together; more are read later.");
+  v.Number("connects_per_second", o.server.connects_per_second, 1, 1'000'000,
+           "Accepted of one user's or pod's processes; more are refused, and try again.");
 
-  scheduler::SchedulerOptions& s = o.scheduler.scheduler;
   v.Section("scheduler");
-  v.Ratio("overcommit", o.scheduler.overcommit, 0.01, 1000,
+  v.Ratio("overcommit", o.overcommit, 0.01, 1000,
           "Requests on one GPU may add up to this many GPUs.");
-  v.Time("quota_min", s.quota_min, microseconds(100), seconds(1),
-         "A token's length lies between quota_min and quota_max: shorter bounds the others' wait,\n"
-         "longer saves hand-offs.");
-  v.Time("quota_max", s.quota_max, microseconds(100), seconds(10), nullptr);
-  v.Ratio("handoff_fraction", s.handoff_fraction, 0.0001, 0.5,
-          "Fraction of the GPU's time that hand-offs may cost.");
-  v.Time("active_grace", s.active_grace, Duration(0), seconds(10),
-         "A pod that stopped asking keeps its entitlement for this long.");
-  v.Time("drain_timeout", s.drain_timeout, milliseconds(10), hours(1),
-         "A holder that has not drained this long after its token ended is reported as hung ...");
-  std::string action = s.drain_kill ? "kill" : "report";
-  v.Choice("drain_action", action, {"report", "kill"}, "... and killed, where this says \"kill\".");
-  s.drain_kill = action == "kill";
-  v.Time(
-      "drain_reopen", s.drain_reopen, milliseconds(1), seconds(60),
-      "When the drain of one process of a pod waits for a launch of another, reopen after this.");
-  v.Time("resend", s.resend, milliseconds(10), seconds(60),
-         "A token that the client's reports do not confirm is sent again after this.");
-  v.Time("sleep_credit", s.fairness.sleep_credit, Duration(0), seconds(60),
-         "The most that a sleeping pod saves up: its request times this. Longer favours\n"
-         "interactive pods.");
-  v.Time("limit_window", s.fairness.limit_window, milliseconds(1), seconds(60),
-         "The limit's bucket: usage may exceed limit * time by limit times this.");
-  v.Time("priority_burst", s.fairness.priority_burst, Duration(0), seconds(60),
-         "How far a high-priority pod may run ahead of its share.");
-
-  devmgr::PlacementPolicy& placement = o.placement.policy;
+  o.scheduler.Visit(v);
   v.Section("placement");
-  const auto rule = [&v](const char* key, devmgr::Rule& value, const char* comment) {
-    std::string name(devmgr::RuleName(value));
-    v.Choice(key, name, {"fgd", "remainder", "binpack", "spread", "first-fit", "random"}, comment);
-    if (auto parsed = devmgr::ParseRule(name)) value = *parsed;
-  };
-  rule("nodes", placement.nodes,
-       "Rules for a pod's node, and for its GPUs on that node. fgd and remainder: the rest stays\n"
-       "most useful for pods like those seen so far; binpack: least room left; spread: most room\n"
-       "left; first-fit: by name; random.");
-  rule("cards", placement.cards, nullptr);
-  const auto weight = [&v](const char* key, uint32_t& thousandths, const char* comment) {
-    uint32_t millionths = thousandths * 1'000;
-    v.Ratio(key, millionths, 0, 1, comment);
-    thousandths = (millionths + 500) / 1'000;
-  };
-  weight(
-      "memory_weight", placement.memory_weight,
-      "How full a GPU is: memory_weight * memory caps + share_weight * requests. Their sum is 1.");
-  weight("share_weight", placement.share_weight, nullptr);
-  v.Text("mig_templates", o.placement.mig_templates,
-         "File of MIG geometries by model, which replaces or extends the built-in ones.");
+  o.placement.Visit(v);
+  v.Section("memory");
+  v.Ratio(
+      "default_cap", o.default_cap, 0, 1,
+      "Memory cap of pods that ask for none, as a part of each GPU. 0: none, so that such a pod\n"
+      "may have whatever the other pods have not reserved.");
 
   v.Section("hook");
   v.Time("idle", o.hook.idle, microseconds(1), seconds(10),
          "A hook gives its token back after this long without work, or sooner where pauses are "
          "longer. About what giving it back and getting it again costs.");
-  v.Time("backlog", s.backlog, microseconds(100), seconds(10),
+  v.Time("backlog", o.scheduler.backlog, microseconds(100), seconds(10),
          "A launching thread is parked above this much predicted unfinished GPU time.");
   v.Time("heartbeat", o.hook.heartbeat, milliseconds(10), seconds(60),
          "Hooks report at least this often.");
@@ -126,58 +86,15 @@ void VisitOptions(Options& o, V& v) {
          "A hook of mode \"open\" launches without a token after this long without a daemon.");
 
   v.Section("zmq");
-  v.Text("listen", o.zmq.listen,
-         "Where nodes connect, such as \"tcp://127.0.0.1:7411\"; empty: nowhere. Addresses other\n"
-         "than loopback need secret_key_file.");
-  v.Text("secret_key_file", o.zmq.secret_key_file, "Made by: baton keygen PATH");
-  v.Time("heartbeat", o.zmq.heartbeat, milliseconds(10), seconds(60),
-         "Each side of a link says something at least this often.");
-  v.Time("lost_after", o.zmq.lost_after, milliseconds(50), hours(1),
-         "Silence after which a link counts as cut.");
-  v.Text("connect", o.zmq.connect, "baton-frontend: where batond listens.");
-  v.Text("server_public_key", o.zmq.server_public_key,
-         "baton-frontend: batond's public key; empty: loopback without keys.");
-  v.Table("nodes", o.zmq.nodes,
-          "Who may connect: node name = \"its public key\" (the .pub file of its key pair).");
-
+  o.zmq.Visit(v);
   v.Section("ledger");
-  v.Text(
-      "database", o.ledger.database,
-      "The ledger: \"sqlite:PATH\", \"postgresql://...\", \"none\"; empty: SQLite in state_dir.");
-  v.Time("every", o.ledger.every, milliseconds(100), hours(1),
-         "Interval between batches of usage.");
-  ledger::Retention& r = o.ledger.retention;
-  v.Hours("keep_fine", r.fine,
-          "Retention of 10 s, minute, hour and day buckets; \"0s\": for ever.");
-  v.Hours("keep_minutes", r.minutes, nullptr);
-  v.Hours("keep_hours", r.hours, nullptr);
-  v.Hours("keep_days", r.days, nullptr);
-  v.Text("currency", o.ledger.currency, "Currency of the prices, for display.");
-  v.Prices("prices", o.ledger.prices,
-           "Price of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\": all other models.");
-
+  o.ledger.Visit(v);
   v.Section("teams");
-  v.Text("file", o.teams.file, "File of the tree of teams (docs/teams.md); empty: no teams.");
-  v.Choice("unknown", o.teams.unknown, {"warn", "refuse"},
-           "What becomes of a new pod of a team that the file does not name.");
-
+  o.teams.Visit(v);
   v.Section("http");
-  v.Text(
-      "listen", o.http.listen,
-      "Address of page, API and /metrics, read-only; empty: none. Addresses other than loopback\n"
-      "need the three files.");
-  v.Text("token_file", o.http.token_file, "File with the bearer token that every request needs.");
-  v.Text("certificate_file", o.http.certificate_file, "TLS certificate: PEM, with the chain.");
-  v.Text("key_file", o.http.key_file, "PEM, mode 0600.");
-  v.Texts("hosts", o.http.hosts,
-          "On loopback: names of a proxy in front of it, by which browsers may call it too.");
-
+  o.http.Visit(v);
   v.Section("upstream");
-  v.Text("connect", o.upstream.connect,
-         "The batond that keeps the ledger of the cluster; empty: none. It receives the usage of\n"
-         "this node and sends the teams.");
-  v.Text("server_public_key", o.upstream.server_public_key,
-         "Its public key; empty: loopback without keys.");
+  o.upstream.Visit(v);
 
   v.Section("node");
   v.Text("name", o.node.name, "This machine's name towards another batond; empty: the host's.");
@@ -210,9 +127,10 @@ std::string Fingerprint(const spec::PodRequest& r) {
   const spec::CardWishes& w = r.wishes;
   std::string gpus;
   for (const std::string& gpu : w.gpus) gpus += gpu + ",";
-  std::string text = fmt::format("{}|{}|{}|{}|{}|{}|{}|{:016x}|{}", r.share.request, r.share.limit,
-                                 r.memory_cap, spec::PriorityName(r.share.priority), r.team, gpus,
-                                 r.uid, HashOf(r.ticket), r.independent);
+  std::string text =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{:016x}|{}", r.share.request.millionths(),
+                  r.share.limit.millionths(), r.memory_cap, spec::PriorityName(r.share.priority),
+                  r.team, gpus, r.uid, HashOf(r.ticket), r.independent);
   if (!r.user.empty() || !r.name_space.empty()) text += "|" + r.user + "|" + r.name_space;
   std::string wishes;
   for (const auto* words : {&w.models, &w.not_models}) {
@@ -223,7 +141,9 @@ std::string Fingerprint(const spec::PodRequest& r) {
   if (wishes.find_first_not_of('|') != std::string::npos || r.count != 0) {
     text += fmt::format("|{}|{}", r.count, wishes);
   }
-  if (r.memory_part != 0) text += fmt::format("|{} of memory", r.memory_part);
+  if (r.memory_part != policy::Share(0)) {
+    text += fmt::format("|{} of memory", r.memory_part.millionths());
+  }
   for (const spec::PodField& field : spec::PodFields()) {
     if (kFirst.contains(field.key)) continue;
     const nlohmann::json value = spec::WriteField(field, r);
@@ -291,12 +211,11 @@ class Reader {
       }
     }
   }
-  // A ratio in millionths.
-  void Ratio(const char* key, uint32_t& value, double min, double max, const char*) {
+  void Ratio(const char* key, policy::Share& value, double min, double max, const char*) {
     if (const toml::node* node = Get(key)) {
       auto number = node->is_number() ? node->value<double>() : std::nullopt;
       if (number && *number >= min && *number <= max) {
-        value = static_cast<uint32_t>(*number * 1e6 + 0.5);
+        value = policy::ShareOf(*number);
       } else {
         Complain(*node, fmt::format("{} must be a number from {} to {}", key, min, max));
       }
@@ -367,7 +286,8 @@ class Reader {
       auto bytes = ParseBytes(memory);
       if (!bytes) return Complain(row, bytes.error().message);
       gpu.memory_bytes = *bytes;
-      if (auto checked = CheckGpu(gpu); !checked) return Complain(row, checked.error().message);
+      if (auto checked = devmgr::Check(gpu); !checked)
+        return Complain(row, checked.error().message);
       for (const devmgr::GpuInfo& other : gpus) {
         if (other.uuid == gpu.uuid) return Complain(row, "this GPU is listed twice: " + gpu.uuid);
       }
@@ -509,8 +429,8 @@ class Printer {
   void Number(const char* key, uint32_t value, int64_t, int64_t, const char* comment) {
     Line(key, std::to_string(value), comment);
   }
-  void Ratio(const char* key, uint32_t value, double, double, const char* comment) {
-    Line(key, fmt::format("{}", value / 1e6), comment);
+  void Ratio(const char* key, policy::Share value, double, double, const char* comment) {
+    Line(key, fmt::format("{}", policy::Ratio(value)), comment);
   }
   void Time(const char* key, Duration value, Duration, Duration, const char* comment) {
     Line(key, TomlText(Exact(value)), comment);
@@ -550,30 +470,7 @@ class Printer {
   std::string section_;
 };
 
-// Of an endpoint of ZeroMQ. What only begins like one of ours may be a name ("127.example"), or a
-// source with another machine behind it ("tcp://127.0.0.1:0;other:7411").
-bool IsLoopback(std::string_view endpoint) {
-  constexpr std::string_view kTcp = "tcp://", kName = "localhost:";
-  if (endpoint.starts_with("ipc://")) return true;
-  if (!endpoint.starts_with(kTcp)) return false;
-  std::string where(endpoint.substr(kTcp.size()));
-  if (where.starts_with(kName)) where.replace(0, kName.size(), "127.0.0.1:");
-  if (where.ends_with(":*")) where.back() = '0';  // any port
-  const auto address = net::ParseListen(where);
-  return address && address->loopback;
-}
-
 }  // namespace
-
-net::HttpOptions HttpOptionsOf(const Options& options) {
-  net::HttpOptions to;
-  to.listen = options.http.listen;
-  to.token_file = options.http.token_file;
-  to.certificate_file = options.http.certificate_file;
-  to.key_file = options.http.key_file;
-  to.hosts = options.http.hosts;
-  return to;
-}
 
 std::string NodeName(const Options& options) {
   if (!options.node.name.empty()) return options.node.name;
@@ -605,47 +502,9 @@ Result<Options> LoadOptions(const std::string& path) {
 }
 
 Result<void> CheckOptions(const Options& o) {
-  const scheduler::SchedulerOptions& s = o.scheduler.scheduler;
-  if (s.quota_min > s.quota_max) {
-    return Fail(ErrorCode::kInvalid, "quota_min is above quota_max; lower it or raise quota_max");
-  }
-  if (o.placement.policy.memory_weight + o.placement.policy.share_weight != 1'000) {
-    return Fail(ErrorCode::kInvalid,
-                "placement.memory_weight and placement.share_weight must add up to 1");
-  }
-  if (o.zmq.lost_after < 2 * o.zmq.heartbeat) {
-    return Fail(ErrorCode::kInvalid, "zmq.lost_after must be at least twice zmq.heartbeat");
-  }
-  if (!o.zmq.listen.empty() && o.zmq.secret_key_file.empty() && !IsLoopback(o.zmq.listen)) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("zmq.listen = \"{}\" is not a loopback address and there is no key; "
-                            "make one with 'baton keygen PATH' and set zmq.secret_key_file, or "
-                            "listen on tcp://127.0.0.1:7411",
-                            o.zmq.listen));
-  }
-  if (!o.zmq.listen.empty() && !o.zmq.secret_key_file.empty() && o.zmq.nodes.empty()) {
-    return Fail(ErrorCode::kInvalid,
-                "zmq.secret_key_file is set but [zmq.nodes] lists nobody who may connect; add a "
-                "line: NAME = \"PUBLIC KEY\"");
-  }
-  for (const auto& [key, name] :
-       {std::pair(o.zmq.server_public_key, "zmq.server_public_key"),
-        std::pair(o.upstream.server_public_key, "upstream.server_public_key")}) {
-    if (key.empty()) continue;
-    if (!net::IsPublicKey(key)) {
-      return Fail(ErrorCode::kInvalid, fmt::format("{} must be 40 characters of Z85", name));
-    }
-    if (o.zmq.secret_key_file.empty()) {
-      return Fail(ErrorCode::kInvalid, fmt::format("{} needs zmq.secret_key_file beside it", name));
-    }
-  }
-  if (auto checked = net::CheckHttpOptions(HttpOptionsOf(o)); !checked) return checked;
-  if (!o.upstream.connect.empty() && o.upstream.server_public_key.empty() &&
-      !IsLoopback(o.upstream.connect)) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("upstream.connect = \"{}\" is not a loopback address and there is no "
-                            "upstream.server_public_key; set it to that batond's public key",
-                            o.upstream.connect));
+  for (const auto& checked : {o.scheduler.Check(), o.placement.Check(),
+                              net::CheckLinks(o.zmq, o.upstream), net::CheckHttpOptions(o.http)}) {
+    if (!checked) return checked;
   }
   if (!o.upstream.connect.empty() && o.ledger.database == "none") {
     return Fail(ErrorCode::kInvalid,

@@ -1,4 +1,5 @@
-// What there is: nodes and their cards (a GPU or another accelerator), as NVML or a file tells it.
+// What there is: nodes and their GPUs, of NVIDIA or another vendor, as NVML or the configuration
+// tells it.
 // Values without behaviour, except the comparison that turns two looks at a node into events.
 #ifndef BATON_DEVMGR_INVENTORY_H_
 #define BATON_DEVMGR_INVENTORY_H_
@@ -8,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/result.h"
 
 namespace baton::devmgr {
 
@@ -26,13 +29,18 @@ struct GpuInfo {
   bool by_token() const { return vendor == kNvidia; }
 };
 
+// What holds of a [[gpu]] of the configuration. NVIDIA's need a uuid; those of other vendors also a
+// name, by which pods ask for them, and an environment, by which programs find them. kInvalid: what
+// is wrong with it and what is accepted.
+Result<void> Check(const GpuInfo& gpu);
+
 enum class Health : uint8_t {
   kHealthy,
   kFailed,   // it is there and must not be used: an XID, uncorrectable ECC errors
   kMissing,  // it was there and is not any more
 };
 
-// An instance of a card that is divided by MIG.
+// An instance of a GPU that is divided by MIG.
 struct MigInstance {
   uint32_t id = 0;      // NVML's id of the GPU instance
   std::string profile;  // "1g.10gb", as nvidia-smi spells it
@@ -48,8 +56,10 @@ struct Card {
   std::string vendor{kNvidia};
   std::string model;        // "NVIDIA H200", as NVML says it
   uint32_t memory_mib = 0;  // in all, as nvidia-smi says it
-  int32_t numa = -1;        // NUMA node that its bus hangs on; -1: unknown
-  // Cards of a node with the same number, 0 or more, reach each other by NVLink (directly or over a
+  // Of it, in use without a reservation: it is given to nobody. May be more than is left.
+  uint32_t taken_mib = 0;
+  int32_t numa = -1;  // NUMA node that its bus hangs on; -1: unknown
+  // GPUs of a node with the same number, 0 or more, reach each other by NVLink (directly or over a
   // switch); -1: no NVLink.
   int32_t island = -1;
   // Likewise those that reach each other over PCIe switches, past no host bridge; -1: none does.
@@ -62,7 +72,7 @@ struct Card {
   std::string why;        // why it is not healthy: "XID 79: GPU has fallen off the bus"
   bool cordoned = false;  // by its operator: what is on it stays, nothing comes
   // Of another vendor, by what programs find it: ROCR_VISIBLE_DEVICES = "0". Where there is some,
-  // pods may have the card as a whole (Exclusive); for several cards the values are joined by ",".
+  // pods may have the GPU as a whole (Exclusive); for several GPUs the values are joined by ",".
   std::map<std::string, std::string> environment;
 
   bool usable() const { return health == Health::kHealthy && !cordoned; }
@@ -84,7 +94,7 @@ struct Node {
 
 struct InventoryEvent {
   enum class Kind : uint8_t {
-    kAppeared,   // a card that was not known, or is back
+    kAppeared,   // a GPU that was not known, or is back
     kVanished,   // Health::kMissing
     kFailed,     // Health::kFailed
     kRecovered,  // healthy again without having been away
@@ -101,11 +111,11 @@ struct InventoryEvent {
   friend bool operator==(const InventoryEvent&, const InventoryEvent&) = default;
 };
 
-// What happened to the cards of one node between two looks, in the order of `after`, then those
-// that are only in `before`. A card that failed and was cordoned gives two events.
+// What happened to the GPUs of one node between two looks, in the order of `after`, then those
+// that are only in `before`. A GPU that failed and was cordoned gives two events.
 std::vector<InventoryEvent> Differences(const Node& before, const Node& after);
 
-// `now` with the cards of `before` that it lacks, as kMissing: a card that vanishes keeps its place
+// `now` with the GPUs of `before` that it lacks, as kMissing: a GPU that vanishes keeps its place
 // until it is taken out on purpose, for pods are on it. A cordon of `before` stays.
 Node Merged(const Node& before, Node now);
 

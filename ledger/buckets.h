@@ -42,7 +42,7 @@ struct Part {
   int64_t BucketAt(const Level& level) const { return Floor((to_ms - 1) / 1000, level.seconds); }
 };
 
-// A card is taken to have been there between two batches that are no further apart.
+// A GPU is taken to have been there between two batches that are no further apart.
 inline constexpr int64_t kPresenceGapMax_ms = 3'600'000;
 
 // [from, to) in parts of which none crosses the border of a bucket: buckets of 10 s up to an hour,

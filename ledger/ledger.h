@@ -25,6 +25,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "ledger/options.h"
 
 namespace baton::ledger {
 
@@ -81,20 +82,6 @@ struct Batch {
   WallTime to;
   std::vector<Sample> samples;  // those that are new or have moved; others may stand here too
   std::vector<GpuSample> gpus;  // all that are there
-};
-
-// How long buckets are kept; 0: for ever. Those of a coarser level at least as long.
-struct Retention {
-  std::chrono::hours fine{6};
-  std::chrono::hours minutes{14 * 24};
-  std::chrono::hours hours{400 * 24};
-  std::chrono::hours days{0};
-};
-
-struct LedgerOptions {
-  // "sqlite:PATH", or what libpq takes: "postgresql://user@host/database".
-  std::string database = "sqlite:/var/lib/baton/ledger.sqlite";
-  Retention retention;
 };
 
 // A batch as bytes, and back. kInvalid: they are none.

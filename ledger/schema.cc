@@ -21,19 +21,19 @@ void MakeBooks(Database& database) {
       " node TEXT NOT NULL, seq BIGINT NOT NULL, booked_until_ms BIGINT NOT NULL,"
       " largest_pod BIGINT NOT NULL)",
       {});
-  // A card as one source knows it. listed: it stood in the batch booked last.
+  // A GPU as one source knows it. listed: it stood in the batch booked last.
   database.Run(
       "CREATE TABLE gpus (id INTEGER PRIMARY KEY, source INTEGER NOT NULL, uuid TEXT NOT NULL,"
       " node TEXT NOT NULL, model TEXT NOT NULL, memory_bytes BIGINT NOT NULL,"
       " listed INTEGER NOT NULL, UNIQUE (source, uuid))",
       {});
-  // A pod on a card while it had one owner.
+  // A pod on a GPU while it had one owner.
   database.Run(
       "CREATE TABLE accounts (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL, pod BIGINT NOT NULL,"
       " name TEXT NOT NULL, name_space TEXT NOT NULL, team TEXT NOT NULL, user_name TEXT NOT NULL)",
       {});
   database.Run("CREATE INDEX accounts_of ON accounts (gpu, pod)", {});
-  // The last totals of a pod on a card, and the account that pays now.
+  // The last totals of a pod on a GPU, and the account that pays now.
   database.Run(
       "CREATE TABLE meters (gpu INTEGER NOT NULL, pod BIGINT NOT NULL,"
       " account INTEGER NOT NULL, " +

@@ -59,6 +59,19 @@ struct HttpOptions {
   uint32_t stream_backlog = 16;
   // What is being answered has so long when the server stops.
   Duration stop_timeout{0};
+
+  // Shows `v` each key of [http] (config/options.h): the ones up to `hosts`.
+  template <class V>
+  void Visit(V& v) {
+    v.Text("listen", listen,
+           "Address of page, API and /metrics, read-only; empty: none. Addresses other than "
+           "loopback\nneed the three files.");
+    v.Text("token_file", token_file, "File with the bearer token that every request needs.");
+    v.Text("certificate_file", certificate_file, "TLS certificate: PEM, with the chain.");
+    v.Text("key_file", key_file, "PEM, mode 0600.");
+    v.Texts("hosts", hosts,
+            "On loopback: names of a proxy in front of it, by which browsers may call it too.");
+  }
 };
 
 // For the questions of API servers, schedulers, kubelets and Prometheus: `for_programs`, which keep

@@ -6,22 +6,15 @@
 
 namespace baton::node {
 
-bool FrameRate::May(Instant now) {
-  if (left_ <= 0) {
-    const double earned =
-        std::chrono::duration<double>(now - at_).count() * static_cast<double>(per_second_);
-    left_ = std::min(burst_, static_cast<int64_t>(earned));
-    if (left_ > 0) at_ = now;
-  }
-  return left_ > 0;
-}
-
-std::shared_ptr<FrameRate> FrameRates::Of(std::string_view ticket, Instant now) {
-  std::erase_if(of_, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<FrameRate>& known = of_[std::string(ticket)];
-  auto rate = known.lock();
-  if (rate == nullptr) known = rate = std::make_shared<FrameRate>(limits_, now);
-  return rate;
+TenantLimits LimitsOf(const config::Options& options) {
+  TenantLimits limits;
+  limits.clients_max = options.server.clients_max;
+  limits.clients_per_uid = options.server.clients_per_uid;
+  limits.clients_per_pod = options.server.clients_per_pod;
+  limits.frames_per_second = options.server.frames_per_second;
+  limits.connects_per_second = options.server.connects_per_second;
+  limits.drain_timeout = options.scheduler.drain_timeout;
+  return limits;
 }
 
 std::string Admission::OwnerOf(const Peer& peer) {
@@ -36,6 +29,19 @@ std::optional<Admission::Refusal> Admission::Refuse(const Peer& peer, size_t cli
   const auto of_owner = count_.find(owner);
   std::string bound;
   const char* key = "";
+  const auto connects = connects_.Of(owner, now);
+  if (!connects->May(now)) {
+    Refusal refusal{
+        fmt::format("{} connects more than {} times a second; try again, or raise [server] "
+                    "connects_per_second",
+                    owner, limits_.connects_per_second),
+        "", true};
+    if (refusals_.Add(owner + " connects too often", now)) {
+      refusal.warning = refusal.text;
+    }
+    return refusal;
+  }
+  connects->Spend(1);
   if (clients >= limits_.clients_max) {
     bound = fmt::format("the daemon serves no more than {} processes", limits_.clients_max);
     key = "clients_max";
@@ -72,6 +78,7 @@ std::optional<uint64_t> Admission::TooSilent(const std::string& owner) const {
 void Admission::Clear() {
   count_.clear();
   silent_.clear();
+  connects_.Clear();
 }
 
 }  // namespace baton::node

@@ -8,61 +8,34 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/time.h"
+#include "config/options.h"
 #include "node/process.h"
+#include "node/rate.h"
 #include "node/refusals.h"
 
 namespace baton::node {
 
 struct TenantLimits {
-  size_t clients_max = 4096;           // connections and processes still watched
-  size_t clients_per_uid = 1024;       // so one user cannot take all of them
-  size_t clients_per_pod = 512;        // the same for a Kubernetes pod, whatever its user
-  uint32_t frames_per_second = 20000;  // of all processes of a pod, sustained; more is read later
-  uint32_t frames_burst = 200000;
+  size_t clients_max = 4096;      // connections and processes still watched
+  size_t clients_per_uid = 1024;  // so one user cannot take all of them
+  size_t clients_per_pod = 512;   // the same for a Kubernetes pod, whatever its user
+  // Read of all processes of a pod together, in the long run; twice as many at once. The rest is
+  // read later.
+  uint32_t frames_per_second = 10000;
+  // Accepted of one owner (Admission::OwnerOf), in the long run; as many as clients_per_uid at
+  // once.
+  uint32_t connects_per_second = 100;
   size_t unsent_frames_max = 64;  // a client that leaves more unread is disconnected
   Duration hello_timeout = std::chrono::seconds(5);
   Duration drain_timeout = std::chrono::seconds(10);  // how long NVML may list a dead process
 };
 
-// How many frames may yet be read, of one connection or of a pod's together.
-class FrameRate {
- public:
-  FrameRate(const TenantLimits& limits, Instant now)
-      : per_second_(limits.frames_per_second),
-        burst_(limits.frames_burst),
-        left_(burst_),
-        at_(now) {}
-
-  // Whether one may be read at `now` (never before an earlier call's).
-  bool May(Instant now);
-  void Read() { --left_; }
-
- private:
-  const int64_t per_second_;
-  const int64_t burst_;
-  int64_t left_;
-  Instant at_{};  // what was earned until here is in left_
-};
-
-// Those of pods, which their tickets stand for.
-class FrameRates {
- public:
-  explicit FrameRates(const TenantLimits& limits) : limits_(limits) {}
-  // The same for the same ticket, while anybody has it.
-  std::shared_ptr<FrameRate> Of(std::string_view ticket, Instant now);
-
- private:
-  const TenantLimits limits_;
-  std::map<std::string, std::weak_ptr<FrameRate>, std::less<>> of_;
-};
+TenantLimits LimitsOf(const config::Options& options);
 
 class Admission {
  public:
@@ -71,13 +44,16 @@ class Admission {
   struct Refusal {
     std::string text;     // for the client
     std::string warning;  // for the operator; empty: it was said of late
+    bool flood = false;   // its owner connects too often
   };
 
-  explicit Admission(const TenantLimits& limits) : limits_(limits) {}
+  explicit Admission(const TenantLimits& limits)
+      : limits_(limits),
+        connects_(limits.connects_per_second, int64_t{10} * limits.connects_per_second) {}
 
   // Whose bound a process counts for, for people too: its Kubernetes pod's, or else its user's.
   static std::string OwnerOf(const Peer& peer);
-  // Why one more may not connect, while there are `clients` in all.
+  // Why one more may not connect now, while there are `clients` in all.
   std::optional<Refusal> Refuse(const Peer& peer, size_t clients, Instant now);
   void Enter(const std::string& owner) { ++count_[owner]; }
   // "" is nobody.
@@ -98,6 +74,7 @@ class Admission {
   const TenantLimits limits_;
   std::map<std::string, size_t> count_;
   std::map<std::string, std::deque<uint64_t>> silent_;  // oldest first
+  Rates connects_;                                      // of each owner
   Refusals refusals_;
 };
 

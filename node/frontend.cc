@@ -62,17 +62,12 @@ Result<void> Frontend::Start() {
     auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
     if (!lock) return tl::unexpected(lock.error());
     gpu_locks_.push_back(std::move(*lock));
-    guards_.try_emplace(gpu.uuid, options_.scheduler.scheduler.drain_timeout);
+    guards_.try_emplace(gpu.uuid, options_.scheduler.drain_timeout);
   }
   const std::string& dir =
       options_.node.socket_dir.empty() ? options_.server.socket_dir : options_.node.socket_dir;
   if (auto made = MakeFolders(dir, 0755); !made) return made;
-  TenantLimits limits;
-  limits.clients_max = options_.server.clients_max;
-  limits.clients_per_uid = options_.server.clients_per_uid;
-  limits.clients_per_pod = options_.server.clients_per_pod;
-  limits.drain_timeout = options_.scheduler.scheduler.drain_timeout;
-  tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, limits);
+  tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, LimitsOf(options_));
   control_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
     AskControl(line, std::move(respond));
   });
@@ -372,14 +367,18 @@ bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) 
   if (token.gpu >= client.lanes.size()) return false;
   const std::string& uuid = client.lanes[token.gpu].uuid;
   auto* guard = GuardOf(uuid);
-  if (guard == nullptr || guard->Allow(MonotonicNow(), number, token)) {
-    // What the client said before is not said again after this: it may have drained only then.
-    if (token.quota_ns != 0) client.lanes[token.gpu].state.clear();
-    return true;
+  using Verdict = scheduler::RelayGuard::Verdict;
+  const Verdict verdict =
+      guard == nullptr ? Verdict::kPass : guard->Judge(MonotonicNow(), number, token);
+  if (verdict == Verdict::kKeep) {
+    spdlog::debug("token: a grant of {} is old, or another pod there has not drained; dropped",
+                  uuid);
+    tenants_->Keep(number, token);
   }
-  spdlog::debug("token: a grant of {} is old, or another pod there has not drained; dropped", uuid);
-  tenants_->Keep(number, token);
-  return false;
+  if (verdict != Verdict::kPass) return false;
+  // What the client said before is not said again after this: it may have drained only then.
+  if (token.quota_ns != 0) client.lanes[token.gpu].state.clear();
+  return true;
 }
 
 void Frontend::OnNodeCheck(const wire::NodeCheck& check) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 namespace baton::node {
 namespace {
@@ -80,6 +81,32 @@ std::string PodOfPath(std::string_view path) {
   return PlainPod(part);
 }
 
+// The next line's path, which is taken off the text; nothing where the line has none.
+// "hierarchy:controllers:path"; controllers have no colon, a path may.
+std::optional<std::string_view> NextPath(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  const size_t first = line.find(':');
+  const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+  if (second == std::string_view::npos) return std::nullopt;
+  return line.substr(second + 1);
+}
+
+// "<id>", "docker-<id>.scope"; what is before the id ends in a dash.
+std::string_view ContainerOfPart(std::string_view part) {
+  constexpr size_t kIdSize = 64;
+  const std::string_view suffix = ".scope";
+  if (part.size() > suffix.size() && part.substr(part.size() - suffix.size()) == suffix) {
+    part.remove_suffix(suffix.size());
+  }
+  if (part.size() < kIdSize) return {};
+  const std::string_view id = part.substr(part.size() - kIdSize);
+  const bool begins = part.size() == kIdSize || part[part.size() - kIdSize - 1] == '-';
+  return begins && id.find_first_not_of("0123456789abcdef") == std::string_view::npos
+             ? id
+             : std::string_view{};
+}
+
 }  // namespace
 
 bool IsKubernetesUid(std::string_view text) {
@@ -92,18 +119,25 @@ bool IsKubernetesUid(std::string_view text) {
 std::string KubernetesPodIn(std::string_view text) {
   std::string found;
   while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    // "hierarchy:controllers:path"; controllers have no colon, a path may.
-    const size_t first = line.find(':');
-    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    std::string pod = PodOfPath(line.substr(second + 1));
+    const auto path = NextPath(text);
+    if (!path) continue;
+    std::string pod = PodOfPath(*path);
     if (pod.empty()) continue;
     if (!found.empty() && found != pod) return "";
     found = std::move(pod);
   }
   return found;
+}
+
+std::string ContainerIn(std::string_view text) {
+  while (!text.empty()) {
+    auto path = NextPath(text);
+    while (path && !path->empty()) {
+      const std::string_view id = ContainerOfPart(NextPart(*path));
+      if (!id.empty()) return std::string(id);
+    }
+  }
+  return "";
 }
 
 }  // namespace baton::node

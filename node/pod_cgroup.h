@@ -1,5 +1,5 @@
-// Which Kubernetes pod a process belongs to, by where the kubelet put it in the cgroup tree. A
-// tenant cannot move itself there; it can at most make groups below its own container's.
+// Which Kubernetes pod and which container a process belongs to, by where it was put in the cgroup
+// tree. A tenant cannot move itself there; it can at most make groups below its own container's.
 // Pure.
 #ifndef BATON_NODE_POD_CGROUP_H_
 #define BATON_NODE_POD_CGROUP_H_
@@ -25,6 +25,11 @@ bool IsKubernetesUid(std::string_view text);
 // within another pod's cgroup namespace: with "..", and without the ancestors that both share. Only
 // the first part below that hierarchy counts: what is deeper is named by tenants.
 std::string KubernetesPodIn(std::string_view text);
+
+// The id of the container, 64 hexadecimal digits, as containerd, CRI-O, Docker and Podman name its
+// group: "cri-containerd-<id>.scope", "docker-<id>.scope", "<id>". The outermost one of the first
+// hierarchy that has one; empty: none has.
+std::string ContainerIn(std::string_view text);
 
 }  // namespace baton::node
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,6 +14,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -26,6 +29,8 @@ namespace baton::node {
 namespace {
 
 constexpr size_t kCgroupMax = 64 << 10;
+constexpr size_t kEnvironmentMax = 4 << 20;
+constexpr size_t kTicketMax = 128;
 
 // pid_t → pidfd, by number: glibc 2.31 has no wrapper.
 int PidfdOpen(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
@@ -35,9 +40,13 @@ bool HasExited(int pidfd) {
   return poll(&p, 1, 0) == 1;
 }
 
+std::string OfProcess(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
 // Numbered as proc(5) does.
 Result<uint64_t> StatField(pid_t pid, int number) {
-  auto stat = ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
+  auto stat = ReadFile(OfProcess(pid, "stat"), 4096);
   if (!stat) return tl::unexpected(stat.error());
   // The command in parentheses may contain anything, parentheses too: count from the last one.
   const size_t end = stat->rfind(')');
@@ -48,6 +57,28 @@ Result<uint64_t> StatField(pid_t pid, int number) {
     if (at == nullptr) return Fail(ErrorCode::kInternal, "/proc/PID/stat is malformed");
   }
   return strtoull(at + 1, nullptr, 10);
+}
+
+std::string UserName(uid_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> buffer(16 << 10);
+  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) {
+    return "";
+  }
+  return found->pw_name;
+}
+
+// `environment`: variables with a zero behind each.
+std::string TicketIn(std::string_view environment) {
+  constexpr std::string_view kName = "BATON_TICKET=";
+  while (!environment.empty()) {
+    const std::string_view variable = environment.substr(0, environment.find('\0'));
+    environment.remove_prefix(std::min(environment.size(), variable.size() + 1));
+    if (variable.substr(0, kName.size()) != kName) continue;
+    return std::string(variable.substr(kName.size(), kTicketMax));
+  }
+  return "";
 }
 
 }  // namespace
@@ -76,7 +107,7 @@ Result<Peer> PeerOf(int socket) {
     peer.pidfd = UniqueFd(PidfdOpen(peer.pid));
   }
   auto start_time = StartTime(peer.pid);
-  const auto cgroup = ReadFile("/proc/" + std::to_string(peer.pid) + "/cgroup", kCgroupMax);
+  const auto cgroup = ReadFile(OfProcess(peer.pid, "cgroup"), kCgroupMax);
   // Whoever still runs has kept its pid meanwhile: what was read was about it.
   if (!peer.pidfd || !start_time || HasExited(peer.pidfd.get())) {
     return Fail(ErrorCode::kDenied, "your process has ended");
@@ -106,6 +137,35 @@ UniqueFd OpenPidfd(pid_t pid, uint64_t start_time) {
 }
 
 void Kill(int pidfd) { syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
+
+Result<ProcessFacts> FactsOf(pid_t pid) {
+  ProcessFacts facts;
+  auto start_time = StartTime(pid);
+  if (!start_time) return tl::unexpected(start_time.error());
+  facts.start_time = *start_time;
+  struct stat folder = {};
+  if (stat(OfProcess(pid, "").c_str(), &folder) != 0) {
+    return Fail(ErrorCode::kNotFound, "the process has ended");
+  }
+  facts.uid = folder.st_uid;
+  facts.user = UserName(facts.uid);
+  if (auto command = ReadFile(OfProcess(pid, "comm"), 4096)) {
+    facts.command = command->substr(0, command->find('\n'));
+  }
+  if (const auto cgroup = ReadFile(OfProcess(pid, "cgroup"), kCgroupMax)) {
+    facts.container = ContainerIn(*cgroup);
+    facts.kubernetes_pod = KubernetesPodIn(*cgroup);
+  }
+  if (const auto environment = ReadFile(OfProcess(pid, "environ"), kEnvironmentMax)) {
+    facts.ticket = TicketIn(*environment);
+  }
+  // The pid may have been given out again meanwhile.
+  const auto still = StartTime(pid);
+  if (!still || *still != facts.start_time) {
+    return Fail(ErrorCode::kNotFound, "the process has ended");
+  }
+  return facts;
+}
 
 std::string BootId() {
   auto text = ReadFile("/proc/sys/kernel/random/boot_id", 64);

@@ -39,6 +39,21 @@ UniqueFd OpenPidfd(pid_t pid, uint64_t start_time);
 // SIGKILL for the process behind `pidfd`.
 void Kill(int pidfd);
 
+// A process as an operator may want to know it. Its own words are bounded, and not to be believed:
+// the command and the ticket.
+struct ProcessFacts {
+  uint64_t start_time = 0;
+  uid_t uid = 0;
+  std::string user;            // the uid's name here; empty: it has none
+  std::string command;         // /proc/PID/comm
+  std::string container;       // see ContainerIn(); empty: in none
+  std::string kubernetes_pod;  // uid; empty: of none
+  std::string ticket;          // BATON_TICKET of its environment at exec; empty: none, or not ours
+                               // to read
+};
+// kNotFound when there is no such process.
+Result<ProcessFacts> FactsOf(pid_t pid);
+
 // The kernel's id of this boot, 36 characters. Pids and start times mean nothing across boots.
 std::string BootId();
 

@@ -29,6 +29,11 @@ constexpr Duration kCatchUp = std::chrono::milliseconds(200);
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
+// What reading a frame costs, where it is more than a State does: of a pod's rate.
+constexpr int64_t kHelloCost = 20;
+constexpr int64_t kAttachCost = 5;
+// Those who connect too often wait in the kernel meanwhile, and others with them.
+constexpr Duration kFloodPause = std::chrono::milliseconds(10);
 }  // namespace
 
 struct TenantEndpoint::Client {
@@ -49,10 +54,10 @@ struct TenantEndpoint::Client {
   stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
   boost::asio::steady_timer timer;
   std::deque<std::string> unsent;
-  std::vector<Lane> lanes;          // one for each GPU, never more than kLanesMax
-  std::vector<std::string> used;    // GPUs that it ever attached, whatever their index now
-  Duration unread{0};               // how long the frame that is handled lay there for this daemon
-  std::shared_ptr<FrameRate> rate;  // its pod's, once it has said Hello
+  std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
+  std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
+  Duration unread{0};             // how long the frame that is handled lay there for this daemon
+  std::shared_ptr<Rate> rate;     // of its frames: its pod's, once it has said Hello
   Instant reap_until{};
   Duration reap_poll = kReapPollFirst;
 
@@ -80,7 +85,8 @@ TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, de
       accept_pause_(io),
       pulse_(io),
       admission_(limits),
-      rates_(limits) {}
+      rates_(limits.frames_per_second, int64_t{2} * limits.frames_per_second),
+      throttle_(io) {}
 
 TenantEndpoint::~TenantEndpoint() {
   *alive_ = false;
@@ -113,6 +119,7 @@ void TenantEndpoint::Stop() {
   listener_.close(ignored);
   accept_pause_.cancel();
   pulse_.cancel();
+  throttle_.Stop();
   for (auto& [number, client] : clients_) {
     client->connected = false;
     ++client->connection;
@@ -159,28 +166,32 @@ void TenantEndpoint::Accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this, alive = alive_](ErrorCodeAsio error) {
     if (error || !*alive) return;
     // A bounded number at a time: connecting clients do not hold up those that have work.
+    bool calm = true;
     for (int i = 0; i < 16; ++i) {
       UniqueFd fd(
           accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd) {
-        Admit(std::move(fd));
+        calm &= Admit(std::move(fd));
         continue;
       }
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // Out of descriptors: those who wait are served when others have left.
-        accept_pause_.expires_after(std::chrono::milliseconds(100));
-        accept_pause_.async_wait([this, alive](ErrorCodeAsio e) {
-          if (!e && *alive) Accept();
-        });
-        return;
+        return AcceptLater(std::chrono::milliseconds(100));
       }
       break;
     }
-    Accept();
+    calm ? Accept() : AcceptLater(kFloodPause);
   });
 }
 
-void TenantEndpoint::Admit(UniqueFd socket) {
+void TenantEndpoint::AcceptLater(Duration pause) {
+  accept_pause_.expires_after(pause);
+  accept_pause_.async_wait([this, alive = alive_](ErrorCodeAsio error) {
+    if (!error && *alive) Accept();
+  });
+}
+
+bool TenantEndpoint::Admit(UniqueFd socket) {
   auto client = std::make_shared<Client>(io_);
   const int fd = socket.get();
   auto peer = PeerOf(fd);
@@ -189,7 +200,7 @@ void TenantEndpoint::Admit(UniqueFd socket) {
   client->connected = true;
   if (!peer) {
     RefuseClient(client, wire::ErrorKind::kDenied, peer.error().message);
-    return;
+    return true;
   }
   client->peer = std::move(*peer);
   const std::string owner = Admission::OwnerOf(client->peer);
@@ -199,12 +210,12 @@ void TenantEndpoint::Admit(UniqueFd socket) {
   if (const auto refusal = admission_.Refuse(client->peer, clients_.size(), MonotonicNow())) {
     if (!refusal->warning.empty()) sink_.OnBound(refusal->warning);
     RefuseClient(client, wire::ErrorKind::kLimit, refusal->text);
-    return;
+    return !refusal->flood;
   }
   client->owner = owner;
   admission_.Enter(owner);
   client->number = ++last_number_;
-  client->rate = std::make_shared<FrameRate>(limits_, MonotonicNow());
+  client->rate = rates_.Of(owner, MonotonicNow());
   clients_.emplace(client->number, client);
   admission_.Silent(owner, client->number);
   client->timer.expires_after(limits_.hello_timeout);
@@ -213,17 +224,19 @@ void TenantEndpoint::Admit(UniqueFd socket) {
     RefuseClient(client, wire::ErrorKind::kProtocol, "send Hello within 5 seconds of connecting");
   });
   AwaitRead(client);
+  return true;
 }
 
 void TenantEndpoint::AwaitRead(const std::shared_ptr<Client>& client) {
   if (!client->connected || client->closing) return;
   if (!client->rate->May(MonotonicNow())) {
-    // Over its rate: its frames wait in its own socket until it has earned some.
-    client->timer.expires_after(std::chrono::milliseconds(10));
-    client->timer.async_wait(
-        [this, alive = alive_, client, connection = client->connection](ErrorCodeAsio error) {
-          if (!error && *alive && client->connection == connection) AwaitRead(client);
-        });
+    // Its frames wait in its own socket until its pod has earned some.
+    throttle_.Add(client->rate, [this, client, connection = client->connection] {
+      if (client->connection != connection || !client->connected || client->closing) return false;
+      if (ReadOne(client)) return true;
+      if (client->connection == connection) AwaitRead(client);
+      return false;
+    });
     return;
   }
   // One frame per turn: a busy client does not keep the others waiting. Waiting again looks at the
@@ -257,7 +270,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
     Disconnect(client);
     return false;
   }
-  client->rate->Read();
+  client->rate->Spend(1);
   client->unread = Unread(MonotonicNow(), AgeOf(message));
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     RefuseClient(client, wire::ErrorKind::kLimit,
@@ -318,6 +331,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(attach) || attach.gpu >= wire::kGpusMax || attach.uuid.view().empty()) {
         return malformed();
       }
+      client->rate->Spend(kAttachCost - 1);
       const std::string_view uuid = attach.uuid.view();
       Lane* lane = client->Of(uuid);
       const Lane* there = client->At(attach.gpu);
@@ -363,6 +377,11 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
   }
 }
 
+void TenantEndpoint::UseRateOf(const wire::Hello& hello, Client& client) {
+  client.rate = rates_.Of(hello.ticket.view(), MonotonicNow());
+  client.rate->Spend(kHelloCost);
+}
+
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                               std::string_view frame) {
   if (client->said_hello) {
@@ -387,7 +406,9 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
   // It came back: the new connection goes to the client that we know. What it said on the old one
   // was read before, or is repeated by its next State.
   if (known != nullptr && known->connected) {
-    for (int i = 0; i < kLastFramesMax && known->connected && ReadOne(known); ++i) {
+    for (int i = 0; i < kLastFramesMax && known->connected && known->rate->May(MonotonicNow()) &&
+                    ReadOne(known);
+         ++i) {
     }
     if (known->connected) Disconnect(known);
     if (Find(known->number) != known) known = nullptr;  // it had not been served
@@ -401,14 +422,14 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     }
     client->said_hello = true;
     client->incarnation = hello.incarnation;
-    client->rate = rates_.Of(hello.ticket.view(), MonotonicNow());
+    UseRateOf(hello, *client);
     by_process_.emplace(process, client->number);
     sink_.OnHello(client->number, client->peer, hello, frame);
     return;
   }
   known->incarnation = hello.incarnation;
   known->said_hello = true;
-  known->rate = rates_.Of(hello.ticket.view(), MonotonicNow());
+  UseRateOf(hello, *known);
   // It may have been adopted, or have changed its user since.
   known->peer.uid = client->peer.uid;
   known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
@@ -649,7 +670,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   client->incarnation = incarnation;
   client->said_hello = true;
   client->served = true;
-  client->rate = std::make_shared<FrameRate>(limits_, MonotonicNow());
+  client->rate = rates_.Of("", MonotonicNow());  // until it says Hello
   client->used = gpus;
   client->lanes.resize(std::min(gpus.size(), kLanesMax));
   for (size_t i = 0; i < client->lanes.size(); ++i) client->lanes[i].uuid = gpus[i];

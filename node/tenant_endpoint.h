@@ -42,6 +42,7 @@
 #include "devmgr/machine/nvml.h"
 #include "node/admission.h"
 #include "node/process.h"
+#include "node/rate.h"
 #include "scheduler/hold_meter.h"
 #include "wire/messages.h"
 
@@ -118,16 +119,19 @@ class TenantEndpoint {
   struct Client;
 
   void Accept();
+  void AcceptLater(Duration pause);
   // Notices when this daemon was stopped.
   void Pulse();
   // How long a frame that came `age` ago lay unread because this daemon was stopped; not what it
   // lay there because its client sends more than may be read.
   Duration Unread(Instant now, Duration age);
-  void Admit(UniqueFd socket);
+  // False: too many connect, for now.
+  bool Admit(UniqueFd socket);
   void AwaitRead(const std::shared_ptr<Client>& client);
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
   bool ReadOne(const std::shared_ptr<Client>& client);
   void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
+  void UseRateOf(const wire::Hello& hello, Client& client);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                 std::string_view frame);
   void SendError(Client& client, wire::ErrorKind kind, std::string_view text);
@@ -163,7 +167,8 @@ class TenantEndpoint {
   Instant back_at_{};
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
   Admission admission_;
-  FrameRates rates_;
+  Rates rates_;        // of frames, by the pods' tickets
+  Throttle throttle_;  // those whose pods have none left
   // By process: at most a handful of clients have the same one.
   std::multimap<std::pair<pid_t, uint64_t>, uint64_t> by_process_;
   uint64_t last_number_ = 0;

@@ -11,8 +11,8 @@ namespace {
 
 // The virtual time in which a rate of `share` serves `ns`. The rest of the division is kept for the
 // next time, so that many small services add up to no drift.
-int64_t VirtualTime(int64_t ns, int64_t share, int64_t& rest) {
-  return MulDiv(ns, kWhole, share, rest);
+int64_t VirtualTime(int64_t ns, ShareSum share, int64_t& rest) {
+  return TimeToServe(ns, share, rest);
 }
 
 // Virtual time is started anew from zero before it comes near the end of its range.
@@ -20,7 +20,8 @@ constexpr int64_t kVirtualMax = INT64_C(1) << 58;
 
 }  // namespace
 
-Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims) {
+Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims,
+                    Instant limit_full_at) {
   Slot slot;
   if (free_.empty()) {
     slot = static_cast<Slot>(pods_.size());
@@ -34,9 +35,9 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims)
   pod.id = id;
   pod.spec = spec;
   pod.served_at = served_ns_;
-  pod.bucket.Fill(pod.RateOver(options_.limit_window), now);
+  pod.bucket.Fill(pod.RateOver(options_.limit_window), now, limit_full_at);
   pod.claims = claims;
-  guarantee_.Add(slot, id, claims == Claims::kNever ? 0 : spec.request,
+  guarantee_.Add(slot, id, claims == Claims::kNever ? Share(0) : spec.request,
                  claims != Claims::kWhenRanked);
   return slot;
 }
@@ -48,7 +49,7 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   if (was_waiting) Line(slot, false, burst);
   pod.bucket.Settle(pod.RateOver(options_.limit_window), now);
   pod.spec = spec;
-  guarantee_.SetRequest(slot, pod.claims == Claims::kNever ? 0 : spec.request);
+  guarantee_.SetRequest(slot, pod.claims == Claims::kNever ? Share(0) : spec.request);
   dirty_ |= pod.active;
   if (was_waiting) Line(slot, true, burst);
 }
@@ -76,7 +77,7 @@ void FairQueue::SetActive(Slot slot, bool active) {
   if (active) {
     // Its request kept running while others were served, up to the credit; a debt shrinks at the
     // same rate and is never dropped.
-    const int64_t slept = MulDiv(pod.spec.request, served_ns_ - pod.served_at, kWhole);
+    const int64_t slept = ServedIn(served_ns_ - pod.served_at, pod.spec.request);
     pod.lag_ns = std::min(pod.lag_ns + slept, Nanos(Credit(slot)));
     active_.insert(at, slot);
   } else {
@@ -86,8 +87,8 @@ void FairQueue::SetActive(Slot slot, bool active) {
     // What it was owed, or owed, is between those that it leaves, by what they are entitled to
     // beside it: whoever paid for a credit that was not used gets as much back.
     fluid_sum_ -= pod.fluid;
-    if (fluid_sum_ > 0) virtual_ns_ += VirtualTime(pod.lag_ns, fluid_sum_, virtual_rest_);
-    pod.fluid = 0;
+    if (fluid_sum_ > Share(0)) virtual_ns_ += VirtualTime(pod.lag_ns, fluid_sum_, virtual_rest_);
+    pod.fluid = Share(0);
     pod.served_at = served_ns_;
     active_.erase(at);
   }
@@ -136,7 +137,7 @@ void FairQueue::CapLag(Slot slot, Duration most) {
 }
 
 Duration FairQueue::Credit(Slot slot) const {
-  return Duration(MulDiv(pods_[slot].spec.request, Nanos(options_.sleep_credit), kWhole));
+  return Duration(ServedIn(Nanos(options_.sleep_credit), pods_[slot].spec.request));
 }
 
 void FairQueue::Charge(Slot slot, Duration held, Instant now) {
@@ -253,6 +254,10 @@ Duration FairQueue::Allowance(Slot slot, Instant now) const {
   return Duration(pods_[slot].bucket.LevelAt(pods_[slot].RateOver(options_.limit_window), now));
 }
 
+Instant FairQueue::LimitFullAt(Slot slot) const {
+  return pods_[slot].bucket.FullAt(pods_[slot].RateOver(options_.limit_window));
+}
+
 Duration FairQueue::Lag(Slot slot) {
   if (dirty_) Settle();
   return Duration(pods_[slot].LagAt(virtual_ns_));
@@ -340,9 +345,10 @@ void FairQueue::Forfeit(Slot slot, int64_t excess) {
 void FairQueue::Forgive(Slot slot) {
   Pod& pod = pods_[slot];
   const int64_t ahead = -pod.LagAt(virtual_ns_) - Nanos(guarantee_.MostBehind());
-  const int64_t others = fluid_sum_ - pod.fluid;
-  if (ahead <= 0 || others <= 0) return;
-  const int64_t from_all = MulDiv(ahead, fluid_sum_, others);  // the pod itself among them
+  const ShareSum others = fluid_sum_ - pod.fluid;
+  if (ahead <= 0 || others == Share(0)) return;
+  const int64_t from_all =
+      MulDiv(ahead, fluid_sum_.millionths(), others.millionths());  // the pod itself among them
   Dequeue(slot);
   pod.SetEligible(pod.eligible - VirtualTime(from_all, pod.fluid, pod.eligible_rest));
   virtual_ns_ -= VirtualTime(from_all, fluid_sum_, virtual_rest_);
@@ -362,19 +368,19 @@ void FairQueue::Settle() {
     scratch_.push_back({pod.spec.request, pod.spec.limit, pod.spec.slack_weight, pod.spec.team});
   }
   FluidShares(scratch_, team_weights_);
-  fluid_sum_ = 0;
-  int64_t bearers = 0;  // entitlement of those over whom it is spread
+  fluid_sum_ = Share(0);
+  ShareSum bearers;  // entitlement of those over whom it is spread
   for (size_t i = 0; i < active_.size(); ++i) {
     Pod& pod = pods_[active_[i]];
-    pod.owes = pod.fluid == 0 && pod.lag_ns < 0;
+    pod.owes = pod.fluid == Share(0) && pod.lag_ns < 0;
     pod.fluid = scratch_[i].fluid;
     fluid_sum_ += pod.fluid;
     if (!pod.owes) bearers += pod.fluid;
   }
-  const bool all = bearers == 0;  // nobody is there to be owed anything
+  const bool all = bearers == Share(0);  // nobody is there to be owed anything
   if (all) bearers = fluid_sum_;
   virtual_rest_ = 0;
-  virtual_ns_ = bearers == 0 ? 0 : VirtualTime(-lags, bearers, virtual_rest_);
+  virtual_ns_ = bearers == Share(0) ? 0 : VirtualTime(-lags, bearers, virtual_rest_);
   eligible_.Clear();
   early_.Clear();
   for (const Slot slot : active_) {
@@ -388,10 +394,10 @@ void FairQueue::Settle() {
 }
 
 int64_t FairQueue::Pod::LagAt(int64_t virtual_ns) const {
-  return fluid == 0 ? lag_ns : MulDiv(fluid, virtual_ns - eligible, kWhole);
+  return fluid == Share(0) ? lag_ns : ServedIn(virtual_ns - eligible, fluid);
 }
 
-Standing FairQueue::Pod::StandingAt(int64_t virtual_ns, int64_t fluid_sum) const {
+Standing FairQueue::Pod::StandingAt(int64_t virtual_ns, ShareSum fluid_sum) const {
   return {.id = id,
           .owed = eligible <= virtual_ns,
           .lag_ns = LagAt(virtual_ns),
@@ -403,7 +409,7 @@ Standing FairQueue::Pod::StandingAt(int64_t virtual_ns, int64_t fluid_sum) const
 
 void FairQueue::Pod::SetEligible(int64_t at) {
   eligible = std::min(at, kRationalMost);
-  if (fluid > 0) finish = eligible + MulDiv(burst_ns, kWhole, fluid);
+  if (fluid > Share(0)) finish = eligible + TimeToServe(burst_ns, fluid);
 }
 
 }  // namespace baton::policy

@@ -69,7 +69,9 @@ class FairQueue {
   // Adds an inactive pod without lag. `spec` must be Validated(). The caller admits: the sum of
   // requests may exceed the whole (overcommit); entitlements then scale down in proportion.
   // `claims`: when it may go first for its request's sake.
-  Slot Add(PodId id, const ShareSpec& spec, Instant now, Claims claims = Claims::kAlways);
+  // `limit_full_at`: until then a part of what its limit allows is used up (LimitFullAt()).
+  Slot Add(PodId id, const ShareSpec& spec, Instant now, Claims claims = Claims::kAlways,
+           Instant limit_full_at = {});
   // Changes what a pod asks for; its lag stays.
   void Update(Slot slot, const ShareSpec& spec, Instant now);
   // The weights by which teams share what requests leave over, by ShareSpec::team
@@ -117,6 +119,8 @@ class FairQueue {
 
   // Held time that the pod's limit allows from now; a very large one without a limit.
   Duration Allowance(Slot slot, Instant now) const;
+  // When the limit allows all that it ever allows at once, if the pod does not hold until then.
+  Instant LimitFullAt(Slot slot) const;
   // What the pod is owed in held time; negative: it is ahead.
   Duration Lag(Slot slot);
   // Its entitlement among the pods active now; 0 while it is not active.
@@ -151,7 +155,7 @@ class FairQueue {
     bool waiting = false;
     Claims claims = Claims::kAlways;
     bool owes = false;  // became active with a debt since the Settle before; Settle's own
-    Share fluid = 0;    // 0: inactive, or active since the last Settle
+    Share fluid;        // 0: inactive, or active since the last Settle
     int64_t burst_ns = 1;
     int64_t eligible = 0;       // virtual time at which the lag is 0; while fluid > 0
     int64_t eligible_rest = 0;  // remainder of the last division, so that it does not drift
@@ -164,7 +168,7 @@ class FairQueue {
     // Its lag is 0 at this virtual time; the finish follows.
     void SetEligible(int64_t at);
     LimitBucket::Rate RateOver(Duration window) const { return {spec.limit, window}; }
-    Standing StandingAt(int64_t virtual_ns, int64_t fluid_sum) const;
+    Standing StandingAt(int64_t virtual_ns, ShareSum fluid_sum) const;
   };
 
   // A high-priority pod that has not used up its burst.
@@ -204,7 +208,7 @@ class FairQueue {
   bool dirty_ = false;  // membership changed: entitlements and queues await Settle
   int64_t virtual_ns_ = 0;
   int64_t virtual_rest_ = 0;  // remainder of the last division, as in Pod
-  int64_t fluid_sum_ = 0;
+  ShareSum fluid_sum_;
   int64_t served_ns_ = 0;
 };
 

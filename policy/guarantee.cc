@@ -2,23 +2,17 @@
 
 #include <algorithm>
 
-#include "policy/rational.h"
-
 namespace baton::policy {
-
-int64_t Guarantee::ScaledRate(const Account& account) const {
-  return std::max<int64_t>(1, MulDiv(account.request, kWhole, requested_));
-}
 
 int64_t Guarantee::OwedNow(const Account& account) const {
   if (account.waiting) {
     if (served_ns_ == account.at) return account.owed_ns;
-    return account.owed_ns + MulDiv(Rate(account), served_ns_ - account.at, kWhole);
+    return account.owed_ns + ServedIn(served_ns_ - account.at, Rate(account));
   }
-  if (account.owed_ns >= 0 || account.request == 0 || account.at_passed == passed_ns_) {
+  if (account.owed_ns >= 0 || account.request == Share(0) || account.at_passed == passed_ns_) {
     return account.owed_ns;
   }
-  const int64_t paid = MulDiv(Rate(account), passed_ns_ - account.at_passed, kWhole);
+  const int64_t paid = ServedIn(passed_ns_ - account.at_passed, Rate(account));
   return std::min<int64_t>(0, account.owed_ns + paid);
 }
 
@@ -38,17 +32,18 @@ void Guarantee::ForAll(Change change) {
 void Guarantee::Requeue(Slot slot) {
   if (!behind_.empty()) behind_.Erase(slot);
   Account& account = accounts_[slot];
-  if (!account.waiting || account.request == 0 || !account.queued) return;
+  if (!account.waiting || account.request == Share(0) || !account.queued) return;
   // One that looks too early is cheaper than one that is moved at every hold; and that it does is
   // seen without a division.
   const int64_t left = Limit() - account.owed_ns;
   int64_t until_it_looks;
   if (left >= 0 && account.looks_at != kNotAtAll &&
-      !__builtin_mul_overflow(account.looks_at - account.at, Rate(account), &until_it_looks) &&
-      until_it_looks / kWhole < left) {
+      !__builtin_mul_overflow(account.looks_at - account.at, Rate(account).millionths(),
+                              &until_it_looks) &&
+      until_it_looks / kMillion < left) {
     return;
   }
-  const int64_t at = account.at + MulDiv(left, kWhole, Rate(account));
+  const int64_t at = account.at + TimeToServe(left, Rate(account));
   if (account.looks_at <= at) return;
   account.looks_at = at;
   if (early_.contains(slot)) return early_.SetKey(slot, at);
@@ -65,7 +60,7 @@ void Guarantee::Add(Slot slot, PodId id, Share request, bool queued) {
 }
 
 void Guarantee::SetRequest(Slot slot, Share request) {
-  const int64_t requested = requested_ + request - accounts_[slot].request;
+  const ShareSum requested = requested_ + request - accounts_[slot].request;
   const auto change = [&] {
     requested_ = requested;
     accounts_[slot].request = request;
@@ -78,7 +73,7 @@ void Guarantee::SetRequest(Slot slot, Share request) {
 
 void Guarantee::Remove(Slot slot) {
   SetWaiting(slot, false, Duration(1));
-  SetRequest(slot, 0);
+  SetRequest(slot, Share(0));
   early_.Erase(slot);
 }
 
@@ -97,13 +92,13 @@ void Guarantee::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPa
   account.waiting = waiting;
   account.burst_ns = Nanos(burst);
   if (waiting) NoteHold(account.burst_ns);
-  const bool paused = waiting && from.handoff > Duration(0) && account.request > 0;
+  const bool paused = waiting && from.handoff > Duration(0) && account.request > Share(0);
   if (paused) account.owed_ns = std::max(account.owed_ns, -limit_longest_ns_);
   Requeue(slot);
   if (!paused) return;
   handoff_ns_ = Nanos(from.handoff);
   const int64_t cost = Nanos(from.usual) + handoff_ns_;
-  const int64_t deadline = served_ns_ + MulDiv(cost - account.owed_ns, kWhole, Rate(account));
+  const int64_t deadline = served_ns_ + TimeToServe(cost - account.owed_ns, Rate(account));
   due_.Insert(slot, deadline - cost, account.id.value);
 }
 
@@ -126,7 +121,7 @@ void Guarantee::Charge(Slot slot, Duration held) {
   served_ns_ += s;
   passed_ns_ += std::max<int64_t>(s, 0);
   account.held = true;
-  account.owed_ns += MulDiv(Rate(account), s, kWhole) - s;
+  account.owed_ns += ServedIn(s, Rate(account)) - s;
   account.at = served_ns_;
   account.at_passed = passed_ns_;
   Requeue(slot);
@@ -156,7 +151,7 @@ std::optional<Guarantee::Slot> Guarantee::FirstBehind() {
     const Slot slot = early_.top();
     Account& account = accounts_[slot];
     account.looks_at = kNotAtAll;
-    const bool waits = account.waiting && account.request != 0;
+    const bool waits = account.waiting && account.request != Share(0);
     if (waits) Settle(account);
     if (waits && account.owed_ns < Limit()) {
       Requeue(slot);
@@ -178,7 +173,7 @@ std::optional<Guarantee::Slot> Guarantee::FirstBehind() {
 int64_t Guarantee::Deadline(Slot slot) const {
   const Account& account = accounts_[slot];
   const int64_t left = account.burst_ns - (OwedNow(account) - Limit());
-  return served_ns_ + MulDiv(left, kWhole, Rate(account));
+  return served_ns_ + TimeToServe(left, Rate(account));
 }
 
 Duration Guarantee::Owed(Slot slot) const { return Duration(OwedNow(accounts_[slot])); }

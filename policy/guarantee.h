@@ -43,6 +43,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "policy/indexed_heap.h"
+#include "policy/rational.h"
 #include "policy/share.h"
 
 namespace baton::policy {
@@ -103,7 +104,7 @@ class Guarantee {
   static constexpr int64_t kNotAtAll = std::numeric_limits<int64_t>::max();
   struct alignas(64) Account {
     PodId id;
-    Share request = 0;  // 0: nothing is owed, or there is no such pod
+    Share request;  // 0: nothing is owed, or there is no such pod
     bool queued = true;
     bool waiting = false;
     bool held = false;  // since it waited last
@@ -119,12 +120,9 @@ class Guarantee {
     return due_.contains(slot) && due_.key(slot) <= served_ns_ + kLeastHandoffs * handoff_ns_;
   }
   int64_t Limit() const { return std::max(bound_ns_, 2 * limit_longest_ns_); }
-  int64_t Rate(const Account& account) const {
-    return requested_ <= kWhole ? account.request : ScaledRate(account);
-  }
+  Share Rate(const Account& account) const { return ScaledDown(account.request, requested_); }
   // When its next hold would have been served at the rate of its request, in served time.
   int64_t Deadline(Slot slot) const;
-  int64_t ScaledRate(const Account& account) const;
   std::optional<Slot> FirstBehind();
   int64_t OwedNow(const Account& account) const;
   void Settle(Account& account);
@@ -140,7 +138,7 @@ class Guarantee {
   IndexedHeap behind_;            // waiting and behind, by deadline
   IndexedHeap due_;               // waiting since a pause, by the served time at which it is due
   int64_t handoff_ns_ = 0;        // as said last
-  int64_t requested_ = 0;         // by all
+  ShareSum requested_;            // by all
   int64_t longest_ns_ = 0;        // hold, of late; decays
   int64_t limit_longest_ns_ = 0;  // the same, in steps of two downwards: all wait by it
   int64_t served_ns_ = 0;

@@ -23,24 +23,34 @@ class LimitBucket {
     // In nanoseconds of held time; at least 1.
     int64_t Size() const {
       if (limit >= kWhole) return std::numeric_limits<int64_t>::max() / 4;
-      return std::max<int64_t>(1, MulDiv(limit, Nanos(window), kWhole));
+      return std::max<int64_t>(1, ServedIn(Nanos(window), limit));
     }
     // How long `ns` of held time take to come in, rounded up.
-    Duration TimeFor(int64_t ns) const { return Duration(MulDiv(ns, kWhole, limit) + 1); }
+    Duration TimeFor(int64_t ns) const { return Duration(TimeToServe(ns, limit) + 1); }
   };
 
   // Empty of time; Fill() before use.
   LimitBucket() = default;
 
-  void Fill(const Rate& rate, Instant now) {
+  // `full_at`: when it is full, as FullAt() said; if not after `now`, it is now.
+  void Fill(const Rate& rate, Instant now, Instant full_at = {}) {
     level_ns_ = rate.Size();
     at_ = now;
+    if (full_at > now && rate.limit < kWhole) {
+      level_ns_ -= ServedIn(Nanos(full_at - now), rate.limit);
+    }
+  }
+  // When it will be full if nothing is held until then, rounded up; an instant that has passed
+  // where it is full.
+  Instant FullAt(const Rate& rate) const {
+    const int64_t missing = rate.limit >= kWhole ? 0 : rate.Size() - level_ns_;
+    return missing > 0 ? at_ + rate.TimeFor(missing) : at_;
   }
   // Nanoseconds of held time that the limit allows from now.
   int64_t LevelAt(const Rate& rate, Instant now) const {
     const int64_t size = rate.Size();
     if (rate.limit >= kWhole) return size;
-    return std::min(size, level_ns_ + MulDiv(rate.limit, Nanos(now - at_), kWhole));
+    return std::min(size, level_ns_ + ServedIn(Nanos(now - at_), rate.limit));
   }
   // The rate changes after `now`: until here it was this one.
   void Settle(const Rate& rate, Instant now) {

@@ -19,8 +19,8 @@ struct Standing {
   int64_t lag_ns = 0;     // held time that it is owed
   int64_t eligible = 0;   // virtual time at which its lag is 0: the start tag of its next hold
   int64_t finish = 0;     // virtual time at which the fluid GPU would finish its next hold
-  Share fluid = 0;        // its entitlement,
-  int64_t fluid_sum = 1;  // of that of all active pods
+  Share fluid;            // its entitlement,
+  ShareSum fluid_sum{1};  // of that of all active pods
 };
 
 // One queue's.

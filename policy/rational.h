@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "policy/share.h"
+
 namespace baton::policy {
 
 // Results stay within ± this, so that sums of a few of them stay within 64 bits. As nanoseconds of
@@ -31,6 +33,25 @@ inline int64_t MulDiv(int64_t a, int64_t b, int64_t c, int64_t& rest) {
 inline int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
   int64_t rest = 0;
   return MulDiv(a, b, c, rest);
+}
+
+inline int64_t Signed(ShareSum share) { return static_cast<int64_t>(share.millionths()); }
+
+// What `rate` GPUs serve in `ns` nanoseconds, and how long they take to serve so many.
+inline int64_t ServedIn(int64_t ns, ShareSum rate) {
+  return MulDiv(Signed(rate), ns, kMillion);
+}
+inline int64_t TimeToServe(int64_t ns, ShareSum rate) {
+  return MulDiv(ns, kMillion, Signed(rate));
+}
+inline int64_t TimeToServe(int64_t ns, ShareSum rate, int64_t& rest) {
+  return MulDiv(ns, kMillion, Signed(rate), rest);
+}
+// A request where all of them sum to `requested`: in proportion where that is more than one GPU.
+inline Share ScaledDown(Share request, ShareSum requested) {
+  if (requested <= kWhole) return request;
+  return Share(
+      std::max<int64_t>(1, MulDiv(request.millionths(), kMillion, Signed(requested))));
 }
 
 }  // namespace baton::policy

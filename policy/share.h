@@ -5,7 +5,10 @@
 #ifndef BATON_POLICY_SHARE_H_
 #define BATON_POLICY_SHARE_H_
 
+#include <compare>
+#include <concepts>
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,15 +17,79 @@
 
 namespace baton::policy {
 
-// Millionths of a GPU: 30 % is 300 000. Range 1 000 (0.1 %) to 1 000 000 where a user writes it.
-using Share = uint32_t;
-inline constexpr Share kWhole = 1'000'000;
-inline constexpr Share kShareMin = 1'000;
+// So many millionths of a GPU; a trivially copyable `N`. Sums and differences must fit it.
+template <std::unsigned_integral N>
+class Millionths {
+ public:
+  constexpr Millionths() = default;
+  explicit constexpr Millionths(std::integral auto count) : count_(static_cast<N>(count)) {}
+  template <std::unsigned_integral M>
+  requires(sizeof(M) < sizeof(N)) constexpr Millionths(Millionths<M> narrow)
+      : Millionths(narrow.millionths()) {}
 
-// 125 000 as 12.5, as 0.125, and as "12.5".
-constexpr double Percent(Share share) { return share / 1e4; }
-constexpr double Ratio(Share share) { return share / 1e6; }
-std::string PercentText(Share share);
+  constexpr N millionths() const { return count_; }
+
+  friend constexpr auto operator<=>(Millionths, Millionths) = default;
+  friend constexpr Millionths operator+(Millionths a, Millionths b) {
+    return Millionths(a.count_ + b.count_);
+  }
+  friend constexpr Millionths operator-(Millionths a, Millionths b) {
+    return Millionths(a.count_ - b.count_);
+  }
+  // By no wider number: the product of a time and a share is no share.
+  template <std::integral M>
+  friend constexpr Millionths operator*(Millionths a, M n) requires(sizeof(M) <= sizeof(N)) {
+    return Millionths(a.count_ * static_cast<N>(n));
+  }
+  // Rounded down.
+  template <std::integral M>
+  friend constexpr Millionths operator/(Millionths a, M n) requires(sizeof(M) <= sizeof(N)) {
+    return Millionths(a.count_ / static_cast<N>(n));
+  }
+  friend constexpr N operator/(Millionths a, Millionths b) { return a.count_ / b.count_; }
+  constexpr Millionths& operator+=(Millionths b) { return *this = *this + b; }
+  constexpr Millionths& operator-=(Millionths b) { return *this = *this - b; }
+
+ private:
+  N count_ = 0;
+};
+
+// Of one GPU: 30 % is Share(300'000). Range 0.1 % to 100 % where a user writes it.
+using Share = Millionths<uint32_t>;
+// Of many GPUs; up to 2^63.
+using ShareSum = Millionths<uint64_t>;
+inline constexpr uint32_t kMillion = 1'000'000;
+inline constexpr Share kWhole{kMillion};
+inline constexpr Share kShareMin{1'000};
+
+// A share of 12.5 % as 12.5, as 0.125, and as "12.5".
+constexpr double Percent(ShareSum share) { return static_cast<double>(share.millionths()) / 1e4; }
+constexpr double Ratio(ShareSum share) { return static_cast<double>(share.millionths()) / 1e6; }
+std::string PercentText(ShareSum share);
+// "3.5", "0.125", "2.0": how many GPUs these are.
+std::string GpusText(ShareSum share);
+// For messages of tests: "12.5 %".
+std::ostream& operator<<(std::ostream& out, ShareSum share);
+// "30", "12.5%": 0.1 to 100 with up to four decimals. kInvalid: a sentence that names the text.
+Result<Share> ParsePercent(std::string_view text);
+// 0.125 GPUs, to the nearest millionth. Range 0 to 4 000, and 0 to 1e12.
+Share ShareOf(double gpus);
+ShareSum SharesOf(double gpus);
+// The share of `amount`, rounded down; their product must fit 64 bits.
+constexpr uint64_t PartOf(uint64_t amount, Share share) {
+  return amount * share.millionths() / kMillion;
+}
+// share · by, rounded up; and of `share`, how much makes that times `by`, rounded down. by > 0.
+constexpr Share Times(Share share, Share by) {
+  return Share((uint64_t{share.millionths()} * by.millionths() + kMillion - 1) / kMillion);
+}
+constexpr ShareSum Over(Share share, Share by) {
+  return ShareSum(uint64_t{share.millionths()} * kMillion / by.millionths());
+}
+// A multiple of `grain`, no less than `share`.
+constexpr Share RoundedUp(Share share, Share grain) {
+  return grain * ((share + grain - Share(1)) / grain);
+}
 
 enum class Priority : uint8_t {
   kNormal = 0,  // the default
@@ -52,7 +119,7 @@ struct Entitlement {
   Share limit;
   uint32_t slack_weight;
   uint32_t team = 0;
-  Share fluid = 0;
+  Share fluid{};
 };
 
 // What a perfectly fair, infinitely divisible GPU would give each of these pods, all of them
@@ -69,11 +136,11 @@ void FluidShares(std::span<Entitlement> pods, std::span<const uint32_t> team_wei
 
 // The weight of a team whose history counts: max(0, w + k (w - u)), where w is its part of all
 // teams' weights, u its part of all teams' usage (decayed by age, if the caller wants that), and k
-// how much history matters (kWhole is once, 0 not at all). A team that used what it weighs keeps
+// how much history matters (kMillion is once, 0 not at all). A team that used what it weighs keeps
 // its weight, one that used nothing has 1 + k times it, and one that used (1 + k) / k of it gets
 // nothing of what is left over until others have had theirs. All three in millionths, w and u at
-// most kWhole and k at most 4 000 times that; the result is at most (1 + k) w.
-uint32_t HistoryWeight(Share w, Share u, uint32_t k = kWhole);
+// most kMillion and k at most 4 000 times that; the result is at most (1 + k) w.
+uint32_t HistoryWeight(uint32_t w, uint32_t u, uint32_t k = kMillion);
 
 }  // namespace baton::policy
 

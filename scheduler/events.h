@@ -1,4 +1,4 @@
-// What a token scheduler is configured with, what it is told, and what it answers.
+// What a token scheduler is told, and what it answers.
 #ifndef BATON_SCHEDULER_EVENTS_H_
 #define BATON_SCHEDULER_EVENTS_H_
 
@@ -9,36 +9,11 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "policy/fair_queue.h"
+#include "policy/share.h"
+#include "scheduler/options.h"
 #include "wire/messages.h"
 
 namespace baton::scheduler {
-
-struct SchedulerOptions {
-  policy::FairQueueOptions fairness;
-
-  // A token's length lies between these. Shorter bounds how long others wait, longer saves
-  // hand-offs. Between them it is what keeps hand-offs at or below `handoff_fraction`.
-  Duration quota_min = std::chrono::milliseconds(5);
-  Duration quota_max = std::chrono::milliseconds(40);
-  // ε: the part of the GPU's time that hand-offs may cost, in millionths; 1 %.
-  uint32_t handoff_fraction = 10'000;
-  // GPU time that a client may have launched ahead of its completion. It is what a drain has to
-  // wait for; less of it leaves gaps between kernels on a busy host.
-  Duration backlog = std::chrono::milliseconds(2);
-  // How long a pod that stopped asking still counts as active (keeps its entitlement, so a gap
-  // between two kernels does not reshuffle everybody's shares).
-  Duration active_grace = std::chrono::milliseconds(10);
-  // A holder that has not drained this long after its token ended is reported as hung ...
-  Duration drain_timeout = std::chrono::seconds(10);
-  // ... and killed, where this says so. Otherwise the GPU waits for it.
-  bool drain_kill = false;
-  // A client of the holding pod that asks for the token while another of its clients has not
-  // drained for this long gets it again: the GPU work of one may be waiting for the other's launch.
-  Duration drain_reopen = std::chrono::milliseconds(100);
-  // A Token that the client's reports do not confirm is sent again after this.
-  Duration resend = std::chrono::milliseconds(500);
-};
 
 // The backlog of a client, by whether its pod is of idle priority: that gives way at once.
 inline Duration BacklogOf(const SchedulerOptions& options, bool idle) {
@@ -55,6 +30,9 @@ struct PodSet {
   // It takes its tokens on several GPUs together: here it is granted only by GangStep. Fixed when
   // the pod is new.
   bool gang = false;
+  // As Charged said last, where the pod was there before this scheduler was: or a restart would be
+  // worth all that its limit allows at once. Of a new pod only.
+  Instant limit_full_at{};
 };
 // The pod is deleted. Its clients must be gone or about to go; a token it holds comes back first.
 struct PodRemoved {
@@ -153,6 +131,7 @@ struct StoreHolder {
 struct Charged {
   PodId pod;
   Duration held{0};
+  Instant limit_full_at{};  // policy::FairQueue::LimitFullAt(), this charge included
 };
 // The token of `epoch` is back: no client holds anything any more, and what StoreHolder stored for
 // it is void.

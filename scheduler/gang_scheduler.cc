@@ -432,4 +432,31 @@ Instant GangScheduler::wakeup() const {
   return at;
 }
 
+std::optional<std::string> GangScheduler::Invariants() const {
+  for (const auto& [id, gang] : gangs_) {
+    if (gang.members.empty()) return "a gang without members";
+    if (Cut(gang) || gang.tended_at != Steps(gang)) continue;
+    const Views views = ViewsOf(gang);
+    const auto kept = [](const GangView& v) { return v.reserved || v.holds; };
+    switch (gang.state) {
+      case State::kIdle:
+      case State::kWaiting:
+        if (AnyOf(views, kept)) return "a gang that does not hold has a GPU";
+        break;
+      case State::kReserved:
+        if (AnyOf(views, Holds)) return "a gang that waits for its GPUs holds one";
+        if (!AllOf(views, kept)) return "a gang has reserved some of its GPUs, not all";
+        break;
+      case State::kHolding:
+        if (!AllOf(views, Holds)) return "a gang holds some of its GPUs, not all";
+        if (gang.deadline == kNever) return "a gang holds for ever";
+        break;
+      case State::kClosing:
+        if (!AnyOf(views, Holds)) return "a gang that holds nothing ends its tokens";
+        break;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace baton::scheduler

@@ -31,6 +31,8 @@
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "scheduler/token_scheduler.h"
@@ -63,6 +65,9 @@ class GangScheduler {
   Instant wakeup() const;
   // So many gangs have been tended, in all calls.
   uint64_t tended() const { return tended_; }
+  // What must hold after Tend, for tests: a sentence about the first that does not, or nothing. Of
+  // gangs with a GPU whose link is cut, or that was stepped since, nothing is said. O(members).
+  std::optional<std::string> Invariants() const;
 
  private:
   using Clients = std::vector<ClientId>;

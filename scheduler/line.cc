@@ -40,19 +40,20 @@ Line::Line(const SchedulerOptions& options, Roster& roster, const Turn& turn)
       grant_ns_(Nanos(kGrantGuess)),
       base_quota_(ReckonBaseQuota()) {}
 
-void Line::Add(uint32_t index, const policy::ShareSpec& spec) {
+void Line::Add(uint32_t index, const policy::ShareSpec& spec, Instant limit_full_at) {
   const Pod& added = roster_.pod(index);
   const policy::Slot slot =
       queue_.Add(added.id, spec, turn_.now,
-                 added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways);
+                 added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways, limit_full_at);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
-  if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec);
+  if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec, limit_full_at);
 }
 
-void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec) {
+void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, Instant limit_full_at) {
   Pod& pod = roster_.pod(index);
   BATON_CHECK(!pod.gang);
-  pod.idle_slot = idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, policy::Claims::kNever);
+  pod.idle_slot =
+      idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, policy::Claims::kNever, limit_full_at);
   idle_pods_.resize(std::max<size_t>(idle_pods_.size(), pod.idle_slot + 1));
   idle_pods_[pod.idle_slot] = index;
 }
@@ -72,7 +73,7 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   from.queue.SetActive(from.slot, false);
   queue_.Update(index, spec, turn_.now);
   if (idle) {
-    AddIdle(index, spec);
+    AddIdle(index, spec, queue_.LimitFullAt(index));
   } else {
     idle_queue_.Remove(pod.idle_slot);
     pod.idle_slot = Roster::kNobody;
@@ -139,7 +140,7 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   status.throttled = status.waiting && place.queue.Allowance(place.slot, now) < Burst(index);
   const bool others = requester_holds || waiting_ > 0 || !IdleMayGo();
   status.paused = pod.idle_priority() && status.waiting && others;
-  status.fluid = pod.idle_priority() && others ? 0 : place.queue.Fluid(place.slot);
+  status.fluid = pod.idle_priority() && others ? policy::Share(0) : place.queue.Fluid(place.slot);
   status.lag = place.queue.Lag(place.slot);
   status.owed_of_request = place.queue.OwedOfRequest(place.slot);
 }
@@ -245,7 +246,7 @@ void Line::Charge(uint32_t index, Duration held) {
   const Place place = PlaceOf(index);
   place.queue.Charge(place.slot, held, turn_.now);
   pod.held_ns += Nanos(held);
-  turn_.Emit(Charged{pod.id, held});
+  turn_.Emit(Charged{pod.id, held, place.queue.LimitFullAt(place.slot)});
 }
 
 void Line::ChargeAside(uint32_t index, Duration held) {
@@ -270,9 +271,9 @@ void Line::Learn(uint32_t index, Duration held, Duration longest) {
 }
 
 Duration Line::ReckonBaseQuota() const {
-  const int64_t ns =
-      Nanos(handoff()) * policy::kWhole / std::max<uint32_t>(1, options_.handoff_fraction);
-  return std::clamp(Duration(ns), options_.quota_min, options_.quota_max);
+  const policy::Share fraction = std::max(options_.handoff_fraction, policy::Share(1));
+  return std::clamp(Duration(policy::TimeToServe(Nanos(handoff()), fraction)), options_.quota_min,
+                    options_.quota_max);
 }
 
 bool Line::Unknown(uint32_t index) const {
@@ -305,7 +306,7 @@ Duration Line::Quota(uint32_t index) const {
   const bool others_wait = waiting_ > (pod.waiting_since != kNever ? 1 : 0);
   if (others_wait && Unknown(index)) return std::max(kQuotaLeast, std::min(Burst(index), allowed));
   if (others_wait && limit < policy::kWhole && !pod.idle_priority()) {
-    allowed += kOverdraw * limit / policy::kWhole;
+    allowed += Duration(policy::ServedIn(Nanos(kOverdraw), limit));
   }
   return std::max(kQuotaLeast, std::min(wanted, allowed));
 }

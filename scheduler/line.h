@@ -23,7 +23,8 @@ class Line {
   Line(const SchedulerOptions& options, Roster& roster, const Turn& turn);
 
   // `pod` is its number in the roster, and in queue(). A gang is not of idle priority.
-  void Add(uint32_t pod, const policy::ShareSpec& spec);
+  // `limit_full_at`: as PodSet's.
+  void Add(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at = {});
   void Update(uint32_t pod, const policy::ShareSpec& spec);
   // While the roster still knows it.
   void Remove(uint32_t pod);
@@ -111,7 +112,7 @@ class Line {
   bool Unknown(uint32_t pod) const;
   // Adds `by` to the numbers of pods that wait, where the pod does.
   void Count(const Pod& pod, int by);
-  void AddIdle(uint32_t pod, const policy::ShareSpec& spec);
+  void AddIdle(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at);
   Duration ReckonBaseQuota() const;
   // Nobody with a request works, nor may come back any moment.
   bool IdleMayGo() const;

@@ -5,6 +5,13 @@
 #include "scheduler/hold_meter.h"
 
 namespace baton::scheduler {
+namespace {
+
+// The word that stops a claim is newer than any about that token (Strays::Stop), and says nothing
+// about those of the daemon's own.
+constexpr uint64_t kRevOfStops = ~uint64_t{0};
+
+}  // namespace
 
 void RelayGuard::Attach(uint64_t number, const std::string& pod) {
   Client& client = clients_[number];
@@ -12,6 +19,7 @@ void RelayGuard::Attach(uint64_t number, const std::string& pod) {
   client.served = false;
   client.fresh = true;
   client.holds.reset();
+  client.told = {};
 }
 
 void RelayGuard::Disconnect(uint64_t number) {
@@ -41,27 +49,31 @@ void RelayGuard::Said(Instant now, uint64_t number, const wire::State& state) {
   Believe(now, number, client);
 }
 
-bool RelayGuard::Allow(Instant now, uint64_t number, const wire::Token& token) {
+RelayGuard::Verdict RelayGuard::Judge(Instant now, uint64_t number, const wire::Token& token) {
   const auto found = clients_.find(number);
+  const std::pair word(token.epoch, token.rev);
   if (token.quota_ns == 0) {
     // It closes a gate, whatever epoch it names (one that the client claims, perhaps). A daemon
     // that was started anew begins with lower revisions.
-    if (found != clients_.end() && token.epoch == found->second.epoch) {
-      found->second.rev = std::min(found->second.rev, token.rev);
-    }
-    return true;
+    if (found == clients_.end()) return Verdict::kPass;
+    Client& client = found->second;
+    if (token.epoch == client.epoch) client.rev = std::min(client.rev, token.rev);
+    if (token.rev != kRevOfStops) client.told = std::max(client.told, word);
+    return Verdict::kPass;
   }
-  if (found == clients_.end() || token.epoch < epoch_) return false;
+  if (found == clients_.end() || token.epoch < epoch_) return Verdict::kKeep;
   Client& client = found->second;
+  if (word < client.told) return Verdict::kDrop;
   Expire(now);
-  if (!holders_.empty() && pod_ != client.pod) return false;
+  if (!holders_.empty() && pod_ != client.pod) return Verdict::kKeep;
   if (const auto holder = holders_.find(number); holder != holders_.end()) Release(now, number);
   pod_ = client.pod;
   holders_[number] = Holder{};
   epoch_ = token.epoch;
   client.epoch = token.epoch;
   client.rev = token.rev;
-  return true;
+  client.told = word;
+  return Verdict::kPass;
 }
 
 void RelayGuard::Gone(Instant now, uint64_t client) {

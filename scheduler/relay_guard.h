@@ -31,8 +31,13 @@ class RelayGuard {
   void Served(Instant now, uint64_t client);
   // The client's State has come in.
   void Said(Instant now, uint64_t client, const wire::State& state);
-  // Whether the Token may be passed on to the client.
-  bool Allow(Instant now, uint64_t client, const wire::Token& token);
+  // What becomes of a Token for the client.
+  enum class Verdict {
+    kPass,  // it is passed on
+    kKeep,  // it is kept from the client
+    kDrop,  // it means nothing any more: the client has been told a newer word about that token
+  };
+  Verdict Judge(Instant now, uint64_t client, const wire::Token& token);
   // Its process is gone.
   void Gone(Instant now, uint64_t client);
 
@@ -45,6 +50,7 @@ class RelayGuard {
     std::string pod;
     uint64_t epoch = 0;  // of the newest grant or extension passed on
     uint64_t rev = 0;
+    std::pair<uint64_t, uint64_t> told;  // epoch and revision of the newest word since it attached
     bool served = false;
     bool fresh = false;         // attached, and no State looked at since: it may claim
     std::optional<bool> holds;  // as its last State since it attached says

@@ -192,7 +192,7 @@ void TokenScheduler::On(const PodSet& event) {
   }
   index = roster_.AddPod(event.pod, event.gang);
   strays_.Allow(roster_.pod(index));
-  line_.Add(index, event.spec);
+  line_.Add(index, event.spec, event.limit_full_at);
 }
 
 void TokenScheduler::On(const PodRemoved& event) {

@@ -15,7 +15,7 @@ namespace baton::scheduler {
 struct PodStatus {
   PodId pod;
   policy::ShareSpec spec;
-  policy::Share fluid = 0;  // entitlement among the pods active now
+  policy::Share fluid;  // entitlement among the pods active now
   bool waiting = false;
   bool holding = false;
   bool throttled = false;  // waits, but is at its limit

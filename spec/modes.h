@@ -1,5 +1,5 @@
 // The modes in which GPUs are given to pods: a row each, for everybody who reads, checks or prints
-// a mode. What a mode makes of a card is its class, which devmgr/modes/modes.cc lists in this
+// a mode. What a mode makes of a GPU is its class, which devmgr/modes/modes.cc lists in this
 // order.
 #ifndef BATON_SPEC_MODES_H_
 #define BATON_SPEC_MODES_H_

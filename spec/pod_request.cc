@@ -21,9 +21,9 @@ tl::unexpected<Error> Bad(std::string what) { return Fail(ErrorCode::kInvalid, s
 
 // A percentage, as a number or as text with or without "%".
 Result<policy::Share> ReadShare(const Json& value) {
-  if (value.is_string()) return ParsePercent(value.get_ref<const std::string&>());
+  if (value.is_string()) return policy::ParsePercent(value.get_ref<const std::string&>());
   if (!value.is_number()) return Bad("must be a percentage");
-  return ParsePercent(fmt::format("{:.10g}", value.get<double>()));
+  return policy::ParsePercent(fmt::format("{:.10g}", value.get<double>()));
 }
 
 using policy::Percent;
@@ -38,7 +38,7 @@ PodField::Special ShareRow() {
           },
           [](const PodRequest& request) -> Json {
             const policy::Share share = request.share.*kWhich;
-            return share == 0 ? Json() : Json(Percent(share));
+            return share == policy::Share(0) ? Json() : Json(Percent(share));
           }};
 }
 
@@ -54,7 +54,7 @@ Result<int64_t> ReadWhole(const Json& value, int64_t min, int64_t max) {
 PodField::Special MemoryRow() {
   return {[](const Json& value, PodRequest& request) -> Result<void> {
             request.memory_cap = 0;
-            request.memory_part = 0;
+            request.memory_part = policy::Share(0);
             if (value.is_string() && value.get_ref<const std::string&>().ends_with('%')) {
               const auto part = ReadShare(value);
               if (!part) return tl::unexpected(part.error());
@@ -74,7 +74,7 @@ PodField::Special MemoryRow() {
           },
           [](const PodRequest& request) -> Json {
             if (request.memory_cap != 0) return request.memory_cap;
-            if (request.memory_part == 0) return {};
+            if (request.memory_part == policy::Share(0)) return {};
             return fmt::format("{}%", Percent(request.memory_part));
           }};
 }
@@ -359,15 +359,15 @@ Result<void> Complete(PodRequest& request) {
   }
   policy::ShareSpec& share = request.share;
   if (share.priority == policy::Priority::kIdle) {
-    if (share.limit == 0) share.limit = policy::kWhole;
+    if (share.limit == policy::Share(0)) share.limit = policy::kWhole;
     share.slack_weight = 0;
     return Put(policy::Validated(share), share);
   }
-  if (share.request == 0 && share.limit == 0) {
+  if (share.request == policy::Share(0) && share.limit == policy::Share(0)) {
     return Bad("a pod needs a request or a limit, in percent of a GPU");
   }
-  if (share.request == 0) share.request = share.limit;
-  if (share.limit == 0) share.limit = policy::kWhole;
+  if (share.request == policy::Share(0)) share.request = share.limit;
+  if (share.limit == policy::Share(0)) share.limit = policy::kWhole;
   share.slack_weight = 0;
   return Put(policy::Validated(share), share);
 }
@@ -392,7 +392,7 @@ Result<PodRequest> Changed(const PodRequest& was, const Json& change) {
   }
   // Who becomes idle gives its request up, and gets none back by itself.
   if (now.share.priority == policy::Priority::kIdle) {
-    if (!said("request")) now.share.request = 0;
+    if (!said("request")) now.share.request = policy::Share(0);
   } else if (was.share.priority == policy::Priority::kIdle && !said("request")) {
     return Bad("a pod that was idle has no request; give it one");
   }

@@ -30,7 +30,7 @@ inline constexpr size_t kTicketMax = 64;     // bytes
 
 // What a pod asks of GPUs beside room; see devmgr::PodRequest.
 struct CardWishes {
-  std::string mode;  // empty: by turns, else an instance of a card on which MIG is on
+  std::string mode;  // empty: by turns, else an instance of a GPU on which MIG is on
   std::vector<std::string> models;
   std::vector<std::string> not_models;
   std::vector<std::string> gpus;  // uuids or indexes; only these. Empty: any
@@ -43,12 +43,12 @@ struct CardWishes {
 
 struct PodRequest {
   std::string name;
-  policy::ShareSpec share{.request = 0, .limit = 0};  // 0: not said; Complete() fills it in
-  uint64_t memory_cap = 0;                            // bytes on each GPU; 0: memory_part says
-  policy::Share memory_part = 0;                      // of each GPU's memory; 0: no cap
-  std::string team;                                   // TeamPath(), such as research/vision
-  std::string user;                                   // whose work it is, for the books
-  std::string name_space;                             // of Kubernetes, for the books
+  policy::ShareSpec share{.request = {}, .limit = {}};  // 0: not said; Complete() fills it in
+  uint64_t memory_cap = 0;                              // bytes on each GPU; 0: memory_part says
+  policy::Share memory_part;                            // of each GPU's memory; 0: no cap
+  std::string team;                                     // TeamPath(), such as research/vision
+  std::string user;                                     // whose work it is, for the books
+  std::string name_space;                               // of Kubernetes, for the books
   CardWishes wishes;
   uint32_t count = 0;        // of those GPUs; 0: as many as are named, or one
   bool independent = false;  // each GPU's token by itself, not all or none. Fixed

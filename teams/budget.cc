@@ -12,9 +12,10 @@ constexpr double kBack = 0.99;
 // The largest pods that a sentence names.
 constexpr size_t kNamedMax = 5;
 
-std::string Gpus(uint64_t millionths) {
-  return fmt::format("{:.6g}", static_cast<double>(millionths) / 1e6);
-}
+using policy::Share;
+using policy::ShareSum;
+
+std::string Gpus(ShareSum share) { return fmt::format("{:.6g}", policy::Ratio(share)); }
 
 std::string OverSentence(const Team& team, double held) {
   return fmt::format(
@@ -106,9 +107,9 @@ Result<void> CheckLimits(const Teams& teams, std::span<const LimitPod> pods, con
   }
   for (std::string_view at = path; !at.empty(); at = ParentOf(at)) {
     const Team* team = teams.Find(at);
-    if (team == nullptr || team->limit == 0) continue;
+    if (team == nullptr || team->limit == Share(0)) continue;
     std::vector<const LimitPod*> has;
-    uint64_t sum = 0;
+    ShareSum sum;
     for (const LimitPod& other : pods) {
       if (other.name == pod.name || !IsIn(NormalPath(other.team), at)) continue;
       has.push_back(&other);
@@ -123,16 +124,16 @@ Result<void> CheckLimits(const Teams& teams, std::span<const LimitPod> pods, con
       who += fmt::format("{}{} {}", i == 0 ? "" : ", ", has[i]->name, Gpus(has[i]->request));
     }
     if (has.size() > kNamedMax) who += fmt::format(" and {} more", has.size() - kNamedMax);
-    const uint64_t left = team->limit - std::min(sum, team->limit);
+    const ShareSum left = team->limit - std::min(sum, team->limit);
     const std::string taken = has.empty() ? "nothing is requested yet"
                                           : fmt::format("{} are requested ({})", Gpus(sum), who);
     const std::string advice =
-        left == 0 ? "lower or delete one of these" : fmt::format("{} would fit", Gpus(left));
+        left == Share(0) ? "lower or delete one of these" : fmt::format("{} would fit", Gpus(left));
     return Fail(
         ErrorCode::kExhausted,
         fmt::format("pods of team {} may request {} GPU{} together, and {}: {} for {} is too "
                     "much; {}",
-                    at, Gpus(team->limit), team->limit == 1'000'000 ? "" : "s", taken,
+                    at, Gpus(team->limit), team->limit == policy::kWhole ? "" : "s", taken,
                     Gpus(pod.request), pod.name, advice));
   }
   return {};

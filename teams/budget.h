@@ -61,8 +61,8 @@ class Budgets {
 // A pod as limits count it: its request on each of its GPUs.
 struct LimitPod {
   std::string name;
-  std::string team;      // any path
-  uint64_t request = 0;  // millionths of a GPU, over all its GPUs
+  std::string team;          // any path
+  policy::ShareSum request;  // over all its GPUs
 };
 
 // Whether `pod` may be created or changed to this request, beside `pods` (one of the same name, its

@@ -149,12 +149,12 @@ ShareParts PartsOf(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses)
   const auto own =
       std::count_if(gpu.pods.begin(), gpu.pods.begin() + static_cast<ptrdiff_t>(pod), Counts);
   ShareParts parts;
-  int64_t asked = 0;
+  policy::ShareSum asked;
   for (const policy::Entitlement& s : shares) asked += s.request;
-  parts.asked = static_cast<double>(asked) / 1e6;
+  parts.asked = policy::Ratio(asked);
   parts.left_over = std::max(0.0, 1 - parts.asked);
   const policy::Entitlement& mine = shares[static_cast<size_t>(own)];
-  parts.fluid = mine.fluid / 1e6;
+  parts.fluid = policy::Ratio(mine.fluid);
   parts.requested = asked <= policy::kWhole ? policy::Ratio(mine.request) : parts.fluid;
   parts.slack = parts.fluid - parts.requested;
   parts.limit = policy::Ratio(mine.limit);
@@ -166,7 +166,7 @@ ShareParts PartsOf(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses)
   if (parts.left_over > 0) {
     for (const policy::Entitlement& s : shares) {
       if (gpu.teams == nullptr || s.team == own_team) {
-        parts.team_slack += (static_cast<double>(s.fluid) - s.request) / 1e6;
+        parts.team_slack += policy::Ratio(s.fluid - s.request);
       }
     }
   }
@@ -258,12 +258,13 @@ std::vector<std::string> ExplainTeam(const Teams& teams, std::string_view team,
   ExplainBudgets(teams, path, budgets, out);
   for (std::string_view at = path; !at.empty(); at = ParentOf(at)) {
     const Team* limited = teams.Find(at);
-    if (limited == nullptr || limited->limit == 0) continue;
-    uint64_t sum = 0;
-    for (const LimitPod& pod : pods) sum += IsIn(NormalPath(pod.team), at) ? pod.request : 0;
+    if (limited == nullptr || limited->limit == policy::Share(0)) continue;
+    policy::ShareSum sum;
+    for (const LimitPod& pod : pods) {
+      if (IsIn(NormalPath(pod.team), at)) sum += pod.request;
+    }
     out.push_back(fmt::format("Pods of team {} request {:.6g} of at most {:.6g} GPUs.", at,
-                              static_cast<double>(sum) / 1e6,
-                              static_cast<double>(limited->limit) / 1e6));
+                              policy::Ratio(sum), policy::Ratio(limited->limit)));
   }
   return out;
 }

@@ -116,9 +116,11 @@ std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses
   std::vector<SlackRow> rows;
   for (const std::string& path : here) {
     const policy::FairShare& share = shares[leaves[rows.size()]];
-    const auto part = [](double of) { return static_cast<policy::Share>(std::llround(1e6 * of)); };
+    const auto part = [](double of) {
+      return static_cast<uint32_t>(std::llround(policy::kMillion * of));
+    };
     // Nobody's weight is rounded to nothing.
-    const policy::Share w = std::max<policy::Share>(1, part(share.normalized_shares));
+    const uint32_t w = std::max<uint32_t>(1, part(share.normalized_shares));
     rows.push_back({path, share.normalized_shares, share.normalized_usage,
                     policy::HistoryWeight(w, part(share.normalized_usage), teams.history)});
   }

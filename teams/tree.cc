@@ -85,7 +85,7 @@ class FileReader {
       team.over_budget = text == "refuse" ? OverBudget::kRefuse : OverBudget::kLow;
     }
     if (const toml::node* node = Get("limit")) {
-      team.limit = static_cast<uint64_t>(std::llround(1e6 * Number(*node, "limit", 0.001, 1e6)));
+      team.limit = policy::SharesOf(Number(*node, "limit", 0.001, 1e6));
     }
     EndKeys();
     if (team.path.empty()) return Complain(row, "a [[team]] needs a name");
@@ -288,7 +288,9 @@ std::string PrintTeams(const Teams& teams) {
                           team.budget, ExactPeriod(team.budget_period),
                           team.over_budget == OverBudget::kLow ? "low" : "refuse");
     }
-    if (team.limit > 0) text += fmt::format("limit = {}\n", static_cast<double>(team.limit) / 1e6);
+    if (team.limit != policy::Share(0)) {
+      text += fmt::format("limit = {}\n", policy::Ratio(team.limit));
+    }
   }
   return text;
 }

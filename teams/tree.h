@@ -55,13 +55,13 @@ struct Team {
   double budget = 0;        // GPU-hours, 0.001 to 1e9; 0: none
   Duration budget_period = std::chrono::hours(30 * 24);
   OverBudget over_budget = OverBudget::kLow;
-  uint64_t limit = 0;  // millionths of a GPU, 1 000 to 1e12; 0: none
+  policy::ShareSum limit;  // 0.001 to 1 000 000 GPUs; 0: none
 };
 
 struct Teams {
   Duration half_life = std::chrono::hours(7 * 24);
-  uint32_t history = policy::kWhole;  // k in millionths, at most 1 000 times kWhole
-  std::vector<Team> teams;            // by PathLess
+  uint32_t history = policy::kMillion;  // k in millionths, at most 1 000 times that
+  std::vector<Team> teams;              // by PathLess
 
   // Null where the file does not name it. `path` is NormalPath().
   const Team* Find(std::string_view path) const;

@@ -26,13 +26,14 @@ PodPlan Pod(Plan& plan, policy::Share request) {
   return pod;
 }
 
-// Pods that always have work and share `left` millionths of the GPU among them, none less than 1 %.
+// Pods that always have work and share `left` of the GPU among them, none less than 1 %.
 void AddBusy(Plan& plan, Random& random, uint32_t least, policy::Share left) {
   const auto n = static_cast<uint32_t>(random.Between(least, kBusyMax));
   for (uint32_t i = 0; i < n; ++i) {
-    const policy::Share spare = left - (n - i) * 10'000;
+    const policy::Share least_each = policy::kWhole / 100;
+    const policy::Share spare = left - least_each * (n - i);
     const policy::Share request =
-        i + 1 == n ? left : 10'000 + static_cast<policy::Share>(random.Between(0, spare));
+        i + 1 == n ? left : least_each + policy::Share(random.Between(0, spare.millionths()));
     PodPlan pod = Pod(plan, request);
     pod.kernel = Duration(random.Spread(100'000, 5'000'000));
     plan.pods.push_back(pod);
@@ -100,21 +101,21 @@ Comparison Compare(uint64_t seed, Rule rule, Duration length) {
   c.handoffs = static_cast<double>(steady.grants) * 1e9 / static_cast<double>(Nanos(busy.length));
 
   Plan interactive = Empty(seed, length);
-  PodPlan chat = Pod(interactive, 100'000);
+  PodPlan chat = Pod(interactive, policy::kWhole / 10);
   chat.kernel = microseconds(500);
   chat.burst = milliseconds(5);
   chat.pause = milliseconds(200);
   chat.periodic = true;
   interactive.pods.push_back(chat);
-  AddBusy(interactive, random, 1, policy::kWhole - 100'000);
+  AddBusy(interactive, random, 1, policy::kWhole - chat.spec.request);
   c.waits = RunUnder(rule, interactive, c).pods[0].waits;
 
   Plan sleeper = Empty(seed, length);
-  PodPlan sleeps = Pod(sleeper, 300'000);
+  PodPlan sleeps = Pod(sleeper, policy::kWhole * 3 / 10);
   sleeps.burst = seconds(3);  // ten seconds' worth of its request
   sleeps.pause = seconds(15);
   sleeper.pods.push_back(sleeps);
-  AddBusy(sleeper, random, 1, policy::kWhole - 300'000);
+  AddBusy(sleeper, random, 1, policy::kWhole - sleeps.spec.request);
   RunUnder(rule, sleeper, c);
   return c;
 }

@@ -32,9 +32,10 @@ void Daemon::SetShare(size_t pod) {
   for (const uint32_t g : world_.plan.pods[pod].gpus) SetPod(pod, g);
 }
 
-void Daemon::SetPod(size_t pod, uint32_t g) {
+void Daemon::SetPod(size_t pod, uint32_t g, Instant limit_full_at) {
   const PodState& state = world_.pods[pod];
-  Step(g, scheduler::PodSet{world_.IdOf(pod), state.spec, world_.IsGang(pod) && state.present});
+  Step(g, scheduler::PodSet{world_.IdOf(pod), state.spec, world_.IsGang(pod) && state.present,
+                            limit_full_at});
 }
 
 void Daemon::FormGang(size_t pod) {
@@ -108,7 +109,9 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
     if (const auto* store = std::get_if<scheduler::StoreHolder>(&effect)) {
       Store(g, *store);
     } else if (const auto* charged = std::get_if<scheduler::Charged>(&effect)) {
-      world_.pods[world_.IndexOf(charged->pod)].accounts[g].held += charged->held;
+      Account& account = world_.pods[world_.IndexOf(charged->pod)].accounts[g];
+      account.held += charged->held;
+      account.limit_full_at = charged->limit_full_at;
       site.held += charged->held;
     } else if (std::holds_alternative<scheduler::ClearHolders>(effect)) {
       ReportHold(g);
@@ -171,6 +174,9 @@ void Daemon::TendGangs() {
                    if (world_.sites[g].scheduler.get() == &gpu) StepOne(g, step);
                  }
                });
+  if (world_.options.invariants) {
+    if (const auto wrong = gangs_->Invariants()) world_.Violation("invariant", *wrong);
+  }
   // While a link is cut it may be due all the time.
   const Instant wakeup = gangs_->wakeup();
   QueueTick(wakeup <= world_.now ? world_.now + milliseconds(1) : wakeup, gangs_queued_, kGangs);
@@ -238,7 +244,7 @@ void Daemon::Restore(uint32_t g) {
     const PodState& pod = world_.pods[i];
     const bool held = std::any_of(holders.begin(), holders.end(),
                                   [&](const auto& h) { return h.pod == world_.IdOf(i); });
-    if (pod.accounts[g].here && (pod.present || held)) SetPod(i, g);
+    if (pod.accounts[g].here && (pod.present || held)) SetPod(i, g, pod.accounts[g].limit_full_at);
   }
   for (const scheduler::StoreHolder& holder : holders) {
     const Account& account = world_.pods[world_.IndexOf(holder.pod)].accounts[g];

@@ -51,7 +51,7 @@ class Daemon {
   void ReportHold(uint32_t g) const;
 
  private:
-  void SetPod(size_t pod, uint32_t g);
+  void SetPod(size_t pod, uint32_t g, Instant limit_full_at = {});
   void FormGang(size_t pod);
   void Step(uint32_t g, const scheduler::Event& event);
   void StepOne(uint32_t g, const scheduler::Event& event);

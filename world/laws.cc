@@ -114,8 +114,8 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
     if (first) early += std::max(0.0, -lag);
     if (!Steady(pod)) saved += std::max(0.0, lag);
     bool& was_active = gpus_[g].pods[pod].was_active;
-    if (world_.options.bounds && s.fluid != 0 && !was_active) CheckCredit(pod, g, s);
-    was_active = s.fluid != 0;
+    if (world_.options.bounds && s.fluid != policy::Share(0) && !was_active) CheckCredit(pod, g, s);
+    was_active = s.fluid != policy::Share(0);
   }
   if (world_.now < Instant(kSettled)) return;
   Verdict& verdict = world_.verdict;
@@ -150,7 +150,7 @@ void Laws::CheckRequests(uint32_t g, const StatusList& pods) {
 // whole.
 void Laws::CheckCredit(size_t pod, uint32_t g, const scheduler::PodStatus& s) {
   const double credit = policy::Ratio(s.spec.request) * InNs(scheduler_.fairness.sleep_credit) +
-                        s.fluid / 1e6 * InNs(Longest(g));
+                        policy::Ratio(s.fluid) * InNs(Longest(g));
   if (InNs(s.lag) > credit + 1e3) {
     world_.Violation("credit", world_.Name(pod) + " returns from sleep with a credit of " +
                                    FormatSeconds(s.lag) + ", more than its request allows");
@@ -171,13 +171,14 @@ void Laws::PrepareShares() {
     }
     if (!steady || all.empty()) continue;
     policy::FluidShares(all);
-    double sum = 0;
+    policy::ShareSum sum;
     for (const policy::Entitlement& e : all) sum += e.fluid;
     auto next = all.begin();
     for (size_t i = 0; i < world_.pods.size(); ++i) {
       if (!world_.pods[i].accounts[g].here) continue;
       const bool idle = world_.pods[i].spec.priority == policy::Priority::kIdle;
-      gpus_[g].pods[i].share = idle ? 0 : (next++)->fluid / sum;
+      gpus_[g].pods[i].share =
+          idle ? 0 : (next++)->fluid.millionths() / static_cast<double>(sum.millionths());
       gpus_[g].pods[i].share_errors.resize(static_cast<size_t>(kShareWindow / kShareStep));
     }
     world_.At(Instant(kSettled), What::kShares, g);
@@ -231,11 +232,12 @@ void Laws::CheckLimit(size_t pod, uint32_t g) {
   const PodPlan& plan = world_.plan.pods[pod];
   if (world_.IsGang(pod)) hold += InNs(plan.pause * (100 + plan.jitter) / 100);
   const double window = c * InNs(scheduler_.fairness.limit_window);
-  // A daemon that starts anew starts with full buckets; a hold that faults stretch (a stopped
+  // A daemon that starts anew forgets by how much a pod overdrew its limit; a hold that faults stretch (a stopped
   // process cannot close its gate) is charged, but only afterwards.
   const double stretched = !world_.plan.faults.empty() ? 5e9 + InNs(scheduler_.drain_timeout) : 0;
   const double bound = c * InNs(world_.now - Instant(world_.plan.pods[pod].arrives)) +
-                       (1 + world_.restarts) * (window + hold + stretched);
+                       window +
+                       (1 + world_.restarts) * (hold + stretched);
   const Duration used = world_.pods[pod].accounts[g].used;
   if (InNs(used) > bound) {
     world_.Violation("limit", world_.Name(pod) + " with limit " + std::to_string(c) + " used " +
@@ -274,7 +276,7 @@ Duration Laws::OwedToOthers(const Statuses& status, PodId pod) {
     (before ? first : owed) += std::max(s.lag, Duration(0));
     if (before) rest -= s.fluid;
   }
-  return owed + first * 1'000 / std::max<int64_t>(1, rest * 1'000 / policy::kWhole);
+  return owed + first * 1'000 / std::max<int64_t>(1, rest / policy::kShareMin);
 }
 
 void Laws::CheckLiveness() {
@@ -327,7 +329,7 @@ void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
     fluid = due.fluid;
   }
   Duration patience =
-      seconds(5) + due.behind + 2 * longest * policy::kWhole / std::max<policy::Share>(1, fluid);
+      seconds(5) + due.behind + 2 * longest * policy::kMillion / std::max(1u, fluid.millionths());
   // A gang waits until it comes first on all its GPUs, and keeps them from others meanwhile.
   if (gangs_here_) patience *= 3;
   if (world_.now - due.since > patience) {

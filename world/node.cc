@@ -53,10 +53,11 @@ Duration Node::Said(const Process& p, const wire::State& state) {
 
 bool Node::Pass(const Process& p, const wire::Token& token) {
   Seen& seen = SeenOf(p);
-  if (!guards_.empty() && !guards_[p.gpu].Allow(world_.now, p.index, token)) {
-    seen.meter.Kept(token);
-    return false;
-  }
+  using Verdict = scheduler::RelayGuard::Verdict;
+  const Verdict verdict =
+      guards_.empty() ? Verdict::kPass : guards_[p.gpu].Judge(world_.now, p.index, token);
+  if (verdict == Verdict::kKeep) seen.meter.Kept(token);
+  if (verdict != Verdict::kPass) return false;
   seen.meter.Sent(world_.now, token);
   // It is told to stop what it claims, by the number that it named.
   if (token.quota_ns == 0 && token.epoch != seen.epoch) return true;

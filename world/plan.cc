@@ -18,6 +18,7 @@ using std::chrono::seconds;
 
 constexpr uint32_t kPodIdMax = 1'000'000;
 constexpr Duration kTimeMax = std::chrono::hours(10'000);
+constexpr int64_t kLeast = policy::kShareMin.millionths();
 
 constexpr struct {
   Fault fault;
@@ -96,7 +97,7 @@ void DrawVisitors(Plan& plan, Random& random, policy::Share room) {
     pod.id = static_cast<uint32_t>(plan.pods.size()) + 1;
     pod.name = "visitor-" + std::to_string(n);
     pod.gpus = {gpu};
-    pod.spec.request = std::min<policy::Share>(room, 20'000);
+    pod.spec.request = std::min(room, policy::Share(20'000));
     pod.spec = policy::Validated(pod.spec).value();
     pod.arrives = n * step;
     pod.leaves = pod.arrives + milliseconds(500);
@@ -109,7 +110,7 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
   plan.gpus = random.OneIn(4) ? static_cast<uint32_t>(random.Between(2, 4)) : 1;
   // Every pod always has work and no limit: the mix for which the strictest bounds hold.
   const bool steady = options.faults == 0 && random.OneIn(3);
-  std::vector<int64_t> left(plan.gpus, policy::kWhole);
+  std::vector<int64_t> left(plan.gpus, policy::kMillion);
   for (uint32_t i = 0; i < n; ++i) {
     PodPlan pod;
     pod.id = i + 1;
@@ -120,27 +121,26 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
     for (uint32_t g = 0; g < plan.gpus; ++g) {
       if (everywhere || g == home) pod.gpus.push_back(g);
     }
-    int64_t room = policy::kWhole;
+    int64_t room = policy::kMillion;
     for (const uint32_t g : pod.gpus) room = std::min(room, left[g]);
-    const int64_t most = room - (n - i - 1) * int64_t{policy::kShareMin};
-    const int64_t fair = std::max<int64_t>(policy::kShareMin, 2 * room * plan.gpus / (n - i));
-    pod.spec.request = static_cast<policy::Share>(random.Between(
-        policy::kShareMin, std::max<int64_t>(policy::kShareMin, std::min(most, fair))));
-    for (const uint32_t g : pod.gpus) left[g] -= pod.spec.request;
+    const int64_t most = room - (n - i - 1) * int64_t{kLeast};
+    const int64_t fair = std::max<int64_t>(kLeast, 2 * room * plan.gpus / (n - i));
+    const int64_t request = random.Between(kLeast, std::max<int64_t>(kLeast, std::min(most, fair)));
+    pod.spec.request = policy::Share(request);
+    for (const uint32_t g : pod.gpus) left[g] -= request;
     switch (random.Between(0, 3)) {
       case 0:
         pod.spec.limit = pod.spec.request;
         break;
       case 1:
-        pod.spec.limit =
-            static_cast<policy::Share>(random.Between(pod.spec.request, policy::kWhole));
+        pod.spec.limit = policy::Share(random.Between(request, policy::kMillion));
         break;
       default:
         break;
     }
     if (random.OneIn(8)) pod.spec.priority = policy::Priority::kHigh;
     if (random.OneIn(4)) {
-      pod.spec.slack_weight = static_cast<uint32_t>(random.Spread(1, policy::kWhole));
+      pod.spec.slack_weight = static_cast<uint32_t>(random.Spread(1, policy::kMillion));
     }
     // A gang's ranks have to meet, which takes its time with any of the first ones.
     const bool alone = pod.gpus.size() == 1;
@@ -169,8 +169,8 @@ void DrawPods(Plan& plan, const DrawOptions& options, Random& random) {
     plan.pods.push_back(pod);
   }
   const int64_t room = *std::min_element(left.begin(), left.end());
-  if (options.faults == 0 && !steady && room >= policy::kShareMin && random.OneIn(3)) {
-    DrawVisitors(plan, random, static_cast<policy::Share>(room));
+  if (options.faults == 0 && !steady && room >= kLeast && random.OneIn(3)) {
+    DrawVisitors(plan, random, policy::Share(room));
   }
 }
 
@@ -183,10 +183,9 @@ void DrawIdle(Plan& plan, uint64_t seed) {
     pod.id = static_cast<uint32_t>(plan.pods.size()) + 1;
     pod.name = "idle-" + std::to_string(n);
     pod.gpus = {static_cast<uint32_t>(random.Between(0, plan.gpus - 1))};
-    pod.spec.request = 0;
+    pod.spec.request = policy::Share(0);
     pod.spec.priority = policy::Priority::kIdle;
-    if (random.OneIn(4))
-      pod.spec.limit = static_cast<policy::Share>(random.Between(1'000, 900'000));
+    if (random.OneIn(4)) pod.spec.limit = policy::Share(random.Between(kLeast, 900'000));
     pod.spec = policy::Validated(pod.spec).value();
     DrawWork(
         pod,
@@ -210,7 +209,7 @@ void DrawBesieged(Plan& plan, Random& random) {
     pod.name = (pod.hostile ? "hostile-" : "honest-") + std::to_string(i + 1);
     const int64_t percent =
         pod.hostile ? random.Between(1, 10 / hostile) : random.Between(50, 90) / honest;
-    pod.spec.request = static_cast<policy::Share>(percent) * (policy::kWhole / 100);
+    pod.spec.request = policy::kWhole * static_cast<uint32_t>(percent) / 100;
     if (pod.hostile && random.OneIn(2)) pod.spec.limit = pod.spec.request;
     if (pod.hostile && random.OneIn(3)) pod.spec.priority = policy::Priority::kHigh;
     pod.spec = policy::Validated(pod.spec).value();
@@ -265,22 +264,23 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
         fault.noticed = random.OneIn(2);
         break;
       case kResizes: {
-        int64_t room = policy::kWhole;
+        int64_t room = policy::kMillion;
         for (const uint32_t g : pod.gpus) {
           int64_t others = 0;
           for (size_t i = 0; i < plan.pods.size(); ++i) {
             const auto& gpus = plan.pods[i].gpus;
-            if (i != target && std::count(gpus.begin(), gpus.end(), g) != 0) others += requests[i];
+            if (i != target && std::count(gpus.begin(), gpus.end(), g) != 0)
+              others += requests[i].millionths();
           }
-          room = std::min(room, policy::kWhole - others);
+          room = std::min(room, policy::kMillion - others);
         }
         if (pod.spec.priority == policy::Priority::kIdle) {
           fault.spec = pod.spec;
-          fault.spec.limit = static_cast<policy::Share>(random.Between(1'000, policy::kWhole));
+          fault.spec.limit = policy::Share(random.Between(kLeast, policy::kMillion));
           break;
         }
-        room = std::max<int64_t>(room, policy::kShareMin);
-        fault.spec.request = static_cast<policy::Share>(random.Between(policy::kShareMin, room));
+        room = std::max<int64_t>(room, kLeast);
+        fault.spec.request = policy::Share(random.Between(kLeast, room));
         fault.spec.limit = random.OneIn(3) ? fault.spec.request : policy::kWhole;
         fault.spec.priority = pod.spec.priority;
         fault.spec = policy::Validated(fault.spec).value();
@@ -316,8 +316,8 @@ std::string At(Duration at) {
 }
 
 nlohmann::ordered_json SpecToJson(const policy::ShareSpec& spec) {
-  return {{"request", spec.request},
-          {"limit", spec.limit},
+  return {{"request", spec.request.millionths()},
+          {"limit", spec.limit.millionths()},
           {"slack_weight", spec.slack_weight},
           {"high", spec.priority == policy::Priority::kHigh},
           {"idle", spec.priority == policy::Priority::kIdle}};
@@ -325,8 +325,8 @@ nlohmann::ordered_json SpecToJson(const policy::ShareSpec& spec) {
 
 policy::ShareSpec SpecFrom(const nlohmann::json& json) {
   policy::ShareSpec spec;
-  spec.request = json.at("request");
-  spec.limit = json.at("limit");
+  spec.request = policy::Share(json.at("request").get<uint32_t>());
+  spec.limit = policy::Share(json.at("limit").get<uint32_t>());
   spec.slack_weight = json.at("slack_weight");
   spec.priority = json.value("idle", false)     ? policy::Priority::kIdle
                   : json.at("high").get<bool>() ? policy::Priority::kHigh

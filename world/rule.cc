@@ -100,7 +100,8 @@ bool RuleOrder::GoesBefore(const Standing& a, const Standing& b) const {
 
 int64_t RuleOrder::Lacks(const Standing& pod) const {
   const auto held = held_ns_.find(pod.id);
-  return pod.fluid * window_sum_ns_ / pod.fluid_sum - (held == held_ns_.end() ? 0 : held->second);
+  const int64_t due = pod.fluid.millionths() * window_sum_ns_ / int64_t(pod.fluid_sum.millionths());
+  return due - (held == held_ns_.end() ? 0 : held->second);
 }
 
 }  // namespace baton::world

@@ -109,6 +109,7 @@ struct Account {
   // As the daemon's book keeps them, over its restarts.
   Duration held{0};
   Duration hold_base{0};  // `held` before its last token
+  Instant limit_full_at{};
   Duration unseen{0};     // used by processes that died before the daemon was back: never charged
   uint64_t grants = 0;
   Histogram waits;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kTextMax = 512;
 constexpr size_t kFileMax = 4 * kTextMax;
-constexpr size_t kMarksMax = 4096;  // on a card
+constexpr size_t kMarksMax = 4096;  // on a GPU
 constexpr std::string_view kKind = "baton mark 1";
 
 std::string Errno(int error) { return std::strerror(error); }
@@ -68,7 +68,7 @@ FileMarks::FileMarks(std::string folder) : folder_(std::move(folder)) {
 
 Result<std::string> FileMarks::FolderOf(const std::string& card) const {
   if (!IsFileName(card)) {
-    return Fail(ErrorCode::kInvalid, "'" + card + "' cannot be a card's uuid");
+    return Fail(ErrorCode::kInvalid, "'" + card + "' cannot be a GPU's uuid");
   }
   return folder_ + "/" + card;
 }
@@ -89,7 +89,7 @@ Result<std::map<std::string, std::string>> FileMarks::Of(const std::string& card
     Mark mark;
     if (!file || !Parse(*file, &mark)) {
       return Fail(ErrorCode::kInternal,
-                  path + " is damaged; see what there is on the card, then delete the file");
+                  path + " is damaged; see what there is on the GPU, then delete the file");
     }
     if (mark.boot != boot_) {
       unlink(path.c_str());

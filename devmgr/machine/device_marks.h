@@ -26,7 +26,7 @@ class DeviceMarks {
   virtual Result<void> Remove(const std::string& card, const std::string& id) = 0;
 };
 
-// A file for each, in a folder for each card below `folder`, which is made when it is needed. Meant
+// A file for each, in a folder for each GPU below `folder`, which is made when it is needed. Meant
 // for /run: nothing that a driver makes survives a reboot, and marks of before one are not
 // believed.
 class FileMarks final : public DeviceMarks {
@@ -45,7 +45,7 @@ class FileMarks final : public DeviceMarks {
   std::string boot_;  // this boot's id; empty: unknown
 };
 
-// Whether a card's uuid can be part of a file's name: 1 to 96 of [A-Za-z0-9._-], not beginning
+// Whether a GPU's uuid can be part of a file's name: 1 to 96 of [A-Za-z0-9._-], not beginning
 // with a dot.
 bool IsFileName(const std::string& uuid);
 

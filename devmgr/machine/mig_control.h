@@ -1,4 +1,4 @@
-// MIG instances of the cards of this node, as the driver has them: listed, made, taken away. NVML
+// MIG instances of the GPUs of this node, as the driver has them: listed, made, taken away. NVML
 // (devmgr/machine/nvml.h) is one such; tests may bring another.
 //
 // An instance here is a GPU instance together with the one compute instance that spans it: that
@@ -21,12 +21,12 @@ class MigControl {
   virtual ~MigControl() = default;
 
   // By start; none where MIG mode is off. One without a compute instance, because somebody was
-  // interrupted while making it, has an empty uuid. kNotFound: no such card; kUnavailable: the
-  // driver does not answer, or the card is lost.
+  // interrupted while making it, has an empty uuid. kNotFound: no such GPU; kUnavailable: the
+  // driver does not answer, or the GPU is lost.
   virtual Result<std::vector<MigInstance>> Instances(const std::string& card) = 0;
   // Makes an instance of `profile` ("1g.10gb", as nvidia-smi spells it) at memory slice `start`,
   // with one compute instance over all of it. Leaves nothing behind when it fails. kInvalid: MIG
-  // mode is off, or the card has no such profile or it cannot start there; kExhausted: the place is
+  // mode is off, or the GPU has no such profile or it cannot start there; kExhausted: the place is
   // taken.
   virtual Result<MigInstance> Create(const std::string& card, const std::string& profile,
                                      uint32_t start) = 0;

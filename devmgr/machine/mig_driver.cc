@@ -64,7 +64,7 @@ Result<MigDriver::Made> MigDriver::Make(const Card& card, const Vgpu& vgpu) {
   const std::string text = MarkOf(*part);
   auto mark = marks->find(vgpu.id);
   if (mark != marks->end() && mark->second != text) {
-    // It was elsewhere on this card.
+    // It was elsewhere on this GPU.
     const auto gone = TakeAway(card.uuid, vgpu.id, mark->second);
     if (!gone) return tl::unexpected<Error>(gone.error());
     mark = marks->end();

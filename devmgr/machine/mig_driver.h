@@ -26,7 +26,7 @@ class MigDriver final : public DeviceDriver {
   // The instance's uuid. kInvalid: the slot means nothing. kUnavailable: somebody else's instance
   // is in the place, or the driver does not answer.
   Result<std::string> Create(const Card& card, const Vgpu& vgpu) override;
-  // Success as well where the card is gone, and its instances with it.
+  // Success as well where the GPU is gone, and its instances with it.
   Result<void> Destroy(const Card& card, const Vgpu& vgpu) override;
   Result<std::vector<std::string>> Reconcile(const Card& card, std::vector<Vgpu>& known) override;
 

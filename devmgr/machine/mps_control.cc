@@ -93,7 +93,7 @@ std::string ProcessMpsControl::PipeDirectory(const std::string& card) const {
 
 Result<void> ProcessMpsControl::Check(const std::string& card) const {
   if (!IsFileName(card)) {
-    return Fail(ErrorCode::kInvalid, "'" + card + "' cannot be a card's uuid");
+    return Fail(ErrorCode::kInvalid, "'" + card + "' cannot be a GPU's uuid");
   }
   if (Folder(card).size() + kLongestSocket.size() > kSocketMax) {
     return Fail(ErrorCode::kInvalid, "the folder for MPS, " + options_.folder +

@@ -1,4 +1,4 @@
-// The control daemons of NVIDIA's Multi-Process Service: one for each card that is shared by it,
+// The control daemons of NVIDIA's Multi-Process Service: one for each GPU that is shared by it,
 // with its own folder for its sockets and its logs. Started, asked and ended with the program
 // nvidia-cuda-mps-control, as its man page has it.
 #ifndef BATON_DEVMGR_MACHINE_MPS_CONTROL_H_
@@ -11,14 +11,14 @@
 
 namespace baton::devmgr {
 
-// Thread safe, but calls for one card come one after another.
+// Thread safe, but calls for one GPU come one after another.
 class MpsControl {
  public:
   virtual ~MpsControl() = default;
 
-  // What clients of the card's daemon name in CUDA_MPS_PIPE_DIRECTORY.
+  // What clients of the GPU's daemon name in CUDA_MPS_PIPE_DIRECTORY.
   virtual std::string PipeDirectory(const std::string& card) const = 0;
-  // Whether the card's daemon is there and answers. kUnavailable: it is there and does not.
+  // Whether the GPU's daemon is there and answers. kUnavailable: it is there and does not.
   virtual Result<bool> Running(const std::string& card) = 0;
   // Starts it, and returns when it answers. kNotFound: there is no such program on this machine;
   // kUnavailable: it ended at once, or does not answer.
@@ -35,7 +35,7 @@ class ProcessMpsControl final : public MpsControl {
  public:
   struct Options {
     std::string program = "nvidia-cuda-mps-control";  // a path, or looked for in $PATH
-    // A folder for each card is made in it. Pods must be able to reach it at the same path.
+    // A folder for each GPU is made in it. Pods must be able to reach it at the same path.
     std::string folder = "/run/baton/mps";
     Duration timeout = std::chrono::seconds(10);  // for each of: start, answer, end
   };
@@ -50,7 +50,7 @@ class ProcessMpsControl final : public MpsControl {
  private:
   struct Outcome;
   Result<void> Check(const std::string& card) const;
-  // Runs the program for the card, with `input` on its stdin.
+  // Runs the program for the GPU, with `input` on its stdin.
   Result<Outcome> Run(const std::string& card, const char* argument, const std::string& input);
   std::string Folder(const std::string& card) const { return options_.folder + "/" + card; }
 

@@ -11,7 +11,7 @@ namespace {
 
 // What a mark says: the percentage, and the memory in MiB, 0 for no limit.
 std::string MarkOf(const Fit& fit) {
-  return std::to_string((fit.share + MpsMode::kGrain - 1) / MpsMode::kGrain) + " " +
+  return std::to_string(policy::RoundedUp(fit.share, MpsMode::kGrain) / MpsMode::kGrain) + " " +
          std::to_string(fit.memory_mib);
 }
 
@@ -44,7 +44,7 @@ Result<void> MpsDriver::Limit(const Card& card, const Marks& marks) {
     unlimited |= its_memory == 0;
   }
   if (unlimited || memory_mib > card.memory_mib) memory_mib = card.memory_mib;
-  // By uuid: numbers may count otherwise for the daemon, which sees one card only.
+  // By uuid: numbers may count otherwise for the daemon, which sees one GPU only.
   const std::string limit = card.uuid + " " + std::to_string(memory_mib) + "M";
   const auto tell = [&](const std::string& command) -> Result<void> {
     const auto answer = control_.Tell(card.uuid, command);

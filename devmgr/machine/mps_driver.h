@@ -1,5 +1,5 @@
-// Keeps an MPS control daemon on each card that has virtual GPUs in that mode, from the first to
-// the last of them. Never changes a card's compute mode: MPS works in the default one too.
+// Keeps an MPS control daemon on each GPU that has virtual GPUs in that mode, from the first to
+// the last of them. Never changes a GPU's compute mode: MPS works in the default one too.
 #ifndef BATON_DEVMGR_MACHINE_MPS_DRIVER_H_
 #define BATON_DEVMGR_MACHINE_MPS_DRIVER_H_
 
@@ -17,7 +17,7 @@ namespace baton::devmgr {
 // Each pod's processes bring their own limits (MpsMode::EnvironmentOf). The daemon is told the
 // largest of its virtual GPUs', which binds those who come without.
 //
-// The daemon is needed as long as a virtual GPU on the card is marked. It is a child of nobody: it
+// The daemon is needed as long as a virtual GPU on the GPU is marked. It is a child of nobody: it
 // and its clients outlive batond, which under systemd takes KillMode=process. Thread safe; one call
 // at a time.
 class MpsDriver final : public DeviceDriver {

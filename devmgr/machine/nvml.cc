@@ -97,17 +97,17 @@ class LoadedNvml final : public Nvml {
   }
 
   bool Lists(const std::string& uuid, pid_t pid) override {
-    const auto pids = Processes(uuid);
-    return std::find(pids.begin(), pids.end(), pid) != pids.end();
+    const auto all = Processes(uuid);
+    return std::any_of(all.begin(), all.end(), [pid](const Process& p) { return p.pid == pid; });
   }
 
-  std::vector<pid_t> Processes(const std::string& uuid) override {
-    std::vector<pid_t> pids;
+  std::vector<Process> Processes(const std::string& uuid) override {
+    std::vector<Process> all;
     const nvml::Device device = DeviceOf(uuid);
-    if (device == nullptr) return pids;
-    Collect(api_.processes, device, pids);
-    if (api_.processes == nullptr) Collect(api_.processes_v1, device, pids);
-    return pids;
+    if (device == nullptr) return all;
+    Collect(api_.processes, device, all);
+    if (api_.processes == nullptr) Collect(api_.processes_v1, device, all);
+    return all;
   }
 
   std::optional<Utilization> UtilizationOf(const std::string& uuid) override {
@@ -179,11 +179,11 @@ class LoadedNvml final : public Nvml {
     return device;
   }
 
-  template <class Process>
-  static void Collect(nvml::Return (*call)(nvml::Device, unsigned*, Process*), nvml::Device device,
-                      std::vector<pid_t>& pids) {
+  template <class Listed>
+  static void Collect(nvml::Return (*call)(nvml::Device, unsigned*, Listed*), nvml::Device device,
+                      std::vector<Process>& all) {
     if (call == nullptr) return;
-    std::vector<Process> processes(32);
+    std::vector<Listed> processes(32);
     // More processes may start between the calls: ask with room to spare, a bounded number of
     // times.
     for (int attempt = 0; attempt < 4; ++attempt) {
@@ -191,7 +191,9 @@ class LoadedNvml final : public Nvml {
       const nvml::Return result = call(device, &count, processes.data());
       if (result == nvml::kSuccess) {
         for (unsigned i = 0; i < std::min<size_t>(count, processes.size()); ++i) {
-          pids.push_back(static_cast<pid_t>(processes[i].pid));
+          const unsigned long long bytes = processes[i].used_memory;
+          all.push_back(
+              {static_cast<pid_t>(processes[i].pid), bytes != nvml::kUnknown ? bytes : 0});
         }
         return;
       }
@@ -200,7 +202,7 @@ class LoadedNvml final : public Nvml {
     }
   }
 
-  // One card of a look, as it answers. An error: it cannot be identified.
+  // One GPU of a look, as it answers. An error: it cannot be identified.
   struct Seen {
     Card card;
     nvml::Device device = nullptr;
@@ -223,7 +225,7 @@ class LoadedNvml final : public Nvml {
   int begun_ = 0;  // NVML counts its users
   std::map<std::string, nvml::Device> devices_;
   std::vector<Card> before_;                 // of the last look, by index
-  std::map<std::string, std::string> xids_;  // critical ones: what to say, by card
+  std::map<std::string, std::string> xids_;  // critical ones: what to say, by GPU
 
   // Of the thread that waits.
   nvml::EventSet events_ = nullptr;
@@ -292,7 +294,7 @@ void LoadedNvml::SeeHealth(nvml::Device device, const std::string& where, Card& 
     }
     return false;
   };
-  constexpr const char* kReset = "; reset the card (nvidia-smi --gpu-reset)";
+  constexpr const char* kReset = "; reset the GPU (nvidia-smi --gpu-reset)";
   unsigned long long errors = 0;
   if (api_.ecc_errors != nullptr &&
       found_out("nvmlDeviceGetTotalEccErrors", api_.ecc_errors(device, nvml::kUncorrectedErrors,
@@ -307,7 +309,7 @@ void LoadedNvml::SeeHealth(nvml::Device device, const std::string& where, Card& 
       found_out("nvmlDeviceGetRemappedRows",
                 api_.remapped_rows(device, &corrected, &uncorrected, &pending, &failed)) &&
       failed != 0) {
-    Fails(card, "a row of its memory could not be remapped; the card is to be replaced");
+    Fails(card, "a row of its memory could not be remapped; the GPU is to be replaced");
   }
   const std::lock_guard lock(mutex_);
   if (const auto it = xids_.find(card.uuid); it != xids_.end()) Fails(card, it->second + kReset);
@@ -322,7 +324,7 @@ bool LoadedNvml::SeeMig(nvml::Device device, const std::string& where, Card& car
   if (result != nvml::kSuccess) {
     const std::string message = nvml::Failure(api_, "nvmlDeviceGetMigMode", where, result).message;
     complaints.push_back(message);
-    // Were it on, the whole card could not be used: better not to guess.
+    // Were it on, the whole GPU could not be used: better not to guess.
     Fails(card, message);
     return false;
   }
@@ -345,7 +347,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
   nvml::Return counted = api_.count(&count);
   if (counted == nvml::kUninitialized && Begin()) counted = api_.count(&count);
   if (counted != nvml::kSuccess) {
-    // Whatever it answers: the node's cards are not to be known now, and that may pass.
+    // Whatever it answers: the node's GPUs are not to be known now, and that may pass.
     return Fail(ErrorCode::kUnavailable,
                 nvml::Failure(api_, "nvmlDeviceGetCount", "", counted).message);
   }
@@ -358,7 +360,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
   node.name = name;
   std::vector<nvml::Reachable> reachable;
   std::map<std::string, nvml::Device> devices;
-  std::set<std::string> untold;                          // cards of whose MIG nothing is known now
+  std::set<std::string> untold;                          // GPUs of whose MIG nothing is known now
   std::vector<std::pair<unsigned, std::string>> silent;  // index, why
   for (unsigned i = 0; i < std::min(count, kCardsMax); ++i) {
     Result<Seen> seen = See(i, complaints);
@@ -383,7 +385,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
     node.cards[i].pcie = groups[i];
   }
 
-  // What a card said once it is still, where it does not answer now.
+  // What a GPU said once it is still, where it does not answer now.
   for (Card& card : node.cards) {
     const auto was = std::find_if(before.begin(), before.end(),
                                   [&card](const Card& c) { return c.uuid == card.uuid; });
@@ -411,7 +413,7 @@ Result<Node> LoadedNvml::Look(const std::string& name, std::vector<std::string>*
     node.cards.insert(node.cards.begin() + std::min<size_t>(index, node.cards.size()),
                       std::move(card));
   }
-  // Nothing can be placed on a card of which not even the memory is known.
+  // Nothing can be placed on a GPU of which not even the memory is known.
   std::erase_if(node.cards, [&complaints](const Card& card) {
     if (card.memory_mib > 0) return false;
     complaints.push_back("the memory of " + card.uuid + " is not known, so it is left out" +

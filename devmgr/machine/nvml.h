@@ -23,11 +23,11 @@
 
 namespace baton::devmgr {
 
-// Something that NVML tells of a card by itself.
+// Something that NVML tells of a GPU by itself.
 struct CardNews {
   std::string uuid;
   uint32_t xid = 0;    // 0: something else happened; look again
-  bool fails = false;  // the card must not be used: the next Look() says so too
+  bool fails = false;  // the GPU must not be used: the next Look() says so too
   std::string what;    // "XID 79: GPU has fallen off the bus"
 };
 
@@ -45,7 +45,11 @@ class Nvml : public MigControl {
   // say (absent, unknown uuid, no permission): then the process's exit is the proof.
   virtual bool Lists(const std::string& uuid, pid_t pid) = 0;
   // All that it lists; nothing where it cannot say.
-  virtual std::vector<pid_t> Processes(const std::string& uuid) = 0;
+  struct Process {
+    pid_t pid = 0;
+    uint64_t memory_bytes = 0;  // that it has there; 0 where NVML does not tell
+  };
+  virtual std::vector<Process> Processes(const std::string& uuid) = 0;
   // Over the driver's last sampling period (some 100 ms to 1 s), 0 to 1: the time in which a kernel
   // ran, and in which device memory was read or written. Nothing where NVML cannot say.
   struct Utilization {
@@ -54,10 +58,10 @@ class Nvml : public MigControl {
   };
   virtual std::optional<Utilization> UtilizationOf(const std::string& uuid) = 0;
 
-  // The cards of this node as they are now, in the order of NVML's indexes. `name` becomes the
-  // node's; what is not of cards is left as it is by default.
+  // The GPUs of this node as they are now, in the order of NVML's indexes. `name` becomes the
+  // node's; what is not of GPUs is left as it is by default.
   //
-  // A card is kFailed when NVML says that it is lost or needs a reset, when it had uncorrected ECC
+  // A GPU is kFailed when NVML says that it is lost or needs a reset, when it had uncorrected ECC
   // errors since the driver was loaded or could not remap a row, when Wait() told of a critical
   // XID, or when its MIG instances cannot be listed while MIG mode is on. One that was seen before
   // and cannot be asked any more is told as it was, as kFailed. A pending row remap is no failure:
@@ -68,17 +72,17 @@ class Nvml : public MigControl {
   // found out.
   virtual Result<Node> Look(const std::string& name,
                             std::vector<std::string>* complaints = nullptr) = 0;
-  // Waits for news of the cards that the last Look() saw, `at_most` long (to the millisecond, up to
+  // Waits for news of the GPUs that the last Look() saw, `at_most` long (to the millisecond, up to
   // a minute); nothing when there were none. One thread at a time. After an error pause before the
   // next call: it may come at once. kUnavailable: NVML has no events here, or not now; looks tell
   // the rest.
   virtual Result<std::optional<CardNews>> Wait(Duration at_most) = 0;
-  // The operator has seen to the card: an XID of before no longer counts against it. It is
-  // forgotten too when NVML ceases to list the card, as during a reset.
+  // The operator has seen to the GPU: an XID of before no longer counts against it. It is
+  // forgotten too when NVML ceases to list the GPU, as during a reset.
   virtual void ForgetXid(const std::string& uuid) = 0;
 };
 
-// Whether a card that reports the XID can go on being used. Application errors (13, 31, 43, 45, 68,
+// Whether a GPU that reports the XID can go on being used. Application errors (13, 31, 43, 45, 68,
 // 109, as NVIDIA's device plugin for Kubernetes has them) and notes about what has been dealt with
 // (63, 92, 93, 106, 107, 108, 137, 141, 154, "ignore" or informational in NVIDIA's XID catalog) say
 // nothing against it; every other does.

@@ -12,7 +12,7 @@ const char* Advice(Return code) {
   switch (code) {
     case kGpuIsLost:
     case kResetRequired:
-      return "reset the card (nvidia-smi --gpu-reset) or restart the machine";
+      return "reset the GPU (nvidia-smi --gpu-reset) or restart the machine";
     case kUninitialized:
     case kDriverNotLoaded:
       return "load the NVIDIA driver (nvidia-smi must work)";
@@ -28,7 +28,7 @@ const char* Advice(Return code) {
       return "the place is taken";
     case kNotSupported:
     case kFunctionNotFound:
-      return "the card or the driver cannot do it";
+      return "the GPU or the driver cannot do it";
     default:
       return "look at the kernel's log (dmesg, NVRM)";
   }

@@ -46,7 +46,8 @@ struct Process {  // of the _v2 and _v3 calls
   unsigned long long used_memory;
   unsigned int gpu_instance, compute_instance;
 };
-struct ProcessV1 {  // the first call had this shorter record
+inline constexpr unsigned long long kUnknown = ~0ull;  // of a process's memory
+struct ProcessV1 {                                     // the first call had this shorter record
   unsigned int pid;
   unsigned long long used_memory;
 };
@@ -186,7 +187,7 @@ Error Failure(const Api& api, const std::string& call, const std::string& where,
 // The same of a function that the library lacks.
 Error Missing(const std::string& call);
 
-// This card answers no more, as opposed to having refused one question.
+// This GPU answers no more, as opposed to having refused one question.
 inline bool IsLost(Return code) { return code == kGpuIsLost || code == kResetRequired; }
 
 }  // namespace baton::devmgr::nvml

@@ -38,8 +38,8 @@ const char* Suffix(unsigned index) {
   }
 }
 
-// As nvidia-smi spells it. A library that does not tell names: its GB are the part of the card's
-// memory in eighths, rounded up, of the card's whole GB.
+// As nvidia-smi spells it. A library that does not tell names: its GB are the part of the GPU's
+// memory in eighths, rounded up, of the GPU's whole GB.
 std::string NameOf(const Api& api, Device device, unsigned index, const ProfileInfo& info) {
   ProfileInfoV2 named{};
   named.version = kProfileInfoV2;

@@ -10,7 +10,7 @@
 
 namespace baton::devmgr::nvml {
 
-// `where` names the card in errors; the rest as devmgr/machine/mig_control.h has it.
+// `where` names the GPU in errors; the rest as devmgr/machine/mig_control.h has it.
 Result<std::vector<MigInstance>> Instances(const Api& api, Device device, const std::string& where);
 Result<MigInstance> CreateInstance(const Api& api, Device device, const std::string& where,
                                    const std::string& profile, uint32_t start);

@@ -10,7 +10,8 @@ bool Exclusive::Serves(const Card& card) const {
 
 std::optional<Fit> Exclusive::TryFit(const Card& card, const CardUse& use,
                                      const VgpuWant& want) const {
-  if (use.vgpus != 0 || use.share != 0 || use.memory_mib != 0) return std::nullopt;
+  if (use.vgpus != 0 || use.share != policy::Share(0) || use.memory_mib != 0) return std::nullopt;
+  if (card.taken_mib != 0) return std::nullopt;
   if (want.share > policy::kWhole || want.memory_mib > card.memory_mib) return std::nullopt;
   return Fit{policy::kWhole, card.memory_mib, 0, 0};
 }
@@ -21,7 +22,10 @@ std::string Exclusive::WhyNot(const Card& card, const CardUse& use, const VgpuWa
     return use.vgpus == 1 ? "a virtual GPU is on it already"
                           : std::to_string(use.vgpus) + " virtual GPUs are on it already";
   }
-  return WhyNotPortion(card, {}, want, 1);
+  if (card.taken_mib != 0) {
+    return std::to_string(card.taken_mib) + " MiB of it are in use without a reservation";
+  }
+  return WhyNotPortion(card, {}, want, policy::Share(1));
 }
 
 Environment Exclusive::EnvironmentOf(const Card& card, const Fit&, const std::string&) const {

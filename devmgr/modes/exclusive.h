@@ -1,4 +1,4 @@
-// A whole card for one pod, and nothing else on it.
+// A whole GPU for one pod, and nothing else on it.
 #ifndef BATON_DEVMGR_MODES_EXCLUSIVE_H_
 #define BATON_DEVMGR_MODES_EXCLUSIVE_H_
 
@@ -12,10 +12,10 @@ namespace baton::devmgr {
 class Exclusive final : public SharingMode {
  public:
   std::string_view name() const override { return "exclusive"; }
-  // NVIDIA's cards on which MIG is off, and those of other vendors of which is known how programs
+  // NVIDIA's GPUs on which MIG is off, and those of other vendors of which is known how programs
   // find them.
   bool Serves(const Card& card) const override;
-  // All of the card, however little is wanted.
+  // All of the GPU, however little is wanted.
   std::optional<Fit> TryFit(const Card& card, const CardUse& use,
                             const VgpuWant& want) const override;
   uint64_t Without(const Card&, uint64_t, uint32_t) const override { return 0; }

@@ -30,7 +30,7 @@ uint8_t MaskOf(const MigInstance& instance) {
   return static_cast<uint8_t>(((1u << std::min(instance.slices, 8u)) - 1) << instance.start);
 }
 
-// Memory slices that instances on the card occupy, except the one of `own`.
+// Memory slices that instances on the GPU occupy, except the one of `own`.
 uint8_t Occupied(const Card& card, const MigGroup::Part* own = nullptr) {
   uint8_t mask = 0;
   for (const MigInstance& instance : card.instances) {
@@ -74,11 +74,14 @@ std::optional<Fit> FitIn(const MigModel& model, const MigGroup& group, uint32_t 
   return std::nullopt;
 }
 
+// The compute slices that make up `share`, rounded up.
+uint32_t ComputeOf(const MigModel& model, policy::Share share) {
+  return policy::RoundedUp(share * model.compute, policy::kWhole) / policy::kWhole;
+}
+
 // "4g.30gb": what was asked for, in MIG's own terms.
 std::string Wanted(const MigModel& model, const VgpuWant& want) {
-  const uint32_t compute = static_cast<uint32_t>(
-      (uint64_t{want.share} * model.compute + policy::kWhole - 1) / policy::kWhole);
-  std::string text = std::to_string(std::max(compute, 1u)) + "g";
+  std::string text = std::to_string(std::max(ComputeOf(model, want.share), 1u)) + "g";
   if (want.memory_mib != 0) text += "." + std::to_string((want.memory_mib + 1023) / 1024) + "gb";
   return text;
 }
@@ -155,13 +158,13 @@ std::optional<MigMode::Part> MigMode::PartOf(const Card& card, uint32_t slot) co
 }
 
 std::string MigMode::WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const {
-  if (card.vendor != "nvidia") return "it is not an NVIDIA card";
+  if (card.vendor != "nvidia") return "it is not an NVIDIA GPU";
   if (!card.mig_enabled) return card.mig_capable ? "MIG is off" : "it cannot do MIG";
   const MigModel* model = templates_->Find(card.model);
   if (model == nullptr) return templates_->WhyUnknown(card.model);
 
   const std::string wanted = Wanted(*model, want);
-  // On a card with nothing on it.
+  // On a GPU with nothing on it.
   uint32_t holding = 0;
   for (size_t p = 0; p < model->profiles.size(); ++p) {
     if (model->first[p] != MigModel::kNoGroup && Holds(model->profiles[p], card, {}, want)) {
@@ -169,9 +172,7 @@ std::string MigMode::WhyNot(const Card& card, const CardUse& use, const VgpuWant
     }
   }
   if (holding == 0) {
-    const auto compute = static_cast<uint32_t>(
-        (uint64_t{want.share} * model->compute + policy::kWhole - 1) / policy::kWhole);
-    return model->Nearest(wanted, compute, want.memory_mib);
+    return model->Nearest(wanted, ComputeOf(*model, want.share), want.memory_mib);
   }
   const std::string needs = model->profiles[static_cast<size_t>(std::countr_zero(holding))].name;
   const uint8_t occupied = Occupied(card);

@@ -1,4 +1,4 @@
-// MIG: pods have instances of the card, cut in hardware. A card is divided by a group of its
+// MIG: pods have instances of the GPU, cut in hardware. A GPU is divided by a group of its
 // model's template, which the first virtual GPU on it chooses and all that follow keep to.
 #ifndef BATON_DEVMGR_MODES_MIG_MODE_H_
 #define BATON_DEVMGR_MODES_MIG_MODE_H_
@@ -16,7 +16,7 @@ namespace baton::devmgr {
 // with other templates. CardUse::layout is the group's id with a bit for each first memory slice
 // that is taken.
 //
-// Instances on the card (Card::instances) occupy their slices, whoever made them: a place that the
+// Instances on the GPU (Card::instances) occupy their slices, whoever made them: a place that the
 // map thinks free is not, as long as an instance is there.
 class MigMode final : public SharingMode {
  public:
@@ -25,7 +25,7 @@ class MigMode final : public SharingMode {
       : templates_(&templates) {}
 
   std::string_view name() const override { return "mig"; }
-  // NVIDIA's cards on which MIG is on and whose model has a template.
+  // NVIDIA's GPUs on which MIG is on and whose model has a template.
   bool Serves(const Card& card) const override;
   std::optional<Fit> TryFit(const Card& card, const CardUse& use,
                             const VgpuWant& want) const override;
@@ -44,7 +44,7 @@ class MigMode final : public SharingMode {
     uint32_t start = 0;   // first memory slice
     uint32_t slices = 0;  // memory slices
   };
-  // Nothing: the card's template has no such group, and never had.
+  // Nothing: the GPU's template has no such group, and never had.
   std::optional<Part> PartOf(const Card& card, uint32_t slot) const;
   // Memory slice of a slot, even if nothing else is known of it.
   static uint32_t StartOf(uint32_t slot) { return slot & 7; }

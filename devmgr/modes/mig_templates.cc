@@ -197,13 +197,13 @@ class Reader {
       p.memory_mib = static_cast<uint32_t>(Number(*row, "memory_mib", 1, kMemoryMax));
       p.most = static_cast<uint8_t>(Number(*row, "most", 1, kSlicesMax));
       if (!error_.empty()) return;
-      p.share = static_cast<policy::Share>(uint64_t{p.compute} * policy::kWhole / model.compute);
+      p.share = policy::kWhole * p.compute / model.compute;
       const toml::array* starts = Array(*row, "starts", kSlicesMax);
       for (size_t s = 0; starts != nullptr && s < starts->size(); ++s) {
         const auto start = starts->get(s)->value_exact<int64_t>();
         if (!start || *start < 0 || *start + p.slices > model.slices) {
           Complain(*starts->get(s), "'" + p.name + "' cannot start there: it has " +
-                                        std::to_string(p.slices) + " of the card's " +
+                                        std::to_string(p.slices) + " of the GPU's " +
                                         std::to_string(model.slices) + " memory slices");
           return;
         }
@@ -259,7 +259,7 @@ class Reader {
                                   std::to_string(profile.most));
       }
       if (*count > profile.most) {
-        return Complain(node, which + ": there is no card with " + std::to_string(*count) + " x " +
+        return Complain(node, which + ": there is no GPU with " + std::to_string(*count) + " x " +
                                   name + "; at most " + std::to_string(profile.most) + " fit");
       }
       const auto n = static_cast<uint8_t>(*count);
@@ -271,7 +271,7 @@ class Reader {
       all += (all.empty() ? "" : " + ") + Counted(n, name);
     }
     if (slices > model.slices || compute > model.compute) {
-      return Complain(row, which + ": " + all + " do not fit on one card: they take " +
+      return Complain(row, which + ": " + all + " do not fit on one GPU: they take " +
                                std::to_string(slices) + " memory slices of " +
                                std::to_string(model.slices) + " and " + std::to_string(compute) +
                                " compute slices of " + std::to_string(model.compute));
@@ -404,7 +404,7 @@ std::string MigModel::Nearest(std::string_view wanted, uint32_t want_compute,
     const MigProfile& p = profiles[i];
     if (first[i] == kNoGroup || p.media()) continue;
     const auto apart = [](uint64_t a, uint64_t b) { return a < b ? b - a : a - b; };
-    // In parts of the whole card, compute and memory counting the same.
+    // In parts of the whole GPU, compute and memory counting the same.
     const uint64_t distance = apart(p.compute, want_compute) * 1'000'000 / compute +
                               apart(p.memory_mib, memory_mib) * 1'000'000 / memory_max;
     if (nearest == nullptr || distance < distance_min) {
@@ -454,7 +454,7 @@ Result<MigTemplates> MigTemplates::With(std::string_view text, std::string_view 
           })) {
         continue;
       }
-      // What a card may still be divided into: to be known again, if the profiles are the same.
+      // What a GPU may still be divided into: to be known again, if the profiles are the same.
       const auto alike = [](const MigProfile& a, const MigProfile& b) { return a.name == b.name; };
       if (!std::equal(model.profiles.begin(), model.profiles.end(), old.profiles.begin(),
                       old.profiles.end(), alike)) {
@@ -548,7 +548,7 @@ Result<VgpuWant> MigTemplates::Want(std::string_view name, std::string_view prof
                                          model->names[0] + " has " +
                                          (has.empty() ? "none" : has.substr(2)));
   }
-  // A profile's GB are not what it holds; the card's own figures are nearer.
+  // A profile's GB are not what it holds; the GPU's own figures are nearer.
   uint32_t memory_mib = parsed->second * 1024;
   for (const MigProfile& p : model->profiles) {
     const auto own = ParseProfile(p.name);

@@ -1,5 +1,5 @@
-// How cards can be divided by MIG, as devmgr/modes/mig_geometries.toml says it: models, their
-// profiles, and groups of instances that a card is divided into as a whole.
+// How GPUs can be divided by MIG, as devmgr/modes/mig_geometries.toml says it: models, their
+// profiles, and groups of instances that a GPU is divided into as a whole.
 #ifndef BATON_DEVMGR_MODES_MIG_TEMPLATES_H_
 #define BATON_DEVMGR_MODES_MIG_TEMPLATES_H_
 
@@ -19,14 +19,14 @@ struct MigProfile {
   std::string name;         // "3g.20gb", as nvidia-smi spells it
   uint8_t compute = 0;      // compute slices
   uint8_t slices = 0;       // memory slices
-  uint8_t most = 0;         // instances of it on one card
+  uint8_t most = 0;         // instances of it on one GPU
   uint8_t starts = 0;       // bit s: it can begin at memory slice s
   uint32_t memory_mib = 0;  // what can be allocated in an instance
-  policy::Share share = 0;  // compute / the model's compute slices, rounded down
-  bool media() const;       // has the card's media engines ("+me"), as one instance at most can
+  policy::Share share;      // compute / the model's compute slices, rounded down
+  bool media() const;       // has the GPU's media engines ("+me"), as one instance at most can
 };
 
-// What a card is divided into. Each instance has its place beforehand, so whatever the order in
+// What a GPU is divided into. Each instance has its place beforehand, so whatever the order in
 // which they are asked for, all of them fit.
 struct MigGroup {
   struct Part {
@@ -34,7 +34,7 @@ struct MigGroup {
     uint8_t start = 0;    // memory slice
     uint8_t mask = 0;     // bit s: it occupies memory slice s
   };
-  // Of the instances and their places, so that a running card's group is known again after the
+  // Of the instances and their places, so that a running GPU's group is known again after the
   // templates have changed. 24 bits, unique within the model, not 0.
   uint32_t id = 0;
   bool offered = true;      // false: only to know it again
@@ -71,17 +71,17 @@ class MigTemplates {
   // These, with what `text` says in place of or beside them. kInvalid: "FILE:LINE: ..." with the
   // first thing that is wrong: torn TOML, an unknown key or profile, a geometry that does not
   // exist (instances that overlap, too many of them). A model's old groups stay known, so that
-  // cards in use are understood.
+  // GPUs in use are understood.
   Result<MigTemplates> With(std::string_view text, std::string_view file) const;
 
-  // By what NVML calls the card, with or without "NVIDIA ". Null: there is no template for it. No
+  // By what NVML calls the GPU, with or without "NVIDIA ". Null: there is no template for it. No
   // allocation; some nanoseconds.
   const MigModel* Find(std::string_view name) const;
   const std::vector<MigModel>& models() const { return models_; }
   // "there is no MIG template for X; there is for A100-SXM4-40GB, ...".
   std::string WhyUnknown(std::string_view name) const;
 
-  // What to ask for to get an instance of `profile` on such a card. kNotFound: no such template;
+  // What to ask for to get an instance of `profile` on such a GPU. kNotFound: no such template;
   // kInvalid: no such profile, or none that is offered, with the nearest that is.
   Result<VgpuWant> Want(std::string_view model, std::string_view profile) const;
 

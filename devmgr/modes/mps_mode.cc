@@ -18,7 +18,7 @@ std::string MpsMode::WhyNot(const Card& card, const CardUse& use, const VgpuWant
   std::string why = WhyNotWhole(card);
   if (!why.empty()) return why;
   if (use.vgpus >= kVgpusMax) {
-    return "an MPS server has at most " + std::to_string(kVgpusMax) + " clients on a card";
+    return "an MPS server has at most " + std::to_string(kVgpusMax) + " clients on a GPU";
   }
   return WhyNotPortion(card, use, want, kGrain);
 }

@@ -1,4 +1,4 @@
-// NVIDIA's Multi-Process Service: pods run on the card at the same time, each on a percentage of
+// NVIDIA's Multi-Process Service: pods run on the GPU at the same time, each on a percentage of
 // its multiprocessors and with a limit on its memory. One fault domain: a fault of one may end all
 // of them.
 #ifndef BATON_DEVMGR_MODES_MPS_MODE_H_
@@ -14,12 +14,12 @@ namespace baton::devmgr {
 class MpsMode final : public SharingMode {
  public:
   // Shares are whole percents, as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is.
-  static constexpr policy::Share kGrain = 10'000;
-  // Clients of one server and card; newer drivers allow 60. Each virtual GPU has one or more.
+  static constexpr policy::Share kGrain{10'000};
+  // Clients of one server and GPU; newer drivers allow 60. Each virtual GPU has one or more.
   static constexpr uint16_t kVgpusMax = 48;
 
   std::string_view name() const override { return "mps"; }
-  // NVIDIA's cards on which MIG is off.
+  // NVIDIA's GPUs on which MIG is off.
   bool Serves(const Card& card) const override;
   std::optional<Fit> TryFit(const Card& card, const CardUse& use,
                             const VgpuWant& want) const override;

@@ -1,9 +1,9 @@
-// How a card is divided among pods. One object for each way (time slices, MIG, MPS, the whole card,
+// How a GPU is divided among pods. One object for each way (time slices, MIG, MPS, the whole GPU,
 // another vendor's tiles): placement asks it what would fit and knows no more of it, so to place
 // pods on a new kind of accelerator takes one class that implements this. docs/devmgr.md says what
 // else it takes to run them there.
 //
-// Pure and const: the state is in CardUse, which the vGPU map keeps for each card. Thread safe.
+// Pure and const: the state is in CardUse, which the vGPU map keeps for each GPU. Thread safe.
 #ifndef BATON_DEVMGR_MODES_SHARING_MODE_H_
 #define BATON_DEVMGR_MODES_SHARING_MODE_H_
 
@@ -20,12 +20,12 @@
 
 namespace baton::devmgr {
 
-// What is taken of a card. A value: copying it is a snapshot.
+// What is taken of a GPU. A value: copying it is a snapshot.
 struct CardUse {
   static constexpr uint8_t kNoMode = 0xff;
 
-  policy::Share share = 0;  // millionths of the card, at most policy::kWhole
-  uint32_t memory_mib = 0;  // at most the card's
+  policy::Share share;      // at most policy::kWhole
+  uint32_t memory_mib = 0;  // at most the GPU's
   uint16_t vgpus = 0;
   uint8_t mode = kNoMode;  // index of the mode that all of them are in; kNoMode while there is none
   uint64_t layout = 0;     // the mode's own; 0 while there is no vGPU
@@ -33,15 +33,21 @@ struct CardUse {
   friend bool operator==(const CardUse&, const CardUse&) = default;
 };
 
-// One vGPU as a pod wants it, with its memory worked out for the card in question.
+// Memory of the GPU that a new vGPU can have.
+inline uint32_t FreeMib(const Card& card, const CardUse& use) {
+  const uint64_t gone = uint64_t{use.memory_mib} + card.taken_mib;
+  return gone < card.memory_mib ? card.memory_mib - static_cast<uint32_t>(gone) : 0;
+}
+
+// One vGPU as a pod wants it, with its memory worked out for the GPU in question.
 struct VgpuWant {
   policy::Share share = policy::kWhole;
-  uint32_t memory_mib = 0;  // 0: none asked for, so not looked at (the whole card: all of it)
+  uint32_t memory_mib = 0;  // 0: none asked for, so not looked at (the whole GPU: all of it)
 };
 
 // What a vGPU takes: no less than was wanted.
 struct Fit {
-  policy::Share share = 0;
+  policy::Share share;
   uint32_t memory_mib = 0;
   uint64_t layout = 0;  // CardUse::layout once it is there
   uint32_t slot = 0;    // which part it is, in the mode's own numbering
@@ -57,11 +63,11 @@ class SharingMode {
 
   // As users write it: "time-slice". Unique among the modes of a cluster.
   virtual std::string_view name() const = 0;
-  // Whether this card, as it is now, can be used so.
+  // Whether this GPU, as it is now, can be used so.
   virtual bool Serves(const Card& card) const = 0;
-  // What `want` takes of a card that Serves() and on which `use` is taken, all of it in this mode
+  // What `want` takes of a GPU that Serves() and on which `use` is taken, all of it in this mode
   // (or nothing). Deterministic: the smallest part that fits, then the lowest. Never more than what
-  // is free. Called for every card of a search: no allocation.
+  // is free. Called for every GPU of a search: no allocation.
   virtual std::optional<Fit> TryFit(const Card& card, const CardUse& use,
                                     const VgpuWant& want) const = 0;
   // The same, but at `slot` or not at all: for what was decided before.
@@ -72,7 +78,7 @@ class SharingMode {
   }
   // CardUse::layout without the part `slot`. After all parts are gone: 0.
   virtual uint64_t Without(const Card& card, uint64_t layout, uint32_t slot) const = 0;
-  // Why TryFit() found nothing, or why it does not serve the card: a clause, with what would fit
+  // Why TryFit() found nothing, or why it does not serve the GPU: a clause, with what would fit
   // where there is such a thing
   // ("of 40 960 MiB 8 192 are free, 12 288 wanted").
   virtual std::string WhyNot(const Card& card, const CardUse& use, const VgpuWant& want) const = 0;
@@ -81,7 +87,7 @@ class SharingMode {
                                     const std::string& device) const = 0;
 };
 
-// The part of a mode that touches the machine, on the node where the card is. Calls may take
+// The part of a mode that touches the machine, on the node where the GPU is. Calls may take
 // seconds and must be safe to repeat: after a crash nobody knows whether the last one was carried
 // out.
 class DeviceDriver {
@@ -100,7 +106,7 @@ class DeviceDriver {
   // Takes it away; success where it is gone already. kUnavailable: it is in use, or the driver does
   // not answer; try again later.
   virtual Result<void> Destroy(const Card& card, const Vgpu& vgpu) = 0;
-  // After a start, or at any time: `known` is all that the map has on this card in this mode. Makes
+  // After a start, or at any time: `known` is all that the map has on this GPU in this mode. Makes
   // what is missing, takes away what was ours and is not known any more; leaves alone what others
   // made. Sets each `device`: empty where there is none, and none can be made. Returns a sentence
   // for each thing done, or that could not be done.

@@ -1,4 +1,4 @@
-// The token: pods share the card by turns, each with a share of its time and, where it asked for
+// The token: pods share the GPU by turns, each with a share of its time and, where it asked for
 // one, a cap on its memory.
 #ifndef BATON_DEVMGR_MODES_TIME_SLICE_H_
 #define BATON_DEVMGR_MODES_TIME_SLICE_H_
@@ -13,7 +13,7 @@ namespace baton::devmgr {
 class TimeSlice final : public SharingMode {
  public:
   std::string_view name() const override { return "time-slice"; }
-  // NVIDIA's cards on which MIG is off: the hook gates CUDA launches.
+  // NVIDIA's GPUs on which MIG is off: the hook gates CUDA launches.
   bool Serves(const Card& card) const override;
   std::optional<Fit> TryFit(const Card& card, const CardUse& use,
                             const VgpuWant& want) const override;
@@ -23,13 +23,13 @@ class TimeSlice final : public SharingMode {
                             const std::string& device) const override;
 };
 
-// For modes that divide a card into shares and memory of any size: what `want` takes when shares
+// For modes that divide a GPU into shares and memory of any size: what `want` takes when shares
 // are multiples of `grain` millionths (rounded up), or nothing where that is not left.
 std::optional<Fit> FitPortion(const Card& card, const CardUse& use, const VgpuWant& want,
                               policy::Share grain);
 std::string WhyNotPortion(const Card& card, const CardUse& use, const VgpuWant& want,
                           policy::Share grain);
-// Why none of NVIDIA's modes but MIG can use the card; empty: they can.
+// Why none of NVIDIA's modes but MIG can use the GPU; empty: they can.
 std::string WhyNotWhole(const Card& card);
 // "14.3 %", with as many decimals as it takes.
 std::string InPercent(policy::Share share);

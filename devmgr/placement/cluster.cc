@@ -38,7 +38,8 @@ size_t Cluster::State::ModeOf(std::string_view name) const {
 }
 
 void Cluster::State::AddUp(NodeState& node) const {
-  node.share_used = node.share_free = node.card_memory_used = node.card_memory = 0;
+  node.share_used = node.share_free = {};
+  node.card_memory_used = node.card_memory = 0;
   node.open = 0;
   node.free.cards = node.cards.size();
   for (size_t c = 0; c < node.cards.size(); ++c) {
@@ -94,7 +95,8 @@ void Cluster::State::GiveBack(NodeState& node, size_t index, const Fit& fit,
   card.use.memory_mib -= fit.memory_mib;
   card.use.layout = modes[card.use.mode]->Without(*card.card, card.use.layout, fit.slot);
   if (--card.use.vgpus == 0) {
-    BATON_CHECK(card.use.share == 0 && card.use.memory_mib == 0 && card.use.layout == 0);
+    BATON_CHECK(card.use.share == policy::Share(0) && card.use.memory_mib == 0 &&
+                card.use.layout == 0);
     card.use = CardUse{};
     card.exclusion = 0;
   }
@@ -199,19 +201,19 @@ Result<void> Cluster::SetNode(const Node& given) {
   };
   if (node.name.empty()) return Fail(ErrorCode::kInvalid, "a node without a name");
   if (node.cards.size() > VgpuRequest::kCardsMax) {
-    return invalid(fmt::format("{} cards; at most {}", node.cards.size(), VgpuRequest::kCardsMax));
+    return invalid(fmt::format("{} GPUs; at most {}", node.cards.size(), VgpuRequest::kCardsMax));
   }
   std::set<std::string_view> uuids;
   for (const Card& card : node.cards) {
-    if (card.uuid.empty()) return invalid("a card without a uuid");
-    if (!uuids.insert(card.uuid).second) return invalid("two cards have the uuid " + card.uuid);
+    if (card.uuid.empty()) return invalid("a GPU without a uuid");
+    if (!uuids.insert(card.uuid).second) return invalid("two GPUs have the uuid " + card.uuid);
     const auto it = s.cards.find(card.uuid);
     if (it != s.cards.end() && it->second.first != known) {
-      return invalid("card " + card.uuid + " is on node " + it->second.first->info.name + " too");
+      return invalid("GPU " + card.uuid + " is on node " + it->second.first->info.name + " too");
     }
-    if (card.memory_mib == 0) return invalid("card " + card.uuid + " has 0 MiB of memory");
+    if (card.memory_mib == 0) return invalid("GPU " + card.uuid + " has 0 MiB of memory");
     if (it != s.cards.end() && known->cards[it->second.second].use.memory_mib > card.memory_mib) {
-      return invalid(fmt::format("card {} has {} MiB now, and {} are given away", card.uuid,
+      return invalid(fmt::format("GPU {} has {} MiB now, and {} are given away", card.uuid,
                                  card.memory_mib, known->cards[it->second.second].use.memory_mib));
     }
   }
@@ -381,10 +383,10 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
     }
     const auto card = s.cards.find(vgpu.card);
     if (card == s.cards.end() || card->second.first != node) {
-      return fail(ErrorCode::kNotFound, "it has no card " + vgpu.card);
+      return fail(ErrorCode::kNotFound, "it has no GPU " + vgpu.card);
     }
     if (!taken.emplace(vgpu.container, vgpu.card).second) {
-      return fail(ErrorCode::kInvalid, "one container has card " + vgpu.card + " twice");
+      return fail(ErrorCode::kInvalid, "one container has GPU " + vgpu.card + " twice");
     }
     const size_t m = s.ModeOf(vgpu.mode);
     if (m == s.modes.size()) {
@@ -396,22 +398,29 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
                   "mode '" + vgpu.mode + "' placed, '" + request.mode + "' asked for");
     }
     if (!(on.serves >> m & 1)) {
-      return fail(ErrorCode::kExhausted, "card " + vgpu.card + " cannot be used as " + vgpu.mode);
+      return fail(ErrorCode::kExhausted, "GPU " + vgpu.card + " cannot be used as " + vgpu.mode);
     }
     if (on.use.vgpus > 0 && on.use.mode != m) {
       return fail(ErrorCode::kExhausted,
-                  fmt::format("card {} is used as {}", vgpu.card, s.modes[on.use.mode]->name()));
+                  fmt::format("GPU {} is used as {}", vgpu.card, s.modes[on.use.mode]->name()));
     }
     const uint64_t word = s.WordOf(request.exclusion);
     if (on.use.vgpus > 0 && on.exclusion != word) {
-      return fail(ErrorCode::kExhausted, "card " + vgpu.card + " is for pods of another exclusion");
+      return fail(ErrorCode::kExhausted, "GPU " + vgpu.card + " is for pods of another exclusion");
     }
     const VgpuWant wanted = want.On(*on.card);
-    const auto fit = s.modes[m]->FitAt(*on.card, on.use, wanted, vgpu.fit.slot);
+    // What is decided keeps its room, whoever took memory without a reservation since.
+    Card untaken;
+    if (on.card->taken_mib != 0) {
+      untaken = *on.card;
+      untaken.taken_mib = 0;
+    }
+    const Card& there = on.card->taken_mib != 0 ? untaken : *on.card;
+    const auto fit = s.modes[m]->FitAt(there, on.use, wanted, vgpu.fit.slot);
     if (!fit || on.use.share + fit->share > policy::kWhole ||
         on.use.memory_mib + fit->memory_mib > on.card->memory_mib) {
       return fail(ErrorCode::kExhausted,
-                  "card " + vgpu.card + ": " + s.modes[m]->WhyNot(*on.card, on.use, wanted));
+                  "GPU " + vgpu.card + ": " + s.modes[m]->WhyNot(there, on.use, wanted));
     }
     vgpu.fit = *fit;
     s.Take(*node, card->second.second, m, *fit, request);
@@ -471,7 +480,7 @@ Result<void> Cluster::Resize(std::string_view name, uint32_t container, uint32_t
   VgpuRequest& vgpu = request.containers[container].vgpus[group];
   vgpu.share = share;
   vgpu.memory_mib = memory_mib;
-  vgpu.memory_part = 0;
+  vgpu.memory_part = policy::Share(0);
   return Replace(name, request, pod->placement);
 }
 
@@ -517,7 +526,7 @@ size_t Cluster::MemoryBytes() const {
   size_t bytes = sizeof(State);
   for (const auto& node : state_->nodes) {
     bytes += sizeof(NodeState) + sizeof(void*);
-    // The card, its state, and its place in the index by uuid.
+    // The GPU, its state, and its place in the index by uuid.
     bytes += node->cards.capacity() * (sizeof(CardState) + sizeof(Card) + 160);
     bytes += node->pods.capacity() * sizeof(void*);
   }

@@ -1,8 +1,8 @@
-// The cluster as the device manager sees it: its nodes and cards, and the map of virtual GPUs on
+// The cluster as the device manager sees it: its nodes and GPUs, and the map of virtual GPUs on
 // them. Decides where pods go, and keeps account of where they are.
 //
 // No I/O, no clock, no random numbers but those of a given seed: the same calls give the same
-// answers. A card is never given more than it has, whatever is called: Commit() checks everything
+// answers. A GPU is never given more than it has, whatever is called: Commit() checks everything
 // again. Not thread safe.
 #ifndef BATON_DEVMGR_PLACEMENT_CLUSTER_H_
 #define BATON_DEVMGR_PLACEMENT_CLUSTER_H_
@@ -38,16 +38,16 @@ class Cluster {
  public:
   struct State;  // internal
 
-  // `modes`: how cards can be divided, in the order in which they are preferred where they score
+  // `modes`: how GPUs can be divided, in the order in which they are preferred where they score
   // the same; each lives longer than the cluster. At least one, at most 16.
   explicit Cluster(std::span<const SharingMode* const> modes, const PlacementPolicy& policy = {});
   ~Cluster();
   Cluster(Cluster&&) noexcept;
   Cluster& operator=(Cluster&&) noexcept;
 
-  // Adds the node or replaces what is known of it. What is placed there stays, also on cards that
-  // are no more usable; a card with pods on it that `node` lacks is kept as missing. kInvalid: more
-  // than VgpuRequest::kCardsMax cards, a name or uuid that is empty or used elsewhere, a card
+  // Adds the node or replaces what is known of it. What is placed there stays, also on GPUs that
+  // are no more usable; a GPU with pods on it that `node` lacks is kept as missing. kInvalid: more
+  // than VgpuRequest::kCardsMax GPUs, a name or uuid that is empty or used elsewhere, a GPU
   // without memory, one with less than is taken of it.
   Result<void> SetNode(const Node& node);
   // kNotFound; kExists while pods are placed there.
@@ -55,7 +55,7 @@ class Cluster {
   // By name. Pointers are good until the next change of the inventory.
   std::vector<const Node*> Nodes() const;
   const Node* FindNode(std::string_view name) const;
-  // Null: no such card.
+  // Null: no such GPU.
   const Card* FindCard(std::string_view uuid) const;
   const CardUse* UseOf(std::string_view uuid) const;
   struct Capacity {
@@ -69,7 +69,7 @@ class Cluster {
   // Once for each pod, whether it found a place or not.
   void Learn(const PodRequest& request);
 
-  // What of all cards is free and of no use to the usual pod, 0 to 1
+  // What of all GPUs is free and of no use to the usual pod, 0 to 1
   // (devmgr/placement/fragmentation.h).
   double Fragmentation() const;
 
@@ -78,7 +78,7 @@ class Cluster {
 
   // Where the pod goes, if it goes now: nothing is changed. kInvalid: see Validate(). kExists: it
   // is placed already. kExhausted: nowhere now; the message sums up why, Explain() says it in full.
-  // kNotFound: nowhere ever, for no card is of that kind.
+  // kNotFound: nowhere ever, for no GPU is of that kind.
   Result<Placement> Decide(const PodRequest& request) const;
   // The same on one node only.
   Result<Placement> DecideOn(std::string_view node, const PodRequest& request) const;
@@ -87,10 +87,10 @@ class Cluster {
 
   // Books what Decide() said, or what was decided elsewhere or before a restart. What
   // is free, the mode, exclusion and the node's own room are checked against the state as it is
-  // now; what the pod wishes for beside (models, uuids, labels, affinity, whether cards are usable)
-  // was a matter of the decision. kInvalid, kExists, kNotFound (node, card, mode), kExhausted.
+  // now; what the pod wishes for beside (models, uuids, labels, affinity, whether GPUs are usable)
+  // was a matter of the decision. kInvalid, kExists, kNotFound (node, GPU, mode), kExhausted.
   Result<void> Commit(const PodRequest& request, const Placement& placement);
-  // Commit() for what runs there already: cards are checked, what of the node beside them it takes
+  // Commit() for what runs there already: GPUs are checked, what of the node beside them it takes
   // is booked though there be too little.
   Result<void> Adopt(const PodRequest& request, const Placement& placement);
   // kNotFound. After it the state is what it was before Commit(), to the bit.
@@ -117,7 +117,7 @@ class Cluster {
   // Another request or placement for a pod that is placed; nothing changes where that fails.
   Result<void> Replace(std::string_view pod, const PodRequest& request, const Placement& placement);
 
-  // `pod`'s cards are taken; now it is in the map.
+  // `pod`'s GPUs are taken; now it is in the map.
   void Enter(PlacedPod pod, NodeState& node);
   Result<Placement> DecideAmong(const PodRequest& request,
                                 std::span<const std::unique_ptr<NodeState>> nodes) const;

@@ -41,13 +41,13 @@ struct Cluster::State {
   uint64_t WordOf(const std::string& word) const;
   // Index of the mode; modes.size(): there is none of that name.
   size_t ModeOf(std::string_view name) const;
-  // What follows from the node's cards.
+  // What follows from the node's GPUs.
   void AddUp(NodeState& node) const;
 
-  // Takes a virtual GPU of `request` on the card, or gives it back; the card's part is as `fit`
+  // Takes a virtual GPU of `request` on the GPU, or gives it back; the GPU's part is as `fit`
   // says, which was checked.
   void Take(NodeState& node, size_t card, size_t mode, const Fit& fit, const PodRequest& request);
-  // The pod's words, on one more card.
+  // The pod's words, on one more GPU.
   void Count(const CardState& card, const PodRequest& request);
   void GiveBack(NodeState& node, size_t card, const Fit& fit, const PodRequest& request);
 };

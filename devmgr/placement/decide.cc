@@ -53,7 +53,7 @@ enum class Obstacle : uint8_t {
   kResources,
   kOff,      // the request says so
   kNoCards,  // it has none at all
-  kKind,     // no card of the wanted kind
+  kKind,     // no GPU of the wanted kind
   kCards,    // none of them may be used by this pod now
   kRoom,     // they have not enough room
   kBudget,   // perhaps they have; the search was given up
@@ -67,10 +67,10 @@ struct Compiled {
   Wants wanted{{}};
   uint16_t mode_mask = 0;
   uint64_t exclusion = 0;
-  const std::map<std::string, uint32_t>* near = nullptr;  // only these cards
+  const std::map<std::string, uint32_t>* near = nullptr;  // only these GPUs
   const std::map<std::string, uint32_t>* away = nullptr;  // none of these
   const std::map<std::string, uint32_t>* gang = nullptr;  // nor of these, which its gang has
-  bool plain = false;  // it has no wishes about cards: NodeState::open
+  bool plain = false;  // it has no wishes about GPUs: NodeState::open
   uint64_t salt = 0;
   uint64_t steps = 0;          // of all searches
   std::vector<int8_t> models;  // by CardState::model: 1 yes, 0 no, -1 not looked at yet
@@ -117,7 +117,7 @@ bool HasLabels(const Node& node, const PodRequest& request) {
   return true;
 }
 
-// Which of the node's cards the pod may use; `kind`: whether any is of the wanted kind.
+// Which of the node's GPUs the pod may use; `kind`: whether any is of the wanted kind.
 uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
   if (pod.plain && node.open != 0) {
     *kind = true;
@@ -169,16 +169,16 @@ int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& 
       return static_cast<int64_t>(SaltOf(node.info.name, pod.salt) >> 1);
     case Rule::kBinpack:
     case Rule::kSpread: {
-      // What is left, in thousandths of a card.
-      uint64_t share = node.share_used;
+      // What is left, in thousandths of a GPU.
+      policy::ShareSum share = node.share_used;
       uint64_t memory = node.card_memory_used;
       for (const Place& place : candidate.places) {
         share += place.fit.share;
         memory += place.fit.memory_mib;
       }
       const auto cards = static_cast<int64_t>(node.cards.size());
-      const uint64_t whole = uint64_t{policy::kWhole} * node.cards.size();
-      // By a thousandth of a node at a time, which of eight cards is eight of a card.
+      const auto whole = policy::ShareSum(policy::kWhole) * node.cards.size();
+      // By a thousandth of a node at a time, which of eight GPUs is eight of a GPU.
       const int64_t left =
           cards * (1'000 - Fullness(policy, share, whole, memory, node.card_memory));
       return policy.nodes == Rule::kBinpack ? left : -left;

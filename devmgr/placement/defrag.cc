@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kCardSetsMax = 70;  // four of eight
 
-// Cards that a pod is held to; none: no more than it says itself.
+// GPUs that a pod is held to; none: no more than it says itself.
 using Uuids = std::vector<std::string>;
 
 class Defragmenter {
@@ -156,7 +156,7 @@ class Defragmenter {
     const Node* node;
     size_t index;
     uint32_t left;
-    PodRequest held;  // the item, held to some cards
+    PodRequest held;  // the item, held to some GPUs
     const Shortage* shortage;
     std::vector<PlacedPod> pods;  // that can be driven out
     std::vector<size_t> useful;   // of them: those in the way
@@ -300,7 +300,7 @@ class Defragmenter {
     return held;
   }
 
-  // Which cards of the node the pod may be held to.
+  // Which GPUs of the node the pod may be held to.
   std::vector<Uuids> CardSets(const Node& node, uint16_t allowed, const PodRequest& request) const {
     uint32_t vgpus = 0;
     uint32_t cards = 0;  // that it takes at least

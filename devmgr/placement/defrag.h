@@ -8,7 +8,7 @@
 // there, as few as possible, and these are then pending themselves. It is deepened by the number of
 // moves, so the first plan has the fewest. For each number it is run twice: with the place that the
 // policy chooses for every pod that was driven out, then with all places (for a pod of several
-// virtual GPUs: of as few cards as it can do with, where those are at most 70 on a node, and
+// virtual GPUs: of as few GPUs as it can do with, where those are at most 70 on a node, and
 // whichever the policy chooses). DefragPlan::exact says that all smaller numbers were searched to
 // the end. Nodes on which sums rule it out are not looked at. Cost: a copy of the cluster, and at
 // most so many looks at a node as the options say; a look takes some microseconds.

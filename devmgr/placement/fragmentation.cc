@@ -31,7 +31,7 @@ Mix::Mix() { Settle(); }
 
 void Mix::Learn(const PodRequest& request) {
   // Of several kinds of virtual GPUs the greediest stands for all.
-  VgpuRequest most{.share = 0, .memory_mib = 0, .memory_part = 0, .count = 0};
+  VgpuRequest most{.share = {}, .memory_mib = 0, .memory_part = {}, .count = 0};
   uint32_t count = 0;
   for (const ContainerRequest& container : request.containers) {
     for (const VgpuRequest& vgpu : container.vgpus) {
@@ -42,8 +42,9 @@ void Mix::Learn(const PodRequest& request) {
     }
   }
   if (count == 0) return;
-  ++counts_[{Up(most.share, 1'000), Up(most.memory_mib, 64), Up(most.memory_part, 1'000),
-             Up(count, 1), Up(request.cpu_milli, 100), Up(request.memory_mib, 256)}];
+  ++counts_[{Up(most.share.millionths(), 1'000), Up(most.memory_mib, 64),
+             Up(most.memory_part.millionths(), 1'000), Up(count, 1), Up(request.cpu_milli, 100),
+             Up(request.memory_mib, 256)}];
   ++learned_;
   // Rarely, for every node's fragmentation is worked out anew then.
   if (learned_ >= settled_ + 16 + settled_ / 4) Settle();
@@ -96,7 +97,7 @@ Mix::Sum::Sum(const FreeNode& free) : cpu(free.cpu), host(free.host) {
 }
 
 void Mix::Sum::Add(const Cards& one) {
-  if (one.share == 0) return;  // of a full card nothing can be lost
+  if (one.share == 0) return;  // of a full GPU nothing can be lost
   total = static_cast<int16_t>(total + one.share);
   for (size_t k = 0; k < kinds; ++k) {
     if (cards[k].share != one.share || cards[k].memory != one.memory || cards[k].part != one.part) {
@@ -122,7 +123,7 @@ void Mix::Sum::Change(const Cards& from, const Cards& to) {
 }
 
 // The inner loops run over the classes of a block, with 16-bit lanes where numbers are small: sums
-// stay below 2^15 per class (16 cards of 1 000) and below 2^31 over all, for the weights add up to
+// stay below 2^15 per class (16 GPUs of 1 000) and below 2^31 over all, for the weights add up to
 // kScale.
 template <bool remainder>
 [[gnu::always_inline]] inline int64_t Mix::Lost(const Sum& node, size_t block) const {

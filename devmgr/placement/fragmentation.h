@@ -2,14 +2,14 @@
 //
 // Fragmentation is the measure of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing
 // Workloads with Fragmentation Gradient Descent" (USENIX ATC'23). For a pod class m: on a node that
-// cannot take it all free GPU time is lost to it; on one that can, what is free on cards too full
+// cannot take it all free GPU time is lost to it; on one that can, what is free on GPUs too full
 // for one of its virtual GPUs. A node's fragmentation is that, averaged over the classes by how
 // often they come.
 //
 // Fragmentation asks whether one more pod fits. Remainder looks further: it is the mean of that and
-// of what would be left were the node filled up with pods of class m alone, as many as its cards,
-// processors and memory allow. So half a card counts as of little use where pods of 0.47 come, and
-// a free card beside too few processors before the last of them is gone.
+// of what would be left were the node filled up with pods of class m alone, as many as its GPUs,
+// processors and memory allow. So half a GPU counts as of little use where pods of 0.47 come, and
+// a free GPU beside too few processors before the last of them is gone.
 #ifndef BATON_DEVMGR_PLACEMENT_FRAGMENTATION_H_
 #define BATON_DEVMGR_PLACEMENT_FRAGMENTATION_H_
 
@@ -31,9 +31,9 @@ struct FreeNode {
   static constexpr size_t kCards = VgpuRequest::kCardsMax;
 
   size_t cards = 0;
-  std::array<int16_t, kCards> share{};   // thousandths of the card
+  std::array<int16_t, kCards> share{};   // thousandths of the GPU
   std::array<int16_t, kCards> memory{};  // 64 MiB
-  std::array<int16_t, kCards> part{};    // thousandths of the card's memory
+  std::array<int16_t, kCards> part{};    // thousandths of the GPU's memory
   int16_t cpu = kEnough;                 // tenths of a core
   int16_t host = kEnough;                // GiB quarters
   static constexpr int16_t kEnough = INT16_MAX;
@@ -47,7 +47,7 @@ struct FreeNode {
 };
 
 // The pods that usually come. Learned from those that did: counts by class, of which the most
-// frequent kClasses are used. Until some came: pods of a whole card, of a half and of a quarter.
+// frequent kClasses are used. Until some came: pods of a whole GPU, of a half and of a quarter.
 class Mix {
  public:
   static constexpr size_t kClasses = 64;
@@ -56,7 +56,7 @@ class Mix {
   static constexpr size_t kBlocks = kClasses / kBlock;
   // Of kScale: the weights of all classes add up to no more.
   static constexpr int32_t kScale = INT16_MAX;
-  // Losses are in halves of a thousandth of a card x kScale.
+  // Losses are in halves of a thousandth of a GPU x kScale.
   static constexpr int64_t kLossUnit = 2 * int64_t{kScale};
   using Losses = std::array<int64_t, kBlocks>;  // by block
 
@@ -66,14 +66,14 @@ class Mix {
   // Changes when what Fragmentation() says does.
   uint64_t version() const { return version_; }
 
-  // A node's cards that are not full, those in the same state together.
+  // A node's GPUs that are not full, those in the same state together.
   struct Cards {
     int16_t share, memory, part;
     int16_t alike;  // so many
   };
   struct Sum {
     explicit Sum(const FreeNode& free);
-    // Of one card in the state `from`, of which some is free, another share and memory is free.
+    // Of one GPU in the state `from`, of which some is free, another share and memory is free.
     void Change(const Cards& from, const Cards& to);
 
     size_t kinds = 0;
@@ -85,7 +85,7 @@ class Mix {
     void Add(const Cards& one);
   };
 
-  // By Rule::kFragmentation or Rule::kRemainder. The time is that of kClasses x (kinds of cards
+  // By Rule::kFragmentation or Rule::kRemainder. The time is that of kClasses x (kinds of GPUs
   // that are not full) vector operations: some 100 ns.
   Losses LossesOf(Rule rule, const Sum& node) const;
   // What the losses grow by from `before` to those of `after`, which is the same node with `taken`
@@ -114,7 +114,7 @@ class Mix {
   Losses weights_{};   // of each block together
   alignas(64) Row share_{}, memory_{}, part_{}, count_{}, cpu_{}, host_{}, weight_{};
   // For Remainder(): share x count, 1 / (count, cpu, host), and how many virtual GPUs of each class
-  // go on a card of which so many thousandths are free.
+  // go on a GPU of which so many thousandths are free.
   alignas(64) Row together_{};
   alignas(64) std::array<float, kClasses> per_count_{}, per_cpu_{}, per_host_{};
   std::vector<Row> slots_;

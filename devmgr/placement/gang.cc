@@ -18,11 +18,11 @@ namespace {
 using Order = std::vector<size_t>;
 
 auto SizeOf(const PodRequest& pod) {
-  uint64_t part = 0;
+  policy::Share part;
   uint64_t memory = 0;
   for (const ContainerRequest& container : pod.containers) {
     for (const VgpuRequest& vgpu : container.vgpus) {
-      part = std::max<uint64_t>(part, vgpu.share);
+      part = std::max(part, vgpu.share);
       memory += uint64_t{vgpu.memory_mib} * vgpu.count;
     }
   }

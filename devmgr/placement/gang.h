@@ -21,7 +21,7 @@ struct GangOptions {
 
 // Places all of them, each where Decide() says once those before it are there, and returns their
 // placements in the order of `pods`. The orders: as given; the largest first (by the GPUs that they
-// ask for, the largest part of one card, GPU memory, name); then, as often as the options say, the
+// ask for, the largest part of one GPU, GPU memory, name); then, as often as the options say, the
 // one that failed goes to the front, or, where that was tried, by chance. So whatever fits as given
 // is placed as if given one by one. What needs yet another order may be missed.
 //

@@ -47,7 +47,7 @@ Result<PlacementPolicy> PolicyOf(const Flags& flags) {
       return Fail(ErrorCode::kInvalid, "--policy: " + rule.error().message + ", default");
     }
     policy.nodes = policy.cards = *rule;
-    // Which card is a matter of its own; the first that comes is no rule that anybody would want.
+    // Which GPU is a matter of its own; the first that comes is no rule that anybody would want.
     if (*rule == Rule::kFirstFit) policy.cards = Rule::kBinpack;
   }
   if (!flags.cards.empty()) {
@@ -58,8 +58,8 @@ Result<PlacementPolicy> PolicyOf(const Flags& flags) {
   return policy;
 }
 
-double Percent(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) * 100 / static_cast<double>(whole);
+double Percent(policy::ShareSum part, policy::ShareSum whole) {
+  return whole == policy::Share(0) ? 0 : policy::Percent(part) / policy::Ratio(whole);
 }
 
 struct Trace {
@@ -87,8 +87,8 @@ Result<Trace> ReadTrace(const Flags& flags) {
 }
 
 struct Outcome {
-  uint64_t capacity = 0;  // millionths of a GPU
-  double at_100 = 0;      // percent of that
+  policy::ShareSum capacity;
+  double at_100 = 0;  // percent of that
   double at_130 = 0;
   double fragmentation = 0;
   uint64_t placed_100 = 0;
@@ -160,7 +160,7 @@ int Run(const Flags& flags) {
     return 0;
   }
   std::printf("policy               %s, seed %llu%s\n", flags.policy.c_str(), Count{flags.seed},
-              flags.whole ? ", whole cards only" : "");
+              flags.whole ? ", whole GPUs only" : "");
   std::printf("cluster              %zu nodes, %llu GPUs\n", trace->nodes.size(),
               Count{o->capacity / policy::kWhole});
   std::printf("allocation at 100 %%  %.2f %%, %llu pods placed\n", o->at_100, Count{o->placed_100});
@@ -192,7 +192,7 @@ int Compare(const Flags& flags) {
       {Rule::kFirstFit, "", false, false},
       {Rule::kRandom, "", false, false},
       {Rule::kSpread, "", false, false},
-      {standard, ", whole cards only", false, true},
+      {standard, ", whole GPUs only", false, true},
   };
   std::printf(
       "| policy | at 100 %% | least to most | at %.0f %% | fragmentation | pods placed at "
@@ -243,12 +243,12 @@ int Main(int argc, char** argv) {
       ->required();
   replay
       ->add_option("--policy", flags.policy,
-                   "For nodes and cards: fgd, remainder, binpack, spread, first-fit, random or "
+                   "For nodes and GPUs: fgd, remainder, binpack, spread, first-fit, random or "
                    "default, which is " +
                        std::string(RuleName(PlacementPolicy().nodes)))
       ->type_name("RULE")
       ->capture_default_str();
-  replay->add_option("--cards", flags.cards, "Another rule for the cards of a node")
+  replay->add_option("--cards", flags.cards, "Another rule for the GPUs of a node")
       ->type_name("RULE");
   replay->add_option("--seed", flags.seed, "Of the order of arrival")
       ->type_name("N")
@@ -257,7 +257,7 @@ int Main(int argc, char** argv) {
       ->type_name("X")
       ->check(CLI::Range(0.01, 10.0).description(""))
       ->capture_default_str();
-  replay->add_flag("--whole", flags.whole, "Without sharing: each virtual GPU takes a whole card");
+  replay->add_flag("--whole", flags.whole, "Without sharing: each virtual GPU takes a whole GPU");
   replay->add_flag("--learn", flags.learn,
                    "The usual mix of pods is learned as they come; default: it is the trace's");
   replay->add_flag("--json", flags.json, "One JSON object, and nothing else");

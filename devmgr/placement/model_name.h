@@ -1,4 +1,4 @@
-// How pods name models of cards.
+// How pods name models of GPUs.
 #ifndef BATON_DEVMGR_PLACEMENT_MODEL_NAME_H_
 #define BATON_DEVMGR_PLACEMENT_MODEL_NAME_H_
 
@@ -6,7 +6,7 @@
 
 namespace baton::devmgr {
 
-// Whether cards of `model` are meant by `text`: its words are in the name in that order, whatever
+// Whether GPUs of `model` are meant by `text`: its words are in the name in that order, whatever
 // the case ("a100 80gb" means "NVIDIA A100-SXM4-80GB").
 bool MeansModel(std::string_view text, std::string_view model);
 

@@ -1,8 +1,8 @@
 // By what a place for a pod is chosen among those that would do.
 //
-// Places are compared by (islands and NUMA nodes that the pod's cards are spread over, cost by the
-// nodes' rule, cost by the cards' rule, best fit, name of the node, index of the card), the lower
-// first. How full a card is, u, is counted in thousandths, by the weights below.
+// Places are compared by (islands and NUMA nodes that the pod's GPUs are spread over, cost by the
+// nodes' rule, cost by the GPUs' rule, best fit, name of the node, index of the GPU), the lower
+// first. How full a GPU is, u, is counted in thousandths, by the weights below.
 #ifndef BATON_DEVMGR_PLACEMENT_POLICY_H_
 #define BATON_DEVMGR_PLACEMENT_POLICY_H_
 
@@ -14,16 +14,16 @@
 namespace baton::devmgr {
 
 enum class Rule : uint8_t {
-  kBinpack,   // best fit: nodes with the least left, cards on which the sum of u^2 grows most
-  kSpread,    // nodes with the most left, cards on which the sum of u^2 grows least
+  kBinpack,   // best fit: nodes with the least left, GPUs on which the sum of u^2 grows most
+  kSpread,    // nodes with the most left, GPUs on which the sum of u^2 grows least
   kFirstFit,  // the first by name
   kRandom,    // any, by the seed
   // Fragmentation gradient descent (devmgr/placement/fragmentation.h): what of the free GPU time
-  // pods of the usual mix could not use grows least. In steps of 0.08 of a card: less is noise. The
+  // pods of the usual mix could not use grows least. In steps of 0.08 of a GPU: less is noise. The
   // default.
   kFragmentation,
   // What the usual pods would leave over, were they to fill the node, grows least. Better than that
-  // where pods only come, and few of them ask for several cards; else worse (docs/results).
+  // where pods only come, and few of them ask for several GPUs; else worse (docs/results).
   kRemainder,
 };
 

@@ -13,7 +13,7 @@ namespace {
 struct Burden {
   size_t count = 0;
   std::vector<int32_t> priorities;  // the highest first
-  uint64_t share = 0;
+  policy::ShareSum share;
   std::string node;
   std::vector<std::string> pods;
 
@@ -23,8 +23,8 @@ struct Burden {
   }
 };
 
-uint64_t ShareOf(const PlacedPod& pod) {
-  uint64_t share = 0;
+policy::ShareSum ShareOf(const PlacedPod& pod) {
+  policy::ShareSum share;
   for (const Vgpu& vgpu : pod.placement.vgpus) share += vgpu.fit.share;
   return share;
 }
@@ -137,7 +137,7 @@ class Displacer {
     for (size_t i = bound.count - 1; i-- > 0;) {
       bound.priorities.push_back(pods[i]->request.priority);
     }
-    std::vector<uint64_t> shares;
+    std::vector<policy::ShareSum> shares;
     shares.reserve(pods.size());
     for (const PlacedPod* pod : pods) shares.push_back(ShareOf(*pod));
     std::sort(shares.begin(), shares.end());

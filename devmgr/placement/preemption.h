@@ -9,7 +9,7 @@
 // ones first; where they are too many, or the decisions that the options allow are used up, what
 // remains is the least set that is found by taking all away and putting back, the most valuable
 // first, what leaves room. That set is minimal: none of it may stay. Displacement::exact says
-// whether anything better can be ruled out. Cost: O(pods + cards) for the bounds, some microseconds
+// whether anything better can be ruled out. Cost: O(pods + GPUs) for the bounds, some microseconds
 // a node, and a decision on one node for each set tried.
 //
 // Nodes that have given away more than they have now (their inventory has changed) are not
@@ -48,7 +48,7 @@ struct Displacement {
 };
 
 // Pods of lower priority go. kExists: it is placed. kInvalid: see Validate(). kNotFound: there is
-// room without it, or no card is of its kind. kExhausted: not even then is there room.
+// room without it, or no GPU is of its kind. kExhausted: not even then is there room.
 Result<Displacement> Preempt(const Cluster& cluster, Modes modes, const PodRequest& request,
                              const DisplacementOptions& options = {});
 

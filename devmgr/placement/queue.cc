@@ -107,8 +107,8 @@ class Rounds {
 
   uint64_t FactorOf(const std::string& team) const {
     const auto it = factors_.find(team);
-    if (it == factors_.end()) return policy::kWhole;
-    return std::clamp<uint32_t>(it->second, 1, policy::kWhole);
+    if (it == factors_.end()) return policy::kMillion;
+    return std::clamp<uint32_t>(it->second, 1, policy::kMillion);
   }
 
   void TryAll() {
@@ -121,22 +121,23 @@ class Rounds {
              std::tie(units_[b].since, units_[b].name());
     });
     for (const size_t u : order) queues[units_[u].priority()][units_[u].team()].push_back(u);
-    std::map<std::string, uint64_t> given;  // in this round, in millionths of a card
+    std::map<std::string, policy::ShareSum> given;  // in this round
     for (auto& [priority, teams] : queues) {
       while (!teams.empty()) {
         auto next = teams.begin();
         for (auto team = teams.begin(); team != teams.end(); ++team) {
           const uint64_t factor = FactorOf(team->first);
           const uint64_t best = FactorOf(next->first);
-          const uint64_t left = given[team->first] * best;
-          const uint64_t right = given[next->first] * factor;
+          const policy::ShareSum left = given[team->first] * best;
+          const policy::ShareSum right = given[next->first] * factor;
           if (left < right || (left == right && factor > best)) next = team;
         }
         const size_t u = next->second.front();
         next->second.pop_front();
         if (Try(u)) {
-          // What takes no card takes something too.
-          given[next->first] += std::max<uint64_t>(units_[u].asked.share, policy::kShareMin);
+          // What takes no GPU takes something too.
+          given[next->first] += std::max<policy::ShareSum>(policy::ShareSum(units_[u].asked.share),
+                                                           policy::kShareMin);
         }
         if (next->second.empty()) teams.erase(next);
       }
@@ -444,7 +445,7 @@ class Rounds {
   std::vector<std::string> NodesFor(const Unit& unit, const Names& taken) const {
     struct Option {
       size_t pods;
-      uint64_t share;
+      policy::ShareSum share;
       const Node* node;
     };
     std::vector<Names> company;
@@ -463,7 +464,7 @@ class Rounds {
               shortages[i].Look(*node, pods) && shortages[i].EnoughIfAllGo();
       }
       if (!any) continue;
-      uint64_t share = 0;
+      policy::ShareSum share;
       for (const Card& card : node->cards) share += cluster_.UseOf(card.uuid)->share;
       options.push_back({pods.size(), share, node});
     }

@@ -54,8 +54,8 @@ struct WaitingPod {
   bool displaces = true;     // false: nobody is displaced for it
 };
 
-// By team: the fair-share factor in millionths, 1 to policy::kWhole (0 counts as 1). A team that is
-// not there has used nothing: policy::kWhole.
+// By team: the fair-share factor in millionths, 1 to policy::kMillion (0 counts as 1). A team that
+// is not there has used nothing: policy::kMillion.
 using Factors = std::map<std::string, uint32_t, std::less<>>;
 
 // Nodes that are kept for a pod, or for the gang of which it is the first by name.

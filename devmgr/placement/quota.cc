@@ -18,12 +18,7 @@ std::string WhoIs(const std::string& team) {
   return team.empty() ? "all teams together" : "team " + team;
 }
 
-// "3.5", "0.125": with one decimal at least.
-std::string Gpus(uint64_t share) {
-  std::string decimals = fmt::format("{:06}", share % policy::kWhole);
-  while (decimals.size() > 1 && decimals.back() == '0') decimals.pop_back();
-  return fmt::format("{}.{}", share / policy::kWhole, decimals);
-}
+std::string Gpus(uint64_t millionths) { return policy::GpusText(policy::ShareSum(millionths)); }
 
 bool IsPath(std::string_view team) {
   if (team.empty()) return true;
@@ -77,7 +72,7 @@ Amount AskedBy(const PodRequest& request) {
   Amount amount;
   for (const ContainerRequest& container : request.containers) {
     for (const VgpuRequest& vgpu : container.vgpus) {
-      amount.share += uint64_t{vgpu.share} * vgpu.count;
+      amount.share += uint64_t{vgpu.share.millionths()} * vgpu.count;
       amount.memory_mib += uint64_t{vgpu.memory_mib} * vgpu.count;
     }
   }
@@ -86,7 +81,8 @@ Amount AskedBy(const PodRequest& request) {
 
 Amount TakenBy(const Placement& placement) {
   Amount amount;
-  for (const Vgpu& vgpu : placement.vgpus) amount += {vgpu.fit.share, vgpu.fit.memory_mib};
+  for (const Vgpu& vgpu : placement.vgpus)
+    amount += {vgpu.fit.share.millionths(), vgpu.fit.memory_mib};
   return amount;
 }
 

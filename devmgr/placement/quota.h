@@ -26,15 +26,15 @@
 
 namespace baton::devmgr {
 
-// Of all cards together.
+// Of all GPUs together.
 struct Amount {
-  uint64_t share = 0;  // millionths of a card
+  uint64_t share = 0;  // millionths of a GPU
   uint64_t memory_mib = 0;
 
   Amount& operator+=(const Amount& other);
   friend bool operator==(const Amount&, const Amount&) = default;
 };
-// At least what a placement of it takes: memory that is asked for as a part of a card is not known
+// At least what a placement of it takes: memory that is asked for as a part of a GPU is not known
 // before there is one.
 Amount AskedBy(const PodRequest& request);
 Amount TakenBy(const Placement& placement);
@@ -42,11 +42,11 @@ Amount TakenBy(const Placement& placement);
 struct Quota {
   std::string team;  // a path; "" stands for all teams
   // Absent: that resource is not looked at. Both guarantees absent: nothing is guaranteed.
-  std::optional<uint64_t> guaranteed_share;  // millionths of a card, at most kShareMax
+  std::optional<uint64_t> guaranteed_share;  // millionths of a GPU, at most kShareMax
   std::optional<uint64_t> guaranteed_memory_mib;
   std::optional<uint64_t> ceiling_share;
   std::optional<uint64_t> ceiling_memory_mib;
-  static constexpr uint64_t kShareMax = 1'000'000'000'000;  // a million cards
+  static constexpr uint64_t kShareMax = 1'000'000'000'000;  // a million GPUs
   static constexpr uint64_t kMemoryMax = 1ull << 50;        // MiB
 
   bool guarantees() const { return guaranteed_share || guaranteed_memory_mib; }

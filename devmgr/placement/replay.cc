@@ -90,7 +90,7 @@ class Csv {
   std::string error_;
 };
 
-// Memory matters in a trace only in that all cards have some: pods ask for a part of it.
+// Memory matters in a trace only in that all GPUs have some: pods ask for a part of it.
 constexpr uint32_t kTraceMemory_mib = 32'768;
 
 }  // namespace
@@ -136,7 +136,7 @@ Result<std::vector<PodRequest>> ReadTracePods(std::string_view text) {
     pod.memory_mib = csv->Number<uint64_t>(2, uint64_t{1} << 40);
     VgpuRequest vgpu;
     vgpu.count = csv->Number<uint32_t>(3, VgpuRequest::kCardsMax);
-    vgpu.share = csv->Number<uint32_t>(4, 1'000) * (policy::kWhole / 1'000);
+    vgpu.share = policy::kShareMin * csv->Number<uint32_t>(4, 1'000);
     vgpu.memory_part = vgpu.share;
     std::string_view spec = csv->Text(5);
     while (!spec.empty()) {
@@ -157,21 +157,22 @@ Result<std::vector<PodRequest>> ReadTracePods(std::string_view text) {
   return pods;
 }
 
-uint64_t DemandOf(const PodRequest& request) {
-  uint64_t sum = 0;
+policy::ShareSum DemandOf(const PodRequest& request) {
+  policy::ShareSum sum;
   for (const ContainerRequest& container : request.containers) {
-    for (const VgpuRequest& vgpu : container.vgpus) sum += uint64_t{vgpu.share} * vgpu.count;
+    for (const VgpuRequest& vgpu : container.vgpus)
+      sum += policy::ShareSum(vgpu.share) * vgpu.count;
   }
   return sum;
 }
 
-uint64_t CapacityOf(const Cluster& cluster) {
+policy::ShareSum CapacityOf(const Cluster& cluster) {
   uint64_t cards = 0;
   for (const Node* node : cluster.Nodes()) cards += node->cards.size();
-  return cards * policy::kWhole;
+  return policy::ShareSum(policy::kWhole) * cards;
 }
 
-std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, uint64_t capacity,
+std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, policy::ShareSum capacity,
                                  double demand, uint64_t seed) {
   Random random(seed);
   std::vector<size_t> order(pods.size());
@@ -181,11 +182,13 @@ std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, uint64_t c
               order[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i) - 1))]);
   }
   std::vector<PodRequest> arrivals;
-  const auto enough = static_cast<uint64_t>(static_cast<double>(capacity) * demand);
-  uint64_t sum = 0;
+  const policy::ShareSum enough(
+      static_cast<uint64_t>(static_cast<double>(capacity.millionths()) * demand));
+  policy::ShareSum sum;
   // A trace that asks for no GPU never fills one.
-  const bool any = std::any_of(pods.begin(), pods.end(),
-                               [](const PodRequest& pod) { return DemandOf(pod) > 0; });
+  const bool any = std::any_of(pods.begin(), pods.end(), [](const PodRequest& pod) {
+    return DemandOf(pod) > policy::Share(0);
+  });
   for (size_t i = 0; any ? sum < enough : i < pods.size(); ++i) {
     const size_t from =
         i < order.size()
@@ -216,7 +219,7 @@ void Replay::Know(const std::vector<PodRequest>& pods) {
 
 bool Replay::Arrive(const PodRequest& request) {
   const PodRequest pod = As(request);
-  const uint64_t demand = DemandOf(request);
+  const policy::ShareSum demand = DemandOf(request);
   arrived_ += demand;
   if (options_.learn) cluster_.Learn(pod);
   const auto placement = cluster_.Decide(pod);

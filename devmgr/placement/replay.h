@@ -18,22 +18,22 @@ namespace baton::devmgr {
 Result<std::vector<Node>> ReadTraceNodes(std::string_view csv);
 // Pods, with the columns name, cpu_milli, memory_mib, num_gpu, gpu_milli (thousandths of one GPU)
 // and, where some pods want a model, gpu_spec (models joined by |; empty: any). There is no column
-// of GPU memory: it is taken to be the same part of the card as the share.
+// of GPU memory: it is taken to be the same part of the GPU as the share.
 Result<std::vector<PodRequest>> ReadTracePods(std::string_view csv);
 
 // The order of arrival: all pods, shuffled, then more of them drawn by chance, until the GPUs asked
-// for are `demand` times the `capacity` (in millionths of a GPU). Names are made unique.
-std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, uint64_t capacity,
+// for are `demand` times the `capacity`. Names are made unique.
+std::vector<PodRequest> Arrivals(const std::vector<PodRequest>& pods, policy::ShareSum capacity,
                                  double demand, uint64_t seed);
 
 // What a pod asks of GPUs, in millionths: all of its virtual GPUs.
-uint64_t DemandOf(const PodRequest& request);
-uint64_t CapacityOf(const Cluster& cluster);
+policy::ShareSum DemandOf(const PodRequest& request);
+policy::ShareSum CapacityOf(const Cluster& cluster);
 
 class Replay {
  public:
   struct Options {
-    // A pod that asks for a part of a card gets all of it, as without sharing; what counts as given
+    // A pod that asks for a part of a GPU gets all of it, as without sharing; what counts as given
     // is what it asked for.
     bool whole = false;
     // The cluster gets to know the usual mix from the pods as they come. Otherwise it is as Know()
@@ -49,8 +49,8 @@ class Replay {
   // The next pod; whether it found a place.
   bool Arrive(const PodRequest& request);
 
-  uint64_t arrived() const { return arrived_; }      // millionths of a GPU that were asked for
-  uint64_t allocated() const { return allocated_; }  // and given
+  policy::ShareSum arrived() const { return arrived_; }      // that was asked for
+  policy::ShareSum allocated() const { return allocated_; }  // and given
   uint64_t placed() const { return placed_; }
   uint64_t failed() const { return failed_; }
 
@@ -59,8 +59,8 @@ class Replay {
 
   Cluster& cluster_;
   const Options options_;
-  uint64_t arrived_ = 0;
-  uint64_t allocated_ = 0;
+  policy::ShareSum arrived_;
+  policy::ShareSum allocated_;
   uint64_t placed_ = 0;
   uint64_t failed_ = 0;
 };

@@ -37,26 +37,27 @@ Result<void> Validate(const PodRequest& request) {
     }
     uint32_t cards = 0;
     for (const VgpuRequest& vgpu : container.vgpus) {
-      const bool least = vgpu.share >= policy::kShareMin || (request.idle && vgpu.share == 0);
+      const bool least =
+          vgpu.share >= policy::kShareMin || (request.idle && vgpu.share == policy::Share(0));
       if (!least || vgpu.share > policy::kWhole) {
         return Invalid(fmt::format("{}: {:.7g} % of a GPU; between 0.1 and 100", who,
                                    policy::Percent(vgpu.share)));
       }
-      if (vgpu.memory_mib > 0 && vgpu.memory_part > 0) {
+      if (vgpu.memory_mib > 0 && vgpu.memory_part > policy::Share(0)) {
         return Invalid(
-            fmt::format("{}: memory both in MiB and as a part of the card; say one", who));
+            fmt::format("{}: memory both in MiB and as a part of the GPU; say one", who));
       }
       if (vgpu.memory_mib > kMemoryMax || vgpu.memory_part > policy::kWhole) {
-        return Invalid(fmt::format("{}: more memory than any card has", who));
+        return Invalid(fmt::format("{}: more memory than any GPU has", who));
       }
       if (vgpu.count == 0 || vgpu.count > VgpuRequest::kCardsMax) {
         return Invalid(
-            fmt::format("{}: {} cards; between 1 and {}", who, vgpu.count, VgpuRequest::kCardsMax));
+            fmt::format("{}: {} GPUs; between 1 and {}", who, vgpu.count, VgpuRequest::kCardsMax));
       }
       cards += vgpu.count;
     }
     if (cards > VgpuRequest::kCardsMax) {
-      return Invalid(fmt::format("{}: {} cards for one container; at most {}", who, cards,
+      return Invalid(fmt::format("{}: {} GPUs for one container; at most {}", who, cards,
                                  VgpuRequest::kCardsMax));
     }
     vgpus += cards;

@@ -14,19 +14,19 @@
 
 namespace baton::devmgr {
 
-// `count` virtual GPUs that are alike, each on a card of its own.
+// `count` virtual GPUs that are alike, each on a GPU of its own.
 struct VgpuRequest {
-  // Of one card: 1 000 (0.1 %) to policy::kWhole; 0 where PodRequest::idle says so.
+  // Of one GPU: 1 000 (0.1 %) to policy::kWhole; 0 where PodRequest::idle says so.
   policy::Share share = policy::kWhole;
-  uint32_t memory_mib = 0;        // of each; 0: as memory_part says
-  policy::Share memory_part = 0;  // of the card's memory, 1 MiB at least; both 0: no cap
-  uint32_t count = 1;             // 1 to kCardsMax
+  uint32_t memory_mib = 0;    // of each; 0: as memory_part says
+  policy::Share memory_part;  // of the GPU's memory, 1 MiB at least; both 0: no cap
+  uint32_t count = 1;         // 1 to kCardsMax
   static constexpr uint32_t kCardsMax = 16;
 
   friend bool operator==(const VgpuRequest&, const VgpuRequest&) = default;
 };
 
-// All virtual GPUs of a container are on different cards; those of two containers may share one.
+// All virtual GPUs of a container are on different GPUs; those of two containers may share one.
 struct ContainerRequest {
   std::string name;
   std::vector<VgpuRequest> vgpus;
@@ -50,17 +50,17 @@ struct PodRequest {
   std::vector<ContainerRequest> containers;
 
   std::string mode;  // "time-slice", "mig", ...; empty: whichever scores best
-  // Cards. A model is meant by any of its words in order, whatever the case: "h100", "A100 80GB".
+  // GPUs. A model is meant by any of its words in order, whatever the case: "h100", "A100 80GB".
   std::vector<std::string> models;  // one of these; empty: any
   std::vector<std::string> not_models;
   std::vector<std::string> uuids;  // only these; empty: any
   std::vector<std::string> not_uuids;
   std::map<std::string, std::string> node_labels;  // the node has all of them
-  // Between pods, on the level of cards; the words are the users' own.
-  std::string affinity;       // on cards that have a pod with the same word, once there is one
-  std::string anti_affinity;  // on no card that has a pod with the same word
-  std::string exclusion;      // no card is shared by pods whose words differ (none is a word too)
-  // Pods of one gang are on different cards, but where `uuids` or `affinity` name some.
+  // Between pods, on the level of GPUs; the words are the users' own.
+  std::string affinity;       // on GPUs that have a pod with the same word, once there is one
+  std::string anti_affinity;  // on no GPU that has a pod with the same word
+  std::string exclusion;      // no GPU is shared by pods whose words differ (none is a word too)
+  // Pods of one gang are on different GPUs, but where `uuids` or `affinity` name some.
   std::string gang;
   // What it takes of the node beside, in whatever unit Node::resources counts it.
   std::map<std::string, uint64_t> resources;
@@ -75,7 +75,7 @@ struct PodRequest {
 // sentence. At most 32 containers and 128 virtual GPUs.
 Result<void> Validate(const PodRequest& request);
 
-// One virtual GPU on its card.
+// One virtual GPU on its GPU.
 struct Vgpu {
   uint32_t container = 0;  // index in PodRequest::containers
   uint32_t group = 0;      // index in ContainerRequest::vgpus
@@ -89,19 +89,19 @@ struct Vgpu {
 
 struct Placement {
   std::string node;
-  std::vector<Vgpu> vgpus;  // by container, group and card
+  std::vector<Vgpu> vgpus;  // by container, group and GPU
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
-// Why not, for each node in the order of names, with its cards in theirs.
+// Why not, for each node in the order of names, with its GPUs in theirs.
 struct CardRefusal {
   std::string uuid;
-  std::string why;  // empty: this card would do, but not enough of them
+  std::string why;  // empty: this GPU would do, but not enough of them
 };
 struct NodeRefusal {
   std::string node;
-  std::string why;  // of the node itself; empty: see the cards
+  std::string why;  // of the node itself; empty: see the GPUs
   std::vector<CardRefusal> cards;
 };
 

@@ -17,7 +17,7 @@ constexpr uint32_t kPolish = 1'000;
 // costs more than any fullness can make good.
 constexpr int64_t kWaste = 2'000;
 // Nor can there be less to lose by more than what was taken; where nobody could have used the rest
-// of a card it is as much, and the waste must not win then.
+// of a GPU it is as much, and the waste must not win then.
 constexpr int64_t kLossOfWaste = Mix::kLossUnit + 1;
 
 bool ByLoss(Rule rule) { return rule == Rule::kFragmentation || rule == Rule::kRemainder; }
@@ -34,7 +34,7 @@ int16_t FreeHost(const NodeState& node, uint64_t mib) {
   return FreeNode::Host(node.info.memory_mib > used ? node.info.memory_mib - used : 0);
 }
 
-// What is taken of a card beyond what was wanted.
+// What is taken of a GPU beyond what was wanted.
 struct Waste {
   int64_t share = 0;  // millionths
   int64_t full = 0;   // thousandths, as fullness counts
@@ -48,12 +48,12 @@ struct Waste {
 
 Waste WasteOf(const PlacementPolicy& policy, const Card& card, const VgpuWant& want,
               const Fit& fit) {
-  const auto full = [&](uint64_t share, uint64_t memory) {
+  const auto full = [&](policy::Share share, uint64_t memory) {
     return Fullness(policy, share, policy::kWhole, memory, card.memory_mib);
   };
   Waste waste;
-  waste.share = int64_t{fit.share} - want.share;
-  // Who wants the whole card without a word on memory may as well have all of that.
+  waste.share = int64_t{fit.share.millionths()} - want.share.millionths();
+  // Who wants the whole GPU without a word on memory may as well have all of that.
   const bool all = want.share == policy::kWhole && want.memory_mib == 0;
   if (!all && (waste.share > 0 || fit.memory_mib > want.memory_mib)) {
     waste.full = full(fit.share, fit.memory_mib) - full(want.share, want.memory_mib);
@@ -83,7 +83,7 @@ int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, cons
   return 0;
 }
 
-// The same for one virtual GPU, which most pods are: no search, a look at each card.
+// The same for one virtual GPU, which most pods are: no search, a look at each GPU.
 std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
                                    const SearchOptions& options, SearchEnd* end) {
   const bool by_loss = ByLoss(options.policy->cards);
@@ -92,7 +92,7 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
   const int16_t cpu = FreeCpu(node, options.cpu_milli);
   const int16_t host = FreeHost(node, options.memory_mib);
   std::optional<Candidate> best;
-  struct Tried {  // cards in the same state come out the same
+  struct Tried {  // GPUs in the same state come out the same
     size_t card;
     size_t mode;
     int64_t cost;
@@ -101,7 +101,7 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
   size_t tries = 0;
   for (size_t c = 0; c < node.cards.size(); ++c) {
     const CardState& card = node.cards[c];
-    // Without a look at the card itself, which is far away in memory.
+    // Without a look at the GPU itself, which is far away in memory.
     if (!(options.allowed >> c & 1) || want.share > policy::kWhole - card.use.share) continue;
     bool twin = false;
     for (size_t b = 0; b < c && !twin; ++b) {
@@ -227,10 +227,10 @@ class Search {
 
   bool Allowed(size_t c) const { return options_.allowed >> c & 1; }
 
-  // What is free on the card and not too little for the least that is wanted.
-  uint64_t RoomOn(size_t c) const {
-    const uint64_t free = policy::kWhole - use_[c].share;
-    return Allowed(c) && free >= wanted_.least ? free : 0;
+  // What is free on the GPU and not too little for the least that is wanted.
+  policy::Share RoomOn(size_t c) const {
+    const policy::Share free = policy::kWhole - use_[c].share;
+    return Allowed(c) && free >= wanted_.least ? free : policy::Share(0);
   }
 
   // Whether it makes no difference to what comes which of the two is taken.
@@ -248,7 +248,7 @@ class Search {
     if (budget_ == 0) return;
     --budget_;
     const Want& want = wants_[index];
-    // Those of one group are alike, so they go on cards in ascending order.
+    // Those of one group are alike, so they go on GPUs in ascending order.
     const bool follows = index > 0 && wants_[index - 1].container == want.container &&
                          wants_[index - 1].group == want.group;
     const size_t first = follows ? places_[index - 1].card + 1u : 0;
@@ -266,7 +266,7 @@ class Search {
     size_t count = 0;
     for (size_t c = first; c < node_.cards.size(); ++c) {
       if (!Allowed(c) || (on_[c] & container) != 0) continue;
-      // Without a look at the card itself, which is far away in memory.
+      // Without a look at the GPU itself, which is far away in memory.
       if (want.share > policy::kWhole - use_[c].share) continue;
       bool twin = false;
       for (size_t b = first; b < c && !twin; ++b) {
@@ -281,7 +281,7 @@ class Search {
         const auto fit = options_.modes[m]->TryFit(*card.card, use_[c], wanted);
         if (!fit) continue;
         // The likely best first: then there is soon something to compare with.
-        int64_t order = fit->share - wanted.share;
+        int64_t order = (fit->share - wanted.share).millionths();
         order += (options_.policy->cards == Rule::kSpread ? full_[c] : -full_[c]) * 1'000'000;
         if (!(touched_ >> c & 1) && touched_ != 0) order += NewGround(c) * 10'000'000'000;
         options[count++] = {order, static_cast<uint8_t>(c), static_cast<uint8_t>(m)};
@@ -305,7 +305,7 @@ class Search {
     const int64_t full = full_[c];
     const uint16_t touched = touched_;
     const uint32_t on = on_[c];
-    const uint64_t room = room_;
+    const policy::ShareSum room = room_;
     const Waste waste = waste_;
     places_[index] = place;
     room_ -= RoomOn(c);
@@ -327,7 +327,7 @@ class Search {
     room_ = room;
   }
 
-  // 0 to 3: how much further apart the pod's cards are with this one.
+  // 0 to 3: how much further apart the pod's GPUs are with this one.
   int64_t NewGround(size_t c) const {
     bool island = true;
     bool numa = true;
@@ -359,7 +359,7 @@ class Search {
     return {islands, numas};
   }
 
-  // What is not done yet can only add to where the cards are spread over.
+  // What is not done yet can only add to where the GPUs are spread over.
   bool Promising() {
     if (touched_ == 0 || (!best_ && options_.islands == UINT32_MAX)) return true;
     const auto spread = Spread();
@@ -370,12 +370,12 @@ class Search {
     return !best_ || spread <= std::pair(best_->islands, best_->numas);
   }
 
-  // A sum over the cards, so that alike cards may change places.
+  // A sum over the GPUs, so that alike GPUs may change places.
   uint64_t StateHash(size_t index, size_t first) const {
     uint64_t hash = Mixed(index + 1);
     for (size_t c = 0; c < node_.cards.size(); ++c) {
       uint64_t h = Mixed(node_.kind[c] + 1);
-      h = Mixed(h ^ (uint64_t{use_[c].share} << 32 | use_[c].memory_mib));
+      h = Mixed(h ^ (uint64_t{use_[c].share.millionths()} << 32 | use_[c].memory_mib));
       h = Mixed(h ^ use_[c].layout);
       h = Mixed(h ^ (uint64_t{use_[c].vgpus} << 16 | use_[c].mode));
       h = Mixed(h ^ (uint64_t{on_[c] & wanted_.later[index]} << 2 | (touched_ >> c & 1u) << 1 |
@@ -447,14 +447,14 @@ class Search {
   const SearchOptions& options_;
   uint32_t budget_;
   uint32_t steps_ = 0;
-  // Of the node's cards, the rest is not set.
+  // Of the node's GPUs, the rest is not set.
   std::array<CardUse, kCards> use_;
   std::array<int64_t, kCards> full_;
   std::array<uint32_t, kCards> on_;  // a bit for each of the pod's containers
-  uint16_t touched_ = 0;             // cards that the pod is on, so far
+  uint16_t touched_ = 0;             // GPUs that the pod is on, so far
   Waste waste_;
-  uint64_t left_;      // share that is still to be placed
-  uint64_t room_ = 0;  // and what is free for it
+  policy::ShareSum left_;  // that is still to be placed
+  policy::ShareSum room_;  // and what is free for it
   FreeNode free_;
   Mix::Losses before_{};
   std::vector<Place> places_;
@@ -481,8 +481,8 @@ bool Candidate::Better(const Candidate& other) const {
 }
 
 void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use) {
-  free.share[c] = static_cast<int16_t>((policy::kWhole - use.share) / 1'000);
-  const uint32_t left = card.memory_mib - use.memory_mib;
+  free.share[c] = static_cast<int16_t>((policy::kWhole - use.share) / policy::kShareMin);
+  const uint32_t left = FreeMib(card, use);
   free.memory[c] = FreeNode::CardMemory(left);
   free.part[c] = static_cast<int16_t>(uint64_t{left} * 1'000 / card.memory_mib);
 }
@@ -492,7 +492,8 @@ Wants::Wants(const std::vector<Want>& all) {
   for (size_t i = 0; i < all.size(); ++i) order[i] = static_cast<uint16_t>(i);
   const auto key = [&](uint16_t i) {
     const Want& w = all[i];
-    return std::tuple(~w.share, ~w.memory_mib, ~w.memory_part, w.container, w.group);
+    return std::tuple(~w.share.millionths(), ~w.memory_mib, ~w.memory_part.millionths(),
+                      w.container, w.group);
   };
   std::stable_sort(order.begin(), order.end(),
                    [&](uint16_t a, uint16_t b) { return key(a) < key(b); });
@@ -516,6 +517,7 @@ void NumberKinds(NodeState& node) {
       const CardState& other = node.cards[b];
       if (node.kind[b] == b && other.model == card.model &&
           other.card->memory_mib == card.card->memory_mib &&
+          other.card->taken_mib == card.card->taken_mib &&
           other.card->island == card.card->island && other.card->numa == card.card->numa &&
           other.serves == card.serves && other.card->instances == card.card->instances) {
         node.kind[c] = static_cast<uint8_t>(b);
@@ -541,9 +543,10 @@ const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule) {
   return node.losses;
 }
 
-int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
-                 uint64_t memory_used, uint64_t memory_all) {
-  const uint64_t share = share_all > 0 ? share_used * policy.share_weight / share_all : 0;
+int64_t Fullness(const PlacementPolicy& policy, policy::ShareSum share_used,
+                 policy::ShareSum share_all, uint64_t memory_used, uint64_t memory_all) {
+  const uint64_t share =
+      share_all > policy::Share(0) ? share_used * policy.share_weight / share_all : 0;
   const uint64_t memory = memory_all > 0 ? memory_used * policy.memory_weight / memory_all : 0;
   return static_cast<int64_t>(share + memory);
 }

@@ -1,4 +1,4 @@
-// The search for a place on one node: which virtual GPU goes on which card. Depth first, with
+// The search for a place on one node: which virtual GPU goes on which GPU. Depth first, with
 // backtracking; what cannot be finished, or not better than what is known, is not begun. Internal
 // to the cluster; pure.
 #ifndef BATON_DEVMGR_PLACEMENT_SEARCH_H_
@@ -23,12 +23,12 @@ namespace baton::devmgr {
 
 struct PlacedPod;
 
-// A card, with what of it the search looks at.
+// A GPU, with what of it the search looks at.
 struct CardState {
   CardUse use;
   const Card* card = nullptr;
   uint64_t exclusion = 0;  // word of the pods on it, while there are any
-  uint32_t model = 0;      // cards with equal numbers have equal vendor and model
+  uint32_t model = 0;      // GPUs with equal numbers have equal vendor and model
   uint16_t serves = 0;     // a bit for each mode
   bool usable = false;
 };
@@ -42,15 +42,15 @@ struct NodeState {
   std::map<std::string, uint64_t> resources_used;
   // What follows from the above, kept for the search (Cluster::State::AddUp).
   Mix::Sum sum{FreeNode()};                      // of `free`
-  FreeNode free;                                 // nothing on cards that must not be used
-  std::array<int16_t, FreeNode::kCards> full{};  // Fullness() of each card
-  // The first card of which this one differs at most in what is used of it.
+  FreeNode free;                                 // nothing on GPUs that must not be used
+  std::array<int16_t, FreeNode::kCards> full{};  // Fullness() of each GPU
+  // The first GPU of which this one differs at most in what is used of it.
   std::array<uint8_t, FreeNode::kCards> kind{};
-  // Cards that a pod without wishes of its own may use: a bit for each.
+  // GPUs that a pod without wishes of its own may use: a bit for each.
   uint16_t open = 0;
-  // All cards' together: how full the node is.
-  uint64_t share_used = 0;
-  uint64_t share_free = 0;  // on usable cards: an upper bound for what can come
+  // All GPUs' together: how full the node is.
+  policy::ShareSum share_used;
+  policy::ShareSum share_free;  // on usable GPUs: an upper bound for what can come
   uint64_t card_memory_used = 0;
   uint64_t card_memory = 0;
   // LossesOf() it by that rule, as of that version of the mix; version 0: to be worked out.
@@ -68,8 +68,8 @@ struct Want {
   uint16_t group;
 
   VgpuWant On(const Card& card) const {
-    if (memory_part == 0) return {share, memory_mib};
-    const uint64_t mib = uint64_t{card.memory_mib} * memory_part / policy::kWhole;
+    if (memory_part == policy::Share(0)) return {share, memory_mib};
+    const uint64_t mib = policy::PartOf(card.memory_mib, memory_part);
     // 0 would be no cap at all.
     return {share, static_cast<uint32_t>(mib > 0 ? mib : 1)};
   }
@@ -83,8 +83,8 @@ struct Wants {
   std::vector<Want> wants;
   std::vector<uint16_t> order;  // which they were
   std::vector<uint32_t> later;  // a bit for each container of this one and those after it
-  policy::Share least = 0;      // share of the smallest
-  uint64_t share = 0;           // of all
+  policy::Share least;          // share of the smallest
+  policy::ShareSum share;       // of all
 };
 
 struct Place {
@@ -95,9 +95,9 @@ struct Place {
 
 // One way to place all of a pod on a node, and how good that is.
 struct Candidate {
-  uint32_t islands = 0;  // that its cards are spread over; a card without NVLink is one of its own
+  uint32_t islands = 0;  // that its GPUs are spread over; a GPU without NVLink is one of its own
   uint32_t numas = 0;
-  int64_t cost = 0;           // by the cards' rule
+  int64_t cost = 0;           // by the GPUs' rule
   int64_t fit = 0;            // best fit: the lower the fuller
   std::vector<Place> places;  // for each Want, in their order
 
@@ -110,7 +110,7 @@ struct SearchOptions {
   const PlacementPolicy* policy = nullptr;
   const Mix* mix = nullptr;
   uint16_t mode_mask = 0xffff;  // modes that the pod accepts
-  // Cards that the search may use, by index on the node: a bit for each.
+  // GPUs that the search may use, by index on the node: a bit for each.
   uint16_t allowed = 0xffff;
   uint32_t cpu_milli = 0;  // what the pod takes of the node, for the fragmentation that it leaves
   uint64_t memory_mib = 0;
@@ -134,8 +134,8 @@ FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib);
 const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule);
 
 // How full, in thousandths.
-int64_t Fullness(const PlacementPolicy& policy, uint64_t share_used, uint64_t share_all,
-                 uint64_t memory_used, uint64_t memory_all);
+int64_t Fullness(const PlacementPolicy& policy, policy::ShareSum share_used,
+                 policy::ShareSum share_all, uint64_t memory_used, uint64_t memory_all);
 
 // Sets NodeState::kind.
 void NumberKinds(NodeState& node);

@@ -11,8 +11,8 @@ namespace baton::devmgr {
 Result<Placement> DecideOff(const Cluster& cluster, const PodRequest& request, const Names& nodes) {
   auto anywhere = cluster.Decide(request);
   if (!anywhere || !nodes.contains(anywhere->node)) return anywhere;
-  if (DemandOf(request) == 0) {
-    // It asks for no card, so it cannot be kept off by its cards.
+  if (DemandOf(request) == policy::Share(0)) {
+    // It asks for no GPU, so it cannot be kept off by its GPUs.
     for (const Node* node : cluster.Nodes()) {
       if (nodes.contains(node->name)) continue;
       if (auto there = cluster.DecideOn(node->name, request)) return there;
@@ -31,7 +31,7 @@ Result<Placement> DecideOff(const Cluster& cluster, const PodRequest& request, c
 
 bool CopyNode(const Node& node, std::span<const PlacedPod* const> pods, Cluster* copy) {
   if (!copy->SetNode(node)) return false;
-  // Which part of a card there is may depend on who came first, so in as many rounds as it takes.
+  // Which part of a GPU there is may depend on who came first, so in as many rounds as it takes.
   std::vector<const PlacedPod*> left(pods.begin(), pods.end());
   for (size_t before = left.size() + 1; !left.empty() && left.size() < before;) {
     before = left.size();
@@ -59,7 +59,7 @@ Names NodesWithAffinity(const Cluster& cluster, const std::string& affinity) {
 Shortage::Shortage(const Cluster& cluster, Modes modes, const PodRequest& request)
     : cluster_(cluster), modes_(modes), request_(request) {
   for (const Want& want : WantsOf(request)) {
-    share_ += want.share;
+    share_ += want.share.millionths();
     if (!groups_.empty() && groups_.back().want.container == want.container &&
         groups_.back().want.group == want.group) {
       ++groups_.back().count;
@@ -111,8 +111,8 @@ bool Shortage::Look(const Node& node, std::span<const PlacedPod* const> may_go) 
     if (!card.usable() || !MeansCard(card)) continue;
     const CardUse& use = *cluster_.UseOf(card.uuid);
     allowed_ |= static_cast<uint16_t>(1u << c);
-    room_.share[c] = policy::kWhole - use.share;
-    room_.memory_mib[c] = card.memory_mib - use.memory_mib;
+    room_.share[c] = (policy::kWhole - use.share).millionths();
+    room_.memory_mib[c] = FreeMib(card, use);
   }
   if (allowed_ == 0 && !groups_.empty()) return false;
   for (const PlacedPod* pod : may_go) {
@@ -121,7 +121,7 @@ bool Shortage::Look(const Node& node, std::span<const PlacedPod* const> may_go) 
       size_t c = 0;
       while (c < node.cards.size() && node.cards[c].uuid != vgpu.card) ++c;
       if (c < node.cards.size() && (allowed_ >> c & 1) != 0) {
-        parts.push_back({c, vgpu.fit.share, vgpu.fit.memory_mib});
+        parts.push_back({c, vgpu.fit.share.millionths(), vgpu.fit.memory_mib});
       }
     }
   }
@@ -148,7 +148,7 @@ bool Shortage::Enough(const Room& room) const {
     for (size_t c = 0; c < node_->cards.size(); ++c) {
       if ((allowed_ >> c & 1) == 0) continue;
       const VgpuWant want = group.want.On(node_->cards[c]);
-      cards += room.share[c] >= want.share && room.memory_mib[c] >= want.memory_mib;
+      cards += room.share[c] >= want.share.millionths() && room.memory_mib[c] >= want.memory_mib;
     }
     return cards >= group.count;
   });
@@ -197,10 +197,10 @@ uint32_t Shortage::Fewest() const {
         if (mib > 0) memory.push_back(mib);
       }
       const VgpuWant want = group.want.On(node_->cards[c]);
-      by_card.push_back(std::max(count(shares, room_.share[c], want.share),
+      by_card.push_back(std::max(count(shares, room_.share[c], want.share.millionths()),
                                  count(memory, room_.memory_mib[c], want.memory_mib)));
     }
-    // Each on a card of its own: the worst of the best, and all of them together.
+    // Each on a GPU of its own: the worst of the best, and all of them together.
     std::sort(by_card.begin(), by_card.end());
     if (by_card.size() < group.count) return kNever;
     uint64_t sum = 0;

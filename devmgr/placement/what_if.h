@@ -36,7 +36,7 @@ bool CopyNode(const Node& node, std::span<const PlacedPod* const> pods, Cluster*
 // The nodes on which pods with this affinity are; none for the empty word. O(pods).
 Names NodesWithAffinity(const Cluster& cluster, const std::string& affinity);
 
-// What of a node a pod lacks, by sums: its cards' shares and memory, the node's own. Where the sums
+// What of a node a pod lacks, by sums: its GPUs' shares and memory, the node's own. Where the sums
 // say no there is no place; where they say yes there may be one.
 class Shortage {
  public:
@@ -53,16 +53,16 @@ class Shortage {
   bool EnoughIfAllGo() const;
   // No fewer pods than these must go; kNever: all are not enough.
   uint32_t Fewest() const;
-  // The cards of the node that the pod may use, by index: a bit for each.
+  // The GPUs of the node that the pod may use, by index: a bit for each.
   uint16_t cards() const { return allowed_; }
 
  private:
   static constexpr size_t kCards = VgpuRequest::kCardsMax;
-  struct Group {  // virtual GPUs that are alike and on different cards
+  struct Group {  // virtual GPUs that are alike and on different GPUs
     Want want;
     uint32_t count;
   };
-  struct Part {  // of a pod that may go: what it has on one card
+  struct Part {  // of a pod that may go: what it has on one GPU
     size_t card;
     uint64_t share;
     uint64_t memory_mib;

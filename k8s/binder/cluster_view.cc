@@ -24,7 +24,8 @@ devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement
       containers.push_back({named ? request.containers[at].name : std::to_string(at), {}});
     }
     auto& groups = containers[vgpu.container].vgpus;
-    while (groups.size() <= vgpu.group) groups.push_back({policy::kWhole, 0, 0, 0});
+    while (groups.size() <= vgpu.group)
+      groups.push_back({.share = policy::kWhole, .memory_mib = 0, .memory_part = {}, .count = 0});
     devmgr::VgpuRequest& group = groups[vgpu.group];
     group.share = vgpu.fit.share;
     group.memory_mib = vgpu.fit.memory_mib;
@@ -269,7 +270,7 @@ bool ClusterView::Set(const devmgr::Node& node, NodeEntry& entry) {
 void ClusterView::FlushNode(const std::string& name, NodeEntry& entry) {
   entry.closed.clear();
   std::set<std::string> blocked;
-  // Pods on cards that were guessed before the node told of its cards: it is not known which of
+  // Pods on GPUs that were guessed before the node told of its GPUs: it is not known which of
   // them they are.
   const std::vector<const devmgr::PlacedPod*> placed = cluster_.PodsOn(name);
   for (const devmgr::PlacedPod* pod : entry.cards ? placed : decltype(placed)()) {
@@ -280,7 +281,7 @@ void ClusterView::FlushNode(const std::string& name, NodeEntry& entry) {
           " is on a GPU that was guessed before the node reported its GPUs; delete the pod";
     }
   }
-  // Cards must be there before pods can be booked on them.
+  // GPUs must be there before pods can be booked on them.
   const bool waits = std::any_of(entry.pods.begin(), entry.pods.end(), [&](const std::string& key) {
     return !IsBooked(key) && (here_.at(key).whole || here_.at(key).placement);
   });
@@ -297,7 +298,7 @@ void ClusterView::FlushNode(const std::string& name, NodeEntry& entry) {
     entry.closed = why;
   }
   if (waits) {
-    // On cards that are new.
+    // On GPUs that are new.
     const auto before = troubles_.size();
     std::set<std::string> still;
     AdoptAll(entry, &still);

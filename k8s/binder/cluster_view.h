@@ -1,9 +1,9 @@
-// What the API server's objects say of nodes, cards and the pods on them, as the device manager's
+// What the API server's objects say of nodes, GPUs and the pods on them, as the device manager's
 // cluster. Used by the binder and the extender, so both decide by the same.
 //
 // A pod that is bound and has room is booked where its placement annotation says, whatever else
-// stands there. What cannot be booked (a card that is given twice, a pod with GPUs that Baton did
-// not give) keeps others away: its cards, or the whole node where it is not known which, are
+// stands there. What cannot be booked (a GPU that is given twice, a pod with GPUs that Baton did
+// not give) keeps others away: its GPUs, or the whole node where it is not known which, are
 // cordoned until it has gone. Pods that use no GPU count in what they take of the node.
 //
 // Pure; deterministic. Not thread safe.
@@ -26,7 +26,7 @@
 
 namespace baton::k8s {
 
-// How cards are divided on Kubernetes: time-slice and exclusive.
+// How GPUs are divided on Kubernetes: time-slice and exclusive.
 devmgr::Modes ClusterModes();
 
 // A pod, as far as it matters to its node.
@@ -34,7 +34,7 @@ struct SeenPod {
   std::string key;   // "namespace/name"
   std::string node;  // empty: not bound
   bool takes_room = false;
-  bool whole = false;  // it asks for whole cards; which, only a placement says
+  bool whole = false;  // it asks for whole GPUs; which, only a placement says
   std::optional<devmgr::Placement> placement;
   devmgr::PodRequest request;  // its `containers` are looked at only where there is no placement
 };
@@ -57,7 +57,7 @@ class ClusterView {
   void RemovePod(const std::string& key);
   // Whether it is on a node, by what was seen.
   bool IsBound(const std::string& key) const { return here_.contains(key); }
-  // Whether its cards are booked.
+  // Whether its GPUs are booked.
   bool IsBooked(const std::string& key) const { return cluster_.Find(key) != nullptr; }
 
   // What was decided, or said to be decided: booked until a pod of that key is seen elsewhere or
@@ -93,7 +93,7 @@ class ClusterView {
   static constexpr size_t kOffMax = 4'096;
   struct NodeEntry {
     bool known = false;  // there is a Node of that name
-    devmgr::Node node;   // without cards
+    devmgr::Node node;   // without GPUs
     std::vector<devmgr::Card> guessed;
     std::optional<std::vector<devmgr::Card>> cards;  // of its GpuNode
     std::map<std::string, uint64_t> resources;
@@ -124,7 +124,7 @@ class ClusterView {
 
 // The request of a pod that has that place: its shares and memory are those of the placement.
 devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement& placement);
-// On the same node and cards, whatever the shares.
+// On the same node and GPUs, whatever the shares.
 bool SamePlace(const devmgr::Placement& a, const devmgr::Placement& b);
 
 }  // namespace baton::k8s

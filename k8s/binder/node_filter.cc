@@ -95,7 +95,7 @@ bool Tolerates(const Toleration& toleration, const Taint& taint) {
   return toleration.exists || toleration.value == taint.value;
 }
 
-// What is not counted elsewhere. Baton's own resources are: cards are given by the exact values,
+// What is not counted elsewhere. Baton's own resources are: GPUs are given by the exact values,
 // but the kubelet goes by the limits.
 bool IsCounted(const std::string& resource) {
   return resource != "cpu" && resource != "memory" && resource != kWholeResource;

@@ -88,7 +88,7 @@ struct Mismatch {
 };
 std::optional<Mismatch> MismatchOf(const PodNeeds& needs, const NodeFacts& node);
 
-// What a pod takes of a node beside cards, processors and memory, by the name of the resource, in
+// What a pod takes of a node beside GPUs, processors and memory, by the name of the resource, in
 // bytes or pieces: "pods" (1), "ephemeral-storage", "hugepages-2Mi", "example.com/fpga",
 // "port TCP/8080" (a port of the host, whatever the address), and what its limits say of
 // "baton.dev/gpu-share" and "baton.dev/gpu-memory".

@@ -60,7 +60,7 @@ struct Pod {
   bool ours = false;   // to be bound by us
   bool gated = false;  // not to be bound yet
   bool ready = false;
-  bool whole = false;  // asks for whole cards
+  bool whole = false;  // asks for whole GPUs
   GpuPod gpu;
   std::string wrong;  // why `gpu` or `needs` cannot be read
   PodNeeds needs;

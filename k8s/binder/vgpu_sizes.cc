@@ -21,10 +21,10 @@ std::optional<Size> SizeOf(const devmgr::PodRequest& request, const devmgr::Vgpu
   if (vgpu.group >= groups.size()) return std::nullopt;
   if (vgpu.mode != spec::kTimeSlice) return Size{vgpu.fit.share, vgpu.fit.memory_mib};
   const devmgr::VgpuRequest& group = groups[vgpu.group];
-  if (group.memory_part == 0) return Size{group.share, group.memory_mib};
+  if (group.memory_part == policy::Share(0)) return Size{group.share, group.memory_mib};
   const devmgr::Card* card = cluster.FindCard(vgpu.card);
   if (card == nullptr) return std::nullopt;
-  const uint64_t mib = uint64_t{card->memory_mib} * group.memory_part / policy::kWhole;
+  const uint64_t mib = policy::PartOf(card->memory_mib, group.memory_part);
   return Size{group.share, static_cast<uint32_t>(std::max<uint64_t>(mib, 1))};
 }
 

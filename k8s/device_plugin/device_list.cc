@@ -82,7 +82,7 @@ std::vector<std::string> PreferredDevices(const std::vector<std::string>& availa
   for (const std::string& id : must) {
     if (taken.size() < size && seen.insert(id).second) taken.push_back(id);
   }
-  std::map<std::string_view, std::vector<std::string>> left;  // by card
+  std::map<std::string_view, std::vector<std::string>> left;  // by GPU
   for (const std::string& id : available) {
     if (seen.insert(id).second) left[CardOfDevice(id)].push_back(id);
   }

@@ -1,5 +1,5 @@
-// What the kubelet is told of a node's cards: devices, of which containers get whole ones. A share
-// is a percent of one card, memory comes in units of so many MiB. Which card a container really
+// What the kubelet is told of a node's GPUs: devices, of which containers get whole ones. A share
+// is a percent of one GPU, memory comes in units of so many MiB. Which GPU a container really
 // has, the binder said; the kubelet only counts. Pure.
 #ifndef BATON_K8S_DEVICE_PLUGIN_DEVICE_LIST_H_
 #define BATON_K8S_DEVICE_PLUGIN_DEVICE_LIST_H_
@@ -32,9 +32,9 @@ struct PluginDevice {
 // The kubelet takes messages of 4 MiB at most; a longer list makes it drop the resource.
 inline constexpr size_t kListBytesMax = (size_t{7} << 20) / 2;
 
-// 100 for each card.
+// 100 for each GPU.
 std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards);
-// The card's memory in units, rounded up: a container may ask for all of it. kInvalid: the list is
+// The GPU's memory in units, rounded up: a container may ask for all of it. kInvalid: the list is
 // longer than kListBytesMax, or the unit is 0; the sentence says which unit would do.
 Result<std::vector<PluginDevice>> MemoryDevices(const std::vector<PluginCard>& cards,
                                                 uint32_t unit_mib);
@@ -42,12 +42,12 @@ Result<std::vector<PluginDevice>> MemoryDevices(const std::vector<PluginCard>& c
 // What the list takes on the wire at most, in bytes.
 size_t ListBytes(const std::vector<PluginDevice>& devices);
 
-// The card that the id names (its last 54 bytes where the uuid is longer).
+// The GPU that the id names (its last 54 bytes where the uuid is longer).
 std::string_view CardOfDevice(std::string_view id);
 
-// `size` of the available ones, `must` among them, from the fewest cards: first what is left of the
-// cards of `must`, then the card that has enough and least beside, else the fullest. Ordered by
-// id within a card. Fewer where there are not so many.
+// `size` of the available ones, `must` among them, from the fewest GPUs: first what is left of the
+// GPUs of `must`, then the GPU that has enough and least beside, else the fullest. Ordered by
+// id within a GPU. Fewer where there are not so many.
 std::vector<std::string> PreferredDevices(const std::vector<std::string>& available,
                                           const std::vector<std::string>& must, size_t size);
 

@@ -12,6 +12,8 @@
 #include <optional>
 #include <system_error>
 
+#include "k8s/types/annotations.h"
+
 namespace baton::k8s {
 namespace {
 
@@ -28,20 +30,9 @@ std::optional<std::string> Contents(const std::string& path) {
   return text;
 }
 
-}  // namespace
-
-Result<bool> InstallHook(const std::string& source, const std::string& folder) {
-  const auto hook = Contents(source);
-  if (!hook || hook->empty()) {
-    return Fail(ErrorCode::kNotFound, "cannot read the hook " + source + "; check --hook-source");
-  }
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    return Fail(ErrorCode::kInternal, "cannot make the folder " + folder + ": " + error.message());
-  }
-  const std::string path = folder + "/" + std::filesystem::path(source).filename().string();
-  if (Contents(path) == hook) return false;
+// Puts a file there, at once, where its contents differ. False: they do not.
+Result<bool> Install(const std::string& path, const std::string& contents, mode_t mode) {
+  if (Contents(path) == contents) return false;
   const std::string fresh = path + ".new-" + std::to_string(getpid());
   const auto fail = [&](const char* what) {
     const int why = errno;
@@ -49,11 +40,11 @@ Result<bool> InstallHook(const std::string& source, const std::string& folder) {
     return Fail(ErrorCode::kInternal, std::string("cannot ") + what + " " + fresh + ": " +
                                           strerror(why) + "; check --hook-dest and its mount");
   };
-  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return fail("create");
-  bool written = fchmod(fd, 0755) == 0;
-  for (size_t done = 0; written && done < hook->size();) {
-    const ssize_t n = write(fd, hook->data() + done, hook->size() - done);
+  bool written = fchmod(fd, mode) == 0;
+  for (size_t done = 0; written && done < contents.size();) {
+    const ssize_t n = write(fd, contents.data() + done, contents.size() - done);
     if (n < 0 && errno == EINTR) continue;
     written = n > 0;
     if (written) done += static_cast<size_t>(n);
@@ -66,8 +57,31 @@ Result<bool> InstallHook(const std::string& source, const std::string& folder) {
     return fail("write");
   }
   close(fd);
+  // A kubelet makes a folder of a file that is not there yet when a pod mounts it.
+  rmdir(path.c_str());
   if (rename(fresh.c_str(), path.c_str()) != 0) return fail("rename");
   return true;
+}
+
+}  // namespace
+
+Result<bool> InstallHook(const std::string& source, const std::string& folder) {
+  const auto hook = Contents(source);
+  if (!hook || hook->empty()) {
+    return Fail(ErrorCode::kNotFound, "cannot read the hook " + source + "; check --hook-source");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return Fail(ErrorCode::kInternal, "cannot make the folder " + folder + ": " + error.message());
+  }
+  const std::string name = std::filesystem::path(source).filename().string();
+  auto installed = Install(folder + "/" + name, *hook, 0755);
+  if (!installed) return installed;
+  auto preload = Install(folder + "/" + std::string(kPreloadFile),
+                         std::string(kHookDir) + "/" + name + "\n", 0644);
+  if (!preload) return preload;
+  return *installed || *preload;
 }
 
 }  // namespace baton::k8s

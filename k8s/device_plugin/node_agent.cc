@@ -377,7 +377,7 @@ class NodeAgent::Impl {
   static std::vector<PluginCard> CardsOf(const devmgr::Node& node) {
     std::vector<PluginCard> cards;
     for (const devmgr::Card& card : node.cards) {
-      // Of a card that is divided by MIG, or another vendor's, nobody can have a part by turns.
+      // Of a GPU that is divided by MIG, or another vendor's, nobody can have a part by turns.
       if (card.mig_enabled || card.vendor != devmgr::kNvidia) continue;
       cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
     }

@@ -1,5 +1,5 @@
 // Baton's agent on a node: keeps batond's pods as the node's pods of Kubernetes say (their
-// annotations, after the binder has placed them), and tells what becomes of them: the node's cards
+// annotations, after the binder has placed them), and tells what becomes of them: the node's GPUs
 // as a GpuNode, what SharePods get in their status, what batond refuses as an Event on the pod.
 //
 // Nothing of it is kept anywhere but in the API server and in batond: whichever of the three
@@ -34,13 +34,13 @@ struct NodeAgentOptions {
   // A pod of idle priority is called paused, and no longer so, after it was for so long: with
   // report_every as it is, at two looks in turn (see PauseWatch).
   Duration paused_after = std::chrono::seconds(5);
-  // batond has not answered for so long: its cards are told as unhealthy, so that nothing new comes
+  // batond has not answered for so long: its GPUs are told as unhealthy, so that nothing new comes
   // until it does.
   Duration away_after = std::chrono::seconds(30);
   // batond lets only processes attach that are in the pod's cgroup. Without, whoever has the ticket
   // may: where pods are not started by a kubelet.
   bool by_cgroup = true;
-  // The cards that containers can have, whenever they are others. From a thread of the agent's.
+  // The GPUs that containers can have, whenever they are others. From a thread of the agent's.
   std::function<void(std::vector<PluginCard>)> on_cards;
 };
 

@@ -93,7 +93,7 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
     wanted.ticket = TicketOf(read->uid, container.name);
     // Of idle priority it is room on the GPU alone.
     const bool idle = wanted.share.priority == policy::Priority::kIdle;
-    wanted.share.request = idle ? 0 : container.request;
+    wanted.share.request = idle ? policy::Share(0) : container.request;
     wanted.share.limit = container.limit;
     wanted.memory_cap = uint64_t{container.memory.mib} << 20;
     wanted.memory_part = container.memory.part;
@@ -143,7 +143,7 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     if (card.uuid.empty() || card.uuid.starts_with(kBench)) continue;
     card.vendor = TextAt(row, "vendor", card.vendor);
     card.model = TextAt(row, "name").substr(0, kWordsMax);
-    // At least one: of a card whose memory nobody knows, pods without a cap can have a part.
+    // At least one: of a GPU whose memory nobody knows, pods without a cap can have a part.
     card.memory_mib =
         static_cast<uint32_t>(std::clamp<uint64_t>(CountAt(row, "memory") >> 20, 1, 1 << 24));
     card.numa = PlaceAt(row, "numa");
@@ -199,7 +199,8 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
     const auto is = present.find(name);
     if (is == present.end() || !same(pod, is->second)) continue;
     if (alike(pod, is->second, true)) continue;
-    sets.emplace_back(int64_t{pod.share.request} - is->second.share.request, &pod);
+    sets.emplace_back(
+        int64_t{pod.share.request.millionths()} - is->second.share.request.millionths(), &pod);
   }
   std::stable_sort(sets.begin(), sets.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -224,7 +225,7 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
     request[field.key] = spec::WriteField(field, pod);
   }
   // Where nothing is said, what was said before ends.
-  if (pod.memory_cap == 0 && pod.memory_part == 0) request["memory"] = 0;
+  if (pod.memory_cap == 0 && pod.memory_part == policy::Share(0)) request["memory"] = 0;
   if (pod.team.empty()) request["team"] = "";
   return request;
 }

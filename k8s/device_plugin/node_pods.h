@@ -33,7 +33,7 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
 // A pod of batond as its `status` tells.
 struct PresentPod {
   BatondPod pod;
-  double achieved = 0;    // percent of a card, over the last minute, summed over its cards
+  double achieved = 0;    // percent of a GPU, over the last minute, summed over its GPUs
   uint64_t held_ns = 0;   // likewise since it was made
   bool attached = false;  // a process of it is connected
   // Of idle priority, and waits for pods with a request at this moment.
@@ -42,7 +42,7 @@ struct PresentPod {
 // Of a `status` answer. The cgroup is empty for pods that none is named for.
 std::vector<PresentPod> PresentPods(const Json& status);
 
-// The node's cards, by its `status` answer; at most 16.
+// The node's GPUs, by its `status` answer; at most 16.
 devmgr::Node NodeOf(const Json& status, const std::string& name);
 
 struct BatondCommand {
@@ -61,7 +61,7 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup);
 
 // What a node tells of a SharePod whose pod is there.
 struct ShareReport {
-  double achieved = 0;  // percent of each of its cards
+  double achieved = 0;  // percent of each of its GPUs
   uint64_t held_ns = 0;
   bool attached = false;
   bool ended = false;   // its pod has: the last report

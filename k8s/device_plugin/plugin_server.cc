@@ -92,7 +92,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
         if (version_ == told) continue;
         told = version_;
         list.mutable_devices()->Reserve(static_cast<int>(devices_.size()));
-        // Without NUMA nodes: they would be those of the card that the kubelet counts down, and the
+        // Without NUMA nodes: they would be those of the GPU that the kubelet counts down, and the
         // container's is the one that the binder chose.
         for (const PluginDevice& device : devices_) {
           auto* row = list.add_devices();
@@ -125,7 +125,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
   }
 
   // Gives nothing to the container: its environment comes from its pod's annotations, where the
-  // binder has written which cards it has.
+  // binder has written which GPUs it has.
   Status Allocate(Context*, const v1beta1::AllocateRequest* request,
                   v1beta1::AllocateResponse* answer) override {
     std::set<std::string_view> known;

@@ -200,7 +200,7 @@ class ExtenderCore::Impl {
     return annotations;
   }
 
-  // Books cards on that node.
+  // Books GPUs on that node.
   Result<devmgr::Placement> Book(Asked& asked, const std::string& node) {
     view.Flush();
     Renew(asked.request.name);
@@ -368,11 +368,11 @@ std::optional<ExtenderCore::Plan> ExtenderCore::PlanCards(const Json& pod) {
   if (TextAt(pod, "spec/schedulerName") == impl_->options.scheduler) return std::nullopt;
   auto asked = Ask(pod, impl_->options.memory_unit_mib);
   if (!asked || !asked->gpu.asks()) return std::nullopt;
-  // Which whole cards it has the device plugin of its vendor has said.
+  // Which whole GPUs it has the device plugin of its vendor has said.
   if (asked->gpu.containers.front().whole) return std::nullopt;
   const ObjectName name = NameOf(pod);
   if (impl_->plans.contains(name.Text())) return std::nullopt;
-  // What was seen of it so far has no cards, and stands in the way of what is decided now.
+  // What was seen of it so far has no GPUs, and stands in the way of what is decided now.
   impl_->view.RemovePod(name.Text());
   const auto placement = impl_->Book(*asked, node);
   if (!placement) {
@@ -441,7 +441,7 @@ class Extender::Impl {
     worker.join();
   }
 
-  // A pod that is bound without cards.
+  // A pod that is bound without GPUs.
   void See(Json pod) {
     if (TextAt(pod, "spec/nodeName").empty() || !TakesRoom(pod)) return;
     if (const auto placement = ReadPlacement(pod); !placement || placement->has_value()) return;

@@ -3,11 +3,11 @@
 //
 //   POST /filter      the nodes on which the pod's GPUs fit, and why not on the others
 //   POST /prioritize  10 for the node that the binder would take, 0 for the others; Volcano's too
-//   POST /bind        decides about cards on that node, books them, and binds the pod
+//   POST /bind        decides about GPUs on that node, books them, and binds the pod
 //   POST /predicate   Volcano's: one task, one node
 //
-// Volcano binds by itself and knows of no cards, so a pod that was bound elsewhere and asks for
-// shares gets its cards as soon as a watch tells of it.
+// Volcano binds by itself and knows of no GPUs, so a pod that was bound elsewhere and asks for
+// shares gets its GPUs as soon as a watch tells of it.
 //
 // What it knows comes from watches, as the binder's; a pod is booked before its Binding is sent.
 // Whoever reaches it can have any pod bound but the binder's: let only the scheduler reach it.
@@ -61,7 +61,7 @@ class ExtenderCore {
     Json body;
   };
   Result<Plan> PlanBinding(const Json& pod, const std::string& node);
-  // Nothing: its cards are known, or it asks for none.
+  // Nothing: its GPUs are known, or it asks for none.
   std::optional<Plan> PlanCards(const Json& pod);
   // `certain`: whether it was carried out is known.
   void Ended(const Plan& plan, bool done, bool certain);

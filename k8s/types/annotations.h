@@ -18,29 +18,29 @@ inline constexpr std::string_view kScheduler = "baton";  // pods' schedulerName
 
 // Extended resources.
 
-// Percents of one GPU, in whole numbers: what the node has is 100 for each card. A container that
-// asks for several cards asks for the sum. Rounded down where the share is finer, for the kubelet
+// Percents of one GPU, in whole numbers: what the node has is 100 for each GPU. A container that
+// asks for several GPUs asks for the sum. Rounded down where the share is finer, for the kubelet
 // ends pods of which the sum exceeds what the node has: eight of 12.5 % must fit.
 inline constexpr std::string_view kShareResource = "baton.dev/gpu-share";
 // Units of GPU memory, rounded likewise; what a unit is, the cluster's operator says (256 MiB).
 inline constexpr std::string_view kMemoryResource = "baton.dev/gpu-memory";
 inline constexpr uint32_t kMemoryUnitMib = 256;
-// Whole cards, as NVIDIA's plugin counts them.
+// Whole GPUs, as NVIDIA's plugin counts them.
 inline constexpr std::string_view kWholeResource = "nvidia.com/gpu";
 
 // What users write: the suffix of the key.
 
 inline constexpr std::string_view kPrefix = "baton.dev/";
 namespace keys {
-inline constexpr std::string_view kRequest = "request";  // percent of each card: "30", "12.5"
+inline constexpr std::string_view kRequest = "request";  // percent of each GPU: "30", "12.5"
 inline constexpr std::string_view kLimit = "limit";      // percent
-inline constexpr std::string_view kMemory = "memory";    // "4Gi", "25%", of each card
-inline constexpr std::string_view kCount = "count";      // cards, 1 to 16
+inline constexpr std::string_view kMemory = "memory";    // "4Gi", "25%", of each GPU
+inline constexpr std::string_view kCount = "count";      // GPUs, 1 to 16
 // Of the whole pod; never of one container.
 inline constexpr std::string_view kPriority = "priority";  // low, high: of the token alone
 inline constexpr std::string_view kTeam = "team";          // research/vision
 inline constexpr std::string_view kUser = "user";          // for the books
-inline constexpr std::string_view kModel = "model";        // words of the card's model, by commas
+inline constexpr std::string_view kModel = "model";        // words of the GPU's model, by commas
 inline constexpr std::string_view kNotModel = "not-model";
 inline constexpr std::string_view kMode = "mode";          // time-slice, exclusive
 inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/placement/request.h
@@ -65,6 +65,9 @@ std::string ContainerKey(std::string_view container, std::string_view key);
 inline constexpr std::string_view kSocketDir = "/run/baton";          // mounted read-only
 inline constexpr std::string_view kHookDir = "/usr/local/lib/baton";  // likewise; libbaton.so in it
 inline constexpr std::string_view kHostHookDir = "/var/lib/baton/hook";  // where it is on the node
+// In the same folder, and what the loader reads in each container; it names the hook.
+inline constexpr std::string_view kPreloadFile = "ld.so.preload";
+inline constexpr std::string_view kPreloadPath = "/etc/ld.so.preload";
 
 // BATON_TICKET of a container: the pod's uid and the container's name, "2f6c...-.../main", of at
 // most 64 bytes where the uid is a UUID: a name of more than 27 has its end replaced by a hash of

@@ -24,7 +24,7 @@ constexpr std::array<std::pair<devmgr::Health, std::string_view>, 3> kHealths{
      {devmgr::Health::kFailed, "Failed"},
      {devmgr::Health::kMissing, "Missing"}}};
 
-// One card's fields, the first error among them kept.
+// One GPU's fields, the first error among them kept.
 struct CardReader {
   const Json& card;
   const std::string& where;

@@ -1,5 +1,5 @@
 // Nodes: what the API server knows of them (Node) and what Baton's part on the node tells of its
-// cards (GpuNode, baton.dev/v1alpha1), as the device manager's inventory. Pure; never throws.
+// GPUs (GpuNode, baton.dev/v1alpha1), as the device manager's inventory. Pure; never throws.
 #ifndef BATON_K8S_TYPES_GPU_NODE_H_
 #define BATON_K8S_TYPES_GPU_NODE_H_
 
@@ -18,12 +18,12 @@ namespace baton::k8s {
 //    "memoryMiB", "numa", "island", "pcie", "bus", "health", "why", "cordoned", "migCapable",
 //    "migEnabled"}]}}
 Json GpuNodeOf(const devmgr::Node& node);
-// Its cards again. kInvalid names the field.
+// Its GPUs again. kInvalid names the field.
 Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node);
 
-// Cards of a node without GpuNode, from its allocatable and NVIDIA's labels: nvidia.com/gpu (or
-// baton.dev/gpu-share / 100) cards, named "NODE/0"..., of model nvidia.com/gpu.product, each with
-// nvidia.com/gpu.memory MiB (else baton.dev/gpu-memory units / cards). Empty: it has none.
+// GPUs of a node without GpuNode, from its allocatable and NVIDIA's labels: nvidia.com/gpu (or
+// baton.dev/gpu-share / 100) GPUs, named "NODE/0"..., of model nvidia.com/gpu.product, each with
+// nvidia.com/gpu.memory MiB (else baton.dev/gpu-memory units / GPUs). Empty: it has none.
 std::vector<devmgr::Card> GuessedCards(const Json& node, uint32_t memory_unit_mib);
 
 // Name, labels, cordon (spec.unschedulable, or not Ready), and what pods may use (allocatable).

@@ -180,7 +180,7 @@ struct Reader {
       auto share = ParsePercent(*request.text);
       if (!share) return Refuse(request.field(), share.error().message);
       gpus.request = *share;
-      const Units units = UnitsOf(*share, kShareUnit, gpus.count);
+      const Units units = UnitsOf(share->millionths(), kShareUnit, gpus.count);
       if (!settled && !units.Holds(gpus.share_units)) {
         return Refuse(field, fmt::format("'{}', but annotation {} requests {} % of {} GPU{}; "
                                          "set this limit to {}",
@@ -202,7 +202,7 @@ struct Reader {
                                   gpus.count == 1 ? "one GPU" : fmt::format("{} GPUs", gpus.count),
                                   100 * gpus.count, PodKey(keys::kCount)));
       }
-      gpus.request = each * 10'000;
+      gpus.request = policy::kWhole * each / 100;
     }
     if (const Said limit = Of(annotations, gpus.name, keys::kLimit)) {
       auto share = ParsePercent(*limit.text);
@@ -231,7 +231,7 @@ struct Reader {
       if (!memory) return Refuse(said.field(), memory.error().message);
       gpus.memory = *memory;
       if (settled || gpus.memory_units == 0) return {};
-      if (memory->part > 0) {
+      if (memory->part > policy::Share(0)) {
         return Refuse(field, "annotation " + said.key +
                                  " requests a part of the GPU's memory, which has no number of "
                                  "units; remove this limit");
@@ -444,7 +444,7 @@ std::string PlacementText(const GpuPod& pod, const devmgr::Placement& placement)
       if (vgpu.container != i) continue;
       vgpus.push_back({{"card", vgpu.card},
                        {"mode", vgpu.mode},
-                       {"share", vgpu.fit.share},
+                       {"share", vgpu.fit.share.millionths()},
                        {"memoryMiB", vgpu.fit.memory_mib},
                        {"layout", vgpu.fit.layout},
                        {"slot", vgpu.fit.slot}});
@@ -512,12 +512,12 @@ Result<devmgr::Placement> ParsePlacement(std::string_view text) {
       placed.mode = TextAt(vgpu, "mode");
       if (!word(placed.card, kCardNameMax)) return damaged("card");
       if (!word(placed.mode, 32)) return damaged("mode");
-      const auto share = number(vgpu, "share", policy::kWhole);
+      const auto share = number(vgpu, "share", policy::kMillion);
       const auto memory = number(vgpu, "memoryMiB", kVgpuMibMax);
       const auto layout = number(vgpu, "layout", std::numeric_limits<uint64_t>::max());
       const auto slot = number(vgpu, "slot", std::numeric_limits<uint32_t>::max());
       if (!share || !memory || !layout || !slot) return damaged("share, memoryMiB, layout or slot");
-      placed.fit = {static_cast<uint32_t>(*share), static_cast<uint32_t>(*memory), *layout,
+      placed.fit = {policy::Share(*share), static_cast<uint32_t>(*memory), *layout,
                     static_cast<uint32_t>(*slot)};
       placement.vgpus.push_back(std::move(placed));
     }

@@ -28,7 +28,7 @@ struct ContainerGpus {
   policy::Share limit = policy::kWhole;
   GpuMemory memory;
   uint32_t count = 1;
-  bool whole = false;  // nvidia.com/gpu: cards of its own
+  bool whole = false;  // nvidia.com/gpu: GPUs of its own
   // What its limits say, by which the kubelet counts: they stay as they were when a pod that is
   // bound gets another request or memory by its annotations. 0: there are none.
   uint32_t share_units = 0;   // baton.dev/gpu-share
@@ -59,13 +59,13 @@ struct GpuPod {
 // kInvalid: a sentence that names the field ("metadata.annotations[baton.dev/request]: '130' ...").
 // A pod that asks for no GPU is a GpuPod without containers.
 //
-// A container asks by its limits: baton.dev/gpu-share is the sum of its requests over its cards, so
+// A container asks by its limits: baton.dev/gpu-share is the sum of its requests over its GPUs, so
 // by itself it is the request (and the limit is 100 unless annotated), and with the annotation
-// `request` it must be that, rounded down (but to 1 at least) or up for each card.
+// `request` it must be that, rounded down (but to 1 at least) or up for each GPU.
 // baton.dev/gpu-memory likewise, but it may be left out where the annotation `memory` is there.
 // Once the pod is bound, and for a SharePod's child, the annotations alone count: limits cannot
-// change any more, and annotations do. nvidia.com/gpu is whole cards, in mode exclusive. One pod
-// asks for shares or whole cards, not both. Init containers that ask have cards of their own, as
+// change any more, and annotations do. nvidia.com/gpu is whole GPUs, in mode exclusive. One pod
+// asks for shares or whole GPUs, not both. Init containers that ask have GPUs of their own, as
 // containers do: nothing is reused.
 //
 // Without a name (the webhook sees a pod before its generateName became one) request.name is made
@@ -79,7 +79,7 @@ struct NodeResources {
 };
 NodeResources ResourcesOf(const Json& pod);
 
-// The annotations that a Binding carries, which say where each container's cards are: kPlacement of
+// The annotations that a Binding carries, which say where each container's GPUs are: kPlacement of
 // the pod, as below, and kDevices of each container.
 //
 //   {"v":1,"node":"n1","containers":[{"name":"main","vgpus":[{"card":"GPU-...","mode":"time-slice",

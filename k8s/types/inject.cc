@@ -104,6 +104,9 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
   }
 
   size_t end = (*mounts)->size();
+  const bool preloads = std::any_of((*mounts)->begin(), (*mounts)->end(), [](const Json& m) {
+    return TextAt(m, "mountPath") == kPreloadPath;
+  });
   for (const auto& [name, path] :
        {std::pair{"baton-socket", kSocketDir}, {"baton-hook", kHookDir}}) {
     const Json mount{{"name", name}, {"mountPath", path}, {"readOnly", true}};
@@ -111,7 +114,8 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
                                    [&](const Json& m) { return Covers(m, mount); });
     if (there) continue;
     for (const Json& theirs : **mounts) {
-      if (TextAt(theirs, "mountPath") == path || TextAt(theirs, "name") == name) {
+      const std::string at_path = TextAt(theirs, "mountPath");
+      if (at_path == path || (TextAt(theirs, "name") == name && at_path != kPreloadPath)) {
         return Refuse(where + ".volumeMounts",
                       fmt::format("Baton uses {} and the volume {} in pods with GPUs; use another "
                                   "path and name",
@@ -119,6 +123,13 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
       }
     }
     (*mounts)->insert((*mounts)->begin() + static_cast<Json::difference_type>(end++), mount);
+  }
+  // For programs that set an LD_PRELOAD of their own. Who mounts such a file knows better.
+  if (!preloads) {
+    (*mounts)->push_back({{"name", "baton-hook"},
+                          {"mountPath", kPreloadPath},
+                          {"subPath", kPreloadFile},
+                          {"readOnly", true}});
   }
   return {};
 }
@@ -203,7 +214,7 @@ Result<bool> Inject(Json& pod, const InjectOptions& options) {
           return tl::unexpected(ok.error());
         ++gpus;
       } else if (container.is_object()) {
-        // Images of CUDA say "all", and NVIDIA's runtime would give them every card.
+        // Images of CUDA say "all", and NVIDIA's runtime would give them every GPU.
         auto env = Array(container, "env", where);
         if (!env) return tl::unexpected(env.error());
         if (Named(**env, kNvidiaDevices) == nullptr) {

@@ -25,10 +25,12 @@ struct InjectOptions {
 //   BATON_SOCKET         /run/baton/baton.sock
 //   BATON_AWAY           where the annotation says so
 //   LD_PRELOAD           /usr/local/lib/baton/libbaton.so, before what was there already
+//   /etc/ld.so.preload   mounted, with the same, unless the container mounts one of its own: the
+//                        hook stays where a program sets LD_PRELOAD anew
 //   NVIDIA_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES   fieldRef of its kDevices annotation
 // These env entries stand before the container's own, so that its own may refer to them. Containers
 // that do not ask for GPUs get NVIDIA_VISIBLE_DEVICES=void where they say nothing of it themselves.
-// A pod of whole cards only gets the devices, and no hook. kInvalid: see ReadGpuPod(); or
+// A pod of whole GPUs only gets the devices, and no hook. kInvalid: see ReadGpuPod(); or
 // LD_PRELOAD comes from a reference (valueFrom), a variable or volume of ours is already taken, or
 // one of the two folders of the node would be mounted so that the pod can write there.
 // False: it asks for none, nothing was changed.

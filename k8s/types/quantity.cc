@@ -150,7 +150,7 @@ Result<policy::Share> ParsePercent(std::string_view text) {
     tenths += static_cast<uint32_t>(part.front() - '0');
   }
   if (tenths < 1 || tenths > 1'000) return refuse();
-  return tenths * policy::kShareMin;
+  return policy::kShareMin * tenths;
 }
 
 Result<GpuMemory> ParseGpuMemory(std::string_view text) {
@@ -182,11 +182,11 @@ Result<GpuMemory> ParseGpuMemory(std::string_view text) {
     return Fail(ErrorCode::kInvalid,
                 Quoted(text) + " is more memory than any GPU has; at most 16Ti");
   }
-  return GpuMemory{static_cast<uint32_t>(mib), 0};
+  return GpuMemory{static_cast<uint32_t>(mib), {}};
 }
 
 std::string GpuMemoryText(const GpuMemory& memory) {
-  if (memory.part > 0) return policy::PercentText(memory.part) + "%";
+  if (memory.part > policy::Share(0)) return policy::PercentText(memory.part) + "%";
   if (memory.mib == 0) return {};
   return memory.mib % 1'024 == 0 ? fmt::format("{}Gi", memory.mib / 1'024)
                                  : fmt::format("{}Mi", memory.mib);

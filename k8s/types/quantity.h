@@ -36,10 +36,10 @@ Result<int64_t> WholeQuantity(const nlohmann::json& value);
 // "30", "12.5", "30%": 0.1 to 100 in steps of 0.1, in millionths. kInvalid: a sentence that begins
 // with the text and says what is accepted.
 Result<policy::Share> ParsePercent(std::string_view text);
-// GPU memory: a quantity in bytes, of which MiB are taken, rounded up; or a percentage of the card.
+// GPU memory: a quantity in bytes, of which MiB are taken, rounded up; or a percentage of the GPU.
 struct GpuMemory {
-  uint32_t mib = 0;        // at most 2^24 (16 TiB)
-  policy::Share part = 0;  // one of both is 0; both: no cap
+  uint32_t mib = 0;    // at most 2^24 (16 TiB)
+  policy::Share part;  // one of both is 0; both: no cap
   friend bool operator==(const GpuMemory&, const GpuMemory&) = default;
 };
 Result<GpuMemory> ParseGpuMemory(std::string_view text);

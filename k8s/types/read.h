@@ -18,7 +18,7 @@
 
 namespace baton::k8s {
 
-inline constexpr uint64_t kCountMax = 16;        // cards of a container, as devmgr has it
+inline constexpr uint64_t kCountMax = 16;        // GPUs of a container, as devmgr has it
 inline constexpr uint64_t kGangSizeMax = 1'024;  // devmgr::kGangMax
 
 // "'text'", bounded, without control characters.
@@ -54,8 +54,8 @@ Result<void> CheckWishes(const PodWishes& wishes,
 spec::PodRequest AskedBy(const PodWishes& wishes);
 
 // What limits may say beside an exact value, for the kubelet's account: from the value rounded down
-// (least; at least 1 for each card) to the value rounded up (most), over all `count` cards. Rounded
-// down the sum of what fits on a card never exceeds the card.
+// (least; at least 1 for each GPU) to the value rounded up (most), over all `count` GPUs. Rounded
+// down the sum of what fits on a GPU never exceeds the GPU.
 struct Units {
   uint64_t least = 0;
   uint64_t most = 0;
@@ -63,7 +63,7 @@ struct Units {
   bool Holds(uint64_t units) const { return units >= least && units <= most; }
 };
 Units UnitsOf(uint64_t value, uint64_t unit, uint32_t count);
-inline constexpr uint64_t kShareUnit = policy::kWhole / 100;  // 1 %
+inline constexpr uint64_t kShareUnit = policy::kMillion / 100;  // 1 %
 
 // The words between commas, without the blanks around them; no empty ones.
 std::vector<std::string> Words(std::string_view text);

@@ -22,8 +22,8 @@ constexpr size_t kNameMax = 63;  // a label's value
 struct Ask {
   std::string field;  // "spec.gpu"
   std::string container;
-  policy::Share request = 0;
-  policy::Share limit = 0;
+  policy::Share request;
+  policy::Share limit;
   GpuMemory memory;
   uint32_t count = 1;
 };
@@ -187,7 +187,7 @@ Result<Spec> ReadSpec(const Json& share_pod) {
                                 "spec.containers: [{{name: {}, gpu: {{request: \"30\"}}}}]",
                                 names.size(), names.back()));
     }
-    Ask ask{"spec.gpu", names.front(), 0, 0, {}, 1};
+    Ask ask{"spec.gpu", names.front(), {}, {}, {}, 1};
     if (auto ok = ReadAsk(gpu, exclusive, ask); !ok) return tl::unexpected(ok.error());
     spec.asks.push_back(std::move(ask));
     return spec;
@@ -200,7 +200,7 @@ Result<Spec> ReadSpec(const Json& share_pod) {
   }
   std::set<std::string> seen;
   for (size_t i = 0; i < several.size(); ++i) {
-    Ask ask{fmt::format("spec.containers[{}].gpu", i), TextAt(several[i], "name"), 0, 0, {}, 1};
+    Ask ask{fmt::format("spec.containers[{}].gpu", i), TextAt(several[i], "name"), {}, {}, {}, 1};
     const std::string field = fmt::format("spec.containers[{}].name", i);
     if (std::find(names.begin(), names.end(), ask.container) == names.end()) {
       const std::string near = Nearest(ask.container, names);
@@ -278,7 +278,7 @@ Json Child(const Json& share_pod, const Spec& spec, uint32_t memory_unit_mib) {
       Json& limits = resources["limits"];
       if (!limits.is_object()) limits = Json::object();
       limits[std::string(kShareResource)] =
-          std::to_string(UnitsOf(ask->request, kShareUnit, ask->count).least);
+          std::to_string(UnitsOf(ask->request.millionths(), kShareUnit, ask->count).least);
       if (ask->memory.mib > 0) {
         limits[std::string(kMemoryResource)] =
             std::to_string(UnitsOf(ask->memory.mib, unit, ask->count).least);

@@ -86,7 +86,7 @@ std::vector<std::string> ContainersOf(const Json& pod) {
   return names;
 }
 
-// What of a pod's annotations only Baton may write: where its cards are.
+// What of a pod's annotations only Baton may write: where its GPUs are.
 bool IsPlacement(const std::string& key) {
   return key == PodKey(keys::kPlacement) ||
          (key.find(kContainerPart) != std::string::npos &&
@@ -226,7 +226,7 @@ class Reviewer {
     return pod;
   }
 
-  // A tenant who could say where a pod's cards are would choose its card, and its neighbours'.
+  // A tenant who could say where a pod's GPUs are would choose its GPU, and its neighbours'.
   Result<void> CheckPlacement() const {
     if (ByBaton()) return {};
     const Json& is = At(object_, "metadata/annotations");
@@ -251,7 +251,7 @@ class Reviewer {
     return {};
   }
 
-  // What a pod that has its cards cannot change: the binder would not follow.
+  // What a pod that has its GPUs cannot change: the binder would not follow.
   Result<void> CheckPodChange(const GpuPod& pod) const {
     const auto before = ReadGpuPod(old_, options_.inject.memory_unit_mib);
     if (!before || !before->asks()) return {};

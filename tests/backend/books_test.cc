@@ -154,7 +154,7 @@ TEST_F(KeptBooks, ClaimsBeyondAllMeasureDoNotStopTheBooksOfOthers) {
     EXPECT_LT(pod.at(counter).get<uint64_t>(), uint64_t{60'000'000'000}) << counter;
   }
   EXPECT_LT(pod.at("launches").get<uint64_t>(), uint64_t{600'000'000});
-  // No more than the card has, for no longer than the pod was there.
+  // No more than the GPU has, for no longer than the pod was there.
   EXPECT_LT(total.at("rows")[0].at("memory_gib_hours").get<double>(), 0.1);
 }
 

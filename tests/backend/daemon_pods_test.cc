@@ -118,7 +118,7 @@ TEST_F(Batond, TheMapOfVirtualGpusSurvivesACrash) {
   Pod("e", 70, {{"gpus", {"GPU-b"}}});
 }
 
-TEST_F(Batond, APodWhoseCardIsGoneStaysAndGetsItsPlaceBack) {
+TEST_F(Batond, APodWhoseGpuIsGoneStaysAndGetsItsPlaceBack) {
   const std::string ticket = Pod("a", 60, {{"gpus", {"GPU-b"}}});
   EXPECT_EQ(daemon_.Stop(), 0);
   const std::string with = ReadText(folder_ / "batond.toml");
@@ -285,13 +285,13 @@ TEST_F(Batond, AReloadAppliesTheFilesPodsAndASetOutlastsItUntilTheFileSpeaksAgai
   EXPECT_TRUE(Eventually([&] { return PodStatus("f").value("request", 0.0) == 25.0; }));
 }
 
-TEST_F(Batond, PodsOfTheFileSayOnWhichCardsTheyMayBe) {
+TEST_F(Batond, PodsOfTheFileSayOnWhichGpusTheyMayBe) {
   Configure(
       "[[pod]]\nname = \"f\"\nrequest = 20\ncount = 2\naffinity = \"x\"\n"
       "[[pod]]\nname = \"g\"\nrequest = 20\ngpus = [1]\nmode = \"exclusive\"\n");
   daemon_.Signal(SIGHUP);
   ASSERT_TRUE(Eventually([&] { return PodStatus("f").value("gpus", json::array()).size() == 2; }));
-  // It takes a whole card, and there is none.
+  // It takes a whole GPU, and there is none.
   EXPECT_TRUE(Eventually(
       [&] { return daemon_.Log().find("[[pod]] g is not created: ") != std::string::npos; }));
   ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "f"}}).value("ok", false));

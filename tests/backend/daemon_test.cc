@@ -185,6 +185,25 @@ TEST_F(Batond, AFullBoundIsSaidWithHowManyItRefused) {
       << Degraded();
 }
 
+TEST_F(Batond, WhoConnectsTooOftenIsRefusedAndWhoIsThereIsServed) {
+  ASSERT_TRUE(StartWithServer("connects_per_second = 3"));
+  const std::string ticket = Pod("a", 50);
+  ScriptedClient first(Socket(), 1);
+  ASSERT_TRUE(first.Join(ticket, "GPU-a"));
+  for (uint64_t i = 2; i <= 200; ++i) ScriptedClient(Socket(), i).SayHello(ticket);
+  EXPECT_TRUE(first.Ask() && first.AwaitGrant());
+  const std::string user = "user " + std::to_string(geteuid());
+  EXPECT_NE(Degraded().find(user + " connects too often ("), std::string::npos) << Degraded();
+  // Who tries again is let in.
+  bool joined = false;
+  for (int i = 0; i < 100 && !joined; ++i) {
+    usleep(100'000);
+    ScriptedClient late(Socket(), 1000);
+    joined = late.Join(ticket, "GPU-a");
+  }
+  EXPECT_TRUE(joined);
+}
+
 TEST_F(Batond, OnePodsProcessesKeepNoOtherPodOfItsUserOut) {
   ASSERT_TRUE(StartWithServer("clients_per_pod = 2"));
   const std::string many = Pod("many", 50);
@@ -369,11 +388,16 @@ TEST_F(Batond, ADaemonThatWasStoppedDoesNotChargeForItsAbsence) {
   ASSERT_TRUE(a.Report(Phase::kHolding));
   ASSERT_EQ(Holder(), "a");
   daemon_.Signal(SIGSTOP);
+  a.HasGrantNow();  // what it was sent last is what it answers
   ASSERT_TRUE(a.GiveBack());
   const auto held = static_cast<uint64_t>(Nanos(MonotonicNow() - granted));
   poll(nullptr, 0, 1'000);
   daemon_.Signal(SIGCONT);
-  ASSERT_TRUE(Eventually([&] { return Holder() != "a"; }));
+  ASSERT_TRUE(Eventually([&] {
+    a.HasGrantNow();
+    a.GiveBack();
+    return Holder() != "a";
+  }));
   // Hand-offs and this machine's other work are somewhere in the 500 ms.
   EXPECT_LT(PodStatus("a").at("held_ns").get<uint64_t>(), held + 500'000'000);
 }

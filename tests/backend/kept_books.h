@@ -95,7 +95,7 @@ class KeptBooks : public testing::Test {
   void Use(const std::string& pod, const std::string& ticket) {
     ScriptedClient client(folder_ / "run/baton.sock", ++incarnations_);
     ASSERT_TRUE(client.Join(ticket, "GPU-a"));
-    ASSERT_TRUE(client.Ask() && client.AwaitGrant() && client.Report(wire::Phase::kHolding));
+    ASSERT_TRUE(client.AskUntilGranted() && client.Report(wire::Phase::kHolding));
     ASSERT_TRUE(Eventually([&] {
       client.HasGrantNow();
       client.GiveBack();

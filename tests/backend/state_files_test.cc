@@ -258,6 +258,34 @@ TEST(UsageBook, KnowsWhatTheLastTokenWasCharged) {
   EXPECT_EQ(book.NewestHold(gpu), 7u);
 }
 
+TEST(UsageBook, KnowsUntilWhenALimitIsUsedUpInTheSameBoot) {
+  const TempFolder folder;
+  const uint64_t gpu = HashOf("GPU-0");
+  const Instant at = InstantFromNanos(5'000'000'000);
+  {
+    UsageBook book;
+    book.Open(folder / "usage", "boot 1");
+    for (const uint64_t pod : {1, 2}) book.At(PodId{pod}, gpu, 0);
+    EXPECT_EQ(book.LimitFullAt(PodId{1}, gpu), Instant{});
+    book.SetLimitFullAt(PodId{1}, gpu, at);
+    book.SetLimitFullAt(PodId{2}, gpu, at);
+    book.Drop(PodId{2}, 0);
+    book.SetLimitFullAt(PodId{2}, gpu, at);
+    EXPECT_EQ(book.LargestPod(), 1u) << "who is forgotten leaves nothing";
+  }
+  {
+    UsageBook book;
+    book.Open(folder / "usage", "boot 1");
+    EXPECT_EQ(book.LimitFullAt(PodId{1}, gpu), at);
+    EXPECT_EQ(book.LimitFullAt(PodId{1}, gpu + 1), Instant{});
+    EXPECT_EQ(book.LimitFullAt(PodId{2}, gpu), Instant{});
+    EXPECT_EQ(book.NewestHold(gpu), 0u);
+  }
+  UsageBook book;
+  book.Open(folder / "usage", "boot 2");
+  EXPECT_EQ(book.LimitFullAt(PodId{1}, gpu), Instant{}) << "the clock began anew";
+}
+
 TEST(UsageBook, AChangeOfBothEntriesThatWasCutShortIsUndone) {
   const TempFolder folder;
   const uint64_t gpu = HashOf("GPU-0");

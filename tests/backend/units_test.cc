@@ -55,10 +55,10 @@ TEST(Keys, AKeyThatOthersCanReadIsRefused) {
   EXPECT_EQ(keys.error().code, ErrorCode::kDenied);
 }
 
-Pod MakePod(const std::string& name, policy::Share request, const std::string& gpu) {
+Pod MakePod(const std::string& name, uint32_t request, const std::string& gpu) {
   Pod pod;
   pod.name = name;
-  pod.share = *spec::ShareFrom(request, 0, policy::Priority::kNormal);
+  pod.share = *spec::ShareFrom(policy::Share(request), {}, policy::Priority::kNormal);
   pod.gpus = {gpu};
   return pod;
 }
@@ -76,19 +76,19 @@ TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
   Pod* a = *pods.Add(MakePod("a", 500'000, "GPU-0"));
   Pod* b = *pods.Add(MakePod("b \"x\"\n", 300'000, "GPU-0"));
   const PodId last = b->id;
-  a->memory_part = 250'000;
+  a->memory_part = policy::Share(250'000);
   a->mode = "mig";
   a->wishes = {"mig", {"a100"}, {"t4"}, {"GPU-0"}, "near", "far", "alone"};
-  a->vgpus[0] = {{428'571, 20'096, 0, 7u << 8 | 4}, "MIG-0", 5'000, {"GPU-9"}};
+  a->vgpus[0] = {{policy::Share(428'571), 20'096, 0, 7u << 8 | 4}, "MIG-0", 5'000, {"GPU-9"}};
   pods.SetCordoned("GPU-7", true);
   const std::string ticket = a->ticket;
   pods.Remove(last, false);
   Pods restored;
   ASSERT_TRUE(restored.Load(pods.Save()));
   ASSERT_NE(restored.FindByTicket(ticket), nullptr);
-  EXPECT_EQ(restored.FindByTicket(ticket)->share.request, 500'000u);
+  EXPECT_EQ(restored.FindByTicket(ticket)->share.request, policy::Share(500'000));
   const Pod& back = *restored.FindByTicket(ticket);
-  EXPECT_EQ(back.memory_part, 250'000u);
+  EXPECT_EQ(back.memory_part, policy::Share(250'000));
   EXPECT_EQ(back.mode, "mig");
   EXPECT_EQ(back.wishes, a->wishes);
   ASSERT_EQ(back.vgpus.size(), 1u);

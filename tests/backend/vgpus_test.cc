@@ -23,7 +23,7 @@ Card CardOf(const std::string& uuid, uint32_t memory_mib = 40'960) {
 
 class VgpuMap : public testing::Test {
  protected:
-  static constexpr policy::Share kPercent = 10'000;
+  static constexpr policy::Share kPercent{10'000};
 
   static Vgpus Make(policy::Share overcommit = policy::kWhole,
                     devmgr::PlacementPolicy policy = {}) {
@@ -34,7 +34,7 @@ class VgpuMap : public testing::Test {
     Pod pod;
     pod.id = PodId{++last};
     pod.name = name;
-    pod.share = *spec::ShareFrom(request, 0, policy::Priority::kNormal);
+    pod.share = *spec::ShareFrom(request, {}, policy::Priority::kNormal);
     pod.memory_cap = memory;
     return pod;
   }
@@ -44,24 +44,24 @@ class VgpuMap : public testing::Test {
 };
 
 TEST_F(VgpuMap, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
-  for (const policy::Share overcommit : {policy::kWhole / 2, policy::kWhole, 3 * policy::kWhole}) {
+  for (const policy::Share overcommit : {policy::kWhole / 2, policy::kWhole, policy::kWhole * 3}) {
     Vgpus map = Make(overcommit);
     ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
-    const int fit = static_cast<int>(overcommit / (25 * kPercent));
+    const int fit = static_cast<int>(overcommit / (kPercent * 25));
     for (int i = 0; i < fit; ++i) {
-      Pod pod = Ask("p" + std::to_string(i), 25 * kPercent);
+      Pod pod = Ask("p" + std::to_string(i), kPercent * 25);
       ASSERT_TRUE(map.Place(pod, 1, "*")) << i << " of " << fit;
       EXPECT_EQ(pod.gpus, std::vector<std::string>{"GPU-0"});
     }
-    Pod more = Ask("more", 10 * kPercent);
+    Pod more = Ask("more", kPercent * 10);
     const auto refused = map.Place(more, 1, "*");
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
   }
 }
 
-// Another vendor's card: as a whole, to who names it or its model, and without what cannot be kept.
-TEST_F(VgpuMap, OtherVendorsCardsGoAsAWholeToWhoNamesThem) {
+// Another vendor's GPU: as a whole, to who names it or its model, and without what cannot be kept.
+TEST_F(VgpuMap, OtherVendorsGpusGoAsAWholeToWhoNamesThem) {
   Vgpus map = Make();
   Card card = CardOf("MI-0", 196'608);
   card.model = "AMD Instinct MI300X";
@@ -91,7 +91,7 @@ TEST_F(VgpuMap, OtherVendorsCardsGoAsAWholeToWhoNamesThem) {
             std::string::npos)
       << why(whole("more"));
   // Nor in part, nor with what needs the hook.
-  Pod part = Ask("part", 30 * kPercent);
+  Pod part = Ask("part", kPercent * 30);
   part.wishes.gpus = {"MI-0"};
   EXPECT_NE(why(part).find("ask for mode exclusive"), std::string::npos) << why(part);
   part.wishes.gpus.clear();
@@ -120,7 +120,8 @@ TEST_F(VgpuMap, OtherVendorsCardsGoAsAWholeToWhoNamesThem) {
   EXPECT_FALSE(both.has_devices());
   EXPECT_FALSE(both.in_gang()) << "its processes wait for no token";
   EXPECT_EQ(map.EnvironmentOf(both), (devmgr::Environment{{"ROCR_VISIBLE_DEVICES", "0,1"}}));
-  EXPECT_EQ(CodeOf(map.Resize(both, *spec::ShareFrom(0, 300'000, policy::Priority::kNormal), 0, 0)),
+  EXPECT_EQ(CodeOf(map.Resize(both, *spec::ShareFrom({}, kPercent * 30, policy::Priority::kNormal),
+                              0, {})),
             ErrorCode::kInvalid);
   map.Remove(both);
   // What was stored of it is enough to know.
@@ -129,14 +130,14 @@ TEST_F(VgpuMap, OtherVendorsCardsGoAsAWholeToWhoNamesThem) {
   EXPECT_TRUE(both.allocated);
 }
 
-TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfACard) {
-  Vgpus map = Make(2 * policy::kWhole);
+TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfAGpu) {
+  Vgpus map = Make(policy::kWhole * 2);
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
   for (const char* name : {"a", "b"}) {
-    Pod pod = Ask(name, 90 * kPercent);
+    Pod pod = Ask(name, kPercent * 90);
     ASSERT_TRUE(map.Place(pod, 1, "*"));
   }
-  Pod pod = Ask("c", 50 * kPercent);
+  Pod pod = Ask("c", kPercent * 50);
   const auto refused = map.Place(pod, 1, "*");
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("GPU-0: of 200 % 20 % are free, 50 % wanted"),
@@ -144,28 +145,66 @@ TEST_F(VgpuMap, WithAnOvercommitReasonsAreInPercentOfACard) {
       << refused.error().message;
 }
 
-TEST_F(VgpuMap, MemoryCapsDoNotAddUpToMoreThanTheCardHas) {
+TEST_F(VgpuMap, MemoryCapsDoNotAddUpToMoreThanTheGpuHas) {
   Vgpus map = Make();
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0", 1'000)));
-  Pod a = Ask("a", 10 * kPercent, uint64_t{600} << 20);
-  Pod b = Ask("b", 10 * kPercent, (uint64_t{400} << 20) + 1);
+  Pod a = Ask("a", kPercent * 10, uint64_t{600} << 20);
+  Pod b = Ask("b", kPercent * 10, (uint64_t{400} << 20) + 1);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   EXPECT_EQ(CodeOf(map.Place(b, 1, "*")), ErrorCode::kExhausted);
   b.memory_cap = 0;
-  b.memory_part = 400'000;
+  b.memory_part = policy::Share(400'000);
   ASSERT_TRUE(map.Place(b, 1, "*"));
   EXPECT_EQ(b.CapOn("GPU-0"), uint64_t{400} << 20);
-  Pod c = Ask("c", 10 * kPercent);
+  Pod c = Ask("c", kPercent * 10);
   EXPECT_TRUE(map.Place(c, 1, "*")) << "without a cap nothing is set aside";
+}
+
+TEST_F(VgpuMap, MemoryThatIsInUseWithoutAReservationIsGivenToNobody) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0", 1'000)));
+  Pod a = Ask("a", kPercent * 10, uint64_t{600} << 20);
+  ASSERT_TRUE(map.Place(a, 1, "*"));
+  map.cards().SetTaken({{"GPU-0", 300}});
+  Pod b = Ask("b", kPercent * 10, uint64_t{101} << 20);
+  const auto refused = map.Place(b, 1, "*");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find(
+                "of 1000 MiB 100 are free, 101 wanted (300 are in use without a reservation)"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(CodeOf(map.Resize(a, a.share, uint64_t{701} << 20, {})), ErrorCode::kExhausted);
+  EXPECT_TRUE(map.Resize(a, a.share, uint64_t{700} << 20, {}));
+
+  // More than is left: what was reserved stays so, here and over a restart.
+  map.cards().SetTaken({{"GPU-0", 900}});
+  EXPECT_TRUE(map.Resize(a, *spec::ShareFrom(kPercent * 20, {}, policy::Priority::kNormal),
+                         uint64_t{700} << 20, {}));
+  EXPECT_EQ(map.WhyUnreserved(a.id), "");
+  Vgpus again = Make();
+  ASSERT_TRUE(again.cards().Add("", CardOf("GPU-0", 1'000)));
+  again.cards().SetTaken({{"GPU-0", 900}});
+  EXPECT_TRUE(again.Reserve(a));
+  Pod c = Ask("c", kPercent * 10);
+  EXPECT_TRUE(map.Place(c, 1, "*")) << "without a cap nothing is set aside";
+
+  Vgpus alone = Make();
+  ASSERT_TRUE(alone.cards().Add("", CardOf("GPU-0", 1'000)));
+  alone.cards().SetTaken({{"GPU-0", 1}});
+  Pod whole = Ask("whole", kPercent * 10);
+  whole.wishes.mode = spec::kExclusive;
+  EXPECT_EQ(CodeOf(alone.Place(whole, 1, "*")), ErrorCode::kExhausted);
+  alone.cards().SetTaken({});
+  EXPECT_TRUE(alone.Place(whole, 1, "*"));
 }
 
 TEST_F(VgpuMap, APartOfMemoryThatNobodyKnowsIsRefused) {
   Vgpus map = Make();
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0", 0)));
-  Pod a = Ask("a", 10 * kPercent);
-  a.memory_part = 250'000;
+  Pod a = Ask("a", kPercent * 10);
+  a.memory_part = policy::Share(250'000);
   EXPECT_EQ(CodeOf(map.Place(a, 1, "*")), ErrorCode::kInvalid);
-  a.memory_part = 0;
+  a.memory_part = {};
   a.memory_cap = uint64_t{4} << 30;
   EXPECT_TRUE(map.Place(a, 1, "*"));
 }
@@ -175,7 +214,7 @@ TEST_F(VgpuMap, NamedGpusComeInTheOrderInWhichTheyAreNamed) {
   for (const char* uuid : {"GPU-0", "GPU-1", "GPU-2"}) {
     ASSERT_TRUE(map.cards().Add("", CardOf(uuid)));
   }
-  Pod a = Ask("a", 10 * kPercent);
+  Pod a = Ask("a", kPercent * 10);
   a.wishes.gpus = {"GPU-2", "GPU-0"};
   ASSERT_TRUE(map.Place(a, 2, "*"));
   EXPECT_EQ(a.gpus, (std::vector<std::string>{"GPU-2", "GPU-0"}));
@@ -183,40 +222,40 @@ TEST_F(VgpuMap, NamedGpusComeInTheOrderInWhichTheyAreNamed) {
   EXPECT_EQ(map.EnvironmentOf(a)[0].second, "GPU-2,GPU-0");
 }
 
-TEST_F(VgpuMap, WithoutAModeAPodIsNeitherAloneOnACardNorInSomebodysMps) {
+TEST_F(VgpuMap, WithoutAModeAPodIsNeitherAloneOnAGpuNorInSomebodysMps) {
   Vgpus map = Make();
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-1")));
-  Pod mps = Ask("mps", 10 * kPercent);
+  Pod mps = Ask("mps", kPercent * 10);
   mps.wishes.mode = "mps";
   mps.wishes.gpus = {"GPU-0"};
   ASSERT_TRUE(map.Place(mps, 1, "*"));
   for (const char* name : {"a", "b", "c"}) {
-    Pod pod = Ask(name, 30 * kPercent);
+    Pod pod = Ask(name, kPercent * 30);
     ASSERT_TRUE(map.Place(pod, 1, "*"));
     EXPECT_EQ(pod.gpus[0], "GPU-1");
     EXPECT_EQ(pod.mode, "time-slice");
   }
-  Pod whole = Ask("whole", 10 * kPercent);
+  Pod whole = Ask("whole", kPercent * 10);
   whole.wishes.mode = "exclusive";
   EXPECT_EQ(CodeOf(map.Place(whole, 1, "*")), ErrorCode::kExhausted);
 }
 
-TEST_F(VgpuMap, OnACardWithMigAPodGetsAnInstance) {
-  Vgpus map = Make(2 * policy::kWhole);
+TEST_F(VgpuMap, OnAGpuWithMigAPodGetsAnInstance) {
+  Vgpus map = Make(policy::kWhole * 2);
   Card card = CardOf("GPU-0");
   card.mig_enabled = true;
   ASSERT_TRUE(map.cards().Set("", {card}));
-  Pod a = Ask("a", 40 * kPercent);
+  Pod a = Ask("a", kPercent * 40);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   EXPECT_EQ(a.mode, "mig");
   EXPECT_FALSE(a.by_token());
   // Nothing of the hardware is lent: an overcommit does not make instances smaller.
-  EXPECT_GE(a.vgpus[0].fit.share, 40 * kPercent);
+  EXPECT_GE(a.vgpus[0].fit.share, kPercent * 40);
   a.vgpus[0].device = "MIG-1";
   EXPECT_EQ(map.EnvironmentOf(a)[0].second, "MIG-1");
   // Instances are made where batond is.
-  Pod b = Ask("b", 10 * kPercent);
+  Pod b = Ask("b", kPercent * 10);
   b.wishes.mode = "mig";
   EXPECT_EQ(CodeOf(map.Place(b, 1, "n1")), ErrorCode::kNotFound);
 }
@@ -224,37 +263,37 @@ TEST_F(VgpuMap, OnACardWithMigAPodGetsAnInstance) {
 TEST_F(VgpuMap, AVirtualGpuThatDoesNotGrowStaysAsItWas) {
   Vgpus map = Make();
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
-  Pod a = Ask("a", 50 * kPercent);
-  Pod b = Ask("b", 40 * kPercent);
+  Pod a = Ask("a", kPercent * 50);
+  Pod b = Ask("b", kPercent * 40);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   ASSERT_TRUE(map.Place(b, 1, "*"));
   const devmgr::CardUse before = *map.cards().UseOf("GPU-0");
   const auto grow =
-      map.Resize(a, *spec::ShareFrom(61 * kPercent, 0, policy::Priority::kNormal), 0, 0);
+      map.Resize(a, *spec::ShareFrom(kPercent * 61, {}, policy::Priority::kNormal), 0, {});
   ASSERT_FALSE(grow);
   EXPECT_EQ(grow.error().code, ErrorCode::kExhausted);
   EXPECT_EQ(*map.cards().UseOf("GPU-0"), before);
-  EXPECT_EQ(a.share.request, 50 * kPercent);
-  EXPECT_TRUE(map.Resize(a, *spec::ShareFrom(60 * kPercent, 0, policy::Priority::kNormal), 0, 0));
+  EXPECT_EQ(a.share.request, kPercent * 50);
+  EXPECT_TRUE(map.Resize(a, *spec::ShareFrom(kPercent * 60, {}, policy::Priority::kNormal), 0, {}));
   EXPECT_EQ(map.cards().UseOf("GPU-0")->share, policy::kWhole);
 }
 
 TEST_F(VgpuMap, WhoHasNoPlaceAnyMoreKeepsOthersAwayUntilItHasOne) {
-  Pod a = Ask("a", 60 * kPercent), b = Ask("b", 60 * kPercent);
+  Pod a = Ask("a", kPercent * 60), b = Ask("b", kPercent * 60);
   {
-    Vgpus map = Make(2 * policy::kWhole);
+    Vgpus map = Make(policy::kWhole * 2);
     ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
     ASSERT_TRUE(map.Place(a, 1, "*") && map.Place(b, 1, "*"));
   }
   Vgpus map = Make();  // without the overcommit of before
-  EXPECT_FALSE(map.Reserve(a) || map.Reserve(b)) << "no card is there yet";
+  EXPECT_FALSE(map.Reserve(a) || map.Reserve(b)) << "no GPU is there yet";
   std::map<PodId, Pod*> pods = {{a.id, &a}, {b.id, &b}};
   const auto find = [&](PodId id) { return pods.count(id) != 0 ? pods[id] : nullptr; };
   ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
   map.ReserveAgain(find);
   EXPECT_EQ(map.WhyUnreserved(a.id), "");
   EXPECT_NE(map.WhyUnreserved(b.id), "");
-  Pod c = Ask("c", 10 * kPercent);
+  Pod c = Ask("c", kPercent * 10);
   const auto refused = map.Place(c, 1, "*");
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("pod b is on it"), std::string::npos)
@@ -266,12 +305,12 @@ TEST_F(VgpuMap, WhoHasNoPlaceAnyMoreKeepsOthersAwayUntilItHasOne) {
   EXPECT_TRUE(map.Place(c, 1, "*"));
 }
 
-TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
+TEST_F(VgpuMap, NothingComesToGpusThatFailOrCannotBeReached) {
   Vgpus map = Make();
   ASSERT_TRUE(map.cards().Add("n1", CardOf("GPU-0")));
   ASSERT_TRUE(map.cards().Add("n2", CardOf("GPU-1")));
   map.cards().SetReachable("n1", false);
-  Pod a = Ask("a", 10 * kPercent);
+  Pod a = Ask("a", kPercent * 10);
   ASSERT_TRUE(map.Place(a, 1, "*"));
   EXPECT_EQ(a.gpus[0], "GPU-1");
   Card failed = CardOf("GPU-1");
@@ -282,7 +321,7 @@ TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
   ASSERT_EQ(events->size(), 1u);
   EXPECT_EQ((*events)[0].kind, devmgr::InventoryEvent::Kind::kFailed);
   EXPECT_EQ(map.PodsOn("GPU-1"), std::vector<std::string>{"a"});
-  Pod b = Ask("b", 10 * kPercent);
+  Pod b = Ask("b", kPercent * 10);
   const auto refused = map.Place(b, 1, "*");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
@@ -295,7 +334,7 @@ TEST_F(VgpuMap, NothingComesToCardsThatFailOrCannotBeReached) {
   EXPECT_TRUE(map.Place(b, 1, "*"));
 }
 
-TEST_F(VgpuMap, ASeventeenthCardIsRefused) {
+TEST_F(VgpuMap, ASeventeenthGpuIsRefused) {
   Vgpus map = Make();
   for (int i = 0; i < 16; ++i) {
     ASSERT_TRUE(map.cards().Add("", CardOf("GPU-" + std::to_string(i))));
@@ -304,13 +343,13 @@ TEST_F(VgpuMap, ASeventeenthCardIsRefused) {
   EXPECT_EQ(CodeOf(map.cards().Add("n1", CardOf("GPU-16"))), ErrorCode{});
 }
 
-// Whatever is asked, in whatever order: no card has more than it has, and who was refused has
+// Whatever is asked, in whatever order: no GPU has more than it has, and who was refused has
 // changed nothing. At the end everything is free.
-TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
+TEST_F(VgpuMap, NoGpuIsEverGivenTwice) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const auto below = [&](uint32_t n) { return random() % n; };
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
   Vgpus map = Make();
   for (const char* node : {"", "n1"}) {
     for (int i = 0; i < 4; ++i) {
@@ -322,7 +361,7 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
     const std::string name = "p" + std::to_string(below(40));
     const auto it = pods.find(name);
     if (it == pods.end()) {
-      Pod pod = Ask(name, (1 + below(100)) * kPercent, uint64_t{below(20'000)} << 20);
+      Pod pod = Ask(name, kPercent * (1 + below(100)), uint64_t{below(20'000)} << 20);
       if (below(3) == 0) pod.wishes.gpus = {"GPU-" + std::to_string(below(4))};
       if (map.Place(pod, pod.wishes.gpus.empty() ? 1 + below(3) : 1, "*")) pods[name] = pod;
     } else if (below(3) == 0) {
@@ -330,22 +369,22 @@ TEST_F(VgpuMap, NoCardIsEverGivenTwice) {
       pods.erase(it);
     } else if (below(2) == 0) {
       static_cast<void>(map.Resize(
-          it->second, *spec::ShareFrom((1 + below(100)) * kPercent, 0, policy::Priority::kNormal),
-          uint64_t{below(20'000)} << 20, 0));
+          it->second, *spec::ShareFrom(kPercent * (1 + below(100)), {}, policy::Priority::kNormal),
+          uint64_t{below(20'000)} << 20, {}));
     } else if (it->second.gpus.size() == 1) {
       static_cast<void>(map.Move(it->second, {"GPU-n1" + std::to_string(below(4))}));
     }
     std::map<std::string, std::pair<uint64_t, uint64_t>> used;
     for (const auto& [n, pod] : pods) {
       for (const std::string& gpu : pod.gpus) {
-        used[gpu].first += pod.share.request;
+        used[gpu].first += pod.share.request.millionths();
         used[gpu].second += pod.memory_cap >> 20;
       }
     }
     for (const auto& [gpu, use] : used) {
-      ASSERT_LE(use.first, policy::kWhole) << gpu;
+      ASSERT_LE(use.first, policy::kMillion) << gpu;
       ASSERT_LE(use.second, 40'960u) << gpu;
-      ASSERT_EQ(map.cards().UseOf(gpu)->share, use.first) << gpu;
+      ASSERT_EQ(map.cards().UseOf(gpu)->share.millionths(), use.first) << gpu;
       ASSERT_EQ(map.cards().UseOf(gpu)->memory_mib, use.second) << gpu;
     }
   }

@@ -44,8 +44,8 @@ TEST(Mix, NonsenseIsRefusedWithTheReason) {
 }
 
 TEST(Mix, SharesPrintAsPercentWithoutTrailingZeros) {
-  EXPECT_EQ(policy::PercentText(300'000), "30");
-  EXPECT_EQ(policy::PercentText(1'500), "0.15");
+  EXPECT_EQ(policy::PercentText(policy::Share(300'000)), "30");
+  EXPECT_EQ(policy::PercentText(policy::Share(1'500)), "0.15");
 }
 
 }  // namespace

@@ -114,6 +114,34 @@ TEST(PodTable, StatusTellsWhatIsWrongAndWhoHolds) {
   }
 }
 
+TEST(PodTable, ProcessesWithoutTheTokenAreNamed) {
+  json gpu{{"uuid", "GPU-0"}, {"unmanaged", json::array()}};
+  const auto lines = [&] { return Summary({{"gpus", {gpu}}}); };
+  ASSERT_EQ(lines().size(), 2u);
+  EXPECT_EQ(lines()[1], "GPU-0  free");
+  EXPECT_EQ(UnmanagedNote({{"gpus", {gpu}}}), "");
+  gpu["unmanaged"] = {{{"pid", 4711},
+                       {"user", "bob"},
+                       {"uid", 1000},
+                       {"command", "py\x1bthon"},
+                       {"container", std::string(64, 'a')},
+                       {"pod", "train"},
+                       {"memory", uint64_t{3} << 30}},
+                      {{"pid", 5}, {"user", ""}, {"uid", 7}, {"command", "x"}},
+                      {{"pid", 6}}};
+  ASSERT_EQ(lines().size(), 5u);
+  EXPECT_EQ(lines()[1], "GPU-0  used without the token");
+  EXPECT_EQ(lines()[2],
+            "  ! process 4711 (py?thon) of user bob in container aaaaaaaaaaaa of pod train, with "
+            "3GiB, runs without the token");
+  EXPECT_EQ(lines()[3], "  ! process 5 (x) of user 7 runs without the token");
+  EXPECT_EQ(lines()[4], "  ! process 6 runs without the token");
+  gpu["holder"] = "train";
+  EXPECT_EQ(lines()[1], "GPU-0  held by train");
+  EXPECT_EQ(UnmanagedNote({{"gpus", {gpu}}}),
+            "! 3 processes run without the token; 'baton status' names them");
+}
+
 TEST(PodTable, StatusAsJsonIsOneObjectOfWhatTheDaemonSaid) {
   FakeDaemon daemon([](const json&) { return json::parse(kStatus); });
   const Outcome outcome = RunBaton({"status", "--json", "--socket-dir", daemon.socket_dir()});

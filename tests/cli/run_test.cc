@@ -98,7 +98,7 @@ TEST_F(Run, AsksForWhatItsFlagsSay) {
   EXPECT_EQ(request["uid"], getuid());
 }
 
-TEST_F(Run, AsksForTheCardsThatItsFlagsMean) {
+TEST_F(Run, AsksForTheGpusThatItsFlagsMean) {
   RunBaton(
       Shell("", {"--request",   "30",         "--memory",   "25%",  "--count",         "2",
                  "--mode",      "time-slice", "--model",    "h100", "--model",         "a100 80gb",
@@ -133,7 +133,7 @@ TEST_F(Run, OnVirtualGpusThatAreThereMakesAndDeletesNothing) {
   EXPECT_EQ(daemon.requests()[0], (json{{"command", "pod"}, {"name", "train"}}));
 }
 
-TEST_F(Run, WhereTheHardwareDividesTheCardThereIsNoHook) {
+TEST_F(Run, WhereTheHardwareDividesTheGpuThereIsNoHook) {
   FakeDaemon daemon([](const json& request) -> json {
     if (request["command"] != "create_pod") return json::object();
     return {{"ticket", "t-9"},
@@ -312,7 +312,7 @@ TEST(Vgpu, EachCommandAsksOnce) {
   EXPECT_EQ(requests[6], (json{{"command", "release"}, {"gpus", {"GPU-a"}}}));
 }
 
-TEST(ExplainPlacement, NamesEachCardAndWhy) {
+TEST(ExplainPlacement, NamesEachGpuAndWhy) {
   FakeDaemon daemon([](const json&) -> json {
     return {{"fits", false},
             {"error", "0/1 nodes available: 1 insufficient GPU share or memory"},

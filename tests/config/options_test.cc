@@ -27,15 +27,15 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.server.socket_dir = "/tmp/\"quoted\\";
   options.server.control_dir = "/run/control";
   options.server.mode = Mode::kObserve;
-  options.scheduler.scheduler.quota_max = std::chrono::microseconds(12'345);
-  options.scheduler.scheduler.drain_kill = true;
-  options.scheduler.overcommit = 1'500'000;
+  options.scheduler.quota_max = std::chrono::microseconds(12'345);
+  options.scheduler.drain_kill = true;
+  options.overcommit = policy::Share(1'500'000);
   options.placement.policy = {devmgr::Rule::kSpread, devmgr::Rule::kRemainder, 250, 750};
   options.zmq.listen = "tcp://127.0.0.1:7411";
   options.http.hosts = {"gpu.example", "other \"quoted\""};
   options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};
   options.ledger.retention.minutes = std::chrono::hours(48);
-  options.gpus.push_back({"GPU-a", "a card", uint64_t{3} << 30});
+  options.gpus.push_back({"GPU-a", "a GPU", uint64_t{3} << 30});
   options.gpus.push_back({"MI-0",
                           "AMD Instinct MI300X",
                           uint64_t{192} << 30,
@@ -43,10 +43,10 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
                           {{"ROCR_VISIBLE_DEVICES", "0"}, {"X", "\"quoted\""}}});
   spec::PodRequest pod;
   pod.name = "train";
-  pod.share.request = 125'000;
+  pod.share.request = policy::Share(125'000);
   pod.share.limit = policy::kWhole;
   pod.count = 1;
-  pod.memory_part = 125'000;
+  pod.memory_part = policy::Share(125'000);
   pod.wishes = {"mig", {"a100 80gb"}, {"t4"}, {"0"}, "x", "y", "z"};
   options.pods.push_back({pod, ""});
   const auto back = ParseOptions(PrintOptions(options), "printed");
@@ -57,7 +57,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   EXPECT_EQ(back->gpus[1].vendor, "amd");
   EXPECT_EQ(back->gpus[1].environment, options.gpus[1].environment);
   EXPECT_EQ(back->pods[0].request.wishes, pod.wishes);
-  EXPECT_EQ(back->pods[0].request.memory_part, 125'000u);
+  EXPECT_EQ(back->pods[0].request.memory_part, policy::Share(125'000));
 }
 
 // What version 0.1 wrote: were it another text now, an upgrade would take back what `baton set`

@@ -1,4 +1,4 @@
-// One cluster with every mode, and another vendor's cards beside NVIDIA's: all that is known of
+// One cluster with every mode, and another vendor's GPUs beside NVIDIA's: all that is known of
 // those is in acme_mode.h.
 #include <gtest/gtest.h>
 
@@ -49,13 +49,13 @@ std::vector<Node> MixedNodes() {
   return nodes;
 }
 
-PodRequest PodWith(const std::string& name, const std::string& mode, policy::Share share,
+PodRequest PodWith(const std::string& name, const std::string& mode, uint32_t share,
                    uint32_t memory_mib = 0, uint32_t count = 1) {
   PodRequest pod;
   pod.name = name;
   pod.mode = mode;
   VgpuRequest vgpu;
-  vgpu.share = share;
+  vgpu.share = policy::Share(share);
   vgpu.memory_mib = memory_mib;
   vgpu.count = count;
   pod.containers = {{"main", {vgpu}}};
@@ -93,7 +93,7 @@ class AcceleratorsTest : public testing::Test {
   Cluster cluster{kAllModes};
 };
 
-TEST_F(AcceleratorsTest, EachModeIsGivenTheCardsThatItServes) {
+TEST_F(AcceleratorsTest, EachModeIsGivenTheGpusThatItServes) {
   EXPECT_EQ(Put(PodWith("t", "tiles", 250'000)), "Acme Tile-16 tiles");
   EXPECT_EQ(Put(PodWith("s", "time-slice", 250'000, 100'000)), "NVIDIA H200 time-slice");
   EXPECT_EQ(Put(PodWith("m", "mps", 250'000, 100'000)), "NVIDIA H200 mps");
@@ -103,28 +103,28 @@ TEST_F(AcceleratorsTest, EachModeIsGivenTheCardsThatItServes) {
     const std::string on = Put(pod);
     EXPECT_TRUE(on.find(model) != std::string::npos && on.ends_with(" mig")) << on;
   }
-  // A card that is shared in one way takes no pod of another.
-  EXPECT_EQ(Put(PodWith("x", "exclusive", policy::kWhole)), "NVIDIA A30 exclusive");
-  const auto nowhere = cluster.Decide(PodWith("y", "exclusive", policy::kWhole));
+  // A GPU that is shared in one way takes no pod of another.
+  EXPECT_EQ(Put(PodWith("x", "exclusive", policy::kMillion)), "NVIDIA A30 exclusive");
+  const auto nowhere = cluster.Decide(PodWith("y", "exclusive", policy::kMillion));
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, ErrorCode::kExhausted);
 }
 
-TEST_F(AcceleratorsTest, TheOtherVendorsCardsAreWantedByModelAsAnyAre) {
+TEST_F(AcceleratorsTest, TheOtherVendorsGpusAreWantedByModelAsAnyAre) {
   PodRequest pod = PodWith("p", "", 125'000, 1'000, 2);
   pod.models = {"tile-16"};
   EXPECT_EQ(Put(pod), "Acme Tile-16 tiles, Acme Tile-16 tiles");
   const Vgpu& vgpu = cluster.Find("p")->placement.vgpus[0];
-  EXPECT_EQ(cluster.UseOf(vgpu.card)->share, 125'000u);
+  EXPECT_EQ(cluster.UseOf(vgpu.card)->share, policy::Share(125'000));
   EXPECT_EQ(cluster.UseOf(vgpu.card)->memory_mib, 8'192u);  // two tiles' worth
   EXPECT_EQ(kTiles.EnvironmentOf(*cluster.FindCard(vgpu.card), vgpu.fit, ""),
             (Environment{{"ACME_CARD", vgpu.card}, {"ACME_TILES", "0+2"}}));
 }
 
-TEST_F(AcceleratorsTest, EveryCardSaysInItsOwnTermsWhyNot) {
+TEST_F(AcceleratorsTest, EveryGpuSaysInItsOwnTermsWhyNot) {
   std::map<std::string, std::string> why;
   for (const char* mode : {"tiles", "mig"}) {
-    for (const NodeRefusal& node : cluster.Explain(PodWith("p", mode, policy::kWhole, 100'000))) {
+    for (const NodeRefusal& node : cluster.Explain(PodWith("p", mode, policy::kMillion, 100'000))) {
       for (const CardRefusal& card : node.cards) why[mode + (" " + card.uuid)] = card.why;
     }
   }
@@ -136,7 +136,7 @@ TEST_F(AcceleratorsTest, EveryCardSaysInItsOwnTermsWhyNot) {
   for (const auto& [card, clause] : why) EXPECT_FALSE(clause.empty()) << card;
 }
 
-TEST_F(AcceleratorsTest, WhateverComesAndGoesCardsKeepToTheirModesAndAreAsBeforeInTheEnd) {
+TEST_F(AcceleratorsTest, WhateverComesAndGoesGpusKeepToTheirModesAndAreAsBeforeInTheEnd) {
   uint64_t placed = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -146,7 +146,7 @@ TEST_F(AcceleratorsTest, WhateverComesAndGoesCardsKeepToTheirModesAndAreAsBefore
       static const char* const kNames[] = {"", "time-slice", "mps", "mig", "tiles", "exclusive"};
       const PodRequest pod =
           PodWith("p" + std::to_string(step), kNames[random.Next() % 6],
-                  static_cast<policy::Share>(random.Between(1, 10)) * 100'000,
+                  static_cast<uint32_t>(random.Between(1, 10)) * 100'000,
                   random.OneIn(2) ? 0 : static_cast<uint32_t>(random.Spread(1, 140'000)),
                   static_cast<uint32_t>(random.Between(1, 2)));
       const auto before = Uses();

@@ -61,14 +61,14 @@ class AcmeTiles final : public SharingMode {
   }
   static uint32_t Needed(const Card& card, const VgpuWant& want) {
     const uint32_t memory = std::max(card.memory_mib / kTiles, 1u);
-    const uint32_t share = policy::kWhole / kTiles;
-    return std::max(
-        {1u, (want.share + share - 1) / share, (want.memory_mib + memory - 1) / memory});
+    const policy::Share share = policy::kWhole / kTiles;
+    return std::max({1u, policy::RoundedUp(want.share, share) / share,
+                     (want.memory_mib + memory - 1) / memory});
   }
   static std::optional<Fit> Take(const Card& card, const CardUse& use, uint32_t first,
                                  uint32_t tiles) {
     if (tiles > kTiles || use.layout & Mask(first, tiles)) return std::nullopt;
-    return Fit{tiles * (policy::kWhole / kTiles), tiles * (card.memory_mib / kTiles),
+    return Fit{policy::kWhole / kTiles * tiles, tiles * (card.memory_mib / kTiles),
                use.layout | Mask(first, tiles), first | tiles << 8};
   }
 };

@@ -1,4 +1,4 @@
-// The vGPU map's part in tests of modes: what is booked on a card, and given back.
+// The vGPU map's part in tests of modes: what is booked on a GPU, and given back.
 #ifndef BATON_TESTS_DEVMGR_CARD_USE_H_
 #define BATON_TESTS_DEVMGR_CARD_USE_H_
 

@@ -36,12 +36,12 @@ Node MakeNode(const std::string& name, size_t cards, const std::string& model = 
   return node;
 }
 
-PodRequest MakePod(const std::string& name, policy::Share share, uint32_t count = 1,
+PodRequest MakePod(const std::string& name, uint32_t share, uint32_t count = 1,
                    uint32_t memory_mib = 0) {
   PodRequest pod;
   pod.name = name;
   VgpuRequest vgpu;
-  vgpu.share = share;
+  vgpu.share = policy::Share(share);
   vgpu.count = count;
   vgpu.memory_mib = memory_mib;
   pod.containers = {{"main", {vgpu}}};
@@ -98,7 +98,7 @@ void ExpectBooksAreRight(const Cluster& cluster) {
       ASSERT_NE(card, nullptr);
       EXPECT_GE(vgpu.fit.share, wants[i].share) << "no less than was asked for";
       EXPECT_GE(vgpu.fit.memory_mib, wants[i].On(*card).memory_mib);
-      taken[vgpu.card].first += vgpu.fit.share;
+      taken[vgpu.card].first += vgpu.fit.share.millionths();
       taken[vgpu.card].second += vgpu.fit.memory_mib;
       for (size_t j = 0; j < i; ++j) {
         if (wants[j].container == wants[i].container) {
@@ -112,7 +112,7 @@ void ExpectBooksAreRight(const Cluster& cluster) {
     EXPECT_EQ(cluster.FreeOn(node->name).cpu_milli, node->cpu_milli - cpu[node->name]);
     for (const Card& card : node->cards) {
       const CardUse& use = *cluster.UseOf(card.uuid);
-      EXPECT_EQ(use.share, taken[card.uuid].first);
+      EXPECT_EQ(use.share.millionths(), taken[card.uuid].first);
       EXPECT_EQ(use.memory_mib, taken[card.uuid].second);
       EXPECT_LE(use.share, policy::kWhole);
       EXPECT_LE(use.memory_mib, card.memory_mib);
@@ -128,7 +128,7 @@ PodRequest AnyPod(Random& random, const std::string& name) {
   const auto containers = random.Between(0, 2);
   for (int64_t c = 0; c < containers; ++c) {
     VgpuRequest vgpu;
-    vgpu.share = static_cast<uint32_t>(random.Between(1, 1'000)) * 1'000;
+    vgpu.share = policy::Share(random.Between(1, 1'000) * 1'000);
     vgpu.count = random.OneIn(4) ? static_cast<uint32_t>(random.Between(1, 4)) : 1;
     if (random.OneIn(2)) vgpu.memory_mib = static_cast<uint32_t>(random.Between(1, 81'920));
     pod.containers.push_back({"c" + std::to_string(c), {vgpu}});
@@ -157,7 +157,7 @@ TEST_F(ClusterTest, ANodesOtherThingsAreGivenOutAndComeBack) {
   PodRequest c = MakePod("c", 100'000);
   c.resources = {{"fpga", 1}};
   EXPECT_EQ(cluster.Explain(c).at(0).why, "0 fpga free, 1 requested");
-  // What runs there already is booked all the same, and its cards are checked.
+  // What runs there already is booked all the same, and its GPUs are checked.
   Placement there = {"n1", cluster.Find("a")->placement.vgpus};
   ASSERT_FALSE(cluster.Commit(b, there));
   ASSERT_TRUE(cluster.Adopt(b, there));
@@ -183,7 +183,7 @@ TEST_F(ClusterTest, APodGoesToNoNodeThatItsListNames) {
   EXPECT_EQ(cluster.Explain(b).at(0).why, "untolerated taint");
 }
 
-TEST(ClusterProperty, NoCardIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
+TEST(ClusterProperty, NoGpuIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
@@ -226,7 +226,7 @@ TEST(ClusterProperty, NoCardIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
       } else if (act < 8) {
         ASSERT_EQ(cluster.Delete(some).has_value(), twin.Delete(some).has_value());
       } else if (act == 8) {
-        const auto share = static_cast<uint32_t>(random.Between(0, 1'100)) * 1'000;
+        const auto share = policy::Share(random.Between(0, 1'100) * 1'000);
         const auto memory = static_cast<uint32_t>(random.Between(0, 90'000));
         const Snapshot before(cluster);
         const auto resized = cluster.Resize(some, 0, 0, share, memory);
@@ -293,7 +293,7 @@ TEST_F(ClusterTest, ACommitIsCheckedAgainSoNothingIsBookedTwice) {
   EXPECT_EQ(cluster.Commit(a, *for_a).error().code, ErrorCode::kExists);
 }
 
-TEST_F(ClusterTest, AFailedCardGetsNoPodsAndKeepsThoseItHas) {
+TEST_F(ClusterTest, AFailedGpuGetsNoPodsAndKeepsThoseItHas) {
   Node node = MakeNode("n", 2);
   ASSERT_TRUE(cluster.SetNode(node));
   const Placement first = Put(MakePod("a", 500'000));
@@ -302,7 +302,7 @@ TEST_F(ClusterTest, AFailedCardGetsNoPodsAndKeepsThoseItHas) {
     if (c.uuid == card) c.health = Health::kFailed, c.why = "XID 79";
   }
   ASSERT_TRUE(cluster.SetNode(node));
-  EXPECT_EQ(cluster.UseOf(card)->share, 500'000u);
+  EXPECT_EQ(cluster.UseOf(card)->share, policy::Share(500'000));
   EXPECT_NE(Put(MakePod("b", 500'000)).vgpus[0].card, card);
   EXPECT_NE(Put(MakePod("c", 500'000)).vgpus[0].card, card);
   EXPECT_NE(WhyNot(MakePod("d", 500'000)), "it fits");
@@ -333,10 +333,11 @@ TEST_F(ClusterTest, ANodeThatShrankKeepsItsPodsAndCanStillResizeThem) {
   Put(pod);
   node.cpu_milli = 10'000;
   ASSERT_TRUE(cluster.SetNode(node));
-  EXPECT_FALSE(cluster.Resize("a", 0, 0, 500'000, 90'000)) << "more memory than the card has";
-  EXPECT_EQ(cluster.UseOf("n-0")->share, 500'000u);
-  EXPECT_TRUE(cluster.Resize("a", 0, 0, 700'000, 1'000));
-  EXPECT_EQ(cluster.UseOf("n-0")->share, 700'000u);
+  EXPECT_FALSE(cluster.Resize("a", 0, 0, policy::Share(500'000), 90'000))
+      << "more memory than the GPU has";
+  EXPECT_EQ(cluster.UseOf("n-0")->share, policy::Share(500'000));
+  EXPECT_TRUE(cluster.Resize("a", 0, 0, policy::Share(700'000), 1'000));
+  EXPECT_EQ(cluster.UseOf("n-0")->share, policy::Share(700'000));
   node.cards[0].memory_mib = 999;
   EXPECT_EQ(cluster.SetNode(node).error().code, ErrorCode::kInvalid);
 }
@@ -417,7 +418,7 @@ TEST_F(ClusterTest, WordsKeepPodsTogetherApartAndAmongThemselves) {
 
   pod = MakePod("x", 10'000);
   pod.exclusion = "x";
-  EXPECT_NE(WhyNot(pod), "it fits") << "every card has pods without the word";
+  EXPECT_NE(WhyNot(pod), "it fits") << "every GPU has pods without the word";
   for (const char* name : {"a1", "a2", "filler", "b1", "b2", "b3", "g1", "g2", "g3", "g4", "g5"})
     EXPECT_TRUE(cluster.Delete(name));
   const std::string alone = Put(pod).vgpus[0].card;
@@ -439,7 +440,7 @@ TEST_F(ClusterTest, WordsThatNoPodHasAnyMoreAreForgotten) {
     }
   }
   // A pod that could not be moved or resized still has its own, and nobody else.
-  EXPECT_FALSE(cluster.Resize("p", 0, 0, 100'000, 90'000));
+  EXPECT_FALSE(cluster.Resize("p", 0, 0, policy::Share(100'000), 90'000));
   PodRequest other = MakePod("other", 100'000);
   other.exclusion = "job-1";
   EXPECT_NE(WhyNot(other), "it fits");
@@ -454,13 +455,13 @@ TEST_F(ClusterTest, WordsThatNoPodHasAnyMoreAreForgotten) {
 TEST_F(ClusterTest, ASmallPartOfTheMemoryIsACapAllTheSame) {
   ASSERT_TRUE(cluster.SetNode(MakeNode("n", 1)));
   PodRequest pod = MakePod("p", 100'000);
-  pod.containers[0].vgpus[0].memory_part = 1;
+  pod.containers[0].vgpus[0].memory_part = policy::Share(1);
   EXPECT_EQ(Put(pod).vgpus[0].fit.memory_mib, 1u);
 }
 
-TEST_F(ClusterTest, WholeCardsStandBesideFractions) {
+TEST_F(ClusterTest, WholeGpusStandBesideFractions) {
   ASSERT_TRUE(cluster.SetNode(MakeNode("n", 3)));
-  PodRequest whole = MakePod("whole", policy::kWhole);
+  PodRequest whole = MakePod("whole", policy::kMillion);
   whole.mode = "exclusive";
   const std::string card = Put(whole).vgpus[0].card;
   EXPECT_EQ(cluster.UseOf(card)->memory_mib, 81'920u);
@@ -468,19 +469,19 @@ TEST_F(ClusterTest, WholeCardsStandBesideFractions) {
   whole.name = "whole2";
   Put(whole);
   whole.name = "whole3";
-  EXPECT_NE(WhyNot(whole), "it fits") << "the third card has a part taken";
+  EXPECT_NE(WhyNot(whole), "it fits") << "the third GPU has a part taken";
   EXPECT_EQ(Put(MakePod("part2", 900'000)).vgpus[0].mode, "time-slice");
 }
 
-TEST_F(ClusterTest, APartOfACardIsNotGivenTheWholeOfOneForWantOfAMode) {
+TEST_F(ClusterTest, APartOfAGpuIsNotGivenTheWholeOfOneForWantOfAMode) {
   ASSERT_TRUE(cluster.SetNode(MakeNode("n", 2)));
   // Before anything is known of the usual pods, and where none of them could use the rest.
-  for (const policy::Share usual : {0u, 900'000u}) {
+  for (const uint32_t usual : {0u, 900'000u}) {
     for (int i = 0; i < 40 && usual > 0; ++i) cluster.Learn(MakePod("l", usual));
     for (const Rule rule :
          {Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack, Rule::kSpread, Rule::kFirstFit}) {
       cluster.SetPolicy({.nodes = rule, .cards = rule});
-      for (const policy::Share share : {100'000u, 600'000u, 800'000u, 990'000u}) {
+      for (const uint32_t share : {100'000u, 600'000u, 800'000u, 990'000u}) {
         for (const uint32_t memory : {0u, 1u, 8'192u, 80'000u}) {
           const auto placement = cluster.Decide(MakePod("p", share, 1, memory));
           ASSERT_TRUE(placement);
@@ -499,11 +500,11 @@ TEST_F(ClusterTest, BinpackFillsAndSpreadSpreads) {
   EXPECT_EQ(Put(MakePod("p2", 200'000, 1, 8'192)).vgpus[0].card, first);
   cluster.SetPolicy({.nodes = Rule::kBinpack, .cards = Rule::kSpread});
   const Placement third = Put(MakePod("p3", 200'000, 1, 8'192));
-  EXPECT_EQ(third.node, first.substr(0, 1)) << "the node is the fullest, the card the emptiest";
+  EXPECT_EQ(third.node, first.substr(0, 1)) << "the node is the fullest, the GPU the emptiest";
   EXPECT_NE(third.vgpus[0].card, first);
   cluster.SetPolicy({.nodes = Rule::kSpread, .cards = Rule::kBinpack});
   EXPECT_NE(Put(MakePod("p4", 200'000, 1, 8'192)).node, third.node);
-  // Memory weighs 0.7: of two cards, one with more memory and one with more time taken.
+  // Memory weighs 0.7: of two GPUs, one with more memory and one with more time taken.
   Cluster two(kModes, {.nodes = Rule::kBinpack, .cards = Rule::kBinpack});
   ASSERT_TRUE(two.SetNode(MakeNode("n", 2)));
   PodRequest memory = MakePod("memory", 100'000, 1, 40'960);
@@ -519,7 +520,7 @@ TEST_F(ClusterTest, BinpackFillsAndSpreadSpreads) {
   EXPECT_EQ(two.Decide(MakePod("p", 100'000, 1, 4'096))->vgpus[0].card, "n-0");
 }
 
-TEST_F(ClusterTest, EveryRefusalSaysWhyForEachNodeAndCard) {
+TEST_F(ClusterTest, EveryRefusalSaysWhyForEachNodeAndGpu) {
   Node a = MakeNode("a", 1);
   a.cordoned = true;
   Node b = MakeNode("b", 1);
@@ -562,11 +563,11 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
   EXPECT_EQ(error(MakePod("", 1'000)), "a pod needs a name");
   EXPECT_EQ(error(MakePod("p", 0)), "p/main: 0 % of a GPU; between 0.1 and 100");
   EXPECT_EQ(error(MakePod("p", 1'300'000)), "p/main: 130 % of a GPU; between 0.1 and 100");
-  EXPECT_EQ(error(MakePod("p", 1'000, 0)), "p/main: 0 cards; between 1 and 16");
-  EXPECT_EQ(error(MakePod("p", 1'000, 17)), "p/main: 17 cards; between 1 and 16");
+  EXPECT_EQ(error(MakePod("p", 1'000, 0)), "p/main: 0 GPUs; between 1 and 16");
+  EXPECT_EQ(error(MakePod("p", 1'000, 17)), "p/main: 17 GPUs; between 1 and 16");
   PodRequest both = MakePod("p", 1'000, 1, 5);
-  both.containers[0].vgpus[0].memory_part = 5;
-  EXPECT_EQ(error(both), "p/main: memory both in MiB and as a part of the card; say one");
+  both.containers[0].vgpus[0].memory_part = policy::Share(5);
+  EXPECT_EQ(error(both), "p/main: memory both in MiB and as a part of the GPU; say one");
   PodRequest huge = MakePod("p", 1'000);
   huge.memory_mib = UINT64_MAX;
   EXPECT_EQ(error(huge), "p: 18446744073709551615 MiB of memory; more than any node has");
@@ -578,12 +579,12 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
 
   Node node = MakeNode("m", 1);
   node.cards[0].memory_mib = 0;
-  EXPECT_EQ(cluster.SetNode(node).error().message, "node m: card m-0 has 0 MiB of memory");
+  EXPECT_EQ(cluster.SetNode(node).error().message, "node m: GPU m-0 has 0 MiB of memory");
   node = MakeNode("m", 1);
   node.cards[0].uuid = "n-0";
-  EXPECT_EQ(cluster.SetNode(node).error().message, "node m: card n-0 is on node n too");
+  EXPECT_EQ(cluster.SetNode(node).error().message, "node m: GPU n-0 is on node n too");
   node = MakeNode("m", 17);
-  EXPECT_EQ(cluster.SetNode(node).error().message, "node m: 17 cards; at most 16");
+  EXPECT_EQ(cluster.SetNode(node).error().message, "node m: 17 GPUs; at most 16");
   Put(MakePod("p", 1'000));
   EXPECT_EQ(cluster.RemoveNode("n").error().message,
             "1 pods are placed on node n; delete them first");
@@ -634,18 +635,18 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave
       uint32_t fits = 0, slots = 0;
       for (size_t c = 0; c < node.cards; ++c) {
         total += node.share[c];
-        if (node.share[c] * 1'000u < vgpu.share) {
+        if (policy::kShareMin * node.share[c] < vgpu.share) {
           lost += node.share[c];
         } else {
           ++fits;
-          slots += node.share[c] * 1'000u / vgpu.share;
+          slots += policy::kShareMin * node.share[c] / vgpu.share;
         }
       }
       uint32_t filled = slots / vgpu.count;
       if (pod.cpu_milli > 0) {
         filled = std::min<uint32_t>(filled, node.cpu / FreeNode::Cpu(pod.cpu_milli));
       }
-      remains += total - filled * vgpu.count * vgpu.share / 1e3;
+      remains += total - filled * vgpu.count * vgpu.share.millionths() / 1e3;
       const bool cannot = fits < vgpu.count || node.cpu < FreeNode::Cpu(pod.cpu_milli);
       sum += cannot ? total : lost;
     }

@@ -31,7 +31,7 @@ bool Holds(Cluster& cluster, const DefragPlan& plan, const PodRequest& request) 
   return cluster.Commit(request, plan.placement).has_value() && Sound(cluster);
 }
 
-// By trying all moves of all pods to all cards, each pod once: whether `left` are enough.
+// By trying all moves of all pods to all GPUs, each pod once: whether `left` are enough.
 bool Enough(Cluster& cluster, const PodRequest& request, uint32_t left,
             std::set<std::string>& moved) {
   if (cluster.Decide(request)) return true;
@@ -62,7 +62,7 @@ bool Enough(Cluster& cluster, const PodRequest& request, uint32_t left,
   return false;
 }
 
-TEST(Defrag, OneMoveEmptiesACard) {
+TEST(Defrag, OneMoveEmptiesAGpu) {
   Cluster cluster(SmallModes());
   ASSERT_TRUE(cluster.SetNode(NodeOf("a", 2)));
   PutOnCard(cluster, "a-0", PodOf("one", 500'000));
@@ -90,7 +90,7 @@ TEST(Defrag, OneThatMakesRoomMayNeedRoomItself) {
                            [](const PlacedPod& pod) { return pod.request.name != "p6"; });
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->moves.size(), 1u);
-  // Held to a's card, the one there must go first, and for that the one on b.
+  // Held to a's GPU, the one there must go first, and for that the one on b.
   PodRequest here = whole;
   here.uuids = {"a-0"};
   const auto chain = Defrag(cluster, SmallModes(), here, Anyone);

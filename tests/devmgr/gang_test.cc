@@ -13,7 +13,7 @@ TEST(Gang, TheLargestFirstIsTriedWhereTheOrderGivenFails) {
   spread.nodes = spread.cards = Rule::kSpread;
   Cluster cluster(SmallModes(), spread);
   ASSERT_TRUE(cluster.SetNode(NodeOf("a", 2)));
-  // Spread as given, the small ones take a card each.
+  // Spread as given, the small ones take a GPU each.
   const std::vector<PodRequest> pods = {PodOf("s1", 300'000), PodOf("s2", 300'000),
                                         PodOf("large", 1'000'000)};
   const auto placed = PlaceGang(cluster, pods);

@@ -33,7 +33,7 @@ TEST(Inventory, TwoLooksThatAreTheSameGiveNoEvent) {
   EXPECT_TRUE(Differences(node, node).empty());
 }
 
-TEST(Inventory, EachChangeOfACardIsAnEventOfItsKind) {
+TEST(Inventory, EachChangeOfAGpuIsAnEventOfItsKind) {
   const Node before = MakeNode({MakeCard("a")});
   Node after = before;
   after.cards[0].health = Health::kFailed;
@@ -50,7 +50,7 @@ TEST(Inventory, EachChangeOfACardIsAnEventOfItsKind) {
   EXPECT_EQ(Kinds(before, after), (std::vector{Kind::kChanged}));
 }
 
-TEST(Inventory, ACardThatVanishesKeepsItsPlaceAndIsSaidOnce) {
+TEST(Inventory, AGpuThatVanishesKeepsItsPlaceAndIsSaidOnce) {
   const Node before = MakeNode({MakeCard("a"), MakeCard("b")});
   const Node seen = MakeNode({MakeCard("b")});
   const Node merged = Merged(before, seen);

@@ -19,7 +19,7 @@
 namespace baton::devmgr {
 namespace {
 
-// A card as NVML has it, by the documented places. An instance is made in two steps and taken away
+// A GPU as NVML has it, by the documented places. An instance is made in two steps and taken away
 // in two, and the process may end between them.
 class FakeMig final : public MigControl {
  public:
@@ -27,7 +27,7 @@ class FakeMig final : public MigControl {
 
   Result<std::vector<MigInstance>> Instances(const std::string&) override {
     if (away) return Fail(ErrorCode::kUnavailable, "NVML does not answer");
-    if (gone) return Fail(ErrorCode::kNotFound, "no such card");
+    if (gone) return Fail(ErrorCode::kNotFound, "no such GPU");
     std::sort(instances.begin(), instances.end(),
               [](const MigInstance& a, const MigInstance& b) { return a.start < b.start; });
     return instances;
@@ -107,7 +107,7 @@ class FakeMarks final : public DeviceMarks {
   CrashPoints& crash_;
 };
 
-// A machine with one card, and a daemon that keeps a map in a file.
+// A machine with one GPU, and a daemon that keeps a map in a file.
 struct World {
   CrashPoints crash;
   DocumentedModel model;
@@ -130,13 +130,13 @@ struct World {
     }
     return use;
   }
-  DeviceDriver::Vgpu Place(const std::string& id, policy::Share share) const {
-    const auto fit = mode.TryFit(card, Use(), {share, 0});
+  DeviceDriver::Vgpu Place(const std::string& id, uint32_t share) const {
+    const auto fit = mode.TryFit(card, Use(), {policy::Share(share), 0});
     EXPECT_TRUE(fit) << id;
     return {id, card.uuid, fit.value_or(Fit{}), ""};
   }
   // What a daemon does for a pod that comes, and one that goes.
-  void Begin(MigDriver& driver, const std::string& id, policy::Share share) {
+  void Begin(MigDriver& driver, const std::string& id, uint32_t share) {
     DeviceDriver::Vgpu vgpu = Place(id, share);
     if (!record_late) {
       crash.Step();
@@ -282,7 +282,7 @@ TEST(MigDriver, AKillAtAnyStepLeavesNoOrphanAndNoVirtualGpuWithoutAnInstance) {
 TEST(MigDriver, InstancesOfOthersAreNeitherGivenToAPodNorTakenAway) {
   World world(H100());
   MigDriver driver(world.mig, world.marks, world.mode);
-  // Somebody was faster than our last look at the card: the very same instance.
+  // Somebody was faster than our last look at the GPU: the very same instance.
   const DeviceDriver::Vgpu vgpu = world.Place("a", 400'000);
   const auto part = world.mode.PartOf(world.card, vgpu.fit.slot);
   world.mig.instances = {{5, part->profile, "MIG-other", part->start, part->slices}};
@@ -331,7 +331,7 @@ TEST(MigDriver, AnInstanceInUseStaysAndCanBeTakenAwayLater) {
   world.Check({});
 }
 
-TEST(MigDriver, AfterAResetOfTheCardTheInstancesAreMadeAgain) {
+TEST(MigDriver, AfterAResetOfTheGpuTheInstancesAreMadeAgain) {
   World world(H100());
   {
     MigDriver driver(world.mig, world.marks, world.mode);
@@ -362,7 +362,7 @@ TEST(MigDriver, ADriverThatFailsOrIsAwayChangesNothing) {
   EXPECT_TRUE(driver.Create(world.card, b));
   EXPECT_TRUE(driver.Destroy(world.card, b));
   world.Check({});
-  // A card that is gone took its instances with it.
+  // A GPU that is gone took its instances with it.
   world.mig.gone = true;
   EXPECT_TRUE(driver.Destroy(world.card, world.map["a"]));
   world.mig.gone = false;
@@ -424,7 +424,7 @@ TEST_F(FileMarksTest, WhatIsTornOrOfAnotherBootIsNotBelieved) {
   const auto damaged = marks.Of("GPU-1");
   ASSERT_FALSE(damaged);
   EXPECT_EQ(damaged.error().message,
-            path.string() + " is damaged; see what there is on the card, then delete the file");
+            path.string() + " is damaged; see what there is on the GPU, then delete the file");
   std::ofstream(path) << "baton mark 1\nanother-boot\na\ntext\n";
   EXPECT_TRUE(marks.Of("GPU-1")->empty());
   EXPECT_FALSE(std::filesystem::exists(path));

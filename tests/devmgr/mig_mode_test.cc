@@ -24,7 +24,7 @@ DocumentedModel Documented(const std::string& name) {
 
 uint32_t MaskOf(const MigMode::Part& part) { return ((1u << part.slices) - 1) << part.start; }
 
-// Whether instances could be so on the real card; empty: yes.
+// Whether instances could be so on the real GPU; empty: yes.
 std::string Impossible(const DocumentedModel& model, const std::vector<MigMode::Part>& parts) {
   uint32_t taken = 0, media = 0;
   std::map<std::string, uint32_t> counts;
@@ -44,7 +44,7 @@ std::string Impossible(const DocumentedModel& model, const std::vector<MigMode::
   return media > 1 ? "two with media engines" : "";
 }
 
-TEST(MigMode, ServesCardsOnWhichMigIsOnAndWhoseModelItKnows) {
+TEST(MigMode, ServesGpusOnWhichMigIsOnAndWhoseModelItKnows) {
   const MigMode mode;
   Card card = MigCard(Documented("H200"));
   EXPECT_TRUE(mode.Serves(card));
@@ -106,7 +106,7 @@ TEST(MigMode, EveryDocumentedGeometryFillsCompletelyInEveryOrder) {
         std::sort(got.begin(), got.end());
         std::sort(wanted.begin(), wanted.end());
         ASSERT_EQ(got, wanted);
-        ASSERT_FALSE(mode.TryFit(card, use, {1'000, 1}));
+        ASSERT_FALSE(mode.TryFit(card, use, {policy::Share(1'000), 1}));
         ASSERT_LE(use.share, policy::kWhole);
         ASSERT_LE(use.memory_mib, card.memory_mib);
       } while (std::next_permutation(order.begin(), order.end()));
@@ -116,7 +116,7 @@ TEST(MigMode, EveryDocumentedGeometryFillsCompletelyInEveryOrder) {
   EXPECT_EQ(orders, 3'129u);
 }
 
-TEST(MigMode, TheFirstGroupWithRoomWinsAndTheCardKeepsToItUntilItIsEmpty) {
+TEST(MigMode, TheFirstGroupWithRoomWinsAndTheGpuKeepsToItUntilItIsEmpty) {
   const auto templates = MigTemplates::BuiltIn().With(R"(
 [[model]]
 names = ["A100-SXM4-40GB"]
@@ -131,37 +131,37 @@ groups = [
   const Card card = MigCard(Documented("A100-SXM4-40GB"));
   CardUse use;
   // The smallest of the first group, though the second has smaller ones.
-  const auto first = mode.TryFit(card, use, {100'000, 4'000});
+  const auto first = mode.TryFit(card, use, {policy::Share(100'000), 4'000});
   ASSERT_TRUE(first);
   EXPECT_EQ(mode.PartOf(card, first->slot)->profile, "2g.10gb");
-  EXPECT_EQ(first->share, 285'714u);
+  EXPECT_EQ(first->share, policy::Share(285'714));
   EXPECT_EQ(first->memory_mib, 9'856u);
   Add(use, *first);
   // Kept to: 4g is in another group.
-  EXPECT_FALSE(mode.TryFit(card, use, {571'000, 0}));
-  EXPECT_EQ(mode.WhyNot(card, use, {571'000, 0}),
+  EXPECT_FALSE(mode.TryFit(card, use, {policy::Share(571'000), 0}));
+  EXPECT_EQ(mode.WhyNot(card, use, {policy::Share(571'000), 0}),
             "it is divided into 3g.20gb + 2 x 2g.10gb until it is empty, of which 2g.10gb, 3g.20gb "
             "is free; 4g.20gb or bigger is needed");
-  const auto second = mode.TryFit(card, use, {100'000, 4'000});
+  const auto second = mode.TryFit(card, use, {policy::Share(100'000), 4'000});
   ASSERT_TRUE(second);
   EXPECT_EQ(mode.PartOf(card, second->slot)->profile, "2g.10gb");
   EXPECT_NE(second->slot, first->slot);
   Add(use, *second);
   // No 2g left: the next bigger one.
-  const auto third = mode.TryFit(card, use, {100'000, 4'000});
+  const auto third = mode.TryFit(card, use, {policy::Share(100'000), 4'000});
   ASSERT_TRUE(third);
   EXPECT_EQ(mode.PartOf(card, third->slot)->profile, "3g.20gb");
   Add(use, *third);
-  EXPECT_EQ(mode.WhyNot(card, use, {100'000, 4'000}),
+  EXPECT_EQ(mode.WhyNot(card, use, {policy::Share(100'000), 4'000}),
             "it is divided into 3g.20gb + 2 x 2g.10gb until it is empty, of which nothing is free; "
             "1g.5gb or bigger is needed");
   Remove(mode, card, use, *first);
   Remove(mode, card, use, *third);
   EXPECT_NE(use.layout, 0u);
-  EXPECT_FALSE(mode.TryFit(card, use, {571'000, 0}));
+  EXPECT_FALSE(mode.TryFit(card, use, {policy::Share(571'000), 0}));
   Remove(mode, card, use, *second);
   EXPECT_EQ(use, CardUse{});
-  const auto four = mode.TryFit(card, use, {571'000, 0});
+  const auto four = mode.TryFit(card, use, {policy::Share(571'000), 0});
   ASSERT_TRUE(four);
   EXPECT_EQ(mode.PartOf(card, four->slot)->profile, "4g.20gb");
 }
@@ -169,8 +169,8 @@ groups = [
 TEST(MigMode, MemoryAloneCanDecideTheInstance) {
   const MigMode mode;
   const Card card = MigCard(Documented("H200"));
-  const auto profile = [&](policy::Share share, uint32_t memory_mib) {
-    const auto fit = mode.TryFit(card, {}, {share, memory_mib});
+  const auto profile = [&](uint32_t share, uint32_t memory_mib) {
+    const auto fit = mode.TryFit(card, {}, {policy::Share(share), memory_mib});
     return fit ? mode.PartOf(card, fit->slot)->profile : "none";
   };
   EXPECT_EQ(profile(1'000, 0), "1g.18gb");
@@ -181,8 +181,8 @@ TEST(MigMode, MemoryAloneCanDecideTheInstance) {
   EXPECT_EQ(profile(1'000, 40'000), "3g.71gb");
   EXPECT_EQ(profile(500'000, 40'000), "4g.71gb");
   EXPECT_EQ(profile(500'000, 80'000), "7g.141gb");
-  EXPECT_EQ(profile(policy::kWhole, 0), "7g.141gb");
-  EXPECT_EQ(profile(policy::kWhole, 143'361), "none");
+  EXPECT_EQ(profile(policy::kMillion, 0), "7g.141gb");
+  EXPECT_EQ(profile(policy::kMillion, 143'361), "none");
   EXPECT_EQ(mode.WhyNot(card, {}, {policy::kWhole, 150'000}),
             "no 7g.147gb on H200: nearest is 7g.141gb with 143360 MiB");
 }
@@ -195,12 +195,12 @@ TEST(MigMode, AnImpossibleRequestNamesTheNearestProfile) {
   ASSERT_TRUE(templates);
   const MigMode mode(*templates);
   const Card card = MigCard(Documented("A100-SXM4-40GB"));
-  EXPECT_FALSE(mode.TryFit(card, {}, {571'000, 30 * 1024}));
-  EXPECT_EQ(mode.WhyNot(card, {}, {571'000, 30 * 1024}),
+  EXPECT_FALSE(mode.TryFit(card, {}, {policy::Share(571'000), 30 * 1024}));
+  EXPECT_EQ(mode.WhyNot(card, {}, {policy::Share(571'000), 30 * 1024}),
             "no 4g.30gb on A100-SXM4-40GB: nearest is 4g.20gb with 19968 MiB");
 }
 
-TEST(MigMode, WhatOthersMadeOnTheCardIsLeftAlone) {
+TEST(MigMode, WhatOthersMadeOnTheGpuIsLeftAlone) {
   const MigMode mode;
   const DocumentedModel documented = Documented("A100-SXM4-80GB");
   Card card = MigCard(documented);
@@ -210,25 +210,25 @@ TEST(MigMode, WhatOthersMadeOnTheCardIsLeftAlone) {
   CardUse use;
   std::vector<MigMode::Part> parts = {others};
   for (int i = 0; i < 4; ++i) {
-    const auto fit = mode.TryFit(card, use, {1'000, 0});
+    const auto fit = mode.TryFit(card, use, {policy::Share(1'000), 0});
     ASSERT_TRUE(fit);
     parts.push_back(*mode.PartOf(card, fit->slot));
     EXPECT_EQ(parts.back().profile, "1g.10gb");
     Add(use, *fit);
   }
   EXPECT_EQ(Impossible(documented, parts), "");
-  EXPECT_FALSE(mode.TryFit(card, use, {1'000, 0}));
-  EXPECT_EQ(mode.WhyNot(card, use, {1'000, 0}),
+  EXPECT_FALSE(mode.TryFit(card, use, {policy::Share(1'000), 0}));
+  EXPECT_EQ(mode.WhyNot(card, use, {policy::Share(1'000), 0}),
             "it is divided into 7 x 1g.10gb, of which nothing is free; an instance that is not in "
             "use by any pod here is in the way of 1g.10gb");
   // Of what is to be had, the first group that has it in a place that is free.
-  const auto three = mode.TryFit(card, {}, {400'000, 0});
+  const auto three = mode.TryFit(card, {}, {policy::Share(400'000), 0});
   ASSERT_TRUE(three);
   EXPECT_EQ(Impossible(documented, {others, *mode.PartOf(card, three->slot)}), "");
   EXPECT_FALSE(mode.TryFit(card, {}, {policy::kWhole, 0}));
   EXPECT_EQ(mode.WhyNot(card, {}, {policy::kWhole, 0}),
             "no room for 7g.80gb beside somebody else's 3g.40gb at slices 4 to 7");
-  EXPECT_TRUE(mode.TryFit(card, {}, {570'000, 0}));
+  EXPECT_TRUE(mode.TryFit(card, {}, {policy::Share(570'000), 0}));
 }
 
 TEST(MigMode, AfterARestartTheMapsOwnInstancesAreNotInTheWay) {
@@ -236,8 +236,8 @@ TEST(MigMode, AfterARestartTheMapsOwnInstancesAreNotInTheWay) {
   Card card = MigCard(Documented("H100 80GB HBM3"));
   CardUse use;
   std::vector<Fit> fits;
-  for (const policy::Share share : {140'000u, 140'000u, 140'000u}) {
-    const auto fit = mode.TryFit(card, use, {share, 0});
+  for (int i = 0; i < 3; ++i) {
+    const auto fit = mode.TryFit(card, use, {policy::Share(140'000), 0});
     ASSERT_TRUE(fit);
     fits.push_back(*fit);
     Add(use, *fit);
@@ -253,25 +253,26 @@ TEST(MigMode, AfterARestartTheMapsOwnInstancesAreNotInTheWay) {
   for (const MigMode& after : {mode, MigMode(*turned)}) {
     CardUse again;
     for (const size_t i : {2, 0, 1}) {  // in any order
-      const auto fit = after.FitAt(card, again, {140'000, 0}, fits[i].slot);
+      const auto fit = after.FitAt(card, again, {policy::Share(140'000), 0}, fits[i].slot);
       ASSERT_TRUE(fit);
       EXPECT_EQ(fit->slot, fits[i].slot);
-      EXPECT_FALSE(after.FitAt(card, again, {900'000, 0}, fits[i].slot));
+      EXPECT_FALSE(after.FitAt(card, again, {policy::Share(900'000), 0}, fits[i].slot));
       Add(again, *fit);
-      EXPECT_FALSE(after.FitAt(card, again, {140'000, 0}, fits[i].slot));  // not twice
+      EXPECT_FALSE(
+          after.FitAt(card, again, {policy::Share(140'000), 0}, fits[i].slot));  // not twice
     }
     EXPECT_EQ(again.share, use.share);
     EXPECT_EQ(again.layout & 0xffffffff, use.layout & 0xffffffff);
-    // And the card keeps to its group.
-    const auto next = after.TryFit(card, again, {140'000, 0});
+    // And the GPU keeps to its group.
+    const auto next = after.TryFit(card, again, {policy::Share(140'000), 0});
     ASSERT_TRUE(next);
     EXPECT_EQ(after.PartOf(card, next->slot)->profile, "1g.10gb");
   }
   // Another instance in its place: then it is not where it was.
   card.instances[1].slices = 2;
-  EXPECT_FALSE(mode.FitAt(card, {}, {140'000, 0}, fits[1].slot));
+  EXPECT_FALSE(mode.FitAt(card, {}, {policy::Share(140'000), 0}, fits[1].slot));
   // A slot that means nothing.
-  EXPECT_FALSE(mode.FitAt(card, {}, {140'000, 0}, 12345));
+  EXPECT_FALSE(mode.FitAt(card, {}, {policy::Share(140'000), 0}, 12345));
 }
 
 TEST(MigMode, TheProcessesFindTheirInstanceByItsUuid) {
@@ -281,7 +282,7 @@ TEST(MigMode, TheProcessesFindTheirInstanceByItsUuid) {
             (Environment{{"CUDA_VISIBLE_DEVICES", "MIG-abc"}}));
 }
 
-// Anything at all is asked for and given back, with instances of others on the card.
+// Anything at all is asked for and given back, with instances of others on the GPU.
 RC_GTEST_PROP(MigModeProperty, NeverOverlapsIsAlwaysDocumentedAndGoesBackExactly, ()) {
   Random random(*rc::gen::noShrink(
       rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<uint64_t>().as("seed"))));
@@ -325,7 +326,7 @@ RC_GTEST_PROP(MigModeProperty, NeverOverlapsIsAlwaysDocumentedAndGoesBackExactly
       continue;
     }
     const VgpuWant want{
-        static_cast<policy::Share>(random.Spread(1'000, policy::kWhole)),
+        policy::Share(random.Spread(1'000, policy::kMillion)),
         random.OneIn(2) ? 0 : static_cast<uint32_t>(random.Spread(1, card.memory_mib))};
     const auto fit = mode.TryFit(card, use, want);
     RC_ASSERT(fit == mode.TryFit(card, use, want));

@@ -19,7 +19,7 @@ namespace {
 
 class MigOnNvml : public testing::Test {
  protected:
-  // All models that have templates, one card each, with MIG on.
+  // All models that have templates, one GPU each, with MIG on.
   void AddCards() {
     std::string list;
     for (const DocumentedModel& documented : DocumentedModels()) {
@@ -114,7 +114,7 @@ TEST_F(MigOnNvml, WhatAnotherBatondLeftIsPutRightAndWhatOthersMadeStays) {
     MigDriver driver(*nvml_, marks, mode);
     CardUse use;
     for (int i = 0; i < 3; ++i) {
-      const auto fit = mode.TryFit(card, use, {140'000, 0});
+      const auto fit = mode.TryFit(card, use, {policy::Share(140'000), 0});
       ASSERT_TRUE(fit);
       Add(use, *fit);
       known.push_back({"v" + std::to_string(i), card.uuid, *fit, ""});
@@ -145,13 +145,13 @@ TEST_F(MigOnNvml, WhatAnotherBatondLeftIsPutRightAndWhatOthersMadeStays) {
   EXPECT_TRUE(driver.Reconcile(Look()[2], known)->empty());
 }
 
-TEST_F(MigOnNvml, AnNvmlThatFailsOrACardThatVanishesIsOneSentenceAndNothingIsLost) {
+TEST_F(MigOnNvml, AnNvmlThatFailsOrAGpuThatVanishesIsOneSentenceAndNothingIsLost) {
   AddCards();
   FileMarks marks(folder_ / "marks");
   const MigMode mode;
   MigDriver driver(*nvml_, marks, mode);
   const Card card = Look()[3];
-  const auto fit = mode.TryFit(card, {}, {400'000, 0});
+  const auto fit = mode.TryFit(card, {}, {policy::Share(400'000), 0});
   ASSERT_TRUE(fit);
   DeviceDriver::Vgpu vgpu{"v", card.uuid, *fit, ""};
   // The second half of making an instance fails once.

@@ -1,4 +1,4 @@
-// What NVIDIA's MIG User Guide (R580) says of the cards that Baton has templates for, independently
+// What NVIDIA's MIG User Guide (R580) says of the GPUs that Baton has templates for, independently
 // of those: "Supported MIG Profiles" has names, slices and counts, `nvidia-smi mig -lgipp` in
 // "Getting Started with MIG" the places.
 #ifndef BATON_TESTS_DEVMGR_MIG_TABLE_H_

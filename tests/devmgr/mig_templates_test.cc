@@ -13,7 +13,7 @@ namespace {
 
 using Counts = std::map<std::string, uint32_t>;
 
-// Every way to divide a card that leaves no room for one more instance, by the table alone.
+// Every way to divide a GPU that leaves no room for one more instance, by the table alone.
 std::set<Counts> FullGeometries(const DocumentedModel& model) {
   struct Place {
     const DocumentedProfile* profile;
@@ -76,7 +76,7 @@ TEST(MigTemplates, HaveEveryDocumentedProfileOfEveryModelAndNoOther) {
       uint32_t starts = 0;
       for (const uint32_t start : p.starts) starts |= 1u << start;
       EXPECT_EQ(at->starts, starts) << p.name;
-      // Its memory is its slices' part of the card's, less what the driver keeps.
+      // Its memory is its slices' part of the GPU's, less what the driver keeps.
       const double part = static_cast<double>(documented.memory_mib) * p.slices / model->slices;
       EXPECT_LE(at->memory_mib, part) << p.name;
       EXPECT_GE(at->memory_mib, 0.9 * part) << p.name;
@@ -144,7 +144,7 @@ groups = [{"1g.1gb" = 2}]
   ASSERT_NE(h200, nullptr);
   EXPECT_EQ(h200->Describe(h200->groups[0]), "3g.71gb + 4 x 1g.18gb");
   EXPECT_TRUE(h200->groups[0].offered);
-  // The others are known, so that cards in use are understood, and not offered.
+  // The others are known, so that GPUs in use are understood, and not offered.
   EXPECT_EQ(h200->groups.size(), 44u);
   EXPECT_FALSE(h200->groups[1].offered);
   // A name that was not in the file keeps what it had.
@@ -186,14 +186,14 @@ TEST(MigTemplates, WhatIsWrongInAFileIsOneLineThatSaysWhere) {
             "t.toml:3: group 1 of H200: it has no profile '4g.80gb', only 1g.18gb, 1g.18gb+me, "
             "1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb");
   EXPECT_EQ(error(h200 + "groups = [\n{\"7g.141gb\" = 1},\n{\"3g.71gb\" = 3}]"),
-            "t.toml:5: group 2 of H200: there is no card with 3 x 3g.71gb; at most 2 fit");
+            "t.toml:5: group 2 of H200: there is no GPU with 3 x 3g.71gb; at most 2 fit");
   EXPECT_EQ(error(h200 + "groups = [{\"4g.71gb\" = 1, \"3g.71gb\" = 1, \"1g.18gb\" = 1}]"),
-            "t.toml:3: group 1 of H200: 1g.18gb + 3g.71gb + 4g.71gb do not fit on one card: they "
+            "t.toml:3: group 1 of H200: 1g.18gb + 3g.71gb + 4g.71gb do not fit on one GPU: they "
             "take 9 memory slices of 8 and 8 compute slices of 7");
   EXPECT_EQ(error(h200 + "groups = [{\"3g.71gb\" = 1, \"2g.35gb\" = 1, \"1g.18gb\" = 2, "
                          "\"1g.18gb+me\" = 1}]"),
             "t.toml:3: group 1 of H200: 2 x 1g.18gb + 1g.18gb+me + 2g.35gb + 3g.71gb do not fit on "
-            "one card: they take 9 memory slices of 8 and 8 compute slices of 7");
+            "one GPU: they take 9 memory slices of 8 and 8 compute slices of 7");
   EXPECT_EQ(
       error("[[model]]\nnames = [\"A30\"]\ngroups = [{\"1g.6gb+me\" = 1, \"2g.12gb+me\" = 1}]"),
       "t.toml:3: group 1 of A30: 1g.6gb+me + 2g.12gb+me: only one instance can have the "
@@ -231,7 +231,7 @@ TEST(MigTemplates, WhatIsWrongInAFileIsOneLineThatSaysWhere) {
             "t.toml:5: memory_mib must be a number from 1 to 16777216");
   EXPECT_EQ(error("[[model]]\nnames = [\"X\"]\nslices = 4\ncompute = 4\nprofiles = [{name = \"a\", "
                   "compute = 1, slices = 2, memory_mib = 1, starts = [3], most = 1}]"),
-            "t.toml:5: 'a' cannot start there: it has 2 of the card's 4 memory slices");
+            "t.toml:5: 'a' cannot start there: it has 2 of the GPU's 4 memory slices");
   EXPECT_EQ(error(std::string(300 * 1024, ' ')), "t.toml: more than 256 KiB of MIG templates");
 }
 
@@ -272,7 +272,7 @@ TEST(MigTemplates, AnImpossibleProfileIsAnsweredWithTheNearest) {
             "A100-SXM4-80GB, H100 80GB HBM3, H200, A30");
   const auto want = built_in.Want("NVIDIA H200", "3g.71gb");
   ASSERT_TRUE(want);
-  EXPECT_EQ(want->share, 428'571u);
+  EXPECT_EQ(want->share, policy::Share(428'571));
   EXPECT_EQ(want->memory_mib, 71'424u);
 }
 

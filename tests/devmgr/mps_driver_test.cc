@@ -34,7 +34,7 @@ Card MpsCard() {
 }
 
 DeviceDriver::Vgpu VgpuOf(const std::string& id, uint32_t percent, uint32_t memory_mib) {
-  return {id, kCard, Fit{percent * MpsMode::kGrain, memory_mib, 0, 0}, ""};
+  return {id, kCard, Fit{MpsMode::kGrain * percent, memory_mib, 0, 0}, ""};
 }
 
 class FakeControl final : public MpsControl {
@@ -390,7 +390,7 @@ TEST_F(MpsProcesses, ADaemonServesFromTheFirstVirtualGpuToTheLastWithTheirLimits
   EXPECT_FALSE(std::filesystem::exists(folder_ / "marks" / kCard));
 }
 
-TEST_F(MpsProcesses, CardsHaveDaemonsOfTheirOwn) {
+TEST_F(MpsProcesses, GpusHaveDaemonsOfTheirOwn) {
   ProcessMpsControl control(options_);
   FileMarks marks(folder_ / "marks");
   MpsDriver driver(control, marks);

@@ -105,7 +105,7 @@ TEST_F(NvmlTest, EveryModelIsListedWithAllThatIsKnownOfIt) {
   EXPECT_TRUE(Differences(node, Look(*nvml)).empty());
 }
 
-TEST_F(NvmlTest, CardsOnOneSwitchOrOneBridgeAreAnIslandUntilALinkIsDown) {
+TEST_F(NvmlTest, GpusOnOneSwitchOrOneBridgeAreAnIslandUntilALinkIsDown) {
   // Two boards of two with a switch each, a bridged pair, and one alone.
   for (int i = 0; i < 7; ++i) {
     sim::DeviceOptions options = Model(i < 6 ? "h100-80" : "l40s");
@@ -292,7 +292,7 @@ TEST_F(NvmlTest, WhatMigCannotGiveIsRefusedInOneLineAndLeavesNothing) {
   EXPECT_NE(node.cards[0].why.find("run batond as root"), std::string::npos) << node.cards[0].why;
 }
 
-TEST_F(NvmlTest, EccErrorsAndAFailedRemapFailACardUntilTheyAreGone) {
+TEST_F(NvmlTest, EccErrorsAndAFailedRemapFailAGpuUntilTheyAreGone) {
   Add(Model("a100-80"));
   const auto nvml = Nvml::Load(Library());
   const Node before = Look(*nvml);
@@ -303,7 +303,7 @@ TEST_F(NvmlTest, EccErrorsAndAFailedRemapFailACardUntilTheyAreGone) {
   Node node = Look(*nvml);
   EXPECT_EQ(node.cards[0].health, Health::kFailed);
   EXPECT_EQ(node.cards[0].why,
-            "3 uncorrected ECC errors since the driver was loaded; reset the card "
+            "3 uncorrected ECC errors since the driver was loaded; reset the GPU "
             "(nvidia-smi --gpu-reset)");
   sim::SetEccErrors(devices_[0], 0, 0);
   sim::SetRowRemap(devices_[0], false, true);
@@ -314,7 +314,7 @@ TEST_F(NvmlTest, EccErrorsAndAFailedRemapFailACardUntilTheyAreGone) {
   EXPECT_TRUE(Differences(before, Look(*nvml)).empty());
 }
 
-TEST_F(NvmlTest, ACriticalXidFailsACardAndAnApplicationsDoesNot) {
+TEST_F(NvmlTest, ACriticalXidFailsAGpuAndAnApplicationsDoesNot) {
   Add(Model("h200"));
   Add(Model("h200"));
   const auto nvml = Nvml::Load(Library());
@@ -341,7 +341,7 @@ TEST_F(NvmlTest, ACriticalXidFailsACardAndAnApplicationsDoesNot) {
   EXPECT_EQ(failed.cards[0], before.cards[0]);
   EXPECT_EQ(failed.cards[1].health, Health::kFailed);
   EXPECT_EQ(failed.cards[1].why,
-            "XID 48: double-bit ECC error; reset the card (nvidia-smi --gpu-reset)");
+            "XID 48: double-bit ECC error; reset the GPU (nvidia-smi --gpu-reset)");
   const auto events = Differences(before, failed);
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].kind, InventoryEvent::Kind::kFailed);
@@ -349,7 +349,7 @@ TEST_F(NvmlTest, ACriticalXidFailsACardAndAnApplicationsDoesNot) {
   nvml->ForgetXid(Uuid(1));
   EXPECT_TRUE(Differences(before, Look(*nvml)).empty());
 
-  // A reset makes the card go and come.
+  // A reset makes the GPU go and come.
   sim::RaiseXid(devices_[0], 95);
   news = nvml->Wait(milliseconds(500));
   ASSERT_TRUE(news && *news && (*news)->fails);
@@ -386,7 +386,7 @@ TEST(XidTest, TheListOfNvidiasDevicePluginIsKept) {
   EXPECT_EQ(XidText(5000), "XID 5000");
 }
 
-TEST_F(NvmlTest, ACardThatIsLostIsToldAsItWasAndFailed) {
+TEST_F(NvmlTest, AGpuThatIsLostIsToldAsItWasAndFailed) {
   for (int i = 0; i < 3; ++i) {
     sim::DeviceOptions options = Model("h100-80");
     options.links = {{true, "0000:c1:00.0"}};
@@ -407,7 +407,7 @@ TEST_F(NvmlTest, ACardThatIsLostIsToldAsItWasAndFailed) {
   EXPECT_EQ(lost.cards[2], before.cards[2]);
   EXPECT_EQ(lost.cards[1].health, Health::kFailed);
   EXPECT_EQ(lost.cards[1].why,
-            "nvmlDeviceGetHandleByIndex of GPU 1: GPU is lost (15); reset the card "
+            "nvmlDeviceGetHandleByIndex of GPU 1: GPU is lost (15); reset the GPU "
             "(nvidia-smi --gpu-reset) or restart the machine");
   lost.cards[1].health = Health::kHealthy;
   lost.cards[1].why.clear();
@@ -425,7 +425,7 @@ TEST_F(NvmlTest, ACardThatIsLostIsToldAsItWasAndFailed) {
   EXPECT_EQ((*news)->uuid, Uuid(2));
 }
 
-TEST_F(NvmlTest, ACardThatIsGoneIsMissingAndComesBack) {
+TEST_F(NvmlTest, AGpuThatIsGoneIsMissingAndComesBack) {
   for (int i = 0; i < 3; ++i) Add(Model("l40s"));
   const auto nvml = Nvml::Load(Library());
   const Node before = Look(*nvml);
@@ -595,7 +595,7 @@ TEST_F(NvmlTest, AnyCallMayFailInAnyWayAndNothingIsLost) {
         EXPECT_EQ(card.memory_mib, before.cards[1].memory_mib);
         if (card.health == Health::kHealthy) {
           EXPECT_TRUE(card.why.empty());
-          // Where MIG is on, nobody gets the whole card by mistake: one without the mode, or an
+          // Where MIG is on, nobody gets the whole GPU by mistake: one without the mode, or an
           // instance without uuid, is what NVML itself called so.
           const std::string name = function.name;
           const bool no_mode = name == "nvmlDeviceGetMigMode";

@@ -1,4 +1,4 @@
-// A libnvidia-ml.so.1 from long ago: no more than one card and its name.
+// A libnvidia-ml.so.1 from long ago: no more than one GPU and its name.
 #include <cstring>
 
 extern "C" int nvmlInit() { return 0; }

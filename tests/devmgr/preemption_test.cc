@@ -21,7 +21,7 @@ Loss LossOf(const Cluster& cluster, const std::string& node, std::vector<std::st
   for (const std::string& name : pods) {
     const PlacedPod* pod = cluster.Find(name);
     priorities.push_back(pod->request.priority);
-    for (const Vgpu& vgpu : pod->placement.vgpus) share += vgpu.fit.share;
+    for (const Vgpu& vgpu : pod->placement.vgpus) share += vgpu.fit.share.millionths();
   }
   std::sort(priorities.begin(), priorities.end(), std::greater<>());
   std::sort(pods.begin(), pods.end());
@@ -139,11 +139,11 @@ TEST(Preemption, CompanyThatIsNeededDoesNotGo) {
   PutOn(cluster, "b", PodOf("b1", 900'000));
   PodRequest request = PodOf("new", 500'000, 1, 1);
   request.affinity = "w";
-  // Without a1 there is no such pod anywhere, so any card would do.
+  // Without a1 there is no such pod anywhere, so any GPU would do.
   EXPECT_EQ(Preempt(cluster, SmallModes(), request)->pods, std::vector<std::string>{"a1"});
   PutOn(cluster, "a", PodOf("a2", 300'000, 1, 0));
-  // With a1 where it is, a2 makes room on its card.
-  request.containers[0].vgpus[0].share = 400'000;
+  // With a1 where it is, a2 makes room on its GPU.
+  request.containers[0].vgpus[0].share = policy::Share(400'000);
   EXPECT_EQ(Preempt(cluster, SmallModes(), request)->pods, std::vector<std::string>{"a2"});
 }
 
@@ -165,7 +165,8 @@ TEST(Preemption, CompanyIsKeptWhereTheOtherOneHasNoRoomBesideIt) {
   PutOn(cluster, "a", high);
   PodRequest far = PodOf("far", 900'000, 1, 3);
   far.affinity = "w";
-  ASSERT_TRUE(cluster.Commit(far, {"a", {{0, 0, "a-1", "time-slice", {900'000, 0}, ""}}}));
+  ASSERT_TRUE(
+      cluster.Commit(far, {"a", {{0, 0, "a-1", "time-slice", {policy::Share(900'000), 0}, ""}}}));
   PodRequest request = PodOf("new", 500'000, 1, 1);
   request.affinity = "w";
   const auto found = Preempt(cluster, SmallModes(), request);

@@ -107,7 +107,7 @@ TEST(Ledger, SaysWhoUsesWhatAndWhy) {
 TEST(Reclaim, TakesWhatWasBorrowedAndNothingElse) {
   Cluster cluster(SmallModes());
   ASSERT_TRUE(cluster.SetNode(NodeOf("n", 2)));
-  // b is guaranteed one card and uses two; of higher priority than the one who waits.
+  // b is guaranteed one GPU and uses two; of higher priority than the one who waits.
   Book(cluster, "n", PodOf("b-mine", kGpu, 1, 9, "b"));
   Book(cluster, "n", PodOf("b-more", kGpu, 1, 8, "b"));
   const auto quotas = Quotas::Make({Guaranteed("a", kGpu), Guaranteed("b", kGpu)});

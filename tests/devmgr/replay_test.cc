@@ -28,19 +28,19 @@ TEST(Replay, CountsWhatArrivedAndWhatWasGiven) {
   ASSERT_TRUE(cluster.SetNode((*nodes)[0]));
   Replay replay(cluster, {});
   EXPECT_TRUE(replay.Arrive((*pods)[0]));
-  EXPECT_FALSE(replay.Arrive((*pods)[1])) << "one card is half taken";
+  EXPECT_FALSE(replay.Arrive((*pods)[1])) << "one GPU is half taken";
   EXPECT_TRUE(replay.Arrive((*pods)[2]));
-  EXPECT_EQ(replay.arrived(), 2'500'000u);
-  EXPECT_EQ(replay.allocated(), 500'000u);
+  EXPECT_EQ(replay.arrived(), policy::Share(2'500'000));
+  EXPECT_EQ(replay.allocated(), policy::Share(500'000));
   EXPECT_EQ(replay.placed(), 2u);
   EXPECT_EQ(replay.failed(), 1u);
 
-  const auto arrivals = Arrivals(*pods, 2 * policy::kWhole, 10, 7);
-  uint64_t demand = 0;
+  const auto arrivals = Arrivals(*pods, policy::kWhole * 2, 10, 7);
+  policy::ShareSum demand;
   for (const PodRequest& pod : arrivals) demand += DemandOf(pod);
-  EXPECT_GE(demand, 20'000'000u);
-  EXPECT_LT(demand, 22'000'000u);
-  EXPECT_EQ(arrivals.size(), Arrivals(*pods, 2 * policy::kWhole, 10, 7).size());
+  EXPECT_GE(demand, policy::kWhole * 20);
+  EXPECT_LT(demand, policy::kWhole * 22);
+  EXPECT_EQ(arrivals.size(), Arrivals(*pods, policy::kWhole * 2, 10, 7).size());
 }
 
 TEST(Replay, WithoutTheColumnOfModelsPodsGoOnAnyModel) {
@@ -53,7 +53,7 @@ TEST(Replay, WithoutTheColumnOfModelsPodsGoOnAnyModel) {
   for (const PodRequest& pod : *pods) EXPECT_TRUE(pod.models.empty()) << pod.name;
   EXPECT_EQ((*pods)[1].name, "two");
   EXPECT_EQ((*pods)[1].cpu_milli, 2'000u);
-  EXPECT_EQ(DemandOf((*pods)[1]), 2 * policy::kWhole);
+  EXPECT_EQ(DemandOf((*pods)[1]), policy::kWhole * 2);
   EXPECT_EQ(ReadTracePods("gpu_spec\nT4\n").error().message, "line 1: there is no column 'name'");
 }
 

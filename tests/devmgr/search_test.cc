@@ -21,7 +21,7 @@ const TimeSlice kSearchTimeSlice;
 const Exclusive kSearchExclusive;
 const SharingMode* const kSearchModes[] = {&kSearchTimeSlice, &kSearchExclusive};
 
-// A node whose cards are in use at random. `islands`, `numas`: over how many they are spread.
+// A node whose GPUs are in use at random. `islands`, `numas`: over how many they are spread.
 class RandomNode {
  public:
   RandomNode(Random& random, size_t cards, int islands, int numas) {
@@ -44,10 +44,10 @@ class RandomNode {
       state.serves = 3;
       state.model = card.memory_mib;
       if (!random.OneIn(3)) {
-        // Few values, so that cards are often alike.
-        state.use.share = static_cast<uint32_t>(random.Between(0, 4)) * 250'000;
+        // Few values, so that GPUs are often alike.
+        state.use.share = policy::Share(random.Between(0, 4) * 250'000);
         state.use.memory_mib = static_cast<uint32_t>(random.Between(0, 4)) * 10'240;
-        state.use.vgpus = state.use.share > 0 || state.use.memory_mib > 0;
+        state.use.vgpus = state.use.share > policy::Share(0) || state.use.memory_mib > 0;
         if (state.use.vgpus > 0) state.use.mode = 0;
       }
       node.cards.push_back(state);
@@ -70,7 +70,7 @@ PodRequest RandomWants(Random& random, int containers_most, int cards_most) {
     for (int64_t g = 0; g < groups && left > 0; ++g) {
       VgpuRequest vgpu;
       const uint32_t shares[] = {100'000, 250'000, 300'000, 500'000, 1'000'000};
-      vgpu.share = shares[random.Between(0, 4)];
+      vgpu.share = policy::Share(shares[random.Between(0, 4)]);
       if (random.OneIn(2)) vgpu.memory_mib = static_cast<uint32_t>(random.Between(1, 5)) * 8'192;
       if (vgpu.memory_mib == 0 && random.OneIn(2)) vgpu.memory_part = vgpu.share;
       vgpu.count = static_cast<uint32_t>(random.Between(1, std::min(left, 3)));
@@ -118,8 +118,8 @@ class Exhaustive {
         use_[c].vgpus++;
         use_[c].mode = m;
         on_.push_back(c);
-        // Exclusive alone takes more than was wanted: the whole card.
-        const auto share = int64_t{fit->share} - want.share;
+        // Exclusive alone takes more than was wanted: the whole GPU.
+        const int64_t share = int64_t{fit->share.millionths()} - want.share.millionths();
         int64_t full = 0;
         if (m == 1 && (want.share < policy::kWhole || want.memory_mib > 0)) {
           full = 1'000 - Fullness(policy_, want.share, policy::kWhole, want.memory_mib,
@@ -279,7 +279,7 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
   EXPECT_GT(worse, 200);
 }
 
-TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
+TEST(Search, GpusOfOnePodAreOnOneIslandWheneverOneHasRoom) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
@@ -290,7 +290,7 @@ TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
     PodRequest pod;
     pod.name = "p";
     VgpuRequest vgpu;
-    vgpu.share = static_cast<uint32_t>(random.Between(1, 4)) * 250'000;
+    vgpu.share = policy::Share(random.Between(1, 4) * 250'000);
     vgpu.count = static_cast<uint32_t>(random.Between(2, 4));
     pod.containers = {{"main", {vgpu}}};
     PlacementPolicy policy;
@@ -327,9 +327,9 @@ TEST(Search, CardsOfOnePodAreOnOneIslandWheneverOneHasRoom) {
   EXPECT_GT(on_one, 3'000);
 }
 
-// Shares that fill eight cards to the last tenth of a percent, in an order that misleads a greedy
-// search; every container wants several cards.
-TEST(Search, EightContainersOnEightCardsFitWhereTheyJustFit) {
+// Shares that fill eight GPUs to the last tenth of a percent, in an order that misleads a greedy
+// search; every container wants several GPUs.
+TEST(Search, EightContainersOnEightGpusFitWhereTheyJustFit) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
@@ -340,7 +340,7 @@ TEST(Search, EightContainersOnEightCardsFitWhereTheyJustFit) {
     RandomNode node(random, 8, 0, 0);
     for (CardState& card : node.node.cards) card.use = CardUse{};
     Cluster::State().AddUp(node.node);
-    // Each card is cut in pieces that belong to different containers.
+    // Each GPU is cut in pieces that belong to different containers.
     std::vector<std::vector<uint32_t>> shares(8);
     for (int card = 0; card < 8; ++card) {
       uint32_t left = 1'000;
@@ -358,7 +358,7 @@ TEST(Search, EightContainersOnEightCardsFitWhereTheyJustFit) {
       ContainerRequest container{"c" + std::to_string(c), {}};
       for (const uint32_t share : shares[c]) {
         VgpuRequest vgpu;
-        vgpu.share = share;
+        vgpu.share = policy::Share(share);
         container.vgpus.push_back(vgpu);
       }
       pod.containers.push_back(container);

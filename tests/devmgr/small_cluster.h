@@ -16,7 +16,7 @@
 namespace baton::devmgr {
 
 inline constexpr uint32_t kCardMib = 10'000;
-inline constexpr uint32_t kGpu = 1'000'000;  // policy::kWhole
+inline constexpr uint32_t kGpu = policy::kMillion;
 
 inline Modes SmallModes() { return KubernetesModes(); }
 
@@ -40,7 +40,7 @@ inline PodRequest PodOf(const std::string& name, uint32_t share, uint32_t count 
   pod.team = team;
   pod.priority = priority;
   pod.mode = "time-slice";
-  pod.containers.push_back({"main", {{share, 0, 0, count}}});
+  pod.containers.push_back({"main", {{policy::Share(share), 0, {}, count}}});
   return pod;
 }
 
@@ -97,7 +97,7 @@ inline Print PrintOf(const Cluster& cluster) {
   return print;
 }
 
-// Card by card from the pods alone: nothing is given twice, and the account is right.
+// Card by GPU from the pods alone: nothing is given twice, and the account is right.
 inline bool Sound(const Cluster& cluster) {
   std::map<std::string, CardUse> sums;
   for (const auto& [name, pod] : cluster.pods()) {

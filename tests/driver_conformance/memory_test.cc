@@ -1,7 +1,9 @@
 // Memory: plain, pitched, host, managed, from pools, and virtual.
 #include <cstring>
 #include <numeric>
+#include <string>
 
+#include "bench/kernels.h"
 #include "tests/driver_conformance/driver.h"
 
 namespace baton::conformance {
@@ -235,6 +237,87 @@ TEST_F(Memory, VirtualMemoryIsMappedWhereAskedAndTwice) {
   EXPECT_OK(DRV(cuMemUnmap)(at, 2 * unit));
   EXPECT_OK(DRV(cuMemRelease)(handle));
   EXPECT_OK(DRV(cuMemAddressFree)(at, 2 * unit));
+}
+
+// What the device has less by `take`, and whether `give_back` returns it.
+template <class Take, class GiveBack>
+void ExpectTakes(size_t bytes, Take take, GiveBack give_back) {
+  size_t before = 0, taken = 0, after = 0, total = 0;
+  ASSERT_OK(DRV(cuMemGetInfo)(&before, &total));
+  take();
+  ASSERT_OK(DRV(cuMemGetInfo)(&taken, &total));
+  EXPECT_GE(before, taken + bytes);
+  give_back();
+  ASSERT_OK(DRV(cuMemGetInfo)(&after, &total));
+  EXPECT_GE(after, taken + bytes);
+}
+
+TEST_F(Memory, AVariableOfAModuleHasAnAddressAndItsSize) {
+  const std::string ptx =
+      std::string(bench::kKernelsPtx) + "\n.visible .global .align 4 .b8 words[64];\n";
+  CUmodule module;
+  ASSERT_OK(DRV(cuModuleLoadData)(&module, ptx.c_str()));
+  CUdeviceptr p = 0;
+  size_t bytes = 0;
+  ASSERT_OK(DRV(cuModuleGetGlobal)(&p, &bytes, module, "words"));
+  EXPECT_EQ(bytes, 64u);
+  EXPECT_OK(DRV(cuMemsetD32)(p, 7, 16));
+  EXPECT_EQ(std::vector<uint32_t>(16, 7), Read(p, 16));
+  EXPECT_ERROR(CUDA_ERROR_NOT_FOUND, DRV(cuModuleGetGlobal)(&p, &bytes, module, "sentences"));
+  EXPECT_OK(DRV(cuModuleUnload)(module));
+}
+
+TEST_F(Memory, ArraysTakeMemoryUntilTheyAreDestroyed) {
+  constexpr size_t kSide = 4096;
+  CUarray array = nullptr;
+  const CUDA_ARRAY_DESCRIPTOR flat = {kSide, kSide, CU_AD_FORMAT_FLOAT, 1};
+  ExpectTakes(
+      kSide * kSide * 4, [&] { ASSERT_OK(DRV(cuArrayCreate)(&array, &flat)); },
+      [&] { ASSERT_OK(DRV(cuArrayDestroy)(array)); });
+  const CUDA_ARRAY3D_DESCRIPTOR deep = {256, 256, 256, CU_AD_FORMAT_FLOAT, 1, 0};
+  ExpectTakes(
+      256 * 256 * 256 * 4, [&] { ASSERT_OK(DRV(cuArray3DCreate)(&array, &deep)); },
+      [&] { ASSERT_OK(DRV(cuArrayDestroy)(array)); });
+  CUmipmappedArray levels = nullptr;
+  const CUDA_ARRAY3D_DESCRIPTOR base = {kSide, kSide, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+  ExpectTakes(
+      kSide * kSide * 5, [&] { ASSERT_OK(DRV(cuMipmappedArrayCreate)(&levels, &base, 8)); },
+      [&] { ASSERT_OK(DRV(cuMipmappedArrayDestroy)(levels)); });
+}
+
+TEST_F(Memory, AGraphTakesMemoryWhenItIsLaunchedAndTheDeviceKeepsItUntilATrim) {
+  CUgraph graph;
+  CUgraphNode node, free_node;
+  CUgraphExec exec;
+  CUDA_MEM_ALLOC_NODE_PARAMS params = {};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  params.poolProps.location.id = device_;
+  params.bytesize = 64 << 20;
+  ASSERT_OK(DRV(cuGraphCreate)(&graph, 0));
+  ASSERT_OK(DRV(cuGraphAddMemAllocNode)(&node, graph, nullptr, 0, &params));
+  ASSERT_OK(DRV(cuGraphAddMemFreeNode)(&free_node, graph, &node, 1, params.dptr));
+  ASSERT_OK(DRV(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+  CUstream stream = NewStream();
+  const auto reserved = [&] {
+    cuuint64_t bytes = 0;
+    EXPECT_OK(
+        DRV(cuDeviceGetGraphMemAttribute)(device_, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
+    return bytes;
+  };
+  const cuuint64_t before = reserved();
+  for (int i = 0; i < 2; ++i) {
+    ExpectTakes(
+        params.bytesize,
+        [&] {
+          ASSERT_OK(DRV(cuGraphLaunch)(exec, stream));
+          ASSERT_OK(DRV(cuStreamSynchronize)(stream));
+          EXPECT_GE(reserved(), before + params.bytesize);
+        },
+        [&] { ASSERT_OK(DRV(cuDeviceGraphMemTrim)(device_)); });
+  }
+  EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
 }
 
 }  // namespace

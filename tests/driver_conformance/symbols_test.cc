@@ -1,4 +1,5 @@
 // cuGetProcAddress: by version and by default stream.
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/driver_conformance/driver.h"
@@ -48,6 +49,26 @@ TEST_F(Symbols, DistinguishTheDefaultStreams) {
   EXPECT_EQ(5u, LaunchThrough(per_thread));
   // What has no per-thread form is found all the same.
   EXPECT_NE(nullptr, Ask("cuMemAlloc", 11030, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM));
+}
+
+TEST_F(Symbols, OfNewerVersionsThanTheDriverAreNotAnswered) {
+  setenv("BATON_SIM_DRIVER_VERSION", "12020", 1);  // a real driver does not mind
+  int version = 0;
+  ASSERT_OK(DRV(cuDriverGetVersion)(&version));
+  CUresult result = CUDA_SUCCESS;
+  void* const newest = Ask("cuEventElapsedTime", 13000, 0, &result);
+  if (result == CUDA_SUCCESS) {
+    EXPECT_EQ(newest, Ask("cuEventElapsedTime", version, 0));
+  }
+  unsetenv("BATON_SIM_DRIVER_VERSION");
+}
+
+TEST_F(Symbols, InstantiateTakesThreeArgumentsFromVersion12On) {
+  int version = 0;
+  ASSERT_OK(DRV(cuDriverGetVersion)(&version));
+  if (version < 12000) GTEST_SKIP() << "the driver is older";
+  EXPECT_EQ(Ask("cuGraphInstantiate", 12000, 0), NeedSymbol("cuGraphInstantiateWithFlags"));
+  EXPECT_NE(Ask("cuGraphInstantiate", 11000, 0), NeedSymbol("cuGraphInstantiateWithFlags"));
 }
 
 TEST_F(Symbols, UnknownNamesAreNotFound) {

@@ -111,7 +111,7 @@ TEST_F(Books, AgreeWithTheDevicesRecordWhoeverIsKilledWhenever) {
   Figure("kills_of_batond", daemons, "");
   Figure("worst_error_of_allowed", worst, "");
   ExpectReconciled(report);
-  // The window is wider than the test; the card was there from the first batch on.
+  // The window is wider than the test; the GPU was there from the first batch on.
   EXPECT_NEAR(report.at("capacity_hours").get<double>() * 3600, lasted, 0.1 * lasted + 2);
   Figure("unattributed",
          100 * report.at("unattributed_hours").get<double>() /

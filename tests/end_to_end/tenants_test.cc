@@ -104,5 +104,43 @@ TEST_F(Tenant, AStreamCaptureHoldsNobodyUp) {
   }
 }
 
+// The longest time between `from` and `to` in which the pod ran nothing.
+Duration LongestGap(const std::vector<sim::KernelRecord>& records, Instant from, Instant to) {
+  Instant last = from;
+  Duration longest{0};
+  for (const sim::KernelRecord& record : records) {
+    const Instant start(Duration(record.start_ns)), end(Duration(record.end_ns));
+    if (end < from || start > to) continue;
+    longest = std::max(longest, start - last);
+    last = std::max(last, end);
+  }
+  return std::max(longest, to - last);
+}
+
+// A GPU that waits for the host is nobody's: the other pod waits no longer than at any other time,
+// and what is behind the wait runs while the token is held.
+TEST_F(Tenant, AGpuThatWaitsForTheHostHoldsNobodyUp) {
+  StartCluster({.transport = Transport::kUnix});
+  const Pod& other = Start(Burn("other", "50", "100"));
+  for (const char* what : {"function", "value"}) {
+    PodOptions waiting;
+    waiting.name = what;
+    waiting.request = "50";
+    waiting.command = {WAITING, what, "1500"};
+    Pod& pod = Start(waiting);
+    ASSERT_EQ(pod.Wait(seconds(20)), 0) << pod.Stderr();
+    const nlohmann::json said = pod.Report();
+    const Instant from(Duration(said.at("from_ns").get<int64_t>()));
+    const Instant to(Duration(said.at("to_ns").get<int64_t>()));
+    const double busy = SharesIn(from, to, device()).at("other");
+    const Duration gap = LongestGap(RecordsOf(other, device()), from, to);
+    Figure(std::string("other_during_wait_for_") + what, busy, "%");
+    Figure(std::string("longest_gap_during_wait_for_") + what,
+           static_cast<double>(Nanos(gap)) / 1e6, "ms");
+    EXPECT_GE(busy, 75) << what;
+  }
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
 }  // namespace
 }  // namespace baton::bench

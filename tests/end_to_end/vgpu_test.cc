@@ -1,4 +1,4 @@
-// Virtual GPUs from the command line to the card: made, used, moved, and still there after a crash.
+// Virtual GPUs from the command line to the GPU: made, used, moved, and still there after a crash.
 #include <signal.h>
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ TEST_F(Vgpus, OutliveProgramsAndTheDaemon) {
   const uint64_t held = List().at(0).at("held_ns");
   EXPECT_GT(held, 100'000'000u);
   EXPECT_GT(Count(device(0, 1)), 0u);
-  EXPECT_EQ(Count(device(0, 0)), 0u) << "it only sees its own card";
+  EXPECT_EQ(Count(device(0, 0)), 0u) << "it only sees its own GPU";
 
   CrashBatond();
   EXPECT_EQ(Map(), before);
@@ -86,7 +86,7 @@ TEST_F(Vgpus, OutliveProgramsAndTheDaemon) {
   EXPECT_EQ(why.status, 1);
   EXPECT_NE(why.out.find("30 % of it are free, 80 % wanted"), std::string::npos) << why.out;
   const Said plan = Baton({"defrag", "--dry-run", "--request", "80"});
-  EXPECT_EQ(plan.status, 1) << "train has both cards: " << plan.out;
+  EXPECT_EQ(plan.status, 1) << "train has both GPUs: " << plan.out;
   ExpectOk({"vgpu", "resize", "solo", "--request", "10"});
   ExpectOk({"vgpu", "delete", "train"});
   ExpectOk({"vgpu", "create", "big", "--request", "90"});
@@ -137,7 +137,7 @@ TEST_F(Vgpus, OfNodesAreMadeOverTheirFrontends) {
       seconds(10)));
 }
 
-TEST_F(Vgpus, ACardThatFailsGetsNoMorePodsAndSaysWhoseItWas) {
+TEST_F(Vgpus, AGpuThatFailsGetsNoMorePodsAndSaysWhoseItWas) {
   StartCluster({.transport = Transport::kUnix, .gpus = 2, .model = "a100-80"});
   ExpectOk({"vgpu", "create", "a", "--request", "10", "--gpu", "0"});
   ExpectOk({"vgpu", "create", "b", "--request", "10", "--gpu", "1"});
@@ -155,7 +155,7 @@ TEST_F(Vgpus, ACardThatFailsGetsNoMorePodsAndSaysWhoseItWas) {
         }
         return false;
       },
-      "the card does not fail", seconds(20));
+      "the GPU does not fail", seconds(20));
   ASSERT_TRUE(failed) << failed.error().message;
   const json status = Must(cluster().Status());
   bool told = false;
@@ -177,13 +177,13 @@ TEST_F(Vgpus, ACardThatFailsGetsNoMorePodsAndSaysWhoseItWas) {
   EXPECT_TRUE(MakesProgress(other, device(0, 1), seconds(2)));
 }
 
-TEST_F(Vgpus, OnACardWithMigAreInstancesThatComeAndGo) {
+TEST_F(Vgpus, OnAGpuWithMigAreInstancesThatComeAndGo) {
   StartCluster({.transport = Transport::kUnix, .model = "a100-40", .mig = true});
   const Said ran = Baton({"run", "--request", "40", "--", "/bin/sh", "-c",
                           "echo [$LD_PRELOAD] $CUDA_VISIBLE_DEVICES"});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(ran.out.substr(0, 7), "[] MIG-") << ran.out;
-  // It is gone with its program: the whole card can be had.
+  // It is gone with its program: the whole GPU can be had.
   for (int i = 0; i < 7; ++i) {
     ExpectOk({"vgpu", "create", "m" + std::to_string(i), "--request", "10"});
   }

@@ -55,6 +55,11 @@ FUZZ_TARGET(cgroup) {
     BATON_CHECK(
         node::KubernetesPodIn(std::string(input) + "\n0::/kubepods/podother-one/x").empty());
   }
+  const std::string container = node::ContainerIn(input);
+  BATON_CHECK(container.empty() || container.size() == 64);
+  BATON_CHECK(node::ContainerIn(twice) == container);
+  const std::string below = "0::/docker-" + container + ".scope/x\n" + std::string(input);
+  BATON_CHECK(node::ContainerIn(below) == container);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ FUZZ_TARGET(control) {
   node::EventLog log;
   backend::Pods pods;
   backend::UsageBook usage;
-  backend::Vgpus vgpus(options.placement.policy, options.scheduler.overcommit,
+  backend::Vgpus vgpus(options.placement.policy, options.overcommit,
                        devmgr::MigTemplates::BuiltIn(), "here");
   backend::Arbiter arbiter(io, options, pods, vgpus, usage, log);
   for (const char* uuid : {"GPU-a", "GPU-b"}) {

@@ -51,7 +51,8 @@ class Servers {
   std::vector<uint16_t> ports_;
 };
 
-int Connected(uint16_t port, uint64_t hash) {
+// -1: that address has no free port.
+int TryConnect(uint16_t port, uint64_t hash) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   BATON_CHECK(fd >= 0);
   // An address by the input, and no connection left behind: thousands a second would use up ports.
@@ -63,8 +64,17 @@ int Connected(uint16_t port, uint64_t hash) {
   (void)bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(port);
-  BATON_CHECK(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  return fd;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+int Connected(uint16_t port, uint64_t hash) {
+  for (uint64_t i = 0; i < 100; ++i) {
+    if (const int fd = TryConnect(port, hash + i); fd >= 0) return fd;
+  }
+  BATON_CHECK(!"the server refuses connections");
+  return -1;
 }
 
 // How long the server had the connection.

@@ -32,9 +32,9 @@ FUZZ_TARGET(value) {
     BATON_CHECK(again);
     IsNear(static_cast<double>(*again), static_cast<double>(*bytes));
   }
-  if (const auto share = ParsePercent(input)) {
+  if (const auto share = policy::ParsePercent(input)) {
     BATON_CHECK(*share >= policy::kShareMin && *share <= policy::kWhole);
-    const auto again = ParsePercent(policy::PercentText(*share));
+    const auto again = policy::ParsePercent(policy::PercentText(*share));
     BATON_CHECK(again && *again == *share);
   }
   if (const auto time = ledger::ParseTime(input)) {
@@ -60,10 +60,10 @@ FUZZ_TARGET(quantity) {
   if (const auto share = k8s::ParsePercent(input)) {
     BATON_CHECK(*share >= policy::kShareMin && *share <= policy::kWhole);
     BATON_CHECK(*k8s::ParsePercent(policy::PercentText(*share)) == *share);
-    BATON_CHECK(*ParsePercent(input) == *share);
+    BATON_CHECK(*policy::ParsePercent(input) == *share);
   }
   if (const auto memory = k8s::ParseGpuMemory(input)) {
-    BATON_CHECK((memory->mib == 0) != (memory->part == 0));
+    BATON_CHECK((memory->mib == 0) != (memory->part == policy::Share(0)));
     BATON_CHECK(*k8s::ParseGpuMemory(k8s::GpuMemoryText(*memory)) == *memory);
   }
 }

@@ -130,7 +130,10 @@ std::unique_ptr<Database> LedgerTest::Inside() {
 
 std::unique_ptr<Ledger> LedgerTest::Open(const Retention& retention) {
   std::string trouble;
-  auto ledger = Ledger::Open({database_, retention}, &trouble);
+  LedgerOptions options;
+  options.database = database_;
+  options.retention = retention;
+  auto ledger = Ledger::Open(options, &trouble);
   EXPECT_TRUE(ledger) << ledger.error().message;
   EXPECT_EQ(trouble, "");
   return ledger ? std::move(*ledger) : nullptr;

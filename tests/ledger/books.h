@@ -27,7 +27,7 @@ Batch MakeBatch(const std::string& source, uint64_t seq, WallTime to);
 // One more pod in the batch; held_ns is its total, and the other counters follow from it.
 Sample& AddSample(Batch& batch, uint64_t pod, const std::string& gpu, int64_t held_ns,
                   const Owner& owner = {"train", "", "research", "user-a"});
-// ... on a card that is listed from then on.
+// ... on a GPU that is listed from then on.
 void AddGpu(Batch& batch, const std::string& uuid, Duration idle = Duration{0},
             const std::string& model = "model-x");
 

@@ -282,7 +282,7 @@ TEST_P(LedgerTest, TheBucketsOfEachLevelAddUpToTheTotalsWhateverHappensToBatches
   }));
 }
 
-// Some time of two cards and a few pods that come and go.
+// Some time of two GPUs and a few pods that come and go.
 struct Course {
   std::string source = NewSource();
   int64_t end_s = 0;
@@ -343,7 +343,7 @@ TEST_P(LedgerTest, HeldAndIdleNeverExceedWhatWasThereInAnyBucket) {
   }
 }
 
-TEST_P(LedgerTest, ACardThatWasNotHeardOfIsTakenToHaveBeenThereForAnHourAtMost) {
+TEST_P(LedgerTest, AGpuThatWasNotHeardOfIsTakenToHaveBeenThereForAnHourAtMost) {
   const auto ledger = Open();
   const std::string source = NewSource();
   Begin(*ledger, source, At(0));

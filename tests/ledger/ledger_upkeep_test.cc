@@ -237,10 +237,11 @@ TEST(LedgerOptions, ThatMakeNoSenseAreRefused) {
     options.database = database;
     EXPECT_EQ(code(options), ErrorCode::kInvalid) << database;
   }
-  LedgerOptions options;
+  const LedgerOptions good{.database = "sqlite:/var/lib/baton/ledger.sqlite"};
+  LedgerOptions options = good;
   options.retention.minutes = hours(1);
   EXPECT_EQ(code(options), ErrorCode::kInvalid);
-  options = {};
+  options = good;
   options.retention.hours = hours(0);  // for ever, as the days
   EXPECT_TRUE(Ledger::Later(options));
   options.retention.days = hours(24 * 1000);

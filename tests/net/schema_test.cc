@@ -36,6 +36,8 @@ json Status() {
     "gpus": [{"uuid": "GPU-1", "name": "H200", "node": "", "memory": 150000000000,
               "present": true, "epoch": 5, "queue": ["b"], "handoff_ns": 90000, "grants": 5,
               "overruns": 0, "hung": false, "link": "up", "holder": "a", "cordoned": false,
+              "unmanaged": [{"pid": 4711, "user": "bob", "uid": 1000, "command": "python",
+                             "container": "", "pod": "", "memory": 1073741824}],
               "health": "failed", "why": "XID 79", "vendor": "nvidia", "numa": 0, "island": -1,
               "pcie": 1, "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false}],
     "pods": [{"name": "a", "id": 1, "request": 60.0, "limit": 100, "memory": 0, "memory_percent": 0, "mode": "time-slice", "priority": "low",

@@ -35,6 +35,30 @@ TEST(PodCgroup, BothDriversAndAllClassesAreKnown) {
   }
 }
 
+TEST(PodCgroup, TheContainerIsTheOneThatTheRuntimeMade) {
+  const std::string id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+  const std::string other(64, 'f');
+  for (const std::string& path : std::vector<std::string>{
+           "/kubepods/burstable/pod" + kUid + "/" + id,
+           "/kubepods.slice/kubepods-pod" + kSlice + ".slice/cri-containerd-" + id + ".scope/init",
+           "/docker/" + id,
+           "/system.slice/docker-" + id + ".scope",
+           "/machine.slice/libpod-" + id + ".scope/container/" + other,
+           "/../crio-" + id + ".scope",
+       }) {
+    EXPECT_EQ(ContainerIn("0::" + path + "\n"), id) << path;
+  }
+  EXPECT_EQ(ContainerIn("4:memory:/user.slice\n3:cpu:/docker/" + id + "\n2:pids:/docker/" + other),
+            id);
+  for (const std::string& path :
+       std::vector<std::string>{"/", "/user.slice", "/docker/" + id.substr(1), "/docker/x" + id,
+                                "/docker/" + std::string(64, 'g'), "/docker/" + id + ".slice"}) {
+    EXPECT_EQ(ContainerIn("0::" + path + "\n"), "") << path;
+  }
+  EXPECT_EQ(ContainerIn(""), "");
+  EXPECT_EQ(ContainerIn("no path"), "");
+}
+
 // A daemon that runs in a container has a cgroup namespace of its own there.
 TEST(PodCgroup, AnotherPodIsSeenFromWithinACgroupNamespace) {
   for (const std::string& path : std::vector<std::string>{

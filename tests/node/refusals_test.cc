@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "node/admission.h"
-
 namespace baton::node {
 namespace {
 
@@ -32,42 +30,6 @@ TEST(Refusals, BoundsWithoutNumberAreCountedTogether) {
   EXPECT_EQ(said, static_cast<int>(Refusals::kBoundsMax) + 1);
   EXPECT_NE(refusals.Trouble(now).find("other bounds are reached (984 refused)"),
             std::string::npos);
-}
-
-TEST(FrameRates, AllConnectionsOfAPodAreReadAtOneRate) {
-  TenantLimits limits;
-  limits.frames_per_second = 1'000;
-  limits.frames_burst = 50;
-  FrameRates rates(limits);
-  const Instant start{seconds(1000)};
-  const auto one = rates.Of("pod", start), two = rates.Of("pod", start);
-  const auto other = rates.Of("other", start);
-  int read = 0;
-  for (int ms = 0; ms < 1000; ++ms) {
-    const Instant now = start + std::chrono::milliseconds(ms);
-    for (const auto& rate : {one, two, one, two}) {
-      if (!rate->May(now)) continue;
-      rate->Read();
-      ++read;
-    }
-    ASSERT_TRUE(other->May(now));
-    other->Read();
-  }
-  EXPECT_GE(read, 1'000);
-  EXPECT_LE(read, 1'050);
-}
-
-TEST(FrameRates, APodThatIsGoneIsForgotten) {
-  TenantLimits limits;
-  limits.frames_burst = 1;
-  FrameRates rates(limits);
-  const Instant now{seconds(1000)};
-  {
-    const auto rate = rates.Of("pod", now);
-    rate->Read();
-    EXPECT_FALSE(rates.Of("pod", now)->May(now));
-  }
-  EXPECT_TRUE(rates.Of("pod", now)->May(now));
 }
 
 }  // namespace

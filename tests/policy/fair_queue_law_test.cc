@@ -69,7 +69,7 @@ RC_GTEST_PROP(FairQueueLaw, AHoldLongerThanPredictedCostsTheOthersItsExcessOnce,
     for (const Tenant& t : mix.tenants) {
       const Duration lag = mix.queue.Lag(t.slot);
       const Duration others = excess - (t.longest - t.predicted);
-      const double part = mix.queue.Fluid(t.slot) / 1e6 * static_cast<double>(Nanos(others));
+      const double part = Ratio(mix.queue.Fluid(t.slot)) * static_cast<double>(Nanos(others));
       RC_ASSERT(lag >= -mix.longest - mix.rounding());
       RC_ASSERT(lag <= mix.longest + Duration(static_cast<int64_t>(part)) + mix.rounding());
     }
@@ -121,7 +121,7 @@ RC_GTEST_PROP(FairQueueLaw, TheShareOverAnyWindowIsWithinTwoLongestHoldsOfItsTar
       const std::vector<double> to = held_at(begin + window);
       for (size_t i = 0; i < mix.tenants.size(); ++i) {
         const double share = (to[i] - from[i]) / static_cast<double>(Nanos(window));
-        const double target = mix.queue.Fluid(mix.tenants[i].slot) / 1e6;
+        const double target = Ratio(mix.queue.Fluid(mix.tenants[i].slot));
         RC_ASSERT(std::abs(share - target) <= bound);
       }
     }
@@ -159,7 +159,7 @@ RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHo
         mix.Wake(other);
         break;
       case 2:
-        other.spec.limit = static_cast<Share>(random.Between(other.spec.request, kWhole));
+        other.spec.limit = AnyShare(random, other.spec.request, kWhole);
         mix.queue.Update(other.slot, other.spec, mix.now);
         break;
       case 3:  // nobody holds for a while
@@ -172,7 +172,7 @@ RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHo
     for (size_t i = 0; i < mix.tenants.size(); ++i) {
       const Tenant& t = mix.tenants[i];
       Account& a = accounts[i];
-      const double c = t.spec.limit / 1e6;
+      const double c = Ratio(t.spec.limit);
       const double bucket = c * static_cast<double>(Nanos(mix.options.limit_window));
       a.bucket = std::max(a.bucket, t.limited() ? bucket : 0);
       a.excess -= c * static_cast<double>(Nanos(mix.now - last));
@@ -190,7 +190,7 @@ RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHo
 // What the pod's bucket has beyond what it needs to hold: its predicted hold, or half a bucket.
 Duration Room(const Mix& mix, const Tenant& t) {
   if (!t.limited()) return Duration::max();
-  const Duration half = mix.options.limit_window * t.spec.limit / kWhole / 2;
+  const Duration half = Duration(ServedIn(Nanos(mix.options.limit_window), t.spec.limit)) / 2;
   return mix.queue.Allowance(t.slot, mix.now) - std::min(t.predicted, half);
 }
 
@@ -210,11 +210,10 @@ void Disturb(Mix& mix) {
       mix.queue.CapLag(t.slot, mix.queue.Credit(t.slot));
       break;
     case 3: {
-      t.spec.request = static_cast<Share>(random.Between(kShareMin, t.spec.request * 3 / 2));
+      t.spec.request = AnyShare(random, kShareMin, t.spec.request * 3 / 2);
       t.spec.request = std::min(t.spec.request, kWhole);
-      t.spec.limit =
-          random.OneIn(2) ? kWhole : static_cast<Share>(random.Between(t.spec.request, kWhole));
-      t.spec.slack_weight = static_cast<uint32_t>(random.Between(0, kWhole));
+      t.spec.limit = random.OneIn(2) ? kWhole : AnyShare(random, t.spec.request, kWhole);
+      t.spec.slack_weight = static_cast<uint32_t>(random.Between(0, kMillion));
       t.spec.team = static_cast<uint32_t>(random.Between(0, 3));
       mix.queue.Update(t.slot, t.spec, mix.now);
       break;
@@ -301,7 +300,7 @@ RC_GTEST_PROP(FairQueueLaw, AHighPriorityPodGoesFirstWhileItIsWithinItsBurst, ()
 RC_GTEST_PROP(FairQueueLaw, NewTeamWeightsTouchNoRequestMoveNobodysLagAndKeepTheBounds, ()) {
   Random random = AnyRandom();
   Mix mix(random, {.requested = random.OneIn(2) ? 1.0 : 0.3, .pods_max = 64});
-  int64_t asked = 0;
+  ShareSum asked;
   for (Tenant& t : mix.tenants) {
     t.spec.team = static_cast<uint32_t>(random.Between(0, 3));
     mix.queue.Update(t.slot, t.spec, mix.now);
@@ -335,7 +334,7 @@ RC_GTEST_PROP(FairQueueLaw, NewTeamWeightsTouchNoRequestMoveNobodysLagAndKeepThe
       const Slot slot = mix.tenants[i].slot;
       if (asked <= kWhole) RC_ASSERT(mix.queue.Fluid(slot) >= mix.tenants[i].spec.request);
       const double due =
-          mix.queue.Fluid(slot) / 1e6 * static_cast<double>(Nanos(early + mix.longest));
+          Ratio(mix.queue.Fluid(slot)) * static_cast<double>(Nanos(early + mix.longest));
       RC_ASSERT(mix.queue.Lag(slot) >= -mix.longest - mix.rounding());
       RC_ASSERT(mix.queue.Lag(slot) <= std::max(mix.longest, changed_at[i]) +
                                            Duration(static_cast<int64_t>(due)) + mix.rounding());
@@ -387,7 +386,7 @@ RC_GTEST_PROP(FairQueueLaw, WhoComesOrGoesMovesTheOthersByNoMoreThanItsCreditOrD
       moved = left[index];
     } else {
       mix.Wake(t);
-      const Duration credit = mix.options.sleep_credit * t.spec.request / kWhole;
+      const Duration credit = Duration(ServedIn(Nanos(mix.options.sleep_credit), t.spec.request));
       moved = std::max(credit, -left[index]);
       // What it brings is never more than its credit, nor forgiven faster than its request.
       RC_ASSERT(mix.queue.Lag(t.slot) <= credit + Duration(1));
@@ -418,22 +417,22 @@ RC_GTEST_PROP(FairQueueLaw, SleepersThatReturnDelayTheOthersByNoMoreThanTheirCre
   for (const Tenant& t : mix.tenants) {
     before.push_back(t.held);
     if (!sleeper[t.slot]) continue;
-    credits += t.spec.request / 1e6 * static_cast<double>(Nanos(mix.options.sleep_credit));
+    credits += Ratio(t.spec.request) * static_cast<double>(Nanos(mix.options.sleep_credit));
   }
   const auto l = static_cast<double>(Nanos(mix.longest));
   for (int step = 0; step < 400; ++step) {
     mix.Serve();
     for (size_t i = 0; i < mix.tenants.size(); ++i) {
       const Tenant& t = mix.tenants[i];
-      const double fluid = mix.queue.Fluid(t.slot) / 1e6;
+      const double fluid = Ratio(mix.queue.Fluid(t.slot));
       const double due = fluid * static_cast<double>(Nanos(mix.now - woken));
       const auto had = static_cast<double>(Nanos(t.held - before[i]));
       if (sleeper[i]) {
         const double credit =
-            t.spec.request / 1e6 * static_cast<double>(Nanos(mix.options.sleep_credit));
+            Ratio(t.spec.request) * static_cast<double>(Nanos(mix.options.sleep_credit));
         RC_ASSERT(had <= due + credit + l + 1'000);
       } else {
-        RC_ASSERT(had >= due - alone[i] / 1e6 * credits - 2 * l - 1'000);
+        RC_ASSERT(had >= due - Ratio(alone[i]) * credits - 2 * l - 1'000);
       }
     }
   }
@@ -445,13 +444,13 @@ RC_GTEST_PROP(FairQueueLaw, HoursOfAnyMixStayExact, ()) {
                    .longest_min = seconds(1),
                    .longest_max = seconds(30)});
   mix.WakeAll();
-  double given = 0;
+  ShareSum given;
   for (const Tenant& t : mix.tenants) given += mix.queue.Fluid(t.slot);
   for (int step = 0; step < 2'000 || mix.now < Instant(hours(2)); ++step) mix.Serve();
-  RC_ASSERT(std::abs(given / 1e6 - 1) <= 1e-3);
+  RC_ASSERT(std::abs(Ratio(given) - 1) <= 1e-3);
   for (const Tenant& t : mix.tenants) {
-    const double due =
-        mix.queue.Fluid(t.slot) / given * static_cast<double>(Nanos(mix.now.time_since_epoch()));
+    const double due = Ratio(mix.queue.Fluid(t.slot)) / Ratio(given) *
+                       static_cast<double>(Nanos(mix.now.time_since_epoch()));
     const auto lag = static_cast<double>(Nanos(mix.queue.Lag(t.slot)));
     RC_ASSERT(std::abs(due - static_cast<double>(Nanos(t.held)) - lag) <=
               1e-9 * due + static_cast<double>(Nanos(mix.rounding())));

@@ -38,7 +38,7 @@ class Model {
 
   void SetActive(ModelPod& pod, bool active) {
     if (pod.active == active) return;
-    const double rate = pod.spec.request / 1e6;
+    const double rate = Ratio(pod.spec.request);
     if (active) {
       pod.lag = std::min(pod.lag + rate * (served_ - pod.slept_at), Credit(pod));
     } else {
@@ -100,7 +100,7 @@ class Model {
     }
   }
   double Credit(const ModelPod& pod) const {
-    return pod.spec.request / 1e6 * static_cast<double>(Nanos(options_.sleep_credit));
+    return Ratio(pod.spec.request) * static_cast<double>(Nanos(options_.sleep_credit));
   }
   // Whether the pod goes first for its request's sake, give or take the slop.
   bool MayGoForItsRequest(const ModelPod& pod, double slop) const {
@@ -129,7 +129,7 @@ class Model {
     double lags = 0;
     sum_ = 0;
     for (ModelPod& p : pods) {
-      p.fluid = p.active ? (share++)->fluid : 0;
+      p.fluid = p.active ? (share++)->fluid.millionths() : 0;
       sum_ += p.fluid;
       if (p.active) lags += p.lag;
     }
@@ -209,10 +209,11 @@ class Model {
   }
   // In millionths, as all shares.
   double RequestOf(const ModelPod& pod) const {
-    double sum = 0;
+    ShareSum sum;
     for (const ModelPod& p : pods) sum += p.spec.request;
-    if (sum <= kWhole) return pod.spec.request / 1e6;
-    return std::max(1.0, std::floor(pod.spec.request * 1e6 / sum)) / 1e6;
+    if (sum <= kWhole) return Ratio(pod.spec.request);
+    const double scaled = Ratio(pod.spec.request) / Ratio(sum);
+    return std::max(1.0, std::floor(scaled * kMillion)) / kMillion;
   }
 
   const FairQueueOptions options_;
@@ -231,8 +232,8 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
   Model model(options);
   Instant now{};
   const auto any_spec = [&random] {
-    ShareSpec spec{.request = static_cast<Share>(random.Spread(kShareMin, 400'000))};
-    spec.slack_weight = static_cast<uint32_t>(random.Between(1, kWhole));
+    ShareSpec spec{.request = Share(random.Spread(kShareMin.millionths(), 400'000))};
+    spec.slack_weight = static_cast<uint32_t>(random.Between(1, kMillion));
     spec.priority = random.OneIn(5) ? Priority::kHigh : Priority::kNormal;
     spec.team = static_cast<uint32_t>(random.Between(0, 3));
     return spec;
@@ -297,7 +298,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
     for (Slot i = 0; i < n; ++i) {
       const ModelPod& p = model.pods[i];
       RC_ASSERT(queue.active(i) == p.active);
-      RC_ASSERT(queue.Fluid(i) == static_cast<Share>(p.fluid));
+      RC_ASSERT(queue.Fluid(i) == Share(static_cast<uint32_t>(p.fluid)));
       if (p.active) RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.Lag(i))) - p.lag) <= slop);
     }
     const auto picked = queue.Pick(now);

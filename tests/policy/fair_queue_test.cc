@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <random>
 #include <vector>
 
 namespace baton::policy {
@@ -13,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Share Percent(uint32_t percent) { return percent * 10'000; }
+constexpr Share Percent(uint32_t percent) { return kWhole * percent / 100; }
 
 // A GPU that grants `quantum` at a time to whoever the queue picks.
 class Gpu {
@@ -98,6 +99,31 @@ TEST(FairQueue, WhatAStrictPodLeavesGoesToTheOthers) {
   EXPECT_NEAR(gpu.Share_(elastic, seconds(20)), 0.70, 0.005);
 }
 
+// All that a restarted daemon needs to know of a limit is one instant.
+TEST(FairQueue, WhenALimitIsFullSaysWhatItAllowsUntilThen) {
+  std::mt19937 random(7);
+  for (const uint32_t percent : {1, 30, 99}) {
+    Gpu gpu;
+    const Slot slot = gpu.Add(Percent(1), Percent(percent));
+    gpu.queue.SetActive(slot, true);
+    for (int i = 0; i < 300; ++i) {
+      gpu.now += Duration(random() % 50'000'000);
+      gpu.queue.Charge(slot, Duration(static_cast<int64_t>(random() % 50'000'000) - 5'000'000),
+                       gpu.now);
+      Gpu restarted;
+      restarted.now = gpu.now + Duration(random() % 100'000'000);
+      const Slot again = restarted.queue.Add(PodId{1}, gpu.queue.spec(slot), restarted.now,
+                                             Claims::kAlways, gpu.queue.LimitFullAt(slot));
+      const Duration difference = gpu.queue.Allowance(slot, restarted.now) -
+                                  restarted.queue.Allowance(again, restarted.now);
+      EXPECT_LE(std::abs(Nanos(difference)), 3);
+    }
+    const Instant full = gpu.queue.LimitFullAt(slot);
+    const Duration most = gpu.queue.Allowance(slot, full + seconds(1));
+    EXPECT_EQ(gpu.queue.Allowance(slot, std::max(gpu.now, full)), most);
+  }
+}
+
 TEST(FairQueue, APodAtItsLimitIsNotOwedEverMoreForWhatItsLimitKeptItFrom) {
   Gpu gpu;
   const Slot strict = gpu.Add(Percent(30), Percent(30));
@@ -176,7 +202,7 @@ TEST(FairQueue, WhoGoesForItsRequestIsForgivenBeyondM) {
     return slot;
   };
   const Slot a = add(1, 1);
-  const Slot b = add(2, kWhole);
+  const Slot b = add(2, kMillion);
   for (int i = 0; i < 50; ++i) gpu.queue.Charge(a, milliseconds(20), gpu.now);
   gpu.queue.SetWaiting(a, true, milliseconds(20));
   while (*gpu.queue.Pick(gpu.now) != a) gpu.queue.Charge(b, milliseconds(20), gpu.now);
@@ -377,8 +403,8 @@ TEST(FairQueue, TeamsShareWhatRequestsLeaveOverByTheirWeights) {
 TEST(FairQueue, ManySmallHoldsAddUpToNoDrift) {
   Gpu gpu;
   std::vector<Slot> slots;
-  for (const Share request : {333'333, 7'001, 123'457, 1'003}) {
-    slots.push_back(gpu.Add(static_cast<Share>(request), kWhole));
+  for (const uint32_t request : {333'333, 7'001, 123'457, 1'003}) {
+    slots.push_back(gpu.Add(Share(request), kWhole));
     gpu.Wake(slots.back(), Duration(1'001));
   }
   gpu.Run(Instant(seconds(1)), Duration(1'001));
@@ -396,7 +422,7 @@ TEST(FairQueue, AHangOfADayIsADebtEvenWhereSharesAreTiny) {
   for (int i = 0; i < 1'000; ++i) others.push_back(gpu.Add(kWhole, kWhole));
   gpu.Wake(tiny, milliseconds(20));
   for (const Slot s : others) gpu.Wake(s, milliseconds(20));
-  ASSERT_EQ(gpu.queue.Fluid(tiny), 1u);
+  ASSERT_EQ(gpu.queue.Fluid(tiny), Share(1));
   for (int i = 0; i < 40; ++i) {
     gpu.queue.Charge(tiny, std::chrono::hours(24), gpu.now);
     ASSERT_LT(gpu.queue.Lag(tiny), -seconds(1'000));

@@ -16,7 +16,7 @@ class GuaranteeTest : public testing::Test {
   // A pod that waits, of a request in percent.
   Guarantee::Slot Add(double percent) {
     const Guarantee::Slot slot = next_++;
-    guarantee_.Add(slot, PodId{slot + 1}, static_cast<Share>(percent * 1e4));
+    guarantee_.Add(slot, PodId{slot + 1}, ShareOf(percent / 100));
     guarantee_.SetWaiting(slot, true, kHold);
     return slot;
   }
@@ -113,8 +113,8 @@ TEST_F(GuaranteeTest, MoreThanTheWholeIsScaledDown) {
   guarantee_.Remove(c);
   Hold(b, milliseconds(100));
   EXPECT_EQ(guarantee_.Owed(a), milliseconds(75));
-  guarantee_.SetRequest(b, 100'000);
-  guarantee_.SetRequest(a, 100'000);
+  guarantee_.SetRequest(b, Share(100'000));
+  guarantee_.SetRequest(a, Share(100'000));
   Hold(b, milliseconds(100));
   EXPECT_EQ(guarantee_.Owed(a), milliseconds(85));
 }

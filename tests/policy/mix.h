@@ -18,6 +18,11 @@ inline Random AnyRandom() {
       rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<uint64_t>().as("seed"))));
 }
 
+// Both included.
+inline Share AnyShare(Random& random, Share least, Share most) {
+  return Share(random.Between(least.millionths(), most.millionths()));
+}
+
 struct Tenant {
   PodId id;
   ShareSpec spec;
@@ -45,12 +50,14 @@ struct Kind {
 
 // A GPU and its tenants. Nobody is active at first.
 class Mix {
+  static constexpr int64_t kLeast = kShareMin.millionths();
+
  public:
   Mix(Random& random, const Kind& kind)
       : random(random), options{.order = OrderOf(kind.rule)}, queue(options) {
     const auto n = static_cast<uint32_t>(
         random.Between(2, random.OneIn(8) ? kind.pods_max : std::min<uint32_t>(kind.pods_max, 12)));
-    auto left = static_cast<int64_t>(kWhole * kind.requested);
+    auto left = static_cast<int64_t>(kMillion * kind.requested);
     const bool alike = random.OneIn(2);
     const auto any_longest = [&] {
       return Duration(random.Spread(Nanos(kind.longest_min), Nanos(kind.longest_max)));
@@ -58,16 +65,16 @@ class Mix {
     const Duration shared = any_longest();
     for (uint32_t i = 0; i < n; ++i) {
       Tenant t;
-      const int64_t most = std::max<int64_t>(kShareMin, left - (n - i - 1) * int64_t{kShareMin});
-      const int64_t fair = std::max<int64_t>(kShareMin, 2 * left / (n - i));
+      const int64_t most = std::max<int64_t>(kLeast, left - (n - i - 1) * kLeast);
+      const int64_t fair = std::max<int64_t>(kLeast, 2 * left / (n - i));
       const int64_t wish =
-          random.OneIn(2) ? random.Spread(kShareMin, 990'000) : random.Between(kShareMin, fair);
-      t.spec.request = static_cast<Share>(std::min<int64_t>({wish, most, 990'000}));
-      left -= t.spec.request;
+          random.OneIn(2) ? random.Spread(kLeast, 990'000) : random.Between(kLeast, fair);
+      const int64_t request = std::min<int64_t>({wish, most, 990'000});
+      t.spec.request = Share(request);
+      left -= request;
       if (kind.limits && i > 0 && random.OneIn(2)) {
-        t.spec.limit = random.OneIn(2)
-                           ? t.spec.request
-                           : static_cast<Share>(random.Between(t.spec.request, kWhole - 1));
+        t.spec.limit =
+            random.OneIn(2) ? t.spec.request : Share(random.Between(request, kMillion - 1));
       }
       if (kind.high && i > 0 && random.OneIn(4)) t.spec.priority = Priority::kHigh;
       t.spec = Validated(t.spec).value();

@@ -66,7 +66,7 @@ RC_GTEST_PROP(FairQueueLaw, OverAnyWindowWithWorkAPodHoldsItsRequest, ()) {
     for (size_t i = 0; i < windows.size(); ++i) {
       if (!has_work[i]) continue;
       Window& w = windows[i];
-      w.due += mix.tenants[i].spec.request / 1e6 * held;
+      w.due += Ratio(mix.tenants[i].spec.request) * held;
       if (&mix.tenants[i] == served) w.due -= held;
       w.least = std::min(w.least, w.due);
       RC_ASSERT(w.due - w.least <= 2 * bound + longest + excess + 100);
@@ -100,7 +100,7 @@ RC_GTEST_PROP(FairQueueLaw, WhoComesFromAPauseEndsWhenItsRequestWouldHaveServedI
     mix.queue.SetWaiting(t.slot, true, t.predicted, {t.predicted, handoff});
     const Duration owed = mix.queue.OwedOfRequest(t.slot);
     const double work = static_cast<double>(Nanos(t.predicted + handoff - owed));
-    const Duration until(static_cast<int64_t>(work / t.spec.request * 1e6));
+    const Duration until(static_cast<int64_t>(work / Ratio(t.spec.request)));
     const Duration cost = t.predicted + handoff;
     const Duration begin = mix.queue.served() + std::max(until - cost, Duration(0));
     due[t.slot] = {true, begin, begin + cost, Duration(0)};

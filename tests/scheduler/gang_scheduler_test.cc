@@ -419,6 +419,7 @@ struct TwoGpus {
     gangs.Tend(now, [this](const TokenScheduler& gpu, const GangStep& step) {
       Step(&gpu == &gpus[0] ? 0 : 1, step);
     });
+    EXPECT_EQ(gangs.Invariants(), std::nullopt);
   }
   void Pass(Duration time) {
     for (const Instant end = now + time; now < end; now += microseconds(100)) {

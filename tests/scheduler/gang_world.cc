@@ -250,6 +250,7 @@ void GangWorld::Tend() {
       if (&*gpus_[i]->scheduler == &scheduler) StepOne(i, step);
     }
   });
+  ASSERT_EQ(gangs_->Invariants(), std::nullopt);
   // As the daemon's: one that is due too early only looks again.
   const Instant at = gangs_->wakeup();
   if (at >= armed_) return;

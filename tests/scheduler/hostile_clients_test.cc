@@ -76,6 +76,8 @@ TEST(HoldMeter, AGrantThatWasKeptFromAClientIsNoHold) {
   EXPECT_EQ(other.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), Duration(0));
 }
 
+using Verdict = RelayGuard::Verdict;
+
 // Two pods with a client each, which the daemon knows.
 struct Guarded {
   explicit Guarded(Duration drain_timeout = seconds(10)) : guard(drain_timeout) {
@@ -91,7 +93,10 @@ struct Guarded {
     EXPECT_EQ(guard.Invariants(now), std::nullopt);
   }
   bool Allows(uint64_t client, uint64_t epoch, Duration quota = kQuota) {
-    return guard.Allow(now, client, TokenOf(epoch, 1, quota));
+    return Judge(client, TokenOf(epoch, 1, quota)) == Verdict::kPass;
+  }
+  Verdict Judge(uint64_t client, const wire::Token& token) {
+    return guard.Judge(now, client, token);
   }
   RelayGuard guard;
   Instant now{seconds(100)};
@@ -113,10 +118,25 @@ TEST(RelayGuard, OnePodAtATimeAndNoOldGrant) {
 
 TEST(RelayGuard, ADaemonThatWasStartedAnewBeginsWithLowerRevisions) {
   Guarded g;
-  EXPECT_TRUE(g.guard.Allow(g.now, 1, TokenOf(5, 9, kQuota)));
-  EXPECT_TRUE(g.guard.Allow(g.now, 1, TokenOf(5, 2, Duration(0))));
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 9, kQuota)), Verdict::kPass);
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 2, Duration(0))), Verdict::kPass);
   g.Say(1, Phase::kIdle, 5, 2);
   EXPECT_TRUE(g.Allows(2, 6));
+}
+
+// The client ignores it, so it would never say that it has drained.
+TEST(RelayGuard, AGrantThatANewerWordOvertookIsDropped) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(2, 4));
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 2, Duration(0))), Verdict::kPass);
+  g.Say(1, Phase::kIdle, 5, 2);
+  g.Say(2, Phase::kIdle, 4, 1);
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 1, kQuota)), Verdict::kDrop);
+  EXPECT_TRUE(g.Allows(2, 6)) << "nobody holds";
+  // What stops a claim says nothing about the tokens that come.
+  EXPECT_EQ(g.Judge(1, TokenOf(7, ~uint64_t{0}, Duration(0))), Verdict::kPass);
+  g.Say(2, Phase::kIdle, 6, 1);
+  EXPECT_TRUE(g.Allows(1, 7));
 }
 
 // It takes and returns one token, and then says over and over that it holds.

@@ -43,7 +43,7 @@ TEST_F(IdlePriority, WaitsWhileOthersWorkAndThroughTheirPauses) {
   Pass(std::chrono::seconds(10));
   EXPECT_EQ(Holder(), 1u);
   EXPECT_TRUE(StatusOf(2).paused);
-  EXPECT_EQ(StatusOf(2).fluid, 0u);
+  EXPECT_EQ(StatusOf(2).fluid, policy::Share(0));
   EXPECT_EQ(StatusOf(1).fluid, policy::kWhole);
   Say(1, Phase::kIdle);
   EXPECT_TRUE(StatusOf(2).paused) << "the other one rests";

@@ -9,8 +9,8 @@ namespace baton::scheduler {
 // In percent of a GPU.
 inline policy::ShareSpec Spec(double request, double limit = 100,
                               policy::Priority priority = policy::Priority::kNormal) {
-  return policy::Validated({.request = static_cast<policy::Share>(request * 10'000),
-                            .limit = static_cast<policy::Share>(limit * 10'000),
+  return policy::Validated({.request = policy::ShareOf(request / 100),
+                            .limit = policy::ShareOf(limit / 100),
                             .priority = priority})
       .value();
 }

@@ -34,7 +34,7 @@ TEST_F(TokenRules, WhoStopsAskingSharesUntilItsGraceIsOver) {
   EXPECT_EQ(StatusOf(1).fluid, policy::kWhole / 2);
   Pass(milliseconds(1));
   EXPECT_EQ(StatusOf(1).fluid, policy::kWhole);
-  EXPECT_EQ(StatusOf(2).fluid, 0u);
+  EXPECT_EQ(StatusOf(2).fluid, policy::Share(0));
 }
 
 TEST_F(TokenRules, WhoRestsWhileItsPriorityChangesRestsNoLongerForIt) {
@@ -91,7 +91,7 @@ class ManyHandOffs : public TokenRules {
  protected:
   static SchedulerOptions Options() {
     SchedulerOptions options;
-    options.handoff_fraction = 100'000;
+    options.handoff_fraction = policy::Share(100'000);
     return options;
   }
   ManyHandOffs() : TokenRules(Options()) {}
@@ -356,6 +356,22 @@ TEST_F(BesideAGang, AHangIsNotWaitedForAsLongAsTheLastOneTook) {
   EXPECT_FALSE(Overdue()) << "a kernel may take as long as one did before";
   Pass(seconds(1));
   EXPECT_TRUE(Overdue());
+}
+
+// A daemon that is started anew every second would otherwise raise the limit by a bucket a second.
+TEST_F(TokenRules, ARestartGivesAPodAtItsLimitNothing) {
+  constexpr bool kSingle = false;
+  Step(PodSet{PodId{8}, Spec(10, 10), kSingle, now_ + milliseconds(200)});
+  Step(PodSet{PodId{9}, Spec(10, 10)});
+  for (const uint64_t pod : {8, 9}) Step(ClientAttached{ClientId{pod}, PodId{pod}});
+  Say(8, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 0u);
+  Say(9, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 9u) << "a new one may have all that its limit ever allows at once";
+  Say(9, Phase::kIdle);
+  EXPECT_EQ(Holder(), 0u);
+  Pass(milliseconds(200));
+  EXPECT_EQ(Holder(), 8u);
 }
 
 TEST_F(BesideAGang, ADrainIsNotWaitedForAsLongAsATokenWasExtended) {

@@ -105,7 +105,7 @@ TEST(PodFields, WhatIsWrongIsNamedWithWhatIsAccepted) {
 
 TEST(PodFields, ARequestAloneIsElasticAndALimitAloneIsStrict) {
   EXPECT_EQ(Read({{"request", "30%"}}).share.limit, policy::kWhole);
-  EXPECT_EQ(Read({{"limit", 30}}).share.request, 300'000u);
+  EXPECT_EQ(Read({{"limit", 30}}).share.request, policy::Share(300'000));
 }
 
 TEST(PodFields, AChangeKeepsWhatItDoesNotName) {
@@ -113,8 +113,8 @@ TEST(PodFields, AChangeKeepsWhatItDoesNotName) {
   const auto now = Changed(was, {{"limit", 90}, {"memory", 0}, {"team", ""}});
   ASSERT_TRUE(now) << now.error().message;
   PodRequest expected = was;
-  expected.share.limit = 900'000;
-  expected.memory_part = 0;
+  expected.share.limit = policy::Share(900'000);
+  expected.memory_part = {};
   expected.team.clear();
   EXPECT_EQ(*now, expected);
   EXPECT_EQ(*Changed(was, Json::object()), was);
@@ -122,23 +122,23 @@ TEST(PodFields, AChangeKeepsWhatItDoesNotName) {
 
 TEST(PodFields, AStrictPodStaysStrictWhereOnlyItsRequestGrows) {
   const PodRequest strict = Read({{"limit", 30}});
-  EXPECT_EQ(Changed(strict, {{"request", 40}})->share.limit, 400'000u);
+  EXPECT_EQ(Changed(strict, {{"request", 40}})->share.limit, policy::Share(400'000));
   const PodRequest elastic = Read({{"request", 30}, {"limit", 35}});
   EXPECT_FALSE(Changed(elastic, {{"request", 40}}));
 }
 
 TEST(PodFields, OfIdlePriorityHaveNoRequest) {
   const PodRequest idle = Read({{"priority", "idle"}});
-  EXPECT_EQ(idle.share.request, 0u);
+  EXPECT_EQ(idle.share.request, policy::Share(0));
   EXPECT_EQ(idle.share.limit, policy::kWhole);
   EXPECT_FALSE(WriteFields(idle).contains("request"));
-  EXPECT_EQ(Read({{"priority", "idle"}, {"limit", 40}}).share.limit, 400'000u);
+  EXPECT_EQ(Read({{"priority", "idle"}, {"limit", 40}}).share.limit, policy::Share(400'000));
   EXPECT_NE(WhyNot({{"priority", "idle"}, {"request", 30}}).find("has no request"),
             std::string::npos);
   const PodRequest was = Read({{"request", 30}});
   const auto changed = Changed(was, {{"priority", "idle"}});
   ASSERT_TRUE(changed) << changed.error().message;
-  EXPECT_EQ(changed->share.request, 0u) << "it gives its request up";
+  EXPECT_EQ(changed->share.request, policy::Share(0)) << "it gives its request up";
   EXPECT_EQ(Changed(*changed, {{"priority", "normal"}, {"request", 30}}), was);
   EXPECT_FALSE(Changed(*changed, {{"priority", "high"}})) << "how much?";
   EXPECT_EQ(Read({{"request", 30}, {"priority", "low"}}), was) << "the old name";

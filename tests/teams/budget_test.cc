@@ -6,6 +6,7 @@ namespace baton::teams {
 namespace {
 
 using policy::Priority;
+using policy::ShareSum;
 
 Teams Budgeted() {
   return ParseTeams(R"(
@@ -120,44 +121,47 @@ TEST(Budgets, WhereUseIsNotToBeHadATeamStaysWhatItWas) {
 
 TEST(TeamLimits, AddUpTheRequestsOfATeamAndAllBelowIt) {
   const Teams teams = Budgeted();
-  const std::vector<LimitPod> pods{
-      {"train", "ops", 1'000'000}, {"web", "ops/web", 500'000}, {"other", "research", 9'000'000}};
-  EXPECT_TRUE(CheckLimits(teams, pods, {"new", "ops", 500'000}));
-  EXPECT_TRUE(CheckLimits(teams, pods, {"new", "research", 9'000'000})) << "no limit";
-  const auto refused = CheckLimits(teams, pods, {"new", "ops/web/deep", 600'000});
+  const std::vector<LimitPod> pods{{"train", "ops", ShareSum(1'000'000)},
+                                   {"web", "ops/web", ShareSum(500'000)},
+                                   {"other", "research", ShareSum(9'000'000)}};
+  EXPECT_TRUE(CheckLimits(teams, pods, {"new", "ops", ShareSum(500'000)}));
+  EXPECT_TRUE(CheckLimits(teams, pods, {"new", "research", ShareSum(9'000'000)})) << "no limit";
+  const auto refused = CheckLimits(teams, pods, {"new", "ops/web/deep", ShareSum(600'000)});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
   EXPECT_EQ(refused.error().message,
             "pods of team ops may request 2 GPUs together, and 1.5 are requested (train 1, web "
             "0.5): 0.6 for new is too much; 0.5 would fit");
-  EXPECT_EQ(CheckLimits(teams, {}, {"new", "ops", 2'100'000}).error().message,
+  EXPECT_EQ(CheckLimits(teams, {}, {"new", "ops", ShareSum(2'100'000)}).error().message,
             "pods of team ops may request 2 GPUs together, and nothing is requested yet: 2.1 for "
             "new is too much; 2 would fit");
 }
 
 TEST(TeamLimits, APodThatChangesDoesNotCountTwice) {
   const Teams teams = Budgeted();
-  std::vector<LimitPod> pods{{"train", "ops", 1'500'000}, {"web", "ops", 500'000}};
-  EXPECT_TRUE(CheckLimits(teams, pods, {"train", "ops", 1'500'000}));
-  EXPECT_TRUE(CheckLimits(teams, pods, {"train", "ops", 1'000'000}));
-  const auto more = CheckLimits(teams, pods, {"web", "ops", 600'000});
+  std::vector<LimitPod> pods{{"train", "ops", ShareSum(1'500'000)},
+                             {"web", "ops", ShareSum(500'000)}};
+  EXPECT_TRUE(CheckLimits(teams, pods, {"train", "ops", ShareSum(1'500'000)}));
+  EXPECT_TRUE(CheckLimits(teams, pods, {"train", "ops", ShareSum(1'000'000)}));
+  const auto more = CheckLimits(teams, pods, {"web", "ops", ShareSum(600'000)});
   ASSERT_FALSE(more);
   EXPECT_EQ(more.error().message,
             "pods of team ops may request 2 GPUs together, and 1.5 are requested (train 1.5): 0.6 "
             "for web is too much; 0.5 would fit");
-  pods[1].request = 900'000;  // the limit was lowered since
-  EXPECT_TRUE(CheckLimits(teams, pods, {"web", "ops", 800'000})) << "less than before";
-  EXPECT_FALSE(CheckLimits(teams, pods, {"new", "ops", 1'000}));
-  const auto moved = CheckLimits(teams, pods, {"other", "ops", 800'000});
+  pods[1].request = ShareSum(900'000);  // the limit was lowered since
+  EXPECT_TRUE(CheckLimits(teams, pods, {"web", "ops", ShareSum(800'000)})) << "less than before";
+  EXPECT_FALSE(CheckLimits(teams, pods, {"new", "ops", ShareSum(1'000)}));
+  const auto moved = CheckLimits(teams, pods, {"other", "ops", ShareSum(800'000)});
   EXPECT_FALSE(moved);
   EXPECT_NE(moved.error().message.find("lower or delete one of these"), std::string::npos);
 }
 
 TEST(TeamLimits, APodThatMovesToATeamCountsThere) {
   const Teams teams = Budgeted();
-  const std::vector<LimitPod> pods{{"train", "ops", 1'500'000}, {"web", "research", 900'000}};
-  EXPECT_FALSE(CheckLimits(teams, pods, {"web", "ops", 900'000}));
-  EXPECT_TRUE(CheckLimits(teams, pods, {"web", "ops", 500'000}));
+  const std::vector<LimitPod> pods{{"train", "ops", ShareSum(1'500'000)},
+                                   {"web", "research", ShareSum(900'000)}};
+  EXPECT_FALSE(CheckLimits(teams, pods, {"web", "ops", ShareSum(900'000)}));
+  EXPECT_TRUE(CheckLimits(teams, pods, {"web", "ops", ShareSum(500'000)}));
 }
 
 TEST(TeamLimits, OfATeamAndOfTheTeamsAboveItBothHold) {
@@ -165,11 +169,11 @@ TEST(TeamLimits, OfATeamAndOfTheTeamsAboveItBothHold) {
       ParseTeams("[[team]]\nname = \"a\"\nlimit = 1\n[[team]]\nname = \"a/b\"\nlimit = 3",
                  "teams.toml")
           .value();
-  EXPECT_TRUE(CheckLimits(teams, {}, {"new", "a/b", 1'000'000}));
-  const auto refused = CheckLimits(teams, {}, {"new", "a/b", 2'000'000});
+  EXPECT_TRUE(CheckLimits(teams, {}, {"new", "a/b", ShareSum(1'000'000)}));
+  const auto refused = CheckLimits(teams, {}, {"new", "a/b", ShareSum(2'000'000)});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message.find("pods of team a may request 1 GPU "), 0u);
-  EXPECT_EQ(CheckLimits(teams, {}, {"new", "a/b", 4'000'000})
+  EXPECT_EQ(CheckLimits(teams, {}, {"new", "a/b", ShareSum(4'000'000)})
                 .error()
                 .message.find("pods of team a/b may request 3 GPUs"),
             0u);
@@ -178,8 +182,9 @@ TEST(TeamLimits, OfATeamAndOfTheTeamsAboveItBothHold) {
 TEST(TeamLimits, OfManyPodsTheLargestAreNamed) {
   const Teams teams = Budgeted();
   std::vector<LimitPod> pods;
-  for (uint64_t i = 1; i <= 8; ++i) pods.push_back({"p" + std::to_string(i), "ops", i * 10'000});
-  EXPECT_EQ(CheckLimits(teams, pods, {"new", "ops", 2'000'000}).error().message,
+  for (uint64_t i = 1; i <= 8; ++i)
+    pods.push_back({"p" + std::to_string(i), "ops", ShareSum(i * 10'000)});
+  EXPECT_EQ(CheckLimits(teams, pods, {"new", "ops", ShareSum(2'000'000)}).error().message,
             "pods of team ops may request 2 GPUs together, and 0.36 are requested (p8 0.08, p7 "
             "0.07, p6 0.06, p5 0.05, p4 0.04 and 3 more): 2 for new is too much; 1.64 would fit");
 }

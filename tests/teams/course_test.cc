@@ -146,8 +146,8 @@ class SteeredGpu {
 };
 
 policy::ShareSpec CourseShare(double request, double limit = 100) {
-  return policy::Validated({.request = static_cast<policy::Share>(request * 10'000),
-                            .limit = static_cast<policy::Share>(limit * 10'000)})
+  return policy::Validated(
+             {.request = policy::ShareOf(request / 100), .limit = policy::ShareOf(limit / 100)})
       .value();
 }
 
@@ -300,16 +300,16 @@ TEST(TeamWeightsEvent, ReachesTheQueueAndAPodMayChangeItsTeam) {
     step(scheduler::ClientReport{.client = ClientId{i}, .seq = 1, .phase = Phase::kWaiting});
   }
   const auto fluid = [&](size_t i) { return scheduler.Status({})[i].fluid; };
-  EXPECT_EQ(fluid(0), 500'000u);
+  EXPECT_EQ(fluid(0), policy::Share(500'000));
   const std::vector<uint32_t> weights{3, 1};
   step(scheduler::TeamWeights{weights});
-  EXPECT_EQ(fluid(0), 700'000u) << "10 and three quarters of 80";
-  EXPECT_EQ(fluid(1), 300'000u);
+  EXPECT_EQ(fluid(0), policy::Share(700'000)) << "10 and three quarters of 80";
+  EXPECT_EQ(fluid(1), policy::Share(300'000));
   spec.team = 0;
   step(scheduler::PodSet{PodId{2}, spec});
-  EXPECT_EQ(fluid(1), 500'000u);
+  EXPECT_EQ(fluid(1), policy::Share(500'000));
   step(scheduler::TeamWeights{});
-  EXPECT_EQ(fluid(0), 500'000u);
+  EXPECT_EQ(fluid(0), policy::Share(500'000));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 
 ExplainPod ExplainedPod(const char* name, const char* team, double request, double limit = 100,
                         bool active = true) {
-  const auto spec = policy::Validated({.request = static_cast<policy::Share>(request * 10'000),
-                                       .limit = static_cast<policy::Share>(limit * 10'000)});
+  const auto spec = policy::Validated(
+      {.request = policy::ShareOf(request / 100), .limit = policy::ShareOf(limit / 100)});
   return {name, team, spec.value(), active};
 }
 
@@ -83,7 +83,7 @@ TEST(Explain, SaysWhereLimitsAndIdlenessMatter) {
 
 TEST(Explain, SaysWhenAPodOfIdlePriorityRuns) {
   ExplainPod idle = ExplainedPod("night", "", 10, 50);
-  idle.spec.request = 0;
+  idle.spec.request = {};
   idle.spec.priority = policy::Priority::kIdle;
   idle.paused = true;
   const ExplainGpu day{"GPU-0", {idle, ExplainedPod("web", "", 20)}, nullptr};
@@ -121,7 +121,8 @@ TEST(Explain, SaysWhereATeamStands) {
   const Teams teams = ResearchAndOps();
   const std::vector<Use> uses{
       {"research/vision", "user-a", 41}, {"research/text", "user-a", 9}, {"ops", "user-b", 50}};
-  const std::vector<LimitPod> pods{{"a", "research/text", 1'500'000}, {"b", "ops", 9}};
+  const std::vector<LimitPod> pods{{"a", "research/text", policy::ShareSum(1'500'000)},
+                                   {"b", "ops", policy::ShareSum(9)}};
   EXPECT_EQ(Joined(ExplainTeam(teams, "research/text", uses, pods, nullptr)),
             "Team research/text weighs 1 of 4 beside its siblings: 12.5% of the whole. It and the "
             "teams below it have 9% of all use (older use counts half every 7 days), less than its "
@@ -138,7 +139,7 @@ TEST(Explain, SaysWhereATeamStands) {
 RC_GTEST_PROP(ExplainLaw, ThePartsAreThoseOfFluidShares, ()) {
   static const std::vector<std::string> kPaths{"a", "a/b", "c", "", "a/d"};
   Teams teams;
-  teams.history = *rc::gen::elementOf(std::vector<uint32_t>{0, policy::kWhole, 9'000'000});
+  teams.history = *rc::gen::elementOf(std::vector<uint32_t>{0, policy::kMillion, 9'000'000});
   ExplainGpu gpu{"GPU-0", {}, *rc::gen::arbitrary<bool>() ? &teams : nullptr};
   std::vector<Use> uses;
   const int n = *rc::gen::inRange(1, 9);
@@ -168,7 +169,7 @@ RC_GTEST_PROP(ExplainLaw, ThePartsAreThoseOfFluidShares, ()) {
   std::vector<uint32_t> weights;
   if (gpu.teams != nullptr) weights = index.Weights(SlackWeights(teams, uses, present));
   policy::FluidShares(shares, weights);
-  RC_ASSERT(parts.fluid == shares[at].fluid / 1e6);
+  RC_ASSERT(parts.fluid == policy::Ratio(shares[at].fluid));
   RC_ASSERT(std::abs(parts.requested + parts.slack - parts.fluid) < 1e-12);
   RC_ASSERT(parts.slack >= 0 && parts.fluid <= parts.limit);
   RC_ASSERT(parts.slack <= parts.team_slack + 1e-12);
@@ -181,7 +182,7 @@ RC_GTEST_PROP(ExplainLaw, ThePartsAreThoseOfFluidShares, ()) {
       all_unlimited &= s.limit == policy::kWhole;
       continue;
     }
-    room += s.limit > s.fluid ? (s.limit - s.fluid) / 1e6 : 0;
+    room += s.limit > s.fluid ? policy::Ratio(s.limit - s.fluid) : 0;
   }
   if (parts.left_over > 0 && parts.team_slack < parts.team_due - 2e-5) RC_ASSERT(room < 2e-5);
   if (all_unlimited && parts.team_due > 0) RC_ASSERT(parts.team_slack <= parts.team_due + 2e-5);

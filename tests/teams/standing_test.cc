@@ -129,7 +129,7 @@ TEST(SlackWeights, WhoUsedTenTimesAsMuchHasATenthOfTheOthersWeight) {
   blind.history = 0;
   for (const SlackRow& row : SlackWeights(blind, uses, present)) EXPECT_EQ(row.slack, 500'000u);
   Teams strict;
-  strict.history = 2 * policy::kWhole;
+  strict.history = 2 * policy::kMillion;
   EXPECT_EQ(SlackWeights(strict, uses, present)[0].slack, 0u) << "1/2 + 2 (1/2 - 10/11) < 0";
 }
 
@@ -186,7 +186,7 @@ DrawnGpu DrawGpu() {
   const auto path = [] { return *rc::gen::elementOf(kPaths); };
   DrawnGpu g;
   g.teams.history =
-      *rc::gen::elementOf(std::vector<uint32_t>{0, 500'000, policy::kWhole, 7'000'000});
+      *rc::gen::elementOf(std::vector<uint32_t>{0, 500'000, policy::kMillion, 7'000'000});
   for (const char* p : {"a", "a/b", "d/e/f"}) {
     Team team;
     team.path = p;
@@ -200,12 +200,13 @@ DrawnGpu DrawGpu() {
   const int n = *rc::gen::inRange(1, 9);
   for (int i = 0; i < n; ++i) {
     g.present.push_back(path());
-    const auto request = *rc::gen::inRange<policy::Share>(
-        policy::kShareMin, policy::kWhole / static_cast<policy::Share>(n));
+    const auto request = *rc::gen::inRange<uint32_t>(policy::kShareMin.millionths(),
+                                                     policy::kMillion / static_cast<uint32_t>(n));
     const auto limit = *rc::gen::arbitrary<bool>()
-                           ? policy::kWhole
-                           : *rc::gen::inRange<policy::Share>(request, policy::kWhole);
-    g.pods.push_back({request, limit, request, index.Of(g.present.back())});
+                           ? policy::kMillion
+                           : *rc::gen::inRange<uint32_t>(request, policy::kMillion);
+    g.pods.push_back(
+        {policy::Share(request), policy::Share(limit), request, index.Of(g.present.back())});
   }
   return g;
 }
@@ -222,8 +223,8 @@ RC_GTEST_PROP(SlackWeightsLaw, RequestsAreNeverTouchedAndNothingIsLost, ()) {
   for (size_t i = 0; i < g.pods.size(); ++i) {
     RC_ASSERT(g.pods[i].fluid >= g.pods[i].request);
     RC_ASSERT(g.pods[i].fluid <= g.pods[i].limit);
-    sum += g.pods[i].fluid;
-    sum_without += without[i].fluid;
+    sum += g.pods[i].fluid.millionths();
+    sum_without += without[i].fluid.millionths();
   }
   RC_ASSERT(std::abs(sum - sum_without) <= static_cast<int64_t>(3 * g.pods.size()));
 }

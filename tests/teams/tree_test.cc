@@ -46,7 +46,7 @@ TEST(TeamsFile, SaysWhatItSays) {
   EXPECT_EQ(vision->budget, 500);
   EXPECT_EQ(vision->budget_period, hours(7 * 24));
   EXPECT_EQ(vision->over_budget, OverBudget::kRefuse);
-  EXPECT_EQ(vision->limit, 4'500'000u);
+  EXPECT_EQ(vision->limit, policy::Share(4'500'000));
   EXPECT_EQ(teams->WeightOf("research/vision"), 3u);
   EXPECT_EQ(teams->OwnWeightOf("research/vision"), 3u) << "its users'";
   EXPECT_EQ(teams->WeightOf("research"), 1u) << "left out";
@@ -58,13 +58,13 @@ TEST(TeamsFile, HoldsTheDefaultsWhereItSaysNothing) {
   const auto teams = ParseTeams("", "teams.toml");
   ASSERT_TRUE(teams);
   EXPECT_EQ(teams->half_life, hours(7 * 24));
-  EXPECT_EQ(teams->history, policy::kWhole);
+  EXPECT_EQ(teams->history, policy::kMillion);
   const auto one = ParseTeams("[[team]]\nname = \"a\"\nbudget = 1", "teams.toml");
   ASSERT_TRUE(one);
   EXPECT_EQ(one->teams[0].weight, 1u);
   EXPECT_EQ(one->teams[0].budget_period, hours(30 * 24));
   EXPECT_EQ(one->teams[0].over_budget, OverBudget::kLow);
-  EXPECT_EQ(one->teams[0].limit, 0u);
+  EXPECT_EQ(one->teams[0].limit, policy::Share(0));
 }
 
 TEST(TeamsFile, ErrorsNameTheLineAndWhatIsAccepted) {
@@ -119,7 +119,7 @@ TEST(TeamsFile, ErrorsNameTheLineAndWhatIsAccepted) {
 RC_GTEST_PROP(TeamsFileLaw, WhatIsPrintedReadsBackAsTheSame, ()) {
   Teams teams;
   teams.half_life = std::chrono::seconds(*rc::gen::inRange<int64_t>(1, 3650LL * 86'400));
-  teams.history = *rc::gen::inRange<uint32_t>(0, 1000 * policy::kWhole);
+  teams.history = *rc::gen::inRange<uint32_t>(0, 1000 * policy::kMillion);
   const int n = *rc::gen::inRange(0, 6);
   for (int i = 0; i < n; ++i) {
     Team team;
@@ -135,7 +135,7 @@ RC_GTEST_PROP(TeamsFileLaw, WhatIsPrintedReadsBackAsTheSame, ()) {
       team.over_budget = *rc::gen::arbitrary<bool>() ? OverBudget::kLow : OverBudget::kRefuse;
     }
     if (*rc::gen::arbitrary<bool>()) {
-      team.limit = *rc::gen::inRange<uint64_t>(1'000, 1'000'000'000'001);
+      team.limit = policy::ShareSum(*rc::gen::inRange<uint64_t>(1'000, 1'000'000'000'001));
     }
     teams.teams.push_back(team);
   }

@@ -118,7 +118,7 @@ export class MockWorld {
       daemon: {version: '0.1.0', mode: 'enforce', pid: 4242, started: '2026-11-21T09:00:00Z', degraded: []},
       gpus: this.gpus.map((gpu) => ({
         uuid: gpu.uuid, name: 'NVIDIA H200', node: gpu.node, memory: 141 * 2 ** 30, present: true, epoch: 7, handoff_ns: 412_000,
-        grants: gpu.grants, overruns: 3, hung: false, link: 'up', ...(gpu.holder === null ? {} : {holder: gpu.holder}),
+        grants: gpu.grants, overruns: 3, hung: false, link: 'up', unmanaged: [], ...(gpu.holder === null ? {} : {holder: gpu.holder}),
         queue: gpu.pods.filter((pod) => !pod.idle && pod.name !== gpu.holder).map((pod) => pod.name),
       })),
       pods: this.pods.map((pod) => {

@@ -11,7 +11,8 @@ const usage = `Usage: node tests/web/run.mjs unit|browser|shots [NODE-TEST-ARGUM
   browser   the built page (web/dist, or BATON_WEB_DIST) in chromium, against a mock of batond.
             BATON_URL=http://127.0.0.1:7412/ adds the tests that any batond must pass, against that
             one. Exit status 77 where there is no chromium (BATON_CHROMIUM names another one).
-  shots     pictures of every view, width and theme into tests/web/shots, to be looked at
+  shots     pictures of every view, width and theme into tests/web/shots, to be looked at. With
+            BATON_URL the README's pictures instead, of that batond.
 `;
 const here = fileURLToPath(new URL('.', import.meta.url));
 const what = process.argv[2];

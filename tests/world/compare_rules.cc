@@ -47,11 +47,12 @@ double WorstLag(Rule rule, const Kind& kind, uint64_t seed) {
   Instant now{};
   const auto n = static_cast<Slot>(kind.many ? random.Between(13, 100) : random.Between(2, 12));
   std::vector<Pod> pods;
-  int64_t left = kWhole;
+  int64_t left = policy::kMillion;
   for (Slot i = 0; i < n; ++i) {
-    const int64_t most = std::max<int64_t>(kShareMin, std::min(left, 2 * left / (n - i)));
-    const ShareSpec spec{.request = static_cast<Share>(random.Between(kShareMin, most))};
-    left -= spec.request;
+    constexpr int64_t kLeast = kShareMin.millionths();
+    const int64_t most = std::max(kLeast, std::min(left, 2 * left / (n - i)));
+    const ShareSpec spec{.request = Share(random.Between(kLeast, most))};
+    left -= spec.request.millionths();
     pods.push_back({.sleeper = kind.sleepers && i > 0 && random.OneIn(2)});
     queue.Add(PodId{i + 1}, Validated(spec).value(), now);
   }

@@ -47,16 +47,16 @@ TEST(Histogram, AddsUp) {
   EXPECT_LT(a.Quantile(0.3), milliseconds(2));
 }
 
-PodPlan Pod(uint32_t id, policy::Share request, policy::Share limit = policy::kWhole) {
+PodPlan Pod(uint32_t id, uint32_t request, uint32_t limit = policy::kMillion) {
   PodPlan pod;
   pod.id = id;
-  pod.spec.request = request;
-  pod.spec.limit = limit;
+  pod.spec.request = policy::Share(request);
+  pod.spec.limit = policy::Share(limit);
   pod.spec = policy::Validated(pod.spec).value();
   return pod;
 }
 
-double Share(const Plan& plan, size_t pod) {
+double FluidShare(const Plan& plan, size_t pod) {
   return static_cast<double>(Nanos(FluidService(plan, 0)[pod])) /
          static_cast<double>(Nanos(plan.length));
 }
@@ -65,11 +65,11 @@ TEST(Fluid, EndlessPodsGetTheirEntitlement) {
   Plan plan;
   plan.length = seconds(10);
   plan.pods = {Pod(1, 600'000), Pod(2, 300'000), Pod(3, 100'000, 100'000)};
-  EXPECT_NEAR(Share(plan, 0), 0.6, 1e-6);
-  EXPECT_NEAR(Share(plan, 1), 0.3, 1e-6);
-  EXPECT_NEAR(Share(plan, 2), 0.1, 1e-6);
+  EXPECT_NEAR(FluidShare(plan, 0), 0.6, 1e-6);
+  EXPECT_NEAR(FluidShare(plan, 1), 0.3, 1e-6);
+  EXPECT_NEAR(FluidShare(plan, 2), 0.1, 1e-6);
   plan.pods.erase(plan.pods.begin());
-  EXPECT_NEAR(Share(plan, 0), 0.9, 1e-6) << "what a limit leaves goes to the other";
+  EXPECT_NEAR(FluidShare(plan, 0), 0.9, 1e-6) << "what a limit leaves goes to the other";
 }
 
 // 5 ms every 50 ms at 20 % of the GPU take 25 ms each: all of it is served, and the other has the
@@ -81,15 +81,15 @@ TEST(Fluid, ABurstIsServedAtItsRateAndThenThePodIsAway) {
   plan.pods[0].burst = milliseconds(5);
   plan.pods[0].pause = milliseconds(50);
   plan.pods[0].periodic = true;
-  EXPECT_NEAR(Share(plan, 0), 0.1, 1e-3);
-  EXPECT_NEAR(Share(plan, 1), 0.9, 1e-3);
+  EXPECT_NEAR(FluidShare(plan, 0), 0.1, 1e-3);
+  EXPECT_NEAR(FluidShare(plan, 1), 0.9, 1e-3);
   // Counted from the end of a burst it comes every 75 ms.
   plan.pods[0].periodic = false;
-  EXPECT_NEAR(Share(plan, 0), 5. / 75, 1e-3);
+  EXPECT_NEAR(FluidShare(plan, 0), 5. / 75, 1e-3);
   // Asking for more than its limit gives, it always works.
   plan.pods[0].periodic = true;
   plan.pods[0].burst = milliseconds(20);
-  EXPECT_NEAR(Share(plan, 0), 0.2, 1e-3);
+  EXPECT_NEAR(FluidShare(plan, 0), 0.2, 1e-3);
 }
 
 TEST(Fluid, WhoIsNotThereGetsNothing) {
@@ -100,9 +100,9 @@ TEST(Fluid, WhoIsNotThereGetsNothing) {
   plan.pods[1].arrives = seconds(2);
   plan.pods[1].leaves = seconds(6);
   plan.pods[2].gpus = {1};
-  EXPECT_NEAR(Share(plan, 0), 0.8, 1e-6);
-  EXPECT_NEAR(Share(plan, 1), 0.2, 1e-6);
-  EXPECT_EQ(Share(plan, 2), 0);
+  EXPECT_NEAR(FluidShare(plan, 0), 0.8, 1e-6);
+  EXPECT_NEAR(FluidShare(plan, 1), 0.2, 1e-6);
+  EXPECT_EQ(FluidShare(plan, 2), 0);
 }
 
 // A window forgets what a sleeper had before it, and lets it have the GPU for seconds.

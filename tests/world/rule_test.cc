@@ -15,9 +15,11 @@ namespace {
 
 using policy::FairQueue;
 using policy::FairQueueOptions;
+using policy::kMillion;
 using policy::kShareMin;
 using policy::kWhole;
 using policy::Priority;
+using policy::Share;
 using policy::ShareSpec;
 using policy::Slot;
 using policy::Standing;
@@ -38,7 +40,7 @@ TEST(Rule, NamesAreReadAsTheyAreWritten) {
 }
 
 TEST(Rule, EachRuleGoesByWhatItsNameSays) {
-  const Standing base{.id = PodId{1}, .fluid = 1, .fluid_sum = 3};
+  const Standing base{.id = PodId{1}, .fluid = Share(1), .fluid_sum = Share(3)};
   const auto with = [&](auto change) {
     Standing s = base;
     s.id = PodId{2};
@@ -55,7 +57,7 @@ TEST(Rule, EachRuleGoesByWhatItsNameSays) {
   const Standing lag = with([](Standing& s) { s.lag_ns = 1; });
   const Standing early = with([](Standing& s) { s.eligible = -1; });
   const Standing soon = with([](Standing& s) { s.finish = -1; });
-  const Standing unused = with([](Standing& s) { s.fluid = 2; });
+  const Standing unused = with([](Standing& s) { s.fluid = Share(2); });
   const Standing owed = with([](Standing& s) { s.owed = true; });
   for (const Rule rule : kRules) {
     EXPECT_EQ(first(rule, lag, base), rule == Rule::kLargestLag);
@@ -77,7 +79,7 @@ class Busy {
  public:
   explicit Busy(Rule rule) : queue({.order = OrderOf(rule)}) {}
   Slot Add(uint32_t percent, Duration burst, bool active = true) {
-    const auto spec = Validated({.request = percent * 10'000, .limit = kWhole});
+    const auto spec = Validated({.request = kWhole * percent / 100, .limit = kWhole});
     const Slot slot = queue.Add(PodId{++pods_}, spec.value(), now);
     bursts_.resize(std::max<size_t>(bursts_.size(), slot + 1));
     held.resize(bursts_.size());
@@ -215,12 +217,12 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
   uint64_t ids = 0;
   std::vector<Slot> slots;
   const auto any_spec = [] {
-    const policy::Share request = *rc::gen::inRange<policy::Share>(kShareMin, kWhole / 4);
-    const policy::Share limit = *rc::gen::element(
-        request, *rc::gen::inRange<policy::Share>(request, kWhole), kWhole, kWhole);
+    const auto request = *rc::gen::inRange<uint32_t>(kShareMin.millionths(), kMillion / 4);
+    const auto limit = *rc::gen::element(request, *rc::gen::inRange<uint32_t>(request, kMillion),
+                                         kMillion, kMillion);
     const auto priority =
         *rc::gen::element(Priority::kNormal, Priority::kNormal, Priority::kNormal, Priority::kHigh);
-    return *Validated({.request = request, .limit = limit, .priority = priority});
+    return *Validated({.request = Share(request), .limit = Share(limit), .priority = priority});
   };
   const auto any_length = [] {  // of all orders of magnitude
     return Duration(*rc::gen::inRange<int64_t>(1, 10) << *rc::gen::inRange(13, 28));

@@ -113,10 +113,10 @@ TEST(Plan, OneThatCannotBeRunIsRefused) {
   EXPECT_NE(error(WritePlan(plan)).find("there is no GPU"), std::string::npos);
 }
 
-PodPlan Endless(uint32_t id, policy::Share request) {
+PodPlan Endless(uint32_t id, uint32_t request) {
   PodPlan pod;
   pod.id = id;
-  pod.spec.request = request;
+  pod.spec.request = policy::Share(request);
   pod.spec = policy::Validated(pod.spec).value();
   return pod;
 }

@@ -10,6 +10,17 @@ export const daemon = object({
 });
 export type Daemon = Read<typeof daemon>;
 
+export const unmanagedProcess = object({
+  pid: number,
+  user: text,  // Name of the uid on batond's machine; may be empty.
+  uid: number,
+  command: text,  // As /proc/PID/comm; empty: batond cannot see the process.
+  container: text,  // Its container's id, by its cgroup; empty: none.
+  pod: text,  // Name of the pod that it is of; empty: of none.
+  memory: number,  // Bytes that it has on the GPU; 0: unknown.
+});
+export type UnmanagedProcess = Read<typeof unmanagedProcess>;
+
 export const gpu = object({
   uuid: text,  // As NVML spells it.
   name: text,  // Model.
@@ -27,6 +38,7 @@ export const gpu = object({
   health: optional(text),  // Only healthy GPUs get new pods.
   why: optional(text),  // Why it is not healthy.
   cordoned: flag,  // Whether the operator keeps new pods away.
+  unmanaged: list(unmanagedProcess),  // Processes on it that launch without a token; empty where Baton does not look (GPUs of other nodes, MIG).
   vendor: optional(text),  // nvidia; or another, whose GPU a pod has as a whole and without tokens.
   numa: optional(number),  // NUMA node of its bus; -1: unknown.
   island: optional(number),  // GPUs of a node with the same number, 0 or more, are connected by NVLink; -1: no NVLink.

@@ -3,7 +3,7 @@ import {type App, type View, kFirstPod, route} from './app';
 import {ShareChart, type Line} from './chart';
 import {Keyed, arrows, choice, h, named, put, putName, set, setVar, show, swatch} from './dom';
 import {bytes, duration, grouped, percent, plural, printable, share, shortGpu} from './format';
-import {type Achieved, type Gpu, type Pod, type PodOnGpu, onGpu} from './model';
+import {type Achieved, type Gpu, type Pod, type PodOnGpu, type UnmanagedProcess, onGpu} from './model';
 import {TokenView, kRowsMax} from './token_view';
 
 const kLinesMax = 12;
@@ -35,6 +35,25 @@ interface Row {
 
 export function phaseText(on: {phase: string; throttled?: boolean}): string {
   return on.throttled ? 'at its limit' : printable(on.phase, 20);
+}
+
+// Processes that launch without a token.
+function unmanaged(processes: readonly UnmanagedProcess[]): HTMLElement {
+  const rows = processes.slice(0, kRowsMax).map((process) => h('tr', {},
+    h('th', {scope: 'row'}, String(process.pid)),
+    h('td', {}, named(process.command || 'not visible')),
+    h('td', {}, named(process.user || String(process.uid))),
+    h('td', {}, printable(process.container.slice(0, 12), 12) || '–'),
+    h('td', {}, process.pod === '' ? '–' : named(process.pod)),
+    h('td', {class: 'n'}, process.memory > 0 ? bytes(process.memory) : '–')));
+  const heads = ['Process', 'Command', 'User', 'Container', 'Pod', 'Memory'];
+  return h('div', {class: 'unmanaged'},
+    h('p', {class: 'trouble'}, `${plural(processes.length, 'process', 'processes')} without the token: Baton does not manage what they take of this GPU.`),
+    h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Processes without the token, table'},
+      h('table', {},
+        h('caption', {class: 'unseen'}, 'Processes on this GPU that launch without the token'),
+        h('thead', {}, h('tr', {}, ...heads.map((head, i) => h('th', {scope: 'col', ...(i === heads.length - 1 ? {class: 'n'} : {})}, head)))),
+        h('tbody', {}, ...rows))));
 }
 
 export class LiveView implements View {
@@ -167,6 +186,7 @@ export class LiveView implements View {
       gpu.link === 'cut' && 'The link to its node is cut; the token of this GPU does not move until the link is back.',
     ].filter((text): text is string => text !== false);
     for (const text of trouble) this.head.append(h('p', {class: 'trouble'}, text));
+    if (gpu.unmanaged.length > 0) this.head.append(unmanaged(gpu.unmanaged));
   }
 
   private drawChart(uuid: string, parts: readonly Part[]): void {
@@ -206,7 +226,8 @@ export class LiveView implements View {
     tab.pieces.show(parts);
     const held = parts.reduce((sum, part) => sum + part.on.achieved_10s, 0);
     put(tab.text, `${gpu.node ? `${printable(gpu.node, 30)} · ` : ''}${plural(parts.length, 'pod')} · ${percent(Math.min(100, held))} held`);
-    const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link === 'cut' && 'link cut'].filter(Boolean).join(', ');
+    const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link === 'cut' && 'link cut',
+                   gpu.unmanaged.length > 0 && `${gpu.unmanaged.length} without token`].filter(Boolean).join(', ');
     put(tab.flags, flags);
     show(tab.flags, flags !== '');
   }

@@ -1,7 +1,7 @@
 // batond's answers, as this page uses them. Pure.
 import * as api from './api';
 
-export type {Event as DaemonEvent, Gpu, Pod, PodOnGpu, Report, Status} from './api';
+export type {Event as DaemonEvent, Gpu, Pod, PodOnGpu, Report, Status, UnmanagedProcess} from './api';
 export type Achieved = 'achieved_1s' | 'achieved_10s' | 'achieved_60s';
 export interface StandingRow extends api.StandingRow {
   level_fs: number;  // Infinity: it used nothing

@@ -258,7 +258,7 @@ TEST(ClientTest, RetryAfterIsHonoured) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().status, 429);
   EXPECT_EQ(refused.error().retry_after, seconds(600));
-  EXPECT_LT(MonotonicNow() - begin, seconds(8));
+  EXPECT_LT(MonotonicNow() - begin, refused.error().retry_after / 2);
 }
 
 TEST(ClientTest, EveryCallEndsWithinItsTimeout) {
@@ -272,9 +272,10 @@ TEST(ClientTest, EveryCallEndsWithinItsTimeout) {
   const auto answer = client->Get(kPods, kName);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().status, 0);
-  EXPECT_GE(server.faults_met(), 2u);  // more than one attempt
-  EXPECT_GE(MonotonicNow() - begin, milliseconds(100));
-  EXPECT_LT(MonotonicNow() - begin, seconds(5));
+  EXPECT_GE(MonotonicNow() - begin, options.attempt_timeout);
+  // More than one attempt, and no more than there is time for.
+  EXPECT_GE(server.faults_met(), 2u);
+  EXPECT_LE(server.faults_met(), static_cast<size_t>(options.timeout / options.attempt_timeout));
   server.ClearFaults();
   // Slow, but in time.
   server.AddFault({.kind = FaultKind::kSlow, .delay = milliseconds(30)});
@@ -298,7 +299,7 @@ TEST(ClientTest, StopEndsRunningAndLaterCalls) {
     });
   }
   threads.emplace_back([&] {
-    EXPECT_EQ(client->Watch(kPods, {}, {}, "1", seconds(60), [](auto, auto) { return true; })
+    EXPECT_EQ(client->Watch(kPods, {}, {}, "1", options.timeout, [](auto, auto) { return true; })
                   .error()
                   .reason,
               "Stopped");
@@ -310,8 +311,7 @@ TEST(ClientTest, StopEndsRunningAndLaterCalls) {
   const Instant begin = MonotonicNow();
   client->Stop();
   for (auto& thread : threads) thread.join();
-  // Far less than any timeout.
-  EXPECT_LT(MonotonicNow() - begin, seconds(5));
+  EXPECT_LT(MonotonicNow() - begin, options.timeout / 2);
   EXPECT_TRUE(client->stopped());
   EXPECT_EQ(client->GetPath("/version").error().reason, "Stopped");
 }
@@ -353,10 +353,10 @@ TEST(ClientTest, FreeConnectionWakesAWaitingCall) {
   ApiServer server;
   ClientOptions options = Quick();
   options.connections_max = 1;
-  options.timeout = options.attempt_timeout = seconds(20);
+  options.timeout = options.attempt_timeout = seconds(200);
   const auto client = ClientOf(server.config(), options);
   server.AddFault(
-      {.kind = FaultKind::kAnswer, .path = "/pods/pauses", .status = 429, .retry_after_s = 15});
+      {.kind = FaultKind::kAnswer, .path = "/pods/pauses", .status = 429, .retry_after_s = 150});
   server.AddFault({.kind = FaultKind::kSlow, .path = "/pods/slow", .delay = milliseconds(300)});
   std::vector<std::thread> threads;
   const auto get = [&](const char* name) {
@@ -369,7 +369,7 @@ TEST(ClientTest, FreeConnectionWakesAWaitingCall) {
   ASSERT_TRUE(server.WaitFor([&] { return server.faults_met() == 2; }));
   const Instant begin = MonotonicNow();
   EXPECT_TRUE(client->GetPath("/version"));
-  EXPECT_LT(MonotonicNow() - begin, seconds(10));
+  EXPECT_LT(MonotonicNow() - begin, options.timeout / 2);
   client->Stop();
   for (auto& thread : threads) thread.join();
 }

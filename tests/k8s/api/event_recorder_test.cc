@@ -22,7 +22,7 @@ TEST(EventRecorderTest, EventHasAllRequiredFields) {
   {
     EventRecorder recorder(*client, {.instance = "binder-0"});
     recorder.Record(pod, "Warning", "NoRoom", "Place",
-                    "no card has 30 % free \xff" + std::string(2'000, 'x'));
+                    "no GPU has 30 % free \xff" + std::string(2'000, 'x'));
     recorder.Record(node, "Normal", "Seen", "Watch", "here");
     recorder.Record(Json::array(), "Normal", "Seen", "Watch", "about nothing");
     EXPECT_EQ(recorder.dropped(), 1u);

@@ -37,7 +37,7 @@ inline Json ConditionOf(World& world, const std::string& name, const std::string
   return {};
 }
 
-// By which no cards are guessed before its GpuNode is known.
+// By which no GPUs are guessed before its GpuNode is known.
 inline Json MemoryPlugin(int64_t units) {
   return {{"status", {{"allocatable", {{"baton.dev/gpu-memory", std::to_string(units)}}}}}};
 }

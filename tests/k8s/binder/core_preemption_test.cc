@@ -27,7 +27,7 @@ TEST(CorePreemption, FewestPodsOfLowerPriorityArePreempted) {
   world.AddShare("full", {{"request", "100"}});
   ASSERT_TRUE(world.Settle());
   ASSERT_TRUE(world.IsBound("full"));
-  // One victim is enough: the whole card, or two halves; it is the one pod.
+  // One victim is enough: the whole GPU, or two halves; it is the one pod.
   world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "high"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 1u);

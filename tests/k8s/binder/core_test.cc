@@ -46,7 +46,7 @@ TEST(CorePlacement, SharePodGetsPlacementChildAndBinding) {
   const auto placement = ReadPlacement(*pod);
   ASSERT_TRUE(placement && placement->has_value());
   ASSERT_EQ((*placement)->vgpus.size(), 1u);
-  EXPECT_EQ((*placement)->vgpus[0].fit.share, 300'000u);
+  EXPECT_EQ((*placement)->vgpus[0].fit.share, policy::Share(300'000));
   EXPECT_EQ((*placement)->vgpus[0].fit.memory_mib, 4'096u);
   EXPECT_EQ(StatusText(world, "notebook", "phase"), "Bound");
   EXPECT_EQ(StatusText(world, "notebook", "node"), "n1");
@@ -82,7 +82,7 @@ TEST(CorePlacement, PodsAreBoundWithAndWithoutGpus) {
   ASSERT_TRUE(world.Settle());
   EXPECT_TRUE(world.IsBound("shares"));
   EXPECT_TRUE(world.IsBound("none"));
-  // The only card is shared.
+  // The only GPU is shared.
   EXPECT_FALSE(world.IsBound("whole"));
   world.Delete(resources::kPods, "shares");
   world.Reap();
@@ -174,19 +174,19 @@ TEST(CorePlacement, SharePodIsResizedInPlaceIfThereIsRoom) {
   const std::string uid = UidOf(*world.Get(resources::kPods, "a"));
   world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "45"}}}}}});
   ASSERT_TRUE(world.Settle());
-  EXPECT_EQ(share("a"), 450'000u);
+  EXPECT_EQ(share("a"), policy::Share(450'000));
   EXPECT_EQ(StatusText(world, "a", "request"), "45");
   world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "60"}}}}}});
   ASSERT_TRUE(world.Settle());
-  EXPECT_EQ(share("a"), 450'000u);
+  EXPECT_EQ(share("a"), policy::Share(450'000));
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "status"), "False");
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "reason"), "NoRoom");
   EXPECT_EQ(StatusText(world, "a", "request"), "45");  // as it holds
   // The other gives way.
   world.Patch(resources::kSharePods, "b", {{"spec", {{"gpu", {{"request", "40"}}}}}});
   ASSERT_TRUE(world.Settle());
-  EXPECT_EQ(share("b"), 400'000u);
-  EXPECT_EQ(share("a"), 600'000u);
+  EXPECT_EQ(share("b"), policy::Share(400'000));
+  EXPECT_EQ(share("a"), policy::Share(600'000));
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "status"), "True");
   EXPECT_EQ(UidOf(*world.Get(resources::kPods, "a")), uid);
   EXPECT_EQ(world.wrong(), "");
@@ -213,7 +213,7 @@ TEST(CorePlacement, ShrunkRoomIsFreeDespiteAnInvalidRequest) {
     const auto share = [&] {
       return told.core.cluster().pods().at("team/p").placement.vgpus.at(0).fit.share;
     };
-    EXPECT_EQ(share(), 800'000u);
+    EXPECT_EQ(share(), policy::Share(800'000));
     // It is carried out; and then the user asks for what makes no sense.
     pod["metadata"]["annotations"].merge_patch(write->body["metadata"]["annotations"]);
     if (lost) {
@@ -223,11 +223,11 @@ TEST(CorePlacement, ShrunkRoomIsFreeDespiteAnInvalidRequest) {
       // A patch of nothing: until it is answered the first may still be under way.
       ASSERT_TRUE(write && write->kind == WriteKind::kPatchPod);
       EXPECT_EQ(write->body, Json({{"metadata", {{"uid", "p"}}}}));
-      EXPECT_EQ(share(), 800'000u);
+      EXPECT_EQ(share(), policy::Share(800'000));
     }
     told.core.Done({write->id, true, with("130"), {}});
     told.Step();
-    EXPECT_EQ(share(), 600'000u);
+    EXPECT_EQ(share(), policy::Share(600'000));
   }
 }
 
@@ -304,7 +304,7 @@ TEST(CorePlacement, NoPodIsBoundThatTheKubeletWouldRefuse) {
   world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "20"}}}}}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(StatusText(world, "a", "request"), "20");
-  // 80 % of the card are free; the kubelet has 40.
+  // 80 % of the GPU are free; the kubelet has 40.
   world.AddShare("b", {{"request", "44"}});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(TextAt(ConditionOf(world, "b", "Placed"), "message"),

@@ -80,7 +80,7 @@ std::string Refused(const std::vector<Json>& pods, const std::vector<Json>& node
 
 std::string Overbooked(const std::vector<Json>& pods, const std::vector<Json>& gpu_nodes) {
   struct Use {
-    uint64_t share = 0;
+    policy::ShareSum share;
     uint64_t memory_mib = 0;
     bool exclusive = false;
     size_t pods = 0;
@@ -93,9 +93,9 @@ std::string Overbooked(const std::vector<Json>& pods, const std::vector<Json>& g
     const auto placement = ReadPlacement(pod);
     if (!placement) return name + ": " + placement.error().message;
     if (!placement->has_value()) continue;
-    if ((*placement)->node != node) return name + " is not on the node of its cards";
+    if ((*placement)->node != node) return name + " is not on the node of its GPUs";
     for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
-      if (!vgpu.card.starts_with("GPU-" + node + "-")) return name + " has a card of another node";
+      if (!vgpu.card.starts_with("GPU-" + node + "-")) return name + " has a GPU of another node";
       Use& use = uses[vgpu.card];
       use.share += vgpu.fit.share;
       use.memory_mib += vgpu.fit.memory_mib;
@@ -111,7 +111,7 @@ std::string Overbooked(const std::vector<Json>& pods, const std::vector<Json>& g
   }
   for (const auto& [card, use] : uses) {
     if (use.share > policy::kWhole) {
-      return fmt::format("{} is given away to {} millionths", card, use.share);
+      return fmt::format("{} is given away to {} %", card, policy::PercentText(use.share));
     }
     if (use.exclusive && use.pods > 1) return card + " is exclusive, and shared";
     if (memory.contains(card) && use.memory_mib > memory[card]) {

@@ -14,7 +14,7 @@ inline constexpr const char* kSpace = "team";  // the namespace of all that foll
 
 // A ready node with 64 CPUs and 256 GiB; `rest` is merged into it.
 Json NodeOf(const std::string& name, const Json& rest = {});
-// Its GpuNode, with cards "GPU-NAME-0" and so on.
+// Its GpuNode, with GPUs "GPU-NAME-0" and so on.
 Json CardsOn(const std::string& name, size_t cards, uint32_t memory_mib = 80'000);
 // `gpu`: spec.gpu; `template_spec` is merged into the template's spec.
 Json ShareOf(const std::string& name, const Json& gpu, const Json& template_spec = {});

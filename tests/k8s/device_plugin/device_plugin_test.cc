@@ -82,7 +82,7 @@ TEST(DeviceList, AllocationUsesTheFewestGpus) {
   for (int i = 0; i < 30; ++i) available.push_back("a/" + std::to_string(i));
   for (int i = 0; i < 50; ++i) available.push_back("b/" + std::to_string(i));
   for (int i = 0; i < 90; ++i) available.push_back("c/" + std::to_string(i));
-  // The card on which it fits, with the least left beside.
+  // The GPU on which it fits, with the least left beside.
   const auto forty = PreferredDevices(available, {}, 40);
   EXPECT_EQ(forty.size(), 40u);
   EXPECT_EQ(CardsOfAll(forty), (std::set<std::string_view>{"b"}));
@@ -189,7 +189,7 @@ TEST_F(Plugin, AllocationNeverContradictsTheBinder) {
   EXPECT_FALSE(kubelet_.Prefer(kShare, available, {}, -1));
 }
 
-// Eight of the largest cards in the units that are the default.
+// Eight of the largest GPUs in the units that are the default.
 TEST_F(Plugin, ListOfManyLargeGpusArrives) {
   kubelet_.Start();
   const auto devices = MemoryDevices(Cards(16, 294'912), 256);
@@ -220,7 +220,14 @@ TEST(HookFile, IsInstalledOnceAndReplacedAtomically) {
   EXPECT_NE(before.st_ino, after.st_ino);
   EXPECT_EQ(backend::ReadText(there), "two");
   EXPECT_EQ(backend::ReadText(kept), "one");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "host/hook"), {}), 1);
+  // What the loader reads in containers; a folder of its name was made by a kubelet.
+  const std::string preload = folder / "host/hook/ld.so.preload";
+  EXPECT_EQ(backend::ReadText(preload), "/usr/local/lib/baton/libbaton.so\n");
+  std::filesystem::remove(preload);
+  std::filesystem::create_directory(preload);
+  EXPECT_EQ(InstallHook(source, folder / "host/hook").value_or(false), true);
+  EXPECT_EQ(backend::ReadText(preload), "/usr/local/lib/baton/libbaton.so\n");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "host/hook"), {}), 2);
   // Where the folder cannot be made.
   EXPECT_FALSE(InstallHook(source, source + "/x"));
 }

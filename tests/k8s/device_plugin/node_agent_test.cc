@@ -213,7 +213,7 @@ TEST_F(Agent, PodsGetUpdateAndLoseTheirShares) {
   EXPECT_TRUE(api_.WaitFor([&] { return Rows() == 0; }));
 }
 
-// Three pods whose shares add up to the whole card all the while.
+// Three pods whose shares add up to the whole GPU all the while.
 TEST_F(Agent, SwappedSharesAllArrive) {
   for (const auto& [name, request] : {std::pair{"a", "60"}, {"b", "30"}, {"c", "10"}}) {
     api_.Put(resources::kPods, PodOnNode(name, request, "100"));

@@ -13,7 +13,7 @@ using Kind = BatondCommand::Kind;
 
 const std::string kUid = "0f5e3b1c-9d2a-4c3b-8e1f-a0b1c2d3e4f5";
 
-// A pod that is bound: one container with 30 to 60 % of one card.
+// A pod that is bound: one container with 30 to 60 % of one GPU.
 Json BoundPod(const std::string& name = "notebook") {
   return Json::parse(R"({
     "metadata": {"name": ")" +
@@ -35,8 +35,8 @@ TEST(DesiredPods, FollowTheAnnotations) {
   EXPECT_EQ(pod.name, "vision/notebook");
   EXPECT_EQ(pod.cgroup, kUid);
   EXPECT_EQ(pod.ticket, kUid + "/main");
-  EXPECT_EQ(pod.share.request, 300'000u);
-  EXPECT_EQ(pod.share.limit, 600'000u);
+  EXPECT_EQ(pod.share.request, policy::Share(300'000));
+  EXPECT_EQ(pod.share.limit, policy::Share(600'000));
   EXPECT_EQ(pod.memory_cap, uint64_t{4} << 30);
   EXPECT_EQ(pod.share.priority, policy::Priority::kHigh);
   EXPECT_EQ(pod.team, "research/vision");
@@ -49,8 +49,8 @@ TEST(DesiredPods, OfIdlePriorityHaveRoomAndNoRequest) {
   bound["metadata"]["annotations"]["baton.dev/priority"] = "idle";
   const auto pods = DesiredPods(bound, 256);
   ASSERT_TRUE(pods) << pods.error().message;
-  EXPECT_EQ(pods->front().share.request, 0u);
-  EXPECT_EQ(pods->front().share.limit, 600'000u);
+  EXPECT_EQ(pods->front().share.request, policy::Share(0));
+  EXPECT_EQ(pods->front().share.limit, policy::Share(600'000));
   const Json request = RequestFor({Kind::kSet, pods->front()}, true);
   EXPECT_EQ(request.at("priority"), "idle");
   EXPECT_TRUE(request.at("request").is_null()) << request.dump();
@@ -97,7 +97,7 @@ TEST(DesiredPods, RefuseModesThatKubernetesLacks) {
   EXPECT_FALSE(DesiredPods(pod, 256));
   pod = BoundPod();
   pod["spec"]["nodeName"] = "n2";
-  EXPECT_FALSE(DesiredPods(pod, 256)) << "cards of another node";
+  EXPECT_FALSE(DesiredPods(pod, 256)) << "GPUs of another node";
   pod = BoundPod();
   pod["metadata"]["annotations"]["baton.dev/request"] = "130";
   EXPECT_FALSE(DesiredPods(pod, 256));
@@ -140,14 +140,15 @@ TEST(Difference, IsEmptyIfTheStatusIsAsDesired) {
 
 // Whatever percentage in steps of 0.1 was asked for comes back from the number in status.
 TEST(Difference, IsEmptyForEveryPercentage) {
-  for (uint32_t share = 1'000; share <= policy::kWhole; share += 1'000) {
+  for (policy::Share share = policy::kShareMin; share <= policy::kWhole;
+       share += policy::kShareMin) {
     Json row = StatusRow();
-    row["request"] = share / 1e4;
-    row["limit"] = share / 1e4;
+    row["request"] = policy::Percent(share);
+    row["limit"] = policy::Percent(share);
     BatondPod pod = PresentPods({{"pods", Json::array({row})}})[0].pod;
     ASSERT_EQ(pod.share.request, share);
     const Json request = RequestFor({Kind::kSet, pod}, true);
-    ASSERT_EQ(request.at("request").get<double>(), share / 1e4);
+    ASSERT_EQ(request.at("request").get<double>(), policy::Percent(share));
   }
 }
 
@@ -170,8 +171,10 @@ TEST(Difference, UpdatesOrReplacesPods) {
     change(other);
     return kinds(other);
   };
-  EXPECT_EQ(changed([](BatondPod& p) { p.share.request = 100'000; }), Kinds{Kind::kSet});
-  EXPECT_EQ(changed([](BatondPod& p) { p.share.limit = 100'000; }), Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.share.request = policy::Share(100'000); }),
+            Kinds{Kind::kSet});
+  EXPECT_EQ(changed([](BatondPod& p) { p.share.limit = policy::Share(100'000); }),
+            Kinds{Kind::kSet});
   EXPECT_EQ(changed([](BatondPod& p) { p.memory_cap = 0; }), Kinds{Kind::kSet});
   EXPECT_EQ(changed([](BatondPod& p) { p.team = "x"; }), Kinds{Kind::kSet});
   EXPECT_EQ(changed([](BatondPod& p) { p.share.priority = policy::Priority::kNormal; }),
@@ -180,7 +183,7 @@ TEST(Difference, UpdatesOrReplacesPods) {
   EXPECT_EQ(changed([](BatondPod& p) { p.wishes.gpus = {"GPU-b"}; }), anew);
   EXPECT_EQ(changed([](BatondPod& p) { p.cgroup = "another"; }), anew);
   EXPECT_EQ(changed([](BatondPod& p) { p.wishes.mode = "exclusive"; }), anew);
-  EXPECT_EQ(changed([](BatondPod& p) { p.wishes.gpus.clear(); }), Kinds{}) << "its card is away";
+  EXPECT_EQ(changed([](BatondPod& p) { p.wishes.gpus.clear(); }), Kinds{}) << "its GPU is away";
   EXPECT_EQ(Difference(wanted, {}, kKeepNone).front().kind, Kind::kCreate);
   EXPECT_EQ(Difference({}, wanted, kKeepNone).front().kind, Kind::kDelete);
   EXPECT_TRUE(Difference({}, wanted, [](const std::string&) { return true; }).empty())
@@ -194,7 +197,7 @@ TEST(Difference, FreesRoomBeforeUsingIt) {
     BatondPod pod;
     pod.name = name;
     pod.cgroup = name;
-    pod.share.request = request;
+    pod.share.request = policy::Share(request);
     pods[name] = pod;
   };
   add(is, "c", 600'000), add(is, "b", 300'000), add(is, "a", 100'000), add(is, "gone", 1'000);
@@ -219,7 +222,7 @@ TEST(Difference, IsEmptyAfterItWasApplied) {
       BatondPod pod;
       pod.name = "p" + std::to_string(i);
       pod.cgroup = std::to_string(pick(2));
-      pod.share.request = 100'000 * (1 + pick(3));
+      pod.share.request = policy::kWhole / 10 * (1 + pick(3));
       pod.wishes.gpus = {"GPU-" + std::to_string(pick(2))};
       pods[pod.name] = pod;
     }
@@ -250,7 +253,7 @@ TEST(Requests, UseTheControlSocketsFields) {
   EXPECT_EQ(create.at("memory"), uint64_t{4} << 30);
   EXPECT_FALSE(RequestFor({Kind::kCreate, pod}, false).contains("cgroup"));
   pod.memory_cap = 0;
-  pod.memory_part = 255'000;
+  pod.memory_part = policy::Share(255'000);
   EXPECT_EQ(RequestFor({Kind::kSet, pod}, true).at("memory"), "25.5%");
   EXPECT_FALSE(RequestFor({Kind::kSet, pod}, true).contains("gpus"));
 }

@@ -120,10 +120,11 @@ class KubernetesCluster : public ::testing::Test {
     return bound;
   }
 
-  // No card has more than it has, each pod is on the node that its placement names, and each
+  // No GPU has more than it has, each pod is on the node that its placement names, and each
   // SharePod has one child that looks as it should.
   void CheckPlacements() {
-    std::map<std::string, uint64_t> shares, memory;
+    std::map<std::string, policy::ShareSum> shares;
+    std::map<std::string, uint64_t> memory;
     std::map<std::string, std::string> owners;  // uid of the SharePod -> its child
     for (const Json& pod : Pods()) {
       const std::string name = NameOf(pod).name;
@@ -337,7 +338,7 @@ TEST_F(KubernetesCluster, SaysWhatIsWrongWithAManifest) {
   EXPECT_EQ(text.find("<no description>"), std::string::npos) << text;
 }
 
-TEST_F(KubernetesCluster, WhatDoesNotFitSaysWhyForNodesAndCards) {
+TEST_F(KubernetesCluster, WhatDoesNotFitSaysWhyForNodesAndGpus) {
   MakeNodes(2);
   StartBinder();
   for (int i = 0; i < 16; ++i) Create(SharePod("full-" + std::to_string(i), "80", "10Gi"));

@@ -38,7 +38,7 @@ std::unique_ptr<bench::Process> StartProgram(
     const TempFolder& folder, const std::string& name, std::vector<std::string> command,
     std::vector<std::pair<std::string, std::string>> environment = {});
 
-// A node that is ready, with so many cards as capacity.
+// A node that is ready, with so many GPUs as capacity.
 ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, uint32_t card_mib);
 
 // Those objects of a file of manifests that `wanted` takes, as one text for kubectl.

@@ -335,7 +335,7 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
   std::printf("figure kubernetes_extender_same %zu pods of %d that fit\n", placed, kPods);
   EXPECT_GE(placed, 25u);
 
-  // A scheduler that asks where to, and binds by itself: the pod is given its cards all the same.
+  // A scheduler that asks where to, and binds by itself: the pod is given its GPUs all the same.
   kube_scheduler.Stop(seconds(5));
   end_pods();
   const ObjectName name{"default", "bound-by-another"};

@@ -196,7 +196,7 @@ TEST(Extender, BindsOverHttpAndAssignsGpusToBoundPods) {
   Json old = bind;
   old["PodUID"] = "x";
   EXPECT_NE(Json::parse(ask("/bind", old).body)["Error"], "");
-  // Bound by a scheduler that knows of no cards: two that fit, and one that does not.
+  // Bound by a scheduler that knows of no GPUs: two that fit, and one that does not.
   for (const char* name : {"b", "c"}) {
     Json bound = PodOf(name, {{"baton.dev/gpu-share", "40"}});
     bound["spec"]["schedulerName"] = "volcano";
@@ -236,7 +236,7 @@ TEST(Extender, LostAnswersAreResolved) {
   };
   EXPECT_EQ(bind("a"), "");
   EXPECT_NE(bind("a"), "") << "it is bound already";
-  // Cards for pods that others bound: the patch is lost on its way there, and on its way back.
+  // GPUs for pods that others bound: the patch is lost on its way there, and on its way back.
   for (const auto& [name, fault] :
        {std::pair{"b", FaultKind::kCutBefore}, {"c", FaultKind::kCutAfter}}) {
     api.AddFault({.kind = fault, .verb = "patch", .path = std::string("/pods/") + name});

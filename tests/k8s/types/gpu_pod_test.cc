@@ -54,13 +54,14 @@ TEST(Quantity, ReadsWhatKubernetesWrites) {
 
 TEST(Quantity, PercentsHaveOneDecimalAndPrintAsWritten) {
   for (uint32_t tenths = 1; tenths <= 1'000; ++tenths) {
-    const std::string text = policy::PercentText(tenths * policy::kShareMin);
-    EXPECT_EQ(ParsePercent(text).value_or(0), tenths * policy::kShareMin) << text;
-    EXPECT_EQ(ParsePercent(text + "%").value_or(0), tenths * policy::kShareMin) << text;
+    const std::string text = policy::PercentText(policy::kShareMin * tenths);
+    EXPECT_EQ(ParsePercent(text).value_or(policy::Share(0)), policy::kShareMin * tenths) << text;
+    EXPECT_EQ(ParsePercent(text + "%").value_or(policy::Share(0)), policy::kShareMin * tenths)
+        << text;
   }
-  EXPECT_EQ(policy::PercentText(125'000), "12.5");
-  EXPECT_EQ(policy::PercentText(1'000'000), "100");
-  EXPECT_EQ(ParsePercent("12.50").value_or(0), 125'000u);
+  EXPECT_EQ(policy::PercentText(policy::Share(125'000)), "12.5");
+  EXPECT_EQ(policy::PercentText(policy::kWhole), "100");
+  EXPECT_EQ(ParsePercent("12.50").value(), policy::Share(125'000));
   for (const char* text : {"", "0", "0.0", "130", "100.1", "12.55", "-5", "5 %", "%", "1e1", "030",
                            ".5", "5.", "NaN", "1000"}) {
     EXPECT_FALSE(ParsePercent(text)) << text;
@@ -72,13 +73,14 @@ TEST(Quantity, PercentsHaveOneDecimalAndPrintAsWritten) {
 }
 
 TEST(Quantity, GpuMemoryIsASizeOrAPartOfTheGpu) {
-  EXPECT_EQ(ParseGpuMemory("4Gi").value(), (GpuMemory{4'096, 0}));
-  EXPECT_EQ(ParseGpuMemory("1.1Mi").value(), (GpuMemory{2, 0}));
-  EXPECT_EQ(ParseGpuMemory("25%").value(), (GpuMemory{0, 250'000}));
+  EXPECT_EQ(ParseGpuMemory("4Gi").value(), (GpuMemory{4'096, {}}));
+  EXPECT_EQ(ParseGpuMemory("1.1Mi").value(), (GpuMemory{2, {}}));
+  EXPECT_EQ(ParseGpuMemory("25%").value(), (GpuMemory{0, policy::Share(250'000)}));
   for (const char* text : {"0", "4", "0%", "101%", "17Ti", "x", "500m"}) {
     EXPECT_FALSE(ParseGpuMemory(text)) << text;
   }
-  for (const GpuMemory& memory : {GpuMemory{1'500, 0}, GpuMemory{2'048, 0}, GpuMemory{0, 1'000}}) {
+  for (const GpuMemory& memory :
+       {GpuMemory{1'500, {}}, GpuMemory{2'048, {}}, GpuMemory{0, policy::kShareMin}}) {
     EXPECT_EQ(ParseGpuMemory(GpuMemoryText(memory)).value(), memory);
   }
   EXPECT_EQ(GpuMemoryText({}), "");
@@ -90,16 +92,16 @@ TEST(GpuPod, LimitsAloneAreAnElasticRequest) {
   ASSERT_TRUE(pod) << Why(pod);
   ASSERT_EQ(pod->containers.size(), 1u);
   const ContainerGpus& gpus = pod->containers[0];
-  EXPECT_EQ(gpus.request, 300'000u);
+  EXPECT_EQ(gpus.request, policy::Share(300'000));
   EXPECT_EQ(gpus.limit, policy::kWhole);
-  EXPECT_EQ(gpus.memory, (GpuMemory{4'096, 0}));
+  EXPECT_EQ(gpus.memory, (GpuMemory{4'096, {}}));
   EXPECT_EQ(gpus.count, 1u);
   EXPECT_EQ(gpus.share_units, 30u);
   EXPECT_EQ(gpus.memory_units, 16u);
   EXPECT_EQ(pod->request.name, "n/p");
   EXPECT_EQ(pod->request.mode, "time-slice");
   ASSERT_EQ(pod->request.containers.size(), 1u);
-  EXPECT_EQ(pod->request.containers[0].vgpus.at(0).share, 300'000u);
+  EXPECT_EQ(pod->request.containers[0].vgpus.at(0).share, policy::Share(300'000));
 }
 
 TEST(GpuPod, AnnotationsGiveExactValues) {
@@ -113,8 +115,8 @@ TEST(GpuPod, AnnotationsGiveExactValues) {
                  256);
   ASSERT_TRUE(pod) << Why(pod);
   const ContainerGpus& gpus = pod->containers.at(0);
-  EXPECT_EQ(gpus.request, 125'000u);
-  EXPECT_EQ(gpus.limit, 600'000u);
+  EXPECT_EQ(gpus.request, policy::Share(125'000));
+  EXPECT_EQ(gpus.limit, policy::Share(600'000));
   EXPECT_EQ(gpus.memory.mib, 1'000u);
   EXPECT_EQ(gpus.count, 2u);
   EXPECT_EQ(pod->asked.share.priority, policy::Priority::kHigh);
@@ -171,8 +173,8 @@ TEST(GpuPod, EachContainerAsksForItself) {
   EXPECT_EQ(read->containers[1].index, 1u);
   EXPECT_EQ(read->containers[2].name, "side");
   EXPECT_EQ(read->containers[2].index, 3u);
-  EXPECT_EQ(read->containers[2].request, 75'000u);
-  EXPECT_EQ(read->containers[2].limit, 500'000u);
+  EXPECT_EQ(read->containers[2].request, policy::Share(75'000));
+  EXPECT_EQ(read->containers[2].limit, policy::Share(500'000));
 }
 
 TEST(GpuPod, WholeGpusAreOfModeExclusive) {
@@ -259,7 +261,7 @@ TEST(GpuPod, AnnotationsOfABoundPodOverrideItsLimits) {
   pod["spec"]["nodeName"] = "n1";
   const auto read = ReadGpuPod(pod, 256);
   ASSERT_TRUE(read) << Why(read);
-  EXPECT_EQ(read->containers[0].request, 200'000u);
+  EXPECT_EQ(read->containers[0].request, policy::Share(200'000));
   EXPECT_EQ(read->containers[0].memory.mib, 1'024u);
   EXPECT_EQ(read->containers[0].share_units, 60u);
   EXPECT_EQ(read->containers[0].memory_units, 16u);
@@ -287,10 +289,11 @@ TEST(GpuPod, PlacementSurvivesItsAnnotations) {
   const auto pod = ReadGpuPod(json, 256);
   ASSERT_TRUE(pod) << Why(pod);
   EXPECT_FALSE(ReadPlacement(json)->has_value());
-  devmgr::Placement placement{"n1",
-                              {{0, 0, "GPU-a", "time-slice", {300'000, 512, 0, 0}, {}},
-                               {0, 0, "GPU-b", "time-slice", {300'000, 512, UINT64_MAX, 7}, {}},
-                               {1, 0, "GPU-a", "time-slice", {100'000, 0, 0, 0}, {}}}};
+  devmgr::Placement placement{
+      "n1",
+      {{0, 0, "GPU-a", "time-slice", {policy::Share(300'000), 512, 0, 0}, {}},
+       {0, 0, "GPU-b", "time-slice", {policy::Share(300'000), 512, UINT64_MAX, 7}, {}},
+       {1, 0, "GPU-a", "time-slice", {policy::Share(100'000), 0, 0, 0}, {}}}};
   for (const auto& [key, text] : PlacementAnnotations(*pod, placement)) annotations[key] = text;
   EXPECT_EQ(annotations["main.container.baton.dev/visible-devices"], "GPU-a,GPU-b");
   EXPECT_EQ(annotations["side.container.baton.dev/visible-devices"], "GPU-a");

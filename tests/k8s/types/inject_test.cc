@@ -31,7 +31,9 @@ TEST(Inject, ContainersThatAskGetATicketAndTheHook) {
       {"name": "baton-hook", "hostPath": {"path": "/var/lib/baton/hook", "type": "Directory"}}])"));
   EXPECT_EQ(main["volumeMounts"], Parsed(R"([
       {"name": "baton-socket", "mountPath": "/run/baton", "readOnly": true},
-      {"name": "baton-hook", "mountPath": "/usr/local/lib/baton", "readOnly": true}])"));
+      {"name": "baton-hook", "mountPath": "/usr/local/lib/baton", "readOnly": true},
+      {"name": "baton-hook", "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload",
+       "readOnly": true}])"));
   const Json devices = Parsed(R"({"fieldRef": {"fieldPath":
       "metadata.annotations['main.container.baton.dev/visible-devices']"}})");
   EXPECT_EQ(main["env"],
@@ -75,6 +77,17 @@ TEST(Inject, TicketsNameTheContainerWithinTheirLength) {
   EXPECT_EQ(one.size(), 64u);
   EXPECT_TRUE(one.starts_with(uid + "/aaaaaaaaaa~")) << one;
   EXPECT_NE(one, other);
+}
+
+TEST(Inject, APreloadFileOfTheContainersOwnStays) {
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})");
+  const Json own = Parsed(R"([{"name": "mine", "mountPath": "/etc/ld.so.preload"}])");
+  pod["spec"]["containers"][0]["volumeMounts"] = own;
+  ASSERT_TRUE(Inject(pod).value());
+  const Json& mounts = pod["spec"]["containers"][0]["volumeMounts"];
+  ASSERT_EQ(mounts.size(), 3u);
+  EXPECT_EQ(mounts[0], own[0]);
+  for (const Json& mount : mounts) EXPECT_FALSE(mount.contains("subPath")) << mount;
 }
 
 TEST(Inject, OtherPodsAndSchedulersAreLeftAlone) {

@@ -24,7 +24,7 @@ TEST(SharePods, SharesThatFitOnAGpuFitInTheKubeletsCount) {
   ASSERT_TRUE(pod) << Why(pod);
   EXPECT_EQ(pod->containers.at(0).share_units, 12u);
   EXPECT_EQ(pod->containers.at(0).memory_units, 5u);
-  EXPECT_EQ(pod->containers.at(0).request, 125'000u);
+  EXPECT_EQ(pod->containers.at(0).request, policy::Share(125'000));
 }
 
 TEST(SharePods, ChildPodAsksForTheSame) {
@@ -43,15 +43,15 @@ TEST(SharePods, ChildPodAsksForTheSame) {
             Parsed(R"({"baton.dev/gpu-share": "24", "baton.dev/gpu-memory": "6"})"));
   const auto pod = ReadGpuPod(*child, 256);
   ASSERT_TRUE(pod) << Why(pod);
-  EXPECT_EQ(pod->containers.at(0).request, 125'000u);
-  EXPECT_EQ(pod->containers.at(0).limit, 600'000u);
+  EXPECT_EQ(pod->containers.at(0).request, policy::Share(125'000));
+  EXPECT_EQ(pod->containers.at(0).limit, policy::Share(600'000));
   EXPECT_EQ(pod->gang_size, 2u);
 }
 
 TEST(SharePods, LimitAloneIsAlsoTheRequest) {
   const auto limit = ReadGpuPod(ChildPod(SharePod(R"({"limit": "40"})"), 256).value(), 256);
-  EXPECT_EQ(limit->containers.at(0).request, 400'000u);
-  EXPECT_EQ(limit->containers.at(0).limit, 400'000u);
+  EXPECT_EQ(limit->containers.at(0).request, policy::Share(400'000));
+  EXPECT_EQ(limit->containers.at(0).limit, policy::Share(400'000));
   const auto request = ReadGpuPod(ChildPod(SharePod(R"({"request": "40"})"), 256).value(), 256);
   EXPECT_EQ(request->containers.at(0).limit, policy::kWhole);
   const auto exclusive =
@@ -67,10 +67,9 @@ TEST(SharePods, AnySpecSurvivesItsChildPod) {
     const uint32_t unit = random.Chance(0.5) ? 256 : 1'024;
     const auto ask = [&](ContainerGpus& gpus) {
       Json gpu = Json::object();
-      gpus.request = static_cast<uint32_t>(random.Below(1'000) + 1) * policy::kShareMin;
-      gpus.limit = gpus.request + static_cast<uint32_t>(random.Below(
-                                      (policy::kWhole - gpus.request) / policy::kShareMin + 1)) *
-                                      policy::kShareMin;
+      gpus.request = policy::Share((random.Below(1'000) + 1) * 1'000);
+      const auto steps = (policy::kWhole - gpus.request) / policy::kShareMin;
+      gpus.limit = gpus.request + policy::Share(random.Below(steps + 1) * 1'000);
       gpus.count = static_cast<uint32_t>(random.Below(4) + 1);
       gpu["request"] = policy::PercentText(gpus.request);
       gpu["limit"] = policy::PercentText(gpus.limit) + (random.Chance(0.5) ? "%" : "");
@@ -81,7 +80,7 @@ TEST(SharePods, AnySpecSurvivesItsChildPod) {
           gpus.memory.mib = static_cast<uint32_t>(random.Below(100'000) + 1);
           break;
         case 1:
-          gpus.memory.part = static_cast<uint32_t>(random.Below(1'000) + 1) * 1'000;
+          gpus.memory.part = policy::Share((random.Below(1'000) + 1) * 1'000);
           break;
         default:
           break;
@@ -209,14 +208,14 @@ TEST(SharePods, ChangesAreAPatchOfTheChild) {
   EXPECT_FALSE(ChildChanges(after, child));
   const auto read = ReadGpuPod(child, 256);
   ASSERT_TRUE(read) << Why(read);
-  EXPECT_EQ(read->containers[0].request, 200'000u);
+  EXPECT_EQ(read->containers[0].request, policy::Share(200'000));
   EXPECT_EQ(read->containers[0].share_units, 60u) << "the kubelet counts as before";
 }
 
 TEST(SharePods, ConditionsKeepTheTimeOfTheirLastTransition) {
   Json status;
-  EXPECT_TRUE(SetCondition(status, {"Placed", false, "NoRoom", "no card has 30 %"}, 1, "t1"));
-  EXPECT_FALSE(SetCondition(status, {"Placed", false, "NoRoom", "no card has 30 %"}, 1, "t2"));
+  EXPECT_TRUE(SetCondition(status, {"Placed", false, "NoRoom", "no GPU has 30 %"}, 1, "t1"));
+  EXPECT_FALSE(SetCondition(status, {"Placed", false, "NoRoom", "no GPU has 30 %"}, 1, "t2"));
   EXPECT_TRUE(SetCondition(status, {"Placed", false, "NoRoom", "another reason"}, 1, "t3"));
   EXPECT_EQ(status["conditions"][0]["lastTransitionTime"], "t1");
   EXPECT_TRUE(SetCondition(status, {"Placed", true, "Placed", ""}, 2, "t4"));

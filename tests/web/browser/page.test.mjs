@@ -255,6 +255,23 @@ describe('the page', {concurrency: 6}, () => {
     await accessible(page, 'in trouble');
   }));
 
+  test('processes without the token are named', on(few, {}, async (page, server) => {
+    server.change = (status) => {
+      status.gpus[0].unmanaged = [
+        {pid: 4711, user: 'bob', uid: 1000, command: '<b>python</b>', container: '0123456789abcdef'.repeat(4), pod: 'train-1', memory: 3 * 2 ** 30},
+        {pid: 4712, user: '', uid: 65534, command: '', container: '', pod: '', memory: 0}];
+      return status;
+    };
+    await page.getByText('2 processes without the token').waitFor();
+    const rows = page.locator('.unmanaged tbody tr');
+    assert.equal(await rows.count(), 2);
+    for (const text of ['4711', '<b>python</b>', 'bob', '0123456789ab', 'train-1', '3.0\u00a0GiB']) {
+      assert.ok((await rows.first().textContent()).includes(text), text);
+    }
+    assert.match(await rows.nth(1).textContent(), /4712not visible65534/);
+    await accessible(page, 'with processes without the token');
+  }));
+
   test('a daemon that goes away is said, its figures are stale, and its return is noticed', on(few, {}, async (page, server) => {
     await page.locator('.link-state[data-link="live"]').waitFor();
     await page.locator('.shares tbody tr').first().waitFor();

@@ -16,6 +16,20 @@ const worlds = {
   empty: () => new MockWorld({gpus: 1, pods: 0}),
 };
 const browser = await launch();
+if (process.env.BATON_URL) {
+  const {page} = await open(browser, process.env.BATON_URL, {height: 940});
+  await page.waitForTimeout(60000);  // for its curves
+  await page.screenshot({path: `${out}page-live.png`});
+  await page.goto(`${process.env.BATON_URL}#/teams`);
+  await page.waitForTimeout(1000);
+  await page.screenshot({path: `${out}page-teams.png`, fullPage: true});
+  await page.goto(`${process.env.BATON_URL}#/pods`);
+  await page.locator('.pods tbody th a').first().click();
+  await page.waitForTimeout(1000);
+  await page.screenshot({path: `${out}page-pods.png`});
+  await browser.close();
+  process.exit();
+}
 for (const [name, make] of Object.entries(worlds)) {
   if (only && !only.includes(name)) continue;
   const server = await new MockServer(make()).start();

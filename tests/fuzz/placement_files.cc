@@ -1,20 +1,10 @@
-// Inventories, MIG templates and traces, as baton-place reads them.
+// MIG templates and traces, as baton-place reads them.
 #include "devmgr/modes/mig_templates.h"
-#include "devmgr/placement/inventory_toml.h"
 #include "devmgr/placement/replay.h"
 #include "tests/fuzz/target.h"
 
 namespace baton::fuzz {
 namespace {
-
-FUZZ_TARGET(inventory) {
-  if (const auto nodes = devmgr::ParseInventory(input, "inventory.toml")) {
-    const std::string printed = devmgr::PrintInventory(*nodes);
-    const auto again = devmgr::ParseInventory(printed, "printed");
-    BATON_CHECK(again);
-    BATON_CHECK(devmgr::PrintInventory(*again) == printed);
-  }
-}
 
 FUZZ_TARGET(mig_templates) {
   if (const auto models = devmgr::MigTemplates::BuiltIn().With(input, "mig.toml")) {

@@ -1,0 +1,28 @@
+// Memory of GPUs beyond what pods have reserved. A pod with a cap has reserved that much. One
+// without a cap has reserved nothing: it may have what is left, and what it has is given to no pod
+// that comes later.
+//
+// Pure.
+#ifndef BATON_BACKEND_MEMORY_ROOM_H_
+#define BATON_BACKEND_MEMORY_ROOM_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "backend/gpus.h"
+#include "backend/pods.h"
+
+namespace baton::backend {
+
+// By uuid, in MiB: memory that is in use and that nobody has reserved, of pods and of processes
+// that are not managed. GPUs where there is none are left out.
+std::map<std::string, uint32_t> TakenMemory(const Gpus& gpus, const Pods& pods);
+// Bytes that the pod may have on the GPU, all its processes together; 0: no bound. A pod with a
+// cap: its cap. Without one: what the others have neither reserved nor got; no bound where it is
+// alone, or where the GPU's memory is not known.
+uint64_t MemoryBound(const Gpu& gpu, const Pods& pods, const Pod& pod);
+
+}  // namespace baton::backend
+
+#endif  // BATON_BACKEND_MEMORY_ROOM_H_

@@ -1,0 +1,53 @@
+// Where the ledger is, what it keeps, and what use costs.
+#ifndef BATON_LEDGER_OPTIONS_H_
+#define BATON_LEDGER_OPTIONS_H_
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "base/time.h"
+
+namespace baton::ledger {
+
+// How long buckets are kept; 0: for ever. Those of a coarser level at least as long.
+struct Retention {
+  std::chrono::hours fine{6};
+  std::chrono::hours minutes{14 * 24};
+  std::chrono::hours hours{400 * 24};
+  std::chrono::hours days{0};
+};
+
+struct LedgerOptions {
+  // "sqlite:PATH", or what libpq takes: "postgresql://user@host/database". Of a daemon also empty:
+  // SQLite in its state_dir; and "none": no ledger.
+  std::string database{};
+  // Interval between batches of usage. What a crash interrupts is recorded after it.
+  Duration every = std::chrono::seconds(10);
+  Retention retention{};
+  // Price of a GPU-hour by model, as NVML names it; "" for all others.
+  std::map<std::string, double> prices{};
+  std::string currency = "EUR";
+
+  // Shows `v` each key of [ledger] (config/options.h).
+  template <class V>
+  void Visit(V& v) {
+    v.Text(
+        "database", database,
+        "The ledger: \"sqlite:PATH\", \"postgresql://...\", \"none\"; empty: SQLite in state_dir.");
+    v.Time("every", every, std::chrono::milliseconds(100), std::chrono::hours(1),
+           "Interval between batches of usage.");
+    v.Hours("keep_fine", retention.fine,
+            "Retention of 10 s, minute, hour and day buckets; \"0s\": for ever.");
+    v.Hours("keep_minutes", retention.minutes, nullptr);
+    v.Hours("keep_hours", retention.hours, nullptr);
+    v.Hours("keep_days", retention.days, nullptr);
+    v.Text("currency", currency, "Currency of the prices, for display.");
+    v.Prices("prices", prices,
+             "Price of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\": all other models.");
+  }
+};
+
+}  // namespace baton::ledger
+
+#endif  // BATON_LEDGER_OPTIONS_H_

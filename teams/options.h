@@ -1,0 +1,25 @@
+// How a daemon is told of the tree of teams.
+#ifndef BATON_TEAMS_OPTIONS_H_
+#define BATON_TEAMS_OPTIONS_H_
+
+#include <string>
+
+namespace baton::teams {
+
+struct TeamsOptions {
+  std::string file;  // TOML (teams/tree.h); empty: teams do not matter
+  // Pods of a team that the file does not name, nor one below it: "warn" or "refuse".
+  std::string unknown = "warn";
+
+  // Shows `v` each key of [teams] (config/options.h).
+  template <class V>
+  void Visit(V& v) {
+    v.Text("file", file, "File of the tree of teams (docs/teams.md); empty: no teams.");
+    v.Choice("unknown", unknown, {"warn", "refuse"},
+             "What becomes of a new pod of a team that the file does not name.");
+  }
+};
+
+}  // namespace baton::teams
+
+#endif  // BATON_TEAMS_OPTIONS_H_
