@@ -287,7 +287,12 @@ TEST_F(Batond, FilesThatAreTakenAwayAreSaid) {
   EXPECT_NE(Degraded().find("baton.sock was deleted: no more processes can attach"),
             std::string::npos)
       << Degraded();
-  std::filesystem::remove_all(folder_ / "state");
+  // The daemon makes and removes files there meanwhile, which ends `remove_all` early.
+  std::error_code interrupted;
+  EXPECT_TRUE(Eventually([&] {
+    std::filesystem::remove_all(folder_ / "state", interrupted);
+    return !std::filesystem::exists(folder_ / "state");
+  })) << interrupted.message();
   EXPECT_NE(Degraded().find("were deleted or replaced"), std::string::npos) << Degraded();
   EXPECT_TRUE(Eventually(
       [&] { return daemon_.Log().find("were deleted or replaced") != std::string::npos; }));
