@@ -19,6 +19,8 @@
 #include "hook/log.h"
 #include "hook/memory.h"
 #include "hook/meter.h"
+#include "hook/mover.h"
+#include "hook/questions.h"
 #include "wire/codec.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the C++ ABI's names
@@ -39,8 +41,6 @@ using wire::Phase;
 constexpr char kHookVersion[] = "0.1.0";
 // An Attach without an answer is repeated after this, a refused one too.
 constexpr Duration kAttachAgain = seconds(1);
-// In AwayMode::kOpen the program does not wait longer than this for an answer about memory.
-constexpr Duration kAnswerPatience = seconds(2);
 constexpr Duration kBackoffMin = milliseconds(5);
 constexpr Duration kBackoffMax = milliseconds(200);
 // A process whose ticket is refused for so long is told so: its pod may be made a bit later, or
@@ -86,17 +86,6 @@ Process g;
 
 Link LinkNow() { return static_cast<Link>(g.link.load(std::memory_order_acquire)); }
 
-// A full socket drops the frame: states and totals are said again with the next heartbeat.
-template <class Message>
-void Send(const Message& message) {
-  char frame[wire::kTenantFrameMax];
-  const size_t n = wire::Encode(message, frame, sizeof(frame));
-  const int fd = g.fd.load(std::memory_order_acquire);
-  if (n == 0 || fd < 0) return;
-  while (send(fd, frame, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
-  }
-}
-
 void Kick() {
   const uint64_t one = 1;
   const int fd = g.kick.load(std::memory_order_acquire);
@@ -116,6 +105,10 @@ Observation Observe(Gpu* gpu, Instant now) {
   o.busy_ns = gpu->meter.busy_ns.load(std::memory_order_relaxed);
   o.memory_bytes = gpu->memory.used.load(std::memory_order_relaxed);
   o.copies_bytes = CopiesBytes();
+  if (const Movable* movable = gpu->movable) {
+    o.movable_in = movable->arena.in();
+    o.memory_wanted = movable->wanted.load(std::memory_order_relaxed);
+  }
   return o;
 }
 
@@ -124,13 +117,14 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now) {
   const bool was_open = gpu->gate.open.load(std::memory_order_relaxed) != 0;
   const bool draining = gpu->machine.phase() == Phase::kDraining;
   const Effects effects = gpu->machine.Step(now, event, Observe(gpu, now));
-  if (was_open && !effects.open) {
+  const bool open = effects.open && MemoryIsIn(gpu);
+  if (was_open && !open) {
     gpu->gate.open.store(0, std::memory_order_seq_cst);
     if (g.membarrier) Membarrier();
     gpu->flags_clear = false;
   }
   if (effects.send) Send(effects.state);
-  if (!was_open && effects.open) {
+  if (!was_open && open) {
     if (draining) gpu->meter.let_pass.fetch_add(1);
     gpu->gate.open.store(1, std::memory_order_release);
     FutexWakeAll(&gpu->gate.open);
@@ -241,18 +235,6 @@ void OnAttached(Gpu* gpu, const wire::Attached& attached) {
   if (gpu->memory.answer.compare_exchange_strong(open, 3)) FutexWakeAll(&gpu->memory.answer);
 }
 
-void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {
-  gpu->memory.cap.store(reply.memory_cap);
-  // An answer to what was said earlier knows less than this process does.
-  const uint64_t latest = gpu->memory.request.load();
-  if (reply.request == 0 || reply.request >= latest) gpu->memory.pod_used.store(reply.pod_used);
-  if (reply.request != latest) return;
-  uint32_t open = 0;
-  if (gpu->memory.answer.compare_exchange_strong(open, reply.granted ? 1 : 2)) {
-    FutexWakeAll(&gpu->memory.answer);
-  }
-}
-
 // The backend has refused the ticket again, or for the first time.
 void OnTicketRefused() {
   const Instant now = MonotonicNow();
@@ -300,6 +282,12 @@ bool OnFrame(const char* data, size_t size) {
       wire::MemoryReply m;
       if (!frame.Read(m) || m.gpu >= GpuCount()) break;
       OnMemoryReply(GpuAt(m.gpu), m);
+      return true;
+    }
+    case wire::MakeRoom::kType: {
+      wire::MakeRoom m;
+      if (!frame.Read(m) || m.gpu >= GpuCount()) break;
+      MakeRoom(GpuAt(m.gpu), m.keep);
       return true;
     }
     case wire::Sync::kType:
@@ -389,7 +377,8 @@ Instant Watch(Gpu* gpu) {
     // What covers the launches is recorded once the gate is known to stay closed.
     Guard guard(gpu->lock);
     if (!gpu->watch || gpu->gate.open.load() != 0) return kNever;
-    if (FlagsClear(gpu) && Drained(gpu)) {
+    const bool moves = gpu->movable != nullptr && gpu->movable->moving.load();
+    if (!moves && FlagsClear(gpu) && Drained(gpu)) {
       Event event;
       event.kind = EventKind::kFinished;
       StepLocked(gpu, event, MonotonicNow());
@@ -493,6 +482,7 @@ void InChild() {
   ForgetStreams();
   ForgetCaptures();
   ForgetMemory();
+  ForgetMover();
 }
 
 // Whether this process holds a GPU, as the backend sees it.
@@ -515,6 +505,7 @@ void AtExit(void*) {
     for (int i = 0; i < 100 && Holds(); ++i) SleepFor(microseconds(500));
   }
   g.exiting.store(true);
+  StopMoving();
   // The client thread is not in the driver for long; if it is stuck there, the exit is not.
   for (int i = 0; i < 100; ++i) {
     if (g.driver_lock.TryAcquire()) {
@@ -542,6 +533,8 @@ bool ReadEnvironment() {
   } else if (away != nullptr && away[0] != 0 && strcmp(away, "wait") != 0) {
     Say("BATON_AWAY is '%s', which is neither 'wait' nor 'open'; taken as 'wait'", away);
   }
+  const char* swap = getenv("BATON_SWAP");
+  if (swap != nullptr && strcmp(swap, "1") == 0) SetSwaps();
   g.ticket_wait = EnvironmentSeconds("BATON_TICKET_WAIT", kTicketWait);
   const char* path = getenv("BATON_SOCKET");
   if (path == nullptr || path[0] == 0) path = "/run/baton/baton.sock";
@@ -621,6 +614,7 @@ Gpu* GpuOf(CUdevice device) {
   options.gpu = gpu->index;
   options.away = g.away;
   gpu->machine = ClientMachine(options, MonotonicNow());
+  MakeMovable(gpu);
   g.gpus[count] = gpu;
   g.gpu_count.store(count + 1, std::memory_order_release);
   return gpu;
@@ -650,51 +644,20 @@ bool Park(Gpu* gpu) {
 
 void Launched(Gpu* gpu) { Step(gpu, Event{}); }
 
-bool AwaitCap(Gpu* gpu) {
-  const Instant until = g.away == wire::AwayMode::kOpen
-                            ? InstantFromNanos(gpu->wanted_at.load()) + kAnswerPatience
-                            : kNever;
-  uint32_t known;
-  while ((known = gpu->memory.cap_known.load()) == 0) {
-    const Instant now = MonotonicNow();
-    if (now >= until || Refused()) return false;
-    const Duration left = until == kNever ? kParkedLook : until - now;
-    FutexWait(&gpu->memory.cap_known, 0, left < kParkedLook ? left : kParkedLook);
-  }
-  return known == 1;
+void MemoryMoved(Gpu* gpu, bool tell) {
+  Event event;
+  if (tell) event.kind = EventKind::kMemory;
+  Step(gpu, event);
+  Kick();
 }
 
-bool AskMemory(Gpu* gpu, uint64_t total) {
-  const Instant asked = MonotonicNow();
-  for (;;) {
-    if (Refused()) return false;
-    const uint64_t number = gpu->memory.request.load() + 1;
-    gpu->memory.answer.store(0);
-    gpu->memory.request.store(number);
-    if (gpu->attached.load()) {
-      wire::Memory question;
-      question.gpu = gpu->index;
-      question.request = number;
-      question.total = total;
-      Send(question);
-    }
-    // Asked again after a while, for an answer that was lost.
-    FutexWait(&gpu->memory.answer, 0, milliseconds(250));
-    const uint32_t answer = gpu->memory.answer.load();
-    if (answer == 1 || answer == 2) return answer == 1;
-    if (g.away == wire::AwayMode::kOpen && !gpu->attached.load() &&
-        MonotonicNow() - asked > kAnswerPatience) {
-      return true;
-    }
+void SendFrame(const char* frame, size_t size) {
+  const int fd = g.fd.load(std::memory_order_acquire);
+  if (size == 0 || fd < 0) return;
+  while (send(fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
-void TellMemory(Gpu* gpu, uint64_t total) {
-  wire::Memory message;
-  message.gpu = gpu->index;
-  message.request = gpu->memory.request.fetch_add(1) + 1;
-  message.total = total;
-  if (gpu->attached.load()) Send(message);
-}
+wire::AwayMode WhileAway() { return g.away; }
 
 }  // namespace baton::hook

@@ -5,15 +5,12 @@
 #include <stdint.h>
 
 #include "hook/gpu.h"
+#include "wire/codec.h"
 
 namespace baton::hook {
 
 // Asks for this GPU to be attached. Cheap when it is.
 void Want(Gpu* gpu);
-// Waits until the pod's cap on this GPU is known, as an allocation waits for its answer: without
-// end in AwayMode::kWait, and in kOpen for kAnswerPatience after Want() at most. False: it is not,
-// or the GPU is not the pod's. After Want().
-bool AwaitCap(Gpu* gpu);
 // Waits until the gate has been seen open. Tells the backend that this process waits. False: it is
 // closed, and the process is Refused().
 bool Park(Gpu* gpu);
@@ -23,11 +20,19 @@ bool Refused();
 // After a launch while Gpu::single: closes the gate.
 void Launched(Gpu* gpu);
 
-// Asks that this process be charged `total` bytes and waits for the answer; Gpu::memory.lock is
-// held by the caller. False: over the pod's cap, or Refused().
-bool AskMemory(Gpu* gpu, uint64_t total);
-// Tells that it is charged `total` bytes, not more than before.
-void TellMemory(Gpu* gpu, uint64_t total);
+// Memory was moved, or is to be: the gate opens or closes as that says. `tell`: the backend is
+// told.
+void MemoryMoved(Gpu* gpu, bool tell);
+
+// What the hook does while no backend answers. Fixed.
+wire::AwayMode WhileAway();
+// A full socket drops the frame: states and totals are said again with the next heartbeat.
+void SendFrame(const char* frame, size_t size);
+template <class Message>
+void Send(const Message& message) {
+  char frame[wire::kTenantFrameMax];
+  SendFrame(frame, wire::Encode(message, frame, sizeof(frame)));
+}
 
 }  // namespace baton::hook
 

@@ -62,6 +62,9 @@ Effects ClientMachine::Step(Instant now, const Event& event, const Observation& 
       away_since_ = kNever;
       changed_ = true;
       break;
+    case EventKind::kMemory:
+      changed_ = true;
+      break;
     case EventKind::kParked:
       OnParked(now);
       break;
@@ -315,6 +318,8 @@ wire::State ClientMachine::Report(Instant now, const Observation& seen) {
   s.memory_bytes = seen.memory_bytes;
   s.backlog_ns = ToWire(seen.backlog);
   s.copies_bytes = seen.copies_bytes;
+  s.movable_in = seen.movable_in;
+  s.memory_wanted = seen.memory_wanted;
   return s;
 }
 

@@ -52,6 +52,8 @@ struct Observation {
   uint64_t busy_ns = 0;
   uint64_t memory_bytes = 0;
   uint64_t copies_bytes = 0;
+  uint64_t movable_in = 0;     // memory that can be moved, and is on the GPU
+  uint64_t memory_wanted = 0;  // bytes that are to come in, and for which there was no room
 };
 
 enum class EventKind : uint8_t {
@@ -62,6 +64,7 @@ enum class EventKind : uint8_t {
   kToken,         // `token` arrived
   kSync,          // the backend asks for everything again
   kParked,        // a thread found the gate closed
+  kMemory,        // memory was moved, or waits for room
   kExit,          // the process is about to end: it holds no longer than its work runs
   kFinished,      // asked for by `watch`: all that was launched has finished, and no thread is
                   // between the gate and the driver

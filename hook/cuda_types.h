@@ -35,6 +35,8 @@
 #undef cuMemFree
 #undef cuMemFreeAsync
 #undef cuMemGetInfo
+#undef cuMemGetAddressRange
+#undef cuMemHostAlloc
 #undef cuMemPrefetchAsync
 #undef cuMemPrefetchBatchAsync
 #undef cuMemcpy

@@ -8,33 +8,39 @@
 #include "hook/cuda_types.h"
 
 // Driver functions that the hook calls for its own purposes and does not replace.
-#define BATON_USED_FUNCTIONS(X)                                                       \
-  X(cuCtxGetCurrent, CUresult(CUcontext*))                                            \
-  X(cuCtxGetDevice, CUresult(CUdevice*))                                              \
-  X(cuCtxGetLimit, CUresult(size_t*, CUlimit))                                        \
-  X(cuDeviceGetCount, CUresult(int*))                                                 \
-  X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))                     \
-  X(cuDeviceGetMemPool, CUresult(CUmemoryPool*, CUdevice))                            \
-  X(cuDeviceGetGraphMemAttribute, CUresult(CUdevice, CUgraphMem_attribute, void*))    \
-  X(cuDeviceGetUuid, CUresult(CUuuid*, CUdevice))                                     \
-  X(cuDeviceGetUuid_v2, CUresult(CUuuid*, CUdevice))                                  \
-  X(cuDevicePrimaryCtxGetState, CUresult(CUdevice, unsigned int*, int*))              \
-  X(cuDevicePrimaryCtxRetain, CUresult(CUcontext*, CUdevice))                         \
-  X(cuEventCreate, CUresult(CUevent*, unsigned int))                                  \
-  X(cuEventDestroy_v2, CUresult(CUevent))                                             \
-  X(cuEventElapsedTime, CUresult(float*, CUevent, CUevent))                           \
-  X(cuEventQuery, CUresult(CUevent))                                                  \
-  X(cuGraphChildGraphNodeGetGraph, CUresult(CUgraphNode, CUgraph*))                   \
-  X(cuGraphGetNodes, CUresult(CUgraph, CUgraphNode*, size_t*))                        \
-  X(cuGraphMemAllocNodeGetParams, CUresult(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS*)) \
-  X(cuGraphNodeGetType, CUresult(CUgraphNode, CUgraphNodeType*))                      \
-  X(cuEventRecord, CUresult(CUevent, CUstream))                                       \
-  X(cuMemPoolGetAttribute, CUresult(CUmemoryPool, CUmemPool_attribute, void*))        \
-  X(cuPointerGetAttribute, CUresult(void*, CUpointer_attribute, CUdeviceptr))         \
-  X(cuStreamGetCtx, CUresult(CUstream, CUcontext*))                                   \
-  X(cuStreamGetCtx_v2, CUresult(CUstream, CUcontext*, void**))                        \
-  X(cuCtxFromGreenCtx, CUresult(CUcontext*, void*))                                   \
-  X(cuStreamIsCapturing, CUresult(CUstream, CUstreamCaptureStatus*))                  \
+#define BATON_USED_FUNCTIONS(X)                                                                   \
+  X(cuCtxGetCurrent, CUresult(CUcontext*))                                                        \
+  X(cuCtxGetDevice, CUresult(CUdevice*))                                                          \
+  X(cuCtxSynchronize, CUresult())                                                                 \
+  X(cuMemAddressFree, CUresult(CUdeviceptr, size_t))                                              \
+  X(cuMemAddressReserve, CUresult(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long)) \
+  X(cuMemFreeHost, CUresult(void*))                                                               \
+  X(cuMemHostAlloc, CUresult(void**, size_t, unsigned int))                                       \
+  X(cuMemSetAccess, CUresult(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t))                \
+  X(cuStreamSynchronize, CUresult(CUstream))                                                      \
+  X(cuCtxGetLimit, CUresult(size_t*, CUlimit))                                                    \
+  X(cuDeviceGetCount, CUresult(int*))                                                             \
+  X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))                                 \
+  X(cuDeviceGetMemPool, CUresult(CUmemoryPool*, CUdevice))                                        \
+  X(cuDeviceGetGraphMemAttribute, CUresult(CUdevice, CUgraphMem_attribute, void*))                \
+  X(cuDeviceGetUuid, CUresult(CUuuid*, CUdevice))                                                 \
+  X(cuDeviceGetUuid_v2, CUresult(CUuuid*, CUdevice))                                              \
+  X(cuDevicePrimaryCtxGetState, CUresult(CUdevice, unsigned int*, int*))                          \
+  X(cuDevicePrimaryCtxRetain, CUresult(CUcontext*, CUdevice))                                     \
+  X(cuEventCreate, CUresult(CUevent*, unsigned int))                                              \
+  X(cuEventDestroy_v2, CUresult(CUevent))                                                         \
+  X(cuEventElapsedTime, CUresult(float*, CUevent, CUevent))                                       \
+  X(cuEventQuery, CUresult(CUevent))                                                              \
+  X(cuGraphChildGraphNodeGetGraph, CUresult(CUgraphNode, CUgraph*))                               \
+  X(cuGraphGetNodes, CUresult(CUgraph, CUgraphNode*, size_t*))                                    \
+  X(cuGraphMemAllocNodeGetParams, CUresult(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS*))             \
+  X(cuGraphNodeGetType, CUresult(CUgraphNode, CUgraphNodeType*))                                  \
+  X(cuEventRecord, CUresult(CUevent, CUstream))                                                   \
+  X(cuMemPoolGetAttribute, CUresult(CUmemoryPool, CUmemPool_attribute, void*))                    \
+  X(cuStreamGetCtx, CUresult(CUstream, CUcontext*))                                               \
+  X(cuStreamGetCtx_v2, CUresult(CUstream, CUcontext*, void**))                                    \
+  X(cuCtxFromGreenCtx, CUresult(CUcontext*, void*))                                               \
+  X(cuStreamIsCapturing, CUresult(CUstream, CUstreamCaptureStatus*))                              \
   X(cuThreadExchangeStreamCaptureMode, CUresult(CUstreamCaptureMode*))
 
 namespace baton::hook {

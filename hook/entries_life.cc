@@ -2,6 +2,7 @@
 #include "hook/captures.h"
 #include "hook/entries.h"
 #include "hook/memory.h"
+#include "hook/mover.h"
 
 namespace baton::hook {
 
@@ -78,8 +79,11 @@ CUresult LeaveContext(CUcontext context, bool has_memory, Call call, Gone gone) 
   const uint64_t memory = MemoryMoment();
   const uint64_t captures = CaptureMoment();
   Gpu* gpu = ContextGoing(context);
+  LockMovable(true);
   const CUresult result = call();
   const bool is_gone = gone(result);
+  if (is_gone && has_memory) ForgetMovable(context);
+  LockMovable(false);
   ContextLeft(gpu, context, is_gone);
   if (is_gone) {
     if (has_memory) CreditContext(context, memory);

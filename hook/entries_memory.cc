@@ -2,10 +2,12 @@
 // pools and VMM. What the hook does not know is the driver's alone.
 #include "hook/allocation.h"
 #include "hook/entries.h"
+#include "hook/mover.h"
 
 namespace baton::hook {
 BATON_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
   BATON_REAL(cuMemAlloc_v2);
+  if (CUresult result; AllocateMovable(bytes, p, &result)) return result;
   return Allocate(bytes, p, [&] { return real(p, bytes); });
 }
 
@@ -95,6 +97,7 @@ CUresult AllocateAsync(CUstream stream, CUmemoryPool pool, CUdeviceptr* p, size_
 // Also for cuMemFree of such memory, and cuMemFreeAsync of any other.
 template <class Call>
 CUresult FreeAny(CUdeviceptr p, Call call) {
+  if (FreeMovable(p)) return CUDA_SUCCESS;
   Gpu* gpu = nullptr;
   CUmemoryPool pool = nullptr;
   const bool pooled = PoolOf(p, &gpu, &pool);

@@ -13,6 +13,8 @@ namespace baton::hook {
 
 inline constexpr int kGpusMax = wire::kGpusMax;
 
+struct Movable;
+
 struct Gpu {
   Gate gate;
   uint8_t index = 0;
@@ -46,8 +48,10 @@ struct Gpu {
     std::atomic<uint32_t> cap_known{0};
     std::atomic<uint64_t> pod_used{0};
     std::atomic<uint64_t> request{0};
-    std::atomic<uint32_t> answer{0};  // futex: 0 open, 1 granted, 2 refused, 3 ask again
+    std::atomic<uint32_t> answer{0};   // futex: 0 open, 1 granted, 2 refused, 3 ask again
+    std::atomic<uint64_t> movable{0};  // the part of `used` that can be moved to the host
   } memory;
+  Movable* movable = nullptr;  // null: this pod's memory stays where it is. For good
 };
 
 // Whether this process is managed at all: BATON_TICKET is set, BATON_DISABLE is not, and this is

@@ -8,6 +8,8 @@
 #include "hook/gpu.h"
 #include "hook/graph_memory.h"
 #include "hook/log.h"
+#include "hook/mover.h"
+#include "hook/questions.h"
 
 namespace baton::hook {
 namespace {
@@ -559,7 +561,8 @@ void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
                             ? gpu->memory.pod_used.load()
                             : gpu->memory.used.load();
   if (total != nullptr && *total > cap) *total = cap;
-  if (free != nullptr && *free > Minus(cap, used)) *free = Minus(cap, used);
+  // What others have on the GPU moves away for a pod with swap.
+  if (free != nullptr && (*free > Minus(cap, used) || Swaps())) *free = Minus(cap, used);
 }
 
 void ForgetMemory() {

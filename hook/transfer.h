@@ -3,6 +3,7 @@
 #define BATON_HOOK_TRANSFER_H_
 
 #include "hook/entries.h"
+#include "hook/mover.h"
 
 namespace baton::hook {
 
@@ -11,8 +12,8 @@ inline constexpr CUstream kSync = nullptr;  // the spellings without a stream ru
 inline bool OnDevice(CUdeviceptr p) {
   unsigned type = 0;
   // What the driver does not know is ordinary host memory.
-  return Drv<Fn::cuPointerGetAttribute>(static_cast<void*>(&type), CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                        p) == CUDA_SUCCESS &&
+  auto* ask = RealAs<CUresult(void*, CUpointer_attribute, CUdeviceptr)>(Fn::cuPointerGetAttribute);
+  return ask != nullptr && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p) == CUDA_SUCCESS &&
          type == CU_MEMORYTYPE_DEVICE;
 }
 
@@ -21,10 +22,11 @@ inline bool OnDevice(CUmemorytype type, CUdeviceptr p) {
   return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY;
 }
 
-// Looked at only where it matters: a process that is not managed pays nothing.
+// Looked at only where it matters: a process that is not managed pays nothing. A pod's memory that
+// can be moved must be there: all its copies wait for the token.
 template <class Call>
 CUresult Copy(CUstream stream, bool on_device, uint64_t bytes, Call call) {
-  if (on_device) return Launch(stream, BytesKey(Kind::kCopy, bytes), call);
+  if (on_device || Swaps()) return Launch(stream, BytesKey(Kind::kCopy, bytes), call);
   CountCopy(bytes);
   return call();
 }

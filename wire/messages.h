@@ -113,10 +113,14 @@ struct State {
   uint64_t memory_bytes = 0;  // device memory charged now
   uint64_t backlog_ns = 0;    // predicted unfinished GPU time now
   uint64_t copies_bytes = 0;  // bytes of host-device copies (ungated)
+  // Of a pod with swap:
+  uint64_t movable_in = 0;     // bytes that can be moved to the host, and are on the GPU
+  uint64_t memory_wanted = 0;  // bytes that are to come in, and that the GPU has no room for
   template <class V>
   void Fields(V& v) {
     v(gpu), v(seq), v(phase), v(epoch), v(rev), v(held_ns), v(busy_ns), v(launches), v(waited_ns),
-        v(unmanaged_ns), v(memory_bytes), v(backlog_ns), v(copies_bytes);
+        v(unmanaged_ns), v(memory_bytes), v(backlog_ns), v(copies_bytes), v(movable_in),
+        v(memory_wanted);
   }
 };
 
@@ -127,9 +131,10 @@ struct Memory {
   uint8_t gpu = 0;
   uint64_t request = 0;  // echoed; grows, and an older one than the last seen is dropped
   uint64_t total = 0;    // bytes
+  uint64_t movable = 0;  // of these, what can be moved to the host: of a pod with swap
   template <class V>
   void Fields(V& v) {
-    v(gpu), v(request), v(total);
+    v(gpu), v(request), v(total), v(movable);
   }
 };
 
@@ -225,6 +230,19 @@ struct Sync {
   void Fields(V&) {}
 };
 
+// To a process of a pod with swap: no more than `keep` bytes of what can be moved are to stay on
+// the GPU. It moves the rest to the host unless it has the token by then, and says so by its State.
+// Asked again for as long as there is need; a hook of before leaves it unread.
+struct MakeRoom {
+  static constexpr uint8_t kType = 71;
+  uint8_t gpu = 0;
+  uint64_t keep = 0;  // bytes
+  template <class V>
+  void Fields(V& v) {
+    v(gpu), v(keep);
+  }
+};
+
 // A relay and batond say to each other, by ZeroMQ:
 
 // First frame of a relay, and its answer to NodeSync. `instance` is random per start of the relay.
@@ -246,7 +264,7 @@ struct ClientUp {
   uint64_t pid = 0;         // host pid and start time, from the kernel
   uint64_t start_time = 0;  // clock ticks since boot, /proc/PID/stat field 22
   uint64_t uid = 0;
-  Bytes hello;  // the client's Hello frame as it came
+  Bytes hello;              // the client's Hello frame as it came
   Text<64> kubernetes_pod;  // uid of the pod that its cgroup names; empty: none
   template <class V>
   void Fields(V& v) {
@@ -314,8 +332,8 @@ struct NodeChecked {
   }
 };
 
-// First frame of a node's batond that has this one as its upstream, repeated until it is answered by
-// BooksWelcome.
+// First frame of a node's batond that has this one as its upstream, repeated until it is answered
+// by BooksWelcome.
 struct BooksHello {
   static constexpr uint8_t kType = 39;
   Text<64> node;
@@ -387,8 +405,9 @@ struct BooksAck {
   }
 };
 
-// The teams of the whole cluster and what they used, for the node to go by. JSON: {"teams": the file's
-// text, "uses": [[team, user, decayed nanoseconds]], "held": {team: hours in its budget's period}}.
+// The teams of the whole cluster and what they used, for the node to go by. JSON: {"teams": the
+// file's text, "uses": [[team, user, decayed nanoseconds]], "held": {team: hours in its budget's
+// period}}.
 struct TeamsState {
   static constexpr uint8_t kType = 103;
   Bytes json;

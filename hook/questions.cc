@@ -1,0 +1,78 @@
+#include "hook/questions.h"
+
+#include "hook/client.h"
+
+namespace baton::hook {
+namespace {
+
+using std::chrono::milliseconds;
+
+// In AwayMode::kOpen the program does not wait longer than this for an answer about memory.
+constexpr Duration kAnswerPatience = std::chrono::seconds(2);
+// Who waits looks this often whether the process was refused.
+constexpr Duration kParkedLook = milliseconds(500);
+
+}  // namespace
+
+bool AwaitCap(Gpu* gpu) {
+  const Instant until = WhileAway() == wire::AwayMode::kOpen
+                            ? InstantFromNanos(gpu->wanted_at.load()) + kAnswerPatience
+                            : kNever;
+  uint32_t known;
+  while ((known = gpu->memory.cap_known.load()) == 0) {
+    const Instant now = MonotonicNow();
+    if (now >= until || Refused()) return false;
+    const Duration left = until == kNever ? kParkedLook : until - now;
+    FutexWait(&gpu->memory.cap_known, 0, left < kParkedLook ? left : kParkedLook);
+  }
+  return known == 1;
+}
+
+bool AskMemory(Gpu* gpu, uint64_t total) {
+  const Instant asked = MonotonicNow();
+  for (;;) {
+    if (Refused()) return false;
+    const uint64_t number = gpu->memory.request.load() + 1;
+    gpu->memory.answer.store(0);
+    gpu->memory.request.store(number);
+    if (gpu->attached.load()) {
+      wire::Memory question;
+      question.gpu = gpu->index;
+      question.request = number;
+      question.total = total;
+      question.movable = gpu->memory.movable.load();
+      Send(question);
+    }
+    // Asked again after a while, for an answer that was lost.
+    FutexWait(&gpu->memory.answer, 0, milliseconds(250));
+    const uint32_t answer = gpu->memory.answer.load();
+    if (answer == 1 || answer == 2) return answer == 1;
+    if (WhileAway() == wire::AwayMode::kOpen && !gpu->attached.load() &&
+        MonotonicNow() - asked > kAnswerPatience) {
+      return true;
+    }
+  }
+}
+
+void TellMemory(Gpu* gpu, uint64_t total) {
+  wire::Memory message;
+  message.gpu = gpu->index;
+  message.request = gpu->memory.request.fetch_add(1) + 1;
+  message.total = total;
+  message.movable = gpu->memory.movable.load();
+  if (gpu->attached.load()) Send(message);
+}
+
+void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {
+  gpu->memory.cap.store(reply.memory_cap);
+  // An answer to what was said earlier knows less than this process does.
+  const uint64_t latest = gpu->memory.request.load();
+  if (reply.request == 0 || reply.request >= latest) gpu->memory.pod_used.store(reply.pod_used);
+  if (reply.request != latest) return;
+  uint32_t open = 0;
+  if (gpu->memory.answer.compare_exchange_strong(open, reply.granted ? 1 : 2)) {
+    FutexWakeAll(&gpu->memory.answer);
+  }
+}
+
+}  // namespace baton::hook
