@@ -111,11 +111,18 @@ struct GangStep {
 struct TeamWeights {
   std::span<const uint32_t> weights;
 };
+// There is no room for the pod's memory on the GPU: it stands aside, as if it did not ask, and a
+// token that it holds ends; or it asks again. Not for a gang.
+struct PodHeldBack {
+  PodId pod;
+  bool held_back = false;
+};
 // Time has passed; due when `now` reaches wakeup().
 struct Tick {};
 
-using Event = std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected,
-                           ClientGone, HolderRestored, LinkCut, GangStep, TeamWeights, Tick>;
+using Event =
+    std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected, ClientGone,
+                 HolderRestored, LinkCut, GangStep, TeamWeights, PodHeldBack, Tick>;
 
 // `client` is about to be sent the token of `epoch` for the first time, at `joined_at`. Must be
 // stored, durable against a crash of the daemon, before the SendToken that follows is carried out.

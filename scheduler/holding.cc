@@ -261,7 +261,7 @@ void Holding::Renew() {
   token_.renew_at = kNever;
   const uint32_t index = token_.pod;
   const Pod& holder = roster_.pod(index);
-  if (holder.wanting == 0 || holder.gang) return;
+  if (holder.wanting == 0 || holder.gang || holder.held_back) return;
   ChargeProgress();
   if (!line_.GoesOn(index)) return;
   const Duration left = token_.deadline - turn_.now;

@@ -63,6 +63,7 @@ class Roster {
     bool removed = false;  // forgotten once its token is back
     bool gang = false;
     bool gang_waits = false;       // as its coordinator says
+    bool held_back = false;        // stands aside (PodHeldBack)
     bool owed_much = false;        // GangView has it, and `rank`
     bool saturating = false;       // its last token ended with more to do
     uint32_t wanting = 0;          // clients that want the token
@@ -84,7 +85,7 @@ class Roster {
     // Of idle priority: it has the GPU while nobody else has work for it.
     bool idle_priority() const { return idle_slot != kNobody; }
     // It is to stand in line whenever it does not hold.
-    bool asks() const { return (gang ? gang_waits : wanting > 0) && !removed; }
+    bool asks() const { return (gang ? gang_waits : wanting > 0) && !removed && !held_back; }
   };
 
   // kNobody when it is not known.

@@ -384,6 +384,16 @@ void TokenScheduler::Adopt(uint32_t c, const Holding::Adopted& hold) {
   holding_.Adopt(c, hold);
 }
 
+void TokenScheduler::On(const PodHeldBack& event) {
+  const uint32_t index = roster_.Find(event.pod);
+  if (index == Roster::kNobody || roster_.pod(index).gang) return;
+  Pod& pod = roster_.pod(index);
+  if (pod.held_back == event.held_back) return;
+  pod.held_back = event.held_back;
+  UpdateWaiting(index);
+  if (pod.held_back && holding_.pod() == index) holding_.End();
+}
+
 void TokenScheduler::SetWants(uint32_t c, bool wants) {
   Client& client = roster_.client(c);
   if (client.wants == wants) return;

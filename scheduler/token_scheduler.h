@@ -107,6 +107,7 @@ class TokenScheduler {
   void On(const LinkCut& event);
   void On(const GangStep& event);
   void On(const TeamWeights& event);
+  void On(const PodHeldBack& event);
 
   void ChargeStrays(Duration passed);
   void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
