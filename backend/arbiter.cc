@@ -27,9 +27,10 @@ Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Po
       file_(options.server.state_dir + "/pods.json", pods, log),
       accounts_(io, options, file_, usage, gpus_, clients_),
       tokens_(io, options, pods, gpus_, clients_, accounts_, log),
+      room_(options, pods, tokens_),
       shares_(io, pods, gpus_, usage, tokens_),
       lifecycle_(options, gpus_, vgpus, file_, usage, accounts_, clients_, tokens_, shares_, log),
-      sessions_(options, pods, gpus_, clients_, accounts_, tokens_, lifecycle_, log),
+      sessions_(options, pods, gpus_, clients_, accounts_, tokens_, room_, lifecycle_, log),
       unmanaged_(pods, gpus_, vgpus, accounts_, log),
       sampler_(io) {
   vgpus_.cards().SetCordoned(pods_.cordoned());

@@ -24,6 +24,7 @@
 #include "backend/pod_lifecycle.h"
 #include "backend/pod_shares.h"
 #include "backend/pods_file.h"
+#include "backend/room.h"
 #include "backend/sessions.h"
 #include "backend/tokens.h"
 #include "backend/unmanaged.h"
@@ -112,6 +113,7 @@ class Arbiter {
   PodsFile file_;
   Accounts accounts_;
   Tokens tokens_;
+  Room room_;
   PodShares shares_;
   PodLifecycle lifecycle_;
   Sessions sessions_;

@@ -61,6 +61,11 @@ struct Lane {
   uint64_t memory = 0;  // bytes charged
   uint64_t memory_request = 0;
   bool memory_said = false;
+  // Of a pod with swap (backend/room.h), in bytes:
+  uint64_t movable = 0;         // of `memory`, what can be moved to the host
+  uint64_t movable_in = 0;      // of that, what is on the GPU, as it says
+  uint64_t memory_wanted = 0;   // what it has no room for, as it says
+  uint64_t keep = UINT64_MAX;   // it was asked to keep no more of it on the GPU, and has not yet
   UsageEntry* last = nullptr;   // what the client last reported, as far as it is booked
   Usage before;                 // the same when this daemon first saw it,
   Instant since{};              // and when that was
@@ -82,6 +87,17 @@ struct Client {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::array<Lane*, wire::kGpusMax> by_index{};
 };
+// What Room knows of a pod with swap on a GPU.
+struct PodSwap {
+  uint64_t owed = 0;             // bytes that it was moved, or got new: so much may it ask for
+  Instant stays_until{};         // it was given room, and is not moved before
+  Instant served_at{};           // where it is `served`,
+  uint64_t moving = 0;           // and the bytes that move out and in for it
+  Instant wants_since = kNever;  // room
+  Instant idle_since{};          // kNever: it has work
+  bool served = false;           // room is being made for it
+  bool held_back = false;
+};
 // A pod on a GPU, beside its account and what the scheduler knows.
 struct PodOnGpu {
   Series series;
@@ -92,6 +108,7 @@ struct PodOnGpu {
   Instant memory_at{};       // until here it is in the account
   net::Histogram waits;      // for a token, and how long one was held, since the daemon started
   net::Histogram holds;
+  PodSwap swap;
 };
 // A process on a GPU that launches without a token (backend/unmanaged.h).
 struct UnmanagedProcess {

@@ -16,9 +16,37 @@ uint64_t Reserved(const Pod& pod, const std::string& gpu) {
   return 0;
 }
 
-uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+// Of the pod's memory on the GPU, what stays there whatever others need.
+uint64_t Fixed(const Gpu& gpu, PodId id, const PodOnGpu& on, const Pod* pod) {
+  const uint64_t reserved = pod != nullptr ? Reserved(*pod, gpu.info.uuid) : 0;
+  if (pod == nullptr || !pod->swap) return std::max(on.memory, reserved);
+  return std::max({reserved, on.memory - MovableOf(gpu, id), FloorOf(*pod, on.memory)});
+}
+
+// The most that one pod with swap has beyond that. They take turns, so one of them counts.
+uint64_t MostAbove(const Gpu& gpu, const Pods& pods, PodId but) {
+  uint64_t most = 0;
+  for (const auto& [id, on] : gpu.pods) {
+    const Pod* pod = pods.Find(id);
+    if (id == but || pod == nullptr || !pod->swap) continue;
+    most = std::max(most, Minus(on.memory, Fixed(gpu, id, on, pod)));
+  }
+  return most;
+}
 
 }  // namespace
+
+uint64_t MovableOf(const Gpu& gpu, PodId pod) {
+  uint64_t bytes = 0;
+  for (const auto& [id, lane] : gpu.lanes) {
+    if (lane->client->pod == pod) bytes += lane->movable;
+  }
+  return bytes;
+}
+
+uint64_t FloorOf(const Pod& pod, uint64_t memory) {
+  return std::min(memory, pod.memory_request + kSwapPart);
+}
 
 std::map<std::string, uint32_t> TakenMemory(const Gpus& gpus, const Pods& pods) {
   std::map<std::string, uint32_t> taken;
@@ -26,25 +54,30 @@ std::map<std::string, uint32_t> TakenMemory(const Gpus& gpus, const Pods& pods) 
     uint64_t bytes = MemoryOf(gpu->unmanaged);
     for (const auto& [id, on] : gpu->pods) {
       const Pod* pod = pods.Find(id);
-      bytes += Minus(on.memory, pod != nullptr ? Reserved(*pod, gpu->info.uuid) : 0);
+      const uint64_t reserved = pod != nullptr ? Reserved(*pod, gpu->info.uuid) : 0;
+      const bool moves = pod != nullptr && pod->swap;
+      bytes += Minus(moves ? Fixed(*gpu, id, on, pod) : on.memory, reserved);
     }
+    bytes += MostAbove(*gpu, pods, PodId{});
     if (bytes != 0) taken[gpu->info.uuid] = MibOf(bytes);
   }
   return taken;
 }
 
 uint64_t MemoryBound(const Gpu& gpu, const Pods& pods, const Pod& pod) {
-  if (const uint64_t cap = pod.CapOn(gpu.info.uuid); cap != 0) return cap;
-  if (gpu.info.memory_bytes == 0) return 0;
+  const uint64_t cap = pod.CapOn(gpu.info.uuid);
+  if (cap != 0 && !pod.swap) return cap;
+  if (gpu.info.memory_bytes == 0) return cap;
   uint64_t others = MemoryOf(gpu.unmanaged);
   for (const auto& [id, on] : gpu.pods) {
     if (id == pod.id) continue;
-    const Pod* other = pods.Find(id);
-    others += std::max(on.memory, other != nullptr ? Reserved(*other, gpu.info.uuid) : 0);
+    others += Fixed(gpu, id, on, pods.Find(id));
   }
-  if (others == 0) return 0;
+  if (!pod.swap) others += MostAbove(gpu, pods, pod.id);
+  if (others == 0 && !pod.swap) return 0;
   // What contexts and code take of the others' processes is theirs too.
-  return std::max<uint64_t>(1, Minus(gpu.info.memory_bytes, others + gpu.overhead));
+  const uint64_t room = std::max<uint64_t>(1, Minus(gpu.info.memory_bytes, others + gpu.overhead));
+  return cap != 0 ? std::min(cap, room) : room;
 }
 
 }  // namespace baton::backend

@@ -66,6 +66,7 @@ void PodLifecycle::CountTaken() { vgpus_.cards().SetTaken(TakenMemory(gpus_, pod
 void PodLifecycle::SetDefaultCap(Pod& pod) const {
   const std::string& mode = pod.wishes.mode;
   if (pod.throw_away || pod.memory_cap != 0 || pod.memory_part != policy::Share(0)) return;
+  if (pod.swap) return;  // it has what its request says, and what is left
   if (mode == spec::kExclusive || mode == spec::kMig) return;
   pod.memory_part = options_.default_cap;
 }
@@ -79,6 +80,7 @@ void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, c
                                                      "name, or remove it with: baton rm {}",
                                                      pod.name, pod.name)));
   }
+  if (auto swap = spec::CheckSwap(pod); !swap) return done(tl::unexpected(swap.error()));
   if (auto idle = CheckIdle(pod); !idle) return done(tl::unexpected(idle.error()));
   if (auto joins = CheckGang(pod); !joins) return done(tl::unexpected(joins.error()));
   SetDefaultCap(pod);
@@ -382,16 +384,19 @@ void PodLifecycle::ForgetPod(PodId pod) {
 
 Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   if (auto ok = CheckPriority(asked.share.priority, pod.mode, pod.in_gang()); !ok) return ok;
+  if (auto ok = spec::CheckSwap(asked); !ok) return ok;
   Pod changed = pod;
   changed.share = asked.share;
   changed.team = asked.team;
   if (auto admitted = shares_.Admit(changed); !admitted) return admitted;
   if (auto idle = CheckIdle(pod); !idle) return idle;
-  const bool attaches = asked.memory_cap != pod.memory_cap ||
-                        asked.memory_part != pod.memory_part ||
-                        asked.share.priority != pod.share.priority;
+  const bool attaches =
+      asked.memory_cap != pod.memory_cap || asked.memory_part != pod.memory_part ||
+      asked.memory_request != pod.memory_request || asked.share.priority != pod.share.priority;
   CountTaken();
-  if (auto set = vgpus_.Resize(pod, asked.share, asked.memory_cap, asked.memory_part); !set) {
+  if (auto set = vgpus_.Resize(pod, asked.share, asked.memory_cap, asked.memory_part,
+                               asked.memory_request);
+      !set) {
     return set;
   }
   ReserveAgain(nullptr);

@@ -15,7 +15,7 @@ constexpr size_t kClientsPerPodAndGpu = HolderFile::kMembersMax;
 }  // namespace
 
 Sessions::Sessions(const config::Options& options, Pods& pods, const Gpus& gpus,
-                   ClientTable& clients, Accounts& accounts, Tokens& tokens,
+                   ClientTable& clients, Accounts& accounts, Tokens& tokens, Room& room,
                    PodLifecycle& lifecycle, node::EventLog& log)
     : options_(options),
       pods_(pods),
@@ -23,6 +23,7 @@ Sessions::Sessions(const config::Options& options, Pods& pods, const Gpus& gpus,
       clients_(clients),
       accounts_(accounts),
       tokens_(tokens),
+      room_(room),
       lifecycle_(lifecycle),
       log_(log) {}
 
@@ -53,6 +54,7 @@ void Sessions::State(ClientId id, const wire::State& state, Duration held) {
   if (state.phase == wire::Phase::kDraining && lane->gpu->hold.drains_since == kNever) {
     lane->gpu->hold.drains_since = MonotonicNow();
   }
+  room_.OnState(*lane, state);
   // The tokens are out.
   accounts_.Report(*lane, state);
   if (clients_.Leaves(client->pod)) lifecycle_.CloseWhenDrained(client->pod);
@@ -218,7 +220,23 @@ void Sessions::Memory(ClientId id, const wire::Memory& memory) {
       memory.total <= lane->memory || cap == 0 || (others <= cap && memory.total <= cap - others);
   // Saturating: a client that claims 2^64 bytes must not wrap the sum.
   if (reply.granted && memory.total > UINT64_MAX / 4) reply.granted = false;
-  if (reply.granted) accounts_.SetMemory(*lane, memory.total);
+  const bool swaps = pod != nullptr && pod->swap;
+  const uint64_t movable = swaps ? std::min(memory.movable, memory.total) : 0;
+  const uint64_t fixed = memory.total - movable, fixed_now = lane->memory - lane->movable;
+  if (reply.granted && memory.total > lane->memory) {
+    if (swaps && !room_.WithinBudget(gpus_, *lane->gpu, *pod, others + memory.total,
+                                     MovableOf(*lane->gpu, pod->id) - lane->movable + movable)) {
+      reply.granted = false;
+    } else if (fixed > fixed_now && !room_.Fits(*lane->gpu, client->pod, fixed - fixed_now)) {
+      return;  // it asks again, and by then others have made room
+    }
+  }
+  if (reply.granted) {
+    accounts_.SetMemory(*lane, memory.total);
+    const uint64_t grown = movable > lane->movable ? movable - lane->movable : 0;
+    lane->movable = movable;
+    if (swaps) room_.OnMemory(*lane, grown);
+  }
   reply.pod_used = lane->on->memory;
   SendTo(*client, reply);
 }

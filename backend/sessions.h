@@ -14,6 +14,7 @@
 #include "backend/client_table.h"
 #include "backend/gpus.h"
 #include "backend/pod_lifecycle.h"
+#include "backend/room.h"
 #include "backend/tokens.h"
 #include "config/options.h"
 #include "node/event_log.h"
@@ -34,7 +35,8 @@ class Sessions {
   };
 
   Sessions(const config::Options& options, Pods& pods, const Gpus& gpus, ClientTable& clients,
-           Accounts& accounts, Tokens& tokens, PodLifecycle& lifecycle, node::EventLog& log);
+           Accounts& accounts, Tokens& tokens, Room& room, PodLifecycle& lifecycle,
+           node::EventLog& log);
 
   // A Hello. Answered by Welcome through the link, or refused and nothing returned.
   // `kubernetes_pod`: uid of the one that the process's cgroup names; empty: none.
@@ -70,6 +72,7 @@ class Sessions {
   ClientTable& clients_;
   Accounts& accounts_;
   Tokens& tokens_;
+  Room& room_;
   PodLifecycle& lifecycle_;
   node::EventLog& log_;
   node::Refusals refusals_;

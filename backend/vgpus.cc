@@ -107,7 +107,9 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
   devmgr::VgpuRequest vgpu;
   vgpu.share = reserved;
   vgpu.count = count;
-  if (pod.memory_cap != 0) {
+  if (pod.swap) {
+    vgpu.memory_mib = MibOf(pod.memory_request);  // what is above it has no place of its own
+  } else if (pod.memory_cap != 0) {
     vgpu.memory_mib = MibOf(pod.memory_cap);
   } else {
     vgpu.memory_part = pod.memory_part;
@@ -426,17 +428,19 @@ Result<void> Vgpus::CheckGrowth(const devmgr::PlacedPod& placed, const PodReques
 }
 
 Result<void> Vgpus::Resize(Pod& pod, const policy::ShareSpec& share, uint64_t memory_cap,
-                           policy::Share memory_part) {
+                           policy::Share memory_part, uint64_t memory_request) {
+  const auto take = [&](Pod& to) {
+    to.share = share;
+    to.memory_cap = memory_cap;
+    to.memory_part = memory_part;
+    to.memory_request = memory_request;
+  };
   Pod changed = pod;
-  changed.share = share;
-  changed.memory_cap = memory_cap;
-  changed.memory_part = memory_part;
+  take(changed);
   if (auto able = CheckVendors(changed, changed.gpus); !able) return able;
   const devmgr::PlacedPod* placed = cluster_->Find(pod.name);
   if (pod.throw_away || placed == nullptr) {
-    pod.share = share;
-    pod.memory_cap = memory_cap;
-    pod.memory_part = memory_part;
+    take(pod);
     return {};
   }
   auto request = RequestOf(changed, static_cast<uint32_t>(pod.gpus.size()));
@@ -452,9 +456,7 @@ Result<void> Vgpus::Resize(Pod& pod, const policy::ShareSpec& share, uint64_t me
     Restore(pod, before);
     return refuse(reserved.error());
   }
-  pod.share = share;
-  pod.memory_cap = memory_cap;
-  pod.memory_part = memory_part;
+  take(pod);
   const auto& vgpus = cluster_->Find(pod.name)->placement.vgpus;
   for (size_t i = 0; i < vgpus.size(); ++i) pod.vgpus[i].fit = vgpus[i].fit;
   return {};
@@ -496,6 +498,7 @@ std::string Vgpus::WhyUnreserved(PodId pod) const {
 
 devmgr::Environment Vgpus::EnvironmentOf(const Pod& pod) const {
   devmgr::Environment environment;
+  if (pod.swap) environment.emplace_back("BATON_SWAP", "1");
   const SharingMode* mode = modes_->Find(pod.mode);
   for (size_t i = 0; i < pod.gpus.size() && mode != nullptr; ++i) {
     Card unknown;

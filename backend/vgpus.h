@@ -53,7 +53,7 @@ class Vgpus {
   void Remove(const Pod& pod);
   // Another share or cap, in place; sets them in `pod`. On an error nothing has changed.
   Result<void> Resize(Pod& pod, const policy::ShareSpec& share, uint64_t memory_cap,
-                      policy::Share memory_part);
+                      policy::Share memory_part, uint64_t memory_request = 0);
   // To just these GPUs; sets gpus, vgpus, mode and wishes. On an error nothing has changed.
   Result<void> Move(Pod& pod, const std::vector<std::string>& gpus);
   // Why it is not booked; empty: it is.

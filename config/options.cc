@@ -73,6 +73,13 @@ void VisitOptions(Options& o, V& v) {
       "default_cap", o.default_cap, 0, 1,
       "Memory cap of pods that ask for none, as a part of each GPU. 0: none, so that such a pod\n"
       "may have whatever the other pods have not reserved.");
+  v.Number(
+      "swap_budget_mib", o.swap.budget_mib, 0, 1 << 30,
+      "Memory of the host that pods with swap may have pinned on each node, in MiB. 0: half of\n"
+      "the memory of the machine that batond runs on.");
+  v.Ratio("swap_fraction", o.swap.fraction, 0.001, 1,
+          "Fraction of the time in which memory may move: a pod that was given room keeps it for\n"
+          "that much longer than the moving takes.");
 
   v.Section("hook");
   v.Time("idle", o.hook.idle, microseconds(1), seconds(10),

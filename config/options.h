@@ -92,6 +92,15 @@ struct NodeOptions {
   std::string socket_dir;  // empty: server.socket_dir
 };
 
+// Of pods with swap. Keys of [memory].
+struct SwapOptions {
+  // Memory of the host that the pods of a node may have pinned, in MiB; 0: half of this machine's.
+  uint32_t budget_mib = 0;
+  // The part of the time in which memory may move: who was given room keeps it for as long as the
+  // moving is worth.
+  policy::Share fraction{100'000};
+};
+
 // By sections of the file. What a part of Baton is configured with it declares itself.
 struct Options {
   ServerOptions server;
@@ -101,6 +110,7 @@ struct Options {
   // Memory cap of pods that ask for none, as a part of each of their GPUs; 0: none. A key of
   // [memory].
   policy::Share default_cap;
+  SwapOptions swap;
   scheduler::SchedulerOptions scheduler;
   devmgr::PlacementOptions placement;
   HookOptions hook;

@@ -19,6 +19,13 @@ constexpr size_t kPathMax = 256;
 
 tl::unexpected<Error> Bad(std::string what) { return Fail(ErrorCode::kInvalid, std::move(what)); }
 
+template <class T>
+Result<void> Put(Result<T> value, T& to) {
+  if (!value) return tl::unexpected(value.error());
+  to = std::move(*value);
+  return {};
+}
+
 // A percentage, as a number or as text with or without "%".
 Result<policy::Share> ReadShare(const Json& value) {
   if (value.is_string()) return policy::ParsePercent(value.get_ref<const std::string&>());
@@ -104,14 +111,29 @@ PodField::Special CountRow() {
           }};
 }
 
-PodField::Special IndependentRow() {
-  return {
-      [](const Json& value, PodRequest& request) -> Result<void> {
-        if (!value.is_boolean()) return Bad("must be true or false");
-        request.independent = value.get<bool>();
-        return {};
-      },
-      [](const PodRequest& request) -> Json { return request.independent ? Json(true) : Json(); }};
+PodField::Special MemoryRequestRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            if (value.is_string())
+              return Put(ParseBytes(value.get_ref<const std::string&>()), request.memory_request);
+            const auto bytes = ReadWhole(value, 0, int64_t{1} << 60);
+            if (!bytes) return tl::unexpected(bytes.error());
+            request.memory_request = static_cast<uint64_t>(*bytes);
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            return request.memory_request == 0 ? Json() : Json(request.memory_request);
+          }};
+}
+
+// Yes, or not said.
+template <bool PodRequest::*kWhich>
+PodField::Special FlagRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            if (!value.is_boolean()) return Bad("must be true or false");
+            request.*kWhich = value.get<bool>();
+            return {};
+          },
+          [](const PodRequest& request) -> Json { return request.*kWhich ? Json(true) : Json(); }};
 }
 
 PodField::Special UidRow() {
@@ -156,11 +178,11 @@ std::string ModesInWords() {
   return offered + others;
 }
 
-const std::array<PodField, 22>& Table() {
+const std::array<PodField, 24>& Table() {
   static const std::string kModeNames = ModeNames(false), kKubernetesModes = ModeNames(true);
   static const std::string kModeAbout =
       "How the GPU is shared: " + ModesInWords() + "; default: time-slice, or mig where it is on";
-  static const std::array<PodField, 22> kTable{{
+  static const std::array<PodField, 24> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
       {"request", "--request", "PERCENT", true, "request", "request",
        "Guaranteed share of the GPU while the pod has work, 0.1 to 100", 0,
@@ -170,6 +192,11 @@ const std::array<PodField, 22>& Table() {
        ShareRow<&policy::ShareSpec::limit>()},
       {"memory", "--memory", "BYTES|PERCENT%", true, "memory", "memory",
        "Memory cap on each GPU, in bytes or in percent of its memory; 0: none", 0, MemoryRow()},
+      {"swap", "--swap", "", false, "", "",
+       "Memory above the request may be moved to the host while others need the room", 0,
+       FlagRow<&PodRequest::swap>()},
+      {"memory_request", "--memory-request", "BYTES", true, "", "",
+       "With swap: memory that is always there for the pod; default: none", 0, MemoryRequestRow()},
       {"priority", "--priority", "normal|high|idle", true, "priority", "priority",
        "high: before the others, within the requests of all; idle: without a request, while no "
        "other "
@@ -207,7 +234,7 @@ const std::array<PodField, 22>& Table() {
       {"independent", "--independent", "", false, "", "",
        "Its processes never wait for each other across GPUs: grant each GPU's token by itself; "
        "default: the tokens of all its GPUs or none",
-       0, IndependentRow()},
+       0, FlagRow<&PodRequest::independent>()},
       {"gang", "--gang", "NAME", false, "", "",
        "Pods of the same gang have their tokens at the same time, for their processes wait for "
        "each "
@@ -268,13 +295,6 @@ Result<std::string> ReadText(const PodField& field, const Json& value) {
     return Bad(fmt::format("'{}' is none of {}", text, field.values));
   }
   return text;
-}
-
-template <class T>
-Result<void> Put(Result<T> value, T& to) {
-  if (!value) return tl::unexpected(value.error());
-  to = std::move(*value);
-  return {};
 }
 
 Result<void> ReadPlace(const PodField& field, const Json& value, PodRequest& request) {
@@ -370,6 +390,30 @@ Result<void> Complete(PodRequest& request) {
   if (share.limit == policy::Share(0)) share.limit = policy::kWhole;
   share.slack_weight = 0;
   return Put(policy::Validated(share), share);
+}
+
+Result<void> CheckSwap(const PodRequest& request) {
+  if (!request.swap) {
+    if (request.memory_request == 0) return {};
+    return Bad(
+        "a memory request needs swap; a pod without swap has all of its memory cap reserved");
+  }
+  const CardWishes& wishes = request.wishes;
+  if (!wishes.mode.empty() && wishes.mode != kTimeSlice) {
+    return Bad(
+        fmt::format("swap needs mode {}, where memory can move between two tokens", kTimeSlice));
+  }
+  if (request.count > 1 || (request.count == 0 && wishes.gpus.size() > 1) ||
+      !request.gang.empty()) {
+    return Bad("a pod with swap has one GPU and is in no gang");
+  }
+  if (request.memory_part != policy::Share(0)) {
+    return Bad("with swap the memory cap is in bytes, such as 12GiB, not in percent");
+  }
+  if (request.memory_cap != 0 && request.memory_request > request.memory_cap) {
+    return Bad("the memory request is above the memory cap");
+  }
+  return {};
 }
 
 Result<PodRequest> Changed(const PodRequest& was, const Json& change) {

@@ -46,9 +46,11 @@ struct PodRequest {
   policy::ShareSpec share{.request = {}, .limit = {}};  // 0: not said; Complete() fills it in
   uint64_t memory_cap = 0;                              // bytes on each GPU; 0: memory_part says
   policy::Share memory_part;                            // of each GPU's memory; 0: no cap
-  std::string team;                                     // TeamPath(), such as research/vision
-  std::string user;                                     // whose work it is, for the books
-  std::string name_space;                               // of Kubernetes, for the books
+  bool swap = false;            // its memory may be moved to the host while others need room. Fixed
+  uint64_t memory_request = 0;  // with swap: bytes that are always there for it
+  std::string team;             // TeamPath(), such as research/vision
+  std::string user;             // whose work it is, for the books
+  std::string name_space;       // of Kubernetes, for the books
   CardWishes wishes;
   uint32_t count = 0;        // of those GPUs; 0: as many as are named, or one
   bool independent = false;  // each GPU's token by itself, not all or none. Fixed
@@ -119,6 +121,9 @@ Json WriteFields(const PodRequest& request);
 // idle priority has no request. kInvalid: neither is said, or the limit is below the request, or a
 // gang without a name has a size.
 Result<void> Complete(PodRequest& request);
+// kInvalid: `swap` does not go with another field, or a memory request is said without it. Of a
+// pod that is created or changed.
+Result<void> CheckSwap(const PodRequest& request);
 // `was`, complete, with the fields of `change`; complete again. Where only the request changes, a
 // strict pod stays strict. kInvalid: a field is not one, or cannot change in place.
 Result<PodRequest> Changed(const PodRequest& was, const Json& change);
