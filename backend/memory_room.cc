@@ -44,6 +44,14 @@ uint64_t MovableOf(const Gpu& gpu, PodId pod) {
   return bytes;
 }
 
+uint64_t SwappedOut(const Gpu& gpu, PodId pod) {
+  uint64_t bytes = 0;
+  for (const auto& [id, lane] : gpu.lanes) {
+    if (lane->client->pod == pod) bytes += Minus(lane->movable, lane->movable_in);
+  }
+  return bytes;
+}
+
 uint64_t FloorOf(const Pod& pod, uint64_t memory) {
   return std::min(memory, pod.memory_request + kSwapPart);
 }

@@ -26,6 +26,8 @@ inline constexpr uint64_t kSwapPart = 64 << 20;
 
 // Bytes of the pod on the GPU that can be moved to the host.
 uint64_t MovableOf(const Gpu& gpu, PodId pod);
+// Of these, what is not on the GPU, as its processes say.
+uint64_t SwappedOut(const Gpu& gpu, PodId pod);
 // Of a pod with swap that has `memory` bytes: what is left on the GPU. Its request, and a part, so
 // that moving whole parts takes none of its request.
 uint64_t FloorOf(const Pod& pod, uint64_t memory);

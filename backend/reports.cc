@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "backend/memory_room.h"
 #include "base/parse.h"
 #include "ledger/report.h"
 #include "teams/explain.h"
@@ -78,6 +79,21 @@ void AddUnmanaged(json& sentences, const Arbiter& arbiter, const Pod& pod,
   }
 }
 
+// Where the memory of a pod with swap is.
+void AddSwap(json& sentences, const Arbiter& arbiter, const Pod& pod, const std::string& uuid) {
+  const auto it = arbiter.gpus().find(uuid);
+  if (!pod.swap || it == arbiter.gpus().end()) return;
+  const auto on = it->second->pods.find(pod.id);
+  if (on == it->second->pods.end()) return;
+  sentences.push_back(fmt::format(
+      "{} of {} that {} has on {} is swapped out to the host; {} is always there for it.{}",
+      FormatBytes(SwappedOut(*it->second, pod.id)), FormatBytes(on->second.memory), pod.name, uuid,
+      FormatBytes(pod.memory_request),
+      on->second.swap.held_back
+          ? " It has work, and stands aside until other pods with swap make room."
+          : ""));
+}
+
 Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
   const std::string& name = field.at("pod");
   const std::string& team = field.at("team");
@@ -140,6 +156,7 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
       sentences.push_back(std::move(sentence));
     }
   }
+  for (const std::string& uuid : pod->gpus) AddSwap(sentences, view.arbiter, *pod, uuid);
   for (const std::string& uuid : pod->gpus) AddUnmanaged(sentences, view.arbiter, *pod, uuid);
   if (pod->allocated) {
     sentences.push_back(

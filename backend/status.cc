@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "backend/memory_room.h"
+
 namespace baton::backend {
 
 // What is done of a status, and where to go on.
@@ -105,6 +107,7 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
   }
   row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, held, waited).waited);
   row["memory_used"] = on.memory;
+  if (pod.swap) row["memory_swapped"] = SwappedOut(gpu, pod.id);
   const UsageEntry* account = arbiter.accounts().Of(gpu, pod.id);
   AddUsage(row, account != nullptr ? account->usage : Usage{}, held);
   return row;
@@ -240,6 +243,7 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
       row[key] = row[key].get<double>() + part[key].get<double>();
     }
     row["memory_used"] = row["memory_used"].get<uint64_t>() + part["memory_used"].get<uint64_t>();
+    if (pod.swap) row["memory_swapped"] = part["memory_swapped"];  // it has one GPU
     row["lag_ns"] = row["lag_ns"].get<int64_t>() + part["lag_ns"].get<int64_t>();
     if (const UsageEntry* account = arbiter.accounts().Of(gpu, id)) {
       AddUsage(row, account->usage, arbiter.accounts().HeldNow(gpu, id, now));

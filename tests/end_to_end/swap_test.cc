@@ -2,6 +2,8 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <list>
+#include <map>
 #include <random>
 
 #include "sim/device.h"
@@ -54,18 +56,74 @@ TEST_F(Swap, ThreePodsOfThreeFifthsOfAGpuEachRunSideBySide) {
     pods.push_back(
         Must(cluster().Run(Swapping("swap-" + std::to_string(i), i, kCardMiB * 6 / 10, rounds))));
   }
-  uint64_t most = 0;
+  uint64_t most = 0, swapped = 0;
+  std::map<std::string, int64_t> held;
+  const Instant from = MonotonicNow();
   for (Pod& pod : pods) {
     std::optional<ExitStatus> ended;
     for (int i = 0; i < 600 + rounds * 100 && !ended; ++i) {
-      ended = pod.Wait(milliseconds(100));
+      ended = pod.Wait(milliseconds(50));
       most = std::max(most, OnDevice());
+      const nlohmann::json status = Must(cluster().Status());
+      for (const nlohmann::json& row : status.at("pods")) {
+        held[row.at("name")] = row.at("held_ns");
+        swapped = std::max(swapped, row.at("memory_swapped").get<uint64_t>());
+      }
     }
     ASSERT_EQ(ended, 0) << pod.name() << ": " << pod.Stderr();
-    EXPECT_EQ(pod.Report().at("rounds"), rounds);
+    const nlohmann::json report = pod.Report();
+    EXPECT_EQ(report.at("rounds"), rounds);
+    Figure(pod.name() + "_slowest_round", report.at("slowest_ns").get<double>() / 1e6, "ms");
   }
+  // Their tokens never were two pods', and what moved was in them, or beside them.
+  int64_t all = 0;
+  for (const auto& [name, ns] : held) all += ns;
+  EXPECT_LE(all, Nanos(MonotonicNow() - from));
+  EXPECT_EQ(held.size(), 3u);
+  EXPECT_GE(swapped, (kCardMiB << 20) / 5) << "nothing had to move";
   EXPECT_LE(most, kCardMiB << 20);
   EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+// Whoever dies at whatever moment, holder or victim: the others go on, and find what they wrote.
+// BATON_TEST_KILLS: how many.
+TEST_F(Swap, OthersGoOnWhenPodsAreKilledAtAnyMoment) {
+  StartCluster({.transport = Transport::kUnix,
+                .memory_bytes = kCardMiB << 20,
+                .tables = "[memory]\nswap_fraction = 0.5\n"});
+  const char* many = getenv("BATON_TEST_KILLS");
+  const int kills = many == nullptr ? 20 : atoi(many);
+  constexpr int kForEver = 1'000'000;
+  std::mt19937 random(17);
+  std::list<Pod> pods;
+  int started = 0;
+  const auto start = [&] {
+    const int n = ++started;
+    // Sizes differ, and with them who has to move.
+    const uint64_t mib = kCardMiB * (40 + random() % 21) / 100;
+    return Must(cluster().Run(Swapping("swap-" + std::to_string(n), n, mib, kForEver)));
+  };
+  for (int i = 0; i < 3; ++i) pods.push_back(start());
+  PassTime(milliseconds(500));
+  for (int n = 0; n < kills; ++n) {
+    PassTime(milliseconds(random() % 400));
+    const auto victim = std::next(pods.begin(), static_cast<long>(random() % pods.size()));
+    for (const pid_t pid : victim->Pids()) kill(pid, SIGKILL);
+    ASSERT_TRUE(victim->Wait(seconds(10)));
+    pods.erase(victim);
+    for (Pod& other : pods) {
+      ASSERT_FALSE(other.Wait(Duration(0))) << other.name() << ": " << other.Stderr();
+    }
+    EXPECT_LE(OnDevice(), kCardMiB << 20);
+    pods.push_back(start());
+  }
+  for (Pod& pod : pods) {
+    const uint64_t first = Count(device());
+    EXPECT_TRUE(cluster().WaitForKernels(device(), pod, first, seconds(20))) << pod.Stderr();
+  }
+  EXPECT_EQ(Overlaps(device()), 0u);
+  for (Pod& pod : pods) pod.Stop();
+  EXPECT_EQ(OnDevice(), 0u);
 }
 
 }  // namespace

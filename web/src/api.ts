@@ -61,6 +61,7 @@ export const podOnGpu = object({
   achieved_60s: number,  // Over the last 60 s.
   waited_1s: number,  // Fraction of the last second in which it waited, in percent.
   memory_used: number,  // Bytes.
+  memory_swapped: optional(number),  // Of a pod with swap: bytes of them that are moved to the host.
   held_ns: number,  // Held time: grant to drained.
   busy_ns: number,  // Held time in which the GPU executed.
   waited_ns: number,  // Waited and did not hold.
@@ -108,6 +109,7 @@ export const pod = object({
   grants: number,
   revocations: number,
   memory_used: number,  // Bytes.
+  memory_swapped: optional(number),  // Of a pod with swap: bytes of them that are moved to the host.
   lag_ns: number,  // Held time it is owed; negative: ahead.
   achieved_1s: number,  // Over the last 1 s. The sum over its GPUs.
   achieved_10s: number,  // Over the last 10 s. The sum over its GPUs.
