@@ -227,6 +227,7 @@ void Sessions::Memory(ClientId id, const wire::Memory& memory) {
     if (swaps && !room_.WithinBudget(gpus_, *lane->gpu, *pod, others + memory.total,
                                      MovableOf(*lane->gpu, pod->id) - lane->movable + movable)) {
       reply.granted = false;
+      reply.host_full = true;
     } else if (fixed > fixed_now && !room_.Fits(*lane->gpu, client->pod, fixed - fixed_now)) {
       return;  // it asks again, and by then others have made room
     }

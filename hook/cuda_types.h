@@ -94,5 +94,9 @@
 #undef cuStreamWaitValue32_v2
 #undef cuStreamWaitValue64
 #undef cuStreamWaitValue64_v2
+#undef cuStreamWriteValue32
+#undef cuStreamWriteValue32_v2
+#undef cuStreamWriteValue64
+#undef cuStreamWriteValue64_v2
 
 #endif  // BATON_HOOK_CUDA_TYPES_H_

@@ -2,7 +2,6 @@
 // (hook/mover.h) the driver knows parts at best: the hook answers, and refuses handles, which would
 // keep it where it is.
 #include "hook/entries.h"
-#include "hook/log.h"
 #include "hook/mover.h"
 
 namespace baton::hook {
@@ -94,34 +93,33 @@ BATON_API(cuPointerGetAttributes,
   return result;
 }
 
-namespace {
-
-bool Refuses(CUdeviceptr p, const char* what) {
-  Gpu* gpu = nullptr;
-  Arena::Allocation found;
-  if (!FindMovable(p, &gpu, &found)) return false;
-  static std::atomic<bool> said{false};
-  if (!said.exchange(true)) {
-    Say("%s fails with CUDA_ERROR_NOT_SUPPORTED: the memory of a pod with swap can be moved, so it "
-        "cannot be shared; start the pod without --swap",
-        what);
-  }
-  return true;
-}
-
-}  // namespace
-
 BATON_API(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr p)) {
   BATON_REAL(cuIpcGetMemHandle);
-  return Refuses(p, "cuIpcGetMemHandle") ? CUDA_ERROR_NOT_SUPPORTED : real(handle, p);
+  return RefusesMovable(p, "cuIpcGetMemHandle") ? CUDA_ERROR_NOT_SUPPORTED : real(handle, p);
 }
 
 // `type`: CUmemRangeHandleType.
 BATON_API(cuMemGetHandleForAddressRange,
           (void* handle, CUdeviceptr p, size_t bytes, int type, unsigned long long flags)) {
   BATON_REAL(cuMemGetHandleForAddressRange);
-  return Refuses(p, "cuMemGetHandleForAddressRange") ? CUDA_ERROR_NOT_SUPPORTED
-                                                     : real(handle, p, bytes, type, flags);
+  if (RefusesMovable(p, "cuMemGetHandleForAddressRange")) return CUDA_ERROR_NOT_SUPPORTED;
+  return real(handle, p, bytes, type, flags);
 }
+
+// The stream reaches it at any time, with the token or without.
+#define BATON_WRITE_VALUE(name, Value)                                                   \
+  BATON_API(name, (CUstream stream, CUdeviceptr address, Value value, unsigned flags)) { \
+    BATON_REAL(name);                                                                    \
+    if (RefusesMovable(address, #name)) return CUDA_ERROR_NOT_SUPPORTED;                 \
+    return real(stream, address, value, flags);                                          \
+  }
+BATON_WRITE_VALUE(cuStreamWriteValue32, cuuint32_t)
+BATON_WRITE_VALUE(cuStreamWriteValue32_ptsz, cuuint32_t)
+BATON_WRITE_VALUE(cuStreamWriteValue32_v2, cuuint32_t)
+BATON_WRITE_VALUE(cuStreamWriteValue32_v2_ptsz, cuuint32_t)
+BATON_WRITE_VALUE(cuStreamWriteValue64, cuuint64_t)
+BATON_WRITE_VALUE(cuStreamWriteValue64_ptsz, cuuint64_t)
+BATON_WRITE_VALUE(cuStreamWriteValue64_v2, cuuint64_t)
+BATON_WRITE_VALUE(cuStreamWriteValue64_v2_ptsz, cuuint64_t)
 
 }  // namespace baton::hook

@@ -1,6 +1,7 @@
 // Calls that make the GPU wait for the host: hook/host_waits.h.
 #include "hook/entries.h"
 #include "hook/host_waits.h"
+#include "hook/mover.h"
 
 namespace baton::hook {
 
@@ -58,11 +59,25 @@ bool HasWait(const CUstreamBatchMemOpParams* ops, unsigned count) {
   return false;
 }
 
+// All of them have their address at the same place.
+bool RefusesAny(const CUstreamBatchMemOpParams* ops, unsigned count) {
+  for (unsigned i = 0; Swaps() && ops != nullptr && i < count; ++i) {
+    const auto operation = ops[i].operation;
+    const bool has_address = operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+                             operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+                             operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                             operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    if (has_address && RefusesMovable(ops[i].waitValue.address, "cuStreamBatchMemOp")) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 #define BATON_WAIT_VALUE(name, Value, stream_of)                                                 \
   BATON_API(name, (CUstream stream, CUdeviceptr address, Value value, unsigned flags)) {         \
     BATON_REAL(name);                                                                            \
+    if (RefusesMovable(address, #name)) return CUDA_ERROR_NOT_SUPPORTED;                         \
     return WaitForValue(stream_of(stream), [&] { return real(stream, address, value, flags); }); \
   }
 BATON_WAIT_VALUE(cuStreamWaitValue32, cuuint32_t, Legacy)
@@ -78,6 +93,7 @@ BATON_WAIT_VALUE(cuStreamWaitValue64_v2_ptsz, cuuint64_t, PerThread)
   BATON_API(name,                                                                               \
             (CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned flags)) { \
     BATON_REAL(name);                                                                           \
+    if (RefusesAny(ops, count)) return CUDA_ERROR_NOT_SUPPORTED;                                \
     if (!HasWait(ops, count)) return real(stream, count, ops, flags);                           \
     return WaitForValue(stream_of(stream), [&] { return real(stream, count, ops, flags); });    \
   }

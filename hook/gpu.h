@@ -48,8 +48,9 @@ struct Gpu {
     std::atomic<uint32_t> cap_known{0};
     std::atomic<uint64_t> pod_used{0};
     std::atomic<uint64_t> request{0};
-    std::atomic<uint32_t> answer{0};   // futex: 0 open, 1 granted, 2 refused, 3 ask again
-    std::atomic<uint64_t> movable{0};  // the part of `used` that can be moved to the host
+    std::atomic<uint32_t> answer{0};     // futex: 0 open, 1 granted, 2 refused, 3 ask again
+    std::atomic<bool> host_full{false};  // the last answer was a refusal for want of host memory
+    std::atomic<uint64_t> movable{0};    // the part of `used` that can be moved to the host
   } memory;
   Movable* movable = nullptr;  // null: this pod's memory stays where it is. For good
 };

@@ -141,9 +141,12 @@ CUresult NotCharged(Gpu* gpu, uint64_t bytes) {
     const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
     const uint64_t used = gpu->memory.used.load(), pod = gpu->memory.pod_used.load();
     Say("out of memory: %.1f MiB asked on GPU %d, the pod's cap there is %.1f MiB, the pod has "
-        "%.1f MiB, and %.1f MiB of that is this process's",
+        "%.1f MiB, and %.1f MiB of that is this process's%s",
         mib(bytes), gpu->device, mib(gpu->memory.cap.load()), mib(pod > used ? pod : used),
-        mib(used));
+        mib(used),
+        gpu->memory.host_full.load()
+            ? "; the host memory for pods with swap is used up: raise [memory] swap_budget_mib"
+            : "");
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -118,6 +118,8 @@ uint64_t Lacking(Arena& arena) {
   return missing > free ? missing - free : Arena::kGranule;
 }
 
+unsigned long long Mib(uint64_t bytes) { return bytes >> 20; }
+
 enum class Work : uint8_t { kNone, kIn, kOut };
 
 // What there is to do, if it may begin. From then on the gate stays closed, and no drain ends.
@@ -142,6 +144,8 @@ Work Begin(Gpu* gpu) {
 bool Do(Gpu* gpu, Work work) {
   Movable& m = *gpu->movable;
   bool more = false;
+  const uint64_t in_before = m.arena.in();
+  const Instant from = MonotonicNow();
   uint64_t wanted = m.wanted.load();
   const uint64_t wanted_before = wanted;
   if (work == Work::kIn) {
@@ -150,6 +154,14 @@ bool Do(Gpu* gpu, Work work) {
     wanted = result == CUDA_ERROR_OUT_OF_MEMORY ? Lacking(m.arena) : 0;
   } else {
     more = m.arena.MoveOut(m.keep.load());
+  }
+  if (more) {
+    const uint64_t in = m.arena.in();
+    BATON_SAY_MORE("moved %llu MiB %s in %llu us; %llu of %llu MiB are on the GPU",
+                   Mib(in > in_before ? in - in_before : in_before - in),
+                   work == Work::kIn ? "in" : "out",
+                   static_cast<unsigned long long>(Nanos(MonotonicNow() - from) / 1000), Mib(in),
+                   Mib(m.arena.bytes()));
   }
   {
     Guard guard(gpu->lock);
@@ -289,6 +301,21 @@ bool FreeMovable(CUdeviceptr p) {
   gpu->memory.movable.fetch_sub(freed);
   Credit(gpu, freed);
   if (freed > 0) MemoryMoved(gpu, true);
+  return true;
+}
+
+bool RefusesMovable(CUdeviceptr address, const char* what) {
+  Gpu* gpu = nullptr;
+  Arena::Allocation found;
+  if (!FindMovable(address, &gpu, &found)) return false;
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) {
+    Say("%s fails with CUDA_ERROR_NOT_SUPPORTED: the memory of a pod with swap moves between the "
+        "GPU "
+        "and the host; use memory of cuMemCreate or of the host there, or start the pod without "
+        "--swap",
+        what);
+  }
   return true;
 }
 

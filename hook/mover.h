@@ -38,6 +38,8 @@ bool AllocateMovable(uint64_t bytes, CUdeviceptr* p, CUresult* result);
 bool FreeMovable(CUdeviceptr p);
 // The allocation that has the address. False: none.
 bool FindMovable(CUdeviceptr address, Gpu** gpu, Arena::Allocation* found);
+// True, and said on stderr once: the address is in such memory, with which `what` does not work.
+bool RefusesMovable(CUdeviceptr address, const char* what);
 // Around the end of a context: nothing is moved meanwhile. If it is gone, so is what was in it.
 void LockMovable(bool lock);
 void ForgetMovable(CUcontext context);  // between the two

@@ -69,6 +69,7 @@ void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {
   const uint64_t latest = gpu->memory.request.load();
   if (reply.request == 0 || reply.request >= latest) gpu->memory.pod_used.store(reply.pod_used);
   if (reply.request != latest) return;
+  gpu->memory.host_full.store(reply.host_full);
   uint32_t open = 0;
   if (gpu->memory.answer.compare_exchange_strong(open, reply.granted ? 1 : 2)) {
     FutexWakeAll(&gpu->memory.answer);

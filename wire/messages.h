@@ -194,9 +194,10 @@ struct MemoryReply {
   bool granted = false;
   uint64_t memory_cap = 0;  // bytes; 0: no cap
   uint64_t pod_used = 0;    // bytes, all the pod's clients on this GPU
+  bool host_full = false;   // refused for want of host memory that it could be moved to
   template <class V>
   void Fields(V& v) {
-    v(gpu), v(request), v(granted), v(memory_cap), v(pod_used);
+    v(gpu), v(request), v(granted), v(memory_cap), v(pod_used), v(host_full);
   }
 };
 

@@ -34,10 +34,10 @@ void ReadFrame(std::string_view input, int depth) {
   wire::Frame frame;
   if (frame.Parse(input.data(), input.size()) != wire::DecodeStatus::kOk) return;
   using namespace wire;
-  ReadAny<Hello, Attach, State, Memory, Welcome, Attached, Token, MemoryReply, wire::Error, Sync,
-          NodeHello, ClientUp, ClientDown, ClientFrame, Control, Ping, NodeChecked, BooksHello,
-          BooksBatch, NodeWelcome, ToClient, NodeSync, BooksWelcome, BooksAck, TeamsState,
-          NodeCheck, KillClient>(frame, input.size());
+  ReadAny<Hello, Attach, State, Memory, Welcome, Attached, Token, MemoryReply, MakeRoom,
+          wire::Error, Sync, NodeHello, ClientUp, ClientDown, ClientFrame, Control, Ping,
+          NodeChecked, BooksHello, BooksBatch, NodeWelcome, ToClient, NodeSync, BooksWelcome,
+          BooksAck, TeamsState, NodeCheck, KillClient>(frame, input.size());
   ClientFrame inner;
   if (depth == 0 && frame.Read(inner) && inner.frame.data != nullptr) {
     BATON_CHECK(inner.frame.data >= input.data() &&
