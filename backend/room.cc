@@ -109,7 +109,7 @@ void Room::OnState(Lane& lane, const wire::State& state) {
   const Instant now = MonotonicNow();
   const uint64_t before = lane.movable_in;
   lane.movable_in = std::min(state.movable_in, lane.movable);
-  lane.memory_wanted = std::min(state.memory_wanted, lane.movable);
+  lane.memory_wanted = std::min(state.memory_wanted, lane.movable - lane.movable_in);
   // What it was asked to move, it will need again.
   if (lane.keep != UINT64_MAX) swap.owed += Minus(before, lane.movable_in);
   if (lane.movable_in <= lane.keep) lane.keep = UINT64_MAX;

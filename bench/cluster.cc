@@ -233,6 +233,7 @@ Result<bool> Cluster::Prepare() {
           shape.mig = options_.mig;
         }
         if (options_.records > 0) shape.records = options_.records;
+        if (options_.host_bytes_per_s > 0) shape.host_bytes_per_s = options_.host_bytes_per_s;
         if (options_.memory_bytes > 0) shape.memory_bytes = options_.memory_bytes;
         const uint64_t unique = static_cast<uint64_t>(Nanos(MonotonicNow()));
         memcpy(shape.uuid, &unique, sizeof unique);

@@ -27,16 +27,17 @@ enum class Transport {
 struct ClusterOptions {
   Transport transport = Transport::kCentral;
   int nodes = 1;
-  int gpus = 1;               // per node
-  std::string model{};        // of all GPUs (sim/models.h); empty: one without MIG
-  bool mig = false;           // MIG mode is on
-  uint64_t memory_bytes = 0;  // of each simulated GPU; 0: as much as its model has
-  uint64_t records = 0;       // kept by each simulated GPU; 0: as many as it keeps by itself
-  bool real = false;          // the machine's own GPUs instead of simulated ones; one node
-  std::string server{};       // lines for the daemons' [server] table
-  std::string scheduler{};    // lines for batond's [scheduler] table
-  std::string tables{};       // further tables for batond, and for the upstream where there is one
-  std::string http{};         // where batond (the upstream) serves HTTP, such as "127.0.0.1:7412"
+  int gpus = 1;                   // per node
+  std::string model{};            // of all GPUs (sim/models.h); empty: one without MIG
+  bool mig = false;               // MIG mode is on
+  uint64_t memory_bytes = 0;      // of each simulated GPU; 0: as much as its model has
+  uint64_t host_bytes_per_s = 0;  // between it and the host; 0: as usual
+  uint64_t records = 0;           // kept by each simulated GPU; 0: as many as it keeps by itself
+  bool real = false;              // the machine's own GPUs instead of simulated ones; one node
+  std::string server{};           // lines for the daemons' [server] table
+  std::string scheduler{};        // lines for batond's [scheduler] table
+  std::string tables{};  // further tables for batond, and for the upstream where there is one
+  std::string http{};    // where batond (the upstream) serves HTTP, such as "127.0.0.1:7412"
   // With kUnix: one more batond, number kUpstream, keeps the books of all nodes.
   bool federated = false;
   std::string programs{};   // folder with baton, batond, ...; empty: this program's own

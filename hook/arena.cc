@@ -88,11 +88,8 @@ bool Arena::Share(CUcontext context, uint64_t bytes, CUdeviceptr* p) {
 
 // Physical memory behind a part that has none.
 CUresult Arena::Back(Block* block, uint32_t part) {
-  const uint64_t bytes = BytesOf(block, part);
-  const CUresult result =
-      driver_->back(device_, AddressOf(block, part), bytes, &block->part[part].handle);
-  if (result == CUDA_SUCCESS) in_.fetch_add(bytes);
-  return result;
+  return driver_->back(device_, AddressOf(block, part), BytesOf(block, part),
+                       &block->part[part].handle);
 }
 
 CUresult Arena::Add(CUcontext context, uint64_t bytes, CUdeviceptr* p) {
@@ -134,6 +131,7 @@ CUresult Arena::Add(CUcontext context, uint64_t bytes, CUdeviceptr* p) {
       return result;
     }
     block->part[i].state = State::kIn;
+    in_.fetch_add(BytesOf(block, i));
   }
   *p = block->base;
   if (block->sharing != nullptr) ShareIn(block, bytes, p);
@@ -306,7 +304,10 @@ CUresult Arena::MoveIn() {
       batch[begun++] = {block, k};
     }
   }
-  for (int i = 0; i < begun; ++i) driver_->finish(batch[i].block->context);
+  for (int i = 0; i < begun; ++i) {
+    driver_->finish(batch[i].block->context);
+    in_.fetch_add(BytesOf(batch[i].block, batch[i].part));
+  }
   return begun > 0 ? CUDA_SUCCESS : result;
 }
 

@@ -1,10 +1,14 @@
 // Pods that have more memory together than their GPU: it moves to the host and back.
 #include <signal.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <list>
 #include <map>
 #include <random>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "sim/device.h"
 #include "tests/end_to_end/fixture.h"
@@ -83,6 +87,43 @@ TEST_F(Swap, ThreePodsOfThreeFifthsOfAGpuEachRunSideBySide) {
   EXPECT_GE(swapped, (kCardMiB << 20) / 5) << "nothing had to move";
   EXPECT_LE(most, kCardMiB << 20);
   EXPECT_EQ(Overlaps(device()), 0u);
+}
+
+// Out and in again take little more than the copies.
+TEST_F(Swap, MovingTakesAsLongAsItsBytes) {
+  constexpr double kBytesPerSecond = 300e6;  // slow, so that this machine's own copies do not count
+  StartCluster({.transport = Transport::kUnix,
+                .memory_bytes = 384 << 20,
+                .host_bytes_per_s = static_cast<uint64_t>(kBytesPerSecond),
+                .tables = "[memory]\nswap_fraction = 1\n"});
+  std::vector<Pod> pods;
+  for (int i = 1; i <= 2; ++i) {
+    PodOptions options = Swapping("moves-" + std::to_string(i), i, 220, 2);
+    options.environment = {{"BATON_LOG", "1"}};
+    pods.push_back(Must(cluster().Run(options)));
+  }
+  std::map<std::string, double> seconds_of, bytes_of;
+  for (Pod& pod : pods) {
+    ASSERT_EQ(pod.Wait(seconds(60)), 0) << pod.Stderr();
+    std::istringstream lines(pod.Stderr());
+    for (std::string line; std::getline(lines, line);) {
+      unsigned long long mib = 0, us = 0;
+      char way[4] = {};
+      if (sscanf(line.c_str(), "baton: moved %llu MiB %3s in %llu us", &mib, way, &us) != 3)
+        continue;
+      const double bytes = static_cast<double>(mib) * 1048576;
+      // What is new comes in without a copy.
+      if (static_cast<double>(us) * 1e-6 < bytes / kBytesPerSecond / 2) continue;
+      bytes_of[way] += bytes;
+      seconds_of[way] += static_cast<double>(us) * 1e-6;
+    }
+  }
+  for (const char* way : {"out", "in"}) {
+    EXPECT_GE(bytes_of[way], 50e6) << way;
+    const double factor = seconds_of[way] / (bytes_of[way] / kBytesPerSecond);
+    Figure(std::string("moving_") + way, factor, "times the copies");
+    EXPECT_LE(factor, 1.3) << way;
+  }
 }
 
 // Whoever dies at whatever moment, holder or victim: the others go on, and find what they wrote.
