@@ -173,15 +173,7 @@ class ScriptedClient {
     }
   }
 
-  wire::State state;
-  std::optional<wire::Attached> attached;
-
- private:
-  void Note(const wire::Token& token) {
-    if (token.epoch < state.epoch || (token.epoch == state.epoch && token.rev <= state.rev)) return;
-    state.epoch = token.epoch;
-    state.rev = token.rev;
-  }
+  // The next frame as it came; empty: none did.
   std::vector<char> Receive(int patience_ms) {
     pollfd p{fd_, POLLIN, 0};
     if (fd_ < 0 || poll(&p, 1, patience_ms) <= 0) return {};
@@ -191,6 +183,15 @@ class ScriptedClient {
     return bytes;
   }
 
+  wire::State state;
+  std::optional<wire::Attached> attached;
+
+ private:
+  void Note(const wire::Token& token) {
+    if (token.epoch < state.epoch || (token.epoch == state.epoch && token.rev <= state.rev)) return;
+    state.epoch = token.epoch;
+    state.rev = token.rev;
+  }
   int fd_ = -1;
   bool returning_ = false;
   const uint64_t incarnation_;

@@ -91,7 +91,7 @@ TEST_F(Swap, ThreePodsOfThreeFifthsOfAGpuEachRunSideBySide) {
 
 // Out and in again take little more than the copies.
 TEST_F(Swap, MovingTakesAsLongAsItsBytes) {
-  constexpr double kBytesPerSecond = 300e6;  // slow, so that this machine's own copies do not count
+  constexpr double kBytesPerSecond = 200e6;  // slow, so that this machine's own copies do not count
   StartCluster({.transport = Transport::kUnix,
                 .memory_bytes = 384 << 20,
                 .host_bytes_per_s = static_cast<uint64_t>(kBytesPerSecond),
