@@ -44,14 +44,14 @@ bool Arena::Enter(Block* block) {
   if (count_ == room_) {
     const int room = room_ == 0 ? 64 : 2 * room_;
     auto** more = static_cast<Block**>(
-        realloc(static_cast<void*>(blocks_), static_cast<size_t>(room) * sizeof(Block*)));
+        realloc(static_cast<void*>(blocks_), static_cast<size_t>(room) * sizeof(void*)));
     if (more == nullptr) return false;
     blocks_ = more;
     room_ = room;
   }
   const int place = PlaceOf(block->base);
   memmove(static_cast<void*>(blocks_ + place + 1), static_cast<const void*>(blocks_ + place),
-          static_cast<size_t>(count_ - place) * sizeof(Block*));
+          static_cast<size_t>(count_ - place) * sizeof(void*));
   blocks_[place] = block;
   ++count_;
   return true;
@@ -161,7 +161,7 @@ void Arena::Drop(int place) {
   bytes_.fetch_sub(block->bytes);
   --count_;
   memmove(static_cast<void*>(blocks_ + place), static_cast<const void*>(blocks_ + place + 1),
-          static_cast<size_t>(count_ - place) * sizeof(Block*));
+          static_cast<size_t>(count_ - place) * sizeof(void*));
   free(block->sharing);
   free(block);
 }

@@ -8,7 +8,7 @@
 namespace baton::backend {
 namespace {
 
-constexpr PodId kOne{1}, kTwo{2}, kThree{3};
+constexpr PodId kOne{1}, kTwo{2};
 
 TEST(DecideRoom, OnlyAsMuchAsIsNeeded) {
   const auto made = DecideRoom({{kOne, 300}, {kTwo, 500}}, 600);

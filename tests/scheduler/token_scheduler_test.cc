@@ -190,6 +190,26 @@ TEST(TokenScheduler, SixtyThirtyTenComesOutAsAsked) {
   EXPECT_NEAR(world.Share(3), 2.0, 0.04);
 }
 
+// Whose memory has no room stands aside, its token ends, and the others share the time.
+TEST(TokenScheduler, APodThatIsHeldBackGetsNoTokenUntilItIsNot) {
+  Three world;
+  world.Run(Instant(seconds(1)));
+  world.Step(PodHeldBack{PodId{1}, true});
+  world.Run(Instant(milliseconds(1100)));
+  const double before = world.Share(1);
+  EXPECT_NE(world.scheduler.holder(), PodId{1});
+  world.Run(Instant(seconds(11)));
+  EXPECT_EQ(world.Share(1), before);
+  EXPECT_GT(world.Share(2) + world.Share(3), 10.2);
+  EXPECT_EQ(world.scheduler.Invariants(), std::nullopt);
+  // Those who had the time lose none of their requests to it when it is back.
+  const double two = world.Share(2);
+  world.Step(PodHeldBack{PodId{1}, false});
+  world.Run(Instant(seconds(21)));
+  EXPECT_NEAR(world.Share(1) - before, 6.0, 0.3);
+  EXPECT_NEAR(world.Share(2) - two, 3.0, 0.3);
+}
+
 TEST(TokenScheduler, NobodyWaitingNobodyInterrupted) {
   World world;
   world.AddPod(1, Spec(30));
