@@ -224,6 +224,7 @@ void OnAttached(Gpu* gpu, const wire::Attached& attached) {
   event.kind = EventKind::kAttached;
   event.attached = attached;
   gpu->memory.cap.store(attached.memory_cap);
+  if (gpu->movable != nullptr) gpu->movable->gated.store(attached.gated);
   gpu->memory.cap_known.store(1);
   FutexWakeAll(&gpu->memory.cap_known);
   if (g.said_away.exchange(false)) Say("the backend at %s is back", g.socket_path);

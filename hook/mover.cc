@@ -8,6 +8,7 @@
 #include "hook/driver.h"
 #include "hook/gpu.h"
 #include "hook/log.h"
+#include "hook/questions.h"
 
 namespace baton::hook {
 namespace {
@@ -257,6 +258,7 @@ bool AllocateMovable(uint64_t bytes, CUdeviceptr* p, CUresult* result) {
     return false;
   }
   Movable& m = *gpu->movable;
+  if (!AwaitCap(gpu) || !m.gated.load()) return false;
   *result = CUDA_SUCCESS;
   if (m.arena.Share(context, bytes, p)) return true;
   const uint64_t rounded = Arena::Rounded(bytes);

@@ -16,6 +16,7 @@ struct Movable {
   Arena arena;
   std::atomic<bool> moving{false};         // the thread is at it: the gate stays closed
   std::atomic<uint64_t> keep{UINT64_MAX};  // no more is to stay on the device, as the daemon asks
+  std::atomic<bool> gated{true};           // launches wait for tokens, so that memory may move
   std::atomic<uint64_t> wanted{0};         // bytes that there was no room for at the last attempt
 };
 

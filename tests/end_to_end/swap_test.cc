@@ -129,7 +129,7 @@ TEST_F(Swap, MovingTakesAsLongAsItsBytes) {
 // Whoever dies at whatever moment, holder or victim: the others go on, and find what they wrote.
 // BATON_TEST_KILLS: how many.
 TEST_F(Swap, OthersGoOnWhenPodsAreKilledAtAnyMoment) {
-  StartCluster({.transport = Transport::kUnix,
+  StartCluster({.transport = Transport::kCentral,
                 .memory_bytes = kCardMiB << 20,
                 .tables = "[memory]\nswap_fraction = 0.5\n"});
   const char* many = getenv("BATON_TEST_KILLS");
