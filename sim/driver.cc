@@ -285,7 +285,8 @@ CUresult GetDev(CUdevice device, Dev** dev) {
 }
 
 std::vector<Ctx*>& ContextStack() {
-  static thread_local std::vector<Ctx*> stack;
+  // Never destroyed: a runtime calls the driver when the thread's own objects are gone.
+  static thread_local auto& stack = *new std::vector<Ctx*>;
   return stack;
 }
 

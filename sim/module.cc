@@ -186,8 +186,9 @@ CUresult MakeKernelWork(Function* function, const LaunchShape& shape, void** par
       if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
       if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *static_cast<size_t*>(extra[1]);
     }
-    if (buffer == nullptr || bytes < args.size()) return CUDA_ERROR_INVALID_VALUE;
-    memcpy(args.data(), buffer, args.size());
+    if (buffer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // It may be shorter: NCCL passes only the part of its parameters that it uses.
+    memcpy(args.data(), buffer, std::min(bytes, args.size()));
   } else if (!args.empty()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
