@@ -181,8 +181,9 @@ SIM_API(cuMemUnmap, (CUdeviceptr pointer, size_t bytes)) {
     for (Ctx* ctx : contexts) WaitForContext(lock, ctx);
   }
   for (auto it = v.mappings.find(pointer); it != v.mappings.end() && it->first < end;) {
-    mmap(reinterpret_cast<void*>(it->first), it->second.bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    // The addresses stay reserved.
+    (void)!mmap(reinterpret_cast<void*>(it->first), it->second.bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     TheDriver().memory.erase(it->first);
     Unreference(it->second.physical);
     it = v.mappings.erase(it);

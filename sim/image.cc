@@ -73,6 +73,7 @@ void ReadAttributes(const char* data, uint64_t size, KernelSpec* spec) {
     at += attribute.size;
   }
   std::vector<std::pair<size_t, size_t>> places;
+  places.reserve(by_ordinal.size());
   for (const auto& [ordinal, place] : by_ordinal) places.push_back(place);
   SetParams(spec, places);
 }

@@ -72,7 +72,7 @@ void Child::Send(const std::string& line) {
 std::string Child::Read() {
   for (;;) {
     if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
-      const std::string line = buffer_.substr(0, end);
+      std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
       return line;
     }
