@@ -385,7 +385,10 @@ Process& Cluster::batond(int node) { return *batonds_.at(central() ? 0 : node); 
 Process& Cluster::frontend(int node) { return *frontends_.at(node); }
 
 Result<json> Cluster::Status(int node) {
-  return wire::Ask(SocketDir(node), {{"command", "status"}});
+  auto status = wire::Ask(SocketDir(node), {{"command", "status"}});
+  if (status) return status;
+  const std::string name = central() ? "node" + std::to_string(node) : BatondName(node);
+  return Fail(status.error().code, status.error().message + "; its log ends:\n" + Log(name));
 }
 
 Result<bool> Cluster::WaitForStatus(int node, const std::function<bool(const json&)>& condition,

@@ -11,6 +11,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#if defined(__aarch64__)
+#define MULTIARCH "aarch64-linux-gnu"
+#else
+#define MULTIARCH "x86_64-linux-gnu"
+#endif
+
 namespace baton::hook {
 namespace {
 
@@ -191,7 +197,7 @@ bool Find(const char* name, const char* owner, const Library& asking, Path& out)
   const auto in = [&](const char* folders) { return InFolders(folders, owner, name, out); };
   return asking.ForEachText(DT_RPATH, in) || in(getenv("LD_LIBRARY_PATH")) ||
          asking.ForEachText(DT_RUNPATH, in) || InCache(name, out) ||
-         in("/lib64:/usr/lib64:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib:/usr/lib");
+         in("/lib64:/usr/lib64:/lib/" MULTIARCH ":/usr/lib/" MULTIARCH ":/lib:/usr/lib");
 }
 
 // What was looked at already: libraries need each other in all directions.

@@ -1,42 +1,18 @@
 #include "hook/image.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/gpu_image.h"
+
 namespace baton::hook {
 namespace {
 
-constexpr uint64_t kUnknownSize = UINT64_MAX;
 // A large library holds parts for many cards, and its load is not to take seconds longer.
 constexpr uint64_t kBudget = uint64_t{64} << 20;
-
-struct Wrapper {  // what nvcc puts around a fat binary
-  static constexpr uint32_t kMagic = 0x466243b1;
-  uint32_t magic, version;
-  const void* data;
-  const void* more;
-};
-struct Fat {
-  static constexpr uint32_t kMagic = 0xba55ed50;
-  uint32_t magic;
-  uint16_t version, header_bytes;
-  uint64_t bytes;  // of all parts
-};
-struct Part {
-  static constexpr uint16_t kPtx = 1, kCubin = 2;
-  static constexpr uint64_t kLz4 = 0x2000, kZstd = 0x8000;
-  uint16_t kind, version;
-  uint32_t header_bytes;
-  uint64_t bytes;
-  uint32_t packed_bytes, unused;
-  uint16_t minor, major;
-  uint32_t arch, name_offset, name_bytes;
-  uint64_t flags, zero, unpacked_bytes;
-};
 
 uint64_t Max(uint64_t a, uint64_t b) { return a > b ? a : b; }
 uint64_t Times(uint64_t a, uint64_t b) {
@@ -45,36 +21,14 @@ uint64_t Times(uint64_t a, uint64_t b) {
 }
 uint64_t Plus(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
 
-bool Has(uint64_t size, uint64_t offset, uint64_t bytes) {
-  return offset <= size && bytes <= size - offset;
-}
-
-// Copies what stands there, which may lie at any address. False: it is not all there.
-template <class T>
-bool Read(const char* data, uint64_t size, uint64_t offset, T* out) {
-  if (!Has(size, offset, sizeof(T))) return false;
-  memcpy(out, data + offset, sizeof(T));
-  return true;
-}
-
-// The sections of variables of a cubin. Its own header is believed where its size is not known.
+// The sections of variables of a cubin.
 uint64_t OfCubin(const char* data, uint64_t size) {
-  Elf64_Ehdr header;
-  Elf64_Shdr names, section;
-  if (!Read(data, size, 0, &header) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-      header.e_shstrndx >= header.e_shnum) {
-    return 0;
-  }
-  const auto read_section = [&](uint64_t i, Elf64_Shdr* out) {
-    return header.e_shoff <= size && Read(data, size, header.e_shoff + i * sizeof(*out), out);
-  };
-  if (!read_section(header.e_shstrndx, &names)) return 0;
   constexpr char kGlobal[] = ".nv.global";
-  char name[sizeof(kGlobal) - 1];
+  const gpu_image::Sections sections(data, size);
+  Elf64_Shdr section;
   uint64_t bytes = 0;
-  for (uint64_t i = 0; i < header.e_shnum && read_section(i, &section); ++i) {
-    if (names.sh_offset <= size && Read(data, size, names.sh_offset + section.sh_name, &name) &&
-        memcmp(name, kGlobal, sizeof(name)) == 0) {
+  for (uint64_t i = 0; sections.At(i, &section); ++i) {
+    if (strncmp(sections.Name(section), kGlobal, strlen(kGlobal)) == 0) {
       bytes = Plus(bytes, section.sh_size);
     }
   }
@@ -91,7 +45,8 @@ class Ptx {
  public:
   Ptx(const char* text, uint64_t size)
       : at_(text),
-        end_(size == kUnknownSize ? reinterpret_cast<const char*>(UINTPTR_MAX) : text + size) {}
+        end_(size == gpu_image::kUnknownSize ? reinterpret_cast<const char*>(UINTPTR_MAX)
+                                             : text + size) {}
 
   uint64_t Bytes() {
     uint64_t bytes = 0;
@@ -166,96 +121,22 @@ class Ptx {
   const char* end_;
 };
 
-uint64_t OfBytes(const char* data, uint64_t size) {
-  if (size > 4 && memcmp(data, ELFMAG, SELFMAG) == 0) return OfCubin(data, size);
-  return Ptx(data, size).Bytes();
-}
-
-// One block of LZ4. How much came out; at most `room`.
-uint64_t Unpack(const unsigned char* in, uint64_t size, char* out, uint64_t room) {
-  uint64_t i = 0, o = 0;
-  const auto length = [&](uint64_t n) {
-    if (n < 15) return n;
-    unsigned char more = 255;
-    while (more == 255 && i < size) n += more = in[i++];
-    return n;
-  };
-  while (i < size) {
-    const unsigned token = in[i++];
-    const uint64_t literals = length(token >> 4);
-    if (literals > size - i || literals > room - o) break;
-    memcpy(out + o, in + i, literals);
-    i += literals;
-    o += literals;
-    if (size - i < 2) break;
-    const uint64_t back = in[i] | static_cast<uint64_t>(in[i + 1]) << 8;
-    i += 2;
-    const uint64_t match = length(token & 15) + 4;
-    if (back == 0 || back > o || match > room - o) break;
-    for (uint64_t k = 0; k < match; ++k, ++o) out[o] = out[o - back];
-  }
-  return o;
-}
-
-// `budget`: so much may still be unpacked or read as text for this image.
-uint64_t OfPart(const Part& part, const char* data, uint64_t& budget) {
-  if (part.kind != Part::kPtx && part.kind != Part::kCubin) return 0;
-  const bool plain = (part.flags & (Part::kLz4 | Part::kZstd)) == 0;
-  if (plain && part.kind == Part::kCubin) return OfCubin(data, part.bytes);
-  if ((!plain && (part.flags & Part::kLz4) == 0) || part.packed_bytes > part.bytes) return 0;
-  const uint64_t work = plain ? part.bytes : part.unpacked_bytes;
-  if (work > budget) return 0;
-  budget -= work;
-  if (plain) return OfBytes(data, part.bytes);
-  auto* unpacked = static_cast<char*>(malloc(part.unpacked_bytes + 1));
-  if (unpacked == nullptr) return 0;
-  const uint64_t packed = part.packed_bytes != 0 ? part.packed_bytes : part.bytes;
-  const uint64_t n =
-      Unpack(reinterpret_cast<const unsigned char*>(data), packed, unpacked, part.unpacked_bytes);
-  const uint64_t bytes = OfBytes(unpacked, n);
-  free(unpacked);
-  return bytes;
-}
-
-uint64_t OfFat(const char* data, uint64_t size) {
-  Fat fat;
-  if (!Read(data, size, 0, &fat) || !Has(size, fat.header_bytes, fat.bytes)) return 0;
-  const uint64_t end = fat.header_bytes + fat.bytes;
+uint64_t OfImage(const void* image, uint64_t size) {
+  gpu_image::Parts parts(image, size, kBudget);
+  gpu_image::Part part;
   uint64_t most = 0;
-  uint64_t budget = kBudget;
-  Part part;
-  for (uint64_t at = fat.header_bytes; Read(data, end, at, &part);) {
-    if (part.header_bytes < sizeof(Part) || !Has(end, at + part.header_bytes, part.bytes)) break;
-    most = Max(most, OfPart(part, data + at + part.header_bytes, budget));
-    at += part.header_bytes + part.bytes;
+  while (parts.Next(&part)) {
+    most = Max(most, part.kind == gpu_image::Part::kCubin ? OfCubin(part.data, part.size)
+                                                          : Ptx(part.data, part.size).Bytes());
   }
   return most;
-}
-
-uint64_t OfImage(const char* data, uint64_t size) {
-  uint32_t magic = 0;
-  if (size < sizeof(magic)) return 0;
-  // What is not known to be longer may be a short text.
-  for (size_t i = 0; i < sizeof(magic); ++i) {
-    if (data[i] == 0) return 0;
-    reinterpret_cast<char*>(&magic)[i] = data[i];
-  }
-  if (magic == Wrapper::kMagic && size == kUnknownSize) {
-    Wrapper wrapper;
-    memcpy(&wrapper, data, sizeof(wrapper));
-    const void* inner = wrapper.data;
-    return inner == nullptr ? 0 : OfFat(static_cast<const char*>(inner), kUnknownSize);
-  }
-  return magic == Fat::kMagic ? OfFat(data, size) : OfBytes(data, size);
 }
 
 }  // namespace
 
 uint64_t VariableBytes(const char* image, uint64_t size) { return OfImage(image, size); }
 
-uint64_t VariableBytes(const void* image) {
-  return image == nullptr ? 0 : OfImage(static_cast<const char*>(image), kUnknownSize);
-}
+uint64_t VariableBytes(const void* image) { return OfImage(image, gpu_image::kUnknownSize); }
 
 uint64_t VariableBytesOfFile(const char* path) {
   const int fd = path == nullptr ? -1 : open(path, O_RDONLY | O_CLOEXEC);

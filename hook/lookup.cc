@@ -158,12 +158,11 @@ __attribute__((visibility("hidden"))) int baton_open_flags(const char* file, int
 }
 
 #if defined(__x86_64__)
-// Both versions that programs bind: glibc before 2.34 has only the first.
 #define BATON_TAIL(function, real)                                      \
   __asm__(".text\n.globl baton_" #function "\n.hidden baton_" #function \
           "\n"                                                          \
           ".type baton_" #function                                      \
-          ", @function\n"                                               \
+          ", %function\n"                                               \
           "baton_" #function                                            \
           ":\n"                                                         \
           "  endbr64\n"                                                 \
@@ -176,35 +175,79 @@ __attribute__((visibility("hidden"))) int baton_open_flags(const char* file, int
           "(%rip)\n"                                                    \
           "1: ret\n"                                                    \
           ".size baton_" #function ", .-baton_" #function "\n")
-BATON_TAIL(dlsym, baton_real_dlsym);
-BATON_TAIL(dlvsym, baton_real_dlvsym);
+// Its caller's address lies on the stack.
 __asm__(
-    ".text\n.globl baton_dlopen\n.hidden baton_dlopen\n.type baton_dlopen, @function\n"
+    ".text\n.globl baton_dlopen\n.hidden baton_dlopen\n.type baton_dlopen, %function\n"
     "baton_dlopen:\n"
     "  endbr64\n"
     "  push %rdi\n  push %rsi\n  sub $8, %rsp\n"
-    "  mov 24(%rsp), %rdx\n"  // who called
+    "  mov 24(%rsp), %rdx\n"
     "  call baton_open_flags\n"
     "  add $8, %rsp\n  pop %rsi\n  pop %rdi\n"
     "  mov %eax, %esi\n"
     "  jmp *baton_real_dlopen(%rip)\n"
-    ".size baton_dlopen, .-baton_dlopen\n"
-    ".globl baton_dlopen_old\n.type baton_dlopen_old, @function\n"
-    ".set baton_dlopen_old, baton_dlopen\n"
-    ".globl baton_dlopen_new\n.type baton_dlopen_new, @function\n"
-    ".set baton_dlopen_new, baton_dlopen\n"
-    ".symver baton_dlopen_old, dlopen@GLIBC_2.2.5\n"
-    ".symver baton_dlopen_new, dlopen@@GLIBC_2.34\n"
-    ".globl baton_dlsym_old\n.type baton_dlsym_old, @function\n.set baton_dlsym_old, baton_dlsym\n"
-    ".globl baton_dlsym_new\n.type baton_dlsym_new, @function\n.set baton_dlsym_new, baton_dlsym\n"
-    ".globl baton_dlvsym_old\n.type baton_dlvsym_old, @function\n"
-    ".set baton_dlvsym_old, baton_dlvsym\n"
-    ".globl baton_dlvsym_new\n.type baton_dlvsym_new, @function\n"
-    ".set baton_dlvsym_new, baton_dlvsym\n"
-    ".symver baton_dlsym_old, dlsym@GLIBC_2.2.5\n"
-    ".symver baton_dlsym_new, dlsym@@GLIBC_2.34\n"
-    ".symver baton_dlvsym_old, dlvsym@GLIBC_2.2.5\n"
-    ".symver baton_dlvsym_new, dlvsym@@GLIBC_2.34\n");
+    ".size baton_dlopen, .-baton_dlopen\n");
+#define BATON_FIRST_GLIBC "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define BATON_TAIL(function, real)                                      \
+  __asm__(".text\n.globl baton_" #function "\n.hidden baton_" #function \
+          "\n"                                                          \
+          ".type baton_" #function                                      \
+          ", %function\n"                                               \
+          "baton_" #function                                            \
+          ":\n"                                                         \
+          "  hint #34\n"                                                \
+          "  stp x29, x30, [sp, #-48]!\n"                               \
+          "  stp x0, x1, [sp, #16]\n  str x2, [sp, #32]\n"              \
+          "  bl baton_lookup\n"                                         \
+          "  mov x9, x0\n"                                              \
+          "  ldp x0, x1, [sp, #16]\n  ldr x2, [sp, #32]\n"              \
+          "  ldp x29, x30, [sp], #48\n"                                 \
+          "  cbz x9, 1f\n"                                              \
+          "  mov x0, x9\n"                                              \
+          "  ret\n"                                                     \
+          "1: adrp x16, " #real                                         \
+          "\n"                                                          \
+          "  ldr x16, [x16, #:lo12:" #real                              \
+          "]\n"                                                         \
+          "  br x16\n"                                                  \
+          ".size baton_" #function ", .-baton_" #function "\n")
+// Its caller's address is in x30.
+__asm__(
+    ".text\n.globl baton_dlopen\n.hidden baton_dlopen\n.type baton_dlopen, %function\n"
+    "baton_dlopen:\n"
+    "  hint #34\n"
+    "  stp x29, x30, [sp, #-32]!\n"
+    "  str x0, [sp, #16]\n"
+    "  mov x2, x30\n"
+    "  bl baton_open_flags\n"
+    "  mov w1, w0\n"
+    "  ldr x0, [sp, #16]\n"
+    "  ldp x29, x30, [sp], #32\n"
+    "  adrp x16, baton_real_dlopen\n"
+    "  ldr x16, [x16, #:lo12:baton_real_dlopen]\n"
+    "  br x16\n"
+    ".size baton_dlopen, .-baton_dlopen\n");
+#define BATON_FIRST_GLIBC "GLIBC_2.17"
 #else
-#error "libbaton.so is written for x86-64 so far"
+#error "libbaton.so is written for x86-64 and aarch64"
 #endif
+
+BATON_TAIL(dlsym, baton_real_dlsym);
+BATON_TAIL(dlvsym, baton_real_dlvsym);
+// Both versions that programs bind: glibc before 2.34 has only the first.
+#define BATON_VERSIONS(function)                                              \
+  __asm__(".globl baton_" #function "_old\n.type baton_" #function            \
+          "_old, %function\n"                                                 \
+          ".set baton_" #function "_old, baton_" #function                    \
+          "\n"                                                                \
+          ".globl baton_" #function "_new\n.type baton_" #function            \
+          "_new, %function\n"                                                 \
+          ".set baton_" #function "_new, baton_" #function                    \
+          "\n"                                                                \
+          ".symver baton_" #function "_old, " #function "@" BATON_FIRST_GLIBC \
+          "\n"                                                                \
+          ".symver baton_" #function "_new, " #function "@@GLIBC_2.34\n")
+BATON_VERSIONS(dlopen);
+BATON_VERSIONS(dlsym);
+BATON_VERSIONS(dlvsym);

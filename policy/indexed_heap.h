@@ -27,8 +27,8 @@ class IndexedHeap {
     if (slot >= position_.size()) position_.resize(slot + 1, kAbsent);
     BATON_CHECK(position_[slot] == kAbsent);
     BATON_CHECK(id <= UINT32_MAX);
-    entries_.push_back({key, static_cast<uint32_t>(id), slot});
-    SiftUp(static_cast<uint32_t>(entries_.size() - 1));
+    entries_.emplace_back();
+    Rise({key, static_cast<uint32_t>(id), slot}, static_cast<uint32_t>(entries_.size() - 1));
   }
 
   // Nothing happens when `slot` is not in the heap.
@@ -37,10 +37,9 @@ class IndexedHeap {
   }
   // `slot` must be in the heap.
   void SetKey(Slot slot, int64_t key) {
-    Entry& entry = entries_[position_[slot]];
-    const bool later = key > entry.key;
+    Entry entry = entries_[position_[slot]];
     entry.key = key;
-    later ? SiftDown(position_[slot]) : SiftUp(position_[slot]);
+    Rise(entry, Sink(position_[slot]));
   }
 
   void Clear() {
@@ -63,43 +62,43 @@ class IndexedHeap {
     position_[slot] = kAbsent;
     const Entry last = entries_.back();
     entries_.pop_back();
-    if (at == entries_.size()) return;
-    entries_[at] = last;
-    position_[last.slot] = at;
-    SiftDown(at);
-    SiftUp(position_[last.slot]);
+    if (at < entries_.size()) Rise(last, Sink(at));
   }
   static bool Less(const Entry& a, const Entry& b) {
     return a.key != b.key ? a.key < b.key : a.id < b.id;
   }
-  void Put(uint32_t at, const Entry& entry) {
-    entries_[at] = entry;
-    position_[entry.slot] = at;
-  }
-  void SiftUp(uint32_t at) {
-    const Entry entry = entries_[at];
-    while (at > 0) {
-      const uint32_t parent = (at - 1) / kChildren;
-      if (!Less(entry, entries_[parent])) break;
-      Put(at, entries_[parent]);
-      at = parent;
-    }
-    Put(at, entry);
-  }
-  void SiftDown(uint32_t at) {
-    const Entry entry = entries_[at];
+  // Closes the gap at `at` with its least child, the one there with its own, and so on; returns the
+  // leaf that is free then. The last entry, which is to fill it, mostly belongs near the leaves: so
+  // no level compares with it.
+  uint32_t Sink(uint32_t at) {
+    Entry* const entries = entries_.data();
+    uint32_t* const position = position_.data();
     const auto size = static_cast<uint32_t>(entries_.size());
     for (uint32_t first = kChildren * at + 1; first < size; first = kChildren * at + 1) {
       uint32_t least = first;
       const uint32_t end = first + kChildren < size ? first + kChildren : size;
       for (uint32_t child = first + 1; child < end; ++child) {
-        if (Less(entries_[child], entries_[least])) least = child;
+        if (Less(entries[child], entries[least])) least = child;
       }
-      if (!Less(entries_[least], entry)) break;
-      Put(at, entries_[least]);
+      entries[at] = entries[least];
+      position[entries[at].slot] = at;
       at = least;
     }
-    Put(at, entry);
+    return at;
+  }
+  // Puts `entry` into the gap at `at`, or above it.
+  void Rise(const Entry entry, uint32_t at) {
+    Entry* const entries = entries_.data();
+    uint32_t* const position = position_.data();
+    while (at > 0) {
+      const uint32_t parent = (at - 1) / kChildren;
+      if (!Less(entry, entries[parent])) break;
+      entries[at] = entries[parent];
+      position[entries[at].slot] = at;
+      at = parent;
+    }
+    entries[at] = entry;
+    position[entry.slot] = at;
   }
 
   std::vector<Entry> entries_;

@@ -13,6 +13,7 @@ namespace {
 // Functions of a library stay valid in every context; a module's go with it.
 void Register(Module* module) {
   for (const KernelSpec& spec : module->specs) {
+    if (module->functions.count(spec.name) != 0) continue;
     for (auto* map : {&module->functions, &module->kernels}) {
       auto function = std::make_unique<Function>();
       function->spec = &spec;
@@ -27,7 +28,7 @@ void Register(Module* module) {
 }
 
 // Variables take memory of the device from here on, in the context of the caller or, of a library
-// that is loaded without one, nowhere.
+// that is loaded without one, when they are first asked for.
 CUresult GiveVariables(Lock& lock, Module* module, Ctx* ctx) {
   for (auto& [name, variable] : module->variables) {
     if (ctx == nullptr) break;
@@ -51,7 +52,16 @@ CUresult GetVariable(CUdeviceptr* at, size_t* bytes, const void* handle, const c
   if (!IsLive(module)) return CUDA_ERROR_INVALID_HANDLE;
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto it = module->variables.find(name);
-  if (it == module->variables.end() || it->second.at == 0) return CUDA_ERROR_NOT_FOUND;
+  if (it == module->variables.end()) return CUDA_ERROR_NOT_FOUND;
+  if (FindAllocation(it->second.at, it->second.bytes) == nullptr) {
+    Ctx* ctx;
+    if (CUresult r = CurrentContext(&ctx)) return r;
+    it->second.at = 0;
+    if (CUresult r =
+            AllocateDevice(lock, ctx, it->second.bytes, Allocation::kDevice, &it->second.at)) {
+      return r;
+    }
+  }
   if (at != nullptr) *at = it->second.at;
   if (bytes != nullptr) *bytes = it->second.bytes;
   return CUDA_SUCCESS;
@@ -226,6 +236,10 @@ CUresult Lookup(const void* handle, const char* name, Map Module::*map, Function
   auto* module = static_cast<Module*>(const_cast<void*>(handle));
   if (!IsLive(module)) return CUDA_ERROR_INVALID_HANDLE;
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (module->open_ended && (module->*map).count(name) == 0) {
+    AddKernel(module, name);
+    Register(module);
+  }
   auto it = (module->*map).find(name);
   if (it == (module->*map).end()) return CUDA_ERROR_NOT_FOUND;
   *function = it->second.get();
@@ -341,9 +355,8 @@ SIM_API(cuLibraryGetModule, (CUmodule * out, void* library)) {
 SIM_API(cuLibraryGetGlobal, (CUdeviceptr * at, size_t* bytes, void* library, const char* name)) {
   return GetVariable(at, bytes, library, name);
 }
-SIM_API(cuLibraryGetManaged, (CUdeviceptr*, size_t*, void* library, const char*)) {
-  Lock lock(TheDriver().mutex);
-  return IsLive(static_cast<Module*>(library)) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+SIM_API(cuLibraryGetManaged, (CUdeviceptr * at, size_t* bytes, void* library, const char* name)) {
+  return GetVariable(at, bytes, library, name);
 }
 
 SIM_API(cuKernelGetFunction, (CUfunction * out, void* kernel)) {
@@ -413,6 +426,16 @@ SIM_API(cuOccupancyMaxPotentialBlockSizeWithFlags,
         (int* grid, int* block, CUfunction function, CUoccupancyB2DSize, size_t, int limit,
          unsigned int)) {
   return MaxBlockSize(grid, block, function, limit);
+}
+SIM_API(cuOccupancyMaxActiveClusters, (int* clusters, CUfunction function, const void*)) {
+  if (clusters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *clusters = 16;
+  return Valid(function);
+}
+SIM_API(cuOccupancyMaxPotentialClusterSize, (int* size, CUfunction function, const void*)) {
+  if (size == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *size = 8;
+  return Valid(function);
 }
 SIM_API(cuOccupancyAvailableDynamicSMemPerBlock, (size_t * bytes, CUfunction function, int, int)) {
   if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -22,8 +22,8 @@ struct Physical {
   Dev* dev = nullptr;
   size_t bytes = 0;
   off_t offset = 0;
-  int references = 1;  // its handle and its mappings
-  bool released = false;
+  int handles = 1;     // not released: as often as it was made and retained
+  int references = 1;  // those and its mappings
 };
 
 struct Mapping {
@@ -129,8 +129,8 @@ SIM_API(cuMemCreate, (CUmemGenericAllocationHandle * out, size_t bytes,
 SIM_API(cuMemRelease, (CUmemGenericAllocationHandle handle)) {
   Lock lock(TheDriver().mutex);
   auto* physical = reinterpret_cast<Physical*>(handle);
-  if (!IsLive(physical) || physical->released) return CUDA_ERROR_INVALID_VALUE;
-  physical->released = true;
+  if (!IsLive(physical) || physical->handles == 0) return CUDA_ERROR_INVALID_VALUE;
+  --physical->handles;
   Unreference(physical);
   return CUDA_SUCCESS;
 }
@@ -181,8 +181,9 @@ SIM_API(cuMemUnmap, (CUdeviceptr pointer, size_t bytes)) {
     for (Ctx* ctx : contexts) WaitForContext(lock, ctx);
   }
   for (auto it = v.mappings.find(pointer); it != v.mappings.end() && it->first < end;) {
-    mmap(reinterpret_cast<void*>(it->first), it->second.bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    // The addresses stay reserved.
+    (void)!mmap(reinterpret_cast<void*>(it->first), it->second.bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     TheDriver().memory.erase(it->first);
     Unreference(it->second.physical);
     it = v.mappings.erase(it);
@@ -234,10 +235,8 @@ SIM_API(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void* 
   --it;
   if (pointer >= it->first + it->second.bytes) return CUDA_ERROR_INVALID_VALUE;
   Physical* physical = it->second.physical;
-  if (physical->released) {
-    physical->released = false;
-    ++physical->references;
-  }
+  ++physical->handles;
+  ++physical->references;
   *out = reinterpret_cast<CUmemGenericAllocationHandle>(physical);
   return CUDA_SUCCESS;
 }

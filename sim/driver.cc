@@ -1,5 +1,6 @@
 #include "sim/driver.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,7 +285,8 @@ CUresult GetDev(CUdevice device, Dev** dev) {
 }
 
 std::vector<Ctx*>& ContextStack() {
-  static thread_local std::vector<Ctx*> stack;
+  // Never destroyed: a runtime calls the driver when the thread's own objects are gone.
+  static thread_local auto& stack = *new std::vector<Ctx*>;
   return stack;
 }
 
@@ -304,7 +306,9 @@ CUresult CurrentContext(Ctx** ctx) {
 CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
   if (dev->device->process() < 0 && dev->device->Attach() < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   Driver& driver = TheDriver();
-  auto* ctx = new Ctx;
+  const bool again = primary && dev->spent_primary != nullptr;
+  auto* ctx = again ? dev->spent_primary : new Ctx;
+  *ctx = Ctx();
   ctx->dev = dev;
   ctx->flags = flags;
   ctx->primary = primary;
@@ -318,7 +322,7 @@ CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
     if (ctx->index >= 0) ctx->id = dev->device->file().contexts[ctx->index].id;
   }
   if (ctx->index < 0) {
-    delete ctx;
+    if (!again) delete ctx;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ctx->by_slot.resize(kOpsPerContext);
@@ -333,8 +337,25 @@ CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
   return CUDA_SUCCESS;
 }
 
+void* FromExportTables(const char* symbol) {
+  static void* const library = [] {
+    const char* path = getenv("BATON_SIM_EXPORT_TABLES");
+    void* loaded = path == nullptr ? nullptr : dlopen(path, RTLD_NOW);
+    if (path != nullptr && loaded == nullptr) Say(dlerror());
+    return loaded;
+  }();
+  return library == nullptr ? nullptr : dlsym(library, symbol);
+}
+
 void DestroyCtx(Lock& lock, Ctx* ctx) {
   Driver& driver = TheDriver();
+  static const auto tell =
+      reinterpret_cast<void (*)(CUcontext)>(FromExportTables("baton_sim_context_destroyed"));
+  if (tell != nullptr) {
+    lock.unlock();
+    tell(reinterpret_cast<CUcontext>(ctx));
+    lock.lock();
+  }
   if (ctx->error == CUDA_SUCCESS) WaitForContext(lock, ctx);
   if (ctx->destroyed) return;
   ctx->destroyed = true;
@@ -358,6 +379,7 @@ void DestroyCtx(Lock& lock, Ctx* ctx) {
   for (Stream* stream : ctx->streams) driver.live.erase(stream);
   ctx->streams.clear();
   driver.live.erase(ctx);
+  if (ctx->primary) ctx->dev->spent_primary = ctx;
   std::erase(ctx->dev->contexts, ctx);
   for (Capture* capture : driver.captures) {
     if (capture->origin->ctx == ctx) capture->status = CaptureStatus::kInvalidated;

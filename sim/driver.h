@@ -76,7 +76,7 @@ struct Work {
   std::function<void()> host_function;  // run by the service thread; makes it a gate
 };
 
-// The kernels of a module, as its `//@baton-sim` lines say.
+// A kernel of a module, as a `//@baton-sim` line or a real image says.
 struct KernelSpec {
   std::string name;
   std::vector<size_t> param_sizes, param_offsets;
@@ -107,12 +107,14 @@ struct Function {
 
 struct Variable {
   size_t bytes = 0;
-  CUdeviceptr at = 0;
+  CUdeviceptr at = 0;  // 0: nowhere yet; it may name memory that a reset has taken
 };
 
 struct Module {
   std::deque<KernelSpec> specs;
-  std::map<std::string, Variable> variables;  // of PTX: in global memory
+  std::map<std::string, Variable> variables;
+  std::map<std::string, KernelSpec*> by_name;  // of real images
+  bool open_ended = false;                     // a real one that was not read to its end
   std::map<std::string, std::unique_ptr<Function>> functions, kernels;
 };
 
@@ -217,6 +219,7 @@ struct Dev {
   Device* device = nullptr;
   int ordinal = 0;
   Ctx* primary = nullptr;
+  Ctx* spent_primary = nullptr;  // the one before: its handle is the next one's too
   int primary_refs = 0;
   unsigned int primary_flags = 0;
   std::vector<Ctx*> contexts;
@@ -275,6 +278,8 @@ CUresult InitDriver();
 int DriverVersion();
 CUresult GetDev(CUdevice device, Dev** dev);
 CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** ctx);
+// A symbol of the library that BATON_SIM_EXPORT_TABLES names, or null.
+void* FromExportTables(const char* symbol);
 // Waits for the context's work, then frees it. May wait.
 void DestroyCtx(Lock& lock, Ctx* ctx);
 
@@ -317,6 +322,13 @@ inline void* AsPointer(CUdeviceptr p) { return reinterpret_cast<void*>(p); }
 
 // Kernels.
 CUresult LoadModule(const void* image, size_t bytes_limit, Module** module);
+// What is in a real image of `bytes`, or as long as it says itself where they are UINT64_MAX.
+// False: it is none.
+bool ReadImage(Module* module, const void* image, size_t bytes);
+// The kernel of that name, which a real image has or may have.
+KernelSpec* AddKernel(Module* module, const std::string& name);
+// Declarations of PTX in global memory.
+void ReadVariables(const std::string& text, Module* module);
 struct LaunchShape {
   unsigned int grid[3], block[3], shared_bytes;
 };

@@ -1,5 +1,5 @@
-// Modules: what the `//@baton-sim` lines of an image say (sim/README.md), and how a launch of such
-// a kernel becomes work.
+// Modules: what the `//@baton-sim` lines of an image say (sim/README.md; sim/image.cc reads real
+// images), and how a launch of such a kernel becomes work.
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,12 +112,11 @@ uint64_t Argument(const KernelSpec& spec, const std::vector<unsigned char>& args
 
 }  // namespace
 
-namespace {
-
-// Declarations in global memory, such as ".visible .global .align 4 .b8 name[64];".
+// Such as ".visible .global .align 4 .b8 name[64];".
 void ReadVariables(const std::string& text, Module* module) {
   static const std::regex declaration(
       R"((?:^|\n)\s*(?:\.visible\s+|\.weak\s+)?\.global\s[^;\n]*?\.[busf](8|16|32|64)\s+(\w+)(?:\[(\d+)\])?)");
+  if (text.find(".global") == std::string::npos) return;
   for (auto it = std::sregex_iterator(text.begin(), text.end(), declaration);
        it != std::sregex_iterator(); ++it) {
     const size_t count = (*it)[3].matched ? std::stoull((*it)[3]) : 1;
@@ -125,23 +124,19 @@ void ReadVariables(const std::string& text, Module* module) {
   }
 }
 
-}  // namespace
-
 CUresult LoadModule(const void* image, size_t bytes_limit, Module** out) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const char* text = static_cast<const char*>(image);
-  size_t bytes = 0;
-  if (bytes_limit != 0) {
-    bytes = bytes_limit;
-  } else if (strncmp(text, "\x50\xed\x55\xba", 4) == 0) {
+  const auto* text = static_cast<const char*>(image);
+  size_t bytes = bytes_limit;
+  if (bytes == 0 && strncmp(text, "\x50\xed\x55\xba", 4) == 0) {
     // A fat binary: its header says how long it is.
     uint16_t header;
     uint64_t body;
     memcpy(&header, text + 6, 2);
     memcpy(&body, text + 8, 8);
     bytes = header + body;
-  } else {
-    bytes = strlen(text);
+  } else if (bytes == 0) {
+    bytes = strlen(text);  // of a binary image: up to its first zero
   }
   auto module = std::make_unique<Module>();
   const std::string_view all(text, bytes);
@@ -152,8 +147,9 @@ CUresult LoadModule(const void* image, size_t bytes_limit, Module** out) {
     if (!ParseKernel(line, &spec)) return CUDA_ERROR_INVALID_PTX;
     module->specs.push_back(std::move(spec));
   }
-  if (all.find(".global") != std::string_view::npos) ReadVariables(std::string(all), module.get());
-  if (module->specs.empty()) {
+  if (!module->specs.empty()) {
+    ReadVariables(std::string(all), module.get());
+  } else if (!ReadImage(module.get(), image, bytes_limit != 0 ? bytes_limit : SIZE_MAX)) {
     return all.find(".version") != std::string_view::npos ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                           : CUDA_ERROR_INVALID_IMAGE;
   }
@@ -190,8 +186,9 @@ CUresult MakeKernelWork(Function* function, const LaunchShape& shape, void** par
       if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
       if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *static_cast<size_t*>(extra[1]);
     }
-    if (buffer == nullptr || bytes < args.size()) return CUDA_ERROR_INVALID_VALUE;
-    memcpy(args.data(), buffer, args.size());
+    if (buffer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // It may be shorter: NCCL passes only the part of its parameters that it uses.
+    memcpy(args.data(), buffer, std::min(bytes, args.size()));
   } else if (!args.empty()) {
     return CUDA_ERROR_INVALID_VALUE;
   }

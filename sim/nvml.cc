@@ -256,6 +256,11 @@ SIM_NVML(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, void** handle)) {
   return kSuccess;
 }
 
+SIM_NVML(nvmlDeviceGetCount, (unsigned int* count)) { return nvmlDeviceGetCount_v2(count); }
+SIM_NVML(nvmlDeviceGetHandleByIndex, (unsigned int index, void** handle)) {
+  return nvmlDeviceGetHandleByIndex_v2(index, handle);
+}
+
 SIM_NVML(nvmlDeviceGetHandleByUUID, (const char* uuid, void** handle)) {
   if (handle == nullptr || uuid == nullptr) return kInvalidArgument;
   std::vector<Device*> counted;

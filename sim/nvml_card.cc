@@ -26,6 +26,7 @@ struct NvmlEventData {
 
 constexpr unsigned int kLinkToGpu = 0, kLinkToSwitch = 2;
 constexpr unsigned int kCapNvLink = 2;
+constexpr unsigned int kP2pOverLink = 0;  // of a link's capabilities
 constexpr unsigned int kP2pOk = 0, kP2pNotSupported = 5;
 enum : unsigned int { kSingle = 10, kNode = 40, kSystem = 50 };
 constexpr uint64_t kXidEvent = 8;
@@ -101,6 +102,36 @@ SIM_NVML(nvmlDeviceGetPciInfo_v3, (void* handle, NvmlPciInfo* pci)) {
   return FillPci(BusOf(device), pci);
 }
 
+// As cuDeviceGetPCIBusId writes it, or with eight digits of the domain.
+SIM_NVML(nvmlDeviceGetHandleByPciBusId_v2, (const char* bus, void** handle)) {
+  if (bus == nullptr || handle == nullptr) return kInvalidArgument;
+  std::vector<Device*> counted;
+  {
+    std::lock_guard lock(Library().mutex);
+    if (Library().references == 0) return kUninitialized;
+    counted = Library().Counted();
+  }
+  for (Device* device : counted) {
+    const std::string own = BusOf(device);
+    if (strcasecmp(bus, own.c_str()) != 0 && strcasecmp(bus, ("0000" + own).c_str()) != 0) continue;
+    *handle = device;
+    return kSuccess;
+  }
+  return kNotFound;
+}
+SIM_NVML(nvmlDeviceGetHandleByPciBusId, (const char* bus, void** handle)) {
+  return nvmlDeviceGetHandleByPciBusId_v2(bus, handle);
+}
+
+SIM_NVML(nvmlDeviceGetCudaComputeCapability, (void* handle, int* major, int* minor)) {
+  Device* device;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
+  if (major == nullptr || minor == nullptr) return kInvalidArgument;
+  *major = 9;  // as cuDeviceGetAttribute
+  *minor = 0;
+  return kSuccess;
+}
+
 SIM_NVML(nvmlDeviceGetMemoryAffinity,
          (void* handle, unsigned int size, unsigned long* set, unsigned int scope)) {
   Device* device;
@@ -137,6 +168,17 @@ SIM_NVML(nvmlDeviceGetNvLinkState, (void* handle, unsigned int link, unsigned in
   return kSuccess;
 }
 
+SIM_NVML(nvmlDeviceGetNvLinkCapability,
+         (void* handle, unsigned int link, unsigned int capability, unsigned int* has)) {
+  constexpr unsigned int kCapabilities = 6;
+  Device* device;
+  LinkEnd end;
+  if (NvmlReturn r = LinkOf(__func__, handle, link, &end, &device)) return r;
+  if (has == nullptr || capability >= kCapabilities) return kInvalidArgument;
+  *has = capability == kP2pOverLink ? end.active : 0;
+  return kSuccess;
+}
+
 SIM_NVML(nvmlDeviceGetNvLinkRemoteDeviceType,
          (void* handle, unsigned int link, unsigned int* type)) {
   Device* device;
@@ -154,12 +196,26 @@ SIM_NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2, (void* handle, unsigned int link, 
   return FillPci(end.bus, pci);
 }
 
+// Libraries look up the names without a version too, and call them.
+SIM_NVML(nvmlDeviceGetNvLinkRemotePciInfo, (void* handle, unsigned int link, NvmlPciInfo* pci)) {
+  return nvmlDeviceGetNvLinkRemotePciInfo_v2(handle, link, pci);
+}
+SIM_NVML(nvmlDeviceGetFieldValues, (void* handle, int, void*)) {
+  Device* device;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
+  return kNotSupported;
+}
+
 SIM_NVML(nvmlDeviceGetP2PStatus,
          (void* one, void* other, unsigned int index, unsigned int* status)) {
   Device *a, *b;
   if (NvmlReturn r = Enter(__func__, one, &a)) return r;
   if (NvmlReturn r = Enter(__func__, other, &b)) return r;
-  if (status == nullptr || index > 4 || a == b) return kInvalidArgument;
+  if (status == nullptr || index > 4) return kInvalidArgument;
+  if (a == b) {  // NCCL asks every card about itself too, and takes no error
+    *status = kP2pOk;
+    return kSuccess;
+  }
   const bool linked = Linked(a->file().card, BusOf(a), b->file().card, BusOf(b));
   // A card in MIG mode does without NVLink.
   const bool mig = a->file().card.mig_mode != 0 || b->file().card.mig_mode != 0;

@@ -234,6 +234,11 @@ TEST_F(Memory, VirtualMemoryIsMappedWhereAskedAndTwice) {
   ASSERT_OK(DRV(cuMemSetAccess)(at, 2 * unit, &access, 1));
   EXPECT_OK(DRV(cuMemsetD32)(at, 123, 4));
   EXPECT_EQ(std::vector<uint32_t>(4, 123), Read(at + unit, 4));
+  // A handle that was retained is to be released once more, before or after its mappings go.
+  CUmemGenericAllocationHandle again = 0;
+  EXPECT_OK(DRV(cuMemRetainAllocationHandle)(&again, reinterpret_cast<void*>(at + unit)));
+  EXPECT_EQ(again, handle);
+  EXPECT_OK(DRV(cuMemRelease)(again));
   EXPECT_OK(DRV(cuMemUnmap)(at, 2 * unit));
   EXPECT_OK(DRV(cuMemRelease)(handle));
   EXPECT_OK(DRV(cuMemAddressFree)(at, 2 * unit));

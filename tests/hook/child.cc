@@ -22,10 +22,20 @@ Child::Child(const std::map<std::string, std::string>& environment) {
     dup2(in[0], 0);
     dup2(out[1], 1);
     dup2(err[1], 2);
-    setenv("LD_PRELOAD", BATON_HOOK_LIBRARY, 1);
-    setenv("LD_LIBRARY_PATH", BATON_FAKE_DRIVER_FOLDER, 1);
+    // scripts/aarch64 has those of another processor.
+    const auto given = [](const char* name, const char* built) {
+      const char* value = getenv(name);
+      return value != nullptr ? value : built;
+    };
+    const char* probe = given("BATON_TEST_PROBE", BATON_PROBE);
+    setenv("LD_PRELOAD", given("BATON_TEST_HOOK", BATON_HOOK_LIBRARY), 1);
+    setenv("LD_LIBRARY_PATH", given("BATON_TEST_DRIVER", BATON_FAKE_DRIVER_FOLDER), 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    execl(BATON_PROBE, BATON_PROBE, nullptr);
+    if (const char* emulator = getenv("BATON_TEST_EMULATOR")) {
+      execlp(emulator, emulator, probe, nullptr);
+    } else {
+      execl(probe, probe, nullptr);
+    }
     _exit(127);
   }
   close(in[0]);
@@ -62,7 +72,7 @@ void Child::Send(const std::string& line) {
 std::string Child::Read() {
   for (;;) {
     if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
-      const std::string line = buffer_.substr(0, end);
+      std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
       return line;
     }

@@ -1,17 +1,18 @@
 // Images of modules, as far as the hook reads them.
 #include "hook/image.h"
 
-#include <elf.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <fstream>
 #include <string>
 
+#include "tests/gpu_image.h"
 #include "tests/temp_folder.h"
 
 namespace baton::hook {
 namespace {
+
+using namespace gpu_image;
 
 constexpr char kPtx[] = R"(.version 8.0
 .target sm_80
@@ -25,70 +26,6 @@ constexpr char kPtx[] = R"(.version 8.0
 .visible .entry k() { ld.global.u32 %r1, [counter]; st.global.u8 [%rd3], %r3; ret; }
 )";
 constexpr uint64_t kPtxBytes = 4 + 67108864 + 16 * 15 + 4000;
-
-template <class T>
-void Append(std::string& to, const T& value) {
-  to.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-std::string Cubin(uint64_t global, uint64_t init) {
-  const std::string names = std::string("\0.shstrtab\0.nv.global\0.nv.global.init\0.text", 43);
-  Elf64_Ehdr header = {};
-  memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = ELFCLASS64;
-  header.e_shoff = sizeof(header) + names.size();
-  header.e_shnum = 4;
-  header.e_shstrndx = 0;
-  std::string cubin;
-  Append(cubin, header);
-  cubin += names;
-  const auto section = [&](const char* name, uint64_t size) {
-    Elf64_Shdr s = {};
-    s.sh_name = static_cast<uint32_t>(names.find(name));
-    s.sh_offset = sizeof(header);
-    s.sh_size = size;
-    Append(cubin, s);
-  };
-  section(".shstrtab", names.size());
-  section(".nv.global", global);
-  section(".nv.global.init", init);
-  section(".text", 1 << 30);
-  return cubin;
-}
-
-void AddPart(std::string& fat, uint16_t kind, const std::string& data, uint64_t flags,
-             uint64_t unpacked) {
-  Append(fat, kind);
-  Append(fat, uint16_t{0x101});
-  Append(fat, uint32_t{64});
-  Append(fat, uint64_t{data.size()});
-  Append(fat, static_cast<uint32_t>(flags == 0 ? 0 : data.size()));
-  for (int i = 0; i < 5; ++i) Append(fat, uint32_t{0});
-  fat.resize(fat.size() - 4);
-  Append(fat, uint32_t{0});
-  Append(fat, flags);
-  Append(fat, uint64_t{0});
-  Append(fat, unpacked);
-  fat += data;
-}
-
-std::string Fat(const std::string& parts) {
-  std::string fat;
-  Append(fat, uint32_t{0xba55ed50});
-  Append(fat, uint16_t{1});
-  Append(fat, uint16_t{16});
-  Append(fat, uint64_t{parts.size()});
-  return fat + parts;
-}
-
-// LZ4 without a match: literals alone.
-std::string Packed(const std::string& data) {
-  std::string packed(1, static_cast<char>(0xf0));
-  size_t left = data.size() - 15;
-  for (; left >= 255; left -= 255) packed += static_cast<char>(255);
-  packed += static_cast<char>(left);
-  return packed + data;
-}
 
 TEST(Image, VariablesOfPtxAreThoseThatItDefines) {
   EXPECT_EQ(VariableBytes(kPtx), kPtxBytes);
@@ -121,6 +58,27 @@ TEST(Image, WhatIsPackedByLz4IsRead) {
   std::string parts;
   AddPart(parts, 1, Packed(kPtx), 0x2000, sizeof(kPtx) - 1);
   EXPECT_EQ(VariableBytes(Fat(parts).data()), kPtxBytes);
+}
+
+TEST(Image, WhatIsPackedByZstdIsRead) {
+  const std::string packed = PackedByZstd(kPtx);
+  std::string parts;
+  AddPart(parts, 1, packed, 0x8000, sizeof(kPtx) - 1);
+  EXPECT_EQ(VariableBytes(Fat(parts).data()), kPtxBytes);
+  // Broken parts are left out, and those after them read.
+  for (size_t n = 0; n < packed.size(); ++n) {
+    std::string broken = packed;
+    broken[n] = static_cast<char>(~broken[n]);
+    parts.clear();
+    AddPart(parts, 1, packed.substr(0, n), 0x8000, sizeof(kPtx) - 1);
+    AddPart(parts, 1, packed, 0x8000, 10);
+    AddPart(parts, 1, packed, 0x8000, UINT64_MAX);
+    AddPart(parts, 2, Cubin(1000, 24), 0, 0);
+    EXPECT_EQ(VariableBytes(Fat(parts).data()), 1024u) << n;
+    parts.clear();
+    AddPart(parts, 1, broken, 0x8000, sizeof(kPtx) - 1);
+    VariableBytes(Fat(parts).data());
+  }
 }
 
 TEST(Image, AFileIsReadAndNothingBehindItsEnd) {

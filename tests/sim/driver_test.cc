@@ -1,7 +1,6 @@
 // The simulated libraries as programs see them, where a real driver cannot be asked to behave:
 // killed processes, forks, device lists, capacity between processes, NVML's list.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,32 +11,11 @@
 
 #include "bench/kernels.h"
 #include "sim/record.h"
+#include "tests/sim/in_child.h"
 #include "tests/sim/temp_device.h"
 
 namespace baton::sim {
 namespace {
-
-void* Library(const char* name) {
-  const char* directory = getenv("BATON_SIM_LIB");
-  const std::string path = std::string(directory != nullptr ? directory : "lib/sim") + "/" + name;
-  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
-#define STRING_(x) #x
-#define STRING(x) STRING_(x)
-// A function of the simulated driver, under the name that cuda.h means.
-#define SIM(name) \
-  (reinterpret_cast<decltype(&::name)>(dlsym(Library("libcuda.so.1"), STRING(name))))
-#define NVML(type, name) (reinterpret_cast<type>(dlsym(Library("libnvidia-ml.so.1"), name)))
-
-// Runs `body` in a child; its result is the child's exit code.
-int InChild(const std::function<int()>& body) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(body());
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
 
 // In a child: initialised, with the primary context current and the spin kernel at hand.
 struct Program {

@@ -218,6 +218,32 @@ TEST_F(SimNvmlTest, WhoIsKilledWhileMakingInstancesLeavesWholeOnes) {
   }
 }
 
+// NCCL looks these up without a version, and calls what it did not find.
+TEST_F(SimNvmlTest, HasWhatNcclAsksFor) {
+  Start(OptionsFor(*FindModel("l40s")));
+  unsigned int count = 0, index = 7, status = 7;
+  EXPECT_EQ(kSuccess, Call("nvmlDeviceGetCount", &count));
+  EXPECT_EQ(count, 1u);
+  void* card = nullptr;
+  for (const char* bus : {"0000:01:00.0", "00000000:01:00.0"}) {
+    for (const char* name : {"nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2"}) {
+      EXPECT_EQ(kSuccess, Call(name, bus, &card)) << name;
+      EXPECT_EQ(card, card_);
+    }
+  }
+  EXPECT_EQ(kNotFound, Call("nvmlDeviceGetHandleByPciBusId", "0000:02:00.0", &card));
+  EXPECT_EQ(kSuccess, Call("nvmlDeviceGetIndex", card_, &index));
+  EXPECT_EQ(index, 0u);
+  for (unsigned int what = 0; what <= 4; ++what) {
+    EXPECT_EQ(kSuccess, Call("nvmlDeviceGetP2PStatus", card_, card_, what, &status));
+    EXPECT_EQ(status, 0u);
+  }
+  int major = 0, minor = -1;
+  EXPECT_EQ(kSuccess, Call("nvmlDeviceGetCudaComputeCapability", card_, &major, &minor));
+  EXPECT_EQ(major, 9);
+  EXPECT_EQ(minor, 0);
+}
+
 TEST_F(SimNvmlTest, InjectedErrorsEndWhenTheyAreUsedUpOrCleared) {
   Start(OptionsFor(*FindModel("l40s")));
   Device* device = *Device::Open(temp_->path());
