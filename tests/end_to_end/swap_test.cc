@@ -1,6 +1,7 @@
 // Pods that have more memory together than their GPU: it moves to the host and back.
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <list>
@@ -102,25 +103,32 @@ TEST_F(Swap, MovingTakesAsLongAsItsBytes) {
     options.environment = {{"BATON_LOG", "1"}};
     pods.push_back(Must(cluster().Run(options)));
   }
-  std::map<std::string, double> seconds_of, bytes_of;
+  std::map<std::string, double> bytes_of;
+  std::map<std::string, std::vector<double>> factors_of;
   for (Pod& pod : pods) {
     ASSERT_EQ(pod.Wait(seconds(60)), 0) << pod.Stderr();
     std::istringstream lines(pod.Stderr());
     for (std::string line; std::getline(lines, line);) {
       unsigned long long mib = 0, us = 0;
       char way[4] = {};
-      if (sscanf(line.c_str(), "baton: moved %llu MiB %3s in %llu us", &mib, way, &us) != 3)
+      if (sscanf(line.c_str(), "baton: moved %llu MiB %3s in %llu us", &mib, way, &us) != 3) {
         continue;
+      }
       const double bytes = static_cast<double>(mib) * 1048576;
+      const double factor = static_cast<double>(us) * 1e-6 / (bytes / kBytesPerSecond);
       // What is new comes in without a copy.
-      if (static_cast<double>(us) * 1e-6 < bytes / kBytesPerSecond / 2) continue;
+      if (factor < 0.5) continue;
       bytes_of[way] += bytes;
-      seconds_of[way] += static_cast<double>(us) * 1e-6;
+      factors_of[way].push_back(factor);
     }
   }
   for (const char* way : {"out", "in"}) {
     EXPECT_GE(bytes_of[way], 50e6) << way;
-    const double factor = seconds_of[way] / (bytes_of[way] / kBytesPerSecond);
+    // The median: while the machine denies a move its time, the others tell.
+    std::vector<double>& factors = factors_of[way];
+    std::sort(factors.begin(), factors.end());
+    const double factor = factors.empty() ? 0 : factors[factors.size() / 2];
+    Figure(std::string("moves_") + way, static_cast<double>(factors.size()), "");
     Figure(std::string("moving_") + way, factor, "times the copies");
     EXPECT_LE(factor, 1.3) << way;
   }
