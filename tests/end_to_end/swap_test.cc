@@ -157,6 +157,8 @@ TEST_F(Swap, OthersGoOnWhenPodsAreKilledAtAnyMoment) {
   for (int n = 0; n < kills; ++n) {
     PassTime(milliseconds(random() % 400));
     const auto victim = std::next(pods.begin(), static_cast<long>(random() % pods.size()));
+    // The newest may be no more than `baton run` yet, which makes the pod and starts its program.
+    ASSERT_TRUE(WaitUntil([&] { return !victim->Pids().empty(); }, seconds(20)));
     for (const pid_t pid : victim->Pids()) kill(pid, SIGKILL);
     ASSERT_TRUE(victim->Wait(seconds(10)));
     pods.erase(victim);

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <map>
 #include <random>
 #include <vector>
@@ -111,8 +112,13 @@ class ArenaTest : public ::testing::Test {
   void MoveOutTo(uint64_t keep) {
     while (arena_.in() > keep) ASSERT_TRUE(arena_.MoveOut(keep));
   }
+  // As in a process, an arena stays until the end.
+  static Arena& Kept() {
+    static auto& all = *new std::list<Arena>;
+    return all.emplace_back();
+  }
   FakeDevice fake_;
-  Arena arena_;
+  Arena& arena_ = Kept();
 };
 
 TEST_F(ArenaTest, SmallAllocationsShareABlockAndDoNotOverlap) {
