@@ -301,6 +301,7 @@ std::vector<teams::LimitPod> LimitPods(const Pods& pods) {
 
 std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed) {
   std::vector<teams::Use> uses;
+  uses.reserve(decayed.size());
   for (const ledger::DecayedUse& use : decayed) {
     uses.push_back({use.team, use.user, use.decayed_ns});
   }

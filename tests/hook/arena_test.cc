@@ -50,8 +50,8 @@ CUresult Back(CUdevice, CUdeviceptr at, uint64_t bytes, uint64_t* handle) {
   g_fake->backed[at] = bytes;
   *handle = ++g_fake->last_handle;
   // What is there at first is nobody's.
-  mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  (void)!mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   return CUDA_SUCCESS;
 }
 CUresult Unback(CUdeviceptr at, uint64_t bytes, uint64_t handle) {
@@ -59,8 +59,8 @@ CUresult Unback(CUdeviceptr at, uint64_t bytes, uint64_t handle) {
   EXPECT_EQ(g_fake->backed[at], bytes);
   g_fake->backed.erase(at);
   g_fake->used -= bytes;
-  mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  (void)!mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return CUDA_SUCCESS;
 }
 CUresult Pin(CUcontext, uint64_t bytes, void** host) {
