@@ -80,12 +80,16 @@ void GangScheduler::Tend(Instant now, const StepGpu& step) {
   const uint64_t before = tended_;
   for (auto& entry : gangs_) {
     Gang& gang = entry.second;
+    if (Cut(gang)) GiveUp(gang);
     if (!Due(gang)) continue;
     ++tended_;
     Tend(gang);
     gang.tended_at = Steps(gang);
   }
-  if (tended_ != before) Reserve();
+  if (tended_ != before) {
+    Reserve();
+    LetDrainedGo();
+  }
   std::erase_if(gangs_, [](const auto& entry) { return entry.second.members.empty(); });
   step_ = nullptr;
 }
@@ -137,8 +141,23 @@ void GangScheduler::Look() {
   }
 }
 
+// While one of its GPUs cannot be told anything, the others are not kept for it.
+void GangScheduler::GiveUp(Gang& gang) {
+  if (gang.state != State::kReserved && gang.state != State::kWaiting) return;
+  for (const Member& member : gang.members) {
+    if (member.gpu->Gang(member.pod).reserved) One(member, GangStep::Do::kRelease);
+  }
+  gang.state = State::kWaiting;
+  gang.ready_since = kNever;
+}
+
 void GangScheduler::Tend(Gang& gang) {
   if (gang.state == State::kIdle || gang.state == State::kWaiting) {
+    for (const Member& member : gang.members) {
+      if (member.leaves && member.gpu->Gang(member.pod).reserved) {
+        One(member, GangStep::Do::kRelease);
+      }
+    }
     std::erase_if(gang.members, [](const Member& member) {
       return member.leaves && !member.gpu->Gang(member.pod).holds;
     });
@@ -159,6 +178,7 @@ void GangScheduler::Tend(Gang& gang) {
     gang.state = State::kWaiting;
     views = ViewsOf(gang);
   } else if (gang.state == State::kWaiting && !wants) {
+    LetGo(gang, views, false);
     All(gang, GangStep::Do::kRest);
     gang.state = State::kIdle;
     gang.ready_since = kNever;
@@ -169,7 +189,7 @@ void GangScheduler::Tend(Gang& gang) {
       gang.ready_since = kNever;
       // No claim without bound where another of its GPUs is what it waits for.
       for (size_t i = 0; i < views.size(); ++i) {
-        if (views[i].owed_much) One(gang.members[i], GangStep::Do::kCap);
+        if (views[i].owed_much && !Pinned(views[i])) One(gang.members[i], GangStep::Do::kCap);
       }
     } else if (gang.ready_since == kNever) {
       gang.ready_since = now_;
@@ -180,7 +200,7 @@ void GangScheduler::Tend(Gang& gang) {
         AnyOf(views, [](const GangView& v) { return v.overdue || !Ranked(v) || !v.reserved; })) {
       // Nobody waits for a gang that went, nor for a holder that hangs; who came meanwhile and is
       // to go before it, does; and one of the GPUs may be that of a gang found to hold it.
-      All(gang, GangStep::Do::kRelease);
+      LetGo(gang, views, wants);
       gang.state = State::kWaiting;
       gang.ready_since = kNever;
       Tend(gang);
@@ -200,6 +220,28 @@ void GangScheduler::Tend(Gang& gang) {
   if (gang.state == State::kClosing) {
     Claim(gang);
     Close(gang, ViewsOf(gang));
+  }
+}
+
+// Ends what is reserved; but if the gang still `wants`, a GPU whose holder hangs stays pinned.
+// Nobody can have that one meanwhile, and once it drains the gang is next. Otherwise the same pod
+// would be granted again at once where no other single waits, and could keep the gang out for ever.
+void GangScheduler::LetGo(const Gang& gang, const Views& views, bool wants) {
+  for (size_t i = 0; i < views.size(); ++i) {
+    const bool stays = wants && Pinned(views[i]);
+    if (views[i].reserved && !stays) One(gang.members[i], GangStep::Do::kRelease);
+  }
+}
+
+bool GangScheduler::Pinned(const GangView& view) {
+  return view.reserved && view.overdue && Ranked(view);
+}
+
+// A pinned GPU that has drained goes to others unless its gang could reserve the rest just now.
+void GangScheduler::LetDrainedGo() {
+  for (const auto& entry : gangs_) {
+    const Gang& gang = entry.second;
+    if (gang.state == State::kWaiting && !Cut(gang)) LetGo(gang, ViewsOf(gang), true);
   }
 }
 
@@ -440,8 +482,13 @@ std::optional<std::string> GangScheduler::Invariants() const {
     const auto kept = [](const GangView& v) { return v.reserved || v.holds; };
     switch (gang.state) {
       case State::kIdle:
+        if (AnyOf(views, kept)) return "a gang that does not ask has a GPU";
+        break;
       case State::kWaiting:
-        if (AnyOf(views, kept)) return "a gang that does not hold has a GPU";
+        if (AnyOf(views, Holds)) return "a gang that waits holds a GPU";
+        if (!AllOf(views, [](const GangView& v) { return !v.reserved || Pinned(v); })) {
+          return "a gang that waits keeps a GPU whose holder does not hang";
+        }
         break;
       case State::kReserved:
         if (AnyOf(views, Holds)) return "a gang that waits for its GPUs holds one";

@@ -5,17 +5,19 @@
 //   in line   on each of its GPUs, by what it is owed there; singles are granted meanwhile
 //   reserved  it came before every single pod on all its GPUs at once: all of them are kept for it,
 //             and their holders' tokens end. Where another gang has one of them yet, gangs that
-//             came later may have the rest until that one should be done
+//             came later may have the rest until that one should be done. If a holder hangs, the
+//             others are let go and only its GPU stays pinned for the gang
 //   holding   all are free: granted on all, with one deadline; extended on all or none
 //   closing   one end for all. A rank that is behind the others gets its token again for moments,
 //             for their kernels may be waiting for its next launch; where ranks wait for each other
 //             in a circle, all do. Released on all once all have drained
 //
 // No deadlock: a gang reserves all its GPUs in one step, and only where no other gang has reserved
-// one of them; who holds needs nothing more to finish. No starvation: what a gang is owed grows
-// until it comes first, on each GPU; of gangs that overlap the one goes first that comes first on
-// their GPU of the lowest number, and where such an order goes round in a circle, the longest
-// ready. A gang that cannot be brought to stand still counts as a holder that hangs.
+// one of them; who holds needs nothing more to finish. A pinned GPU is let go as soon as it is
+// free, unless the gang reserves the rest in the same step. No starvation: what a gang is owed
+// grows until it comes first, on each GPU; of gangs that overlap the one goes first that comes
+// first on their GPU of the lowest number, and where such an order goes round in a circle, the
+// longest ready. A gang that cannot be brought to stand still counts as a holder that hangs.
 //
 // What a daemon finds held when it starts is closed like a token of its own: the gang's other GPUs
 // are claimed for it, as each is heard of.
@@ -101,6 +103,10 @@ class GangScheduler {
   static uint64_t Steps(const Gang& gang);
   void Look();
   void Tend(Gang& gang);
+  void GiveUp(Gang& gang);
+  void LetGo(const Gang& gang, const Views& views, bool wants);
+  void LetDrainedGo();
+  static bool Pinned(const GangView& view);
   void Hold(Gang& gang);
   Duration Quota(const Gang& gang, const Views& views) const;
   Duration Left(const Gang& gang) const;

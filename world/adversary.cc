@@ -37,8 +37,12 @@ Adversary::Mind& Adversary::MindOf(Process& p) {
 
 void Adversary::Soon(const Process& p, int64_t at_least_us, int64_t at_most_us) {
   Process& who = *world_.processes[p.index];
-  const int64_t us = who.work.Spread(at_least_us, at_most_us);
-  world_.After(microseconds(us), What::kAct, p.index, p.connection);
+  ActAfter(who, microseconds(who.work.Spread(at_least_us, at_most_us)));
+}
+
+void Adversary::ActAfter(Process& p, Duration time) {
+  MindOf(p).acts_at = world_.now + time;
+  world_.After(time, What::kAct, p.index, p.connection);
 }
 
 void Adversary::Attached(Process& p) {
@@ -56,12 +60,10 @@ void Adversary::Heard(Process& p, const wire::Token& token) {
     case Habit::kThief:
       return token.quota_ns != 0 ? HangUp(p) : Say(p, Phase::kWaiting);
     case Habit::kClaimer:
+      if (token.quota_ns == 0 && mind.claims && !p.work.OneIn(4)) return;  // told to stop
       Say(p, Phase::kWaiting);
-      if (!p.work.OneIn(2)) return;
-      // Before anybody else has been granted.
-      mind.claims = true;
-      AttachAgain(p);
-      return Say(p, Phase::kHolding);
+      if (p.work.OneIn(2)) ClaimNext(p);
+      return;
     case Habit::kSilent:
       return Soon(p, 1'000, 4'000'000);
     case Habit::kAnything:
@@ -72,6 +74,7 @@ void Adversary::Heard(Process& p, const wire::Token& token) {
 void Adversary::Act(Process& p) {
   if (!p.alive || p.stopped || !p.connected) return;
   Mind& mind = MindOf(p);
+  if (world_.now != mind.acts_at) return;  // it has thought of something else since
   switch (mind.habit) {
     case Habit::kThief:
       return Say(p, Phase::kWaiting);
@@ -81,10 +84,11 @@ void Adversary::Act(Process& p) {
         AttachAgain(p);
         mind.epoch = p.work.OneIn(8) ? Edge(p.work, mind.epoch) : mind.epoch;
         Say(p, p.work.OneIn(4) ? Phase::kDraining : Phase::kHolding);
-      } else {
-        Say(p, p.work.OneIn(2) ? Phase::kIdle : Phase::kWaiting);
+        return Soon(p, 100, 3'000'000);
       }
-      return Soon(p, 100, mind.claims ? 3'000'000 : 20'000);
+      Say(p, p.work.OneIn(2) ? Phase::kIdle : Phase::kWaiting);
+      if (p.work.OneIn(2)) return ClaimNext(p);
+      return Soon(p, 100, 20'000);
     case Habit::kSilent:
       if (!p.work.OneIn(4)) Say(p, Phase::kWaiting);
       return;
@@ -92,6 +96,13 @@ void Adversary::Act(Process& p) {
       SayAnything(p);
       return Soon(p, 20, 100'000);
   }
+}
+
+// Claims as soon as what it has just said has been heard, before anybody else has been granted what
+// it gave back.
+void Adversary::ClaimNext(Process& p) {
+  MindOf(p).claims = false;
+  ActAfter(p, microseconds(world_.plan.relay ? 61 : 121));
 }
 
 void Adversary::SayAnything(Process& p) {

@@ -42,12 +42,15 @@ class Adversary {
     uint64_t epoch = 0;  // of the newest token, and the last word about it
     uint64_t rev = 0;
     bool claims = false;
+    Instant acts_at{};  // what it planned before does not happen
   };
 
   Mind& MindOf(Process& p);
   void Soon(const Process& p, int64_t at_least_us, int64_t at_most_us);
+  void ActAfter(Process& p, Duration time);
   // A word about exactly the newest token.
   void Say(Process& p, wire::Phase phase, uint64_t held_ns = 0);
+  void ClaimNext(Process& p);
   void SayAnything(Process& p);
   void AttachAgain(Process& p);
   void HangUp(Process& p);

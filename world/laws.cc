@@ -109,9 +109,10 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
     if (s.spec.priority == policy::Priority::kIdle) continue;
     const size_t pod = world_.IndexOf(s.pod);
     const double lag = InNs(s.lag) / l;
-    const bool first =
-        s.spec.priority == policy::Priority::kHigh || InNs(s.owed_of_request) > due / 2;
-    if (first) early += std::max(0.0, -lag);
+    // What it took then it is ahead by until the others have caught up.
+    bool& went_first = gpus_[g].pods[pod].went_first;
+    went_first = InNs(s.owed_of_request) > due / 2 || (went_first && lag < 0);
+    if (s.spec.priority == policy::Priority::kHigh || went_first) early += std::max(0.0, -lag);
     if (!Steady(pod)) saved += std::max(0.0, lag);
     bool& was_active = gpus_[g].pods[pod].was_active;
     if (world_.options.bounds && s.fluid != policy::Share(0) && !was_active) CheckCredit(pod, g, s);
@@ -124,7 +125,7 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
     if (!Steady(pod)) continue;
     const double owed = InNs(s.lag) / l;
     double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
-    if (InNs(s.owed_of_request) > due / 2) own += due / l;  // its request let it go first
+    if (gpus_[g].pods[pod].went_first) own += due / l;
     const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
     if (world_.options.bounds && lag > world_.options.lag_bound) {
       world_.Violation("lag", world_.Name(pod) + " is " + std::to_string(lag) + " L from its due");
@@ -232,11 +233,10 @@ void Laws::CheckLimit(size_t pod, uint32_t g) {
   const PodPlan& plan = world_.plan.pods[pod];
   if (world_.IsGang(pod)) hold += InNs(plan.pause * (100 + plan.jitter) / 100);
   const double window = c * InNs(scheduler_.fairness.limit_window);
-  // A daemon that starts anew forgets by how much a pod overdrew its limit; a hold that faults stretch (a stopped
-  // process cannot close its gate) is charged, but only afterwards.
+  // A daemon that starts anew forgets by how much a pod overdrew its limit; a hold that faults
+  // stretch (a stopped process cannot close its gate) is charged, but only afterwards.
   const double stretched = !world_.plan.faults.empty() ? 5e9 + InNs(scheduler_.drain_timeout) : 0;
-  const double bound = c * InNs(world_.now - Instant(world_.plan.pods[pod].arrives)) +
-                       window +
+  const double bound = c * InNs(world_.now - Instant(world_.plan.pods[pod].arrives)) + window +
                        (1 + world_.restarts) * (hold + stretched);
   const Duration used = world_.pods[pod].accounts[g].used;
   if (InNs(used) > bound) {

@@ -42,7 +42,8 @@ class Laws {
   // A pod on one GPU.
   struct Watched {
     bool was_active = false;
-    double share = 0;  // its part of what the GPU gives out, while everybody asks
+    bool went_first = false;  // for its request, and has not been behind since
+    double share = 0;         // its part of what the GPU gives out, while everybody asks
     Duration held_settled{0};
     std::vector<double> share_errors;  // a ring
   };

@@ -474,6 +474,43 @@ TEST(Gang, NoGpuIsKeptForItWhileAHolderOfAnotherOneHangs) {
   EXPECT_EQ(world.gpus[1].holder(), PodId{3});
 }
 
+// It asks again at once each time, and nobody else asks there.
+TEST(Gang, AHolderThatHangsAgainAndAgainDoesNotKeepItOut) {
+  TwoGpus world;
+  world.Say(0, 20, wire::Phase::kWaiting);
+  world.Say(0, 20, wire::Phase::kHolding);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  for (int i = 0; i < 5; ++i) {
+    SCOPED_TRACE(i);
+    world.Pass(seconds(2));
+    EXPECT_FALSE(world.gpus[1].Gang(PodId{1}).reserved) << "while the other GPU's holder hangs";
+    world.Say(0, 20, wire::Phase::kWaiting);
+    for (const uint64_t g : {0, 1}) {
+      EXPECT_EQ(world.gpus[g].holder(), PodId{1});
+      world.Say(g, 10 + g, wire::Phase::kHolding);
+    }
+    while (world.told[10].quota > Duration(0)) world.Pass(milliseconds(1));
+    for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+    while (world.gpus[0].holder() != PodId{2}) world.Pass(milliseconds(1));
+    world.Say(0, 20, wire::Phase::kHolding);
+  }
+}
+
+// A hanging holder of the other GPU leaves, and the link with it.
+TEST(Gang, NoGpuIsKeptForItWhileTheLinkToAnotherOneIsCut) {
+  TwoGpus world;
+  world.Say(0, 20, wire::Phase::kWaiting);
+  world.Say(0, 20, wire::Phase::kHolding);
+  world.Say(1, 31, wire::Phase::kWaiting);
+  world.Say(1, 31, wire::Phase::kHolding);
+  for (const uint64_t g : {0, 1}) world.Say(g, 10 + g, wire::Phase::kWaiting);
+  while (!world.gpus[1].Gang(PodId{1}).reserved) world.Pass(milliseconds(1));
+  world.Step(0, LinkCut{true});
+  world.Say(1, 31, wire::Phase::kWaiting);
+  world.Tend();
+  EXPECT_EQ(world.gpus[1].holder(), PodId{3});
+}
+
 // What is found held when a daemon starts is the gang's own, and comes back.
 TEST(Gang, NothingIsGrantedBeforeAllOfItsPodsAreThere) {
   TwoGpus world(100, 5);
