@@ -49,12 +49,25 @@ void AddMemoryUnit(CLI::App& command, uint32_t* mib) {
 void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir) {
   command
       .add_option("--socket-dir", *socket_dir,
-                  "Folder of the socket on the nodes; must be equal for binder and webhook")
+                  "Folder of baton.sock on the nodes, which no pod may mount writable; must be "
+                  "equal for binder and webhook")
       ->capture_default_str();
   command
       .add_option("--hook-dir", *hook_dir,
-                  "Folder of libbaton.so on the nodes; must be equal for binder and webhook")
+                  "Folder of libbaton.so on the nodes, which no pod may mount writable; must be "
+                  "equal for binder and webhook")
       ->capture_default_str();
+}
+
+void AddPodPlaces(CLI::App& command, std::string* runtime_class,
+                  std::vector<std::string>* tolerate) {
+  command.add_option("--runtime-class", *runtime_class,
+                     "runtimeClassName of pods that request GPUs and name none; must be equal for "
+                     "binder and webhook");
+  command.add_option(
+      "--tolerate", *tolerate,
+      "Taint KEY (NoSchedule) that pods which request GPUs tolerate; can be repeated; "
+      "must be equal for binder and webhook");
 }
 
 std::string OwnIdentity() {

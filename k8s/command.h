@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -47,6 +48,9 @@ struct PolicyFlag {
 void AddMemoryUnit(CLI::App& command, uint32_t* mib);
 // --socket-dir and --hook-dir: folders on the nodes, the same for those that make pods.
 void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir);
+// --runtime-class and --tolerate: what pods with GPUs are given beside, likewise.
+void AddPodPlaces(CLI::App& command, std::string* runtime_class,
+                  std::vector<std::string>* tolerate);
 // Host name and something random: two that run, or ran, are never one.
 std::string OwnIdentity();
 // --listen: of a program that answers /healthz, /readyz and /metrics only.

@@ -203,6 +203,24 @@ void AddTeams(Families& f, const Labelled<TeamMetrics>& teams) {
   all([](const TeamMetrics& t) { return t.normalized_shares_ratio; });
 }
 
+// A pod of Kubernetes is called "namespace/pod", or "namespace/pod/container" where several of its
+// containers have shares. As labels these are what other exporters call them, so that metrics join.
+Labels LabelsOf(const PodMetrics& p) {
+  std::string pod = p.pod;
+  std::string container;
+  if (!p.name_space.empty() && pod.starts_with(p.name_space + "/")) {
+    pod.erase(0, p.name_space.size() + 1);
+    if (const size_t slash = pod.find('/'); slash != std::string::npos) {
+      container = pod.substr(slash + 1);
+      pod.resize(slash);
+    }
+  }
+  Labels labels{
+      {"device_uuid", p.gpu}, {"pod", pod}, {"namespace", p.name_space}, {"team", p.team}};
+  if (!container.empty()) labels.push_back({"container", container});
+  return labels;
+}
+
 }  // namespace
 
 std::string MetricsText(const MetricsSnapshot& snapshot, const MetricsOptions& options) {
@@ -214,12 +232,7 @@ std::string MetricsText(const MetricsSnapshot& snapshot, const MetricsOptions& o
       },
       dropped);
   const auto pods = Label(
-      snapshot.pods, options.pods_max,
-      [](const PodMetrics& p) {
-        return Labels{
-            {"device_uuid", p.gpu}, {"pod", p.pod}, {"namespace", p.name_space}, {"team", p.team}};
-      },
-      dropped);
+      snapshot.pods, options.pods_max, [](const PodMetrics& p) { return LabelsOf(p); }, dropped);
   const auto teams = Label(
       snapshot.teams, options.teams_max,
       [](const TeamMetrics& t) {

@@ -129,8 +129,10 @@ PodField::Special MemoryRequestRow() {
 template <bool PodRequest::*kWhich>
 PodField::Special FlagRow() {
   return {[](const Json& value, PodRequest& request) -> Result<void> {
-            if (!value.is_boolean()) return Bad("must be true or false");
-            request.*kWhich = value.get<bool>();
+            if (!value.is_boolean() && value != Json("true") && value != Json("false")) {
+              return Bad("must be true or false");
+            }
+            request.*kWhich = value == Json(true) || value == Json("true");
             return {};
           },
           [](const PodRequest& request) -> Json { return request.*kWhich ? Json(true) : Json(); }};
@@ -192,11 +194,22 @@ const std::array<PodField, 24>& Table() {
        ShareRow<&policy::ShareSpec::limit>()},
       {"memory", "--memory", "BYTES|PERCENT%", true, "memory", "memory",
        "Memory cap on each GPU, in bytes or in percent of its memory; 0: none", 0, MemoryRow()},
-      {"swap", "--swap", "", false, "", "",
+      {"swap", "--swap", "", false, "swap", "swap",
        "Memory above the request may be moved to the host while others need the room", 0,
        FlagRow<&PodRequest::swap>()},
-      {"memory_request", "--memory-request", "BYTES", true, "", "",
-       "With swap: memory that is always there for the pod; default: none", 0, MemoryRequestRow()},
+      {"memory_request",
+       "--memory-request",
+       "BYTES",
+       true,
+       "memory-request",
+       "memoryRequest",
+       "With swap: memory that is always there for the pod; default: none",
+       0,
+       MemoryRequestRow(),
+       {},
+       "On Kubernetes each container that asks for a GPU has that much, and it is what the pod "
+       "takes "
+       "of a GPU's memory where it is placed."},
       {"priority", "--priority", "normal|high|idle", true, "priority", "priority",
        "high: before the others, within the requests of all; idle: without a request, while no "
        "other "

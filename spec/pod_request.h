@@ -95,6 +95,8 @@ struct PodField {
   bool is_list() const {
     return std::holds_alternative<std::vector<std::string> CardWishes::*>(place);
   }
+  // Yes or no.
+  bool is_flag() const { return value.empty() && !flag.empty(); }
   // Decides where the pod goes, and how it has its GPUs: fixed once it is there.
   bool is_wish() const {
     return is_list() || std::holds_alternative<std::string CardWishes::*>(place);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
 #include <optional>
@@ -71,6 +72,7 @@ struct Compiled {
   const std::map<std::string, uint32_t>* away = nullptr;  // none of these
   const std::map<std::string, uint32_t>* gang = nullptr;  // nor of these, which its gang has
   bool plain = false;  // it has no wishes about GPUs: NodeState::open
+  bool alike = false;  // all of its GPUs are of one model
   uint64_t salt = 0;
   uint64_t steps = 0;          // of all searches
   std::vector<int8_t> models;  // by CardState::model: 1 yes, 0 no, -1 not looked at yet
@@ -237,7 +239,39 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
               request.not_uuids.empty() && request.mode.empty() && pod.exclusion == 0 &&
               pod.near == nullptr && pod.away == nullptr && pod.gang == nullptr;
   pod.salt = SaltOf(request.name, s.policy.seed);
+  const bool several = std::any_of(
+      request.containers.begin(), request.containers.end(), [](const ContainerRequest& container) {
+        return std::any_of(container.vgpus.begin(), container.vgpus.end(),
+                           [](const VgpuRequest& vgpu) { return vgpu.count > 1; });
+      });
+  // Who names several models, or the GPUs themselves, means those.
+  pod.alike = several && request.models.size() < 2 && request.uuids.empty();
   return pod;
+}
+
+// The GPUs among which the pod is placed: all that it may use, or one model after the other. The
+// ranks of a pod with several GPUs wait for each other, so on GPUs that differ the fast ones idle.
+struct Among {
+  std::array<uint16_t, VgpuRequest::kCardsMax> masks{};
+  size_t count = 0;
+};
+Among AlikeAmong(const Compiled& pod, const NodeState& node, uint16_t allowed) {
+  Among among;
+  if (!pod.alike) {
+    among.masks[among.count++] = allowed;
+    return among;
+  }
+  std::array<uint32_t, VgpuRequest::kCardsMax> models{};
+  for (size_t c = 0; c < node.cards.size(); ++c) {
+    const auto bit = static_cast<uint16_t>(1u << c);
+    if ((allowed & bit) == 0) continue;
+    size_t m = 0;
+    while (m < among.count && models[m] != node.cards[c].model) ++m;
+    models[m] = node.cards[c].model;
+    among.masks[m] = static_cast<uint16_t>(among.masks[m] | bit);
+    among.count = std::max(among.count, m + 1);
+  }
+  return among;
 }
 
 // `best`: null, or a choice than which this one must be better; where it surely is not, the choice
@@ -287,8 +321,17 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
     }
   }
   SearchEnd end;
-  auto found = SearchNode(node, pod.wanted, options, &end);
-  pod.steps += end.steps;
+  std::optional<Candidate> found;
+  const Among among = AlikeAmong(pod, node, allowed);
+  for (size_t m = 0; m < among.count; ++m) {
+    options.allowed = among.masks[m];
+    SearchEnd ended;
+    auto one = SearchNode(node, pod.wanted, options, &ended);
+    pod.steps += ended.steps;
+    end.exhausted |= ended.exhausted;
+    end.dear |= ended.dear;
+    if (one && (!found || one->Better(*found))) found = std::move(one);
+  }
   if (!found) {
     return end.dear ? Obstacle::kNone : end.exhausted ? Obstacle::kBudget : Obstacle::kRoom;
   }

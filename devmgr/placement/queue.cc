@@ -298,6 +298,7 @@ class Rounds {
 
   void Propose() {
     Names spared = fresh_;
+    spared.insert(options_.spared.begin(), options_.spared.end());
     if (options_.proposals == 0) return;
     // Some find nothing; they are not worth all of a round's time.
     uint64_t attempts = uint64_t{options_.proposals} * 2;

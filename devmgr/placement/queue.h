@@ -72,6 +72,7 @@ struct RoundOptions {
   uint32_t proposals = 4;       // at most; 0: nobody is displaced
   uint32_t decisions = 20'000;  // for each proposal, on copies of nodes
   uint32_t restarts = 8;        // for each gang
+  Names spared = {};            // pods that are not displaced, by name
 };
 
 struct PlacedNow {

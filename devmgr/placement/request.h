@@ -44,7 +44,8 @@ struct PodRequest {
   std::string name;  // unique in the cluster; on Kubernetes "namespace/name"
   std::string team;
   int32_t priority = 0;     // the higher goes first, and may take the room of the lower
-  bool idle = false;        // a pod of idle priority, which may take no room but that of its memory
+  bool idle = false;        // virtual GPUs may have a share of 0: a pod of idle priority, which
+                            // takes the room of its memory only; a container that has ended
   uint32_t cpu_milli = 0;   // of the node
   uint64_t memory_mib = 0;  // of the node; at most 2^40
   std::vector<ContainerRequest> containers;

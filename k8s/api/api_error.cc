@@ -82,6 +82,14 @@ ApiError ErrorOf(const net::HttpAnswer& answer, const std::optional<Json>& body,
   } else {
     said = Excerpt(answer.body);
   }
+  if (body && answer.status == 429) {
+    const Json* causes = Find(*body, "details/causes");
+    const bool budget = causes != nullptr && causes->is_array() &&
+                        std::any_of(causes->begin(), causes->end(), [](const Json& cause) {
+                          return TextAt(cause, "reason") == kDisruptionBudget;
+                        });
+    if (budget) error.reason = kDisruptionBudget;
+  }
   if (error.reason.empty()) error.reason = ReasonOf(answer.status);
   error.message = fmt::format("{}: {} {}{}{}", asked, answer.status, error.reason,
                               said.empty() ? "" : ": ", said.substr(0, 4096));

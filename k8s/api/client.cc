@@ -102,6 +102,8 @@ ApiResult<Json> Client::Impl::Call(const HttpCall& call, const std::stop_token& 
         if (!call.repeatable || ++bad_answers == kBadAnswersMax) return tl::unexpected(error);
         break;
       case 429:
+        // The server is not busy: it is the pod that may not go.
+        if (error.reason == kDisruptionBudget) return tl::unexpected(error);
         if (error.retry_after > Duration(0)) pause = error.retry_after;
         break;
       case 500:
@@ -138,7 +140,12 @@ ApiResult<Json> Client::Impl::List(const Resource& resource, std::string_view na
     };
     add("labelSelector", options.label_selector);
     add("fieldSelector", options.field_selector);
-    if (!whole) add("limit", std::to_string(options.page));
+    if (options.from_cache) {
+      add("resourceVersion", options.not_older_than.empty() ? "0" : options.not_older_than);
+      add("resourceVersionMatch", options.not_older_than.empty() ? "" : "NotOlderThan");
+    } else if (!whole) {
+      add("limit", std::to_string(options.page));
+    }
     add("continue", next);
     const HttpCall call{.target = std::move(target)};
     auto answer = Call(call, options.stop);
@@ -161,6 +168,7 @@ ApiResult<Json> Client::Impl::List(const Resource& resource, std::string_view na
         if (!item.is_object()) continue;
         item.emplace("kind", resource.kind);
         item.emplace("apiVersion", resource.ApiVersion());
+        if (options.project) options.project(item);
         items.push_back(std::move(item));
       }
     }

@@ -7,7 +7,8 @@
 // conflict() or not_found()); of POST and the other patches only 429 and a connection that could
 // not be made. After 401 any call is repeated once, with the token read again. Every answer is
 // bounded, and may be anything: one that is no JSON object is an ApiError (reason "BadAnswer"; of
-// status 0, as if it had not come, where the server said that all was well).
+// status 0, as if it had not come, where the server said that all was well). An eviction that a
+// PodDisruptionBudget does not allow (429 too) is not repeated.
 //
 // Thread safe.
 #ifndef BATON_K8S_API_CLIENT_H_
@@ -44,6 +45,14 @@ struct ListOptions {
   std::string field_selector;
   uint32_t page = 500;   // objects per request; the list is followed to its end
   std::stop_token stop;  // ends this list or watch soon, with status 0
+  // From the API server's watch cache, which is indexed (pods by node) and spares etcd, and may be
+  // a moment behind. Of lists; they are in one page then.
+  bool from_cache = false;
+  // With from_cache: no older than that version; empty: whatever is there.
+  std::string not_older_than = {};
+  // Each object is passed through it as it comes, before the next page is asked for; null: as it
+  // is.
+  std::function<void(Json& object)> project = {};
 };
 
 class Client {

@@ -86,6 +86,7 @@ class Leader::Impl {
   Json seen_;  // the lease as it was last
   std::string seen_version_;
   Instant seen_changed_{};
+  Instant expires_{};  // another's lease, where nobody renews it
   std::thread thread_;
 };
 
@@ -151,7 +152,8 @@ Leader::Impl::Turn Leader::Impl::Try() {
       length = std::max<Duration>(
           length, std::chrono::seconds(std::clamp<int64_t>(seconds->get<int64_t>(), 0, 86'400)));
     }
-    if (held_ || MonotonicNow() < seen_changed_ + length) return {false, holder, {}};
+    expires_ = seen_changed_ + length;
+    if (held_ || MonotonicNow() < expires_) return {false, holder, {}};
   }
   Json lease = seen_;
   Json& spec = lease["spec"];
@@ -169,7 +171,9 @@ Leader::Impl::Turn Leader::Impl::Try() {
 }
 
 bool Leader::Impl::Pause() {
-  const Instant until = MonotonicNow() + pause_.Next();
+  Instant until = MonotonicNow() + pause_.Next();
+  // Who waits for a lease to run out looks at that moment.
+  if (expires_ > MonotonicNow()) until = std::min(until, expires_);
   std::unique_lock lock(mutex_);
   // Stop() of the client wakes nobody here: it is looked at often enough.
   while (!ending_ && !client_.stopped() && MonotonicNow() < until) {

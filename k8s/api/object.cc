@@ -38,6 +38,7 @@ const Resource kValidatingWebhooks{"admissionregistration.k8s.io", "v1",
                                    "ValidatingWebhookConfiguration", false};
 const Resource kCustomResourceDefinitions{"apiextensions.k8s.io", "v1", "customresourcedefinitions",
                                           "CustomResourceDefinition", false};
+const Resource kResourceQuotas{"", "v1", "resourcequotas", "ResourceQuota", true};
 const Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass",
                                 false};
 }  // namespace resources

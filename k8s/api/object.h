@@ -35,7 +35,7 @@ namespace resources {
 extern const Resource kPods, kNodes, kEvents /* events.k8s.io/v1 */, kLeases, kNamespaces;
 extern const Resource kSharePods, kGpuNodes;  // baton.dev/v1alpha1
 extern const Resource kMutatingWebhooks, kValidatingWebhooks, kCustomResourceDefinitions;
-extern const Resource kPriorityClasses;
+extern const Resource kPriorityClasses, kResourceQuotas;
 }  // namespace resources
 
 struct ObjectName {
@@ -59,6 +59,9 @@ const Json* Find(const Json& object, std::string_view pointer);
 // Nothing: it is no JSON object, or lists and objects lie in each other deeper than any of the
 // API's do (200; base/nesting.h).
 std::optional<Json> ParseObject(std::string_view text);
+
+// ApiError::reason of an eviction that a PodDisruptionBudget does not allow now (status 429).
+inline constexpr const char* kDisruptionBudget = "DisruptionBudget";
 
 // Why the API server did not do it.
 struct ApiError {

@@ -36,6 +36,10 @@ struct Reflector::State {
         sink(std::move(the_sink)),
         backoff(options.backoff_min, options.backoff_max, std::random_device{}()) {
     options.list.stop = stop.get_token();
+    options.list.project = [project = std::move(options.list.project)](Json& object) {
+      DropManagedFields(object);
+      if (project) project(object);
+    };
   }
 
   bool ended() const { return stop.stop_requested() || client.stopped(); }
@@ -71,44 +75,65 @@ struct Reflector::State {
   std::condition_variable changed;
   Backoff backoff;
   bool troubled = false;
-  std::string version;  // where the next watch begins; empty: list first
-  std::map<ObjectName, Json> known;
+  std::string version;       // where the next watch begins; empty: list first
+  std::string seen_version;  // the newest that was heard of
+  // Of an object that was told, what a later list or event is compared with.
+  struct Known {
+    std::string uid;
+    std::string version;
+  };
+  std::map<ObjectName, Known> known;
+
+  void Gone(const ObjectName& name, const Known& was) {
+    if (!sink.gone) return;
+    Json metadata{{"name", name.name}, {"uid", was.uid}, {"resourceVersion", was.version}};
+    if (!name.name_space.empty()) metadata["namespace"] = name.name_space;
+    sink.gone({{"kind", resource.kind},
+               {"apiVersion", resource.ApiVersion()},
+               {"metadata", std::move(metadata)}});
+  }
 };
 
 // Whether the list was told.
 bool Reflector::State::List() {
+  options.list.not_older_than = seen_version;
   auto list = client.List(resource, options.name_space, options.list);
   if (ended()) return false;
   if (!list) {
+    // A server that was restored from a backup never comes to that version.
+    if (list.error().status == 504 || list.error().gone()) seen_version.clear();
     Trouble(list.error().message);
     Pause(list.error().retry_after);
     return false;
   }
   Well();
-  std::map<ObjectName, Json> now;
-  for (Json& item : (*list)["items"]) {
-    DropManagedFields(item);
+  std::map<ObjectName, Known> now;
+  for (const Json& item : (*list)["items"]) {
     ObjectName name = NameOf(item);
-    if (!name.name.empty()) now.insert_or_assign(std::move(name), std::move(item));
+    if (!name.name.empty()) {
+      now.insert_or_assign(std::move(name), Known{UidOf(item), ResourceVersionOf(item)});
+    }
   }
   // What is gone first: its room may be what the new ones get.
-  std::map<ObjectName, Json> before = std::exchange(known, std::move(now));
+  std::map<ObjectName, Known> before = std::exchange(known, std::move(now));
   for (auto at = before.begin(); at != before.end();) {
     const auto same = known.find(at->first);
-    if (same != known.end() && UidOf(same->second) == UidOf(at->second)) {
+    if (same != known.end() && same->second.uid == at->second.uid) {
       ++at;
       continue;
     }
-    if (sink.gone) sink.gone(std::move(at->second));
+    Gone(at->first, at->second);
     at = before.erase(at);
   }
-  for (const auto& [name, object] : known) {
-    const auto old = before.find(name);
-    if (old != before.end() && ResourceVersionOf(old->second) == ResourceVersionOf(object))
-      continue;
-    if (sink.changed) sink.changed(object);
+  for (Json& item : (*list)["items"]) {
+    const auto is = known.find(NameOf(item));
+    // Of two of one name, which no server lists, the last counts.
+    if (is == known.end() || is->second.uid != UidOf(item)) continue;
+    const auto old = before.find(is->first);
+    if (old != before.end() && old->second.version == is->second.version) continue;
+    if (sink.changed) sink.changed(std::move(item));
   }
-  version = TextAt(*list, "metadata/resourceVersion");
+  version = seen_version = TextAt(*list, "metadata/resourceVersion");
   if (sink.synced) sink.synced();
   return true;
 }
@@ -117,28 +142,29 @@ bool Reflector::State::OnEvent(std::string_view type, Json object) {
   if (ended()) return false;
   if (type == "ERROR") return false;
   Well();
-  DropManagedFields(object);
+  if (type != "BOOKMARK" && options.list.project) options.list.project(object);
   std::string seen = ResourceVersionOf(object);
   if (type != "BOOKMARK") {
     ObjectName name = NameOf(object);
     const auto at = known.find(name);
+    std::string uid = UidOf(object);
     if (type == "DELETED") {
-      if (at != known.end() && UidOf(at->second) == UidOf(object)) {
+      if (at != known.end() && at->second.uid == uid) {
         known.erase(at);
         if (sink.gone) sink.gone(std::move(object));
       }
     } else if (!name.name.empty()) {
       if (at == known.end()) {
-        if (sink.changed) sink.changed(object);
-        known.emplace(std::move(name), std::move(object));
-      } else if (ResourceVersionOf(at->second) != seen) {
-        if (UidOf(at->second) != UidOf(object) && sink.gone) sink.gone(std::move(at->second));
-        if (sink.changed) sink.changed(object);
-        at->second = std::move(object);
+        known.emplace(std::move(name), Known{std::move(uid), seen});
+        if (sink.changed) sink.changed(std::move(object));
+      } else if (at->second.version != seen) {
+        if (at->second.uid != uid) Gone(at->first, at->second);
+        at->second = {std::move(uid), seen};
+        if (sink.changed) sink.changed(std::move(object));
       }
     }
   }
-  if (!seen.empty()) version = std::move(seen);
+  if (!seen.empty()) version = seen_version = std::move(seen);
   return !ended();
 }
 

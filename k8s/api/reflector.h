@@ -14,9 +14,10 @@
 namespace baton::k8s {
 
 // What it calls, from its own thread, one after the other. After a list: for each object that is
-// new or has another resourceVersion Changed(), for each that is gone Gone() with its last known
-// state; then Synced(). An object that was deleted and made again in between is Gone() and then
-// Changed(): they have different uids. Objects come without their metadata.managedFields.
+// new or has another resourceVersion Changed(), for each that is gone Gone() with its name, uid and
+// version (what else was known of it the sink knows); then Synced(). An object that was deleted and
+// made again in between is Gone() and then Changed(): they have different uids. Objects come
+// without their metadata.managedFields, and as `list.project` leaves them.
 struct ReflectorSink {
   std::function<void(Json object)> changed;
   std::function<void(Json object)> gone;
@@ -27,6 +28,7 @@ struct ReflectorSink {
 struct ReflectorOptions {
   std::string name_space;  // empty: all
   ListOptions list;
+  // list.from_cache: lists come from the API server's watch cache, never older than what was seen.
   Duration silence = std::chrono::seconds(90);  // of a watch, after which it counts as stalled
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(30);

@@ -15,7 +15,19 @@
 #include <utility>
 #include <vector>
 
+#include "k8s/binder/object_cache.h"
+#include "k8s/binder/objects.h"
+
 namespace baton::k8s {
+namespace {
+
+// How soon a standby sees that it has won.
+constexpr Duration kStandbyLook = std::chrono::milliseconds(20);
+
+const Resource kClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true};
+
+}  // namespace
+
 class Binder::Impl {
  public:
   Impl(Client& client, BinderOptions options)
@@ -110,10 +122,12 @@ class Binder::Impl {
         {Watched::kPod, resources::kPods, false},
         {Watched::kSharePod, resources::kSharePods, false},
         {Watched::kPriorityClass, resources::kPriorityClasses, true},
-        {Watched::kClaim,
-         {"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true},
-         true},
+        {Watched::kClaim, kClaims, true},
         {Watched::kVolume, {"", "v1", "persistentvolumes", "PersistentVolume", false}, true},
+        {Watched::kStorageClass,
+         {"storage.k8s.io", "v1", "storageclasses", "StorageClass", false},
+         true},
+        {Watched::kQuota, resources::kResourceQuotas, true},
     };
   }
 
@@ -143,7 +157,9 @@ class Binder::Impl {
     } else {
       won_ = true;
     }
-    {
+    const bool warm = options_.self && options_.leader;
+    if (warm) Watch();
+    if (!warm) {
       std::unique_lock lock(mutex_);
       // `won_` is set by another thread without the lock, so it is looked at now and then too.
       while (!stopped_ && !lost_ && !won_) {
@@ -151,20 +167,30 @@ class Binder::Impl {
       }
       if (stopped_) return {};
     }
-    Start();
+    if (!warm) {
+      StartWriting();
+      Watch();
+    }
     Instant next = kNever;
+    bool fenced = !warm;
     for (;;) {
+      if (!fenced && won_ && !lost_ && Fence()) {
+        fenced = true;
+        next = MonotonicNow();  // there may be nothing new to hear of
+      }
       std::deque<std::function<void(Core&)>> inputs;
       {
         std::unique_lock lock(mutex_);
         while (!stopped_ && !lost_ && inputs_.empty() && MonotonicNow() < next) {
           const Duration rest =
               next == kNever ? Duration(std::chrono::seconds(1)) : Duration(next - MonotonicNow());
-          changed_.wait_for(lock, std::clamp<Duration>(rest, Duration(0), std::chrono::seconds(1)));
-          if (options_.leader && !leading()) break;
+          const Duration most = fenced ? Duration(std::chrono::seconds(1)) : kStandbyLook;
+          changed_.wait_for(lock, std::clamp<Duration>(rest, Duration(0), most));
+          if (!fenced && won_) break;
+          if (fenced && options_.leader && !leading()) break;
         }
         if (stopped_) return {};
-        if (lost_ || (options_.leader && !leading())) {
+        if (lost_ || (won_ && options_.leader && !leading())) {
           return Fail(ErrorCode::kUnavailable,
                       "lost the lease; writes have stopped: " +
                           (lost_why_.empty() ? "it was not renewed in time" : lost_why_));
@@ -172,6 +198,7 @@ class Binder::Impl {
         inputs.swap(inputs_);
       }
       for (auto& input : inputs) input(core_);
+      TellSynced(fenced);
       const Instant start = MonotonicNow();
       Effects effects = core_.Step({start, std::time(nullptr)});
       Dispatch(std::move(effects));
@@ -188,16 +215,51 @@ class Binder::Impl {
     }
   }
 
-  void Start() {
+  // Whether the watch of pods has shown what this binder wrote to its own pod after it had won.
+  bool Fence() {
+    if (fence_.empty()) {
+      StartWriting();
+      const auto done = client_.Patch(
+          resources::kPods, *options_.self, PatchKind::kMerge,
+          {{"metadata", {{"annotations", {{"baton.dev/leads-as", options_.leader->identity}}}}}});
+      if (!done) {
+        spdlog::warn("cannot write to the binder's own pod {}: {}; trying again",
+                     options_.self->Text(), done.error().message);
+        return false;
+      }
+      fence_ = ResourceVersionOf(*done);
+    }
+    return self_seen_ == fence_ || IsOlderVersion(fence_, self_seen_);
+  }
+
+  // Of the core's thread.
+  void TellSynced(bool fenced) {
+    if (all_synced_ || !fenced) return;
+    for (const bool one : synced_kinds_) {
+      if (!one) return;
+    }
+    spdlog::info("cluster known; scheduling starts");
+    all_synced_ = true;
+    core_.Synced();
+  }
+
+  void StartWriting() {
+    if (events_) return;
     EventRecorderOptions events = options_.events;
     events.may_write = [this] { return leading(); };
     events_ = std::make_unique<EventRecorder>(client_, std::move(events));
     for (uint32_t i = 0; i < options_.writers; ++i) writers_.emplace_back([this] { WriteAll(); });
+  }
+
+  void Watch() {
     for (Kind& entry : kinds_) {
       const Watched kind = entry.kind;
       ReflectorSink sink;
       sink.changed = [this, kind](Json object) {
-        Push([kind, object = std::make_shared<Json>(std::move(object))](Core& core) {
+        Push([this, kind, object = std::make_shared<Json>(std::move(object))](Core& core) {
+          if (kind == Watched::kPod && options_.self && NameOf(*object) == *options_.self) {
+            self_seen_ = ResourceVersionOf(*object);
+          }
           core.Changed(kind, std::move(*object));
         });
       };
@@ -217,8 +279,11 @@ class Binder::Impl {
                     custom ? "; apply Baton's CustomResourceDefinitions" : "");
         if (entry.optional) Synced(kind);
       };
+      ReflectorOptions watch = options_.watches;
+      if (kind == Watched::kPod) watch.list.project = ProjectPod;
+      if (kind == Watched::kNode) watch.list.project = ProjectNode;
       reflectors_.push_back(
-          std::make_unique<Reflector>(client_, entry.resource, options_.watches, std::move(sink)));
+          std::make_unique<Reflector>(client_, entry.resource, watch, std::move(sink)));
     }
   }
 
@@ -231,17 +296,7 @@ class Binder::Impl {
   }
 
   void Synced(Watched kind) {
-    Push([this, kind](Core& core) {
-      bool& known = synced_kinds_[static_cast<size_t>(kind)];
-      if (known) return;
-      known = true;
-      for (const bool one : synced_kinds_) {
-        if (!one) return;
-      }
-      spdlog::info("cluster listed; scheduling starts");
-      all_synced_ = true;
-      core.Synced();
-    });
+    Push([this, kind](Core&) { synced_kinds_[static_cast<size_t>(kind)] = true; });
   }
 
   void Dispatch(Effects effects) {
@@ -274,6 +329,8 @@ class Binder::Impl {
         result.done = done.has_value();
         if (done) {
           result.object = *std::move(done);
+          const bool pod = write.kind != WriteKind::kStatus && write.kind != WriteKind::kSelectNode;
+          if (pod) ProjectPod(result.object);
         } else {
           result.error = done.error();
         }
@@ -297,9 +354,13 @@ class Binder::Impl {
       case WriteKind::kPatchPod:
         return client_.Patch(resources::kPods, write.name, PatchKind::kMerge, write.body);
       case WriteKind::kPodCondition:
-      case WriteKind::kMarkVictim:
         return client_.Patch(resources::kPods, write.name, PatchKind::kStrategic, write.body,
                              "status");
+      case WriteKind::kEvict:
+        return client_.Create(resources::kPods, write.name, write.body, "eviction");
+      case WriteKind::kSelectNode:
+        return client_.Patch(kClaims, {write.name.name_space, write.claim}, PatchKind::kMerge,
+                             write.body);
       case WriteKind::kDeletePod:
         return client_.Delete(resources::kPods, write.name, write.uid);
     }
@@ -311,6 +372,8 @@ class Binder::Impl {
   Core core_;  // of Run()'s thread
   std::vector<Kind> kinds_ = AllKinds();
   std::array<bool, kWatchedKinds> synced_kinds_{};
+  std::string self_seen_;  // the version of its own pod that the watch has shown
+  std::string fence_;      // that of what it wrote when it had won
   mutable std::mutex leader_mutex_;
   std::unique_ptr<Leader> leader_;
   std::unique_ptr<EventRecorder> events_;

@@ -1,6 +1,12 @@
 // The binder at work: watches feed the core, what it decides is written by a few threads, and only
-// while the lease is held. Watches begin when the lease is won, so what they tell is newer than all
-// that the leader before has written.
+// while the lease is held.
+//
+// One that waits for the lease watches too, where it knows its own pod. What its watches have told
+// when it wins may be older than the last writes of the leader before. So it writes to its own pod
+// first, and decides nothing before the watch of pods has shown that: it has shown all that was
+// written to pods before then. Of what else a leader writes nothing gives room away: whoever goes
+// by an older SharePod meets a conflict. Without a pod of its own watches begin when the lease is
+// won.
 #ifndef BATON_K8S_BINDER_BINDER_H_
 #define BATON_K8S_BINDER_BINDER_H_
 
@@ -24,6 +30,7 @@ struct BinderOptions {
   EventRecorderOptions events;
   ReflectorOptions watches;  // of each; `name_space` is of SharePods and pods that it binds: all
   uint32_t writers = 12;     // threads
+  std::optional<ObjectName> self;  // its own pod
 };
 
 class Binder {

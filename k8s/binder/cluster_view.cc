@@ -75,9 +75,8 @@ SeenPod SeePod(const Json& pod, const Result<GpuPod>& gpu) {
   seen.node = TextAt(pod, "spec/nodeName");
   seen.takes_room = TakesRoom(pod);
   seen.whole = AsksForWhole(pod);
-  if (gpu) {
-    seen.request = gpu->request;
-  } else {
+  if (gpu) seen.request = gpu->request;
+  if (!gpu || !gpu->asks()) {
     const NodeResources resources = ResourcesOf(pod);
     seen.request.cpu_milli = static_cast<uint32_t>(
         std::min<uint64_t>(resources.cpu_milli, std::numeric_limits<uint32_t>::max()));
@@ -101,19 +100,25 @@ void ClusterView::SetNode(const Json& node) {
   NodeFacts facts = ReadFacts(node);
   if (facts.name.empty()) return;
   NodeEntry& entry = nodes_[facts.name];
-  if (!entry.known || entry.facts != facts) {
-    off_.clear();
-    // Taints stand in the facts alone: who waits may be allowed there now.
-    changed_ = true;
-  }
+  if (!entry.known) entry.facts = {};
   entry.known = true;
+  entry.counts_share = facts.mounts_hook;
+  SetFacts(entry, std::move(facts));
   entry.node = ReadNode(node);
   entry.node.name = facts.name;
   entry.node.cards.clear();
   entry.guessed = GuessedCards(node, memory_unit_mib_);
   entry.resources = OtherAllocatable(node);
-  entry.facts = std::move(facts);
   Touch(entry.facts.name);
+}
+
+void ClusterView::SetFacts(NodeEntry& entry, NodeFacts facts) {
+  facts.mounts_hook = entry.counts_share && entry.mounts_hook;
+  if (entry.facts == facts) return;
+  off_.clear();
+  // These stand in the facts alone: who waits may be allowed there now.
+  changed_ = true;
+  entry.facts = std::move(facts);
 }
 
 void ClusterView::RemoveNode(const std::string& name) {
@@ -129,6 +134,8 @@ std::string ClusterView::SetGpuNode(const Json& gpu_node) {
   if (name.empty()) return "a GpuNode without a name";
   NodeEntry& entry = nodes_[name];
   Touch(name);
+  entry.mounts_hook = MountsHook(gpu_node);
+  if (entry.known) SetFacts(entry, entry.facts);
   auto cards = CardsOf(gpu_node);
   if (!cards) {
     entry.cards.reset();
@@ -142,6 +149,8 @@ void ClusterView::RemoveGpuNode(const std::string& name) {
   const auto it = nodes_.find(name);
   if (it == nodes_.end()) return;
   it->second.cards.reset();
+  it->second.mounts_hook = false;
+  if (it->second.known) SetFacts(it->second, it->second.facts);
   Touch(name);
 }
 
@@ -183,6 +192,43 @@ void ClusterView::SetPod(const SeenPod& pod) {
 }
 
 void ClusterView::RemovePod(const std::string& key) { Forget(key); }
+
+void ClusterView::Usage::Count(const Usage& pod, bool here) {
+  const auto add = [&](uint64_t& to, uint64_t amount) { here ? to += amount : to -= amount; };
+  add(cpu_milli, pod.cpu_milli);
+  add(memory_mib, pod.memory_mib);
+  for (const auto& [resource, amount] : pod.resources) add(resources[resource], amount);
+  std::erase_if(resources, [](const auto& resource) { return resource.second == 0; });
+}
+
+void ClusterView::SetForeign(const std::string& key, const std::string& node,
+                             const devmgr::PodRequest& request) {
+  RemoveForeign(key);
+  Foreign& pod = foreign_[key];
+  if (node.empty()) return;
+  const auto usage =
+      usages_.try_emplace({request.cpu_milli, request.memory_mib, request.resources}, 0).first;
+  ++usage->second;
+  pod = {node, &usage->first};
+  NodeEntry& entry = nodes_[node];
+  entry.foreign.Count(usage->first, true);
+  ++entry.foreign_pods;
+  Touch(node);
+}
+
+void ClusterView::RemoveForeign(const std::string& key) {
+  const auto it = foreign_.find(key);
+  if (it == foreign_.end()) return;
+  if (it->second.usage != nullptr) {
+    NodeEntry& entry = nodes_[it->second.node];
+    entry.foreign.Count(*it->second.usage, false);
+    --entry.foreign_pods;
+    Touch(it->second.node);
+    const auto usage = usages_.find(*it->second.usage);
+    if (--usage->second == 0) usages_.erase(usage);
+  }
+  foreign_.erase(it);
+}
 
 Result<void> ClusterView::Assume(const devmgr::PodRequest& request,
                                  const devmgr::Placement& placement) {
@@ -233,8 +279,12 @@ devmgr::Node ClusterView::Wanted(const std::string& name, const NodeEntry& entry
   for (const std::string_view resource : {kShareResource, kMemoryResource}) {
     node.resources.try_emplace(std::string(resource), kUncounted);
   }
-  uint64_t cpu_milli = 0;
-  uint64_t memory_mib = 0;
+  uint64_t cpu_milli = entry.foreign.cpu_milli;
+  uint64_t memory_mib = entry.foreign.memory_mib;
+  for (const auto& [resource, amount] : entry.foreign.resources) {
+    const auto there = node.resources.find(resource);
+    if (there != node.resources.end()) there->second -= std::min(there->second, amount);
+  }
   for (const std::string& key : entry.pods) {
     if (IsBooked(key)) continue;
     const devmgr::PodRequest& request = here_.at(key).request;
@@ -316,7 +366,10 @@ bool ClusterView::Flush() {
     if (it == nodes_.end()) continue;
     FlushNode(name, it->second);
     const NodeEntry& entry = it->second;
-    if (!entry.known && !entry.cards && entry.pods.empty() && !entry.booked) nodes_.erase(it);
+    if (!entry.known && !entry.cards && entry.pods.empty() && entry.foreign_pods == 0 &&
+        !entry.booked) {
+      nodes_.erase(it);
+    }
   }
   dirty_.clear();
   return std::exchange(changed_, false);

@@ -22,6 +22,7 @@ namespace {
 struct BinderFlags {
   ClusterFlags cluster;
   std::string name_space;
+  std::string pod;
   std::string identity;
   std::string scheduler{kScheduler};
   PolicyFlag policy;
@@ -58,13 +59,16 @@ Result<void> Bind(const BinderFlags& flags) {
   if (!config) return tl::unexpected(config.error());
   const std::string identity = flags.identity.empty() ? OwnIdentity() : flags.identity;
   options.events.instance = identity;
+  if (!flags.pod.empty() && !flags.name_space.empty()) {
+    options.self = ObjectName{flags.name_space, flags.pod};
+  }
   if (!flags.no_election) {
     LeaderOptions leader;
     leader.lease = {flags.name_space.empty() ? config->name_space : flags.name_space, flags.lease};
     leader.identity = identity;
     leader.duration = std::chrono::seconds(flags.lease_s);
     leader.renew_deadline = leader.duration * 2 / 3;
-    leader.retry = leader.duration * 2 / 15;
+    leader.retry = leader.duration / 15;
     options.leader = leader;
   }
   ClientOptions client_options;
@@ -111,6 +115,12 @@ void AddBinder(CLI::App& program, int* exit_code) {
       ->envname("POD_NAMESPACE");
   command->add_option("--lease", flags->lease, "Name of the lease")->capture_default_str();
   command
+      ->add_option(
+          "--pod", flags->pod,
+          "Name of the binder's own pod in --namespace. A binder that knows it watches the "
+          "cluster while it waits for the lease, so it takes over at once")
+      ->envname("POD_NAME");
+  command
       ->add_option("--lease-seconds", flags->lease_s,
                    "How long the others wait after the leader has gone silent")
       ->check(CLI::Range(3u, 300u))
@@ -121,6 +131,7 @@ void AddBinder(CLI::App& program, int* exit_code) {
                     "Lead without election; only if no other binder can run");
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
+  AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
   command
       ->add_option("--scheduler-name", flags->scheduler, "Schedules pods with this schedulerName")
       ->capture_default_str();

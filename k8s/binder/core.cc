@@ -41,7 +41,11 @@ class Core::Impl {
   void Push(Input input) {
     inbox_.emplace_back(std::in_place_type<Input>, std::move(input));
   }
-  void SetSynced() { synced_ = true; }
+  void SetSynced() {
+    if (std::exchange(synced_, true)) return;
+    objects_.QueueAll();
+    queue_.RequestRound();
+  }
 
   Effects Step(const CoreNow& now);
   Instant Next() const;
@@ -63,6 +67,8 @@ class Core::Impl {
   void OnWriteResult(WriteResult& result);
   void OnSuccess(Entry& entry, const Write& write, Json object);
   void OnBound(Entry& entry, const Write& write);
+  void TellScheduled(const Entry& entry);
+  void OnEvicted(const Entry& entry, const Write& write);
   void OnFailure(const Entry& entry, const Write& write, const ApiError& error);
   // A write's answer shows the pod as it is after what was in doubt.
   void ResolveDoubt(const Entry& entry, const Write& write);
@@ -80,6 +86,7 @@ class Core::Impl {
   CoreNow now_;  // of the step that is made, or was the last
   std::vector<std::string> troubles_;
   uint64_t bound_ = 0;
+  uint64_t preempted_ = 0;
   uint64_t conflicts_ = 0;
   uint64_t failures_ = 0;
 
@@ -92,7 +99,7 @@ class Core::Impl {
   Reasons reasons_{options_.say_again, queue_};
   Replacements replacements_{options_};
   EventQueue events_;
-  Resizes resizes_{view_, assumed_, queue_, events_};
+  Resizes resizes_{objects_, view_, assumed_, queue_, events_};
   Rounds rounds_{{options_, objects_, view_, assumed_, queue_, reasons_, retries_, events_}};
   Reconciler reconciler_{{options_, objects_, view_, assumed_, queue_, in_flight_, retries_,
                           reasons_, rounds_, resizes_, replacements_, events_}};
@@ -109,6 +116,9 @@ void Core::Impl::OnWatchEvent(WatchEvent& event) {
     case Watched::kPod:
       if (!event.gone) {
         OnPod(std::move(event.object));
+      } else if (const std::string key = NameOf(event.object).Text(); view_.IsForeign(key)) {
+        view_.RemoveForeign(key);
+        if (objects_.Find(key) != nullptr) queue_.Add(key);  // a SharePod that wants the name
       } else if (const Entry* entry = objects_.RemovePod(event.object)) {
         ForgetPod(*entry, UidOf(event.object));
       }
@@ -123,8 +133,12 @@ void Core::Impl::OnWatchEvent(WatchEvent& event) {
     case Watched::kPriorityClass:
       objects_.SetPriorityClass(event.object, event.gone);
       break;
+    case Watched::kQuota:
+      objects_.SetQuota(event.object, event.gone);
+      break;
     case Watched::kClaim:
     case Watched::kVolume:
+    case Watched::kStorageClass:
       objects_.SetVolume(event.kind, event.object, event.gone);
       rounds_.VolumesChanged();
       break;
@@ -150,19 +164,28 @@ void Core::Impl::OnGpuNode(const WatchEvent& event) {
 }
 
 void Core::Impl::OnPod(Json object) {
-  const auto [entry, replaced_uid, new_spec] = objects_.SetPod(std::move(object), &troubles_);
+  const std::string key = NameOf(object).Text();
+  const auto [entry, replaced_uid, new_spec, foreign] =
+      objects_.SetPod(std::move(object), &troubles_);
+  if (foreign) {
+    view_.SetForeign(key, foreign->takes_room ? foreign->node : "", foreign->request);
+    return;
+  }
   if (entry == nullptr) return;
+  view_.RemoveForeign(key);
   if (!replaced_uid.empty()) ForgetPod(*entry, replaced_uid);
   const Pod& pod = *entry->pod;
   if (pod.deleting) retries_.Now(entry->key);
   if (new_spec) queue_.RequestRound();
   if (pod.gpu.asks() && !pod.node.empty()) rounds_.Learn(entry->key, pod.request);
   SeePodInView(*entry);
+  TellScheduled(*entry);
   retries_.NewerSeen(entry->key);
 }
 
 void Core::Impl::OnSharePod(Json object) {
-  const auto [entry, replaced_uid, new_spec] = objects_.SetSharePod(std::move(object), &troubles_);
+  const auto [entry, replaced_uid, new_spec, foreign] =
+      objects_.SetSharePod(std::move(object), &troubles_);
   if (entry == nullptr) return;
   if (!replaced_uid.empty()) ForgetSharePod(*entry);
   if (new_spec) {
@@ -229,10 +252,6 @@ void Core::Impl::OnSuccess(Entry& entry, const Write& write, Json object) {
       rounds_.ChildMade(entry.key);
       OnPod(std::move(object));
       break;
-    case WriteKind::kMarkVictim:
-      rounds_.preemptions().SetMarked(entry.key, write.uid);
-      OnPod(std::move(object));
-      break;
     case WriteKind::kPatchPod:
     case WriteKind::kPodCondition:
       OnPod(std::move(object));
@@ -242,6 +261,12 @@ void Core::Impl::OnSuccess(Entry& entry, const Write& write, Json object) {
       retries_.Accept(entry.key);
       OnBound(entry, write);
       break;
+    case WriteKind::kSelectNode:
+      objects_.SetVolume(Watched::kClaim, object, false);
+      break;
+    case WriteKind::kEvict:
+      OnEvicted(entry, write);
+      [[fallthrough]];
     case WriteKind::kDeletePod:
       // Where it has been seen to end there is nothing to wait for.
       if (!entry.pod || entry.pod->uid != write.uid || entry.pod->deleting) break;
@@ -255,12 +280,29 @@ void Core::Impl::OnBound(Entry& entry, const Write& write) {
   in_flight_.ClearBinding(entry.key);
   ++bound_;
   if (!entry.pod || entry.pod->uid != write.uid || !entry.pod->node.empty()) return;
-  const devmgr::Placement& to = in_flight_.BindingTo(entry.key);
-  objects_.SetBound(entry, to);
+  objects_.SetBound(entry, in_flight_.BindingTo(entry.key));
   SeePodInView(entry);
+  TellScheduled(entry);
+}
+
+// The watch may show a pod on its node before the Binding's answer comes, or no answer comes at
+// all.
+void Core::Impl::TellScheduled(const Entry& entry) {
+  if (entry.pod->node.empty() || !in_flight_.SetCarriedOut(entry.key, entry.pod->uid)) return;
+  const devmgr::Placement& to = in_flight_.BindingTo(entry.key);
   const std::string gpus = GpuIndexes(to, view_.cluster());
   events_.Add(entry, false, "Scheduled", "Binding",
               "bound to node " + to.node + (gpus.empty() ? "" : ", GPU " + gpus));
+}
+
+void Core::Impl::OnEvicted(const Entry& entry, const Write& write) {
+  const Preemptions& preemptions = rounds_.preemptions();
+  const bool again = preemptions.IsDeleted(entry.key, write.uid);
+  if (again || !preemptions.IsVictim(entry.key, write.uid)) return;
+  ++preempted_;
+  events_.Add(
+      entry, true, "Preempted", "Preempting",
+      "preempted by " + preemptions.PreemptorOf(entry.key) + ", which has a higher priority");
 }
 
 void Core::Impl::ResolveDoubt(const Entry& entry, const Write& write) {
@@ -285,11 +327,12 @@ void Core::Impl::OnFailure(const Entry& entry, const Write& write, const ApiErro
       in_flight_.ClearBinding(key);
     }
   }
-  const bool patches = write.kind == WriteKind::kPatchPod || write.kind == WriteKind::kMarkVictim;
+  const bool patches = write.kind == WriteKind::kPatchPod;
   if (patches && uncertain) in_flight_.SetInDoubt(key, write.uid);
-  // A victim goes all the same.
-  if (write.kind == WriteKind::kMarkVictim && !uncertain) {
-    rounds_.preemptions().SetMarked(key, write.uid);
+  // A PodDisruptionBudget keeps the pod where it is: others are looked for.
+  if (write.kind == WriteKind::kEvict && error.reason == kDisruptionBudget) {
+    rounds_.SpareVictim(key, write.uid, now_.at + options_.spare_for);
+    return;
   }
   const bool may_be_bound = !in_flight_.MayBeBound(key).empty();
   AfterFailure after = Classify(write.kind, error);
@@ -339,7 +382,14 @@ Effects Core::Impl::Step(const CoreNow& now) {
       OnWriteResult(std::get<WriteResult>(input));
     }
   }
-  if (!synced_) return {{}, events_.Take()};
+  if (!synced_) {
+    // A standby: it keeps up, and decides nothing.
+    for (const std::string& key : queue_.Take()) {
+      if (const Entry* entry = objects_.Find(key)) reconciler_.ForgetGone(*entry);
+    }
+    view_.Flush();
+    return {{}, events_.Take()};
+  }
   queue_.AddDue(now.at);
   if (view_.Flush()) queue_.RequestRound();
   ReconcileQueued();
@@ -365,7 +415,7 @@ CoreCounts Core::Impl::Counts() const {
   counts.rounds = rounds_.rounds();
   counts.decided = rounds_.placed();
   counts.bound = bound_;
-  counts.displaced = reconciler_.preempted();
+  counts.displaced = preempted_;
   counts.conflicts = conflicts_;
   counts.failures = failures_;
   counts.waiting = rounds_.waiting();

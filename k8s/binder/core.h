@@ -44,8 +44,10 @@ enum class Watched : uint8_t {
   kPriorityClass,
   kClaim,   // PersistentVolumeClaim
   kVolume,  // PersistentVolume
+  kStorageClass,
+  kQuota,  // ResourceQuota
 };
-inline constexpr size_t kWatchedKinds = 7;
+inline constexpr size_t kWatchedKinds = 9;
 
 struct CoreOptions {
   std::string scheduler{kScheduler};  // pods with this schedulerName are ours
@@ -64,6 +66,8 @@ struct CoreOptions {
   Duration retry_min = std::chrono::milliseconds(200);
   Duration retry_max = std::chrono::seconds(60);
   uint32_t evictions_max = 64;  // preempted pods that have not gone yet
+  // A pod that a PodDisruptionBudget keeps is not chosen to go again for so long.
+  Duration spare_for = std::chrono::seconds(30);
 };
 
 enum class WriteKind : uint8_t {
@@ -72,8 +76,9 @@ enum class WriteKind : uint8_t {
   kBind,          // POST pods/binding
   kPatchPod,      // merge patch of metadata
   kPodCondition,  // strategic patch of pods/status
-  kMarkVictim,    // strategic patch of pods/status: condition DisruptionTarget
+  kEvict,         // POST pods/eviction, only if it has this uid: 429 where a budget is against it
   kDeletePod,     // only if it has this uid; its own grace period
+  kSelectNode,    // merge patch of a PersistentVolumeClaim, `claim`: where its volume is to be made
 };
 
 struct Write {
@@ -81,6 +86,7 @@ struct Write {
   WriteKind kind = WriteKind::kStatus;
   ObjectName name;
   std::string uid;
+  std::string claim;  // kSelectNode: its name, in the namespace of `name`
   Json body;
 };
 
@@ -132,7 +138,8 @@ class Core {
   // Watch events. Only recorded; Step() acts on them.
   void Changed(Watched kind, Json object);
   void Gone(Watched kind, const Json& object);
-  // All objects that existed at the start have been passed in; nothing is decided before.
+  // All objects that existed at the start have been passed in; nothing is decided before, though
+  // Step() keeps up with what was recorded.
   void Synced();
   void Done(WriteResult result);
 

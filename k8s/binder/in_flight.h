@@ -22,6 +22,8 @@ class InFlight {
   // CHECKs that nothing of the name is in flight.
   void Send(const ObjectName& name, WriteKind kind, std::string uid, Json body);
   void SendBinding(const ObjectName& name, std::string uid, devmgr::Placement to, Json body);
+  // Of a claim of the name's pod: where its volume is to be made.
+  void SendSelectedNode(const ObjectName& name, const std::string& claim, const std::string& node);
   // The answer to a write has come. Returns the write without its body; nothing: it is not in
   // flight.
   std::optional<Write> Finish(uint64_t id);
@@ -35,6 +37,9 @@ class InFlight {
   const std::string& MayBeBound(const std::string& key) const;
   // Where the last Binding of the name goes.
   const devmgr::Placement& BindingTo(const std::string& key) const;
+  // The pod is on its node, as was seen or answered. True: a Binding of ours did that, and this is
+  // the first time that it is said.
+  bool SetCarriedOut(const std::string& key, const std::string& uid);
   // No Binding of the name was carried out, or what it did has been seen.
   void ClearBinding(const std::string& key);
 
@@ -49,8 +54,12 @@ class InFlight {
   void Forget(const std::string& key) { pods_.erase(key); }
 
  private:
+  Write& Open(const ObjectName& name, WriteKind kind, std::string uid);
+
   struct PodState {
     std::string bind_uid;
+    std::string sent_uid;  // of the last Binding that was sent
+    std::string told_uid;  // see SetCarriedOut()
     devmgr::Placement bind_to;
     std::string doubt_uid;
   };

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "k8s/types/annotations.h"
+#include "k8s/types/inject.h"
 #include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
 
@@ -147,6 +148,7 @@ Result<PodNeeds> ReadNeeds(const Json& pod) {
   PodNeeds needs;
   needs.selector = TextsAt(pod, "spec/nodeSelector");
   needs.node_name = TextAt(pod, "spec/nodeName");
+  needs.hook_mounts = NeedsHookMounts(pod);
   constexpr std::string_view kRequired = "requiredDuringSchedulingIgnoredDuringExecution";
   for (const char* affinity : {"podAffinity", "podAntiAffinity"}) {
     const std::string field = fmt::format("spec/affinity/{}/{}", affinity, kRequired);
@@ -197,6 +199,10 @@ NodeFacts ReadFacts(const Json& node) {
   for (const Json& taint : ListAt(node, "spec/taints")) {
     facts.taints.push_back({TextAt(taint, "key"), TextAt(taint, "value"), TextAt(taint, "effect")});
   }
+  // A kubelet that was never told of the resource runs pods as if they did not ask for it.
+  const bool reported = !TextAt(node, "status/nodeInfo/bootID").empty();
+  facts.mounts_hook =
+      !reported || ObjectAt(node, "status/allocatable").contains(std::string(kShareResource));
   return facts;
 }
 
@@ -231,6 +237,11 @@ std::optional<Mismatch> MismatchOf(const PodNeeds& needs, const NodeFacts& node)
     return Mismatch{"untolerated taint",
                     fmt::format("untolerated taint {}{}{}:{}", taint.key,
                                 taint.value.empty() ? "" : "=", taint.value, taint.effect)};
+  }
+  if (needs.hook_mounts && !node.mounts_hook) {
+    return Mismatch{"no hook on the node",
+                    "the kubelet there does not mount Baton's hook yet: Baton's agent on the node "
+                    "has not started, or is of a version before"};
   }
   return std::nullopt;
 }

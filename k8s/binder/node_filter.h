@@ -55,6 +55,7 @@ struct PodNeeds {
   std::vector<Toleration> tolerations;
   std::string node_name;            // empty: any
   std::vector<std::string> claims;  // PersistentVolumeClaims of its namespace, by name
+  bool hook_mounts = false;         // the kubelet has to mount the hook (NeedsHookMounts())
 
   friend auto operator<=>(const PodNeeds&, const PodNeeds&) = default;
 };
@@ -75,6 +76,9 @@ struct NodeFacts {
   std::string name;
   std::map<std::string, std::string> labels;
   std::vector<Taint> taints;
+  // The kubelet mounts the hook: its device plugin is of a version that tells it to, and the
+  // kubelet counts the resource that it does so for. ReadFacts() says the latter alone.
+  bool mounts_hook = false;
   friend bool operator==(const NodeFacts&, const NodeFacts&) = default;
 };
 NodeFacts ReadFacts(const Json& node);

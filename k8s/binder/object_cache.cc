@@ -4,11 +4,8 @@
 #include <utility>
 
 namespace baton::k8s {
-namespace {
 
-// Resource versions are told apart only; where both are numbers, as they are with etcd, the greater
-// is the newer, which tells a watch's event from the answer to a later write.
-bool IsOlder(const std::string& a, const std::string& b) {
+bool IsOlderVersion(const std::string& a, const std::string& b) {
   const auto number = [](const std::string& text, uint64_t* value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
     return error == std::errc() && end == text.data() + text.size();
@@ -18,11 +15,22 @@ bool IsOlder(const std::string& a, const std::string& b) {
   return number(a, &left) && number(b, &right) && left < right;
 }
 
-}  // namespace
+GpuCharge ChargeAt(const GpuPod& gpu, const devmgr::Placement& placement,
+                   uint32_t memory_unit_mib) {
+  GpuPod there = gpu;
+  there.asked.swap = false;  // a placement has what is reserved
+  for (const devmgr::Vgpu& vgpu : placement.vgpus) {
+    if (vgpu.container >= there.containers.size()) continue;
+    ContainerGpus& container = there.containers[vgpu.container];
+    container.request = vgpu.fit.share;
+    container.memory = {vgpu.fit.memory_mib, {}};
+  }
+  return ChargeOf(there, memory_unit_mib);
+}
 
 bool Entry::IsWanted() const {
   if (share && !share->deleting) {
-    if (share->finished || !share->wrong.empty()) return false;
+    if (share->finished || share->foreign || !share->wrong.empty()) return false;
     return !pod || (pod->owner == share->uid && !pod->deleting && pod->end == PodEnd::kNone);
   }
   return pod && pod->owner.empty() && pod->ours && pod->takes_room && !pod->deleting &&
@@ -49,6 +57,10 @@ const Entry* ObjectCache::Find(const std::string& key) const {
   return it == entries_.end() ? nullptr : &it->second;
 }
 
+void ObjectCache::QueueAll() {
+  for (const auto& [key, entry] : entries_) queue_.Add(key);
+}
+
 void ObjectCache::Erase(const std::string& key) {
   LeaveGang(key);
   entries_.erase(key);
@@ -57,10 +69,16 @@ void ObjectCache::Erase(const std::string& key) {
 ObjectCache::Update ObjectCache::SetPod(Json object, std::vector<std::string>* troubles) {
   const std::string uid = UidOf(object);
   if (uid.empty() || tombstones_.Has(uid)) return {};
-  Entry& entry = At(NameOf(object));
+  const ObjectName name = NameOf(object);
+  const Entry* known = Find(name.Text());
+  if (known == nullptr || (!known->pod && !known->share)) {
+    Pod pod = ReadPod(object, options_, troubles);
+    if (pod.foreign) return {nullptr, "", false, std::move(pod)};
+  }
+  Entry& entry = At(name);
   Update update{.entry = &entry, .replaced_uid = "", .new_spec = false};
   if (entry.pod) {
-    if (IsOlder(ResourceVersionOf(object), entry.pod->version)) return {};
+    if (IsOlderVersion(ResourceVersionOf(object), entry.pod->version)) return {};
     const std::string node = TextAt(object, "spec/nodeName");
     // A pod never leaves its node: this is from before its Binding.
     if (entry.pod->uid == uid && node.empty() && !entry.pod->node.empty()) return {};
@@ -85,7 +103,7 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
   Entry& entry = At(NameOf(object));
   Update update{.entry = &entry, .replaced_uid = "", .new_spec = false};
   if (entry.share) {
-    if (IsOlder(ResourceVersionOf(object), entry.share->version)) return {};
+    if (IsOlderVersion(ResourceVersionOf(object), entry.share->version)) return {};
     if (entry.share->uid != uid) {
       tombstones_.Add(entry.share->uid);
       update.replaced_uid = entry.share->uid;
@@ -94,12 +112,15 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
   }
   Share share = ReadShare(std::move(object), troubles);
   if (entry.share && share.generation > 0 && entry.share->generation == share.generation) {
-    share.child = std::move(entry.share->child);
+    share.has_child = entry.share->has_child;
+    share.priority_class = std::move(entry.share->priority_class);
     share.wrong = std::move(entry.share->wrong);
     share.gpu = std::move(entry.share->gpu);
     share.needs = std::move(entry.share->needs);
     share.request = std::move(entry.share->request);
     share.resources = std::move(entry.share->resources);
+    share.template_hash = std::move(entry.share->template_hash);
+    share.foreign = entry.share->foreign;
   } else {
     ReadChild(options_, share);
     update.new_spec = true;
@@ -158,18 +179,41 @@ void ObjectCache::SetPriorityClass(const Json& object, bool gone) {
 void ObjectCache::SetVolume(Watched kind, const Json& object, bool gone) {
   if (kind == Watched::kClaim) {
     gone ? volumes_.RemoveClaim(object) : volumes_.SetClaim(object);
+  } else if (kind == Watched::kStorageClass) {
+    gone ? volumes_.RemoveClass(object) : volumes_.SetClass(object);
   } else {
     gone ? volumes_.RemoveVolume(object) : volumes_.SetVolume(object);
   }
 }
 
+void ObjectCache::SetQuota(const Json& object, bool gone) {
+  gone ? quotas_.Remove(object) : quotas_.Set(object);
+  queue_.RequestRound();
+}
+
+GpuCharge ObjectCache::ChargeOfOthers(const std::string& name_space, const std::string& except,
+                                      const devmgr::Cluster& cluster) const {
+  GpuCharge sum;
+  const std::string prefix = name_space + "/";
+  for (auto it = entries_.lower_bound(prefix);
+       it != entries_.end() && it->first.starts_with(prefix); ++it) {
+    const devmgr::PlacedPod* placed = it->first == except ? nullptr : cluster.Find(it->first);
+    if (placed == nullptr) continue;
+    const Entry& entry = it->second;
+    // What its limits say stands in the pod where there is one.
+    const GpuPod& gpu = entry.pod ? entry.pod->gpu : entry.gpu();
+    sum += ChargeAt(gpu, placed->placement, options_.memory_unit_mib);
+  }
+  return sum;
+}
+
 void ObjectCache::SetPriority(Share& share) const {
-  if (share.child) share.request.priority = classes_.ValueOf(*share.child);
+  if (share.has_child) share.request.priority = classes_.ValueOf(share.priority_class);
 }
 
 bool ObjectCache::MayPreempt(const Entry& entry) const {
   // A pod has it from its class; a SharePod's may not be made yet.
-  if (!entry.pod) return classes_.MayPreempt(*entry.share->child);
+  if (!entry.pod) return classes_.MayPreempt(entry.share->priority_class);
   return TextAt(entry.pod->object, "spec/preemptionPolicy") != "Never";
 }
 

@@ -12,16 +12,22 @@
 #include <vector>
 
 #include "base/result.h"
+#include "devmgr/placement/cluster.h"
 #include "devmgr/placement/request.h"
 #include "k8s/api/object.h"
 #include "k8s/binder/core.h"
 #include "k8s/binder/objects.h"
 #include "k8s/binder/priority_classes.h"
+#include "k8s/binder/quotas.h"
 #include "k8s/binder/tombstones.h"
 #include "k8s/binder/volumes.h"
 #include "k8s/binder/work_queue.h"
 
 namespace baton::k8s {
+
+// Resource versions are told apart only; where both are numbers, as they are with etcd, the greater
+// is the newer, which tells a watch's event from the answer to a later write.
+bool IsOlderVersion(const std::string& a, const std::string& b);
 
 // What is known of one name: a SharePod and its child, or a pod. A name that waits has one of them.
 struct Entry {
@@ -39,6 +45,9 @@ struct Entry {
   bool IsWanted() const;
 };
 
+// What a pod is charged that has `gpu`'s limits and that placement.
+GpuCharge ChargeAt(const GpuPod& gpu, const devmgr::Placement& placement, uint32_t memory_unit_mib);
+
 class ObjectCache {
  public:
   ObjectCache(const CoreOptions& options, WorkQueue& queue) : options_(options), queue_(queue) {}
@@ -49,6 +58,8 @@ class ObjectCache {
     Entry* entry = nullptr;
     std::string replaced_uid;  // of another object that had the name before; empty: none
     bool new_spec = false;     // of a SharePod, or of a pod that waits: it asks for something else
+    std::optional<Pod> foreign =
+        {};  // it is none of Baton's and nothing else has its name: no entry
   };
   // `troubles`: sentences about damaged objects are added.
   Update SetPod(Json object, std::vector<std::string>* troubles);
@@ -60,17 +71,29 @@ class ObjectCache {
   void SetBound(Entry& entry, const devmgr::Placement& placement);
 
   void SetPriorityClass(const Json& object, bool gone);
-  void SetVolume(Watched kind, const Json& object, bool gone);  // kClaim or kVolume
+  void SetVolume(Watched kind, const Json& object, bool gone);  // kClaim, kVolume, kStorageClass
+
+  void SetQuota(const Json& object, bool gone);
 
   // Null: nothing is known of it.
   Entry* Find(const std::string& key);
   const Entry* Find(const std::string& key) const;
   void Erase(const std::string& key);
+  // Queues all names.
+  void QueueAll();
 
   // Whether others may be preempted for it.
   bool MayPreempt(const Entry& entry) const;
   // What it needs of a node with what its claims' volumes say. Errors as of Volumes::Resolve().
   Result<PodNeeds> ResolvedNeeds(const Entry& entry) const;
+  // What its claims lack before it can be bound there.
+  Volumes::Missing MissingVolume(const Entry& entry, const std::string& node) const {
+    return volumes_.MissingOn(node, entry.name.name_space, entry.needs());
+  }
+  const Quotas& quotas() const { return quotas_; }
+  // What the namespace's pods that have a place in `cluster` are charged by it, but for `except`.
+  GpuCharge ChargeOfOthers(const std::string& name_space, const std::string& except,
+                           const devmgr::Cluster& cluster) const;
   // "namespace/gang"; empty: it is in none.
   std::string GangOf(const Entry& entry) const;
   // How many of its gang are there, itself among them; 0: it is in none.
@@ -90,6 +113,7 @@ class ObjectCache {
   std::map<std::string, std::string> gang_of_;  // by key
   PriorityClasses classes_;
   Volumes volumes_;
+  Quotas quotas_;
   Tombstones tombstones_;
 };
 

@@ -1,8 +1,13 @@
 #include "k8s/binder/objects.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "k8s/binder/cluster_view.h"
+#include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
 
 namespace baton::k8s {
@@ -30,7 +35,35 @@ std::string OwnerOf(const Json& pod) {
   return "";
 }
 
+// An init container that has ended well does not run again, but for one that is restarted always.
+std::vector<uint32_t> EndedOf(const Json& pod, const GpuPod& gpu) {
+  std::vector<uint32_t> ended;
+  const Json& inits = ListAt(pod, "spec/initContainers");
+  for (uint32_t i = 0; i < gpu.containers.size(); ++i) {
+    const ContainerGpus& gpus = gpu.containers[i];
+    if (gpus.index >= inits.size()) break;
+    if (TextAt(inits[gpus.index], "restartPolicy") == "Always") continue;
+    for (const Json& status : ListAt(pod, "status/initContainerStatuses")) {
+      if (TextAt(status, "name") != gpus.name) continue;
+      const Json* code = Find(status, "state/terminated/exitCode");
+      if (code != nullptr && *code == 0) ended.push_back(i);
+    }
+  }
+  return ended;
+}
+
 }  // namespace
+
+void ReleaseEnded(const std::vector<uint32_t>& ended, devmgr::PodRequest& request) {
+  for (const uint32_t i : ended) {
+    if (i >= request.containers.size()) continue;
+    for (devmgr::VgpuRequest& vgpu : request.containers[i].vgpus) {
+      vgpu.share = policy::Share(0);
+      vgpu.memory_mib = 0;
+      vgpu.memory_part = policy::Share(0);
+    }
+  }
+}
 
 bool Flag(const Json& object, std::string_view pointer) {
   const Json* found = Find(object, pointer);
@@ -74,6 +107,7 @@ Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* t
   pod.placement = std::move(seen.placement);
   if (gpu) {
     pod.gpu = *std::move(gpu);
+    if (!pod.node.empty()) pod.ended = EndedOf(object, pod.gpu);
   } else {
     pod.wrong = gpu.error().message;
   }
@@ -90,8 +124,10 @@ Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* t
       pod.wrong = needs.error().message;
     }
   }
+  pod.template_hash = TextAt(object, "metadata/annotations/baton.dev~1template-hash");
   const bool batons =
       scheduler || !pod.owner.empty() || pod.gpu.asks() || pod.placement || !pod.wrong.empty();
+  pod.foreign = !batons;
   if (batons) {
     Json* metadata = &object["metadata"];
     if (metadata->is_object()) metadata->erase("managedFields");
@@ -124,14 +160,134 @@ Share ReadShare(Json object, std::vector<std::string>* troubles) {
   return share;
 }
 
-void ReadChild(const CoreOptions& options, Share& share) {
-  auto child = ChildPod(share.object, options.memory_unit_mib);
-  if (!child) {
-    share.wrong = child.error().message;
+namespace {
+
+Result<Json> ChildOf(const CoreOptions& options, const Json& share_pod) {
+  auto child = ChildPod(share_pod, options.memory_unit_mib);
+  if (!child) return child;
+  if (auto injected = Inject(*child, options.inject); !injected) {
+    return Fail(ErrorCode::kInvalid, "spec.template: " + injected.error().message);
+  }
+  return child;
+}
+
+// Leaves of an object the members `keys`.
+void Keep(Json& object, std::initializer_list<std::string_view> keys) {
+  if (!object.is_object()) return;
+  for (auto it = object.begin(); it != object.end();) {
+    const bool wanted = std::find(keys.begin(), keys.end(), it.key()) != keys.end();
+    it = wanted ? std::next(it) : object.erase(it);
+  }
+}
+
+// The member at `key`; null where it is not there.
+Json* Member(Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+template <class Act>
+void ForEach(Json* list, const Act& act) {
+  if (list == nullptr || !list->is_array()) return;
+  for (Json& element : *list) act(element);
+}
+
+// On its node, and none of Baton's.
+bool IsPlain(const Json& pod) {
+  if (TextAt(pod, "spec/nodeName").empty() || !OwnerOf(pod).empty()) return false;
+  if (Find(pod, "metadata/annotations") != nullptr) return false;  // of Baton's, as projected
+  for (const char* list : {"spec/containers", "spec/initContainers"}) {
+    for (const Json& container : ListAt(pod, list)) {
+      const Json* limits = Find(container, "resources/limits");
+      if (limits == nullptr || !limits->is_object()) continue;
+      for (const auto& [resource, amount] : limits->items()) {
+        if (resource.starts_with(kPrefix) || resource == kWholeResource) return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void ProjectPod(Json& pod) {
+  if (!pod.is_object()) return;
+  Keep(pod, {"kind", "apiVersion", "metadata", "spec", "status"});
+  if (Json* metadata = Member(pod, "metadata")) {
+    Keep(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp",
+                     "deletionTimestamp", "generation", "annotations", "ownerReferences"});
+    if (Json* annotations = Member(*metadata, "annotations");
+        annotations != nullptr && annotations->is_object()) {
+      for (auto it = annotations->begin(); it != annotations->end();) {
+        const bool ours = it.key().find("baton.dev/") != std::string::npos;
+        it = ours ? std::next(it) : annotations->erase(it);
+      }
+      if (annotations->empty()) metadata->erase("annotations");
+    }
+  }
+  if (Json* spec = Member(pod, "spec")) {
+    Keep(*spec, {"nodeName", "schedulerName", "schedulingGates", "priority", "preemptionPolicy",
+                 "priorityClassName", "restartPolicy", "nodeSelector", "affinity", "tolerations",
+                 "topologySpreadConstraints", "resourceClaims", "resources", "overhead", "volumes",
+                 "containers", "initContainers"});
+    for (const char* list : {"containers", "initContainers"}) {
+      ForEach(Member(*spec, list), [](Json& container) {
+        Keep(container, {"name", "resources", "ports", "restartPolicy"});
+      });
+    }
+    ForEach(Member(*spec, "volumes"), [](Json& volume) {
+      Keep(volume, {"name", "persistentVolumeClaim", "ephemeral"});
+      if (Json* made = Member(volume, "ephemeral")) *made = Json::object();
+    });
+    // A pod that is on its node goes nowhere else.
+    if (!TextAt(*spec, "nodeName").empty()) {
+      for (const char* need : {"affinity", "tolerations", "topologySpreadConstraints", "volumes"}) {
+        spec->erase(need);
+      }
+    }
+  }
+  if (IsPlain(pod)) {
+    // What it takes of its node is all that counts, and most pods are such.
+    if (Json* metadata = Member(pod, "metadata")) {
+      Keep(*metadata, {"name", "namespace", "uid", "resourceVersion"});
+    }
+    if (Json* status = Member(pod, "status")) Keep(*status, {"phase"});
     return;
   }
-  if (auto injected = Inject(*child, options.inject); !injected) {
-    share.wrong = "spec.template: " + injected.error().message;
+  if (Json* status = Member(pod, "status")) {
+    Keep(*status, {"phase", "reason", "message", "conditions", "initContainerStatuses"});
+    ForEach(Member(*status, "conditions"), [](Json& condition) {
+      Keep(condition, {"type", "status", "reason", "message", "lastTransitionTime"});
+    });
+    ForEach(Member(*status, "initContainerStatuses"), [](Json& container) {
+      Keep(container, {"name", "state"});
+    });
+  }
+}
+
+void ProjectNode(Json& node) {
+  if (!node.is_object()) return;
+  Keep(node, {"kind", "apiVersion", "metadata", "spec", "status"});
+  if (Json* metadata = Member(node, "metadata")) {
+    Keep(*metadata, {"name", "uid", "resourceVersion", "labels"});
+  }
+  if (Json* spec = Member(node, "spec")) Keep(*spec, {"taints", "unschedulable"});
+  if (Json* status = Member(node, "status")) Keep(*status, {"allocatable", "conditions"});
+}
+
+Json MakeChild(const CoreOptions& options, const Json& share_pod) {
+  auto child = ChildOf(options, share_pod);
+  BATON_CHECK(child.has_value());
+  // It is bound to that node as to any other.
+  if (Json& spec = (*child)["spec"]; spec.is_object()) spec.erase("nodeName");
+  return *std::move(child);
+}
+
+void ReadChild(const CoreOptions& options, Share& share) {
+  const auto child = ChildOf(options, share.object);
+  if (!child) {
+    share.wrong = child.error().message;
     return;
   }
   auto gpu = ReadGpuPod(*child, options.memory_unit_mib);
@@ -139,7 +295,10 @@ void ReadChild(const CoreOptions& options, Share& share) {
     share.wrong = gpu.error().message;
     return;
   }
-  auto needs = ReadNeeds(*child);
+  share.template_hash = TextAt(*child, "metadata/annotations/baton.dev~1template-hash");
+  share.foreign = TextAt(*child, "spec/schedulerName") != options.scheduler;
+  // Of another scheduler's pods that one looks at what they need.
+  auto needs = share.foreign ? PodNeeds() : ReadNeeds(*child);
   if (!needs) {
     share.wrong = "spec.template." + needs.error().message;
     return;
@@ -151,9 +310,8 @@ void ReadChild(const CoreOptions& options, Share& share) {
   share.request.node_labels.clear();
   share.resources = OtherResources(*child);
   share.request.resources = share.resources;
-  // It is bound to that node as to any other.
-  if (Json& spec = (*child)["spec"]; spec.is_object()) spec.erase("nodeName");
-  share.child = *std::move(child);
+  share.has_child = true;
+  share.priority_class = TextAt(*child, "spec/priorityClassName");
 }
 
 }  // namespace baton::k8s

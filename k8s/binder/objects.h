@@ -60,12 +60,16 @@ struct Pod {
   bool ours = false;   // to be bound by us
   bool gated = false;  // not to be bound yet
   bool ready = false;
-  bool whole = false;  // asks for whole GPUs
+  bool whole = false;    // asks for whole GPUs
+  bool foreign = false;  // none of Baton's: what counts is what it takes of its node
   GpuPod gpu;
   std::string wrong;  // why `gpu` or `needs` cannot be read
   PodNeeds needs;
   devmgr::PodRequest request;
   std::optional<devmgr::Placement> placement;
+  std::string template_hash;  // of the template that it was made of; empty: it does not say
+  // Of `gpu`'s containers those that have ended for good: init containers. What they had is free.
+  std::vector<uint32_t> ended;
 };
 
 struct Share {
@@ -79,8 +83,12 @@ struct Share {
   // status says.
   bool finished = false;
   std::optional<devmgr::Placement> placement;  // of its status
+  // Another scheduler binds its child, as its template says.
+  bool foreign = false;
+  std::string template_hash;
   // What its spec comes to. The priority of `request` depends on PriorityClasses too.
-  std::optional<Json> child;  // as it would be made now
+  bool has_child = false;  // a pod can be made of it
+  std::string priority_class;
   std::string wrong;
   GpuPod gpu;
   PodNeeds needs;
@@ -88,11 +96,23 @@ struct Share {
   std::map<std::string, uint64_t> resources;  // that a child would take which is made now
 };
 
+// Leaves of a Pod of the API what ReadPod() and those who use a Pod look at. Most pods of a cluster
+// are none of Baton's, and of theirs that is little.
+void ProjectPod(Json& pod);
+// Of a Node what ClusterView::SetNode() looks at: not its images, which are most of it.
+void ProjectNode(Json& node);
+
 // `troubles`: sentences about what is damaged are added.
 Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* troubles);
 // Without what its spec comes to.
 Share ReadShare(Json object, std::vector<std::string>* troubles);
 void ReadChild(const CoreOptions& options, Share& share);
+// The pod that a SharePod with a child (`has_child`) becomes: not kept, since most have theirs.
+Json MakeChild(const CoreOptions& options, const Json& share_pod);
+
+// The request of a pod whose containers `ended` take nothing any more. Those that have whole GPUs
+// keep them until the pod ends.
+void ReleaseEnded(const std::vector<uint32_t>& ended, devmgr::PodRequest& request);
 
 }  // namespace baton::k8s
 

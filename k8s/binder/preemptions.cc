@@ -62,15 +62,6 @@ bool Preemptions::IsVictim(const std::string& key, const std::string& uid) const
   return it != victims_.end() && it->second.uid == uid;
 }
 
-bool Preemptions::IsMarked(const std::string& key, const std::string& uid) const {
-  const auto it = victims_.find(key);
-  return it != victims_.end() && it->second.marked_uid == uid;
-}
-
-void Preemptions::SetMarked(const std::string& key, const std::string& uid) {
-  if (const auto it = victims_.find(key); it != victims_.end()) it->second.marked_uid = uid;
-}
-
 bool Preemptions::IsDeleted(const std::string& key, const std::string& uid) const {
   const auto it = victims_.find(key);
   return it != victims_.end() && it->second.deleted_uid == uid;

@@ -46,9 +46,6 @@ class Preemptions {
   // Of a victim: whether it has to go, and for whom.
   bool IsVictim(const std::string& key, const std::string& uid) const;
   const std::string& PreemptorOf(const std::string& key) const { return victims_.at(key).pod; }
-  // Its condition DisruptionTarget says so.
-  bool IsMarked(const std::string& key, const std::string& uid) const;
-  void SetMarked(const std::string& key, const std::string& uid);
   // The API server has taken its deletion.
   bool IsDeleted(const std::string& key, const std::string& uid) const;
   void SetDeleted(const std::string& key, const std::string& uid);
@@ -59,7 +56,6 @@ class Preemptions {
   struct Victim {
     std::string uid;  // empty: it need not go
     std::string pod;  // for whom
-    std::string marked_uid;
     std::string deleted_uid;
   };
   const ObjectCache& objects_;

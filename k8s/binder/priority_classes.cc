@@ -21,22 +21,21 @@ void PriorityClasses::Remove(const Json& priority_class) {
   if (default_ == name) default_.clear();
 }
 
-const PriorityClasses::Class* PriorityClasses::ClassOf(const Json& pod) const {
+const PriorityClasses::Class* PriorityClasses::ClassOf(std::string name) const {
   static constexpr Class kNone;
-  std::string name = TextAt(pod, "spec/priorityClassName");
   if (name.empty()) name = default_;
   if (name.empty()) return &kNone;
   const auto found = classes_.find(name);
   return found != classes_.end() ? &found->second : nullptr;
 }
 
-int32_t PriorityClasses::ValueOf(const Json& pod) const {
-  const Class* known = ClassOf(pod);
+int32_t PriorityClasses::ValueOf(const std::string& name) const {
+  const Class* known = ClassOf(name);
   return known != nullptr ? known->value : 0;
 }
 
-bool PriorityClasses::MayPreempt(const Json& pod) const {
-  const Class* known = ClassOf(pod);
+bool PriorityClasses::MayPreempt(const std::string& name) const {
+  const Class* known = ClassOf(name);
   return known != nullptr && known->preempts;
 }
 

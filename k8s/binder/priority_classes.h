@@ -16,12 +16,14 @@ class PriorityClasses {
   void Set(const Json& priority_class);
   void Remove(const Json& priority_class);
 
+  // By a pod's priorityClassName, which may be empty.
+
   // The priority that the API server gives such a pod: that of its class, or of the global default.
   // 0 without one, and where its class is not known: then the API server refuses the pod. What the
   // pod says of its priority in numbers does not count: nobody may say that.
-  int32_t ValueOf(const Json& pod) const;
+  int32_t ValueOf(const std::string& name) const;
   // Whether others may be displaced for such a pod; not for one whose class is not known.
-  bool MayPreempt(const Json& pod) const;
+  bool MayPreempt(const std::string& name) const;
 
  private:
   struct Class {
@@ -29,7 +31,7 @@ class PriorityClasses {
     bool preempts = true;
   };
   // Null: it is not known. Without a name: the global default, or one of value 0.
-  const Class* ClassOf(const Json& pod) const;
+  const Class* ClassOf(std::string name) const;
 
   std::map<std::string, Class> classes_;
   std::string default_;  // the global one's name; empty: there is none

@@ -2,12 +2,35 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "k8s/types/share_pod.h"
 
 namespace baton::k8s {
+namespace {
+
+// It asks PodDisruptionBudgets, and the API server adds the condition DisruptionTarget, by which
+// controllers (podFailurePolicy of Jobs) know why the pod ends.
+Json EvictionOf(const ObjectName& name, const std::string& uid) {
+  return {{"apiVersion", "policy/v1"},
+          {"kind", "Eviction"},
+          {"metadata", {{"name", name.name}, {"namespace", name.name_space}}},
+          {"deleteOptions", {{"preconditions", {{"uid", uid}}}}}};
+}
+
+// What a pod's limits say of Baton's own resources. Others may be added to a pod by others.
+std::pair<uint64_t, uint64_t> LimitsOf(const std::map<std::string, uint64_t>& resources) {
+  const auto of = [&](std::string_view resource) {
+    const auto found = resources.find(std::string(resource));
+    return found == resources.end() ? 0 : found->second;
+  };
+  return {of(kShareResource), of(kMemoryResource)};
+}
+
+}  // namespace
 
 bool Reconciler::HoldsRoom(const Entry& entry) const {
   if (p_.in_flight.Has(entry.key)) return true;
@@ -45,6 +68,12 @@ void Reconciler::Reconcile(Entry& entry, const CoreNow& now) {
   }
 }
 
+void Reconciler::ForgetGone(const Entry& entry) {
+  if (entry.pod || entry.share || p_.in_flight.Has(entry.key)) return;
+  if (p_.assumed.Has(entry.key)) p_.assumed.Release(entry.key);
+  Forget(std::string(entry.key));
+}
+
 void Reconciler::Forget(const std::string& key) {
   p_.assumed.Forget(key);
   p_.in_flight.Forget(key);
@@ -65,17 +94,8 @@ bool Reconciler::DeleteUnwanted(const Entry& entry) {
   const bool victim = preemptions.IsVictim(entry.key, pod.uid) && pod.takes_room;
   if (!orphan && !victim) return false;
   if (!orphan) {
-    const std::string& preemptor = preemptions.PreemptorOf(entry.key);
-    if (!preemptions.IsMarked(entry.key, pod.uid)) {
-      p_.in_flight.Send(entry.name, WriteKind::kMarkVictim, pod.uid,
-                        DisruptionTargetPatch(pod, p_.options.scheduler, preemptor, now_.unix_s));
-      return true;
-    }
-    if (!preemptions.IsDeleted(entry.key, pod.uid)) {
-      ++preempted_;
-      p_.events.Add(entry, true, "Preempted", "Preempting",
-                    fmt::format("preempted by {}, which has a higher priority", preemptor));
-    }
+    p_.in_flight.Send(entry.name, WriteKind::kEvict, pod.uid, EvictionOf(entry.name, pod.uid));
+    return true;
   }
   p_.in_flight.Send(entry.name, WriteKind::kDeletePod, pod.uid, Json());
   return true;
@@ -101,7 +121,9 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     if (!pod.wrong.empty()) {
       SendResize(entry, p_.resizes.Reject(entry, pod.wrong, in_doubt));
     } else if (pod.gpu.asks()) {
-      SendResize(entry, p_.resizes.Reconcile(entry, pod.gpu, nullptr, in_doubt));
+      GpuPod wanted = pod.gpu;
+      ReleaseEnded(pod.ended, wanted.request);
+      SendResize(entry, p_.resizes.Reconcile(entry, wanted, nullptr, in_doubt));
     }
     return;
   }
@@ -117,12 +139,36 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     AwaitRoom(entry, waited, now_.at);
   }
   ShowReason(entry);
-  const Reason& shown = p_.reasons.shown(key);
+  SendCondition(entry, pod);
+}
+
+void Reconciler::SendCondition(const Entry& entry, const Pod& pod) {
+  const Reason& shown = p_.reasons.shown(entry.key);
   if (shown.kind.empty()) return;
   if (auto patch = UnschedulablePatch(pod, shown, now_.unix_s)) {
     p_.in_flight.Send(entry.name, WriteKind::kPodCondition, pod.uid, *std::move(patch));
   }
 }
+
+namespace {
+
+constexpr const char* kWaitingForScheduler = "WaitingForScheduler";
+
+// Why a pod that another scheduler places has no node yet.
+Reason WhatItsSchedulerSays(const Pod& child) {
+  const Json* list = Find(child.object, "status/conditions");
+  if (list != nullptr && list->is_array()) {
+    for (const Json& condition : *list) {
+      if (TextAt(condition, "type") != "PodScheduled") continue;
+      const std::string reason = TextAt(condition, "reason");
+      if (!reason.empty()) return {reason, TextAt(condition, "message")};
+    }
+  }
+  return {kWaitingForScheduler,
+          "waiting for scheduler " + TextAt(child.object, "spec/schedulerName")};
+}
+
+}  // namespace
 
 bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* gone, bool waited) {
   const std::string& key = entry.key;
@@ -131,10 +177,11 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
     p_.reasons.Set(key, {"PodGone", WhyGone(*gone)});
     return false;
   }
-  if (entry.pod && child == nullptr) {
+  const bool taken = p_.view.IsForeign(key);
+  if (taken || (entry.pod && child == nullptr)) {
     p_.reasons.Set(
         key, {"NameTaken",
-              entry.pod->deleting
+              !taken && entry.pod->deleting
                   ? fmt::format("the previous pod {} has not ended yet", key)
                   : fmt::format("a pod {} exists that does not belong to this SharePod; delete the "
                                 "pod or rename the SharePod",
@@ -150,8 +197,13 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
     p_.reasons.Set(key, {"Invalid", share.wrong});
     return false;
   }
+  if (share.foreign) {
+    p_.reasons.Set(key, child != nullptr ? WhatItsSchedulerSays(*child)
+                                         : Reason{kWaitingForScheduler, "its pod is created next"});
+    return true;
+  }
   if (!p_.assumed.Has(key) && share.placement && !(child == nullptr && share.was_bound) &&
-      !p_.retries.IsRejected(key)) {
+      !p_.retries.IsRejected(key) && VolumesAllow(entry, share.placement->node)) {
     // What was decided before a restart goes on, where there is room still.
     p_.assumed.Restore(share.request, *share.placement, share.uid);
   }
@@ -169,6 +221,7 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
   const Pod* gone = child != nullptr && child->end == PodEnd::kGone ? child : nullptr;
   if (gone != nullptr) child = nullptr;
   // A child that is there keeps its limits, whatever the SharePod says since.
+  if (child != nullptr && ReplaceOutdated(entry, *child)) return;
   const auto& resources = child != nullptr ? child->request.resources : share.resources;
   if (share.request.resources != resources) share.request.resources = resources;
   if (child == nullptr && share.finished) return;
@@ -186,8 +239,10 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
   if (waits && p_.reasons.shown(key).kind.empty() && !share.placement && !share.was_bound) return;
   if (bound && child->end == PodEnd::kNone && !child->deleting) {
     const bool in_doubt = p_.in_flight.IsInDoubt(key, child->uid);
+    GpuPod wanted = share.gpu;
+    ReleaseEnded(child->ended, wanted.request);
     if (SendResize(entry, share.wrong.empty()
-                              ? p_.resizes.Reconcile(entry, share.gpu, &share.object, in_doubt)
+                              ? p_.resizes.Reconcile(entry, wanted, &share.object, in_doubt)
                               : p_.resizes.Reject(entry, share.wrong, in_doubt))) {
       return;
     }
@@ -197,8 +252,11 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
     DeleteLost(entry, *gone);
   } else if (assumed) {
     SendChild(entry, child);
-  } else if (p_.rounds.IsWaiting(key) && p_.rounds.NeedsChildFirst(key) && !entry.pod) {
-    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", *share.child);
+  } else if (waits && !entry.pod && (share.foreign || p_.rounds.NeedsChildFirst(key)) &&
+             now_.at >= p_.retries.rejected_until(key)) {
+    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share.object));
+  } else if (waits && child != nullptr && !share.foreign) {
+    SendCondition(entry, *child);
   }
 }
 
@@ -240,7 +298,7 @@ void Reconciler::SendChild(const Entry& entry, const Pod* child) {
     // Its Binding may have been carried out before it became wrong: now that is made certain.
     if (child != nullptr) Bind(entry, *child, child->gpu);
   } else if (child == nullptr) {
-    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", *share.child);
+    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share.object));
   } else if (auto changes = ChildChanges(share.object, child->object)) {
     Patch(entry, *std::move(changes));
   } else {
@@ -255,6 +313,7 @@ void Reconciler::Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu) {
     return;
   }
   const devmgr::Placement& to = p_.assumed.PlaceOf(entry.key);
+  if (!HasVolumes(entry, to)) return;
   Json annotations = Json::object();
   if (gpu.asks()) {
     for (auto& [key, value] : PlacementAnnotations(gpu, to)) annotations[key] = value;
@@ -268,6 +327,49 @@ void Reconciler::Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu) {
               {"annotations", std::move(annotations)}}},
             {"target", {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", to.node}}}};
   p_.in_flight.SendBinding(entry.name, pod.uid, to, std::move(body));
+}
+
+bool Reconciler::VolumesAllow(const Entry& entry, const std::string& node) const {
+  if (entry.needs().claims.empty()) return true;
+  const auto needs = p_.objects.ResolvedNeeds(entry);
+  return needs && p_.view.WhyOff(*needs, node).empty();
+}
+
+bool Reconciler::HasVolumes(const Entry& entry, const devmgr::Placement& to) {
+  // A Binding that was sent had them.
+  if (entry.needs().claims.empty() || !p_.in_flight.MayBeBound(entry.key).empty()) return true;
+  // The claims may say something else since the decision: that is made again.
+  if (!VolumesAllow(entry, to.node)) {
+    p_.assumed.Release(entry.key);
+    p_.queue.Add(entry.key);
+    return false;
+  }
+  const Volumes::Missing missing = p_.objects.MissingVolume(entry, to.node);
+  if (missing.claim.empty()) return true;
+  p_.rounds.AwaitVolumes(entry.key);
+  if (missing.tell) p_.in_flight.SendSelectedNode(entry.name, missing.claim, to.node);
+  return false;
+}
+
+bool Reconciler::ReplaceOutdated(const Entry& entry, const Pod& child) {
+  const Share& share = *entry.share;
+  if (child.deleting || child.end != PodEnd::kNone || !share.has_child) return false;
+  const bool other_template =
+      !child.template_hash.empty() && child.template_hash != share.template_hash;
+  // Limits of a pod cannot change. One that is on no node yet is made anew with those that it
+  // needs.
+  const bool other_limits = child.node.empty() && p_.in_flight.MayBeBound(entry.key).empty() &&
+                            LimitsOf(child.request.resources) != LimitsOf(share.resources);
+  if (!other_template && !other_limits) return false;
+  const bool may_be_bound = !p_.in_flight.MayBeBound(entry.key).empty();
+  if (p_.assumed.Has(entry.key) && !may_be_bound) p_.assumed.Release(entry.key);
+  p_.events.Add(entry, false, other_template ? "TemplateChanged" : "LimitsChanged", "Replacing",
+                other_template
+                    ? "spec.template has changed; the pod is deleted and created again"
+                    : "the request has changed before the pod had a place; the pod is created "
+                      "again with new limits");
+  p_.in_flight.Send(entry.name, WriteKind::kDeletePod, child.uid, Json());
+  return true;
 }
 
 void Reconciler::Patch(const Entry& entry, Json patch) {
@@ -290,6 +392,8 @@ void Reconciler::ShowReason(const Entry& entry) {
   const Reason& shown = p_.reasons.shown(entry.key);
   if (shown == p_.retries.rejection(entry.key)) {
     p_.events.Add(entry, true, shown.kind, "Binding", shown.text);
+  } else if (shown.kind == kWaitingForScheduler) {
+    return;  // nothing is wrong
   } else if (shown.kind == "PodGone") {
     p_.events.Add(entry, true, shown.kind, "Replacing", shown.text);
   } else {

@@ -49,7 +49,8 @@ class Reconciler {
 
   // `entry` does not outlive the call where nothing is left of the name.
   void Reconcile(Entry& entry, const CoreNow& now);
-  uint64_t preempted() const { return preempted_; }
+  // Nothing is left of the name: what is known of it goes. Decides nothing.
+  void ForgetGone(const Entry& entry);
 
  private:
   // Who the room of an assumed pod is for is still there.
@@ -68,6 +69,15 @@ class Reconciler {
   bool SendResize(const Entry& entry, std::optional<Json> patch);
   // What brings a placed SharePod to its node: the child, its annotations, its Binding.
   void SendChild(const Entry& entry, const Pod* child);
+  // Its claims let it go there.
+  bool VolumesAllow(const Entry& entry, const std::string& node) const;
+  // Of a pod that has a place: its claims' volumes are there. False: what is missing was sent, or
+  // is waited for.
+  bool HasVolumes(const Entry& entry, const devmgr::Placement& to);
+  // The SharePod's child is of another template, or of limits that it would not have now, and goes.
+  bool ReplaceOutdated(const Entry& entry, const Pod& child);
+  // What an unbound pod says while it waits.
+  void SendCondition(const Entry& entry, const Pod& pod);
   // True: it has to go, and that is being done.
   bool DeleteUnwanted(const Entry& entry);
   void DeleteLost(const Entry& entry, const Pod& gone);
@@ -78,7 +88,6 @@ class Reconciler {
 
   const Parts p_;
   CoreNow now_;  // of this call
-  uint64_t preempted_ = 0;
 };
 
 }  // namespace baton::k8s

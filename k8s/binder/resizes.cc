@@ -18,6 +18,17 @@ devmgr::Placement Most(devmgr::Placement a, const devmgr::Placement& b) {
   return a;
 }
 
+// Whether a patch of a pod's annotations says another size.
+bool SaysSize(const Json& patch) {
+  const Json* annotations = Find(patch, "metadata/annotations");
+  if (annotations == nullptr || !annotations->is_object()) return false;
+  return std::any_of(
+      annotations->items().begin(), annotations->items().end(), [](const auto& annotation) {
+        const std::string& key = annotation.key();
+        return key.ends_with("/request") || key.ends_with("/limit") || key.ends_with("/memory");
+      });
+}
+
 }  // namespace
 
 std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
@@ -26,6 +37,11 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   why_not_.erase(key);
   if (!places_.HasPlace(key)) return std::nullopt;
   auto resized = WithRequestedSizes(wanted.request, places_.PlaceOf(key), view_.cluster());
+  if (resized) {
+    if (auto allowed = CheckQuota(entry, *resized); !allowed) {
+      resized = tl::unexpected(allowed.error());
+    }
+  }
   if (resized) {
     const auto grown = Resize(key, Most(*resized, places_.PlaceOf(key)));
     if (!grown) resized = tl::unexpected(grown.error());
@@ -38,7 +54,9 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   }
   std::optional<Json> patch;
   if (share_pod != nullptr) patch = ChildChanges(*share_pod, entry.pod->object);
+  if (patch && SaysSize(*patch)) changing_.insert(key);
   if (!entry.pod->placement || !(*entry.pod->placement == *resized)) {
+    changing_.insert(key);
     if (!patch) patch = Json::object();
     for (auto& [annotation, value] : PlacementAnnotations(wanted, *resized)) {
       (*patch)["metadata"]["annotations"][annotation] = value;
@@ -48,9 +66,23 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   if (!(places_.PlaceOf(key) == *resized)) {
     (void)Resize(key, *resized);
     queue_.RequestRound();
+  }
+  if (changing_.erase(key) > 0) {
     events_.Add(entry, false, "Resized", "Resizing", "GPU share or memory was changed in place");
   }
   return std::nullopt;
+}
+
+Result<void> Resizes::CheckQuota(const Entry& entry, const devmgr::Placement& to) const {
+  const std::string& space = entry.name.name_space;
+  if (!objects_.quotas().HasAny(space)) return {};
+  const uint32_t unit = view_.memory_unit_mib();
+  const GpuPod& limits = entry.pod->gpu;
+  const std::string why = objects_.quotas().WhyNot(
+      space, objects_.ChargeOfOthers(space, entry.key, view_.cluster()),
+      ChargeAt(limits, places_.PlaceOf(entry.key), unit), ChargeAt(limits, to, unit));
+  if (!why.empty()) return Fail(ErrorCode::kExhausted, why);
+  return {};
 }
 
 std::optional<Json> Resizes::Reject(const Entry& entry, std::string why, bool in_doubt) {

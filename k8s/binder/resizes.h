@@ -22,8 +22,9 @@ namespace baton::k8s {
 
 class Resizes {
  public:
-  Resizes(ClusterView& view, const AssumedPods& places, WorkQueue& queue, EventQueue& events)
-      : view_(view), places_(places), queue_(queue), events_(events) {}
+  Resizes(const ObjectCache& objects, ClusterView& view, const AssumedPods& places,
+          WorkQueue& queue, EventQueue& events)
+      : objects_(objects), view_(view), places_(places), queue_(queue), events_(events) {}
 
   // The pod is on its node and asks for `wanted` now: it gets that, if there is room. `share_pod`:
   // what its SharePod's object is; null: it has none. `in_doubt`: an earlier patch of it may have
@@ -42,7 +43,10 @@ class Resizes {
     for (const std::string& key : waiting_) queue_.Add(key);
   }
   // The pod is gone.
-  void ForgetPod(const std::string& key) { why_not_.erase(key); }
+  void ForgetPod(const std::string& key) {
+    why_not_.erase(key);
+    changing_.erase(key);
+  }
 
  private:
   // Room beyond what the pod's annotations say is free again.
@@ -50,11 +54,16 @@ class Resizes {
   // To those sizes, where it is: all of its containers or none.
   Result<void> Resize(const std::string& key, const devmgr::Placement& to);
 
+  // The namespace's ResourceQuotas allow the pod those sizes. kExhausted: a sentence.
+  Result<void> CheckQuota(const Entry& entry, const devmgr::Placement& to) const;
+
+  const ObjectCache& objects_;
   ClusterView& view_;
   const AssumedPods& places_;
   WorkQueue& queue_;
   EventQueue& events_;
   std::set<std::string> waiting_;
+  std::set<std::string> changing_;              // a patch of theirs says another size
   std::map<std::string, std::string> why_not_;  // by key
 };
 

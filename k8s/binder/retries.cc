@@ -25,7 +25,7 @@ AfterFailure Classify(WriteKind kind, const ApiError& error) {
   const bool binds = kind == WriteKind::kBind;
   // It is bound already, perhaps by us, or another has its name: the watch will tell.
   if (error.exists() && (creates || binds)) return AfterFailure::kWaitForNewer;
-  if (creates || binds || kind == WriteKind::kPatchPod || kind == WriteKind::kMarkVictim) {
+  if (creates || binds || kind == WriteKind::kPatchPod) {
     return AfterFailure::kReject;
   }
   return AfterFailure::kRetry;

@@ -29,6 +29,8 @@ void Rounds::Await(const Entry& entry, bool waited) {
     claimants_.insert(entry.key);
     if (auto found = p_.objects.ResolvedNeeds(entry); !found) {
       p_.reasons.Set(entry.key, {"VolumeUnbound", found.error().message});
+      // Claims of ephemeral volumes are made for a pod that is there.
+      if (entry.share && !entry.pod) names_[entry.key].child_first = true;
       return;
     }
   }
@@ -71,6 +73,9 @@ void Rounds::Learn(const std::string& key, const devmgr::PodRequest& request) {
 }
 
 bool Rounds::RunIfDue(Instant now) {
+  for (const auto& [pod, until] : spared_) {
+    if (until.second <= now && !waiting_.empty()) p_.queue.RequestRound();
+  }
   const bool due = last_round_ == kAlways || now >= last_round_ + p_.options.round_interval;
   if (!p_.queue.round_requested() || !due) return false;
   p_.queue.ClearRoundRequest();
@@ -83,14 +88,33 @@ bool Rounds::RunIfDue(Instant now) {
   return true;
 }
 
-std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNeeds>* needs) const {
+bool Rounds::IsWithinQuota(const Entry& entry) {
+  const std::string& space = entry.name.name_space;
+  if (!entry.gpu().asks() || !p_.objects.quotas().HasAny(space)) return true;
+  auto charged = charged_.find(space);
+  if (charged == charged_.end()) {
+    charged =
+        charged_.emplace(space, p_.objects.ChargeOfOthers(space, entry.key, p_.view.cluster()))
+            .first;
+  }
+  const GpuCharge wanted = ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
+  // The API server has the last word on memory without a number.
+  const GpuCharge now{0, 0, true};
+  std::string why = p_.objects.quotas().WhyNot(space, charged->second, now, wanted);
+  if (why.empty()) return true;
+  p_.reasons.Set(entry.key, {"QuotaExceeded", std::move(why)});
+  p_.queue.Add(entry.key);
+  return false;
+}
+
+std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNeeds>* needs) {
   std::vector<devmgr::WaitingPod> pods;
   for (const std::string& key : waiting_) {
     const Entry& entry = *p_.objects.Find(key);
     const std::string gang = p_.objects.GangOf(entry);
     if (!gang.empty() && p_.objects.GangMembers(entry) < entry.gpu().gang_size) continue;
     auto found = p_.objects.ResolvedNeeds(entry);
-    if (!found) continue;
+    if (!found || !IsWithinQuota(entry)) continue;
     devmgr::WaitingPod pod;
     pod.request = entry.request();
     pod.request.off_nodes = p_.view.OffNodes(*found);
@@ -109,9 +133,17 @@ void Rounds::Run(Instant now) {
   last_round_ = now;
   ++rounds_;
   std::map<std::string, PodNeeds> needs;
+  charged_.clear();
   const std::vector<devmgr::WaitingPod> pods = WaitingPods(&needs);
+  std::erase_if(spared_, [&](const auto& pod) {
+    const Entry* entry = p_.objects.Find(pod.first);
+    return pod.second.second <= now || entry == nullptr || !entry->pod ||
+           entry->pod->uid != pod.second.first;
+  });
+  devmgr::RoundOptions options = p_.options.round;
+  for (const auto& [pod, until] : spared_) options.spared.insert(pod);
   const devmgr::Round round =
-      devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, {}, {}, kept_, p_.options.round);
+      devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, {}, {}, kept_, options);
   // Who was tried before one of whom a node was kept may fit there now.
   const bool freed = std::any_of(kept_.begin(), kept_.end(), [&](const auto& before) {
     return std::none_of(round.reservations.begin(), round.reservations.end(),
@@ -120,8 +152,17 @@ void Rounds::Run(Instant now) {
   if (freed) p_.queue.RequestRound();
   kept_ = round.reservations;
   for (const devmgr::PlacedNow& placed : round.placed) {
+    const Entry& entry = *p_.objects.Find(placed.pod);
+    // Of those that were placed together some may be beyond it.
+    if (!IsWithinQuota(entry)) {
+      p_.assumed.Release(placed.pod);
+      continue;
+    }
+    if (const auto charged = charged_.find(entry.name.name_space); charged != charged_.end()) {
+      charged->second += ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
+    }
     ++placed_;
-    p_.assumed.Add(placed.pod, p_.objects.Find(placed.pod)->uid());
+    p_.assumed.Add(placed.pod, entry.uid());
     names_[placed.pod].passed_over = 0;
     p_.reasons.Clear(placed.pod);
     waiting_.erase(placed.pod);
@@ -148,6 +189,11 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
     const std::string kind = refusal.code == ErrorCode::kInvalid    ? "Invalid"
                              : refusal.code == ErrorCode::kNotFound ? "NoSuchCard"
                                                                     : "Unschedulable";
+    const Entry& entry = *p_.objects.Find(refusal.pod);
+    if (entry.share && !entry.pod && kind != "Invalid") {
+      name.child_first = true;
+      p_.queue.Add(refusal.pod);
+    }
     const bool shown = kind == p_.reasons.shown(refusal.pod).kind;
     const Instant when = shown ? name.explained_at + p_.options.say_again : kAlways;
     refused_[{when, refusal.pod}] = {{kind, refusal.why}, std::move(needs[refusal.pod])};
@@ -166,6 +212,13 @@ void Rounds::StopPreemption(const std::string& pod) {
 
 bool Rounds::DropReservation(const std::string& pod) {
   return std::erase_if(kept_, [&](const auto& r) { return r.holder == pod; }) > 0;
+}
+
+void Rounds::SpareVictim(const std::string& key, const std::string& uid, Instant until) {
+  spared_[key] = {uid, until};
+  if (!preemptions_.IsVictim(key, uid)) return;
+  StopPreemption(std::string(preemptions_.PreemptorOf(key)));
+  p_.queue.RequestRound();
 }
 
 void Rounds::Preempt(const devmgr::Proposal& proposal) {
@@ -207,7 +260,9 @@ void Rounds::ExplainSome(Instant now) {
       why = ExplainPlacement(p_.view, entry.request(), refused.needs, entry.gpu().asks(),
                              refused.reason.text);
     }
-    // Whether the API server still rejects it shows when there is room.
+    // It says already why its pod cannot be created.
+    if (entry.share && !entry.pod && p_.retries.IsRejected(key)) continue;
+    // Whether the API server still rejects its Binding shows when there is room.
     p_.retries.Accept(key);
     p_.reasons.Set(key, {refused.reason.kind, Cut(std::move(why))});
     p_.queue.Add(key);
@@ -218,6 +273,10 @@ Instant Rounds::next(Instant now) const {
   Instant next = kNever;
   if (p_.queue.round_requested()) {
     next = last_round_ == kAlways ? now : last_round_ + p_.options.round_interval;
+  }
+  // Who was spared may go then.
+  for (const auto& [pod, until] : spared_) {
+    if (!waiting_.empty()) next = std::min(next, std::max(until.second, now));
   }
   if (!refused_.empty()) {
     next = std::min(next, std::max(refused_.begin()->first.first, now + p_.options.round_interval));

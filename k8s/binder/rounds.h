@@ -50,11 +50,17 @@ class Rounds {
   bool IsWaiting(const std::string& key) const { return waiting_.contains(key); }
   // Claims or volumes have changed: those that wait for one are queued.
   void VolumesChanged();
+  // It has a place, and waits there for its volumes.
+  void AwaitVolumes(const std::string& key) { claimants_.insert(key); }
+  // A victim may not go for now, because of a PodDisruptionBudget: the preemption ends.
+  void SpareVictim(const std::string& key, const std::string& uid, Instant until);
   // A pod was seen on its node: only such a pod can be preempted.
   void PodBound(int32_t priority);
 
   // Its child is to be made though it has no place: the API server must have taken the pod before
   // others are preempted for it.
+  // The same for one that waits: so autoscalers see a pod that wants a node, and volumes of its own
+  // are made.
   bool NeedsChildFirst(const std::string& key) const;
   void ChildMade(const std::string& key);
   // It is one of the usual pods, by which places are chosen. Once for each.
@@ -94,9 +100,11 @@ class Rounds {
   };
 
   void Run(Instant now);
-  std::vector<devmgr::WaitingPod> WaitingPods(std::map<std::string, PodNeeds>* needs) const;
+  std::vector<devmgr::WaitingPod> WaitingPods(std::map<std::string, PodNeeds>* needs);
   void SetRefused(const std::vector<devmgr::Refusal>& refused,
                   std::map<std::string, PodNeeds>& needs);
+  // Those that the quotas of their namespace keep out are not among them, and say so.
+  bool IsWithinQuota(const Entry& entry);
   void Preempt(const devmgr::Proposal& proposal);
   void StopEndedPreemptions();
   void StopPreemption(const std::string& pod);
@@ -111,6 +119,8 @@ class Rounds {
   Instant last_round_ = kAlways;
   int32_t refused_priority_ = INT32_MIN;  // the highest of those that the last round refused
   std::vector<devmgr::Reservation> kept_;
+  std::map<std::string, GpuCharge> charged_;                       // by namespace, in this round
+  std::map<std::string, std::pair<std::string, Instant>> spared_;  // uid, and until when
   // To be explained, by when: first those that say nothing of the kind yet, then those that were
   // explained the longest ago.
   std::map<std::pair<Instant, std::string>, Refused> refused_;

@@ -60,6 +60,14 @@ void SetTexts(const GpuPod& gpu, Json& status) {
   status["memory"] = memory;
 }
 
+Json SizesOf(const Json& status) {
+  Json sizes = Json::object();
+  for (const char* field : {"request", "limit", "memory"}) {
+    if (const Json* found = Find(status, field)) sizes[field] = *found;
+  }
+  return sizes;
+}
+
 void SetPlacement(const SharePodFacts& facts, const GpuPod& gpu, Json& status) {
   if (!facts.placement) {
     for (const char* field : {"placement", "node", "gpu"}) status.erase(field);
@@ -126,7 +134,9 @@ Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s) {
   const bool kept = child != nullptr && (finished || !share.wrong.empty() || !facts.resize.empty());
   const GpuPod& gpu = kept ? child->gpu : share.gpu;
   if (facts.placement || !finished) SetPlacement(facts, gpu, status);
+  const Json sizes = SizesOf(status);
   SetTexts(gpu, status);
+  const bool resized = bound && share.was_bound && !sizes.empty() && SizesOf(status) != sizes;
   status["observedGeneration"] = share.generation;
   if (finished || bound) {
     status["phase"] = PhaseOf(*child);
@@ -154,6 +164,13 @@ Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s) {
         share.was_bound ? "the pod is gone; Baton will create another one when there is room" : "");
     set("Running", false, "NotBound", "");
   }
+  const bool ready = bound && !finished && !child->deleting && child->ready;
+  set("Ready", ready,
+      ready      ? "PodReady"
+      : finished ? std::string(PhaseOf(*child))
+      : bound    ? "PodNotReady"
+                 : "NotBound",
+      "");
   // What its node said of a pod that has gone.
   if (!finished && !bound) {
     for (const char* field : {"achieved", "reasons"}) status.erase(field);
@@ -168,7 +185,7 @@ Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s) {
     const bool valid = share.wrong.empty();
     set("Resized", false, valid ? "NoRoom" : "Invalid",
         facts.resize + (valid ? "; the pod keeps its current size until there is room" : ""));
-  } else if (HasCondition(status, "Resized")) {
+  } else if (resized || HasCondition(status, "Resized")) {
     set("Resized", true, "Resized", "");
   }
   return status;
@@ -187,16 +204,6 @@ std::optional<Json> UnschedulablePatch(const Pod& pod, const Reason& reason, int
                               {"status", "False"},
                               {"reason", "Unschedulable"},
                               {"message", message},
-                              {"lastTransitionTime", Rfc3339(unix_s)}});
-}
-
-Json DisruptionTargetPatch(const Pod& pod, const std::string& scheduler,
-                           const std::string& preemptor, int64_t unix_s) {
-  return ConditionPatch(pod, {{"type", "DisruptionTarget"},
-                              {"status", "True"},
-                              {"reason", "PreemptionByScheduler"},
-                              {"message", Cut(scheduler + ": preempting to accommodate " +
-                                              preemptor + ", which has a higher priority")},
                               {"lastTransitionTime", Rfc3339(unix_s)}});
 }
 

@@ -39,14 +39,9 @@ struct SharePodFacts {
 // The whole status, from the one that it has.
 Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s);
 
-// Strategic patches of pods/status.
-// PodScheduled=False, as kube-scheduler writes it. Nothing: the pod says so already.
+// PodScheduled=False as kube-scheduler writes it and autoscalers read it: a strategic patch of
+// pods/status. Nothing: the pod says so already.
 std::optional<Json> UnschedulablePatch(const Pod& pod, const Reason& reason, int64_t unix_s);
-// DisruptionTarget, as kube-scheduler writes it, so that controllers (podFailurePolicy of Jobs)
-// know why the pod ends. Where it need not go after all, Kubernetes takes the condition back after
-// two minutes.
-Json DisruptionTargetPatch(const Pod& pod, const std::string& scheduler,
-                           const std::string& preemptor, int64_t unix_s);
 
 // Events that are to be recorded.
 class EventQueue {

@@ -1,9 +1,11 @@
-// Which PersistentVolumes the claims of pods are bound to, and where those can be used. Pure.
+// Which PersistentVolumes the claims of pods are bound to, where those can be used, and where a
+// volume can be made that waits for its first consumer. Pure.
 #ifndef BATON_K8S_BINDER_VOLUMES_H_
 #define BATON_K8S_BINDER_VOLUMES_H_
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -12,20 +14,51 @@
 
 namespace baton::k8s {
 
+// The annotation of a claim by which kube-scheduler tells its provisioner where its pod will be.
+inline constexpr std::string_view kSelectedNode = "volume.kubernetes.io/selected-node";
+
 class Volumes {
  public:
   void SetClaim(const Json& claim);
   void RemoveClaim(const Json& claim);
   void SetVolume(const Json& volume);
   void RemoveVolume(const Json& volume);
+  void SetClass(const Json& storage_class);
+  void RemoveClass(const Json& storage_class);
 
-  // The needs of a pod of that namespace with what its claims' volumes say; `claims` is empty then.
+  // The needs of a pod of that namespace with what its claims say; `claims` is empty then. A claim
+  // that waits for its first consumer allows the nodes that its class does: once its provisioner
+  // was told of a node only that one, and where it has just given up on a node, all others.
   // kNotFound, kUnavailable: a sentence for its user.
   Result<PodNeeds> Resolve(const std::string& name_space, const PodNeeds& needs) const;
 
+  // What is missing before such a pod, which Resolve() lets go there, can be bound to `node`.
+  struct Missing {
+    std::string claim;  // empty: nothing
+    bool tell = false;  // its provisioner is to be told of the node; else it is at work
+  };
+  Missing MissingOn(const std::string& node, const std::string& name_space,
+                    const PodNeeds& needs) const;
+
  private:
-  std::map<std::string, std::string> claims_;  // volumes by "namespace/claim"; empty: not bound
+  struct Claim {
+    std::string volume;  // empty: not bound
+    std::string storage_class;
+    std::string selected;   // node
+    std::string failed_on;  // the last node that its provisioner has given up
+  };
+  struct Class {
+    bool waits = false;  // for the first consumer
+    std::string provisioner;
+    std::vector<NodeTerm> topologies;  // one of them; none: any
+  };
+  // The terms that a claim without a volume adds.
+  Result<std::vector<std::vector<NodeTerm>>> TermsOf(const std::string& name,
+                                                     const Claim& claim) const;
+
+  std::map<std::string, Claim> claims_;  // by "namespace/claim"
   std::map<std::string, std::vector<NodeTerm>> volumes_;
+  std::map<std::string, Class> classes_;
 };
 
 }  // namespace baton::k8s

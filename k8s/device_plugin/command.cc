@@ -15,6 +15,7 @@
 #include "k8s/device_plugin/node_agent.h"
 #include "k8s/device_plugin/plugin_server.h"
 #include "k8s/types/annotations.h"
+#include "k8s/types/inject.h"
 #include "net/server.h"
 
 namespace baton::k8s {
@@ -31,6 +32,7 @@ struct PluginFlags {
   bool no_plugin = false;
   std::string hook_source;
   std::string hook_dest{kHostHookDir};
+  std::string pod_socket_dir{kSocketDir};
   std::string listen = "0.0.0.0:7481";
 };
 
@@ -64,7 +66,12 @@ Result<void> ServeNode(const PluginFlags& flags) {
       options.endpoint = endpoint;
       return options;
     };
-    shares.emplace(of(kShareResource, "baton-gpu-share.sock"));
+    // Each container with GPUs has this resource, and not all have the other.
+    PluginServerOptions of_shares = of(kShareResource, "baton-gpu-share.sock");
+    of_shares.mounts =
+        HookMounts({.socket_dir = flags.pod_socket_dir, .host_hook_dir = flags.hook_dest});
+    of_shares.hook_file = flags.hook_dest + "/libbaton.so";
+    shares.emplace(of_shares);
     memory.emplace(of(kMemoryResource, "baton-gpu-memory.sock"));
   }
   EventRecorderOptions event_options;
@@ -77,6 +84,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
   options.memory_unit_mib = flags.memory_unit_mib;
   options.report_every = std::chrono::seconds(flags.report_every_s);
   options.by_cgroup = flags.identity == "cgroup";
+  if (shares) options.mounts_hook = [&shares] { return shares->registrations() > 0; };
   options.on_cards = [&](const std::vector<PluginCard>& cards) {
     if (!shares) return;
     shares->SetDevices(ShareDevices(cards));
@@ -134,10 +142,19 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
                    "ticket, where no kubelet starts the pods")
       ->check(CLI::IsMember({"cgroup", "ticket"}))
       ->capture_default_str();
-  command->add_flag("--no-plugin", flags->no_plugin, "Do not register with the kubelet");
+  command->add_flag("--no-plugin", flags->no_plugin,
+                    "Do not register with the kubelet; whoever starts the pods mounts the hook");
   command->add_option("--hook-source", flags->hook_source, "libbaton.so to copy into --hook-dest")
       ->type_name("FILE");
-  command->add_option("--hook-dest", flags->hook_dest, "Folder from which pods mount libbaton.so")
+  command
+      ->add_option(
+          "--hook-dest", flags->hook_dest,
+          "Folder of libbaton.so, which the kubelet mounts into pods; it must have the same "
+          "path on the node")
+      ->capture_default_str();
+  command
+      ->add_option("--pod-socket-dir", flags->pod_socket_dir,
+                   "Folder of baton.sock on the node, which the kubelet mounts into pods")
       ->capture_default_str();
   AddListen(*command, &flags->listen);
   command->footer(

@@ -63,6 +63,8 @@ class NodeAgent::Impl {
         batond_path_(wire::ControlSocket(options_.socket_dir)) {
     ReflectorOptions of_node;
     of_node.list.field_selector = "spec.nodeName=" + options_.node;
+    // The watch cache has pods by node; without it each list of each node reads all pods from etcd.
+    of_node.list.from_cache = true;
     ReflectorSink sink;
     sink.changed = [this](Json pod) { Changed(std::move(pod)); };
     sink.gone = [this](const Json& pod) { Gone(pod); };
@@ -104,9 +106,11 @@ class NodeAgent::Impl {
   // What is told of it itself. Any thread.
   struct Counters {
     std::atomic<bool> batond_answers = false;
+    std::atomic<bool> standby = false;  // it only stands by
     std::atomic<uint64_t> in_step = 0;  // pods of batond that are as they should be
     std::atomic<uint64_t> refused = 0;  // that batond did not take, or whose pod cannot be read
     std::atomic<uint64_t> cards = 0;
+    std::atomic<uint64_t> gpus = 0;           // that batond tells of, whatever their health
     std::atomic<uint64_t> commands = 0;       // that batond carried out
     std::atomic<uint64_t> batond_errors = 0;  // asked in vain, for whatever reason
     std::atomic<uint64_t> report_errors = 0;  // writes to the API server that failed
@@ -114,8 +118,14 @@ class NodeAgent::Impl {
   };
 
   std::string WhyNotReady() const {
+    // In a rollout the pod of before goes once this one is ready.
+    if (counters_.standby) return "";
     if (!counters_.batond_answers) {
       return "batond at " + batond_path_ + " does not answer; its log says why";
+    }
+    if (counters_.gpus == 0) {
+      return "no GPU found: NVML lists none on this node; see the log of batond, and "
+             "node.runtimeClassName of the chart";
     }
     const std::lock_guard lock(mutex_);
     return synced_ ? "" : "the node's pods have not been listed yet; see this log";
@@ -217,8 +227,18 @@ class NodeAgent::Impl {
         pods = pods_;
         synced = synced_;
       }
-      auto status = wire::Ask(options_.socket_dir, {{"command", "status"}});
+      bool answered = false;
+      auto status =
+          wire::Ask(options_.socket_dir, {{"command", "status"}}, kBatondPatience, &answered);
       counters_.batond_answers = status.has_value();
+      counters_.standby = !status && answered && StandsBy();
+      if (counters_.standby) {
+        // The agent and the batond of before serve the node until this batond takes over.
+        if (std::exchange(away_, "") != "") spdlog::info("batond at {} stands by", batond_path_);
+        heard_at_ = MonotonicNow();
+        next = MonotonicNow() + kAgainMin;
+        continue;
+      }
       if (!status) {
         ++counters_.batond_errors;
         if (std::exchange(away_, status.error().message) != status.error().message) {
@@ -234,13 +254,21 @@ class NodeAgent::Impl {
       pause = kAgainMin;
       heard_at_ = MonotonicNow();
       next = MonotonicNow() + options_.report_every;
-      TellCards(CardsOf(NodeOf(*status, options_.node)));
+      const devmgr::Node told = NodeOf(*status, options_.node);
+      counters_.gpus = told.cards.size();
+      TellCards(CardsOf(told));
       std::vector<PresentPod> present = PresentPods(*status);
       if (!options_.by_cgroup) LearnUids(present);
       std::erase_if(present, [](const PresentPod& pod) { return pod.pod.cgroup.empty(); });
       if (synced) next = std::min(next, PutRight(pods, present));
       Publish(std::move(*status), std::move(present), std::move(pods), synced);
     }
+  }
+
+  // Whether batond waits for another one to end.
+  bool StandsBy() const {
+    const auto pong = wire::Ask(options_.socket_dir, {{"command", "ping"}});
+    return pong && TextAt(*pong, "mode") == "standby";
   }
 
   // Without cgroups, whose pod it is stands in its ticket only, which status does not tell.
@@ -422,7 +450,7 @@ class NodeAgent::Impl {
         if (stopping_) return;
         picture = std::exchange(picture_, std::nullopt);
       }
-      TellNode(NodeOf(picture->status, options_.node));
+      TellNode(NodeOf(picture->status, options_.node), UseOf(PresentPods(picture->status)));
       if (!picture->synced) continue;
       TellShares(*picture);
       std::unique_lock lock(mutex_);
@@ -433,12 +461,14 @@ class NodeAgent::Impl {
     }
   }
 
-  void TellNode(const devmgr::Node& node) {
+  void TellNode(const devmgr::Node& node, const GpuNodeUse& use) {
     const Instant now = MonotonicNow();
-    const bool same = node_ && *node_ == node;
+    const bool mounts = !options_.mounts_hook || options_.mounts_hook();
+    const bool same = node_ && *node_ == node && node_use_ == use && mounts_ == mounts;
     if (same && now - node_at_ < options_.refresh_every) return;
     if (!same && node_wrong_ && now < node_next_) return;
-    const Json object = GpuNodeOf(node);
+    Json object = GpuNodeOf(node, use);
+    SetMountsHook(object, mounts);
     Json identity = object;
     identity.erase("status");
     auto done =
@@ -457,6 +487,8 @@ class NodeAgent::Impl {
     }
     if (std::exchange(node_wrong_, false)) spdlog::info("the node's GPUs are reported");
     node_ = node;
+    node_use_ = use;
+    mounts_ = mounts;
     node_at_ = now;
   }
 
@@ -606,7 +638,9 @@ class NodeAgent::Impl {
   std::map<std::string, std::string> uids_;        // of batond's pods by name, without cgroups
   std::optional<std::vector<PluginCard>> cards_;
   // Of the reporter.
-  std::optional<devmgr::Node> node_;  // as told
+  std::optional<devmgr::Node> node_;  // as told, and these with it
+  GpuNodeUse node_use_;
+  bool mounts_ = false;
   Instant node_at_{};
   Instant node_next_{};
   bool node_wrong_ = false;

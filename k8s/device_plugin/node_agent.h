@@ -2,6 +2,8 @@
 // annotations, after the binder has placed them), and tells what becomes of them: the node's GPUs
 // as a GpuNode, what SharePods get in their status, what batond refuses as an Event on the pod.
 //
+// While batond stands by (batond --standby), so does the agent: it tells nothing and does nothing.
+//
 // Nothing of it is kept anywhere but in the API server and in batond: whichever of the three
 // restarts, the difference is looked at and put right again. While the API server is away nothing
 // changes; while batond is away, it is asked again and again.
@@ -42,6 +44,9 @@ struct NodeAgentOptions {
   bool by_cgroup = true;
   // The GPUs that containers can have, whenever they are others. From a thread of the agent's.
   std::function<void(std::vector<PluginCard>)> on_cards;
+  // Whether the kubelet mounts the hook into containers by now; told in the GpuNode, for no pod
+  // that relies on it may come before. Null: whoever starts the containers does. Any thread.
+  std::function<bool()> mounts_hook;
 };
 
 // Its writes are of the field manager kNodeManager.
@@ -54,8 +59,9 @@ class NodeAgent {
   // Ends and joins. Call Client::Stop() before it where that should be soon. batond's pods stay.
   ~NodeAgent();
 
-  // GET /healthz: it lives. /readyz: batond answers, and the API server has told of the node's pods
-  // once; else 503 and which of them is missing. /metrics, for Prometheus. Any thread.
+  // GET /healthz: it lives. /readyz: batond answers and has a GPU, and the API server has told of
+  // the node's pods once, or batond stands by for another one; else 503 and which of them is
+  // missing. /metrics, for Prometheus. Any thread.
   net::HttpResponse Answer(const net::HttpRequest& request) const;
 
  private:

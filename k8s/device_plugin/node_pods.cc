@@ -70,8 +70,10 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
   for (size_t i = 0; i < read->containers.size(); ++i) {
     const ContainerGpus& container = read->containers[i];
     BatondPod wanted = read->asked;
+    devmgr::Fit fit;
     for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
       if (vgpu.container != i) continue;
+      fit = vgpu.fit;
       wanted.wishes.gpus.push_back(vgpu.card);
       wanted.wishes.mode = vgpu.mode;
     }
@@ -88,15 +90,27 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
                   fmt::format("container {} was placed with mode '{}'; Kubernetes supports {}",
                               container.name, wanted.wishes.mode, spec::ModeNames(true, " and ")));
     }
+    const bool by_turns = wanted.wishes.mode == spec::kTimeSlice;
+    // A container that has ended.
+    if (by_turns && fit.share == policy::Share(0)) continue;
     wanted.name = NameFor(*read, container);
     wanted.cgroup = read->uid;
     wanted.ticket = TicketOf(read->uid, container.name);
     // Of idle priority it is room on the GPU alone.
     const bool idle = wanted.share.priority == policy::Priority::kIdle;
-    wanted.share.request = idle ? policy::Share(0) : container.request;
-    wanted.share.limit = container.limit;
+    // What the binder has given, not what the annotations ask for by now: it looks at room and
+    // quotas.
+    const policy::Share given = by_turns ? fit.share : container.request;
+    wanted.share.request = idle ? policy::Share(0) : given;
+    wanted.share.limit = std::max(container.limit, given);
     wanted.memory_cap = uint64_t{container.memory.mib} << 20;
     wanted.memory_part = container.memory.part;
+    if (by_turns && wanted.swap) {
+      wanted.memory_request = std::min(wanted.memory_request, uint64_t{fit.memory_mib} << 20);
+    } else if (by_turns && fit.memory_mib > 0) {
+      wanted.memory_cap = uint64_t{fit.memory_mib} << 20;
+      wanted.memory_part = policy::Share(0);
+    }
     wanted.name_space = read->name.name_space;
     if (!read->gang.empty()) wanted.gang = read->name.name_space + "/" + read->gang;
     pods.push_back(std::move(wanted));
@@ -132,6 +146,16 @@ std::vector<PresentPod> PresentPods(const Json& status) {
     if (!pod.name.empty()) pods.push_back(std::move(present));
   }
   return pods;
+}
+
+GpuNodeUse UseOf(const std::vector<PresentPod>& pods) {
+  GpuNodeUse use;
+  for (const PresentPod& present : pods) {
+    const uint64_t gpus = std::max<uint64_t>(1, present.pod.wishes.gpus.size());
+    use.share += policy::ShareSum(present.pod.share.request) * gpus;
+    use.memory_mib += (present.pod.memory_cap >> 20) * gpus;
+  }
+  return use;
 }
 
 devmgr::Node NodeOf(const Json& status, const std::string& name) {
@@ -227,6 +251,7 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
   // Where nothing is said, what was said before ends.
   if (pod.memory_cap == 0 && pod.memory_part == policy::Share(0)) request["memory"] = 0;
   if (pod.team.empty()) request["team"] = "";
+  if (!create && pod.swap && pod.memory_request == 0) request["memory_request"] = 0;
   return request;
 }
 

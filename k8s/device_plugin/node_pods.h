@@ -16,6 +16,7 @@
 #include "base/time.h"
 #include "devmgr/inventory.h"
 #include "k8s/api/object.h"
+#include "k8s/types/gpu_node.h"
 #include "spec/pod_request.h"
 
 namespace baton::k8s {
@@ -41,6 +42,9 @@ struct PresentPod {
 };
 // Of a `status` answer. The cgroup is empty for pods that none is named for.
 std::vector<PresentPod> PresentPods(const Json& status);
+
+// What those pods have been promised, over all of their GPUs.
+GpuNodeUse UseOf(const std::vector<PresentPod>& pods);
 
 // The node's GPUs, by its `status` answer; at most 16.
 devmgr::Node NodeOf(const Json& status, const std::string& name);

@@ -1,8 +1,11 @@
 #include "k8s/device_plugin/plugin_server.h"
 
+#include <errno.h>
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -124,10 +127,15 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
     return Status::OK;
   }
 
-  // Gives nothing to the container: its environment comes from its pod's annotations, where the
-  // binder has written which GPUs it has.
+  // Gives the container the hook. Which GPUs it has is in its environment, from its pod's
+  // annotations, where the binder has written it: the devices here are only a number.
   Status Allocate(Context*, const v1beta1::AllocateRequest* request,
                   v1beta1::AllocateResponse* answer) override {
+    if (!options_.mounts.empty() && access(options_.hook_file.c_str(), R_OK) != 0) {
+      return {grpc::StatusCode::FAILED_PRECONDITION,
+              "Baton's hook is not at " + options_.hook_file + ": " + strerror(errno) +
+                  "; restart Baton's agent on the node"};
+    }
     std::set<std::string_view> known;
     const std::lock_guard lock(mutex_);
     for (const PluginDevice& device : devices_) known.insert(device.id);
@@ -145,8 +153,14 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
       for (const auto& [card, count] : by_card) {
         counted += (counted.empty() ? "" : ",") + std::string(card) + "=" + std::to_string(count);
       }
-      (*answer->add_container_responses()->mutable_annotations())[options_.resource + "-counted"] =
-          counted;
+      auto* given = answer->add_container_responses();
+      (*given->mutable_annotations())[options_.resource + "-counted"] = counted;
+      for (const HookMount& mount : options_.mounts) {
+        auto* row = given->add_mounts();
+        row->set_container_path(mount.container_path);
+        row->set_host_path(mount.host_path);
+        row->set_read_only(true);
+      }
     }
     return Status::OK;
   }

@@ -11,6 +11,7 @@
 
 #include "base/time.h"
 #include "k8s/device_plugin/device_list.h"
+#include "k8s/types/inject.h"
 
 namespace baton::k8s {
 
@@ -19,6 +20,10 @@ struct PluginServerOptions {
   std::string resource;                           // "baton.dev/gpu-share"
   std::string endpoint;                           // the socket's file name
   Duration look_every = std::chrono::seconds(1);  // whether the kubelet has restarted
+  // What the kubelet mounts, read-only, into each container that gets the resource. The hook must
+  // be in `hook_file` then, as this process sees it: else no container gets the resource.
+  std::vector<HookMount> mounts{};
+  std::string hook_file{};
 };
 
 // Thread safe.

@@ -21,6 +21,7 @@
 
 #include "k8s/binder/cluster_view.h"
 #include "k8s/types/gpu_pod.h"
+#include "k8s/types/inject.h"
 
 namespace baton::k8s {
 namespace {
@@ -161,6 +162,13 @@ class ExtenderCore::Impl {
     for (const std::string& node : question.nodes) {
       if (!view.HasNode(node)) {
         whys[node] = "Baton has not seen this node yet";
+        continue;
+      }
+      // Of what the binder filters by, the scheduler cannot know this.
+      PodNeeds needs;
+      needs.hook_mounts = NeedsHookMounts(*question.pod);
+      if (std::string off = view.WhyOff(needs, node); !off.empty()) {
+        whys[node] = std::move(off);
         continue;
       }
       const auto refusal = refusals.find(node);

@@ -40,7 +40,9 @@ inline constexpr std::string_view kCount = "count";      // GPUs, 1 to 16
 inline constexpr std::string_view kPriority = "priority";  // low, high: of the token alone
 inline constexpr std::string_view kTeam = "team";          // research/vision
 inline constexpr std::string_view kUser = "user";          // for the books
-inline constexpr std::string_view kModel = "model";        // words of the GPU's model, by commas
+inline constexpr std::string_view kSwap = "swap";          // true: its memory may move to the host
+inline constexpr std::string_view kMemoryRequest = "memory-request";  // "4Gi", of each container
+inline constexpr std::string_view kModel = "model";  // words of the GPU's model, by commas
 inline constexpr std::string_view kNotModel = "not-model";
 inline constexpr std::string_view kMode = "mode";          // time-slice, exclusive
 inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/placement/request.h
@@ -52,8 +54,14 @@ inline constexpr std::string_view kAway = "away";           // wait, open: BATON
 // What the binder and the node write.
 inline constexpr std::string_view kPlacement = "placement";      // JSON, see gpu_pod.h
 inline constexpr std::string_view kDevices = "visible-devices";  // of a container: uuids by commas
-inline constexpr std::string_view kInjected = "injected";        // the webhook's: its version
+inline constexpr std::string_view kInjected = "injected";        // the webhook's: see below
+inline constexpr std::string_view kTemplateHash = "template-hash";  // of a SharePod's child
+// What the node's agent writes on its GpuNode: the kubelet mounts the hook, as it tells it.
+inline constexpr std::string_view kMountsHook = "mounts-hook";
 }  // namespace keys
+// Values of kInjected. All that the pod needs is in it; or the kubelet has to mount the hook.
+inline constexpr std::string_view kInjectedAll = "1";
+inline constexpr std::string_view kInjectedEnv = "2";
 
 // "baton.dev/request"
 std::string PodKey(std::string_view key);
@@ -62,8 +70,9 @@ std::string ContainerKey(std::string_view container, std::string_view key);
 
 // On the node.
 
-inline constexpr std::string_view kSocketDir = "/run/baton";          // mounted read-only
-inline constexpr std::string_view kHookDir = "/usr/local/lib/baton";  // likewise; libbaton.so in it
+// In containers these two are mounted read-only; see HookMounts().
+inline constexpr std::string_view kSocketDir = "/run/baton";             // there and on the node
+inline constexpr std::string_view kHookDir = "/usr/local/lib/baton";     // with libbaton.so
 inline constexpr std::string_view kHostHookDir = "/var/lib/baton/hook";  // where it is on the node
 // In the same folder, and what the loader reads in each container; it names the hook.
 inline constexpr std::string_view kPreloadFile = "ld.so.preload";

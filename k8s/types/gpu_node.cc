@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -74,7 +75,7 @@ int64_t WholeAt(const Json* quantities, std::string_view resource) {
 
 }  // namespace
 
-Json GpuNodeOf(const devmgr::Node& node) {
+Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
   Json cards = Json::array();
   for (size_t i = 0; i < node.cards.size(); ++i) {
     const devmgr::Card& card = node.cards[i];
@@ -95,10 +96,44 @@ Json GpuNodeOf(const devmgr::Node& node) {
                      {"migCapable", card.mig_capable},
                      {"migEnabled", card.mig_enabled}});
   }
+  std::map<std::string, size_t> models;
+  uint64_t memory_mib = 0;
+  size_t healthy = 0;
+  for (const devmgr::Card& card : node.cards) {
+    ++models[ToUtf8(card.model)];
+    memory_mib += card.memory_mib;
+    if (card.health == devmgr::Health::kHealthy) ++healthy;
+  }
+  std::string text;
+  for (const auto& [model, count] : models) {
+    text += fmt::format("{}{}x {}", text.empty() ? "" : ", ", count, model);
+  }
+  constexpr size_t kModelsMax = 1'024;
+  const policy::ShareSum all = policy::ShareSum(policy::kWhole) * healthy;
+  const auto percent = [](policy::ShareSum share) {
+    return fmt::format("{:.10g}", static_cast<double>(share.millionths()) / 1e4);
+  };
+  const Json status{{"cards", std::move(cards)},
+                    {"gpus", node.cards.size()},
+                    {"models", text.substr(0, kModelsMax)},
+                    {"memoryMiB", memory_mib},
+                    {"used", percent(use.share)},
+                    {"free", percent(use.share < all ? all - use.share : policy::ShareSum())},
+                    {"memoryUsedMiB", use.memory_mib}};
   return {{"apiVersion", resources::kGpuNodes.ApiVersion()},
           {"kind", resources::kGpuNodes.kind},
           {"metadata", {{"name", node.name}}},
-          {"status", {{"cards", std::move(cards)}}}};
+          {"status", std::move(status)}};
+}
+
+void SetMountsHook(Json& gpu_node, bool mounts) {
+  if (mounts) gpu_node["metadata"]["annotations"][PodKey(keys::kMountsHook)] = "true";
+}
+
+bool MountsHook(const Json& gpu_node) {
+  const Json* annotations = Find(gpu_node, "metadata/annotations");
+  return annotations != nullptr && annotations->is_object() &&
+         annotations->value(PodKey(keys::kMountsHook), Json()) == "true";
 }
 
 Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {

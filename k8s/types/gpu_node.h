@@ -3,6 +3,7 @@
 #ifndef BATON_K8S_TYPES_GPU_NODE_H_
 #define BATON_K8S_TYPES_GPU_NODE_H_
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/result.h"
 #include "devmgr/inventory.h"
 #include "k8s/api/object.h"
+#include "policy/share.h"
 
 namespace baton::k8s {
 
@@ -17,7 +19,19 @@ namespace baton::k8s {
 //   {"metadata": {"name": NODE}, "status": {"cards": [{"uuid", "index", "vendor", "model",
 //    "memoryMiB", "numa", "island", "pcie", "bus", "health", "why", "cordoned", "migCapable",
 //    "migEnabled"}]}}
-Json GpuNodeOf(const devmgr::Node& node);
+// and for people what that comes to, with what `use` says of the pods there:
+//   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" and "free" (percents
+//   of one GPU, over the healthy ones: "130"), "memoryUsedMiB"
+struct GpuNodeUse {
+  policy::ShareSum share;   // of requests
+  uint64_t memory_mib = 0;  // of memory caps
+  friend bool operator==(const GpuNodeUse&, const GpuNodeUse&) = default;
+};
+Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use = {});
+// Says in the GpuNode whether containers with a share get the hook from the kubelet there (an
+// annotation: metadata.annotations[baton.dev/mounts-hook]); and whether it says so.
+void SetMountsHook(Json& gpu_node, bool mounts);
+bool MountsHook(const Json& gpu_node);
 // Its GPUs again. kInvalid names the field.
 Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node);
 

@@ -19,6 +19,7 @@ constexpr size_t kPlacedContainersMax = 32;
 constexpr size_t kPlacedVgpusMax = 128;
 constexpr size_t kCardNameMax = 128;
 constexpr uint32_t kVgpuMibMax = 1u << 26;
+constexpr uint32_t kMemoryMibMax = 1u << 24;  // of a request
 
 std::string Annotation(std::string_view key) {
   return fmt::format("metadata.annotations[{}]", key);
@@ -96,6 +97,9 @@ struct Reader {
   bool settled;
   bool exclusive;
   uint32_t unit_mib;
+  // With swap a pod takes its memory request of a GPU, not its cap.
+  bool swap;
+  uint64_t reserved_mib;
 
   // One container by its limits; nothing: it asks for no GPU.
   Result<std::optional<ContainerGpus>> Read(const Json& container, const std::string& where) const {
@@ -224,13 +228,33 @@ struct Reader {
     return {};
   }
 
+  // Where limits say something of memory, they say the memory request.
+  Result<void> CheckReserved(const ContainerGpus& gpus, const std::string& field) const {
+    if (settled || gpus.memory_units == 0) return {};
+    if (reserved_mib == 0) {
+      return Refuse(field, fmt::format("with swap the pod takes its memory request of a GPU; set "
+                                       "annotation {}, or remove this limit",
+                                       PodKey(keys::kMemoryRequest)));
+    }
+    const Units units = UnitsOf(reserved_mib, unit_mib, gpus.count);
+    if (units.Holds(gpus.memory_units)) return {};
+    return Refuse(field,
+                  fmt::format("'{}', but annotation {} requests {} MiB; set this limit to {} "
+                              "(units of {} MiB)",
+                              gpus.memory_units, PodKey(keys::kMemoryRequest), reserved_mib,
+                              units.least, unit_mib));
+  }
+
   Result<void> ReadMemory(ContainerGpus& gpus, const std::string& field) const {
     const Said said = Of(annotations, gpus.name, keys::kMemory);
+    if (swap) {
+      if (auto ok = CheckReserved(gpus, field); !ok) return ok;
+    }
     if (said) {
       auto memory = ParseGpuMemory(*said.text);
       if (!memory) return Refuse(said.field(), memory.error().message);
       gpus.memory = *memory;
-      if (settled || gpus.memory_units == 0) return {};
+      if (settled || gpus.memory_units == 0 || swap) return {};
       if (memory->part > policy::Share(0)) {
         return Refuse(field, "annotation " + said.key +
                                  " requests a part of the GPU's memory, which has no number of "
@@ -246,13 +270,14 @@ struct Reader {
       }
       return {};
     }
+    if (swap) return {};
     const uint64_t mib = uint64_t{gpus.memory_units} / gpus.count * unit_mib;
     if (gpus.memory_units % gpus.count != 0) {
       return Refuse(field, fmt::format("'{}' units cannot be divided evenly among {} GPUs; set a "
                                        "multiple of {}",
                                        gpus.memory_units, gpus.count, gpus.count));
     }
-    if (mib > 1u << 24) {
+    if (mib > kMemoryMibMax) {
       return Refuse(field, fmt::format("'{}' units of {} MiB are more memory than any GPU has; at "
                                        "most 16 TiB",
                                        gpus.memory_units, unit_mib));
@@ -351,8 +376,13 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
   for (const WishField& field : WishFields()) {
     if (const std::string* text = annotations.Get(PodKey(field.key))) wishes[field.key] = *text;
   }
-  const Reader reader{annotations, Settled(pod), Wish(wishes, keys::kMode) == spec::kExclusive,
-                      std::max<uint32_t>(1, memory_unit_mib)};
+  const spec::PodRequest said = AskedBy(wishes);
+  const Reader reader{annotations,
+                      Settled(pod),
+                      Wish(wishes, keys::kMode) == spec::kExclusive,
+                      std::max<uint32_t>(1, memory_unit_mib),
+                      said.swap,
+                      MibOf(said.memory_request)};
   uint32_t index = 0;
   for (const auto& [pointer, where] : {std::pair{"spec/initContainers", "spec.initContainers"},
                                        std::pair{"spec/containers", "spec.containers"}}) {
@@ -377,6 +407,11 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     read.gang_size = ReadCount({}, Wish(wishes, keys::kGangSize), kGangSizeMax).value_or(1);
   }
 
+  if (MibOf(read.asked.memory_request) > kMemoryMibMax) {
+    return Refuse(Annotation(PodKey(keys::kMemoryRequest)),
+                  Quoted(Wish(wishes, keys::kMemoryRequest)) +
+                      " is more memory than any GPU has; at most 16 TiB");
+  }
   const bool whole = read.containers.front().whole;
   for (const ContainerGpus& gpus : read.containers) {
     if (gpus.whole != whole) {
@@ -388,10 +423,16 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     }
     devmgr::VgpuRequest vgpu;
     vgpu.share = gpus.request;
-    vgpu.memory_mib = gpus.memory.mib;
-    vgpu.memory_part = gpus.memory.part;
+    if (read.asked.swap) {
+      vgpu.memory_mib = static_cast<uint32_t>(MibOf(read.asked.memory_request));
+    } else {
+      vgpu.memory_mib = gpus.memory.mib;
+      vgpu.memory_part = gpus.memory.part;
+    }
     vgpu.count = gpus.count;
     read.request.containers.push_back({gpus.name, {vgpu}});
+    // It takes nothing once it has ended.
+    read.request.idle |= gpus.index < ListAt(pod, "spec/initContainers").size();
   }
   const bool unfit = whole || cards.mode == spec::kExclusive ||
                      std::any_of(read.containers.begin(), read.containers.end(),
@@ -407,6 +448,18 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
                   fmt::format("'time-slice', but {} requests whole GPUs; use {} instead, or remove "
                               "the annotation",
                               kWholeResource, kShareResource));
+  }
+  for (const ContainerGpus& gpus : read.containers) {
+    spec::PodRequest asked = read.asked;
+    asked.wishes.mode = whole ? std::string(spec::kExclusive) : cards.mode;
+    asked.memory_cap = uint64_t{gpus.memory.mib} << 20;
+    asked.memory_part = gpus.memory.part;
+    asked.count = gpus.count;
+    asked.gang = read.gang;
+    if (auto ok = spec::CheckSwap(asked); !ok) {
+      return Refuse(Annotation(PodKey(asked.swap ? keys::kSwap : keys::kMemoryRequest)),
+                    ok.error().message);
+    }
   }
   devmgr::PodRequest& request = read.request;
   request.mode = whole ? spec::kExclusive : cards.mode.empty() ? spec::kTimeSlice : cards.mode;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "k8s/types/gpu_pod.h"
+#include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
 
 namespace baton::k8s {
@@ -62,12 +63,40 @@ Result<void> Put(Json& list, size_t& at, Json ours, const std::string& field) {
   return {};
 }
 
-Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::string& away,
-                     const std::string& where) {
+// Whether `path` is that folder or in it.
+bool IsIn(const std::string& path, const std::string& folder) {
+  const auto normal = [](const std::string& text) {
+    return std::filesystem::path(text + "/").lexically_normal().string();
+  };
+  return normal(path).starts_with(normal(folder));
+}
+
+// A mount over one of ours would hide it. The one that webhooks of before put in shows the same.
+Result<void> CheckPaths(const Json& mounts, const Json& volumes, const std::string& where,
+                        const InjectOptions& options) {
+  for (const HookMount& ours : HookMounts(options)) {
+    if (ours.container_path == kPreloadPath) continue;
+    for (const Json& mount : mounts) {
+      const std::string path = TextAt(mount, "mountPath");
+      if (!IsIn(path, ours.container_path) || !IsIn(ours.container_path, path)) continue;
+      const bool same = std::any_of(volumes.begin(), volumes.end(), [&](const Json& volume) {
+        return TextAt(volume, "name") == TextAt(mount, "name") &&
+               TextAt(volume, "hostPath/path") == ours.host_path;
+      });
+      if (same) continue;
+      return Refuse(where + ".volumeMounts",
+                    fmt::format("{} is where Baton's hook is in pods with GPUs; use another path",
+                                ours.container_path));
+    }
+  }
+  return {};
+}
+
+Result<void> AddHook(Json& container, const ContainerGpus& gpus, const Json& volumes,
+                     const std::string& away, bool swap, const std::string& where,
+                     const InjectOptions& options) {
   auto env = Array(container, "env", where);
   if (!env) return tl::unexpected(env.error());
-  auto mounts = Array(container, "volumeMounts", where);
-  if (!mounts) return tl::unexpected(mounts.error());
   const std::string env_field = where + ".env";
 
   const std::string devices =
@@ -78,6 +107,7 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
     ours.push_back(Plain("BATON_TICKET", TicketOf("$(BATON_POD_UID)", gpus.name)));
     ours.push_back(Plain("BATON_SOCKET", std::string(kSocketDir) + "/baton.sock"));
     if (!away.empty()) ours.push_back(Plain("BATON_AWAY", away));
+    if (swap) ours.push_back(Plain("BATON_SWAP", "1"));
   }
   ours.push_back(FromField(kNvidiaDevices, devices));
   ours.push_back(FromField("CUDA_VISIBLE_DEVICES", devices));
@@ -103,46 +133,102 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const std::stri
     }
   }
 
-  size_t end = (*mounts)->size();
-  const bool preloads = std::any_of((*mounts)->begin(), (*mounts)->end(), [](const Json& m) {
-    return TextAt(m, "mountPath") == kPreloadPath;
-  });
-  for (const auto& [name, path] :
-       {std::pair{"baton-socket", kSocketDir}, {"baton-hook", kHookDir}}) {
-    const Json mount{{"name", name}, {"mountPath", path}, {"readOnly", true}};
-    const bool there = std::any_of((*mounts)->begin(), (*mounts)->end(),
-                                   [&](const Json& m) { return Covers(m, mount); });
-    if (there) continue;
-    for (const Json& theirs : **mounts) {
-      const std::string at_path = TextAt(theirs, "mountPath");
-      if (at_path == path || (TextAt(theirs, "name") == name && at_path != kPreloadPath)) {
-        return Refuse(where + ".volumeMounts",
-                      fmt::format("Baton uses {} and the volume {} in pods with GPUs; use another "
-                                  "path and name",
-                                  path, name));
-      }
-    }
-    (*mounts)->insert((*mounts)->begin() + static_cast<Json::difference_type>(end++), mount);
+  const Json* mounts = Find(container, "volumeMounts");
+  if (mounts == nullptr || mounts->is_null()) return {};
+  if (!mounts->is_array()) return Refuse(where + ".volumeMounts", "must be a list");
+  return CheckPaths(*mounts, volumes, where, options);
+}
+
+// Where nodes with GPUs are kept for pods that ask for GPUs, and how their runtime is named.
+Result<void> AddPlaces(Json& spec, const InjectOptions& options) {
+  if (!options.runtime_class.empty() && TextAt(spec, "runtimeClassName").empty()) {
+    spec["runtimeClassName"] = options.runtime_class;
   }
-  // For programs that set an LD_PRELOAD of their own. Who mounts such a file knows better.
-  if (!preloads) {
-    (*mounts)->push_back({{"name", "baton-hook"},
-                          {"mountPath", kPreloadPath},
-                          {"subPath", kPreloadFile},
-                          {"readOnly", true}});
+  if (options.tolerate.empty()) return {};
+  auto tolerations = Array(spec, "tolerations", "spec");
+  if (!tolerations) return tl::unexpected(tolerations.error());
+  for (const std::string& key : options.tolerate) {
+    Json ours{{"key", key}, {"operator", "Exists"}, {"effect", "NoSchedule"}};
+    const bool there = std::any_of((*tolerations)->begin(), (*tolerations)->end(),
+                                   [&](const Json& theirs) { return Covers(theirs, ours); });
+    if (!there) (*tolerations)->push_back(std::move(ours));
   }
   return {};
 }
 
-// Whether `path` is that folder or in it.
-bool IsIn(const std::string& path, const std::string& folder) {
-  const auto normal = [](const std::string& text) {
-    return std::filesystem::path(text + "/").lexically_normal().string();
-  };
-  return normal(path).starts_with(normal(folder));
+// Units are whole numbers and few; nobody writes a mebibyte of them.
+constexpr int64_t kLeastBytes = 1 << 20;
+
+// A limit of GPU memory that is written as a size, as everywhere else, becomes a number of units.
+Result<void> CountMemory(Json& pod, uint32_t memory_unit_mib) {
+  const uint32_t unit = std::max<uint32_t>(1, memory_unit_mib);
+  const std::string resource(kMemoryResource);
+  for (const char* list : {"initContainers", "containers"}) {
+    for (size_t i = 0; i < ListAt(pod, std::string("spec/") + list).size(); ++i) {
+      Json& container = pod["spec"][list][i];
+      const Json* limits = Find(container, "resources/limits");
+      if (limits == nullptr || !limits->is_object() || !limits->contains(resource)) continue;
+      const auto bytes = WholeQuantity((*limits)[resource]);
+      if (!bytes || *bytes < kLeastBytes) continue;
+      const std::string name = TextAt(container, "name");
+      const auto annotation = [&](std::string_view key) {
+        const Json* all = Find(pod, "metadata/annotations");
+        for (const std::string& at : {ContainerKey(name, key), PodKey(key)}) {
+          if (all != nullptr && all->is_object() && all->contains(at) && (*all)[at].is_string()) {
+            return (*all)[at].get<std::string>();
+          }
+        }
+        return std::string();
+      };
+      const std::string field =
+          fmt::format("spec.{}[{}].resources.limits[{}]", list, name, resource);
+      uint32_t count = 1;
+      if (const std::string text = annotation(keys::kCount); !text.empty()) {
+        auto read = ReadCount(PodKey(keys::kCount), text, kCountMax);
+        if (!read) return tl::unexpected(read.error());
+        count = *read;
+      }
+      const int64_t mib = (*bytes + kLeastBytes - 1) / kLeastBytes;
+      if (mib % count != 0) {
+        return Refuse(field,
+                      fmt::format("{} MiB cannot be divided evenly among {} GPUs", mib, count));
+      }
+      if (mib / count > int64_t{1} << 24) {
+        return Refuse(field, "more memory than any GPU has; at most 16 TiB");
+      }
+      const GpuMemory each{static_cast<uint32_t>(mib / count), {}};
+      // With swap limits say what is reserved.
+      const bool swap = annotation(keys::kSwap) == "true";
+      const auto key = swap ? keys::kMemoryRequest : keys::kMemory;
+      if (annotation(key).empty()) {
+        pod["metadata"]["annotations"][swap ? PodKey(key) : ContainerKey(name, key)] =
+            GpuMemoryText(each);
+      }
+      const std::string units = std::to_string(UnitsOf(each.mib, unit, count).least);
+      for (const char* part : {"limits", "requests"}) {
+        const Json* quantities = Find(container, std::string("resources/") + part);
+        if (quantities == nullptr || !quantities->contains(resource)) continue;
+        container["resources"][part][resource] = units;
+      }
+    }
+  }
+  return {};
 }
 
 }  // namespace
+
+std::vector<HookMount> HookMounts(const InjectOptions& options) {
+  return {{std::string(kSocketDir), options.socket_dir},
+          {std::string(kHookDir), options.host_hook_dir},
+          {std::string(kPreloadPath), options.host_hook_dir + "/" + std::string(kPreloadFile)}};
+}
+
+bool NeedsHookMounts(const Json& pod) {
+  const Json* annotations = Find(pod, "metadata/annotations");
+  if (annotations == nullptr || !annotations->is_object()) return false;
+  const auto injected = annotations->find(PodKey(keys::kInjected));
+  return injected != annotations->end() && *injected == kInjectedEnv;
+}
 
 // A volume of the host has no flag of its own against being written, so each mount must have.
 Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
@@ -170,7 +256,9 @@ Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
   return {};
 }
 
-Result<bool> Inject(Json& pod, const InjectOptions& options) {
+Result<bool> Inject(Json& given, const InjectOptions& options) {
+  Json pod = given;
+  if (auto ok = CountMemory(pod, options.memory_unit_mib); !ok) return tl::unexpected(ok.error());
   auto read = ReadGpuPod(pod, options.memory_unit_mib);
   if (!read) return tl::unexpected(read.error());
   if (!read->asks()) return false;
@@ -187,21 +275,10 @@ Result<bool> Inject(Json& pod, const InjectOptions& options) {
   Json& spec = changed["spec"];
   const std::string scheduler = TextAt(spec, "schedulerName");
   if (scheduler.empty() || scheduler == "default-scheduler") spec["schedulerName"] = kScheduler;
+  if (auto ok = AddPlaces(spec, options); !ok) return tl::unexpected(ok.error());
 
   const bool hook = !read->containers.front().whole;
-  if (hook) {
-    auto volumes = Array(spec, "volumes", "spec");
-    if (!volumes) return tl::unexpected(volumes.error());
-    size_t at = (*volumes)->size();
-    for (const auto& [name, path] :
-         {std::pair{"baton-socket", options.socket_dir}, {"baton-hook", options.host_hook_dir}}) {
-      Json volume{{"name", name}, {"hostPath", {{"path", path}, {"type", "Directory"}}}};
-      if (auto ok = Put(**volumes, at, std::move(volume), "spec.volumes"); !ok) {
-        return tl::unexpected(ok.error());
-      }
-    }
-  }
-
+  const Json volumes = ListAt(spec, "volumes");
   uint32_t index = 0;
   auto gpus = read->containers.begin();
   for (const char* list : {"initContainers", "containers"}) {
@@ -210,7 +287,8 @@ Result<bool> Inject(Json& pod, const InjectOptions& options) {
     for (Json& container : *containers) {
       const std::string where = fmt::format("spec.{}[{}]", list, TextAt(container, "name"));
       if (gpus != read->containers.end() && gpus->index == index) {
-        if (auto ok = AddHook(container, *gpus, away, where); !ok)
+        if (auto ok = AddHook(container, *gpus, volumes, away, read->asked.swap, where, options);
+            !ok)
           return tl::unexpected(ok.error());
         ++gpus;
       } else if (container.is_object()) {
@@ -225,8 +303,8 @@ Result<bool> Inject(Json& pod, const InjectOptions& options) {
     }
   }
   if (auto ok = CheckMounts(spec, options); !ok) return tl::unexpected(ok.error());
-  changed["metadata"]["annotations"][PodKey(keys::kInjected)] = "1";
-  pod = std::move(changed);
+  changed["metadata"]["annotations"][PodKey(keys::kInjected)] = hook ? kInjectedEnv : kInjectedAll;
+  given = std::move(changed);
   return true;
 }
 

@@ -31,7 +31,7 @@ std::vector<WishField> MakeWishFields() {
                    field.is_list()       ? kListBytesMax
                    : field.bytes_max > 0 ? field.bytes_max
                                          : 16,
-                   !field.is_wish(), &field});
+                   !field.is_wish() && !field.is_flag(), &field});
   }
   all.push_back({keys::kGang, "gang/name", 128, false, nullptr});
   all.push_back({keys::kGangSize, "gang/size", 8, false, nullptr});
@@ -86,6 +86,8 @@ Units UnitsOf(uint64_t value, uint64_t unit, uint32_t count) {
   return {std::max<uint64_t>(value / unit, 1) * count,
           (value / unit + (value % unit != 0)) * count};
 }
+
+uint64_t MibOf(uint64_t bytes) { return bytes / (1 << 20) + (bytes % (1 << 20) != 0 ? 1 : 0); }
 
 std::vector<std::string> Words(std::string_view text) {
   std::vector<std::string> words;

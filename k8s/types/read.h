@@ -65,6 +65,9 @@ struct Units {
 Units UnitsOf(uint64_t value, uint64_t unit, uint32_t count);
 inline constexpr uint64_t kShareUnit = policy::kMillion / 100;  // 1 %
 
+// In whole MiB, rounded up.
+uint64_t MibOf(uint64_t bytes);
+
 // The words between commas, without the blanks around them; no empty ones.
 std::vector<std::string> Words(std::string_view text);
 

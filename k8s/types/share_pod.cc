@@ -33,7 +33,7 @@ struct Spec {
   PodWishes wishes;
 };
 
-// A field that may be written as a text or as a number; empty: it is not there.
+// A field that may be written as a text, a number or a flag; empty: it is not there, or false.
 Result<std::string> Scalar(const Json& object, std::string_view pointer, const std::string& field) {
   const Json* value = Find(object, pointer);
   if (value == nullptr || value->is_null()) return {};
@@ -43,7 +43,8 @@ Result<std::string> Scalar(const Json& object, std::string_view pointer, const s
     return text;
   }
   if (value->is_number()) return value->dump();
-  return Refuse(field, "must be a string or a number");
+  if (value->is_boolean()) return value->get<bool>() ? "true" : "";
+  return Refuse(field, "must be a string, a number or a boolean");
 }
 
 Result<void> ReadAsk(const Json& gpu, bool exclusive, Ask& ask) {
@@ -124,11 +125,6 @@ Result<void> CheckTemplate(const Json& share_pod) {
   if (!TextAt(*spec, "nodeName").empty()) {
     return Refuse("spec.template.spec.nodeName",
                   "Baton chooses the node; use nodeSelector or affinity");
-  }
-  const std::string scheduler = TextAt(*spec, "schedulerName");
-  if (!scheduler.empty() && scheduler != "default-scheduler" && scheduler != kScheduler) {
-    return Refuse("spec.template.spec.schedulerName",
-                  Quoted(scheduler) + ", but Baton schedules SharePods; remove this field");
   }
   for (const char* list : {"initContainers", "containers"}) {
     for (const Json& container : ListAt(*spec, list)) {
@@ -236,6 +232,18 @@ Texts Changing(const Spec& spec) {
   return texts;
 }
 
+// FNV-1a over the template's text, whose keys are in order.
+std::string TemplateHash(const Json& share_pod) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const Json* found = Find(share_pod, "spec/template");
+  const std::string text =
+      found == nullptr ? "" : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 Json Child(const Json& share_pod, const Spec& spec, uint32_t memory_unit_mib) {
   const uint32_t unit = std::max<uint32_t>(1, memory_unit_mib);
   const ObjectName name = NameOf(share_pod);
@@ -252,6 +260,7 @@ Json Child(const Json& share_pod, const Spec& spec, uint32_t memory_unit_mib) {
                                               {"controller", true},
                                               {"blockOwnerDeletion", true}}});
   Json& annotations = metadata["annotations"];
+  annotations[PodKey(keys::kTemplateHash)] = TemplateHash(share_pod);
   for (auto& [key, text] : Changing(spec)) {
     if (!text.empty()) annotations[key] = std::move(text);
   }
@@ -263,8 +272,11 @@ Json Child(const Json& share_pod, const Spec& spec, uint32_t memory_unit_mib) {
     if (!field.may_change && !text.empty()) annotations[PodKey(field.key)] = text;
   }
 
+  const ::baton::spec::PodRequest asked = AskedBy(spec.wishes);
   Json pod_spec = *Find(share_pod, "spec/template/spec");
-  pod_spec["schedulerName"] = kScheduler;
+  // Another scheduler's pods go where that one says, with the GPUs that the extender chooses.
+  const std::string scheduler = TextAt(pod_spec, "schedulerName");
+  if (scheduler.empty() || scheduler == "default-scheduler") pod_spec["schedulerName"] = kScheduler;
   for (const char* list : {"initContainers", "containers"}) {
     const auto containers = pod_spec.find(list);
     if (containers == pod_spec.end() || !containers->is_array()) continue;
@@ -279,9 +291,10 @@ Json Child(const Json& share_pod, const Spec& spec, uint32_t memory_unit_mib) {
       if (!limits.is_object()) limits = Json::object();
       limits[std::string(kShareResource)] =
           std::to_string(UnitsOf(ask->request.millionths(), kShareUnit, ask->count).least);
-      if (ask->memory.mib > 0) {
-        limits[std::string(kMemoryResource)] =
-            std::to_string(UnitsOf(ask->memory.mib, unit, ask->count).least);
+      // What it takes of the GPU, wherever it is: with swap its cap does not count.
+      const uint64_t mib = asked.swap ? MibOf(asked.memory_request) : ask->memory.mib;
+      if (mib > 0) {
+        limits[std::string(kMemoryResource)] = std::to_string(UnitsOf(mib, unit, ask->count).least);
       }
     }
   }
@@ -331,15 +344,13 @@ Result<void> CheckSharePodChange(const Json& before, const Json& after) {
         field,
         fmt::format("field is immutable{}; delete the SharePod and create it again", change));
   };
-  if (auto ok =
-          same("spec.template", at(before, "spec/template"), at(after, "spec/template"), null);
-      !ok) {
-    return ok;
-  }
   for (const WishField& field : WishFields()) {
     if (field.may_change) continue;
     const std::string pointer = "spec/gpu/" + std::string(field.pointer);
-    if (auto ok = same(SharePodField(field), at(before, pointer), at(after, pointer), null); !ok) {
+    const bool flag = field.field != nullptr && field.field->is_flag();
+    if (auto ok = same(SharePodField(field), at(before, pointer), at(after, pointer),
+                       flag ? Json(false) : null);
+        !ok) {
       return ok;
     }
   }
@@ -385,6 +396,9 @@ std::optional<Json> ChildChanges(const Json& share_pod, const Json& child) {
       changes[key] = text;
     }
   }
+  // One that was made before children said so: its template could not change.
+  const std::string hash = PodKey(keys::kTemplateHash);
+  if (!annotations.contains(hash)) changes[hash] = TemplateHash(share_pod);
   if (changes.empty()) return std::nullopt;
   return Json{{"metadata", {{"annotations", std::move(changes)}}}};
 }

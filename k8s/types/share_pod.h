@@ -18,8 +18,8 @@ namespace baton::k8s {
 // Checks what the schema and CEL cannot or a cluster without the webhook lets through: the same
 // sentences as the webhook's. kInvalid names the field ("spec.gpu.request: ...").
 Result<void> CheckSharePod(const Json& share_pod);
-// What of it may not change: template, count, mode, model, affinity words. kInvalid names the
-// first field that has.
+// What of it may not change: count, mode, model, affinity words. kInvalid names the first field
+// that has. A template may: then the pod is deleted, and another made of the new one.
 Result<void> CheckSharePodChange(const Json& before, const Json& after);
 
 // The pod that it becomes, whole but for what Inject() adds: its own name and namespace, a
@@ -27,7 +27,8 @@ Result<void> CheckSharePodChange(const Json& before, const Json& after);
 // ReadGpuPod() reads the same as `spec.gpu` says. kInvalid: see CheckSharePod().
 Result<Json> ChildPod(const Json& share_pod, uint32_t memory_unit_mib);
 // The annotations of a child that exists which must change after the SharePod was: a merge patch
-// for the pod's metadata; nothing: none.
+// for the pod's metadata; nothing: none. A child of another template than the SharePod has now (its
+// annotation kTemplateHash says so) is not changed but made anew.
 std::optional<Json> ChildChanges(const Json& share_pod, const Json& child);
 
 // Status conditions. Types as kubectl shows them; `reason` CamelCase.

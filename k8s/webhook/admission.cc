@@ -16,6 +16,7 @@
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
+#include "k8s/webhook/tenant.h"
 #include "net/message.h"
 #include "spec/modes.h"
 
@@ -112,13 +113,38 @@ class Reviewer {
         name_space_(TextAt(request, "namespace")),
         update_(TextAt(request, "operation") == "UPDATE"),
         object_(At(request, "object")),
-        old_(At(request, "oldObject")) {}
+        old_(At(request, "oldObject")),
+        tenant_options_{options.tenancy, options.facts, options.inject.memory_unit_mib,
+                        options.check_quotas},
+        tenant_(tenant_options_, name_space_, TextAt(request, "userInfo/username")) {}
 
   Result<void> MutatePod(Json& patch) {
     Json pod = object_;
     auto done = Inject(pod, options_.inject);
     if (!done) return tl::unexpected(done.error());
-    if (*done) Diff(object_, pod, "", patch);
+    if (!*done) return {};
+    if (!ByBaton()) {
+      TenantWishes wishes = WishesOfPod(pod);
+      if (auto ok = tenant_.Complete(wishes); !ok) return ok;
+      SetText(pod["metadata"]["annotations"], PodKey(keys::kTeam), wishes.team);
+      SetText(pod["metadata"]["annotations"], PodKey(keys::kUser), wishes.user);
+    }
+    Diff(object_, pod, "", patch);
+    return {};
+  }
+
+  Result<void> MutateSharePod(Json& patch) {
+    Json share_pod = object_;
+    const Json* spec = Find(share_pod, "spec");
+    if (spec == nullptr || !spec->is_object() || ByBaton()) return {};
+    Json& gpu = share_pod["spec"]["gpu"];
+    if (!gpu.is_null() && !gpu.is_object()) return {};
+    TenantWishes wishes = WishesOfSharePod(share_pod);
+    if (auto ok = tenant_.Complete(wishes); !ok) return ok;
+    SetText(gpu, "team", wishes.team);
+    SetText(gpu, "user", wishes.user);
+    if (gpu.is_null()) share_pod["spec"].erase("gpu");
+    Diff(object_, share_pod, "", patch);
     return {};
   }
 
@@ -135,6 +161,7 @@ class Reviewer {
     if (update_ && !TextAt(old_, "spec/nodeName").empty()) {
       if (auto ok = CheckPodChange(*pod); !ok) return ok;
     }
+    if (auto ok = CheckPodTenant(*pod); !ok) return ok;
     if (!update_ || TextAt(old_, TeamPointer()) != pod->asked.team) {
       const auto known = CheckTeam(pod->asked.team);
       if (!known) {
@@ -144,8 +171,10 @@ class Reviewer {
     }
     if (!update_) {
       for (const ContainerGpus& gpus : pod->containers) {
-        if (gpus.whole || pod->request.mode == spec::kExclusive || gpus.memory != GpuMemory{})
+        if (gpus.whole || pod->request.mode == spec::kExclusive || pod->asked.swap ||
+            gpus.memory != GpuMemory{}) {
           continue;
+        }
         Warn(fmt::format(
             "container {} has no GPU memory limit and can use up memory that other pods on its "
             "GPU need; add {} to its limits",
@@ -174,6 +203,7 @@ class Reviewer {
       if (auto ok = CheckSharePodChange(old_, object_); !ok) return ok;
     }
     if (auto ok = CheckSharePod(object_); !ok) return ok;
+    if (auto ok = CheckSharePodTenant(); !ok) return ok;
     const std::string team = TextAt(object_, "spec/gpu/team");
     if (!update_ || TextAt(old_, "spec/gpu/team") != team) {
       const auto known = CheckTeam(team);
@@ -181,7 +211,8 @@ class Reviewer {
         return Fail(ErrorCode::kInvalid, "spec.gpu.team: " + known.error().message);
       }
     }
-    if (!update_ && TextAt(object_, "spec/gpu/mode") != spec::kExclusive) {
+    if (!update_ && TextAt(object_, "spec/gpu/mode") != spec::kExclusive &&
+        At(object_, "spec/gpu/swap") != Json(true)) {
       const Json& containers = At(object_, "spec/containers");
       const bool several = containers.is_array() && !containers.empty();
       if (!several && At(object_, "spec/gpu/memory").is_null()) {
@@ -204,6 +235,84 @@ class Reviewer {
 
  private:
   static std::string TeamPointer() { return "metadata/annotations/baton.dev~1team"; }
+
+  static std::string OwnAnnotation(const Json& pod, std::string_view key) {
+    return TextAt(pod, "metadata/annotations/baton.dev~1" + std::string(key));
+  }
+  static TenantWishes WishesOfPod(const Json& pod) {
+    return {OwnAnnotation(pod, keys::kTeam),     OwnAnnotation(pod, keys::kUser),
+            OwnAnnotation(pod, keys::kPriority), OwnAnnotation(pod, keys::kMode),
+            OwnAnnotation(pod, keys::kAway),     TextAt(pod, "spec/priorityClassName")};
+  }
+  static TenantWishes WishesOfSharePod(const Json& share_pod) {
+    const auto wish = [&](const char* key) {
+      return TextAt(share_pod, std::string("spec/gpu/") + key);
+    };
+    return {wish("team"), wish("user"), wish("priority"),
+            wish("mode"), wish("away"), TextAt(share_pod, "spec/template/spec/priorityClassName")};
+  }
+  static void SetText(Json& object, const std::string& key, const std::string& text) {
+    if (!text.empty()) {
+      object[key] = text;
+    } else if (object.is_object()) {
+      object.erase(key);
+    }
+  }
+
+  Result<void> CheckPodTenant(const GpuPod& pod) {
+    if (ByBaton()) return {};
+    if (!update_ && options_.facts != nullptr && !TextAt(object_, "spec/nodeName").empty()) {
+      return Fail(ErrorCode::kDenied,
+                  "spec.nodeName: Baton chooses the node and the GPUs; use nodeSelector or "
+                  "affinity");
+    }
+    const TenantWishes was = WishesOfPod(old_);
+    TenantWishes is = WishesOfPod(object_);
+    if (!update_ && is.away.empty()) is.away = AwayOfContainers("spec/");
+    const auto ok = tenant_.CheckWishes(is, update_ ? &was : nullptr, [](std::string_view key) {
+      return key == "priorityClassName" ? "spec.priorityClassName"
+                                        : fmt::format("metadata.annotations[{}]", PodKey(key));
+    });
+    if (!ok || !update_) return ok;
+    const auto before = ReadGpuPod(old_, options_.inject.memory_unit_mib);
+    const GpuCharge now = before ? ChargeOf(*before, options_.inject.memory_unit_mib) : GpuCharge{};
+    return tenant_.CheckQuota(NameOf(object_).name, now,
+                              ChargeOf(pod, options_.inject.memory_unit_mib));
+  }
+
+  // What the hook would read, whoever wrote it.
+  std::string AwayOfContainers(const std::string& spec) const {
+    for (const char* list : {"initContainers", "containers"}) {
+      for (const Json& container : ListAt(object_, spec + list)) {
+        for (const Json& entry : ListAt(container, "env")) {
+          if (TextAt(entry, "name") == "BATON_AWAY" && TextAt(entry, "value") != "wait") {
+            return "open";
+          }
+        }
+      }
+    }
+    return "";
+  }
+
+  Result<void> CheckSharePodTenant() {
+    if (ByBaton()) return {};
+    const TenantWishes was = WishesOfSharePod(old_);
+    TenantWishes is = WishesOfSharePod(object_);
+    if (is.away.empty()) is.away = AwayOfContainers("spec/template/spec/");
+    const auto ok = tenant_.CheckWishes(is, update_ ? &was : nullptr, [](std::string_view key) {
+      return key == "priorityClassName" ? "spec.template.spec.priorityClassName"
+                                        : "spec.gpu." + std::string(key);
+    });
+    if (!ok || !update_) return ok;
+    const uint32_t unit = options_.inject.memory_unit_mib;
+    const auto charge = [&](const Json& share_pod) -> GpuCharge {
+      const auto child = ChildPod(share_pod, unit);
+      if (!child) return {};
+      const auto gpu = ReadGpuPod(*child, unit);
+      return gpu ? ChargeOf(*gpu, unit) : GpuCharge{};
+    };
+    return tenant_.CheckQuota(NameOf(object_).name, charge(old_), charge(object_));
+  }
 
   bool Leaving() const { return update_ && At(object_, "metadata/deletionTimestamp").is_string(); }
 
@@ -272,6 +381,7 @@ class Reviewer {
     if (is.affinity != was.affinity) return refuse(keys::kAffinity);
     if (is.anti_affinity != was.anti_affinity) return refuse(keys::kAntiAffinity);
     if (is.exclusion != was.exclusion) return refuse(keys::kExclusion);
+    if (pod.asked.swap != before->asked.swap) return refuse(keys::kSwap);
     if (pod.gang != before->gang) return refuse(keys::kGang);
     if (pod.gang_size != before->gang_size) return refuse(keys::kGangSize);
     return {};
@@ -291,9 +401,10 @@ class Reviewer {
         std::string(keys::kCount)};
     static const std::vector<std::string> kPodKeys = [] {
       std::vector<std::string> all = kContainerKeys;
-      for (const auto key : {keys::kPriority, keys::kTeam, keys::kUser, keys::kModel,
-                             keys::kNotModel, keys::kMode, keys::kAffinity, keys::kAntiAffinity,
-                             keys::kExclusion, keys::kGang, keys::kGangSize, keys::kAway}) {
+      for (const auto key :
+           {keys::kPriority, keys::kTeam, keys::kUser, keys::kModel, keys::kNotModel, keys::kMode,
+            keys::kAffinity, keys::kAntiAffinity, keys::kExclusion, keys::kGang, keys::kGangSize,
+            keys::kAway, keys::kSwap, keys::kMemoryRequest}) {
         all.emplace_back(key);
       }
       return all;
@@ -307,7 +418,10 @@ class Reviewer {
       const size_t part = key.find(kContainerPart);
       const bool of_pod = key.starts_with(kPrefix);
       if (!of_pod && part == std::string::npos) continue;
-      if (IsPlacement(key) || key == PodKey(keys::kInjected)) continue;
+      if (IsPlacement(key) || key == PodKey(keys::kInjected) ||
+          key == PodKey(keys::kTemplateHash)) {
+        continue;
+      }
       const std::string word =
           of_pod ? key.substr(kPrefix.size()) : key.substr(part + kContainerPart.size());
       const std::vector<std::string>& words = of_pod ? kPodKeys : kContainerKeys;
@@ -340,6 +454,8 @@ class Reviewer {
   const bool update_;
   const Json& object_;
   const Json& old_;
+  const TenantOptions tenant_options_;
+  Tenant tenant_;
   std::vector<std::string> warnings_;
 };
 
@@ -392,8 +508,8 @@ AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
   Reviewer reviewer(request, options);
   Result<void> result;
   Json patch = Json::array();
-  if (ours && operation == "CREATE" && is_pod && !ephemeral && kind == AdmissionKind::kMutate) {
-    result = reviewer.MutatePod(patch);
+  if (ours && operation == "CREATE" && !ephemeral && kind == AdmissionKind::kMutate) {
+    result = is_pod ? reviewer.MutatePod(patch) : reviewer.MutateSharePod(patch);
   } else if (ours && (operation == "CREATE" || operation == "UPDATE") &&
              kind == AdmissionKind::kValidate) {
     result = ephemeral ? reviewer.ValidateEphemeralContainers()
@@ -404,8 +520,13 @@ AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
   response["allowed"] = verdict.allowed;
   if (!result) {
     const bool denied = result.error().code == ErrorCode::kDenied;
-    response["status"] = {{"code", denied ? 403 : 422},
-                          {"reason", denied ? "Forbidden" : "Invalid"},
+    const bool away = result.error().code == ErrorCode::kUnavailable;
+    response["status"] = {{"code", denied ? 403
+                                   : away ? 503
+                                          : 422},
+                          {"reason", denied ? "Forbidden"
+                                     : away ? "ServiceUnavailable"
+                                            : "Invalid"},
                           {"message", result.error().message}};
   } else if (!patch.empty()) {
     response["patchType"] = "JSONPatch";

@@ -1,4 +1,5 @@
-// What the webhook answers: a review of the API server in, its verdict out. Pure; never throws.
+// What the webhook answers: a review of the API server in, its verdict out. Asks nothing but the
+// facts that it is given; never throws.
 #ifndef BATON_K8S_WEBHOOK_ADMISSION_H_
 #define BATON_K8S_WEBHOOK_ADMISSION_H_
 
@@ -7,6 +8,8 @@
 #include <string_view>
 
 #include "k8s/types/inject.h"
+#include "k8s/types/tenancy.h"
+#include "k8s/webhook/facts.h"
 #include "teams/tree.h"
 
 namespace baton::k8s {
@@ -17,10 +20,17 @@ struct AdmissionOptions {
   std::string own_namespace = "baton-system";
   // Null: any team is good. Else one must be named in it, or stand above one that is.
   std::shared_ptr<const teams::Teams> teams;
+  // What the operator says of namespaces. It needs `facts`.
+  TenancyOptions tenancy;
+  // Null: namespaces and their ResourceQuotas are not looked at.
+  std::shared_ptr<ClusterFacts> facts;
+  bool check_quotas = true;  // live changes, against ResourceQuotas; it needs `facts`
 };
 
 enum class AdmissionKind : uint8_t {
-  kMutate,    // pods that are created: what the hook needs is put in (Inject())
+  // Pods that are created: what the hook needs is put in (Inject()). Pods and SharePods: team and
+  // user, as the operator and the API server say.
+  kMutate,
   kValidate,  // pods and SharePods, created or updated, and pods' ephemeral containers
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "k8s/api/client.h"
+#include "k8s/webhook/api_facts.h"
 #include "k8s/webhook/webhook.h"
 
 namespace baton::k8s {
@@ -29,6 +30,9 @@ struct WebhookFlags {
   std::string linger = "5s";
   ClusterFlags cluster;
   InjectOptions inject;
+  std::string restricted;
+  std::vector<std::string> team_rules;
+  bool check_quotas = false;
   std::string own_namespace;
 };
 
@@ -73,7 +77,34 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
                 "--key-file (somebody else does, and keeps caBundle)");
   }
 
+  auto restricted = ParseGrants(flags.restricted);
+  if (!restricted) return tl::unexpected(restricted.error());
+  options.admission.tenancy.restricted = *std::move(restricted);
+  for (const std::string& text : flags.team_rules) {
+    auto rule = ParseTeamRule(text);
+    if (!rule) return tl::unexpected(rule.error());
+    options.admission.tenancy.teams.push_back(*std::move(rule));
+  }
+
   const StopSignals signals;  // before there are threads
+
+  std::unique_ptr<Client> asking;
+  std::shared_ptr<ApiFacts> facts;
+  if (flags.check_quotas || options.admission.tenancy.IsOn()) {
+    auto config = flags.cluster.Find();
+    if (!config) return tl::unexpected(config.error());
+    ClientOptions client_options;
+    client_options.user_agent = "baton-k8s webhook";
+    // The API server waits for the review no longer than this, twice over.
+    client_options.timeout = std::chrono::seconds(2);
+    client_options.attempt_timeout = std::chrono::seconds(2);
+    auto made = Client::Make(std::move(*config), client_options);
+    if (!made) return tl::unexpected(made.error());
+    asking = std::move(*made);
+    facts = std::make_shared<ApiFacts>(*asking);
+    options.admission.facts = facts;
+    options.admission.check_quotas = flags.check_quotas;
+  }
 
   std::unique_ptr<Client> client;
   if (!files) {
@@ -95,6 +126,7 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   (*webhook)->Leave();
   signals.Await(*linger);
   if (client != nullptr) client->Stop();
+  if (asking != nullptr) asking->Stop();
   (*webhook)->Stop();
   return {};
 }
@@ -147,6 +179,22 @@ void AddWebhook(CLI::App& program, int* exit_code) {
       ->capture_default_str();
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
+  AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
+  command
+      ->add_option("--restrict", flags->restricted,
+                   "What only namespaces with label baton.dev/allow-WORD=true may ask for, "
+                   "separated by commas: high-priority, exclusive, away-open, user (to name "
+                   "another user than who asks), priority-class")
+      ->type_name("WORDS");
+  command
+      ->add_option(
+          "--namespace-team", flags->team_rules,
+          "NAMESPACE=TEAM, with * for any text: pods of such namespaces are of that team or "
+          "below it; the namespace's label baton.dev/team comes first. Can be repeated")
+      ->type_name("RULE");
+  command->add_flag("--check-quotas", flags->check_quotas,
+                    "Reject live changes of shares and memory that exceed a ResourceQuota of the "
+                    "namespace");
   command
       ->add_option("--namespace", flags->own_namespace,
                    "Baton's own namespace, whose pods are not changed; default: that of --service")

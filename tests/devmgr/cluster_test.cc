@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "base/random.h"
 #include "devmgr/modes/exclusive.h"
@@ -663,6 +664,30 @@ TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave
     const double remainder = lost(Rule::kRemainder);
     EXPECT_NEAR(remainder, mean, mean * 0.02 + 8) << "case " << i;
   }
+}
+
+TEST_F(ClusterTest, GpusOfOnePodAreOfOneModel) {
+  Node node = MakeNode("mixed", 4);
+  node.cards[1].model = node.cards[3].model = "NVIDIA L40S";
+  ASSERT_TRUE(cluster.SetNode(node));
+  const auto models = [&](const Placement& placement) {
+    std::set<std::string> all;
+    for (const Vgpu& vgpu : placement.vgpus) all.insert(cluster.FindCard(vgpu.card)->model);
+    return all.size();
+  };
+  // Each of the fullest two is of another model.
+  Put(MakePod("a", 500'000, 1));
+  PodRequest other = MakePod("b", 500'000, 1);
+  other.models = {"l40s"};
+  Put(other);
+  EXPECT_EQ(models(*cluster.Decide(MakePod("two", 500'000, 2))), 1u);
+  EXPECT_FALSE(cluster.Decide(MakePod("three", 400'000, 3)));
+  PodRequest any = MakePod("any", 400'000, 3);
+  any.models = {"h200", "l40s"};
+  EXPECT_EQ(models(*cluster.Decide(any)), 2u) << "it names both";
+  PodRequest one = MakePod("one", 400'000, 2);
+  one.models = {"l40s"};
+  EXPECT_EQ(models(*cluster.Decide(one)), 1u);
 }
 
 }  // namespace

@@ -66,14 +66,13 @@ TEST(Utf8, IsWhatTheStandardSays) {
 
 TEST(Metrics, HaveTheValuesOfTheSnapshot) {
   const std::string text = MetricsText(Awkward());
-  EXPECT_EQ(
-      Lines(text, "baton_gpu_allocated_ratio"),
-      "# HELP baton_gpu_allocated_ratio Sum of the requests of the pods on a GPU; 1 is the "
-      "whole GPU.\n"
-      "# TYPE baton_gpu_allocated_ratio gauge\n"
-      "baton_gpu_allocated_ratio{device_uuid=\"GPU-5cb1\",model=\"NVIDIA \\\"H200\\\"\","
-      "node=\"node\\\\1\"} 0.75\n"
-      "baton_gpu_allocated_ratio{device_uuid=\"GPU-0000\",model=\"\",node=\"\"} 0\n");
+  EXPECT_EQ(Lines(text, "baton_gpu_allocated_ratio"),
+            "# HELP baton_gpu_allocated_ratio Sum of the requests of the pods on a GPU; 1 is the "
+            "whole GPU.\n"
+            "# TYPE baton_gpu_allocated_ratio gauge\n"
+            "baton_gpu_allocated_ratio{device_uuid=\"GPU-5cb1\",model=\"NVIDIA \\\"H200\\\"\","
+            "node=\"node\\\\1\"} 0.75\n"
+            "baton_gpu_allocated_ratio{device_uuid=\"GPU-0000\",model=\"\",node=\"\"} 0\n");
   EXPECT_EQ(Lines(text, "baton_gpu_held_seconds_total{device_uuid=\"GPU-5cb1\""),
             "baton_gpu_held_seconds_total{device_uuid=\"GPU-5cb1\",model=\"NVIDIA \\\"H200\\\"\","
             "node=\"node\\\\1\"} 1.5\n");
@@ -114,6 +113,29 @@ TEST(Metrics, LabelsAreEscapedUtf8OfBoundedLength) {
             std::string::npos)
       << lines;
   EXPECT_NE(lines.find("pod=\"" + std::string(256, 'x') + "\""), std::string::npos) << lines;
+}
+
+// As kube-state-metrics has them, so that metrics join.
+TEST(Metrics, PodsOfKubernetesHaveItsLabels) {
+  struct Case {
+    const char* pod;
+    const char* name_space;
+    const char* labels;
+  };
+  for (const Case& one : {Case{"vision/s1", "vision", "pod=\"s1\",namespace=\"vision\",team=\"\"}"},
+                          {"vision/s1/main", "vision",
+                           "pod=\"s1\",namespace=\"vision\",team=\"\",container=\"main\"}"},
+                          {"s1", "", "pod=\"s1\",namespace=\"\",team=\"\"}"},
+                          {"a/b", "", "pod=\"a/b\",namespace=\"\",team=\"\"}"},
+                          {"train", "vision", "pod=\"train\",namespace=\"vision\",team=\"\"}"}}) {
+    MetricsSnapshot snapshot = Awkward();
+    snapshot.pods.resize(1);
+    snapshot.pods[0].pod = one.pod;
+    snapshot.pods[0].name_space = one.name_space;
+    snapshot.pods[0].team.clear();
+    const std::string lines = Lines(MetricsText(snapshot), "baton_pod_request_ratio{");
+    EXPECT_NE(lines.find(one.labels), std::string::npos) << lines;
+  }
 }
 
 TEST(Metrics, APodsSeriesEndWithIt) {

@@ -244,6 +244,27 @@ TEST(ClientTest, OnlySafeRequestsAreRepeated) {
   EXPECT_EQ(client->Get(kPods, kName).error().reason, "Forbidden");
 }
 
+// The server is not busy: it says so of the pod, and the caller decides.
+TEST(ClientTest, EvictionThatABudgetRefusesIsNotRepeated) {
+  ApiServer server;
+  const auto client = ClientOf(server.config(), Quick());
+  ASSERT_TRUE(client->Create(kPods, kName, AnnotatedPod("a")));
+  const Json eviction{{"apiVersion", "policy/v1"},
+                      {"kind", "Eviction"},
+                      {"metadata", {{"name", kName.name}, {"namespace", kName.name_space}}}};
+  server.SetBudget(kName, true);
+  const auto refused = client->Create(kPods, kName, eviction, "eviction");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().reason, kDisruptionBudget);
+  EXPECT_EQ(server.count("create pods/eviction"), 1u);
+  EXPECT_TRUE(server.Get(kPods, kName));
+  server.SetBudget(kName, false);
+  // 429 of a server that has no time is another thing.
+  server.AddFault({.kind = FaultKind::kAnswer, .path = "/eviction", .status = 429});
+  EXPECT_TRUE(client->Create(kPods, kName, eviction, "eviction"));
+  EXPECT_FALSE(server.Get(kPods, kName));
+}
+
 TEST(ClientTest, RetryAfterIsHonoured) {
   ApiServer server;
   ClientOptions options = Quick();

@@ -159,6 +159,38 @@ TEST(ReflectorTest, ManagedFieldsAreRemoved) {
   }
 }
 
+// What nobody reads need not be kept, and need not be read from etcd.
+TEST(ReflectorTest, ListsComeFromTheCacheAndAreProjectedWhereThatIsAskedFor) {
+  ApiServer server;
+  const auto client = ClientOf(server.config());
+  for (int i = 0; i < 20; ++i) server.Put(kPods, AnnotatedPod(PodName(i)));
+  ReflectorOptions options = QuickReflector();
+  options.list.from_cache = true;
+  options.list.project = [](Json& pod) { pod.erase("spec"); };
+  std::mutex mutex;
+  std::map<std::string, Json> told;
+  ReflectorSink sink;
+  sink.changed = [&](Json pod) {
+    const std::string name = NameOf(pod).name;
+    const std::lock_guard lock(mutex);
+    told[name] = std::move(pod);
+  };
+  const Reflector reflector(*client, kPods, options, std::move(sink));
+  const auto seen = [&](size_t count) {
+    return server.WaitFor([&] {
+      const std::lock_guard lock(mutex);
+      return told.size() == count;
+    });
+  };
+  ASSERT_TRUE(seen(20));
+  EXPECT_EQ(server.count("cached list pods"), server.count("list pods")) << "in one page";
+  EXPECT_EQ(server.count("list pods"), 1u);
+  server.Put(kPods, AnnotatedPod("late"));
+  ASSERT_TRUE(seen(21));
+  const std::lock_guard lock(mutex);
+  for (const auto& [name, pod] : told) EXPECT_FALSE(pod.contains("spec")) << name;
+}
+
 TEST(ReflectorTest, ExpiredVersionIsRelistedWithDeletions) {
   ApiServer server;
   const auto client = ClientOf(server.config());

@@ -5,12 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,9 +16,8 @@
 #include "base/time.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/objects.h"
+#include "tests/k8s/binder/program.h"
 #include "tests/k8s/stand_in/api_server.h"
-
-extern char** environ;
 
 namespace baton::k8s::testing {
 namespace {
@@ -343,47 +338,12 @@ TEST(Binder, BindsAThousandSharePodsThatComeAtOnce) {
       });
 }
 
-class Program {
- public:
-  explicit Program(std::vector<std::string> arguments) {
-    std::vector<char*> argv;
-    arguments.insert(arguments.begin(), BATON_K8S);
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", 1 /* O_WRONLY */, 0);
-    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", 1, 0);
-    EXPECT_EQ(posix_spawn(&pid_, BATON_K8S, &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-  }
-  ~Program() { End(SIGKILL); }
-  int End(int signal) {
-    if (pid_ <= 0) return 0;
-    kill(pid_, signal);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return status;
-  }
-
- private:
-  pid_t pid_ = 0;
-};
-
 TEST(BinderProgram, SurvivesKillAtAnyMoment) {
   ApiServer api;
   AddNodes(api, 10, 8);
-  const std::string file =
-      std::filesystem::temp_directory_path() / fmt::format("baton-binder-{}.yaml", getpid());
-  std::ofstream(file) << fmt::format(
-      "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-      "contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
-      "clusters: [{{name: c, cluster: {{server: \"{}\"}}}}]\n"
-      "users: [{{name: u, user: {{}}}}]\n",
-      api.url());
+  const Kubeconfig file(api.url());
   const std::vector<std::string> arguments = {
-      "binder", "--kubeconfig", file, "--no-leader-election", "--listen", ""};
+      "binder", "--kubeconfig", file.path(), "--no-leader-election", "--listen", ""};
   const uint64_t seed = 20'261'121;
   Random random(seed);
   std::printf("seed %lu\n", static_cast<unsigned long>(seed));
@@ -404,7 +364,6 @@ TEST(BinderProgram, SurvivesKillAtAnyMoment) {
   EXPECT_EQ(api.List(resources::kPods).size(), 210u);
   const int status = program.End(SIGTERM);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  std::filesystem::remove(file);
 }
 
 }  // namespace

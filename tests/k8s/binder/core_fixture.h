@@ -56,9 +56,11 @@ class FedByHand {
         {{"uid", uid}, {"generation", 1}, {"resourceVersion", std::to_string(++version_)}});
     return object;
   }
-  std::vector<Write> Step() {
+  std::vector<Write> Step() { return StepAll().writes; }
+  std::vector<Note> StepNotes() { return StepAll().notes; }
+  Effects StepAll() {
     now_.at += std::chrono::milliseconds(20);
-    return core.Step(now_).writes;
+    return core.Step(now_);
   }
   // The next write of that name within a second.
   std::optional<Write> Next(const std::string& name) {

@@ -37,8 +37,7 @@ TEST(CorePreemption, FewestPodsOfLowerPriorityArePreempted) {
   const Json target = victim["status"]["conditions"].back();
   EXPECT_EQ(TextAt(target, "type"), "DisruptionTarget");
   EXPECT_EQ(TextAt(target, "status"), "True");
-  EXPECT_EQ(TextAt(target, "reason"), "PreemptionByScheduler");
-  EXPECT_NE(TextAt(target, "message").find("team/urgent"), std::string::npos);
+  EXPECT_EQ(TextAt(target, "reason"), "EvictionByEvictionAPI");
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 1u);
   world.Reap();
@@ -61,11 +60,11 @@ TEST(CorePreemption, FinishedPodIsNotPreempted) {
   world.AddShare("low", {{"request", "100"}}, {{"restartPolicy", "Never"}});
   ASSERT_TRUE(world.Settle());
   // It is not told yet that it has to go, when it ends.
-  world.Refuse(WriteKind::kMarkVictim, {500, "InternalError", "etcd is away", {}});
+  world.Refuse(WriteKind::kEvict, {500, "InternalError", "etcd is away", {}});
   world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
   EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
   world.SetPhase("low", "Succeeded");
-  world.Refuse(WriteKind::kMarkVictim, {});
+  world.Refuse(WriteKind::kEvict, {});
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(world.deleted(), 0u);
   EXPECT_EQ(StatusText(world, "low", "phase"), "Succeeded");
@@ -210,7 +209,8 @@ TEST(CorePreemption, PriorityNumberInATemplateIsIgnored) {
   world.AddShare("numbers", {{"request", "60"}}, {{"priority", 2'000'000'000}});
   // A class that nobody knows: the API server would refuse its pod.
   world.AddShare("unknown", {{"request", "60"}}, {{"priorityClassName", "no-such-class"}});
-  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(5)));  // the API server refuses both pods
+  EXPECT_EQ(TextAt(ConditionOf(world, "unknown", "Placed"), "reason"), "ChildRefused");
   EXPECT_EQ(world.deleted(), 0u);
   EXPECT_TRUE(world.IsBound("low"));
   EXPECT_EQ(world.wrong(), "");
@@ -224,7 +224,7 @@ TEST(CorePreemption, PreemptionStopsOnceItIsNotNeeded) {
     world.AddPod("low", {{"baton.dev/gpu-share", "100"}});
     ASSERT_TRUE(world.Settle());
     // It is not told yet that it has to go.
-    world.Refuse(WriteKind::kMarkVictim, {500, "InternalError", "etcd is away", {}});
+    world.Refuse(WriteKind::kEvict, {500, "InternalError", "etcd is away", {}});
     world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
     EXPECT_FALSE(world.Settle(std::chrono::seconds(5)));
     if (deleted) {
@@ -235,7 +235,7 @@ TEST(CorePreemption, PreemptionStopsOnceItIsNotNeeded) {
     }
     EXPECT_FALSE(world.Settle(std::chrono::milliseconds(100)));
     EXPECT_EQ(world.IsBound("urgent"), !deleted);
-    world.Refuse(WriteKind::kMarkVictim, {});
+    world.Refuse(WriteKind::kEvict, {});
     ASSERT_TRUE(world.Settle());
     EXPECT_EQ(world.deleted(), 0u);
     EXPECT_TRUE(world.IsBound("low"));
@@ -286,7 +286,7 @@ TEST(CorePreemption, PriorityClassCreatedLaterCounts) {
   world.AddShare("low", {{"request", "100"}});
   ASSERT_TRUE(world.Settle());
   world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "high"}});
-  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.Settle(std::chrono::minutes(1)));
   EXPECT_EQ(world.deleted(), 0u);
   world.AddClass("high", 1'000);
   ASSERT_TRUE(world.Settle());

@@ -54,7 +54,8 @@ TEST(CoreRejection, RejectedChildIsReportedAndRetried) {
   world.AddPod("b", {{"baton.dev/gpu-share", "60"}});
   world.Settle(std::chrono::minutes(10));
   EXPECT_TRUE(world.IsBound("b"));
-  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "Unschedulable");
+  // Its pod is tried without room too, so that autoscalers can see it.
+  EXPECT_TRUE(says());
   world.Delete(resources::kPods, "b");
   world.Reap();
   world.Settle(std::chrono::minutes(10));
@@ -106,7 +107,7 @@ TEST(CoreRejection, UnpatchableChildGivesItsRoomToOthers) {
   ASSERT_TRUE(world.Get(resources::kPods, "a"));
   world.Refuse(WriteKind::kBind, {});
   world.Refuse(WriteKind::kPatchPod, {403, "Forbidden", "annotations are frozen", {}});
-  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "50"}}}}}});
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"limit", "90"}}}}}});
   EXPECT_FALSE(world.Settle(std::chrono::minutes(1)));
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "ChildRefused");
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "message"), "annotations are frozen");
@@ -118,7 +119,7 @@ TEST(CoreRejection, UnpatchableChildGivesItsRoomToOthers) {
   world.Reap();
   ASSERT_TRUE(world.Settle());
   EXPECT_TRUE(world.IsBound("a"));
-  EXPECT_EQ(StatusText(world, "a", "request"), "50");
+  EXPECT_EQ(StatusText(world, "a", "limit"), "90");
   EXPECT_EQ(world.wrong(), "");
 }
 

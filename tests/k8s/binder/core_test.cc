@@ -281,14 +281,14 @@ TEST(CorePlacement, NothingIsBoundToAVanishedNode) {
 
 TEST(CorePlacement, PodsOfOtherSchedulersUseUpTheirNode) {
   World world(1, Options());
-  world.AddNode("n1", 4, 80'000, {{"status", {{"allocatable", {{"cpu", "4"}, {"pods", "3"}}}}}});
+  world.AddNode("n1", 4, 80'000, {{"status", {{"allocatable", {{"cpu", "4"}, {"pods", "110"}}}}}});
   world.AddPod("other", {{"cpu", "3"}}, {},
                {{"schedulerName", "default-scheduler"}, {"nodeName", "n1"}});
   world.AddShare("a", {{"request", "10"}});
   world.AddShare("b", {{"request", "10"}});
   world.AddShare("c", {{"request", "10"}});
   ASSERT_TRUE(world.Settle());
-  // 1 CPU is left for two of 500 m each, and two pods.
+  // 1 CPU is left for two of 500 m each.
   EXPECT_EQ(world.IsBound("a") + world.IsBound("b") + world.IsBound("c"), 2);
   world.Delete(resources::kPods, "other");
   world.Reap();

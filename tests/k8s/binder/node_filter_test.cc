@@ -4,8 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "k8s/binder/cluster_view.h"
+#include "tests/k8s/binder/objects.h"
+
 namespace baton::k8s {
 namespace {
+
+using testing::CardsOn;
+using testing::NodeOf;
 
 Json PodWith(const char* spec) {
   return {{"metadata", {{"name", "p"}, {"namespace", "n"}}}, {"spec", Json::parse(spec)}};
@@ -80,6 +86,42 @@ TEST(NodeFilter, UntoleratedTaintsExcludeThePod) {
                                      "effect": "NoExecute"}]})",
                 node),
             "");
+}
+
+// A pod without the hook would launch without the token: it must not start where nobody mounts it.
+TEST(NodeFilter, PodsThatRelyOnTheKubeletsMountsWaitForThem) {
+  const auto pod = [](const char* injected) {
+    Json pod = PodWith("{}");
+    pod["metadata"]["annotations"]["baton.dev/injected"] = injected;
+    return *ReadNeeds(pod);
+  };
+  const NodeFacts fresh = Facts(R"({"metadata": {"name": "n1"}, "status": {
+      "nodeInfo": {"bootID": "b"}, "allocatable": {"cpu": "1"}}})");
+  NodeFacts counted = Facts(R"({"metadata": {"name": "n1"}, "status": {
+      "nodeInfo": {"bootID": "b"}, "allocatable": {"baton.dev/gpu-share": "0"}}})");
+  EXPECT_TRUE(WhyNot(pod("2"), fresh).starts_with("the kubelet there does not mount"));
+  EXPECT_EQ(WhyNot(pod("1"), fresh), "");
+  EXPECT_EQ(WhyNot(pod("2"), counted), "");
+
+  ClusterView view(256);
+  const Json node = NodeOf("n1");
+  Json agent = CardsOn("n1", 1);
+  view.SetNode(node);
+  EXPECT_NE(view.WhyOff(pod("2"), "n1"), "") << "no agent has told of it";
+  ASSERT_NE(view.OffNodes(pod("2")), nullptr);
+  view.Flush();
+  view.SetGpuNode(agent);
+  EXPECT_TRUE(view.Flush()) << "who waits is looked at again";
+  EXPECT_EQ(view.WhyOff(pod("2"), "n1"), "");
+  EXPECT_EQ(view.OffNodes(pod("2")), nullptr);
+  // An agent of a version before takes its place.
+  agent["metadata"].erase("annotations");
+  view.SetGpuNode(agent);
+  EXPECT_NE(view.OffNodes(pod("2")), nullptr);
+  EXPECT_EQ(view.OffNodes(pod("1")), nullptr);
+  view.SetGpuNode(CardsOn("n1", 1));
+  view.RemoveGpuNode("n1");
+  EXPECT_NE(view.OffNodes(pod("2")), nullptr);
 }
 
 TEST(NodeFilter, UnsupportedConstraintsAreRefused) {

@@ -31,7 +31,9 @@ Json CardsOn(const std::string& name, size_t cards, uint32_t memory_mib) {
     card.memory_mib = memory_mib;
     inventory.cards.push_back(card);
   }
-  return GpuNodeOf(inventory);
+  Json object = GpuNodeOf(inventory);
+  SetMountsHook(object, true);
+  return object;
 }
 
 Json ShareOf(const std::string& name, const Json& gpu, const Json& template_spec) {

@@ -4,11 +4,18 @@
 
 #include <algorithm>
 
+#include "k8s/binder/objects.h"
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/objects.h"
 
 namespace baton::k8s::testing {
+
+const Resource kClaimsOfWorld{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true};
+const Resource kVolumesOfWorld{"", "v1", "persistentvolumes", "PersistentVolume", false};
+const Resource kStorageClassesOfWorld{"storage.k8s.io", "v1", "storageclasses", "StorageClass",
+                                      false};
+
 namespace {
 
 struct Fed {
@@ -20,13 +27,21 @@ const std::vector<Fed>& Feeds() {
                                          {Watched::kGpuNode, resources::kGpuNodes},
                                          {Watched::kPod, resources::kPods},
                                          {Watched::kSharePod, resources::kSharePods},
-                                         {Watched::kPriorityClass, resources::kPriorityClasses}};
+                                         {Watched::kPriorityClass, resources::kPriorityClasses},
+                                         {Watched::kClaim, kClaimsOfWorld},
+                                         {Watched::kVolume, kVolumesOfWorld},
+                                         {Watched::kStorageClass, kStorageClassesOfWorld},
+                                         {Watched::kQuota, resources::kResourceQuotas}};
   return feeds;
 }
 
 ApiError ErrorOf(const Reply& reply) {
   const Json status = Json::parse(reply.body, nullptr, false);
-  return {reply.status, TextAt(status, "reason"), TextAt(status, "message"), {}};
+  const std::string cause = TextAt(status, "details/causes/0/reason");
+  return {reply.status,
+          cause.empty() ? TextAt(status, "reason") : cause,
+          TextAt(status, "message"),
+          {}};
 }
 
 }  // namespace
@@ -49,12 +64,17 @@ void World::Restart() {
   // The lists, each of its own moment.
   for (size_t k = 0; k < Feeds().size(); ++k) {
     Kind& kind = Of(Feeds()[k].resource);
-    for (const auto& [name, object] : kind.objects) {
-      core_->Changed(Feeds()[k].kind, object->json);
-    }
+    for (const auto& [name, object] : kind.objects) Tell(Feeds()[k].kind, object->json);
     seen_[k] = store_.version();
   }
   core_->Synced();
+}
+
+// As the binder's watches do: what it does not read is not there.
+void World::Tell(Watched kind, Json object) {
+  if (kind == Watched::kPod) ProjectPod(object);
+  if (kind == Watched::kNode) ProjectNode(object);
+  core_->Changed(kind, std::move(object));
 }
 
 void World::Step() {
@@ -78,7 +98,7 @@ void World::Deliver(size_t k, size_t most) {
     if (std::string_view(change->type) == "DELETED") {
       core_->Gone(Feeds()[k].kind, change->now->json);
     } else {
-      core_->Changed(Feeds()[k].kind, change->now->json);
+      Tell(Feeds()[k].kind, change->now->json);
     }
   }
 }
@@ -106,9 +126,15 @@ WriteResult World::Execute(const Write& write) {
       reply = store_.Patch(pods, write.name, "application/merge-patch+json", write.body, "",
                            "baton", false);
       break;
-    case WriteKind::kMarkVictim:
-      if (wrong_.empty()) wrong_ = MarkedWrongly(write.name.name);
-      [[fallthrough]];
+    case WriteKind::kEvict:
+      if (wrong_.empty()) wrong_ = EvictedWrongly(write.name.name);
+      ++deletions_;
+      reply = store_.Evict(pods, write.name, write.body, false);
+      break;
+    case WriteKind::kSelectNode:
+      reply = store_.Patch(Of(kClaimsOfWorld), {write.name.name_space, write.claim},
+                           "application/merge-patch+json", write.body, "", "baton", false);
+      break;
     case WriteKind::kPodCondition:
       reply = store_.Patch(pods, write.name, "application/strategic-merge-patch+json", write.body,
                            "status", "baton", false);
@@ -253,7 +279,7 @@ Reply World::CreatePod(Json pod) {
   return store_.Create(Of(resources::kPods), kSpace, std::move(pod), false);
 }
 
-std::string World::MarkedWrongly(const std::string& pod) {
+std::string World::EvictedWrongly(const std::string& pod) {
   const auto found = Get(resources::kPods, pod);
   if (!found) return "";
   const int64_t priority = (*found)["spec"].value("priority", int64_t{0});
@@ -304,6 +330,16 @@ void World::SetPhase(const std::string& pod, const std::string& phase) {
   }
 }
 
+void World::SetReady(const std::string& pod, bool ready) {
+  Report(pod, {{"conditions",
+                Json::array({{{"type", "Ready"}, {"status", ready ? "True" : "False"}}})}});
+}
+
+void World::Bind(const std::string& pod, const std::string& node, const Json& annotations) {
+  store_.Bind(Of(resources::kPods), {kSpace, pod},
+              {{"metadata", {{"annotations", annotations}}}, {"target", {{"name", node}}}});
+}
+
 void World::Fail(const std::string& pod, const std::string& reason, bool disrupted) {
   if (!IsThere(pod)) return;
   Json status{{"phase", "Failed"}, {"reason", reason}, {"message", "the kubelet says so"}};
@@ -323,6 +359,11 @@ void World::ShutDown(const std::string& pod) {
       {{"phase", "Succeeded"},
        {"conditions",
         {{{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "TerminationByKubelet"}}}}});
+}
+
+void World::Put(const Resource& resource, Json object) {
+  if (resource.namespaced) object["metadata"]["namespace"] = kSpace;
+  store_.Put(Of(resource), std::move(object));
 }
 
 void World::RefuseOn(const std::string& node, const std::string& reason) {

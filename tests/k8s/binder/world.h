@@ -18,6 +18,8 @@
 
 namespace baton::k8s::testing {
 
+extern const Resource kClaimsOfWorld, kVolumesOfWorld, kStorageClassesOfWorld;
+
 struct WorldFaults {
   // One in so many writes; 0: none.
   uint64_t lost_answers = 0;  // done, but nobody knows
@@ -39,6 +41,8 @@ class World {
   void Cordon(const std::string& name, bool cordoned);
   // A PriorityClass.
   void AddClass(const std::string& name, int32_t value, bool preempts = true);
+  // Any object of the world's namespace, made or replaced.
+  void Put(const Resource& resource, Json object);
   // `gpu`: spec.gpu; `template_spec` is merged into the template's spec.
   void AddShare(const std::string& name, const Json& gpu, const Json& template_spec = {});
   void AddPod(const std::string& name, const Json& limits, const Json& annotations = {},
@@ -51,6 +55,11 @@ class World {
 
   // A bound pod runs, or ends by itself.
   void SetPhase(const std::string& pod, const std::string& phase);
+  void SetReady(const std::string& pod, bool ready);
+  // A strategic patch of its status.
+  void SetStatus(const std::string& pod, const Json& status) { Report(pod, status); }
+  // Another scheduler binds it, with these annotations.
+  void Bind(const std::string& pod, const std::string& node, const Json& annotations);
   // It is refused, or ended: it fails with that reason, and stays. `disrupted`: with the condition
   // DisruptionTarget.
   void Fail(const std::string& pod, const std::string& reason, bool disrupted = false);
@@ -104,13 +113,14 @@ class World {
 
   Kind& Of(const Resource& resource) { return *store_.Find(resource.group, resource.plural); }
   void Deliver(size_t kind, size_t most);
+  void Tell(Watched kind, Json object);
   bool Behind(size_t kind);
   void Carry(Way& way);
   WriteResult Execute(const Write& write);
   // As the API server admits a pod: with the priority of its class, and no other.
   Reply CreatePod(Json pod);
   // A pod is told to go for another, though no class is above its own: a sentence. Empty: one is.
-  std::string MarkedWrongly(const std::string& pod);
+  std::string EvictedWrongly(const std::string& pod);
   // The pod has a node, and has not ended.
   bool IsThere(const std::string& pod);
   void Report(const std::string& pod, const Json& status);

@@ -148,12 +148,40 @@ TEST_P(Everything, AlertsAndDashboardAreTheTrees) {
 }
 
 // It has no certificate of its own to tell API servers of.
-TEST_P(Everything, WebhookWithASecretNeedsNoRights) {
+TEST_P(Everything, WebhookWithASecretOnlyReads) {
   ASSERT_TRUE(Has("ServiceAccount", "baton-webhook"));
-  for (const Json& binding : Of({"ClusterRoleBinding", "RoleBinding"})) {
-    for (const Json& subject : binding.at("subjects")) {
-      EXPECT_NE(subject.at("name"), "baton-webhook") << Name(binding);
+  size_t roles = 0;
+  for (const Json& role : Of({"ClusterRole", "Role"})) {
+    if (Name(role) != "baton-webhook") continue;
+    ++roles;
+    for (const Json& rule : role.at("rules")) {
+      for (const Json& verb : rule.at("verbs")) {
+        EXPECT_TRUE(verb == "get" || verb == "list" || verb == "watch") << rule;
+      }
+      EXPECT_EQ(rule.at("resources").dump().find("secrets"), std::string::npos) << rule;
     }
+  }
+  EXPECT_EQ(roles, 1u);
+}
+
+// What the operator says of tenants reaches the webhook, and what pods are given both programs.
+TEST_P(Everything, TenancyAndPodsArePassedOn) {
+  const Json values = ValuesOfEverything();
+  for (const Json& workload : Workloads()) {
+    const std::string part = At(workload, "metadata/labels").at("app.kubernetes.io/component");
+    if (part != "webhook" && part != "binder") continue;
+    const std::string arguments = Containers(workload).back().at("args").dump();
+    const auto says = [&](const std::string& argument) {
+      return arguments.find("\"" + argument + "\"") != std::string::npos;
+    };
+    EXPECT_TRUE(says("--tolerate=nvidia.com/gpu")) << part << arguments;
+    EXPECT_TRUE(says("--runtime-class=" + At(values, "node/runtimeClassName").get<std::string>()))
+        << part << arguments;
+    if (part == "binder") continue;
+    EXPECT_TRUE(says("--restrict=high-priority,exclusive,away-open,user,priority-class"))
+        << arguments;
+    EXPECT_TRUE(says("--namespace-team=vision-*=research/vision")) << arguments;
+    EXPECT_TRUE(says("--check-quotas")) << arguments;
   }
 }
 

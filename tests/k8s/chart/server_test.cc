@@ -164,6 +164,71 @@ TEST_F(ChartAtTheApiServer, OnlyPodsThatAskForGpusReachTheWebhook) {
   Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
 }
 
+// The library in one of them runs in all pods with a share.
+TEST_F(ChartAtTheApiServer, NoPodMountsBatonsFoldersOfTheNode) {
+  Must({"apply", "--server-side", "-f", kTree + "/k8s/manifests/baton.yaml"});
+  Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
+  auto admin = Client::Make(server_->admin());
+  ASSERT_TRUE(admin);
+  const auto mounting = [](const std::string& path, bool read_only) {
+    Json pod = Pod("mounts", Json::object());
+    pod["spec"]["volumes"] = Json::array({{{"name", "x"}, {"hostPath", {{"path", path}}}}});
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        Json::array({{{"name", "x"}, {"mountPath", "/x"}, {"readOnly", read_only}}});
+    return pod;
+  };
+  // Empty: it may.
+  const auto refusal = [&](const Json& pod, const char* space = "vision") -> std::string {
+    const ObjectName name{space, "mounts"};
+    const auto made = (*admin)->Create(resources::kPods, name, pod);
+    if (!made) return made.error().message;
+    EXPECT_TRUE((*admin)->Delete(resources::kPods, name, "", 0));
+    return "";
+  };
+  // The policy is in force a moment after it was made.
+  const Instant end = MonotonicNow() + std::chrono::seconds(30);
+  while (refusal(mounting("/run/baton", false)).empty() && MonotonicNow() < end) {
+  }
+  for (const char* path :
+       {"/run/baton", "/run//baton/", "/var/run/baton", "/run/./baton/baton.sock",
+        "/var/lib/baton/hook", "//var/lib/baton//hook/libbaton.so", "/var/./lib/baton/hook/."}) {
+    EXPECT_NE(refusal(mounting(path, false)).find("with readOnly: true"), std::string::npos)
+        << path;
+    EXPECT_EQ(refusal(mounting(path, true)), "") << path;
+    Json in_init = mounting(path, true);
+    in_init["spec"]["initContainers"] = in_init["spec"]["containers"];
+    in_init["spec"]["initContainers"][0]["name"] = "first";
+    in_init["spec"]["initContainers"][0]["volumeMounts"][0].erase("readOnly");
+    EXPECT_NE(refusal(in_init), "") << path;
+  }
+  for (const char* path : {"/var/lib/baton", "/var/lib/baton/", "/var//lib/baton/usage",
+                           "/run/baton-locks", "/var/run/./baton-locks/x"}) {
+    EXPECT_NE(refusal(mounting(path, true)).find("no pod may use"), std::string::npos) << path;
+  }
+  for (const char* path : {"/run/baton-other", "/var/lib/batons", "/srv/var/lib/baton", "/data"}) {
+    EXPECT_EQ(refusal(mounting(path, false)), "") << path;
+  }
+  EXPECT_EQ(refusal(mounting("/var/lib/baton", false), "baton-system"), "") << "its own pods";
+
+  // An ephemeral container of a pod that mounts it read-only.
+  ASSERT_TRUE((*admin)->Create(resources::kPods, {"vision", "mounts"},
+                               mounting("/var/lib/baton/hook", true)));
+  const auto debug = [&](const char* name, bool read_only) -> std::string {
+    const Json container{
+        {"name", name},
+        {"image", "none"},
+        {"volumeMounts",
+         Json::array({{{"name", "x"}, {"mountPath", "/y"}, {"readOnly", read_only}}})}};
+    const auto patched = (*admin)->Patch(
+        resources::kPods, {"vision", "mounts"}, PatchKind::kStrategic,
+        {{"spec", {{"ephemeralContainers", Json::array({container})}}}}, "ephemeralcontainers");
+    return patched ? "" : patched.error().message;
+  };
+  EXPECT_NE(debug("writes", false).find("with readOnly: true"), std::string::npos);
+  EXPECT_EQ(debug("reads", true), "");
+  EXPECT_TRUE((*admin)->Delete(resources::kPods, {"vision", "mounts"}, "", 0));
+}
+
 TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
   Must({"apply", "--server-side", "-f", kTree + "/k8s/manifests/baton.yaml"});
   Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
@@ -203,6 +268,16 @@ TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
       << other.error().message;
   const auto own = tell("n1");
   EXPECT_TRUE(own) << own.error().message;
+  // A token of the same account that names no node is no agent's.
+  auto nowhere = Client::Make(server_->ConfigOf("baton-node"));
+  ASSERT_TRUE(nowhere);
+  const auto said = (*nowhere)->Apply(
+      resources::kGpuNodes, {"", "n1"},
+      {{"apiVersion", "baton.dev/v1alpha1"}, {"kind", "GpuNode"}, {"metadata", {{"name", "n1"}}}},
+      {}, true, "baton-node");
+  ASSERT_FALSE(said);
+  EXPECT_NE(said.error().message.find("of that node only"), std::string::npos)
+      << said.error().message;
 
   // Of SharePods what they get, where they are on its node; and nothing that the binder goes by.
   const auto condition = [](const char* type) {

@@ -110,6 +110,9 @@ class Plugin : public ::testing::Test {
     options.resource = kShare;
     options.endpoint = "baton-gpu-share.sock";
     options.look_every = std::chrono::milliseconds(20);
+    options.mounts = HookMounts({.socket_dir = "/run/b", .host_hook_dir = hooks_.path()});
+    options.hook_file = hooks_ / "libbaton.so";
+    backend::WriteText(options.hook_file, "hook");
     server_.emplace(options);
   }
   bool AwaitWatched(size_t allocatable) {
@@ -121,7 +124,8 @@ class Plugin : public ::testing::Test {
     });
   }
 
-  const TempFolder folder_;
+  const TempFolder folder_;  // in which a kubelet that starts keeps nothing
+  const TempFolder hooks_;
   KubeletStandIn kubelet_{folder_.path()};
   std::optional<PluginServer> server_;
 };
@@ -182,11 +186,29 @@ TEST_F(Plugin, AllocationNeverContradictsTheBinder) {
   EXPECT_EQ(CardsOfAll(*preferred), (std::set<std::string_view>{cards[1].uuid}));
   const auto given = kubelet_.Allocate(kShare, *preferred);
   ASSERT_TRUE(given) << given.error().message;
-  EXPECT_EQ(given->other, 0u);
+  EXPECT_EQ(given->other, 0u) << "only folders of the node, and those read-only";
+  EXPECT_EQ(given->mounts,
+            (std::map<std::string, std::string>{{"/run/baton", "/run/b"},
+                                                {"/usr/local/lib/baton", hooks_.path()},
+                                                {"/etc/ld.so.preload", hooks_ / "ld.so.preload"}}));
   EXPECT_EQ(given->annotations.at(kShare + "-counted"), cards[1].uuid + "=60");
   EXPECT_FALSE(kubelet_.Allocate(kShare, {"GPU-x/1"}));
   EXPECT_FALSE(kubelet_.Prefer(kShare, available, {available[0], available[1]}, 1));
   EXPECT_FALSE(kubelet_.Prefer(kShare, available, {}, -1));
+}
+
+// A container without the hook would launch without the token.
+TEST_F(Plugin, NoContainerStartsWithoutTheHook) {
+  kubelet_.Start();
+  const auto devices = ShareDevices(Cards(1, 1000));
+  server_->SetDevices(devices);
+  ASSERT_TRUE(AwaitWatched(100));
+  EXPECT_TRUE(kubelet_.Allocate(kShare, {devices[0].id}));
+  ASSERT_TRUE(std::filesystem::remove(hooks_ / "libbaton.so"));
+  const auto refused = kubelet_.Allocate(kShare, {devices[0].id});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("Baton's hook is not at"), std::string::npos)
+      << refused.error().message;
 }
 
 // Eight of the largest GPUs in the units that are the default.

@@ -41,7 +41,9 @@ class KubeletStandIn {
                                           const std::vector<std::string>& must, int size);
   struct Allocation {
     std::map<std::string, std::string> annotations;
-    size_t other = 0;  // environment, mounts, devices
+    std::map<std::string, std::string>
+        mounts;        // path in the container: path on the node; read-only
+    size_t other = 0;  // environment, devices, writable mounts
   };
   Result<Allocation> Allocate(const std::string& resource, const std::vector<std::string>& ids);
 

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/time.h"
+#include "k8s/types/gpu_node.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
 #include "tests/k8s/stand_in/api_server.h"
@@ -27,11 +28,20 @@ namespace {
 
 using backend::DaemonProcess;
 
-// As the binder leaves it: on node n1, with its placement.
+// As the binder leaves it, which has given what the pod asks for.
+void SetRequest(Json& pod, const std::string& request) {
+  Json& annotations = pod["metadata"]["annotations"];
+  annotations["baton.dev/request"] = request;
+  Json placement = Json::parse(annotations["baton.dev/placement"].get<std::string>());
+  placement["containers"][0]["vgpus"][0]["share"] = static_cast<uint64_t>(std::stod(request) * 1e4);
+  annotations["baton.dev/placement"] = placement.dump();
+}
+
+// On node n1, with its placement.
 Json PodOnNode(const std::string& name, const std::string& request, const std::string& limit,
                const std::string& card = "GPU-a") {
   Json placement = Json::parse(R"({"v": 1, "node": "n1", "containers": [{"name": "main", "vgpus": [
-      {"mode": "time-slice", "share": 100000, "memoryMiB": 1024, "layout": 0, "slot": 0}]}]})");
+      {"mode": "time-slice", "share": 100000, "memoryMiB": 0, "layout": 0, "slot": 0}]}]})");
   placement["containers"][0]["vgpus"][0]["card"] = card;
   Json pod = Json::parse(R"({
       "metadata": {"namespace": "vision", "annotations": {}},
@@ -40,9 +50,9 @@ Json PodOnNode(const std::string& name, const std::string& request, const std::s
            "resources": {"limits": {"baton.dev/gpu-share": "10"}}}]},
       "status": {"phase": "Running"}})");
   pod["metadata"]["name"] = name;
-  pod["metadata"]["annotations"] = {{"baton.dev/request", request},
-                                    {"baton.dev/limit", limit},
+  pod["metadata"]["annotations"] = {{"baton.dev/limit", limit},
                                     {"baton.dev/placement", placement.dump()}};
+  SetRequest(pod, request);
   return pod;
 }
 
@@ -120,6 +130,7 @@ class Agent : public ::testing::Test {
     options.paused_after = std::chrono::milliseconds(300);
     options.away_after = std::chrono::milliseconds(500);
     options.by_cgroup = by_cgroup;
+    options.mounts_hook = [this] { return mounts_hook_.load(); };
     options.on_cards = [this](std::vector<PluginCard> cards) {
       const std::lock_guard lock(mutex_);
       cards_ = std::move(cards);
@@ -169,6 +180,7 @@ class Agent : public ::testing::Test {
     return object ? object->value("status", Json::object()) : Json::object();
   }
 
+  std::atomic<bool> mounts_hook_{true};
   const TempFolder folder_;
   const std::string central_ = "tcp://127.0.0.1:" + std::to_string(backend::FreePort());
   testing::ApiServer api_;
@@ -196,7 +208,7 @@ TEST_F(Agent, PodsGetUpdateAndLoseTheirShares) {
   EXPECT_EQ(Rows(), 1u) << "that of another node is none of ours";
   // A patch is followed while it runs.
   Json changed = *api_.Get(resources::kPods, NameOf(pod));
-  changed["metadata"]["annotations"]["baton.dev/request"] = "20";
+  SetRequest(changed, "20");
   const Instant before = MonotonicNow();
   api_.Put(resources::kPods, changed);
   ASSERT_TRUE(AwaitRow("vision/a", 20));
@@ -213,6 +225,22 @@ TEST_F(Agent, PodsGetUpdateAndLoseTheirShares) {
   EXPECT_TRUE(api_.WaitFor([&] { return Rows() == 0; }));
 }
 
+// What a pod asks for by its annotations is not what it has: the binder looks at room and quotas.
+TEST_F(Agent, GivesWhatTheBinderHasGiven) {
+  api_.Put(resources::kPods, PodOnNode("a", "20", "50"));
+  StartAgent();
+  ASSERT_TRUE(AwaitRow("vision/a", 20));
+  Json pod = *api_.Get(resources::kPods, {"vision", "a"});
+  pod["metadata"]["annotations"]["baton.dev/request"] = "95";
+  pod["metadata"]["annotations"]["baton.dev/limit"] = "100";
+  api_.Put(resources::kPods, pod);
+  ASSERT_TRUE(api_.WaitFor([&] { return Row("vision/a").value("limit", 0.0) == 100.0; }));
+  EXPECT_EQ(Row("vision/a").value("request", 0.0), 20.0);
+  SetRequest(pod, "95");
+  api_.Put(resources::kPods, pod);
+  EXPECT_TRUE(AwaitRow("vision/a", 95));
+}
+
 // Three pods whose shares add up to the whole GPU all the while.
 TEST_F(Agent, SwappedSharesAllArrive) {
   for (const auto& [name, request] : {std::pair{"a", "60"}, {"b", "30"}, {"c", "10"}}) {
@@ -223,7 +251,7 @@ TEST_F(Agent, SwappedSharesAllArrive) {
   // The one that grows first: there is no room for it until another has shrunk.
   for (const auto& [name, request] : {std::pair{"c", "50"}, {"a", "20"}}) {
     Json pod = *api_.Get(resources::kPods, {"vision", name});
-    pod["metadata"]["annotations"]["baton.dev/request"] = request;
+    SetRequest(pod, request);
     api_.Put(resources::kPods, pod);
   }
   EXPECT_TRUE(AwaitRow("vision/a", 20) && AwaitRow("vision/b", 30) && AwaitRow("vision/c", 50));
@@ -238,7 +266,7 @@ TEST_F(Agent, ReconcilesAfterAnyRestart) {
   // What somebody made by hand is left alone.
   api_.Remove(resources::kPods, {"vision", "a"});
   Json changed = *api_.Get(resources::kPods, {"vision", "b"});
-  changed["metadata"]["annotations"]["baton.dev/request"] = "5";
+  SetRequest(changed, "5");
   api_.Put(resources::kPods, changed);
   api_.Remove(resources::kPods, {"vision", "c"});
   const Json again = api_.Put(resources::kPods, PodOnNode("c", "20", "20"));
@@ -420,6 +448,50 @@ TEST_F(Agent, ReportsTheGpus) {
     return Status(resources::kGpuNodes, {"", "n1"}).at("cards").at(1).at("cordoned") == true;
   }));
   EXPECT_LE(api_.count("apply gpunodes/status"), 3u);
+}
+
+// No pod that relies on the kubelet's mounts may come before the kubelet knows of them.
+TEST_F(Agent, TellsWhenTheKubeletMountsTheHook) {
+  mounts_hook_ = false;
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kGpuNodes, {"", "n1"}).value("cards", Json::array()).size() == 2;
+  }));
+  EXPECT_FALSE(MountsHook(*api_.Get(resources::kGpuNodes, {"", "n1"})));
+  mounts_hook_ = true;
+  EXPECT_TRUE(api_.WaitFor([&] {
+    return MountsHook(*api_.Get(resources::kGpuNodes, {"", "n1"}));
+  }));
+  // One that is started in its place and does not say so takes it back.
+  StopAgent();
+  mounts_hook_ = false;
+  StartAgent();
+  EXPECT_TRUE(api_.WaitFor([&] {
+    return !MountsHook(*api_.Get(resources::kGpuNodes, {"", "n1"}));
+  }));
+}
+
+// Of the pod that comes in a rollout before the old one goes.
+TEST_F(Agent, StandsByWithItsBatond) {
+  std::string text = backend::ReadText(folder_ / "batond.toml");
+  text.insert(text.find("state_dir"), "control_dir = \"" + (folder_ / "next") + "\"\n");
+  backend::WriteText(folder_ / "next.toml", text);
+  DaemonProcess next(BATOND, folder_ / "next.toml", folder_ / "next.log", {"--standby"});
+  ASSERT_TRUE(next.Start()) << next.Log();
+  api_.Put(resources::kPods, PodOnNode("a", "60", "60"));
+  StartAgent(true, "next");
+  ASSERT_TRUE(api_.WaitFor([&] { return Get("/readyz").status == 200; })) << Get("/readyz").body;
+  usleep(700'000);  // longer than batond may be away
+  EXPECT_TRUE(Cards().empty()) << "the kubelet hears of the agent of before alone";
+  EXPECT_FALSE(api_.Get(resources::kGpuNodes, {"", "n1"}));
+  EXPECT_EQ(Get("/readyz").status, 200);
+  EXPECT_EQ(batond_.Stop(), 0);
+  ASSERT_TRUE(api_.WaitFor([&] { return Cards().size() == 2; })) << next.Log();
+  EXPECT_TRUE(api_.WaitFor([&] {
+    const Json status = backend::Ask(folder_ / "next/control.sock", {{"command", "status"}});
+    return status.is_object() && status.value("pods", Json::array()).size() == 1;
+  }));
+  EXPECT_EQ(Get("/readyz").status, 200);
 }
 
 // Kubernetes' pods share by turns, which another vendor's GPU cannot.

@@ -56,6 +56,42 @@ TEST(DesiredPods, OfIdlePriorityHaveRoomAndNoRequest) {
   EXPECT_TRUE(request.at("request").is_null()) << request.dump();
 }
 
+TEST(DesiredPods, WithSwapHaveTheirCapAndTheirMemoryRequest) {
+  Json bound = BoundPod();
+  Json& annotations = bound["metadata"]["annotations"];
+  annotations["baton.dev/swap"] = "true";
+  annotations["baton.dev/memory-request"] = "1Gi";
+  const auto pods = DesiredPods(bound, 256);
+  ASSERT_TRUE(pods) << pods.error().message;
+  EXPECT_TRUE(pods->front().swap);
+  EXPECT_EQ(pods->front().memory_cap, uint64_t{4} << 30);
+  const Json request = RequestFor({Kind::kCreate, pods->front()}, true);
+  EXPECT_EQ(request.at("swap"), true);
+  EXPECT_EQ(request.at("memory_request"), 1 << 30);
+  // A request that is said no more ends.
+  annotations.erase("baton.dev/memory-request");
+  const Json set = RequestFor({Kind::kSet, DesiredPods(bound, 256)->front()}, true);
+  EXPECT_EQ(set.at("memory_request"), 0);
+  EXPECT_FALSE(set.contains("swap"));
+}
+
+// An annotation alone gives nothing: what is in force is what the binder has written.
+TEST(DesiredPods, HaveWhatTheBinderGaveThem) {
+  Json bound = BoundPod();
+  bound["metadata"]["annotations"]["baton.dev/request"] = "60";
+  bound["metadata"]["annotations"]["baton.dev/memory"] = "100%";
+  const auto pods = DesiredPods(bound, 256);
+  ASSERT_TRUE(pods) << pods.error().message;
+  EXPECT_EQ(pods->front().share.request, policy::Share(300'000));
+  EXPECT_EQ(pods->front().memory_cap, uint64_t{4} << 30);
+  EXPECT_EQ(pods->front().memory_part, policy::Share(0));
+  // A container that has ended has nothing.
+  std::string placement = bound["metadata"]["annotations"]["baton.dev/placement"];
+  placement.replace(placement.find("300000"), 6, "0");
+  bound["metadata"]["annotations"]["baton.dev/placement"] = placement;
+  EXPECT_TRUE(DesiredPods(bound, 256).value().empty());
+}
+
 // Nobody is waited for: they were placed together.
 TEST(DesiredPods, OfAGangHaveItsNameWithinTheirNamespace) {
   Json bound = BoundPod();

@@ -80,7 +80,10 @@ class KubernetesCluster : public ::testing::Test {
   }
 
   void MakeNodes(int count) {
-    for (int i = 0; i < count; ++i) MustDo(CreateNode(*client_, NodeName(i), kCards, kCardMib));
+    for (int i = 0; i < count; ++i) {
+      MustDo(CreateNode(*client_, NodeName(i), kCards, kCardMib));
+      MustDo(TellGpus(*client_, NodeName(i), kCards, kCardMib));
+    }
   }
   static std::string NodeName(int i) {
     char name[16];
@@ -136,7 +139,7 @@ class KubernetesCluster : public ::testing::Test {
       for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
         shares[vgpu.card] += vgpu.fit.share;
         memory[vgpu.card] += vgpu.fit.memory_mib;
-        EXPECT_EQ(vgpu.card.rfind((*placement)->node + "/", 0), 0u) << vgpu.card;
+        EXPECT_EQ(vgpu.card.rfind("GPU-" + (*placement)->node + "-", 0), 0u) << vgpu.card;
       }
       const Json* owner = Find(pod, "metadata/ownerReferences");
       ASSERT_TRUE(owner != nullptr && owner->size() == 1) << name;

@@ -64,19 +64,6 @@ std::string FieldOf(const Json& pod, const std::string& path) {
   return TextAt(pod, pointer);
 }
 
-// Mount path -> path on the host, of the volumes that are folders of the host.
-std::map<std::string, std::string> MountsOf(const Json& pod, const Json& container) {
-  std::map<std::string, std::string> mounts;
-  for (const Json& mount : container.value("volumeMounts", Json::array())) {
-    for (const Json& volume : pod.at("spec").value("volumes", Json::array())) {
-      if (volume.value("name", "") != mount.value("name", "-")) continue;
-      const std::string host = TextAt(volume, "hostPath/path");
-      if (!host.empty()) mounts[mount.value("mountPath", "")] = host;
-    }
-  }
-  return mounts;
-}
-
 }  // namespace
 
 NodeStandIn::NodeStandIn(ClusterConfig config, NodeStandInOptions options)
@@ -186,7 +173,7 @@ void NodeStandIn::Begin(const std::string& name, const Json& pod) {
         command.push_back(Expand(word.get<std::string>(), environment));
       }
     }
-    for (const auto& [inside, outside] : MountsOf(pod, container)) {
+    for (const auto& [inside, outside] : HookMounts(options_.mounts)) {
       for (auto& [key, value] : environment) {
         if (value.compare(0, inside.size() + 1, inside + "/") == 0) {
           value = outside + value.substr(inside.size());

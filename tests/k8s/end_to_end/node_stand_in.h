@@ -5,7 +5,8 @@
 // and takes their objects away only after that; refuses some at admission.
 //
 // There are no images and no mount namespaces: where a value of the environment begins with the
-// path of a mount, it is replaced by the path on the host.
+// path of a mount, as the device plugin would tell a kubelet of it, it is replaced by the path on
+// the host.
 #ifndef BATON_TESTS_K8S_END_TO_END_NODE_STAND_IN_H_
 #define BATON_TESTS_K8S_END_TO_END_NODE_STAND_IN_H_
 
@@ -22,6 +23,7 @@
 
 #include "bench/process.h"
 #include "k8s/api/client.h"
+#include "k8s/types/inject.h"
 
 namespace baton::k8s {
 
@@ -30,6 +32,7 @@ struct NodeStandInOptions {
   std::string folder;  // for the containers' output
   // What every process of this machine needs to see its GPUs.
   std::vector<std::pair<std::string, std::string>> environment;
+  InjectOptions mounts{};  // where socket and hook are
   // Every so-manieth pod that comes is refused (UnexpectedAdmissionError). 0: none.
   uint32_t refuse_every = 0;
 };

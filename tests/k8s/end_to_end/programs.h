@@ -41,6 +41,10 @@ std::unique_ptr<bench::Process> StartProgram(
 // A node that is ready, with so many GPUs as capacity.
 ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, uint32_t card_mib);
 
+// What the agent of a node tells: so many GPUs, "GPU-NAME-0" and so on, and that the kubelet mounts
+// the hook.
+ApiResult<Json> TellGpus(Client& client, const std::string& name, int cards, uint32_t card_mib);
+
 // Those objects of a file of manifests that `wanted` takes, as one text for kubectl.
 std::string ObjectsOf(const std::string& path,
                       const std::function<bool(const std::string& object)>& wanted);

@@ -61,7 +61,11 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
                             "--hook-dir", hook, "--kubeconfig", Kubeconfig("baton-binder")});
     // One pod in four is refused at first: its SharePod gets another.
     node_ = std::make_unique<NodeStandIn>(
-        config_, NodeStandInOptions{kNode, folder_.path(), cluster().GpuEnvironment(0), 4});
+        config_, NodeStandInOptions{kNode,
+                                    folder_.path(),
+                                    cluster().GpuEnvironment(0),
+                                    {.socket_dir = cluster().SocketDir(0), .host_hook_dir = hook},
+                                    4});
   }
   void TearDown() override {
     node_.reset();

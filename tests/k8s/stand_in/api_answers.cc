@@ -46,6 +46,9 @@ void ApiServer::Impl::Understand(Asked& asked) {
                    : "unknown";
   ++counts_[asked.verb + " " + parts[at] +
             (asked.subresource.empty() ? "" : "/" + asked.subresource)];
+  if (asked.verb == "list" && asked.query.contains("resourceVersion")) {
+    ++counts_["cached list " + parts[at]];
+  }
 }
 
 // Needs the lock.
@@ -67,14 +70,8 @@ Reply ApiServer::Impl::Do(const Asked& asked) {
   if (asked.verb == "create") {
     const bool pod = kind.resource.kind == "Pod";
     if (pod && asked.subresource == "binding") return store_.Bind(kind, name, body);
-    if (pod && asked.subresource == "eviction") {
-      Reply reply =
-          store_.Delete(kind, name, body.value("deleteOptions", Json::object()), asked.dry_run());
-      if (reply.status == 200) {
-        reply = {201, R"({"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"})"};
-      }
-      return reply;
-    }
+    if (pod && asked.subresource == "eviction")
+      return store_.Evict(kind, name, body, asked.dry_run());
     if (!asked.name.empty()) {
       return Failure(405, "MethodNotAllowed", "the server does not allow this method here");
     }

@@ -332,6 +332,11 @@ uint64_t ApiServer::faults_met() const {
   return impl_->faults_met_;
 }
 
+void ApiServer::SetBudget(const ObjectName& pod, bool kept) {
+  const std::lock_guard lock(impl_->mutex_);
+  kept ? (void)impl_->store_.budgeted.insert(pod) : (void)impl_->store_.budgeted.erase(pod);
+}
+
 void ApiServer::Compact() {
   const std::lock_guard lock(impl_->mutex_);
   impl_->store_.Compact();

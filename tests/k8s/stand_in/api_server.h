@@ -80,6 +80,8 @@ class ApiServer {
   void AddFault(Fault fault);
   void ClearFaults();
   uint64_t faults_met() const;
+  // From now on a PodDisruptionBudget keeps that pod from being evicted, or no more.
+  void SetBudget(const ObjectName& pod, bool kept);
   // 410 to everything older than now.
   void Compact();
   void CutConnections();
@@ -99,7 +101,8 @@ class ApiServer {
   std::vector<Json> List(const Resource& resource) const;
   uint64_t version() const;
 
-  // Requests by verb and plural, and subresource: "list pods", "create pods/binding".
+  // Requests by verb and plural, and subresource: "list pods", "create pods/binding". Lists that
+  // may come from the watch cache (with a resourceVersion) also as "cached list pods".
   std::map<std::string, uint64_t> counts() const;
   uint64_t count(const std::string& verb_plural) const;
 

@@ -572,6 +572,40 @@ Reply Store::Delete(Kind& kind, const ObjectName& name, const Json& options, boo
   return {200, Commit(kind, name, std::move(object), "MODIFIED")->text};
 }
 
+Reply Store::Evict(Kind& pods, const ObjectName& name, const Json& eviction, bool dry_run) {
+  const auto at = pods.objects.find(name);
+  if (at == pods.objects.end()) return NotFound(pods, name);
+  const Json* options = k8s::Find(eviction, "deleteOptions");
+  const Json wanted = options == nullptr ? Json::object() : *options;
+  if (budgeted.contains(name)) {
+    const Json status{
+        {"kind", "Status"},
+        {"apiVersion", "v1"},
+        {"status", "Failure"},
+        {"reason", "TooManyRequests"},
+        {"message", "Cannot evict pod as it would violate the pod's disruption budget."},
+        {"details", {{"causes", Json::array({{{"reason", "DisruptionBudget"}}})}}},
+        {"code", 429}};
+    return {429, status.dump()};
+  }
+  const std::string uid = TextAt(wanted, "preconditions/uid");
+  if (!dry_run && (uid.empty() || uid == UidOf(at->second->json))) {
+    Json object = at->second->json;
+    DeepMerge(object,
+              {{"status",
+                {{"conditions", Json::array({{{"type", "DisruptionTarget"},
+                                              {"status", "True"},
+                                              {"reason", "EvictionByEvictionAPI"},
+                                              {"lastTransitionTime", NowText()}}})}}}},
+              false);
+    Commit(pods, name, std::move(object), "MODIFIED");
+  }
+  const Reply deleted = Delete(pods, name, wanted, dry_run);
+  if (deleted.status >= 300) return deleted;
+  return {201,
+          R"({"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201})"};
+}
+
 Reply Store::Bind(Kind& pods, const ObjectName& name, const Json& binding) {
   const auto at = pods.objects.find(name);
   if (at == pods.objects.end()) return NotFound(pods, name);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,10 @@ class Store {
               const std::string& subresource, const std::string& manager, bool dry_run);
   Reply Delete(Kind& kind, const ObjectName& name, const Json& options, bool dry_run);
   Reply Bind(Kind& pods, const ObjectName& name, const Json& binding);
+  // An Eviction: 429 where a pod of `budgeted` is asked for; else the condition DisruptionTarget,
+  // and Delete().
+  Reply Evict(Kind& pods, const ObjectName& name, const Json& eviction, bool dry_run);
+  std::set<ObjectName> budgeted;  // pods that a PodDisruptionBudget keeps
 
   size_t history_max = 50'000;  // changes of a kind that watches may begin from
   bool graceful = true;         // a bound pod that is deleted stays, until it is deleted with 0

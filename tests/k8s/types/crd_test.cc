@@ -39,23 +39,24 @@ std::string Rule(const WishField& field) {
   const std::string name(field.pointer);
   return fmt::format(
       "{0}- rule: >-\n"
-      "{0}    (has(self.{1}) ? self.{1} : '') ==\n"
-      "{0}    (has(oldSelf.{1}) ? oldSelf.{1} : '')\n"
+      "{0}    (has(self.{1}) ? self.{1} : {2}) ==\n"
+      "{0}    (has(oldSelf.{1}) ? oldSelf.{1} : {2})\n"
       "{0}  message: {1} cannot change once the SharePod is there; delete the SharePod and create "
       "it "
       "again\n"
       "{0}  fieldPath: .{1}\n",
-      in, name);
+      in, name, field.field->is_flag() ? "false" : "''");
 }
 
 std::string Property(const WishField& field) {
   const std::string in(20, ' ');
   const spec::PodField& row = *field.field;
-  std::string property = fmt::format("{}{}:\n{}  type: string\n", in, field.pointer, in);
-  if (row.share_pod_values.empty()) {
-    property += fmt::format("{0}  minLength: 1\n{0}  maxLength: {1}\n", in, field.bytes);
-  } else {
+  std::string property = fmt::format("{}{}:\n{}  type: {}\n", in, field.pointer, in,
+                                     row.is_flag() ? "boolean" : "string");
+  if (!row.share_pod_values.empty()) {
     property += fmt::format("{}  enum: [{}]\n", in, row.share_pod_values);
+  } else if (!row.is_flag()) {
+    property += fmt::format("{0}  minLength: 1\n{0}  maxLength: {1}\n", in, field.bytes);
   }
   property += fmt::format("{0}  description: >-\n{0}    {1}.{2}{3}{4}{5}\n", in, row.about,
                           row.is_list() ? " Separate several by commas." : "",

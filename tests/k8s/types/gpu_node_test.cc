@@ -44,6 +44,29 @@ TEST(GpuNode, GpusSurviveTheirObject) {
             "status.cards[1].memoryMiB: must be a whole number from 1 to 16777216");
 }
 
+TEST(GpuNode, SaysForPeopleWhatIsThereAndWhatIsFree) {
+  devmgr::Node node;
+  node.name = "n1";
+  for (const char* model : {"NVIDIA L40S", "NVIDIA H200", "NVIDIA H200"}) {
+    devmgr::Card card;
+    card.uuid = "GPU-" + std::to_string(node.cards.size());
+    card.model = model;
+    card.memory_mib = 1'000;
+    node.cards.push_back(card);
+  }
+  Json status = GpuNodeOf(node, {policy::ShareSum(policy::Share(625'000)) * 2, 1'500})["status"];
+  EXPECT_EQ(status["gpus"], 3);
+  EXPECT_EQ(status["models"], "2x NVIDIA H200, 1x NVIDIA L40S");
+  EXPECT_EQ(status["memoryMiB"], 3'000);
+  EXPECT_EQ(status["used"], "125");
+  EXPECT_EQ(status["free"], "175");
+  EXPECT_EQ(status["memoryUsedMiB"], 1'500);
+  // What is not healthy is not free, and nothing is less than nothing.
+  for (devmgr::Card& card : node.cards) card.health = devmgr::Health::kFailed;
+  status = GpuNodeOf(node, {policy::Share(625'000), 0})["status"];
+  EXPECT_EQ(status["free"], "0");
+}
+
 TEST(GpuNode, GpusAreGuessedFromCapacityAndLabels) {
   const auto cards = GuessedCards(Parsed(R"({"metadata": {"name": "n1", "labels": {
       "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}},

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,34 @@
 namespace baton::k8s::testing {
 namespace {
 
+TEST(Inject, APodWithSwapIsToldSo) {
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/swap": "true"})");
+  ASSERT_TRUE(Inject(pod).value());
+  const Json& env = pod["spec"]["containers"][0]["env"];
+  EXPECT_NE(std::find(env.begin(), env.end(), Parsed(R"({"name": "BATON_SWAP", "value": "1"})")),
+            env.end());
+}
+
+// Limits say what the pod takes of a GPU: with swap its memory request, whatever its cap is.
+TEST(Inject, MemoryOfAPodWithSwapIsCountedByItsRequest) {
+  const auto why = [](const std::string& limits, const std::string& annotations) {
+    Json pod = GpuPodJson(limits.c_str(), annotations.c_str());
+    const auto done = Inject(pod);
+    return done ? "" : done.error().message;
+  };
+  const std::string both =
+      R"({"baton.dev/swap": "true", "baton.dev/memory": "8Gi", "baton.dev/memory-request": "1Gi"})";
+  EXPECT_EQ(why(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": 4})", both), "");
+  EXPECT_EQ(why(R"({"baton.dev/gpu-share": 30})", both), "");
+  EXPECT_NE(why(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": 32})", both)
+                .find("requests 1024 MiB; set this limit to 4"),
+            std::string::npos);
+  EXPECT_NE(why(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": 4})",
+                R"({"baton.dev/swap": "true"})")
+                .find("baton.dev/memory-request"),
+            std::string::npos);
+}
+
 TEST(Inject, ContainersThatAskGetATicketAndTheHook) {
   Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/away": "open"})");
   pod["spec"]["containers"].push_back({{"name", "plain"}});
@@ -26,14 +55,10 @@ TEST(Inject, ContainersThatAskGetATicketAndTheHook) {
   ASSERT_TRUE(Inject(pod).value());
   const Json& main = pod["spec"]["containers"][0];
   EXPECT_EQ(pod["spec"]["schedulerName"], "baton");
-  EXPECT_EQ(pod["spec"]["volumes"], Parsed(R"([
-      {"name": "baton-socket", "hostPath": {"path": "/run/baton", "type": "Directory"}},
-      {"name": "baton-hook", "hostPath": {"path": "/var/lib/baton/hook", "type": "Directory"}}])"));
-  EXPECT_EQ(main["volumeMounts"], Parsed(R"([
-      {"name": "baton-socket", "mountPath": "/run/baton", "readOnly": true},
-      {"name": "baton-hook", "mountPath": "/usr/local/lib/baton", "readOnly": true},
-      {"name": "baton-hook", "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload",
-       "readOnly": true}])"));
+  // The kubelet mounts the hook. Of the node's file system the pod says nothing.
+  EXPECT_FALSE(pod["spec"].contains("volumes"));
+  EXPECT_FALSE(main.contains("volumeMounts"));
+  EXPECT_TRUE(NeedsHookMounts(pod));
   const Json devices = Parsed(R"({"fieldRef": {"fieldPath":
       "metadata.annotations['main.container.baton.dev/visible-devices']"}})");
   EXPECT_EQ(main["env"],
@@ -84,10 +109,29 @@ TEST(Inject, APreloadFileOfTheContainersOwnStays) {
   const Json own = Parsed(R"([{"name": "mine", "mountPath": "/etc/ld.so.preload"}])");
   pod["spec"]["containers"][0]["volumeMounts"] = own;
   ASSERT_TRUE(Inject(pod).value());
-  const Json& mounts = pod["spec"]["containers"][0]["volumeMounts"];
-  ASSERT_EQ(mounts.size(), 3u);
-  EXPECT_EQ(mounts[0], own[0]);
-  for (const Json& mount : mounts) EXPECT_FALSE(mount.contains("subPath")) << mount;
+  EXPECT_EQ(pod["spec"]["containers"][0]["volumeMounts"], own);
+}
+
+// As a webhook of before made them: they may be copied, and their own controller may know them.
+TEST(Inject, PodsWithTheVolumesOfBeforeKeepThem) {
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/injected": "1"})");
+  EXPECT_FALSE(NeedsHookMounts(pod)) << "all of it is in the pod";
+  pod["spec"]["volumes"] = Parsed(R"([
+      {"name": "baton-socket", "hostPath": {"path": "/run/baton", "type": "Directory"}},
+      {"name": "baton-hook", "hostPath": {"path": "/var/lib/baton/hook", "type": "Directory"}}])");
+  pod["spec"]["containers"][0]["volumeMounts"] = Parsed(R"([
+      {"name": "baton-socket", "mountPath": "/run/baton", "readOnly": true},
+      {"name": "baton-hook", "mountPath": "/usr/local/lib/baton", "readOnly": true},
+      {"name": "baton-hook", "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload",
+       "readOnly": true}])");
+  const Json before = pod["spec"];
+  ASSERT_TRUE(Inject(pod).value());
+  EXPECT_EQ(pod["spec"]["volumes"], before["volumes"]);
+  EXPECT_EQ(pod["spec"]["containers"][0]["volumeMounts"], before["containers"][0]["volumeMounts"]);
+  // Another folder under that path is no such mount.
+  pod["spec"]["volumes"][1]["hostPath"]["path"] = "/home/mine";
+  EXPECT_NE(Why(Inject(pod)).find("/usr/local/lib/baton is where Baton's hook is"),
+            std::string::npos);
 }
 
 TEST(Inject, OtherPodsAndSchedulersAreLeftAlone) {
@@ -101,7 +145,7 @@ TEST(Inject, OtherPodsAndSchedulersAreLeftAlone) {
   EXPECT_EQ(other["spec"]["schedulerName"], "volcano");
   Json whole = GpuPodJson(R"({"nvidia.com/gpu": 1})");
   ASSERT_TRUE(Inject(whole).value());
-  EXPECT_FALSE(whole["spec"].contains("volumes"));
+  EXPECT_FALSE(NeedsHookMounts(whole));
   EXPECT_EQ(whole["spec"]["containers"][0]["env"].size(), 2u);
 }
 
@@ -119,9 +163,12 @@ TEST(Inject, ConflictingPodsAreRefused) {
   EXPECT_NE(
       with("env", R"([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])").find("remove it"),
       std::string::npos);
-  EXPECT_NE(with("volumeMounts", R"([{"name": "x", "mountPath": "/run/baton"}])")
-                .find("use another path"),
-            std::string::npos);
+  for (const char* path : {"/run/baton", "/run//baton/", "/usr/local/lib/baton"}) {
+    const std::string mount = std::string(R"([{"name": "x", "mountPath": ")") + path + R"("}])";
+    EXPECT_NE(with("volumeMounts", mount.c_str()).find("use another path"), std::string::npos)
+        << path;
+  }
+  EXPECT_NE(with("volumeMounts", "7").find("must be a list"), std::string::npos);
   EXPECT_NE(with("env", "7").find("must be a list"), std::string::npos);
 }
 
@@ -157,6 +204,74 @@ TEST(Inject, PodsMayNotWriteToHookOrSocketFolders) {
   EXPECT_EQ(refusal(R"({"name": "mine", "hostPath": {"path": "/run/baton-other"}})", mount, true),
             "");
   EXPECT_EQ(refusal(R"({"name": "mine", "emptyDir": {}})", mount, true), "");
+}
+
+TEST(Inject, TaintsAndRuntimeClassAreAddedOnce) {
+  InjectOptions options;
+  options.runtime_class = "nvidia";
+  options.tolerate = {"nvidia.com/gpu", "example.com/gpu"};
+  Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})");
+  pod["spec"]["tolerations"] =
+      Parsed(R"([{"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}])");
+  ASSERT_TRUE(Inject(pod, options).value());
+  EXPECT_EQ(pod["spec"]["runtimeClassName"], "nvidia");
+  EXPECT_EQ(pod["spec"]["tolerations"], Parsed(R"([
+      {"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+      {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}])"));
+  const Json once = pod;
+  ASSERT_TRUE(Inject(pod, options).value());
+  EXPECT_EQ(pod, once);
+  Json own = GpuPodJson(R"({"nvidia.com/gpu": 1})");
+  own["spec"]["runtimeClassName"] = "kata";
+  ASSERT_TRUE(Inject(own, options).value());
+  EXPECT_EQ(own["spec"]["runtimeClassName"], "kata");
+  EXPECT_EQ(own["spec"]["tolerations"].size(), 2u);
+  // Who asks for no GPU gets neither.
+  Json plain = GpuPodJson("{}");
+  EXPECT_FALSE(Inject(plain, options).value());
+  EXPECT_FALSE(plain["spec"].contains("tolerations"));
+}
+
+TEST(Inject, MemoryLimitsAreSizesAsEverywhere) {
+  const auto injected = [](const char* memory, const char* annotations) {
+    Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 60})", annotations);
+    for (const char* part : {"limits", "requests"}) {
+      pod["spec"]["containers"][0]["resources"][part]["baton.dev/gpu-memory"] = memory;
+    }
+    const auto done = Inject(pod);
+    if (!done) return Json(done.error().message);
+    return pod;
+  };
+  const auto units = [](const Json& pod, const char* part) {
+    return pod["spec"]["containers"][0]["resources"][part]["baton.dev/gpu-memory"];
+  };
+  for (const auto& [memory, mib] :
+       {std::pair{"4Gi", 4'096u}, {"1500Mi", 1'500u}, {"4294967296", 4'096u}, {"100Mi", 100u}}) {
+    const Json pod = injected(memory, "{}");
+    const auto read = ReadGpuPod(pod, 256);
+    ASSERT_TRUE(read) << memory << " " << Why(read);
+    EXPECT_EQ(read->containers[0].memory.mib, mib) << memory;
+    EXPECT_EQ(units(pod, "limits"), std::to_string(std::max(1u, mib / 256)));
+    EXPECT_EQ(units(pod, "requests"), units(pod, "limits"));
+  }
+  // Over two GPUs, as the share.
+  const Json two = injected("8Gi", R"({"baton.dev/count": "2"})");
+  EXPECT_EQ(ReadGpuPod(two, 256)->containers[0].memory.mib, 4'096u);
+  EXPECT_EQ(units(two, "limits"), "32");
+  EXPECT_NE(injected("1025Mi", R"({"baton.dev/count": "2"})").dump().find("divided evenly"),
+            std::string::npos);
+  // With swap the limit is what is reserved, as in units.
+  const auto swap =
+      ReadGpuPod(injected("2Gi", R"({"baton.dev/swap": "true", "baton.dev/memory": "8Gi"})"), 256);
+  ASSERT_TRUE(swap) << Why(swap);
+  EXPECT_EQ(swap->asked.memory_request, uint64_t{2} << 30);
+  EXPECT_EQ(swap->containers[0].memory.mib, 8'192u);
+  // Units are as before, and an exact value must be the same.
+  EXPECT_EQ(units(injected("16", "{}"), "limits"), "16");
+  EXPECT_EQ(ReadGpuPod(injected("16", "{}"), 256)->containers[0].memory.mib, 4'096u);
+  EXPECT_NE(injected("4Gi", R"({"baton.dev/memory": "8Gi"})").dump().find("set this limit to"),
+            std::string::npos);
+  EXPECT_NE(injected("1Ei", "{}").dump().find("more memory than any GPU has"), std::string::npos);
 }
 
 }  // namespace

@@ -48,6 +48,67 @@ TEST(SharePods, ChildPodAsksForTheSame) {
   EXPECT_EQ(pod->gang_size, 2u);
 }
 
+TEST(SharePods, WithSwapTakeTheirMemoryRequestOfAGpuAndNotTheirCap) {
+  const auto child = ChildPod(
+      SharePod(R"({"request": "30", "memory": "12Gi", "swap": true, "memoryRequest": "1000Mi"})"),
+      256);
+  ASSERT_TRUE(child) << Why(child);
+  EXPECT_EQ((*child)["metadata"]["annotations"]["baton.dev/swap"], "true");
+  // Else the kubelet would refuse the third pod of 60 % of a GPU.
+  EXPECT_EQ((*child)["spec"]["containers"][0]["resources"]["limits"],
+            Parsed(R"({"baton.dev/gpu-share": "30", "baton.dev/gpu-memory": "3"})"));
+  const auto pod = ReadGpuPod(*child, 256);
+  ASSERT_TRUE(pod) << Why(pod);
+  EXPECT_TRUE(pod->asked.swap);
+  EXPECT_EQ(pod->asked.memory_request, uint64_t{1000} << 20);
+  EXPECT_EQ(pod->containers.at(0).memory.mib, 12u << 10);
+  EXPECT_EQ(pod->request.containers.at(0).vgpus.at(0).memory_mib, 1000u);
+  // Without a memory request it takes none of a GPU's memory.
+  const auto none = ChildPod(SharePod(R"({"request": "30", "memory": "12Gi", "swap": true})"), 256);
+  ASSERT_TRUE(none) << Why(none);
+  EXPECT_EQ((*none)["spec"]["containers"][0]["resources"]["limits"],
+            Parsed(R"({"baton.dev/gpu-share": "30"})"));
+  EXPECT_EQ(ReadGpuPod(*none, 256)->request.containers.at(0).vgpus.at(0).memory_mib, 0u);
+  // Saying no is saying nothing.
+  const auto no = ChildPod(SharePod(R"({"request": "30", "memory": "1Gi", "swap": false})"), 256);
+  ASSERT_TRUE(no) << Why(no);
+  EXPECT_FALSE((*no)["metadata"]["annotations"].contains("baton.dev/swap"));
+  EXPECT_EQ(ReadGpuPod(*no, 256)->request.containers.at(0).vgpus.at(0).memory_mib, 1024u);
+}
+
+TEST(SharePods, WhatSwapDoesNotGoWithIsRefused) {
+  const std::map<std::string, std::string> cases{
+      {R"({"request": "30", "memoryRequest": "1Gi"})", "a memory request needs swap"},
+      {R"({"request": "30", "swap": true, "count": 2})", "one GPU"},
+      {R"({"mode": "exclusive", "swap": true})", "needs mode time-slice"},
+      {R"({"request": "30", "swap": true, "memory": "25%"})", "in bytes"},
+      {R"({"request": "30", "swap": true, "gang": {"name": "g", "size": 2}})", "in no gang"},
+      {R"({"request": "30", "swap": true, "memory": "1Gi", "memoryRequest": "2Gi"})", "above"},
+      {R"({"request": "30", "swap": true, "memoryRequest": "a lot"})", "memory_request"},
+      {R"({"request": "30", "swap": true, "memoryRequest": "17Ti"})", "than any GPU has"},
+      {R"({"request": "30", "swap": "maybe"})", "must be true or false"}};
+  for (const auto& [gpu, why] : cases) {
+    const auto ok = CheckSharePod(SharePod(gpu.c_str()));
+    ASSERT_FALSE(ok) << gpu;
+    EXPECT_NE(ok.error().message.find(why), std::string::npos) << gpu << ": " << ok.error().message;
+  }
+}
+
+TEST(SharePods, SwapIsFixedAndItsMemoryRequestChangesInPlace) {
+  const Json before = SharePod(R"({"request": "30", "swap": true, "memoryRequest": "1Gi"})");
+  const auto off = CheckSharePodChange(before, SharePod(R"({"request": "30"})"));
+  ASSERT_FALSE(off);
+  EXPECT_NE(off.error().message.find("spec.gpu.swap"), std::string::npos) << off.error().message;
+  EXPECT_TRUE(CheckSharePodChange(SharePod(R"({"request": "30"})"),
+                                  SharePod(R"({"request": "30", "swap": false})")));
+  const Json after = SharePod(R"({"request": "30", "swap": true, "memoryRequest": "2Gi"})");
+  EXPECT_TRUE(CheckSharePodChange(before, after));
+  const auto changes = ChildChanges(after, *ChildPod(before, 256));
+  ASSERT_TRUE(changes);
+  EXPECT_EQ((*changes)["metadata"]["annotations"],
+            Parsed(R"({"baton.dev/memory-request": "2Gi"})"));
+}
+
 TEST(SharePods, LimitAloneIsAlsoTheRequest) {
   const auto limit = ReadGpuPod(ChildPod(SharePod(R"({"limit": "40"})"), 256).value(), 256);
   EXPECT_EQ(limit->containers.at(0).request, policy::Share(400'000));
@@ -190,8 +251,23 @@ TEST(SharePods, OnlySizesAndWordsMayChangeInPlace) {
   }
   Json other = before;
   other["spec"]["template"]["spec"]["containers"][0]["image"] = "y";
-  EXPECT_NE(Why(CheckSharePodChange(before, other)).find("spec.template: field is immutable"),
-            std::string::npos);
+  EXPECT_EQ(Why(CheckSharePodChange(before, other)), "");
+  // By which its pod is known to be of another template; of nothing else.
+  const auto hash = [](const Json& share_pod) {
+    return ChildPod(share_pod, 256).value()["metadata"]["annotations"]["baton.dev/template-hash"];
+  };
+  EXPECT_NE(hash(other), hash(before));
+  EXPECT_EQ(hash(SharePod(R"({"request": "20"})")), hash(before));
+}
+
+TEST(SharePods, MayNameAnotherScheduler) {
+  Json share_pod = SharePod(R"({"request": "60"})");
+  EXPECT_EQ(ChildPod(share_pod, 256).value()["spec"]["schedulerName"], "baton");
+  for (const char* name : {"gpus", "default-scheduler"}) {
+    share_pod["spec"]["template"]["spec"]["schedulerName"] = name;
+    EXPECT_EQ(ChildPod(share_pod, 256).value()["spec"]["schedulerName"],
+              std::string(name) == "gpus" ? "gpus" : "baton");
+  }
 }
 
 TEST(SharePods, ChangesAreAPatchOfTheChild) {

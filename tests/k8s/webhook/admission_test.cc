@@ -241,6 +241,9 @@ TEST(Admission, OtherObjectsAreLeftAlone) {
 TEST(Admission, EphemeralContainersMountBatonReadOnly) {
   Json old = PlainPod({{"baton.dev/gpu-share", 30}});
   ASSERT_TRUE(Inject(old).value());
+  old["spec"]["volumes"] = FromText(R"([
+      {"name": "baton-socket", "hostPath": {"path": "/run/baton"}},
+      {"name": "baton-hook", "hostPath": {"path": "/var/lib/baton/hook"}}])");
   const auto with = [](Json pod, const char* name, const Json& mounts) {
     pod["spec"]["ephemeralContainers"].push_back({{"name", name}, {"volumeMounts", mounts}});
     return pod;

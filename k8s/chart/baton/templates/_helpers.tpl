@@ -127,8 +127,20 @@ fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{- /* (dict "root" . "part" "binder" "of" .Values.binder): the replicas on different nodes, if possible */ -}}
+{{- /* (dict "root" . "part" "binder" "of" .Values.binder): the replicas on different nodes, if possible;
+with "together" true on one node, where their volume is */ -}}
 {{- define "baton.spread" -}}
+{{- if .together -}}
+affinity:
+  podAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "baton.selector" . | nindent 14 }}
+{{- else -}}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
@@ -136,6 +148,7 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include "baton.selector" . | nindent 8 }}
+{{- end }}
 {{- with .of.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -151,6 +164,21 @@ tolerations:
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Does the webhook look at namespaces, pods and quotas? */ -}}
+{{- define "baton.webhookFacts" -}}
+{{- if or .Values.tenancy.restrict .Values.tenancy.teams .Values.tenancy.quotas -}}true{{- end -}}
+{{- end -}}
+
+{{- /* What pods with GPUs are given, the same for binder and webhook */ -}}
+{{- define "baton.podArgs" -}}
+{{- if and .Values.pods.addRuntimeClass .Values.node.runtimeClassName }}
+- --runtime-class={{ .Values.node.runtimeClassName }}
+{{- end }}
+{{- range .Values.pods.tolerate }}
+- --tolerate={{ . }}
 {{- end }}
 {{- end -}}
 
@@ -203,6 +231,8 @@ clientConfig:
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
 - ports:
-    - {protocol: UDP, port: 53}
-    - {protocol: TCP, port: 53}
+    {{- range .Values.networkPolicy.dnsPorts }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
 {{- end -}}

@@ -1,0 +1,54 @@
+#include "k8s/webhook/api_facts.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace baton::k8s {
+
+ApiFacts::ApiFacts(Client& client) : client_(client) {
+  ReflectorSink sink;
+  sink.changed = [this](Json object) {
+    const std::lock_guard lock(mutex_);
+    namespaces_[TextAt(object, "metadata/name")] = std::move(object);
+  };
+  sink.gone = [this](const Json& object) {
+    const std::lock_guard lock(mutex_);
+    namespaces_.erase(TextAt(object, "metadata/name"));
+  };
+  sink.trouble = [](const std::string& why) { spdlog::warn("watching namespaces: {}", why); };
+  watch_.emplace(client_, resources::kNamespaces, ReflectorOptions(), std::move(sink));
+}
+
+ApiFacts::~ApiFacts() { watch_.reset(); }
+
+Result<Json> ApiFacts::Namespace(const std::string& name) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = namespaces_.find(name);
+    if (found != namespaces_.end()) return found->second;
+  }
+  auto object = client_.Get(resources::kNamespaces, {{}, name});
+  if (!object) return Fail(ErrorCode::kUnavailable, object.error().message);
+  return *std::move(object);
+}
+
+Result<std::vector<Json>> ApiFacts::List(const Resource& resource, const std::string& name_space) {
+  ListOptions options;
+  options.from_cache = true;
+  auto list = client_.List(resource, name_space, options);
+  if (!list) return Fail(ErrorCode::kUnavailable, list.error().message);
+  std::vector<Json> objects;
+  for (Json& item : (*list)["items"]) objects.push_back(std::move(item));
+  return objects;
+}
+
+Result<std::vector<Json>> ApiFacts::Quotas(const std::string& name_space) {
+  return List(resources::kResourceQuotas, name_space);
+}
+
+Result<std::vector<Json>> ApiFacts::Pods(const std::string& name_space) {
+  return List(resources::kPods, name_space);
+}
+
+}  // namespace baton::k8s
