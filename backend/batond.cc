@@ -4,6 +4,7 @@
 
 #include "backend/daemon.h"
 #include "node/daemon_main.h"
+#include "node/standby.h"
 
 namespace {
 
@@ -23,7 +24,7 @@ A configuration for a pod on this machine's first GPU, apart from those of 'bato
   gpus = [0]
 
 SIGTERM stops it cleanly: pods keep running and reconnect to the next one. SIGHUP reads the
-configuration again.)";
+configuration again. With --supervise the configuration is read again after each crash too.)";
 
 }  // namespace
 
@@ -46,8 +47,15 @@ int main(int argc, char** argv) {
     if (!node.empty()) options.node.name = node;
   };
   program.serve = [](baton::config::Options options,
-                     const std::string& config) -> baton::Result<void> {
-    baton::backend::Daemon daemon(std::move(options), config);
+                     const baton::node::DaemonCall& call) -> baton::Result<void> {
+    const std::string control_dir = baton::config::ControlDir(options);
+    baton::backend::Daemon daemon(std::move(options), call.config);
+    if (call.standby) {
+      const auto turn =
+          baton::node::AwaitTurn(control_dir, [&daemon] { return daemon.TakeLocks(); });
+      if (!turn) return tl::unexpected(turn.error());
+      if (!*turn) return {};
+    }
     if (auto started = daemon.Start(); !started) return started;
     daemon.Run();
     return {};

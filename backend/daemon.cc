@@ -33,13 +33,42 @@ Daemon::Daemon(config::Options options, std::string config_path)
 
 Daemon::~Daemon() = default;
 
+Result<void> Daemon::TakeLocks() {
+  const std::string& dir = options_.server.state_dir;
+  if (auto made = MakeFolders(dir, 0700); !made) {
+    return Fail(made.error().code, made.error().message + "; set server.state_dir");
+  }
+  // Two daemons over one state would each undo the other's books.
+  UniqueFd state(open((dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (state && flock(state.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Fail(ErrorCode::kExists,
+                "another batond uses " + dir + "; stop it, or choose another server.state_dir");
+  }
+  std::map<std::string, UniqueFd> gpus;
+  if (ManagesLocalGpus()) {
+    for (const devmgr::GpuInfo& gpu : LocalGpus()) {
+      auto lock = node::LockGpu(options_.server.lock_dir, gpu.uuid);
+      if (!lock) return tl::unexpected(lock.error());
+      gpus.emplace(gpu.uuid, std::move(*lock));
+    }
+  }
+  state_lock_ = std::move(state);
+  gpu_locks_ = std::move(gpus);
+  locked_ = true;
+  return {};
+}
+
 Result<void> Daemon::Start() {
+  if (!locked_) {
+    if (auto taken = TakeLocks(); !taken) return taken;
+  }
   if (auto read = ReadState(); !read) return read;
   if (auto started = StartDevices(); !started) return started;
   arbiter_.emplace(io_, options_, pods_, *vgpus_, usage_, log_);
   for (const std::string& trouble : troubles_) arbiter_->AddTrouble(trouble);
   if (auto read = arbiter_->ReadOwners(); !read) return read;
   arbiter_->lifecycle().SetDeviceMaker(&*devices_);
+  StartKernelCaps();
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
@@ -52,9 +81,7 @@ Result<void> Daemon::Start() {
                           [this](const std::string& line, node::ControlSocket::Respond respond) {
                             control_->Handle(line, "*", respond);
                           });
-  const std::string& control_dir = options_.server.control_dir.empty()
-                                       ? options_.server.socket_dir
-                                       : options_.server.control_dir;
+  const std::string& control_dir = config::ControlDir(options_);
   if (auto made = MakeFolders(control_dir, 0700); !made) return made;
   if (auto ok = control_socket_->Listen(control_dir + "/control.sock"); !ok) return ok;
   if (auto added = AddLocalGpus(); !added) return added;
@@ -108,15 +135,6 @@ Result<void> Daemon::Start() {
 
 Result<void> Daemon::ReadState() {
   const std::string& dir = options_.server.state_dir;
-  if (auto made = MakeFolders(dir, 0700); !made) {
-    return Fail(made.error().code, made.error().message + "; set server.state_dir");
-  }
-  // Two daemons over one state would each undo the other's books.
-  state_lock_ = UniqueFd(open((dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (state_lock_ && flock(state_lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Fail(ErrorCode::kExists,
-                "another batond uses " + dir + "; stop it, or choose another server.state_dir");
-  }
   const std::string path = dir + "/pods.json";
   const auto text = ReadFile(path, kPodsFileMax);
   if (!text && text.error().code != ErrorCode::kNotFound) {
@@ -183,6 +201,24 @@ Result<void> Daemon::StartDevices() {
   return {};
 }
 
+void Daemon::StartKernelCaps() {
+  const std::string& root = options_.kernel_caps.cgroup_root;
+  std::string why;
+  if (!nvml_->available()) {
+    why = nvml_->why();
+  } else if (!nvml_->CapsMemory()) {
+    why = "the NVIDIA driver is older than release 615";
+  } else if (access((root + "/cgroup.controllers").c_str(), F_OK) != 0) {
+    why = "no cgroups (v2) are mounted at " + root + " ([memory] cgroup_root)";
+  }
+  arbiter_->kernel_caps().Start(
+      *devices_,
+      [nvml = nvml_](const std::string& gpu, const std::string& folder, uint64_t bytes) {
+        return nvml->CapMemory(gpu, folder, bytes);
+      },
+      std::move(why));
+}
+
 bool Daemon::ManagesLocalGpus() const {
   const std::string& local = options_.server.local_gpus;
   return local == "yes" || (local == "auto" && options_.zmq.listen.empty());
@@ -193,13 +229,18 @@ bool Daemon::NamesNvidias() const {
                      [](const devmgr::GpuInfo& gpu) { return gpu.by_token(); });
 }
 
-Result<void> Daemon::AddLocalGpus() {
-  if (!ManagesLocalGpus()) return {};
+std::vector<devmgr::GpuInfo> Daemon::LocalGpus() const {
   std::vector<devmgr::GpuInfo> gpus = options_.gpus;
   if (!NamesNvidias()) {
     const std::vector<devmgr::GpuInfo> seen = nvml_->Gpus();
     gpus.insert(gpus.begin(), seen.begin(), seen.end());
   }
+  return gpus;
+}
+
+Result<void> Daemon::AddLocalGpus() {
+  if (!ManagesLocalGpus()) return {};
+  const std::vector<devmgr::GpuInfo> gpus = LocalGpus();
   if (gpus.empty()) {
     log_.Add(node::EventLog::Level::kWarning, "gpu",
              fmt::format("no GPU was found ({}); list them as [[gpu]] in the configuration, or "
@@ -216,15 +257,16 @@ Result<void> Daemon::AddLocalGpus() {
   }
   for (const devmgr::GpuInfo& gpu : gpus) {
     if (arbiter_->gpus().count(gpu.uuid) != 0) continue;  // after a reload
-    auto lock = node::LockGpu(options_.server.lock_dir, gpu.uuid);
-    if (!lock) return tl::unexpected(lock.error());
-    auto added = arbiter_->AddGpu(gpu, "");
-    if (!added && added.error().code == ErrorCode::kExhausted) {
-      log_.Add(node::EventLog::Level::kWarning, "gpu", added.error().message);
-      continue;
+    if (gpu_locks_.count(gpu.uuid) == 0) {
+      auto lock = node::LockGpu(options_.server.lock_dir, gpu.uuid);
+      if (!lock) return tl::unexpected(lock.error());
+      gpu_locks_.emplace(gpu.uuid, std::move(*lock));
     }
-    if (!added) return added;
-    gpu_locks_.push_back(std::move(*lock));
+    auto added = arbiter_->AddGpu(gpu, "");
+    if (added) continue;
+    gpu_locks_.erase(gpu.uuid);
+    if (added.error().code != ErrorCode::kExhausted) return added;
+    log_.Add(node::EventLog::Level::kWarning, "gpu", added.error().message);
   }
   return {};
 }
@@ -242,7 +284,7 @@ void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news,
       auto lock = node::LockGpu(options_.server.lock_dir, card.uuid);
       if (!lock) continue;
       if (!arbiter_->AddGpu({card.uuid, card.model, uint64_t{card.memory_mib} << 20}, "")) continue;
-      gpu_locks_.push_back(std::move(*lock));
+      gpu_locks_.emplace(card.uuid, std::move(*lock));
     }
     cards.push_back(std::move(card));
   }
@@ -435,11 +477,13 @@ void Daemon::OnHello(uint64_t number, const node::Peer& peer, const wire::Hello&
                               peer.uid, peer.kubernetes_pod, hello);
   if (!id) return;
   clients_[number] = id;
+  arbiter_->sessions().SetGroup(id, peer.group);
   tenants_->Serve(number);
 }
 
 void Daemon::OnAttach(uint64_t number, const wire::Attach& attach, std::string_view) {
   arbiter_->sessions().Attach(Find(number), attach);
+  arbiter_->kernel_caps().Tend(MonotonicNow());
 }
 
 void Daemon::OnState(uint64_t number, const wire::State& state, Duration held, std::string_view) {

@@ -7,6 +7,7 @@
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,7 +41,10 @@ class Daemon : private node::TenantSink, private ClientLink {
   Daemon(config::Options options, std::string config_path);
   ~Daemon() override;
 
-  // Takes the locks, reads the state, listens. An error is one line for the operator.
+  // Takes the locks of the state and of this machine's GPUs. kExists: another daemon has one of
+  // them, and this one has none. Start() does so too, where it was not done.
+  Result<void> TakeLocks();
+  // Reads the state, listens. An error is one line for the operator.
   Result<void> Start();
   // Serves until SIGTERM or SIGINT, then stores the state and removes the sockets.
   void Run();
@@ -69,6 +73,8 @@ class Daemon : private node::TenantSink, private ClientLink {
   bool ManagesLocalGpus() const;
   // Whether the configuration says which of NVIDIA's GPUs are ours.
   bool NamesNvidias() const;
+  void StartKernelCaps();
+  std::vector<devmgr::GpuInfo> LocalGpus() const;
   Result<void> AddLocalGpus();
   Result<void> StartDevices();
   void SetCards(std::vector<devmgr::Card> cards);
@@ -93,8 +99,9 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::optional<Vgpus> vgpus_;
   UsageBook usage_;
   UniqueFd state_lock_;
-  std::vector<std::string> troubles_;  // with what it left behind
-  std::vector<UniqueFd> gpu_locks_;
+  std::vector<std::string> troubles_;          // with what it left behind
+  std::map<std::string, UniqueFd> gpu_locks_;  // by uuid
+  bool locked_ = false;                        // TakeLocks() has succeeded
   std::optional<Arbiter> arbiter_;
   std::optional<Devices> devices_;
   std::optional<Books> books_;

@@ -128,9 +128,9 @@ int Main(int argc, char** argv) {
   baton doctor -- ./train
 
 'baton COMMAND --help' explains one, with more examples.)");
-  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddVgpu, AddCordon, AddUncordon,
-                   AddRelease, AddDefrag, AddReports, AddExplain, AddSimulate, AddBench, AddDoctor,
-                   AddKeygen, AddCompletion}) {
+  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddPing, AddVgpu, AddCordon,
+                   AddUncordon, AddRelease, AddDefrag, AddReports, AddExplain, AddSimulate,
+                   AddBench, AddDoctor, AddKeygen, AddCompletion}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.

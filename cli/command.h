@@ -40,6 +40,7 @@ void AddSet(CLI::App& baton, Invocation& invocation);
 // The same under another name, for `baton vgpu`.
 void AddSetAs(CLI::App& parent, const std::string& name, Invocation& invocation);
 void AddRm(CLI::App& baton, Invocation& invocation);
+void AddPing(CLI::App& baton, Invocation& invocation);
 void AddVgpu(CLI::App& baton, Invocation& invocation);
 void AddDefrag(CLI::App& baton, Invocation& invocation);
 void AddCordon(CLI::App& baton, Invocation& invocation);

@@ -79,7 +79,7 @@ std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
       row.achieved_60s = gpu.value("achieved_60s", 0.0);
       row.waited_percent = gpu.value("waited_1s", 0.0);
       row.memory_used = gpu.value("memory_used", uint64_t{0});
-      row.phase = gpu.value("phase", "");
+      row.phase = gpu.value("memory_released", false) ? "swapped out" : gpu.value("phase", "");
       if (const auto missing = pod.value("gang_missing", 0); missing > 0) {
         row.phase = fmt::format("waits for {} pod{}", missing, missing == 1 ? "" : "s");
       }

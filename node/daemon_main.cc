@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "config/options.h"
 #include "node/event_log.h"
+#include "node/supervise.h"
 
 namespace baton::node {
 namespace {
@@ -36,12 +37,19 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   };
   CLI::App app(program.about, name);
   app.footer(program.examples);
-  std::string config;
+  DaemonCall call;
   std::string check;
   bool print = false;
-  app.add_option("--config", config, "Configuration file (TOML)")->type_name("FILE");
+  bool supervise = false;
+  app.add_option("--config", call.config, "Configuration file (TOML)")->type_name("FILE");
   app.add_option("--check-config", check, "Check a configuration file and exit")->type_name("FILE");
   app.add_flag("--print-config", print, "Print the effective configuration, commented, and exit");
+  app.add_flag("--supervise", supervise,
+               "Run as a child process, and start it again within milliseconds when it crashes or "
+               "is killed");
+  app.add_flag("--standby", call.standby,
+               "Wait while another daemon uses the same state or GPUs, and take over when it ends; "
+               "without it that is an error");
   if (program.add_options) program.add_options(app);
   app.set_version_flag("--version", name + " " + BATON_VERSION);
   try {
@@ -64,25 +72,29 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     std::printf("%s is valid\n", check.c_str());
     return 0;
   }
-  config::Options options;
-  if (!config.empty()) {
-    auto loaded = config::LoadOptions(config);
-    if (!loaded) return complain(loaded.error());
-    options = std::move(*loaded);
-  }
-  if (program.adjust) program.adjust(options);
-  if (print) {
-    std::fputs(config::PrintOptions(options).c_str(), stdout);
-    return 0;
-  }
-  Result<void> served;
-  {
-    const AsyncLog log(STDERR_FILENO, name, "%Y-%m-%dT%H:%M:%S.%e %l %v");
-    UseShortSlice();
-    SetLogLevel(options.server.log_level);
-    served = program.serve(std::move(options), config);
-  }
-  return served ? 0 : complain(served.error());
+  const auto serve = [&] {
+    config::Options options;
+    if (!call.config.empty()) {
+      auto loaded = config::LoadOptions(call.config);
+      if (!loaded) return complain(loaded.error());
+      options = std::move(*loaded);
+    }
+    if (program.adjust) program.adjust(options);
+    if (print) {
+      std::fputs(config::PrintOptions(options).c_str(), stdout);
+      return 0;
+    }
+    Result<void> served;
+    {
+      const AsyncLog log(STDERR_FILENO, name, "%Y-%m-%dT%H:%M:%S.%e %l %v");
+      UseShortSlice();
+      SetLogLevel(options.server.log_level);
+      served = program.serve(std::move(options), call);
+    }
+    return served ? 0 : complain(served.error());
+  };
+  if (!supervise || print) return serve();
+  return Supervise(name, {argv, static_cast<size_t>(argc)}, serve);
 }
 
 }  // namespace baton::node

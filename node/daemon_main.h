@@ -13,6 +13,12 @@ class App;
 
 namespace baton::node {
 
+// How it was called, beside the configuration.
+struct DaemonCall {
+  std::string config;    // the file's path, empty when there is none
+  bool standby = false;  // wait for a daemon that has what this one needs (node/standby.h)
+};
+
 struct DaemonProgram {
   std::string name;
   std::string about;
@@ -20,12 +26,12 @@ struct DaemonProgram {
   // Options beyond the common ones, and what they change; may be empty.
   std::function<void(CLI::App&)> add_options;
   std::function<void(config::Options&)> adjust;
-  // Runs until it is told to stop. `config`: the file's path, empty when there is none.
-  std::function<Result<void>(config::Options, const std::string& config)> serve;
+  // Runs until it is told to stop.
+  std::function<Result<void>(config::Options, const DaemonCall&)> serve;
 };
 
 // The exit status: 0, 1 when it could not serve, 2 when the command line or the configuration is
-// wrong; what was wrong is on stderr.
+// wrong; what was wrong is on stderr. With --supervise the daemon is a child (node/supervise.h).
 int DaemonMain(const DaemonProgram& program, int argc, char** argv);
 
 }  // namespace baton::node

@@ -40,8 +40,7 @@ Frontend::Frontend(config::Options options)
 
 Frontend::~Frontend() = default;
 
-Result<void> Frontend::Start() {
-  if (node_.size() > 64) return Fail(ErrorCode::kInvalid, "node.name is longer than 64 characters");
+void Frontend::FindGpus() {
   gpus_ = options_.gpus;
   const auto others =
       std::erase_if(gpus_, [](const devmgr::GpuInfo& gpu) { return !gpu.by_token(); });
@@ -58,10 +57,28 @@ Result<void> Frontend::Start() {
         "the driver",
         nvml_->available() ? "NVML lists none" : nvml_->why());
   }
+}
+
+Result<void> Frontend::TakeLocks() {
+  if (gpus_.empty()) FindGpus();
   for (const devmgr::GpuInfo& gpu : gpus_) {
     auto lock = LockGpu(options_.server.lock_dir, gpu.uuid);
-    if (!lock) return tl::unexpected(lock.error());
+    if (!lock) {
+      gpu_locks_.clear();
+      return tl::unexpected(lock.error());
+    }
     gpu_locks_.push_back(std::move(*lock));
+  }
+  locked_ = true;
+  return {};
+}
+
+Result<void> Frontend::Start() {
+  if (node_.size() > 64) return Fail(ErrorCode::kInvalid, "node.name is longer than 64 characters");
+  if (!locked_) {
+    if (auto taken = TakeLocks(); !taken) return taken;
+  }
+  for (const devmgr::GpuInfo& gpu : gpus_) {
     guards_.try_emplace(gpu.uuid, options_.scheduler.drain_timeout);
   }
   const std::string& dir =

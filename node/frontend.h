@@ -44,7 +44,10 @@ class Frontend : private TenantSink {
   explicit Frontend(config::Options options);
   ~Frontend() override;
 
-  // Takes the GPUs' locks, listens, begins to connect. An error is one line for the operator.
+  // Takes the locks of the node's GPUs. kExists: another daemon has one, and this one has none.
+  // Start() does so too, where it was not done.
+  Result<void> TakeLocks();
+  // Listens, begins to connect. An error is one line for the operator.
   Result<void> Start();
   // Serves until SIGTERM or SIGINT. An error when batond refused this node.
   Result<void> Run();
@@ -82,6 +85,7 @@ class Frontend : private TenantSink {
   void OnTenantNote(uint64_t client, const std::string& text) override;
   void OnBound(const std::string& text) override;
 
+  void FindGpus();
   Result<void> Connect();
   void FromBatond(const std::vector<std::string_view>& parts);
   void OnToClient(const wire::ToClient& message);
@@ -111,6 +115,7 @@ class Frontend : private TenantSink {
   std::unique_ptr<devmgr::Nvml> nvml_;
   std::vector<devmgr::GpuInfo> gpus_;
   std::vector<UniqueFd> gpu_locks_;
+  bool locked_ = false;  // TakeLocks() has succeeded
   std::optional<TenantEndpoint> tenants_;
   std::optional<ControlSocket> control_;
   net::ZmqContext context_;

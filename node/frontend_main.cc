@@ -4,6 +4,7 @@
 
 #include "node/daemon_main.h"
 #include "node/frontend.h"
+#include "node/standby.h"
 
 namespace {
 
@@ -36,8 +37,17 @@ int main(int argc, char** argv) {
   program.adjust = [&](baton::config::Options& options) {
     if (!node.empty()) options.node.name = node;
   };
-  program.serve = [](baton::config::Options options, const std::string&) -> baton::Result<void> {
+  program.serve = [](baton::config::Options options,
+                     const baton::node::DaemonCall& call) -> baton::Result<void> {
+    if (!options.node.socket_dir.empty()) options.server.socket_dir = options.node.socket_dir;
+    const std::string control_dir = baton::config::ControlDir(options);
     baton::node::Frontend frontend(std::move(options));
+    if (call.standby) {
+      const auto turn =
+          baton::node::AwaitTurn(control_dir, [&frontend] { return frontend.TakeLocks(); });
+      if (!turn) return tl::unexpected(turn.error());
+      if (!*turn) return {};
+    }
     if (auto started = frontend.Start(); !started) return started;
     return frontend.Run();
   };

@@ -140,4 +140,23 @@ std::string ContainerIn(std::string_view text) {
   return "";
 }
 
+std::string ContainerGroupIn(std::string_view text) {
+  for (;; text.remove_prefix(std::min(text.size(), text.find('\n')) + 1)) {
+    if (text.empty()) return "";
+    if (text.substr(0, 3) == "0::") break;
+    if (text.find('\n') == std::string_view::npos) return "";
+  }
+  const auto path = NextPath(text);
+  if (!path || path->empty() || path->front() != '/') return "";
+  std::string_view rest = *path;
+  while (!rest.empty()) {
+    const std::string_view part = NextPart(rest);
+    if (part == "..") return "";
+    if (!ContainerOfPart(part).empty()) {
+      return std::string(path->substr(0, path->size() - rest.size()));
+    }
+  }
+  return "";
+}
+
 }  // namespace baton::node

@@ -31,6 +31,11 @@ std::string KubernetesPodIn(std::string_view text);
 // hierarchy that has one; empty: none has.
 std::string ContainerIn(std::string_view text);
 
+// The path of that container's group in the unified hierarchy (cgroup v2), from its root; empty:
+// there is none, or it cannot be seen from here (another cgroup namespace). What is below it was
+// made by tenants.
+std::string ContainerGroupIn(std::string_view text);
+
 }  // namespace baton::node
 
 #endif  // BATON_NODE_POD_CGROUP_H_

@@ -115,6 +115,7 @@ Result<Peer> PeerOf(int socket) {
   peer.start_time = *start_time;
   peer.image = ImageOf(peer.pid);
   if (cgroup) peer.kubernetes_pod = KubernetesPodIn(*cgroup);
+  if (cgroup) peer.group = ContainerGroupIn(*cgroup);
   return peer;
 }
 

@@ -21,6 +21,7 @@ struct Peer {
   uid_t uid = 0;
   uint64_t image = 0;          // see ImageOf()
   std::string kubernetes_pod;  // uid, by its cgroup (node/pod_cgroup.h); empty: of none
+  std::string group;           // of its container, see ContainerGroupIn(); empty: none
   UniqueFd pidfd;              // readable once the whole process is gone
 };
 

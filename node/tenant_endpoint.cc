@@ -433,6 +433,7 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
   // It may have been adopted, or have changed its user since.
   known->peer.uid = client->peer.uid;
   known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);
+  known->peer.group = std::move(client->peer.group);
   admission_.Leave(known->owner);
   admission_.Enter(known->owner = Admission::OwnerOf(known->peer));
   // Attached anew, perhaps by other indexes. What it held it has held all along.

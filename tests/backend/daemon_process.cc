@@ -49,8 +49,12 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-DaemonProcess::DaemonProcess(std::string program, std::string config, std::string log)
-    : program_(std::move(program)), config_(std::move(config)), log_(std::move(log)) {}
+DaemonProcess::DaemonProcess(std::string program, std::string config, std::string log,
+                             std::vector<std::string> flags)
+    : program_(std::move(program)),
+      config_(std::move(config)),
+      log_(std::move(log)),
+      flags_(std::move(flags)) {}
 DaemonProcess::~DaemonProcess() {
   Crash();
   // It was killed, so its exit status does not tell of a sanitizer's report.
@@ -73,8 +77,10 @@ bool DaemonProcess::Start() {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 2, log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  const char* arguments[] = {program_.c_str(), "--config", config_.c_str(), nullptr};
-  posix_spawn(&pid_, program_.c_str(), &files, nullptr, const_cast<char**>(arguments),
+  std::vector<const char*> arguments{program_.c_str(), "--config", config_.c_str()};
+  for (const std::string& flag : flags_) arguments.push_back(flag.c_str());
+  arguments.push_back(nullptr);
+  posix_spawn(&pid_, program_.c_str(), &files, nullptr, const_cast<char**>(arguments.data()),
               environment.data());
   posix_spawn_file_actions_destroy(&files);
   bool is_ready = false;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/temp_folder.h"
 
@@ -18,8 +19,9 @@ std::string ReadText(const std::string& path);
 
 class DaemonProcess {
  public:
-  // Its standard error goes to `log`.
-  DaemonProcess(std::string program, std::string config, std::string log);
+  // Its standard error goes to `log`. `flags`: beside --config.
+  DaemonProcess(std::string program, std::string config, std::string log,
+                std::vector<std::string> flags = {});
   // Kills it. What a sanitizer wrote to the log fails the test.
   ~DaemonProcess();
 
@@ -39,6 +41,7 @@ class DaemonProcess {
   const std::string program_;
   const std::string config_;
   const std::string log_;
+  const std::vector<std::string> flags_;
   pid_t pid_ = -1;
 };
 

@@ -132,5 +132,25 @@ TEST(PodCgroup, DamagedTextNamesNoPod) {
   }
 }
 
+TEST(PodCgroup, TheGroupOfAContainerEndsWithItsOwnPart) {
+  const std::string id(64, 'a');
+  const auto group = [](const std::string& text) { return ContainerGroupIn(text); };
+  EXPECT_EQ(group("0::/system.slice/docker-" + id + ".scope\n"),
+            "/system.slice/docker-" + id + ".scope");
+  // What is below was made in the container.
+  EXPECT_EQ(group("0::/kubepods/burstable/podx/" + id + "/init/" + std::string(64, 'b') + "\n"),
+            "/kubepods/burstable/podx/" + id);
+  EXPECT_EQ(group("4:memory:/docker/" + id + "\n0::/docker/" + id), "/docker/" + id);
+  // No container, no unified hierarchy, or another namespace's view.
+  EXPECT_EQ(group("0::/user.slice/session-1.scope\n"), "");
+  EXPECT_EQ(group("4:memory:/docker/" + id + "\n"), "");
+  EXPECT_EQ(group("0::/../docker-" + id + ".scope\n"), "");
+  EXPECT_EQ(group("0::/a/../docker-" + id + ".scope\n"), "");
+  EXPECT_EQ(group("0::docker/" + id + "\n"), "");
+  EXPECT_EQ(group(""), "");
+  EXPECT_EQ(group("0::"), "");
+  EXPECT_EQ(group("\n\n0::/docker/" + id), "/docker/" + id);
+}
+
 }  // namespace
 }  // namespace baton::node
