@@ -27,11 +27,12 @@ Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Po
       file_(options.server.state_dir + "/pods.json", pods, log),
       accounts_(io, options, file_, usage, gpus_, clients_),
       tokens_(io, options, pods, gpus_, clients_, accounts_, log),
-      room_(options, pods, tokens_),
+      room_(options, pods, tokens_, log),
       shares_(io, pods, gpus_, usage, tokens_),
       lifecycle_(options, gpus_, vgpus, file_, usage, accounts_, clients_, tokens_, shares_, log),
       sessions_(options, pods, gpus_, clients_, accounts_, tokens_, room_, lifecycle_, log),
       unmanaged_(pods, gpus_, vgpus, accounts_, log),
+      kernel_caps_(options.kernel_caps, pods, gpus_, log),
       sampler_(io) {
   vgpus_.cards().SetCordoned(pods_.cordoned());
   // Until their GPUs have come they wait for them.
@@ -254,7 +255,9 @@ void Arbiter::Sample() {
     // One GPU at a time: frames that arrive meanwhile go first.
     for (const auto& [uuid, gpu] : gpus_.by_uuid()) {
       boost::asio::post(io_, [this, alive, &gpu = *gpu] {
-        if (*alive) accounts_.Sample(gpu);
+        if (!*alive) return;
+        accounts_.Sample(gpu);
+        room_.ReleaseIdle(gpu);
       });
     }
     if (std::string trouble = usage_.Flush(); !trouble.empty()) {
@@ -262,6 +265,7 @@ void Arbiter::Sample() {
       if (usage_.degraded().empty()) AddTrouble(std::move(trouble));
     }
     lifecycle_.DropUnused(MonotonicNow());
+    kernel_caps_.Tend(MonotonicNow());
     Sample();
   });
 }

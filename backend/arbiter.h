@@ -21,6 +21,7 @@
 #include "backend/client_table.h"
 #include "backend/gpu_owners.h"
 #include "backend/gpus.h"
+#include "backend/kernel_caps.h"
 #include "backend/pod_lifecycle.h"
 #include "backend/pod_shares.h"
 #include "backend/pods_file.h"
@@ -70,6 +71,8 @@ class Arbiter {
   const Sessions& sessions() const { return sessions_; }
   PodLifecycle& lifecycle() { return lifecycle_; }
   const PodLifecycle& lifecycle() const { return lifecycle_; }
+  KernelCaps& kernel_caps() { return kernel_caps_; }
+  const KernelCaps& kernel_caps() const { return kernel_caps_; }
   PodShares& shares() { return shares_; }
   Accounts& accounts() { return accounts_; }
   const Accounts& accounts() const { return accounts_; }
@@ -118,6 +121,7 @@ class Arbiter {
   PodLifecycle lifecycle_;
   Sessions sessions_;
   Unmanaged unmanaged_;
+  KernelCaps kernel_caps_;
   boost::asio::steady_timer sampler_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

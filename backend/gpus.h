@@ -66,6 +66,7 @@ struct Lane {
   uint64_t movable_in = 0;      // of that, what is on the GPU, as it says
   uint64_t memory_wanted = 0;   // what it has no room for, as it says
   uint64_t keep = UINT64_MAX;   // it was asked to keep no more of it on the GPU, and has not yet
+  bool host_full = false;       // its last request for memory found no host memory to move to
   UsageEntry* last = nullptr;   // what the client last reported, as far as it is booked
   Usage before;                 // the same when this daemon first saw it,
   Instant since{};              // and when that was
@@ -81,6 +82,7 @@ struct Client {
   uint64_t uid = 0;
   uint64_t incarnation = 0;
   std::string command;
+  std::string group;  // of its container (node::ContainerGroupIn()); empty: none, or not told
   ClientLink* link = nullptr;  // null: restored, and nobody has found the process yet
   uint64_t number = 0;
   bool connected = false;
@@ -95,8 +97,17 @@ struct PodSwap {
   uint64_t moving = 0;           // and the bytes that move out and in for it
   Instant wants_since = kNever;  // room
   Instant idle_since{};          // kNever: it has work
-  bool served = false;           // room is being made for it
+  Instant active_at{};    // it last had work, or got memory; {}: not since the daemon started
+  bool released = false;  // all of its memory is to move out: it has had no work for so long
+  bool served = false;    // room is being made for it
   bool held_back = false;
+};
+// When a pod's program last got an out-of-memory error on a GPU (backend/out_of_memory.h).
+struct MemoryRefusal {
+  Instant at{};    // of the last one
+  Instant said{};  // as an event
+  uint64_t times = 0;
+  std::string text;  // OutOfMemoryText(); empty: never
 };
 // A pod on a GPU, beside its account and what the scheduler knows.
 struct PodOnGpu {
@@ -109,6 +120,7 @@ struct PodOnGpu {
   net::Histogram waits;      // for a token, and how long one was held, since the daemon started
   net::Histogram holds;
   PodSwap swap;
+  MemoryRefusal refusal;
 };
 // A process on a GPU that launches without a token (backend/unmanaged.h).
 struct UnmanagedProcess {

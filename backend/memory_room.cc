@@ -8,17 +8,9 @@
 namespace baton::backend {
 namespace {
 
-// Bytes that the pod has reserved on the GPU.
-uint64_t Reserved(const Pod& pod, const std::string& gpu) {
-  for (size_t i = 0; i < pod.gpus.size() && i < pod.vgpus.size(); ++i) {
-    if (pod.gpus[i] == gpu) return uint64_t{pod.vgpus[i].fit.memory_mib} << 20;
-  }
-  return 0;
-}
-
 // Of the pod's memory on the GPU, what stays there whatever others need.
 uint64_t Fixed(const Gpu& gpu, PodId id, const PodOnGpu& on, const Pod* pod) {
-  const uint64_t reserved = pod != nullptr ? Reserved(*pod, gpu.info.uuid) : 0;
+  const uint64_t reserved = pod != nullptr ? ReservedOn(*pod, gpu.info.uuid) : 0;
   if (pod == nullptr || !pod->swap) return std::max(on.memory, reserved);
   return std::max({reserved, on.memory - MovableOf(gpu, id), FloorOf(*pod, on.memory)});
 }
@@ -36,6 +28,13 @@ uint64_t MostAbove(const Gpu& gpu, const Pods& pods, PodId but) {
 
 }  // namespace
 
+uint64_t ReservedOn(const Pod& pod, const std::string& gpu) {
+  for (size_t i = 0; i < pod.gpus.size() && i < pod.vgpus.size(); ++i) {
+    if (pod.gpus[i] == gpu) return uint64_t{pod.vgpus[i].fit.memory_mib} << 20;
+  }
+  return 0;
+}
+
 uint64_t MovableOf(const Gpu& gpu, PodId pod) {
   uint64_t bytes = 0;
   for (const auto& [id, lane] : gpu.lanes) {
@@ -52,6 +51,13 @@ uint64_t SwappedOut(const Gpu& gpu, PodId pod) {
   return bytes;
 }
 
+bool IsReleased(const Gpu& gpu, PodId pod) {
+  const auto on = gpu.pods.find(pod);
+  if (on == gpu.pods.end() || !on->second.swap.released) return false;
+  const uint64_t movable = MovableOf(gpu, pod);
+  return movable != 0 && SwappedOut(gpu, pod) == movable;
+}
+
 uint64_t FloorOf(const Pod& pod, uint64_t memory) {
   return std::min(memory, pod.memory_request + kSwapPart);
 }
@@ -62,7 +68,7 @@ std::map<std::string, uint32_t> TakenMemory(const Gpus& gpus, const Pods& pods) 
     uint64_t bytes = MemoryOf(gpu->unmanaged);
     for (const auto& [id, on] : gpu->pods) {
       const Pod* pod = pods.Find(id);
-      const uint64_t reserved = pod != nullptr ? Reserved(*pod, gpu->info.uuid) : 0;
+      const uint64_t reserved = pod != nullptr ? ReservedOn(*pod, gpu->info.uuid) : 0;
       const bool moves = pod != nullptr && pod->swap;
       bytes += Minus(moves ? Fixed(*gpu, id, on, pod) : on.memory, reserved);
     }

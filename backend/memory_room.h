@@ -24,10 +24,14 @@ inline uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 // A hook moves memory in parts of this size at most (hook/arena.h).
 inline constexpr uint64_t kSwapPart = 64 << 20;
 
+// Bytes that the pod has reserved on the GPU.
+uint64_t ReservedOn(const Pod& pod, const std::string& gpu);
 // Bytes of the pod on the GPU that can be moved to the host.
 uint64_t MovableOf(const Gpu& gpu, PodId pod);
 // Of these, what is not on the GPU, as its processes say.
 uint64_t SwappedOut(const Gpu& gpu, PodId pod);
+// Whether all of that is out because the pod has had no work for long ([memory] idle_release).
+bool IsReleased(const Gpu& gpu, PodId pod);
 // Of a pod with swap that has `memory` bytes: what is left on the GPU. Its request, and a part, so
 // that moving whole parts takes none of its request.
 uint64_t FloorOf(const Pod& pod, uint64_t memory);

@@ -91,7 +91,39 @@ void AddSwap(json& sentences, const Arbiter& arbiter, const Pod& pod, const std:
       FormatBytes(pod.memory_request),
       on->second.swap.held_back
           ? " It has work, and stands aside until other pods with swap make room."
+      : IsReleased(*it->second, pod.id)
+          ? " It has had no work for longer than [memory] idle_release: all of it comes back when "
+            "it launches."
           : ""));
+}
+
+// Whether the driver holds its memory cap too, where it can.
+void AddKernelCap(json& sentences, const Arbiter& arbiter, const Pod& pod,
+                  const std::string& uuid) {
+  const auto it = arbiter.gpus().find(uuid);
+  if (it == arbiter.gpus().end() || !pod.by_token()) return;
+  if (!arbiter.kernel_caps().WhyNot(*it->second).empty()) return;
+  const KernelCaps::Held held = arbiter.kernel_caps().Of(*it->second, pod);
+  if (held.by_driver) {
+    sentences.push_back(fmt::format(
+        "On {} the driver holds its memory cap too, for every process of its container.", uuid));
+  } else if (!held.why.empty()) {
+    sentences.push_back(
+        fmt::format("On {} the hook alone holds its memory cap: {}.", uuid, held.why));
+  }
+}
+
+// When its program last got no memory, and why.
+void AddRefusal(json& sentences, const Arbiter& arbiter, const Pod& pod, const std::string& uuid,
+                Instant now) {
+  const auto it = arbiter.gpus().find(uuid);
+  if (it == arbiter.gpus().end()) return;
+  const auto on = it->second->pods.find(pod.id);
+  if (on == it->second->pods.end() || on->second.refusal.times == 0) return;
+  const MemoryRefusal& refusal = on->second.refusal;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - refusal.at).count();
+  sentences.push_back(
+      fmt::format("{} is out of memory: {} s ago it {}.", pod.name, seconds, refusal.text));
 }
 
 Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
@@ -157,6 +189,8 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
     }
   }
   for (const std::string& uuid : pod->gpus) AddSwap(sentences, view.arbiter, *pod, uuid);
+  for (const std::string& uuid : pod->gpus) AddRefusal(sentences, view.arbiter, *pod, uuid, now);
+  for (const std::string& uuid : pod->gpus) AddKernelCap(sentences, view.arbiter, *pod, uuid);
   for (const std::string& uuid : pod->gpus) AddUnmanaged(sentences, view.arbiter, *pod, uuid);
   if (pod->allocated) {
     sentences.push_back(

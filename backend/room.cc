@@ -1,5 +1,6 @@
 #include "backend/room.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "backend/client_table.h"
 #include "backend/memory_room.h"
+#include "base/parse.h"
 
 namespace baton::backend {
 namespace {
@@ -54,11 +56,6 @@ std::map<PodId, Sums> SumsOf(const Gpu& gpu) {
   return all;
 }
 
-// Of the pod's memory, what is in pinned memory of the host at most.
-uint64_t PinnedMost(const Pod& pod, uint64_t memory, uint64_t movable) {
-  return std::min(movable, Minus(memory, pod.memory_request));
-}
-
 }  // namespace
 
 RoomDecision DecideRoom(std::vector<RoomPod> pods, uint64_t need) {
@@ -85,8 +82,14 @@ RoomDecision DecideRoom(std::vector<RoomPod> pods, uint64_t need) {
   return decision;
 }
 
-Room::Room(const config::Options& options, const Pods& pods, Tokens& tokens)
-    : options_(options), pods_(pods), tokens_(tokens), budget_(BudgetOf(options.swap)) {}
+Room::Room(const config::Options& options, const Pods& pods, Tokens& tokens, node::EventLog& log)
+    : options_(options), pods_(pods), tokens_(tokens), log_(log), budget_(BudgetOf(options.swap)) {}
+
+// Of the pod's memory, what is in pinned memory of the host at most.
+uint64_t Room::PinnedMost(const Pod& pod, uint64_t memory, uint64_t movable) const {
+  const bool all = options_.swap.idle_release > Duration(0);
+  return std::min(movable, all ? memory : Minus(memory, pod.memory_request));
+}
 
 // Its memory is in, or it has no work: it stays for as long as that is worth.
 void Room::EndServing(PodSwap& swap, Instant now) const {
@@ -98,6 +101,11 @@ void Room::EndServing(PodSwap& swap, Instant now) const {
 void Room::OnMemory(Lane& lane, uint64_t grown) {
   PodSwap& swap = lane.on->swap;
   swap.owed += grown;
+  if (grown > 0) {
+    swap.active_at = MonotonicNow();
+    const Pod* pod = pods_.Find(lane.client->pod);
+    if (swap.released && pod != nullptr) EndRelease(*lane.gpu, *pod);
+  }
   lane.movable_in = std::min(lane.movable_in, lane.movable);
 }
 
@@ -116,6 +124,8 @@ void Room::OnState(Lane& lane, const wire::State& state) {
   const Sums its = SumsOf(gpu)[pod->id];
   if (!its.idle) {
     swap.idle_since = kNever;
+    swap.active_at = now;
+    if (swap.released) EndRelease(gpu, *pod);
   } else if (swap.idle_since == kNever) {
     swap.idle_since = now;
   }
@@ -233,6 +243,48 @@ void Room::Serve(Gpu& gpu) {
   swap.moving += need;
   swap.stays_until = swap.served_at + LongestFor(swap.moving);
   Ask(gpu, decision.victims);
+}
+
+void Room::ReleaseIdle(Gpu& gpu) {
+  const Duration after = options_.swap.idle_release;
+  if (after == Duration(0) || !Enforces(options_) || gpu.frozen) return;
+  const Instant now = MonotonicNow();
+  const std::map<PodId, Sums> sums = SumsOf(gpu);
+  for (const auto& [id, its] : sums) {
+    const Pod* pod = pods_.Find(id);
+    PodSwap& swap = gpu.pods[id].swap;
+    if (swap.active_at == Instant{}) swap.active_at = now;
+    if (pod == nullptr || !pod->swap || !its.idle || its.in == 0) continue;
+    if (now - swap.active_at < after) continue;
+    if (!std::exchange(swap.released, true)) {
+      log_.Add(
+          node::EventLog::Level::kInfo, "pod",
+          fmt::format("pod {} has had no work for {}: its {} on {} move to the host until it "
+                      "has some",
+                      pod->name, FormatDuration(after), FormatBytes(its.movable), gpu.info.uuid));
+    }
+    for (const auto& [client, lane] : gpu.lanes) {
+      if (lane->client->pod == id && lane->movable_in > 0) lane->keep = 0;
+    }
+    Ask(gpu, {});
+  }
+}
+
+// Its processes need not move what they have not moved yet.
+void Room::EndRelease(Gpu& gpu, const Pod& pod) {
+  PodSwap& swap = gpu.pods[pod.id].swap;
+  swap.released = false;
+  log_.Add(node::EventLog::Level::kInfo, "pod",
+           fmt::format("pod {} works again: its memory comes back to {}", pod.name, gpu.info.uuid));
+  for (const auto& [client, lane] : gpu.lanes) {
+    if (lane->client->pod != pod.id || lane->keep == UINT64_MAX) continue;
+    swap.owed += lane->movable_in;  // some of it may be on its way out
+    lane->keep = UINT64_MAX;
+    wire::MakeRoom ask;
+    ask.gpu = lane->index;
+    ask.keep = lane->keep;
+    if (lane->attached) SendTo(*lane->client, ask);
+  }
 }
 
 bool Room::Fits(const Gpu& gpu, PodId pod, uint64_t bytes) {

@@ -11,6 +11,9 @@
 // it lacks room waits a second, behind those who have asked meanwhile. So who lies about it gains
 // little, and others lose little: no more than to a pod that does lack room.
 //
+// A pod without work for [memory] idle_release is released: all of its memory moves out, its
+// request too. Its work ends that, and it is given room as others are.
+//
 // Not thread safe: of the event loop.
 #ifndef BATON_BACKEND_ROOM_H_
 #define BATON_BACKEND_ROOM_H_
@@ -23,6 +26,7 @@
 #include "backend/pods.h"
 #include "backend/tokens.h"
 #include "config/options.h"
+#include "node/event_log.h"
 #include "wire/messages.h"
 
 namespace baton::backend {
@@ -50,13 +54,15 @@ RoomDecision DecideRoom(std::vector<RoomPod> pods, uint64_t need);
 
 class Room {
  public:
-  Room(const config::Options& options, const Pods& pods, Tokens& tokens);
+  Room(const config::Options& options, const Pods& pods, Tokens& tokens, node::EventLog& log);
 
   // Lane::memory and `movable` have just become what a client asked for. `grown`: by so much is
   // what can be moved.
   void OnMemory(Lane& lane, uint64_t grown);
   // The client's state; the token scheduler knows it already.
   void OnState(Lane& lane, const wire::State& state);
+  // Releases who has had no work for long. To be called now and then.
+  void ReleaseIdle(Gpu& gpu);
   // Whether the GPU has `bytes` more for memory that cannot be moved; if not, others make room.
   bool Fits(const Gpu& gpu, PodId pod, uint64_t bytes);
   // Whether the node's pinned memory stays within its budget when the pod has `memory` bytes on the
@@ -71,10 +77,13 @@ class Room {
   void Ask(const Gpu& gpu, const std::vector<std::pair<PodId, uint64_t>>& victims);
   void HoldBack(Gpu& gpu, PodId pod, bool held_back);
   void EndServing(PodSwap& swap, Instant now) const;
+  void EndRelease(Gpu& gpu, const Pod& pod);
+  uint64_t PinnedMost(const Pod& pod, uint64_t memory, uint64_t movable) const;
 
   const config::Options& options_;
   const Pods& pods_;
   Tokens& tokens_;
+  node::EventLog& log_;
   const uint64_t budget_;
 };
 

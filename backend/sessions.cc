@@ -5,12 +5,17 @@
 #include <algorithm>
 
 #include "backend/memory_room.h"
+#include "backend/out_of_memory.h"
 
 namespace baton::backend {
 namespace {
 
 // Each client of a token is a member in the holder's file.
 constexpr size_t kClientsPerPodAndGpu = HolderFile::kMembersMax;
+// A pod that is out of memory on a GPU is an event again after this; and who had what is looked at
+// again after that.
+constexpr Duration kSayAgain = std::chrono::minutes(1);
+constexpr Duration kLookAgain = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -221,13 +226,15 @@ void Sessions::Memory(ClientId id, const wire::Memory& memory) {
   // Saturating: a client that claims 2^64 bytes must not wrap the sum.
   if (reply.granted && memory.total > UINT64_MAX / 4) reply.granted = false;
   const bool swaps = pod != nullptr && pod->swap;
+  if (memory.refused != 0 && pod != nullptr) OutOfMemory(*lane, *pod, memory.refused);
+  lane->host_full = false;
   const uint64_t movable = swaps ? std::min(memory.movable, memory.total) : 0;
   const uint64_t fixed = memory.total - movable, fixed_now = lane->memory - lane->movable;
   if (reply.granted && memory.total > lane->memory) {
     if (swaps && !room_.WithinBudget(gpus_, *lane->gpu, *pod, others + memory.total,
                                      MovableOf(*lane->gpu, pod->id) - lane->movable + movable)) {
       reply.granted = false;
-      reply.host_full = true;
+      reply.host_full = lane->host_full = true;
     } else if (fixed > fixed_now && !room_.Fits(*lane->gpu, client->pod, fixed - fixed_now)) {
       return;  // it asks again, and by then others have made room
     }
@@ -240,6 +247,20 @@ void Sessions::Memory(ClientId id, const wire::Memory& memory) {
   }
   reply.pod_used = lane->on->memory;
   SendTo(*client, reply);
+}
+
+void Sessions::OutOfMemory(const Lane& lane, const Pod& pod, uint64_t asked) {
+  MemoryRefusal& refusal = lane.on->refusal;
+  const Instant now = MonotonicNow();
+  ++refusal.times;
+  if (refusal.times > 1 && now - refusal.at < kLookAgain) return;
+  refusal.text = OutOfMemoryText(*lane.gpu, pods_, pod, lane, asked, room_.budget());
+  refusal.at = now;
+  if (refusal.times > 1 && now - refusal.said < kSayAgain) return;
+  refusal.said = now;
+  log_.Add(node::EventLog::Level::kWarning, "pod",
+           fmt::format("pod {} is out of memory: process {} {}", pod.name, lane.client->pid,
+                       refusal.text));
 }
 
 void Sessions::Down(ClientId id, wire::DownReason reason, Instant heard) {
@@ -283,6 +304,10 @@ std::vector<Sessions::Missing> Sessions::MissingOn(const std::string& node) cons
     missing.push_back(std::move(m));
   }
   return missing;
+}
+
+void Sessions::SetGroup(ClientId id, const std::string& group) {
+  if (Client* client = clients_.Find(id)) client->group = group;
 }
 
 void Sessions::Bind(ClientId id, ClientLink& link, uint64_t number) {

@@ -53,6 +53,8 @@ class Sessions {
   void DropLink(ClientLink& link, Instant heard);
   // Clients of the node that are not connected.
   std::vector<Missing> MissingOn(const std::string& node) const;
+  // The cgroup of the client's container; empty: it is in none.
+  void SetGroup(ClientId client, const std::string& group);
   // `client`, restored, was found: its process is now watched by `link` as `number`.
   void Bind(ClientId client, ClientLink& link, uint64_t number);
   // Which bounds are reached, and how many were refused of late; empty: none.
@@ -65,6 +67,8 @@ class Sessions {
   void RefuseForBound(ClientLink& link, uint64_t number, const std::string& bound,
                       const char* remedy);
   Lane* FindLane(Client& client, uint8_t index);
+  // The client's program has asked for so many bytes in vain.
+  void OutOfMemory(const Lane& lane, const Pod& pod, uint64_t asked);
 
   const config::Options& options_;
   Pods& pods_;

@@ -107,7 +107,15 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
   }
   row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, held, waited).waited);
   row["memory_used"] = on.memory;
-  if (pod.swap) row["memory_swapped"] = SwappedOut(gpu, pod.id);
+  if (pod.CapOn(gpu.info.uuid) != 0 && pod.by_token()) {
+    const KernelCaps::Held held_by = arbiter.kernel_caps().Of(gpu, pod);
+    row["kernel_cap"] = held_by.by_driver;
+    row["kernel_cap_why"] = held_by.why;
+  }
+  if (pod.swap) {
+    row["memory_swapped"] = SwappedOut(gpu, pod.id);
+    row["memory_released"] = IsReleased(gpu, pod.id);
+  }
   const UsageEntry* account = arbiter.accounts().Of(gpu, pod.id);
   AddUsage(row, account != nullptr ? account->usage : Usage{}, held);
   return row;
@@ -165,7 +173,9 @@ void Begin(Steps& steps, const DaemonStatus& daemon) {
              {"hung", gpu->hung},
              {"link", gpu->frozen ? "cut" : "up"},
              {"queue", json::array()},
-             {"unmanaged", UnmanagedJson(*gpu)}};
+             {"unmanaged", UnmanagedJson(*gpu)},
+             {"kernel_caps", arbiter.kernel_caps().WhyNot(*gpu).empty()},
+             {"kernel_caps_why", arbiter.kernel_caps().WhyNot(*gpu)}};
     if (const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu->info.uuid)) {
       row["health"] = HealthName(card->health);
       row["why"] = card->why;
@@ -243,7 +253,10 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
       row[key] = row[key].get<double>() + part[key].get<double>();
     }
     row["memory_used"] = row["memory_used"].get<uint64_t>() + part["memory_used"].get<uint64_t>();
-    if (pod.swap) row["memory_swapped"] = part["memory_swapped"];  // it has one GPU
+    if (pod.swap) {  // it has one GPU
+      row["memory_swapped"] = part["memory_swapped"];
+      row["memory_released"] = part["memory_released"];
+    }
     row["lag_ns"] = row["lag_ns"].get<int64_t>() + part["lag_ns"].get<int64_t>();
     if (const UsageEntry* account = arbiter.accounts().Of(gpu, id)) {
       AddUsage(row, account->usage, arbiter.accounts().HeldNow(gpu, id, now));

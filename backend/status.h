@@ -16,7 +16,7 @@ namespace baton::backend {
 //   daemon   {version, mode, pid, started, degraded: [sentence]}
 //   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
 //             overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
-//             cordoned,
+//             cordoned, kernel_caps, kernel_caps_why,
 //             unmanaged: [{pid, user, uid, command, container, pod, memory}]}]
 //                                                        holder: absent when nobody holds
 //   pods     [{name, id, request, limit, memory, memory_percent, mode, priority, team, user,
@@ -25,7 +25,8 @@ namespace baton::backend {
 //             lag_ns, achieved_1s, achieved_10s, achieved_60s,
 //             gpus: [{uuid, node, phase, fluid, throttled, lag_ns, achieved_1s, achieved_10s,
 //                     achieved_60s, waited_1s, memory_used, held_ns, busy_ns, waited_ns,
-//                     unmanaged_ns, launches, copies_bytes, grants, revocations}],
+//                     unmanaged_ns, launches, copies_bytes, grants, revocations, memory_swapped?,
+//                     memory_released?, kernel_cap?, kernel_cap_why?}],
 //             clients: [{pid, command, uid, connected, phase}]}]
 //   clients  [{id, pid, node, pod, command, connected, phase}]
 //   nodes    [{name, link: "up"|"cut", clients, silent_ms}]

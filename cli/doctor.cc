@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/membarrier.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -227,6 +228,39 @@ Finding CheckGpus(const std::string& socket_dir, const std::vector<std::string>&
               "batond manages all " + std::to_string(managed) + " GPUs that the driver lists");
 }
 
+// Who holds the pods' memory caps: the driver, or the hook alone.
+Finding CheckMemoryCaps(const std::string& socket_dir) {
+  static const char* const kCheck = "memory caps";
+  const Result<nlohmann::json> status = wire::Ask(socket_dir, {{"command", "status"}});
+  if (!status) return Skipped(kCheck, "no answer from batond");
+  const nlohmann::json none = nlohmann::json::array();
+  std::string why;
+  size_t by_driver = 0, by_hook = 0;
+  bool can = false;
+  for (const nlohmann::json& gpu : status->value("gpus", none)) {
+    can = can || gpu.value("kernel_caps", false);
+    if (why.empty()) why = gpu.value("kernel_caps_why", "");
+  }
+  for (const nlohmann::json& pod : status->value("pods", none)) {
+    for (const nlohmann::json& gpu : pod.value("gpus", none)) {
+      if (!gpu.contains("kernel_cap")) continue;
+      const bool held = gpu.value("kernel_cap", false);
+      ++(held ? by_driver : by_hook);
+      if (!held && can) why = gpu.value("kernel_cap_why", "");
+    }
+  }
+  if (!can) {
+    return Good(kCheck, "the hook holds them" + (why.empty() ? "" : ", for " + why));
+  }
+  if (by_driver + by_hook == 0) {
+    return Good(kCheck, "the driver can hold them for pods in containers, beside the hook");
+  }
+  return Good(kCheck, fmt::format("the driver holds {}{}", by_driver,
+                                  by_hook == 0 ? ", beside the hook"
+                                               : fmt::format(", the hook alone {}{}", by_hook,
+                                                             why.empty() ? "" : ": " + why)));
+}
+
 Finding CheckKernel() {
   static const char* const kCheck = "kernel";
   const long pidfd = syscall(SYS_pidfd_open, getpid(), 0);
@@ -265,9 +299,11 @@ int Doctor(bool json, const Invocation& invocation) {
   if (access(wire::ControlSocket(invocation.socket_dir).c_str(), R_OK | W_OK) == 0) {
     findings.push_back(CheckDaemon(invocation.socket_dir));
     findings.push_back(CheckGpus(invocation.socket_dir, uuids));
+    findings.push_back(CheckMemoryCaps(invocation.socket_dir));
   } else {  // one cause, one complaint
     findings.push_back(Skipped("daemon", "its control socket cannot be reached"));
     findings.push_back(Skipped("GPUs", "its control socket cannot be reached"));
+    findings.push_back(Skipped("memory caps", "its control socket cannot be reached"));
   }
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.verdict == Verdict::kBad;

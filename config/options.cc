@@ -80,6 +80,18 @@ void VisitOptions(Options& o, V& v) {
   v.Ratio("swap_fraction", o.swap.fraction, 0.001, 1,
           "Fraction of the time in which memory may move: a pod that was given room keeps it for\n"
           "that much longer than the moving takes.");
+  v.Time("idle_release", o.swap.idle_release, Duration(0), hours(24 * 365),
+         "A pod with swap that has had no work for this long is swapped out entirely, its memory\n"
+         "request too, and comes back when it launches again. 0s: never, so that its memory moves\n"
+         "only when others need the room. Longer: fewer pods wait for their memory to come back.");
+  v.Text(
+      "cgroup_root", o.kernel_caps.cgroup_root,
+      "Where the machine's cgroups (v2) are mounted. Drivers from R615 on hold the cap of a pod\n"
+      "in a container of its own, also for programs without the hook. Empty: the hook alone does.");
+  v.Number(
+      "kernel_cap_process_mib", o.kernel_caps.process_mib, 0, 1 << 20,
+      "The driver counts contexts and code too, so its cap is above the pod's by this many MiB\n"
+      "for each of the pod's processes.");
 
   v.Section("hook");
   v.Time("idle", o.hook.idle, microseconds(1), seconds(10),
@@ -478,6 +490,11 @@ class Printer {
 };
 
 }  // namespace
+
+const std::string& ControlDir(const Options& options) {
+  return options.server.control_dir.empty() ? options.server.socket_dir
+                                            : options.server.control_dir;
+}
 
 std::string NodeName(const Options& options) {
   if (!options.node.name.empty()) return options.node.name;

@@ -99,6 +99,18 @@ struct SwapOptions {
   // The part of the time in which memory may move: who was given room keeps it for as long as the
   // moving is worth.
   policy::Share fraction{100'000};
+  // A pod without work for so long has all of its memory moved to the host, its request too, though
+  // nobody needs the room now; 0: never.
+  Duration idle_release{0};
+};
+
+// Of memory caps that the driver holds too, for the processes of a container. Keys of [memory].
+struct KernelCapOptions {
+  // Where the unified hierarchy of cgroups is mounted; empty: none are set.
+  std::string cgroup_root = "/sys/fs/cgroup";
+  // The driver counts what contexts and code take as well: so many MiB more than the pod's cap for
+  // each of its processes.
+  uint32_t process_mib = 1024;
 };
 
 // By sections of the file. What a part of Baton is configured with it declares itself.
@@ -111,6 +123,7 @@ struct Options {
   // [memory].
   policy::Share default_cap;
   SwapOptions swap;
+  KernelCapOptions kernel_caps;
   scheduler::SchedulerOptions scheduler;
   devmgr::PlacementOptions placement;
   HookOptions hook;
@@ -137,6 +150,8 @@ Result<void> CheckOptions(const Options& options);
 std::string PrintOptions(const Options& options);
 // node.name, or the host's.
 std::string NodeName(const Options& options);
+// Where the operator's socket is: server.control_dir, else server.socket_dir.
+const std::string& ControlDir(const Options& options);
 
 }  // namespace baton::config
 

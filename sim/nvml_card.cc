@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 
 #include "sim/nvml.h"
@@ -44,6 +45,26 @@ NvmlReturn FillPci(const std::string& bus, NvmlPciInfo* pci) {
   pci->bus = number;
   pci->device = device;
   return kSuccess;
+}
+
+struct NvmlMemoryLimits {
+  const char* folder;
+  unsigned long long soft, hard;
+};
+
+// Replaces the device's line in a file of the group: "BUS BYTES", or "BUS max". False: no such
+// file.
+bool SetGroupLimit(const std::string& path, const std::string& bus, unsigned long long bytes) {
+  std::ifstream in(path);
+  if (!in) return false;
+  std::string text, line;
+  while (std::getline(in, line)) {
+    if (line.compare(0, bus.size() + 1, bus + " ") != 0) text += line + "\n";
+  }
+  text += bus + " " + (bytes == ~0ull ? "max" : std::to_string(bytes)) + "\n";
+  std::ofstream out(path, std::ios::trunc);
+  out << text;
+  return static_cast<bool>(out.flush());
 }
 
 // An event set: what was registered, and how much of it has been told.
@@ -95,6 +116,24 @@ bool Linked(const CardState& a, const std::string& bus_a, const CardState& b,
 }  // namespace baton::sim
 
 using namespace baton::sim;  // NOLINT: the entry points below are C
+
+// What processes of a cgroup may have of the device (R615). As with the kernel's dmem controller
+// the limits are in files of the group, a line for each device; here the files must be there
+// already. Nothing is enforced.
+SIM_NVML(nvmlDeviceSetMemoryLimits_v1, (void* handle, const NvmlMemoryLimits* limits)) {
+  Device* device;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
+  if (limits == nullptr || limits->folder == nullptr || limits->folder[0] != '/') {
+    return kInvalidArgument;
+  }
+  if (limits->soft > limits->hard) return kInvalidArgument;
+  const std::string folder = limits->folder, bus = BusOf(device);
+  for (const auto& [file, bytes] :
+       {std::pair{"/dmem.max", limits->hard}, {"/dmem.min", limits->soft}}) {
+    if (!SetGroupLimit(folder + file, bus, bytes)) return kNotFound;
+  }
+  return kSuccess;
+}
 
 SIM_NVML(nvmlDeviceGetPciInfo_v3, (void* handle, NvmlPciInfo* pci)) {
   Device* device;

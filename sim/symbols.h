@@ -109,6 +109,9 @@
   X(cuGraphAddHostNode, 10000, cuGraphAddHostNode, cuGraphAddHostNode) \
   X(cuGraphAddKernelNode, 10000, cuGraphAddKernelNode, cuGraphAddKernelNode) \
   X(cuGraphAddKernelNode, 12000, cuGraphAddKernelNode_v2, cuGraphAddKernelNode_v2) \
+  X(cuGraphAddNode, 12020, cuGraphAddNode, cuGraphAddNode) \
+  X(cuGraphAddNode, 12030, cuGraphAddNode_v2, cuGraphAddNode_v2) \
+  X(cuGraphConditionalHandleCreate, 12030, cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate) \
   X(cuGraphAddMemAllocNode, 11040, cuGraphAddMemAllocNode, cuGraphAddMemAllocNode) \
   X(cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode, cuGraphAddMemFreeNode) \
   X(cuGraphAddMemcpyNode, 10000, cuGraphAddMemcpyNode, cuGraphAddMemcpyNode) \

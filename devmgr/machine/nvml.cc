@@ -120,6 +120,19 @@ class LoadedNvml final : public Nvml {
     return Utilization{std::min(rates.gpu, 100u) / 100.0, std::min(rates.memory, 100u) / 100.0};
   }
 
+  Result<void> CapMemory(const std::string& uuid, const std::string& folder,
+                         uint64_t bytes) override {
+    const auto device = Known(uuid);
+    if (!device) return tl::unexpected(device.error());
+    const std::string call = "nvmlDeviceSetMemoryLimits_v1";
+    if (api_.set_memory_limits == nullptr) return tl::unexpected(nvml::Missing(call));
+    nvml::MemoryLimits limits{folder.c_str(), 0, bytes == 0 ? nvml::kNoLimit : bytes};
+    const nvml::Return result = api_.set_memory_limits(*device, &limits);
+    if (result == nvml::kSuccess) return {};
+    return tl::unexpected(nvml::Failure(api_, call, uuid + " for " + folder, result));
+  }
+  bool CapsMemory() const override { return available() && api_.set_memory_limits != nullptr; }
+
   Result<Node> Look(const std::string& name, std::vector<std::string>* complaints) override;
   Result<std::optional<CardNews>> Wait(Duration at_most) override;
   void ForgetXid(const std::string& uuid) override {

@@ -58,6 +58,16 @@ class Nvml : public MigControl {
   };
   virtual std::optional<Utilization> UtilizationOf(const std::string& uuid) = 0;
 
+  // Lets the driver refuse to the processes of a cgroup, all together, more than `bytes` of the
+  // GPU's memory, whatever they call; 0: no bound. `folder`: the full path of the group's folder.
+  // Guarantees the group nothing. Drivers have this from R615 on. kUnavailable: the library has no
+  // such call; kInvalid: not this driver, kernel or GPU; kNotFound: no such group, or none whose
+  // memory the kernel counts.
+  virtual Result<void> CapMemory(const std::string& uuid, const std::string& folder,
+                                 uint64_t bytes) = 0;
+  // Whether the library has the call.
+  virtual bool CapsMemory() const = 0;
+
   // The GPUs of this node as they are now, in the order of NVML's indexes. `name` becomes the
   // node's; what is not of GPUs is left as it is by default.
   //

@@ -92,6 +92,12 @@ struct ComputeProfileInfo {
       ofas;
 };
 
+struct MemoryLimits {
+  const char* folder;             // of a cgroup, the full path
+  unsigned long long soft, hard;  // bytes
+};
+inline constexpr unsigned long long kNoLimit = ~0ull;  // as `hard`; as `soft` it is 0
+
 enum : unsigned int {
   kUncorrectedErrors = 1,
   kVolatileErrors = 0,  // since the driver was loaded
@@ -122,6 +128,7 @@ enum : unsigned long long {
   X(name, Return (*)(Device, char*, unsigned), "nvmlDeviceGetName")                                \
   X(memory, Return (*)(Device, Memory*), "nvmlDeviceGetMemoryInfo")                                \
   X(utilization, Return (*)(Device, Utilization*), "nvmlDeviceGetUtilizationRates")                \
+  X(set_memory_limits, Return (*)(Device, MemoryLimits*), "nvmlDeviceSetMemoryLimits_v1")          \
   X(processes, Return (*)(Device, unsigned*, Process*), "nvmlDeviceGetComputeRunningProcesses_v3", \
     "nvmlDeviceGetComputeRunningProcesses_v2")                                                     \
   X(processes_v1, Return (*)(Device, unsigned*, ProcessV1*),                                       \

@@ -202,6 +202,65 @@ TEST_F(Batond, APodMovesWhileItDoesNotRun) {
   EXPECT_EQ(PodStatus("d").at("gpus").at(0).at("uuid"), "GPU-a");
 }
 
+TEST_F(Batond, OutOfMemoryIsToldWithWhatWasAskedTheCapAndWhoHasWhat) {
+  constexpr uint64_t kMiB = 1 << 20;
+  const std::string ticket = Pod("train", 10, {{"memory", 100 * kMiB}});
+  ScriptedClient one(Socket(), 1), two(Socket(), 2);
+  ASSERT_TRUE(one.Join(ticket, "GPU-a"));
+  ASSERT_TRUE(two.Join(ticket, "GPU-a"));
+  const auto take = [&](ScriptedClient& client, uint64_t request, uint64_t mib, uint64_t refused) {
+    wire::Memory memory;
+    memory.request = request;
+    memory.total = mib * kMiB;
+    memory.refused = refused * kMiB;
+    client.Send(memory);
+    return client.Await<wire::MemoryReply>()->granted;
+  };
+  EXPECT_TRUE(take(one, 1, 60, 0));
+  EXPECT_TRUE(take(two, 1, 30, 0));
+  EXPECT_FALSE(take(two, 2, 50, 0));
+  const auto told = [&] { return Status().at("events").dump(); };
+  // What is refused may be had at another attempt.
+  EXPECT_EQ(told().find("out of memory"), std::string::npos);
+  EXPECT_TRUE(take(two, 3, 30, 20)) << "it has what it had";
+  const std::string events = told();
+  EXPECT_NE(events.find("pod train is out of memory: process"), std::string::npos) << events;
+  EXPECT_NE(events.find("asked for 20MiB on GPU-a: its cap there is 100MiB, and it has 90MiB: "),
+            std::string::npos)
+      << events;
+  EXPECT_LT(events.find("(scripted) 60MiB"), events.find("(scripted) 30MiB")) << events;
+  // One event for many, and the latest is explained.
+  for (uint64_t i = 0; i < 50; ++i) EXPECT_TRUE(take(two, 4 + i, 30, 21));
+  EXPECT_EQ(told(), events);
+  poll(nullptr, 0, 120);
+  EXPECT_TRUE(take(two, 60, 30, 22));
+  const std::string explained = Say({{"command", "explain"}, {"pod", "train"}}).dump();
+  EXPECT_NE(explained.find("train is out of memory: "), std::string::npos) << explained;
+  EXPECT_NE(explained.find("asked for 22MiB"), std::string::npos) << explained;
+}
+
+TEST_F(Batond, APodWithoutACapIsToldWhoHasTheGpu) {
+  constexpr uint64_t kMiB = 1 << 20;
+  ASSERT_EQ(daemon_.Stop(), 0);
+  Configure("memory = \"1GiB\"\n");  // of GPU-b
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  const std::string ticket = Pod("free", 10, {{"gpus", {"GPU-b"}}});
+  Pod("capped", 10, {{"gpus", {"GPU-b"}}, {"memory", 900 * kMiB}});
+  ScriptedClient client(Socket(), 1);
+  ASSERT_TRUE(client.Join(ticket, "GPU-b"));
+  wire::Memory memory;
+  memory.request = 1;
+  memory.refused = 200 * kMiB;
+  client.Send(memory);
+  ASSERT_TRUE(client.Await<wire::MemoryReply>());
+  const std::string events = Status().at("events").dump();
+  EXPECT_NE(
+      events.find("asked for 200MiB on GPU-b: the GPU has no more room in its 1GiB, and it has "
+                  "0B; others have: pod capped (reserved) 900MiB"),
+      std::string::npos)
+      << events;
+}
+
 TEST_F(Batond, DefragSaysWhichMovesMakeRoom) {
   Pod("a", 60);
   Pod("b", 30, {{"gpus", {"GPU-b"}}});

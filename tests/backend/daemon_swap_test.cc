@@ -118,6 +118,66 @@ TEST_F(BatondSwap, ThePinnedMemoryOfANodeStaysWithinItsBudget) {
   EXPECT_FALSE(Take(a, 301, 301)->granted);
 }
 
+TEST_F(BatondSwap, APodWithoutWorkForLongIsSwappedOutUntilItWorksAgain) {
+  ASSERT_EQ(daemon_.Stop(), 0);
+  Configure("[memory]\nidle_release = \"400ms\"\nswap_budget_mib = 600\n");
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ScriptedClient notebook(Socket(), 1), busy(Socket(), 2);
+  ASSERT_TRUE(notebook.Join(SwapPod("notebook", 100), "GPU-a"));
+  ASSERT_TRUE(busy.Join(SwapPod("busy"), "GPU-a"));
+  // Its request moves too, so that counts against the budget.
+  EXPECT_FALSE(Take(notebook, 601, 601)->granted);
+  ASSERT_TRUE(Take(notebook, 512, 512)->granted);
+  ASSERT_TRUE(Take(busy, 64, 64)->granted);
+  Say(notebook, Phase::kIdle, 512, 0);
+  const Instant idle = MonotonicNow();
+  std::optional<wire::MakeRoom> ask;
+  while (!ask && MonotonicNow() - idle < std::chrono::seconds(10)) {
+    Say(busy, Phase::kWaiting, 64, 0);  // has work, and waits for ever
+    const auto bytes = notebook.Receive(10);
+    wire::Frame frame;
+    wire::MakeRoom room;
+    if (frame.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk && frame.Read(room)) {
+      ask = room;
+    }
+  }
+  ASSERT_TRUE(ask);
+  EXPECT_EQ(ask->keep, 0u);
+  EXPECT_GE(MonotonicNow() - idle, std::chrono::milliseconds(390));
+  EXPECT_FALSE(PodStatus("notebook").at("memory_released")) << "it is still there";
+  Say(notebook, Phase::kIdle, 0, 0);
+  EXPECT_TRUE(Eventually([&] { return PodStatus("notebook").at("memory_released") == true; }));
+  EXPECT_EQ(PodStatus("notebook").at("memory_swapped"), 512 * kMiB);
+  EXPECT_NE(Batond::Say({{"command", "explain"}, {"pod", "notebook"}}).dump().find("idle_release"),
+            std::string::npos);
+  EXPECT_NE(Status().at("events").dump().find("pod notebook has had no work for"),
+            std::string::npos);
+  EXPECT_FALSE(PodStatus("busy").at("memory_released"));
+
+  // What it has not moved by then it keeps.
+  Say(notebook, Phase::kWaiting, 0, 0);
+  EXPECT_TRUE(Eventually([&] { return PodStatus("notebook").at("memory_released") == false; }));
+  EXPECT_NE(Status().at("events").dump().find("pod notebook works again"), std::string::npos);
+}
+
+TEST_F(BatondSwap, AReleaseThatIsUnderWayEndsWhenThePodWorks) {
+  ASSERT_EQ(daemon_.Stop(), 0);
+  Configure("[memory]\nidle_release = \"100ms\"\n");
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  ScriptedClient notebook(Socket(), 1);
+  ASSERT_TRUE(notebook.Join(SwapPod("notebook"), "GPU-a"));
+  ASSERT_TRUE(Take(notebook, 512, 512)->granted);
+  Say(notebook, Phase::kIdle, 512, 0);
+  ASSERT_EQ(notebook.Await<wire::MakeRoom>()->keep, 0u);
+  Say(notebook, Phase::kWaiting, 300, 0);
+  std::optional<wire::MakeRoom> last;
+  do {
+    last = notebook.Await<wire::MakeRoom>();
+  } while (last && last->keep == 0);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->keep, UINT64_MAX);
+}
+
 TEST_F(BatondSwap, WhatSwapDoesNotGoWithIsRefusedWithASentence) {
   const auto refusal = [&](json more) {
     more.update({{"command", "create_pod"}, {"name", "p"}, {"request", 10}});

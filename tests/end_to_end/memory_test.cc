@@ -1,10 +1,16 @@
 // Memory as a pod and the device see it: whatever a program allocates is charged against the pod's
 // cap while the device has it.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "sim/device.h"
 #include "tests/end_to_end/fixture.h"
+#include "tests/temp_folder.h"
 
 namespace baton::bench {
 namespace {
@@ -61,6 +67,14 @@ TEST_F(Memory, EveryWayToAllocateIsCapped) {
     const std::string errors = pod.Stderr();
     EXPECT_NE(errors.find("baton: out of memory: "), std::string::npos) << kind << ": " << errors;
     EXPECT_NE(errors.find("the pod's cap there is 64.0 MiB"), std::string::npos) << errors;
+    EXPECT_TRUE(WaitUntil(
+        [&] {
+          const std::string events = Must(cluster().Status()).at("events").dump();
+          return events.find(fmt::format("pod {} is out of memory: process ", kind)) !=
+                 std::string::npos;
+        },
+        seconds(5)))
+        << kind;
   }
 }
 
@@ -93,6 +107,13 @@ TEST_F(Memory, APodWithoutACapHasWhatOthersHaveNotReserved) {
   Pod greedy = Must(cluster().Run(Burn("greedy", "10", "100", {"--memory", "3GiB"})));
   EXPECT_NE(greedy.Wait(seconds(20)), 0);
   EXPECT_NE(greedy.Stderr().find("out of memory"), std::string::npos) << greedy.Stderr();
+  const auto told = [&] {
+    const std::string events = Must(cluster().Status()).at("events").dump();
+    return events.find("pod greedy is out of memory: ") != std::string::npos &&
+           events.find("the GPU has no more room in its 16GiB") != std::string::npos &&
+           events.find("pod uncapped 10GiB, pod small (reserved) 4GiB") != std::string::npos;
+  };
+  EXPECT_TRUE(WaitUntil(told, seconds(5))) << Must(cluster().Status()).at("events");
   std::string err;
   EXPECT_EQ(Must(cluster().Baton(
                 0,
@@ -120,6 +141,83 @@ TEST_F(Memory, ADefaultCapHoldsForPodsThatAskForNone) {
   EXPECT_EQ(cap({"--memory", "1GiB"}), 1024u);
   EXPECT_EQ(cap({"--memory", "100%"}), 16384u);
   EXPECT_EQ(cap({"--mode", "exclusive"}), 0u);
+}
+
+// A cgroup as a container runtime makes it, in the machine's own hierarchy, and its limits in a
+// folder: the kernel here counts no device memory.
+class Container {
+ public:
+  static constexpr const char* kHierarchies[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+  explicit Container(const std::string& root)
+      : name_("/docker-" + std::string(56, 'b') + fmt::format("{:08x}", getpid()) + ".scope"),
+        limits_(root + name_) {
+    for (const char* hierarchy : kHierarchies) {
+      if (access((std::string(hierarchy) + "/cgroup.controllers").c_str(), F_OK) != 0) continue;
+      if (mkdir((hierarchy + name_).c_str(), 0755) == 0) group_ = hierarchy + name_;
+    }
+    std::filesystem::create_directories(limits_);
+    std::ofstream(root + "/cgroup.controllers") << "dmem\n";
+    for (const char* file : {"/dmem.max", "/dmem.min"}) std::ofstream(limits_ + file) << "";
+  }
+  ~Container() {
+    if (made()) rmdir(group_.c_str());
+  }
+  bool made() const { return !group_.empty(); }
+  std::vector<std::string> Start(const std::vector<std::string>& command) const {
+    std::vector<std::string> in{"/bin/sh", "-c",
+                                "echo $$ > " + group_ + "/cgroup.procs && exec \"$@\"", "sh"};
+    in.insert(in.end(), command.begin(), command.end());
+    return in;
+  }
+  std::string Limits(const char* file) const {
+    std::ifstream in(limits_ + file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+
+ private:
+  const std::string name_, limits_;
+  std::string group_;
+};
+
+TEST_F(Memory, TheDriverHoldsTheCapOfAContainerUntilItsLastProcessEnds) {
+  const TempFolder root;
+  const Container container(root.path());
+  if (!container.made()) GTEST_SKIP() << "no cgroup can be made here (root, cgroup v2)";
+  StartCluster({.transport = Transport::kUnix,
+                .tables = "[memory]\nkernel_cap_process_mib = 100\ncgroup_root = \"" + root.path() +
+                          "\"\n"});
+  Pod pod = Run("boxed", 64, container.Start(Burn("", "10", "100").command));
+  const auto part = [&](const std::string& name) -> nlohmann::json {
+    const nlohmann::json status = Must(cluster().Status());
+    for (const nlohmann::json& row : status.at("pods")) {
+      if (row.at("name") == name && !row.at("gpus").empty()) return row.at("gpus").at(0);
+    }
+    return nlohmann::json::object();
+  };
+  EXPECT_TRUE(WaitUntil([&] { return part("boxed").value("kernel_cap", false); }, seconds(20)))
+      << part("boxed") << pod.Stderr();
+  EXPECT_EQ(container.Limits("/dmem.max"), fmt::format("0000:01:00.0 {}\n", 164 * kMiB));
+  EXPECT_EQ(container.Limits("/dmem.min"), "0000:01:00.0 0\n");
+  Pod bare = Run("bare", 64, Burn("", "10", "100").command);
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        return part("bare").value("kernel_cap_why", "") ==
+               "a process of the pod is in no container";
+      },
+      seconds(20)))
+      << part("bare");
+  std::string said;
+  Must(cluster().Baton(0, {"doctor"}, &said));
+  EXPECT_NE(said.find("memory caps     the driver holds 1, the hook alone 1: a process"),
+            std::string::npos)
+      << said;
+  Must(cluster().Baton(0, {"explain", "pod", "boxed"}, &said));
+  EXPECT_NE(said.find("the driver holds its memory cap too"), std::string::npos) << said;
+  pod.Stop();
+  EXPECT_TRUE(
+      WaitUntil([&] { return container.Limits("/dmem.max") == "0000:01:00.0 max\n"; }, seconds(10)))
+      << container.Limits("/dmem.max");
+  bare.Stop();
 }
 
 // BATON_TEST_SEQUENCES: of all four processes together.

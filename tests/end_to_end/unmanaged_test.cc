@@ -107,5 +107,39 @@ TEST_F(UnmanagedProcesses, OfAPodWhoseHookWasReplacedAreNamedAsThePods) {
   EXPECT_EQ(Named().size(), 1u);
 }
 
+// What README.md says for containers, with nothing of one but its /etc.
+TEST_F(UnmanagedProcesses, AProgramThatSetsAPreloadOfItsOwnKeepsTheHookThatTheFileNames) {
+  if (system("unshare --mount true 2>/dev/null") != 0) {
+    GTEST_SKIP() << "this user may not mount";
+  }
+  StartCluster({.transport = Transport::kUnix});
+  PodOptions options = Burn("allocator", "50", "100");
+  const std::string etc = cluster().SocketDir(0) + "/etc";
+  std::vector<std::string> command = {
+      "unshare",
+      "--mount",
+      "sh",
+      "-c",
+      "hook=${LD_PRELOAD%%:*} && unset LD_PRELOAD && cp -a /etc \"$1\" && "
+      "echo \"$hook\" >\"$1/ld.so.preload\" && mount --bind \"$1\" /etc && shift && "
+      "LD_PRELOAD=libm.so.6 exec \"$@\"",
+      "sh",
+      etc};
+  command.insert(command.end(), options.command.begin(), options.command.end());
+  options.command = command;
+  Start(options);
+  const auto attached = [&] {
+    const json status = Must(cluster().Status());
+    for (const json& pod : status.at("pods")) {
+      for (const json& client : pod.at("clients")) {
+        const std::string command = client.at("command");  // with its arguments
+        if (command.substr(0, command.find(' ')).ends_with("/baton-burn")) return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(WaitUntil(attached, seconds(10)));
+}
+
 }  // namespace
 }  // namespace baton::bench
