@@ -9,6 +9,9 @@ namespace baton::hook {
 
 // What a program gets for `bytes` on `gpu` that were not charged; says why on stderr, now and then.
 CUresult NotCharged(Gpu* gpu, uint64_t bytes);
+// The driver has answered `result` to what was charged: where that is an out-of-memory error, says
+// so on stderr, now and then, and to the backend.
+void NotAllocated(Gpu* gpu, uint64_t bytes, CUresult result);
 
 inline CUcontext CurrentContext() {
   CUcontext context = nullptr;
@@ -25,6 +28,7 @@ CUresult AllocateAs(uint64_t bytes, Key key, Call call) {
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     Credit(gpu, bytes);
+    NotAllocated(gpu, bytes, result);
   } else if (gpu != nullptr && bytes > 0) {
     Remember(key(), {gpu, bytes, CurrentContext()});
   }

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "base/short_slice.h"
+#include "hook/drain.h"
 #include "hook/driver.h"
 #include "hook/libc.h"
+#include "hook/listener.h"
 #include "hook/log.h"
 #include "hook/memory.h"
 #include "hook/meter.h"
@@ -49,9 +51,9 @@ constexpr Duration kTicketWait = seconds(60);
 constexpr Duration kBackoffRefused = seconds(5);  // from then on
 // Who waits looks this often whether the process was refused.
 constexpr Duration kParkedLook = milliseconds(500);
-// How often a drain that is near its end is looked at.
-constexpr Duration kDrainPoll = microseconds(20);
-constexpr Duration kDrainPollMax = microseconds(250);
+// So long the client thread has for what is in the socket before the listener looks there again.
+constexpr Duration kOtherReads = microseconds(200);
+constexpr Duration kOtherReadsMost = milliseconds(20);
 
 enum class Link : uint32_t { kDown, kHello, kUp };
 
@@ -123,12 +125,14 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now) {
     if (g.membarrier) Membarrier();
     gpu->flags_clear = false;
   }
-  if (effects.send) Send(effects.state);
   if (!was_open && open) {
     if (draining) gpu->meter.let_pass.fetch_add(1);
-    gpu->gate.open.store(1, std::memory_order_release);
-    FutexWakeAll(&gpu->gate.open);
+    gpu->gate.open.store(1, std::memory_order_seq_cst);
+    // Whoever sleeps there counted itself before it looked at the gate for the last time.
+    if (gpu->asleep.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&gpu->gate.open);
+    WakeListener();
   }
+  if (effects.send) Send(effects.state);  // the launchers first
   const bool sooner = Nanos(effects.wake) < g.sleeps_until.load() || (effects.watch && !gpu->watch);
   gpu->wake = effects.wake;
   gpu->watch = effects.watch;
@@ -187,6 +191,7 @@ bool Connect() {
   fcntl(fd, F_SETFL, O_NONBLOCK);
   g.fd.store(fd, std::memory_order_release);
   g.link.store(static_cast<uint32_t>(Link::kHello), std::memory_order_release);
+  WakeListener();
   wire::Hello hello;
   hello.ticket = g.ticket;
   hello.incarnation = g.incarnation;
@@ -343,6 +348,7 @@ bool OnFrame(const char* data, size_t size) {
 
 // Everything that has arrived. False: the connection ended.
 bool Receive() {
+  Guard guard(g_reading);
   char frame[wire::kTenantFrameMax];
   for (;;) {
     const int fd = g.fd.load();
@@ -361,39 +367,13 @@ bool Receive() {
   }
 }
 
-// True when no thread is between the closed gate of `gpu` and the driver.
-bool FlagsClear(Gpu* gpu) {
-  if (gpu->flags_clear) return true;
-  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
-    const uint64_t flags = s->in_launch.load(std::memory_order_acquire);
-    if (flags != Slot::kHooksOwn && (flags >> gpu->index & 1) != 0) return false;
-  }
-  gpu->flags_clear = true;
-  return true;
+void Finished(Gpu* gpu) {
+  Event event;
+  event.kind = EventKind::kFinished;
+  StepLocked(gpu, event, MonotonicNow());
 }
 
-// Moves a drain on. Returns when to look again.
-Instant Watch(Gpu* gpu) {
-  {
-    // What covers the launches is recorded once the gate is known to stay closed.
-    Guard guard(gpu->lock);
-    if (!gpu->watch || gpu->gate.open.load() != 0) return kNever;
-    const bool moves = gpu->movable != nullptr && gpu->movable->moving.load();
-    if (!moves && FlagsClear(gpu) && Drained(gpu)) {
-      Event event;
-      event.kind = EventKind::kFinished;
-      StepLocked(gpu, event, MonotonicNow());
-      return kNever;
-    }
-  }
-  // Finely enough that a wrong prediction costs little, and rarely when the end is far, or overdue.
-  const Instant now = MonotonicNow();
-  const Duration left = Backlog(gpu, now) / 8;
-  const Duration overdue = (now - InstantFromNanos(gpu->meter.finish_at.load())) / 32;
-  const Duration poll = left > overdue ? left : overdue;
-  return now + (poll < kDrainPoll ? kDrainPoll : poll > kDrainPollMax ? kDrainPollMax : poll);
-}
-
+// Sleeps, and leaves a token that has come to who listens for it.
 void WaitUntil(Instant until) {
   g.sleeps_until.store(Nanos(until));
   pollfd fds[2] = {{g.kick.load(), POLLIN, 0}, {g.fd.load(), POLLIN, 0}};
@@ -408,6 +388,7 @@ void WaitUntil(Instant until) {
     const ssize_t n = read(fds[0].fd, &count, sizeof(count));
     (void)n;
   }
+  if ((fds[1].revents & POLLIN) != 0) LeaveToListener(fds[0].fd);
 }
 
 void* Run(void*) {
@@ -448,7 +429,7 @@ void* Run(void*) {
       Instant again = kNever;
       {
         Guard guard(g.driver_lock);
-        if (!g.exiting.load()) again = Watch(gpu);
+        if (!g.exiting.load()) again = WatchDrain(gpu, Finished);
       }
       if (again < until) until = again;
       Guard guard(gpu->lock);
@@ -479,6 +460,7 @@ void InChild() {
   g.gpu_count.store(0);
   g.gpus_lock.Reset();
   g.driver_lock.Reset();
+  ForgetListening();
   ForgetSlots();
   ForgetStreams();
   ForgetCaptures();
@@ -575,6 +557,7 @@ bool StartOnce() {
     g.membarrier = RegisterMembarrier();
     NewStamp();
     g.kick.store(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
+    PrepareListening();
     state = StartThread(Run, nullptr) ? 2 : 3;
     if (state == 3) Say("no thread could be started for the hook; this program runs without Baton");
     g.state.store(state, std::memory_order_release);
@@ -635,10 +618,31 @@ bool Park(Gpu* gpu) {
   Event event;
   event.kind = EventKind::kParked;
   Step(gpu, event);
+  const auto sleep = [gpu](Duration timeout) {
+    gpu->asleep.fetch_add(1, std::memory_order_seq_cst);
+    FutexWait(&gpu->gate.open, 0, timeout);
+    gpu->asleep.fetch_sub(1);
+  };
   bool refused = false;
-  while (gpu->gate.open.load(std::memory_order_acquire) == 0 && !(refused = Refused())) {
-    FutexWait(&gpu->gate.open, 0, kParkedLook);
+  Duration patience = kOtherReads;
+  const bool listens = BeginListening();
+  while (gpu->gate.open.load(std::memory_order_seq_cst) == 0 && !(refused = Refused())) {
+    if (!listens) {
+      sleep(kParkedLook);
+      continue;
+    }
+    event.kind = EventKind::kToken;
+    const Heard heard = Listen(g.fd, gpu->gate, kParkedLook, event.token);
+    if (heard == Heard::kToken && event.token.gpu < GpuCount()) Step(GpuAt(event.token.gpu), event);
+    if (heard != Heard::kOther) {
+      patience = kOtherReads;
+      continue;
+    }
+    Kick();
+    sleep(patience);
+    if (patience < kOtherReadsMost) patience *= 2;  // the client thread may be held up itself
   }
+  if (listens) EndListening();
   gpu->parked.fetch_sub(1);
   return !refused;  // it may have closed again by now: then the caller comes back
 }

@@ -45,6 +45,7 @@ CUresult AllocatePitch(const Address* p, const Size* pitch, uint64_t width, uint
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     Credit(gpu, guess);
+    NotAllocated(gpu, guess, result);
     return result;
   }
   const uint64_t actual = uint64_t{*pitch} * height;
@@ -91,6 +92,7 @@ CUresult AllocateAsync(CUstream stream, CUmemoryPool pool, CUdeviceptr* p, size_
   const CUresult result = call();
   SettlePool(gpu, pool, charged);
   if (result == CUDA_SUCCESS) RememberPooled(gpu, *p, pool);
+  NotAllocated(gpu, bytes, result);
   return result;
 }
 
@@ -211,6 +213,7 @@ BATON_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
     RememberHandle(gpu, *handle, bytes);
   } else {
     Credit(gpu, bytes);
+    NotAllocated(gpu, bytes, result);
   }
   return result;
 }

@@ -53,12 +53,12 @@ class CapturesGuard {
 };
 
 Estimate* Known(Slot* slot, uint64_t key) {
-  auto& known = slot->known[KnownIndex(key)];
-  if (known.key != key) {
-    known.estimate = EstimateOf(key);
-    known.key = key;
+  Estimate* estimate = slot->known.Find(key);
+  if (estimate == nullptr) {
+    estimate = EstimateOf(key);
+    slot->known.Put(key, estimate);
   }
-  return known.estimate;
+  return estimate;
 }
 
 // Marks what the thread, which is in no launch, has pending anywhere, as far as that can be done at
@@ -115,9 +115,12 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
     AwaitBacklog(cell->gpu);
   }
   Want(cell->gpu);
-  while (!Enter(slot, cell)) {
-    if (!Park(cell->gpu)) return {nullptr, nullptr, true};
-  }
+  int looks = kBeginLooks;
+  do {
+    while (!Enter(slot, cell)) {
+      if (!Park(cell->gpu)) return {nullptr, nullptr, true};
+    }
+  } while (!AwaitBegun(slot, cell->stream, looks));
 
   Estimate* estimate = Known(slot, key);
   Pass pass = {cell, nullptr, false};

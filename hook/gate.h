@@ -56,9 +56,9 @@ template <class Call>
 inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
   Slot* slot = t_slot;
   if (__builtin_expect(slot != nullptr, 1)) {
-    Cell* cell = slot->recent[RecentIndex(stream)];
-    const auto& known = slot->known[KnownIndex(key)];
-    if (__builtin_expect(cell->handle == stream && known.key == key &&
+    Cell* cell = slot->recent.Find(HandleKey(stream));
+    Estimate* estimate = slot->known.Find(key);
+    if (__builtin_expect(cell != nullptr && estimate != nullptr && cell->handle == stream &&
                              slot->in_launch.load(std::memory_order_relaxed) == 0 &&
                              slot->ahead_of != cell->gate,
                          1)) {
@@ -69,7 +69,6 @@ inline CUresult Launch(CUstream stream, uint64_t key, Call call) {
                                cell->stamp.load(std::memory_order_relaxed) ==
                                    g_stamp.value.load(std::memory_order_relaxed),
                            1)) {
-        Estimate* estimate = known.estimate;
         const CUresult result = call();
         const bool due = Note(slot, cell, estimate);
         FlagFence();

@@ -31,6 +31,7 @@ struct Gpu {
   std::atomic<int64_t> wanted_at{0};  // since when, in nanoseconds
   std::atomic<bool> attached{false};  // on the present connection
   std::atomic<uint32_t> parked{0};    // threads that wait for the gate
+  std::atomic<uint32_t> asleep{0};    // those of them that sleep on the gate
   std::atomic<uint32_t> pacing{0};    // threads that wait for the backlog to shrink
   std::atomic<bool> single{false};    // the gate is open for one launch: Launched() after it
   Instant attach_at{};                // when to ask (again) to be attached; the client thread's

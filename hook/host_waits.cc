@@ -87,6 +87,10 @@ BegunWait BeginHostWait(CUstream stream) {
   if (cell == nullptr) return kNothing;
   auto* wait = static_cast<HostWait*>(malloc(sizeof(HostWait)));
   if (wait == nullptr) return kNothing;
+  // What other threads launch into the stream is before the wait or behind it, and it is known
+  // which.
+  cell->stream->beginning.fetch_add(1);
+  StopLaunches(slot, cell->stream);
   // So that the end of what comes before is seen.
   CoverStream(slot, cell);
   const uint32_t number = cell->stream->waits_begun.fetch_add(1) + 1;
@@ -96,13 +100,14 @@ BegunWait BeginHostWait(CUstream stream) {
 
 void EndBegin(const BegunWait& begun, bool taken) {
   if (begun.wait == nullptr) return;
-  if (!taken) {
+  if (taken) {
+    Raise(begun.stream->waits, begun.number);
+    // The next launch into the stream learns of it. One that misses this counts as not behind it.
+    ForCells(begun.stream, [](Cell* c) { c->stamp.store(kNoStamp, std::memory_order_relaxed); });
+  } else {
     free(begun.wait);
-    return;
   }
-  Raise(begun.stream->waits, begun.number);
-  // The next launch into the stream learns of it. One that misses this counts as not behind it.
-  ForCells(begun.stream, [](Cell* c) { c->stamp.store(kNoStamp, std::memory_order_relaxed); });
+  begun.stream->beginning.fetch_sub(1);
 }
 
 void RunHostFunction(void* argument) {

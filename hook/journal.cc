@@ -25,16 +25,6 @@ Lock g_stamp_lock;
 
 std::atomic<Slot*> g_slots{nullptr};
 
-// Matches no launch, so the first one looks its cell up. All threads share it, and none writes to
-// it.
-constinit Cell g_no_cell = {.stamp = kNoStamp};
-
-Cell*& Recent(Slot* slot, CUstream stream) { return slot->recent[RecentIndex(stream)]; }
-
-void ForgetRecent(Slot* slot) {
-  for (Cell*& cell : slot->recent) cell = &g_no_cell;
-}
-
 // The slot of a thread that has ended, with launches into its default stream that no mark covers:
 // the next drain covers them, and no mark of another thread could.
 bool Unfinished(Slot* slot) {
@@ -149,7 +139,10 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   return cell;
 }
 
-void Remember(Slot* slot, Cell* cell) { Recent(slot, cell->handle) = cell; }
+void Remember(Slot* slot, Cell* cell) {
+  const uint64_t key = HandleKey(cell->handle);
+  if (slot->recent.Find(key) != cell) slot->recent.Put(key, cell);
+}
 
 Slot* FirstSlot() { return g_slots.load(std::memory_order_acquire); }
 
@@ -169,7 +162,7 @@ Slot* MySlot() {
     while (!g_slots.compare_exchange_weak(slot->next, slot, std::memory_order_release)) {
     }
   }
-  ForgetRecent(slot);
+  slot->recent.ForgetAll();
   slot->ahead_of = nullptr;
   slot->unmarked_ns = 0;
   t_slot = slot;
@@ -179,8 +172,8 @@ Slot* MySlot() {
 
 void ContextChanged() {
   if (t_slot == nullptr) return;
-  Recent(t_slot, CU_STREAM_LEGACY) = &g_no_cell;
-  Recent(t_slot, CU_STREAM_PER_THREAD) = &g_no_cell;
+  t_slot->recent.Forget(HandleKey(CU_STREAM_LEGACY));
+  t_slot->recent.Forget(HandleKey(CU_STREAM_PER_THREAD));
 }
 
 void ForgetSlots() {

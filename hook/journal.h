@@ -12,6 +12,7 @@
 
 #include "hook/cuda_types.h"
 #include "hook/libc.h"
+#include "hook/recent.h"
 
 namespace baton::hook {
 
@@ -31,7 +32,7 @@ struct Estimate {
 
 // One thread's launches into one stream since the last mark. Owned by the thread while its flag is
 // set, by the closer while the gate is closed.
-struct Cell {
+struct alignas(64) Cell {
   static constexpr uint32_t kLogSize = 256;
   CUstream handle = nullptr;
   // Equal to g_stamp: handle and context are known to be still right.
@@ -56,18 +57,13 @@ struct Cell {
 // What a thread keeps. Never freed: a slot is used again after its thread has ended.
 struct alignas(64) Slot {
   static constexpr uint64_t kHooksOwn = ~uint64_t{0};  // the hook's thread: its calls pass
-  static constexpr size_t kKnown = 256;                // KnownIndex()
-  static constexpr size_t kRecent = 512;               // RecentIndex()
   static constexpr size_t kBuckets = 64;
 
   std::atomic<uint64_t> in_launch{0};  // Cell::flag of the launch under way
   const Gate* ahead_of = nullptr;      // its GPU had more than enough to do after the last mark
   uint64_t unmarked_ns = 0;            // predicted time launched since all of its cells were marked
-  Cell* recent[kRecent] = {};          // by stream: cells of launches of late; never null
-  struct {
-    uint64_t key;
-    Estimate* estimate;
-  } known[kKnown] = {};
+  Recent<Cell, 128> recent;            // by stream's handle; a cell may be another stream's by now
+  Recent<Estimate, 1024> known;        // by kind of work
 
   // Taken to insert a cell, to give one another stream, to read or mark those of another thread,
   // and, while there are captures, for every launch's own note.
@@ -141,12 +137,7 @@ void NewStamp();
 uint64_t LaunchCount(const Gpu* gpu);
 uint64_t CopiesBytes();
 
-inline uint32_t KnownIndex(uint64_t key) {
-  return static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 56);
-}
-inline uint32_t RecentIndex(CUstream stream) {
-  return static_cast<uint32_t>((reinterpret_cast<uintptr_t>(stream) * 0x9e3779b97f4a7c15u) >> 55);
-}
+inline uint64_t HandleKey(CUstream stream) { return reinterpret_cast<uintptr_t>(stream); }
 
 // Notes a launch of the calling thread, whose flag is set. True when a mark is due.
 inline bool Note(Slot* slot, Cell* cell, Estimate* estimate) {

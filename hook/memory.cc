@@ -16,6 +16,7 @@ namespace {
 
 // Memory that is refused again within this time is no news.
 constexpr Duration kSayAgain = std::chrono::seconds(60);
+constexpr Duration kTellAgain = std::chrono::seconds(1);
 
 struct Allocation {
   uint64_t address;
@@ -131,24 +132,49 @@ void ChargeAnyway(Gpu* gpu, uint64_t bytes) {
   gpu->memory.used.store(Plus(gpu->memory.used.load(), bytes));
 }
 
+namespace {
+
+// True at most once in `every`: the moment of the last time is in `last`.
+bool IsTime(std::atomic<int64_t>& last, Duration every) {
+  const int64_t now = Nanos(MonotonicNow());
+  int64_t before = last.load();
+  return (before == 0 || now - before >= Nanos(every)) && last.compare_exchange_strong(before, now);
+}
+
+// The program has asked for `bytes` in vain. `full`: by the pod's cap it could have them.
+void SayOutOfMemory(Gpu* gpu, uint64_t bytes, bool full) {
+  static std::atomic<int64_t> said_at{0}, told_at{0};
+  const uint64_t used = gpu->memory.used.load(), pod = gpu->memory.pod_used.load();
+  const bool host_full = !full && gpu->memory.host_full.load();  // before the next answer
+  if (IsTime(told_at, kTellAgain)) {
+    Guard guard(gpu->memory.lock);
+    TellMemory(gpu, gpu->memory.used.load(), bytes);
+  }
+  if (!IsTime(said_at, kSayAgain)) return;
+  const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+  char cap[64] = "the pod has no cap there";
+  if (const uint64_t limit = gpu->memory.cap.load(); limit != 0) {
+    snprintf(cap, sizeof(cap), "the pod's cap there is %.1f MiB", mib(limit));
+  }
+  Say("out of memory: %.1f MiB asked on GPU %d%s, %s, the pod has %.1f MiB, and %.1f MiB of that "
+      "is "
+      "this process's%s",
+      mib(bytes), gpu->device, full ? ", which has no more room" : "", cap,
+      mib(pod > used ? pod : used), mib(used),
+      host_full ? "; the host memory for pods with swap is used up: raise [memory] swap_budget_mib"
+                : "");
+}
+
+}  // namespace
+
 CUresult NotCharged(Gpu* gpu, uint64_t bytes) {
   if (Refused()) return CUDA_ERROR_NOT_PERMITTED;
-  static std::atomic<int64_t> said_at{0};
-  const int64_t now = Nanos(MonotonicNow());
-  int64_t before = said_at.load();
-  if ((before == 0 || now - before >= Nanos(kSayAgain)) &&
-      said_at.compare_exchange_strong(before, now)) {
-    const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
-    const uint64_t used = gpu->memory.used.load(), pod = gpu->memory.pod_used.load();
-    Say("out of memory: %.1f MiB asked on GPU %d, the pod's cap there is %.1f MiB, the pod has "
-        "%.1f MiB, and %.1f MiB of that is this process's%s",
-        mib(bytes), gpu->device, mib(gpu->memory.cap.load()), mib(pod > used ? pod : used),
-        mib(used),
-        gpu->memory.host_full.load()
-            ? "; the host memory for pods with swap is used up: raise [memory] swap_budget_mib"
-            : "");
-  }
+  SayOutOfMemory(gpu, bytes, false);
   return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void NotAllocated(Gpu* gpu, uint64_t bytes, CUresult result) {
+  if (gpu != nullptr && result == CUDA_ERROR_OUT_OF_MEMORY) SayOutOfMemory(gpu, bytes, true);
 }
 
 namespace {

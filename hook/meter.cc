@@ -427,6 +427,36 @@ void MarkBeforeCapture() {
   }
 }
 
+void StopLaunches(const Slot* own, const Stream* stream) {
+  const auto launches_there = [stream](Slot* slot) {
+    Guard guard(slot->cells_lock);
+    bool any = false;
+    for (Cell* c = slot->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
+      if (c->stream != stream) continue;
+      c->stamp.store(kNoStamp, std::memory_order_relaxed);
+      any = true;
+    }
+    return any;
+  };
+  bool others = false;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
+    if (s != own) others = launches_there(s) || others;
+  }
+  if (!others) return;
+  if (HasMembarrier()) Membarrier();
+  int looks = kLaunchLooks;
+  for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
+    if (s != own && launches_there(s)) AwaitNoLaunch(s, looks);
+  }
+}
+
+bool AwaitBegun(Slot* slot, const Stream* stream, int& looks) {
+  if (stream->beginning.load() == 0 || looks-- <= 0) return true;
+  slot->in_launch.store(0, std::memory_order_release);
+  SleepFor(kLaunchLook);
+  return false;
+}
+
 bool Drained(Gpu* gpu) {
   if (gpu->meter.destroying.load() > 0) return false;
   bool covered = true;

@@ -69,6 +69,16 @@ void AwaitBacklog(Gpu* gpu);
 // that wait does not end without the token.
 bool Drained(Gpu* gpu);
 
+// Stream::beginning counts the caller: from here on other threads' launches into the stream wait
+// for it to begin (AwaitBegun()), and those under way have been made. As far as that takes no more
+// than a moment: who is held up in the driver may be waiting for the host.
+void StopLaunches(const Slot* own, const Stream* stream);
+// Whether nobody begins a wait in the stream now; if somebody does, sleeps a little, as often as
+// `looks` is left, and then it is true. `looks`: kBeginLooks at first. The calling thread is in no
+// launch when it is false.
+inline constexpr int kBeginLooks = 2000;
+bool AwaitBegun(Slot* slot, const Stream* stream, int& looks);
+
 // What is in the cell's stream so far is covered by marks from here on, whichever thread launched
 // it. The calling thread is in no launch.
 void CoverStream(Slot* slot, Cell* cell);

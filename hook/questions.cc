@@ -54,12 +54,13 @@ bool AskMemory(Gpu* gpu, uint64_t total) {
   }
 }
 
-void TellMemory(Gpu* gpu, uint64_t total) {
+void TellMemory(Gpu* gpu, uint64_t total, uint64_t refused) {
   wire::Memory message;
   message.gpu = gpu->index;
   message.request = gpu->memory.request.fetch_add(1) + 1;
   message.total = total;
   message.movable = gpu->memory.movable.load();
+  message.refused = refused;
   if (gpu->attached.load()) Send(message);
 }
 

@@ -15,8 +15,9 @@ bool AwaitCap(Gpu* gpu);
 // Asks that this process be charged `total` bytes and waits for the answer; Gpu::memory.lock is
 // held by the caller. False: over the pod's cap, or Refused().
 bool AskMemory(Gpu* gpu, uint64_t total);
-// Tells that it is charged `total` bytes, not more than before.
-void TellMemory(Gpu* gpu, uint64_t total);
+// Tells that it is charged `total` bytes, not more than before. `refused`: the program has asked
+// for so many more in vain; then Gpu::memory.lock is held.
+void TellMemory(Gpu* gpu, uint64_t total, uint64_t refused = 0);
 // An answer has come. Of the client thread.
 void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply);
 

@@ -62,6 +62,8 @@ struct Stream {
   std::atomic<uint32_t> waits{0};          // the newest that the driver has taken
   std::atomic<uint32_t> waits_over{0};     // the newest that is over
   std::atomic<uint32_t> newest_behind{0};  // the largest Mark::behind so far
+  // How many waits the driver is being asked for: launches into the stream let them go first.
+  std::atomic<uint32_t> beginning{0};
   bool WaitsForHost() const { return waits.load() > waits_over.load(); }
   bool held = false;  // its lock, while its context is being destroyed
   Stream* next = nullptr;

@@ -112,6 +112,30 @@ CUresult AddSimple(CUgraphNode* out, CUgraph handle, const CUgraphNode* deps, si
   return CUDA_SUCCESS;
 }
 
+// Puts every node behind what it depends on; false where they go round in a circle.
+bool Order(Graph* graph) {
+  std::vector<std::unique_ptr<Node>> rest = std::move(graph->nodes);
+  graph->nodes.clear();
+  std::set<const Node*> placed;
+  while (!rest.empty()) {
+    const size_t before = rest.size();
+    for (auto& node : rest) {
+      if (!std::all_of(node->deps.begin(), node->deps.end(),
+                       [&placed](const Node* dep) { return placed.count(dep) != 0; })) {
+        continue;
+      }
+      placed.insert(node.get());
+      graph->nodes.push_back(std::move(node));
+    }
+    std::erase(rest, nullptr);
+    if (rest.size() == before) {
+      for (auto& node : rest) graph->nodes.push_back(std::move(node));
+      return false;
+    }
+  }
+  return true;
+}
+
 std::unique_ptr<Graph> Clone(const Graph& graph, std::map<const Node*, Node*>* copies) {
   auto copy = std::make_unique<Graph>();
   for (const auto& node : graph.nodes) {
@@ -121,6 +145,11 @@ std::unique_ptr<Graph> Clone(const Graph& graph, std::map<const Node*, Node*>* c
     if (node->child != nullptr) {
       std::map<const Node*, Node*> inner;
       made->child = Clone(*node->child, &inner).release();
+    }
+    for (Graph*& body : made->bodies) {
+      std::map<const Node*, Node*> inner;
+      Order(body);
+      body = Clone(*body, &inner).release();
     }
     (*copies)[node.get()] = made.get();
     copy->nodes.push_back(std::move(made));
@@ -142,6 +171,15 @@ CUresult Run(Lock& lock, const Graph& graph, Stream* stream, const std::vector<O
     if (node->deps.empty()) deps = start;
     if (node->child != nullptr) {
       if (CUresult r = Run(lock, *node->child, stream, deps, &done[node.get()])) return r;
+      continue;
+    }
+    if (!node->bodies.empty()) {
+      for (const Graph* body : BodiesToRun(*node)) {
+        std::vector<OpPtr> body_ends;
+        if (CUresult r = Run(lock, *body, stream, deps, &body_ends)) return r;
+        deps = std::move(body_ends);
+      }
+      done[node.get()] = {Submit(lock, stream->ctx, stream->id, Work{}, deps)};
       continue;
     }
     if (node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT && IsLive(node->event) &&
@@ -202,30 +240,6 @@ CUresult Dependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode
   return CUDA_SUCCESS;
 }
 
-// Puts every node behind what it depends on; false where they go round in a circle.
-bool Order(Graph* graph) {
-  std::vector<std::unique_ptr<Node>> rest = std::move(graph->nodes);
-  graph->nodes.clear();
-  std::set<const Node*> placed;
-  while (!rest.empty()) {
-    const size_t before = rest.size();
-    for (auto& node : rest) {
-      if (!std::all_of(node->deps.begin(), node->deps.end(),
-                       [&placed](const Node* dep) { return placed.count(dep) != 0; })) {
-        continue;
-      }
-      placed.insert(node.get());
-      graph->nodes.push_back(std::move(node));
-    }
-    std::erase(rest, nullptr);
-    if (rest.size() == before) {
-      for (auto& node : rest) graph->nodes.push_back(std::move(node));
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
 Graph* NewGraph() {
@@ -238,6 +252,7 @@ void DeleteGraph(Graph* graph) {
   for (const auto& node : graph->nodes) {
     TheDriver().live.erase(node.get());
     if (node->child != nullptr) DeleteGraph(node->child);
+    for (Graph* body : node->bodies) DeleteGraph(body);
   }
   TheDriver().live.erase(graph);
   delete graph;
@@ -470,6 +485,7 @@ SIM_API(cuGraphDestroyNode, (CUgraphNode handle)) {
   TheDriver().live.erase(node);
   for (const auto& other : graph->nodes) std::erase(other->deps, node);
   if (node->child != nullptr) DeleteGraph(node->child);
+  for (Graph* body : node->bodies) DeleteGraph(body);
   std::erase_if(graph->nodes, [node](const auto& n) { return n.get() == node; });
   return CUDA_SUCCESS;
 }

@@ -148,6 +148,10 @@ struct Node {
   std::shared_ptr<GraphMemory> memory;
   CUdeviceptr frees = 0;
   struct Event* event = nullptr;  // to record or to wait for
+  // Of a conditional node: which of its bodies run is asked at each launch.
+  std::vector<Graph*> bodies;  // owned
+  int condition_type = 0;      // CUgraphConditionalNodeType
+  uint64_t condition = 0;      // its handle
 };
 
 struct Graph {
@@ -339,6 +343,8 @@ CUresult GetFunction(const void* handle, Function** function);
 // Graphs.
 CUresult LaunchGraph(Lock& lock, GraphExec* exec, Stream* stream);
 Graph* NewGraph();
+// Those of a conditional node's bodies that run at a launch, in their order.
+std::vector<const Graph*> BodiesToRun(const Node& node);
 void DeleteGraph(Graph* graph);
 Node* AddNode(Graph* graph, CUgraphNodeType type, Work work, std::vector<Node*> deps);
 // An allocation node's memory, charged nowhere yet; null: no addresses are left.

@@ -1,6 +1,7 @@
 // Capture and graphs.
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "tests/driver_conformance/driver.h"
 
@@ -256,6 +257,69 @@ TEST_F(Graphs, MayBeLargerThanTheDevicesQueue) {
   EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
   EXPECT_OK(DRV(cuStreamSynchronize)(stream));
   EXPECT_EQ(3000u, Read(p, 1)[0]);
+  EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
+  EXPECT_OK(DRV(cuGraphDestroy)(graph));
+}
+
+// As newer headers declare them: CUgraphNodeParams with CUDA_CONDITIONAL_NODE_PARAMS.
+struct ConditionalNode {
+  int type = 13;
+  int reserved0[3] = {};
+  uint64_t handle = 0;
+  int condition_type = 0;  // 0 if, 1 while, 2 switch
+  unsigned int size = 1;
+  CUgraph* bodies = nullptr;
+  CUcontext context = nullptr;
+  long long reserved[26] = {};
+};
+static_assert(sizeof(ConditionalNode) == 256);
+
+// A node whose body runs, or does not, as its handle's value says at each launch.
+TEST_F(Graphs, ConditionalNodesRunTheBodyThatTheirValueChooses) {
+  using CreateHandle =
+      CUresult (*)(uint64_t*, CUgraph, CUcontext, unsigned int value, unsigned int flags);
+  using AddNode = CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, ConditionalNode*);
+  constexpr unsigned int kAssignDefault = 1;
+  const auto create = reinterpret_cast<CreateHandle>(FindSymbol("cuGraphConditionalHandleCreate"));
+  const auto add_node = reinterpret_cast<AddNode>(FindSymbol("cuGraphAddNode"));
+  int version = 0;
+  EXPECT_OK(DRV(cuDriverGetVersion)(&version));
+  if (create == nullptr || add_node == nullptr || version < 12040) {
+    GTEST_SKIP() << "the driver knows CUDA " << version << ", and conditional nodes are of 12.4";
+  }
+  CUdeviceptr p = Alloc(4);
+  CUgraph graph;
+  ASSERT_OK(DRV(cuGraphCreate)(&graph, 0));
+  uint32_t n = 1, v = 1;
+  void* params[] = {&p, &n, &v};
+  CUDA_KERNEL_NODE_PARAMS kernel = {};
+  kernel.func = add_;
+  kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = 1;
+  kernel.blockDimX = 32;
+  kernel.blockDimY = kernel.blockDimZ = 1;
+  kernel.kernelParams = params;
+  CUgraphNode before;
+  ASSERT_OK(DRV(cuGraphAddKernelNode)(&before, graph, nullptr, 0, &kernel));
+  for (const auto& [value, adds] : {std::pair(1u, 10u), std::pair(0u, 100u)}) {
+    ConditionalNode node;
+    node.context = context_;
+    ASSERT_OK(create(&node.handle, graph, context_, value, kAssignDefault));
+    CUgraphNode conditional, inner;
+    ASSERT_OK(add_node(&conditional, graph, &before, 1, &node));
+    CUgraphNodeType type;
+    EXPECT_OK(DRV(cuGraphNodeGetType)(conditional, &type));
+    EXPECT_EQ(13, static_cast<int>(type));
+    ASSERT_NE(nullptr, node.bodies);
+    v = adds;
+    ASSERT_OK(DRV(cuGraphAddKernelNode)(&inner, node.bodies[0], nullptr, 0, &kernel));
+  }
+  CUgraphExec exec;
+  ASSERT_OK(Instantiate(&exec, graph));
+  CUstream stream = NewStream();
+  EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
+  EXPECT_OK(DRV(cuGraphLaunch)(exec, stream));
+  EXPECT_OK(DRV(cuStreamSynchronize)(stream));
+  EXPECT_EQ(22u, Read(p, 1)[0]);  // twice 1 and 10, never 100
   EXPECT_OK(DRV(cuGraphExecDestroy)(exec));
   EXPECT_OK(DRV(cuGraphDestroy)(graph));
 }

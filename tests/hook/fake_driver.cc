@@ -632,8 +632,21 @@ FAKE_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
   *free = size_t{15} << 30;
   return CUDA_SUCCESS;
 }
-FAKE_API(cuGraphInstantiateWithFlags, (CUgraphExec*, CUgraph, unsigned long long)) {
+FAKE_API(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long)) {
+  *exec = reinterpret_cast<CUgraphExec>(graph);
   return CUDA_SUCCESS;
+}
+// What its kernels launch on the device is over before what follows in the stream.
+FAKE_API(cuGraphLaunch, (CUgraphExec exec, CUstream s)) {
+  const auto* ns = reinterpret_cast<const int64_t*>(exec);
+  return Launch(fake_kernel(ns[0] + ns[1]), Legacy(s));
+}
+// One graph, whose times change.
+FAKE_CONTROL CUgraph fake_graph(int64_t ns, int64_t device_ns) {
+  static int64_t both[2];
+  both[0] = ns;
+  both[1] = device_ns;
+  return reinterpret_cast<CUgraph>(both);
 }
 FAKE_API(cuGetProcAddress_v2,
          (const char* symbol, void** function, int version, cuuint64_t flags, int* status));

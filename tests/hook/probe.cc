@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -32,6 +33,7 @@ uint64_t fake_mistakes();
 int fake_waits();
 bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end);
 void* fake_green();
+CUgraph fake_graph(int64_t ns, int64_t device_ns);
 void fake_defer_frees(bool on);
 // Older headers lack them.
 CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
@@ -68,6 +70,8 @@ extern "C" __attribute__((visibility("default"))) const char* plugin_whose() { r
 
 namespace {
 
+constexpr unsigned long long kDeviceLaunch = 4;  // CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH
+
 CUcontext g_context;
 std::atomic<bool> g_stop{false};
 std::atomic<uint64_t> g_returned{0};
@@ -80,6 +84,7 @@ CUresult Launch(int64_t ns, CUstream stream = nullptr, bool per_thread = false) 
 
 // What the GPU waits for: host functions and values.
 std::atomic<uint32_t> g_host_word{0};
+std::atomic<bool> g_held_up{false};
 
 void AwaitWord(void*) {
   while (g_host_word.load() == 0) usleep(100);
@@ -157,6 +162,81 @@ void Shuffle(uint64_t seed, int threads, int steps) {
   }
   for (auto& thread : all) thread.join();
   while (fake_waits() > 0) usleep(100);
+}
+
+// Captures that Interleave() left open.
+std::mutex g_open_lock;
+std::vector<CUstream> g_open;
+
+// Launches at random, from several threads, into streams that they share, default ones and their
+// own; beside that captures begin and streams wait for the host. If `for_good`, none of these ends
+// before LetGo(); otherwise all of them end at once. The legacy stream waits for the threads'
+// default ones, so either it is launched into (even seeds), or those wait for the host.
+void Interleave(uint64_t seed, int threads, int steps, bool for_good) {
+  g_host_word = for_good ? 0 : 1;
+  const bool legacy = seed % 2 == 0;
+  std::vector<CUstream> streams(3);
+  for (CUstream& s : streams) cuStreamCreate(&s, CU_STREAM_NON_BLOCKING);
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t) {
+    all.emplace_back([&, t] {
+      cuCtxSetCurrent(g_context);
+      CUstream own = nullptr;
+      cuStreamCreate(&own, CU_STREAM_NON_BLOCKING);
+      bool capturing = false;
+      uint64_t random = seed * 1000 + static_cast<uint64_t>(t) + 1;
+      const auto draw = [&](uint64_t below) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        return (random >> 33) % below;
+      };
+      for (int i = 0; i < steps; ++i) {
+        const uint64_t to = draw(6);
+        CUstream stream = to < 3 ? streams[to] : to == 3 || (to == 4 && !legacy) ? own : nullptr;
+        switch (draw(8)) {
+          case 0: {
+            static const char* const kWays[] = {"function", "callback", "value", "batch",
+                                                "function-ptds"};
+            if (to < 3) WaitForHost(kWays[draw(legacy ? 4 : 5)], stream);
+            break;
+          }
+          case 1: {
+            if (!capturing)
+              capturing =
+                  cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+            CUgraph graph = nullptr;
+            if (capturing && !for_good) {
+              cuStreamEndCapture(own, &graph);
+              capturing = false;
+            }
+            break;
+          }
+          case 2:
+            usleep(static_cast<useconds_t>(draw(300)));
+            break;
+          default:
+            for (uint64_t n = draw(4); n > 0; --n) {
+              Launch(static_cast<int64_t>(5'000 + draw(100'000)), stream, to == 5);
+            }
+        }
+      }
+      if (!capturing) return;
+      std::lock_guard lock(g_open_lock);
+      g_open.push_back(own);
+    });
+  }
+  for (auto& thread : all) thread.join();
+}
+
+// How many captures were open.
+size_t LetGo() {
+  g_host_word = 1;
+  const size_t open = g_open.size();
+  for (CUstream stream : g_open) {
+    CUgraph graph = nullptr;
+    cuStreamEndCapture(stream, &graph);
+  }
+  g_open.clear();
+  return open;
 }
 
 void Say(const std::string& line) { std::cout << line << std::endl; }
@@ -337,6 +417,21 @@ int main() {
     } else if (command == "say-signals") {
       signal(SIGUSR1, [](int) { (void)!write(STDOUT_FILENO, "signal\n", 7); });
       Say("ok");
+    } else if (command == "launch-held-up") {  // NS: in a thread that hold-up holds up
+      in >> n;
+      signal(SIGUSR2, [](int) {
+        for (g_held_up = true; g_host_word.load() == 0;) usleep(100);
+      });
+      g_threads.emplace_back([n] {
+        cuCtxSetCurrent(g_context);
+        Launch(n);
+        ++g_returned;
+      });
+      Say("ok");
+    } else if (command == "hold-up") {  // in a signal handler, until host-is-ready
+      pthread_kill(g_threads.back().native_handle(), SIGUSR2);
+      while (!g_held_up) usleep(100);
+      Say("ok");
     } else if (command == "launch") {
       in >> n;
       Say(std::to_string(Launch(n)));
@@ -461,6 +556,23 @@ int main() {
         ++g_returned;
       });
       Say("ok");
+    } else if (command == "interleave") {  // SEED THREADS STEPS FOR-GOOD, in the background
+      int64_t steps = 0, for_good = 0;
+      in >> n >> m >> steps >> for_good;
+      g_threads.emplace_back([n, m, steps, for_good] {
+        cuCtxSetCurrent(g_context);
+        Interleave(static_cast<uint64_t>(n), static_cast<int>(m), static_cast<int>(steps),
+                   for_good != 0);
+        ++g_returned;
+      });
+      Say("ok");
+    } else if (command == "let-go") {
+      Say(std::to_string(LetGo()));
+    } else if (command == "graph") {  // NS DEVICE_NS: of its own, and of what it launches there
+      in >> n >> m;
+      CUgraphExec exec = nullptr;
+      cuGraphInstantiateWithFlags(&exec, fake_graph(n, m), kDeviceLaunch);
+      Say(std::to_string(cuGraphLaunch(exec, stream)));
     } else if (command == "kernels") {  // begin and end of each
       std::string line_of_all;
       int64_t begin = 0, end = 0;

@@ -263,5 +263,24 @@ TEST_F(HookProcess, TheEventsOfAGreenContextGoWithIt) {
   EXPECT_EQ(child_->Ask("mistakes"), "0");
 }
 
+// What a graph's kernels launch on the device, and how often its loops go round, the host does not
+// know. The driver says that it is over when all of it is.
+TEST_F(HookProcess, AGraphIsDrainedWithWhatItLaunchesOnTheDevice) {
+  StartBackend();
+  backend_->SetIdle(60'000 * kMs);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+  child_->Send("graph 1000 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  EXPECT_TRUE(child_->Silent(50)) << "went without the token";
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  // Short ones, until it is known how long they take; then one whose work on the device is long.
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(child_->Ask("graph 1000 1000"), "0");
+  ASSERT_EQ(child_->Ask("graph 1000 300000000"), "0");
+  EXPECT_GE(Drain(), static_cast<int64_t>(200 * kMs));
+}
+
 }  // namespace
 }  // namespace baton::hook

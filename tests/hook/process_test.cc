@@ -242,6 +242,40 @@ TEST_F(HookProcess, AWaitHearsSignals) {
   }
 }
 
+// The thread that waits for the token reads it from the socket itself. Whatever its program does
+// with it meanwhile, the others get theirs.
+TEST_F(HookProcess, ATokenComesThoughTheThreadThatListensForItIsHeldUp) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("launch-held-up 1000"), "ok");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  ASSERT_EQ(child_->Ask("hold-up"), "ok");
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  EXPECT_TRUE(backend_->WaitPhase(Phase::kHolding));
+  EXPECT_EQ(child_->Ask("launch 1000"), "0");
+  EXPECT_EQ(child_->Ask("returned"), "0");
+  Drain();
+  EXPECT_EQ(child_->Ask("host-is-ready"), "ok");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->SendToken(2, 1, 60'000 * kMs);
+  ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.launches == 2; }));
+}
+
+TEST_F(HookProcess, WhoListensForItsTokenGetsItOnTheNextConnectionToo) {
+  StartBackend();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  backend_->Drop();
+  ASSERT_TRUE(backend_->WaitHellos(2));
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  EXPECT_TRUE(child_->Silent(20));
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  EXPECT_EQ(child_->Read(), "0");
+}
+
 TEST_F(HookProcess, DlsymGivesTheWrapperAndLeavesEverythingElseAlone) {
   StartBackend();
   StartChild();
@@ -251,7 +285,7 @@ TEST_F(HookProcess, DlsymGivesTheWrapperAndLeavesEverythingElseAlone) {
   EXPECT_EQ(child_->Ask("find libcuda.so.1 cuDeviceGet"), "libcuda.so.1:cuDeviceGet");
   EXPECT_EQ(child_->Ask("find default cuLaunchKernel"), "libbaton.so:cuLaunchKernel");
   // A spelling that this driver lacks is not invented.
-  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuGraphLaunch"), "none");
+  EXPECT_EQ(child_->Ask("find libcuda.so.1 cuGraphUpload"), "none");
   EXPECT_EQ(child_->Ask("find libc.so.6 strlen").substr(0, 10), "libc.so.6:");
 }
 

@@ -1,5 +1,6 @@
 // The whole of libbaton.so: a GPU that waits for the host.
 #include <algorithm>
+#include <cstdio>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -156,6 +157,49 @@ TEST_F(HostWaits, InRandomInterleavingsNothingRunsWithoutTheToken) {
     EXPECT_GT(count, 50);
     child_.reset();
   }
+}
+
+double MedianOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Captures that do not end and waits that the host does not end keep nobody waiting: the token is
+// returned while all of them are there, and about as soon as without them.
+TEST_F(HostWaits, InRandomInterleavingsNobodyWaitsForACaptureOrForTheHost) {
+  const char* many = getenv("BATON_TEST_INTERLEAVINGS");
+  const int runs = many == nullptr ? 3 : std::max(1, atoi(many));
+  std::vector<double> usual, held_up;
+  int captures = 0, waits = 0;
+  for (int run = 1; run <= runs; ++run) {
+    for (const bool for_good : {false, true}) {
+      SCOPED_TRACE("seed " + std::to_string(run) + (for_good ? ", for good" : ""));
+      StartIdler();
+      ASSERT_EQ(
+          child_->Ask("interleave " + std::to_string(run) + " 4 24 " + (for_good ? "1" : "0")),
+          "ok");
+      while (child_->Ask("returned") != "1") {
+      }
+      // So that there is something to wait for.
+      ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+      ASSERT_EQ(child_->Ask("stream-launch 5000000"), "0");
+      (for_good ? held_up : usual).push_back(static_cast<double>(Drain()) / 1e6);
+      if (for_good) waits += std::stoi(child_->Ask("waits"));
+      captures += std::stoi(child_->Ask("let-go"));
+      backend_->SetAutoQuota(60'000 * kMs);
+      for (int i = 0; i < 10'000 && child_->Ask("waits") != "0"; ++i) usleep(1000);
+      EXPECT_EQ(child_->Ask("waits"), "0");
+      child_.reset();
+    }
+  }
+  EXPECT_GT(captures, runs);
+  EXPECT_GT(waits, runs);
+  std::printf(
+      "drains of %d interleavings, ms: usually median %.2f, longest %.2f; with %d captures "
+      "and %d waits that do not end %.2f, %.2f\n",
+      runs, MedianOf(usual), *std::max_element(usual.begin(), usual.end()), captures, waits,
+      MedianOf(held_up), *std::max_element(held_up.begin(), held_up.end()));
+  EXPECT_LE(MedianOf(held_up), 2 * MedianOf(usual));
 }
 
 }  // namespace
