@@ -28,12 +28,15 @@ namespace baton::bench {
   X(ModuleGetFunction, "cuModuleGetFunction", "", "", (CUfunction*, CUmodule, const char*))      \
   X(MemAlloc, "cuMemAlloc", "_v2", "", (CUdeviceptr*, size_t))                                   \
   X(MemFree, "cuMemFree", "_v2", "", (CUdeviceptr))                                              \
+  X(MemGetInfo, "cuMemGetInfo", "_v2", "", (size_t*, size_t*))                                   \
+  X(MemGetAddressRange, "cuMemGetAddressRange", "_v2", "", (CUdeviceptr*, size_t*, CUdeviceptr)) \
   X(MemAllocHost, "cuMemAllocHost", "_v2", "", (void**, size_t))                                 \
   X(MemHostRegister, "cuMemHostRegister", "_v2", "", (void*, size_t, unsigned int))              \
   X(MemHostGetDevicePointer, "cuMemHostGetDevicePointer", "_v2", "",                             \
     (CUdeviceptr*, void*, unsigned int))                                                         \
   X(MemsetD32, "cuMemsetD32", "_v2", "_ptds", (CUdeviceptr, unsigned int, size_t))               \
   X(MemcpyDtoH, "cuMemcpyDtoH", "_v2", "_ptds", (void*, CUdeviceptr, size_t))                    \
+  X(MemcpyHtoD, "cuMemcpyHtoD", "_v2", "_ptds", (CUdeviceptr, const void*, size_t))              \
   X(MemcpyHtoDAsync, "cuMemcpyHtoDAsync", "_v2", "_ptsz",                                        \
     (CUdeviceptr, const void*, size_t, CUstream))                                                \
   X(StreamCreate, "cuStreamCreate", "", "", (CUstream*, unsigned int))                           \

@@ -61,6 +61,14 @@ constexpr Figure kFigures[] = {
      "handoff/central/busy", "echo_p50_us"},
     {"handoff_central_busy_p90", "us", "handoff", "handoff/central/busy", "p90_us",
      "handoff/central/busy", "echo_p90_us"},
+    {"handoff_unix_floor_p50", "us", "handoff", "handoff/unix", "p50_us", "handoff/unix",
+     "floor_p50_us"},
+    {"handoff_unix_floor_p99", "us", "handoff", "handoff/unix", "p99_us", "handoff/unix",
+     "floor_p99_us"},
+    {"handoff_central_floor_p50", "us", "handoff", "handoff/central", "p50_us", "handoff/central",
+     "floor_p50_us"},
+    {"handoff_unix_busy_floor_p90", "us", "handoff", "handoff/unix/busy", "p90_us",
+     "handoff/unix/busy", "floor_p90_us"},
     {"launch_overhead_held", "ns", "launch_overhead", "launch_overhead/held", "overhead_ns",
      "launch_overhead/held", "bare_ns"},
     {"launch_overhead_held_16_kernels", "ns", "launch_overhead", "launch_overhead/held_16_kernels",
@@ -84,7 +92,8 @@ constexpr const char* kExamples = R"(Examples:
 
 Each figure stands beside a raw one of the same run: a two-process echo of the same transport and
 frame size, the launch without the hook, the decision among 64 pods, reading what is free on every
-card. "ratio" is value / beside.
+card. "ratio" is value / beside. "_floor" stands beside two processes that hand over by a word of
+shared memory, where nobody decides and nothing is sent.
 Round trips are taken with all their processes on one CPU: the kernel places a pair of processes now
 on one CPU, now on two, which alone makes a factor of ten. "_free" is what comes without that.)";
 

@@ -1,6 +1,7 @@
 // A hand-off as the GPU sees it: from the end of the holder's last kernel to the start of the next
 // holder's first, by the simulated device's own record. Two pods saturate one GPU; nothing but the
-// token moves between them. Beside it: a raw echo, since the news travels to batond and on.
+// token moves between them. Beside it: a raw echo, since the news travels to batond and on; and the
+// floor, two processes that hand over by a word of shared memory.
 // "/busy": other programs use all processors, as the data loaders of a training node do.
 #include <algorithm>
 #include <thread>
@@ -30,7 +31,8 @@ Result<std::vector<Process>> StartHogs() {
   return hogs;
 }
 
-Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo, Processors processors) {
+Result<Measured> HandOffs(Transport transport, cli::Echo& echo, cli::HandOffFloor& floor,
+                          Processors processors) {
   ClusterOptions cluster_options;
   cluster_options.transport = transport;
   // Short quotas: more hand-offs in the same time.
@@ -58,13 +60,15 @@ Result<cli::Compared> HandOffs(Transport transport, cli::Echo& echo, Processors 
   const Result<uint64_t> first = sim::CountRecords(device.path);
   if (!first) return tl::unexpected(first.error());
 
-  cli::Compared compared;
+  Measured compared;
   const bool enough = WaitUntil(
       [&] {
         // Echoes between looks at the record, so that both are measured under the same load.
         for (int i = 0; i < 20; ++i) {
           if (const Result<Duration> took = echo.RoundTrip(64)) compared.echo.push_back(*took);
           cli::Settle();
+          if (i % 4 != 0) continue;
+          if (const Result<Duration> took = floor.HandOff()) compared.floor.push_back(*took);
         }
         const auto records = sim::ReadRecords(device.path, *first);
         if (records) compared.token = HandOffGaps(*records);
@@ -87,7 +91,9 @@ int main(int argc, char** argv) {
   for (const auto& [busy, processors] :
        {std::pair("", Processors::kFree), std::pair("/busy", Processors::kBusy)}) {
     const auto lane = [processors = processors](Transport transport, auto Echoes::*echo) {
-      return [=](Echoes& echoes) { return HandOffs(transport, *(echoes.*echo), processors); };
+      return [=](Echoes& echoes) {
+        return HandOffs(transport, *(echoes.*echo), *echoes.floor, processors);
+      };
     };
     lanes.emplace_back(std::string("handoff/unix") + busy,
                        lane(Transport::kUnix, &Echoes::unix_socket));

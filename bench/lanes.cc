@@ -34,6 +34,9 @@ Result<bool> Start(Echoes& echoes) {
     if (!zmq) return tl::unexpected(zmq.error());
     (curve ? echoes.curve : echoes.zmq) = std::move(*zmq);
   }
+  auto floor = cli::HandOffFloor::Start();
+  if (!floor) return tl::unexpected(floor.error());
+  echoes.floor = std::move(*floor);
   echoes.central = std::make_unique<ChainedEcho>(*echoes.unix_socket, *echoes.curve);
   return true;
 }
@@ -68,7 +71,7 @@ void Report(benchmark::State& state, const Lane& lane, Placement placement) {
     state.SkipWithError(started.error().message.c_str());
   }
   for (auto _ : state) {
-    const Result<cli::Compared> compared = lane(echoes);
+    const Result<Measured> compared = lane(echoes);
     if (!compared) {
       state.SkipWithError(compared.error().message.c_str());
       return;
@@ -76,12 +79,14 @@ void Report(benchmark::State& state, const Lane& lane, Placement placement) {
     const cli::Quantiles token = cli::Summarize(compared->token);
     const cli::Quantiles echo = cli::Summarize(compared->echo);
     state.SetIterationTime(token.p50 / 1e6);
-    state.counters["p50_us"] = token.p50;
-    state.counters["p90_us"] = token.p90;
-    state.counters["p99_us"] = token.p99;
-    state.counters["echo_p50_us"] = echo.p50;
-    state.counters["echo_p90_us"] = echo.p90;
-    state.counters["echo_p99_us"] = echo.p99;
+    const auto tell = [&state](const std::string& of, const cli::Quantiles& quantiles) {
+      state.counters[of + "p50_us"] = quantiles.p50;
+      state.counters[of + "p90_us"] = quantiles.p90;
+      state.counters[of + "p99_us"] = quantiles.p99;
+    };
+    tell("", token);
+    tell("echo_", echo);
+    if (!compared->floor.empty()) tell("floor_", cli::Summarize(compared->floor));
     state.counters["ratio"] = token.p50 / echo.p50;
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/zmq_lane.h"
+#include "cli/handoff_floor.h"
 #include "cli/measure.h"
 
 namespace baton::bench {
@@ -19,9 +20,14 @@ struct Echoes {
   std::unique_ptr<cli::Echo> zmq;      // TCP on the loopback, no CURVE
   std::unique_ptr<cli::Echo> curve;    // with CURVE
   std::unique_ptr<cli::Echo> central;  // unix_socket, then curve: the way of the central deployment
+  std::unique_ptr<cli::HandOffFloor> floor;
 };
 
-using Lane = std::function<Result<cli::Compared>(Echoes& echoes)>;
+struct Measured : cli::Compared {
+  std::vector<Duration> floor;  // of hand-offs; none in other lanes
+};
+
+using Lane = std::function<Result<Measured>(Echoes& echoes)>;
 
 // Where the processes of a lane run: this one, the echoes' and the daemons'.
 enum class Placement {

@@ -98,12 +98,18 @@ void Held(benchmark::State& state, const Shape& shape) {
 
 void Measure(int argc, char** argv) {
   benchmark::RegisterBenchmark("launch_overhead/held", Held, Shape());
-  benchmark::RegisterBenchmark("launch_overhead/held_16_kernels", Held, Shape{16, Streams(1)});
-  for (const size_t streams : {8, 64}) {
+  for (const size_t kernels : {16, 100, 400, 1000}) {
+    benchmark::RegisterBenchmark(
+        ("launch_overhead/held_" + std::to_string(kernels) + "_kernels").c_str(), Held,
+        Shape{kernels, Streams(1)});
+  }
+  for (const size_t streams : {2, 4, 8, 16, 32, 64}) {
     benchmark::RegisterBenchmark(
         ("launch_overhead/held_" + std::to_string(streams) + "_streams").c_str(), Held,
         Shape{1, Streams(streams)});
   }
+  benchmark::RegisterBenchmark("launch_overhead/held_1000_kernels_64_streams", Held,
+                               Shape{1000, Streams(64)});
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -19,30 +19,32 @@ using nlohmann::json;
 constexpr size_t kSamples = 20'000;
 
 // A tenant of a throw-away pod, by the control socket in `socket_dir`, attaches over `transport`.
-Result<cli::Compared> Measure(std::unique_ptr<cli::Transport> transport,
-                              const std::string& socket_dir, cli::Echo& echo) {
+Result<Measured> Measure(std::unique_ptr<cli::Transport> transport, const std::string& socket_dir,
+                         cli::Echo& echo) {
   const Result<json> ticket = wire::Ask(socket_dir, {{"command", "bench_ticket"}});
   if (!ticket) return tl::unexpected(ticket.error());
   Result<cli::Tenant> tenant =
       cli::Tenant::Attach(std::move(transport), ticket->at("ticket"), ticket->at("gpus").at(0));
   if (!tenant) return tl::unexpected(tenant.error());
-  return cli::CompareRoundTrips(*tenant, echo, kSamples);
+  Result<cli::Compared> compared = cli::CompareRoundTrips(*tenant, echo, kSamples);
+  if (!compared) return tl::unexpected(compared.error());
+  return Measured{std::move(*compared), {}};
 }
 
 // The unix socket in `socket_dir`, of a batond or a baton-frontend.
-Result<cli::Compared> MeasureUnix(const std::string& socket_dir, cli::Echo& echo) {
+Result<Measured> MeasureUnix(const std::string& socket_dir, cli::Echo& echo) {
   auto transport = cli::ConnectTenant(wire::TenantSocket(socket_dir));
   if (!transport) return tl::unexpected(transport.error());
   return Measure(std::move(*transport), socket_dir, echo);
 }
 
-Result<cli::Compared> UnixLane(cli::Echo& echo) {
+Result<Measured> UnixLane(cli::Echo& echo) {
   const auto batond = LoneBatond::Start("");
   if (!batond) return tl::unexpected(batond.error());
   return MeasureUnix((*batond)->socket_dir(), echo);
 }
 
-Result<cli::Compared> ZmqLane(cli::Echo& echo) {
+Result<Measured> ZmqLane(cli::Echo& echo) {
   const Result<std::string> address = FreeAddress();
   if (!address) return tl::unexpected(address.error());
   const auto batond = LoneBatond::Start("[zmq]\nlisten = \"" + *address + "\"\n");
@@ -50,7 +52,7 @@ Result<cli::Compared> ZmqLane(cli::Echo& echo) {
   return Measure(ConnectDealer(*address), (*batond)->socket_dir(), echo);
 }
 
-Result<cli::Compared> CentralLane(cli::Echo& echo) {
+Result<Measured> CentralLane(cli::Echo& echo) {
   ClusterOptions options;
   options.transport = Transport::kCentral;
   const auto cluster = Cluster::Start(options);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/handoff_floor.h"
+
 namespace baton::cli {
 namespace {
 
@@ -26,6 +28,16 @@ TEST(Measure, TheEchoAnswersFramesOfAnySize) {
   ASSERT_TRUE(echo) << echo.error().message;
   for (const size_t size : {1u, 60u, 4096u}) {
     const Result<Duration> took = (*echo)->RoundTrip(size);
+    ASSERT_TRUE(took) << took.error().message;
+    EXPECT_GT(*took, Duration::zero());
+  }
+}
+
+TEST(Measure, TheFloorOfAHandOffIsMeasuredBetweenTwoProcesses) {
+  const auto floor = HandOffFloor::Start();
+  ASSERT_TRUE(floor) << floor.error().message;
+  for (int i = 0; i < 20; ++i) {
+    const Result<Duration> took = (*floor)->HandOff();
     ASSERT_TRUE(took) << took.error().message;
     EXPECT_GT(*took, Duration::zero());
   }

@@ -1,0 +1,206 @@
+# Steps with programs of the driver API, which need nothing but Baton's build.
+
+demo=(baton-demo --json --transport unix --no-contrast --seconds "$seconds" --tolerance 2)
+$simulated || demo+=(--real)
+burn=(baton-burn --seconds "$seconds" --warmup 1)
+
+step_shares() {
+  figures "60/30/10" "${demo[@]}"
+  figure fair "$object"
+  check "largest share error, points" "$(number "$object" max_error)" "<=" 2
+}
+
+step_strict() {
+  figures "strict 30" "${demo[@]}" --pods strict:30:30
+  figure strict "$object"
+  check "strict pod's distance from 30, points" "$(number "$object" max_error)" "<=" 2
+}
+
+# of_bare NAME KEY ARGUMENT...: what the burn program gets as a pod, of what it gets bare, which
+# becomes $of_bare.
+of_bare() {
+  local name=$1 key=$2 without
+  shift 2
+  figures "$name, bare" "${bare[@]}" "${burn[@]}" "$@"
+  without=$(number "$object" "$key")
+  pod "$name" --request 100
+  figures "$name, as a pod" "${pod[@]}" "${burn[@]}" "$@"
+  of_bare=$(ratio "$(number "$object" "$key")" "$without")
+}
+
+step_alone() {
+  daemon
+  of_bare alone gpu_seconds --kernel 1ms
+  figure alone_of_bare "$of_bare"
+  check "alone, of bare" "$of_bare" ">=" 0.97
+}
+
+step_launches() {
+  daemon
+  of_bare short-kernels launches --kernel 2us --burst 1000 --sync burst
+  figure short_kernels_of_bare "$of_bare"
+}
+
+# conformance NAME COMMAND...: runs the suite; $verdict is what it said, as JSON. A program that ends
+# in the middle has no failed test either, so what is not accounted for is a failure.
+conformance() {
+  local name="conformance $1" ok bad skip
+  shift
+  bounded "$name" "$@"
+  read -r ok bad skip < <(awk '/^\[ *OK \]/ {ok++} /^\[ *FAILED *\].*ms\)/ {bad++}
+    /^\[ *SKIPPED *\].*ms\)/ {skip++} END {print ok + 0, bad + 0, skip + 0}' "$log")
+  say "$name: $ok passed, $bad failed, $skip skipped of $listed, exit status $status"
+  [ "$status" = 0 ] || grep -vE '^\[ *(OK|RUN|-*) *\]' "$log" | tail -n 100 >&2 || true
+  check "$name: tests failed" "$bad" "==" 0
+  check "$name: tests passed or skipped" "$((ok + skip))" "==" "$listed"
+  passed=$ok
+  verdict="{\"tests\": $listed, \"passed\": $ok, \"failed\": $bad, \"skipped\": $skip, \"exit\": $status}"
+}
+step_conformance() {
+  local suite=$build/bin/driver_conformance  # by its path: its death tests start it again
+  local bare_passed
+  listed=$(timeout 60 "$suite" --gtest_list_tests | grep -c '^  ' || true)
+  check "conformance tests listed" "$listed" ">" 0
+  daemon
+  conformance bare "${bare[@]}" "$suite"
+  figure conformance_bare "$verdict"
+  bare_passed=$passed
+  pod conformance --request 100
+  conformance "under the hook" "${pod[@]}" "$suite"
+  figure conformance_hooked "$verdict"
+  check "conformance tests passed under the hook" "$passed" "==" "$bare_passed"
+}
+
+step_memory() {
+  local cap=$((1 << 30))
+  daemon
+  pod capped --request 50 --memory 1GiB
+  figures memory "${pod[@]}" baton-memory fill
+  figure memory_cap "$object"
+  check "memory: total that a pod with a cap of 1 GiB sees" "$(number "$object" total)" "==" "$cap"
+  check "memory: bytes that it got" "$(number "$object" got)" "<=" "$cap"
+  check "memory: bytes that it got" "$(number "$object" got)" ">=" $((cap * 9 / 10))
+  [[ $(word "$object" refused) == CUDA_ERROR_OUT_OF_MEMORY* ]] ||
+    failed "memory: refused with $(word "$object" refused)"
+}
+
+step_slice() {
+  command -v nvidia-smi >/dev/null || skip "needs nvidia-smi"
+  daemon
+  pod slice --request 50 --memory 1GiB
+  bounded slice "${pod[@]}" nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits
+  figure nvidia_smi_mib "$(grep -oE '^[0-9]+' "$log" | head -1 | grep . || echo null)"
+  check "slice: MiB that nvidia-smi shows in a pod with a cap of 1 GiB" "$(grep -oE '^[0-9]+' "$log" | head -1)" "==" 1024
+  # As people look at it; with a process of the pod on the GPU, and one that is not the pod's.
+  start slice-other "${bare[@]}" baton-burn --seconds $((seconds + 5))
+  bounded slice-table "${pod[@]}" sh -c 'baton-burn --seconds 3 >/dev/null & sleep 2; nvidia-smi; wait'
+}
+
+step_results() {
+  daemon
+  local name
+  for name in one two three; do
+    pod "$name" --request 30
+    start "results-$name" "${pod[@]}" "${burn[@]}" --verify --kernel 200us --threads 2
+  done
+  for name in one two three; do
+    join "results-$name"
+    object_of "results-$name"
+    grep -q '"verified": *true' <<<"$object" || failed "results: pod $name has not verified its results"
+  done
+  figure results_verified "$(number "$object" launches)"
+}
+
+step_kill() {
+  daemon
+  pod victim --request 90
+  start victim "${pod[@]}" baton-burn --seconds 600 --kernel 1ms
+  local victim=${pids[victim]} killed=false _
+  pod survivor --request 10
+  # Its window begins when the other one is dead.
+  start survivor "${pod[@]}" baton-burn --warmup 8 --seconds "$seconds" --kernel 1ms
+  sleep 5
+  # baton run below timeout, and the program below that: children are named by the kernel.
+  local run program
+  run=$(cat "/proc/$victim/task/$victim/children" 2>/dev/null | awk '{print $1}') || true
+  program=$(cat "/proc/$run/task/$run/children" 2>/dev/null | awk '{print $1}') || true
+  if [ -n "$program" ] && kill -KILL "$program"; then killed=true; fi
+  $killed || failed "kill: the victim could not be found"
+  join_killed victim
+  join survivor
+  object_of survivor
+  figure survivor_share "$(number "$object" share)"
+  check "kill: the share of the pod that is left, percent" "$(number "$object" share)" ">=" 95
+  timeout 10 baton status >>"$raw" 2>&1 || failed "kill: batond does not answer"
+}
+# A program that was killed ends with 137, as it must.
+join_killed() {
+  status=0
+  wait "${pids[$1]}" || status=$?
+  unset "pids[$1]"
+  [ "$status" = 137 ] || failed "$1: exit status $status, not 137 of a program that was killed"
+}
+
+step_handoff() {
+  daemon
+  local name before after lost
+  figures handoff-alone "${bare[@]}" "${burn[@]}" --kernel 500us
+  local alone
+  alone=$(ratio "$(number "$object" gpu_seconds)" "$(number "$object" elapsed)")
+  for name in one other; do
+    pod "$name" --request 50
+    start "handoff-$name" "${pod[@]}" baton-burn --kernel 500us --warmup 4 --seconds "$seconds"
+  done
+  sleep 4
+  before=$(grants)
+  sleep $((seconds > 2 ? seconds - 2 : 1))
+  after=$(grants)
+  local cost
+  cost=$(number "$(timeout 10 baton status --json | tr -d '\n')" handoff_ns)
+  local busy=0
+  for name in one other; do
+    join "handoff-$name"
+    object_of "handoff-$name"
+    busy=$(awk -v a="$busy" -v b="$(ratio "$(number "$object" gpu_seconds)" "$(number "$object" elapsed)")" 'BEGIN {print a + b}')
+  done
+  local per_second
+  per_second=$(awk -v a="$before" -v b="$after" -v s=$((seconds > 2 ? seconds - 2 : 1)) 'BEGIN {printf "%.1f", (b - a) / s}')
+  # What one costs the GPU: the drain of the one, and the way to the other.
+  lost=$(awk -v a="$alone" -v b="$busy" -v n="$per_second" 'BEGIN {printf "%.1f", (n > 0 ? (a - b) / n * 1e6 : 0)}')
+  figure handoff "{\"per_second\": $per_second, \"gpu_us_lost_by_each\": $lost, \"cost_us\": $(awk -v n="${cost:-0}" 'BEGIN {printf "%.1f", n / 1000}'), \"busy\": $busy, \"busy_alone\": $alone}"
+  check "handoff: hand-offs per second" "$per_second" ">" 0
+  check "handoff: GPU busy with two pods, of alone" "$(ratio "$busy" "$alone")" ">=" 0.95
+}
+grants() { number "$(timeout 10 baton status --json | tr -d '\n ')" grants; }
+
+step_swap() {
+  command -v baton-memory >/dev/null || skip "needs baton-memory"
+  local share=${BATON_GPU_SWAP_MIB:-$($simulated && echo 1024 || echo 8192)} free left name each _
+  free=$(number "$("${bare[@]}" baton-memory info)" free)
+  left=$((share << 20 < free ? share << 20 : free))
+  if [ "$left" -lt "$free" ]; then
+    # Memory that is somebody else's: what is left is what the pods share.
+    limit=$((2 * limit)) start swap-others "${bare[@]}" baton-memory leave "$left"
+  fi
+  daemon '[memory]\nswap_fraction = 0.5\n'
+  if [ "$left" -lt "$free" ]; then
+    # No pod comes before batond knows whose that is, which takes two looks.
+    for _ in $(seq 40); do
+      [[ $(timeout 10 baton status 2>&1) != *"without the token"* ]] || break
+      sleep 0.5
+    done
+  fi
+  each=$((left / 10 * 6 >> 20))
+  for name in first second third; do
+    pod "$name" --request 10 --swap --memory-request 64MiB --memory "${each}MiB"
+    start "swap-$name" "${pod[@]}" baton-memory rounds 1 $(((each - 4) << 20)) 3
+  done
+  local slowest=0
+  for name in first second third; do
+    join "swap-$name"
+    object_of "swap-$name"
+    check "swap: rounds that pod $name has verified" "$(number "$object" rounds)" "==" 3
+    slowest=$(awk -v a="$slowest" -v b="$(number "$object" slowest_ns)" 'BEGIN {print (a > b / 1e6 ? a : b / 1e6)}')
+  done
+  figure swap "{\"shared_mib\": $((left >> 20)), \"each_mib\": $each, \"slowest_round_ms\": $slowest}"
+}
