@@ -83,10 +83,11 @@ add_custom_target(baton_tests)
 
 # baton_test(NAME SOURCES... [DEPENDS targets...] [LABELS labels...] [FILTER filter] [ALONE filter]):
 # a GoogleTest program; each of its cases is a ctest test of its own. FILTER: of its cases only these
-# (--gtest_filter). ALONE: beside these no other test runs; not together with FILTER. RELEASE_ONLY:
-# scripts/test does not build it for the sanitizers.
+# (--gtest_filter). ALONE: beside these no other test runs; not together with FILTER. SUITES: each of
+# its suites is a ctest test instead, in one process; for many quick cases. A FILTER may then only
+# leave out ("-A.*"). RELEASE_ONLY: scripts/test does not build it for the sanitizers.
 function(baton_test name)
-  cmake_parse_arguments(arg "RELEASE_ONLY" "TIMEOUT;FILTER;ALONE" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "RELEASE_ONLY;SUITES" "TIMEOUT;FILTER;ALONE" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -102,6 +103,17 @@ function(baton_test name)
   # What is tested is optimised; the test's own code is, where it says so.
   target_compile_options(${name} PRIVATE
     $<$<CONFIG:Release>:-O$<IF:$<BOOL:$<TARGET_PROPERTY:${name},BATON_OPTIMISE>>,1,0>>)
+  if(arg_SUITES)
+    set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
+    file(GENERATE OUTPUT ${suites} CONTENT "set(suites_name ${name})
+set(suites_program [[$<TARGET_FILE:${name}>]])
+set(suites_filter [[${arg_FILTER}]])
+set(suites_properties LABELS [[${arg_LABELS}]] TIMEOUT ${arg_TIMEOUT} ENVIRONMENT [[${arg_ENVIRONMENT}]])
+include([[${CMAKE_SOURCE_DIR}/cmake/BatonTestSuites.cmake]])
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${suites})
+    return()
+  endif()
   if(arg_ALONE)
     set(arg_FILTER "-${arg_ALONE}")
     gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST

@@ -58,8 +58,12 @@ FUZZ_TARGET(cgroup) {
   const std::string container = node::ContainerIn(input);
   BATON_CHECK(container.empty() || container.size() == 64);
   BATON_CHECK(node::ContainerIn(twice) == container);
+  const std::string group = node::ContainerGroupIn(input);
+  BATON_CHECK(group.empty() || (group.front() == '/' && group.find("/../") == std::string::npos));
   const std::string below = "0::/docker-" + container + ".scope/x\n" + std::string(input);
   BATON_CHECK(node::ContainerIn(below) == container);
+  BATON_CHECK(container.empty() ||
+              node::ContainerGroupIn(below) == "/docker-" + container + ".scope");
 }
 
 }  // namespace
