@@ -125,16 +125,19 @@ struct State {
 };
 
 // Asks for the client's charged device memory on `gpu` to become `total` bytes, or tells that it
-// has (a total not above the present one is always granted). Answered by MemoryReply.
+// has (a total not above the present one is always granted), or, with `refused`, that the program
+// has got an out-of-memory error. Answered by MemoryReply.
 struct Memory {
   static constexpr uint8_t kType = 4;
   uint8_t gpu = 0;
   uint64_t request = 0;  // echoed; grows, and an older one than the last seen is dropped
   uint64_t total = 0;    // bytes
   uint64_t movable = 0;  // of these, what can be moved to the host: of a pod with swap
+  uint64_t refused =
+      0;  // bytes that the program asked for in vain, not told more than once a second
   template <class V>
   void Fields(V& v) {
-    v(gpu), v(request), v(total), v(movable);
+    v(gpu), v(request), v(total), v(movable), v(refused);
   }
 };
 

@@ -37,6 +37,8 @@ export const gpu = object({
   link: text,  // Link to the node.
   health: optional(text),  // Only healthy GPUs get new pods.
   why: optional(text),  // Why it is not healthy.
+  kernel_caps: optional(flag),  // Whether the driver can hold memory caps there beside the hook.
+  kernel_caps_why: optional(text),  // Why not; empty: it can, as far as is known.
   cordoned: flag,  // Whether the operator keeps new pods away.
   unmanaged: list(unmanagedProcess),  // Processes on it that launch without a token; empty where Baton does not look (GPUs of other nodes, MIG).
   vendor: optional(text),  // nvidia; or another, whose GPU a pod has as a whole and without tokens.
@@ -61,7 +63,10 @@ export const podOnGpu = object({
   achieved_60s: number,  // Over the last 60 s.
   waited_1s: number,  // Fraction of the last second in which it waited, in percent.
   memory_used: number,  // Bytes.
+  kernel_cap: optional(flag),  // Of a pod with a memory cap: whether the driver holds it too, in every container of the pod.
+  kernel_cap_why: optional(text),  // Why not; empty: it does, or the pod has no process there.
   memory_swapped: optional(number),  // Of a pod with swap: bytes of them that are moved to the host.
+  memory_released: optional(flag),  // Of a pod with swap: all of them are moved to the host, for it has had no work for idle_release.
   held_ns: number,  // Held time: grant to drained.
   busy_ns: number,  // Held time in which the GPU executed.
   waited_ns: number,  // Waited and did not hold.
@@ -110,6 +115,7 @@ export const pod = object({
   revocations: number,
   memory_used: number,  // Bytes.
   memory_swapped: optional(number),  // Of a pod with swap: bytes of them that are moved to the host.
+  memory_released: optional(flag),  // Of a pod with swap: all of them are moved to the host, for it has had no work for idle_release.
   lag_ns: number,  // Held time it is owed; negative: ahead.
   achieved_1s: number,  // Over the last 1 s. The sum over its GPUs.
   achieved_10s: number,  // Over the last 10 s. The sum over its GPUs.

@@ -33,8 +33,8 @@ interface Row {
   phase: HTMLElement;
 }
 
-export function phaseText(on: {phase: string; throttled?: boolean}): string {
-  return on.throttled ? 'at its limit' : printable(on.phase, 20);
+export function phaseText(on: {phase: string; throttled?: boolean; memory_released?: boolean | null | undefined}): string {
+  return on.throttled ? 'at its limit' : on.memory_released ? 'swapped out' : printable(on.phase, 20);
 }
 
 // Processes that launch without a token.

@@ -25,7 +25,7 @@ const kColumns: PodColumn[] = [
     pod.gpus.length === 1 ? shortGpu(pod.gpus[0]!.uuid) : grouped(pod.gpus.length),
    title: (pod) => pod.gpus.map((part) => `${printable(part.node, 40)} ${printable(part.uuid, 60)}`).join('\n'), wide: true},
   {key: 'phase', head: 'Phase', value: (pod) => kPhases.indexOf(pod.phase), text: (pod) =>
-    phaseText({phase: pod.phase, throttled: pod.gpus.some((part) => part.throttled)}), wide: true},
+    phaseText({phase: pod.phase, throttled: pod.gpus.some((part) => part.throttled), memory_released: pod.memory_released}), wide: true},
   {key: 'achieved', head: 'Achieved', number: true, value: (pod) => pod.achieved_10s, text: (pod) => percent(pod.achieved_10s),
    title: () => 'over 10 s, summed over its GPUs'},
   {key: 'request', head: 'Request', number: true, value: (pod) => pod.request, text: (pod) => share(pod.request)},
