@@ -92,7 +92,12 @@ function(baton_test name)
     set(arg_LABELS unit)
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
+    # Of a case, and of a suite of many, under sanitizers on a busy machine.
+    if(arg_SUITES)
+      set(arg_TIMEOUT 300)
+    else()
+      set(arg_TIMEOUT 60)
+    endif()
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE baton_options baton_sanitizers ${arg_DEPENDS}
