@@ -45,8 +45,10 @@ struct alignas(64) Cell {
   Gpu* gpu = nullptr;
   Stream* stream = nullptr;
   CUcontext context = nullptr;
-  bool sample_next = false;  // measure the next launch by itself
-  uint32_t behind = 0;       // the pending launches come after this wait of the stream
+  bool sample_next = false;   // measure the next launch by itself
+  uint32_t unsampled = 0;     // marked launches since one was measured so
+  uint64_t unsampled_ns = 0;  // and what they were predicted to take
+  uint32_t behind = 0;        // the pending launches come after this wait of the stream
   // As many launches of this cell, its first, are covered by a mark of another's.
   std::atomic<uint64_t> covering{0}, covered{0};
   Cell* next_in_bucket = nullptr;

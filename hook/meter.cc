@@ -18,6 +18,10 @@ constexpr int kLaunchLooks = 500;
 constexpr Duration kLaunchLook = microseconds(20);
 // Streams that a mark looks at in passing.
 constexpr int kSweepLooks = 8;
+// Where a stream does not keep the GPU busy, one in so many launches is measured by itself, or one
+// in so much time. Two events for that and one each kMarkEveryNs are less than 3 % of launches.
+constexpr uint32_t kSampleLaunches = 300;
+constexpr uint64_t kSampleNs = 3'000'000;
 // A launch waits this long for the GPU to move before it is let pass.
 constexpr Duration kStall = milliseconds(20);
 
@@ -240,6 +244,18 @@ bool MarkPending(Cell* cell, Stream* stream, Mark& mark) {
   return true;
 }
 
+// The cell's pending launches get a plain mark, or one of them is measured by itself.
+void CountUnsampled(Cell* cell, bool itself) {
+  cell->unsampled += cell->pending.load(std::memory_order_relaxed);
+  cell->unsampled_ns += cell->pending_ns.load(std::memory_order_relaxed);
+  if (itself) cell->unsampled = cell->unsampled_ns = 0;
+}
+
+// Whether the cell's next launch is to be measured by itself after a plain mark.
+bool IsSampleDue(const Cell* cell, const Mark& mark) {
+  return !mark.dense && (cell->unsampled >= kSampleLaunches || cell->unsampled_ns >= kSampleNs);
+}
+
 uint64_t PendingNs(const Gpu* gpu) {
   uint64_t ns = 0;
   for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
@@ -260,14 +276,14 @@ bool RecordMark(Cell* cell, CUevent start) {
   Mark mark;
   mark.start = start;
   bool covered = true;
+  CountUnsampled(cell, start != nullptr);
   if (stream->gone.load() || stream->context->gone.load()) {
     ForgetPending(cell);  // its end is marked already, or it ended with its context
   } else {
     CollectFinished(stream, BusyStreams(meter));
     covered = MarkPending(cell, stream, mark);
   }
-  // Where this stream does not keep the GPU busy, work is measured by itself now and then.
-  cell->sample_next = start == nullptr && !mark.dense;
+  cell->sample_next = start == nullptr && IsSampleDue(cell, mark);
   return covered;
 }
 
@@ -384,8 +400,9 @@ bool TryMark(Cell* cell, bool own, bool captures) {
       HookCalls calls(context->handle);
       CollectFinished(stream, BusyStreams(meter));
       Mark mark;
+      CountUnsampled(cell, false);
       covered = MarkPending(cell, stream, mark);
-      cell->sample_next = stream == cell->stream && !mark.dense;
+      cell->sample_next = stream == cell->stream && IsSampleDue(cell, mark);
     }
   }
   stream->lock.Release();

@@ -52,7 +52,8 @@ struct FakeStream {
 };
 struct FakeEvent {
   FakeContext* context;
-  Moment at{};  // of everything before it in its stream
+  Moment at{};                 // of everything before it in its stream
+  std::vector<Moment> also{};  // of everything in the streams that its own waits for
 };
 struct FakeMemory {
   size_t bytes;
@@ -128,6 +129,11 @@ int64_t End(int64_t end) {
 int64_t When(const Moment& moment) {
   if (moment.after == nullptr) return End(moment.at);
   return moment.after->over_at == 0 ? kForever : moment.after->over_at + moment.at;
+}
+int64_t When(const FakeEvent& event) {
+  int64_t when = When(event.at);
+  for (const Moment& moment : event.also) when = std::max(when, When(moment));
+  return when;
 }
 // When what is enqueued now may begin.
 Moment NextIn(const FakeStream* stream) {
@@ -432,13 +438,13 @@ FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
   if (event == nullptr || in == nullptr || in->context != event->context) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  Moment at = NextIn(in);
+  event->at = NextIn(in);
+  event->also.clear();
   if (s == CU_STREAM_LEGACY) {  // it waits for every blocking stream of its context
     for (const auto& [key, stream] : g_defaults) {
-      if (key.first == Current()) at = When(stream->end) > When(at) ? stream->end : at;
+      if (key.first == Current()) event->also.push_back(stream->end);
     }
   }
-  event->at = at;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned)) {
@@ -446,7 +452,7 @@ FAKE_API(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned)) {
   const FakeEvent* event = g_events.Find(e);
   FakeStream* stream = StreamAt(s);
   if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (When(event->at) > When(stream->end)) stream->end = event->at;
+  if (When(*event) > When(stream->end)) stream->end = event->at;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuEventQuery, (CUevent e)) {
@@ -461,13 +467,13 @@ FAKE_API(cuEventQuery, (CUevent e)) {
   }
   const FakeEvent* event = g_events.Find(e);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Now() >= When(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return Now() >= When(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 FAKE_API(cuEventElapsedTime, (float* ms, CUevent a, CUevent b)) {
   std::lock_guard lock(g_mutex);
   const FakeEvent *from = g_events.Find(a), *to = g_events.Find(b);
   if (from == nullptr || to == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  *ms = static_cast<float>(When(to->at) - When(from->at)) / 1e6f;
+  *ms = static_cast<float>(When(*to) - When(*from)) / 1e6f;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuLaunchKernel, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
