@@ -81,7 +81,7 @@ void Serve(Dev* dev) {
       auto& list = dev->attention;
       std::erase_if(list, [](const OpPtr& op) { return op->done; });
       for (const OpPtr& op : list) {
-        const OpState state = op->finished ? OpState::kDone : session->StateOf(op->ref);
+        const OpState state = op->finished ? OpState::kDone : session->operations().StateOf(op->ref);
         if (op->host_function && state == OpState::kGateReady) {
           ready.push_back(op);
         } else if (op->condition && !op->released &&
@@ -136,7 +136,7 @@ void CollectEnded(Dev* dev, Timeline& timeline) {
     if (ctx->index < 0) continue;
     Completion completion;
     while (timeline.Collect(ctx->index, &completion)) {
-      const int slot = Timeline::SlotOf(completion.ref);
+      const int slot = Operations::SlotOf(completion.ref);
       OpPtr op = std::move(ctx->by_slot[slot]);
       ctx->free_slots.push_back(slot);
       op->started_at = completion.started_at;

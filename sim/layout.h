@@ -1,7 +1,7 @@
 // What a device file holds: one simulated GPU, mapped by every process that uses it.
 //
 // A process may be killed at any instruction while it changes this state. So the scheduling state
-// consists of Cells, which only Timeline::Set writes: it first notes the old value in the undo
+// consists of Cells, which only Undo::Set writes: it first notes the old value in the undo
 // log. Whoever next takes the lock of a dead owner rolls the log back, and so sees the state as
 // it was at the last Commit. What is not a Cell is written only before a commit makes it
 // reachable.
@@ -26,7 +26,7 @@ inline constexpr int kMaxNames = 512;
 inline constexpr int kNameBytes = 64;
 inline constexpr int64_t kForever = INT64_MAX;
 
-// A 64-bit word of the scheduling state; Timeline::Set writes it.
+// A 64-bit word of the scheduling state; Undo::Set writes it.
 class Cell {
  public:
   operator uint64_t() const { return value_; }
@@ -34,7 +34,7 @@ class Cell {
   Cell& operator=(const Cell&) = delete;
 
  private:
-  friend class Timeline;
+  friend class Undo;
   uint64_t value_;
 };
 

@@ -367,9 +367,9 @@ SIM_NVML(nvmlDeviceGetUtilizationRates, (void* handle, NvmlUtilization* rates)) 
     now = file.now.Signed();
     for (const Context& c : file.contexts) {
       for (OpRef ref = c.state != 0 ? uint64_t{c.running_head} : 0; ref != 0;
-           ref = session->At(ref).next) {
+           ref = session->operations().At(ref).next) {
         KernelRecord record{};
-        record.start_ns = session->At(ref).started_at.Signed();
+        record.start_ns = session->operations().At(ref).started_at.Signed();
         record.end_ns = now;
         running.push_back(record);
       }

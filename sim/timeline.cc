@@ -1,63 +1,20 @@
 #include "sim/timeline.h"
 
-#include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 
 namespace baton::sim {
-namespace {
-
-std::atomic<int64_t> kill_at_write{0};
-
-// An edge names one dependency of an operation: the operation and which of its kMaxDeps.
-uint64_t EdgeOf(OpRef ref, int k) { return ref * kMaxDeps + static_cast<uint64_t>(k); }
-OpRef RefOfEdge(uint64_t edge) { return edge / kMaxDeps; }
-
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  return a == kForever || b == kForever || a > kForever - b ? kForever : a + b;
-}
-
-}  // namespace
-
-void Timeline::KillAtWriteForTest(int64_t n) { kill_at_write = n; }
-
-void Timeline::Set(Cell& cell, uint64_t value) {
-  if (cell.value_ == value) return;
-  BATON_CHECK(file_->undo_count < kUndoEntries);
-  UndoEntry& entry = file_->undo[file_->undo_count];
-  entry.offset =
-      static_cast<uint64_t>(reinterpret_cast<char*>(&cell) - reinterpret_cast<char*>(file_));
-  entry.old = cell.value_;
-  // A kill leaves a prefix of the program's stores; the fences keep the compiler to their order.
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  file_->undo_count = file_->undo_count + 1;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  cell.value_ = value;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (__builtin_expect(kill_at_write.load(std::memory_order_relaxed) != 0, 0)) {
-    if (kill_at_write.fetch_sub(1) == 1) kill(getpid(), SIGKILL);
-  }
-}
 
 void Timeline::Commit() {
   BATON_CHECK(marker_head_ == 0);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  file_->undo_count = 0;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+  undo_.Commit();
 }
 
 void Timeline::Recover() {
-  while (file_->undo_count > 0) {
-    const UndoEntry& entry = file_->undo[file_->undo_count - 1];
-    reinterpret_cast<Cell*>(reinterpret_cast<char*>(file_) + entry.offset)->value_ = entry.old;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    file_->undo_count = file_->undo_count - 1;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  }
+  undo_.Recover();
   marker_head_ = marker_tail_ = 0;
 }
 
@@ -66,136 +23,46 @@ void Timeline::BumpChange() {
   wake_ = true;
 }
 
-void Timeline::Append(Cell& head, Cell& tail, OpRef ref) {
-  Set(At(ref).next, 0);
-  if (head == 0) {
-    Set(head, ref);
-  } else {
-    Set(At(tail).next, ref);
-  }
-  Set(tail, ref);
-}
-
-OpRef Timeline::PopFront(Cell& head, Cell& tail) {
-  const OpRef ref = head;
-  if (ref == 0) return 0;
-  Set(head, At(ref).next);
-  if (head == 0) Set(tail, 0);
-  return ref;
-}
-
-int Timeline::NextActive(int after) const {
-  for (int i = 1; i <= kMaxContexts; ++i) {
-    const int context = (after + i) % kMaxContexts;
-    if (context % 64 == 0 && file_->active[context / 64] == 0) {
-      i += 63;  // none in this word
-      continue;
-    }
-    if (file_->active[context / 64] >> (context % 64) & 1) return context;
-  }
-  return -1;
-}
-
-void Timeline::SetActive(int context, bool active) {
-  Cell& word = file_->active[context / 64];
-  const uint64_t bit = uint64_t{1} << (context % 64);
-  if (((word & bit) != 0) == active) return;
-  if (active && file_->active_count == 1 && file_->current != 0) {
-    // The one that had the engine to itself was renewed at every end of its slice.
-    const int64_t passed = Now() - file_->slice_start.Signed();
-    Set(file_->slice_start, static_cast<uint64_t>(file_->slice_start.Signed() +
-                                                  passed / file_->slice_ns * file_->slice_ns));
-  }
-  Set(word, active ? word | bit : word & ~bit);
-  Set(file_->active_count, active ? file_->active_count + 1 : file_->active_count - 1);
-}
-
-int64_t Timeline::FirstRunningEnd(int context) const {
-  const Context& c = file_->contexts[context];
-  int64_t least = kForever;
-  for (OpRef ref = c.running_head; ref != 0; ref = At(ref).next) {
-    least = std::min(least, At(ref).remaining.Signed());
-  }
-  return SaturatingAdd(c.accounted.Signed(), least);
-}
-
-OpRef Timeline::WholeKernelOf(const Context& c) const {
-  OpRef ref = c.running_head;
-  while (ref != 0 && (At(ref).flags & kConcurrent)) ref = At(ref).next;
-  return ref;
-}
-
-// Takes the time since the last account off what the current context's kernels have left.
-void Timeline::Account(int64_t t) {
-  if (file_->current == 0) return;
-  Context& c = file_->contexts[file_->current - 1];
-  const int64_t passed = t - c.accounted.Signed();
-  if (passed <= 0) return;
-  for (OpRef ref = c.running_head; ref != 0; ref = At(ref).next) {
-    Op& op = At(ref);
-    if (op.remaining.Signed() != kForever) {
-      Set(op.remaining, static_cast<uint64_t>(op.remaining.Signed() - passed));
-    }
-    Set(op.busy, op.busy + static_cast<uint64_t>(passed));
-  }
-  if (c.running_count != 0) {
-    Set(file_->busy_total, file_->busy_total + static_cast<uint64_t>(passed));
-  }
-  Set(c.accounted, static_cast<uint64_t>(t));
-}
-
-void Timeline::SwitchTo(int context) {
-  Set(file_->current, static_cast<uint64_t>(context + 1));
-  Set(file_->slice_start, file_->now);
-  if (context >= 0) Set(file_->contexts[context].accounted, file_->now);
-}
-
-void Timeline::StartReadyKernels(int context) {
-  Context& c = file_->contexts[context];
-  while (c.ready_head != 0) {
-    Op& op = At(c.ready_head);
-    if (!(op.flags & kConcurrent) && WholeKernelOf(c) != 0) return;
-    Account(Now());
-    Set(c.accounted, file_->now);
-    const OpRef ref = PopFront(c.ready_head, c.ready_tail);
-    SetState(op, OpState::kRunning);
-    Set(op.started_at, file_->now);
-    if (c.inject == static_cast<uint64_t>(Injection::kIllegalAddress)) {
-      Set(op.flags, op.flags | kFaults);
-      Set(op.remaining, 0);
-      Set(c.inject, 0);
-    } else if (c.inject == static_cast<uint64_t>(Injection::kHang)) {
-      Set(op.remaining, static_cast<uint64_t>(kForever));
-      Set(op.flags, op.flags & ~kGated);
-      Set(c.inject, 0);
-    }
-    Set(op.next, c.running_head);
-    Set(c.running_head, ref);
-    Set(c.running_count, c.running_count + 1);
-  }
-}
-
-// Puts the engine where it belongs at `now`: off an idle context, onto an active one.
-void Timeline::Dispatch() {
-  if (file_->current == 0 && file_->active_count != 0) SwitchTo(NextActive(kMaxContexts - 1));
-  while (file_->current != 0 && !HasKernels(file_->contexts[file_->current - 1])) {
-    const int idle = static_cast<int>(file_->current - 1);
-    SetActive(idle, false);
-    SwitchTo(NextActive(idle));
-  }
-  if (file_->current != 0) StartReadyKernels(static_cast<int>(file_->current - 1));
-}
-
 int64_t Timeline::NextEvent() const {
-  int64_t next = kForever;
-  if (file_->current != 0) {
-    next = FirstRunningEnd(static_cast<int>(file_->current - 1));
-    if (file_->active_count > 1) next = std::min(next, SliceEnd());
-  }
-  for (const CopyEngine& engine : file_->engines) {
-    if (engine.running != 0) next = std::min(next, engine.ends_at.Signed());
+  int64_t next = engine_.NextEvent();
+  for (const CopyEngine& copies : file_->engines) {
+    if (copies.running != 0) next = std::min(next, copies.ends_at.Signed());
   }
   return next;
+}
+
+void Timeline::EndCopies(int64_t t) {
+  for (int e = 0; e < 2; ++e) {
+    CopyEngine& engine = file_->engines[e];
+    if (engine.running == 0 || engine.ends_at.Signed() > t) continue;
+    const OpRef ref = engine.running;
+    Op& op = ops_.At(ref);
+    const int context = Operations::ContextOf(ref);
+    Context& c = file_->contexts[context];
+    Set(engine.running, 0);
+    Set(c.copies, c.copies - 1);
+    Set(op.busy, static_cast<uint64_t>(op.duration));
+    Complete(ref, kCompleted);
+    StartCopy(e);
+    ReapDying(context);
+  }
+}
+
+void Timeline::EndKernels() {
+  const int context = engine_.current();
+  if (context < 0) return;
+  Context& c = file_->contexts[context];
+  // Completing one may fault and empty the list.
+  while (const OpRef ref = engine_.FirstEnded()) {
+    ops_.UnlinkRunning(c, ref);
+    if (ops_.At(ref).flags & kFaults) {
+      Complete(ref, kFaulted);
+      if (c.state == static_cast<uint64_t>(SlotState::kLive)) FaultContext(context, 700);
+    } else {
+      Complete(ref, kCompleted);
+    }
+  }
+  ReapDying(context);
 }
 
 void Timeline::AdvanceTo(int64_t now) {
@@ -203,48 +70,12 @@ void Timeline::AdvanceTo(int64_t now) {
     const int64_t next = NextEvent();
     if (next > now) break;
     if (next > Now()) Set(file_->now, static_cast<uint64_t>(next));
-    Account(next);
-    for (int e = 0; e < 2; ++e) {
-      CopyEngine& engine = file_->engines[e];
-      if (engine.running == 0 || engine.ends_at.Signed() > next) continue;
-      const OpRef ref = engine.running;
-      Op& op = At(ref);
-      const int context = ContextOf(ref);
-      Context& c = file_->contexts[context];
-      Set(engine.running, 0);
-      Set(c.copies, c.copies - 1);
-      Set(op.busy, static_cast<uint64_t>(op.duration));
-      Complete(ref, kCompleted);
-      StartCopy(e);
-      ReapDying(context);
-    }
-    if (file_->current != 0) {
-      const int context = static_cast<int>(file_->current - 1);
-      Context& c = file_->contexts[context];
-      // Completing one may fault and empty the list, so look afresh each time.
-      bool found = true;
-      while (found) {
-        found = false;
-        for (OpRef ref = c.running_head; ref != 0; ref = At(ref).next) {
-          if (At(ref).remaining != 0) continue;
-          UnlinkRunning(c, ref);
-          if (At(ref).flags & kFaults) {
-            Complete(ref, kFaulted);
-            if (c.state == static_cast<uint64_t>(SlotState::kLive)) FaultContext(context, 700);
-          } else {
-            Complete(ref, kCompleted);
-          }
-          found = true;
-          break;
-        }
-      }
-      ReapDying(context);
-    }
+    engine_.Account(next);
+    EndCopies(next);
+    EndKernels();
     DrainMarkers();
-    if (file_->current != 0 && file_->active_count > 1 && next >= SliceEnd()) {
-      SwitchTo(NextActive(static_cast<int>(file_->current - 1)));
-    }
-    Dispatch();
+    engine_.EndSlice(next);
+    engine_.Dispatch();
     Commit();
   }
   if (now > Now()) Set(file_->now, static_cast<uint64_t>(now));
@@ -254,7 +85,7 @@ void Timeline::AdvanceTo(int64_t now) {
 Submitted Timeline::Submit(int context, int slot, const OpRequest& request) {
   Context& c = file_->contexts[context];
   Op& op = c.ops[slot];
-  const OpRef ref = static_cast<OpRef>(context) * kOpsPerContext + static_cast<OpRef>(slot) + 1;
+  const OpRef ref = Operations::RefOf(context, slot);
   BATON_CHECK(op.state == static_cast<uint64_t>(OpState::kFree));
   op.kind = static_cast<uint64_t>(request.kind);
   op.duration = request.duration;
@@ -262,7 +93,7 @@ Submitted Timeline::Submit(int context, int slot, const OpRequest& request) {
   op.name = request.name;
   op.submitted_at = Now();
   const bool spins = request.kind == OpKind::kKernel && (request.flags & kGated);
-  SetState(op, OpState::kPending);
+  ops_.SetState(op, OpState::kPending);
   Set(op.sequence, op.sequence + 1);
   Set(op.remaining, static_cast<uint64_t>(spins ? kForever : request.duration));
   Set(op.busy, 0);
@@ -274,99 +105,87 @@ Submitted Timeline::Submit(int context, int slot, const OpRequest& request) {
   for (int k = 0; k < kMaxDeps; ++k) op.deps[k] = 0;
   for (int k = 0; k < request.dep_count; ++k) {
     if (request.deps[k] == 0) continue;
-    Op& dep = At(request.deps[k]);
+    const Op& dep = ops_.At(request.deps[k]);
     const OpState state = static_cast<OpState>(uint64_t{dep.state});
     if (state == OpState::kFree || state == OpState::kDone ||
         dep.sequence != request.dep_sequences[k]) {
       continue;
     }
-    Set(op.edge_next[k], dep.first_edge);
-    Set(dep.first_edge, EdgeOf(ref, k));
-    op.deps[k] = request.deps[k];
+    ops_.Depend(ref, k, request.deps[k]);
     ++left;
   }
   Set(op.deps_left, left);
   if (left == 0) {
     BecomeReady(ref);
     DrainMarkers();
-    Dispatch();
+    engine_.Dispatch();
   }
   Commit();
   return {ref, op.sequence};
 }
 
 void Timeline::BecomeReady(OpRef ref) {
-  Op& op = At(ref);
-  const int context = ContextOf(ref);
+  Op& op = ops_.At(ref);
+  const int context = Operations::ContextOf(ref);
   Context& c = file_->contexts[context];
   Set(op.ready_at, file_->now);
   // Work of a faulted context passes through the same list, as dropped.
   switch (c.error != 0 ? OpKind::kMarker : static_cast<OpKind>(op.kind)) {
     case OpKind::kMarker:
-      SetState(op, OpState::kReady);
+      ops_.SetState(op, OpState::kReady);
       Set(op.marker_next, 0);
       if (marker_head_ == 0) {
         marker_head_ = ref;
       } else {
-        Set(At(marker_tail_).marker_next, ref);
+        Set(ops_.At(marker_tail_).marker_next, ref);
       }
       marker_tail_ = ref;
       break;
     case OpKind::kGate:
-      SetState(op, OpState::kGateReady);
+      ops_.SetState(op, OpState::kGateReady);
       BumpChange();
       break;
     case OpKind::kKernel:
-      SetState(op, OpState::kReady);
-      Append(c.ready_head, c.ready_tail, ref);
-      SetActive(context, true);
+      ops_.SetState(op, OpState::kReady);
+      engine_.Enqueue(context, ref);
       break;
     case OpKind::kCopyIn:
     case OpKind::kCopyOut: {
       const int e = static_cast<OpKind>(op.kind) == OpKind::kCopyIn ? 0 : 1;
-      SetState(op, OpState::kReady);
-      Append(file_->engines[e].head, file_->engines[e].tail, ref);
+      ops_.SetState(op, OpState::kReady);
+      ops_.Append(file_->engines[e].head, file_->engines[e].tail, ref);
       StartCopy(e);
       break;
     }
   }
 }
 
-// Markers complete one by one here rather than by recursion: a chain of them may be long.
 void Timeline::DrainMarkers() {
   while (marker_head_ != 0) {
     const OpRef ref = marker_head_;
-    marker_head_ = At(ref).marker_next;
+    marker_head_ = ops_.At(ref).marker_next;
     if (marker_head_ == 0) marker_tail_ = 0;
-    if (StateOf(ref) != OpState::kReady) continue;  // dropped since
-    Complete(ref, file_->contexts[ContextOf(ref)].error != 0 ? kDropped : kCompleted);
+    if (ops_.StateOf(ref) != OpState::kReady) continue;  // dropped since
+    Complete(ref, file_->contexts[Operations::ContextOf(ref)].error != 0 ? kDropped : kCompleted);
   }
 }
 
 void Timeline::StartCopy(int e) {
   CopyEngine& engine = file_->engines[e];
   if (engine.running != 0 || engine.head == 0) return;
-  const OpRef ref = PopFront(engine.head, engine.tail);
-  Op& op = At(ref);
-  Context& c = file_->contexts[ContextOf(ref)];
-  SetState(op, OpState::kRunning);
+  const OpRef ref = ops_.PopFront(engine.head, engine.tail);
+  Op& op = ops_.At(ref);
+  Context& c = file_->contexts[Operations::ContextOf(ref)];
+  ops_.SetState(op, OpState::kRunning);
   Set(op.started_at, file_->now);
   Set(engine.running, ref);
   Set(engine.ends_at, static_cast<uint64_t>(Now() + op.duration));
   Set(c.copies, c.copies + 1);
 }
 
-void Timeline::UnlinkRunning(Context& c, OpRef ref) {
-  Cell* link = &c.running_head;
-  while (*link != ref) link = &At(*link).next;
-  Set(*link, At(ref).next);
-  Set(c.running_count, c.running_count - 1);
-}
-
-// The operation, already out of every list, ends now.
 void Timeline::Complete(OpRef ref, uint64_t flags) {
-  Op& op = At(ref);
-  Context& c = file_->contexts[ContextOf(ref)];
+  Op& op = ops_.At(ref);
+  Context& c = file_->contexts[Operations::ContextOf(ref)];
   const bool ran = static_cast<OpState>(uint64_t{op.state}) == OpState::kRunning;
   const bool dying = c.state == static_cast<uint64_t>(SlotState::kDying);
   if (dying) flags |= kKilled;
@@ -374,63 +193,37 @@ void Timeline::Complete(OpRef ref, uint64_t flags) {
   Set(op.ended_at, file_->now);
   Set(op.flags, op.flags | flags);
   Set(c.unfinished, c.unfinished - 1);
-  if (ran && static_cast<OpKind>(op.kind) == OpKind::kKernel) WriteRecord(ref, op, flags);
+  if (ran && static_cast<OpKind>(op.kind) == OpKind::kKernel) ops_.WriteRecord(ref, flags);
   if (dying) {
-    SetState(op, OpState::kFree);
+    ops_.SetState(op, OpState::kFree);
   } else {
-    SetState(op, OpState::kDone);
-    Append(c.done_head, c.done_tail, ref);
+    ops_.SetState(op, OpState::kDone);
+    ops_.Append(c.done_head, c.done_tail, ref);
   }
-  ReleaseDependents(op);
-}
-
-// Takes a pending operation out of the lists of what it waits for.
-void Timeline::UnlinkEdges(OpRef ref) {
-  const Op& op = At(ref);
-  for (int k = 0; k < kMaxDeps; ++k) {
-    if (op.deps[k] == 0) continue;
-    Cell* link = &At(op.deps[k]).first_edge;
-    while (*link != 0 && *link != EdgeOf(ref, k)) {
-      link = &At(RefOfEdge(*link)).edge_next[*link % kMaxDeps];
-    }
-    if (*link != 0) Set(*link, op.edge_next[k]);
-  }
-}
-
-void Timeline::ReleaseDependents(Op& op) {
-  uint64_t edge = op.first_edge;
-  Set(op.first_edge, 0);
-  while (edge != 0) {
-    const OpRef ref = RefOfEdge(edge);
-    Op& dependent = At(ref);
-    edge = dependent.edge_next[edge % kMaxDeps];
-    if (static_cast<OpState>(uint64_t{dependent.state}) != OpState::kPending) continue;
-    Set(dependent.deps_left, dependent.deps_left - 1);
-    if (dependent.deps_left == 0) BecomeReady(ref);
-  }
+  ops_.ReleaseDependents(op, [this](OpRef ready) { BecomeReady(ready); });
 }
 
 bool Timeline::Collect(int context, Completion* completion) {
   Context& c = file_->contexts[context];
-  const OpRef ref = PopFront(c.done_head, c.done_tail);
+  const OpRef ref = ops_.PopFront(c.done_head, c.done_tail);
   if (ref == 0) return false;
-  Op& op = At(ref);
+  Op& op = ops_.At(ref);
   *completion = {ref, op.started_at.Signed(), op.ended_at.Signed(), op.flags};
-  SetState(op, OpState::kFree);
+  ops_.SetState(op, OpState::kFree);
   Commit();
   return true;
 }
 
 void Timeline::Release(OpRef ref) {
-  Op& op = At(ref);
-  Account(Now());
-  if (StateOf(ref) == OpState::kGateReady) {
+  Op& op = ops_.At(ref);
+  engine_.Account(Now());
+  if (ops_.StateOf(ref) == OpState::kGateReady) {
     Complete(ref, kCompleted);
     DrainMarkers();
-    Dispatch();
+    engine_.Dispatch();
   } else if (static_cast<OpKind>(op.kind) == OpKind::kKernel && (op.flags & kGated) &&
-             (StateOf(ref) == OpState::kRunning || StateOf(ref) == OpState::kReady ||
-              StateOf(ref) == OpState::kPending)) {
+             (ops_.StateOf(ref) == OpState::kRunning || ops_.StateOf(ref) == OpState::kReady ||
+              ops_.StateOf(ref) == OpState::kPending)) {
     Set(op.flags, op.flags & ~kGated);
     Set(op.remaining, static_cast<uint64_t>(op.duration));
   }
@@ -438,56 +231,18 @@ void Timeline::Release(OpRef ref) {
   Commit();
 }
 
-void Timeline::WriteRecord(OpRef ref, const Op& op, uint64_t flags) {
-  if (file_->record_capacity == 0) return;
-  const uint64_t index = file_->record_count;
-  const Context& c = file_->contexts[ContextOf(ref)];
-  Record& record = file_->Records()[index % file_->record_capacity];
-  record.pid = file_->processes[c.process].pid;
-  record.context = c.id;
-  record.stream = op.stream;
-  record.sequence = op.sequence;
-  record.name = op.name;
-  record.submitted_ns = op.submitted_at;
-  record.start_ns = op.started_at.Signed();
-  record.end_ns = op.ended_at.Signed();
-  record.busy_ns = static_cast<int64_t>(uint64_t{op.busy});
-  record.flags = flags;
-  Set(file_->record_count, index + 1);
-}
-
-int64_t Timeline::EarliestKernelStart(int context) const {
-  int64_t start = Now();
-  if (file_->current != 0 && file_->current != static_cast<uint64_t>(context + 1)) {
-    start = std::max(start,
-                     std::min(SliceEnd(), FirstRunningEnd(static_cast<int>(file_->current - 1))));
-  }
-  return start;
-}
-
 int64_t Timeline::EarliestEnd(OpRef ref) const {
-  const Op& op = At(ref);
-  const int context = ContextOf(ref);
-  const Context& c = file_->contexts[context];
+  const Op& op = ops_.At(ref);
   const OpKind kind = static_cast<OpKind>(op.kind);
-  const OpState state = StateOf(ref);
+  const OpState state = ops_.StateOf(ref);
   if (state == OpState::kDone || state == OpState::kFree) return Now();
   if (kind == OpKind::kGate) return kForever;
   if (kind == OpKind::kMarker) return Now();
-  if (kind == OpKind::kKernel) {
-    const bool current = file_->current == static_cast<uint64_t>(context + 1);
-    const int64_t base = current ? c.accounted.Signed() : EarliestKernelStart(context);
-    if (state == OpState::kRunning) return SaturatingAdd(base, op.remaining.Signed());
-    const OpRef before = op.flags & kConcurrent ? 0 : WholeKernelOf(c);
-    const int64_t start = before != 0 ? SaturatingAdd(base, At(before).remaining.Signed())
-                          : current   ? Now()
-                                      : base;
-    return SaturatingAdd(start, op.remaining.Signed());
-  }
+  if (kind == OpKind::kKernel) return engine_.EarliestEnd(ref);
   const CopyEngine& engine = file_->engines[kind == OpKind::kCopyIn ? 0 : 1];
   if (engine.running == ref) return engine.ends_at.Signed();
   const int64_t start = engine.running != 0 ? engine.ends_at.Signed() : Now();
-  return SaturatingAdd(start, op.duration);
+  return op.duration > kForever - start ? kForever : start + op.duration;
 }
 
 uint64_t Timeline::NameId(const char* name) {

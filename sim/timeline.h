@@ -2,23 +2,19 @@
 // clock: every call takes or follows AdvanceTo(now). Starts and ends fall on their exact virtual
 // instants however late the look comes.
 //
-// The rules: contexts with work share the compute engine by round-robin slices; inside a context
-// kernels start in the order in which they became ready, and of those that take the whole GPU one
-// runs at a time; those that say kConcurrent run beside any; each copy direction has an engine of
-// its own.
+// Kernels go by the rules of the compute engine (sim/compute_engine.h). Each copy direction has an
+// engine of its own, which takes copies in the order in which they became ready.
 //
-// The caller holds the device's lock (sim/device.h) around every call. Operations are named by
-// OpRef: 0 is none.
+// The caller holds the device's lock (sim/device.h) around every call.
 #ifndef BATON_SIM_TIMELINE_H_
 #define BATON_SIM_TIMELINE_H_
 
+#include "sim/compute_engine.h"
 #include "sim/layout.h"
+#include "sim/operations.h"
+#include "sim/undo.h"
 
 namespace baton::sim {
-
-using OpRef = uint64_t;
-
-enum class Injection : uint64_t { kNone, kIllegalAddress, kHang };
 
 struct OpRequest {
   OpKind kind = OpKind::kMarker;
@@ -44,7 +40,10 @@ struct Completion {
 
 class Timeline {
  public:
-  explicit Timeline(DeviceFile* file) : file_(file) {}
+  explicit Timeline(DeviceFile* file)
+      : file_(file), undo_(file), ops_(file, undo_), engine_(file, undo_, ops_) {}
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
 
   // Brings the simulation to `now` (CLOCK_MONOTONIC ns); an earlier `now` does nothing.
   void AdvanceTo(int64_t now);
@@ -90,12 +89,7 @@ class Timeline {
   // The id of a kernel's name in records; 0 when the table is full.
   uint64_t NameId(const char* name);
 
-  Op& At(OpRef ref) const {
-    return file_->contexts[(ref - 1) / kOpsPerContext].ops[(ref - 1) % kOpsPerContext];
-  }
-  static int ContextOf(OpRef ref) { return static_cast<int>((ref - 1) / kOpsPerContext); }
-  static int SlotOf(OpRef ref) { return static_cast<int>((ref - 1) % kOpsPerContext); }
-  OpState StateOf(OpRef ref) const { return static_cast<OpState>(uint64_t{At(ref).state}); }
+  const Operations& operations() const { return ops_; }
 
   // Whether the change word moved since the last take. The lock's holder wakes its waiters after
   // unlocking.
@@ -105,44 +99,28 @@ class Timeline {
     return wake;
   }
 
-  // Fault injection for tests: SIGKILL to this process at its n-th write from now; 0: never.
-  static void KillAtWriteForTest(int64_t n);
-
  private:
-  void Set(Cell& cell, uint64_t value);
-  void SetState(Op& op, OpState state) { Set(op.state, static_cast<uint64_t>(state)); }
+  void Set(Cell& cell, uint64_t value) { undo_.Set(cell, value); }
   int64_t Now() const { return file_->now.Signed(); }
 
-  void Account(int64_t t);
-  void Dispatch();
-  void StartReadyKernels(int context);
-  void SwitchTo(int context);
-  int NextActive(int after) const;
-  void SetActive(int context, bool active);
-  bool HasKernels(const Context& c) const { return c.ready_head != 0 || c.running_count != 0; }
-  int64_t SliceEnd() const { return file_->slice_start.Signed() + file_->slice_ns; }
-  int64_t FirstRunningEnd(int context) const;
-  // The running kernel of the context that is not kConcurrent, or 0.
-  OpRef WholeKernelOf(const Context& c) const;
-  int64_t EarliestKernelStart(int context) const;
-
   void BecomeReady(OpRef ref);
+  // The operation, already out of every list, ends now.
   void Complete(OpRef ref, uint64_t flags);
+  // Markers complete one by one here rather than by recursion: a chain of them may be long.
   void DrainMarkers();
   void StartCopy(int engine);
+  void EndCopies(int64_t t);
+  void EndKernels();
+  // Ends everything of the context that has not started, and with `running_too` what has.
   void DropUnstarted(int context, uint64_t flags, bool running_too);
-  void ReleaseDependents(Op& op);
-  void UnlinkEdges(OpRef ref);
-  void UnlinkRunning(Context& c, OpRef ref);
   void ReapDying(int context);
   void FreeContext(int context);
-  void WriteRecord(OpRef ref, const Op& op, uint64_t flags);
-  void Append(Cell& head, Cell& tail, OpRef ref);
-  OpRef PopFront(Cell& head, Cell& tail);
-  void FilterEngine(int engine, int context);
   void BumpChange();
 
   DeviceFile* file_;
+  Undo undo_;
+  Operations ops_;
+  ComputeEngine engine_;
   bool wake_ = false;
   // Markers that became ready and are to be completed; linked through Op::next, so a local head.
   OpRef marker_head_ = 0, marker_tail_ = 0;

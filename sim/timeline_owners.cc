@@ -39,28 +39,15 @@ int Timeline::CreateContext(int process) {
   return -1;
 }
 
-void Timeline::FilterEngine(int e, int context) {
-  CopyEngine& engine = file_->engines[e];
-  OpRef ref = engine.head;
-  Set(engine.head, 0);
-  Set(engine.tail, 0);
-  while (ref != 0) {
-    const OpRef next = At(ref).next;
-    if (ContextOf(ref) != context) Append(engine.head, engine.tail, ref);
-    ref = next;
-  }
-}
-
-// Ends everything of the context that has not started, and with `running_too` what has.
 void Timeline::DropUnstarted(int context, uint64_t flags, bool running_too) {
   Context& c = file_->contexts[context];
-  Account(Now());
+  engine_.Account(Now());
   Set(c.ready_head, 0);
   Set(c.ready_tail, 0);
   for (int e = 0; e < 2; ++e) {
-    FilterEngine(e, context);
+    ops_.Remove(file_->engines[e].head, file_->engines[e].tail, context);
     const OpRef running = file_->engines[e].running;
-    if (running_too && running != 0 && ContextOf(running) == context) {
+    if (running_too && running != 0 && Operations::ContextOf(running) == context) {
       Set(file_->engines[e].running, 0);
       Set(c.copies, c.copies - 1);
     }
@@ -70,10 +57,10 @@ void Timeline::DropUnstarted(int context, uint64_t flags, bool running_too) {
     Set(c.running_count, 0);
   }
   for (int slot = 0; slot < kOpsPerContext && c.unfinished != 0; ++slot) {
-    const OpRef ref = static_cast<OpRef>(context) * kOpsPerContext + static_cast<OpRef>(slot) + 1;
-    switch (StateOf(ref)) {
+    const OpRef ref = Operations::RefOf(context, slot);
+    switch (ops_.StateOf(ref)) {
       case OpState::kPending:
-        UnlinkEdges(ref);
+        ops_.StopWaiting(ref);
         [[fallthrough]];
       case OpState::kReady:
       case OpState::kGateReady:
@@ -102,14 +89,13 @@ void Timeline::FaultContext(int context, uint64_t error) {
 void Timeline::FreeContext(int context) {
   Context& c = file_->contexts[context];
   Process& p = file_->processes[c.process];
-  for (Op& op : c.ops) SetState(op, OpState::kFree);
+  for (Op& op : c.ops) ops_.SetState(op, OpState::kFree);
   Set(c.done_head, 0);
   Set(c.done_tail, 0);
   Set(c.unfinished, 0);
-  SetActive(context, false);
+  engine_.Leave(context);
   Set(c.state, static_cast<uint64_t>(SlotState::kFree));
   Set(p.contexts, p.contexts - 1);
-  if (file_->current == static_cast<uint64_t>(context + 1)) SwitchTo(NextActive(context));
   if (p.contexts == 0 && p.state == static_cast<uint64_t>(SlotState::kDying)) {
     Set(file_->memory_used, file_->memory_used - p.memory);
     Set(p.memory, 0);
@@ -128,7 +114,7 @@ void Timeline::DestroyContext(int context) {
   if (c.error == 0) Set(c.error, 1);  // so that what is dropped starts nothing
   DropUnstarted(context, kKilled, true);
   FreeContext(context);
-  Dispatch();
+  engine_.Dispatch();
   BumpChange();
   Commit();
 }
@@ -157,16 +143,16 @@ void Timeline::ProcessDied(int process) {
     // Nobody can release what spins, and what hangs never ends.
     OpRef ref = c.running_head;
     while (ref != 0) {
-      const OpRef next = At(ref).next;
-      if (At(ref).remaining.Signed() == kForever) {
-        UnlinkRunning(c, ref);
+      const OpRef next = ops_.At(ref).next;
+      if (ops_.At(ref).remaining.Signed() == kForever) {
+        ops_.UnlinkRunning(c, ref);
         Complete(ref, kKilled);
       }
       ref = next;
     }
     ReapDying(i);
     DrainMarkers();
-    Dispatch();
+    engine_.Dispatch();
     BumpChange();
     Commit();
   }
@@ -198,16 +184,16 @@ bool Timeline::Inject(uint64_t pid, Injection what) {
       continue;
     }
     found = true;
-    Account(Now());
+    engine_.Account(Now());
     if (c.running_count == 0) {
       Set(c.inject, static_cast<uint64_t>(what));
     } else if (what == Injection::kIllegalAddress) {
       FaultContext(i, 700);
     } else if (what == Injection::kHang) {
-      Set(At(c.running_head).remaining, static_cast<uint64_t>(kForever));
+      Set(ops_.At(c.running_head).remaining, static_cast<uint64_t>(kForever));
     }
     DrainMarkers();
-    Dispatch();
+    engine_.Dispatch();
     BumpChange();
     Commit();
   }

@@ -120,7 +120,7 @@ TEST(DeviceTest, TheLockSurvivesTheDeathOfItsHolder) {
     const pid_t pid = fork();
     if (pid == 0) {
       Device* mine = *Device::Open(temp.path());
-      Timeline::KillAtWriteForTest(n);
+      Undo::KillAtWriteForTest(n);
       Launch(mine, kForever, 4096);
       _exit(0);
     }
@@ -148,7 +148,7 @@ TEST(DeviceTest, ADeadProcessIsTornDownByTheNextWhereItsLookerWasKilledOverIt) {
     }
     const pid_t looker = fork();
     if (looker == 0) {
-      Timeline::KillAtWriteForTest(n);
+      Undo::KillAtWriteForTest(n);
       (*Device::Open(temp.path()))->Processes();
       _exit(0);
     }

@@ -273,7 +273,7 @@ TEST_F(TimelineTest, ALookerKilledOverADeadProcessLeavesTheRestToTheNext) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      Timeline::KillAtWriteForTest(n);
+      Undo::KillAtWriteForTest(n);
       timeline_->ProcessDied(process);
       _exit(0);
     }
@@ -344,7 +344,7 @@ TEST_F(TimelineTest, AKillAtAnyWriteLeavesAStateThatGoesOn) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      Timeline::KillAtWriteForTest(n);
+      Undo::KillAtWriteForTest(n);
       const int process = timeline_->AttachProcess(1000 + static_cast<uint64_t>(n));
       const int c = timeline_->CreateContext(process);
       timeline_->ChargeMemory(process, 100);
