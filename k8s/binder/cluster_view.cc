@@ -94,7 +94,9 @@ SeenPod SeePod(const Json& pod, const Result<GpuPod>& gpu) {
 }
 
 ClusterView::ClusterView(uint32_t memory_unit_mib, const devmgr::PlacementPolicy& policy)
-    : memory_unit_mib_(memory_unit_mib), cluster_(ClusterModes(), policy) {}
+    : memory_unit_mib_(memory_unit_mib),
+      cluster_(ClusterModes(), policy),
+      foreign_([this](const std::string& node) { Touch(node); }) {}
 
 void ClusterView::SetNode(const Json& node) {
   NodeFacts facts = ReadFacts(node);
@@ -193,43 +195,6 @@ void ClusterView::SetPod(const SeenPod& pod) {
 
 void ClusterView::RemovePod(const std::string& key) { Forget(key); }
 
-void ClusterView::Usage::Count(const Usage& pod, bool here) {
-  const auto add = [&](uint64_t& to, uint64_t amount) { here ? to += amount : to -= amount; };
-  add(cpu_milli, pod.cpu_milli);
-  add(memory_mib, pod.memory_mib);
-  for (const auto& [resource, amount] : pod.resources) add(resources[resource], amount);
-  std::erase_if(resources, [](const auto& resource) { return resource.second == 0; });
-}
-
-void ClusterView::SetForeign(const std::string& key, const std::string& node,
-                             const devmgr::PodRequest& request) {
-  RemoveForeign(key);
-  Foreign& pod = foreign_[key];
-  if (node.empty()) return;
-  const auto usage =
-      usages_.try_emplace({request.cpu_milli, request.memory_mib, request.resources}, 0).first;
-  ++usage->second;
-  pod = {node, &usage->first};
-  NodeEntry& entry = nodes_[node];
-  entry.foreign.Count(usage->first, true);
-  ++entry.foreign_pods;
-  Touch(node);
-}
-
-void ClusterView::RemoveForeign(const std::string& key) {
-  const auto it = foreign_.find(key);
-  if (it == foreign_.end()) return;
-  if (it->second.usage != nullptr) {
-    NodeEntry& entry = nodes_[it->second.node];
-    entry.foreign.Count(*it->second.usage, false);
-    --entry.foreign_pods;
-    Touch(it->second.node);
-    const auto usage = usages_.find(*it->second.usage);
-    if (--usage->second == 0) usages_.erase(usage);
-  }
-  foreign_.erase(it);
-}
-
 Result<void> ClusterView::Assume(const devmgr::PodRequest& request,
                                  const devmgr::Placement& placement) {
   return cluster_.Commit(RequestAt(request, placement), placement);
@@ -279,9 +244,10 @@ devmgr::Node ClusterView::Wanted(const std::string& name, const NodeEntry& entry
   for (const std::string_view resource : {kShareResource, kMemoryResource}) {
     node.resources.try_emplace(std::string(resource), kUncounted);
   }
-  uint64_t cpu_milli = entry.foreign.cpu_milli;
-  uint64_t memory_mib = entry.foreign.memory_mib;
-  for (const auto& [resource, amount] : entry.foreign.resources) {
+  const ForeignPods::Usage& foreign = foreign_.On(name);
+  uint64_t cpu_milli = foreign.cpu_milli;
+  uint64_t memory_mib = foreign.memory_mib;
+  for (const auto& [resource, amount] : foreign.resources) {
     const auto there = node.resources.find(resource);
     if (there != node.resources.end()) there->second -= std::min(there->second, amount);
   }
@@ -366,10 +332,7 @@ bool ClusterView::Flush() {
     if (it == nodes_.end()) continue;
     FlushNode(name, it->second);
     const NodeEntry& entry = it->second;
-    if (!entry.known && !entry.cards && entry.pods.empty() && entry.foreign_pods == 0 &&
-        !entry.booked) {
-      nodes_.erase(it);
-    }
+    if (!entry.known && !entry.cards && entry.pods.empty() && !entry.booked) nodes_.erase(it);
   }
   dirty_.clear();
   return std::exchange(changed_, false);

@@ -16,11 +16,11 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/what_if.h"
+#include "k8s/binder/foreign_pods.h"
 #include "k8s/binder/node_filter.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
@@ -56,13 +56,8 @@ class ClusterView {
   // A pod was seen. Where it is bound, what was decided about it is confirmed or replaced.
   void SetPod(const SeenPod& pod);
   void RemovePod(const std::string& key);
-  // The same for a pod that is none of Baton's, of which there are many: only what it takes of its
-  // node is kept. `request`: its cpu, memory and other resources count.
-  void SetForeign(const std::string& key, const std::string& node,
-                  const devmgr::PodRequest& request);
-  void RemoveForeign(const std::string& key);
-  // Whether a pod that is none of Baton's has that name.
-  bool IsForeign(const std::string& key) const { return foreign_.contains(key); }
+  // Pods that are none of Baton's are told of to these.
+  ForeignPods& foreign() { return foreign_; }
   // Whether it is on a node, by what was seen.
   bool IsBound(const std::string& key) const { return here_.contains(key); }
   // Whether its GPUs are booked.
@@ -99,20 +94,6 @@ class ClusterView {
 
  private:
   static constexpr size_t kOffMax = 4'096;
-  // What pods take of their node beside GPUs.
-  struct Usage {
-    uint64_t cpu_milli = 0;
-    uint64_t memory_mib = 0;
-    std::map<std::string, uint64_t> resources;
-
-    // Adds what a pod takes that is there, or takes it off where it is there no more.
-    void Count(const Usage& pod, bool here);
-    friend auto operator<=>(const Usage&, const Usage&) = default;
-  };
-  struct Foreign {
-    std::string node;              // empty: on none, or it takes no room
-    const Usage* usage = nullptr;  // of usages_
-  };
   struct NodeEntry {
     bool known = false;  // there is a Node of that name
     devmgr::Node node;   // without GPUs
@@ -120,11 +101,9 @@ class ClusterView {
     std::optional<std::vector<devmgr::Card>> cards;  // of its GpuNode
     std::map<std::string, uint64_t> resources;
     NodeFacts facts;
-    bool counts_share = false;   // its kubelet, as the Node says
-    bool mounts_hook = false;    // its agent, as its GpuNode says
-    std::set<std::string> pods;  // bound there, by key
-    Usage foreign;               // of the others there, together
-    size_t foreign_pods = 0;
+    bool counts_share = false;           // its kubelet, as the Node says
+    bool mounts_hook = false;            // its agent, as its GpuNode says
+    std::set<std::string> pods;          // bound there, by key
     std::optional<devmgr::Node> booked;  // as the cluster has it
     std::string closed;
   };
@@ -142,8 +121,7 @@ class ClusterView {
   devmgr::Cluster cluster_;
   std::map<std::string, NodeEntry> nodes_;
   std::map<std::string, SeenPod> here_;  // bound pods that take room
-  std::unordered_map<std::string, Foreign> foreign_;
-  std::map<Usage, uint32_t> usages_;  // how many have it: pods of one template are alike
+  ForeignPods foreign_;
   std::map<std::string, std::string> troubles_;
   std::set<std::string> dirty_;
   std::set<std::string> ports_;  // that any of Baton's pods has asked for

@@ -116,8 +116,8 @@ void Core::Impl::OnWatchEvent(WatchEvent& event) {
     case Watched::kPod:
       if (!event.gone) {
         OnPod(std::move(event.object));
-      } else if (const std::string key = NameOf(event.object).Text(); view_.IsForeign(key)) {
-        view_.RemoveForeign(key);
+      } else if (const std::string key = NameOf(event.object).Text(); view_.foreign().Has(key)) {
+        view_.foreign().Remove(key);
         if (objects_.Find(key) != nullptr) queue_.Add(key);  // a SharePod that wants the name
       } else if (const Entry* entry = objects_.RemovePod(event.object)) {
         ForgetPod(*entry, UidOf(event.object));
@@ -168,11 +168,11 @@ void Core::Impl::OnPod(Json object) {
   const auto [entry, replaced_uid, new_spec, foreign] =
       objects_.SetPod(std::move(object), &troubles_);
   if (foreign) {
-    view_.SetForeign(key, foreign->takes_room ? foreign->node : "", foreign->request);
+    view_.foreign().Set(key, foreign->takes_room ? foreign->node : "", foreign->request);
     return;
   }
   if (entry == nullptr) return;
-  view_.RemoveForeign(key);
+  view_.foreign().Remove(key);
   if (!replaced_uid.empty()) ForgetPod(*entry, replaced_uid);
   const Pod& pod = *entry->pod;
   if (pod.deleting) retries_.Now(entry->key);

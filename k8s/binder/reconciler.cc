@@ -177,7 +177,7 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
     p_.reasons.Set(key, {"PodGone", WhyGone(*gone)});
     return false;
   }
-  const bool taken = p_.view.IsForeign(key);
+  const bool taken = p_.view.foreign().Has(key);
   if (taken || (entry.pod && child == nullptr)) {
     p_.reasons.Set(
         key, {"NameTaken",
