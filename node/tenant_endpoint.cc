@@ -21,11 +21,6 @@ using ErrorCodeAsio = boost::system::error_code;
 
 constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
 constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
-// This daemon was stopped when it has not run for kAbsence; what came meanwhile is read within
-// kCatchUp.
-constexpr Duration kPulse = std::chrono::milliseconds(100);
-constexpr Duration kAbsence = std::chrono::milliseconds(400);
-constexpr Duration kCatchUp = std::chrono::milliseconds(200);
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
@@ -83,7 +78,7 @@ TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, de
       limits_(limits),
       listener_(io),
       accept_pause_(io),
-      pulse_(io),
+      absence_(io),
       admission_(limits),
       rates_(limits.frames_per_second, int64_t{2} * limits.frames_per_second),
       throttle_(io) {}
@@ -108,8 +103,7 @@ Result<void> TenantEndpoint::Listen(const std::string& path, const std::string& 
   }
   path_ = path;
   listener_.assign(fd->Release());
-  pulse_at_ = MonotonicNow();
-  Pulse();
+  absence_.Start();
   Accept();
   return {};
 }
@@ -118,7 +112,7 @@ void TenantEndpoint::Stop() {
   ErrorCodeAsio ignored;
   listener_.close(ignored);
   accept_pause_.cancel();
-  pulse_.cancel();
+  absence_.Stop();
   throttle_.Stop();
   for (auto& [number, client] : clients_) {
     client->connected = false;
@@ -141,25 +135,6 @@ void TenantEndpoint::Stop() {
 std::shared_ptr<TenantEndpoint::Client> TenantEndpoint::Find(uint64_t number) const {
   auto it = clients_.find(number);
   return it == clients_.end() ? nullptr : it->second;
-}
-
-void TenantEndpoint::Pulse() {
-  Unread(MonotonicNow(), Duration(0));
-  pulse_at_ = MonotonicNow();
-  pulse_.expires_after(kPulse);
-  pulse_.async_wait([this, alive = alive_](ErrorCodeAsio error) {
-    if (!error && *alive) Pulse();
-  });
-}
-
-Duration TenantEndpoint::Unread(Instant now, Duration age) {
-  if (now - pulse_at_ > kAbsence) {
-    away_from_ = pulse_at_;
-    back_at_ = pulse_at_ = now;
-  }
-  const Instant came = now - age;
-  const bool meanwhile = came >= away_from_ && came < back_at_ && now - back_at_ < kCatchUp;
-  return meanwhile ? now - came : Duration(0);
 }
 
 void TenantEndpoint::Accept() {
@@ -271,7 +246,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
     return false;
   }
   client->rate->Spend(1);
-  client->unread = Unread(MonotonicNow(), AgeOf(message));
+  client->unread = absence_.Unread(MonotonicNow(), AgeOf(message));
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     RefuseClient(client, wire::ErrorKind::kLimit,
                  "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
@@ -377,17 +352,16 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
   }
 }
 
-void TenantEndpoint::UseRateOf(const wire::Hello& hello, Client& client) {
-  client.rate = rates_.Of(hello.ticket.view(), MonotonicNow());
-  client.rate->Spend(kHelloCost);
-}
-
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                               std::string_view frame) {
   if (client->said_hello) {
     RefuseClient(client, wire::ErrorKind::kProtocol, "Hello was already sent");
     return;
   }
+  const auto use_pods_rate = [&](Client& whose) {
+    whose.rate = rates_.Of(hello.ticket.view(), MonotonicNow());
+    whose.rate->Spend(kHelloCost);
+  };
   const std::pair process{client->peer.pid, client->peer.start_time};
   std::shared_ptr<Client> known;
   std::vector<std::shared_ptr<Client>> replaced;
@@ -422,14 +396,14 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
     }
     client->said_hello = true;
     client->incarnation = hello.incarnation;
-    UseRateOf(hello, *client);
+    use_pods_rate(*client);
     by_process_.emplace(process, client->number);
     sink_.OnHello(client->number, client->peer, hello, frame);
     return;
   }
   known->incarnation = hello.incarnation;
   known->said_hello = true;
-  UseRateOf(hello, *known);
+  use_pods_rate(*known);
   // It may have been adopted, or have changed its user since.
   known->peer.uid = client->peer.uid;
   known->peer.kubernetes_pod = std::move(client->peer.kubernetes_pod);

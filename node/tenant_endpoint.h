@@ -40,6 +40,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "devmgr/machine/nvml.h"
+#include "node/absence.h"
 #include "node/admission.h"
 #include "node/process.h"
 #include "node/rate.h"
@@ -120,18 +121,12 @@ class TenantEndpoint {
 
   void Accept();
   void AcceptLater(Duration pause);
-  // Notices when this daemon was stopped.
-  void Pulse();
-  // How long a frame that came `age` ago lay unread because this daemon was stopped; not what it
-  // lay there because its client sends more than may be read.
-  Duration Unread(Instant now, Duration age);
   // False: too many connect, for now.
   bool Admit(UniqueFd socket);
   void AwaitRead(const std::shared_ptr<Client>& client);
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
   bool ReadOne(const std::shared_ptr<Client>& client);
   void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
-  void UseRateOf(const wire::Hello& hello, Client& client);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                 std::string_view frame);
   void SendError(Client& client, wire::ErrorKind kind, std::string_view text);
@@ -161,10 +156,7 @@ class TenantEndpoint {
   UniqueFd path_lock_;
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer accept_pause_;
-  boost::asio::steady_timer pulse_;
-  Instant pulse_at_{};   // when this daemon was known to run
-  Instant away_from_{};  // its last absence
-  Instant back_at_{};
+  Absence absence_;
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
   Admission admission_;
   Rates rates_;        // of frames, by the pods' tickets
