@@ -45,7 +45,7 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   app.add_option("--check-config", check, "Check a configuration file and exit")->type_name("FILE");
   app.add_flag("--print-config", print, "Print the effective configuration, commented, and exit");
   app.add_flag("--supervise", supervise,
-               "Run as a child process, and start it again within milliseconds when it crashes or "
+               "Run as a child process, and start it again at once when it crashes or "
                "is killed");
   app.add_flag("--standby", call.standby,
                "Wait while another daemon uses the same state or GPUs, and take over when it ends; "

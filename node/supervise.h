@@ -1,5 +1,5 @@
 // Keeps a daemon running: one process starts it as its child, and again when it crashed or was
-// killed, within milliseconds. A kubelet waits 10 s after the second time, and longer each time
+// killed, at once. A kubelet waits 10 s after the second time, and longer each time
 // after that, while nobody on the node grants a token.
 #ifndef BATON_NODE_SUPERVISE_H_
 #define BATON_NODE_SUPERVISE_H_
