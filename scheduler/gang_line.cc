@@ -77,7 +77,7 @@ void GangLine::StandInQueue(uint32_t pod, bool stands) {
 // another of its GPUs is not ready.
 Duration GangLine::Credit(uint32_t pod) const {
   const Duration first = roster_.pod(pod).first_lag;
-  const Duration least = std::max(line_.queue().Credit(pod), 2 * line_.Burst(pod));
+  const Duration least = std::max(line_.queue().fluid().Credit(pod), 2 * line_.Burst(pod));
   return first == Roster::kNoLag ? least : std::max(least, first);
 }
 

@@ -157,8 +157,8 @@ void Holding::MakeWay(uint32_t index) {
   }
   policy::FairQueue& queue = line_.queue();
   const bool high = queue.MayRevoke(index, token_.pod);
-  const bool early =
-      queue.served().count() >= next_cut_served_ns_ && queue.FinishesBefore(index, token_.pod);
+  const bool early = queue.fluid().served().count() >= next_cut_served_ns_ &&
+                     queue.FinishesBefore(index, token_.pod);
   const bool allowed =
       queue.Allowance(index, turn_.now) >= std::min(line_.Burst(index), options_.quota_min);
   if (holder.gang) {
@@ -177,7 +177,7 @@ void Holding::MakeWay(uint32_t index) {
     if (high) {
       turn_.Emit(Notice{Notice::Kind::kRevoked, holder.id, ClientId{}, Duration(0)});
     } else if (at < due_at) {
-      next_cut_served_ns_ = Nanos(queue.served() + line_.BaseQuota());
+      next_cut_served_ns_ = Nanos(queue.fluid().served() + line_.BaseQuota());
     }
     SendToMembers();
   } else if (!token_.contended) {

@@ -65,7 +65,7 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   if (idle == pod.idle_priority()) return queue_.Update(index, spec, turn_.now);
   // It leaves its place in one queue for one in the other.
   const Place from = PlaceOf(index);
-  const bool active = from.queue.active(from.slot);
+  const bool active = from.queue.fluid().active(from.slot);
   const bool waits = from.queue.waiting(from.slot);
   const Instant rests = pod.rests_since;
   Count(pod, -1);
@@ -142,14 +142,16 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   status.paused = pod.idle_priority() && status.waiting && others;
   status.fluid = pod.idle_priority() && others ? policy::Share(0) : place.queue.Fluid(place.slot);
   status.lag = place.queue.Lag(place.slot);
-  status.owed_of_request = place.queue.OwedOfRequest(place.slot);
+  status.owed_of_request = place.queue.requests().Owed(place.slot);
 }
 
 bool Line::Enter(uint32_t index) {
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) return false;
   const Place place = PlaceOf(index);
-  if (pod.rests_since != kNever) place.queue.CapLag(place.slot, place.queue.Credit(place.slot));
+  if (pod.rests_since != kNever) {
+    place.queue.CapLag(place.slot, place.queue.fluid().Credit(place.slot));
+  }
   SetResting(pod, kNever);
   pod.waiting_since = turn_.now;
   Count(pod, 1);
@@ -291,7 +293,7 @@ Duration Line::Burst(uint32_t index) const {
 
 Duration Line::LeastQuota(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
-  if (queue_.MustStay(index)) return Duration::max();
+  if (queue_.requests().MustStay(index)) return Duration::max();
   const Duration least = policy::Guarantee::kLeastHandoffs * unheld();
   return std::min(pod.saturating ? least : std::max(least, Burst(index)), options_.quota_min);
 }

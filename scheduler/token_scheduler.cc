@@ -109,7 +109,7 @@ std::optional<std::string> TokenScheduler::Invariants() const {
     }
   }
   if (!strays_.bounded()) return "a claim is waited for for too long";
-  const auto lags = line_.queue().SumOfLags();
+  const auto lags = line_.queue().fluid().SumOfLags();
   if (lags && std::abs(Nanos(*lags)) > 1'000'000) return "the lags do not sum to zero";
   return std::nullopt;
 }
