@@ -12,10 +12,11 @@ constexpr Duration kRenewalMargin = std::chrono::microseconds(500);
 
 }  // namespace
 
-Holding::Holding(const SchedulerOptions& options, Roster& roster, Line& line, const Turn& turn,
-                 uint64_t last_epoch, uint64_t first_epoch)
+Holding::Holding(const SchedulerOptions& options, Roster& roster, Forecast& forecast, Line& line,
+                 const Turn& turn, uint64_t last_epoch, uint64_t first_epoch)
     : options_(options),
       roster_(roster),
+      forecast_(forecast),
       line_(line),
       turn_(turn),
       epoch_(last_epoch),
@@ -38,7 +39,7 @@ void Holding::Grant(uint32_t index, Duration quota) {
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
   if (!pod.gang) PlanRenewal(quota);
-  token_.contended = line_.contended(index);
+  token_.contended = line_.demand().contended(index);
   for (const uint32_t c : pod.clients) {
     if (roster_.client(c).wants) Join(c);
   }
@@ -100,7 +101,7 @@ void Holding::Send(uint32_t c) {
 }
 
 void Holding::SendToMembers() {
-  token_.contended = line_.contended(token_.pod);
+  token_.contended = line_.demand().contended(token_.pod);
   for (const uint32_t c : token_.members) Send(c);
 }
 
@@ -134,7 +135,7 @@ void Holding::Return() {
   // Of a gang's, all of the time was its own, whether it had work here or not.
   if (pod.gang) measured = std::max(measured, turn_.now - token_.granted_at - token_.unwatched);
   line_.Charge(token_.pod, measured - token_.charged);
-  line_.Learn(token_.pod, measured, std::max(token_.longest, measured - token_.renewed));
+  forecast_.Learn(token_.pod, measured, std::max(token_.longest, measured - token_.renewed));
   if (measured > 2 * token_.quota + options_.quota_max) {
     turn_.Emit(Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, measured - token_.quota});
   }
@@ -160,7 +161,7 @@ void Holding::MakeWay(uint32_t index) {
   const bool early = queue.fluid().served().count() >= next_cut_served_ns_ &&
                      queue.FinishesBefore(index, token_.pod);
   const bool allowed =
-      queue.Allowance(index, turn_.now) >= std::min(line_.Burst(index), options_.quota_min);
+      queue.Allowance(index, turn_.now) >= std::min(forecast_.Burst(index), options_.quota_min);
   if (holder.gang) {
     // Ends on all its GPUs or on none: its coordinator sees to it.
     token_.revoked |= high && allowed;
@@ -177,7 +178,7 @@ void Holding::MakeWay(uint32_t index) {
     if (high) {
       turn_.Emit(Notice{Notice::Kind::kRevoked, holder.id, ClientId{}, Duration(0)});
     } else if (at < due_at) {
-      next_cut_served_ns_ = Nanos(queue.fluid().served() + line_.BaseQuota());
+      next_cut_served_ns_ = Nanos(queue.fluid().served() + forecast_.BaseQuota());
     }
     SendToMembers();
   } else if (!token_.contended) {
@@ -265,7 +266,7 @@ void Holding::Renew() {
   ChargeProgress();
   if (!line_.GoesOn(index)) return;
   const Duration left = token_.deadline - turn_.now;
-  const Duration wanted = line_.anybody_waits() ? line_.Quota(index) : options_.quota_max;
+  const Duration wanted = line_.demand().anybody_waits() ? line_.Quota(index) : options_.quota_max;
   Duration more = std::min(wanted, line_.Allowance(index) - left);
   if (const Instant due = DueAt(); due != kNever) more = std::min(more, due - token_.deadline);
   if (more <= Duration(0)) return;
@@ -279,8 +280,8 @@ void Holding::Renew() {
 // Decides early enough that an extension arrives before the clients close their gates, which they
 // do ahead of the deadline by the work they have in flight.
 void Holding::PlanRenewal(Duration span) {
-  token_.renew_at =
-      token_.deadline - std::min(span / 2, options_.backlog + 2 * line_.grant() + kRenewalMargin);
+  token_.renew_at = token_.deadline -
+                    std::min(span / 2, options_.backlog + 2 * forecast_.grant() + kRenewalMargin);
 }
 
 void Holding::WatchDrain() {
@@ -323,7 +324,7 @@ bool Holding::Stuck() const {
 // Charges the holder for what it has held so far, by this side's clock; Return() sets right what
 // this estimates. Not for the time that nobody watched, before its clients are heard of.
 void Holding::ChargeProgress() {
-  const Duration watched = turn_.now - token_.granted_at - token_.unwatched - line_.grant();
+  const Duration watched = turn_.now - token_.granted_at - token_.unwatched - forecast_.grant();
   const Duration held = std::max(Duration(0), watched) - token_.charged;
   line_.Charge(token_.pod, held);
   token_.charged += held;
@@ -332,7 +333,8 @@ void Holding::ChargeProgress() {
 // A drain may last for ever, and this daemon may end any time: the account is never further behind
 // than by one token.
 Instant Holding::ChargeDue() const {
-  return token_.granted_at + token_.unwatched + line_.grant() + token_.charged + options_.quota_max;
+  return token_.granted_at + token_.unwatched + forecast_.grant() + token_.charged +
+         options_.quota_max;
 }
 
 void Holding::LinkBack(Duration away) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "scheduler/events.h"
+#include "scheduler/forecast.h"
 #include "scheduler/line.h"
 #include "scheduler/roster.h"
 #include "scheduler/token.h"
@@ -17,8 +18,8 @@ namespace baton::scheduler {
 class Holding {
  public:
   // As TokenScheduler's.
-  Holding(const SchedulerOptions& options, Roster& roster, Line& line, const Turn& turn,
-          uint64_t last_epoch, uint64_t first_epoch);
+  Holding(const SchedulerOptions& options, Roster& roster, Forecast& forecast, Line& line,
+          const Turn& turn, uint64_t last_epoch, uint64_t first_epoch);
 
   const Token& token() const { return token_; }
   bool held() const { return token_.held(); }
@@ -92,6 +93,7 @@ class Holding {
 
   const SchedulerOptions& options_;
   Roster& roster_;
+  Forecast& forecast_;
   Line& line_;
   const Turn& turn_;
   Token token_;

@@ -45,7 +45,8 @@ Duration HeldBy(const Roster::Client& client, const ClientReport& report, Instan
 
 TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch,
                                uint64_t first_epoch)
-    : options_(options), holding_(options_, roster_, line_, turn_, last_epoch, first_epoch) {}
+    : options_(options),
+      holding_(options_, roster_, forecast_, line_, turn_, last_epoch, first_epoch) {}
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   turn_.effects = &effects;
@@ -115,7 +116,7 @@ std::optional<std::string> TokenScheduler::Invariants() const {
 }
 
 Instant TokenScheduler::wakeup() const {
-  const Instant at = line_.wakeup();
+  const Instant at = line_.demand().wakeup();
   if (cut()) return at;
   if (holding_.held()) return std::min({at, strays_.wakeup(), holding_.wakeup()});
   return std::min(at, strays_.empty() ? line_.NextRefill() : strays_.wakeup());
@@ -171,7 +172,7 @@ GangView TokenScheduler::Gang(PodId id) const {
   view.quota = line_.Quota(index);
   view.allowance = line_.queue().Allowance(index, turn_.now);
   if (view.free) view.allowance -= gangs_.kept();
-  view.contended = line_.anybody_waits();
+  view.contended = line_.demand().anybody_waits();
   view.overdue = strays_.overdue();
   holding_.Describe(view);
   return view;
@@ -232,7 +233,7 @@ void TokenScheduler::On(const ClientReport& event) {
   if (heard && client.part == Client::Part::kSent) {
     client.part = Client::Part::kConfirmed;
     if (client.rev == 1 && event.phase == wire::Phase::kHolding) {
-      line_.NoteConfirmed(turn_.now - client.sent_at);
+      forecast_.NoteConfirmed(turn_.now - client.sent_at);
     }
   }
   // Back on a new connection: what the old one lost is said again now, not when it is overdue.

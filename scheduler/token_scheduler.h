@@ -9,7 +9,8 @@
 // Its parts, each with a state of its own:
 //
 //   Roster     who there is: pods and their clients
-//   Line       which pods wait, what each will need and has been charged; the fair queue
+//   Forecast   what each pod will need, and what a hand-off costs
+//   Line       which pods wait (Demand counts them), what each has been charged; the fair queue
 //   Holding    the token, from its grant to its return (scheduler/token.h has its stages)
 //   Strays     clients that claim to run beside it
 //   GangLine   gangs in line, and the one that the GPU is kept for
@@ -45,6 +46,7 @@
 #include <vector>
 
 #include "scheduler/events.h"
+#include "scheduler/forecast.h"
 #include "scheduler/gang_line.h"
 #include "scheduler/holding.h"
 #include "scheduler/line.h"
@@ -74,13 +76,13 @@ class TokenScheduler {
 
   std::optional<PodId> holder() const;
   // Nobody holds anything, and nobody wants to.
-  bool idle() const { return !holding_.held() && strays_.empty() && line_.nobody_waits(); }
+  bool idle() const { return !holding_.held() && strays_.empty() && line_.demand().nobody_waits(); }
   // Whether the client was sent a token (or told to stop) and has not drained; `epoch`: that one.
   bool Holds(ClientId client, std::optional<uint64_t> epoch = {}) const;
   uint64_t epoch() const { return holding_.epoch(); }
   // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
   // confirm a grant (which is measured), and the client's own waking up.
-  Duration handoff() const { return line_.handoff(); }
+  Duration handoff() const { return forecast_.handoff(); }
   // Every pod, ordered by id.
   std::vector<PodStatus> Status(Instant now);
   // For a gang's coordinator: as of the last Step.
@@ -121,10 +123,11 @@ class TokenScheduler {
   const SchedulerOptions options_;
   Turn turn_;
   Roster roster_;
-  Line line_{options_, roster_, turn_};
+  Forecast forecast_{options_, roster_};
+  Line line_{options_, roster_, forecast_, turn_};
   Holding holding_;
   Strays strays_{options_, roster_, turn_};
-  GangLine gangs_{roster_, line_, holding_, turn_};
+  GangLine gangs_{roster_, forecast_, line_, holding_, turn_};
   Instant cut_at_ = kNever;  // since then the link is cut
   uint64_t steps_ = 0;
 };
