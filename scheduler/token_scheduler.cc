@@ -237,7 +237,7 @@ void TokenScheduler::On(const ClientReport& event) {
     }
   }
   // Back on a new connection: what the old one lost is said again now, not when it is overdue.
-  if (fresh && client.member() && !heard) holding_.Send(c);
+  if (fresh && client.member() && !heard) holding_.members().Send(c);
   holds ? OnHolding(c, event, fresh) : OnDrained(c, event, heard);
 }
 
@@ -269,7 +269,7 @@ void TokenScheduler::OnDrained(uint32_t c, const ClientReport& report, bool hear
     TakeBack();
   }
   strays_.Release(c);
-  holding_.Admit(c);
+  holding_.members().Admit(c);
 }
 
 void TokenScheduler::On(const ClientDisconnected& event) {

@@ -11,7 +11,8 @@
 //   Roster     who there is: pods and their clients
 //   Forecast   what each pod will need, and what a hand-off costs
 //   Line       which pods wait (Demand counts them), what each has been charged; the fair queue
-//   Holding    the token, from its grant to its return (scheduler/token.h has its stages)
+//   Holding    the token, from its grant to its return (scheduler/token.h has its stages), and its
+//              Members: the clients that have a part of it
 //   Strays     clients that claim to run beside it
 //   GangLine   gangs in line, and the one that the GPU is kept for
 //
@@ -79,7 +80,7 @@ class TokenScheduler {
   bool idle() const { return !holding_.held() && strays_.empty() && line_.demand().nobody_waits(); }
   // Whether the client was sent a token (or told to stop) and has not drained; `epoch`: that one.
   bool Holds(ClientId client, std::optional<uint64_t> epoch = {}) const;
-  uint64_t epoch() const { return holding_.epoch(); }
+  uint64_t epoch() const { return holding_.token().epoch; }
   // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
   // confirm a grant (which is measured), and the client's own waking up.
   Duration handoff() const { return forecast_.handoff(); }
