@@ -1,14 +1,13 @@
 // Who gets the token next on one GPU: the pod furthest below its target share.
 //
-// The rule is Earliest Eligible Virtual Deadline First (Stoica, Abdel-Wahab: "Earliest Eligible
-// Virtual Deadline First", 1995) over *measured held time*, with limits as token buckets, a bounded
-// credit for sleepers and debts that are never forgiven. docs/policy.md derives it; in short:
+// Each pod has three accounts of *measured held time*: what it is owed of its fair share
+// (policy/fluid_queue.h), what it is owed of its request alone (policy/guarantee.h), and what its
+// limit allows (policy/limit_bucket.h). docs/policy.md derives them. Those at their limits do not
+// go; of the others who wait go first, in this order:
 //
-//   lag_i  = fluid_i · (V − e_i)      what pod i is owed; V is virtual time, e_i its eligible time
-//   charge : e_h += held / fluid_h ;  V += held / Σ fluid          (so Σ lag stays 0)
-//   pick   : who is far below its *request* goes first (policy/guarantee.h); else
-//            among those with lag >= 0 the earliest finish, (burst_i − lag_i) / fluid_i;
-//            if there is none, the one least ahead relative to its share
+//   those far below their *request*
+//   those of high priority, within their burst
+//   the one that comes first by its fair share
 //
 // Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait. A pod
 // that becomes active or inactive costs O(n log n), because the entitlements of all others change.
@@ -23,10 +22,11 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/fluid_queue.h"
 #include "policy/guarantee.h"
 #include "policy/indexed_heap.h"
-#include "policy/limit_bucket.h"
 #include "policy/pick_order.h"
+#include "policy/queued_pod.h"
 #include "policy/share.h"
 
 namespace baton::policy {
@@ -51,20 +51,16 @@ struct FairQueueOptions {
 // Names a pod within one FairQueue. Small and dense; reused after Remove.
 using Slot = uint32_t;
 
-// When a pod may go first for its request's sake (policy/guarantee.h).
-enum class Claims : uint8_t {
-  kAlways,
-  kWhenRanked,  // it can seldom go when it is picked, and the GPU must not wait for it: a gang,
-                // which waits here only for the moment in which somebody finds out its place
-  kNever,
-};
-
 class FairQueue {
  public:
   explicit FairQueue(const FairQueueOptions& options)
       : options_(options),
         order_(options.order == nullptr ? nullptr : options.order()),
+        fluid_(options.sleep_credit, pods_),
         guarantee_(options.guarantee_bound) {}
+  // Its parts know each other.
+  FairQueue(const FairQueue&) = delete;
+  FairQueue& operator=(const FairQueue&) = delete;
 
   // Adds an inactive pod without lag. `spec` must be Validated(). The caller admits: the sum of
   // requests may exceed the whole (overcommit); entitlements then scale down in proportion.
@@ -84,7 +80,6 @@ class FairQueue {
   // Active: waits, holds, or stopped a moment ago (the caller decides how long). Only active pods
   // share the GPU in the fluid model. A pod that becomes active brings its bounded credit, or debt.
   void SetActive(Slot slot, bool active);
-  bool active(Slot slot) const { return pods_[slot].active; }
 
   // Whether the pod takes part in Pick, and the held time it is predicted to need next (> 0): the
   // `burst` of its finish time. Needs an active pod. One that comes from a pause goes in
@@ -96,8 +91,6 @@ class FairQueue {
   // waits, in the sense above, only while it is ranked.
   void SetWork(Slot slot, bool has, Duration burst);
 
-  // The most that the pod saves up while it sleeps.
-  Duration Credit(Slot slot) const;
   // What active pod `slot` is owed beyond `most` goes back to all by their entitlement. For one
   // that had nothing to do for a moment: it keeps no more credit than one that slept, or short
   // pauses would add up to a claim without bound.
@@ -122,9 +115,9 @@ class FairQueue {
   // When the limit allows all that it ever allows at once, if the pod does not hold until then.
   Instant LimitFullAt(Slot slot) const;
   // What the pod is owed in held time; negative: it is ahead.
-  Duration Lag(Slot slot);
+  Duration Lag(Slot slot) { return fluid_.Lag(slot); }
   // Its entitlement among the pods active now; 0 while it is not active.
-  Share Fluid(Slot slot);
+  Share Fluid(Slot slot) { return fluid_.Fluid(slot); }
   // True for a high-priority pod that has not used up its burst where `holder` is not, and holds
   // more than its request gives it: its token may be revoked.
   bool MayRevoke(Slot slot, Slot holder);
@@ -134,82 +127,35 @@ class FairQueue {
   // The held time of others after which the first of those that wait since a pause must begin; at
   // most 0: it is late; Duration::max(): there is none. Always so in experiments.
   Duration NextDue() const { return order_ == nullptr ? guarantee_.NextDue() : Duration::max(); }
-  // Whether the pod is so far behind its request that nobody may cut its token.
-  bool MustStay(Slot slot) const { return guarantee_.MustStay(slot); }
-  // What the pod is owed of its request alone; negative: it has had more.
-  Duration OwedOfRequest(Slot slot) const { return guarantee_.Owed(slot); }
-
-  // The sum of all active pods' lags, which is 0 but for roundings of less than a nanosecond for
-  // each service; nothing while a change of membership is still to be reckoned with. O(n).
-  std::optional<Duration> SumOfLags() const;
 
   const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
-  // Held time charged to all pods so far.
-  Duration served() const { return Duration(served_ns_); }
+  // The accounts, to be read.
+  const FluidQueue& fluid() const { return fluid_; }
+  const Guarantee& requests() const { return guarantee_; }
 
  private:
-  struct alignas(128) Pod {
-    PodId id;
-    ShareSpec spec;
-    bool active = false;
-    bool waiting = false;
-    Claims claims = Claims::kAlways;
-    bool owes = false;  // became active with a debt since the Settle before; Settle's own
-    Share fluid;        // 0: inactive, or active since the last Settle
-    int64_t burst_ns = 1;
-    int64_t eligible = 0;       // virtual time at which the lag is 0; while fluid > 0
-    int64_t eligible_rest = 0;  // remainder of the last division, so that it does not drift
-    int64_t finish = 0;         // eligible + burst / fluid; while fluid > 0
-    int64_t lag_ns = 0;         // while fluid == 0
-    int64_t served_at = 0;      // served_ns_ when it became inactive
-    LimitBucket bucket;
-
-    int64_t LagAt(int64_t virtual_ns) const;
-    // Its lag is 0 at this virtual time; the finish follows.
-    void SetEligible(int64_t at);
-    LimitBucket::Rate RateOver(Duration window) const { return {spec.limit, window}; }
-    Standing StandingAt(int64_t virtual_ns, ShareSum fluid_sum) const;
-  };
-
   // A high-priority pod that has not used up its burst.
   bool Urgent(Slot slot);
   // SetWaiting() but for the account of its request.
   void Line(Slot slot, bool waiting, Duration burst);
-  void Enqueue(Slot slot);
-  void Dequeue(Slot slot);
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
-  void Forfeit(Slot slot, int64_t excess);
-  void Forgive(Slot slot);
   // Lets those wait with the others whose refill has come.
   void Unthrottle(Instant now);
-  // One whose claims are kWhenRanked, too far behind its request and within its limit.
-  std::optional<Slot> PickRanked(Instant now);
-  // A waiting high-priority pod that is within its burst and its limit.
-  std::optional<Slot> PickUrgent(Instant now);
-  // The waiting pod that goes first, limits aside; the other by order_, in O(n).
-  std::optional<Slot> First();
-  std::optional<Slot> FirstByOrder();
-  void Settle();
+  // Of `pods`, which wait, those that `must` and are within their limits: the one that goes before
+  // the others.
+  template <class Must, class Before>
+  std::optional<Slot> FirstOf(const std::vector<Slot>& pods, Instant now, Must must, Before before);
 
   const FairQueueOptions options_;
   std::unique_ptr<PickOrder> order_;  // null but in experiments
+  std::vector<QueuedPod> pods_;
+  FluidQueue fluid_;  // who waits and is not at its limit is queued there
   Guarantee guarantee_;
-  std::vector<Pod> pods_;
   std::vector<Slot> free_;
-  std::vector<Slot> active_;  // ordered by pod id
   std::vector<Slot> high_;    // waiting high-priority pods, ordered by pod id
   std::vector<Slot> ranked_;  // waiting pods whose claims are kWhenRanked
-  IndexedHeap eligible_;      // waiting pods that had lag >= 0 when put here, by finish
-  IndexedHeap early_;         // waiting pods that had lag < 0 when put here, by eligible time
   IndexedHeap throttled_;     // waiting pods at their limit, by the instant of their refill
-  std::vector<uint32_t> team_weights_;
-  std::vector<Entitlement> scratch_;
-  bool dirty_ = false;  // membership changed: entitlements and queues await Settle
-  int64_t virtual_ns_ = 0;
-  int64_t virtual_rest_ = 0;  // remainder of the last division, as in Pod
-  ShareSum fluid_sum_;
-  int64_t served_ns_ = 0;
 };
 
 }  // namespace baton::policy

@@ -40,7 +40,7 @@ void GangLine::Rank(bool cut) {
     const bool competes = !holder.gang && !holder.idle_priority() && holder.wanting > 0;
     if (competes) absent.push_back(holding_.pod());
   }
-  const std::vector<uint32_t> resting = line_.Resting();
+  const std::vector<uint32_t> resting = line_.demand().Resting();
   if (passed_over_ < kForResting) absent.insert(absent.end(), resting.begin(), resting.end());
   for (const uint32_t a : absent) StandInQueue(a, true);
   for (const uint32_t g : gangs_) StandInQueue(g, true);
@@ -70,14 +70,14 @@ void GangLine::Rank(bool cut) {
 }
 
 void GangLine::StandInQueue(uint32_t pod, bool stands) {
-  line_.queue().SetWaiting(pod, stands, line_.Burst(pod));
+  line_.queue().SetWaiting(pod, stands, forecast_.Burst(pod));
 }
 
 // Less than its next hold, or than it took to come first, would put it back in line as often as
 // another of its GPUs is not ready.
 Duration GangLine::Credit(uint32_t pod) const {
   const Duration first = roster_.pod(pod).first_lag;
-  const Duration least = std::max(line_.queue().Credit(pod), 2 * line_.Burst(pod));
+  const Duration least = std::max(line_.queue().fluid().Credit(pod), 2 * forecast_.Burst(pod));
   return first == Roster::kNoLag ? least : std::max(least, first);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/forecast.h"
 #include "scheduler/holding.h"
 #include "scheduler/line.h"
 #include "scheduler/roster.h"
@@ -15,8 +16,8 @@ namespace baton::scheduler {
 
 class GangLine {
  public:
-  GangLine(Roster& roster, Line& line, Holding& holding, const Turn& turn)
-      : roster_(roster), line_(line), holding_(holding), turn_(turn) {}
+  GangLine(Roster& roster, const Forecast& forecast, Line& line, Holding& holding, const Turn& turn)
+      : roster_(roster), forecast_(forecast), line_(line), holding_(holding), turn_(turn) {}
 
   bool empty() const { return gangs_.empty(); }
   // Whether the gang stands in line, or holds.
@@ -49,6 +50,7 @@ class GangLine {
   Duration Credit(uint32_t pod) const;
 
   Roster& roster_;
+  const Forecast& forecast_;
   Line& line_;
   Holding& holding_;
   const Turn& turn_;

@@ -12,20 +12,20 @@ constexpr Duration kRenewalMargin = std::chrono::microseconds(500);
 
 }  // namespace
 
-Holding::Holding(const SchedulerOptions& options, Roster& roster, Line& line, const Turn& turn,
-                 uint64_t last_epoch, uint64_t first_epoch)
+Holding::Holding(const SchedulerOptions& options, Roster& roster, Forecast& forecast, Line& line,
+                 const Turn& turn, uint64_t last_epoch, uint64_t first_epoch)
     : options_(options),
       roster_(roster),
+      forecast_(forecast),
       line_(line),
       turn_(turn),
-      epoch_(last_epoch),
-      first_epoch_(first_epoch) {}
+      first_epoch_(first_epoch) {
+  token_.epoch = last_epoch;
+}
 
 void Holding::Grant(uint32_t index, Duration quota) {
-  epoch_ = std::max(epoch_ + 1, first_epoch_);
-  token_ = Token();
+  token_.Begin(std::max(token_.epoch + 1, first_epoch_), index);
   token_.stage = Token::Stage::kOpen;
-  token_.pod = index;
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) token_.waited = turn_.now - pod.waiting_since;
   ++pod.grants;
@@ -38,10 +38,8 @@ void Holding::Grant(uint32_t index, Duration quota) {
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
   if (!pod.gang) PlanRenewal(quota);
-  token_.contended = line_.contended(index);
-  for (const uint32_t c : pod.clients) {
-    if (roster_.client(c).wants) Join(c);
-  }
+  token_.contended = line_.demand().contended(index);
+  members_.JoinParked();
   BATON_CHECK(pod.gang || !token_.members.empty());
 }
 
@@ -50,9 +48,8 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
   if (!token_.held()) {
     // A token of its own, by this daemon's numbers: what the client says of an epoch never given
     // out here counts for nothing, and what it is told must not look old.
-    if (hold.epoch > epoch_) epoch_ = std::max(epoch_ + 1, first_epoch_);
-    token_ = Token();
-    token_.pod = client.pod;
+    const bool later = hold.epoch > token_.epoch;
+    token_.Begin(later ? std::max(token_.epoch + 1, first_epoch_) : token_.epoch, client.pod);
     token_.granted_at = hold.granted_at;
     token_.charged = hold.charged;
     token_.deadline = turn_.now;
@@ -67,59 +64,15 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
   client.rev = 0;
   client.told = false;
   client.part = Client::Part::kConfirmed;
-  Enlist(c, hold.joined_at);
-}
-
-void Holding::Join(uint32_t c) {
-  Enlist(c, turn_.now);
-  Send(c);
-}
-
-void Holding::Enlist(uint32_t c, Instant joined_at) {
-  Client& client = roster_.client(c);
-  client.hang_reported &= client.epoch == epoch_;  // one that is let on is reported once
-  client.joined_at = joined_at;
-  client.away_since = kNever;
-  client.unwatched = Duration(0);
-  token_.members.push_back(c);
-  turn_.Emit(StoreHolder{client.id, roster_.pod(client.pod).id, epoch_, joined_at, token_.waited});
-}
-
-void Holding::Send(uint32_t c) {
-  Client& client = roster_.client(c);
-  client.rev = client.epoch == epoch_ ? client.rev + 1 : 1;
-  client.epoch = epoch_;
-  client.told = true;
-  client.part = Client::Part::kSent;
-  client.sent_at = turn_.now;
-  Duration left = token_.closed() ? Duration(0) : token_.deadline - turn_.now;
-  // The little that is left of an ordinary token must not be taken for a single launch.
-  if (left <= wire::kSingleLaunch && token_.stage != Token::Stage::kLetOn) left = Duration(0);
-  turn_.Emit(
-      SendToken{client.id, epoch_, client.rev, std::max(Duration(0), left), token_.contended});
-}
-
-void Holding::SendToMembers() {
-  token_.contended = line_.contended(token_.pod);
-  for (const uint32_t c : token_.members) Send(c);
-}
-
-void Holding::Admit(uint32_t c) {
-  const Client& client = roster_.client(c);
-  if (client.parked() && token_.pod == client.pod && token_.admits() &&
-      turn_.now < token_.deadline) {
-    Join(c);
-  }
+  members_.Enlist(c, hold.joined_at);
 }
 
 bool Holding::Drained(uint32_t c, Duration held) {
-  Client& client = roster_.client(c);
-  client.part = Client::Part::kNone;
-  auto& members = token_.members;
-  members.erase(std::remove(members.begin(), members.end(), c), members.end());
+  const Client& client = roster_.client(c);
+  members_.Leave(c);
   // The pod has held from its first client's grant to its last one's drain.
   token_.measured = std::max(token_.measured, client.joined_at - token_.granted_at + held);
-  const bool last = members.empty() && !roster_.pod(client.pod).gang;
+  const bool last = token_.members.empty() && !roster_.pod(client.pod).gang;
   if (!last && token_.measured > token_.charged) {
     // Now, for after a restart this client has nothing more to claim.
     line_.Charge(token_.pod, token_.measured - token_.charged);
@@ -134,11 +87,11 @@ void Holding::Return() {
   // Of a gang's, all of the time was its own, whether it had work here or not.
   if (pod.gang) measured = std::max(measured, turn_.now - token_.granted_at - token_.unwatched);
   line_.Charge(token_.pod, measured - token_.charged);
-  line_.Learn(token_.pod, measured, std::max(token_.longest, measured - token_.renewed));
+  forecast_.Learn(token_.pod, measured, std::max(token_.longest, measured - token_.renewed));
   if (measured > 2 * token_.quota + options_.quota_max) {
     turn_.Emit(Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, measured - token_.quota});
   }
-  turn_.Emit(ClearHolders{epoch_});
+  turn_.Emit(ClearHolders{token_.epoch});
   token_.Free();
 }
 
@@ -152,19 +105,19 @@ void Holding::MakeWay(uint32_t index) {
     return;
   }
   if (by.gang) {
-    if (!token_.contended) SendToMembers();
+    if (!token_.contended) members_.SendToAll();
     return;
   }
   policy::FairQueue& queue = line_.queue();
   const bool high = queue.MayRevoke(index, token_.pod);
-  const bool early =
-      queue.served().count() >= next_cut_served_ns_ && queue.FinishesBefore(index, token_.pod);
+  const bool early = queue.fluid().served().count() >= next_cut_served_ns_ &&
+                     queue.FinishesBefore(index, token_.pod);
   const bool allowed =
-      queue.Allowance(index, turn_.now) >= std::min(line_.Burst(index), options_.quota_min);
+      queue.Allowance(index, turn_.now) >= std::min(forecast_.Burst(index), options_.quota_min);
   if (holder.gang) {
     // Ends on all its GPUs or on none: its coordinator sees to it.
     token_.revoked |= high && allowed;
-    if (!token_.contended) SendToMembers();
+    if (!token_.contended) members_.SendToAll();
     return;
   }
   const Instant early_at = std::max(turn_.now, token_.granted_at + options_.quota_min);
@@ -177,11 +130,11 @@ void Holding::MakeWay(uint32_t index) {
     if (high) {
       turn_.Emit(Notice{Notice::Kind::kRevoked, holder.id, ClientId{}, Duration(0)});
     } else if (at < due_at) {
-      next_cut_served_ns_ = Nanos(queue.served() + line_.BaseQuota());
+      next_cut_served_ns_ = Nanos(queue.fluid().served() + forecast_.BaseQuota());
     }
-    SendToMembers();
+    members_.SendToAll();
   } else if (!token_.contended) {
-    SendToMembers();  // so that it comes back as soon as its work runs out
+    members_.SendToAll();  // so that it comes back as soon as its work runs out
   }
 }
 
@@ -197,7 +150,7 @@ void Holding::EndAtOnce(Duration after) {
   if (token_.deadline - turn_.now <= after) return;
   token_.EndAt(turn_.now + after);
   ++roster_.pod(token_.pod).revocations;
-  SendToMembers();
+  members_.SendToAll();
 }
 
 // When one that waits since a pause must begin, as far as the holder's token may be cut for it;
@@ -216,25 +169,25 @@ void Holding::EndForGang() {
   ++roster_.pod(token_.pod).revocations;
   const Instant least = std::max(turn_.now, token_.granted_at + options_.quota_min);
   token_.EndAt(std::min(token_.deadline, least));
-  SendToMembers();
+  members_.SendToAll();
 }
 
 void Holding::End() {
   token_.deadline = std::min(token_.deadline, turn_.now);
-  SendToMembers();
+  members_.SendToAll();
 }
 
 void Holding::Extend(Duration span) {
   if (token_.closed()) return;
   token_.Extend(span);
-  SendToMembers();
+  members_.SendToAll();
 }
 
 void Holding::Close() {
   if (token_.closed() || token_.deadline <= turn_.now) return;  // they close by themselves
   token_.deadline = turn_.now;
   token_.Close(turn_.now);
-  SendToMembers();
+  members_.SendToAll();
 }
 
 void Holding::LetOn(Duration span, bool all) {
@@ -242,9 +195,9 @@ void Holding::LetOn(Duration span, bool all) {
   token_.LetOn(turn_.now, turn_.now + span);
   for (const uint32_t c : roster_.pod(token_.pod).clients) {
     if (roster_.client(c).parked()) {
-      Join(c);
+      members_.Join(c);
     } else if (all && roster_.client(c).member()) {
-      Send(c);
+      members_.Send(c);
     }
   }
 }
@@ -252,7 +205,9 @@ void Holding::LetOn(Duration span, bool all) {
 void Holding::Tend() {
   if (!token_.closed() && token_.renew_at <= turn_.now) Renew();
   if (!token_.closed() && token_.deadline <= turn_.now) token_.Close(token_.deadline);
-  if (token_.closed()) WatchDrain();
+  if (!token_.closed()) return;
+  if (ChargeDue() <= turn_.now) ChargeProgress();
+  members_.WatchDrain();
 }
 
 // Shortly before the token ends: the holder competes with those who wait. If it is still the one
@@ -265,7 +220,7 @@ void Holding::Renew() {
   ChargeProgress();
   if (!line_.GoesOn(index)) return;
   const Duration left = token_.deadline - turn_.now;
-  const Duration wanted = line_.anybody_waits() ? line_.Quota(index) : options_.quota_max;
+  const Duration wanted = line_.demand().anybody_waits() ? line_.Quota(index) : options_.quota_max;
   Duration more = std::min(wanted, line_.Allowance(index) - left);
   if (const Instant due = DueAt(); due != kNever) more = std::min(more, due - token_.deadline);
   if (more <= Duration(0)) return;
@@ -273,57 +228,20 @@ void Holding::Renew() {
   token_.renewed = token_.charged;
   token_.Extend(more);
   PlanRenewal(more);
-  SendToMembers();
+  members_.SendToAll();
 }
 
 // Decides early enough that an extension arrives before the clients close their gates, which they
 // do ahead of the deadline by the work they have in flight.
 void Holding::PlanRenewal(Duration span) {
-  token_.renew_at =
-      token_.deadline - std::min(span / 2, options_.backlog + 2 * line_.grant() + kRenewalMargin);
-}
-
-void Holding::WatchDrain() {
-  if (ChargeDue() <= turn_.now) ChargeProgress();
-  const Instant now = turn_.now;
-  const Instant ended = token_.ended_at;
-  const Pod& holder = roster_.pod(token_.pod);
-  for (const uint32_t c : token_.members) {
-    Client& client = roster_.client(c);
-    if (client.connected() && client.part == Client::Part::kSent &&
-        client.sent_at + options_.resend <= now) {
-      Send(c);
-    }
-    if (!client.hang_reported && ended + options_.drain_timeout <= now) {
-      client.hang_reported = true;
-      turn_.Emit(Notice{Notice::Kind::kHung, holder.id, client.id, now - ended});
-      if (options_.drain_kill) turn_.Emit(KillClient{client.id});
-    }
-  }
-  if (holder.gang || token_.deadline + options_.drain_reopen > now || !Stuck()) return;
-  token_.Reopen(now + options_.quota_min);
-  SendToMembers();
-  for (const uint32_t c : holder.clients) {
-    if (roster_.client(c).parked()) Join(c);
-  }
-  turn_.Emit(Notice{Notice::Kind::kReopened, holder.id, ClientId{}, now - ended});
-}
-
-// Members that still work on the GPU may be waiting there for what a parked client of the same pod
-// is to launch.
-bool Holding::Stuck() const {
-  const auto& members = token_.members;
-  const auto& clients = roster_.pod(token_.pod).clients;
-  return std::any_of(members.begin(), members.end(),
-                     [this](uint32_t c) { return roster_.client(c).connected(); }) &&
-         std::any_of(clients.begin(), clients.end(),
-                     [this](uint32_t c) { return roster_.client(c).parked(); });
+  token_.renew_at = token_.deadline -
+                    std::min(span / 2, options_.backlog + 2 * forecast_.grant() + kRenewalMargin);
 }
 
 // Charges the holder for what it has held so far, by this side's clock; Return() sets right what
 // this estimates. Not for the time that nobody watched, before its clients are heard of.
 void Holding::ChargeProgress() {
-  const Duration watched = turn_.now - token_.granted_at - token_.unwatched - line_.grant();
+  const Duration watched = turn_.now - token_.granted_at - token_.unwatched - forecast_.grant();
   const Duration held = std::max(Duration(0), watched) - token_.charged;
   line_.Charge(token_.pod, held);
   token_.charged += held;
@@ -332,7 +250,8 @@ void Holding::ChargeProgress() {
 // A drain may last for ever, and this daemon may end any time: the account is never further behind
 // than by one token.
 Instant Holding::ChargeDue() const {
-  return token_.granted_at + token_.unwatched + line_.grant() + token_.charged + options_.quota_max;
+  return token_.granted_at + token_.unwatched + forecast_.grant() + token_.charged +
+         options_.quota_max;
 }
 
 void Holding::LinkBack(Duration away) {
@@ -350,18 +269,7 @@ void Holding::LinkBack(Duration away) {
 
 Instant Holding::wakeup() const {
   if (!token_.closed()) return std::min(token_.renew_at, token_.deadline);
-  Instant at = ChargeDue();
-  for (const uint32_t c : token_.members) {
-    const Client& client = roster_.client(c);
-    if (!client.hang_reported) at = std::min(at, token_.ended_at + options_.drain_timeout);
-    if (client.connected() && client.part == Client::Part::kSent) {
-      at = std::min(at, client.sent_at + options_.resend);
-    }
-  }
-  if (!roster_.pod(token_.pod).gang && Stuck()) {
-    at = std::min(at, token_.deadline + options_.drain_reopen);
-  }
-  return at;
+  return std::min(ChargeDue(), members_.wakeup());
 }
 
 void Holding::Describe(GangView& view) const {

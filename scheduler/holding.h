@@ -1,13 +1,14 @@
-// A GPU's token in use: it is granted to a pod, fanned out to the clients of the pod that ask,
-// renewed, ended, and comes back when the last of them has drained. What it lasts is charged as it
-// goes on.
+// A GPU's token in use: it is granted to a pod, whose clients that ask become its members, renewed,
+// ended, and comes back when the last of them has drained. What it lasts is charged as it goes on.
 #ifndef BATON_SCHEDULER_HOLDING_H_
 #define BATON_SCHEDULER_HOLDING_H_
 
 #include <cstdint>
 
 #include "scheduler/events.h"
+#include "scheduler/forecast.h"
 #include "scheduler/line.h"
+#include "scheduler/members.h"
 #include "scheduler/roster.h"
 #include "scheduler/token.h"
 #include "scheduler/views.h"
@@ -17,14 +18,14 @@ namespace baton::scheduler {
 class Holding {
  public:
   // As TokenScheduler's.
-  Holding(const SchedulerOptions& options, Roster& roster, Line& line, const Turn& turn,
-          uint64_t last_epoch, uint64_t first_epoch);
+  Holding(const SchedulerOptions& options, Roster& roster, Forecast& forecast, Line& line,
+          const Turn& turn, uint64_t last_epoch, uint64_t first_epoch);
 
   const Token& token() const { return token_; }
   bool held() const { return token_.held(); }
   // kNobody: nobody's.
   uint32_t pod() const { return token_.pod; }
-  uint64_t epoch() const { return epoch_; }
+  Members& members() { return members_; }
 
   // The token, which is free, is the pod's; the clients of it that ask are sent it. A gang's is
   // extended by its coordinator only.
@@ -42,12 +43,6 @@ class Holding {
   void Adopt(uint32_t client, const Adopted& hold);
   // Of the token, this daemon was not there for so long, and cannot know who held.
   void SetUnwatched(Duration unwatched) { token_.unwatched = unwatched; }
-  // One more client of the pod is sent the token.
-  void Join(uint32_t client);
-  // The member is told of the token again.
-  void Send(uint32_t client);
-  // A client that asks for its pod's token joins where that is open.
-  void Admit(uint32_t client);
   // A member has drained, after it held for `held`. True when nobody holds a part any more.
   bool Drained(uint32_t client, Duration held);
   // Nobody holds a part: trues up the charge, and the token is free.
@@ -80,22 +75,19 @@ class Holding {
   using Client = Roster::Client;
   using Pod = Roster::Pod;
 
-  void Enlist(uint32_t client, Instant joined_at);
   void EndAtOnce(Duration after);
-  void SendToMembers();
   void Renew();
   void PlanRenewal(Duration span);
-  void WatchDrain();
   Instant DueAt() const;
-  bool Stuck() const;
   Instant ChargeDue() const;
 
   const SchedulerOptions& options_;
   Roster& roster_;
+  Forecast& forecast_;
   Line& line_;
   const Turn& turn_;
   Token token_;
-  uint64_t epoch_;
+  Members members_{options_, roster_, line_.demand(), turn_, token_};
   const uint64_t first_epoch_;
   int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
 };

@@ -34,6 +34,7 @@ struct Token {
   Stage stage = Stage::kFree;
   bool contended = false;          // as last told to the members
   bool revoked = false;            // of a gang: for a pod that goes first
+  uint64_t epoch = 0;              // its number; while it is free, that of the last one
   uint32_t pod = Roster::kNobody;  // kNobody exactly when it is free
   Roster::Numbers members;         // clients that have a part of it, in order of joining
   Instant granted_at{};
@@ -55,6 +56,12 @@ struct Token {
   // Whether clients of its pod that ask get a part of it.
   bool admits() const { return stage == Stage::kOpen || stage == Stage::kReopened; }
 
+  // A new one, of a pod.
+  void Begin(uint64_t number, uint32_t holder) {
+    *this = Token();
+    epoch = number;
+    pod = holder;
+  }
   void Close(Instant at) {
     stage = Stage::kClosed;
     ended_at = std::min(ended_at, at);

@@ -6,31 +6,16 @@
 // drained. While it is out nobody else is granted anything: that, and that a client which is merely
 // *disconnected* still counts as holding, is what makes exclusive mean exclusive.
 //
-// Its parts, each with a state of its own:
+// Its parts. Each but the last has a state of its own:
 //
-//   Roster     who there is: pods and their clients
-//   Line       which pods wait, what each will need and has been charged; the fair queue
-//   Holding    the token, from its grant to its return (scheduler/token.h has its stages)
-//   Strays     clients that claim to run beside it
-//   GangLine   gangs in line, and the one that the GPU is kept for
-//
-// What an event makes of a client (Roster::Client): of its contact, of its part of the token, and
-// of what it wants.
-//
-//                     | away               | new                    | heard
-//   ------------------+--------------------+------------------------+-------------------------
-//   ClientAttached    | new                | new                    | new
-//     has a part      |   and its last word is unconfirmed again
-//   ClientReport      | ignored            | heard                  | heard
-//     of the last word|                    |   part: confirmed      |   part: confirmed
-//     Idle, Waiting   |                    |   wants: no, yes; part: none once it has heard all
-//       has no part   |                    |   Waiting: joins where its pod's token admits it
-//     Holding,        |                    |   wants                |   wants
-//       Draining      |                    |                        |
-//       has no part   |                    |   adopted, or a stray  |   a stray
-//   ClientDisconnected| away               | away; wants: no        | away; wants: no
-//   ClientGone        | forgotten: its part is back, and it is no stray
-//   HolderRestored    | (not known:) away; adopted
+//   Roster        who there is: pods and their clients
+//   Forecast      what each pod will need, and what a hand-off costs
+//   Line          which pods wait (Demand counts them), what each has been charged; the fair queue
+//   Holding       the token, from its grant to its return (scheduler/token.h has its stages), and
+//                 its Members, the clients that have a part of it
+//   Strays        clients that claim to run beside it
+//   GangLine      gangs in line, and the one that the GPU is kept for
+//   ClientEvents  what the events of clients make of them
 //
 // The link: while it is cut, events are taken and nothing is granted, extended, ended or reported;
 // when it is back, deadlines and drains go on with the time of the cut left out.
@@ -44,7 +29,9 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/client_events.h"
 #include "scheduler/events.h"
+#include "scheduler/forecast.h"
 #include "scheduler/gang_line.h"
 #include "scheduler/holding.h"
 #include "scheduler/line.h"
@@ -74,13 +61,13 @@ class TokenScheduler {
 
   std::optional<PodId> holder() const;
   // Nobody holds anything, and nobody wants to.
-  bool idle() const { return !holding_.held() && strays_.empty() && line_.nobody_waits(); }
+  bool idle() const { return !holding_.held() && strays_.empty() && line_.demand().nobody_waits(); }
   // Whether the client was sent a token (or told to stop) and has not drained; `epoch`: that one.
   bool Holds(ClientId client, std::optional<uint64_t> epoch = {}) const;
-  uint64_t epoch() const { return holding_.epoch(); }
+  uint64_t epoch() const { return holding_.token().epoch; }
   // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
   // confirm a grant (which is measured), and the client's own waking up.
-  Duration handoff() const { return line_.handoff(); }
+  Duration handoff() const { return forecast_.handoff(); }
   // Every pod, ordered by id.
   std::vector<PodStatus> Status(Instant now);
   // For a gang's coordinator: as of the last Step.
@@ -99,32 +86,22 @@ class TokenScheduler {
 
   void On(const PodSet& event);
   void On(const PodRemoved& event);
-  void On(const ClientAttached& event);
-  void On(const ClientReport& event);
-  void On(const ClientDisconnected& event);
-  void On(const ClientGone& event);
-  void On(const HolderRestored& event);
   void On(const LinkCut& event);
   void On(const GangStep& event);
   void On(const TeamWeights& event);
   void On(const PodHeldBack& event);
 
   void ChargeStrays(Duration passed);
-  void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
-  void OnDrained(uint32_t client, const ClientReport& report, bool heard);
-  void Adopt(uint32_t client, const Holding::Adopted& hold);
-  void SetWants(uint32_t client, bool wants);
-  void UpdateWaiting(uint32_t pod);
-  void TakeBack();
-  void Forget(uint32_t pod);
 
   const SchedulerOptions options_;
   Turn turn_;
   Roster roster_;
-  Line line_{options_, roster_, turn_};
+  Forecast forecast_{options_, roster_};
+  Line line_{options_, roster_, forecast_, turn_};
   Holding holding_;
   Strays strays_{options_, roster_, turn_};
-  GangLine gangs_{roster_, line_, holding_, turn_};
+  GangLine gangs_{roster_, forecast_, line_, holding_, turn_};
+  ClientEvents clients_{roster_, forecast_, line_, holding_, strays_, gangs_, turn_};
   Instant cut_at_ = kNever;  // since then the link is cut
   uint64_t steps_ = 0;
 };

@@ -205,9 +205,9 @@ void Disturb(Mix& mix) {
       mix.queue.SetActive(t.slot, false);
       break;
     case 2:
-      if (!mix.queue.active(t.slot)) break;
+      if (!mix.queue.fluid().active(t.slot)) break;
       mix.queue.SetWaiting(t.slot, false, Duration(1));
-      mix.queue.CapLag(t.slot, mix.queue.Credit(t.slot));
+      mix.queue.CapLag(t.slot, mix.queue.fluid().Credit(t.slot));
       break;
     case 3: {
       t.spec.request = AnyShare(random, kShareMin, t.spec.request * 3 / 2);
@@ -225,7 +225,7 @@ void Disturb(Mix& mix) {
       break;
     }
     case 5:  // an estimate was too much; it asks anew
-      if (!mix.queue.active(t.slot)) break;
+      if (!mix.queue.fluid().active(t.slot)) break;
       mix.queue.Charge(t.slot, -t.last / 2, mix.now);
       t.last = Duration(0);
       mix.Wake(t);
@@ -291,7 +291,7 @@ RC_GTEST_PROP(FairQueueLaw, AHighPriorityPodGoesFirstWhileItIsWithinItsBurst, ()
       const bool is_urgent =
           mix.At(*picked).high() && mix.queue.Lag(*picked) > -mix.options.priority_burst;
       // But for who is too far below its request.
-      RC_ASSERT(is_urgent || mix.queue.OwedOfRequest(*picked) >= mix.options.guarantee_bound);
+      RC_ASSERT(is_urgent || mix.queue.requests().Owed(*picked) >= mix.options.guarantee_bound);
     }
     mix.Serve();
   }
@@ -346,7 +346,7 @@ RC_GTEST_PROP(FairQueueLaw, NewTeamWeightsTouchNoRequestMoveNobodysLagAndKeepThe
 Duration SumOfLags(Mix& mix) {
   Duration sum{0};
   for (const Tenant& t : mix.tenants) {
-    if (mix.queue.active(t.slot)) sum += mix.queue.Lag(t.slot);
+    if (mix.queue.fluid().active(t.slot)) sum += mix.queue.Lag(t.slot);
   }
   return sum;
 }
@@ -376,11 +376,11 @@ RC_GTEST_PROP(FairQueueLaw, WhoComesOrGoesMovesTheOthersByNoMoreThanItsCreditOrD
     Tenant& t = mix.tenants[index];
     std::vector<std::pair<Slot, Duration>> others;
     for (const Tenant& other : mix.tenants) {
-      if (&other == &t || !mix.queue.active(other.slot)) continue;
+      if (&other == &t || !mix.queue.fluid().active(other.slot)) continue;
       others.emplace_back(other.slot, mix.queue.Lag(other.slot));
     }
     Duration moved{0};
-    if (mix.queue.active(t.slot)) {
+    if (mix.queue.fluid().active(t.slot)) {
       left[index] = mix.queue.Lag(t.slot);
       mix.queue.SetActive(t.slot, false);
       moved = left[index];

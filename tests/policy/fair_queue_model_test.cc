@@ -265,7 +265,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
           queue.SetWaiting(slot, false, Duration(1));
           model.SetWaiting(pod, false, 1);
         }
-        queue.CapLag(slot, queue.Credit(slot));
+        queue.CapLag(slot, queue.fluid().Credit(slot));
         model.CapLag(pod, model.Credit(pod));
         break;
       case 3:
@@ -297,7 +297,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
     }
     for (Slot i = 0; i < n; ++i) {
       const ModelPod& p = model.pods[i];
-      RC_ASSERT(queue.active(i) == p.active);
+      RC_ASSERT(queue.fluid().active(i) == p.active);
       RC_ASSERT(queue.Fluid(i) == Share(static_cast<uint32_t>(p.fluid)));
       if (p.active) RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.Lag(i))) - p.lag) <= slop);
     }
@@ -315,7 +315,7 @@ RC_GTEST_PROP(FairQueueModel, LagsEntitlementsAndPicksAreThoseOfTheDefinition, (
       RC_ASSERT(model.TooFarAhead(first) <= 2 * slop);
     }
     const double owed = model.pods[*picked].owed;
-    RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.OwedOfRequest(*picked))) - owed) <= slop);
+    RC_ASSERT(std::abs(static_cast<double>(Nanos(queue.requests().Owed(*picked))) - owed) <= slop);
     const Duration held = any_length();
     now += held;
     queue.Charge(*picked, held, now);

@@ -249,10 +249,10 @@ TEST(FairQueue, WhoIsRankedClaimsNothingOfItsRequestAtItsLimit) {
   queue.Charge(gang, milliseconds(200), Instant{});  // five times what its limit allows at once
   queue.SetWork(gang, true, milliseconds(20));
   queue.Charge(other, seconds(2), Instant{});
-  EXPECT_GT(queue.OwedOfRequest(gang), milliseconds(200));
+  EXPECT_GT(queue.requests().Owed(gang), milliseconds(200));
   queue.SetWaiting(gang, true, milliseconds(20));
   EXPECT_EQ(queue.Pick(Instant{}), std::nullopt);
-  EXPECT_LE(queue.OwedOfRequest(gang), Duration(0));
+  EXPECT_LE(queue.requests().Owed(gang), Duration(0));
 }
 
 TEST(FairQueue, TwoThatLeaveTogetherLeaveWhatTheyWouldOneAfterTheOther) {
@@ -447,12 +447,12 @@ TEST(FairQueue, WhoIsFarBelowItsRequestIsNotCutAndThenCuts) {
   hold(train, 400);
   hold(other, 28);
   gpu.Wake(high, milliseconds(10));
-  ASSERT_EQ(gpu.queue.OwedOfRequest(train), milliseconds(40));
+  ASSERT_EQ(gpu.queue.requests().Owed(train), milliseconds(40));
   ASSERT_LT(gpu.queue.Lag(train), Duration(0));
   EXPECT_TRUE(gpu.queue.MayRevoke(high, train));
   EXPECT_TRUE(gpu.queue.FinishesBefore(high, train));
   hold(other, 4);
-  ASSERT_EQ(gpu.queue.OwedOfRequest(train), milliseconds(60));
+  ASSERT_EQ(gpu.queue.requests().Owed(train), milliseconds(60));
   EXPECT_FALSE(gpu.queue.MayRevoke(high, train)) << "it would have to go soon";
   EXPECT_FALSE(gpu.queue.FinishesBefore(high, train));
   EXPECT_FALSE(gpu.queue.FinishesBefore(train, high));

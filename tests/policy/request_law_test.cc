@@ -33,7 +33,7 @@ RC_GTEST_PROP(FairQueueLaw, OverAnyWindowWithWorkAPodHoldsItsRequest, ()) {
         random.Between(0, static_cast<int64_t>(mix.tenants.size()) - 1))];
     switch (random.Between(0, 9)) {
       case 0: {  // it has no more work, for a moment or longer
-        if (!mix.queue.active(t.slot)) break;
+        if (!mix.queue.fluid().active(t.slot)) break;
         mix.queue.SetWaiting(t.slot, false, Duration(1));
         // It comes back with a claim of at most M; of nothing, if it was gone.
         const bool gone = random.OneIn(2);
@@ -58,7 +58,7 @@ RC_GTEST_PROP(FairQueueLaw, OverAnyWindowWithWorkAPodHoldsItsRequest, ()) {
     }
     std::vector<bool> has_work;
     for (const Tenant& other : mix.tenants) {
-      has_work.push_back(mix.queue.active(other.slot) && mix.queue.waiting(other.slot));
+      has_work.push_back(mix.queue.fluid().active(other.slot) && mix.queue.waiting(other.slot));
     }
     const Tenant* served = mix.Serve();
     if (served == nullptr) continue;
@@ -98,16 +98,16 @@ RC_GTEST_PROP(FairQueueLaw, WhoComesFromAPauseEndsWhenItsRequestWouldHaveServedI
     if (!pauses[t.slot] || due[t.slot].there) return;
     mix.queue.SetActive(t.slot, true);
     mix.queue.SetWaiting(t.slot, true, t.predicted, {t.predicted, handoff});
-    const Duration owed = mix.queue.OwedOfRequest(t.slot);
+    const Duration owed = mix.queue.requests().Owed(t.slot);
     const double work = static_cast<double>(Nanos(t.predicted + handoff - owed));
     const Duration until(static_cast<int64_t>(work / Ratio(t.spec.request)));
     const Duration cost = t.predicted + handoff;
-    const Duration begin = mix.queue.served() + std::max(until - cost, Duration(0));
+    const Duration begin = mix.queue.fluid().served() + std::max(until - cost, Duration(0));
     due[t.slot] = {true, begin, begin + cost, Duration(0)};
   };
   const auto hold_for = [&](const Tenant& t, Duration hold, bool must) {
     for (Due& d : due) {
-      if (d.there && must && d.begin <= mix.queue.served()) d.others += hold;
+      if (d.there && must && d.begin <= mix.queue.fluid().served()) d.others += hold;
     }
     mix.queue.Charge(t.slot, hold, mix.now += hold);
   };
@@ -117,11 +117,11 @@ RC_GTEST_PROP(FairQueueLaw, WhoComesFromAPauseEndsWhenItsRequestWouldHaveServedI
     const auto slot = mix.queue.Pick(mix.now);
     RC_ASSERT(slot.has_value());
     Tenant& t = mix.At(*slot);
-    const bool must = pauses[t.slot] || mix.queue.OwedOfRequest(t.slot) > Duration(0);
+    const bool must = pauses[t.slot] || mix.queue.requests().Owed(t.slot) > Duration(0);
     mix.queue.SetWaiting(t.slot, false, Duration(1));
     Duration hold = t.longest;
     // The token of one that has more work ends when one from a pause must begin, or comes and must.
-    if (!pauses[t.slot] && !mix.queue.MustStay(t.slot)) {
+    if (!pauses[t.slot] && !mix.queue.requests().MustStay(t.slot)) {
       const Duration until(random.Between(1, Nanos(hold)));
       hold = std::clamp(mix.queue.NextDue(), std::min(least, hold), hold);
       if (until < hold) {
@@ -139,7 +139,8 @@ RC_GTEST_PROP(FairQueueLaw, WhoComesFromAPauseEndsWhenItsRequestWouldHaveServedI
       continue;
     }
     const Due& d = due[t.slot];
-    RC_ASSERT(mix.queue.served() <= d.end + mix.longest + least + d.others + mix.rounding());
+    RC_ASSERT(mix.queue.fluid().served() <=
+              d.end + mix.longest + least + d.others + mix.rounding());
     due[t.slot].there = false;
     if (random.OneIn(2)) mix.queue.SetActive(t.slot, false);
   }

@@ -69,10 +69,10 @@ double WorstLag(Rule rule, const Kind& kind, uint64_t seed) {
     for (Slot i = 0; i < n; ++i) {
       Pod& pod = pods[i];
       if (!pod.sleeper) continue;
-      if (queue.active(i) && pod.sleeps <= now) {
+      if (queue.fluid().active(i) && pod.sleeps <= now) {
         queue.SetActive(i, false);
         pod.wakes = now + Duration(random.Spread(1'000'000, 60'000'000'000));
-      } else if (!queue.active(i) && pod.wakes <= now) {
+      } else if (!queue.fluid().active(i) && pod.wakes <= now) {
         wake(i);
       }
     }

@@ -239,7 +239,7 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
   for (int step = 0; step < 200; ++step) {
     const auto index = *rc::gen::inRange<size_t>(0, slots.size());
     const Slot slot = slots[index];
-    const bool active = heaps.active(slot);
+    const bool active = heaps.fluid().active(slot);
     switch (*rc::gen::inRange(0, 10)) {
       case 0:
         both([&](FairQueue& queue) { queue.SetActive(slot, false); });
@@ -254,7 +254,7 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
           const bool asks = *rc::gen::arbitrary<bool>();
           both([&](FairQueue& queue) {
             if (!asks) queue.SetWaiting(slot, false, Duration(1));
-            queue.CapLag(slot, queue.Credit(slot));
+            queue.CapLag(slot, queue.fluid().Credit(slot));
           });
         }
         break;
@@ -264,7 +264,7 @@ RC_GTEST_PROP(RuleLaw, TheHeapsOfTheDefaultPickWhatAScanOfAllPodsPicks, ()) {
         break;
       }
       case 4:
-        if (heaps.active(last)) {  // an estimate was too much
+        if (heaps.fluid().active(last)) {  // an estimate was too much
           both([&](FairQueue& queue) { queue.Charge(last, -Duration(1'000'000), now); });
         }
         break;

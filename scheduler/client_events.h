@@ -1,0 +1,79 @@
+// What the events of clients make of them (Roster::Client): of a client's contact, of its part of
+// the token, and of what it wants. Its pod then waits, gives the token back, or rests.
+//
+//                     | away               | new                    | heard
+//   ------------------+--------------------+------------------------+-------------------------
+//   ClientAttached    | new                | new                    | new
+//     has a part      |   and its last word is unconfirmed again
+//   ClientReport      | ignored            | heard                  | heard
+//     of the last word|                    |   part: confirmed      |   part: confirmed
+//     Idle, Waiting   |                    |   wants: no, yes; part: none once it has heard all
+//       has no part   |                    |   Waiting: joins where its pod's token admits it
+//     Holding,        |                    |   wants                |   wants
+//       Draining      |                    |                        |
+//       has no part   |                    |   adopted, or a stray  |   a stray
+//   ClientDisconnected| away               | away; wants: no        | away; wants: no
+//   ClientGone        | forgotten: its part is back, and it is no stray
+//   HolderRestored    | (not known:) away; adopted
+#ifndef BATON_SCHEDULER_CLIENT_EVENTS_H_
+#define BATON_SCHEDULER_CLIENT_EVENTS_H_
+
+#include <cstdint>
+
+#include "scheduler/events.h"
+#include "scheduler/forecast.h"
+#include "scheduler/gang_line.h"
+#include "scheduler/holding.h"
+#include "scheduler/line.h"
+#include "scheduler/roster.h"
+#include "scheduler/strays.h"
+
+namespace baton::scheduler {
+
+class ClientEvents {
+ public:
+  ClientEvents(Roster& roster, Forecast& forecast, Line& line, Holding& holding, Strays& strays,
+               GangLine& gangs, const Turn& turn)
+      : roster_(roster),
+        forecast_(forecast),
+        line_(line),
+        holding_(holding),
+        strays_(strays),
+        gangs_(gangs),
+        turn_(turn) {}
+
+  void On(const ClientAttached& event);
+  void On(const ClientReport& event);
+  void On(const ClientDisconnected& event);
+  void On(const ClientGone& event);
+  void On(const HolderRestored& event);
+
+  // Whether the client wants the token from now on; its pod waits, or does not, accordingly.
+  void SetWants(uint32_t client, bool wants);
+  // The pod waits when it asks for the token and does not hold it.
+  void UpdateWaiting(uint32_t pod);
+  // Nobody holds a part of the token any more: it is free.
+  void TakeBack();
+  // The pod, which does not hold, is there no more, nor are its clients.
+  void Forget(uint32_t pod);
+
+ private:
+  using Client = Roster::Client;
+  using Pod = Roster::Pod;
+
+  void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
+  void OnDrained(uint32_t client, const ClientReport& report, bool heard);
+  void Adopt(uint32_t client, const Holding::Adopted& hold);
+
+  Roster& roster_;
+  Forecast& forecast_;
+  Line& line_;
+  Holding& holding_;
+  Strays& strays_;
+  GangLine& gangs_;
+  const Turn& turn_;
+};
+
+}  // namespace baton::scheduler
+
+#endif  // BATON_SCHEDULER_CLIENT_EVENTS_H_

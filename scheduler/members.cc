@@ -1,0 +1,111 @@
+#include "scheduler/members.h"
+
+#include <algorithm>
+
+namespace baton::scheduler {
+
+void Members::Enlist(uint32_t c, Instant joined_at) {
+  Client& client = roster_.client(c);
+  client.hang_reported &= client.epoch == token_.epoch;  // one that is let on is reported once
+  client.joined_at = joined_at;
+  client.away_since = kNever;
+  client.unwatched = Duration(0);
+  token_.members.push_back(c);
+  turn_.Emit(
+      StoreHolder{client.id, roster_.pod(client.pod).id, token_.epoch, joined_at, token_.waited});
+}
+
+void Members::Join(uint32_t c) {
+  Enlist(c, turn_.now);
+  Send(c);
+}
+
+void Members::JoinParked() {
+  for (const uint32_t c : roster_.pod(token_.pod).clients) {
+    if (roster_.client(c).parked()) Join(c);
+  }
+}
+
+void Members::Admit(uint32_t c) {
+  const Client& client = roster_.client(c);
+  if (client.parked() && token_.pod == client.pod && token_.admits() &&
+      turn_.now < token_.deadline) {
+    Join(c);
+  }
+}
+
+void Members::Send(uint32_t c) {
+  Client& client = roster_.client(c);
+  client.rev = client.epoch == token_.epoch ? client.rev + 1 : 1;
+  client.epoch = token_.epoch;
+  client.told = true;
+  client.part = Client::Part::kSent;
+  client.sent_at = turn_.now;
+  Duration left = token_.closed() ? Duration(0) : token_.deadline - turn_.now;
+  // The little that is left of an ordinary token must not be taken for a single launch.
+  if (left <= wire::kSingleLaunch && token_.stage != Token::Stage::kLetOn) left = Duration(0);
+  turn_.Emit(SendToken{client.id, token_.epoch, client.rev, std::max(Duration(0), left),
+                       token_.contended});
+}
+
+void Members::SendToAll() {
+  token_.contended = demand_.contended(token_.pod);
+  for (const uint32_t c : token_.members) Send(c);
+}
+
+void Members::Leave(uint32_t c) {
+  roster_.client(c).part = Client::Part::kNone;
+  auto& members = token_.members;
+  members.erase(std::remove(members.begin(), members.end(), c), members.end());
+}
+
+void Members::WatchDrain() {
+  const Instant now = turn_.now;
+  const Instant ended = token_.ended_at;
+  const Roster::Pod& holder = roster_.pod(token_.pod);
+  for (const uint32_t c : token_.members) {
+    Client& client = roster_.client(c);
+    if (client.connected() && client.part == Client::Part::kSent &&
+        client.sent_at + options_.resend <= now) {
+      Send(c);
+    }
+    if (!client.hang_reported && ended + options_.drain_timeout <= now) {
+      client.hang_reported = true;
+      turn_.Emit(Notice{Notice::Kind::kHung, holder.id, client.id, now - ended});
+      if (options_.drain_kill) turn_.Emit(KillClient{client.id});
+    }
+  }
+  if (holder.gang || token_.deadline + options_.drain_reopen > now || !Stuck()) return;
+  token_.Reopen(now + options_.quota_min);
+  SendToAll();
+  JoinParked();
+  turn_.Emit(Notice{Notice::Kind::kReopened, holder.id, ClientId{}, now - ended});
+}
+
+// Members that still work on the GPU may be waiting there for what a parked client of the same pod
+// is to launch.
+bool Members::Stuck() const {
+  const auto& members = token_.members;
+  const auto& clients = roster_.pod(token_.pod).clients;
+  return std::any_of(members.begin(), members.end(),
+                     [this](uint32_t c) { return roster_.client(c).connected(); }) &&
+         std::any_of(clients.begin(), clients.end(),
+                     [this](uint32_t c) { return roster_.client(c).parked(); });
+}
+
+Instant Members::wakeup() const {
+  Instant at = kNever;
+  for (const uint32_t c : token_.members) {
+    const Client& client = roster_.client(c);
+    if (!client.hang_reported) at = std::min(at, token_.ended_at + options_.drain_timeout);
+    if (client.connected() && client.part == Client::Part::kSent) {
+      at = std::min(at, client.sent_at + options_.resend);
+    }
+  }
+  if (!roster_.pod(token_.pod).gang && Stuck()) {
+    at = std::min(at, token_.deadline + options_.drain_reopen);
+  }
+  return at;
+}
+
+}  // namespace baton::scheduler
