@@ -23,30 +23,7 @@ void Timeline::BumpChange() {
   wake_ = true;
 }
 
-int64_t Timeline::NextEvent() const {
-  int64_t next = engine_.NextEvent();
-  for (const CopyEngine& copies : file_->engines) {
-    if (copies.running != 0) next = std::min(next, copies.ends_at.Signed());
-  }
-  return next;
-}
-
-void Timeline::EndCopies(int64_t t) {
-  for (int e = 0; e < 2; ++e) {
-    CopyEngine& engine = file_->engines[e];
-    if (engine.running == 0 || engine.ends_at.Signed() > t) continue;
-    const OpRef ref = engine.running;
-    Op& op = ops_.At(ref);
-    const int context = Operations::ContextOf(ref);
-    Context& c = file_->contexts[context];
-    Set(engine.running, 0);
-    Set(c.copies, c.copies - 1);
-    Set(op.busy, static_cast<uint64_t>(op.duration));
-    Complete(ref, kCompleted);
-    StartCopy(e);
-    ReapDying(context);
-  }
-}
+int64_t Timeline::NextEvent() const { return std::min(engine_.NextEvent(), copies_.NextEvent()); }
 
 void Timeline::EndKernels() {
   const int context = engine_.current();
@@ -71,7 +48,13 @@ void Timeline::AdvanceTo(int64_t now) {
     if (next > now) break;
     if (next > Now()) Set(file_->now, static_cast<uint64_t>(next));
     engine_.Account(next);
-    EndCopies(next);
+    for (int e = 0; e < CopyEngines::kEngines; ++e) {
+      const OpRef ref = copies_.TakeEnded(e, next);
+      if (ref == 0) continue;
+      Complete(ref, kCompleted);
+      copies_.Start(e);
+      ReapDying(Operations::ContextOf(ref));
+    }
     EndKernels();
     DrainMarkers();
     engine_.EndSlice(next);
@@ -150,13 +133,10 @@ void Timeline::BecomeReady(OpRef ref) {
       engine_.Enqueue(context, ref);
       break;
     case OpKind::kCopyIn:
-    case OpKind::kCopyOut: {
-      const int e = static_cast<OpKind>(op.kind) == OpKind::kCopyIn ? 0 : 1;
+    case OpKind::kCopyOut:
       ops_.SetState(op, OpState::kReady);
-      ops_.Append(file_->engines[e].head, file_->engines[e].tail, ref);
-      StartCopy(e);
+      copies_.Enqueue(ref);
       break;
-    }
   }
 }
 
@@ -168,19 +148,6 @@ void Timeline::DrainMarkers() {
     if (ops_.StateOf(ref) != OpState::kReady) continue;  // dropped since
     Complete(ref, file_->contexts[Operations::ContextOf(ref)].error != 0 ? kDropped : kCompleted);
   }
-}
-
-void Timeline::StartCopy(int e) {
-  CopyEngine& engine = file_->engines[e];
-  if (engine.running != 0 || engine.head == 0) return;
-  const OpRef ref = ops_.PopFront(engine.head, engine.tail);
-  Op& op = ops_.At(ref);
-  Context& c = file_->contexts[Operations::ContextOf(ref)];
-  ops_.SetState(op, OpState::kRunning);
-  Set(op.started_at, file_->now);
-  Set(engine.running, ref);
-  Set(engine.ends_at, static_cast<uint64_t>(Now() + op.duration));
-  Set(c.copies, c.copies + 1);
 }
 
 void Timeline::Complete(OpRef ref, uint64_t flags) {
@@ -239,10 +206,7 @@ int64_t Timeline::EarliestEnd(OpRef ref) const {
   if (kind == OpKind::kGate) return kForever;
   if (kind == OpKind::kMarker) return Now();
   if (kind == OpKind::kKernel) return engine_.EarliestEnd(ref);
-  const CopyEngine& engine = file_->engines[kind == OpKind::kCopyIn ? 0 : 1];
-  if (engine.running == ref) return engine.ends_at.Signed();
-  const int64_t start = engine.running != 0 ? engine.ends_at.Signed() : Now();
-  return op.duration > kForever - start ? kForever : start + op.duration;
+  return copies_.EarliestEnd(ref);
 }
 
 uint64_t Timeline::NameId(const char* name) {

@@ -2,14 +2,15 @@
 // clock: every call takes or follows AdvanceTo(now). Starts and ends fall on their exact virtual
 // instants however late the look comes.
 //
-// Kernels go by the rules of the compute engine (sim/compute_engine.h). Each copy direction has an
-// engine of its own, which takes copies in the order in which they became ready.
+// Kernels go by the rules of the compute engine (sim/compute_engine.h), copies by those of the copy
+// engines (sim/copy_engines.h).
 //
 // The caller holds the device's lock (sim/device.h) around every call.
 #ifndef BATON_SIM_TIMELINE_H_
 #define BATON_SIM_TIMELINE_H_
 
 #include "sim/compute_engine.h"
+#include "sim/copy_engines.h"
 #include "sim/layout.h"
 #include "sim/operations.h"
 #include "sim/undo.h"
@@ -41,7 +42,11 @@ struct Completion {
 class Timeline {
  public:
   explicit Timeline(DeviceFile* file)
-      : file_(file), undo_(file), ops_(file, undo_), engine_(file, undo_, ops_) {}
+      : file_(file),
+        undo_(file),
+        ops_(file, undo_),
+        engine_(file, undo_, ops_),
+        copies_(file, undo_, ops_) {}
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
@@ -108,8 +113,6 @@ class Timeline {
   void Complete(OpRef ref, uint64_t flags);
   // Markers complete one by one here rather than by recursion: a chain of them may be long.
   void DrainMarkers();
-  void StartCopy(int engine);
-  void EndCopies(int64_t t);
   void EndKernels();
   // Ends everything of the context that has not started, and with `running_too` what has.
   void DropUnstarted(int context, uint64_t flags, bool running_too);
@@ -121,6 +124,7 @@ class Timeline {
   Undo undo_;
   Operations ops_;
   ComputeEngine engine_;
+  CopyEngines copies_;
   bool wake_ = false;
   // Markers that became ready and are to be completed; linked through Op::next, so a local head.
   OpRef marker_head_ = 0, marker_tail_ = 0;

@@ -44,14 +44,7 @@ void Timeline::DropUnstarted(int context, uint64_t flags, bool running_too) {
   engine_.Account(Now());
   Set(c.ready_head, 0);
   Set(c.ready_tail, 0);
-  for (int e = 0; e < 2; ++e) {
-    ops_.Remove(file_->engines[e].head, file_->engines[e].tail, context);
-    const OpRef running = file_->engines[e].running;
-    if (running_too && running != 0 && Operations::ContextOf(running) == context) {
-      Set(file_->engines[e].running, 0);
-      Set(c.copies, c.copies - 1);
-    }
-  }
+  copies_.Drop(context, running_too);
   if (running_too) {
     Set(c.running_head, 0);
     Set(c.running_count, 0);
@@ -74,7 +67,7 @@ void Timeline::DropUnstarted(int context, uint64_t flags, bool running_too) {
         break;
     }
   }
-  for (int e = 0; e < 2; ++e) StartCopy(e);
+  for (int e = 0; e < CopyEngines::kEngines; ++e) copies_.Start(e);
   DrainMarkers();
 }
 
