@@ -141,6 +141,28 @@ TEST(Report, WhatTheDaemonRefusesIsOneLine) {
   EXPECT_EQ(outcome.out, "");
 }
 
+// A report that is cut short at a full disk must not pass for a whole one.
+TEST(Report, ThatCannotBeWrittenIsAnError) {
+  const FakeDaemon daemon([](const json& request) {
+    return request.at("command") == "status" ? json::object() : Books(request);
+  });
+  for (std::vector<std::string> command :
+       std::vector<std::vector<std::string>>{{"report", "--by", "user"},
+                                             {"report", "--by", "user", "--format", "csv"},
+                                             {"report", "--by", "user", "--format", "json"},
+                                             {"standing"},
+                                             {"standing", "--format", "parsable"},
+                                             {"advise"},
+                                             {"explain", "pod", "a"},
+                                             {"status", "--json"}}) {
+    command.insert(command.end(), {"--socket-dir", daemon.socket_dir()});
+    const Outcome outcome = RunBaton(command, {}, "/dev/full");
+    EXPECT_EQ(outcome.status, 1) << command[0];
+    EXPECT_EQ(outcome.err, "baton: cannot write the output: No space left on device\n");
+  }
+  EXPECT_EQ(RunBaton({"report", "--help"}, {}, "/dev/full").status, 1);
+}
+
 TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
   const FakeDaemon daemon([](const json&) { return json{{"by", "team"}, {"rows", 5}}; });
   for (const char* command : {"report", "standing", "advise"}) {
