@@ -59,11 +59,9 @@ std::string Union(const std::vector<Piece>& pieces, const std::string& prefix,
   return sql + ")";
 }
 
-std::string Sums(const std::vector<std::string>& names) {
+std::string SumsOf(const Database& database, const std::vector<std::string>& names) {
   std::string sql;
-  for (const std::string& name : names) {
-    sql += ", CAST(SUM(" + name + ") AS BIGINT) AS " + name;
-  }
+  for (const std::string& name : names) sql += ", " + database.SumOf(name) + " AS " + name;
   return sql;
 }
 
@@ -119,6 +117,30 @@ T Quantile(std::vector<T>& values, double q) {
 
 }  // namespace
 
+Int128 ParseSum(std::string_view text) {
+  const bool below = !text.empty() && text.front() == '-';
+  if (below) text.remove_prefix(1);
+  Int128 sum = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9' || __builtin_mul_overflow(sum, 10, &sum) ||
+        __builtin_add_overflow(sum, c - '0', &sum)) {
+      return 0;
+    }
+  }
+  return below ? -sum : sum;
+}
+
+std::string FormatSum(Int128 sum) {
+  std::string text;
+  for (Int128 left = sum; left != 0 || text.empty(); left /= 10) {
+    const auto digit = static_cast<int>(left % 10);
+    text += static_cast<char>('0' + (digit < 0 ? -digit : digit));
+  }
+  if (sum < 0) text += '-';
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
 Result<Uses> Ledger::Query(Window window, By by) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
   static const std::vector<std::string> kUse(kCounterNames.begin(), kCounterNames.end());
@@ -136,26 +158,27 @@ Result<Uses> Ledger::Query(Window window, By by) {
     const auto name = [&](const Row& row) { return daily ? DayName(row.Int(0)) : row.Text(0); };
 
     std::vector<Value> values;
-    std::string sql =
-        Union(cut.pieces, "use_", "account" + day + Sums(kUse), "account" + by_day, values);
+    std::string sql = Union(cut.pieces, "use_", "account" + day + SumsOf(*database_, kUse),
+                            "account" + by_day, values);
     sql = std::string("SELECT ") + keys.key + " AS k, " + keys.team + " AS team, g.model" +
-          Sums(kUse) + " FROM " + sql +
+          SumsOf(*database_, kUse) + " FROM " + sql +
           " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu GROUP BY k, " +
           (by == By::kUser || by == By::kPod ? "a.team, " : "") + "g.model";
     database_->Run(sql, values, [&](const Row& row) {
       uses.rows.push_back({name(row),
                            row.Text(1),
                            row.Text(2),
-                           {row.Int(3), row.Int(4), row.Int(5), row.Int(6), row.Int(7), row.Int(8),
-                            row.Int(9), row.Int(10)}});
+                           {row.Wide(3), row.Wide(4), row.Wide(5), row.Wide(6), row.Wide(7),
+                            row.Wide(8), row.Wide(9), row.Wide(10)}});
     });
 
     values.clear();
-    sql = Union(cut.pieces, "gpu_", "gpu" + day + Sums(kCapacity), "gpu" + by_day, values);
-    sql = std::string("SELECT ") + keys.gpu_key + " AS k, g.model" + Sums(kCapacity) + " FROM " +
-          sql + " u JOIN gpus g ON g.id = u.gpu GROUP BY k, g.model";
+    sql = Union(cut.pieces, "gpu_", "gpu" + day + SumsOf(*database_, kCapacity), "gpu" + by_day,
+                values);
+    sql = std::string("SELECT ") + keys.gpu_key + " AS k, g.model" + SumsOf(*database_, kCapacity) +
+          " FROM " + sql + " u JOIN gpus g ON g.id = u.gpu GROUP BY k, g.model";
     database_->Run(sql, values, [&](const Row& row) {
-      uses.capacity.push_back({name(row), row.Text(1), row.Int(2), row.Int(3)});
+      uses.capacity.push_back({name(row), row.Text(1), row.Wide(2), row.Wide(3)});
     });
   });
   if (!done) return tl::unexpected(done.error());
@@ -167,23 +190,6 @@ Result<Uses> Ledger::Query(Window window, By by) {
             [](const CapacityRow& a, const CapacityRow& b) {
               return std::tie(a.key, a.model) < std::tie(b.key, b.model);
             });
-  // Whoever adds the rows up stays in range.
-  Counters all;
-  bool fits = true;
-  for (const UseRow& row : uses.rows) {
-    const Counters& use = row.use;
-    for (const auto& [sum, more] :
-         {std::pair(&all.held_ns, use.held_ns), std::pair(&all.busy_ns, use.busy_ns),
-          std::pair(&all.waited_ns, use.waited_ns), std::pair(&all.unmanaged_ns, use.unmanaged_ns),
-          std::pair(&all.memory_mib_ms, use.memory_mib_ms)}) {
-      fits = fits && !__builtin_add_overflow(*sum, more, sum);
-    }
-  }
-  int64_t present_ns = 0;
-  for (const CapacityRow& row : uses.capacity) {
-    fits = fits && !__builtin_add_overflow(present_ns, row.present_ns, &present_ns);
-  }
-  if (!fits) return Fail(ErrorCode::kExhausted, kSumTooLarge);
   return uses;
 }
 
@@ -249,18 +255,19 @@ Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life
   return all;
 }
 
-Result<int64_t> Ledger::HeldBy(const std::string& team, Window window) {
+Result<Int128> Ledger::HeldBy(const std::string& team, Window window) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
-  int64_t held_ns = 0;
+  Int128 held_ns = 0;
   auto done = Try([&] {
     held_ns = 0;
     const Transaction transaction(*database_, Database::Access::kRead);
     const WindowCut cut = CutWindow(window, Floors(*database_));
     if (cut.pieces.empty()) return;
     std::vector<Value> values;
-    std::string sql = Union(cut.pieces, "use_", "account, CAST(SUM(held_ns) AS BIGINT) AS held_ns",
-                            "account", values);
-    sql = "SELECT CAST(COALESCE(SUM(u.held_ns), 0) AS BIGINT) FROM " + sql +
+    std::string sql =
+        Union(cut.pieces, "use_", "account, " + database_->SumOf("held_ns") + " AS held_ns",
+              "account", values);
+    sql = "SELECT " + database_->SumOf("u.held_ns") + " FROM " + sql +
           " u JOIN accounts a ON a.id = u.account";
     const std::string below = team + "/";
     if (!team.empty()) {
@@ -272,7 +279,7 @@ Result<int64_t> Ledger::HeldBy(const std::string& team, Window window) {
       // What nobody named a team for.
       if (team == kDefaultTeam) sql += " OR a.team = ''";
     }
-    database_->Run(sql, values, [&](const Row& row) { held_ns = row.Int(0); });
+    database_->Run(sql, values, [&](const Row& row) { held_ns = row.Wide(0); });
   });
   if (!done) return tl::unexpected(done.error());
   return held_ns;

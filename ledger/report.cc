@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -24,7 +25,11 @@ constexpr std::array<std::pair<std::string_view, By>, 8> kBys{{{"team", By::kTea
                                                                {"day", By::kDay},
                                                                {"total", By::kTotal}}};
 
-double Hours(int64_t ns) { return static_cast<double>(ns) / 3600e9; }
+double Hours(Int128 ns) { return static_cast<double>(ns) / 3600e9; }
+// For JSON, whose readers know 64 bits. Nobody launches more.
+int64_t Count(Int128 number) {
+  return static_cast<int64_t>(std::min<Int128>(number, std::numeric_limits<int64_t>::max()));
+}
 
 std::optional<double> PriceOf(const Prices& prices, const std::string& model) {
   auto it = prices.find(model);
@@ -33,7 +38,7 @@ std::optional<double> PriceOf(const Prices& prices, const std::string& model) {
   return it->second;
 }
 
-void Add(Counters& to, const Counters& more) {
+void Add(Sums& to, const Sums& more) {
   to.held_ns += more.held_ns;
   to.busy_ns += more.busy_ns;
   to.waited_ns += more.waited_ns;
@@ -46,9 +51,9 @@ void Add(Counters& to, const Counters& more) {
 
 // A row of the report, over the models of GPU that are in it.
 struct Sum {
-  Counters use;
-  int64_t present_ns = 0;
-  int64_t idle_ns = 0;
+  Sums use;
+  Int128 present_ns = 0;
+  Int128 idle_ns = 0;
   bool priced = false;
   double cost = 0;
   double idle_cost = 0;
@@ -71,8 +76,8 @@ struct Sum {
     }
   }
   // A hold is booked when it is charged, which may be a moment into the next bucket.
-  int64_t idle() const { return std::max<int64_t>(0, std::min(idle_ns, present_ns - use.held_ns)); }
-  int64_t unattributed() const { return std::max<int64_t>(0, present_ns - use.held_ns - idle()); }
+  Int128 idle() const { return std::max<Int128>(0, std::min(idle_ns, present_ns - use.held_ns)); }
+  Int128 unattributed() const { return std::max<Int128>(0, present_ns - use.held_ns - idle()); }
 
   void PutUse(json& to) const {
     to["held_hours"] = Hours(use.held_ns);
@@ -85,8 +90,8 @@ struct Sum {
             ? 0.0
             : std::clamp(static_cast<double>(use.busy_ns) / static_cast<double>(use.held_ns), 0.0,
                          1.0);
-    to["launches"] = use.launches;
-    to["grants"] = use.grants;
+    to["launches"] = Count(use.launches);
+    to["grants"] = Count(use.grants);
     if (priced) to["cost"] = cost;
   }
   void PutCapacity(json& to) const {

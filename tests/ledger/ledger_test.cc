@@ -356,7 +356,7 @@ TEST_P(LedgerTest, AGpuThatWasNotHeardOfIsTakenToHaveBeenThereForAnHourAtMost) {
   const auto present_s = [&] {
     const auto uses = ledger->Query({At(0), At(10 * 86400)}, By::kTotal);
     int64_t present_ns = 0;
-    for (const CapacityRow& row : uses->capacity) present_ns += row.present_ns;
+    for (const CapacityRow& row : uses->capacity) present_ns += Narrow(row.present_ns);
     return present_ns / kSecond;
   };
   batch_at(2, 1800, 60, 0);  // away for half an hour: unattributed
@@ -421,7 +421,7 @@ TEST_P(LedgerTest, AnyWindowIsAnsweredAsTheFineBucketsSay) {
     ASSERT_EQ(found, from < to ? BruteForce(fine, uses->window, by) : Keyed{})
         << "from " << from << " to " << to << " by " << static_cast<int>(by);
     int64_t present = 0;
-    for (const CapacityRow& row : uses->capacity) present += row.present_ns;
+    for (const CapacityRow& row : uses->capacity) present += Narrow(row.present_ns);
     for (const PresenceRow& row : fine_gpus) {
       if (from < to && row.t * 1000 >= Millis(uses->window.from) &&
           row.t * 1000 < Millis(uses->window.to)) {
@@ -510,11 +510,11 @@ TEST_P(LedgerTest, RowsAreByWhatIsAsked) {
     const auto uses = ledger->Query({At(0), At(60)}, by);
     for (const UseRow& row : uses->rows) {
       text += row.key + "|" + row.team + "|" + row.model + "=" +
-              std::to_string(row.use.held_ns / kSecond) + " ";
+              FormatSum(row.use.held_ns / kSecond) + " ";
     }
     for (const CapacityRow& row : uses->capacity) {
-      text += row.key + "|" + row.model + "=" + std::to_string(row.present_ns / kSecond) + "," +
-              std::to_string(row.idle_ns / kSecond) + " ";
+      text += row.key + "|" + row.model + "=" + FormatSum(row.present_ns / kSecond) + "," +
+              FormatSum(row.idle_ns / kSecond) + " ";
     }
     return text;
   };

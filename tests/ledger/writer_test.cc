@@ -41,13 +41,13 @@ class Answers {
 
 // Through the reader's thread.
 int64_t HeldBy(LedgerWriter& writer, const std::string& team) {
-  std::promise<Result<int64_t>> promise;
+  std::promise<Result<Int128>> promise;
   EXPECT_TRUE(writer.Ask([&](Ledger& ledger) {
     promise.set_value(ledger.HeldBy(team, {At(0), At(1'000'000)}));
   }));
-  const Result<int64_t> held = promise.get_future().get();
+  const Result<Int128> held = promise.get_future().get();
   EXPECT_TRUE(held) << held.error().message;
-  return held.value_or(-1);
+  return Narrow(held.value_or(-1));
 }
 
 Batch SomeBatch(const std::string& source, uint64_t seq, uint64_t pod) {
