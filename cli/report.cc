@@ -1,11 +1,13 @@
 // baton report, standing, advise: what the books say.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/parse.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/text_table.h"
@@ -43,32 +45,69 @@ std::string Number(double value, Format format, int decimals) {
   return Fixed(value, format == Format::kTable ? decimals : 9);
 }
 
-void AddRow(TextTable& table, const json& row, const std::string& key, const std::string& team,
-            bool teams, bool priced, Format format) {
-  std::vector<std::string> cells{ToPrintable(key)};
-  if (teams) cells.push_back(ToPrintable(team));
-  auto number = [&](const char* name, int decimals) {
-    cells.push_back(row.contains(name) ? Number(row.at(name).get<double>(), format, decimals) : "");
-  };
-  number("held_hours", 3);
-  number("busy_hours", 3);
-  if (!row.contains("efficiency")) {
-    cells.emplace_back();
-  } else if (format == Format::kTable) {
-    cells.push_back(Fixed(row.at("efficiency").get<double>() * 100) + "%");
-  } else {
-    number("efficiency", 6);
+// The rows of a table, and how many decimals each of its columns has: for people as many as show
+// its smallest figure.
+class UseTable {
+ public:
+  UseTable(TextTable& table, bool teams, bool priced, Format format)
+      : table_(table), teams_(teams), priced_(priced), format_(format) {}
+
+  void Add(json row, std::string key, std::string team) {
+    for (auto& [name, decimals] : decimals_) {
+      if (row.contains(name)) {
+        decimals = std::max(decimals, DecimalsFor(row.at(name).get<double>(), decimals));
+      }
+    }
+    rows_.push_back({std::move(row), std::move(key), std::move(team)});
   }
-  number("waited_hours", 3);
-  number("memory_gib_hours", 2);
-  cells.push_back(row.contains("launches") ? std::to_string(row.at("launches").get<int64_t>())
-                                           : "");
-  if (priced) number("cost", 2);
-  number("capacity_hours", 3);
-  number("idle_hours", 3);
-  number("unattributed_hours", 3);
-  table.rows.push_back(std::move(cells));
-}
+  void Finish() {
+    for (const Row& row : rows_) table_.rows.push_back(Cells(row));
+  }
+
+ private:
+  struct Row {
+    json figures;
+    std::string key;
+    std::string team;
+  };
+
+  std::vector<std::string> Cells(const Row& of) const {
+    const json& row = of.figures;
+    std::vector<std::string> cells{ToPrintable(of.key)};
+    if (teams_) cells.push_back(ToPrintable(of.team));
+    auto number = [&](const char* name) {
+      cells.push_back(row.contains(name)
+                          ? Number(row.at(name).get<double>(), format_, decimals_.at(name))
+                          : "");
+    };
+    number("held_hours");
+    number("busy_hours");
+    if (!row.contains("efficiency")) {
+      cells.emplace_back();
+    } else {
+      const double efficiency = row.at("efficiency");
+      cells.push_back(format_ == Format::kTable ? Fixed(efficiency * 100) + "%"
+                                                : Number(efficiency, format_, 6));
+    }
+    number("waited_hours");
+    number("memory_gib_hours");
+    cells.push_back(row.contains("launches") ? std::to_string(row.at("launches").get<int64_t>())
+                                             : "");
+    if (priced_) number("cost");
+    number("capacity_hours");
+    number("idle_hours");
+    number("unattributed_hours");
+    return cells;
+  }
+
+  TextTable& table_;
+  const bool teams_, priced_;
+  const Format format_;
+  std::vector<Row> rows_;
+  std::map<std::string, int> decimals_{
+      {"held_hours", 3}, {"busy_hours", 3},     {"waited_hours", 3}, {"memory_gib_hours", 2},
+      {"cost", 2},       {"capacity_hours", 3}, {"idle_hours", 3},   {"unattributed_hours", 3}};
+};
 
 int PrintUse(const json& answer, Format format) {
   const std::string by = answer.at("by");
@@ -93,16 +132,17 @@ int PrintUse(const json& answer, Format format) {
   column("CAPACITY", "capacity_gpu_hours");
   column("IDLE", "idle_gpu_hours");
   column("UNATTRIB", "unattributed_gpu_hours");
+  UseTable rows(table, teams, priced, format);
   for (const json& row : answer.at("rows")) {
     std::string key = row.at("key");
     if (key.empty()) key = "(none)";
-    AddRow(table, row, key, row.value("team", ""), teams, priced, format);
+    rows.Add(row, key, row.value("team", ""));
   }
   // Of the whole: what nobody used, and the sum, which is all there was.
   auto extra = [&](const char* key, const char* hours, const char* cost) {
     json row{{"held_hours", answer.at(hours)}};
     if (priced) row["cost"] = answer.at(cost);
-    AddRow(table, row, key, "", teams, priced, format);
+    rows.Add(std::move(row), key, "");
   };
   extra("idle", "idle_hours", "idle_cost");
   extra("unattributed", "unattributed_hours", "unattributed_cost");
@@ -111,7 +151,8 @@ int PrintUse(const json& answer, Format format) {
     all["cost"] = answer.at("cost").get<double>() + answer.at("idle_cost").get<double>() +
                   answer.at("unattributed_cost").get<double>();
   }
-  AddRow(table, all, "capacity", "", teams, priced, format);
+  rows.Add(std::move(all), "capacity", "");
+  rows.Finish();
   if (people) {
     std::printf("From %s to %s, in GPU-hours%s\n\n", answer.value("from", "").c_str(),
                 answer.value("to", "").c_str(),
@@ -139,6 +180,10 @@ int PrintStanding(const json& answer, Format format) {
                    {"LevelFS"},
                    {"Rank"}},
                   {}};
+  int decimals = 3;
+  for (const json& row : answer.at("rows")) {
+    decimals = std::max(decimals, DecimalsFor(row.at("raw_usage_hours").get<double>(), 3));
+  }
   for (const json& row : answer.at("rows")) {
     const std::string team = row.at("team");
     const auto depth = static_cast<size_t>(std::count(team.begin(), team.end(), '/'));
@@ -149,7 +194,7 @@ int PrintStanding(const json& answer, Format format) {
                           ToPrintable(row.at("user").get<std::string>()),
                           std::to_string(row.at("raw_shares").get<uint64_t>()),
                           Fixed(row.at("normalized_shares").get<double>(), 6),
-                          Number(row.at("raw_usage_hours").get<double>(), format, 3),
+                          Number(row.at("raw_usage_hours").get<double>(), format, decimals),
                           Fixed(row.at("normalized_usage").get<double>(), 6),
                           Fixed(row.at("effective_usage").get<double>(), 6),
                           Fixed(row.at("factor").get<double>(), 6),

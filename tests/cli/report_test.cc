@@ -113,6 +113,26 @@ capacity             2.250                                         4.50
 )");
 }
 
+TEST(Report, ForPeopleHasAsManyDecimalsAsItsSmallestFigureNeeds) {
+  const FakeDaemon daemon([](const json& request) {
+    json answer = Books(request);
+    answer["rows"][0]["held_hours"] = 0.00042;
+    answer["rows"][0]["cost"] = 0.00084;
+    return answer;
+  });
+  const Outcome outcome = RunBaton({"report", "--by", "user", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(outcome.out,
+            R"(From 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z, in GPU-hours, cost in EUR
+
+USER          TEAM      HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES     COST
+(none)        =1+2   0.00042  0.000   0.0%   0.000   0.00         0  0.00084
+a"b|c\        r/v,x  1.50000  1.200  80.0%   0.250   3.25        42  3.00000
+idle                 0.50000                                         1.00000
+unattributed         0.12500                                         0.25000
+capacity             2.25000                                         4.50000
+)");
+}
+
 TEST(Report, AsJsonIsTheAnswer) {
   json expected = Books({{"command", "report"}, {"by", "user"}});
   EXPECT_EQ(json::parse(Printed({"report", "--by", "user", "--format", "json"})), expected);
