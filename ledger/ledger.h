@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,6 +27,10 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "ledger/options.h"
+
+namespace date {
+class time_zone;
+}
 
 namespace baton::ledger {
 
@@ -95,17 +100,54 @@ struct Batch {
 std::string EncodeBatch(const Batch& batch);
 Result<Batch> DecodeBatch(std::string_view bytes);
 
-enum class By : uint8_t { kTeam, kUser, kNamespace, kPod, kGpu, kNode, kDay, kTotal };
+enum class By : uint8_t {
+  kTeam,
+  kUser,
+  kNamespace,
+  kPod,
+  kGpu,
+  kNode,
+  kDay,
+  kTotal,
+  kMonth,
+  kModel
+};
+
+// In which days and months begin (ledger/time_zone.h).
+struct TimeZone {
+  std::string name = "UTC";
+  const date::time_zone* zone = nullptr;  // null: UTC
+};
+
+// What is asked of the books.
+struct Question {
+  Window window;
+  std::vector<By> by = {By::kTotal};  // 1 to kBysMax, none twice; kTotal alone
+  TimeZone zone = {};
+  // Only the use of these; empty: of all. A team with all below it; a pod by its name, in any
+  // namespace, or as NAMESPACE/NAME.
+  std::string team = {}, user = {}, name_space = {}, pod = {};
+
+  bool filtered() const {
+    return !team.empty() || !user.empty() || !name_space.empty() || !pod.empty();
+  }
+  // Whether each row has a capacity of its own: what GPUs and times have, and owners have not.
+  bool own_capacity() const;
+};
+inline constexpr size_t kBysMax = 6;
 
 // A part of a report: one key on one model of GPU.
 struct UseRow {
-  std::string key;    // by By: a team's path, a user, a day as "2026-11-21", "" for kTotal ...
-  std::string team;   // of a user or a pod, which have a row for each team; else empty
+  // One for each of Question::by: a team's path, a user, a day as "2026-11-21", a month as
+  // "2026-11", "" for kTotal ...
+  std::vector<std::string> keys;
+  // By user or pod, and not by team: these have a row for each team. Else empty.
+  std::string team;
   std::string model;  // so that a price can be put on it
   Sums use;
 };
 struct CapacityRow {
-  std::string key;  // of By::kGpu, kNode and kDay; else empty
+  std::vector<std::string> keys;  // where each row has a capacity of its own, else empty texts
   std::string model;
   Int128 present_ns = 0;  // the GPU was there
   Int128 idle_ns = 0;     // and nobody held or wanted it
@@ -113,8 +155,12 @@ struct CapacityRow {
 struct Uses {
   // As answered: where fine buckets are gone, edges are moved out to the buckets that are left.
   Window window;
-  std::vector<UseRow> rows;           // by key, then model
-  std::vector<CapacityRow> capacity;  // by key, then model
+  std::vector<UseRow> rows;           // by keys, then team, then model
+  std::vector<CapacityRow> capacity;  // by keys, then model
+  // By model: what was held by all whom the question leaves out.
+  std::map<std::string, Int128> others_held_ns;
+  // By day and month: from when to when each of them is, as far as it lies in the window.
+  std::map<std::string, Window> periods;
 };
 
 // A team's user and what they held, older use counting less.
@@ -196,9 +242,11 @@ class Ledger {
   // often.
   Result<void> Trim(WallTime now);
 
-  // Who used what in a window. A pod's key is NAMESPACE/NAME, or its name where it has no
-  // namespace. Sums are exact, however large. kInvalid: from after to.
-  Result<Uses> Query(Window window, By by);
+  // Who used what. A pod's key is NAMESPACE/NAME, or its name where it has no
+  // namespace. Sums are exact, however large. kInvalid: from after to,
+  // keys that do not go together.
+  Result<Uses> Query(const Question& question);
+  Result<Uses> Query(Window window, By by) { return Query({window, {by}}); }
   // By team and user, all that the days hold: older than a week by the day, the rest by the hour,
   // the age being that of the bucket's middle. Where the half-life is below four hours, the last
   // day by the minute; below four minutes, the last hour by ten seconds. half_life >= 1 s, else

@@ -138,6 +138,93 @@ TEST(Report, AsJsonIsTheAnswer) {
   EXPECT_EQ(json::parse(Printed({"report", "--by", "user", "--format", "json"})), expected);
 }
 
+// "My team, by day and user": a column for each key, and what others held.
+TEST(Report, ByTwoKeysHasAColumnForEach) {
+  const FakeDaemon daemon([](const json&) {
+    return json::parse(R"({"from": "2026-11-01T00:00:00+01:00", "to": "2026-11-03T00:00:00+01:00",
+      "by": "day,user", "unit": "GPU-hours", "time_zone": "Europe/Berlin", "rows": [
+        {"key": "2026-11-01, ", "keys": ["2026-11-01", ""], "team": "r/v", "held_hours": 1.5,
+         "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0, "memory_gib_hours": 0,
+         "efficiency": 0.5, "launches": 3, "grants": 1},
+        {"key": "2026-11-02, a", "keys": ["2026-11-02", "a"], "team": "r", "held_hours": 2,
+         "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0, "memory_gib_hours": 0,
+         "efficiency": 0.5, "launches": 3, "grants": 1}],
+      "held_hours": 3.5, "others_hours": 4, "idle_hours": 0.5, "unattributed_hours": 0,
+      "capacity_hours": 8})");
+  });
+  const auto printed = [&](const char* format) {
+    return RunBaton({"report", "--by", "day,user", "--format", format, "--socket-dir",
+                     daemon.socket_dir()})
+        .out;
+  };
+  EXPECT_EQ(printed("csv"),
+            R"(day,user,team,held_gpu_hours,busy_gpu_hours,efficiency,waited_hours,)"
+            R"(memory_gib_hours,launches,capacity_gpu_hours,idle_gpu_hours,unattributed_gpu_hours
+2026-11-01,(none),r/v,1.500000000,1.000000000,0.500000000,0.000000000,0.000000000,3,,,
+2026-11-02,a,r,2.000000000,1.000000000,0.500000000,0.000000000,0.000000000,3,,,
+others,,,4.000000000,,,,,,,,
+idle,,,0.500000000,,,,,,,,
+unattributed,,,0.000000000,,,,,,,,
+capacity,,,8.000000000,,,,,,,,
+)");
+  EXPECT_EQ(printed("table"),
+            R"(From 2026-11-01T00:00:00+01:00 to 2026-11-03T00:00:00+01:00, in GPU-hours
+
+DAY           USER    TEAM   HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES
+2026-11-01    (none)  r/v   1.500  1.000  50.0%   0.000   0.00         3
+2026-11-02    a       r     2.000  1.000  50.0%   0.000   0.00         3
+others                      4.000
+idle                        0.500
+unattributed                0.000
+capacity                    8.000
+)");
+}
+
+TEST(Report, OfTeamsHasTheirBudgetsAtTheEnd) {
+  const FakeDaemon daemon([](const json&) {
+    return json::parse(R"({"from": "a", "to": "b", "by": "team", "unit": "GPU-hours", "rows": [
+        {"key": "ops", "held_hours": 1, "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0,
+         "memory_gib_hours": 0, "efficiency": 1, "launches": 3, "grants": 1},
+        {"key": "r", "held_hours": 1.5, "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0,
+         "memory_gib_hours": 0, "efficiency": 0.5, "launches": 3, "grants": 1,
+         "budget_hours": 500, "budget_period_s": 2592000, "budget_held_hours": 512.25,
+         "over_budget": true}],
+      "held_hours": 2.5, "idle_hours": 0.5, "unattributed_hours": 0, "capacity_hours": 3})");
+  });
+  const auto printed = [&](const char* format) {
+    return RunBaton({"report", "--format", format, "--socket-dir", daemon.socket_dir()}).out;
+  };
+  const std::string csv = printed("csv");
+  EXPECT_NE(csv.find(",unattributed_gpu_hours,budget_gpu_hours,budget_held_gpu_hours\nops,1.0"),
+            std::string::npos)
+      << csv;
+  EXPECT_NE(csv.find("\nr,1.500000000,1.000000000,0.500000000,0.000000000,0.000000000,3,,,,"
+                     "500.000000000,512.250000000\n"),
+            std::string::npos)
+      << csv;
+  const std::string table = printed("table");
+  EXPECT_NE(table.find("LAUNCHES   BUDGET    OF IT\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("3  500.000  512.250\n"), std::string::npos) << table;
+}
+
+TEST(Report, AsksForZonesAndPartsOnlyWhereTheyAreGiven) {
+  FakeDaemon daemon(Books);
+  RunBaton({"report", "--by", "user", "--time-zone", "Europe/Berlin", "--team", "r", "--user", "u",
+            "--namespace", "n", "--pod", "p", "--socket-dir", daemon.socket_dir()});
+  const auto requests = daemon.requests();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0], (json{{"command", "report"},
+                               {"by", "user"},
+                               {"from", ""},
+                               {"to", ""},
+                               {"last", ""},
+                               {"time_zone", "Europe/Berlin"},
+                               {"team", "r"},
+                               {"user", "u"},
+                               {"namespace", "n"},
+                               {"pod", "p"}}));
+}
+
 TEST(Report, AsksForTheWindowAsItWasWritten) {
   FakeDaemon daemon(Books);
   RunBaton({"report", "--by", "day", "--from", "2026-11-01", "--to", "2026-11-02", "--socket-dir",

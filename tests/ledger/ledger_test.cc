@@ -108,9 +108,9 @@ TEST_P(LedgerTest, AnOwnersChangeMovesTheUseThatFollows) {
   const auto uses = ledger->Query({At(0), At(100)}, By::kTeam);
   ASSERT_TRUE(uses) << uses.error().message;
   ASSERT_EQ(uses->rows.size(), 2u);
-  EXPECT_EQ(uses->rows[0].key, "research");
+  EXPECT_EQ(uses->rows[0].keys.front(), "research");
   EXPECT_EQ(uses->rows[0].use.held_ns, 3 * kSecond);
-  EXPECT_EQ(uses->rows[1].key, "research/vision");
+  EXPECT_EQ(uses->rows[1].keys.front(), "research/vision");
   EXPECT_EQ(uses->rows[1].use.held_ns, kSecond);
   int64_t accounts = 0;
   const auto inside = Inside();
@@ -181,7 +181,7 @@ class Books {
         sum = Add(sum, numbers);
       }
       for (const UseRow& row : uses->rows) {
-        if (expected.contains(row.key)) RC_ASSERT(NumbersOf(row.use) == expected[row.key]);
+        if (expected.contains(row.keys[0])) RC_ASSERT(NumbersOf(row.use) == expected[row.keys[0]]);
       }
     }
   }
@@ -416,7 +416,7 @@ TEST_P(LedgerTest, AnyWindowIsAnsweredAsTheFineBucketsSay) {
     Keyed found;
     for (const UseRow& row : uses->rows) {
       EXPECT_EQ(row.model, "model-x");
-      found[{row.key, row.team}] = NumbersOf(row.use);
+      found[{row.keys.front(), row.team}] = NumbersOf(row.use);
     }
     ASSERT_EQ(found, from < to ? BruteForce(fine, uses->window, by) : Keyed{})
         << "from " << from << " to " << to << " by " << static_cast<int>(by);
@@ -468,7 +468,7 @@ TEST_P(LedgerTest, WhatIsTrimmedIsStillInCoarserBucketsAndTheWindowSaysSo) {
     EXPECT_GE(uses->window.to, window.to);
     EXPECT_LT(window.from - uses->window.from, hours(24));
     Keyed found;
-    for (const UseRow& row : uses->rows) found[{row.key, row.team}] = NumbersOf(row.use);
+    for (const UseRow& row : uses->rows) found[{row.keys.front(), row.team}] = NumbersOf(row.use);
     ASSERT_EQ(found, BruteForce(fine, uses->window, By::kTeam)) << from;
   }
 }
@@ -509,11 +509,11 @@ TEST_P(LedgerTest, RowsAreByWhatIsAsked) {
     std::string text;
     const auto uses = ledger->Query({At(0), At(60)}, by);
     for (const UseRow& row : uses->rows) {
-      text += row.key + "|" + row.team + "|" + row.model + "=" +
+      text += row.keys.front() + "|" + row.team + "|" + row.model + "=" +
               FormatSum(row.use.held_ns / kSecond) + " ";
     }
     for (const CapacityRow& row : uses->capacity) {
-      text += row.key + "|" + row.model + "=" + FormatSum(row.present_ns / kSecond) + "," +
+      text += row.keys.front() + "|" + row.model + "=" + FormatSum(row.present_ns / kSecond) + "," +
               FormatSum(row.idle_ns / kSecond) + " ";
     }
     return text;

@@ -123,9 +123,10 @@ TEST_P(LedgerTest, NamesThatNoDatabaseTakesAreStoredAsNearAsCanBe) {
   const auto uses = ledger->Query({At(0), At(60)}, By::kPod);
   ASSERT_TRUE(uses) << uses.error().message;
   ASSERT_EQ(uses->rows.size(), 1u);
-  EXPECT_EQ(uses->rows[0].key, "a?????? \xf0\x9f\x8e\xbc é");
+  EXPECT_EQ(uses->rows[0].keys.front(), "a?????? \xf0\x9f\x8e\xbc é");
   EXPECT_EQ(uses->rows[0].team, std::string(512, 'x'));
-  EXPECT_EQ(ledger->Query({At(0), At(60)}, By::kUser)->rows[0].key, "'; DROP TABLE meta; --");
+  EXPECT_EQ(ledger->Query({At(0), At(60)}, By::kUser)->rows[0].keys.front(),
+            "'; DROP TABLE meta; --");
 }
 
 // 64 bits of nanoseconds are 292 GPU-years, which a cluster's waiting time has in a month.
@@ -156,7 +157,7 @@ TEST_P(LedgerTest, SumsBeyond64BitsAreExact) {
       held += row.use.held_ns;
       waited += row.use.waited_ns;
       if (by != By::kTeam) continue;
-      EXPECT_EQ(FormatSum(row.use.held_ns), FormatSum(all / 2)) << row.key;
+      EXPECT_EQ(FormatSum(row.use.held_ns), FormatSum(all / 2)) << row.keys.front();
     }
     EXPECT_EQ(FormatSum(held), FormatSum(all)) << static_cast<int>(by);
     EXPECT_EQ(FormatSum(waited), FormatSum(all)) << static_cast<int>(by);
