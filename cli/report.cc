@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/focus.h"
 #include "cli/text_table.h"
 #include "wire/control_client.h"
 
@@ -21,13 +22,13 @@ using nlohmann::json;
 // How the answer is printed.
 enum class Format { kTable, kCsv, kJson, kParsable };
 
-Result<Format> ParseFormat(const std::string& text) {
+Result<Format> ParseFormat(const std::string& text, bool focus) {
   if (text == "table") return Format::kTable;
   if (text == "csv") return Format::kCsv;
   if (text == "json") return Format::kJson;
   if (text == "parsable") return Format::kParsable;
-  return Fail(ErrorCode::kInvalid,
-              "unknown format '" + text + "'; choose table, csv, json or parsable");
+  return Fail(ErrorCode::kInvalid, "unknown format '" + text + "'; choose table, csv, json" +
+                                       (focus ? ", parsable or focus" : " or parsable"));
 }
 
 void Print(const TextTable& table, Format format) {
@@ -266,6 +267,7 @@ struct ReportCommand {
   std::vector<Flag> flags;
   const char* footer;
   int (*print)(const json& answer, Format format);  // but as JSON; the exit status
+  bool focus = false;                               // has --format focus too
 };
 
 const ReportCommand kReport{
@@ -288,12 +290,14 @@ const ReportCommand kReport{
   baton report --by user --from 2026-11-01 --to 2026-12-01
   baton report --by day --last 90d --format csv > november.csv
   baton report --team research --by day,user --last 7d
+  baton report --format focus --from 2026-11-01 --to 2026-12-01 > focus.csv
   baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin
 
 held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held. What all held, idle
 (nobody wanted the GPU) and unattributed (hand-offs, work without a token, time lost to crashes)
 add up to the capacity: the time in which the GPUs were there. Prices: [ledger.prices].)",
-    PrintUse};
+    PrintUse,
+    true};
 
 const ReportCommand kStanding{"standing",
                               "What each team and user is due, by weights and history",
@@ -315,15 +319,53 @@ const ReportCommand kAdvise{"advise",
   baton advise --last 24h --format json)",
                             PrintAdvice};
 
-int Ask(const ReportCommand& report, const std::map<std::string, std::string>& fields,
-        const std::string& format_name, const Invocation& invocation) {
-  const Result<Format> format = ParseFormat(format_name);
-  if (!format) return Complain(format.error());
+json QuestionOf(const ReportCommand& report, const std::map<std::string, std::string>& fields) {
   json question{{"command", report.name}};
   for (const Flag& flag : report.flags) {
     const std::string& value = fields.at(flag.field);
     if (!flag.only_given || !value.empty()) question[flag.field] = value;
   }
+  return question;
+}
+
+// The report as charges. What nobody held is asked for beside it, and left out where the report is
+// of some only.
+int AskFocus(const ReportCommand& report, const std::map<std::string, std::string>& fields,
+             const Invocation& invocation) {
+  if (fields.at("by") != "team") {
+    return Complain({ErrorCode::kInvalid, "--format focus has rows of its own; leave out --by"});
+  }
+  if (!fields.at("time_zone").empty()) {
+    return Complain({ErrorCode::kInvalid, "--format focus is in UTC; leave out --time-zone"});
+  }
+  json question = QuestionOf(report, fields);
+  question["by"] = kFocusUseBy;
+  const Result<json> use = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
+  if (!use) return Complain(use.error());
+  json idle;
+  if (!use->contains("others_hours") && use->at("from") != use->at("to")) {
+    // The same window, though now is later.
+    Result<json> answer = wire::Ask(invocation.socket_dir,
+                                    {{"command", report.name},
+                                     {"by", kFocusIdleBy},
+                                     {"from", use->at("from")},
+                                     {"to", use->at("to")}},
+                                    kAnswerPatience);
+    if (!answer) return Complain(answer.error());
+    idle = std::move(*answer);
+  }
+  const Result<TextTable> table = FocusTable(*use, idle);
+  if (!table) return Complain(table.error());
+  std::fputs(table->Csv().c_str(), stdout);
+  return 0;
+}
+
+int Ask(const ReportCommand& report, const std::map<std::string, std::string>& fields,
+        const std::string& format_name, const Invocation& invocation) {
+  if (report.focus && format_name == "focus") return AskFocus(report, fields, invocation);
+  const Result<Format> format = ParseFormat(format_name, report.focus);
+  if (!format) return Complain(format.error());
+  const json question = QuestionOf(report, fields);
   Result<json> answer = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (*format != Format::kJson) return report.print(*answer, *format);
@@ -350,8 +392,9 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
   command
       ->add_option(
           "--format", given->format,
-          "table, csv, json or parsable (cells between \"|\"); csv and parsable keep their "
-          "columns from version to version")
+          std::string("table, csv, json or parsable (cells between \"|\"); csv and parsable keep "
+                      "their columns from version to version") +
+              (report.focus ? "; focus: charges for cost tools (FOCUS 1.0)" : ""))
       ->type_name("FORMAT")
       ->capture_default_str();
   AddSocketDir(*command, invocation);
