@@ -222,6 +222,11 @@ class Ledger {
   // where that is up to an hour, coarser ones else (buckets.h). Where the clock stepped back it is
   // booked at `to`. It belongs to the owner who stands in this batch.
   //
+  // Where the clock stepped back by more than a day, after a jump ahead by more than a day, and
+  // says no less now than what has passed since before that jump, what the source booked after `to`
+  // is moved to `to`: it cannot have happened later than now. Else the clock may as well be wrong
+  // now, and all stays where it is.
+  //
   // A GPU that was listed in the last batch, no longer than an hour ago, has been present since;
   // else for as long as it was held or idle. Held + idle <= present in each bucket, to the
   // nanosecond for each pod and batch in it, where it is so of the time between batches.
