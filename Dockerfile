@@ -14,7 +14,7 @@ COPY . .
 RUN cmake --preset release \
  && cmake --build build/release --target batond baton-frontend baton baton-k8s baton_hook
 # What goes into the image, and the packages that it needs beside what is in every Debian: those of
-# the libraries that the programs are linked with.
+# the libraries that the programs are linked with, and time zones for reports.
 RUN set -eu; \
     cd build/release; \
     install -D --strip -t /image/usr/local/bin bin/batond bin/baton-frontend bin/baton bin/baton-k8s; \
@@ -25,6 +25,7 @@ RUN set -eu; \
       while read -r library; do \
         dpkg-query --search "$library" 2>/dev/null || dpkg-query --search "${library#/usr}"; \
       done | cut -d: -f1 | sort -u > /packages; \
+    echo tzdata >> /packages; \
     test -s /packages
 
 FROM debian:12-slim

@@ -196,7 +196,7 @@ void Books::LookAtTeams() {
         Held held;
         for (const auto& [team, period] : budgets) {
           const auto span = std::chrono::duration_cast<std::chrono::milliseconds>(period);
-          held[team] = ledger.HeldBy(team, {now - span, now}).map([](int64_t ns) {
+          held[team] = ledger.HeldBy(team, {now - span, now}).map([](ledger::Int128 ns) {
             return Hours(static_cast<double>(ns));
           });
         }

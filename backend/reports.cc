@@ -23,19 +23,83 @@ constexpr size_t kTextMax = 512;
 
 double Hours(double ns) { return ns / 3600e9; }
 
+// A team's budget, and how it stands.
+struct Budgeted {
+  std::string team;
+  double hours = 0;
+  double period_s = 0;
+  teams::BudgetState state;
+};
+
+std::vector<Budgeted> BudgetsOf(const ReportView& view) {
+  std::vector<Budgeted> budgets;
+  for (const teams::Team& team : view.teams.teams) {
+    if (team.budget <= 0) continue;
+    const auto state = view.budgets.states().find(team.path);
+    budgets.push_back(
+        {team.path, team.budget, static_cast<double>(Nanos(team.budget_period)) / 1e9,
+         state == view.budgets.states().end() ? teams::BudgetState{} : state->second});
+  }
+  return budgets;
+}
+
+// A budget is of a team and all below it, and of a period of its own: it stands beside the use of
+// the window. A team that used nothing itself gets a row, for those below it may have.
+void AddBudgets(json& report, const std::vector<Budgeted>& budgets, const std::string& below) {
+  json& rows = report.at("rows");
+  for (const Budgeted& budget : budgets) {
+    if (!below.empty() && !teams::IsIn(budget.team, teams::NormalPath(below))) continue;
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const json& r) {
+      return teams::NormalPath(r.at("key").get_ref<const std::string&>()) == budget.team;
+    });
+    if (row == rows.end()) {
+      json none{{"key", budget.team}, {"efficiency", 0.0}, {"launches", 0}, {"grants", 0}};
+      for (const char* hours :
+           {"held_hours", "busy_hours", "waited_hours", "unmanaged_hours", "memory_gib_hours"}) {
+        none[hours] = 0.0;
+      }
+      if (report.contains("currency")) none["cost"] = 0.0;
+      row = rows.insert(std::find_if(rows.begin(), rows.end(),
+                                     [&](const json& r) { return r.at("key") > budget.team; }),
+                        std::move(none));
+    }
+    (*row)["budget_hours"] = budget.hours;
+    (*row)["budget_period_s"] = budget.period_s;
+    (*row)["budget_held_hours"] = budget.state.held_hours;
+    (*row)["over_budget"] = budget.state.over;
+  }
+}
+
 Result<ReportAnswer> AskUse(const Fields& field, const ReportView& view) {
   const std::string& by_text = field.at("by");
-  const auto by = ledger::ParseBy(by_text.empty() ? "team" : by_text);
+  const auto by = ledger::ParseBys(by_text.empty() ? "team" : by_text);
   if (!by) return tl::unexpected(by.error());
-  const auto window =
-      ledger::ParseWindow(field.at("from"), field.at("to"), field.at("last"), ledger::WallNow());
-  if (!window) return tl::unexpected(window.error());
+  // Zones are files, so all that needs one is read in the ledger's thread.
   return LedgerQuery(
-      [by = *by, window = *window, prices = view.options.ledger.prices,
+      [field, by = *by, budgets = BudgetsOf(view), prices = view.options.ledger.prices,
        currency = view.options.ledger.currency](ledger::Ledger& ledger) -> Result<json> {
-        auto uses = ledger.Query(window, by);
+        ledger::Question question;
+        question.by = by;
+        const auto zone = ledger::FindTimeZone(field.at("time_zone"));
+        if (!zone) return tl::unexpected(zone.error());
+        question.zone = *zone;
+        const auto window = ledger::ParseWindow(field.at("from"), field.at("to"), field.at("last"),
+                                                ledger::WallNow(), *zone);
+        if (!window) return tl::unexpected(window.error());
+        question.window = *window;
+        if (!field.at("team").empty()) question.team = teams::NormalPath(field.at("team"));
+        question.user = field.at("user");
+        question.name_space = field.at("namespace");
+        question.pod = field.at("pod");
+        auto uses = ledger.Query(question);
         if (!uses) return tl::unexpected(uses.error());
-        return ledger::ReportJson(*uses, by, prices, currency);
+        json report = ledger::ReportJson(*uses, question, prices, currency);
+        const bool some =
+            !question.user.empty() || !question.name_space.empty() || !question.pod.empty();
+        if (by == std::vector{ledger::By::kTeam} && !some) {
+          AddBudgets(report, budgets, question.team);
+        }
+        return report;
       });
 }
 
@@ -288,12 +352,14 @@ Result<ReportAnswer> AskAdvise(const Fields& field, const ReportView& view) {
       });
 }
 
-constexpr std::string_view kBy = "by", kFrom = "from", kTo = "to", kLast = "last";
+constexpr std::string_view kBy = "by", kFrom = "from", kTo = "to", kLast = "last", kTeam = "team",
+                           kPod = "pod";
 
 const std::array kReports{
-    Report{"report", {kBy, kFrom, kTo, kLast}, AskUse},
+    Report{
+        "report", {kBy, kFrom, kTo, kLast, kTeam, "user", "namespace", kPod, "time_zone"}, AskUse},
     Report{"standing", {}, AskStanding},
-    Report{"explain", {"pod", "team"}, AskExplain},
+    Report{"explain", {kPod, kTeam}, AskExplain},
     Report{"advise", {kLast}, AskAdvise},
 };
 

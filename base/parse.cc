@@ -117,4 +117,29 @@ std::string FormatBytes(uint64_t bytes) {
   return std::to_string(bytes) + "B";
 }
 
+std::string FormatHours(double hours, double beside) {
+  constexpr int kDecimalsMax = 9;
+  const auto text = [](double value, int decimals) {
+    std::array<char, 400> buffer;  // the largest double has 309 digits
+    std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
+    return std::string(buffer.data());
+  };
+  for (int decimals = 1;; ++decimals) {
+    std::string printed = text(hours, decimals);
+    const bool digits = hours == 0 || std::abs(hours) * std::pow(10, decimals) >= 99.5;
+    const bool apart = hours == beside || printed != text(beside, decimals);
+    if ((digits && apart) || decimals == kDecimalsMax) return printed;
+  }
+}
+
+int DecimalsFor(double value, int least) {
+  constexpr int kDecimalsMax = 6;
+  int decimals = least;
+  // What would be printed as zero at six decimals is the rest of a division.
+  const double size = std::abs(value);
+  if (size < 0.5 * std::pow(10, -kDecimalsMax)) return least;
+  while (decimals < kDecimalsMax && size * std::pow(10, decimals) < 9.5) ++decimals;
+  return decimals;
+}
+
 }  // namespace baton

@@ -23,6 +23,14 @@ std::string FormatDuration(Duration d);
 // "4GiB", "1.5GiB", "17B": to four digits. As ParseBytes() reads it.
 std::string FormatBytes(uint64_t bytes);
 
+// Hours or a cost, for sentences: to a tenth, or to as many more decimals (nine at most, which are
+// microseconds of an hour) as it takes to show three digits and to tell it from `beside`, which
+// stands in the same sentence: "512.3", "0.00103", and "500.0001" beside 500.
+std::string FormatHours(double hours, double beside = 0);
+// As many decimals, from `least` to six, as it takes to show two digits of `value`: of a column it
+// is the largest of its values'.
+int DecimalsFor(double value, int least);
+
 }  // namespace baton
 
 #endif  // BATON_BASE_PARSE_H_

@@ -1,5 +1,9 @@
 #include "cli/command.h"
 
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -95,6 +99,23 @@ std::string Unexpected(CLI::App& app, const std::vector<std::string>& extras) {
   return line + "; see '" + PathOf(app) + " --help'";
 }
 
+// The exit status of a command that ended with `status`: what it printed must have been taken, all
+// of it. Whoever bills by a report that was cut short at a full disk would not know.
+int AfterOutput(int status) {
+  errno = 0;
+  bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  const int reason = errno;
+  // A file on another machine may be refused only when it is closed. A copy, for stdout stays open.
+  const int copy = written ? dup(STDOUT_FILENO) : -1;
+  if (copy >= 0) written = close(copy) == 0;
+  if (written) return status;
+  const int why = reason != 0 ? reason : errno;
+  const int complained =
+      Complain({ErrorCode::kUnavailable, std::string("cannot write the output") +
+                                             (why != 0 ? std::string(": ") + strerror(why) : "")});
+  return status == 0 ? complained : status;
+}
+
 }  // namespace
 
 void AddSocketDir(CLI::App& command, Invocation& invocation) {
@@ -111,7 +132,8 @@ int Complain(const Error& error) {
   return error.code == ErrorCode::kInvalid ? kMisused : kFailed;
 }
 
-int Main(int argc, char** argv) {
+// Parses and acts.
+int Run(int argc, char** argv) {
   Invocation invocation;
   // Not by CLI11's envname: with one variable for all commands it would win over the flag.
   if (const char* dir = std::getenv("BATON_SOCKET_DIR"); dir != nullptr && *dir != '\0') {
@@ -182,5 +204,7 @@ int Main(int argc, char** argv) {
                                                "; do 'baton --version' and batond's agree?"});
   }
 }
+
+int Main(int argc, char** argv) { return AfterOutput(Run(argc, argv)); }
 
 }  // namespace baton::cli

@@ -61,7 +61,8 @@ void AddSocketDir(CLI::App& command, Invocation& invocation);
 // "baton: sentence" on stderr. Returns kMisused for ErrorCode::kInvalid, else kFailed.
 int Complain(const Error& error);
 
-// The whole program: parses, acts, returns the exit status.
+// The whole program: parses, acts, returns the exit status. A command whose output could not be
+// written has failed, and says so.
 int Main(int argc, char** argv);
 
 }  // namespace baton::cli

@@ -1,13 +1,16 @@
 // baton report, standing, advise: what the books say.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/parse.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/focus.h"
 #include "cli/text_table.h"
 #include "wire/control_client.h"
 
@@ -19,13 +22,13 @@ using nlohmann::json;
 // How the answer is printed.
 enum class Format { kTable, kCsv, kJson, kParsable };
 
-Result<Format> ParseFormat(const std::string& text) {
+Result<Format> ParseFormat(const std::string& text, bool focus) {
   if (text == "table") return Format::kTable;
   if (text == "csv") return Format::kCsv;
   if (text == "json") return Format::kJson;
   if (text == "parsable") return Format::kParsable;
-  return Fail(ErrorCode::kInvalid,
-              "unknown format '" + text + "'; choose table, csv, json or parsable");
+  return Fail(ErrorCode::kInvalid, "unknown format '" + text + "'; choose table, csv, json" +
+                                       (focus ? ", parsable or focus" : " or parsable"));
 }
 
 void Print(const TextTable& table, Format format) {
@@ -43,85 +46,146 @@ std::string Number(double value, Format format, int decimals) {
   return Fixed(value, format == Format::kTable ? decimals : 9);
 }
 
-void AddRow(TextTable& table, const json& row, const std::string& key, const std::string& team,
-            bool teams, bool priced, Format format) {
-  std::vector<std::string> cells{ToPrintable(key)};
-  if (teams) cells.push_back(ToPrintable(team));
-  auto number = [&](const char* name, int decimals) {
-    cells.push_back(row.contains(name) ? Number(row.at(name).get<double>(), format, decimals) : "");
-  };
-  number("held_hours", 3);
-  number("busy_hours", 3);
-  if (!row.contains("efficiency")) {
-    cells.emplace_back();
-  } else if (format == Format::kTable) {
-    cells.push_back(Fixed(row.at("efficiency").get<double>() * 100) + "%");
-  } else {
-    number("efficiency", 6);
+// A figure of a row: its field in the answer, its heading for people and for programs (a contract),
+// and how many decimals people see at least; what is no number of hours or money has a kind.
+struct Figure {
+  enum class Kind { kDecimal, kPart, kCount };
+  const char* field;
+  const char* heading;
+  const char* column;
+  int decimals = 3;
+  Kind kind = Kind::kDecimal;
+};
+constexpr Figure kUseFigures[] = {{"held_hours", "HELD", "held_gpu_hours"},
+                                  {"busy_hours", "BUSY", "busy_gpu_hours"},
+                                  {"efficiency", "EFF", "efficiency", 6, Figure::Kind::kPart},
+                                  {"waited_hours", "WAITED", "waited_hours"},
+                                  {"memory_gib_hours", "GiB*h", "memory_gib_hours", 2},
+                                  {"launches", "LAUNCHES", "launches", 0, Figure::Kind::kCount}};
+constexpr Figure kCost{"cost", "COST", "cost", 2};
+constexpr Figure kCapacityFigures[] = {
+    {"capacity_hours", "CAPACITY", "capacity_gpu_hours"},
+    {"idle_hours", "IDLE", "idle_gpu_hours"},
+    {"unattributed_hours", "UNATTRIB", "unattributed_gpu_hours"}};
+constexpr Figure kBudgetFigures[] = {{"budget_hours", "BUDGET", "budget_gpu_hours"},
+                                     {"budget_held_hours", "OF IT", "budget_held_gpu_hours"}};
+
+// Rows as they were answered, each with what stands left of its figures.
+struct UseRow {
+  std::vector<std::string> keys;
+  json figures;
+};
+
+// Adds a column for the figure. For people it has as many decimals as show its smallest value.
+void AddFigure(TextTable& table, const std::vector<UseRow>& rows, const Figure& figure,
+               Format format) {
+  const bool people = format == Format::kTable;
+  table.columns.push_back({people ? figure.heading : figure.column});
+  int decimals = figure.decimals;
+  for (const UseRow& row : rows) {
+    if (figure.kind != Figure::Kind::kDecimal || !row.figures.contains(figure.field)) continue;
+    decimals =
+        std::max(decimals, DecimalsFor(row.figures.at(figure.field).get<double>(), decimals));
   }
-  number("waited_hours", 3);
-  number("memory_gib_hours", 2);
-  cells.push_back(row.contains("launches") ? std::to_string(row.at("launches").get<int64_t>())
-                                           : "");
-  if (priced) number("cost", 2);
-  number("capacity_hours", 3);
-  number("idle_hours", 3);
-  number("unattributed_hours", 3);
-  table.rows.push_back(std::move(cells));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::string& cell = table.rows[i].emplace_back();
+    if (!rows[i].figures.contains(figure.field)) continue;
+    const json& value = rows[i].figures.at(figure.field);
+    if (figure.kind == Figure::Kind::kCount) {
+      cell = std::to_string(value.get<int64_t>());
+    } else if (figure.kind == Figure::Kind::kPart && people) {
+      cell = Fixed(value.get<double>() * 100) + "%";
+    } else {
+      cell = Number(value.get<double>(), format, decimals);
+    }
+  }
+}
+
+std::vector<std::string> Split(const std::string& text, char at) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == at) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+std::string Capitals(std::string text) {
+  for (char& c : text) c = static_cast<char>(toupper(c));
+  return text;
 }
 
 int PrintUse(const json& answer, Format format) {
-  const std::string by = answer.at("by");
-  const bool teams = by == "user" || by == "pod";
+  const std::vector<std::string> by = Split(answer.at("by"), ',');
+  const auto is_by = [&](const char* key) {
+    return std::find(by.begin(), by.end(), key) != by.end();
+  };
+  const bool teams = (is_by("user") || is_by("pod")) && !is_by("team");
   const bool priced = answer.contains("currency");
-  TextTable table;
   const bool people = format == Format::kTable;
-  auto column = [&](const char* short_name, const char* name, bool left = false) {
-    table.columns.push_back({people ? short_name : name, left});
-  };
-  std::string heading = by;
-  for (char& c : heading) c = static_cast<char>(toupper(c));
-  column(heading.c_str(), "key", true);
-  if (teams) column("TEAM", "team", true);
-  column("HELD", "held_gpu_hours");
-  column("BUSY", "busy_gpu_hours");
-  column("EFF", "efficiency");
-  column("WAITED", "waited_hours");
-  column("GiB*h", "memory_gib_hours");
-  column("LAUNCHES", "launches");
-  if (priced) column("COST", "cost");
-  column("CAPACITY", "capacity_gpu_hours");
-  column("IDLE", "idle_gpu_hours");
-  column("UNATTRIB", "unattributed_gpu_hours");
+  std::vector<UseRow> rows;
   for (const json& row : answer.at("rows")) {
-    std::string key = row.at("key");
-    if (key.empty()) key = "(none)";
-    AddRow(table, row, key, row.value("team", ""), teams, priced, format);
+    std::vector<std::string> keys{row.at("key").get<std::string>()};
+    if (by.size() > 1) keys = row.at("keys").get<std::vector<std::string>>();
+    if (keys.size() != by.size()) {
+      return Complain({ErrorCode::kInternal,
+                       "unexpected answer: a row's keys are not those asked "
+                       "for; do 'baton --version' and batond's agree?"});
+    }
+    for (std::string& key : keys) {
+      if (key.empty()) key = "(none)";
+    }
+    if (teams) keys.push_back(row.value("team", ""));
+    rows.push_back({std::move(keys), row});
   }
-  // Of the whole: what nobody used, and the sum, which is all there was.
-  auto extra = [&](const char* key, const char* hours, const char* cost) {
-    json row{{"held_hours", answer.at(hours)}};
-    if (priced) row["cost"] = answer.at(cost);
-    AddRow(table, row, key, "", teams, priced, format);
+  const size_t own = rows.size();
+  // Of the whole: what others held and what nobody used, and the sum, which is all there was.
+  double cost = priced ? answer.at("cost").get<double>() : 0;
+  const auto extra = [&](const std::string& name) {
+    json figures{{"held_hours", answer.at(name + "_hours")}};
+    if (priced) {
+      figures["cost"] = answer.at(name + "_cost");
+      cost += figures["cost"].get<double>();
+    }
+    rows.push_back({{name}, std::move(figures)});
   };
-  extra("idle", "idle_hours", "idle_cost");
-  extra("unattributed", "unattributed_hours", "unattributed_cost");
+  if (answer.contains("others_hours")) extra("others");
+  extra("idle");
+  extra("unattributed");
   json all{{"held_hours", answer.at("capacity_hours")}};
-  if (priced) {
-    all["cost"] = answer.at("cost").get<double>() + answer.at("idle_cost").get<double>() +
-                  answer.at("unattributed_cost").get<double>();
+  if (priced) all["cost"] = cost;
+  rows.push_back({{"capacity"}, std::move(all)});
+
+  TextTable table;
+  for (const std::string& key : by) {
+    table.columns.push_back({people ? Capitals(key) : by.size() == 1 ? "key" : key, true});
   }
-  AddRow(table, all, "capacity", "", teams, priced, format);
+  if (teams) table.columns.push_back({people ? "TEAM" : "team", true});
+  for (const UseRow& row : rows) {
+    std::vector<std::string>& cells = table.rows.emplace_back();
+    for (const std::string& key : row.keys) cells.push_back(ToPrintable(key));
+    cells.resize(table.columns.size());
+  }
+  const auto some_have = [&](const Figure& figure) {
+    return std::any_of(rows.begin(), rows.begin() + static_cast<ptrdiff_t>(own),
+                       [&](const UseRow& row) { return row.figures.contains(figure.field); });
+  };
+  for (const Figure& figure : kUseFigures) AddFigure(table, rows, figure, format);
+  if (priced) AddFigure(table, rows, kCost, format);
+  // Columns of which only the whole has figures say nothing to people.
+  for (const Figure& figure : kCapacityFigures) {
+    if (!people || own == 0 || some_have(figure)) AddFigure(table, rows, figure, format);
+  }
+  for (const Figure& figure : kBudgetFigures) {
+    if (some_have(figure)) AddFigure(table, rows, figure, format);
+  }
   if (people) {
     std::printf("From %s to %s, in GPU-hours%s\n\n", answer.value("from", "").c_str(),
                 answer.value("to", "").c_str(),
                 priced ? (", cost in " + ToPrintable(answer.value("currency", ""))).c_str() : "");
-    // Columns of which only the whole has figures say nothing.
-    const bool own = answer.at("rows").empty() || answer.at("rows")[0].contains("idle_hours");
-    if (!own) {
-      table.columns.resize(table.columns.size() - 3);
-      for (auto& row : table.rows) row.resize(row.size() - 3);
-    }
   }
   Print(table, format);
   return 0;
@@ -139,6 +203,10 @@ int PrintStanding(const json& answer, Format format) {
                    {"LevelFS"},
                    {"Rank"}},
                   {}};
+  int decimals = 3;
+  for (const json& row : answer.at("rows")) {
+    decimals = std::max(decimals, DecimalsFor(row.at("raw_usage_hours").get<double>(), 3));
+  }
   for (const json& row : answer.at("rows")) {
     const std::string team = row.at("team");
     const auto depth = static_cast<size_t>(std::count(team.begin(), team.end(), '/'));
@@ -149,7 +217,7 @@ int PrintStanding(const json& answer, Format format) {
                           ToPrintable(row.at("user").get<std::string>()),
                           std::to_string(row.at("raw_shares").get<uint64_t>()),
                           Fixed(row.at("normalized_shares").get<double>(), 6),
-                          Number(row.at("raw_usage_hours").get<double>(), format, 3),
+                          Number(row.at("raw_usage_hours").get<double>(), format, decimals),
                           Fixed(row.at("normalized_usage").get<double>(), 6),
                           Fixed(row.at("effective_usage").get<double>(), 6),
                           Fixed(row.at("factor").get<double>(), 6),
@@ -185,10 +253,11 @@ int PrintAdvice(const json& answer, Format format) {
 
 // A text field of the question, and the flag for it.
 struct Flag {
-  const char* field;  // the flag is --field
+  const char* field;  // the flag is --field, with "-" for "_"
   const char* initially;
   const char* type;
   const char* help;
+  bool only_given = false;  // not sent when empty: a batond of an earlier version does not know it
 };
 
 // A report of batond (backend/reports.h) as a command.
@@ -198,24 +267,37 @@ struct ReportCommand {
   std::vector<Flag> flags;
   const char* footer;
   int (*print)(const json& answer, Format format);  // but as JSON; the exit status
+  bool focus = false;                               // has --format focus too
 };
 
 const ReportCommand kReport{
     "report",
     "Who used what: GPU-hours, cost, idle time",
-    {{"by", "team", "WHAT", "team, user, namespace, pod, gpu, node, day or total"},
+    {{"by", "team", "WHAT",
+      "team, user, namespace, pod, gpu, node, model, day, month or total; several with commas"},
      {"last", "", "TIME", "Length of the window up to now; default: 30d"},
-     {"from", "", "TIME", "UTC, such as 2026-11-01 or 2026-11-01T09:30"},
-     {"to", "", "TIME", "End of the window, exclusive"}},
+     {"from", "", "TIME",
+      "Such as 2026-11-01 or 2026-11-01T09:30; UTC unless --time-zone is given"},
+     {"to", "", "TIME", "End of the window, exclusive"},
+     {"time_zone", "", "ZONE",
+      "In which days and months begin, such as Europe/Berlin; default: UTC", true},
+     {"team", "", "PATH", "Only this team and the teams below it", true},
+     {"user", "", "NAME", "Only this user", true},
+     {"namespace", "", "NAME", "Only this namespace", true},
+     {"pod", "", "NAME", "Only pods of this name, or NAMESPACE/NAME", true}},
     R"(Examples:
   baton report --last 7d
   baton report --by user --from 2026-11-01 --to 2026-12-01
   baton report --by day --last 90d --format csv > november.csv
+  baton report --team research --by day,user --last 7d
+  baton report --format focus --from 2026-11-01 --to 2026-12-01 > focus.csv
+  baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin
 
 held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held. What all held, idle
 (nobody wanted the GPU) and unattributed (hand-offs, work without a token, time lost to crashes)
 add up to the capacity: the time in which the GPUs were there. Prices: [ledger.prices].)",
-    PrintUse};
+    PrintUse,
+    true};
 
 const ReportCommand kStanding{"standing",
                               "What each team and user is due, by weights and history",
@@ -237,12 +319,53 @@ const ReportCommand kAdvise{"advise",
   baton advise --last 24h --format json)",
                             PrintAdvice};
 
+json QuestionOf(const ReportCommand& report, const std::map<std::string, std::string>& fields) {
+  json question{{"command", report.name}};
+  for (const Flag& flag : report.flags) {
+    const std::string& value = fields.at(flag.field);
+    if (!flag.only_given || !value.empty()) question[flag.field] = value;
+  }
+  return question;
+}
+
+// The report as charges. What nobody held is asked for beside it, and left out where the report is
+// of some only.
+int AskFocus(const ReportCommand& report, const std::map<std::string, std::string>& fields,
+             const Invocation& invocation) {
+  if (fields.at("by") != "team") {
+    return Complain({ErrorCode::kInvalid, "--format focus has rows of its own; leave out --by"});
+  }
+  if (!fields.at("time_zone").empty()) {
+    return Complain({ErrorCode::kInvalid, "--format focus is in UTC; leave out --time-zone"});
+  }
+  json question = QuestionOf(report, fields);
+  question["by"] = kFocusUseBy;
+  const Result<json> use = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
+  if (!use) return Complain(use.error());
+  json idle;
+  if (!use->contains("others_hours") && use->at("from") != use->at("to")) {
+    // The same window, though now is later.
+    Result<json> answer = wire::Ask(invocation.socket_dir,
+                                    {{"command", report.name},
+                                     {"by", kFocusIdleBy},
+                                     {"from", use->at("from")},
+                                     {"to", use->at("to")}},
+                                    kAnswerPatience);
+    if (!answer) return Complain(answer.error());
+    idle = std::move(*answer);
+  }
+  const Result<TextTable> table = FocusTable(*use, idle);
+  if (!table) return Complain(table.error());
+  std::fputs(table->Csv().c_str(), stdout);
+  return 0;
+}
+
 int Ask(const ReportCommand& report, const std::map<std::string, std::string>& fields,
         const std::string& format_name, const Invocation& invocation) {
-  const Result<Format> format = ParseFormat(format_name);
+  if (report.focus && format_name == "focus") return AskFocus(report, fields, invocation);
+  const Result<Format> format = ParseFormat(format_name, report.focus);
   if (!format) return Complain(format.error());
-  json question = fields;
-  question["command"] = report.name;
+  const json question = QuestionOf(report, fields);
   Result<json> answer = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (*format != Format::kJson) return report.print(*answer, *format);
@@ -260,15 +383,18 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
   auto given = std::make_shared<Given>();
   for (const Flag& flag : report.flags) {
     std::string& field = given->fields[flag.field] = flag.initially;
-    CLI::Option* option = command->add_option(std::string("--") + flag.field, field, flag.help);
+    std::string name = std::string("--") + flag.field;
+    std::replace(name.begin(), name.end(), '_', '-');
+    CLI::Option* option = command->add_option(name, field, flag.help);
     option->type_name(flag.type);
     if (!field.empty()) option->capture_default_str();
   }
   command
       ->add_option(
           "--format", given->format,
-          "table, csv, json or parsable (cells between \"|\"); csv and parsable keep their "
-          "columns from version to version")
+          std::string("table, csv, json or parsable (cells between \"|\"); csv and parsable keep "
+                      "their columns from version to version") +
+              (report.focus ? "; focus: charges for cost tools (FOCUS 1.0)" : ""))
       ->type_name("FORMAT")
       ->capture_default_str();
   AddSocketDir(*command, invocation);

@@ -23,6 +23,9 @@ constexpr size_t kSamplesMax = 1'000'000;
 constexpr size_t kNameMax = 512;
 constexpr int64_t kNumberMax = int64_t{1} << 60;
 constexpr int64_t kSpoolMax = 8640;
+// What counts as a jump of a source's clock. Smaller ones heal within a day by themselves.
+constexpr int64_t kJump_ms = 86'400'000;
+constexpr int64_t kDrift_ms = 600'000;
 constexpr WallTime kTimeMin = std::chrono::sys_days(std::chrono::year(2000) / 1 / 1);
 constexpr WallTime kTimeMax = std::chrono::sys_days(std::chrono::year(2200) / 1 / 1);
 
@@ -192,6 +195,7 @@ class Booking {
         {source_, std::string_view(batch_.source), Stored(batch_.node),
          static_cast<int64_t>(batch_.seq), Millis(batch_.to), static_cast<int64_t>(largest_pod)});
 
+    if (known) FollowClock(from_ms, Millis(batch_.to));
     ReadGpus();
     ListGpus();
     ReadMeters(known);
@@ -226,6 +230,67 @@ class Booking {
     Numbers grown{};
     bool moved() const { return grown != Numbers{}; }
   };
+
+  // Remembers a jump ahead of the source's clock, or what looks like one (a daemon that was stopped
+  // for days), and takes back what was booked ahead when the clock steps back behind it.
+  void FollowClock(int64_t from_ms, int64_t to_ms) {
+    // The last time before the jump, and the first one after it.
+    const std::string before = "before_jump_of_" + std::to_string(source_);
+    const std::string after = "after_jump_of_" + std::to_string(source_);
+    if (to_ms - from_ms > kJump_ms) {
+      for (const auto& [name, value] : {std::pair(&before, from_ms), std::pair(&after, to_ms)}) {
+        database_.Run(
+            "INSERT INTO meta (name, value) VALUES ($1, $2)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            {std::string_view(*name), value});
+      }
+      return;
+    }
+    if (from_ms - to_ms <= kJump_ms) return;
+    int64_t before_ms = -1;
+    int64_t after_ms = -1;
+    database_.Run("SELECT name, value FROM meta WHERE name = $1 OR name = $2",
+                  {std::string_view(before), std::string_view(after)}, [&](const Row& row) {
+                    (row.Text(0) == before ? before_ms : after_ms) = row.Int(1);
+                  });
+    if (before_ms < 0 || after_ms < 0) return;
+    // A clock that was ahead and is right now says no less than what has passed since. One that
+    // begins at the same wrong time with each start of the machine (an empty battery) does.
+    if (to_ms < before_ms + (from_ms - after_ms) - kDrift_ms) return;
+    for (const Level& level : kLevels) {
+      const int64_t bucket = Part{to_ms - 1, to_ms}.BucketAt(level);
+      const auto sum = [](const std::string& column) {
+        return "CAST(SUM(" + column + ") AS BIGINT)";
+      };
+      const std::string use = std::string("use_") + level.name;
+      const std::string of_use =
+          " WHERE t > $1 AND account IN (SELECT a.id FROM accounts a"
+          " JOIN gpus g ON g.id = a.gpu WHERE g.source = $2)";
+      database_.Run("INSERT INTO " + use + " (t, account, " + CounterList() +
+                        ", memory_peak_mib) SELECT CAST($1 AS BIGINT), account, " +
+                        CounterList(sum) + ", MAX(memory_peak_mib) FROM " + use + of_use +
+                        " GROUP BY account ON CONFLICT (t, account) DO UPDATE SET " +
+                        CounterList([&](const std::string& c) {
+                          return c + " = " + use + "." + c + " + excluded." + c;
+                        }) +
+                        ", memory_peak_mib = CASE WHEN excluded.memory_peak_mib > " + use +
+                        ".memory_peak_mib THEN excluded.memory_peak_mib ELSE " + use +
+                        ".memory_peak_mib END",
+                    {bucket, source_});
+      database_.Run("DELETE FROM " + use + of_use, {bucket, source_});
+      const std::string gpu = std::string("gpu_") + level.name;
+      const std::string of_gpu = " WHERE t > $1 AND gpu IN (SELECT id FROM gpus WHERE source = $2)";
+      database_.Run(
+          "INSERT INTO " + gpu + " (t, gpu, present_ns, idle_ns) SELECT CAST($1 AS BIGINT), gpu, " +
+              sum("present_ns") + ", " + sum("idle_ns") + " FROM " + gpu + of_gpu +
+              " GROUP BY gpu ON CONFLICT (t, gpu) DO UPDATE SET present_ns = " + gpu +
+              ".present_ns + excluded.present_ns, idle_ns = " + gpu + ".idle_ns + excluded.idle_ns",
+          {bucket, source_});
+      database_.Run("DELETE FROM " + gpu + of_gpu, {bucket, source_});
+    }
+    database_.Run("DELETE FROM meta WHERE name = $1 OR name = $2",
+                  {std::string_view(before), std::string_view(after)});
+  }
 
   int64_t NextId(const std::string& table) {
     int64_t id = 0;

@@ -42,13 +42,17 @@ std::vector<Run> RunsOf(const std::vector<Part>& parts, const Level& level) {
   return runs;
 }
 
+size_t FinestLevelAt(int64_t second, const std::array<int64_t, 4>& floors) {
+  size_t level = 0;
+  while (level + 1 < kLevels.size() && Floor(second, kLevels[level].seconds) < floors[level]) {
+    ++level;
+  }
+  return level;
+}
+
 WindowCut CutWindow(Window window, const std::array<int64_t, 4>& floors) {
   constexpr size_t kDays = kLevels.size() - 1;
-  const auto finest = [&](int64_t second) {
-    size_t level = 0;
-    while (level < kDays && Floor(second, kLevels[level].seconds) < floors[level]) ++level;
-    return level;
-  };
+  const auto finest = [&](int64_t second) { return FinestLevelAt(second, floors); };
   const auto at = [](int64_t second) { return WallTime(std::chrono::seconds(second)); };
   const int64_t first = std::max(Millis(window.from) / 1000, floors[kDays]);
   const int64_t last = (Millis(window.to) - 1) / 1000;

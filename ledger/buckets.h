@@ -78,6 +78,9 @@ struct WindowCut {
   Window window;              // that of the pieces
   std::vector<Piece> pieces;  // by time, without gaps or overlaps
 };
+// The finest level that has buckets at that second; floors as below.
+size_t FinestLevelAt(int64_t second, const std::array<int64_t, 4>& floors);
+
 // The window from the coarsest buckets that lie wholly in it and the finer ones towards its edges.
 // floors[level]: buckets before that second are dropped; must be a multiple of trim_seconds and not
 // above the floor of a finer level. Edges within a bucket of the finest level left there move

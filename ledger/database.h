@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ledger/ledger.h"
 
 namespace baton::ledger {
 
@@ -38,6 +39,8 @@ using Value = std::variant<int64_t, double, std::string_view, Blob>;
 class Row {
  public:
   virtual int64_t Int(int column) const = 0;
+  // Of a column that Database::SumOf() made.
+  virtual Int128 Wide(int column) const = 0;
   virtual double Real(int column) const = 0;
   virtual std::string Text(int column) const = 0;
   virtual std::string Bytes(int column) const = 0;
@@ -46,11 +49,10 @@ class Row {
   ~Row() = default;
 };
 
-// What a sum says that does not fit.
-inline constexpr const char* kSumTooLarge =
-    "the use of this window is more than 64 bits of nanoseconds hold (292 years); ask for a "
-    "shorter "
-    "one";
+// Sums as texts: digits, with a "-" in front of what is below zero. What is no number is 0.
+Int128 ParseSum(std::string_view text);
+std::string FormatSum(Int128 sum);
+
 // A connection forgets its prepared statements when it has so many.
 inline constexpr size_t kStatementsMax = 256;
 
@@ -74,6 +76,10 @@ class Database {
   // Runs one statement, which is kept prepared by its text.
   virtual void Run(const std::string& sql, const std::vector<Value>& values,
                    const std::function<void(const Row&)>& each = nullptr) = 0;
+
+  // The exact sum of a column of whole numbers, or of such sums, as SQL: an aggregate that does not
+  // overflow. Row::Wide() reads it.
+  virtual std::string SumOf(const std::string& column) const = 0;
 
   // Names of all tables there.
   virtual std::vector<std::string> Tables() = 0;

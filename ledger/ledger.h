@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,6 +27,10 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "ledger/options.h"
+
+namespace date {
+class time_zone;
+}
 
 namespace baton::ledger {
 
@@ -38,17 +43,24 @@ struct Window {
   WallTime to;
 };
 
-// What a pod used of one GPU.
-struct Counters {
-  int64_t held_ns = 0;        // token granted → drained
-  int64_t busy_ns = 0;        // part of it in which the GPU executed
-  int64_t waited_ns = 0;      // somebody of the pod waited and nobody of it held
-  int64_t unmanaged_ns = 0;   // launched without a token, the backend being away
-  int64_t memory_mib_ms = 0;  // device memory over time
-  int64_t launches = 0;
-  int64_t grants = 0;
-  int64_t revocations = 0;
+// A sum over many pods and GPUs. 64 bits of nanoseconds are 292 years: 1 200 GPUs for 90 days. Ten
+// years of 10 000 GPUs with 100 waiting pods each are 2^78 ns.
+__extension__ using Int128 = __int128;
+
+// What a pod used of one GPU (Counters), or what many of them did (Sums).
+template <class Number>
+struct CountersOf {
+  Number held_ns = 0;        // token granted → drained
+  Number busy_ns = 0;        // part of it in which the GPU executed
+  Number waited_ns = 0;      // somebody of the pod waited and nobody of it held
+  Number unmanaged_ns = 0;   // launched without a token, the backend being away
+  Number memory_mib_ms = 0;  // device memory over time
+  Number launches = 0;
+  Number grants = 0;
+  Number revocations = 0;
 };
+using Counters = CountersOf<int64_t>;
+using Sums = CountersOf<Int128>;
 
 // Whose use it is. Empty texts where nobody said.
 struct Owner {
@@ -88,26 +100,67 @@ struct Batch {
 std::string EncodeBatch(const Batch& batch);
 Result<Batch> DecodeBatch(std::string_view bytes);
 
-enum class By : uint8_t { kTeam, kUser, kNamespace, kPod, kGpu, kNode, kDay, kTotal };
+enum class By : uint8_t {
+  kTeam,
+  kUser,
+  kNamespace,
+  kPod,
+  kGpu,
+  kNode,
+  kDay,
+  kTotal,
+  kMonth,
+  kModel
+};
+
+// In which days and months begin (ledger/time_zone.h).
+struct TimeZone {
+  std::string name = "UTC";
+  const date::time_zone* zone = nullptr;  // null: UTC
+};
+
+// What is asked of the books.
+struct Question {
+  Window window;
+  std::vector<By> by = {By::kTotal};  // 1 to kBysMax, none twice; kTotal alone
+  TimeZone zone = {};
+  // Only the use of these; empty: of all. A team with all below it; a pod by its name, in any
+  // namespace, or as NAMESPACE/NAME.
+  std::string team = {}, user = {}, name_space = {}, pod = {};
+
+  bool filtered() const {
+    return !team.empty() || !user.empty() || !name_space.empty() || !pod.empty();
+  }
+  // Whether each row has a capacity of its own: what GPUs and times have, and owners have not.
+  bool own_capacity() const;
+};
+inline constexpr size_t kBysMax = 6;
 
 // A part of a report: one key on one model of GPU.
 struct UseRow {
-  std::string key;    // by By: a team's path, a user, a day as "2026-11-21", "" for kTotal ...
-  std::string team;   // of a user or a pod, which have a row for each team; else empty
+  // One for each of Question::by: a team's path, a user, a day as "2026-11-21", a month as
+  // "2026-11", "" for kTotal ...
+  std::vector<std::string> keys;
+  // By user or pod, and not by team: these have a row for each team. Else empty.
+  std::string team;
   std::string model;  // so that a price can be put on it
-  Counters use;
+  Sums use;
 };
 struct CapacityRow {
-  std::string key;  // of By::kGpu, kNode and kDay; else empty
+  std::vector<std::string> keys;  // where each row has a capacity of its own, else empty texts
   std::string model;
-  int64_t present_ns = 0;  // the GPU was there
-  int64_t idle_ns = 0;     // and nobody held or wanted it
+  Int128 present_ns = 0;  // the GPU was there
+  Int128 idle_ns = 0;     // and nobody held or wanted it
 };
 struct Uses {
   // As answered: where fine buckets are gone, edges are moved out to the buckets that are left.
   Window window;
-  std::vector<UseRow> rows;           // by key, then model
-  std::vector<CapacityRow> capacity;  // by key, then model
+  std::vector<UseRow> rows;           // by keys, then team, then model
+  std::vector<CapacityRow> capacity;  // by keys, then model
+  // By model: what was held by all whom the question leaves out.
+  std::map<std::string, Int128> others_held_ns;
+  // By day and month: from when to when each of them is, as far as it lies in the window.
+  std::map<std::string, Window> periods;
 };
 
 // A team's user and what they held, older use counting less.
@@ -169,6 +222,11 @@ class Ledger {
   // where that is up to an hour, coarser ones else (buckets.h). Where the clock stepped back it is
   // booked at `to`. It belongs to the owner who stands in this batch.
   //
+  // Where the clock stepped back by more than a day, after a jump ahead by more than a day, and
+  // says no less now than what has passed since before that jump, what the source booked after `to`
+  // is moved to `to`: it cannot have happened later than now. Else the clock may as well be wrong
+  // now, and all stays where it is.
+  //
   // A GPU that was listed in the last batch, no longer than an hour ago, has been present since;
   // else for as long as it was held or idle. Held + idle <= present in each bucket, to the
   // nanosecond for each pod and batch in it, where it is so of the time between batches.
@@ -189,17 +247,18 @@ class Ledger {
   // often.
   Result<void> Trim(WallTime now);
 
-  // Who used what in a window. A pod's key is NAMESPACE/NAME, or its name where it has no
-  // namespace. Sums are exact. kInvalid: from after to. kExhausted: more than 2^63 ns (292 years)
-  // in one sum.
-  Result<Uses> Query(Window window, By by);
+  // Who used what. A pod's key is NAMESPACE/NAME, or its name where it has no
+  // namespace. Sums are exact, however large. kInvalid: from after to,
+  // keys that do not go together.
+  Result<Uses> Query(const Question& question);
+  Result<Uses> Query(Window window, By by) { return Query({window, {by}}); }
   // By team and user, all that the days hold: older than a week by the day, the rest by the hour,
   // the age being that of the bucket's middle. Where the half-life is below four hours, the last
   // day by the minute; below four minutes, the last hour by ten seconds. half_life >= 1 s, else
   // kInvalid.
   Result<std::vector<DecayedUse>> Decayed(WallTime now, Duration half_life);
   // Held GPU time of a team and all below it over a window, in nanoseconds; of all teams for "".
-  Result<int64_t> HeldBy(const std::string& team, Window window);
+  Result<Int128> HeldBy(const std::string& team, Window window);
   // By pod, then GPU.
   Result<std::vector<Profile>> Profiles(Window window);
 

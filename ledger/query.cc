@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <limits>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +15,7 @@
 #include "ledger/columns.h"
 #include "ledger/database.h"
 #include "ledger/ledger.h"
+#include "ledger/periods.h"
 
 namespace baton::ledger {
 namespace {
@@ -42,69 +43,152 @@ std::array<int64_t, 4> Floors(Database& database) {
   return floors;
 }
 
+// Buckets of one level, and the number of the period that they belong to.
+struct Slice {
+  Piece piece;
+  size_t period = 0;
+};
+
 // "(SELECT ... FROM PREFIXfine WHERE t >= $1 AND t < $2 GROUP BY ... UNION ALL ...)" over all
-// pieces, and the values of its placeholders.
-std::string Union(const std::vector<Piece>& pieces, const std::string& prefix,
+// pieces, and the values of its placeholders. With `periods` each row begins with its period, from
+// the first slice's.
+std::string Union(std::span<const Slice> slices, bool periods, const std::string& prefix,
                   const std::string& select, const std::string& group, std::vector<Value>& values) {
   std::string sql;
-  for (const Piece& piece : pieces) {
-    values.emplace_back(piece.from);
-    values.emplace_back(piece.to);
+  for (const Slice& slice : slices) {
+    values.emplace_back(slice.piece.from);
+    values.emplace_back(slice.piece.to);
     const std::string last = std::to_string(values.size());
     sql += sql.empty() ? "(" : " UNION ALL ";
-    sql += "SELECT " + select + " FROM " + prefix + kLevels[piece.level].name + " WHERE t >= $" +
-           std::to_string(values.size() - 1) + " AND t < $" + last +
-           (group.empty() ? "" : " GROUP BY " + group);
+    sql += "SELECT " + select +
+           (periods ? fmt::format(", {} AS period", slice.period - slices.front().period) : "") +
+           " FROM " + prefix + kLevels[slice.piece.level].name + " WHERE t >= $" +
+           std::to_string(values.size() - 1) + " AND t < $" + last + " GROUP BY " + group;
   }
   return sql + ")";
 }
 
-std::string Sums(const std::vector<std::string>& names) {
+std::string SumsOf(const Database& database, const std::vector<std::string>& names) {
   std::string sql;
-  for (const std::string& name : names) {
-    sql += ", CAST(SUM(" + name + ") AS BIGINT) AS " + name;
+  for (const std::string& name : names) sql += ", " + database.SumOf(name) + " AS " + name;
+  return sql;
+}
+
+constexpr const char* kPodKey =
+    "CASE WHEN a.name_space = '' THEN a.name ELSE a.name_space || '/' || a.name END";
+
+// How By is written in SQL: over accounts a and GPUs g; a period is filled in later.
+const char* KeyOf(By by) {
+  switch (by) {
+    case By::kTeam:
+      return "a.team";
+    case By::kUser:
+      return "a.user_name";
+    case By::kNamespace:
+      return "a.name_space";
+    case By::kPod:
+      return kPodKey;
+    case By::kGpu:
+      return "g.uuid";
+    case By::kNode:
+      return "g.node";
+    case By::kModel:
+      return "g.model";
+    case By::kDay:
+    case By::kMonth:
+    case By::kTotal:
+      break;
+  }
+  return "''";
+}
+
+bool Has(const std::vector<By>& bys, By by) {
+  return std::find(bys.begin(), bys.end(), by) != bys.end();
+}
+
+// The accounts of a team and of all below it.
+std::string OfTeam(std::string_view team, std::string_view below, std::vector<Value>& values) {
+  values.emplace_back(team);
+  const std::string own = "CAST($" + std::to_string(values.size()) + " AS TEXT)";
+  values.emplace_back(below);
+  const std::string path = "CAST($" + std::to_string(values.size()) + " AS TEXT)";
+  std::string sql = "(a.team = " + own + " OR substr(a.team, 1, length(" + path + ")) = " + path;
+  // What nobody named a team for.
+  if (team == kDefaultTeam) sql += " OR a.team = ''";
+  return sql + ")";
+}
+
+// The condition under which an account is of those asked for; `below` is "TEAM/".
+std::string Filter(const Question& question, const std::string& below, std::vector<Value>& values) {
+  std::string sql;
+  const auto and_also = [&](const std::string& condition) {
+    sql += (sql.empty() ? "" : " AND ") + condition;
+  };
+  const auto is = [&](const std::string& column, const std::string& value) {
+    values.emplace_back(std::string_view(value));
+    return column + " = CAST($" + std::to_string(values.size()) + " AS TEXT)";
+  };
+  if (!question.team.empty()) and_also(OfTeam(question.team, below, values));
+  if (!question.user.empty()) and_also(is("a.user_name", question.user));
+  if (!question.name_space.empty()) and_also(is("a.name_space", question.name_space));
+  if (!question.pod.empty()) {
+    and_also("(" + is("a.name", question.pod) + " OR " + is(kPodKey, question.pod) + ")");
   }
   return sql;
 }
 
-// "2026-11-21".
-std::string DayName(int64_t day) {
-  const std::chrono::year_month_day date{
-      std::chrono::sys_days(std::chrono::days(static_cast<int>(day)))};
-  char text[16];
-  std::snprintf(text, sizeof text, "%04d-%02u-%02u", static_cast<int>(date.year()),
-                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
-  return text;
+Result<void> Check(const Question& question) {
+  if (auto good = Check(question.window); !good) return good;
+  const std::vector<By>& by = question.by;
+  if (by.empty() || by.size() > kBysMax) {
+    return Fail(ErrorCode::kInvalid, fmt::format("a report is by 1 to {} keys", kBysMax));
+  }
+  if (Has(by, By::kTotal) && by.size() > 1) {
+    return Fail(ErrorCode::kInvalid, "a report by total has no other keys");
+  }
+  for (size_t i = 0; i < by.size(); ++i) {
+    if (std::find(by.begin(), by.begin() + static_cast<ptrdiff_t>(i), by[i]) !=
+        by.begin() + static_cast<ptrdiff_t>(i)) {
+      return Fail(ErrorCode::kInvalid, "a report is by each key once");
+    }
+  }
+  return {};
 }
 
-// How By is written in SQL: over accounts a, GPUs g, and u, which has the day where it is asked
-// for.
-struct Keys {
-  const char* key;
-  const char* team;
-  const char* gpu_key;  // of a capacity row
-};
-Keys KeysOf(By by) {
-  switch (by) {
-    case By::kTeam:
-      return {"a.team", "''", "''"};
-    case By::kUser:
-      return {"a.user_name", "a.team", "''"};
-    case By::kNamespace:
-      return {"a.name_space", "''", "''"};
-    case By::kPod:
-      return {"CASE WHEN a.name_space = '' THEN a.name ELSE a.name_space || '/' || a.name END",
-              "a.team", "''"};
-    case By::kGpu:
-      return {"g.uuid", "''", "g.uuid"};
-    case By::kNode:
-      return {"g.node", "''", "g.node"};
-    case By::kDay:
-      return {"u.day", "''", "u.day"};
-    case By::kTotal:
-      break;
+// How many pieces one statement reads; SQLite takes 500.
+constexpr size_t kSlicesMax = 60;
+
+// The buckets of a window: without periods at once, else period by period. Days and months without
+// any books, which a long window may have many of, are left out.
+std::vector<Slice> SlicesOf(Database& database, const Question& question, const WindowCut& cut,
+                            const std::array<int64_t, 4>& floors, std::vector<Period>& periods) {
+  std::vector<Slice> slices;
+  const bool daily = Has(question.by, By::kDay);
+  if (!daily && !Has(question.by, By::kMonth)) {
+    for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
+    return slices;
   }
-  return {"''", "''", "''"};
+  constexpr const char* kDays[] = {"use_days", "gpu_days"};
+  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t last = -1;
+  for (const std::string table : kDays) {
+    database.Run("SELECT COALESCE(MIN(t), $1) FROM " + table, {first},
+                 [&](const Row& row) { first = std::min(first, row.Int(0)); });
+    database.Run("SELECT COALESCE(MAX(t), $1) FROM " + table, {last},
+                 [&](const Row& row) { last = std::max(last, row.Int(0)); });
+  }
+  if (last < 0) return slices;
+  // With the whole of the periods at both ends.
+  const int64_t margin = (daily ? 2 : 32) * kDay;
+  const auto at = [](int64_t second) { return WallTime(std::chrono::seconds(second)); };
+  const Window window{std::max(cut.window.from, at(std::max<int64_t>(0, first - margin))),
+                      std::min(cut.window.to, at(last + margin))};
+  periods =
+      PeriodsOf(question.zone, daily ? PeriodLength::kDay : PeriodLength::kMonth, window, floors);
+  for (size_t i = 0; i < periods.size(); ++i) {
+    for (const Piece& piece : periods[i].pieces) slices.push_back({piece, i});
+  }
+  return slices;
 }
 
 // The value below which a fraction `q` of the values lies (nearest rank); 0 of none.
@@ -119,71 +203,154 @@ T Quantile(std::vector<T>& values, double q) {
 
 }  // namespace
 
-Result<Uses> Ledger::Query(Window window, By by) {
-  if (auto good = Check(window); !good) return tl::unexpected(good.error());
-  static const std::vector<std::string> kUse(kCounterNames.begin(), kCounterNames.end());
-  static const std::vector<std::string> kCapacity = {"present_ns", "idle_ns"};
-  Uses uses;
-  auto done = Try([&] {
-    const Transaction transaction(*database_, Database::Access::kRead);
-    const WindowCut cut = CutWindow(window, Floors(*database_));
-    uses = {cut.window, {}, {}};
-    if (cut.pieces.empty()) return;
-    const Keys keys = KeysOf(by);
-    const bool daily = by == By::kDay;
-    const std::string day = daily ? ", t / 86400 AS day" : "";
-    const std::string by_day = daily ? ", t / 86400" : "";
-    const auto name = [&](const Row& row) { return daily ? DayName(row.Int(0)) : row.Text(0); };
-
-    std::vector<Value> values;
-    std::string sql =
-        Union(cut.pieces, "use_", "account" + day + Sums(kUse), "account" + by_day, values);
-    sql = std::string("SELECT ") + keys.key + " AS k, " + keys.team + " AS team, g.model" +
-          Sums(kUse) + " FROM " + sql +
-          " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu GROUP BY k, " +
-          (by == By::kUser || by == By::kPod ? "a.team, " : "") + "g.model";
-    database_->Run(sql, values, [&](const Row& row) {
-      uses.rows.push_back({name(row),
-                           row.Text(1),
-                           row.Text(2),
-                           {row.Int(3), row.Int(4), row.Int(5), row.Int(6), row.Int(7), row.Int(8),
-                            row.Int(9), row.Int(10)}});
-    });
-
-    values.clear();
-    sql = Union(cut.pieces, "gpu_", "gpu" + day + Sums(kCapacity), "gpu" + by_day, values);
-    sql = std::string("SELECT ") + keys.gpu_key + " AS k, g.model" + Sums(kCapacity) + " FROM " +
-          sql + " u JOIN gpus g ON g.id = u.gpu GROUP BY k, g.model";
-    database_->Run(sql, values, [&](const Row& row) {
-      uses.capacity.push_back({name(row), row.Text(1), row.Int(2), row.Int(3)});
-    });
-  });
-  if (!done) return tl::unexpected(done.error());
-  // Not by the database, which has an order of its own for letters.
-  std::sort(uses.rows.begin(), uses.rows.end(), [](const UseRow& a, const UseRow& b) {
-    return std::tie(a.key, a.team, a.model) < std::tie(b.key, b.team, b.model);
-  });
-  std::sort(uses.capacity.begin(), uses.capacity.end(),
-            [](const CapacityRow& a, const CapacityRow& b) {
-              return std::tie(a.key, a.model) < std::tie(b.key, b.model);
-            });
-  // Whoever adds the rows up stays in range.
-  Counters all;
-  bool fits = true;
-  for (const UseRow& row : uses.rows) {
-    const Counters& use = row.use;
-    for (const auto& [sum, more] :
-         {std::pair(&all.held_ns, use.held_ns), std::pair(&all.busy_ns, use.busy_ns),
-          std::pair(&all.waited_ns, use.waited_ns), std::pair(&all.unmanaged_ns, use.unmanaged_ns),
-          std::pair(&all.memory_mib_ms, use.memory_mib_ms)}) {
-      fits = fits && !__builtin_add_overflow(*sum, more, sum);
+Int128 ParseSum(std::string_view text) {
+  const bool below = !text.empty() && text.front() == '-';
+  if (below) text.remove_prefix(1);
+  Int128 sum = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9' || __builtin_mul_overflow(sum, 10, &sum) ||
+        __builtin_add_overflow(sum, c - '0', &sum)) {
+      return 0;
     }
   }
-  int64_t present_ns = 0;
-  for (const CapacityRow& row : uses.capacity) {
-    fits = fits && !__builtin_add_overflow(present_ns, row.present_ns, &present_ns);
+  return below ? -sum : sum;
+}
+
+std::string FormatSum(Int128 sum) {
+  std::string text;
+  for (Int128 left = sum; left != 0 || text.empty(); left /= 10) {
+    const auto digit = static_cast<int>(left % 10);
+    text += static_cast<char>('0' + (digit < 0 ? -digit : digit));
   }
-  if (!fits) return Fail(ErrorCode::kExhausted, kSumTooLarge);
+  if (sum < 0) text += '-';
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
+bool Question::own_capacity() const {
+  return !filtered() && std::all_of(by.begin(), by.end(), [](By key) {
+    return key == By::kGpu || key == By::kNode || key == By::kModel || key == By::kDay ||
+           key == By::kMonth;
+  });
+}
+
+Result<Uses> Ledger::Query(const Question& question) {
+  if (auto good = Check(question); !good) return tl::unexpected(good.error());
+  static const std::vector<std::string> kUse(kCounterNames.begin(), kCounterNames.end());
+  static const std::vector<std::string> kCapacity = {"present_ns", "idle_ns"};
+  const std::vector<By>& by = question.by;
+  const bool own_capacity = question.own_capacity();
+  const bool with_team = (Has(by, By::kUser) || Has(by, By::kPod)) && !Has(by, By::kTeam);
+  const bool in_periods = Has(by, By::kDay) || Has(by, By::kMonth);
+  const std::string below = question.team + "/";
+  // Keys, then team, then model: the order of the answer. Not the database's, which has an order of
+  // its own for letters.
+  using Key = std::tuple<std::vector<std::string>, std::string, std::string>;
+  std::map<Key, Sums> rows;
+  std::map<std::pair<std::vector<std::string>, std::string>, std::pair<Int128, Int128>> capacity;
+  Uses uses;
+  auto done = Try([&] {
+    rows.clear();
+    capacity.clear();
+    const Transaction transaction(*database_, Database::Access::kRead);
+    const std::array<int64_t, 4> floors = Floors(*database_);
+    const WindowCut cut = CutWindowIn(question.zone, question.window, floors);
+    uses = {};
+    uses.window = cut.window;
+    std::vector<Period> periods;
+    const std::vector<Slice> all = SlicesOf(*database_, question, cut, floors, periods);
+    for (const Period& period : periods) uses.periods[period.name] = period.window;
+
+    // The columns in front of the sums: a key for each of `by`, the team, the model, the period.
+    const auto columns = [&](bool of_use) {
+      std::string select;
+      std::string group;
+      for (size_t i = 0; i < by.size(); ++i) {
+        const bool period = by[i] == By::kDay || by[i] == By::kMonth;
+        const std::string name = fmt::format("k{}", i);
+        select += fmt::format("{} AS {}, ", of_use || own_capacity ? KeyOf(by[i]) : "''", name);
+        if (!period) group += name + ", ";
+      }
+      select += fmt::format("{} AS k_team, g.model", of_use && with_team ? "a.team" : "''");
+      group += "k_team, g.model";
+      if (in_periods) {
+        select += ", u.period";
+        group += ", u.period";
+      }
+      return std::pair(select, group);
+    };
+    const int first_sum = static_cast<int>(by.size()) + 2 + (in_periods ? 1 : 0);
+    const auto keys_of = [&](const Row& row, size_t first_period, bool of_use) {
+      std::vector<std::string> keys;
+      for (size_t i = 0; i < by.size(); ++i) {
+        const auto column = static_cast<int>(i);
+        if (by[i] != By::kDay && by[i] != By::kMonth) {
+          keys.push_back(row.Text(column));
+        } else if (of_use || own_capacity) {
+          const size_t period = first_period + static_cast<size_t>(row.Int(first_sum - 1));
+          // A month is what a day's name begins with.
+          keys.push_back(periods[period].name.substr(0, by[i] == By::kDay ? 10 : 7));
+        } else {
+          keys.emplace_back();
+        }
+      }
+      return keys;
+    };
+    for (size_t begin = 0; begin < all.size(); begin += kSlicesMax) {
+      const std::span<const Slice> slices =
+          std::span(all).subspan(begin, std::min(kSlicesMax, all.size() - begin));
+      const size_t first_period = slices.front().period;
+      const auto model = static_cast<int>(by.size()) + 1;
+
+      std::vector<Value> values;
+      const auto [select, group] = columns(true);
+      std::string sql = "SELECT " + select + SumsOf(*database_, kUse) + " FROM " +
+                        Union(slices, in_periods, "use_", "account" + SumsOf(*database_, kUse),
+                              "account", values) +
+                        " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
+      if (question.filtered()) sql += " WHERE " + Filter(question, below, values);
+      database_->Run(sql + " GROUP BY " + group, values, [&](const Row& row) {
+        Sums& sum = rows[{keys_of(row, first_period, true), row.Text(model - 1), row.Text(model)}];
+        int column = first_sum;
+        for (Int128* to : {&sum.held_ns, &sum.busy_ns, &sum.waited_ns, &sum.unmanaged_ns,
+                           &sum.memory_mib_ms, &sum.launches, &sum.grants, &sum.revocations}) {
+          *to += row.Wide(column++);
+        }
+      });
+
+      if (question.filtered()) {
+        values.clear();
+        sql = "SELECT g.model, " + database_->SumOf("held_ns") + " AS held_ns FROM " +
+              Union(slices, false, "use_",
+                    "account, " + database_->SumOf("held_ns") + " AS held_ns", "account", values) +
+              " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu WHERE NOT (";
+        sql += Filter(question, below, values) + ") GROUP BY g.model";
+        database_->Run(sql, values,
+                       [&](const Row& row) { uses.others_held_ns[row.Text(0)] += row.Wide(1); });
+      }
+
+      values.clear();
+      const auto [of_gpus, by_gpus] = columns(false);
+      sql =
+          "SELECT " + of_gpus + SumsOf(*database_, kCapacity) + " FROM " +
+          Union(slices, in_periods, "gpu_", "gpu" + SumsOf(*database_, kCapacity), "gpu", values) +
+          " u JOIN gpus g ON g.id = u.gpu GROUP BY " + by_gpus;
+      database_->Run(sql, values, [&](const Row& row) {
+        auto& [present_ns, idle_ns] =
+            capacity[{keys_of(row, first_period, false), row.Text(model)}];
+        present_ns += row.Wide(first_sum);
+        idle_ns += row.Wide(first_sum + 1);
+      });
+    }
+  });
+  if (!done) return tl::unexpected(done.error());
+  for (const auto& [key, sum] : rows) {
+    const auto& [keys, team, model] = key;
+    uses.rows.push_back({keys, team, model, sum});
+  }
+  for (const auto& [key, times] : capacity) {
+    uses.capacity.push_back({key.first, key.second, times.first, times.second});
+  }
   return uses;
 }
 
@@ -249,30 +416,25 @@ Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life
   return all;
 }
 
-Result<int64_t> Ledger::HeldBy(const std::string& team, Window window) {
+Result<Int128> Ledger::HeldBy(const std::string& team, Window window) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
-  int64_t held_ns = 0;
+  Int128 held_ns = 0;
   auto done = Try([&] {
     held_ns = 0;
     const Transaction transaction(*database_, Database::Access::kRead);
     const WindowCut cut = CutWindow(window, Floors(*database_));
     if (cut.pieces.empty()) return;
+    std::vector<Slice> slices;
+    for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
     std::vector<Value> values;
-    std::string sql = Union(cut.pieces, "use_", "account, CAST(SUM(held_ns) AS BIGINT) AS held_ns",
-                            "account", values);
-    sql = "SELECT CAST(COALESCE(SUM(u.held_ns), 0) AS BIGINT) FROM " + sql +
-          " u JOIN accounts a ON a.id = u.account";
+    std::string sql =
+        "SELECT " + database_->SumOf("u.held_ns") + " FROM " +
+        Union(slices, false, "use_", "account, " + database_->SumOf("held_ns") + " AS held_ns",
+              "account", values) +
+        " u JOIN accounts a ON a.id = u.account";
     const std::string below = team + "/";
-    if (!team.empty()) {
-      const std::string own = "CAST($" + std::to_string(values.size() + 1) + " AS TEXT)";
-      const std::string path = "CAST($" + std::to_string(values.size() + 2) + " AS TEXT)";
-      sql += " WHERE a.team = " + own + " OR substr(a.team, 1, length(" + path + ")) = " + path;
-      values.emplace_back(std::string_view(team));
-      values.emplace_back(std::string_view(below));
-      // What nobody named a team for.
-      if (team == kDefaultTeam) sql += " OR a.team = ''";
-    }
-    database_->Run(sql, values, [&](const Row& row) { held_ns = row.Int(0); });
+    if (!team.empty()) sql += " WHERE " + OfTeam(team, below, values);
+    database_->Run(sql, values, [&](const Row& row) { held_ns = row.Wide(0); });
   });
   if (!done) return tl::unexpected(done.error());
   return held_ns;

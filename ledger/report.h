@@ -9,38 +9,44 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ledger/ledger.h"
+#include "ledger/time_zone.h"
 
 namespace baton::ledger {
 
-// "team", "user", "namespace", "pod", "gpu", "node", "day" or "total".
+// "team", "user", "namespace", "pod", "gpu", "node", "day", "total", "month" or "model".
 Result<By> ParseBy(std::string_view text);
 const char* ByName(By by);
+// One or several, as "day,team".
+Result<std::vector<By>> ParseBys(std::string_view text);
+std::string BysName(const std::vector<By>& by);
 
-// "2026-11-21", "2026-11-21T14:30", "2026-11-21T14:30:05", with or without a final "Z"; UTC.
-Result<WallTime> ParseTime(std::string_view text);
-// "2026-11-21T14:30:05Z".
-std::string FormatTime(WallTime at);
+// "2026-11-21", "2026-11-21T14:30", "2026-11-21T14:30:05", in the zone, or in UTC with a final "Z".
+Result<WallTime> ParseTime(std::string_view text, const TimeZone& zone = {});
 
 // From texts as users write them, empty where they did not: either `last` (a duration) or `from`
 // and `to` (`to` alone needs `from`; `from` alone means until now). Nothing: the last 30 days.
 Result<Window> ParseWindow(const std::string& from, const std::string& to, const std::string& last,
-                           WallTime now);
+                           WallTime now, const TimeZone& zone = {});
 
 // Price of a GPU-hour by model; "" stands for all models that are not named.
 using Prices = std::map<std::string, double>;
 
-// {from, to (RFC 3339), from_ms, to_ms, by, currency?, rows: [{key, team?, held_hours, busy_hours,
-// waited_hours, unmanaged_hours, memory_gib_hours, efficiency, launches, grants, cost?,
-// capacity_hours?, idle_hours?, unattributed_hours?}], held_hours, idle_hours, unattributed_hours,
-// capacity_hours, cost?, idle_cost?, unattributed_cost?}
+// {from, to (RFC 3339), from_ms, to_ms, by, time_zone?, currency?, rows: [{key, keys?, team?,
+// from?, to?, held_hours, busy_hours, waited_hours, unmanaged_hours, memory_gib_hours, efficiency,
+// launches, grants, cost?, price?, capacity_hours?, idle_hours?, unattributed_hours?}], held_hours,
+// others_hours?, idle_hours, unattributed_hours, capacity_hours, cost?, others_cost?, idle_cost?,
+// unattributed_cost?}
 //
-// Hours are of one GPU. capacity = held + idle + unattributed, in all and, where `by` is gpu, node
-// or day, in each row. Efficiency is busy / held, 0 to 1 (0 where nothing was held). Unattributed
-// is what is left: hand-offs, work without a token, time that crashes and restarts took. Costs are
-// there when a price is.
-nlohmann::json ReportJson(const Uses& uses, By by, const Prices& prices,
+// Hours are of one GPU. capacity = held + others + idle + unattributed, in all and, where each row
+// has a capacity of its own (Question::own_capacity()), in each row. `others` is there where the
+// question asks for the use of some only. Efficiency is busy / held, 0 to 1 (0 where nothing was
+// held). Unattributed is what is left: hand-offs, work without a token, time that crashes and
+// restarts took. Costs are there when a price is; the price of a GPU-hour by model. `keys` are
+// there where the report is by several, from and to of a row where it is by day or month.
+nlohmann::json ReportJson(const Uses& uses, const Question& question, const Prices& prices,
                           const std::string& currency);
 
 }  // namespace baton::ledger

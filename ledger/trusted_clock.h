@@ -15,8 +15,10 @@ class TrustedClock {
   static constexpr Duration kSteady = std::chrono::hours(1);
   static constexpr Duration kJump = std::chrono::minutes(5);
 
+  explicit TrustedClock(Duration steady = kSteady) : steady_(steady) {}
+
   // What both clocks say at one moment. Whether the wall clock has agreed with the other one at
-  // every call for kSteady.
+  // every call for `steady`.
   bool Sees(WallTime wall, Instant now) {
     const Duration offset = wall.time_since_epoch() - now.time_since_epoch();
     const Duration jump = offset > offset_ ? offset - offset_ : offset_ - offset;
@@ -24,10 +26,11 @@ class TrustedClock {
       offset_ = offset;
       since_ = now;
     }
-    return now - since_ >= kSteady;
+    return now - since_ >= steady_;
   }
 
  private:
+  Duration steady_;
   Duration offset_{0};
   Instant since_ = kNever;  // of these
 };

@@ -25,19 +25,19 @@ void Tell(const LedgerWriter::Booked& booked, Result<bool> result) {
 
 }  // namespace
 
-Result<std::unique_ptr<LedgerWriter>> LedgerWriter::Start(const LedgerOptions& options,
-                                                          bool spool) {
+Result<std::unique_ptr<LedgerWriter>> LedgerWriter::Start(const LedgerOptions& options, bool spool,
+                                                          TrustedClock clock) {
   auto writer = Ledger::Later(options);
   if (!writer) return tl::unexpected(writer.error());
   auto reader = Ledger::Later(options);
   if (!reader) return tl::unexpected(reader.error());
   return std::unique_ptr<LedgerWriter>(
-      new LedgerWriter(std::move(*writer), std::move(*reader), spool));
+      new LedgerWriter(std::move(*writer), std::move(*reader), spool, clock));
 }
 
 LedgerWriter::LedgerWriter(std::unique_ptr<Ledger> writer, std::unique_ptr<Ledger> reader,
-                           bool spool)
-    : writer_(std::move(writer)), reader_(std::move(reader)), spool_(spool) {
+                           bool spool, TrustedClock clock)
+    : writer_(std::move(writer)), reader_(std::move(reader)), spool_(spool), clock_(clock) {
   write_thread_ = std::thread([this] { WriteLoop(); });
   read_thread_ = std::thread([this] { ReadLoop(); });
 }
@@ -146,6 +146,9 @@ void LedgerWriter::WriteLoop() {
 }
 
 void LedgerWriter::Write(Waiting waiting) {
+  if (const WallTime wall = WallNow(); clock_.Sees(wall, MonotonicNow())) {
+    waiting.batch.to = std::min(waiting.batch.to, wall + kAheadMax);
+  }
   const Result<bool> result =
       spool_ ? writer_->ApplyAndSpool(waiting.batch) : writer_->Apply(waiting.batch);
   std::string notice = writer_->TakeTrouble();

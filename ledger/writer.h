@@ -31,9 +31,13 @@ class LedgerWriter {
 
   // Starts the threads; they open the database by themselves, so a server that is away or a full
   // disk is no error here but trouble(). spool: batches are also spooled (Ledger::ApplyAndSpool).
-  // Errors: kInvalid (options).
+  // `clock`: when to believe this machine's. Errors: kInvalid (options).
   static Result<std::unique_ptr<LedgerWriter>> Start(const LedgerOptions& options,
-                                                     bool spool = false);
+                                                     bool spool = false,
+                                                     TrustedClock clock = TrustedClock());
+  // A batch is booked at most this far ahead of this machine's clock, once that is believed: a node
+  // whose clock is a year ahead would have its use in no report until then.
+  static constexpr std::chrono::milliseconds kAheadMax = std::chrono::hours(1);
   ~LedgerWriter();  // as Stop()
   LedgerWriter(const LedgerWriter&) = delete;
   LedgerWriter& operator=(const LedgerWriter&) = delete;
@@ -65,7 +69,8 @@ class LedgerWriter {
     Booked booked;
     int failures = 0;
   };
-  LedgerWriter(std::unique_ptr<Ledger> writer, std::unique_ptr<Ledger> reader, bool spool);
+  LedgerWriter(std::unique_ptr<Ledger> writer, std::unique_ptr<Ledger> reader, bool spool,
+               TrustedClock clock);
   void WriteLoop();
   void ReadLoop();
   // The writing thread's, without the lock.

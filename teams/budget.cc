@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/parse.h"
+
 namespace baton::teams {
 namespace {
 
@@ -19,9 +21,9 @@ std::string Gpus(ShareSum share) { return fmt::format("{:.6g}", policy::Ratio(sh
 
 std::string OverSentence(const Team& team, double held) {
   return fmt::format(
-      "team {} is over its budget of {:.6g} GPU-hours in {} ({:.1f}): {} until the last {} hold "
+      "team {} is over its budget of {:.6g} GPU-hours in {} ({}): {} until the last {} hold "
       "less than {:.6g}",
-      team.path, team.budget, FormatPeriod(team.budget_period), held,
+      team.path, team.budget, FormatPeriod(team.budget_period), FormatHours(held, team.budget),
       team.over_budget == OverBudget::kLow ? "its pods run at low priority"
                                            : "new pods of it are refused",
       FormatPeriod(team.budget_period), kBack * team.budget);
@@ -63,9 +65,9 @@ std::vector<std::string> Budgets::Update(const Teams& teams, const HeldHours& he
     if (over != state.over) {
       events.push_back(over ? OverSentence(team, *hours)
                             : fmt::format("team {} is within its budget of {:.6g} GPU-hours in {} "
-                                          "again ({:.1f})",
+                                          "again ({})",
                                           team.path, team.budget, FormatPeriod(team.budget_period),
-                                          *hours));
+                                          FormatHours(*hours, team.budget)));
     }
     state.over = over;
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/parse.h"
+
 namespace baton::teams {
 namespace {
 
@@ -128,9 +130,9 @@ void ExplainBudgets(const Teams& teams, std::string_view path, const Budgets* bu
     const Team* team = teams.Find(at);
     const auto state = budgets->states().find(at);
     if (team == nullptr || team->budget <= 0 || state == budgets->states().end()) continue;
-    std::string text =
-        fmt::format("Team {} held {:.1f} of its budget of {:.6g} GPU-hours in {}", at,
-                    state->second.held_hours, team->budget, FormatPeriod(team->budget_period));
+    std::string text = fmt::format("Team {} held {} of its budget of {:.6g} GPU-hours in {}", at,
+                                   FormatHours(state->second.held_hours, team->budget),
+                                   team->budget, FormatPeriod(team->budget_period));
     if (state->second.over) {
       text += team->over_budget == OverBudget::kLow ? ": its pods run at low priority"
                                                     : ": new pods of it are refused";

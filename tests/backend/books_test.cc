@@ -258,6 +258,60 @@ TEST_F(KeptBooks, ATeamOverItsBudgetLosesPriorityOrTakesNoNewPods) {
   EXPECT_TRUE(Say({{"command", "set_pod"}, {"name", "high"}, {"request", 12}}).value("ok", false));
 }
 
+TEST_F(KeptBooks, AReportMayBeOfOneTeamBySeveralKeysInATimeZone) {
+  FillLedger("lab/vision", 20);
+  Configure();
+  Start();
+  const auto report = [&](json question) {
+    question.update({{"command", "report"}, {"last", "3d"}});
+    return Say(question);
+  };
+  const json lab = report({{"by", "day,user"}, {"team", "lab/"}, {"time_zone", "Asia/Tokyo"}});
+  ASSERT_TRUE(lab.value("ok", false)) << lab;
+  EXPECT_EQ(lab.at("time_zone"), "Asia/Tokyo");
+  EXPECT_TRUE(lab.at("from").get<std::string>().ends_with("+09:00")) << lab;
+  ASSERT_GE(lab.at("rows").size(), 2u) << "thirty hours are of two days at least";
+  double held = 0;
+  for (const json& row : lab.at("rows")) {
+    ASSERT_EQ(row.at("keys").size(), 2u) << row;
+    EXPECT_EQ(row.at("keys")[1], "someone");
+    EXPECT_EQ(row.at("team"), "lab/vision");
+    held += row.at("held_hours").get<double>();
+  }
+  EXPECT_NEAR(held, 20, 1e-9);
+  EXPECT_NEAR(lab.at("others_hours").get<double>(), 0, 1e-9);
+  for (const json& question : std::initializer_list<json>{
+           {{"team", "la"}}, {{"user", "nobody"}}, {{"namespace", "x"}}, {{"pod", "x/former"}}}) {
+    const json none = report(question);
+    EXPECT_TRUE(none.at("rows").empty()) << none;
+    EXPECT_NEAR(none.at("others_hours").get<double>(), 20, 1e-9) << none;
+  }
+  EXPECT_EQ(report({{"pod", "former"}}).at("rows").size(), 1u);
+  EXPECT_EQ(report({{"by", "month"}, {"user", "someone"}}).at("others_hours"), 0.0);
+}
+
+TEST_F(KeptBooks, AReportByTeamHasTheBudgets) {
+  FillLedger("lab/vision", 20);
+  Configure(Teams("[[team]]\nname = \"lab\"\nbudget = 5\n[[team]]\nname = \"ops\"\nbudget = 7\n"));
+  Start();
+  ASSERT_TRUE(Eventually([&] { return Said({"team lab is over its budget of 5 GPU-hours"}); }));
+  const json report = Say({{"command", "report"}, {"last", "3d"}});
+  ASSERT_EQ(report.at("rows").size(), 3u) << report;
+  const json& lab = report.at("rows")[0];
+  EXPECT_EQ(lab.at("key"), "lab");
+  EXPECT_EQ(lab.at("held_hours"), 0.0) << "what is below it has rows of its own";
+  EXPECT_EQ(lab.at("budget_hours"), 5.0);
+  EXPECT_EQ(lab.at("budget_period_s"), 30 * 86400.0);
+  EXPECT_NEAR(lab.at("budget_held_hours").get<double>(), 20, 1e-9);
+  EXPECT_EQ(lab.at("over_budget"), true);
+  EXPECT_EQ(report.at("rows")[1].at("key"), "lab/vision");
+  EXPECT_FALSE(report.at("rows")[1].contains("budget_hours"));
+  EXPECT_EQ(report.at("rows")[2].at("key"), "ops");
+  EXPECT_EQ(report.at("rows")[2].at("over_budget"), false);
+  EXPECT_EQ(Say({{"command", "report"}, {"last", "3d"}, {"team", "ops"}}).at("rows").size(), 1u);
+  EXPECT_EQ(Say({{"command", "report"}, {"last", "3d"}, {"user", "x"}}).at("rows").size(), 0u);
+}
+
 TEST_F(KeptBooks, NoSpellingOfATeamEscapesItsBudgetNorDoesSayingNone) {
   FillLedger("/lab//vision/", 20);
   Configure(Teams("[[team]]\nname = \"lab/vision\"\nbudget = 5\nover_budget = \"refuse\"\n"));
@@ -321,6 +375,12 @@ TEST_F(KeptBooks, QuestionsThatMakeNoSenseAreAnsweredWithASentence) {
            {{{"command", "report"}, {"bye", "team"}}, "invalid", "no field bye"},
            {{{"command", "report"}, {"by", 5}}, "invalid", "by must be a text"},
            {{{"command", "report"}, {"by", std::string(600, 'x')}}, "invalid", "512 characters"},
+           {{{"command", "report"}, {"by", "team,colour"}}, "invalid", "choose one of team, user"},
+           {{{"command", "report"}, {"by", "team,team"}}, "invalid", "each key once"},
+           {{{"command", "report"}, {"by", "day,total"}}, "invalid", "no other keys"},
+           {{{"command", "report"}, {"by", "day,"}}, "invalid", "choose one of"},
+           {{{"command", "report"}, {"time_zone", "Mars/Olympus"}}, "invalid", "no time zone"},
+           {{{"command", "report"}, {"time_zone", "../../etc/passwd"}}, "invalid", "no time zone"},
            {{{"command", "report"}, {"last", "soon"}}, "invalid", "soon"},
            {{{"command", "report"}, {"last", "0"}}, "invalid", "is empty"},
            {{{"command", "report"}, {"last", "7d"}, {"from", "2026-11-01"}}, "invalid", "either"},

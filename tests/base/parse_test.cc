@@ -43,5 +43,28 @@ TEST(Parse, FormattedQuantitiesReadBack) {
   EXPECT_EQ(FormatBytes(1ull << 60), "1048576TiB");
 }
 
+TEST(FormatHours, ShowsThreeDigitsAndTellsItFromWhatStandsBeside) {
+  EXPECT_EQ(FormatHours(0), "0.0");
+  EXPECT_EQ(FormatHours(512.34), "512.3");
+  EXPECT_EQ(FormatHours(20), "20.0");
+  EXPECT_EQ(FormatHours(6), "6.00");
+  EXPECT_EQ(FormatHours(0.00103), "0.00103");
+  EXPECT_EQ(FormatHours(0.0010001, 0.001), "0.0010001");
+  EXPECT_EQ(FormatHours(500.0001, 500), "500.0001");
+  EXPECT_EQ(FormatHours(500, 500), "500.0");
+  EXPECT_EQ(FormatHours(1e-12), "0.000000000");
+  EXPECT_EQ(FormatHours(-0.25), "-0.250");
+}
+
+TEST(DecimalsFor, AreAsManyAsShowTwoDigitsAndSixAtMost) {
+  EXPECT_EQ(DecimalsFor(0, 3), 3);
+  EXPECT_EQ(DecimalsFor(1234.5, 3), 3);
+  EXPECT_EQ(DecimalsFor(0.0123, 3), 3);
+  EXPECT_EQ(DecimalsFor(0.00123, 3), 4);
+  EXPECT_EQ(DecimalsFor(-0.00123, 2), 4);
+  EXPECT_EQ(DecimalsFor(0.0000021, 3), 6);
+  EXPECT_EQ(DecimalsFor(1e-9, 3), 3) << "the rest of a division";
+}
+
 }  // namespace
 }  // namespace baton

@@ -27,7 +27,7 @@ std::string ReadAll(int fd) {
 }  // namespace
 
 BatonProcess::BatonProcess(const std::vector<std::string>& arguments,
-                           const Environment& environment) {
+                           const Environment& environment, const std::string& out_file) {
   std::array<int, 2> out_pipe, err_pipe;
   if (pipe2(out_pipe.data(), O_CLOEXEC) != 0 || pipe2(err_pipe.data(), O_CLOEXEC) != 0) {
     std::abort();
@@ -38,7 +38,8 @@ BatonProcess::BatonProcess(const std::vector<std::string>& arguments,
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);
-    dup2(out_pipe[1], STDOUT_FILENO);
+    const int out_fd = out_file.empty() ? out_pipe[1] : open(out_file.c_str(), O_WRONLY);
+    dup2(out_fd, STDOUT_FILENO);
     dup2(err_pipe[1], STDERR_FILENO);
     for (const char* name : {"BATON_SOCKET_DIR", "BATON_HOOK", "LD_PRELOAD"}) unsetenv(name);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
@@ -81,8 +82,9 @@ int BatonProcess::Wait() {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-Outcome RunBaton(const std::vector<std::string>& arguments, const Environment& environment) {
-  BatonProcess process(arguments, environment);
+Outcome RunBaton(const std::vector<std::string>& arguments, const Environment& environment,
+                 const std::string& out_file) {
+  BatonProcess process(arguments, environment, out_file);
   const int status = process.Wait();
   return {status, process.out, process.err};
 }

@@ -22,8 +22,9 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 // A `baton` that runs now, leader of its own process group, with pipes for its output.
 class BatonProcess {
  public:
+  // `out_file`: where its standard output goes instead; empty: a pipe.
   explicit BatonProcess(const std::vector<std::string>& arguments,
-                        const Environment& environment = {});
+                        const Environment& environment = {}, const std::string& out_file = "");
   ~BatonProcess();
   BatonProcess(const BatonProcess&) = delete;
   BatonProcess& operator=(const BatonProcess&) = delete;
@@ -47,7 +48,9 @@ struct Outcome {
   int status;
   std::string out, err;
 };
-Outcome RunBaton(const std::vector<std::string>& arguments, const Environment& environment = {});
+// `out_file`: as of BatonProcess.
+Outcome RunBaton(const std::vector<std::string>& arguments, const Environment& environment = {},
+                 const std::string& out_file = "");
 
 // A control socket in a folder, answered by the test. Its answers default to {"ok": true}.
 class FakeDaemon {

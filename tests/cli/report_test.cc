@@ -113,9 +113,116 @@ capacity             2.250                                         4.50
 )");
 }
 
+TEST(Report, ForPeopleHasAsManyDecimalsAsItsSmallestFigureNeeds) {
+  const FakeDaemon daemon([](const json& request) {
+    json answer = Books(request);
+    answer["rows"][0]["held_hours"] = 0.00042;
+    answer["rows"][0]["cost"] = 0.00084;
+    return answer;
+  });
+  const Outcome outcome = RunBaton({"report", "--by", "user", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(outcome.out,
+            R"(From 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z, in GPU-hours, cost in EUR
+
+USER          TEAM      HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES     COST
+(none)        =1+2   0.00042  0.000   0.0%   0.000   0.00         0  0.00084
+a"b|c\        r/v,x  1.50000  1.200  80.0%   0.250   3.25        42  3.00000
+idle                 0.50000                                         1.00000
+unattributed         0.12500                                         0.25000
+capacity             2.25000                                         4.50000
+)");
+}
+
 TEST(Report, AsJsonIsTheAnswer) {
   json expected = Books({{"command", "report"}, {"by", "user"}});
   EXPECT_EQ(json::parse(Printed({"report", "--by", "user", "--format", "json"})), expected);
+}
+
+// "My team, by day and user": a column for each key, and what others held.
+TEST(Report, ByTwoKeysHasAColumnForEach) {
+  const FakeDaemon daemon([](const json&) {
+    return json::parse(R"({"from": "2026-11-01T00:00:00+01:00", "to": "2026-11-03T00:00:00+01:00",
+      "by": "day,user", "unit": "GPU-hours", "time_zone": "Europe/Berlin", "rows": [
+        {"key": "2026-11-01, ", "keys": ["2026-11-01", ""], "team": "r/v", "held_hours": 1.5,
+         "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0, "memory_gib_hours": 0,
+         "efficiency": 0.5, "launches": 3, "grants": 1},
+        {"key": "2026-11-02, a", "keys": ["2026-11-02", "a"], "team": "r", "held_hours": 2,
+         "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0, "memory_gib_hours": 0,
+         "efficiency": 0.5, "launches": 3, "grants": 1}],
+      "held_hours": 3.5, "others_hours": 4, "idle_hours": 0.5, "unattributed_hours": 0,
+      "capacity_hours": 8})");
+  });
+  const auto printed = [&](const char* format) {
+    return RunBaton({"report", "--by", "day,user", "--format", format, "--socket-dir",
+                     daemon.socket_dir()})
+        .out;
+  };
+  EXPECT_EQ(printed("csv"),
+            R"(day,user,team,held_gpu_hours,busy_gpu_hours,efficiency,waited_hours,)"
+            R"(memory_gib_hours,launches,capacity_gpu_hours,idle_gpu_hours,unattributed_gpu_hours
+2026-11-01,(none),r/v,1.500000000,1.000000000,0.500000000,0.000000000,0.000000000,3,,,
+2026-11-02,a,r,2.000000000,1.000000000,0.500000000,0.000000000,0.000000000,3,,,
+others,,,4.000000000,,,,,,,,
+idle,,,0.500000000,,,,,,,,
+unattributed,,,0.000000000,,,,,,,,
+capacity,,,8.000000000,,,,,,,,
+)");
+  EXPECT_EQ(printed("table"),
+            R"(From 2026-11-01T00:00:00+01:00 to 2026-11-03T00:00:00+01:00, in GPU-hours
+
+DAY           USER    TEAM   HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES
+2026-11-01    (none)  r/v   1.500  1.000  50.0%   0.000   0.00         3
+2026-11-02    a       r     2.000  1.000  50.0%   0.000   0.00         3
+others                      4.000
+idle                        0.500
+unattributed                0.000
+capacity                    8.000
+)");
+}
+
+TEST(Report, OfTeamsHasTheirBudgetsAtTheEnd) {
+  const FakeDaemon daemon([](const json&) {
+    return json::parse(R"({"from": "a", "to": "b", "by": "team", "unit": "GPU-hours", "rows": [
+        {"key": "ops", "held_hours": 1, "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0,
+         "memory_gib_hours": 0, "efficiency": 1, "launches": 3, "grants": 1},
+        {"key": "r", "held_hours": 1.5, "busy_hours": 1, "waited_hours": 0, "unmanaged_hours": 0,
+         "memory_gib_hours": 0, "efficiency": 0.5, "launches": 3, "grants": 1,
+         "budget_hours": 500, "budget_period_s": 2592000, "budget_held_hours": 512.25,
+         "over_budget": true}],
+      "held_hours": 2.5, "idle_hours": 0.5, "unattributed_hours": 0, "capacity_hours": 3})");
+  });
+  const auto printed = [&](const char* format) {
+    return RunBaton({"report", "--format", format, "--socket-dir", daemon.socket_dir()}).out;
+  };
+  const std::string csv = printed("csv");
+  EXPECT_NE(csv.find(",unattributed_gpu_hours,budget_gpu_hours,budget_held_gpu_hours\nops,1.0"),
+            std::string::npos)
+      << csv;
+  EXPECT_NE(csv.find("\nr,1.500000000,1.000000000,0.500000000,0.000000000,0.000000000,3,,,,"
+                     "500.000000000,512.250000000\n"),
+            std::string::npos)
+      << csv;
+  const std::string table = printed("table");
+  EXPECT_NE(table.find("LAUNCHES   BUDGET    OF IT\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("3  500.000  512.250\n"), std::string::npos) << table;
+}
+
+TEST(Report, AsksForZonesAndPartsOnlyWhereTheyAreGiven) {
+  FakeDaemon daemon(Books);
+  RunBaton({"report", "--by", "user", "--time-zone", "Europe/Berlin", "--team", "r", "--user", "u",
+            "--namespace", "n", "--pod", "p", "--socket-dir", daemon.socket_dir()});
+  const auto requests = daemon.requests();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0], (json{{"command", "report"},
+                               {"by", "user"},
+                               {"from", ""},
+                               {"to", ""},
+                               {"last", ""},
+                               {"time_zone", "Europe/Berlin"},
+                               {"team", "r"},
+                               {"user", "u"},
+                               {"namespace", "n"},
+                               {"pod", "p"}}));
 }
 
 TEST(Report, AsksForTheWindowAsItWasWritten) {
@@ -141,6 +248,28 @@ TEST(Report, WhatTheDaemonRefusesIsOneLine) {
   EXPECT_EQ(outcome.out, "");
 }
 
+// A report that is cut short at a full disk must not pass for a whole one.
+TEST(Report, ThatCannotBeWrittenIsAnError) {
+  const FakeDaemon daemon([](const json& request) {
+    return request.at("command") == "status" ? json::object() : Books(request);
+  });
+  for (std::vector<std::string> command :
+       std::vector<std::vector<std::string>>{{"report", "--by", "user"},
+                                             {"report", "--by", "user", "--format", "csv"},
+                                             {"report", "--by", "user", "--format", "json"},
+                                             {"standing"},
+                                             {"standing", "--format", "parsable"},
+                                             {"advise"},
+                                             {"explain", "pod", "a"},
+                                             {"status", "--json"}}) {
+    command.insert(command.end(), {"--socket-dir", daemon.socket_dir()});
+    const Outcome outcome = RunBaton(command, {}, "/dev/full");
+    EXPECT_EQ(outcome.status, 1) << command[0];
+    EXPECT_EQ(outcome.err, "baton: cannot write the output: No space left on device\n");
+  }
+  EXPECT_EQ(RunBaton({"report", "--help"}, {}, "/dev/full").status, 1);
+}
+
 TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
   const FakeDaemon daemon([](const json&) { return json{{"by", "team"}, {"rows", 5}}; });
   for (const char* command : {"report", "standing", "advise"}) {
@@ -154,7 +283,9 @@ TEST(Report, AFormatThatIsNoneIsRefused) {
   for (const char* command : {"report", "standing", "advise"}) {
     const Outcome outcome = RunBaton({command, "--format", "xml"});
     EXPECT_EQ(outcome.status, 2);
-    EXPECT_EQ(outcome.err, "baton: unknown format 'xml'; choose table, csv, json or parsable\n");
+    EXPECT_EQ(outcome.err,
+              std::string("baton: unknown format 'xml'; choose table, csv, json") +
+                  (std::string(command) == "report" ? ", parsable or focus\n" : " or parsable\n"));
   }
 }
 

@@ -103,7 +103,9 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
     const json told = Valid("/api/v1/explain?pod=" + Escaped(pod.at("name")), "Explanation");
     EXPECT_FALSE(told.at("sentences").empty()) << pod;
   }
-  for (const char* by : {"team", "user", "namespace", "pod", "gpu", "node", "day", "total"}) {
+  for (const char* by :
+       {"team", "user", "namespace", "pod", "gpu", "node", "day", "total", "month", "model",
+        "day,team", "team&time_zone=Europe/Berlin", "pod&team=research"}) {
     const json report = Valid(std::string("/api/v1/report?last=1h&by=") + by, "Report");
     EXPECT_FALSE(report.at("rows").empty()) << by;
     EXPECT_TRUE(report.contains("cost")) << by;

@@ -43,7 +43,8 @@ FUZZ_TARGET(value) {
   }
   const std::string text(input);
   (void)ledger::ParseWindow("", "", text, ledger::WallTime(std::chrono::hours(24 * 20'000)));
-  (void)ledger::ParseBy(input);
+  if (const auto bys = ledger::ParseBys(input)) BATON_CHECK(ledger::BysName(*bys) == input);
+  (void)ledger::FindTimeZone(std::string(input));
   (void)devmgr::ParseRule(input);
 }
 

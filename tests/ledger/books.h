@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
+#include "ledger/columns.h"
 #include "ledger/database.h"
 #include "ledger/ledger.h"
 #include "tests/ledger/postgres_server.h"
@@ -37,6 +39,17 @@ void Begin(Ledger& ledger, const std::string& source, WallTime at,
            const std::vector<std::string>& gpus = {"GPU-a"});
 // One that is booked.
 void Apply(Ledger& ledger, const Batch& batch);
+
+// Sums that are no larger than what tests add up in 64 bits.
+inline int64_t Narrow(Int128 sum) {
+  const auto narrow = static_cast<int64_t>(sum);
+  BATON_CHECK(narrow == sum);
+  return narrow;
+}
+inline Numbers NumbersOf(const Sums& s) {
+  return {Narrow(s.held_ns),       Narrow(s.busy_ns),  Narrow(s.waited_ns), Narrow(s.unmanaged_ns),
+          Narrow(s.memory_mib_ms), Narrow(s.launches), Narrow(s.grants),    Narrow(s.revocations)};
+}
 
 // A row of use_LEVEL with its owner.
 struct BucketRow {

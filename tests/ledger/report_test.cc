@@ -94,7 +94,8 @@ TEST(ReportWindows, ThatMakeNoSenseAreRefused) {
 }
 
 TEST(ReportBy, IsOneOfItsWords) {
-  for (const char* name : {"team", "user", "namespace", "pod", "gpu", "node", "day", "total"}) {
+  for (const char* name :
+       {"team", "user", "namespace", "pod", "gpu", "node", "day", "total", "month", "model"}) {
     const auto by = ParseBy(name);
     ASSERT_TRUE(by) << name;
     EXPECT_STREQ(ByName(*by), name);
@@ -103,12 +104,12 @@ TEST(ReportBy, IsOneOfItsWords) {
   ASSERT_FALSE(by);
   EXPECT_EQ(by.error().message,
             "nothing is reported by 'Team'; choose one of team, user, namespace, pod, gpu, node, "
-            "day, total");
+            "day, total, month, model");
 }
 
 UseRow Used(const char* key, const char* model, double held, double busy) {
   UseRow row;
-  row.key = key;
+  row.keys = {key};
   row.model = model;
   row.use.held_ns = static_cast<int64_t>(held * kHour);
   row.use.busy_ns = static_cast<int64_t>(busy * kHour);
@@ -117,7 +118,7 @@ UseRow Used(const char* key, const char* model, double held, double busy) {
 }
 
 CapacityRow There(const char* key, const char* model, double present, double idle) {
-  return {key, model, static_cast<int64_t>(present * kHour), static_cast<int64_t>(idle * kHour)};
+  return {{key}, model, static_cast<int64_t>(present * kHour), static_cast<int64_t>(idle * kHour)};
 }
 
 json Row(const json& report, const std::string& key) {
@@ -138,7 +139,7 @@ TEST(ReportFigures, AddUpToWhatWasThereOverModelsAndPrices) {
   uses.window = {kNow - hours(10), kNow};
   uses.rows = {Used("one", "fast", 4, 3), Used("one", "slow", 2, 2), Used("two", "slow", 1, 0)};
   uses.capacity = {There("", "fast", 10, 5), There("", "slow", 10, 6.5)};
-  const json report = ReportJson(uses, By::kTeam, {{"fast", 3}, {"", 0.5}}, "EUR");
+  const json report = ReportJson(uses, Question{{}, {By::kTeam}}, {{"fast", 3}, {"", 0.5}}, "EUR");
   EXPECT_EQ(report.at("from"), "2026-11-21T04:00:00Z");
   EXPECT_EQ(report.at("to"), "2026-11-21T14:00:00Z");
   EXPECT_EQ(report.at("by"), "team");
@@ -168,7 +169,7 @@ TEST(ReportFigures, OfEachGpuAddUpToo) {
   uses.rows = {Used("GPU-a", "fast", 4, 3), Used("GPU-b", "slow", 9, 9)};
   uses.capacity = {There("GPU-a", "fast", 10, 5), There("GPU-b", "slow", 10, 0),
                    There("GPU-c", "slow", 10, 10)};
-  const json report = ReportJson(uses, By::kGpu, {}, "EUR");
+  const json report = ReportJson(uses, Question{{}, {By::kGpu}}, {}, "EUR");
   ASSERT_EQ(report.at("rows").size(), 3u);
   for (const json& row : report.at("rows")) {
     EXPECT_DOUBLE_EQ(row.at("held_hours").get<double>() + row.at("idle_hours").get<double>() +
@@ -191,14 +192,15 @@ TEST(ReportFigures, AreNeverBelowNothingWhereAHoldReachesBeyondTheWindow) {
   uses.window = {kNow - hours(1), kNow};
   uses.rows = {Used("GPU-a", "fast", 1.25, 2)};
   uses.capacity = {There("GPU-a", "fast", 1, 0.5)};
-  const json report = ReportJson(uses, By::kGpu, {{"", 1}}, "EUR");
+  const json report = ReportJson(uses, Question{{}, {By::kGpu}}, {{"", 1}}, "EUR");
   const json row = Row(report, "GPU-a");
   EXPECT_DOUBLE_EQ(row.at("efficiency"), 1) << "never more than all";
   EXPECT_DOUBLE_EQ(row.at("idle_hours"), 0);
   EXPECT_DOUBLE_EQ(row.at("unattributed_hours"), 0);
   EXPECT_DOUBLE_EQ(row.at("capacity_hours"), 1.25);
   EXPECT_GE(report.at("unattributed_cost").get<double>(), 0);
-  const json none = ReportJson(Uses{{kNow - hours(1), kNow}, {}, {}}, By::kTeam, {}, "EUR");
+  const json none = ReportJson(Uses{{kNow - hours(1), kNow}, {}, {}, {}, {}},
+                               Question{{}, {By::kTeam}}, {}, "EUR");
   EXPECT_TRUE(none.at("rows").empty());
   EXPECT_DOUBLE_EQ(none.at("capacity_hours"), 0);
 }
@@ -209,7 +211,7 @@ TEST(ReportFigures, OfAUserStandForEachTeam) {
   uses.rows = {Used("user-a", "fast", 1, 1), Used("user-a", "fast", 2, 1)};
   uses.rows[0].team = "one";
   uses.rows[1].team = "two";
-  const json report = ReportJson(uses, By::kUser, {}, "EUR");
+  const json report = ReportJson(uses, Question{{}, {By::kUser}}, {}, "EUR");
   ASSERT_EQ(report.at("rows").size(), 2u);
   EXPECT_EQ(report.at("rows")[0].at("team"), "one");
   EXPECT_EQ(report.at("rows")[1].at("team"), "two");

@@ -41,13 +41,13 @@ class Answers {
 
 // Through the reader's thread.
 int64_t HeldBy(LedgerWriter& writer, const std::string& team) {
-  std::promise<Result<int64_t>> promise;
+  std::promise<Result<Int128>> promise;
   EXPECT_TRUE(writer.Ask([&](Ledger& ledger) {
     promise.set_value(ledger.HeldBy(team, {At(0), At(1'000'000)}));
   }));
-  const Result<int64_t> held = promise.get_future().get();
+  const Result<Int128> held = promise.get_future().get();
   EXPECT_TRUE(held) << held.error().message;
-  return held.value_or(-1);
+  return Narrow(held.value_or(-1));
 }
 
 Batch SomeBatch(const std::string& source, uint64_t seq, uint64_t pod) {
@@ -84,6 +84,28 @@ TEST_F(LedgerWriterTest, BooksInOrderAndAnswersQuestions) {
 }
 
 // Two connections of one process make the file together: what one of them locks stays locked.
+// A node's clock is a year ahead, and this machine's is believed.
+TEST_F(LedgerWriterTest, BooksNothingMoreThanAnHourAhead) {
+  std::filesystem::create_directory(state_);
+  auto writer =
+      LedgerWriter::Start({"sqlite:" + path_, {}}, false, TrustedClock(Duration(0))).value();
+  const std::string source = NewSource();
+  Answers answers;
+  const WallTime begin = WallNow();
+  const WallTime ahead = begin + std::chrono::hours(365 * 24);
+  for (uint64_t seq = 1; seq <= 3; ++seq) {
+    Batch batch = SomeBatch(source, seq, 1);
+    batch.to = ahead + std::chrono::seconds(seq);
+    writer->Put(std::move(batch), answers.Next());
+  }
+  for (const Result<bool>& booked : answers.Wait(3)) EXPECT_TRUE(booked && *booked);
+  std::promise<Result<Int128>> held;
+  EXPECT_TRUE(writer->Ask([&](Ledger& ledger) {
+    held.set_value(ledger.HeldBy("t", {begin, begin + std::chrono::hours(2)}));
+  }));
+  EXPECT_EQ(Narrow(*held.get_future().get()), 2);
+}
+
 TEST_F(LedgerWriterTest, WhatIsBookedWhileTheFileIsMadeStays) {
   for (int round = 0; round < 60; ++round) {
     SCOPED_TRACE(round);

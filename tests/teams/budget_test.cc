@@ -51,6 +51,30 @@ TEST(Budgets, WhoGoesOverAndComesBackIsSaidOnce) {
   EXPECT_EQ(budgets.states().size(), 2u);
 }
 
+// A budget may be as small as 0.001 GPU-hours, and be exceeded by as little as one likes.
+TEST(Budgets, SentencesShowByHowMuchABudgetIsExceededHoweverLittle) {
+  Teams teams = Budgeted();
+  for (Team& team : teams.teams) {
+    if (team.path == "research") team.budget = 0.001;
+  }
+  Budgets budgets;
+  const auto over = budgets.Update(teams, Held(0.0010301, 100));
+  ASSERT_EQ(over.size(), 1u);
+  EXPECT_EQ(over[0],
+            "team research is over its budget of 0.001 GPU-hours in 30 days (0.00103): its pods "
+            "run at low priority until the last 30 days hold less than 0.00099");
+  const auto back = budgets.Update(teams, Held(0.00098, 100));
+  ASSERT_EQ(back.size(), 1u);
+  EXPECT_EQ(back[0],
+            "team research is within its budget of 0.001 GPU-hours in 30 days again (0.000980)");
+  for (Team& team : teams.teams) {
+    if (team.path == "research") team.budget = 500;
+  }
+  const auto hardly = budgets.Update(teams, Held(500.0004, 100));
+  ASSERT_EQ(hardly.size(), 1u);
+  EXPECT_NE(hardly[0].find("(500.0004)"), std::string::npos) << hardly[0];
+}
+
 TEST(Budgets, LowTakesHighPriorityFromTheTeamAndAllBelowIt) {
   const Teams teams = Budgeted();
   Budgets budgets;

@@ -164,7 +164,10 @@ export const status = object({
 export type Status = Read<typeof status>;
 
 export const reportRow = object({
-  key: text,  // A team's path, a user, a day such as 2026-11-21, ...; empty for total, and if unset.
+  key: text,  // A team's path, a user, a day such as 2026-11-21, a month such as 2026-11, ...; empty for total, and if unset. Where the report is by several: all of them, for people.
+  keys: optional(list(text)),  // Where the report is by several: a key for each, in that order.
+  from: optional(text),  // RFC 3339. By day or month: its beginning, as far as it lies in the window.
+  to: optional(text),  // RFC 3339. By day or month: its end.
   team: optional(text),  // Team of a user or a pod.
   held_hours: number,  // Held time, which is what is charged.
   busy_hours: number,  // Held time in which the GPU executed.
@@ -178,23 +181,31 @@ export const reportRow = object({
   capacity_hours: optional(number),  // Of this row; by gpu, node and day only.
   idle_hours: optional(number),  // Of this row; by gpu, node and day only.
   unattributed_hours: optional(number),  // Of this row; by gpu, node and day only.
+  price: optional(number),  // By model, with a price: of a GPU-hour.
+  budget_hours: optional(number),  // By team: the budget of the team and all below it, in any budget_period_s.
+  budget_period_s: optional(number),
+  budget_held_hours: optional(number),  // Held by the team and all below it in the last budget_period_s, whatever the window.
+  over_budget: optional(flag),
 });
 export type ReportRow = Read<typeof reportRow>;
 
 export const report = object({
-  from: text,  // RFC 3339, UTC. The window of the answer: [from, to).
-  to: text,  // RFC 3339, UTC.
+  from: text,  // RFC 3339, in UTC or with the offset of time_zone. The window of the answer: [from, to).
+  to: text,  // RFC 3339.
   from_ms: number,  // Unix time.
   to_ms: number,
-  by: text,
+  by: text,  // What the rows are by, as it was asked.
+  time_zone: optional(text),  // Of the answer's times, days and months. Absent for UTC.
   unit: text,
   rows: list(reportRow),
   held_hours: number,  // The sum of the rows.
-  capacity_hours: number,  // Time of all present GPUs in the window: held + idle + unattributed.
+  others_hours: optional(number),  // Held by those whom the question leaves out. Present if it asks for some only.
+  capacity_hours: number,  // Time of all present GPUs in the window: held + others + idle + unattributed.
   idle_hours: number,  // No pod held the GPU or waited for it.
   unattributed_hours: number,  // The rest: hand-offs, waits at a limit, work without a token, absence of the daemon.
   currency: optional(text),  // Currency of the costs. Present, like the costs, if prices are configured; may be empty.
   cost: optional(number),
+  others_cost: optional(number),
   idle_cost: optional(number),
   unattributed_cost: optional(number),
 });
