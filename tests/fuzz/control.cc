@@ -1,9 +1,10 @@
 // Requests to the control socket, one in each line, as an operator's or a relay's.
-#include "backend/control.h"
-
 #include <nlohmann/json.hpp>
 
 #include "backend/arbiter.h"
+#include "backend/control.h"
+#include "backend/pods_text.h"
+#include "tests/backend/memory_disk.h"
 #include "tests/fuzz/target.h"
 #include "tests/temp_folder.h"
 
@@ -27,7 +28,10 @@ FUZZ_TARGET(control) {
   backend::UsageBook usage;
   backend::Vgpus vgpus(options.placement.policy, options.overcommit,
                        devmgr::MigTemplates::BuiltIn(), "here");
-  backend::Arbiter arbiter(io, options, pods, vgpus, usage, log);
+  const auto disk = std::make_shared<backend::MemoryDisk>();
+  backend::PodsFile file(disk, pods, log);
+  BATON_CHECK(file.Load());
+  backend::Arbiter arbiter(io, options, file, vgpus, usage, log);
   for (const char* uuid : {"GPU-a", "GPU-b"}) {
     BATON_CHECK(arbiter.AddGpu({uuid, "NVIDIA H200", uint64_t{141} << 30}, ""));
   }
@@ -49,9 +53,12 @@ FUZZ_TARGET(control) {
     BATON_CHECK(answers == 1);
   }
   // What was accepted is there again after a restart.
+  arbiter.Store();
   backend::Pods again;
-  BATON_CHECK(again.Load(pods.Save()));
-  BATON_CHECK(again.Save() == pods.Save());
+  backend::PodsFile kept(disk, again, log);
+  const auto found = kept.Load();
+  BATON_CHECK(found && found->known && found->troubles.empty());
+  BATON_CHECK(backend::WritePodsText(again, 1) == backend::WritePodsText(pods, 1));
 }
 
 }  // namespace
