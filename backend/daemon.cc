@@ -73,7 +73,7 @@ Result<void> Daemon::Start() {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
   }
-  control_.emplace(*arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
+  control_.emplace(io_, *arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, node::LimitsOf(options_));
