@@ -206,7 +206,8 @@ void Accounts::SetMemory(Lane& lane, uint64_t bytes) {
   for (size_t i = 0; pod != nullptr && i < pod->gpus.size(); ++i) {
     if (pod->gpus[i] != lane.gpu->info.uuid) continue;
     uint64_t& most = pod->vgpus[i].memory_peak;
-    most = std::max(most, Believed(on.memory, lane.gpu->info));
+    const uint64_t peak = std::max(most, Believed(on.memory, lane.gpu->info));
+    if (std::exchange(most, peak) != peak && !pod->throw_away) pods_.PeakChanged(pod->id);
   }
 }
 

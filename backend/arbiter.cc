@@ -13,27 +13,32 @@
 
 namespace baton::backend {
 
-Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Pods& pods,
+Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, PodsFile& file,
                  Vgpus& vgpus, UsageBook& usage, node::EventLog& log)
     : io_(io),
       options_(options),
-      pods_(pods),
+      pods_(file.pods()),
       vgpus_(vgpus),
       usage_(usage),
       log_(log),
       boot_id_(node::BootId()),
       owners_(options.server.state_dir + "/gpu-nodes.json"),
       clients_(usage),
-      file_(options.server.state_dir + "/pods.json", pods, log),
+      file_(file),
       accounts_(io, options, file_, usage, gpus_, clients_),
-      tokens_(io, options, pods, gpus_, clients_, accounts_, log),
-      room_(options, pods, tokens_, log),
-      shares_(io, pods, gpus_, usage, tokens_),
+      tokens_(io, options, pods_, gpus_, clients_, accounts_, log),
+      room_(options, pods_, tokens_, log),
+      shares_(io, pods_, gpus_, usage, tokens_),
       lifecycle_(options, gpus_, vgpus, file_, usage, accounts_, clients_, tokens_, shares_, log),
-      sessions_(options, pods, gpus_, clients_, accounts_, tokens_, room_, lifecycle_, log),
-      unmanaged_(pods, gpus_, vgpus, accounts_, log),
-      kernel_caps_(options.kernel_caps, pods, gpus_, log),
+      sessions_(options, pods_, gpus_, clients_, accounts_, tokens_, room_, lifecycle_, log),
+      unmanaged_(pods_, gpus_, vgpus, accounts_, log),
+      kernel_caps_(options.kernel_caps, pods_, gpus_, log),
       sampler_(io) {
+  file_.SetLater([this, alive = alive_](std::function<void()> step) {
+    boost::asio::post(io_, [alive, step = std::move(step)] {
+      if (*alive) step();
+    });
+  });
   vgpus_.cards().SetCordoned(pods_.cordoned());
   // Until their GPUs have come they wait for them.
   for (const auto& [id, pod] : pods_.all()) vgpus_.Reserve(*pods_.Find(id));
@@ -264,6 +269,7 @@ void Arbiter::Sample() {
       log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
       if (usage_.degraded().empty()) AddTrouble(std::move(trouble));
     }
+    file_.Tend(MonotonicNow());
     lifecycle_.DropUnused(MonotonicNow());
     kernel_caps_.Tend(MonotonicNow());
     Sample();
@@ -301,7 +307,7 @@ std::vector<std::string> Arbiter::Degraded() const {
 
 void Arbiter::Store() {
   tokens_.Flush();
-  file_.Save();
+  file_.SaveAll();
   usage_.Flush();
 }
 

@@ -37,7 +37,8 @@ namespace baton::backend {
 
 class Arbiter {
  public:
-  Arbiter(boost::asio::io_context& io, const config::Options& options, Pods& pods, Vgpus& vgpus,
+  // `file`: with the pods of before.
+  Arbiter(boost::asio::io_context& io, const config::Options& options, PodsFile& file, Vgpus& vgpus,
           UsageBook& usage, node::EventLog& log);
   ~Arbiter();
 
@@ -113,7 +114,7 @@ class Arbiter {
   GpuOwners owners_;
   Gpus gpus_;
   ClientTable clients_;
-  PodsFile file_;
+  PodsFile& file_;
   Accounts accounts_;
   Tokens tokens_;
   Room room_;

@@ -113,17 +113,26 @@ void Cards::SetTaken(std::map<std::string, uint32_t> taken) {
   for (const auto& [node, known] : nodes_) BATON_CHECK(Tell(node).has_value());
 }
 
+// The cluster is told of the first pod on a GPU and of the last one: of thousands it takes long.
 void Cards::Hold(const Pod& pod) {
-  for (const std::string& gpu : pod.gpus) held_[gpu][pod.id] = pod.name;
-  TellNodesOf(pod.gpus);
+  std::vector<std::string> first;
+  for (const std::string& gpu : pod.gpus) {
+    auto& held = held_[gpu];
+    if (held.empty()) first.push_back(gpu);
+    held[pod.id] = pod.name;
+  }
+  TellNodesOf(first);
 }
 
 void Cards::Release(const Pod& pod) {
+  std::vector<std::string> last;
   for (const std::string& gpu : pod.gpus) {
     held_[gpu].erase(pod.id);
-    if (held_[gpu].empty()) held_.erase(gpu);
+    if (!held_[gpu].empty()) continue;
+    held_.erase(gpu);
+    last.push_back(gpu);
   }
-  TellNodesOf(pod.gpus);
+  TellNodesOf(last);
 }
 
 const std::vector<Card>& Cards::Of(const std::string& node) const {

@@ -19,6 +19,8 @@ using nlohmann::json;
 
 // Of lists and objects in a request.
 constexpr size_t kDepthMax = 16;
+// Pods of an answer between two looks at the sockets: some 40 microseconds each.
+constexpr size_t kPodsOfAnswerAtOnce = 8;
 
 json Failure(const Error& error) {
   return {{"ok", false}, {"error", error.message}, {"code", ErrorCodeName(error.code)}};
@@ -167,11 +169,6 @@ Result<json> DescribePod(Arbiter& arbiter, Request& request, const std::string& 
   return PodAnswer(arbiter, **pod);
 }
 
-Result<json> ListVgpus(const Arbiter& arbiter, Request& request, const std::string& node) {
-  BATON_TAKE(finished, request.Finish());
-  return json{{"vgpus", VgpusJson(arbiter, node)}};
-}
-
 // A pod that is only asked about has no name that another may have.
 Result<uint32_t> Suppose(Arbiter& arbiter, Pod& pod, const std::string& node) {
   if (pod.name.empty() || arbiter.pods().FindByName(pod.name) != nullptr) {
@@ -248,6 +245,12 @@ std::string Write(Result<json> result) {
   return answer.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// What is made in steps is an object without its end.
+node::LongAnswer Good(node::LongAnswer answer) {
+  answer.Add(",\"ok\":true}");
+  return answer;
+}
+
 // Those that may be answered later. False: it is none of them.
 bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
                 const std::string& node, const Control::Respond& respond) {
@@ -304,6 +307,29 @@ bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
 
 }  // namespace
 
+void Control::TellStatus(const std::string& node, const Respond& respond) {
+  std::vector<Respond>& asked = asked_[node];
+  asked.push_back(respond);
+  if (asked.size() > 1) return;
+  struct Work {
+    std::optional<StatusSteps> steps;
+    std::vector<Respond> asked;
+  };
+  slices_.Add([this, node, work = std::make_shared<Work>()] {
+    if (!work->steps) {
+      work->asked = std::move(asked_.at(node));
+      asked_.erase(node);
+      work->steps.emplace(arbiter_, log_, daemon_(), node);
+      return false;
+    }
+    if (!work->steps->GoOn(kPodsOfAnswerAtOnce)) return false;
+    node::LongAnswer answer = Good(work->steps->Take());
+    for (size_t i = 1; i < work->asked.size(); ++i) work->asked[i](answer);
+    work->asked[0](std::move(answer));
+    return true;
+  });
+}
+
 void Control::Handle(const std::string& line, const std::string& node, const Respond& respond) {
   // A request is from somebody who may set, yet not trusted to be well formed.
   if (!JsonNestsWithin(line, kDepthMax)) {
@@ -335,7 +361,13 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   if (command == "pod") {
     result = DescribePod(arbiter_, request, node);
   } else if (command == "vgpus") {
-    result = ListVgpus(arbiter_, request, node);
+    const auto finished = request.Finish();
+    if (!finished) return respond(Write(tl::unexpected(finished.error())));
+    return slices_.Add([work = std::make_shared<VgpusSteps>(arbiter_, node), respond] {
+      if (!work->GoOn(kPodsOfAnswerAtOnce)) return false;
+      respond(Good(work->Take()));
+      return true;
+    });
   } else if (command == "explain_placement") {
     result = ExplainPlacement(arbiter_, request, node);
   } else if (command == "cordon" || command == "uncordon") {
@@ -345,7 +377,7 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   } else if (command == "set_pod") {
     result = SetPod(arbiter_, request, node);
   } else if (command == "status") {
-    result = StatusJson(arbiter_, log_, daemon_(), node);
+    return TellStatus(node, respond);
   } else if (command == "bench_ticket") {
     result = BenchTicket(arbiter_, request, node);
   } else if (command == "ping") {

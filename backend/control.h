@@ -5,10 +5,13 @@
 #define BATON_BACKEND_CONTROL_H_
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "backend/arbiter.h"
+#include "backend/slices.h"
+#include "node/control_socket.h"
 
 namespace baton::backend {
 
@@ -31,21 +34,29 @@ class Books;
 
 class Control {
  public:
+  // Of the loop's time all that is made in steps takes at most one part in so many.
+  static constexpr int kSlicesPart = 2;
   // Called once, at once or later.
-  using Respond = std::function<void(std::string)>;
+  using Respond = node::ControlSocket::Respond;
 
   // `books`: null where there are none.
-  Control(Arbiter& arbiter, node::EventLog& log, Books* books, std::function<DaemonStatus()> daemon)
-      : arbiter_(arbiter), log_(log), books_(books), daemon_(std::move(daemon)) {}
+  Control(boost::asio::io_context& io, Arbiter& arbiter, node::EventLog& log, Books* books,
+          std::function<DaemonStatus()> daemon)
+      : arbiter_(arbiter), log_(log), books_(books), daemon_(std::move(daemon)), slices_(io, 1) {}
 
   // One request. `node`: whose pods and GPUs it may see and change; "*": all (batond's own socket).
   void Handle(const std::string& line, const std::string& node, const Respond& respond);
 
  private:
+  void TellStatus(const std::string& node, const Respond& respond);
+
   Arbiter& arbiter_;
   node::EventLog& log_;
   Books* books_;
   std::function<DaemonStatus()> daemon_;
+  // Who asked for the status of a node of which the making has not begun: all are told the same.
+  std::map<std::string, std::vector<Respond>> asked_;
+  Slices slices_;
 };
 
 }  // namespace baton::backend

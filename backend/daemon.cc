@@ -20,7 +20,6 @@
 namespace baton::backend {
 namespace {
 
-constexpr size_t kPodsFileMax = 64 << 20;
 constexpr size_t kTemplatesMax = 1 << 20;
 
 }  // namespace
@@ -64,16 +63,17 @@ Result<void> Daemon::Start() {
   }
   if (auto read = ReadState(); !read) return read;
   if (auto started = StartDevices(); !started) return started;
-  arbiter_.emplace(io_, options_, pods_, *vgpus_, usage_, log_);
+  arbiter_.emplace(io_, options_, *file_, *vgpus_, usage_, log_);
   for (const std::string& trouble : troubles_) arbiter_->AddTrouble(trouble);
   if (auto read = arbiter_->ReadOwners(); !read) return read;
   arbiter_->lifecycle().SetDeviceMaker(&*devices_);
+  file_->SetBeside([this](auto work) { devices_->Run(std::move(work)); });
   StartKernelCaps();
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
   }
-  control_.emplace(*arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
+  control_.emplace(io_, *arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, node::LimitsOf(options_));
@@ -135,33 +135,10 @@ Result<void> Daemon::Start() {
 
 Result<void> Daemon::ReadState() {
   const std::string& dir = options_.server.state_dir;
-  const std::string path = dir + "/pods.json";
-  const auto text = ReadFile(path, kPodsFileMax);
-  if (!text && text.error().code != ErrorCode::kNotFound) {
-    // Its pods would be forgotten, and it would be replaced with the first change.
-    return Fail(ErrorCode::kInternal, text.error().message +
-                                          "; make it readable, or move it away to start without "
-                                          "the pods in it");
-  }
-  bool known = false;
-  if (text) {
-    const auto loaded = pods_.Load(*text);
-    known = loaded.has_value();
-    if (!loaded && loaded.error().code == ErrorCode::kDenied) {
-      return Fail(ErrorCode::kDenied,
-                  fmt::format("{}: {}. Install that version again, or move the file away to start "
-                              "without the pods in it",
-                              path, loaded.error().message));
-    }
-    if (!loaded) {
-      const auto aside = MoveAside(path);
-      if (!aside) return tl::unexpected(aside.error());
-      troubles_.push_back(
-          fmt::format("{} was damaged ({}); it was moved to {}, and the pods in it "
-                      "must be created again",
-                      path, loaded.error().message, *aside));
-    }
-  }
+  file_.emplace(std::make_shared<PodsFolder>(dir), pods_, log_);
+  auto found = file_->Load();
+  if (!found) return tl::unexpected(found.error());
+  for (std::string& trouble : found->troubles) troubles_.push_back(std::move(trouble));
   auto opened = usage_.Open(dir + "/usage", node::BootId());
   if (!opened) return tl::unexpected(opened.error());
   // Where it cannot be written the book itself says so.
@@ -172,9 +149,10 @@ Result<void> Daemon::ReadState() {
   for (const std::string& trouble : troubles_) {
     log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
   }
-  // Whatever became of pods.json: no pod is given the account of another, here or in the ledger.
+  // Whatever became of the pods' files: no pod is given the account of another, here or in the
+  // ledger.
   pods_.StartAbove(usage_.LargestPod());
-  if (!known) usage_.ChangeIdentity();
+  if (!found->known) usage_.ChangeIdentity();
   return {};
 }
 

@@ -21,6 +21,7 @@
 #include "backend/devices.h"
 #include "backend/node_endpoint.h"
 #include "backend/pods.h"
+#include "backend/pods_file.h"
 #include "backend/upstream.h"
 #include "backend/usage_book.h"
 #include "backend/vgpus.h"
@@ -96,6 +97,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   node::EventLog log_;
   std::shared_ptr<devmgr::Nvml> nvml_;
   Pods pods_;
+  std::optional<PodsFile> file_;
   std::optional<Vgpus> vgpus_;
   UsageBook usage_;
   UniqueFd state_lock_;

@@ -19,8 +19,8 @@ uint64_t Fixed(const Gpu& gpu, PodId id, const PodOnGpu& on, const Pod* pod) {
 uint64_t MostAbove(const Gpu& gpu, const Pods& pods, PodId but) {
   uint64_t most = 0;
   for (const auto& [id, on] : gpu.pods) {
-    const Pod* pod = pods.Find(id);
-    if (id == but || pod == nullptr || !pod->swap) continue;
+    const Pod* pod = on.memory != 0 && id != but ? pods.Find(id) : nullptr;
+    if (pod == nullptr || !pod->swap) continue;
     most = std::max(most, Minus(on.memory, Fixed(gpu, id, on, pod)));
   }
   return most;
@@ -67,6 +67,7 @@ std::map<std::string, uint32_t> TakenMemory(const Gpus& gpus, const Pods& pods) 
   for (const Gpu* gpu : gpus.all()) {
     uint64_t bytes = MemoryOf(gpu->unmanaged);
     for (const auto& [id, on] : gpu->pods) {
+      if (on.memory == 0) continue;
       const Pod* pod = pods.Find(id);
       const uint64_t reserved = pod != nullptr ? ReservedOn(*pod, gpu->info.uuid) : 0;
       const bool moves = pod != nullptr && pod->swap;

@@ -492,8 +492,8 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       if (!frame.Read(message)) return malformed();
       control_.Handle(std::string(message.json.data, message.json.size), node.name,
                       [this, alive = std::weak_ptr(alive_), identity = node.identity,
-                       request = message.request](const std::string& text) {
-                        if (!alive.expired()) Answer(identity, request, text);
+                       request = message.request](const node::LongAnswer& answer) {
+                        if (!alive.expired()) Answer(identity, request, answer);
                       });
       return;
     }
@@ -505,11 +505,13 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
   }
 }
 
-void NodeEndpoint::Answer(const std::string& identity, uint64_t request, std::string answer) {
-  if (answer.size() > wire::kRelayFrameMax - kEnvelope) {
-    answer = R"({"ok":false,"code":"exhausted","error":"the answer is too long for a relay; )"
-             R"(ask batond's own control socket"})";
-  }
+void NodeEndpoint::Answer(const std::string& identity, uint64_t request,
+                          const node::LongAnswer& given) {
+  const std::string answer =
+      given.size() <= wire::kRelayFrameMax - kEnvelope
+          ? given.Whole()
+          : R"({"ok":false,"code":"exhausted","error":"the answer is too long for a relay; )"
+            R"(ask batond's own control socket"})";
   wire::Control reply;
   reply.request = request;
   reply.json = {answer.data(), answer.size()};

@@ -62,7 +62,7 @@ class NodeEndpoint {
                    std::string_view user);
   void OnHello(const std::string& identity, const wire::Hello& hello, std::string_view user);
   // To a request that came over the node's control socket.
-  void Answer(const std::string& identity, uint64_t request, std::string answer);
+  void Answer(const std::string& identity, uint64_t request, const node::LongAnswer& given);
   void AskAboutMissing(Node& node);
   // A connection was made or has ended.
   void OnMonitor(const std::vector<std::string_view>& parts);

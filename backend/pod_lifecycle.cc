@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "backend/memory_room.h"
 #include "base/parse.h"
@@ -16,6 +17,8 @@ std::string CapText(const Pod& pod) {
   return pod.memory_part != policy::Share(0) ? policy::PercentText(pod.memory_part) + "%"
                                              : "without cap";
 }
+
+bool AnyPod(const Pod&) { return true; }
 
 Result<void> CheckName(const std::string& name) {
   if (name.empty() || name.size() > 128 || !IsPrintable(name)) {
@@ -60,7 +63,10 @@ Result<uint32_t> PodLifecycle::Resolve(Pod& pod, uint32_t count, const std::stri
   return count == 0 ? named : count;
 }
 
-void PodLifecycle::CountTaken() { vgpus_.cards().SetTaken(TakenMemory(gpus_, pods_)); }
+void PodLifecycle::CountTaken() {
+  if (std::exchange(counted_, many_)) return;
+  vgpus_.cards().SetTaken(TakenMemory(gpus_, pods_));
+}
 
 // Where the hardware divides the GPU, or the pod has all of it, a cap would say nothing.
 void PodLifecycle::SetDefaultCap(Pod& pod) const {
@@ -216,14 +222,13 @@ Result<void> PodLifecycle::CheckGang(const Pod& pod) const {
                     pod.wishes.mode));
   }
   std::vector<std::string> names;
-  for (const auto& [id, other] : pods_.all()) {
-    if (other.gang != pod.gang) continue;
-    if (other.gang_size != pod.gang_size) {
+  for (const Pod* other : pods_.NamedGang(pod.gang)) {
+    if (other->gang_size != pod.gang_size) {
       return Fail(ErrorCode::kInvalid,
                   fmt::format("gang {} has size {} in pod {}; say the same, or name another gang",
-                              pod.gang, other.gang_size, other.name));
+                              pod.gang, other->gang_size, other->name));
     }
-    names.push_back(other.name);
+    names.push_back(other->name);
   }
   if (pod.gang_size == 0 || names.size() < pod.gang_size) return {};
   return Fail(ErrorCode::kExists,
@@ -256,11 +261,15 @@ void PodLifecycle::Drop(Pod& pod) {
   pods_.Remove(id, accounts_.keeps_departed() && !left.throw_away);
   vgpus_.Remove(left);
   const bool has_clients = clients_.OfPod(id) != 0;
+  counted_ = counted_ && !has_clients;
   if (has_clients) clients_.BeginLeaving(id);
   TakeOffGpus(left);
   has_clients ? CloseWhenDrained(id) : ForgetPod(id);
   if (left.throw_away) return;
-  ReserveAgain(nullptr);
+  ReserveAgain([&left](const Pod& pod) {
+    return std::any_of(left.gpus.begin(), left.gpus.end(),
+                       [&pod](const std::string& gpu) { return pod.Has(gpu); });
+  });
   file_.Save();
   log_.Add(node::EventLog::Level::kInfo, "pod", left.name + " deleted");
 }
@@ -287,10 +296,11 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
       if (Gpu* left = gpus_.Find(gpu)) left->pods.erase(pod.id);
     }
     pod = std::move(moved);
+    pods_.Changed(pod.id);
     pods_.JoinGang(pod);
     for (const std::string& gpu : pod.gpus) usage_.At(pod.id, gpus_.Find(gpu)->key, 0);
     PutOnGpus(pod);
-    ReserveAgain(nullptr);
+    ReserveAgain(AnyPod);
     file_.Save();
     std::string where;
     for (const std::string& gpu : pod.gpus) where += (where.empty() ? "" : ", ") + gpu;
@@ -318,6 +328,7 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
       Pod* pod = pods_.Find(id);
       for (size_t i = 0; devices && pod != nullptr && i < pod->vgpus.size(); ++i) {
         pod->vgpus[i].device = (*devices)[i];
+        pods_.Changed(id);
       }
       file_.Save();
       if (!moved) return done(moved);
@@ -343,6 +354,7 @@ void PodLifecycle::SetDevices(const std::string& name, size_t index, const std::
   Pod* pod = pods_.FindByName(name);
   if (pod == nullptr || index >= pod->vgpus.size() || pod->vgpus[index].device == device) return;
   pod->vgpus[index].device = device;
+  pods_.Changed(pod->id);
   file_.Save();
 }
 
@@ -399,7 +411,9 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
       !set) {
     return set;
   }
-  ReserveAgain(nullptr);
+  counted_ = counted_ && !Runs(pod);
+  pods_.Changed(pod.id);
+  ReserveAgain(AnyPod);
   shares_.WeighLater(pod);
   if (pod.mode == spec::kMps && maker_ != nullptr) {
     // The GPU's daemon is told; programs that run keep what they began with.
@@ -431,14 +445,14 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
 void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured) {
   if (&configured != &configured_) configured_ = configured;
   configured_known_ = true;
+  const PodsFile::Batch one_write(file_);
+  many_ = true;
   // Those that left the file.
+  std::unordered_set<std::string_view> listed;
+  for (const config::ConfiguredPod& one : configured_) listed.insert(one.request.name);
   std::vector<PodId> left;
   for (const auto& [id, pod] : pods_.all()) {
-    if (pod.from_file.empty()) continue;
-    const bool listed = std::any_of(
-        configured_.begin(), configured_.end(),
-        [&name = pod.name](const config::ConfiguredPod& c) { return c.request.name == name; });
-    if (!listed) left.push_back(id);
+    if (!pod.from_file.empty() && listed.count(pod.name) == 0) left.push_back(id);
   }
   for (const PodId id : left) {
     Pod* pod = pods_.Find(id);
@@ -478,6 +492,7 @@ void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>&
       pod->name_space = asked.name_space;
       pod->uid = asked.uid;
       pod->from_file = fingerprint;
+      pods_.Changed(pod->id);
       file_.Save();
       continue;
     }
@@ -494,14 +509,30 @@ void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>&
           }
         });
   }
+  many_ = counted_ = false;
+}
+
+void PodLifecycle::ReserveAgain(const std::function<bool(const Pod&)>& which) {
+  if (vgpus_.unreserved().empty()) return;
+  std::vector<std::pair<PodId, std::vector<devmgr::Fit>>> tried;
+  const auto fits = [](const Pod& pod) {
+    std::vector<devmgr::Fit> all;
+    for (const PodVgpu& vgpu : pod.vgpus) all.push_back(vgpu.fit);
+    return all;
+  };
+  vgpus_.ReserveAgain([&](PodId id) -> Pod* {
+    Pod* pod = pods_.Find(id);
+    if (pod == nullptr || !which(*pod)) return nullptr;
+    tried.emplace_back(id, fits(*pod));
+    return pod;
+  });
+  for (const auto& [id, before] : tried) {
+    if (fits(*pods_.Find(id)) != before) pods_.Changed(id);
+  }
 }
 
 void PodLifecycle::ReserveAgain(const std::string* gpu) {
-  if (vgpus_.unreserved().empty()) return;
-  vgpus_.ReserveAgain([this, gpu](PodId id) -> Pod* {
-    Pod* pod = pods_.Find(id);
-    return pod != nullptr && (gpu == nullptr || pod->Has(*gpu)) ? pod : nullptr;
-  });
+  ReserveAgain([gpu](const Pod& pod) { return gpu == nullptr || pod.Has(*gpu); });
 }
 
 void PodLifecycle::ApplyConfiguredPodsAgain() {

@@ -70,6 +70,7 @@ class PodLifecycle {
   void CloseWhenDrained(PodId pod);
   // Pods without a place may find one; `gpu`: those on it only.
   void ReserveAgain(const std::string* gpu);
+  void ReserveAgain(const std::function<bool(const Pod&)>& which);
   // The GPU is new: the pods that are on it come to it.
   void PutPodsOn(Gpu& gpu);
   // Tickets for measuring that nobody used within a minute are void.
@@ -103,6 +104,10 @@ class PodLifecycle {
   std::deque<std::pair<Instant, PodId>> unused_;  // throw-away pods, by age
   std::vector<config::ConfiguredPod> configured_;
   bool configured_known_ = false;
+  // While many pods come one after the other, what is in use without a reservation is counted once:
+  // a pod that comes uses nothing yet.
+  bool many_ = false;
+  bool counted_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -1,5 +1,5 @@
-// The pods: what each asks for, where it is, and who may attach. Kept in one file that is replaced
-// as a whole: the only thing that is stored of pods, of the vGPU map (backend/vgpus.h) and of
+// The pods: what each asks for, where it is, and who may attach. Stored by PodsFile
+// (backend/pods_file.h): nothing else is stored of pods, of the vGPU map (backend/vgpus.h) and of
 // cordons.
 //
 // Names come from users, ids from the registry; an id is never given out twice, not even over
@@ -80,6 +80,22 @@ struct DepartedPod {
   std::vector<std::string> gpus;
 };
 
+// All that is stored.
+struct PodsImage {
+  uint64_t last_id = 0;
+  std::map<PodId, Pod> pods;
+  std::map<PodId, DepartedPod> departed;
+  std::set<std::string> cordoned;
+};
+
+// What is not stored yet, by id: whether a pod is there now says whether it has come or gone.
+struct PodsChanges {
+  std::set<PodId> pods;
+  std::set<PodId> departed;
+  bool cordoned = false;
+  std::set<PodId> peaks;  // of these only memory_peak: there is no hurry
+};
+
 class Pods {
  public:
   // Adds a pod whose name, share, gpus (at least one, uuids) and so on are set; gives it an id and,
@@ -88,11 +104,13 @@ class Pods {
   // `departs`: the books need to know of its last use; it is kept in departed().
   void Remove(PodId id, bool departs);
   const std::map<PodId, DepartedPod>& departed() const { return departed_; }
-  void Forget(PodId id) { departed_.erase(id); }
+  void Forget(PodId id);
 
   // The pods whose tokens come together with this one's, ordered by id; itself alone where its gang
-  // has no name, nobody where it is in none. O(pods) where the gang has a name.
+  // has no name, nobody where it is in none.
   std::vector<const Pod*> GangOf(const Pod& pod) const;
+  // All pods that name the gang, ordered by id, whether their tokens come together or not.
+  std::vector<const Pod*> NamedGang(const std::string& gang) const;
   // Pods that its gang waits for before any of them launches.
   size_t MissingOf(const Pod& pod) const;
   // The pod has come, or its GPUs are others: what follows for it and its gang.
@@ -104,28 +122,35 @@ class Pods {
   Pod* FindByTicket(std::string_view ticket);
   // Ordered by id.
   const std::map<PodId, Pod>& all() const { return pods_; }
+  const std::map<std::string, PodId, std::less<>>& by_name() const { return by_name_; }
 
   // Uuids of GPUs that get no more pods, as their operator said.
   const std::set<std::string>& cordoned() const { return cordoned_; }
   void SetCordoned(const std::string& gpu, bool cordoned);
 
-  // The contents of the file, and back. Load() replaces everything, or changes nothing: kInvalid
-  // for a damaged text, kDenied for one that a newer version of Baton wrote.
-  std::string Save() const;
-  Result<void> Load(const std::string& text);
+  // Replaces everything, or changes nothing: kInvalid where two pods have one name or ticket, or
+  // an id is out of range. Nothing of it counts as changed.
+  Result<void> Restore(PodsImage image);
+  uint64_t last_id() const { return last_id_; }
   // Gives out no id up to `id`.
   void StartAbove(uint64_t id) { last_id_ = std::max(last_id_, id); }
 
+  // Whoever changes a pod says so. What Pods changes itself is noted already.
+  void Changed(PodId id);
+  void PeakChanged(PodId id) { changes_.peaks.insert(id); }
+  PodsChanges& changes() { return changes_; }
+
  private:
-  Result<void> Read(const std::string& text);
   Pod& Enter(Pod pod);
 
   uint64_t last_id_ = 0;
   std::map<PodId, Pod> pods_;
   std::map<PodId, DepartedPod> departed_;
-  std::unordered_map<std::string, PodId> by_name_;
+  std::map<std::string, PodId, std::less<>> by_name_;
   std::unordered_map<std::string, PodId> by_ticket_;
+  std::map<std::string, std::set<PodId>, std::less<>> by_gang_;  // of those that name one
   std::set<std::string> cordoned_;
+  PodsChanges changes_;
 };
 
 }  // namespace baton::backend

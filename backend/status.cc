@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "backend/memory_room.h"
 
@@ -14,10 +15,14 @@ namespace baton::backend {
 struct StatusSteps::State {
   Arbiter& arbiter;
   const node::EventLog& log;
+  const DaemonStatus daemon;
   const std::string node;
-  nlohmann::json status{};
-  std::map<std::string, std::vector<scheduler::PodStatus>>
-      schedulers{};  // by GPU, as at the beginning
+  node::LongAnswer answer{};
+  bool first = true;  // in the list that is being written
+  std::vector<Gpu*> gpus{};
+  size_t gpu = 0;  // the next one
+  // By GPU, as when its turn came.
+  std::map<std::string, std::vector<scheduler::PodStatus>> schedulers{};
   bool pods_done = false;
   PodId pod{};          // the last one that was looked at
   uint64_t client = 0;  // the same, by its number
@@ -144,78 +149,100 @@ json UnmanagedJson(const Gpu& gpu) {
 
 using Steps = StatusSteps::State;
 
-// The daemon and the GPUs, and what does not take long.
-void Begin(Steps& steps, const DaemonStatus& daemon) {
-  const Instant now = MonotonicNow();
-  Arbiter& arbiter = steps.arbiter;
-  json& status = steps.status;
-  status["daemon"] = {{"version", daemon.version},
-                      {"mode", daemon.mode == config::Mode::kObserve ? "observe" : "enforce"},
-                      {"pid", getpid()},
-                      {"started", daemon.started},
-                      {"degraded", daemon.degraded}};
+std::string Written(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
-  auto& schedulers = steps.schedulers;
-  status["gpus"] = json::array();
-  for (const auto& [uuid, gpu] : arbiter.gpus()) {
-    schedulers[uuid] = gpu->scheduler.Status(now);
+// One more of the list that is being written.
+void AddRow(Steps& steps, const json& row) {
+  if (!std::exchange(steps.first, false)) steps.answer.Add(",");
+  steps.answer.Add(Written(row));
+}
+
+void BeginList(Steps& steps, const char* name) {
+  steps.answer.Add(fmt::format("],\"{}\":[", name));
+  steps.first = true;
+}
+
+void Begin(Steps& steps) {
+  const json daemon{{"version", steps.daemon.version},
+                    {"mode", steps.daemon.mode == config::Mode::kObserve ? "observe" : "enforce"},
+                    {"pid", getpid()},
+                    {"started", steps.daemon.started},
+                    {"degraded", steps.daemon.degraded}};
+  steps.answer.Add(fmt::format("{{\"daemon\":{},\"gpus\":[", Written(daemon)));
+  steps.gpus = steps.arbiter.GpusOf(steps.node);
+  for (const auto& [uuid, gpu] : steps.arbiter.gpus()) {
+    if (gpu->throw_away) steps.schedulers[uuid] = gpu->scheduler.Status(MonotonicNow());
   }
-  for (const Gpu* gpu : arbiter.GpusOf(steps.node)) {
-    json row{{"uuid", gpu->info.uuid},
-             {"name", gpu->info.name},
-             {"node", gpu->node},
-             {"memory", gpu->info.memory_bytes},
-             {"present", gpu->present},
-             {"epoch", gpu->scheduler.epoch()},
-             {"handoff_ns", Nanos(gpu->scheduler.handoff())},
-             {"grants", gpu->grants},
-             {"overruns", gpu->overruns},
-             {"hung", gpu->hung},
-             {"link", gpu->frozen ? "cut" : "up"},
-             {"queue", json::array()},
-             {"unmanaged", UnmanagedJson(*gpu)},
-             {"kernel_caps", arbiter.kernel_caps().WhyNot(*gpu).empty()},
-             {"kernel_caps_why", arbiter.kernel_caps().WhyNot(*gpu)}};
-    if (const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu->info.uuid)) {
-      row["health"] = HealthName(card->health);
-      row["why"] = card->why;
-      row["vendor"] = card->vendor;
-      row["numa"] = card->numa;
-      row["island"] = card->island;
-      row["pcie"] = card->pcie;
-      row["bus"] = card->bus;
-      row["mig_capable"] = card->mig_capable;
-      row["mig_enabled"] = card->mig_enabled;
-    }
-    row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
-    const auto holder =
-        gpu->by_token() || !gpu->holder ? gpu->scheduler.holder() : std::optional(gpu->holder);
-    if (holder) {
-      const Pod* pod = arbiter.pods().Find(*holder);
-      row["holder"] = pod != nullptr ? pod->name : "(deleted)";
-    }
-    for (const scheduler::PodStatus& pod : schedulers[gpu->info.uuid]) {
-      if (!pod.waiting) continue;
-      const Pod* named = arbiter.pods().Find(pod.pod);
-      row["queue"].push_back(named != nullptr ? named->name : "(deleted)");
-    }
-    status["gpus"].push_back(std::move(row));
+}
+
+json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::PodStatus>& pods) {
+  const Arbiter& arbiter = steps.arbiter;
+  json row{{"uuid", gpu->info.uuid},
+           {"name", gpu->info.name},
+           {"node", gpu->node},
+           {"memory", gpu->info.memory_bytes},
+           {"present", gpu->present},
+           {"epoch", gpu->scheduler.epoch()},
+           {"handoff_ns", Nanos(gpu->scheduler.handoff())},
+           {"grants", gpu->grants},
+           {"overruns", gpu->overruns},
+           {"hung", gpu->hung},
+           {"link", gpu->frozen ? "cut" : "up"},
+           {"queue", json::array()},
+           {"unmanaged", UnmanagedJson(*gpu)},
+           {"kernel_caps", arbiter.kernel_caps().WhyNot(*gpu).empty()},
+           {"kernel_caps_why", arbiter.kernel_caps().WhyNot(*gpu)}};
+  if (const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu->info.uuid)) {
+    row["health"] = HealthName(card->health);
+    row["why"] = card->why;
+    row["vendor"] = card->vendor;
+    row["numa"] = card->numa;
+    row["island"] = card->island;
+    row["pcie"] = card->pcie;
+    row["bus"] = card->bus;
+    row["mig_capable"] = card->mig_capable;
+    row["mig_enabled"] = card->mig_enabled;
   }
-  status["pods"] = json::array();
-  status["clients"] = json::array();
-  status["nodes"] = json::array();
-  for (const NodeStatus& n : daemon.nodes) {
+  row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
+  const auto holder =
+      gpu->by_token() || !gpu->holder ? gpu->scheduler.holder() : std::optional(gpu->holder);
+  if (holder) {
+    const Pod* pod = arbiter.pods().Find(*holder);
+    row["holder"] = pod != nullptr ? pod->name : "(deleted)";
+  }
+  for (const scheduler::PodStatus& pod : pods) {
+    if (!pod.waiting) continue;
+    const Pod* named = arbiter.pods().Find(pod.pod);
+    row["queue"].push_back(named != nullptr ? named->name : "(deleted)");
+  }
+  return row;
+}
+
+void AddGpu(Steps& steps) {
+  Gpu* gpu = steps.gpus[steps.gpu++];
+  auto& pods = steps.schedulers[gpu->info.uuid];
+  pods = gpu->scheduler.Status(MonotonicNow());
+  AddRow(steps, GpuRow(steps, gpu, pods));
+  if (steps.gpu == steps.gpus.size()) BeginList(steps, "pods");
+}
+
+// Nodes and events: what does not take long.
+void End(Steps& steps) {
+  BeginList(steps, "nodes");
+  for (const NodeStatus& n : steps.daemon.nodes) {
     if (steps.node != "*" && n.name != steps.node) continue;
-    status["nodes"].push_back({{"name", n.name},
-                               {"link", n.connected ? "up" : "cut"},
-                               {"clients", n.clients},
-                               {"silent_ms", n.silent_ms}});
+    AddRow(steps, {{"name", n.name},
+                   {"link", n.connected ? "up" : "cut"},
+                   {"clients", n.clients},
+                   {"silent_ms", n.silent_ms}});
   }
-  status["events"] = json::array();
+  BeginList(steps, "events");
   for (const node::EventLog::Event& event : steps.log.events()) {
-    status["events"].push_back(
-        {{"time_ms", event.unix_ms}, {"kind", event.kind}, {"text", event.text}});
+    AddRow(steps, {{"time_ms", event.unix_ms}, {"kind", event.kind}, {"text", event.text}});
   }
+  steps.answer.Add("]");
 }
 
 // One pod that is on the node.
@@ -311,11 +338,11 @@ void AddPods(Steps& steps, size_t most) {
   for (auto at = from; at != to; ++at) {
     if (!steps.arbiter.PodIsOn(at->second, steps.node)) continue;
     const auto of_pod = clients.find(at->first);
-    steps.status["pods"].push_back(
-        PodRow(steps, at->second, of_pod != clients.end() ? of_pod->second : none, now));
+    AddRow(steps, PodRow(steps, at->second, of_pod != clients.end() ? of_pod->second : none, now));
   }
   steps.pod = last;
   steps.pods_done = to == all.end();
+  if (steps.pods_done) BeginList(steps, "clients");
 }
 
 bool AddClients(Steps& steps, size_t most) {
@@ -324,9 +351,11 @@ bool AddClients(Steps& steps, size_t most) {
   for (size_t i = 0; i < most && at != all.end(); ++i, ++at) {
     steps.client = at->first;
     if (steps.node != "*" && at->second->node != steps.node) continue;
-    steps.status["clients"].push_back(ClientRow(steps.arbiter, *at->second));
+    AddRow(steps, ClientRow(steps.arbiter, *at->second));
   }
-  return at == all.end();
+  if (at != all.end()) return false;
+  End(steps);
+  return true;
 }
 
 }  // namespace
@@ -362,65 +391,87 @@ json PodAnswer(const Arbiter& arbiter, const Pod& pod) {
   return answer;
 }
 
-json VgpusJson(const Arbiter& arbiter, const std::string& node) {
-  const Instant now = MonotonicNow();
+namespace {
+
+// Each virtual GPU of one pod.
+std::vector<json> VgpuRows(const Arbiter& arbiter, const Pod* pod, Instant now) {
   const Vgpus& vgpus = arbiter.vgpus();
-  std::map<std::string, const Pod*> by_name;
-  for (const auto& [id, pod] : arbiter.pods().all()) {
-    if (!pod.throw_away && arbiter.PodIsOn(pod, node)) by_name[pod.name] = &pod;
-  }
-  json rows = json::array();
-  for (const auto& [name, pod] : by_name) {
-    const std::string unreserved = vgpus.WhyUnreserved(pod->id);
-    for (size_t i = 0; i < pod->gpus.size(); ++i) {
-      const std::string& uuid = pod->gpus[i];
-      const PodVgpu& vgpu = pod->vgpus[i];
-      json row{{"pod", name},
-               {"index", i},
-               {"node", ""},
-               {"gpu", uuid},
-               {"model", ""},
-               {"mode", pod->mode},
-               {"device", vgpu.device},
-               {"request", Percent(pod->share.request)},
-               {"limit", Percent(pod->share.limit)},
-               {"memory", pod->CapOn(uuid)},
-               {"memory_used", uint64_t{0}},
-               {"memory_peak", vgpu.memory_peak},
-               {"running", arbiter.lifecycle().Runs(*pod)},
-               {"allocated", pod->allocated},
-               {"booked", unreserved.empty()},
-               {"why", unreserved}};
-      if (const devmgr::Card* card = vgpus.cards().Find(uuid)) {
-        row["model"] = card->model;
-        if (unreserved.empty() && card->health != devmgr::Health::kHealthy) {
-          row["why"] = fmt::format("its GPU is {}{}{}", HealthName(card->health),
-                                   card->why.empty() ? "" : ": ", card->why);
-        }
+  const std::string& name = pod->name;
+  std::vector<json> rows;
+  const std::string unreserved = vgpus.WhyUnreserved(pod->id);
+  for (size_t i = 0; i < pod->gpus.size(); ++i) {
+    const std::string& uuid = pod->gpus[i];
+    const PodVgpu& vgpu = pod->vgpus[i];
+    json row{{"pod", name},
+             {"index", i},
+             {"node", ""},
+             {"gpu", uuid},
+             {"model", ""},
+             {"mode", pod->mode},
+             {"device", vgpu.device},
+             {"request", Percent(pod->share.request)},
+             {"limit", Percent(pod->share.limit)},
+             {"memory", pod->CapOn(uuid)},
+             {"memory_used", uint64_t{0}},
+             {"memory_peak", vgpu.memory_peak},
+             {"running", arbiter.lifecycle().Runs(*pod)},
+             {"allocated", pod->allocated},
+             {"booked", unreserved.empty()},
+             {"why", unreserved}};
+    if (const devmgr::Card* card = vgpus.cards().Find(uuid)) {
+      row["model"] = card->model;
+      if (unreserved.empty() && card->health != devmgr::Health::kHealthy) {
+        row["why"] = fmt::format("its GPU is {}{}{}", HealthName(card->health),
+                                 card->why.empty() ? "" : ": ", card->why);
       }
-      uint64_t held = 0, busy = 0;
-      auto add = [&, id = pod->id](const std::string& on) {
-        const auto it = arbiter.gpus().find(on);
-        if (it == arbiter.gpus().end()) return;
-        held += arbiter.accounts().HeldNow(*it->second, id, now);
-        if (const UsageEntry* account = arbiter.accounts().Of(*it->second, id)) {
-          busy += account->usage.busy_ns;
-        }
-      };
-      add(uuid);
-      for (const std::string& before : vgpu.before) add(before);
-      row["held_ns"] = held;
-      row["busy_ns"] = busy;
-      if (const auto it = arbiter.gpus().find(uuid); it != arbiter.gpus().end()) {
-        row["node"] = vgpus.cards().NameOf(it->second->node);
-        if (const auto on = it->second->pods.find(pod->id); on != it->second->pods.end()) {
-          row["memory_used"] = on->second.memory;
-        }
-      }
-      rows.push_back(std::move(row));
     }
+    uint64_t held = 0, busy = 0;
+    auto add = [&, id = pod->id](const std::string& on) {
+      const auto it = arbiter.gpus().find(on);
+      if (it == arbiter.gpus().end()) return;
+      held += arbiter.accounts().HeldNow(*it->second, id, now);
+      if (const UsageEntry* account = arbiter.accounts().Of(*it->second, id)) {
+        busy += account->usage.busy_ns;
+      }
+    };
+    add(uuid);
+    for (const std::string& before : vgpu.before) add(before);
+    row["held_ns"] = held;
+    row["busy_ns"] = busy;
+    if (const auto it = arbiter.gpus().find(uuid); it != arbiter.gpus().end()) {
+      row["node"] = vgpus.cards().NameOf(it->second->node);
+      if (const auto on = it->second->pods.find(pod->id); on != it->second->pods.end()) {
+        row["memory_used"] = on->second.memory;
+      }
+    }
+    rows.push_back(std::move(row));
   }
   return rows;
+}
+
+}  // namespace
+
+VgpusSteps::VgpusSteps(const Arbiter& arbiter, std::string node)
+    : arbiter_(arbiter), node_(std::move(node)) {
+  answer_.Add("{\"vgpus\":[");
+}
+
+bool VgpusSteps::GoOn(size_t most) {
+  const Instant now = MonotonicNow();
+  const auto& by_name = arbiter_.pods().by_name();
+  auto at = by_name.upper_bound(after_);
+  for (size_t i = 0; i < most && at != by_name.end(); ++i, ++at) {
+    after_ = at->first;
+    const Pod* pod = arbiter_.pods().Find(at->second);
+    if (pod->throw_away || !arbiter_.PodIsOn(*pod, node_)) continue;
+    for (const json& row : VgpuRows(arbiter_, pod, now)) {
+      if (std::exchange(any_, true)) answer_.Add(",");
+      answer_.Add(Written(row));
+    }
+  }
+  if (at != by_name.end()) return false;
+  answer_.Add("]");
+  return true;
 }
 
 namespace {
@@ -484,26 +535,23 @@ json PlanJson(Arbiter& arbiter, const devmgr::DefragPlan& plan) {
 
 StatusSteps::StatusSteps(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
                          std::string node)
-    : state_(new State{arbiter, log, std::move(node)}) {
-  Begin(*state_, daemon);
+    : state_(new State{arbiter, log, daemon, std::move(node)}) {
+  Begin(*state_);
+  if (state_->gpus.empty()) BeginList(*state_, "pods");
 }
 
 StatusSteps::~StatusSteps() = default;
 
 bool StatusSteps::GoOn(size_t most) {
+  if (state_->gpu < state_->gpus.size()) {
+    AddGpu(*state_);
+    return false;
+  }
   if (state_->pods_done) return AddClients(*state_, most);
   AddPods(*state_, most);
   return false;
 }
 
-json StatusSteps::Take() { return std::move(state_->status); }
-
-json StatusJson(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
-                const std::string& node) {
-  StatusSteps steps(arbiter, log, daemon, node);
-  while (!steps.GoOn(SIZE_MAX)) {
-  }
-  return steps.Take();
-}
+node::LongAnswer StatusSteps::Take() { return std::move(state_->answer); }
 
 }  // namespace baton::backend

@@ -1,4 +1,4 @@
-// The answer to the command "status", as JSON.
+// The answers to the commands "status" and "vgpus", as JSON.
 #ifndef BATON_BACKEND_STATUS_H_
 #define BATON_BACKEND_STATUS_H_
 
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backend/control.h"
+#include "node/control_socket.h"
 
 namespace baton::backend {
 
@@ -36,9 +37,7 @@ namespace baton::backend {
 // up over its GPUs. Times are cumulative nanoseconds and survive restarts, but for lag_ns. phase is
 // idle, waiting, holding or draining; a pod's is that of its busiest client. One of idle priority
 // that waits while others have work is paused.
-nlohmann::json StatusJson(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
-                          const std::string& node);
-// The same in steps, between which the loop serves others: of a thousand pods it takes long. Pods
+// It is made in steps, between which the loop serves others: of a thousand pods it takes long. Pods
 // and clients may come and go meanwhile; each is told as it is when its turn comes. Not thread
 // safe. `arbiter` and `log` must outlive it.
 class StatusSteps {
@@ -46,10 +45,10 @@ class StatusSteps {
   StatusSteps(Arbiter& arbiter, const node::EventLog& log, const DaemonStatus& daemon,
               std::string node);
   ~StatusSteps();
-  // Goes on with at most so many pods, or clients. True: it was the last step.
+  // Goes on with one GPU, or at most so many pods, or clients. True: it was the last step.
   bool GoOn(size_t most);
-  // Once GoOn() has said that it was.
-  nlohmann::json Take();
+  // Once GoOn() has said that it was: the JSON without its last "}".
+  node::LongAnswer Take();
 
   struct State;
 
@@ -61,11 +60,24 @@ nlohmann::json PodJson(const Pod& pod);
 // The same, with what `baton run` needs: `environment` {name: value}, and whether the hook is to be
 // preloaded: `hook`.
 nlohmann::json PodAnswer(const Arbiter& arbiter, const Pod& pod);
-// Each virtual GPU of the pods of `node` ("*": all), by pod and index: [{pod, index, node, gpu,
-// model, mode, device, request, limit, memory, held_ns, busy_ns, memory_used, memory_peak, running,
-// booked, why}]. Shares in percent, memory in bytes (0: no cap), `why`: it is not booked, or its
-// GPU cannot be used.
-nlohmann::json VgpusJson(const Arbiter& arbiter, const std::string& node);
+// Each virtual GPU of the pods of `node` ("*": all), by pod and index: {"vgpus": [{pod, index,
+// node, gpu, model, mode, device, request, limit, memory, held_ns, busy_ns, memory_used,
+// memory_peak, running, booked, why}]}. Shares in percent, memory in bytes (0: no cap), `why`: it
+// is not booked, or its GPU cannot be used. In steps, as StatusSteps.
+class VgpusSteps {
+ public:
+  VgpusSteps(const Arbiter& arbiter, std::string node);
+  // Goes on with at most so many pods.
+  bool GoOn(size_t most);
+  node::LongAnswer Take() { return std::move(answer_); }
+
+ private:
+  const Arbiter& arbiter_;
+  const std::string node_;
+  std::string after_;  // the name of the last pod
+  bool any_ = false;
+  node::LongAnswer answer_;
+};
 // {fits, where?: {node, gpus: [{uuid, index, model, mode}]}, error?, nodes: [{node, why, cards:
 // [{uuid, index, model, why}]}]}
 nlohmann::json ExplanationJson(const Vgpus& vgpus, const Vgpus::Explanation& explanation);

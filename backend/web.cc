@@ -23,10 +23,12 @@ using nlohmann::json;
 constexpr Duration kStreamEvery = std::chrono::seconds(1);
 // Of the event loop's time the stream takes at most one part in so many.
 constexpr int kStreamPart = 50;
-// All that tell the status together: one in so many.
-constexpr int kStatusPart = 10;
-// Pods of a status between two looks at the sockets: some 20 microseconds each.
-constexpr size_t kPodsAtOnce = 32;
+// All that is made in steps together: one in so many.
+constexpr int kSlicesPart = 10;
+// Pods of a status between two looks at the sockets: some 20 microseconds each. Of the metrics:
+// some two.
+constexpr size_t kPodsOfStatusAtOnce = 8;
+constexpr size_t kMetricsAtOnce = 64;
 
 std::string Dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -88,7 +90,7 @@ Web::Web(boost::asio::io_context& io, const config::Options& options, Arbiter& a
       server_(io, options.http),
       stream_(server_.AddStream("/api/v1/stream")),
       timer_(io),
-      status_timer_(io) {
+      slices_(io, kSlicesPart) {
   for (const web::Asset& asset : web::Assets()) {
     for (const std::string_view path : {asset.path, std::string_view("/")}) {
       if (path == "/" && asset.path != "/index.html") continue;
@@ -131,7 +133,6 @@ Result<void> Web::Start() {
 
 void Web::Stop() {
   timer_.cancel();
-  status_timer_.cancel();
   server_.Stop();
 }
 
@@ -147,51 +148,44 @@ void Web::Stream() {
     });
   };
   if (stream_.readers() == 0) return again();
-  WithStatus([this, again](const std::shared_ptr<const json>& status) {
-    stream_.Broadcast("status", [status] { return Dump(*status); });
+  WithStatus([this, again](const std::shared_ptr<const node::LongAnswer>& status) {
+    stream_.Broadcast("status", [status] { return status->Whole() + "}"; });
     again();
   });
 }
 
 void Web::Status(net::HttpServer::Respond respond) {
-  WithStatus([respond = std::move(respond)](const std::shared_ptr<const json>& status) {
+  WithStatus([respond = std::move(respond)](const std::shared_ptr<const node::LongAnswer>& status) {
     HttpResponse response;
-    response.produce = [status] { return Dump(*status); };
+    response.produce = [status] { return status->Whole() + "}"; };
     respond(std::move(response));
   });
 }
 
 void Web::WithStatus(UseStatus use) {
   asked_status_.push_back(std::move(use));
-  if (status_ == nullptr && !status_rests_) MakeStatus();
-}
-
-void Web::MakeStatus() {
-  const Instant before = MonotonicNow();
-  bool done = false;
-  if (status_ == nullptr) {
-    status_took_ = Duration(0);
-    for_status_ = std::exchange(asked_status_, {});
-    status_ = std::make_unique<StatusSteps>(arbiter_, log_, daemon_(), "*");
-  } else {
-    done = status_->GoOn(kPodsAtOnce);
-  }
-  status_took_ += MonotonicNow() - before;
-  if (!done) {
-    return boost::asio::post(io_, [this, alive = alive_] {
-      if (*alive) MakeStatus();
-    });
-  }
-  const auto status = std::make_shared<const json>(status_->Take());
-  status_.reset();
-  status_rests_ = true;
-  status_timer_.expires_after((kStatusPart - 1) * status_took_);
-  status_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive) return;
-    status_rests_ = false;
-    if (!asked_status_.empty()) MakeStatus();
+  if (asked_status_.size() > 1) return;
+  struct Work {
+    std::optional<StatusSteps> steps;
+    std::vector<UseStatus> asked;
+    Duration took{0};
+  };
+  slices_.Add([this, work = std::make_shared<Work>()] {
+    const Instant before = MonotonicNow();
+    bool done = false;
+    if (!work->steps) {
+      work->asked = std::exchange(asked_status_, {});
+      work->steps.emplace(arbiter_, log_, daemon_(), "*");
+    } else {
+      done = work->steps->GoOn(kPodsOfStatusAtOnce);
+    }
+    work->took += MonotonicNow() - before;
+    if (!done) return false;
+    status_took_ = work->took;
+    const auto status = std::make_shared<const node::LongAnswer>(work->steps->Take());
+    for (const UseStatus& use : work->asked) use(status);
+    return true;
   });
-  for (const UseStatus& use : std::exchange(for_status_, {})) use(status);
 }
 
 void Web::Ask(json question, const HttpRequest& request, net::HttpServer::Respond respond) {
@@ -265,69 +259,116 @@ void Web::Timeline(const HttpRequest& request, net::HttpServer::Respond respond)
   respond(std::move(response));
 }
 
-void Web::Metrics(net::HttpServer::Respond respond) {
-  auto snapshot = std::make_shared<net::MetricsSnapshot>();
+namespace {
+
+// The metrics of all pods, in steps.
+struct MetricsWork {
+  std::shared_ptr<net::MetricsSnapshot> snapshot = std::make_shared<net::MetricsSnapshot>();
+  std::vector<Gpu*> gpus{};
+  size_t gpu = 0;  // the next one, or the one whose pods are added
+  std::optional<net::GpuMetrics> row{};
+  std::vector<scheduler::PodStatus> pods{};  // on it
+  size_t pod = 0;
+};
+
+net::GpuMetrics MetricsOf(const MetricsWork& work, const Arbiter& arbiter,
+                          const config::Options& options) {
   const Instant now = MonotonicNow();
-  const DaemonStatus daemon = daemon_();
-  snapshot->version = daemon.version;
-  snapshot->start_time_seconds = static_cast<double>(started_);
-  if (books_ != nullptr) snapshot->ledger_up = books_->Trouble().empty();
-  for (Gpu* at : arbiter_.GpusOf("*")) {
-    const Gpu& gpu = *at;
-    net::GpuMetrics row;
-    row.uuid = gpu.info.uuid;
-    row.model = gpu.info.name;
-    row.node = gpu.node.empty() ? config::NodeName(options_) : gpu.node;
-    row.memory_bytes = gpu.info.memory_bytes;
-    const uint64_t held = arbiter_.accounts().HeldNow(gpu, now);
-    row.held = DurationFromNanos(held);
-    row.busy = DurationFromNanos(gpu.busy_ns);
-    row.idle = gpu.idle + (gpu.idle_since != kNever ? now - gpu.idle_since : Duration(0));
-    const auto lately = gpu.series.Over(std::chrono::seconds(10), now, held, gpu.busy_ns);
-    row.held_ratio = lately.held;
-    row.busy_ratio = lately.waited;  // the second of the two is busy time here
-    row.handoff = gpu.scheduler.handoff();
-    row.handoffs = gpu.grants;
-    row.hung = gpu.hung;
-    row.link_up = !gpu.frozen;
-    const std::vector<scheduler::PodStatus> pods = at->scheduler.Status(now);
-    snapshot->pods.reserve(snapshot->pods.size() + pods.size());
-    for (const scheduler::PodStatus& status : pods) {
-      const Pod* pod = arbiter_.pods().Find(status.pod);
-      auto on = gpu.pods.find(status.pod);
-      if (pod == nullptr || on == gpu.pods.end()) continue;
-      row.allocated_ratio += policy::Ratio(pod->share.request);
-      row.allocated_memory_bytes += pod->CapOn(gpu.info.uuid);
-      row.memory_used_bytes += on->second.memory;
-      if (status.waiting && !status.throttled && !status.paused) ++row.waiting_pods;
-      const UsageEntry* account = arbiter_.accounts().Of(gpu, status.pod);
-      const Usage usage = account != nullptr ? account->usage : Usage{};
-      const uint64_t pod_held = arbiter_.accounts().HeldNow(gpu, status.pod, now);
-      net::PodMetrics of;
-      of.gpu = gpu.info.uuid;
-      of.pod = pod->name;
-      of.name_space = pod->name_space;
-      of.team = pod->team;
-      of.request_ratio = policy::Ratio(pod->share.request);
-      of.limit_ratio = policy::Ratio(pod->share.limit);
-      of.achieved_ratio = on->second.series.Over(std::chrono::seconds(10), now, pod_held, 0).held;
-      of.lag = status.lag;
-      of.held = DurationFromNanos(pod_held);
-      of.busy = DurationFromNanos(usage.busy_ns);
-      of.waited = DurationFromNanos(usage.waited_ns);
-      of.unmanaged = DurationFromNanos(usage.unmanaged_ns);
-      of.memory_used_bytes = on->second.memory;
-      of.memory_cap_bytes = pod->CapOn(gpu.info.uuid);
-      of.launches = usage.launches;
-      of.grants = usage.grants;
-      of.revocations = usage.revocations;
-      of.waits = on->second.waits;
-      of.holds = on->second.holds;
-      snapshot->pods.push_back(std::move(of));
-    }
-    row.unmanaged_processes = gpu.unmanaged.size();
-    snapshot->gpus.push_back(std::move(row));
+  const Gpu& gpu = *work.gpus[work.gpu];
+  net::GpuMetrics row;
+  row.uuid = gpu.info.uuid;
+  row.model = gpu.info.name;
+  row.node = gpu.node.empty() ? config::NodeName(options) : gpu.node;
+  row.memory_bytes = gpu.info.memory_bytes;
+  const uint64_t held = arbiter.accounts().HeldNow(gpu, now);
+  row.held = DurationFromNanos(held);
+  row.busy = DurationFromNanos(gpu.busy_ns);
+  row.idle = gpu.idle + (gpu.idle_since != kNever ? now - gpu.idle_since : Duration(0));
+  const auto lately = gpu.series.Over(std::chrono::seconds(10), now, held, gpu.busy_ns);
+  row.held_ratio = lately.held;
+  row.busy_ratio = lately.waited;  // the second of the two is busy time here
+  row.handoff = gpu.scheduler.handoff();
+  row.handoffs = gpu.grants;
+  row.hung = gpu.hung;
+  row.link_up = !gpu.frozen;
+  row.unmanaged_processes = gpu.unmanaged.size();
+  return row;
+}
+
+void AddPod(MetricsWork& work, const Arbiter& arbiter, const scheduler::PodStatus& status) {
+  const Instant now = MonotonicNow();
+  const Gpu& gpu = *work.gpus[work.gpu];
+  net::GpuMetrics& row = *work.row;
+  const Pod* pod = arbiter.pods().Find(status.pod);
+  auto on = gpu.pods.find(status.pod);
+  if (pod == nullptr || on == gpu.pods.end()) return;
+  row.allocated_ratio += policy::Ratio(pod->share.request);
+  row.allocated_memory_bytes += pod->CapOn(gpu.info.uuid);
+  row.memory_used_bytes += on->second.memory;
+  if (status.waiting && !status.throttled && !status.paused) ++row.waiting_pods;
+  const UsageEntry* account = arbiter.accounts().Of(gpu, status.pod);
+  const Usage usage = account != nullptr ? account->usage : Usage{};
+  const uint64_t pod_held = arbiter.accounts().HeldNow(gpu, status.pod, now);
+  net::PodMetrics of;
+  of.gpu = gpu.info.uuid;
+  of.pod = pod->name;
+  of.name_space = pod->name_space;
+  of.team = pod->team;
+  of.request_ratio = policy::Ratio(pod->share.request);
+  of.limit_ratio = policy::Ratio(pod->share.limit);
+  of.achieved_ratio = on->second.series.Over(std::chrono::seconds(10), now, pod_held, 0).held;
+  of.lag = status.lag;
+  of.held = DurationFromNanos(pod_held);
+  of.busy = DurationFromNanos(usage.busy_ns);
+  of.waited = DurationFromNanos(usage.waited_ns);
+  of.unmanaged = DurationFromNanos(usage.unmanaged_ns);
+  of.memory_used_bytes = on->second.memory;
+  of.memory_cap_bytes = pod->CapOn(gpu.info.uuid);
+  of.launches = usage.launches;
+  of.grants = usage.grants;
+  of.revocations = usage.revocations;
+  of.waits = on->second.waits;
+  of.holds = on->second.holds;
+  work.snapshot->pods.push_back(std::move(of));
+}
+
+// True: that was all.
+bool GoOn(MetricsWork& work, const Arbiter& arbiter, const config::Options& options) {
+  if (work.gpu == work.gpus.size()) return true;
+  if (!work.row) {
+    work.row = MetricsOf(work, arbiter, options);
+    work.pods = work.gpus[work.gpu]->scheduler.Status(MonotonicNow());
+    work.pod = 0;
+    return false;
   }
+  const size_t end = std::min(work.pods.size(), work.pod + kMetricsAtOnce);
+  while (work.pod < end) AddPod(work, arbiter, work.pods[work.pod++]);
+  if (work.pod == work.pods.size()) {
+    work.snapshot->gpus.push_back(std::move(*work.row));
+    work.row.reset();
+    ++work.gpu;
+  }
+  return work.gpu == work.gpus.size();
+}
+
+}  // namespace
+
+void Web::Metrics(net::HttpServer::Respond respond) {
+  auto work = std::make_shared<MetricsWork>();
+  work->gpus = arbiter_.GpusOf("*");
+  work->snapshot->pods.reserve(arbiter_.pods().all().size());
+  work->snapshot->version = daemon_().version;
+  work->snapshot->start_time_seconds = static_cast<double>(started_);
+  if (books_ != nullptr) work->snapshot->ledger_up = books_->Trouble().empty();
+  slices_.Add([this, work, respond = std::move(respond)] {
+    if (!GoOn(*work, arbiter_, options_)) return false;
+    TellMetrics(work->snapshot, respond);
+    return true;
+  });
+}
+
+void Web::TellMetrics(const std::shared_ptr<net::MetricsSnapshot>& snapshot,
+                      const net::HttpServer::Respond& respond) {
   HttpResponse response;
   response.content_type = net::kMetricsContentType;
   // NVML may take its time, and so may the standing of many teams.

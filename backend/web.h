@@ -14,9 +14,11 @@
 #include "backend/arbiter.h"
 #include "backend/books.h"
 #include "backend/control.h"
+#include "backend/slices.h"
 #include "backend/status.h"
 #include "config/options.h"
 #include "devmgr/machine/nvml.h"
+#include "net/metrics.h"
 #include "net/server.h"
 #include "node/event_log.h"
 
@@ -40,14 +42,15 @@ class Web {
   void Status(net::HttpServer::Respond respond);
   void Timeline(const net::HttpRequest& request, net::HttpServer::Respond respond);
   void Metrics(net::HttpServer::Respond respond);
+  void TellMetrics(const std::shared_ptr<net::MetricsSnapshot>& snapshot,
+                   const net::HttpServer::Respond& respond);
   // A question to the books with these fields of the query.
   void Ask(nlohmann::json question, const net::HttpRequest& request,
            net::HttpServer::Respond respond);
   void Stream();
   // Makes a status that begins after now, in steps, the same for all who ask until then.
-  using UseStatus = std::function<void(const std::shared_ptr<const nlohmann::json>&)>;
+  using UseStatus = std::function<void(const std::shared_ptr<const node::LongAnswer>&)>;
   void WithStatus(UseStatus use);
-  void MakeStatus();
 
   boost::asio::io_context& io_;
   const config::Options& options_;
@@ -61,11 +64,8 @@ class Web {
   net::EventStream& stream_;
   boost::asio::steady_timer timer_;
   std::vector<UseStatus> asked_status_;  // for the next one
-  std::vector<UseStatus> for_status_;    // for the one that is being made
-  std::unique_ptr<StatusSteps> status_;  // null: none is
-  Duration status_took_{0};              // of the loop's time: the last one, or this one so far
-  bool status_rests_ = false;
-  boost::asio::steady_timer status_timer_;
+  Duration status_took_{0};              // of the loop's time: the last one
+  Slices slices_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 
 #include "base/file.h"
@@ -15,13 +16,38 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using ErrorCodeAsio = boost::system::error_code;
 
+constexpr size_t kPiece = 64 << 10;  // bytes
+// Between two looks at others.
+constexpr size_t kSentAtOnce = 256 << 10;
+
 }  // namespace
+
+void LongAnswer::Add(std::string_view text) {
+  if (pieces_.empty() || pieces_.back().size() + text.size() > kPiece) {
+    pieces_.emplace_back().reserve(std::max(kPiece, text.size()));
+  }
+  pieces_.back() += text;
+}
+
+size_t LongAnswer::size() const {
+  size_t size = 0;
+  for (const std::string& piece : pieces_) size += piece.size();
+  return size;
+}
+
+std::string LongAnswer::Whole() const {
+  std::string whole;
+  whole.reserve(size());
+  for (const std::string& piece : pieces_) whole += piece;
+  return whole;
+}
 
 struct ControlSocket::Connection {
   explicit Connection(boost::asio::io_context& io) : socket(io) {}
   stream_descriptor socket;
   std::string in;
-  std::string out;
+  std::deque<std::string> out;
+  size_t sent = 0;  // bytes of the first of them
   bool open = true;
   bool busy = false;    // a request is being answered
   bool at_end = false;  // the peer has said everything
@@ -103,34 +129,42 @@ void ControlSocket::Serve(const std::shared_ptr<Connection>& connection) {
   const std::string line = connection->in.substr(0, end);
   connection->in.erase(0, end + 1);
   connection->busy = true;
-  handler_(line, [this, alive = alive_, connection](std::string answer) {
+  handler_(line, [this, alive = alive_, connection](LongAnswer answer) {
     if (!*alive || !connection->open) return;
-    connection->out += answer;
-    connection->out += '\n';
+    connection->out = answer.TakePieces();
+    connection->out.emplace_back("\n");
     Write(connection);
   });
 }
 
 // The next request is taken once the answer to this one is out: who does not read is not served.
 void ControlSocket::Write(const std::shared_ptr<Connection>& connection) {
-  while (!connection->out.empty()) {
-    const ssize_t n = send(connection->socket.native_handle(), connection->out.data(),
-                           connection->out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  for (size_t sent = 0; !connection->out.empty();) {
+    const std::string& piece = connection->out.front();
+    const ssize_t n = send(connection->socket.native_handle(), piece.data() + connection->sent,
+                           piece.size() - connection->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {
-      connection->socket.async_wait(stream_descriptor::wait_write,
-                                    [this, alive = alive_, connection](ErrorCodeAsio error) {
-                                      if (!error && *alive && connection->open) Write(connection);
-                                    });
-      return;
+    if (n < 0 && errno != EAGAIN) return Close(connection);
+    if (n < 0) return WriteLater(connection);
+    sent += static_cast<size_t>(n);
+    connection->sent += static_cast<size_t>(n);
+    if (connection->sent == piece.size()) {
+      connection->out.pop_front();
+      connection->sent = 0;
     }
-    if (n < 0) return Close(connection);
-    connection->out.erase(0, static_cast<size_t>(n));
+    if (sent > kSentAtOnce) return WriteLater(connection);
   }
   boost::asio::post(io_, [this, alive = alive_, connection] {
     connection->busy = false;
     if (*alive) Serve(connection);
   });
+}
+
+void ControlSocket::WriteLater(const std::shared_ptr<Connection>& connection) {
+  connection->socket.async_wait(stream_descriptor::wait_write,
+                                [this, alive = alive_, connection](ErrorCodeAsio error) {
+                                  if (!error && *alive && connection->open) Write(connection);
+                                });
 }
 
 void ControlSocket::Close(const std::shared_ptr<Connection>& connection) {

@@ -11,10 +11,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/result.h"
@@ -22,13 +24,27 @@
 
 namespace baton::node {
 
+// A long text in pieces: nothing of it is copied twice.
+class LongAnswer {
+ public:
+  LongAnswer() = default;
+  LongAnswer(std::string text) { pieces_.push_back(std::move(text)); }  // NOLINT: one that is short
+  void Add(std::string_view text);
+  std::deque<std::string> TakePieces() { return std::move(pieces_); }
+  size_t size() const;
+  std::string Whole() const;
+
+ private:
+  std::deque<std::string> pieces_;
+};
+
 class ControlSocket {
  public:
   static constexpr size_t kLineMax = 1 << 20;
   static constexpr size_t kConnectionsMax = 64;
 
   // Takes the answer, without a newline; called once, at once or later.
-  using Respond = std::function<void(std::string)>;
+  using Respond = std::function<void(LongAnswer)>;
   using Handler = std::function<void(const std::string& line, Respond)>;
 
   ControlSocket(boost::asio::io_context& io, Handler handler);
@@ -44,6 +60,7 @@ class ControlSocket {
   void Read(const std::shared_ptr<Connection>& connection);
   void Serve(const std::shared_ptr<Connection>& connection);
   void Write(const std::shared_ptr<Connection>& connection);
+  void WriteLater(const std::shared_ptr<Connection>& connection);
   void Close(const std::shared_ptr<Connection>& connection);
 
   boost::asio::io_context& io_;

@@ -224,7 +224,8 @@ TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
     EXPECT_EQ(ReadText(path), text);
     WriteText(path, before);
   };
-  refuses("pods.json", "baton pods 2 0123456789abcdef\n{}\n", "a newer version of Baton wrote it");
+  refuses("pods.json", "baton pods 3 7\n", "a newer version of Baton wrote it");
+  refuses("pods.journal-1", "baton pods journal 2 1\n", "a newer version of Baton wrote it");
   refuses("usage", "baton usage 4\n" + std::string(70'000, 'x'),
           "a newer version of Baton wrote it");
   std::filesystem::rename(folder_ / "state/pods.json", folder_ / "state/kept");

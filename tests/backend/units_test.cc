@@ -11,6 +11,7 @@
 
 #include "backend/arbiter.h"
 #include "backend/pods.h"
+#include "backend/pods_text.h"
 #include "base/hash.h"
 #include "config/options.h"
 #include "net/keys.h"
@@ -63,6 +64,13 @@ Pod MakePod(const std::string& name, uint32_t request, const std::string& gpu) {
   return pod;
 }
 
+Result<void> Load(const std::string& text, Pods& pods) {
+  uint64_t generation = 0;
+  auto image = ReadPodsText(text, generation);
+  if (!image) return tl::unexpected(image.error());
+  return pods.Restore(std::move(*image));
+}
+
 TEST(Pods, ANameIsTakenOnce) {
   Pods pods;
   ASSERT_TRUE(pods.Add(MakePod("a", 600'000, "GPU-0")));
@@ -84,7 +92,7 @@ TEST(Pods, AreTheSameAfterBeingStoredAndIdsAreNeverGivenOutTwice) {
   const std::string ticket = a->ticket;
   pods.Remove(last, false);
   Pods restored;
-  ASSERT_TRUE(restored.Load(pods.Save()));
+  ASSERT_TRUE(Load(WritePodsText(pods, 7), restored));
   ASSERT_NE(restored.FindByTicket(ticket), nullptr);
   EXPECT_EQ(restored.FindByTicket(ticket)->share.request, policy::Share(500'000));
   const Pod& back = *restored.FindByTicket(ticket);
@@ -119,7 +127,7 @@ TEST(Pods, AGangIsWholeOnceAllOfItHaveBeenThereAndStaysSo) {
   EXPECT_EQ(pods.GangOf(*a), (std::vector<const Pod*>{a, b}));
   pods.Remove(b->id, false);
   Pods restored;
-  ASSERT_TRUE(restored.Load(pods.Save()));
+  ASSERT_TRUE(Load(WritePodsText(pods, 7), restored));
   EXPECT_EQ(restored.MissingOf(*restored.FindByName("a")), 0u) << "what one pod has done is done";
 }
 
@@ -133,7 +141,7 @@ TEST(Pods, OfAGangsPodsThatShareAGpuTheLaterOneIsByItself) {
   EXPECT_TRUE(a->in_gang());
   EXPECT_FALSE(b->in_gang());
   Pods restored;
-  ASSERT_TRUE(restored.Load(pods.Save()));
+  ASSERT_TRUE(Load(WritePodsText(pods, 7), restored));
   EXPECT_TRUE(restored.FindByName("b")->beside_own);
   b->gpus = {"GPU-1"};
   pods.JoinGang(*b);
@@ -143,30 +151,33 @@ TEST(Pods, OfAGangsPodsThatShareAGpuTheLaterOneIsByItself) {
 TEST(Pods, ADamagedFileIsRefused) {
   Pods pods;
   ASSERT_TRUE(pods.Add(MakePod("a", 500'000, "GPU-0")));
-  const std::string text = pods.Save();
+  const std::string text = WritePodsText(pods, 7);
   for (size_t at = 0; at < text.size(); at += 7) {
     std::string damaged = text;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    EXPECT_FALSE(Pods().Load(damaged)) << "byte " << at;
-    EXPECT_FALSE(Pods().Load(text.substr(0, at))) << "cut at " << at;
+    Pods loaded;
+    EXPECT_FALSE(Load(damaged, loaded)) << "byte " << at;
+    EXPECT_FALSE(Load(text.substr(0, at), loaded)) << "cut at " << at;
   }
 }
 
 // A checksum only says that somebody wrote it so.
 TEST(Pods, AFileThatNoBatondWritesIsRefused) {
-  Pods pods;
-  ASSERT_TRUE(pods.Add(MakePod("a", 500'000, "GPU-0")));
-  ASSERT_TRUE(pods.Add(MakePod("b", 500'000, "GPU-0")));
-  const std::string text = pods.Save();
-  std::string body = text.substr(text.find('\n') + 1);
-  // As of versions that did not have this, which goes before the rest.
-  constexpr std::string_view kAsked = "\"asked\"";
-  for (size_t at = body.find(kAsked); at != std::string::npos; at = body.find(kAsked)) {
-    body.replace(at, kAsked.size(), "\"later\"");
-  }
+  const auto row = [](int id, const char* name) {
+    return fmt::format(
+        "  {{\n   \"from_file\": \"\",\n   \"gpus\": [\n    \"GPU-0\"\n   ],\n   \"id\": {},\n   "
+        "\"limit\": 1000000,\n   \"memory\": 0,\n   \"name\": \"{}\",\n   \"priority\": 0,\n   "
+        "\"request\": 500000,\n   \"team\": \"\",\n   \"ticket\": \"t{}\",\n   \"uid\": -1,\n   "
+        "\"vgpus\": [{{\"share\": 500000, \"memory_mib\": 0, \"slot\": 0}}]\n  }}",
+        id, name, id);
+  };
+  // As version 1 wrote it before it had the fields by a table.
+  const std::string body = fmt::format("{{\n \"last_id\": 2,\n \"pods\": [\n{},\n{}\n ]\n}}\n",
+                                       row(1, "a"), row(2, "b"));
   const auto load = [](std::string changed) {
     changed.pop_back();
-    return Pods().Load(fmt::format("baton pods 1 {:016x}\n{}\n", HashOf(changed), changed));
+    Pods loaded;
+    return Load(fmt::format("baton pods 1 {:016x}\n{}\n", HashOf(changed), changed), loaded);
   };
   ASSERT_TRUE(load(body));
   std::string deep = body;

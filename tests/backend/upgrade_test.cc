@@ -74,6 +74,12 @@ TEST_F(Upgrade, TakesOverTheStateOfTheVersionBefore) {
   }
   ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
   EXPECT_EQ(Pods(), json::parse(ReadText(kBefore + "/status.json"))) << daemon_.Log();
+  // The version before refuses the state from here on: it would miss what is in the journals.
+  EXPECT_TRUE(ReadText(folder_ / "state/pods.json").starts_with("baton pods 2 "));
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(Degraded(), "[]");
+  EXPECT_EQ(Pods(), json::parse(ReadText(kBefore + "/status.json"))) << daemon_.Log();
   // Tickets are good, and no token is older than one that was given out.
   ScriptedClient train(Socket()), chat(Socket(), 2);
   ASSERT_TRUE(train.Join("ticket-of-train", "GPU-a") && chat.Join("ticket-of-chat", "GPU-a"));

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/arbiter.h"
+#include "backend/pods_text.h"
+#include "tests/backend/memory_disk.h"
 #include "tests/fuzz/target.h"
 #include "tests/temp_folder.h"
 
@@ -27,31 +29,40 @@ FUZZ_TARGET(control) {
   backend::UsageBook usage;
   backend::Vgpus vgpus(options.placement.policy, options.overcommit,
                        devmgr::MigTemplates::BuiltIn(), "here");
-  backend::Arbiter arbiter(io, options, pods, vgpus, usage, log);
+  const auto disk = std::make_shared<backend::MemoryDisk>();
+  backend::PodsFile file(disk, pods, log);
+  BATON_CHECK(file.Load());
+  backend::Arbiter arbiter(io, options, file, vgpus, usage, log);
   for (const char* uuid : {"GPU-a", "GPU-b"}) {
     BATON_CHECK(arbiter.AddGpu({uuid, "NVIDIA H200", uint64_t{141} << 30}, ""));
   }
-  backend::Control control(arbiter, log, nullptr, [] { return backend::DaemonStatus{}; });
+  backend::Control control(io, arbiter, log, nullptr, [] { return backend::DaemonStatus{}; });
   std::string_view rest = input;
   for (int requests = 0; !rest.empty() && requests < 16; ++requests) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     int answers = 0;
-    control.Handle(std::string(line), requests % 2 == 0 ? "*" : "", [&](const std::string& answer) {
-      ++answers;
-      const Json json = Json::parse(answer, nullptr, false);
-      BATON_CHECK(answer.find('\n') == std::string::npos);
-      BATON_CHECK(json.is_object() && json.at("ok").is_boolean());
-      if (!json.at("ok").get<bool>()) BATON_CHECK(!json.at("error").get<std::string>().empty());
-    });
+    control.Handle(std::string(line), requests % 2 == 0 ? "*" : "",
+                   [&](const node::LongAnswer& given) {
+                     ++answers;
+                     const std::string answer = given.Whole();
+                     const Json json = Json::parse(answer, nullptr, false);
+                     BATON_CHECK(answer.find('\n') == std::string::npos);
+                     BATON_CHECK(json.is_object() && json.at("ok").is_boolean());
+                     if (!json.at("ok").get<bool>())
+                       BATON_CHECK(!json.at("error").get<std::string>().empty());
+                   });
     io.restart();
-    io.poll();
+    while (answers == 0) io.run_one();  // lists are made in steps, with pauses
     BATON_CHECK(answers == 1);
   }
   // What was accepted is there again after a restart.
+  arbiter.Store();
   backend::Pods again;
-  BATON_CHECK(again.Load(pods.Save()));
-  BATON_CHECK(again.Save() == pods.Save());
+  backend::PodsFile kept(disk, again, log);
+  const auto found = kept.Load();
+  BATON_CHECK(found && found->known && found->troubles.empty());
+  BATON_CHECK(backend::WritePodsText(again, 1) == backend::WritePodsText(pods, 1));
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "backend/holder_file.h"
-#include "backend/pods.h"
+#include "backend/pods_text.h"
 #include "backend/usage_book.h"
 #include "base/hash.h"
 #include "tests/fuzz/target.h"
@@ -21,20 +23,64 @@ const TempFolder& StateFolder() {
 // What was moved aside, of which only so many are kept.
 void ForgetDamaged(const std::string& path) { unlink((path + ".damaged").c_str()); }
 
-// As it is, and where that is no pods file, below a first line that fits.
-FUZZ_TARGET(pods_file) {
+void CheckPods(const backend::PodsImage& image) {
   backend::Pods pods;
-  std::string text(input);
-  if (!pods.Load(text)) text = fmt::format("baton pods 1 {:016x}\n{}\n", HashOf(input), input);
-  if (!pods.Load(text)) return;
-  const std::string saved = pods.Save();
+  if (!pods.Restore(image)) return;
+  const std::string written = backend::WritePodsText(pods, 3);
+  uint64_t generation = 0;
+  auto read = backend::ReadPodsText(written, generation);
+  BATON_CHECK(read && generation == 3);
   backend::Pods again;
-  BATON_CHECK(again.Load(saved));
-  BATON_CHECK(again.Save() == saved);
+  BATON_CHECK(again.Restore(std::move(*read)));
+  BATON_CHECK(backend::WritePodsText(again, 3) == written);
   for (const auto& [id, pod] : pods.all()) {
     BATON_CHECK(policy::Validated(pod.share));
     BATON_CHECK(pods.FindByName(pod.name) == &pod && pods.FindByTicket(pod.ticket) == &pod);
     BATON_CHECK(!pod.gpus.empty() && pod.vgpus.size() == pod.gpus.size());
+  }
+}
+
+// The lines of `text` as records of generation 3: with a number and a checksum that are good.
+std::string Numbered(std::string_view text) {
+  std::string records;
+  for (uint64_t number = 0; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string numbered = fmt::format("{} {}", number, line);
+    records += fmt::format("{:016x} {}\n", HashOf("3 " + numbered), numbered);
+  }
+  return records;
+}
+
+// As it is; where that is no pods file, below a first line of version 1 that fits, or as the
+// records of a later one.
+FUZZ_TARGET(pods_file) {
+  uint64_t generation = 0;
+  auto image = backend::ReadPodsText(input, generation);
+  if (!image) {
+    image = backend::ReadPodsText(fmt::format("baton pods 1 {:016x}\n{}\n", HashOf(input), input),
+                                  generation);
+  }
+  if (!image) {
+    image = backend::ReadPodsText(
+        backend::PodsFirstLine(3) + Numbered(std::string(input) + "\n{\"end\": true}"), generation);
+  }
+  if (image) CheckPods(*image);
+}
+
+// A journal as it is, or with a first line, numbers and checksums that fit.
+FUZZ_TARGET(pods_journal) {
+  for (const std::string& text :
+       {std::string(input), backend::JournalFirstLine(3) + Numbered(input)}) {
+    backend::PodsImage image;
+    const auto read = backend::ReadJournalText(text, 3, image);
+    if (!read) continue;
+    BATON_CHECK(read->records <= static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')));
+    CheckPods(image);
+    // Whatever is cut off, what was good before the cut still is.
+    backend::PodsImage shorter;
+    const auto cut = backend::ReadJournalText(text.substr(0, text.size() / 2), 3, shorter);
+    if (cut) BATON_CHECK(cut->records <= read->records);
   }
 }
 
