@@ -58,17 +58,16 @@ class AsyncLog::Sink : public spdlog::sinks::base_sink<spdlog::details::null_mut
   explicit Sink(int fd) : fd_(fd) {}
 
   void GiveUpAt(Instant when) { give_up_at_ns_ = Nanos(when); }
-  void Watch(std::weak_ptr<spdlog::details::thread_pool> pool) { pool_ = std::move(pool); }
+  // `pool` is the worker's, whose end waits for it. (Who shared it might be the last to have it.)
+  void Watch(spdlog::details::thread_pool* pool) { pool_ = pool; }
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    if (const auto pool = pool_.lock()) {
-      if (const size_t lost = pool->overrun_counter(); lost != lost_) {
-        const std::string text =
-            fmt::format("{} lines lost here: the log was not read", lost - lost_);
-        lost_ = lost;
-        Put({message.logger_name, spdlog::level::warn, text});
-      }
+    if (const size_t lost = pool_->overrun_counter(); lost != lost_) {
+      const std::string text =
+          fmt::format("{} lines lost here: the log was not read", lost - lost_);
+      lost_ = lost;
+      Put({message.logger_name, spdlog::level::warn, text});
     }
     Put(message);
   }
@@ -84,7 +83,7 @@ class AsyncLog::Sink : public spdlog::sinks::base_sink<spdlog::details::null_mut
 
   const int fd_;
   std::atomic<int64_t> give_up_at_ns_{INT64_MAX};
-  std::weak_ptr<spdlog::details::thread_pool> pool_;
+  spdlog::details::thread_pool* pool_ = nullptr;
   size_t lost_ = 0;
 };
 
@@ -98,7 +97,7 @@ AsyncLog::AsyncLog(int fd, const std::string& name, const std::string& pattern)
     const NoSignals in_the_worker;
     worker_->pool = std::make_shared<spdlog::details::thread_pool>(kQueueMax, 1);
   }
-  sink_->Watch(worker_->pool);
+  sink_->Watch(worker_->pool.get());
   auto logger = std::make_shared<spdlog::async_logger>(
       name, sink_, worker_->pool, spdlog::async_overflow_policy::overrun_oldest);
   logger->set_pattern(pattern);
