@@ -17,6 +17,8 @@ using std::chrono::year_month_day;
 
 WallTime Nearest(WallTime at, const std::array<int64_t, 4>& floors) {
   const int64_t step_ms = kLevels[FinestLevelAt(Millis(at) / 1000, floors)].seconds * 1000;
+  // Days of all zones begin at these; and of a window to the present nothing is cut off.
+  if (step_ms == kLevels[0].seconds * 1000) return at;
   const int64_t down = Floor(Millis(at), step_ms);
   return WallTime(
       std::chrono::milliseconds(2 * (Millis(at) - down) < step_ms ? down : down + step_ms));
