@@ -228,6 +228,8 @@ TEST_F(Swap, OthersGoOnWhenPodsAreKilledAtAnyMoment) {
     EXPECT_LE(OnDevice(), kCardMiB << 20);
     pods.push_back(start());
   }
+  // The newest may be no more than `baton run` yet.
+  ASSERT_TRUE(WaitUntil([&] { return rows().size() == pods.size(); }, seconds(20))) << rows();
   // Each of those that are left has the token again. (A kernel may be far: first they fill memory.)
   std::map<std::string, int64_t> held_then;
   for (const nlohmann::json& row : rows()) held_then[row.at("name")] = row.at("held_ns");
