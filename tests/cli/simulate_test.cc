@@ -56,9 +56,6 @@ class Simulate : public testing::Test {
   TempFolder folder_;
 };
 
-// Long runs, under release only (scripts/test).
-class SimulatedShares : public Simulate {};
-
 TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
   const Outcome outcome = Run(kTwo, {"--length", "10s"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -80,7 +77,7 @@ TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
 }
 
 // High priority is served sooner, but never out of what others request.
-TEST_F(SimulatedShares, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
+TEST_F(Simulate, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
   struct Services {
     int count;
     const char* request;
@@ -102,7 +99,7 @@ TEST_F(SimulatedShares, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
 
 // 2 ms of work, then a gap on the processor, as a training loop has it; beside a pod that always
 // has work. `target` is what the ideal GPU would give. No cliff: a longer gap costs as much more.
-TEST_F(SimulatedShares, ALoopWithGapsGetsItsRequestWhateverTheGap) {
+TEST_F(Simulate, ALoopWithGapsGetsItsRequestWhateverTheGap) {
   double worst_loop = 1, worst_neighbour = 1, least_busy = 100;
   for (int us = 0; us <= 10'000; us += 200) {
     const auto json = Json(fmt::format("[[pod]]\nname = \"loop\"\nrequest = 50\njitter = 0\n"
@@ -126,7 +123,7 @@ TEST_F(SimulatedShares, ALoopWithGapsGetsItsRequestWhateverTheGap) {
          worst_loop, worst_neighbour, least_busy);
 }
 
-TEST_F(SimulatedShares, ManySmallServicesLeaveTheGpuToTheTrainBesideThem) {
+TEST_F(Simulate, ManySmallServicesLeaveTheGpuToTheTrainBesideThem) {
   struct Services {
     int count;
     const char* request;
@@ -153,7 +150,7 @@ TEST_F(SimulatedShares, ManySmallServicesLeaveTheGpuToTheTrainBesideThem) {
 }
 
 // Five others that burst at once, and 500 that live for half a second each.
-TEST_F(SimulatedShares, ARequestOfHalfIsKeptBesideBurstsAndVisitors) {
+TEST_F(Simulate, ARequestOfHalfIsKeptBesideBurstsAndVisitors) {
   const auto achieved = [&](const std::string& others) {
     const auto json =
         Json("[[pod]]\nname = \"train\"\nrequest = 50\n" + others, {"--length", "60s"});
@@ -179,7 +176,7 @@ TEST_F(Simulate, ALonePodWithLongPausesIsChargedForItsWork) {
   EXPECT_LE(lone["achieved"].get<double>(), 1.15 * lone["busy"].get<double>());
 }
 
-TEST_F(SimulatedShares, AHundredStrictPodsFillTheGpu) {
+TEST_F(Simulate, AHundredStrictPodsFillTheGpu) {
   const auto json =
       Json("[[pod]]\nname = \"s\"\ncount = 100\nrequest = 1\nlimit = 1\n", {"--length", "60s"});
   EXPECT_GE(json["gpu_busy"].get<double>(), 97);
@@ -209,7 +206,7 @@ TEST_F(Simulate, AnIdlePodHasTheGpuWhenItIsAloneAndNothingBesideOneThatAlwaysWor
 
 // At every gap a loop keeps 95 % of its speed beside an idle pod with kernels of 1 ms, and never
 // waits for more than one of those and 2 ms.
-TEST_F(SimulatedShares, AnIdlePodCostsALoopLittleAndGivesWayAtOnce) {
+TEST_F(Simulate, AnIdlePodCostsALoopLittleAndGivesWayAtOnce) {
   double worst = 1, idle_at_30 = 0;
   for (const int gap : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 22, 25, 30, 50, 100}) {
     const std::string loop = fmt::format(
