@@ -92,7 +92,8 @@ void Kick() {
   const uint64_t one = 1;
   const int fd = g.kick.load(std::memory_order_acquire);
   if (fd >= 0) {
-    const ssize_t n = write(fd, &one, sizeof(one));
+    // As a system call, as in hook/listener.cc: a thread of the program may come here.
+    const long n = syscall(SYS_write, fd, &one, sizeof(one));
     (void)n;  // full means that it is kicked already
   }
 }
@@ -189,7 +190,7 @@ bool Connect() {
     return false;
   }
   fcntl(fd, F_SETFL, O_NONBLOCK);
-  g.fd.store(fd, std::memory_order_release);
+  g.fd.store(fd);  // before it is known whether anybody listens: who begins to looks at it after
   g.link.store(static_cast<uint32_t>(Link::kHello), std::memory_order_release);
   WakeListener();
   wire::Hello hello;
@@ -377,9 +378,7 @@ void Finished(Gpu* gpu) {
 void WaitUntil(Instant until) {
   g.sleeps_until.store(Nanos(until));
   pollfd fds[2] = {{g.kick.load(), POLLIN, 0}, {g.fd.load(), POLLIN, 0}};
-  const Instant now = MonotonicNow();
-  const int64_t ns = until == kNever ? 0 : until > now ? Nanos(until - now) : 0;
-  timespec t = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  const timespec t = ToTimespec(until == kNever ? Duration(0) : until - MonotonicNow());
   ppoll(fds, 2, until == kNever ? nullptr : &t, nullptr);
   // Until the next sleep is reckoned every change of a timer by another thread kicks.
   g.sleeps_until.store(Nanos(kNever));
@@ -659,7 +658,8 @@ void MemoryMoved(Gpu* gpu, bool tell) {
 void SendFrame(const char* frame, size_t size) {
   const int fd = g.fd.load(std::memory_order_acquire);
   if (size == 0 || fd < 0) return;
-  while (send(fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  while (syscall(SYS_sendto, fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0) < 0 &&
+         errno == EINTR) {
   }
 }
 

@@ -30,6 +30,7 @@ CUresult LoadLibrary(void* const* library, uint64_t bytes, Call call) {
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     Credit(gpu, bytes);
+    NotAllocated(gpu, bytes, result);
   } else if (gpu != nullptr && bytes > 0) {
     Remember(HandleKey(*library), {gpu, bytes, nullptr});
   }

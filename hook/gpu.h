@@ -51,6 +51,7 @@ struct Gpu {
     std::atomic<uint64_t> request{0};
     std::atomic<uint32_t> answer{0};     // futex: 0 open, 1 granted, 2 refused, 3 ask again
     std::atomic<bool> host_full{false};  // the last answer was a refusal for want of host memory
+    std::atomic<int64_t> told_at{0};     // when the backend heard of a refusal
     std::atomic<uint64_t> movable{0};    // the part of `used` that can be moved to the host
   } memory;
   Movable* movable = nullptr;  // null: this pod's memory stays where it is. For good

@@ -132,11 +132,6 @@ long Futex(const std::atomic<uint32_t>* word, int op, uint32_t value, const time
   return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, timeout, nullptr, 0);
 }
 
-timespec ToTimespec(Duration d) {
-  const int64_t ns = d.count() > 0 ? d.count() : 0;
-  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-}
-
 template <class F>
 F Resolve(const char* name) {
   return FindLibc() ? reinterpret_cast<F>(RealDlsym(RTLD_DEFAULT, name)) : nullptr;
@@ -146,6 +141,11 @@ pthread_key_t exit_key;
 std::atomic<uint32_t> exit_key_state{0};  // 0 none, 1 being made, 2 there, 3 refused
 
 }  // namespace
+
+timespec ToTimespec(Duration d) {
+  const int64_t ns = d.count() > 0 ? d.count() : 0;
+  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+}
 
 bool FindLibc() {
   static std::atomic<uint32_t> state{0};

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <atomic>
 #include <new>
@@ -36,6 +37,9 @@ bool StartThread(void* (*run)(void*), void* argument);
 bool AtThreadExit(void (*at_exit)(void*), void* value);
 // Runs `child` in every child after fork().
 void AfterFork(void (*child)());
+
+// Below zero: none.
+timespec ToTimespec(Duration d);
 
 // System calls without a wrapper in old C libraries. All restart after EINTR where that is right.
 void FutexWait(const std::atomic<uint32_t>* word, uint32_t expected, Duration timeout);

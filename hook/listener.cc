@@ -28,8 +28,7 @@ __thread bool t_listens __attribute__((tls_model("initial-exec"))) = false;
 // As system calls: the C library's functions are points at which a thread of the program may be
 // cancelled.
 int Poll(pollfd* fds, unsigned count, Duration timeout) {
-  const int64_t ns = Nanos(timeout);
-  timespec t = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  timespec t = ToTimespec(timeout);  // the kernel writes what is left of it
   return static_cast<int>(syscall(SYS_ppoll, fds, count, &t, nullptr, 0));
 }
 
@@ -75,7 +74,7 @@ void EndListening() {
 
 Heard Listen(const std::atomic<int>& socket, const Gate& gate, Duration timeout,
              wire::Token& token) {
-  const int fd = socket.load(std::memory_order_acquire);
+  const int fd = socket.load();
   pollfd fds[2] = {{kick.load(), POLLIN, 0}, {fd, POLLIN, 0}};
   if (gate.open.load(std::memory_order_seq_cst) != 0) return Heard::kNothing;
   if (Poll(fds, 2, timeout) <= 0) return Heard::kNothing;

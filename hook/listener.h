@@ -21,7 +21,7 @@ struct Gate;
 // Held by whoever reads the socket, or closes it.
 extern Lock g_reading;
 
-// Before the first thread waits. In the child after fork: again, after Forget().
+// Before the first thread waits. In the child after fork: again, after ForgetListening().
 void PrepareListening();
 void ForgetListening();
 

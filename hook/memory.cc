@@ -143,10 +143,10 @@ bool IsTime(std::atomic<int64_t>& last, Duration every) {
 
 // The program has asked for `bytes` in vain. `full`: by the pod's cap it could have them.
 void SayOutOfMemory(Gpu* gpu, uint64_t bytes, bool full) {
-  static std::atomic<int64_t> said_at{0}, told_at{0};
+  static std::atomic<int64_t> said_at{0};
   const uint64_t used = gpu->memory.used.load(), pod = gpu->memory.pod_used.load();
   const bool host_full = !full && gpu->memory.host_full.load();  // before the next answer
-  if (IsTime(told_at, kTellAgain)) {
+  if (IsTime(gpu->memory.told_at, kTellAgain)) {
     Guard guard(gpu->memory.lock);
     TellMemory(gpu, gpu->memory.used.load(), bytes);
   }
@@ -157,8 +157,7 @@ void SayOutOfMemory(Gpu* gpu, uint64_t bytes, bool full) {
     snprintf(cap, sizeof(cap), "the pod's cap there is %.1f MiB", mib(limit));
   }
   Say("out of memory: %.1f MiB asked on GPU %d%s, %s, the pod has %.1f MiB, and %.1f MiB of that "
-      "is "
-      "this process's%s",
+      "is this process's%s",
       mib(bytes), gpu->device, full ? ", which has no more room" : "", cap,
       mib(pod > used ? pod : used), mib(used),
       host_full ? "; the host memory for pods with swap is used up: raise [memory] swap_budget_mib"

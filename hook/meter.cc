@@ -167,6 +167,8 @@ void AddPending(const Cell* cell, Mark& mark) {
 }
 
 void ForgetPending(Cell* cell) {
+  cell->unsampled += cell->pending.load(std::memory_order_relaxed);
+  cell->unsampled_ns += cell->pending_ns.load(std::memory_order_relaxed);
   cell->pending_ns.store(0, std::memory_order_relaxed);
   cell->pending.store(0, std::memory_order_relaxed);
 }
@@ -244,13 +246,6 @@ bool MarkPending(Cell* cell, Stream* stream, Mark& mark) {
   return true;
 }
 
-// The cell's pending launches get a plain mark, or one of them is measured by itself.
-void CountUnsampled(Cell* cell, bool itself) {
-  cell->unsampled += cell->pending.load(std::memory_order_relaxed);
-  cell->unsampled_ns += cell->pending_ns.load(std::memory_order_relaxed);
-  if (itself) cell->unsampled = cell->unsampled_ns = 0;
-}
-
 // Whether the cell's next launch is to be measured by itself after a plain mark.
 bool IsSampleDue(const Cell* cell, const Mark& mark) {
   return !mark.dense && (cell->unsampled >= kSampleLaunches || cell->unsampled_ns >= kSampleNs);
@@ -276,14 +271,14 @@ bool RecordMark(Cell* cell, CUevent start) {
   Mark mark;
   mark.start = start;
   bool covered = true;
-  CountUnsampled(cell, start != nullptr);
   if (stream->gone.load() || stream->context->gone.load()) {
     ForgetPending(cell);  // its end is marked already, or it ended with its context
   } else {
     CollectFinished(stream, BusyStreams(meter));
     covered = MarkPending(cell, stream, mark);
   }
-  cell->sample_next = start == nullptr && IsSampleDue(cell, mark);
+  if (start != nullptr) cell->unsampled = cell->unsampled_ns = 0;
+  cell->sample_next = IsSampleDue(cell, mark);
   return covered;
 }
 
@@ -400,7 +395,6 @@ bool TryMark(Cell* cell, bool own, bool captures) {
       HookCalls calls(context->handle);
       CollectFinished(stream, BusyStreams(meter));
       Mark mark;
-      CountUnsampled(cell, false);
       covered = MarkPending(cell, stream, mark);
       cell->sample_next = stream == cell->stream && IsSampleDue(cell, mark);
     }

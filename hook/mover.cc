@@ -274,6 +274,7 @@ bool AllocateMovable(uint64_t bytes, CUdeviceptr* p, CUresult* result) {
   if (*result != CUDA_SUCCESS) {
     gpu->memory.movable.fetch_sub(rounded);
     Credit(gpu, rounded);
+    NotAllocated(gpu, bytes, *result);
     // A device without virtual memory: its memory stays where it is.
     return *result != CUDA_ERROR_NOT_SUPPORTED;
   }

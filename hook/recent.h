@@ -30,9 +30,11 @@ class Recent {
     ways[0] = {key, value};
   }
   void Forget(uint64_t key) {
-    for (Way& way : sets_[SetOf(key)].ways) {
-      if (way.key == key) way = {};
-    }
+    Way* ways = sets_[SetOf(key)].ways;
+    size_t at = 0;
+    while (at < 4 && ways[at].key != key) ++at;
+    for (; at < 3; ++at) ways[at] = ways[at + 1];  // no gap: Put() stops at the first
+    if (at == 3) ways[3] = {};
   }
   void ForgetAll() {
     for (Set& set : sets_) set = {};

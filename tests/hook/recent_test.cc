@@ -27,6 +27,19 @@ TEST(Recent, HasWhatCameInLast) {
   for (uint64_t key = 1; key <= 6; ++key) EXPECT_EQ(recent.Find(key), nullptr) << key;
 }
 
+// A key is in one place, or it would be found with what it had before.
+TEST(Recent, KeyThatComesAgainAfterAnotherWasForgottenHasItsNewValue) {
+  Recent<int, 1> recent;
+  int values[6];
+  for (uint64_t key = 1; key <= 4; ++key) recent.Put(key, &values[key]);
+  recent.Forget(4);
+  recent.Put(2, &values[0]);
+  recent.Put(5, &values[5]);
+  EXPECT_EQ(recent.Find(2), &values[0]);
+  EXPECT_EQ(recent.Find(3), &values[3]);
+  EXPECT_EQ(recent.Find(4), nullptr);
+}
+
 // What a launch asks for by an address of the heap, as functions and streams have.
 TEST(Recent, HasAThousandKindsOfWorkAndSixtyFourStreamsAtOnce) {
   std::mt19937_64 random(1);
