@@ -133,6 +133,11 @@ bool Order(Graph* graph) {
       return false;
     }
   }
+  for (const auto& node : graph->nodes) {
+    for (Graph* body : node->bodies) {
+      if (!Order(body)) return false;
+    }
+  }
   return true;
 }
 
@@ -148,7 +153,6 @@ std::unique_ptr<Graph> Clone(const Graph& graph, std::map<const Node*, Node*>* c
     }
     for (Graph*& body : made->bodies) {
       std::map<const Node*, Node*> inner;
-      Order(body);
       body = Clone(*body, &inner).release();
     }
     (*copies)[node.get()] = made.get();

@@ -165,7 +165,7 @@ run_step() {
 simgpu=()
 
 # race NAME COMMAND... -- POD...: programs that count their steps, all at once. COMMAND gets --ready,
-# --go, --seconds and --warm. POD is NAME:FLAG:FLAG..., "bare" without Baton. Sets steps[POD],
+# --go and --seconds. POD is NAME:FLAG:FLAG..., "bare" without Baton. Sets steps[POD],
 # result[POD]; false where one of them gave none.
 declare -A steps result
 race() {

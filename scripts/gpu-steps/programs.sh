@@ -41,6 +41,7 @@ step_pytorch() {
   figure pytorch_oom "$object"
   check "pytorch: bytes that mem_get_info shows under a cap of 2 GiB" "$(number "$object" total)" "==" $((2 << 30))
   [ "$(word "$object" error)" = OutOfMemoryError ] || failed "pytorch: refused with '$(word "$object" error)'"
+  [[ $object == *'"after": true'* ]] || failed "pytorch: wrong result after the refusal"
 }
 
 step_jax() {
@@ -52,6 +53,7 @@ step_jax() {
   figures jax-oom "${pod[@]}" "$python" "$here/gpu-steps/jax_steps.py" oom
   figure jax_oom "$object"
   [ -n "$(word "$object" error)" ] || failed "jax: an allocation above the cap was not refused"
+  [[ $object == *'"after": true'* ]] || failed "jax: wrong result after the refusal"
 }
 
 # Two small language models, as two services on one GPU. With a limit of 50 percent each must halve.
@@ -72,7 +74,7 @@ step_models() {
 }
 daemon_if_none() { [ -n "$daemon_pid" ] || daemon; }
 
-# llama NAME: llama.cpp's own benchmark, which uses CUDA graphs where they pay.
+# llama: llama.cpp's own benchmark, which uses CUDA graphs where they pay.
 llama() {
   local free limited
   daemon_if_none
