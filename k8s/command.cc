@@ -50,12 +50,12 @@ void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook
   command
       .add_option("--socket-dir", *socket_dir,
                   "Folder of baton.sock on the nodes, which no pod may mount writable; must be "
-                  "equal for binder and webhook")
+                  "equal for binder and webhook, and be the device plugin's --pod-socket-dir")
       ->capture_default_str();
   command
       .add_option("--hook-dir", *hook_dir,
                   "Folder of libbaton.so on the nodes, which no pod may mount writable; must be "
-                  "equal for binder and webhook")
+                  "equal for binder and webhook, and be the device plugin's --hook-dest")
       ->capture_default_str();
 }
 

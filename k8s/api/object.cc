@@ -93,4 +93,14 @@ std::string ResourceVersionOf(const Json& object) {
   return TextAt(object, "metadata/resourceVersion");
 }
 
+bool IsOlderVersion(const std::string& a, const std::string& b) {
+  const auto number = [](const std::string& text, uint64_t* value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  uint64_t left = 0;
+  uint64_t right = 0;
+  return number(a, &left) && number(b, &right) && left < right;
+}
+
 }  // namespace baton::k8s

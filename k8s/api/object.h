@@ -52,6 +52,9 @@ struct ObjectName {
 ObjectName NameOf(const Json& object);
 std::string UidOf(const Json& object);
 std::string ResourceVersionOf(const Json& object);
+// Resource versions are told apart only; where both are numbers, as they are with etcd, the greater
+// is the newer, which tells a watch's event from the answer to a later write.
+bool IsOlderVersion(const std::string& a, const std::string& b);
 // A text at "a/b/c" (keys; "~1" stands for "/", as in JSON pointers), else `missing`.
 std::string TextAt(const Json& object, std::string_view pointer, std::string_view missing = {});
 // Null: not there.

@@ -218,6 +218,7 @@ class Binder::Impl {
   // Whether the watch of pods has shown what this binder wrote to its own pod after it had won.
   bool Fence() {
     if (fence_.empty()) {
+      if (MonotonicNow() < fence_again_) return false;
       StartWriting();
       const auto done = client_.Patch(
           resources::kPods, *options_.self, PatchKind::kMerge,
@@ -225,6 +226,7 @@ class Binder::Impl {
       if (!done) {
         spdlog::warn("cannot write to the binder's own pod {}: {}; trying again",
                      options_.self->Text(), done.error().message);
+        fence_again_ = MonotonicNow() + std::chrono::seconds(1);
         return false;
       }
       fence_ = ResourceVersionOf(*done);
@@ -374,6 +376,7 @@ class Binder::Impl {
   std::array<bool, kWatchedKinds> synced_kinds_{};
   std::string self_seen_;  // the version of its own pod that the watch has shown
   std::string fence_;      // that of what it wrote when it had won
+  Instant fence_again_{};  // after it could not
   mutable std::mutex leader_mutex_;
   std::unique_ptr<Leader> leader_;
   std::unique_ptr<EventRecorder> events_;

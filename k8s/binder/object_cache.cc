@@ -1,19 +1,8 @@
 #include "k8s/binder/object_cache.h"
 
-#include <charconv>
 #include <utility>
 
 namespace baton::k8s {
-
-bool IsOlderVersion(const std::string& a, const std::string& b) {
-  const auto number = [](const std::string& text, uint64_t* value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-    return error == std::errc() && end == text.data() + text.size();
-  };
-  uint64_t left = 0;
-  uint64_t right = 0;
-  return number(a, &left) && number(b, &right) && left < right;
-}
 
 GpuCharge ChargeAt(const GpuPod& gpu, const devmgr::Placement& placement,
                    uint32_t memory_unit_mib) {

@@ -25,10 +25,6 @@
 
 namespace baton::k8s {
 
-// Resource versions are told apart only; where both are numbers, as they are with etcd, the greater
-// is the newer, which tells a watch's event from the answer to a later write.
-bool IsOlderVersion(const std::string& a, const std::string& b);
-
 // What is known of one name: a SharePod and its child, or a pod. A name that waits has one of them.
 struct Entry {
   ObjectName name;

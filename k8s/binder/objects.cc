@@ -273,7 +273,10 @@ void ProjectNode(Json& node) {
     Keep(*metadata, {"name", "uid", "resourceVersion", "labels"});
   }
   if (Json* spec = Member(node, "spec")) Keep(*spec, {"taints", "unschedulable"});
-  if (Json* status = Member(node, "status")) Keep(*status, {"allocatable", "conditions"});
+  if (Json* status = Member(node, "status")) {
+    Keep(*status, {"allocatable", "conditions", "nodeInfo"});
+    if (Json* info = Member(*status, "nodeInfo")) Keep(*info, {"bootID"});
+  }
 }
 
 Json MakeChild(const CoreOptions& options, const Json& share_pod) {

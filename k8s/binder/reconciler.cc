@@ -358,10 +358,10 @@ bool Reconciler::ReplaceOutdated(const Entry& entry, const Pod& child) {
       !child.template_hash.empty() && child.template_hash != share.template_hash;
   // Limits of a pod cannot change. One that is on no node yet is made anew with those that it
   // needs.
-  const bool other_limits = child.node.empty() && p_.in_flight.MayBeBound(entry.key).empty() &&
+  const bool may_be_bound = !p_.in_flight.MayBeBound(entry.key).empty();
+  const bool other_limits = child.node.empty() && !may_be_bound &&
                             LimitsOf(child.request.resources) != LimitsOf(share.resources);
   if (!other_template && !other_limits) return false;
-  const bool may_be_bound = !p_.in_flight.MayBeBound(entry.key).empty();
   if (p_.assumed.Has(entry.key) && !may_be_bound) p_.assumed.Release(entry.key);
   p_.events.Add(entry, false, other_template ? "TemplateChanged" : "LimitsChanged", "Replacing",
                 other_template

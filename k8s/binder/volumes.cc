@@ -23,6 +23,10 @@ NodeTerm OnNode(const char* op, const std::string& node) {
 
 void Volumes::SetClaim(const Json& object) {
   Claim& claim = claims_[NameOf(object).Text()];
+  // A watch's event from before the answer to a write takes nothing back.
+  std::string version = ResourceVersionOf(object);
+  if (IsOlderVersion(version, claim.version)) return;
+  claim.version = std::move(version);
   claim.volume = TextAt(object, "status/phase") == "Bound" ? TextAt(object, "spec/volumeName") : "";
   claim.storage_class = TextAt(object, "spec/storageClassName");
   std::string selected = TextAt(object, kSelectedNodePointer);

@@ -42,6 +42,7 @@ class Volumes {
 
  private:
   struct Claim {
+    std::string version;
     std::string volume;  // empty: not bound
     std::string storage_class;
     std::string selected;   // node

@@ -166,6 +166,8 @@ class ExtenderCore::Impl {
       }
       // Of what the binder filters by, the scheduler cannot know this.
       PodNeeds needs;
+      // The scheduler has looked at taints.
+      needs.tolerations = {{.key = "", .exists = true, .value = "", .effect = ""}};
       needs.hook_mounts = NeedsHookMounts(*question.pod);
       if (std::string off = view.WhyOff(needs, node); !off.empty()) {
         whys[node] = std::move(off);

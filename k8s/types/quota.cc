@@ -32,12 +32,6 @@ GpuCharge& GpuCharge::operator+=(const GpuCharge& other) {
   return *this;
 }
 
-GpuCharge& GpuCharge::operator-=(const GpuCharge& other) {
-  share -= std::min(share, other.share);
-  memory -= std::min(memory, other.memory);
-  return *this;
-}
-
 GpuCharge ChargeOf(const GpuPod& pod, uint32_t memory_unit_mib) {
   GpuCharge charge;
   const uint64_t unit = std::max<uint32_t>(1, memory_unit_mib);
@@ -46,7 +40,7 @@ GpuCharge ChargeOf(const GpuPod& pod, uint32_t memory_unit_mib) {
     charge.share += std::max<uint64_t>(
         gpus.share_units, UnitsOf(gpus.request.millionths(), kShareUnit, gpus.count).least);
     // With swap a pod takes its memory request of a GPU, not its cap.
-    const uint64_t mib = pod.asked.swap ? pod.asked.memory_request >> 20 : gpus.memory.mib;
+    const uint64_t mib = pod.asked.swap ? MibOf(pod.asked.memory_request) : gpus.memory.mib;
     const uint64_t memory = mib == 0 ? 0 : UnitsOf(mib, unit, gpus.count).least;
     charge.memory += std::max<uint64_t>(gpus.memory_units, memory);
     charge.open |= mib == 0;

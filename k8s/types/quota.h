@@ -23,7 +23,6 @@ struct GpuCharge {
   bool open = false;
 
   GpuCharge& operator+=(const GpuCharge& other);
-  GpuCharge& operator-=(const GpuCharge& other);
   friend bool operator==(const GpuCharge&, const GpuCharge&) = default;
 };
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "k8s/binder/core.h"
+#include "k8s/binder/volumes.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/core_fixture.h"
 #include "tests/k8s/binder/objects.h"
@@ -462,6 +463,31 @@ TEST_F(CoreVolumes, ProvisionerThatGivesUpOnANodeGetsAnother) {
   Provision("data");
   ASSERT_TRUE(world_.Settle());
   EXPECT_TRUE(world_.IsBound("p"));
+}
+
+// The watch may still have to show what was before the answer to the binder's own write.
+TEST(Volumes, EventFromBeforeTheAnswerToAWriteTakesNothingBack) {
+  const auto claim = [](const char* version, const char* node) {
+    Json object{
+        {"metadata", {{"namespace", "team"}, {"name", "data"}, {"resourceVersion", version}}},
+        {"spec", {{"storageClassName", "standard"}}},
+        {"status", {{"phase", "Pending"}}}};
+    if (*node != 0) object["metadata"]["annotations"][std::string(kSelectedNode)] = node;
+    return object;
+  };
+  Volumes volumes;
+  volumes.SetClass({{"metadata", {{"name", "standard"}}},
+                    {"provisioner", "ebs.csi.aws.com"},
+                    {"volumeBindingMode", "WaitForFirstConsumer"}});
+  PodNeeds needs;
+  needs.claims = {"data"};
+  volumes.SetClaim(claim("7", ""));
+  volumes.SetClaim(claim("9", "n1"));
+  volumes.SetClaim(claim("8", ""));
+  EXPECT_EQ(volumes.MissingOn("n1", "team", needs).claim, "data");
+  EXPECT_FALSE(volumes.MissingOn("n1", "team", needs).tell);
+  volumes.SetClaim(claim("10", ""));
+  EXPECT_TRUE(volumes.MissingOn("n1", "team", needs).tell) << "its provisioner has given up";
 }
 
 TEST_F(CoreVolumes, ClassWithoutAProvisionerSaysWhatToDo) {

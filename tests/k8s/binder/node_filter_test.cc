@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "k8s/binder/cluster_view.h"
+#include "k8s/binder/objects.h"
 #include "tests/k8s/binder/objects.h"
 
 namespace baton::k8s {
@@ -17,7 +18,12 @@ Json PodWith(const char* spec) {
   return {{"metadata", {{"name", "p"}, {"namespace", "n"}}}, {"spec", Json::parse(spec)}};
 }
 
-NodeFacts Facts(const char* node) { return ReadFacts(Json::parse(node)); }
+// As the binder sees it.
+NodeFacts Facts(const char* text) {
+  Json node = Json::parse(text);
+  ProjectNode(node);
+  return ReadFacts(node);
+}
 
 std::string Ask(const char* spec, const NodeFacts& node) {
   const auto needs = ReadNeeds(PodWith(spec));

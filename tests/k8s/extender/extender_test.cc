@@ -66,6 +66,18 @@ TEST_F(ExtenderTest, FilterReturnsNodesAndReasons) {
   EXPECT_NE(answer["Error"].get<std::string>().find("130"), std::string::npos);
 }
 
+// Which pods tolerate what is the scheduler's to know.
+TEST_F(ExtenderTest, TaintedNodesAreNoneOfItsBusiness) {
+  Add("n1", 1);
+  core.Changed(
+      Watched::kNode,
+      NodeOf("n1",
+             {{"spec", {{"taints", {{{"key", "nvidia.com/gpu"}, {"effect", "NoSchedule"}}}}}}}));
+  const Json answer =
+      core.Filter({{"Pod", GpuPodOf("b", "30")}, {"Nodes", nullptr}, {"NodeNames", Names({"n1"})}});
+  EXPECT_EQ(answer["NodeNames"], Names({"n1"})) << answer;
+}
+
 TEST_F(ExtenderTest, VolcanoRequestsGetVolcanoAnswers) {
   Add("n1", 1);
   Add("n2", 1);
