@@ -42,7 +42,11 @@ class Control {
   // `books`: null where there are none.
   Control(boost::asio::io_context& io, Arbiter& arbiter, node::EventLog& log, Books* books,
           std::function<DaemonStatus()> daemon)
-      : arbiter_(arbiter), log_(log), books_(books), daemon_(std::move(daemon)), slices_(io, 1) {}
+      : arbiter_(arbiter),
+        log_(log),
+        books_(books),
+        daemon_(std::move(daemon)),
+        slices_(io, kSlicesPart) {}
 
   // One request. `node`: whose pods and GPUs it may see and change; "*": all (batond's own socket).
   void Handle(const std::string& line, const std::string& node, const Respond& respond);

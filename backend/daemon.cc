@@ -67,7 +67,6 @@ Result<void> Daemon::Start() {
   for (const std::string& trouble : troubles_) arbiter_->AddTrouble(trouble);
   if (auto read = arbiter_->ReadOwners(); !read) return read;
   arbiter_->lifecycle().SetDeviceMaker(&*devices_);
-  file_->SetBeside([this](auto work) { devices_->Run(std::move(work)); });
   StartKernelCaps();
   if (options_.ledger.database != "none") {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);

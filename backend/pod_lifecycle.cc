@@ -18,8 +18,6 @@ std::string CapText(const Pod& pod) {
                                              : "without cap";
 }
 
-bool AnyPod(const Pod&) { return true; }
-
 Result<void> CheckName(const std::string& name) {
   if (name.empty() || name.size() > 128 || !IsPrintable(name)) {
     return Fail(ErrorCode::kInvalid, "a pod's name is 1 to 128 printable characters");
@@ -300,7 +298,7 @@ void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const
     pods_.JoinGang(pod);
     for (const std::string& gpu : pod.gpus) usage_.At(pod.id, gpus_.Find(gpu)->key, 0);
     PutOnGpus(pod);
-    ReserveAgain(AnyPod);
+    ReserveAgain(nullptr);
     file_.Save();
     std::string where;
     for (const std::string& gpu : pod.gpus) where += (where.empty() ? "" : ", ") + gpu;
@@ -413,7 +411,7 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   }
   counted_ = counted_ && !Runs(pod);
   pods_.Changed(pod.id);
-  ReserveAgain(AnyPod);
+  ReserveAgain(nullptr);
   shares_.WeighLater(pod);
   if (pod.mode == spec::kMps && maker_ != nullptr) {
     // The GPU's daemon is told; programs that run keep what they began with.

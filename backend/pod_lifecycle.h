@@ -70,13 +70,13 @@ class PodLifecycle {
   void CloseWhenDrained(PodId pod);
   // Pods without a place may find one; `gpu`: those on it only.
   void ReserveAgain(const std::string* gpu);
-  void ReserveAgain(const std::function<bool(const Pod&)>& which);
   // The GPU is new: the pods that are on it come to it.
   void PutPodsOn(Gpu& gpu);
   // Tickets for measuring that nobody used within a minute are void.
   void DropUnused(Instant now);
 
  private:
+  void ReserveAgain(const std::function<bool(const Pod&)>& which);
   Result<Pod*> Enter(Pod pod);
   void Drop(Pod& pod);
   void PutOn(Gpu& gpu, const Pod& pod);

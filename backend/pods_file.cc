@@ -31,7 +31,6 @@ struct PodsFile::Rewriting {
   size_t bytes = 0;
   PodId pod{};  // the last one that was written
   PodId departed{};
-  bool written = false;  // but not pods.json yet
 };
 
 PodsFile::PodsFile(std::shared_ptr<PodsDisk> disk, Pods& pods, node::EventLog& log,
@@ -58,10 +57,11 @@ Result<PodsFile::Found> PodsFile::Load() {
   disk_->Remove(kFresh);  // killed while it was written
   const auto unreadable = [](const Error& error) {
     // Its pods would be forgotten, and it would be replaced.
-    return Fail(error.code == ErrorCode::kDenied ? error.code : ErrorCode::kInternal,
-                error.message +
-                    "; make it readable, or move it away to start without the pods in "
-                    "it");
+    return Fail(
+        error.code == ErrorCode::kDenied ? error.code : ErrorCode::kInternal,
+        error.message +
+            "; make it readable, or move pods.json and pods.journal-* away to start without "
+            "the pods in them");
   };
   const auto text = disk_->Read(kPods);
   if (!text && text.error().code != ErrorCode::kNotFound) return unreadable(text.error());
@@ -71,8 +71,8 @@ Result<PodsFile::Found> PodsFile::Load() {
     auto read = ReadPodsText(*text, generation_);
     if (!read && read.error().code == ErrorCode::kDenied) {
       return Fail(ErrorCode::kDenied,
-                  fmt::format("{}: {}. Install that version again, or move the file away to start "
-                              "without the pods in it",
+                  fmt::format("{}: {}. Install that version again, or move pods.json and "
+                              "pods.journal-* away to start without the pods in them",
                               disk_->PathOf(kPods), read.error().message));
     }
     if (read) {
@@ -288,7 +288,7 @@ void PodsFile::Rewrite() {
   if (auto made = disk_->Create(kFresh, text); !made) return GiveUp(made.error());
   rewriting_->bytes = text.size();
   if (later_) return StepLater();
-  for (const auto work = rewriting_; rewriting_ == work && !work->written;) GoOn();
+  while (rewriting_ != nullptr) GoOn();
 }
 
 void PodsFile::StepLater() {
@@ -318,37 +318,17 @@ void PodsFile::GoOn() {
   const std::string text = std::exchange(work.records.text(), {});
   if (auto added = disk_->Append(kFresh, text); !added) return GiveUp(added.error());
   work.bytes += text.size();
-  work.written = done;
   if (done) return Finish();
   if (later_) StepLater();
 }
 
-// Replacing a file of many megabytes, and removing others, may take a disk its time.
 void PodsFile::Finish() {
-  std::vector<std::string> former;
-  for (uint64_t g = generation_; g < rewriting_->generation; ++g) former.push_back(JournalName(g));
-  const auto work = [this, alive = alive_, disk = disk_, former,
-                     done = rewriting_]() -> std::function<void()> {
-    const auto renamed = disk->Rename(kFresh, kPods);
-    if (renamed) {
-      for (const std::string& name : former) disk->Remove(name);
-    }
-    return [this, alive, renamed, done] {
-      if (*alive) OnReplaced(*done, renamed);
-    };
-  };
-  beside_ ? beside_(work) : work()();
-}
-
-void PodsFile::OnReplaced(const Rewriting& done, const Result<void>& renamed) {
-  const bool present = rewriting_.get() == &done;  // else its journal has been lost meanwhile
-  if (!renamed && present) return GiveUp(renamed.error());
-  if (!renamed) return;
-  generation_ = done.generation;
-  pods_bytes_ = done.bytes;
-  journal_bytes_ -= done.journal_bytes_before;
-  if (!present) return;
-  rewriting_.reset();
+  if (auto renamed = disk_->Rename(kFresh, kPods); !renamed) return GiveUp(renamed.error());
+  const auto done = std::exchange(rewriting_, nullptr);
+  for (uint64_t g = generation_; g < done->generation; ++g) disk_->Remove(JournalName(g));
+  generation_ = done->generation;
+  pods_bytes_ = done->bytes;
+  journal_bytes_ -= done->journal_bytes_before;
   anchored_ = true;
   pause_ = Duration(0);
   SetTrouble(rewrite_trouble_, "");

@@ -36,8 +36,6 @@ class PodsFile {
   // Pods that are written to it in one step: some ten microseconds each.
   static constexpr size_t kPodsAtOnce = 16;
 
-  // Runs `work` where it may block, and what it returns on the loop.
-  using Beside = std::function<void(std::function<std::function<void()>()> work)>;
   // Runs `step` on the loop, soon.
   using Later = std::function<void(std::function<void()> step)>;
 
@@ -47,8 +45,6 @@ class PodsFile {
   ~PodsFile() { *alive_ = false; }
   // Until it is said, pods.json is written anew at once, whatever it takes.
   void SetLater(Later later) { later_ = std::move(later); }
-  // Until it is said, files are replaced on the loop.
-  void SetBeside(Beside beside) { beside_ = std::move(beside); }
 
   // What Load() found.
   struct Found {
@@ -102,7 +98,6 @@ class PodsFile {
   void StepLater();
   void GoOn();
   void Finish();
-  void OnReplaced(const Rewriting& done, const Result<void>& renamed);
   void GiveUp(const Error& error);
   bool AllStored() const;
   void CannotSave(const Error& error);
@@ -113,7 +108,6 @@ class PodsFile {
   node::EventLog& log_;
   const size_t journals_least_;
   Later later_;
-  Beside beside_;
   std::string write_trouble_;    // of the last change
   std::string rewrite_trouble_;  // of pods.json
   uint64_t generation_ = 0;      // of pods.json

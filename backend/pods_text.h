@@ -2,9 +2,11 @@
 // records that make the pods from nothing, a journal those of what changed since
 // (backend/pods_file.h).
 //
-//   baton pods 2 GENERATION             the first line of pods.json; its last record is {"end":
-//   true} baton pods journal 1 GENERATION     the first line of a journal CHECKSUM NUMBER JSON a
-//   record; they are numbered from 0
+//   baton pods 2 GENERATION          the first line of pods.json
+//   baton pods journal 1 GENERATION  the first line of a journal
+//   CHECKSUM NUMBER JSON             a record; they are numbered from 0
+//
+// The last record of pods.json has "end": true.
 //
 // The checksum is of generation, number and JSON, so a record counts only where it was written. The
 // keys of a record, of which each is what holds from then on: "last_id"; "pod": one that has come

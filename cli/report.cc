@@ -288,7 +288,7 @@ const ReportCommand kReport{
     R"(Examples:
   baton report --last 7d
   baton report --by user --from 2026-11-01 --to 2026-12-01
-  baton report --by day --last 90d --format csv > november.csv
+  baton report --by day --from 2026-11-01 --to 2026-12-01 --format csv > november.csv
   baton report --team research --by day,user --last 7d
   baton report --format focus --from 2026-11-01 --to 2026-12-01 > focus.csv
   baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin

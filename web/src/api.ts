@@ -178,9 +178,9 @@ export const reportRow = object({
   launches: number,
   grants: number,
   cost: optional(number),  // Present if prices are configured.
-  capacity_hours: optional(number),  // Of this row; by gpu, node and day only.
-  idle_hours: optional(number),  // Of this row; by gpu, node and day only.
-  unattributed_hours: optional(number),  // Of this row; by gpu, node and day only.
+  capacity_hours: optional(number),  // Of this row; by gpu, node, model, day, month or several of these, in a report of all use only.
+  idle_hours: optional(number),  // Of this row; by gpu, node, model, day, month or several of these, in a report of all use only.
+  unattributed_hours: optional(number),  // Of this row; by gpu, node, model, day, month or several of these, in a report of all use only.
   price: optional(number),  // By model, with a price: of a GPU-hour.
   budget_hours: optional(number),  // By team: the budget of the team and all below it, in any budget_period_s.
   budget_period_s: optional(number),
