@@ -231,9 +231,10 @@ TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
   std::filesystem::rename(folder_ / "state/pods.json", folder_ / "state/kept");
   std::filesystem::create_directory(folder_ / "state/pods.json");  // cannot be read
   ASSERT_FALSE(StartsAnyway());
-  EXPECT_NE(daemon_.Log().find("move pods.json and pods.journal-* away to start without the pods in "
-                               "them"),
-            std::string::npos);
+  EXPECT_NE(
+      daemon_.Log().find("move pods.json and pods.journal-* away to start without the pods in "
+                         "them"),
+      std::string::npos);
   std::filesystem::remove(folder_ / "state/pods.json");
   std::filesystem::rename(folder_ / "state/kept", folder_ / "state/pods.json");
   ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
