@@ -102,7 +102,7 @@ function(baton_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE baton_options baton_sanitizers ${arg_DEPENDS}
                         GTest::gtest_main)
-  if(NOT arg_RELEASE_ONLY)
+  if(NOT arg_RELEASE_ONLY OR NOT BATON_SANITIZE)
     add_dependencies(baton_tests ${name})
   endif()
   # What is tested is optimised; the test's own code is, where it says so.

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kPods = 10'000;
+constexpr size_t kPods = 2'000;
 constexpr size_t kGpus = 16;
 
 std::vector<config::ConfiguredPod> Configured(size_t count) {
