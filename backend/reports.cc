@@ -87,6 +87,7 @@ Result<ReportAnswer> AskUse(const Fields& field, const ReportView& view) {
                                                 ledger::WallNow(), *zone);
         if (!window) return tl::unexpected(window.error());
         question.window = *window;
+        question.changes = ledger::PriceChanges(prices);
         if (!field.at("team").empty()) question.team = teams::NormalPath(field.at("team"));
         question.user = field.at("user");
         question.name_space = field.at("namespace");

@@ -116,12 +116,13 @@ void Add(TextTable& table, const Charge& charge) {
   }
 }
 
-Result<void> CheckPrices(const json& report) {
+// `model`: which of the keys that is.
+Result<void> CheckPrices(const json& report, size_t model) {
   for (const json& row : report.at("rows")) {
     if (row.contains("price")) continue;
     return Fail(ErrorCode::kInvalid,
                 "a FOCUS charge needs a price, and [ledger.prices] has none for GPUs of model '" +
-                    row.at("keys").back().get<std::string>() + "'; name it, or \"\" for all");
+                    row.at("keys").at(model).get<std::string>() + "'; name it, or \"\" for all");
   }
   return {};
 }
@@ -129,9 +130,9 @@ Result<void> CheckPrices(const json& report) {
 }  // namespace
 
 Result<TextTable> FocusTable(const json& use, const json& idle) {
-  for (const json* report : {&use, &idle}) {
-    if (report->is_null()) continue;
-    if (auto good = CheckPrices(*report); !good) return tl::unexpected(good.error());
+  if (auto good = CheckPrices(use, 5); !good) return tl::unexpected(good.error());
+  if (!idle.is_null()) {
+    if (auto good = CheckPrices(idle, 1); !good) return tl::unexpected(good.error());
   }
   TextTable table;
   for (const char* column : kFocusColumns) table.columns.push_back({column, true});

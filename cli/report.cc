@@ -274,7 +274,8 @@ const ReportCommand kReport{
     "report",
     "Who used what: GPU-hours, cost, idle time",
     {{"by", "team", "WHAT",
-      "team, user, namespace, pod, gpu, node, model, day, month or total; several with commas"},
+      "team, user, namespace, pod, gpu, node, model, day, month, price or total; several with "
+      "commas"},
      {"last", "", "TIME", "Length of the window up to now; default: 30d"},
      {"from", "", "TIME",
       "Such as 2026-11-01 or 2026-11-01T09:30; UTC unless --time-zone is given"},

@@ -171,6 +171,49 @@ std::string Fingerprint(const spec::PodRequest& r) {
   return text;
 }
 
+// A price of a GPU-hour.
+Result<double> PriceOf(const toml::node* node) {
+  const auto price = node != nullptr && node->is_number() ? node->value<double>() : std::nullopt;
+  if (price && *price >= 0 && *price <= 1e6) return *price;
+  return Fail(ErrorCode::kInvalid, "it must be a number from 0 to 1000000");
+}
+
+// 2.5, or [{price = 2.5}, {from = "2026-11-01T12:00", price = 3}]. Times are UTC.
+Result<ledger::ModelPrices> PricesOf(const toml::node& node) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) {
+    return PriceOf(&node).map([](double price) { return ledger::ModelPrices(price); });
+  }
+  std::vector<ledger::DatedPrice> dated;
+  for (const toml::node& entry : *list) {
+    const toml::table* table = entry.as_table();
+    const toml::node* from = table == nullptr ? nullptr : table->get("from");
+    if (table == nullptr || table->size() != (from == nullptr ? 1u : 2u)) {
+      return Fail(ErrorCode::kInvalid,
+                  "a list of prices has entries such as {from = \"2026-11-01T12:00\", price = 3}");
+    }
+    const auto price = PriceOf(table->get("price"));
+    if (!price) return tl::unexpected(price.error());
+    ledger::WallTime at{};
+    if (from != nullptr) {
+      const auto text = from->value_exact<std::string>();
+      const auto written = ledger::ParseWrittenTime(text ? *text : "");
+      if (!written) return tl::unexpected(written.error());
+      at = ledger::WallTime(written->local.time_since_epoch());
+      if (at != std::chrono::floor<std::chrono::minutes>(at)) {
+        return Fail(ErrorCode::kInvalid, "a price begins with a whole minute");
+      }
+    }
+    dated.push_back({at, *price});
+  }
+  return ledger::ModelPrices::Make(std::move(dated));
+}
+
+std::string WrittenFrom(ledger::WallTime from) {
+  const auto since = std::chrono::floor<std::chrono::seconds>(from.time_since_epoch());
+  return ledger::FormatWrittenTime(std::chrono::local_seconds(since));
+}
+
 class Reader {
  public:
   Reader(const toml::table& root, std::string file) : root_(root), file_(std::move(file)) {}
@@ -276,7 +319,7 @@ class Reader {
     Time(key, time, Duration(0), std::chrono::hours(100'000), comment);
     value = std::chrono::ceil<std::chrono::hours>(time);
   }
-  void Prices(const char* key, std::map<std::string, double>& value, const char*) {
+  void Prices(const char* key, ledger::Prices& value, const char*) {
     const toml::node* node = Get(key);
     if (node == nullptr) return;
     const toml::table* table = node->as_table();
@@ -284,12 +327,12 @@ class Reader {
       return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
     }
     for (auto&& [name, entry] : *table) {
-      const auto price = entry.is_number() ? entry.value<double>() : std::nullopt;
-      if (!price || !(*price >= 0 && *price <= 1e6)) {
-        return Complain(
-            entry, fmt::format("the price of {} must be a number from 0 to 1000000", name.str()));
+      auto prices = PricesOf(entry);
+      if (!prices) {
+        return Complain(entry,
+                        fmt::format("the price of {}: {}", name.str(), prices.error().message));
       }
-      value[std::string(name.str())] = *price;
+      value.insert_or_assign(std::string(name.str()), std::move(*prices));
     }
   }
 
@@ -457,11 +500,21 @@ class Printer {
   void Hours(const char* key, std::chrono::hours value, const char* comment) {
     Time(key, value, {}, {}, comment);
   }
-  void Prices(const char* key, const std::map<std::string, double>& values, const char* comment) {
+  void Prices(const char* key, const ledger::Prices& values, const char* comment) {
     Comment(comment);
     text += fmt::format("[{}.{}]\n", section_, key);
-    for (const auto& [name, value] : values)
-      text += fmt::format("{} = {}\n", TomlText(name), value);
+    for (const auto& [name, prices] : values) {
+      std::string list;
+      for (const ledger::DatedPrice& dated : prices.dated()) {
+        const bool always = dated.from == ledger::WallTime{};
+        list += fmt::format("{}{{{}price = {}}}", list.empty() ? "" : ", ",
+                            always ? "" : fmt::format("from = \"{}\", ", WrittenFrom(dated.from)),
+                            dated.price);
+      }
+      text += TomlText(name) + " = ";
+      text += prices.plain() ? fmt::format("{}\n", prices.dated().front().price)
+                             : fmt::format("[{}]\n", list);
+    }
   }
   void Table(const char* key, const std::map<std::string, std::string>& values,
              const char* comment) {

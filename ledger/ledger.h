@@ -27,6 +27,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "ledger/options.h"
+#include "ledger/wall_time.h"
 
 namespace date {
 class time_zone;
@@ -34,8 +35,6 @@ class time_zone;
 
 namespace baton::ledger {
 
-// The wall clock, UTC. Nowhere else than in the ledger and what reads it does one appear.
-using WallTime = std::chrono::sys_time<std::chrono::milliseconds>;
 WallTime WallNow();
 // Half open: [from, to).
 struct Window {
@@ -110,7 +109,8 @@ enum class By : uint8_t {
   kDay,
   kTotal,
   kMonth,
-  kModel
+  kModel,
+  kPrice
 };
 
 // In which days and months begin (ledger/time_zone.h).
@@ -127,6 +127,8 @@ struct Question {
   // Only the use of these; empty: of all. A team with all below it; a pod by its name, in any
   // namespace, or as NAMESPACE/NAME.
   std::string team = {}, user = {}, name_space = {}, pod = {};
+  // Moments, by time: rows are apart for what was before and after each of them (Uses::spans).
+  std::vector<WallTime> changes = {};
 
   bool filtered() const {
     return !team.empty() || !user.empty() || !name_space.empty() || !pod.empty();
@@ -134,33 +136,48 @@ struct Question {
   // Whether each row has a capacity of its own: what GPUs and times have, and owners have not.
   bool own_capacity() const;
 };
-inline constexpr size_t kBysMax = 6;
+inline constexpr size_t kBysMax = 7;
 
 // A part of a report: one key on one model of GPU.
 struct UseRow {
   // One for each of Question::by: a team's path, a user, a day as "2026-11-21", a month as
-  // "2026-11", "" for kTotal ...
+  // "2026-11", "" for kTotal and kPrice (which is ReportJson()'s to say) ...
   std::vector<std::string> keys;
   // By user or pod, and not by team: these have a row for each team. Else empty.
   std::string team;
   std::string model;  // so that a price can be put on it
   Sums use;
+  size_t span = 0;  // of Uses::spans
 };
 struct CapacityRow {
   std::vector<std::string> keys;  // where each row has a capacity of its own, else empty texts
   std::string model;
   Int128 present_ns = 0;  // the GPU was there
   Int128 idle_ns = 0;     // and nobody held or wanted it
+  size_t span = 0;        // of Uses::spans
+};
+struct OthersRow {
+  std::string model;
+  Int128 held_ns = 0;
+  size_t span = 0;  // of Uses::spans
+};
+// A part of the window in which no price changed.
+struct Span {
+  // The window's beginning or one of Question::changes.
+  WallTime since;
+  // As answered: each change is at the nearest edge of the finest buckets that are left there.
+  Window window;
 };
 struct Uses {
   // As answered: where fine buckets are gone, edges are moved out to the buckets that are left.
   Window window;
-  std::vector<UseRow> rows;           // by keys, then team, then model
-  std::vector<CapacityRow> capacity;  // by keys, then model
-  // By model: what was held by all whom the question leaves out.
-  std::map<std::string, Int128> others_held_ns;
+  std::vector<UseRow> rows;           // by keys, then team, then model, then span
+  std::vector<CapacityRow> capacity;  // by keys, then model, then span
+  // By model and span: what was held by all whom the question leaves out.
+  std::vector<OthersRow> others;
   // By day and month: from when to when each of them is, as far as it lies in the window.
   std::map<std::string, Window> periods;
+  std::vector<Span> spans;  // by time; at least one
 };
 
 // A team's user and what they held, older use counting less.

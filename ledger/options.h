@@ -3,10 +3,10 @@
 #define BATON_LEDGER_OPTIONS_H_
 
 #include <chrono>
-#include <map>
 #include <string>
 
 #include "base/time.h"
+#include "ledger/prices.h"
 
 namespace baton::ledger {
 
@@ -25,8 +25,7 @@ struct LedgerOptions {
   // Interval between batches of usage. What a crash interrupts is recorded after it.
   Duration every = std::chrono::seconds(10);
   Retention retention{};
-  // Price of a GPU-hour by model, as NVML names it; "" for all others.
-  std::map<std::string, double> prices{};
+  Prices prices{};  // of a GPU-hour
   std::string currency = "EUR";
 
   // Shows `v` each key of [ledger] (config/options.h).
@@ -43,8 +42,10 @@ struct LedgerOptions {
     v.Hours("keep_hours", retention.hours, nullptr);
     v.Hours("keep_days", retention.days, nullptr);
     v.Text("currency", currency, "Currency of the prices, for display.");
-    v.Prices("prices", prices,
-             "Price of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\": all other models.");
+    v.Prices(
+        "prices", prices,
+        "Price of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\": all other models. Or by time:\n"
+        "[{price = 3.5}, {from = \"2026-11-01T12:00\", price = 4}] (UTC).");
   }
 };
 

@@ -69,4 +69,21 @@ std::vector<Period> PeriodsOf(const TimeZone& zone, PeriodLength length, Window 
   return periods;
 }
 
+std::vector<Span> SpansOf(Window window, const std::vector<WallTime>& changes,
+                          const std::array<int64_t, 4>& floors) {
+  std::vector<Span> spans{{window.from, window}};
+  for (const WallTime change : changes) {
+    const WallTime at = Nearest(change, floors);
+    if (at >= window.to) break;
+    if (at <= spans.back().window.from) {
+      // Nothing is left of what was before it.
+      spans.back().since = std::max(spans.back().since, change);
+      continue;
+    }
+    spans.back().window.to = at;
+    spans.push_back({change, {at, window.to}});
+  }
+  return spans;
+}
+
 }  // namespace baton::ledger

@@ -17,7 +17,7 @@ enum class PeriodLength { kDay, kMonth };
 // A day or a month of the zone as far as it lies in a window, and the buckets that it is answered
 // by.
 struct Period {
-  std::string name;  // "2026-11-21", "2026-11"
+  std::string name;  // "2026-11-21", "2026-11"; of a whole window ""
   Window window;
   std::vector<Piece> pieces;
 };
@@ -33,6 +33,11 @@ WindowCut CutWindowIn(const TimeZone& zone, Window window, const std::array<int6
 // have nothing are left out.
 std::vector<Period> PeriodsOf(const TimeZone& zone, PeriodLength length, Window window,
                               const std::array<int64_t, 4>& floors);
+
+// The parts of a window that CutWindowIn() answered between `changes`, which are whole minutes, by
+// time. Changes at or outside the window's edges, once moved, cut nothing.
+std::vector<Span> SpansOf(Window window, const std::vector<WallTime>& changes,
+                          const std::array<int64_t, 4>& floors);
 
 }  // namespace baton::ledger
 

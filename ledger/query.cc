@@ -43,16 +43,22 @@ std::array<int64_t, 4> Floors(Database& database) {
   return floors;
 }
 
-// Buckets of one level, and the number of the period that they belong to.
+// A part of the answer's time that is added up by itself: a period as far as it lies in a span.
+struct Section {
+  size_t period = 0;  // of Uses::periods by time
+  size_t span = 0;    // of Uses::spans
+};
+
+// Buckets of one level, and the number of the section that they belong to.
 struct Slice {
   Piece piece;
-  size_t period = 0;
+  size_t section = 0;
 };
 
 // "(SELECT ... FROM PREFIXfine WHERE t >= $1 AND t < $2 GROUP BY ... UNION ALL ...)" over all
-// pieces, and the values of its placeholders. With `periods` each row begins with its period, from
-// the first slice's.
-std::string Union(std::span<const Slice> slices, bool periods, const std::string& prefix,
+// pieces, and the values of its placeholders. With `sections` each row ends with its section,
+// counted from the first slice's.
+std::string Union(std::span<const Slice> slices, bool sections, const std::string& prefix,
                   const std::string& select, const std::string& group, std::vector<Value>& values) {
   std::string sql;
   for (const Slice& slice : slices) {
@@ -60,10 +66,11 @@ std::string Union(std::span<const Slice> slices, bool periods, const std::string
     values.emplace_back(slice.piece.to);
     const std::string last = std::to_string(values.size());
     sql += sql.empty() ? "(" : " UNION ALL ";
-    sql += "SELECT " + select +
-           (periods ? fmt::format(", {} AS period", slice.period - slices.front().period) : "") +
-           " FROM " + prefix + kLevels[slice.piece.level].name + " WHERE t >= $" +
-           std::to_string(values.size() - 1) + " AND t < $" + last + " GROUP BY " + group;
+    sql +=
+        "SELECT " + select +
+        (sections ? fmt::format(", {} AS section", slice.section - slices.front().section) : "") +
+        " FROM " + prefix + kLevels[slice.piece.level].name + " WHERE t >= $" +
+        std::to_string(values.size() - 1) + " AND t < $" + last + " GROUP BY " + group;
   }
   return sql + ")";
 }
@@ -97,6 +104,7 @@ const char* KeyOf(By by) {
     case By::kDay:
     case By::kMonth:
     case By::kTotal:
+    case By::kPrice:
       break;
   }
   return "''";
@@ -158,16 +166,12 @@ Result<void> Check(const Question& question) {
 // How many pieces one statement reads; SQLite takes 500.
 constexpr size_t kSlicesMax = 60;
 
-// The buckets of a window: without periods at once, else period by period. Days and months without
-// any books, which a long window may have many of, are left out.
-std::vector<Slice> SlicesOf(Database& database, const Question& question, const WindowCut& cut,
-                            const std::array<int64_t, 4>& floors, std::vector<Period>& periods) {
-  std::vector<Slice> slices;
+// The days or months of a window; where the question is by neither, the window itself. Days and
+// months without any books, which a long window may have many of, are left out.
+std::vector<Period> AskedPeriods(Database& database, const Question& question, const WindowCut& cut,
+                                 const std::array<int64_t, 4>& floors) {
   const bool daily = Has(question.by, By::kDay);
-  if (!daily && !Has(question.by, By::kMonth)) {
-    for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
-    return slices;
-  }
+  if (!daily && !Has(question.by, By::kMonth)) return {{"", cut.window, cut.pieces}};
   constexpr const char* kDays[] = {"use_days", "gpu_days"};
   int64_t first = std::numeric_limits<int64_t>::max();
   int64_t last = -1;
@@ -177,16 +181,33 @@ std::vector<Slice> SlicesOf(Database& database, const Question& question, const 
     database.Run("SELECT COALESCE(MAX(t), $1) FROM " + table, {last},
                  [&](const Row& row) { last = std::max(last, row.Int(0)); });
   }
-  if (last < 0) return slices;
+  if (last < 0) return {};
   // With the whole of the periods at both ends.
   const int64_t margin = (daily ? 2 : 32) * kDay;
   const auto at = [](int64_t second) { return WallTime(std::chrono::seconds(second)); };
   const Window window{std::max(cut.window.from, at(std::max<int64_t>(0, first - margin))),
                       std::min(cut.window.to, at(last + margin))};
-  periods =
-      PeriodsOf(question.zone, daily ? PeriodLength::kDay : PeriodLength::kMonth, window, floors);
+  return PeriodsOf(question.zone, daily ? PeriodLength::kDay : PeriodLength::kMonth, window,
+                   floors);
+}
+
+// The buckets of the periods, section by section. All are sorted by time.
+std::vector<Slice> SlicesOf(const std::vector<Period>& periods, const std::vector<Span>& spans,
+                            const std::array<int64_t, 4>& floors, std::vector<Section>& sections) {
+  std::vector<Slice> slices;
+  size_t span = 0;
   for (size_t i = 0; i < periods.size(); ++i) {
-    for (const Piece& piece : periods[i].pieces) slices.push_back({piece, i});
+    const Period& period = periods[i];
+    while (span + 1 < spans.size() && spans[span].window.to <= period.window.from) ++span;
+    for (size_t j = span; j < spans.size(); ++j) {
+      const Window common{std::max(period.window.from, spans[j].window.from),
+                          std::min(period.window.to, spans[j].window.to)};
+      if (j > span && common.from >= common.to) break;
+      const bool whole = common.from == period.window.from && common.to == period.window.to;
+      const std::vector<Piece> pieces = whole ? period.pieces : CutWindow(common, floors).pieces;
+      for (const Piece& piece : pieces) slices.push_back({piece, sections.size()});
+      sections.push_back({i, j});
+    }
   }
   return slices;
 }
@@ -230,7 +251,7 @@ std::string FormatSum(Int128 sum) {
 bool Question::own_capacity() const {
   return !filtered() && std::all_of(by.begin(), by.end(), [](By key) {
     return key == By::kGpu || key == By::kNode || key == By::kModel || key == By::kDay ||
-           key == By::kMonth;
+           key == By::kMonth || key == By::kPrice;
   });
 }
 
@@ -241,27 +262,33 @@ Result<Uses> Ledger::Query(const Question& question) {
   const std::vector<By>& by = question.by;
   const bool own_capacity = question.own_capacity();
   const bool with_team = (Has(by, By::kUser) || Has(by, By::kPod)) && !Has(by, By::kTeam);
-  const bool in_periods = Has(by, By::kDay) || Has(by, By::kMonth);
   const std::string below = question.team + "/";
-  // Keys, then team, then model: the order of the answer. Not the database's, which has an order of
-  // its own for letters.
-  using Key = std::tuple<std::vector<std::string>, std::string, std::string>;
-  std::map<Key, Sums> rows;
-  std::map<std::pair<std::vector<std::string>, std::string>, std::pair<Int128, Int128>> capacity;
+  // Keys, then team, then model, then span: the order of the answer. Not the database's, which has
+  // an order of its own for letters.
+  using Keys = std::vector<std::string>;
+  std::map<std::tuple<Keys, std::string, std::string, size_t>, Sums> rows;
+  std::map<std::tuple<Keys, std::string, size_t>, std::pair<Int128, Int128>> capacity;
+  std::map<std::pair<std::string, size_t>, Int128> others;
   Uses uses;
   auto done = Try([&] {
     rows.clear();
     capacity.clear();
+    others.clear();
     const Transaction transaction(*database_, Database::Access::kRead);
     const std::array<int64_t, 4> floors = Floors(*database_);
     const WindowCut cut = CutWindowIn(question.zone, question.window, floors);
     uses = {};
     uses.window = cut.window;
-    std::vector<Period> periods;
-    const std::vector<Slice> all = SlicesOf(*database_, question, cut, floors, periods);
-    for (const Period& period : periods) uses.periods[period.name] = period.window;
+    uses.spans = SpansOf(cut.window, question.changes, floors);
+    const std::vector<Period> periods = AskedPeriods(*database_, question, cut, floors);
+    std::vector<Section> sections;
+    const std::vector<Slice> all = SlicesOf(periods, uses.spans, floors, sections);
+    const bool in_sections = sections.size() > 1 || Has(by, By::kDay) || Has(by, By::kMonth);
+    for (const Period& period : periods) {
+      if (!period.name.empty()) uses.periods[period.name] = period.window;
+    }
 
-    // The columns in front of the sums: a key for each of `by`, the team, the model, the period.
+    // The columns in front of the sums: a key for each of `by`, the team, the model, the section.
     const auto columns = [&](bool of_use) {
       std::string select;
       std::string group;
@@ -273,23 +300,22 @@ Result<Uses> Ledger::Query(const Question& question) {
       }
       select += fmt::format("{} AS k_team, g.model", of_use && with_team ? "a.team" : "''");
       group += "k_team, g.model";
-      if (in_periods) {
-        select += ", u.period";
-        group += ", u.period";
+      if (in_sections) {
+        select += ", u.section";
+        group += ", u.section";
       }
       return std::pair(select, group);
     };
-    const int first_sum = static_cast<int>(by.size()) + 2 + (in_periods ? 1 : 0);
-    const auto keys_of = [&](const Row& row, size_t first_period, bool of_use) {
-      std::vector<std::string> keys;
+    const int first_sum = static_cast<int>(by.size()) + 2 + (in_sections ? 1 : 0);
+    const auto keys_of = [&](const Row& row, const Section& section, bool of_use) {
+      Keys keys;
       for (size_t i = 0; i < by.size(); ++i) {
         const auto column = static_cast<int>(i);
         if (by[i] != By::kDay && by[i] != By::kMonth) {
           keys.push_back(row.Text(column));
         } else if (of_use || own_capacity) {
-          const size_t period = first_period + static_cast<size_t>(row.Int(first_sum - 1));
           // A month is what a day's name begins with.
-          keys.push_back(periods[period].name.substr(0, by[i] == By::kDay ? 10 : 7));
+          keys.push_back(periods[section.period].name.substr(0, by[i] == By::kDay ? 10 : 7));
         } else {
           keys.emplace_back();
         }
@@ -299,18 +325,22 @@ Result<Uses> Ledger::Query(const Question& question) {
     for (size_t begin = 0; begin < all.size(); begin += kSlicesMax) {
       const std::span<const Slice> slices =
           std::span(all).subspan(begin, std::min(kSlicesMax, all.size() - begin));
-      const size_t first_period = slices.front().period;
+      const auto section_of = [&, first = slices.front().section](const Row& row, int column) {
+        return sections[first + (in_sections ? static_cast<size_t>(row.Int(column)) : 0)];
+      };
       const auto model = static_cast<int>(by.size()) + 1;
 
       std::vector<Value> values;
       const auto [select, group] = columns(true);
       std::string sql = "SELECT " + select + SumsOf(*database_, kUse) + " FROM " +
-                        Union(slices, in_periods, "use_", "account" + SumsOf(*database_, kUse),
+                        Union(slices, in_sections, "use_", "account" + SumsOf(*database_, kUse),
                               "account", values) +
                         " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
       if (question.filtered()) sql += " WHERE " + Filter(question, below, values);
       database_->Run(sql + " GROUP BY " + group, values, [&](const Row& row) {
-        Sums& sum = rows[{keys_of(row, first_period, true), row.Text(model - 1), row.Text(model)}];
+        const Section section = section_of(row, first_sum - 1);
+        Sums& sum =
+            rows[{keys_of(row, section, true), row.Text(model - 1), row.Text(model), section.span}];
         int column = first_sum;
         for (Int128* to : {&sum.held_ns, &sum.busy_ns, &sum.waited_ns, &sum.unmanaged_ns,
                            &sum.memory_mib_ms, &sum.launches, &sum.grants, &sum.revocations}) {
@@ -320,24 +350,28 @@ Result<Uses> Ledger::Query(const Question& question) {
 
       if (question.filtered()) {
         values.clear();
-        sql = "SELECT g.model, " + database_->SumOf("held_ns") + " AS held_ns FROM " +
-              Union(slices, false, "use_",
+        const std::string section = in_sections ? ", u.section" : "";
+        sql = "SELECT g.model, " + database_->SumOf("held_ns") + " AS held_ns" + section +
+              " FROM " +
+              Union(slices, in_sections, "use_",
                     "account, " + database_->SumOf("held_ns") + " AS held_ns", "account", values) +
               " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu WHERE NOT (";
-        sql += Filter(question, below, values) + ") GROUP BY g.model";
-        database_->Run(sql, values,
-                       [&](const Row& row) { uses.others_held_ns[row.Text(0)] += row.Wide(1); });
+        sql += Filter(question, below, values) + ") GROUP BY g.model" + section;
+        database_->Run(sql, values, [&](const Row& row) {
+          others[{row.Text(0), section_of(row, 2).span}] += row.Wide(1);
+        });
       }
 
       values.clear();
       const auto [of_gpus, by_gpus] = columns(false);
       sql =
           "SELECT " + of_gpus + SumsOf(*database_, kCapacity) + " FROM " +
-          Union(slices, in_periods, "gpu_", "gpu" + SumsOf(*database_, kCapacity), "gpu", values) +
+          Union(slices, in_sections, "gpu_", "gpu" + SumsOf(*database_, kCapacity), "gpu", values) +
           " u JOIN gpus g ON g.id = u.gpu GROUP BY " + by_gpus;
       database_->Run(sql, values, [&](const Row& row) {
+        const Section section = section_of(row, first_sum - 1);
         auto& [present_ns, idle_ns] =
-            capacity[{keys_of(row, first_period, false), row.Text(model)}];
+            capacity[{keys_of(row, section, false), row.Text(model), section.span}];
         present_ns += row.Wide(first_sum);
         idle_ns += row.Wide(first_sum + 1);
       });
@@ -345,11 +379,15 @@ Result<Uses> Ledger::Query(const Question& question) {
   });
   if (!done) return tl::unexpected(done.error());
   for (const auto& [key, sum] : rows) {
-    const auto& [keys, team, model] = key;
-    uses.rows.push_back({keys, team, model, sum});
+    const auto& [keys, team, model, span] = key;
+    uses.rows.push_back({keys, team, model, sum, span});
   }
   for (const auto& [key, times] : capacity) {
-    uses.capacity.push_back({key.first, key.second, times.first, times.second});
+    const auto& [keys, model, span] = key;
+    uses.capacity.push_back({keys, model, times.first, times.second, span});
+  }
+  for (const auto& [key, held_ns] : others) {
+    uses.others.push_back({key.first, held_ns, key.second});
   }
   return uses;
 }

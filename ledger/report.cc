@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<std::string_view, By>, 10> kBys{{{"team", By::kTeam},
+constexpr std::array<std::pair<std::string_view, By>, 11> kBys{{{"team", By::kTeam},
                                                                 {"user", By::kUser},
                                                                 {"namespace", By::kNamespace},
                                                                 {"pod", By::kPod},
@@ -25,19 +24,13 @@ constexpr std::array<std::pair<std::string_view, By>, 10> kBys{{{"team", By::kTe
                                                                 {"day", By::kDay},
                                                                 {"total", By::kTotal},
                                                                 {"month", By::kMonth},
-                                                                {"model", By::kModel}}};
+                                                                {"model", By::kModel},
+                                                                {"price", By::kPrice}}};
 
 double Hours(Int128 ns) { return static_cast<double>(ns) / 3600e9; }
 // For JSON, whose readers know 64 bits. Nobody launches more.
 int64_t Count(Int128 number) {
   return static_cast<int64_t>(std::min<Int128>(number, std::numeric_limits<int64_t>::max()));
-}
-
-std::optional<double> PriceOf(const Prices& prices, const std::string& model) {
-  auto it = prices.find(model);
-  if (it == prices.end()) it = prices.find("");
-  if (it == prices.end()) return std::nullopt;
-  return it->second;
 }
 
 void Add(Sums& to, const Sums& more) {
@@ -62,29 +55,38 @@ struct Sum {
   double others_cost = 0;
   double idle_cost = 0;
   double capacity_cost = 0;
+  // Of all that was added, where that is one.
+  std::optional<double> price;
+  bool first = true;
+  std::optional<Window> span;  // of all that was added
 
-  void AddUse(const UseRow& row, const Prices& prices) {
+  void AddUse(const UseRow& row, std::optional<double> at) {
     Add(use, row.use);
-    if (const auto price = PriceOf(prices, row.model)) {
-      priced = true;
-      cost += *price * Hours(row.use.held_ns);
-    }
+    AddPrice(at);
+    if (at) cost += *at * Hours(row.use.held_ns);
   }
-  void AddCapacity(const CapacityRow& row, const Prices& prices) {
+  void AddCapacity(const CapacityRow& row, std::optional<double> at) {
     present_ns += row.present_ns;
     idle_ns += row.idle_ns;
-    if (const auto price = PriceOf(prices, row.model)) {
-      priced = true;
-      idle_cost += *price * Hours(row.idle_ns);
-      capacity_cost += *price * Hours(row.present_ns);
-    }
+    AddPrice(at);
+    if (!at) return;
+    idle_cost += *at * Hours(row.idle_ns);
+    capacity_cost += *at * Hours(row.present_ns);
   }
-  void AddOthers(const std::string& model, Int128 held_ns, const Prices& prices) {
-    others_ns += held_ns;
-    if (const auto price = PriceOf(prices, model)) {
-      priced = true;
-      others_cost += *price * Hours(held_ns);
-    }
+  void AddOthers(const OthersRow& row, std::optional<double> at) {
+    others_ns += row.held_ns;
+    AddPrice(at);
+    if (at) others_cost += *at * Hours(row.held_ns);
+  }
+  void AddPrice(std::optional<double> at) {
+    priced = priced || at.has_value();
+    if (first) price = at;
+    if (price != at) price = std::nullopt;
+    first = false;
+  }
+  void AddSpan(Window window) {
+    if (!span) span = window;
+    span = Window{std::min(span->from, window.from), std::max(span->to, window.to)};
   }
   Int128 held() const { return use.held_ns + others_ns; }
   // A hold is booked when it is charged, which may be a moment into the next bucket.
@@ -151,41 +153,9 @@ const char* ByName(By by) {
 }
 
 Result<WallTime> ParseTime(std::string_view text, const TimeZone& zone) {
-  std::string_view rest = text;
-  const bool utc = !rest.empty() && rest.back() == 'Z';
-  if (utc) rest.remove_suffix(1);
-  std::array<int, 6> parts{0, 1, 1, 0, 0, 0};
-  constexpr std::array<size_t, 6> kDigits{4, 2, 2, 2, 2, 2};
-  constexpr std::string_view kBefore = "?--T::";
-  size_t count = 0;
-  for (; count < parts.size() && !rest.empty(); ++count) {
-    if (count > 0) {
-      if (rest.front() != kBefore[count]) break;
-      rest.remove_prefix(1);
-    }
-    const std::string_view digits = rest.substr(0, kDigits[count]);
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), parts[count]);
-    if (error != std::errc() || digits.size() != kDigits[count] ||
-        end != digits.data() + digits.size() || parts[count] < 0) {
-      count = 0;
-      break;
-    }
-    rest.remove_prefix(kDigits[count]);
-  }
-  const std::chrono::year_month_day day{std::chrono::year(parts[0]),
-                                        std::chrono::month(static_cast<unsigned>(parts[1])),
-                                        std::chrono::day(static_cast<unsigned>(parts[2]))};
-  const bool good = rest.empty() && count >= 3 && count != 4 && day.ok() && parts[0] >= 1970 &&
-                    parts[3] < 24 && parts[4] < 60 && parts[5] < 60;
-  if (!good) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("'{}' is no time; write 2026-11-21 or 2026-11-21T14:30 ({})",
-                            text.substr(0, 64), zone.name));
-  }
-  return AtLocalTime(utc ? TimeZone{} : zone,
-                     std::chrono::local_days(day) + std::chrono::hours(parts[3]) +
-                         std::chrono::minutes(parts[4]) + std::chrono::seconds(parts[5]));
+  const Result<WrittenTime> written = ParseWrittenTime(text, zone.name);
+  if (!written) return tl::unexpected(written.error());
+  return AtLocalTime(written->utc ? TimeZone{} : zone, written->local);
 }
 
 Result<Window> ParseWindow(const std::string& from, const std::string& to, const std::string& last,
@@ -222,23 +192,37 @@ json ReportJson(const Uses& uses, const Question& question, const Prices& prices
   using Key = std::pair<std::vector<std::string>, std::string>;  // keys, team
   const std::vector<By>& by = question.by;
   const auto is_by = [&](By key) { return std::find(by.begin(), by.end(), key) != by.end(); };
+  const auto price_of = [&](const auto& row) {
+    return PriceAt(prices, row.model,
+                   row.span < uses.spans.size() ? uses.spans[row.span].since : uses.window.from);
+  };
   std::map<Key, Sum> rows;
-  std::map<Key, std::string> models;
+  const auto row_of = [&](std::vector<std::string> keys, const std::string& team, size_t span,
+                          std::optional<double> price) -> Sum& {
+    Window window = span < uses.spans.size() ? uses.spans[span].window : uses.window;
+    for (size_t i = 0; i < by.size(); ++i) {
+      if (by[i] == By::kPrice && price) keys[i] = fmt::format("{}", *price);
+      const auto period = uses.periods.find(keys[i]);
+      if ((by[i] != By::kDay && by[i] != By::kMonth) || period == uses.periods.end()) continue;
+      window = {std::max(window.from, period->second.from), std::min(window.to, period->second.to)};
+    }
+    Sum& row = rows[{std::move(keys), team}];
+    row.AddSpan(window);
+    return row;
+  };
   Sum all;
   for (const UseRow& row : uses.rows) {
-    rows[{row.keys, row.team}].AddUse(row, prices);
-    models[{row.keys, row.team}] = row.model;
-    all.AddUse(row, prices);
+    const auto price = price_of(row);
+    row_of(row.keys, row.team, row.span, price).AddUse(row, price);
+    all.AddUse(row, price);
   }
   const bool own_capacity = question.own_capacity();
   for (const CapacityRow& row : uses.capacity) {
-    if (own_capacity) {
-      rows[{row.keys, ""}].AddCapacity(row, prices);
-      models[{row.keys, ""}] = row.model;
-    }
-    all.AddCapacity(row, prices);
+    const auto price = price_of(row);
+    if (own_capacity) row_of(row.keys, "", row.span, price).AddCapacity(row, price);
+    all.AddCapacity(row, price);
   }
-  for (const auto& [model, held_ns] : uses.others_held_ns) all.AddOthers(model, held_ns, prices);
+  for (const OthersRow& row : uses.others) all.AddOthers(row, price_of(row));
   const auto time = [&](WallTime at) { return FormatTime(at, question.zone); };
   json answer{{"from", time(uses.window.from)},
               {"to", time(uses.window.to)},
@@ -256,7 +240,11 @@ json ReportJson(const Uses& uses, const Question& question, const Prices& prices
     row["key"] = by.size() == 1 ? key.first.front() : joined;
     if (by.size() > 1) row["keys"] = key.first;
     if (teams) row["team"] = key.second;
-    for (size_t i = 0; i < by.size(); ++i) {
+    if (is_by(By::kPrice)) {
+      row["from"] = time(sum.span->from);
+      row["to"] = time(sum.span->to);
+    }
+    for (size_t i = 0; i < by.size() && !is_by(By::kPrice); ++i) {
       const auto period = uses.periods.find(key.first[i]);
       if ((by[i] != By::kDay && by[i] != By::kMonth) || period == uses.periods.end()) continue;
       row["from"] = time(period->second.from);
@@ -264,9 +252,7 @@ json ReportJson(const Uses& uses, const Question& question, const Prices& prices
     }
     sum.PutUse(row);
     if (own_capacity) sum.PutCapacity(row);
-    if (is_by(By::kModel)) {
-      if (const auto price = PriceOf(prices, models[key])) row["price"] = *price;
-    }
+    if ((is_by(By::kModel) || is_by(By::kPrice)) && sum.price) row["price"] = *sum.price;
     answer["rows"].push_back(std::move(row));
   }
   answer["held_hours"] = Hours(all.use.held_ns);

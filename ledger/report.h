@@ -5,18 +5,18 @@
 #ifndef BATON_LEDGER_REPORT_H_
 #define BATON_LEDGER_REPORT_H_
 
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ledger/ledger.h"
+#include "ledger/prices.h"
 #include "ledger/time_zone.h"
 
 namespace baton::ledger {
 
-// "team", "user", "namespace", "pod", "gpu", "node", "day", "total", "month" or "model".
+// "team", "user", "namespace", "pod", "gpu", "node", "day", "total", "month", "model" or "price".
 Result<By> ParseBy(std::string_view text);
 const char* ByName(By by);
 // One or several, as "day,team".
@@ -31,9 +31,6 @@ Result<WallTime> ParseTime(std::string_view text, const TimeZone& zone = {});
 Result<Window> ParseWindow(const std::string& from, const std::string& to, const std::string& last,
                            WallTime now, const TimeZone& zone = {});
 
-// Price of a GPU-hour by model; "" stands for all models that are not named.
-using Prices = std::map<std::string, double>;
-
 // {from, to (RFC 3339), from_ms, to_ms, by, time_zone?, currency?, rows: [{key, keys?, team?,
 // from?, to?, held_hours, busy_hours, waited_hours, unmanaged_hours, memory_gib_hours, efficiency,
 // launches, grants, cost?, price?, capacity_hours?, idle_hours?, unattributed_hours?}], held_hours,
@@ -44,8 +41,13 @@ using Prices = std::map<std::string, double>;
 // has a capacity of its own (Question::own_capacity()), in each row. `others` is there where the
 // question asks for the use of some only. Efficiency is busy / held, 0 to 1 (0 where nothing was
 // held). Unattributed is what is left: hand-offs, work without a token, time that crashes and
-// restarts took. Costs are there when a price is; the price of a GPU-hour by model. `keys` are
-// there where the report is by several, from and to of a row where it is by day or month.
+// restarts took. `keys` are there where the report is by several, from and to of a row where it is
+// by day, month or price.
+//
+// Costs are there when a price is. All use has the price that was in force at its time; for that
+// Question::changes must be PriceChanges(prices). `price`, of a GPU-hour, is there by model and by
+// price where all of the row has the same one. A row's key by price is that price as a number, ""
+// where there is none.
 nlohmann::json ReportJson(const Uses& uses, const Question& question, const Prices& prices,
                           const std::string& currency);
 

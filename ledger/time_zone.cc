@@ -52,10 +52,6 @@ WallTime AtLocalTime(const TimeZone& zone, LocalSeconds local) {
 }
 
 std::string FormatTime(WallTime at, const TimeZone& zone) {
-  const LocalSeconds local = LocalTime(zone, at);
-  const auto day = std::chrono::floor<std::chrono::days>(local);
-  const std::chrono::year_month_day date(day);
-  const std::chrono::hh_mm_ss time(local - day);
   std::string suffix = "Z";
   if (zone.zone != nullptr) {
     const auto offset = OffsetAt(zone, at);
@@ -63,9 +59,7 @@ std::string FormatTime(WallTime at, const TimeZone& zone) {
     suffix =
         fmt::format("{}{:02}:{:02}", offset.count() < 0 ? '-' : '+', minutes / 60, minutes % 60);
   }
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{}", static_cast<int>(date.year()),
-                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                     time.hours().count(), time.minutes().count(), time.seconds().count(), suffix);
+  return FormatWrittenTime(LocalTime(zone, at)) + suffix;
 }
 
 }  // namespace baton::ledger

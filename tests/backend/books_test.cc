@@ -290,6 +290,33 @@ TEST_F(KeptBooks, AReportMayBeOfOneTeamBySeveralKeysInATimeZone) {
   EXPECT_EQ(report({{"by", "month"}, {"user", "someone"}}).at("others_hours"), 0.0);
 }
 
+TEST_F(KeptBooks, UseHasThePriceOfItsTime) {
+  FillLedger("lab", 20);
+  const ledger::WallTime now = ledger::WallNow();
+  const auto change = std::chrono::floor<std::chrono::hours>(now) - std::chrono::hours(9);
+  const std::chrono::local_seconds written(change.time_since_epoch());
+  Configure("[ledger.prices]\nmodel = [{price = 1}, {from = \"" +
+            ledger::FormatWrittenTime(written) + "\", price = 3}]\n");
+  Start();
+  const json report = Say({{"command", "report"}, {"by", "team,price"}, {"last", "3d"}});
+  ASSERT_TRUE(report.value("ok", false)) << report;
+  ASSERT_EQ(report.at("rows").size(), 2u) << report;
+  const json &before = report.at("rows")[0], &after = report.at("rows")[1];
+  EXPECT_EQ(before.at("price"), 1);
+  EXPECT_EQ(after.at("from"), ledger::FormatWrittenTime(written) + "Z");
+  // Twenty hours in thirty, evenly, up to a minute ago.
+  const std::chrono::duration<double, std::ratio<3600>> hours_since = now - change;
+  EXPECT_NEAR(after.at("held_hours").get<double>(), 20. / 30 * hours_since.count(), 0.1);
+  EXPECT_NEAR(before.at("held_hours").get<double>() + after.at("held_hours").get<double>(), 20,
+              1e-6);
+  EXPECT_NEAR(report.at("cost").get<double>(),
+              before.at("held_hours").get<double>() + 3 * after.at("held_hours").get<double>(),
+              1e-6);
+  EXPECT_DOUBLE_EQ(
+      Say({{"command", "report"}, {"by", "team"}, {"last", "3d"}}).at("cost").get<double>(),
+      report.at("cost").get<double>());
+}
+
 TEST_F(KeptBooks, AReportByTeamHasTheBudgets) {
   FillLedger("lab/vision", 20);
   Configure(Teams("[[team]]\nname = \"lab\"\nbudget = 5\n[[team]]\nname = \"ops\"\nbudget = 7\n"));

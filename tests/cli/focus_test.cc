@@ -17,23 +17,23 @@ using nlohmann::json;
 
 json Use() {
   return json::parse(R"({"from": "2026-11-30T00:00:00Z", "to": "2026-12-02T00:00:00Z",
-    "by": "day,team,user,namespace,pod,model", "currency": "EUR", "rows": [
-      {"key": "", "keys": ["2026-11-30", "research/vision", "user-a", "lab", "lab/train", "H200"],
+    "by": "day,team,user,namespace,pod,model,price", "currency": "EUR", "rows": [
+      {"key": "", "keys": ["2026-11-30", "research/vision", "user-a", "lab", "lab/train", "H200", "3.5"],
        "from": "2026-11-30T00:00:00Z", "to": "2026-12-01T00:00:00Z", "held_hours": 12,
        "cost": 42, "price": 3.5},
-      {"key": "", "keys": ["2026-12-01", "", "", "", "web", ""], "from": "2026-12-01T00:00:00Z",
+      {"key": "", "keys": ["2026-12-01", "", "", "", "web", "", "2"], "from": "2026-12-01T00:00:00Z",
        "to": "2026-12-02T00:00:00Z", "held_hours": 0.5, "cost": 1, "price": 2},
-      {"key": "", "keys": ["2026-12-01", "", "", "", "waits", ""], "from": "2026-12-01T00:00:00Z",
+      {"key": "", "keys": ["2026-12-01", "", "", "", "waits", "", "2"], "from": "2026-12-01T00:00:00Z",
        "to": "2026-12-02T00:00:00Z", "held_hours": 0, "cost": 0, "price": 2}]})");
 }
 
 json Idle() {
   return json::parse(R"({"from": "2026-11-30T00:00:00Z", "to": "2026-12-02T00:00:00Z",
-    "by": "day,model", "currency": "EUR", "rows": [
-      {"key": "", "keys": ["2026-11-30", "H200"], "from": "2026-11-30T00:00:00Z",
+    "by": "day,model,price", "currency": "EUR", "rows": [
+      {"key": "", "keys": ["2026-11-30", "H200", "3.5"], "from": "2026-11-30T00:00:00Z",
        "to": "2026-12-01T00:00:00Z", "held_hours": 12, "price": 3.5, "capacity_hours": 24,
        "idle_hours": 10, "unattributed_hours": 2},
-      {"key": "", "keys": ["2026-12-01", ""], "from": "2026-12-01T00:00:00Z",
+      {"key": "", "keys": ["2026-12-01", "", "2"], "from": "2026-12-01T00:00:00Z",
        "to": "2026-12-02T00:00:00Z", "held_hours": 0.5, "price": 2, "capacity_hours": 24,
        "idle_hours": 23.5, "unattributed_hours": 0}]})");
 }
@@ -146,7 +146,7 @@ TEST(Focus, TheCommandAsksForUseAndForTheIdleTimeOfTheSameWindow) {
       use["others_hours"] = 3;
       return use;
     }
-    return request.at("by") == "day,model" ? Idle() : Use();
+    return request.at("by") == "day,model,price" ? Idle() : Use();
   });
   const Outcome outcome = RunBaton(
       {"report", "--format", "focus", "--last", "2d", "--socket-dir", daemon.socket_dir()});
@@ -155,10 +155,10 @@ TEST(Focus, TheCommandAsksForUseAndForTheIdleTimeOfTheSameWindow) {
   EXPECT_EQ(outcome.out.find("BilledCost,BillingAccountId,BillingAccountName,"), 0u);
   const auto requests = daemon.requests();
   ASSERT_EQ(requests.size(), 2u);
-  EXPECT_EQ(requests[0].at("by"), "day,team,user,namespace,pod,model");
+  EXPECT_EQ(requests[0].at("by"), "day,team,user,namespace,pod,model,price");
   EXPECT_EQ(requests[0].at("last"), "2d");
   EXPECT_EQ(requests[1], (json{{"command", "report"},
-                               {"by", "day,model"},
+                               {"by", "day,model,price"},
                                {"from", "2026-11-30T00:00:00Z"},
                                {"to", "2026-12-02T00:00:00Z"}}));
   const Outcome team =

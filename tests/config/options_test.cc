@@ -34,6 +34,10 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.zmq.listen = "tcp://127.0.0.1:7411";
   options.http.hosts = {"gpu.example", "other \"quoted\""};
   options.ledger.prices = {{"", 2.5}, {"NVIDIA H200", 3.25}};
+  options.ledger.prices.insert_or_assign(
+      "NVIDIA T4", ledger::ModelPrices::Make(
+                       {{ledger::WallTime{}, 0.5}, {ledger::WallTime(std::chrono::hours(12)), 1}})
+                       .value());
   options.ledger.retention.minutes = std::chrono::hours(48);
   options.gpus.push_back({"GPU-a", "a GPU", uint64_t{3} << 30});
   options.gpus.push_back({"MI-0",
@@ -53,6 +57,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
+  EXPECT_EQ(back->ledger.prices, options.ledger.prices);
   EXPECT_EQ(back->gpus[0].vendor, "nvidia");
   EXPECT_EQ(back->gpus[1].vendor, "amd");
   EXPECT_EQ(back->gpus[1].environment, options.gpus[1].environment);
@@ -92,6 +97,34 @@ ticket = "0123456789abcdef"
             "memory");
   EXPECT_EQ(options->pods[1].fingerprint,
             "0|125000|2147483648|low|||1000|2e373913e5ad677d|true|2|t4,|a100,h100,|||serve|");
+}
+
+TEST(Config, PricesMayHaveADateFromWhichTheyHold) {
+  const auto options = ParseOptions(R"([ledger.prices]
+"" = 2
+"NVIDIA H200" = [{price = 3}, {from = "2026-11-01", price = 3.5},
+                 {from = "2026-11-02T12:00", price = 4}]
+)",
+                                    "batond.toml");
+  ASSERT_TRUE(options) << options.error().message;
+  const std::chrono::sys_days day = std::chrono::year(2026) / 11 / 1;
+  EXPECT_EQ(options->ledger.prices.at(""), ledger::ModelPrices(2));
+  EXPECT_EQ(options->ledger.prices.at("NVIDIA H200").dated(),
+            (std::vector<ledger::DatedPrice>{
+                {ledger::WallTime{}, 3}, {day, 3.5}, {day + std::chrono::hours(36), 4}}));
+  EXPECT_NE(PrintOptions(*options).find("\"NVIDIA H200\" = [{price = 3}, "
+                                        "{from = \"2026-11-01T00:00:00\", price = 3.5}, "),
+            std::string::npos);
+  for (const char* wrong :
+       {"[]", "[1]", "[{}]", "\"2\"", "[{from = \"2026-11-01\"}]", "[{price = -1}]",
+        "[{price = 1}, {price = 2}]", "[{price = 1, too = 2}]", "[{from = 2026-11-01, price = 1}]",
+        "[{from = \"soon\", price = 1}]", "[{from = \"2026-11-01T00:00:01\", price = 1}]",
+        "[{from = \"2026-11-02\", price = 1}, {from = \"2026-11-01\", price = 1}]"}) {
+    EXPECT_NE(ErrorOf(std::string("[ledger.prices]\nb = 1\na = ") + wrong + "\n")
+                  .find("batond.toml:3: the price of a: "),
+              std::string::npos)
+        << wrong;
+  }
 }
 
 TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {

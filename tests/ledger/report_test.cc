@@ -94,8 +94,8 @@ TEST(ReportWindows, ThatMakeNoSenseAreRefused) {
 }
 
 TEST(ReportBy, IsOneOfItsWords) {
-  for (const char* name :
-       {"team", "user", "namespace", "pod", "gpu", "node", "day", "total", "month", "model"}) {
+  for (const char* name : {"team", "user", "namespace", "pod", "gpu", "node", "day", "total",
+                           "month", "model", "price"}) {
     const auto by = ParseBy(name);
     ASSERT_TRUE(by) << name;
     EXPECT_STREQ(ByName(*by), name);
@@ -104,7 +104,7 @@ TEST(ReportBy, IsOneOfItsWords) {
   ASSERT_FALSE(by);
   EXPECT_EQ(by.error().message,
             "nothing is reported by 'Team'; choose one of team, user, namespace, pod, gpu, node, "
-            "day, total, month, model");
+            "day, total, month, model, price");
 }
 
 UseRow Used(const char* key, const char* model, double held, double busy) {
@@ -163,6 +163,34 @@ TEST(ReportFigures, AddUpToWhatWasThereOverModelsAndPrices) {
                    10 * 3 + 10 * 0.5);
 }
 
+TEST(Prices, HoldFromTheirMomentOn) {
+  const Prices prices{{"", 1},
+                      {"fast", ModelPrices::Make({{kNow, 3}, {kNow + hours(1), 0}}).value()}};
+  EXPECT_EQ(PriceAt(prices, "slow", kNow), 1);
+  EXPECT_EQ(PriceAt(prices, "fast", kNow - milliseconds(1)), 1) << "that of all others";
+  EXPECT_EQ(PriceAt(prices, "fast", kNow), 3);
+  EXPECT_EQ(PriceAt(prices, "fast", kNow + hours(1)), 0);
+  EXPECT_EQ(PriceAt({{"fast", 2}}, "slow", kNow), std::nullopt);
+  EXPECT_EQ(PriceChanges(prices), (std::vector{kNow, kNow + hours(1)}));
+  EXPECT_FALSE(ModelPrices::Make({}));
+  EXPECT_FALSE(ModelPrices::Make({{kNow, 3}, {kNow, 4}}));
+  EXPECT_FALSE(ModelPrices::Make({{kNow, 3}, {kNow - hours(1), 4}}));
+}
+
+// Of a row with several prices none is told; its cost has them all.
+TEST(ReportFigures, HaveAPriceWhereItIsOne) {
+  const Prices prices{{"", ModelPrices::Make({{WallTime{}, 2}, {kNow, 3}}).value()}};
+  Uses uses;
+  uses.window = {kNow - hours(5), kNow + hours(5)};
+  uses.spans = {{kNow - hours(5), {kNow - hours(5), kNow}}, {kNow, {kNow, kNow + hours(5)}}};
+  uses.rows = {Used("fast", "fast", 1, 1), Used("fast", "fast", 2, 1), Used("slow", "slow", 4, 1)};
+  uses.rows[1].span = 1;
+  const json report = ReportJson(uses, Question{{}, {By::kModel}}, prices, "EUR");
+  EXPECT_FALSE(Row(report, "fast").contains("price"));
+  EXPECT_DOUBLE_EQ(Row(report, "fast").at("cost"), 1 * 2 + 2 * 3);
+  EXPECT_DOUBLE_EQ(Row(report, "slow").at("price"), 2);
+}
+
 TEST(ReportFigures, OfEachGpuAddUpToo) {
   Uses uses;
   uses.window = {kNow - hours(10), kNow};
@@ -199,7 +227,7 @@ TEST(ReportFigures, AreNeverBelowNothingWhereAHoldReachesBeyondTheWindow) {
   EXPECT_DOUBLE_EQ(row.at("unattributed_hours"), 0);
   EXPECT_DOUBLE_EQ(row.at("capacity_hours"), 1.25);
   EXPECT_GE(report.at("unattributed_cost").get<double>(), 0);
-  const json none = ReportJson(Uses{{kNow - hours(1), kNow}, {}, {}, {}, {}},
+  const json none = ReportJson(Uses{{kNow - hours(1), kNow}, {}, {}, {}, {}, {}},
                                Question{{}, {By::kTeam}}, {}, "EUR");
   EXPECT_TRUE(none.at("rows").empty());
   EXPECT_DOUBLE_EQ(none.at("capacity_hours"), 0);

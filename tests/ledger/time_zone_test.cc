@@ -133,6 +133,7 @@ std::string Golden(const json& report) {
     text << row.at("key").get<std::string>() << ": " << row.value("from", "") << " to "
          << row.value("to", "") << " held " << row.at("held_hours") << " waited "
          << row.at("waited_hours") << " cost " << row.at("cost");
+    if (row.contains("price")) text << " price " << row.at("price");
     if (row.contains("capacity_hours")) {
       text << " idle " << row.at("idle_hours") << " unattributed " << row.at("unattributed_hours")
            << " capacity " << row.at("capacity_hours");
@@ -146,6 +147,15 @@ std::string Golden(const json& report) {
   text << " idle " << report.at("idle_hours") << " unattributed " << report.at("unattributed_hours")
        << " capacity " << report.at("capacity_hours") << " cost " << report.at("cost") << '\n';
   return text.str();
+}
+
+// The file is as `all` says; BATON_UPDATE=1 makes it so.
+void ExpectGolden(const std::string& all, const char* name) {
+  const std::string path = std::string(GOLDEN) + "/" + name;
+  if (std::getenv("BATON_UPDATE") != nullptr) std::ofstream(path) << all;
+  std::ostringstream golden;
+  golden << std::ifstream(path).rdbuf();
+  EXPECT_EQ(all, golden.str()) << "run this test with BATON_UPDATE=1, and read what changes";
 }
 
 // Two pods on one GPU, which hold it for 30 and 12 minutes of each hour, while it is idle for 15.
@@ -205,16 +215,89 @@ TEST_P(LedgerTest, ReportsOverBothChangesOfTheClocksAndALeapDayAreAsInTheGoldenF
     all += std::string("# ") + asked.name + "\n" +
            Golden(ReportJson(*uses, question, {{"", 2}}, "EUR")) + "\n";
   }
-  const std::string path = std::string(GOLDEN) + "/reports.txt";
-  if (std::getenv("BATON_UPDATE") != nullptr) std::ofstream(path) << all;
-  std::ostringstream golden;
-  golden << std::ifstream(path).rdbuf();
-  EXPECT_EQ(all, golden.str()) << "run this test with BATON_UPDATE=1, and read what changes";
+  ExpectGolden(all, "reports.txt");
+}
+
+ModelPrices From(std::initializer_list<std::pair<const char*, double>> list) {
+  std::vector<DatedPrice> dated;
+  for (const auto& [from, price] : list) {
+    dated.push_back({*from == '\0' ? WallTime{} : Utc(from), price});
+  }
+  return ModelPrices::Make(std::move(dated)).value();
+}
+
+// The GPU is of model-x: it is priced apart from the others from an autumn on.
+TEST_P(LedgerTest, CostsByDatedPricesAreAsInTheGoldenFiles) {
+  const auto ledger = Open();
+  UseSteadily(*ledger, Utc("2026-10-23"), Utc("2026-10-27"));
+  UseSteadily(*ledger, Utc("2026-11-02"), Utc("2026-11-04"));
+  const Prices prices{{"", From({{"", 1}, {"2026-11-02T12:00", 2}})},
+                      // 02:00 in summer, an hour before the clocks are set back; and at noon.
+                      {"model-x", From({{"2026-10-25T00:00", 3}, {"2026-11-03T12:00", 4}})}};
+  struct Asked {
+    const char* name;
+    const char* zone;
+    const char* from;
+    const char* to;
+    const char* by;
+    const char* team = "";
+  };
+  std::string all;
+  for (const Asked& asked : std::initializer_list<Asked>{
+           {"a change at noon", "", "2026-11-03", "2026-11-04", "team"},
+           {"a change at noon, by price", "", "2026-11-03", "2026-11-04", "team,price"},
+           {"a change at noon, by day", "", "2026-11-02", "2026-11-04", "day"},
+           {"a change at noon, by day and price", "", "2026-11-02", "2026-11-04",
+            "day,model,price"},
+           {"a change at noon, of one team", "", "2026-11-03T11:00", "2026-11-03T14:00",
+            "pod,price", "ops"},
+           {"the night of the clocks' change", "Europe/Berlin", "2026-10-25", "2026-10-26",
+            "day,price"},
+           {"around the clocks' change, by day", "Europe/Berlin", "2026-10-24", "2026-10-27",
+            "day"},
+           {"around the clocks' change, by month", "Europe/Berlin", "2026-10-01", "2026-12-01",
+            "month,price"},
+           {"all", "", "2026-01-01", "2027-01-01", "total"},
+       }) {
+    Question question;
+    question.zone = Zone(asked.zone);
+    question.window = *ParseWindow(asked.from, asked.to, "", Utc("2029-01-01"), question.zone);
+    question.by = *ParseBys(asked.by);
+    question.team = asked.team;
+    question.changes = PriceChanges(prices);
+    const auto uses = ledger->Query(question);
+    ASSERT_TRUE(uses) << asked.name << ": " << uses.error().message;
+    const json report = ReportJson(*uses, question, prices, "EUR");
+    double cost = 0;
+    for (const json& row : report.at("rows")) cost += row.at("cost").get<double>();
+    EXPECT_NEAR(cost, report.at("cost").get<double>(), 1e-9) << asked.name;
+    all += std::string("# ") + asked.name + "\n" + Golden(report) + "\n";
+  }
+  ExpectGolden(all, "prices.txt");
+}
+
+// Where only days are left a change is at the nearest midnight; nothing is counted twice or lost.
+TEST_P(LedgerTest, ChangesOfPricesAreAtTheNearestEdgeThatIsLeft) {
+  const auto ledger = Open({hours(1), hours(1), hours(24), hours(0)});
+  UseSteadily(*ledger, Utc("2026-11-02"), Utc("2026-11-10"));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(ledger->Trim(Utc("2026-11-10")));
+  for (const auto& [change, first_days] : std::initializer_list<std::pair<const char*, int>>{
+           {"2026-11-03T11:59", 1}, {"2026-11-03T12:00", 2}, {"2026-11-03T23:00", 2}}) {
+    const Prices prices{{"", From({{"", 1}, {change, 10}})}};
+    Question question{{Utc("2026-11-02"), Utc("2026-11-06")}};
+    question.changes = PriceChanges(prices);
+    const auto uses = ledger->Query(question);
+    ASSERT_TRUE(uses);
+    const json report = ReportJson(*uses, question, prices, "EUR");
+    EXPECT_NEAR(report.at("held_hours").get<double>(), 4 * 16.8, 1e-9) << change;
+    EXPECT_NEAR(report.at("cost").get<double>(), 16.8 * (first_days + 10 * (4 - first_days)), 1e-9)
+        << change;
+  }
 }
 
 TEST_P(LedgerTest, KeysThatDoNotGoTogetherAreRefused) {
   const auto ledger = Open();
-  for (const char* by : {"team,team", "total,team", "team,user,namespace,pod,gpu,node,day"}) {
+  for (const char* by : {"team,team", "total,team", "team,user,namespace,pod,gpu,node,day,model"}) {
     Question question{{At(0), At(60)}, *ParseBys(by)};
     const auto uses = ledger->Query(question);
     ASSERT_FALSE(uses) << by;

@@ -178,10 +178,10 @@ export const reportRow = object({
   launches: number,
   grants: number,
   cost: optional(number),  // Present if prices are configured.
-  capacity_hours: optional(number),  // Of this row; by gpu, node, model, day, month or several of these, in a report of all use only.
-  idle_hours: optional(number),  // Of this row; by gpu, node, model, day, month or several of these, in a report of all use only.
-  unattributed_hours: optional(number),  // Of this row; by gpu, node, model, day, month or several of these, in a report of all use only.
-  price: optional(number),  // By model, with a price: of a GPU-hour.
+  capacity_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.
+  idle_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.
+  unattributed_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.
+  price: optional(number),  // Of a GPU-hour; by model or by price, where all of the row had the same one.
   budget_hours: optional(number),  // By team: the budget of the team and all below it, in any budget_period_s.
   budget_period_s: optional(number),
   budget_held_hours: optional(number),  // Held by the team and all below it in the last budget_period_s, whatever the window.
