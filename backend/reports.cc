@@ -105,8 +105,9 @@ Result<ReportAnswer> AskUse(const Fields& field, const ReportView& view) {
 }
 
 Result<ReportAnswer> AskStanding(const Fields&, const ReportView& view) {
-  return LedgerQuery([teams = view.teams](ledger::Ledger& ledger) -> Result<json> {
-    auto decayed = ledger.Decayed(ledger::WallNow(), teams.half_life);
+  return LedgerQuery([teams = view.teams, weights = view.options.ledger.weights](
+                         ledger::Ledger& ledger) -> Result<json> {
+    auto decayed = ledger.Decayed(ledger::WallNow(), teams.half_life, weights);
     if (!decayed) return tl::unexpected(decayed.error());
     json rows = json::array();
     for (const teams::StandingRow& row : teams::Standing(teams, UsesOf(*decayed))) {

@@ -171,7 +171,7 @@ std::string Fingerprint(const spec::PodRequest& r) {
   return text;
 }
 
-// A price of a GPU-hour.
+// A price or a weight of a GPU-hour.
 Result<double> PriceOf(const toml::node* node) {
   const auto price = node != nullptr && node->is_number() ? node->value<double>() : std::nullopt;
   if (price && *price >= 0 && *price <= 1e6) return *price;
@@ -320,20 +320,10 @@ class Reader {
     value = std::chrono::ceil<std::chrono::hours>(time);
   }
   void Prices(const char* key, ledger::Prices& value, const char*) {
-    const toml::node* node = Get(key);
-    if (node == nullptr) return;
-    const toml::table* table = node->as_table();
-    if (table == nullptr) {
-      return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
-    }
-    for (auto&& [name, entry] : *table) {
-      auto prices = PricesOf(entry);
-      if (!prices) {
-        return Complain(entry,
-                        fmt::format("the price of {}: {}", name.str(), prices.error().message));
-      }
-      value.insert_or_assign(std::string(name.str()), std::move(*prices));
-    }
+    ByModel(key, value, "price", [](const toml::node& entry) { return PricesOf(entry); });
+  }
+  void Weights(const char* key, ledger::ModelWeights& value, const char*) {
+    ByModel(key, value, "weight", [](const toml::node& entry) { return PriceOf(&entry); });
   }
 
   void Gpus(std::vector<devmgr::GpuInfo>& gpus) {
@@ -422,6 +412,24 @@ class Reader {
   const toml::node* Get(const char* key) {
     keys_.insert(key);
     return table_ != nullptr ? table_->get(key) : nullptr;
+  }
+  // A table with an entry for each model of GPU.
+  template <class Values, class Read>
+  void ByModel(const char* key, Values& values, const char* what, Read read) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    const toml::table* table = node->as_table();
+    if (table == nullptr) {
+      return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
+    }
+    for (auto&& [name, entry] : *table) {
+      auto value = read(entry);
+      if (!value) {
+        return Complain(entry,
+                        fmt::format("the {} of {}: {}", what, name.str(), value.error().message));
+      }
+      values.insert_or_assign(std::string(name.str()), std::move(*value));
+    }
   }
   template <class Each>
   void Rows(const char* name, Each each) {
@@ -514,6 +522,13 @@ class Printer {
       text += TomlText(name) + " = ";
       text += prices.plain() ? fmt::format("{}\n", prices.dated().front().price)
                              : fmt::format("[{}]\n", list);
+    }
+  }
+  void Weights(const char* key, const ledger::ModelWeights& values, const char* comment) {
+    Comment(comment);
+    text += fmt::format("[{}.{}]\n", section_, key);
+    for (const auto& [name, value] : values) {
+      text += fmt::format("{} = {}\n", TomlText(name), value);
     }
   }
   void Table(const char* key, const std::map<std::string, std::string>& values,

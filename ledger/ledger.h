@@ -184,8 +184,8 @@ struct Uses {
 struct DecayedUse {
   std::string team;
   std::string user;
-  double held_ns = 0;     // undecayed
-  double decayed_ns = 0;  // Σ use · 2^(-age / half-life)
+  double held_ns = 0;     // Σ weight · use
+  double decayed_ns = 0;  // Σ weight · use · 2^(-age / half-life)
 };
 
 // How a pod used one GPU over a window, for advice. Shares are held time / time over the buckets
@@ -269,13 +269,15 @@ class Ledger {
   // keys that do not go together.
   Result<Uses> Query(const Question& question);
   Result<Uses> Query(Window window, By by) { return Query({window, {by}}); }
-  // By team and user, all that the days hold: older than a week by the day, the rest by the hour,
-  // the age being that of the bucket's middle. Where the half-life is below four hours, the last
-  // day by the minute; below four minutes, the last hour by ten seconds. half_life >= 1 s, else
-  // kInvalid.
-  Result<std::vector<DecayedUse>> Decayed(WallTime now, Duration half_life);
-  // Held GPU time of a team and all below it over a window, in nanoseconds; of all teams for "".
-  Result<Int128> HeldBy(const std::string& team, Window window);
+  // By team and user, all that the days hold, each hour as much as its model weighs: older than a
+  // week by the day, the rest by the hour, the age being that of the bucket's middle. Where the
+  // half-life is below four hours, the last day by the minute; below four minutes, the last hour by
+  // ten seconds. half_life >= 1 s, else kInvalid.
+  Result<std::vector<DecayedUse>> Decayed(WallTime now, Duration half_life,
+                                          const ModelWeights& weights = {});
+  // Held GPU time of a team and all below it over a window, in nanoseconds, each as much as its
+  // model weighs; of all teams for "".
+  Result<Int128> HeldBy(const std::string& team, Window window, const ModelWeights& weights = {});
   // By pod, then GPU.
   Result<std::vector<Profile>> Profiles(Window window);
 

@@ -25,7 +25,8 @@ struct LedgerOptions {
   // Interval between batches of usage. What a crash interrupts is recorded after it.
   Duration every = std::chrono::seconds(10);
   Retention retention{};
-  Prices prices{};  // of a GPU-hour
+  Prices prices{};         // of a GPU-hour
+  ModelWeights weights{};  // of a GPU-hour, in standing and budgets
   std::string currency = "EUR";
 
   // Shows `v` each key of [ledger] (config/options.h).
@@ -46,6 +47,10 @@ struct LedgerOptions {
         "prices", prices,
         "Price of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\": all other models. Or by time:\n"
         "[{price = 3.5}, {from = \"2026-11-01T12:00\", price = 4}] (UTC).");
+    v.Weights(
+        "weights", weights,
+        "Weight of a GPU-hour in standing and budgets by model: \"NVIDIA T4\" = 0.25; \"\": all\n"
+        "other models, 1 by default.");
   }
 };
 

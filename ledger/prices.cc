@@ -41,4 +41,10 @@ std::vector<WallTime> PriceChanges(const Prices& prices) {
   return {changes.begin(), changes.end()};
 }
 
+double WeightOf(const ModelWeights& weights, const std::string& model) {
+  auto it = weights.find(model);
+  if (it == weights.end()) it = weights.find("");
+  return it == weights.end() ? 1 : it->second;
+}
+
 }  // namespace baton::ledger

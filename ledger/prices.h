@@ -1,4 +1,4 @@
-// What a GPU-hour costs, by model and from when on. Pure. Thread safe.
+// What a GPU-hour costs, by model and from when on, and what it weighs. Pure. Thread safe.
 #ifndef BATON_LEDGER_PRICES_H_
 #define BATON_LEDGER_PRICES_H_
 
@@ -45,6 +45,12 @@ using Prices = std::map<std::string, ModelPrices>;
 std::optional<double> PriceAt(const Prices& prices, const std::string& model, WallTime at);
 // The moments at which a price begins, by time, none twice; without what has always held.
 std::vector<WallTime> PriceChanges(const Prices& prices);
+
+// What a GPU-hour counts in standing and budgets, by model, 0 to 1e6; "" stands for all others.
+using ModelWeights = std::map<std::string, double>;
+
+// 1 where neither the model nor "" is there.
+double WeightOf(const ModelWeights& weights, const std::string& model);
 
 }  // namespace baton::ledger
 

@@ -64,13 +64,11 @@ std::string Union(std::span<const Slice> slices, bool sections, const std::strin
   for (const Slice& slice : slices) {
     values.emplace_back(slice.piece.from);
     values.emplace_back(slice.piece.to);
-    const std::string last = std::to_string(values.size());
     sql += sql.empty() ? "(" : " UNION ALL ";
-    sql +=
-        "SELECT " + select +
-        (sections ? fmt::format(", {} AS section", slice.section - slices.front().section) : "") +
-        " FROM " + prefix + kLevels[slice.piece.level].name + " WHERE t >= $" +
-        std::to_string(values.size() - 1) + " AND t < $" + last + " GROUP BY " + group;
+    sql += fmt::format(
+        "SELECT {}{} FROM {}{} WHERE t >= ${} AND t < ${} GROUP BY {}", select,
+        sections ? fmt::format(", {} AS section", slice.section - slices.front().section) : "",
+        prefix, kLevels[slice.piece.level].name, values.size() - 1, values.size(), group);
   }
   return sql + ")";
 }
@@ -337,7 +335,9 @@ Result<Uses> Ledger::Query(const Question& question) {
                               "account", values) +
                         " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
       if (question.filtered()) sql += " WHERE " + Filter(question, below, values);
-      database_->Run(sql + " GROUP BY " + group, values, [&](const Row& row) {
+      sql += " GROUP BY ";
+      sql += group;
+      database_->Run(sql, values, [&](const Row& row) {
         const Section section = section_of(row, first_sum - 1);
         Sums& sum =
             rows[{keys_of(row, section, true), row.Text(model - 1), row.Text(model), section.span}];
@@ -367,7 +367,8 @@ Result<Uses> Ledger::Query(const Question& question) {
       sql =
           "SELECT " + of_gpus + SumsOf(*database_, kCapacity) + " FROM " +
           Union(slices, in_sections, "gpu_", "gpu" + SumsOf(*database_, kCapacity), "gpu", values) +
-          " u JOIN gpus g ON g.id = u.gpu GROUP BY " + by_gpus;
+          " u JOIN gpus g ON g.id = u.gpu GROUP BY ";
+      sql += by_gpus;
       database_->Run(sql, values, [&](const Row& row) {
         const Section section = section_of(row, first_sum - 1);
         auto& [present_ns, idle_ns] =
@@ -392,7 +393,8 @@ Result<Uses> Ledger::Query(const Question& question) {
   return uses;
 }
 
-Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life) {
+Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life,
+                                                const ModelWeights& weights) {
   if (half_life < std::chrono::seconds(1)) {
     return Fail(ErrorCode::kInvalid, "the half-life of use must be a second at least");
   }
@@ -400,9 +402,9 @@ Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life
   const double half_life_s = static_cast<double>(Nanos(half_life)) / 1e9;
   // Beyond a thousand half-lives nothing is left that a double would hold.
   const double oldest_s = now_s - 1000 * half_life_s;
-  std::vector<DecayedUse> all;
+  std::map<std::pair<std::string, std::string>, DecayedUse> by_user;
   auto done = Try([&] {
-    all.clear();
+    by_user.clear();
     const Transaction transaction(*database_, Database::Access::kRead);
     // Buckets of a quarter of the half-life at most, where that matters: the finest level for what
     // is new, the next one for what is older, and so on.
@@ -440,21 +442,27 @@ Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life
           " GROUP BY account",
           pieces.empty() ? "" : " UNION ALL ", at, at, at, of.name, which);
     }
-    const std::string sql = "SELECT a.team, a.user_name, SUM(u.held_ns), SUM(u.decayed_ns) FROM (" +
-                            pieces +
-                            ") u JOIN accounts a ON a.id = u.account GROUP BY a.team, a.user_name";
+    const std::string sql =
+        "SELECT a.team, a.user_name, g.model, SUM(u.held_ns), SUM(u.decayed_ns) FROM (" + pieces +
+        ") u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu"
+        " GROUP BY a.team, a.user_name, g.model";
     database_->Run(sql, values, [&](const Row& row) {
-      all.push_back({row.Text(0), row.Text(1), row.Real(2), row.Real(3)});
+      DecayedUse& use = by_user[{row.Text(0), row.Text(1)}];
+      const double weight = WeightOf(weights, row.Text(2));
+      use.held_ns += weight * row.Real(3);
+      use.decayed_ns += weight * row.Real(4);
     });
   });
   if (!done) return tl::unexpected(done.error());
-  std::sort(all.begin(), all.end(), [](const DecayedUse& a, const DecayedUse& b) {
-    return std::tie(a.team, a.user) < std::tie(b.team, b.user);
-  });
+  std::vector<DecayedUse> all;
+  all.reserve(by_user.size());
+  for (const auto& [who, use] : by_user) {
+    all.push_back({who.first, who.second, use.held_ns, use.decayed_ns});
+  }
   return all;
 }
 
-Result<Int128> Ledger::HeldBy(const std::string& team, Window window) {
+Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const ModelWeights& weights) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
   Int128 held_ns = 0;
   auto done = Try([&] {
@@ -466,13 +474,17 @@ Result<Int128> Ledger::HeldBy(const std::string& team, Window window) {
     for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
     std::vector<Value> values;
     std::string sql =
-        "SELECT " + database_->SumOf("u.held_ns") + " FROM " +
+        "SELECT g.model, " + database_->SumOf("u.held_ns") + " FROM " +
         Union(slices, false, "use_", "account, " + database_->SumOf("held_ns") + " AS held_ns",
               "account", values) +
-        " u JOIN accounts a ON a.id = u.account";
+        " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
     const std::string below = team + "/";
     if (!team.empty()) sql += " WHERE " + OfTeam(team, below, values);
-    database_->Run(sql, values, [&](const Row& row) { held_ns = row.Wide(0); });
+    database_->Run(sql + " GROUP BY g.model", values, [&](const Row& row) {
+      const double weight = WeightOf(weights, row.Text(0));
+      const Int128 ns = row.Wide(1);
+      held_ns += weight == 1 ? ns : static_cast<Int128>(weight * static_cast<double>(ns));
+    });
   });
   if (!done) return tl::unexpected(done.error());
   return held_ns;

@@ -317,6 +317,31 @@ TEST_F(KeptBooks, UseHasThePriceOfItsTime) {
       report.at("cost").get<double>());
 }
 
+TEST_F(KeptBooks, HoursCountAsTheirModelWeighsInStandingAndBudgets) {
+  FillLedger("light", 20);
+  Configure("[ledger.weights]\nmodel = 0.25\n" +
+            Teams("[[team]]\nname = \"light\"\nbudget = 10\n"));
+  Start();
+  const auto light = [&](const json& answer, const char* key) {
+    for (const json& row : answer.value("rows", json::array())) {
+      if (row.at(key) == "light" && row.value("user", "").empty()) return row;
+    }
+    return json::object();
+  };
+  const auto budget_held = [&] {
+    const json report = Say({{"command", "report"}, {"by", "team"}, {"last", "3d"}});
+    return light(report, "key").value("budget_held_hours", -1.0);
+  };
+  EXPECT_TRUE(Eventually([&] { return std::abs(budget_held() - 5) < 1e-6; })) << budget_held();
+  const json report = Say({{"command", "report"}, {"by", "team"}, {"last", "3d"}});
+  EXPECT_FALSE(light(report, "key").value("over_budget", true));
+  EXPECT_NEAR(light(report, "key").at("held_hours").get<double>(), 20, 1e-6) << "as it was held";
+  // A day and more ago at most, with a half-life of a week.
+  const double used = light(Say({{"command", "standing"}}), "team").value("raw_usage_hours", -1.0);
+  EXPECT_GT(used, 4);
+  EXPECT_LT(used, 5);
+}
+
 TEST_F(KeptBooks, AReportByTeamHasTheBudgets) {
   FillLedger("lab/vision", 20);
   Configure(Teams("[[team]]\nname = \"lab\"\nbudget = 5\n[[team]]\nname = \"ops\"\nbudget = 7\n"));

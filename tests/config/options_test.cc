@@ -53,11 +53,13 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   pod.memory_part = policy::Share(125'000);
   pod.wishes = {"mig", {"a100 80gb"}, {"t4"}, {"0"}, "x", "y", "z"};
   options.pods.push_back({pod, ""});
+  options.ledger.weights = {{"", 0.5}, {"NVIDIA T4", 0.25}};
   const auto back = ParseOptions(PrintOptions(options), "printed");
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
   EXPECT_EQ(back->ledger.prices, options.ledger.prices);
+  EXPECT_EQ(back->ledger.weights, options.ledger.weights);
   EXPECT_EQ(back->gpus[0].vendor, "nvidia");
   EXPECT_EQ(back->gpus[1].vendor, "amd");
   EXPECT_EQ(back->gpus[1].environment, options.gpus[1].environment);
@@ -138,6 +140,8 @@ TEST(Config, ErrorsNameFileAndLineAndWhatIsAccepted) {
   EXPECT_NE(ErrorOf("[http]\nlisten = \"0.0.0.0:7412\"\n").find("set a token file"),
             std::string::npos);
   EXPECT_NE(ErrorOf("[ledger.prices]\na = -1\n").find("batond.toml:2: the price of a"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("[ledger.weights]\na = -1\n").find("batond.toml:2: the weight of a"),
             std::string::npos);
   EXPECT_NE(ErrorOf("[server]\nmode = \"enforced\"\n").find("batond.toml:2: mode"),
             std::string::npos);

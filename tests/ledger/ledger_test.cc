@@ -560,6 +560,37 @@ TEST_P(LedgerTest, ATeamsUseHasThatOfAllBelowItAndOfNoOther) {
   EXPECT_EQ(*ledger->HeldBy("", window), 1'111'111);
 }
 
+TEST_P(LedgerTest, AnHourCountsAsItsModelWeighs) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  Batch batch = MakeBatch(source, 1, At(0));
+  AddGpu(batch, "GPU-a", Duration{0}, "H200");
+  AddGpu(batch, "GPU-b", Duration{0}, "T4");
+  Apply(*ledger, batch);
+  batch.seq = 2;
+  batch.to = At(1800);
+  AddSample(batch, 1, "GPU-a", 100 * kSecond, kResearch);
+  AddSample(batch, 1, "GPU-b", 40 * kSecond, kResearch);
+  AddSample(batch, 2, "GPU-b", 60 * kSecond, kVision);
+  Apply(*ledger, batch);
+  const Window window{At(0), At(3600)};
+  const auto seconds_of = [&](const ModelWeights& weights) {
+    const auto decayed = ledger->Decayed(At(1800), hours(4), weights);
+    EXPECT_TRUE(decayed && decayed->size() == 2u);
+    EXPECT_EQ((*decayed)[0].team, "research");
+    EXPECT_DOUBLE_EQ((*decayed)[0].decayed_ns, (*decayed)[0].held_ns) << "it is the hour's middle";
+    const Int128 all = ledger->HeldBy("research", window, weights).value();
+    const Int128 below = ledger->HeldBy("research/vision", window, weights).value();
+    EXPECT_NEAR((*decayed)[0].held_ns, static_cast<double>(Narrow(all - below)), 2);
+    EXPECT_NEAR((*decayed)[1].held_ns, static_cast<double>(Narrow(below)), 2);
+    return std::pair((*decayed)[0].held_ns / kSecond, (*decayed)[1].held_ns / kSecond);
+  };
+  EXPECT_EQ(seconds_of({}), std::pair(140., 60.));
+  EXPECT_EQ(seconds_of({{"T4", 0.25}}), std::pair(110., 15.));
+  EXPECT_EQ(seconds_of({{"H200", 2}, {"", 0.5}}), std::pair(220., 30.));
+  EXPECT_EQ(seconds_of({{"", 0}}), std::pair(0., 0.));
+}
+
 TEST_P(LedgerTest, UseDecaysByItsHalfLife) {
   const auto ledger = Open();
   const std::string source = NewSource();
