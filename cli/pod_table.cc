@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -35,6 +36,23 @@ std::string UnmanagedText(const nlohmann::json& process) {
     text += ", with " + FormatBytes(bytes) + ",";
   }
   return text;
+}
+
+// By GPU: what pods and processes without the token have of it.
+std::map<std::string, uint64_t> MemoryUsed(const nlohmann::json& status) {
+  const nlohmann::json none = nlohmann::json::array();
+  std::map<std::string, uint64_t> used;
+  for (const nlohmann::json& pod : status.value("pods", none)) {
+    for (const nlohmann::json& gpu : pod.value("gpus", none)) {
+      used[gpu.value("uuid", "")] += gpu.value("memory_used", uint64_t{0});
+    }
+  }
+  for (const nlohmann::json& gpu : status.value("gpus", none)) {
+    for (const nlohmann::json& process : gpu.value("unmanaged", none)) {
+      used[gpu.value("uuid", "")] += process.value("memory", uint64_t{0});
+    }
+  }
+  return used;
 }
 
 }  // namespace
@@ -102,16 +120,23 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
     lines.push_back("! the link to node " + ToPrintable(node.value("name", "?")) +
                     " is cut: no token of its GPUs moves");
   }
+  const std::map<std::string, uint64_t> used = MemoryUsed(status);
+  size_t index = 0;  // by which --gpu and cordon name it: its place in the list
   for (const nlohmann::json& gpu : status.value("gpus", none)) {
-    const std::string node = gpu.value("node", "");
-    std::string line = (node.empty() ? "" : node + ":") + gpu.value("uuid", "");
+    const std::string node = gpu.value("node", ""), uuid = gpu.value("uuid", "");
+    std::string line = std::to_string(index++) + "  " + (node.empty() ? "" : node + ":") + uuid;
     if (const std::string name = gpu.value("name", ""); !name.empty()) line += "  " + name;
+    if (const auto memory = gpu.value("memory", uint64_t{0}); memory != 0) {
+      const auto found = used.find(uuid);
+      line += "  " + Bytes(found == used.end() ? 0 : found->second) + "/" + Bytes(memory);
+    }
     line += gpu.contains("holder")                 ? "  held by " + gpu.value("holder", "")
             : gpu.value("unmanaged", none).empty() ? "  free"
                                                    : "  used without the token";
     if (const size_t waiting = gpu.value("queue", none).size(); waiting > 0) {
       line += ", " + std::to_string(waiting) + " waiting";
     }
+    if (gpu.value("cordoned", false)) line += ", cordoned";
     if (gpu.value("hung", false)) line += ", its holder does not drain";
     if (!gpu.value("present", true)) line += ", not reported by its node";
     lines.push_back(ToPrintable(line));

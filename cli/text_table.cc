@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 
+#include "base/parse.h"
+
 namespace baton::cli {
 namespace {
 
@@ -52,6 +54,13 @@ std::string Fixed(double value, int decimals) {
   std::array<char, 64> buffer;
   std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
   return buffer.data();
+}
+
+std::string Bytes(uint64_t bytes) {
+  if (bytes < 1u << 20) return FormatBytes(bytes);
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  if (mib < 1'024) return Fixed(mib) + "MiB";
+  return Fixed(mib / 1'024) + "GiB";
 }
 
 std::string Cut(const std::string& text, size_t width) {

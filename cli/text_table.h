@@ -2,6 +2,7 @@
 #ifndef BATON_CLI_TEXT_TABLE_H_
 #define BATON_CLI_TEXT_TABLE_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@ namespace baton::cli {
 
 // Decimals as given.
 std::string Fixed(double value, int decimals = 1);
+// Memory, to a tenth of a MiB or GiB.
+std::string Bytes(uint64_t bytes);
 // The first `width` columns of UTF-8 text; all of it for 0.
 std::string Cut(const std::string& text, size_t width);
 

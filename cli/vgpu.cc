@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/parse.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_request.h"
@@ -25,14 +24,6 @@ std::string Time(uint64_t ns) {
   if (seconds < 100) return Fixed(seconds) + "s";
   if (seconds < 6'000) return Fixed(seconds / 60) + "m";
   return Fixed(seconds / 3'600, 2) + "h";
-}
-
-// To a tenth of the unit.
-std::string Bytes(uint64_t bytes) {
-  if (bytes < 1u << 20) return FormatBytes(bytes);
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  if (mib < 1'024) return Fixed(mib) + "MiB";
-  return Fixed(mib / 1'024) + "GiB";
 }
 
 int List(bool as_json, const Invocation& invocation) {

@@ -109,16 +109,32 @@ TEST(PodTable, StatusTellsWhatIsWrongAndWhoHolds) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const char* part :
        {"! the disk is full\n", "! the link to node n1 is cut",
-        "GPU-0123456789ab  Simulated  held by trainer, 1 waiting\n", "research/vision\n"}) {
+        "0  GPU-0123456789ab  Simulated  held by trainer, 1 waiting\n", "research/vision\n"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
+}
+
+TEST(PodTable, StatusTellsAGpusIndexItsMemoryAndWhetherItIsCordoned) {
+  const json status{{"gpus",
+                     {{{"uuid", "GPU-a"}, {"memory", uint64_t{8} << 30}, {"cordoned", true}},
+                      {{"uuid", "GPU-b"},
+                       {"node", "n1"},
+                       {"memory", uint64_t{80} << 30},
+                       {"unmanaged", {{{"pid", 5}, {"memory", uint64_t{1} << 30}}}}}}},
+                    {"pods",
+                     {{{"gpus", {{{"uuid", "GPU-b"}, {"memory_used", uint64_t{3} << 29}}}}},
+                      {{"gpus", {{{"uuid", "GPU-b"}, {"memory_used", uint64_t{2} << 30}}}}}}}};
+  const std::vector<std::string> lines = Summary(status);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1], "0  GPU-a  0B/8.0GiB  free, cordoned");
+  EXPECT_EQ(lines[2], "1  n1:GPU-b  4.5GiB/80.0GiB  used without the token");
 }
 
 TEST(PodTable, ProcessesWithoutTheTokenAreNamed) {
   json gpu{{"uuid", "GPU-0"}, {"unmanaged", json::array()}};
   const auto lines = [&] { return Summary({{"gpus", {gpu}}}); };
   ASSERT_EQ(lines().size(), 2u);
-  EXPECT_EQ(lines()[1], "GPU-0  free");
+  EXPECT_EQ(lines()[1], "0  GPU-0  free");
   EXPECT_EQ(UnmanagedNote({{"gpus", {gpu}}}), "");
   gpu["unmanaged"] = {{{"pid", 4711},
                        {"user", "bob"},
@@ -130,14 +146,14 @@ TEST(PodTable, ProcessesWithoutTheTokenAreNamed) {
                       {{"pid", 5}, {"user", ""}, {"uid", 7}, {"command", "x"}},
                       {{"pid", 6}}};
   ASSERT_EQ(lines().size(), 5u);
-  EXPECT_EQ(lines()[1], "GPU-0  used without the token");
+  EXPECT_EQ(lines()[1], "0  GPU-0  used without the token");
   EXPECT_EQ(lines()[2],
             "  ! process 4711 (py?thon) of user bob in container aaaaaaaaaaaa of pod train, with "
             "3GiB, runs without the token");
   EXPECT_EQ(lines()[3], "  ! process 5 (x) of user 7 runs without the token");
   EXPECT_EQ(lines()[4], "  ! process 6 runs without the token");
   gpu["holder"] = "train";
-  EXPECT_EQ(lines()[1], "GPU-0  held by train");
+  EXPECT_EQ(lines()[1], "0  GPU-0  held by train");
   EXPECT_EQ(UnmanagedNote({{"gpus", {gpu}}}),
             "! 3 processes run without the token; 'baton status' names them");
 }
