@@ -3,6 +3,7 @@
 // The pod lives as long as this process: it is deleted when the program ends, however it ends. When
 // `baton run` itself is killed with SIGKILL the program is not: work that took days must not die of
 // a closed terminal's helper. The pod then stays until `baton rm`.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,7 +12,9 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/utf8.h"
 #include "cli/child.h"
 #include "cli/command.h"
 #include "cli/hook_path.h"
@@ -26,6 +29,7 @@ struct RunOptions {
   std::string vgpu;
   PodFlags pod;
   std::string away = "wait";
+  bool quiet = false;
 };
 
 bool SaysMore(const RunOptions& options) { return !options.name.empty() || !options.pod.empty(); }
@@ -61,6 +65,33 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const nlohmann::j
   return environment;
 }
 
+// Makes the pod under the program's name, or NAME-2, NAME-3, ... where that is taken: a name that
+// the next run has too, or reports would have a row for each run. `request` keeps the name.
+Result<nlohmann::json> CreateNamed(const std::string& program, nlohmann::json& request,
+                                   const Invocation& invocation) {
+  constexpr int kNumberMax = 10'000;
+  std::string refusal;
+  for (int number = 1;; ++number) {
+    request["name"] = number == 1 ? program : program + "-" + std::to_string(number);
+    Result<nlohmann::json> pod = wire::Ask(invocation.socket_dir, request, kDevicePatience);
+    if (pod || pod.error().code != ErrorCode::kExists || number == kNumberMax) return pod;
+    // A refusal for the name names it. One that stays the same is for something else.
+    if (std::exchange(refusal, pod.error().message) == pod.error().message) return pod;
+  }
+}
+
+// "pod train on GPU-a, GPU-b: request 30 %, limit 60 %"
+std::string PodLine(const nlohmann::json& pod, const nlohmann::json& request) {
+  std::string gpus;
+  for (const std::string gpu : pod.at("gpus")) gpus += (gpus.empty() ? "" : ", ") + gpu;
+  const std::string name = request.at("name");
+  const double share = pod.value("request", request.value("request", 0.0));
+  const double limit = pod.value("limit", request.value("limit", 100.0));
+  return ToPrintable(fmt::format(
+      "pod {} on {}: {}, limit {:.6g} %", name, gpus,
+      share > 0 ? fmt::format("request {:.6g} %", share) : std::string("no request"), limit));
+}
+
 int Run(const RunOptions& options, const Invocation& invocation) {
   if (invocation.program.empty()) {
     return Complain({ErrorCode::kInvalid,
@@ -85,16 +116,19 @@ int Run(const RunOptions& options, const Invocation& invocation) {
     if (!fields) return Complain(fields.error());
     request = *fields;
     request["command"] = "create_pod";
-    const std::string program = std::filesystem::path(invocation.program[0]).filename();
-    request["name"] =
-        options.name.empty() ? program + "-" + std::to_string(getpid()) : options.name;
+    request["name"] = options.name;
     request["uid"] = getuid();
   }
   const Result<std::string> hook = FindHook();
   if (!hook) return Complain(hook.error());
   const HeldSignals signals;  // from here on there is a pod to delete
-  const Result<nlohmann::json> pod = wire::Ask(invocation.socket_dir, request, kDevicePatience);
+  const Result<nlohmann::json> pod =
+      lasting || !options.name.empty()
+          ? wire::Ask(invocation.socket_dir, request, kDevicePatience)
+          : CreateNamed(std::filesystem::path(invocation.program[0]).filename(), request,
+                        invocation);
   if (!pod) return Complain(pod.error());
+  if (!options.quiet) std::fprintf(stderr, "baton: %s\n", PodLine(*pod, request).c_str());
 
   const Result<int> status =
       RunChild(signals, invocation.program, EnvironmentOf(*pod, *hook, options, invocation));
@@ -124,7 +158,8 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("run", "Run a program with a share of a GPU");
   auto options = std::make_shared<RunOptions>();
   command
-      ->add_option("--name", options->name, "The pod's name; default: the program's and a number")
+      ->add_option("--name", options->name,
+                   "The pod's name; default: the program's, with a number if taken")
       ->type_name("NAME");
   command
       ->add_option("--vgpu", options->vgpu,
@@ -137,6 +172,7 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
           "While batond does not answer, launches wait, or pass (open) and are recorded later")
       ->type_name("wait|open")
       ->capture_default_str();
+  command->add_flag("--quiet", options->quiet, "Do not say on stderr where the pod is");
   AddSocketDir(*command, invocation);
   command->footer(R"(Examples:
   baton run --request 30 -- python train.py            30 % guaranteed, idle time is lent

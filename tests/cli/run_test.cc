@@ -54,8 +54,48 @@ TEST_F(Run, AProgramThatIsNotThereIs127AndLeavesNoPod) {
   const Outcome outcome =
       RunBaton({"run", "--request", "30", "--", "no-such-program"}, environment());
   EXPECT_EQ(outcome.status, 127);
-  EXPECT_EQ(outcome.err, "baton: no program 'no-such-program'; check its name and PATH\n");
+  EXPECT_EQ(outcome.err,
+            "baton: pod no-such-program on GPU-a, GPU-b: request 30 %, limit 100 %\n"
+            "baton: no program 'no-such-program'; check its name and PATH\n");
   EXPECT_EQ(Commands(), (std::vector<std::string>{"create_pod", "delete_pod"}));
+}
+
+TEST_F(Run, SaysWhereThePodIsUnlessItIsToBeQuiet) {
+  EXPECT_EQ(
+      RunBaton(Shell("", {"--name", "t", "--request", "30", "--limit", "60.5"}), environment()).err,
+      "baton: pod t on GPU-a, GPU-b: request 30 %, limit 60.5 %\n");
+  EXPECT_EQ(RunBaton(Shell("", {"--quiet", "--request", "30"}), environment()).err, "");
+}
+
+TEST_F(Run, APodHasTheProgramsNameAndANumberOnlyIfThatIsTaken) {
+  FakeDaemon daemon([](const json& request) -> json {
+    if (request["command"] != "create_pod") return json::object();
+    const std::string name = request["name"];
+    if (name == "sh" || name == "sh-2") {
+      return {{"ok", false}, {"code", "exists"}, {"error", "there is a pod " + name + " already"}};
+    }
+    return {{"ticket", "t-9"}, {"gpus", {"GPU-a"}}};
+  });
+  Environment with = environment();
+  with[0].second = daemon.socket_dir();
+  EXPECT_EQ(RunBaton(Shell("exit 3"), with).status, 3);
+  const auto requests = daemon.requests();
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_EQ(requests[0]["name"], "sh");
+  EXPECT_EQ(requests[2]["name"], "sh-3");
+  EXPECT_EQ(requests[3], (json{{"command", "delete_pod"}, {"name", "sh-3"}}));
+}
+
+TEST_F(Run, ARefusalThatIsNotForTheNameEndsTheSearchForOne) {
+  FakeDaemon full([](const json&) -> json {
+    return {{"ok", false}, {"code", "exists"}, {"error", "gang job has all of its 2 pods"}};
+  });
+  Environment with = environment();
+  with[0].second = full.socket_dir();
+  const Outcome outcome = RunBaton(Shell(""), with);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err, "baton: gang job has all of its 2 pods\n");
+  EXPECT_EQ(full.requests().size(), 2u);
 }
 
 TEST_F(Run, AFileThatIsNoProgramIs126) {
