@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "spec/pod_request.h"
@@ -40,6 +42,11 @@ json ValueOf(const spec::PodField& field, const PodFlags& flags) {
   return text->second;
 }
 
+// "0.3" is 0.3 %, but who writes it may mean a part of one. With "%" there is no doubt.
+bool IsLikeAFraction(const std::string& text) {
+  return text.find('%') == std::string::npos && std::strtod(text.c_str(), nullptr) < 1;
+}
+
 // Reads what was written into `request`, and gives its fields.
 Result<json> Said(const PodFlags& flags, spec::PodRequest& request) {
   json fields = json::object();
@@ -49,6 +56,15 @@ Result<json> Said(const PodFlags& flags, spec::PodRequest& request) {
     if (auto read = spec::ReadField(field, value, request); !read) {
       return Fail(read.error().code,
                   std::string(field.flag) + read.error().message.substr(field.key.size()));
+    }
+    if ((field.key == "request" || field.key == "limit") && value.is_string() &&
+        IsLikeAFraction(value.get_ref<const std::string&>())) {
+      const std::string& text = value.get_ref<const std::string&>();
+      std::fprintf(stderr,
+                   "baton: warning: %s %s is %s %% of a GPU; write %.6g if you mean %.6g %%, "
+                   "%s%% if you mean %s %%\n",
+                   std::string(field.flag).c_str(), text.c_str(), text.c_str(),
+                   std::stod(text) * 100, std::stod(text) * 100, text.c_str(), text.c_str());
     }
     const json exact = spec::WriteField(field, request);
     fields[field.key] = exact.is_null() ? value : exact;  // null: written, and means none

@@ -264,6 +264,19 @@ TEST(Set, SendsOnlyWhatWasNamed) {
             (json{{"command", "set_pod"}, {"name", "trainer"}, {"request", 40.0}}));
 }
 
+TEST(Set, WarnsOfAShareThatLooksLikeAFraction) {
+  const FakeDaemon daemon;
+  const Environment environment{{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  const Outcome outcome = RunBaton({"set", "trainer", "--request", "0.3"}, environment);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.err,
+            "baton: warning: --request 0.3 is 0.3 % of a GPU; write 30 if you mean 30 %, 0.3% if "
+            "you mean 0.3 %\n");
+  for (const char* clear : {"0.3%", "0.3 %", "1", "1.5", "30"}) {
+    EXPECT_EQ(RunBaton({"set", "trainer", "--limit", clear}, environment).err, "") << clear;
+  }
+}
+
 TEST(Rm, RemovesEachPodAndReportsTheUnknownOnes) {
   FakeDaemon daemon([](const json& request) -> json {
     if (request["name"] == "b") return {{"ok", false}, {"code", "not_found"}, {"error", "no b"}};
