@@ -15,10 +15,16 @@ namespace {
 
 using nlohmann::json;
 
-int Explain(const std::string& what, const std::string& name, const Invocation& invocation) {
-  const Result<json> answer =
+int Explain(const std::string& what, const std::string& name, bool as_json,
+            const Invocation& invocation) {
+  Result<json> answer =
       wire::Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kAnswerPatience);
   if (!answer) return Complain(answer.error());
+  if (as_json) {
+    answer->erase("ok");
+    std::puts(answer->dump().c_str());
+    return 0;
+  }
   for (const json& sentence : answer->at("sentences")) {
     std::puts(ToPrintable(sentence.get<std::string>()).c_str());
   }
@@ -135,11 +141,13 @@ void AddExplain(CLI::App& baton, Invocation& invocation) {
     inner->add_option("NAME", *name, what == "pod" ? "The pod's name" : "The team's path")
         ->required()
         ->type_name("");
+    auto as_json = std::make_shared<bool>(false);
+    inner->add_flag("--json", *as_json, "Print one JSON object");
     AddSocketDir(*inner, invocation);
     inner->footer(what == "pod" ? "Examples:\n  baton explain pod trainer"
                                 : "Examples:\n  baton explain team research/vision");
-    inner->callback([what, name, &invocation] {
-      invocation.action = [what, name, &invocation] { return Explain(what, *name, invocation); };
+    inner->callback([=, &invocation] {
+      invocation.action = [=, &invocation] { return Explain(what, *name, *as_json, invocation); };
     });
   }
   CLI::App* placement = command->add_subcommand(

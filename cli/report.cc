@@ -390,14 +390,20 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
     option->type_name(flag.type);
     if (!field.empty()) option->capture_default_str();
   }
+  CLI::Option* format =
+      command
+          ->add_option(
+              "--format", given->format,
+              std::string(
+                  "table, csv, json or parsable (cells between \"|\"); csv and parsable keep "
+                  "their columns from version to version") +
+                  (report.focus ? "; focus: charges for cost tools (FOCUS 1.0)" : ""))
+          ->type_name("FORMAT")
+          ->capture_default_str();
   command
-      ->add_option(
-          "--format", given->format,
-          std::string("table, csv, json or parsable (cells between \"|\"); csv and parsable keep "
-                      "their columns from version to version") +
-              (report.focus ? "; focus: charges for cost tools (FOCUS 1.0)" : ""))
-      ->type_name("FORMAT")
-      ->capture_default_str();
+      ->add_flag_callback(
+          "--json", [given] { given->format = "json"; }, "The same as --format json")
+      ->excludes(format);
   AddSocketDir(*command, invocation);
   command->footer(report.footer);
   command->callback([given, &report, &invocation] {

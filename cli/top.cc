@@ -25,6 +25,7 @@ struct TopOptions {
   std::string interval = "1s";
   std::string sort = "gpu";
   bool once = false;
+  bool json = false;
 };
 
 volatile sig_atomic_t g_end = 0;
@@ -147,20 +148,31 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
   return 0;
 }
 
-int PlainLines(const Invocation& invocation, Duration interval, SortBy sort, bool once) {
+// `several`: with the time before and an empty line after.
+void PrintLines(const nlohmann::json& status, SortBy sort, bool several) {
+  std::vector<PodRow> rows = RowsFrom(status);
+  Sort(rows, sort);
+  const time_t now = time(nullptr);
+  char stamp[32];
+  std::strftime(stamp, sizeof stamp, "%FT%TZ", gmtime(&now));
+  if (several) std::puts(stamp);
+  for (const std::string& line : Table(rows, 0)) std::puts(line.c_str());
+  if (const std::string note = UnmanagedNote(status); !note.empty()) std::puts(note.c_str());
+  if (several) std::puts("");
+}
+
+int PlainLines(const Invocation& invocation, const TopOptions& options, Duration interval,
+               SortBy sort) {
   for (;;) {
-    const Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+    Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
     if (!status) return Complain(status.error());
-    std::vector<PodRow> rows = RowsFrom(*status);
-    Sort(rows, sort);
-    const time_t now = time(nullptr);
-    char stamp[32];
-    std::strftime(stamp, sizeof stamp, "%FT%TZ", gmtime(&now));
-    if (!once) std::puts(stamp);
-    for (const std::string& line : Table(rows, 0)) std::puts(line.c_str());
-    if (const std::string note = UnmanagedNote(*status); !note.empty()) std::puts(note.c_str());
-    if (once) return 0;
-    std::puts("");
+    if (options.json) {
+      status->erase("ok");
+      std::puts(status->dump().c_str());
+    } else {
+      PrintLines(*status, sort, !options.once);
+    }
+    if (options.once) return 0;
     if (std::fflush(stdout) != 0) return 0;  // the reader left
     const timespec pause{Nanos(interval) / 1'000'000'000, Nanos(interval) % 1'000'000'000};
     nanosleep(&pause, nullptr);
@@ -176,8 +188,8 @@ int Top(const TopOptions& options, const Invocation& invocation) {
   const Result<SortBy> sort = ParseSortBy(options.sort);
   if (!sort) return Complain({ErrorCode::kInvalid, "--sort: " + sort.error().message});
   const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
-  if (!options.once && terminal) return FullScreen(invocation, *interval, *sort);
-  return PlainLines(invocation, *interval, *sort, options.once);
+  if (!options.once && !options.json && terminal) return FullScreen(invocation, *interval, *sort);
+  return PlainLines(invocation, options, *interval, *sort);
 }
 
 }  // namespace
@@ -192,6 +204,8 @@ void AddTop(CLI::App& baton, Invocation& invocation) {
       ->type_name("KEY")
       ->capture_default_str();
   command->add_flag("--once", options->once, "Print once, as plain lines");
+  command->add_flag("--json", options->json,
+                    "Print each update as one JSON object on a line, as 'baton status --json'");
   AddSocketDir(*command, invocation);
   command->footer(R"(Examples:
   baton top

@@ -54,6 +54,32 @@ json Books(const json& request) {
   return answer;
 }
 
+// Each command that only reads, with what it needs.
+TEST(Json, EveryCommandThatOnlyReadsPrintsWhatTheDaemonSaid) {
+  const FakeDaemon daemon([](const json& request) -> json {
+    return {{"version", "1"}, {"mode", "enforce"}, {"said", request.at("command")}};
+  });
+  for (std::vector<std::string> command : {std::vector<std::string>{"ping"},
+                                           {"status"},
+                                           {"top", "--once"},
+                                           {"vgpu", "list"},
+                                           {"report"},
+                                           {"standing"},
+                                           {"advise"},
+                                           {"explain", "pod", "a"},
+                                           {"explain", "team", "t"}}) {
+    const std::string name = command[0];
+    command.insert(command.end(), {"--json", "--socket-dir", daemon.socket_dir()});
+    const Outcome outcome = RunBaton(command);
+    EXPECT_EQ(outcome.status, 0) << name << outcome.err;
+    const json printed = json::parse(outcome.out, nullptr, false);
+    ASSERT_TRUE(printed.is_object()) << name << outcome.out;
+    EXPECT_TRUE(printed.contains("said")) << name;
+    EXPECT_FALSE(printed.contains("ok")) << name;
+  }
+  EXPECT_EQ(RunBaton({"report", "--json", "--format", "csv"}).status, 2);
+}
+
 std::string Printed(std::vector<std::string> arguments) {
   const FakeDaemon daemon(Books);
   arguments.insert(arguments.end(), {"--socket-dir", daemon.socket_dir()});
