@@ -99,6 +99,34 @@ std::string Unexpected(CLI::App& app, const std::vector<std::string>& extras) {
   return line + "; see '" + PathOf(app) + " --help'";
 }
 
+// `baton help [COMMAND...]`: what its --help prints.
+void AddHelp(CLI::App& baton, Invocation& invocation) {
+  CLI::App* command = baton.add_subcommand("help", "Explain a command, as its --help does");
+  auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("COMMAND", *words, "The command, such as run or vgpu create")->type_name("");
+  command->footer(R"(Examples:
+  baton help
+  baton help run
+  baton help vgpu create)");
+  command->callback([words, &baton, &invocation] {
+    invocation.action = [words, &baton] {
+      CLI::App* about = &baton;
+      for (const std::string& word : *words) {
+        const auto inner = about->get_subcommands(
+            [&](const CLI::App* command) { return command->get_name() == word; });
+        if (inner.empty()) return Complain({ErrorCode::kInvalid, Unexpected(*about, {word})});
+        about = inner.front();
+      }
+      // Not App::help(), which is of the command that was given: help.
+      std::fputs(about->get_formatter()
+                     ->make_help(about, PathOf(*about), CLI::AppFormatMode::Normal)
+                     .c_str(),
+                 stdout);
+      return 0;
+    };
+  });
+}
+
 // The exit status of a command that ended with `status`: what it printed must have been taken, all
 // of it. Whoever bills by a report that was cut short at a full disk would not know.
 int AfterOutput(int status) {
@@ -152,7 +180,7 @@ int Run(int argc, char** argv) {
 'baton COMMAND --help' explains one, with more examples.)");
   for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddPing, AddVgpu, AddCordon,
                    AddUncordon, AddRelease, AddDefrag, AddReports, AddExplain, AddSimulate,
-                   AddBench, AddDoctor, AddKeygen, AddCompletion}) {
+                   AddBench, AddDoctor, AddKeygen, AddCompletion, AddHelp}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.

@@ -19,6 +19,7 @@ const std::vector<std::vector<std::string>> kCommands{{"run"},
                                                       {"doctor"},
                                                       {"keygen"},
                                                       {"completion"},
+                                                      {"help"},
                                                       {"report"},
                                                       {"standing"},
                                                       {"explain"},
@@ -58,6 +59,18 @@ TEST(CommandLine, EveryCommandsHelpHasExamples) {
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_NE(outcome.out.find("Examples:"), std::string::npos) << outcome.out;
     EXPECT_EQ(outcome.err, "");
+  }
+}
+
+TEST(CommandLine, HelpPrintsWhatTheFlagPrints) {
+  EXPECT_EQ(RunBaton({"help"}).out, RunBaton({"--help"}).out);
+  for (std::vector<std::string> command : kCommands) {
+    std::vector<std::string> help = command;
+    help.insert(help.begin(), "help");
+    command.push_back("--help");
+    const Outcome outcome = RunBaton(help);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, RunBaton(command).out);
   }
 }
 
@@ -107,6 +120,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--frobnicate"}, "unknown flag --frobnicate; see 'baton --help'"},
         Mistake{{"statsu"}, "unknown command 'statsu'; did you mean status?"},
         Mistake{{"frobnicate"}, "unknown command 'frobnicate'; see 'baton --help'"},
+        Mistake{{"help", "statsu"}, "unknown command 'statsu'; did you mean status?"},
+        Mistake{{"help", "vgpu", "lst"}, "unknown command 'lst'; did you mean list?"},
+        Mistake{{"help", "status", "x"}, "unexpected 'x'; see 'baton status --help'"},
         Mistake{{"bench", "tokn"}, "unknown command 'tokn'; did you mean token?"},
         Mistake{{"bench"}, "'baton bench' needs a command; see 'baton bench --help'"},
         Mistake{{"explain"}, "'baton explain' needs a command; see 'baton explain --help'"},
