@@ -1,6 +1,9 @@
 // What `baton` says to command lines, right and wrong, that need no daemon.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+
 #include "base/suggest.h"
 #include "tests/cli/harness.h"
 
@@ -87,6 +90,52 @@ TEST(CommandLine, TheOverviewAndTheCompletionsNameEveryCommand) {
     }
     EXPECT_NE(outcome.out.find("priority"), std::string::npos) << "flags are completed too";
   }
+}
+
+// What bash offers for the words, of which the last is being written.
+std::string Offered(const std::string& words, const Environment& environment) {
+  const TempFolder folder;
+  const std::string script = folder.path() + "/complete";
+  std::ofstream(script) << RunBaton({"completion", "bash"}).out << "COMP_WORDS=(" << BATON_PROGRAM
+                        << " " << words << ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_baton\n"
+                        << "echo \"${COMPREPLY[*]}\"\n";
+  const std::string out = folder.path() + "/out";
+  std::string command;
+  for (const auto& [name, value] : environment) command += name + "=" + value + " ";
+  EXPECT_EQ(std::system((command + "bash " + script + " > " + out).c_str()), 0);
+  std::string line;
+  std::getline(std::ifstream(out) >> std::ws, line);
+  return line;
+}
+
+TEST(CommandLine, CompletesTheNamesThatTheDaemonKnows) {
+  const FakeDaemon daemon([](const nlohmann::json& request) -> nlohmann::json {
+    if (request["command"] == "standing") {
+      return {{"rows", {{{"team", ""}}, {{"team", "research/vision"}}}}};
+    }
+    return {{"pods",
+             {{{"name", "train"}, {"team", "speech"}},
+              {{"name", "$(touch ran)"}, {"team", ""}},
+              {{"name", "--json"}, {"team", ""}}}},
+            {"gpus", {{{"uuid", "GPU-1f2e"}}}}};
+  });
+  const Environment environment{{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  EXPECT_EQ(Offered("rm t", environment), "train");
+  EXPECT_EQ(Offered("explain pod tr", environment), "train");
+  EXPECT_EQ(Offered("vgpu delete t", environment), "train");
+  EXPECT_EQ(Offered("run --vgpu ''", environment), "train");
+  EXPECT_EQ(Offered("run --team ''", environment), "research/vision speech");
+  EXPECT_EQ(Offered("explain team r", environment), "research/vision");
+  EXPECT_EQ(Offered("run --gpu = ''", environment), "GPU-1f2e");
+  EXPECT_EQ(Offered("cordon G", environment), "GPU-1f2e");
+  EXPECT_EQ(Offered("rm --socket-dir " + daemon.socket_dir() + " t", {}), "train");
+  EXPECT_EQ(Offered("help stat", environment), "status");
+  // What is no name's place, and where nobody answers.
+  EXPECT_EQ(Offered("vgpu create t", environment), "");
+  EXPECT_EQ(Offered("rm --socket-dir /nowhere t", {}), "");
+  EXPECT_EQ(Offered("status --js", environment), "--json");
+  EXPECT_NE(RunBaton({"completion", "fish"}).out.find("-a '(baton completion --names pods"),
+            std::string::npos);
 }
 
 TEST(CommandLine, CompletionForAnUnknownShellIsRefused) {
