@@ -124,7 +124,7 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
   size_t index = 0;  // by which --gpu and cordon name it: its place in the list
   for (const nlohmann::json& gpu : status.value("gpus", none)) {
     const std::string node = gpu.value("node", ""), uuid = gpu.value("uuid", "");
-    std::string line = std::to_string(index++) + "  " + (node.empty() ? "" : node + ":") + uuid;
+    std::string line = fmt::format("{}  {}{}{}", index++, node, node.empty() ? "" : ":", uuid);
     if (const std::string name = gpu.value("name", ""); !name.empty()) line += "  " + name;
     if (const auto memory = gpu.value("memory", uint64_t{0}); memory != 0) {
       const auto found = used.find(uuid);

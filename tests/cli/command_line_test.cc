@@ -101,7 +101,8 @@ std::string Offered(const std::string& words, const Environment& environment) {
                         << "echo \"${COMPREPLY[*]}\"\n";
   const std::string out = folder.path() + "/out";
   std::string command;
-  for (const auto& [name, value] : environment) command += name + "=" + value + " ";
+  for (const auto& [name, value] : environment)
+    command.append(name).append("=").append(value).append(" ");
   EXPECT_EQ(std::system((command + "bash " + script + " > " + out).c_str()), 0);
   std::string line;
   std::getline(std::ifstream(out) >> std::ws, line);

@@ -21,6 +21,7 @@ PodRow Row(std::string gpu, std::string pod, double request, double achieved) {
 
 std::vector<std::string> Names(const std::vector<PodRow>& rows) {
   std::vector<std::string> names;
+  names.reserve(rows.size());
   for (const PodRow& row : rows) names.push_back(row.pod);
   return names;
 }
