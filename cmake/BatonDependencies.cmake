@@ -19,6 +19,10 @@ find_library(BATON_ZSTD libzstd.a REQUIRED)
 add_library(baton_zstd INTERFACE)
 target_link_libraries(baton_zstd INTERFACE ${BATON_ZSTD})
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+# zmq.h is where all headers are. The folders that libzmq itself was built with come in another order
+# when CMake runs again, and all that uses it would be compiled again.
+set_target_properties(PkgConfig::ZMQ PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES "" INTERFACE_COMPILE_OPTIONS "")
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_package(SQLiteCpp REQUIRED)
 find_package(date REQUIRED)
