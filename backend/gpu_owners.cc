@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kBodyNestsMost = 32;
+constexpr size_t kOwnersDepthMax = 32;
 constexpr size_t kOwnersFileMax = 16 << 20;
 constexpr std::string_view kOwnersFormat = "baton gpu nodes ";
 constexpr uint64_t kOwnersVersion = 1;
@@ -55,7 +55,7 @@ Result<void> GpuOwners::Read(const std::string& text) {
       fmt::format("{}{} {:016x}", kOwnersFormat, kOwnersVersion, HashOf(body))) {
     return Fail(ErrorCode::kInvalid, "its checksum does not match");
   }
-  if (!JsonNestsWithin(body, kBodyNestsMost)) {
+  if (!JsonNestsWithin(body, kOwnersDepthMax)) {
     return Fail(ErrorCode::kInvalid, "its values lie too deep in each other");
   }
   const json root = json::parse(body, nullptr, false);

@@ -22,7 +22,7 @@ constexpr uint64_t kPodsVersion = 2;
 constexpr std::string_view kJournalFormat = "baton pods journal ";
 constexpr uint64_t kJournalVersion = 1;
 constexpr std::string_view kVersion1 = "baton pods 1 ";
-constexpr size_t kTextNestsMost = 32;
+constexpr size_t kPodsDepthMax = 32;
 constexpr size_t kChecksum = 16;  // characters
 
 tl::unexpected<Error> Bad(std::string why) { return Fail(ErrorCode::kInvalid, std::move(why)); }
@@ -169,7 +169,7 @@ struct Marks {
 };
 
 Result<void> Apply(std::string_view text, PodsImage& image, Marks& marks) {
-  if (!JsonNestsWithin(text, kTextNestsMost)) return Bad("its values lie too deep in each other");
+  if (!JsonNestsWithin(text, kPodsDepthMax)) return Bad("its values lie too deep in each other");
   try {
     const json record = json::parse(text);
     image.last_id = std::max(image.last_id, NumberAt<uint64_t>(record, "last_id", 0));
@@ -263,7 +263,7 @@ Result<PodsImage> ReadTextOfVersion1(std::string_view text) {
   if (line.substr(kVersion1.size()) != fmt::format("{:016x}", HashOf(text))) {
     return Bad("its checksum does not match");
   }
-  if (!JsonNestsWithin(text, kTextNestsMost)) return Bad("its values lie too deep in each other");
+  if (!JsonNestsWithin(text, kPodsDepthMax)) return Bad("its values lie too deep in each other");
   PodsImage image;
   try {
     const json root = json::parse(text);

@@ -296,12 +296,8 @@ class Reader {
     }
   }
   void Table(const char* key, std::map<std::string, std::string>& value, const char*) {
-    const toml::node* node = Get(key);
-    if (node == nullptr) return;
-    const toml::table* table = node->as_table();
-    if (table == nullptr) {
-      return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
-    }
+    const toml::table* table = InnerTable(key);
+    if (table == nullptr) return;
     for (auto&& [name, entry] : *table) {
       auto text = entry.value_exact<std::string>();
       if (!text || !net::IsPublicKey(*text)) {
@@ -413,15 +409,20 @@ class Reader {
     keys_.insert(key);
     return table_ != nullptr ? table_->get(key) : nullptr;
   }
+  // Null where there is none, or something else, which is complained of.
+  const toml::table* InnerTable(const char* key) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_table()) {
+      Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
+    }
+    return node->as_table();
+  }
   // A table with an entry for each model of GPU.
   template <class Values, class Read>
   void ByModel(const char* key, Values& values, const char* what, Read read) {
-    const toml::node* node = Get(key);
-    if (node == nullptr) return;
-    const toml::table* table = node->as_table();
-    if (table == nullptr) {
-      return Complain(*node, fmt::format("{} is a table: write [{}.{}]", key, section_, key));
-    }
+    const toml::table* table = InnerTable(key);
+    if (table == nullptr) return;
     for (auto&& [name, entry] : *table) {
       auto value = read(entry);
       if (!value) {

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <set>
 #include <sstream>
 
 #include "ledger/periods.h"
@@ -128,7 +130,7 @@ std::string Golden(const json& report) {
   std::ostringstream text;
   text << report.at("by").get<std::string>() << ' ' << report.at("from").get<std::string>() << ' '
        << report.at("to").get<std::string>() << ' ' << report.value("time_zone", "UTC") << '\n';
-  double held = 0;
+  double held = 0, cost = 0;
   for (const json& row : report.at("rows")) {
     text << row.at("key").get<std::string>() << ": " << row.value("from", "") << " to "
          << row.value("to", "") << " held " << row.at("held_hours") << " waited "
@@ -140,13 +142,46 @@ std::string Golden(const json& report) {
     }
     text << '\n';
     held += row.at("held_hours").get<double>();
+    cost += row.at("cost").get<double>();
   }
   EXPECT_NEAR(held, report.at("held_hours").get<double>(), 1e-9);
+  EXPECT_NEAR(cost, report.at("cost").get<double>(), 1e-9);
   text << "held " << report.at("held_hours");
   if (report.contains("others_hours")) text << " others " << report.at("others_hours");
   text << " idle " << report.at("idle_hours") << " unattributed " << report.at("unattributed_hours")
        << " capacity " << report.at("capacity_hours") << " cost " << report.at("cost") << '\n';
   return text.str();
+}
+
+struct Asked {
+  const char* name;
+  const char* zone;
+  const char* from;
+  const char* to;
+  const char* by;
+  const char* team = "";
+  const char* user = "";
+  const char* pod = "";
+};
+
+// A section of a golden file.
+std::string Answered(Ledger& ledger, const Asked& asked, const Prices& prices) {
+  SCOPED_TRACE(asked.name);
+  Question question;
+  question.zone = Zone(asked.zone);
+  question.window = *ParseWindow(asked.from, asked.to, "", Utc("2029-01-01"), question.zone);
+  question.by = *ParseBys(asked.by);
+  question.team = asked.team;
+  question.user = asked.user;
+  question.pod = asked.pod;
+  question.changes = PriceChanges(prices);
+  const auto uses = ledger.Query(question);
+  if (!uses) {
+    ADD_FAILURE() << uses.error().message;
+    return "";
+  }
+  return std::string("# ") + asked.name + "\n" +
+         Golden(ReportJson(*uses, question, prices, "EUR")) + "\n";
 }
 
 // The file is as `all` says; BATON_UPDATE=1 makes it so.
@@ -176,16 +211,6 @@ TEST_P(LedgerTest, ReportsOverBothChangesOfTheClocksAndALeapDayAreAsInTheGoldenF
   UseSteadily(*ledger, Utc("2026-03-27"), Utc("2026-03-31"));
   UseSteadily(*ledger, Utc("2026-10-23"), Utc("2026-10-27"));
   UseSteadily(*ledger, Utc("2028-02-27"), Utc("2028-03-02"));
-  struct Asked {
-    const char* name;
-    const char* zone;
-    const char* from;
-    const char* to;
-    const char* by;
-    const char* team = "";
-    const char* user = "";
-    const char* pod = "";
-  };
   std::string all;
   for (const Asked& asked : std::initializer_list<Asked>{
            {"spring", "Europe/Berlin", "2026-03-28", "2026-03-31", "day"},
@@ -203,17 +228,7 @@ TEST_P(LedgerTest, ReportsOverBothChangesOfTheClocksAndALeapDayAreAsInTheGoldenF
            {"leap day, by month", "America/New_York", "2028-02-01", "2028-04-01", "month"},
            {"months and GPUs", "", "2026-01-01", "2029-01-01", "month,gpu"},
        }) {
-    Question question;
-    question.zone = Zone(asked.zone);
-    question.window = *ParseWindow(asked.from, asked.to, "", Utc("2029-01-01"), question.zone);
-    question.by = *ParseBys(asked.by);
-    question.team = asked.team;
-    question.user = asked.user;
-    question.pod = asked.pod;
-    const auto uses = ledger->Query(question);
-    ASSERT_TRUE(uses) << asked.name << ": " << uses.error().message;
-    all += std::string("# ") + asked.name + "\n" +
-           Golden(ReportJson(*uses, question, {{"", 2}}, "EUR")) + "\n";
+    all += Answered(*ledger, asked, {{"", 2}});
   }
   ExpectGolden(all, "reports.txt");
 }
@@ -234,14 +249,6 @@ TEST_P(LedgerTest, CostsByDatedPricesAreAsInTheGoldenFiles) {
   const Prices prices{{"", From({{"", 1}, {"2026-11-02T12:00", 2}})},
                       // 02:00 in summer, an hour before the clocks are set back; and at noon.
                       {"model-x", From({{"2026-10-25T00:00", 3}, {"2026-11-03T12:00", 4}})}};
-  struct Asked {
-    const char* name;
-    const char* zone;
-    const char* from;
-    const char* to;
-    const char* by;
-    const char* team = "";
-  };
   std::string all;
   for (const Asked& asked : std::initializer_list<Asked>{
            {"a change at noon", "", "2026-11-03", "2026-11-04", "team"},
@@ -259,21 +266,47 @@ TEST_P(LedgerTest, CostsByDatedPricesAreAsInTheGoldenFiles) {
             "month,price"},
            {"all", "", "2026-01-01", "2027-01-01", "total"},
        }) {
-    Question question;
-    question.zone = Zone(asked.zone);
-    question.window = *ParseWindow(asked.from, asked.to, "", Utc("2029-01-01"), question.zone);
-    question.by = *ParseBys(asked.by);
-    question.team = asked.team;
-    question.changes = PriceChanges(prices);
-    const auto uses = ledger->Query(question);
-    ASSERT_TRUE(uses) << asked.name << ": " << uses.error().message;
-    const json report = ReportJson(*uses, question, prices, "EUR");
-    double cost = 0;
-    for (const json& row : report.at("rows")) cost += row.at("cost").get<double>();
-    EXPECT_NEAR(cost, report.at("cost").get<double>(), 1e-9) << asked.name;
-    all += std::string("# ") + asked.name + "\n" + Golden(report) + "\n";
+    all += Answered(*ledger, asked, prices);
   }
   ExpectGolden(all, "prices.txt");
+}
+
+// Whatever prices and window: each part between changes costs what it costs as a report of its own
+// by one price.
+TEST_P(LedgerTest, DatedPricesCostAsReportsBetweenTheirChangesDo) {
+  const auto ledger = Open();
+  const WallTime begin = Utc("2026-11-02"), end = Utc("2026-11-06");
+  UseSteadily(*ledger, begin, end);
+  constexpr int kMinutes = 4 * 24 * 60;
+  std::mt19937_64 random(20'261'124);
+  const auto any = [&](int from, int to) {
+    return std::uniform_int_distribution<int>(from, to)(random);
+  };
+  for (int i = 0; i < 50; ++i) {
+    SCOPED_TRACE(i);
+    std::set<int> moments;
+    for (int n = any(0, 5); n > 0; --n) moments.insert(any(-600, kMinutes + 600));
+    std::vector<DatedPrice> dated{{WallTime{}, 1.0 * any(0, 9)}};
+    for (const int at : moments) dated.push_back({begin + minutes(at), 1.0 * any(0, 9)});
+    const Prices prices{{"", ModelPrices::Make(dated).value()}};
+    const int from = any(0, kMinutes - 1), to = any(from + 1, kMinutes);
+    Question question{{begin + minutes(from), begin + minutes(to)}};
+    if (any(0, 1) == 0) question.by = *ParseBys("day,pod,price");
+    question.changes = PriceChanges(prices);
+    const auto uses = ledger->Query(question);
+    ASSERT_TRUE(uses) << uses.error().message;
+    double cost = 0;
+    for (size_t p = 0; p < dated.size(); ++p) {
+      const WallTime since = std::max(question.window.from, dated[p].from);
+      const WallTime until =
+          std::min(question.window.to, p + 1 < dated.size() ? dated[p + 1].from : end);
+      if (since >= until) continue;
+      const Question part{{since, until}};
+      const json report = ReportJson(*ledger->Query(part), part, {}, "EUR");
+      cost += dated[p].price * report.at("held_hours").get<double>();
+    }
+    EXPECT_NEAR(ReportJson(*uses, question, prices, "EUR").at("cost").get<double>(), cost, 1e-9);
+  }
 }
 
 // Where only days are left a change is at the nearest midnight; nothing is counted twice or lost.
