@@ -15,10 +15,12 @@ namespace baton::scheduler {
 struct Driven {
   explicit Driven(uint64_t last_epoch) : scheduler(SchedulerOptions{}, last_epoch) {}
   void operator()(const Event& event) {
+    const size_t before = effects.size();
     scheduler.Step(now, event, effects);
     EXPECT_EQ(scheduler.Invariants(), std::nullopt);
-    for (const Effect& effect : effects) {
-      if (const auto* sent = std::get_if<SendToken>(&effect)) revs[sent->client.value] = sent->rev;
+    for (size_t i = before; i < effects.size(); ++i) {
+      const auto* sent = std::get_if<SendToken>(&effects[i]);
+      if (sent != nullptr) revs[sent->client.value] = sent->rev;
     }
   }
   // After some time; the effects of what was before are forgotten.
