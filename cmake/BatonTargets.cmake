@@ -78,14 +78,17 @@ function(baton_program name)
   endif()
 endfunction()
 
-# All of them, with the programs that they run: what scripts/test builds where nothing else is run.
+# All tests, with the programs that they run; and those of them that are more than unit tests.
 add_custom_target(baton_tests)
+add_custom_target(baton_program_tests)
 
 # baton_test(NAME SOURCES... [DEPENDS targets...] [LABELS labels...] [FILTER filter] [ALONE filter]):
 # a GoogleTest program; each of its cases is a ctest test of its own. FILTER: of its cases only these
 # (--gtest_filter). ALONE: beside these no other test runs; not together with FILTER. SUITES: each of
 # its suites is a ctest test instead, in one process; for many quick cases. A FILTER may then only
-# leave out ("-A.*"). RELEASE_ONLY: scripts/test does not build it for the sanitizers.
+# leave out ("-A.*"). RELEASE_ONLY: scripts/test does not build it for the sanitizers. Labels: unit (the
+# default), which scripts/test runs under sanitizers alone; program, for what runs the product's
+# programs or looks at them, and is run under release too; or one of its own.
 function(baton_test name)
   cmake_parse_arguments(arg "RELEASE_ONLY;SUITES" "TIMEOUT;FILTER;ALONE" "SOURCES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_LABELS)
@@ -104,6 +107,9 @@ function(baton_test name)
                         GTest::gtest_main)
   if(NOT arg_RELEASE_ONLY OR NOT BATON_SANITIZE)
     add_dependencies(baton_tests ${name})
+    if(NOT arg_LABELS STREQUAL "unit")
+      add_dependencies(baton_program_tests ${name})
+    endif()
   endif()
   # What is tested is optimised; the test's own code is, where it says so.
   target_compile_options(${name} PRIVATE
