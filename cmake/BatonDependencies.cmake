@@ -7,6 +7,16 @@ find_package(msgpack CONFIG REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
+# Its one type is compiled once (base/json_once.h).
+set(json_once ${CMAKE_SOURCE_DIR}/base/json_once)
+add_library(baton_json_once STATIC ${json_once}.cc)
+get_target_property(json_folders nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(baton_json_once SYSTEM PRIVATE ${json_folders})
+target_link_libraries(baton_json_once PRIVATE baton_options baton_sanitizers)
+set_property(TARGET nlohmann_json::nlohmann_json APPEND PROPERTY
+  INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ${json_once}.h>")
+set_property(TARGET nlohmann_json::nlohmann_json APPEND PROPERTY
+  INTERFACE_LINK_LIBRARIES baton_json_once)
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(OpenSSL REQUIRED)
