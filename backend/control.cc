@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "backend/books.h"
 #include "backend/reports.h"
 #include "backend/status.h"
+#include "backend/users.h"
 #include "base/entropy.h"
 #include "base/nesting.h"
 #include "base/parse.h"
@@ -129,25 +132,36 @@ Result<Pod> ReadWhole(Request& request) {
   return pod;
 }
 
-Result<Pod*> NamedPod(Arbiter& arbiter, Request& request, const std::string& node) {
+Result<Pod*> NamedPod(Arbiter& arbiter, Request& request, const Caller& caller) {
   BATON_TAKE(name, request.Text("name", ""));
   Pod* pod = arbiter.pods().FindByName(*name);
-  if (pod == nullptr || !arbiter.PodIsOn(*pod, node)) {
+  if (pod != nullptr && caller.user && (pod->uid != caller.user->uid || !pod->from_file.empty())) {
+    return Fail(ErrorCode::kDenied,
+                fmt::format("pod {} is {}", *name,
+                            pod->from_file.empty() ? "not yours" : "of the operator's file"));
+  }
+  if (pod == nullptr || !arbiter.PodIsOn(*pod, caller.node)) {
     return Fail(ErrorCode::kNotFound,
                 fmt::format("no pod {} here; 'baton status' lists the pods", *name));
   }
   return pod;
 }
 
-Result<json> SetPod(Arbiter& arbiter, Request& request, const std::string& node) {
-  BATON_TAKE(pod, NamedPod(arbiter, request, node));
+Result<json> SetPod(Arbiter& arbiter, const spec::UsersOptions& users, Request& request,
+                    const Caller& caller) {
+  BATON_TAKE(pod, NamedPod(arbiter, request, caller));
   BATON_TAKE(changed, spec::Changed(**pod, request.Rest()));
+  if (caller.user) {
+    BATON_TAKE(may, spec::MayChange(users, *caller.user,
+                                    PodsOfUser(arbiter.pods(), caller.user->uid, *pod), **pod,
+                                    *changed, (*pod)->gpus.size()));
+  }
   BATON_TAKE(set, arbiter.lifecycle().SetPod(**pod, *changed));
   return PodJson(**pod);
 }
 
-Result<json> DescribePod(Arbiter& arbiter, Request& request, const std::string& node) {
-  BATON_TAKE(pod, NamedPod(arbiter, request, node));
+Result<json> DescribePod(Arbiter& arbiter, Request& request, const Caller& caller) {
+  BATON_TAKE(pod, NamedPod(arbiter, request, caller));
   BATON_TAKE(finished, request.Finish());
   // Asked by who is about to run a program there.
   const Vgpus& vgpus = arbiter.vgpus();
@@ -234,6 +248,14 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
   return answer;
 }
 
+// What a user may ask who has no right but user.sock. The rest is the operator's.
+bool IsForUsers(std::string_view command) {
+  static constexpr std::array kCommands{"create_pod", "delete_pod", "set_pod",           "pod",
+                                        "vgpus",      "status",     "explain_placement", "ping"};
+  return FindReport(command) != nullptr ||
+         std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end();
+}
+
 std::string Write(Result<json> result) {
   json answer;
   if (result) {
@@ -252,8 +274,9 @@ node::LongAnswer Good(node::LongAnswer answer) {
 }
 
 // Those that may be answered later. False: it is none of them.
-bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
-                const std::string& node, const Control::Respond& respond) {
+bool HandleSlow(Arbiter& arbiter, const spec::UsersOptions& users, const std::string& command,
+                Request& request, const Caller& caller, const Control::Respond& respond) {
+  const std::string& node = caller.node;
   const auto done = [respond](const Result<void>& result) {
     respond(Write(result ? Result<json>(json::object()) : tl::unexpected(result.error())));
   };
@@ -264,6 +287,12 @@ bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
   if (command == "create_pod") {
     auto wanted = ReadWhole(request);
     if (!wanted) return refuse(wanted.error());
+    if (caller.user) {
+      auto own = spec::AsUser(users, *caller.user,
+                              PodsOfUser(arbiter.pods(), caller.user->uid, nullptr), *wanted);
+      if (!own) return refuse(own.error());
+      static_cast<spec::PodRequest&>(*wanted) = std::move(*own);
+    }
     const uint32_t count = wanted->count;
     arbiter.lifecycle().CreatePod(std::move(*wanted), count, node,
                                   [&arbiter, respond](const Result<Pod*>& made) {
@@ -273,7 +302,7 @@ bool HandleSlow(Arbiter& arbiter, const std::string& command, Request& request,
     return true;
   }
   if (command == "delete_pod" || command == "move_pod") {
-    auto pod = NamedPod(arbiter, request, node);
+    auto pod = NamedPod(arbiter, request, caller);
     if (!pod) return refuse(pod.error());
     std::vector<std::string> gpus;
     if (command == "move_pod") {
@@ -330,7 +359,18 @@ void Control::TellStatus(const std::string& node, const Respond& respond) {
   });
 }
 
-void Control::Handle(const std::string& line, const std::string& node, const Respond& respond) {
+void Control::HandleOfUser(const std::string& line, uint32_t uid, const Respond& respond) {
+  DeviceMaker* maker = arbiter_.lifecycle().maker();
+  if (maker == nullptr) return Handle(line, {.node = "*", .user = LookUpUser(uid)}, respond);
+  maker->Run([this, line, uid, respond]() -> std::function<void()> {
+    return [this, line, respond, user = LookUpUser(uid)] {
+      Handle(line, {.node = "*", .user = user}, respond);
+    };
+  });
+}
+
+void Control::Handle(const std::string& line, const Caller& caller, const Respond& respond) {
+  const std::string& node = caller.node;
   // A request is from somebody who may set, yet not trusted to be well formed.
   if (!JsonNestsWithin(line, kDepthMax)) {
     return respond(Write(
@@ -343,6 +383,11 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
         ErrorCode::kInvalid, "write one JSON object per line, such as {\"command\": \"status\"}")));
   }
   const std::string command = object.at("command");
+  if (caller.user && !IsForUsers(command)) {
+    return respond(
+        Write(Fail(ErrorCode::kDenied, fmt::format("{} is the operator's to say; run it with sudo",
+                                                   command.substr(0, 64)))));
+  }
   if (FindReport(command) != nullptr) {
     if (books_ == nullptr) {
       return respond(
@@ -357,9 +402,9 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   }
   Request request(object);
   Result<json> result = json::object();
-  if (HandleSlow(arbiter_, command, request, node, respond)) return;
+  if (HandleSlow(arbiter_, users_, command, request, caller, respond)) return;
   if (command == "pod") {
-    result = DescribePod(arbiter_, request, node);
+    result = DescribePod(arbiter_, request, caller);
   } else if (command == "vgpus") {
     const auto finished = request.Finish();
     if (!finished) return respond(Write(tl::unexpected(finished.error())));
@@ -375,7 +420,7 @@ void Control::Handle(const std::string& line, const std::string& node, const Res
   } else if (command == "release") {
     result = Release(arbiter_, request, node);
   } else if (command == "set_pod") {
-    result = SetPod(arbiter_, request, node);
+    result = SetPod(arbiter_, users_, request, caller);
   } else if (command == "status") {
     return TellStatus(node, respond);
   } else if (command == "bench_ticket") {

@@ -6,12 +6,14 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/arbiter.h"
 #include "backend/slices.h"
 #include "node/control_socket.h"
+#include "spec/users.h"
 
 namespace baton::backend {
 
@@ -32,6 +34,14 @@ struct DaemonStatus {
 
 class Books;
 
+// Who asks.
+struct Caller {
+  // Whose pods and GPUs it may see and change; "*": all.
+  std::string node = "*";
+  // Of user.sock: a user of the machine, who may change pods of one's own alone.
+  std::optional<spec::User> user;
+};
+
 class Control {
  public:
   // Of the loop's time all that is made in steps takes at most one part in so many.
@@ -41,15 +51,18 @@ class Control {
 
   // `books`: null where there are none.
   Control(boost::asio::io_context& io, Arbiter& arbiter, node::EventLog& log, Books* books,
-          std::function<DaemonStatus()> daemon)
+          const spec::UsersOptions& users, std::function<DaemonStatus()> daemon)
       : arbiter_(arbiter),
         log_(log),
         books_(books),
+        users_(users),
         daemon_(std::move(daemon)),
         slices_(io, kSlicesPart) {}
 
-  // One request. `node`: whose pods and GPUs it may see and change; "*": all (batond's own socket).
-  void Handle(const std::string& line, const std::string& node, const Respond& respond);
+  // One request.
+  void Handle(const std::string& line, const Caller& caller, const Respond& respond);
+  // One of a user, as the kernel says.
+  void HandleOfUser(const std::string& line, uint32_t uid, const Respond& respond);
 
  private:
   void TellStatus(const std::string& node, const Respond& respond);
@@ -57,6 +70,7 @@ class Control {
   Arbiter& arbiter_;
   node::EventLog& log_;
   Books* books_;
+  const spec::UsersOptions& users_;
   std::function<DaemonStatus()> daemon_;
   // Who asked for the status of a node of which the making has not begun: all are told the same.
   std::map<std::string, std::vector<Respond>> asked_;

@@ -72,17 +72,19 @@ Result<void> Daemon::Start() {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
   }
-  control_.emplace(io_, *arbiter_, log_, books_ ? &*books_ : nullptr, [this] { return Status(); });
+  control_.emplace(io_, *arbiter_, log_, books_ ? &*books_ : nullptr, options_.users,
+                   [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, node::LimitsOf(options_));
-  control_socket_.emplace(io_,
-                          [this](const std::string& line, node::ControlSocket::Respond respond) {
-                            control_->Handle(line, "*", respond);
-                          });
+  control_socket_.emplace(
+      io_, [this](const std::string& line, uint32_t, node::ControlSocket::Respond respond) {
+        control_->Handle(line, {}, respond);
+      });
   const std::string& control_dir = config::ControlDir(options_);
   if (auto made = MakeFolders(control_dir, 0700); !made) return made;
   if (auto ok = control_socket_->Listen(control_dir + "/control.sock"); !ok) return ok;
+  if (auto ok = ListenToUsers(control_dir); !ok) return ok;
   if (auto added = AddLocalGpus(); !added) return added;
   AdoptMissing();
   if (ManagesLocalGpus()) {
@@ -331,6 +333,7 @@ void Daemon::Stop() {
   arbiter_->Store();
   if (books_) books_->Stop();
   if (control_socket_) control_socket_->Stop();
+  if (users_socket_) users_socket_->Stop();
   if (tenants_) tenants_->Stop();
   if (nodes_) nodes_->Stop();
   if (upstream_) upstream_->Stop();
@@ -396,6 +399,23 @@ std::string Daemon::FoldersTrouble() const {
     say(fmt::format("{} was deleted: no more processes can attach until batond restarts", socket));
   }
   return text;
+}
+
+Result<void> Daemon::ListenToUsers(const std::string& control_dir) {
+  const std::string& allow = options_.users.allow;
+  if (allow == "nobody") return {};
+  std::optional<uint32_t> group;
+  if (allow != "everybody") {
+    auto found = LookUpGroup(allow);
+    if (!found) return tl::unexpected(found.error());
+    group = *found;
+  }
+  users_socket_.emplace(io_, [this](const std::string& line, uint32_t uid,
+                                    const node::ControlSocket::Respond& respond) {
+    control_->HandleOfUser(line, uid, respond);
+  });
+  return users_socket_->ListenToUsers(options_.server.socket_dir + "/user.sock", group,
+                                      control_dir + "/user.sock.lock");
 }
 
 void Daemon::LookAtFolders() {

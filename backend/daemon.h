@@ -86,6 +86,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   // Of what is ours on the disk and was taken away while this daemon runs; empty: nothing.
   std::string FoldersTrouble() const;
   void LookAtFolders();
+  Result<void> ListenToUsers(const std::string& control_dir);
   DaemonStatus Status() const;
   ClientId Find(uint64_t number) const;
 
@@ -109,6 +110,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::optional<Books> books_;
   std::optional<Control> control_;
   std::optional<node::ControlSocket> control_socket_;
+  std::optional<node::ControlSocket> users_socket_;
   std::optional<node::TenantEndpoint> tenants_;
   std::optional<NodeEndpoint> nodes_;
   std::optional<Upstream> upstream_;

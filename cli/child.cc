@@ -1,6 +1,7 @@
 #include "cli/child.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,13 +17,15 @@ constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
                              SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP};
 
 // In the child: becomes the program, or writes errno to `report` and ends.
-[[noreturn]] void Become(const std::vector<std::string>& command, const sigset_t& mask,
-                         int report) {
+[[noreturn]] void Become(const std::vector<std::string>& command, const sigset_t& mask, int report,
+                         const std::optional<Account>& account) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
-  execvp(argv[0], argv.data());
+  const bool is_account = !account || (initgroups(account->name.c_str(), account->gid) == 0 &&
+                                       setgid(account->gid) == 0 && setuid(account->uid) == 0);
+  if (is_account) execvp(argv[0], argv.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(report, &error, sizeof error);
   _exit(127);
@@ -60,7 +63,8 @@ HeldSignals::HeldSignals() {
 HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,
-                     const std::vector<std::pair<std::string, std::string>>& environment) {
+                     const std::vector<std::pair<std::string, std::string>>& environment,
+                     const std::optional<Account>& account) {
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) {
     return Fail(ErrorCode::kInternal, std::string("pipe: ") + std::strerror(errno));
@@ -68,7 +72,12 @@ Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>&
   const pid_t child = fork();
   if (child == 0) {
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    Become(command, signals.before(), report[1]);
+    if (account) {
+      setenv("USER", account->name.c_str(), 1);
+      setenv("LOGNAME", account->name.c_str(), 1);
+      if (!account->home.empty()) setenv("HOME", account->home.c_str(), 1);
+    }
+    Become(command, signals.before(), report[1], account);
   }
   const int fork_error = errno;
   close(report[1]);

@@ -5,11 +5,13 @@
 
 #include <signal.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/caller.h"
 
 namespace baton::cli {
 
@@ -29,15 +31,17 @@ class HeldSignals {
 };
 
 // Starts `command` (at least its name) with the caller's environment and `environment` set on top,
-// passes signals on until it ends, and returns its exit status, or 128 + the signal that killed it.
-// ErrorCode::kNotFound: no such program; kDenied: it cannot be executed.
+// as `account` where one is given (only root may), passes signals on until it ends, and returns its
+// exit status, or 128 + the signal that killed it. ErrorCode::kNotFound: no such program; kDenied:
+// it cannot be executed.
 //
 // INT, TERM, HUP, QUIT, USR1, USR2 and WINCH that somebody sent to this process alone go on to the
 // child; what the terminal sent, the whole foreground group has got already. When the child is
 // stopped from the terminal (^Z) this process stops too, so that the shell sees it; CONT resumes
 // both. Call it from a process of one thread.
 Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,
-                     const std::vector<std::pair<std::string, std::string>>& environment);
+                     const std::vector<std::pair<std::string, std::string>>& environment,
+                     const std::optional<Account>& account = std::nullopt);
 
 }  // namespace baton::cli
 

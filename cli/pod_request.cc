@@ -1,8 +1,5 @@
 #include "cli/pod_request.h"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -10,18 +7,13 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "cli/caller.h"
 #include "spec/pod_request.h"
 
 namespace baton::cli {
 namespace {
 
 using nlohmann::json;
-
-// Who the books say used the GPU, where nobody else is named.
-std::string LoginName() {
-  const passwd* entry = getpwuid(getuid());
-  return entry != nullptr ? entry->pw_name : std::to_string(getuid());
-}
 
 // As the daemon takes it. Empty: nothing was written.
 json ValueOf(const spec::PodField& field, const PodFlags& flags) {
@@ -119,7 +111,7 @@ Result<json> PodRequestFields(const PodFlags& flags) {
                 "--limit 30 is 30 % and never more");
   }
   if (auto complete = spec::Complete(request); !complete) return tl::unexpected(complete.error());
-  if (request.user.empty()) request.user = LoginName();
+  if (request.user.empty()) request.user = SudoCaller().value_or(OwnAccount()).name;
   if (request.count == 0) request.count = std::max<uint32_t>(1, request.wishes.gpus.size());
   return spec::WriteFields(request);
 }

@@ -12,9 +12,11 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/utf8.h"
+#include "cli/caller.h"
 #include "cli/child.h"
 #include "cli/command.h"
 #include "cli/hook_path.h"
@@ -29,6 +31,7 @@ struct RunOptions {
   std::string vgpu;
   PodFlags pod;
   std::string away = "wait";
+  bool as_root = false;
   bool quiet = false;
 };
 
@@ -102,6 +105,7 @@ int Run(const RunOptions& options, const Invocation& invocation) {
     return Complain(
         {ErrorCode::kInvalid, "--away: '" + options.away + "' is neither wait nor open"});
   }
+  const std::optional<Account> account = options.as_root ? std::nullopt : SudoCaller();
   const bool lasting = !options.vgpu.empty();
   if (lasting && SaysMore(options)) {
     return Complain({ErrorCode::kInvalid,
@@ -117,7 +121,7 @@ int Run(const RunOptions& options, const Invocation& invocation) {
     request = *fields;
     request["command"] = "create_pod";
     request["name"] = options.name;
-    request["uid"] = getuid();
+    request["uid"] = account ? account->uid : getuid();
   }
   const Result<std::string> hook = FindHook();
   if (!hook) return Complain(hook.error());
@@ -130,8 +134,8 @@ int Run(const RunOptions& options, const Invocation& invocation) {
   if (!pod) return Complain(pod.error());
   if (!options.quiet) std::fprintf(stderr, "baton: %s\n", PodLine(*pod, request).c_str());
 
-  const Result<int> status =
-      RunChild(signals, invocation.program, EnvironmentOf(*pod, *hook, options, invocation));
+  const Result<int> status = RunChild(signals, invocation.program,
+                                      EnvironmentOf(*pod, *hook, options, invocation), account);
   if (lasting) {
     if (status) return *status;
     Complain(status.error());
@@ -172,6 +176,8 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
           "While batond does not answer, launches wait, or pass (open) and are recorded later")
       ->type_name("wait|open")
       ->capture_default_str();
+  command->add_flag("--as-root", options->as_root,
+                    "Behind sudo: run the program as root, not as the user who called sudo");
   command->add_flag("--quiet", options->quiet, "Do not say on stderr where the pod is");
   AddSocketDir(*command, invocation);
   command->footer(R"(Examples:
@@ -186,6 +192,7 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
                                        their tokens at the same time, each on a GPU of its own
   baton run --vgpu train -- python train.py            on what 'baton vgpu create train' made
 
+Behind sudo the program is run as the user who called sudo, and the books have that user's name.
 The exit status is the program's, or 128 + the signal that killed it; 127: no such program.
 Signals are passed on. Killing 'baton run' with SIGKILL leaves the program and its pod alive;
 'baton rm' removes such a pod.)");

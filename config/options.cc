@@ -115,6 +115,9 @@ void VisitOptions(Options& o, V& v) {
   v.Section("upstream");
   o.upstream.Visit(v);
 
+  v.Section("users");
+  o.users.Visit(v);
+
   v.Section("node");
   v.Text("name", o.node.name, "This machine's name towards another batond; empty: the host's.");
   v.Text("socket_dir", o.node.socket_dir,
@@ -310,6 +313,9 @@ class Reader {
     }
   }
 
+  void Words(const char* key, std::map<std::string, std::string>& value, const char*) {
+    if (const toml::table* table = InnerTable(key)) TextsOf(*table, value);
+  }
   void Hours(const char* key, std::chrono::hours& value, const char* comment) {
     Duration time = value;
     Time(key, time, Duration(0), std::chrono::hours(100'000), comment);
@@ -351,13 +357,7 @@ class Reader {
       return Complain(*node,
                       fmt::format("{} is a table, such as {{ROCR_VISIBLE_DEVICES = \"0\"}}", key));
     }
-    for (auto&& [name, entry] : *table) {
-      const auto text = entry.value_exact<std::string>();
-      if (!text) {
-        return Complain(entry, fmt::format("{} must be text in quotes", name.str()));
-      }
-      value[std::string(name.str())] = *text;
-    }
+    TextsOf(*table, value);
   }
 
   void Pods(std::vector<ConfiguredPod>& pods) {
@@ -398,13 +398,21 @@ class Reader {
             node,
             fmt::format(
                 "[{}] is no section; there are server, scheduler, "
-                "placement, hook, zmq, ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
+                "placement, hook, zmq, ledger, teams, http, upstream, users, node, [[gpu]] and "
+                "[[pod]]",
                 key.str()));
       }
     }
   }
 
  private:
+  void TextsOf(const toml::table& table, std::map<std::string, std::string>& value) {
+    for (auto&& [name, entry] : table) {
+      const auto text = entry.value_exact<std::string>();
+      if (!text) return Complain(entry, fmt::format("{} must be text in quotes", name.str()));
+      value[std::string(name.str())] = *text;
+    }
+  }
   const toml::node* Get(const char* key) {
     keys_.insert(key);
     return table_ != nullptr ? table_->get(key) : nullptr;
@@ -540,6 +548,10 @@ class Printer {
       text += fmt::format("{} = {}\n", TomlText(name), TomlText(value));
     }
   }
+  void Words(const char* key, const std::map<std::string, std::string>& values,
+             const char* comment) {
+    Table(key, values, comment);
+  }
   void Line(const char* key, const std::string& value, const char* comment) {
     Comment(comment);
     text += fmt::format("{} = {}\n", key, value);
@@ -595,8 +607,9 @@ Result<Options> LoadOptions(const std::string& path) {
 }
 
 Result<void> CheckOptions(const Options& o) {
-  for (const auto& checked : {o.scheduler.Check(), o.placement.Check(),
-                              net::CheckLinks(o.zmq, o.upstream), net::CheckHttpOptions(o.http)}) {
+  for (const auto& checked :
+       {o.scheduler.Check(), o.placement.Check(), net::CheckLinks(o.zmq, o.upstream),
+        net::CheckHttpOptions(o.http), spec::CheckUsers(o.users)}) {
     if (!checked) return checked;
   }
   if (!o.upstream.connect.empty() && o.ledger.database == "none") {

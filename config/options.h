@@ -24,6 +24,7 @@
 #include "policy/share.h"
 #include "scheduler/options.h"
 #include "spec/pod_request.h"
+#include "spec/users.h"
 #include "teams/options.h"
 
 namespace baton::config {
@@ -133,6 +134,7 @@ struct Options {
   net::HttpOptions http;  // the web page, the API and /metrics, all of them read-only
   net::UpstreamOptions upstream;
   NodeOptions node;
+  spec::UsersOptions users;
 
   // NVIDIA's where NVML does not list them, or only some are to be used (none: NVML's); and those
   // of other vendors, which are beside them.

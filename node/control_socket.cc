@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cstring>
 
 #include "base/file.h"
 #include "node/listen_unix.h"
@@ -45,6 +47,8 @@ std::string LongAnswer::Whole() const {
 struct ControlSocket::Connection {
   explicit Connection(boost::asio::io_context& io) : socket(io) {}
   stream_descriptor socket;
+  uint32_t uid = 0;
+  std::shared_ptr<Rate> rate;  // null: as many requests as it likes
   std::string in;
   std::deque<std::string> out;
   size_t sent = 0;  // bytes of the first of them
@@ -54,7 +58,7 @@ struct ControlSocket::Connection {
 };
 
 ControlSocket::ControlSocket(boost::asio::io_context& io, Handler handler)
-    : io_(io), handler_(std::move(handler)), listener_(io), accept_pause_(io) {}
+    : io_(io), handler_(std::move(handler)), listener_(io), accept_pause_(io), throttle_(io) {}
 
 ControlSocket::~ControlSocket() {
   *alive_ = false;
@@ -70,10 +74,28 @@ Result<void> ControlSocket::Listen(const std::string& path) {
   return {};
 }
 
+Result<void> ControlSocket::ListenToUsers(const std::string& path, std::optional<uint32_t> gid,
+                                          const std::string& lock_path) {
+  const mode_t mode = gid ? 0660 : 0666;
+  auto fd = ListenUnix(path, SOCK_STREAM, gid ? 0600 : mode, lock_path, path_lock_);
+  if (!fd) return tl::unexpected(fd.error());
+  if (gid &&
+      (chown(path.c_str(), static_cast<uid_t>(-1), *gid) != 0 || chmod(path.c_str(), mode) != 0)) {
+    return Fail(ErrorCode::kInternal,
+                "cannot give " + path + " to its group: " + std::strerror(errno));
+  }
+  path_ = path;
+  of_users_ = true;
+  listener_.assign(fd->Release());
+  Accept();
+  return {};
+}
+
 void ControlSocket::Stop() {
   ErrorCodeAsio ignored;
   listener_.close(ignored);
   accept_pause_.cancel();
+  throttle_.Stop();
   while (!connections_.empty()) Close(*connections_.begin());
   if (!path_.empty()) unlink(path_.c_str());
   path_.clear();
@@ -92,14 +114,26 @@ void ControlSocket::Accept() {
       });
       return;
     }
-    if (fd && connections_.size() < kConnectionsMax) {
-      auto connection = std::make_shared<Connection>(io_);
-      connection->socket.assign(fd.Release());
-      connections_.insert(connection);
-      Read(connection);
-    }
+    if (fd && connections_.size() < (of_users_ ? kConnectionsOfUsers : kConnectionsMax))
+      Open(std::move(fd));
     Accept();
   });
+}
+
+void ControlSocket::Open(UniqueFd fd) {
+  auto connection = std::make_shared<Connection>(io_);
+  if (of_users_) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+    if (connections_of_[peer.uid] >= kConnectionsOfUser) return;
+    connection->uid = peer.uid;
+    connection->rate = rates_.Of(std::to_string(peer.uid), MonotonicNow());
+  }
+  ++connections_of_[connection->uid];
+  connection->socket.assign(fd.Release());
+  connections_.insert(connection);
+  Read(connection);
 }
 
 void ControlSocket::Read(const std::shared_ptr<Connection>& connection) {
@@ -121,15 +155,32 @@ void ControlSocket::Serve(const std::shared_ptr<Connection>& connection) {
   if (!connection->open || connection->busy) return;
   const size_t end = connection->in.find('\n');
   if (end == std::string::npos) {
-    if (connection->in.size() > kLineMax) return Close(connection);
+    if (connection->in.size() > (of_users_ ? kRequestMax : kLineMax)) return Close(connection);
     if (!connection->at_end) return Read(connection);
     if (connection->out.empty()) Close(connection);
     return;
   }
+  connection->busy = true;
+  if (connection->rate == nullptr) return Answer(connection);
+  if (connection->rate->May(MonotonicNow())) {
+    connection->rate->Spend(1);
+    return Answer(connection);
+  }
+  throttle_.Add(connection->rate, [this, connection] {
+    if (connection->open) {
+      connection->rate->Spend(1);
+      Answer(connection);
+    }
+    return false;
+  });
+}
+
+// The first line, which is complete.
+void ControlSocket::Answer(const std::shared_ptr<Connection>& connection) {
+  const size_t end = connection->in.find('\n');
   const std::string line = connection->in.substr(0, end);
   connection->in.erase(0, end + 1);
-  connection->busy = true;
-  handler_(line, [this, alive = alive_, connection](LongAnswer answer) {
+  handler_(line, connection->uid, [this, alive = alive_, connection](LongAnswer answer) {
     if (!*alive || !connection->open) return;
     connection->out = answer.TakePieces();
     connection->out.emplace_back("\n");
@@ -172,7 +223,9 @@ void ControlSocket::Close(const std::shared_ptr<Connection>& connection) {
   keep->open = false;
   ErrorCodeAsio ignored;
   keep->socket.close(ignored);
-  connections_.erase(keep);
+  if (connections_.erase(keep) == 0) return;
+  const auto of = connections_of_.find(keep->uid);
+  if (--of->second == 0) connections_of_.erase(of);
 }
 
 }  // namespace baton::node

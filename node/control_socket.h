@@ -1,8 +1,9 @@
-// The operator's socket: one JSON object per line in, one per line out, in order. It only moves
-// lines; what they mean is its handler's business. Both daemons have one.
+// The operator's socket, and the users': one JSON object per line in, one per line out, in order.
+// It only moves lines; what they mean is its handler's business. Both daemons have the operator's.
 //
-// Its file has mode 0600: who can open it may set. Bounded: connections, line length, answers that
-// nobody reads. Not thread safe: lives in one event loop.
+// The operator's file has mode 0600: who can open it may set. Bounded: connections, line length,
+// answers that nobody reads; the users', for each of them too. Not thread safe: lives in one event
+// loop.
 #ifndef BATON_NODE_CONTROL_SOCKET_H_
 #define BATON_NODE_CONTROL_SOCKET_H_
 
@@ -13,7 +14,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -21,6 +24,7 @@
 #include "base/file.h"
 #include "base/result.h"
 #include "node/process.h"
+#include "node/rate.h"
 
 namespace baton::node {
 
@@ -43,22 +47,35 @@ class ControlSocket {
   static constexpr size_t kLineMax = 1 << 20;
   static constexpr size_t kConnectionsMax = 64;
 
+  // For whom a socket is that anybody may open.
+  static constexpr size_t kConnectionsOfUsers = 512;
+  static constexpr size_t kConnectionsOfUser = 8;
+  static constexpr int64_t kRequestsPerSecond = 20;  // of a user; twice as many at once
+  static constexpr size_t kRequestMax = 64 << 10;    // bytes
+
   // Takes the answer, without a newline; called once, at once or later.
   using Respond = std::function<void(LongAnswer)>;
-  using Handler = std::function<void(const std::string& line, Respond)>;
+  // `uid`: who asks, as the kernel says.
+  using Handler = std::function<void(const std::string& line, uint32_t uid, Respond)>;
 
   ControlSocket(boost::asio::io_context& io, Handler handler);
   ~ControlSocket();
 
   // Listens on `path` (mode 0600). kExists when a live daemon does.
   Result<void> Listen(const std::string& path);
+  // The same for all users, or for the group `gid`; each user is bounded. The lock is at
+  // `lock_path`, where they cannot take it.
+  Result<void> ListenToUsers(const std::string& path, std::optional<uint32_t> gid,
+                             const std::string& lock_path);
   void Stop();
 
  private:
   struct Connection;
   void Accept();
+  void Open(UniqueFd fd);
   void Read(const std::shared_ptr<Connection>& connection);
   void Serve(const std::shared_ptr<Connection>& connection);
+  void Answer(const std::shared_ptr<Connection>& connection);
   void Write(const std::shared_ptr<Connection>& connection);
   void WriteLater(const std::shared_ptr<Connection>& connection);
   void Close(const std::shared_ptr<Connection>& connection);
@@ -69,7 +86,11 @@ class ControlSocket {
   UniqueFd path_lock_;
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer accept_pause_;
+  bool of_users_ = false;
   std::set<std::shared_ptr<Connection>> connections_;
+  std::map<uint32_t, size_t> connections_of_;  // by uid
+  Rates rates_{kRequestsPerSecond, 2 * kRequestsPerSecond};
+  Throttle throttle_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -85,7 +85,7 @@ Result<void> Frontend::Start() {
       options_.node.socket_dir.empty() ? options_.server.socket_dir : options_.node.socket_dir;
   if (auto made = MakeFolders(dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, LimitsOf(options_));
-  control_.emplace(io_, [this](const std::string& line, ControlSocket::Respond respond) {
+  control_.emplace(io_, [this](const std::string& line, uint32_t, ControlSocket::Respond respond) {
     AskControl(line, std::move(respond));
   });
   const std::string& control_dir =

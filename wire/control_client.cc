@@ -69,6 +69,7 @@ Result<std::string> Exchange(int fd, const std::string& line, Duration timeout) 
 }  // namespace
 
 std::string ControlSocket(const std::string& socket_dir) { return socket_dir + "/control.sock"; }
+std::string UserSocket(const std::string& socket_dir) { return socket_dir + "/user.sock"; }
 std::string TenantSocket(const std::string& socket_dir) { return socket_dir + "/baton.sock"; }
 
 Result<int> ConnectUnix(const std::string& path, int type, Duration patience) {
@@ -102,7 +103,9 @@ Result<int> ConnectUnix(const std::string& path, int type, Duration patience) {
     case EACCES:
     case EPERM:
       return Fail(ErrorCode::kDenied,
-                  "not allowed to open " + path + "; run this as batond's user, or with sudo");
+                  "not allowed to open " + path +
+                      "; run this with sudo, or have the operator allow it ([users] in batond's "
+                      "configuration)");
     default:
       return Fail(ErrorCode::kUnavailable,
                   "cannot connect to " + path + ": " + std::strerror(error));
@@ -112,7 +115,11 @@ Result<int> ConnectUnix(const std::string& path, int type, Duration patience) {
 Result<nlohmann::json> Ask(const std::string& socket_dir, const nlohmann::json& request,
                            Duration timeout, bool* answered) {
   if (answered != nullptr) *answered = false;
-  const Result<int> connected = ConnectUnix(ControlSocket(socket_dir), SOCK_STREAM, timeout);
+  Result<int> connected = ConnectUnix(ControlSocket(socket_dir), SOCK_STREAM, timeout);
+  if (!connected && connected.error().code == ErrorCode::kDenied) {
+    const std::string users = UserSocket(socket_dir);
+    if (access(users.c_str(), F_OK) == 0) connected = ConnectUnix(users, SOCK_STREAM, timeout);
+  }
   if (!connected) return tl::unexpected(connected.error());
   const UniqueFd fd(*connected);
   const Result<std::string> line = Exchange(

@@ -14,6 +14,8 @@ namespace baton::wire {
 
 // "/run/baton" -> "/run/baton/control.sock", for those who may set.
 std::string ControlSocket(const std::string& socket_dir);
+// "/run/baton" -> "/run/baton/user.sock", for users whom the operator allows pods of their own.
+std::string UserSocket(const std::string& socket_dir);
 // "/run/baton" -> the socket that hooks attach to.
 std::string TenantSocket(const std::string& socket_dir);
 
@@ -23,7 +25,8 @@ std::string TenantSocket(const std::string& socket_dir);
 // afterwards; 0: none ends.
 Result<int> ConnectUnix(const std::string& path, int type, Duration patience = Duration(0));
 
-// Sends `request` and waits for its answer. An answer {"ok": false} comes back as an Error with the
+// Sends `request` to the control socket, or to the users' where that one may not be opened, and waits
+// for its answer. An answer {"ok": false} comes back as an Error with the
 // daemon's code and sentence. Sending and the wait for the answer take `timeout` at most each.
 // `answered`, where given: whether an answer has come, for a daemon too may say kUnavailable.
 Result<nlohmann::json> Ask(const std::string& socket_dir, const nlohmann::json& request,

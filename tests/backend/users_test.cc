@@ -1,0 +1,218 @@
+// Users of the machine who may open nothing but user.sock.
+#include <grp.h>
+
+#include <thread>
+
+#include "tests/backend/batond_fixture.h"
+
+namespace baton::backend {
+namespace {
+
+constexpr uid_t kNobody = 65534;    // of the group nogroup
+constexpr uid_t kStranger = 12345;  // without a name
+
+class Users : public Batond {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+    chmod(folder_.path().c_str(), 0755);
+  }
+  bool StartWith(const std::string& users) {
+    WriteText(folder_ / "teams.toml",
+              "[[team]]\nname = \"lab/vision\"\nlimit = 0.4\n[[team]]\nname = \"lab/speech\"\n");
+    Configure("[teams]\nfile = \"" + (folder_ / "teams.toml") + "\"\n[users]\n" + users);
+    return daemon_.Start();
+  }
+  // What the user is answered at user.sock; null: the socket was not opened, or nothing was.
+  json SayAs(uid_t uid, const json& request, const std::string& socket = "user.sock") {
+    int answer[2];
+    EXPECT_EQ(pipe(answer), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(2);
+      const std::string text = Ask(folder_ / ("run/" + socket), request).dump();
+      _exit(write(answer[1], text.data(), text.size()) < 0);
+    }
+    close(answer[1]);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = read(answer[0], buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<size_t>(n));
+    }
+    close(answer[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    return json::parse(text, nullptr, false);
+  }
+  // The code with which it is refused; empty: it is not.
+  std::string Refused(uid_t uid, json request) {
+    const json answer = SayAs(uid, request);
+    if (!answer.is_object()) return "no answer";
+    return answer.value("ok", false) ? "" : answer.value("code", "?");
+  }
+  static json Create(const std::string& name, double request, json more = json::object()) {
+    more.update({{"command", "create_pod"}, {"name", name}, {"request", request}});
+    return more;
+  }
+};
+
+TEST_F(Users, MakeSeeAndChangePodsOfTheirOwn) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  const json made = SayAs(kNobody, Create("mine", 20));
+  ASSERT_TRUE(made.value("ok", false)) << made.dump();
+  EXPECT_FALSE(made.value("ticket", "").empty());
+  const json seen = PodStatus("mine");
+  EXPECT_EQ(seen.value("user", ""), "nobody");
+  EXPECT_EQ(Refused(kNobody, {{"command", "status"}}), "");
+  EXPECT_EQ(Refused(kNobody, {{"command", "pod"}, {"name", "mine"}}), "");
+  EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "mine"}, {"request", 30}}), "");
+  EXPECT_EQ(PodStatus("mine").value("request", 0.0), 30);
+  EXPECT_EQ(Refused(kNobody, {{"command", "delete_pod"}, {"name", "mine"}}), "");
+  EXPECT_EQ(PodStatus("mine"), json::object());
+}
+
+TEST_F(Users, CanDoNothingToPodsOfOthers) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\nrequests_max = 2\n"));
+  Pod("operators", 10);
+  Pod("by-uid", 10, {{"uid", kStranger}});
+  ASSERT_EQ(Refused(kStranger, Create("others", 10, {{"gang", "job"}, {"affinity", "near"}})), "");
+  const json before = Status().at("pods");
+  for (const char* name : {"operators", "by-uid", "others"}) {
+    const std::string ticket = Say({{"command", "pod"}, {"name", name}}).value("ticket", "");
+    ASSERT_FALSE(ticket.empty());
+    for (const json& attempt :
+         {json{{"command", "pod"}, {"name", name}}, json{{"command", "delete_pod"}, {"name", name}},
+          json{{"command", "set_pod"}, {"name", name}, {"request", 1}},
+          json{{"command", "set_pod"}, {"name", name}, {"memory", "1GiB"}},
+          json{{"command", "set_pod"}, {"name", name}, {"priority", "idle"}}}) {
+      EXPECT_EQ(Refused(kNobody, attempt), "denied") << attempt.dump();
+    }
+    // What everybody may read has nobody's ticket in it.
+    for (const char* command : {"status", "vgpus"}) {
+      const json answer = SayAs(kNobody, {{"command", command}});
+      EXPECT_TRUE(answer.value("ok", false));
+      EXPECT_EQ(answer.dump().find(ticket), std::string::npos) << command;
+    }
+  }
+  // To wait with their gang, or to stand beside them, is to hold them up.
+  EXPECT_EQ(Refused(kNobody, Create("a", 1, {{"gang", "job"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("a", 1, {{"affinity", "near"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("a", 1, {{"anti_affinity", "near"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("a", 1, {{"exclusion", "alone"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("others", 1)), "exists");
+  ASSERT_EQ(Status().at("pods").size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    for (const char* field : {"name", "request", "limit", "user", "gpus"}) {
+      EXPECT_EQ(Status().at("pods")[i].at(field), before[i].at(field));
+    }
+  }
+}
+
+TEST_F(Users, GetNothingThatIsTheOperatorsToGive) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  for (const json& more :
+       {json{{"uid", kStranger}}, json{{"user", "root"}}, json{{"namespace", "prod"}},
+        json{{"ticket", "0123456789abcdef0123"}}, json{{"cgroup", "1234-5678"}},
+        json{{"priority", "high"}}, json{{"mode", "exclusive"}}, json{{"mode", "mig"}},
+        json{{"mode", "mps"}}, json{{"team", "lab/vision"}}}) {
+    EXPECT_EQ(Refused(kNobody, Create("mine", 10, more)), "denied") << more.dump();
+  }
+  for (const char* command :
+       {"cordon", "uncordon", "release", "defrag", "move_pod", "bench_ticket", "nonsense"}) {
+    EXPECT_EQ(Refused(kNobody, {{"command", command}, {"gpus", {"GPU-a"}}}), "denied") << command;
+  }
+  ASSERT_EQ(Refused(kNobody, Create("mine", 10)), "");
+  for (const auto& [field, value] :
+       {std::pair("priority", "high"), std::pair("team", "lab/speech")}) {
+    EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "mine"}, {field, value}}),
+              "denied")
+        << field;
+  }
+  // The operator's socket stays shut.
+  EXPECT_FALSE(SayAs(kNobody, {{"command", "ping"}}, "control.sock").is_object());
+}
+
+TEST_F(Users, StayWithinWhatAUserMayHave) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\nrequests_max = 0.5\npods_max = 3\n"));
+  EXPECT_EQ(Refused(kNobody, Create("a", 51)), "exhausted");
+  EXPECT_EQ(Refused(kNobody, Create("a", 30, {{"count", 2}})), "exhausted");
+  ASSERT_EQ(Refused(kNobody, Create("a", 20)), "");
+  ASSERT_EQ(Refused(kNobody, Create("b", 30)), "");
+  EXPECT_EQ(Refused(kNobody, Create("c", 0.1)), "exhausted");
+  EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "a"}, {"request", 21}}),
+            "exhausted");
+  EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "a"}, {"request", 10}}), "");
+  ASSERT_EQ(Refused(kNobody, Create("c", 10)), "");
+  EXPECT_EQ(Refused(kNobody, Create("d", 0.1, {{"priority", "normal"}})), "exhausted");
+  // Others are not concerned.
+  EXPECT_EQ(Refused(kStranger, Create("d", 40)), "");
+}
+
+TEST_F(Users, MayNameTheTeamsOfTheirGroupsAndAreBoundByThem) {
+  ASSERT_TRUE(
+      StartWith("allow = \"everybody\"\nteam = \"lab/speech\"\nrequests_max = 4\n"
+                "[users.teams]\nnogroup = \"lab/vision\"\n"));
+  ASSERT_EQ(Refused(kNobody, Create("a", 20)), "");
+  EXPECT_EQ(PodStatus("a").value("team", ""), "lab/vision");
+  ASSERT_EQ(Refused(kStranger, Create("b", 20)), "");
+  EXPECT_EQ(PodStatus("b").value("team", ""), "lab/speech");
+  EXPECT_EQ(Refused(kNobody, Create("c", 10, {{"team", "lab/speech"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("c", 10, {{"team", "lab"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("c", 10, {{"team", "lab/visionary"}})), "denied");
+  EXPECT_EQ(Refused(kNobody, Create("c", 10, {{"team", "lab/vision/night"}})), "");
+  // The team's own limit of 40 %.
+  EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "a"}, {"request", 31}}),
+            "exhausted");
+  EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "a"}, {"request", 30}}), "");
+}
+
+TEST_F(Users, OfAGroupAloneWhereOneIsNamed) {
+  ASSERT_TRUE(StartWith("allow = \"nogroup\"\n"));
+  EXPECT_EQ(Refused(kNobody, {{"command", "ping"}}), "");
+  EXPECT_EQ(Refused(kStranger, {{"command", "ping"}}), "no answer");
+  daemon_.Stop();
+  ASSERT_TRUE(StartWith("allow = \"nobody\"\n"));
+  EXPECT_EQ(Refused(kNobody, {{"command", "ping"}}), "no answer");
+  daemon_.Stop();
+  EXPECT_FALSE(StartWith("allow = \"no-such-group\"\n"));
+  EXPECT_NE(daemon_.Log().find("there is no group no-such-group"), std::string::npos);
+}
+
+// A pod of the operator's file is the operator's, whosever processes it is for.
+TEST_F(Users, ChangeNothingOfTheOperatorsFile) {
+  ASSERT_TRUE(
+      StartWith("allow = \"everybody\"\n[[pod]]\nname = \"filed\"\nrequest = 10\n"
+                "limit = 20\ngpus = [\"GPU-a\"]\nuid = 65534\n"));
+  EXPECT_EQ(Refused(kNobody, {{"command", "set_pod"}, {"name", "filed"}, {"limit", 100}}),
+            "denied");
+  EXPECT_EQ(Refused(kNobody, {{"command", "delete_pod"}, {"name", "filed"}}), "denied");
+}
+
+// 8 connections of one user that ask without end: the operator and another user are answered.
+TEST_F(Users, ThatFloodKeepNobodyWaiting) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  const pid_t flood = fork();
+  if (flood == 0) {
+    setpgid(0, 0);
+    if (setgroups(0, nullptr) != 0 || setgid(kStranger) != 0 || setuid(kStranger) != 0) _exit(2);
+    for (int i = 0; i < 12; ++i) {
+      if (fork() != 0) continue;
+      for (;;) Ask(folder_ / "run/user.sock", {{"command", "status"}});
+    }
+    for (;;) pause();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const Instant before = MonotonicNow();
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(Say({{"command", "ping"}}).value("ok", false));
+    EXPECT_EQ(Refused(kNobody, {{"command", "ping"}}), "");
+  }
+  EXPECT_LT(MonotonicNow() - before, std::chrono::seconds(3));
+  killpg(flood, SIGKILL);
+  kill(flood, SIGKILL);
+  waitpid(flood, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace baton::backend
