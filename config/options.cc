@@ -18,9 +18,14 @@ namespace {
 constexpr size_t kFileMax = 1 << 20;
 constexpr size_t kTicketMin = 16;
 
-// "12500us" rather than "12.5ms": exact, and read back as the same.
+// "12500us" rather than "12.5ms": exact, and read back as the same; 400 days are "9600h".
 std::string Exact(Duration d) {
   const int64_t ns = d.count();
+  for (const auto& [unit, size] : {std::pair("h", int64_t{3600}), std::pair("m", int64_t{60})}) {
+    if (ns != 0 && ns % (size * 1'000'000'000) == 0) {
+      return fmt::format("{}{}", ns / (size * 1'000'000'000), unit);
+    }
+  }
   if (ns % 1'000'000'000 == 0) return fmt::format("{}s", ns / 1'000'000'000);
   if (ns % 1'000'000 == 0) return fmt::format("{}ms", ns / 1'000'000);
   if (ns % 1'000 == 0) return fmt::format("{}us", ns / 1'000);

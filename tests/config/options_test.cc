@@ -69,6 +69,24 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
 
 // What version 0.1 wrote: were it another text now, an upgrade would take back what `baton set`
 // said.
+TEST(Config, TimesArePrintedInTheirLargestWholeUnit) {
+  Options options;
+  options.scheduler.resend = std::chrono::milliseconds(1500);
+  options.hook.open_after = std::chrono::minutes(90);
+  const std::string text = PrintOptions(options);
+  for (const char* line :
+       {"keep_hours = \"9600h\"\n", "keep_minutes = \"336h\"\n", "keep_days = \"0s\"\n",
+        "open_after = \"90m\"\n", "resend = \"1500ms\"\n", "every = \"10s\"\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+  const auto back = ParseOptions(text, "printed");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->ledger.retention.hours, options.ledger.retention.hours);
+  EXPECT_EQ(PrintOptions(*back), text);
+  EXPECT_NE(ErrorOf("[ledger]\nkeep_fine = \"-1h\"\n").find("from \"0s\" to \"100000h\""),
+            std::string::npos);
+}
+
 TEST(Config, AnEntryThatDidNotChangeHasTheFingerprintOfEarlierVersions) {
   const auto options = ParseOptions(R"(
 [[pod]]
