@@ -67,6 +67,12 @@ void VisitOptions(Options& o, V& v) {
   v.Number("connects_per_second", o.server.connects_per_second, 1, 1'000'000,
            "Accepted of one user's or pod's processes; more are refused, and try again.");
 
+  v.Section("log");
+  std::string format = o.log.format == LogFormat::kJson ? "json" : "text";
+  v.Choice("format", format, {"text", "json"},
+           "json: each line is an object with time, level and message.");
+  o.log.format = ParseLogFormat(format);
+
   v.Section("scheduler");
   v.Ratio("overcommit", o.overcommit, 0.01, 1000,
           "Requests on one GPU may add up to this many GPUs.");
@@ -402,8 +408,8 @@ class Reader {
         Complain(
             node,
             fmt::format(
-                "[{}] is no section; there are server, scheduler, "
-                "placement, hook, zmq, ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
+                "[{}] is no section; there are server, log, scheduler, "
+                "placement, memory, hook, zmq, ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
                 key.str()));
       }
     }

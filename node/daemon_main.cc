@@ -30,8 +30,9 @@ void RaiseFileLimit() {
 
 int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   const std::string& name = program.name;
+  LogFormat format = LogFormat::kText;
   const auto complain = [&](const Error& error) {
-    const std::string line = name + ": " + ToPrintable(error.message) + "\n";
+    const std::string line = ComplaintLine(format, name, ToPrintable(error.message));
     WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
     return error.code == ErrorCode::kInvalid ? 2 : 1;
   };
@@ -39,6 +40,7 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   app.footer(program.examples);
   DaemonCall call;
   std::string check;
+  std::string log_format;
   bool print = false;
   bool supervise = false;
   app.add_option("--config", call.config, "Configuration file (TOML)")->type_name("FILE");
@@ -50,6 +52,9 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   app.add_flag("--standby", call.standby,
                "Wait while another daemon uses the same state or GPUs, and take over when it ends; "
                "without it that is an error");
+  app.add_option("--log-format", log_format, "Overrides log.format: text or json")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"text", "json"}).description(""));
   if (program.add_options) program.add_options(app);
   app.set_version_flag("--version", name + " " + BATON_VERSION);
   try {
@@ -59,6 +64,8 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     std::fprintf(stderr, "%s: %s; see %s --help\n", name.c_str(), error.what(), name.c_str());
     return 2;
   }
+
+  format = ParseLogFormat(log_format);
 
   // Nothing may be left writable for others by an open umask; sockets set their own modes.
   umask(022);
@@ -80,13 +87,15 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
       options = std::move(*loaded);
     }
     if (program.adjust) program.adjust(options);
+    if (log_format.empty()) format = options.log.format;
     if (print) {
+      options.log.format = format;
       std::fputs(config::PrintOptions(options).c_str(), stdout);
       return 0;
     }
     Result<void> served;
     {
-      const AsyncLog log(STDERR_FILENO, name, "%Y-%m-%dT%H:%M:%S.%e %l %v");
+      const AsyncLog log(STDERR_FILENO, name, format);
       UseShortSlice();
       SetLogLevel(options.server.log_level);
       served = program.serve(std::move(options), call);

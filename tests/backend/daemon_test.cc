@@ -1,4 +1,6 @@
 // batond and its clients: tokens, what is measured, and what is refused.
+#include <sstream>
+
 #include "tests/backend/batond_fixture.h"
 #include "wire/control_client.h"
 
@@ -15,6 +17,34 @@ TEST_F(Batond, GivesTheTokenToTheClientThatAsks) {
   ASSERT_TRUE(token);
   EXPECT_GT(token->quota_ns, 0u);
   EXPECT_EQ(Holder(), "a");
+}
+
+TEST_F(Batond, WritesItsLogAsJsonWhereTheFileOrTheFlagSaysSo) {
+  const auto lines = [&](const std::string& log) {
+    size_t count = 0;
+    std::istringstream text(log);
+    for (std::string line; std::getline(text, line); ++count) {
+      const json object = json::parse(line, nullptr, false);
+      EXPECT_TRUE(object.is_object() && object.contains("time") && object.contains("level") &&
+                  object.contains("message"))
+          << line;
+    }
+    return count;
+  };
+  daemon_.Stop();
+  DaemonProcess by_flag(BATOND, folder_ / "batond.toml", folder_ / "flag.log",
+                        {"--log-format", "json"});
+  ASSERT_TRUE(by_flag.Start());
+  by_flag.Stop();
+  EXPECT_GE(lines(by_flag.Log()), 2u);
+  Configure("[log]\nformat = \"json\"\n");
+  DaemonProcess by_file(BATOND, folder_ / "batond.toml", folder_ / "file.log");
+  ASSERT_TRUE(by_file.Start());
+  DaemonProcess second(BATOND, folder_ / "batond.toml", folder_ / "second.log");
+  EXPECT_FALSE(second.Start());
+  EXPECT_EQ(lines(second.Log()), 1u) << "why it ended: " << second.Log();
+  by_file.Stop();
+  EXPECT_GE(lines(by_file.Log()), 2u);
 }
 
 TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {

@@ -27,6 +27,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.server.socket_dir = "/tmp/\"quoted\\";
   options.server.control_dir = "/run/control";
   options.server.mode = Mode::kObserve;
+  options.log.format = LogFormat::kJson;
   options.scheduler.quota_max = std::chrono::microseconds(12'345);
   options.scheduler.drain_kill = true;
   options.overcommit = policy::Share(1'500'000);
@@ -58,6 +59,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
+  EXPECT_EQ(back->log.format, LogFormat::kJson);
   EXPECT_EQ(back->ledger.prices, options.ledger.prices);
   EXPECT_EQ(back->ledger.weights, options.ledger.weights);
   EXPECT_EQ(back->gpus[0].vendor, "nvidia");
@@ -67,8 +69,6 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   EXPECT_EQ(back->pods[0].request.memory_part, policy::Share(125'000));
 }
 
-// What version 0.1 wrote: were it another text now, an upgrade would take back what `baton set`
-// said.
 TEST(Config, TimesArePrintedInTheirLargestWholeUnit) {
   Options options;
   options.scheduler.resend = std::chrono::milliseconds(1500);
@@ -87,6 +87,8 @@ TEST(Config, TimesArePrintedInTheirLargestWholeUnit) {
             std::string::npos);
 }
 
+// What version 0.1 wrote: were it another text now, an upgrade would take back what `baton set`
+// said.
 TEST(Config, AnEntryThatDidNotChangeHasTheFingerprintOfEarlierVersions) {
   const auto options = ParseOptions(R"(
 [[pod]]
