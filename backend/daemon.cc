@@ -124,9 +124,12 @@ Result<void> Daemon::Start() {
   }
   LookAtFolders();
   signals_.Await([this](int signal) { signal == SIGHUP ? Reload() : Stop(); });
+  std::string where = options_.server.socket_dir;
+  for (const std::string& more : {options_.zmq.listen, web_->url()}) {
+    if (!more.empty()) where += " and " + more;
+  }
   log_.Add(node::EventLog::Level::kInfo, "daemon",
-           fmt::format("batond {} serves {}{}{}", BATON_VERSION, options_.server.socket_dir,
-                       options_.zmq.listen.empty() ? "" : " and " + options_.zmq.listen,
+           fmt::format("batond {} serves {}{}", BATON_VERSION, where,
                        options_.server.mode == config::Mode::kObserve ? ", observing only" : ""));
   node::Notify("READY=1");
   return {};

@@ -132,6 +132,10 @@ Result<void> Web::Start() {
   return {};
 }
 
+std::string Web::url() const {
+  return port() == 0 ? "" : net::UrlOf(options_.http, port(), config::NodeName(options_));
+}
+
 void Web::Stop() {
   timer_.cancel();
   server_.Stop();

@@ -1,4 +1,5 @@
 // batond and its clients: tokens, what is measured, and what is refused.
+#include <regex>
 #include <sstream>
 
 #include "tests/backend/batond_fixture.h"
@@ -17,6 +18,18 @@ TEST_F(Batond, GivesTheTokenToTheClientThatAsks) {
   ASSERT_TRUE(token);
   EXPECT_GT(token->quota_ns, 0u);
   EXPECT_EQ(Holder(), "a");
+}
+
+TEST_F(Batond, ItsLogSaysWhereThePageIs) {
+  EXPECT_EQ(daemon_.Log().find("http://"), std::string::npos) << daemon_.Log();
+  daemon_.Stop();
+  std::string text = *ReadFile(folder_ / "batond.toml", 4096);
+  const std::string none = "listen = \"\"";
+  text.replace(text.find(none), none.size(), "listen = \"127.0.0.1:0\"");
+  WriteText(folder_ / "batond.toml", text);
+  ASSERT_TRUE(daemon_.Start());
+  const std::regex line(" serves \\S+/run and http://127\\.0\\.0\\.1:\\d+/\n");
+  EXPECT_TRUE(Eventually([&] { return std::regex_search(daemon_.Log(), line); })) << daemon_.Log();
 }
 
 TEST_F(Batond, WritesItsLogAsJsonWhereTheFileOrTheFlagSaysSo) {
