@@ -38,8 +38,8 @@ class Series {
 
 // A token, from the wait for it to its return; kNever: not yet.
 struct Hold {
-  // A client of the pod says where it is. One that drains may be let on: the token is extended while
-  // nobody else is to have it.
+  // A client of the pod says where it is. One that drains may be let on: the token is extended
+  // while nobody else is to have it.
   void OnPhase(wire::Phase phase, Instant now);
   // Since when it drains, as people should see it: not at all while nobody waits for its end.
   Instant Drains(bool awaited) const;

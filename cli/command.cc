@@ -214,7 +214,8 @@ int Run(int argc, char** argv) {
   } else if (!own && command.get_name() != "run" && command.get_name() != "doctor") {
     complaint = "'" + CommandPath(command) + "' takes no program after --";
   } else if (!invocation.action) {
-    complaint = "'" + CommandPath(command) + "' needs a command; see '" + CommandPath(command) + " --help'";
+    complaint =
+        "'" + CommandPath(command) + "' needs a command; see '" + CommandPath(command) + " --help'";
   }
   if (!complaint.empty()) return Complain({ErrorCode::kInvalid, complaint});
   try {

@@ -405,12 +405,10 @@ class Reader {
     CheckKeys();
     for (auto&& [key, node] : root_) {
       if (sections_.count(std::string(key.str())) == 0) {
-        Complain(
-            node,
-            fmt::format(
-                "[{}] is no section; there are server, log, scheduler, "
-                "placement, memory, hook, zmq, ledger, teams, http, upstream, node, [[gpu]] and [[pod]]",
-                key.str()));
+        Complain(node, fmt::format("[{}] is no section; there are server, log, scheduler, "
+                                   "placement, memory, hook, zmq, ledger, teams, http, upstream, "
+                                   "node, [[gpu]] and [[pod]]",
+                                   key.str()));
       }
     }
   }

@@ -43,11 +43,11 @@ TEST_F(AsyncLogTest, WhatIsLoggedIsWrittenInOrder) {
   spdlog::warn("the end");
   const std::string text = ReadUntil("the end\n");
   const std::string time = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}[+-]\\d\\d:\\d\\d ";
-  EXPECT_TRUE(std::regex_search(
-      text, std::regex("^" + time + "info line 0\n" + time + "info line 1\n")))
+  EXPECT_TRUE(
+      std::regex_search(text, std::regex("^" + time + "info line 0\n" + time + "info line 1\n")))
       << text;
-  EXPECT_TRUE(std::regex_search(
-      text, std::regex(time + "info line 99\n" + time + "warning the end\n$")))
+  EXPECT_TRUE(
+      std::regex_search(text, std::regex(time + "info line 99\n" + time + "warning the end\n$")))
       << text;
 }
 
