@@ -1,3 +1,5 @@
+#include <libpq-fe.h>
+
 #include <algorithm>
 #include <optional>
 #include <pqxx/pqxx>
@@ -206,6 +208,16 @@ class PostgresDatabase final : public Database {
 };
 
 }  // namespace
+
+Result<void> CheckPostgres(const std::string& connection) {
+  char* what = nullptr;
+  PQconninfoOption* const options = PQconninfoParse(connection.c_str(), &what);
+  PQconninfoFree(options);
+  const std::string text = what == nullptr ? "not understood" : OneLine(what);
+  PQfreemem(what);
+  if (options != nullptr) return {};
+  return Fail(ErrorCode::kInvalid, text);
+}
 
 std::unique_ptr<Database> MakePostgres(std::string connection) {
   return std::make_unique<PostgresDatabase>(std::move(connection));

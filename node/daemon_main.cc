@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/async_log.h"
@@ -41,10 +42,16 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   DaemonCall call;
   std::string check;
   std::string log_format;
+  bool file_only = false;
   bool print = false;
   bool supervise = false;
   app.add_option("--config", call.config, "Configuration file (TOML)")->type_name("FILE");
-  app.add_option("--check-config", check, "Check a configuration file and exit")->type_name("FILE");
+  app.add_option("--check-config", check,
+                 "Check a configuration file, and what it names on this machine, and exit")
+      ->type_name("FILE");
+  app.add_flag("--file-only", file_only,
+               "With --check-config: the file alone, which may be for another machine")
+      ->needs("--check-config");
   app.add_flag("--print-config", print, "Print the effective configuration, commented, and exit");
   app.add_flag("--supervise", supervise,
                "Run as a child process, and start it again at once when it crashes or "
@@ -76,6 +83,14 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   if (!check.empty()) {
     auto options = config::LoadOptions(check);
     if (!options) return complain(options.error());
+    if (program.adjust) program.adjust(*options);
+    int status = 0;
+    if (program.check) {
+      for (const Error& error : program.check(*options, !file_only)) {
+        status = std::max(status, complain({error.code, check + ": " + error.message}));
+      }
+    }
+    if (status != 0) return status;
     std::printf("%s is valid\n", check.c_str());
     return 0;
   }

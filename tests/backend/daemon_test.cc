@@ -1,4 +1,5 @@
 // batond and its clients: tokens, what is measured, and what is refused.
+#include <cstdlib>
 #include <regex>
 #include <sstream>
 
@@ -58,6 +59,21 @@ TEST_F(Batond, WritesItsLogAsJsonWhereTheFileOrTheFlagSaysSo) {
   EXPECT_EQ(lines(second.Log()), 1u) << "why it ended: " << second.Log();
   by_file.Stop();
   EXPECT_GE(lines(by_file.Log()), 2u);
+}
+
+TEST_F(Batond, ChecksAFileBesideTheOneThatServes) {
+  const auto check = [&](const std::string& flags) {
+    return std::system((std::string(BATOND) + " --check-config " + (folder_ / "batond.toml") +
+                        flags + " >" + (folder_ / "said") + " 2>&1")
+                           .c_str());
+  };
+  EXPECT_EQ(check(""), 0) << ReadText(folder_ / "said");
+  Configure("[teams]\nfile = \"/nowhere\"\n");
+  EXPECT_NE(check(""), 0);
+  EXPECT_NE(ReadText(folder_ / "said").find("batond.toml: teams.file: "), std::string::npos)
+      << ReadText(folder_ / "said");
+  EXPECT_EQ(check(" --file-only"), 0) << ReadText(folder_ / "said");
+  EXPECT_TRUE(Status().value("ok", false)) << "it serves as before";
 }
 
 TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {
