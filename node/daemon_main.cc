@@ -118,7 +118,11 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     return served ? 0 : complain(served.error());
   };
   if (!supervise || print) return serve();
-  return Supervise(name, {argv, static_cast<size_t>(argc)}, serve);
+  if (log_format.empty() && !call.config.empty()) {
+    // What is wrong with the file the child says.
+    if (const auto options = config::LoadOptions(call.config)) format = options->log.format;
+  }
+  return Supervise(name, {argv, static_cast<size_t>(argc)}, serve, format);
 }
 
 }  // namespace baton::node

@@ -59,6 +59,12 @@ TEST_F(Batond, WritesItsLogAsJsonWhereTheFileOrTheFlagSaysSo) {
   EXPECT_EQ(lines(second.Log()), 1u) << "why it ended: " << second.Log();
   by_file.Stop();
   EXPECT_GE(lines(by_file.Log()), 2u);
+  DaemonProcess kept(BATOND, folder_ / "batond.toml", folder_ / "kept.log", {"--supervise"});
+  ASSERT_TRUE(kept.Start());
+  ASSERT_EQ(kill(Status().at("daemon").at("pid").get<int>(), SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] { return kept.Log().find("signal 9") != std::string::npos; }));
+  kept.Stop();
+  EXPECT_GE(lines(kept.Log()), 3u);
 }
 
 TEST_F(Batond, ChecksAFileBesideTheOneThatServes) {
