@@ -3,6 +3,7 @@
 #include <string>
 
 #include "backend/daemon.h"
+#include "backend/start_check.h"
 #include "node/daemon_main.h"
 #include "node/standby.h"
 
@@ -11,7 +12,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   batond                                     with defaults: this machine's GPUs, /run/baton
   batond --config /etc/baton/batond.toml
-  batond --check-config /etc/baton/batond.toml
+  batond --check-config /etc/baton/batond.toml                what would keep it from starting here
+  batond --check-config batond.toml --file-only               of a file for another machine
   batond --print-config > batond.toml        every option with its default, commented
 
 A configuration for a pod on this machine's first GPU, apart from those of 'baton run':
@@ -46,6 +48,7 @@ int main(int argc, char** argv) {
     if (!state_dir.empty()) options.server.state_dir = state_dir;
     if (!node.empty()) options.node.name = node;
   };
+  program.check = baton::backend::CheckStart;
   program.serve = [](baton::config::Options options,
                      const baton::node::DaemonCall& call) -> baton::Result<void> {
     const std::string control_dir = baton::config::ControlDir(options);

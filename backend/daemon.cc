@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "backend/local_gpus.h"
 #include "base/file.h"
 #include "node/gpu_lock.h"
 #include "node/notify.h"
@@ -44,8 +45,8 @@ Result<void> Daemon::TakeLocks() {
                 "another batond uses " + dir + "; stop it, or choose another server.state_dir");
   }
   std::map<std::string, UniqueFd> gpus;
-  if (ManagesLocalGpus()) {
-    for (const devmgr::GpuInfo& gpu : LocalGpus()) {
+  if (ManagesLocalGpus(options_)) {
+    for (const devmgr::GpuInfo& gpu : LocalGpus(options_, *nvml_)) {
       auto lock = node::LockGpu(options_.server.lock_dir, gpu.uuid);
       if (!lock) return tl::unexpected(lock.error());
       gpus.emplace(gpu.uuid, std::move(*lock));
@@ -87,7 +88,7 @@ Result<void> Daemon::Start() {
   if (auto ok = ListenToUsers(control_dir); !ok) return ok;
   if (auto added = AddLocalGpus(); !added) return added;
   AdoptMissing();
-  if (ManagesLocalGpus()) {
+  if (ManagesLocalGpus(options_)) {
     ReconcileDevices();
     devices_->Watch();
   }
@@ -126,9 +127,12 @@ Result<void> Daemon::Start() {
   }
   LookAtFolders();
   signals_.Await([this](int signal) { signal == SIGHUP ? Reload() : Stop(); });
+  std::string where = options_.server.socket_dir;
+  for (const std::string& more : {options_.zmq.listen, web_->url()}) {
+    if (!more.empty()) where += " and " + more;
+  }
   log_.Add(node::EventLog::Level::kInfo, "daemon",
-           fmt::format("batond {} serves {}{}{}", BATON_VERSION, options_.server.socket_dir,
-                       options_.zmq.listen.empty() ? "" : " and " + options_.zmq.listen,
+           fmt::format("batond {} serves {}{}", BATON_VERSION, where,
                        options_.server.mode == config::Mode::kObserve ? ", observing only" : ""));
   node::Notify("READY=1");
   return {};
@@ -198,28 +202,9 @@ void Daemon::StartKernelCaps() {
       std::move(why));
 }
 
-bool Daemon::ManagesLocalGpus() const {
-  const std::string& local = options_.server.local_gpus;
-  return local == "yes" || (local == "auto" && options_.zmq.listen.empty());
-}
-
-bool Daemon::NamesNvidias() const {
-  return std::any_of(options_.gpus.begin(), options_.gpus.end(),
-                     [](const devmgr::GpuInfo& gpu) { return gpu.by_token(); });
-}
-
-std::vector<devmgr::GpuInfo> Daemon::LocalGpus() const {
-  std::vector<devmgr::GpuInfo> gpus = options_.gpus;
-  if (!NamesNvidias()) {
-    const std::vector<devmgr::GpuInfo> seen = nvml_->Gpus();
-    gpus.insert(gpus.begin(), seen.begin(), seen.end());
-  }
-  return gpus;
-}
-
 Result<void> Daemon::AddLocalGpus() {
-  if (!ManagesLocalGpus()) return {};
-  const std::vector<devmgr::GpuInfo> gpus = LocalGpus();
+  if (!ManagesLocalGpus(options_)) return {};
+  const std::vector<devmgr::GpuInfo> gpus = LocalGpus(options_, *nvml_);
   if (gpus.empty()) {
     log_.Add(node::EventLog::Level::kWarning, "gpu",
              fmt::format("no GPU was found ({}); list them as [[gpu]] in the configuration, or "
@@ -254,11 +239,11 @@ Result<void> Daemon::AddLocalGpus() {
 void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news,
                     const SeenProcesses& processes) {
   for (const std::string& text : news) log_.Add(node::EventLog::Level::kWarning, "gpu", text);
-  if (!ManagesLocalGpus()) return;
+  if (!ManagesLocalGpus(options_)) return;
   std::vector<devmgr::Card> cards;
   for (devmgr::Card& card : node.cards) {
     if (arbiter_->gpus().count(card.uuid) == 0) {
-      if (NamesNvidias()) continue;  // the configuration says which are ours
+      if (NamesNvidias(options_)) continue;  // the configuration says which are ours
       // It has come since.
       auto lock = node::LockGpu(options_.server.lock_dir, card.uuid);
       if (!lock) continue;

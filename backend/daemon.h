@@ -71,11 +71,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   void KillProcess(uint64_t number) override;
 
   Result<void> ReadState();
-  bool ManagesLocalGpus() const;
-  // Whether the configuration says which of NVIDIA's GPUs are ours.
-  bool NamesNvidias() const;
   void StartKernelCaps();
-  std::vector<devmgr::GpuInfo> LocalGpus() const;
   Result<void> AddLocalGpus();
   Result<void> StartDevices();
   void SetCards(std::vector<devmgr::Card> cards);

@@ -25,6 +25,18 @@ Series::Shares Series::Over(Duration window, Instant now, uint64_t held_ns,
   return {part(held_ns, from->held_ns), part(waited_ns, from->waited_ns)};
 }
 
+void Hold::OnPhase(wire::Phase phase, Instant now) {
+  if (phase == wire::Phase::kHolding) {
+    drains_since = kNever;
+  } else if (phase == wire::Phase::kDraining) {
+    drains_since = std::min(drains_since, now);
+  }
+}
+
+Instant Hold::Drains(bool awaited) const {
+  return awaited || returned_at != kNever ? drains_since : kNever;
+}
+
 void Timeline::Add(const Hold& hold) {
   if (holds_.size() < kKept) {
     holds_.push_back(hold);

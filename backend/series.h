@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "wire/messages.h"
 
 namespace baton::backend {
 
@@ -37,6 +38,12 @@ class Series {
 
 // A token, from the wait for it to its return; kNever: not yet.
 struct Hold {
+  // A client of the pod says where it is. One that drains may be let on: the token is extended
+  // while nobody else is to have it.
+  void OnPhase(wire::Phase phase, Instant now);
+  // Since when it drains, as people should see it: not at all while nobody waits for its end.
+  Instant Drains(bool awaited) const;
+
   PodId pod;
   Instant waits_since{};
   Instant granted_at{};

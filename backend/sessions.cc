@@ -56,9 +56,7 @@ void Sessions::State(ClientId id, const wire::State& state, Duration held) {
                                  client->id, state.seq, state.phase, state.epoch, state.rev, held,
                                  DurationFromNanos(claimed), DurationFromNanos(state.backlog_ns)});
   }
-  if (state.phase == wire::Phase::kDraining && lane->gpu->hold.drains_since == kNever) {
-    lane->gpu->hold.drains_since = MonotonicNow();
-  }
+  if (lane->gpu->holder == client->pod) lane->gpu->hold.OnPhase(state.phase, MonotonicNow());
   room_.OnState(*lane, state);
   // The tokens are out.
   accounts_.Report(*lane, state);

@@ -66,8 +66,9 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
     if (hold.waits_since < hold.granted_at) {
       add(hold.pod, "wait", hold.waits_since, hold.granted_at);
     }
-    add(hold.pod, "hold", hold.granted_at, std::min(hold.drains_since, hold.returned_at));
-    if (hold.drains_since != kNever) add(hold.pod, "drain", hold.drains_since, hold.returned_at);
+    const Instant drains = hold.Drains(!snapshot.waiting.empty());
+    add(hold.pod, "hold", hold.granted_at, std::min(drains, hold.returned_at));
+    if (drains != kNever) add(hold.pod, "drain", drains, hold.returned_at);
   }
   for (const auto& [pod, since] : snapshot.waiting) add(pod, "wait", since, kNever);
   return Dump(
@@ -129,6 +130,10 @@ Result<void> Web::Start() {
   if (auto started = server_.Start(); !started) return started;
   if (!options_.http.listen.empty()) Stream();
   return {};
+}
+
+std::string Web::url() const {
+  return port() == 0 ? "" : net::UrlOf(options_.http, port(), config::NodeName(options_));
 }
 
 void Web::Stop() {

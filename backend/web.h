@@ -37,6 +37,8 @@ class Web {
   // There is something new in the books.
   void Booked();
   uint16_t port() const { return server_.port(); }
+  // Of the page, once started; empty: there is none.
+  std::string url() const;
 
  private:
   void Status(net::HttpServer::Respond respond);

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -22,6 +24,43 @@ namespace {
 
 // How often a writer that waits looks whether it is to give up.
 constexpr int kLookMs = 50;
+
+// RFC 3339, in milliseconds.
+constexpr const char* kTime = "%Y-%m-%dT%H:%M:%S.%e%z";
+constexpr const char* kText = "%Y-%m-%dT%H:%M:%S.%e%z %l %v";
+
+std::string_view TextOf(const spdlog::memory_buf_t& buffer) {
+  return {buffer.data(), buffer.size()};
+}
+
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& to) override {
+    spdlog::memory_buf_t time;
+    time_.format(message, time);
+    const auto level = spdlog::level::to_string_view(message.level);
+    const std::string_view text(message.payload.data(), message.payload.size());
+    const nlohmann::ordered_json line{
+        {"time", TextOf(time)},
+        {"level", std::string_view(level.data(), level.size())},
+        {"message", text},
+    };
+    const std::string written =
+        line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    to.append(written.data(), written.data() + written.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<JsonFormatter>();
+  }
+
+ private:
+  spdlog::pattern_formatter time_{kTime, spdlog::pattern_time_type::local, ""};
+};
+
+std::unique_ptr<spdlog::formatter> FormatterOf(LogFormat format) {
+  if (format == LogFormat::kJson) return std::make_unique<JsonFormatter>();
+  return std::make_unique<spdlog::pattern_formatter>(kText);
+}
 
 // `give_up` is asked while there is no room.
 template <class GiveUp>
@@ -47,6 +86,14 @@ bool WriteUnless(int fd, const char* text, size_t size, const GiveUp& give_up) {
 }
 
 }  // namespace
+
+std::string ComplaintLine(LogFormat format, const std::string& program,
+                          const std::string& message) {
+  if (format == LogFormat::kText) return program + ": " + message + "\n";
+  spdlog::memory_buf_t line;
+  FormatterOf(format)->format({program, spdlog::level::err, message}, line);
+  return std::string(TextOf(line));
+}
 
 bool WriteBefore(int fd, const char* text, size_t size, Instant until) {
   return WriteUnless(fd, text, size, [&] { return MonotonicNow() >= until; });
@@ -91,7 +138,7 @@ struct AsyncLog::Worker {
   std::shared_ptr<spdlog::details::thread_pool> pool;
 };
 
-AsyncLog::AsyncLog(int fd, const std::string& name, const std::string& pattern)
+AsyncLog::AsyncLog(int fd, const std::string& name, LogFormat format)
     : sink_(std::make_shared<Sink>(fd)), worker_(new Worker) {
   {
     const NoSignals in_the_worker;
@@ -100,7 +147,7 @@ AsyncLog::AsyncLog(int fd, const std::string& name, const std::string& pattern)
   sink_->Watch(worker_->pool.get());
   auto logger = std::make_shared<spdlog::async_logger>(
       name, sink_, worker_->pool, spdlog::async_overflow_policy::overrun_oldest);
-  logger->set_pattern(pattern);
+  logger->set_formatter(FormatterOf(format));
   spdlog::set_default_logger(std::move(logger));
 }
 

@@ -10,9 +10,14 @@
 #include <memory>
 #include <string>
 
+#include "base/log_format.h"
 #include "base/time.h"
 
 namespace baton {
+
+// Why a program ends, in a line like those of its log; a text begins with the program's name. The
+// message is UTF-8.
+std::string ComplaintLine(LogFormat format, const std::string& program, const std::string& message);
 
 class AsyncLog {
  public:
@@ -20,10 +25,9 @@ class AsyncLog {
   // How long the end waits for a reader that stands still.
   static constexpr Duration kPatience = std::chrono::seconds(1);
 
-  // spdlog's default logger writes to `fd` from now on, in `pattern` (spdlog's), from level info
-  // on. Where `fd` is a pipe this should be the only writer: it waits for room there, and a write
-  // of another may take it.
-  AsyncLog(int fd, const std::string& name, const std::string& pattern);
+  // spdlog's default logger writes to `fd` from now on, from level info on. Where `fd` is a pipe
+  // this should be the only writer: it waits for room there, and a write of another may take it.
+  AsyncLog(int fd, const std::string& name, LogFormat format);
   // Writes what is queued, for at most twice kPatience. From here on nothing is logged. No other
   // thread may log meanwhile.
   ~AsyncLog();

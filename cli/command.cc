@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 
+#include "base/help_command.h"
 #include "base/suggest.h"
 #include "base/utf8.h"
 
@@ -54,11 +55,6 @@ CLI::App* Innermost(CLI::App* app) {
   return app;
 }
 
-std::string PathOf(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name()
-                                     : PathOf(*app.get_parent()) + " " + app.get_name();
-}
-
 // CLI11 knows nothing of what stands after "--".
 class Help : public CLI::Formatter {
   std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -96,7 +92,7 @@ std::string Unexpected(CLI::App& app, const std::vector<std::string>& extras) {
     return line + "; did you mean " + nearest + "?";
   }
   if (!flag && app.get_name() == "run") return line + "; write the program after --";
-  return line + "; see '" + PathOf(app) + " --help'";
+  return line + "; see '" + CommandPath(app) + " --help'";
 }
 
 // `baton help [COMMAND...]`: what its --help prints.
@@ -117,11 +113,7 @@ void AddHelp(CLI::App& baton, Invocation& invocation) {
         if (inner.empty()) return Complain({ErrorCode::kInvalid, Unexpected(*about, {word})});
         about = inner.front();
       }
-      // Not App::help(), which is of the command that was given: help.
-      std::fputs(about->get_formatter()
-                     ->make_help(about, PathOf(*about), CLI::AppFormatMode::Normal)
-                     .c_str(),
-                 stdout);
+      PrintHelp(*about);
       return 0;
     };
   });
@@ -218,11 +210,12 @@ int Run(int argc, char** argv) {
   if (const std::vector<std::string> extras = baton.remaining(true); !extras.empty()) {
     complaint = Unexpected(command, extras);
   } else if (!complaint.empty()) {
-    complaint += "; see '" + PathOf(command) + " --help'";
+    complaint += "; see '" + CommandPath(command) + " --help'";
   } else if (!own && command.get_name() != "run" && command.get_name() != "doctor") {
-    complaint = "'" + PathOf(command) + "' takes no program after --";
+    complaint = "'" + CommandPath(command) + "' takes no program after --";
   } else if (!invocation.action) {
-    complaint = "'" + PathOf(command) + "' needs a command; see '" + PathOf(command) + " --help'";
+    complaint =
+        "'" + CommandPath(command) + "' needs a command; see '" + CommandPath(command) + " --help'";
   }
   if (!complaint.empty()) return Complain({ErrorCode::kInvalid, complaint});
   try {

@@ -69,15 +69,18 @@ std::string UnmanagedNote(const nlohmann::json& status) {
 
 Result<SortBy> ParseSortBy(std::string_view name) {
   static constexpr std::pair<std::string_view, SortBy> kNames[] = {
-      {"gpu", SortBy::kGpu},           {"pod", SortBy::kPod},         {"request", SortBy::kRequest},
-      {"achieved", SortBy::kAchieved}, {"waiting", SortBy::kWaiting}, {"memory", SortBy::kMemory},
+      {"activity", SortBy::kActivity}, {"gpu", SortBy::kGpu},
+      {"pod", SortBy::kPod},           {"request", SortBy::kRequest},
+      {"achieved", SortBy::kAchieved}, {"waiting", SortBy::kWaiting},
+      {"memory", SortBy::kMemory},
   };
   for (const auto& [known, by] : kNames) {
     if (known == name) return by;
   }
-  return Fail(ErrorCode::kInvalid, "'" + std::string(name) +
-                                       "' is not one of gpu, pod, request, achieved, waiting, "
-                                       "memory");
+  return Fail(ErrorCode::kInvalid,
+              "'" + std::string(name) +
+                  "' is not one of activity, gpu, pod, request, achieved, waiting, "
+                  "memory");
 }
 
 std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
@@ -152,6 +155,8 @@ void Sort(std::vector<PodRow>& rows, SortBy by) {
     switch (by) {
       case SortBy::kRequest:
         return row.request;
+      case SortBy::kActivity:
+        return row.achieved_1s + row.waited_percent;
       case SortBy::kAchieved:
         return row.achieved_1s;
       case SortBy::kWaiting:
@@ -194,6 +199,7 @@ std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
                           Fixed(row.waited_percent), memory, ToPrintable(row.phase),
                           ToPrintable(row.team)});
   }
+  table.FitTo(width, {"TEAM", "60s", "LIMIT", "MEMORY", "10s", "GPU", "WAIT%"});
   return table.Lines(width);
 }
 

@@ -29,9 +29,10 @@ struct PodRow {
   std::string phase;          // idle, waiting, holding, draining
 };
 
-enum class SortBy { kGpu, kPod, kRequest, kAchieved, kWaiting, kMemory };
+// Activity: what it had of the last second, and how much of it it waited.
+enum class SortBy { kActivity, kGpu, kPod, kRequest, kAchieved, kWaiting, kMemory };
 
-// "gpu", "pod", "request", "achieved", "waiting" or "memory".
+// "activity", "gpu", "pod", "request", "achieved", "waiting" or "memory".
 Result<SortBy> ParseSortBy(std::string_view name);
 
 // The rows of a `status` answer. Fields that an older daemon does not send keep their default.
@@ -42,7 +43,8 @@ std::vector<std::string> Summary(const nlohmann::json& status);
 std::string UnmanagedNote(const nlohmann::json& status);
 // Names and GPUs ascending, amounts descending; ties by GPU and pod.
 void Sort(std::vector<PodRow>& rows, SortBy by);
-// A heading and one line per row, each cut to `width` columns (0: as long as it gets).
+// A heading and one line per row, each cut to `width` columns (0: as long as it gets). Where that
+// is too little, what matters least is left out.
 std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width);
 
 }  // namespace baton::cli

@@ -135,8 +135,9 @@ int PrintUse(const json& answer, Format format) {
                        "unexpected answer: a row's keys are not those asked "
                        "for; do 'baton --version' and batond's agree?"});
     }
-    for (std::string& key : keys) {
-      if (key.empty()) key = "(none)";
+    for (size_t i = 0; i < keys.size(); ++i) {
+      // For people as the page calls them; the word for programs stays.
+      if (keys[i].empty()) keys[i] = people ? "(no " + by[i] + ")" : "(none)";
     }
     if (teams) keys.push_back(row.value("team", ""));
     rows.push_back({std::move(keys), row});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <numeric>
 
 #include "base/parse.h"
 
@@ -13,6 +14,15 @@ namespace {
 size_t Columns(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::vector<size_t> WidthsOf(const TextTable& table) {
+  std::vector<size_t> widths;
+  for (const TextTable::Column& column : table.columns) widths.push_back(Columns(column.heading));
+  for (const auto& row : table.rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Columns(row[i]));
+  }
+  return widths;
 }
 
 std::string CsvCell(std::string cell) {
@@ -72,12 +82,23 @@ std::string Cut(const std::string& text, size_t width) {
   return text.substr(0, end);
 }
 
-std::vector<std::string> TextTable::Lines(size_t width) const {
-  std::vector<size_t> widths;
-  for (const Column& column : columns) widths.push_back(Columns(column.heading));
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Columns(row[i]));
+void TextTable::FitTo(size_t width, const std::vector<std::string_view>& headings) {
+  for (const std::string_view heading : headings) {
+    const std::vector<size_t> widths = WidthsOf(*this);
+    const size_t all = std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
+    if (width == 0 || all <= width) return;
+    const auto named = std::find_if(columns.begin(), columns.end(), [&](const Column& column) {
+      return column.heading == heading;
+    });
+    if (named == columns.end()) continue;
+    const std::ptrdiff_t at = named - columns.begin();
+    columns.erase(named);
+    for (auto& row : rows) row.erase(row.begin() + at);
   }
+}
+
+std::vector<std::string> TextTable::Lines(size_t width) const {
+  const std::vector<size_t> widths = WidthsOf(*this);
   std::vector<std::string> lines;
   auto add = [&](auto cell) {
     std::string line;

@@ -24,6 +24,9 @@ struct TextTable {
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> rows;  // a cell for each column
 
+  // Leaves out these columns, by heading, the first ones first, until lines have `width` columns
+  // (0: as many as there are).
+  void FitTo(size_t width, const std::vector<std::string_view>& headings);
   // A heading and one line per row, each cut to `width` columns (0: as long as it gets).
   std::vector<std::string> Lines(size_t width = 0) const;
   // RFC 4180, with a heading; "\n" at the end of each line. A cell that a spreadsheet would take

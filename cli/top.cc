@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +19,8 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_table.h"
+#include "cli/text_table.h"
+#include "cli/top_picture.h"
 #include "wire/control_client.h"
 
 namespace baton::cli {
@@ -59,13 +64,11 @@ class Screen {
   }
 
   // Draws over the last picture in one write, so that nothing flickers.
-  static void Draw(const std::vector<std::string>& lines) {
-    const winsize size = Size();
+  static void Draw(const std::vector<TopLine>& lines, bool colours) {
     std::string picture = "\033[H";
-    for (size_t i = 0; i < lines.size() && i < size.ws_row; ++i) {
+    for (size_t i = 0; i < lines.size(); ++i) {
       if (i > 0) picture += "\r\n";
-      const bool heading = i == 2;
-      picture += (heading ? "\033[7m" : "") + lines[i] + (heading ? "\033[0m" : "") + "\033[K";
+      picture += Painted(lines[i], colours) + "\033[K";
     }
     picture += "\033[J";
     std::fwrite(picture.data(), 1, picture.size(), stdout);
@@ -76,32 +79,33 @@ class Screen {
   termios before_{};
 };
 
-// Returns false for "leave".
-bool OnKey(char key, SortBy& sort) {
-  switch (key) {
-    case 'q':
-    case 3:
-      return false;
-    case 'g':
-      sort = SortBy::kGpu;
-      break;
-    case 'p':
-      sort = SortBy::kPod;
-      break;
-    case 'r':
-      sort = SortBy::kRequest;
-      break;
-    case 'a':
-      sort = SortBy::kAchieved;
-      break;
-    case 'w':
-      sort = SortBy::kWaiting;
-      break;
-    case 'm':
-      sort = SortBy::kMemory;
-      break;
-    default:
-      break;
+bool IsSet(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+// Whether the terminal is said to take UTF-8.
+bool TakesUtf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (!IsSet(name)) continue;
+    const std::string_view locale = std::getenv(name);
+    return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos;
+  }
+  return false;
+}
+
+// The keys that these bytes are, each for view.OnKey(): characters, and sequences that begin with
+// Escape. False: leave.
+bool OnKeys(std::string_view bytes, TopView& view) {
+  while (!bytes.empty()) {
+    size_t size = std::max<size_t>(1, Utf8Length(bytes));
+    if (bytes.size() > 2 && bytes[0] == '\033' && (bytes[1] == '[' || bytes[1] == 'O')) {
+      for (size = 3; size < bytes.size() && (bytes[size - 1] < '@' || bytes[size - 1] > '~');) {
+        ++size;
+      }
+    }
+    if (!view.OnKey(bytes.substr(0, size))) return false;
+    bytes.remove_prefix(size);
   }
   return true;
 }
@@ -113,36 +117,38 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
   action.sa_handler = OnResize;
   sigaction(SIGWINCH, &action, nullptr);
 
+  const bool colours = !IsSet("NO_COLOR"), blocks = TakesUtf8();
+  TopView view;
+  view.sort = sort;
+  BusyParts busy;
+  const auto ask = [&] {
+    Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+    if (status) busy.Hear(*status, MonotonicNow());
+    return status;
+  };
   const Screen screen;
-  Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+  Result<nlohmann::json> status = ask();
   Instant next = MonotonicNow() + interval;
   while (g_end == 0) {
-    std::vector<std::string> lines{
-        "baton top   sort: (g)pu (p)od (r)equest (a)chieved (w)aiting "
-        "(m)emory   (q)uit",
-        ""};
-    const size_t width = Screen::Size().ws_col;
-    lines[0] = lines[0].substr(0, width);
+    const winsize size = Screen::Size();
     if (status) {
-      std::vector<PodRow> rows = RowsFrom(*status);
-      Sort(rows, sort);
-      const std::vector<std::string> table = Table(rows, width);
-      lines.insert(lines.end(), table.begin(), table.end());
-      lines[1] = UnmanagedNote(*status).substr(0, width);
-    } else {
-      lines[1] = ToPrintable(status.error().message).substr(0, width);  // goes on trying
+      Screen::Draw(TopPicture(*status, busy, view, size.ws_col, size.ws_row, blocks), colours);
+    } else {  // goes on trying
+      const std::string why = Cut(ToPrintable(status.error().message), size.ws_col);
+      Screen::Draw({{Cut("baton top   q quit", size.ws_col)}, {why, TopLine::Style::kWrong}},
+                   colours);
     }
-    Screen::Draw(lines);
 
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - MonotonicNow()).count();
     pollfd keys{STDIN_FILENO, POLLIN, 0};
     if (left > 0 && poll(&keys, 1, static_cast<int>(left)) > 0) {
-      char key = 'q';
-      if (read(STDIN_FILENO, &key, 1) <= 0 || !OnKey(key, sort)) break;
+      std::array<char, 64> bytes;
+      const ssize_t n = read(STDIN_FILENO, bytes.data(), bytes.size());
+      if (n <= 0 || !OnKeys({bytes.data(), static_cast<size_t>(n)}, view)) break;
       continue;
     }
     if (left > 0 && errno == EINTR) continue;
-    status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+    status = ask();
     next = MonotonicNow() + interval;
   }
   return 0;
@@ -200,7 +206,9 @@ void AddTop(CLI::App& baton, Invocation& invocation) {
   command->add_option("--interval", options->interval, "Time between two updates")
       ->type_name("TIME")
       ->capture_default_str();
-  command->add_option("--sort", options->sort, "gpu, pod, request, achieved, waiting or memory")
+  command
+      ->add_option("--sort", options->sort,
+                   "activity, gpu, pod, request, achieved, waiting or memory")
       ->type_name("KEY")
       ->capture_default_str();
   command->add_flag("--once", options->once, "Print once, as plain lines");
@@ -213,8 +221,8 @@ void AddTop(CLI::App& baton, Invocation& invocation) {
   baton top --once
   baton top | tee shares.log
 
-On a terminal: q leaves; g, p, r, a, w, m sort by GPU, pod, request, achieved share, waiting,
-memory. Shares are in percent of the GPU's time, over the last 1, 10 and 60 seconds.)");
+On a terminal: ? lists the keys: they sort, scroll and filter. With NO_COLOR set there are no
+colours. Shares are in percent of the GPU's time, over the last 1, 10 and 60 seconds.)");
   command->callback([options, &invocation] {
     invocation.action = [=, &invocation] { return Top(*options, invocation); };
   });

@@ -36,7 +36,7 @@ set_target_properties(PkgConfig::ZMQ PROPERTIES
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_package(SQLiteCpp REQUIRED)
 find_package(date REQUIRED)
-pkg_check_modules(PQXX REQUIRED IMPORTED_TARGET libpqxx)
+pkg_check_modules(PQXX REQUIRED IMPORTED_TARGET libpqxx libpq)
 find_package(Protobuf REQUIRED)
 pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++ protobuf)
 find_program(BATON_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)

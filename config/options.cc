@@ -18,9 +18,14 @@ namespace {
 constexpr size_t kFileMax = 1 << 20;
 constexpr size_t kTicketMin = 16;
 
-// "12500us" rather than "12.5ms": exact, and read back as the same.
+// "12500us" rather than "12.5ms": exact, and read back as the same; 400 days are "9600h".
 std::string Exact(Duration d) {
   const int64_t ns = d.count();
+  for (const auto& [unit, size] : {std::pair("h", int64_t{3600}), std::pair("m", int64_t{60})}) {
+    if (ns != 0 && ns % (size * 1'000'000'000) == 0) {
+      return fmt::format("{}{}", ns / (size * 1'000'000'000), unit);
+    }
+  }
   if (ns % 1'000'000'000 == 0) return fmt::format("{}s", ns / 1'000'000'000);
   if (ns % 1'000'000 == 0) return fmt::format("{}ms", ns / 1'000'000);
   if (ns % 1'000 == 0) return fmt::format("{}us", ns / 1'000);
@@ -61,6 +66,12 @@ void VisitOptions(Options& o, V& v) {
            "Read of a pod's processes together; more are read later.");
   v.Number("connects_per_second", o.server.connects_per_second, 1, 1'000'000,
            "Accepted of one user's or pod's processes; more are refused, and try again.");
+
+  v.Section("log");
+  std::string format = o.log.format == LogFormat::kJson ? "json" : "text";
+  v.Choice("format", format, {"text", "json"},
+           "json: each line is an object with time, level and message.");
+  o.log.format = ParseLogFormat(format);
 
   v.Section("scheduler");
   v.Ratio("overcommit", o.overcommit, 0.01, 1000,
@@ -394,13 +405,10 @@ class Reader {
     CheckKeys();
     for (auto&& [key, node] : root_) {
       if (sections_.count(std::string(key.str())) == 0) {
-        Complain(
-            node,
-            fmt::format(
-                "[{}] is no section; there are server, scheduler, "
-                "placement, hook, zmq, ledger, teams, http, upstream, users, node, [[gpu]] and "
-                "[[pod]]",
-                key.str()));
+        Complain(node, fmt::format("[{}] is no section; there are server, log, scheduler, "
+                                   "placement, memory, hook, zmq, ledger, teams, http, upstream, "
+                                   "users, node, [[gpu]] and [[pod]]",
+                                   key.str()));
       }
     }
   }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log_format.h"
 #include "base/result.h"
 #include "devmgr/inventory.h"
 #include "devmgr/placement/options.h"
@@ -76,6 +77,11 @@ struct ServerOptions {
   uint32_t connects_per_second = 100;
 };
 
+// Of the daemon's log, which goes to stderr. Its level is server.log_level.
+struct LogOptions {
+  LogFormat format = LogFormat::kText;
+};
+
 // What batond says to hooks; with the scheduler's backlog.
 struct HookOptions {
   // Idle time after which a hook gives its token back, or sooner where its program's pauses are
@@ -117,6 +123,7 @@ struct KernelCapOptions {
 // By sections of the file. What a part of Baton is configured with it declares itself.
 struct Options {
   ServerOptions server;
+  LogOptions log;
   // Requests on one GPU may add up to this (1.0 GPUs), where it is shared by turns. A key of
   // [scheduler].
   policy::Share overcommit = policy::kWhole;

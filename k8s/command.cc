@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <utility>
 
 #include "base/async_log.h"
@@ -87,14 +88,20 @@ void AddListen(CLI::App& command, std::string* address) {
 }
 
 void OnCommand(CLI::App& command, int* exit_code, std::function<Result<void>()> run) {
-  command.callback([name = command.get_name(), exit_code, run = std::move(run)] {
+  const auto log_format = std::make_shared<std::string>("text");
+  command.add_option("--log-format", *log_format, "How the log is written: text or json")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"text", "json"}).description(""))
+      ->capture_default_str();
+  command.callback([name = command.get_name(), log_format, exit_code, run = std::move(run)] {
+    const LogFormat format = ParseLogFormat(*log_format);
     Result<void> done;
     {
-      const AsyncLog log(STDOUT_FILENO, "", "%+");
+      const AsyncLog log(STDOUT_FILENO, "", format);
       done = run();
     }
     if (!done) {
-      const std::string line = fmt::format("baton-k8s {}: {}\n", name, done.error().message);
+      const std::string line = ComplaintLine(format, "baton-k8s " + name, done.error().message);
       WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
       *exit_code = done.error().code == ErrorCode::kInvalid ? 2 : 1;
     }

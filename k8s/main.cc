@@ -3,10 +3,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/help_command.h"
 #include "k8s/command.h"
 
 int main(int argc, char** argv) {
-  CLI::App program{"Shares GPUs among Kubernetes pods by time."};
+  CLI::App program{"Shares GPUs among Kubernetes pods by time.", "baton-k8s"};
   program.set_version_flag("--version", BATON_VERSION);
   program.require_subcommand(1);
   program.footer(
@@ -15,12 +16,13 @@ int main(int argc, char** argv) {
       "  baton-k8s webhook --service baton-webhook.baton-system\n"
       "  baton-k8s extender --listen 0.0.0.0:8888\n"
       "  baton-k8s device-plugin --node \"$NODE_NAME\"\n\n"
-      "Run 'baton-k8s COMMAND --help' for the options of a command.");
+      "Run 'baton-k8s help COMMAND' for the options of a command.");
   int exit_code = 0;
   baton::k8s::AddBinder(program, &exit_code);
   baton::k8s::AddWebhook(program, &exit_code);
   baton::k8s::AddExtender(program, &exit_code);
   baton::k8s::AddDevicePlugin(program, &exit_code);
+  baton::AddHelpCommand(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

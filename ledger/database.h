@@ -98,6 +98,8 @@ std::unique_ptr<Database> MakeSqlite(std::string path);
 // `connection`: a URI or "key=value" words, as libpq takes them. All tables are in its schema
 // "baton", which is made when absent.
 std::unique_ptr<Database> MakePostgres(std::string connection);
+// Whether libpq understands the connection; asks no server. kInvalid.
+Result<void> CheckPostgres(const std::string& connection);
 
 // A transaction that is rolled back unless it is committed.
 class Transaction {

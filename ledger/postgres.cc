@@ -1,5 +1,9 @@
+#include <libpq-fe.h>
+
+#include <algorithm>
 #include <optional>
 #include <pqxx/pqxx>
+#include <string_view>
 #include <unordered_map>
 
 #include "ledger/database.h"
@@ -55,6 +59,21 @@ std::string Text(const Value& value) {
   if (const auto* real = std::get_if<double>(&value)) return pqxx::to_string(*real);
   if (const auto* text = std::get_if<std::string_view>(&value)) return std::string(*text);
   return Hex(std::get<Blob>(value).bytes);
+}
+
+// libpq's messages have several lines, with tabs.
+std::string OneLine(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    const size_t begin = part.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos) continue;
+    const size_t end = part.find_last_not_of(" \t\r") + 1;
+    line += line.empty() ? "" : "; ";
+    line += part.substr(begin, end - begin);
+  }
+  return line;
 }
 
 class PostgresDatabase final : public Database {
@@ -154,9 +173,7 @@ class PostgresDatabase final : public Database {
   template <class F>
   void Guard(const F& f) {
     const auto fail = [](ErrorCode code, const char* what) {
-      std::string text = what;
-      while (!text.empty() && text.back() == '\n') text.pop_back();
-      throw DatabaseError(code, "the ledger's PostgreSQL server: " + text);
+      throw DatabaseError(code, "the ledger's PostgreSQL server: " + OneLine(what));
     };
     try {
       f();
@@ -191,6 +208,16 @@ class PostgresDatabase final : public Database {
 };
 
 }  // namespace
+
+Result<void> CheckPostgres(const std::string& connection) {
+  char* what = nullptr;
+  PQconninfoOption* const options = PQconninfoParse(connection.c_str(), &what);
+  PQconninfoFree(options);
+  const std::string text = what == nullptr ? "not understood" : OneLine(what);
+  PQfreemem(what);
+  if (options != nullptr) return {};
+  return Fail(ErrorCode::kInvalid, text);
+}
 
 std::unique_ptr<Database> MakePostgres(std::string connection) {
   return std::make_unique<PostgresDatabase>(std::move(connection));

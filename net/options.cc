@@ -69,6 +69,19 @@ Result<ListenAddress> ParseListen(const std::string& text) {
   return address;
 }
 
+std::string UrlOf(const HttpOptions& options, uint16_t port, const std::string& host) {
+  const auto address = ParseListen(options.listen);
+  if (!address) return "";
+  std::string where = address->host;
+  if (where == "0.0.0.0" || where == "::") {
+    where = host;
+  } else if (where.find(':') != std::string::npos) {
+    where = "[" + where + "]";
+  }
+  return fmt::format("{}://{}:{}/", options.certificate_file.empty() ? "http" : "https", where,
+                     port);
+}
+
 HttpOptions ForPrograms(std::string listen) {
   HttpOptions options;
   options.listen = std::move(listen);

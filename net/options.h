@@ -86,6 +86,9 @@ struct ListenAddress {
 
 // kInvalid: a sentence that begins with the text and says what is accepted.
 Result<ListenAddress> ParseListen(const std::string& text);
+// Where people find such a server that listens on `port`, for a log. One that listens on all
+// addresses is called by the name of its machine, `host`.
+std::string UrlOf(const HttpOptions& options, uint16_t port, const std::string& host);
 // What must hold between options; reads no files. kInvalid.
 Result<void> CheckHttpOptions(const HttpOptions& options);
 // The token in a file. kNotFound, kDenied (others can read it), kInvalid.

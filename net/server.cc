@@ -86,7 +86,55 @@ std::string Events(const std::string& event, const std::string& data) {
   return text + "\n";
 }
 
+// The certificate of the options' files, if they name one.
+Result<void> LoadTls(const HttpOptions& options, TlsIdentity& identity) {
+  if (options.certificate_file.empty()) return {};
+  if (auto ok = CheckSecretFile(options.key_file, true); !ok) return ok;
+  auto certificate = ReadFile(options.certificate_file, kPemMax);
+  if (!certificate) return tl::unexpected(certificate.error());
+  auto key = ReadFile(options.key_file, kPemMax);
+  if (!key) return tl::unexpected(key.error());
+  if (auto set = identity.Set(*certificate, *key); !set) {
+    return Fail(set.error().code, fmt::format("{} and {}: {}", options.certificate_file,
+                                              options.key_file, set.error().message));
+  }
+  return {};
+}
+
+Result<void> Bind(tcp::acceptor& acceptor, const HttpOptions& options, bool listen) {
+  const auto address = ParseListen(options.listen);
+  if (!address) return tl::unexpected(address.error());
+  error_code error;
+  const tcp::endpoint endpoint(asio::ip::make_address(address->host, error), address->port);
+  if (!error) acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error && listen) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) return {};
+  error_code ignored;
+  acceptor.close(ignored);
+  return Fail(error == asio::error::address_in_use ? ErrorCode::kExists : ErrorCode::kInternal,
+              fmt::format("cannot listen on {}: {}; choose another address or port", options.listen,
+                          error.message()));
+}
+
 }  // namespace
+
+Result<void> CheckHttpFiles(const HttpOptions& options) {
+  if (options.listen.empty()) return {};
+  if (!options.token_file.empty()) {
+    if (auto token = ReadToken(options.token_file); !token) return tl::unexpected(token.error());
+  }
+  TlsIdentity identity;
+  return LoadTls(options, identity);
+}
+
+Result<void> CheckHttpAddress(const HttpOptions& options) {
+  if (options.listen.empty()) return {};
+  asio::io_context io;
+  tcp::acceptor acceptor(io);
+  return Bind(acceptor, options, false);
+}
 
 // All that the server's threads use. Held by HttpServer and by every Respond that is out, so that
 // one called late finds something to be ignored by.
@@ -156,7 +204,6 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core>,
     HttpRequest request;
   };
 
-  Result<void> LoadTls();
   Result<void> Listen();
   void Accept();
   void Admit(tcp::socket socket);
@@ -222,7 +269,8 @@ Result<void> HttpServer::Core::Start() {
     if (!token) return tl::unexpected(token.error());
     token_ = std::move(*token);
   }
-  if (auto loaded = LoadTls(); !loaded) return loaded;
+  if (auto loaded = LoadTls(options_, own_tls_); !loaded) return loaded;
+  if (!options_.certificate_file.empty()) tls_ = &own_tls_;
   if (auto listening = Listen(); !listening) return listening;
   serving_ = true;
   Accept();
@@ -248,36 +296,9 @@ void HttpServer::Core::Stop() {
   while (!connections_.empty()) (*connections_.begin())->Close();
 }
 
-Result<void> HttpServer::Core::LoadTls() {
-  if (options_.certificate_file.empty()) return {};
-  if (auto ok = CheckSecretFile(options_.key_file, true); !ok) return ok;
-  constexpr size_t kFileMax = size_t{1} << 20;
-  auto certificate = ReadFile(options_.certificate_file, kFileMax);
-  if (!certificate) return tl::unexpected(certificate.error());
-  auto key = ReadFile(options_.key_file, kFileMax);
-  if (!key) return tl::unexpected(key.error());
-  if (auto set = own_tls_.Set(*certificate, *key); !set) {
-    return Fail(set.error().code, fmt::format("{} and {}: {}", options_.certificate_file,
-                                              options_.key_file, set.error().message));
-  }
-  tls_ = &own_tls_;
-  return {};
-}
-
 Result<void> HttpServer::Core::Listen() {
+  if (auto bound = Bind(acceptor_, options_, true); !bound) return bound;
   error_code error;
-  const tcp::endpoint endpoint(asio::ip::make_address(address_.host, error), address_.port);
-  if (!error) acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  if (error) {
-    error_code ignored;
-    acceptor_.close(ignored);
-    return Fail(error == asio::error::address_in_use ? ErrorCode::kExists : ErrorCode::kInternal,
-                fmt::format("cannot listen on {}: {}; choose another address or port",
-                            options_.listen, error.message()));
-  }
   port_ = acceptor_.local_endpoint(error).port();
   return {};
 }

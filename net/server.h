@@ -50,6 +50,11 @@ enum class Access : uint8_t {
   kOpen,   // for all who can connect
 };
 
+// Whether such a server could read its token, certificate and key, and whether its address is free;
+// it is not kept.
+Result<void> CheckHttpFiles(const HttpOptions& options);
+Result<void> CheckHttpAddress(const HttpOptions& options);
+
 class HttpServer {
  public:
   // Called once, now or later, from any thread. A second call, or one after the client has left or

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/async_log.h"
@@ -30,8 +31,9 @@ void RaiseFileLimit() {
 
 int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   const std::string& name = program.name;
+  LogFormat format = LogFormat::kText;
   const auto complain = [&](const Error& error) {
-    const std::string line = name + ": " + ToPrintable(error.message) + "\n";
+    const std::string line = ComplaintLine(format, name, ToPrintable(error.message));
     WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
     return error.code == ErrorCode::kInvalid ? 2 : 1;
   };
@@ -39,10 +41,17 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   app.footer(program.examples);
   DaemonCall call;
   std::string check;
+  std::string log_format;
+  bool file_only = false;
   bool print = false;
   bool supervise = false;
   app.add_option("--config", call.config, "Configuration file (TOML)")->type_name("FILE");
-  app.add_option("--check-config", check, "Check a configuration file and exit")->type_name("FILE");
+  app.add_option("--check-config", check,
+                 "Check a configuration file, and what it names on this machine, and exit")
+      ->type_name("FILE");
+  app.add_flag("--file-only", file_only,
+               "With --check-config: the file alone, which may be for another machine")
+      ->needs("--check-config");
   app.add_flag("--print-config", print, "Print the effective configuration, commented, and exit");
   app.add_flag("--supervise", supervise,
                "Run as a child process, and start it again at once when it crashes or "
@@ -50,6 +59,9 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   app.add_flag("--standby", call.standby,
                "Wait while another daemon uses the same state or GPUs, and take over when it ends; "
                "without it that is an error");
+  app.add_option("--log-format", log_format, "Overrides log.format: text or json")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"text", "json"}).description(""));
   if (program.add_options) program.add_options(app);
   app.set_version_flag("--version", name + " " + BATON_VERSION);
   try {
@@ -60,6 +72,8 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     return 2;
   }
 
+  format = ParseLogFormat(log_format);
+
   // Nothing may be left writable for others by an open umask; sockets set their own modes.
   umask(022);
   signal(SIGPIPE, SIG_IGN);
@@ -69,6 +83,14 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   if (!check.empty()) {
     auto options = config::LoadOptions(check);
     if (!options) return complain(options.error());
+    if (program.adjust) program.adjust(*options);
+    int status = 0;
+    if (program.check) {
+      for (const Error& error : program.check(*options, !file_only)) {
+        status = std::max(status, complain({error.code, check + ": " + error.message}));
+      }
+    }
+    if (status != 0) return status;
     std::printf("%s is valid\n", check.c_str());
     return 0;
   }
@@ -80,13 +102,15 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
       options = std::move(*loaded);
     }
     if (program.adjust) program.adjust(options);
+    if (log_format.empty()) format = options.log.format;
     if (print) {
+      options.log.format = format;
       std::fputs(config::PrintOptions(options).c_str(), stdout);
       return 0;
     }
     Result<void> served;
     {
-      const AsyncLog log(STDERR_FILENO, name, "%Y-%m-%dT%H:%M:%S.%e %l %v");
+      const AsyncLog log(STDERR_FILENO, name, format);
       UseShortSlice();
       SetLogLevel(options.server.log_level);
       served = program.serve(std::move(options), call);
@@ -94,7 +118,11 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     return served ? 0 : complain(served.error());
   };
   if (!supervise || print) return serve();
-  return Supervise(name, {argv, static_cast<size_t>(argc)}, serve);
+  if (log_format.empty() && !call.config.empty()) {
+    // What is wrong with the file the child says.
+    if (const auto options = config::LoadOptions(call.config)) format = options->log.format;
+  }
+  return Supervise(name, {argv, static_cast<size_t>(argc)}, serve, format);
 }
 
 }  // namespace baton::node

@@ -26,6 +26,9 @@ struct DaemonProgram {
   // Options beyond the common ones, and what they change; may be empty.
   std::function<void(CLI::App&)> add_options;
   std::function<void(config::Options&)> adjust;
+  // What else would keep serve() from starting: what is in the file and, for this `machine`, in the
+  // files, folders and ports that it names. Takes nothing; may be empty.
+  std::function<std::vector<Error>(const config::Options&, bool machine)> check;
   // Runs until it is told to stop.
   std::function<Result<void>(config::Options, const DaemonCall&)> serve;
 };

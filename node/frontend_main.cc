@@ -5,6 +5,7 @@
 #include "node/daemon_main.h"
 #include "node/frontend.h"
 #include "node/standby.h"
+#include "node/start_check.h"
 
 namespace {
 
@@ -37,6 +38,7 @@ int main(int argc, char** argv) {
   program.adjust = [&](baton::config::Options& options) {
     if (!node.empty()) options.node.name = node;
   };
+  program.check = baton::node::CheckFrontend;
   program.serve = [](baton::config::Options options,
                      const baton::node::DaemonCall& call) -> baton::Result<void> {
     if (!options.node.socket_dir.empty()) options.server.socket_dir = options.node.socket_dir;

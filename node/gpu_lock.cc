@@ -8,20 +8,20 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "node/start_check.h"
 
 namespace baton::node {
 namespace {
+
+std::string FileOf(const std::string& uuid) { return "gpu-" + uuid + ".lock"; }
 
 // Root's or this daemon's own, and nobody else may do with it what `others` says.
 bool IsOurs(const struct stat& st, mode_t others) {
   return (st.st_uid == 0 || st.st_uid == geteuid()) && (st.st_mode & others) == 0;
 }
 
-// `lock_dir`, made where it is not there. Only root or this daemon may make files in it.
+// `lock_dir`, which is there. Only root or this daemon may make files in it.
 Result<UniqueFd> OpenLockDir(const std::string& lock_dir) {
-  if (auto made = MakeFolders(lock_dir, 0755); !made) {
-    return Fail(made.error().code, made.error().message + "; set server.lock_dir");
-  }
   UniqueFd dir(open(lock_dir.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!dir) {
     const std::string why = errno == ELOOP || errno == ENOTDIR
@@ -53,9 +53,12 @@ std::string WhyNotALock(int fd) {
 }  // namespace
 
 Result<UniqueFd> LockGpu(const std::string& lock_dir, const std::string& uuid) {
+  if (auto made = MakeFolders(lock_dir, 0755); !made) {
+    return Fail(made.error().code, made.error().message + "; set server.lock_dir");
+  }
   const Result<UniqueFd> dir = OpenLockDir(lock_dir);
   if (!dir) return tl::unexpected(dir.error());
-  const std::string name = "gpu-" + uuid + ".lock";
+  const std::string name = FileOf(uuid);
   const std::string path = lock_dir + "/" + name;
   // A fifo or a device that stands there is not waited for.
   UniqueFd fd(openat(dir->get(), name.c_str(),
@@ -81,6 +84,20 @@ Result<UniqueFd> LockGpu(const std::string& lock_dir, const std::string& uuid) {
     // The lock counts; the pid in it is only for people.
   }
   return fd;
+}
+
+Result<void> CheckLockDir(const std::string& lock_dir) {
+  struct stat st;
+  if (lstat(lock_dir.c_str(), &st) == 0) {
+    if (auto dir = OpenLockDir(lock_dir); !dir) return tl::unexpected(dir.error());
+  }
+  return CheckFolder(lock_dir);
+}
+
+Result<void> CheckUnlocked(const std::string& lock_dir, const std::string& uuid) {
+  if (!IsLocked(lock_dir + "/" + FileOf(uuid))) return {};
+  return Fail(ErrorCode::kExists,
+              "another daemon already manages " + uuid + " on this machine; stop it first");
 }
 
 }  // namespace baton::node

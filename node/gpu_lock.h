@@ -16,6 +16,10 @@ namespace baton::node {
 // root's or this daemon's own, nobody else may write to the folder or open the file, and neither
 // may be a link. Nothing is written before the lock is held.
 Result<UniqueFd> LockGpu(const std::string& lock_dir, const std::string& uuid);
+// Whether LockGpu() could keep its files there; makes and locks nothing.
+Result<void> CheckLockDir(const std::string& lock_dir);
+// kExists: another daemon has the GPU, as far as is seen without trying.
+Result<void> CheckUnlocked(const std::string& lock_dir, const std::string& uuid);
 
 }  // namespace baton::node
 

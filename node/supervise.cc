@@ -22,8 +22,8 @@ int ExitStatusOf(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-void Say(const std::string& name, const std::string& text) {
-  const std::string line = name + ": " + text + "\n";
+void Say(LogFormat format, const std::string& name, const std::string& text) {
+  const std::string line = ComplaintLine(format, name, text);
   // Where nobody reads it, it is lost: the daemon must come back.
   WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + kPauseMin);
 }
@@ -82,8 +82,8 @@ std::optional<Duration> RestartRule::AfterEnd(int status, Duration lived) {
   return std::min<Duration>(kPauseMin * (1 << (early_ - 1)), kPauseMax);
 }
 
-int Supervise(const std::string& name, std::span<char* const> argv,
-              const std::function<int()>& run) {
+int Supervise(const std::string& name, std::span<char* const> argv, const std::function<int()>& run,
+              LogFormat format) {
   Title title(argv);
   sigset_t set, before;
   sigemptyset(&set);
@@ -95,7 +95,7 @@ int Supervise(const std::string& name, std::span<char* const> argv,
   while (true) {
     const pid_t child = fork();
     if (child < 0) {
-      Say(name, std::string("cannot start: fork: ") + strerror(errno));
+      Say(format, name, std::string("cannot start: fork: ") + strerror(errno));
       return 1;
     }
     if (child == 0) {
@@ -126,7 +126,7 @@ int Supervise(const std::string& name, std::span<char* const> argv,
     const Duration lived = MonotonicNow() - started;
     const std::optional<Duration> pause = stopping ? std::nullopt : rule.AfterEnd(status, lived);
     if (!pause) return ExitStatusOf(status);
-    Say(name,
+    Say(format, name,
         fmt::format("ended by signal {} ({}) after {:.1f} s; it is started again", WTERMSIG(status),
                     strsignal(WTERMSIG(status)), static_cast<double>(Nanos(lived)) / 1e9));
     for (const Instant again = MonotonicNow() + *pause; !stopping;) {

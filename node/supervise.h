@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/log_format.h"
 #include "base/time.h"
 
 namespace baton::node {
@@ -35,14 +36,14 @@ class RestartRule {
 
 // Calls `run` in a child process, again and again by RestartRule, and returns the last one's exit
 // status (128 + signal where a signal ended it). In the child it returns what `run` does. `name` is
-// the daemon's, for what is written to standard error.
+// the daemon's, for what is written to standard error in `format`.
 //
 // SIGTERM, SIGINT and SIGHUP are passed on; after the first two nothing is started again. If the
 // parent dies, the kernel kills the child. In ps and to pkill the parent is "baton-keeper", so that
 // who means the daemon by its name finds the daemon alone; its arguments in `argv`, as main() has
 // them, are written over for that. To be called by a process without threads.
-int Supervise(const std::string& name, std::span<char* const> argv,
-              const std::function<int()>& run);
+int Supervise(const std::string& name, std::span<char* const> argv, const std::function<int()>& run,
+              LogFormat format = LogFormat::kText);
 
 }  // namespace baton::node
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/help_command.h"
 #include "base/parse.h"
 #include "sim/card.h"
 #include "sim/device.h"
@@ -258,7 +259,8 @@ int Inject(const std::string& path, uint64_t pid, bool hang) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Simulated GPUs: device files that libcuda.so.1 and libnvidia-ml.so.1 in lib/sim use."};
+      "Simulated GPUs: device files that libcuda.so.1 and libnvidia-ml.so.1 in lib/sim use.",
+      "baton-simgpu"};
   app.require_subcommand(1);
   app.footer(R"(Examples:
   baton-simgpu create /dev/shm/a.gpu --memory 24GiB --slice 2ms
@@ -333,6 +335,7 @@ int main(int argc, char** argv) {
   kinds->add_flag("--hang", hang, "It never ends");
   kinds->require_option(1);
 
+  baton::AddHelpCommand(app);
   CLI11_PARSE(app, argc, argv);
   if (*create) return Create(path, args);
   if (*models) return ListModels();

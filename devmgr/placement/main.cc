@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/help_command.h"
 #include "base/time.h"
 #include "devmgr/modes/time_slice.h"
 #include "devmgr/placement/cluster.h"
@@ -283,6 +284,7 @@ Examples:
       ->type_name("X")
       ->check(CLI::Range(0.01, 10.0).description(""))
       ->capture_default_str();
+  AddHelpCommand(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,4 +1,8 @@
 // batond and its clients: tokens, what is measured, and what is refused.
+#include <cstdlib>
+#include <regex>
+#include <sstream>
+
 #include "tests/backend/batond_fixture.h"
 #include "wire/control_client.h"
 
@@ -15,6 +19,67 @@ TEST_F(Batond, GivesTheTokenToTheClientThatAsks) {
   ASSERT_TRUE(token);
   EXPECT_GT(token->quota_ns, 0u);
   EXPECT_EQ(Holder(), "a");
+}
+
+TEST_F(Batond, ItsLogSaysWhereThePageIs) {
+  EXPECT_EQ(daemon_.Log().find("http://"), std::string::npos) << daemon_.Log();
+  daemon_.Stop();
+  std::string text = *ReadFile(folder_ / "batond.toml", 4096);
+  const std::string none = "listen = \"\"";
+  text.replace(text.find(none), none.size(), "listen = \"127.0.0.1:0\"");
+  WriteText(folder_ / "batond.toml", text);
+  ASSERT_TRUE(daemon_.Start());
+  const std::regex line(" serves \\S+/run and http://127\\.0\\.0\\.1:\\d+/\n");
+  EXPECT_TRUE(Eventually([&] { return std::regex_search(daemon_.Log(), line); })) << daemon_.Log();
+}
+
+TEST_F(Batond, WritesItsLogAsJsonWhereTheFileOrTheFlagSaysSo) {
+  const auto lines = [&](const std::string& log) {
+    size_t count = 0;
+    std::istringstream text(log);
+    for (std::string line; std::getline(text, line); ++count) {
+      const json object = json::parse(line, nullptr, false);
+      EXPECT_TRUE(object.is_object() && object.contains("time") && object.contains("level") &&
+                  object.contains("message"))
+          << line;
+    }
+    return count;
+  };
+  daemon_.Stop();
+  DaemonProcess by_flag(BATOND, folder_ / "batond.toml", folder_ / "flag.log",
+                        {"--log-format", "json"});
+  ASSERT_TRUE(by_flag.Start());
+  by_flag.Stop();
+  EXPECT_GE(lines(by_flag.Log()), 2u);
+  Configure("[log]\nformat = \"json\"\n");
+  DaemonProcess by_file(BATOND, folder_ / "batond.toml", folder_ / "file.log");
+  ASSERT_TRUE(by_file.Start());
+  DaemonProcess second(BATOND, folder_ / "batond.toml", folder_ / "second.log");
+  EXPECT_FALSE(second.Start());
+  EXPECT_EQ(lines(second.Log()), 1u) << "why it ended: " << second.Log();
+  by_file.Stop();
+  EXPECT_GE(lines(by_file.Log()), 2u);
+  DaemonProcess kept(BATOND, folder_ / "batond.toml", folder_ / "kept.log", {"--supervise"});
+  ASSERT_TRUE(kept.Start());
+  ASSERT_EQ(kill(Status().at("daemon").at("pid").get<int>(), SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] { return kept.Log().find("signal 9") != std::string::npos; }));
+  kept.Stop();
+  EXPECT_GE(lines(kept.Log()), 3u);
+}
+
+TEST_F(Batond, ChecksAFileBesideTheOneThatServes) {
+  const auto check = [&](const std::string& flags) {
+    return std::system((std::string(BATOND) + " --check-config " + (folder_ / "batond.toml") +
+                        flags + " >" + (folder_ / "said") + " 2>&1")
+                           .c_str());
+  };
+  EXPECT_EQ(check(""), 0) << ReadText(folder_ / "said");
+  Configure("[teams]\nfile = \"/nowhere\"\n");
+  EXPECT_NE(check(""), 0);
+  EXPECT_NE(ReadText(folder_ / "said").find("batond.toml: teams.file: "), std::string::npos)
+      << ReadText(folder_ / "said");
+  EXPECT_EQ(check(" --file-only"), 0) << ReadText(folder_ / "said");
+  EXPECT_TRUE(Status().value("ok", false)) << "it serves as before";
 }
 
 TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {

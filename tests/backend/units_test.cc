@@ -327,6 +327,29 @@ TEST(GpuLock, ByDefaultNobodyButRootCanMakeWhatTheLocksAreIn) {
   EXPECT_NE(dir.string().substr(0, sockets.size()), sockets) << "pods see that folder";
 }
 
+TEST(TimelineOfHolds, AHoldThatIsExtendedDrainsNoMore) {
+  const auto at = [](int ms) { return Instant(milliseconds(ms)); };
+  Hold hold{PodId{1}, at(0), at(0)};
+  // Near the end of its token it closes its gate; then the token is extended.
+  hold.OnPhase(wire::Phase::kDraining, at(38));
+  EXPECT_EQ(hold.Drains(true), at(38));
+  hold.OnPhase(wire::Phase::kHolding, at(40));
+  EXPECT_EQ(hold.Drains(true), kNever);
+  // A heartbeat in the middle of a drain does not move its beginning.
+  hold.OnPhase(wire::Phase::kDraining, at(5'000));
+  hold.OnPhase(wire::Phase::kDraining, at(5'001));
+  EXPECT_EQ(hold.Drains(true), at(5'000));
+}
+
+TEST(TimelineOfHolds, WhileNobodyWaitsNothingDrains) {
+  const auto at = [](int ms) { return Instant(milliseconds(ms)); };
+  Hold hold{PodId{1}, at(0), at(0)};
+  hold.OnPhase(wire::Phase::kDraining, at(38));
+  EXPECT_EQ(hold.Drains(false), kNever);
+  hold.returned_at = at(41);
+  EXPECT_EQ(hold.Drains(false), at(38)) << "it was one";
+}
+
 TEST(SeriesOfShares, CountsFromTheSampleThatIsAWindowOld) {
   Series series;
   const auto at = [](int ms) { return Instant(milliseconds(ms)); };

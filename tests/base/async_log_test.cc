@@ -6,7 +6,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <string>
 
 namespace baton {
@@ -36,16 +38,50 @@ class AsyncLogTest : public testing::Test {
 };
 
 TEST_F(AsyncLogTest, WhatIsLoggedIsWrittenInOrder) {
-  AsyncLog log(ends_[1], "program", "%l %v");
+  AsyncLog log(ends_[1], "program", LogFormat::kText);
   for (int i = 0; i < 100; ++i) spdlog::info("line {}", i);
   spdlog::warn("the end");
   const std::string text = ReadUntil("the end\n");
-  EXPECT_EQ(text.substr(0, 24), "info line 0\ninfo line 1\n");
-  EXPECT_TRUE(text.ends_with("info line 99\nwarning the end\n"));
+  const std::string time = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}[+-]\\d\\d:\\d\\d ";
+  EXPECT_TRUE(
+      std::regex_search(text, std::regex("^" + time + "info line 0\n" + time + "info line 1\n")))
+      << text;
+  EXPECT_TRUE(
+      std::regex_search(text, std::regex(time + "info line 99\n" + time + "warning the end\n$")))
+      << text;
+}
+
+TEST_F(AsyncLogTest, AsJsonEachLineIsOneObject) {
+  AsyncLog log(ends_[1], "program", LogFormat::kJson);
+  const std::string text = "daemon: a \"quote\",\na line more and \xff, no UTF-8";
+  spdlog::info("{}", text);
+  spdlog::warn("the end");
+  std::istringstream lines(ReadUntil("the end\"}\n") + ComplaintLine(LogFormat::kJson, "p", "no"));
+  const char* const levels[] = {"info", "warning", "error"};
+  const char* const messages[] = {"daemon: a \"quote\",\na line more and \xEF\xBF\xBD, no UTF-8",
+                                  "the end", "no"};
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    ASSERT_LT(count, 3) << line;
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << line;
+    EXPECT_EQ(object.size(), 3u) << line;
+    EXPECT_EQ(object.at("level"), levels[count]);
+    EXPECT_EQ(object.at("message"), messages[count]);
+    EXPECT_TRUE(std::regex_match(
+        object.at("time").get<std::string>(),
+        std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}[+-]\\d\\d:\\d\\d")))
+        << line;
+  }
+  EXPECT_EQ(count, 3);
+}
+
+TEST(ComplaintLine, AsTextBeginsWithTheProgramsName) {
+  EXPECT_EQ(ComplaintLine(LogFormat::kText, "batond", "no GPU"), "batond: no GPU\n");
 }
 
 TEST_F(AsyncLogTest, NobodyWaitsForAReaderThatStandsStillAndItIsToldWhatItMissed) {
-  AsyncLog log(ends_[1], "program", "%l %v");
+  AsyncLog log(ends_[1], "program", LogFormat::kText);
   // More than the pipe and the queue take.
   constexpr int kLines = 20'000;
   for (int i = 1; i <= kLines; ++i) spdlog::info("line {} {}", i, std::string(200, '.'));
@@ -66,7 +102,7 @@ TEST_F(AsyncLogTest, NobodyWaitsForAReaderThatStandsStillAndItIsToldWhatItMissed
 
 TEST_F(AsyncLogTest, TheEndWritesWhatIsQueued) {
   {
-    AsyncLog log(ends_[1], "program", "%v");
+    AsyncLog log(ends_[1], "program", LogFormat::kText);
     for (int i = 0; i < 500; ++i) spdlog::info("line {}", i);
   }
   spdlog::info("after the end");
@@ -78,7 +114,7 @@ TEST_F(AsyncLogTest, TheEndWritesWhatIsQueued) {
 TEST_F(AsyncLogTest, TheEndComesThoughNobodyReads) {
   const Instant begin = MonotonicNow();
   {
-    AsyncLog log(ends_[1], "program", "%v");
+    AsyncLog log(ends_[1], "program", LogFormat::kText);
     for (int i = 0; i < 2'000; ++i) spdlog::info(std::string(1'000, '.'));
   }
   EXPECT_GE(MonotonicNow() - begin, AsyncLog::kPatience);

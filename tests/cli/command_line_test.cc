@@ -211,7 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"set", "pod"},
                 "nothing to change; give one of --request, --limit, --memory, --priority, --team"},
         Mistake{{"top", "--sort", "colour"},
-                "--sort: 'colour' is not one of gpu, pod, request, achieved, waiting, memory"}));
+                "--sort: 'colour' is not one of activity, gpu, pod, request, achieved, waiting, "
+                "memory"}));
 
 // The sentences of these come from base/parse.h; here they must name the flag and the value.
 class BadValues : public testing::TestWithParam<std::vector<std::string>> {};

@@ -59,7 +59,7 @@ TEST(PodTable, ATenantsNameCannotReachTheTerminal) {
 }
 
 TEST(PodTable, CutsBetweenCharacters) {
-  const std::vector<std::string> table = Table({Row("äöü", "pod", 1, 1)}, 2);
+  const std::vector<std::string> table = Table({Row("GPU", "äöü", 1, 1)}, 2);
   EXPECT_EQ(table[1], "äö");
 }
 

@@ -131,7 +131,7 @@ TEST(Report, ForPeopleSaysFromWhenAndLeavesOutWhatHasNoFigures) {
             R"(From 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z, in GPU-hours, cost in EUR
 
 USER          TEAM    HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES  COST
-(none)        =1+2   0.125  0.000   0.0%   0.000   0.00         0  0.25
+(no user)     =1+2   0.125  0.000   0.0%   0.000   0.00         0  0.25
 a"b|c\        r/v,x  1.500  1.200  80.0%   0.250   3.25        42  3.00
 idle                 0.500                                         1.00
 unattributed         0.125                                         0.25
@@ -151,7 +151,7 @@ TEST(Report, ForPeopleHasAsManyDecimalsAsItsSmallestFigureNeeds) {
             R"(From 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z, in GPU-hours, cost in EUR
 
 USER          TEAM      HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES     COST
-(none)        =1+2   0.00042  0.000   0.0%   0.000   0.00         0  0.00084
+(no user)     =1+2   0.00042  0.000   0.0%   0.000   0.00         0  0.00084
 a"b|c\        r/v,x  1.50000  1.200  80.0%   0.250   3.25        42  3.00000
 idle                 0.50000                                         1.00000
 unattributed         0.12500                                         0.25000
@@ -196,13 +196,13 @@ capacity,,,8.000000000,,,,,,,,
   EXPECT_EQ(printed("table"),
             R"(From 2026-11-01T00:00:00+01:00 to 2026-11-03T00:00:00+01:00, in GPU-hours
 
-DAY           USER    TEAM   HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES
-2026-11-01    (none)  r/v   1.500  1.000  50.0%   0.000   0.00         3
-2026-11-02    a       r     2.000  1.000  50.0%   0.000   0.00         3
-others                      4.000
-idle                        0.500
-unattributed                0.000
-capacity                    8.000
+DAY           USER       TEAM   HELD   BUSY    EFF  WAITED  GiB*h  LAUNCHES
+2026-11-01    (no user)  r/v   1.500  1.000  50.0%   0.000   0.00         3
+2026-11-02    a          r     2.000  1.000  50.0%   0.000   0.00         3
+others                         4.000
+idle                           0.500
+unattributed                   0.000
+capacity                       8.000
 )");
 }
 

@@ -27,6 +27,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   options.server.socket_dir = "/tmp/\"quoted\\";
   options.server.control_dir = "/run/control";
   options.server.mode = Mode::kObserve;
+  options.log.format = LogFormat::kJson;
   options.scheduler.quota_max = std::chrono::microseconds(12'345);
   options.scheduler.drain_kill = true;
   options.overcommit = policy::Share(1'500'000);
@@ -58,6 +59,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(PrintOptions(*back), PrintOptions(options));
   EXPECT_EQ(back->placement.policy, options.placement.policy);
+  EXPECT_EQ(back->log.format, LogFormat::kJson);
   EXPECT_EQ(back->ledger.prices, options.ledger.prices);
   EXPECT_EQ(back->ledger.weights, options.ledger.weights);
   EXPECT_EQ(back->gpus[0].vendor, "nvidia");
@@ -65,6 +67,24 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   EXPECT_EQ(back->gpus[1].environment, options.gpus[1].environment);
   EXPECT_EQ(back->pods[0].request.wishes, pod.wishes);
   EXPECT_EQ(back->pods[0].request.memory_part, policy::Share(125'000));
+}
+
+TEST(Config, TimesArePrintedInTheirLargestWholeUnit) {
+  Options options;
+  options.scheduler.resend = std::chrono::milliseconds(1500);
+  options.hook.open_after = std::chrono::minutes(90);
+  const std::string text = PrintOptions(options);
+  for (const char* line :
+       {"keep_hours = \"9600h\"\n", "keep_minutes = \"336h\"\n", "keep_days = \"0s\"\n",
+        "open_after = \"90m\"\n", "resend = \"1500ms\"\n", "every = \"10s\"\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+  const auto back = ParseOptions(text, "printed");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->ledger.retention.hours, options.ledger.retention.hours);
+  EXPECT_EQ(PrintOptions(*back), text);
+  EXPECT_NE(ErrorOf("[ledger]\nkeep_fine = \"-1h\"\n").find("from \"0s\" to \"100000h\""),
+            std::string::npos);
 }
 
 // What version 0.1 wrote: were it another text now, an upgrade would take back what `baton set`

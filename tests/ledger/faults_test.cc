@@ -262,6 +262,20 @@ TEST_F(LedgerFaults, AFolderThatIsNotThereIsUnavailableUntilItIs) {
   EXPECT_TRUE((*ledger)->Apply(NthBatch(source, 1)));
 }
 
+TEST(PostgresServer, ThatCannotBeReachedIsSaidInOneLine) {
+  // Two addresses, so that libpq has two sentences to say; nobody listens on port 1.
+  const auto nowhere = MakePostgres("host=127.0.0.1,127.0.0.2 port=1 dbname=baton");
+  std::string what;
+  try {
+    nowhere->Connect();
+  } catch (const DatabaseError& error) {
+    what = error.what();
+  }
+  EXPECT_NE(what.find("\"127.0.0.1\", port 1 failed: "), std::string::npos) << what;
+  EXPECT_NE(what.find("; connection to server at \"127.0.0.2\""), std::string::npos) << what;
+  EXPECT_EQ(what.find_first_of("\n\t"), std::string::npos) << what;
+}
+
 TEST(PostgresServer, ThatIsLostIsFoundAgainByTheNextCall) {
   std::string why_not;
   PostgresServer* server = Server(&why_not);

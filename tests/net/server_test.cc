@@ -269,6 +269,18 @@ TEST(HttpServer, WhatOtherMachinesReachNeedsTokenAndCertificate) {
   EXPECT_EQ(trouble(options), "");
 }
 
+TEST(HttpOptions, AUrlIsOneThatABrowserOpens) {
+  HttpOptions options;
+  EXPECT_EQ(UrlOf(options, 7412, "gpu7"), "http://127.0.0.1:7412/");
+  options.listen = "[::1]:0";
+  EXPECT_EQ(UrlOf(options, 41234, "gpu7"), "http://[::1]:41234/");
+  options.certificate_file = "cert.pem";
+  for (const char* all : {"0.0.0.0:443", "[::]:443"}) {
+    options.listen = all;
+    EXPECT_EQ(UrlOf(options, 443, "gpu7"), "https://gpu7:443/");
+  }
+}
+
 TEST(HttpOptions, AddressesAreCheckedAndSayWhatIsMeant) {
   for (const char* text : {"127.0.0.1:7412", "[::1]:0", "127.255.0.1:65535"}) {
     EXPECT_TRUE(ParseListen(text) && ParseListen(text)->loopback) << text;

@@ -174,14 +174,14 @@ export class MockWorld {
     const split = (names, more = () => ({})) => names.map((name, i) => row(name, (held * (i + 1)) / ((names.length * (names.length + 1)) / 2), more(name, i)));
     const rows = {
       day: () => by_day,
-      team: () => split(kTeams, () => ({cost: 123.456})),
+      team: () => split(['', ...kTeams], () => ({cost: 123.456})),
       user: () => split(['ada', 'grace', 'linus', '<b>bold</b>'], () => ({team: 'research/vision'})),
       pod: () => split(this.pods.map((pod) => pod.name), (_name, i) => ({team: this.pods[i].team})),
       gpu: () => split(this.gpus.map((gpu) => gpu.uuid)),
     }[by];
     if (!rows) return null;
     return {from_ms: to - days * 86_400_000, to_ms: to, by, rows: rows(), idle_hours: (capacity - held) * 0.96,
-            unattributed_hours: (capacity - held) * 0.04, capacity_hours: capacity};
+            unattributed_hours: (capacity - held) * 0.04, capacity_hours: capacity, currency: 'EUR'};
   }
 
   standing() {

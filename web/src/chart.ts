@@ -18,6 +18,18 @@ export function themed(name: string): string {
 }
 
 const kHeight = 200;
+const kFont = '12px system-ui, sans-serif';
+// From the edge of the plot to a label: uPlot's tick and gap.
+const kToLabel = 15;
+
+// As wide as the longest label, in whatever font the reader's machine has.
+function labelsWidth(plot: uPlot, labels: readonly string[] | null): number {
+  plot.ctx.save();
+  plot.ctx.font = kFont;
+  const widest = Math.max(0, ...(labels ?? []).map((label) => plot.ctx.measureText(label).width));
+  plot.ctx.restore();
+  return Math.ceil(kToLabel + widest + 3);
+}
 
 export class ShareChart {
   readonly element: HTMLElement;
@@ -61,7 +73,7 @@ export class ShareChart {
   private options(lines: readonly Line[], marked: string | null): uPlot.Options {
     const ink = themed('--ink-2');
     const grid = {stroke: themed('--line'), width: 1};
-    const font = '12px system-ui, sans-serif';
+    const font = kFont;
     const request = lines.find((line) => line.name === marked)?.request;
     return {
       width: this.box.clientWidth || 300,
@@ -71,13 +83,13 @@ export class ShareChart {
       padding: [8, 28, 0, 0],
       scales: {
         x: {time: true, range: () => this.range},
-        // As far as anybody came, but never so near that noise looks like news.
-        y: {range: (_plot, _low, high) => [0, Math.min(100, Math.max(10, Math.ceil((high ?? 0) / 10) * 10 + 5))]},
+        // As far as anybody came, but never so near that noise looks like news; a line at 100 is seen whole.
+        y: {range: (_plot, _low, high) => [0, Math.min(102, Math.max(10, Math.ceil((high ?? 0) / 10) * 10 + 5))]},
       },
       axes: [
         {stroke: ink, grid, ticks: grid, font, size: 30, space: 70,
          values: (_plot, splits) => splits.map((at) => clock(at * 1000))},
-        {stroke: ink, grid, ticks: grid, font, size: 46, space: 34,
+        {stroke: ink, grid, ticks: grid, font, size: labelsWidth, space: 34,
          values: (_plot, splits) => splits.map((value) => `${value} %`)},
       ],
       series: [

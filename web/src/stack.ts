@@ -9,6 +9,31 @@ export interface Stack {
 
 const kTeamsMax = 7;
 
+// What a report calls those whose team, user, ... is not set; `baton report` calls them the same.
+export function unset(by: string): string {
+  return `(no ${by})`;
+}
+
+// The grid of a chart whose highest bar is `most` GPU-hours: a step, how far it goes, and its labels.
+// Without use it is that of one hour; 3.6 seconds are the least that it tells apart.
+export function grid(most: number): {high: number; lines: {value: number; label: string}[]} {
+  const top = most > 0 ? Math.max(most, kLeast) : 1;
+  const step = niceStep(top / 5);
+  const steps = Math.ceil(top / step - 0.001);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return {
+    high: steps * step,
+    lines: Array.from({length: steps + 1}, (_, i) => ({value: i * step, label: i === 0 ? '0' : (i * step).toFixed(digits)})),
+  };
+}
+const kLeast = 0.001;
+
+// 1, 2 or 5 times a power of ten, at least `least`.
+function niceStep(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((times) => times * power).find((step) => step >= least * 0.999) ?? 10 * power;
+}
+
 // By team where the report's rows name teams: the largest ones, and the others together.
 export function stackDays(report: Report): Stack {
   const days = new Map<string, Map<string, number>>();
@@ -19,7 +44,7 @@ export function stackDays(report: Report): Stack {
     if (!of_day) days.set(row.key, (of_day = new Map()));
     const held = Math.max(0, row.held_hours);
     const busy = Math.min(held, Math.max(0, row.busy_hours));
-    const parts: [string, number][] = teams ? [[row.team || '(no team)', held]] : [['busy', busy], ['held, not busy', held - busy]];
+    const parts: [string, number][] = teams ? [[row.team || unset('team'), held]] : [['busy', busy], ['held, not busy', held - busy]];
     for (const [name, value] of parts) {
       of_day.set(name, (of_day.get(name) ?? 0) + value);
       sums.set(name, (sums.get(name) ?? 0) + value);

@@ -6,7 +6,7 @@ import {Drawer} from './explain';
 import {day, grouped, hours, percent, printable} from './format';
 import {ApiError, getJson} from './link';
 import {type Report, type Standing, asTree, readReport, readStanding} from './model';
-import {type Stack, stackDays} from './stack';
+import {type Stack, grid, stackDays, unset} from './stack';
 
 type By = 'team' | 'user' | 'pod' | 'gpu' | 'day';
 
@@ -119,18 +119,17 @@ export class TeamsView implements View {
   // Bars in an SVG as wide as the page gives.
   private bars(stack: Stack): SVGElement {
     const width = Math.max(280, this.chart.clientWidth);
-    const [height, left, bottom, top] = [180, 44, 20, 8];
-    const most = Math.max(...stack.days.map((of_day) => of_day.total), 1e-9);
-    const unit = niceStep(most / 5);
-    const high = Math.ceil(most / unit) * unit;
+    const [height, left, bottom, top] = [180, 52, 20, 8];
+    const most = Math.max(...stack.days.map((of_day) => of_day.total));
+    const {high, lines} = grid(most);
     const y = (value: number) => top + (height - top - bottom) * (1 - value / high);
     const step = (width - left - 8) / stack.days.length;
     const bar = Math.max(1, Math.min(40, step * 0.8));
     const picture = svg('svg', {class: 'days-chart', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img',
       'aria-label': `GPU-hours by day, ${stack.days[0]!.day} to ${stack.days[stack.days.length - 1]!.day}; at most ${hours(most)} a day. The table below has the figures.`});
-    for (let value = 0; value <= high + unit / 2; value += unit) {
+    for (const {value, label} of lines) {
       picture.append(svg('line', {class: 'grid', x1: left, x2: width, y1: y(value), y2: y(value)}),
-                     svg('text', {class: 'tick', x: left - 6, y: y(value) + 4, 'text-anchor': 'end'}, String(+value.toPrecision(6))));
+                     svg('text', {class: 'tick', x: left - 6, y: y(value) + 4, 'text-anchor': 'end'}, label));
     }
     const every = Math.ceil(70 / step);
     stack.days.forEach((of_day, i) => {
@@ -184,9 +183,9 @@ export class TeamsView implements View {
     this.table.replaceChildren(h('table', {class: 'use'},
       h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, {team: 'Team', user: 'User', pod: 'Pod', gpu: 'GPU', day: 'Day'}[report.by] ?? 'Whose'),
         teams && h('th', {scope: 'col'}, 'Team'), head('Held h'), head('of all held'), head('Busy h'), head('Busy', 'fraction of the held time in which the GPU executed'),
-        head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head('Cost'))),
+        head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head(report.currency ? `Cost, ${printable(report.currency, 12)}` : 'Cost'))),
       h('tbody', {}, ...rows.slice(0, 1000).map((row) => h('tr', {},
-        h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, '(none)') : named(row.key)),
+        h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, unset(report.by)) : named(row.key)),
         teams && h('td', {}, row.team ? named(row.team) : '–'),
         n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(percent(row.efficiency * 100)),
         n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)))))));
@@ -245,10 +244,4 @@ function span(seconds: number): string {
   if (!(seconds > 0)) return 'no time (nothing is forgotten)';
   const days = seconds / 86400;
   return days >= 1 ? `${+days.toFixed(1)} ${days === 1 ? 'day' : 'days'}` : `${+(seconds / 3600).toFixed(1)} hours`;
-}
-
-// 1, 2 or 5 times a power of ten, at least `least`.
-function niceStep(least: number): number {
-  const power = 10 ** Math.floor(Math.log10(least));
-  return [1, 2, 5, 10].map((times) => times * power).find((step) => step >= least * 0.999) ?? 10 * power;
 }

@@ -56,6 +56,12 @@ export class Timeline {
     }
     this.now = answer.now;
     for (const span of [...answer.spans].sort((a, b) => a.from - b.from)) this.add(span);
+    // A drain of which the answer says nothing more was none: the token was extended.
+    for (const [key, lane] of this.lanes) {
+      if (!key.startsWith('drain')) continue;
+      const last = lane[lane.length - 1];
+      if (last?.open && last.to < answer.now) lane.pop();
+    }
     const oldest = this.now - this.keep_ms;
     this.begin = Math.max(this.begin, oldest);
     for (const [key, lane] of this.lanes) {

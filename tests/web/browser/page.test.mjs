@@ -39,6 +39,7 @@ function on(world, options, act) {
 const few = () => new MockWorld({gpus: 2, pods: 4});
 const many = () => new MockWorld({gpus: 8, pods: 25, seed: 3});
 const hostile = () => new MockWorld({gpus: 1, names: kHostile});
+const alone = () => new MockWorld({gpus: 1, pods: 1});
 const empty = () => new MockWorld({gpus: 1, pods: 0});
 
 const go = (page, view) => page.evaluate((hash) => {
@@ -107,6 +108,26 @@ describe('the page', {concurrency: 6}, () => {
     assert.equal(await row.locator('.bar').evaluate((bar) => bar.style.getPropertyValue('--achieved')), '78.90%');
     const {request} = server.world.pods[0];
     assert.equal(await row.locator('.bar').evaluate((bar) => bar.style.getPropertyValue('--request')), `${request.toFixed(2)}%`);
+  }));
+
+  for (const width of [400, 1400]) {
+    test(`labels of the shares' axis are whole at ${width} pixels, 100 % too`, on(alone, {width}, async (page) => {
+      await page.locator('.shares tbody tr').getByText(/^(9\d\.\d|100\.0)/).first().waitFor();
+      await page.locator('.chart canvas').waitFor();
+      await page.waitForTimeout(3000);
+      // A label that is cut off touches the edge.
+      const cut = () => page.locator('.chart canvas').evaluate((canvas) => {
+        const {data} = canvas.getContext('2d').getImageData(0, 0, 1, canvas.height);
+        return data.some((value, at) => at % 4 === 3 && value > 0);
+      });
+      assert.equal(await cut(), false);
+    }));
+  }
+
+  test('use has its currency, and those without a team a name', on(few, {}, async (page) => {
+    await go(page, 'teams');
+    await page.locator('table.use').getByRole('columnheader', {name: 'Cost, EUR'}).waitFor();
+    await page.locator('table.use').getByRole('rowheader', {name: '(no team)'}).waitFor();
   }));
 
   test('the timeline shows what each pod held and how long it waited', on(few, {}, async (page, server) => {

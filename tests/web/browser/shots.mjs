@@ -11,6 +11,8 @@ mkdirSync(out, {recursive: true});
 const only = process.env.SHOTS?.split(',');
 const worlds = {
   few: () => new MockWorld({gpus: 2, pods: 4}),
+  alone: () => new MockWorld({gpus: 1, pods: 1}),
+  three: () => new MockWorld({gpus: 1, pods: 3}),
   many: () => new MockWorld({gpus: 8, pods: 25, seed: 3}),
   hostile: () => new MockWorld({gpus: 1, names: kHostile}),
   empty: () => new MockWorld({gpus: 1, pods: 0}),
@@ -35,7 +37,7 @@ for (const [name, make] of Object.entries(worlds)) {
   const server = await new MockServer(make()).start();
   for (const width of [1400, 400]) {
     for (const theme of ['light', 'dark']) {
-      if (name !== 'few' && theme === 'dark' && width === 400) continue;
+      if (!['few', 'three'].includes(name) && theme === 'dark' && width === 400) continue;
       const {page, context, troubles} = await open(browser, server.url, {width, theme});
       const shot = (view) => page.screenshot({path: `${out}${name}-${view}-${width}-${theme}.png`, fullPage: true});
       await page.waitForTimeout(name === 'few' ? 7000 : 3500);

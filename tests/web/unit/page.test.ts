@@ -10,7 +10,7 @@ import {backoff} from '../../../web/src/link';
 import {type Status, asTree, readReport, readStanding, readStatus} from '../../../web/src/model';
 import {matches, sorted} from '../../../web/src/search';
 import {EventParser} from '../../../web/src/sse';
-import {stackDays} from '../../../web/src/stack';
+import {grid, stackDays} from '../../../web/src/stack';
 
 const sample: unknown = JSON.parse(readFileSync('data/status.json', 'utf8'));
 
@@ -156,4 +156,19 @@ test('the standing is a tree: teams, then their users, then their child teams', 
   const rows = readStanding({rows: [row('r/v'), row('p'), row('r/v', 'ada'), row('r'), row('r-x'), row('')]})!.rows;
   assert.deepEqual(asTree(rows).map(({row: {team, user}, depth}) => `${depth} ${team} ${user}`), ['0  ', '0 p ', '0 r ', '1 r/v ', '2 r/v ada', '0 r-x ']);
   assert.equal(rows[0]!.level_fs, Infinity);
+});
+
+test('the axis of days has labels that people read, whatever was used', () => {
+  const labels = (most: number) => grid(most).lines.map(({label}) => label);
+  assert.deepEqual(labels(41.2), ['0', '10', '20', '30', '40', '50']);
+  assert.deepEqual(labels(1), ['0', '0.2', '0.4', '0.6', '0.8', '1.0']);
+  assert.deepEqual(labels(0.0123), ['0', '0.005', '0.010', '0.015']);
+  // Nothing, and a millisecond: no exponents.
+  assert.deepEqual(labels(0), labels(1));
+  assert.deepEqual(labels(3e-7), ['0', '0.0002', '0.0004', '0.0006', '0.0008', '0.0010']);
+  for (let most = 1e-9; most < 1e7; most *= 1.7) {
+    const {high, lines} = grid(most);
+    assert.ok(high >= most && lines.length <= 7 && lines.length >= 3, String(most));
+    assert.ok(lines.every(({label}) => /^\d+(\.\d+)?$/.test(label) && label.length <= 8), labels(most).join());
+  }
 });

@@ -29,6 +29,17 @@ test('an open span that ended before this page assumed is told by the later word
   assert.deepEqual(timeline.within(0, 200), [span('a', 'hold', 50, 99)]);
 });
 
+test('a drain that the next answer does not tell was none: the token was extended', () => {
+  const timeline = new Timeline(1000);
+  timeline.merge({gpu: 'g', now: 100, spans: [span('a', 'hold', 50, 98), span('a', 'drain', 98, 100, true)]}, 100);
+  timeline.merge({gpu: 'g', now: 110, spans: [span('a', 'hold', 50, 110, true)]}, 70);
+  assert.deepEqual(timeline.within(0, 200), [span('a', 'hold', 50, 110, true)]);
+  // One that ended is told.
+  timeline.merge({gpu: 'g', now: 120, spans: [span('a', 'hold', 50, 118), span('a', 'drain', 118, 120, true)]}, 70);
+  timeline.merge({gpu: 'g', now: 130, spans: [span('a', 'hold', 50, 118), span('a', 'drain', 118, 121)]}, 70);
+  assert.deepEqual(timeline.within(0, 200).find(({kind}) => kind === 'drain'), span('a', 'drain', 118, 121));
+});
+
 test('turns that touch stay two', () => {
   const timeline = new Timeline(1000);
   timeline.merge({gpu: 'g', now: 100, spans: [span('a', 'hold', 10, 20), span('a', 'hold', 20, 30)]}, 100);
