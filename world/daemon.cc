@@ -215,7 +215,7 @@ void Daemon::ReportHold(uint32_t g) const {
 
 void Daemon::Stop(Duration away) {
   down_ = true;
-  if (!world_.plan.relay) node_.Forget();
+  node_.LoseDaemon();
   // What is charged while a hold goes on may be older than this by a token.
   outages_ += away + world_.options.scheduler.quota_max;
 }
