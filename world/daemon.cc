@@ -115,6 +115,7 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
       site.held += charged->held;
     } else if (std::holds_alternative<scheduler::ClearHolders>(effect)) {
       ReportHold(g);
+      NoteTransit(g);
       site.stored.clear();
       laws_.CheckBook(g);
     } else if (const auto* send = std::get_if<scheduler::SendToken>(&effect)) {
@@ -129,6 +130,19 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
   }
   laws_.AfterStep(g);
   QueueTick(site.scheduler->wakeup(), site.tick_queued, g);
+}
+
+// What one process held begins when its Token is passed on, what the pod held when the first one
+// was: of several at once that is known to within the longest way that one of the Tokens had.
+void Daemon::NoteTransit(uint32_t g) {
+  const Site& site = world_.sites[g];
+  if (!world_.plan.relay || site.stored.size() < 2) return;
+  Duration longest{0};
+  for (const scheduler::StoreHolder& holder : site.stored) {
+    const Process& p = world_.ProcessOf(holder.client);
+    longest = std::max(longest, node_.Transit(p, holder.epoch, holder.joined_at));
+  }
+  world_.pods[world_.IndexOf(site.stored.front().pod)].accounts[g].transit += longest;
 }
 
 void Daemon::Store(uint32_t g, const scheduler::StoreHolder& holder) {

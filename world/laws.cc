@@ -255,7 +255,8 @@ void Laws::CheckBook(uint32_t g) {
     // longest counts.
     const Duration unknown =
         world_.plan.pods[i].processes > 1 ? world_.restarts * Longest(g) : Duration(0);
-    if (account.held + account.unseen + unknown >= account.used) continue;
+    const Duration known = account.held + account.unseen + account.transit + unknown;
+    if (known >= account.used) continue;
     world_.Violation("book",
                      world_.Name(i) + " used " +
                          std::to_string(Nanos(account.used - account.held - account.unseen)) +

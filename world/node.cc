@@ -65,6 +65,7 @@ bool Node::Pass(const Process& p, const wire::Token& token) {
   // It is told to stop what it claims, by the number that it named.
   if (token.quota_ns == 0 && token.epoch != seen.epoch) return true;
   if (token.epoch < seen.epoch) return true;
+  if (token.epoch > seen.epoch) seen.passed_at = world_.now;
   seen.epoch = token.epoch;
   seen.rev = token.rev;
   if (token.quota_ns == 0) return true;
@@ -86,6 +87,11 @@ void Node::LoseDaemon() {
     seen.meter = {};
     seen.last.reset();
   }
+}
+
+Duration Node::Transit(const Process& p, uint64_t epoch, Instant sent_at) const {
+  if (p.index >= seen_.size() || seen_[p.index].epoch != epoch) return Duration(0);
+  return std::max(Duration(0), seen_[p.index].passed_at - sent_at);
 }
 
 Duration Node::Kept(size_t pod, uint32_t gpu) const {

@@ -40,6 +40,12 @@ class Node {
   // The daemon has ended. Where this was a part of it, nothing that was measured is known.
   void LoseDaemon();
 
+  // How long the Token of `epoch`, which the daemon sent the process at `sent_at`, took to be
+  // passed on. A relay measures each process from there and tells nothing of when that was, so it
+  // is not held time of the process; but it is of its pod, where another of its processes holds
+  // meanwhile.
+  Duration Transit(const Process& p, uint64_t epoch, Instant sent_at) const;
+
   // How long the pod has kept the GPU.
   Duration Kept(size_t pod, uint32_t gpu) const;
 
@@ -50,6 +56,7 @@ class Node {
     bool keeps = false;  // was passed the token of `epoch` and has not said that it drained
     uint64_t epoch = 0;
     uint64_t rev = 0;
+    Instant passed_at{};  // the first Token of `epoch`
   };
   struct Keeping {
     uint32_t processes = 0;

@@ -110,7 +110,8 @@ struct Account {
   Duration held{0};
   Duration hold_base{0};  // `held` before its last token
   Instant limit_full_at{};
-  Duration unseen{0};     // used by processes that died before the daemon was back: never charged
+  Duration unseen{0};   // used by processes that died before the daemon was back: never charged
+  Duration transit{0};  // of holds by several processes: see Node::Transit()
   uint64_t grants = 0;
   Histogram waits;
   std::vector<Duration> series;
