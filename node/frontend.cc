@@ -226,13 +226,14 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
 
 void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
                        std::string_view frame) {
-  PassOn(number, held, frame);
   auto it = clients_.find(number);
   if (it == clients_.end() || state.gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[state.gpu];
+  auto* guard = GuardOf(lane.uuid);
+  if (guard != nullptr && !guard->Said(MonotonicNow(), number, state)) return;
+  PassOn(number, held, frame);
   lane.state = frame;
   lane.held = held;
-  if (auto* guard = GuardOf(lane.uuid)) guard->Said(MonotonicNow(), number, state);
 }
 
 scheduler::RelayGuard* Frontend::GuardOf(const std::string& uuid) {

@@ -28,7 +28,7 @@ bool Note(Roster::Client& client, const ClientReport& report, uint64_t last, boo
   return true;
 }
 
-// How long a client that has drained has held its part.
+// How long a client that says it has drained has held its part.
 Duration HeldBy(const Roster::Client& client, const ClientReport& report, Instant now) {
   const Duration held = now - client.joined_at;
   if (report.held > Duration(0)) return std::min(held, report.held);
@@ -38,6 +38,16 @@ Duration HeldBy(const Roster::Client& client, const ClientReport& report, Instan
   const Duration known = client.away_since - client.joined_at;
   const Duration seen = now - std::min(now, client.watched_from + kHearing);
   return std::clamp(report.claimed, std::min(held, known + seen), held);
+}
+
+// The client has held for so long at least, though it is not known to have drained since: if it
+// dies before it says so, that is charged as well.
+void NoteHeld(Roster::Client& client, Duration held) {
+  if (client.away_since == kNever) return;
+  const Instant until = std::min(client.joined_at + held, client.watched_from);
+  if (until <= client.away_since) return;
+  client.unwatched = std::max(Duration(0), client.unwatched - (until - client.away_since));
+  client.away_since = until;
 }
 
 }  // namespace
@@ -96,11 +106,16 @@ void ClientEvents::OnHolding(uint32_t c, const ClientReport& report, bool fresh)
 // It holds nothing: it is idle, or waits.
 void ClientEvents::OnDrained(uint32_t c, const ClientReport& report, bool heard) {
   SetWants(c, report.phase == wire::Phase::kWaiting);
-  const Client& client = roster_.client(c);
-  // A report that names an earlier token was sent before the last one arrived, and that one may
-  // have opened the gate again since.
-  if (client.member() && heard && holding_.Drained(c, HeldBy(client, report, turn_.now))) {
-    TakeBack();
+  Client& client = roster_.client(c);
+  if (client.member()) {
+    const Duration held = HeldBy(client, report, turn_.now);
+    // A report that names an earlier token was sent before the last one arrived, and that one may
+    // have opened the gate again since.
+    if (!heard) {
+      if (report.epoch == client.epoch) NoteHeld(client, held);
+    } else if (holding_.Drained(c, held)) {
+      TakeBack();
+    }
   }
   strays_.Release(c);
   holding_.members().Admit(c);

@@ -65,7 +65,8 @@ void Members::WatchDrain() {
   const Roster::Pod& holder = roster_.pod(token_.pod);
   for (const uint32_t c : token_.members) {
     Client& client = roster_.client(c);
-    if (client.connected() && client.part == Client::Part::kSent &&
+    // Who has attached is sent what it lacks when its first report has said what it has.
+    if (client.heard() && client.part == Client::Part::kSent &&
         client.sent_at + options_.resend <= now) {
       Send(c);
     }
@@ -98,7 +99,7 @@ Instant Members::wakeup() const {
   for (const uint32_t c : token_.members) {
     const Client& client = roster_.client(c);
     if (!client.hang_reported) at = std::min(at, token_.ended_at + options_.drain_timeout);
-    if (client.connected() && client.part == Client::Part::kSent) {
+    if (client.heard() && client.part == Client::Part::kSent) {
       at = std::min(at, client.sent_at + options_.resend);
     }
   }

@@ -19,12 +19,13 @@ void RelayGuard::Attach(uint64_t number, const std::string& pod) {
   client.served = false;
   client.fresh = true;
   client.holds.reset();
-  client.told = {};
 }
 
 void RelayGuard::Disconnect(uint64_t number) {
   const auto client = clients_.find(number);
-  if (client != clients_.end()) client->second.served = false;
+  if (client == clients_.end()) return;
+  client->second.served = false;
+  client->second.told = client->second.opened = {};
 }
 
 void RelayGuard::Served(Instant now, uint64_t number) {
@@ -34,45 +35,42 @@ void RelayGuard::Served(Instant now, uint64_t number) {
   Believe(now, number, client->second);
 }
 
-void RelayGuard::Said(Instant now, uint64_t number, const wire::State& state) {
+bool RelayGuard::Said(Instant now, uint64_t number, const wire::State& state) {
   const auto found = clients_.find(number);
-  if (found == clients_.end()) return;
+  if (found == clients_.end()) return true;
   Client& client = found->second;
+  const Word word(state.epoch, state.rev);
+  if (word < client.opened) return false;
+  client.told = std::max(client.told, std::min(word, client.passed));
   client.holds = !IsDrained(state.phase);
-  if (!*client.holds) {
-    const auto holder = holders_.find(number);
-    // A grant has drained when the report names the latest word about it: an earlier one crossed
-    // with it. A claim ends as it began, by the client's word.
-    const bool last = std::pair(state.epoch, state.rev) >= std::pair(client.epoch, client.rev);
-    if (holder != holders_.end() && (last || holder->second.claims)) Release(now, number);
-  }
+  if (!*client.holds) Release(now, number);
   Believe(now, number, client);
+  return true;
 }
 
 RelayGuard::Verdict RelayGuard::Judge(Instant now, uint64_t number, const wire::Token& token) {
   const auto found = clients_.find(number);
-  const std::pair word(token.epoch, token.rev);
+  const Word word(token.epoch, token.rev);
   if (token.quota_ns == 0) {
-    // It closes a gate, whatever epoch it names (one that the client claims, perhaps). A daemon
-    // that was started anew begins with lower revisions.
-    if (found == clients_.end()) return Verdict::kPass;
+    // It closes a gate, whatever epoch it names (one that the client claims, perhaps).
+    if (found == clients_.end() || token.rev == kRevOfStops) return Verdict::kPass;
     Client& client = found->second;
-    if (token.epoch == client.epoch) client.rev = std::min(client.rev, token.rev);
-    if (token.rev != kRevOfStops) client.told = std::max(client.told, word);
+    client.passed = std::max(client.passed, word);
+    client.told = std::max(client.told, word);
     return Verdict::kPass;
   }
   if (found == clients_.end() || token.epoch < epoch_) return Verdict::kKeep;
   Client& client = found->second;
-  if (word < client.told) return Verdict::kDrop;
+  // The client ignores it, so it would never say that it has drained.
+  if (word <= client.told) return Verdict::kDrop;
   Expire(now);
   if (!holders_.empty() && pod_ != client.pod) return Verdict::kKeep;
   if (const auto holder = holders_.find(number); holder != holders_.end()) Release(now, number);
   pod_ = client.pod;
   holders_[number] = Holder{};
   epoch_ = token.epoch;
-  client.epoch = token.epoch;
-  client.rev = token.rev;
-  client.told = word;
+  client.passed = std::max(client.passed, word);
+  client.told = client.opened = word;
   return Verdict::kPass;
 }
 
@@ -128,7 +126,8 @@ std::optional<std::string> RelayGuard::Invariants(Instant now) const {
     const auto client = clients_.find(number);
     if (client == clients_.end()) return "a holder is not known";
     if (client->second.pod != pod_) return "clients of two pods hold";
-    if (client->second.epoch > epoch_) return "a client has a later token than was passed on";
+    if (client->second.opened.first > epoch_)
+      return "a client has a later token than was passed on";
     if (holder.claims == (holder.until == kNever)) return "a claim without an end, or a grant with";
     claims += holder.claims;
     if (holder.claims && holder.until - claimed_since_ > drain_timeout_)

@@ -1,6 +1,7 @@
-// What a node's relay lets through to the clients of one GPU. It decides nothing, but it does not
-// believe everything either: a grant of an old epoch is dropped, and so is one that would give two
-// pods the GPU at once. The daemon sends it again while the client's reports do not name it.
+// What a node's relay lets through to the clients of one GPU, and from them. It decides nothing,
+// but it does not believe everything either: a grant of an old epoch is dropped, and so is one that
+// would give two pods the GPU at once. The daemon sends it again while the client's reports do not
+// name it.
 //
 // A pod is whatever stands for one: its ticket. Pure; not thread safe.
 #ifndef BATON_SCHEDULER_RELAY_GUARD_H_
@@ -25,17 +26,20 @@ class RelayGuard {
 
   // The client attaches the GPU, for the first time or again: it may say that it holds.
   void Attach(uint64_t client, const std::string& pod);
-  // It is not known to have a share of the GPU until Served() says so again.
+  // It has lost its connection, and with it perhaps what it was passed last. It is not known to have
+  // a share of the GPU until Served() says so again.
   void Disconnect(uint64_t client);
   // The daemon has said that the client's pod has a share of the GPU.
   void Served(Instant now, uint64_t client);
-  // The client's State has come in.
-  void Said(Instant now, uint64_t client, const wire::State& state);
+  // The client's State has come in. Whether it is passed on: not where the client has been passed a
+  // later grant or extension on this connection, which it will answer. What it said before that may
+  // be true no more, and a daemon that was started anew would take it for the client's last word.
+  bool Said(Instant now, uint64_t client, const wire::State& state);
   // What becomes of a Token for the client.
   enum class Verdict {
     kPass,  // it is passed on
     kKeep,  // it is kept from the client
-    kDrop,  // it means nothing any more: the client has been told a newer word about that token
+    kDrop,  // it means nothing any more: the client has had it, or a newer word about that token
   };
   Verdict Judge(Instant now, uint64_t client, const wire::Token& token);
   // Its process is gone.
@@ -46,11 +50,13 @@ class RelayGuard {
   std::optional<std::string> Invariants(Instant now) const;
 
  private:
+  // Epoch and revision of a Token.
+  using Word = std::pair<uint64_t, uint64_t>;
   struct Client {
     std::string pod;
-    uint64_t epoch = 0;  // of the newest grant or extension passed on
-    uint64_t rev = 0;
-    std::pair<uint64_t, uint64_t> told;  // epoch and revision of the newest word since it attached
+    Word passed;  // the newest one, over all of its connections
+    Word told;    // the newest one that it has had: by this connection, or as it says
+    Word opened;  // the newest one by this connection that opens its gate
     bool served = false;
     bool fresh = false;         // attached, and no State looked at since: it may claim
     std::optional<bool> holds;  // as its last State since it attached says

@@ -54,6 +54,7 @@ class Roster {
     Duration unwatched{0};        // part of that in which this daemon was not there either
 
     bool connected() const { return contact != Contact::kAway; }
+    bool heard() const { return contact == Contact::kHeard; }
     bool member() const { return part != Part::kNone; }
     // Wants the token, and has no part of the one that its pod may have.
     bool parked() const { return wants && !member(); }

@@ -55,6 +55,9 @@ class Daemon {
   void FormGang(size_t pod);
   void Step(uint32_t g, const scheduler::Event& event);
   void StepOne(uint32_t g, const scheduler::Event& event);
+  void NoteTransit(uint32_t g);
+  void NoteGaps(Process& p, const wire::State& state) const;
+  void KeepGaps(uint32_t g);
   void Store(uint32_t g, const scheduler::StoreHolder& holder);
   void Send(const scheduler::SendToken& send);
   void TendGangs();

@@ -133,14 +133,16 @@ class World {
     wire::State said;
     Process* p = links_.At(frame, said);
     if (p == nullptr) return links_.Drop(frame);
-    links_.Forward(frame, node_.Said(*p, said));
+    const auto held = node_.Said(*p, said);
+    held ? links_.Forward(frame, *held) : links_.Drop(frame);
   }
   void AtDaemon(uint32_t frame) {
     wire::State said;
     Duration held{0};
     Process* p = links_.Take(frame, said, held);
     if (p == nullptr) return;
-    daemon_.Hear(*p, said, state_.plan.relay ? held : node_.Said(*p, said));
+    if (!state_.plan.relay) held = node_.Said(*p, said).value_or(held);
+    daemon_.Hear(*p, said, held);
   }
   void AtClient(uint32_t frame) {
     if (!state_.plan.relay) return Deliver(frame);

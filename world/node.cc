@@ -1,5 +1,6 @@
 #include "world/node.h"
 
+#include <algorithm>
 #include <string>
 
 namespace baton::world {
@@ -37,17 +38,19 @@ void Node::Gone(const Process& p) {
   if (!guards_.empty()) guards_[p.gpu].Gone(world_.now, p.index);
 }
 
-Duration Node::Said(const Process& p, const wire::State& state) {
+std::optional<Duration> Node::Said(const Process& p, const wire::State& state) {
   Seen& seen = SeenOf(p);
   const Duration held = seen.meter.Said(world_.now, state);
-  seen.last = Saying{state, held};
+  bool passed = true;
   if (!guards_.empty()) {
     scheduler::RelayGuard& guard = guards_[p.gpu];
-    guard.Said(world_.now, p.index, state);
+    passed = guard.Said(world_.now, p.index, state);
     if (const auto wrong = guard.Invariants(world_.now)) world_.Violation("relay", *wrong);
   }
+  if (!passed) return std::nullopt;
   const bool last = state.epoch == seen.epoch && state.rev >= seen.rev;
   if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false);
+  seen.last = Saying{state, held};
   return held;
 }
 
@@ -62,6 +65,7 @@ bool Node::Pass(const Process& p, const wire::Token& token) {
   // It is told to stop what it claims, by the number that it named.
   if (token.quota_ns == 0 && token.epoch != seen.epoch) return true;
   if (token.epoch < seen.epoch) return true;
+  if (token.epoch > seen.epoch) seen.passed_at = world_.now;
   seen.epoch = token.epoch;
   seen.rev = token.rev;
   if (token.quota_ns == 0) return true;
@@ -74,11 +78,20 @@ std::optional<Node::Saying> Node::Last(const Process& p) const {
   return p.index < seen_.size() ? seen_[p.index].last : std::nullopt;
 }
 
-void Node::Forget() {
+void Node::LoseDaemon() {
   for (Seen& seen : seen_) {
+    // Of a token that is out the next daemon knows the number, and not what was said about it: to
+    // have drained after any of that counts, where it is passed on.
+    seen.rev = std::min<uint64_t>(seen.rev, 1);
+    if (!guards_.empty()) continue;
     seen.meter = {};
     seen.last.reset();
   }
+}
+
+Duration Node::Transit(const Process& p, uint64_t epoch, Instant sent_at) const {
+  if (p.index >= seen_.size() || seen_[p.index].epoch != epoch) return Duration(0);
+  return std::max(Duration(0), seen_[p.index].passed_at - sent_at);
 }
 
 Duration Node::Kept(size_t pod, uint32_t gpu) const {

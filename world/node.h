@@ -26,8 +26,9 @@ class Node {
   void Served(const Process& p);
   void Disconnect(const Process& p);
   void Gone(const Process& p);
-  // A State of the process has come in. What was measured of the hold that it ends.
-  Duration Said(const Process& p, const wire::State& state);
+  // A State of the process has come in. What was measured of the hold that it ends; nothing where
+  // it is not passed on.
+  std::optional<Duration> Said(const Process& p, const wire::State& state);
   // Whether the Token may be passed on to the process; if so, it is.
   bool Pass(const Process& p, const wire::Token& token);
   // What the process said last on its present connection, and what was measured of it then.
@@ -36,8 +37,14 @@ class Node {
     Duration held{0};
   };
   std::optional<Saying> Last(const Process& p) const;
-  // The daemon has ended, of which this was a part: nothing that was measured is known.
-  void Forget();
+  // The daemon has ended. Where this was a part of it, nothing that was measured is known.
+  void LoseDaemon();
+
+  // How long the Token of `epoch`, which the daemon sent the process at `sent_at`, took to be
+  // passed on. A relay measures each process from there and tells nothing of when that was, so it
+  // is not held time of the process; but it is of its pod, where another of its processes holds
+  // meanwhile.
+  Duration Transit(const Process& p, uint64_t epoch, Instant sent_at) const;
 
   // How long the pod has kept the GPU.
   Duration Kept(size_t pod, uint32_t gpu) const;
@@ -49,6 +56,7 @@ class Node {
     bool keeps = false;  // was passed the token of `epoch` and has not said that it drained
     uint64_t epoch = 0;
     uint64_t rev = 0;
+    Instant passed_at{};  // the first Token of `epoch`
   };
   struct Keeping {
     uint32_t processes = 0;

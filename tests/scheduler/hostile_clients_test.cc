@@ -84,13 +84,19 @@ struct Guarded {
     Come(1, "one");
     Come(2, "two");
   }
+  void ComeBack(uint64_t client, const std::string& pod) {
+    guard.Disconnect(client);
+    Come(client, pod);
+  }
   void Come(uint64_t client, const std::string& pod) {
     guard.Attach(client, pod);
     guard.Served(now, client);
   }
-  void Say(uint64_t client, Phase phase, uint64_t epoch, uint64_t rev) {
-    guard.Said(now, client, StateOf(++seq, phase, epoch, rev));
+  // Whether it is passed on.
+  bool Say(uint64_t client, Phase phase, uint64_t epoch, uint64_t rev) {
+    const bool passed = guard.Said(now, client, StateOf(++seq, phase, epoch, rev));
     EXPECT_EQ(guard.Invariants(now), std::nullopt);
+    return passed;
   }
   bool Allows(uint64_t client, uint64_t epoch, Duration quota = kQuota) {
     return Judge(client, TokenOf(epoch, 1, quota)) == Verdict::kPass;
@@ -107,7 +113,7 @@ TEST(RelayGuard, OnePodAtATimeAndNoOldGrant) {
   Guarded g;
   EXPECT_TRUE(g.Allows(1, 5));
   EXPECT_FALSE(g.Allows(2, 6)) << "the other has not drained";
-  EXPECT_TRUE(g.Allows(2, 6, Duration(0))) << "a gate may always be closed";
+  EXPECT_TRUE(g.Allows(2, 4, Duration(0))) << "a gate may always be closed";
   g.Say(1, Phase::kIdle, 4, 1);
   EXPECT_FALSE(g.Allows(2, 6)) << "what it said was about an earlier token";
   g.Say(1, Phase::kIdle, 5, 1);
@@ -116,12 +122,52 @@ TEST(RelayGuard, OnePodAtATimeAndNoOldGrant) {
   EXPECT_FALSE(g.Allows(1, 5)) << "an old grant";
 }
 
-TEST(RelayGuard, ADaemonThatWasStartedAnewBeginsWithLowerRevisions) {
+// It was stopped while its token was extended, and reads one word after the other when it goes on.
+// A daemon that was started anew meanwhile does not know how far that went.
+TEST(RelayGuard, WhatAClientSaidBeforeItsTokenWasExtendedIsNotPassedOn) {
   Guarded g;
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 8, kQuota)), Verdict::kPass);
   EXPECT_EQ(g.Judge(1, TokenOf(5, 9, kQuota)), Verdict::kPass);
-  EXPECT_EQ(g.Judge(1, TokenOf(5, 2, Duration(0))), Verdict::kPass);
-  g.Say(1, Phase::kIdle, 5, 2);
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 2, Duration(0))), Verdict::kPass) << "the new daemon's";
+  EXPECT_FALSE(g.Say(1, Phase::kWaiting, 5, 7)) << "it has two extensions to read yet";
+  EXPECT_FALSE(g.Say(1, Phase::kHolding, 5, 8));
+  EXPECT_FALSE(g.Allows(2, 6)) << "it has not drained";
+  EXPECT_TRUE(g.Say(1, Phase::kHolding, 5, 9));
+  EXPECT_TRUE(g.Say(1, Phase::kWaiting, 5, 9));
   EXPECT_TRUE(g.Allows(2, 6));
+}
+
+TEST(RelayGuard, AWordThatClosesAGateOvertakesNothing) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(1, 5));
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 2, Duration(0))), Verdict::kPass);
+  EXPECT_TRUE(g.Say(1, Phase::kWaiting, 5, 1)) << "who had drained before has";
+  EXPECT_TRUE(g.Allows(2, 6));
+}
+
+TEST(RelayGuard, WhatAnOldConnectionLostIsNotWaitedFor) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(1, 5));
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 2, kQuota)), Verdict::kPass);
+  g.Come(1, "one");
+  EXPECT_FALSE(g.Say(1, Phase::kIdle, 5, 1)) << "it attaches anew, and has lost nothing";
+  g.ComeBack(1, "one");
+  EXPECT_TRUE(g.Say(1, Phase::kIdle, 5, 1));
+  EXPECT_TRUE(g.Allows(2, 6));
+}
+
+// The client ignores it, so it would never say that it has drained.
+TEST(RelayGuard, AGrantThatIsRepeatedIsDropped) {
+  Guarded g;
+  EXPECT_TRUE(g.Allows(1, 5));
+  g.Say(1, Phase::kWaiting, 5, 1);
+  EXPECT_EQ(g.Judge(1, TokenOf(5, 1, kQuota)), Verdict::kDrop);
+  EXPECT_TRUE(g.Allows(2, 6)) << "nobody holds";
+  g.Say(2, Phase::kWaiting, 6, 1);
+  g.ComeBack(2, "two");
+  g.Say(2, Phase::kWaiting, 6, 1);
+  EXPECT_EQ(g.Judge(2, TokenOf(6, 1, kQuota)), Verdict::kDrop) << "it came by the old connection";
+  EXPECT_TRUE(g.Allows(1, 7));
 }
 
 // The client ignores it, so it would never say that it has drained.
@@ -147,7 +193,7 @@ TEST(RelayGuard, FalseClaimsCostTheOthersAHundredthOfTheTime) {
   int dropped = 0;
   uint64_t epoch = 6;
   for (int i = 0; i < 100'000; ++i, g.now += milliseconds(10)) {
-    g.Come(1, "one");
+    g.ComeBack(1, "one");
     g.Say(1, Phase::kHolding, 3, 1);
     if (i % 10 == 9) g.Say(1, Phase::kIdle, 3, 1);
     g.now += milliseconds(i % 7);
@@ -165,7 +211,7 @@ TEST(RelayGuard, AClaimEndsByTheWordOfWhoMadeIt) {
   Guarded g;
   EXPECT_TRUE(g.Allows(1, 5));
   g.Say(1, Phase::kIdle, 5, 1);
-  g.Come(1, "one");
+  g.ComeBack(1, "one");
   g.Say(1, Phase::kHolding, 3, 1);
   EXPECT_FALSE(g.Allows(2, 6));
   g.Say(1, Phase::kIdle, 3, 1);

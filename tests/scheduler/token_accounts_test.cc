@@ -65,6 +65,14 @@ class RestoredHold : public ::testing::Test {
     return sum;
   }
 
+  bool Told() const { return Any<SendToken>(); }
+  bool Returned() const { return Any<ClearHolders>(); }
+  template <class E>
+  bool Any() const {
+    return std::any_of(step.effects.begin(), step.effects.end(),
+                       [](const Effect& effect) { return std::holds_alternative<E>(effect); });
+  }
+
   Driven step{kEpoch};
   uint64_t seq = 0;
 };
@@ -110,16 +118,37 @@ TEST_F(RestoredHold, ThatGoesOnIsChargedInFull) {
   EXPECT_EQ(Charged(), milliseconds(2055 - 10));
 }
 
-TEST_F(RestoredHold, WhoDiesAfterAllIsChargedInFullEvenIfItHasNotHeardWhatWasSaidSince) {
+// Its relay says again what it said last. Another word to it before would make that an old one.
+TEST_F(RestoredHold, WhoIsBackIsHeardBeforeItIsToldAnything) {
+  EXPECT_FALSE(Told());
   step.now += milliseconds(600);
   step(Tick{});
-  ASSERT_TRUE(std::any_of(step.effects.begin(), step.effects.end(), [](const Effect& effect) {
-    return std::holds_alternative<scheduler::SendToken>(effect);
-  })) << "it is told again to drain";
+  EXPECT_FALSE(Told()) << "its first report says what it knows";
+  step(ClientReport{ClientId{10}, ++seq, Phase::kWaiting, kEpoch, 1, milliseconds(40)});
+  EXPECT_EQ(Charged(), milliseconds(40 - 10));
+  EXPECT_TRUE(Returned());
+}
+
+TEST_F(RestoredHold, WhoDiesAfterAllIsChargedInFullEvenIfItHasNotHeardWhatWasSaidSince) {
+  step(PodRemoved{PodId{1}});
+  ASSERT_TRUE(Told()) << "to drain";
+  step.now += milliseconds(600);
   step(ClientReport{ClientId{10}, ++seq, Phase::kDraining, kEpoch, 1, Duration(0), seconds(2)});
   step.now += milliseconds(5);
   step(ClientGone{ClientId{10}});
   EXPECT_EQ(Charged(), milliseconds(2655 - 10));
+}
+
+TEST_F(RestoredHold, WhoDiesBeforeItAnswersIsChargedForWhatItWasSeenToHoldAndForTheWait) {
+  step(PodRemoved{PodId{1}});
+  ASSERT_TRUE(Told()) << "to drain";
+  for (int i = 0; i < 2; ++i) {
+    step(ClientReport{ClientId{10}, ++seq, Phase::kWaiting, kEpoch, 1, milliseconds(40)});
+    EXPECT_FALSE(Returned()) << "what it was told may have crossed with this";
+  }
+  step.now += milliseconds(5);
+  step(ClientGone{ClientId{10}});
+  EXPECT_EQ(Charged(), milliseconds(40 + 50 + 5 - 10));
 }
 
 TEST_F(RestoredHold, WhoDiedIsChargedForTheTimeThatWasWatched) {
