@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "backend/local_gpus.h"
+#include "backend/users.h"
 #include "base/file.h"
 #include "node/gpu_lock.h"
 #include "node/notify.h"

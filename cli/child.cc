@@ -20,6 +20,7 @@ constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
 [[noreturn]] void Become(const std::vector<std::string>& command, const sigset_t& mask, int report,
                          const std::optional<Account>& account) {
   std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   sigprocmask(SIG_SETMASK, &mask, nullptr);

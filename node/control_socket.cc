@@ -219,7 +219,9 @@ void ControlSocket::WriteLater(const std::shared_ptr<Connection>& connection) {
 }
 
 void ControlSocket::Close(const std::shared_ptr<Connection>& connection) {
-  auto keep = connection;
+  // The last reference may be the one in the set.
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const auto keep = connection;
   keep->open = false;
   ErrorCodeAsio ignored;
   keep->socket.close(ignored);

@@ -36,7 +36,7 @@ Result<std::string> TeamFor(const UsersOptions& options, const User& user,
   if (asked.empty()) return teams.front();
   std::string all;
   for (const std::string& team : teams) {
-    const std::string_view path = team.empty() ? "default" : team;
+    const std::string_view path = team.empty() ? kDefaultTeam : std::string_view(team);
     if (IsWithin(asked, path)) return asked;
     all += fmt::format("{}{}", all.empty() ? "" : ", ", path);
   }

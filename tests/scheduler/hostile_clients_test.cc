@@ -120,6 +120,14 @@ TEST(RelayGuard, OnePodAtATimeAndNoOldGrant) {
   EXPECT_TRUE(g.Allows(2, 6));
   g.Say(2, Phase::kIdle, 6, 1);
   EXPECT_FALSE(g.Allows(1, 5)) << "an old grant";
+  g.Come(3, "three");
+  EXPECT_FALSE(g.Allows(3, 5)) << "an old grant for one that was told nothing";
+}
+
+TEST(RelayGuard, WhoNamesATokenFarAheadStillGetsItsTokens) {
+  Guarded g;
+  g.Say(1, Phase::kWaiting, 1'000'000, 1);
+  EXPECT_TRUE(g.Allows(1, 5));
 }
 
 // It was stopped while its token was extended, and reads one word after the other when it goes on.
