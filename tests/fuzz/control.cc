@@ -36,22 +36,24 @@ FUZZ_TARGET(control) {
   for (const char* uuid : {"GPU-a", "GPU-b"}) {
     BATON_CHECK(arbiter.AddGpu({uuid, "NVIDIA H200", uint64_t{141} << 30}, ""));
   }
-  backend::Control control(io, arbiter, log, nullptr, [] { return backend::DaemonStatus{}; });
+  backend::Control control(io, arbiter, log, nullptr, options.users,
+                           [] { return backend::DaemonStatus{}; });
+  // The operator, a relay's node without a name, and a user of the machine.
+  const backend::Caller callers[] = {
+      {}, {.node = "", .user = {}}, {.node = "*", .user = spec::User{1000, "user", {}}}};
   std::string_view rest = input;
   for (int requests = 0; !rest.empty() && requests < 16; ++requests) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     int answers = 0;
-    control.Handle(std::string(line), requests % 2 == 0 ? "*" : "",
-                   [&](const node::LongAnswer& given) {
-                     ++answers;
-                     const std::string answer = given.Whole();
-                     const Json json = Json::parse(answer, nullptr, false);
-                     BATON_CHECK(answer.find('\n') == std::string::npos);
-                     BATON_CHECK(json.is_object() && json.at("ok").is_boolean());
-                     if (!json.at("ok").get<bool>())
-                       BATON_CHECK(!json.at("error").get<std::string>().empty());
-                   });
+    control.Handle(std::string(line), callers[requests % 3], [&](const node::LongAnswer& given) {
+      ++answers;
+      const std::string answer = given.Whole();
+      const Json json = Json::parse(answer, nullptr, false);
+      BATON_CHECK(answer.find('\n') == std::string::npos);
+      BATON_CHECK(json.is_object() && json.at("ok").is_boolean());
+      if (!json.at("ok").get<bool>()) BATON_CHECK(!json.at("error").get<std::string>().empty());
+    });
     io.restart();
     while (answers == 0) io.run_one();  // lists are made in steps, with pauses
     BATON_CHECK(answers == 1);
