@@ -490,7 +490,8 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
     case wire::Control::kType: {
       wire::Control message;
       if (!frame.Read(message)) return malformed();
-      control_.Handle(std::string(message.json.data, message.json.size), {.node = node.name, .user = {}},
+      control_.Handle(std::string(message.json.data, message.json.size),
+                      {.node = node.name, .user = {}},
                       [this, alive = std::weak_ptr(alive_), identity = node.identity,
                        request = message.request](const node::LongAnswer& answer) {
                         if (!alive.expired()) Answer(identity, request, answer);

@@ -13,13 +13,14 @@ namespace {
 Account AccountOf(uid_t uid, gid_t gid) {
   Account account{.uid = uid, .gid = gid, .name = std::to_string(uid), .home = {}};
   if (const passwd* entry = getpwuid(uid); entry != nullptr) {
+    account.gid = entry->pw_gid;
     account.name = entry->pw_name;
     account.home = entry->pw_dir;
   }
   return account;
 }
 
-// Of the environment; 0 is no user who needs sudo.
+// Of the environment; 0 where it is none.
 uint32_t Number(const char* variable) {
   const char* text = std::getenv(variable);
   uint32_t number = 0;
@@ -35,9 +36,8 @@ Account OwnAccount() { return AccountOf(getuid(), getgid()); }
 
 std::optional<Account> SudoCaller() {
   const uint32_t uid = Number("SUDO_UID");
-  const uint32_t gid = Number("SUDO_GID");
-  if (geteuid() != 0 || uid == 0 || gid == 0) return std::nullopt;
-  return AccountOf(uid, gid);
+  if (geteuid() != 0 || uid == 0) return std::nullopt;
+  return AccountOf(uid, Number("SUDO_GID"));
 }
 
 }  // namespace baton::cli

@@ -45,6 +45,32 @@ TEST_F(Run, EndsWithTheProgramsStatusAndDeletesThePod) {
   EXPECT_EQ(daemon_.requests()[0]["name"], daemon_.requests()[1]["name"]);
 }
 
+TEST_F(Run, BehindSudoTheProgramAndTheBooksAreItsCallers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  const auto with = [this](const char* uid, const char* gid) {
+    Environment environment = this->environment();
+    environment.emplace_back("SUDO_UID", uid);
+    environment.emplace_back("SUDO_GID", gid);
+    return environment;
+  };
+  const std::string who = "echo $(id -u) $(id -g) $(id -G) $USER >&2";
+  const auto says = [&](const std::vector<std::string>& flags, const Environment& environment) {
+    std::vector<std::string> all = {"--quiet", "--request", "30"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return RunBaton(Shell(who, all), environment).err;
+  };
+  EXPECT_EQ(says({}, with("65534", "65534")), "65534 65534 65534 nobody\n");
+  EXPECT_EQ(daemon_.requests()[0]["uid"], 65534);
+  EXPECT_EQ(daemon_.requests()[0]["user"], "nobody");
+  // The group is the machine's word, not the environment's.
+  EXPECT_EQ(says({}, with("65534", "0")), "65534 65534 65534 nobody\n");
+  EXPECT_EQ(says({}, with("65534", "junk")), "65534 65534 65534 nobody\n");
+  for (const char* nobody : {"0", "", "junk", "-1", "65534x", "99999999999999"}) {
+    EXPECT_TRUE(says({}, with(nobody, "65534")).starts_with("0 ")) << nobody;
+  }
+  EXPECT_TRUE(says({"--as-root"}, with("65534", "65534")).starts_with("0 "));
+}
+
 TEST_F(Run, ASignalThatKillsTheProgramBecomesTheStatus) {
   EXPECT_EQ(RunBaton(Shell("kill -KILL $$"), environment()).status, 128 + SIGKILL);
   EXPECT_EQ(Commands().back(), "delete_pod");
