@@ -19,89 +19,126 @@ Duration Vary(Duration mean, uint32_t jitter, Random& random) {
          Duration(fits ? (2 * spread * draw) >> 24 : (spread >> 23) * draw);
 }
 
-}  // namespace
+bool Each(uint32_t every, uint64_t number) { return every != 0 && number % every == 0; }
 
-void Clients::BeginBurst(Process& p) {
-  if (!p.alive || !world_.pods[p.pod].present) return;
-  const PodPlan& plan = world_.PlanOf(p);
-  p.left = plan.burst == Duration(0) ? Duration::max() : plan.burst;
-  p.burst_at = world_.now;
-  Launch(p);
+// The mean length of the thread's next kernel.
+Duration NextKernel(const PodPlan& plan, const Thread& t) {
+  const bool collective = plan.collective_kernel > Duration(0);
+  if (collective && Each(plan.collective, t.launches + 1)) return plan.collective_kernel;
+  return Each(plan.long_every, t.launches + 1) ? plan.long_kernel : plan.kernel;
 }
 
-// The launching thread runs until it is parked, has launched its burst, or is far enough ahead.
-void Clients::Launch(Process& p) {
-  if (!p.alive || p.stopped || p.throttled) return;
+}  // namespace
+
+void Clients::Begin(Process& p) {
+  for (uint32_t t = 0; t < p.threads.size(); ++t) BeginBurst(p, t);
+}
+
+void Clients::BeginBurst(Process& p, uint32_t thread) {
+  if (!p.alive || !world_.pods[p.pod].present) return;
   const PodPlan& plan = world_.PlanOf(p);
-  while (p.left > Duration(0)) {
+  p.threads[thread].left = plan.burst == Duration(0) ? Duration::max() : plan.burst;
+  p.threads[thread].burst_at = world_.now;
+  Launch(p, thread);
+}
+
+// A launching thread runs until it is parked, has launched its burst, or is far enough ahead.
+void Clients::Launch(Process& p, uint32_t thread) {
+  Thread& t = p.threads[thread];
+  if (!p.alive || p.stopped || t.throttled) return;
+  const PodPlan& plan = world_.PlanOf(p);
+  while (t.left > Duration(0) && HasTurn(p)) {
     if (!p.open) {
-      if (!p.parked) {
-        p.parked = true;
-        p.asked = world_.now;
+      if (!t.parked) {
+        t.parked = true;
+        t.asked = world_.now;
         Step(p, {.kind = hook::EventKind::kParked});
       }
       return;
     }
-    p.parked = false;
+    t.parked = false;
     const Duration bound = p.machine.backlog_bound();
-    if (bound > Duration(0) && gpus_.BacklogOf(p) > bound) {
-      p.throttled = true;
+    if (bound > Duration(0) && gpus_.BacklogOf(p, thread) > bound) {
+      t.throttled = true;
       return;
     }
-    const bool is_long = plan.long_every != 0 && (p.launches + 1) % plan.long_every == 0;
-    Duration length = std::max<Duration>(
-        microseconds(1), Vary(is_long ? plan.long_kernel : plan.kernel, plan.jitter, p.work));
-    if (p.left != Duration::max()) {
-      length = std::min(length, p.left);
-      p.left -= length;
+    Duration length =
+        std::max<Duration>(microseconds(1), Vary(NextKernel(plan, t), plan.jitter, p.work));
+    if (t.left != Duration::max()) {
+      length = std::min(length, t.left);
+      t.left -= length;
     }
     if (p.hang && world_.now < Instant(world_.plan.calm_from)) {
       p.hang = false;
       length = Duration::max();
     }
-    LaunchKernel(p, length);
+    LaunchKernel(p, thread, length);
   }
-  p.parked = false;
-  if (p.left == Duration(0) && gpus_.PendingOf(p) == 0) EndBurst(p);
+  t.parked = false;
+  EndBurst(p, thread);
 }
 
-void Clients::LaunchKernel(Process& p, Duration length) {
-  ++p.launches;
-  const uint32_t every = world_.PlanOf(p).collective;
-  const bool collective = every != 0 && p.launches % every == 0;
-  gpus_.Launch(p, length, collective ? ++p.collectives : 0);
+void Clients::LaunchKernel(Process& p, uint32_t thread, Duration length) {
+  Thread& t = p.threads[thread];
+  ++t.launches;
+  const bool collective = Each(world_.PlanOf(p).collective, t.launches);
+  gpus_.Launch(p, thread, length, collective ? ++t.collectives : 0);
   if (p.machine.single()) Step(p, {.kind = hook::EventKind::kTimer});
+  if (world_.PlanOf(p).in_turn) PassTurn(p);
 }
 
-void Clients::KernelEnded(Process& p) {
-  if (p.stopped) return;
-  if (Unthrottle(p)) Launch(p);
-  if (gpus_.PendingOf(p) == 0) {
-    NoticeFinished(p);
-    if (p.left == Duration(0)) EndBurst(p);
+// Those of one number are one thread, which launches on its first GPU first.
+bool Clients::HasTurn(const Process& p) const {
+  if (!world_.PlanOf(p).in_turn) return true;
+  const auto& living = world_.pods[p.pod].living;
+  return std::all_of(living.begin(), living.end(), [&p](const Process* peer) {
+    const uint64_t ahead = peer->index < p.index ? 1 : 0;
+    return peer->ordinal != p.ordinal || peer->Launches() >= p.Launches() + ahead;
+  });
+}
+
+void Clients::PassTurn(Process& p) {
+  for (const Process* peer : world_.pods[p.pod].living) {
+    if (peer == &p || peer->ordinal != p.ordinal || !HasTurn(*peer)) continue;
+    world_.After(microseconds(p.link.Between(1, 5)), What::kTurn, peer->index);
   }
 }
 
-bool Clients::Unthrottle(Process& p) {
-  if (!p.throttled || gpus_.BacklogOf(p) > p.machine.backlog_bound() / 2) return false;
-  p.throttled = false;
+void Clients::KernelEnded(Process& p, uint32_t thread) {
+  if (p.stopped) return;
+  if (Unthrottle(p, thread)) Launch(p, thread);
+  if (gpus_.PendingOf(p) == 0) NoticeFinished(p);
+  EndBurst(p, thread);
+}
+
+bool Clients::Unthrottle(Process& p, uint32_t thread) {
+  Thread& t = p.threads[thread];
+  const Duration bound = p.machine.backlog_bound() / (world_.PlanOf(p).uneven ? 1 : 2);
+  if (!t.throttled || gpus_.BacklogOf(p, thread) > bound) return false;
+  t.throttled = false;
   return true;
 }
 
-void Clients::EndBurst(Process& p) {
+bool Clients::EndBurst(Process& p, uint32_t thread) {
+  Thread& t = p.threads[thread];
+  if (t.left != Duration(0) || gpus_.PendingOf(p, thread) != 0) return false;
   const PodPlan& plan = world_.PlanOf(p);
-  p.left = Duration(-1);
+  t.left = Duration(-1);
   const Duration pause = std::max<Duration>(microseconds(1), Vary(plan.pause, plan.jitter, p.work));
-  world_.At((plan.periodic ? p.burst_at : world_.now) + pause, What::kBurst, p.index);
+  world_.At((plan.periodic ? t.burst_at : world_.now) + pause, What::kBurst, p.index, thread);
+  return true;
 }
 
 hook::Observation Clients::Observe(const Process& p) const {
   hook::Observation seen;
   const PodPlan& plan = world_.PlanOf(p);
-  seen.launches = p.launches;
+  seen.launches = p.Launches();
   seen.backlog = gpus_.BacklogOf(p);
   seen.longest = plan.LongestKernel();
-  seen.parked = p.parked ? 1 : 0;
+  for (const Thread& t : p.threads) {
+    seen.parked += t.parked ? 1 : 0;
+    seen.pacing += t.throttled ? 1 : 0;
+  }
   seen.busy_ns = static_cast<uint64_t>(Nanos(p.busy));
   return seen;
 }
@@ -115,7 +152,9 @@ void Clients::Step(Process& p, const hook::Event& event) {
   p.watching = effects.watch;
   p.wake = effects.wake == kNever ? kNever : std::max(effects.wake, world_.now + microseconds(1));
   QueueWake(p);
-  if (opened) world_.After(microseconds(p.link.Between(3, 40)), What::kOpened, p.index);
+  for (uint32_t t = 0; opened && t < p.threads.size(); ++t) {
+    world_.After(microseconds(p.link.Between(3, 40)), What::kOpened, p.index, t);
+  }
   if (p.watching) NoticeFinished(p);
 }
 
@@ -134,12 +173,12 @@ void Clients::Wake(Process& p, Instant at) {
   Step(p, {.kind = hook::EventKind::kTimer});
 }
 
-void Clients::Opened(Process& p) {
-  if (!p.open || !p.parked) return;
-  const Duration wait = world_.now - p.asked;
+void Clients::Opened(Process& p, uint32_t thread) {
+  if (!p.open || !p.threads[thread].parked) return;
+  const Duration wait = world_.now - p.threads[thread].asked;
   world_.verdict.worst_wait = std::max(world_.verdict.worst_wait, wait);
   world_.AccountOf(p).waits.Add(wait);
-  Launch(p);
+  Launch(p, thread);
 }
 
 // The hook polls its events: it sees the end of its work a little later.
@@ -171,12 +210,10 @@ void Clients::Continue(Process& p) {
   const std::vector<hook::Event> events = std::exchange(p.missed, {});
   Step(p, {.kind = hook::EventKind::kTimer});
   for (const hook::Event& event : events) Step(p, event);
-  Unthrottle(p);
+  for (uint32_t t = 0; t < p.threads.size(); ++t) Unthrottle(p, t);
   NoticeFinished(p);
-  if (p.left == Duration(0) && gpus_.PendingOf(p) == 0) {
-    EndBurst(p);
-  } else {
-    Launch(p);
+  for (uint32_t t = 0; t < p.threads.size(); ++t) {
+    if (!EndBurst(p, t)) Launch(p, t);
   }
 }
 

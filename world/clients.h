@@ -1,5 +1,5 @@
-// What a process does while it lives: a launching thread, and the real machine of its hook, which
-// says when it may launch.
+// What a process does while it lives: launching threads, and the real machine of its hook, which
+// says when they may launch.
 #ifndef BATON_WORLD_CLIENTS_H_
 #define BATON_WORLD_CLIENTS_H_
 
@@ -16,25 +16,32 @@ class Clients {
   Clients(WorldState& world, Gpus& gpus, Links& links)
       : world_(world), gpus_(gpus), links_(links) {}
 
-  // The next burst of the process' work.
-  void BeginBurst(Process& p);
-  // A kernel of the living process has ended.
-  void KernelEnded(Process& p);
+  // All of its threads begin to work.
+  void Begin(Process& p);
+  // A kernel of the living process has ended, which the thread launched.
+  void KernelEnded(Process& p, uint32_t thread);
   // Something for the machine; a process that is stopped finds it when it goes on.
   void Deliver(Process& p, const hook::Event& event);
   void Continue(Process& p);
 
-  // Events kOpened, kFinished and kWake.
-  void Opened(Process& p);
+  // Events kBurst, kOpened, kTurn, kFinished and kWake.
+  void BeginBurst(Process& p, uint32_t thread);
+  void Opened(Process& p, uint32_t thread);
+  void TakeTurn(Process& p) { Launch(p, 0); }
   void Finished(Process& p);
   void Wake(Process& p, Instant at);
 
  private:
-  void Launch(Process& p);
-  void LaunchKernel(Process& p, Duration length);
-  // Lets a thread that was parked for its backlog go on, where half of it is gone.
-  bool Unthrottle(Process& p);
-  void EndBurst(Process& p);
+  void Launch(Process& p, uint32_t thread);
+  void LaunchKernel(Process& p, uint32_t thread, Duration length);
+  bool HasTurn(const Process& p) const;
+  void PassTurn(Process& p);
+  // Lets a thread that was parked for its backlog go on. The hook does when it is at its bound
+  // again. Half of that takes far fewer steps, and is the same but where threads wait for each other
+  // that are not alike: by it depends how far one is ahead of the others.
+  bool Unthrottle(Process& p, uint32_t thread);
+  // Its burst, if all of it is launched and has ended.
+  bool EndBurst(Process& p, uint32_t thread);
   hook::Observation Observe(const Process& p) const;
   void Step(Process& p, const hook::Event& event);
   void QueueWake(Process& p);

@@ -40,17 +40,25 @@ void Daemon::SetPod(size_t pod, uint32_t g, Instant limit_full_at) {
 
 void Daemon::FormGang(size_t pod) {
   if (!world_.IsGang(pod)) return;
-  std::vector<uint32_t> order = world_.plan.pods[pod].gpus;
-  std::sort(order.begin(), order.end());
-  const PodId id = world_.IdOf(pod);
+  const Gang& gang = world_.GangOf(pod);
   std::vector<scheduler::GangScheduler::Member> members;
-  members.reserve(order.size());
-  for (const uint32_t g : order) members.push_back({id, world_.sites[g].scheduler.get()});
-  gangs_->Set(GangId{id.value}, std::move(members));
+  bool complete = true;
+  for (const auto& [other, g] : gang.places) {
+    complete &= world_.pods[other].arrived && world_.sites[g].heard;
+    if (!world_.pods[other].present || !world_.sites[g].heard) continue;
+    members.push_back({world_.IdOf(other), world_.sites[g].scheduler.get()});
+  }
+  gangs_->Set(gang.id, std::move(members), complete);
+}
+
+void Daemon::FormGangs() {
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    if (world_.pods[i].present) FormGang(i);
+  }
 }
 
 void Daemon::RemovePod(size_t pod) {
-  if (!down_ && world_.IsGang(pod)) gangs_->Set(GangId{world_.IdOf(pod).value}, {});
+  if (!down_) FormGang(pod);
   for (const uint32_t g : world_.plan.pods[pod].gpus) {
     Step(g, scheduler::PodRemoved{world_.IdOf(pod)});
   }
@@ -60,8 +68,8 @@ void Daemon::Attach(const Process& p) {
   Step(p.gpu, scheduler::ClientAttached{WorldState::ClientOf(p), world_.IdOf(p.pod)});
 }
 
-void Daemon::Detach(const Process& p) {
-  Step(p.gpu, scheduler::ClientDisconnected{WorldState::ClientOf(p)});
+void Daemon::Detach(const Process& p, Instant heard_at) {
+  Step(p.gpu, scheduler::ClientDisconnected{WorldState::ClientOf(p), heard_at});
 }
 
 void Daemon::Hear(Process& p, const wire::State& state, Duration measured) {
@@ -99,7 +107,7 @@ void Daemon::SayGone(Process& p) {
 }
 
 void Daemon::Step(uint32_t g, const scheduler::Event& event) {
-  if (down_) return;
+  if (!Hears(g)) return;
   StepOne(g, event);
   if (!gangs_->empty()) TendGangs();
 }
@@ -231,7 +239,10 @@ void Daemon::Tick(uint32_t whose, Instant at) {
   if (down_) return;
   const Instant wakeup = gangs ? gangs_->wakeup() : world_.sites[whose].scheduler->wakeup();
   if (wakeup > world_.now) return QueueTick(wakeup, queued, whose);
-  if (gangs) return TendGangs();
+  if (gangs) {
+    ++gang_wakeups_;
+    return TendGangs();
+  }
   Step(whose, scheduler::Tick{});
 }
 
@@ -260,7 +271,7 @@ void Daemon::Stop(Duration away) {
   outages_ += away + world_.options.scheduler.quota_max;
 }
 
-void Daemon::ComeBack() {
+void Daemon::ComeBack(const std::vector<uint32_t>& of) {
   down_ = false;
   ++world_.restarts;
   gangs_.emplace(world_.options.scheduler);
@@ -269,11 +280,16 @@ void Daemon::ComeBack() {
     site.scheduler =
         std::make_unique<scheduler::TokenScheduler>(world_.options.scheduler, site.stored_epoch);
     site.tick_queued = kNever;
+    site.heard = of.empty();
   }
-  for (uint32_t g = 0; g < world_.sites.size(); ++g) Restore(g);
-  for (size_t i = 0; i < world_.pods.size(); ++i) {
-    if (world_.pods[i].present) FormGang(i);
+  for (uint32_t g = 0; g < world_.sites.size() && of.empty(); ++g) Restore(g);
+  for (const uint32_t g : of) {
+    world_.sites[g].heard = true;
+    Restore(g);
+    // A gang that holds here claims its other GPUs as soon as they are heard of.
+    FormGangs();
   }
+  FormGangs();
   if (!gangs_->empty()) TendGangs();
 }
 

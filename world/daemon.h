@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/time.h"
 #include "scheduler/gang_scheduler.h"
@@ -26,13 +27,19 @@ class Daemon {
   Daemon(WorldState& world, const Gpus& gpus, Links& links, Node& node, Laws& laws);
 
   bool down() const { return down_; }
+  // There is a daemon, and it knows of the GPU.
+  bool Hears(uint32_t g) const { return !down_ && world_.sites[g].heard; }
+  const scheduler::GangScheduler& gangs() const { return *gangs_; }
+  // How often the gangs' coordinator was woken by its timer.
+  uint64_t gang_wakeups() const { return gang_wakeups_; }
 
   // Tells the schedulers something; nobody hears it while the daemon is down.
   void AddPod(size_t pod);
   void SetShare(size_t pod);
   void RemovePod(size_t pod);
   void Attach(const Process& p);
-  void Detach(const Process& p);
+  // `heard_at`: see scheduler::ClientDisconnected.
+  void Detach(const Process& p, Instant heard_at = kNever);
   // `held`: what the node measured of the hold that this ends.
   void Hear(Process& p, const wire::State& state, Duration held);
   void CutLink(bool cut);
@@ -45,7 +52,9 @@ class Daemon {
 
   // The daemon ends for `away`. Its clients have lost their connections.
   void Stop(Duration away);
-  void ComeBack();
+  // Another one starts with what was stored. It hears of the GPUs in `of` only, of one after the
+  // other; of all at once where that is empty.
+  void ComeBack(const std::vector<uint32_t>& of = {});
 
   // Tells RunOptions::on_hold of the token that is out, if any.
   void ReportHold(uint32_t g) const;
@@ -53,6 +62,7 @@ class Daemon {
  private:
   void SetPod(size_t pod, uint32_t g, Instant limit_full_at = {});
   void FormGang(size_t pod);
+  void FormGangs();
   void Step(uint32_t g, const scheduler::Event& event);
   void StepOne(uint32_t g, const scheduler::Event& event);
   void NoteTransit(uint32_t g);
@@ -72,6 +82,7 @@ class Daemon {
   Laws& laws_;
   std::optional<scheduler::GangScheduler> gangs_;
   Instant gangs_queued_ = kNever;
+  uint64_t gang_wakeups_ = 0;
   uint32_t overdue_ticks_ = 0;  // in a row that were due already
   scheduler::Effects effects_;  // of the present step
   bool down_ = false;

@@ -11,10 +11,13 @@ void Faults::Queue(size_t number) {
 
 void Faults::Inject(size_t number) {
   Queue(number + 1);
-  const FaultPlan& fault = world_.plan.faults[number];
+  Do(world_.plan.faults[number]);
+}
+
+void Faults::Do(const FaultPlan& fault) {
   switch (fault.kind) {
     case kFrames:
-      return links_.SpoilUntil(world_.now + fault.length);
+      return links_.SpoilUntil(world_.now + fault.length, fault.one_in);
     case kRestarts:
       if (daemon_.down()) return;
       daemon_.Stop(fault.length);
@@ -51,11 +54,7 @@ void Faults::Resize(size_t pod, const policy::ShareSpec& spec) {
 
 // One of the pod's living processes.
 void Faults::Hit(const FaultPlan& fault) {
-  const size_t pod = world_.IndexOf(PodId{fault.pod});
-  std::vector<Process*> living;
-  for (const auto& p : world_.processes) {
-    if (p->alive && p->pod == pod) living.push_back(p.get());
-  }
+  const auto& living = world_.pods[world_.IndexOf(PodId{fault.pod})].living;
   if (living.empty()) return;
   Process& p = *living[fault.process % living.size()];
   if (fault.kind == kKills) {

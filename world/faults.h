@@ -21,6 +21,7 @@ class Faults {
   void Queue(size_t number);
   // Event kFault: it happens, and the next one is queued.
   void Inject(size_t number);
+  void Do(const FaultPlan& fault);
   // Event kLinkBack.
   void MendLink(bool noticed);
 

@@ -235,7 +235,7 @@ void Laws::CheckLimit(size_t pod, uint32_t g) {
   const double window = c * InNs(scheduler_.fairness.limit_window);
   // A daemon that starts anew forgets by how much a pod overdrew its limit; a hold that faults
   // stretch (a stopped process cannot close its gate) is charged, but only afterwards.
-  const double stretched = !world_.plan.faults.empty() ? 5e9 + InNs(scheduler_.drain_timeout) : 0;
+  const double stretched = world_.faults ? 5e9 + InNs(scheduler_.drain_timeout) : 0;
   const double bound = c * InNs(world_.now - Instant(world_.plan.pods[pod].arrives)) + window +
                        (1 + world_.restarts) * (hold + stretched);
   const Duration used = world_.pods[pod].accounts[g].used;
@@ -303,21 +303,22 @@ void Laws::CheckPatience(const Process& p, std::vector<Statuses>& status) {
   const scheduler::PodStatus& s = status[p.gpu][id];  // nothing where a daemon is away
   // Nobody of idle priority is owed anything.
   const bool idle = world_.pods[p.pod].spec.priority == policy::Priority::kIdle;
-  bool owed = p.parked && !s.throttled && !idle && s.lag >= Duration(0);
+  bool owed = p.Parked() && !s.throttled && !idle && s.lag >= Duration(0);
   policy::Share fluid = s.fluid;
   Duration behind{0};
   // A gang is due when it is on all its GPUs, as slowly as on the slowest, and behind those who are
   // owed anything on any of them.
-  for (const uint32_t g : world_.PlanOf(p).gpus) {
+  for (const auto& [pod, g] : world_.GangOf(p.pod).places) {
     if (!world_.IsGang(p.pod) && g != p.gpu) continue;
-    const scheduler::PodStatus& there = status[g][id];
+    const scheduler::PodStatus& there = status[g][world_.IdOf(pod)];
     owed &= !there.throttled && there.lag >= Duration(0);
     fluid = std::min(fluid, there.fluid);
-    behind += OwedToOthers(status[g], id);
+    behind += OwedToOthers(status[g], world_.IdOf(pod));
   }
   Due& due = due_[p.index];
-  if (!owed || p.asked != due.asked) {
-    due = {p.asked, world_.now, behind, fluid};
+  const Instant asked = p.Asked();
+  if (!owed || asked != due.asked) {
+    due = {asked, world_.now, behind, fluid};
     return;
   }
   due.behind = std::max(due.behind, behind);

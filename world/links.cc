@@ -89,7 +89,7 @@ uint32_t Links::NewFrame(const Process& p) {
 void Links::Send(Process& p, What what, uint32_t slot) {
   Duration delay = microseconds(p.link.Between(8, 120));
   if (world_.now < bad_until_) {
-    switch (p.link.Between(0, 199)) {
+    switch (p.link.Between(0, one_in_ - 1)) {
       case 0:
         free_.push_back(slot);
         return;

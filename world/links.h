@@ -37,8 +37,12 @@ class Links {
 
   bool cut() const { return cut_; }
   void SetCut(bool cut) { cut_ = cut; }
-  // Until then frames may be lost, late, repeated and out of order.
-  void SpoilUntil(Instant end) { bad_until_ = std::max(bad_until_, end); }
+  // Until then, of so many frames one is lost, one late and one repeated; and they may overtake
+  // each other.
+  void SpoilUntil(Instant end, uint32_t one_in) {
+    bad_until_ = std::max(bad_until_, end);
+    one_in_ = one_in;
+  }
 
  private:
   struct Frame {
@@ -61,6 +65,7 @@ class Links {
   std::vector<uint32_t> free_;
   bool cut_ = false;
   Instant bad_until_{};
+  uint32_t one_in_ = 0;
 };
 
 }  // namespace baton::world

@@ -334,10 +334,30 @@ policy::ShareSpec SpecFrom(const nlohmann::json& json) {
   return spec;
 }
 
+// That it fits to those of its gang.
+Result<void> CheckGang(const Plan& plan, const PodPlan& pod) {
+  for (const PodPlan& other : plan.pods) {
+    if (&other == &pod || pod.gang == 0 || other.gang != pod.gang) continue;
+    for (const uint32_t g : other.gpus) {
+      if (std::count(pod.gpus.begin(), pod.gpus.end(), g) == 0) continue;
+      return Fail(ErrorCode::kInvalid, "another pod of its gang is on GPU " + std::to_string(g));
+    }
+    if (other.collective != pod.collective || other.threads != pod.threads) {
+      return Fail(ErrorCode::kInvalid, "all of a gang have the same threads and collectives");
+    }
+    if (other.arrives != pod.arrives || other.leaves != pod.leaves) {
+      return Fail(ErrorCode::kInvalid, "all of a gang arrive and leave at the same time");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Duration PodPlan::LongestKernel() const {
-  return std::max(kernel, long_every != 0 ? long_kernel : Duration(0)) * (100 + jitter) / 100;
+  Duration longest = std::max(kernel, collective_kernel);
+  if (long_every != 0) longest = std::max(longest, long_kernel);
+  return longest * (100 + jitter) / 100;
 }
 
 Result<uint32_t> ParseFaults(std::string_view text) {
@@ -398,7 +418,8 @@ Result<void> CheckPlan(const Plan& plan) {
     if (pod.id == 0 || pod.id > kPodIdMax || !ids.insert(pod.id).second) {
       return wrong(who + "every pod has its own number from 1 to 1000000");
     }
-    for (const Duration time : {pod.kernel, pod.long_kernel, pod.burst, pod.pause, pod.arrives}) {
+    for (const Duration time :
+         {pod.kernel, pod.long_kernel, pod.collective_kernel, pod.burst, pod.pause, pod.arrives}) {
       if (time < Duration(0) || time > kTimeMax) return wrong(who + "times are 0 to 10000 h");
     }
     if (auto valid = policy::Validated(pod.spec); !valid) return wrong(who + valid.error().message);
@@ -417,12 +438,12 @@ Result<void> CheckPlan(const Plan& plan) {
       return wrong(who + "between two bursts is a pause of at least 1us");
     }
     if (pod.jitter > 90) return wrong(who + "the jitter is 0 to 90 percent");
-    if (pod.collective != 0 && pod.processes != 1) {
-      return wrong(who + "collectives need one process per GPU");
-    }
+    if (pod.threads < 1 || pod.threads > kThreadsMax) return wrong(who + "it has 1 to 16 threads");
+    if (pod.in_turn && pod.threads != 1) return wrong(who + "one thread launches in turn");
     if (pod.leaves <= pod.arrives) {
       return wrong(who + "it leaves after it arrives");
     }
+    if (auto gang = CheckGang(plan, pod); !gang) return wrong(who + gang.error().message);
   }
   Duration last{0};
   for (const FaultPlan& fault : plan.faults) {
@@ -433,6 +454,7 @@ Result<void> CheckPlan(const Plan& plan) {
     if (fault.at > kTimeMax || fault.length < Duration(0) || fault.length > kTimeMax) {
       return wrong("times are 0 to 10000 h");
     }
+    if (fault.one_in < 3) return wrong("of three frames one may be lost, one late, one repeated");
     if (fault.kind == kResizes) {
       if (auto valid = policy::Validated(fault.spec); !valid) return wrong(valid.error().message);
     }
@@ -463,6 +485,11 @@ std::string Describe(const Plan& plan) {
     if (pod.collective != 0) {
       text += "; a collective every " + std::to_string(pod.collective) + " kernels";
     }
+    if (pod.collective_kernel > Duration(0)) text += " of " + FormatDuration(pod.collective_kernel);
+    if (pod.threads > 1) text += "; " + std::to_string(pod.threads) + " threads";
+    if (pod.in_turn) text += "; on its GPUs in turn";
+    if (pod.uneven) text += "; uneven";
+    if (pod.gang != 0) text += "; of gang " + std::to_string(pod.gang);
     if (pod.hostile) text += "; hostile";
     if (pod.arrives > Duration(0)) text += "; from " + At(pod.arrives);
     if (pod.leaves < plan.length) text += "; until " + At(pod.leaves);
@@ -474,7 +501,8 @@ std::string Describe(const Plan& plan) {
     text += "  at " + At(fault.at) + ": ";
     switch (fault.kind) {
       case kFrames:
-        text += "frames are lost, late or repeated for " + FormatDuration(fault.length);
+        text += "of " + std::to_string(fault.one_in) + " frames one is lost, one late and one " +
+                "repeated, for " + FormatDuration(fault.length);
         break;
       case kKills:
         text += process + " is killed";
@@ -517,6 +545,11 @@ std::string WritePlan(const Plan& plan) {
                     {"periodic", pod.periodic},
                     {"jitter", pod.jitter},
                     {"collective", pod.collective},
+                    {"collective_kernel_ns", Nanos(pod.collective_kernel)},
+                    {"threads", pod.threads},
+                    {"in_turn", pod.in_turn},
+                    {"uneven", pod.uneven},
+                    {"gang", pod.gang},
                     {"hostile", pod.hostile},
                     {"arrives_ns", Nanos(pod.arrives)},
                     {"leaves_ns", Nanos(pod.leaves)}});
@@ -526,6 +559,7 @@ std::string WritePlan(const Plan& plan) {
     nlohmann::ordered_json json{{"kind", FormatFaults(fault.kind)}, {"at_ns", Nanos(fault.at)}};
     if (fault.kind & kOnPods) json["pod"] = fault.pod;
     if (fault.kind & kOnProcesses) json["process"] = fault.process;
+    if (fault.kind == kFrames) json["one_in"] = fault.one_in;
     if (fault.kind & (kFrames | kStops | kRestarts | kCuts)) json["for_ns"] = Nanos(fault.length);
     if (fault.kind == kCuts) json["noticed"] = fault.noticed;
     if (fault.kind == kResizes) json["share"] = SpecToJson(fault.spec);
@@ -569,6 +603,11 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
       pod.periodic = from.at("periodic");
       pod.jitter = from.at("jitter");
       pod.collective = from.at("collective");
+      pod.collective_kernel = Duration(from.value("collective_kernel_ns", int64_t{0}));
+      pod.threads = from.value("threads", 1u);
+      pod.in_turn = from.value("in_turn", false);
+      pod.uneven = from.value("uneven", false);
+      pod.gang = from.value("gang", 0u);
       pod.hostile = from.value("hostile", false);
       pod.arrives = time(from, "arrives_ns");
       pod.leaves = time(from, "leaves_ns");
@@ -588,6 +627,7 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
       fault.pod = from.value("pod", 0u);
       fault.process = from.value("process", 0u);
       fault.length = Duration(from.value("for_ns", int64_t{0}));
+      fault.one_in = from.value("one_in", fault.one_in);
       fault.noticed = from.value("noticed", false);
       if (fault.kind == kResizes) fault.spec = SpecFrom(from.at("share"));
       plan.faults.push_back(fault);

@@ -34,9 +34,9 @@ std::string FormatFaults(uint32_t faults);
 // A pod and its work, the same on each of its GPUs.
 struct PodPlan {
   uint32_t id = 0;  // above 0, and its own
-  std::string name;
-  policy::ShareSpec spec;  // Validated()
-  uint32_t processes = 1;  // on each of its GPUs
+  std::string name{};
+  policy::ShareSpec spec{};  // Validated()
+  uint32_t processes = 1;    // on each of its GPUs
   std::vector<uint32_t> gpus{0};
 
   Duration kernel = std::chrono::milliseconds(1);  // mean length
@@ -49,13 +49,27 @@ struct PodPlan {
   // Kernels and pauses vary by up to this much about their mean, in percent: 0 to 90.
   uint32_t jitter = 30;
   // Every so many kernels comes a collective: it ends only when those of the pod's processes on all
-  // its GPUs have come to run. 0: none. Needs one process per GPU.
+  // its GPUs have come to run. 0: none.
   uint32_t collective = 0;
+  Duration collective_kernel{0};  // from then on; 0: as long as another kernel
+  // Of each process: threads that launch, each into a stream of its own, with collectives of its
+  // own.
+  uint32_t threads = 1;
+  // One thread launches on all of the pod's GPUs: one kernel on each, in turn.
+  bool in_turn = false;
+  // Processes that wait for each other draw their kernels each for itself: the work is not spread
+  // evenly over them.
+  bool uneven = false;
+  // Pods with the same number above 0 are one gang, each on GPUs of its own: their processes wait
+  // for each other, and they are granted all their GPUs or none. They come and go together.
+  uint32_t gang = 0;
   // Its processes have no work: they send whatever may gain them time (world/adversary.h).
   bool hostile = false;
 
   // The longest that one of its kernels takes.
   Duration LongestKernel() const;
+  // Its processes on several GPUs could not go on by themselves.
+  bool WaitsForPeers() const { return collective != 0 || in_turn || gang != 0; }
 
   Duration arrives{0};
   Duration leaves = Duration::max();
@@ -64,11 +78,12 @@ struct PodPlan {
 struct FaultPlan {
   Fault kind = kKills;
   Duration at{0};
-  uint32_t pod = 0;        // kKills, kStops, kHangs: which pod's process; kResizes: which pod
-  uint32_t process = 0;    // which of its living processes, modulo their number
-  Duration length{0};      // of a stop, a restart, a cut, or bad frames
-  bool noticed = false;    // kCuts: the daemon knows of it
-  policy::ShareSpec spec;  // kResizes
+  uint32_t pod = 0;          // kKills, kStops, kHangs: which pod's process; kResizes: which pod
+  uint32_t process = 0;      // which of its living processes, modulo their number
+  Duration length{0};        // of a stop, a restart, a cut, or bad frames
+  uint32_t one_in = 200;     // kFrames: so many frames is lost, one repeated, one late
+  bool noticed = false;      // kCuts: the daemon knows of it
+  policy::ShareSpec spec{};  // kResizes
 };
 
 struct Plan {
@@ -83,6 +98,7 @@ struct Plan {
 
 inline constexpr uint32_t kPodsMax = 512;
 inline constexpr uint32_t kPlanGpusMax = 64;
+inline constexpr uint32_t kThreadsMax = 16;
 inline constexpr Duration kLengthMin = std::chrono::seconds(1);
 
 struct DrawOptions {

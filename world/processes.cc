@@ -9,9 +9,9 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A stream of random numbers of its own for everything that is drawn, so that a world without one
+// Random numbers of its own for everything that is drawn, so that a world without one
 // of its pods or faults is otherwise the same.
-Random Stream(uint64_t seed, uint64_t pod, uint64_t process, uint64_t purpose) {
+Random Draws(uint64_t seed, uint64_t pod, uint64_t process, uint64_t purpose) {
   return Random(seed * 0x9e3779b97f4a7c15u + pod * 0xbf58476d1ce4e5b9u +
                 process * 0x94d049bb133111ebu + purpose);
 }
@@ -26,35 +26,38 @@ void Processes::StartAll(size_t pod) {
 }
 
 void Processes::EndAll(size_t pod) {
-  for (const auto& p : world_.processes) {
-    if (p->pod == pod) End(*p);
-  }
+  for (Process* p : std::vector(world_.pods[pod].living)) End(*p);
 }
 
 void Processes::Start(size_t pod, uint32_t gpu, uint32_t ordinal, Duration delay) {
   const auto index = static_cast<uint32_t>(world_.processes.size());
   const uint64_t seed = world_.plan.seed;
-  const uint32_t id = world_.plan.pods[pod].id;
-  const uint32_t run = world_.pods[pod].started++;
+  const PodPlan& plan = world_.plan.pods[pod];
   const bool gang = world_.IsGang(pod);
+  const uint64_t id = world_.GangOf(pod).id.value;
+  const uint32_t run = world_.GangOf(pod).started++;
   world_.processes.push_back(std::make_unique<Process>(
-      index, pod, gpu, ordinal, Stream(seed, id, gang ? 0 : run, 1), Stream(seed, id, run, 2)));
+      index, pod, gpu, ordinal, Draws(seed, id, gang ? 0 : run, 1), Draws(seed, id, run, 2)));
   Process& p = *world_.processes.back();
+  world_.pods[pod].living.push_back(&p);
+  p.threads.resize(plan.threads);
+  p.stream = gpus_.StreamOf(pod, gpu, ordinal);
   p.machine = hook::ClientMachine(hook::ClientOptions{}, world_.now + delay);
   // Those of a gang have found each other before they begin.
   const int64_t late = (gang ? p.work : p.link).Between(0, 200'000'000);
+  if (plan.uneven) p.work = Draws(seed, id, run, 3);
   world_.After(delay + Duration(late), What::kBegin, index);
 }
 
 void Processes::Begin(Process& p) {
   Connect(p);
-  if (!world_.PlanOf(p).hostile) clients_.BeginBurst(p);
+  if (!world_.PlanOf(p).hostile) clients_.Begin(p);
 }
 
 void Processes::Connect(Process& p) {
   if (!p.alive || p.connected || !world_.pods[p.pod].present) return;
   // Who is stopped connects when it goes on: after what the last connection still had.
-  if (daemon_.down() || p.stopped) {
+  if (!daemon_.Hears(p.gpu) || p.stopped) {
     world_.After(milliseconds(p.link.Between(5, 200)), What::kConnect, p.index);
     return;
   }
@@ -101,11 +104,12 @@ void Processes::SayEverything() {
   }
 }
 
-void Processes::KernelEnded(uint32_t gpu) {
-  Process& p = gpus_.Finish(gpu);
-  laws_.CheckLimit(p.pod, gpu);
+void Processes::KernelEnded(uint32_t stream) {
+  const Stream::Kernel kernel = gpus_.Finish(stream);
+  Process& p = *world_.processes[kernel.process];
+  laws_.CheckLimit(p.pod, p.gpu);
   if (p.alive) {
-    clients_.KernelEnded(p);
+    clients_.KernelEnded(p, kernel.thread);
   } else if (gpus_.PendingOf(p) == 0) {
     ReportGone(p);
   }
@@ -119,17 +123,18 @@ void Processes::Stop(Process& p, Duration length) {
 
 void Processes::Kill(Process& p) {
   if (!p.alive) return;
-  const size_t pod = p.pod;
   const Duration delay = milliseconds(p.link.Between(10, 2'000));
   std::vector<Process*> ending{&p};
-  if (world_.IsGang(pod)) {
-    for (const auto& other : world_.processes) {
-      if (other->pod == pod && other->alive && other.get() != &p) ending.push_back(other.get());
+  for (size_t pod = 0; world_.IsGang(p.pod) && pod < world_.pods.size(); ++pod) {
+    if (world_.pods[pod].gang != world_.pods[p.pod].gang) continue;
+    for (Process* other : world_.pods[pod].living) {
+      if (other != &p) ending.push_back(other);
     }
   }
   for (Process* other : ending) End(*other);
-  if (!world_.pods[pod].present) return;
-  for (const Process* other : ending) Start(pod, other->gpu, other->ordinal, delay);
+  for (const Process* other : ending) {
+    if (world_.pods[other->pod].present) Start(other->pod, other->gpu, other->ordinal, delay);
+  }
 }
 
 void Processes::End(Process& p) {
@@ -137,10 +142,20 @@ void Processes::End(Process& p) {
   p.alive = false;
   p.connected = false;
   p.open = false;
+  std::erase(world_.pods[p.pod].living, &p);
   gpus_.Kill(p);
   node_.Disconnect(p);
   daemon_.Detach(p);
   if (gpus_.PendingOf(p) == 0) ReportGone(p);
+}
+
+void Processes::Disconnect(Process& p, Duration length) {
+  if (!p.alive || !p.connected) return;
+  p.connected = false;
+  node_.Disconnect(p);
+  daemon_.Detach(p, world_.now - microseconds(p.link.Between(0, 1'000)));
+  clients_.Deliver(p, {.kind = hook::EventKind::kDisconnected});
+  world_.After(length, What::kConnect, p.index);
 }
 
 // The daemon learns it from the pidfd and NVML, a moment later.

@@ -41,17 +41,20 @@ class Processes {
   // The relay has found the daemon again, and says everything.
   void SayEverything();
 
-  // What runs on the GPU has ended, just now.
-  void KernelEnded(uint32_t gpu);
+  // What runs in the stream has ended, just now.
+  void KernelEnded(uint32_t stream);
   // SIGSTOP, and SIGCONT after `length`.
   void Stop(Process& p, Duration length);
   // SIGKILL. Those of a gang end together: one that misses a peer waits for ever, and who started
   // it knows. They are started again after a while.
   void Kill(Process& p);
+  // It alone ends, and is not started again.
+  void End(Process& p);
+  // Its connection ends, and comes back after `length`.
+  void Disconnect(Process& p, Duration length);
 
  private:
   void Start(size_t pod, uint32_t gpu, uint32_t ordinal, Duration delay);
-  void End(Process& p);
   void ReportGone(Process& p);
 
   WorldState& world_;

@@ -26,6 +26,26 @@ WorldState::WorldState(const Plan& plan, const RunOptions& options) : plan(plan)
     pods[i].accounts.resize(plan.gpus);
     for (const uint32_t g : pod.gpus) pods[i].accounts[g].here = true;
   }
+  faults = !plan.faults.empty();
+  FormGangs();
+}
+
+void WorldState::FormGangs() {
+  for (size_t i = 0; i < pods.size(); ++i) {
+    const PodPlan& pod = plan.pods[i];
+    const auto found = std::find_if(gangs.begin(), gangs.end(), [&](const Gang& gang) {
+      return pod.gang != 0 && plan.pods[gang.places.front().pod].gang == pod.gang;
+    });
+    pods[i].gang = static_cast<size_t>(found - gangs.begin());
+    if (found == gangs.end()) gangs.push_back({.id = GangId{pod.id}, .places = {}});
+    Gang& gang = gangs[pods[i].gang];
+    for (const uint32_t g : pod.gpus) gang.places.push_back({i, g});
+    gang.together = gang.places.size() > 1 && pod.WaitsForPeers();
+  }
+  for (Gang& gang : gangs) {
+    std::sort(gang.places.begin(), gang.places.end(),
+              [](const Gang::Place& a, const Gang::Place& b) { return a.gpu < b.gpu; });
+  }
 }
 
 void WorldState::Violation(const char* check, const std::string& saw) {

@@ -4,6 +4,7 @@
 #ifndef BATON_WORLD_STATE_H_
 #define BATON_WORLD_STATE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -30,8 +31,8 @@ enum class What : uint8_t {
   kBegin,       // a process
   kConnect,     // a process
   kAttached,    // a process; serial: its connection
-  kBurst,       // a process
-  kOpened,      // a process whose gate has opened
+  kBurst,       // a process; serial: its thread
+  kOpened,      // a process whose gate has opened; serial: its thread
   kFinished,    // a process that watches for the end of its work
   kWake,        // a process' machine
   kToDaemon,    // a frame
@@ -49,6 +50,7 @@ enum class What : uint8_t {
   kAct,         // a hostile process; serial: its connection
   kToRelay,     // a frame
   kFromRelay,   // a frame
+  kTurn,        // a process, whose turn to launch it is
 };
 
 struct Event {
@@ -62,34 +64,54 @@ struct Event {
   }
 };
 
-// One process on one GPU: its launching thread, its hook, its connection.
+// A launching thread.
+struct Thread {
+  Duration left{-1};  // GPU time it still wants to launch in this burst; below 0: it pauses
+  Instant burst_at{};
+  bool parked = false;
+  bool throttled = false;  // parked for its backlog
+  Instant asked = kNever;  // since when it waits for the token
+  uint64_t launches = 0;
+  uint32_t collectives = 0;
+};
+
+// One process on one GPU: its launching threads, its hook, its connection.
 struct Process {
   Process(uint32_t index, size_t pod, uint32_t gpu, uint32_t ordinal, Random work, Random link)
       : index(index), pod(pod), gpu(gpu), ordinal(ordinal), work(work), link(link) {}
+
+  bool Parked() const {
+    return std::any_of(threads.begin(), threads.end(), [](const Thread& t) { return t.parked; });
+  }
+  uint64_t Launches() const {
+    uint64_t all = 0;
+    for (const Thread& t : threads) all += t.launches;
+    return all;
+  }
+  // Since when the first of those that are parked waits for the token.
+  Instant Asked() const {
+    Instant first = kNever;
+    for (const Thread& t : threads) first = t.parked ? std::min(first, t.asked) : first;
+    return first;
+  }
 
   const uint32_t index;
   const size_t pod;
   const uint32_t gpu;
   const uint32_t ordinal;  // among the pod's on this GPU; one that is started again keeps it
-  Random work;             // the same for those of a gang
+  uint32_t stream = 0;     // of its first thread (Gpus::StreamOf)
+  Random work;             // the same for those of a gang, unless they are uneven
   Random link;
   hook::ClientMachine machine;
   bool alive = true;
   bool stopped = false;
   bool connected = false;
   uint32_t connection = 0;  // counts connections; frames of an older one are lost
-  // The launching thread.
-  Duration left{-1};  // GPU time it still wants to launch in this burst; below 0: it pauses
-  Instant burst_at{};
-  bool parked = false;
-  bool throttled = false;  // parked for its backlog
+  std::vector<Thread> threads;
   bool open = false;
   bool watching = false;
-  bool noticing = false;   // an event that tells of finished work is on its way
-  bool hang = false;       // its next kernel never ends
-  Instant asked = kNever;  // since when it waits for the token
-  uint64_t launches = 0;
-  uint32_t collectives = 0;
+  bool noticing = false;  // an event that tells of finished work is on its way
+  bool hang = false;      // its next kernel never ends
   Duration busy{0};
   Instant wake = kNever;         // when the machine wants to be stepped next,
   Instant wake_queued = kNever;  // and the event that sees to it
@@ -121,10 +143,25 @@ struct Account {
 
 struct PodState {
   policy::ShareSpec spec;
+  bool arrived = false;
   bool present = false;
   bool resized = false;
   std::vector<Account> accounts;  // by GPU
-  uint32_t started = 0;           // processes, over time
+  std::vector<Process*> living;   // its processes
+  size_t gang = 0;
+};
+
+// The pods whose processes wait for each other, on their GPUs: those of one PodPlan::gang, or a
+// single one.
+struct Gang {
+  struct Place {
+    size_t pod = 0;
+    uint32_t gpu = 0;
+  };
+  GangId id;                  // the number of its first pod
+  bool together = false;      // the daemon knows of it: it is granted all its GPUs or none
+  std::vector<Place> places;  // by GPU
+  uint32_t started = 0;       // processes, over time
 };
 
 // The daemon's part of one GPU, and what of it outlives a daemon.
@@ -134,7 +171,8 @@ struct Site {
   uint64_t stored_epoch = 0;
   Instant granted_at{};  // when the first of `stored` was sent its token
   std::vector<scheduler::StoreHolder> stored;
-  Duration held{0};  // charged to all pods
+  Duration held{0};   // charged to all pods
+  bool heard = true;  // the daemon knows of the GPU
 };
 
 struct WorldState {
@@ -158,9 +196,9 @@ struct WorldState {
   std::string Name(size_t pod) const { return "pod " + std::to_string(plan.pods[pod].id); }
   PodId IdOf(size_t pod) const { return PodId{plan.pods[pod].id}; }
   size_t IndexOf(PodId pod) const { return index_of_[pod.value]; }
-  bool IsGang(size_t pod) const {
-    return plan.pods[pod].collective != 0 && plan.pods[pod].gpus.size() > 1;
-  }
+  Gang& GangOf(size_t pod) { return gangs[pods[pod].gang]; }
+  const Gang& GangOf(size_t pod) const { return gangs[pods[pod].gang]; }
+  bool IsGang(size_t pod) const { return GangOf(pod).together; }
   static ClientId ClientOf(const Process& p) { return ClientId{p.index + 1}; }
   Process& ProcessOf(ClientId client) { return *processes[client.value - 1]; }
   const PodPlan& PlanOf(const Process& p) const { return plan.pods[p.pod]; }
@@ -174,12 +212,16 @@ struct WorldState {
   Instant now{};
   std::priority_queue<Event> events;
   Verdict verdict;
-  std::vector<PodState> pods;                       // as in the plan
+  std::vector<PodState> pods;  // as in the plan
+  std::vector<Gang> gangs;
   std::vector<Site> sites;                          // by GPU
   std::vector<std::unique_ptr<Process>> processes;  // all that ever were
   int restarts = 0;                                 // of the daemon
+  bool faults = false;                              // some come
 
  private:
+  void FormGangs();
+
   std::vector<size_t> index_of_;  // a pod's id → its index
   uint64_t sequence_ = 0;
 };

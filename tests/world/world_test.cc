@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <regex>
+#include <sstream>
+#include <string>
 
 #include "world/engine.h"
 #include "world/plan.h"
@@ -84,7 +87,13 @@ TEST(Plan, ReadsBackAsItWasWritten) {
     DrawOptions options = Drawn(seed, seed % 3 == 0 ? 0u : uint32_t{kAllFaults});
     options.hostile = seed % 4 == 0;
     options.relay = seed % 8 == 0;
-    const Plan plan = Draw(options);
+    Plan plan = Draw(options);
+    plan.pods[0].gang = static_cast<uint32_t>(seed);
+    plan.pods[0].threads = 1 + seed % 2;
+    plan.pods[0].in_turn = seed % 2 == 0;
+    plan.pods[0].uneven = seed % 3 == 0;
+    plan.pods[0].collective_kernel = std::chrono::microseconds(seed);
+    if (!plan.faults.empty()) plan.faults[0].one_in = 100;
     ASSERT_TRUE(CheckPlan(plan));
     const Result<Plan> read = ReadPlan(WritePlan(plan), "file");
     ASSERT_TRUE(read) << read.error().message;
@@ -96,6 +105,20 @@ TEST(Plan, ReadsBackAsItWasWritten) {
       EXPECT_EQ(read->faults[i].process, plan.faults[i].process) << "only where it hits one";
     }
   }
+}
+
+TEST(Plan, OneThatWasWrittenBeforeItHadAllOfItsFieldsIsRead) {
+  const Plan plan = Draw(Drawn(3, kAllFaults));
+  std::istringstream written(WritePlan(plan));
+  std::string old;
+  for (std::string line; std::getline(written, line);) {
+    const bool later = std::regex_search(
+        line, std::regex("\"(collective_kernel_ns|threads|in_turn|uneven|gang|one_in)\""));
+    if (!later) old += line + '\n';
+  }
+  const Result<Plan> read = ReadPlan(old, "file");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(WritePlan(*read), WritePlan(plan));
 }
 
 TEST(Plan, OneThatCannotBeRunIsRefused) {
@@ -111,6 +134,13 @@ TEST(Plan, OneThatCannotBeRunIsRefused) {
   plan.pods[0].pause = Duration(0);
   plan.pods[0].gpus = {plan.gpus};
   EXPECT_NE(error(WritePlan(plan)).find("there is no GPU"), std::string::npos);
+  plan.pods[0].gpus = plan.pods[1].gpus;
+  plan.pods[0].gang = plan.pods[1].gang = 1;
+  EXPECT_NE(error(WritePlan(plan)).find("another pod of its gang is on GPU"), std::string::npos);
+  plan.pods[0].gang = 0;
+  plan.pods[0].threads = 2;
+  plan.pods[0].in_turn = true;
+  EXPECT_NE(error(WritePlan(plan)).find("one thread launches in turn"), std::string::npos);
 }
 
 PodPlan Endless(uint32_t id, uint32_t request) {

@@ -1,33 +1,28 @@
-// The world's GPU: one kernel after another, in the order in which they were launched. What it
-// records of each pod is the truth that the books are held against.
-#ifndef BATON_WORLD_GPU_H_
-#define BATON_WORLD_GPU_H_
+// A stream of the world's GPUs: one kernel after another, in the order in which they were launched.
+#ifndef BATON_WORLD_STREAM_H_
+#define BATON_WORLD_STREAM_H_
 
 #include <vector>
 
-#include "base/ids.h"
 #include "base/time.h"
 
 namespace baton::world {
 
-class WorldGpu {
+class Stream {
  public:
   struct Kernel {
     uint32_t process = 0;
-    PodId pod;
-    Duration length{0};  // Duration::max(): it never ends
-    // Counts its process' collectives from 1; 0: it is none. Once at the head of the queue it waits
+    uint32_t thread = 0;  // of the process
+    Duration length{0};   // Duration::max(): it never ends
+    // Counts its thread's collectives from 1; 0: it is none. Once at the head of the queue it waits
     // until Begin().
     uint32_t collective = 0;
   };
 
-  // The pod whose kernels are pending or running; none when idle. Launching for another pod
-  // meanwhile is an overlap.
-  PodId occupant() const { return empty() ? PodId{} : front().pod; }
-
-  void Launch(uint32_t process, PodId pod, Duration length, uint32_t collective, Instant now) {
-    queue_.push_back({process, pod, length, collective});
-    Add(queue_.back());
+  bool empty() const { return first_ == queue_.size(); }
+  void Launch(const Kernel& kernel, Instant now) {
+    queue_.push_back(kernel);
+    Add(kernel);
     if (queue_.size() == first_ + 1) Start(now);
   }
 
@@ -54,19 +49,20 @@ class WorldGpu {
       first_ = 0;
     }
     Take(done);
-    busy_ += now - started_;
     end_ = kNever;
     if (!empty()) Start(now);
     return done;
   }
 
   // The process is dead: what it has pending is dropped, what runs ends in its own time; one that
-  // would never end is cut now.
-  void Kill(uint32_t process, Instant now) {
+  // would never end is cut now. How many are dropped.
+  uint32_t Kill(uint32_t process, Instant now) {
+    uint32_t dropped = 0;
     for (size_t i = queue_.size(); i-- > first_ + 1;) {
       if (queue_[i].process != process) continue;
       Take(queue_[i]);
       queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
+      ++dropped;
     }
     if (!empty() && front().process == process && end_ == kNever) {
       Take(front());
@@ -75,6 +71,7 @@ class WorldGpu {
       gathering_ = false;
       end_ = now;
     }
+    return dropped;
   }
 
   uint32_t PendingOf(uint32_t process) const {
@@ -87,10 +84,6 @@ class WorldGpu {
     const bool runs = running.process == process && end_ != kNever;
     return of_[process].length - (runs ? running.length - (end_ - now) : Duration(0));
   }
-  // Time in which a kernel that has ended occupied the GPU; a collective that waits does.
-  Duration busy() const { return busy_; }
-  // When the kernel at the head of the queue came to be there.
-  Instant started() const { return started_; }
 
  private:
   // Of the kernels in the queue: how many, and the length of those that end.
@@ -98,11 +91,9 @@ class WorldGpu {
     uint32_t kernels = 0;
     Duration length{0};
   };
-  bool empty() const { return first_ == queue_.size(); }
   const Kernel& front() const { return queue_[first_]; }
   void Start(Instant now) {
     const Kernel& kernel = front();
-    started_ = now;
     gathering_ = kernel.collective != 0 && kernel.length != Duration::max();
     end_ = gathering_ || kernel.length == Duration::max() ? kNever : now + kernel.length;
   }
@@ -120,11 +111,9 @@ class WorldGpu {
   size_t first_ = 0;
   std::vector<Sum> of_;  // by process
   Instant end_ = kNever;
-  Instant started_{};
   bool gathering_ = false;
-  Duration busy_{0};
 };
 
 }  // namespace baton::world
 
-#endif  // BATON_WORLD_GPU_H_
+#endif  // BATON_WORLD_STREAM_H_
