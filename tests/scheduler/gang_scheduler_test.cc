@@ -6,15 +6,15 @@
 #include <map>
 #include <vector>
 
-#include "tests/scheduler/gang_world.h"
+#include "tests/scheduler/gang_run.h"
 #include "tests/scheduler/share_spec.h"
 
 namespace baton::scheduler {
 namespace {
 
 TEST(Gang, AloneItKeepsItsTokens) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50), .gpus = {0, 1}, .collective = 5});
   world.Run(seconds(1));
   EXPECT_GT(Least(world.SharesOver(seconds(5)), a), 99);
   EXPECT_LE(world.Grants(0), 2u);
@@ -23,16 +23,15 @@ TEST(Gang, AloneItKeepsItsTokens) {
 TEST(Gang, TwoOnTheSameGpusAndASaturatingSingleOnEachAllGetTheirRequests) {
   for (const Duration kernel :
        {Duration(microseconds(20)), Duration(microseconds(300)), Duration(milliseconds(3))}) {
-    for (const int every : {2, 20}) {
+    for (const uint32_t every : {2, 20}) {
       if (kWorlds == 1 && every == 2) continue;
       SCOPED_TRACE(testing::Message() << kernel.count() << " ns, collective every " << every);
-      GangWorld world(2, 7);
-      const PodPlan gang{
-          .request = 30, .gpus = {0, 1}, .kernel = kernel, .collective_every = every};
+      GangRun world(2, 7);
+      const PodPlan gang{.spec = Spec(30), .gpus = {0, 1}, .kernel = kernel, .collective = every};
       const PodId a = world.Add(gang);
       const PodId b = world.Add(gang);
-      const PodId s = world.Add({.request = 40, .gpus = {0}});
-      const PodId t = world.Add({.request = 40, .gpus = {1}});
+      const PodId s = world.Add({.spec = Spec(40), .gpus = {0}});
+      const PodId t = world.Add({.spec = Spec(40), .gpus = {1}});
       world.Run(seconds(2));
       const Shares shares = world.SharesOver(seconds(10));
       // A part of what a gang holds goes by while its ranks meet at the end of it.
@@ -45,9 +44,9 @@ TEST(Gang, TwoOnTheSameGpusAndASaturatingSingleOnEachAllGetTheirRequests) {
 // Each of the collectives is a meeting of its own: the ranks can hardly ever be caught at the same
 // place.
 TEST(Gang, CollectivesBackToBackStillDrain) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 1});
-  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50), .gpus = {0, 1}, .collective = 1});
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
   world.Run(seconds(1));
   const Shares shares = world.SharesOver(seconds(5));
   EXPECT_GT(Least(shares, a), 35);
@@ -55,16 +54,16 @@ TEST(Gang, CollectivesBackToBackStillDrain) {
 }
 
 TEST(Gang, ThoseThatCrossInACircleAllGoOn) {
-  GangWorld world(3);
+  GangRun world(3);
   const Duration kernel = microseconds(200);
   std::vector<PodId> gangs;
-  for (const std::vector<size_t>& gpus :
-       {std::vector<size_t>{0, 1}, std::vector<size_t>{1, 2}, std::vector<size_t>{0, 2}}) {
+  for (const std::vector<uint32_t>& gpus :
+       {std::vector<uint32_t>{0, 1}, std::vector<uint32_t>{1, 2}, std::vector<uint32_t>{0, 2}}) {
     gangs.push_back(
-        world.Add({.request = 30, .gpus = gpus, .kernel = kernel, .collective_every = 10}));
+        world.Add({.spec = Spec(30), .gpus = gpus, .kernel = kernel, .collective = 10}));
   }
   std::vector<PodId> singles;
-  for (const size_t g : {0, 1, 2}) singles.push_back(world.Add({.request = 40, .gpus = {g}}));
+  for (const uint32_t g : {0, 1, 2}) singles.push_back(world.Add({.spec = Spec(40), .gpus = {g}}));
   world.Run(seconds(2));
   const Shares shares = world.SharesOver(seconds(10));
   for (const PodId pod : gangs) EXPECT_GT(Least(shares, pod), 25);
@@ -75,13 +74,13 @@ TEST(Gang, ThoseThatCrossInACircleAllGoOn) {
 // GPU in common, and two of them fill the machine.
 TEST(Gang, ThoseThatHaveNoGpuInCommonRunSideBySide) {
   for (const bool singles : {false, true}) {
-    GangWorld world(8);
+    GangRun world(8);
     std::vector<PodId> gangs, alone;
-    for (size_t i = 0; i < 8; ++i) {
-      gangs.push_back(world.Add({.request = singles ? 20.0 : 25.0,
+    for (uint32_t i = 0; i < 8; ++i) {
+      gangs.push_back(world.Add({.spec = Spec(singles ? 20.0 : 25.0),
                                  .gpus = {i, (i + 1) % 8, (i + 2) % 8, (i + 3) % 8},
-                                 .collective_every = 10}));
-      if (singles) alone.push_back(world.Add({.request = 15, .gpus = {i}}));
+                                 .collective = 10}));
+      if (singles) alone.push_back(world.Add({.spec = Spec(15), .gpus = {i}}));
     }
     world.Run(seconds(2));
     const Shares shares = world.SharesOver(seconds(20));
@@ -92,18 +91,21 @@ TEST(Gang, ThoseThatHaveNoGpuInCommonRunSideBySide) {
            least_gang, least_single);
     EXPECT_GE(least_gang, singles ? 18 : 23);
     EXPECT_GE(least_single, 14.5);
-    EXPECT_EQ(world.overlaps, 0);
   }
 }
 
 // The middle one needs a GPU of each of the others, whose tokens end at different times: each of
 // them could go again while the other one has its GPU.
 TEST(Gang, OneThatWaitsIsNotOvertakenByOneThatWouldEndLater) {
-  GangWorld world(4);
-  world.Add({.request = 40, .gpus = {0, 1}, .collective_every = 10});
-  world.Run(milliseconds(20));
-  world.Add({.request = 40, .gpus = {2, 3}, .kernel = microseconds(1'700), .collective_every = 7});
-  const PodId middle = world.Add({.request = 40, .gpus = {1, 2}, .collective_every = 10});
+  GangRun world(4);
+  world.Add({.spec = Spec(40), .gpus = {0, 1}, .collective = 10});
+  world.Add({.spec = Spec(40),
+             .gpus = {2, 3},
+             .kernel = microseconds(1'700),
+             .collective = 7,
+             .arrives = milliseconds(20)});
+  const PodId middle =
+      world.Add({.spec = Spec(40), .gpus = {1, 2}, .collective = 10, .arrives = milliseconds(20)});
   world.Run(seconds(2));
   const double share = Least(world.SharesOver(seconds(10)), middle);
   printf("figure gang_between_two_others %.1f %%\n", share);
@@ -111,10 +113,10 @@ TEST(Gang, OneThatWaitsIsNotOvertakenByOneThatWouldEndLater) {
 }
 
 TEST(Gang, OneGpuThatIsWantedByManyDoesNotGiveItMoreThanItsShareOfTheOthers) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 20, .gpus = {0, 1}, .collective_every = 10});
-  const PodId s = world.Add({.request = 80, .gpus = {0}});
-  const PodId t = world.Add({.request = 30, .gpus = {1}});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(20), .gpus = {0, 1}, .collective = 10});
+  const PodId s = world.Add({.spec = Spec(80), .gpus = {0}});
+  const PodId t = world.Add({.spec = Spec(30), .gpus = {1}});
   world.Run(seconds(2));
   const Shares shares = world.SharesOver(seconds(10));
   EXPECT_GT(Least(shares, a), 17);
@@ -123,8 +125,8 @@ TEST(Gang, OneGpuThatIsWantedByManyDoesNotGiveItMoreThanItsShareOfTheOthers) {
 }
 
 TEST(Gang, ItsLimitHolds) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 20, .limit = 20, .gpus = {0, 1}, .collective_every = 10});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(20, 20), .gpus = {0, 1}, .collective = 10});
   world.Run(seconds(2));
   const Shares shares = world.SharesOver(seconds(10));
   EXPECT_LT(shares.at({a, 0}), 21);
@@ -133,24 +135,23 @@ TEST(Gang, ItsLimitHolds) {
 }
 
 TEST(Gang, AHighPriorityPodTakesTheTokensBackAtOnce) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 30, .gpus = {0, 1}, .collective_every = 10});
-  const PodId s = world.Add({.request = 30,
+  GangRun world(2, 3);
+  const PodId a = world.Add({.spec = Spec(30), .gpus = {0, 1}, .collective = 10});
+  const PodId s = world.Add({.spec = Spec(30, 100, policy::Priority::kHigh),
                              .gpus = {1},
-                             .collective_every = 5,
-                             .pause = milliseconds(100),
-                             .priority = policy::Priority::kHigh});
+                             .burst = milliseconds(4),
+                             .pause = milliseconds(100)});
   world.Run(seconds(5));
-  EXPECT_GT(world.Collectives(s), 40u);  // one each 105 ms, and a short wait
+  EXPECT_GT(world.Launches(s), 40 * 4u);  // a burst each 104 ms, and a short wait
   EXPECT_LT(world.LongestWait(s), milliseconds(12));
   EXPECT_GT(Least(world.SharesOver(seconds(5)), a), 80);
 }
 
 TEST(Gang, WhenARankDiesTheGpusAreGivenToOthers) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 2});
-  const PodId s = world.Add({.request = 50, .gpus = {0}});
-  const PodId t = world.Add({.request = 50, .gpus = {1}});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50), .gpus = {0, 1}, .collective = 2});
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
+  const PodId t = world.Add({.spec = Spec(50), .gpus = {1}});
   world.Run(seconds(1));
   world.Kill(a, 0);
   world.Run(milliseconds(100));
@@ -163,12 +164,12 @@ TEST(Gang, WhenARankDiesTheGpusAreGivenToOthers) {
 
 TEST(Gang, ADaemonThatStartsAnewWaitsForAllOfItsRanks) {
   for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
-    GangWorld world(2, seed);
+    GangRun world(2, seed);
     const PodPlan gang{
-        .request = 30, .gpus = {0, 1}, .kernel = microseconds(300), .collective_every = 3};
+        .spec = Spec(30), .gpus = {0, 1}, .kernel = microseconds(300), .collective = 3};
     const PodId a = world.Add(gang);
     const PodId b = world.Add(gang);
-    const PodId s = world.Add({.request = 40, .gpus = {0}});
+    const PodId s = world.Add({.spec = Spec(40), .gpus = {0}});
     world.Run(milliseconds(500 + 7 * static_cast<int>(seed)));
     world.Restart();
     world.Run(seconds(1));
@@ -182,10 +183,10 @@ TEST(Gang, ADaemonThatStartsAnewWaitsForAllOfItsRanks) {
 TEST(Gang, OneThatIsDeletedWhileItsGpusAreKeptForItLetsThemGo) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    GangWorld world(2, seed);
-    const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
-    const PodId s = world.Add({.request = 50, .gpus = {0}, .kernel = milliseconds(5)});
-    const PodId t = world.Add({.request = 50, .gpus = {1}, .kernel = milliseconds(5)});
+    GangRun world(2, seed);
+    const PodId a = world.Add({.spec = Spec(50), .gpus = {0, 1}, .collective = 5});
+    const PodId s = world.Add({.spec = Spec(50), .gpus = {0}, .kernel = milliseconds(5)});
+    const PodId t = world.Add({.spec = Spec(50), .gpus = {1}, .kernel = milliseconds(5)});
     world.Run(milliseconds(500) + microseconds(917) * seed);
     world.Remove(a);
     world.Run(milliseconds(100));
@@ -195,10 +196,13 @@ TEST(Gang, OneThatIsDeletedWhileItsGpusAreKeptForItLetsThemGo) {
 }
 
 TEST(Gang, SeveralProcessesOnOneGpuAllCatchUp) {
-  GangWorld world(2);
-  const PodId a = world.Add(
-      {.request = 50, .gpus = {0, 0, 1, 1}, .kernel = microseconds(300), .collective_every = 7});
-  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50),
+                             .processes = 2,
+                             .gpus = {0, 1},
+                             .kernel = microseconds(300),
+                             .collective = 7});
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
   world.Run(seconds(1));
   const Shares shares = world.SharesOver(seconds(5));
   EXPECT_GT(Least(shares, a), 40);
@@ -206,13 +210,13 @@ TEST(Gang, SeveralProcessesOnOneGpuAllCatchUp) {
 }
 
 TEST(Gang, SeveralThreadsWithCommunicatorsOfTheirOwnAllCatchUp) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 50,
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50),
                              .gpus = {0, 1},
                              .kernel = microseconds(300),
-                             .collective_every = 7,
+                             .collective = 7,
                              .threads = 3});
-  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
   world.Run(seconds(1));
   const Shares shares = world.SharesOver(seconds(5));
   EXPECT_GT(Least(shares, a), 40);
@@ -220,13 +224,13 @@ TEST(Gang, SeveralThreadsWithCommunicatorsOfTheirOwnAllCatchUp) {
 }
 
 TEST(Gang, OneProcessThatLaunchesOnAllItsGpusInTurnGoesOn) {
-  GangWorld world(3);
-  const PodId a = world.Add({.request = 50,
+  GangRun world(3);
+  const PodId a = world.Add({.spec = Spec(50),
                              .gpus = {0, 1, 2},
                              .kernel = microseconds(300),
-                             .collective_every = 7,
-                             .one_process = true});
-  const PodId s = world.Add({.request = 50, .gpus = {0}});
+                             .collective = 7,
+                             .in_turn = true});
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
   world.Run(seconds(1));
   const Shares shares = world.SharesOver(seconds(5));
   EXPECT_GT(Least(shares, a), 40);
@@ -246,18 +250,18 @@ TEST(Gang, SmallPodsDoNotKeepItWaitingForEver) {
         Case{policy::Priority::kHigh, false, 10}, Case{policy::Priority::kHigh, true, 7}}) {
     for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", least " << c.least);
-      GangWorld world(2, seed);
+      GangRun world(2, seed);
       const PodId gang = world.Add(
-          {.request = 17, .gpus = {0, 1}, .kernel = microseconds(288), .collective_every = 61});
+          {.spec = Spec(17), .gpus = {0, 1}, .kernel = microseconds(288), .collective = 61});
       for (const Duration pause : {milliseconds(8), milliseconds(5)}) {
-        world.Add({.request = 10,
+        world.Add({.spec = Spec(10, 100, c.priority),
                    .gpus = {1},
-                   .kernel = microseconds(30),
-                   .collective_every = 1,
+                   .kernel = microseconds(20),
+                   .burst = microseconds(20),
                    .pause = pause,
-                   .priority = c.priority});
+                   .jitter = 50});
       }
-      if (c.busy) world.Add({.request = 2, .gpus = {1}});
+      if (c.busy) world.Add({.spec = Spec(2), .gpus = {1}});
       world.Run(milliseconds(500) + microseconds(3'137) * seed);
       EXPECT_GT(Least(world.SharesOver(seconds(5)), gang), c.least);
     }
@@ -267,16 +271,16 @@ TEST(Gang, SmallPodsDoNotKeepItWaitingForEver) {
 TEST(Gang, WhileTheLinkIsCutNothingIsDecidedAndNothingSpins) {
   for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    GangWorld world(2, seed);
-    const PodPlan gang{.request = 30, .gpus = {0, 1}, .collective_every = 5};
+    GangRun world(2, seed);
+    const PodPlan gang{.spec = Spec(30), .gpus = {0, 1}, .collective = 5};
     const PodId a = world.Add(gang);
     const PodId b = world.Add(gang);
-    const PodId s = world.Add({.request = 40, .gpus = {0}});
+    const PodId s = world.Add({.spec = Spec(40), .gpus = {0}});
     world.Run(milliseconds(500) + microseconds(3'137) * seed);
     world.CutLink(seconds(1));
-    const uint64_t before = world.wakeups;
+    const uint64_t before = world.daemon().gang_wakeups();
     world.Run(milliseconds(900));
-    EXPECT_LT(world.wakeups - before, 50u);
+    EXPECT_LT(world.daemon().gang_wakeups() - before, 50u);
     world.Run(milliseconds(1'000));
     // Who held all the time has to pay for it.
     world.Run(seconds(3));
@@ -290,9 +294,9 @@ TEST(Gang, WhileTheLinkIsCutNothingIsDecidedAndNothingSpins) {
 TEST(Gang, WhenOneOfItsGpusIsGoneTheOthersAreNotLost) {
   for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    GangWorld world(2, seed);
-    const PodId a = world.Add({.request = 90, .gpus = {0, 1}});
-    const PodId s = world.Add({.request = 10, .gpus = {0}});
+    GangRun world(2, seed);
+    const PodId a = world.Add({.spec = Spec(90), .gpus = {0, 1}});
+    const PodId s = world.Add({.spec = Spec(10), .gpus = {0}});
     world.Run(milliseconds(500) + microseconds(3'137) * seed);
     world.Restart({0});
     world.Run(milliseconds(300));
@@ -303,24 +307,24 @@ TEST(Gang, WhenOneOfItsGpusIsGoneTheOthersAreNotLost) {
 
 // What others do elsewhere, or what the limit gives back, happens while nothing happens here.
 TEST(Gang, AtItsLimitItGoesOnAsSoonAsItMay) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 20, .limit = 20, .gpus = {0, 1}, .collective_every = 10});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(20, 20), .gpus = {0, 1}, .collective = 10});
   world.Run(seconds(1));
   const Shares shares = world.SharesOver(seconds(10));
   EXPECT_GT(Least(shares, a), 19);
   EXPECT_LT(world.LongestWait(a), milliseconds(180));
-  for (const size_t g : {0, 1}) {
+  for (const uint32_t g : {0, 1}) {
     EXPECT_LT(world.Charged(a, g),
               (world.now().time_since_epoch() + milliseconds(200)) * 20 / 100 + milliseconds(45));
   }
 }
 
 TEST(Gang, AClaimThatNobodyCanCheckStopsOneGpuNotAllOfTheGang) {
-  GangWorld world(2);
-  const PodId a = world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 10});
-  const PodId s = world.Add({.request = 25, .gpus = {0}});
-  const PodId t = world.Add({.request = 50, .gpus = {1}});
-  const PodId liar = world.Add({.request = 25, .gpus = {0}, .kernel = seconds(100)});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50), .gpus = {0, 1}, .collective = 10});
+  const PodId s = world.Add({.spec = Spec(25), .gpus = {0}});
+  const PodId t = world.Add({.spec = Spec(50), .gpus = {1}});
+  const PodId liar = world.Add({.spec = Spec(25), .gpus = {0}, .kernel = seconds(100)});
   world.Run(milliseconds(500));
   (void)s, (void)liar;
   EXPECT_GT(Least(world.SharesOver(seconds(2)), t), 90);
@@ -328,15 +332,18 @@ TEST(Gang, AClaimThatNobodyCanCheckStopsOneGpuNotAllOfTheGang) {
 }
 
 TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
-  GangWorld world(2);
-  const PodId a =
-      world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5, .pause = milliseconds(500)});
-  const PodId s = world.Add({.request = 50, .gpus = {0}});
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(50),
+                             .gpus = {0, 1},
+                             .burst = milliseconds(4),
+                             .pause = milliseconds(500),
+                             .collective = 5});
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
   world.Run(milliseconds(300));
   EXPECT_GT(world.Launches(a), 0u);
   for (int i = 0; i < 100; ++i) {
     world.Run(milliseconds(10));
-    for (const size_t g : {0, 1}) EXPECT_EQ(world.Asks(a, g), world.Waits(a, g));
+    for (const uint32_t g : {0, 1}) EXPECT_EQ(world.Asks(a), world.Waits(a, g));
   }
   EXPECT_GT(world.Launches(s), 0u);
 }
@@ -344,13 +351,12 @@ TEST(Gang, OneThatHasNothingToDoIsInNobodysWay) {
 // High priority comes before it on each GPU as long as it is not far behind its request there, and
 // a moment at which it comes first on all is rare beside long kernels.
 TEST(Gang, HasItsRequestBesideHighPriorityAndLongKernels) {
-  GangWorld world(3);
-  const PodId a = world.Add({.request = 20, .gpus = {0, 1, 2}, .collective_every = 5});
+  GangRun world(3);
+  const PodId a = world.Add({.spec = Spec(20), .gpus = {0, 1, 2}, .collective = 5});
   std::vector<PodId> high;
-  for (const size_t g : {0, 1, 2}) {
-    const PodPlan plan{.request = 40, .gpus = {g}, .priority = policy::Priority::kHigh};
-    high.push_back(world.Add(plan));
-    world.Add({.request = 20, .gpus = {g}, .kernel = milliseconds(94)});
+  for (const uint32_t g : {0, 1, 2}) {
+    high.push_back(world.Add({.spec = Spec(40, 100, policy::Priority::kHigh), .gpus = {g}}));
+    world.Add({.spec = Spec(20), .gpus = {g}, .kernel = milliseconds(94)});
   }
   world.Run(seconds(2));
   const Shares shares = world.SharesOver(seconds(20));
@@ -363,11 +369,10 @@ TEST(Gang, HasItsRequestBesideHighPriorityAndLongKernels) {
 TEST(Gang, OfTwoPodsGoesOnAsOneOfASinglePodDoes) {
   uint64_t collectives[2];
   for (const bool many_pods : {false, true}) {
-    GangWorld world(2);
-    const PodPlan plan{
-        .request = 50, .gpus = {0, 1}, .collective_every = 5, .many_pods = many_pods};
-    const PodId a = world.Add(plan);
-    const PodId b = world.Add(plan);
+    GangRun world(2);
+    const PodPlan plan{.spec = Spec(50), .gpus = {0, 1}, .collective = 5};
+    const PodId a = many_pods ? world.AddPods(plan) : world.Add(plan);
+    const PodId b = many_pods ? world.AddPods(plan) : world.Add(plan);
     world.Run(seconds(1));
     const Shares shares = world.SharesOver(seconds(10));
     for (const PodId gang : {a, b}) EXPECT_GT(Least(shares, gang), 45);
@@ -377,16 +382,16 @@ TEST(Gang, OfTwoPodsGoesOnAsOneOfASinglePodDoes) {
 }
 
 TEST(Gang, WhatHappensOnOtherGpusCostsItNothing) {
-  GangWorld world(3);
-  const PodId s = world.Add({.request = 50, .gpus = {2}, .kernel = microseconds(100)});
-  world.Add({.request = 50, .gpus = {2}, .kernel = microseconds(100)});
-  world.Add({.request = 50, .gpus = {0, 1}, .collective_every = 5});
+  GangRun world(3);
+  const PodId s = world.Add({.spec = Spec(50), .gpus = {2}, .kernel = microseconds(100)});
+  world.Add({.spec = Spec(50), .gpus = {2}, .kernel = microseconds(100)});
+  world.Add({.spec = Spec(50), .gpus = {0, 1}, .collective = 5});
   world.Run(seconds(1));
-  const uint64_t before = world.Tended(), grants = world.Grants(2);
+  const uint64_t before = world.daemon().gangs().tended(), grants = world.Grants(2);
   world.Run(seconds(1));
   EXPECT_GT(world.Launches(s), 0u);
   EXPECT_GT(world.Grants(2) - grants, 10u);
-  EXPECT_LT(world.Tended() - before, 200u);  // its own heartbeats and renewals
+  EXPECT_LT(world.daemon().gangs().tended() - before, 200u);  // its own heartbeats and renewals
 }
 
 // Pod 1 is a gang on two GPUs, with pod `other` on the other one where that is another; pods 2 and
@@ -423,7 +428,7 @@ struct TwoGpus {
   }
   void Pass(Duration time) {
     for (const Instant end = now + time; now < end; now += microseconds(100)) {
-      for (const size_t g : {0, 1}) {
+      for (const uint32_t g : {0, 1}) {
         if (gpus[g].wakeup() <= now) Step(g, Tick{});
       }
       Tend();
