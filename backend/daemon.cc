@@ -435,7 +435,9 @@ DaemonStatus Daemon::Status() const {
     status.degraded.push_back(std::move(trouble));
   }
   if (upstream_) {
-    if (std::string trouble = upstream_->Trouble(); !trouble.empty()) {
+    std::string trouble = upstream_->Trouble();
+    status.upstream_up = trouble.empty();
+    if (!trouble.empty()) {
       status.degraded.push_back(std::move(trouble));
     }
   }
