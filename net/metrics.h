@@ -101,9 +101,9 @@ struct TeamMetrics {
 
 struct MetricsSnapshot {
   std::string version;
-  double start_time_seconds = 0;  // of this process, since 1970
-  std::optional<bool> ledger_up;  // absent where no ledger is kept
-  std::optional<bool> upstream_up;  // absent where usage is sent nowhere
+  double start_time_seconds = 0;               // of this process, since 1970
+  std::optional<bool> ledger_up;               // absent where no ledger is kept
+  std::optional<bool> upstream_up;             // absent where usage is sent nowhere
   std::optional<int64_t> certificate_expires;  // seconds since 1970; absent without TLS
   std::vector<GpuMetrics> gpus;
   std::vector<PodMetrics> pods;  // one for each pod and GPU; in an order that stays

@@ -352,12 +352,9 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
   }
 }
 
-scheduler::Measured TenantEndpoint::Measure(Lane& lane, Instant said,
-                                            const wire::State& state) const {
-  const auto of_pod = pod_meters_.find(lane.uuid);
-  const scheduler::PodMeter meter =
-      of_pod != pod_meters_.end() ? of_pod->second : scheduler::PodMeter();
-  return meter.Said(said, state, lane.meter);
+scheduler::Measured TenantEndpoint::Measure(Lane& lane, Instant said, const wire::State& state) {
+  if (lane.of_pod != nullptr) return lane.of_pod->Said(said, state, lane.meter);
+  return {lane.meter.Said(said, state), Duration(0)};
 }
 
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
@@ -444,7 +441,8 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token)) {
     if (Lane* lane = client.At(token.gpu)) {
       lane->meter.Sent(sent_at, token);
-      pod_meters_[lane->uuid].Sent(sent_at, token);
+      if (lane->of_pod == nullptr) lane->of_pod = &pod_meters_[lane->uuid];
+      lane->of_pod->Sent(sent_at, token);
     }
   }
   if (sent) return;

@@ -114,12 +114,13 @@ class TenantEndpoint {
     uint8_t index = 0;  // the client's for this GPU, while it is attached
     std::string uuid;
     scheduler::HoldMeter meter;
+    scheduler::PodMeter* of_pod = nullptr;  // of its GPU, once it was sent a Token
   };
   static constexpr size_t kLanesMax = wire::kGpusMax;
   struct Client;
 
   // What a State that came in at `said` ends.
-  scheduler::Measured Measure(Lane& lane, Instant said, const wire::State& state) const;
+  static scheduler::Measured Measure(Lane& lane, Instant said, const wire::State& state);
   void Accept();
   void AcceptLater(Duration pause);
   // False: too many connect, for now.

@@ -190,8 +190,8 @@ TEST(Metrics, OfAThousandPodsAreFiftyLinesEach) {
   }
   const Instant begun = MonotonicNow();
   const std::string text = MetricsText(snapshot);
-  std::printf("1000 pods: %.1f ms, %zu KiB\n", Nanos(MonotonicNow() - begun) / 1e6,
-              text.size() >> 10);
+  std::printf("1000 pods: %.1f ms, %zu KiB\n",
+              static_cast<double>(Nanos(MonotonicNow() - begun)) / 1e6, text.size() >> 10);
   const auto lines = std::count(text.begin(), text.end(), '\n');
   EXPECT_GT(lines, 45'000);
   EXPECT_LT(lines, 50'000);
