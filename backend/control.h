@@ -30,6 +30,7 @@ struct DaemonStatus {
   config::Mode mode = config::Mode::kEnforce;
   std::vector<std::string> degraded;
   std::vector<NodeStatus> nodes;
+  std::optional<bool> upstream_up;  // nothing where usage is sent nowhere
 };
 
 class Books;

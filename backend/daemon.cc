@@ -435,7 +435,9 @@ DaemonStatus Daemon::Status() const {
     status.degraded.push_back(std::move(trouble));
   }
   if (upstream_) {
-    if (std::string trouble = upstream_->Trouble(); !trouble.empty()) {
+    std::string trouble = upstream_->Trouble();
+    status.upstream_up = trouble.empty();
+    if (!trouble.empty()) {
       status.degraded.push_back(std::move(trouble));
     }
   }
@@ -469,8 +471,9 @@ void Daemon::OnAttach(uint64_t number, const wire::Attach& attach, std::string_v
   arbiter_->kernel_caps().Tend(MonotonicNow());
 }
 
-void Daemon::OnState(uint64_t number, const wire::State& state, Duration held, std::string_view) {
-  arbiter_->sessions().State(Find(number), state, held);
+void Daemon::OnState(uint64_t number, const wire::State& state, const scheduler::Measured& measured,
+                     std::string_view) {
+  arbiter_->sessions().State(Find(number), state, measured);
 }
 
 void Daemon::OnMemory(uint64_t number, const wire::Memory& memory, std::string_view) {

@@ -59,7 +59,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   void OnHello(uint64_t client, const node::Peer& peer, const wire::Hello& hello,
                std::string_view frame) override;
   void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) override;
-  void OnState(uint64_t client, const wire::State& state, Duration held,
+  void OnState(uint64_t client, const wire::State& state, const scheduler::Measured& measured,
                std::string_view frame) override;
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;

@@ -430,8 +430,10 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       if (inner.type() == wire::State::kType) {
         wire::State state;
         if (!inner.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
-        arbiter_.sessions().State(client, state,
-                                  Duration(std::min<uint64_t>(message.held_ns, INT64_MAX)));
+        arbiter_.sessions().State(
+            client, state,
+            {DurationFromNanos(message.held_ns), DurationFromNanos(message.pod_held_ns)},
+            DurationFromNanos(message.age_ns));
       } else if (inner.type() == wire::Attach::kType) {
         wire::Attach attach;
         if (!inner.Read(attach)) return malformed();
@@ -547,7 +549,7 @@ void NodeEndpoint::FromDirect(Direct& direct, const wire::Frame& frame) {
   } else if (frame.type() == wire::State::kType) {
     wire::State state;
     understood = frame.Read(state) && state.phase <= wire::Phase::kDraining;
-    if (understood) arbiter_.sessions().State(direct.client, state, Duration(0));
+    if (understood) arbiter_.sessions().State(direct.client, state, {});
   } else if (frame.type() == wire::Attach::kType) {
     wire::Attach attach;
     understood = frame.Read(attach);

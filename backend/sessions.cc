@@ -42,7 +42,8 @@ Lane* Sessions::FindLane(Client& client, uint8_t index) {
   return nullptr;
 }
 
-void Sessions::State(ClientId id, const wire::State& state, Duration held) {
+void Sessions::State(ClientId id, const wire::State& state, const scheduler::Measured& measured,
+                     Duration age) {
   Client* client = clients_.Find(id);
   if (client == nullptr) return;
   Lane* lane = FindLane(*client, state.gpu);
@@ -50,11 +51,8 @@ void Sessions::State(ClientId id, const wire::State& state, Duration held) {
   lane->seq = state.seq;
   lane->phase = state.phase;
   if (Enforces(options_)) {
-    const uint64_t settled = lane->last->usage.held_ns;
-    const uint64_t claimed = std::max(state.held_ns, settled) - settled;
-    tokens_.Step(*lane->gpu, scheduler::ClientReport{
-                                 client->id, state.seq, state.phase, state.epoch, state.rev, held,
-                                 DurationFromNanos(claimed), DurationFromNanos(state.backlog_ns)});
+    tokens_.Step(*lane->gpu,
+                 scheduler::ReportOf(client->id, state, measured, age, lane->last->usage.held_ns));
   }
   if (lane->gpu->holder == client->pod) lane->gpu->hold.OnPhase(state.phase, MonotonicNow());
   room_.OnState(*lane, state);

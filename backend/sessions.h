@@ -44,8 +44,9 @@ class Sessions {
               uint64_t start_time, uint64_t uid, std::string_view kubernetes_pod,
               const wire::Hello& hello);
   void Attach(ClientId client, const wire::Attach& attach);
-  // `held`: as the client's node measured it, when the token of state.epoch has drained; else 0.
-  void State(ClientId client, const wire::State& state, Duration held);
+  // `measured`: by the client's node, which received the State `age` ago for the first time.
+  void State(ClientId client, const wire::State& state, const scheduler::Measured& measured,
+             Duration age = Duration(0));
   void Memory(ClientId client, const wire::Memory& memory);
   void Down(ClientId client, wire::DownReason reason) { Down(client, reason, kNever); }
   // The link, last heard at `heard`, is about to end. Its clients are disconnected. kNever: whoever

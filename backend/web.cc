@@ -295,6 +295,8 @@ net::GpuMetrics MetricsOf(const MetricsWork& work, const Arbiter& arbiter,
   row.handoff = gpu.scheduler.handoff();
   row.handoffs = gpu.grants;
   row.hung = gpu.hung;
+  const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu.info.uuid);
+  row.failed = card != nullptr && card->health != devmgr::Health::kHealthy;
   row.link_up = !gpu.frozen;
   row.unmanaged_processes = gpu.unmanaged.size();
   return row;
@@ -356,15 +358,27 @@ bool GoOn(MetricsWork& work, const Arbiter& arbiter, const config::Options& opti
   return work.gpu == work.gpus.size();
 }
 
+// Of a team's budget; nothing without one, or before anybody has looked.
+std::optional<double> BudgetUsed(const teams::Teams& teams, const teams::Budgets& budgets,
+                                 const std::string& path) {
+  const teams::Team* team = teams.Find(path);
+  const auto state = budgets.states().find(path);
+  if (team == nullptr || team->budget == 0 || state == budgets.states().end()) return std::nullopt;
+  return state->second.held_hours / team->budget;
+}
+
 }  // namespace
 
 void Web::Metrics(net::HttpServer::Respond respond) {
   auto work = std::make_shared<MetricsWork>();
   work->gpus = arbiter_.GpusOf("*");
   work->snapshot->pods.reserve(arbiter_.pods().all().size());
-  work->snapshot->version = daemon_().version;
+  const DaemonStatus daemon = daemon_();
+  work->snapshot->version = daemon.version;
   work->snapshot->start_time_seconds = static_cast<double>(started_);
   if (books_ != nullptr) work->snapshot->ledger_up = books_->Trouble().empty();
+  work->snapshot->upstream_up = daemon.upstream_up;
+  work->snapshot->certificate_expires = server_.certificate_expires();
   slices_.Add([this, work, respond = std::move(respond)] {
     if (!GoOn(*work, arbiter_, options_)) return false;
     TellMetrics(work->snapshot, respond);
@@ -381,7 +395,8 @@ void Web::TellMetrics(const std::shared_ptr<net::MetricsSnapshot>& snapshot,
                       teams = books_ != nullptr && books_->has_teams()
                                   ? std::optional(books_->teams())
                                   : std::nullopt,
-                      uses = books_ != nullptr ? books_->uses() : std::vector<teams::Use>{}] {
+                      uses = books_ != nullptr ? books_->uses() : std::vector<teams::Use>{},
+                      budgets = books_ != nullptr ? books_->budgets() : teams::Budgets{}] {
     for (size_t i = 0; i < snapshot->gpus.size(); ++i) {
       net::GpuMetrics& row = snapshot->gpus[i];
       if (const auto rates = nvml_.UtilizationOf(row.uuid)) {
@@ -392,8 +407,9 @@ void Web::TellMetrics(const std::shared_ptr<net::MetricsSnapshot>& snapshot,
     if (teams) {
       for (const teams::StandingRow& row : teams::Standing(*teams, uses)) {
         if (!row.user.empty() || row.path.empty()) continue;
-        snapshot->teams.push_back(
-            {row.path, row.share.factor, row.share.normalized_usage, row.share.normalized_shares});
+        snapshot->teams.push_back({row.path, row.share.factor, row.share.normalized_usage,
+                                   row.share.normalized_shares,
+                                   BudgetUsed(*teams, budgets, row.path)});
       }
     }
     return net::MetricsText(*snapshot);

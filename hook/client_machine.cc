@@ -187,7 +187,10 @@ void ClientMachine::Drain(Instant now) {
 
 // The end of a hold: nothing of this client runs on the GPU.
 void ClientMachine::Settle(Instant now, const Observation& seen) {
-  if (phase_ == Phase::kHolding || phase_ == Phase::kDraining) held_ += now - granted_at_;
+  if (phase_ == Phase::kHolding || phase_ == Phase::kDraining) {
+    held_ += now - granted_at_;
+    drained_at_ = now;
+  }
   phase_ = seen.parked + seen.pacing > 0 ? Phase::kWaiting : Phase::kIdle;
   if (phase_ == Phase::kWaiting) waiting_since_ = now;
   probing_ = overtime_ = false;
@@ -320,6 +323,8 @@ wire::State ClientMachine::Report(Instant now, const Observation& seen) {
   s.copies_bytes = seen.copies_bytes;
   s.movable_in = seen.movable_in;
   s.memory_wanted = seen.memory_wanted;
+  if (!holds && drained_at_ != Instant{})
+    s.drained_ns = ToWire(Max(now - drained_at_, Duration(1)));
   return s;
 }
 

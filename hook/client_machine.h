@@ -149,6 +149,7 @@ class ClientMachine {
   Pauses pauses_[2];  // without rivals, and with them
 
   Instant granted_at_{};      // of the hold that runs now
+  Instant drained_at_{};      // of the one before; {}: there was none
   Instant quota_from_{};      // receipt of the latest token
   bool single_ = false;       // it is for a launch, wire::kSingleLaunch
   uint64_t single_from_ = 0;  // launches before it

@@ -147,6 +147,9 @@ void AddGpus(Families& f, const Labelled<GpuMetrics>& gpus) {
   all([](const GpuMetrics& g) { return double(g.unmanaged_processes); });
   f.Gauge("baton_gpu_hung", "1 if the holder of the GPU's token does not drain, else 0.");
   all([](const GpuMetrics& g) { return double(g.hung); });
+  f.Gauge("baton_gpu_failed",
+          "1 if the GPU has failed or is missing, and gets no more pods, else 0.");
+  all([](const GpuMetrics& g) { return double(g.failed); });
   f.Gauge("baton_gpu_link_up",
           "0 if the link to the GPU's node is cut, else 1. No token moves without the link.");
   all([](const GpuMetrics& g) { return double(g.link_up); });
@@ -201,6 +204,9 @@ void AddTeams(Families& f, const Labelled<TeamMetrics>& teams) {
   all([](const TeamMetrics& t) { return t.normalized_usage_ratio; });
   f.Gauge("baton_team_normalized_shares_ratio", "The team's fraction of all shares.");
   all([](const TeamMetrics& t) { return t.normalized_shares_ratio; });
+  f.Gauge("baton_team_budget_used_ratio",
+          "GPU-hours that the team held in its last budget_period, of its budget.");
+  all([](const TeamMetrics& t) { return t.budget_used_ratio; });
 }
 
 // A pod of Kubernetes is called "namespace/pod", or "namespace/pod/container" where several of its
@@ -247,6 +253,11 @@ std::string MetricsText(const MetricsSnapshot& snapshot, const MetricsOptions& o
   f.Add({}, snapshot.start_time_seconds);
   f.Gauge("baton_ledger_up", "1 if the ledger takes entries, else 0.");
   if (snapshot.ledger_up) f.Add({}, *snapshot.ledger_up ? 1 : 0);
+  f.Gauge("baton_upstream_up", "1 if the central daemon takes this node's usage, else 0.");
+  if (snapshot.upstream_up) f.Add({}, *snapshot.upstream_up ? 1 : 0);
+  f.Gauge("baton_certificate_expiry_timestamp_seconds",
+          "Unix time until which the certificate of page and API is good.");
+  if (snapshot.certificate_expires) f.Add({}, double(*snapshot.certificate_expires));
   f.Gauge("baton_metrics_dropped_series",
           "Entries of pods and teams left out because there are too many.");
   f.Add({}, double(dropped));

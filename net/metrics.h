@@ -65,6 +65,7 @@ struct GpuMetrics {
   uint64_t waiting_pods = 0;         // now, without those that their limit holds back
   uint64_t unmanaged_processes = 0;  // now
   bool hung = false;                 // its holder does not drain
+  bool failed = false;               // it must not be used, or is not there any more
   bool link_up = true;               // to the node it is on
 };
 
@@ -95,12 +96,15 @@ struct TeamMetrics {
   double fair_share_factor = 0;
   double normalized_usage_ratio = 0;
   double normalized_shares_ratio = 0;
+  std::optional<double> budget_used_ratio{};  // absent without a budget, or before it is known
 };
 
 struct MetricsSnapshot {
   std::string version;
-  double start_time_seconds = 0;  // of this process, since 1970
-  std::optional<bool> ledger_up;  // absent where no ledger is kept
+  double start_time_seconds = 0;               // of this process, since 1970
+  std::optional<bool> ledger_up;               // absent where no ledger is kept
+  std::optional<bool> upstream_up;             // absent where usage is sent nowhere
+  std::optional<int64_t> certificate_expires;  // seconds since 1970; absent without TLS
   std::vector<GpuMetrics> gpus;
   std::vector<PodMetrics> pods;  // one for each pod and GPU; in an order that stays
   std::vector<TeamMetrics> teams;

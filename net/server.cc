@@ -190,6 +190,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core>,
     return *streams_.back();
   }
   uint16_t port() const { return port_; }
+  std::optional<int64_t> certificate_expires() const {
+    return tls_ != nullptr ? tls_->expires() : std::nullopt;
+  }
   Counts counts() const { return {accepted_, open_, answered_, refused_, handshakes_failed_}; }
 
   Result<void> Start();
@@ -584,6 +587,10 @@ Result<void> HttpServer::Start() { return core_->Start(); }
 void HttpServer::Stop() { core_->Stop(); }
 
 uint16_t HttpServer::port() const { return core_->port(); }
+
+std::optional<int64_t> HttpServer::certificate_expires() const {
+  return core_->certificate_expires();
+}
 
 HttpServer::Counts HttpServer::counts() const { return core_->counts(); }
 

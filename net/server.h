@@ -88,6 +88,8 @@ class HttpServer {
   void Stop();
   // Where it listens; 0 before Start().
   uint16_t port() const;
+  // Until when its certificate is good, in seconds since 1970; nothing without one. After Start().
+  std::optional<int64_t> certificate_expires() const;
 
   struct Counts {
     uint64_t connections = 0;  // accepted

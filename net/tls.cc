@@ -128,6 +128,19 @@ bool ClientTls::Prepare(ssl_st* tls, const std::string& host) const {
   return !verify_ || SSL_set1_host(tls, name.c_str()) == 1;
 }
 
+std::optional<int64_t> TlsIdentity::expires() const {
+  const auto used = context();
+  const X509* certificate =
+      used != nullptr ? SSL_CTX_get0_certificate(used->native_handle()) : nullptr;
+  return certificate != nullptr ? NotAfter(certificate) : std::nullopt;
+}
+
+std::optional<int64_t> NotAfter(const X509* certificate) {
+  tm when{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) != 1) return std::nullopt;
+  return timegm(&when);
+}
+
 std::string NamesOf(X509* certificate) {
   std::string names;
   auto* all = static_cast<GENERAL_NAMES*>(

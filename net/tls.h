@@ -3,8 +3,10 @@
 #define BATON_NET_TLS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -31,6 +33,8 @@ class TlsIdentity {
   Result<void> Set(const std::string& certificates, const std::string& key);
   // Null before the first Set().
   std::shared_ptr<boost::asio::ssl::context> context() const;
+  // Until when the certificate is good, in seconds since 1970; nothing before the first Set().
+  std::optional<int64_t> expires() const;
 
  private:
   mutable std::mutex mutex_;
@@ -73,6 +77,10 @@ class ClientTls {
 // The names and addresses that a certificate is for, as text: "localhost, 127.0.0.1". "nobody":
 // it has none. Thread safe.
 std::string NamesOf(x509_st* certificate);
+
+// Until when a certificate is good, in seconds since 1970; nothing where it does not say so. Thread
+// safe.
+std::optional<int64_t> NotAfter(const x509_st* certificate);
 
 }  // namespace baton::net
 

@@ -204,17 +204,20 @@ void Frontend::SayUp(uint64_t number, const Client& client) {
   Say(up);
 }
 
-void Frontend::PassOn(uint64_t number, Duration held, std::string_view frame) {
+void Frontend::PassOn(uint64_t number, std::string_view frame, const scheduler::Measured& measured,
+                      Duration age) {
   if (!up_) return;
   wire::ClientFrame message;
   message.client = number;
-  message.held_ns = static_cast<uint64_t>(Nanos(held));
+  message.held_ns = static_cast<uint64_t>(Nanos(measured.held));
+  message.pod_held_ns = static_cast<uint64_t>(Nanos(measured.pod_held));
+  message.age_ns = static_cast<uint64_t>(Nanos(age));
   message.frame = {frame.data(), frame.size()};
   Say(message);
 }
 
 void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string_view frame) {
-  PassOn(number, Duration(0), frame);
+  PassOn(number, frame);
   Client& client = clients_[number];
   if (attach.gpu >= client.lanes.size()) client.lanes.resize(attach.gpu + 1);
   Lane& lane = client.lanes[attach.gpu];
@@ -224,16 +227,18 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
   if (auto* guard = GuardOf(lane.uuid)) guard->Attach(number, client.ticket);
 }
 
-void Frontend::OnState(uint64_t number, const wire::State& state, Duration held,
-                       std::string_view frame) {
+void Frontend::OnState(uint64_t number, const wire::State& state,
+                       const scheduler::Measured& measured, std::string_view frame) {
   auto it = clients_.find(number);
   if (it == clients_.end() || state.gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[state.gpu];
   auto* guard = GuardOf(lane.uuid);
-  if (guard != nullptr && !guard->Said(MonotonicNow(), number, state)) return;
-  PassOn(number, held, frame);
+  const Instant now = MonotonicNow();
+  if (guard != nullptr && !guard->Said(now, number, state)) return;
+  PassOn(number, frame, measured);
   lane.state = frame;
-  lane.held = held;
+  lane.measured = measured;
+  lane.said_at = now;
 }
 
 scheduler::RelayGuard* Frontend::GuardOf(const std::string& uuid) {
@@ -242,7 +247,7 @@ scheduler::RelayGuard* Frontend::GuardOf(const std::string& uuid) {
 }
 
 void Frontend::OnMemory(uint64_t number, const wire::Memory&, std::string_view frame) {
-  PassOn(number, Duration(0), frame);
+  PassOn(number, frame);
 }
 
 void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
@@ -454,9 +459,10 @@ void Frontend::SayEverything() {
     SayUp(number, client);
     for (const Lane& lane : client.lanes) {
       if (lane.attach.empty()) continue;
-      PassOn(number, Duration(0), lane.attach);
+      PassOn(number, lane.attach);
       // It may have been said while the link was cut.
-      if (!lane.state.empty()) PassOn(number, lane.held, lane.state);
+      if (lane.state.empty()) continue;
+      PassOn(number, lane.state, lane.measured, MonotonicNow() - lane.said_at);
     }
     tenants_->Send(number, {buffer, size});
   }

@@ -58,7 +58,8 @@ class Frontend : private TenantSink {
   struct Lane {
     std::string attach;  // its Attach frame and its last State, to be said again
     std::string state;
-    Duration held{0};  // as that was passed on with
+    scheduler::Measured measured;  // as that was passed on with,
+    Instant said_at{};             // and when it came in
     std::string uuid;
   };
   struct Client {
@@ -78,7 +79,7 @@ class Frontend : private TenantSink {
   void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
                std::string_view frame) override;
   void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) override;
-  void OnState(uint64_t client, const wire::State& state, Duration held,
+  void OnState(uint64_t client, const wire::State& state, const scheduler::Measured& measured,
                std::string_view frame) override;
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
@@ -100,7 +101,9 @@ class Frontend : private TenantSink {
   void SayNodeHello();
   void SayEverything();
   void SayUp(uint64_t number, const Client& client);
-  void PassOn(uint64_t number, Duration held, std::string_view frame);
+  // `age`: so long ago the frame came in.
+  void PassOn(uint64_t number, std::string_view frame, const scheduler::Measured& measured = {},
+              Duration age = Duration(0));
   void TellAway(uint64_t number);
   void LinkLost();
   void Beat();

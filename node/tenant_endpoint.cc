@@ -298,7 +298,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (lane == nullptr) return;
       // A daemon that was stopped does not charge for the time in which it read nothing.
       const Instant said = MonotonicNow() - client->unread;
-      sink_.OnState(client->number, state, lane->meter.Said(said, state), bytes);
+      sink_.OnState(client->number, state, Measure(*lane, said, state), bytes);
       return;
     }
     case wire::Attach::kType: {
@@ -350,6 +350,11 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (frame.type() < 16) return;
       RefuseClient(client, wire::ErrorKind::kProtocol, "a hook does not send this message");
   }
+}
+
+scheduler::Measured TenantEndpoint::Measure(Lane& lane, Instant said, const wire::State& state) {
+  if (lane.of_pod != nullptr) return lane.of_pod->Said(said, state, lane.meter);
+  return {lane.meter.Said(said, state), Duration(0)};
 }
 
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
@@ -434,7 +439,11 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   wire::Frame parsed;
   wire::Token token;
   if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token)) {
-    if (Lane* lane = client.At(token.gpu)) lane->meter.Sent(sent_at, token);
+    if (Lane* lane = client.At(token.gpu)) {
+      lane->meter.Sent(sent_at, token);
+      if (lane->of_pod == nullptr) lane->of_pod = &pod_meters_[lane->uuid];
+      lane->of_pod->Sent(sent_at, token);
+    }
   }
   if (sent) return;
   if (client.unsent.size() >= limits_.unsent_frames_max) {

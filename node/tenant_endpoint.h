@@ -57,10 +57,9 @@ class TenantSink {
   virtual void OnHello(uint64_t client, const Peer& peer, const wire::Hello& hello,
                        std::string_view frame) = 0;
   virtual void OnAttach(uint64_t client, const wire::Attach& attach, std::string_view frame) = 0;
-  // `held`: of the token of state.epoch once that has drained, as measured here; else 0
-  // (scheduler/hold_meter.h).
-  virtual void OnState(uint64_t client, const wire::State& state, Duration held,
-                       std::string_view frame) = 0;
+  // `measured`: of the token of state.epoch once that has drained, as measured here.
+  virtual void OnState(uint64_t client, const wire::State& state,
+                       const scheduler::Measured& measured, std::string_view frame) = 0;
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
   // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited, nor the
   // kDisconnected of a client that was never served.
@@ -115,10 +114,13 @@ class TenantEndpoint {
     uint8_t index = 0;  // the client's for this GPU, while it is attached
     std::string uuid;
     scheduler::HoldMeter meter;
+    scheduler::PodMeter* of_pod = nullptr;  // of its GPU, once it was sent a Token
   };
   static constexpr size_t kLanesMax = wire::kGpusMax;
   struct Client;
 
+  // What a State that came in at `said` ends.
+  static scheduler::Measured Measure(Lane& lane, Instant said, const wire::State& state);
   void Accept();
   void AcceptLater(Duration pause);
   // False: too many connect, for now.
@@ -158,6 +160,7 @@ class TenantEndpoint {
   boost::asio::steady_timer accept_pause_;
   Absence absence_;
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
+  std::map<std::string, scheduler::PodMeter> pod_meters_;  // of GPUs that a Token was sent for
   Admission admission_;
   Rates rates_;        // of frames, by the pods' tickets
   Throttle throttle_;  // those whose pods have none left

@@ -37,7 +37,9 @@ Duration HeldBy(const Roster::Client& client, const ClientReport& report, Instan
   // what it takes to come back.
   const Duration known = client.away_since - client.joined_at;
   const Duration seen = now - std::min(now, client.watched_from + kHearing);
-  return std::clamp(report.claimed, std::min(held, known + seen), held);
+  const bool tells = report.drained_ago > Duration(0);
+  const Duration said = tells ? held - std::min(held, report.drained_ago) : report.claimed;
+  return std::clamp(said, std::min(held, known + seen), held);
 }
 
 // The client has held for so long at least, though it is not known to have drained since: if it
@@ -113,7 +115,7 @@ void ClientEvents::OnDrained(uint32_t c, const ClientReport& report, bool heard)
     // have opened the gate again since.
     if (!heard) {
       if (report.epoch == client.epoch) NoteHeld(client, held);
-    } else if (holding_.Drained(c, held)) {
+    } else if (holding_.Drained(c, held, report.pod_held)) {
       TakeBack();
     }
   }

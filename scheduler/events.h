@@ -2,6 +2,7 @@
 #ifndef BATON_SCHEDULER_EVENTS_H_
 #define BATON_SCHEDULER_EVENTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "policy/share.h"
+#include "scheduler/hold_meter.h"
 #include "scheduler/options.h"
 #include "wire/messages.h"
 
@@ -46,7 +48,11 @@ struct ClientAttached {
 // A client's State. `held`: how long the node measured between passing the Token on and receiving
 // this State, when the State says that `epoch` has drained and the node saw all of it; else 0.
 // `claimed`: how long the client says that it has held since it last held nothing. It counts for
-// time in which nobody watched: this daemon, or its node's relay, was not there.
+// time in which nobody watched: this daemon, or its node's relay, was not there. So does
+// `drained_ago`, where that is known: how long ago it says that it drained. That leaves out no gap
+// in what it held, in which others of its pod may have held.
+// `pod_held`: with `held`, how long ago the node passed on the first of the pod's Tokens of this
+// epoch, until the State came in; 0: not known.
 struct ClientReport {
   ClientId client;
   uint64_t seq = 0;
@@ -56,7 +62,21 @@ struct ClientReport {
   Duration held{0};
   Duration claimed{0};
   Duration backlog{0};  // GPU time that it expects its unfinished work to take
+  Duration pod_held{0};
+  Duration drained_ago{0};  // 0: not known
 };
+// What comes of a client's State: with what its node measured, which first received it `age` ago,
+// and the held_ns of its State when it last held nothing.
+inline ClientReport ReportOf(ClientId client, const wire::State& state, const Measured& measured,
+                             Duration age, uint64_t settled_ns) {
+  ClientReport report{client, state.seq, state.phase, state.epoch, state.rev};
+  report.held = measured.held;
+  report.pod_held = measured.pod_held;
+  report.claimed = DurationFromNanos(std::max(state.held_ns, settled_ns) - settled_ns);
+  report.backlog = DurationFromNanos(state.backlog_ns);
+  if (state.drained_ns > 0) report.drained_ago = DurationFromNanos(state.drained_ns) + age;
+  return report;
+}
 // The client's connection is gone, its process may live: it holds what it held. `heard_at` (not
 // after now): the link between its node's relay and this daemon was lost; until then it was
 // connected for certain. kNever: it closed its own socket, beside which its node goes on watching;

@@ -17,6 +17,7 @@ void HoldMeter::Sent(Instant at, const wire::Token& token) {
     // With a new epoch a hold begins; one whose grant was kept from the client, no sooner than now.
     epoch_ = token.epoch;
     rev_ = token.rev;
+    opened_ = token.quota_ns != 0;
     sent_at_ = token.rev == 1 || kept ? at : kNever;
     held_ = Duration(0);
     asked_at_ = kNever;
@@ -27,6 +28,7 @@ void HoldMeter::Sent(Instant at, const wire::Token& token) {
   // keeps the GPU, though. With any other word about the token its hold ends anew.
   rev_ = token.rev;
   if (token.quota_ns != 0) {
+    opened_ = true;
     held_ = Duration(0);
   } else if (held_ > Duration(0) && asked_at_ == kNever) {
     asked_at_ = at;
@@ -49,6 +51,20 @@ Duration HoldMeter::Said(Instant now, const wire::State& state) {
   if (asked_at != kNever && now - asked_at > kAnswerPatience) held_ = Duration(0);
   if (held_ == Duration(0)) held_ = std::max(now - sent_at_, Duration(1));
   return held_;
+}
+
+void PodMeter::Sent(Instant at, const wire::Token& token) {
+  if (token.quota_ns == 0 || token.epoch <= epoch_) return;
+  epoch_ = token.epoch;
+  since_ = at;
+}
+
+Measured PodMeter::Said(Instant now, const wire::State& state, HoldMeter& client) const {
+  Measured measured{client.Said(now, state), Duration(0)};
+  if (measured.held > Duration(0) && state.epoch == epoch_ && client.drained_at() != kNever) {
+    measured.pod_held = client.drained_at() - since_;
+  }
+  return measured;
 }
 
 }  // namespace baton::scheduler

@@ -21,6 +21,12 @@ inline bool IsDrained(wire::Phase phase) {
   return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
 }
 
+// What a node measured of the hold that a State ends; 0: it ends none, or nobody here knows.
+struct Measured {
+  Duration held{0};      // by its client: from the grant passed on to the State that came in
+  Duration pod_held{0};  // by its pod: from the first of its clients' grants that was passed on
+};
+
 class HoldMeter {
  public:
   // `token` is passed on to the client, `at` (never before an earlier call's).
@@ -33,15 +39,34 @@ class HoldMeter {
   // says otherwise, is sent another grant, or takes more than a second to answer a Token that
   // closes its gate.
   Duration Said(Instant now, const wire::State& state);
+  // After a Said() that is not 0: when the State that ended the hold came in; kNever: it was passed
+  // no Token that opens its gate.
+  Instant drained_at() const { return opened_ ? sent_at_ + held_ : kNever; }
 
  private:
   uint64_t seq_ = 0;    // of the newest State
   uint64_t epoch_ = 0;  // of the newest token passed on, and the last word about it
   uint64_t rev_ = 0;
   uint64_t kept_epoch_ = 0;    // of the newest token that was kept from it
+  bool opened_ = false;        // by a token of that epoch
   Instant sent_at_ = kNever;   // when it was first passed on; kNever: not from here
   Duration held_{0};           // until it drained; 0: it has not, or nobody knows
   Instant asked_at_ = kNever;  // since it drained it was told to close, and has not answered
+};
+
+// The same for the pod that a GPU's token is granted to, over all of its clients. Each client's
+// Token has a way of its own to where it is passed on, so what they held does not tell by itself
+// how long one or another of them did. One for each GPU. Pure; not thread safe.
+class PodMeter {
+ public:
+  // `token` is passed on to one of the clients, `at` (never before an earlier call's).
+  void Sent(Instant at, const wire::Token& token);
+  // `client`, of one of the clients, is told of its State.
+  Measured Said(Instant now, const wire::State& state, HoldMeter& client) const;
+
+ private:
+  uint64_t epoch_ = 0;  // of the newest token that was passed on
+  Instant since_{};     // when that was first
 };
 
 }  // namespace baton::scheduler

@@ -67,11 +67,14 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
   members_.Enlist(c, hold.joined_at);
 }
 
-bool Holding::Drained(uint32_t c, Duration held) {
+bool Holding::Drained(uint32_t c, Duration held, Duration pod_held) {
   const Client& client = roster_.client(c);
   members_.Leave(c);
-  // The pod has held from its first client's grant to its last one's drain.
-  token_.measured = std::max(token_.measured, client.joined_at - token_.granted_at + held);
+  // The pod has held from its first client's grant to its last one's drain. Each grant takes a
+  // while to where the client is measured, so only who measures them all can tell.
+  const Duration since = client.joined_at - token_.granted_at + held;
+  const Duration most = turn_.now - token_.granted_at;
+  token_.measured = std::max({token_.measured, since, std::min(pod_held, most)});
   const bool last = token_.members.empty() && !roster_.pod(client.pod).gang;
   if (!last && token_.measured > token_.charged) {
     // Now, for after a restart this client has nothing more to claim.

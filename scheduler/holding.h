@@ -43,8 +43,9 @@ class Holding {
   void Adopt(uint32_t client, const Adopted& hold);
   // Of the token, this daemon was not there for so long, and cannot know who held.
   void SetUnwatched(Duration unwatched) { token_.unwatched = unwatched; }
-  // A member has drained, after it held for `held`. True when nobody holds a part any more.
-  bool Drained(uint32_t client, Duration held);
+  // A member has drained, after it held for `held`; the pod had held for `pod_held` by then, where
+  // that is known. True when nobody holds a part any more.
+  bool Drained(uint32_t client, Duration held, Duration pod_held = Duration(0));
   // Nobody holds a part: trues up the charge, and the token is free.
   void Return();
 

@@ -48,7 +48,7 @@ struct Token {
   Duration charged{0};    // of it, to the pod
   Duration renewed{0};    // of `charged`, what was before it was last renewed
   Duration longest{0};    // between two renewals
-  Duration measured{0};   // longest held time that a drained member reported
+  Duration measured{0};   // the pod has held for, as far as its members have drained
   Duration unwatched{0};  // this daemon was not there, and cannot know who held
 
   bool held() const { return stage != Stage::kFree; }

@@ -116,11 +116,13 @@ struct State {
   // Of a pod with swap:
   uint64_t movable_in = 0;     // bytes that can be moved to the host, and are on the GPU
   uint64_t memory_wanted = 0;  // bytes that are to come in, and that the GPU has no room for
+  // How long ago its last hold had drained, as of this State; 0: it holds, or never held.
+  uint64_t drained_ns = 0;
   template <class V>
   void Fields(V& v) {
     v(gpu), v(seq), v(phase), v(epoch), v(rev), v(held_ns), v(busy_ns), v(launches), v(waited_ns),
         v(unmanaged_ns), v(memory_bytes), v(backlog_ns), v(copies_bytes), v(movable_in),
-        v(memory_wanted);
+        v(memory_wanted), v(drained_ns);
   }
 };
 
@@ -297,9 +299,13 @@ struct ClientFrame {
   uint64_t client = 0;
   uint64_t held_ns = 0;  // State after a hold: Token passed on -> this State received; else 0
   Bytes frame;
+  // With held_ns: the same of its pod, from the first Token of that epoch that was passed on to any
+  // of the pod's clients; 0: not known.
+  uint64_t pod_held_ns = 0;
+  uint64_t age_ns = 0;  // of a State that is said again: how long ago it was received
   template <class V>
   void Fields(V& v) {
-    v(client), v(held_ns), v(frame);
+    v(client), v(held_ns), v(frame), v(pod_held_ns), v(age_ns);
   }
 };
 

@@ -117,8 +117,11 @@ void Adversary::SayAnything(Process& p) {
       return;
     case 4:
     case 5:
-    case 6:
-      return Say(p, p.work.OneIn(2) ? Phase::kIdle : Phase::kWaiting, Edge(p.work, 1'000'000));
+    case 6: {
+      const uint64_t drained_ns = Edge(p.work, 1'000'000);
+      return Say(p, p.work.OneIn(2) ? Phase::kIdle : Phase::kWaiting, Edge(p.work, 1'000'000),
+                 drained_ns);
+    }
     default:
       break;
   }
@@ -132,10 +135,11 @@ void Adversary::SayAnything(Process& p) {
   state.busy_ns = Edge(p.work, 1'000'000);
   state.waited_ns = Edge(p.work, 1'000'000);
   state.backlog_ns = Edge(p.work, 1'000'000);
+  state.drained_ns = Edge(p.work, 1'000'000);
   links_.ToDaemon(p, state);
 }
 
-void Adversary::Say(Process& p, Phase phase, uint64_t held_ns) {
+void Adversary::Say(Process& p, Phase phase, uint64_t held_ns, uint64_t drained_ns) {
   Mind& mind = MindOf(p);
   wire::State state;
   state.seq = ++mind.seq;
@@ -143,6 +147,7 @@ void Adversary::Say(Process& p, Phase phase, uint64_t held_ns) {
   state.epoch = mind.epoch;
   state.rev = mind.rev;
   state.held_ns = held_ns;
+  state.drained_ns = drained_ns;
   links_.ToDaemon(p, state);
 }
 

@@ -49,7 +49,7 @@ class Adversary {
   void Soon(const Process& p, int64_t at_least_us, int64_t at_most_us);
   void ActAfter(Process& p, Duration time);
   // A word about exactly the newest token.
-  void Say(Process& p, wire::Phase phase, uint64_t held_ns = 0);
+  void Say(Process& p, wire::Phase phase, uint64_t held_ns = 0, uint64_t drained_ns = 0);
   void ClaimNext(Process& p);
   void SayAnything(Process& p);
   void AttachAgain(Process& p);

@@ -72,18 +72,13 @@ void Daemon::Detach(const Process& p, Instant heard_at) {
   Step(p.gpu, scheduler::ClientDisconnected{WorldState::ClientOf(p), heard_at});
 }
 
-void Daemon::Hear(Process& p, const wire::State& state, Duration measured) {
+void Daemon::Hear(Process& p, const wire::State& state, const scheduler::Measured& measured,
+                  Duration age) {
   if (down_) return;
-  const Duration held = DurationFromNanos(state.held_ns);
   const ClientId client = WorldState::ClientOf(p);
-  Step(p.gpu, scheduler::ClientReport{client, state.seq, state.phase, state.epoch, state.rev,
-                                      measured, std::max(held - p.settled, Duration(0)),
-                                      DurationFromNanos(state.backlog_ns)});
-  p.gaps = Duration(0);
-  if (world_.sites[p.gpu].scheduler->Holds(client, state.epoch)) {
-    NoteGaps(p, state);
-  } else {
-    p.settled = std::max(p.settled, held);
+  Step(p.gpu, scheduler::ReportOf(client, state, measured, age, p.settled_ns));
+  if (!world_.sites[p.gpu].scheduler->Holds(client, state.epoch)) {
+    p.settled_ns = std::max(p.settled_ns, state.held_ns);
   }
   p.restored = false;
 }
@@ -126,7 +121,6 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
       site.held += charged->held;
     } else if (std::holds_alternative<scheduler::ClearHolders>(effect)) {
       ReportHold(g);
-      NoteTransit(g);
       site.stored.clear();
       laws_.CheckBook(g);
     } else if (const auto* send = std::get_if<scheduler::SendToken>(&effect)) {
@@ -141,31 +135,6 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
   }
   laws_.AfterStep(g);
   QueueTick(site.scheduler->wakeup(), site.tick_queued, g);
-}
-
-// What one process held begins when its Token is passed on, what the pod held when the first one
-// was: of several at once that is known to within the longest way that one of the Tokens had.
-void Daemon::NoteTransit(uint32_t g) {
-  const Site& site = world_.sites[g];
-  if (!world_.plan.relay || site.stored.size() < 2) return;
-  Duration longest{0};
-  for (const scheduler::StoreHolder& holder : site.stored) {
-    const Process& p = world_.ProcessOf(holder.client);
-    longest = std::max(longest, node_.Transit(p, holder.epoch, holder.joined_at));
-  }
-  world_.pods[world_.IndexOf(site.stored.front().pod)].accounts[g].transit += longest;
-}
-
-// A process adds up what it held. Where it had drained and was let on by the same token, for its
-// word or that of its daemon was late, the time between is not in that sum, though the token was
-// out. The next daemon has only the sum to go by; what other processes of the pod held meanwhile
-// nobody can tell from it.
-void Daemon::NoteGaps(Process& p, const wire::State& state) const {
-  for (const scheduler::StoreHolder& holder : world_.sites[p.gpu].stored) {
-    if (holder.client != WorldState::ClientOf(p) || holder.epoch != state.epoch) continue;
-    const Duration counted = DurationFromNanos(state.held_ns) - p.settled;
-    p.gaps = std::max(Duration(0), world_.now - holder.joined_at - counted);
-  }
 }
 
 void Daemon::Store(uint32_t g, const scheduler::StoreHolder& holder) {
@@ -253,20 +222,9 @@ void Daemon::ReportHold(uint32_t g) const {
                           site.granted_at - Instant{}, world_.now - Instant{}});
 }
 
-void Daemon::KeepGaps(uint32_t g) {
-  const Site& site = world_.sites[g];
-  if (site.stored.size() < 2) return;
-  Duration gaps{0};
-  for (const scheduler::StoreHolder& holder : site.stored) {
-    gaps = std::max(gaps, world_.ProcessOf(holder.client).gaps);
-  }
-  world_.pods[world_.IndexOf(site.stored.front().pod)].accounts[g].gaps += gaps;
-}
-
 void Daemon::Stop(Duration away) {
   down_ = true;
   node_.LoseDaemon();
-  for (uint32_t g = 0; g < world_.sites.size(); ++g) KeepGaps(g);
   // What is charged while a hold goes on may be older than this by a token.
   outages_ += away + world_.options.scheduler.quota_max;
 }

@@ -40,8 +40,10 @@ class Daemon {
   void Attach(const Process& p);
   // `heard_at`: see scheduler::ClientDisconnected.
   void Detach(const Process& p, Instant heard_at = kNever);
-  // `held`: what the node measured of the hold that this ends.
-  void Hear(Process& p, const wire::State& state, Duration held);
+  // `measured`: what the node measured of the hold that this ends; `age`: it came in there so long
+  // ago, and is said again.
+  void Hear(Process& p, const wire::State& state, const scheduler::Measured& measured,
+            Duration age = Duration(0));
   void CutLink(bool cut);
   // The process is dead, and nothing of it is on the GPU. While the daemon is down it is not told
   // so; it looks when it is back.
@@ -65,9 +67,6 @@ class Daemon {
   void FormGangs();
   void Step(uint32_t g, const scheduler::Event& event);
   void StepOne(uint32_t g, const scheduler::Event& event);
-  void NoteTransit(uint32_t g);
-  void NoteGaps(Process& p, const wire::State& state) const;
-  void KeepGaps(uint32_t g);
   void Store(uint32_t g, const scheduler::StoreHolder& holder);
   void Send(const scheduler::SendToken& send);
   void TendGangs();

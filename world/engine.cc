@@ -124,17 +124,17 @@ void World::AtRelay(uint32_t frame) {
   wire::State said;
   Process* p = links_.At(frame, said);
   if (p == nullptr) return links_.Drop(frame);
-  const auto held = node_.Said(*p, said);
-  held ? links_.Forward(frame, *held) : links_.Drop(frame);
+  const auto measured = node_.Said(*p, said);
+  measured ? links_.Forward(frame, *measured) : links_.Drop(frame);
 }
 
 void World::AtDaemon(uint32_t frame) {
   wire::State said;
-  Duration held{0};
-  Process* p = links_.Take(frame, said, held);
+  scheduler::Measured measured;
+  Process* p = links_.Take(frame, said, measured);
   if (p == nullptr) return;
-  if (!state_.plan.relay) held = node_.Said(*p, said).value_or(held);
-  daemon_.Hear(*p, said, held);
+  if (!state_.plan.relay) measured = node_.Said(*p, said).value_or(measured);
+  daemon_.Hear(*p, said, measured);
 }
 
 void World::AtClient(uint32_t frame) {

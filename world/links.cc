@@ -23,9 +23,9 @@ void Links::ToClient(Process& p, const wire::Token& token) {
   Send(p, What::kToClient, slot);
 }
 
-Process* Links::Take(uint32_t slot, wire::State& state, Duration& held) {
+Process* Links::Take(uint32_t slot, wire::State& state, scheduler::Measured& measured) {
   Process* p = At(slot, state);
-  held = frames_[slot].held;
+  measured = frames_[slot].measured;
   Drop(slot);
   return p;
 }
@@ -57,9 +57,9 @@ Process* Links::Of(uint32_t slot) {
   return p.connected && p.connection == frames_[slot].connection ? &p : nullptr;
 }
 
-void Links::Forward(uint32_t slot, Duration held) {
+void Links::Forward(uint32_t slot, const scheduler::Measured& measured) {
   if (cut_) return Drop(slot);
-  frames_[slot].held = held;
+  frames_[slot].measured = measured;
   Send(*world_.processes[frames_[slot].process], What::kToDaemon, slot);
 }
 
@@ -82,6 +82,7 @@ uint32_t Links::NewFrame(const Process& p) {
   free_.pop_back();
   frames_[slot].process = p.index;
   frames_[slot].connection = p.connection;
+  frames_[slot].measured = {};
   return slot;
 }
 

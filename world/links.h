@@ -23,14 +23,14 @@ class Links {
 
   // The frame of an event kToDaemon or kToClient has come to its end. Its process; null where it
   // does not count any more, for it is of an older connection. Law "codec": a State reads back.
-  Process* Take(uint32_t frame, wire::State& state, Duration& held);
+  Process* Take(uint32_t frame, wire::State& state, scheduler::Measured& measured);
   Process* Take(uint32_t frame, wire::Token& token);
 
   // The frame of an event kToRelay: looked at, and passed on with what was measured; and that of an
   // event kToClient, where there is a relay, which passes it on. Nothing where it does not count
   // any more.
   Process* At(uint32_t frame, wire::State& state);
-  void Forward(uint32_t frame, Duration held);
+  void Forward(uint32_t frame, const scheduler::Measured& measured);
   Process* At(uint32_t frame, wire::Token& token);
   void Deliver(uint32_t frame);
   void Drop(uint32_t frame) { free_.push_back(frame); }
@@ -49,9 +49,9 @@ class Links {
     uint32_t process = 0;
     uint32_t connection = 0;
     uint32_t size = 0;
-    wire::Token token;  // to a client
-    Duration held{0};   // as the relay measured
-    char bytes[512];    // to the daemon
+    wire::Token token;             // to a client
+    scheduler::Measured measured;  // by the relay
+    char bytes[512];               // to the daemon
   };
   uint32_t NewFrame(const Process& p);
   void Send(Process& p, What what, uint32_t slot);

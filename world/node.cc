@@ -6,7 +6,9 @@
 namespace baton::world {
 
 Node::Node(WorldState& world)
-    : world_(world), keeping_(world.plan.pods.size(), std::vector<Keeping>(world.plan.gpus)) {
+    : world_(world),
+      keeping_(world.plan.pods.size(), std::vector<Keeping>(world.plan.gpus)),
+      meters_(world.plan.gpus) {
   if (!world.plan.relay) return;
   for (uint32_t g = 0; g < world.plan.gpus; ++g) {
     guards_.emplace_back(world.options.scheduler.drain_timeout);
@@ -38,9 +40,9 @@ void Node::Gone(const Process& p) {
   if (!guards_.empty()) guards_[p.gpu].Gone(world_.now, p.index);
 }
 
-std::optional<Duration> Node::Said(const Process& p, const wire::State& state) {
+std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::State& state) {
   Seen& seen = SeenOf(p);
-  const Duration held = seen.meter.Said(world_.now, state);
+  const scheduler::Measured measured = meters_[p.gpu].Said(world_.now, state, seen.meter);
   bool passed = true;
   if (!guards_.empty()) {
     scheduler::RelayGuard& guard = guards_[p.gpu];
@@ -50,8 +52,8 @@ std::optional<Duration> Node::Said(const Process& p, const wire::State& state) {
   if (!passed) return std::nullopt;
   const bool last = state.epoch == seen.epoch && state.rev >= seen.rev;
   if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false);
-  seen.last = Saying{state, held};
-  return held;
+  seen.last = Saying{state, measured, world_.now};
+  return measured;
 }
 
 bool Node::Pass(const Process& p, const wire::Token& token) {
@@ -62,10 +64,10 @@ bool Node::Pass(const Process& p, const wire::Token& token) {
   if (verdict == Verdict::kKeep) seen.meter.Kept(token);
   if (verdict != Verdict::kPass) return false;
   seen.meter.Sent(world_.now, token);
+  meters_[p.gpu].Sent(world_.now, token);
   // It is told to stop what it claims, by the number that it named.
   if (token.quota_ns == 0 && token.epoch != seen.epoch) return true;
   if (token.epoch < seen.epoch) return true;
-  if (token.epoch > seen.epoch) seen.passed_at = world_.now;
   seen.epoch = token.epoch;
   seen.rev = token.rev;
   if (token.quota_ns == 0) return true;
@@ -87,11 +89,7 @@ void Node::LoseDaemon() {
     seen.meter = {};
     seen.last.reset();
   }
-}
-
-Duration Node::Transit(const Process& p, uint64_t epoch, Instant sent_at) const {
-  if (p.index >= seen_.size() || seen_[p.index].epoch != epoch) return Duration(0);
-  return std::max(Duration(0), seen_[p.index].passed_at - sent_at);
+  if (guards_.empty()) meters_.assign(meters_.size(), {});
 }
 
 Duration Node::Kept(size_t pod, uint32_t gpu) const {

@@ -28,23 +28,18 @@ class Node {
   void Gone(const Process& p);
   // A State of the process has come in. What was measured of the hold that it ends; nothing where
   // it is not passed on.
-  std::optional<Duration> Said(const Process& p, const wire::State& state);
+  std::optional<scheduler::Measured> Said(const Process& p, const wire::State& state);
   // Whether the Token may be passed on to the process; if so, it is.
   bool Pass(const Process& p, const wire::Token& token);
   // What the process said last on its present connection, and what was measured of it then.
   struct Saying {
     wire::State state;
-    Duration held{0};
+    scheduler::Measured measured;
+    Instant at{};
   };
   std::optional<Saying> Last(const Process& p) const;
   // The daemon has ended. Where this was a part of it, nothing that was measured is known.
   void LoseDaemon();
-
-  // How long the Token of `epoch`, which the daemon sent the process at `sent_at`, took to be
-  // passed on. A relay measures each process from there and tells nothing of when that was, so it
-  // is not held time of the process; but it is of its pod, where another of its processes holds
-  // meanwhile.
-  Duration Transit(const Process& p, uint64_t epoch, Instant sent_at) const;
 
   // How long the pod has kept the GPU.
   Duration Kept(size_t pod, uint32_t gpu) const;
@@ -56,7 +51,6 @@ class Node {
     bool keeps = false;  // was passed the token of `epoch` and has not said that it drained
     uint64_t epoch = 0;
     uint64_t rev = 0;
-    Instant passed_at{};  // the first Token of `epoch`
   };
   struct Keeping {
     uint32_t processes = 0;
@@ -70,6 +64,7 @@ class Node {
   WorldState& world_;
   std::vector<Seen> seen_;                     // by process
   std::vector<std::vector<Keeping>> keeping_;  // by pod and GPU
+  std::vector<scheduler::PodMeter> meters_;    // by GPU
   std::vector<scheduler::RelayGuard> guards_;  // by GPU; none without a relay
 };
 

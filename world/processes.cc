@@ -99,7 +99,9 @@ void Processes::SayEverything() {
     if (!p->connected) continue;
     daemon_.Attach(*p);
     node_.Served(*p);
-    if (const auto last = node_.Last(*p)) daemon_.Hear(*p, last->state, last->held);
+    if (const auto last = node_.Last(*p)) {
+      daemon_.Hear(*p, last->state, last->measured, world_.now - last->at);
+    }
     if (!world_.PlanOf(*p).hostile) clients_.Deliver(*p, {.kind = hook::EventKind::kSync});
   }
 }

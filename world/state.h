@@ -119,8 +119,7 @@ struct Process {
   // (WorldState::in_order).
   std::array<Instant, 4> arrives{};
   // What the daemon knows of it.
-  Duration settled{0};              // of its State: held_ns when it last held nothing
-  Duration gaps{0};                 // in its hold: see Daemon::NoteGaps()
+  uint64_t settled_ns = 0;          // of its State: held_ns when it last held nothing
   bool restored = false;            // held when the daemon ended, and has not been heard since
   std::vector<hook::Event> missed;  // while it is stopped
 };
@@ -133,9 +132,7 @@ struct Account {
   Duration held{0};
   Duration hold_base{0};  // `held` before its last token
   Instant limit_full_at{};
-  Duration unseen{0};   // used by processes that died before the daemon was back: never charged
-  Duration transit{0};  // of holds by several processes: see Node::Transit()
-  Duration gaps{0};     // of those that the daemon's end interrupted: see Daemon::NoteGaps()
+  Duration unseen{0};  // used by processes that died before the daemon was back: never charged
   uint64_t grants = 0;
   Histogram waits;
   std::vector<Duration> series;

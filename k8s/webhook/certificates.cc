@@ -110,21 +110,15 @@ std::string ReplicaOf(X509* authority) {
   return name.data();
 }
 
-std::optional<WallTime> NotAfter(X509* certificate) {
-  tm when{};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) != 1) return std::nullopt;
-  return std::chrono::seconds(timegm(&when));
-}
-
 std::vector<Authority> Authorities(const std::string& bundle) {
   std::vector<Authority> all;
   if (bundle.size() > net::kPemMax) return all;
   const BioPtr text = BioOf(bundle);
   while (const X509Ptr certificate = ReadCertificate(text)) {
-    const auto until = NotAfter(certificate.get());
+    const auto until = net::NotAfter(certificate.get());
     std::string pem = PemOf(certificate.get());
     if (!until || pem.empty()) continue;
-    all.push_back({std::move(pem), ReplicaOf(certificate.get()), *until});
+    all.push_back({std::move(pem), ReplicaOf(certificate.get()), std::chrono::seconds(*until)});
   }
   ERR_clear_error();
   return all;

@@ -345,6 +345,26 @@ TEST_F(ClientLaws, SequenceAndCountersGoOnOverReconnects) {
   EXPECT_EQ(e.state.held_ns, 1'000'000u);
 }
 
+TEST_F(ClientLaws, ItSaysHowLongAgoItDrainedOverAGapInItsHold) {
+  EXPECT_EQ(Attach().state.drained_ns, 0u) << "it has never held";
+  Park();
+  seen_.parked = 0;
+  Token(1, 1, kQuota);
+  Pass(seconds(1), true);
+  seen_.parked = 1;
+  EXPECT_EQ(Do(EventKind::kFinished).state.drained_ns, 1u);
+  now_ += milliseconds(30);
+  EXPECT_EQ(Do(EventKind::kSync).state.drained_ns, 30'000'000u);
+  seen_.parked = 0;
+  EXPECT_EQ(Token(1, 2, kQuota).state.drained_ns, 0u) << "the same token lets it on";
+  Pass(seconds(1), true);
+  Do(EventKind::kFinished);
+  now_ += milliseconds(5);
+  const Effects e = Do(EventKind::kSync);
+  EXPECT_EQ(e.state.drained_ns, 5'000'000u);
+  EXPECT_EQ(e.state.held_ns, 40'000'000u);
+}
+
 TEST_F(ClientLaws, ASyncIsAnsweredWithTheState) {
   Hold();
   EXPECT_TRUE(Do(EventKind::kSync).send);

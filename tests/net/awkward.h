@@ -12,6 +12,8 @@ inline MetricsSnapshot Awkward() {
   snapshot.version = "1.2.3";
   snapshot.start_time_seconds = 1.8e9;
   snapshot.ledger_up = true;
+  snapshot.upstream_up = false;
+  snapshot.certificate_expires = 1'900'000'000;
   GpuMetrics gpu;
   gpu.uuid = "GPU-5cb1";
   gpu.model = "NVIDIA \"H200\"";
@@ -25,6 +27,7 @@ inline MetricsSnapshot Awkward() {
   gpu.uuid = "GPU-0000";
   gpu.hung = true;
   gpu.link_up = false;
+  gpu.failed = true;
   snapshot.gpus.push_back(gpu);
   PodMetrics pod;
   pod.gpu = "GPU-5cb1";
@@ -43,7 +46,7 @@ inline MetricsSnapshot Awkward() {
   pod.gpu = "GPU-5cb1";
   pod.pod = std::string(1000, 'x') + "\xc3\xa9";
   snapshot.pods.push_back(pod);
-  snapshot.teams.push_back({"research/vision", 0.5, 0.25, 0.125});
+  snapshot.teams.push_back({"research/vision", 0.5, 0.25, 0.125, 1.25});
   snapshot.teams.push_back({"", 1, 0, 0});
   return snapshot;
 }

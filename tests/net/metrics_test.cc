@@ -97,6 +97,13 @@ TEST(Metrics, HaveTheValuesOfTheSnapshot) {
   EXPECT_NE(holds.find("le=\"8.192\"} 0\n"), std::string::npos);
   EXPECT_NE(holds.find("le=\"+Inf\"} 1\n"), std::string::npos);
   EXPECT_EQ(Lines(text, "baton_build_info{"), "baton_build_info{version=\"1.2.3\"} 1\n");
+  EXPECT_NE(Lines(text, "baton_gpu_failed{device_uuid=\"GPU-0000\"").find("} 1\n"),
+            std::string::npos);
+  EXPECT_NE(Lines(text, "baton_gpu_failed{device_uuid=\"GPU-5cb1\"").find("} 0\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("\nbaton_upstream_up 0\n"), std::string::npos);
+  EXPECT_NE(text.find("\nbaton_certificate_expiry_timestamp_seconds 1900000000\n"),
+            std::string::npos);
   EXPECT_EQ(Lines(text, "baton_ledger_up "),
             "# HELP baton_ledger_up 1 if the ledger takes entries, else 0.\n"
             "# TYPE baton_ledger_up gauge\nbaton_ledger_up 1\n");
@@ -183,8 +190,8 @@ TEST(Metrics, OfAThousandPodsAreFiftyLinesEach) {
   }
   const Instant begun = MonotonicNow();
   const std::string text = MetricsText(snapshot);
-  std::printf("1000 pods: %.1f ms, %zu KiB\n", Nanos(MonotonicNow() - begun) / 1e6,
-              text.size() >> 10);
+  std::printf("1000 pods: %.1f ms, %zu KiB\n",
+              static_cast<double>(Nanos(MonotonicNow() - begun)) / 1e6, text.size() >> 10);
   const auto lines = std::count(text.begin(), text.end(), '\n');
   EXPECT_GT(lines, 45'000);
   EXPECT_LT(lines, 50'000);

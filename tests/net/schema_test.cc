@@ -158,12 +158,13 @@ TEST(OpenApi, EveryReferenceIsThereAndEverySchemaIsUsed) {
 // Names that are told of exist, and those that exist are told of.
 TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
   MetricsSnapshot snapshot;
-  snapshot.ledger_up = true;
+  snapshot.ledger_up = snapshot.upstream_up = true;
+  snapshot.certificate_expires = 1;
   snapshot.gpus.emplace_back();
   snapshot.gpus[0].sm_utilization_ratio = snapshot.gpus[0].memory_utilization_ratio = 0.5;
   snapshot.pods.emplace_back();
   snapshot.pods[0].memory_cap_bytes = 1;
-  snapshot.teams.push_back({"t", 0.5, 0.5, 0.5});
+  snapshot.teams.push_back({"t", 0.5, 0.5, 0.5, 0.5});
   std::set<std::string> exist;
   const std::string text = MetricsText(snapshot);
   for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos;) {
@@ -171,6 +172,13 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
     exist.insert(text.substr(at, text.find(' ', at) - at));
   }
   EXPECT_GT(exist.size(), 35u);
+  const std::string elsewhere =
+      TextOf(DOCS "/../k8s/binder/binder.cc") + TextOf(DOCS "/../k8s/webhook/webhook.cc");
+  const auto served_elsewhere = [&](const std::string& name) {
+    const std::string binder = "baton_binder_";
+    if (!name.starts_with(binder)) return elsewhere.find(name + " ") != std::string::npos;
+    return elsewhere.find("\"" + name.substr(binder.size()) + "\"") != std::string::npos;
+  };
   const auto told = [&](const std::string& path) {
     std::set<std::string> names;
     const std::string all = TextOf(path);
@@ -180,6 +188,10 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
       at = end;
       for (const std::string suffix : {"_bucket", "_sum", "_count"}) {
         if (one.ends_with(suffix)) one.resize(one.size() - suffix.size());
+      }
+      if (one.starts_with("baton_binder_") || one.starts_with("baton_webhook_")) {
+        EXPECT_TRUE(served_elsewhere(one)) << path << " tells of " << one;
+        continue;
       }
       EXPECT_EQ(exist.count(one), 1u) << path << " tells of " << one;
       names.insert(one);
@@ -191,6 +203,35 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
   std::set<std::string> documented = told(DOCS "/metrics.md");
   documented.insert("process_start_time_seconds");
   EXPECT_EQ(documented, exist);
+}
+
+TEST(Monitoring, TheRunbookHasASectionForEachAlert) {
+  const std::string alerts = TextOf(DOCS "/monitoring/alerts.yaml");
+  const std::string runbook = TextOf(DOCS "/runbook.md");
+  std::istringstream lines(alerts);
+  std::string line, name;
+  std::set<std::string> all, linked;
+  while (std::getline(lines, line)) {
+    const auto after = [&](const std::string& word) {
+      const size_t at = line.find(word);
+      return at == std::string::npos ? "" : line.substr(at + word.size());
+    };
+    if (std::string alert = after("- alert: "); !alert.empty()) all.insert(name = alert);
+    if (const std::string anchor = after("docs/runbook#"); !anchor.empty()) {
+      std::string expected = name;
+      for (char& c : expected) c = static_cast<char>(std::tolower(c));
+      EXPECT_EQ(anchor, expected);
+      linked.insert(name);
+    }
+  }
+  EXPECT_GE(all.size(), 13u);
+  EXPECT_EQ(all, linked);
+  std::set<std::string> sections;
+  for (size_t at = 0; (at = runbook.find("\n## ", at)) != std::string::npos;) {
+    at += 4;
+    sections.insert(runbook.substr(at, runbook.find('\n', at) - at));
+  }
+  EXPECT_EQ(sections, all);
 }
 
 TEST(Monitoring, TheDashboardIsSound) {

@@ -76,6 +76,47 @@ TEST(HoldMeter, AGrantThatWasKeptFromAClientIsNoHold) {
   EXPECT_EQ(other.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), Duration(0));
 }
 
+TEST(PodMeter, MeasuresFromTheFirstTokenThatAClientOfThePodWasPassed) {
+  PodMeter pod;
+  HoldMeter first, second;
+  const auto send = [&](HoldMeter& client, Duration at, const wire::Token& token) {
+    client.Sent(At(at), token);
+    pod.Sent(At(at), token);
+  };
+  send(first, milliseconds(100), TokenOf(7, 1, kQuota));
+  send(second, milliseconds(103), TokenOf(7, 1, kQuota));
+  send(second, milliseconds(104), TokenOf(7, 2, kQuota));
+  Measured measured = pod.Said(At(milliseconds(110)), StateOf(1, Phase::kIdle, 7, 1), first);
+  EXPECT_EQ(measured.held, milliseconds(10));
+  EXPECT_EQ(measured.pod_held, milliseconds(10));
+  measured = pod.Said(At(milliseconds(130)), StateOf(1, Phase::kHolding, 7, 2), second);
+  EXPECT_EQ(measured.pod_held, Duration(0)) << "it ends no hold";
+  for (const uint64_t seq : {2, 3}) {
+    measured = pod.Said(At(milliseconds(130 + seq)), StateOf(seq, Phase::kIdle, 7, 2), second);
+    EXPECT_EQ(measured.held, milliseconds(29));
+    EXPECT_EQ(measured.pod_held, milliseconds(32));
+  }
+  send(second, milliseconds(200), TokenOf(8, 1, kQuota));
+  measured = pod.Said(At(milliseconds(201)), StateOf(2, Phase::kIdle, 7, 1), first);
+  EXPECT_EQ(measured.pod_held, Duration(0)) << "the token of before is nobody's any more";
+  measured = pod.Said(At(milliseconds(205)), StateOf(4, Phase::kIdle, 8, 1), second);
+  EXPECT_EQ(measured.pod_held, milliseconds(5));
+}
+
+TEST(PodMeter, AClientWhoseGrantWasKeptFromItDoesNotMakeItsPodsHoldLonger) {
+  PodMeter pod;
+  HoldMeter first, second;
+  first.Sent(At(milliseconds(100)), TokenOf(7, 1, kQuota));
+  pod.Sent(At(milliseconds(100)), TokenOf(7, 1, kQuota));
+  second.Kept(TokenOf(7, 1, kQuota));
+  second.Sent(At(milliseconds(900)), TokenOf(7, 2, Duration(0)));
+  pod.Sent(At(milliseconds(900)), TokenOf(7, 2, Duration(0)));
+  const wire::State state = StateOf(1, Phase::kIdle, 7, 2);
+  const Measured measured = pod.Said(At(milliseconds(901)), state, second);
+  EXPECT_EQ(measured.held, milliseconds(1));
+  EXPECT_EQ(measured.pod_held, Duration(0));
+}
+
 using Verdict = RelayGuard::Verdict;
 
 // Two pods with a client each, which the daemon knows.

@@ -319,5 +319,104 @@ TEST(TokenScheduler, ProcessesThatTakeTurnsUnderOneTokenAreChargedForAllOfIt) {
   EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(6));
 }
 
+// Two processes of a pod. The second is granted its part 1 ms after the first, and its Token takes
+// `later` longer to where they are measured; it drains 10 ms after that.
+Duration ChargedForTwo(Duration later, bool pod_is_measured) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(50)});
+  for (uint64_t c = 1; c <= 2; ++c) step({}, ClientAttached{ClientId{c}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
+  step(milliseconds(1), ClientReport{ClientId{2}, 1, Phase::kWaiting, 0, 0});
+  ClientReport drained{ClientId{1}, 2, Phase::kIdle, 1, step.Rev(1), milliseconds(3)};
+  if (pod_is_measured) drained.pod_held = milliseconds(3);
+  step(milliseconds(2), drained);
+  drained = {ClientId{2}, 2, Phase::kIdle, 1, step.Rev(2), milliseconds(10)};
+  if (pod_is_measured) drained.pod_held = milliseconds(11) + later;
+  step(milliseconds(9) + later, drained);
+  EXPECT_FALSE(step.scheduler.holder());
+  return step.scheduler.Status(step.now)[0].held;
+}
+
+TEST(TokenScheduler, APodIsChargedForTheTimeOneOfItsTokensIsOnItsWayWhileAnotherProcessHolds) {
+  EXPECT_EQ(ChargedForTwo(milliseconds(0), true), milliseconds(11));
+  EXPECT_EQ(ChargedForTwo(milliseconds(5), true), milliseconds(16));
+  EXPECT_EQ(ChargedForTwo(milliseconds(5), false), milliseconds(11)) << "its relay is of before";
+}
+
+TEST(TokenScheduler, NoMeasureOfAPodIsLongerThanItsToken) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(50)});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});
+  ClientReport drained{ClientId{1}, 2, Phase::kIdle, 1, 1, milliseconds(4)};
+  drained.pod_held = seconds(9);
+  step(milliseconds(5), drained);
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(5));
+}
+
+// Beside the process of RestoredHold a second one of its pod held, from 20 ms to 70 ms after the
+// grant. The first held for 20 ms, was let on by the same token at 60 ms, and drained at 90 ms: so
+// one of them held all the time.
+class TwoRestoredHolds : public RestoredHold {
+ protected:
+  TwoRestoredHolds() {
+    step(HolderRestored{ClientId{11}, PodId{1}, kEpoch, Instant(seconds(1)),
+                        Instant(milliseconds(1020)), milliseconds(10)});
+    step(ClientAttached{ClientId{11}, PodId{1}});
+  }
+  // Both say what they added up, and perhaps when they drained.
+  void Drain(bool tell) {
+    ClientReport first{ClientId{10}, ++seq, Phase::kIdle, kEpoch, 2, {}, milliseconds(50)};
+    if (tell) first.drained_ago = step.now - Instant(milliseconds(1090));
+    step(first);
+    ClientReport second{ClientId{11}, 1, Phase::kIdle, kEpoch, 2, {}, milliseconds(50)};
+    if (tell) second.drained_ago = step.now - Instant(milliseconds(1070));
+    step(second);
+    EXPECT_TRUE(Returned());
+  }
+};
+
+TEST_F(TwoRestoredHolds, AreChargedForAGapInOneInWhichTheOtherHeld) {
+  Drain(true);
+  EXPECT_EQ(Charged(), milliseconds(90 - 10));
+}
+
+TEST_F(TwoRestoredHolds, AreChargedAsTheyAddItUpWhereTheirHooksAreOfBefore) {
+  Drain(false);
+  EXPECT_EQ(Charged(), milliseconds(70 - 10));
+}
+
+TEST_F(RestoredHold, IsChargedUntilItDrainedAsItsClientSays) {
+  step(ClientReport{ClientId{10},
+                    ++seq,
+                    Phase::kWaiting,
+                    kEpoch,
+                    2,
+                    {},
+                    milliseconds(20),
+                    {},
+                    {},
+                    step.now - Instant(milliseconds(1037))});
+  EXPECT_EQ(Charged(), milliseconds(37 - 10)) << "with the gaps in what it held, once";
+}
+
+TEST_F(RestoredHold, NobodySaysThatItDrainedBeforeItWasSeenToHold) {
+  step(ClientReport{ClientId{10}, ++seq, Phase::kWaiting, kEpoch, 2, {}, {}, {}, {}, seconds(9)});
+  EXPECT_EQ(Charged(), Duration(0));
+}
+
+TEST(TokenScheduler, WhatASaidAgainStateTellsOfItsDrainIsOlderByItsAge) {
+  wire::State state;
+  state.held_ns = 50;
+  EXPECT_EQ(ReportOf(ClientId{1}, state, {}, seconds(1), 20).drained_ago, Duration(0));
+  EXPECT_EQ(ReportOf(ClientId{1}, state, {}, seconds(1), 20).claimed, Duration(30));
+  EXPECT_EQ(ReportOf(ClientId{1}, state, {}, seconds(1), 90).claimed, Duration(0));
+  state.drained_ns = 5;
+  EXPECT_EQ(ReportOf(ClientId{1}, state, {}, seconds(1), 20).drained_ago, seconds(1) + Duration(5));
+  state.drained_ns = ~uint64_t{0};
+  EXPECT_GT(ReportOf(ClientId{1}, state, {}, Duration(uint64_t{1} << 60), 0).drained_ago,
+            seconds(1));
+}
+
 }  // namespace
 }  // namespace baton::scheduler

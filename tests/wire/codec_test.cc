@@ -90,6 +90,28 @@ TEST(Codec, FieldsThatANewerPeerAppendsAreSkippedAndMissingOnesKeepTheirDefault)
   EXPECT_TRUE(second.Read(sync));
 }
 
+TEST(Codec, ARelayOfBeforeMeasuresItsClientsAlone) {
+  const std::string before = {'\x95', 1, ClientFrame::kType, 4, 9, '\xc4', 1, 'x'};
+  Frame frame;
+  ASSERT_EQ(frame.Parse(before.data(), before.size()), DecodeStatus::kOk);
+  ClientFrame message;
+  ASSERT_TRUE(frame.Read(message));
+  EXPECT_EQ(message.client, 4u);
+  EXPECT_EQ(message.held_ns, 9u);
+  EXPECT_EQ(message.pod_held_ns, 0u);
+  EXPECT_EQ(message.age_ns, 0u);
+  message.pod_held_ns = 11;
+  message.age_ns = 12;
+  const std::string now = Encoded(message);
+  Frame second;
+  ASSERT_EQ(second.Parse(now.data(), now.size()), DecodeStatus::kOk);
+  ClientFrame got;
+  ASSERT_TRUE(second.Read(got));
+  EXPECT_EQ(std::string(got.frame.data, got.frame.size), "x") << "where one of before looks for it";
+  EXPECT_EQ(got.pod_held_ns, 11u);
+  EXPECT_EQ(got.age_ns, 12u);
+}
+
 TEST(Codec, AFieldOfTheWrongKindOrOutOfRangeIsRefused) {
   for (const std::string& bytes :
        std::vector<std::string>{{'\x93', 1, State::kType, '\xa1', 'x'},        // gpu is a string

@@ -54,6 +54,20 @@ TEST(World, NothingIsViolatedUnderAllFaultsAtOnce) { RunFresh(kAllFaults, kWorld
 
 TEST(World, WithoutFaultsEverybodyStaysWithinItsBound) { RunFresh(0, kWorlds); }
 
+// Worlds in which a pod was charged less than its processes used: a Token was on its way to one of
+// them, or one of them had drained for a while when the daemon ended, while another held.
+TEST(World, SeveralProcessesOfAPodAreChargedForAllThatTheyUsed) {
+  for (const uint64_t seed : {5000018, 1820007482}) {
+    DrawOptions options;
+    options.seed = seed;
+    options.length = seconds(10);
+    options.faults = kAllFaults;
+    options.relay = seed == 5000018;
+    const Verdict v = world::Run(Draw(options), {});
+    EXPECT_TRUE(v.ok) << seed << ": " << v.check << ": " << v.violation;
+  }
+}
+
 void RunHostile(uint32_t faults, bool relay) {
   std::random_device device;
   for (int i = 0; i < kWorlds; ++i) {

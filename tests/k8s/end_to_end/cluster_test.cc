@@ -323,7 +323,8 @@ TEST_F(KubernetesCluster, SaysWhatIsWrongWithAManifest) {
           "must be at least 1Mi of GPU memory; remove the field for no cap");
   refused("request: abc", "request", percentage);
   refused("request: \"30\", count: 17", "count", "should be less than or equal to 16");
-  refused("request: \"30\", priority: urgent", "priority", "supported values: \"low\", \"high\"");
+  refused("request: \"30\", priority: urgent", "priority",
+          R"(supported values: "normal", "low", "high", "idle")");
   Create(SharePod("fixed", "30", "4Gi"));
   const auto [status, said] =
       server_->Kubectl({"-n", space_, "patch", "sharepod", "fixed", "--type=merge", "-p",

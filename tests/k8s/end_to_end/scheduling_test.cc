@@ -150,7 +150,8 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
        {{"gpu", {{"request", "30"}, {"team", "nobody"}}},
         {"template",
          {{"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "none"}}})}}}}}}}};
-  refused(share_pod, "spec.gpu.team: there is no team 'nobody'; ask the cluster's operator which");
+  refused(share_pod,
+          "spec.gpu.team: team 'nobody' does not exist; ask the cluster's operator for the list");
 
   // What kubectl debug does.
   const auto debug = [&](const char* of, const char* name, const Json& mounts) -> std::string {
@@ -185,8 +186,12 @@ TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
     return patched ? "" : patched.error().message;
   };
   EXPECT_EQ(annotate("labels", {{"a", "b"}}), "");
-  EXPECT_NE(annotate("annotations", {{"a", "b"}}).find("failed calling webhook"),
-            std::string::npos);
+  EXPECT_EQ(annotate("annotations", {{"a", "b"}}), "");
+  for (const char* own : {"baton.dev/limit", "main.container.baton.dev/visible-devices"}) {
+    EXPECT_NE(annotate("annotations", {{own, "90"}}).find("failed calling webhook"),
+              std::string::npos)
+        << own;
+  }
   EXPECT_NE(debug("asks", "more", Json::array()).find("failed calling webhook"), std::string::npos);
   // Who asks for nothing does not even meet it.
   Json plain = Pod("plain", "1", "1");
@@ -350,8 +355,9 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
                           {"metadata", {{"name", name.name}}},
                           {"target", {{"kind", "Node"}, {"name", "gpu-3"}}}},
                          "binding"));
-  WaitUntil([&] { return !PlaceOf(*client_, name.name).empty(); }, seconds(10));
-  EXPECT_TRUE(PlaceOf(*client_, name.name).starts_with("gpu-3: gpu-3/"));
+  EXPECT_TRUE(WaitUntil(
+      [&] { return PlaceOf(*client_, name.name).starts_with("gpu-3: GPU-gpu-3-"); }, seconds(10)))
+      << PlaceOf(*client_, name.name);
 }
 
 }  // namespace
