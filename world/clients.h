@@ -37,8 +37,8 @@ class Clients {
   bool HasTurn(const Process& p) const;
   void PassTurn(Process& p);
   // Lets a thread that was parked for its backlog go on. The hook does when it is at its bound
-  // again. Half of that takes far fewer steps, and is the same but where threads wait for each other
-  // that are not alike: by it depends how far one is ahead of the others.
+  // again. Half of that takes far fewer steps, and is the same but where threads wait for each
+  // other that are not alike: by it depends how far one is ahead of the others.
   bool Unthrottle(Process& p, uint32_t thread);
   // Its burst, if all of it is launched and has ended.
   bool EndBurst(Process& p, uint32_t thread);
