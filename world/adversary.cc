@@ -31,6 +31,7 @@ Adversary::Mind& Adversary::MindOf(Process& p) {
   if (!mind.known) {
     mind.known = true;
     mind.habit = static_cast<Habit>(p.work.Between(0, kHabits - 1));
+    mind.insists = p.work.OneIn(2);
   }
   return mind;
 }
@@ -62,7 +63,7 @@ void Adversary::Heard(Process& p, const wire::Token& token) {
     case Habit::kClaimer:
       if (token.quota_ns == 0 && mind.claims && !p.work.OneIn(4)) return;  // told to stop
       Say(p, Phase::kWaiting);
-      if (p.work.OneIn(2)) ClaimNext(p);
+      if (mind.insists || p.work.OneIn(2)) ClaimNext(p);
       return;
     case Habit::kSilent:
       return Soon(p, 1'000, 4'000'000);
@@ -87,7 +88,7 @@ void Adversary::Act(Process& p) {
         return Soon(p, 100, 3'000'000);
       }
       Say(p, p.work.OneIn(2) ? Phase::kIdle : Phase::kWaiting);
-      if (p.work.OneIn(2)) return ClaimNext(p);
+      if (mind.insists || p.work.OneIn(2)) return ClaimNext(p);
       return Soon(p, 100, 20'000);
     case Habit::kSilent:
       if (!p.work.OneIn(4)) Say(p, Phase::kWaiting);

@@ -38,6 +38,7 @@ class Adversary {
   struct Mind {
     bool known = false;
     Habit habit = Habit::kAnything;
+    bool insists = false;  // a claimer: claims again whenever it has given back
     uint64_t seq = 0;
     uint64_t epoch = 0;  // of the newest token, and the last word about it
     uint64_t rev = 0;

@@ -347,6 +347,7 @@ void Laws::CheckHostile() {
       CheckRobbed(i, g);
     }
   }
+  for (uint32_t g = 0; g < world_.plan.gpus; ++g) CheckLost(g);
 }
 
 // By the node's own record. A daemon that was away cannot tell when who held; a relay's frames come
@@ -371,6 +372,36 @@ void Laws::CheckStolen(size_t pod, uint32_t g) {
                                  ", of which it was granted " + FormatSeconds(kept));
 }
 
+int64_t Laws::HostilePods(uint32_t g) const {
+  return std::count_if(world_.plan.pods.begin(), world_.plan.pods.end(), [g](const PodPlan& pod) {
+    return pod.hostile && std::count(pod.gpus.begin(), pod.gpus.end(), g) != 0;
+  });
+}
+
+// What hostile pods may keep from others by claims together.
+Duration Laws::Claims(uint32_t g) const {
+  return HostilePods(g) * (scheduler_.drain_timeout + (world_.now - Instant{}) / 100);
+}
+
+// Where an honest pod always has work, all time is its, or that of another one, or is charged to a
+// hostile one; but for claims and what hand-offs cost.
+void Laws::CheckLost(uint32_t g) {
+  if (gangs_here_ || !world_.plan.faults.empty()) return;
+  bool always = false;
+  Duration known{0};
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    const PodPlan& plan = world_.plan.pods[i];
+    const Account& account = world_.pods[i].accounts[g];
+    known += plan.hostile ? account.held : account.used;
+    always |= !plan.hostile && Steady(i);
+  }
+  const Duration length = world_.now - Instant{};
+  const Duration lost = length - known - Claims(g);
+  if (!always || lost <= length * 15 / 100) return;
+  world_.Violation("lost", "GPU " + std::to_string(g) + " was lost to everybody for " +
+                               FormatSeconds(lost) + " beyond what claims may take");
+}
+
 // Each hostile pod may keep the GPU for a hundredth of the time by claims, and drain_timeout once;
 // a process that never drains keeps it for drain_timeout, and its pod pays for it.
 void Laws::CheckRobbed(size_t pod, uint32_t g) {
@@ -378,13 +409,8 @@ void Laws::CheckRobbed(size_t pod, uint32_t g) {
   // A gang may get less where a pod on one of its GPUs keeps it for seconds again and again.
   if (!Steady(pod) || plan.hostile || world_.IsGang(pod)) return;
   if (!world_.plan.faults.empty()) return;
-  const auto hostile =
-      std::count_if(world_.plan.pods.begin(), world_.plan.pods.end(), [g](const PodPlan& other) {
-        return other.hostile && std::count(other.gpus.begin(), other.gpus.end(), g) != 0;
-      });
   const Duration length = world_.now - Instant{};
-  const Duration claims = hostile * (scheduler_.drain_timeout + length / 100);
-  const double due = policy::Ratio(world_.pods[pod].spec.request) * InNs(length - claims);
+  const double due = policy::Ratio(world_.pods[pod].spec.request) * InNs(length - Claims(g));
   // What hand-offs cost; and docs/policy.md's 2 M + L, where a hold may last until it is ended.
   const double least = 0.85 * due - InNs(5 * (scheduler_.drain_timeout + Longest(g)));
   const Duration used = world_.pods[pod].accounts[g].used;

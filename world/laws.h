@@ -79,6 +79,9 @@ class Laws {
 
   void CheckStolen(size_t pod, uint32_t g);
   void CheckRobbed(size_t pod, uint32_t g);
+  void CheckLost(uint32_t g);
+  Duration Claims(uint32_t g) const;
+  int64_t HostilePods(uint32_t g) const;
 
   WorldState& world_;
   const Node& node_;
