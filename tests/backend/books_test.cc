@@ -360,6 +360,8 @@ TEST_F(KeptBooks, AReportByTeamHasTheBudgets) {
   EXPECT_FALSE(report.at("rows")[1].contains("budget_hours"));
   EXPECT_EQ(report.at("rows")[2].at("key"), "ops");
   EXPECT_EQ(report.at("rows")[2].at("over_budget"), false);
+  EXPECT_TRUE(HasMetric("baton_team_budget_used_ratio{team=\"lab\"} 4"));
+  EXPECT_TRUE(HasMetric("baton_team_budget_used_ratio{team=\"ops\"} 0"));
   EXPECT_EQ(Say({{"command", "report"}, {"last", "3d"}, {"team", "ops"}}).at("rows").size(), 1u);
   EXPECT_EQ(Say({{"command", "report"}, {"last", "3d"}, {"user", "x"}}).at("rows").size(), 0u);
 }

@@ -238,6 +238,17 @@ TEST_F(KeptBooksBelow, BatchesAreNumberedAboveWhatTheCentralOneKnows) {
   EXPECT_TRUE(Eventually([&] { return Said({"the upstream sent malformed teams"}); }));
 }
 
+TEST_F(KeptBooksBelow, AMetricSaysWhetherTheCentralOneTakesUsage) {
+  wire::BooksHello hello;
+  ASSERT_TRUE(central_.Await(hello));
+  wire::Error refusal;
+  refusal.text.Set("no room");
+  central_.Send(refusal);
+  EXPECT_TRUE(Eventually([&] { return HasMetric("baton_upstream_up 0"); }));
+  central_.Send(wire::BooksWelcome{});
+  EXPECT_TRUE(Eventually([&] { return HasMetric("baton_upstream_up 1"); }));
+}
+
 TEST_F(KeptBooksBelow, TeamsOfTheCentralOneHoldHere) {
   wire::BooksHello hello;
   ASSERT_TRUE(central_.Await(hello));

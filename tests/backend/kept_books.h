@@ -17,6 +17,7 @@
 #include "ledger/ledger.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
+#include "tests/net/client.h"
 
 namespace baton::backend {
 
@@ -31,8 +32,8 @@ class KeptBooks : public testing::Test {
     WriteText(folder_ / "batond.toml",
               "[server]\nsocket_dir = \"" + (folder_ / "run") + "\"\nstate_dir = \"" +
                   (folder_ / "state") + "\"\nlock_dir = \"" + (folder_ / "lock") +
-                  "\"\n[scheduler]\ndrain_timeout = \"60s\"\n[http]\nlisten = \"\"\n[ledger]\n" +
-                  ledger + "\n" + more +
+                  "\"\n[scheduler]\ndrain_timeout = \"60s\"\n[http]\nlisten = \"127.0.0.1:" +
+                  std::to_string(port_) + "\"\n[ledger]\n" + ledger + "\n" + more +
                   "\n[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"1GiB\"\n[[gpu]]\nuuid = \"GPU-b\"\n");
   }
   void Start() { ASSERT_TRUE(daemon_.Start()) << daemon_.Log(); }
@@ -132,9 +133,15 @@ class KeptBooks : public testing::Test {
     }
     return false;
   }
+  // What Prometheus reads there: "name{labels} value" is a line of it.
+  bool HasMetric(const std::string& line) {
+    const std::string metrics = net::Get(static_cast<uint16_t>(port_), "/metrics").body;
+    return metrics.find("\n" + line + "\n") != std::string::npos;
+  }
   bool IsDegraded() { return !Say({{"command", "status"}}).at("daemon").at("degraded").empty(); }
 
   const TempFolder folder_;
+  const int port_ = FreePort();
   uint64_t incarnations_ = 0;
   DaemonProcess daemon_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
 };

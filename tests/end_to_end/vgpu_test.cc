@@ -6,6 +6,8 @@
 
 #include "sim/card.h"
 #include "tests/end_to_end/fixture.h"
+#include "tests/net/client.h"
+#include "tests/net/prometheus.h"
 
 namespace baton::bench {
 namespace {
@@ -138,7 +140,11 @@ TEST_F(Vgpus, OfNodesAreMadeOverTheirFrontends) {
 }
 
 TEST_F(Vgpus, AGpuThatFailsGetsNoMorePodsAndSaysWhoseItWas) {
-  StartCluster({.transport = Transport::kUnix, .gpus = 2, .model = "a100-80"});
+  const uint16_t port = net::FreePort();
+  StartCluster({.transport = Transport::kUnix,
+                .gpus = 2,
+                .model = "a100-80",
+                .http = "127.0.0.1:" + std::to_string(port)});
   ExpectOk({"vgpu", "create", "a", "--request", "10", "--gpu", "0"});
   ExpectOk({"vgpu", "create", "b", "--request", "10", "--gpu", "1"});
   Pod& other = Start([&] {
@@ -165,6 +171,13 @@ TEST_F(Vgpus, AGpuThatFailsGetsNoMorePodsAndSaysWhoseItWas) {
         text.find("has failed") != std::string::npos && text.find("on it: a") != std::string::npos;
   }
   EXPECT_TRUE(told) << status.at("events").dump(1);
+  const std::string metrics = net::Get(port, "/metrics").body;
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    const size_t row = metrics.find("\nbaton_gpu_failed{device_uuid=\"" + device(0, gpu).uuid);
+    ASSERT_NE(row, std::string::npos) << metrics;
+    const size_t end = metrics.find('\n', row + 1);
+    EXPECT_EQ(metrics.substr(end - 2, 2), gpu == 0 ? " 1" : " 0");
+  }
   for (const char* name : {"c", "d"}) {
     ExpectOk({"vgpu", "create", name, "--request", "10"});
   }

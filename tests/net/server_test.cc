@@ -234,6 +234,10 @@ TEST(HttpServer, SpeaksTls) {
   Client plain(served.port());
   plain.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(plain.AwaitEnd());
+  const auto expires = served.server.certificate_expires();
+  ASSERT_TRUE(expires);
+  EXPECT_GT(*expires, time(nullptr));
+  EXPECT_FALSE(Served().server.certificate_expires()) << "without TLS";
 }
 
 TEST(HttpServer, WhatOtherMachinesReachNeedsTokenAndCertificate) {

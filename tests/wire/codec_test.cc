@@ -74,28 +74,29 @@ TEST(Codec, NeighbouringVersionsAreReadAndOthersRefused) {
   }
 }
 
+// What a reader has of these bytes; they must outlive it.
+template <class Message>
+Message Parsed(const std::string& bytes) {
+  Frame frame;
+  EXPECT_EQ(frame.Parse(bytes.data(), bytes.size()), DecodeStatus::kOk);
+  Message message;
+  EXPECT_TRUE(frame.Read(message));
+  return message;
+}
+
 TEST(Codec, FieldsThatANewerPeerAppendsAreSkippedAndMissingOnesKeepTheirDefault) {
   // [1, Token, gpu, epoch] and [1, Sync, 5, "new"].
   const std::string shorter = {'\x94', 1, Token::kType, 2, 9};
-  Frame frame;
-  ASSERT_EQ(frame.Parse(shorter.data(), shorter.size()), DecodeStatus::kOk);
-  Token token;
-  ASSERT_TRUE(frame.Read(token));
+  const Token token = Parsed<Token>(shorter);
   EXPECT_EQ(token.epoch, 9u);
   EXPECT_EQ(token.quota_ns, 0u);
   const std::string longer = {'\x94', 1, Sync::kType, 5, '\xa3', 'n', 'e', 'w'};
-  Frame second;
-  ASSERT_EQ(second.Parse(longer.data(), longer.size()), DecodeStatus::kOk);
-  Sync sync;
-  EXPECT_TRUE(second.Read(sync));
+  Parsed<Sync>(longer);
 }
 
 TEST(Codec, ARelayOfBeforeMeasuresItsClientsAlone) {
   const std::string before = {'\x95', 1, ClientFrame::kType, 4, 9, '\xc4', 1, 'x'};
-  Frame frame;
-  ASSERT_EQ(frame.Parse(before.data(), before.size()), DecodeStatus::kOk);
-  ClientFrame message;
-  ASSERT_TRUE(frame.Read(message));
+  ClientFrame message = Parsed<ClientFrame>(before);
   EXPECT_EQ(message.client, 4u);
   EXPECT_EQ(message.held_ns, 9u);
   EXPECT_EQ(message.pod_held_ns, 0u);
@@ -103,10 +104,7 @@ TEST(Codec, ARelayOfBeforeMeasuresItsClientsAlone) {
   message.pod_held_ns = 11;
   message.age_ns = 12;
   const std::string now = Encoded(message);
-  Frame second;
-  ASSERT_EQ(second.Parse(now.data(), now.size()), DecodeStatus::kOk);
-  ClientFrame got;
-  ASSERT_TRUE(second.Read(got));
+  const ClientFrame got = Parsed<ClientFrame>(now);
   EXPECT_EQ(std::string(got.frame.data, got.frame.size), "x") << "where one of before looks for it";
   EXPECT_EQ(got.pod_held_ns, 11u);
   EXPECT_EQ(got.age_ns, 12u);
