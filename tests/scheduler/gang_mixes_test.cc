@@ -111,8 +111,6 @@ TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
                    .kernel = microseconds(draw(20, 3'000)),
                    .collective = static_cast<uint32_t>(draw(0, 20)),
                    .in_turn = draw(0, 4) == 0};
-      // Two threads that each go round the GPUs could both be at rest by chance only.
-      if (plan.in_turn) plan.processes = 1;
       plan.gpus.clear();
       for (uint32_t g = 0; g < gpus; ++g) {
         if (draw(0, 1) == 0) plan.gpus.push_back(g);

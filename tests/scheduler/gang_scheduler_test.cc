@@ -237,6 +237,22 @@ TEST(Gang, OneProcessThatLaunchesOnAllItsGpusInTurnGoesOn) {
   EXPECT_GT(Least(shares, s), 48);
 }
 
+// Whoever is let on has a kernel when the others are done, and its next GPU to wait for.
+TEST(Gang, ProcessesThatLaunchInTurnWithoutWaitingForEachOtherComeToRest) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangRun world(4, seed);
+    world.Add({.spec = Spec(50),
+               .processes = 2,
+               .gpus = {0, 1, 2, 3},
+               .kernel = microseconds(2'500),
+               .in_turn = true});
+    const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
+    world.Run(seconds(1));
+    EXPECT_GT(Least(world.SharesOver(seconds(5)), s), 45);
+  }
+}
+
 // Each of them asks again before its grace is over, so that one always rests; and cuts the gang.
 // `busy`: another one uses what they leave meanwhile.
 TEST(Gang, SmallPodsDoNotKeepItWaitingForEver) {
