@@ -616,6 +616,7 @@ bool Park(Gpu* gpu) {
   gpu->parked.fetch_add(1);
   Event event;
   event.kind = EventKind::kParked;
+  SignalsHeld held;
   Step(gpu, event);
   const auto sleep = [gpu](Duration timeout) {
     gpu->asleep.fetch_add(1, std::memory_order_seq_cst);
@@ -625,13 +626,14 @@ bool Park(Gpu* gpu) {
   bool refused = false;
   Duration patience = kOtherReads;
   const bool listens = BeginListening();
+  if (!listens) held.Release();
   while (gpu->gate.open.load(std::memory_order_seq_cst) == 0 && !(refused = Refused())) {
     if (!listens) {
       sleep(kParkedLook);
       continue;
     }
     event.kind = EventKind::kToken;
-    const Heard heard = Listen(g.fd, gpu->gate, kParkedLook, event.token);
+    const Heard heard = Listen(g.fd, gpu->gate, kParkedLook, held, event.token);
     if (heard == Heard::kToken && event.token.gpu < GpuCount()) Step(GpuAt(event.token.gpu), event);
     if (heard != Heard::kOther) {
       patience = kOtherReads;
@@ -646,12 +648,18 @@ bool Park(Gpu* gpu) {
   return !refused;  // it may have closed again by now: then the caller comes back
 }
 
-void Launched(Gpu* gpu) { Step(gpu, Event{}); }
+void Launched(Gpu* gpu) {
+  SignalsHeld held;
+  Step(gpu, Event{});
+}
 
 void MemoryMoved(Gpu* gpu, bool tell) {
   Event event;
   if (tell) event.kind = EventKind::kMemory;
-  Step(gpu, event);
+  {
+    SignalsHeld held;
+    Step(gpu, event);
+  }
   Kick();
 }
 

@@ -171,19 +171,26 @@ void* OpenLibrary(const char* name, bool only_if_loaded) {
   return open == nullptr ? nullptr : open(name, RTLD_LAZY | (only_if_loaded ? RTLD_NOLOAD : 0));
 }
 
+SignalsHeld::SignalsHeld() {
+  // All but 32 and 33, by which glibc makes every thread take part in setuid() and its like.
+  const uint64_t all = ~(uint64_t{3} << 31);
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before_, sizeof(before_));
+}
+
+void SignalsHeld::Release() {
+  if (!held_) return;
+  held_ = false;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(before_));
+}
+
 bool StartThread(void* (*run)(void*), void* argument) {
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   const auto create = Resolve<Create>("pthread_create");
   const auto detach = Resolve<int (*)(pthread_t)>("pthread_detach");
   if (create == nullptr || detach == nullptr) return false;
-  // All but 32 and 33, by which glibc makes every thread take part in setuid() and its like.
-  uint64_t all = ~(uint64_t{3} << 31);
-  uint64_t before = 0;
-  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof(before));
+  SignalsHeld held;  // in the new thread for ever
   pthread_t thread;
-  const int error = create(&thread, nullptr, run, argument);
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof(before));
-  if (error != 0) return false;
+  if (create(&thread, nullptr, run, argument) != 0) return false;
   detach(thread);
   return true;
 }

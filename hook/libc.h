@@ -82,6 +82,24 @@ class Lock {
   std::atomic<uint32_t> word_{0};  // 0 free, 1 held, 2 held and somebody waits
 };
 
+// Holds the program's signals back from the calling thread: a handler may take as long as it likes,
+// and must not do so where this thread has a lock that the client thread needs.
+class SignalsHeld {
+ public:
+  SignalsHeld();
+  ~SignalsHeld() { Release(); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  void Release();
+  // What the program has blocked, for a sleep that signals end (ppoll); 8 bytes, as the kernel has
+  // it.
+  const uint64_t& before() const { return before_; }
+
+ private:
+  uint64_t before_ = 0;
+  bool held_ = true;
+};
+
 class Guard {
  public:
   explicit Guard(Lock& lock) : lock_(lock) { lock_.Acquire(); }

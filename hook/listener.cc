@@ -27,9 +27,9 @@ __thread bool t_listens __attribute__((tls_model("initial-exec"))) = false;
 
 // As system calls: the C library's functions are points at which a thread of the program may be
 // cancelled.
-int Poll(pollfd* fds, unsigned count, Duration timeout) {
+int Poll(pollfd* fds, unsigned count, Duration timeout, const uint64_t* blocked = nullptr) {
   timespec t = ToTimespec(timeout);  // the kernel writes what is left of it
-  return static_cast<int>(syscall(SYS_ppoll, fds, count, &t, nullptr, 0));
+  return static_cast<int>(syscall(SYS_ppoll, fds, count, &t, blocked, sizeof(*blocked)));
 }
 
 long Receive(int fd, char* frame, size_t room, int flags) {
@@ -73,11 +73,11 @@ void EndListening() {
 }
 
 Heard Listen(const std::atomic<int>& socket, const Gate& gate, Duration timeout,
-             wire::Token& token) {
+             const SignalsHeld& held, wire::Token& token) {
   const int fd = socket.load();
   pollfd fds[2] = {{kick.load(), POLLIN, 0}, {fd, POLLIN, 0}};
   if (gate.open.load(std::memory_order_seq_cst) != 0) return Heard::kNothing;
-  if (Poll(fds, 2, timeout) <= 0) return Heard::kNothing;
+  if (Poll(fds, 2, timeout, &held.before()) <= 0) return Heard::kNothing;
   if (fds[0].revents != 0) {
     uint64_t count;
     const long n = syscall(SYS_read, fds[0].fd, &count, sizeof(count));

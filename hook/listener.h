@@ -4,7 +4,8 @@
 //
 // The client thread reads the socket too, and always can: the listener may be held up for as long
 // as its program likes (a signal handler, a debugger), and what is no token is none of its
-// business. So both sleep on the socket, and whoever reads holds a lock meanwhile.
+// business. So both sleep on the socket, and whoever reads holds a lock meanwhile; for that time
+// the listener's signals are held.
 #ifndef BATON_HOOK_LISTENER_H_
 #define BATON_HOOK_LISTENER_H_
 
@@ -35,9 +36,10 @@ enum class Heard : uint8_t {
   kOther,  // something that the client thread is to read, or reads: the gate says what comes of it
 };
 // The listener sleeps until something may have changed, for `timeout` at most. `socket`: the
-// process's, or -1; it is read only while it still has that value.
+// process's, or -1; it is read only while it still has that value. `held`: signals come while it
+// sleeps.
 Heard Listen(const std::atomic<int>& socket, const Gate& gate, Duration timeout,
-             wire::Token& token);
+             const SignalsHeld& held, wire::Token& token);
 // The calling thread may have opened the gate at which the listener waits, or made a new socket.
 void WakeListener();
 

@@ -17,11 +17,11 @@ constexpr Duration kRenewBefore = milliseconds(4);
 // at the same place. The last is wire::kSingleLaunch.
 constexpr Duration kWindow = milliseconds(1);
 constexpr int64_t kWindowShrinks = 4;
-// After so many windows without an end, what they let on is waited for as well, and longer after
-// each so many more: ranks that do not wait for each other would always have a kernel on one GPU or
-// another, and how long kernels take is known roughly.
-constexpr uint32_t kWindowsHasty = 8;
-constexpr uint32_t kPatienceMost = 6;  // doublings
+// Ranks that do not wait for each other would always have a kernel on one GPU or another. So after
+// this many windows without an end the kernels that were let on are waited for as well, and for
+// twice as long beyond their predicted end after each as many more: the prediction is rough.
+constexpr uint32_t kWindowsUnwaited = 8;
+constexpr uint32_t kDoublingsMost = 6;
 // So many windows without an end, and it begins anew.
 constexpr uint32_t kWindowsMax = 200;
 // A drain is taken for stuck when nothing has changed for this long: a report needs that long to
@@ -365,13 +365,12 @@ void GangScheduler::Close(Gang& gang, const Views& views) {
     gang.changed_at = std::max(gang.changed_at, now_);
   }
   gang.act_at = gang.changed_at + kStuckAfter * (1 + std::min(gang.windows, kWindowsMax) / 32);
-  const uint32_t patience = gang.windows / kWindowsHasty;
+  const uint32_t patience = std::min(gang.windows / kWindowsUnwaited, kDoublingsMost);
   for (const GangView& v : views) {
-    if (v.drained || !v.holds || (!v.stuck && patience == 0)) continue;
+    if (!v.holds || v.drained || (patience == 0 && !v.stuck)) continue;
     // Work that only takes its time is not stuck.
     const Instant most = behind.empty() ? kNever : gang.changed_at + kStuckAfterMax;
-    gang.act_at = std::max(gang.act_at, std::min(v.done_at, most) +
-                                            kStuckAfter * (1 << std::min(patience, kPatienceMost)));
+    gang.act_at = std::max(gang.act_at, std::min(v.done_at, most) + kStuckAfter * (1 << patience));
   }
   if (behind.empty()) gang.act_at += kNoneBehind * (1 << std::min(gang.in_vain, 10u));
   if (now_ >= gang.act_at) LetOn(gang, views, std::move(behind));

@@ -61,7 +61,7 @@ struct Verdict {
   bool ok = true;
   std::string
       check;  // which check failed first: exclusive, limit, book, codec, liveness, lag,
-              // share, credit, invariant, relay, epoch, stolen, claims or robbed; empty when ok
+              // share, credit, invariant, relay, epoch, stolen, claims, robbed or lost; empty when ok
   std::string violation;  // what it saw, with its instant
   Duration at{0};         // that instant
   uint64_t events = 0;

@@ -9,8 +9,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Random numbers of its own for everything that is drawn, so that a world without one
-// of its pods or faults is otherwise the same.
+// Random numbers of its own for everything that is drawn, so that a world without one of its pods
+// or faults is otherwise the same.
 Random Draws(uint64_t seed, uint64_t pod, uint64_t process, uint64_t purpose) {
   return Random(seed * 0x9e3779b97f4a7c15u + pod * 0xbf58476d1ce4e5b9u +
                 process * 0x94d049bb133111ebu + purpose);

@@ -25,12 +25,14 @@ PodId GangRun::Add(PodPlan pod) {
   return PodId{pod.id};
 }
 
-PodId GangRun::AddPods(PodPlan pod) {
+PodId GangRun::AddPods(PodPlan pod, const std::vector<uint32_t>& processes) {
   pod.id = pod.gang = ++last_id_;
-  for (const uint32_t g : std::vector(pod.gpus)) {
-    pod.gpus = {g};
+  const std::vector<uint32_t> gpus = pod.gpus;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    pod.gpus = {gpus[i]};
+    if (!processes.empty()) pod.processes = processes.at(i);
     Add(pod);
-    pod.id = 1000 * (g + 1) + pod.gang;
+    pod.id = 1000 * (gpus[i] + 1) + pod.gang;
   }
   return PodId{pod.gang};
 }
@@ -53,8 +55,9 @@ void GangRun::Run(Duration length) {
   }
   world_->RunUntil(end);
   ASSERT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
-  // One that is due all the time is woken each millisecond.
-  const auto most = static_cast<uint64_t>(50 + length / microseconds(1'500));
+  // One that is due all the time is woken each millisecond; one that lets ranks meet, nearly as
+  // often while it does.
+  const auto most = static_cast<uint64_t>(100 + length / microseconds(1'200));
   ASSERT_LT(daemon().gang_wakeups() - wakeups, most) << "the gangs' coordinator spins";
 }
 
@@ -152,6 +155,10 @@ bool GangRun::Waits(PodId pod, uint32_t g) {
   return waits;
 }
 
+uint32_t GangRun::Started(PodId pod) {
+  return world_->state().GangOf(world_->state().IndexOf(pod)).started;
+}
+
 uint64_t GangRun::Launches(PodId pod) {
   uint64_t least = ~uint64_t{0};
   for (const world::Process* p : Processes(pod)) least = std::min(least, p->Launches());
@@ -188,6 +195,16 @@ Duration GangRun::Debt(PodId pod) {
   EachStatus(pod, [&](const TokenScheduler& gpu, const PodStatus& s) {
     most = std::max({most, -s.lag, -gpu.Gang(s.pod).allowance});
   });
+  return most;
+}
+
+Duration GangRun::MostOwed() {
+  Duration most{0};
+  for (const world::Site& site : world_->state().sites) {
+    Duration owed{0};
+    for (const PodStatus& s : site.scheduler->Status(now())) owed += std::max(s.lag, Duration(0));
+    most = std::max(most, owed);
+  }
   return most;
 }
 

@@ -28,8 +28,9 @@ class GangRun {
 
   // Before the first Run(). Processes that do not pause draw their kernels each for itself.
   PodId Add(PodPlan pod);
-  // A gang of pods, one on each of the GPUs. What is said of the first is said of all.
-  PodId AddPods(PodPlan pod);
+  // A gang of pods, one on each of the GPUs, with so many processes each; empty: as `pod` says.
+  // What is said of the first is said of all.
+  PodId AddPods(PodPlan pod, const std::vector<uint32_t>& processes = {});
   // Faults come: holds may be longer than what was granted, and who waits may wait for ever.
   void ExpectFaults() { options_.bounds = false; }
 
@@ -57,6 +58,8 @@ class GangRun {
   // Whether one of its processes has something to do, and whether the pod stands in line.
   bool Asks(PodId pod);
   bool Waits(PodId pod, uint32_t g);
+  // Its processes over time, all of its gang.
+  uint32_t Started(PodId pod);
   // Of the one of its living processes, or threads, that has launched least.
   uint64_t Launches(PodId pod);
   uint64_t Collectives(PodId pod);
@@ -67,6 +70,8 @@ class GangRun {
   Duration Held(PodId pod);
   // Where it is ahead of its share, or beyond its limit, most.
   Duration Debt(PodId pod);
+  // What pods on one GPU are owed together, where that is most.
+  Duration MostOwed();
   // From a launch that finds the gate closed to the gate open.
   Duration LongestWait(PodId pod);
   const world::Daemon& daemon() { return world_->daemon(); }

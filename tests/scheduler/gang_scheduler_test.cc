@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -134,17 +135,25 @@ TEST(Gang, ItsLimitHolds) {
   EXPECT_GT(Least(shares, a), 17);
 }
 
+// It waits until the gang's ranks have met.
 TEST(Gang, AHighPriorityPodTakesTheTokensBackAtOnce) {
-  GangRun world(2, 3);
-  const PodId a = world.Add({.spec = Spec(30), .gpus = {0, 1}, .collective = 10});
-  const PodId s = world.Add({.spec = Spec(30, 100, policy::Priority::kHigh),
-                             .gpus = {1},
-                             .burst = milliseconds(4),
-                             .pause = milliseconds(100)});
-  world.Run(seconds(5));
-  EXPECT_GT(world.Launches(s), 40 * 4u);  // a burst each 104 ms, and a short wait
-  EXPECT_LT(world.LongestWait(s), milliseconds(12));
-  EXPECT_GT(Least(world.SharesOver(seconds(5)), a), 80);
+  std::vector<Duration> longest;
+  for (uint64_t seed = 1; seed <= 9; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    GangRun world(2, seed);
+    const PodId a = world.Add({.spec = Spec(30), .gpus = {0, 1}, .collective = 10});
+    const PodId s = world.Add({.spec = Spec(30, 100, policy::Priority::kHigh),
+                               .gpus = {1},
+                               .burst = milliseconds(4),
+                               .pause = milliseconds(100)});
+    world.Run(seconds(5));
+    EXPECT_GT(world.Launches(s), 40 * 4u);  // a burst each 104 ms, and a short wait
+    longest.push_back(world.LongestWait(s));
+    EXPECT_GT(Least(world.SharesOver(seconds(5)), a), 80);
+  }
+  std::sort(longest.begin(), longest.end());
+  EXPECT_LT(longest[longest.size() / 2], milliseconds(12));
+  EXPECT_LT(longest.back(), milliseconds(15));
 }
 
 TEST(Gang, WhenARankDiesTheGpusAreGivenToOthers) {
@@ -242,14 +251,16 @@ TEST(Gang, ProcessesThatLaunchInTurnWithoutWaitingForEachOtherComeToRest) {
   for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     GangRun world(4, seed);
-    world.Add({.spec = Spec(50),
-               .processes = 2,
-               .gpus = {0, 1, 2, 3},
-               .kernel = microseconds(2'500),
-               .in_turn = true});
+    const PodId a = world.Add({.spec = Spec(50),
+                               .processes = 2,
+                               .gpus = {0, 1, 2, 3},
+                               .kernel = microseconds(2'500),
+                               .in_turn = true});
     const PodId s = world.Add({.spec = Spec(50), .gpus = {0}});
     world.Run(seconds(1));
-    EXPECT_GT(Least(world.SharesOver(seconds(5)), s), 45);
+    const Shares shares = world.SharesOver(seconds(5));
+    EXPECT_GT(Least(shares, a), 38);  // the rest of its time goes by until they rest
+    EXPECT_GT(Least(shares, s), 48);
   }
 }
 
