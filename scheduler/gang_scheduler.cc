@@ -17,10 +17,10 @@ constexpr Duration kRenewBefore = milliseconds(4);
 // at the same place. The last is wire::kSingleLaunch.
 constexpr Duration kWindow = milliseconds(1);
 constexpr int64_t kWindowShrinks = 4;
-// Ranks that do not wait for each other would always have a kernel on one GPU or another. So after
-// this many windows without an end the kernels that were let on are waited for as well, and for
-// twice as long beyond their predicted end after each as many more: the prediction is rough.
-constexpr uint32_t kWindowsUnwaited = 8;
+// When kernels end is predicted roughly. Ranks that do not wait for each other, and are let on
+// while one of their kernels still runs, have a kernel on one GPU or another for ever. So after so
+// many windows without an end a kernel is waited for twice as long beyond its predicted end.
+constexpr uint32_t kWindowsToDouble = 8;
 constexpr uint32_t kDoublingsMost = 6;
 // So many windows without an end, and it begins anew.
 constexpr uint32_t kWindowsMax = 200;
@@ -365,9 +365,9 @@ void GangScheduler::Close(Gang& gang, const Views& views) {
     gang.changed_at = std::max(gang.changed_at, now_);
   }
   gang.act_at = gang.changed_at + kStuckAfter * (1 + std::min(gang.windows, kWindowsMax) / 32);
-  const uint32_t patience = std::min(gang.windows / kWindowsUnwaited, kDoublingsMost);
+  const uint32_t patience = std::min(gang.windows / kWindowsToDouble, kDoublingsMost);
   for (const GangView& v : views) {
-    if (!v.holds || v.drained || (patience == 0 && !v.stuck)) continue;
+    if (!v.stuck) continue;
     // Work that only takes its time is not stuck.
     const Instant most = behind.empty() ? kNever : gang.changed_at + kStuckAfterMax;
     gang.act_at = std::max(gang.act_at, std::min(v.done_at, most) + kStuckAfter * (1 << patience));

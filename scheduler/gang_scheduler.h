@@ -10,8 +10,8 @@
 //   holding   all are free: granted on all, with one deadline; extended on all or none
 //   closing   one end for all. A rank that is behind the others gets its token again for moments,
 //             for their kernels may be waiting for its next launch; where ranks wait for each other
-//             in a circle, all do. Where that goes on, the kernels so launched are waited for before
-//             the next ones. Released on all once all have drained
+//             in a circle, all do. Where that goes on, kernels get longer to end before the next
+//             are let on. Released on all once all have drained
 //
 // No deadlock: a gang reserves all its GPUs in one step, and only where no other gang has reserved
 // one of them; who holds needs nothing more to finish. A pinned GPU is let go as soon as it is

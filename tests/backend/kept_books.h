@@ -32,8 +32,9 @@ class KeptBooks : public testing::Test {
     WriteText(folder_ / "batond.toml",
               "[server]\nsocket_dir = \"" + (folder_ / "run") + "\"\nstate_dir = \"" +
                   (folder_ / "state") + "\"\nlock_dir = \"" + (folder_ / "lock") +
-                  "\"\n[scheduler]\ndrain_timeout = \"60s\"\n[http]\nlisten = \"127.0.0.1:" +
-                  std::to_string(port_) + "\"\n[ledger]\n" + ledger + "\n" + more +
+                  "\"\n[scheduler]\ndrain_timeout = \"60s\"\n[http]\nlisten = \"127.0.0.1:0\"\n"
+                  "[ledger]\n" +
+                  ledger + "\n" + more +
                   "\n[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"1GiB\"\n[[gpu]]\nuuid = \"GPU-b\"\n");
   }
   void Start() { ASSERT_TRUE(daemon_.Start()) << daemon_.Log(); }
@@ -135,13 +136,15 @@ class KeptBooks : public testing::Test {
   }
   // What Prometheus reads there: "name{labels} value" is a line of it.
   bool HasMetric(const std::string& line) {
-    const std::string metrics = net::Get(static_cast<uint16_t>(port_), "/metrics").body;
-    return metrics.find("\n" + line + "\n") != std::string::npos;
+    const std::string log = daemon_.Log(), before = "http://127.0.0.1:";
+    const size_t at = log.rfind(before);
+    if (at == std::string::npos) return false;
+    const auto port = static_cast<uint16_t>(std::stoi(log.substr(at + before.size(), 5)));
+    return net::Get(port, "/metrics").body.find("\n" + line + "\n") != std::string::npos;
   }
   bool IsDegraded() { return !Say({{"command", "status"}}).at("daemon").at("degraded").empty(); }
 
   const TempFolder folder_;
-  const int port_ = FreePort();
   uint64_t incarnations_ = 0;
   DaemonProcess daemon_{BATOND, folder_ / "batond.toml", folder_ / "batond.log"};
 };

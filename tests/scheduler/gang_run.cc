@@ -198,16 +198,6 @@ Duration GangRun::Debt(PodId pod) {
   return most;
 }
 
-Duration GangRun::MostOwed() {
-  Duration most{0};
-  for (const world::Site& site : world_->state().sites) {
-    Duration owed{0};
-    for (const PodStatus& s : site.scheduler->Status(now())) owed += std::max(s.lag, Duration(0));
-    most = std::max(most, owed);
-  }
-  return most;
-}
-
 Duration GangRun::LongestWait(PodId pod) {
   Duration longest{0};
   for (const auto& [i, g] : PlacesOf(pod)) {

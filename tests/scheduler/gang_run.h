@@ -70,8 +70,6 @@ class GangRun {
   Duration Held(PodId pod);
   // Where it is ahead of its share, or beyond its limit, most.
   Duration Debt(PodId pod);
-  // What pods on one GPU are owed together, where that is most.
-  Duration MostOwed();
   // From a launch that finds the gate closed to the gate open.
   Duration LongestWait(PodId pod);
   const world::Daemon& daemon() { return world_->daemon(); }
