@@ -1,13 +1,12 @@
 // What would these pods get: the tables, the JSON, the picture, and what is said about wrong files.
+#include "tests/cli/simulate.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/timeline.h"
-#include "tests/cli/harness.h"
 
 namespace baton::cli {
 namespace {
@@ -24,37 +23,6 @@ kernel = "500us"
 burst = "5ms"
 period = "200ms"
 )";
-
-class Simulate : public testing::Test {
- protected:
-  std::string Write(const std::string& text) const {
-    std::string path = folder_.path() + "/workload.toml";
-    std::ofstream(path) << text;
-    return path;
-  }
-  Outcome Run(const std::string& text, std::vector<std::string> flags = {}) const {
-    std::vector<std::string> arguments{"simulate", Write(text)};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    return RunBaton(arguments);
-  }
-  nlohmann::json Json(const std::string& text, std::vector<std::string> flags = {}) const {
-    flags.push_back("--json");
-    const Outcome outcome = Run(text, flags);
-    EXPECT_EQ(outcome.status, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
-  }
-  // What follows "baton: FILE" in the one line on stderr.
-  std::string Complaint(const std::string& text) const {
-    const Outcome outcome = Run(text);
-    EXPECT_NE(outcome.status, 0);
-    EXPECT_EQ(outcome.out, "");
-    const std::string start = "baton: " + folder_.path() + "/workload.toml";
-    EXPECT_EQ(outcome.err.find(start), 0u) << outcome.err;
-    return outcome.err.substr(std::min(start.size(), outcome.err.size()));
-  }
-
-  TempFolder folder_;
-};
 
 TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
   const Outcome outcome = Run(kTwo, {"--length", "10s"});
@@ -77,156 +45,6 @@ TEST_F(Simulate, PrintsATableOfPodsAndOneOfPriorities) {
 }
 
 // High priority is served sooner, but never out of what others request.
-TEST_F(Simulate, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
-  struct Services {
-    int count;
-    const char* request;
-    const char* pause;
-  };
-  for (const auto& [count, request, pause] :
-       {Services{5, "10", "20ms"}, Services{20, "2.5", "100ms"}}) {
-    const auto json =
-        Json(fmt::format("[[pod]]\nname = \"train\"\nrequest = 50\nkernel = \"1ms\"\n"
-                         "[[pod]]\nname = \"svc\"\ncount = {}\nrequest = {}\npriority = \"high\"\n"
-                         "kernel = \"1ms\"\nburst = \"5ms\"\npause = \"{}\"\n",
-                         count, request, pause),
-             {"--length", "60s"});
-    const double train = json["pods"][0]["achieved"].get<double>();
-    printf("figure train_beside_%d_high %.2f %%\n", count, train);
-    EXPECT_GE(train, 49.5) << count << " services of " << request << " %";
-  }
-}
-
-// 2 ms of work, then a gap on the processor, as a training loop has it; beside a pod that always
-// has work. `target` is what the ideal GPU would give. No cliff: a longer gap costs as much more.
-TEST_F(Simulate, ALoopWithGapsGetsItsRequestWhateverTheGap) {
-  double worst_loop = 1, worst_neighbour = 1, least_busy = 100;
-  for (int us = 0; us <= 10'000; us += 200) {
-    const auto json = Json(fmt::format("[[pod]]\nname = \"loop\"\nrequest = 50\njitter = 0\n"
-                                       "burst = \"2ms\"\npause = \"{}us\"\n"
-                                       "[[pod]]\nname = \"neighbour\"\nrequest = 50\n",
-                                       std::max(us, 1)),
-                           {"--length", "10s"});
-    const auto part = [&](int pod) {
-      return json["pods"][pod]["busy"].get<double>() / json["pods"][pod]["target"].get<double>();
-    };
-    const double busy = json["gpu_busy"].get<double>();
-    EXPECT_GE(part(0), 0.85) << us << " us";
-    // Waiting through a gap that is shorter than a hand-off costs both of them.
-    EXPECT_GE(part(1), us < 400 ? 0.91 : 0.94) << us << " us";
-    EXPECT_GE(busy, us < 4'000 ? 90 : 94) << us << " us";
-    worst_loop = std::min(worst_loop, part(0));
-    worst_neighbour = std::min(worst_neighbour, part(1));
-    least_busy = std::min(least_busy, busy);
-  }
-  printf("figure loop_with_gaps %.3f of the ideal, its neighbour %.3f, GPU busy %.1f %%\n",
-         worst_loop, worst_neighbour, least_busy);
-}
-
-TEST_F(Simulate, ManySmallServicesLeaveTheGpuToTheTrainBesideThem) {
-  struct Services {
-    int count;
-    const char* request;
-    const char* work;
-    const char* period;
-    double busy;
-  };
-  for (const auto& [count, request, work, period, least] :
-       {Services{20, "3.5", "1ms", "50ms", 90}, Services{50, "1.4", "200us", "100ms", 88}}) {
-    const auto json = Json(fmt::format("[[pod]]\nname = \"train\"\nrequest = 30\nkernel = \"1ms\"\n"
-                                       "[[pod]]\nname = \"svc\"\ncount = {}\nrequest = {}\n"
-                                       "kernel = \"{}\"\nburst = \"{}\"\nperiod = \"{}\"\n",
-                                       count, request, work, work, period),
-                           {"--length", "60s"});
-    const nlohmann::json& train = json["pods"][0];
-    const double got = train["busy"].get<double>() / train["target"].get<double>();
-    const double wait = json["priorities"][0]["wait"]["p99_ms"].get<double>();
-    printf("figure train_beside_%d_services %.3f of the ideal, GPU busy %.1f %%, p99 %.1f ms\n",
-           count, got, json["gpu_busy"].get<double>(), wait);
-    EXPECT_GE(got, 0.85) << count;
-    EXPECT_GE(json["gpu_busy"].get<double>(), least) << count;
-    EXPECT_LE(wait, 40) << count;
-  }
-}
-
-// Five others that burst at once, and 500 that live for half a second each.
-TEST_F(Simulate, ARequestOfHalfIsKeptBesideBurstsAndVisitors) {
-  const auto achieved = [&](const std::string& others) {
-    const auto json =
-        Json("[[pod]]\nname = \"train\"\nrequest = 50\n" + others, {"--length", "60s"});
-    return json["pods"][0]["achieved"].get<double>();
-  };
-  EXPECT_GE(achieved("[[pod]]\nname = \"burst\"\ncount = 5\nrequest = 10\nburst = \"20ms\"\n"
-                     "period = \"100ms\"\n"),
-            49.5);
-  std::string visitors;
-  for (int i = 0; i < 500; ++i) {
-    visitors += fmt::format(
-        "[[pod]]\nname = \"visitor-{}\"\nrequest = 2\nstart = \"{}ms\"\nstop = \"{}ms\"\n", i,
-        115 * i, 115 * i + 500);
-  }
-  EXPECT_GE(achieved(visitors), 49.5);
-}
-
-TEST_F(Simulate, ALonePodWithLongPausesIsChargedForItsWork) {
-  const auto json =
-      Json("[[pod]]\nname = \"lone\"\nrequest = 50\nburst = \"5ms\"\nperiod = \"200ms\"\n",
-           {"--length", "60s"});
-  const nlohmann::json& lone = json["pods"][0];
-  EXPECT_LE(lone["achieved"].get<double>(), 1.15 * lone["busy"].get<double>());
-}
-
-TEST_F(Simulate, AHundredStrictPodsFillTheGpu) {
-  const auto json =
-      Json("[[pod]]\nname = \"s\"\ncount = 100\nrequest = 1\nlimit = 1\n", {"--length", "60s"});
-  EXPECT_GE(json["gpu_busy"].get<double>(), 97);
-}
-
-TEST_F(Simulate, PausesOfAFewMillisecondsCostNoRequest) {
-  const auto json = Json(
-      "[[pod]]\nname = \"a\"\nrequest = 50\nburst = \"10ms\"\npause = \"3ms\"\n"
-      "[[pod]]\nname = \"b\"\nrequest = 50\n",
-      {"--length", "60s"});
-  for (const nlohmann::json& pod : json["pods"]) {
-    EXPECT_GE(pod["achieved"].get<double>(), 0.94 * pod["target"].get<double>()) << pod["name"];
-  }
-}
-
-constexpr const char* kIdlePod =
-    "[[pod]]\nname = \"night\"\npriority = \"idle\"\nkernel = \"1ms\"\njitter = 0\n";
-
-TEST_F(Simulate, AnIdlePodHasTheGpuWhenItIsAloneAndNothingBesideOneThatAlwaysWorks) {
-  EXPECT_GE(Json(kIdlePod)["pods"][0]["busy"].get<double>(), 98);
-  const auto beside =
-      Json(std::string("[[pod]]\nname = \"train\"\nrequest = 1\n") + kIdlePod, {"--length", "60s"});
-  EXPECT_LE(beside["pods"][1]["achieved"].get<double>(), 0.5);
-  EXPECT_EQ(beside["pods"][1]["target"].get<double>(), 0);
-  EXPECT_EQ(beside["priorities"][1]["priority"], "idle");
-}
-
-// At every gap a loop keeps 95 % of its speed beside an idle pod with kernels of 1 ms, and never
-// waits for more than one of those and 2 ms.
-TEST_F(Simulate, AnIdlePodCostsALoopLittleAndGivesWayAtOnce) {
-  double worst = 1, idle_at_30 = 0;
-  for (const int gap : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 22, 25, 30, 50, 100}) {
-    const std::string loop = fmt::format(
-        "[[pod]]\nname = \"loop\"\nrequest = 50\nburst = \"2ms\"\npause = \"{}ms\"\n", gap);
-    const auto busy = [](const nlohmann::json& json, int pod) {
-      return json["pods"][pod]["busy"].get<double>();
-    };
-    const auto alone = Json(loop, {"--length", "20s"});
-    const auto both = Json(loop + kIdlePod, {"--length", "20s"});
-    EXPECT_GE(busy(both, 0), (gap <= 15 ? 0.99 : 0.95) * busy(alone, 0)) << gap << " ms";
-    EXPECT_LE(both["pods"][0]["wait"]["max_ms"].get<double>(), 3) << gap << " ms";
-    worst = std::min(worst, busy(both, 0) / busy(alone, 0));
-    if (gap == 30) idle_at_30 = busy(both, 1);
-  }
-  EXPECT_GE(idle_at_30, 30) << "pauses are used, too";
-  printf(
-      "figure loop_beside_an_idle_pod %.3f of its speed alone; at gaps of 30 ms that has %.1f %%\n",
-      worst, idle_at_30);
-}
-
 // 75 and 25 % of pods that always have work.
 TEST_F(Simulate, SaturatingPodsGetTheirTargets) {
   const nlohmann::json json =
