@@ -34,7 +34,7 @@ TEST_F(SimulatedShares, ManySmallPodsOfHighPriorityLeaveTheBigOneItsRequest) {
 // has work. `target` is what the ideal GPU would give. No cliff: a longer gap costs as much more.
 TEST_F(SimulatedShares, ALoopWithGapsGetsItsRequestWhateverTheGap) {
   double worst_loop = 1, worst_neighbour = 1, least_busy = 100;
-  for (int us = 0; us <= 10'000; us += 200) {
+  for (int us = 0; us <= 10'000; us += 100) {
     const auto json = Json(fmt::format("[[pod]]\nname = \"loop\"\nrequest = 50\njitter = 0\n"
                                        "burst = \"2ms\"\npause = \"{}us\"\n"
                                        "[[pod]]\nname = \"neighbour\"\nrequest = 50\n",
