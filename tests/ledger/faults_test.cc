@@ -32,8 +32,7 @@ Batch NthBatch(const std::string& source, uint64_t seq) {
 
 // The newest of these batches that is booked, and that each one since `first` is wholly or not at
 // all. The first one that a ledger has of a source books nothing.
-uint64_t Booked(Ledger& ledger, Database& database, const std::string& source,
-                uint64_t first = 1) {
+uint64_t Booked(Ledger& ledger, Database& database, const std::string& source, uint64_t first = 1) {
   const auto last = ledger.LastOf(source);
   EXPECT_TRUE(last) << last.error().message;
   if (!last) return 0;
