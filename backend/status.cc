@@ -183,6 +183,7 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
            {"name", gpu->info.name},
            {"node", gpu->node},
            {"memory", gpu->info.memory_bytes},
+           {"memory_overhead", gpu->overhead},
            {"present", gpu->present},
            {"epoch", gpu->scheduler.epoch()},
            {"handoff_ns", Nanos(gpu->scheduler.handoff())},

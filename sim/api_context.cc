@@ -34,7 +34,7 @@ CUresult ResizeHeap(Ctx* ctx, CUlimit limit, size_t bytes) {
   const size_t was = beyond(LimitOf(ctx, limit)), is = beyond(bytes);
   if (is > was && !Charge(ctx->dev, is - was)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (is < was) Uncharge(ctx->dev, was - is);
-  ctx->heap_bytes += is - was;
+  ctx->own_bytes += is - was;
   return CUDA_SUCCESS;
 }
 

@@ -222,8 +222,8 @@ void ReleaseContextMemory(Ctx* ctx) {
     }
     it = mine ? memory.erase(it) : std::next(it);
   }
-  Uncharge(ctx->dev, ctx->heap_bytes);
-  ctx->heap_bytes = 0;
+  Uncharge(ctx->dev, ctx->own_bytes);
+  ctx->own_bytes = 0;
 }
 
 Work MoveWork(Dev* dev, OpKind engine, size_t bytes, CUgraphNodeType type,

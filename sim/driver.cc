@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/no_signals.h"
+#include "sim/memory.h"
 
 namespace baton::sim {
 namespace {
@@ -81,7 +82,8 @@ void Serve(Dev* dev) {
       auto& list = dev->attention;
       std::erase_if(list, [](const OpPtr& op) { return op->done; });
       for (const OpPtr& op : list) {
-        const OpState state = op->finished ? OpState::kDone : session->operations().StateOf(op->ref);
+        const OpState state =
+            op->finished ? OpState::kDone : session->operations().StateOf(op->ref);
         if (op->host_function && state == OpState::kGateReady) {
           ready.push_back(op);
         } else if (op->condition && !op->released &&
@@ -303,8 +305,16 @@ CUresult CurrentContext(Ctx** ctx) {
   return CheckContext(*ctx);
 }
 
+// What each context takes of its device.
+static size_t ContextBytes() {
+  const char* mib = getenv("BATON_SIM_CONTEXT_MIB");
+  return mib == nullptr ? 0 : static_cast<size_t>(strtoull(mib, nullptr, 10)) << 20;
+}
+
 CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
   if (dev->device->process() < 0 && dev->device->Attach() < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  const size_t own = ContextBytes();
+  if (own != 0 && !Charge(dev, own)) return CUDA_ERROR_OUT_OF_MEMORY;
   Driver& driver = TheDriver();
   const bool again = primary && dev->spent_primary != nullptr;
   auto* ctx = again ? dev->spent_primary : new Ctx;
@@ -322,9 +332,11 @@ CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
     if (ctx->index >= 0) ctx->id = dev->device->file().contexts[ctx->index].id;
   }
   if (ctx->index < 0) {
+    Uncharge(dev, own);
     if (!again) delete ctx;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  ctx->own_bytes = own;
   ctx->by_slot.resize(kOpsPerContext);
   // The lowest slots first: a light user touches little of the file.
   for (int slot = kOpsPerContext - 1; slot >= 0; --slot) ctx->free_slots.push_back(slot);

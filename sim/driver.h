@@ -202,7 +202,8 @@ struct Ctx {
   std::vector<OpPtr> by_slot;
   std::deque<OpPtr> outstanding;  // in order of submission
   std::map<int, size_t> limits;
-  size_t heap_bytes = 0;  // of the limits, beyond what every context has
+  // What it takes itself: BATON_SIM_CONTEXT_MIB, and of the limits what is beyond every context's.
+  size_t own_bytes = 0;
   std::set<void*> arrays;
 };
 

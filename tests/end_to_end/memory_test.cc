@@ -127,6 +127,32 @@ TEST_F(Memory, APodWithoutACapHasWhatOthersHaveNotReserved) {
   EXPECT_TRUE(WaitUntil([&] { return create("large", "10GiB"); }, seconds(5)));
 }
 
+// NVML says more of a process than its pod is charged: what its context takes is nobody's to give.
+TEST_F(Memory, WhatContextsTakeIsSaidAndLeftOutOfWhatPodsWithoutACapMayHave) {
+  StartCluster({.transport = Transport::kUnix});
+  PodOptions options = Burn("train", "10", "100", {"--memory", "1GiB"});
+  options.environment = {{"BATON_SIM_CONTEXT_MIB", "300"}};
+  Start(options);
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  nlohmann::json status;
+  const auto overhead = [&] {
+    status = Must(cluster().Status());
+    return status.at("gpus").at(0).at("memory_overhead").get<uint64_t>();
+  };
+  ASSERT_TRUE(WaitUntil([&] { return overhead() >= 300 * kMiB; }, seconds(20))) << status;
+  EXPECT_LE(overhead(), 301 * kMiB);
+  const auto charged = status.at("pods").at(0).at("memory_used").get<uint64_t>();
+  EXPECT_GE(charged, 1024 * kMiB);
+  EXPECT_LE(charged, 1200 * kMiB);
+  std::string out;
+  Must(cluster().Baton(
+      0, {"run", "--request", "10", "--name", "second", "--", MEMORY_QUERY, "info"}, &out));
+  EXPECT_NEAR(std::stod(out), static_cast<double>(16 * 1024 * kMiB - charged - overhead()),
+              static_cast<double>(kMiB));
+  StopPods();
+  EXPECT_TRUE(WaitUntil([&] { return overhead() == 0; }, seconds(20))) << status;
+}
+
 TEST_F(Memory, ADefaultCapHoldsForPodsThatAskForNone) {
   StartCluster({.transport = Transport::kUnix, .tables = "[memory]\ndefault_cap = 0.25\n"});
   const auto cap = [&](std::vector<std::string> flags) {
