@@ -93,8 +93,9 @@ def again(cluster, before, names):
         return all(now[n] and now[n] != before[n] for n in names)
     wait_for("other pods", others, 90)
     cluster.await_attached(*names, seconds=90)
-    for name in names:
-        assert cluster.get("sharepod", name)["status"]["phase"] == "Running", name
+    # A process may attach before its kubelet has said that it runs.
+    wait_for("SharePods to be Running",
+             lambda: all(cluster.get("sharepod", n)["status"].get("phase") == "Running" for n in names), 15)
 
 
 def delete_pod(cluster):
@@ -137,6 +138,7 @@ def taint_removed(cluster):
 def preempt(cluster):
     """A higher PriorityClass takes room, and who lost it comes back when there is room again."""
     cluster.apply('{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"first"},"value":1000}')
+    cluster.kubectl("label", "namespace", "default", "baton.dev/allow-priority-class=true", "--overwrite")
     for name in ["low0", "low1"]:
         cluster.make(name, {"request": "80"})
     cluster.await_attached("low0", "low1")
