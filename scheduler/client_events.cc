@@ -54,6 +54,17 @@ void NoteHeld(Roster::Client& client, Duration held) {
 
 }  // namespace
 
+ClientReport ReportOf(ClientId client, const wire::State& state, const Measured& measured,
+                      Duration age, uint64_t settled_ns) {
+  ClientReport report{client, state.seq, state.phase, state.epoch, state.rev};
+  report.held = measured.held;
+  report.pod_held = measured.pod_held;
+  report.claimed = DurationFromNanos(std::max(state.held_ns, settled_ns) - settled_ns);
+  report.backlog = DurationFromNanos(state.backlog_ns);
+  if (state.drained_ns > 0) report.drained_ago = DurationFromNanos(state.drained_ns) + age;
+  return report;
+}
+
 void ClientEvents::On(const ClientAttached& event) {
   if (const uint32_t c = roster_.Find(event.client); c != Roster::kNobody) {
     Client& client = roster_.client(c);

@@ -67,16 +67,8 @@ struct ClientReport {
 };
 // What comes of a client's State: with what its node measured, which first received it `age` ago,
 // and the held_ns of its State when it last held nothing.
-inline ClientReport ReportOf(ClientId client, const wire::State& state, const Measured& measured,
-                             Duration age, uint64_t settled_ns) {
-  ClientReport report{client, state.seq, state.phase, state.epoch, state.rev};
-  report.held = measured.held;
-  report.pod_held = measured.pod_held;
-  report.claimed = DurationFromNanos(std::max(state.held_ns, settled_ns) - settled_ns);
-  report.backlog = DurationFromNanos(state.backlog_ns);
-  if (state.drained_ns > 0) report.drained_ago = DurationFromNanos(state.drained_ns) + age;
-  return report;
-}
+ClientReport ReportOf(ClientId client, const wire::State& state, const Measured& measured,
+                      Duration age, uint64_t settled_ns);
 // The client's connection is gone, its process may live: it holds what it held. `heard_at` (not
 // after now): the link between its node's relay and this daemon was lost; until then it was
 // connected for certain. kNever: it closed its own socket, beside which its node goes on watching;

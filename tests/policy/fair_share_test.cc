@@ -84,6 +84,21 @@ TEST(FairShare, UsersThatTieHaveTheSameRankAndTheNextIsNotMovedUp) {
   EXPECT_NEAR(s[3].fair_tree, 1.0 / 3, 1e-12);
 }
 
+// A large share of a team bears more of what the team used, so its user's factor is the largest.
+TEST(FairShare, UsersOfATeamAreRankedByTheirPartOfItsUseNotByTheirFactor) {
+  const auto s = FairShares(std::vector<Association>{
+      {},
+      {.parent = 0},
+      {.parent = 1, .shares = 1, .usage = 9, .user = true},
+      {.parent = 1, .shares = 8, .usage = 80, .user = true},
+      {.parent = 1, .shares = 1, .usage = 11, .user = true},
+  });
+  EXPECT_EQ(s[2].rank, 1u);
+  EXPECT_EQ(s[3].rank, 2u);
+  EXPECT_EQ(s[4].rank, 3u);
+  EXPECT_GT(s[3].factor, s[2].factor);
+}
+
 TEST(FairShare, TheUsersOfTeamsThatTieAreAsSiblings) {
   const auto s = FairShares(std::vector<Association>{
       {},

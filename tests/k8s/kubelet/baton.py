@@ -125,8 +125,9 @@ class Baton(OneNode):
     def await_attached(self, *names, namespace="default", seconds=60):
         """Each has a pod of its own that runs, with a process at batond."""
         def attached():
-            rows = self.status()["pods"]
-            here = {row["name"] for row in rows if row.get("clients")}
+            # A kubelet that has just started knows of no pod for a moment.
+            status, said = self.baton("status", "--json", check=False)
+            here = {row["name"] for row in json.loads(said)["pods"] if row.get("clients")} if status == 0 else set()
             return all(f"{namespace}/{name}" in here for name in names)
         wait_for(f"{names} to attach", attached, seconds, every=0.3)
 

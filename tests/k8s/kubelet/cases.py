@@ -370,9 +370,12 @@ def hostile_tenant(cluster):
         "main.container.baton.dev/visible-devices": card}}, "spec": {"containers": [
             {"name": "main", "image": "localhost/burn:1", "resources": limits}]}})
     refused(forged, "baton.dev/visible-devices")
-    # Room by the token's priority: nobody loses a pod.
+    # Room by the token's priority: not without the operator's word, and with it nobody loses a pod.
+    greedy = cluster.share_pod("greedy", {"request": "100", "priority": "high"}, "evil")
+    refused(greedy, "'high' is not allowed in namespace evil")
+    cluster.kubectl("label", "namespace", "evil", "baton.dev/allow-high-priority=true")
     attempts += 1
-    cluster.apply(cluster.share_pod("greedy", {"request": "100", "priority": "high"}, "evil"), "evil", who="eve")
+    cluster.apply(greedy, "evil", who="eve")
     wait_for("the reason", lambda: cluster.condition("greedy", "Placed", "evil").get("status") == "False", 30)
     # The victim's ticket, in a pod of one's own.
     attempts += 1
