@@ -93,8 +93,14 @@ class Baton(OneNode):
         return said if check else (status, said)
 
     def status(self):
-        """Of the batond that serves the node."""
-        return json.loads(self.baton("status", "--json"))
+        """Of the batond that serves the node. A kubelet that has just started knows of no pod for a moment, and
+        kubectl exec loses the output of a command now and then."""
+        for _ in range(10):
+            status, said = self.baton("status", "--json", check=False)
+            if status == 0 and "{" in said:
+                return json.loads(said[said.index("{"):])
+            time.sleep(0.5)
+        raise RuntimeError(f"baton status --json: {said}")
 
     def system_pods(self, part):
         return [p for p in self.get("pods", namespace=SYSTEM)
@@ -125,9 +131,7 @@ class Baton(OneNode):
     def await_attached(self, *names, namespace="default", seconds=60):
         """Each has a pod of its own that runs, with a process at batond."""
         def attached():
-            # A kubelet that has just started knows of no pod for a moment.
-            status, said = self.baton("status", "--json", check=False)
-            here = {row["name"] for row in json.loads(said)["pods"] if row.get("clients")} if status == 0 else set()
+            here = {row["name"] for row in self.status()["pods"] if row.get("clients")}
             return all(f"{namespace}/{name}" in here for name in names)
         wait_for(f"{names} to attach", attached, seconds, every=0.3)
 
