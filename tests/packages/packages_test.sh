@@ -32,6 +32,8 @@ for folder in "$build" "$packages"; do
   mkdir -p "$root$folder"
   mount --bind "$folder" "$root$folder"
 done
+# What programs outside the packages have left of these folders on this system.
+rm -rf "$root"/{etc,var/lib}/baton
 inside() { chroot "$root" env LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
 
 # Everything of ours, or that anybody put where programs, units and states are.

@@ -83,6 +83,7 @@ class OneNode:
         self.servers = {}
         self.holder = None
         self.pid = None
+        self.made = []
 
     # ------------------------------------------------------------------------------------ commands
 
@@ -216,6 +217,8 @@ class OneNode:
     # --------------------------------------------------------------------------------------- setup
 
     def make_namespaces(self):
+        # Mount points: those that this machine lacks are taken away again.
+        self.made = [folder for folder in HOST_FOLDERS if not os.path.exists(folder)]
         folders = " ".join(HOST_FOLDERS)
         script = f"""set -e
 mount --make-rshared /
@@ -388,6 +391,8 @@ true""")
             except subprocess.TimeoutExpired:
                 server.kill()
         self.pid = None
+        for folder in self.made:
+            pathlib.Path(folder).rmdir()
         for top in pathlib.Path("/sys/fs/cgroup").glob("**/kubepods"):
             for folder in sorted((p for p in top.rglob("*") if p.is_dir()), reverse=True):
                 remove_cgroup(folder)
