@@ -93,12 +93,14 @@ class Baton(OneNode):
         return said if check else (status, said)
 
     def status(self):
-        """Of the batond that serves the node. A kubelet that has just started knows of no pod for a moment, and
-        kubectl exec loses the output of a command now and then."""
+        """Of the batond that serves the node. Asked again only where kubectl exec did not reach the program, as while
+        a kubelet that has just started knows of no pod, or lost its output; what batond answers stands."""
         for _ in range(10):
             status, said = self.baton("status", "--json", check=False)
             if status == 0 and "{" in said:
                 return json.loads(said[said.index("{"):])
+            if status != 0 and "unable to upgrade connection" not in said:
+                break
             time.sleep(0.5)
         raise RuntimeError(f"baton status --json: {said}")
 

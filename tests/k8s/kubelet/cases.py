@@ -95,7 +95,7 @@ def again(cluster, before, names):
     cluster.await_attached(*names, seconds=90)
     # A process may attach before its kubelet has said that it runs.
     wait_for("SharePods to be Running",
-             lambda: all(cluster.get("sharepod", n)["status"].get("phase") == "Running" for n in names), 15)
+             lambda: all(cluster.get("sharepod", n)["status"].get("phase") == "Running" for n in names), 5)
 
 
 def delete_pod(cluster):
@@ -149,6 +149,7 @@ def preempt(cluster):
     assert len(lost) == 1, lost
     cluster.kubectl("delete", "sharepod", "high")
     again(cluster, before, lost)
+    cluster.kubectl("label", "namespace", "default", "baton.dev/allow-priority-class-")
     cluster.remove_all()
 
 
