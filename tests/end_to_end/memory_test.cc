@@ -127,28 +127,41 @@ TEST_F(Memory, APodWithoutACapHasWhatOthersHaveNotReserved) {
   EXPECT_TRUE(WaitUntil([&] { return create("large", "10GiB"); }, seconds(5)));
 }
 
-// NVML says more of a process than its pod is charged: what its context takes is nobody's to give.
+// NVML says more of a process than its pod is charged: what contexts take is nobody's to give, and
+// who finds the GPU full is told of it.
 TEST_F(Memory, WhatContextsTakeIsSaidAndLeftOutOfWhatPodsWithoutACapMayHave) {
   StartCluster({.transport = Transport::kUnix});
-  PodOptions options = Burn("train", "10", "100", {"--memory", "1GiB"});
-  options.environment = {{"BATON_SIM_CONTEXT_MIB", "300"}};
-  Start(options);
+  const auto start = [&](const std::string& name, const std::string& context_mib) {
+    PodOptions options = Burn(name, "10", "100", {"--memory", "1GiB"});
+    options.environment = {{"BATON_SIM_CONTEXT_MIB", context_mib}};
+    Start(options);
+  };
+  start("one", "300");
+  start("two", "200");
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   nlohmann::json status;
   const auto overhead = [&] {
     status = Must(cluster().Status());
     return status.at("gpus").at(0).at("memory_overhead").get<uint64_t>();
   };
-  ASSERT_TRUE(WaitUntil([&] { return overhead() >= 300 * kMiB; }, seconds(20))) << status;
-  EXPECT_LE(overhead(), 301 * kMiB);
-  const auto charged = status.at("pods").at(0).at("memory_used").get<uint64_t>();
-  EXPECT_GE(charged, 1024 * kMiB);
-  EXPECT_LE(charged, 1200 * kMiB);
+  ASSERT_TRUE(WaitUntil([&] { return overhead() >= 500 * kMiB; }, seconds(20))) << status;
+  EXPECT_LE(overhead(), 501 * kMiB);
+  uint64_t charged = 0;
+  for (const auto& pod : status.at("pods")) charged += pod.at("memory_used").get<uint64_t>();
+  EXPECT_GE(charged, 2 * 1024 * kMiB);
+  EXPECT_LE(charged, 2 * 1200 * kMiB);
   std::string out;
-  Must(cluster().Baton(
-      0, {"run", "--request", "10", "--name", "second", "--", MEMORY_QUERY, "info"}, &out));
+  Must(cluster().Baton(0, {"run", "--request", "10", "--name", "third", "--", MEMORY_QUERY, "info"},
+                       &out));
   EXPECT_NEAR(std::stod(out), static_cast<double>(16 * 1024 * kMiB - charged - overhead()),
               static_cast<double>(kMiB));
+  Pod greedy = Must(cluster().Run(Burn("greedy", "10", "100", {"--memory", "14GiB"})));
+  EXPECT_NE(greedy.Wait(seconds(20)), 0);
+  const auto told = [&] {
+    return Must(cluster().Status()).at("events").dump().find("contexts and code of pods 50") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(WaitUntil(told, seconds(5))) << Must(cluster().Status()).at("events");
   StopPods();
   EXPECT_TRUE(WaitUntil([&] { return overhead() == 0; }, seconds(20))) << status;
 }
