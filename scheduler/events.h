@@ -2,7 +2,6 @@
 #ifndef BATON_SCHEDULER_EVENTS_H_
 #define BATON_SCHEDULER_EVENTS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <variant>
