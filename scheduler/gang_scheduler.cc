@@ -192,10 +192,7 @@ void GangScheduler::Tend(Gang& gang) {
     const bool ready = AllOf(views, [](const GangView& v) { return Ranked(v) && !v.overdue; });
     if (!ready) {
       gang.ready_since = kNever;
-      // No claim without bound where another of its GPUs is what it waits for.
-      for (size_t i = 0; i < views.size(); ++i) {
-        if (views[i].owed_much && !Pinned(views[i])) One(gang.members[i], GangStep::Do::kCap);
-      }
+      CapClaims(gang, views);
     } else if (gang.ready_since == kNever) {
       gang.ready_since = now_;
     }
@@ -235,6 +232,16 @@ void GangScheduler::LetGo(const Gang& gang, const Views& views, bool wants) {
   for (size_t i = 0; i < views.size(); ++i) {
     const bool stays = wants && Pinned(views[i]);
     if (views[i].reserved && !stays) One(gang.members[i], GangStep::Do::kRelease);
+  }
+}
+
+// No claim without bound where another of its GPUs is what it waits for: it could never use it, and
+// gangs that do without that other GPU would never come before it.
+void GangScheduler::CapClaims(const Gang& gang, const Views& views) {
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (views[i].owed_much && !views[i].taken && !Pinned(views[i])) {
+      One(gang.members[i], GangStep::Do::kCap);
+    }
   }
 }
 
@@ -448,7 +455,10 @@ void GangScheduler::Reserve() {
       const Instant from = FreeFrom(gang);
       for (const Member& member : gang.members) promised[member.gpu] = from;
     }
-    if (blocked) continue;
+    if (blocked) {
+      CapClaims(gang, ViewsOf(gang));
+      continue;
+    }
     gang.until = until;
     if (Left(gang) < std::max(options_.quota_min, 2 * gang.closing)) continue;
     All(gang, GangStep::Do::kReserve);

@@ -107,6 +107,7 @@ class GangScheduler {
   void GiveUp(Gang& gang);
   void LetGo(const Gang& gang, const Views& views, bool wants);
   void LetDrainedGo();
+  void CapClaims(const Gang& gang, const Views& views);
   static bool Pinned(const GangView& view);
   void Hold(Gang& gang);
   Duration Quota(const Gang& gang, const Views& views) const;

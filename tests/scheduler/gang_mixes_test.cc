@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <random>
 #include <vector>
@@ -90,8 +91,11 @@ TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
   std::random_device fresh;
   const char* given = getenv("BATON_GANG_SEED");
   const uint64_t first = given != nullptr ? strtoull(given, nullptr, 10) : fresh();
-  for (uint64_t i = 0; i < kWorlds && !HasFailure(); ++i) {
-    const uint64_t seed = first + i;
+  // Where one gang, held up on one of its GPUs, once kept another one from the others for ever.
+  std::vector<uint64_t> seeds = {805'094, 7'004'002};
+  for (uint64_t i = 0; i < kWorlds; ++i) seeds.push_back(first + i);
+  for (const uint64_t seed : seeds) {
+    if (HasFailure()) break;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const auto draw = [&](int64_t low, int64_t high) {
@@ -117,7 +121,8 @@ TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
       }
       if (plan.gpus.size() < 2) plan.gpus = {0, 1};
       // Several threads that do little but meet others could be caught at one place by chance only.
-      const bool often = plan.collective % 20 <= 4;
+      const bool often =
+          plan.collective % 20 <= 4 || plan.collective * plan.kernel < milliseconds(1);
       if (!plan.in_turn && !often) plan.threads = static_cast<uint32_t>(draw(1, 2));
       std::vector<uint32_t> processes;
       for (size_t i = 0; i < plan.gpus.size(); ++i) {
@@ -166,22 +171,31 @@ TEST(Gang, WhateverGoesWrongNobodyOverlapsAndEverybodyGoesOn) {
       while (world.Living(pod)) world.Kill(pod, 0);
     }
     world.Run(seconds(5));
-    std::map<PodId, uint64_t> launches;
-    std::map<PodId, uint32_t> started;
-    std::map<PodId, Duration> debts;
-    for (const PodId pod : pods) {
-      if (world.Living(pod)) launches[pod] = world.Launches(pod);
-      started[pod] = world.Started(pod);
-      debts[pod] = world.Debt(pod);
+    // Nobody stands still for five seconds. Who was killed in them, for it hung, is looked at once
+    // more; but not for ever.
+    std::vector<PodId> left;
+    std::copy_if(pods.begin(), pods.end(), std::back_inserter(left),
+                 [&](PodId pod) { return world.Living(pod); });
+    for (int window = 0; window < 4 && !left.empty(); ++window) {
+      struct Before {
+        uint64_t launches = 0;
+        uint32_t started = 0;
+        Duration debt{0};
+      };
+      std::map<PodId, Before> before;
+      for (const PodId pod : left) {
+        before[pod] = {world.Launches(pod), world.Started(pod), world.Debt(pod)};
+      }
+      world.Run(seconds(5));  // in which nothing spins, as Run() sees
+      std::erase_if(left, [&](PodId pod) { return world.Started(pod) == before[pod].started; });
+      for (const auto& [pod, was] : before) {
+        if (world.Started(pod) != was.started) continue;
+        // What it held while it hung is paid back first.
+        EXPECT_TRUE(world.Launches(pod) > was.launches || world.Debt(pod) < was.debt)
+            << "pod " << pod.value << " stands still";
+      }
     }
-    world.Run(seconds(5));  // in which nothing spins, as Run() sees
-    for (const auto& [pod, before] : launches) {
-      // Who was killed since, for it hung, begins anew.
-      if (world.Started(pod) != started[pod]) continue;
-      // What it held while it hung is paid back first.
-      EXPECT_TRUE(world.Launches(pod) > before || world.Debt(pod) < debts[pod])
-          << "pod " << pod.value << " stands still";
-    }
+    EXPECT_TRUE(left.empty()) << "pod " << left.front().value << " is killed again and again";
   }
 }
 
