@@ -154,6 +154,17 @@ class OneNode:
             self.servers[name] = subprocess.Popen(self.enter() + self.command_of(name), stdout=log, stderr=log,
                                                   env={**os.environ, "PATH": path}, start_new_session=True)
 
+    def start_kubelet(self):
+        """Once more where it ends, as systemd would: containerd answers before it serves kubelets."""
+        self.start_server("kubelet")
+
+        def serves():
+            if self.servers["kubelet"].poll() is not None:
+                self.start_server("kubelet")
+            return self.inside("bash", "-c", "echo > /dev/tcp/127.0.0.1/10248 && echo yes", check=False) == "yes\n"
+
+        wait_for("the kubelet", serves, every=0.5)
+
     def pid_of(self, name):
         """Of a server, in the node's own count of processes."""
         binary = {"containerd": f"{self.root}/usr/bin/containerd"}.get(name, f"{self.assets}/{name}")
@@ -361,7 +372,7 @@ true""")
             ["cat", "/proc/sys/kernel/random/uuid"], capture_output=True, text=True, check=True).stdout)
         self.start_server("containerd")
         wait_for("containerd", lambda: self.ctr("version", check=False).count("Version:") == 2)
-        self.start_server("kubelet")
+        self.start_kubelet()
 
     def kill_pods(self):
         """Shims first: they would clean up, which no power cut does."""
