@@ -140,7 +140,15 @@ class OneNode:
         wait_for("containerd", lambda: self.ctr("version", check=False).count("Version:") == 2)
 
     def start_kubelet(self):
+        """Once more where it ends, as systemd would: containerd answers before it serves kubelets."""
         self.start_server("kubelet")
+
+        def serves():
+            if self.servers["kubelet"].poll() is not None:
+                self.start_server("kubelet")
+            return self.inside("bash", "-c", "echo > /dev/tcp/127.0.0.1/10248 && echo yes", check=False) == "yes\n"
+
+        wait_for("the kubelet", serves, every=0.5)
         wait_for("the node", self.is_ready, 90)
 
     def is_ready(self):
@@ -153,17 +161,6 @@ class OneNode:
         with open(self.logs / f"{name}.log", "ab") as log:
             self.servers[name] = subprocess.Popen(self.enter() + self.command_of(name), stdout=log, stderr=log,
                                                   env={**os.environ, "PATH": path}, start_new_session=True)
-
-    def start_kubelet(self):
-        """Once more where it ends, as systemd would: containerd answers before it serves kubelets."""
-        self.start_server("kubelet")
-
-        def serves():
-            if self.servers["kubelet"].poll() is not None:
-                self.start_server("kubelet")
-            return self.inside("bash", "-c", "echo > /dev/tcp/127.0.0.1/10248 && echo yes", check=False) == "yes\n"
-
-        wait_for("the kubelet", serves, every=0.5)
 
     def pid_of(self, name):
         """Of a server, in the node's own count of processes."""
