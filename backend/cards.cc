@@ -28,6 +28,7 @@ Result<void> Cards::Tell(const std::string& node) {
     card.cordoned = cordoned_.count(card.uuid) != 0 || held_.count(card.uuid) != 0;
     const auto taken = taken_.find(card.uuid);
     card.taken_mib = taken != taken_.end() ? taken->second : 0;
+    card.reserve_mib = reserve_mib_;
     if (!known.reachable && card.health == devmgr::Health::kHealthy) {
       card.health = devmgr::Health::kMissing;
       card.why = "the link to its node is cut";

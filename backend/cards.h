@@ -40,6 +40,9 @@ class Cards {
   // Memory of GPUs (by uuid, in MiB) that is in use and that nobody has reserved: it goes to no new
   // pod. Those that are not named have none.
   void SetTaken(std::map<std::string, uint32_t> taken);
+  // Memory of each GPU that is kept from pods that share it. Before the first Set() or Add().
+  void SetReserve(uint32_t mib) { reserve_mib_ = mib; }
+  uint32_t reserve_mib() const { return reserve_mib_; }
   // Until Release() nothing new comes to the pod's GPUs: it is on them without a reservation.
   void Hold(const Pod& pod);
   void Release(const Pod& pod);
@@ -71,6 +74,7 @@ class Cards {
 
   devmgr::Cluster& cluster_;
   const std::string here_;
+  uint32_t reserve_mib_ = 0;
   std::map<std::string, Known> nodes_;                       // by the arbiter's names
   std::map<std::string, std::string, std::less<>> node_of_;  // of a GPU
   std::set<std::string> cordoned_;

@@ -182,6 +182,7 @@ Result<void> Daemon::StartDevices() {
              const SeenProcesses& processes) { OnLook(std::move(node), news, processes); },
       [this](std::string note) { log_.Add(node::EventLog::Level::kInfo, "gpu", std::move(note)); });
   vgpus_.emplace(options_.placement.policy, options_.overcommit, std::move(templates), here);
+  vgpus_->cards().SetReserve(options_.memory_reserve_mib);
   return {};
 }
 

@@ -184,6 +184,7 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
            {"node", gpu->node},
            {"memory", gpu->info.memory_bytes},
            {"memory_overhead", gpu->overhead},
+           {"memory_reserve", uint64_t{arbiter.vgpus().cards().reserve_mib()} << 20},
            {"present", gpu->present},
            {"epoch", gpu->scheduler.epoch()},
            {"handoff_ns", Nanos(gpu->scheduler.handoff())},

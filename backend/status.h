@@ -18,6 +18,7 @@ namespace baton::backend {
 //   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
 //             overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
 //             cordoned, kernel_caps, kernel_caps_why, memory_overhead (Gpu::overhead),
+//             memory_reserve,
 //             unmanaged: [{pid, user, uid, command, container, pod, memory}]}]
 //                                                        holder: absent when nobody holds
 //   pods     [{name, id, request, limit, memory, memory_percent, mode, priority, team, user,

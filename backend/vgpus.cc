@@ -417,12 +417,14 @@ Result<void> Vgpus::CheckGrowth(const devmgr::PlacedPod& placed, const PodReques
     const Card& card = *cards_.Find(vgpu.card);
     const uint64_t mib = wanted.memory_mib != 0
                              ? wanted.memory_mib
-                             : policy::PartOf(card.memory_mib, wanted.memory_part);
+                             : policy::PartOf(SharedMib(card), wanted.memory_part);
     const uint32_t free = devmgr::FreeMib(card, *cards_.UseOf(vgpu.card));
-    if (card.taken_mib == 0 || mib <= uint64_t{vgpu.fit.memory_mib} + free) continue;
+    if (mib <= vgpu.fit.memory_mib || mib <= uint64_t{vgpu.fit.memory_mib} + free) continue;
+    if (card.taken_mib == 0 && card.reserve_mib == 0) continue;
     return Fail(ErrorCode::kExhausted,
-                fmt::format("pod {}: {} has {} MiB free, and {} MiB in use without a reservation",
-                            request.name, vgpu.card, free, card.taken_mib));
+                fmt::format("pod {}: {} has {} MiB free, {} MiB are in use without a reservation, "
+                            "and {} MiB are kept for contexts",
+                            request.name, vgpu.card, free, card.taken_mib, card.reserve_mib));
   }
   return {};
 }

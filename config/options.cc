@@ -85,6 +85,12 @@ void VisitOptions(Options& o, V& v) {
       "Memory cap of pods that ask for none, as a part of each GPU. 0: none, so that such a pod\n"
       "may have whatever the other pods have not reserved.");
   v.Number(
+      "reserve_mib", o.memory_reserve_mib, 0, 1 << 24,
+      "Memory of each GPU, in MiB, that caps of pods leave free for what the driver takes beside\n"
+      "them: a context takes some 300 to 600 MiB for each process. A cap in percent is of the "
+      "rest.\n"
+      "0: the caps may add up to all of the GPU's memory. Not in modes exclusive and mig.");
+  v.Number(
       "swap_budget_mib", o.swap.budget_mib, 0, 1 << 30,
       "Memory of the host that pods with swap may have pinned on each node, in MiB. 0: half of\n"
       "the memory of the machine that batond runs on.");

@@ -130,6 +130,8 @@ struct Options {
   // Memory cap of pods that ask for none, as a part of each of their GPUs; 0: none. A key of
   // [memory].
   policy::Share default_cap;
+  // Of each GPU, kept from pods that share it. A key of [memory].
+  uint32_t memory_reserve_mib = 0;
   SwapOptions swap;
   KernelCapOptions kernel_caps;
   scheduler::SchedulerOptions scheduler;

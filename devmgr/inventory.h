@@ -58,6 +58,8 @@ struct Card {
   uint32_t memory_mib = 0;  // in all, as nvidia-smi says it
   // Of it, in use without a reservation: it is given to nobody. May be more than is left.
   uint32_t taken_mib = 0;
+  // Of it, kept from pods that share the GPU, for what the driver takes beside their memory.
+  uint32_t reserve_mib = 0;
   int32_t numa = -1;  // NUMA node that its bus hangs on; -1: unknown
   // GPUs of a node with the same number, 0 or more, reach each other by NVLink (directly or over a
   // switch); -1: no NVLink.

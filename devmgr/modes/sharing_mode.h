@@ -7,6 +7,7 @@
 #ifndef BATON_DEVMGR_MODES_SHARING_MODE_H_
 #define BATON_DEVMGR_MODES_SHARING_MODE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,10 +34,16 @@ struct CardUse {
   friend bool operator==(const CardUse&, const CardUse&) = default;
 };
 
-// Memory of the GPU that a new vGPU can have.
+// Memory of the GPU that vGPUs which share it can have.
+inline uint32_t SharedMib(const Card& card) {
+  return card.memory_mib - std::min(card.memory_mib, card.reserve_mib);
+}
+
+// Of it, what a new vGPU can have.
 inline uint32_t FreeMib(const Card& card, const CardUse& use) {
   const uint64_t gone = uint64_t{use.memory_mib} + card.taken_mib;
-  return gone < card.memory_mib ? card.memory_mib - static_cast<uint32_t>(gone) : 0;
+  const uint32_t shared = SharedMib(card);
+  return gone < shared ? shared - static_cast<uint32_t>(gone) : 0;
 }
 
 // One vGPU as a pod wants it, with its memory worked out for the GPU in question.

@@ -28,10 +28,13 @@ std::string WhyNotPortion(const Card& card, const CardUse& use, const VgpuWant& 
         " wanted");
   } else if (want.memory_mib > free_mib) {
     add("of " + std::to_string(card.memory_mib) + " MiB " + std::to_string(free_mib) +
-        " are free, " + std::to_string(want.memory_mib) + " wanted" +
-        (card.taken_mib == 0
-             ? ""
-             : " (" + std::to_string(card.taken_mib) + " are in use without a reservation)"));
+        " are free, " + std::to_string(want.memory_mib) + " wanted");
+    if (card.taken_mib != 0) {
+      why += " (" + std::to_string(card.taken_mib) + " are in use without a reservation)";
+    }
+    if (card.reserve_mib != 0) {
+      why += " (" + std::to_string(card.reserve_mib) + " are kept for contexts)";
+    }
   }
   return why.empty() ? "it has as many virtual GPUs as can be counted" : why;
 }

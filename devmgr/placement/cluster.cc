@@ -409,13 +409,15 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
       return fail(ErrorCode::kExhausted, "GPU " + vgpu.card + " is for pods of another exclusion");
     }
     const VgpuWant wanted = want.On(*on.card);
-    // What is decided keeps its room, whoever took memory without a reservation since.
+    // What is decided keeps its room, whoever took memory without a reservation since, and however
+    // much is kept from pods now.
+    const bool less = on.card->taken_mib != 0 || on.card->reserve_mib != 0;
     Card untaken;
-    if (on.card->taken_mib != 0) {
+    if (less) {
       untaken = *on.card;
-      untaken.taken_mib = 0;
+      untaken.taken_mib = untaken.reserve_mib = 0;
     }
-    const Card& there = on.card->taken_mib != 0 ? untaken : *on.card;
+    const Card& there = less ? untaken : *on.card;
     const auto fit = s.modes[m]->FitAt(there, on.use, wanted, vgpu.fit.slot);
     if (!fit || on.use.share + fit->share > policy::kWhole ||
         on.use.memory_mib + fit->memory_mib > on.card->memory_mib) {

@@ -518,6 +518,7 @@ void NumberKinds(NodeState& node) {
       if (node.kind[b] == b && other.model == card.model &&
           other.card->memory_mib == card.card->memory_mib &&
           other.card->taken_mib == card.card->taken_mib &&
+          other.card->reserve_mib == card.card->reserve_mib &&
           other.card->island == card.card->island && other.card->numa == card.card->numa &&
           other.serves == card.serves && other.card->instances == card.card->instances) {
         node.kind[c] = static_cast<uint8_t>(b);

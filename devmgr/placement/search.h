@@ -69,7 +69,7 @@ struct Want {
 
   VgpuWant On(const Card& card) const {
     if (memory_part == policy::Share(0)) return {share, memory_mib};
-    const uint64_t mib = policy::PartOf(card.memory_mib, memory_part);
+    const uint64_t mib = policy::PartOf(SharedMib(card), memory_part);
     // 0 would be no cap at all.
     return {share, static_cast<uint32_t>(mib > 0 ? mib : 1)};
   }

@@ -167,9 +167,11 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     if (card.uuid.empty() || card.uuid.starts_with(kBench)) continue;
     card.vendor = TextAt(row, "vendor", card.vendor);
     card.model = TextAt(row, "name").substr(0, kWordsMax);
-    // At least one: of a GPU whose memory nobody knows, pods without a cap can have a part.
-    card.memory_mib =
-        static_cast<uint32_t>(std::clamp<uint64_t>(CountAt(row, "memory") >> 20, 1, 1 << 24));
+    // What pods that share it may have. At least one: of a GPU whose memory nobody knows, pods
+    // without a cap can have a part.
+    const uint64_t memory = CountAt(row, "memory"), reserve = CountAt(row, "memory_reserve");
+    card.memory_mib = static_cast<uint32_t>(
+        std::clamp<uint64_t>((memory - std::min(memory, reserve)) >> 20, 1, 1 << 24));
     card.numa = PlaceAt(row, "numa");
     card.island = PlaceAt(row, "island");
     card.pcie = PlaceAt(row, "pcie");

@@ -60,6 +60,56 @@ TEST_F(VgpuMap, RequestsOnOneGpuAddUpToTheOvercommitAndNoFurther) {
   }
 }
 
+TEST_F(VgpuMap, CapsLeaveTheReserveFree) {
+  constexpr uint64_t kGib = uint64_t{1} << 30;
+  Vgpus map = Make();
+  map.cards().SetReserve(1'024);
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));  // of 40 GiB
+  Pod half = Ask("half", kPercent * 10, 20 * kGib);
+  ASSERT_TRUE(map.Place(half, 1, "*"));
+  Pod other = Ask("other", kPercent * 10, 20 * kGib);
+  const auto refused = map.Place(other, 1, "*");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("1024 are kept for contexts"), std::string::npos)
+      << refused.error().message;
+  other.memory_cap = 19 * kGib;
+  EXPECT_TRUE(map.Place(other, 1, "*"));
+  // Nor by growing.
+  EXPECT_FALSE(map.Resize(half, half.share, 21 * kGib, policy::Share(0), 0));
+  EXPECT_TRUE(map.Resize(half, half.share, 20 * kGib, policy::Share(0), 0));
+}
+
+// Parts are parts of what pods may have, so two halves fit.
+TEST_F(VgpuMap, CapsInPercentAreOfWhatTheReserveLeaves) {
+  Vgpus map = Make();
+  map.cards().SetReserve(1'024);
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
+  for (const char* name : {"one", "two"}) {
+    Pod pod = Ask(name, kPercent * 50);
+    pod.memory_part = policy::kWhole / 2;
+    ASSERT_TRUE(map.Place(pod, 1, "*"));
+    EXPECT_EQ(pod.vgpus.at(0).fit.memory_mib, (40'960u - 1'024u) / 2);
+  }
+}
+
+// A daemon that starts with more of a reserve than its pods leave keeps them; one that has a GPU
+// for itself has all of it.
+TEST_F(VgpuMap, TheReserveTakesNothingFromWhoIsThere) {
+  Vgpus without = Make();
+  ASSERT_TRUE(without.cards().Add("", CardOf("GPU-0")));
+  Pod before = Ask("before", kPercent * 10, uint64_t{36} << 30);
+  ASSERT_TRUE(without.Place(before, 1, "*"));
+  Vgpus map = Make();
+  map.cards().SetReserve(30'000);
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-1")));
+  EXPECT_TRUE(map.Reserve(before));
+  Pod whole = Ask("whole", policy::kWhole);
+  whole.wishes.mode = spec::kExclusive;
+  ASSERT_TRUE(map.Place(whole, 1, "*"));
+  EXPECT_EQ(whole.gpus, std::vector<std::string>{"GPU-1"});
+}
+
 // Another vendor's GPU: as a whole, to who names it or its model, and without what cannot be kept.
 TEST_F(VgpuMap, OtherVendorsGpusGoAsAWholeToWhoNamesThem) {
   Vgpus map = Make();

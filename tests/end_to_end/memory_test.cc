@@ -166,8 +166,9 @@ TEST_F(Memory, WhatContextsTakeIsSaidAndLeftOutOfWhatPodsWithoutACapMayHave) {
   EXPECT_TRUE(WaitUntil([&] { return overhead() == 0; }, seconds(20))) << status;
 }
 
-TEST_F(Memory, ADefaultCapHoldsForPodsThatAskForNone) {
-  StartCluster({.transport = Transport::kUnix, .tables = "[memory]\ndefault_cap = 0.25\n"});
+TEST_F(Memory, ADefaultCapHoldsForPodsThatAskForNoneAndTheReserveIsNobodys) {
+  StartCluster({.transport = Transport::kUnix,
+                .tables = "[memory]\ndefault_cap = 0.25\nreserve_mib = 384\n"});
   const auto cap = [&](std::vector<std::string> flags) {
     flags.insert(flags.begin(), {"vgpu", "create", "p", "--request", "10"});
     std::string err, out;
@@ -176,10 +177,17 @@ TEST_F(Memory, ADefaultCapHoldsForPodsThatAskForNone) {
     Must(cluster().Baton(0, {"vgpu", "delete", "p"}));
     return nlohmann::json::parse(out).at("vgpus").at(0).at("memory").get<uint64_t>() >> 20;
   };
-  EXPECT_EQ(cap({}), 4096u);
+  EXPECT_EQ(cap({}), 4000u);
   EXPECT_EQ(cap({"--memory", "1GiB"}), 1024u);
-  EXPECT_EQ(cap({"--memory", "100%"}), 16384u);
+  EXPECT_EQ(cap({"--memory", "100%"}), 16000u);
   EXPECT_EQ(cap({"--mode", "exclusive"}), 0u);
+  std::string err;
+  EXPECT_NE(
+      Must(cluster().Baton(0, {"vgpu", "create", "p", "--request", "10", "--memory", "16001MiB"},
+                           nullptr, &err)),
+      0);
+  EXPECT_NE(err.find("384 are kept for contexts"), std::string::npos) << err;
+  EXPECT_EQ(Must(cluster().Status()).at("gpus").at(0).at("memory_reserve"), 384u << 20);
 }
 
 // A cgroup as a container runtime makes it, in the machine's own hierarchy, and its limits in a

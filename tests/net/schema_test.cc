@@ -34,6 +34,7 @@ json Status() {
     "daemon": {"version": "0.1.0", "mode": "enforce", "pid": 7, "started": "2026-11-21T10:00:00Z",
                "degraded": []},
     "gpus": [{"uuid": "GPU-1", "name": "H200", "node": "", "memory": 150000000000,
+              "memory_overhead": 314572800, "memory_reserve": 1073741824,
               "present": true, "epoch": 5, "queue": ["b"], "handoff_ns": 90000, "grants": 5,
               "overruns": 0, "hung": false, "link": "up", "holder": "a", "cordoned": false,
               "unmanaged": [{"pid": 4711, "user": "bob", "uid": 1000, "command": "python",
@@ -114,9 +115,10 @@ TEST(Schema, KnowsEveryFieldOfAStatus) {
     json status = Status();
     status[at] = value.is_string() ? json(1) : json("text");
     EXPECT_NE(First("Status", status), "") << pointer;
-    const std::set<std::string> optional = {"holder",      "health",     "why",  "vendor",
-                                            "numa",        "island",     "pcie", "bus",
-                                            "mig_capable", "mig_enabled"};
+    const std::set<std::string> optional = {
+        "holder",          "health",        "why", "vendor",      "numa",
+        "island",          "pcie",          "bus", "mig_capable", "mig_enabled",
+        "memory_overhead", "memory_reserve"};
     if (std::isdigit(static_cast<unsigned char>(at.back()[0])) || optional.contains(at.back())) {
       continue;
     }

@@ -40,6 +40,7 @@ export const gpu = object({
   kernel_caps: optional(flag),  // Whether the driver can hold memory caps there beside the hook.
   kernel_caps_why: optional(text),  // Why not; empty: it can, as far as is known.
   memory_overhead: optional(number),  // Bytes that contexts and code of its pods' processes take beyond what they are charged, as NVML tells; 0 where it tells nothing.
+  memory_reserve: optional(number),  // Bytes that caps of pods which share it leave free for contexts and code ([memory] reserve_mib).
   cordoned: flag,  // Whether the operator keeps new pods away.
   unmanaged: list(unmanagedProcess),  // Processes on it that launch without a token; empty where Baton does not look (GPUs of other nodes, MIG).
   vendor: optional(text),  // nvidia; or another, whose GPU a pod has as a whole and without tokens.

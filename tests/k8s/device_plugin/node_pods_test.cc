@@ -296,8 +296,8 @@ TEST(Requests, UseTheControlSocketsFields) {
 
 TEST(NodeOf, ReportsTheNodesGpus) {
   const devmgr::Node node = NodeOf(Json::parse(R"({"gpus": [
-      {"uuid": "GPU-a", "name": "NVIDIA H200", "memory": 150754820096, "present": true,
-       "health": "healthy", "why": "", "vendor": "nvidia", "numa": 1, "island": 0, "pcie": -1,
+      {"uuid": "GPU-a", "name": "NVIDIA H200", "memory": 150754820096,
+       "memory_reserve": 1073741824, "present": true, "health": "healthy", "why": "", "vendor": "nvidia", "numa": 1, "island": 0, "pcie": -1,
        "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false, "cordoned": true},
       {"uuid": "GPU-b", "name": "x", "memory": 1048576, "present": true, "health": "failed",
        "why": "XID 79", "numa": 1e300, "pcie": "no"},
@@ -306,7 +306,7 @@ TEST(NodeOf, ReportsTheNodesGpus) {
                                    "n1");
   ASSERT_EQ(node.cards.size(), 3u);
   EXPECT_EQ(node.name, "n1");
-  EXPECT_EQ(node.cards[0].memory_mib, 143'771u);
+  EXPECT_EQ(node.cards[0].memory_mib, 143'771u - 1'024u);  // what caps may add up to
   EXPECT_EQ(node.cards[0].numa, 1);
   EXPECT_EQ(node.cards[0].island, 0);
   EXPECT_TRUE(node.cards[0].cordoned);
