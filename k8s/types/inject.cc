@@ -188,7 +188,7 @@ Result<void> CountMemory(Json& pod, uint32_t memory_unit_mib) {
         if (!read) return tl::unexpected(read.error());
         count = *read;
       }
-      const int64_t mib = (*bytes + kLeastBytes - 1) / kLeastBytes;
+      const int64_t mib = *bytes / kLeastBytes + (*bytes % kLeastBytes != 0 ? 1 : 0);
       if (mib % count != 0) {
         return Refuse(field,
                       fmt::format("{} MiB cannot be divided evenly among {} GPUs", mib, count));

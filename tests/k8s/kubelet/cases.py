@@ -401,7 +401,7 @@ def hostile_tenant(cluster):
 
 
 def quota(cluster):
-    """A ResourceQuota bounds what a namespace's SharePods get."""
+    """A ResourceQuota bounds what a namespace's SharePods get, as they are made and as they change."""
     namespace(cluster, "small")
     cluster.apply(json.dumps({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpu"},
                               "spec": {"hard": {"requests.baton.dev/gpu-share": "50"}}}), "small")
@@ -411,6 +411,18 @@ def quota(cluster):
     cluster.make("two", {"request": "20"}, "small")
     wait_for("the refusal", lambda: "exceeded quota" in cluster.condition("two", "Placed", "small").get("message", ""),
              30)
+    cluster.kubectl("delete", "sharepod", "two", "-n", "small")
+    too_much = json.dumps({"spec": {"gpu": {"request": "95"}}})
+    status, said = cluster.kubectl("patch", "sharepod", "one", "-n", "small", "--type=merge", "-p", too_much, check=False)
+    assert status != 0 and "quota" in said, said
+    # The pod is no way around it; what the quota allows is carried out.
+    for kind, name, change in [("pod", "one", {"metadata": {"annotations": {"baton.dev/request": "95"}}}),
+                               ("sharepod", "one", {"spec": {"gpu": {"request": "49"}}})]:
+        status, said = cluster.kubectl("patch", kind, name, "-n", "small", "--type=merge", "-p", json.dumps(change),
+                                       check=False)
+        assert (status == 0) == (kind == "sharepod"), said
+    wait_for("the change within the quota", lambda: any(
+        p["namespace"] == "small" and p["request"] == 49 for p in cluster.status()["pods"]), 10)
     cluster.remove_all("small")
     cluster.kubectl("delete", "namespace", "small")
 

@@ -271,7 +271,10 @@ TEST(Inject, MemoryLimitsAreSizesAsEverywhere) {
   EXPECT_EQ(ReadGpuPod(injected("16", "{}"), 256)->containers[0].memory.mib, 4'096u);
   EXPECT_NE(injected("4Gi", R"({"baton.dev/memory": "8Gi"})").dump().find("set this limit to"),
             std::string::npos);
-  EXPECT_NE(injected("1Ei", "{}").dump().find("more memory than any GPU has"), std::string::npos);
+  for (const char* much : {"1Ei", "9223372036854775807", "99999999999999999999"}) {
+    EXPECT_NE(injected(much, "{}").dump().find("more memory than any GPU has"), std::string::npos)
+        << much;
+  }
 }
 
 }  // namespace
