@@ -33,6 +33,8 @@ def three(cluster):
 
 def documented_install(cluster):
     """The commands of docs/kubernetes.md, word for word, from nothing to a running share."""
+    # In a further round it is there.
+    cluster.helm("uninstall", "baton", "--namespace", SYSTEM, "--wait", "--ignore-not-found")
     # Where kubectl watches, a user presses Ctrl-C once the share runs.
     for command in cluster.documented("## Install").splitlines():
         said = cluster.shell(command.replace(" --watch", ""))

@@ -357,6 +357,7 @@ clusterDomain: cluster.local
         for name in ["kubelet", "containerd"]:
             self.kill_server(name)
         self.kill_pods()
+        remove_cgroups()
         self.inside("bash", "-c", """
 for m in $(grep -oE ' (/run/(containerd|netns)|/var/lib/kubelet/pods)/[^ ]+' /proc/mounts | sort -r); do
   umount -l "$m" 2>/dev/null; done
@@ -401,10 +402,15 @@ true""")
         self.pid = None
         for folder in self.made:
             pathlib.Path(folder).rmdir()
-        for top in pathlib.Path("/sys/fs/cgroup").glob("**/kubepods"):
-            for folder in sorted((p for p in top.rglob("*") if p.is_dir()), reverse=True):
-                remove_cgroup(folder)
-            remove_cgroup(top)
+        remove_cgroups()
+
+
+def remove_cgroups():
+    """A kubelet that starts asks containerd for 3 s about each container that has one."""
+    for top in pathlib.Path("/sys/fs/cgroup").glob("**/kubepods"):
+        for folder in sorted((p for p in top.rglob("*") if p.is_dir()), reverse=True):
+            remove_cgroup(folder)
+        remove_cgroup(top)
 
 
 def remove_cgroup(folder):
