@@ -9,18 +9,17 @@
 #include <utility>
 
 #include "base/team_path.h"
-#include "base/utf8.h"
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
 #include "ledger/database.h"
 #include "ledger/ledger.h"
 #include "ledger/merge.h"
+#include "ledger/stored_text.h"
 
 namespace baton::ledger {
 namespace {
 
 constexpr size_t kSamplesMax = 1'000'000;
-constexpr size_t kNameMax = 512;
 constexpr int64_t kNumberMax = int64_t{1} << 60;
 constexpr int64_t kSpoolMax = 8640;
 // What counts as a jump of a source's clock. Smaller ones heal within a day by themselves.
@@ -28,36 +27,6 @@ constexpr int64_t kJump_ms = 86'400'000;
 constexpr int64_t kDrift_ms = 600'000;
 constexpr WallTime kTimeMin = std::chrono::sys_days(std::chrono::year(2000) / 1 / 1);
 constexpr WallTime kTimeMax = std::chrono::sys_days(std::chrono::year(2200) / 1 / 1);
-
-// As Utf8Length(), but 0 for NUL, which no database takes.
-size_t CharacterLength(std::string_view text) {
-  return text.empty() || text.front() == '\0' ? 0 : Utf8Length(text);
-}
-
-// Whether a database stores the text as it is.
-bool IsClean(std::string_view text) {
-  if (text.size() > kNameMax) return false;
-  for (size_t length; !text.empty(); text.remove_prefix(length)) {
-    length = CharacterLength(text);
-    if (length == 0) return false;
-  }
-  return true;
-}
-
-std::string Clean(std::string_view text) {
-  std::string clean;
-  while (!text.empty()) {
-    const size_t length = CharacterLength(text);
-    if (clean.size() + std::max<size_t>(length, 1) > kNameMax) break;
-    if (length == 0) {
-      clean += '?';
-    } else {
-      clean += text.substr(0, length);
-    }
-    text.remove_prefix(std::max<size_t>(length, 1));
-  }
-  return clean;
-}
 
 Result<void> Check(const Batch& batch) {
   const auto wrong = [](const std::string& what) {

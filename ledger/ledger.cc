@@ -164,7 +164,13 @@ Result<void> Ledger::Trim(WallTime now) {
     });
     if (!done) return done;
   }
-  return {};
+  if (retention_.days.count() == 0) return {};
+  return Try([&] {
+    Transaction transaction(*database_, Database::Access::kWrite);
+    database_->Run("DELETE FROM changes WHERE at_ms < $1",
+                   {Millis(now) - std::chrono::milliseconds(retention_.days).count()});
+    transaction.Commit();
+  });
 }
 
 Result<std::vector<SpooledBatch>> Ledger::Spooled(uint64_t above_number, size_t most) {

@@ -26,6 +26,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "ledger/changes.h"
 #include "ledger/options.h"
 #include "ledger/wall_time.h"
 
@@ -288,6 +289,15 @@ class Ledger {
   // The oldest batches above `number`, at most `most`.
   Result<std::vector<SpooledBatch>> Spooled(uint64_t above_number, size_t most);
   Result<void> DropSpooled(uint64_t up_to_number);
+
+  // Writes down what was changed.
+  Result<void> Record(const Change& change);
+  // The same for what is configured on a node: each setting that is not as it was when this was
+  // last called for `by.node` is a change of its own, `by` with its kind, object, was and is. What
+  // the first call says is where it begins.
+  Result<void> RecordSettings(const Change& by, const Settings& settings);
+  // The newest first.
+  Result<std::vector<Change>> Changes(const ChangesQuestion& question);
 
   // On disk, in bytes.
   Result<int64_t> SizeBytes();

@@ -59,6 +59,26 @@ void MakeSpool(Database& database) {
                {});
 }
 
+// What daemons of an earlier version pass over, so it makes no version of its own.
+constexpr const char* kExtra = "changes";
+void MakeExtra(Database& database) {
+  database.Run(
+      "CREATE TABLE changes (id INTEGER PRIMARY KEY, at_ms BIGINT NOT NULL, node TEXT NOT NULL,"
+      " who TEXT NOT NULL, action TEXT NOT NULL, kind TEXT NOT NULL, object TEXT NOT NULL,"
+      " was TEXT NOT NULL, became TEXT NOT NULL)",
+      {});
+  // What is configured on each node now: to find what changes.
+  database.Run(
+      "CREATE TABLE settings (node TEXT NOT NULL, kind TEXT NOT NULL, object TEXT NOT NULL,"
+      " value TEXT NOT NULL, PRIMARY KEY (node, kind, object))",
+      {});
+}
+
+bool HasExtra(Database& database) {
+  const std::vector<std::string> tables = database.Tables();
+  return std::find(tables.begin(), tables.end(), kExtra) != tables.end();
+}
+
 constexpr void (*kSteps[])(Database&) = {MakeBooks, MakeSpool};
 constexpr int64_t kSchemaVersion = std::size(kSteps);
 
@@ -90,12 +110,13 @@ int64_t VersionOf(Database& database) {
 void Migrate(Database& database) {
   {
     Transaction look(database, Database::Access::kRead);
-    if (VersionOf(database) == kSchemaVersion) return;
+    if (VersionOf(database) == kSchemaVersion && HasExtra(database)) return;
   }
   Transaction transaction(database, Database::Access::kWrite);
   // Somebody else may have done it meanwhile.
   const int64_t version = VersionOf(database);
   for (int64_t step = version; step < kSchemaVersion; ++step) kSteps[step](database);
+  if (!HasExtra(database)) MakeExtra(database);
   database.Run(
       "INSERT INTO meta (name, value) VALUES ('version', $1)"
       " ON CONFLICT (name) DO UPDATE SET value = excluded.value",

@@ -1,7 +1,8 @@
 // Time zones, with their daylight-saving time, by the tz database of the machine
 // (/usr/share/zoneinfo) and Howard Hinnant's date library, which reads it.
 //
-// Thread safe. The first FindTimeZone() of a zone other than UTC reads files: not for the event loop.
+// Thread safe. The first FindTimeZone() of a zone other than UTC reads files: not for the event
+// loop.
 #ifndef BATON_LEDGER_TIME_ZONE_H_
 #define BATON_LEDGER_TIME_ZONE_H_
 

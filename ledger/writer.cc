@@ -57,6 +57,26 @@ void LedgerWriter::Put(Batch batch, Booked booked) {
   write_wakeup_.notify_one();
 }
 
+void LedgerWriter::Record(Change change) {
+  Add([change = std::move(change)](Ledger& ledger) { return ledger.Record(change); });
+}
+
+void LedgerWriter::RecordSettings(Change by, Settings settings) {
+  Add([by = std::move(by), settings = std::move(settings)](Ledger& ledger) {
+    return ledger.RecordSettings(by, settings);
+  });
+}
+
+void LedgerWriter::Add(Note note) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (notes_.size() >= kChangesWaitingMax) notes_.pop_front();
+    notes_.push_back(std::move(note));
+  }
+  write_wakeup_.notify_one();
+}
+
 bool LedgerWriter::Ask(std::function<void(Ledger&)> question) {
   {
     const std::lock_guard lock(mutex_);
@@ -109,7 +129,8 @@ void LedgerWriter::WriteLoop() {
         Tell(booked, Fail(ErrorCode::kUnavailable, "the ledger hangs, and too many batches wait"));
       }
       lock.lock();
-    } else if (stopping_ && (waiting_.empty() || backoff_ != Duration{0} || now >= stop_by_)) {
+    } else if (stopping_ && ((waiting_.empty() && notes_.empty()) || backoff_ != Duration{0} ||
+                             now >= stop_by_)) {
       break;
     } else if (waiting_.size() > kWaitingMax) {
       Merge(lock);
@@ -118,6 +139,12 @@ void LedgerWriter::WriteLoop() {
       waiting_.pop_front();
       lock.unlock();
       Write(std::move(first));
+      lock.lock();
+    } else if (!notes_.empty() && may_try) {
+      Note note = std::move(notes_.front());
+      notes_.pop_front();
+      lock.unlock();
+      WriteDown(std::move(note));
       lock.lock();
     } else if (backoff_ != Duration{0} && may_try) {
       lock.unlock();
@@ -173,6 +200,21 @@ void LedgerWriter::Write(Waiting waiting) {
   retry_at_ = MonotonicNow() + (at_once ? Duration{0} : backoff_);
   const std::lock_guard lock(mutex_);
   waiting_.push_front(std::move(waiting));
+}
+
+// What the ledger will never take is not tried again.
+void LedgerWriter::WriteDown(Note note) {
+  const Result<void> result = note(*writer_);
+  std::string notice = writer_->TakeTrouble();
+  const bool at_once = !notice.empty();
+  Say(result ? std::string() : result.error().message, std::move(notice));
+  backoff_ = result ? Duration{0}
+                    : (backoff_ == Duration{0} ? kBackoffMin : std::min(2 * backoff_, kBackoffMax));
+  if (result) return;
+  retry_at_ = MonotonicNow() + (at_once ? Duration{0} : backoff_);
+  if (result.error().code == ErrorCode::kInternal && writer_->LastOf("")) return;
+  const std::lock_guard lock(mutex_);
+  notes_.push_front(std::move(note));
 }
 
 void LedgerWriter::Probe() {

@@ -47,6 +47,11 @@ class LedgerWriter {
   // it was booked before, or an error: kInvalid where it can never be booked, kUnavailable where it
   // was merged into a later batch or Stop() came first. After Stop() nothing happens.
   void Put(Batch batch, Booked booked);
+  // Writes down what was changed, in the order of the calls, again and again until the database
+  // takes it. Never blocks. While the ledger is away kChangesWaitingMax wait; then the oldest goes.
+  static constexpr size_t kChangesWaitingMax = 10'000;
+  void Record(Change change);
+  void RecordSettings(Change by, Settings settings);
   // Runs `question` with a ledger for reading, after those asked before. False where too many wait
   // or Stop() was called; it is not run then. The ledger may be away: its functions say so.
   // Dropping from the spool may be done here too.
@@ -75,6 +80,9 @@ class LedgerWriter {
   void ReadLoop();
   // The writing thread's, without the lock.
   void Write(Waiting waiting);
+  using Note = std::function<Result<void>(Ledger&)>;
+  void Add(Note note);
+  void WriteDown(Note note);
   void Probe();
   void Merge(std::unique_lock<std::mutex>& lock);
   void Say(std::string trouble, std::string notice);
@@ -88,6 +96,7 @@ class LedgerWriter {
   std::condition_variable read_wakeup_;
   // Under mutex_:
   std::deque<Waiting> waiting_;
+  std::deque<Note> notes_;
   std::deque<std::function<void(Ledger&)>> questions_;
   std::vector<Booked> refused_;  // by Put(), to be told on the writing thread
   std::string trouble_;

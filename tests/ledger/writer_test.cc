@@ -213,6 +213,33 @@ TEST_F(LedgerWriterTest, ABatchThatIsWrongIsRefusedAndTheOthersGoOn) {
   EXPECT_TRUE(results[2]);
 }
 
+TEST_F(LedgerWriterTest, ChangesWaitForALedgerThatIsAwayAndKeepTheirOrder) {
+  const auto writer = Start();
+  for (const char* object : {"a", "b", "c"}) {
+    Change change;
+    change.at = WallNow();
+    change.object = object;
+    writer->Record(std::move(change));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::filesystem::create_directory(state_);
+  std::string found;
+  for (int i = 0; i < 1'000 && found.size() < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::promise<std::string> objects;
+    ASSERT_TRUE(writer->Ask([&](Ledger& ledger) {
+      std::string all;
+      const auto changes = ledger.Changes({.from = {}, .to = WallNow() + std::chrono::hours(1)});
+      if (changes) {
+        for (const Change& change : *changes) all += change.object;
+      }
+      objects.set_value(all);
+    }));
+    found = objects.get_future().get();
+  }
+  EXPECT_EQ(found, "cba");
+}
+
 TEST_F(LedgerWriterTest, StopBooksWhatWaits) {
   std::filesystem::create_directory(state_);
   auto writer = Start();
