@@ -10,6 +10,7 @@
 #include "backend/reports.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "ledger/time_zone.h"
 #include "node/process.h"
 
 namespace baton::backend {
@@ -23,9 +24,63 @@ ledger::LedgerOptions LedgerOptionsFrom(const config::Options& options) {
   return to;
 }
 
+// Of a user's changes in an hour, so many are written down.
+constexpr int64_t kChangesOfUser = 200;
+
+json TeamJson(const teams::Team& team) {
+  json users = json::object();
+  for (const teams::User& user : team.users) users[user.name] = user.weight;
+  return {{"weight", team.weight},
+          {"users", std::move(users)},
+          {"budget", team.budget},
+          {"budget_period_s",
+           std::chrono::duration_cast<std::chrono::seconds>(team.budget_period).count()},
+          {"over_budget", team.over_budget == teams::OverBudget::kRefuse ? "refuse" : "low"},
+          {"limit", static_cast<double>(team.limit.millionths()) / policy::kMillion}};
+}
+
+// What decides who gets what, and what it costs.
+ledger::Settings SettingsOf(const config::Options& options, const teams::Teams* teams) {
+  ledger::Settings settings;
+  const auto set = [&](const char* kind, const std::string& object, const json& value) {
+    settings[{kind, object}] = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  const auto part = [](policy::Share share) {
+    return static_cast<double>(share.millionths()) / policy::kMillion;
+  };
+  set("config", "scheduler", {{"overcommit", part(options.overcommit)}});
+  set("config", "memory",
+      {{"default_cap", part(options.default_cap)}, {"reserve_mib", options.memory_reserve_mib}});
+  for (const auto& [model, prices] : options.ledger.prices) {
+    json dated = json::array();
+    for (const ledger::DatedPrice& price : prices.dated()) {
+      dated.push_back({{"from", ledger::FormatTime(price.from)}, {"price", price.price}});
+    }
+    set("price", model,
+        prices.plain() ? json{{"price", prices.dated().front().price}}
+                       : json{{"prices", std::move(dated)}});
+  }
+  for (const auto& [model, weight] : options.ledger.weights) {
+    set("model", model, {{"weight", weight}});
+  }
+  for (const auto& pod : options.pods) set("pod", pod.request.name, Public(pod.request));
+  if (teams == nullptr) return settings;
+  set("teams", "",
+      {{"half_life_s", std::chrono::duration_cast<std::chrono::seconds>(teams->half_life).count()},
+       {"history", static_cast<double>(teams->history) / policy::kMillion}});
+  for (const teams::Team& team : teams->teams) set("team", team.path, TeamJson(team));
+  return settings;
+}
+
 double Hours(double ns) { return ns / 3600e9; }
 
 }  // namespace
+
+json Public(const spec::PodRequest& pod) {
+  json fields = spec::WriteFields(pod);
+  for (const char* hidden : {"name", "ticket", "cgroup"}) fields.erase(hidden);
+  return fields;
+}
 
 Books::Books(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
              std::string source, node::EventLog& log)
@@ -50,6 +105,50 @@ Result<void> Books::ReadTeams() {
   if (!teams) return tl::unexpected(teams.error());
   SetTeams(std::move(*teams), uses_, held_);
   return {};
+}
+
+void Books::Record(ledger::Change change, const json& was, const json& is, uint32_t rationed) {
+  if (writer_ == nullptr) return;
+  const auto text = [](const json& object) {
+    return object.is_null() ? "" : object.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  change.at = ledger::WallNow();
+  change.node = config::NodeName(options_);
+  change.was = text(was);
+  change.is = text(is);
+  if (rationed != 0) {
+    Ration& ration = rations_[rationed];
+    const int64_t hour =
+        std::chrono::duration_cast<std::chrono::hours>(change.at.time_since_epoch()).count();
+    if (std::exchange(ration.hour, hour) != hour) {
+      if (ration.left_out > 0) {
+        ledger::Change more = change;
+        more.action = "more";
+        more.kind = "pod";
+        more.object = more.was = "";
+        more.is = text({{"changes", ration.left_out}});
+        writer_->Record(std::move(more));
+      }
+      ration.written = ration.left_out = 0;
+    }
+    if (ration.written >= kChangesOfUser) {
+      ++ration.left_out;
+      return;
+    }
+    ++ration.written;
+  }
+  writer_->Record(std::move(change));
+}
+
+void Books::RecordSettings() {
+  if (writer_ == nullptr) return;
+  ledger::Change by;
+  by.at = ledger::WallNow();
+  by.node = config::NodeName(options_);
+  by.who = "configuration";
+  by.action = "configure";
+  const bool own = has_teams_ && !follows_upstream_;
+  writer_->RecordSettings(std::move(by), SettingsOf(options_, own ? &teams_ : nullptr));
 }
 
 void Books::SetTeams(teams::Teams teams, std::vector<teams::Use> uses, Held held) {
@@ -84,6 +183,7 @@ Result<void> Books::Start() {
   if (!started) return tl::unexpected(started.error());
   writer_ = std::move(*started);
   beginning_ = arbiter_.accounts().SnapshotNow();
+  RecordSettings();
   Tick();
   return {};
 }

@@ -30,6 +30,9 @@
 
 namespace baton::backend {
 
+// What a pod asks for, without its name and what is secret.
+nlohmann::json Public(const spec::PodRequest& pod);
+
 class Books : private TeamPolicy {
  public:
   using Answer = std::function<void(Result<nlohmann::json>)>;
@@ -49,6 +52,16 @@ class Books : private TeamPolicy {
   // A report (backend/reports.h), by its name as "command"; answered from this loop, at once or
   // later. Other fields, and values that make no sense: kInvalid.
   void Ask(const nlohmann::json& question, Answer answer);
+
+  // Writes down, for `baton log`, what somebody has changed: `change` without its time, node, was
+  // and is, which may be null. `rationed`: the uid of a user whose changes are not to crowd out
+  // those of others; 0: an operator's.
+  void Record(ledger::Change change, const nlohmann::json& was, const nlohmann::json& is,
+              uint32_t rationed);
+
+  // The same for what the configuration and the teams' file say now and did not say before. Start()
+  // does it by itself.
+  void RecordSettings();
 
   // Called after each batch that was booked.
   void OnBooked(std::function<void()> told) { told_ = std::move(told); }
@@ -109,6 +122,13 @@ class Books : private TeamPolicy {
   std::string said_;         // the trouble that was last logged
   std::function<void()> told_;
   std::function<void()> teams_told_;
+  // By uid: of this hour's changes, how many are written down and how many are not.
+  struct Ration {
+    int64_t hour = 0;
+    int64_t written = 0;
+    int64_t left_out = 0;
+  };
+  std::map<uint32_t, Ration> rations_;
 
   bool has_teams_ = false;
   bool follows_upstream_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "backend/books.h"
@@ -11,6 +12,7 @@
 #include "backend/status.h"
 #include "backend/users.h"
 #include "base/entropy.h"
+#include "base/file.h"
 #include "base/nesting.h"
 #include "base/parse.h"
 #include "node/pod_cgroup.h"
@@ -334,7 +336,74 @@ bool HandleSlow(Arbiter& arbiter, const spec::UsersOptions& users, const std::st
   return false;
 }
 
+// By user.sock the kernel says it. By control.sock it is root, or whom root lets: the login that
+// they came from says who that is.
+std::string NameOf(const Caller& caller) {
+  if (caller.user) return caller.user->name;
+  if (caller.node != "*") return "node " + caller.node;
+  const auto login =
+      ReadFile(fmt::format("/proc/{}/loginuid", caller.peer.pid), 64).value_or(std::string());
+  uint32_t uid = caller.peer.uid;
+  const auto read = std::from_chars(login.data(), login.data() + login.size(), uid);
+  if (read.ec != std::errc() || uid == UINT32_MAX) uid = caller.peer.uid;
+  return uid == 0 ? "root" : fmt::format("uid {}", uid);
+}
+
+// What a pod is, for people who look back. Null: it is not there.
+json Described(const Pod* pod) {
+  if (pod == nullptr) return nullptr;
+  json fields = Public(*pod);
+  if (!pod->gpus.empty()) fields["gpus"] = pod->gpus;
+  return fields;
+}
+
+std::string PathOf(const Pod& pod) {
+  return pod.name_space.empty() ? pod.name : pod.name_space + "/" + pod.name;
+}
+
 }  // namespace
+
+Control::Respond Control::WriteDown(const std::string& command, const json& request,
+                                    const Caller& caller, Respond respond) {
+  static constexpr std::pair<std::string_view, std::string_view> kActions[] = {
+      {"create_pod", "create"}, {"delete_pod", "delete"}, {"set_pod", "set"},
+      {"move_pod", "move"},     {"cordon", "cordon"},     {"uncordon", "uncordon"},
+      {"release", "release"}};
+  const auto action = std::find_if(std::begin(kActions), std::end(kActions),
+                                   [&](const auto& one) { return one.first == command; });
+  if (books_ == nullptr || action == std::end(kActions)) return respond;
+  ledger::Change change;
+  change.who = NameOf(caller);
+  change.action = action->second;
+  change.kind = command.ends_with("_pod") ? "pod" : "gpu";
+  json was;
+  std::string name;
+  if (change.kind == "pod" && command != "create_pod" && request.contains("name") &&
+      request.at("name").is_string()) {
+    name = request.at("name");
+    const Pod* pod = arbiter_.pods().FindByName(name);
+    was = Described(pod);
+    if (pod != nullptr) change.object = PathOf(*pod);
+  }
+  const uint32_t rationed = caller.user ? caller.user->uid : 0;
+  return [this, change = std::move(change), was = std::move(was), name = std::move(name), rationed,
+          respond = std::move(respond)](node::LongAnswer answer) mutable {
+    const json said = json::parse(answer.Whole(), nullptr, false);
+    if (said.is_object() && said.value("ok", false)) {
+      json is;
+      if (change.kind == "gpu") {
+        change.object = said.value("gpu", "");
+      } else if (change.action != "delete") {
+        if (change.action == "create") name = said.value("name", "");
+        const Pod* pod = arbiter_.pods().FindByName(name);
+        is = Described(pod);
+        if (pod != nullptr) change.object = PathOf(*pod);
+      }
+      if (was != is || change.kind == "gpu") books_->Record(std::move(change), was, is, rationed);
+    }
+    respond(std::move(answer));
+  };
+}
 
 void Control::TellStatus(const std::string& node, const Respond& respond) {
   std::vector<Respond>& asked = asked_[node];
@@ -402,7 +471,8 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
   }
   Request request(object);
   Result<json> result = json::object();
-  if (HandleSlow(arbiter_, users_, command, request, caller, respond)) return;
+  const Respond told = WriteDown(command, object, caller, respond);
+  if (HandleSlow(arbiter_, users_, command, request, caller, told)) return;
   if (command == "pod") {
     result = DescribePod(arbiter_, request, caller);
   } else if (command == "vgpus") {
@@ -437,7 +507,7 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
     result = Fail(ErrorCode::kInvalid,
                   fmt::format("unknown command {}; there are {}", command.substr(0, 64), known));
   }
-  respond(Write(std::move(result)));
+  told(Write(std::move(result)));
 }
 
 }  // namespace baton::backend

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,7 +41,8 @@ struct Caller {
   // Whose pods and GPUs it may see and change; "*": all.
   std::string node = "*";
   // Of user.sock: a user of the machine, who may change pods of one's own alone.
-  std::optional<spec::User> user;
+  std::optional<spec::User> user = {};
+  node::ControlSocket::Peer peer = {};  // of control.sock
 };
 
 class Control {
@@ -67,6 +69,9 @@ class Control {
 
  private:
   void TellStatus(const std::string& node, const Respond& respond);
+  // Where the command changes something: `respond`, which first writes down what it has changed.
+  Respond WriteDown(const std::string& command, const nlohmann::json& request, const Caller& caller,
+                    Respond respond);
 
   Arbiter& arbiter_;
   node::EventLog& log_;

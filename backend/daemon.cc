@@ -79,10 +79,11 @@ Result<void> Daemon::Start() {
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, node::LimitsOf(options_));
-  control_socket_.emplace(
-      io_, [this](const std::string& line, uint32_t, node::ControlSocket::Respond respond) {
-        control_->Handle(line, {}, respond);
-      });
+  control_socket_.emplace(io_,
+                          [this](const std::string& line, const node::ControlSocket::Peer& peer,
+                                 const node::ControlSocket::Respond& respond) {
+                            control_->Handle(line, {.peer = peer}, respond);
+                          });
   const std::string& control_dir = config::ControlDir(options_);
   if (auto made = MakeFolders(control_dir, 0700); !made) return made;
   if (auto ok = control_socket_->Listen(control_dir + "/control.sock"); !ok) return ok;
@@ -359,6 +360,7 @@ void Daemon::Reload() {
   }
   AdoptMissing();  // who held a GPU that is new in the file
   arbiter_->lifecycle().ApplyConfiguredPods(options_.pods);
+  if (books_) books_->RecordSettings();
   if (nodes_) nodes_->NodesChanged();
   const bool restart = config::PrintOptions(options_) != config::PrintOptions(*fresh);
   log_.Add(
@@ -397,9 +399,9 @@ Result<void> Daemon::ListenToUsers(const std::string& control_dir) {
     if (!found) return tl::unexpected(found.error());
     group = *found;
   }
-  users_socket_.emplace(io_, [this](const std::string& line, uint32_t uid,
+  users_socket_.emplace(io_, [this](const std::string& line, const node::ControlSocket::Peer& peer,
                                     const node::ControlSocket::Respond& respond) {
-    control_->HandleOfUser(line, uid, respond);
+    control_->HandleOfUser(line, peer.uid, respond);
   });
   return users_socket_->ListenToUsers(options_.server.socket_dir + "/user.sock", group,
                                       control_dir + "/user.sock.lock");

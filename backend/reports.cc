@@ -354,6 +354,54 @@ Result<ReportAnswer> AskAdvise(const Fields& field, const ReportView& view) {
       });
 }
 
+// Of texts that this daemon, or one of another version, wrote.
+json ObjectIn(const std::string& text) {
+  json object = text.empty() ? json() : json::parse(text, nullptr, false);
+  return object.is_object() ? object : json();
+}
+
+Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
+  const bool said = !field.at("from").empty() || !field.at("to").empty();
+  const std::string& last = field.at("last");
+  const auto window = ledger::ParseWindow(field.at("from"), field.at("to"),
+                                          last.empty() && !said ? "7d" : last, ledger::WallNow());
+  if (!window) return tl::unexpected(window.error());
+  // What is done in this moment is a part of it.
+  ledger::ChangesQuestion question{.from = window->from,
+                                   .to = window->to + std::chrono::milliseconds(1),
+                                   .who = field.at("who"),
+                                   .kind = "",
+                                   .object = ""};
+  for (const char* kind : {"pod", "gpu", "team"}) {
+    const std::string& object = field.at(kind);
+    if (object.empty()) continue;
+    if (!question.kind.empty()) {
+      return Fail(ErrorCode::kInvalid, "pod, gpu and team do not go together");
+    }
+    question.kind = kind;
+    question.object = object;
+  }
+  return LedgerQuery([window = *window, question](ledger::Ledger& ledger) -> Result<json> {
+    const auto changes = ledger.Changes(question);
+    if (!changes) return tl::unexpected(changes.error());
+    json rows = json::array();
+    for (const ledger::Change& change : *changes) {
+      rows.push_back({{"at", ledger::FormatTime(change.at)},
+                      {"node", change.node},
+                      {"who", change.who},
+                      {"action", change.action},
+                      {"kind", change.kind},
+                      {"object", change.object},
+                      {"was", ObjectIn(change.was)},
+                      {"is", ObjectIn(change.is)}});
+    }
+    return json{{"from", ledger::FormatTime(window.from)},
+                {"to", ledger::FormatTime(window.to)},
+                {"more", changes->size() == question.most},
+                {"rows", std::move(rows)}};
+  });
+}
+
 constexpr std::string_view kBy = "by", kFrom = "from", kTo = "to", kLast = "last", kTeam = "team",
                            kPod = "pod";
 
@@ -363,6 +411,7 @@ const std::array kReports{
     Report{"standing", {}, AskStanding},
     Report{"explain", {kPod, kTeam}, AskExplain},
     Report{"advise", {kLast}, AskAdvise},
+    Report{"log", {kFrom, kTo, kLast, kPod, "gpu", kTeam, "who"}, AskLog},
 };
 
 }  // namespace

@@ -1,10 +1,14 @@
-// baton report, standing, advise: what the books say.
+// baton report, standing, advise, log: what the books say.
+#include <pwd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "base/parse.h"
@@ -252,6 +256,74 @@ int PrintAdvice(const json& answer, Format format) {
   return 0;
 }
 
+// "uid 1000" by name, where this machine knows it.
+std::string WhoText(const std::string& who) {
+  uint32_t uid = 0;
+  const char* end = who.data() + who.size();
+  if (!who.starts_with("uid ") || std::from_chars(who.data() + 4, end, uid).ptr != end) {
+    return ToPrintable(who);
+  }
+  const passwd* user = getpwuid(uid);
+  return ToPrintable(user != nullptr ? user->pw_name : who);
+}
+
+std::string ValueText(const json& value) {
+  if (value.is_string()) return ToPrintable(value.get<std::string>());
+  return ToPrintable(value.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+// What is not as it was: "request 30 -> 40, limit 60 -> 80"; of what was made all of it.
+std::string ChangeText(const json& was, const json& is) {
+  std::set<std::string> keys;
+  for (const json* object : {&was, &is}) {
+    if (!object->is_object()) continue;
+    for (const auto& [key, value] : object->items()) keys.insert(key);
+  }
+  std::string text;
+  for (const std::string& key : keys) {
+    const json before = was.is_object() ? was.value(key, json()) : json();
+    const json after = is.is_object() ? is.value(key, json()) : json();
+    if (before == after) continue;
+    text += (text.empty() ? "" : ", ") + ToPrintable(key) + " ";
+    if (!was.is_object() || before.is_null()) {
+      text += ValueText(after);
+    } else if (!is.is_object() || after.is_null()) {
+      text += "was " + ValueText(before);
+    } else {
+      text += ValueText(before) + " -> " + ValueText(after);
+    }
+  }
+  return text;
+}
+
+int PrintLog(const json& answer, Format format) {
+  TextTable table{{{"TIME", true},
+                   {"NODE", true},
+                   {"WHO", true},
+                   {"WHAT", true},
+                   {"OBJECT", true},
+                   {"CHANGE", true}},
+                  {}};
+  for (const json& row : answer.at("rows")) {
+    auto cell = [&](const char* key) { return ToPrintable(row.at(key).get<std::string>()); };
+    table.rows.push_back({cell("at"), cell("node"), WhoText(row.at("who").get<std::string>()),
+                          cell("action"),
+                          cell("kind") + (cell("object").empty() ? "" : " " + cell("object")),
+                          ChangeText(row.at("was"), row.at("is"))});
+  }
+  if (table.rows.empty() && format == Format::kTable) {
+    std::printf("Nothing was changed from %s to %s.\n",
+                answer.at("from").get<std::string>().c_str(),
+                answer.at("to").get<std::string>().c_str());
+    return 0;
+  }
+  Print(table, format);
+  if (answer.value("more", false) && format == Format::kTable) {
+    std::puts("These are the newest ones; --from and --to show others.");
+  }
+  return 0;
+}
+
 // A text field of the question, and the flag for it.
 struct Flag {
   const char* field;  // the flag is --field, with "-" for "_"
@@ -320,6 +392,26 @@ const ReportCommand kAdvise{"advise",
   baton advise
   baton advise --last 24h --format json)",
                             PrintAdvice};
+
+const ReportCommand kLog{
+    "log",
+    "Who changed what: shares, GPUs, weights, budgets, prices",
+    {{"last", "", "TIME", "Length of the window up to now; default: 7d"},
+     {"from", "", "TIME", "Such as 2026-11-01 or 2026-11-01T09:30, UTC"},
+     {"to", "", "TIME", "End of the window, exclusive"},
+     {"pod", "", "NAME", "Only of this pod: its name, or NAMESPACE/NAME"},
+     {"gpu", "", "UUID", "Only of this GPU"},
+     {"team", "", "PATH", "Only of this team"},
+     {"who", "", "NAME",
+      "Only by this user, \"root\", \"uid 1000\", \"node N\" or \"configuration\""}},
+    R"(Examples:
+  baton log
+  baton log --pod train --last 30d
+  baton log --team research/vision --format json
+
+The newest first. WHO is the user of user.sock; at the operator's socket, whoever logged in, also
+through sudo. "configuration": batond.toml and the file of teams, by what they said before.)",
+    PrintLog};
 
 json QuestionOf(const ReportCommand& report, const std::map<std::string, std::string>& fields) {
   json question{{"command", report.name}};
@@ -417,7 +509,7 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
 }  // namespace
 
 void AddReports(CLI::App& baton, Invocation& invocation) {
-  for (const ReportCommand* report : {&kReport, &kStanding, &kAdvise}) {
+  for (const ReportCommand* report : {&kReport, &kStanding, &kAdvise, &kLog}) {
     Add(baton, invocation, *report);
   }
 }

@@ -47,7 +47,7 @@ std::string LongAnswer::Whole() const {
 struct ControlSocket::Connection {
   explicit Connection(boost::asio::io_context& io) : socket(io) {}
   stream_descriptor socket;
-  uint32_t uid = 0;
+  Peer peer;
   std::shared_ptr<Rate> rate;  // null: as many requests as it likes
   std::string in;
   std::deque<std::string> out;
@@ -122,15 +122,15 @@ void ControlSocket::Accept() {
 
 void ControlSocket::Open(UniqueFd fd) {
   auto connection = std::make_shared<Connection>(io_);
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  connection->peer = {peer.uid, peer.pid};
   if (of_users_) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
     if (connections_of_[peer.uid] >= kConnectionsOfUser) return;
-    connection->uid = peer.uid;
     connection->rate = rates_.Of(std::to_string(peer.uid), MonotonicNow());
   }
-  ++connections_of_[connection->uid];
+  ++connections_of_[connection->peer.uid];
   connection->socket.assign(fd.Release());
   connections_.insert(connection);
   Read(connection);
@@ -180,7 +180,7 @@ void ControlSocket::Answer(const std::shared_ptr<Connection>& connection) {
   const size_t end = connection->in.find('\n');
   const std::string line = connection->in.substr(0, end);
   connection->in.erase(0, end + 1);
-  handler_(line, connection->uid, [this, alive = alive_, connection](LongAnswer answer) {
+  handler_(line, connection->peer, [this, alive = alive_, connection](LongAnswer answer) {
     if (!*alive || !connection->open) return;
     connection->out = answer.TakePieces();
     connection->out.emplace_back("\n");
@@ -226,7 +226,7 @@ void ControlSocket::Close(const std::shared_ptr<Connection>& connection) {
   ErrorCodeAsio ignored;
   keep->socket.close(ignored);
   if (connections_.erase(keep) == 0) return;
-  const auto of = connections_of_.find(keep->uid);
+  const auto of = connections_of_.find(keep->peer.uid);
   if (--of->second == 0) connections_of_.erase(of);
 }
 

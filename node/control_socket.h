@@ -55,8 +55,12 @@ class ControlSocket {
 
   // Takes the answer, without a newline; called once, at once or later.
   using Respond = std::function<void(LongAnswer)>;
-  // `uid`: who asks, as the kernel says.
-  using Handler = std::function<void(const std::string& line, uint32_t uid, Respond)>;
+  // Who asks, as the kernel says.
+  struct Peer {
+    uint32_t uid = 0;
+    int32_t pid = 0;  // 0: not known
+  };
+  using Handler = std::function<void(const std::string& line, const Peer& peer, Respond)>;
 
   ControlSocket(boost::asio::io_context& io, Handler handler);
   ~ControlSocket();

@@ -85,9 +85,9 @@ Result<void> Frontend::Start() {
       options_.node.socket_dir.empty() ? options_.server.socket_dir : options_.node.socket_dir;
   if (auto made = MakeFolders(dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<TenantSink&>(*this), *nvml_, LimitsOf(options_));
-  control_.emplace(io_, [this](const std::string& line, uint32_t, ControlSocket::Respond respond) {
-    AskControl(line, std::move(respond));
-  });
+  control_.emplace(
+      io_, [this](const std::string& line, const ControlSocket::Peer&,
+                  ControlSocket::Respond respond) { AskControl(line, std::move(respond)); });
   const std::string& control_dir =
       options_.server.control_dir.empty() ? dir : options_.server.control_dir;
   if (auto made = MakeFolders(control_dir, 0700); !made) return made;

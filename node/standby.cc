@@ -52,10 +52,10 @@ Result<bool> AwaitTurn(const std::string& control_dir, const std::function<Resul
     io.stop();
   });
   if (auto made = MakeFolders(control_dir, 0700); !made) return tl::unexpected(made.error());
-  ControlSocket control(
-      io, [&](const std::string& line, uint32_t, const ControlSocket::Respond& respond) {
-        respond(Answer(line, taken ? "" : taken.error().message));
-      });
+  ControlSocket control(io, [&](const std::string& line, const ControlSocket::Peer&,
+                                const ControlSocket::Respond& respond) {
+    respond(Answer(line, taken ? "" : taken.error().message));
+  });
   if (auto listens = control.Listen(control_dir + "/control.sock"); !listens) {
     // The other one's own.
     if (listens.error().code != ErrorCode::kExists) return tl::unexpected(listens.error());

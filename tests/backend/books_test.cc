@@ -228,6 +228,62 @@ TEST_F(KeptBooks, TeamsShareWhatIsLeftOverByWeightAndHistoryAndAReloadApplies) {
   EXPECT_TRUE(fluid(10 + 64, 10 + 16));
 }
 
+TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
+  const auto configure = [&](const char* price) {
+    Configure(Teams("[[team]]\nname = \"early\"\n"),
+              std::string("every = \"100ms\"\nprices = {\"\" = ") + price + "}");
+  };
+  configure("2.5");
+  Start();
+  const std::string ticket = Pod("a", {{"namespace", "space"}});
+  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "a"}, {"request", 20}}).at("ok"));
+  EXPECT_FALSE(Say({{"command", "set_pod"}, {"name", "a"}, {"request", 200}}).at("ok"));
+  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "a"}, {"request", 20}}).at("ok"));
+  ASSERT_TRUE(Say({{"command", "cordon"}, {"gpus", {"GPU-b"}}}).at("ok"));
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).at("ok"));
+  Teams("[[team]]\nname = \"early\"\nweight = 9\n");
+  Reload();
+  const auto log = [&](json question = json::object()) {
+    question["command"] = "log";
+    return Say(question);
+  };
+  ASSERT_TRUE(Eventually([&] { return log().value("rows", json::array()).size() == 5; })) << log();
+  const json rows = log().at("rows");
+  const auto is = [&](size_t i, const char* action, const char* kind, const char* object) {
+    EXPECT_EQ(rows.at(i).at("action"), action) << rows;
+    EXPECT_EQ(rows.at(i).at("kind"), kind) << rows;
+    EXPECT_EQ(rows.at(i).at("object"), object) << rows;
+  };
+  is(0, "configure", "team", "early");
+  EXPECT_EQ(rows.at(0).at("who"), "configuration");
+  EXPECT_EQ(rows.at(0).at("was").at("weight"), 1);
+  EXPECT_EQ(rows.at(0).at("is").at("weight"), 9);
+  is(1, "delete", "pod", "space/a");
+  EXPECT_EQ(rows.at(1).at("was").at("request"), 20);
+  EXPECT_TRUE(rows.at(1).at("is").is_null());
+  is(2, "cordon", "gpu", "GPU-b");
+  is(3, "set", "pod", "space/a");
+  EXPECT_EQ(rows.at(3).at("was").at("request"), 10);
+  EXPECT_EQ(rows.at(3).at("is").at("request"), 20);
+  is(4, "create", "pod", "space/a");
+  EXPECT_TRUE(rows.at(4).at("was").is_null());
+  EXPECT_EQ(rows.dump().find(ticket), std::string::npos) << "a ticket is a secret";
+  EXPECT_EQ(log({{"pod", "space/a"}}).at("rows").size(), 3u);
+  EXPECT_EQ(log({{"team", "early"}}).at("rows").size(), 1u);
+  EXPECT_EQ(log({{"gpu", "GPU-b"}}).at("rows").size(), 1u);
+  EXPECT_EQ(log({{"pod", "space/a"}, {"gpu", "GPU-b"}}).value("code", ""), "invalid");
+  // The price is of the next daemon.
+  EXPECT_EQ(daemon_.Stop(), 0);
+  configure("3.5");
+  Start();
+  ASSERT_TRUE(Eventually([&] { return log().value("rows", json::array()).size() >= 6; })) << log();
+  const json newest = log().at("rows");
+  EXPECT_TRUE(std::any_of(newest.begin(), newest.end(), [](const json& row) {
+    return row.at("kind") == "price" && row.at("was").value("price", 0.0) == 2.5 &&
+           row.at("is").value("price", 0.0) == 3.5;
+  })) << newest;
+}
+
 TEST_F(KeptBooks, ATeamOverItsBudgetLosesPriorityOrTakesNoNewPods) {
   FillLedger("spent", 20);
   Configure(
@@ -448,13 +504,15 @@ TEST_F(KeptBooks, QuestionsThatMakeNoSenseAreAnsweredWithASentence) {
            {{{"command", "explain"}, {"team", "a"}}, "not_found", "[teams] file is not set"},
            {{{"command", "advise"}, {"last", "-1d"}}, "invalid", "-1d"},
            {{{"command", "advise"}, {"pod", "a"}}, "invalid", "no field pod"},
+           {{{"command", "log"}, {"last", "-1d"}}, "invalid", "-1d"},
+           {{{"command", "log"}, {"user", "a"}}, "invalid", "no field user"},
        }) {
     const json answer = Say(request);
     EXPECT_FALSE(answer.value("ok", true)) << request;
     EXPECT_EQ(answer.value("code", ""), code) << request << answer;
     EXPECT_NE(answer.value("error", "").find(words), std::string::npos) << request << answer;
   }
-  for (const char* command : {"report", "standing", "advise"}) {
+  for (const char* command : {"report", "standing", "advise", "log"}) {
     EXPECT_TRUE(Say({{"command", command}}).value("ok", false)) << command;
   }
   EXPECT_FALSE(Say({{"command", "explain"}, {"pod", "a"}}).at("sentences").empty());

@@ -70,6 +70,30 @@ TEST_F(Users, MakeSeeAndChangePodsOfTheirOwn) {
   EXPECT_EQ(PodStatus("mine").value("request", 0.0), 30);
   EXPECT_EQ(Refused(kNobody, {{"command", "delete_pod"}, {"name", "mine"}}), "");
   EXPECT_EQ(PodStatus("mine"), json::object());
+  // What they did stands under their name.
+  const auto rows = [&] {
+    return SayAs(kNobody, {{"command", "log"}, {"who", "nobody"}}).value("rows", json::array());
+  };
+  EXPECT_TRUE(Eventually([&] { return rows().size() == 3; })) << rows();
+}
+
+TEST_F(Users, CannotCrowdOthersOutOfTheLog) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  for (int i = 0; i < 250; ++i) {
+    const std::string command = i % 2 == 0 ? "create_pod" : "delete_pod";
+    json request{{"command", command}, {"name", "p"}};
+    if (i % 2 == 0) request["request"] = 1;
+    while (!SayAs(kNobody, request).is_object()) usleep(50'000);
+  }
+  ASSERT_TRUE(Ask(folder_ / "run/control.sock", Create("operators", 20)).value("ok", false));
+  const auto of = [&](const char* who) {
+    return Ask(folder_ / "run/control.sock", {{"command", "log"}, {"who", who}})
+        .value("rows", json::array())
+        .size();
+  };
+  EXPECT_TRUE(Eventually([&] { return of("root") >= 1; }));
+  EXPECT_GE(of("nobody"), 100u);
+  EXPECT_LE(of("nobody"), 2 * 200u);  // the hour may have ended meanwhile
 }
 
 TEST_F(Users, CanDoNothingToPodsOfOthers) {

@@ -33,6 +33,23 @@ json Books(const json& request) {
       "what": "memory", "now": "8GiB", "used": "1GiB", "set_to": "1.25GiB", "frees": "6.75GiB",
       "why": "it never used more"}]})");
   }
+  if (command == "log") {
+    if (request.at("last") == "1h") {
+      return {{"from", "2026-11-25T08:00:00Z"},
+              {"to", "2026-11-25T09:00:00Z"},
+              {"more", false},
+              {"rows", json::array()}};
+    }
+    return json::parse(R"({"from": "2026-11-18T09:00:00Z", "to": "2026-11-25T09:00:00Z",
+      "more": true, "rows": [
+      {"at": "2026-11-25T08:00:02Z", "node": "n1", "who": "uid 0", "action": "set", "kind": "pod",
+       "object": "vision/a", "was": {"request": 30.0, "limit": 100, "team": "t"},
+       "is": {"request": 40.5, "limit": 100, "priority": "high\u001b"}},
+      {"at": "2026-11-25T08:00:01Z", "node": "n1", "who": "uid 4294967294", "action": "cordon",
+       "kind": "gpu", "object": "GPU-a", "was": null, "is": null},
+      {"at": "2026-11-25T08:00:00Z", "node": "n1", "who": "alice\u001b", "action": "delete",
+       "kind": "pod", "object": "b", "was": {"request": 5}, "is": null}]})");
+  }
   json answer = json::parse(R"({"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z",
     "by": "user", "unit": "GPU-hours", "currency": "EUR", "rows": [
       {"key": "", "team": "=1+2", "held_hours": 0.125, "busy_hours": 0, "waited_hours": 0,
@@ -66,6 +83,7 @@ TEST(Json, EveryCommandThatOnlyReadsPrintsWhatTheDaemonSaid) {
                                            {"report"},
                                            {"standing"},
                                            {"advise"},
+                                           {"log"},
                                            {"explain", "pod", "a"},
                                            {"explain", "team", "t"}}) {
     const std::string name = command[0];
@@ -286,6 +304,7 @@ TEST(Report, ThatCannotBeWrittenIsAnError) {
                                              {"standing"},
                                              {"standing", "--format", "parsable"},
                                              {"advise"},
+                                             {"log"},
                                              {"explain", "pod", "a"},
                                              {"status", "--json"}}) {
     command.insert(command.end(), {"--socket-dir", daemon.socket_dir()});
@@ -298,7 +317,7 @@ TEST(Report, ThatCannotBeWrittenIsAnError) {
 
 TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
   const FakeDaemon daemon([](const json&) { return json{{"by", "team"}, {"rows", 5}}; });
-  for (const char* command : {"report", "standing", "advise"}) {
+  for (const char* command : {"report", "standing", "advise", "log"}) {
     const Outcome outcome = RunBaton({command, "--socket-dir", daemon.socket_dir()});
     EXPECT_EQ(outcome.status, 1) << command;
     EXPECT_EQ(outcome.err.find("baton: unexpected answer: "), 0u) << outcome.err;
@@ -306,7 +325,7 @@ TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
 }
 
 TEST(Report, AFormatThatIsNoneIsRefused) {
-  for (const char* command : {"report", "standing", "advise"}) {
+  for (const char* command : {"report", "standing", "advise", "log"}) {
     const Outcome outcome = RunBaton({command, "--format", "xml"});
     EXPECT_EQ(outcome.status, 2);
     EXPECT_EQ(outcome.err,
@@ -337,6 +356,18 @@ TEST(Explain, PrintsItsSentencesWithoutControlCharacters) {
   const Outcome outcome = RunBaton({"explain", "user", "x"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.err, "baton: unknown command 'user'; see 'baton explain --help'\n");
+}
+
+TEST(Log, PrintsWhoChangedWhatFromWhatToWhat) {
+  EXPECT_EQ(Printed({"log", "--format", "parsable"}),
+            "TIME|NODE|WHO|WHAT|OBJECT|CHANGE\n"
+            "2026-11-25T08:00:02Z|n1|root|set|pod vision/a|priority high?, request 30.0 -> 40.5, "
+            "team was t\n"
+            "2026-11-25T08:00:01Z|n1|uid 4294967294|cordon|gpu GPU-a|\n"
+            "2026-11-25T08:00:00Z|n1|alice?|delete|pod b|request was 5\n");
+  EXPECT_NE(Printed({"log"}).find("--from and --to show others"), std::string::npos);
+  EXPECT_EQ(Printed({"log", "--last", "1h"}),
+            "Nothing was changed from 2026-11-25T08:00:00Z to 2026-11-25T09:00:00Z.\n");
 }
 
 TEST(Advise, PrintsWhatToSetOrThatAllIsWell) {

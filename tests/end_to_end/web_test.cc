@@ -112,6 +112,7 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
   }
   Valid("/api/v1/report?from=2026-01-01&to=2026-02-01T12:30", "Report");
   Valid("/api/v1/advise?last=1h", "Advice");
+  EXPECT_GE(Valid("/api/v1/log?last=1h", "Log").at("rows").size(), 2 + idle.size());
   EXPECT_GE(Valid("/api/v1/standing", "Standing").at("rows").size(), 4u);
   Valid("/api/v1/explain?team=research/vision", "Explanation");
   for (int gpu = 0; gpu < 2; ++gpu) {
