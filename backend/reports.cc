@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "backend/memory_room.h"
 #include "base/parse.h"
@@ -360,6 +361,36 @@ json ObjectIn(const std::string& text) {
   return object.is_object() ? object : json();
 }
 
+std::string TextOf(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// What is not as it was: "limit 80 -> 100, request 30 -> 40"; of what was made or deleted all of
+// it.
+std::string ChangeText(const json& was, const json& is) {
+  std::set<std::string> keys;
+  for (const json* object : {&was, &is}) {
+    if (!object->is_object()) continue;
+    for (const auto& [key, value] : object->items()) keys.insert(key);
+  }
+  std::string text;
+  for (const std::string& key : keys) {
+    const json before = was.is_object() ? was.value(key, json()) : json();
+    const json after = is.is_object() ? is.value(key, json()) : json();
+    if (before == after) continue;
+    text += (text.empty() ? "" : ", ") + key + " ";
+    if (before.is_null()) {
+      text += TextOf(after);
+    } else if (after.is_null()) {
+      text += "was " + TextOf(before);
+    } else {
+      text += TextOf(before) + " -> " + TextOf(after);
+    }
+  }
+  return text;
+}
+
 Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
   const bool said = !field.at("from").empty() || !field.at("to").empty();
   const std::string& last = field.at("last");
@@ -386,14 +417,16 @@ Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
     if (!changes) return tl::unexpected(changes.error());
     json rows = json::array();
     for (const ledger::Change& change : *changes) {
+      const json was = ObjectIn(change.was), is = ObjectIn(change.is);
       rows.push_back({{"at", ledger::FormatTime(change.at)},
                       {"node", change.node},
                       {"who", change.who},
                       {"action", change.action},
                       {"kind", change.kind},
                       {"object", change.object},
-                      {"was", ObjectIn(change.was)},
-                      {"is", ObjectIn(change.is)}});
+                      {"change", ChangeText(was, is)},
+                      {"was", was},
+                      {"is", is}});
     }
     return json{{"from", ledger::FormatTime(window.from)},
                 {"to", ledger::FormatTime(window.to)},

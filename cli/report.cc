@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <vector>
 
 #include "base/parse.h"
@@ -267,35 +266,6 @@ std::string WhoText(const std::string& who) {
   return ToPrintable(user != nullptr ? user->pw_name : who);
 }
 
-std::string ValueText(const json& value) {
-  if (value.is_string()) return ToPrintable(value.get<std::string>());
-  return ToPrintable(value.dump(-1, ' ', false, json::error_handler_t::replace));
-}
-
-// What is not as it was: "request 30 -> 40, limit 60 -> 80"; of what was made all of it.
-std::string ChangeText(const json& was, const json& is) {
-  std::set<std::string> keys;
-  for (const json* object : {&was, &is}) {
-    if (!object->is_object()) continue;
-    for (const auto& [key, value] : object->items()) keys.insert(key);
-  }
-  std::string text;
-  for (const std::string& key : keys) {
-    const json before = was.is_object() ? was.value(key, json()) : json();
-    const json after = is.is_object() ? is.value(key, json()) : json();
-    if (before == after) continue;
-    text += (text.empty() ? "" : ", ") + ToPrintable(key) + " ";
-    if (!was.is_object() || before.is_null()) {
-      text += ValueText(after);
-    } else if (!is.is_object() || after.is_null()) {
-      text += "was " + ValueText(before);
-    } else {
-      text += ValueText(before) + " -> " + ValueText(after);
-    }
-  }
-  return text;
-}
-
 int PrintLog(const json& answer, Format format) {
   TextTable table{{{"TIME", true},
                    {"NODE", true},
@@ -306,10 +276,9 @@ int PrintLog(const json& answer, Format format) {
                   {}};
   for (const json& row : answer.at("rows")) {
     auto cell = [&](const char* key) { return ToPrintable(row.at(key).get<std::string>()); };
-    table.rows.push_back({cell("at"), cell("node"), WhoText(row.at("who").get<std::string>()),
-                          cell("action"),
-                          cell("kind") + (cell("object").empty() ? "" : " " + cell("object")),
-                          ChangeText(row.at("was"), row.at("is"))});
+    table.rows.push_back(
+        {cell("at"), cell("node"), WhoText(row.at("who").get<std::string>()), cell("action"),
+         cell("kind") + (cell("object").empty() ? "" : " " + cell("object")), cell("change")});
   }
   if (table.rows.empty() && format == Format::kTable) {
     std::printf("Nothing was changed from %s to %s.\n",

@@ -265,6 +265,8 @@ TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
   is(3, "set", "pod", "space/a");
   EXPECT_EQ(rows.at(3).at("was").at("request"), 10);
   EXPECT_EQ(rows.at(3).at("is").at("request"), 20);
+  EXPECT_EQ(rows.at(3).at("change"), "request 10.0 -> 20.0");
+  EXPECT_NE(rows.at(1).at("change").get<std::string>().find("request was 20"), std::string::npos);
   is(4, "create", "pod", "space/a");
   EXPECT_TRUE(rows.at(4).at("was").is_null());
   EXPECT_EQ(rows.dump().find(ticket), std::string::npos) << "a ticket is a secret";

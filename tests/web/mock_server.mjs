@@ -75,6 +75,7 @@ export class MockServer {
       case 'timeline': return known(this.world.timeline(url.searchParams.get('gpu'), Number(url.searchParams.get('seconds'))), 'GPU');
       case 'report': return booked(() => this.world.report(url.searchParams.get('by'), url.searchParams.get('last')), 'report');
       case 'standing': return booked(() => this.world.standing(), 'standing');
+      case 'log': return booked(() => this.world.log(), 'log');
       case 'explain': {
         const [[kind, name] = []] = url.searchParams;
         return known(this.world.explain(kind, name), kind);

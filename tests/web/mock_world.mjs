@@ -194,6 +194,18 @@ export class MockWorld {
     ]};
   }
 
+  log() {
+    const row = (minutes, who, action, kind, object, change) => ({at: new Date(Date.now() - minutes * 60_000).toISOString().replace(/\.\d+/, ''),
+      node: 'node1', who, action, kind, object, change, was: null, is: null});
+    const named = this.pods[0]?.name ?? 'gone';
+    return {from: '', to: '', more: false, rows: [
+      row(1, 'alice', 'set', 'pod', named, 'limit 80.0 -> 100.0, request 30.0 -> 40.0'),
+      row(50, 'configuration', 'configure', 'team', 'research', 'weight 3 -> 5'),
+      row(70, 'root', 'cordon', 'gpu', this.gpus[0]?.uuid ?? '', ''),
+      row(4000, '<b onclick="hacked = 1">', 'create', 'pod', '../x', 'request <img src=x onerror="hacked = 1">'),
+    ]};
+  }
+
   explain(kind, name) {
     if (kind === 'team') return {sentences: [`${name} has 30 of 60 shares of its parent.`, 'It used 38.8 % of what was used, decayed by half each 7 days, of 30.0 % that it is due.', 'So it comes after teams that used less when there is time left over.']};
     const pod = this.pods.find((one) => one.name === name);

@@ -239,3 +239,23 @@ export const explanation = object({
   sentences: list(text),  // In reading order.
 });
 export type Explanation = Read<typeof explanation>;
+
+export const logRow = object({
+  at: text,  // RFC 3339, UTC.
+  node: text,  // Of the daemon that did it.
+  who: text,  // A user of the machine, "uid 1000", "root", "node N" (its operator), or "configuration".
+  action: text,  // create, set, move, delete, cordon, uncordon, release, configure; more: a user's further changes in an hour, counted.
+  kind: text,  // Of the object: pod, gpu, team, teams, price, model or config.
+  object: text,  // A pod's NAMESPACE/NAME or NAME, a GPU's uuid, a team's path, a model.
+  change: text,  // In words: request 30 -> 40.
+});
+export type LogRow = Read<typeof logRow>;
+
+// Changes in the window [from, to), the newest first.
+export const log = object({
+  from: text,  // RFC 3339, UTC.
+  to: text,  // RFC 3339, UTC.
+  more: flag,  // There are older ones in the window.
+  rows: list(logRow),
+});
+export type Log = Read<typeof log>;

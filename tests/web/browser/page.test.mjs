@@ -252,8 +252,25 @@ describe('the page', {concurrency: 6}, () => {
     assert.match(await page.locator('.events tbody tr').first().textContent(), /does not drain/);
     await page.getByLabel('Kind').selectOption('pod');
     assert.equal(await page.locator('.events tbody tr').count(), 8);
-    await page.getByLabel('Search').fill('train-1');
+    await page.getByLabel('Search', {exact: true}).fill('train-1');
     assert.equal(await page.locator('.events tbody tr').count(), 1);
+  }));
+
+  test('events: who changed what, from the ledger', on(few, {}, async (page) => {
+    await ready(page, 'events');
+    const rows = page.locator('.changes tbody tr');
+    await rows.first().waitFor();
+    assert.equal(await rows.count(), 4);
+    assert.match(await rows.first().textContent(), /alice.*set.*request 30.0 -> 40.0/);
+    await page.getByLabel('Search changes').fill('research');
+    assert.equal(await rows.count(), 1);
+    await page.getByLabel('Search changes').fill('nobody');
+    await page.getByText('Nothing was changed in 30 days, or nothing that matches.').waitFor();
+  }));
+
+  test('events: without a ledger the page says what batond says', on(few, {server: {ledger: false}}, async (page) => {
+    await ready(page, 'events');
+    await page.getByText('No ledger is kept here; [ledger] in the configuration turns it on.').waitFor();
   }));
 
   test('nothing there yet: how to start a pod', on(empty, {}, async (page, server) => {
