@@ -63,7 +63,7 @@ ledger::Settings SettingsOf(const config::Options& options, const teams::Teams* 
   for (const auto& [model, weight] : options.ledger.weights) {
     set("model", model, {{"weight", weight}});
   }
-  for (const auto& pod : options.pods) set("pod", pod.request.name, Public(pod.request));
+  for (const auto& pod : options.pods) set("pod", pod.request.name, PublicFields(pod.request));
   if (teams == nullptr) return settings;
   set("teams", "",
       {{"half_life_s", std::chrono::duration_cast<std::chrono::seconds>(teams->half_life).count()},
@@ -76,7 +76,7 @@ double Hours(double ns) { return ns / 3600e9; }
 
 }  // namespace
 
-json Public(const spec::PodRequest& pod) {
+json PublicFields(const spec::PodRequest& pod) {
   json fields = spec::WriteFields(pod);
   for (const char* hidden : {"name", "ticket", "cgroup"}) fields.erase(hidden);
   return fields;

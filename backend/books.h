@@ -31,7 +31,7 @@
 namespace baton::backend {
 
 // What a pod asks for, without its name and what is secret.
-nlohmann::json Public(const spec::PodRequest& pod);
+nlohmann::json PublicFields(const spec::PodRequest& pod);
 
 class Books : private TeamPolicy {
  public:

@@ -352,7 +352,7 @@ std::string NameOf(const Caller& caller) {
 // What a pod is, for people who look back. Null: it is not there.
 json Described(const Pod* pod) {
   if (pod == nullptr) return nullptr;
-  json fields = Public(*pod);
+  json fields = PublicFields(*pod);
   if (!pod->gpus.empty()) fields["gpus"] = pod->gpus;
   return fields;
 }
