@@ -47,6 +47,8 @@ bool AnyOf(const std::vector<GangView>& views, Predicate predicate) {
 
 bool Ranked(const GangView& view) { return view.rank != GangView::kUnranked; }
 bool Holds(const GangView& view) { return view.holds; }
+// Kept for the gang though its holder hangs.
+bool Pinned(const GangView& view) { return view.reserved && view.overdue && Ranked(view); }
 
 }  // namespace
 
@@ -243,10 +245,6 @@ void GangScheduler::CapClaims(const Gang& gang, const Views& views) {
       One(gang.members[i], GangStep::Do::kCap);
     }
   }
-}
-
-bool GangScheduler::Pinned(const GangView& view) {
-  return view.reserved && view.overdue && Ranked(view);
 }
 
 // A pinned GPU that has drained goes to others unless its gang could reserve the rest just now.

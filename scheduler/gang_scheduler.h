@@ -18,7 +18,9 @@
 // free, unless the gang reserves the rest in the same step. No starvation: what a gang is owed
 // grows until it comes first, on each GPU; of gangs that overlap the one goes first that comes
 // first on their GPU of the lowest number, and where such an order goes round in a circle, the
-// longest ready. A gang that cannot be brought to stand still counts as a holder that hangs.
+// longest ready. Where a gang waits for one of its GPUs, what it is owed on the others stops at two
+// of its holds, or gangs that do without that GPU would come after it for ever. A gang that cannot
+// be brought to stand still counts as a holder that hangs.
 //
 // What a daemon finds held when it starts is closed like a token of its own: the gang's other GPUs
 // are claimed for it, as each is heard of.
@@ -108,7 +110,6 @@ class GangScheduler {
   void LetGo(const Gang& gang, const Views& views, bool wants);
   void LetDrainedGo();
   void CapClaims(const Gang& gang, const Views& views);
-  static bool Pinned(const GangView& view);
   void Hold(Gang& gang);
   Duration Quota(const Gang& gang, const Views& views) const;
   Duration Left(const Gang& gang) const;
