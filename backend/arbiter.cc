@@ -148,8 +148,9 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   return {};
 }
 
-Gpu& Arbiter::ThrowAwayGpu(const std::string& node) {
-  const std::string uuid = "BENCH-" + (node.empty() ? "0" : node.substr(0, 48));
+Gpu& Arbiter::ThrowAwayGpu(const std::string& node, size_t number) {
+  std::string uuid = "BENCH-" + (node.empty() ? "0" : node.substr(0, 48));
+  if (number > 0) uuid += "#" + std::to_string(number);
   if (Gpu* known = gpus_.Find(uuid)) return *known;
   // Who measured before this daemon started holds nothing that matters.
   unlink((options_.server.state_dir + "/gpu-" + uuid + ".holder").c_str());

@@ -49,8 +49,8 @@ class Arbiter {
   // node has too many. kDenied: a newer version wrote its holder file.
   Result<void> AddGpu(const devmgr::GpuInfo& info, const std::string& node,
                       bool throw_away = false);
-  // The virtual GPU of a node, made when absent.
-  Gpu& ThrowAwayGpu(const std::string& node);
+  // A virtual GPU of a node, made when absent.
+  Gpu& ThrowAwayGpu(const std::string& node, size_t number = 0);
   // The link to the node is cut, or back: while it is cut, nothing of its GPUs moves.
   void SetFrozen(const std::string& node, bool frozen);
 

@@ -226,8 +226,12 @@ Result<json> Release(Arbiter& arbiter, Request& request, const std::string& node
   return json{{"gpu", gpus->front()}};
 }
 
+// So many virtual GPUs a node has for measuring.
+constexpr int64_t kBenchGpusMax = 64;
+
 // Throw-away: it is there at once.
 Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& node) {
+  BATON_TAKE(number, request.Whole("gpu", 0, 0, kBenchGpusMax - 1));
   BATON_TAKE(finished, request.Finish());
   size_t present = 0;
   for (const auto& [id, pod] : arbiter.pods().all()) present += pod.throw_away ? 1 : 0;
@@ -237,7 +241,8 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
   Pod pod;
   pod.name = "bench-" + RandomTicket().substr(0, 12);
   pod.share = *spec::ShareFrom(policy::kWhole / 2, policy::kWhole, policy::Priority::kNormal);
-  pod.gpus = {arbiter.ThrowAwayGpu(node == "*" ? "" : node).info.uuid};
+  pod.gpus = {
+      arbiter.ThrowAwayGpu(node == "*" ? "" : node, static_cast<size_t>(*number)).info.uuid};
   pod.throw_away = true;
   Result<json> answer = json::object();
   arbiter.lifecycle().CreatePod(std::move(pod), 1, node, [&answer](const Result<Pod*>& made) {

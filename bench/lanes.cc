@@ -3,6 +3,8 @@
 #include <benchmark/benchmark.h>
 #include <sched.h>
 
+#include "cli/bench_run.h"
+
 namespace baton::bench {
 namespace {
 

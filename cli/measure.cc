@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -26,12 +25,6 @@ constexpr Duration kSample = std::chrono::microseconds(400);
 // Without sleeping, which would add a wake-up to the next sample.
 void WaitUntil(Instant until) {
   while (MonotonicNow() < until) sched_yield();
-}
-
-double Rank(const std::vector<Duration>& sorted, double quantile) {
-  if (sorted.empty()) return 0;
-  const auto rank = static_cast<size_t>(std::ceil(quantile * static_cast<double>(sorted.size())));
-  return static_cast<double>(Nanos(sorted[std::max<size_t>(rank, 1) - 1])) / 1e3;
 }
 
 // Alternates blocks of both kinds. The first block of each only warms up.
@@ -59,11 +52,6 @@ Result<Compared> Alternate(const std::function<Result<Duration>()>& token, Echo&
 }
 
 }  // namespace
-
-Quantiles Summarize(std::vector<Duration> samples) {
-  std::sort(samples.begin(), samples.end());
-  return {Rank(samples, 0.5), Rank(samples, 0.9), Rank(samples, 0.99)};
-}
 
 void Settle() { WaitUntil(MonotonicNow() + kSettle); }
 

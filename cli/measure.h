@@ -13,16 +13,6 @@
 
 namespace baton::cli {
 
-// Microseconds.
-struct Quantiles {
-  double p50 = 0;
-  double p90 = 0;
-  double p99 = 0;
-};
-
-// Nearest rank. `samples` need not be sorted; none gives zeros.
-Quantiles Summarize(std::vector<Duration> samples);
-
 // A raw echo between two processes: what a round trip costs with nobody thinking in between.
 class Echo {
  public:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/bench_run.h"
 #include "cli/handoff_floor.h"
 
 namespace baton::cli {
