@@ -235,6 +235,11 @@ class Reader {
                       fmt::format("{} must be a duration of at least {}, such as \"20ms\"", key,
                                   FormatDuration(min)));
     }
+    if (*time > world::kPlanTimeMax) {
+      using std::chrono::hours;
+      const auto most = std::chrono::duration_cast<hours>(world::kPlanTimeMax).count();
+      return Complain(node->source(), fmt::format("{} must be at most {}h", key, most));
+    }
     value = *time;
   }
   // Keeps the first complaint.

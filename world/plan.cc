@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint32_t kPodIdMax = 1'000'000;
-constexpr Duration kTimeMax = std::chrono::hours(10'000);
 constexpr int64_t kLeast = policy::kShareMin.millionths();
 
 constexpr struct {
@@ -410,7 +409,7 @@ Result<void> CheckPlan(const Plan& plan) {
   const auto wrong = [](const std::string& what) { return Fail(ErrorCode::kInvalid, what); };
   if (plan.gpus < 1 || plan.gpus > kPlanGpusMax) return wrong("a world has 1 to 64 GPUs");
   if (plan.length < kLengthMin) return wrong("a world needs at least 1s");
-  if (plan.length > kTimeMax) return wrong("a world has at most 10000 h");
+  if (plan.length > kPlanTimeMax) return wrong("a world has at most 10000 h");
   if (plan.pods.empty() || plan.pods.size() > kPodsMax) return wrong("a world has 1 to 512 pods");
   std::set<uint32_t> ids;
   for (const PodPlan& pod : plan.pods) {
@@ -420,7 +419,7 @@ Result<void> CheckPlan(const Plan& plan) {
     }
     for (const Duration time :
          {pod.kernel, pod.long_kernel, pod.collective_kernel, pod.burst, pod.pause, pod.arrives}) {
-      if (time < Duration(0) || time > kTimeMax) return wrong(who + "times are 0 to 10000 h");
+      if (time < Duration(0) || time > kPlanTimeMax) return wrong(who + "times are 0 to 10000 h");
     }
     if (auto valid = policy::Validated(pod.spec); !valid) return wrong(who + valid.error().message);
     if (pod.processes < 1 || pod.processes > 64) return wrong(who + "it has 1 to 64 processes");
@@ -451,7 +450,7 @@ Result<void> CheckPlan(const Plan& plan) {
       return wrong("a fault at " + At(fault.at) + " hits a pod that is not there");
     }
     if (fault.at < last) return wrong("faults are ordered by time");
-    if (fault.at > kTimeMax || fault.length < Duration(0) || fault.length > kTimeMax) {
+    if (fault.at > kPlanTimeMax || fault.length < Duration(0) || fault.length > kPlanTimeMax) {
       return wrong("times are 0 to 10000 h");
     }
     if (fault.one_in < 3) return wrong("of three frames one may be lost, one late, one repeated");

@@ -100,6 +100,7 @@ inline constexpr uint32_t kPodsMax = 512;
 inline constexpr uint32_t kPlanGpusMax = 64;
 inline constexpr uint32_t kThreadsMax = 16;
 inline constexpr Duration kLengthMin = std::chrono::seconds(1);
+inline constexpr Duration kPlanTimeMax = std::chrono::hours(10'000);  // of any time in a plan
 
 struct DrawOptions {
   uint64_t seed = 1;

@@ -140,6 +140,7 @@ TEST_F(Simulate, WrongFilesAreExplainedWithTheirLine) {
             ":1: a pod needs a request or a limit, in percent of a GPU\n");
   EXPECT_EQ(Complaint(pod + "kernel = 3\n"),
             ":4: kernel must be a duration of at least 1us, such as \"20ms\"\n");
+  EXPECT_EQ(Complaint(pod + "kernel = \"100000h\"\n"), ":4: kernel must be at most 10000h\n");
   EXPECT_EQ(Complaint(pod + "burst = \"5ms\"\n"),
             ":1: a burst needs either pause (from its end to the next one) or period (from "
             "beginning to beginning)\n");
