@@ -112,7 +112,17 @@ Result<json> PodRequestFields(const PodFlags& flags) {
   }
   if (auto complete = spec::Complete(request); !complete) return tl::unexpected(complete.error());
   if (request.user.empty()) request.user = SudoCaller().value_or(OwnAccount()).name;
-  if (request.count == 0) request.count = std::max<uint32_t>(1, request.wishes.gpus.size());
+  if (request.count == 0) {
+    const size_t named = request.wishes.gpus.size();
+    if (named > spec::kGpusMax) {
+      return Fail(
+          ErrorCode::kInvalid,
+          fmt::format("--gpu names {} GPUs, and a pod has at most {}; with --count N it gets "
+                      "N of them",
+                      named, spec::kGpusMax));
+    }
+    request.count = std::max<uint32_t>(1, static_cast<uint32_t>(named));
+  }
   return spec::WriteFields(request);
 }
 

@@ -200,6 +200,10 @@ Result<void> CountMemory(Json& pod, uint32_t memory_unit_mib) {
       // With swap limits say what is reserved.
       const bool swap = annotation(keys::kSwap) == "true";
       const auto key = swap ? keys::kMemoryRequest : keys::kMemory;
+      const Json* all = Find(pod, "metadata/annotations");
+      if (all != nullptr && !all->is_null() && !all->is_object()) {
+        return Refuse("metadata.annotations", "an object is needed");
+      }
       if (annotation(key).empty()) {
         pod["metadata"]["annotations"][swap ? PodKey(key) : ContainerKey(name, key)] =
             GpuMemoryText(each);

@@ -182,6 +182,16 @@ TEST_F(Run, AsksForTheGpusThatItsFlagsMean) {
   EXPECT_EQ(request["exclusion"], "z");
 }
 
+TEST_F(Run, MoreGpusThanAPodMayHaveAreRefusedBeforeAnythingIsAsked) {
+  std::vector<std::string> flags{"--request", "30"};
+  for (int i = 0; i < 17; ++i) flags.insert(flags.end(), {"--gpu", std::to_string(i)});
+  const Outcome outcome = RunBaton(Shell("", flags), environment());
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("--gpu names 17 GPUs, and a pod has at most 16"), std::string::npos)
+      << outcome.err;
+  EXPECT_TRUE(daemon_.requests().empty());
+}
+
 TEST_F(Run, OnVirtualGpusThatAreThereMakesAndDeletesNothing) {
   FakeDaemon daemon([](const json&) -> json {
     return {{"ticket", "t-9"},
