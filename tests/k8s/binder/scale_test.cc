@@ -213,6 +213,9 @@ TEST_F(BinderScale, StandbyTakesOverWithWhatItKnows) {
   ASSERT_TRUE(AllBound("after-", 1, seconds(lease_s + 30)));
   const double after_lease = UnixNow() - expires;
   EXPECT_EQ(Holder(), "binder-b");
+  // Before the lists below keep the stand-in from answering it.
+  const uint64_t standby_peak_kib = second.PeakKib();
+  ASSERT_GT(standby_peak_kib, 0u);
   // It knew the cluster: it did not list it again.
   EXPECT_EQ(api_.count("list pods"), lists);
   EXPECT_EQ(Overbooked(api_.List(resources::kPods), api_.List(resources::kGpuNodes)), "");
@@ -221,10 +224,10 @@ TEST_F(BinderScale, StandbyTakesOverWithWhatItKnows) {
       "MiB "
       "(leader) and %.0f MiB (standby), takeover %.2f s after the lease\n",
       pods, nodes, std::chrono::duration<double>(start).count(), per_s,
-      static_cast<double>(peak_kib) / 1'024, static_cast<double>(second.PeakKib()) / 1'024,
+      static_cast<double>(peak_kib) / 1'024, static_cast<double>(standby_peak_kib) / 1'024,
       after_lease);
   if (!large) return;
-  EXPECT_LE(std::max(peak_kib, second.PeakKib()), uint64_t{1} << 20);
+  EXPECT_LE(std::max(peak_kib, standby_peak_kib), uint64_t{1} << 20);
   EXPECT_GE(per_s, 200);
   EXPECT_LE(after_lease, 2);
 }
