@@ -30,6 +30,16 @@ constexpr Duration kBefore = std::chrono::seconds(10);
 constexpr uint64_t kBytesMost = 1'000;
 constexpr uint64_t kLaunchesPerMicrosecond = 10;
 
+uint64_t PartOf(Duration time, policy::Share part) {
+  return static_cast<uint64_t>(policy::ServedIn(std::max<int64_t>(0, Nanos(time)), part));
+}
+
+// Reckoned from its beginning each time, so that nothing is lost by rounding.
+uint64_t Uncharged(const Allocation& allocation, Instant now) {
+  const uint64_t all = PartOf(now - allocation.since, allocation.part);
+  return all - std::min(all, allocation.charged);
+}
+
 // Adds what `now` says beyond `last` to `total`; returns how much.
 uint64_t Advance(uint64_t& last, uint64_t now, uint64_t& total) {
   if (now <= last) return 0;
@@ -57,7 +67,9 @@ UsageEntry* Accounts::Of(const Gpu& gpu, PodId pod) const { return usage_.Find(p
 uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
   const UsageEntry* account = Of(gpu, pod);
   uint64_t held = account != nullptr ? account->usage.held_ns : 0;
-  if ((Enforces(options_) || !gpu.by_token()) && gpu.holder == pod && now > gpu.granted_at) {
+  if (const auto part = gpu.allocations.find(pod); part != gpu.allocations.end()) {
+    held += Uncharged(part->second, now);
+  } else if (Enforces(options_) && gpu.holder == pod && now > gpu.granted_at) {
     held += static_cast<uint64_t>(Nanos(now - gpu.granted_at));
   }
   return held;
@@ -65,8 +77,11 @@ uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
 
 uint64_t Accounts::HeldNow(const Gpu& gpu, Instant now) const {
   Duration held = gpu.held;
-  if ((Enforces(options_) || !gpu.by_token()) && gpu.holder && now > gpu.granted_at) {
+  if (Enforces(options_) && gpu.by_token() && gpu.holder && now > gpu.granted_at) {
     held += now - gpu.granted_at;
+  }
+  for (const auto& [pod, allocation] : gpu.allocations) {
+    held += DurationFromNanos(Uncharged(allocation, now));
   }
   return static_cast<uint64_t>(std::max<int64_t>(0, Nanos(held)));
 }
@@ -125,36 +140,49 @@ void Accounts::Charge(Gpu& gpu, PodId pod, Duration held, Instant now) {
   gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
 }
 
-void Accounts::Allocate(Gpu& gpu, PodId pod) {
-  if (gpu.holder) return;  // by another, which has no right to it any more and is still there
+void Accounts::Allocate(Gpu& gpu, PodId pod, policy::Share part) {
   const Instant now = MonotonicNow();
-  gpu.holder = pod;
-  gpu.granted_at = now;
+  const auto has = gpu.allocations.find(pod);
+  if (has != gpu.allocations.end() && has->second.part == part) return;
+  ChargeAllocated(gpu, now);
+  policy::ShareSum taken = part;
+  for (const auto& [other, allocation] : gpu.allocations) {
+    if (other != pod) taken += allocation.part;
+  }
+  if (taken > policy::kWhole) return;  // by one that has no right to it any more and is still there
+  gpu.allocations[pod] = {part, now, 0};
+  if (!gpu.by_token()) gpu.holder = pod;
   gpu.pods[pod].series.Add(now, HeldNow(gpu, pod, now), 0);
   NoteIdle(gpu, now);
 }
 
 void Accounts::Free(Gpu& gpu, PodId pod) {
-  if (gpu.by_token() || gpu.holder != pod) return;
+  if (!gpu.allocations.contains(pod)) return;
   const Instant now = MonotonicNow();
   ChargeAllocated(gpu, now);
-  gpu.holder = PodId{};
+  gpu.allocations.erase(pod);
+  if (!gpu.by_token()) gpu.holder = PodId{};
   NoteIdle(gpu, now);
 }
 
 // No token comes back that would be charged: so it is each time somebody looks, and a crash loses
 // no more than since the last sample.
 void Accounts::ChargeAllocated(Gpu& gpu, Instant now) {
-  if (!gpu.by_token() && gpu.holder && now > gpu.granted_at) {
-    Charge(gpu, gpu.holder, now - gpu.granted_at, now);
+  for (auto& [pod, allocation] : gpu.allocations) {
+    const uint64_t more = Uncharged(allocation, now);
+    allocation.charged += more;
+    gpu.held += DurationFromNanos(more);
+    if (UsageEntry* account = Of(gpu, pod)) account->usage.held_ns += more;
   }
 }
 
 void Accounts::Sample(Gpu& gpu) {
   const Instant now = MonotonicNow();
   ChargeAllocated(gpu, now);
-  if (auto on = gpu.pods.find(gpu.holder); !gpu.by_token() && on != gpu.pods.end()) {
-    on->second.series.Add(now, HeldNow(gpu, gpu.holder, now), 0);
+  for (const auto& [pod, allocation] : gpu.allocations) {
+    if (auto on = gpu.pods.find(pod); on != gpu.pods.end()) {
+      on->second.series.Add(now, HeldNow(gpu, pod, now), 0);
+    }
   }
   gpu.series.Add(now, HeldNow(gpu, now), gpu.busy_ns);
   for (const scheduler::PodStatus& pod : gpu.scheduler.Status(now)) {
@@ -175,14 +203,20 @@ void Accounts::Record(Gpu& gpu, const Hold& hold) {
 }
 
 void Accounts::NoteIdle(Gpu& gpu, Instant now) {
-  const bool idle = (gpu.by_token() ? gpu.scheduler.idle() : !gpu.holder) && gpu.unmanaged.empty();
-  if (idle == (gpu.idle_since != kNever)) return;
-  if (idle) {
-    gpu.idle_since = now;
-  } else {
-    gpu.idle += now - gpu.idle_since;
-    gpu.idle_since = kNever;
+  policy::Share idle;
+  if (gpu.scheduler.idle() && gpu.unmanaged.empty()) {
+    idle = policy::kWhole;
+    for (const auto& [pod, allocation] : gpu.allocations) idle -= allocation.part;
   }
+  if (idle == gpu.idle_part) return;
+  gpu.idle = IdleNow(gpu, now);
+  gpu.idle_part = idle;
+  gpu.idle_since = idle > policy::Share(0) ? now : kNever;
+}
+
+Duration Accounts::IdleNow(const Gpu& gpu, Instant now) const {
+  if (gpu.idle_since == kNever) return gpu.idle;
+  return gpu.idle + DurationFromNanos(PartOf(now - gpu.idle_since, gpu.idle_part));
 }
 
 // Whole milliseconds; what is left of one is counted with the next.
@@ -218,7 +252,7 @@ void Accounts::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& o
     if (account == nullptr) continue;
     ledger::Sample sample{id.value, uuid, owner, {}, 0};
     if (Gpu* gpu = gpus_.Find(uuid)) {
-      if (gpu->holder == id) ChargeAllocated(*gpu, MonotonicNow());
+      if (gpu->allocations.contains(id)) ChargeAllocated(*gpu, MonotonicNow());
       if (auto on = gpu->pods.find(id); on != gpu->pods.end()) {
         TallyMemory(*gpu, id, on->second, MonotonicNow());
         sample.memory_peak_mib = Signed(on->second.memory_peak >> 20);
@@ -254,8 +288,7 @@ bool Accounts::GoOn(Work& work, size_t most) {
   const Instant now = MonotonicNow();
   for (Gpu* gpu : gpus_.all()) {
     if (gpu->throw_away || !gpu->present) continue;
-    const Duration idle =
-        gpu->idle + (gpu->idle_since != kNever ? now - gpu->idle_since : Duration(0));
+    const Duration idle = IdleNow(*gpu, now);
     work.batch.gpus.push_back({gpu->info.uuid, gpu->info.name,
                                std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told});
     gpu->idle_told = idle;

@@ -48,12 +48,14 @@ class Accounts {
   void SetLimitFullAt(const Gpu& gpu, PodId pod, Instant at) {
     usage_.SetLimitFullAt(pod, gpu.key, at);
   }
-  // The pod has a GPU of another vendor from now on, and no longer: without tokens it is charged
-  // for all of the time between, whatever it does there.
-  void Allocate(Gpu& gpu, PodId pod);
+  // The pod has so much of the GPU without tokens from now on, and no longer: it is charged for all
+  // of the time between, whatever it does there.
+  void Allocate(Gpu& gpu, PodId pod, policy::Share part);
   void Free(Gpu& gpu, PodId pod);
   // A hold has ended.
   void Record(Gpu& gpu, const Hold& hold);
+  // How long the GPU has been idle in all; a part of it that idles counts as that part of the time.
+  Duration IdleNow(const Gpu& gpu, Instant now) const;
   // The GPU may have begun to idle, or no longer do.
   void NoteIdle(Gpu& gpu, Instant now);
   // The client is charged so many bytes from now on.

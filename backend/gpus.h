@@ -133,6 +133,13 @@ struct UnmanagedProcess {
   std::string pod;  // name of the pod that it is of; empty: of none
   uint64_t memory_bytes = 0;
 };
+// What a pod has of a GPU without tokens: all of one of another vendor, an instance by MIG, a part
+// by MPS. It counts as held, used or not.
+struct Allocation {
+  policy::Share part;
+  Instant since{};       // what was before is in its account
+  uint64_t charged = 0;  // nanoseconds of what was since
+};
 struct Gpu {
   Gpu(boost::asio::io_context& io, const scheduler::SchedulerOptions& options, uint64_t last_epoch,
       uint64_t first_epoch)
@@ -152,7 +159,9 @@ struct Gpu {
   PodId holder;                 // of the token; or to whom it is allocated, of another vendor
   Instant granted_at{};         // or charged until, where that is later
   Hold hold;                    // the present one, where there is a holder
-  Instant idle_since = kNever;  // nobody holds or waits, or works without a token
+  policy::Share idle_part;      // nobody holds or waits, or works without a token, but on what is
+                                // allocated
+  Instant idle_since = kNever;  // it is so much; kNever: none is idle
   Duration idle{0};             // before that
   Duration idle_told{0};        // of it, in a snapshot
   Duration held{0};             // since the daemon started, by all pods
@@ -169,6 +178,7 @@ struct Gpu {
   Instant ticked{};                           // when the timer last had something to do
   std::unordered_map<uint64_t, Lane*> lanes;  // by client id
   std::map<PodId, PodOnGpu> pods;
+  std::map<PodId, Allocation> allocations;
   std::vector<UnmanagedProcess> unmanaged;
   // Bytes that the processes of pods have beyond what they are charged: contexts, code. As last
   // seen; 0 where NVML does not tell.

@@ -160,10 +160,15 @@ void PodLifecycle::PutOn(Gpu& gpu, const Pod& pod) {
   gpu.pods[pod.id].series.Add(now, accounts_.HeldNow(gpu, pod.id, now), 0);
 }
 
-void PodLifecycle::PutOnGpus(const Pod& pod) {
-  if (pod.allocated) {
-    for (const std::string& uuid : pod.gpus) accounts_.Allocate(*gpus_.Find(uuid), pod.id);
+void PodLifecycle::Allocate(Gpu& gpu, const Pod& pod) {
+  for (size_t i = 0; i < pod.gpus.size() && !pod.by_token(); ++i) {
+    if (pod.gpus[i] != gpu.info.uuid) continue;
+    accounts_.Allocate(gpu, pod.id, pod.allocated ? policy::kWhole : pod.vgpus[i].fit.share);
   }
+}
+
+void PodLifecycle::PutOnGpus(const Pod& pod) {
+  for (const std::string& uuid : pod.gpus) Allocate(*gpus_.Find(uuid), pod);
   if (!pod.by_token()) return;
   for (const std::string& uuid : pod.gpus) PutOn(*gpus_.Find(uuid), pod);
   tokens_.FormGang(pod);
@@ -173,7 +178,7 @@ void PodLifecycle::PutOnGpus(const Pod& pod) {
 void PodLifecycle::PutPodsOn(Gpu& gpu) {
   for (const auto& [id, pod] : pods_.all()) {
     if (!pod.Has(gpu.info.uuid)) continue;
-    if (pod.allocated) accounts_.Allocate(gpu, id);
+    Allocate(gpu, pod);
     if (pod.by_token()) PutOn(gpu, pod);
   }
 }
@@ -419,8 +424,9 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   }
   pod.team = asked.team;
   for (const std::string& uuid : pod.gpus) {
-    if (!pod.by_token()) break;
-    if (Gpu* gpu = gpus_.Find(uuid)) shares_.Tell(*gpu, pod);
+    if (Gpu* gpu = gpus_.Find(uuid)) {
+      pod.by_token() ? shares_.Tell(*gpu, pod) : Allocate(*gpu, pod);
+    }
   }
   if (attaches) {
     for (const auto& [number, client] : clients_.all()) {

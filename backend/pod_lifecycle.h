@@ -80,6 +80,8 @@ class PodLifecycle {
   Result<Pod*> Enter(Pod pod);
   void Drop(Pod& pod);
   void PutOn(Gpu& gpu, const Pod& pod);
+  // What it has there without tokens is its own from now on.
+  void Allocate(Gpu& gpu, const Pod& pod);
   void PutOnGpus(const Pod& pod);
   void TakeOffGpus(const Pod& pod);
   void ForgetPod(PodId pod);

@@ -266,8 +266,9 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
                     name));
   } else if (!pod->by_token()) {
     sentences.push_back(
-        fmt::format("{} shares each GPU by {}, not by the token, so Baton measures "
-                    "nothing of it.",
+        fmt::format("{} has a part of each GPU by {}, not by the token: that part counts as held "
+                    "for as long as the pod is there, and how much of it the pod uses is not "
+                    "measured.",
                     name, pod->mode));
   }
   return json{{"sentences", std::move(sentences)}};
@@ -335,7 +336,7 @@ Result<ReportAnswer> AskAdvise(const Fields& field, const ReportView& view) {
   if (!window) return tl::unexpected(window.error());
   std::map<std::string, Asked> asked;
   for (const auto& [id, pod] : view.arbiter.pods().all()) {
-    if (!pod.throw_away && !pod.allocated)
+    if (!pod.throw_away && pod.by_token())
       asked[pod.name] = {pod.share, pod.gpus.empty() ? 0 : pod.CapOn(pod.gpus.front())};
   }
   return LedgerQuery(

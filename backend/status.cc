@@ -96,7 +96,7 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
       if (lane->gpu == &gpu) phase = Busier(phase, lane->phase);
     }
   }
-  if (pod.allocated && gpu.holder == pod.id) phase = wire::Phase::kHolding;
+  if (pod.allocated && gpu.allocations.contains(pod.id)) phase = wire::Phase::kHolding;
   row["phase"] = status != nullptr && status->paused ? kPaused : PhaseName(phase);
   const uint64_t held = arbiter.accounts().HeldNow(gpu, pod.id, now);
   const auto waited = status != nullptr ? static_cast<uint64_t>(Nanos(status->waited)) : 0;

@@ -288,7 +288,7 @@ net::GpuMetrics MetricsOf(const MetricsWork& work, const Arbiter& arbiter,
   const uint64_t held = arbiter.accounts().HeldNow(gpu, now);
   row.held = DurationFromNanos(held);
   row.busy = DurationFromNanos(gpu.busy_ns);
-  row.idle = gpu.idle + (gpu.idle_since != kNever ? now - gpu.idle_since : Duration(0));
+  row.idle = arbiter.accounts().IdleNow(gpu, now);
   const auto lately = gpu.series.Over(std::chrono::seconds(10), now, held, gpu.busy_ns);
   row.held_ratio = lately.held;
   row.busy_ratio = lately.waited;  // the second of the two is busy time here

@@ -96,6 +96,9 @@ void AddFigure(TextTable& table, const std::vector<UseRow>& rows, const Figure& 
     const json& value = rows[i].figures.at(figure.field);
     if (figure.kind == Figure::Kind::kCount) {
       cell = std::to_string(value.get<int64_t>());
+    } else if (figure.kind == Figure::Kind::kPart && people &&
+               rows[i].figures.value("allocated", false)) {
+      cell = "-";  // nobody measured it
     } else if (figure.kind == Figure::Kind::kPart && people) {
       cell = Fixed(value.get<double>() * 100) + "%";
     } else {
@@ -336,8 +339,9 @@ const ReportCommand kReport{
   baton report --format focus --from 2026-11-01 --to 2026-12-01 > focus.csv
   baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin
 
-held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held. What all held, idle
-(nobody wanted the GPU) and unattributed (hand-offs, work without a token, time lost to crashes)
+held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held, "-" where all of it is
+by MIG, by MPS or of another vendor: a part of a GPU counts as that part of its time, used or not,
+and what ran there is not measured. What all held, idle (nobody wanted the GPU) and unattributed (hand-offs, work without a token, time lost to crashes)
 add up to the capacity: the time in which the GPUs were there. Prices: [ledger.prices].)",
     PrintUse,
     true};

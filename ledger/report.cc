@@ -106,6 +106,9 @@ struct Sum {
                          1.0);
     to["launches"] = Count(use.launches);
     to["grants"] = Count(use.grants);
+    // Without a token nothing is measured: an instance by MIG, a part by MPS, another vendor's GPU.
+    const bool measured = use.grants > 0 || use.launches > 0 || use.busy_ns > 0;
+    if (use.held_ns > 0 && !measured) to["allocated"] = true;
     if (priced) to["cost"] = cost;
   }
   void PutCapacity(json& to) const {

@@ -68,6 +68,13 @@ json Books(const json& request) {
       "launches": 42, "grants": 8, "capacity_hours": 2.25, "idle_hours": 0.5,
       "unattributed_hours": 0.125}])");
   }
+  if (request.at("by") == "pod") {  // an instance by MIG
+    answer.erase("currency");
+    answer["by"] = "pod";
+    answer["rows"] = json::parse(R"([{"key": "m", "team": "t", "held_hours": 1.625, "busy_hours": 0,
+      "waited_hours": 0, "unmanaged_hours": 0, "memory_gib_hours": 0, "efficiency": 0,
+      "launches": 0, "grants": 0, "allocated": true}])");
+  }
   return answer;
 }
 
@@ -105,6 +112,12 @@ std::string Printed(std::vector<std::string> arguments) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   return outcome.out;
+}
+
+TEST(Report, WhatNobodyMeasuredHasNoEfficiency) {
+  const std::string printed = Printed({"report", "--by", "pod"});
+  EXPECT_NE(printed.find(" - "), std::string::npos) << printed;
+  EXPECT_EQ(printed.find("0.0%"), std::string::npos) << printed;
 }
 
 TEST(Report, AsCsvKeepsItsColumns) {

@@ -15,6 +15,8 @@ namespace {
 using nlohmann::json;
 using std::chrono::seconds;
 
+constexpr const char* kBooksOften = "\n[ledger]\nevery = \"200ms\"\n";
+
 class Vgpus : public EndToEnd {
  protected:
   struct Said {
@@ -274,6 +276,70 @@ TEST_F(Vgpus, OfMpsHaveAControlDaemonAsLongAsThereIsOne) {
   ExpectOk({"vgpu", "delete", "a"});
   EXPECT_NE(access((pipes + "/control").c_str(), F_OK), 0) << pipes;
   ExpectOk({"vgpu", "create", "b", "--request", "10"});
+}
+
+// By MIG and MPS there are no tokens: what a pod has counts as held for as long as it is there.
+class Allocated : public Vgpus {
+ protected:
+  json Report() {
+    return json::parse(Baton({"report", "--by", "pod", "--last", "1h", "--format", "json"}).out);
+  }
+  static double Held(const json& report, const std::string& pod) {
+    for (const json& row : report.at("rows")) {
+      if (row.at("key") == pod) return row.at("held_hours").get<double>() * 3600;
+    }
+    return 0;
+  }
+  static void ExpectReconciled(const json& report) {
+    EXPECT_NEAR(report.at("held_hours").get<double>() + report.at("idle_hours").get<double>() +
+                    report.at("unattributed_hours").get<double>(),
+                report.at("capacity_hours").get<double>(), 1e-9)
+        << report.dump();
+  }
+  // Seconds of each GPU between two reports that its pods of such parts had, and that were idle.
+  void ExpectParts(const std::map<std::string, double>& parts) {
+    PassTime(seconds(1));  // a snapshot of what was before
+    const json before = Report();
+    PassTime(seconds(2));
+    const json after = Report();
+    ExpectReconciled(after);
+    const auto grown = [&](const char* key) {
+      return 3600 * (after.at(key).get<double>() - before.at(key).get<double>());
+    };
+    const double passed = grown("capacity_hours");
+    EXPECT_GT(passed, 1);
+    double all = 0;
+    for (const auto& [pod, part] : parts) {
+      EXPECT_NEAR((Held(after, pod) - Held(before, pod)) / passed, part, 0.002) << pod;
+      all += part;
+    }
+    EXPECT_NEAR(grown("idle_hours") / passed, 1 - all, 0.002);
+    EXPECT_NEAR(grown("unattributed_hours") / passed, 0, 0.002);
+  }
+};
+
+TEST_F(Allocated, PartsByMpsAreBooked) {
+  StartCluster({.transport = Transport::kUnix, .model = "a100-40", .tables = kBooksOften});
+  ExpectOk({"vgpu", "create", "a", "--request", "30", "--mode", "mps"});
+  ExpectOk({"vgpu", "create", "b", "--request", "50", "--mode", "mps"});
+  ExpectOk({"vgpu", "resize", "a", "--request", "40"});
+  ExpectParts({{"a", 0.4}, {"b", 0.5}});
+  CrashBatond();
+  ExpectParts({{"a", 0.4}, {"b", 0.5}});
+  ExpectOk({"vgpu", "delete", "a"});
+  ExpectParts({{"a", 0.0}, {"b", 0.5}});
+}
+
+TEST_F(Allocated, InstancesByMigAreBooked) {
+  StartCluster(
+      {.transport = Transport::kUnix, .model = "a100-40", .mig = true, .tables = kBooksOften});
+  ExpectOk({"vgpu", "create", "a", "--request", "10"});
+  ExpectOk({"vgpu", "create", "b", "--request", "10"});
+  ExpectParts({{"a", 1 / 7.0}, {"b", 1 / 7.0}});
+  const json report = Report();
+  for (const json& row : report.at("rows")) EXPECT_EQ(row.at("allocated"), true) << row.dump();
+  const json advice = json::parse(Baton({"advise", "--json"}).out);
+  EXPECT_TRUE(advice.at("rows").empty()) << advice.dump();
 }
 
 }  // namespace

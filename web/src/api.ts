@@ -179,6 +179,7 @@ export const reportRow = object({
   efficiency: number,  // busy / held; 0 if nothing was held.
   launches: number,
   grants: number,
+  allocated: optional(flag),  // True if none of it was measured: an instance by MIG, a part by MPS or a GPU of another vendor, which counts as held for as long as a pod has it.
   cost: optional(number),  // Present if prices are configured.
   capacity_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.
   idle_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.

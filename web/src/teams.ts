@@ -187,7 +187,7 @@ export class TeamsView implements View {
       h('tbody', {}, ...rows.slice(0, 1000).map((row) => h('tr', {},
         h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, unset(report.by)) : named(row.key)),
         teams && h('td', {}, row.team ? named(row.team) : '–'),
-        n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(percent(row.efficiency * 100)),
+        n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(row.allocated ? '–' : percent(row.efficiency * 100)),
         n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)))))));
     if (rows.length > 1000) this.table.append(h('p', {class: 'note'}, `The first 1000 of ${grouped(rows.length)}.`));
   }
