@@ -40,6 +40,14 @@ TEST(Promtool, AcceptsTheAlertsAndTheyFireWhenTheyShould) {
   EXPECT_NE(tested.output.find("SUCCESS"), std::string::npos) << tested.output;
 }
 
+TEST(Promtool, WhatQueuesHeldIsWhatKaiSchedulerAsksFor) {
+  SKIP_WITHOUT(PROMTOOL);
+  const TempFolder folder;
+  const Ran tested = Shell(folder, std::string(PROMTOOL) + " test rules " KAI_TEST);
+  EXPECT_EQ(tested.status, 0) << tested.output;
+  EXPECT_NE(tested.output.find("SUCCESS"), std::string::npos) << tested.output;
+}
+
 TEST(Promtool, AcceptsEveryQueryOfTheDashboard) {
   SKIP_WITHOUT(PROMTOOL);
   TempFolder folder;
