@@ -159,6 +159,17 @@ Result<void> AddPlaces(Json& spec, const InjectOptions& options) {
 // Units are whole numbers and few; nobody writes a mebibyte of them.
 constexpr int64_t kLeastBytes = 1 << 20;
 
+// Whether annotations can be set.
+Result<void> CheckAnnotations(const Json& pod) {
+  for (const char* key : {"metadata", "metadata/annotations"}) {
+    const Json* member = Find(pod, key);
+    if (member != nullptr && !member->is_null() && !member->is_object()) {
+      return Refuse(key, "an object is needed");
+    }
+  }
+  return {};
+}
+
 // A limit of GPU memory that is written as a size, as everywhere else, becomes a number of units.
 Result<void> CountMemory(Json& pod, uint32_t memory_unit_mib) {
   const uint32_t unit = std::max<uint32_t>(1, memory_unit_mib);
@@ -200,10 +211,7 @@ Result<void> CountMemory(Json& pod, uint32_t memory_unit_mib) {
       // With swap limits say what is reserved.
       const bool swap = annotation(keys::kSwap) == "true";
       const auto key = swap ? keys::kMemoryRequest : keys::kMemory;
-      const Json* all = Find(pod, "metadata/annotations");
-      if (all != nullptr && !all->is_null() && !all->is_object()) {
-        return Refuse("metadata.annotations", "an object is needed");
-      }
+      if (auto ok = CheckAnnotations(pod); !ok) return ok;
       if (annotation(key).empty()) {
         pod["metadata"]["annotations"][swap ? PodKey(key) : ContainerKey(name, key)] =
             GpuMemoryText(each);
@@ -269,12 +277,7 @@ Result<bool> Inject(Json& given, const InjectOptions& options) {
   const std::string away =
       TextAt(pod, "metadata/annotations/" + std::string("baton.dev~1") + std::string(keys::kAway));
 
-  for (const char* key : {"metadata", "metadata/annotations"}) {
-    const Json* member = Find(pod, key);
-    if (member != nullptr && !member->is_null() && !member->is_object()) {
-      return Refuse(key, "an object is needed");
-    }
-  }
+  if (auto ok = CheckAnnotations(pod); !ok) return tl::unexpected(ok.error());
   Json changed = pod;
   Json& spec = changed["spec"];
   const std::string scheduler = TextAt(spec, "schedulerName");

@@ -171,6 +171,8 @@ TEST(Inject, ConflictingPodsAreRefused) {
   Json odd = GpuPodJson(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": "4Gi"})");
   odd["metadata"]["annotations"] = 7;
   EXPECT_NE(Why(Inject(odd)).find("an object is needed"), std::string::npos);
+  odd["metadata"] = "12.5%";
+  EXPECT_NE(Why(Inject(odd)).find("an object is needed"), std::string::npos);
   EXPECT_NE(with("volumeMounts", "7").find("must be a list"), std::string::npos);
   EXPECT_NE(with("env", "7").find("must be a list"), std::string::npos);
 }
