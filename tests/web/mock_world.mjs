@@ -172,7 +172,14 @@ export class MockWorld {
     }
     const capacity = 24 * this.gpus.length * days;
     const split = (names, more = () => ({})) => names.map((name, i) => row(name, (held * (i + 1)) / ((names.length * (names.length + 1)) / 2), more(name, i)));
+    // One for each day and name, of which the first have most.
+    const by_both = (names) => by_day.flatMap((of_day) => names.map((name, i) =>
+      ({...row(`${of_day.key}, ${name}`, (of_day.held_hours * (i + 1)) / ((names.length * (names.length + 1)) / 2)), keys: [of_day.key, name]})));
     const rows = {
+      'day,team': () => by_both(['', ...kTeams]),
+      'day,user': () => by_both(['ada', 'grace', 'linus', '<b>bold</b>']),
+      'day,pod': () => by_both(this.pods.map((pod) => pod.name)),
+      'day,gpu': () => by_both(this.gpus.map((gpu) => gpu.uuid)),
       day: () => by_day,
       team: () => split(['', ...kTeams], () => ({cost: 123.456})),
       user: () => split(['ada', 'grace', 'linus', '<b>bold</b>'], () => ({team: 'research/vision'})),

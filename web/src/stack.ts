@@ -2,12 +2,12 @@
 import type {Report} from './model';
 
 export interface Stack {
-  teams: boolean;  // else of two parts: busy, and held but not busy
+  by: string;  // whose the parts are: team, user, ...; empty: they are busy, and held but not busy
   series: string[];
   days: {day: string; parts: number[]; total: number}[];  // in order of time, GPU-hours
 }
 
-const kTeamsMax = 7;
+const kPartsMax = 7;
 
 // What a report calls those whose team, user, ... is not set; `baton report` calls them the same.
 export function unset(by: string): string {
@@ -34,33 +34,34 @@ function niceStep(least: number): number {
   return [1, 2, 5, 10].map((times) => times * power).find((step) => step >= least * 0.999) ?? 10 * power;
 }
 
-// By team where the report's rows name teams: the largest ones, and the others together.
+// Of a report by day and something else ("day,team"): the largest ones, and the others together.
 export function stackDays(report: Report): Stack {
   const days = new Map<string, Map<string, number>>();
-  const teams = report.rows.some((row) => row.team);
+  const by = report.by.split(',')[1] ?? '';
   const sums = new Map<string, number>();
   for (const row of report.rows) {
-    let of_day = days.get(row.key);
-    if (!of_day) days.set(row.key, (of_day = new Map()));
+    const day = row.keys?.[0] ?? row.key;
+    let of_day = days.get(day);
+    if (!of_day) days.set(day, (of_day = new Map()));
     const held = Math.max(0, row.held_hours);
     const busy = Math.min(held, Math.max(0, row.busy_hours));
-    const parts: [string, number][] = teams ? [[row.team || unset('team'), held]] : [['busy', busy], ['held, not busy', held - busy]];
+    const parts: [string, number][] = by ? [[row.keys?.[1] || unset(by), held]] : [['busy', busy], ['held, not busy', held - busy]];
     for (const [name, value] of parts) {
       of_day.set(name, (of_day.get(name) ?? 0) + value);
       sums.set(name, (sums.get(name) ?? 0) + value);
     }
   }
-  let series = teams
+  let series = by
     ? [...sums].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name)
     : ['busy', 'held, not busy'];
-  const rest = series.length > kTeamsMax + 1 ? series.splice(kTeamsMax) : [];
+  const rest = series.length > kPartsMax + 1 ? series.splice(kPartsMax) : [];
   if (rest.length > 0) series = [...series, 'others'];
   return {
-    teams,
+    by,
     series,
     days: [...days].sort((a, b) => (a[0] < b[0] ? -1 : 1)).map(([day, of_day]) => {
       const parts = series.map((name) => name === 'others' && rest.length > 0
-        ? rest.reduce((sum, team) => sum + (of_day.get(team) ?? 0), 0) : of_day.get(name) ?? 0);
+        ? rest.reduce((sum, one) => sum + (of_day.get(one) ?? 0), 0) : of_day.get(name) ?? 0);
       return {day, parts, total: parts.reduce((sum, value) => sum + value, 0)};
     }),
   };

@@ -9,6 +9,7 @@ import {type Report, type Standing, asTree, readReport, readStanding} from './mo
 import {type Stack, grid, stackDays, unset} from './stack';
 
 type By = 'team' | 'user' | 'pod' | 'gpu' | 'day';
+type StackedBy = 'team' | 'user' | 'pod' | 'gpu' | 'busy';
 
 export class TeamsView implements View {
   readonly element: HTMLElement;
@@ -26,6 +27,10 @@ export class TeamsView implements View {
         h('div', {class: 'panel-head'}, h('h2', {id: 'history-title'}, 'Use by day, GPU-hours'),
           choice('Window', [['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days'], ['90d', '90 days']] as const, '30d', (value) => {
             this.last = value;
+            void this.fetch();
+          }),
+          choice<StackedBy>('Stacked by', [['team', 'team'], ['user', 'user'], ['pod', 'pod'], ['gpu', 'GPU'], ['busy', 'busy']] as const, 'team', (value) => {
+            this.stacked = value;
             void this.fetch();
           })),
         this.chart),
@@ -78,12 +83,11 @@ export class TeamsView implements View {
       }
     };
     const troubles = await Promise.all([
-      ask(`api/v1/report?by=day&last=${this.last}`, readReport, (report) => this.drawDays(report)),
-      this.by === 'day' ? '' : ask(`api/v1/report?by=${this.by}&last=${this.last}`, readReport, (report) => this.drawUse(report)),
+      ask(`api/v1/report?by=day${this.stacked === 'busy' ? '' : `,${this.stacked}`}&last=${this.last}`, readReport, (report) => this.drawDays(report)),
+      ask(`api/v1/report?by=${this.by}&last=${this.last}`, readReport, (report) => this.drawUse(report)),
       ask('api/v1/standing', readStanding, (standing) => this.drawStanding(standing)),
     ]);
     if (abort.signal.aborted) return;
-    if (this.by === 'day' && this.days) this.drawUse(this.days);
     const said = [...new Set(troubles.filter((text) => text !== ''))].join(' ');
     put(this.note, said);
     show(this.note, said !== '');
@@ -92,7 +96,7 @@ export class TeamsView implements View {
   private drawDays(report: Report): void {
     this.days = report;
     const stack = stackDays(report);
-    if (stack.teams) this.app.colours.meet(stack.series.map((name) => ({name, places: ['by team']})));
+    if (stack.by) this.app.colours.meet(stack.series.map((name) => ({name, places: [`by ${stack.by}`]})));
     if (stack.days.length === 0) {
       this.chart.replaceChildren(h('div', {class: 'none'}, h('p', {}, 'No use is recorded in this window yet. Recording starts when a pod runs:'), h('pre', {}, kFirstPod)));
       return;
@@ -108,7 +112,7 @@ export class TeamsView implements View {
   }
 
   private colourClass(stack: Stack, i: number): string {
-    if (!stack.teams) return i === 0 ? 'fill-busy' : 'fill-held';
+    if (!stack.by) return i === 0 ? 'fill-busy' : 'fill-held';
     return `c${this.app.colours.of(stack.series[i]!)}`;
   }
   private key(stack: Stack): HTMLElement {
@@ -230,6 +234,7 @@ export class TeamsView implements View {
   private readonly standingNote: HTMLElement;
   private readonly drawer: Drawer;
   private readonly resized: ResizeObserver;
+  private stacked: StackedBy = 'team';
   private last = '30d';
   private by: By = 'team';
   private asked = false;

@@ -226,7 +226,17 @@ describe('the page', {concurrency: 6}, () => {
     await page.keyboard.press('Escape');
     await page.getByRole('radio', {name: '7 days'}).click();
     await page.waitForFunction(() => document.querySelectorAll('.days-chart g').length === 7);
-    await page.getByRole('radio', {name: 'user'}).click();
+    const stacked = page.getByRole('radiogroup', {name: 'Stacked by'});
+    const parts = () => page.locator('.days-chart g').first().locator('rect').count();
+    const legend = page.locator('.legend').first();
+    for (const [by, name] of [['user', '<b>bold</b>'], ['GPU', 'GPU-'], ['pod', 'train'], ['team', 'research/vision']]) {
+      await stacked.getByRole('radio', {name: by}).click();
+      await legend.getByText(name).first().waitFor();
+      assert.equal(await parts(), await legend.locator('li').count());
+    }
+    await stacked.getByRole('radio', {name: 'busy'}).click();
+    await legend.getByText('held, not busy').waitFor();
+    await page.getByRole('radiogroup', {name: 'By', exact: true}).getByRole('radio', {name: 'user'}).click();
     await page.locator('.use').getByText('<b>bold</b>').waitFor();
     // What batond books is fetched again when it says so.
     const before_it = server.asked.length;

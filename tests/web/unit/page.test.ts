@@ -142,11 +142,14 @@ test('the history is as long as it says, breaks where nothing was seen, and forg
   assert.equal(history.begin_ms, 11_000);
 });
 
-test('days stack to what was held, by team where teams are told', () => {
-  const row = (key: string, team: string, held_hours: number, busy_hours: number) => ({key, team, held_hours, busy_hours});
-  const plain = stackDays(readReport({rows: [row('2026-11-02', '', 4, 3), row('2026-11-01', '', 2, 2)]})!);
-  assert.deepEqual(plain, {teams: false, series: ['busy', 'held, not busy'], days: [{day: '2026-11-01', parts: [2, 0], total: 2}, {day: '2026-11-02', parts: [3, 1], total: 4}]});
-  const many = stackDays(readReport({rows: Array.from({length: 12}, (_, i) => row('2026-11-01', `t${i}`, 12 - i, 0))})!);
+test('days stack to what was held: busy or not, or by what the report is by beside the day', () => {
+  const row = (key: string, held_hours: number, busy_hours: number, keys?: string[]) => ({key, keys, held_hours, busy_hours});
+  const plain = stackDays(readReport({by: 'day', rows: [row('2026-11-02', 4, 3), row('2026-11-01', 2, 2)]})!);
+  assert.deepEqual(plain, {by: '', series: ['busy', 'held, not busy'], days: [{day: '2026-11-01', parts: [2, 0], total: 2}, {day: '2026-11-02', parts: [3, 1], total: 4}]});
+  const of = (day: string, user: string, held: number) => row(`${day}, ${user}`, held, 0, [day, user]);
+  const users = stackDays(readReport({by: 'day,user', rows: [of('2026-11-02', 'ada', 4), of('2026-11-01', 'ada', 1), of('2026-11-01', '', 2)]})!);
+  assert.deepEqual(users, {by: 'user', series: ['ada', '(no user)'], days: [{day: '2026-11-01', parts: [1, 2], total: 3}, {day: '2026-11-02', parts: [4, 0], total: 4}]});
+  const many = stackDays(readReport({by: 'day,team', rows: Array.from({length: 12}, (_, i) => of('2026-11-01', `t${i}`, 12 - i))})!);
   assert.deepEqual(many.series, ['t0', 't1', 't2', 't3', 't4', 't5', 't6', 'others']);
   assert.equal(many.days[0]!.total, 78);
 });
