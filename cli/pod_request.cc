@@ -1,5 +1,7 @@
 #include "cli/pod_request.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>

@@ -60,6 +60,7 @@ TEST(BenchCompare, WithThreeRunsTheBoundsAreOfWhatRunsDifferBy) {
   std::mt19937 random(2);
   const auto some = [&](int runs) {
     std::vector<json> all;
+    all.reserve(static_cast<size_t>(runs));
     for (int i = 0; i < runs; ++i) all.push_back(RunAround(100, 0.02, 0.2, random));
     return all;
   };
@@ -84,6 +85,7 @@ TEST(BenchCompare, WhereNothingChangedItSaysSoNineteenTimesInTwenty) {
     ASSERT_TRUE(parts);
     wrong_by_parts += Find(*parts, "token hand_off p50").differs();
     std::vector<json> runs;
+    runs.reserve(8);
     for (int r = 0; r < 8; ++r) runs.push_back(RunAround(50, 0.01, 0.1, random, 20));
     const auto by_runs = Compare({runs.begin(), runs.begin() + 4}, {runs.begin() + 4, runs.end()});
     ASSERT_TRUE(by_runs);
