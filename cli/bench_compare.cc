@@ -42,7 +42,6 @@ void Add(std::vector<double>& logs, double value) {
 
 void AddFigure(AllSaid& all, const std::string& subject, const json& figure) {
   const std::string name = subject + " " + figure.at("name").get<std::string>();
-  const json none = json::array();
   const json& parts = figure.at("parts");
   for (const char* quantile : {"p50", "p90", "p99"}) {
     const std::string key = std::string(quantile) + "_us";

@@ -262,8 +262,8 @@ TEST_F(Vgpus, OfMpsHaveAControlDaemonAsLongAsThereIsOne) {
   StartCluster({.transport = Transport::kUnix, .model = "a100-40"});
   ExpectOk({"vgpu", "create", "a", "--request", "30", "--memory", "4GiB", "--mode", "mps"});
   const Said ran = Baton({"run", "--vgpu", "a", "--", "/bin/sh", "-c",
-                          "echo [$LD_PRELOAD] $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE "
-                          "$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; echo $CUDA_MPS_PIPE_DIRECTORY"});
+                          ("echo [$LD_PRELOAD] $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE "
+                           "$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; echo $CUDA_MPS_PIPE_DIRECTORY")});
   EXPECT_EQ(ran.status, 0) << ran.err;
   const std::string first = "[] 30 " + device().uuid + "=4096M\n";
   ASSERT_EQ(ran.out.substr(0, first.size()), first);
@@ -338,6 +338,8 @@ TEST_F(Allocated, InstancesByMigAreBooked) {
   ExpectParts({{"a", 1 / 7.0}, {"b", 1 / 7.0}});
   const json report = Report();
   for (const json& row : report.at("rows")) EXPECT_EQ(row.at("allocated"), true) << row.dump();
+  const std::string why = Baton({"explain", "pod", "a"}).out;
+  EXPECT_NE(why.find("that part counts as held"), std::string::npos) << why;
   const json advice = json::parse(Baton({"advise", "--json"}).out);
   EXPECT_TRUE(advice.at("rows").empty()) << advice.dump();
 }
