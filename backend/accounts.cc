@@ -92,6 +92,7 @@ uint64_t Accounts::HeldNow(const Gpu& gpu, Instant now) const {
 void Accounts::Report(Lane& lane, const wire::State& state) {
   UsageEntry& total = *lane.total;
   Usage& last = lane.last->usage;
+  lane.said_held_ns = state.held_ns;
   const Instant now = MonotonicNow();
   const auto passed = static_cast<uint64_t>(Nanos(now - lane.since + kBefore));
   const auto within = [&](uint64_t said, uint64_t before, uint64_t most) {
@@ -129,6 +130,11 @@ void Accounts::Report(Lane& lane, const wire::State& state) {
     const uint64_t said = total == 0 ? 0 : std::min(state.memory_bytes, total);
     SetMemory(lane, said);
   }
+}
+
+void Accounts::Settle(const Lane& lane) {
+  Usage& last = lane.last->usage;
+  last.held_ns = std::max(last.held_ns, lane.said_held_ns);
 }
 
 // As charged, however the token comes back.

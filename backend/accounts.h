@@ -42,6 +42,8 @@ class Accounts {
 
   // A client reports its counters. Adds to the pod's account what is new in them.
   void Report(Lane& lane, const wire::State& state);
+  // What the client has said of its own time is charged (scheduler::Settled).
+  static void Settle(const Lane& lane);
   // A pod is charged for its token.
   void Charge(Gpu& gpu, PodId pod, Duration held, Instant now);
   // What it may hold at once by its limit is not full before that.

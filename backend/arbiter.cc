@@ -98,7 +98,12 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   const auto opened = file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".holder",
                                 boot_id_, node.empty());
   if (!opened) return tl::unexpected(opened.error());
-  const std::string& trouble = *opened;
+  std::string trouble = *opened;
+  HolderFile next_file;
+  const auto next = next_file.Open(options_.server.state_dir + "/gpu-" + info.uuid + ".next",
+                                   boot_id_, node.empty());
+  if (!next) return tl::unexpected(next.error());
+  if (trouble.empty()) trouble = *next;
   if (!throw_away) {
     // What NVML says of it beyond that comes first, where it is this machine's.
     devmgr::Card card;
@@ -129,6 +134,7 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
   gpu.key = gpu_key;
   gpu.holder_stored = file.writable();
   gpu.file = std::move(file);
+  gpu.next_file = std::move(next_file);
   gpus_.Add(std::move(made));
   tokens_.Add(gpu);
   if (!node.empty() && !throw_away) owners_.Set(info.uuid, node);
@@ -153,7 +159,9 @@ Gpu& Arbiter::ThrowAwayGpu(const std::string& node, size_t number) {
   if (number > 0) uuid += "#" + std::to_string(number);
   if (Gpu* known = gpus_.Find(uuid)) return *known;
   // Who measured before this daemon started holds nothing that matters.
-  unlink((options_.server.state_dir + "/gpu-" + uuid + ".holder").c_str());
+  for (const char* file : {".holder", ".next"}) {
+    unlink((options_.server.state_dir + "/gpu-" + uuid + file).c_str());
+  }
   // As real as a GPU can be without a device: its holder is stored too.
   (void)AddGpu({uuid, "virtual", 0}, node, true);
   return *gpus_.Find(uuid);

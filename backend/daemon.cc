@@ -501,6 +501,14 @@ void Daemon::OnBound(const std::string& text) {
 
 void Daemon::Send(uint64_t number, std::string_view frame) { tenants_->Send(number, frame); }
 
+void Daemon::SendAhead(uint64_t number, const wire::Token& token) {
+  const auto ready = tenants_->Ready(number, token);
+  if (!ready) return;
+  if (ready->after_client != 0) return tenants_->SendAhead(number, *ready);
+  char buffer[wire::kTenantFrameMax];
+  Send(number, {buffer, wire::Encode(*ready, buffer, sizeof buffer)});
+}
+
 void Daemon::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
   tenants_->Refuse(number, kind, text);
 }

@@ -67,6 +67,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   void OnBound(const std::string& text) override;
   // ClientLink, for clients of this machine
   void Send(uint64_t number, std::string_view frame) override;
+  void SendAhead(uint64_t number, const wire::Token& token) override;
   void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) override;
   void KillProcess(uint64_t number) override;
 

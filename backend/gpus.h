@@ -41,6 +41,8 @@ class ClientLink {
  public:
   virtual ~ClientLink() = default;
   virtual void Send(uint64_t number, std::string_view frame) = 0;
+  // A Token that was sent ahead (wire::Token::after_client: a number of this link).
+  virtual void SendAhead(uint64_t number, const wire::Token& token) = 0;
   // Sends Error and closes the connection.
   virtual void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) = 0;
   virtual void KillProcess(uint64_t number) = 0;
@@ -57,6 +59,7 @@ struct Lane {
   uint8_t index = 0;      // the client's own for this GPU
   bool attached = false;  // on the present connection
   uint64_t seq = 0;
+  uint64_t said_held_ns = 0;  // of its last State
   wire::Phase phase = wire::Phase::kIdle;
   uint64_t memory = 0;  // bytes charged
   uint64_t memory_request = 0;
@@ -86,6 +89,7 @@ struct Client {
   ClientLink* link = nullptr;  // null: restored, and nobody has found the process yet
   uint64_t number = 0;
   bool connected = false;
+  bool words = false;  // wire::Hello::words
   std::vector<std::unique_ptr<Lane>> lanes;
   std::array<Lane*, wire::kGpusMax> by_index{};
 };
@@ -170,6 +174,7 @@ struct Gpu {
   Timeline timeline;
   scheduler::TokenScheduler scheduler;
   HolderFile file;
+  HolderFile next_file;  // of the token that was sent ahead: newer than `file`, or void
   bool clear_file = false;
   bool weigh = false;         // the teams here have changed; it is in to_weigh_
   bool holder_stored = true;  // at the last attempt

@@ -54,6 +54,10 @@ class NodeEndpoint::Node : public ClientLink {
     message.frame = {frame.data(), frame.size()};
     endpoint.SendTo(identity, message);
   }
+  void SendAhead(uint64_t number, const wire::Token& token) override {
+    char buffer[wire::kTenantFrameMax];
+    Send(number, {buffer, wire::Encode(token, buffer, sizeof buffer)});
+  }
   void Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) override {
     wire::Error error;
     error.kind = kind;
@@ -88,6 +92,7 @@ class NodeEndpoint::Direct : public ClientLink {
       : endpoint(endpoint), identity(std::move(identity)) {}
 
   void Send(uint64_t, std::string_view frame) override { endpoint.socket_.Send({identity, frame}); }
+  void SendAhead(uint64_t, const wire::Token&) override {}  // it has no word
   void Refuse(uint64_t, wire::ErrorKind kind, std::string_view text) override {
     endpoint.SendError(identity, kind, text);
     closing = true;
@@ -454,6 +459,7 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
           !inner.Read(hello) || hello.incarnation == 0) {
         return malformed();
       }
+      hello.words = message.words;
       const ClientId id =
           arbiter_.sessions().Up(node, message.client, node.name, message.pid, message.start_time,
                                  message.uid, message.kubernetes_pod.view(), hello);

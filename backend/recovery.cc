@@ -5,12 +5,12 @@
 #include <vector>
 
 namespace baton::backend {
+namespace {
 
-void RestoreHolders(Gpu& gpu, const Pods& pods, const UsageBook& usage, ClientTable& clients,
-                    Tokens& tokens, node::EventLog& log) {
-  // A newer token was about to be sent: those of the file had given theirs back.
-  if (usage.NewestHold(gpu.key) > gpu.file.epoch()) return;
-  for (const HolderFile::Member& member : std::vector(gpu.file.members())) {
+// `ahead`: of the token that was sent ahead.
+void RestoreMembers(Gpu& gpu, const HolderFile& file, bool ahead, const Pods& pods,
+                    ClientTable& clients, Tokens& tokens, node::EventLog& log) {
+  for (const HolderFile::Member& member : std::vector(file.members())) {
     const PodId pod{member.pod};
     const bool known = pods.Find(pod) != nullptr;
     if (!known && clients.BeginLeaving(pod)) {
@@ -22,26 +22,40 @@ void RestoreHolders(Gpu& gpu, const Pods& pods, const UsageBook& usage, ClientTa
     if (client == nullptr) client = &clients.Add(pod, process, member.incarnation);
     if (gpu.lanes.count(client->id.value) != 0) continue;
     const Lane& lane = clients.AddLane(*client, gpu);
-    gpu.holder = pod;
-    gpu.granted_at = MonotonicNow();
-    gpu.hold = {pod, gpu.granted_at, gpu.granted_at};
-    scheduler::HolderRestored restored{client->id,     pod, gpu.file.epoch(), gpu.granted_at,
-                                       gpu.granted_at, {}};
+    const Instant now = MonotonicNow();
+    scheduler::HolderRestored restored{client->id, pod, file.epoch(), now, now, {}, ahead};
     if (member.joined_ns != 0) {
-      restored.granted_at = Instant(DurationFromNanos(gpu.file.granted_ns()));
+      restored.granted_at = Instant(DurationFromNanos(file.granted_ns()));
       restored.joined_at = Instant(DurationFromNanos(member.joined_ns));
       restored.charged = DurationFromNanos(lane.total->ChargedFor(restored.epoch));
-      gpu.hold.granted_at = gpu.hold.waits_since = restored.granted_at;
+    }
+    if (!ahead) {
+      gpu.holder = pod;
+      gpu.granted_at = now;
+      gpu.hold = {pod, restored.granted_at, restored.granted_at};
     }
     tokens.Step(gpu, restored);
     log.Add(node::EventLog::Level::kInfo, "gpu",
-            fmt::format("{} was held by {} when the daemon ended; waiting for it to reconnect or "
+            fmt::format("{} was {} {} when the daemon ended; waiting for it to reconnect or "
                         "to end",
-                        gpu.info.uuid, Where(*client)));
+                        gpu.info.uuid, ahead ? "next to be held by" : "held by", Where(*client)));
   }
-  for (const HolderFile::Member& member : gpu.file.members()) {
+  for (const HolderFile::Member& member : file.members()) {
     if (pods.Find(PodId{member.pod}) == nullptr)
       tokens.Step(gpu, scheduler::PodRemoved{PodId{member.pod}});
+  }
+}
+
+}  // namespace
+
+void RestoreHolders(Gpu& gpu, const Pods& pods, const UsageBook& usage, ClientTable& clients,
+                    Tokens& tokens, node::EventLog& log) {
+  const uint64_t newest = usage.NewestHold(gpu.key);
+  const uint64_t held = gpu.file.epoch();
+  // Where a newer token was about to be sent, those of the file had given theirs back.
+  if (newest <= held) RestoreMembers(gpu, gpu.file, false, pods, clients, tokens, log);
+  if (gpu.next_file.epoch() > std::max(newest, held)) {
+    RestoreMembers(gpu, gpu.next_file, true, pods, clients, tokens, log);
   }
 }
 

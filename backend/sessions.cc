@@ -138,6 +138,7 @@ ClientId Sessions::Up(ClientLink& link, uint64_t number, const std::string& node
   client->link = &link;
   client->number = number;
   client->connected = true;
+  client->words = hello.words;
   for (auto& lane : client->lanes) lane->attached = false;
   client->by_index.fill(nullptr);
   wire::Welcome welcome;
@@ -199,7 +200,8 @@ void Sessions::Attach(ClientId id, const wire::Attach& attach) {
   client->by_index[attach.gpu] = lane;
 
   SendAttached(options_, *lane, pod, pod != nullptr ? MemoryBound(gpu, pods_, *pod) : 0);
-  if (Enforces(options_)) tokens_.Step(gpu, scheduler::ClientAttached{id, client->pod});
+  if (Enforces(options_))
+    tokens_.Step(gpu, scheduler::ClientAttached{id, client->pod, client->words});
 }
 
 void Sessions::Memory(ClientId id, const wire::Memory& memory) {

@@ -103,7 +103,14 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::SendToken& send) {
   token.rev = send.rev;
   token.quota_ns = static_cast<uint64_t>(Nanos(send.quota));
   token.contended = send.contended;
-  SendTo(*it->second->client, token);
+  const Client& client = *it->second->client;
+  if (!send.after.client) return SendTo(client, token);
+  const auto before = gpu.lanes.find(send.after.client.value);
+  if (before == gpu.lanes.end() || client.link == nullptr || !client.connected) return;
+  token.after_client = before->second->client->number;
+  token.after_epoch = send.after.epoch;
+  token.after_rev = send.after.rev;
+  client.link->SendAhead(client.number, token);
 }
 
 void Tokens::CarryOut(Gpu& gpu, const scheduler::StoreHolder& store) {
@@ -133,11 +140,25 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::StoreHolder& store) {
                     static_cast<uint64_t>(Nanos(store.joined_at))});
 }
 
+void Tokens::CarryOut(Gpu& gpu, const scheduler::StoreNext& store) {
+  const auto it = gpu.lanes.find(store.client.value);
+  if (it == gpu.lanes.end()) return;
+  const Client& client = *it->second->client;
+  gpu.holder_stored = gpu.next_file.Store(
+      store.epoch, {store.pod.value, client.pid, client.start_time, client.incarnation,
+                    static_cast<uint64_t>(Nanos(store.sent_at))});
+}
+
 void Tokens::CarryOut(Gpu& gpu, const scheduler::Charged& charged) {
   accounts_.Charge(gpu, charged.pod, charged.held, now_);
   if (charged.limit_full_at > now_) {
     accounts_.SetLimitFullAt(gpu, charged.pod, charged.limit_full_at);
   }
+}
+
+void Tokens::CarryOut(Gpu& gpu, const scheduler::Settled& settled) {
+  const auto it = gpu.lanes.find(settled.client.value);
+  if (it != gpu.lanes.end()) accounts_.Settle(*it->second);
 }
 
 void Tokens::CarryOut(Gpu& gpu, const scheduler::ClearHolders&) {

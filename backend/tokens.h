@@ -51,7 +51,9 @@ class Tokens {
   void StepOne(Gpu& gpu, const scheduler::Event& event);
   void CarryOut(Gpu& gpu, const scheduler::SendToken& send);
   void CarryOut(Gpu& gpu, const scheduler::StoreHolder& store);
+  void CarryOut(Gpu& gpu, const scheduler::StoreNext& store);
   void CarryOut(Gpu& gpu, const scheduler::Charged& charged);
+  void CarryOut(Gpu& gpu, const scheduler::Settled& settled);
   void CarryOut(Gpu& gpu, const scheduler::ClearHolders& clear);
   void CarryOut(Gpu& gpu, const scheduler::KillClient& kill);
   void CarryOut(Gpu& gpu, const scheduler::Notice& notice);

@@ -58,6 +58,9 @@ Effects ClientMachine::Step(Instant now, const Event& event, const Observation& 
     case EventKind::kToken:
       OnToken(now, event.token, seen);
       break;
+    case EventKind::kWord:
+      OnWord(now, seen);
+      break;
     case EventKind::kSync:
       away_since_ = kNever;
       changed_ = true;
@@ -108,6 +111,7 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
     unmanaged_time_ += now - unmanaged_since_;
   }
   gated_ = a.gated;
+  if (!gated_ || ungated_before) ahead_ = {};
   if (!gated_) {
     if (phase_ != Phase::kIdle) Settle(now, seen);
     phase_ = Phase::kIdle;
@@ -124,6 +128,11 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
 void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation& seen) {
   away_since_ = kNever;
   if (t.epoch < epoch_ || (t.epoch == epoch_ && t.rev <= rev_)) return;
+  if (t.after_client != 0 && t.quota_ns > 0 && phase_ != Phase::kIdle) {
+    if (phase_ == Phase::kWaiting && gated_ && !unmanaged_ && t.epoch > ahead_.epoch) ahead_ = t;
+    return;
+  }
+  if (t.epoch >= ahead_.epoch) ahead_ = {};
   epoch_ = t.epoch;
   rev_ = t.rev;
   contended_ = t.contended;
@@ -134,6 +143,13 @@ void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation
   } else if (phase_ == Phase::kHolding) {
     Drain(now);
   }
+}
+
+void ClientMachine::OnWord(Instant now, const Observation& seen) {
+  wire::Token token = ahead_;
+  ahead_ = {};
+  token.after_client = 0;
+  if (phase_ == Phase::kWaiting && token.epoch != 0) OnToken(now, token, seen);
 }
 
 void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& seen) {
@@ -278,6 +294,7 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       (phase_ == Phase::kIdle || phase_ == Phase::kWaiting) && now - away_since_ >= open_after_) {
     if (phase_ == Phase::kWaiting) waited_ += now - waiting_since_;
     phase_ = Phase::kIdle;
+    ahead_ = {};
     unmanaged_ = true;
     unmanaged_since_ = now;
   }

@@ -66,6 +66,7 @@ enum class EventKind : uint8_t {
   kParked,        // a thread found the gate closed
   kMemory,        // memory was moved, or waits for room
   kExit,          // the process is about to end: it holds no longer than its work runs
+  kWord,          // the token of ahead() begins: the word that it waits for has come
   kFinished,      // asked for by `watch`: all that was launched has finished, and no thread is
                   // between the gate and the driver
 };
@@ -98,6 +99,13 @@ class ClientMachine {
   bool attached() const { return attached_; }
   bool unmanaged() const { return unmanaged_; }
   Instant deadline() const { return deadline_; }
+  // A token that was sent ahead, and waits for another client's word (wire::Token::after_client);
+  // null: none.
+  const wire::Token* ahead() const { return ahead_.epoch != 0 ? &ahead_ : nullptr; }
+  // Everything up to (epoch(), rev()) has drained, and nothing is launched without a token.
+  bool drained() const {
+    return !open_ && (phase_ == wire::Phase::kIdle || phase_ == wire::Phase::kWaiting);
+  }
   // Holds for one launch (wire::kSingleLaunch): the edge steps the machine when it has gone.
   bool single() const { return phase_ == wire::Phase::kHolding && single_; }
   // Above this much predicted GPU time launching threads are to be parked; zero: never. More while
@@ -107,6 +115,7 @@ class ClientMachine {
  private:
   void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);
   void OnToken(Instant now, const wire::Token& t, const Observation& seen);
+  void OnWord(Instant now, const Observation& seen);
   void OnParked(Instant now);
   void LearnPause(Duration pause);
   void OnFinished(Instant now, const Observation& seen);
@@ -126,6 +135,7 @@ class ClientMachine {
   uint64_t epoch_ = 0;
   uint64_t rev_ = 0;
   uint64_t seq_ = 0;
+  wire::Token ahead_;      // epoch 0: none
   bool attached_ = false;  // on the present connection
   bool gated_ = true;
   bool contended_ = false;

@@ -179,6 +179,7 @@ void Frontend::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hel
   client.start_time = peer.start_time;
   client.uid = peer.uid;
   client.kubernetes_pod = peer.kubernetes_pod;
+  client.words = hello.words;
   client.connected = true;
   client.welcomed = false;
   for (Lane& lane : client.lanes) {
@@ -200,6 +201,7 @@ void Frontend::SayUp(uint64_t number, const Client& client) {
   up.start_time = client.start_time;
   up.uid = client.uid;
   up.kubernetes_pod.Set(client.kubernetes_pod);
+  up.words = client.words;
   up.hello = {client.hello.data(), client.hello.size()};
   Say(up);
 }
@@ -365,7 +367,8 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   }
   if (frame.type() == wire::Token::kType) {
     wire::Token token;
-    if (!frame.Read(token) || !Allow(message.client, client, token)) return;
+    if (frame.Read(token)) Pass(message.client, client, token);
+    return;
   } else if (frame.type() == wire::Welcome::kType) {
     if (client.welcomed) return;  // said again to batond, not by the hook
     client.welcomed = true;
@@ -386,22 +389,37 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   tenants_->Send(message.client, bytes);
 }
 
-bool Frontend::Allow(uint64_t number, Client& client, const wire::Token& token) {
-  if (token.gpu >= client.lanes.size()) return false;
-  const std::string& uuid = client.lanes[token.gpu].uuid;
-  auto* guard = GuardOf(uuid);
+void Frontend::OnBegan(uint64_t number, const wire::Token& token) {
+  const auto it = clients_.find(number);
+  if (it == clients_.end() || token.gpu >= it->second.lanes.size()) return;
+  Lane& lane = it->second.lanes[token.gpu];
+  if (auto* guard = GuardOf(lane.uuid)) guard->Began(MonotonicNow(), number, token);
+  lane.state.clear();  // as in Pass()
+}
+
+void Frontend::Pass(uint64_t number, Client& client, wire::Token token) {
+  if (token.gpu >= client.lanes.size()) return;
+  if (token.after_client != 0) {
+    const auto ready = tenants_->Ready(number, token);
+    if (!ready) return;
+    token = *ready;
+  }
+  Lane& lane = client.lanes[token.gpu];
+  auto* guard = GuardOf(lane.uuid);
   using Verdict = scheduler::RelayGuard::Verdict;
   const Verdict verdict =
       guard == nullptr ? Verdict::kPass : guard->Judge(MonotonicNow(), number, token);
   if (verdict == Verdict::kKeep) {
     spdlog::debug("token: a grant of {} is old, or another pod there has not drained; dropped",
-                  uuid);
+                  lane.uuid);
     tenants_->Keep(number, token);
   }
-  if (verdict != Verdict::kPass) return false;
+  if (verdict != Verdict::kPass) return;
+  if (token.after_client != 0) return tenants_->SendAhead(number, token);
   // What the client said before is not said again after this: it may have drained only then.
-  if (token.quota_ns != 0) client.lanes[token.gpu].state.clear();
-  return true;
+  if (token.quota_ns != 0) lane.state.clear();
+  char buffer[wire::kTenantFrameMax];
+  tenants_->Send(number, {buffer, wire::Encode(token, buffer, sizeof buffer)});
 }
 
 void Frontend::OnNodeCheck(const wire::NodeCheck& check) {

@@ -69,6 +69,7 @@ class Frontend : private TenantSink {
     uint64_t start_time = 0;
     uint64_t uid = 0;
     std::string kubernetes_pod;
+    bool words = false;
     bool connected = false;
     bool welcomed = false;
     bool served = false;  // was ever welcomed
@@ -82,6 +83,7 @@ class Frontend : private TenantSink {
   void OnState(uint64_t client, const wire::State& state, const scheduler::Measured& measured,
                std::string_view frame) override;
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
+  void OnBegan(uint64_t client, const wire::Token& token) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
   void OnTenantNote(uint64_t client, const std::string& text) override;
   void OnBound(const std::string& text) override;
@@ -90,8 +92,8 @@ class Frontend : private TenantSink {
   Result<void> Connect();
   void FromBatond(const std::vector<std::string_view>& parts);
   void OnToClient(const wire::ToClient& message);
-  // Whether the token may be passed on to the client.
-  bool Allow(uint64_t number, Client& client, const wire::Token& token);
+  // Passes the token on to the client, where it may.
+  void Pass(uint64_t number, Client& client, wire::Token token);
   // Null for what is no GPU of this node: nothing runs there.
   scheduler::RelayGuard* GuardOf(const std::string& uuid);
   void OnNodeWelcome(const wire::NodeWelcome& welcome);

@@ -67,4 +67,39 @@ Duration AgeOf(const msghdr& message) {
   return Duration(0);
 }
 
+bool TrySend(int socket, std::string_view frame, int file) {
+  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  if (file < 0) {
+    return send(socket, frame.data(), frame.size(), kFlags) >= 0 || errno != EAGAIN;
+  }
+  iovec part{const_cast<char*>(frame.data()), frame.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(rights), &file, sizeof file);
+  return sendmsg(socket, &message, kFlags) >= 0 || errno != EAGAIN;
+}
+
+UniqueFd FileOf(const msghdr& message) {
+  auto* all = const_cast<msghdr*>(&message);
+  UniqueFd first;
+  for (cmsghdr* c = CMSG_FIRSTHDR(all); c != nullptr; c = CMSG_NXTHDR(all, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+      int fd;
+      memcpy(&fd, reinterpret_cast<const char*>(c) + at, sizeof fd);
+      UniqueFd file(fd);
+      if (!first) first = std::move(file);
+    }
+  }
+  return first;
+}
+
 }  // namespace baton::node

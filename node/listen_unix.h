@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include <string>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/result.h"
@@ -26,6 +27,11 @@ void StampMessages(int socket);
 // Room for the stamp, as msg_control; and how long the message that recvmsg() gave lay in the
 // socket. 0 without a stamp.
 inline constexpr size_t kStampRoom = CMSG_SPACE(sizeof(timespec));
+// Sends a frame, with a descriptor where `file` is not below 0. False: the socket is full. Other
+// errors show up as end-of-file on the reading side.
+bool TrySend(int socket, std::string_view frame, int file);
+// Takes the descriptors that came with the message, and closes all but the first.
+UniqueFd FileOf(const msghdr& message);
 Duration AgeOf(const msghdr& message);
 
 }  // namespace baton::node

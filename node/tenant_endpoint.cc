@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "node/listen_unix.h"
+#include "node/tenant_client.h"
 #include "wire/codec.h"
 
 namespace baton::node {
@@ -19,7 +20,6 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using ErrorCodeAsio = boost::system::error_code;
 
-constexpr Duration kReapPollFirst = std::chrono::microseconds(500);
 constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
@@ -30,45 +30,6 @@ constexpr int64_t kAttachCost = 5;
 // Those who connect too often wait in the kernel meanwhile, and others with them.
 constexpr Duration kFloodPause = std::chrono::milliseconds(10);
 }  // namespace
-
-struct TenantEndpoint::Client {
-  explicit Client(boost::asio::io_context& io) : socket(io), exit_watch(io), timer(io) {}
-
-  uint64_t number = 0;
-  Peer peer;
-  uint64_t incarnation = 0;
-  std::string owner;  // whose bound it counts for; empty: nobody's
-  bool connected = false;
-  bool said_hello = false;
-  bool served = false;
-  bool reaping = false;
-  bool closing = false;     // a deferred disconnect is under way
-  bool writing = false;     // waits for room in the socket
-  uint32_t connection = 0;  // grows with each connection, so late handlers know theirs is over
-  stream_descriptor socket;
-  stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
-  boost::asio::steady_timer timer;
-  std::deque<std::string> unsent;
-  std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
-  std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
-  Duration unread{0};             // how long the frame that is handled lay there for this daemon
-  std::shared_ptr<Rate> rate;     // of its frames: its pod's, once it has said Hello
-  Instant reap_until{};
-  Duration reap_poll = kReapPollFirst;
-
-  // Null: no GPU is attached by this index.
-  Lane* At(uint8_t index) {
-    const auto lane = std::find_if(lanes.begin(), lanes.end(), [index](const Lane& l) {
-      return l.attached && l.index == index;
-    });
-    return lane == lanes.end() ? nullptr : &*lane;
-  }
-  Lane* Of(std::string_view uuid) {
-    const auto lane =
-        std::find_if(lanes.begin(), lanes.end(), [uuid](const Lane& l) { return l.uuid == uuid; });
-    return lane == lanes.end() ? nullptr : &*lane;
-  }
-};
 
 TenantEndpoint::TenantEndpoint(boost::asio::io_context& io, TenantSink& sink, devmgr::Nvml& nvml,
                                const TenantLimits& limits)
@@ -231,11 +192,13 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  // Room for the stamp alone: descriptors that somebody passes along are closed by the kernel.
-  alignas(cmsghdr) char stamp[kStampRoom];
-  message.msg_control = stamp;
-  message.msg_controllen = sizeof stamp;
-  const ssize_t size = recvmsg(client->socket.native_handle(), &message, MSG_DONTWAIT);
+  // Before Hello a descriptor may come along; later there is room for the stamp alone, and the
+  // kernel closes those that somebody passes.
+  alignas(cmsghdr) char control[kStampRoom + CMSG_SPACE(sizeof(int))];
+  message.msg_control = control;
+  message.msg_controllen = client->said_hello ? kStampRoom : sizeof control;
+  const ssize_t size =
+      recvmsg(client->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) {
     if (errno == EAGAIN || errno == EINTR) return false;
     Disconnect(client);
@@ -245,6 +208,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
     Disconnect(client);
     return false;
   }
+  UniqueFd file = FileOf(message);
   client->rate->Spend(1);
   client->unread = absence_.Unread(MonotonicNow(), AgeOf(message));
   if ((message.msg_flags & MSG_TRUNC) != 0) {
@@ -252,11 +216,12 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
                  "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
     return false;
   }
-  Handle(client, {buffer, static_cast<size_t>(size)});
+  Handle(client, {buffer, static_cast<size_t>(size)}, std::move(file));
   return client->connected;
 }
 
-void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_view bytes) {
+void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_view bytes,
+                            UniqueFd file) {
   wire::Frame frame;
   switch (frame.Parse(bytes.data(), bytes.size())) {
     case wire::DecodeStatus::kOk:
@@ -284,7 +249,9 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
     wire::Hello hello;
     if (!frame.Read(hello)) return malformed();
     if (hello.incarnation == 0) return malformed();
-    return SayHello(client, hello, bytes);
+    Words words = hello.words ? WordPage::Map(std::move(file)) : nullptr;
+    hello.words = words != nullptr;
+    return SayHello(client, hello, bytes, std::move(words));
   }
   if (!client->said_hello) {
     RefuseClient(client, wire::ErrorKind::kProtocol, "the first frame must be Hello");
@@ -296,10 +263,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      // A daemon that was stopped does not charge for the time in which it read nothing.
-      const Instant said = MonotonicNow() - client->unread;
-      sink_.OnState(client->number, state, Measure(*lane, said, state), bytes);
-      return;
+      return Say(*client, *lane, state, bytes);
     }
     case wire::Attach::kType: {
       wire::Attach attach;
@@ -352,13 +316,43 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
   }
 }
 
-scheduler::Measured TenantEndpoint::Measure(Lane& lane, Instant said, const wire::State& state) {
-  if (lane.of_pod != nullptr) return lane.of_pod->Said(said, state, lane.meter);
-  return {lane.meter.Said(said, state), Duration(0)};
+Holds::Party TenantEndpoint::PartyOf(Client& client, Lane* lane) {
+  return {client.number, lane, client.words.get()};
+}
+
+void TenantEndpoint::Say(Client& client, Lane& lane, const wire::State& state,
+                         std::string_view frame) {
+  const auto find = [this](uint64_t number, const std::string& uuid) -> Holds::Party {
+    const auto other = Find(number);
+    return other != nullptr ? PartyOf(*other, other->Of(uuid)) : Holds::Party{};
+  };
+  // A daemon that was stopped does not charge for the time in which it read nothing.
+  const Instant said = MonotonicNow() - client.unread;
+  std::vector<Holds::Next> begin;
+  const std::string uuid = lane.uuid;
+  const scheduler::Measured measured =
+      holds_.Said(PartyOf(client, &lane), said, state, find, begin);
+  sink_.OnState(client.number, state, measured, frame);
+  for (const Holds::Next& next : begin) {
+    sink_.OnBegan(next.client, next.token);
+    const auto other = Find(next.client);
+    const wire::Word* word = find(next.client, uuid).word();
+    if (other == nullptr || !other->connected || other->closing ||
+        (word != nullptr &&
+         word->began_epoch.load(std::memory_order_relaxed) == next.token.epoch)) {
+      continue;
+    }
+    // The word that it waits for has not come, or it has not woken up yet.
+    wire::Token token = next.token;
+    token.after_client = 0;
+    char buffer[wire::kTenantFrameMax];
+    const std::string_view told(buffer, wire::Encode(token, buffer, sizeof buffer));
+    if (!other->SendNow(told)) Queue(other, told, nullptr);
+  }
 }
 
 void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
-                              std::string_view frame) {
+                              std::string_view frame, Words words) {
   if (client->said_hello) {
     RefuseClient(client, wire::ErrorKind::kProtocol, "Hello was already sent");
     return;
@@ -395,18 +389,20 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
   admission_.NotSilent(client->owner, client->number);
   if (known == nullptr) {
     // Without the proof of its end the client cannot be served.
-    if (!AwaitExit(client)) {
+    if (!AwaitExit(client, false)) {
       RefuseClient(client, wire::ErrorKind::kLimit, "the daemon is out of file descriptors");
       return;
     }
     client->said_hello = true;
     client->incarnation = hello.incarnation;
+    client->words = std::move(words);
     use_pods_rate(*client);
     by_process_.emplace(process, client->number);
     sink_.OnHello(client->number, client->peer, hello, frame);
     return;
   }
   known->incarnation = hello.incarnation;
+  known->words = std::move(words);
   known->said_hello = true;
   use_pods_rate(*known);
   // It may have been adopted, or have changed its user since.
@@ -434,39 +430,51 @@ void TenantEndpoint::Send(uint64_t number, std::string_view frame) {
   Client& client = *it->second;
   // Before it is on its way: the client may run before this goes on.
   const Instant sent_at = MonotonicNow();
-  const bool sent = SendNow(client, frame);
+  const bool sent = client.SendNow(frame);
   // Looked at after it is on its way.
   wire::Frame parsed;
   wire::Token token;
   if (parsed.Parse(frame.data(), frame.size()) == wire::DecodeStatus::kOk && parsed.Read(token)) {
-    if (Lane* lane = client.At(token.gpu)) {
-      lane->meter.Sent(sent_at, token);
-      if (lane->of_pod == nullptr) lane->of_pod = &pod_meters_[lane->uuid];
-      lane->of_pod->Sent(sent_at, token);
-    }
+    if (Lane* lane = client.At(token.gpu)) holds_.Sent(PartyOf(client, lane), sent_at, token);
   }
-  if (sent) return;
-  if (client.unsent.size() >= limits_.unsent_frames_max) {
-    sink_.OnTenantNote(number, "does not read its socket and is disconnected");
-    DisconnectSoon(it->second);
+  if (!sent) Queue(it->second, frame, nullptr);
+}
+
+void TenantEndpoint::Queue(const std::shared_ptr<Client>& client, std::string_view frame,
+                           const Words& words) {
+  if (client->unsent.size() >= limits_.unsent_frames_max) {
+    sink_.OnTenantNote(client->number, "does not read its socket and is disconnected");
+    DisconnectSoon(client);
     return;
   }
-  client.unsent.emplace_back(frame);
-  if (!client.writing) Flush(it->second);
+  client->unsent.push_back({std::string(frame), words});
+  if (!client->writing) Flush(client);
+}
+
+std::optional<wire::Token> TenantEndpoint::Ready(uint64_t number, const wire::Token& token) {
+  const auto client = Find(number);
+  Lane* lane = client != nullptr && client->connected ? client->At(token.gpu) : nullptr;
+  if (lane == nullptr) return std::nullopt;
+  Holds::Party before;
+  if (const auto other = Find(token.after_client)) before = PartyOf(*other, other->Of(lane->uuid));
+  return holds_.Ready(PartyOf(*client, lane), before, token);
+}
+
+void TenantEndpoint::SendAhead(uint64_t number, const wire::Token& token) {
+  const auto client = Find(number);
+  const auto before = Find(token.after_client);
+  Lane* lane = client != nullptr ? client->At(token.gpu) : nullptr;
+  if (lane == nullptr || before == nullptr || client->closing) return;
+  char buffer[wire::kTenantFrameMax];
+  const std::string_view frame(buffer, wire::Encode(token, buffer, sizeof buffer));
+  holds_.SentAhead(PartyOf(*client, lane), MonotonicNow(), token);
+  if (!client->SendNow(frame, before->words)) Queue(client, frame, before->words);
 }
 
 void TenantEndpoint::Keep(uint64_t number, const wire::Token& token) {
   const auto client = Find(number);
   if (client == nullptr) return;
   if (Lane* lane = client->At(token.gpu)) lane->meter.Kept(token);
-}
-
-bool TenantEndpoint::SendNow(Client& client, std::string_view frame) {
-  if (!client.unsent.empty()) return false;  // order is kept
-  // Errors other than a full socket show up as end-of-file on the reading side.
-  return send(client.socket.native_handle(), frame.data(), frame.size(),
-              MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
-         errno != EAGAIN;
 }
 
 void TenantEndpoint::Flush(const std::shared_ptr<Client>& client) {
@@ -478,24 +486,14 @@ void TenantEndpoint::Flush(const std::shared_ptr<Client>& client) {
         client->writing = false;
         if (error || !client->connected) return;
         while (!client->unsent.empty()) {
-          const std::string& frame = client->unsent.front();
-          if (send(client->socket.native_handle(), frame.data(), frame.size(),
-                   MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-              errno == EAGAIN) {
+          const Client::Unsent& first = client->unsent.front();
+          if (!TrySend(client->socket.native_handle(), first.frame,
+                       first.words != nullptr ? first.words->fd() : -1)) {
             return Flush(client);
           }
           client->unsent.pop_front();
         }
       });
-}
-
-void TenantEndpoint::SendError(Client& client, wire::ErrorKind kind, std::string_view text) {
-  wire::Error message;
-  message.kind = kind;
-  message.text.Set(text);
-  char buffer[512];
-  const size_t size = wire::Encode(message, buffer, sizeof buffer);
-  SendNow(client, {buffer, size});
 }
 
 void TenantEndpoint::Serve(uint64_t number) {
@@ -505,13 +503,13 @@ void TenantEndpoint::Serve(uint64_t number) {
 void TenantEndpoint::Refuse(uint64_t number, wire::ErrorKind kind, std::string_view text) {
   auto client = Find(number);
   if (client == nullptr || !client->connected || client->closing) return;
-  SendError(*client, kind, text);
+  client->SendError(kind, text);
   DisconnectSoon(client);
 }
 
 void TenantEndpoint::RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
                                   std::string_view text) {
-  SendError(*client, kind, text);
+  client->SendError(kind, text);
   if (client->number != 0) {
     sink_.OnTenantNote(client->number, "is disconnected: " + std::string(text));
     Disconnect(client);
@@ -528,6 +526,13 @@ void TenantEndpoint::DisconnectSoon(const std::shared_ptr<Client>& client) {
 
 void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   if (!client->connected) return;
+  for (size_t i = 0; client->served && i < client->lanes.size(); ++i) {
+    Lane& lane = client->lanes[i];
+    const auto state = Holds::LastWords(PartyOf(*client, &lane));
+    if (!state || !lane.attached) continue;
+    char buffer[wire::kTenantFrameMax];
+    Say(*client, lane, *state, {buffer, wire::Encode(*state, buffer, sizeof buffer)});
+  }
   client->connected = false;
   client->closing = false;
   client->writing = false;
@@ -544,9 +549,16 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   sink_.OnDown(client->number, wire::DownReason::kDisconnected);
 }
 
-bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
+bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client, bool again) {
   const int watch = fcntl(client->peer.pidfd.get(), F_DUPFD_CLOEXEC, 0);
-  if (watch < 0) return false;
+  if (watch < 0 && !again) return false;
+  if (watch < 0) {
+    client->timer.expires_after(std::chrono::milliseconds(100));
+    client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
+      if (!error && *alive) AwaitExit(client, true);
+    });
+    return true;
+  }
   client->exit_watch.assign(watch);
   client->exit_watch.async_wait(stream_descriptor::wait_read,
                                 [this, alive = alive_, client](ErrorCodeAsio error) {
@@ -554,14 +566,6 @@ bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
                                   Reap(client);
                                 });
   return true;
-}
-
-void TenantEndpoint::AwaitExitSoon(const std::shared_ptr<Client>& client) {
-  if (AwaitExit(client)) return;
-  client->timer.expires_after(std::chrono::milliseconds(100));
-  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
-    if (!error && *alive) AwaitExitSoon(client);
-  });
 }
 
 void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
@@ -581,29 +585,27 @@ void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
       return nvml_.Lists(uuid, client->peer.pid);
     });
     boost::asio::post(io_, [this, alive, client, listed] {
-      if (*alive && Find(client->number) == client) Reaped(client, listed);
+      if (!*alive || Find(client->number) != client) return;
+      const bool late = MonotonicNow() >= client->reap_until;
+      if (listed && late) {
+        sink_.OnTenantNote(
+            client->number,
+            "is dead, but NVML still lists it; its GPU is granted again after drain_timeout");
+      }
+      if (!listed || late) return Exited(client);
+      client->timer.expires_after(client->reap_poll);
+      client->reap_poll = std::min(client->reap_poll * 3 / 2, kReapPollMax);
+      client->timer.async_wait([this, alive, client](ErrorCodeAsio error) {
+        if (!error && *alive) Reap(client);
+      });
     });
-  });
-}
-
-void TenantEndpoint::Reaped(const std::shared_ptr<Client>& client, bool listed) {
-  if (!listed) return Exited(client);
-  if (MonotonicNow() >= client->reap_until) {
-    sink_.OnTenantNote(
-        client->number,
-        "is dead, but NVML still lists it; its GPU is granted again after drain_timeout");
-    return Exited(client);
-  }
-  client->timer.expires_after(client->reap_poll);
-  client->reap_poll = std::min(client->reap_poll * 3 / 2, kReapPollMax);
-  client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
-    if (!error && *alive) Reap(client);
   });
 }
 
 void TenantEndpoint::Exited(const std::shared_ptr<Client>& client) {
   client->reaping = true;
   if (client->connected) Disconnect(client);
+  for (Lane& lane : client->lanes) Holds::Gone(PartyOf(*client, &lane));
   Forget(client);
   sink_.OnDown(client->number, wire::DownReason::kExited);
 }
@@ -661,7 +663,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   clients_.emplace(client->number, client);
   by_process_.emplace(std::pair{pid, start_time}, client->number);
   if (alive) {
-    AwaitExitSoon(client);
+    AwaitExit(client, true);
   } else {
     // Dead, but its GPU work goes on: reported once NVML no longer lists it.
     boost::asio::post(io_, [this, watch = alive_, client] {

@@ -17,6 +17,10 @@
 // to the arrival (as the kernel has stamped it) of the State that says it has drained. Whoever
 // closes its socket meanwhile has held until it comes back and says so.
 //
+// Words (wire/word.h): a Token that was sent ahead is passed on with the word that it waits for.
+// When the holder says that it has drained the next one begins, and is told so if it has not seen
+// the word by then. A process that died with a word that it did not send is heard all the same.
+//
 // Not thread safe: lives in one event loop. Callbacks run in that loop, never from within a call of
 // Send() and the like.
 #ifndef BATON_NODE_TENANT_ENDPOINT_H_
@@ -31,6 +35,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,8 +47,10 @@
 #include "devmgr/machine/nvml.h"
 #include "node/absence.h"
 #include "node/admission.h"
+#include "node/holds.h"
 #include "node/process.h"
 #include "node/rate.h"
+#include "node/word_page.h"
 #include "scheduler/hold_meter.h"
 #include "wire/messages.h"
 
@@ -60,6 +67,9 @@ class TenantSink {
   // `measured`: of the token of state.epoch once that has drained, as measured here.
   virtual void OnState(uint64_t client, const wire::State& state,
                        const scheduler::Measured& measured, std::string_view frame) = 0;
+  // A Token that was sent ahead to the client begins: the one before it has drained, as OnState()
+  // has just told.
+  virtual void OnBegan(uint64_t, const wire::Token&) {}
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
   // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited, nor the
   // kDisconnected of a client that was never served.
@@ -92,6 +102,11 @@ class TenantEndpoint {
   void Send(uint64_t client, std::string_view frame);
   // A Token is kept from the client, which is noticed too.
   void Keep(uint64_t client, const wire::Token& token);
+  // A Token that was sent ahead, as it may go to the client: with SendAhead(), or with Send() where
+  // the token that it waits for has drained by now, and its `after_client` is 0. Nothing where it
+  // is kept from the client: the hold before it is not measured here, or its client has no word.
+  std::optional<wire::Token> Ready(uint64_t client, const wire::Token& token);
+  void SendAhead(uint64_t client, const wire::Token& token);
   // The client that said Hello has business here: its process is watched until it ends.
   void Serve(uint64_t client);
   // Sends Error and closes. The process stays watched if it was ever served.
@@ -109,18 +124,14 @@ class TenantEndpoint {
   std::string Trouble() const { return admission_.Trouble(MonotonicNow()); }
 
  private:
-  struct Lane {  // a client on one GPU, over all its connections
-    bool attached = false;
-    uint8_t index = 0;  // the client's for this GPU, while it is attached
-    std::string uuid;
-    scheduler::HoldMeter meter;
-    scheduler::PodMeter* of_pod = nullptr;  // of its GPU, once it was sent a Token
-  };
+  using Words = std::shared_ptr<const WordPage>;
+  using Lane = Holds::Lane;
   static constexpr size_t kLanesMax = wire::kGpusMax;
   struct Client;
 
-  // What a State that came in at `said` ends.
-  static scheduler::Measured Measure(Lane& lane, Instant said, const wire::State& state);
+  static Holds::Party PartyOf(Client& client, Lane* lane);
+  // Passes on what the client says, or has in its words.
+  void Say(Client& client, Lane& lane, const wire::State& state, std::string_view frame);
   void Accept();
   void AcceptLater(Duration pause);
   // False: too many connect, for now.
@@ -128,23 +139,21 @@ class TenantEndpoint {
   void AwaitRead(const std::shared_ptr<Client>& client);
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
   bool ReadOne(const std::shared_ptr<Client>& client);
-  void Handle(const std::shared_ptr<Client>& client, std::string_view frame);
+  // `file`: came with the frame.
+  void Handle(const std::shared_ptr<Client>& client, std::string_view frame, UniqueFd file);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
-                std::string_view frame);
-  void SendError(Client& client, wire::ErrorKind kind, std::string_view text);
+                std::string_view frame, Words words);
   void RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,
                     std::string_view text);
-  bool SendNow(Client& client, std::string_view frame);
+  // `words`: go with the frame.
+  void Queue(const std::shared_ptr<Client>& client, std::string_view frame, const Words& words);
   void Flush(const std::shared_ptr<Client>& client);
   void Disconnect(const std::shared_ptr<Client>& client);
   void DisconnectSoon(const std::shared_ptr<Client>& client);
-  // False when there is no descriptor left to watch the process with.
-  bool AwaitExit(const std::shared_ptr<Client>& client);
-  // The same for a process that may hold a GPU: tried again until there is one.
-  void AwaitExitSoon(const std::shared_ptr<Client>& client);
+  // False when there is no descriptor left to watch the process with. `again`: of a process that
+  // may hold a GPU; it is tried again until there is one.
+  bool AwaitExit(const std::shared_ptr<Client>& client, bool again);
   void Reap(const std::shared_ptr<Client>& client);
-  // Whether NVML lists the dead process, as the worker found.
-  void Reaped(const std::shared_ptr<Client>& client, bool listed);
   void Exited(const std::shared_ptr<Client>& client);
   void Forget(const std::shared_ptr<Client>& client);
   std::shared_ptr<Client> Find(uint64_t number) const;
@@ -160,7 +169,7 @@ class TenantEndpoint {
   boost::asio::steady_timer accept_pause_;
   Absence absence_;
   std::unordered_map<uint64_t, std::shared_ptr<Client>> clients_;
-  std::map<std::string, scheduler::PodMeter> pod_meters_;  // of GPUs that a Token was sent for
+  Holds holds_;
   Admission admission_;
   Rates rates_;        // of frames, by the pods' tickets
   Throttle throttle_;  // those whose pods have none left

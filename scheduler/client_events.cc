@@ -30,15 +30,20 @@ bool Note(Roster::Client& client, const ClientReport& report, uint64_t last, boo
 
 // How long a client that says it has drained has held its part.
 Duration HeldBy(const Roster::Client& client, const ClientReport& report, Instant now) {
-  const Duration held = now - client.joined_at;
-  if (report.held > Duration(0)) return std::min(held, report.held);
+  if (report.held > Duration(0)) return std::min(now - client.joined_at, report.held);
+  now -= report.age;  // when it said so
+  const Duration held = std::max(Duration(0), now - client.joined_at);
   if (client.away_since == kNever || report.epoch != client.epoch) return held;
   // Only it can know when it drained; what it says counts for the time that nobody watched, and for
   // what it takes to come back.
   const Duration known = client.away_since - client.joined_at;
   const Duration seen = now - std::min(now, client.watched_from + kHearing);
   const bool tells = report.drained_ago > Duration(0);
-  const Duration said = tells ? held - std::min(held, report.drained_ago) : report.claimed;
+  Duration said = tells ? held - std::min(held, report.drained_ago) : report.claimed;
+  // Of what was sent ahead, perhaps by a daemon before this one, nobody knows when it began: where
+  // the one before had said that it drained in words that took long to come, perhaps before
+  // `joined_at`.
+  said = std::max(said, report.claimed);
   return std::clamp(said, std::min(held, known + seen), held);
 }
 
@@ -69,12 +74,15 @@ void ClientEvents::On(const ClientAttached& event) {
   if (const uint32_t c = roster_.Find(event.client); c != Roster::kNobody) {
     Client& client = roster_.client(c);
     client.contact = Client::Contact::kNew;
+    client.words = event.words;
+    client.lost = true;
     // What was sent to the old connection may be lost; its next report tells.
     if (client.member()) client.part = Client::Part::kSent;
     return;
   }
   const uint32_t pod = roster_.Find(event.pod);
-  if (pod != Roster::kNobody && !roster_.pod(pod).removed) roster_.AddClient(event.client, pod);
+  if (pod == Roster::kNobody || roster_.pod(pod).removed) return;
+  roster_.client(roster_.AddClient(event.client, pod)).words = event.words;
 }
 
 void ClientEvents::On(const ClientReport& event) {
@@ -82,6 +90,7 @@ void ClientEvents::On(const ClientReport& event) {
   if (c == Roster::kNobody) return;
   Client& client = roster_.client(c);
   if (event.seq <= client.seq || !client.connected()) return;
+  if (next_.Defer(c, event, turn_.now)) return;
   client.seq = event.seq;
   const bool fresh =
       std::exchange(client.contact, Client::Contact::kHeard) == Client::Contact::kNew;
@@ -89,13 +98,29 @@ void ClientEvents::On(const ClientReport& event) {
   const bool holds = event.phase == wire::Phase::kHolding || event.phase == wire::Phase::kDraining;
   if (heard && client.part == Client::Part::kSent) {
     client.part = Client::Part::kConfirmed;
-    if (client.rev == 1 && event.phase == wire::Phase::kHolding) {
+    // Where a grant was sent ahead, its extensions tell how long the way takes.
+    const bool tells = client.ahead ? client.rev > 1 : client.rev == 1;
+    if (tells && event.phase == wire::Phase::kHolding) {
       forecast_.NoteConfirmed(turn_.now - client.sent_at);
     }
   }
+  if (client.member() && client.ahead && event.epoch == client.epoch) NoteBegun(c, event);
   // Back on a new connection: what the old one lost is said again now, not when it is overdue.
   if (fresh && client.member() && !heard) holding_.members().Send(c);
   holds ? OnHolding(c, event, fresh) : OnDrained(c, event, heard);
+}
+
+// It was sent its token ahead: when that began may be known only now.
+void ClientEvents::NoteBegun(uint32_t c, const ClientReport& report) {
+  const Instant said_at = turn_.now - report.age;
+  const bool unwatched =
+      roster_.client(c).away_since != kNever && roster_.client(c).unwatched > Duration(0);
+  if (report.pod_held > Duration(0)) {
+    holding_.NoteBegun(c, said_at - report.pod_held);
+  } else if (unwatched && report.claimed > Duration(0)) {
+    const Duration ago = IsDrained(report.phase) ? report.drained_ago : Duration(0);
+    holding_.NoteBegun(c, said_at - ago - report.claimed);
+  }
 }
 
 // It holds the token, or drains it.
@@ -121,17 +146,26 @@ void ClientEvents::OnDrained(uint32_t c, const ClientReport& report, bool heard)
   SetWants(c, report.phase == wire::Phase::kWaiting);
   Client& client = roster_.client(c);
   if (client.member()) {
-    const Duration held = HeldBy(client, report, turn_.now);
+    Duration held = HeldBy(client, report, turn_.now);
+    if (report.held == Duration(0)) held = NoLongerThanNext(client, held);
     // A report that names an earlier token was sent before the last one arrived, and that one may
     // have opened the gate again since.
     if (!heard) {
       if (report.epoch == client.epoch) NoteHeld(client, held);
     } else if (holding_.Drained(c, held, report.pod_held)) {
-      TakeBack();
+      TakeBack(report.held > Duration(0));
     }
   }
   strays_.Release(c);
   holding_.members().Admit(c);
+}
+
+// What the client has held at most, where the next one says that it began while nobody watched.
+Duration ClientEvents::NoLongerThanNext(const Client& client, Duration held) const {
+  if (!next_.restored()) return held;
+  const Instant began_at = next_.began_at();
+  if (began_at == kNever) return held;
+  return std::min(held, std::max(Duration(0), began_at - client.joined_at));
 }
 
 void ClientEvents::On(const ClientDisconnected& event) {
@@ -139,6 +173,7 @@ void ClientEvents::On(const ClientDisconnected& event) {
   if (c == Roster::kNobody) return;
   SetWants(c, false);
   Client& client = roster_.client(c);
+  client.lost = true;
   client.contact = Client::Contact::kAway;
   if (client.member() && event.heard_at != kNever && client.away_since == kNever) {
     client.away_since = std::clamp(event.heard_at, client.joined_at, turn_.now);
@@ -150,15 +185,27 @@ void ClientEvents::On(const ClientGone& event) {
   const uint32_t c = roster_.Find(event.client);
   if (c == Roster::kNobody) return;
   SetWants(c, false);
+  const bool next = next_.Has(c);
+  next_.Forget(c, roster_.client(c).rev, turn_.now);
   roster_.Unlist(c);
-  // Until its end was seen nobody else could use the GPU: all of that is its own.
+  // Until its end was seen nobody else could use the GPU, but who was sent the next token ahead:
+  // all of that is its own.
   const Client& client = roster_.client(c);
   if (client.member()) {
     const Duration unwatched = client.away_since != kNever ? client.unwatched : Duration(0);
-    if (holding_.Drained(c, turn_.now - client.joined_at - unwatched)) TakeBack();
+    Duration held = turn_.now - client.joined_at - unwatched;
+    const bool known = event.held > Duration(0) && event.epoch == client.epoch;
+    if (known) held = std::min(held, event.held);
+    held = NoLongerThanNext(client, held);
+    if (holding_.Drained(c, held, known ? event.pod_held : Duration(0))) TakeBack();
   }
   strays_.Release(c);
+  const uint32_t pod = client.pod;
   roster_.Free(c);
+  // Its pod has waited for nothing but this token.
+  if (next && next_.pod() != pod && holding_.pod() != pod && roster_.pod(pod).removed) {
+    Forget(pod);
+  }
 }
 
 void ClientEvents::On(const HolderRestored& event) {
@@ -169,6 +216,9 @@ void ClientEvents::On(const HolderRestored& event) {
   Client& client = roster_.client(c);
   client.contact = Client::Contact::kAway;
   const Instant granted_at = std::min(event.granted_at, now);
+  if (event.ahead &&
+      RestoreNext(holding_.token(), c, event.epoch, options_.quota_min, granted_at, roster_, next_))
+    return;
   Adopt(c, {event.epoch, granted_at, std::clamp(event.joined_at, granted_at, now), event.charged});
   if (!client.member()) return;
   client.rev = 1;  // at least that much was sent
@@ -183,8 +233,9 @@ void ClientEvents::On(const HolderRestored& event) {
 // granted.
 void ClientEvents::Adopt(uint32_t c, const Holding::Adopted& hold) {
   const uint32_t pod = roster_.client(c).pod;
-  // Another pod holds already; all that is left is to stop this one.
-  if (holding_.held() && holding_.pod() != pod) return strays_.Stop(c, hold.epoch);
+  // Another pod holds already, or may; all that is left is to stop this one.
+  const bool others = holding_.pod() != pod || next_.may_begin();
+  if (holding_.held() && others) return strays_.Stop(c, hold.epoch);
   if (!holding_.held() && roster_.pod(pod).gang) gangs_.FoundHolding(pod);
   holding_.Adopt(c, hold);
 }
@@ -206,7 +257,7 @@ void ClientEvents::UpdateWaiting(uint32_t pod) {
   if (line_.Enter(pod) && holding_.held()) holding_.MakeWay(pod);
 }
 
-void ClientEvents::TakeBack() {
+void ClientEvents::TakeBack(bool said) {
   const uint32_t index = holding_.pod();
   if (const Instant since = holding_.token().claimed_at; since != kNever) {
     roster_.pod(index).claims.Spend(turn_.now - since);
@@ -214,6 +265,7 @@ void ClientEvents::TakeBack() {
   holding_.Return();
   gangs_.Returned(index);
   const Pod& pod = roster_.pod(index);
+  const PodId id = pod.id;
   if (pod.removed) {
     Forget(index);
   } else if (pod.asks()) {
@@ -221,6 +273,26 @@ void ClientEvents::TakeBack() {
   } else {
     line_.Rest(index);
   }
+  if (next_.sent()) BeginNext(said, id);
+}
+
+void ClientEvents::BeginNext(bool said, PodId before) {
+  const uint32_t index = next_.pod();
+  const std::vector<ClientReport> kept = next_.TakeKept(turn_.now);
+  holding_.BeginNext(before);
+  if (!holding_.held()) {
+    if (roster_.pod(index).removed) Forget(index);
+    return;
+  }
+  const uint64_t epoch = holding_.token().epoch;
+  for (const ClientReport& report : kept) {
+    On(report);
+    const uint32_t c = roster_.Find(report.client);
+    if (c != Roster::kNobody && !roster_.client(c).member()) turn_.Emit(Settled{report.client});
+  }
+  if (!holding_.held() || holding_.token().epoch != epoch) return;
+  holding_.TellNext(said);
+  if (gangs_.reserved() != Roster::kNobody) holding_.EndForGang();
 }
 
 void ClientEvents::Forget(uint32_t pod) {

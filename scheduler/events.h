@@ -39,10 +39,12 @@ struct PodSet {
 struct PodRemoved {
   PodId pod;
 };
-// A client attached, or attached again after a disconnect (same id).
+// A client attached, or attached again after a disconnect (same id). `words`: it says by a word in
+// memory that others can read what has drained, and waits for others' (SendToken::after).
 struct ClientAttached {
   ClientId client;
   PodId pod;
+  bool words = false;
 };
 // A client's State. `held`: how long the node measured between passing the Token on and receiving
 // this State, when the State says that `epoch` has drained and the node saw all of it; else 0.
@@ -50,8 +52,8 @@ struct ClientAttached {
 // time in which nobody watched: this daemon, or its node's relay, was not there. So does
 // `drained_ago`, where that is known: how long ago it says that it drained. That leaves out no gap
 // in what it held, in which others of its pod may have held.
-// `pod_held`: with `held`, how long ago the node passed on the first of the pod's Tokens of this
-// epoch, until the State came in; 0: not known.
+// `pod_held`: with `held`, or where it goes on, how long ago the node passed on the first of the
+// pod's Tokens of this epoch, until the State came in; 0: not known.
 struct ClientReport {
   ClientId client;
   uint64_t seq = 0;
@@ -63,6 +65,7 @@ struct ClientReport {
   Duration backlog{0};  // GPU time that it expects its unfinished work to take
   Duration pod_held{0};
   Duration drained_ago{0};  // 0: not known
+  Duration age{0};          // it came in so long ago, and had to wait (NextToken)
 };
 // What comes of a client's State: with what its node measured, which first received it `age` ago,
 // and the held_ns of its State when it last held nothing.
@@ -76,9 +79,14 @@ struct ClientDisconnected {
   ClientId client;
   Instant heard_at = kNever;
 };
-// The client's process is gone and its GPU work has ended.
+// The client's process is gone and its GPU work has ended. `held` and `pod_held`: how long it and
+// its pod had held the token of `epoch` when it drained, as its node measured; 0: not that anybody
+// knows.
 struct ClientGone {
   ClientId client;
+  uint64_t epoch = 0;
+  Duration held{0};
+  Duration pod_held{0};
 };
 // Told before anything else after a restart: this client was sent the token of `epoch` and has not
 // drained as far as is known. It counts as attached, disconnected and holding. `granted_at`: when
@@ -91,6 +99,8 @@ struct HolderRestored {
   Instant granted_at{};
   Instant joined_at{};
   Duration charged{0};
+  // It was sent it ahead (SendToken::after), as StoreNext said.
+  bool ahead = false;
 };
 // The way to the GPU's clients is cut, or back. While it is cut nothing is decided, and it does not
 // count as time in which a client could have drained.
@@ -144,12 +154,25 @@ struct StoreHolder {
   Instant joined_at{};
   Duration waited{0};  // the pod did, before this token
 };
+// `client` is about to be sent the token of `epoch` ahead. Must be stored as StoreHolder, beside
+// what is stored of the present one; a StoreHolder of the same epoch replaces it.
+struct StoreNext {
+  ClientId client;
+  PodId pod;
+  uint64_t epoch = 0;
+  Instant sent_at{};
+};
 // `pod` has been charged this much more held time; said as the hold goes on, so that little is lost
 // when the daemon dies. Negative when an estimate turns out to have been too much.
 struct Charged {
   PodId pod;
   Duration held{0};
   Instant limit_full_at{};  // policy::FairQueue::LimitFullAt(), this charge included
+};
+// What the client has said of its own time until now is charged: its `settled_ns` (ReportOf) is
+// what its last State says. Of one that has not reported in this Step.
+struct Settled {
+  ClientId client;
 };
 // The token of `epoch` is back: no client holds anything any more, and what StoreHolder stored for
 // it is void.
@@ -163,6 +186,13 @@ struct SendToken {
   uint64_t rev = 0;
   Duration quota{0};
   bool contended = false;
+  // Ahead: it begins when this client's word says that at least this has drained. Without a client:
+  // at once.
+  struct After {
+    ClientId client;
+    uint64_t epoch = 0;
+    uint64_t rev = 0;
+  } after;
 };
 // SIGKILL the client's process: it has not drained, and drain_kill says so.
 struct KillClient {
@@ -181,7 +211,8 @@ struct Notice {
   Duration by{0};  // how long it has been hung, or how far the token overran
 };
 
-using Effect = std::variant<StoreHolder, Charged, ClearHolders, SendToken, KillClient, Notice>;
+using Effect = std::variant<StoreHolder, StoreNext, Charged, Settled, ClearHolders, SendToken,
+                            KillClient, Notice>;
 using Effects = std::vector<Effect>;
 
 // The Step that is under way: at what time, and where its effects go. Of the scheduler, for its

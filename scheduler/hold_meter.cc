@@ -39,6 +39,17 @@ void HoldMeter::Kept(const wire::Token& token) {
   if (token.epoch > epoch_ && token.rev == 1) kept_epoch_ = token.epoch;
 }
 
+bool HoldMeter::Ends(const wire::State& state) const {
+  return state.seq > seq_ && IsDrained(state.phase) && state.epoch == epoch_ && state.rev == rev_ &&
+         sent_at_ != kNever;
+}
+
+Duration HoldMeter::HeldUntil(Instant ended) const {
+  if (held_ > Duration(0)) return held_;
+  if (sent_at_ == kNever || ended == kNever) return Duration(0);
+  return std::max(ended - sent_at_, Duration(1));
+}
+
 Duration HoldMeter::Said(Instant now, const wire::State& state) {
   if (state.seq <= seq_) return Duration(0);
   seq_ = state.seq;
@@ -61,6 +72,9 @@ void PodMeter::Sent(Instant at, const wire::Token& token) {
 
 Measured PodMeter::Said(Instant now, const wire::State& state, HoldMeter& client) const {
   Measured measured{client.Said(now, state), Duration(0)};
+  if (!IsDrained(state.phase) && state.epoch == epoch_ && client.Opened(epoch_)) {
+    measured.pod_held = std::max(now - since_, Duration(1));
+  }
   if (measured.held > Duration(0) && state.epoch == epoch_ && client.drained_at() != kNever) {
     measured.pod_held = client.drained_at() - since_;
   }

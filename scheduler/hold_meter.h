@@ -21,7 +21,8 @@ inline bool IsDrained(wire::Phase phase) {
   return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
 }
 
-// What a node measured of the hold that a State ends; 0: it ends none, or nobody here knows.
+// What a node measured of the hold that a State ends, and of its pod's also where it goes on; 0: it
+// ends none, or nobody here knows.
 struct Measured {
   Duration held{0};      // by its client: from the grant passed on to the State that came in
   Duration pod_held{0};  // by its pod: from the first of its clients' grants that was passed on
@@ -39,6 +40,20 @@ class HoldMeter {
   // says otherwise, is sent another grant, or takes more than a second to answer a Token that
   // closes its gate.
   Duration Said(Instant now, const wire::State& state);
+  // Whether Said() will say how long the client has held.
+  bool Ends(const wire::State& state) const;
+  // Whether it is known since when the client holds the token of `epoch`, which is the newest.
+  bool Measures(uint64_t epoch) const { return epoch == epoch_ && sent_at_ != kNever; }
+  // ... and it was passed a Token of it that opens its gate.
+  bool Opened(uint64_t epoch) const { return Measures(epoch) && opened_; }
+  // Whether the token of `epoch` is the newest, and its revision `rev` or a later one has drained.
+  bool HasDrained(uint64_t epoch, uint64_t rev) const {
+    return epoch == epoch_ && rev <= rev_ && held_ > Duration(0);
+  }
+  // The client is gone, and its newest token was not out any more at `ended` (kNever: that is not
+  // known): how long it has held that. 0: nobody here knows.
+  Duration HeldUntil(Instant ended) const;
+  uint64_t epoch() const { return epoch_; }
   // After a Said() that is not 0: when the State that ended the hold came in; kNever: it was passed
   // no Token that opens its gate.
   Instant drained_at() const { return opened_ ? sent_at_ + held_ : kNever; }
@@ -63,6 +78,10 @@ class PodMeter {
   void Sent(Instant at, const wire::Token& token);
   // `client`, of one of the clients, is told of its State.
   Measured Said(Instant now, const wire::State& state, HoldMeter& client) const;
+  // As HoldMeter::HeldUntil(), of the pod: until `ended`.
+  Duration HeldUntil(uint64_t epoch, Instant ended) const {
+    return epoch == epoch_ && ended != kNever && ended > since_ ? ended - since_ : Duration(0);
+  }
 
  private:
   uint64_t epoch_ = 0;  // of the newest token that was passed on

@@ -13,34 +13,107 @@ constexpr Duration kRenewalMargin = std::chrono::microseconds(500);
 }  // namespace
 
 Holding::Holding(const SchedulerOptions& options, Roster& roster, Forecast& forecast, Line& line,
-                 const Turn& turn, uint64_t last_epoch, uint64_t first_epoch)
+                 NextToken& next, const Turn& turn, uint64_t last_epoch, uint64_t first_epoch)
     : options_(options),
       roster_(roster),
       forecast_(forecast),
       line_(line),
+      next_(next),
       turn_(turn),
       first_epoch_(first_epoch) {
   token_.epoch = last_epoch;
 }
 
 void Holding::Grant(uint32_t index, Duration quota) {
-  token_.Begin(std::max(token_.epoch + 1, first_epoch_), index);
+  Begin(index, NextEpoch(), quota);
+  const Pod& pod = roster_.pod(index);
+  // Once it has left the line: who is due then is somebody else.
+  token_.quota = line_.CutForDue(index, quota);
+  token_.deadline = turn_.now + token_.quota;
+  if (!pod.gang) PlanRenewal(token_.quota);
+  token_.contended = line_.demand().contended(index);
+  members_.JoinParked();
+  BATON_CHECK(pod.gang || !token_.members.empty());
+}
+
+void Holding::Begin(uint32_t index, uint64_t epoch, Duration quota) {
+  token_.Begin(epoch, index);
   token_.stage = Token::Stage::kOpen;
   Pod& pod = roster_.pod(index);
   if (pod.waiting_since != kNever) token_.waited = turn_.now - pod.waiting_since;
   ++pod.grants;
   line_.Leave(index, true);
   token_.granted_at = turn_.now;
-  if (const Duration due = line_.queue().NextDue();
-      due < quota && !pod.gang && !pod.idle_priority()) {
-    quota = std::min(quota, std::max(line_.LeastQuota(index), due));
-  }
   token_.quota = quota;
   token_.deadline = turn_.now + quota;
-  if (!pod.gang) PlanRenewal(quota);
-  token_.contended = line_.demand().contended(index);
+}
+
+uint64_t Holding::NextEpoch() const {
+  return std::max({token_.epoch + 1, first_epoch_, next_.last_epoch() + 1});
+}
+
+void Holding::BeginNext(PodId before) {
+  const NextToken next = next_.Take();
+  const Pod& pod = roster_.pod(next.pod());
+  // It began when the one before had drained, as far as that was measured; the news took a while.
+  const Instant at = std::clamp(token_.granted_at + token_.measured, next.sent_at(), turn_.now);
+  if (next.clients().empty()) {  // it may have held, and is gone
+    line_.ChargeAside(next.pod(), std::max(next.held(), next.gone_at() - at));
+    return;
+  }
+  if (pod.waiting_since == kNever) line_.Wake(next.pod());
+  Begin(next.pod(), next.last_epoch(), next.quota());
+  token_.granted_at = at;
+  token_.ahead_at = next.sent_at();
+  token_.before = before;
+  token_.measured = std::max(Duration(0), next.gone_at() - at);
+  token_.deadline = at + next.quota();
+  token_.contended = true;
+  if (next.restored()) token_.unwatched = turn_.now - at;
+  PlanRenewal(next.quota());
+  for (const uint32_t c : next.clients()) {
+    Client& client = roster_.client(c);
+    client.part = Client::Part::kSent;
+    client.sent_at = turn_.now;
+    client.lost |= next.recalled();
+    members_.Enlist(c, at);
+    if (!next.restored() && client.connected()) continue;
+    client.away_since = next.restored() ? at : turn_.now;
+    client.watched_from = turn_.now;
+    client.unwatched = token_.unwatched;
+  }
+}
+
+void Holding::NoteBegun(uint32_t c, Instant at) {
+  if (token_.ahead_at == kNever) return;
+  Client& client = roster_.client(c);
+  at = std::max(at, token_.ahead_at);
+  client.joined_at = std::min(client.joined_at, at);
+  if (at >= token_.granted_at) return;
+  const uint32_t before = roster_.Find(token_.before);
+  if (before != Roster::kNobody) line_.ChargeAside(before, at - token_.granted_at);
+  token_.granted_at = at;
+}
+
+void Holding::TellNext(bool said) {
+  const Pod& pod = roster_.pod(token_.pod);
+  for (const uint32_t c : token_.members) {
+    const Client& client = roster_.client(c);
+    // Who has attached again is told nothing before it has said what it has.
+    if (!client.heard()) return;
+    if (client.part == Client::Part::kSent && (client.lost || !said)) members_.Send(c);
+  }
+  if (token_.closed()) return;
   members_.JoinParked();
-  BATON_CHECK(pod.gang || !token_.members.empty());
+  if (pod.removed || pod.held_back) return End();
+  if (const Duration cut = line_.CutForDue(token_.pod, token_.quota); cut < token_.quota) {
+    token_.EndAt(turn_.now + cut);
+    members_.SendToAll();
+  }
+  // Who came meanwhile and goes first, as where it had found the token out already.
+  const auto first = line_.Next();
+  if (!first) return;
+  if (pod.idle_priority() || line_.queue().MayRevoke(*first, token_.pod)) MakeWay(*first);
 }
 
 void Holding::Adopt(uint32_t c, const Adopted& hold) {
@@ -49,7 +122,8 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
     // A token of its own, by this daemon's numbers: what the client says of an epoch never given
     // out here counts for nothing, and what it is told must not look old.
     const bool later = hold.epoch > token_.epoch;
-    token_.Begin(later ? std::max(token_.epoch + 1, first_epoch_) : token_.epoch, client.pod);
+    token_.Begin(later ? NextEpoch() : token_.epoch, client.pod);
+    token_.adopted = true;
     token_.granted_at = hold.granted_at;
     token_.charged = hold.charged;
     token_.deadline = turn_.now;
@@ -63,6 +137,7 @@ void Holding::Adopt(uint32_t c, const Adopted& hold) {
   client.epoch = hold.epoch;
   client.rev = 0;
   client.told = false;
+  client.ahead = false;
   client.part = Client::Part::kConfirmed;
   members_.Enlist(c, hold.joined_at);
 }
@@ -73,8 +148,13 @@ bool Holding::Drained(uint32_t c, Duration held, Duration pod_held) {
   // The pod has held from its first client's grant to its last one's drain. Each grant takes a
   // while to where the client is measured, so only who measures them all can tell.
   const Duration since = client.joined_at - token_.granted_at + held;
-  const Duration most = turn_.now - token_.granted_at;
-  token_.measured = std::max({token_.measured, since, std::min(pod_held, most)});
+  Duration most = turn_.now - token_.granted_at;
+  if (next_.sent()) {
+    // It may have drained long ago; the next one's time is not its own.
+    if (pod_held > Duration(0)) most = std::min(most, pod_held);
+    most = std::min(most, std::max(Duration(0), next_.measured_at() - token_.granted_at));
+  }
+  token_.measured = std::max({token_.measured, std::min(since, most), std::min(pod_held, most)});
   const bool last = token_.members.empty() && !roster_.pod(client.pod).gang;
   if (!last && token_.measured > token_.charged) {
     // Now, for after a restart this client has nothing more to claim.
@@ -87,6 +167,10 @@ bool Holding::Drained(uint32_t c, Duration held, Duration pod_held) {
 void Holding::Return() {
   const Pod& pod = roster_.pod(token_.pod);
   Duration& measured = token_.measured;
+  if (const Duration held = next_.held(); next_.sent() && held > Duration(0)) {
+    const Duration own = turn_.now - token_.granted_at - held;
+    measured = std::clamp(own, Duration(0), measured);
+  }
   // Of a gang's, all of the time was its own, whether it had work here or not.
   if (pod.gang) measured = std::max(measured, turn_.now - token_.granted_at - token_.unwatched);
   line_.Charge(token_.pod, measured - token_.charged);
@@ -99,7 +183,7 @@ void Holding::Return() {
 }
 
 void Holding::MakeWay(uint32_t index) {
-  if (token_.closed()) return;
+  if (token_.closed() || next_.sent()) return;
   const Pod& by = roster_.pod(index);
   Pod& holder = roster_.pod(token_.pod);
   if (by.idle_priority()) return;  // in nobody's way
@@ -209,7 +293,7 @@ void Holding::Tend() {
   if (!token_.closed() && token_.renew_at <= turn_.now) Renew();
   if (!token_.closed() && token_.deadline <= turn_.now) token_.Close(token_.deadline);
   if (!token_.closed()) return;
-  if (ChargeDue() <= turn_.now) ChargeProgress();
+  if (token_.ChargeDue(forecast_.grant(), options_.quota_max) <= turn_.now) ChargeProgress();
   members_.WatchDrain();
 }
 
@@ -217,6 +301,7 @@ void Holding::Tend() {
 // furthest below its share it goes on, without a drain.
 void Holding::Renew() {
   token_.renew_at = kNever;
+  if (next_.sent()) return;
   const uint32_t index = token_.pod;
   const Pod& holder = roster_.pod(index);
   if (holder.wanting == 0 || holder.gang || holder.held_back) return;
@@ -250,13 +335,6 @@ void Holding::ChargeProgress() {
   token_.charged += held;
 }
 
-// A drain may last for ever, and this daemon may end any time: the account is never further behind
-// than by one token.
-Instant Holding::ChargeDue() const {
-  return token_.granted_at + token_.unwatched + forecast_.grant() + token_.charged +
-         options_.quota_max;
-}
-
 void Holding::LinkBack(Duration away) {
   if (!token_.held()) return;
   // What its clients said meanwhile is still to come. A drain goes on where it was, so that a link
@@ -272,7 +350,7 @@ void Holding::LinkBack(Duration away) {
 
 Instant Holding::wakeup() const {
   if (!token_.closed()) return std::min(token_.renew_at, token_.deadline);
-  return std::min(ChargeDue(), members_.wakeup());
+  return std::min(token_.ChargeDue(forecast_.grant(), options_.quota_max), members_.wakeup());
 }
 
 void Holding::Describe(GangView& view) const {

@@ -9,6 +9,7 @@
 #include "scheduler/forecast.h"
 #include "scheduler/line.h"
 #include "scheduler/members.h"
+#include "scheduler/next_token.h"
 #include "scheduler/roster.h"
 #include "scheduler/token.h"
 #include "scheduler/views.h"
@@ -19,7 +20,7 @@ class Holding {
  public:
   // As TokenScheduler's.
   Holding(const SchedulerOptions& options, Roster& roster, Forecast& forecast, Line& line,
-          const Turn& turn, uint64_t last_epoch, uint64_t first_epoch);
+          NextToken& next, const Turn& turn, uint64_t last_epoch, uint64_t first_epoch);
 
   const Token& token() const { return token_; }
   bool held() const { return token_.held(); }
@@ -30,6 +31,17 @@ class Holding {
   // The token, which is free, is the pod's; the clients of it that ask are sent it. A gang's is
   // extended by its coordinator only.
   void Grant(uint32_t pod, Duration quota);
+  // Of whatever is granted next.
+  uint64_t NextEpoch() const;
+  // The token, which is free, is the next one's (NextToken); `before`: whose it was until now.
+  // Then, when it is known what its clients have said of it: what they are to be told. `said`: the
+  // holder before has said that it drained, and its node has seen to the rest; else the next one is
+  // told.
+  void BeginNext(PodId before);
+  void TellNext(bool said);
+  // A client of it that was sent it ahead had begun by `at`, as its node has measured, or as it
+  // says where nobody watched. What the holder before it was charged since then was not its own.
+  void NoteBegun(uint32_t client, Instant at);
   // A hold that this scheduler did not begin.
   struct Adopted {
     uint64_t epoch = 0;
@@ -46,7 +58,8 @@ class Holding {
   // A member has drained, after it held for `held`; the pod had held for `pod_held` by then, where
   // that is known. True when nobody holds a part any more.
   bool Drained(uint32_t client, Duration held, Duration pod_held = Duration(0));
-  // Nobody holds a part: trues up the charge, and the token is free.
+  // Nobody holds a part: trues up the charge, and the token is free. What the next one has held
+  // already, while this one had not said that it drained, is not this one's.
   void Return();
 
   // Pod `by` has started to wait; ChargeProgress() was called before that.
@@ -76,19 +89,21 @@ class Holding {
   using Client = Roster::Client;
   using Pod = Roster::Pod;
 
+  // Who has the token, from now on.
+  void Begin(uint32_t pod, uint64_t epoch, Duration quota);
   void EndAtOnce(Duration after);
   void Renew();
   void PlanRenewal(Duration span);
   Instant DueAt() const;
-  Instant ChargeDue() const;
 
   const SchedulerOptions& options_;
   Roster& roster_;
   Forecast& forecast_;
   Line& line_;
+  NextToken& next_;
   const Turn& turn_;
   Token token_;
-  Members members_{options_, roster_, line_.demand(), turn_, token_};
+  Members members_{options_, roster_, line_.demand(), turn_, token_, next_};
   const uint64_t first_epoch_;
   int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
 };

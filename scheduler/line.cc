@@ -228,4 +228,11 @@ Duration Line::Quota(uint32_t index) const {
   return std::max(kQuotaLeast, std::min(wanted, allowed));
 }
 
+Duration Line::CutForDue(uint32_t index, Duration quota) const {
+  const Pod& pod = roster_.pod(index);
+  const Duration due = queue_.NextDue();
+  if (due >= quota || pod.gang || pod.idle_priority()) return quota;
+  return std::min(quota, std::max(LeastQuota(index), due));
+}
+
 }  // namespace baton::scheduler

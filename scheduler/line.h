@@ -65,6 +65,8 @@ class Line {
   // Long enough to pay for its hand-off and to finish the usual burst, within the bounds and what
   // the pod's limit still allows.
   Duration Quota(uint32_t pod) const;
+  // What of `quota` the pod is granted, where somebody must begin before that would be over.
+  Duration CutForDue(uint32_t pod, Duration quota) const;
   // A pod that must begin for its request's sake may cut the pod's token to this, not further;
   // Duration::max(): not at all.
   Duration LeastQuota(uint32_t pod) const;

@@ -16,6 +16,7 @@ void Members::Enlist(uint32_t c, Instant joined_at) {
 }
 
 void Members::Join(uint32_t c) {
+  roster_.client(c).ahead = false;
   Enlist(c, turn_.now);
   Send(c);
 }
@@ -29,7 +30,7 @@ void Members::JoinParked() {
 void Members::Admit(uint32_t c) {
   const Client& client = roster_.client(c);
   if (client.parked() && token_.pod == client.pod && token_.admits() &&
-      turn_.now < token_.deadline) {
+      turn_.now < token_.deadline && !next_.may_begin()) {
     Join(c);
   }
 }
@@ -44,8 +45,9 @@ void Members::Send(uint32_t c) {
   Duration left = token_.closed() ? Duration(0) : token_.deadline - turn_.now;
   // The little that is left of an ordinary token must not be taken for a single launch.
   if (left <= wire::kSingleLaunch && token_.stage != Token::Stage::kLetOn) left = Duration(0);
-  turn_.Emit(SendToken{client.id, token_.epoch, client.rev, std::max(Duration(0), left),
-                       token_.contended});
+  if (next_.may_begin()) left = Duration(0);  // so no gate may open again
+  turn_.Emit(SendToken{
+      client.id, token_.epoch, client.rev, std::max(Duration(0), left), token_.contended, {}});
 }
 
 void Members::SendToAll() {
@@ -77,10 +79,25 @@ void Members::WatchDrain() {
     }
   }
   if (holder.gang || token_.deadline + options_.drain_reopen > now || !Stuck()) return;
+  if (next_.may_begin() && !CallBack()) return;
   token_.Reopen(now + options_.quota_min);
   SendToAll();
   JoinParked();
   turn_.Emit(Notice{Notice::Kind::kReopened, holder.id, ClientId{}, now - ended});
+}
+
+// What the next one needs before the holder's gate may open again; see NextToken. True: it has
+// that.
+bool Members::CallBack() {
+  if (!next_.recalled()) next_.Recall(roster_, turn_);
+  if (!next_.closed()) return false;
+  if (next_.Ask()) SendToAll();
+  const auto answers = [this](uint32_t c) {
+    return roster_.client(c).part == Client::Part::kConfirmed;
+  };
+  if (!std::all_of(token_.members.begin(), token_.members.end(), answers)) return false;
+  next_.SetOver();
+  return true;
 }
 
 // Members that still work on the GPU may be waiting there for what a parked client of the same pod
@@ -103,7 +120,7 @@ Instant Members::wakeup() const {
       at = std::min(at, client.sent_at + options_.resend);
     }
   }
-  if (!roster_.pod(token_.pod).gang && Stuck()) {
+  if (!roster_.pod(token_.pod).gang && Stuck() && !(next_.recalled() && next_.may_begin())) {
     at = std::min(at, token_.deadline + options_.drain_reopen);
   }
   return at;

@@ -7,6 +7,7 @@
 
 #include "scheduler/demand.h"
 #include "scheduler/events.h"
+#include "scheduler/next_token.h"
 #include "scheduler/roster.h"
 #include "scheduler/token.h"
 
@@ -16,8 +17,13 @@ class Members {
  public:
   // Those of `token`, which lists them.
   Members(const SchedulerOptions& options, Roster& roster, const Demand& demand, const Turn& turn,
-          Token& token)
-      : options_(options), roster_(roster), demand_(demand), turn_(turn), token_(token) {}
+          Token& token, NextToken& next)
+      : options_(options),
+        roster_(roster),
+        demand_(demand),
+        turn_(turn),
+        token_(token),
+        next_(next) {}
 
   // A client of the pod is a member since `joined_at`, and needs no word of it.
   void Enlist(uint32_t client, Instant joined_at);
@@ -42,12 +48,14 @@ class Members {
   using Client = Roster::Client;
 
   bool Stuck() const;
+  bool CallBack();
 
   const SchedulerOptions& options_;
   Roster& roster_;
   const Demand& demand_;
   const Turn& turn_;
   Token& token_;
+  NextToken& next_;
 };
 
 }  // namespace baton::scheduler

@@ -41,6 +41,12 @@ bool RelayGuard::Said(Instant now, uint64_t number, const wire::State& state) {
   Client& client = found->second;
   const Word word(state.epoch, state.rev);
   if (word < client.opened) return false;
+  // As the scheduler defers it: of that token alone.
+  if (const auto ahead = ahead_.find(number);
+      ahead != ahead_.end() && word.first == ahead->second.word.first) {
+    ahead->second.over =
+        IsDrained(state.phase) && word >= ahead->second.word && word <= client.passed;
+  }
   client.told = std::max(client.told, std::min(word, client.passed));
   client.holds = !IsDrained(state.phase);
   if (!*client.holds) Release(now, number);
@@ -64,18 +70,54 @@ RelayGuard::Verdict RelayGuard::Judge(Instant now, uint64_t number, const wire::
   // The client ignores it, so it would never say that it has drained.
   if (word <= client.told) return Verdict::kDrop;
   Expire(now);
-  if (!holders_.empty() && pod_ != client.pod) return Verdict::kKeep;
-  if (const auto holder = holders_.find(number); holder != holders_.end()) Release(now, number);
+  // The daemon has gone on to another token, so those before it are void.
+  std::erase_if(ahead_, [&](const auto& one) { return one.second.word.first < token.epoch; });
+  if (IsForOthers(client)) return Verdict::kKeep;
+  const bool held = !holders_.empty() && pod_ != client.pod;
+  if (held && (token.after_client == 0 || token.after_epoch != epoch_)) return Verdict::kKeep;
+  if (token.after_client != 0) {
+    ahead_[number] = {word};
+    client.passed = std::max(client.passed, word);
+    client.told = word;
+    return Verdict::kPass;
+  }
+  Hold(now, number, client, word);
+  return Verdict::kPass;
+}
+
+void RelayGuard::Began(Instant now, uint64_t number, const wire::Token& token) {
+  const auto found = clients_.find(number);
+  const auto ahead = ahead_.find(number);
+  if (found == clients_.end() || ahead == ahead_.end()) return;
+  const bool over = ahead->second.over;
+  ahead_.erase(ahead);
+  epoch_ = std::max(epoch_, token.epoch);
+  if (over) return;
+  Expire(now);
+  if (!holders_.empty() && pod_ != found->second.pod) return;
+  Hold(now, number, found->second, {token.epoch, token.rev});
+}
+
+void RelayGuard::Hold(Instant now, uint64_t number, Client& client, const Word& word) {
+  if (holders_.contains(number)) Release(now, number);
+  ahead_.erase(number);
   pod_ = client.pod;
   holders_[number] = Holder{};
-  epoch_ = token.epoch;
+  epoch_ = word.first;
   client.passed = std::max(client.passed, word);
-  client.told = client.opened = word;
-  return Verdict::kPass;
+  client.told = std::max(client.told, word);
+  client.opened = word;
+}
+
+bool RelayGuard::IsForOthers(const Client& client) const {
+  return std::any_of(ahead_.begin(), ahead_.end(), [&](const auto& one) {
+    return !one.second.over && clients_.at(one.first).pod != client.pod;
+  });
 }
 
 void RelayGuard::Gone(Instant now, uint64_t client) {
   Release(now, client);
+  ahead_.erase(client);
   clients_.erase(client);
 }
 
@@ -132,6 +174,9 @@ std::optional<std::string> RelayGuard::Invariants(Instant now) const {
     claims += holder.claims;
     if (holder.claims && holder.until - claimed_since_ > drain_timeout_)
       return "a claim is too long";
+  }
+  for (const auto& [number, word] : ahead_) {
+    if (!clients_.contains(number)) return "a token was passed ahead to a client that is not known";
   }
   if (claims != claims_ || (claims_ > 0 && claimed_since_ > now)) return "claims do not add up";
   return std::nullopt;

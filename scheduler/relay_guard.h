@@ -3,6 +3,9 @@
 // would give two pods the GPU at once. The daemon sends it again while the client's reports do not
 // name it.
 //
+// A grant that was sent ahead is let through while its predecessor is out: its client waits for
+// that one's word by itself. The client counts as a holder once it begins.
+//
 // A pod is whatever stands for one: its ticket. Pure; not thread safe.
 #ifndef BATON_SCHEDULER_RELAY_GUARD_H_
 #define BATON_SCHEDULER_RELAY_GUARD_H_
@@ -26,8 +29,8 @@ class RelayGuard {
 
   // The client attaches the GPU, for the first time or again: it may say that it holds.
   void Attach(uint64_t client, const std::string& pod);
-  // It has lost its connection, and with it perhaps what it was passed last. It is not known to have
-  // a share of the GPU until Served() says so again.
+  // It has lost its connection, and with it perhaps what it was passed last. It is not known to
+  // have a share of the GPU until Served() says so again.
   void Disconnect(uint64_t client);
   // The daemon has said that the client's pod has a share of the GPU.
   void Served(Instant now, uint64_t client);
@@ -42,6 +45,8 @@ class RelayGuard {
     kDrop,  // it means nothing any more: the client has had it, or a newer word about that token
   };
   Verdict Judge(Instant now, uint64_t client, const wire::Token& token);
+  // A Token that was sent ahead, and has passed, begins: the one before it has drained.
+  void Began(Instant now, uint64_t client, const wire::Token& token);
   // Its process is gone.
   void Gone(Instant now, uint64_t client);
 
@@ -72,12 +77,22 @@ class RelayGuard {
   void Believe(Instant now, uint64_t number, Client& client);
   void Release(Instant now, uint64_t client);
   void Expire(Instant now);
+  // The client holds from here on.
+  void Hold(Instant now, uint64_t number, Client& client, const Word& word);
+  // Another pod than the client's has been passed a token ahead, and has not said that it drained.
+  bool IsForOthers(const Client& client) const;
   ClaimBudget& BudgetOf(Instant now, const std::string& pod);
 
   const Duration drain_timeout_;
   uint64_t epoch_ = 0;  // of the newest grant passed on
   std::string pod_;     // of the holders
   std::map<uint64_t, Holder> holders_;
+  // Who was passed a token ahead that has not begun here; of one pod.
+  struct Ahead {
+    Word word;
+    bool over = false;  // it has said already that it drained
+  };
+  std::map<uint64_t, Ahead> ahead_;
   uint32_t claims_ = 0;      // holders that claim to be
   Instant claimed_since_{};  // while there are
   std::map<uint64_t, Client> clients_;

@@ -43,6 +43,9 @@ class Roster {
     bool draining = false;       // its last report said so
     bool hang_reported = false;  // in the present token
     bool told = false;           // was sent `rev` by this side, which knows of no other
+    bool words = false;          // has a word of its own, and reads others' (ClientAttached)
+    bool ahead = false;          // was sent its part ahead
+    bool lost = false;           // has lost its connection since then
     uint64_t seq = 0;            // of its last report
     uint64_t epoch = 0;          // of the last token sent
     uint64_t rev = 0;            // and its revision

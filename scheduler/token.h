@@ -34,10 +34,13 @@ struct Token {
   Stage stage = Stage::kFree;
   bool contended = false;          // as last told to the members
   bool revoked = false;            // of a gang: for a pod that goes first
+  bool adopted = false;            // it was not granted here
   uint64_t epoch = 0;              // its number; while it is free, that of the last one
   uint32_t pod = Roster::kNobody;  // kNobody exactly when it is free
   Roster::Numbers members;         // clients that have a part of it, in order of joining
   Instant granted_at{};
+  Instant ahead_at = kNever;    // it was sent before it was granted: when
+  PodId before;                 // ... and whose the one before it was
   Instant deadline{};           // as this side sees it
   Instant renew_at = kNever;    // when to decide about an extension
   Instant ended_at = kNever;    // when it first closed; a reopening does not set it back
@@ -56,6 +59,12 @@ struct Token {
   // Whether clients of its pod that ask get a part of it.
   bool admits() const { return stage == Stage::kOpen || stage == Stage::kReopened; }
 
+  // When what it has lasted is to be charged: a drain may last for ever, and this daemon may end
+  // any time, so the account is never further behind than by `most`. `way`: a grant's to its
+  // client.
+  Instant ChargeDue(Duration way, Duration most) const {
+    return granted_at + unwatched + way + charged + most;
+  }
   // A new one, of a pod.
   void Begin(uint64_t number, uint32_t holder) {
     *this = Token();

@@ -9,7 +9,7 @@ namespace baton::scheduler {
 TokenScheduler::TokenScheduler(const SchedulerOptions& options, uint64_t last_epoch,
                                uint64_t first_epoch)
     : options_(options),
-      holding_(options_, roster_, forecast_, line_, turn_, last_epoch, first_epoch) {}
+      holding_(options_, roster_, forecast_, line_, next_, turn_, last_epoch, first_epoch) {}
 
 void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   turn_.effects = &effects;
@@ -29,16 +29,26 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
       },
       event);
   line_.ForgetRested();
-  if (!cut()) {
-    strays_.Expire();
-    if (holding_.held()) holding_.Tend();
-    if (!holding_.held() && strays_.empty() && gangs_.reserved() == Roster::kNobody) {
-      const auto next = line_.Next();
-      if (next) holding_.Grant(*next, line_.Quota(*next));
-    }
-  }
+  if (!cut()) Decide();
   if (!gangs_.empty()) gangs_.Rank(cut());
   turn_.effects = nullptr;
+}
+
+void TokenScheduler::Decide() {
+  strays_.Expire();
+  if (holding_.held()) holding_.Tend();
+  if (!strays_.empty() || gangs_.reserved() != Roster::kNobody) return;
+  if (!holding_.held()) {
+    const auto next = line_.Next();
+    if (next) holding_.Grant(*next, line_.Quota(*next));
+  } else if (AwaitsNext(holding_.token(), next_, roster_) && !roster_.has_gangs()) {
+    const auto next = line_.Next();
+    // One of idle priority is not: somebody with a request may come until then.
+    if (next && !roster_.pod(*next).idle_priority()) {
+      SendAhead(holding_.token(), *next, holding_.NextEpoch(), line_.Quota(*next), roster_, turn_,
+                next_);
+    }
+  }
 }
 
 // While no token was out and somebody claimed to run, that one kept the GPU from all others.
@@ -76,6 +86,16 @@ std::optional<std::string> TokenScheduler::Invariants() const {
       return "a pod that asks does not stand in line, or one that does not ask does";
     }
   }
+  if (next_.sent()) {
+    if (!holding_.held() || next_.pod() == holding_.pod())
+      return "the next token has none before it";
+    for (const uint32_t c : next_.clients()) {
+      if (!roster_.client(c).id || roster_.client(c).pod != next_.pod()) {
+        return "a client of another pod was sent the next token";
+      }
+      if (roster_.client(c).member()) return "who has a part is next as well";
+    }
+  }
   if (!strays_.bounded()) return "a claim is waited for for too long";
   const auto lags = line_.queue().fluid().SumOfLags();
   if (lags && std::abs(Nanos(*lags)) > 1'000'000) return "the lags do not sum to zero";
@@ -97,7 +117,7 @@ std::optional<PodId> TokenScheduler::holder() const {
 bool TokenScheduler::Holds(ClientId client, std::optional<uint64_t> epoch) const {
   const uint32_t c = roster_.Find(client);
   return c != Roster::kNobody && (!epoch || roster_.client(c).epoch == *epoch) &&
-         (roster_.client(c).member() || strays_.Has(c));
+         (roster_.client(c).member() || strays_.Has(c) || next_.Has(c));
 }
 
 std::vector<PodStatus> TokenScheduler::Status(Instant now) {
@@ -171,6 +191,7 @@ void TokenScheduler::On(const PodRemoved& event) {
   for (const uint32_t c : pod.clients) clients_.SetWants(c, false);
   if (pod.gang) On(GangStep{event.pod, GangStep::Do::kRest});
   if (holding_.pod() == index) return holding_.End();
+  if (next_.pod() == index) return;  // it has had its token first
   if (gangs_.reserved() == index) gangs_.Unreserve();
   clients_.Forget(index);
 }

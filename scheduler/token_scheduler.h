@@ -13,6 +13,7 @@
 //   Line          which pods wait (Demand counts them), what each has been charged; the fair queue
 //   Holding       the token, from its grant to its return (scheduler/token.h has its stages), and
 //                 its Members, the clients that have a part of it
+//   NextToken     the one after it, where that was sent ahead
 //   Strays        clients that claim to run beside it
 //   GangLine      gangs in line, and the one that the GPU is kept for
 //   ClientEvents  what the events of clients make of them
@@ -35,6 +36,7 @@
 #include "scheduler/gang_line.h"
 #include "scheduler/holding.h"
 #include "scheduler/line.h"
+#include "scheduler/next_token.h"
 #include "scheduler/roster.h"
 #include "scheduler/strays.h"
 #include "scheduler/views.h"
@@ -91,6 +93,8 @@ class TokenScheduler {
   void On(const TeamWeights& event);
   void On(const PodHeldBack& event);
 
+  // What is due: the token's end, the next grant, the next one ahead.
+  void Decide();
   void ChargeStrays(Duration passed);
 
   const SchedulerOptions options_;
@@ -98,10 +102,12 @@ class TokenScheduler {
   Roster roster_;
   Forecast forecast_{options_, roster_};
   Line line_{options_, roster_, forecast_, turn_};
+  NextToken next_;
   Holding holding_;
   Strays strays_{options_, roster_, turn_};
   GangLine gangs_{roster_, forecast_, line_, holding_, turn_};
-  ClientEvents clients_{roster_, forecast_, line_, holding_, strays_, gangs_, turn_};
+  ClientEvents clients_{options_, roster_, forecast_, line_, holding_,
+                        next_,    strays_, gangs_,    turn_};
   Instant cut_at_ = kNever;  // since then the link is cut
   uint64_t steps_ = 0;
 };

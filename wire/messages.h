@@ -71,9 +71,10 @@ struct Hello {
   AwayMode away = AwayMode::kWait;
   Text<128> command;  // what runs, for people to read
   Text<32> hook_version;
+  bool words = false;  // its word's memory (wire/word.h) comes with the frame, and it reads others'
   template <class V>
   void Fields(V& v) {
-    v(ticket), v(incarnation), v(away), v(command), v(hook_version);
+    v(ticket), v(incarnation), v(away), v(command), v(hook_version), v(words);
   }
 };
 
@@ -186,9 +187,17 @@ struct Token {
   uint64_t rev = 0;
   uint64_t quota_ns = 0;
   bool contended = false;  // somebody else waits: return it as soon as the work runs out
+  // Not 0: it was sent ahead. It begins, and its quota counts, once that client's word says that
+  // (after_epoch, after_rev) or more has drained. The word is at `after_gpu` of the memory whose
+  // descriptor comes with the frame (wire/word.h); without one the Token means nothing yet.
+  uint64_t after_client = 0;
+  uint64_t after_epoch = 0;
+  uint64_t after_rev = 0;
+  uint8_t after_gpu = 0;
   template <class V>
   void Fields(V& v) {
     v(gpu), v(epoch), v(rev), v(quota_ns), v(contended);
+    v(after_client), v(after_epoch), v(after_rev), v(after_gpu);
   }
 };
 
@@ -272,9 +281,10 @@ struct ClientUp {
   uint64_t uid = 0;
   Bytes hello;              // the client's Hello frame as it came
   Text<64> kubernetes_pod;  // uid of the pod that its cgroup names; empty: none
+  bool words = false;       // as Hello says, and the relay has found to be so
   template <class V>
   void Fields(V& v) {
-    v(client), v(pid), v(start_time), v(uid), v(hello), v(kubernetes_pod);
+    v(client), v(pid), v(start_time), v(uid), v(hello), v(kubernetes_pod), v(words);
   }
 };
 

@@ -56,6 +56,9 @@ void Adversary::Heard(Process& p, const wire::Token& token) {
   if (token.epoch >= mind.epoch) {
     mind.epoch = token.epoch;
     mind.rev = token.rev;
+    if (p.work.OneIn(3)) {
+      clients_.SayWord(p, p.work.OneIn(4) ? Edge(p.work, mind.epoch) : mind.epoch, mind.rev);
+    }
   }
   switch (mind.habit) {
     case Habit::kThief:
@@ -67,6 +70,11 @@ void Adversary::Heard(Process& p, const wire::Token& token) {
       return;
     case Habit::kSilent:
       return Soon(p, 1'000, 4'000'000);
+    case Habit::kWord:
+      if (token.quota_ns == 0) return;
+      Say(p, Phase::kDraining);
+      mind.said_word = false;
+      return Soon(p, 300, 5'000);
     case Habit::kAnything:
       return Soon(p, 1, 10'000);
   }
@@ -93,6 +101,11 @@ void Adversary::Act(Process& p) {
     case Habit::kSilent:
       if (!p.work.OneIn(4)) Say(p, Phase::kWaiting);
       return;
+    case Habit::kWord:
+      mind.said_word = !mind.said_word;
+      if (!mind.said_word) return Say(p, Phase::kWaiting);
+      clients_.SayWord(p, mind.epoch, mind.rev);
+      return Soon(p, 1'000, 4'000'000);
     case Habit::kAnything:
       SayAnything(p);
       return Soon(p, 20, 100'000);

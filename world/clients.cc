@@ -146,6 +146,7 @@ hook::Observation Clients::Observe(const Process& p) const {
 void Clients::Step(Process& p, const hook::Event& event) {
   if (!p.alive || p.stopped) return;
   const hook::Effects effects = p.machine.Step(world_.now, event, Observe(p));
+  Write(p);
   if (effects.send) links_.ToDaemon(p, effects.state);
   const bool opened = effects.open && !p.open;
   p.open = effects.open;
@@ -156,6 +157,43 @@ void Clients::Step(Process& p, const hook::Event& event) {
     world_.After(microseconds(p.link.Between(3, 40)), What::kOpened, p.index, t);
   }
   if (p.watching) NoticeFinished(p);
+}
+
+void Clients::Write(Process& p) {
+  const hook::ClientMachine& machine = p.machine;
+  if (machine.phase() == wire::Phase::kHolding && p.word.began_epoch < machine.epoch()) {
+    p.word.began_epoch = machine.epoch();
+    p.word.began_at = world_.now;
+  }
+  if (machine.ahead() != nullptr) ReadSoon(p);
+  if (!machine.drained() || p.word.Says(machine.epoch(), machine.rev())) return;
+  SayWord(p, machine.epoch(), machine.rev());
+}
+
+void Clients::SayWord(Process& p, uint64_t epoch, uint64_t rev) {
+  p.word.epoch = epoch;
+  p.word.rev = rev;
+  for (const auto& other : world_.processes) {
+    if (other->alive && other->gpu == p.gpu && other->machine.ahead() != nullptr) ReadSoon(*other);
+  }
+}
+
+void Clients::ReadSoon(Process& p) {
+  const wire::Token& token = *p.machine.ahead();
+  const Process& before = world_.ProcessOf(ClientId{token.after_client});
+  if (p.reading || !before.word.Says(token.after_epoch, token.after_rev)) return;
+  p.reading = true;
+  world_.After(microseconds(p.link.Between(3, 40)), What::kWord, p.index);
+}
+
+void Clients::Read(Process& p) {
+  p.reading = false;
+  if (p.machine.ahead() == nullptr || !p.alive || p.stopped) return;
+  const wire::Token& token = *p.machine.ahead();
+  const Process& before = world_.ProcessOf(ClientId{token.after_client});
+  if (before.word.Says(token.after_epoch, token.after_rev)) {
+    Step(p, {.kind = hook::EventKind::kWord});
+  }
 }
 
 // One event at a time sees to a machine's timer, however often it is set.
@@ -208,6 +246,7 @@ void Clients::Continue(Process& p) {
   if (!p.alive) return;
   p.stopped = false;
   const std::vector<hook::Event> events = std::exchange(p.missed, {});
+  Read(p);
   Step(p, {.kind = hook::EventKind::kTimer});
   for (const hook::Event& event : events) Step(p, event);
   for (uint32_t t = 0; t < p.threads.size(); ++t) Unthrottle(p, t);

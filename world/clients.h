@@ -23,6 +23,10 @@ class Clients {
   // Something for the machine; a process that is stopped finds it when it goes on.
   void Deliver(Process& p, const hook::Event& event);
   void Continue(Process& p);
+  // The process says by its word that so much has drained: who waits for it wakes up.
+  void SayWord(Process& p, uint64_t epoch, uint64_t rev);
+  // Event kWord: the process looks at the word that it waits for.
+  void Read(Process& p);
 
   // Events kBurst, kOpened, kTurn, kFinished and kWake.
   void BeginBurst(Process& p, uint32_t thread);
@@ -44,6 +48,9 @@ class Clients {
   bool EndBurst(Process& p, uint32_t thread);
   hook::Observation Observe(const Process& p) const;
   void Step(Process& p, const hook::Event& event);
+  // Writes the process's word, where that has changed; those who wait for it wake up.
+  void Write(Process& p);
+  void ReadSoon(Process& p);
   void QueueWake(Process& p);
   void NoticeFinished(Process& p);
 

@@ -65,7 +65,7 @@ void Daemon::RemovePod(size_t pod) {
 }
 
 void Daemon::Attach(const Process& p) {
-  Step(p.gpu, scheduler::ClientAttached{WorldState::ClientOf(p), world_.IdOf(p.pod)});
+  Step(p.gpu, scheduler::ClientAttached{WorldState::ClientOf(p), world_.IdOf(p.pod), true});
 }
 
 void Daemon::Detach(const Process& p, Instant heard_at) {
@@ -76,6 +76,7 @@ void Daemon::Hear(Process& p, const wire::State& state, const scheduler::Measure
                   Duration age) {
   if (down_) return;
   const ClientId client = WorldState::ClientOf(p);
+  p.said_ns = std::max(p.said_ns, state.held_ns);
   Step(p.gpu, scheduler::ReportOf(client, state, measured, age, p.settled_ns));
   if (!world_.sites[p.gpu].scheduler->Holds(client, state.epoch)) {
     p.settled_ns = std::max(p.settled_ns, state.held_ns);
@@ -87,18 +88,18 @@ void Daemon::CutLink(bool cut) {
   for (uint32_t g = 0; g < world_.sites.size(); ++g) Step(g, scheduler::LinkCut{cut});
 }
 
-void Daemon::Gone(Process& p) {
-  if (!down_) SayGone(p);
+void Daemon::Gone(Process& p, const Node::Held& held) {
+  if (!down_) SayGone(p, held);
 }
 
-void Daemon::SayGone(Process& p) {
+void Daemon::SayGone(Process& p, const Node::Held& held) {
   // What it used while nobody watched, nobody can tell.
   if (p.restored) {
     Account& account = world_.AccountOf(p);
     account.unseen += std::max(account.used - account.held - account.unseen, Duration(0));
     account.unseen += outages_;  // taken back, where it was charged meanwhile
   }
-  Step(p.gpu, scheduler::ClientGone{WorldState::ClientOf(p)});
+  Step(p.gpu, scheduler::ClientGone{WorldState::ClientOf(p), held.epoch, held.held, held.pod_held});
 }
 
 void Daemon::Step(uint32_t g, const scheduler::Event& event) {
@@ -114,11 +115,17 @@ void Daemon::StepOne(uint32_t g, const scheduler::Event& event) {
   for (const scheduler::Effect& effect : effects_) {
     if (const auto* store = std::get_if<scheduler::StoreHolder>(&effect)) {
       Store(g, *store);
+    } else if (const auto* next = std::get_if<scheduler::StoreNext>(&effect)) {
+      if (!site.next.empty() && site.next.front().epoch != next->epoch) site.next.clear();
+      site.next.push_back(*next);
     } else if (const auto* charged = std::get_if<scheduler::Charged>(&effect)) {
       Account& account = world_.pods[world_.IndexOf(charged->pod)].accounts[g];
       account.held += charged->held;
       account.limit_full_at = charged->limit_full_at;
       site.held += charged->held;
+    } else if (const auto* settled = std::get_if<scheduler::Settled>(&effect)) {
+      Process& p = world_.ProcessOf(settled->client);
+      p.settled_ns = std::max(p.settled_ns, p.said_ns);
     } else if (std::holds_alternative<scheduler::ClearHolders>(effect)) {
       ReportHold(g);
       site.stored.clear();
@@ -169,7 +176,10 @@ void Daemon::Send(const scheduler::SendToken& send) {
   token.rev = send.rev;
   token.quota_ns = static_cast<uint64_t>(Nanos(send.quota));
   token.contended = send.contended;
-  if (!world_.plan.relay) node_.Pass(p, token);
+  token.after_client = send.after.client.value;
+  token.after_epoch = send.after.epoch;
+  token.after_rev = send.after.rev;
+  if (!world_.plan.relay && !node_.Pass(p, token)) return;
   links_.ToClient(p, token);
 }
 
@@ -235,6 +245,8 @@ void Daemon::ComeBack(const std::vector<uint32_t>& of) {
   gangs_.emplace(world_.options.scheduler);
   gangs_queued_ = kNever;
   for (Site& site : world_.sites) {
+    // The next token is void once it has been stored as the present one.
+    if (!site.next.empty() && site.next.front().epoch <= site.stored_epoch) site.next.clear();
     site.scheduler =
         std::make_unique<scheduler::TokenScheduler>(world_.options.scheduler, site.stored_epoch);
     site.tick_queued = kNever;
@@ -254,10 +266,14 @@ void Daemon::ComeBack(const std::vector<uint32_t>& of) {
 void Daemon::Restore(uint32_t g) {
   const Site& site = world_.sites[g];
   const std::vector<scheduler::StoreHolder> holders = site.stored;
+  const std::vector<scheduler::StoreNext> next = site.next;
+  const auto is_of = [this](size_t i) {
+    return [this, i](const auto& h) { return h.pod == world_.IdOf(i); };
+  };
   for (size_t i = 0; i < world_.pods.size(); ++i) {
     const PodState& pod = world_.pods[i];
-    const bool held = std::any_of(holders.begin(), holders.end(),
-                                  [&](const auto& h) { return h.pod == world_.IdOf(i); });
+    const bool held = std::any_of(holders.begin(), holders.end(), is_of(i)) ||
+                      std::any_of(next.begin(), next.end(), is_of(i));
     if (pod.accounts[g].here && (pod.present || held)) SetPod(i, g, pod.accounts[g].limit_full_at);
   }
   for (const scheduler::StoreHolder& holder : holders) {
@@ -265,12 +281,18 @@ void Daemon::Restore(uint32_t g) {
     Step(g, scheduler::HolderRestored{holder.client, holder.pod, holder.epoch, site.granted_at,
                                       holder.joined_at, account.held - account.hold_base});
   }
-  for (const scheduler::StoreHolder& holder : holders) {
+  for (const scheduler::StoreNext& one : next) {
+    Step(g, scheduler::HolderRestored{one.client, one.pod, one.epoch, one.sent_at, one.sent_at,
+                                      Duration(0), true});
+  }
+  const auto look = [&](const auto& holder) {
     Process& p = world_.ProcessOf(holder.client);
     p.restored = true;
     if (!world_.pods[p.pod].present) Step(g, scheduler::PodRemoved{holder.pod});
     if (!p.alive && gpus_.PendingOf(p) == 0) SayGone(p);
-  }
+  };
+  for (const scheduler::StoreHolder& holder : holders) look(holder);
+  for (const scheduler::StoreNext& one : next) look(one);
 }
 
 }  // namespace baton::world

@@ -47,7 +47,7 @@ class Daemon {
   void CutLink(bool cut);
   // The process is dead, and nothing of it is on the GPU. While the daemon is down it is not told
   // so; it looks when it is back.
-  void Gone(Process& p);
+  void Gone(Process& p, const Node::Held& held);
 
   // A timer that was set for `at`.
   void Tick(uint32_t whose, Instant at);
@@ -72,7 +72,7 @@ class Daemon {
   void TendGangs();
   void QueueTick(Instant wakeup, Instant& queued, uint32_t whose);
   void Restore(uint32_t g);
-  void SayGone(Process& p);
+  void SayGone(Process& p, const Node::Held& held = {});
 
   WorldState& world_;
   const Gpus& gpus_;

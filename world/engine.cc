@@ -77,8 +77,7 @@ void World::Handle(const Event& event) {
     case What::kTick:
       return daemon_.Tick(event.subject, event.at);
     case What::kGone:
-      node_.Gone(ProcessAt(event));
-      return daemon_.Gone(ProcessAt(event));
+      return daemon_.Gone(ProcessAt(event), node_.Gone(ProcessAt(event)));
     case What::kKill:
       return processes_.Kill(ProcessAt(event));
     case What::kContinue:
@@ -104,6 +103,8 @@ void World::Handle(const Event& event) {
       return Deliver(event.subject);
     case What::kTurn:
       return clients_.TakeTurn(ProcessAt(event));
+    case What::kWord:
+      return clients_.Read(ProcessAt(event));
   }
 }
 
@@ -125,7 +126,15 @@ void World::AtRelay(uint32_t frame) {
   Process* p = links_.At(frame, said);
   if (p == nullptr) return links_.Drop(frame);
   const auto measured = node_.Said(*p, said);
+  PassPlain();
   measured ? links_.Forward(frame, *measured) : links_.Drop(frame);
+}
+
+// Whose holder says that it has drained, and its word does not, cannot know.
+void World::PassPlain() {
+  for (const auto& [process, token] : node_.TakePlain()) {
+    links_.FromNode(*state_.processes[process], token);
+  }
 }
 
 void World::AtDaemon(uint32_t frame) {
@@ -133,7 +142,10 @@ void World::AtDaemon(uint32_t frame) {
   scheduler::Measured measured;
   Process* p = links_.Take(frame, said, measured);
   if (p == nullptr) return;
-  if (!state_.plan.relay) measured = node_.Said(*p, said).value_or(measured);
+  if (!state_.plan.relay) {
+    measured = node_.Said(*p, said).value_or(measured);
+    PassPlain();
+  }
   daemon_.Hear(*p, said, measured);
 }
 
@@ -141,7 +153,8 @@ void World::AtClient(uint32_t frame) {
   if (!state_.plan.relay) return Deliver(frame);
   wire::Token token;
   const Process* p = links_.At(frame, token);
-  p != nullptr&& node_.Pass(*p, token) ? links_.Deliver(frame) : links_.Drop(frame);
+  if (p == nullptr || !node_.Pass(*p, token)) return links_.Drop(frame);
+  links_.Deliver(frame, token);
 }
 
 void World::Deliver(uint32_t frame) {

@@ -59,9 +59,9 @@ struct PodFigures {
 
 struct Verdict {
   bool ok = true;
-  std::string
-      check;  // which check failed first: exclusive, limit, book, codec, liveness, lag,
-              // share, credit, invariant, relay, epoch, stolen, claims, robbed or lost; empty when ok
+  std::string check;      // which check failed first: exclusive, limit, book, codec, liveness, lag,
+                          // share, credit, invariant, relay, epoch, stolen, claims, robbed or lost;
+                          // empty when ok
   std::string violation;  // what it saw, with its instant
   Duration at{0};         // that instant
   uint64_t events = 0;

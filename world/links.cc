@@ -68,9 +68,16 @@ Process* Links::At(uint32_t slot, wire::Token& token) {
   return Of(slot);
 }
 
-void Links::Deliver(uint32_t slot) {
+void Links::Deliver(uint32_t slot, const wire::Token& token) {
+  frames_[slot].token = token;
   Process& p = *world_.processes[frames_[slot].process];
   InOrder(p, microseconds(p.link.Between(8, 60)), What::kFromRelay, slot);
+}
+
+void Links::FromNode(Process& p, const wire::Token& token) {
+  if (!p.connected) return;
+  const uint32_t slot = NewFrame(p);
+  Deliver(slot, token);
 }
 
 uint32_t Links::NewFrame(const Process& p) {

@@ -32,7 +32,9 @@ class Links {
   Process* At(uint32_t frame, wire::State& state);
   void Forward(uint32_t frame, const scheduler::Measured& measured);
   Process* At(uint32_t frame, wire::Token& token);
-  void Deliver(uint32_t frame);
+  void Deliver(uint32_t frame, const wire::Token& token);
+  // The node itself passes a Token on.
+  void FromNode(Process& p, const wire::Token& token);
   void Drop(uint32_t frame) { free_.push_back(frame); }
 
   bool cut() const { return cut_; }

@@ -8,7 +8,8 @@ namespace baton::world {
 Node::Node(WorldState& world)
     : world_(world),
       keeping_(world.plan.pods.size(), std::vector<Keeping>(world.plan.gpus)),
-      meters_(world.plan.gpus) {
+      meters_(world.plan.gpus),
+      handovers_(world.plan.gpus) {
   if (!world.plan.relay) return;
   for (uint32_t g = 0; g < world.plan.gpus; ++g) {
     guards_.emplace_back(world.options.scheduler.drain_timeout);
@@ -34,15 +35,44 @@ void Node::Disconnect(const Process& p) {
   if (!guards_.empty()) guards_[p.gpu].Disconnect(p.index);
 }
 
-void Node::Gone(const Process& p) {
-  SetKeeps(p, false);
+Node::Held Node::Gone(const Process& p) {
+  // Its last word may have been read. If not, the daemon tells the next one.
+  std::vector<scheduler::Handover::Next> begun =
+      handovers_[p.gpu].Gone(p.index + 1, p.word.began_epoch, p.word.began_at);
+  std::erase_if(begun, [&](const auto& next) {
+    return world_.processes[next.client - 1]->word.began_epoch != next.token.epoch;
+  });
+  const Instant end = begun.empty() ? kNever : EndBefore(begun);
+  SetKeeps(p, false, std::min(end, world_.now));
   SeenOf(p).last.reset();
   if (!guards_.empty()) guards_[p.gpu].Gone(world_.now, p.index);
+  const uint64_t epoch = SeenOf(p).meter.epoch();
+  const Held held{epoch, SeenOf(p).meter.HeldUntil(end), meters_[p.gpu].HeldUntil(epoch, end)};
+  for (const auto& next : begun) Began(next, end);
+  return held;
+}
+
+void Node::Began(const scheduler::Handover::Next& next, Instant at) {
+  const Process& q = *world_.processes[next.client - 1];
+  if (!guards_.empty()) guards_[q.gpu].Began(world_.now, q.index, next.token);
+  if (next.began_at != kNever) return;  // it is gone
+  for (const wire::Token& token : next.Passed()) NotePassed(q, token, at);
+  if (next.over_at == kNever) return;
+  const Instant began = BeganAt(next, q.word.began_epoch, q.word.began_at, next.over_at);
+  SetKeeps(q, false, at + next.HeldSince(began));
 }
 
 std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::State& state) {
   Seen& seen = SeenOf(p);
-  const scheduler::Measured measured = meters_[p.gpu].Said(world_.now, state, seen.meter);
+  handovers_[p.gpu].Said(p.index + 1, state, p.word.began_epoch);
+  const auto* over = handovers_[p.gpu].Heard(world_.now, p.index + 1, state);
+  std::vector<scheduler::Handover::Next> begin;
+  const Instant end = EndOf(p, state, begin);
+  scheduler::Measured measured = meters_[p.gpu].Said(end, state, seen.meter);
+  if (over != nullptr) {
+    measured.held =
+        over->HeldSince(BeganAt(*over, p.word.began_epoch, p.word.began_at, over->over_at));
+  }
   bool passed = true;
   if (!guards_.empty()) {
     scheduler::RelayGuard& guard = guards_[p.gpu];
@@ -51,29 +81,76 @@ std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::Stat
   }
   if (!passed) return std::nullopt;
   const bool last = state.epoch == seen.epoch && state.rev >= seen.rev;
-  if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false);
-  seen.last = Saying{state, measured, world_.now};
+  if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false, end);
+  // Where frames are late, an older one may come last.
+  if (!seen.last || state.seq >= seen.last->state.seq) {
+    seen.last = Saying{state, measured, world_.now};
+  }
+  for (const auto& next : begin) {
+    Began(next, end);
+    const Process& q = *world_.processes[next.client - 1];
+    if (q.word.began_epoch == next.token.epoch) continue;
+    // The word that it waits for has not come, or it has not woken up yet.
+    plain_.push_back({static_cast<uint32_t>(next.client - 1), next.token});
+    plain_.back().token.after_client = 0;
+  }
   return measured;
 }
 
-bool Node::Pass(const Process& p, const wire::Token& token) {
+// When the hold ends that the State may end, and who begins then.
+Instant Node::EndOf(const Process& p, const wire::State& state,
+                    std::vector<scheduler::Handover::Next>& next) {
+  scheduler::Handover& handover = handovers_[p.gpu];
+  const Instant end = world_.now;
+  if (!handover.AwaitsEnd(p.index + 1, state) || !SeenOf(p).meter.Ends(state)) return end;
+  next = handover.Take(p.index + 1, state);
+  return EndBefore(next);
+}
+
+Instant Node::EndBefore(const std::vector<scheduler::Handover::Next>& next) const {
+  scheduler::Succession after{world_.now};
+  for (const auto& one : next) {
+    const Word& word = world_.processes[one.client - 1]->word;
+    after.began = std::min(after.began, BeganAt(one, word.began_epoch, word.began_at, world_.now));
+    after.over = std::max(after.over, one.over_at);
+  }
+  return after.EndOfHold(world_.now);
+}
+
+bool Node::Pass(const Process& p, wire::Token& token) {
+  SeenOf(p);
+  if (token.after_client != 0) {
+    const scheduler::HoldMeter& before = SeenOf(*world_.processes[token.after_client - 1]).meter;
+    // Where the hold before is not measured, this one's beginning would not be known.
+    if (!before.Measures(token.after_epoch)) {
+      SeenOf(p).meter.Kept(token);
+      return false;
+    }
+    if (before.HasDrained(token.after_epoch, token.after_rev)) token.after_client = 0;
+  }
   Seen& seen = SeenOf(p);
   using Verdict = scheduler::RelayGuard::Verdict;
   const Verdict verdict =
       guards_.empty() ? Verdict::kPass : guards_[p.gpu].Judge(world_.now, p.index, token);
   if (verdict == Verdict::kKeep) seen.meter.Kept(token);
   if (verdict != Verdict::kPass) return false;
-  seen.meter.Sent(world_.now, token);
-  meters_[p.gpu].Sent(world_.now, token);
+  handovers_[p.gpu].Passed(world_.now, p.index + 1, token);
+  if (token.after_client == 0) NotePassed(p, token, world_.now);
+  return true;
+}
+
+void Node::NotePassed(const Process& p, const wire::Token& token, Instant at) {
+  Seen& seen = SeenOf(p);
+  seen.meter.Sent(at, token);
+  meters_[p.gpu].Sent(at, token);
   // It is told to stop what it claims, by the number that it named.
-  if (token.quota_ns == 0 && token.epoch != seen.epoch) return true;
-  if (token.epoch < seen.epoch) return true;
+  if (token.quota_ns == 0 && token.epoch != seen.epoch) return;
+  if (token.epoch < seen.epoch) return;
   seen.epoch = token.epoch;
   seen.rev = token.rev;
-  if (token.quota_ns == 0) return true;
-  SetKeeps(p, true);
+  if (token.quota_ns == 0) return;
+  SetKeeps(p, true, at);
   seen.last.reset();  // it was about an earlier word
-  return true;
 }
 
 std::optional<Node::Saying> Node::Last(const Process& p) const {
@@ -89,7 +166,9 @@ void Node::LoseDaemon() {
     seen.meter = {};
     seen.last.reset();
   }
-  if (guards_.empty()) meters_.assign(meters_.size(), {});
+  if (!guards_.empty()) return;
+  meters_.assign(meters_.size(), {});
+  handovers_.assign(handovers_.size(), {});
 }
 
 Duration Node::Kept(size_t pod, uint32_t gpu) const {
@@ -97,15 +176,15 @@ Duration Node::Kept(size_t pod, uint32_t gpu) const {
   return keeping.before + (keeping.processes > 0 ? world_.now - keeping.since : Duration(0));
 }
 
-void Node::SetKeeps(const Process& p, bool keeps) {
+void Node::SetKeeps(const Process& p, bool keeps, Instant at) {
   Seen& seen = SeenOf(p);
   if (seen.keeps == keeps) return;
   seen.keeps = keeps;
   Keeping& keeping = keeping_[p.pod][p.gpu];
   if (keeps) {
-    if (keeping.processes++ == 0) keeping.since = world_.now;
+    if (keeping.processes++ == 0) keeping.since = at;
   } else if (--keeping.processes == 0) {
-    keeping.before += world_.now - keeping.since;
+    keeping.before += at - keeping.since;
   }
 }
 

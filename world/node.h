@@ -8,9 +8,11 @@
 #define BATON_WORLD_NODE_H_
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
+#include "scheduler/handover.h"
 #include "scheduler/hold_meter.h"
 #include "scheduler/relay_guard.h"
 #include "wire/messages.h"
@@ -25,12 +27,25 @@ class Node {
   void Attach(const Process& p);
   void Served(const Process& p);
   void Disconnect(const Process& p);
-  void Gone(const Process& p);
+  // What it held at last, where it had drained; else 0.
+  struct Held {
+    uint64_t epoch = 0;
+    Duration held{0};
+    Duration pod_held{0};
+  };
+  Held Gone(const Process& p);
   // A State of the process has come in. What was measured of the hold that it ends; nothing where
   // it is not passed on.
   std::optional<scheduler::Measured> Said(const Process& p, const wire::State& state);
   // Whether the Token may be passed on to the process; if so, it is.
-  bool Pass(const Process& p, const wire::Token& token);
+  // One that was sent ahead for a token that is back loses its `after_client`.
+  bool Pass(const Process& p, wire::Token& token);
+  // Tokens that were passed on ahead, whose clients are to be told that they begin.
+  struct Plain {
+    uint32_t process = 0;
+    wire::Token token;
+  };
+  std::vector<Plain> TakePlain() { return std::exchange(plain_, {}); }
   // What the process said last on its present connection, and what was measured of it then.
   struct Saying {
     wire::State state;
@@ -59,12 +74,20 @@ class Node {
   };
 
   Seen& SeenOf(const Process& p);
-  void SetKeeps(const Process& p, bool keeps);
+  Instant EndOf(const Process& p, const wire::State& state,
+                std::vector<scheduler::Handover::Next>& next);
+  // Until when the token before these was held.
+  Instant EndBefore(const std::vector<scheduler::Handover::Next>& next) const;
+  void Began(const scheduler::Handover::Next& next, Instant at);
+  void NotePassed(const Process& p, const wire::Token& token, Instant at);
+  void SetKeeps(const Process& p, bool keeps, Instant at);
 
   WorldState& world_;
-  std::vector<Seen> seen_;                     // by process
-  std::vector<std::vector<Keeping>> keeping_;  // by pod and GPU
-  std::vector<scheduler::PodMeter> meters_;    // by GPU
+  std::vector<Seen> seen_;                      // by process
+  std::vector<std::vector<Keeping>> keeping_;   // by pod and GPU
+  std::vector<scheduler::PodMeter> meters_;     // by GPU
+  std::vector<scheduler::Handover> handovers_;  // by GPU
+  std::vector<Plain> plain_;
   std::vector<scheduler::RelayGuard> guards_;  // by GPU; none without a relay
 };
 

@@ -51,6 +51,7 @@ enum class What : uint8_t {
   kToRelay,     // a frame
   kFromRelay,   // a frame
   kTurn,        // a process, whose turn to launch it is
+  kWord,        // a process that waits for another one's word, which may have come
 };
 
 struct Event {
@@ -73,6 +74,17 @@ struct Thread {
   Instant asked = kNever;  // since when it waits for the token
   uint64_t launches = 0;
   uint32_t collectives = 0;
+};
+
+// What a process says in its memory, for others to read: what of its tokens has drained, and which
+// one it began last, when.
+struct Word {
+  uint64_t epoch = 0;
+  uint64_t rev = 0;
+  uint64_t began_epoch = 0;
+  Instant began_at{};
+
+  bool Says(uint64_t e, uint64_t r) const { return epoch > e || (epoch == e && rev >= r); }
 };
 
 // One process on one GPU: its launching threads, its hook, its connection.
@@ -113,6 +125,8 @@ struct Process {
   bool noticing = false;  // an event that tells of finished work is on its way
   bool hang = false;      // its next kernel never ends
   Duration busy{0};
+  Word word;
+  bool reading = false;          // an event kWord is on its way
   Instant wake = kNever;         // when the machine wants to be stepped next,
   Instant wake_queued = kNever;  // and the event that sees to it
   // When the frame before arrives, by where it is going: to relay, daemon, relay and process
@@ -120,6 +134,7 @@ struct Process {
   std::array<Instant, 4> arrives{};
   // What the daemon knows of it.
   uint64_t settled_ns = 0;          // of its State: held_ns when it last held nothing
+  uint64_t said_ns = 0;             // of its last State: held_ns
   bool restored = false;            // held when the daemon ended, and has not been heard since
   std::vector<hook::Event> missed;  // while it is stopped
 };
@@ -168,8 +183,9 @@ struct Site {
   uint64_t stored_epoch = 0;
   Instant granted_at{};  // when the first of `stored` was sent its token
   std::vector<scheduler::StoreHolder> stored;
-  Duration held{0};   // charged to all pods
-  bool heard = true;  // the daemon knows of the GPU
+  std::vector<scheduler::StoreNext> next;  // of the token that was sent ahead
+  Duration held{0};                        // charged to all pods
+  bool heard = true;                       // the daemon knows of the GPU
 };
 
 struct WorldState {

@@ -41,6 +41,7 @@ class World {
   void Arrive(size_t pod);
   void Leave(size_t pod);
   void AtRelay(uint32_t frame);
+  void PassPlain();
   void AtDaemon(uint32_t frame);
   void AtClient(uint32_t frame);
   void Deliver(uint32_t frame);
@@ -56,7 +57,7 @@ class World {
   Laws laws_{state_, node_};
   Daemon daemon_{state_, gpus_, links_, node_, laws_};
   Clients clients_{state_, gpus_, links_};
-  Adversary adversary_{state_, links_, node_, daemon_};
+  Adversary adversary_{state_, links_, node_, daemon_, clients_};
   Processes processes_{state_, gpus_, laws_, node_, daemon_, clients_, adversary_};
   Faults faults_{state_, links_, daemon_, processes_};
 };

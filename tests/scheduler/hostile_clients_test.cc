@@ -90,7 +90,8 @@ TEST(PodMeter, MeasuresFromTheFirstTokenThatAClientOfThePodWasPassed) {
   EXPECT_EQ(measured.held, milliseconds(10));
   EXPECT_EQ(measured.pod_held, milliseconds(10));
   measured = pod.Said(At(milliseconds(130)), StateOf(1, Phase::kHolding, 7, 2), second);
-  EXPECT_EQ(measured.pod_held, Duration(0)) << "it ends no hold";
+  EXPECT_EQ(measured.held, Duration(0)) << "it ends no hold";
+  EXPECT_EQ(measured.pod_held, milliseconds(30)) << "so far";
   for (const uint64_t seq : {2, 3}) {
     measured = pod.Said(At(milliseconds(130 + seq)), StateOf(seq, Phase::kIdle, 7, 2), second);
     EXPECT_EQ(measured.held, milliseconds(29));

@@ -1,0 +1,42 @@
+#include "node/word_page.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+namespace baton::node {
+namespace {
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+}  // namespace
+
+std::shared_ptr<const WordPage> WordPage::Map(UniqueFd file) {
+  struct stat about {};
+  // Only files of memory have seals.
+  const int seals = file ? fcntl(file.get(), F_GET_SEALS) : -1;
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(file.get(), &about) != 0 ||
+      about.st_size != static_cast<off_t>(wire::kWordsBytes)) {
+    return nullptr;
+  }
+  void* const at = mmap(nullptr, wire::kWordsBytes, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) return nullptr;
+  return std::shared_ptr<const WordPage>(
+      new WordPage(std::move(file), static_cast<const wire::Words*>(at)));
+}
+
+WordPage::~WordPage() { munmap(const_cast<wire::Words*>(words_), wire::kWordsBytes); }
+
+Instant BeganAt(const scheduler::Handover::Next& next, const wire::Word* word, Instant said) {
+  if (word == nullptr) return scheduler::BeganAt(next, 0, {}, said);
+  const uint64_t epoch = word->began_epoch.load(std::memory_order_acquire);
+  const Instant at = InstantFromNanos(
+      static_cast<int64_t>(word->began_ns.load(std::memory_order_relaxed) & INT64_MAX));
+  return scheduler::BeganAt(next, epoch, at, said);
+}
+
+}  // namespace baton::node

@@ -1,0 +1,242 @@
+// Tokens that are sent ahead, by what the daemon's socket says: clients with words of their own
+// making.
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "tests/backend/batond_fixture.h"
+#include "wire/word.h"
+
+namespace baton::backend {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* future write */ | F_SEAL_SEAL;
+
+uint64_t g_last = 0;  // number of a client
+
+// A client whose words are written by the test.
+class Worded : public ScriptedClient {
+ public:
+  explicit Worded(const std::string& path) : Worded(path, ++g_last) {}
+  ~Worded() { munmap(words_, wire::kWordsBytes); }
+
+  void MakeFile(size_t size, int seals) {
+    file_ = UniqueFd(memfd_create("words", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(file_.get(), static_cast<off_t>(size)), 0);
+    void* at = mmap(nullptr, wire::kWordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    ASSERT_NE(at, MAP_FAILED);
+    words_ = static_cast<wire::Words*>(at);
+    ASSERT_EQ(fcntl(file_.get(), F_ADD_SEALS, seals), 0);
+  }
+  wire::Word& word() { return words_->of[0]; }
+  int file() const { return file_.get(); }
+
+  // As Join(), with `files` beside Hello.
+  bool JoinWith(const std::string& ticket, const std::vector<int>& files) {
+    wire::Hello hello;
+    hello.ticket.Set(ticket);
+    hello.incarnation = number_;
+    hello.words = true;
+    char bytes[wire::kTenantFrameMax];
+    iovec part{bytes, wire::Encode(hello, bytes, sizeof bytes)};
+    std::vector<char> control(CMSG_SPACE(files.size() * sizeof(int)));
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+    memcpy(CMSG_DATA(rights), files.data(), files.size() * sizeof(int));
+    return sendmsg(fd(), &message, MSG_NOSIGNAL) > 0 && Await<wire::Welcome>() &&
+           SendAttach(0, "GPU-a") && Await<wire::Attached>();
+  }
+  bool Join(const std::string& ticket) { return JoinWith(ticket, {file()}); }
+  // What it has drained, by its word.
+  void SayWord() {
+    word().rev = state.rev;
+    word().epoch = state.epoch;
+  }
+  // It holds, and drains: its last word is the token's.
+  bool Drain() { return Report(Phase::kHolding) && Report(Phase::kDraining); }
+  // The next Token that was sent ahead, with the word that it waits for; null: another one came.
+  struct Ahead {
+    wire::Token token;
+    const wire::Word* word = nullptr;
+  };
+  Ahead AwaitAhead() {
+    char bytes[wire::kTenantFrameMax];
+    char control[CMSG_SPACE(sizeof(int))];
+    iovec part{bytes, sizeof bytes};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    pollfd ready{fd(), POLLIN, 0};
+    Ahead ahead;
+    if (poll(&ready, 1, kPatienceMs) <= 0) return ahead;
+    const ssize_t size = recvmsg(fd(), &message, MSG_CMSG_CLOEXEC);
+    wire::Frame frame;
+    if (size <= 0 || frame.Parse(bytes, static_cast<size_t>(size)) != wire::DecodeStatus::kOk ||
+        !frame.Read(ahead.token)) {
+      return ahead;
+    }
+    const cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return ahead;
+    int fd = -1;
+    memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+    void* at = mmap(nullptr, wire::kWordsBytes, PROT_READ, MAP_SHARED, fd, 0);
+    writable_ = mmap(nullptr, wire::kWordsBytes, PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED;
+    close(fd);
+    if (at != MAP_FAILED) {
+      ahead.word = &static_cast<const wire::Words*>(at)->of[ahead.token.after_gpu];
+    }
+    return ahead;
+  }
+  bool got_writable() const { return writable_; }
+  void Begin(const wire::Token& token) {
+    state.epoch = token.epoch;
+    state.rev = token.rev;
+    word().began_ns = static_cast<uint64_t>(Nanos(MonotonicNow()));
+    word().began_epoch = token.epoch;
+  }
+  // Whether some frame lies in the socket after a round trip of the other client's.
+  bool HasFrame() { return !Receive(100).empty(); }
+
+ private:
+  Worded(const std::string& path, uint64_t number) : ScriptedClient(path, number), number_(number) {
+    MakeFile(wire::kWordsBytes, kSeals);
+  }
+
+  const uint64_t number_;
+  UniqueFd file_;
+  wire::Words* words_ = nullptr;
+  bool writable_ = false;
+};
+
+class Words : public Batond {
+ protected:
+  void SetUp() override {
+    Batond::SetUp();
+    first_ = std::make_unique<Worded>(Socket());
+    second_ = std::make_unique<Worded>(Socket());
+    ASSERT_TRUE(first_->Join(Pod("first", 40)));
+    ticket_ = Pod("second", 40);
+  }
+  // The first one holds, the second one waits and is sent its token ahead.
+  Worded::Ahead SendAhead() {
+    EXPECT_TRUE(second_->Join(ticket_));
+    EXPECT_TRUE(first_->Ask() && first_->AwaitGrant());
+    EXPECT_TRUE(second_->Ask());
+    EXPECT_TRUE(first_->AwaitGateClosed());
+    EXPECT_TRUE(first_->Report(Phase::kDraining));
+    return second_->AwaitAhead();
+  }
+
+  std::unique_ptr<Worded> first_, second_;
+  std::string ticket_;
+};
+
+TEST_F(Words, ATokenIsSentAheadAndBeginsByTheHoldersWord) {
+  const auto ahead = SendAhead();
+  ASSERT_NE(ahead.word, nullptr);
+  EXPECT_FALSE(second_->got_writable());
+  EXPECT_GT(ahead.token.quota_ns, 0u);
+  EXPECT_EQ(ahead.token.after_epoch, first_->state.epoch);
+  EXPECT_EQ(Holder(), "first");
+  EXPECT_FALSE(ahead.word->Says(ahead.token.after_epoch, ahead.token.after_rev));
+  first_->SayWord();
+  EXPECT_TRUE(ahead.word->Says(ahead.token.after_epoch, ahead.token.after_rev));
+  second_->Begin(ahead.token);
+  ASSERT_TRUE(second_->Report(Phase::kHolding));
+  EXPECT_EQ(Holder(), "first") << "it has not said so yet";
+  ASSERT_TRUE(first_->GiveBack());
+  EXPECT_EQ(Holder(), "second");
+  while (second_->HasGrantNow()) EXPECT_GT(second_->state.rev, 1u) << "it has begun by itself";
+}
+
+TEST_F(Words, WhoHasNotBegunWhenTheHolderIsBackIsTold) {
+  const auto ahead = SendAhead();
+  ASSERT_NE(ahead.word, nullptr);
+  ASSERT_TRUE(first_->GiveBack());  // and its word says nothing
+  const auto token = second_->AwaitGrant();
+  ASSERT_TRUE(token);
+  EXPECT_EQ(token->epoch, ahead.token.epoch);
+  EXPECT_EQ(token->after_client, 0u);
+  EXPECT_EQ(Holder(), "second");
+}
+
+TEST_F(Words, OfAHolderThatIsGoneTheNextOneIsTold) {
+  ASSERT_NE(SendAhead().word, nullptr);
+  first_->Close();
+  // Its process, which is this one, lives: it holds until it comes back and has drained.
+  EXPECT_EQ(Holder(), "first");
+  ASSERT_TRUE(first_->Connect(Socket()) &&
+              first_->Join(Say({{"command", "pod"}, {"name", "first"}}).value("ticket", "")));
+  ASSERT_TRUE(first_->GiveBack());
+  EXPECT_TRUE(second_->AwaitGrant());
+}
+
+TEST_F(Words, WhatAHolderThatClosesItsSocketHasInItsWordCounts) {
+  const auto ahead = SendAhead();
+  ASSERT_NE(ahead.word, nullptr);
+  first_->SayWord();
+  second_->Begin(ahead.token);
+  first_->Close();
+  for (int i = 0; i < 100 && Holder() != "second"; ++i) poll(nullptr, 0, 20);
+  EXPECT_EQ(Holder(), "second");
+}
+
+TEST_F(Words, FilesThatCouldBeTakenAwayAreNone) {
+  const std::string third = Pod("third", 10);
+  const int kNoFile = open("/dev/null", O_RDWR | O_CLOEXEC);
+  struct {
+    const char* what;
+    size_t size;
+    int seals;
+  } const files[] = {{"without seals", wire::kWordsBytes, 0},
+                     {"that may shrink", wire::kWordsBytes, kSeals & ~F_SEAL_SHRINK},
+                     {"that others may write", wire::kWordsBytes, kSeals & ~0x10},
+                     {"too short", 1, kSeals},
+                     {"no memory", 0, -1}};
+  for (const auto& file : files) {
+    SCOPED_TRACE(file.what);
+    Worded client(Socket());
+    if (file.seals >= 0) client.MakeFile(file.size, file.seals);
+    ASSERT_TRUE(client.JoinWith(third, {file.seals >= 0 ? client.file() : kNoFile}));
+    ASSERT_TRUE(first_->Ask() && first_->AwaitGrant());
+    ASSERT_TRUE(client.Ask());
+    ASSERT_TRUE(first_->AwaitGateClosed());
+    ASSERT_TRUE(first_->Report(Phase::kDraining));
+    EXPECT_FALSE(client.HasFrame()) << "nothing is sent ahead to it";
+    ASSERT_TRUE(first_->GiveBack());
+    ASSERT_TRUE(client.AwaitGrant());
+    ASSERT_TRUE(client.GiveBack());
+  }
+  close(kNoFile);
+}
+
+TEST_F(Words, DescriptorsThatNobodyAskedForAreClosed) {
+  const auto open_files = [this] {
+    const std::filesystem::directory_iterator all("/proc/" + std::to_string(daemon_.pid()) + "/fd");
+    return std::distance(begin(all), end(all));
+  };
+  ASSERT_TRUE(second_->JoinWith(ticket_, {second_->file(), second_->file(), second_->file()}));
+  Worded other(Socket());
+  ASSERT_TRUE(other.Join(ticket_));
+  const auto before = open_files();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(other.Connect(Socket()));
+    ASSERT_TRUE(other.JoinWith(ticket_, std::vector<int>(200, second_->file())));
+  }
+  EXPECT_LE(open_files(), before);
+}
+
+}  // namespace
+}  // namespace baton::backend

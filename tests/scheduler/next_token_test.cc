@@ -1,0 +1,512 @@
+// The token that is sent ahead: to whom and when, when it counts as begun, what its clients gain by
+// lies, and how it is taken back. The scheduler is told events one by one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <optional>
+
+#include "scheduler/handover.h"
+#include "scheduler/token_scheduler.h"
+#include "tests/scheduler/share_spec.h"
+
+namespace baton::scheduler {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::Phase;
+
+// Pods 1, 2 and 3 with clients 10, 20 and 30, which have words.
+class SentAhead : public ::testing::Test {
+ protected:
+  SentAhead() {
+    for (const uint64_t pod : {1, 2, 3}) {
+      Step(PodSet{PodId{pod}, Spec(30)});
+      Step(ClientAttached{ClientId{10 * pod}, PodId{pod}, true});
+    }
+  }
+
+  void Step(const Event& event) {
+    effects_.clear();
+    scheduler_.Step(now_, event, effects_);
+    EXPECT_EQ(scheduler_.Invariants(), std::nullopt);
+    for (const Effect& effect : effects_) {
+      if (const auto* sent = std::get_if<SendToken>(&effect)) {
+        told_[sent->client.value] = *sent;
+        opened_[sent->client.value] += sent->quota > Duration(0) ? 1 : 0;
+      }
+      if (const auto* charged = std::get_if<Charged>(&effect)) {
+        charged_[charged->pod.value] += charged->held;
+      }
+    }
+  }
+  // Of the token that the client was sent last.
+  void Say(uint64_t client, Phase phase, Duration held = Duration(0)) {
+    const SendToken& last = told_[client];
+    Step(ClientReport{ClientId{client}, ++seq_, phase, last.epoch, last.rev, held});
+  }
+  // As its node has measured.
+  void Report(uint64_t client, Phase phase, Duration held, Duration pod_held) {
+    const SendToken& last = told_[client];
+    Step(ClientReport{.client = ClientId{client},
+                      .seq = ++seq_,
+                      .phase = phase,
+                      .epoch = last.epoch,
+                      .rev = last.rev,
+                      .held = held,
+                      .pod_held = pod_held});
+  }
+  void Pass(Duration time) {
+    const Instant end = now_ + time;
+    for (int ticks = 0; scheduler_.wakeup() <= end; ++ticks) {
+      ASSERT_LT(ticks, 1'000) << "no way on from a wakeup";
+      now_ = std::max(now_, scheduler_.wakeup());
+      Step(Tick{});
+    }
+    now_ = end;
+  }
+  uint64_t Holder() const { return scheduler_.holder().value_or(PodId{0}).value; }
+
+  // Pod 1 is granted for quota_min at granted_at_, and drains when that is over; pod 2 waits.
+  void SendAhead(std::initializer_list<uint64_t> waiting = {20}) {
+    granted_at_ = now_;
+    Say(10, Phase::kWaiting);
+    Say(10, Phase::kHolding);
+    for (const uint64_t client : waiting) Say(client, Phase::kWaiting);
+    Pass(options_.quota_min);
+    Say(10, Phase::kDraining);
+  }
+  // The next one says that it holds.
+  void Begin() {
+    began_at_ = now_;
+    Say(20, Phase::kHolding);
+  }
+  // So long the client was the holder by now, as its node has measured.
+  Duration Held(Instant since) const { return now_ - since; }
+  // Another client of pod 1 asks, whom its drain may be waiting for, until it must be let in.
+  void GetStuck() {
+    Step(ClientAttached{ClientId{11}, PodId{1}, true});
+    Say(11, Phase::kWaiting);
+    Pass(options_.drain_reopen);
+  }
+
+  const SchedulerOptions options_;
+  Instant now_{std::chrono::seconds(3)};
+  Instant granted_at_{};
+  Instant began_at_{};
+  uint64_t seq_ = 0;
+  Effects effects_;                     // of the last step
+  std::map<uint64_t, SendToken> told_;  // last, by client
+  std::map<uint64_t, int> opened_;      // how often what it was sent would open its gate
+  std::map<uint64_t, Duration> charged_;
+  TokenScheduler scheduler_{options_, 0};
+};
+
+TEST_F(SentAhead, TheNextOneWaitsForTheHoldersWordAndIsStoredFirst) {
+  SendAhead();
+  EXPECT_EQ(Holder(), 1u);
+  const SendToken& sent = told_[20];
+  EXPECT_EQ(sent.after.client, ClientId{10});
+  EXPECT_EQ(sent.after.epoch, told_[10].epoch);
+  EXPECT_EQ(sent.after.rev, told_[10].rev);
+  EXPECT_EQ(sent.epoch, told_[10].epoch + 1);
+  EXPECT_GT(sent.quota, Duration(0));
+  ASSERT_EQ(effects_.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<StoreNext>(effects_.front()));
+}
+
+TEST_F(SentAhead, NothingIsSentToWhoHasNoWordNorWhereTheHolderHasNone) {
+  Step(ClientAttached{ClientId{20}, PodId{2}, false});
+  SendAhead();
+  EXPECT_EQ(opened_[20], 0);
+  Say(10, Phase::kIdle, milliseconds(6));
+  ASSERT_EQ(Holder(), 2u);
+  EXPECT_EQ(told_[20].after.client, ClientId{});
+  Say(20, Phase::kHolding);
+  Say(10, Phase::kWaiting);
+  Pass(options_.quota_min);
+  Say(20, Phase::kDraining);
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_LT(told_[10].epoch, told_[20].epoch);
+}
+
+TEST_F(SentAhead, ItIsTheHoldersWhenTheOneBeforeHasReturnedAndNeedsNoWord) {
+  SendAhead();
+  Pass(milliseconds(1));
+  Begin();
+  EXPECT_EQ(Holder(), 1u);
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(1));
+  Say(10, Phase::kWaiting, held);
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_EQ(charged_[1], held);
+  EXPECT_EQ(opened_[20], 1) << "it was told ahead, and has begun by itself";
+  Pass(milliseconds(2));
+  Say(20, Phase::kIdle, Held(began_at_));
+  EXPECT_EQ(charged_[2], milliseconds(3)) << "it began when the one before had drained";
+}
+
+TEST_F(SentAhead, WhoseHolderWasNotMeasuredIsToldToBegin) {
+  SendAhead();
+  Say(10, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_EQ(opened_[20], 2);
+  EXPECT_EQ(told_[20].after.client, ClientId{});
+  EXPECT_EQ(told_[20].rev, 2u);
+}
+
+TEST_F(SentAhead, WhatIsSaidOfItWaitsAndCountsAsOfThen) {
+  SendAhead();
+  Begin();
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(4));
+  Say(20, Phase::kIdle);
+  EXPECT_EQ(Holder(), 1u);
+  EXPECT_EQ(charged_[2], Duration(0));
+  Pass(milliseconds(30));
+  Say(30, Phase::kWaiting);
+  Say(10, Phase::kIdle, held);
+  EXPECT_EQ(Holder(), 3u);
+  EXPECT_EQ(charged_[1], held);
+  EXPECT_EQ(charged_[2], milliseconds(4)) << "not for what the holder's State was late";
+}
+
+TEST_F(SentAhead, WhoeverComesWaitsForBothWhateverTheNextOneSays) {
+  SendAhead();
+  Say(30, Phase::kWaiting);
+  for (const Phase phase : {Phase::kHolding, Phase::kIdle, Phase::kDraining, Phase::kWaiting}) {
+    Step(ClientReport{
+        ClientId{20}, ++seq_, phase, told_[20].epoch, 1, Duration(0), milliseconds(500)});
+    Pass(milliseconds(5));
+    EXPECT_EQ(Holder(), 1u);
+    EXPECT_EQ(opened_[30], 0);
+  }
+  const Duration held = Held(granted_at_);
+  Say(10, Phase::kIdle, held);
+  EXPECT_EQ(charged_[1], held) << "what the next one says takes nothing off the holder's account";
+  EXPECT_EQ(Holder(), 3u);
+}
+
+TEST_F(SentAhead, WhoNamesARevisionOfItThatWasNeverSentHasNotDrained) {
+  SendAhead();
+  Step(ClientReport{ClientId{20}, ++seq_, Phase::kWaiting, told_[20].epoch, 7});
+  Say(10, Phase::kIdle, Held(granted_at_));
+  EXPECT_EQ(Holder(), 2u);
+  Say(30, Phase::kWaiting);
+  EXPECT_EQ(opened_[30], 0);
+}
+
+TEST_F(SentAhead, NothingOpensTheHoldersGateWhileItIsOut) {
+  SendAhead();
+  const int before = opened_[10];
+  Step(ClientAttached{ClientId{11}, PodId{1}, true});
+  Say(11, Phase::kWaiting);
+  Step(PodSet{PodId{1}, Spec(40)});
+  Say(30, Phase::kWaiting);
+  Say(10, Phase::kHolding);
+  Say(10, Phase::kDraining);
+  Step(ClientDisconnected{ClientId{10}});
+  Step(ClientAttached{ClientId{10}, PodId{1}, true});
+  Step(ClientReport{ClientId{10}, ++seq_, Phase::kDraining, told_[10].epoch, 0});
+  Pass(options_.drain_reopen / 2);
+  EXPECT_EQ(opened_[10], before);
+  EXPECT_EQ(opened_[11], 0);
+}
+
+TEST_F(SentAhead, TheNextOneThatIsGoneIsChargedForWhatItMayHaveHeld) {
+  SendAhead();
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(3));
+  Step(ClientGone{ClientId{20}});
+  EXPECT_EQ(Holder(), 1u);
+  Pass(milliseconds(20));
+  Say(30, Phase::kWaiting);
+  Say(10, Phase::kIdle, held);
+  EXPECT_EQ(Holder(), 3u);
+  EXPECT_EQ(charged_[1], held);
+  EXPECT_EQ(charged_[2], milliseconds(3));
+  EXPECT_GT(told_[30].epoch, told_[20].epoch);
+}
+
+TEST_F(SentAhead, AClientThatIsGoneIsChargedWithTheOthersOfItsPod) {
+  Step(ClientAttached{ClientId{21}, PodId{2}, true});
+  SendAhead({20, 21});
+  Begin();
+  Say(21, Phase::kHolding);
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(2));
+  Say(20, Phase::kIdle);
+  Pass(milliseconds(2));
+  Say(21, Phase::kIdle);
+  Pass(milliseconds(20));
+  Step(ClientGone{ClientId{21}});
+  Say(10, Phase::kIdle, held);
+  EXPECT_EQ(charged_[1], held);
+  EXPECT_EQ(charged_[2], milliseconds(4));
+}
+
+TEST_F(SentAhead, WhatTheNextOneWasMeasuredToHoldIsNotTheHolders) {
+  SendAhead();
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(4));
+  Report(20, Phase::kIdle, milliseconds(4), milliseconds(4));
+  Pass(milliseconds(30));
+  // It claims to have held on, after its node heard that it had drained.
+  Say(10, Phase::kIdle, Held(granted_at_));
+  EXPECT_EQ(charged_[1], held);
+  EXPECT_EQ(charged_[2], milliseconds(4));
+}
+
+TEST_F(SentAhead, ItBeganWhenItsNodeSawItBeginThoughTheHolderClaimsMore) {
+  SendAhead();
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(4));
+  Report(20, Phase::kHolding, Duration(0), milliseconds(4));
+  Pass(milliseconds(6));
+  Say(10, Phase::kIdle, Held(granted_at_));
+  EXPECT_EQ(charged_[1], held);
+  Pass(milliseconds(2));
+  Report(20, Phase::kIdle, milliseconds(12), milliseconds(12));
+  EXPECT_EQ(charged_[2], milliseconds(12));
+}
+
+TEST_F(SentAhead, ItIsChargedAsItsNodeMeasuredThoughItsHolderWasHeardOfLater) {
+  SendAhead();
+  Pass(milliseconds(10));
+  Say(10, Phase::kIdle, Held(granted_at_));
+  ASSERT_EQ(Holder(), 2u);
+  Pass(milliseconds(2));
+  Report(20, Phase::kIdle, milliseconds(9), milliseconds(9));
+  EXPECT_EQ(charged_[2], milliseconds(9));
+}
+
+TEST_F(SentAhead, WhatWasSaidOfItIsSettledWhenItIsCharged) {
+  SendAhead();
+  Begin();
+  Say(20, Phase::kIdle);
+  const auto settled = [this] {
+    return std::count_if(effects_.begin(), effects_.end(), [](const Effect& effect) {
+      const auto* one = std::get_if<Settled>(&effect);
+      return one != nullptr && one->client == ClientId{20};
+    });
+  };
+  EXPECT_EQ(settled(), 0);
+  Say(10, Phase::kIdle, Held(granted_at_));
+  EXPECT_EQ(settled(), 1);
+}
+
+TEST_F(SentAhead, ThePodOfTheNextOneIsRemovedWhenItHasHadItsToken) {
+  SendAhead();
+  Begin();
+  Step(PodRemoved{PodId{2}});
+  Step(ClientGone{ClientId{20}});
+  EXPECT_EQ(Holder(), 1u);
+  Say(30, Phase::kWaiting);
+  Say(10, Phase::kIdle, Held(granted_at_));
+  EXPECT_EQ(Holder(), 3u);
+}
+
+TEST_F(SentAhead, AStuckHolderGoesOnOnlyOnceTheNextOneHasClosedAndItStillDrains) {
+  SendAhead();
+  GetStuck();
+  const int before = opened_[10];
+  EXPECT_EQ(told_[20].quota, Duration(0));
+  EXPECT_EQ(told_[20].rev, 2u);
+  Pass(milliseconds(50));
+  Say(10, Phase::kDraining);
+  EXPECT_EQ(opened_[11], 0) << "the next one may begin until it has answered";
+  const uint64_t rev = told_[10].rev;
+  Say(20, Phase::kWaiting);
+  EXPECT_EQ(told_[10].rev, rev + 1) << "it is asked";
+  EXPECT_EQ(opened_[11], 0);
+  Say(10, Phase::kDraining);
+  EXPECT_EQ(opened_[10], before + 1);
+  EXPECT_EQ(opened_[11], 1);
+  Say(11, Phase::kIdle, milliseconds(1));
+  Say(10, Phase::kIdle, Held(granted_at_));
+  EXPECT_EQ(Holder(), 2u) << "it is next all the same, by another token";
+  EXPECT_GT(told_[20].epoch, 2u);
+}
+
+TEST_F(SentAhead, AHolderWhoseLastWordWasLostIsNotTakenForAStuckOne) {
+  SendAhead();
+  Begin();
+  const Duration held = Held(granted_at_);
+  Pass(milliseconds(2));
+  Say(20, Phase::kIdle);
+  GetStuck();
+  Say(20, Phase::kIdle);  // it has closed
+  EXPECT_EQ(opened_[11], 0);
+  Say(10, Phase::kIdle, held);
+  EXPECT_EQ(charged_[1], held);
+  EXPECT_GE(charged_[2], milliseconds(2));
+  EXPECT_EQ(Holder(), 1u) << "its other client's, by a new token";
+  EXPECT_GT(told_[11].epoch, 2u);
+}
+
+// After a restart: client 10 held token 41, and client 20 was sent 42 ahead.
+class SentAheadBefore : public SentAhead {
+ protected:
+  static constexpr uint64_t kEpoch = 41;
+  explicit SentAheadBefore(Duration charged = Duration(0)) {
+    scheduler.emplace(options_, kEpoch);
+    const Instant then = now_ - milliseconds(100);
+    granted_at_ = then - milliseconds(10);
+    for (const uint64_t pod : {1, 2, 3}) Again(PodSet{PodId{pod}, Spec(30)});
+    Again(HolderRestored{ClientId{10}, PodId{1}, kEpoch, granted_at_, granted_at_, charged});
+    Again(HolderRestored{ClientId{20}, PodId{2}, kEpoch + 1, then, then, Duration(0), true});
+    for (const uint64_t pod : {1, 2, 3}) {
+      Again(ClientAttached{ClientId{10 * pod}, PodId{pod}, true});
+    }
+  }
+  void Again(const Event& event) {
+    effects_.clear();
+    scheduler->Step(now_, event, effects_);
+    EXPECT_EQ(scheduler->Invariants(), std::nullopt);
+    for (const Effect& effect : effects_) {
+      if (const auto* charged = std::get_if<Charged>(&effect)) {
+        charged_[charged->pod.value] += charged->held;
+      }
+    }
+  }
+  // Of what it was sent by the scheduler before.
+  void Said(uint64_t client, Phase phase, uint64_t epoch, Duration claimed, Duration ago) {
+    ClientReport report{ClientId{client}, ++seq_, phase, epoch, 1};
+    report.claimed = claimed;
+    report.drained_ago = ago;
+    Again(report);
+  }
+
+  std::optional<TokenScheduler> scheduler;
+};
+
+TEST_F(SentAheadBefore, BeginsWhenTheHolderIsHeardAndIsChargedByItsOwnWord) {
+  Said(20, Phase::kHolding, kEpoch + 1, milliseconds(70), Duration(0));
+  EXPECT_EQ(scheduler->holder(), PodId{1});
+  Said(10, Phase::kWaiting, kEpoch, milliseconds(40), milliseconds(70));
+  EXPECT_EQ(scheduler->holder(), PodId{2});
+  EXPECT_EQ(scheduler->epoch(), kEpoch + 1);
+  EXPECT_EQ(charged_[1], milliseconds(40));
+  Said(20, Phase::kIdle, kEpoch + 1, milliseconds(70), Duration(0));
+  EXPECT_GE(charged_[2], milliseconds(70));
+}
+
+TEST_F(SentAheadBefore, IsOverWhereItsClientSaysSoOnceTheHolderIsHeard) {
+  Said(20, Phase::kIdle, kEpoch + 1, milliseconds(20), milliseconds(50));
+  Said(30, Phase::kWaiting, 0, Duration(0), Duration(0));
+  EXPECT_EQ(scheduler->holder(), PodId{1});
+  Said(10, Phase::kIdle, kEpoch, milliseconds(40), milliseconds(70));
+  EXPECT_EQ(scheduler->holder(), PodId{3});
+  EXPECT_EQ(charged_[1], milliseconds(40));
+  EXPECT_EQ(charged_[2], milliseconds(20));
+}
+
+TEST_F(SentAheadBefore, IsNobodysWhereBothAreGone) {
+  Again(ClientGone{ClientId{20}});
+  EXPECT_EQ(scheduler->holder(), PodId{1});
+  Again(ClientGone{ClientId{10}});
+  EXPECT_FALSE(scheduler->holder());
+  Said(30, Phase::kWaiting, 0, Duration(0), Duration(0));
+  EXPECT_EQ(scheduler->holder(), PodId{3});
+  EXPECT_GT(scheduler->epoch(), kEpoch + 1);
+}
+
+class SentAheadLongBefore : public SentAheadBefore {
+ protected:
+  SentAheadLongBefore() : SentAheadBefore(milliseconds(60)) {}
+};
+
+TEST_F(SentAheadLongBefore, BeganWithinWhatTheHolderIsChargedAndThatGetsItBack) {
+  Said(10, Phase::kIdle, kEpoch, milliseconds(15), milliseconds(95));
+  EXPECT_EQ(scheduler->holder(), PodId{2});
+  EXPECT_EQ(charged_[1], Duration(0)) << "the daemon before has watched it for that";
+  Said(20, Phase::kDraining, kEpoch + 1, milliseconds(94), Duration(0));
+  EXPECT_EQ(charged_[1], -milliseconds(44));
+  Again(ClientGone{ClientId{20}});
+  EXPECT_EQ(charged_[2], milliseconds(94));
+}
+
+// Client 1 holds token 5, and client 2 was passed token 6 ahead.
+class HandedOver : public ::testing::Test {
+ protected:
+  HandedOver() { Pass(2, Ahead()); }
+  static wire::Token Ahead() {
+    wire::Token token;
+    token.epoch = 6;
+    token.rev = 1;
+    token.quota_ns = 5'000'000;
+    token.after_client = 1;
+    token.after_epoch = 5;
+    token.after_rev = 1;
+    return token;
+  }
+  static wire::Token Word(uint64_t epoch, uint64_t rev, uint64_t quota_ns) {
+    wire::Token token;
+    token.epoch = epoch;
+    token.rev = rev;
+    token.quota_ns = quota_ns;
+    return token;
+  }
+  static wire::State Drained(uint64_t epoch, uint64_t rev) {
+    wire::State state;
+    state.phase = Phase::kWaiting;
+    state.epoch = epoch;
+    state.rev = rev;
+    return state;
+  }
+  void Pass(uint64_t client, const wire::Token& token) { handover_.Passed(now_, client, token); }
+
+  Instant now_{std::chrono::seconds(3)};
+  Handover handover_;
+};
+
+TEST_F(HandedOver, ItBeginsWhenExactlyTheHoldersTokenHasDrained) {
+  EXPECT_FALSE(handover_.AwaitsEnd(1, Drained(4, 9)));
+  EXPECT_FALSE(handover_.AwaitsEnd(3, Drained(5, 1)));
+  ASSERT_TRUE(handover_.AwaitsEnd(1, Drained(5, 2)));
+  const auto next = handover_.Take(1, Drained(5, 2));
+  ASSERT_EQ(next.size(), 1u);
+  EXPECT_EQ(next[0].client, 2u);
+  EXPECT_EQ(next[0].Passed().size(), 1u);
+  EXPECT_FALSE(handover_.AwaitsEnd(1, Drained(5, 2)));
+}
+
+TEST_F(HandedOver, WhoIsToldToCloseMayHaveBegunBefore) {
+  Pass(2, Word(6, 2, 0));
+  handover_.Said(2, Drained(6, 2), 6);
+  ASSERT_TRUE(handover_.AwaitsEnd(1, Drained(5, 2)));
+  const auto passed = handover_.Take(1, Drained(5, 2)).at(0).Passed();
+  ASSERT_EQ(passed.size(), 2u);
+  EXPECT_EQ(passed[1].rev, 2u);
+  EXPECT_EQ(passed[1].quota_ns, 0u);
+}
+
+TEST_F(HandedOver, WhoHasClosedBeforeItBeganWaitsNoMore) {
+  handover_.Said(2, Drained(6, 2), 0);
+  EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 1))) << "it was not told yet";
+  Pass(2, Word(6, 2, 0));
+  handover_.Said(2, Drained(6, 1), 0);
+  EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 1)));
+  handover_.Said(2, Drained(6, 2), 0);
+  EXPECT_FALSE(handover_.AwaitsEnd(1, Drained(5, 2)));
+}
+
+TEST_F(HandedOver, AWordThatOpensTheHoldersGateAgainMakesItVoid) {
+  Pass(1, Word(5, 2, 0));
+  EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 2)));
+  Pass(1, Word(5, 3, 5'000'000));
+  EXPECT_FALSE(handover_.AwaitsEnd(1, Drained(5, 3)));
+}
+
+TEST_F(HandedOver, ItBeganByItsMemoryButNotBeforeItWasPassedNorAfterTheHolderSaidSo) {
+  const Handover::Next next{2, Ahead(), now_};
+  const Instant said = now_ + milliseconds(5);
+  EXPECT_EQ(BeganAt(next, 6, now_ + milliseconds(2), said), now_ + milliseconds(2));
+  EXPECT_EQ(BeganAt(next, 6, now_ - milliseconds(2), said), now_);
+  EXPECT_EQ(BeganAt(next, 6, now_ + milliseconds(9), said), said);
+  EXPECT_EQ(BeganAt(next, 4, now_ - milliseconds(9), said), said);
+}
+
+}  // namespace
+}  // namespace baton::scheduler
