@@ -22,7 +22,10 @@
 #include "hook/memory.h"
 #include "hook/meter.h"
 #include "hook/mover.h"
+#include "hook/observe.h"
 #include "hook/questions.h"
+#include "hook/settings.h"
+#include "hook/words.h"
 #include "wire/codec.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the C++ ABI's names
@@ -45,15 +48,15 @@ constexpr char kHookVersion[] = "0.1.0";
 constexpr Duration kAttachAgain = seconds(1);
 constexpr Duration kBackoffMin = milliseconds(5);
 constexpr Duration kBackoffMax = milliseconds(200);
-// A process whose ticket is refused for so long is told so: its pod may be made a bit later, or
-// made again where the daemon has lost it.
-constexpr Duration kTicketWait = seconds(60);
 constexpr Duration kBackoffRefused = seconds(5);  // from then on
 // Who waits looks this often whether the process was refused.
 constexpr Duration kParkedLook = milliseconds(500);
 // So long the client thread has for what is in the socket before the listener looks there again.
 constexpr Duration kOtherReads = microseconds(200);
 constexpr Duration kOtherReadsMost = milliseconds(20);
+// How often a word that is waited for is looked at where nobody sleeps on it, or whoever does is
+// held up.
+constexpr Duration kWordLook = milliseconds(2);
 
 enum class Link : uint32_t { kDown, kHello, kUp };
 
@@ -61,9 +64,7 @@ struct Process {
   std::atomic<uint32_t> state{0};  // 0 not started, 1 starting, 2 runs, 3 cannot
   std::atomic<int> managed{-1};    // -1 not known yet
   bool membarrier = false;
-  char socket_path[sizeof(sockaddr_un::sun_path)] = {};
-  wire::Text<64> ticket;
-  wire::AwayMode away = wire::AwayMode::kWait;
+  Settings settings;  // before anything else; fixed
   uint64_t incarnation = 0;
 
   std::atomic<int> fd{-1};
@@ -73,8 +74,7 @@ struct Process {
   std::atomic<bool> said_away{false};
 
   std::atomic<bool> refused{false};  // waits for the backend end with an error
-  Duration ticket_wait = kTicketWait;
-  Instant refused_since = kNever;  // the client thread's; kNever: it is not, as far as is known
+  Instant refused_since = kNever;    // the client thread's; kNever: it is not, as far as is known
 
   // From exit() on the client thread leaves the driver alone.
   Lock driver_lock;  // held by the client thread while it uses the driver
@@ -98,21 +98,17 @@ void Kick() {
   }
 }
 
-Observation Observe(Gpu* gpu, Instant now) {
-  Observation o;
-  o.launches = LaunchCount(gpu);
-  o.backlog = Backlog(gpu, now);
-  o.longest = Duration(gpu->meter.longest_ns.load(std::memory_order_relaxed));
-  o.parked = gpu->parked.load();
-  o.pacing = gpu->pacing.load();
-  o.busy_ns = gpu->meter.busy_ns.load(std::memory_order_relaxed);
-  o.memory_bytes = gpu->memory.used.load(std::memory_order_relaxed);
-  o.copies_bytes = CopiesBytes();
-  if (const Movable* movable = gpu->movable) {
-    o.movable_in = movable->arena.in();
-    o.memory_wanted = movable->wanted.load(std::memory_order_relaxed);
+// Says in this process's word what the machine has come to: before it is said to the backend.
+void SayWord(Gpu* gpu, Instant now) {
+  const ClientMachine& machine = gpu->machine;
+  if (machine.phase() == Phase::kHolding) SayBegan(gpu->index, machine.epoch(), now);
+  if (machine.drained()) SayDrained(gpu->index, machine.epoch(), machine.rev());
+  if (machine.ahead() != nullptr || gpu->awaited.word.load(std::memory_order_relaxed) == nullptr) {
+    return;
   }
-  return o;
+  gpu->awaited.word.store(nullptr, std::memory_order_release);
+  // Whoever sleeps on it, and did not bring this about, looks again.
+  if (gpu->awaited.watched.load()) FutexWakeAll(&gpu->gate.open);
 }
 
 // Steps the machine and carries its effects out. Gpu::lock is held.
@@ -133,6 +129,7 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now) {
     if (gpu->asleep.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&gpu->gate.open);
     WakeListener();
   }
+  SayWord(gpu, now);
   if (effects.send) Send(effects.state);  // the launchers first
   const bool sooner = Nanos(effects.wake) < g.sleeps_until.load() || (effects.watch && !gpu->watch);
   gpu->wake = effects.wake;
@@ -147,18 +144,51 @@ void Step(Gpu* gpu, const Event& event) {
   StepLocked(gpu, event, MonotonicNow());
 }
 
+// Takes a token that has come from the backend, with `file` where it was sent ahead; closes that.
+void TakeToken(const wire::Token& token, int file) {
+  if (token.gpu < GpuCount()) {
+    Gpu* gpu = GpuAt(token.gpu);
+    Event event;
+    event.kind = EventKind::kToken;
+    event.token = token;
+    const bool ahead = token.after_client != 0 && token.quota_ns != 0;
+    Guard guard(gpu->lock);
+    const wire::Word* word = nullptr;
+    if (ahead && file >= 0) {
+      word = ReadWord(file, token.after_client, token.after_gpu);
+      file = -1;
+    }
+    // One whose word cannot be read has not come: it is sent again when it begins.
+    if (!ahead || word != nullptr) StepLocked(gpu, event, MonotonicNow());
+    const wire::Token* waits = gpu->machine.ahead();
+    if (word != nullptr && waits != nullptr && waits->epoch == token.epoch) {
+      gpu->awaited.epoch.store(token.after_epoch, std::memory_order_relaxed);
+      gpu->awaited.rev.store(token.after_rev, std::memory_order_relaxed);
+      gpu->awaited.word.store(word, std::memory_order_release);
+      WakeListener();  // it sleeps on that word from now on
+    }
+  }
+  if (file >= 0) close(file);
+}
+
+// The word that the GPU's next token waits for may have come.
+void LookAtWord(Gpu* gpu) {
+  if (!gpu->awaited.HasCome()) return;
+  Guard guard(gpu->lock);
+  if (!gpu->awaited.HasCome()) return;
+  StepLocked(gpu, Event{.kind = EventKind::kWord}, MonotonicNow());
+}
+
 void StepAll(EventKind kind) {
-  Event event;
-  event.kind = kind;
-  for (int i = 0; i < GpuCount(); ++i) Step(GpuAt(i), event);
+  for (int i = 0; i < GpuCount(); ++i) Step(GpuAt(i), Event{.kind = kind});
 }
 
 void SayAway(const char* why) {
   if (g.said_away.exchange(true)) return;
-  Say("the backend at %s is away (%s); %s and this process connects again by itself", g.socket_path,
-      why,
-      g.away == wire::AwayMode::kOpen ? "launches pass after a grace period"
-                                      : "launches and questions about memory wait");
+  Say("the backend at %s is away (%s); %s and this process connects again by itself",
+      g.settings.socket_path, why,
+      g.settings.away == wire::AwayMode::kOpen ? "launches pass after a grace period"
+                                               : "launches and questions about memory wait");
 }
 
 void Disconnect(const char* why) {
@@ -183,7 +213,7 @@ bool Connect() {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, g.socket_path, sizeof(address.sun_path));
+  memcpy(address.sun_path, g.settings.socket_path, sizeof(address.sun_path));
   if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     SayAway(strerror(errno));
     if (fd >= 0) close(fd);
@@ -194,13 +224,16 @@ bool Connect() {
   g.link.store(static_cast<uint32_t>(Link::kHello), std::memory_order_release);
   WakeListener();
   wire::Hello hello;
-  hello.ticket = g.ticket;
+  hello.ticket = g.settings.ticket;
   hello.incarnation = g.incarnation;
-  hello.away = g.away;
+  hello.away = g.settings.away;
   char command[128];
   hello.command = std::string_view(command, CommandLine(command, sizeof(command)));
   hello.hook_version = std::string_view(kHookVersion);
-  Send(hello);
+  hello.words = WordsFile() >= 0;
+  ForgetClients();
+  char frame[wire::kTenantFrameMax];
+  SendWithFile(fd, frame, wire::Encode(hello, frame, sizeof(frame)), WordsFile());
   return true;
 }
 
@@ -233,7 +266,7 @@ void OnAttached(Gpu* gpu, const wire::Attached& attached) {
   if (gpu->movable != nullptr) gpu->movable->gated.store(attached.gated);
   gpu->memory.cap_known.store(1);
   FutexWakeAll(&gpu->memory.cap_known);
-  if (g.said_away.exchange(false)) Say("the backend at %s is back", g.socket_path);
+  if (g.said_away.exchange(false)) Say("the backend at %s is back", g.settings.socket_path);
   Step(gpu, event);
   gpu->attached.store(true);
   if (gpu->memory.used.load() > 0) TellMemory(gpu, gpu->memory.used.load());
@@ -246,15 +279,16 @@ void OnAttached(Gpu* gpu, const wire::Attached& attached) {
 void OnTicketRefused() {
   const Instant now = MonotonicNow();
   if (g.refused_since == kNever) g.refused_since = now;
-  if (g.away == wire::AwayMode::kOpen || g.refused.load()) return;
-  if (now - g.refused_since < g.ticket_wait) return;
+  if (g.settings.away == wire::AwayMode::kOpen || g.refused.load()) return;
+  if (now - g.refused_since < g.settings.ticket_wait) return;
   Say("this process is of no pod, so its launches and allocations now fail with "
       "CUDA_ERROR_NOT_PERMITTED");
   g.refused.store(true);  // who waits looks every now and then
 }
 
-// False: the connection is of no more use.
-bool OnFrame(const char* data, size_t size) {
+// `file`: came with the frame, or -1; a Token's is closed here. False: the connection is of no more
+// use.
+bool OnFrame(const char* data, size_t size, int file) {
   wire::Frame frame;
   if (frame.Parse(data, size) != wire::DecodeStatus::kOk) {
     Disconnect("it speaks another version, or is no Baton backend");
@@ -279,10 +313,9 @@ bool OnFrame(const char* data, size_t size) {
       return true;
     }
     case wire::Token::kType: {
-      Event event;
-      event.kind = EventKind::kToken;
-      if (!frame.Read(event.token) || event.token.gpu >= GpuCount()) break;
-      Step(GpuAt(event.token.gpu), event);
+      wire::Token token;
+      if (!frame.Read(token) || token.gpu >= GpuCount()) break;
+      TakeToken(token, file);
       return true;
     }
     case wire::MemoryReply::kType: {
@@ -354,9 +387,10 @@ bool Receive() {
   for (;;) {
     const int fd = g.fd.load();
     if (fd < 0) return false;
-    const ssize_t n = recv(fd, frame, sizeof(frame), MSG_DONTWAIT);
+    int file = -1;
+    const ssize_t n = ReceiveWithFile(fd, frame, sizeof(frame), file);
     if (n > 0) {
-      if (!OnFrame(frame, static_cast<size_t>(n))) return false;
+      if (!OnFrame(frame, static_cast<size_t>(n), file)) return false;
     } else if (n < 0 && errno == EINTR) {
       continue;
     } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -368,11 +402,7 @@ bool Receive() {
   }
 }
 
-void Finished(Gpu* gpu) {
-  Event event;
-  event.kind = EventKind::kFinished;
-  StepLocked(gpu, event, MonotonicNow());
-}
+void Finished(Gpu* gpu) { StepLocked(gpu, Event{.kind = EventKind::kFinished}, MonotonicNow()); }
 
 // Sleeps, and leaves a token that has come to who listens for it.
 void WaitUntil(Instant until) {
@@ -425,6 +455,10 @@ void* Run(void*) {
         now = MonotonicNow();
         if (now >= gpu->wake) StepLocked(gpu, Event{}, now);
       }
+      LookAtWord(gpu);
+      if (gpu->awaited.word.load(std::memory_order_relaxed) != nullptr && now + kWordLook < until) {
+        until = now + kWordLook;
+      }
       Instant again = kNever;
       {
         Guard guard(g.driver_lock);
@@ -460,6 +494,7 @@ void InChild() {
   g.gpus_lock.Reset();
   g.driver_lock.Reset();
   ForgetListening();
+  ForgetWords();
   ForgetSlots();
   ForgetStreams();
   ForgetCaptures();
@@ -498,43 +533,12 @@ void AtExit(void*) {
   }
 }
 
-bool ReadEnvironment() {
-  const char* disable = getenv("BATON_DISABLE");
-  const char* ticket = getenv("BATON_TICKET");
-  if (disable != nullptr && strcmp(disable, "1") == 0) return false;
-  if (ticket == nullptr || ticket[0] == 0) return false;
-  if (!FindLibc()) {
-    Say("this program's C library is not glibc, which the hook needs; it runs without Baton");
-    return false;
-  }
-  const char* verbose = getenv("BATON_LOG");
-  g_verbose.store(verbose != nullptr && strcmp(verbose, "1") == 0);
-  const char* away = getenv("BATON_AWAY");
-  if (away != nullptr && strcmp(away, "open") == 0) {
-    g.away = wire::AwayMode::kOpen;
-  } else if (away != nullptr && away[0] != 0 && strcmp(away, "wait") != 0) {
-    Say("BATON_AWAY is '%s', which is neither 'wait' nor 'open'; taken as 'wait'", away);
-  }
-  const char* swap = getenv("BATON_SWAP");
-  if (swap != nullptr && strcmp(swap, "1") == 0) SetSwaps();
-  g.ticket_wait = EnvironmentSeconds("BATON_TICKET_WAIT", kTicketWait);
-  const char* path = getenv("BATON_SOCKET");
-  if (path == nullptr || path[0] == 0) path = "/run/baton/baton.sock";
-  if (strlen(path) >= sizeof(g.socket_path)) {
-    Say("BATON_SOCKET is longer than %zu bytes; launches wait", sizeof(g.socket_path) - 1);
-    path = "";
-  }
-  strncpy(g.socket_path, path, sizeof(g.socket_path) - 1);
-  g.ticket = std::string_view(ticket);
-  return true;
-}
-
 }  // namespace
 
 bool Managed() {
   int managed = g.managed.load(std::memory_order_acquire);
   if (managed < 0) {
-    managed = ReadEnvironment() ? 1 : 0;
+    managed = ReadSettings(g.settings) ? 1 : 0;
     g.managed.store(managed, std::memory_order_release);
   }
   return managed == 1;
@@ -557,6 +561,7 @@ bool StartOnce() {
     NewStamp();
     g.kick.store(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
     PrepareListening();
+    MakeWords();
     state = StartThread(Run, nullptr) ? 2 : 3;
     if (state == 3) Say("no thread could be started for the hook; this program runs without Baton");
     g.state.store(state, std::memory_order_release);
@@ -595,7 +600,7 @@ Gpu* GpuOf(CUdevice device) {
   gpu->uuid = std::string_view(uuid, uuid_size);
   ClientOptions options;
   options.gpu = gpu->index;
-  options.away = g.away;
+  options.away = g.settings.away;
   gpu->machine = ClientMachine(options, MonotonicNow());
   MakeMovable(gpu);
   g.gpus[count] = gpu;
@@ -625,16 +630,33 @@ bool Park(Gpu* gpu) {
   };
   bool refused = false;
   Duration patience = kOtherReads;
-  const bool listens = BeginListening();
+  bool listens = BeginListening();
   if (!listens) held.Release();
   while (gpu->gate.open.load(std::memory_order_seq_cst) == 0 && !(refused = Refused())) {
+    if (gpu->awaited.word.load(std::memory_order_relaxed) != nullptr &&
+        !gpu->awaited.watched.exchange(true)) {
+      // What comes by the socket meanwhile is somebody else's business.
+      if (listens) EndListening();
+      held.Release();
+      const ShortSlice slice;  // it is to run as soon as the word comes, beside busy threads too
+      gpu->asleep.fetch_add(1, std::memory_order_seq_cst);
+      SleepOn(gpu->awaited, gpu->gate.open, kParkedLook);
+      gpu->asleep.fetch_sub(1);
+      gpu->awaited.watched.store(false);
+      held.Hold();
+      LookAtWord(gpu);
+      listens = BeginListening();
+      if (!listens) held.Release();
+      continue;
+    }
     if (!listens) {
       sleep(kParkedLook);
       continue;
     }
-    event.kind = EventKind::kToken;
-    const Heard heard = Listen(g.fd, gpu->gate, kParkedLook, held, event.token);
-    if (heard == Heard::kToken && event.token.gpu < GpuCount()) Step(GpuAt(event.token.gpu), event);
+    wire::Token token;
+    int file = -1;
+    const Heard heard = Listen(g.fd, gpu->gate, kParkedLook, held, token, file);
+    if (heard == Heard::kToken) TakeToken(token, file);
     if (heard != Heard::kOther) {
       patience = kOtherReads;
       continue;
@@ -671,6 +693,6 @@ void SendFrame(const char* frame, size_t size) {
   }
 }
 
-wire::AwayMode WhileAway() { return g.away; }
+wire::AwayMode WhileAway() { return g.settings.away; }
 
 }  // namespace baton::hook

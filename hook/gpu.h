@@ -8,6 +8,7 @@
 #include "hook/client_machine.h"
 #include "hook/gate.h"
 #include "hook/meter.h"
+#include "hook/words.h"
 
 namespace baton::hook {
 
@@ -27,6 +28,7 @@ struct Gpu {
   ClientMachine machine;
   Instant wake = kNever;
   bool watch = false;
+  Awaited awaited;                    // what the machine's ahead() waits for
   std::atomic<bool> wanted{false};    // to be attached
   std::atomic<int64_t> wanted_at{0};  // since when, in nanoseconds
   std::atomic<bool> attached{false};  // on the present connection

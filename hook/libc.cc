@@ -171,10 +171,11 @@ void* OpenLibrary(const char* name, bool only_if_loaded) {
   return open == nullptr ? nullptr : open(name, RTLD_LAZY | (only_if_loaded ? RTLD_NOLOAD : 0));
 }
 
-SignalsHeld::SignalsHeld() {
+void SignalsHeld::Hold() {
   // All but 32 and 33, by which glibc makes every thread take part in setuid() and its like.
   const uint64_t all = ~(uint64_t{3} << 31);
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before_, sizeof(before_));
+  held_ = true;
 }
 
 void SignalsHeld::Release() {

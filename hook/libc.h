@@ -86,11 +86,13 @@ class Lock {
 // and must not do so where this thread has a lock that the client thread needs.
 class SignalsHeld {
  public:
-  SignalsHeld();
+  SignalsHeld() { Hold(); }
   ~SignalsHeld() { Release(); }
   SignalsHeld(const SignalsHeld&) = delete;
   SignalsHeld& operator=(const SignalsHeld&) = delete;
   void Release();
+  // Again, after Release().
+  void Hold();
   // What the program has blocked, for a sleep that signals end (ppoll); 8 bytes, as the kernel has
   // it.
   const uint64_t& before() const { return before_; }

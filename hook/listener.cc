@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -36,7 +37,7 @@ long Receive(int fd, char* frame, size_t room, int flags) {
   return syscall(SYS_recvfrom, fd, frame, room, flags | MSG_DONTWAIT, nullptr, nullptr);
 }
 
-bool ReadToken(int fd, wire::Token& token) {
+bool ReadToken(int fd, wire::Token& token, int& file) {
   char bytes[kTokenMax];
   // Looked at first: another message stays for the client thread.
   const long size = Receive(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_TRUNC);
@@ -46,10 +47,46 @@ bool ReadToken(int fd, wire::Token& token) {
       frame.type() != wire::Token::kType || !frame.Read(token)) {
     return false;
   }
-  return Receive(fd, bytes, sizeof(bytes), 0) == size;
+  return ReceiveWithFile(fd, bytes, sizeof(bytes), file) == size;
 }
 
 }  // namespace
+
+long ReceiveWithFile(int socket, char* frame, size_t room, int& file) {
+  file = -1;
+  iovec part = {frame, room};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  const long size = syscall(SYS_recvmsg, socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* rights = size >= 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+      rights->cmsg_len == CMSG_LEN(sizeof(int))) {
+    memcpy(&file, CMSG_DATA(rights), sizeof(file));
+  }
+  return size;
+}
+
+void SendWithFile(int socket, char* frame, size_t size, int file) {
+  iovec part = {frame, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(rights), &file, sizeof(file));
+  }
+  sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 void PrepareListening() { kick.store(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
@@ -73,7 +110,7 @@ void EndListening() {
 }
 
 Heard Listen(const std::atomic<int>& socket, const Gate& gate, Duration timeout,
-             const SignalsHeld& held, wire::Token& token) {
+             const SignalsHeld& held, wire::Token& token, int& file) {
   const int fd = socket.load();
   pollfd fds[2] = {{kick.load(), POLLIN, 0}, {fd, POLLIN, 0}};
   if (gate.open.load(std::memory_order_seq_cst) != 0) return Heard::kNothing;
@@ -87,7 +124,7 @@ Heard Listen(const std::atomic<int>& socket, const Gate& gate, Duration timeout,
   if (!g_reading.TryAcquire()) return Heard::kOther;
   // Only the holder of the lock closes it, so the number still means this socket.
   const bool token_came =
-      socket.load() == fd && (fds[1].revents & POLLIN) != 0 && ReadToken(fd, token);
+      socket.load() == fd && (fds[1].revents & POLLIN) != 0 && ReadToken(fd, token, file);
   g_reading.Release();
   return token_came ? Heard::kToken : Heard::kOther;
 }

@@ -38,8 +38,14 @@ enum class Heard : uint8_t {
 // The listener sleeps until something may have changed, for `timeout` at most. `socket`: the
 // process's, or -1; it is read only while it still has that value. `held`: signals come while it
 // sleeps.
+// `file`: the descriptor that came with the token; -1: none.
 Heard Listen(const std::atomic<int>& socket, const Gate& gate, Duration timeout,
-             const SignalsHeld& held, wire::Token& token);
+             const SignalsHeld& held, wire::Token& token, int& file);
+// Receives a frame, without waiting, as recvmsg() does; with the descriptor that comes along, or
+// -1.
+long ReceiveWithFile(int socket, char* frame, size_t room, int& file);
+// Sends a frame, with a descriptor where `file` is not below 0.
+void SendWithFile(int socket, char* frame, size_t size, int file);
 // The calling thread may have opened the gate at which the listener waits, or made a new socket.
 void WakeListener();
 

@@ -1,6 +1,7 @@
 #include "base/short_slice.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 
 #include <cstdio>
@@ -11,13 +12,7 @@ namespace {
 
 // As the kernel has it for the calling thread.
 uint64_t SliceNow() {
-  struct {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime, deadline, period;
-  } attributes = {};
+  SchedAttributes attributes = {};
   EXPECT_EQ(syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0), 0);
   return attributes.runtime;
 }
@@ -43,6 +38,18 @@ TEST(ShortSlice, IsTheThreadsAndThatOfThoseThatItStarts) {
     EXPECT_TRUE(UseShortSlice()) << "again";
   }).join();
   EXPECT_EQ(SliceNow(), before);
+}
+
+TEST(ShortSlice, OfAWhileLeavesTheThreadAsItWas) {
+  const uint64_t before = SliceNow();
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  {
+    const ShortSlice slice;
+    if (SliceNow() == before) GTEST_SKIP() << "no short slices here";
+    EXPECT_EQ(SliceNow(), 100'000u);
+  }
+  EXPECT_EQ(SliceNow(), before);
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
 }
 
 TEST(ShortSlice, IsNotForAThreadWithAnotherPolicy) {
