@@ -367,7 +367,7 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   }
   if (frame.type() == wire::Token::kType) {
     wire::Token token;
-    if (frame.Read(token)) Pass(message.client, client, token);
+    if (frame.Read(token)) Pass(message.client, client, token, bytes);
     return;
   } else if (frame.type() == wire::Welcome::kType) {
     if (client.welcomed) return;  // said again to batond, not by the hook
@@ -397,12 +397,14 @@ void Frontend::OnBegan(uint64_t number, const wire::Token& token) {
   lane.state.clear();  // as in Pass()
 }
 
-void Frontend::Pass(uint64_t number, Client& client, wire::Token token) {
+void Frontend::Pass(uint64_t number, Client& client, wire::Token token, std::string_view bytes) {
   if (token.gpu >= client.lanes.size()) return;
+  char buffer[wire::kTenantFrameMax];
   if (token.after_client != 0) {
     const auto ready = tenants_->Ready(number, token);
     if (!ready) return;
     token = *ready;
+    bytes = {buffer, wire::Encode(token, buffer, sizeof buffer)};
   }
   Lane& lane = client.lanes[token.gpu];
   auto* guard = GuardOf(lane.uuid);
@@ -418,8 +420,7 @@ void Frontend::Pass(uint64_t number, Client& client, wire::Token token) {
   if (token.after_client != 0) return tenants_->SendAhead(number, token);
   // What the client said before is not said again after this: it may have drained only then.
   if (token.quota_ns != 0) lane.state.clear();
-  char buffer[wire::kTenantFrameMax];
-  tenants_->Send(number, {buffer, wire::Encode(token, buffer, sizeof buffer)});
+  tenants_->Send(number, bytes);
 }
 
 void Frontend::OnNodeCheck(const wire::NodeCheck& check) {

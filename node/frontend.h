@@ -92,8 +92,8 @@ class Frontend : private TenantSink {
   Result<void> Connect();
   void FromBatond(const std::vector<std::string_view>& parts);
   void OnToClient(const wire::ToClient& message);
-  // Passes the token on to the client, where it may.
-  void Pass(uint64_t number, Client& client, wire::Token token);
+  // Passes the token, which came as `bytes`, on to the client, where it may.
+  void Pass(uint64_t number, Client& client, wire::Token token, std::string_view bytes);
   // Null for what is no GPU of this node: nothing runs there.
   scheduler::RelayGuard* GuardOf(const std::string& uuid);
   void OnNodeWelcome(const wire::NodeWelcome& welcome);

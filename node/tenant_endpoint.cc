@@ -329,9 +329,10 @@ void TenantEndpoint::Say(Client& client, Lane& lane, const wire::State& state,
   // A daemon that was stopped does not charge for the time in which it read nothing.
   const Instant said = MonotonicNow() - client.unread;
   std::vector<Holds::Next> begin;
-  const std::string uuid = lane.uuid;
   const scheduler::Measured measured =
       holds_.Said(PartyOf(client, &lane), said, state, find, begin);
+  // Whoever hears it may end the client; a copy only where somebody begins.
+  const std::string uuid = begin.empty() ? std::string() : lane.uuid;
   sink_.OnState(client.number, state, measured, frame);
   for (const Holds::Next& next : begin) {
     sink_.OnBegan(next.client, next.token);
