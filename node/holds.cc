@@ -45,8 +45,7 @@ scheduler::Measured Holds::Said(const Party& who, Instant said, const wire::Stat
   OfGpu& gpu = *lane.of_gpu;
   const wire::Word* own = who.word();
   const uint64_t began = own != nullptr ? own->began_epoch.load(std::memory_order_acquire) : 0;
-  gpu.handover.Said(who.client, state, began);
-  const Next* over = gpu.handover.Heard(said, who.client, state);
+  const Next* over = gpu.handover.Heard(said, who.client, state, began);
   if (!gpu.handover.AwaitsEnd(who.client, state) || !lane.meter.Ends(state)) {
     scheduler::Measured measured = gpu.meter.Said(said, state, lane.meter);
     if (over != nullptr) measured.held = over->HeldSince(BeganAt(*over, who.word(), over->over_at));

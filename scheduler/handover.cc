@@ -32,21 +32,20 @@ void Handover::Passed(Instant at, uint64_t client, const wire::Token& token) {
   if (token.after_client != 0 && token.quota_ns != 0) next_.push_back({client, token, at});
 }
 
-const Handover::Next* Handover::Heard(Instant at, uint64_t client, const wire::State& state) {
-  for (Next& next : next_) {
-    if (next.client != client || state.epoch != next.token.epoch) continue;
-    const bool over = IsDrained(state.phase) && state.rev >= std::max(next.token.rev, next.closed);
-    next.over_at = over ? std::min(next.over_at, at) : kNever;
-    return over ? &next : nullptr;
+const Handover::Next* Handover::Heard(Instant at, uint64_t client, const wire::State& state,
+                                      uint64_t began_epoch) {
+  for (auto next = next_.begin(); next != next_.end(); ++next) {
+    if (next->client != client || next->token.epoch != state.epoch) continue;
+    const bool drained = IsDrained(state.phase);
+    if (drained && next->closed > 0 && state.rev >= next->closed && began_epoch != state.epoch) {
+      next_.erase(next);
+      return nullptr;
+    }
+    const bool over = drained && state.rev >= std::max(next->token.rev, next->closed);
+    next->over_at = over ? std::min(next->over_at, at) : kNever;
+    return over ? &*next : nullptr;
   }
   return nullptr;
-}
-
-void Handover::Said(uint64_t client, const wire::State& state, uint64_t began_epoch) {
-  std::erase_if(next_, [&](const Next& next) {
-    return next.client == client && next.closed > 0 && state.epoch == next.token.epoch &&
-           state.rev >= next.closed && IsDrained(state.phase) && began_epoch != state.epoch;
-  });
 }
 
 bool Handover::AwaitsEnd(uint64_t client, const wire::State& state) const {

@@ -35,12 +35,10 @@ class Handover {
   // `token`, which waits for another one, is passed on to the client, `at`; or one that does not
   // is.
   void Passed(Instant at, uint64_t client, const wire::Token& token);
-  // The client's State has come in, and its memory says which token it began last. Who has closed,
-  // as it was told to, and has not begun, waits no more.
-  void Said(uint64_t client, const wire::State& state, uint64_t began_epoch);
-  // A client's State has come in, at `at`. The Token that was passed on to it ahead, and that it
-  // has given back already by what it says; null: there is none.
-  const Next* Heard(Instant at, uint64_t client, const wire::State& state);
+  // A client's State has come in, at `at`, and its memory says which token it began last. Who has
+  // closed, as it was told to, and has not begun, waits no more. The Token that was passed on to it
+  // ahead, and that it has given back already by what it says; null: there is none.
+  const Next* Heard(Instant at, uint64_t client, const wire::State& state, uint64_t began_epoch);
   // Whether somebody waits for what the client's State says to have drained.
   bool AwaitsEnd(uint64_t client, const wire::State& state) const;
   // It has: who waited, and waits no more.

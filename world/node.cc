@@ -64,8 +64,7 @@ void Node::Began(const scheduler::Handover::Next& next, Instant at) {
 
 std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::State& state) {
   Seen& seen = SeenOf(p);
-  handovers_[p.gpu].Said(p.index + 1, state, p.word.began_epoch);
-  const auto* over = handovers_[p.gpu].Heard(world_.now, p.index + 1, state);
+  const auto* over = handovers_[p.gpu].Heard(world_.now, p.index + 1, state, p.word.began_epoch);
   std::vector<scheduler::Handover::Next> begin;
   const Instant end = EndOf(p, state, begin);
   scheduler::Measured measured = meters_[p.gpu].Said(end, state, seen.meter);

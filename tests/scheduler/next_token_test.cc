@@ -176,8 +176,8 @@ TEST_F(SentAhead, WhoeverComesWaitsForBothWhateverTheNextOneSays) {
   SendAhead();
   Say(30, Phase::kWaiting);
   for (const Phase phase : {Phase::kHolding, Phase::kIdle, Phase::kDraining, Phase::kWaiting}) {
-    Step(ClientReport{
-        ClientId{20}, ++seq_, phase, told_[20].epoch, 1, Duration(0), milliseconds(500)});
+    Step(ClientReport{ClientId{20}, ++seq_, phase, told_[20].epoch, 1, Duration(0),
+                      milliseconds(500)});
     Pass(milliseconds(5));
     EXPECT_EQ(Holder(), 1u);
     EXPECT_EQ(opened_[30], 0);
@@ -474,7 +474,7 @@ TEST_F(HandedOver, ItBeginsWhenExactlyTheHoldersTokenHasDrained) {
 
 TEST_F(HandedOver, WhoIsToldToCloseMayHaveBegunBefore) {
   Pass(2, Word(6, 2, 0));
-  handover_.Said(2, Drained(6, 2), 6);
+  handover_.Heard(now_, 2, Drained(6, 2), 6);
   ASSERT_TRUE(handover_.AwaitsEnd(1, Drained(5, 2)));
   const auto passed = handover_.Take(1, Drained(5, 2)).at(0).Passed();
   ASSERT_EQ(passed.size(), 2u);
@@ -483,12 +483,12 @@ TEST_F(HandedOver, WhoIsToldToCloseMayHaveBegunBefore) {
 }
 
 TEST_F(HandedOver, WhoHasClosedBeforeItBeganWaitsNoMore) {
-  handover_.Said(2, Drained(6, 2), 0);
+  handover_.Heard(now_, 2, Drained(6, 2), 0);
   EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 1))) << "it was not told yet";
   Pass(2, Word(6, 2, 0));
-  handover_.Said(2, Drained(6, 1), 0);
+  handover_.Heard(now_, 2, Drained(6, 1), 0);
   EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 1)));
-  handover_.Said(2, Drained(6, 2), 0);
+  handover_.Heard(now_, 2, Drained(6, 2), 0);
   EXPECT_FALSE(handover_.AwaitsEnd(1, Drained(5, 2)));
 }
 
