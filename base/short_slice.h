@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,29 +36,37 @@ inline bool UseShortSlice() {
          attributes.runtime == kSlice;
 }
 
-// The calling thread has a short slice while this lives, and then the one that it had.
-class ShortSlice {
+// For a while a thread wakes up as promptly as Linux can do it without a privilege: a short slice,
+// and timers that are exact. Then it is as it was. One thread uses it.
+class PromptWaking {
  public:
-  ShortSlice() {
+  void Begin() {
+    if (begun_) return;
+    begun_ = true;
+    const int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    timer_slack_ = slack > 1 && prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) == 0 ? slack : 0;
     SchedAttributes attributes = {};
-    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return;
-    if (UseShortSlice()) before_ = attributes.runtime;
+    const bool known = syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) == 0;
+    slice_ = known && UseShortSlice() ? attributes.runtime : 0;
   }
-  ~ShortSlice() {
+  void End() {
+    if (!begun_) return;
+    begun_ = false;
+    if (timer_slack_ > 0) prctl(PR_SET_TIMERSLACK, timer_slack_, 0, 0, 0);
     // All else as it is now: others may have changed it meanwhile.
     SchedAttributes attributes = {};
-    if (before_ == 0 || syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) {
+    if (slice_ == 0 || syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) {
       return;
     }
     attributes.size = sizeof(attributes);
-    attributes.runtime = before_;
+    attributes.runtime = slice_;
     syscall(SYS_sched_setattr, 0, &attributes, 0);
   }
-  ShortSlice(const ShortSlice&) = delete;
-  ShortSlice& operator=(const ShortSlice&) = delete;
 
  private:
-  uint64_t before_ = 0;  // 0: nothing is changed
+  bool begun_ = false;
+  uint64_t slice_ = 0;   // before; 0: it is as it was
+  int timer_slack_ = 0;  // the same
 };
 
 }  // namespace baton

@@ -2,10 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -25,6 +23,8 @@
 #include "hook/observe.h"
 #include "hook/questions.h"
 #include "hook/settings.h"
+#include "hook/sleep.h"
+#include "hook/steps.h"
 #include "hook/words.h"
 #include "wire/codec.h"
 
@@ -54,9 +54,6 @@ constexpr Duration kParkedLook = milliseconds(500);
 // So long the client thread has for what is in the socket before the listener looks there again.
 constexpr Duration kOtherReads = microseconds(200);
 constexpr Duration kOtherReadsMost = milliseconds(20);
-// How often a word that is waited for is looked at where nobody sleeps on it, or whoever does is
-// held up.
-constexpr Duration kWordLook = milliseconds(2);
 
 enum class Link : uint32_t { kDown, kHello, kUp };
 
@@ -68,9 +65,7 @@ struct Process {
   uint64_t incarnation = 0;
 
   std::atomic<int> fd{-1};
-  std::atomic<int> kick{-1};
   std::atomic<uint32_t> link{0};  // Link
-  std::atomic<int64_t> sleeps_until{INT64_MAX};
   std::atomic<bool> said_away{false};
 
   std::atomic<bool> refused{false};  // waits for the backend end with an error
@@ -87,97 +82,6 @@ struct Process {
 Process g;
 
 Link LinkNow() { return static_cast<Link>(g.link.load(std::memory_order_acquire)); }
-
-void Kick() {
-  const uint64_t one = 1;
-  const int fd = g.kick.load(std::memory_order_acquire);
-  if (fd >= 0) {
-    // As a system call, as in hook/listener.cc: a thread of the program may come here.
-    const long n = syscall(SYS_write, fd, &one, sizeof(one));
-    (void)n;  // full means that it is kicked already
-  }
-}
-
-// Says in this process's word what the machine has come to: before it is said to the backend.
-void SayWord(Gpu* gpu, Instant now) {
-  const ClientMachine& machine = gpu->machine;
-  if (machine.phase() == Phase::kHolding) SayBegan(gpu->index, machine.epoch(), now);
-  if (machine.drained()) SayDrained(gpu->index, machine.epoch(), machine.rev());
-  if (machine.ahead() != nullptr || gpu->awaited.word.load(std::memory_order_relaxed) == nullptr) {
-    return;
-  }
-  gpu->awaited.word.store(nullptr, std::memory_order_release);
-  // Whoever sleeps on it, and did not bring this about, looks again.
-  if (gpu->awaited.watched.load()) FutexWakeAll(&gpu->gate.open);
-}
-
-// Steps the machine and carries its effects out. Gpu::lock is held.
-void StepLocked(Gpu* gpu, const Event& event, Instant now) {
-  const bool was_open = gpu->gate.open.load(std::memory_order_relaxed) != 0;
-  const bool draining = gpu->machine.phase() == Phase::kDraining;
-  const Effects effects = gpu->machine.Step(now, event, Observe(gpu, now));
-  const bool open = effects.open && MemoryIsIn(gpu);
-  if (was_open && !open) {
-    gpu->gate.open.store(0, std::memory_order_seq_cst);
-    if (g.membarrier) Membarrier();
-    gpu->flags_clear = false;
-  }
-  if (!was_open && open) {
-    if (draining) gpu->meter.let_pass.fetch_add(1);
-    gpu->gate.open.store(1, std::memory_order_seq_cst);
-    // Whoever sleeps there counted itself before it looked at the gate for the last time.
-    if (gpu->asleep.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&gpu->gate.open);
-    WakeListener();
-  }
-  SayWord(gpu, now);
-  if (effects.send) Send(effects.state);  // the launchers first
-  const bool sooner = Nanos(effects.wake) < g.sleeps_until.load() || (effects.watch && !gpu->watch);
-  gpu->wake = effects.wake;
-  gpu->watch = effects.watch;
-  gpu->single.store(gpu->machine.single(), std::memory_order_relaxed);
-  gpu->meter.bound_ns.store(Nanos(gpu->machine.backlog_bound()), std::memory_order_relaxed);
-  if (sooner && t_slot != nullptr && t_slot->in_launch.load() != Slot::kHooksOwn) Kick();
-}
-
-void Step(Gpu* gpu, const Event& event) {
-  Guard guard(gpu->lock);
-  StepLocked(gpu, event, MonotonicNow());
-}
-
-// Takes a token that has come from the backend, with `file` where it was sent ahead; closes that.
-void TakeToken(const wire::Token& token, int file) {
-  if (token.gpu < GpuCount()) {
-    Gpu* gpu = GpuAt(token.gpu);
-    Event event;
-    event.kind = EventKind::kToken;
-    event.token = token;
-    const bool ahead = token.after_client != 0 && token.quota_ns != 0;
-    Guard guard(gpu->lock);
-    const wire::Word* word = nullptr;
-    if (ahead && file >= 0) {
-      word = ReadWord(file, token.after_client, token.after_gpu);
-      file = -1;
-    }
-    // One whose word cannot be read has not come: it is sent again when it begins.
-    if (!ahead || word != nullptr) StepLocked(gpu, event, MonotonicNow());
-    const wire::Token* waits = gpu->machine.ahead();
-    if (word != nullptr && waits != nullptr && waits->epoch == token.epoch) {
-      gpu->awaited.epoch.store(token.after_epoch, std::memory_order_relaxed);
-      gpu->awaited.rev.store(token.after_rev, std::memory_order_relaxed);
-      gpu->awaited.word.store(word, std::memory_order_release);
-      WakeListener();  // it sleeps on that word from now on
-    }
-  }
-  if (file >= 0) close(file);
-}
-
-// The word that the GPU's next token waits for may have come.
-void LookAtWord(Gpu* gpu) {
-  if (!gpu->awaited.HasCome()) return;
-  Guard guard(gpu->lock);
-  if (!gpu->awaited.HasCome()) return;
-  StepLocked(gpu, Event{.kind = EventKind::kWord}, MonotonicNow());
-}
 
 void StepAll(EventKind kind) {
   for (int i = 0; i < GpuCount(); ++i) Step(GpuAt(i), Event{.kind = kind});
@@ -402,22 +306,9 @@ bool Receive() {
   }
 }
 
-void Finished(Gpu* gpu) { StepLocked(gpu, Event{.kind = EventKind::kFinished}, MonotonicNow()); }
-
-// Sleeps, and leaves a token that has come to who listens for it.
-void WaitUntil(Instant until) {
-  g.sleeps_until.store(Nanos(until));
-  pollfd fds[2] = {{g.kick.load(), POLLIN, 0}, {g.fd.load(), POLLIN, 0}};
-  const timespec t = ToTimespec(until == kNever ? Duration(0) : until - MonotonicNow());
-  ppoll(fds, 2, until == kNever ? nullptr : &t, nullptr);
-  // Until the next sleep is reckoned every change of a timer by another thread kicks.
-  g.sleeps_until.store(Nanos(kNever));
-  if ((fds[0].revents & POLLIN) != 0) {
-    uint64_t count;
-    const ssize_t n = read(fds[0].fd, &count, sizeof(count));
-    (void)n;
-  }
-  if ((fds[1].revents & POLLIN) != 0) LeaveToListener(fds[0].fd);
+// Whoever is next may run before the backend hears of it.
+void Finished(Gpu* gpu) {
+  StepLocked(gpu, Event{.kind = EventKind::kFinished}, MonotonicNow(), Says::kLater);
 }
 
 void* Run(void*) {
@@ -455,7 +346,7 @@ void* Run(void*) {
         now = MonotonicNow();
         if (now >= gpu->wake) StepLocked(gpu, Event{}, now);
       }
-      LookAtWord(gpu);
+      LookAtWord(gpu, false);
       if (gpu->awaited.word.load(std::memory_order_relaxed) != nullptr && now + kWordLook < until) {
         until = now + kWordLook;
       }
@@ -466,9 +357,10 @@ void* Run(void*) {
       }
       if (again < until) until = again;
       Guard guard(gpu->lock);
+      SendOwed(gpu);
       if (gpu->wake < until) until = gpu->wake;
     }
-    WaitUntil(until);
+    SleepUntil(until, g.fd.load());
     if (g.fd.load() >= 0) {
       if (Receive() && LinkNow() == Link::kUp) backoff = kBackoffMin;
       if (g.fd.load() < 0) {
@@ -483,8 +375,7 @@ void* Run(void*) {
 void InChild() {
   const int fd = g.fd.exchange(-1);
   if (fd >= 0) close(fd);
-  const int kick = g.kick.exchange(-1);
-  if (kick >= 0) close(kick);
+  ForgetSleep();
   g.link.store(0);
   g.said_away.store(false);
   g.refused.store(false);
@@ -559,7 +450,7 @@ bool StartOnce() {
     g.incarnation = Random64();
     g.membarrier = RegisterMembarrier();
     NewStamp();
-    g.kick.store(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
+    PrepareSleep();
     PrepareListening();
     MakeWords();
     state = StartThread(Run, nullptr) ? 2 : 3;
@@ -623,6 +514,8 @@ bool Park(Gpu* gpu) {
   event.kind = EventKind::kParked;
   SignalsHeld held;
   Step(gpu, event);
+  // It is to run as soon as the token comes, beside busy threads too.
+  if (t_slot != nullptr) t_slot->prompt.Begin();
   const auto sleep = [gpu](Duration timeout) {
     gpu->asleep.fetch_add(1, std::memory_order_seq_cst);
     FutexWait(&gpu->gate.open, 0, timeout);
@@ -638,13 +531,12 @@ bool Park(Gpu* gpu) {
       // What comes by the socket meanwhile is somebody else's business.
       if (listens) EndListening();
       held.Release();
-      const ShortSlice slice;  // it is to run as soon as the word comes, beside busy threads too
       gpu->asleep.fetch_add(1, std::memory_order_seq_cst);
       SleepOn(gpu->awaited, gpu->gate.open, kParkedLook);
       gpu->asleep.fetch_sub(1);
       gpu->awaited.watched.store(false);
       held.Hold();
-      LookAtWord(gpu);
+      LookAtWord(gpu, true);
       listens = BeginListening();
       if (!listens) held.Release();
       continue;
@@ -667,12 +559,16 @@ bool Park(Gpu* gpu) {
   }
   if (listens) EndListening();
   gpu->parked.fetch_sub(1);
+  if (refused && t_slot != nullptr) t_slot->prompt.End();
   return !refused;  // it may have closed again by now: then the caller comes back
 }
 
-void Launched(Gpu* gpu) {
-  SignalsHeld held;
-  Step(gpu, Event{});
+void Launched(Slot* slot, Gpu* gpu) {
+  if (gpu->after_launch.load(std::memory_order_relaxed)) {
+    SignalsHeld held;
+    Step(gpu, Event{});
+  }
+  slot->prompt.End();
 }
 
 void MemoryMoved(Gpu* gpu, bool tell) {

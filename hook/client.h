@@ -17,8 +17,10 @@ bool Park(Gpu* gpu);
 // The backend refuses this process's ticket, and has for so long that nobody waits for it any more:
 // what would wait fails with CUDA_ERROR_NOT_PERMITTED instead. Never in AwayMode::kOpen.
 bool Refused();
-// After a launch while Gpu::single: closes the gate.
-void Launched(Gpu* gpu);
+// The calling thread, whose slot it is, has made a launch by the slow side: closes the gate where
+// it was open for that one alone, says what was to be said after it, and gives back what the thread
+// had while it waited.
+void Launched(Slot* slot, Gpu* gpu);
 
 // Memory was moved, or is to be: the gate opens or closes as that says. `tell`: the backend is
 // told.

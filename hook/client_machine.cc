@@ -7,8 +7,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using wire::Phase;
 
-// How often the close of a running quota is reckoned again once its end is near.
-constexpr Duration kRecheck = microseconds(100);
+// How often the close of a running quota is reckoned again once its end is near: half way to it,
+// within these.
+constexpr Duration kRecheckMin = microseconds(100);
+constexpr Duration kRecheckMax = microseconds(500);
 // Before Attached has told it.
 constexpr Duration kIdleDefault = milliseconds(2);
 // A token is kept for `idle`, halved this often at most, once so many pauses in turn were longer.
@@ -306,7 +308,9 @@ Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
     // Far from the end it is enough to look again when the largest backlog could matter.
     const Instant near = deadline_ - Max(backlog_bound(), seen.backlog);
     const Instant close = CloseAt(seen);
-    Instant look = now < near && !single_ ? Min(near, close) : Min(close, now + kRecheck);
+    Instant look = now < near && !single_
+                       ? Min(near, close)
+                       : Min(close, now + Max(kRecheckMin, Min((close - now) / 2, kRecheckMax)));
     if (overtime_) look = deadline_;
     wake = Min(wake, Max(look, now));
     if (!probing_ && !overtime_) wake = Min(wake, Max(last_active_ + IdleAfter(), now));

@@ -152,7 +152,7 @@ void LeaveSlow(Pass pass, uint64_t key) {
   }
   slot->in_launch.store(0, std::memory_order_release);
   MarkAllIfDue(slot, cell);
-  if (cell->gpu->single.load(std::memory_order_relaxed)) Launched(cell->gpu);
+  Launched(slot, cell->gpu);
 }
 
 Entered EnterSeveral(const CUstream* streams, unsigned count) {
@@ -195,6 +195,9 @@ void LeaveSeveral(const CUstream* streams, unsigned count, uint64_t key) {
     RecordMark(cell, nullptr);
   }
   slot->in_launch.store(0, std::memory_order_release);
+  for (unsigned i = 0; i < count; ++i) {
+    if (const Cell* cell = FindCell(slot, streams[i])) Launched(slot, cell->gpu);
+  }
 }
 
 void FinishLaunch(Slot* slot, Cell* cell) {

@@ -28,16 +28,18 @@ struct Gpu {
   ClientMachine machine;
   Instant wake = kNever;
   bool watch = false;
-  Awaited awaited;                    // what the machine's ahead() waits for
-  std::atomic<bool> wanted{false};    // to be attached
-  std::atomic<int64_t> wanted_at{0};  // since when, in nanoseconds
-  std::atomic<bool> attached{false};  // on the present connection
-  std::atomic<uint32_t> parked{0};    // threads that wait for the gate
-  std::atomic<uint32_t> asleep{0};    // those of them that sleep on the gate
-  std::atomic<uint32_t> pacing{0};    // threads that wait for the backlog to shrink
-  std::atomic<bool> single{false};    // the gate is open for one launch: Launched() after it
-  Instant attach_at{};                // when to ask (again) to be attached; the client thread's
-  bool flags_clear = false;           // of this closing: no thread is in a launch any more
+  wire::State owed{};  // is to be sent, if `owes`
+  bool owes = false;
+  Awaited awaited;                        // what the machine's ahead() waits for
+  std::atomic<bool> wanted{false};        // to be attached
+  std::atomic<int64_t> wanted_at{0};      // since when, in nanoseconds
+  std::atomic<bool> attached{false};      // on the present connection
+  std::atomic<uint32_t> parked{0};        // threads that wait for the gate
+  std::atomic<uint32_t> asleep{0};        // those of them that sleep on the gate
+  std::atomic<uint32_t> pacing{0};        // threads that wait for the backlog to shrink
+  std::atomic<bool> after_launch{false};  // Launched() after the next launch
+  Instant attach_at{};                    // when to ask (again) to be attached; the client thread's
+  bool flags_clear = false;               // of this closing: no thread is in a launch any more
 
   Meter meter;
 

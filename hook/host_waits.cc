@@ -54,7 +54,7 @@ void Finish(HostWait* wait) {
     if (EnterGate(slot, gpu->gate, uint64_t{1} << gpu->index)) {
       Resume(*wait);
       slot->in_launch.store(0, std::memory_order_release);
-      if (gpu->single.load(std::memory_order_relaxed)) Launched(gpu);
+      Launched(slot, gpu);
       break;
     }
     {

@@ -39,6 +39,7 @@ void ThreadExit(void* value) {
   auto* slot = static_cast<Slot*>(value);
   t_slot = nullptr;
   slot->in_launch.store(0);
+  slot->prompt = {};
   slot->taken.store(false, std::memory_order_release);
 }
 

@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "base/short_slice.h"
 #include "hook/cuda_types.h"
 #include "hook/libc.h"
 #include "hook/recent.h"
@@ -73,6 +74,7 @@ struct alignas(64) Slot {
   Cell* buckets[kBuckets] = {};
   std::atomic<Cell*> cells{nullptr};  // newest first, none is ever taken away
   std::atomic<bool> taken{false};
+  PromptWaking prompt;  // from a wait for the gate until the launch has gone
   std::atomic<uint64_t> copies_bytes{0};
   Slot* next = nullptr;
 };

@@ -28,6 +28,8 @@ constexpr uint32_t kFutex32 = 2;                // FUTEX_32
 constexpr uint32_t kFutexOwn = kFutex32 | 128;  // ... of this process alone
 constexpr size_t kOthersMax = 128;              // mapped at a time
 constexpr int kDontFork = 10;                   // MADV_DONTFORK
+constexpr uint32_t kLooksMost = 8;              // for one word
+constexpr uint64_t kFarNs = uint64_t{1} << 62;  // no instant of this machine's clock
 
 struct FutexWaiter {  // struct futex_waitv
   uint64_t value;
@@ -125,6 +127,13 @@ void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev) {
   syscall(SYS_futex, &word.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void SayExpected(uint8_t gpu, Instant end) {
+  if (own.words == nullptr) return;
+  std::atomic<uint64_t>& said = own.words->of[gpu].expected_ns;
+  const auto ns = static_cast<uint64_t>(Nanos(end));
+  if (said.load(std::memory_order_relaxed) != ns) said.store(ns, std::memory_order_relaxed);
+}
+
 void SayBegan(uint8_t gpu, uint64_t epoch, Instant now) {
   if (own.words == nullptr) return;
   wire::Word& word = own.words->of[gpu];
@@ -163,17 +172,31 @@ void ForgetClients() {
   for (uint64_t& client : others.clients) client = 0;
 }
 
-void SleepOn(const Awaited& awaited, const std::atomic<uint32_t>& gate, Duration timeout) {
+void SleepOn(Awaited& awaited, const std::atomic<uint32_t>& gate, Duration timeout) {
   const wire::Word* word = awaited.word.load(std::memory_order_acquire);
   if (word == nullptr) return;
+  const auto waits = [&] {
+    return !awaited.HasCome() && gate.load(std::memory_order_seq_cst) == 0 &&
+           awaited.word.load(std::memory_order_relaxed) == word;
+  };
+  const auto expected = [word] {
+    const uint64_t ns = word->expected_ns.load(std::memory_order_relaxed);
+    return ns < kFarNs ? InstantFromNanos(static_cast<int64_t>(ns)) : Instant{};
+  };
+  if (!awaited.close_look.Around(expected, waits)) return;
   const uint32_t seen = word->changes.load(std::memory_order_seq_cst);
-  if (awaited.HasCome() || gate.load(std::memory_order_seq_cst) != 0) return;
+  if (!waits()) return;
   FutexWaiter waiters[2] = {
       {seen, reinterpret_cast<uint64_t>(&word->changes), kFutex32, 0},
       {0, reinterpret_cast<uint64_t>(&gate), kFutexOwn, 0},
   };
-  const timespec until = ToTimespec(MonotonicNow() + timeout - Instant{});
-  WaitForAny(waiters, 2, &until);
+  const Instant now = MonotonicNow();
+  Instant until = now + timeout;
+  const Instant close = awaited.close_look.Begins(expected());
+  if (close > now && close < until && awaited.looks.fetch_add(1) < kLooksMost) until = close;
+  const timespec wake = ToTimespec(until - Instant{});
+  WaitForAny(waiters, 2, &wake);
+  CloseLook::RanLate(until, MonotonicNow());
 }
 
 }  // namespace baton::hook

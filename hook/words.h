@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "base/time.h"
+#include "hook/close_look.h"
 #include "wire/word.h"
 
 namespace baton::hook {
@@ -22,6 +23,11 @@ struct Awaited {
   std::atomic<uint64_t> epoch{0};
   std::atomic<uint64_t> rev{0};
   std::atomic<bool> watched{false};  // a launching thread sleeps on it
+  // That thread's. It begins after the holder, which is to have found a processor by then.
+  CloseLook close_look{std::chrono::microseconds(60)};
+  // How often that thread has woken up for this word because it was expected. A holder may say what
+  // it likes: so there is an end to it.
+  std::atomic<uint32_t> looks{0};
 
   bool HasCome() const {
     const wire::Word* w = word.load(std::memory_order_acquire);
@@ -39,6 +45,8 @@ int WordsFile();
 
 // (epoch, rev) of the GPU has drained. Wakes who sleeps on that word.
 void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev);
+// What still runs on the GPU is expected to have drained then.
+void SayExpected(uint8_t gpu, Instant end);
 // The token of `epoch` begins.
 void SayBegan(uint8_t gpu, uint64_t epoch, Instant now);
 
@@ -48,9 +56,9 @@ const wire::Word* ReadWord(int fd, uint64_t client, uint8_t gpu);
 // A new connection: numbers of clients mean others.
 void ForgetClients();
 
-// Sleeps until the word has come or is another one, `gate` is not 0, a signal comes, or `timeout`
-// is over.
-void SleepOn(const Awaited& awaited, const std::atomic<uint32_t>& gate, Duration timeout);
+// Sleeps until the word has come or is another one, `gate` is not 0, a signal comes, `timeout` is
+// over, or the word is expected soon: then it looks without a pause.
+void SleepOn(Awaited& awaited, const std::atomic<uint32_t>& gate, Duration timeout);
 
 }  // namespace baton::hook
 

@@ -24,6 +24,9 @@ struct alignas(64) Word {
   std::atomic<uint64_t> rev{0};
   std::atomic<uint64_t> began_epoch{0};  // the last token that the client took
   std::atomic<uint64_t> began_ns{0};     // and when, MonotonicNow()
+  // When what runs is expected to have drained; in the past, or 0: nobody knows. A hint: what it
+  // says costs a reader a bounded time of its processor, and nobody else anything.
+  std::atomic<uint64_t> expected_ns{0};
 
   // Whether the token has drained, up to this revision at least.
   bool Says(uint64_t of_epoch, uint64_t of_rev) const {
