@@ -370,6 +370,6 @@ SIM_NVML(nvmlEventSetWait_v2, (void* set, NvmlEventData* data, unsigned int time
       if (lost) return kGpuIsLost;
     }
     if (NowNs() >= until) return kTimeout;
-    usleep(2000);
+    usleep(20'000);
   }
 }
