@@ -11,6 +11,7 @@ namespace baton::backend {
 namespace {
 
 constexpr Duration kTickEvery = std::chrono::microseconds(100);
+constexpr Duration kDueSoon = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -192,8 +193,9 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::Notice& notice) {
 void Tokens::Arm(Gpu& gpu) {
   // Ticks that lie close together are one: no deadline needs to be met that exactly.
   const Instant at = std::max(gpu.scheduler.wakeup(), gpu.ticked + kTickEvery);
-  // A timer that is due too early only looks again; moving it would cost a system call each time.
-  if (at >= gpu.armed) return;
+  // A timer that is due too early only looks again, and moving it each time would cost a system
+  // call. One that is due soon would come in the middle of a hand-off.
+  if (at == gpu.armed || (at > gpu.armed && gpu.armed - now_ > kDueSoon)) return;
   gpu.armed = at;
   gpu.timer.expires_at(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(Nanos(at))));
   gpu.timer.async_wait([this, alive = alive_, &gpu](const boost::system::error_code& error) {
