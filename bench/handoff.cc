@@ -15,6 +15,7 @@ namespace baton::bench {
 namespace {
 
 constexpr size_t kHandOffs = 500;
+constexpr Duration kTurn = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::seconds(60);
 enum class Processors { kFree, kBusy };
 
@@ -57,21 +58,27 @@ Result<Measured> HandOffs(Transport transport, cli::Echo& echo, cli::HandOffFloo
   Result<std::vector<Process>> hogs = std::vector<Process>();
   if (processors == Processors::kBusy) hogs = StartHogs();
   if (!hogs) return tl::unexpected(hogs.error());
-  const Result<uint64_t> first = sim::CountRecords(device.path);
-  if (!first) return tl::unexpected(first.error());
-
   Measured compared;
   const bool enough = WaitUntil(
       [&] {
-        // Echoes between looks at the record, so that both are measured under the same load.
+        // In turns: hand-offs while nothing else runs, and then the others beside the same pods.
+        // Whoever measures keeps a pod off its processor.
+        const Result<uint64_t> first = sim::CountRecords(device.path);
+        const int64_t from = Nanos(MonotonicNow());
+        std::this_thread::sleep_for(kTurn);
+        const int64_t to = Nanos(MonotonicNow());
+        if (!first) return false;
+        auto records = sim::ReadRecords(device.path, *first);
+        if (!records) return false;
+        std::erase_if(*records, [&](const auto& r) { return r.start_ns < from || r.end_ns > to; });
+        const std::vector<Duration> gaps = HandOffGaps(*std::move(records));
+        compared.token.insert(compared.token.end(), gaps.begin(), gaps.end());
         for (int i = 0; i < 20; ++i) {
           if (const Result<Duration> took = echo.RoundTrip(64)) compared.echo.push_back(*took);
           cli::Settle();
           if (i % 4 != 0) continue;
           if (const Result<Duration> took = floor.HandOff()) compared.floor.push_back(*took);
         }
-        const auto records = sim::ReadRecords(device.path, *first);
-        if (records) compared.token = HandOffGaps(*records);
         return compared.token.size() >= kHandOffs;
       },
       kPatience);
