@@ -353,6 +353,8 @@ void AwaitBacklog(Gpu* gpu) {
   Instant moved = now;
   bool pacing = false;
   int64_t outstanding = meter.outstanding_ns.load();
+  // Late, beside busy threads, it would leave the GPU without work.
+  if (t_slot != nullptr) t_slot->prompt.Begin();
   for (;;) {
     Harvest(gpu);
     now = MonotonicNow();

@@ -29,6 +29,9 @@ constexpr uint32_t kFutexOwn = kFutex32 | 128;  // ... of this process alone
 constexpr size_t kOthersMax = 128;              // mapped at a time
 constexpr int kDontFork = 10;                   // MADV_DONTFORK
 constexpr uint32_t kLooksMost = 8;              // for one word
+// Beside busy programs the holder's wake-up may wait for a clock tick. Another thread's, a little
+// later, makes Linux reckon anew who is to run.
+constexpr Duration kSecondChance = std::chrono::microseconds(150);
 constexpr uint64_t kFarNs = uint64_t{1} << 62;  // no instant of this machine's clock
 
 struct FutexWaiter {  // struct futex_waitv
@@ -192,8 +195,9 @@ void SleepOn(Awaited& awaited, const std::atomic<uint32_t>& gate, Duration timeo
   };
   const Instant now = MonotonicNow();
   Instant until = now + timeout;
-  const Instant close = awaited.close_look.Begins(expected());
-  if (close > now && close < until && awaited.looks.fetch_add(1) < kLooksMost) until = close;
+  Instant look = awaited.close_look.Begins(expected());
+  if (look == kNever) look = expected() + kSecondChance;
+  if (look > now && look < until && awaited.looks.fetch_add(1) < kLooksMost) until = look;
   const timespec wake = ToTimespec(until - Instant{});
   WaitForAny(waiters, 2, &wake);
   CloseLook::RanLate(until, MonotonicNow());
