@@ -8,12 +8,10 @@
 #include <filesystem>
 
 #include "tests/backend/batond_fixture.h"
-#include "wire/word.h"
+#include "tests/wire/sealed_words.h"
 
 namespace baton::backend {
 namespace {
-
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | 0x10 /* future write */ | F_SEAL_SEAL;
 
 uint64_t g_last = 0;  // number of a client
 
@@ -21,18 +19,12 @@ uint64_t g_last = 0;  // number of a client
 class Worded : public ScriptedClient {
  public:
   explicit Worded(const std::string& path) : Worded(path, ++g_last) {}
-  ~Worded() { munmap(words_, wire::kWordsBytes); }
 
   void MakeFile(size_t size, int seals) {
-    file_ = UniqueFd(memfd_create("words", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    ASSERT_EQ(ftruncate(file_.get(), static_cast<off_t>(size)), 0);
-    void* at = mmap(nullptr, wire::kWordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
-    ASSERT_NE(at, MAP_FAILED);
-    words_ = static_cast<wire::Words*>(at);
-    ASSERT_EQ(fcntl(file_.get(), F_ADD_SEALS, seals), 0);
+    words_ = std::make_unique<wire::SealedWords>(size, seals);
   }
-  wire::Word& word() { return words_->of[0]; }
-  int file() const { return file_.get(); }
+  wire::Word& word() { return words_->word(); }
+  int file() const { return words_->file(); }
 
   // As Join(), with `files` beside Hello.
   bool JoinWith(const std::string& ticket, const std::vector<int>& files) {
@@ -110,13 +102,11 @@ class Worded : public ScriptedClient {
   bool HasFrame() { return !Receive(100).empty(); }
 
  private:
-  Worded(const std::string& path, uint64_t number) : ScriptedClient(path, number), number_(number) {
-    MakeFile(wire::kWordsBytes, kSeals);
-  }
+  Worded(const std::string& path, uint64_t number)
+      : ScriptedClient(path, number), number_(number) {}
 
   const uint64_t number_;
-  UniqueFd file_;
-  wire::Words* words_ = nullptr;
+  std::unique_ptr<wire::SealedWords> words_ = std::make_unique<wire::SealedWords>();
   bool writable_ = false;
 };
 
@@ -200,11 +190,12 @@ TEST_F(Words, FilesThatCouldBeTakenAwayAreNone) {
     const char* what;
     size_t size;
     int seals;
-  } const files[] = {{"without seals", wire::kWordsBytes, 0},
-                     {"that may shrink", wire::kWordsBytes, kSeals & ~F_SEAL_SHRINK},
-                     {"that others may write", wire::kWordsBytes, kSeals & ~0x10},
-                     {"too short", 1, kSeals},
-                     {"no memory", 0, -1}};
+  } const files[] = {
+      {"without seals", wire::kWordsBytes, 0},
+      {"that may shrink", wire::kWordsBytes, wire::SealedWords::kSeals & ~F_SEAL_SHRINK},
+      {"that others may write", wire::kWordsBytes, wire::SealedWords::kSeals & ~0x10},
+      {"too short", 1, wire::SealedWords::kSeals},
+      {"no memory", 0, -1}};
   for (const auto& file : files) {
     SCOPED_TRACE(file.what);
     Worded client(Socket());

@@ -5,6 +5,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <utility>
+
 #include "base/check.h"
 #include "wire/codec.h"
 
@@ -63,8 +66,21 @@ void FakeBackend::Run() {
       continue;
     }
     if (peer >= 0 && fds[2].revents != 0) {
-      const ssize_t n = recv(peer, bytes, sizeof(bytes), MSG_DONTWAIT);
+      iovec part{bytes, sizeof(bytes)};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+      msghdr message{};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      const ssize_t n = recvmsg(peer, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+      const cmsghdr* rights = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
       std::lock_guard lock(mutex_);
+      if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS) {
+        int fd = -1;
+        memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
+        words_.emplace_back(fd);
+      }
       if (peer != peer_) continue;
       if (n > 0) {
         OnFrame(bytes, static_cast<size_t>(n));
@@ -194,6 +210,24 @@ void FakeBackend::SendToken(uint64_t epoch, uint64_t rev, uint64_t quota_ns, boo
   Send(token);
 }
 
+void FakeBackend::SendAhead(const wire::Token& token, int words) {
+  std::lock_guard lock(mutex_);
+  char frame[wire::kTenantFrameMax];
+  iovec part{frame, wire::Encode(token, frame, sizeof(frame))};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(rights), &words, sizeof(int));
+  if (peer_ >= 0) (void)!sendmsg(peer_, &message, MSG_NOSIGNAL);
+}
+
 void FakeBackend::SendRaw(const std::string& frame) {
   std::lock_guard lock(mutex_);
   if (peer_ >= 0) (void)!send(peer_, frame.data(), frame.size(), MSG_NOSIGNAL);
@@ -240,6 +274,11 @@ std::string FakeBackend::uuid() {
 uint64_t FakeBackend::memory_total() {
   std::lock_guard lock(mutex_);
   return memory_total_;
+}
+
+std::vector<UniqueFd> FakeBackend::TakeWords() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(words_, {});
 }
 
 bool FakeBackend::WaitHellos(int count) {

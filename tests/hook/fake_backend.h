@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/file.h"
 #include "wire/messages.h"
 
 namespace baton::hook {
@@ -42,6 +43,8 @@ class FakeBackend {
   std::optional<wire::State> WaitState(const std::function<bool(const wire::State&)>& match);
   std::optional<wire::State> WaitPhase(wire::Phase phase);
   void SendToken(uint64_t epoch, uint64_t rev, uint64_t quota_ns, bool contended = true);
+  // A Token that waits for a word in the file (wire::Token::after_client).
+  void SendAhead(const wire::Token& token, int words);
   void SendRaw(const std::string& frame);
   void SendError(wire::ErrorKind kind, const std::string& text);
   // Closes the present connection; the hook comes back.
@@ -51,6 +54,8 @@ class FakeBackend {
   int hellos();
   wire::Hello hello();
   size_t incarnations();
+  // The files of words that came with Hellos, in turn.
+  std::vector<UniqueFd> TakeWords();
   std::string uuid();
   uint64_t memory_total();
   bool WaitHellos(int count);
@@ -83,6 +88,7 @@ class FakeBackend {
   uint64_t memory_total_ = 0;
   wire::Hello hello_;
   std::set<uint64_t> incarnations_;
+  std::vector<UniqueFd> words_;
   std::string uuid_;
   std::deque<wire::State> states_;
 };

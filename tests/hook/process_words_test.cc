@@ -1,0 +1,194 @@
+// Tokens that are sent ahead, as the hook takes them: with the words of a holder that is the test.
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "tests/hook/process_fixture.h"
+#include "tests/wire/sealed_words.h"
+
+namespace baton::hook {
+namespace {
+
+class HookWords : public HookProcess {
+ protected:
+  // A child that waits with a launch, and has a token that waits for (3, 2) of the holder's word.
+  void StartNext() {
+    StartBackend();
+    backend_->SetIdle(60'000 * kMs);
+    StartChild();
+    ASSERT_EQ(child_->Ask("init"), "0");
+    child_->Send("launch 1000");
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    auto words = backend_->TakeWords();
+    if (words.empty()) GTEST_SKIP() << "this kernel has no words";
+    own_ = std::move(words.front());
+    backend_->SendAhead(ahead_, holder_.file());
+  }
+  static wire::Token Ahead() {
+    wire::Token token;
+    token.epoch = 7;
+    token.rev = 1;
+    token.quota_ns = 60'000 * kMs;
+    token.contended = true;
+    token.after_client = 5;
+    token.after_epoch = 3;
+    token.after_rev = 2;
+    return token;
+  }
+  // The child's launch is done by the token that was sent ahead.
+  void ExpectItBegins() {
+    EXPECT_EQ(child_->Read(), "0");
+    const auto holding = backend_->WaitPhase(Phase::kHolding);
+    ASSERT_TRUE(holding);
+    EXPECT_EQ(holding->epoch, 7u);
+    EXPECT_EQ(OwnWord().began_epoch, 7u);
+    EXPECT_LE(OwnWord().began_ns, static_cast<uint64_t>(Nanos(MonotonicNow())));
+  }
+  // Processor time of the child so far.
+  double CpuSeconds() const {
+    clockid_t clock;
+    timespec time = {};
+    EXPECT_EQ(clock_getcpuclockid(child_->pid(), &clock), 0);
+    EXPECT_EQ(clock_gettime(clock, &time), 0);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+  }
+  const wire::Word& OwnWord() {
+    if (own_words_ == nullptr) {
+      own_words_ = mmap(nullptr, wire::kWordsBytes, PROT_READ, MAP_SHARED, own_.get(), 0);
+    }
+    return static_cast<const wire::Words*>(own_words_)->of[0];
+  }
+
+  const wire::Token ahead_ = Ahead();
+  wire::SealedWords holder_;
+  UniqueFd own_;
+  void* own_words_ = nullptr;
+};
+
+TEST_F(HookWords, ATokenThatWaitsForAWordBeginsByIt) {
+  StartNext();
+  if (IsSkipped() || HasFatalFailure()) return;
+  EXPECT_TRUE(child_->Silent(30));
+  holder_.Say(3, 1);  // not all of it
+  EXPECT_TRUE(child_->Silent(30));
+  EXPECT_NE(OwnWord().began_epoch, 7u);
+  holder_.Say(3, 2);
+  ExpectItBegins();
+}
+
+TEST_F(HookWords, AWordOfBeforeOrALaterOneCounts) {
+  for (const uint64_t epoch : {3, 4}) {
+    holder_.Say(epoch, epoch == 3 ? 2 : 0);
+    StartNext();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ExpectItBegins();
+    munmap(std::exchange(own_words_, nullptr), wire::kWordsBytes);
+  }
+}
+
+TEST_F(HookWords, AWakeUpMayBeLost) {
+  StartNext();
+  if (IsSkipped() || HasFatalFailure()) return;
+  EXPECT_TRUE(child_->Silent(30));
+  holder_.Say(3, 2, false);
+  ExpectItBegins();
+}
+
+TEST_F(HookWords, TheSameTokenWithoutAWordBeginsAtOnce) {
+  StartNext();
+  if (IsSkipped() || HasFatalFailure()) return;
+  backend_->SendToken(7, 1, 60'000 * kMs);
+  ExpectItBegins();
+}
+
+TEST_F(HookWords, OneThatWasTakenBackDoesNotBegin) {
+  StartNext();
+  if (IsSkipped() || HasFatalFailure()) return;
+  backend_->SendToken(7, 2, 0);
+  ASSERT_TRUE(backend_->WaitState(
+      [](const State& s) { return s.phase == Phase::kWaiting && s.epoch == 7 && s.rev == 2; }));
+  holder_.Say(3, 2);
+  EXPECT_TRUE(child_->Silent(100));
+  backend_->SendToken(8, 1, 60'000 * kMs);
+  EXPECT_EQ(child_->Read(), "0");
+}
+
+// What a holder expects is a hint: whatever it says, the next one begins by its word, and looking
+// for that takes little of its processor.
+TEST_F(HookWords, AHolderThatLiesAboutItsEndCostsTheNextLittle) {
+  const auto now = [] { return static_cast<uint64_t>(Nanos(MonotonicNow())); };
+  const std::function<uint64_t()> lies[] = {
+      [] { return UINT64_MAX; },         [] { return uint64_t{1} << 63; },
+      [] { return uint64_t{1}; },        [&] { return now(); },
+      [&] { return now() + 61'000; },    [&] { return now() + 160'000; },
+      [&] { return now() + 1'000'000; },
+  };
+  for (const auto& lie : lies) {
+    holder_.Say(0, 0);
+    StartNext();
+    if (IsSkipped() || HasFatalFailure()) return;
+    std::atomic<bool> stop{false};
+    std::thread liar([&] {
+      while (!stop) holder_.word().expected_ns = lie();
+    });
+    const double before = CpuSeconds();
+    const Instant begin = MonotonicNow();
+    EXPECT_TRUE(child_->Silent(400));
+    const double took = CpuSeconds() - before;
+    const double passed = static_cast<double>(Nanos(MonotonicNow() - begin)) / 1e9;
+    stop = true;
+    liar.join();
+    // The client thread's look every 2 ms is in it. Sanitizers make all of it longer.
+#ifdef NDEBUG
+    constexpr double kMost = 0.1;
+#else
+    constexpr double kMost = 0.5;
+#endif
+    EXPECT_LT(took, kMost * passed) << "expected " << lie() << " at " << now();
+    holder_.Say(3, 2);
+    ExpectItBegins();
+    munmap(std::exchange(own_words_, nullptr), wire::kWordsBytes);
+  }
+}
+
+TEST_F(HookWords, SayWhatHasDrained) {
+  StartHolder(100 * kMs);
+  auto words = backend_->TakeWords();
+  if (words.empty()) GTEST_SKIP() << "this kernel has no words";
+  own_ = std::move(words.front());
+  EXPECT_EQ(OwnWord().began_epoch, 1u);
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kDraining));
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  EXPECT_TRUE(OwnWord().Says(1, 1));
+  EXPECT_FALSE(OwnWord().Says(1, 2));
+  const uint64_t expected = OwnWord().expected_ns;
+  EXPECT_GT(expected, 0u);
+  EXPECT_LT(expected, static_cast<uint64_t>(Nanos(MonotonicNow() + std::chrono::seconds(1))));
+}
+
+// A child after fork says nothing for its parent: its words are its own.
+TEST_F(HookWords, AForkedChildHasItsOwn) {
+  StartBackend();
+  backend_->SetAutoQuota(50 * kMs);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_TRUE(backend_->WaitHellos(1));
+  ASSERT_EQ(child_->Ask("fork-launch"), "0");
+  std::vector<ino_t> files;
+  for (const UniqueFd& file : backend_->TakeWords()) {
+    struct stat about = {};
+    ASSERT_EQ(fstat(file.get(), &about), 0);
+    if (std::find(files.begin(), files.end(), about.st_ino) == files.end()) {
+      files.push_back(about.st_ino);
+    }
+  }
+  if (files.empty()) GTEST_SKIP() << "this kernel has no words";
+  EXPECT_EQ(files.size(), backend_->incarnations());
+  EXPECT_EQ(files.size(), 2u);
+}
+
+}  // namespace
+}  // namespace baton::hook
