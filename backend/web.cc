@@ -294,6 +294,7 @@ net::GpuMetrics MetricsOf(const MetricsWork& work, const Arbiter& arbiter,
   row.busy_ratio = lately.waited;  // the second of the two is busy time here
   row.handoff = gpu.scheduler.handoff();
   row.handoffs = gpu.grants;
+  row.sent_ahead = gpu.sent_ahead;
   row.hung = gpu.hung;
   const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu.info.uuid);
   row.failed = card != nullptr && card->health != devmgr::Health::kHealthy;

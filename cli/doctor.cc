@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/membarrier.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +20,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/short_slice.h"
 #include "cli/command.h"
 #include "cli/hook_path.h"
@@ -285,12 +287,29 @@ Finding CheckProcessors() {
           "Linux 6.12 or later has them (sched_setattr)"};
 }
 
+// What words need (hook/words.h).
+Finding CheckHandOffs() {
+  static const char* const kCheck = "hand-offs";
+  const std::string cost = "each hand-off goes by way of the daemon: ";
+  if (syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, CLOCK_MONOTONIC) != 0 && errno != EINVAL) {
+    return {kCheck, Verdict::kSkipped, cost + "futex_waitv: " + std::strerror(errno),
+            "Linux 5.16 or later has it; a seccomp profile may forbid it"};
+  }
+  const UniqueFd file(memfd_create("baton-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0) {
+    return {kCheck, Verdict::kSkipped, cost + "sealed memory files: " + std::strerror(errno),
+            "Linux 5.1 or later has them; a seccomp profile may forbid them"};
+  }
+  return Good(kCheck, "tokens are sent ahead, so pods hand over without the daemon");
+}
+
 int Doctor(bool json, const Invocation& invocation) {
   const std::string program = invocation.program.empty() ? "/bin/true" : invocation.program[0];
   std::vector<std::string> uuids;
   std::vector<Finding> findings{
       CheckKernel(),
       CheckProcessors(),
+      CheckHandOffs(),
       CheckDriver(uuids),
       CheckHook(program),
       CheckControl(invocation.socket_dir),

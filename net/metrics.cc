@@ -140,6 +140,9 @@ void AddGpus(Families& f, const Labelled<GpuMetrics>& gpus) {
   all([](const GpuMetrics& g) { return Seconds(g.handoff); });
   f.Counter("baton_gpu_handoffs_total", "Number of moves of the GPU's token to another pod.");
   all([](const GpuMetrics& g) { return double(g.handoffs); });
+  f.Counter("baton_gpu_tokens_sent_ahead_total",
+            "Number of tokens that were sent while the holder before them drained.");
+  all([](const GpuMetrics& g) { return double(g.sent_ahead); });
   f.Gauge("baton_gpu_waiting_pods",
           "Pods that wait for the GPU's token, below their limit and not paused.");
   all([](const GpuMetrics& g) { return double(g.waiting_pods); });

@@ -62,6 +62,7 @@ struct GpuMetrics {
   std::optional<double> memory_utilization_ratio;  // the same
   Duration handoff{0};                             // what moving the token costs at present
   uint64_t handoffs = 0;
+  uint64_t sent_ahead = 0;           // tokens, while the holder before them drained
   uint64_t waiting_pods = 0;         // now, without those that their limit holds back
   uint64_t unmanaged_processes = 0;  // now
   bool hung = false;                 // its holder does not drain
