@@ -19,7 +19,7 @@
 namespace baton::node {
 namespace {
 
-// As many open files as the system lets this process have: each client takes three.
+// As many open files as the system lets this process have: each client takes two.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

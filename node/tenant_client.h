@@ -30,7 +30,7 @@ struct TenantEndpoint::Client {
   bool writing = false;     // waits for room in the socket
   uint32_t connection = 0;  // grows with each connection, so late handlers know theirs is over
   boost::asio::posix::stream_descriptor socket;
-  boost::asio::posix::stream_descriptor exit_watch;  // on a duplicate of peer.pidfd
+  boost::asio::posix::stream_descriptor exit_watch;  // peer.pidfd, once it has said Hello
   boost::asio::steady_timer timer;
   struct Unsent {
     std::string frame;

@@ -389,11 +389,7 @@ void TenantEndpoint::SayHello(const std::shared_ptr<Client>& client, const wire:
   }
   admission_.NotSilent(client->owner, client->number);
   if (known == nullptr) {
-    // Without the proof of its end the client cannot be served.
-    if (!AwaitExit(client, false)) {
-      RefuseClient(client, wire::ErrorKind::kLimit, "the daemon is out of file descriptors");
-      return;
-    }
+    AwaitExit(client);
     client->said_hello = true;
     client->incarnation = hello.incarnation;
     client->words = std::move(words);
@@ -550,23 +546,13 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   sink_.OnDown(client->number, wire::DownReason::kDisconnected);
 }
 
-bool TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client, bool again) {
-  const int watch = fcntl(client->peer.pidfd.get(), F_DUPFD_CLOEXEC, 0);
-  if (watch < 0 && !again) return false;
-  if (watch < 0) {
-    client->timer.expires_after(std::chrono::milliseconds(100));
-    client->timer.async_wait([this, alive = alive_, client](ErrorCodeAsio error) {
-      if (!error && *alive) AwaitExit(client, true);
-    });
-    return true;
-  }
-  client->exit_watch.assign(watch);
+void TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {
+  client->exit_watch.assign(client->peer.pidfd.Release());
   client->exit_watch.async_wait(stream_descriptor::wait_read,
                                 [this, alive = alive_, client](ErrorCodeAsio error) {
                                   if (error || !*alive) return;
                                   Reap(client);
                                 });
-  return true;
 }
 
 void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
@@ -628,7 +614,8 @@ void TenantEndpoint::Forget(const std::shared_ptr<Client>& client) {
 }
 
 void TenantEndpoint::KillProcess(uint64_t number) {
-  if (auto client = Find(number)) Kill(client->peer.pidfd.get());
+  const auto client = Find(number);
+  if (client != nullptr && client->exit_watch.is_open()) Kill(client->exit_watch.native_handle());
 }
 
 Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t incarnation,
@@ -664,7 +651,7 @@ Result<uint64_t> TenantEndpoint::Adopt(pid_t pid, uint64_t start_time, uint64_t 
   clients_.emplace(client->number, client);
   by_process_.emplace(std::pair{pid, start_time}, client->number);
   if (alive) {
-    AwaitExit(client, true);
+    AwaitExit(client);
   } else {
     // Dead, but its GPU work goes on: reported once NVML no longer lists it.
     boost::asio::post(io_, [this, watch = alive_, client] {

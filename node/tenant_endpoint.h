@@ -152,7 +152,7 @@ class TenantEndpoint {
   void DisconnectSoon(const std::shared_ptr<Client>& client);
   // False when there is no descriptor left to watch the process with. `again`: of a process that
   // may hold a GPU; it is tried again until there is one.
-  bool AwaitExit(const std::shared_ptr<Client>& client, bool again);
+  void AwaitExit(const std::shared_ptr<Client>& client);
   void Reap(const std::shared_ptr<Client>& client);
   void Exited(const std::shared_ptr<Client>& client);
   void Forget(const std::shared_ptr<Client>& client);
