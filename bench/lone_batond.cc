@@ -35,7 +35,8 @@ Result<std::string> FreeAddress() {
   return "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
 }
 
-Result<std::unique_ptr<LoneBatond>> LoneBatond::Start(const std::string& configuration) {
+Result<std::unique_ptr<LoneBatond>> LoneBatond::Start(const std::string& configuration,
+                                                      const std::string& server) {
   std::unique_ptr<LoneBatond> batond(new LoneBatond);
   std::string pattern = fs::temp_directory_path() / "baton-bench-XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) {
@@ -46,7 +47,7 @@ Result<std::unique_ptr<LoneBatond>> LoneBatond::Start(const std::string& configu
   const std::string config = pattern + "/batond.toml", log = pattern + "/log";
   std::ofstream(config) << "[server]\nsocket_dir = \"" << pattern << "\"\nstate_dir = \"" << pattern
                         << "/state\"\nlock_dir = \"" << pattern << "/lock\"\n"
-                        << configuration;
+                        << server << configuration;
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "batond";
   SpawnOptions spawn;
   spawn.command = {program, "--config", config};

@@ -16,8 +16,10 @@ Result<std::string> FreeAddress();
 
 class LoneBatond {
  public:
-  // `configuration` is appended to what names its folders. Returns when it answers.
-  static Result<std::unique_ptr<LoneBatond>> Start(const std::string& configuration);
+  // `configuration` is appended to what names its folders, after `server`, which are lines of
+  // [server]. Returns when it answers.
+  static Result<std::unique_ptr<LoneBatond>> Start(const std::string& configuration,
+                                                   const std::string& server = "");
   // Ends it and removes the folder.
   ~LoneBatond();
   LoneBatond(const LoneBatond&) = delete;

@@ -1,6 +1,7 @@
 #include "cli/contention.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -9,14 +10,18 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <functional>
+#include <queue>
 #include <sstream>
 #include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/file.h"
 
 namespace baton::cli {
 namespace {
 
-// Three frames each stay below what a daemon reads of a pod.
-constexpr Duration kAskEvery = std::chrono::microseconds(400);
 constexpr Duration kPatience = std::chrono::seconds(5);
 constexpr Duration kEchoEvery = std::chrono::milliseconds(1);
 constexpr Duration kProgressEvery = std::chrono::milliseconds(250);
@@ -25,7 +30,6 @@ struct Runner {
   enum class At : uint8_t { kRests, kWaits, kHolds };
   At at = At::kRests;
   Instant since{};     // it waits
-  Instant until{};     // it holds, or rests
   Instant next_ask{};  // not before
   uint64_t grants = 0;
 };
@@ -69,27 +73,42 @@ std::optional<double> ProcessorOf(pid_t pid) {
 
 class Arena {
  public:
-  Arena(std::vector<Contender>& contenders, size_t gpus, Duration hold)
-      : contenders_(contenders), hold_(hold), runners_(contenders.size()), gpus_(gpus) {
-    for (const Contender& c : contenders_) fds_.push_back({c.tenant.fd(), POLLIN, 0});
+  Arena(std::vector<Contender>& contenders, size_t gpus, Duration hold, Duration ask_every)
+      : contenders_(contenders),
+        hold_(hold),
+        ask_every_(ask_every),
+        runners_(contenders.size()),
+        gpus_(gpus),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    const Instant begin = MonotonicNow();
+    for (size_t i = 0; i < contenders_.size(); ++i) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.u64 = i;
+      BATON_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, contenders_[i].tenant.fd(), &event) == 0);
+      // Not all of them at once.
+      const auto part =
+          static_cast<int64_t>(i) * Nanos(ask_every_) / static_cast<int64_t>(contenders_.size());
+      due_.emplace(begin + Duration(part), i);
+    }
   }
 
   // False: the daemon is gone.
   bool Turn(Instant until) {
-    for (size_t i = 0; i < runners_.size(); ++i) {
-      if (runners_[i].at != Runner::At::kWaits && runners_[i].until <= MonotonicNow() && !Act(i)) {
-        return false;
-      }
+    while (!due_.empty() && due_.top().first <= MonotonicNow()) {
+      const size_t i = due_.top().second;
+      due_.pop();
+      if (!Act(i)) return false;
     }
-    Instant next = until;
-    for (const Runner& r : runners_) {
-      if (r.at != Runner::At::kWaits) next = std::min(next, r.until);
-    }
+    const Instant next = due_.empty() ? until : std::min(until, due_.top().first);
     const Duration left = std::max(Duration(0), next - MonotonicNow());
     const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-    if (ppoll(fds_.data(), fds_.size(), &timeout, nullptr) <= 0) return true;
-    for (size_t i = 0; i < fds_.size(); ++i) {
-      if (fds_[i].revents != 0 && !Hear(i)) return false;
+    pollfd ready{epoll_.get(), POLLIN, 0};
+    if (ppoll(&ready, 1, &timeout, nullptr) <= 0) return true;
+    epoll_event events[256];
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), 0);
+    for (int i = 0; i < count; ++i) {
+      if (!Hear(events[i].data.u64, events[i].events)) return false;
     }
     return true;
   }
@@ -123,30 +142,34 @@ class Arena {
   // What is due for one that rests or holds.
   bool Act(size_t i) {
     Runner& runner = runners_[i];
-    Tenant& tenant = contenders_[i].tenant;
-    Gpu& gpu = gpus_[contenders_[i].gpu];
     const Instant now = MonotonicNow();
     if (runner.at == Runner::At::kHolds) {
+      Gpu& gpu = gpus_[contenders_[i].gpu];
       if (gpu.waiting > 0) gpu.returned_at = now;
       if (now < runner.next_ask) {
         runner.at = Runner::At::kRests;
-        runner.until = runner.next_ask;
-        return tenant.Return();
+        due_.emplace(runner.next_ask, i);
+        return contenders_[i].tenant.Return();
       }
     }
-    // It returns what it held in the same breath.
-    runner.at = Runner::At::kWaits;
-    runner.since = now;
-    runner.next_ask = now + kAskEvery;
-    ++gpu.waiting;
-    return tenant.Ask();
+    return Ask(i, now);
   }
 
-  bool Hear(size_t i) {
+  // It returns what it held in the same breath.
+  bool Ask(size_t i, Instant now) {
+    Runner& runner = runners_[i];
+    runner.at = Runner::At::kWaits;
+    runner.since = now;
+    runner.next_ask = now + ask_every_;
+    ++gpus_[contenders_[i].gpu].waiting;
+    return contenders_[i].tenant.Ask();
+  }
+
+  bool Hear(size_t i, uint32_t events) {
     Runner& runner = runners_[i];
     Contender& contender = contenders_[i];
     Gpu& gpu = gpus_[contender.gpu];
-    if ((fds_[i].revents & (POLLHUP | POLLERR)) != 0 || !contender.tenant.Serve()) return false;
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0 || !contender.tenant.Serve()) return false;
     if (runner.at != Runner::At::kWaits || !contender.tenant.holding()) return true;
     const Instant now = MonotonicNow();
     waits.push_back(now - runner.since);
@@ -156,29 +179,33 @@ class Arena {
     ++gpu.grants;
     ++runner.grants;
     runner.at = Runner::At::kHolds;
-    runner.until = now + hold_;
+    if (hold_ == Duration(0)) return Act(i);  // what it returns says that it has held
+    due_.emplace(now + hold_, i);
     return contender.tenant.Confirm();
   }
 
   std::vector<Contender>& contenders_;
   const Duration hold_;
+  const Duration ask_every_;
   std::vector<Runner> runners_;
   std::vector<Gpu> gpus_;
-  std::vector<pollfd> fds_;
+  UniqueFd epoll_;
+  using Due = std::pair<Instant, size_t>;
+  std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;  // of those that do not wait
 };
 
 }  // namespace
 
 Result<Contention> Contend(std::vector<Contender>& contenders, size_t gpus, Duration hold,
-                           Duration length, Echo& echo,
-                           const std::function<void(double)>& progress) {
+                           Duration length, Echo& echo, const std::function<void(double)>& progress,
+                           Duration ask_every) {
   prctl(PR_SET_TIMERSLACK, 1);
   const auto gone = [] {
     return Fail(ErrorCode::kUnavailable,
                 "no token was granted within five seconds; is batond still there?");
   };
   Contention found;
-  Arena arena(contenders, gpus, hold);
+  Arena arena(contenders, gpus, hold, ask_every);
   const pid_t daemon = PeerOf(contenders.front().tenant.fd());
 
   std::atomic<bool> measuring{false}, done{false};

@@ -33,13 +33,16 @@ struct Contention {
   std::optional<double> daemon_processor;  // where its process can be seen
 };
 
-// Each contender asks, holds the token for `hold`, and asks again, until `length` has passed after
-// a warm-up of a tenth of it. `progress` is told how much of the time has passed, 0 to 1. None asks
-// more often than a daemon reads of a pod (node/admission.h). Fails with kUnavailable where the
-// daemon goes away, or grants nothing for five seconds.
+// No more often a daemon reads of a pod (node/admission.h): three frames each stay below that.
+inline constexpr Duration kAskEvery = std::chrono::microseconds(400);
+
+// Each contender asks, holds the token for `hold`, and asks again, `ask_every` after it has asked
+// last at the earliest, until `length` has passed after a warm-up of a tenth of it. `progress` is
+// told how much of the time has passed, 0 to 1. Fails with kUnavailable where the daemon goes away,
+// or grants nothing for five seconds.
 Result<Contention> Contend(std::vector<Contender>& contenders, size_t gpus, Duration hold,
-                           Duration length, Echo& echo,
-                           const std::function<void(double)>& progress);
+                           Duration length, Echo& echo, const std::function<void(double)>& progress,
+                           Duration ask_every = kAskEvery);
 
 }  // namespace baton::cli
 

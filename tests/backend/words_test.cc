@@ -226,7 +226,8 @@ TEST_F(Words, DescriptorsThatNobodyAskedForAreClosed) {
     ASSERT_TRUE(other.Connect(Socket()));
     ASSERT_TRUE(other.JoinWith(ticket_, std::vector<int>(200, second_->file())));
   }
-  EXPECT_LE(open_files(), before);
+  // Of 4 000 that it was sent. It opens a few of its own meanwhile.
+  EXPECT_TRUE(Eventually([&] { return open_files() < before + 10; })) << open_files();
 }
 
 }  // namespace
