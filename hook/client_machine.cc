@@ -18,6 +18,9 @@ constexpr int kIdleHalvingsMax = 5;
 constexpr int kLongPauses = 2;
 // The bound on the backlog is this many times as high without a rival.
 constexpr int kAloneBacklog = 3;
+// Who leaves early closes its gate so long before its work ends: the next token is to be there.
+constexpr Duration kLeaveBefore = microseconds(300);
+constexpr int kLeaveNeededMax = 10'000;
 // A probe that ends this soon found the GPU idle already.
 constexpr Duration kProbeGrace = microseconds(200);
 // So long a thread that is woken for a single launch may take.
@@ -159,7 +162,10 @@ void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& 
     waited_ += now - waiting_since_;
     granted_at_ = now;
   }
-  if (phase_ != Phase::kHolding) last_active_ = now;
+  if (phase_ != Phase::kHolding) {
+    last_active_ = now;
+    launches_before_ = seen.launches;
+  }
   phase_ = Phase::kHolding;
   overtime_ = false;
   quota_from_ = now;
@@ -175,6 +181,11 @@ void ClientMachine::OnParked(Instant now) {
     LearnPause(now - last_active_);
     last_active_ = now;
   }
+  if (phase_ == Phase::kDraining && leave_.now) {  // it should have stayed
+    leave_.now = false;
+    leave_.pauses = 0;
+    leave_.needed = Min(leave_.needed * 4, kLeaveNeededMax);
+  }
   if (phase_ != Phase::kIdle || !gated_ || unmanaged_) return;
   phase_ = Phase::kWaiting;
   waiting_since_ = now;
@@ -186,7 +197,9 @@ void ClientMachine::OnParked(Instant now) {
 // A pause in which the token was not kept to the end, or not meant to be, was so long.
 void ClientMachine::LearnPause(Duration pause) {
   Pauses& seen = pauses_[contended_];
-  if (pause < IdleMost()) {
+  const bool short_one = pause < IdleMost();
+  if (contended_) leave_.pauses = short_one ? 0 : Min(leave_.pauses + 1, kLeaveNeededMax);
+  if (short_one) {
     seen.halvings = Max(seen.halvings - 1, 0);
     seen.in_turn = 0;
   } else if (++seen.in_turn >= kLongPauses) {
@@ -195,11 +208,19 @@ void ClientMachine::LearnPause(Duration pause) {
   }
 }
 
+// Its work ends soon, and after that there is nothing to wait for.
+bool ClientMachine::Leaves(const Observation& seen) const {
+  return contended_ && leave_.pauses >= leave_.needed && !probing_ && !overtime_ && !single_ &&
+         seen.parked + seen.pacing == 0 && seen.launches != launches_before_ &&
+         seen.backlog > Duration(0);
+}
+
 void ClientMachine::Drain(Instant now) {
   phase_ = Phase::kDraining;
   drain_since_ = now;
   probing_ = false;
   overtime_ = false;
+  leave_.now = false;
   changed_ = true;
 }
 
@@ -218,7 +239,12 @@ void ClientMachine::Settle(Instant now, const Observation& seen) {
 
 void ClientMachine::OnFinished(Instant now, const Observation& seen) {
   if (phase_ == Phase::kDraining) {
+    const bool left = leave_.now;
     Settle(now, seen);
+    if (left && phase_ == Phase::kIdle) {
+      last_active_ = now;
+      returned_at_ = now;
+    }
   } else if (phase_ == Phase::kHolding && probing_) {
     // What matters is how long it has been idle: that begins when the work ends.
     if (seen.parked > 0 || now - probe_at_ > kProbeGrace) {
@@ -268,6 +294,9 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
     }
     if (now >= CloseAt(seen)) {
       Drain(now);
+    } else if (Leaves(seen) && now >= last_active_ - kLeaveBefore) {
+      Drain(now);
+      leave_.now = true;
     } else if (!probing_ && !overtime_ && now >= last_active_ + IdleAfter()) {
       if (seen.parked > 0) {  // the grant has woken a thread that has not launched yet
         last_active_ = now;
@@ -314,6 +343,7 @@ Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
     if (overtime_) look = deadline_;
     wake = Min(wake, Max(look, now));
     if (!probing_ && !overtime_) wake = Min(wake, Max(last_active_ + IdleAfter(), now));
+    if (Leaves(seen)) wake = Min(wake, Max(last_active_ - kLeaveBefore, now));
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
     wake = Min(wake, drain_since_ + StuckAfter(seen));
   }

@@ -113,11 +113,14 @@ class ClientMachine {
   Duration backlog_bound() const;
 
  private:
+  static constexpr int kLeaveNeeded = 10;
+
   void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);
   void OnToken(Instant now, const wire::Token& t, const Observation& seen);
   void OnWord(Instant now, const Observation& seen);
   void OnParked(Instant now);
   void LearnPause(Duration pause);
+  bool Leaves(const Observation& seen) const;
   void OnFinished(Instant now, const Observation& seen);
   void OnTimer(Instant now, const Observation& seen);
   void Grant(Instant now, const wire::Token& t, const Observation& seen);
@@ -157,6 +160,14 @@ class ClientMachine {
     int in_turn = 0;  // long ones
   };
   Pauses pauses_[2];  // without rivals, and with them
+  // Where so many pauses in turn were long, beside rivals, the client leaves early: it closes the
+  // gate shortly before its work ends, so that the next token can be sent ahead. A launch that
+  // comes before that end was kept off: then many more are to be seen first.
+  struct {
+    int pauses = 0;  // long ones in turn
+    int needed = kLeaveNeeded;
+    bool now = false;  // this drain is one
+  } leave_;
 
   Instant granted_at_{};      // of the hold that runs now
   Instant drained_at_{};      // of the one before; {}: there was none
@@ -174,6 +185,7 @@ class ClientMachine {
   Instant next_heartbeat_ = kNever;
   Duration stuck_reopen_{0};
   uint64_t launches_seen_ = 0;
+  uint64_t launches_before_ = 0;  // this hold
   Duration held_{0};
   Duration waited_{0};
   Duration unmanaged_time_{0};

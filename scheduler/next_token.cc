@@ -8,6 +8,8 @@ namespace {
 
 // Of a Token that tells a client to close.
 constexpr uint64_t kRecalled = 2;
+// A holder that drains by itself so long before its deadline leaves.
+constexpr Duration kLeaves = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -123,8 +125,10 @@ bool AwaitsNext(const Token& token, const NextToken& next, const Roster& roster)
   // One of idle priority gives way by itself.
   if (pod.gang || pod.idle_priority() || pod.removed || pod.clients.size() != 1) return false;
   const Roster::Client& client = roster.client(token.members.front());
-  return client.words && client.heard() && client.draining &&
-         client.part == Roster::Client::Part::kConfirmed && token.renew_at == kNever;
+  // It leaves, or its quota is over: it does not compete for more.
+  const bool ends = token.renew_at == kNever || client.done_at + kLeaves < token.deadline;
+  return client.words && client.heard() && client.draining && ends &&
+         client.part == Roster::Client::Part::kConfirmed;
 }
 
 void SendAhead(const Token& token, uint32_t pod, uint64_t epoch, Duration quota, Roster& roster,

@@ -28,6 +28,12 @@ Duration NextKernel(const PodPlan& plan, const Thread& t) {
   return Each(plan.long_every, t.launches + 1) ? plan.long_kernel : plan.kernel;
 }
 
+// When the hook sees what it waits for: mostly it looks for it without a pause, else it sleeps.
+Duration SeenAfter(Process& p) {
+  const bool sleeps = p.link.Between(0, 3) == 0;
+  return microseconds(sleeps ? p.link.Between(5, 50) : p.link.Between(1, 4));
+}
+
 }  // namespace
 
 void Clients::Begin(Process& p) {
@@ -153,8 +159,12 @@ void Clients::Step(Process& p, const hook::Event& event) {
   p.watching = effects.watch;
   p.wake = effects.wake == kNever ? kNever : std::max(effects.wake, world_.now + microseconds(1));
   QueueWake(p);
+  // One of the threads has seen the word itself, and needs no wake-up.
+  bool awake = event.kind == hook::EventKind::kWord;
   for (uint32_t t = 0; opened && t < p.threads.size(); ++t) {
-    world_.After(microseconds(p.link.Between(3, 40)), What::kOpened, p.index, t);
+    const bool itself = p.threads[t].parked && std::exchange(awake, false);
+    const auto after = itself ? p.link.Between(1, 3) : p.link.Between(3, 40);
+    world_.After(microseconds(after), What::kOpened, p.index, t);
   }
   if (p.watching) NoticeFinished(p);
 }
@@ -183,7 +193,7 @@ void Clients::ReadSoon(Process& p) {
   const Process& before = world_.ProcessOf(ClientId{token.after_client});
   if (p.reading || !before.word.Says(token.after_epoch, token.after_rev)) return;
   p.reading = true;
-  world_.After(microseconds(p.link.Between(3, 40)), What::kWord, p.index);
+  world_.After(SeenAfter(p), What::kWord, p.index);
 }
 
 void Clients::Read(Process& p) {
@@ -219,11 +229,11 @@ void Clients::Opened(Process& p, uint32_t thread) {
   Launch(p, thread);
 }
 
-// The hook polls its events: it sees the end of its work a little later.
+// The hook sees the end of its work a little later.
 void Clients::NoticeFinished(Process& p) {
   if (!p.watching || p.noticing || gpus_.PendingOf(p) != 0) return;
   p.noticing = true;
-  world_.After(microseconds(p.link.Between(5, 50)), What::kFinished, p.index);
+  world_.After(SeenAfter(p), What::kFinished, p.index);
 }
 
 void Clients::Finished(Process& p) {

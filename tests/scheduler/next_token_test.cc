@@ -14,6 +14,7 @@
 namespace baton::scheduler {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using wire::Phase;
 
@@ -102,6 +103,31 @@ class SentAhead : public ::testing::Test {
   std::map<uint64_t, Duration> charged_;
   TokenScheduler scheduler_{options_, 0};
 };
+
+// Its work ends long before its quota does: it does not compete for more.
+TEST_F(SentAhead, WhoLeavesEarlyIsFollowed) {
+  for (const bool leaves : {true, false}) {
+    Say(10, Phase::kWaiting);
+    Say(10, Phase::kHolding);
+    Say(20, Phase::kWaiting);
+    ASSERT_EQ(Holder(), 1u);
+    Pass(milliseconds(1));
+    const SendToken& last = told_[10];
+    Step(ClientReport{.client = ClientId{10},
+                      .seq = ++seq_,
+                      .phase = Phase::kDraining,
+                      .epoch = last.epoch,
+                      .rev = last.rev,
+                      .backlog = leaves ? microseconds(300) : last.quota - milliseconds(1)});
+    EXPECT_EQ(told_[20].after.client == ClientId{10}, leaves);
+    Say(10, Phase::kIdle);
+    Say(20, Phase::kHolding);
+    Say(20, Phase::kIdle);
+    EXPECT_EQ(Holder(), 0u);
+    told_[20] = {};
+    Pass(milliseconds(50));
+  }
+}
 
 TEST_F(SentAhead, TheNextOneWaitsForTheHoldersWordAndIsStoredFirst) {
   SendAhead();
