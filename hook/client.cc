@@ -411,6 +411,10 @@ void AtExit(void*) {
     StepAll(EventKind::kExit);
     Kick();
     for (int i = 0; i < 100 && Holds(); ++i) SleepFor(microseconds(500));
+    for (int i = 0; i < GpuCount(); ++i) {
+      Guard guard(GpuAt(i)->lock);
+      SendOwed(GpuAt(i));
+    }
   }
   g.exiting.store(true);
   StopMoving();

@@ -109,6 +109,7 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
   if (a.idle_ns > 0) idle_ = DurationFromNanos(a.idle_ns);
   if (a.backlog_ns > 0) backlog_bound_ = DurationFromNanos(a.backlog_ns);
   if (a.open_after_ns > 0) open_after_ = DurationFromNanos(a.open_after_ns);
+  gang_ = a.gang;
   stuck_after_ = a.gang ? options_.stuck_after_gang : options_.stuck_after;
   const bool ungated_before = unmanaged_ || !gated_;
   if (unmanaged_) {
@@ -208,10 +209,11 @@ void ClientMachine::LearnPause(Duration pause) {
   }
 }
 
-// Its work ends soon, and after that there is nothing to wait for.
+// Its work ends soon, and after that there is nothing to wait for. Not where another rank may have
+// launched what this one is still to launch.
 bool ClientMachine::Leaves(const Observation& seen) const {
-  return contended_ && leave_.pauses >= leave_.needed && !probing_ && !overtime_ && !single_ &&
-         seen.parked + seen.pacing == 0 && seen.launches != launches_before_ &&
+  return contended_ && !gang_ && leave_.pauses >= leave_.needed && !probing_ && !overtime_ &&
+         !single_ && seen.parked + seen.pacing == 0 && seen.launches != launches_before_ &&
          seen.backlog > Duration(0);
 }
 

@@ -147,6 +147,7 @@ class ClientMachine {
   bool overtime_ = false;   // Holding past its quota because the drain was stuck
   bool unmanaged_ = false;  // gate open without a token: away and AwayMode::kOpen
   bool changed_ = false;    // a State is due
+  bool gang_ = false;       // of several GPUs, whose tokens go together
 
   Duration heartbeat_{0};
   Duration idle_{0};

@@ -35,10 +35,11 @@ class ClientLaws : public testing::Test {
     last_ = machine_.Step(now_, event, seen_);
     return last_;
   }
-  Effects Attach(bool gated = true) {
+  Effects Attach(bool gated = true, bool gang = false) {
     Event event;
     event.kind = EventKind::kAttached;
     event.attached.gated = gated;
+    event.attached.gang = gang;
     event.attached.idle_ns = 2'000'000;
     event.attached.backlog_ns = 3'000'000;
     event.attached.heartbeat_ns = 100'000'000;
@@ -349,6 +350,14 @@ TEST_F(Leaving, NotWithoutARival) {
   for (int i = 0; i < 50; ++i) {
     EXPECT_EQ(Burst(), Phase::kHolding);
     Pause(milliseconds(100));
+  }
+}
+
+TEST_F(Leaving, NotARankOfAGang) {
+  Attach(true, true);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(Burst(), Phase::kHolding);
+    Pause();
   }
 }
 
