@@ -1,90 +1,14 @@
 // The client's laws, first as a table of what each event does, then as properties over lossy,
 // repeated and reordered frames.
-#include "hook/client_machine.h"
-
-#include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <deque>
 #include <optional>
 
+#include "tests/hook/client_laws.h"
+
 namespace baton::hook {
 namespace {
-
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using wire::Phase;
-
-constexpr Duration kQuota = milliseconds(20);
-
-class ClientLaws : public testing::Test {
- protected:
-  explicit ClientLaws(wire::AwayMode away = wire::AwayMode::kWait) {
-    ClientOptions options;
-    options.away = away;
-    machine_ = ClientMachine(options, now_);
-  }
-
-  Effects Do(EventKind kind) {
-    Event event;
-    event.kind = kind;
-    return Do(event);
-  }
-  Effects Do(const Event& event) {
-    last_ = machine_.Step(now_, event, seen_);
-    return last_;
-  }
-  Effects Attach(bool gated = true, bool gang = false) {
-    Event event;
-    event.kind = EventKind::kAttached;
-    event.attached.gated = gated;
-    event.attached.gang = gang;
-    event.attached.idle_ns = 2'000'000;
-    event.attached.backlog_ns = 3'000'000;
-    event.attached.heartbeat_ns = 100'000'000;
-    event.attached.open_after_ns = 1'000'000'000;
-    return Do(event);
-  }
-  Effects Token(uint64_t epoch, uint64_t rev, Duration quota, bool contended = true) {
-    Event event;
-    event.kind = EventKind::kToken;
-    event.token.epoch = epoch;
-    event.token.rev = rev;
-    event.token.quota_ns = static_cast<uint64_t>(quota.count());
-    event.token.contended = contended;
-    return Do(event);
-  }
-  Effects Park() {
-    ++seen_.parked;
-    return Do(EventKind::kParked);
-  }
-  // Time passes; the edge wakes whenever the machine asked for it, and launches keep coming if
-  // `busy`. Ends early when the phase changes.
-  Effects Pass(Duration d, bool busy = false) {
-    const Instant end = now_ + d;
-    const Phase before = machine_.phase();
-    while (now_ < end && machine_.phase() == before) {
-      const Instant wake = std::max(last_.wake, now_ + microseconds(1));
-      now_ = std::min(end, busy ? std::min(wake, now_ + microseconds(500)) : wake);
-      if (busy) ++seen_.launches;
-      Do(EventKind::kTimer);
-    }
-    return last_;
-  }
-  void Hold(Duration quota = kQuota, bool contended = true) {
-    Attach();
-    Park();
-    seen_.parked = 0;
-    Token(1, 1, quota, contended);
-    ASSERT_EQ(machine_.phase(), Phase::kHolding);
-  }
-
-  Instant now_ = InstantFromNanos(1'000'000'000'000);
-  Observation seen_;
-  ClientMachine machine_;
-  Effects last_;
-};
 
 TEST_F(ClientLaws, SaysNothingBeforeItIsAttached) {
   EXPECT_FALSE(Park().send);
@@ -269,119 +193,6 @@ TEST_F(ClientLaws, LongPausesGiveTheTokenBackSoonerAndShortOnesLater) {
   EXPECT_GE(pause(microseconds(200)), microseconds(125)) << "it was given back in vain";
   for (int i = 0; i < 5; ++i) pause(microseconds(1'500));
   EXPECT_EQ(pause(microseconds(1'500)), microseconds(1'500)) << "kept through it";
-}
-
-// Beside rivals, a program that pauses for long whenever its work ends says that it drains shortly
-// before that end.
-class Leaving : public ClientLaws {
- protected:
-  static constexpr Duration kWork = milliseconds(3);
-
-  void SetUp() override { Attach(); }
-  // Asks for the token and launches some work at once. What it says until the work ends.
-  Phase Burst(Duration launched_later = Duration(0)) {
-    Park();
-    seen_.parked = 0;
-    Token(++epoch_, 1, kQuota, contended_);
-    ends_ = now_;
-    Launch(kWork);
-    while (now_ < ends_ && machine_.phase() == Phase::kHolding) {
-      now_ = std::min(ends_, std::max(last_.wake, now_ + microseconds(1)));
-      if (launched_later > Duration(0) && ends_ - now_ < microseconds(350)) {
-        Launch(std::exchange(launched_later, Duration(0)));
-        continue;
-      }
-      See();
-    }
-    return machine_.phase();
-  }
-  void Launch(Duration work) {
-    ++seen_.launches;
-    ends_ += work;
-    See();
-  }
-  void See() {
-    seen_.backlog = ends_ > now_ ? ends_ - now_ : Duration(0);
-    Do(EventKind::kTimer);
-  }
-  // The work ends, and the program pauses until it asks again.
-  void Pause(Duration pause = milliseconds(20)) {
-    now_ = std::max(now_, ends_);
-    See();
-    for (int i = 0; i < 500 && machine_.phase() != Phase::kIdle; ++i) {
-      if (last_.watch) Do(EventKind::kFinished);
-      if (machine_.phase() != Phase::kIdle) Pass(microseconds(100));
-    }
-    ASSERT_EQ(machine_.phase(), Phase::kIdle);
-    now_ = std::max(now_, ends_ + pause);
-  }
-  // So often until it leaves early.
-  int BurstsUntilItLeaves() {
-    for (int i = 1; i <= 1000; ++i) {
-      const bool leaves = Burst() == Phase::kDraining;
-      Pause();
-      if (leaves) return i;
-    }
-    return 0;
-  }
-
-  uint64_t epoch_ = 0;
-  bool contended_ = true;
-  Instant ends_{};
-};
-
-TEST_F(Leaving, OnlyWhoAlwaysPausesLeavesBeforeItsWorkEnds) {
-  EXPECT_GE(BurstsUntilItLeaves(), 10);
-  for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(Burst(), Phase::kDraining);
-    EXPECT_LE(ends_ - now_, microseconds(300));
-    EXPECT_GT(ends_, now_) << "the work still runs";
-    EXPECT_FALSE(last_.open);
-    Pause();
-  }
-  // One short pause, and it has to be seen anew.
-  Burst();
-  Pause(milliseconds(1));
-  EXPECT_GE(BurstsUntilItLeaves(), 10);
-}
-
-TEST_F(Leaving, NotWithoutARival) {
-  contended_ = false;
-  for (int i = 0; i < 50; ++i) {
-    EXPECT_EQ(Burst(), Phase::kHolding);
-    Pause(milliseconds(100));
-  }
-}
-
-TEST_F(Leaving, NotARankOfAGang) {
-  Attach(true, true);
-  for (int i = 0; i < 50; ++i) {
-    EXPECT_EQ(Burst(), Phase::kHolding);
-    Pause();
-  }
-}
-
-TEST_F(Leaving, WorkThatComesBeforeTheCloseIsWaitedFor) {
-  BurstsUntilItLeaves();
-  EXPECT_EQ(Burst(milliseconds(2)), Phase::kDraining);
-  EXPECT_LE(ends_ - now_, microseconds(300));
-}
-
-TEST_F(Leaving, WhoKeptALaunchOffDoesSoRarelyFromThenOn) {
-  int before = BurstsUntilItLeaves();
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_EQ(Burst(), Phase::kDraining);
-    Park();  // it had more to do
-    now_ = std::max(now_, ends_);
-    Do(EventKind::kFinished);
-    EXPECT_EQ(machine_.phase(), Phase::kWaiting);
-    seen_.parked = 0;
-    Token(++epoch_, 1, kQuota);
-    Pause();
-    const int needed = BurstsUntilItLeaves();
-    EXPECT_GE(needed, 3 * before);
-    before = needed;
-  }
 }
 
 // 32 ms here: a lone program with pauses of some milliseconds never waits for its token. One with
