@@ -26,6 +26,7 @@
 #include "config/options.h"
 #include "devmgr/inventory.h"
 #include "net/metrics.h"
+#include "scheduler/hold_meter.h"
 #include "scheduler/token_scheduler.h"
 #include "wire/messages.h"
 
@@ -65,11 +66,16 @@ struct Lane {
   uint64_t memory_request = 0;
   bool memory_said = false;
   // Of a pod with swap (backend/room.h), in bytes:
-  uint64_t movable = 0;         // of `memory`, what can be moved to the host
-  uint64_t movable_in = 0;      // of that, what is on the GPU, as it says
-  uint64_t memory_wanted = 0;   // what it has no room for, as it says
-  uint64_t keep = UINT64_MAX;   // it was asked to keep no more of it on the GPU, and has not yet
-  bool host_full = false;       // its last request for memory found no host memory to move to
+  uint64_t movable = 0;        // of `memory`, what can be moved to the host
+  uint64_t movable_in = 0;     // of that, what is on the GPU, as it says
+  uint64_t memory_wanted = 0;  // what it has no room for, as it says
+  uint64_t keep = UINT64_MAX;  // it was asked to keep no more of it on the GPU, and has not yet
+  bool host_full = false;      // its last request for memory found no host memory to move to
+  // Of a client that has ended: how long it held its last token, as its node measured.
+  struct {
+    uint64_t epoch = 0;
+    scheduler::Measured measured;
+  } ended;
   UsageEntry* last = nullptr;   // what the client last reported, as far as it is booked
   Usage before;                 // the same when this daemon first saw it,
   Instant since{};              // and when that was

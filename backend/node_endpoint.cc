@@ -435,10 +435,12 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
       if (inner.type() == wire::State::kType) {
         wire::State state;
         if (!inner.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
-        arbiter_.sessions().State(
-            client, state,
-            {DurationFromNanos(message.held_ns), DurationFromNanos(message.pod_held_ns)},
-            DurationFromNanos(message.age_ns));
+        const scheduler::Measured measured{DurationFromNanos(message.held_ns),
+                                           DurationFromNanos(message.pod_held_ns)};
+        if (message.ended) {
+          return arbiter_.sessions().Ended(client, state.gpu, state.epoch, measured);
+        }
+        arbiter_.sessions().State(client, state, measured, DurationFromNanos(message.age_ns));
       } else if (inner.type() == wire::Attach::kType) {
         wire::Attach attach;
         if (!inner.Read(attach)) return malformed();

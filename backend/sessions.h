@@ -48,6 +48,9 @@ class Sessions {
   void State(ClientId client, const wire::State& state, const scheduler::Measured& measured,
              Duration age = Duration(0));
   void Memory(ClientId client, const wire::Memory& memory);
+  // The client has ended: how long it held the token of `epoch`, its last on the GPU, as its node
+  // measured. Down() follows.
+  void Ended(ClientId client, uint8_t gpu, uint64_t epoch, const scheduler::Measured& measured);
   void Down(ClientId client, wire::DownReason reason) { Down(client, reason, kNever); }
   // The link, last heard at `heard`, is about to end. Its clients are disconnected. kNever: whoever
   // watches them at its other end is still there.

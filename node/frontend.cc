@@ -22,11 +22,19 @@ namespace {
 constexpr Duration kHandshakePatience = std::chrono::seconds(5);
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 constexpr size_t kAskedMax = 256;
+constexpr size_t kEndedMax = 256;
 constexpr int kQueueMax = 10'000;
 constexpr Duration kHelloEvery = std::chrono::milliseconds(50);
 
 std::string Failure(const char* code, const std::string& text) {
   return fmt::format(R"({{"ok":false,"code":"{}","error":"{}"}})", code, text);
+}
+
+// Null for what is no GPU of this node: nothing runs there.
+scheduler::RelayGuard* GuardOf(std::map<std::string, scheduler::RelayGuard>& guards,
+                               const std::string& uuid) {
+  const auto guard = guards.find(uuid);
+  return guard == guards.end() ? nullptr : &guard->second;
 }
 
 }  // namespace
@@ -204,16 +212,26 @@ void Frontend::SayUp(uint64_t number, const Client& client) {
   up.words = client.words;
   up.hello = {client.hello.data(), client.hello.size()};
   Say(up);
+  for (const Lane& lane : client.lanes) {
+    if (lane.attach.empty()) continue;
+    PassOn(number, lane.attach);
+    // It may have been said while the link was cut.
+    if (!lane.state.empty()) {
+      PassOn(number, lane.state, lane.measured, MonotonicNow() - lane.said_at);
+    }
+    if (!lane.ended.empty()) PassOn(number, lane.ended, lane.held, Duration(0), true);
+  }
 }
 
 void Frontend::PassOn(uint64_t number, std::string_view frame, const scheduler::Measured& measured,
-                      Duration age) {
+                      Duration age, bool ended) {
   if (!up_) return;
   wire::ClientFrame message;
   message.client = number;
   message.held_ns = static_cast<uint64_t>(Nanos(measured.held));
   message.pod_held_ns = static_cast<uint64_t>(Nanos(measured.pod_held));
   message.age_ns = static_cast<uint64_t>(Nanos(age));
+  message.ended = ended;
   message.frame = {frame.data(), frame.size()};
   Say(message);
 }
@@ -226,7 +244,7 @@ void Frontend::OnAttach(uint64_t number, const wire::Attach& attach, std::string
   if (lane.uuid != attach.uuid.view()) lane = Lane{};
   lane.attach = frame;
   lane.uuid = attach.uuid.view();
-  if (auto* guard = GuardOf(lane.uuid)) guard->Attach(number, client.ticket);
+  if (auto* guard = GuardOf(guards_, lane.uuid)) guard->Attach(number, client.ticket);
 }
 
 void Frontend::OnState(uint64_t number, const wire::State& state,
@@ -234,7 +252,7 @@ void Frontend::OnState(uint64_t number, const wire::State& state,
   auto it = clients_.find(number);
   if (it == clients_.end() || state.gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[state.gpu];
-  auto* guard = GuardOf(lane.uuid);
+  auto* guard = GuardOf(guards_, lane.uuid);
   const Instant now = MonotonicNow();
   if (guard != nullptr && !guard->Said(now, number, state)) return;
   PassOn(number, frame, measured);
@@ -243,13 +261,22 @@ void Frontend::OnState(uint64_t number, const wire::State& state,
   lane.said_at = now;
 }
 
-scheduler::RelayGuard* Frontend::GuardOf(const std::string& uuid) {
-  const auto guard = guards_.find(uuid);
-  return guard == guards_.end() ? nullptr : &guard->second;
-}
-
 void Frontend::OnMemory(uint64_t number, const wire::Memory&, std::string_view frame) {
   PassOn(number, frame);
+}
+
+void Frontend::OnEnded(uint64_t number, uint8_t gpu, uint64_t epoch,
+                       const scheduler::Measured& measured) {
+  const auto it = clients_.find(number);
+  if (it == clients_.end() || gpu >= it->second.lanes.size()) return;
+  Lane& lane = it->second.lanes[gpu];
+  wire::State state;
+  state.gpu = gpu;
+  state.epoch = epoch;
+  char buffer[wire::kTenantFrameMax];
+  lane.ended.assign(buffer, wire::Encode(state, buffer, sizeof buffer));
+  lane.held = measured;
+  PassOn(number, lane.ended, measured, Duration(0), true);
 }
 
 void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
@@ -273,6 +300,13 @@ void Frontend::OnDown(uint64_t number, wire::DownReason reason) {
   it->second.connected = false;
   if (reason != wire::DownReason::kExited && it->second.served) return;
   for (auto& [uuid, guard] : guards_) guard.Gone(MonotonicNow(), number);
+  const std::vector<Lane>& lanes = it->second.lanes;
+  const bool held =
+      std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return !lane.ended.empty(); });
+  if (!up_ && held) {
+    ended_.emplace_back(number, std::move(it->second));
+    if (ended_.size() > kEndedMax) ended_.pop_front();
+  }
   clients_.erase(it);
 }
 
@@ -377,7 +411,7 @@ void Frontend::OnToClient(const wire::ToClient& message) {
   } else if (frame.type() == wire::Attached::kType) {
     wire::Attached attached;
     if (!frame.Read(attached) || attached.gpu >= client.lanes.size()) return;
-    auto* guard = GuardOf(client.lanes[attached.gpu].uuid);
+    auto* guard = GuardOf(guards_, client.lanes[attached.gpu].uuid);
     if (guard != nullptr && client.welcomed) guard->Served(MonotonicNow(), message.client);
   } else if (frame.type() == wire::Error::kType) {
     wire::Error error;
@@ -393,7 +427,7 @@ void Frontend::OnBegan(uint64_t number, const wire::Token& token) {
   const auto it = clients_.find(number);
   if (it == clients_.end() || token.gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[token.gpu];
-  if (auto* guard = GuardOf(lane.uuid)) guard->Began(MonotonicNow(), number, token);
+  if (auto* guard = GuardOf(guards_, lane.uuid)) guard->Began(MonotonicNow(), number, token);
   lane.state.clear();  // as in Pass()
 }
 
@@ -407,7 +441,7 @@ void Frontend::Pass(uint64_t number, Client& client, wire::Token token, std::str
     bytes = {buffer, wire::Encode(token, buffer, sizeof buffer)};
   }
   Lane& lane = client.lanes[token.gpu];
-  auto* guard = GuardOf(lane.uuid);
+  auto* guard = GuardOf(guards_, lane.uuid);
   using Verdict = scheduler::RelayGuard::Verdict;
   const Verdict verdict =
       guard == nullptr ? Verdict::kPass : guard->Judge(MonotonicNow(), number, token);
@@ -473,16 +507,17 @@ void Frontend::OnNodeWelcome(const wire::NodeWelcome& welcome) {
 void Frontend::SayEverything() {
   char buffer[64];
   const size_t size = wire::Encode(wire::Sync{}, buffer, sizeof buffer);
+  for (const auto& [number, client] : ended_) {
+    SayUp(number, client);
+    wire::ClientDown down;
+    down.client = number;
+    down.reason = wire::DownReason::kExited;
+    Say(down);
+  }
+  ended_.clear();
   for (auto& [number, client] : clients_) {
     if (!client.connected) continue;
     SayUp(number, client);
-    for (const Lane& lane : client.lanes) {
-      if (lane.attach.empty()) continue;
-      PassOn(number, lane.attach);
-      // It may have been said while the link was cut.
-      if (lane.state.empty()) continue;
-      PassOn(number, lane.state, lane.measured, MonotonicNow() - lane.said_at);
-    }
     tenants_->Send(number, {buffer, size});
   }
 }

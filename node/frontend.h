@@ -18,6 +18,7 @@
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,6 +61,9 @@ class Frontend : private TenantSink {
     std::string state;
     scheduler::Measured measured;  // as that was passed on with,
     Instant said_at{};             // and when it came in
+    // Of a client that has ended: its last token on the GPU, and what was measured of it.
+    std::string ended;
+    scheduler::Measured held;
     std::string uuid;
   };
   struct Client {
@@ -84,6 +88,8 @@ class Frontend : private TenantSink {
                std::string_view frame) override;
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
   void OnBegan(uint64_t client, const wire::Token& token) override;
+  void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch,
+               const scheduler::Measured& measured) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
   void OnTenantNote(uint64_t client, const std::string& text) override;
   void OnBound(const std::string& text) override;
@@ -94,18 +100,17 @@ class Frontend : private TenantSink {
   void OnToClient(const wire::ToClient& message);
   // Passes the token, which came as `bytes`, on to the client, where it may.
   void Pass(uint64_t number, Client& client, wire::Token token, std::string_view bytes);
-  // Null for what is no GPU of this node: nothing runs there.
-  scheduler::RelayGuard* GuardOf(const std::string& uuid);
   void OnNodeWelcome(const wire::NodeWelcome& welcome);
   void OnNodeCheck(const wire::NodeCheck& check);
   void OnMonitor(const std::vector<std::string_view>& parts);
   void AskControl(const std::string& line, ControlSocket::Respond respond);
   void SayNodeHello();
   void SayEverything();
+  // That it is there, what it has attached to, and what it said last.
   void SayUp(uint64_t number, const Client& client);
-  // `age`: so long ago the frame came in.
+  // `age`: so long ago the frame came in. `ended`: as in wire::ClientFrame.
   void PassOn(uint64_t number, std::string_view frame, const scheduler::Measured& measured = {},
-              Duration age = Duration(0));
+              Duration age = Duration(0), bool ended = false);
   void TellAway(uint64_t number);
   void LinkLost();
   void Beat();
@@ -129,6 +134,9 @@ class Frontend : private TenantSink {
   boost::asio::steady_timer beat_;
 
   std::unordered_map<uint64_t, Client> clients_;
+  // Those that have ended while the link was cut: what is known of them is said when it is back.
+  // The newest of them.
+  std::deque<std::pair<uint64_t, Client>> ended_;
   std::map<std::string, scheduler::RelayGuard> guards_;  // of each GPU of this node
   // Processes that batond asked about, to be told when they end.
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> watched_;

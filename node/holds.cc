@@ -85,8 +85,8 @@ std::optional<wire::State> Holds::LastWords(const Party& who) {
   return state;
 }
 
-void Holds::Gone(const Party& who) {
-  if (who.lane == nullptr || who.lane->of_gpu == nullptr) return;
+Holds::Ended Holds::Gone(const Party& who) {
+  if (who.lane == nullptr || who.lane->of_gpu == nullptr) return {};
   uint64_t began = 0, at = 0;
   if (const wire::Word* word = who.word()) {
     began = word->began_epoch.load(std::memory_order_acquire);
@@ -94,6 +94,8 @@ void Holds::Gone(const Party& who) {
   }
   // Whoever waits for it is told by whom this is told.
   who.lane->of_gpu->handover.Gone(who.client, began, InstantFromNanos(static_cast<int64_t>(at)));
+  const scheduler::HoldMeter& meter = who.lane->meter;
+  return {meter.epoch(), {meter.HeldUntil(kNever), Duration(0)}};
 }
 
 }  // namespace baton::node

@@ -64,8 +64,12 @@ class Holds {
                            const Find& find, std::vector<Next>& begin);
   // What the client has in its words and has not said, where somebody waits for that.
   static std::optional<wire::State> LastWords(const Party& who);
-  // The client is gone.
-  static void Gone(const Party& who);
+  // The client is gone. How long it held its last token, where it had said that this has drained.
+  struct Ended {
+    uint64_t epoch = 0;
+    scheduler::Measured measured;
+  };
+  static Ended Gone(const Party& who);
 
  private:
   OfGpu& Of(Lane& lane);

@@ -592,7 +592,11 @@ void TenantEndpoint::Reap(const std::shared_ptr<Client>& client) {
 void TenantEndpoint::Exited(const std::shared_ptr<Client>& client) {
   client->reaping = true;
   if (client->connected) Disconnect(client);
-  for (Lane& lane : client->lanes) Holds::Gone(PartyOf(*client, &lane));
+  for (Lane& lane : client->lanes) {
+    const Holds::Ended ended = Holds::Gone(PartyOf(*client, &lane));
+    if (!client->served || ended.measured.held == Duration(0)) continue;
+    sink_.OnEnded(client->number, lane.index, ended.epoch, ended.measured);
+  }
   Forget(client);
   sink_.OnDown(client->number, wire::DownReason::kExited);
 }

@@ -170,12 +170,16 @@ HolderProcess::HolderProcess(const std::string& socket_path, const std::string& 
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t give_back;
+    sigemptyset(&give_back);
+    sigaddset(&give_back, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &give_back, nullptr);
     ScriptedClient client(socket_path, static_cast<uint64_t>(getpid()));
     const bool holds = client.Join(ticket, uuid) && client.Ask() && client.AwaitGrant() &&
                        client.Report(wire::Phase::kHolding);
     const char told = holds ? 'y' : 'n';
     if (write(ends[1], &told, 1) != 1) _exit(1);
-    while (true) pause();
+    for (int signal = 0; sigwait(&give_back, &signal) == 0;) client.GiveBack();
   }
   close(ends[1]);
   told_ = ends[0];
@@ -189,6 +193,7 @@ bool HolderProcess::AwaitHolding() {
   char told = 'n';
   return poll(&p, 1, ScriptedClient::kPatienceMs) == 1 && read(told_, &told, 1) == 1 && told == 'y';
 }
+void HolderProcess::GiveBack() const { kill(pid_, SIGUSR1); }
 void HolderProcess::Kill() {
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);

@@ -59,6 +59,8 @@ class HolderProcess {
   ~HolderProcess();
   // Waits until it has the token.
   bool AwaitHolding();
+  // It says that it has drained.
+  void GiveBack() const;
   void Kill();
   pid_t pid() const { return pid_; }
 

@@ -8,6 +8,7 @@
 #include <zmq.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "net/keys.h"
@@ -281,6 +282,32 @@ TEST_F(Central, AHolderThatDiedWhileTheLinkWasCutIsFoundOut) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(is_cut());
   batond_.Signal(SIGCONT);
   EXPECT_TRUE(IsGranted(b));
+}
+
+// What it said while the link was cut, before it died, is what it is charged for.
+TEST_F(Central, WhatWasSaidWhileTheLinkWasCutCountsOfTheDeadToo) {
+  const Instant begin = MonotonicNow();
+  HolderProcess holder(Socket(), Pod("a", 50), "GPU-n");
+  ASSERT_TRUE(holder.AwaitHolding());
+  batond_.Signal(SIGSTOP);
+  const auto is_cut = [&] {
+    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
+  };
+  ASSERT_TRUE(Eventually(is_cut));
+  holder.GiveBack();
+  const Duration most = MonotonicNow() - begin + std::chrono::seconds(1);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(is_cut());
+  holder.Kill();
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  batond_.Signal(SIGCONT);
+  ASSERT_TRUE(LinkIs("up"));
+  ASSERT_TRUE(Eventually([&] {
+    const json gpus = AskCentral({{"command", "status"}}).at("gpus");
+    return gpus.at(0).value("holder", "").empty();
+  }));
+  const auto held = PodStatus("a").at("held_ns").get<int64_t>();
+  EXPECT_GT(held, 0);
+  EXPECT_LT(held, Nanos(most)) << "charged for a time in which it held nothing";
 }
 
 TEST_F(Central, AHolderThatLivesKeepsTheGpuOverACutLink) {

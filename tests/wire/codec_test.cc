@@ -101,13 +101,16 @@ TEST(Codec, ARelayOfBeforeMeasuresItsClientsAlone) {
   EXPECT_EQ(message.held_ns, 9u);
   EXPECT_EQ(message.pod_held_ns, 0u);
   EXPECT_EQ(message.age_ns, 0u);
+  EXPECT_FALSE(message.ended);
   message.pod_held_ns = 11;
   message.age_ns = 12;
+  message.ended = true;
   const std::string now = Encoded(message);
   const ClientFrame got = Parsed<ClientFrame>(now);
   EXPECT_EQ(std::string(got.frame.data, got.frame.size), "x") << "where one of before looks for it";
   EXPECT_EQ(got.pod_held_ns, 11u);
   EXPECT_EQ(got.age_ns, 12u);
+  EXPECT_TRUE(got.ended);
 }
 
 TEST(Codec, AFieldOfTheWrongKindOrOutOfRangeIsRefused) {
