@@ -483,9 +483,8 @@ void Daemon::OnMemory(uint64_t number, const wire::Memory& memory, std::string_v
   arbiter_->sessions().Memory(Find(number), memory);
 }
 
-void Daemon::OnEnded(uint64_t number, uint8_t gpu, uint64_t epoch,
-                     const scheduler::Measured& measured) {
-  if (const ClientId id = Find(number)) arbiter_->sessions().Ended(id, gpu, epoch, measured);
+void Daemon::OnEnded(uint64_t number, uint8_t gpu, uint64_t epoch, Duration held) {
+  if (const ClientId id = Find(number)) arbiter_->sessions().Ended(id, gpu, epoch, held);
 }
 
 void Daemon::OnDown(uint64_t number, wire::DownReason reason) {

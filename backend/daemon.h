@@ -62,8 +62,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   void OnState(uint64_t client, const wire::State& state, const scheduler::Measured& measured,
                std::string_view frame) override;
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
-  void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch,
-               const scheduler::Measured& measured) override;
+  void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch, Duration held) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
   void OnTenantNote(uint64_t client, const std::string& text) override;
   void OnBound(const std::string& text) override;

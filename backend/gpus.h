@@ -26,7 +26,6 @@
 #include "config/options.h"
 #include "devmgr/inventory.h"
 #include "net/metrics.h"
-#include "scheduler/hold_meter.h"
 #include "scheduler/token_scheduler.h"
 #include "wire/messages.h"
 
@@ -74,7 +73,7 @@ struct Lane {
   // Of a client that has ended: how long it held its last token, as its node measured.
   struct {
     uint64_t epoch = 0;
-    scheduler::Measured measured;
+    Duration held{0};
   } ended;
   UsageEntry* last = nullptr;   // what the client last reported, as far as it is booked
   Usage before;                 // the same when this daemon first saw it,
@@ -166,19 +165,18 @@ struct Gpu {
   uint64_t key = 0;         // HashOf(uuid), in the usage book
   uint64_t overruns = 0;
   uint64_t grants = 0;
-  uint64_t sent_ahead = 0;       // tokens
-  uint64_t last_sent_ahead = 0;  // epoch
-  PodId holder;                  // of the token; or to whom it is allocated, of another vendor
-  Instant granted_at{};          // or charged until, where that is later
-  Hold hold;                     // the present one, where there is a holder
-  policy::Share idle_part;       // nobody holds or waits, or works without a token, but on what is
-                                 // allocated
-  Instant idle_since = kNever;   // it is so much; kNever: none is idle
-  Duration idle{0};              // before that
-  Duration idle_told{0};         // of it, in a snapshot
-  Duration held{0};              // since the daemon started, by all pods
-  uint64_t busy_ns = 0;          // the same, as hooks measured it
-  Series series;                 // of these two
+  uint64_t sent_ahead = 0;      // tokens
+  PodId holder;                 // of the token; or to whom it is allocated, of another vendor
+  Instant granted_at{};         // or charged until, where that is later
+  Hold hold;                    // the present one, where there is a holder
+  policy::Share idle_part;      // nobody holds or waits, or works without a token, but on what is
+                                // allocated
+  Instant idle_since = kNever;  // it is so much; kNever: none is idle
+  Duration idle{0};             // before that
+  Duration idle_told{0};        // of it, in a snapshot
+  Duration held{0};             // since the daemon started, by all pods
+  uint64_t busy_ns = 0;         // the same, as hooks measured it
+  Series series;                // of these two
   Timeline timeline;
   scheduler::TokenScheduler scheduler;
   HolderFile file;

@@ -438,7 +438,7 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
         const scheduler::Measured measured{DurationFromNanos(message.held_ns),
                                            DurationFromNanos(message.pod_held_ns)};
         if (message.ended) {
-          return arbiter_.sessions().Ended(client, state.gpu, state.epoch, measured);
+          return arbiter_.sessions().Ended(client, state.gpu, state.epoch, measured.held);
         }
         arbiter_.sessions().State(client, state, measured, DurationFromNanos(message.age_ns));
       } else if (inner.type() == wire::Attach::kType) {

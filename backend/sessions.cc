@@ -261,11 +261,10 @@ void Sessions::OutOfMemory(const Lane& lane, const Pod& pod, uint64_t asked) {
                        refusal.text));
 }
 
-void Sessions::Ended(ClientId id, uint8_t gpu, uint64_t epoch,
-                     const scheduler::Measured& measured) {
+void Sessions::Ended(ClientId id, uint8_t gpu, uint64_t epoch, Duration held) {
   const Client* client = clients_.Find(id);
   Lane* lane = client != nullptr && gpu < wire::kGpusMax ? client->by_index[gpu] : nullptr;
-  if (lane != nullptr) lane->ended = {epoch, measured};
+  if (lane != nullptr) lane->ended = {epoch, held};
 }
 
 void Sessions::Down(ClientId id, wire::DownReason reason, Instant heard) {
@@ -286,9 +285,8 @@ void Sessions::Gone(Client& client) {
   client.connected = false;
   log_.Add(node::EventLog::Level::kDebug, "client", Where(client) + " has ended");
   for (auto& lane : client.lanes) {
-    const auto& [epoch, measured] = lane->ended;
-    tokens_.Step(*lane->gpu,
-                 scheduler::ClientGone{client.id, epoch, measured.held, measured.pod_held});
+    const auto& [epoch, held] = lane->ended;
+    tokens_.Step(*lane->gpu, scheduler::ClientGone{client.id, epoch, held});
     accounts_.SetMemory(*lane, 0);
   }
   clients_.Remove(client);

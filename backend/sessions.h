@@ -50,7 +50,7 @@ class Sessions {
   void Memory(ClientId client, const wire::Memory& memory);
   // The client has ended: how long it held the token of `epoch`, its last on the GPU, as its node
   // measured. Down() follows.
-  void Ended(ClientId client, uint8_t gpu, uint64_t epoch, const scheduler::Measured& measured);
+  void Ended(ClientId client, uint8_t gpu, uint64_t epoch, Duration held);
   void Down(ClientId client, wire::DownReason reason) { Down(client, reason, kNever); }
   // The link, last heard at `heard`, is about to end. Its clients are disconnected. kNever: whoever
   // watches them at its other end is still there.

@@ -145,7 +145,7 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::StoreNext& store) {
   const auto it = gpu.lanes.find(store.client.value);
   if (it == gpu.lanes.end()) return;
   const Client& client = *it->second->client;
-  if (std::exchange(gpu.last_sent_ahead, store.epoch) != store.epoch) ++gpu.sent_ahead;
+  if (store.epoch != gpu.next_file.epoch()) ++gpu.sent_ahead;
   gpu.holder_stored = gpu.next_file.Store(
       store.epoch, {store.pod.value, client.pid, client.start_time, client.incarnation,
                     static_cast<uint64_t>(Nanos(store.sent_at))});

@@ -23,11 +23,13 @@ struct SchedAttributes {  // struct sched_attr, as of Linux 3.14
 // milliseconds. It gets no more time for that, and needs no privilege. False, and nothing changes,
 // before Linux 6.12, where a seccomp profile forbids it, and for a thread that does not have the
 // ordinary scheduling policy.
-inline bool UseShortSlice() {
+// `before`: the slice until now.
+inline bool UseShortSlice(uint64_t* before = nullptr) {
   SchedAttributes attributes = {};
   constexpr uint64_t kSlice = 100'000;
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return false;
   if (attributes.policy != SCHED_OTHER && attributes.policy != SCHED_BATCH) return false;
+  if (before != nullptr) *before = attributes.runtime;
   attributes.size = sizeof(attributes);
   attributes.runtime = kSlice;
   if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) return false;
@@ -45,9 +47,7 @@ class PromptWaking {
     begun_ = true;
     const int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     timer_slack_ = slack > 1 && prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) == 0 ? slack : 0;
-    SchedAttributes attributes = {};
-    const bool known = syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) == 0;
-    slice_ = known && UseShortSlice() ? attributes.runtime : 0;
+    if (!UseShortSlice(&slice_)) slice_ = 0;
   }
   void End() {
     if (!begun_) return;

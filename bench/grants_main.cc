@@ -30,10 +30,10 @@ constexpr char kAbout[] = R"(Examples:
   scripts/bench grants                    1 000 pods on 16 GPUs
   scripts/bench grants --pods 128 --seconds 10
 
-Without GPUs: those of the configuration are names, and one program plays all pods. Each says one
-State for a grant: that it has had the token, and wants it again. Rows:
-  all they can    every pod asks again at once
-  half of that    the pods rest in between, so that there are half as many grants
+Without GPUs: those of the configuration are names, and one program plays all pods. Rows:
+  all they can    every pod asks again at once: one State for a grant says that it has had the
+                  token, and wants it again
+  half of that    the pods rest in between, so that there are half as many grants, of two States
   ... and pods    the same, while other pods are created, listed and deleted
 Each with the grants a second, and how long a pod waits for one, in milliseconds: median, 99th
 percentile, longest.

@@ -50,12 +50,12 @@ Instant PredictedEnd(const Gpu* gpu) { return InstantFromNanos(gpu->meter.finish
 
 Instant WatchDrain(Gpu* gpu, void (*finished)(Gpu*)) {
   if (!Look(gpu, finished)) return kNever;
+  // Whoever is next looks closely too, so it is told as well.
   const auto expected = [gpu] {
     const Instant end = PredictedEnd(gpu);
     SayExpected(gpu->index, end);
     return end;
   };
-  expected();
   if (!close_look.Around(expected, [&] { return Look(gpu, finished); })) {
     // Whoever is next may wait for this processor.
     syscall(SYS_sched_yield);
@@ -64,7 +64,7 @@ Instant WatchDrain(Gpu* gpu, void (*finished)(Gpu*)) {
   // Half way to the end each time, so that a wrong prediction costs little; rarely when it is
   // overdue.
   const Instant now = MonotonicNow();
-  const Instant end = PredictedEnd(gpu);
+  const Instant end = expected();
   const Instant begins = close_look.Begins(end);
   const Instant close = begins != kNever ? begins : end;
   if (now < close && close - now <= kNear) return close;

@@ -219,7 +219,7 @@ void Frontend::SayUp(uint64_t number, const Client& client) {
     if (!lane.state.empty()) {
       PassOn(number, lane.state, lane.measured, MonotonicNow() - lane.said_at);
     }
-    if (!lane.ended.empty()) PassOn(number, lane.ended, lane.held, Duration(0), true);
+    if (!lane.ended.empty()) PassOn(number, lane.ended, {.held = lane.held}, Duration(0), true);
   }
 }
 
@@ -265,8 +265,7 @@ void Frontend::OnMemory(uint64_t number, const wire::Memory&, std::string_view f
   PassOn(number, frame);
 }
 
-void Frontend::OnEnded(uint64_t number, uint8_t gpu, uint64_t epoch,
-                       const scheduler::Measured& measured) {
+void Frontend::OnEnded(uint64_t number, uint8_t gpu, uint64_t epoch, Duration held) {
   const auto it = clients_.find(number);
   if (it == clients_.end() || gpu >= it->second.lanes.size()) return;
   Lane& lane = it->second.lanes[gpu];
@@ -275,8 +274,8 @@ void Frontend::OnEnded(uint64_t number, uint8_t gpu, uint64_t epoch,
   state.epoch = epoch;
   char buffer[wire::kTenantFrameMax];
   lane.ended.assign(buffer, wire::Encode(state, buffer, sizeof buffer));
-  lane.held = measured;
-  PassOn(number, lane.ended, measured, Duration(0), true);
+  lane.held = held;
+  PassOn(number, lane.ended, {.held = held}, Duration(0), true);
 }
 
 void Frontend::OnDown(uint64_t number, wire::DownReason reason) {

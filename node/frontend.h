@@ -63,7 +63,7 @@ class Frontend : private TenantSink {
     Instant said_at{};             // and when it came in
     // Of a client that has ended: its last token on the GPU, and what was measured of it.
     std::string ended;
-    scheduler::Measured held;
+    Duration held{0};
     std::string uuid;
   };
   struct Client {
@@ -88,8 +88,7 @@ class Frontend : private TenantSink {
                std::string_view frame) override;
   void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) override;
   void OnBegan(uint64_t client, const wire::Token& token) override;
-  void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch,
-               const scheduler::Measured& measured) override;
+  void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch, Duration held) override;
   void OnDown(uint64_t client, wire::DownReason reason) override;
   void OnTenantNote(uint64_t client, const std::string& text) override;
   void OnBound(const std::string& text) override;

@@ -95,7 +95,7 @@ Holds::Ended Holds::Gone(const Party& who) {
   // Whoever waits for it is told by whom this is told.
   who.lane->of_gpu->handover.Gone(who.client, began, InstantFromNanos(static_cast<int64_t>(at)));
   const scheduler::HoldMeter& meter = who.lane->meter;
-  return {meter.epoch(), {meter.HeldUntil(kNever), Duration(0)}};
+  return {meter.epoch(), meter.HeldUntil(kNever)};
 }
 
 }  // namespace baton::node

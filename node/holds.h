@@ -67,7 +67,7 @@ class Holds {
   // The client is gone. How long it held its last token, where it had said that this has drained.
   struct Ended {
     uint64_t epoch = 0;
-    scheduler::Measured measured;
+    Duration held{0};
   };
   static Ended Gone(const Party& who);
 

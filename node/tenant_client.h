@@ -45,11 +45,11 @@ struct TenantEndpoint::Client {
   Instant reap_until{};
   Duration reap_poll = std::chrono::microseconds(500);
 
-  // Null: no GPU is attached by this index.
   // False: it is to wait for room in the socket.
   bool SendNow(std::string_view frame, const Words& with = nullptr);
   void SendError(wire::ErrorKind kind, std::string_view text);
 
+  // Null: no GPU is attached by this index.
   Lane* At(uint8_t index) {
     const auto lane = std::find_if(lanes.begin(), lanes.end(), [index](const Lane& l) {
       return l.attached && l.index == index;

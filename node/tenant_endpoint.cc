@@ -594,8 +594,8 @@ void TenantEndpoint::Exited(const std::shared_ptr<Client>& client) {
   if (client->connected) Disconnect(client);
   for (Lane& lane : client->lanes) {
     const Holds::Ended ended = Holds::Gone(PartyOf(*client, &lane));
-    if (!client->served || ended.measured.held == Duration(0)) continue;
-    sink_.OnEnded(client->number, lane.index, ended.epoch, ended.measured);
+    if (!client->served || ended.held == Duration(0)) continue;
+    sink_.OnEnded(client->number, lane.index, ended.epoch, ended.held);
   }
   Forget(client);
   sink_.OnDown(client->number, wire::DownReason::kExited);

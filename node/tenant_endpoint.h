@@ -73,8 +73,7 @@ class TenantSink {
   virtual void OnMemory(uint64_t client, const wire::Memory& memory, std::string_view frame) = 0;
   // The client has ended: how long it held the token of `epoch`, its last on the GPU, as measured
   // here, if it had drained. OnDown() follows.
-  virtual void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch,
-                       const scheduler::Measured& measured) = 0;
+  virtual void OnEnded(uint64_t client, uint8_t gpu, uint64_t epoch, Duration held) = 0;
   // kDisconnected may be followed by OnHello or by kExited; nothing follows kExited, nor the
   // kDisconnected of a client that was never served.
   virtual void OnDown(uint64_t client, wire::DownReason reason) = 0;

@@ -197,7 +197,7 @@ void ClientEvents::On(const ClientGone& event) {
     const bool known = event.held > Duration(0) && event.epoch == client.epoch;
     if (known) held = std::min(held, event.held);
     held = NoLongerThanNext(client, held);
-    if (holding_.Drained(c, held, known ? event.pod_held : Duration(0))) TakeBack();
+    if (holding_.Drained(c, held)) TakeBack();
   }
   strays_.Release(c);
   const uint32_t pod = client.pod;

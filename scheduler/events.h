@@ -79,14 +79,12 @@ struct ClientDisconnected {
   ClientId client;
   Instant heard_at = kNever;
 };
-// The client's process is gone and its GPU work has ended. `held` and `pod_held`: how long it and
-// its pod had held the token of `epoch` when it drained, as its node measured; 0: not that anybody
-// knows.
+// The client's process is gone and its GPU work has ended. `held`: how long it had held the token
+// of `epoch` when it drained, as its node measured; 0: not that anybody knows.
 struct ClientGone {
   ClientId client;
   uint64_t epoch = 0;
   Duration held{0};
-  Duration pod_held{0};
 };
 // Told before anything else after a restart: this client was sent the token of `epoch` and has not
 // drained as far as is known. It counts as attached, disconnected and holding. `granted_at`: when

@@ -78,10 +78,6 @@ class PodMeter {
   void Sent(Instant at, const wire::Token& token);
   // `client`, of one of the clients, is told of its State.
   Measured Said(Instant now, const wire::State& state, HoldMeter& client) const;
-  // As HoldMeter::HeldUntil(), of the pod: until `ended`.
-  Duration HeldUntil(uint64_t epoch, Instant ended) const {
-    return epoch == epoch_ && ended != kNever && ended > since_ ? ended - since_ : Duration(0);
-  }
 
  private:
   uint64_t epoch_ = 0;  // of the newest token that was passed on

@@ -313,8 +313,8 @@ struct ClientFrame {
   // of the pod's clients; 0: not known.
   uint64_t pod_held_ns = 0;
   uint64_t age_ns = 0;  // of a State that is said again: how long ago it was received
-  // The client has ended: held_ns and pod_held_ns are of the token of the State's epoch, and of the
-  // State that and `gpu` alone count.
+  // The client has ended: held_ns is of its last token, and the State names that, and its GPU,
+  // alone.
   bool ended = false;
   template <class V>
   void Fields(V& v) {

@@ -99,7 +99,7 @@ void Daemon::SayGone(Process& p, const Node::Held& held) {
     account.unseen += std::max(account.used - account.held - account.unseen, Duration(0));
     account.unseen += outages_;  // taken back, where it was charged meanwhile
   }
-  Step(p.gpu, scheduler::ClientGone{WorldState::ClientOf(p), held.epoch, held.held, held.pod_held});
+  Step(p.gpu, scheduler::ClientGone{WorldState::ClientOf(p), held.epoch, held.held});
 }
 
 void Daemon::Step(uint32_t g, const scheduler::Event& event) {

@@ -46,8 +46,8 @@ Node::Held Node::Gone(const Process& p) {
   SetKeeps(p, false, std::min(end, world_.now));
   SeenOf(p).last.reset();
   if (!guards_.empty()) guards_[p.gpu].Gone(world_.now, p.index);
-  const uint64_t epoch = SeenOf(p).meter.epoch();
-  const Held held{epoch, SeenOf(p).meter.HeldUntil(end), meters_[p.gpu].HeldUntil(epoch, end)};
+  const scheduler::HoldMeter& meter = SeenOf(p).meter;
+  const Held held{meter.epoch(), meter.HeldUntil(end)};
   for (const auto& next : begun) Began(next, end);
   return held;
 }

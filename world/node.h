@@ -31,7 +31,6 @@ class Node {
   struct Held {
     uint64_t epoch = 0;
     Duration held{0};
-    Duration pod_held{0};
   };
   Held Gone(const Process& p);
   // A State of the process has come in. What was measured of the hold that it ends; nothing where

@@ -4,10 +4,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "tests/backend/batond_fixture.h"
+#include "tests/wire/passed_files.h"
 #include "tests/wire/sealed_words.h"
 
 namespace baton::backend {
@@ -33,19 +33,8 @@ class Worded : public ScriptedClient {
     hello.incarnation = number_;
     hello.words = true;
     char bytes[wire::kTenantFrameMax];
-    iovec part{bytes, wire::Encode(hello, bytes, sizeof bytes)};
-    std::vector<char> control(CMSG_SPACE(files.size() * sizeof(int)));
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
-    memcpy(CMSG_DATA(rights), files.data(), files.size() * sizeof(int));
-    return sendmsg(fd(), &message, MSG_NOSIGNAL) > 0 && Await<wire::Welcome>() &&
+    const size_t size = wire::Encode(hello, bytes, sizeof bytes);
+    return wire::SendWithFiles(fd(), {bytes, size}, files) && Await<wire::Welcome>() &&
            SendAttach(0, "GPU-a") && Await<wire::Attached>();
   }
   bool Join(const std::string& ticket) { return JoinWith(ticket, {file()}); }
@@ -63,29 +52,19 @@ class Worded : public ScriptedClient {
   };
   Ahead AwaitAhead() {
     char bytes[wire::kTenantFrameMax];
-    char control[CMSG_SPACE(sizeof(int))];
-    iovec part{bytes, sizeof bytes};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
     pollfd ready{fd(), POLLIN, 0};
     Ahead ahead;
     if (poll(&ready, 1, kPatienceMs) <= 0) return ahead;
-    const ssize_t size = recvmsg(fd(), &message, MSG_CMSG_CLOEXEC);
+    UniqueFd file;
+    const ssize_t size = wire::ReceiveWithFile(fd(), bytes, sizeof bytes, file);
     wire::Frame frame;
     if (size <= 0 || frame.Parse(bytes, static_cast<size_t>(size)) != wire::DecodeStatus::kOk ||
-        !frame.Read(ahead.token)) {
+        !frame.Read(ahead.token) || !file) {
       return ahead;
     }
-    const cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return ahead;
-    int fd = -1;
-    memcpy(&fd, CMSG_DATA(rights), sizeof fd);
-    void* at = mmap(nullptr, wire::kWordsBytes, PROT_READ, MAP_SHARED, fd, 0);
-    writable_ = mmap(nullptr, wire::kWordsBytes, PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED;
-    close(fd);
+    void* at = mmap(nullptr, wire::kWordsBytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    void* writable = mmap(nullptr, wire::kWordsBytes, PROT_WRITE, MAP_SHARED, file.get(), 0);
+    writable_ = writable != MAP_FAILED;
     if (at != MAP_FAILED) {
       ahead.word = &static_cast<const wire::Words*>(at)->of[ahead.token.after_gpu];
     }

@@ -256,6 +256,17 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
 
   net::Answer metrics = Get("/metrics");
   EXPECT_EQ(metrics.status, 200);
+  // Pods of one process that always have work: most of their tokens are sent ahead.
+  const auto number = [&](const std::string& name) {
+    const size_t row = metrics.body.find("\n" + name + "{");
+    if (row == std::string::npos) return -1.0;
+    return std::stod(metrics.body.substr(metrics.body.find("} ", row) + 2));
+  };
+  const double moves = number("baton_gpu_handoffs_total");
+  const double ahead = number("baton_gpu_tokens_sent_ahead_total");
+  Figure("sent_ahead", 100 * ahead / moves, "% of the hand-offs");
+  EXPECT_GE(ahead, 0.5 * moves);
+  EXPECT_LE(ahead, moves + 1);
   if (!prometheus) GTEST_SKIP() << "Prometheus is not installed; scripts/setup fetches it";
   ASSERT_EQ(rates.size(), 3u) << rates;
   double all = 0;

@@ -1,6 +1,9 @@
 #include "hook/close_look.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include <thread>
 
 namespace baton::hook {
 namespace {
@@ -46,6 +49,27 @@ TEST(CloseLook, LooksAtNothingThatIsFar) {
     const Instant expected = MonotonicNow() + away;
     EXPECT_TRUE(close_look.Around([&] { return expected; }, [&] { return ++looks > 0; }));
   }
+  EXPECT_EQ(looks, 0);
+}
+
+// Looking would keep off whoever is waited for.
+TEST(CloseLook, IsNotForOneProcessor) {
+  int looks = 0;
+  std::thread([&looks] {
+    cpu_set_t mine, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &mine)) ++first;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_FALSE(SeveralProcessors());
+    CloseLook close_look(kBefore);
+    for (int tries = 0; tries < 20; ++tries) {
+      const Instant expected = MonotonicNow() + microseconds(20);
+      EXPECT_TRUE(close_look.Around([&] { return expected; }, [&] { return ++looks > 0; }));
+    }
+  }).join();
   EXPECT_EQ(looks, 0);
 }
 

@@ -5,10 +5,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "tests/wire/passed_files.h"
 #include "wire/codec.h"
 
 namespace baton::hook {
@@ -66,21 +66,10 @@ void FakeBackend::Run() {
       continue;
     }
     if (peer >= 0 && fds[2].revents != 0) {
-      iovec part{bytes, sizeof(bytes)};
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      message.msg_control = control;
-      message.msg_controllen = sizeof(control);
-      const ssize_t n = recvmsg(peer, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-      const cmsghdr* rights = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+      UniqueFd file;
+      const ssize_t n = wire::ReceiveWithFile(peer, bytes, sizeof(bytes), file);
       std::lock_guard lock(mutex_);
-      if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS) {
-        int fd = -1;
-        memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
-        words_.emplace_back(fd);
-      }
+      if (file) words_.push_back(std::move(file));
       if (peer != peer_) continue;
       if (n > 0) {
         OnFrame(bytes, static_cast<size_t>(n));
@@ -213,19 +202,8 @@ void FakeBackend::SendToken(uint64_t epoch, uint64_t rev, uint64_t quota_ns, boo
 void FakeBackend::SendAhead(const wire::Token& token, int words) {
   std::lock_guard lock(mutex_);
   char frame[wire::kTenantFrameMax];
-  iovec part{frame, wire::Encode(token, frame, sizeof(frame))};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(rights), &words, sizeof(int));
-  if (peer_ >= 0) (void)!sendmsg(peer_, &message, MSG_NOSIGNAL);
+  const size_t size = wire::Encode(token, frame, sizeof(frame));
+  if (peer_ >= 0) wire::SendWithFiles(peer_, {frame, size}, {words});
 }
 
 void FakeBackend::SendRaw(const std::string& frame) {

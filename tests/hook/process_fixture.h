@@ -48,14 +48,18 @@ class HookProcess : public testing::Test {
     backend_->SendToken(1, 1, quota_ns);
     ASSERT_TRUE(backend_->WaitPhase(Phase::kHolding));
   }
-  // A child that holds epoch 1 for long, and is left alone.
-  void StartIdler() {
+  // A child that waits with a launch.
+  void StartWaiter() {
     StartBackend();
     backend_->SetIdle(60'000 * kMs);
     StartChild();
     ASSERT_EQ(child_->Ask("init"), "0");
     child_->Send("launch 1000");
     ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  }
+  // A child that holds epoch 1 for long, and is left alone.
+  void StartIdler() {
+    ASSERT_NO_FATAL_FAILURE(StartWaiter());
     backend_->SendToken(1, 1, 60'000 * kMs);
     ASSERT_EQ(child_->Read(), "0");
   }

@@ -16,12 +16,7 @@ class HookWords : public HookProcess {
  protected:
   // A child that waits with a launch, and has a token that waits for (3, 2) of the holder's word.
   void StartNext() {
-    StartBackend();
-    backend_->SetIdle(60'000 * kMs);
-    StartChild();
-    ASSERT_EQ(child_->Ask("init"), "0");
-    child_->Send("launch 1000");
-    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    ASSERT_NO_FATAL_FAILURE(StartWaiter());
     auto words = backend_->TakeWords();
     if (words.empty()) GTEST_SKIP() << "this kernel has no words";
     own_ = std::move(words.front());

@@ -61,6 +61,8 @@ class Central : public testing::Test {
   }
   json AskCentral(const json& request) { return Ask(folder_ / "central/control.sock", request); }
   json AskNode(const json& request) { return Ask(folder_ / "run-n0/control.sock", request); }
+  // The relay does.
+  bool SaysCut() { return AskNode({{"command", "ping"}}).value("code", "") == "unavailable"; }
   bool LinkIs(const std::string& state) {
     return Eventually([&] {
       const json status = AskCentral({{"command", "status"}});
@@ -273,13 +275,10 @@ TEST_F(Central, AHolderThatDiedWhileTheLinkWasCutIsFoundOut) {
   HolderProcess holder(Socket(), Pod("a", 50), "GPU-n");
   ASSERT_TRUE(holder.AwaitHolding());
   batond_.Signal(SIGSTOP);
-  const auto is_cut = [&] {
-    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
-  };
-  ASSERT_TRUE(Eventually(is_cut));
+  ASSERT_TRUE(Eventually([&] { return SaysCut(); }));
   holder.Kill();
   // The relay has seen the end before it hears of batond again.
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(is_cut());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(SaysCut());
   batond_.Signal(SIGCONT);
   EXPECT_TRUE(IsGranted(b));
 }
@@ -290,13 +289,10 @@ TEST_F(Central, WhatWasSaidWhileTheLinkWasCutCountsOfTheDeadToo) {
   HolderProcess holder(Socket(), Pod("a", 50), "GPU-n");
   ASSERT_TRUE(holder.AwaitHolding());
   batond_.Signal(SIGSTOP);
-  const auto is_cut = [&] {
-    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
-  };
-  ASSERT_TRUE(Eventually(is_cut));
+  ASSERT_TRUE(Eventually([&] { return SaysCut(); }));
   holder.GiveBack();
   const Duration most = MonotonicNow() - begin + std::chrono::seconds(1);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(is_cut());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(SaysCut());
   holder.Kill();
   std::this_thread::sleep_for(std::chrono::seconds(2));
   batond_.Signal(SIGCONT);
@@ -316,9 +312,7 @@ TEST_F(Central, AHolderThatLivesKeepsTheGpuOverACutLink) {
   HolderProcess holder(Socket(), Pod("a", 50), "GPU-n");
   ASSERT_TRUE(holder.AwaitHolding());
   batond_.Signal(SIGSTOP);
-  ASSERT_TRUE(Eventually([&] {
-    return AskNode({{"command", "ping"}}).value("code", "") == "unavailable";
-  }));
+  ASSERT_TRUE(Eventually([&] { return SaysCut(); }));
   batond_.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return AskNode({{"command", "ping"}}).value("ok", false); }));
   ASSERT_TRUE(b.Await<wire::Sync>());
