@@ -16,7 +16,7 @@ class ProgramFiles : public testing::Test {
  protected:
   // An executable file with these bytes.
   std::string Make(const std::string& name, const std::string& bytes, mode_t mode = 0755) {
-    const std::string path = folder_.path() + "/" + name;
+    std::string path = folder_.path() + "/" + name;
     std::ofstream(path, std::ios::binary) << bytes;
     chmod(path.c_str(), mode);
     return path;
@@ -91,8 +91,9 @@ TEST(Doctor, NamesWhatIsBrokenAndEndsWithOne) {
   EXPECT_NE(checks["control socket"]["advice"], "");
   EXPECT_TRUE(checks["GPUs"]["ok"].is_null());
   // Where this kernel lacks what they need, it says what.
-  EXPECT_TRUE(checks["hand-offs"]["ok"] == true || checks["hand-offs"]["advice"] != "")
-      << checks["hand-offs"];
+  const nlohmann::json& hand_offs = checks.at("hand-offs");
+  EXPECT_TRUE(hand_offs.at("ok") == true || !hand_offs.at("advice").get<std::string>().empty())
+      << hand_offs;
 }
 
 TEST(Doctor, SaysThatAHookDoesNotLoad) {
