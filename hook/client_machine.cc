@@ -64,7 +64,7 @@ Effects ClientMachine::Step(Instant now, const Event& event, const Observation& 
       OnToken(now, event.token, seen);
       break;
     case EventKind::kWord:
-      OnWord(now, seen);
+      OnWord(now, event.drained_at, seen);
       break;
     case EventKind::kSync:
       away_since_ = kNever;
@@ -139,6 +139,7 @@ void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation
     return;
   }
   if (t.epoch >= ahead_.epoch) ahead_ = {};
+  if (t.epoch > epoch_) handoff_ = Duration(0);
   epoch_ = t.epoch;
   rev_ = t.rev;
   contended_ = t.contended;
@@ -151,11 +152,14 @@ void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation
   }
 }
 
-void ClientMachine::OnWord(Instant now, const Observation& seen) {
+void ClientMachine::OnWord(Instant now, Instant drained_at, const Observation& seen) {
   wire::Token token = ahead_;
   ahead_ = {};
   token.after_client = 0;
-  if (phase_ == Phase::kWaiting && token.epoch != 0) OnToken(now, token, seen);
+  if (phase_ != Phase::kWaiting || token.epoch == 0) return;
+  OnToken(now, token, seen);
+  const bool tells = epoch_ == token.epoch && drained_at != Instant{} && drained_at <= now;
+  if (tells) handoff_ = Max(now - drained_at, Duration(1));
 }
 
 void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& seen) {
@@ -378,6 +382,7 @@ wire::State ClientMachine::Report(Instant now, const Observation& seen) {
   s.memory_wanted = seen.memory_wanted;
   if (!holds && drained_at_ != Instant{})
     s.drained_ns = ToWire(Max(now - drained_at_, Duration(1)));
+  s.handoff_ns = ToWire(handoff_);
   return s;
 }
 

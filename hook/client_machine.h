@@ -75,6 +75,7 @@ struct Event {
   EventKind kind = EventKind::kTimer;
   wire::Attached attached{};
   wire::Token token{};
+  Instant drained_at{};  // kWord: when the holder before had drained, as it says; {}: not known
 };
 
 struct Effects {
@@ -117,7 +118,7 @@ class ClientMachine {
 
   void OnAttached(Instant now, const wire::Attached& a, const Observation& seen);
   void OnToken(Instant now, const wire::Token& t, const Observation& seen);
-  void OnWord(Instant now, const Observation& seen);
+  void OnWord(Instant now, Instant drained_at, const Observation& seen);
   void OnParked(Instant now);
   void LearnPause(Duration pause);
   bool Leaves(const Observation& seen) const;
@@ -187,6 +188,7 @@ class ClientMachine {
   Duration stuck_reopen_{0};
   uint64_t launches_seen_ = 0;
   uint64_t launches_before_ = 0;  // this hold
+  Duration handoff_{0};           // to the token of epoch_; 0: not known
   Duration held_{0};
   Duration waited_{0};
   Duration unmanaged_time_{0};

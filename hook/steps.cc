@@ -17,7 +17,7 @@ using wire::Phase;
 void SayWord(Gpu* gpu, Instant now) {
   const ClientMachine& machine = gpu->machine;
   if (machine.phase() == Phase::kHolding) SayBegan(gpu->index, machine.epoch(), now);
-  if (machine.drained()) SayDrained(gpu->index, machine.epoch(), machine.rev());
+  if (machine.drained()) SayDrained(gpu->index, machine.epoch(), machine.rev(), now);
   if (machine.ahead() != nullptr || gpu->awaited.word.load(std::memory_order_relaxed) == nullptr) {
     return;
   }
@@ -106,8 +106,8 @@ void LookAtWord(Gpu* gpu, bool launches) {
   if (!gpu->awaited.HasCome()) return;
   Guard guard(gpu->lock);
   if (!gpu->awaited.HasCome()) return;
-  StepLocked(gpu, Event{.kind = EventKind::kWord}, MonotonicNow(),
-             launches ? Says::kLater : Says::kNow);
+  const Event event{.kind = EventKind::kWord, .drained_at = gpu->awaited.DrainedAt()};
+  StepLocked(gpu, event, MonotonicNow(), launches ? Says::kLater : Says::kNow);
   if (launches && gpu->gate.open.load() == 0) SayNow(gpu, gpu->wake);
 }
 

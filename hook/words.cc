@@ -119,15 +119,22 @@ int WordsFile() {
   return own.file >= 0 && InodeOf(own.file) == own.inode ? own.file : -1;
 }
 
-void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev) {
+void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev, Instant now) {
   if (own.words == nullptr) return;
   wire::Word& word = own.words->of[gpu];
   const uint64_t said = word.epoch.load(std::memory_order_relaxed);
   if (said == epoch && word.rev.load(std::memory_order_relaxed) == rev) return;
   word.rev.store(rev, std::memory_order_relaxed);
+  word.drained_ns.store(static_cast<uint64_t>(Nanos(now)), std::memory_order_relaxed);
   word.epoch.store(epoch, std::memory_order_release);
   word.changes.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, &word.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+Instant Awaited::DrainedAt() const {
+  const wire::Word* w = word.load(std::memory_order_acquire);
+  const uint64_t ns = w != nullptr ? w->drained_ns.load(std::memory_order_relaxed) : 0;
+  return ns < kFarNs ? InstantFromNanos(static_cast<int64_t>(ns)) : Instant{};
 }
 
 void SayExpected(uint8_t gpu, Instant end) {

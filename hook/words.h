@@ -34,6 +34,8 @@ struct Awaited {
     return w != nullptr &&
            w->Says(epoch.load(std::memory_order_relaxed), rev.load(std::memory_order_relaxed));
   }
+  // When that had drained, as it says; {}: it does not.
+  Instant DrainedAt() const;
 };
 
 // Makes this process's words. Before anybody asks for them; in the child after fork again, after
@@ -44,7 +46,7 @@ void ForgetWords();
 int WordsFile();
 
 // (epoch, rev) of the GPU has drained. Wakes who sleeps on that word.
-void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev);
+void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev, Instant now);
 // What still runs on the GPU is expected to have drained then.
 void SayExpected(uint8_t gpu, Instant end);
 // The token of `epoch` begins.

@@ -66,6 +66,7 @@ ClientReport ReportOf(ClientId client, const wire::State& state, const Measured&
   report.pod_held = measured.pod_held;
   report.claimed = DurationFromNanos(std::max(state.held_ns, settled_ns) - settled_ns);
   report.backlog = DurationFromNanos(state.backlog_ns);
+  report.handoff = DurationFromNanos(state.handoff_ns);
   if (state.drained_ns > 0) report.drained_ago = DurationFromNanos(state.drained_ns) + age;
   return report;
 }
@@ -98,16 +99,28 @@ void ClientEvents::On(const ClientReport& event) {
   const bool holds = event.phase == wire::Phase::kHolding || event.phase == wire::Phase::kDraining;
   if (heard && client.part == Client::Part::kSent) {
     client.part = Client::Part::kConfirmed;
-    // Where a grant was sent ahead, its extensions tell how long the way takes.
-    const bool tells = client.ahead ? client.rev > 1 : client.rev == 1;
-    if (tells && event.phase == wire::Phase::kHolding) {
-      forecast_.NoteConfirmed(turn_.now - client.sent_at);
-    }
+    NoteConfirmed(client, event);
   }
   if (client.member() && client.ahead && event.epoch == client.epoch) NoteBegun(c, event);
   // Back on a new connection: what the old one lost is said again now, not when it is overdue.
   if (fresh && client.member() && !heard) holding_.members().Send(c);
   holds ? OnHolding(c, event, fresh) : OnDrained(c, event, heard);
+}
+
+// The client has heard the last word: what that tells of the way there, and of the hand-off.
+void ClientEvents::NoteConfirmed(const Client& client, const ClientReport& report) {
+  const bool granted = client.rev == 1;
+  const Token& token = holding_.token();
+  if (client.ahead && granted) {
+    if (report.epoch != client.epoch || token.ahead_at == kNever) return;
+    return forecast_.NoteHandoff(std::min(report.handoff, turn_.now - token.ahead_at));
+  }
+  // Where a grant was sent ahead, its extensions tell how long the way takes.
+  if (report.phase != wire::Phase::kHolding || !(client.ahead || granted)) return;
+  const Duration way = turn_.now - client.sent_at;
+  forecast_.NoteWay(way);
+  // Its return took as long.
+  if (granted && token.follows) forecast_.NoteHandoff(2 * way);
 }
 
 // It was sent its token ahead: when that began may be known only now.

@@ -69,6 +69,7 @@ class ClientEvents {
   using Client = Roster::Client;
   using Pod = Roster::Pod;
 
+  void NoteConfirmed(const Client& client, const ClientReport& report);
   void NoteBegun(uint32_t client, const ClientReport& report);
   void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
   Duration NoLongerThanNext(const Client& client, Duration held) const;

@@ -66,6 +66,7 @@ struct ClientReport {
   Duration pod_held{0};
   Duration drained_ago{0};  // 0: not known
   Duration age{0};          // it came in so long ago, and had to wait (NextToken)
+  Duration handoff{0};      // to its token of `epoch`, as its hook measured; 0: not known
 };
 // What comes of a client's State: with what its node measured, which first received it `age` ago,
 // and the held_ns of its State when it last held nothing.

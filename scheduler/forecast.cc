@@ -9,8 +9,11 @@ namespace {
 
 // Until the first grants have been measured.
 constexpr Duration kGrantGuess = std::chrono::microseconds(100);
-// A hook notices the end of its work, and its threads wake up, within about this.
-constexpr Duration kWakeUp = std::chrono::microseconds(50);
+
+// The 16th part of what is new counts.
+void Smooth(int64_t& mean, Duration sample, Duration most) {
+  mean += (std::min(Nanos(sample), Nanos(most)) - mean) / 16;
+}
 
 }  // namespace
 
@@ -18,6 +21,7 @@ Forecast::Forecast(const SchedulerOptions& options, Roster& roster)
     : options_(options),
       roster_(roster),
       grant_ns_(Nanos(kGrantGuess)),
+      handoff_ns_(2 * Nanos(kGrantGuess)),
       base_quota_(ReckonBaseQuota()) {}
 
 void Forecast::Learn(uint32_t index, Duration held, Duration longest) {
@@ -54,12 +58,13 @@ Duration Forecast::Burst(uint32_t index) const {
   return std::min(longest, Duration(std::max<int64_t>(1, pod.burst_ns)));
 }
 
-void Forecast::NoteConfirmed(Duration took) {
-  const int64_t sample = std::min(Nanos(took), Nanos(options_.quota_max));
-  grant_ns_ += (sample - grant_ns_) / 16;
+void Forecast::NoteWay(Duration took) { Smooth(grant_ns_, took, options_.quota_max); }
+
+void Forecast::NoteHandoff(Duration took) {
+  if (took <= Duration(0)) return;
+  handoffs_ += took;
+  Smooth(handoff_ns_, took, 2 * options_.quota_max);
   base_quota_ = ReckonBaseQuota();
 }
-
-Duration Forecast::handoff() const { return Duration(2 * grant_ns_) + kWakeUp; }
 
 }  // namespace baton::scheduler

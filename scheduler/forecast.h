@@ -3,6 +3,7 @@
 #ifndef BATON_SCHEDULER_FORECAST_H_
 #define BATON_SCHEDULER_FORECAST_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "scheduler/options.h"
@@ -26,15 +27,21 @@ class Forecast {
   // The shortest token that keeps hand-offs at their fraction of the GPU's time.
   Duration BaseQuota() const { return base_quota_; }
 
-  // A client has confirmed a grant, this long after it was sent.
-  void NoteConfirmed(Duration took);
-  // From a grant to its confirmation, smoothed.
+  // A client has confirmed a Token, this long after it was sent.
+  void NoteWay(Duration took);
+  // A hand-off took so long, from when the holder had drained to the gate of the next one, as that
+  // one's hook has measured, or a return and a grant by way of this daemon; 0: not known.
+  void NoteHandoff(Duration took);
+  // From a Token to its confirmation, smoothed.
   Duration grant() const { return Duration(grant_ns_); }
-  // What a hand-off costs the GPU: a return and a grant, each about as long, and the client's own
-  // waking up.
-  Duration handoff() const;
-  // The part of it in which nobody holds: the way of a grant is its pod's already.
-  Duration unheld() const { return handoff() - grant(); }
+  // What a hand-off costs the GPU: as NoteHandoff(), smoothed, and `context_switch`.
+  Duration handoff() const { return Duration(handoff_ns_) + options_.context_switch; }
+  // All hand-offs so far, as NoteHandoff().
+  Duration handoffs() const { return handoffs_; }
+  // The part of one in which nobody holds: by way of this daemon, a return. A grant is its pod's.
+  Duration unheld() const {
+    return std::max(Duration(1), Duration(handoff_ns_ / 2) + options_.context_switch);
+  }
 
  private:
   using Pod = Roster::Pod;
@@ -44,7 +51,9 @@ class Forecast {
   const SchedulerOptions& options_;
   Roster& roster_;
   int64_t grant_ns_;
-  Duration base_quota_;  // by grant_ns_
+  int64_t handoff_ns_;   // without what the GPU itself needs
+  Duration base_quota_;  // by handoff_ns_
+  Duration handoffs_{0};
 };
 
 }  // namespace baton::scheduler

@@ -26,6 +26,7 @@ Holding::Holding(const SchedulerOptions& options, Roster& roster, Forecast& fore
 
 void Holding::Grant(uint32_t index, Duration quota) {
   Begin(index, NextEpoch(), quota);
+  token_.follows = free_since_ == turn_.now;
   const Pod& pod = roster_.pod(index);
   // Once it has left the line: who is due then is somebody else.
   token_.quota = line_.CutForDue(index, quota);
@@ -180,6 +181,7 @@ void Holding::Return() {
   }
   turn_.Emit(ClearHolders{token_.epoch});
   token_.Free();
+  free_since_ = turn_.now;
 }
 
 void Holding::MakeWay(uint32_t index) {

@@ -106,6 +106,7 @@ class Holding {
   Members members_{options_, roster_, line_.demand(), turn_, token_, next_};
   const uint64_t first_epoch_;
   int64_t next_cut_served_ns_ = 0;  // early ends are rationed by held time
+  Instant free_since_ = kNever;     // the token was last given back then
 };
 
 }  // namespace baton::scheduler

@@ -9,6 +9,9 @@ namespace {
 
 // A token may draw so much of what its pod's limit allows in advance.
 constexpr Duration kOverdraw = std::chrono::milliseconds(750);
+// Nor must it be much shorter than that: of many pods at small limits some would then come a second
+// time before others had come once, whose buckets overflow meanwhile.
+constexpr int kLimitedFactor = 2;  // times quota_min
 // A token of less would be taken for one that is good for a launch.
 constexpr Duration kQuotaLeast = 2 * wire::kSingleLaunch;
 
@@ -213,8 +216,7 @@ Duration Line::LeastQuota(uint32_t index) const {
 
 Duration Line::Quota(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
-  const Duration wanted =
-      std::min(std::max(forecast_.BaseQuota(), Duration(pod.burst_ns)), options_.quota_max);
+  Duration wanted = std::max(forecast_.BaseQuota(), Duration(pod.burst_ns));
   Duration allowed = Allowance(index);
   // Where others wait, many small limits must not chop the GPU's time into hand-offs.
   const policy::Share limit = queue_.spec(index).limit;
@@ -224,8 +226,9 @@ Duration Line::Quota(uint32_t index) const {
   }
   if (others_wait && limit < policy::kWhole && !pod.idle_priority()) {
     allowed += Duration(policy::ServedIn(Nanos(kOverdraw), limit));
+    wanted = std::max(wanted, kLimitedFactor * options_.quota_min);
   }
-  return std::max(kQuotaLeast, std::min(wanted, allowed));
+  return std::max(kQuotaLeast, std::min({wanted, options_.quota_max, allowed}));
 }
 
 Duration Line::CutForDue(uint32_t index, Duration quota) const {

@@ -35,6 +35,7 @@ struct Token {
   bool contended = false;          // as last told to the members
   bool revoked = false;            // of a gang: for a pod that goes first
   bool adopted = false;            // it was not granted here
+  bool follows = false;            // granted as soon as the one before it was back
   uint64_t epoch = 0;              // its number; while it is free, that of the last one
   uint32_t pod = Roster::kNobody;  // kNobody exactly when it is free
   Roster::Numbers members;         // clients that have a part of it, in order of joining

@@ -67,9 +67,10 @@ class TokenScheduler {
   // Whether the client was sent a token (or told to stop) and has not drained; `epoch`: that one.
   bool Holds(ClientId client, std::optional<uint64_t> epoch = {}) const;
   uint64_t epoch() const { return holding_.token().epoch; }
-  // What a hand-off costs the GPU: a return and a grant, each about as long as it takes a client to
-  // confirm a grant (which is measured), and the client's own waking up.
+  // What a hand-off costs the GPU at present, and what all of them have cost since this scheduler
+  // began, but for `context_switch`.
   Duration handoff() const { return forecast_.handoff(); }
+  Duration handoffs() const { return forecast_.handoffs(); }
   // Every pod, ordered by id.
   std::vector<PodStatus> Status(Instant now);
   // For a gang's coordinator: as of the last Step.

@@ -119,11 +119,14 @@ struct State {
   uint64_t memory_wanted = 0;  // bytes that are to come in, and that the GPU has no room for
   // How long ago its last hold had drained, as of this State; 0: it holds, or never held.
   uint64_t drained_ns = 0;
+  // From when the holder before had drained, as its word says, to when the client opened its gate
+  // for `epoch`: of a token that was sent ahead. 0: not known.
+  uint64_t handoff_ns = 0;
   template <class V>
   void Fields(V& v) {
     v(gpu), v(seq), v(phase), v(epoch), v(rev), v(held_ns), v(busy_ns), v(launches), v(waited_ns),
         v(unmanaged_ns), v(memory_bytes), v(backlog_ns), v(copies_bytes), v(movable_in),
-        v(memory_wanted), v(drained_ns);
+        v(memory_wanted), v(drained_ns), v(handoff_ns);
   }
 };
 

@@ -150,6 +150,7 @@ void Adversary::SayAnything(Process& p) {
   state.waited_ns = Edge(p.work, 1'000'000);
   state.backlog_ns = Edge(p.work, 1'000'000);
   state.drained_ns = Edge(p.work, 1'000'000);
+  state.handoff_ns = Edge(p.work, 1'000'000);
   links_.ToDaemon(p, state);
 }
 

@@ -183,6 +183,7 @@ void Clients::Write(Process& p) {
 void Clients::SayWord(Process& p, uint64_t epoch, uint64_t rev) {
   p.word.epoch = epoch;
   p.word.rev = rev;
+  p.word.drained_at = world_.now;
   for (const auto& other : world_.processes) {
     if (other->alive && other->gpu == p.gpu && other->machine.ahead() != nullptr) ReadSoon(*other);
   }
@@ -202,7 +203,7 @@ void Clients::Read(Process& p) {
   const wire::Token& token = *p.machine.ahead();
   const Process& before = world_.ProcessOf(ClientId{token.after_client});
   if (before.word.Says(token.after_epoch, token.after_rev)) {
-    Step(p, {.kind = hook::EventKind::kWord});
+    Step(p, {.kind = hook::EventKind::kWord, .drained_at = before.word.drained_at});
   }
 }
 

@@ -83,6 +83,7 @@ struct Word {
   uint64_t rev = 0;
   uint64_t began_epoch = 0;
   Instant began_at{};
+  Instant drained_at{};
 
   bool Says(uint64_t e, uint64_t r) const { return epoch > e || (epoch == e && rev >= r); }
 };

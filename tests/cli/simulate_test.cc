@@ -97,11 +97,23 @@ TEST_F(Simulate, TheSameSeedGivesTheSameAnswer) {
   EXPECT_NE(Run(kTwo).out, Run(kTwo, {"--seed", "2"}).out);
 }
 
+// Tokens are as long as keeps hand-offs at 1 %: where those take 50 us longer, by about 5 ms.
+TEST_F(Simulate, AGpuThatSwitchesSlowlyGetsLongerTokens) {
+  const std::string text =
+      "[[pod]]\nname = \"a\"\nrequest = 50\nkernel = \"100us\"\n"
+      "[[pod]]\nname = \"b\"\nrequest = 50\nkernel = \"100us\"\n[scheduler]\n";
+  const double quick = Json(text + "context_switch = \"50us\"\n")["handoffs_per_s"];
+  const double slow = Json(text + "context_switch = \"100us\"\n")["handoffs_per_s"];
+  EXPECT_GT(1e3 / slow - 1e3 / quick, 4);
+  EXPECT_LT(1e3 / slow - 1e3 / quick, 8);
+}
+
 TEST_F(Simulate, AShorterQuotaIsHonoured) {
   const std::string text =
-      "[[pod]]\nname = \"a\"\nrequest = 50\n[[pod]]\nname = \"b\"\nrequest = 50\n";
+      "[[pod]]\nname = \"a\"\nrequest = 50\n[[pod]]\nname = \"b\"\nrequest = 50\n"
+      "[scheduler]\ncontext_switch = \"1ms\"\n";
   const double before = Json(text)["handoffs_per_s"];
-  const double after = Json(text + "[scheduler]\nquota_max = \"10ms\"\n")["handoffs_per_s"];
+  const double after = Json(text + "quota_max = \"10ms\"\n")["handoffs_per_s"];
   EXPECT_GT(after, 1.5 * before);
 }
 

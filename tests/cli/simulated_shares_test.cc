@@ -78,7 +78,7 @@ TEST_F(SimulatedShares, ManySmallServicesLeaveTheGpuToTheTrainBesideThem) {
            count, got, json["gpu_busy"].get<double>(), wait);
     EXPECT_GE(got, 0.93) << count;
     EXPECT_GE(json["gpu_busy"].get<double>(), least) << count;
-    EXPECT_LE(wait, 40) << count;
+    EXPECT_LE(wait, 25) << count;
   }
 }
 
@@ -115,13 +115,16 @@ TEST_F(SimulatedShares, AHundredStrictPodsFillTheGpu) {
   EXPECT_GE(json["gpu_busy"].get<double>(), 97);
 }
 
+// While it pauses for less than `active_grace` it is owed time, so it may get more than the ideal
+// GPU, which forgets that, would give it (43.5 %): never at the cost of the other one's request.
 TEST_F(SimulatedShares, PausesOfAFewMillisecondsCostNoRequest) {
   const auto json = Json(
       "[[pod]]\nname = \"a\"\nrequest = 50\nburst = \"10ms\"\npause = \"3ms\"\n"
       "[[pod]]\nname = \"b\"\nrequest = 50\n",
       {"--length", "60s"});
   for (const nlohmann::json& pod : json["pods"]) {
-    EXPECT_GE(pod["achieved"].get<double>(), 0.94 * pod["target"].get<double>()) << pod["name"];
+    EXPECT_GE(pod["achieved"].get<double>(), 0.99 * std::min(50.0, pod["target"].get<double>()))
+        << pod["name"];
   }
 }
 

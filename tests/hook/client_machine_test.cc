@@ -138,6 +138,31 @@ TEST_F(ClientLaws, IdleTimeCountsFromTheEndOfTheWork) {
   EXPECT_EQ(e.state.phase, Phase::kIdle);
 }
 
+// Of the token that it has, as long as it has that, and after; of one that came by the socket it
+// does not know.
+TEST_F(ClientLaws, SaysHowLongTheHandOffToItsTokenTook) {
+  Attach();
+  Park();
+  wire::Token ahead;
+  ahead.epoch = 2;
+  ahead.rev = 1;
+  ahead.quota_ns = static_cast<uint64_t>(Nanos(milliseconds(20)));
+  ahead.after_client = 1;
+  Do({.kind = EventKind::kToken, .token = ahead});
+  const Instant drained = now_;
+  Pass(microseconds(30));
+  Do({.kind = EventKind::kWord, .drained_at = drained});
+  ASSERT_EQ(last_.state.phase, Phase::kHolding);
+  EXPECT_EQ(last_.state.handoff_ns, 30'000u);
+  Pass(milliseconds(1));
+  Token(2, 2, milliseconds(0));
+  Do(EventKind::kFinished);
+  ASSERT_EQ(last_.state.phase, Phase::kWaiting);
+  EXPECT_EQ(last_.state.handoff_ns, 30'000u);
+  Token(3, 1, milliseconds(20));
+  EXPECT_EQ(last_.state.handoff_ns, 0u);
+}
+
 TEST_F(ClientLaws, ALaunchDuringTheProbeGoesOn) {
   Hold(seconds(60));
   while (!last_.watch) Pass(milliseconds(1));

@@ -41,6 +41,7 @@ class HookWords : public HookProcess {
     EXPECT_EQ(holding->epoch, 7u);
     EXPECT_EQ(OwnWord().began_epoch, 7u);
     EXPECT_LE(OwnWord().began_ns, static_cast<uint64_t>(Nanos(MonotonicNow())));
+    handoff_ns_ = holding->handoff_ns;
   }
   // Processor time of the child so far.
   double CpuSeconds() const {
@@ -62,6 +63,7 @@ class HookWords : public HookProcess {
   wire::SealedWords holder_;
   UniqueFd own_;
   void* own_words_ = nullptr;
+  uint64_t handoff_ns_ = 0;  // as the child says
 };
 
 TEST_F(HookWords, ATokenThatWaitsForAWordBeginsByIt) {
@@ -73,6 +75,30 @@ TEST_F(HookWords, ATokenThatWaitsForAWordBeginsByIt) {
   EXPECT_NE(OwnWord().began_epoch, 7u);
   holder_.Say(3, 2);
   ExpectItBegins();
+  EXPECT_EQ(handoff_ns_, 0u) << "the holder has not said when it drained";
+}
+
+TEST_F(HookWords, TheNextOneSaysHowLongTheHandOffTook) {
+  StartNext();
+  if (IsSkipped() || HasFatalFailure()) return;
+  const Instant drained = MonotonicNow() - std::chrono::milliseconds(3);
+  holder_.word().drained_ns = static_cast<uint64_t>(Nanos(drained));
+  holder_.Say(3, 2);
+  ExpectItBegins();
+  EXPECT_EQ(handoff_ns_, OwnWord().began_ns - static_cast<uint64_t>(Nanos(drained)));
+}
+
+TEST_F(HookWords, ADrainThatIsYetToComeTellsNothingOfTheHandOff) {
+  for (const uint64_t lie : {UINT64_MAX, uint64_t{1} << 62, uint64_t{1} << 61}) {
+    holder_.Say(0, 0);
+    StartNext();
+    if (IsSkipped() || HasFatalFailure()) return;
+    holder_.word().drained_ns = lie;
+    holder_.Say(3, 2);
+    ExpectItBegins();
+    EXPECT_EQ(handoff_ns_, 0u) << lie;
+    munmap(std::exchange(own_words_, nullptr), wire::kWordsBytes);
+  }
 }
 
 TEST_F(HookWords, AWordOfBeforeOrALaterOneCounts) {
@@ -167,6 +193,8 @@ TEST_F(HookWords, SayWhatHasDrainedAndWhenThatIsExpected) {
       return s.phase == Phase::kWaiting && s.epoch == epoch && s.rev == 2;
     }));
     EXPECT_TRUE(OwnWord().Says(epoch, 2));
+    EXPECT_GT(OwnWord().drained_ns, OwnWord().began_ns);
+    EXPECT_LE(OwnWord().drained_ns, static_cast<uint64_t>(Nanos(MonotonicNow())));
     EXPECT_FALSE(OwnWord().Says(epoch, 3));
   }
   EXPECT_GT(OwnWord().expected_ns, static_cast<uint64_t>(Nanos(begin_)));

@@ -142,6 +142,40 @@ TEST_F(SentAhead, TheNextOneWaitsForTheHoldersWordAndIsStoredFirst) {
   EXPECT_TRUE(std::holds_alternative<StoreNext>(effects_.front()));
 }
 
+// What a hand-off costs is what the next one's hook has measured; so tokens are as short as that
+// allows. It may say what it likes: never more than the time since it was sent its token.
+TEST_F(SentAhead, WhatAHandOffCostsIsMeasuredByTheNextOne) {
+  struct Case {
+    Duration said, counts;
+  };
+  for (const auto [said, counts] : {Case{microseconds(30), microseconds(30)},
+                                    {Duration(0), Duration(0)},
+                                    {Duration::max(), milliseconds(1)}}) {
+    const Duration before = scheduler_.handoffs();
+    for (int i = 0; i < 100; ++i) {
+      SendAhead();
+      ASSERT_EQ(Holder(), 1u);
+      ASSERT_EQ(told_[20].after.client, ClientId{10});
+      Pass(milliseconds(1));
+      Say(10, Phase::kIdle, Held(granted_at_));
+      const SendToken& sent = told_[20];
+      Step(ClientReport{.client = ClientId{20},
+                        .seq = ++seq_,
+                        .phase = Phase::kHolding,
+                        .epoch = sent.epoch,
+                        .rev = sent.rev,
+                        .handoff = said});
+      ASSERT_EQ(Holder(), 2u);
+      Say(20, Phase::kIdle);
+      told_[20] = {};
+      Pass(milliseconds(50));
+    }
+    EXPECT_EQ(scheduler_.handoffs() - before, 100 * counts);
+    if (counts == Duration(0)) continue;
+    EXPECT_NEAR(Nanos(scheduler_.handoff()), Nanos(counts + options_.context_switch), 2'000);
+  }
+}
+
 TEST_F(SentAhead, NothingIsSentToWhoHasNoWordNorWhereTheHolderHasNone) {
   Step(ClientAttached{ClientId{20}, PodId{2}, false});
   SendAhead();

@@ -105,14 +105,32 @@ TEST_F(ManyHandOffs, NoTokenIsShorterThanTheLeast) {
 
 TEST_F(TokenRules, WhatAHandOffCostsIsMeasuredByTheConfirmations) {
   Add(1, Spec(50));
+  Add(2, Spec(50));
+  Say(1, Phase::kWaiting);
+  Say(2, Phase::kWaiting);
+  Say(1, Phase::kHolding);
+  for (int i = 0; i < 200; ++i) {
+    Say(Holder(), Phase::kWaiting);
+    ASSERT_NE(Holder(), 0u);
+    Pass(milliseconds(1));
+    Say(Holder(), Phase::kHolding);
+  }
+  EXPECT_GT(scheduler_.handoff(), microseconds(1'900));
+  EXPECT_LT(scheduler_.handoff(), microseconds(2'100));
+  EXPECT_EQ(scheduler_.handoffs(), 200 * milliseconds(2));
+}
+
+TEST_F(TokenRules, AGrantOfAGpuThatWasFreeIsNoHandOff) {
+  Add(1, Spec(50));
   for (int i = 0; i < 200; ++i) {
     Say(1, Phase::kWaiting);
     Pass(milliseconds(1));
     Say(1, Phase::kHolding);
     Say(1, Phase::kIdle);
+    Pass(milliseconds(1));
   }
-  EXPECT_GT(scheduler_.handoff(), microseconds(1'900));
-  EXPECT_LT(scheduler_.handoff(), microseconds(2'100));
+  EXPECT_EQ(scheduler_.handoff(), microseconds(250));
+  EXPECT_EQ(scheduler_.handoffs(), Duration(0));
 }
 
 TEST_F(TokenRules, WhoHoldsIsToldOfARivalThatBeginsToWait) {
