@@ -21,6 +21,8 @@ using nlohmann::json;
 using Fields = std::map<std::string, std::string>;
 
 constexpr size_t kTextMax = 512;
+// Of a GPU's time.
+constexpr double kHandoffsWorthAWord = 0.001;
 
 double Hours(double ns) { return ns / 3600e9; }
 
@@ -181,6 +183,26 @@ void AddKernelCap(json& sentences, const Arbiter& arbiter, const Pod& pod,
 }
 
 // When its program last got no memory, and why.
+// What hand-offs took of the pod's GPU lately, where it is worth a word.
+void AddHandoffs(json& sentences, const Gpu& gpu, Instant now, policy::Share most) {
+  const scheduler::TokenScheduler& tokens = gpu.scheduler;
+  const double part =
+      gpu.handoffs
+          .Over(std::chrono::minutes(1), now, static_cast<uint64_t>(Nanos(tokens.handoffs())), 0)
+          .held;
+  if (part < kHandoffsWorthAWord) return;
+  std::string sentence = fmt::format(
+      "In the last minute {} stood still for {:.1f} % of the time because its token moved from pod "
+      "to pod.",
+      gpu.info.uuid, 100 * part);
+  if (part > policy::Ratio(most)) {
+    sentence += fmt::format(
+        " That is more than handoff_fraction ({:.1f} %): threads wake up late on this machine.",
+        policy::Percent(most));
+  }
+  sentences.push_back(std::move(sentence));
+}
+
 void AddRefusal(json& sentences, const Arbiter& arbiter, const Pod& pod, const std::string& uuid,
                 Instant now) {
   const auto it = arbiter.gpus().find(uuid);
@@ -254,6 +276,7 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
                                                      view.has_teams ? &view.budgets : nullptr)) {
       sentences.push_back(std::move(sentence));
     }
+    AddHandoffs(sentences, gpu, now, view.options.scheduler.handoff_fraction);
   }
   for (const std::string& uuid : pod->gpus) AddSwap(sentences, view.arbiter, *pod, uuid);
   for (const std::string& uuid : pod->gpus) AddRefusal(sentences, view.arbiter, *pod, uuid, now);

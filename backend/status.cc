@@ -188,6 +188,7 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
            {"present", gpu->present},
            {"epoch", gpu->scheduler.epoch()},
            {"handoff_ns", Nanos(gpu->scheduler.handoff())},
+           {"handoffs_ns", Nanos(gpu->scheduler.handoffs())},
            {"grants", gpu->grants},
            {"overruns", gpu->overruns},
            {"hung", gpu->hung},

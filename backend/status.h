@@ -15,8 +15,9 @@ namespace baton::backend {
 // All that is known about pods and GPUs of `node` ("*": all). The fields:
 //
 //   daemon   {version, mode, pid, started, degraded: [sentence]}
-//   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns, grants,
-//             overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
+//   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns,
+//   handoffs_ns,
+//             grants, overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
 //             cordoned, kernel_caps, kernel_caps_why, memory_overhead (Gpu::overhead),
 //             memory_reserve,
 //             unmanaged: [{pid, user, uid, command, container, pod, memory}]}]

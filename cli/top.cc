@@ -120,10 +120,10 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
   const bool colours = !IsSet("NO_COLOR"), blocks = TakesUtf8();
   TopView view;
   view.sort = sort;
-  BusyParts busy;
+  GpuParts parts;
   const auto ask = [&] {
     Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
-    if (status) busy.Hear(*status, MonotonicNow());
+    if (status) parts.Hear(*status, MonotonicNow());
     return status;
   };
   const Screen screen;
@@ -132,7 +132,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
   while (g_end == 0) {
     const winsize size = Screen::Size();
     if (status) {
-      Screen::Draw(TopPicture(*status, busy, view, size.ws_col, size.ws_row, blocks), colours);
+      Screen::Draw(TopPicture(*status, parts, view, size.ws_col, size.ws_row, blocks), colours);
     } else {  // goes on trying
       const std::string why = Cut(ToPrintable(status.error().message), size.ws_col);
       Screen::Draw({{Cut("baton top   q quit", size.ws_col)}, {why, TopLine::Style::kWrong}},

@@ -44,6 +44,8 @@ constexpr const char* kHelp[] = {
     "?                    this help, and back",
     "q                    leave",
     "",
+    "BUSY is the part of the time in which a GPU executed, HANDOFFS that in which it stood still",
+    "because its token moved from pod to pod.",
     "REQUEST and LIMIT are percentages of the GPU's time; 1s, 10s and 60s what the pod had of it",
     "over that long, and WAIT% how much of the last second it waited. ^: high priority, ~: idle.",
 };
@@ -89,7 +91,7 @@ std::map<std::string, OfGpu> SumsOf(const json& status) {
   return sums;
 }
 
-std::vector<TopLine> GpuLines(const json& status, const BusyParts& busy, size_t width,
+std::vector<TopLine> GpuLines(const json& status, const GpuParts& parts, size_t width,
                               bool blocks) {
   const json none = json::array();
   const auto sums = SumsOf(status);
@@ -98,6 +100,7 @@ std::vector<TopLine> GpuLines(const json& status, const BusyParts& busy, size_t 
                    {"HELD", true},
                    {""},
                    {"BUSY"},
+                   {"HANDOFFS"},
                    {"MEMORY"},
                    {"WAITING"},
                    {"", true}},
@@ -109,7 +112,7 @@ std::vector<TopLine> GpuLines(const json& status, const BusyParts& busy, size_t 
     const auto found = sums.find(uuid);
     const OfGpu of = found == sums.end() ? OfGpu{} : found->second;
     const uint64_t memory = gpu.value("memory", uint64_t{0});
-    const double part = busy.Of(uuid);
+    const auto percent = [](double part) { return part < 0 ? "-" : Fixed(part * 100) + "%"; };
     std::string trouble;
     const auto say = [&](bool is, const char* text) {
       if (is) trouble += (trouble.empty() ? "" : ", ") + std::string(text);
@@ -123,13 +126,13 @@ std::vector<TopLine> GpuLines(const json& status, const BusyParts& busy, size_t 
     say(gpu.value("cordoned", false), "cordoned");
     table.rows.push_back({std::to_string(index++), ToPrintable(gpu.value("name", uuid)),
                           Bar(of.held / 100, blocks), Fixed(of.held) + "%",
-                          part < 0 ? "-" : Fixed(part * 100) + "%",
+                          percent(parts.Busy(uuid)), percent(parts.Handoffs(uuid)),
                           memory == 0 ? Bytes(of.memory) : Bytes(of.memory) + "/" + Bytes(memory),
                           std::to_string(gpu.value("queue", none).size()), trouble});
     styles.push_back(wrong ? Style::kWrong : Style::kPlain);
   }
   // From the least to the most important.
-  table.FitTo(width, {"MODEL", "MEMORY", "BUSY"});
+  table.FitTo(width, {"HANDOFFS", "MODEL", "MEMORY", "BUSY"});
   std::vector<TopLine> lines;
   for (std::string& line : table.Lines(width)) {
     lines.push_back({std::move(line), styles[lines.size()]});
@@ -212,32 +215,45 @@ bool TopView::OnKey(std::string_view key) {
   return true;
 }
 
-void BusyParts::Hear(const json& status, Instant now) {
-  std::map<std::string, uint64_t> busy;
+void GpuParts::Hear(const json& status, Instant now) {
+  std::map<std::string, Sums> sums;
   const json none = json::array();
   for (const json& pod : status.value("pods", none)) {
     for (const json& gpu : pod.value("gpus", none)) {
-      busy[gpu.value("uuid", "")] += gpu.value("busy_ns", uint64_t{0});
+      sums[gpu.value("uuid", "")].busy_ns += gpu.value("busy_ns", uint64_t{0});
     }
+  }
+  for (const json& gpu : status.value("gpus", none)) {
+    sums[gpu.value("uuid", "")].handoffs_ns = gpu.value("handoffs_ns", uint64_t{0});
   }
   const auto span = static_cast<double>(Nanos(now - heard_));
   parts_.clear();
-  for (const auto& [uuid, ns] : busy) {
-    const auto before = busy_ns_.find(uuid);
-    // Less than before: a pod left.
-    if (before == busy_ns_.end() || ns < before->second || span <= 0) continue;
-    parts_[uuid] = std::min(1.0, static_cast<double>(ns - before->second) / span);
+  for (const auto& [uuid, sum] : sums) {
+    const auto before = sums_.find(uuid);
+    if (before == sums_.end() || span <= 0) continue;
+    // Less than before: a pod left, or the daemon started anew.
+    const auto part = [&](uint64_t now_ns, uint64_t before_ns) {
+      return now_ns < before_ns ? -1
+                                : std::min(1.0, static_cast<double>(now_ns - before_ns) / span);
+    };
+    parts_[uuid] = {part(sum.busy_ns, before->second.busy_ns),
+                    part(sum.handoffs_ns, before->second.handoffs_ns)};
   }
-  busy_ns_ = std::move(busy);
+  sums_ = std::move(sums);
   heard_ = now;
 }
 
-double BusyParts::Of(const std::string& uuid) const {
+double GpuParts::Busy(const std::string& uuid) const {
   const auto found = parts_.find(uuid);
-  return found == parts_.end() ? -1 : found->second;
+  return found == parts_.end() ? -1 : found->second.busy;
 }
 
-std::vector<TopLine> TopPicture(const json& status, const BusyParts& busy, TopView& view,
+double GpuParts::Handoffs(const std::string& uuid) const {
+  const auto found = parts_.find(uuid);
+  return found == parts_.end() ? -1 : found->second.handoffs;
+}
+
+std::vector<TopLine> TopPicture(const json& status, const GpuParts& parts, TopView& view,
                                 size_t width, size_t height, bool blocks) {
   std::vector<PodRow> rows = RowsFrom(status);
   const size_t all = rows.size();
@@ -251,7 +267,7 @@ std::vector<TopLine> TopPicture(const json& status, const BusyParts& busy, TopVi
       lines.push_back({Cut(note, width), Style::kWrong});
     }
     // Pods have half of the screen at least.
-    std::vector<TopLine> gpus = GpuLines(status, busy, width, blocks);
+    std::vector<TopLine> gpus = GpuLines(status, parts, width, blocks);
     const size_t most = std::max<size_t>(2, height / 2);
     if (gpus.size() > most) {
       const size_t left = gpus.size() - (most - 1);

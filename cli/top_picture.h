@@ -28,16 +28,25 @@ struct TopView {
 };
 
 // By GPU: the part of the time between two answers in which it executed, 0 to 1.
-class BusyParts {
+class GpuParts {
  public:
   // `status`, heard `now`.
   void Hear(const nlohmann::json& status, Instant now);
-  // Negative: not known yet.
-  double Of(const std::string& uuid) const;
+  // In which it executed, and in which it stood still because its token moved. Negative: not known.
+  double Busy(const std::string& uuid) const;
+  double Handoffs(const std::string& uuid) const;
 
  private:
-  std::map<std::string, uint64_t> busy_ns_;
-  std::map<std::string, double> parts_;
+  struct Sums {
+    uint64_t busy_ns = 0;
+    uint64_t handoffs_ns = 0;
+  };
+  struct Parts {
+    double busy = -1;
+    double handoffs = -1;
+  };
+  std::map<std::string, Sums> sums_;
+  std::map<std::string, Parts> parts_;
   Instant heard_{};
 };
 
@@ -50,7 +59,7 @@ struct TopLine {
 // At most `height` lines of at most `width` columns: what can be chosen, what is wrong, each GPU,
 // and as many pods as there is room for from view.first on, which is set right where it is beyond
 // the end. `blocks`: the terminal shows U+2588.
-std::vector<TopLine> TopPicture(const nlohmann::json& status, const BusyParts& busy, TopView& view,
+std::vector<TopLine> TopPicture(const nlohmann::json& status, const GpuParts& parts, TopView& view,
                                 size_t width, size_t height, bool blocks);
 // With the terminal's attributes; without colours where the reader wants none (no-color.org).
 std::string Painted(const TopLine& line, bool colours);

@@ -15,13 +15,14 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // `pods` on each of `gpus`: "pod-0" on the first, "pod-1" on the second, ...; each has had as many
 // percent of the last second as its number.
-json StatusOf(int gpus, int pods, int64_t busy_ns = 0) {
+json StatusOf(int gpus, int pods, int64_t busy_ns = 0, int64_t handoffs_ns = 0) {
   json status{{"gpus", json::array()}, {"pods", json::array()}};
   for (int g = 0; g < gpus; ++g) {
     status["gpus"].push_back({{"uuid", "GPU-" + std::to_string(g)},
                               {"name", "NVIDIA H200"},
                               {"memory", 141 * kGiB},
                               {"holder", "pod-" + std::to_string(g)},
+                              {"handoffs_ns", handoffs_ns},
                               {"queue", {"a", "b"}}});
   }
   for (int p = 0; p < gpus * pods; ++p) {
@@ -45,7 +46,7 @@ size_t Columns(const std::string& text) {
 
 std::vector<TopLine> Picture(const json& status, TopView& view, size_t width = 100,
                              size_t height = 40) {
-  return TopPicture(status, BusyParts(), view, width, height, true);
+  return TopPicture(status, GpuParts(), view, width, height, true);
 }
 std::string TextOf(const std::vector<TopLine>& lines) {
   std::string text;
@@ -58,14 +59,15 @@ bool Has(const std::vector<TopLine>& lines, const std::string& part) {
 
 TEST(Top, HasALineForEachGpu) {
   TopView view;
-  BusyParts busy;
-  busy.Hear(StatusOf(2, 3, 0), Instant(std::chrono::seconds(1)));
-  EXPECT_LT(busy.Of("GPU-0"), 0);
-  const json status = StatusOf(2, 3, 250'000'000);
-  busy.Hear(status, Instant(std::chrono::seconds(2)));
-  const auto lines = TopPicture(status, busy, view, 100, 40, true);
-  // 0 + 2 + 4 percent; three pods, 250 ms each.
-  EXPECT_TRUE(Has(lines, "0    NVIDIA H200  █░░░░░░░░░  6.0%  75.0%  3.0GiB/141.0GiB        2"))
+  GpuParts parts;
+  parts.Hear(StatusOf(2, 3, 0), Instant(std::chrono::seconds(1)));
+  EXPECT_LT(parts.Busy("GPU-0"), 0);
+  const json status = StatusOf(2, 3, 250'000'000, 6'000'000);
+  parts.Hear(status, Instant(std::chrono::seconds(2)));
+  const auto lines = TopPicture(status, parts, view, 100, 40, true);
+  // 0 + 2 + 4 percent; three pods, 250 ms each; 6 ms of hand-offs.
+  EXPECT_TRUE(
+      Has(lines, "0    NVIDIA H200  █░░░░░░░░░  6.0%  75.0%      0.6%  3.0GiB/141.0GiB        2"))
       << TextOf(lines);
   EXPECT_TRUE(Has(lines, "1    NVIDIA H200  █░░░░░░░░░  9.0%")) << TextOf(lines);
 }

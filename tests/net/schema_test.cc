@@ -35,7 +35,8 @@ json Status() {
                "degraded": []},
     "gpus": [{"uuid": "GPU-1", "name": "H200", "node": "", "memory": 150000000000,
               "memory_overhead": 314572800, "memory_reserve": 1073741824,
-              "present": true, "epoch": 5, "queue": ["b"], "handoff_ns": 90000, "grants": 5,
+              "present": true, "epoch": 5, "queue": ["b"], "handoff_ns": 90000,
+              "handoffs_ns": 600000, "grants": 5,
               "overruns": 0, "hung": false, "link": "up", "holder": "a", "cordoned": false,
               "unmanaged": [{"pid": 4711, "user": "bob", "uid": 1000, "command": "python",
                              "container": "", "pod": "", "memory": 1073741824}],
@@ -116,9 +117,9 @@ TEST(Schema, KnowsEveryFieldOfAStatus) {
     status[at] = value.is_string() ? json(1) : json("text");
     EXPECT_NE(First("Status", status), "") << pointer;
     const std::set<std::string> optional = {
-        "holder",          "health",        "why", "vendor",      "numa",
-        "island",          "pcie",          "bus", "mig_capable", "mig_enabled",
-        "memory_overhead", "memory_reserve"};
+        "holder",          "health",         "why",        "vendor",      "numa",
+        "island",          "pcie",           "bus",        "mig_capable", "mig_enabled",
+        "memory_overhead", "memory_reserve", "handoffs_ns"};
     if (std::isdigit(static_cast<unsigned char>(at.back()[0])) || optional.contains(at.back())) {
       continue;
     }
