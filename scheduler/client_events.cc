@@ -67,7 +67,8 @@ ClientReport ReportOf(ClientId client, const wire::State& state, const Measured&
   report.claimed = DurationFromNanos(std::max(state.held_ns, settled_ns) - settled_ns);
   report.backlog = DurationFromNanos(state.backlog_ns);
   report.handoff = DurationFromNanos(state.handoff_ns);
-  if (state.drained_ns > 0) report.drained_ago = DurationFromNanos(state.drained_ns) + age;
+  report.age = age;
+  report.drained_ago = DurationFromNanos(state.drained_ns);
   return report;
 }
 

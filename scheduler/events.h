@@ -65,8 +65,10 @@ struct ClientReport {
   Duration backlog{0};  // GPU time that it expects its unfinished work to take
   Duration pod_held{0};
   Duration drained_ago{0};  // 0: not known
-  Duration age{0};          // it came in so long ago, and had to wait (NextToken)
-  Duration handoff{0};      // to its token of `epoch`, as its hook measured; 0: not known
+  // Its node had it so long ago: a relay says it again, or it had to wait (NextToken). All lengths
+  // of time in it are as of then.
+  Duration age{0};
+  Duration handoff{0};  // to its token of `epoch`, as its hook measured; 0: not known
 };
 // What comes of a client's State: with what its node measured, which first received it `age` ago,
 // and the held_ns of its State when it last held nothing.

@@ -32,19 +32,20 @@ void NextToken::Restore(uint32_t pod, uint64_t epoch, Duration quota, Instant se
 
 bool NextToken::Defer(uint32_t c, const ClientReport& report, Instant now) {
   if (!sent() || report.epoch != epoch_ || !Has(c)) return false;
+  const Instant said_at = now - report.age;
   if (report.pod_held > Duration(0)) {
-    measured_at_ = std::min(measured_at_, std::max(sent_at_, now - report.pod_held));
+    measured_at_ = std::min(measured_at_, std::max(sent_at_, said_at - report.pod_held));
   }
   for (Kept& kept : kept_) {
     if (kept.client != c) continue;
     if (report.seq <= kept.report.seq) return true;
     // How long it has held is said by its node until the one before it is back.
     const Duration held = IsDrained(report.phase) ? kept.report.held : Duration(0);
-    kept = {c, report, now};
+    kept = {c, report, said_at};
     kept.report.held = std::max(report.held, held);
     return true;
   }
-  kept_.push_back({c, report, now});
+  kept_.push_back({c, report, said_at});
   return true;
 }
 

@@ -96,7 +96,7 @@ class NextToken {
   struct Kept {
     uint32_t client = 0;
     ClientReport report;
-    Instant at{};  // when it came
+    Instant at{};  // when its node had it
   };
   std::vector<Kept> kept_;
 };

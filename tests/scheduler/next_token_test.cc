@@ -452,6 +452,20 @@ TEST_F(SentAheadBefore, BeginsWhenTheHolderIsHeardAndIsChargedByItsOwnWord) {
   EXPECT_GE(charged_[2], milliseconds(70));
 }
 
+// A relay says again what it had while the daemon was away: all of it is as of then.
+TEST_F(SentAheadBefore, IsChargedFromWhenItBeganHoweverOldItsWordIs) {
+  ClientReport said{ClientId{20}, ++seq_, Phase::kDraining, kEpoch + 1, 1};
+  said.pod_held = said.claimed = milliseconds(30);
+  said.age = milliseconds(40);
+  Again(said);
+  // It says that it drained later than that.
+  Said(10, Phase::kWaiting, kEpoch, milliseconds(80), milliseconds(30));
+  ASSERT_EQ(scheduler->holder(), PodId{2});
+  Again(ClientGone{ClientId{20}});
+  EXPECT_EQ(charged_[1], milliseconds(40));
+  EXPECT_EQ(charged_[2], milliseconds(70));
+}
+
 TEST_F(SentAheadBefore, IsOverWhereItsClientSaysSoOnceTheHolderIsHeard) {
   Said(20, Phase::kIdle, kEpoch + 1, milliseconds(20), milliseconds(50));
   Said(30, Phase::kWaiting, 0, Duration(0), Duration(0));
