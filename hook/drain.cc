@@ -33,18 +33,25 @@ bool FlagsClear(Gpu* gpu) {
   return true;
 }
 
+Instant PredictedEnd(const Gpu* gpu) { return InstantFromNanos(gpu->meter.finish_at.load()); }
+
+Instant Max(Instant a, Instant b) { return a < b ? b : a; }
+
 // False: there is nothing to watch any more.
 bool Look(Gpu* gpu, void (*finished)(Gpu*)) {
   // What covers the launches is recorded once the gate is known to stay closed.
   Guard guard(gpu->lock);
   if (!gpu->watch || gpu->gate.open.load() != 0) return false;
   const bool moves = gpu->movable != nullptr && gpu->movable->moving.load();
-  if (moves || !FlagsClear(gpu) || !Drained(gpu)) return true;
+  if (moves || !FlagsClear(gpu) || !Drained(gpu)) {
+    gpu->ended_at = MonotonicNow();  // at the earliest
+    return true;
+  }
+  // Whatever kept this thread from seeing it sooner is a part of the hand-off.
+  gpu->ended_at = Max(gpu->ended_at, PredictedEnd(gpu));
   finished(gpu);
   return false;
 }
-
-Instant PredictedEnd(const Gpu* gpu) { return InstantFromNanos(gpu->meter.finish_at.load()); }
 
 }  // namespace
 

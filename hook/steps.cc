@@ -17,7 +17,7 @@ using wire::Phase;
 void SayWord(Gpu* gpu, Instant now) {
   const ClientMachine& machine = gpu->machine;
   if (machine.phase() == Phase::kHolding) SayBegan(gpu->index, machine.epoch(), now);
-  if (machine.drained()) SayDrained(gpu->index, machine.epoch(), machine.rev(), now);
+  if (machine.drained()) SayDrained(gpu->index, machine.epoch(), machine.rev(), gpu->ended_at);
   if (machine.ahead() != nullptr || gpu->awaited.word.load(std::memory_order_relaxed) == nullptr) {
     return;
   }

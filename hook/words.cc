@@ -119,13 +119,13 @@ int WordsFile() {
   return own.file >= 0 && InodeOf(own.file) == own.inode ? own.file : -1;
 }
 
-void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev, Instant now) {
+void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev, Instant ended) {
   if (own.words == nullptr) return;
   wire::Word& word = own.words->of[gpu];
   const uint64_t said = word.epoch.load(std::memory_order_relaxed);
   if (said == epoch && word.rev.load(std::memory_order_relaxed) == rev) return;
   word.rev.store(rev, std::memory_order_relaxed);
-  word.drained_ns.store(static_cast<uint64_t>(Nanos(now)), std::memory_order_relaxed);
+  word.drained_ns.store(static_cast<uint64_t>(Nanos(ended)), std::memory_order_relaxed);
   word.epoch.store(epoch, std::memory_order_release);
   word.changes.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, &word.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

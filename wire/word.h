@@ -27,7 +27,8 @@ struct alignas(64) Word {
   // When what runs is expected to have drained; in the past, or 0: nobody knows. A hint: what it
   // says costs a reader a bounded time of its processor, and nobody else anything.
   std::atomic<uint64_t> expected_ns{0};
-  // When that last drained, MonotonicNow(). A hint as well: of what a hand-off takes.
+  // When the work of that had ended, MonotonicNow(), as far as is known: whoever saw it may have
+  // been late. A hint as well: of what a hand-off takes.
   std::atomic<uint64_t> drained_ns{0};
 
   // Whether the token has drained, up to this revision at least.
