@@ -16,8 +16,9 @@ constexpr Duration kIdleDefault = milliseconds(2);
 // A token is kept for `idle`, halved this often at most, once so many pauses in turn were longer.
 constexpr int kIdleHalvingsMax = 5;
 constexpr int kLongPauses = 2;
-// The bound on the backlog is this many times as high without a rival.
-constexpr int kAloneBacklog = 3;
+// The bound on the backlog is this many times as high without a rival, and where threads wake up
+// late.
+constexpr int kMoreBacklog = 3;
 // Who leaves early closes its gate so long before its work ends: the next token is to be there.
 constexpr Duration kLeaveBefore = microseconds(300);
 constexpr int kLeaveNeededMax = 10'000;
@@ -50,6 +51,7 @@ ClientMachine::ClientMachine(const ClientOptions& options, Instant now)
 
 Effects ClientMachine::Step(Instant now, const Event& event, const Observation& seen) {
   changed_ = false;
+  late_ = seen.late;
   switch (event.kind) {
     case EventKind::kDisconnected:
       attached_ = false;
@@ -267,7 +269,7 @@ Duration ClientMachine::backlog_bound() const {
   if (!gated_) return Duration(0);
   if (phase_ != Phase::kHolding) return backlog_bound_;
   // No further ahead than the token is long: those that let a rank of a gang catch up are short.
-  const Duration bound = contended_ ? backlog_bound_ : kAloneBacklog * backlog_bound_;
+  const Duration bound = !contended_ || late_ ? kMoreBacklog * backlog_bound_ : backlog_bound_;
   return Max(Duration(1), Min(bound, deadline_ - quota_from_));
 }
 

@@ -49,6 +49,7 @@ struct Observation {
   Duration longest{0};    // longest single kernel or graph measured of late
   uint32_t parked = 0;    // threads that wait for the gate
   uint32_t pacing = 0;    // threads that wait for the backlog to shrink
+  bool late = false;      // threads of this process have woken up late a moment ago
   uint64_t busy_ns = 0;
   uint64_t memory_bytes = 0;
   uint64_t copies_bytes = 0;
@@ -110,7 +111,7 @@ class ClientMachine {
   // Holds for one launch (wire::kSingleLaunch): the edge steps the machine when it has gone.
   bool single() const { return phase_ == wire::Phase::kHolding && single_; }
   // Above this much predicted GPU time launching threads are to be parked; zero: never. More while
-  // nobody else waits, so that a late wake-up of a parked thread does not leave the GPU idle.
+  // nobody else waits, and where threads wake up late, so that the GPU is not idle until they do.
   Duration backlog_bound() const;
 
  private:
@@ -149,6 +150,7 @@ class ClientMachine {
   bool unmanaged_ = false;  // gate open without a token: away and AwayMode::kOpen
   bool changed_ = false;    // a State is due
   bool gang_ = false;       // of several GPUs, whose tokens go together
+  bool late_ = false;       // Observation::late
 
   Duration heartbeat_{0};
   Duration idle_{0};

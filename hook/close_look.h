@@ -80,11 +80,13 @@ class CloseLook {
   static void RanLate(Instant due, Instant now) {
     if (now - due > kLate) busy_.Add(now);
   }
+  // That while lasts.
+  static bool Late(Instant now) { return now < busy_.end(); }
 
  private:
   static constexpr Duration kLate = std::chrono::microseconds(500);
 
-  bool Paused(Instant at) const { return at < in_vain_.end() || at < busy_.end(); }
+  bool Paused(Instant at) const { return at < in_vain_.end() || Late(at); }
 
   static inline Pause busy_;
   Pause in_vain_;

@@ -1,6 +1,7 @@
 #include "hook/meter.h"
 
 #include "hook/captures.h"
+#include "hook/close_look.h"
 #include "hook/driver.h"
 #include "hook/gate.h"
 #include "hook/gpu.h"
@@ -373,7 +374,9 @@ void AwaitBacklog(Gpu* gpu) {
       meter.let_pass.fetch_add(1);
       break;
     }
-    SleepFor(Duration(Min(Max(left - bound, 20'000), 1'000'000)));
+    const Duration sleep(Min(Max(left - bound, 20'000), 1'000'000));
+    SleepFor(sleep);
+    CloseLook::RanLate(now + sleep, MonotonicNow());
   }
   if (pacing) gpu->pacing.fetch_sub(1);
 }

@@ -1,5 +1,6 @@
 #include "hook/observe.h"
 
+#include "hook/close_look.h"
 #include "hook/memory.h"
 #include "hook/meter.h"
 #include "hook/mover.h"
@@ -13,6 +14,7 @@ Observation Observe(Gpu* gpu, Instant now) {
   o.longest = Duration(gpu->meter.longest_ns.load(std::memory_order_relaxed));
   o.parked = gpu->parked.load();
   o.pacing = gpu->pacing.load();
+  o.late = CloseLook::Late(now);
   o.busy_ns = gpu->meter.busy_ns.load(std::memory_order_relaxed);
   o.memory_bytes = gpu->memory.used.load(std::memory_order_relaxed);
   o.copies_bytes = CopiesBytes();

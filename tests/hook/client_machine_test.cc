@@ -179,6 +179,17 @@ TEST_F(ClientLaws, WithoutARivalTheTokenIsKeptLongerUntilOneComes) {
   EXPECT_TRUE(Token(1, 2, seconds(60), true).watch);
 }
 
+TEST_F(ClientLaws, TheBacklogMayBeLargerWhereThreadsWakeUpLate) {
+  Hold();
+  const Duration bound = machine_.backlog_bound();
+  seen_.late = true;
+  Do(EventKind::kTimer);
+  EXPECT_EQ(machine_.backlog_bound(), 3 * bound);
+  seen_.late = false;
+  Do(EventKind::kTimer);
+  EXPECT_EQ(machine_.backlog_bound(), bound);
+}
+
 TEST_F(ClientLaws, TheBacklogMayBeLargerWithoutARival) {
   Hold(seconds(60), false);
   EXPECT_EQ(machine_.backlog_bound(), milliseconds(9));
