@@ -86,6 +86,12 @@ uint64_t Accounts::HeldNow(const Gpu& gpu, Instant now) const {
   return static_cast<uint64_t>(std::max<int64_t>(0, Nanos(held)));
 }
 
+uint64_t Accounts::UsedNow(const Gpu& gpu, PodId pod, Instant now) const {
+  if (Enforces(options_) || gpu.allocations.contains(pod)) return HeldNow(gpu, pod, now);
+  const UsageEntry* account = Of(gpu, pod);
+  return account != nullptr ? account->usage.busy_ns : 0;
+}
+
 // What a client says of its own time is booked as far as that time has passed, and what it says it
 // worked as far as its pod was charged; the rest is looked at again with its next report. So a lie
 // costs the books no more than the truth could.
@@ -185,6 +191,7 @@ void Accounts::ChargeAllocated(Gpu& gpu, Instant now) {
 void Accounts::Sample(Gpu& gpu) {
   const Instant now = MonotonicNow();
   ChargeAllocated(gpu, now);
+  if (!Enforces(options_)) TallyIdle(gpu, now);
   for (const auto& [pod, allocation] : gpu.allocations) {
     if (auto on = gpu.pods.find(pod); on != gpu.pods.end()) {
       on->second.series.Add(now, HeldNow(gpu, pod, now), 0);
@@ -195,7 +202,7 @@ void Accounts::Sample(Gpu& gpu) {
   for (const scheduler::PodStatus& pod : gpu.scheduler.Status(now)) {
     auto on = gpu.pods.find(pod.pod);
     if (on == gpu.pods.end()) continue;  // deleted, and only its debt is left
-    on->second.series.Add(now, HeldNow(gpu, pod.pod, now),
+    on->second.series.Add(now, UsedNow(gpu, pod.pod, now),
                           static_cast<uint64_t>(Nanos(pod.waited)));
   }
 }
@@ -209,7 +216,23 @@ void Accounts::Record(Gpu& gpu, const Hold& hold) {
   on->second.holds.Observe(hold.returned_at - hold.granted_at);
 }
 
+// Where no tokens are given out, the time in which no pod executed. Several may at once; and what
+// hooks report is as old as their heartbeat.
+void Accounts::TallyIdle(Gpu& gpu, Instant now) {
+  auto& tally = gpu.observed;
+  const Duration passed = tally.at == Instant{} ? Duration(0) : now - std::exchange(tally.at, now);
+  tally.at = now;
+  const uint64_t busy = gpu.busy_ns - std::exchange(tally.busy_ns, gpu.busy_ns);
+  tally.late = std::min(tally.late + DurationFromNanos(busy), passed + 2 * options_.hook.heartbeat);
+  policy::Share free = policy::kWhole;
+  for (const auto& [pod, allocation] : gpu.allocations) free -= allocation.part;
+  const Duration most = DurationFromNanos(PartOf(passed, free));
+  if (gpu.unmanaged.empty()) gpu.idle += std::max(Duration(0), most - tally.late);
+  tally.late = std::max(Duration(0), tally.late - passed);
+}
+
 void Accounts::NoteIdle(Gpu& gpu, Instant now) {
+  if (!Enforces(options_)) return;
   policy::Share idle;
   if (gpu.scheduler.idle() && gpu.unmanaged.empty()) {
     idle = policy::kWhole;

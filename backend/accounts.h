@@ -39,6 +39,9 @@ class Accounts {
   uint64_t HeldNow(const Gpu& gpu, PodId pod, Instant now) const;
   // By all pods, since the daemon started.
   uint64_t HeldNow(const Gpu& gpu, Instant now) const;
+  // What shares are of, as people see them: held time, but where no tokens are given out what the
+  // pod executed.
+  uint64_t UsedNow(const Gpu& gpu, PodId pod, Instant now) const;
 
   // A client reports its counters. Adds to the pod's account what is new in them.
   void Report(Lane& lane, const wire::State& state);
@@ -87,6 +90,7 @@ class Accounts {
   void AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
                   const std::vector<std::string>& gpus);
   void ChargeAllocated(Gpu& gpu, Instant now);
+  void TallyIdle(Gpu& gpu, Instant now);
   void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);
 
   boost::asio::io_context& io_;

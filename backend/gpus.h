@@ -174,10 +174,15 @@ struct Gpu {
   Instant idle_since = kNever;  // it is so much; kNever: none is idle
   Duration idle{0};             // before that
   Duration idle_told{0};        // of it, in a snapshot
-  Duration held{0};             // since the daemon started, by all pods
-  uint64_t busy_ns = 0;         // the same, as hooks measured it
-  Series series;                // of these two
-  Series handoffs;              // of TokenScheduler::handoffs()
+  struct {
+    Instant at{};          // until then it is tallied (Accounts::TallyIdle)
+    uint64_t busy_ns = 0;  // of busy_ns then
+    Duration late{0};      // of that, what is still to be taken from the time after
+  } observed;              // where no tokens are given out
+  Duration held{0};        // since the daemon started, by all pods
+  uint64_t busy_ns = 0;    // the same, as hooks measured it
+  Series series;           // of these two
+  Series handoffs;         // of TokenScheduler::handoffs()
   Timeline timeline;
   scheduler::TokenScheduler scheduler;
   HolderFile file;

@@ -157,7 +157,7 @@ Result<Pod*> PodLifecycle::Enter(Pod pod) {
 void PodLifecycle::PutOn(Gpu& gpu, const Pod& pod) {
   shares_.Tell(gpu, pod);
   const Instant now = MonotonicNow();
-  gpu.pods[pod.id].series.Add(now, accounts_.HeldNow(gpu, pod.id, now), 0);
+  gpu.pods[pod.id].series.Add(now, accounts_.UsedNow(gpu, pod.id, now), 0);
 }
 
 void PodLifecycle::Allocate(Gpu& gpu, const Pod& pod) {

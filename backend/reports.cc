@@ -10,6 +10,7 @@
 #include <set>
 
 #include "backend/memory_room.h"
+#include "backend/what_if.h"
 #include "base/parse.h"
 #include "ledger/report.h"
 #include "teams/explain.h"
@@ -468,6 +469,7 @@ const std::array kReports{
     Report{"standing", {}, AskStanding},
     Report{"explain", {kPod, kTeam}, AskExplain},
     Report{"advise", {kLast}, AskAdvise},
+    Report{"whatif", {kFrom, kTo, kLast, "shares"}, AskWhatIf},
     Report{"log", {kFrom, kTo, kLast, kPod, "gpu", kTeam, "who"}, AskLog},
 };
 

@@ -99,6 +99,7 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
   if (pod.allocated && gpu.allocations.contains(pod.id)) phase = wire::Phase::kHolding;
   row["phase"] = status != nullptr && status->paused ? kPaused : PhaseName(phase);
   const uint64_t held = arbiter.accounts().HeldNow(gpu, pod.id, now);
+  const uint64_t used = arbiter.accounts().UsedNow(gpu, pod.id, now);
   const auto waited = status != nullptr ? static_cast<uint64_t>(Nanos(status->waited)) : 0;
   row["fluid"] = status != nullptr ? Percent(status->fluid) : 0.0;
   row["throttled"] = status != nullptr && status->throttled;
@@ -108,9 +109,9 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
   const PodOnGpu& on = it != gpu.pods.end() ? it->second : none;
   for (const auto& [key, seconds] :
        {std::pair{"achieved_1s", 1}, {"achieved_10s", 10}, {"achieved_60s", 60}}) {
-    row[key] = Percent(on.series.Over(std::chrono::seconds(seconds), now, held, waited).held);
+    row[key] = Percent(on.series.Over(std::chrono::seconds(seconds), now, used, waited).held);
   }
-  row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, held, waited).waited);
+  row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, used, waited).waited);
   row["memory_used"] = on.memory;
   if (pod.CapOn(gpu.info.uuid) != 0 && pod.by_token()) {
     const KernelCaps::Held held_by = arbiter.kernel_caps().Of(gpu, pod);

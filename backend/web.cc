@@ -325,7 +325,8 @@ void AddPod(MetricsWork& work, const Arbiter& arbiter, const scheduler::PodStatu
   of.team = pod->team;
   of.request_ratio = policy::Ratio(pod->share.request);
   of.limit_ratio = policy::Ratio(pod->share.limit);
-  of.achieved_ratio = on->second.series.Over(std::chrono::seconds(10), now, pod_held, 0).held;
+  const uint64_t used = arbiter.accounts().UsedNow(gpu, status.pod, now);
+  of.achieved_ratio = on->second.series.Over(std::chrono::seconds(10), now, used, 0).held;
   of.lag = status.lag;
   of.held = DurationFromNanos(pod_held);
   of.busy = DurationFromNanos(usage.busy_ns);

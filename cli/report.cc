@@ -1,4 +1,4 @@
-// baton report, standing, advise, log: what the books say.
+// baton report, standing, advise, whatif, log: what the books say.
 #include <pwd.h>
 
 #include <CLI/CLI.hpp>
@@ -258,6 +258,45 @@ int PrintAdvice(const json& answer, Format format) {
   return 0;
 }
 
+int PrintWhatIf(const json& answer, Format format) {
+  const bool people = format == Format::kTable;
+  TextTable table{{{"POD", true},
+                   {"TEAM", true},
+                   {"GPU", true},
+                   {"REQUEST"},
+                   {"LIMIT"},
+                   {"ALONE"},
+                   {"HAD"},
+                   {"WOULD GET"},
+                   {"WOULD WAIT"}},
+                  {}};
+  bool unknown = false;
+  for (const json& row : answer.at("rows")) {
+    const auto text = [&](const char* key) { return ToPrintable(row.at(key).get<std::string>()); };
+    const auto percent = [&](const char* key) {
+      const double value = row.at(key).get<double>();
+      return people ? Fixed(value) + "%" : Fixed(value, 6);
+    };
+    const std::string space = text("namespace");
+    const bool known = row.at("known").get<bool>();
+    unknown = unknown || !known;
+    table.rows.push_back({space.empty() ? text("pod") : space + "/" + text("pod"), text("team"),
+                          people ? text("gpu").substr(0, 12) : text("gpu"),
+                          known ? percent("request") : "-", percent("limit"), percent("alone"),
+                          percent("had"), percent("would_get"), percent("would_wait")});
+  }
+  if (table.rows.empty() && people) {
+    std::puts("No pod used a GPU by the token in this time.");
+    return 0;
+  }
+  Print(table, format);
+  if (people && unknown) {
+    std::puts(
+        "\n-: not known any more, so it has what others leave; --shares says what it asks for.");
+  }
+  return 0;
+}
+
 // "uid 1000" by name, where this machine knows it.
 std::string WhoText(const std::string& who) {
   uint32_t uid = 0;
@@ -365,6 +404,26 @@ const ReportCommand kAdvise{"advise",
   baton advise
   baton advise --last 24h --format json)",
                             PrintAdvice};
+
+const ReportCommand kWhatIf{
+    "whatif",
+    "What pods would have got with these, or other, requests and limits",
+    {{"last", "", "TIME", "Length of the window up to now; default: 24h"},
+     {"from", "", "TIME", "Such as 2026-11-01 or 2026-11-01T09:30, UTC"},
+     {"to", "", "TIME", "End of the window, exclusive"},
+     {"shares", "", "POD=REQUEST[:LIMIT],...",
+      "Instead of what these pods ask for, in percent; default: all as they are"}},
+    R"(Examples:
+  baton whatif --last 1h
+  baton whatif --last 7d --shares train=60,web=10:40
+  baton whatif --from 2026-11-01T09:00 --to 2026-11-01T17:00 --format csv
+
+By the books, and in mode "observe" too, where nobody is held back. All in percent of the time from
+the pod's first use in the window to its last. ALONE: what it would have used without the others, by
+how much of the time it had work; HAD: what it had. WOULD GET: what an ideal GPU gives it beside the
+others, in each bucket of 10 s (windows of up to an hour), a minute (a day) or an hour. WOULD WAIT:
+the part of the time in which it would have work and no turn.)",
+    PrintWhatIf};
 
 const ReportCommand kLog{
     "log",
@@ -482,7 +541,7 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
 }  // namespace
 
 void AddReports(CLI::App& baton, Invocation& invocation) {
-  for (const ReportCommand* report : {&kReport, &kStanding, &kAdvise, &kLog}) {
+  for (const ReportCommand* report : {&kReport, &kStanding, &kAdvise, &kWhatIf, &kLog}) {
     Add(baton, invocation, *report);
   }
 }

@@ -189,9 +189,24 @@ struct DecayedUse {
   double decayed_ns = 0;  // Σ weight · use · 2^(-age / half-life)
 };
 
+// What a pod did with one GPU over a window, bucket by bucket. Buckets are of 10 s for windows up
+// to an hour, minutes up to a day, else hours; coarser where those are dropped already.
+struct Activity {
+  struct Bucket {
+    int64_t t = 0;  // its beginning, in seconds since 1970
+    // Parts of its time: 0 to 1, but for corrections and what was booked late.
+    float held = 0, busy = 0, waited = 0;
+    int64_t memory_peak_mib = 0;
+  };
+  Owner owner;                  // the last one
+  std::string gpu;              // uuid
+  int64_t seconds = 0;          // length of a bucket
+  std::vector<Bucket> buckets;  // by time; at least one, none in which it used nothing
+};
+
 // How a pod used one GPU over a window, for advice. Shares are held time / time over the buckets
 // from the pod's first use to its last one in the window, 0 to 1; those between in which it used
-// nothing count. Buckets are of 10 s for windows up to an hour, minutes up to a day, else hours.
+// nothing count.
 struct Profile {
   Owner owner;      // the last one
   std::string gpu;  // uuid
@@ -279,7 +294,8 @@ class Ledger {
   // Held GPU time of a team and all below it over a window, in nanoseconds, each as much as its
   // model weighs; of all teams for "".
   Result<Int128> HeldBy(const std::string& team, Window window, const ModelWeights& weights = {});
-  // By pod, then GPU.
+  // Both by pod, then GPU.
+  Result<std::vector<Activity>> Activities(Window window);
   Result<std::vector<Profile>> Profiles(Window window);
 
   // Batches that wait to be sent upstream, in the same database: Apply() of a batch and adding it

@@ -490,18 +490,11 @@ Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const Mode
   return held_ns;
 }
 
-Result<std::vector<Profile>> Ledger::Profiles(Window window) {
+Result<std::vector<Activity>> Ledger::Activities(Window window) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
-  struct Course {
-    int64_t account = 0;  // the last one
-    int64_t first = 0;
-    int64_t last = 0;
-    std::vector<float> held;
-    std::vector<int64_t> peaks;
-  };
-  std::vector<Profile> profiles;
+  std::vector<Activity> activities;
   auto done = Try([&] {
-    profiles.clear();
+    activities.clear();
     const Transaction transaction(*database_, Database::Access::kRead);
     const auto length = window.to - window.from;
     size_t level = length <= std::chrono::hours(1) ? 0 : length <= std::chrono::hours(24) ? 1 : 2;
@@ -531,46 +524,63 @@ Result<std::vector<Profile>> Ledger::Profiles(Window window) {
                                   {row.Text(3), row.Text(4), row.Text(5), row.Text(6)},
                                   row.Text(7)};
         });
-    std::map<std::pair<int64_t, int64_t>, Course> courses;
-    database_->Run("SELECT t, account, held_ns, memory_peak_mib FROM " + table +
+    std::map<std::pair<int64_t, int64_t>, Activity> of;
+    const auto part = [seconds](int64_t ns) {
+      return static_cast<float>(static_cast<double>(ns) / (static_cast<double>(seconds) * 1e9));
+    };
+    database_->Run("SELECT t, account, held_ns, busy_ns, waited_ns, memory_peak_mib FROM " + table +
                        " WHERE t >= $1 AND t < $2 ORDER BY t, account",
                    values, [&](const Row& row) {
                      const int64_t t = row.Int(0);
-                     Course& course = courses[accounts.at(row.Int(1)).meter];
-                     const double share =
-                         static_cast<double>(row.Int(2)) / (static_cast<double>(seconds) * 1e9);
-                     if (!course.held.empty() && course.last == t) {
-                       // Another owner within the bucket.
-                       course.held.back() += static_cast<float>(share);
-                       course.peaks.back() = std::max(course.peaks.back(), row.Int(3));
-                     } else {
-                       if (course.held.empty()) course.first = t;
-                       course.held.push_back(static_cast<float>(share));
-                       course.peaks.push_back(row.Int(3));
+                     const Account& account = accounts.at(row.Int(1));
+                     Activity& activity = of[account.meter];
+                     // There may be another owner within the bucket.
+                     if (activity.buckets.empty() || activity.buckets.back().t != t) {
+                       activity.buckets.push_back({.t = t});
                      }
-                     course.last = t;
-                     course.account = row.Int(1);
+                     Activity::Bucket& bucket = activity.buckets.back();
+                     bucket.held += part(row.Int(2));
+                     bucket.busy += part(row.Int(3));
+                     bucket.waited += part(row.Int(4));
+                     bucket.memory_peak_mib = std::max(bucket.memory_peak_mib, row.Int(5));
+                     activity.owner = account.owner;
+                     activity.gpu = account.gpu;
+                     activity.seconds = seconds;
                    });
-    for (auto& [meter, course] : courses) {
-      const Account& account = accounts.at(course.account);
-      Profile profile;
-      profile.owner = account.owner;
-      profile.gpu = account.gpu;
-      profile.buckets = (course.last - course.first) / seconds + 1;
-      profile.memory_peak_mib = *std::max_element(course.peaks.begin(), course.peaks.end());
-      profile.memory_p99_mib = Quantile(course.peaks, 0.99);
-      // It was there, and used nothing.
-      course.held.resize(static_cast<size_t>(profile.buckets), 0.0f);
-      profile.held_p50 = std::clamp<double>(Quantile(course.held, 0.5), 0.0, 1.0);
-      profile.held_p99 = std::clamp<double>(Quantile(course.held, 0.99), 0.0, 1.0);
-      profiles.push_back(std::move(profile));
-    }
+    for (auto& [meter, activity] : of) activities.push_back(std::move(activity));
   });
   if (!done) return tl::unexpected(done.error());
-  std::sort(profiles.begin(), profiles.end(), [](const Profile& a, const Profile& b) {
+  std::sort(activities.begin(), activities.end(), [](const Activity& a, const Activity& b) {
     return std::tie(a.owner.name_space, a.owner.pod, a.gpu) <
            std::tie(b.owner.name_space, b.owner.pod, b.gpu);
   });
+  return activities;
+}
+
+Result<std::vector<Profile>> Ledger::Profiles(Window window) {
+  const auto activities = Activities(window);
+  if (!activities) return tl::unexpected(activities.error());
+  std::vector<Profile> profiles;
+  for (const Activity& activity : *activities) {
+    Profile profile;
+    profile.owner = activity.owner;
+    profile.gpu = activity.gpu;
+    profile.buckets =
+        (activity.buckets.back().t - activity.buckets.front().t) / activity.seconds + 1;
+    std::vector<float> held;
+    std::vector<int64_t> peaks;
+    for (const Activity::Bucket& bucket : activity.buckets) {
+      held.push_back(bucket.held);
+      peaks.push_back(bucket.memory_peak_mib);
+    }
+    profile.memory_peak_mib = *std::max_element(peaks.begin(), peaks.end());
+    profile.memory_p99_mib = Quantile(peaks, 0.99);
+    // It was there, and used nothing.
+    held.resize(static_cast<size_t>(profile.buckets), 0.0f);
+    profile.held_p50 = std::clamp<double>(Quantile(held, 0.5), 0.0, 1.0);
+    profile.held_p99 = std::clamp<double>(Quantile(held, 0.99), 0.0, 1.0);
+    profiles.push_back(std::move(profile));
+  }
   return profiles;
 }
 

@@ -52,6 +52,34 @@ TEST_F(KeptBooks, AdviceOnRequestsIsForPodsThatMayHaveOne) {
   EXPECT_EQ(rows(), 0u) << "it lives by what others leave, as it asked to";
 }
 
+TEST_F(KeptBooks, OtherSharesAreReckonedWithWhatAPodThatIsGoneLastAskedFor) {
+  Configure();
+  FillLedger("research", 20);  // by a pod named "former", of which nothing else is known
+  Start();
+  const std::string ticket = Pod("a");
+  Use("a", ticket);
+  ASSERT_TRUE(
+      Say({{"command", "set_pod"}, {"name", "a"}, {"request", 25}, {"limit", 50}}).at("ok"));
+  ASSERT_TRUE(IsBooked("pod", "a", Held("a")));
+  const auto row = [&](const std::string& pod, const std::string& shares = "") {
+    const json answer = Say({{"command", "whatif"}, {"last", "7d"}, {"shares", shares}});
+    for (const json& one : answer.at("rows")) {
+      if (one.at("pod") == pod) return one;
+    }
+    return json();
+  };
+  EXPECT_EQ(row("a").at("request"), 25);
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).at("ok"));
+  ASSERT_TRUE(Eventually([&] { return row("a").value("known", false); }));
+  EXPECT_EQ(row("a").at("request"), 25);
+  EXPECT_EQ(row("a").at("limit"), 50);
+  EXPECT_EQ(row("a", "a=30:40,former=10").at("request"), 30);
+  EXPECT_EQ(row("a", "a=30:40").at("limit"), 40);
+  EXPECT_FALSE(row("former").at("known"));
+  EXPECT_GT(row("former").at("would_get"), 0);
+  EXPECT_TRUE(row("former", "former=10").at("known"));
+}
+
 TEST_F(KeptBooks, WhatAPodUsesAfterItsMoveIsTheOtherTeams) {
   Configure();
   Start();
@@ -506,6 +534,12 @@ TEST_F(KeptBooks, QuestionsThatMakeNoSenseAreAnsweredWithASentence) {
            {{{"command", "explain"}, {"team", "a"}}, "not_found", "[teams] file is not set"},
            {{{"command", "advise"}, {"last", "-1d"}}, "invalid", "-1d"},
            {{{"command", "advise"}, {"pod", "a"}}, "invalid", "no field pod"},
+           {{{"command", "whatif"}, {"last", "-1d"}}, "invalid", "-1d"},
+           {{{"command", "whatif"}, {"shares", "a"}}, "invalid", "'a' is not POD=REQUEST"},
+           {{{"command", "whatif"}, {"shares", "a=30,=5"}}, "invalid", "'=5' is not POD=REQUEST"},
+           {{{"command", "whatif"}, {"shares", "a=3x"}}, "invalid", "3x"},
+           {{{"command", "whatif"}, {"shares", "a=30:20"}}, "invalid", "limit"},
+           {{{"command", "whatif"}, {"shares", "nobody=30"}}, "not_found", "no pod nobody"},
            {{{"command", "log"}, {"last", "-1d"}}, "invalid", "-1d"},
            {{{"command", "log"}, {"user", "a"}}, "invalid", "no field user"},
        }) {
@@ -514,7 +548,7 @@ TEST_F(KeptBooks, QuestionsThatMakeNoSenseAreAnsweredWithASentence) {
     EXPECT_EQ(answer.value("code", ""), code) << request << answer;
     EXPECT_NE(answer.value("error", "").find(words), std::string::npos) << request << answer;
   }
-  for (const char* command : {"report", "standing", "advise", "log"}) {
+  for (const char* command : {"report", "standing", "advise", "whatif", "log"}) {
     EXPECT_TRUE(Say({{"command", command}}).value("ok", false)) << command;
   }
   EXPECT_FALSE(Say({{"command", "explain"}, {"pod", "a"}}).at("sentences").empty());

@@ -33,6 +33,17 @@ json Books(const json& request) {
       "what": "memory", "now": "8GiB", "used": "1GiB", "set_to": "1.25GiB", "frees": "6.75GiB",
       "why": "it never used more"}]})");
   }
+  if (command == "whatif") {
+    if (request.at("last") == "1h") return {{"rows", json::array()}};
+    return json::parse(R"({"from": "2026-11-25T08:00:00Z", "to": "2026-11-25T09:00:00Z",
+      "bucket_s": 10, "rows": [
+      {"pod": "a", "namespace": "vision", "team": "t", "gpu": "GPU-0123456789abcdef",
+       "known": true, "request": 60, "limit": 100, "hours": 1, "alone": 99.96, "had": 50,
+       "would_get": 66.66667, "would_wait": 33.3},
+      {"pod": "b\u001b", "namespace": "", "team": "", "gpu": "GPU-0123456789abcdef",
+       "known": false, "request": 0, "limit": 100, "hours": 1, "alone": 2.5, "had": 7.5,
+       "would_get": 2.5, "would_wait": 0}]})");
+  }
   if (command == "log") {
     if (request.at("last") == "1h") {
       return {{"from", "2026-11-25T08:00:00Z"},
@@ -317,6 +328,7 @@ TEST(Report, ThatCannotBeWrittenIsAnError) {
                                              {"standing"},
                                              {"standing", "--format", "parsable"},
                                              {"advise"},
+                                             {"whatif"},
                                              {"log"},
                                              {"explain", "pod", "a"},
                                              {"status", "--json"}}) {
@@ -330,7 +342,7 @@ TEST(Report, ThatCannotBeWrittenIsAnError) {
 
 TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
   const FakeDaemon daemon([](const json&) { return json{{"by", "team"}, {"rows", 5}}; });
-  for (const char* command : {"report", "standing", "advise", "log"}) {
+  for (const char* command : {"report", "standing", "advise", "whatif", "log"}) {
     const Outcome outcome = RunBaton({command, "--socket-dir", daemon.socket_dir()});
     EXPECT_EQ(outcome.status, 1) << command;
     EXPECT_EQ(outcome.err.find("baton: unexpected answer: "), 0u) << outcome.err;
@@ -338,7 +350,7 @@ TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
 }
 
 TEST(Report, AFormatThatIsNoneIsRefused) {
-  for (const char* command : {"report", "standing", "advise", "log"}) {
+  for (const char* command : {"report", "standing", "advise", "whatif", "log"}) {
     const Outcome outcome = RunBaton({command, "--format", "xml"});
     EXPECT_EQ(outcome.status, 2);
     EXPECT_EQ(outcome.err,
@@ -389,6 +401,21 @@ TEST(Advise, PrintsWhatToSetOrThatAllIsWell) {
   EXPECT_EQ(Printed({"advise", "--last", "1h"}), "All requests and memory caps fit the use.\n");
   EXPECT_EQ(Printed({"advise", "--last", "1h", "--format", "csv"}),
             "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n");
+}
+
+TEST(WhatIf, PrintsWhatPodsWouldGet) {
+  EXPECT_EQ(Printed({"whatif", "--format", "csv"}),
+            "POD,TEAM,GPU,REQUEST,LIMIT,ALONE,HAD,WOULD GET,WOULD WAIT\n"
+            "vision/a,t,GPU-0123456789abcdef,60.000000,100.000000,99.960000,50.000000,66.666670,"
+            "33.300000\n"
+            "b?,,GPU-0123456789abcdef,-,100.000000,2.500000,7.500000,2.500000,0.000000\n");
+  EXPECT_EQ(Printed({"whatif"}),
+            "POD       TEAM  GPU           REQUEST   LIMIT   ALONE    HAD  WOULD GET  WOULD WAIT\n"
+            "vision/a  t     GPU-01234567    60.0%  100.0%  100.0%  50.0%      66.7%       33.3%\n"
+            "b?              GPU-01234567        -  100.0%    2.5%   7.5%       2.5%        0.0%\n"
+            "\n-: not known any more, so it has what others leave; --shares says what it asks "
+            "for.\n");
+  EXPECT_EQ(Printed({"whatif", "--last", "1h"}), "No pod used a GPU by the token in this time.\n");
 }
 
 TEST(TextTable, StandsInColumnsWhateverTheScript) {

@@ -1,5 +1,6 @@
 // What the books say, against the devices' own records: over kills, between nodes, and what history
 // does to shares.
+#include <fmt/chrono.h>
 #include <signal.h>
 
 #include <cmath>
@@ -48,6 +49,60 @@ class Books : public EndToEnd {
     return busy_ns / 1e9;
   }
 };
+
+// In mode "observe" nobody waits for anybody, and the books say all the same what shares would
+// give: what the same pods then get.
+TEST_F(Books, OfAnObservedGpuSayWhatSharesWouldGive) {
+  const auto start = [&] {
+    Start(Burn("train", "60", "100"));
+    Start(Burn("eval", "30", "100"));
+    Start(Burn("web", "10", "100", {"--burst", "5", "--period", "200ms", "--sync", "burst"}));
+  };
+  StartCluster({.transport = Transport::kUnix, .server = "mode = \"observe\"", .tables = kOften});
+  start();
+  // A whole bucket of the books.
+  using Clock = std::chrono::system_clock;
+  const auto ten = [](Clock::time_point t) {
+    return std::chrono::sys_seconds(std::chrono::floor<seconds>(t.time_since_epoch()) / 10 * 10);
+  };
+  const auto from = ten(Clock::now() + seconds(10));
+  PassTime(from - Clock::now() + milliseconds(8'000));
+  std::string out;
+  Must(cluster().Baton(0, {"status", "--json"}, &out));
+  const json status = json::parse(out);
+  for (const json& pod : status.at("pods")) {
+    const double used = pod.at("gpus").at(0).at("achieved_1s");
+    // Three at once: each takes up to three times as long.
+    EXPECT_GT(used, pod.at("name") == "web" ? 2 : 80) << pod.at("name");
+  }
+  PassTime(from - Clock::now() + milliseconds(11'000));
+  const auto text = [](std::chrono::sys_seconds t) {
+    return fmt::format("{:%FT%TZ}", fmt::gmtime(t));
+  };
+  Must(cluster().Baton(
+      0, {"whatif", "--from", text(from), "--to", text(from + seconds(10)), "--format", "json"},
+      &out));
+  std::map<std::string, double> foretold;
+  const json answer = json::parse(out);
+  for (const json& row : answer.at("rows")) foretold[row.at("pod")] = row.at("would_get");
+  const json report = Report(0, "total");
+  ExpectReconciled(report);
+  EXPECT_EQ(report.at("held_hours"), 0.0);
+  EXPECT_GT(report.at("unattributed_hours").get<double>(), report.at("idle_hours").get<double>());
+  StopPods();
+
+  StartCluster({.transport = Transport::kUnix});
+  start();
+  Windows([&] { return SharesOver(seconds(5), device()); },
+          [&](const auto& shares) {
+            const double busy = shares.at("train") + shares.at("eval") + shares.at("web");
+            for (const auto& [name, share] : shares) {
+              Figure("foretold_less_real_" + name, foretold[name] - share, "points");
+              EXPECT_NEAR(foretold[name], share, 2 + Excused(100 - busy)) << name;
+            }
+          });
+  StopPods();
+}
 
 TEST_F(Books, AgreeWithTheDevicesRecordWhoeverIsKilledWhenever) {
   constexpr double kQuotaMax = 0.040;  // seconds; scheduler.quota_max

@@ -112,6 +112,7 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
   }
   Valid("/api/v1/report?from=2026-01-01&to=2026-02-01T12:30", "Report");
   Valid("/api/v1/advise?last=1h", "Advice");
+  EXPECT_FALSE(Valid("/api/v1/whatif?last=1h", "WhatIf").at("rows").empty());
   EXPECT_GE(Valid("/api/v1/log?last=1h", "Log").at("rows").size(), 2 + idle.size());
   EXPECT_GE(Valid("/api/v1/standing", "Standing").at("rows").size(), 4u);
   Valid("/api/v1/explain?team=research/vision", "Explanation");
@@ -137,6 +138,8 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
       {"/api/v1/report?command=advise", 400, "invalid"},
       {"/api/v1/standing?by=team", 400, "invalid"},
       {"/api/v1/advise?pod=a", 400, "invalid"},
+      {"/api/v1/whatif?shares=a", 400, "invalid"},
+      {"/api/v1/whatif?shares=nobody%3D30", 404, "not_found"},
       {"/api/v1/explain", 400, "invalid"},
       {"/api/v1/explain?pod=nobody", 404, "not_found"},
       {"/api/v1/explain?pod=gang&team=late", 400, "invalid"},

@@ -662,6 +662,15 @@ TEST_P(LedgerTest, ProfilesSayHowMuchOfItsTimeAPodHeldAndNeeded) {
   EXPECT_NEAR(profile.held_p50, 0.1, 1e-6);
   EXPECT_NEAR(profile.held_p99, 0.5, 1e-6);
   EXPECT_EQ(profile.memory_peak_mib, 9000);
+  const auto activities = ledger->Activities({At(0), At(1000)});
+  ASSERT_EQ(activities->size(), 1u);
+  const Activity& activity = activities->front();
+  EXPECT_EQ(activity.owner.team, "research/vision");
+  EXPECT_EQ(activity.seconds, 10);
+  ASSERT_EQ(activity.buckets.size(), 99u) << "none where it used nothing";
+  EXPECT_EQ(activity.buckets[20].t - activity.buckets[0].t, 200);
+  EXPECT_NEAR(activity.buckets[20].held, 0.5, 1e-6);
+  EXPECT_EQ(activity.buckets[70].memory_peak_mib, 9000);
   const auto minutes = ledger->Profiles({At(0), At(7200)});
   ASSERT_EQ(minutes->size(), 1u);
   EXPECT_EQ((*minutes)[0].buckets, 17);
