@@ -1,5 +1,6 @@
 // The client's laws, first as a table of what each event does, then as properties over lossy,
 // repeated and reordered frames.
+#include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <deque>
