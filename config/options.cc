@@ -66,6 +66,10 @@ void VisitOptions(Options& o, V& v) {
            "Read of a pod's processes together; more are read later.");
   v.Number("connects_per_second", o.server.connects_per_second, 1, 1'000'000,
            "Accepted of one user's or pod's processes; more are refused, and try again.");
+  v.Time("cpu_dma_latency", o.server.cpu_dma_latency, Duration(0), seconds(1),
+         "While the daemon runs, idle processors of this machine may take so long to wake up\n"
+         "(/dev/cpu_dma_latency). Shorter: quicker hand-offs, and more power at idle. 0s: as the\n"
+         "system has it. In whole microseconds.");
 
   v.Section("log");
   std::string format = o.log.format == LogFormat::kJson ? "json" : "text";

@@ -75,6 +75,9 @@ struct ServerOptions {
   // How often a user's or a pod's processes may connect, in the long run; ten times as often at
   // once. More are refused, and try again by themselves.
   uint32_t connects_per_second = 100;
+  // Idle processors of this machine may take so long to wake up, while the daemon runs; 0: as the
+  // system has it (node/wake_latency.h).
+  Duration cpu_dma_latency{0};
 };
 
 // Of the daemon's log, which goes to stderr. Its level is server.log_level.

@@ -1,6 +1,7 @@
 #include "node/daemon_main.h"
 
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "config/options.h"
 #include "node/event_log.h"
 #include "node/supervise.h"
+#include "node/wake_latency.h"
 
 namespace baton::node {
 namespace {
@@ -113,6 +115,14 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
       const AsyncLog log(STDERR_FILENO, name, format);
       UseShortSlice();
       SetLogLevel(options.server.log_level);
+      UniqueFd awake;
+      if (const Duration most = options.server.cpu_dma_latency; most > Duration(0)) {
+        if (auto limited = LimitWakeLatency(most)) {
+          awake = std::move(*limited);
+        } else {
+          spdlog::warn("daemon: {}", limited.error().message);
+        }
+      }
       served = program.serve(std::move(options), call);
     }
     return served ? 0 : complain(served.error());
