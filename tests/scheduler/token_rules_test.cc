@@ -120,6 +120,49 @@ TEST_F(TokenRules, WhatAHandOffCostsIsMeasuredByTheConfirmations) {
   EXPECT_EQ(scheduler_.handoffs(), 200 * milliseconds(2));
 }
 
+// Of many pods at small limits some would have two turns before others had one.
+TEST_F(ManyHandOffs, ATokenAtALimitIsNoShorterThanTwiceTheLeastWhereOthersWait) {
+  policy::ShareSpec limited = Spec(20);
+  limited.limit = policy::ShareOf(0.5);
+  Add(1, limited);
+  Add(2, Spec(20));
+  for (const uint64_t pod : {1, 2}) {  // so that both are known
+    Say(pod, Phase::kWaiting);
+    Say(pod, Phase::kHolding);
+    Pass(milliseconds(1));
+    Say(pod, Phase::kIdle);
+  }
+  Pass(milliseconds(100));
+  std::map<uint64_t, Duration> longest;
+  Say(1, Phase::kWaiting);
+  Say(2, Phase::kWaiting);
+  for (int i = 0; i < 10; ++i) {
+    const uint64_t holder = Holder();
+    ASSERT_NE(holder, 0u);
+    if (i > 1) longest[holder] = std::max(longest[holder], told_[holder].quota);
+    Say(holder, Phase::kHolding);
+    Pass(milliseconds(1));
+    Say(holder, Phase::kWaiting);
+  }
+  EXPECT_EQ(longest[1], 2 * options_.quota_min);
+  EXPECT_EQ(longest[2], options_.quota_min);
+}
+
+TEST_F(TokenRules, AnExtensionIsDecidedByHowLongTheWayTakes) {
+  Add(1, Spec(50));
+  for (int i = 0; i < 200; ++i) {
+    Say(1, Phase::kWaiting);
+    Pass(milliseconds(1));
+    Say(1, Phase::kHolding);
+    Say(1, Phase::kIdle);
+  }
+  Say(1, Phase::kWaiting);
+  const Instant ends = now_ + told_[1].quota;
+  Say(1, Phase::kHolding);
+  while (told_[1].rev == 1 && now_ < ends) Pass(std::chrono::microseconds(100));
+  EXPECT_NEAR(Nanos(ends - now_), Nanos(options_.backlog + 2 * milliseconds(1)), 600'000);
+}
+
 TEST_F(TokenRules, AGrantOfAGpuThatWasFreeIsNoHandOff) {
   Add(1, Spec(50));
   for (int i = 0; i < 200; ++i) {
