@@ -183,7 +183,6 @@ void AddKernelCap(json& sentences, const Arbiter& arbiter, const Pod& pod,
   }
 }
 
-// When its program last got no memory, and why.
 // What hand-offs took of the pod's GPU lately, where it is worth a word.
 void AddHandoffs(json& sentences, const Gpu& gpu, Instant now, policy::Share most) {
   const scheduler::TokenScheduler& tokens = gpu.scheduler;
@@ -204,6 +203,7 @@ void AddHandoffs(json& sentences, const Gpu& gpu, Instant now, policy::Share mos
   sentences.push_back(std::move(sentence));
 }
 
+// When its program last got no memory, and why.
 void AddRefusal(json& sentences, const Arbiter& arbiter, const Pod& pod, const std::string& uuid,
                 Instant now) {
   const auto it = arbiter.gpus().find(uuid);

@@ -40,7 +40,7 @@ struct Gpu {
   std::atomic<bool> after_launch{false};  // Launched() after the next launch
   Instant attach_at{};                    // when to ask (again) to be attached; the client thread's
   bool flags_clear = false;               // of this closing: no thread is in a launch any more
-  Instant ended_at{};                     // the work of the last drain had, as far as is known
+  Instant ended_at{};                     // the last drain was over, as far as is known
 
   Meter meter;
 

@@ -58,6 +58,7 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now, Says says) {
   }
   SayWord(gpu, now);
   const bool watches = effects.watch && !gpu->watch;
+  if (watches) gpu->ended_at = now;  // at the earliest: what it paused before is its own
   gpu->wake = effects.wake;
   gpu->watch = effects.watch;
   gpu->meter.bound_ns.store(Nanos(gpu->machine.backlog_bound()), std::memory_order_relaxed);

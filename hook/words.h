@@ -45,7 +45,7 @@ void ForgetWords();
 // Their file, to be sent with Hello; -1: there are none.
 int WordsFile();
 
-// (epoch, rev) of the GPU has drained; its work had ended then. Wakes who sleeps on that word.
+// (epoch, rev) of the GPU has drained; that was over by then. Wakes who sleeps on that word.
 void SayDrained(uint8_t gpu, uint64_t epoch, uint64_t rev, Instant ended);
 // What still runs on the GPU is expected to have drained then.
 void SayExpected(uint8_t gpu, Instant end);

@@ -65,8 +65,8 @@ struct ClientReport {
   Duration backlog{0};  // GPU time that it expects its unfinished work to take
   Duration pod_held{0};
   Duration drained_ago{0};  // 0: not known
-  // Its node had it so long ago: a relay says it again, or it had to wait (NextToken). All lengths
-  // of time in it are as of then.
+  // Its node had it so long ago: a relay says it again, or it had to wait (NextToken). What it held,
+  // and when it drained, is as of then.
   Duration age{0};
   Duration handoff{0};  // to its token of `epoch`, as its hook measured; 0: not known
 };

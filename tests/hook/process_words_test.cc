@@ -202,6 +202,23 @@ TEST_F(HookWords, SayWhatHasDrainedAndWhenThatIsExpected) {
             static_cast<uint64_t>(Nanos(MonotonicNow() + std::chrono::seconds(10))));
 }
 
+// What the program paused before its token ended is no part of the hand-off.
+TEST_F(HookWords, ADrainIsNotOverBeforeItBegins) {
+  ASSERT_NO_FATAL_FAILURE(StartWaiter());
+  auto words = backend_->TakeWords();
+  if (words.empty()) GTEST_SKIP() << "this kernel has no words";
+  own_ = std::move(words.front());
+  backend_->SendToken(1, 1, 60'000 * kMs);
+  ASSERT_EQ(child_->Read(), "0");
+  EXPECT_TRUE(child_->Silent(30));
+  const Instant ends = MonotonicNow();
+  backend_->SendToken(1, 2, 0);
+  ASSERT_TRUE(
+      backend_->WaitState([](const State& s) { return s.rev == 2 && s.phase == Phase::kIdle; }));
+  EXPECT_TRUE(OwnWord().Says(1, 2));
+  EXPECT_GE(OwnWord().drained_ns, static_cast<uint64_t>(Nanos(ends)));
+}
+
 // A child after fork says nothing for its parent: its words are its own.
 TEST_F(HookWords, AForkedChildHasItsOwn) {
   StartBackend();
