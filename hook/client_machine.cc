@@ -314,7 +314,7 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       }
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
-    if (now - drain_since_ >= StuckAfter(seen)) {
+    if (parked_since_ != kNever && now - parked_since_ >= StuckAfter(seen)) {
       // Work on the GPU waits for a launch that is parked here. Still the holder, and charged.
       phase_ = Phase::kHolding;
       overtime_ = true;
@@ -325,6 +325,13 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       stuck_reopen_ = Min(stuck_reopen_ * 2, Duration(std::chrono::seconds(1)));
       changed_ = true;
     }
+  }
+  // A thread that waited for the work's end is parked at once then, before that end is seen here:
+  // what counts is for how long it has been.
+  if (phase_ != Phase::kDraining || seen.parked == 0) {
+    parked_since_ = kNever;
+  } else if (parked_since_ == kNever) {
+    parked_since_ = now;
   }
   // A launch that was parked when the gate closed for good, or during a reconnect.
   if (phase_ == Phase::kIdle && seen.parked > 0 && gated_ && !unmanaged_) OnParked(now);
@@ -353,7 +360,7 @@ Instant ClientMachine::Wake(Instant now, const Observation& seen) const {
     if (!probing_ && !overtime_) wake = Min(wake, Max(last_active_ + IdleAfter(), now));
     if (Leaves(seen)) wake = Min(wake, Max(last_active_ - kLeaveBefore, now));
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
-    wake = Min(wake, drain_since_ + StuckAfter(seen));
+    wake = Min(wake, parked_since_ + StuckAfter(seen));
   }
   if (options_.away == wire::AwayMode::kOpen && away_since_ != kNever && !unmanaged_ &&
       (phase_ == Phase::kIdle || phase_ == Phase::kWaiting)) {

@@ -32,7 +32,7 @@ struct ClientOptions {
   // Used until Attached says otherwise.
   Duration heartbeat = std::chrono::milliseconds(100);
   Duration open_after = std::chrono::seconds(2);
-  // A drain that takes this long while launches are parked waits for one of them (or four times
+  // A drain that goes on this long while launches are parked waits for one of them (or four times
   // the longest kernel seen, if that is more): the gate reopens for `stuck_reopen`, doubling.
   Duration stuck_after = std::chrono::milliseconds(50);
   Duration stuck_reopen = std::chrono::milliseconds(5);
@@ -180,7 +180,8 @@ class ClientMachine {
   uint64_t single_from_ = 0;  // launches before it
   Instant deadline_{};
   Instant drain_since_{};
-  Instant last_active_{};  // of a launch, or the predicted end of its work if that is later
+  Instant parked_since_ = kNever;  // launches are, in this drain
+  Instant last_active_{};          // of a launch, or the predicted end of its work if that is later
   Instant probe_at_{};
   Instant returned_at_{};
   Instant waiting_since_{};

@@ -164,6 +164,32 @@ TEST_F(ClientLaws, SaysHowLongTheHandOffToItsTokenTook) {
   EXPECT_EQ(last_.state.handoff_ns, 0u);
 }
 
+// Its program waits for each kernel, and launches the next one as soon as it ends: that is parked
+// a moment before the end is seen, however long the drain took until then.
+TEST_F(ClientLaws, ALaunchThatIsParkedAtTheEndOfALongDrainReopensNothing) {
+  Hold();
+  Token(1, 2, milliseconds(0));
+  ASSERT_EQ(machine_.phase(), Phase::kDraining);
+  Pass(milliseconds(400));
+  Park();
+  EXPECT_EQ(machine_.phase(), Phase::kDraining);
+  EXPECT_FALSE(machine_.open());
+  Do(EventKind::kFinished);
+  EXPECT_EQ(machine_.phase(), Phase::kWaiting);
+}
+
+TEST_F(ClientLaws, ALaunchThatStaysParkedInADrainReopensTheGate) {
+  Hold();
+  Token(1, 2, milliseconds(0));
+  Pass(milliseconds(400));
+  const Instant parked = now_;
+  Park();
+  Pass(milliseconds(200));
+  EXPECT_EQ(machine_.phase(), Phase::kHolding);
+  EXPECT_TRUE(machine_.open());
+  EXPECT_EQ(now_ - parked, milliseconds(50));
+}
+
 TEST_F(ClientLaws, ALaunchDuringTheProbeGoesOn) {
   Hold(seconds(60));
   while (!last_.watch) Pass(milliseconds(1));
