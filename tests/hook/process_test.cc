@@ -84,13 +84,18 @@ TEST_F(HookProcess, TheBacklogIsBounded) {
   StartHolder(60'000 * kMs, "loop 1000000 1");
   // The first kernels are of unknown length.
   ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.launches >= 20; }));
-  child_->Ask("most-queued");
-  ASSERT_TRUE(backend_->WaitState([](const State& s) { return s.launches >= 120; }));
   // Kernels of 1 ms, 2 ms of backlog besides the one that runs, and the one just launched. The
   // driver itself looks at every launch, so it does not matter when the machine lets which thread
-  // run: a thread that comes late finds less.
-  const uint64_t most = std::stoull(child_->Ask("most-queued"));
-  EXPECT_GE(most, 1 * kMs);
+  // run: a thread that comes late finds less. For a while after it has, 6 ms may be in flight.
+  uint64_t most = 0;
+  for (uint64_t launches = 120; launches <= 5'000; launches += 100) {
+    child_->Ask("most-queued");
+    ASSERT_TRUE(backend_->WaitState([&](const State& s) { return s.launches >= launches; }));
+    most = std::stoull(child_->Ask("most-queued"));
+    EXPECT_GE(most, 1 * kMs);
+    EXPECT_LE(most, 9 * kMs);
+    if (most <= 5 * kMs) break;
+  }
   EXPECT_LE(most, 5 * kMs);
   // What the hook says is a prediction, which a thread held up between two calls makes too long
   // for a while.
