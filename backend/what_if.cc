@@ -17,10 +17,11 @@ namespace baton::backend {
 namespace {
 
 using nlohmann::json;
+using SharesAsked = std::map<std::string, policy::ShareSpec>;
 
 // Shares that are asked about: "train=60,web=10:40", by pod.
-Result<std::map<std::string, policy::ShareSpec>> ParseShares(const std::string& text) {
-  std::map<std::string, policy::ShareSpec> shares;
+Result<SharesAsked> ParseShares(const std::string& text) {
+  SharesAsked shares;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string one = text.substr(at, end - at);
@@ -47,6 +48,17 @@ Result<std::map<std::string, policy::ShareSpec>> ParseShares(const std::string& 
   return shares;
 }
 
+std::string PathOf(const ledger::Owner& owner) {
+  return owner.name_space.empty() ? owner.pod : owner.name_space + "/" + owner.pod;
+}
+
+// NAMESPACE/NAME, or NAME. Null: the pod is not among them.
+const policy::ShareSpec* FindIn(const SharesAsked& asked, const ledger::Owner& owner) {
+  auto found = asked.find(PathOf(owner));
+  if (found == asked.end()) found = asked.find(owner.pod);
+  return found == asked.end() ? nullptr : &found->second;
+}
+
 // A pod whose use is in the books, and the shares that it is asked about with.
 struct WhatIfShare {
   teams::WhatIfPod pod;
@@ -65,8 +77,8 @@ policy::Share ShareIn(const json& object, const char* key, policy::Share otherwi
 Result<std::optional<policy::ShareSpec>> LastAsked(ledger::Ledger& ledger,
                                                    const ledger::Owner& owner,
                                                    ledger::WallTime until) {
-  ledger::ChangesQuestion question{.from = {}, .to = until, .kind = "pod", .most = 1};
-  question.object = owner.name_space.empty() ? owner.pod : owner.name_space + "/" + owner.pod;
+  const ledger::ChangesQuestion question{
+      .from = {}, .to = until, .kind = "pod", .object = PathOf(owner), .most = 1};
   const auto changes = ledger.Changes(question);
   if (!changes) return tl::unexpected(changes.error());
   for (const ledger::Change& change : *changes) {
@@ -83,19 +95,22 @@ Result<std::optional<policy::ShareSpec>> LastAsked(ledger::Ledger& ledger,
   return std::nullopt;
 }
 
-// What a pod would have used of a bucket if it had been alone: its work and its pauses are as they
-// were, and nobody is in its way. It had `of`; `beside`: what the others executed meanwhile.
-//
-// A pod that works for w and pauses for z, again and again, would use w / (w + z). By tokens w is
-// held and z what it neither held nor waited. Where all execute at once, each work takes 1 + beside
-// times as long.
-double Alone(const ledger::Activity::Bucket& of, double beside) {
-  const double held = std::clamp<double>(of.held, 0, 1), busy = std::clamp<double>(of.busy, 0, 1);
-  if (held > 0 || of.waited > 0) {
-    const double pauses = std::max(0.0, 1 - held - std::clamp<double>(of.waited, 0, 1));
-    return held + pauses > 0 ? held / (held + pauses) : 1;
+// What the pod asks for now, or is asked about, or asked for last.
+Result<WhatIfShare> ShareOf(const ledger::Owner& owner, const SharesAsked& asked,
+                            const std::map<std::string, teams::WhatIfPod>& present,
+                            ledger::WallTime until, ledger::Ledger& ledger) {
+  const auto is = present.find(owner.pod);
+  WhatIfShare share{{owner.team, {policy::kShareMin, policy::kWhole, 1}}};
+  if (is != present.end()) share.pod = is->second;
+  if (const policy::ShareSpec* spec = FindIn(asked, owner)) {
+    share.pod.spec = *spec;
+  } else if (is == present.end()) {
+    const auto last = LastAsked(ledger, owner, until);
+    if (!last) return tl::unexpected(last.error());
+    share.known = last->has_value();
+    if (share.known) share.pod.spec = **last;
   }
-  return busy > 0 ? busy / (busy + (1 - busy) * (1 + beside)) : 0;
+  return share;
 }
 
 struct Divided {
@@ -109,7 +124,10 @@ void DivideBucket(std::span<const ledger::Activity::Bucket* const> did, double s
   for (const auto* bucket : did) executed += bucket != nullptr ? bucket->busy : 0;
   std::vector<double> alone(did.size(), 0);
   for (size_t i = 0; i < did.size(); ++i) {
-    if (did[i] != nullptr) alone[i] = Alone(*did[i], std::max(0.0, executed - did[i]->busy));
+    if (did[i] == nullptr) continue;
+    const ledger::Activity::Bucket& bucket = *did[i];
+    alone[i] = teams::Alone({bucket.held, bucket.busy, bucket.waited},
+                            std::max(0.0, executed - bucket.busy));
   }
   const std::vector<double> gets = what_if.Divide(alone);
   for (size_t i = 0; i < did.size(); ++i) {
@@ -175,62 +193,41 @@ Result<ReportAnswer> AskWhatIf(const std::map<std::string, std::string>& field,
   const auto asked = ParseShares(field.at("shares"));
   if (!asked) return tl::unexpected(asked.error());
   std::map<std::string, teams::WhatIfPod> present;
-  std::set<std::string> without_token;
   for (const auto& [id, pod] : view.arbiter.pods().all()) {
-    if (pod.throw_away) continue;
-    if (!pod.by_token()) {
-      without_token.insert(pod.name);
-      continue;
-    }
-    policy::ShareSpec spec = view.arbiter.shares().SpecOf(pod);
-    if (const auto with = asked->find(pod.name); with != asked->end()) spec = with->second;
-    present[pod.name] = {pod.team, spec};
+    if (!pod.throw_away) present[pod.name] = {pod.team, view.arbiter.shares().SpecOf(pod)};
   }
-  const teams::Teams* teams = view.has_teams ? &view.teams : nullptr;
-  return LedgerQuery([window = *window, asked = *asked, present = std::move(present),
-                      without_token = std::move(without_token),
-                      teams = teams != nullptr ? std::optional(*teams) : std::nullopt,
+  const std::optional<teams::Teams> teams =
+      view.has_teams ? std::optional(view.teams) : std::nullopt;
+  return LedgerQuery([window = *window, asked = *asked, present = std::move(present), teams,
                       uses = view.by_team](ledger::Ledger& ledger) -> Result<json> {
     const auto activities = ledger.Activities(window);
     if (!activities) return tl::unexpected(activities.error());
     std::map<std::string, std::vector<const ledger::Activity*>> by_gpu;
-    std::set<std::string> known;
     int64_t seconds = 0;
     for (const ledger::Activity& activity : *activities) {
-      if (without_token.contains(activity.owner.pod)) continue;
+      if (!activity.measured) continue;
       by_gpu[activity.gpu].push_back(&activity);
-      known.insert(activity.owner.pod);
       seconds = activity.seconds;
     }
-    for (const auto& [name, spec] : asked) {
-      if (known.contains(name)) continue;
-      return Fail(ErrorCode::kNotFound,
-                  "shares: no pod " + name + " used a GPU by the token in this time");
-    }
+    std::set<std::string> unused;
+    for (const auto& [name, spec] : asked) unused.insert(name);
     json rows = json::array();
     for (const auto& [gpu, on] : by_gpu) {
       std::vector<WhatIfShare> shares;
       std::vector<teams::WhatIfPod> pods;
       for (const ledger::Activity* activity : on) {
-        const ledger::Owner& owner = activity->owner;
-        const auto is = present.find(owner.pod);
-        const auto with = asked.find(owner.pod);
-        WhatIfShare share{{owner.team, {policy::kShareMin, policy::kWhole, 1}}};
-        if (is != present.end()) {
-          share.pod = is->second;
-        } else if (with != asked.end()) {
-          share.pod.spec = with->second;
-        } else {
-          const auto spec = LastAsked(ledger, owner, window.to);
-          if (!spec) return tl::unexpected(spec.error());
-          share.known = spec->has_value();
-          if (share.known) share.pod.spec = **spec;
-        }
-        pods.push_back(share.pod);
-        shares.push_back(std::move(share));
+        unused.erase(activity->owner.pod);
+        unused.erase(PathOf(activity->owner));
+        auto share = ShareOf(activity->owner, asked, present, window.to, ledger);
+        if (!share) return tl::unexpected(share.error());
+        pods.push_back(share->pod);
+        shares.push_back(std::move(*share));
       }
-      const teams::WhatIf what_if(std::move(pods), teams ? &*teams : nullptr, uses);
-      DivideAnew(on, shares, what_if, rows);
+      DivideAnew(on, shares, {std::move(pods), teams ? &*teams : nullptr, uses}, rows);
+    }
+    if (!unused.empty()) {
+      return Fail(ErrorCode::kNotFound,
+                  "shares: no pod " + *unused.begin() + " used a GPU by the token in this time");
     }
     return json{{"from", ledger::FormatTime(window.from)},
                 {"to", ledger::FormatTime(window.to)},

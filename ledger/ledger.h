@@ -200,6 +200,7 @@ struct Activity {
   };
   Owner owner;                  // the last one
   std::string gpu;              // uuid
+  bool measured = false;        // else it had its part by other means than tokens, used or not
   int64_t seconds = 0;          // length of a bucket
   std::vector<Bucket> buckets;  // by time; at least one, none in which it used nothing
 };

@@ -528,25 +528,27 @@ Result<std::vector<Activity>> Ledger::Activities(Window window) {
     const auto part = [seconds](int64_t ns) {
       return static_cast<float>(static_cast<double>(ns) / (static_cast<double>(seconds) * 1e9));
     };
-    database_->Run("SELECT t, account, held_ns, busy_ns, waited_ns, memory_peak_mib FROM " + table +
-                       " WHERE t >= $1 AND t < $2 ORDER BY t, account",
-                   values, [&](const Row& row) {
-                     const int64_t t = row.Int(0);
-                     const Account& account = accounts.at(row.Int(1));
-                     Activity& activity = of[account.meter];
-                     // There may be another owner within the bucket.
-                     if (activity.buckets.empty() || activity.buckets.back().t != t) {
-                       activity.buckets.push_back({.t = t});
-                     }
-                     Activity::Bucket& bucket = activity.buckets.back();
-                     bucket.held += part(row.Int(2));
-                     bucket.busy += part(row.Int(3));
-                     bucket.waited += part(row.Int(4));
-                     bucket.memory_peak_mib = std::max(bucket.memory_peak_mib, row.Int(5));
-                     activity.owner = account.owner;
-                     activity.gpu = account.gpu;
-                     activity.seconds = seconds;
-                   });
+    database_->Run(
+        "SELECT t, account, held_ns, busy_ns, waited_ns, memory_peak_mib, grants, launches FROM " +
+            table + " WHERE t >= $1 AND t < $2 ORDER BY t, account",
+        values, [&](const Row& row) {
+          const int64_t t = row.Int(0);
+          const Account& account = accounts.at(row.Int(1));
+          Activity& activity = of[account.meter];
+          // There may be another owner within the bucket.
+          if (activity.buckets.empty() || activity.buckets.back().t != t) {
+            activity.buckets.push_back({.t = t});
+          }
+          Activity::Bucket& bucket = activity.buckets.back();
+          bucket.held += part(row.Int(2));
+          bucket.busy += part(row.Int(3));
+          bucket.waited += part(row.Int(4));
+          bucket.memory_peak_mib = std::max(bucket.memory_peak_mib, row.Int(5));
+          activity.measured |= row.Int(3) > 0 || row.Int(6) > 0 || row.Int(7) > 0;
+          activity.owner = account.owner;
+          activity.gpu = account.gpu;
+          activity.seconds = seconds;
+        });
     for (auto& [meter, activity] : of) activities.push_back(std::move(activity));
   });
   if (!done) return tl::unexpected(done.error());

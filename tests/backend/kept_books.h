@@ -69,6 +69,7 @@ class KeptBooks : public testing::Test {
     sample.gpu = "GPU-x";
     sample.owner = {"former", "", team, "someone"};
     sample.total.held_ns = static_cast<int64_t>(hours * 3600e9);
+    sample.total.grants = 1'000;
     batch.samples = {sample};
     ASSERT_TRUE((*ledger)->Apply(batch));
   }

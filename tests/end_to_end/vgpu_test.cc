@@ -338,6 +338,7 @@ TEST_F(Allocated, InstancesByMigAreBooked) {
   ExpectParts({{"a", 1 / 7.0}, {"b", 1 / 7.0}});
   const json report = Report();
   for (const json& row : report.at("rows")) EXPECT_EQ(row.at("allocated"), true) << row.dump();
+  EXPECT_TRUE(json::parse(Baton({"whatif", "--format", "json"}).out).at("rows").empty());
   const std::string why = Baton({"explain", "pod", "a"}).out;
   EXPECT_NE(why.find("that part counts as held"), std::string::npos) << why;
   const json advice = json::parse(Baton({"advise", "--json"}).out);
