@@ -44,6 +44,8 @@ void SendAttached(const config::Options& options, const Lane& lane, const Pod* p
   attached.idle_ns = static_cast<uint64_t>(Nanos(options.hook.idle));
   const bool idle = pod != nullptr && pod->share.priority == policy::Priority::kIdle;
   attached.backlog_ns = static_cast<uint64_t>(Nanos(scheduler::BacklogOf(options.scheduler, idle)));
+  attached.late_backlog_ns =
+      static_cast<uint64_t>(Nanos(scheduler::LateBacklogOf(options.scheduler, idle)));
   attached.heartbeat_ns = static_cast<uint64_t>(Nanos(options.hook.heartbeat));
   attached.open_after_ns = static_cast<uint64_t>(Nanos(options.hook.open_after));
   SendTo(*lane.client, attached);

@@ -16,9 +16,8 @@ constexpr Duration kIdleDefault = milliseconds(2);
 // A token is kept for `idle`, halved this often at most, once so many pauses in turn were longer.
 constexpr int kIdleHalvingsMax = 5;
 constexpr int kLongPauses = 2;
-// The bound on the backlog is this many times as high without a rival, and where threads wake up
-// late.
-constexpr int kMoreBacklog = 3;
+// The bound on the backlog is this many times as high without a rival.
+constexpr int kAloneBacklog = 3;
 // Who leaves early closes its gate so long before its work ends: the next token is to be there.
 constexpr Duration kLeaveBefore = microseconds(300);
 constexpr int kLeaveNeededMax = 10'000;
@@ -110,6 +109,7 @@ void ClientMachine::OnAttached(Instant now, const wire::Attached& a, const Obser
     heartbeat_ = Max(DurationFromNanos(a.heartbeat_ns), Duration(milliseconds(1)));
   if (a.idle_ns > 0) idle_ = DurationFromNanos(a.idle_ns);
   if (a.backlog_ns > 0) backlog_bound_ = DurationFromNanos(a.backlog_ns);
+  late_backlog_ = DurationFromNanos(a.late_backlog_ns);
   if (a.open_after_ns > 0) open_after_ = DurationFromNanos(a.open_after_ns);
   gang_ = a.gang;
   stuck_after_ = a.gang ? options_.stuck_after_gang : options_.stuck_after;
@@ -269,7 +269,9 @@ Duration ClientMachine::backlog_bound() const {
   if (!gated_) return Duration(0);
   if (phase_ != Phase::kHolding) return backlog_bound_;
   // No further ahead than the token is long: those that let a rank of a gang catch up are short.
-  const Duration bound = !contended_ || late_ ? kMoreBacklog * backlog_bound_ : backlog_bound_;
+  const Duration bound = !contended_ ? kAloneBacklog * backlog_bound_
+                         : late_     ? Max(late_backlog_, backlog_bound_)
+                                     : backlog_bound_;
   return Max(Duration(1), Min(bound, deadline_ - quota_from_));
 }
 

@@ -32,8 +32,8 @@ struct ClientOptions {
   // Used until Attached says otherwise.
   Duration heartbeat = std::chrono::milliseconds(100);
   Duration open_after = std::chrono::seconds(2);
-  // A drain that goes on this long while launches are parked waits for one of them (or four times
-  // the longest kernel seen, if that is more): the gate reopens for `stuck_reopen`, doubling.
+  // A drain in which launches have been parked for so long waits for one of them (or four times the
+  // longest kernel seen, if that is more): the gate reopens for `stuck_reopen`, doubling.
   Duration stuck_after = std::chrono::milliseconds(50);
   Duration stuck_reopen = std::chrono::milliseconds(5);
   // A gang's the backend reopens, who sees all its ranks; this is for when it cannot.
@@ -155,6 +155,7 @@ class ClientMachine {
   Duration heartbeat_{0};
   Duration idle_{0};
   Duration backlog_bound_{0};
+  Duration late_backlog_{0};
   Duration open_after_{0};
   Duration stuck_after_{0};
   // A pause shorter than IdleMost() is cheaper to wait through than to give the token back and get
@@ -180,7 +181,7 @@ class ClientMachine {
   uint64_t single_from_ = 0;  // launches before it
   Instant deadline_{};
   Instant drain_since_{};
-  Instant parked_since_ = kNever;  // launches are, in this drain
+  Instant parked_since_ = kNever;  // in this drain, the first launch that is parked
   Instant last_active_{};          // of a launch, or the predicted end of its work if that is later
   Instant probe_at_{};
   Instant returned_at_{};

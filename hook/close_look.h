@@ -80,7 +80,7 @@ class CloseLook {
   static void RanLate(Instant due, Instant now) {
     if (now - due > kLate) busy_.Add(now);
   }
-  // That while lasts.
+  // Whether that while lasts.
   static bool Late(Instant now) { return now < busy_.end(); }
 
  private:

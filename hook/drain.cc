@@ -35,8 +35,6 @@ bool FlagsClear(Gpu* gpu) {
 
 Instant PredictedEnd(const Gpu* gpu) { return InstantFromNanos(gpu->meter.finish_at.load()); }
 
-Instant Max(Instant a, Instant b) { return a < b ? b : a; }
-
 // False: there is nothing to watch any more.
 bool Look(Gpu* gpu, void (*finished)(Gpu*)) {
   // What covers the launches is recorded once the gate is known to stay closed.
@@ -48,7 +46,7 @@ bool Look(Gpu* gpu, void (*finished)(Gpu*)) {
     return true;
   }
   // Whatever kept this thread from seeing it sooner is a part of the hand-off.
-  gpu->ended_at = Max(gpu->ended_at, PredictedEnd(gpu));
+  if (const Instant end = PredictedEnd(gpu); end > gpu->ended_at) gpu->ended_at = end;
   finished(gpu);
   return false;
 }

@@ -21,6 +21,12 @@ inline Duration BacklogOf(const SchedulerOptions& options, bool idle) {
   return idle ? options.backlog / 2 : options.backlog;
 }
 
+// The same for a moment after the client's threads woke up late, so that the GPU is not idle until
+// they do: not of idle priority, for which nobody is to wait longer.
+inline Duration LateBacklogOf(const SchedulerOptions& options, bool idle) {
+  return idle ? BacklogOf(options, idle) : 3 * options.backlog;
+}
+
 // After a link was cut: so long its clients have at least, to say what they did meanwhile.
 inline constexpr Duration kHearing = std::chrono::seconds(1);
 
@@ -65,8 +71,8 @@ struct ClientReport {
   Duration backlog{0};  // GPU time that it expects its unfinished work to take
   Duration pod_held{0};
   Duration drained_ago{0};  // 0: not known
-  // Its node had it so long ago: a relay says it again, or it had to wait (NextToken). What it held,
-  // and when it drained, is as of then.
+  // Its node had it so long ago: a relay says it again, or it had to wait (NextToken). What it
+  // held, and when it drained, is as of then.
   Duration age{0};
   Duration handoff{0};  // to its token of `epoch`, as its hook measured; 0: not known
 };
@@ -146,8 +152,9 @@ using Event =
     std::variant<PodSet, PodRemoved, ClientAttached, ClientReport, ClientDisconnected, ClientGone,
                  HolderRestored, LinkCut, GangStep, TeamWeights, PodHeldBack, Tick>;
 
-// `client` is about to be sent the token of `epoch` for the first time, at `joined_at`. Must be
-// stored, durable against a crash of the daemon, before the SendToken that follows is carried out.
+// `client` is about to be sent the token of `epoch` for the first time, at `joined_at`, or has it
+// since then, as is known now: that replaces what was stored of it. Must be stored, durable against
+// a crash of the daemon, before the SendToken that follows is carried out.
 struct StoreHolder {
   ClientId client;
   PodId pod;

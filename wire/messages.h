@@ -169,10 +169,12 @@ struct Attached {
   uint64_t heartbeat_ns = 0;   // send a State at least this often
   uint64_t open_after_ns = 0;  // AwayMode::kOpen: launch without a token after this long alone
   bool gang = false;           // a drain that waits for a launch is the backend's to reopen
+  // As backlog_ns, for a moment after its threads woke up late; 0, or less: no more than that.
+  uint64_t late_backlog_ns = 0;
   template <class V>
   void Fields(V& v) {
     v(gpu), v(gated), v(memory_cap), v(idle_ns), v(backlog_ns), v(heartbeat_ns), v(open_after_ns),
-        v(gang);
+        v(gang), v(late_backlog_ns);
   }
 };
 

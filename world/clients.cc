@@ -146,6 +146,8 @@ hook::Observation Clients::Observe(const Process& p) const {
     seen.pacing += t.throttled ? 1 : 0;
   }
   seen.busy_ns = static_cast<uint64_t>(Nanos(p.busy));
+  // For 100 ms of each 300, each process at other times.
+  seen.late = world_.plan.late && (Nanos(world_.now) / 100'000'000 + p.index) % 3 == 0;
   return seen;
 }
 

@@ -395,6 +395,7 @@ Plan Draw(const DrawOptions& options) {
   plan.length = options.length;
   plan.calm_from = options.length - std::min(options.calm, options.length / 2);
   plan.relay = options.relay;
+  plan.late = options.seed % 3 == 0;
   if (options.hostile) {
     DrawBesieged(plan, random);
   } else {
@@ -567,6 +568,7 @@ std::string WritePlan(const Plan& plan) {
   return nlohmann::ordered_json{{"seed", plan.seed},
                                 {"gpus", plan.gpus},
                                 {"relay", plan.relay},
+                                {"late", plan.late},
                                 {"length_ns", Nanos(plan.length)},
                                 {"calm_from_ns", Nanos(plan.calm_from)},
                                 {"pods", pods},
@@ -585,6 +587,7 @@ Result<Plan> ReadPlan(const std::string& text, const std::string& name) {
     plan.seed = json.at("seed");
     plan.gpus = json.at("gpus");
     plan.relay = json.value("relay", false);
+    plan.late = json.value("late", false);
     plan.length = time(json, "length_ns");
     plan.calm_from = time(json, "calm_from_ns");
     for (const nlohmann::json& from : json.at("pods")) {

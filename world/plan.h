@@ -90,6 +90,7 @@ struct Plan {
   uint64_t seed = 1;  // of kernel lengths, pauses and delays
   uint32_t gpus = 1;
   bool relay = false;  // processes are connected to a relay, and that to the daemon
+  bool late = false;   // now and then threads of processes wake up late
   Duration length = std::chrono::minutes(5);
   Duration calm_from{0};  // no faults from here on: everybody who waits must be served
   std::vector<PodPlan> pods;

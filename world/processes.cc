@@ -76,6 +76,8 @@ void Processes::Attached(Process& p, uint32_t connection) {
   const bool idle = world_.pods[p.pod].spec.priority == policy::Priority::kIdle;
   event.attached.backlog_ns =
       static_cast<uint64_t>(Nanos(scheduler::BacklogOf(world_.options.scheduler, idle)));
+  event.attached.late_backlog_ns =
+      static_cast<uint64_t>(Nanos(scheduler::LateBacklogOf(world_.options.scheduler, idle)));
   event.attached.heartbeat_ns = 100'000'000;
   event.attached.idle_ns = static_cast<uint64_t>(Nanos(world_.options.idle));
   event.attached.gang = world_.IsGang(p.pod);

@@ -206,15 +206,26 @@ TEST_F(ClientLaws, WithoutARivalTheTokenIsKeptLongerUntilOneComes) {
   EXPECT_TRUE(Token(1, 2, seconds(60), true).watch);
 }
 
+// As far as the backend allows that.
 TEST_F(ClientLaws, TheBacklogMayBeLargerWhereThreadsWakeUpLate) {
-  Hold();
-  const Duration bound = machine_.backlog_bound();
-  seen_.late = true;
-  Do(EventKind::kTimer);
-  EXPECT_EQ(machine_.backlog_bound(), 3 * bound);
-  seen_.late = false;
-  Do(EventKind::kTimer);
-  EXPECT_EQ(machine_.backlog_bound(), bound);
+  for (const auto allowed : {milliseconds(0), milliseconds(1), milliseconds(7)}) {
+    machine_ = ClientMachine({}, now_);
+    Event event;
+    event.kind = EventKind::kAttached;
+    event.attached.backlog_ns = 3'000'000;
+    event.attached.late_backlog_ns = static_cast<uint64_t>(Nanos(allowed));
+    Do(event);
+    Park();
+    seen_.parked = 0;
+    Token(1, 1, kQuota);
+    EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
+    seen_.late = true;
+    Do(EventKind::kTimer);
+    EXPECT_EQ(machine_.backlog_bound(), std::max(allowed, milliseconds(3)));
+    seen_.late = false;
+    Do(EventKind::kTimer);
+    EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
+  }
 }
 
 TEST_F(ClientLaws, TheBacklogMayBeLargerWithoutARival) {
