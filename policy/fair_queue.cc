@@ -190,16 +190,19 @@ bool FairQueue::FinishesBefore(Slot a, Slot b) {
   return fluid_.owed(a) && fluid_.finish(a) < fluid_.finish(b);
 }
 
-bool FairQueue::Allowed(Slot slot, Instant now) {
-  const QueuedPod& pod = pods_[slot];
+int64_t FairQueue::Needed(Slot slot) const {
   // Half a bucket is enough to begin: one that must be full first overflows whenever its turn comes
   // late.
+  return std::min(Nanos(fluid_.burst(slot)),
+                  pods_[slot].RateOver(options_.limit_window).Size() / 2);
+}
+
+bool FairQueue::Allowed(Slot slot, Instant now) {
+  const QueuedPod& pod = pods_[slot];
   const LimitBucket::Rate rate = pod.RateOver(options_.limit_window);
-  const Duration burst = fluid_.burst(slot);
-  const int64_t need = std::min(Nanos(burst), rate.Size() / 2);
-  const int64_t level = pod.bucket.LevelAt(rate, now);
+  const int64_t need = Needed(slot), level = pod.bucket.LevelAt(rate, now);
   if (level >= need) return true;
-  fluid_.SetQueued(slot, false, burst);
+  fluid_.SetQueued(slot, false, fluid_.burst(slot));
   if (pod.claims == Claims::kWhenRanked) {
     guarantee_.CapClaim(slot, Duration(0));
   } else {

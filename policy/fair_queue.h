@@ -110,6 +110,8 @@ class FairQueue {
   // When a waiting pod that Pick found at its limit will be allowed again; kNever if there is none.
   Instant NextRefill() const;
 
+  // Whether its limit keeps the pod from its predicted next hold: Pick leaves it out then.
+  bool AtLimit(Slot slot, Instant now) const { return Nanos(Allowance(slot, now)) < Needed(slot); }
   // Held time that the pod's limit allows from now; a very large one without a limit.
   Duration Allowance(Slot slot, Instant now) const;
   // When the limit allows all that it ever allows at once, if the pod does not hold until then.
@@ -138,6 +140,8 @@ class FairQueue {
   bool Urgent(Slot slot);
   // SetWaiting() but for the account of its request.
   void Line(Slot slot, bool waiting, Duration burst);
+  // What the pod's bucket must have for it to go.
+  int64_t Needed(Slot slot) const;
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
   // Lets those wait with the others whose refill has come.

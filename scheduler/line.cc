@@ -130,8 +130,7 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   const Place place = PlaceOf(index);
   status.spec = queue_.spec(index);
   status.waiting = pod.waiting_since != kNever;
-  status.throttled =
-      status.waiting && place.queue.Allowance(place.slot, now) < forecast_.Burst(index);
+  status.throttled = status.waiting && place.queue.AtLimit(place.slot, now);
   const bool others = requester_holds || demand_.anybody_waits() || !demand_.idle_may_go();
   status.paused = pod.idle_priority() && status.waiting && others;
   status.fluid = pod.idle_priority() && others ? policy::Share(0) : place.queue.Fluid(place.slot);

@@ -99,6 +99,28 @@ TEST(FairQueue, WhatAStrictPodLeavesGoesToTheOthers) {
   EXPECT_NEAR(gpu.Share_(elastic, seconds(20)), 0.70, 0.005);
 }
 
+// Whatever its predicted hold is, and however much of its bucket it has used.
+TEST(FairQueue, APodIsAtItsLimitExactlyWhereItIsNotPicked) {
+  std::mt19937 random(7);
+  int left_out = 0;
+  for (int i = 0; i < 2'000; ++i) {
+    Gpu gpu;
+    const Share limit = Percent(1 + random() % 100);
+    const Slot pod = gpu.Add(std::min(limit, Percent(10)), limit);
+    gpu.Wake(pod, milliseconds(1 + random() % 50));
+    gpu.queue.Charge(pod, milliseconds(random() % 100), gpu.now);
+    gpu.now += milliseconds(random() % 200);
+    const bool at_limit = gpu.queue.AtLimit(pod, gpu.now);
+    left_out += at_limit ? 1 : 0;
+    ASSERT_EQ(!gpu.queue.Pick(gpu.now), at_limit) << i;
+    ASSERT_EQ(gpu.queue.AtLimit(pod, gpu.now), at_limit) << i;
+    if (!at_limit) continue;
+    EXPECT_FALSE(gpu.queue.AtLimit(pod, gpu.queue.NextRefill()));
+  }
+  EXPECT_GT(left_out, 100);
+  EXPECT_LT(left_out, 1'900);
+}
+
 // All that a restarted daemon needs to know of a limit is one instant.
 TEST(FairQueue, WhenALimitIsFullSaysWhatItAllowsUntilThen) {
   std::mt19937 random(7);
