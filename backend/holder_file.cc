@@ -91,7 +91,7 @@ Result<std::string> HolderFile::Open(const std::string& path, const std::string&
 
 bool HolderFile::Store(uint64_t epoch, const Member& member) {
   if (epoch != epoch_) members_.clear();
-  if (members_.empty()) granted_ns_ = member.joined_ns;
+  granted_ns_ = members_.empty() ? member.joined_ns : std::min(granted_ns_, member.joined_ns);
   epoch_ = epoch;
   const auto known = std::find_if(members_.begin(), members_.end(),
                                   [&](const Member& m) { return m.SameProcess(member); });

@@ -43,19 +43,18 @@ scheduler::Measured Holds::Said(const Party& who, Instant said, const wire::Stat
   lane.last = state;
   if (lane.of_gpu == nullptr) return {lane.meter.Said(said, state), Duration(0)};
   OfGpu& gpu = *lane.of_gpu;
-  const wire::Word* own = who.word();
-  const uint64_t began = own != nullptr ? own->began_epoch.load(std::memory_order_acquire) : 0;
-  const Next* over = gpu.handover.Heard(said, who.client, state, began);
+  const Begun began = BegunBy(who.word());
+  const Next* over = gpu.handover.Heard(said, who.client, state, began.epoch, began.at);
   if (!gpu.handover.AwaitsEnd(who.client, state) || !lane.meter.Ends(state)) {
     scheduler::Measured measured = gpu.meter.Said(said, state, lane.meter);
-    if (over != nullptr) measured.held = over->HeldSince(BeganAt(*over, who.word(), over->over_at));
+    if (over != nullptr) measured.held = over->held;
     return measured;
   }
   begin = gpu.handover.Take(who.client, state);
   scheduler::Succession after{said};
   for (const Next& next : begin) {
-    const wire::Word* word = find(next.client, lane.uuid).word();
-    after.began = std::min(after.began, BeganAt(next, word, said));
+    const Begun by = BegunBy(find(next.client, lane.uuid).word());
+    after.began = std::min(after.began, BeganAt(next, by.epoch, by.at, said));
     after.over = std::max(after.over, next.over_at);
   }
   const Instant end = after.EndOfHold(said);
@@ -87,13 +86,9 @@ std::optional<wire::State> Holds::LastWords(const Party& who) {
 
 Holds::Ended Holds::Gone(const Party& who) {
   if (who.lane == nullptr || who.lane->of_gpu == nullptr) return {};
-  uint64_t began = 0, at = 0;
-  if (const wire::Word* word = who.word()) {
-    began = word->began_epoch.load(std::memory_order_acquire);
-    at = word->began_ns.load(std::memory_order_relaxed) & INT64_MAX;
-  }
   // Whoever waits for it is told by whom this is told.
-  who.lane->of_gpu->handover.Gone(who.client, began, InstantFromNanos(static_cast<int64_t>(at)));
+  const Begun began = BegunBy(who.word());
+  who.lane->of_gpu->handover.Gone(who.client, began.epoch, began.at);
   const scheduler::HoldMeter& meter = who.lane->meter;
   return {meter.epoch(), meter.HeldUntil(kNever)};
 }

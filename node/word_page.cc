@@ -31,12 +31,11 @@ std::shared_ptr<const WordPage> WordPage::Map(UniqueFd file) {
 
 WordPage::~WordPage() { munmap(const_cast<wire::Words*>(words_), wire::kWordsBytes); }
 
-Instant BeganAt(const scheduler::Handover::Next& next, const wire::Word* word, Instant said) {
-  if (word == nullptr) return scheduler::BeganAt(next, 0, {}, said);
+Begun BegunBy(const wire::Word* word) {
+  if (word == nullptr) return {};
   const uint64_t epoch = word->began_epoch.load(std::memory_order_acquire);
-  const Instant at = InstantFromNanos(
-      static_cast<int64_t>(word->began_ns.load(std::memory_order_relaxed) & INT64_MAX));
-  return scheduler::BeganAt(next, epoch, at, said);
+  const uint64_t at = word->began_ns.load(std::memory_order_relaxed) & INT64_MAX;
+  return {epoch, InstantFromNanos(static_cast<int64_t>(at))};
 }
 
 }  // namespace baton::node

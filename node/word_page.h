@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/time.h"
-#include "scheduler/handover.h"
 #include "wire/word.h"
 
 namespace baton::node {
@@ -33,8 +32,12 @@ class WordPage {
   const wire::Words* words_;
 };
 
-// As scheduler::BeganAt(), by the next one's word; null: it has none any more.
-Instant BeganAt(const scheduler::Handover::Next& next, const wire::Word* word, Instant said);
+// The token that the word's client began last, and when, as it says; null: it has no word any more.
+struct Begun {
+  uint64_t epoch = 0;  // 0: none
+  Instant at{};
+};
+Begun BegunBy(const wire::Word* word);
 
 }  // namespace baton::node
 

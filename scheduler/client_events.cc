@@ -127,11 +127,12 @@ void ClientEvents::NoteConfirmed(const Client& client, const ClientReport& repor
 // It was sent its token ahead: when that began may be known only now.
 void ClientEvents::NoteBegun(uint32_t c, const ClientReport& report) {
   const Instant said_at = turn_.now - report.age;
-  const bool unwatched =
-      roster_.client(c).away_since != kNever && roster_.client(c).unwatched > Duration(0);
+  // Where only it can know, each of its words may tell that more exactly: the way here is a part of
+  // what they say.
+  const bool only_it = holding_.token().ahead_before;
   if (report.pod_held > Duration(0)) {
     holding_.NoteBegun(c, said_at - report.pod_held);
-  } else if (unwatched && report.claimed > Duration(0)) {
+  } else if (only_it && report.claimed > Duration(0)) {
     const Duration ago = IsDrained(report.phase) ? report.drained_ago : Duration(0);
     holding_.NoteBegun(c, said_at - ago - report.claimed);
   }

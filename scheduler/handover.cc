@@ -33,7 +33,7 @@ void Handover::Passed(Instant at, uint64_t client, const wire::Token& token) {
 }
 
 const Handover::Next* Handover::Heard(Instant at, uint64_t client, const wire::State& state,
-                                      uint64_t began_epoch) {
+                                      uint64_t began_epoch, Instant began_at) {
   for (auto next = next_.begin(); next != next_.end(); ++next) {
     if (next->client != client || next->token.epoch != state.epoch) continue;
     const bool drained = IsDrained(state.phase);
@@ -41,9 +41,16 @@ const Handover::Next* Handover::Heard(Instant at, uint64_t client, const wire::S
       next_.erase(next);
       return nullptr;
     }
+    if (began_epoch == state.epoch) next->began_at = BeganAt(*next, began_epoch, began_at, at);
     const bool over = drained && state.rev >= std::max(next->token.rev, next->closed);
     next->over_at = over ? std::min(next->over_at, at) : kNever;
-    return over ? &*next : nullptr;
+    if (!over) return nullptr;
+    Instant first = next->over_at;
+    for (const Next& one : next_) {
+      if (one.token.epoch == state.epoch) first = std::min(first, one.began_at);
+    }
+    next->held = std::max(Duration(1), next->over_at - first);
+    return &*next;
   }
   return nullptr;
 }
@@ -69,7 +76,8 @@ std::vector<Handover::Next> Handover::Gone(uint64_t client, uint64_t began_epoch
   std::erase_if(next_, [&](Next& next) {
     if (next.token.after_client == client) taken.push_back(next);
     if (next.client != client) return next.token.after_client == client;
-    next.began_at = began_at;
+    next.gone = true;
+    next.began_at = std::min(next.began_at, began_at);
     return next.token.epoch != began_epoch;
   });
   return taken;

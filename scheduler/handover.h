@@ -21,12 +21,12 @@ class Handover {
     uint64_t client = 0;
     wire::Token token;
     Instant passed_at{};
-    Instant began_at = kNever;  // of one that is gone: when it began
+    bool gone = false;
+    Instant began_at = kNever;  // as its memory told when it last said something, or was gone
     Instant over_at = kNever;   // when it said that it has drained, before its holder said so
-    // Until then.
-    Duration HeldSince(Instant began) const {
-      return over_at > began ? over_at - began : Duration(1);
-    }
+    // Until then, since the first client of its pod began: their Tokens have ways of their own, so
+    // one may begin when another has drained.
+    Duration held{0};
     uint64_t closed = 0;  // it was told to close meanwhile: by this revision
     // All that it was passed of this token.
     std::vector<wire::Token> Passed() const;
@@ -35,10 +35,11 @@ class Handover {
   // `token`, which waits for another one, is passed on to the client, `at`; or one that does not
   // is.
   void Passed(Instant at, uint64_t client, const wire::Token& token);
-  // A client's State has come in, at `at`, and its memory says which token it began last. Who has
-  // closed, as it was told to, and has not begun, waits no more. The Token that was passed on to it
-  // ahead, and that it has given back already by what it says; null: there is none.
-  const Next* Heard(Instant at, uint64_t client, const wire::State& state, uint64_t began_epoch);
+  // A client's State has come in, at `at`, and its memory says which token it began last, and when.
+  // Who has closed, as it was told to, and has not begun, waits no more. The Token that was passed
+  // on to it ahead, and that it has given back already by what it says; null: there is none.
+  const Next* Heard(Instant at, uint64_t client, const wire::State& state, uint64_t began_epoch,
+                    Instant began_at);
   // Whether somebody waits for what the client's State says to have drained.
   bool AwaitsEnd(uint64_t client, const wire::State& state) const;
   // It has: who waited, and waits no more.
@@ -51,9 +52,9 @@ class Handover {
   std::vector<Next> next_;
 };
 
-// When a Token that was passed on ahead began, as its client's memory says: at `began_at`, where
-// `began_epoch` is its own. Never before it was passed on, nor after `said`, when the holder's
-// State came in.
+// When a Token that was passed on ahead began, as is known already, or as its client's memory says:
+// at `began_at`, where `began_epoch` is its own. Never before it was passed on, nor after `said`,
+// when the holder's State came in.
 Instant BeganAt(const Handover::Next& next, uint64_t began_epoch, Instant began_at, Instant said);
 
 // What became of Tokens that were passed on ahead, when their holder says that it has drained.

@@ -66,6 +66,7 @@ void Holding::BeginNext(PodId before) {
   Begin(next.pod(), next.last_epoch(), next.quota());
   token_.granted_at = at;
   token_.ahead_at = next.sent_at();
+  token_.ahead_before = next.restored();
   token_.before = before;
   token_.measured = std::max(Duration(0), next.gone_at() - at);
   token_.deadline = at + next.quota();
@@ -94,6 +95,8 @@ void Holding::NoteBegun(uint32_t c, Instant at) {
   const uint32_t before = roster_.Find(token_.before);
   if (before != Roster::kNobody) line_.ChargeAside(before, at - token_.granted_at);
   token_.granted_at = at;
+  // The next daemon is to know since when it is charged.
+  members_.Store(c);
 }
 
 void Holding::TellNext(bool said) {

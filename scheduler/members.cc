@@ -11,8 +11,13 @@ void Members::Enlist(uint32_t c, Instant joined_at) {
   client.away_since = kNever;
   client.unwatched = Duration(0);
   token_.members.push_back(c);
-  turn_.Emit(
-      StoreHolder{client.id, roster_.pod(client.pod).id, token_.epoch, joined_at, token_.waited});
+  Store(c);
+}
+
+void Members::Store(uint32_t c) {
+  const Client& client = roster_.client(c);
+  turn_.Emit(StoreHolder{client.id, roster_.pod(client.pod).id, token_.epoch, client.joined_at,
+                         token_.waited});
 }
 
 void Members::Join(uint32_t c) {

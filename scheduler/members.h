@@ -27,6 +27,8 @@ class Members {
 
   // A client of the pod is a member since `joined_at`, and needs no word of it.
   void Enlist(uint32_t client, Instant joined_at);
+  // What is stored of the member is as it now is.
+  void Store(uint32_t client);
   // One more client of the pod is sent the token; and all that ask and have no part of it are.
   void Join(uint32_t client);
   void JoinParked();

@@ -41,6 +41,7 @@ struct Token {
   Roster::Numbers members;         // clients that have a part of it, in order of joining
   Instant granted_at{};
   Instant ahead_at = kNever;    // it was sent before it was granted: when
+  bool ahead_before = false;    // ... by a daemon before this one
   PodId before;                 // ... and whose the one before it was
   Instant deadline{};           // as this side sees it
   Instant renew_at = kNever;    // when to decide about an extension

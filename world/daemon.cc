@@ -153,6 +153,7 @@ void Daemon::Store(uint32_t g, const scheduler::StoreHolder& holder) {
     ++account.grants;
     ++world_.verdict.grants;
   }
+  site.granted_at = std::min(site.granted_at, holder.joined_at);
   if (holder.epoch > kEpochMost) {
     world_.Violation("epoch",
                      "a client's claim has moved the epochs to " + std::to_string(holder.epoch));

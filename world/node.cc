@@ -55,23 +55,19 @@ Node::Held Node::Gone(const Process& p) {
 void Node::Began(const scheduler::Handover::Next& next, Instant at) {
   const Process& q = *world_.processes[next.client - 1];
   if (!guards_.empty()) guards_[q.gpu].Began(world_.now, q.index, next.token);
-  if (next.began_at != kNever) return;  // it is gone
+  if (next.gone) return;
   for (const wire::Token& token : next.Passed()) NotePassed(q, token, at);
-  if (next.over_at == kNever) return;
-  const Instant began = BeganAt(next, q.word.began_epoch, q.word.began_at, next.over_at);
-  SetKeeps(q, false, at + next.HeldSince(began));
+  if (next.over_at != kNever) SetKeeps(q, false, at + next.held);
 }
 
 std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::State& state) {
   Seen& seen = SeenOf(p);
-  const auto* over = handovers_[p.gpu].Heard(world_.now, p.index + 1, state, p.word.began_epoch);
+  const auto* over =
+      handovers_[p.gpu].Heard(world_.now, p.index + 1, state, p.word.began_epoch, p.word.began_at);
   std::vector<scheduler::Handover::Next> begin;
   const Instant end = EndOf(p, state, begin);
   scheduler::Measured measured = meters_[p.gpu].Said(end, state, seen.meter);
-  if (over != nullptr) {
-    measured.held =
-        over->HeldSince(BeganAt(*over, p.word.began_epoch, p.word.began_at, over->over_at));
-  }
+  if (over != nullptr) measured.held = over->held;
   bool passed = true;
   if (!guards_.empty()) {
     scheduler::RelayGuard& guard = guards_[p.gpu];

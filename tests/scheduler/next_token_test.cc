@@ -151,7 +151,7 @@ TEST_F(SentAhead, WhatAHandOffCostsIsMeasuredByTheNextOne) {
   for (const auto [said, counts] : {Case{microseconds(30), microseconds(30)},
                                     {Duration(0), Duration(0)},
                                     {Duration::max(), milliseconds(1)}}) {
-    const Duration before = scheduler_.handoffs();
+    const Duration before = scheduler_.handoff_total();
     for (int i = 0; i < 100; ++i) {
       SendAhead();
       ASSERT_EQ(Holder(), 1u);
@@ -170,10 +170,30 @@ TEST_F(SentAhead, WhatAHandOffCostsIsMeasuredByTheNextOne) {
       told_[20] = {};
       Pass(milliseconds(50));
     }
-    EXPECT_EQ(scheduler_.handoffs() - before, 100 * counts);
+    EXPECT_EQ(scheduler_.handoff_total() - before, 100 * counts);
     if (counts == Duration(0)) continue;
     EXPECT_NEAR(Nanos(scheduler_.handoff()), Nanos(counts + options_.context_switch), 2'000);
   }
+}
+
+// Where its node says that later than the holder's end was known: what is stored is for the daemon
+// after this one, which charges from then on.
+TEST_F(SentAhead, SinceWhenItHoldsIsStoredOnceThatIsKnown) {
+  SendAhead();
+  Pass(milliseconds(30));
+  Step(ClientGone{ClientId{10}});
+  ASSERT_EQ(Holder(), 2u);
+  Report(20, Phase::kHolding, Duration(0), milliseconds(20));
+  const auto stored = std::find_if(effects_.begin(), effects_.end(), [](const Effect& effect) {
+    return std::holds_alternative<StoreHolder>(effect);
+  });
+  ASSERT_NE(stored, effects_.end());
+  const auto& holder = std::get<StoreHolder>(*stored);
+  EXPECT_EQ(holder.client, ClientId{20});
+  EXPECT_EQ(holder.epoch, told_[20].epoch);
+  EXPECT_EQ(holder.joined_at, now_ - milliseconds(20));
+  Report(20, Phase::kHolding, Duration(0), milliseconds(20));
+  EXPECT_TRUE(effects_.empty()) << "it is known already";
 }
 
 TEST_F(SentAhead, NothingIsSentToWhoHasNoWordNorWhereTheHolderHasNone) {
@@ -466,6 +486,18 @@ TEST_F(SentAheadBefore, IsChargedFromWhenItBeganHoweverOldItsWordIs) {
   EXPECT_EQ(charged_[2], milliseconds(70));
 }
 
+TEST_F(SentAheadBefore, BeganAsTheQuickestOfItsWordsTells) {
+  Said(10, Phase::kWaiting, kEpoch, milliseconds(110), Duration(0));
+  ASSERT_EQ(scheduler->holder(), PodId{2});
+  Pass(milliseconds(2));
+  // It began 100 us before the holder was heard, and this took 300 us.
+  Said(20, Phase::kDraining, kEpoch + 1, milliseconds(2) - microseconds(200), Duration(0));
+  Pass(milliseconds(1));
+  Said(20, Phase::kWaiting, kEpoch + 1, milliseconds(3) + microseconds(100), Duration(0));
+  EXPECT_EQ(charged_[2], milliseconds(3) + microseconds(100));
+  EXPECT_EQ(charged_[1] + charged_[2], milliseconds(113));
+}
+
 TEST_F(SentAheadBefore, IsOverWhereItsClientSaysSoOnceTheHolderIsHeard) {
   Said(20, Phase::kIdle, kEpoch + 1, milliseconds(20), milliseconds(50));
   Said(30, Phase::kWaiting, 0, Duration(0), Duration(0));
@@ -548,7 +580,7 @@ TEST_F(HandedOver, ItBeginsWhenExactlyTheHoldersTokenHasDrained) {
 
 TEST_F(HandedOver, WhoIsToldToCloseMayHaveBegunBefore) {
   Pass(2, Word(6, 2, 0));
-  handover_.Heard(now_, 2, Drained(6, 2), 6);
+  handover_.Heard(now_, 2, Drained(6, 2), 6, {});
   ASSERT_TRUE(handover_.AwaitsEnd(1, Drained(5, 2)));
   const auto passed = handover_.Take(1, Drained(5, 2)).at(0).Passed();
   ASSERT_EQ(passed.size(), 2u);
@@ -557,13 +589,27 @@ TEST_F(HandedOver, WhoIsToldToCloseMayHaveBegunBefore) {
 }
 
 TEST_F(HandedOver, WhoHasClosedBeforeItBeganWaitsNoMore) {
-  handover_.Heard(now_, 2, Drained(6, 2), 0);
+  handover_.Heard(now_, 2, Drained(6, 2), 0, {});
   EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 1))) << "it was not told yet";
   Pass(2, Word(6, 2, 0));
-  handover_.Heard(now_, 2, Drained(6, 1), 0);
+  handover_.Heard(now_, 2, Drained(6, 1), 0, {});
   EXPECT_TRUE(handover_.AwaitsEnd(1, Drained(5, 1)));
-  handover_.Heard(now_, 2, Drained(6, 2), 0);
+  handover_.Heard(now_, 2, Drained(6, 2), 0, {});
   EXPECT_FALSE(handover_.AwaitsEnd(1, Drained(5, 2)));
+}
+
+// Its pod's second client got its own later, and began when the first one had drained.
+TEST_F(HandedOver, APodHoldsItFromItsFirstClientsBeginning) {
+  Pass(3, Ahead());
+  const Instant began = now_ + milliseconds(1);
+  EXPECT_EQ(handover_.Heard(now_ + milliseconds(15), 2, Drained(6, 1), 6, began)->held,
+            milliseconds(14));
+  const Instant later = now_ + milliseconds(50);
+  EXPECT_EQ(handover_.Heard(now_ + milliseconds(66), 3, Drained(6, 1), 6, later)->held,
+            milliseconds(65));
+  EXPECT_EQ(handover_.Heard(now_ + milliseconds(99), 3, Drained(6, 1), 6, later)->held,
+            milliseconds(65))
+      << "it says so again";
 }
 
 TEST_F(HandedOver, AWordThatOpensTheHoldersGateAgainMakesItVoid) {
