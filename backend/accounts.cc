@@ -198,7 +198,7 @@ void Accounts::Sample(Gpu& gpu) {
     }
   }
   gpu.series.Add(now, HeldNow(gpu, now), gpu.busy_ns);
-  gpu.handoffs.Add(now, static_cast<uint64_t>(Nanos(gpu.scheduler.handoffs())), 0);
+  gpu.handoffs.Add(now, static_cast<uint64_t>(Nanos(gpu.scheduler.handoff_total())), 0);
   for (const scheduler::PodStatus& pod : gpu.scheduler.Status(now)) {
     auto on = gpu.pods.find(pod.pod);
     if (on == gpu.pods.end()) continue;  // deleted, and only its debt is left

@@ -182,7 +182,7 @@ struct Gpu {
   Duration held{0};        // since the daemon started, by all pods
   uint64_t busy_ns = 0;    // the same, as hooks measured it
   Series series;           // of these two
-  Series handoffs;         // of TokenScheduler::handoffs()
+  Series handoffs;         // of TokenScheduler::handoff_total()
   Timeline timeline;
   scheduler::TokenScheduler scheduler;
   HolderFile file;

@@ -186,10 +186,10 @@ void AddKernelCap(json& sentences, const Arbiter& arbiter, const Pod& pod,
 // What hand-offs took of the pod's GPU lately, where it is worth a word.
 void AddHandoffs(json& sentences, const Gpu& gpu, Instant now, policy::Share most) {
   const scheduler::TokenScheduler& tokens = gpu.scheduler;
-  const double part =
-      gpu.handoffs
-          .Over(std::chrono::minutes(1), now, static_cast<uint64_t>(Nanos(tokens.handoffs())), 0)
-          .held;
+  const double part = gpu.handoffs
+                          .Over(std::chrono::minutes(1), now,
+                                static_cast<uint64_t>(Nanos(tokens.handoff_total())), 0)
+                          .held;
   if (part < kHandoffsWorthAWord) return;
   std::string sentence = fmt::format(
       "In the last minute {} stood still for {:.1f} % of the time because its token moved from pod "

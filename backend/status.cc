@@ -189,7 +189,7 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
            {"present", gpu->present},
            {"epoch", gpu->scheduler.epoch()},
            {"handoff_ns", Nanos(gpu->scheduler.handoff())},
-           {"handoffs_ns", Nanos(gpu->scheduler.handoffs())},
+           {"handoff_total_ns", Nanos(gpu->scheduler.handoff_total())},
            {"grants", gpu->grants},
            {"overruns", gpu->overruns},
            {"hung", gpu->hung},

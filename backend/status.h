@@ -16,11 +16,10 @@ namespace baton::backend {
 //
 //   daemon   {version, mode, pid, started, degraded: [sentence]}
 //   gpus     [{uuid, name, node, memory, present, epoch, holder?, queue: [pod], handoff_ns,
-//   handoffs_ns,
-//             grants, overruns, hung, link: "up"|"cut", health: "healthy"|"failed"|"missing", why,
-//             cordoned, kernel_caps, kernel_caps_why, memory_overhead (Gpu::overhead),
-//             memory_reserve,
-//             unmanaged: [{pid, user, uid, command, container, pod, memory}]}]
+//             handoff_total_ns, grants, overruns, hung, link: "up"|"cut", health:
+//             "healthy"|"failed"|"missing", why, cordoned, kernel_caps, kernel_caps_why,
+//             memory_overhead (Gpu::overhead), memory_reserve, unmanaged: [{pid, user, uid,
+//             command, container, pod, memory}]}]
 //                                                        holder: absent when nobody holds
 //   pods     [{name, id, request, limit, memory, memory_percent, mode, priority, team, user,
 //             namespace, uid, phase, held_ns, busy_ns,

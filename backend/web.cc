@@ -293,7 +293,7 @@ net::GpuMetrics MetricsOf(const MetricsWork& work, const Arbiter& arbiter,
   row.held_ratio = lately.held;
   row.busy_ratio = lately.waited;  // the second of the two is busy time here
   row.handoff = gpu.scheduler.handoff();
-  row.handoffs_time = gpu.scheduler.handoffs();
+  row.handoff_total = gpu.scheduler.handoff_total();
   row.handoffs = gpu.grants;
   row.sent_ahead = gpu.sent_ahead;
   row.hung = gpu.hung;

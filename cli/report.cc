@@ -354,6 +354,9 @@ struct ReportCommand {
   bool focus = false;                               // has --format focus too
 };
 
+const Flag kFrom{"from", "", "TIME", "Such as 2026-11-01 or 2026-11-01T09:30, UTC"};
+const Flag kTo{"to", "", "TIME", "End of the window, exclusive"};
+
 const ReportCommand kReport{
     "report",
     "Who used what: GPU-hours, cost, idle time",
@@ -363,7 +366,7 @@ const ReportCommand kReport{
      {"last", "", "TIME", "Length of the window up to now; default: 30d"},
      {"from", "", "TIME",
       "Such as 2026-11-01 or 2026-11-01T09:30; UTC unless --time-zone is given"},
-     {"to", "", "TIME", "End of the window, exclusive"},
+     kTo,
      {"time_zone", "", "ZONE",
       "In which days and months begin, such as Europe/Berlin; default: UTC", true},
      {"team", "", "PATH", "Only this team and the teams below it", true},
@@ -409,8 +412,8 @@ const ReportCommand kWhatIf{
     "whatif",
     "What pods would have got with these, or other, requests and limits",
     {{"last", "", "TIME", "Length of the window up to now; default: 24h"},
-     {"from", "", "TIME", "Such as 2026-11-01 or 2026-11-01T09:30, UTC"},
-     {"to", "", "TIME", "End of the window, exclusive"},
+     kFrom,
+     kTo,
      {"shares", "", "POD=REQUEST[:LIMIT],...",
       "Instead of what these pods ask for, in percent; default: all as they are"}},
     R"(Examples:
@@ -429,8 +432,8 @@ const ReportCommand kLog{
     "log",
     "Who changed what: shares, GPUs, weights, budgets, prices",
     {{"last", "", "TIME", "Length of the window up to now; default: 7d"},
-     {"from", "", "TIME", "Such as 2026-11-01 or 2026-11-01T09:30, UTC"},
-     {"to", "", "TIME", "End of the window, exclusive"},
+     kFrom,
+     kTo,
      {"pod", "", "NAME", "Only of this pod: its name, or NAMESPACE/NAME"},
      {"gpu", "", "UUID", "Only of this GPU"},
      {"team", "", "PATH", "Only of this team"},

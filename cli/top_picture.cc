@@ -224,7 +224,7 @@ void GpuParts::Hear(const json& status, Instant now) {
     }
   }
   for (const json& gpu : status.value("gpus", none)) {
-    sums[gpu.value("uuid", "")].handoffs_ns = gpu.value("handoffs_ns", uint64_t{0});
+    sums[gpu.value("uuid", "")].handoff_total_ns = gpu.value("handoff_total_ns", uint64_t{0});
   }
   const auto span = static_cast<double>(Nanos(now - heard_));
   parts_.clear();
@@ -237,7 +237,7 @@ void GpuParts::Hear(const json& status, Instant now) {
                                 : std::min(1.0, static_cast<double>(now_ns - before_ns) / span);
     };
     parts_[uuid] = {part(sum.busy_ns, before->second.busy_ns),
-                    part(sum.handoffs_ns, before->second.handoffs_ns)};
+                    part(sum.handoff_total_ns, before->second.handoff_total_ns)};
   }
   sums_ = std::move(sums);
   heard_ = now;

@@ -39,7 +39,7 @@ class GpuParts {
  private:
   struct Sums {
     uint64_t busy_ns = 0;
-    uint64_t handoffs_ns = 0;
+    uint64_t handoff_total_ns = 0;
   };
   struct Parts {
     double busy = -1;

@@ -140,7 +140,7 @@ void AddGpus(Families& f, const Labelled<GpuMetrics>& gpus) {
   all([](const GpuMetrics& g) { return Seconds(g.handoff); });
   f.Counter("baton_gpu_handoffs_seconds_total",
             "Time in which the GPU stood still because its token moved, as hooks measured it.");
-  all([](const GpuMetrics& g) { return Seconds(g.handoffs_time); });
+  all([](const GpuMetrics& g) { return Seconds(g.handoff_total); });
   f.Counter("baton_gpu_handoffs_total", "Number of moves of the GPU's token to another pod.");
   all([](const GpuMetrics& g) { return double(g.handoffs); });
   f.Counter("baton_gpu_tokens_sent_ahead_total",

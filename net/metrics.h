@@ -61,7 +61,7 @@ struct GpuMetrics {
   std::optional<double> sm_utilization_ratio;      // NVML's word; absent when it has none
   std::optional<double> memory_utilization_ratio;  // the same
   Duration handoff{0};                             // what moving the token costs at present
-  Duration handoffs_time{0};                       // in which the GPU stood still for them
+  Duration handoff_total{0};                       // in which the GPU stood still for them
   uint64_t handoffs = 0;
   uint64_t sent_ahead = 0;           // tokens, while the holder before them drained
   uint64_t waiting_pods = 0;         // now, without those that their limit holds back

@@ -62,7 +62,7 @@ void Forecast::NoteWay(Duration took) { Smooth(grant_ns_, took, options_.quota_m
 
 void Forecast::NoteHandoff(Duration took) {
   if (took <= Duration(0)) return;
-  handoffs_ += took;
+  handoff_total_ += took;
   Smooth(handoff_ns_, took, 2 * options_.quota_max);
   base_quota_ = ReckonBaseQuota();
 }

@@ -37,7 +37,7 @@ class Forecast {
   // What a hand-off costs the GPU: as NoteHandoff(), smoothed, and `context_switch`.
   Duration handoff() const { return Duration(handoff_ns_) + options_.context_switch; }
   // All hand-offs so far, as NoteHandoff().
-  Duration handoffs() const { return handoffs_; }
+  Duration handoff_total() const { return handoff_total_; }
   // The part of one in which nobody holds: by way of this daemon, a return. A grant is its pod's.
   Duration unheld() const {
     return std::max(Duration(1), Duration(handoff_ns_ / 2) + options_.context_switch);
@@ -53,7 +53,7 @@ class Forecast {
   int64_t grant_ns_;
   int64_t handoff_ns_;   // without what the GPU itself needs
   Duration base_quota_;  // by handoff_ns_
-  Duration handoffs_{0};
+  Duration handoff_total_{0};
 };
 
 }  // namespace baton::scheduler

@@ -70,7 +70,7 @@ class TokenScheduler {
   // What a hand-off costs the GPU at present, and what all of them have cost since this scheduler
   // began, but for `context_switch`.
   Duration handoff() const { return forecast_.handoff(); }
-  Duration handoffs() const { return forecast_.handoffs(); }
+  Duration handoff_total() const { return forecast_.handoff_total(); }
   // Every pod, ordered by id.
   std::vector<PodStatus> Status(Instant now);
   // For a gang's coordinator: as of the last Step.

@@ -80,6 +80,73 @@ TEST_F(KeptBooks, OtherSharesAreReckonedWithWhatAPodThatIsGoneLastAskedFor) {
   EXPECT_TRUE(row("former", "former=10").at("known"));
 }
 
+// Two observed pods: what hooks say they executed is all that is known of how busy the GPU was.
+TEST_F(KeptBooks, AnObservedGpuWasIdleWhereNoPodExecuted) {
+  Configure();
+  WriteText(folder_ / "batond.toml",
+            ReadText(folder_ / "batond.toml").replace(0, 9, "[server]\nmode = \"observe\"\n"));
+  Start();
+  ScriptedClient half(folder_ / "run/baton.sock", 1), whole(folder_ / "run/baton.sock", 2);
+  ASSERT_TRUE(half.Join(Pod("half"), "GPU-a"));
+  ASSERT_TRUE(whole.Join(Pod("whole", {{"gpus", {"GPU-b"}}}), "GPU-b"));
+  const auto idle = [&](const std::string& gpu) {
+    const json report = Report("gpu");
+    for (const json& row : report.value("rows", json::array())) {
+      if (row.at("key") == gpu) return row.at("idle_hours").get<double>() * 3600;
+    }
+    return 0.0;
+  };
+  const auto work = [&](ScriptedClient& client, double part, double seconds) {
+    client.state.busy_ns += static_cast<uint64_t>(1e9 * part * seconds);
+    client.Report(wire::Phase::kIdle);
+  };
+  const auto now = [] {
+    return std::chrono::duration<double>(MonotonicNow().time_since_epoch()).count();
+  };
+  ASSERT_TRUE(KnowsTheGpus());
+  const double began = now(), before_a = idle("GPU-a"), before_b = idle("GPU-b");
+  for (double at = began; at < began + 3;) {
+    usleep(50'000);
+    const double passed = now() - at;
+    at += passed;
+    work(half, 0.5, passed);
+    work(whole, 1, passed);
+  }
+  const double passed = now() - began;
+  EXPECT_TRUE(Eventually([&] { return idle("GPU-a") - before_a > 0.3 * passed; })) << idle("GPU-a");
+  EXPECT_LT(idle("GPU-a") - before_a, 0.5 * passed + 1) << "it is sampled once a second";
+  EXPECT_LT(idle("GPU-b") - before_b, 1);
+  EXPECT_EQ(PodStatus("half").at("held_ns"), 0) << "nobody was given the GPU";
+}
+
+// Who comes next is slow to say that it has begun.
+TEST_F(KeptBooks, APodIsToldOfTheTimeThatHandoffsTakeOfItsGpu) {
+  Configure();
+  Start();
+  const auto explained = [&] {
+    return Say({{"command", "explain"}, {"pod", "a"}}).at("sentences").dump();
+  };
+  ScriptedClient a(folder_ / "run/baton.sock", 1), b(folder_ / "run/baton.sock", 2);
+  ASSERT_TRUE(a.Join(Pod("a"), "GPU-a") && b.Join(Pod("b"), "GPU-a"));
+  EXPECT_EQ(explained().find("moved from pod to pod"), std::string::npos) << explained();
+  ASSERT_TRUE(a.AskUntilGranted() && a.Report(wire::Phase::kHolding));
+  for (int turn = 0; turn < 200; ++turn) {
+    ScriptedClient &holder = turn % 2 == 0 ? a : b, &next = turn % 2 == 0 ? b : a;
+    ASSERT_TRUE(next.Ask());
+    ASSERT_TRUE(Eventually([&] {
+      holder.HasGrantNow();  // its newest revision is what is given back
+      return holder.GiveBack() && next.HasGrantNow();
+    }));
+    usleep(2'000);
+    ASSERT_TRUE(next.Report(wire::Phase::kHolding));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const std::string text = explained();
+    return text.find("GPU-a stood still for ") != std::string::npos &&
+           text.find("That is more than handoff_fraction (1.0 %)") != std::string::npos;
+  })) << explained();
+}
+
 TEST_F(KeptBooks, WhatAPodUsesAfterItsMoveIsTheOtherTeams) {
   Configure();
   Start();

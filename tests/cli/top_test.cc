@@ -15,14 +15,14 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // `pods` on each of `gpus`: "pod-0" on the first, "pod-1" on the second, ...; each has had as many
 // percent of the last second as its number.
-json StatusOf(int gpus, int pods, int64_t busy_ns = 0, int64_t handoffs_ns = 0) {
+json StatusOf(int gpus, int pods, int64_t busy_ns = 0, int64_t handoff_total_ns = 0) {
   json status{{"gpus", json::array()}, {"pods", json::array()}};
   for (int g = 0; g < gpus; ++g) {
     status["gpus"].push_back({{"uuid", "GPU-" + std::to_string(g)},
                               {"name", "NVIDIA H200"},
                               {"memory", 141 * kGiB},
                               {"holder", "pod-" + std::to_string(g)},
-                              {"handoffs_ns", handoffs_ns},
+                              {"handoff_total_ns", handoff_total_ns},
                               {"queue", {"a", "b"}}});
   }
   for (int p = 0; p < gpus * pods; ++p) {

@@ -270,6 +270,24 @@ TEST_F(Web, TimelineAndPrometheusAgreeWithTheDevicesRecord) {
   Figure("sent_ahead", 100 * ahead / moves, "% of the hand-offs");
   EXPECT_GE(ahead, 0.5 * moves);
   EXPECT_LE(ahead, moves + 1);
+  // By the device's own record it stood still for as long as that, and for what the first launch
+  // takes to begin.
+  std::map<uint64_t, std::pair<uint64_t, const Pod*>> kernels;  // by start: end, whose
+  for (const char* name : {"a", "b", "c"}) {
+    const Pod& pod = PodNamed(name);
+    for (const auto& record : RecordsOf(pod, device())) {
+      kernels[record.start_ns] = {record.end_ns, &pod};
+    }
+  }
+  double stood_still = 0;
+  for (auto at = kernels.begin(), next = std::next(at); next != kernels.end(); at = next++) {
+    if (at->second.second == next->second.second || next->first < at->second.first) continue;
+    stood_still += static_cast<double>(next->first - at->second.first) / 1e9;
+  }
+  const double handed_over = number("baton_gpu_handoffs_seconds_total");
+  Figure("handoffs_of_what_it_stood_still", 100 * handed_over / stood_still, "%");
+  EXPECT_GT(handed_over, 0.1 * stood_still);
+  EXPECT_LT(handed_over, 1.3 * stood_still);
   if (!prometheus) GTEST_SKIP() << "Prometheus is not installed; scripts/setup fetches it";
   ASSERT_EQ(rates.size(), 3u) << rates;
   double all = 0;

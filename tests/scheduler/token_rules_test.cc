@@ -86,6 +86,20 @@ TEST_F(TokenRules, ALongBurstGetsTheLongestTokenAndNoLongerOne) {
   EXPECT_EQ(told_[1].quota, options_.quota_max);
 }
 
+// Pod 1 is granted the free GPU 200 times, and confirms each grant 1 ms later.
+class FreeGpu : public TokenRules {
+ protected:
+  void TakeTurns() {
+    for (int i = 0; i < 200; ++i) {
+      Say(1, Phase::kWaiting);
+      Pass(milliseconds(1));
+      Say(1, Phase::kHolding);
+      Say(1, Phase::kIdle);
+      Pass(milliseconds(1));
+    }
+  }
+};
+
 // 250 us until the first ones have been measured.
 class ManyHandOffs : public TokenRules {
  protected:
@@ -117,7 +131,7 @@ TEST_F(TokenRules, WhatAHandOffCostsIsMeasuredByTheConfirmations) {
   }
   EXPECT_GT(scheduler_.handoff(), microseconds(1'900));
   EXPECT_LT(scheduler_.handoff(), microseconds(2'100));
-  EXPECT_EQ(scheduler_.handoffs(), 200 * milliseconds(2));
+  EXPECT_EQ(scheduler_.handoff_total(), 200 * milliseconds(2));
 }
 
 // Of many pods at small limits some would have two turns before others had one.
@@ -148,14 +162,9 @@ TEST_F(ManyHandOffs, ATokenAtALimitIsNoShorterThanTwiceTheLeastWhereOthersWait) 
   EXPECT_EQ(longest[2], options_.quota_min);
 }
 
-TEST_F(TokenRules, AnExtensionIsDecidedByHowLongTheWayTakes) {
+TEST_F(FreeGpu, AnExtensionIsDecidedByHowLongTheWayTakes) {
   Add(1, Spec(50));
-  for (int i = 0; i < 200; ++i) {
-    Say(1, Phase::kWaiting);
-    Pass(milliseconds(1));
-    Say(1, Phase::kHolding);
-    Say(1, Phase::kIdle);
-  }
+  TakeTurns();
   Say(1, Phase::kWaiting);
   const Instant ends = now_ + told_[1].quota;
   Say(1, Phase::kHolding);
@@ -163,17 +172,11 @@ TEST_F(TokenRules, AnExtensionIsDecidedByHowLongTheWayTakes) {
   EXPECT_NEAR(Nanos(ends - now_), Nanos(options_.backlog + 2 * milliseconds(1)), 600'000);
 }
 
-TEST_F(TokenRules, AGrantOfAGpuThatWasFreeIsNoHandOff) {
+TEST_F(FreeGpu, ItsGrantIsNoHandOff) {
   Add(1, Spec(50));
-  for (int i = 0; i < 200; ++i) {
-    Say(1, Phase::kWaiting);
-    Pass(milliseconds(1));
-    Say(1, Phase::kHolding);
-    Say(1, Phase::kIdle);
-    Pass(milliseconds(1));
-  }
+  TakeTurns();
   EXPECT_EQ(scheduler_.handoff(), microseconds(250));
-  EXPECT_EQ(scheduler_.handoffs(), Duration(0));
+  EXPECT_EQ(scheduler_.handoff_total(), Duration(0));
 }
 
 TEST_F(TokenRules, WhoHoldsIsToldOfARivalThatBeginsToWait) {

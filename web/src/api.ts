@@ -31,7 +31,7 @@ export const gpu = object({
   holder: optional(text),  // Name of the pod that holds the token; absent if none does.
   queue: list(text),  // Names of the pods that wait.
   handoff_ns: number,  // Current cost of moving the token to another pod.
-  handoffs_ns: optional(number),  // Time in which the GPU stood still because its token moved, since the daemon started.
+  handoff_total_ns: optional(number),  // Time in which the GPU stood still because its token moved, since the daemon started.
   grants: number,
   overruns: number,  // Number of holders that drained long after their quota.
   hung: flag,  // Whether the holder does not drain.
