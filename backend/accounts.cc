@@ -65,7 +65,11 @@ Accounts::~Accounts() { *alive_ = false; }
 UsageEntry* Accounts::Of(const Gpu& gpu, PodId pod) const { return usage_.Find(pod, gpu.key, 0); }
 
 uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, Instant now) const {
-  const UsageEntry* account = Of(gpu, pod);
+  return HeldNow(gpu, pod, Of(gpu, pod), now);
+}
+
+uint64_t Accounts::HeldNow(const Gpu& gpu, PodId pod, const UsageEntry* account,
+                           Instant now) const {
   uint64_t held = account != nullptr ? account->usage.held_ns : 0;
   if (const auto part = gpu.allocations.find(pod); part != gpu.allocations.end()) {
     held += Uncharged(part->second, now);
@@ -115,8 +119,8 @@ void Accounts::Report(Lane& lane, const wire::State& state) {
           total.usage.unmanaged_ns);
   uint64_t busy = within(state.busy_ns, lane.before.busy_ns, passed);
   if (Enforces(options_)) {
-    const uint64_t held = HeldNow(*lane.gpu, lane.client->pod, now) + total.usage.unmanaged_ns +
-                          static_cast<uint64_t>(Nanos(kBefore));
+    const uint64_t held = HeldNow(*lane.gpu, lane.client->pod, &total, now) +
+                          total.usage.unmanaged_ns + static_cast<uint64_t>(Nanos(kBefore));
     busy = std::min(busy, last.busy_ns + (held - std::min(held, total.usage.busy_ns)));
   }
   lane.gpu->busy_ns += Advance(last.busy_ns, busy, total.usage.busy_ns);

@@ -89,6 +89,7 @@ class Accounts {
   bool GoOn(Work& work, size_t most);
   void AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
                   const std::vector<std::string>& gpus);
+  uint64_t HeldNow(const Gpu& gpu, PodId pod, const UsageEntry* account, Instant now) const;
   void ChargeAllocated(Gpu& gpu, Instant now);
   void TallyIdle(Gpu& gpu, Instant now);
   void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);

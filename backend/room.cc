@@ -110,6 +110,7 @@ void Room::OnMemory(Lane& lane, uint64_t grown) {
 }
 
 void Room::OnState(Lane& lane, const wire::State& state) {
+  if (!lane.swaps) return;
   const Pod* pod = pods_.Find(lane.client->pod);
   if (pod == nullptr || !pod->swap) return;
   Gpu& gpu = *lane.gpu;

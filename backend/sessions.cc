@@ -197,6 +197,7 @@ void Sessions::Attach(ClientId id, const wire::Attach& attach) {
   }
   lane->index = attach.gpu;
   lane->attached = true;
+  lane->swaps = pod != nullptr && pod->swap;
   client->by_index[attach.gpu] = lane;
 
   SendAttached(options_, *lane, pod, pod != nullptr ? MemoryBound(gpu, pods_, *pod) : 0);
