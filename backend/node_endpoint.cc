@@ -15,6 +15,7 @@
 #include "base/entropy.h"
 #include "net/keys.h"
 #include "node/process.h"
+#include "wire/batch.h"
 #include "wire/codec.h"
 
 namespace baton::backend {
@@ -52,7 +53,7 @@ class NodeEndpoint::Node : public ClientLink {
     wire::ToClient message;
     message.client = number;
     message.frame = {frame.data(), frame.size()};
-    endpoint.SendTo(identity, message);
+    endpoint.Tell(*this, message);
   }
   void SendAhead(uint64_t number, const wire::Token& token) override {
     char buffer[wire::kTenantFrameMax];
@@ -69,7 +70,7 @@ class NodeEndpoint::Node : public ClientLink {
   void KillProcess(uint64_t number) override {
     wire::KillClient message;
     message.client = number;
-    endpoint.SendTo(identity, message);
+    endpoint.Tell(*this, message);
   }
 
   NodeEndpoint& endpoint;
@@ -78,6 +79,8 @@ class NodeEndpoint::Node : public ClientLink {
   uint64_t instance = 0;
   uint64_t replaced = 0;  // the instance before
   bool connected = false;
+  bool batches = false;  // its relay understands them
+  wire::FrameBatch<wire::FramesDown> batch;
   Instant heard{};
   Instant asked_again{};  // when NodeSync was last sent
   std::unordered_map<uint64_t, ClientId> clients;
@@ -245,6 +248,31 @@ bool NodeEndpoint::SendTo(const std::string& identity, const Message& message) {
   return size != 0 && socket_.Send({identity, {buffer, size}});
 }
 
+template <class Message>
+void NodeEndpoint::Tell(Node& node, const Message& message) {
+  char buffer[wire::kTenantFrameMax + kEnvelope];
+  const size_t size = wire::Encode(message, buffer, sizeof buffer);
+  if (size == 0) return;
+  const auto send = [&](std::string_view frames) { socket_.Send({node.identity, frames}); };
+  if (!node.batches) return send({buffer, size});
+  if (node.batch.empty()) FlushSoon(node);
+  node.batch.Add({buffer, size}, send);
+}
+
+void NodeEndpoint::FlushSoon(Node& node) {
+  to_flush_.push_back(&node);
+  if (to_flush_.size() > 1) return;
+  boost::asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) Flush();
+  });
+}
+
+void NodeEndpoint::Flush() {
+  for (Node* node : std::exchange(to_flush_, {})) {
+    node->batch.Flush([&](std::string_view frames) { socket_.Send({node->identity, frames}); });
+  }
+}
+
 void NodeEndpoint::SendError(const std::string& identity, wire::ErrorKind kind,
                              std::string_view text) {
   wire::Error error;
@@ -345,6 +373,8 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   node.identity = identity;
   node.instance = hello.instance;
   node.connected = true;
+  node.batches = hello.batches;
+  node.batch.Clear();
   node.heard = MonotonicNow();
   node.asked_again = node.heard;  // a relay that is welcomed says everything again by itself
   node_by_identity_[identity] = &node;
@@ -352,6 +382,7 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   wire::NodeWelcome welcome;
   welcome.instance = instance_;
   welcome.heartbeat_ns = static_cast<uint64_t>(Nanos(options_.zmq.heartbeat));
+  welcome.batches = true;
   SendTo(identity, welcome);
 
   std::vector<devmgr::Card> cards;
@@ -393,8 +424,24 @@ void NodeEndpoint::AskAboutMissing(Node& node) {
     wire::NodeCheck check;
     check.pid = missing.pid;
     check.start_time = missing.start_time;
-    SendTo(node.identity, check);
+    Tell(node, check);
   }
+}
+
+void NodeEndpoint::FromNode(Node& node, const wire::FramesUp& batch) {
+  const std::string identity = node.identity;
+  const bool whole = wire::EachFrame(batch.frames, [&](std::string_view bytes) {
+    wire::Frame frame;
+    const bool is_one = frame.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk &&
+                        frame.type() != wire::FramesUp::kType;
+    if (is_one) return FromNode(node, frame);
+    SendError(identity, wire::ErrorKind::kMalformed, "a frame among others is none of Baton's");
+  });
+  if (!whole) {
+    SendError(identity, wire::ErrorKind::kMalformed,
+              "frames that came together have wrong lengths");
+  }
+  Flush();  // the node has work while this side takes in what others say
 }
 
 void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
@@ -507,6 +554,11 @@ void NodeEndpoint::FromNode(Node& node, const wire::Frame& frame) {
                         if (!alive.expired()) Answer(identity, request, answer);
                       });
       return;
+    }
+    case wire::FramesUp::kType: {
+      wire::FramesUp message;
+      if (!frame.Read(message)) return malformed();
+      return FromNode(node, message);
     }
     case wire::Ping::kType:
       return;

@@ -57,6 +57,7 @@ class NodeEndpoint {
 
   void Receive(const std::vector<std::string_view>& parts, std::string_view user);
   void FromNode(Node& node, const wire::Frame& frame);
+  void FromNode(Node& node, const wire::FramesUp& batch);
   void FromDirect(Direct& direct, const wire::Frame& frame);
   void OnNodeHello(const std::string& identity, const wire::NodeHello& hello,
                    std::string_view user);
@@ -73,6 +74,12 @@ class NodeEndpoint {
   void Beat();
   template <class Message>
   bool SendTo(const std::string& identity, const Message& message);
+  // The same once this turn of the loop is over, in one message with all that it is told by then,
+  // where its relay understands that.
+  template <class Message>
+  void Tell(Node& node, const Message& message);
+  void FlushSoon(Node& node);
+  void Flush();
   void SendError(const std::string& identity, wire::ErrorKind kind, std::string_view text);
 
   boost::asio::io_context& io_;
@@ -92,6 +99,7 @@ class NodeEndpoint {
   std::map<std::string, std::unique_ptr<Node>> nodes_;                // by name
   std::unordered_map<std::string, Node*> node_by_identity_;           // current ones only
   std::unordered_map<std::string, std::unique_ptr<Direct>> directs_;  // by identity
+  std::vector<Node*> to_flush_;                                       // each once
   uint64_t directs_made_ = 0;
   int beats_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

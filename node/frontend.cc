@@ -8,6 +8,7 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <tuple>
 #include <utility>
 
@@ -175,7 +176,17 @@ template <class Message>
 bool Frontend::Say(const Message& message) {
   char buffer[std::max(wire::kTenantFrameMax, sizeof(Message)) + kEnvelope];
   const size_t size = wire::Encode(message, buffer, sizeof buffer);
-  return size != 0 && dealer_->Send({{buffer, size}});
+  if (size == 0) return false;
+  const auto send = [this](std::string_view frames) { return dealer_->Send({frames}); };
+  if (!batches_ || size > wire::kBatchMax - wire::kBatchLength) {
+    batch_.Flush(send);
+    return send({buffer, size});
+  }
+  if (batch_.empty()) {
+    boost::asio::post(io_, [this, send] { batch_.Flush(send); });
+  }
+  batch_.Add({buffer, size}, send);
+  return true;
 }
 
 void Frontend::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hello,
@@ -333,7 +344,23 @@ void Frontend::FromBatond(const std::vector<std::string_view>& parts) {
     return;
   }
   heard_ = MonotonicNow();
+  FromBatond(frame);
+}
+
+void Frontend::FromBatond(const wire::Frame& frame) {
   switch (frame.type()) {
+    case wire::FramesDown::kType: {
+      wire::FramesDown message;
+      if (!frame.Read(message)) return;
+      wire::EachFrame(message.frames, [this](std::string_view bytes) {
+        wire::Frame one;
+        if (one.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk &&
+            one.type() != wire::FramesDown::kType) {
+          FromBatond(one);
+        }
+      });
+      return;
+    }
     case wire::ToClient::kType: {
       wire::ToClient message;
       if (frame.Read(message)) OnToClient(message);
@@ -486,6 +513,8 @@ void Frontend::SayNodeHello() {
     gpus += line;
   }
   hello.gpus.Set(gpus);
+  hello.batches = true;
+  batches_ = false;  // until it is known who is there now
   Say(hello);
 }
 
@@ -499,6 +528,7 @@ void Frontend::OnNodeWelcome(const wire::NodeWelcome& welcome) {
   ever_up_ = true;
   said_lost_ = false;
   batond_ = welcome.instance;
+  batches_ = welcome.batches;
   SayEverything();
 }
 

@@ -35,6 +35,7 @@
 #include "node/signals.h"
 #include "node/tenant_endpoint.h"
 #include "scheduler/relay_guard.h"
+#include "wire/batch.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
 
@@ -96,6 +97,7 @@ class Frontend : private TenantSink {
   void FindGpus();
   Result<void> Connect();
   void FromBatond(const std::vector<std::string_view>& parts);
+  void FromBatond(const wire::Frame& frame);
   void OnToClient(const wire::ToClient& message);
   // Passes the token, which came as `bytes`, on to the client, where it may.
   void Pass(uint64_t number, Client& client, wire::Token token, std::string_view bytes);
@@ -113,6 +115,8 @@ class Frontend : private TenantSink {
   void TellAway(uint64_t number);
   void LinkLost();
   void Beat();
+  // Once this turn of the loop is over, in one message with all that is said by then, where batond
+  // understands that. False: it could not be sent.
   template <class Message>
   bool Say(const Message& message);
 
@@ -147,6 +151,8 @@ class Frontend : private TenantSink {
   bool said_lost_ = false;
   Instant failed_since_ = kNever;  // handshakes, before there was one
   uint64_t batond_ = 0;            // its instance
+  bool batches_ = false;           // it understands them
+  wire::FrameBatch<wire::FramesUp> batch_;
   Instant heard_{};
   Instant said_hello_{};
 };

@@ -270,10 +270,11 @@ struct NodeHello {
   static constexpr uint8_t kType = 32;
   Text<64> node;
   uint64_t instance = 0;
-  Text<16384> gpus;  // one line per GPU: "uuid memory_bytes model"
+  Text<16384> gpus;      // one line per GPU: "uuid memory_bytes model"
+  bool batches = false;  // it understands FramesDown
   template <class V>
   void Fields(V& v) {
-    v(node), v(instance), v(gpus);
+    v(node), v(instance), v(gpus), v(batches);
   }
 };
 
@@ -384,15 +385,27 @@ struct BooksBatch {
   }
 };
 
+// Many frames of a relay (wire/batch.h), to a batond that understands that; none of them another
+// FramesUp, or of books.
+struct FramesUp {
+  static constexpr uint8_t kType = 41;
+  Bytes frames;
+  template <class V>
+  void Fields(V& v) {
+    v(frames);
+  }
+};
+
 // batond's answer to NodeHello. `instance` is random per start of batond: a relay that sees a new
 // one says everything again (NodeHello, ClientUp, Attach) and passes Sync to its clients.
 struct NodeWelcome {
   static constexpr uint8_t kType = 96;
   uint64_t instance = 0;
   uint64_t heartbeat_ns = 0;
+  bool batches = false;  // batond understands FramesUp
   template <class V>
   void Fields(V& v) {
-    v(instance), v(heartbeat_ns);
+    v(instance), v(heartbeat_ns), v(batches);
   }
 };
 
@@ -453,6 +466,17 @@ struct NodeCheck {
   template <class V>
   void Fields(V& v) {
     v(pid), v(start_time);
+  }
+};
+
+// Many frames for a relay (wire/batch.h), where it understands that; none of them another
+// FramesDown.
+struct FramesDown {
+  static constexpr uint8_t kType = 104;
+  Bytes frames;
+  template <class V>
+  void Fields(V& v) {
+    v(frames);
   }
 };
 

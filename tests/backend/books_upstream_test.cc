@@ -1,55 +1,14 @@
 // batond's books over several nodes: a link whose other end the test is.
 #include "tests/backend/kept_books.h"
+#include "tests/backend/zmq_peer.h"
 
 namespace baton::backend {
 namespace {
 
 // The other end of a link between two batonds.
-class Peer {
+class Peer : public ZmqPeer {
  public:
-  explicit Peer(int type) : context_(zmq_ctx_new()), socket_(zmq_socket(context_, type)) {
-    const int linger = 0, patience = ScriptedClient::kPatienceMs;
-    zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
-    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience, sizeof patience);
-  }
-  ~Peer() {
-    zmq_close(socket_);
-    zmq_ctx_term(context_);
-  }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-  void Connect(const std::string& address) { EXPECT_EQ(zmq_connect(socket_, address.c_str()), 0); }
-  // Listens where there is room. The address.
-  std::string Listen() {
-    EXPECT_EQ(zmq_bind(socket_, "tcp://127.0.0.1:*"), 0);
-    char address[64];
-    size_t size = sizeof address;
-    EXPECT_EQ(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, address, &size), 0);
-    return address;
-  }
-  // A ROUTER answers the one whom it heard last.
-  void SendRaw(const std::string& bytes) {
-    if (!identity_.empty()) zmq_send(socket_, identity_.data(), identity_.size(), ZMQ_SNDMORE);
-    zmq_send(socket_, bytes.data(), bytes.size(), 0);
-  }
-  template <class Message>
-  void Send(const Message& message, size_t payload = 0) {
-    std::string buffer(payload + 4096, '\0');
-    buffer.resize(wire::Encode(message, buffer.data(), buffer.size()));
-    SendRaw(buffer);
-  }
-  // The next one; others are dropped. False when patience ends.
-  template <class Message>
-  bool Await(Message& message) {
-    while (Receive()) {
-      wire::Frame frame;
-      if (frame.Parse(frame_.data(), frame_.size()) == wire::DecodeStatus::kOk &&
-          frame.type() == Message::kType) {
-        return frame.Read(message);
-      }
-    }
-    return false;
-  }
+  using ZmqPeer::ZmqPeer;
 
   void SayHello(const std::string& node) {
     wire::BooksHello hello;
@@ -63,29 +22,6 @@ class Peer {
     message.batch = {bytes.data(), bytes.size()};
     Send(message, bytes.size());
   }
-
- private:
-  bool Receive() {
-    std::vector<std::string> parts;
-    int more = 1;
-    while (more != 0) {
-      zmq_msg_t part;
-      zmq_msg_init(&part);
-      const bool got = zmq_msg_recv(&part, socket_, 0) >= 0;
-      if (got) parts.emplace_back(static_cast<char*>(zmq_msg_data(&part)), zmq_msg_size(&part));
-      more = got ? zmq_msg_more(&part) : 0;
-      zmq_msg_close(&part);
-    }
-    if (parts.empty()) return false;
-    if (parts.size() > 1) identity_ = parts[0];
-    frame_ = parts.back();
-    return true;
-  }
-
-  void* context_;
-  void* socket_;
-  std::string identity_;
-  std::string frame_;
 };
 
 ledger::Batch NodesBatch(uint64_t seq, int64_t held_ns) {

@@ -1,7 +1,9 @@
 // Frames of hooks, relays and other batonds.
 #include <cstring>
+#include <vector>
 
 #include "tests/fuzz/target.h"
+#include "wire/batch.h"
 #include "wire/codec.h"
 
 namespace baton::fuzz {
@@ -37,7 +39,7 @@ void ReadFrame(std::string_view input, int depth) {
   ReadAny<Hello, Attach, State, Memory, Welcome, Attached, Token, MemoryReply, MakeRoom,
           wire::Error, Sync, NodeHello, ClientUp, ClientDown, ClientFrame, Control, Ping,
           NodeChecked, BooksHello, BooksBatch, NodeWelcome, ToClient, NodeSync, BooksWelcome,
-          BooksAck, TeamsState, NodeCheck, KillClient>(frame, input.size());
+          BooksAck, TeamsState, NodeCheck, KillClient, FramesUp, FramesDown>(frame, input.size());
   ClientFrame inner;
   if (depth == 0 && frame.Read(inner) && inner.frame.data != nullptr) {
     BATON_CHECK(inner.frame.data >= input.data() &&
@@ -46,7 +48,44 @@ void ReadFrame(std::string_view input, int depth) {
   }
 }
 
-FUZZ_TARGET(frame) { ReadFrame(input, 0); }
+// Each of those that came together lies within, and they are written as they were read.
+template <class Message>
+void ReadBatch(std::string_view input) {
+  wire::Frame frame;
+  Message message;
+  if (frame.Parse(input.data(), input.size()) != wire::DecodeStatus::kOk || !frame.Read(message)) {
+    return;
+  }
+  std::vector<std::string_view> frames;
+  const bool whole = wire::EachFrame(message.frames, [&](std::string_view one) {
+    BATON_CHECK(one.data() >= input.data() && !one.empty() &&
+                one.data() + one.size() <= input.data() + input.size());
+    frames.push_back(one);
+  });
+  if (!whole) return;
+  wire::FrameBatch<Message> batch;
+  size_t sent = 0;
+  const auto send = [&](std::string_view bytes) {
+    ++sent;
+    if (frames.size() == 1) BATON_CHECK(bytes == frames[0]);
+    wire::Frame again;
+    Message same;
+    if (frames.size() < 2) return;
+    BATON_CHECK(again.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk);
+    BATON_CHECK(again.Read(same));
+    BATON_CHECK(std::string_view(same.frames.data, same.frames.size) ==
+                std::string_view(message.frames.data, message.frames.size));
+  };
+  for (const std::string_view one : frames) batch.Add(one, send);
+  batch.Flush(send);
+  BATON_CHECK(sent == (frames.empty() ? 0 : 1));
+}
+
+FUZZ_TARGET(frame) {
+  ReadBatch<wire::FramesUp>(input);
+  ReadBatch<wire::FramesDown>(input);
+  ReadFrame(input, 0);
+}
 
 }  // namespace
 }  // namespace baton::fuzz

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
+
+#include "wire/batch.h"
+
 
 namespace baton::wire {
 namespace {
@@ -138,6 +142,38 @@ TEST(Codec, ClaimedLengthsBeyondTheFrameAndNestingAreMalformed) {
            {'\x92', 1, 1, 7}}) {                                    // bytes left over
     Frame frame;
     EXPECT_EQ(frame.Parse(bytes.data(), bytes.size()), DecodeStatus::kMalformed);
+  }
+}
+
+// As many as fit into a message, each as it was.
+TEST(FrameBatch, WhatIsAddedComesOutInOrder) {
+  std::mt19937 random(7);
+  for (const size_t count : {0, 1, 2, 30, 300}) {
+    std::vector<std::string> frames;
+    for (size_t i = 0; i < count; ++i)
+      frames.push_back(std::string(1 + random() % 4096, 'a' + i % 26));
+    std::vector<std::string> got;
+    size_t messages = 0;
+    const auto send = [&](std::string_view bytes) {
+      ++messages;
+      Frame frame;
+      FramesUp many;
+      if (frame.Parse(bytes.data(), bytes.size()) == DecodeStatus::kOk && frame.Read(many)) {
+        EXPECT_LE(many.frames.size, kBatchMax);
+        EXPECT_TRUE(EachFrame(many.frames, [&](std::string_view one) { got.emplace_back(one); }));
+      } else {
+        got.emplace_back(bytes);  // alone, as it is
+      }
+    };
+    FrameBatch<FramesUp> batch;
+    for (const std::string& frame : frames) batch.Add(frame, send);
+    EXPECT_EQ(batch.empty(), count == 0);
+    batch.Flush(send);
+    EXPECT_TRUE(batch.empty());
+    EXPECT_EQ(got, frames);
+    EXPECT_LE(messages, 1 + count * 4100 / (kBatchMax - 4100));
+    batch.Flush(send);
+    EXPECT_EQ(got, frames) << "once";
   }
 }
 
