@@ -26,6 +26,7 @@ class LoneBatond {
   LoneBatond& operator=(const LoneBatond&) = delete;
 
   const std::string& socket_dir() const { return folder_; }
+  pid_t pid() const { return process_->pid(); }
 
  private:
   LoneBatond() = default;

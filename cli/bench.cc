@@ -151,8 +151,8 @@ int BenchContention(const ContentionOptions& options, const Invocation& invocati
     if (!tenant) return Complain(tenant.error());
     contenders.push_back({std::move(*tenant), gpu});
   }
-  Result<Contention> found =
-      Contend(contenders, options.gpus, *hold, *length, **echo, ShowProgress);
+  Result<Contention> found = Contend(
+      contenders, {.gpus = options.gpus, .hold = *hold, .length = *length}, **echo, ShowProgress);
   if (!found) return Complain(found.error());
 
   BenchRun run{"contention",

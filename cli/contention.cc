@@ -71,24 +71,48 @@ std::optional<double> ProcessorOf(pid_t pid) {
   return static_cast<double>(user + kernel) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-class Arena {
+class ByDescriptor : public Arrivals {
  public:
-  Arena(std::vector<Contender>& contenders, size_t gpus, Duration hold, Duration ask_every)
-      : contenders_(contenders),
-        hold_(hold),
-        ask_every_(ask_every),
-        runners_(contenders.size()),
-        gpus_(gpus),
-        epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-    const Instant begin = MonotonicNow();
-    for (size_t i = 0; i < contenders_.size(); ++i) {
+  explicit ByDescriptor(const std::vector<Contender>& contenders)
+      : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    for (size_t i = 0; i < contenders.size(); ++i) {
       epoll_event event{};
       event.events = EPOLLIN;
       event.data.u64 = i;
-      BATON_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, contenders_[i].tenant.fd(), &event) == 0);
+      BATON_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, contenders[i].tenant.fd(), &event) == 0);
+    }
+  }
+  bool Await(Instant until, const Hear& hear) override {
+    const Duration left = std::max(Duration(0), until - MonotonicNow());
+    const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    pollfd ready{epoll_.get(), POLLIN, 0};
+    if (ppoll(&ready, 1, &timeout, nullptr) <= 0) return true;
+    epoll_event events[256];
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), 0);
+    for (int i = 0; i < count; ++i) {
+      const bool gone = (events[i].events & (EPOLLHUP | EPOLLERR)) != 0;
+      if (!hear(events[i].data.u64, gone)) return false;
+    }
+    return true;
+  }
+
+ private:
+  UniqueFd epoll_;
+};
+
+class Arena {
+ public:
+  Arena(std::vector<Contender>& contenders, const ContentionPlan& plan, Arrivals& arrivals)
+      : contenders_(contenders),
+        plan_(plan),
+        arrivals_(arrivals),
+        runners_(contenders.size()),
+        gpus_(plan.gpus) {
+    const Instant begin = MonotonicNow();
+    for (size_t i = 0; i < contenders_.size(); ++i) {
       // Not all of them at once.
-      const auto part =
-          static_cast<int64_t>(i) * Nanos(ask_every_) / static_cast<int64_t>(contenders_.size());
+      const auto part = static_cast<int64_t>(i) * Nanos(plan_.ask_every) /
+                        static_cast<int64_t>(contenders_.size());
       due_.emplace(begin + Duration(part), i);
     }
   }
@@ -101,16 +125,7 @@ class Arena {
       if (!Act(i)) return false;
     }
     const Instant next = due_.empty() ? until : std::min(until, due_.top().first);
-    const Duration left = std::max(Duration(0), next - MonotonicNow());
-    const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-    pollfd ready{epoll_.get(), POLLIN, 0};
-    if (ppoll(&ready, 1, &timeout, nullptr) <= 0) return true;
-    epoll_event events[256];
-    const int count = epoll_wait(epoll_.get(), events, std::size(events), 0);
-    for (int i = 0; i < count; ++i) {
-      if (!Hear(events[i].data.u64, events[i].events)) return false;
-    }
-    return true;
+    return arrivals_.Await(next, [this](size_t i, bool gone) { return Hear(i, gone); });
   }
 
   void Forget() {
@@ -160,16 +175,16 @@ class Arena {
     Runner& runner = runners_[i];
     runner.at = Runner::At::kWaits;
     runner.since = now;
-    runner.next_ask = now + ask_every_;
+    runner.next_ask = now + plan_.ask_every;
     ++gpus_[contenders_[i].gpu].waiting;
     return contenders_[i].tenant.Ask();
   }
 
-  bool Hear(size_t i, uint32_t events) {
+  bool Hear(size_t i, bool gone) {
     Runner& runner = runners_[i];
     Contender& contender = contenders_[i];
     Gpu& gpu = gpus_[contender.gpu];
-    if ((events & (EPOLLHUP | EPOLLERR)) != 0 || !contender.tenant.Serve()) return false;
+    if (gone || !contender.tenant.Serve()) return false;
     if (runner.at != Runner::At::kWaits || !contender.tenant.holding()) return true;
     const Instant now = MonotonicNow();
     waits.push_back(now - runner.since);
@@ -179,34 +194,34 @@ class Arena {
     ++gpu.grants;
     ++runner.grants;
     runner.at = Runner::At::kHolds;
-    if (hold_ == Duration(0)) return Act(i);  // what it returns says that it has held
-    due_.emplace(now + hold_, i);
-    return contender.tenant.Confirm();
+    if (plan_.hold == Duration(0)) return Act(i);  // what it returns says that it has held
+    due_.emplace(now + plan_.hold, i);
+    return !plan_.confirms || contender.tenant.Confirm();
   }
 
   std::vector<Contender>& contenders_;
-  const Duration hold_;
-  const Duration ask_every_;
+  const ContentionPlan& plan_;
+  Arrivals& arrivals_;
   std::vector<Runner> runners_;
   std::vector<Gpu> gpus_;
-  UniqueFd epoll_;
   using Due = std::pair<Instant, size_t>;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;  // of those that do not wait
 };
 
 }  // namespace
 
-Result<Contention> Contend(std::vector<Contender>& contenders, size_t gpus, Duration hold,
-                           Duration length, Echo& echo, const std::function<void(double)>& progress,
-                           Duration ask_every) {
+Result<Contention> Contend(std::vector<Contender>& contenders, const ContentionPlan& plan,
+                           Echo& echo, const std::function<void(double)>& progress) {
   prctl(PR_SET_TIMERSLACK, 1);
   const auto gone = [] {
     return Fail(ErrorCode::kUnavailable,
                 "no token was granted within five seconds; is batond still there?");
   };
   Contention found;
-  Arena arena(contenders, gpus, hold, ask_every);
-  const pid_t daemon = PeerOf(contenders.front().tenant.fd());
+  std::optional<ByDescriptor> by_descriptor;
+  if (plan.arrivals == nullptr) by_descriptor.emplace(contenders);
+  Arena arena(contenders, plan, plan.arrivals != nullptr ? *plan.arrivals : *by_descriptor);
+  const pid_t daemon = plan.daemon != 0 ? plan.daemon : PeerOf(contenders.front().tenant.fd());
 
   std::atomic<bool> measuring{false}, done{false};
   std::thread echoes([&] {
@@ -226,7 +241,7 @@ Result<Contention> Contend(std::vector<Contender>& contenders, size_t gpus, Dura
   } joined{done, echoes};
 
   const Instant begin = MonotonicNow();
-  const Instant from = begin + length / 10, to = from + length;
+  const Instant from = begin + plan.length / 10, to = from + plan.length;
   Instant heard = begin, said = begin, measured_from{};
   double own = 0;
   std::optional<double> daemons;
