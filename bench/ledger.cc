@@ -37,6 +37,8 @@ struct Settings {
   int pods = 10'000;
   int batches = 30;
   int repeat = 5;
+  int at_once = 0;  // pods; 0: as many as pod_minutes need, of minutes to hours
+  int in_all = 20'000;
   bool for_ever = false;
 };
 
@@ -105,8 +107,13 @@ void Grow(Counters& total, Random& random, Duration time) {
   total.grants += random.Between(1, 500);
 }
 
+// Where pods are many, what is older than that is booked for more than a day at once, which the
+// ledger records by the hour: it does not keep minutes of it.
+constexpr int64_t kMinutesKept = 15 * 24 * 60;
+constexpr int64_t kLongStep = 25 * 60;
+
 // One million pod-minutes over 90 days: pods of minutes to hours, booked every minute, and trimmed
-// as in life.
+// as in life. Or always as many pods at once.
 void Fill(Ledger& ledger, const Settings& settings, WallTime begin, json& out) {
   const std::string source(32, 'a');
   Random random(1);
@@ -122,25 +129,37 @@ void Fill(Ledger& ledger, const Settings& settings, WallTime begin, json& out) {
   Take(ledger.Apply(EmptyBatch(settings, source, seq, begin, Duration{0})));
   const double start = Now_ms();
   const double cpu = Cpu_s();
-  for (int64_t minute = 1; minute <= all_minutes; ++minute) {
+  const bool many = settings.at_once > 0;
+  const int64_t life = many ? all_minutes * settings.at_once / settings.in_all : 0;
+  int64_t said = 0;
+  for (int64_t minute = 0, step = 1; minute < all_minutes; minute += step) {
+    step = many && minute + kLongStep <= all_minutes - kMinutesKept ? kLongStep : 1;
+    if (many && minute * 20 / all_minutes > said) {
+      said = minute * 20 / all_minutes;
+      std::fprintf(stderr, "  %lld %%, %.0f s\n", static_cast<long long>(5 * said),
+                   (Now_ms() - start) / 1e3);
+    }
     // As many as are needed for the million at the end.
-    while (booked + static_cast<int64_t>(running.size()) <
-           settings.pod_minutes * minute / all_minutes) {
+    while (many ? running.size() < static_cast<size_t>(settings.at_once)
+                : booked + static_cast<int64_t>(running.size()) <
+                      settings.pod_minutes * (minute + 1) / all_minutes) {
       const uint64_t pod = next_pod++;
       Sample sample;
       sample.pod = pod;
       sample.gpu = Gpu(static_cast<int>(random.Between(0, settings.gpus - 1)));
       sample.owner = OwnerOf(settings, pod);
-      running[pod] = {sample, random.Spread(5, 8 * 60)};
+      running[pod] = {sample,
+                      many ? random.Between(life / 2, life * 3 / 2) : random.Spread(5, 8 * 60)};
     }
     if (running.empty()) continue;
-    Batch batch = EmptyBatch(settings, source, ++seq, begin + minutes(minute), seconds(20));
+    Batch batch =
+        EmptyBatch(settings, source, ++seq, begin + minutes(minute + step), seconds(20) * step);
     for (auto it = running.begin(); it != running.end();) {
-      Grow(it->second.sample.total, random, Duration(kMinute_ns));
+      Grow(it->second.sample.total, random, Duration(step * kMinute_ns));
       it->second.sample.memory_peak_mib = random.Between(1000, 80'000);
       batch.samples.push_back(it->second.sample);
-      ++booked;
-      it = --it->second.left == 0 ? running.erase(it) : std::next(it);
+      booked += step;
+      it = (it->second.left -= step) <= 0 ? running.erase(it) : std::next(it);
     }
     Take(ledger.Apply(batch));
     if (const auto trimmed = ledger.Trim(batch.to); !trimmed) Die(trimmed.error());
@@ -231,6 +250,8 @@ constexpr const char* kExamples = R"(Examples:
   bench_ledger
   bench_ledger --database "postgresql://user@/bench?host=/run/postgresql"
   bench_ledger --pod-minutes 100000 --pods 1000
+  bench_ledger --at-once 2000 --in-all 20000 --days 365 --gpus 1000 --pods 2000
+                                          a year of 1 000 GPUs
 
 "report", "standing", "budget" and "advice_week" are asked of a ledger that holds the pod-minutes;
 "load" is the time that booking one batch takes in which all of the pods have moved. With PostgreSQL
@@ -244,6 +265,13 @@ int Main(int argc, char** argv) {
                  "Must be empty");
   app.add_option("--pod-minutes", settings.pod_minutes, "How much use is booked first")
       ->check(CLI::Range(int64_t{1000}, int64_t{100'000'000}))
+      ->capture_default_str();
+  app.add_option("--at-once", settings.at_once,
+                 "Instead of that, so many pods are always there, booked by the minute in the "
+                 "last 15 days")
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("--in-all", settings.in_all, "... of so many in all")
+      ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   app.add_option("--days", settings.days, "... over how many days")
       ->check(CLI::Range(8, 3650))

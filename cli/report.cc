@@ -23,15 +23,30 @@ namespace {
 using nlohmann::json;
 
 // How the answer is printed.
-enum class Format { kTable, kCsv, kJson, kParsable };
+enum class Format { kTable, kCsv, kJson, kJsonLines, kParsable };
 
 Result<Format> ParseFormat(const std::string& text, bool focus) {
   if (text == "table") return Format::kTable;
   if (text == "csv") return Format::kCsv;
   if (text == "json") return Format::kJson;
+  if (text == "jsonl") return Format::kJsonLines;
   if (text == "parsable") return Format::kParsable;
-  return Fail(ErrorCode::kInvalid, "unknown format '" + text + "'; choose table, csv, json" +
+  return Fail(ErrorCode::kInvalid, "unknown format '" + text + "'; choose table, csv, json, jsonl" +
                                        (focus ? ", parsable or focus" : " or parsable"));
+}
+
+// Each row as a line of its own, with what the answer says of all of them.
+int PrintLines(const json& answer) {
+  json of_all = json::object();
+  for (const auto& [name, value] : answer.items()) {
+    if (value.is_string()) of_all[name] = value;
+  }
+  for (const json& row : answer.at("rows")) {
+    json line = of_all;
+    line.update(row);
+    std::puts(line.dump().c_str());
+  }
+  return 0;
 }
 
 void Print(const TextTable& table, Format format) {
@@ -379,6 +394,7 @@ const ReportCommand kReport{
   baton report --by day --from 2026-11-01 --to 2026-12-01 --format csv > november.csv
   baton report --team research --by day,user --last 7d
   baton report --format focus --from 2026-11-01 --to 2026-12-01 > focus.csv
+  baton report --by day,pod --format jsonl >> /lake/gpu-hours.jsonl
   baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin
 
 held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held, "-" where all of it is
@@ -497,8 +513,9 @@ int Ask(const ReportCommand& report, const std::map<std::string, std::string>& f
   const json question = QuestionOf(report, fields);
   Result<json> answer = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
   if (!answer) return Complain(answer.error());
-  if (*format != Format::kJson) return report.print(*answer, *format);
   answer->erase("ok");
+  if (*format == Format::kJsonLines) return PrintLines(*answer);
+  if (*format != Format::kJson) return report.print(*answer, *format);
   std::puts(answer->dump().c_str());
   return 0;
 }
@@ -523,8 +540,8 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
           ->add_option(
               "--format", given->format,
               std::string(
-                  "table, csv, json or parsable (cells between \"|\"); csv and parsable keep "
-                  "their columns from version to version") +
+                  "table, csv, json, jsonl (a line for each row) or parsable (cells between "
+                  "\"|\"); csv and parsable keep their columns from version to version") +
                   (report.focus ? "; focus: charges for cost tools (FOCUS 1.0)" : ""))
           ->type_name("FORMAT")
           ->capture_default_str();

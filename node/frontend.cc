@@ -114,9 +114,10 @@ Result<void> Frontend::Start() {
 }
 
 Result<void> Frontend::Connect() {
-  dealer_.emplace(
-      io_, context_, ZMQ_DEALER,
-      [this](const std::vector<std::string_view>& parts, std::string_view) { FromBatond(parts); });
+  dealer_.emplace(io_, context_, ZMQ_DEALER,
+                  [this](const std::vector<std::string_view>& parts, std::string_view) {
+                    if (parts.size() == 1) FromBatond(parts[0]);
+                  });
   if (!options_.zmq.server_public_key.empty()) {
     auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
     if (!keys) return tl::unexpected(keys.error());
@@ -336,29 +337,18 @@ void Frontend::TellAway(uint64_t number) {
   tenants_->Send(number, {buffer, size});
 }
 
-void Frontend::FromBatond(const std::vector<std::string_view>& parts) {
-  if (parts.size() != 1) return;
+void Frontend::FromBatond(std::string_view bytes, bool together) {
   wire::Frame frame;
-  if (frame.Parse(parts[0].data(), parts[0].size()) != wire::DecodeStatus::kOk) {
+  if (frame.Parse(bytes.data(), bytes.size()) != wire::DecodeStatus::kOk) {
     spdlog::warn("link: a message from batond was not understood; install the same release there");
     return;
   }
   heard_ = MonotonicNow();
-  FromBatond(frame);
-}
-
-void Frontend::FromBatond(const wire::Frame& frame) {
   switch (frame.type()) {
     case wire::FramesDown::kType: {
       wire::FramesDown message;
-      if (!frame.Read(message)) return;
-      wire::EachFrame(message.frames, [this](std::string_view bytes) {
-        wire::Frame one;
-        if (one.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk &&
-            one.type() != wire::FramesDown::kType) {
-          FromBatond(one);
-        }
-      });
+      if (together || !frame.Read(message)) return;
+      wire::EachFrame(message.frames, [this](std::string_view one) { FromBatond(one, true); });
       return;
     }
     case wire::ToClient::kType: {

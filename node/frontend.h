@@ -96,8 +96,8 @@ class Frontend : private TenantSink {
 
   void FindGpus();
   Result<void> Connect();
-  void FromBatond(const std::vector<std::string_view>& parts);
-  void FromBatond(const wire::Frame& frame);
+  // `together`: with others in one message.
+  void FromBatond(std::string_view bytes, bool together = false);
   void OnToClient(const wire::ToClient& message);
   // Passes the token, which came as `bytes`, on to the client, where it may.
   void Pass(uint64_t number, Client& client, wire::Token token, std::string_view bytes);

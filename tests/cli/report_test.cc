@@ -2,6 +2,8 @@
 // are a contract with other people's programs.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "cli/text_table.h"
 #include "tests/cli/harness.h"
 
@@ -349,12 +351,33 @@ TEST(Report, AnAnswerOfAnotherShapeIsNoCrash) {
   }
 }
 
+TEST(JsonLines, AreTheRowsWithWhatHoldsForAll) {
+  for (const char* command : {"report", "standing", "advise", "whatif", "log"}) {
+    const json whole = json::parse(Printed({command, "--json"}));
+    std::istringstream lines(Printed({command, "--format", "jsonl"}));
+    std::string line;
+    size_t count = 0;
+    while (std::getline(lines, line)) {
+      const json got = json::parse(line);
+      const json& row = whole.at("rows").at(count++);
+      for (const auto& [name, value] : row.items()) EXPECT_EQ(got.at(name), value) << line;
+      for (const auto& [name, value] : whole.items()) {
+        if (!value.is_string()) continue;
+        EXPECT_EQ(got.at(name), row.value(name, value.get<std::string>())) << command;
+      }
+      EXPECT_FALSE(got.contains("ok"));
+    }
+    EXPECT_EQ(count, whole.at("rows").size()) << command;
+    EXPECT_GT(count, 0u) << command;
+  }
+}
+
 TEST(Report, AFormatThatIsNoneIsRefused) {
   for (const char* command : {"report", "standing", "advise", "whatif", "log"}) {
     const Outcome outcome = RunBaton({command, "--format", "xml"});
     EXPECT_EQ(outcome.status, 2);
     EXPECT_EQ(outcome.err,
-              std::string("baton: unknown format 'xml'; choose table, csv, json") +
+              std::string("baton: unknown format 'xml'; choose table, csv, json, jsonl") +
                   (std::string(command) == "report" ? ", parsable or focus\n" : " or parsable\n"));
   }
 }
