@@ -55,22 +55,58 @@ struct Slice {
   size_t section = 0;
 };
 
-// "(SELECT ... FROM PREFIXfine WHERE t >= $1 AND t < $2 GROUP BY ... UNION ALL ...)" over all
-// pieces, and the values of its placeholders. With `sections` each row ends with its section,
-// counted from the first slice's.
-std::string Union(std::span<const Slice> slices, bool sections, const std::string& prefix,
-                  const std::string& select, const std::string& group, std::vector<Value>& values) {
+constexpr const char* kOfAccounts =
+    "JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
+
+// What is asked of buckets `u` of the tables PREFIXlevel.
+struct Grouped {
+  std::string prefix;
+  std::string id;      // the buckets' column that `joins` goes by
+  std::string joins;   // accounts a, GPUs g
+  std::string select;  // the columns in front
+  std::string sums;    // SumsOf()
+  std::string where;   // empty: all
+  std::string group;
+};
+
+// "SELECT ... FROM PREFIXlevel u ... WHERE t >= $1 AND t < $2 ... GROUP BY ...", and the values of
+// its placeholders.
+std::string OfSlice(const Slice& slice, const std::string& select, const std::string& prefix,
+                    const std::string& joins, const std::string& where, const std::string& group,
+                    std::vector<Value>& values) {
+  values.emplace_back(slice.piece.from);
+  values.emplace_back(slice.piece.to);
+  return fmt::format("SELECT {} FROM {}{} u {} WHERE u.t >= ${} AND u.t < ${}{} GROUP BY {}",
+                     select, prefix, kLevels[slice.piece.level].name, joins, values.size() - 1,
+                     values.size(), where.empty() ? "" : " AND (" + where + ")", group);
+}
+
+// All slices together: their buckets are added up by id first, of which there are few.
+std::string OverSlices(std::span<const Slice> slices, const Grouped& grouped,
+                       std::vector<Value>& values) {
+  std::string pieces;
+  for (const Slice& slice : slices) {
+    pieces += pieces.empty() ? "" : " UNION ALL ";
+    pieces += OfSlice(slice, grouped.id + grouped.sums, grouped.prefix, "", "", grouped.id, values);
+  }
+  return fmt::format("SELECT {}{} FROM ({}) u {}{} GROUP BY {}", grouped.select, grouped.sums,
+                     pieces, grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where,
+                     grouped.group);
+}
+
+// Each slice by itself: its section, counted from the first slice's, stands before the sums. Those
+// of a year of days have as many ids as buckets, and adding them up by id would be for nothing.
+std::string BySection(std::span<const Slice> slices, const Grouped& grouped,
+                      std::vector<Value>& values) {
   std::string sql;
   for (const Slice& slice : slices) {
-    values.emplace_back(slice.piece.from);
-    values.emplace_back(slice.piece.to);
-    sql += sql.empty() ? "(" : " UNION ALL ";
-    sql += fmt::format(
-        "SELECT {}{} FROM {}{} WHERE t >= ${} AND t < ${} GROUP BY {}", select,
-        sections ? fmt::format(", {} AS section", slice.section - slices.front().section) : "",
-        prefix, kLevels[slice.piece.level].name, values.size() - 1, values.size(), group);
+    sql += sql.empty() ? "" : " UNION ALL ";
+    sql += OfSlice(slice,
+                   fmt::format("{}, {} AS section{}", grouped.select,
+                               slice.section - slices.front().section, grouped.sums),
+                   grouped.prefix, grouped.joins, grouped.where, grouped.group, values);
   }
-  return sql + ")";
+  return sql;
 }
 
 std::string SumsOf(const Database& database, const std::vector<std::string>& names) {
@@ -297,12 +333,7 @@ Result<Uses> Ledger::Query(const Question& question) {
         if (!period) group += name + ", ";
       }
       select += fmt::format("{} AS k_team, g.model", of_use && with_team ? "a.team" : "''");
-      group += "k_team, g.model";
-      if (in_sections) {
-        select += ", u.section";
-        group += ", u.section";
-      }
-      return std::pair(select, group);
+      return std::pair(select, group + "k_team, g.model");
     };
     const int first_sum = static_cast<int>(by.size()) + 2 + (in_sections ? 1 : 0);
     const auto keys_of = [&](const Row& row, const Section& section, bool of_use) {
@@ -328,16 +359,23 @@ Result<Uses> Ledger::Query(const Question& question) {
       };
       const auto model = static_cast<int>(by.size()) + 1;
 
+      const auto ask = [&](const Grouped& grouped, std::vector<Value> values,
+                           const std::function<void(const Row&)>& take) {
+        const std::string sql =
+            in_sections ? BySection(slices, grouped, values) : OverSlices(slices, grouped, values);
+        database_->Run(sql, values, take);
+      };
+
       std::vector<Value> values;
       const auto [select, group] = columns(true);
-      std::string sql = "SELECT " + select + SumsOf(*database_, kUse) + " FROM " +
-                        Union(slices, in_sections, "use_", "account" + SumsOf(*database_, kUse),
-                              "account", values) +
-                        " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
-      if (question.filtered()) sql += " WHERE " + Filter(question, below, values);
-      sql += " GROUP BY ";
-      sql += group;
-      database_->Run(sql, values, [&](const Row& row) {
+      Grouped use{.prefix = "use_",
+                  .id = "account",
+                  .joins = kOfAccounts,
+                  .select = select,
+                  .sums = SumsOf(*database_, kUse),
+                  .where = question.filtered() ? Filter(question, below, values) : "",
+                  .group = group};
+      ask(use, values, [&](const Row& row) {
         const Section section = section_of(row, first_sum - 1);
         Sums& sum =
             rows[{keys_of(row, section, true), row.Text(model - 1), row.Text(model), section.span}];
@@ -349,27 +387,23 @@ Result<Uses> Ledger::Query(const Question& question) {
       });
 
       if (question.filtered()) {
-        values.clear();
-        const std::string section = in_sections ? ", u.section" : "";
-        sql = "SELECT g.model, " + database_->SumOf("held_ns") + " AS held_ns" + section +
-              " FROM " +
-              Union(slices, in_sections, "use_",
-                    "account, " + database_->SumOf("held_ns") + " AS held_ns", "account", values) +
-              " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu WHERE NOT (";
-        sql += Filter(question, below, values) + ") GROUP BY g.model" + section;
-        database_->Run(sql, values, [&](const Row& row) {
-          others[{row.Text(0), section_of(row, 2).span}] += row.Wide(1);
+        use.select = use.group = "g.model";
+        use.sums = SumsOf(*database_, {"held_ns"});
+        use.where = "NOT (" + use.where + ")";
+        ask(use, values, [&](const Row& row) {
+          others[{row.Text(0), section_of(row, 1).span}] += row.Wide(in_sections ? 2 : 1);
         });
       }
 
-      values.clear();
       const auto [of_gpus, by_gpus] = columns(false);
-      sql =
-          "SELECT " + of_gpus + SumsOf(*database_, kCapacity) + " FROM " +
-          Union(slices, in_sections, "gpu_", "gpu" + SumsOf(*database_, kCapacity), "gpu", values) +
-          " u JOIN gpus g ON g.id = u.gpu GROUP BY ";
-      sql += by_gpus;
-      database_->Run(sql, values, [&](const Row& row) {
+      const Grouped there{.prefix = "gpu_",
+                          .id = "gpu",
+                          .joins = "JOIN gpus g ON g.id = u.gpu",
+                          .select = of_gpus,
+                          .sums = SumsOf(*database_, kCapacity),
+                          .where = "",
+                          .group = by_gpus};
+      ask(there, {}, [&](const Row& row) {
         const Section section = section_of(row, first_sum - 1);
         auto& [present_ns, idle_ns] =
             capacity[{keys_of(row, section, false), row.Text(model), section.span}];
@@ -473,14 +507,16 @@ Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const Mode
     std::vector<Slice> slices;
     for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
     std::vector<Value> values;
-    std::string sql =
-        "SELECT g.model, " + database_->SumOf("u.held_ns") + " FROM " +
-        Union(slices, false, "use_", "account, " + database_->SumOf("held_ns") + " AS held_ns",
-              "account", values) +
-        " u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
     const std::string below = team + "/";
-    if (!team.empty()) sql += " WHERE " + OfTeam(team, below, values);
-    database_->Run(sql + " GROUP BY g.model", values, [&](const Row& row) {
+    const Grouped by_model{.prefix = "use_",
+                           .id = "account",
+                           .joins = kOfAccounts,
+                           .select = "g.model",
+                           .sums = SumsOf(*database_, {"held_ns"}),
+                           .where = team.empty() ? "" : OfTeam(team, below, values),
+                           .group = "g.model"};
+    const std::string sql = OverSlices(slices, by_model, values);
+    database_->Run(sql, values, [&](const Row& row) {
       const double weight = WeightOf(weights, row.Text(0));
       const Int128 ns = row.Wide(1);
       held_ns += weight == 1 ? ns : static_cast<Int128>(weight * static_cast<double>(ns));

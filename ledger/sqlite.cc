@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -170,7 +171,7 @@ class SqliteDatabase final : public Database {
       auto it = statements_.find(sql);
       if (it == statements_.end()) {
         if (statements_.size() >= kStatementsMax) statements_.clear();
-        it = statements_.try_emplace(sql, *database_, sql).first;
+        it = statements_.try_emplace(sql, *database_, Numbered(sql)).first;
       }
       SQLite::Statement& statement = it->second;
       const Resetting resetting{statement};
@@ -221,6 +222,14 @@ class SqliteDatabase final : public Database {
     SQLite::Statement& statement;
     ~Resetting() { statement.tryReset(); }
   };
+
+  // SQLite takes $1 for a name, and numbers names as they come; ?1 is number 1 wherever it stands.
+  static std::string Numbered(std::string sql) {
+    for (size_t i = 0; i + 1 < sql.size(); ++i) {
+      if (sql[i] == '$' && std::isdigit(static_cast<unsigned char>(sql[i + 1])) != 0) sql[i] = '?';
+    }
+    return sql;
+  }
 
   static void Bind(SQLite::Statement& statement, int at, const Value& value) {
     if (const auto* number = std::get_if<int64_t>(&value)) {
