@@ -322,6 +322,8 @@ bool Accounts::GoOn(Work& work, size_t most) {
   const Instant now = MonotonicNow();
   for (Gpu* gpu : gpus_.all()) {
     if (gpu->throw_away || !gpu->present) continue;
+    // Up to now: a batch has no more idle time than it is long.
+    if (!Enforces(options_)) TallyIdle(*gpu, now);
     const Duration idle = IdleNow(*gpu, now);
     work.batch.gpus.push_back({gpu->info.uuid, gpu->info.name,
                                std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told});
