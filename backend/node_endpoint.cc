@@ -9,6 +9,7 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <sstream>
 #include <unordered_set>
 

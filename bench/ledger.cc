@@ -131,13 +131,12 @@ void Fill(Ledger& ledger, const Settings& settings, WallTime begin, json& out) {
   const double cpu = Cpu_s();
   const bool many = settings.at_once > 0;
   const int64_t life = many ? all_minutes * settings.at_once / settings.in_all : 0;
-  int64_t said = 0;
+  int said = 0;  // twentieths
   for (int64_t minute = 0, step = 1; minute < all_minutes; minute += step) {
     step = many && minute + kLongStep <= all_minutes - kMinutesKept ? kLongStep : 1;
     if (many && minute * 20 / all_minutes > said) {
-      said = minute * 20 / all_minutes;
-      std::fprintf(stderr, "  %lld %%, %.0f s\n", static_cast<long long>(5 * said),
-                   (Now_ms() - start) / 1e3);
+      said = static_cast<int>(minute * 20 / all_minutes);
+      std::fprintf(stderr, "  %d %%, %.0f s\n", 5 * said, (Now_ms() - start) / 1e3);
     }
     // As many as are needed for the million at the end.
     while (many ? running.size() < static_cast<size_t>(settings.at_once)

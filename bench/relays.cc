@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <deque>
 
 #include "base/entropy.h"
@@ -110,7 +109,7 @@ class Relays::ClientTransport : public cli::Transport {
     if (client_.inbox.empty()) return 0;
     const std::string next = std::move(client_.inbox.front());
     client_.inbox.pop_front();
-    memcpy(frame, next.data(), next.size());
+    std::copy(next.begin(), next.end(), frame);
     return next.size();
   }
 

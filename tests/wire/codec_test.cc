@@ -8,7 +8,6 @@
 
 #include "wire/batch.h"
 
-
 namespace baton::wire {
 namespace {
 
@@ -151,7 +150,7 @@ TEST(FrameBatch, WhatIsAddedComesOutInOrder) {
   for (const size_t count : {0, 1, 2, 30, 300}) {
     std::vector<std::string> frames;
     for (size_t i = 0; i < count; ++i)
-      frames.push_back(std::string(1 + random() % 4096, 'a' + i % 26));
+      frames.push_back(std::string(1 + random() % 4096, static_cast<char>('a' + i % 26)));
     std::vector<std::string> got;
     size_t messages = 0;
     const auto send = [&](std::string_view bytes) {
