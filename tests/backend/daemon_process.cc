@@ -179,7 +179,10 @@ HolderProcess::HolderProcess(const std::string& socket_path, const std::string& 
                        client.Report(wire::Phase::kHolding);
     const char told = holds ? 'y' : 'n';
     if (write(ends[1], &told, 1) != 1) _exit(1);
-    for (int signal = 0; sigwait(&give_back, &signal) == 0;) client.GiveBack();
+    for (int signal = 0; sigwait(&give_back, &signal) == 0;) {
+      const char gave = client.GiveBack() ? 'y' : 'n';
+      if (write(ends[1], &gave, 1) != 1) _exit(1);
+    }
   }
   close(ends[1]);
   told_ = ends[0];
@@ -188,12 +191,13 @@ HolderProcess::~HolderProcess() {
   Kill();
   close(told_);
 }
-bool HolderProcess::AwaitHolding() {
+bool HolderProcess::AwaitWord() const {
   pollfd p{told_, POLLIN, 0};
   char told = 'n';
   return poll(&p, 1, ScriptedClient::kPatienceMs) == 1 && read(told_, &told, 1) == 1 && told == 'y';
 }
-void HolderProcess::GiveBack() const { kill(pid_, SIGUSR1); }
+bool HolderProcess::AwaitHolding() { return AwaitWord(); }
+bool HolderProcess::GiveBack() const { return kill(pid_, SIGUSR1) == 0 && AwaitWord(); }
 void HolderProcess::Kill() {
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);

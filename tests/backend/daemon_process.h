@@ -59,12 +59,13 @@ class HolderProcess {
   ~HolderProcess();
   // Waits until it has the token.
   bool AwaitHolding();
-  // It says that it has drained.
-  void GiveBack() const;
+  // It has said that it has drained.
+  bool GiveBack() const;
   void Kill();
   pid_t pid() const { return pid_; }
 
  private:
+  bool AwaitWord() const;
   pid_t pid_ = -1;
   int told_ = -1;
 };

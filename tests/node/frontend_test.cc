@@ -290,7 +290,7 @@ TEST_F(Central, WhatWasSaidWhileTheLinkWasCutCountsOfTheDeadToo) {
   ASSERT_TRUE(holder.AwaitHolding());
   batond_.Signal(SIGSTOP);
   ASSERT_TRUE(Eventually([&] { return SaysCut(); }));
-  holder.GiveBack();
+  ASSERT_TRUE(holder.GiveBack());
   const Duration most = MonotonicNow() - begin + std::chrono::seconds(1);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(SaysCut());
   holder.Kill();
