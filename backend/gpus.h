@@ -64,8 +64,7 @@ struct Lane {
   uint64_t memory = 0;  // bytes charged
   uint64_t memory_request = 0;
   bool memory_said = false;
-  // Of a pod with swap (backend/room.h), in bytes:
-  bool swaps = false;
+  bool swaps = false;          // its pod has swap (backend/room.h). In bytes:
   uint64_t movable = 0;        // of `memory`, what can be moved to the host
   uint64_t movable_in = 0;     // of that, what is on the GPU, as it says
   uint64_t memory_wanted = 0;  // what it has no room for, as it says

@@ -99,7 +99,7 @@ class NodeEndpoint {
   std::map<std::string, std::unique_ptr<Node>> nodes_;                // by name
   std::unordered_map<std::string, Node*> node_by_identity_;           // current ones only
   std::unordered_map<std::string, std::unique_ptr<Direct>> directs_;  // by identity
-  std::vector<Node*> to_flush_;                                       // each once
+  std::vector<Node*> to_flush_;                                       // at the end of this turn
   uint64_t directs_made_ = 0;
   int beats_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

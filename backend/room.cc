@@ -112,7 +112,7 @@ void Room::OnMemory(Lane& lane, uint64_t grown) {
 void Room::OnState(Lane& lane, const wire::State& state) {
   if (!lane.swaps) return;
   const Pod* pod = pods_.Find(lane.client->pod);
-  if (pod == nullptr || !pod->swap) return;
+  if (pod == nullptr) return;
   Gpu& gpu = *lane.gpu;
   PodSwap& swap = lane.on->swap;
   const Instant now = MonotonicNow();

@@ -28,9 +28,11 @@ constexpr int kExitUsage = 2;
 constexpr rlim_t kFilesOfAClient = 2;  // in batond
 constexpr rlim_t kFilesBeside = 300;
 
-constexpr size_t kGpusOfNode = 16;
-// Of the time that a grant takes where all ask all they can, what it may take at half of that.
+constexpr size_t kGpusOfNode = 16;  // at most
+// A hand-off takes so much of the time at half of the load that it takes at all of it; the rest of
+// a turn that is twice as long is held.
 constexpr double kLightly = 0.3;
+constexpr double kRequestMost = 0.5, kRequestsOfGpu = 80;  // percent
 
 constexpr char kAbout[] = R"(Examples:
   scripts/bench grants                    1 000 pods on 16 GPUs, over the unix socket
@@ -88,10 +90,14 @@ class Grants {
   Result<void> StartNodes();
   Result<std::unique_ptr<cli::Transport>> Connect(size_t gpu);
   Result<json> Create(const std::string& name, size_t gpu) const {
-    return wire::Ask(
-        batond_->socket_dir(),
-        {{"command", "create_pod"}, {"name", name}, {"request", std::min(0.5, 80.0 * double(options_.gpus) / double(options_.pods))}, {"gpus", {Uuid(gpu)}}},
-        std::chrono::seconds(10));
+    const double each =
+        kRequestsOfGpu * static_cast<double>(options_.gpus) / static_cast<double>(options_.pods);
+    return wire::Ask(batond_->socket_dir(),
+                     {{"command", "create_pod"},
+                      {"name", name},
+                      {"request", std::min(kRequestMost, each)},
+                      {"gpus", {Uuid(gpu)}}},
+                     std::chrono::seconds(10));
   }
   Result<void> AttachAll();
   // Grants a second.
@@ -100,7 +106,7 @@ class Grants {
   void Disturb(const std::atomic<bool>& over) const;
 
   const Options& options_;
-  std::string keys_;  // batond's, in a file
+  std::string keys_;  // a folder with batond's
   std::unique_ptr<LoneBatond> batond_;
   std::unique_ptr<Relays> relays_;
   std::vector<cli::Contender> contenders_;
@@ -108,9 +114,8 @@ class Grants {
 };
 
 Grants::~Grants() {
-  if (keys_.empty()) return;
-  unlink(keys_.c_str());
-  unlink((keys_ + ".pub").c_str());
+  std::error_code ignored;
+  if (!keys_.empty()) std::filesystem::remove_all(keys_, ignored);
 }
 
 Result<std::unique_ptr<cli::Transport>> Grants::Connect(size_t gpu) {
@@ -183,10 +188,13 @@ Result<void> Grants::StartNodes() {
   const Result<std::string> address = FreeAddress();
   if (!address) return tl::unexpected(address.error());
   std::string folder = std::filesystem::temp_directory_path() / "baton-bench-keys-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) return Fail(ErrorCode::kInternal, "no folder for keys");
-  keys_ = folder + "/batond.key";
-  if (auto made = net::GenerateKeyPair(keys_); !made) return made;
-  const Result<net::KeyPair> own = net::ReadKeyPair(keys_);
+  if (mkdtemp(folder.data()) == nullptr) {
+    return Fail(ErrorCode::kInternal, "cannot make a folder like " + folder);
+  }
+  keys_ = folder;
+  const std::string key = folder + "/batond.key";
+  if (auto made = net::GenerateKeyPair(key); !made) return made;
+  const Result<net::KeyPair> own = net::ReadKeyPair(key);
   if (!own) return tl::unexpected(own.error());
   std::vector<RelayNode> nodes(options_.nodes);
   std::string listed;
@@ -202,7 +210,7 @@ Result<void> Grants::StartNodes() {
   auto started = LoneBatond::Start(
       fmt::format("local_gpus = \"no\"\n[http]\nlisten = \"\"\n[zmq]\nlisten = \"{}\"\n"
                   "secret_key_file = \"{}\"\n[zmq.nodes]\n{}",
-                  *address, keys_, listed));
+                  *address, key, listed));
   if (!started) return tl::unexpected(started.error());
   batond_ = std::move(*started);
   auto relays = Relays::Connect(*address, own->public_key, nodes);

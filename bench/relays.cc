@@ -23,13 +23,6 @@ constexpr Duration kLookAgain = std::chrono::milliseconds(10);
 constexpr Duration kBeatEvery = std::chrono::milliseconds(500);
 constexpr uint64_t kMemory = uint64_t{80} << 30;
 
-template <class Message>
-bool SendTo(void* socket, const Message& message) {
-  std::array<char, wire::kRelayFrameMax> frame;
-  const size_t size = wire::Encode(message, frame.data(), frame.size());
-  return size != 0 && zmq_send(socket, frame.data(), size, 0) >= 0;
-}
-
 }  // namespace
 
 struct Relays::Node {
@@ -43,7 +36,7 @@ struct Relays::Node {
   // With all that is said until Flush().
   template <class Message>
   bool Say(const Message& message) {
-    std::array<char, wire::kTenantFrameMax + 128> frame;
+    std::array<char, wire::kBatchMax - wire::kBatchLength> frame;
     const size_t size = wire::Encode(message, frame.data(), frame.size());
     if (size == 0) return false;
     batch.Add({frame.data(), size}, [this](std::string_view frames) { Send(frames); });
@@ -139,9 +132,11 @@ Result<std::unique_ptr<Relays>> Relays::Connect(const std::string& address,
     zmq_setsockopt(node->socket, ZMQ_CURVE_PUBLICKEY, of.keys.public_key.c_str(), 41);
     zmq_setsockopt(node->socket, ZMQ_CURVE_SECRETKEY, of.keys.secret_key.c_str(), 41);
     zmq_setsockopt(node->socket, ZMQ_CURVE_SERVERKEY, server_key.c_str(), 41);
-    if (zmq_connect(node->socket, address.c_str()) != 0 || !SendTo(node->socket, node->hello)) {
+    if (zmq_connect(node->socket, address.c_str()) != 0) {
       return Fail(ErrorCode::kInternal, fmt::format("{}: {}", address, zmq_strerror(zmq_errno())));
     }
+    node->Say(node->hello);
+    node->Flush();  // alone, as batond does not know yet that this side may batch
     size_t size = sizeof node->descriptor;
     zmq_getsockopt(node->socket, ZMQ_FD, &node->descriptor, &size);
     relays->nodes_.push_back(std::move(node));
@@ -236,7 +231,7 @@ void Relays::Beat() {
   for (const auto& node : nodes_) {
     wire::Ping ping;
     ping.instance = node->hello.instance;
-    SendTo(node->socket, ping);
+    node->Say(ping);
   }
 }
 

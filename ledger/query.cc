@@ -69,42 +69,47 @@ struct Grouped {
   std::string group;
 };
 
-// "SELECT ... FROM PREFIXlevel u ... WHERE t >= $1 AND t < $2 ... GROUP BY ...", and the values of
-// its placeholders.
-std::string OfSlice(const Slice& slice, const std::string& select, const std::string& prefix,
-                    const std::string& joins, const std::string& where, const std::string& group,
+// The question of one slice, and the values of its placeholders. `section`: a column more, in front
+// of the sums.
+std::string OfSlice(const Slice& slice, const Grouped& grouped, const std::string& section,
                     std::vector<Value>& values) {
   values.emplace_back(slice.piece.from);
   values.emplace_back(slice.piece.to);
-  return fmt::format("SELECT {} FROM {}{} u {} WHERE u.t >= ${} AND u.t < ${}{} GROUP BY {}",
-                     select, prefix, kLevels[slice.piece.level].name, joins, values.size() - 1,
-                     values.size(), where.empty() ? "" : " AND (" + where + ")", group);
+  return fmt::format("SELECT {}{}{} FROM {}{} u {} WHERE u.t >= ${} AND u.t < ${}{} GROUP BY {}",
+                     grouped.select, section, grouped.sums, grouped.prefix,
+                     kLevels[slice.piece.level].name, grouped.joins, values.size() - 1,
+                     values.size(), grouped.where.empty() ? "" : " AND (" + grouped.where + ")",
+                     grouped.group);
 }
 
 // All slices together: their buckets are added up by id first, of which there are few.
 std::string OverSlices(std::span<const Slice> slices, const Grouped& grouped,
                        std::vector<Value>& values) {
+  const Grouped by_id{.prefix = grouped.prefix,
+                      .id = grouped.id,
+                      .joins = "",
+                      .select = grouped.id,
+                      .sums = grouped.sums,
+                      .where = "",
+                      .group = grouped.id};
   std::string pieces;
   for (const Slice& slice : slices) {
-    pieces += pieces.empty() ? "" : " UNION ALL ";
-    pieces += OfSlice(slice, grouped.id + grouped.sums, grouped.prefix, "", "", grouped.id, values);
+    pieces += (pieces.empty() ? "" : " UNION ALL ") + OfSlice(slice, by_id, "", values);
   }
   return fmt::format("SELECT {}{} FROM ({}) u {}{} GROUP BY {}", grouped.select, grouped.sums,
                      pieces, grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where,
                      grouped.group);
 }
 
-// Each slice by itself: its section, counted from the first slice's, stands before the sums. Those
-// of a year of days have as many ids as buckets, and adding them up by id would be for nothing.
+// Each slice by itself, with its section, counted from the first slice's. Those of a year of days
+// have as many ids as buckets, and adding them up by id would be for nothing.
 std::string BySection(std::span<const Slice> slices, const Grouped& grouped,
                       std::vector<Value>& values) {
   std::string sql;
   for (const Slice& slice : slices) {
-    sql += sql.empty() ? "" : " UNION ALL ";
-    sql += OfSlice(slice,
-                   fmt::format("{}, {} AS section{}", grouped.select,
-                               slice.section - slices.front().section, grouped.sums),
-                   grouped.prefix, grouped.joins, grouped.where, grouped.group, values);
+    const std::string section =
+        fmt::format(", {} AS section", slice.section - slices.front().section);
+    sql += (sql.empty() ? "" : " UNION ALL ") + OfSlice(slice, grouped, section, values);
   }
   return sql;
 }

@@ -174,11 +174,10 @@ void Frontend::Stop() {
 }
 
 template <class Message>
-bool Frontend::Say(const Message& message) {
+void Frontend::Say(const Message& message) {
   char buffer[std::max(wire::kTenantFrameMax, sizeof(Message)) + kEnvelope];
   const size_t size = wire::Encode(message, buffer, sizeof buffer);
-  if (size == 0) return false;
-  const auto send = [this](std::string_view frames) { return dealer_->Send({frames}); };
+  const auto send = [this](std::string_view frames) { dealer_->Send({frames}); };
   if (!batches_ || size > wire::kBatchMax - wire::kBatchLength) {
     batch_.Flush(send);
     return send({buffer, size});
@@ -187,7 +186,6 @@ bool Frontend::Say(const Message& message) {
     boost::asio::post(io_, [this, send] { batch_.Flush(send); });
   }
   batch_.Add({buffer, size}, send);
-  return true;
 }
 
 void Frontend::OnHello(uint64_t number, const Peer& peer, const wire::Hello& hello,

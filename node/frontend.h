@@ -116,9 +116,9 @@ class Frontend : private TenantSink {
   void LinkLost();
   void Beat();
   // Once this turn of the loop is over, in one message with all that is said by then, where batond
-  // understands that. False: it could not be sent.
+  // understands that. What cannot be sent is dropped.
   template <class Message>
-  bool Say(const Message& message);
+  void Say(const Message& message);
 
   boost::asio::io_context io_{1};
   Signals signals_{io_, {SIGTERM, SIGINT}};  // before whatever starts threads

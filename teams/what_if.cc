@@ -107,6 +107,10 @@ std::vector<double> WhatIf::Divide(std::span<const double> alone) const {
   for (size_t m = 0; exact && m < size_t{1} << pausing.size(); ++m) {
     moments.push_back(moment([m](size_t n) { return (m >> n & 1) != 0; }));
   }
+  std::vector<double> places;  // by moment, then by pod that pauses
+  for (size_t m = 0; !exact && m < kMoments; ++m) {
+    for (size_t n = 0; n < pausing.size(); ++n) places.push_back(Place(m, n));
+  }
   std::vector<double> gets(count);
   for (int round = 0; round < kRoundsMost; ++round) {
     if (!exact) {
@@ -114,7 +118,7 @@ std::vector<double> WhatIf::Divide(std::span<const double> alone) const {
       for (size_t m = 0; m < kMoments; ++m) {
         moments.push_back(moment([&](size_t n) {
           // Each of them in one moment at least.
-          return Place(m, n) < active[pausing[n]] || m == n % kMoments;
+          return places[m * pausing.size() + n] < active[pausing[n]] || m == n % kMoments;
         }));
       }
     }

@@ -20,6 +20,16 @@ std::string Encoded(const Message& message) {
   return bytes;
 }
 
+// The client's message, as it goes between relay and batond.
+template <class Outer, class Message>
+std::string Within(uint64_t client, const Message& message) {
+  const std::string bytes = Encoded(message);
+  Outer outer;
+  outer.client = client;
+  outer.frame = {bytes.data(), bytes.size()};
+  return Encoded(outer);
+}
+
 template <class Message>
 std::string Together(const std::vector<std::string>& frames) {
   std::string message;
@@ -67,24 +77,16 @@ class BatchesOfARelay : public testing::Test {
     up.hello = {bytes.data(), bytes.size()};
     return Encoded(up);
   }
-  template <class Message>
-  static std::string Of(uint64_t client, const Message& message) {
-    const std::string bytes = Encoded(message);
-    wire::ClientFrame frame;
-    frame.client = client;
-    frame.frame = {bytes.data(), bytes.size()};
-    return Encoded(frame);
-  }
   static std::string Attach(uint64_t client) {
     wire::Attach attach;
     attach.uuid.Set("GPU-n");
-    return Of(client, attach);
+    return Within<wire::ClientFrame>(client, attach);
   }
   static std::string Waits(uint64_t client, uint64_t seq) {
     wire::State state;
     state.seq = seq;
     state.phase = Phase::kWaiting;
-    return Of(client, state);
+    return Within<wire::ClientFrame>(client, state);
   }
 
   const TempFolder folder_;
@@ -172,14 +174,6 @@ class BatchesOfBatond : public testing::Test {
     welcome.batches = batches;
     batond_.Send(welcome);
   }
-  template <class Message>
-  static std::string To(uint64_t client, const Message& message) {
-    const std::string bytes = Encoded(message);
-    wire::ToClient to;
-    to.client = client;
-    to.frame = {bytes.data(), bytes.size()};
-    return Encoded(to);
-  }
   // Its number for the relay.
   uint64_t AwaitUp() {
     wire::ClientUp up;
@@ -207,8 +201,9 @@ TEST_F(BatchesOfBatond, ArePassedOnInOrder) {
   token.epoch = 3;
   token.rev = 1;
   token.quota_ns = 1'000'000;
-  batond_.SendRaw(Together<wire::FramesDown>(
-      {To(number, welcome), "nonsense", To(number, attached), To(number, token)}));
+  batond_.SendRaw(Together<wire::FramesDown>({Within<wire::ToClient>(number, welcome), "nonsense",
+                                              Within<wire::ToClient>(number, attached),
+                                              Within<wire::ToClient>(number, token)}));
   ASSERT_TRUE(client.Await<wire::Welcome>()) << frontend_.Log();
   ASSERT_TRUE(client.Await<wire::Attached>());
   const auto got = client.AwaitGrant();
