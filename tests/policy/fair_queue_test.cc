@@ -99,6 +99,22 @@ TEST(FairQueue, WhatAStrictPodLeavesGoesToTheOthers) {
   EXPECT_NEAR(gpu.Share_(elastic, seconds(20)), 0.70, 0.005);
 }
 
+// It was owed time only by what the other one was charged too much.
+TEST(FairQueue, WhoIsAheadAgainByARefundWaits) {
+  Gpu gpu;
+  const Slot holder = gpu.Add(Percent(10), kWhole), ahead = gpu.Add(Percent(10), kWhole),
+             owed = gpu.Add(Percent(10), kWhole);
+  gpu.Wake(holder, milliseconds(60));
+  gpu.Wake(ahead, milliseconds(1));
+  gpu.Wake(owed, milliseconds(50));
+  gpu.queue.Charge(ahead, milliseconds(3), gpu.now);
+  gpu.queue.Charge(holder, milliseconds(9), gpu.now);
+  EXPECT_EQ(gpu.queue.Pick(gpu.now), ahead) << "it is owed 1 ms, and has the least to do";
+  gpu.queue.Charge(holder, -milliseconds(9), gpu.now);
+  EXPECT_LT(gpu.queue.Lag(ahead), Duration(0));
+  EXPECT_EQ(gpu.queue.Pick(gpu.now), owed);
+}
+
 // Whatever its predicted hold is, and however much of its bucket it has used.
 TEST(FairQueue, APodIsAtItsLimitExactlyWhereItIsNotPicked) {
   std::mt19937 random(7);
