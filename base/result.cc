@@ -22,4 +22,13 @@ const char* ErrorCodeName(ErrorCode code) {
   return "internal";
 }
 
+ErrorCode ErrorCodeNamed(std::string_view name) {
+  for (const ErrorCode code :
+       {ErrorCode::kInvalid, ErrorCode::kNotFound, ErrorCode::kExists, ErrorCode::kExhausted,
+        ErrorCode::kDenied, ErrorCode::kUnavailable}) {
+    if (name == ErrorCodeName(code)) return code;
+  }
+  return ErrorCode::kInternal;
+}
+
 }  // namespace baton

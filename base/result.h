@@ -4,6 +4,7 @@
 #define BATON_BASE_RESULT_H_
 
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
 
@@ -21,6 +22,8 @@ enum class ErrorCode {
 
 // "invalid", "not_found", ...: as sockets and the HTTP API say them. Thread safe.
 const char* ErrorCodeName(ErrorCode code);
+// The other way; kInternal where no code has that name.
+ErrorCode ErrorCodeNamed(std::string_view name);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;

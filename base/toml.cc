@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -73,6 +74,24 @@ Result<toml::table> ParseToml(std::string_view text, std::string_view name) {
   constexpr size_t kMax = 200;
   return Bad(name, parsed.error().source().begin.line,
              ToPrintable(parsed.error().description().substr(0, kMax)));
+}
+
+nlohmann::json JsonOf(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto whole = node.value_exact<int64_t>()) return *whole;
+  if (const auto number = node.value_exact<double>()) return *number;
+  if (const auto flag = node.value_exact<bool>()) return *flag;
+  if (const toml::array* array = node.as_array()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const toml::node& entry : *array) list.push_back(JsonOf(entry));
+    return list;
+  }
+  if (const toml::table* table = node.as_table()) {
+    nlohmann::json object = nlohmann::json::object();
+    for (auto&& [key, value] : *table) object[std::string(key.str())] = JsonOf(value);
+    return object;
+  }
+  return {};
 }
 
 std::string TomlText(std::string_view text) {

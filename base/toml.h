@@ -21,6 +21,7 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,9 @@ namespace baton {
 // one line, for what is not TOML, or nests deeper than our files do: who reads, prints or destroys
 // tables in tables recurses. Thread safe.
 Result<toml::table> ParseToml(std::string_view text, std::string_view name);
+
+// The same value. Dates are null.
+nlohmann::json JsonOf(const toml::node& node);
 
 // The text in quotes, as ParseToml() reads it again.
 std::string TomlText(std::string_view text);

@@ -138,25 +138,13 @@ void VisitOptions(Options& o, V& v) {
 
   v.Section("users");
   o.users.Visit(v);
+  v.Section("flavors");
+  v.Flavors(o.flavors);
 
   v.Section("node");
   v.Text("name", o.node.name, "This machine's name towards another batond; empty: the host's.");
   v.Text("socket_dir", o.node.socket_dir,
          "baton-frontend: folder of its sockets; empty: server.socket_dir.");
-}
-
-// What the table of a pod's fields reads. Dates are null.
-nlohmann::json JsonOf(const toml::node& node) {
-  if (const auto text = node.value_exact<std::string>()) return *text;
-  if (const auto whole = node.value_exact<int64_t>()) return *whole;
-  if (const auto number = node.value_exact<double>()) return *number;
-  if (const auto flag = node.value_exact<bool>()) return *flag;
-  if (const toml::array* array = node.as_array()) {
-    nlohmann::json list = nlohmann::json::array();
-    for (const toml::node& entry : *array) list.push_back(JsonOf(entry));
-    return list;
-  }
-  return {};
 }
 
 // Of an entry as it is written, before what it does not say is filled in. Files of earlier versions
@@ -345,6 +333,13 @@ class Reader {
   void Prices(const char* key, ledger::Prices& value, const char*) {
     ByModel(key, value, "price", [](const toml::node& entry) { return PricesOf(entry); });
   }
+  void Amount(const char* key, double& value, const char*) {
+    const toml::node* node = Get(key);
+    if (node == nullptr) return;
+    const Result<double> amount = PriceOf(node);
+    if (!amount) return Complain(*node, fmt::format("{}: {}", key, amount.error().message));
+    value = *amount;
+  }
   void Weights(const char* key, ledger::ModelWeights& value, const char*) {
     ByModel(key, value, "weight", [](const toml::node& entry) { return PriceOf(&entry); });
   }
@@ -381,16 +376,29 @@ class Reader {
     TextsOf(*table, value);
   }
 
-  void Pods(std::vector<ConfiguredPod>& pods) {
+  void Flavors(spec::Flavors& flavors) {
+    if (table_ == nullptr) return;
+    for (auto&& [name, entry] : *table_) {
+      keys_.emplace(name.str());
+      if (auto added = spec::AddFlavor(flavors, name.str(), JsonOf(entry)); !added) {
+        return Complain(entry, added.error().message);
+      }
+    }
+  }
+
+  void Pods(std::vector<ConfiguredPod>& pods, const spec::Flavors& flavors) {
     for (const spec::PodField& field : spec::PodFields()) pod_keys_.emplace(field.key);
     Rows("pod", [&](const toml::table& row) {
       keys_ = pod_keys_;
       spec::PodRequest request;
-      for (auto&& [key, node] : row) {
-        const spec::PodField* field = spec::FindPodField(key.str());
+      const auto said = spec::FillIn(flavors, JsonOf(row));
+      if (!said) return Complain(row, said.error().message);
+      for (const auto& [key, value] : said->items()) {
+        const spec::PodField* field = spec::FindPodField(key);
         if (field == nullptr) continue;  // CheckKeys() says so
-        if (auto read = spec::ReadField(*field, JsonOf(node), request); !read) {
-          return Complain(node, read.error().message);
+        if (auto read = spec::ReadField(*field, value, request); !read) {
+          const toml::node* node = row.get(key);
+          return Complain(node != nullptr ? *node : row, read.error().message);
         }
       }
       if (request.name.empty()) {
@@ -417,7 +425,7 @@ class Reader {
       if (sections_.count(std::string(key.str())) == 0) {
         Complain(node, fmt::format("[{}] is no section; there are server, log, scheduler, "
                                    "placement, memory, hook, zmq, ledger, teams, http, upstream, "
-                                   "users, node, [[gpu]] and [[pod]]",
+                                   "users, flavors, node, [[gpu]] and [[pod]]",
                                    key.str()));
       }
     }
@@ -551,6 +559,9 @@ class Printer {
                              : fmt::format("[{}]\n", list);
     }
   }
+  void Amount(const char* key, double value, const char* comment) {
+    Line(key, fmt::format("{}", value), comment);
+  }
   void Weights(const char* key, const ledger::ModelWeights& values, const char* comment) {
     Comment(comment);
     text += fmt::format("[{}.{}]\n", section_, key);
@@ -569,6 +580,17 @@ class Printer {
   void Words(const char* key, const std::map<std::string, std::string>& values,
              const char* comment) {
     Table(key, values, comment);
+  }
+  void Flavors(const spec::Flavors& flavors) {
+    Comment("Sizes that pods may name, such as: small = {request = 10, memory = \"4GiB\"}");
+    for (const auto& [name, flavor] : flavors) {
+      const nlohmann::json said = spec::FieldsOf(flavor);
+      std::string fields;
+      for (const auto& [key, value] : said.items()) {
+        fields += fmt::format("{}{} = {}", fields.empty() ? "" : ", ", key, value.dump());
+      }
+      text += fmt::format("{} = {{{}}}\n", TomlText(name), fields);
+    }
   }
   void Line(const char* key, const std::string& value, const char* comment) {
     Comment(comment);
@@ -609,7 +631,7 @@ Result<Options> ParseOptions(const std::string& text, const std::string& name) {
   Reader reader(*parsed, name);
   VisitOptions(options, reader);
   reader.Gpus(options.gpus);
-  reader.Pods(options.pods);
+  reader.Pods(options.pods, options.flavors);
   reader.Finish();
   if (!reader.error().empty()) return Fail(ErrorCode::kInvalid, reader.error());
   if (auto checked = CheckOptions(options); !checked) {

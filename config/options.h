@@ -6,8 +6,8 @@
 // Pods in the file ([[pod]]) are created at start. When both the file and `baton set` speak about
 // a pod, the later word wins: what `baton set` changed stays, over restarts too, until the file's
 // entry for that pod changes; from then on the file's entry holds. A pod that leaves the file is
-// deleted. What a reload (SIGHUP) applies: pods, gpus that are new, log_level, zmq.nodes, and the
-// contents of teams.file. The rest needs a restart, and the log says so.
+// deleted. What a reload (SIGHUP) applies: pods, flavors, gpus that are new, log_level, zmq.nodes,
+// and the contents of teams.file. The rest needs a restart, and the log says so.
 #ifndef BATON_CONFIG_OPTIONS_H_
 #define BATON_CONFIG_OPTIONS_H_
 
@@ -24,6 +24,7 @@
 #include "net/options.h"
 #include "policy/share.h"
 #include "scheduler/options.h"
+#include "spec/flavors.h"
 #include "spec/pod_request.h"
 #include "spec/users.h"
 #include "teams/options.h"
@@ -147,6 +148,7 @@ struct Options {
   net::UpstreamOptions upstream;
   NodeOptions node;
   spec::UsersOptions users;
+  spec::Flavors flavors;
 
   // NVIDIA's where NVML does not list them, or only some are to be used (none: NVML's); and those
   // of other vendors, which are beside them.

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <string_view>
-#include <utility>
+#include <tuple>
 
 #include "net/keys.h"
 #include "net/options.h"
@@ -38,22 +38,29 @@ Result<void> CheckLinks(const LinkOptions& link, const UpstreamOptions& upstream
                     "listen on tcp://127.0.0.1:7411",
                     link.listen));
   }
-  if (!link.listen.empty() && !link.secret_key_file.empty() && link.nodes.empty()) {
+  if (!link.listen.empty() && !link.secret_key_file.empty() && link.nodes.empty() &&
+      link.nodes_file.empty()) {
     return wrong(
         "zmq.secret_key_file is set but [zmq.nodes] lists nobody who may connect; add a "
         "line: NAME = \"PUBLIC KEY\"");
   }
-  for (const auto& [key, name] :
-       {std::pair(link.server_public_key, "zmq.server_public_key"),
-        std::pair(upstream.server_public_key, "upstream.server_public_key")}) {
-    if (key.empty()) continue;
-    if (!IsPublicKey(key)) return wrong(fmt::format("{} must be 40 characters of Z85", name));
+  for (const auto& [key, file, name] :
+       {std::tuple(link.server_public_key, link.server_public_key_file, "zmq.server_public_key"),
+        std::tuple(upstream.server_public_key, upstream.server_public_key_file,
+                   "upstream.server_public_key")}) {
+    if (!key.empty() && !file.empty()) {
+      return wrong(fmt::format("{0} and {0}_file are both set; remove one", name));
+    }
+    if (key.empty() && file.empty()) continue;
+    if (!key.empty() && !IsPublicKey(key)) {
+      return wrong(fmt::format("{} must be 40 characters of Z85", name));
+    }
     if (link.secret_key_file.empty()) {
       return wrong(fmt::format("{} needs zmq.secret_key_file beside it", name));
     }
   }
   if (!upstream.connect.empty() && upstream.server_public_key.empty() &&
-      !IsLoopback(upstream.connect)) {
+      upstream.server_public_key_file.empty() && !IsLoopback(upstream.connect)) {
     return wrong(
         fmt::format("upstream.connect = \"{}\" is not a loopback address and there is no "
                     "upstream.server_public_key; set it to that batond's public key",

@@ -20,9 +20,14 @@ struct LinkOptions {
   std::string secret_key_file;
   // batond: node name → the node's public key. Others are refused.
   std::map<std::string, std::string> nodes;
+  // batond: a file of more of them, as ReadNodeKeys() reads it, which may come later and change;
+  // where both name a node, `nodes` counts. Empty: none.
+  std::string nodes_file;
   // baton-frontend: where batond listens, and its public key (empty: loopback without keys).
   std::string connect = "tcp://127.0.0.1:7411";
   std::string server_public_key;
+  // Instead of it a file, as ReadPublicKey() reads it, which may come later and change.
+  std::string server_public_key_file;
   Duration heartbeat = std::chrono::milliseconds(200);
   // Silence of the other side after which the link counts as cut.
   Duration lost_after = std::chrono::seconds(1);
@@ -43,6 +48,12 @@ struct LinkOptions {
     v.Text("connect", connect, "baton-frontend: where batond listens.");
     v.Text("server_public_key", server_public_key,
            "baton-frontend: batond's public key; empty: loopback without keys.");
+    v.Text("server_public_key_file", server_public_key_file,
+           "baton-frontend: instead of it, a file with it. It may come later, and is read again\n"
+           "when it changes.");
+    v.Text("nodes_file", nodes_file,
+           "A file of more nodes than [zmq.nodes] has, a line \"NAME KEY\" each. It may come\n"
+           "later, and is read again when it changes.");
     v.Table("nodes", nodes,
             "Who may connect: node name = \"its public key\" (the .pub file of its key pair).");
   }
@@ -51,8 +62,9 @@ struct LinkOptions {
 // To another batond that keeps the ledger of the whole cluster and has the teams' file. This one
 // goes on granting its own tokens, whatever becomes of it.
 struct UpstreamOptions {
-  std::string connect;            // such as "tcp://central:7411"; empty: none
-  std::string server_public_key;  // its; ours is LinkOptions::secret_key_file
+  std::string connect;                 // such as "tcp://central:7411"; empty: none
+  std::string server_public_key;       // its; ours is LinkOptions::secret_key_file
+  std::string server_public_key_file;  // instead, as in LinkOptions
 
   // Shows `v` each key of [upstream] (config/options.h).
   template <class V>
@@ -62,6 +74,8 @@ struct UpstreamOptions {
         "The batond that keeps the ledger of the cluster; empty: none. It receives the usage of\n"
         "this node and sends the teams.");
     v.Text("server_public_key", server_public_key, "Its public key; empty: loopback without keys.");
+    v.Text("server_public_key_file", server_public_key_file,
+           "Instead of it, a file with it. It may come later, and is read again when it changes.");
   }
 };
 

@@ -136,6 +136,12 @@ void AddGpus(Families& f, const Labelled<GpuMetrics>& gpus) {
   f.Gauge("baton_gpu_memory_utilization_ratio",
           "Fraction of time in which memory was read or written, from NVML.");
   all([](const GpuMetrics& g) { return g.memory_utilization_ratio; });
+  f.Counter("baton_gpu_energy_joules_total",
+            "Energy that the GPU took, from NVML, since batond started.");
+  all([](const GpuMetrics& g) { return g.energy_joules; });
+  f.Counter("baton_gpu_idle_energy_joules_total",
+            "The part of it taken while no pod held the token.");
+  all([](const GpuMetrics& g) { return g.idle_energy_joules; });
   f.Gauge("baton_gpu_handoff_seconds", "Current cost of moving the GPU's token to another pod.");
   all([](const GpuMetrics& g) { return Seconds(g.handoff); });
   f.Counter("baton_gpu_handoffs_seconds_total",
@@ -161,8 +167,12 @@ void AddGpus(Families& f, const Labelled<GpuMetrics>& gpus) {
   all([](const GpuMetrics& g) { return double(g.link_up); });
 }
 
-void AddPods(Families& f, const Labelled<PodMetrics>& pods) {
+void AddPods(Families& f, const Labelled<PodMetrics>& pods, const Labelled<PodMetrics>& parts) {
   const auto all = [&](auto value) { AddAll(f, pods, value); };
+  const auto all_and_parts = [&](auto value) {
+    AddAll(f, pods, value);
+    AddAll(f, parts, value);
+  };
   f.Gauge("baton_pod_request_ratio", "Share of the GPU that the pod is guaranteed.");
   all([](const PodMetrics& p) { return p.request_ratio; });
   f.Gauge("baton_pod_limit_ratio", "Share of the GPU that the pod may not exceed.");
@@ -195,6 +205,18 @@ void AddPods(Families& f, const Labelled<PodMetrics>& pods) {
   f.Counter("baton_pod_revocations_total",
             "Number of times the GPU's token was revoked before its quota ended.");
   all([](const PodMetrics& p) { return double(p.revocations); });
+  f.Counter(
+      "baton_pod_energy_joules_total",
+      "Energy that the GPU took while the pod held it, by a fitted model, since batond started.");
+  all([](const PodMetrics& p) { return p.energy_joules; });
+  f.Counter("baton_pod_sm_busy_seconds_total",
+            "Time in which SMs were busy with the pod's kernels, as NVML samples it, since batond "
+            "started; absent where NVML does not tell.");
+  all_and_parts([](const PodMetrics& p) { return p.sm_busy_seconds; });
+  f.Counter("baton_pod_memory_busy_seconds_total",
+            "Time in which the pod's kernels read or wrote device memory, as NVML samples it, "
+            "since batond started; absent where NVML does not tell.");
+  all_and_parts([](const PodMetrics& p) { return p.memory_busy_seconds; });
   f.HistogramOf("baton_pod_wait_seconds", "Length of each wait of the pod for the GPU's token.");
   for (const auto& [pod, labels] : pods) f.Add(labels, pod->waits);
   f.HistogramOf("baton_pod_hold_seconds", "Length of each hold of the GPU's token by the pod.");
@@ -243,8 +265,8 @@ std::string MetricsText(const MetricsSnapshot& snapshot, const MetricsOptions& o
         return Labels{{"device_uuid", g.uuid}, {"model", g.model}, {"node", g.node}};
       },
       dropped);
-  const auto pods = Label(
-      snapshot.pods, options.pods_max, [](const PodMetrics& p) { return LabelsOf(p); }, dropped);
+  const auto pods = Label(snapshot.pods, options.pods_max, LabelsOf, dropped);
+  const auto parts = Label(snapshot.parts, options.pods_max, LabelsOf, dropped);
   const auto teams = Label(
       snapshot.teams, options.teams_max,
       [](const TeamMetrics& t) {
@@ -268,7 +290,7 @@ std::string MetricsText(const MetricsSnapshot& snapshot, const MetricsOptions& o
           "Entries of pods and teams left out because there are too many.");
   f.Add({}, double(dropped));
   AddGpus(f, gpus);
-  AddPods(f, pods);
+  AddPods(f, pods, parts);
   AddTeams(f, teams);
   return f.Text();
 }

@@ -60,6 +60,8 @@ struct GpuMetrics {
   double busy_ratio = 0;                           // over the last 10 s
   std::optional<double> sm_utilization_ratio;      // NVML's word; absent when it has none
   std::optional<double> memory_utilization_ratio;  // the same
+  std::optional<double> energy_joules;             // since the daemon started, by NVML's counter
+  std::optional<double> idle_energy_joules;        // of that, while nobody held
   Duration handoff{0};                             // what moving the token costs at present
   Duration handoff_total{0};                       // in which the GPU stood still for them
   uint64_t handoffs = 0;
@@ -89,6 +91,10 @@ struct PodMetrics {
   uint64_t launches = 0;
   uint64_t grants = 0;
   uint64_t revocations = 0;
+  std::optional<double> energy_joules;  // since the daemon started
+  // In which its SMs were busy, and device memory was read or written, since the daemon started;
+  // absent where NVML does not tell, or no longer.
+  std::optional<double> sm_busy_seconds, memory_busy_seconds;
   Histogram waits;
   Histogram holds;
 };
@@ -108,7 +114,8 @@ struct MetricsSnapshot {
   std::optional<bool> upstream_up;             // absent where usage is sent nowhere
   std::optional<int64_t> certificate_expires;  // seconds since 1970; absent without TLS
   std::vector<GpuMetrics> gpus;
-  std::vector<PodMetrics> pods;  // one for each pod and GPU; in an order that stays
+  std::vector<PodMetrics> pods;   // one for each pod and GPU; in an order that stays
+  std::vector<PodMetrics> parts;  // of pods without tokens: only what NVML tells of them
   std::vector<TeamMetrics> teams;
 };
 

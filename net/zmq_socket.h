@@ -34,8 +34,8 @@ class ZmqContext {
 
 class ZmqSocket {
  public:
-  // The parts of one message, valid during the call. `user`: whom the ZAP handler took the peer
-  // for; empty without CURVE.
+  // The parts of one message, valid during the call. `user`: the peer's user id, as the ZAP
+  // handler gave it; empty without CURVE.
   using Handler =
       std::function<void(const std::vector<std::string_view>& parts, std::string_view user)>;
 
@@ -73,6 +73,7 @@ class ZmqSocket {
   bool draining_ = false;
   bool drain_posted_ = false;
   std::vector<std::string_view> parts_;
+  std::string user_;  // who sent what was received last
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -21,6 +21,8 @@ namespace {
 
 // So long handshakes may fail for no reason that is told.
 constexpr Duration kHandshakePatience = std::chrono::seconds(5);
+// After batond has refused this node's key.
+constexpr Duration kConnectAgain = std::chrono::seconds(1);
 constexpr size_t kEnvelope = 64;  // what a frame grows by inside another
 constexpr size_t kAskedMax = 256;
 constexpr size_t kEndedMax = 256;
@@ -36,6 +38,18 @@ scheduler::RelayGuard* GuardOf(std::map<std::string, scheduler::RelayGuard>& gua
                                const std::string& uuid) {
   const auto guard = guards.find(uuid);
   return guard == guards.end() ? nullptr : &guard->second;
+}
+
+// Requests of which nobody will hear any more.
+void FailAll(std::map<uint64_t, ControlSocket::Respond>& asked) {
+  for (auto& [id, respond] : std::exchange(asked, {})) {
+    respond(Failure("unavailable", "the link to batond was lost"));
+  }
+}
+
+// Says each trouble of the link once, until there is another.
+void WarnOnce(std::string& last, const std::string& trouble) {
+  if (std::exchange(last, trouble) != trouble) spdlog::warn("link: {}", trouble);
 }
 
 }  // namespace
@@ -114,14 +128,32 @@ Result<void> Frontend::Start() {
 }
 
 Result<void> Frontend::Connect() {
+  const net::LinkOptions& link = options_.zmq;
+  const std::string server_key =
+      net::ServerKey(link.server_public_key, link.server_public_key_file);
+  const bool missing = server_key.empty() && !link.server_public_key_file.empty();
+  if (missing && !dealer_) {
+    WarnOnce(trouble_, "waiting for batond's public key in " + link.server_public_key_file);
+  }
+  // ZeroMQ tries no more after a refusal, and this node may be listed by now.
+  const bool again = refused_at_ != kNever && MonotonicNow() - refused_at_ >= kConnectAgain;
+  if (missing || (dealer_ && server_key == server_key_ && !again)) return {};
+  if (dealer_) {
+    if (server_key != server_key_) {
+      spdlog::info("link: batond has another public key; connecting anew");
+    }
+    if (up_) LinkLost();
+    zmq_socket_monitor(dealer_->get(), nullptr, 0);
+    monitor_.reset();
+  }
   dealer_.emplace(io_, context_, ZMQ_DEALER,
                   [this](const std::vector<std::string_view>& parts, std::string_view) {
                     if (parts.size() == 1) FromBatond(parts[0]);
                   });
-  if (!options_.zmq.server_public_key.empty()) {
-    auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
+  if (!server_key.empty()) {
+    auto keys = net::ReadKeyPair(link.secret_key_file);
     if (!keys) return tl::unexpected(keys.error());
-    dealer_->Set(ZMQ_CURVE_SERVERKEY, options_.zmq.server_public_key);
+    dealer_->Set(ZMQ_CURVE_SERVERKEY, server_key);
     dealer_->Set(ZMQ_CURVE_PUBLICKEY, keys->public_key);
     dealer_->Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
   }
@@ -139,16 +171,19 @@ Result<void> Frontend::Connect() {
   const auto lost_ms = static_cast<int>(Nanos(options_.zmq.lost_after) / 1'000'000);
   dealer_->Set(ZMQ_HEARTBEAT_IVL, beat_ms);
   dealer_->Set(ZMQ_HEARTBEAT_TIMEOUT, 2 * lost_ms);
-  zmq_socket_monitor(dealer_->get(), "inproc://baton.monitor",
+  const std::string monitor = fmt::format("inproc://baton.monitor-{}", ++connects_);
+  zmq_socket_monitor(dealer_->get(), monitor.c_str(),
                      ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
   monitor_.emplace(
       io_, context_, ZMQ_PAIR,
       [this](const std::vector<std::string_view>& parts, std::string_view) { OnMonitor(parts); });
-  if (auto ok = monitor_->Connect("inproc://baton.monitor"); !ok) return ok;
+  if (auto ok = monitor_->Connect(monitor); !ok) return ok;
   monitor_->Start();
   if (auto ok = dealer_->Connect(options_.zmq.connect); !ok) return ok;
   dealer_->Start();
+  server_key_ = server_key;
+  refused_at_ = kNever;  // not before: what fails above is tried again
   return {};
 }
 
@@ -177,7 +212,9 @@ template <class Message>
 void Frontend::Say(const Message& message) {
   char buffer[std::max(wire::kTenantFrameMax, sizeof(Message)) + kEnvelope];
   const size_t size = wire::Encode(message, buffer, sizeof buffer);
-  const auto send = [this](std::string_view frames) { dealer_->Send({frames}); };
+  const auto send = [this](std::string_view frames) {
+    if (dealer_) dealer_->Send({frames});
+  };
   if (!batches_ || size > wire::kBatchMax - wire::kBatchLength) {
     batch_.Flush(send);
     return send({buffer, size});
@@ -511,9 +548,11 @@ void Frontend::OnNodeWelcome(const wire::NodeWelcome& welcome) {
     spdlog::info("link: batond at {} is {}", options_.zmq.connect, ever_up_ ? "back" : "connected");
   } else if (welcome.instance != batond_) {
     spdlog::info("link: batond at {} restarted", options_.zmq.connect);
+    FailAll(asked_);
   }
   up_ = true;
   ever_up_ = true;
+  trouble_.clear();
   said_lost_ = false;
   batond_ = welcome.instance;
   batches_ = welcome.batches;
@@ -549,9 +588,7 @@ void Frontend::LinkLost() {
   for (auto& [number, client] : clients_) {
     if (client.connected) TellAway(number);
   }
-  auto asked = std::move(asked_);
-  asked_.clear();
-  for (auto& [id, respond] : asked) respond(Failure("unavailable", "the link to batond was lost"));
+  FailAll(asked_);
 }
 
 void Frontend::Beat() {
@@ -560,6 +597,7 @@ void Frontend::Beat() {
   beat_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     if (up_ && MonotonicNow() - heard_ > options_.zmq.lost_after) LinkLost();
+    if (auto ok = Connect(); !ok) WarnOnce(trouble_, ok.error().message);
     if (up_) {
       wire::Ping ping;
       ping.instance = instance_;
@@ -572,26 +610,33 @@ void Frontend::Beat() {
 }
 
 void Frontend::OnMonitor(const std::vector<std::string_view>& parts) {
-  if (parts.empty() || parts[0].size() < 2 || ever_up_ || !refused_.empty()) return;
+  if (parts.empty() || parts[0].size() < 2 || !refused_.empty()) return;
   uint16_t event;
   memcpy(&event, parts[0].data(), sizeof event);
   const Instant now = MonotonicNow();
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) refused_at_ = now;
+  if (ever_up_) return;
   if (failed_since_ == kNever) failed_since_ = now;
   // A batond that has too many connections hangs up as well.
   const bool unsure = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
   if (unsure && now - failed_since_ < kHandshakePatience) return;
+  std::string why;
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
     auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
-    refused_ = fmt::format(
+    why = fmt::format(
         "batond at {} refuses this node's key; add to its configuration under "
         "[zmq.nodes]: {} = \"{}\"",
         options_.zmq.connect, node_, keys ? keys->public_key : "PUBLIC KEY");
   } else {
-    refused_ = fmt::format(
+    why = fmt::format(
         "batond at {} does not complete the handshake; check zmq.server_public_key, and "
         "that both sides have keys or neither has",
         options_.zmq.connect);
   }
+  // Where keys come by themselves the one of this node, or batond's new one, is on its way.
+  if (!options_.zmq.server_public_key_file.empty())
+    return WarnOnce(trouble_, why + "; trying again");
+  refused_ = why;
   Stop();
 }
 

@@ -95,6 +95,8 @@ class Frontend : private TenantSink {
   void OnBound(const std::string& text) override;
 
   void FindGpus();
+  // Where that is needed: at first, when zmq.server_public_key_file has a key or another one, and a
+  // while after batond has refused this node.
   Result<void> Connect();
   // `together`: with others in one message.
   void FromBatond(std::string_view bytes, bool together = false);
@@ -134,6 +136,10 @@ class Frontend : private TenantSink {
   net::ZmqContext context_;
   std::optional<net::ZmqSocket> dealer_;
   std::optional<net::ZmqSocket> monitor_;
+  Instant refused_at_ = kNever;  // its key, by batond, since the socket was made
+  int connects_ = 0;             // sockets made, for the monitor's name
+  std::string server_key_;       // batond's, of the socket as it is
+  std::string trouble_;          // as last said
   boost::asio::steady_timer beat_;
 
   std::unordered_map<uint64_t, Client> clients_;

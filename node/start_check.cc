@@ -122,7 +122,7 @@ std::vector<Error> CheckFrontend(const config::Options& options, bool machine) {
   if (!machine) return complaints.Take();
   CheckSockets(options, dir, complaints);
   complaints.Add("zmq.connect", CheckConnect(options.zmq.connect));
-  if (!options.zmq.server_public_key.empty()) {
+  if (!options.zmq.server_public_key.empty() || !options.zmq.server_public_key_file.empty()) {
     const auto keys = net::ReadKeyPair(options.zmq.secret_key_file);
     if (!keys) complaints.Add("zmq.secret_key_file", tl::unexpected(keys.error()));
   }

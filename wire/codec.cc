@@ -5,92 +5,124 @@
 namespace baton::wire {
 namespace {
 
-// Walks over one flat msgpack element at data[at]. Returns the offset behind it, or 0 when it is
-// cut short or nests. msgpack-c allocates by the lengths a frame claims; after this walk those
-// lengths are known to be within the frame.
-size_t SkipFlat(const unsigned char* data, size_t size, size_t at) {
-  auto big_endian = [&](size_t bytes) {
-    size_t value = 0;
-    for (size_t i = 0; i < bytes; ++i) value = value << 8 | data[at + 1 + i];
-    return value;
-  };
-  const unsigned char head = data[at];
-  size_t length_bytes = 0;  // of the length that follows the head
-  size_t body = 0;
-  if (head <= 0x7f || head >= 0xe0 || head == 0xc0 || head == 0xc2 || head == 0xc3) {
-    body = 0;
-  } else if ((head & 0xe0) == 0xa0) {
-    body = head & 0x1f;
-  } else if (head == 0xc4 || head == 0xd9) {
-    length_bytes = 1;
-  } else if (head == 0xc5 || head == 0xda) {
-    length_bytes = 2;
-  } else if (head == 0xc6 || head == 0xdb) {
-    length_bytes = 4;
-  } else if (head == 0xcc || head == 0xd0) {
-    body = 1;
-  } else if (head == 0xcd || head == 0xd1) {
-    body = 2;
-  } else if (head == 0xca || head == 0xce || head == 0xd2) {
-    body = 4;
-  } else if (head == 0xcb || head == 0xcf || head == 0xd3) {
-    body = 8;
-  } else {
-    return 0;  // arrays, maps, extensions
-  }
-  if (size - at - 1 < length_bytes) return 0;
-  if (length_bytes != 0) body = big_endian(length_bytes);
-  if (size - at - 1 - length_bytes < body) return 0;
-  return at + 1 + length_bytes + body;
-}
+using internal::Element;
 
-bool IsFlatFrame(const char* bytes, size_t size) {
+struct Head {
+  size_t count;  // of the array's elements; 0: it is none
+  size_t first;  // where the first one is
+};
+
+Head ReadHead(const char* bytes, size_t size) {
   const auto* data = reinterpret_cast<const unsigned char*>(bytes);
-  if (size < 3) return false;
-  size_t count = 0;
-  size_t at = 0;
-  if ((data[0] & 0xf0) == 0x90) {
-    count = data[0] & 0x0f;
-    at = 1;
-  } else if (data[0] == 0xdc) {
-    count = static_cast<size_t>(data[1]) << 8 | data[2];
-    at = 3;
-  } else {
-    return false;
-  }
-  if (count < 2 || count > size) return false;
-  for (size_t i = 0; i < count; ++i) {
-    if (at >= size) return false;
-    at = SkipFlat(data, size, at);
-    if (at == 0) return false;
-  }
-  return at == size;
+  if (size < 3) return {0, 0};
+  if ((data[0] & 0xf0) == 0x90) return {static_cast<size_t>(data[0] & 0x0f), 1};
+  if (data[0] == 0xdc) return {static_cast<size_t>(data[1]) << 8 | data[2], 3};
+  return {0, 0};
 }
 
 }  // namespace
 
 DecodeStatus Frame::Parse(const char* data, size_t size) {
-  if (!IsFlatFrame(data, size)) return DecodeStatus::kMalformed;
-  size_t offset = 0;
-  if (msgpack_unpack_next(&unpacked_, data, size, &offset) != MSGPACK_UNPACK_SUCCESS) {
-    return DecodeStatus::kMalformed;
+  auto [count, at] = ReadHead(data, size);
+  if (count < 2) return DecodeStatus::kMalformed;
+  for (size_t i = 0; i < count; ++i) {
+    Element e;
+    if (at >= size) return DecodeStatus::kMalformed;
+    at = internal::ReadElement(data, size, at, e);
+    if (at == 0) return DecodeStatus::kMalformed;
+    if (i >= 2) continue;
+    if (e.kind != Element::Kind::kUnsigned || e.number > 255) return DecodeStatus::kMalformed;
+    (i == 0 ? version_ : type_) = static_cast<uint8_t>(e.number);
+    fields_ = at;
   }
-  const msgpack_object& root = unpacked_.data;
-  const msgpack_object* elements = root.via.array.ptr;
-  for (int i = 0; i < 2; ++i) {
-    if (elements[i].type != MSGPACK_OBJECT_POSITIVE_INTEGER || elements[i].via.u64 > 255) {
-      return DecodeStatus::kMalformed;
-    }
-  }
-  version_ = static_cast<uint8_t>(elements[0].via.u64);
-  type_ = static_cast<uint8_t>(elements[1].via.u64);
+  if (at != size) return DecodeStatus::kMalformed;
   if (version_ + 1 < kVersion || version_ > kVersion + 1) return DecodeStatus::kVersion;
-  fields_ = elements + 2;
-  count_ = root.via.array.size - 2;
+  data_ = data;
+  size_ = size;
+  count_ = count - 2;
   return DecodeStatus::kOk;
 }
 
 namespace internal {
+
+size_t ReadElement(const char* bytes, size_t size, size_t at, Element& element) {
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes) + at;
+  const size_t left = size - at - 1;  // behind the head
+  const auto big_endian = [&](size_t length) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < length; ++i) value = value << 8 | data[1 + i];
+    return value;
+  };
+  const auto number = [&](size_t length, bool is_signed) -> size_t {
+    if (left < length) return 0;
+    element.number = big_endian(length);
+    const bool negative = is_signed && (element.number >> (8 * length - 1)) != 0;
+    element.kind = negative ? Element::Kind::kOther : Element::Kind::kUnsigned;
+    return at + 1 + length;
+  };
+  const auto text = [&](Element::Kind kind, size_t header, uint64_t length) -> size_t {
+    if (left < header || left - header < length) return 0;
+    element = {kind, length, bytes + at + 1 + header};
+    return at + 1 + header + length;
+  };
+  const auto sized = [&](Element::Kind kind, size_t header) -> size_t {
+    return left < header ? 0 : text(kind, header, big_endian(header));
+  };
+  const auto other = [&](size_t length) -> size_t {
+    if (left < length) return 0;
+    element.kind = Element::Kind::kOther;
+    return at + 1 + length;
+  };
+  const unsigned char head = data[0];
+  if (head <= 0x7f) {
+    element.kind = Element::Kind::kUnsigned;
+    element.number = head;
+    return at + 1;
+  }
+  if ((head & 0xe0) == 0xa0) return text(Element::Kind::kText, 0, head & 0x1f);
+  switch (head) {
+    case 0xc2:
+    case 0xc3:
+      element.kind = Element::Kind::kBool;
+      element.number = head & 1;
+      return at + 1;
+    case 0xc4:
+      return sized(Element::Kind::kBytes, 1);
+    case 0xc5:
+      return sized(Element::Kind::kBytes, 2);
+    case 0xc6:
+      return sized(Element::Kind::kBytes, 4);
+    case 0xca:
+      return other(4);  // a float
+    case 0xcb:
+      return other(8);
+    case 0xcc:
+      return number(1, false);
+    case 0xcd:
+      return number(2, false);
+    case 0xce:
+      return number(4, false);
+    case 0xcf:
+      return number(8, false);
+    case 0xd0:
+      return number(1, true);
+    case 0xd1:
+      return number(2, true);
+    case 0xd2:
+      return number(4, true);
+    case 0xd3:
+      return number(8, true);
+    case 0xd9:
+      return sized(Element::Kind::kText, 1);
+    case 0xda:
+      return sized(Element::Kind::kText, 2);
+    case 0xdb:
+      return sized(Element::Kind::kText, 4);
+    default:
+      // Nil and small negative numbers; else arrays, maps, extensions.
+      return head == 0xc0 || head >= 0xe0 ? other(0) : 0;
+  }
+}
 
 int WriteToSink(void* sink, const char* bytes, size_t size) {
   auto* out = static_cast<Sink*>(sink);

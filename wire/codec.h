@@ -1,8 +1,8 @@
 // Encodes and decodes the messages of wire/messages.h as one msgpack array per frame:
 //   [version, type, field, field, ...]
-// Flat: integers, booleans, strings and bytes, never arrays or maps within. Encoding writes into
-// the caller's buffer and never allocates; decoding bounds every length by the frame before
-// msgpack-c sees it, so no frame makes it allocate more than a small multiple of the frame's size.
+// Flat: integers, booleans, strings and bytes, never arrays or maps within. Neither way allocates:
+// encoding writes into the caller's buffer; decoding, which every token waits for, reads the
+// elements where they stand.
 // Thread safe: no state.
 #ifndef BATON_WIRE_CODEC_H_
 #define BATON_WIRE_CODEC_H_
@@ -21,14 +21,25 @@ enum class DecodeStatus : uint8_t {
   kVersion,    // a version that this build does not speak
 };
 
-// A frame's parsed elements. Texts and bytes point into the frame's buffer.
+namespace internal {
+
+// An element of a frame. Of other kinds (negative numbers, floats, nil) only where they end is of
+// interest.
+struct Element {
+  enum class Kind : uint8_t { kUnsigned, kBool, kText, kBytes, kOther };
+  Kind kind;
+  uint64_t number;   // its value; of a text or bytes the length
+  const char* data;  // of a text or bytes
+};
+// Reads the one at data[at], at < size. Returns the offset behind it, or 0 when it is cut short or
+// nests.
+size_t ReadElement(const char* data, size_t size, size_t at, Element& element);
+
+}  // namespace internal
+
+// A frame, and the messages in it. Texts and bytes point into the frame's buffer.
 class Frame {
  public:
-  Frame() = default;
-  ~Frame() { msgpack_unpacked_destroy(&unpacked_); }
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
-
   // Parses `size` bytes at `data`, which must outlive this object's use.
   DecodeStatus Parse(const char* data, size_t size);
   // After kOk. The message's type; kTypes of messages.h, or one this build does not know.
@@ -40,68 +51,70 @@ class Frame {
   template <class Message>
   bool Read(Message& message) const {
     if (type_ != Message::kType) return false;
-    Reader reader{fields_, count_, 0, true};
+    Reader reader{data_, size_, fields_, count_, true};
     message.Fields(reader);
     return reader.ok;
   }
 
  private:
   struct Reader {
-    const msgpack_object* fields;
-    uint32_t count;
-    uint32_t next;
+    using Kind = internal::Element::Kind;
+    const char* data;
+    size_t size;
+    size_t at;
+    size_t left;  // fields
     bool ok;
 
-    // The next field, or null when an older peer ended here.
-    const msgpack_object* Next() { return next < count ? &fields[next++] : nullptr; }
+    // The next field. False when an older peer ended here, or when it is of another kind.
+    bool Next(internal::Element& element, Kind kind) {
+      if (left == 0) return false;
+      --left;
+      at = internal::ReadElement(data, size, at, element);
+      if (element.kind != kind) ok = false;
+      return element.kind == kind;
+    }
 
     template <class T>
     requires std::is_integral_v<T> || std::is_enum_v<T>
     void operator()(T& field) {
-      const msgpack_object* o = Next();
-      if (o == nullptr) return;
+      internal::Element e;
+      if (!Next(e, std::is_same_v<T, bool> ? Kind::kBool : Kind::kUnsigned)) return;
       if constexpr (std::is_same_v<T, bool>) {
-        if (o->type != MSGPACK_OBJECT_BOOLEAN)
-          ok = false;
-        else
-          field = o->via.boolean;
+        field = e.number != 0;
       } else if constexpr (std::is_enum_v<T>) {
         // Enumerations are small; a value that this build does not know is kept as its number and
         // the receiver decides.
-        if (o->type != MSGPACK_OBJECT_POSITIVE_INTEGER || o->via.u64 > 255)
+        if (e.number > 255)
           ok = false;
         else
-          field = static_cast<T>(o->via.u64);
+          field = static_cast<T>(e.number);
       } else {
         static_assert(std::is_unsigned_v<T>);
-        if (o->type != MSGPACK_OBJECT_POSITIVE_INTEGER || o->via.u64 > static_cast<T>(-1))
+        if (e.number > static_cast<T>(-1))
           ok = false;
         else
-          field = static_cast<T>(o->via.u64);
+          field = static_cast<T>(e.number);
       }
     }
     template <size_t N>
     void operator()(Text<N>& field) {
-      const msgpack_object* o = Next();
-      if (o == nullptr) return;
-      if (o->type != MSGPACK_OBJECT_STR || o->via.str.size > N)
+      internal::Element e;
+      if (!Next(e, Kind::kText)) return;
+      if (e.number > N)
         ok = false;
       else
-        field.Set({o->via.str.ptr, o->via.str.size});
+        field.Set({e.data, static_cast<size_t>(e.number)});
     }
     void operator()(Bytes& field) {
-      const msgpack_object* o = Next();
-      if (o == nullptr) return;
-      if (o->type != MSGPACK_OBJECT_BIN)
-        ok = false;
-      else
-        field = {o->via.bin.ptr, o->via.bin.size};
+      internal::Element e;
+      if (Next(e, Kind::kBytes)) field = {e.data, static_cast<size_t>(e.number)};
     }
   };
 
-  msgpack_unpacked unpacked_ = {};
-  const msgpack_object* fields_ = nullptr;
-  uint32_t count_ = 0;
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+  size_t fields_ = 0;  // where they begin
+  size_t count_ = 0;   // how many there are
   uint8_t type_ = 0;
   uint8_t version_ = 0;
 };

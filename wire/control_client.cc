@@ -20,15 +20,6 @@ namespace {
 constexpr size_t kAnswerMax = 64u << 20;  // bytes; a status of 100 000 pods is below this
 constexpr size_t kDepthMax = 32;          // of lists and objects in it
 
-ErrorCode CodeFrom(std::string_view name) {
-  for (const ErrorCode code :
-       {ErrorCode::kInvalid, ErrorCode::kNotFound, ErrorCode::kExists, ErrorCode::kExhausted,
-        ErrorCode::kDenied, ErrorCode::kUnavailable}) {
-    if (name == ErrorCodeName(code)) return code;
-  }
-  return ErrorCode::kInternal;
-}
-
 Result<std::string> Exchange(int fd, const std::string& line, Duration timeout) {
   for (size_t sent = 0; sent < line.size();) {
     const ssize_t n = send(fd, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
@@ -141,7 +132,7 @@ Result<nlohmann::json> Ask(const std::string& socket_dir, const nlohmann::json& 
     const auto found = answer.find(key);
     return found != answer.end() && found->is_string() ? found->get<std::string>() : otherwise;
   };
-  return Fail(CodeFrom(text("code", "")), text("error", "batond refused without a reason"));
+  return Fail(ErrorCodeNamed(text("code", "")), text("error", "batond refused without a reason"));
 }
 
 }  // namespace baton::wire

@@ -122,11 +122,14 @@ struct State {
   // From when the holder before had drained, as its word says, to when the client opened its gate
   // for `epoch`: of a token that was sent ahead. 0: not known.
   uint64_t handoff_ns = 0;
+  // What the GPU takes of late to come to this process from another one: from the client's first
+  // launch after the other had drained to when the GPU began with it. 0: not known.
+  uint64_t switch_ns = 0;
   template <class V>
   void Fields(V& v) {
     v(gpu), v(seq), v(phase), v(epoch), v(rev), v(held_ns), v(busy_ns), v(launches), v(waited_ns),
         v(unmanaged_ns), v(memory_bytes), v(backlog_ns), v(copies_bytes), v(movable_in),
-        v(memory_wanted), v(drained_ns), v(handoff_ns);
+        v(memory_wanted), v(drained_ns), v(handoff_ns), v(switch_ns);
   }
 };
 
@@ -447,8 +450,8 @@ struct BooksAck {
 };
 
 // The teams of the whole cluster and what they used, for the node to go by. JSON: {"teams": the
-// file's text, "uses": [[team, user, decayed nanoseconds]], "held": {team: hours in its budget's
-// period}}.
+// file's text, "uses": [[team, user, decayed nanoseconds that count, others]], "held": {team: hours
+// in its budget's period}}.
 struct TeamsState {
   static constexpr uint8_t kType = 103;
   Bytes json;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ TEST(Config, EmptyTextGivesTheDefaults) {
   const auto options = ParseOptions("", "batond.toml");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(PrintOptions(*options), PrintOptions(Options{}));
-  for (const char* line : {"nodes = \"fgd\"\n", "cards = \"fgd\"\n"}) {
+  for (const char* line : {"nodes = \"scarcity\"\n", "cards = \"scarcity\"\n"}) {
     EXPECT_NE(PrintOptions(*options).find(line), std::string::npos) << line;
   }
 }
@@ -54,6 +55,8 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   pod.memory_part = policy::Share(125'000);
   pod.wishes = {"mig", {"a100 80gb"}, {"t4"}, {"0"}, "x", "y", "z"};
   options.pods.push_back({pod, ""});
+  ASSERT_TRUE(spec::AddFlavor(options.flavors, "small", {{"request", 12.5}, {"memory", "4GiB"}}));
+  ASSERT_TRUE(spec::AddFlavor(options.flavors, "2.quarter", {{"limit", 25}, {"memory", "25%"}}));
   options.ledger.weights = {{"", 0.5}, {"NVIDIA T4", 0.25}};
   const auto back = ParseOptions(PrintOptions(options), "printed");
   ASSERT_TRUE(back) << back.error().message;
@@ -69,13 +72,32 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
   EXPECT_EQ(back->pods[0].request.memory_part, policy::Share(125'000));
 }
 
+TEST(Config, APodOfTheFileMayNameAFlavorOfTheFile) {
+  const auto options = ParseOptions(
+      "[[pod]]\nname = \"a\"\nflavor = \"small\"\nlimit = 50\n[flavors]\n"
+      "small = {request = 10, memory = \"4GiB\"}\n[flavors.large]\nlimit = 80\n",
+      "batond.toml");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->flavors.size(), 2u);
+  const spec::PodRequest& pod = options->pods.at(0).request;
+  EXPECT_EQ(pod.share.request, policy::Share(100'000));
+  EXPECT_EQ(pod.share.limit, policy::Share(500'000));
+  EXPECT_EQ(pod.memory_cap, uint64_t{4} << 30);
+  EXPECT_EQ(pod.flavor, "");
+  EXPECT_EQ(ErrorOf("[[pod]]\nname = \"a\"\nflavor = \"small\""),
+            "batond.toml:1: there is no flavor 'small': the operator offers none");
+  EXPECT_EQ(ErrorOf("[flavors]\nsmall = {request = 10}\nbig = {request = 200}\n")
+                .find("batond.toml:3: flavor big: request: "),
+            0u);
+}
+
 TEST(Config, TimesArePrintedInTheirLargestWholeUnit) {
   Options options;
   options.scheduler.resend = std::chrono::milliseconds(1500);
   options.hook.open_after = std::chrono::minutes(90);
   const std::string text = PrintOptions(options);
   for (const char* line :
-       {"keep_hours = \"9600h\"\n", "keep_minutes = \"336h\"\n", "keep_days = \"0s\"\n",
+       {"keep_hours = \"9600h\"\n", "keep_minutes = \"288h\"\n", "keep_days = \"0s\"\n",
         "open_after = \"90m\"\n", "resend = \"1500ms\"\n", "every = \"10s\"\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
   }

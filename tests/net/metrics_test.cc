@@ -64,6 +64,25 @@ TEST(Utf8, IsWhatTheStandardSays) {
             "b");
 }
 
+// Nothing else is known of them by the same names as of those that take turns.
+TEST(Metrics, OfPodsWithoutTokensAreWhatNvmlTells) {
+  MetricsSnapshot snapshot;
+  snapshot.pods.emplace_back().pod = "turns";
+  snapshot.pods[0].sm_busy_seconds = 3;
+  snapshot.parts.emplace_back().pod = "mig";
+  snapshot.parts[0].sm_busy_seconds = 1.5;
+  snapshot.parts[0].memory_busy_seconds = 0.25;
+  snapshot.parts.emplace_back().pod = "untold";
+  const std::string text = MetricsText(snapshot);
+  const std::string sm = Lines(text, "baton_pod_sm_busy_seconds_total{");
+  EXPECT_NE(sm.find("pod=\"turns\""), std::string::npos) << sm;
+  EXPECT_NE(sm.find("pod=\"mig\",namespace=\"\",team=\"\"} 1.5\n"), std::string::npos) << sm;
+  EXPECT_NE(Lines(text, "baton_pod_memory_busy_seconds_total{").find("} 0.25\n"),
+            std::string::npos);
+  EXPECT_EQ(text.find("untold"), std::string::npos);
+  EXPECT_EQ(Lines(text, "baton_pod_gpu_held_seconds_total{").find("mig"), std::string::npos);
+}
+
 TEST(Metrics, HaveTheValuesOfTheSnapshot) {
   const std::string text = MetricsText(Awkward());
   EXPECT_EQ(Lines(text, "baton_gpu_allocated_ratio"),

@@ -174,8 +174,11 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
   snapshot.certificate_expires = 1;
   snapshot.gpus.emplace_back();
   snapshot.gpus[0].sm_utilization_ratio = snapshot.gpus[0].memory_utilization_ratio = 0.5;
+  snapshot.gpus[0].energy_joules = snapshot.gpus[0].idle_energy_joules = 1;
   snapshot.pods.emplace_back();
   snapshot.pods[0].memory_cap_bytes = 1;
+  snapshot.pods[0].energy_joules = 1;
+  snapshot.pods[0].sm_busy_seconds = snapshot.pods[0].memory_busy_seconds = 1;
   snapshot.teams.push_back({"t", 0.5, 0.5, 0.5, 0.5});
   std::set<std::string> exist;
   const std::string text = MetricsText(snapshot);
@@ -184,8 +187,9 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
     exist.insert(text.substr(at, text.find(' ', at) - at));
   }
   EXPECT_GT(exist.size(), 35u);
-  const std::string elsewhere =
-      TextOf(DOCS "/../k8s/binder/binder.cc") + TextOf(DOCS "/../k8s/webhook/webhook.cc");
+  const std::string elsewhere = TextOf(DOCS "/../k8s/binder/binder.cc") +
+                                TextOf(DOCS "/../k8s/binder/gpu_metrics.cc") +
+                                TextOf(DOCS "/../k8s/webhook/webhook.cc");
   const auto served_elsewhere = [&](const std::string& name) {
     const std::string binder = "baton_binder_";
     if (!name.starts_with(binder)) return elsewhere.find(name + " ") != std::string::npos;

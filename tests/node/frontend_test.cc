@@ -512,7 +512,8 @@ TEST_F(Central, TheNodesControlSocketIsConfinedToItsNode) {
   ASSERT_TRUE(node.value("ok", false)) << node.dump();
   EXPECT_EQ(node.at("gpus").at(0).at("uuid"), "GPU-n");
   EXPECT_FALSE(AskNode({{"command", "nonsense"}}).value("ok", true));
-  for (const char* command : {"report", "standing", "explain", "advise", "whatif", "log"}) {
+  for (const char* command :
+       {"report", "standing", "explain", "advise", "whatif", "log", "receipt", "receipt_key"}) {
     EXPECT_EQ(AskNode({{"command", command}}).value("code", ""), "denied") << command;
   }
   batond_.Crash();

@@ -1,6 +1,7 @@
 #include "wire/codec.h"
 
 #include <gtest/gtest.h>
+#include <msgpack.h>
 
 #include <random>
 #include <string>
@@ -183,6 +184,60 @@ TEST(Codec, EmptyBytesComeBack) {
   Control got;
   ASSERT_TRUE(frame.Read(got));
   EXPECT_EQ(got.json.size, 0u);
+}
+
+// Whatever is in them, cut short anywhere or with a byte of another value.
+TEST(Codec, ElementsAreReadAsMsgpackReadsThem) {
+  std::mt19937_64 random(1);
+  using Kind = internal::Element::Kind;
+  const auto compare = [](const std::string& bytes) {
+    internal::Element e{};
+    const size_t end = internal::ReadElement(bytes.data(), bytes.size(), 0, e);
+    const int head = static_cast<unsigned char>(bytes[0]);
+    // Arrays and maps: msgpack-c takes as much memory as one in them says.
+    if ((head >= 0x80 && head <= 0x9f) || (head >= 0xdc && head <= 0xdf)) {
+      EXPECT_EQ(end, 0u);
+      return;
+    }
+    msgpack_unpacked unpacked;
+    msgpack_unpacked_init(&unpacked);
+    size_t offset = 0;
+    const bool whole = msgpack_unpack_next(&unpacked, bytes.data(), bytes.size(), &offset) ==
+                       MSGPACK_UNPACK_SUCCESS;
+    const msgpack_object& o = unpacked.data;
+    const bool flat = whole && o.type != MSGPACK_OBJECT_ARRAY && o.type != MSGPACK_OBJECT_MAP &&
+                      o.type != MSGPACK_OBJECT_EXT;
+    EXPECT_EQ(end, flat ? offset : 0) << testing::PrintToString(bytes);
+    if (end != 0 && flat) {
+      const Kind kind = o.type == MSGPACK_OBJECT_POSITIVE_INTEGER ? Kind::kUnsigned
+                        : o.type == MSGPACK_OBJECT_BOOLEAN        ? Kind::kBool
+                        : o.type == MSGPACK_OBJECT_STR            ? Kind::kText
+                        : o.type == MSGPACK_OBJECT_BIN            ? Kind::kBytes
+                                                                  : Kind::kOther;
+      EXPECT_EQ(e.kind, kind) << testing::PrintToString(bytes);
+      if (kind == Kind::kUnsigned) {
+        EXPECT_EQ(e.number, o.via.u64);
+      }
+      if (kind == Kind::kBool) {
+        EXPECT_EQ(e.number != 0, o.via.boolean);
+      }
+      if (kind == Kind::kText || kind == Kind::kBytes) {
+        EXPECT_EQ(std::string(e.data, e.number), std::string(o.via.str.ptr, o.via.str.size));
+      }
+    }
+    msgpack_unpacked_destroy(&unpacked);
+  };
+  for (int head = 0; head < 256; ++head) {
+    for (int i = 0; i < 200; ++i) {
+      std::string bytes(1 + random() % 40, '\0');
+      for (char& byte : bytes) byte = static_cast<char>(random());
+      bytes[0] = static_cast<char>(head);
+      // Lengths of three or four bytes are seldom short enough by chance.
+      if (i % 2 == 0)
+        std::fill(bytes.begin() + 1, bytes.begin() + std::min<long>(4, bytes.size()), '\0');
+      compare(bytes);
+    }
+  }
 }
 
 }  // namespace
