@@ -37,8 +37,8 @@ class Shallow : public nlohmann::json_sax<json> {
 };
 
 json Array(const Counters& c) {
-  return {c.held_ns,       c.busy_ns,  c.waited_ns, c.unmanaged_ns,
-          c.memory_mib_ms, c.launches, c.grants,    c.revocations};
+  return {c.held_ns,  c.busy_ns, c.waited_ns,   c.unmanaged_ns, c.memory_mib_ms,
+          c.launches, c.grants,  c.revocations, c.energy_j,     c.uncontended_ns};
 }
 
 std::string Text(const json& value) {
@@ -61,7 +61,7 @@ std::string EncodeBatch(const Batch& batch) {
   }
   json gpus = json::array();
   for (const GpuSample& g : batch.gpus) {
-    gpus.push_back({g.uuid, g.model, g.memory_bytes, Nanos(g.idle)});
+    gpus.push_back({g.uuid, g.model, g.memory_bytes, Nanos(g.idle), g.energy_j});
   }
   const json all{kVersion,
                  batch.source,
@@ -97,12 +97,15 @@ Result<Batch> DecodeBatch(std::string_view bytes) {
       sample.owner = {Text(s.at(2)), Text(s.at(3)), Text(s.at(4)), Text(s.at(5))};
       const json& c = s.at(6);
       sample.total = {c.at(0), c.at(1), c.at(2), c.at(3), c.at(4), c.at(5), c.at(6), c.at(7)};
+      if (c.size() > 8) sample.total.energy_j = c.at(8);
+      // A version before says nothing of it: its use is counted as contended.
+      if (c.size() > 9) sample.total.uncontended_ns = c.at(9);
       sample.memory_peak_mib = s.at(7);
       batch.samples.push_back(std::move(sample));
     }
     for (const json& g : all.at(6)) {
-      batch.gpus.push_back(
-          {Text(g.at(0)), Text(g.at(1)), g.at(2), Duration(g.at(3).get<int64_t>())});
+      batch.gpus.push_back({Text(g.at(0)), Text(g.at(1)), g.at(2), Duration(g.at(3).get<int64_t>()),
+                            g.size() > 4 ? g.at(4).get<int64_t>() : 0});
     }
     return batch;
   } catch (const json::exception& e) {

@@ -12,6 +12,7 @@
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
 #include "ledger/database.h"
+#include "ledger/kept_use.h"
 #include "ledger/ledger.h"
 #include "ledger/merge.h"
 #include "ledger/stored_text.h"
@@ -56,11 +57,17 @@ Result<void> Check(const Batch& batch) {
   }
   for (const GpuSample& gpu : batch.gpus) {
     if (!name(gpu.uuid)) return wrong("a GPU's uuid must be 1 to 512 bytes of UTF-8");
-    if (gpu.memory_bytes > kNumberMax || !good(Nanos(gpu.idle))) {
+    if (gpu.memory_bytes > kNumberMax || !good(Nanos(gpu.idle)) || !good(gpu.energy_j)) {
       return wrong("a GPU's numbers must be 0 to 2^60");
     }
   }
   return {};
+}
+
+// "present_ns = TABLE.present_ns + excluded.present_ns, ...".
+std::string AddedTimes(const std::string& table) {
+  return TimeList(
+      [&](const std::string& c) { return c + " = " + table + "." + c + " + excluded." + c; });
 }
 
 // Rows for one table, written some hundred at a time.
@@ -186,6 +193,7 @@ class Booking {
     bool listed_before = false;
     bool listed = false;
     Duration idle{0};
+    int64_t energy_j = 0;  // what its total has grown by
     int64_t held_ns = 0;
     std::vector<int64_t> held_of_part;
   };
@@ -196,6 +204,7 @@ class Booking {
     int64_t account = 0;
     bool known = false;
     bool same_owner = false;
+    Numbers total{};
     Numbers grown{};
     bool moved() const { return grown != Numbers{}; }
   };
@@ -226,6 +235,7 @@ class Booking {
     // A clock that was ahead and is right now says no less than what has passed since. One that
     // begins at the same wrong time with each start of the machine (an empty battery) does.
     if (to_ms < before_ms + (from_ms - after_ms) - kDrift_ms) return;
+    NoteRewritten(database_);
     for (const Level& level : kLevels) {
       const int64_t bucket = Part{to_ms - 1, to_ms}.BucketAt(level);
       const auto sum = [](const std::string& column) {
@@ -249,12 +259,11 @@ class Booking {
       database_.Run("DELETE FROM " + use + of_use, {bucket, source_});
       const std::string gpu = std::string("gpu_") + level.name;
       const std::string of_gpu = " WHERE t > $1 AND gpu IN (SELECT id FROM gpus WHERE source = $2)";
-      database_.Run(
-          "INSERT INTO " + gpu + " (t, gpu, present_ns, idle_ns) SELECT CAST($1 AS BIGINT), gpu, " +
-              sum("present_ns") + ", " + sum("idle_ns") + " FROM " + gpu + of_gpu +
-              " GROUP BY gpu ON CONFLICT (t, gpu) DO UPDATE SET present_ns = " + gpu +
-              ".present_ns + excluded.present_ns, idle_ns = " + gpu + ".idle_ns + excluded.idle_ns",
-          {bucket, source_});
+      database_.Run("INSERT INTO " + gpu + " (t, gpu, " + TimeList() +
+                        ") SELECT CAST($1 AS BIGINT), gpu, " + TimeList(sum) + " FROM " + gpu +
+                        of_gpu + " GROUP BY gpu ON CONFLICT (t, gpu) DO UPDATE SET " +
+                        AddedTimes(gpu),
+                    {bucket, source_});
       database_.Run("DELETE FROM " + gpu + of_gpu, {bucket, source_});
     }
     database_.Run("DELETE FROM meta WHERE name = $1 OR name = $2",
@@ -278,22 +287,26 @@ class Booking {
     std::string model;
     int64_t memory_bytes = 0;
     bool listed = false;
+    int64_t energy_j = 0;
   };
   void ReadGpus() {
     database_.Run(
-        "SELECT uuid, id, node, model, memory_bytes, listed FROM gpus WHERE source = $1", {source_},
-        [&](const Row& row) {
-          rows_[row.Text(0)] = {row.Int(1), row.Text(2), row.Text(3), row.Int(4), row.Int(5) != 0};
+        "SELECT uuid, id, node, model, memory_bytes, listed, counted_j FROM gpus WHERE source = $1",
+        {source_}, [&](const Row& row) {
+          rows_[row.Text(0)] = {row.Int(1), row.Text(2),     row.Text(3),
+                                row.Int(4), row.Int(5) != 0, row.Int(6)};
         });
   }
 
   // All GPUs that the batch names get their row; those that it does not list lose the mark.
   void ListGpus() {
     int64_t next_id = NextId("gpus");
-    Rows rows(database_, "INSERT INTO gpus (id, source, uuid, node, model, memory_bytes, listed)",
-              7,
+    Rows rows(database_,
+              "INSERT INTO gpus (id, source, uuid, node, model, memory_bytes, listed, counted_j)",
+              8,
               " ON CONFLICT (id) DO UPDATE SET node = excluded.node, model = excluded.model,"
-              " memory_bytes = excluded.memory_bytes, listed = excluded.listed");
+              " memory_bytes = excluded.memory_bytes, listed = excluded.listed,"
+              " counted_j = excluded.counted_j");
     const std::string_view node = Stored(batch_.node);
     for (const GpuSample& sample : batch_.gpus) {
       const auto known = rows_.find(sample.uuid);
@@ -308,14 +321,21 @@ class Booking {
       const std::string_view model = Stored(sample.model);
       const auto memory = static_cast<int64_t>(sample.memory_bytes);
       gpu.id = known == rows_.end() ? next_id++ : known->second.id;
+      int64_t energy_j = sample.energy_j;
+      gpu.energy_j = energy_j;
       if (known != rows_.end()) {
         const GpuRow& row = known->second;
         gpu.listed_before = row.listed;
-        if (row.listed && row.node == node && row.model == model && row.memory_bytes == memory) {
+        // An earlier version says nothing of energy.
+        energy_j = std::max(energy_j, row.energy_j);
+        gpu.energy_j = energy_j - row.energy_j;
+        if (row.listed && row.node == node && row.model == model && row.memory_bytes == memory &&
+            row.energy_j == energy_j) {
           continue;
         }
       }
-      rows.Add({gpu.id, source_, std::string_view(sample.uuid), node, model, memory, int64_t{1}});
+      rows.Add({gpu.id, source_, std::string_view(sample.uuid), node, model, memory, int64_t{1},
+                energy_j});
     }
     for (const Sample& sample : batch_.samples) {
       Gpu& gpu = gpus_[sample.gpu];
@@ -327,7 +347,7 @@ class Booking {
       }
       gpu.id = next_id++;
       rows.Add({gpu.id, source_, std::string_view(sample.gpu), node, std::string_view(), int64_t{0},
-                int64_t{0}});
+                int64_t{0}, int64_t{0}});
     }
     rows.Finish();
     for (const auto& [uuid, row] : rows_) {
@@ -343,10 +363,11 @@ class Booking {
     meters_.reserve(batch_.samples.size());
     for (const Sample& sample : batch_.samples) {
       const auto text = [&](const std::string& t) { return std::string(Stored(t)); };
-      Meter meter{&sample, &gpus_.find(sample.gpu)->second, {}, 0, false, false, {}};
+      Meter meter{&sample, &gpus_.find(sample.gpu)->second, {}, 0, false, false, {}, {}};
       meter.owner = {text(sample.owner.pod), text(sample.owner.name_space),
                      TeamPath(text(sample.owner.team)), text(sample.owner.user)};
-      if (source_known) meter.grown = NumbersOf(sample.total);
+      meter.total = NumbersOf(sample.total);
+      if (source_known) meter.grown = meter.total;
       meters_.push_back(std::move(meter));
     }
     const auto key = [](const Meter& m) { return std::pair(m.gpu->id, m.sample->pod); };
@@ -393,7 +414,10 @@ class Booking {
                            row.Text(4) == meter.owner.name_space &&
                            row.Text(5) == meter.owner.team && row.Text(6) == meter.owner.user;
         for (size_t c = 0; c < kCounterNames.size(); ++c) {
-          meter.grown[c] -= row.Int(7 + static_cast<int>(c));
+          const int64_t before = row.Int(7 + static_cast<int>(c));
+          // An earlier version says nothing of these.
+          if (c >= kFirstCounters) meter.total[c] = std::max(meter.total[c], before);
+          meter.grown[c] = meter.total[c] - before;
         }
       });
       first = last;
@@ -433,7 +457,7 @@ class Booking {
         meter.account = account;
       }
       if (!meter.known || !meter.same_owner || meter.moved()) {
-        meters.Add({gpu, pod, meter.account}, NumbersOf(meter.sample->total), {});
+        meters.Add({gpu, pod, meter.account}, meter.total, {});
       }
     }
     accounts.Finish();
@@ -449,6 +473,7 @@ class Booking {
   }
 
   void AddUse() {
+    NoteUseAt(database_, parts_.front().BucketAt(kLevels[0]));
     for (const Level& level : kLevels) {
       const std::string table = std::string("use_") + level.name;
       Rows rows(
@@ -495,11 +520,13 @@ class Booking {
       int64_t gpu;
       std::vector<int64_t> present_ns;
       std::vector<int64_t> idle_ns;
+      std::vector<int64_t> energy_j;
     };
     std::vector<Times> all;
     for (auto& [uuid, gpu] : gpus_) {
       if (!gpu.listed && gpu.held_ns <= 0) continue;
-      Times times{gpu.id, std::vector<int64_t>(parts_.size()), std::vector<int64_t>(parts_.size())};
+      const std::vector<int64_t> none(parts_.size());
+      Times times{gpu.id, none, none, none};
       gpu.held_of_part.resize(parts_.size());
       const int64_t at_most =
           std::min(gap_ms > 0 ? gap_ms : kPresenceGapMax_ms, kNumberMax / 1'000'000) * 1'000'000;
@@ -517,25 +544,28 @@ class Booking {
         // What was held is known better than what was idle.
         const int64_t held_ns = std::clamp<int64_t>(gpu.held_of_part[i], 0, times.present_ns[i]);
         times.idle_ns[i] = std::min(of(idle_ns), times.present_ns[i] - held_ns);
+        times.energy_j[i] = of(gpu.energy_j);
       }
       all.push_back(std::move(times));
     }
     std::sort(all.begin(), all.end(), [](const Times& a, const Times& b) { return a.gpu < b.gpu; });
     for (const Level& level : kLevels) {
       const std::string table = std::string("gpu_") + level.name;
-      Rows rows(database_, "INSERT INTO " + table + " (t, gpu, present_ns, idle_ns)", 4,
-                " ON CONFLICT (t, gpu) DO UPDATE SET present_ns = " + table +
-                    ".present_ns + excluded.present_ns, idle_ns = " + table +
-                    ".idle_ns + excluded.idle_ns");
+      Rows rows(database_, "INSERT INTO " + table + " (t, gpu, " + TimeList() + ")",
+                2 + kTimeNames.size(), " ON CONFLICT (t, gpu) DO UPDATE SET " + AddedTimes(table));
       for (const Run& run : RunsOf(parts_, level)) {
         for (const Times& times : all) {
           int64_t present_ns = 0;
           int64_t idle_ns = 0;
+          int64_t energy_j = 0;
           for (size_t i = run.first; i < run.last; ++i) {
             present_ns += times.present_ns[i];
             idle_ns += times.idle_ns[i];
+            energy_j += times.energy_j[i];
           }
-          if (present_ns != 0) rows.Add({run.bucket, times.gpu, present_ns, idle_ns});
+          if (present_ns != 0 || energy_j != 0) {
+            rows.Add({run.bucket, times.gpu, present_ns, idle_ns, energy_j});
+          }
         }
       }
       rows.Finish();

@@ -12,6 +12,11 @@ constexpr std::array<int64_t, 4> kGapMax_ms = {3'600'000, 24 * 3'600'000LL, 60 *
 
 }  // namespace
 
+size_t LevelFor(Window window) {
+  const auto length = window.to - window.from;
+  return length <= std::chrono::hours(1) ? 0 : length <= std::chrono::hours(24) ? 1 : 2;
+}
+
 int64_t Millis(WallTime t) { return t.time_since_epoch().count(); }
 
 std::vector<Part> CutGap(int64_t from_ms, int64_t to_ms, size_t samples) {

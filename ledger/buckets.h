@@ -29,6 +29,10 @@ inline constexpr std::array<Level, 4> kLevels = {{
     {"days", 86400, 86400},
 }};
 
+// The level at which a window of such a length is looked at step by step, as long as its buckets
+// are kept.
+size_t LevelFor(Window window);
+
 // The largest multiple of `step` that is not above `t`; t >= 0.
 constexpr int64_t Floor(int64_t t, int64_t step) { return t / step * step; }
 constexpr int64_t Ceil(int64_t t, int64_t step) { return Floor(t + step - 1, step); }

@@ -5,6 +5,7 @@
 
 #include "ledger/buckets.h"
 #include "ledger/database.h"
+#include "ledger/kept_use.h"
 #include "ledger/schema.h"
 
 namespace baton::ledger {
@@ -49,7 +50,7 @@ Result<void> Check(const Retention& retention) {
 }  // namespace
 
 Ledger::Ledger(std::unique_ptr<Database> database, const Retention& retention)
-    : database_(std::move(database)), retention_(retention) {}
+    : database_(std::move(database)), retention_(retention), kept_(std::make_unique<KeptUse>()) {}
 Ledger::~Ledger() = default;
 
 Result<std::unique_ptr<Ledger>> Ledger::Later(const LedgerOptions& options) {
@@ -75,6 +76,7 @@ Result<void> Ledger::Try(const std::function<void()>& f) {
   try {
     if (database_->Connect()) {
       migrated_ = false;
+      *kept_ = {};
       if (database_->replaced()) {
         trouble_ =
             "the ledger's file was removed or replaced while it was in use; what was booked "
@@ -150,6 +152,7 @@ Result<void> Ledger::Trim(WallTime now) {
       for (const char* table : {"use_", "gpu_"}) {
         database_->Run("DELETE FROM " + (table + name) + " WHERE t < $1", {floor});
       }
+      if (level.seconds >= 3600) NoteRewritten(*database_);
       if (i + 1 == kLevels.size()) {
         database_->Run(
             "DELETE FROM accounts WHERE id NOT IN (SELECT account FROM use_days)"

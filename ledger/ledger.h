@@ -58,6 +58,8 @@ struct CountersOf {
   Number launches = 0;
   Number grants = 0;
   Number revocations = 0;
+  Number energy_j = 0;        // joules of the GPU's energy, as far as it was measured
+  Number uncontended_ns = 0;  // part of held_ns in which no pod of another team wanted the GPU
 };
 using Counters = CountersOf<int64_t>;
 using Sums = CountersOf<Int128>;
@@ -84,6 +86,8 @@ struct GpuSample {
   std::string model;
   uint64_t memory_bytes = 0;
   Duration idle{0};  // of the time since the batch before: nobody held and nobody waited
+  // Joules, of pods and without them, since the usage book was begun; 0: not measured.
+  int64_t energy_j = 0;
 };
 
 struct Batch {
@@ -155,11 +159,13 @@ struct CapacityRow {
   std::string model;
   Int128 present_ns = 0;  // the GPU was there
   Int128 idle_ns = 0;     // and nobody held or wanted it
+  Int128 energy_j = 0;    // joules, of pods and without them
   size_t span = 0;        // of Uses::spans
 };
 struct OthersRow {
   std::string model;
   Int128 held_ns = 0;
+  Int128 energy_j = 0;
   size_t span = 0;  // of Uses::spans
 };
 // A part of the window in which no price changed.
@@ -174,7 +180,7 @@ struct Uses {
   Window window;
   std::vector<UseRow> rows;           // by keys, then team, then model, then span
   std::vector<CapacityRow> capacity;  // by keys, then model, then span
-  // By model and span: what was held by all whom the question leaves out.
+  // By model and span: what all whom the question leaves out held and took.
   std::vector<OthersRow> others;
   // By day and month: from when to when each of them is, as far as it lies in the window.
   std::map<std::string, Window> periods;
@@ -187,10 +193,16 @@ struct DecayedUse {
   std::string user;
   double held_ns = 0;     // Σ weight · use
   double decayed_ns = 0;  // Σ weight · use · 2^(-age / half-life)
+  // The part of decayed_ns in which no pod of another team wanted the GPU.
+  double uncontended_ns = 0;
 };
 
-// What a pod did with one GPU over a window, bucket by bucket. Buckets are of 10 s for windows up
-// to an hour, minutes up to a day, else hours; coarser where those are dropped already.
+// Seconds of the buckets in which a pod's use over the window is looked at: 10 for windows up to an
+// hour, a minute up to a day, else an hour.
+int64_t BucketSeconds(Window window);
+
+// What a pod did with one GPU over a window, bucket by bucket. Buckets are of BucketSeconds();
+// coarser where those are dropped already.
 struct Activity {
   struct Bucket {
     int64_t t = 0;  // its beginning, in seconds since 1970
@@ -212,9 +224,22 @@ struct Profile {
   Owner owner;      // the last one
   std::string gpu;  // uuid
   double held_p50 = 0, held_p99 = 0;
+  double wanted_p50 = 0;  // held, or waited meanwhile
   // Of each bucket's peak, where there was use.
   int64_t memory_p99_mib = 0, memory_peak_mib = 0;
   int64_t buckets = 0;
+  int64_t seconds = 0;  // length of a bucket
+};
+
+// By the same rules as Ledger::Profiles().
+Profile ProfileOf(const Activity& activity);
+
+// A GPU that was there, as its node told it last.
+struct BookedGpu {
+  std::string node;
+  std::string uuid;
+  std::string model;
+  uint64_t memory_bytes = 0;  // 0: nobody said
 };
 
 // A batch in the spool. Numbers grow from batch to batch, over all sources.
@@ -224,6 +249,8 @@ struct SpooledBatch {
 };
 
 class Database;
+struct History;
+struct KeptUse;
 
 class Ledger {
  public:
@@ -289,15 +316,21 @@ class Ledger {
   // By team and user, all that the days hold, each hour as much as its model weighs: older than a
   // week by the day, the rest by the hour, the age being that of the bucket's middle. Where the
   // half-life is below four hours, the last day by the minute; below four minutes, the last hour by
-  // ten seconds. half_life >= 1 s, else kInvalid.
+  // ten seconds. half_life >= 1 s, else kInvalid. The first question, and the first of a day, adds
+  // up all buckets; one after it with the same half-life of four hours or more only the newest.
   Result<std::vector<DecayedUse>> Decayed(WallTime now, Duration half_life,
                                           const ModelWeights& weights = {});
   // Held GPU time of a team and all below it over a window, in nanoseconds, each as much as its
   // model weighs; of all teams for "".
   Result<Int128> HeldBy(const std::string& team, Window window, const ModelWeights& weights = {});
+  // The same question step by step (ledger/history.h), by days; `by` and `changes` do not matter.
+  // kExhausted: it would be of more than `uses_max` uses, of 88 bytes each.
+  Result<History> Steps(const Question& question, size_t uses_max = 2'000'000);
   // Both by pod, then GPU.
   Result<std::vector<Activity>> Activities(Window window);
   Result<std::vector<Profile>> Profiles(Window window);
+  // That were there at some time of the window; by node, then uuid.
+  Result<std::vector<BookedGpu>> Gpus(Window window);
 
   // Batches that wait to be sent upstream, in the same database: Apply() of a batch and adding it
   // to the spool are one transaction. False as by Apply(); nothing is added then. When 8 640 wait
@@ -328,6 +361,7 @@ class Ledger {
   std::unique_ptr<Database> database_;
   const Retention retention_;
   bool migrated_ = false;
+  std::unique_ptr<KeptUse> kept_;  // of this connection's database
   std::string trouble_;
 };
 

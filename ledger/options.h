@@ -13,7 +13,7 @@ namespace baton::ledger {
 // How long buckets are kept; 0: for ever. Those of a coarser level at least as long.
 struct Retention {
   std::chrono::hours fine{6};
-  std::chrono::hours minutes{14 * 24};
+  std::chrono::hours minutes{12 * 24};
   std::chrono::hours hours{400 * 24};
   std::chrono::hours days{0};
 };
@@ -28,6 +28,15 @@ struct LedgerOptions {
   Prices prices{};         // of a GPU-hour
   ModelWeights weights{};  // of a GPU-hour, in standing and budgets
   std::string currency = "EUR";
+  double energy_price = 0;      // of a kilowatt-hour; 0: not said
+  double carbon_g_per_kwh = 0;  // the same
+
+  EnergyFactors factors() const {
+    EnergyFactors factors;
+    if (energy_price > 0) factors.price = energy_price;
+    if (carbon_g_per_kwh > 0) factors.carbon_g = carbon_g_per_kwh;
+    return factors;
+  }
 
   // Shows `v` each key of [ledger] (config/options.h).
   template <class V>
@@ -43,6 +52,10 @@ struct LedgerOptions {
     v.Hours("keep_hours", retention.hours, nullptr);
     v.Hours("keep_days", retention.days, nullptr);
     v.Text("currency", currency, "Currency of the prices, for display.");
+    v.Amount("energy_price", energy_price,
+             "Price of a kilowatt-hour, in the same currency; 0: energy costs nothing extra.");
+    v.Amount("carbon_g_per_kwh", carbon_g_per_kwh,
+             "Grams of CO2 (or what warms as much) that a kilowatt-hour causes; 0: not reported.");
     v.Prices(
         "prices", prices,
         "Price of a GPU-hour by model: \"NVIDIA H200\" = 3.5; \"\": all other models. Or by time:\n"

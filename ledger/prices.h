@@ -46,6 +46,12 @@ std::optional<double> PriceAt(const Prices& prices, const std::string& model, Wa
 // The moments at which a price begins, by time, none twice; without what has always held.
 std::vector<WallTime> PriceChanges(const Prices& prices);
 
+// Of a kilowatt-hour; nothing where it is not said.
+struct EnergyFactors {
+  std::optional<double> price = {};
+  std::optional<double> carbon_g = {};  // grams of CO2 or what warms as much
+};
+
 // What a GPU-hour counts in standing and budgets, by model, 0 to 1e6; "" stands for all others.
 using ModelWeights = std::map<std::string, double>;
 

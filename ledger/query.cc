@@ -10,38 +10,16 @@
 #include <tuple>
 #include <utility>
 
-#include "base/team_path.h"
+#include "ledger/asked.h"
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
 #include "ledger/database.h"
+#include "ledger/floors.h"
 #include "ledger/ledger.h"
 #include "ledger/periods.h"
 
 namespace baton::ledger {
 namespace {
-
-constexpr int64_t kDay = 86400;
-
-Result<void> Check(Window window) {
-  // What Apply() books lies in here, and products of it stay in range.
-  constexpr WallTime kMax = std::chrono::sys_days(std::chrono::year(3000) / 1 / 1);
-  if (window.from > window.to || window.from < WallTime{} || window.to > kMax) {
-    return Fail(ErrorCode::kInvalid,
-                "a window must begin before it ends, and lie in the years 1970 to 3000");
-  }
-  return {};
-}
-
-// The second before which each level has no buckets any more.
-std::array<int64_t, 4> Floors(Database& database) {
-  std::array<int64_t, 4> floors{};
-  database.Run("SELECT name, value FROM meta", {}, [&](const Row& row) {
-    for (size_t i = 0; i < kLevels.size(); ++i) {
-      if (row.Text(0) == std::string(kLevels[i].name) + "_floor") floors[i] = row.Int(1);
-    }
-  });
-  return floors;
-}
 
 // A part of the answer's time that is added up by itself: a period as far as it lies in a span.
 struct Section {
@@ -120,9 +98,6 @@ std::string SumsOf(const Database& database, const std::vector<std::string>& nam
   return sql;
 }
 
-constexpr const char* kPodKey =
-    "CASE WHEN a.name_space = '' THEN a.name ELSE a.name_space || '/' || a.name END";
-
 // How By is written in SQL: over accounts a and GPUs g; a period is filled in later.
 const char* KeyOf(By by) {
   switch (by) {
@@ -149,86 +124,8 @@ const char* KeyOf(By by) {
   return "''";
 }
 
-bool Has(const std::vector<By>& bys, By by) {
-  return std::find(bys.begin(), bys.end(), by) != bys.end();
-}
-
-// The accounts of a team and of all below it.
-std::string OfTeam(std::string_view team, std::string_view below, std::vector<Value>& values) {
-  values.emplace_back(team);
-  const std::string own = "CAST($" + std::to_string(values.size()) + " AS TEXT)";
-  values.emplace_back(below);
-  const std::string path = "CAST($" + std::to_string(values.size()) + " AS TEXT)";
-  std::string sql = "(a.team = " + own + " OR substr(a.team, 1, length(" + path + ")) = " + path;
-  // What nobody named a team for.
-  if (team == kDefaultTeam) sql += " OR a.team = ''";
-  return sql + ")";
-}
-
-// The condition under which an account is of those asked for; `below` is "TEAM/".
-std::string Filter(const Question& question, const std::string& below, std::vector<Value>& values) {
-  std::string sql;
-  const auto and_also = [&](const std::string& condition) {
-    sql += (sql.empty() ? "" : " AND ") + condition;
-  };
-  const auto is = [&](const std::string& column, const std::string& value) {
-    values.emplace_back(std::string_view(value));
-    return column + " = CAST($" + std::to_string(values.size()) + " AS TEXT)";
-  };
-  if (!question.team.empty()) and_also(OfTeam(question.team, below, values));
-  if (!question.user.empty()) and_also(is("a.user_name", question.user));
-  if (!question.name_space.empty()) and_also(is("a.name_space", question.name_space));
-  if (!question.pod.empty()) {
-    and_also("(" + is("a.name", question.pod) + " OR " + is(kPodKey, question.pod) + ")");
-  }
-  return sql;
-}
-
-Result<void> Check(const Question& question) {
-  if (auto good = Check(question.window); !good) return good;
-  const std::vector<By>& by = question.by;
-  if (by.empty() || by.size() > kBysMax) {
-    return Fail(ErrorCode::kInvalid, fmt::format("a report is by 1 to {} keys", kBysMax));
-  }
-  if (Has(by, By::kTotal) && by.size() > 1) {
-    return Fail(ErrorCode::kInvalid, "a report by total has no other keys");
-  }
-  for (size_t i = 0; i < by.size(); ++i) {
-    if (std::find(by.begin(), by.begin() + static_cast<ptrdiff_t>(i), by[i]) !=
-        by.begin() + static_cast<ptrdiff_t>(i)) {
-      return Fail(ErrorCode::kInvalid, "a report is by each key once");
-    }
-  }
-  return {};
-}
-
 // How many pieces one statement reads; SQLite takes 500.
 constexpr size_t kSlicesMax = 60;
-
-// The days or months of a window; where the question is by neither, the window itself. Days and
-// months without any books, which a long window may have many of, are left out.
-std::vector<Period> AskedPeriods(Database& database, const Question& question, const WindowCut& cut,
-                                 const std::array<int64_t, 4>& floors) {
-  const bool daily = Has(question.by, By::kDay);
-  if (!daily && !Has(question.by, By::kMonth)) return {{"", cut.window, cut.pieces}};
-  constexpr const char* kDays[] = {"use_days", "gpu_days"};
-  int64_t first = std::numeric_limits<int64_t>::max();
-  int64_t last = -1;
-  for (const std::string table : kDays) {
-    database.Run("SELECT COALESCE(MIN(t), $1) FROM " + table, {first},
-                 [&](const Row& row) { first = std::min(first, row.Int(0)); });
-    database.Run("SELECT COALESCE(MAX(t), $1) FROM " + table, {last},
-                 [&](const Row& row) { last = std::max(last, row.Int(0)); });
-  }
-  if (last < 0) return {};
-  // With the whole of the periods at both ends.
-  const int64_t margin = (daily ? 2 : 32) * kDay;
-  const auto at = [](int64_t second) { return WallTime(std::chrono::seconds(second)); };
-  const Window window{std::max(cut.window.from, at(std::max<int64_t>(0, first - margin))),
-                      std::min(cut.window.to, at(last + margin))};
-  return PeriodsOf(question.zone, daily ? PeriodLength::kDay : PeriodLength::kMonth, window,
-                   floors);
-}
 
 // The buckets of the periods, section by section. All are sorted by time.
 std::vector<Slice> SlicesOf(const std::vector<Period>& periods, const std::vector<Span>& spans,
@@ -262,6 +159,8 @@ T Quantile(std::vector<T>& values, double q) {
 }
 
 }  // namespace
+
+int64_t BucketSeconds(Window window) { return kLevels[LevelFor(window)].seconds; }
 
 Int128 ParseSum(std::string_view text) {
   const bool below = !text.empty() && text.front() == '-';
@@ -297,7 +196,7 @@ bool Question::own_capacity() const {
 Result<Uses> Ledger::Query(const Question& question) {
   if (auto good = Check(question); !good) return tl::unexpected(good.error());
   static const std::vector<std::string> kUse(kCounterNames.begin(), kCounterNames.end());
-  static const std::vector<std::string> kCapacity = {"present_ns", "idle_ns"};
+  static const std::vector<std::string> kCapacity(kTimeNames.begin(), kTimeNames.end());
   const std::vector<By>& by = question.by;
   const bool own_capacity = question.own_capacity();
   const bool with_team = (Has(by, By::kUser) || Has(by, By::kPod)) && !Has(by, By::kTeam);
@@ -306,8 +205,8 @@ Result<Uses> Ledger::Query(const Question& question) {
   // an order of its own for letters.
   using Keys = std::vector<std::string>;
   std::map<std::tuple<Keys, std::string, std::string, size_t>, Sums> rows;
-  std::map<std::tuple<Keys, std::string, size_t>, std::pair<Int128, Int128>> capacity;
-  std::map<std::pair<std::string, size_t>, Int128> others;
+  std::map<std::tuple<Keys, std::string, size_t>, std::array<Int128, kTimeNames.size()>> capacity;
+  std::map<std::pair<std::string, size_t>, std::pair<Int128, Int128>> others;
   Uses uses;
   auto done = Try([&] {
     rows.clear();
@@ -385,18 +284,22 @@ Result<Uses> Ledger::Query(const Question& question) {
         Sums& sum =
             rows[{keys_of(row, section, true), row.Text(model - 1), row.Text(model), section.span}];
         int column = first_sum;
-        for (Int128* to : {&sum.held_ns, &sum.busy_ns, &sum.waited_ns, &sum.unmanaged_ns,
-                           &sum.memory_mib_ms, &sum.launches, &sum.grants, &sum.revocations}) {
+        for (Int128* to :
+             {&sum.held_ns, &sum.busy_ns, &sum.waited_ns, &sum.unmanaged_ns, &sum.memory_mib_ms,
+              &sum.launches, &sum.grants, &sum.revocations, &sum.energy_j, &sum.uncontended_ns}) {
           *to += row.Wide(column++);
         }
       });
 
       if (question.filtered()) {
         use.select = use.group = "g.model";
-        use.sums = SumsOf(*database_, {"held_ns"});
+        use.sums = SumsOf(*database_, {"held_ns", "energy_j"});
         use.where = "NOT (" + use.where + ")";
         ask(use, values, [&](const Row& row) {
-          others[{row.Text(0), section_of(row, 1).span}] += row.Wide(in_sections ? 2 : 1);
+          auto& [held_ns, energy_j] = others[{row.Text(0), section_of(row, 1).span}];
+          const int first = in_sections ? 2 : 1;
+          held_ns += row.Wide(first);
+          energy_j += row.Wide(first + 1);
         });
       }
 
@@ -410,10 +313,11 @@ Result<Uses> Ledger::Query(const Question& question) {
                           .group = by_gpus};
       ask(there, {}, [&](const Row& row) {
         const Section section = section_of(row, first_sum - 1);
-        auto& [present_ns, idle_ns] =
-            capacity[{keys_of(row, section, false), row.Text(model), section.span}];
-        present_ns += row.Wide(first_sum);
-        idle_ns += row.Wide(first_sum + 1);
+        int column = first_sum;
+        for (Int128& sum :
+             capacity[{keys_of(row, section, false), row.Text(model), section.span}]) {
+          sum += row.Wide(column++);
+        }
       });
     }
   });
@@ -424,81 +328,12 @@ Result<Uses> Ledger::Query(const Question& question) {
   }
   for (const auto& [key, times] : capacity) {
     const auto& [keys, model, span] = key;
-    uses.capacity.push_back({keys, model, times.first, times.second, span});
+    uses.capacity.push_back({keys, model, times[0], times[1], times[2], span});
   }
-  for (const auto& [key, held_ns] : others) {
-    uses.others.push_back({key.first, held_ns, key.second});
+  for (const auto& [key, sums] : others) {
+    uses.others.push_back({key.first, sums.first, sums.second, key.second});
   }
   return uses;
-}
-
-Result<std::vector<DecayedUse>> Ledger::Decayed(WallTime now, Duration half_life,
-                                                const ModelWeights& weights) {
-  if (half_life < std::chrono::seconds(1)) {
-    return Fail(ErrorCode::kInvalid, "the half-life of use must be a second at least");
-  }
-  const double now_s = static_cast<double>(Millis(now)) / 1e3;
-  const double half_life_s = static_cast<double>(Nanos(half_life)) / 1e9;
-  // Beyond a thousand half-lives nothing is left that a double would hold.
-  const double oldest_s = now_s - 1000 * half_life_s;
-  std::map<std::pair<std::string, std::string>, DecayedUse> by_user;
-  auto done = Try([&] {
-    by_user.clear();
-    const Transaction transaction(*database_, Database::Access::kRead);
-    // Buckets of a quarter of the half-life at most, where that matters: the finest level for what
-    // is new, the next one for what is older, and so on.
-    const size_t finest = half_life >= std::chrono::hours(4)     ? 2
-                          : half_life >= std::chrono::minutes(4) ? 1
-                                                                 : 0;
-    constexpr std::array<int64_t, 3> kHorizon = {3600, kDay, 7 * kDay};
-    const std::array<int64_t, 4> floors = Floors(*database_);
-    std::vector<Value> values{now_s, oldest_s, half_life_s};
-    std::string pieces;
-    int64_t before = 0;  // where the coarser level ended; 0: nowhere yet
-    for (size_t level = kLevels.size(); level-- > finest;) {
-      const Level& of = kLevels[level];
-      const std::string at = fmt::format("(t + {})", of.seconds / 2);
-      std::string which = "1 = 1";
-      if (level + 1 < kLevels.size()) {
-        values.emplace_back(before);
-        which = fmt::format("t >= ${}", values.size());
-      }
-      if (level > finest) {
-        before =
-            std::max({before,
-                      Floor(std::max<int64_t>(0, static_cast<int64_t>(now_s) - kHorizon[level - 1]),
-                            of.seconds),
-                      floors[level - 1]});
-        values.emplace_back(before);
-        which += fmt::format(" AND t < ${}", values.size());
-      }
-      pieces += fmt::format(
-          "{}SELECT account, SUM(CAST(held_ns AS DOUBLE PRECISION)) AS held_ns,"
-          " SUM(held_ns * CASE WHEN {} >= CAST($1 AS DOUBLE PRECISION) THEN 1.0"
-          " WHEN {} < CAST($2 AS DOUBLE PRECISION) THEN 0.0"
-          " ELSE power(CAST(2.0 AS DOUBLE PRECISION), ({} - CAST($1 AS DOUBLE PRECISION))"
-          " / CAST($3 AS DOUBLE PRECISION)) END) AS decayed_ns FROM use_{} WHERE {}"
-          " GROUP BY account",
-          pieces.empty() ? "" : " UNION ALL ", at, at, at, of.name, which);
-    }
-    const std::string sql =
-        "SELECT a.team, a.user_name, g.model, SUM(u.held_ns), SUM(u.decayed_ns) FROM (" + pieces +
-        ") u JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu"
-        " GROUP BY a.team, a.user_name, g.model";
-    database_->Run(sql, values, [&](const Row& row) {
-      DecayedUse& use = by_user[{row.Text(0), row.Text(1)}];
-      const double weight = WeightOf(weights, row.Text(2));
-      use.held_ns += weight * row.Real(3);
-      use.decayed_ns += weight * row.Real(4);
-    });
-  });
-  if (!done) return tl::unexpected(done.error());
-  std::vector<DecayedUse> all;
-  all.reserve(by_user.size());
-  for (const auto& [who, use] : by_user) {
-    all.push_back({who.first, who.second, use.held_ns, use.decayed_ns});
-  }
-  return all;
 }
 
 Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const ModelWeights& weights) {
@@ -531,18 +366,36 @@ Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const Mode
   return held_ns;
 }
 
+namespace {
+
+// The buckets in which Activities() looks at a window: its level, and from when to when.
+struct Stage {
+  size_t level = 0;
+  int64_t from = 0;  // seconds
+  int64_t to = 0;
+};
+Stage StageOf(Database& database, Window window) {
+  Stage stage;
+  stage.level = LevelFor(window);
+  const std::array<int64_t, 4> floors = Floors(database);
+  const int64_t from_s = Millis(window.from) / 1000;
+  while (stage.level + 1 < kLevels.size() && from_s < floors[stage.level]) ++stage.level;
+  const int64_t seconds = kLevels[stage.level].seconds;
+  stage.from = Floor(from_s, seconds);
+  stage.to = Ceil((Millis(window.to) + 999) / 1000, seconds);
+  return stage;
+}
+
+}  // namespace
+
 Result<std::vector<Activity>> Ledger::Activities(Window window) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
   std::vector<Activity> activities;
   auto done = Try([&] {
     activities.clear();
     const Transaction transaction(*database_, Database::Access::kRead);
-    const auto length = window.to - window.from;
-    size_t level = length <= std::chrono::hours(1) ? 0 : length <= std::chrono::hours(24) ? 1 : 2;
-    const std::array<int64_t, 4> floors = Floors(*database_);
-    const int64_t from_s = Millis(window.from) / 1000;
-    while (level + 1 < kLevels.size() && from_s < floors[level]) ++level;
-    const int64_t seconds = kLevels[level].seconds;
+    const Stage stage = StageOf(*database_, window);
+    const int64_t seconds = kLevels[stage.level].seconds;
 
     struct Account {
       std::pair<int64_t, int64_t> meter;  // GPU, pod
@@ -550,9 +403,8 @@ Result<std::vector<Activity>> Ledger::Activities(Window window) {
       std::string gpu;
     };
     // All of the window's first: rows of a bucket come by account, which says of which pod it is.
-    const std::string table = std::string("use_") + kLevels[level].name;
-    const std::vector<Value> values = {Floor(from_s, seconds),
-                                       Ceil((Millis(window.to) + 999) / 1000, seconds)};
+    const std::string table = std::string("use_") + kLevels[stage.level].name;
+    const std::vector<Value> values = {stage.from, stage.to};
     std::map<int64_t, Account> accounts;
     database_->Run(
         "SELECT a.id, a.gpu, a.pod, a.name, a.name_space, a.team, a.user_name, g.uuid FROM"
@@ -585,7 +437,9 @@ Result<std::vector<Activity>> Ledger::Activities(Window window) {
           bucket.busy += part(row.Int(3));
           bucket.waited += part(row.Int(4));
           bucket.memory_peak_mib = std::max(bucket.memory_peak_mib, row.Int(5));
-          activity.measured |= row.Int(3) > 0 || row.Int(6) > 0 || row.Int(7) > 0;
+          // Pods without tokens hold all the time, whether it is measured what they execute or not.
+          activity.measured |=
+              row.Int(6) > 0 || row.Int(7) > 0 || (row.Int(3) > 0 && row.Int(2) <= 0);
           activity.owner = account.owner;
           activity.gpu = account.gpu;
           activity.seconds = seconds;
@@ -600,31 +454,60 @@ Result<std::vector<Activity>> Ledger::Activities(Window window) {
   return activities;
 }
 
+Profile ProfileOf(const Activity& activity) {
+  Profile profile;
+  profile.owner = activity.owner;
+  profile.gpu = activity.gpu;
+  profile.seconds = activity.seconds;
+  profile.buckets = (activity.buckets.back().t - activity.buckets.front().t) / activity.seconds + 1;
+  std::vector<float> held, wanted;
+  std::vector<int64_t> peaks;
+  for (const Activity::Bucket& bucket : activity.buckets) {
+    held.push_back(bucket.held);
+    wanted.push_back(bucket.held + bucket.waited);
+    peaks.push_back(bucket.memory_peak_mib);
+  }
+  profile.memory_peak_mib = *std::max_element(peaks.begin(), peaks.end());
+  profile.memory_p99_mib = Quantile(peaks, 0.99);
+  // It was there, and used nothing.
+  held.resize(static_cast<size_t>(profile.buckets), 0.0f);
+  wanted.resize(static_cast<size_t>(profile.buckets), 0.0f);
+  profile.wanted_p50 = std::clamp<double>(Quantile(wanted, 0.5), 0.0, 1.0);
+  profile.held_p50 = std::clamp<double>(Quantile(held, 0.5), 0.0, 1.0);
+  profile.held_p99 = std::clamp<double>(Quantile(held, 0.99), 0.0, 1.0);
+  return profile;
+}
+
 Result<std::vector<Profile>> Ledger::Profiles(Window window) {
   const auto activities = Activities(window);
   if (!activities) return tl::unexpected(activities.error());
   std::vector<Profile> profiles;
-  for (const Activity& activity : *activities) {
-    Profile profile;
-    profile.owner = activity.owner;
-    profile.gpu = activity.gpu;
-    profile.buckets =
-        (activity.buckets.back().t - activity.buckets.front().t) / activity.seconds + 1;
-    std::vector<float> held;
-    std::vector<int64_t> peaks;
-    for (const Activity::Bucket& bucket : activity.buckets) {
-      held.push_back(bucket.held);
-      peaks.push_back(bucket.memory_peak_mib);
-    }
-    profile.memory_peak_mib = *std::max_element(peaks.begin(), peaks.end());
-    profile.memory_p99_mib = Quantile(peaks, 0.99);
-    // It was there, and used nothing.
-    held.resize(static_cast<size_t>(profile.buckets), 0.0f);
-    profile.held_p50 = std::clamp<double>(Quantile(held, 0.5), 0.0, 1.0);
-    profile.held_p99 = std::clamp<double>(Quantile(held, 0.99), 0.0, 1.0);
-    profiles.push_back(std::move(profile));
-  }
+  for (const Activity& activity : *activities) profiles.push_back(ProfileOf(activity));
   return profiles;
+}
+
+Result<std::vector<BookedGpu>> Ledger::Gpus(Window window) {
+  if (auto good = Check(window); !good) return tl::unexpected(good.error());
+  std::vector<BookedGpu> gpus;
+  auto done = Try([&] {
+    gpus.clear();
+    const Transaction transaction(*database_, Database::Access::kRead);
+    const Stage stage = StageOf(*database_, window);
+    // A GPU that two sources told of stands as the last one did.
+    std::map<std::string, BookedGpu> by_uuid;
+    database_->Run(std::string("SELECT node, uuid, model, memory_bytes FROM gpus WHERE id IN"
+                               " (SELECT DISTINCT gpu FROM gpu_") +
+                       kLevels[stage.level].name + " WHERE t >= $1 AND t < $2) ORDER BY id",
+                   {stage.from, stage.to}, [&](const Row& row) {
+                     by_uuid[row.Text(1)] = {row.Text(0), row.Text(1), row.Text(2),
+                                             static_cast<uint64_t>(row.Int(3))};
+                   });
+    for (auto& [uuid, gpu] : by_uuid) gpus.push_back(std::move(gpu));
+  });
+  if (!done) return tl::unexpected(done.error());
+  std::stable_sort(gpus.begin(), gpus.end(),
+                   [](const BookedGpu& a, const BookedGpu& b) { return a.node < b.node; });
+  return gpus;
 }
 
 }  // namespace baton::ledger

@@ -28,6 +28,7 @@ constexpr std::array<std::pair<std::string_view, By>, 11> kBys{{{"team", By::kTe
                                                                 {"price", By::kPrice}}};
 
 double Hours(Int128 ns) { return static_cast<double>(ns) / 3600e9; }
+double KilowattHours(Int128 joules) { return static_cast<double>(joules) / 3.6e6; }
 // For JSON, whose readers know 64 bits. Nobody launches more.
 int64_t Count(Int128 number) {
   return static_cast<int64_t>(std::min<Int128>(number, std::numeric_limits<int64_t>::max()));
@@ -42,6 +43,15 @@ void Add(Sums& to, const Sums& more) {
   to.launches += more.launches;
   to.grants += more.grants;
   to.revocations += more.revocations;
+  to.energy_j += more.energy_j;
+  to.uncontended_ns += more.uncontended_ns;
+}
+
+void PutEnergy(json& to, const std::string& whose, Int128 joules, const EnergyFactors& factors) {
+  const double kwh = KilowattHours(joules);
+  to[whose + "energy_kwh"] = kwh;
+  if (factors.price) to[whose + "energy_cost"] = kwh * *factors.price;
+  if (factors.carbon_g) to[whose + "carbon_kg"] = kwh * *factors.carbon_g / 1000;
 }
 
 // A row of the report, over the models of GPU that are in it.
@@ -50,6 +60,8 @@ struct Sum {
   Int128 others_ns = 0;  // held by those who are not asked for
   Int128 present_ns = 0;
   Int128 idle_ns = 0;
+  Int128 others_energy_j = 0;
+  Int128 gpus_energy_j = 0;
   bool priced = false;
   double cost = 0;
   double others_cost = 0;
@@ -68,6 +80,7 @@ struct Sum {
   void AddCapacity(const CapacityRow& row, std::optional<double> at) {
     present_ns += row.present_ns;
     idle_ns += row.idle_ns;
+    gpus_energy_j += row.energy_j;
     AddPrice(at);
     if (!at) return;
     idle_cost += *at * Hours(row.idle_ns);
@@ -75,6 +88,7 @@ struct Sum {
   }
   void AddOthers(const OthersRow& row, std::optional<double> at) {
     others_ns += row.held_ns;
+    others_energy_j += row.energy_j;
     AddPrice(at);
     if (at) others_cost += *at * Hours(row.held_ns);
   }
@@ -93,6 +107,11 @@ struct Sum {
   Int128 idle() const { return std::max<Int128>(0, std::min(idle_ns, present_ns - held())); }
   Int128 unattributed() const { return std::max<Int128>(0, present_ns - held() - idle()); }
 
+  // Pods are told their part some moments after the counter was read.
+  Int128 idle_energy_j() const {
+    return std::max<Int128>(0, gpus_energy_j - use.energy_j - others_energy_j);
+  }
+
   void PutUse(json& to) const {
     to["held_hours"] = Hours(use.held_ns);
     to["busy_hours"] = Hours(use.busy_ns);
@@ -106,9 +125,11 @@ struct Sum {
                          1.0);
     to["launches"] = Count(use.launches);
     to["grants"] = Count(use.grants);
-    // Without a token nothing is measured: an instance by MIG, a part by MPS, another vendor's GPU.
-    const bool measured = use.grants > 0 || use.launches > 0 || use.busy_ns > 0;
-    if (use.held_ns > 0 && !measured) to["allocated"] = true;
+    // Without a token: an instance by MIG, a part by MPS, another vendor's GPU. What these executed
+    // is measured where NVML tells it; then it is a nanosecond or more.
+    const bool allocated = use.held_ns > 0 && use.grants <= 0 && use.launches <= 0;
+    if (allocated) to["allocated"] = true;
+    if (allocated && use.busy_ns > 0) to["measured"] = true;
     if (priced) to["cost"] = cost;
   }
   void PutCapacity(json& to) const {
@@ -191,7 +212,7 @@ Result<Window> ParseWindow(const std::string& from, const std::string& to, const
 }
 
 json ReportJson(const Uses& uses, const Question& question, const Prices& prices,
-                const std::string& currency) {
+                const std::string& currency, const EnergyFactors& factors) {
   using Key = std::pair<std::vector<std::string>, std::string>;  // keys, team
   const std::vector<By>& by = question.by;
   const auto is_by = [&](By key) { return std::find(by.begin(), by.end(), key) != by.end(); };
@@ -226,6 +247,7 @@ json ReportJson(const Uses& uses, const Question& question, const Prices& prices
     all.AddCapacity(row, price);
   }
   for (const OthersRow& row : uses.others) all.AddOthers(row, price_of(row));
+  const bool measured = all.gpus_energy_j > 0 || all.use.energy_j + all.others_energy_j > 0;
   const auto time = [&](WallTime at) { return FormatTime(at, question.zone); };
   json answer{{"from", time(uses.window.from)},
               {"to", time(uses.window.to)},
@@ -255,12 +277,20 @@ json ReportJson(const Uses& uses, const Question& question, const Prices& prices
     }
     sum.PutUse(row);
     if (own_capacity) sum.PutCapacity(row);
+    if (measured) PutEnergy(row, "", sum.use.energy_j, factors);
+    if (measured && own_capacity) PutEnergy(row, "idle_", sum.idle_energy_j(), factors);
     if ((is_by(By::kModel) || is_by(By::kPrice)) && sum.price) row["price"] = *sum.price;
     answer["rows"].push_back(std::move(row));
   }
   answer["held_hours"] = Hours(all.use.held_ns);
   if (question.filtered()) answer["others_hours"] = Hours(all.others_ns);
   all.PutCapacity(answer);
+  if (measured) {
+    PutEnergy(answer, "", all.use.energy_j, factors);
+    if (question.filtered()) PutEnergy(answer, "others_", all.others_energy_j, factors);
+    PutEnergy(answer, "idle_", all.idle_energy_j(), factors);
+    if (factors.price) answer["currency"] = currency;
+  }
   if (all.priced) {
     answer["currency"] = currency;
     answer["cost"] = all.cost;

@@ -33,9 +33,9 @@ Result<Window> ParseWindow(const std::string& from, const std::string& to, const
 
 // {from, to (RFC 3339), from_ms, to_ms, by, time_zone?, currency?, rows: [{key, keys?, team?,
 // from?, to?, held_hours, busy_hours, waited_hours, unmanaged_hours, memory_gib_hours, efficiency,
-// launches, grants, cost?, price?, capacity_hours?, idle_hours?, unattributed_hours?}], held_hours,
-// others_hours?, idle_hours, unattributed_hours, capacity_hours, cost?, others_cost?, idle_cost?,
-// unattributed_cost?}
+// launches, grants, cost?, price?, capacity_hours?, idle_hours?, unattributed_hours?, energy?,
+// idle_energy?}], held_hours, others_hours?, idle_hours, unattributed_hours, capacity_hours, cost?,
+// others_cost?, idle_cost?, unattributed_cost?, energy?, others_energy?, idle_energy?}
 //
 // Hours are of one GPU. capacity = held + others + idle + unattributed, in all and, where each row
 // has a capacity of its own (Question::own_capacity()), in each row. `others` is there where the
@@ -48,8 +48,12 @@ Result<Window> ParseWindow(const std::string& from, const std::string& to, const
 // Question::changes must be PriceChanges(prices). `price`, of a GPU-hour, is there by model and by
 // price where all of the row has the same one. A row's key by price is that price as a number, ""
 // where there is none.
+//
+// `energy` stands for energy_kwh, and with the factors energy_cost and carbon_kg; all are there
+// where some GPU's energy was measured in the window. What no pod took is idle: energy + others +
+// idle = what the GPUs took, in all and in each row that has idle_energy. It is no part of `cost`.
 nlohmann::json ReportJson(const Uses& uses, const Question& question, const Prices& prices,
-                          const std::string& currency);
+                          const std::string& currency, const EnergyFactors& factors = {});
 
 }  // namespace baton::ledger
 

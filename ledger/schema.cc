@@ -10,8 +10,10 @@ namespace {
 
 // Version 1: the books.
 void MakeBooks(Database& database) {
-  const std::string counters =
-      CounterList([](const std::string& name) { return name + " BIGINT NOT NULL"; });
+  std::string counters;
+  for (size_t i = 0; i < kFirstCounters; ++i) {
+    counters += (i == 0 ? "" : ", ") + std::string(kCounterNames[i]) + " BIGINT NOT NULL";
+  }
   const std::string clustered = std::string(" ") + database.clustered();
   // Besides the version: "NAME_floor", the second before which a level's buckets are dropped.
   database.Run("CREATE TABLE meta (name TEXT PRIMARY KEY, value BIGINT NOT NULL)", {});
@@ -59,9 +61,11 @@ void MakeSpool(Database& database) {
                {});
 }
 
-// What daemons of an earlier version pass over, so it makes no version of its own.
-constexpr const char* kExtra = "changes";
-void MakeExtra(Database& database) {
+// What daemons of an earlier version pass over makes no version of its own; meta says how much of
+// it is there as "extra".
+
+// Extra 1: who changed what.
+void MakeChanges(Database& database) {
   database.Run(
       "CREATE TABLE changes (id INTEGER PRIMARY KEY, at_ms BIGINT NOT NULL, node TEXT NOT NULL,"
       " who TEXT NOT NULL, action TEXT NOT NULL, kind TEXT NOT NULL, object TEXT NOT NULL,"
@@ -74,13 +78,54 @@ void MakeExtra(Database& database) {
       {});
 }
 
-bool HasExtra(Database& database) {
-  const std::vector<std::string> tables = database.Tables();
-  return std::find(tables.begin(), tables.end(), kExtra) != tables.end();
+// Extra 2: energy, and the last total of a GPU's.
+void MakeEnergy(Database& database) {
+  const std::string type = " BIGINT NOT NULL DEFAULT 0";
+  database.Run("ALTER TABLE gpus ADD COLUMN counted_j" + type, {});
+  std::vector<std::string> tables = {"meters"};
+  for (const Level& level : kLevels) {
+    tables.push_back(std::string("use_") + level.name);
+    tables.push_back(std::string("gpu_") + level.name);
+  }
+  for (const std::string& table : tables) {
+    database.Run("ALTER TABLE " + table + " ADD COLUMN energy_j" + type, {});
+  }
+}
+
+// Extra 3: use that no other team wanted. What was booked before counts as contended, and so does
+// what a daemon of an earlier version books.
+void MakeUncontended(Database& database) {
+  const std::string column = " ADD COLUMN uncontended_ns BIGINT NOT NULL DEFAULT 0";
+  database.Run("ALTER TABLE meters" + column, {});
+  for (const Level& level : kLevels) {
+    database.Run(std::string("ALTER TABLE use_") + level.name + column, {});
+  }
 }
 
 constexpr void (*kSteps[])(Database&) = {MakeBooks, MakeSpool};
+constexpr void (*kExtras[])(Database&) = {MakeChanges, MakeEnergy, MakeUncontended};
 constexpr int64_t kSchemaVersion = std::size(kSteps);
+constexpr int64_t kExtraVersion = std::size(kExtras);
+
+// How many of kExtras are there.
+int64_t ExtraOf(Database& database) {
+  const std::vector<std::string> tables = database.Tables();
+  const auto has = [&](const char* table) {
+    return std::find(tables.begin(), tables.end(), table) != tables.end();
+  };
+  if (!has("meta")) return 0;
+  // The first one did not say so.
+  int64_t extra = has("changes") ? 1 : 0;
+  database.Run("SELECT value FROM meta WHERE name = 'extra'", {},
+               [&](const Row& row) { extra = row.Int(0); });
+  return extra;
+}
+void SetMeta(Database& database, std::string_view name, int64_t value) {
+  database.Run(
+      "INSERT INTO meta (name, value) VALUES ($1, $2)"
+      " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+      {name, value});
+}
 
 int64_t VersionOf(Database& database) {
   const std::vector<std::string> tables = database.Tables();
@@ -110,17 +155,16 @@ int64_t VersionOf(Database& database) {
 void Migrate(Database& database) {
   {
     Transaction look(database, Database::Access::kRead);
-    if (VersionOf(database) == kSchemaVersion && HasExtra(database)) return;
+    if (VersionOf(database) == kSchemaVersion && ExtraOf(database) >= kExtraVersion) return;
   }
   Transaction transaction(database, Database::Access::kWrite);
   // Somebody else may have done it meanwhile.
   const int64_t version = VersionOf(database);
   for (int64_t step = version; step < kSchemaVersion; ++step) kSteps[step](database);
-  if (!HasExtra(database)) MakeExtra(database);
-  database.Run(
-      "INSERT INTO meta (name, value) VALUES ('version', $1)"
-      " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-      {kSchemaVersion});
+  const int64_t extra = ExtraOf(database);
+  for (int64_t step = extra; step < kExtraVersion; ++step) kExtras[step](database);
+  SetMeta(database, "version", kSchemaVersion);
+  SetMeta(database, "extra", std::max(extra, kExtraVersion));
   transaction.Commit();
 }
 

@@ -94,6 +94,10 @@ void ExplainTeamSlack(const ExplainGpu& gpu, size_t pod, const ShareParts& parts
     why += fmt::format(" and has {} of what they used (older use counts half every {}), {} its due",
                        Percent(parts.team_usage), FormatPeriod(teams.half_life),
                        Against(parts.team_usage, parts.team_weight));
+    if (parts.team_uncounted > 0) {
+      why += fmt::format("; {} more is not held against it, for no other team wanted it",
+                         Percent(parts.team_uncounted));
+    }
   }
   if (parts.team_due > 0) {
     why += fmt::format(". Of the teams with work it is due {} of what is left over",
@@ -183,6 +187,7 @@ ShareParts PartsOf(const ExplainGpu& gpu, size_t pod, std::span<const Use> uses)
     if (team != own_team) continue;
     parts.team_weight = row.weight;
     parts.team_usage = row.usage;
+    parts.team_uncounted = row.uncounted;
     parts.team_due = row.slack;
   }
   if (gpu.teams != nullptr) parts.team_due = sum > 0 ? parts.left_over * parts.team_due / sum : 0;
@@ -243,7 +248,7 @@ std::vector<std::string> ExplainTeam(const Teams& teams, std::string_view team,
                             row->raw_shares,
                             std::llround(static_cast<double>(row->raw_shares) / share.level_shares),
                             Percent(share.normalized_shares)));
-  if (rows[0].share.raw_usage <= 0) {
+  if (rows[0].share.raw_usage + rows[0].share.raw_uncounted <= 0) {
     out.push_back("Nobody has used anything that still counts.");
   } else {
     out.push_back(fmt::format(
@@ -252,6 +257,12 @@ std::vector<std::string> ExplainTeam(const Teams& teams, std::string_view team,
         "just its due), LevelFS {:.3g}.",
         Percent(share.normalized_usage), FormatPeriod(teams.half_life),
         Against(share.normalized_usage, share.normalized_shares), share.factor, share.level_fs));
+    const double used = share.raw_usage + share.raw_uncounted;
+    if (share.raw_uncounted > 0) {
+      out.push_back(
+          fmt::format("Of what they used {} is not held against them, for no other team wanted it.",
+                      Percent(share.raw_uncounted / used)));
+    }
   }
   out.push_back(teams.history == 0
                     ? "What requests leave over goes by weight alone (history = 0)."

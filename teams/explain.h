@@ -42,10 +42,11 @@ struct ShareParts {
   double fluid = 0;      // requested + slack
   double limit = 0;
   // Of its team among the teams with active pods; 1 where teams do not matter.
-  double team_weight = 0;  // w'
-  double team_usage = 0;   // u', among the teams of all pods of the GPU
-  double team_due = 0;     // of left_over, by the weights e of the teams that have active pods
-  double team_slack = 0;   // of left_over, what its active pods have together
+  double team_weight = 0;     // w'
+  double team_usage = 0;      // u', among the teams of all pods of the GPU
+  double team_uncounted = 0;  // of what these used, too: what it did and is not held against it
+  double team_due = 0;        // of left_over, by the weights e of the teams that have active pods
+  double team_slack = 0;      // of left_over, what its active pods have together
 };
 
 // `pod`: its index in gpu.pods.

@@ -35,31 +35,40 @@ std::vector<policy::Entitlement> Fluid(std::span<const CoursePod* const> pods, T
 }  // namespace
 
 std::vector<Use> ByTeam(std::span<const Use> uses) {
-  std::map<std::string, double, PathLess> sums;
-  for (const Use& use : uses) sums[NormalPath(use.team)] += Sane(use.decayed);
+  std::map<std::string, Use, PathLess> sums;
+  for (const Use& use : uses) {
+    Use& sum = sums[NormalPath(use.team)];
+    sum.decayed += Sane(use.decayed);
+    sum.uncounted += Sane(use.uncounted);
+  }
   std::vector<Use> teams;
-  for (const auto& [path, sum] : sums) teams.push_back({path, "", sum});
+  for (const auto& [path, sum] : sums) teams.push_back({path, "", sum.decayed, sum.uncounted});
   return teams;
 }
 
 std::vector<StandingRow> Standing(const Teams& teams, std::span<const Use> uses) {
-  std::map<std::string, std::map<std::string, std::pair<uint32_t, double>>> users;  // weight, use
-  std::map<std::string, double> own;
+  struct Member {
+    uint32_t weight = 0;
+    Use use;
+  };
+  std::map<std::string, std::map<std::string, Member>> users;
+  std::map<std::string, Use> own;
   Paths paths;
   for (const Team& team : teams.teams) {
     AddPath(paths, team.path);
-    for (const User& user : team.users) users[team.path][user.name].first = user.weight;
+    for (const User& user : team.users) users[team.path][user.name].weight = user.weight;
   }
   for (const Use& use : uses) {
     const std::string path = NormalPath(use.team);
     AddPath(paths, path);
-    if (use.user.empty()) {
-      own[path] += Sane(use.decayed);
-    } else {
-      auto& [weight, sum] = users[path][use.user];
-      weight = std::max<uint32_t>(1, weight);
-      sum += Sane(use.decayed);
+    Use* sum = &own[path];
+    if (!use.user.empty()) {
+      Member& member = users[path][use.user];
+      member.weight = std::max<uint32_t>(1, member.weight);
+      sum = &member.use;
     }
+    sum->decayed += Sane(use.decayed);
+    sum->uncounted += Sane(use.uncounted);
   }
   std::vector<StandingRow> rows(1);
   std::vector<policy::Association> tree(1);
@@ -69,16 +78,21 @@ std::vector<StandingRow> Standing(const Teams& teams, std::span<const Use> uses)
   for (const std::string& path : paths) {
     const auto team = static_cast<uint32_t>(tree.size());
     at[path] = team;
-    const auto used = own.find(path);
+    const Use& used = own[path];
     tree.push_back({.parent = at.at(ParentOf(path)),
                     .shares = teams.WeightOf(path),
-                    .usage = used != own.end() ? used->second : 0});
+                    .usage = used.decayed,
+                    .uncounted = used.uncounted});
     rows.push_back({.path = path, .user = "", .raw_shares = tree.back().shares, .share = {}});
     const auto members = users.find(path);
     if (members == users.end()) continue;
     for (const auto& [name, user] : members->second) {
-      tree.push_back({.parent = team, .shares = user.first, .usage = user.second, .user = true});
-      rows.push_back({.path = path, .user = name, .raw_shares = user.first, .share = {}});
+      tree.push_back({.parent = team,
+                      .shares = user.weight,
+                      .usage = user.use.decayed,
+                      .uncounted = user.use.uncounted,
+                      .user = true});
+      rows.push_back({.path = path, .user = name, .raw_shares = user.weight, .share = {}});
     }
   }
   const std::vector<policy::FairShare> shares = policy::FairShares(tree);
@@ -90,8 +104,8 @@ std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses
                                    std::span<const std::string> present) {
   Paths here;
   for (const std::string& path : present) here.insert(NormalPath(path));
-  std::map<std::string, double, PathLess> used;
-  for (const Use& use : uses) used[NormalPath(use.team)] += Sane(use.decayed);
+  std::map<std::string, Use, PathLess> used;
+  for (Use& use : ByTeam(uses)) used[use.team] = std::move(use);
   Paths paths;
   for (const std::string& path : here) AddPath(paths, path);
   std::vector<policy::Association> tree(1);
@@ -101,7 +115,6 @@ std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses
   for (auto path = paths.begin(); path != paths.end(); ++path) {
     const auto next = std::next(path);
     const bool above = next != paths.end() && IsIn(*next, *path);
-    const double usage = used.count(*path) != 0 ? used[*path] : 0;
     tree.push_back({.parent = at.at(ParentOf(*path)), .shares = teams.WeightOf(*path)});
     const auto team = static_cast<uint32_t>(tree.size() - 1);
     at[*path] = team;
@@ -109,7 +122,10 @@ std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses
     if (above) {  // its own pods stand beside the teams below it
       tree.push_back({.parent = team, .shares = teams.OwnWeightOf(*path)});
     }
-    tree.back().usage = usage;
+    if (const auto use = used.find(*path); use != used.end()) {
+      tree.back().usage = use->second.decayed;
+      tree.back().uncounted = use->second.uncounted;
+    }
     leaves.push_back(static_cast<uint32_t>(tree.size() - 1));
   }
   const std::vector<policy::FairShare> shares = policy::FairShares(tree);
@@ -121,8 +137,10 @@ std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses
     };
     // Nobody's weight is rounded to nothing.
     const uint32_t w = std::max<uint32_t>(1, part(share.normalized_shares));
+    const double whole = shares[0].raw_usage + shares[0].raw_uncounted;
     rows.push_back({path, share.normalized_shares, share.normalized_usage,
-                    policy::HistoryWeight(w, part(share.normalized_usage), teams.history)});
+                    policy::HistoryWeight(w, part(share.normalized_usage), teams.history),
+                    whole > 0 ? share.raw_uncounted / whole : 0});
   }
   return rows;
 }
@@ -189,6 +207,7 @@ Course Forecast(const Teams& teams, std::span<const Use> uses, std::span<const C
     const size_t t = at(use.team);
     const bool has_pods = t < used.size() && used[t].team == NormalPath(use.team);
     (has_pods ? used[t].decayed : others) += Sane(use.decayed);
+    (has_pods ? used[t].uncounted : others) += Sane(use.uncounted);
   }
   const double decay = std::numbers::ln2 / static_cast<double>(Nanos(teams.half_life));  // per ns
   const double kept = std::exp(-decay * static_cast<double>(Nanos(step)));
@@ -201,7 +220,7 @@ Course Forecast(const Teams& teams, std::span<const Use> uses, std::span<const C
                       .share = std::vector<double>(used.size()),
                       .usage = std::vector<double>(used.size())};
     double sum = others;
-    for (const Use& use : used) sum += use.decayed;
+    for (const Use& use : used) sum += use.decayed + use.uncounted;
     for (size_t t = 0; t < used.size(); ++t) point.usage[t] = sum > 0 ? used[t].decayed / sum : 0;
     for (const auto& [gpu, here] : gpus) {
       const auto shares = Fluid(here, index, SlackWeights(teams, used, present[gpu]));
@@ -210,6 +229,7 @@ Course Forecast(const Teams& teams, std::span<const Use> uses, std::span<const C
     }
     for (size_t t = 0; t < used.size(); ++t) {
       used[t].decayed = used[t].decayed * kept + point.share[t] * (1 - kept) / decay;
+      used[t].uncounted *= kept;
     }
     others *= kept;
     course.points.push_back(std::move(point));

@@ -22,6 +22,9 @@ struct Use {
   std::string team;  // any path; counts as NormalPath() says
   std::string user;
   double decayed = 0;
+  // The rest of what they held, likewise: a part of all use that is not held against them, for no
+  // other team wanted it.
+  double uncounted = 0;
 };
 
 // The same by team alone, by PathLess: for a caller that asks for the weights of many GPUs.
@@ -41,16 +44,18 @@ std::vector<StandingRow> Standing(const Teams& teams, std::span<const Use> uses)
 // A team with pods on the GPU.
 struct SlackRow {
   std::string team;
-  double weight = 0;   // w', 0 to 1: its part by the weights of the tree
-  double usage = 0;    // u', 0 to 1: its part of what the teams here used, anywhere
-  uint32_t slack = 0;  // e = max(0, w' + k (w' - u')) in millionths (policy::HistoryWeight)
+  double weight = 0;     // w', 0 to 1: its part by the weights of the tree
+  double usage = 0;      // u', 0 to 1: the counted part of what the teams here used, anywhere
+  uint32_t slack = 0;    // e = max(0, w' + k (w' - u')) in millionths (policy::HistoryWeight)
+  double uncounted = 0;  // 0 to 1: the part that is its own and not counted
 };
 
 // `present`: the teams of the pods on this GPU, any paths, in any order, repeated or not. Only they
 // are compared: the tree is cut down to them and those above them, so the weight of a team without
 // pods here goes to its siblings, and what it used counts for nobody. Σ weight = 1; Σ usage = 1, or
-// 0 where none of them used anything. A team whose subteams are present too stands beside these
-// with its own pods, its own use, and what its users weigh together (Teams::OwnWeightOf).
+// less by what of their use is not counted, or 0 where none of them used anything. A team whose
+// subteams are present too stands beside these with its own pods, its own use, and what its users
+// weigh together (Teams::OwnWeightOf).
 //
 // One row for each team, by PathLess. O((uses + present) log n).
 std::vector<SlackRow> SlackWeights(const Teams& teams, std::span<const Use> uses,
@@ -89,10 +94,11 @@ struct Course {
   std::vector<CoursePoint> points;  // at 0, step, 2 step ... length
 };
 
-// What comes of these pods and that history: shares follow from the standing, the standing from
-// shares (dU/dt = share - U ln 2 / half-life; decayed use in nanoseconds of a GPU). Weights are
-// brought up to date every `step` (1 ns at least; a thousandth of the half-life is fine enough), in
-// between the decay is exact. At most 100 000 steps; longer courses end there.
+// What comes of these pods and that history, where all that they hold from now on counts, as if
+// another team always wanted it: shares follow from the standing, the standing from shares (dU/dt =
+// share - U ln 2 / half-life; decayed use in nanoseconds of a GPU). Weights are brought up to date
+// every `step` (1 ns at least; a thousandth of the half-life is fine enough), in between the decay
+// is exact. At most 100 000 steps; longer courses end there.
 Course Forecast(const Teams& teams, std::span<const Use> uses, std::span<const CoursePod> pods,
                 Duration length, Duration step);
 

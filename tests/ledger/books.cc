@@ -39,7 +39,8 @@ Sample& AddSample(Batch& batch, uint64_t pod, const std::string& gpu, int64_t he
   sample.gpu = gpu;
   sample.owner = owner;
   sample.total = {held_ns,     held_ns / 2,  held_ns / 3,  held_ns / 1000,
-                  held_ns / 7, held_ns / 11, held_ns / 13, held_ns / 17};
+                  held_ns / 7, held_ns / 11, held_ns / 13, held_ns / 17,
+                  0,           held_ns / 5};
   sample.memory_peak_mib = held_ns == 0 ? 0 : 1000 + static_cast<int64_t>(pod);
   batch.samples.push_back(sample);
   return batch.samples.back();
@@ -65,10 +66,10 @@ std::vector<BucketRow> BucketsOf(Database& database, const std::string& level,
                                   static_cast<uint64_t>(row.Int(2)),
                                   {row.Text(3), row.Text(4), row.Text(5), row.Text(6)},
                                   {},
-                                  row.Int(15)};
+                                  row.Int(17)};
                  Numbers n;
-                 for (int i = 0; i < 8; ++i) n[static_cast<size_t>(i)] = row.Int(7 + i);
-                 bucket.use = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
+                 for (int i = 0; i < 10; ++i) n[static_cast<size_t>(i)] = row.Int(7 + i);
+                 bucket.use = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]};
                  rows.push_back(std::move(bucket));
                });
   return rows;
@@ -79,11 +80,11 @@ std::vector<PresenceRow> PresenceOf(Database& database, const std::string& level
   std::vector<PresenceRow> rows;
   database.Connect();
   const Transaction transaction(database, Database::Access::kRead);
-  database.Run("SELECT u.t, g.uuid, u.present_ns, u.idle_ns FROM gpu_" + level +
+  database.Run("SELECT u.t, g.uuid, u.present_ns, u.idle_ns, u.energy_j FROM gpu_" + level +
                    " u JOIN gpus g ON g.id = u.gpu JOIN sources s ON s.id = g.source"
                    " WHERE s.name = $1 ORDER BY u.t, u.gpu",
                {std::string_view(source)}, [&](const Row& row) {
-                 rows.push_back({row.Int(0), row.Text(1), row.Int(2), row.Int(3)});
+                 rows.push_back({row.Int(0), row.Text(1), row.Int(2), row.Int(3), row.Int(4)});
                });
   return rows;
 }

@@ -47,8 +47,10 @@ inline int64_t Narrow(Int128 sum) {
   return narrow;
 }
 inline Numbers NumbersOf(const Sums& s) {
-  return {Narrow(s.held_ns),       Narrow(s.busy_ns),  Narrow(s.waited_ns), Narrow(s.unmanaged_ns),
-          Narrow(s.memory_mib_ms), Narrow(s.launches), Narrow(s.grants),    Narrow(s.revocations)};
+  return {Narrow(s.held_ns),       Narrow(s.busy_ns),       Narrow(s.waited_ns),
+          Narrow(s.unmanaged_ns),  Narrow(s.memory_mib_ms), Narrow(s.launches),
+          Narrow(s.grants),        Narrow(s.revocations),   Narrow(s.energy_j),
+          Narrow(s.uncontended_ns)};
 }
 
 // A row of use_LEVEL with its owner.
@@ -65,6 +67,7 @@ struct PresenceRow {
   std::string gpu;
   int64_t present_ns = 0;
   int64_t idle_ns = 0;
+  int64_t energy_j = 0;
 };
 // As the tables say; of one source.
 std::vector<BucketRow> BucketsOf(Database& database, const std::string& level,

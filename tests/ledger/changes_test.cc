@@ -133,7 +133,19 @@ TEST_P(LedgerTest, TheOldestChangesGoFirst) {
 
 TEST_P(LedgerTest, ALedgerOfBeforeTheseTablesGetsThem) {
   { ASSERT_TRUE(Open()); }
-  Sql({"DROP TABLE changes", "DROP TABLE settings"});
+  std::vector<std::string> statements = {"DROP TABLE changes",
+                                         "DROP TABLE settings",
+                                         "DELETE FROM meta WHERE name = 'extra'",
+                                         "ALTER TABLE gpus DROP COLUMN counted_j",
+                                         "ALTER TABLE meters DROP COLUMN energy_j",
+                                         "ALTER TABLE meters DROP COLUMN uncontended_ns"};
+  for (const char* level : {"fine", "minutes", "hours", "days"}) {
+    statements.push_back(std::string("ALTER TABLE use_") + level + " DROP COLUMN uncontended_ns");
+    for (const char* what : {"use_", "gpu_"}) {
+      statements.push_back(std::string("ALTER TABLE ") + what + level + " DROP COLUMN energy_j");
+    }
+  }
+  Sql(statements);
   const auto ledger = Open();
   ASSERT_TRUE(ledger->Record(ChangeOf("a", 1)));
   EXPECT_EQ(Objects(*ledger, kEver).size(), 1u);

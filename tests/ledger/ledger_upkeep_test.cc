@@ -228,6 +228,28 @@ TEST_P(LedgerTest, AnOlderSchemaIsBroughtUpToDateWithWhatIsInIt) {
   ASSERT_TRUE(*ledger->ApplyAndSpool(batch));  // version 2
   EXPECT_EQ(ledger->Spooled(0, 10)->size(), 1u);
   EXPECT_EQ(*ledger->HeldBy("research", {At(-86400), At(86400)}), 7000);
+  // Nobody knows who wanted what was used before: it counts as contended.
+  const auto uncontended = [](Ledger& books) {
+    return books.Decayed(At(-86400), hours(24)).value().at(0).uncontended_ns;
+  };
+  EXPECT_EQ(uncontended(*ledger), 7000 / 5) << "of the batch alone, which AddSample made";
+  // A daemon of before goes on with these tables; what it books counts as contended too.
+  Sql({"UPDATE meters SET held_ns = held_ns + 600",
+       "INSERT INTO use_hours (t, account, held_ns, busy_ns, waited_ns, unmanaged_ns,"
+       " memory_mib_ms, launches, grants, revocations, memory_peak_mib)"
+       " VALUES (1794790800, 1, 600, 0, 0, 0, 0, 0, 0, 0, 0)"});
+  EXPECT_EQ(uncontended(*Open()), 7000 / 5);
+  Batch more = MakeBatch(source, 9, At(20));
+  AddSample(more, 3, "GPU-a", 8000, {"p", "", "research", "u"});
+  Apply(*ledger, more);
+  EXPECT_EQ(uncontended(*ledger), 8000 / 5);
+  // What came without a version of its own: who changed what, and energy.
+  ASSERT_TRUE(ledger->Record({At(10), "n", "root", "create", "pod", "p", "", "{}"}));
+  batch.seq = 10;
+  batch.to = At(30);
+  batch.samples[0].total.energy_j = 600;
+  ASSERT_TRUE(*ledger->Apply(batch));
+  EXPECT_EQ(ledger->Query({At(-86400), At(86400)}, By::kTotal)->rows[0].use.energy_j, 600);
 }
 
 TEST_P(LedgerTest, ANewerSchemaAndOtherPeoplesTablesAreRefusedAndLeftAlone) {

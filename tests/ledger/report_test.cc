@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ledger/columns.h"
+
 namespace baton::ledger {
 namespace {
 
@@ -233,6 +235,29 @@ TEST(ReportFigures, AreNeverBelowNothingWhereAHoldReachesBeyondTheWindow) {
   EXPECT_DOUBLE_EQ(none.at("capacity_hours"), 0);
 }
 
+// They hold their part all the time, and what they do with it may be measured.
+TEST(ReportFigures, OfPodsWithoutTokensSayWhatWasMeasured) {
+  Uses uses;
+  uses.window = {kNow - hours(1), kNow};
+  uses.rows = {Used("turns", "fast", 1, 0.5), Used("unknown", "fast", 1, 0),
+               Used("half", "fast", 1, 0.5), Used("idle", "fast", 1, 0),
+               Used("observed", "fast", 0, 0.5)};
+  for (const size_t i : {1, 2, 3}) uses.rows[i].use.launches = 0;
+  uses.rows[3].use.busy_ns = 1;
+  const json report = ReportJson(uses, Question{{}, {By::kPod}}, {}, "EUR");
+  for (const char* pod : {"turns", "observed"}) {
+    EXPECT_FALSE(Row(report, pod).contains("allocated")) << pod;
+    EXPECT_FALSE(Row(report, pod).contains("measured")) << pod;
+  }
+  for (const char* pod : {"unknown", "half", "idle"}) {
+    EXPECT_EQ(Row(report, pod).at("allocated"), true) << pod;
+  }
+  EXPECT_FALSE(Row(report, "unknown").contains("measured"));
+  EXPECT_EQ(Row(report, "half").at("measured"), true);
+  EXPECT_DOUBLE_EQ(Row(report, "half").at("efficiency"), 0.5);
+  EXPECT_EQ(Row(report, "idle").at("measured"), true);
+}
+
 TEST(ReportFigures, OfAUserStandForEachTeam) {
   Uses uses;
   uses.window = {kNow - hours(1), kNow};
@@ -244,6 +269,32 @@ TEST(ReportFigures, OfAUserStandForEachTeam) {
   EXPECT_EQ(report.at("rows")[0].at("team"), "one");
   EXPECT_EQ(report.at("rows")[1].at("team"), "two");
   EXPECT_DOUBLE_EQ(report.at("rows")[1].at("held_hours"), 2);
+}
+
+TEST(BatchBytes, AreReadBackAsTheSame) {
+  Batch batch;
+  batch.source = std::string(32, 'a');
+  batch.samples.push_back({7, "GPU-a", {"p", "n", "t", "u"}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, 10});
+  const std::string bytes = EncodeBatch(batch);
+  const Batch read = DecodeBatch(bytes).value();
+  EXPECT_EQ(NumbersOf(read.samples.at(0).total), NumbersOf(batch.samples[0].total));
+  EXPECT_EQ(EncodeBatch(read), bytes);
+}
+
+// A version before says nothing of use that no other team wanted; it counts as contended.
+TEST(BatchBytes, OfTheVersionBeforeAreReadToo) {
+  Batch batch;
+  batch.source = std::string(32, 'a');
+  batch.samples.push_back({7, "GPU-a", {"p", "n", "t", "u"}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, 10});
+  json before = json::from_msgpack(EncodeBatch(batch));
+  json& counters = before.at(5).at(0).at(6);
+  ASSERT_EQ(counters.size(), kCounterNames.size());
+  counters.erase(8);
+  std::string bytes;
+  json::to_msgpack(before, bytes);
+  const Batch read = DecodeBatch(bytes).value();
+  EXPECT_EQ(read.samples.at(0).total.revocations, 8);
+  EXPECT_EQ(read.samples.at(0).total.uncontended_ns, 0);
 }
 
 TEST(BatchBytes, ThatAreNestedAsDeepAsTheyAreLongAreRefused) {

@@ -271,6 +271,40 @@ TEST_P(LedgerTest, CostsByDatedPricesAreAsInTheGoldenFiles) {
   ExpectGolden(all, "prices.txt");
 }
 
+// What a team used stays under the name that it had then: under `research` before noon, under `lab`
+// after it. The clock that is a year ahead for an hour books there; when it steps back, that hour
+// is taken back to when it was, and no report of the year after has anything.
+TEST_P(LedgerTest, ReportsOfARenamedTeamAndAClockAYearAheadAreAsInTheGoldenFiles) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  const WallTime day = Utc("2026-11-02");
+  Begin(*ledger, source, day);
+  const auto book = [&](int64_t hour, WallTime clock) {
+    Batch batch = MakeBatch(source, static_cast<uint64_t>(hour) + 1, clock);
+    AddSample(batch, 1, "GPU-a", hour * 1800 * kSecond,
+              {"train", "", hour <= 12 ? "research" : "lab", "user-a"});
+    AddSample(batch, 2, "GPU-a", hour * 720 * kSecond, {"web", "prod", "ops/web", "user-b"});
+    AddGpu(batch, "GPU-a", minutes(15));
+    Apply(*ledger, batch);
+  };
+  for (int64_t hour = 1; hour <= 24; ++hour) {
+    book(hour, day + hours(hour) + (hour == 20 ? hours(365 * 24) : hours(0)));
+  }
+  std::string all;
+  for (const Asked& asked : std::initializer_list<Asked>{
+           {"a team renamed at noon", "", "2026-11-02", "2026-11-03", "team"},
+           {"a team renamed at noon, by pod and team", "", "2026-11-02", "2026-11-03", "pod,team"},
+           {"of the old name", "", "2026-11-02", "2026-11-03", "day,user", "research"},
+           {"of the new name, the morning", "", "2026-11-02", "2026-11-02T12:00", "day", "lab"},
+           {"the hour in which the clock was ahead", "", "2026-11-02T18:00", "2026-11-02T22:00",
+            "team"},
+           {"all", "", "2026-01-01", "2028-01-01", "month"},
+       }) {
+    all += Answered(*ledger, asked, {{"", 2}});
+  }
+  ExpectGolden(all, "names_and_clocks.txt");
+}
+
 // Whatever prices and window: each part between changes costs what it costs as a report of its own
 // by one price.
 TEST_P(LedgerTest, DatedPricesCostAsReportsBetweenTheirChangesDo) {

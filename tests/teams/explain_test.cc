@@ -130,6 +130,12 @@ TEST(Explain, SaysWhereATeamStands) {
             "just its due), LevelFS 1.39. Requests are never touched; of what they leave over a "
             "team gets the more the less it used. Pods of team research/text request 1.5 of at "
             "most 4 GPUs.");
+  const std::vector<Use> nights{{"research/text", "user-a", 10, 30}, {"ops", "user-b", 60}};
+  EXPECT_NE(Joined(ExplainTeam(teams, "research", nights, {}, nullptr))
+                .find("LevelFS 5. Of what they used 75% is not held against them, for no other "
+                      "team wanted it. Requests"),
+            std::string::npos)
+      << Joined(ExplainTeam(teams, "research", nights, {}, nullptr));
   EXPECT_EQ(Joined(ExplainTeam(teams, "new", {}, {}, nullptr)),
             "Team new weighs 1 of 2 beside its siblings: 50% of the whole. Nobody has used "
             "anything that still counts. Requests are never touched; of what they leave over a "

@@ -251,6 +251,59 @@ RC_GTEST_PROP(SlackWeightsLaw, AreTheWeightsOfTheTreeMovedByWhatWasUsed, ()) {
   for (size_t i = 0; i < rows.size(); ++i) RC_ASSERT(same[i].slack == rows[i].slack);
 }
 
+// A team that used only what no other team wanted stands as one that used nothing.
+TEST(UncountedUse, IsHeldAgainstNobody) {
+  const Teams teams = TeamsOf(R"(
+    [[team]]
+    name = "night"
+    [[team]]
+    name = "new"
+    [[team]]
+    name = "day")");
+  const std::vector<Use> uses{{"night", "user-n", 0, 5000}, {"day", "user-d", 300, 200}};
+  const auto rows = Standing(teams, uses);
+  const policy::FairShare& night = RowOf(rows, "night").share;
+  const policy::FairShare& fresh = RowOf(rows, "new").share;
+  EXPECT_EQ(night.raw_usage, 0);
+  EXPECT_EQ(night.raw_uncounted, 5000);
+  EXPECT_EQ(night.normalized_usage, fresh.normalized_usage);
+  EXPECT_EQ(night.effective_usage, fresh.effective_usage);
+  EXPECT_EQ(night.factor, fresh.factor);
+  EXPECT_EQ(night.level_fs, fresh.level_fs);
+  EXPECT_EQ(RowOf(rows, "night", "user-n").share.rank, 1u);
+  EXPECT_DOUBLE_EQ(RowOf(rows, "day").share.normalized_usage, 300.0 / 5500) << "of all use";
+  EXPECT_EQ(RowOf(rows, "").share.raw_uncounted, 5200);
+  const auto slack = SlackWeights(teams, uses, std::vector<std::string>{"night", "new", "day"});
+  EXPECT_EQ(slack[1].team, "new");
+  EXPECT_EQ(slack[1].slack, slack[2].slack);
+  EXPECT_LT(slack[0].slack, slack[1].slack);
+}
+
+// Nor can anybody make others look worse by it than all of their use would.
+RC_GTEST_PROP(UncountedUseLaw, MakesNobodysUseMore, ()) {
+  DrawnGpu g = DrawGpu();
+  const auto all = SlackWeights(g.teams, g.uses, g.present);
+  const auto standing = Standing(g.teams, g.uses);
+  for (Use& use : g.uses) {
+    use.uncounted = use.decayed * *rc::gen::inRange(0, 101) / 100;
+    use.decayed -= use.uncounted;
+  }
+  const auto rows = SlackWeights(g.teams, g.uses, g.present);
+  double usages = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RC_ASSERT(rows[i].usage <= all[i].usage + 1e-9);
+    RC_ASSERT(rows[i].slack >= all[i].slack);
+    usages += rows[i].usage;
+  }
+  RC_ASSERT(usages <= 1 + 1e-9);
+  const auto less = Standing(g.teams, g.uses);
+  for (size_t i = 0; i < less.size(); ++i) {
+    RC_ASSERT(less[i].share.normalized_usage <= standing[i].share.normalized_usage + 1e-9);
+    RC_ASSERT(less[i].share.factor >= standing[i].share.factor - 1e-9);
+    RC_ASSERT(less[i].share.level_fs >= standing[i].share.level_fs * (1 - 1e-9));
+  }
+}
+
 TEST(TeamIndex, NumbersAreDenseAndStayWhileTheyAreUsed) {
   TeamIndex index;
   EXPECT_EQ(index.Of("a"), 0u);

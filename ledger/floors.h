@@ -1,0 +1,17 @@
+// Until when each level's buckets have been dropped.
+#ifndef BATON_LEDGER_FLOORS_H_
+#define BATON_LEDGER_FLOORS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "ledger/database.h"
+
+namespace baton::ledger {
+
+// The second before which each level (kLevels) has no buckets any more. In a transaction.
+std::array<int64_t, 4> Floors(Database& database);
+
+}  // namespace baton::ledger
+
+#endif  // BATON_LEDGER_FLOORS_H_

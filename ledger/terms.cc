@@ -1,0 +1,139 @@
+#include "ledger/terms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "base/team_path.h"
+
+namespace baton::ledger {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kConfigured = "configure";
+
+std::string StringIn(const json& pod, const char* key) {
+  const auto found = pod.find(key);
+  return found != pod.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// A percentage as millionths.
+int64_t MillionthsIn(const json& pod, const char* key, int64_t otherwise) {
+  const auto found = pod.find(key);
+  if (found == pod.end() || !found->is_number()) return otherwise;
+  return std::llround(std::clamp(found->get<double>(), 0.0, 100.0) * 1e4);
+}
+
+Term TermOf(const std::string& path, const json& pod) {
+  Term term;
+  term.pod = path;
+  term.team = TeamPath(StringIn(pod, "team"));
+  term.limit = MillionthsIn(pod, "limit", term.limit);
+  const std::string priority = StringIn(pod, "priority");
+  if (priority == "high" || priority == "idle") term.priority = priority;
+  if (term.priority != "idle") term.request = MillionthsIn(pod, "request", 0);
+  if (const auto memory = pod.find("memory"); memory != pod.end()) {
+    term.memory = memory->is_string() ? memory->get<std::string>() : memory->dump();
+  }
+  term.asked = pod.dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto gpus = pod.find("gpus");
+  if (gpus != pod.end() && gpus->is_array()) {
+    for (const json& gpu : *gpus) {
+      if (gpu.is_string()) term.gpus.push_back(gpu.get<std::string>());
+    }
+  }
+  return term;
+}
+
+bool AsksTheSame(const Term& a, const Term& b) {
+  const auto all = [](const Term& t) {
+    return std::tie(t.team, t.gpus, t.request, t.limit, t.priority, t.memory);
+  };
+  return all(a) == all(b);
+}
+
+// The terms of one pod, whose changes are by time.
+std::vector<Term> OfPod(const std::string& path, const std::vector<const Change*>& changes,
+                        const json& now) {
+  std::vector<Term> terms;
+  bool open = false;  // the last one has no end yet
+  const auto begin = [&](const json& pod, const Change* change) {
+    Term term = TermOf(path, pod);
+    if (change != nullptr) {
+      term.from = change->at;
+      term.who = change->who;
+      term.action = change->action;
+      // A file says which GPUs to choose from, not which it was.
+      if (change->action == kConfigured) {
+        term.gpus = open ? terms.back().gpus : std::vector<std::string>();
+      }
+    }
+    if (open && AsksTheSame(terms.back(), term)) return;
+    if (open) terms.back().to = term.from;
+    terms.push_back(std::move(term));
+    open = true;
+  };
+  if (!changes.empty()) {
+    const json was = ObjectIn(changes.front()->was);
+    if (!was.is_null()) begin(was, nullptr);
+    if (open && changes.front()->action == kConfigured) terms.back().gpus.clear();
+  } else if (!now.is_null()) {
+    begin(now, nullptr);
+  }
+  for (const Change* change : changes) {
+    const json is = ObjectIn(change->is);
+    if (!is.is_null()) {
+      begin(is, change);
+    } else if (open) {
+      terms.back().to = change->at;
+      open = false;
+    }
+  }
+  if (open) terms.back().present = !now.is_null();
+  if (now.is_null() || !open) return terms;
+  // Where it is now it has been since its file or a change put it there.
+  const Term last = TermOf(path, now);
+  for (auto term = terms.rbegin(); term != terms.rend() && term->gpus.empty(); ++term) {
+    term->gpus = last.gpus;
+  }
+  return terms;
+}
+
+}  // namespace
+
+json ObjectIn(const std::string& text) {
+  json object = text.empty() ? json() : json::parse(text, nullptr, false);
+  return object.is_object() ? object : json();
+}
+
+std::vector<Term> TermsOf(const std::vector<Change>& changes,
+                          const std::map<std::string, std::string>& present) {
+  std::map<std::string, std::vector<const Change*>> by_pod;
+  for (const Change& change : changes) {
+    if (change.kind != "pod" || change.action == "more") continue;
+    std::string path = change.object;
+    if (change.action == kConfigured) {  // a file names its pods without their namespace
+      const json pod = ObjectIn(change.is.empty() ? change.was : change.is);
+      const std::string space = pod.is_null() ? "" : StringIn(pod, "namespace");
+      if (!space.empty()) path.insert(0, space + "/");
+    }
+    by_pod[path].push_back(&change);
+  }
+  for (const auto& [path, pod] : present) by_pod[path];
+  std::vector<Term> terms;
+  for (auto& [path, own] : by_pod) {
+    std::reverse(own.begin(), own.end());
+    std::stable_sort(own.begin(), own.end(),
+                     [](const Change* a, const Change* b) { return a->at < b->at; });
+    const auto now = present.find(path);
+    for (Term& term : OfPod(path, own, now == present.end() ? json() : ObjectIn(now->second))) {
+      terms.push_back(std::move(term));
+    }
+  }
+  return terms;
+}
+
+}  // namespace baton::ledger
