@@ -166,6 +166,10 @@ Duration FairQueue::Allowance(Slot slot, Instant now) const {
   return Duration(pods_[slot].bucket.LevelAt(pods_[slot].RateOver(options_.limit_window), now));
 }
 
+Instant FairQueue::MayGoAt(Slot slot) const {
+  return pods_[slot].bucket.HasAt(pods_[slot].RateOver(options_.limit_window), Needed(slot));
+}
+
 Instant FairQueue::LimitFullAt(Slot slot) const {
   return pods_[slot].bucket.FullAt(pods_[slot].RateOver(options_.limit_window));
 }

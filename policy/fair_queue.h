@@ -110,8 +110,9 @@ class FairQueue {
   // When a waiting pod that Pick found at its limit will be allowed again; kNever if there is none.
   Instant NextRefill() const;
 
-  // Whether its limit keeps the pod from its predicted next hold: Pick leaves it out then.
-  bool AtLimit(Slot slot, Instant now) const { return Nanos(Allowance(slot, now)) < Needed(slot); }
+  // Until then the pod's limit keeps it from its predicted next hold, and Pick leaves it out; an
+  // instant that has passed where it does not.
+  Instant MayGoAt(Slot slot) const;
   // Held time that the pod's limit allows from now; a very large one without a limit.
   Duration Allowance(Slot slot, Instant now) const;
   // When the limit allows all that it ever allows at once, if the pod does not hold until then.

@@ -84,18 +84,21 @@ std::vector<FairShare> FairShares(std::span<const Association> tree) {
     const Association& a = tree[i];
     BATON_CHECK(i > 0 ? a.parent < i && !tree[a.parent].user : !a.user);
     BATON_CHECK(a.usage >= 0 && std::isfinite(a.usage));
+    BATON_CHECK(a.uncounted >= 0 && std::isfinite(a.uncounted));
     all[i].raw_usage = a.usage;
+    all[i].raw_uncounted = a.uncounted;
     if (i > 0) siblings_shares[a.parent] += static_cast<double>(a.shares);
   }
   for (size_t i = tree.size(); i-- > 1;) {
     all[tree[i].parent].raw_usage += all[i].raw_usage;
-    siblings_usage[tree[i].parent] += all[i].raw_usage;
+    all[tree[i].parent].raw_uncounted += all[i].raw_uncounted;
+    siblings_usage[tree[i].parent] += all[i].raw_usage + all[i].raw_uncounted;
   }
   for (uint32_t i = 0; i < tree.size(); ++i) {
     FairShare& s = all[i];
     const uint32_t parent = tree[i].parent;
     const auto part = [](double of, double whole) { return whole > 0 ? of / whole : 0; };
-    s.normalized_usage = part(s.raw_usage, all[0].raw_usage);
+    s.normalized_usage = part(s.raw_usage, all[0].raw_usage + all[0].raw_uncounted);
     if (i == 0) {
       s.level_shares = s.normalized_shares = 1;
       s.effective_usage = s.normalized_usage;

@@ -22,20 +22,23 @@ double Decayed(double use, Duration age, Duration half_life);
 
 // A team, or a user of one.
 struct Association {
-  uint32_t parent = 0;  // by index, and that of a team before this one; the first is the root
-  uint64_t shares = 1;  // among its siblings, users and teams alike
-  double usage = 0;     // decayed, 0 or more: its own, without its children's
-  bool user = false;    // has no children
+  uint32_t parent = 0;   // by index, and that of a team before this one; the first is the root
+  uint64_t shares = 1;   // among its siblings, users and teams alike
+  double usage = 0;      // decayed, 0 or more: its own, without its children's
+  double uncounted = 0;  // the same: a part of the whole, and held against nobody
+  bool user = false;     // has no children
 };
 
 struct FairShare {
   double level_shares = 0;       // of all its siblings' shares, itself included
   double normalized_shares = 0;  // S: of the whole; the product down the tree
   double raw_usage = 0;          // of itself and all below it
-  double normalized_usage = 0;   // U_A: of the whole
+  double raw_uncounted = 0;      // the same of what is not counted
+  double normalized_usage = 0;   // U_A: of the whole, which all that is not counted is a part of
   double effective_usage = 0;    // U_E = U_A + (U_E of the parent - U_A) * level_shares
   double factor = 0;             // 2^(-U_E / S), 0 to 1; ½: it used just what it is due
-  // Its part of the siblings' shares over its part of their use; infinite where it used nothing.
+  // Its part of the siblings' shares over its part of their use, counted or not; infinite where
+  // nothing of its own counts.
   double level_fs = 0;
   // Of a user: 1 comes first, and who ties has the same. 0: no user.
   uint32_t rank = 0;

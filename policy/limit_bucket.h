@@ -46,6 +46,11 @@ class LimitBucket {
     const int64_t missing = rate.limit >= kWhole ? 0 : rate.Size() - level_ns_;
     return missing > 0 ? at_ + rate.TimeFor(missing) : at_;
   }
+  // When it has `ns` again, if nothing is held until then, rounded up; an instant that has passed
+  // where it has.
+  Instant HasAt(const Rate& rate, int64_t ns) const {
+    return rate.limit >= kWhole || level_ns_ >= ns ? at_ : at_ + rate.TimeFor(ns - level_ns_);
+  }
   // Nanoseconds of held time that the limit allows from now.
   int64_t LevelAt(const Rate& rate, Instant now) const {
     const int64_t size = rate.Size();

@@ -67,6 +67,7 @@ ClientReport ReportOf(ClientId client, const wire::State& state, const Measured&
   report.claimed = DurationFromNanos(std::max(state.held_ns, settled_ns) - settled_ns);
   report.backlog = DurationFromNanos(state.backlog_ns);
   report.handoff = DurationFromNanos(state.handoff_ns);
+  report.gpu_switch = DurationFromNanos(state.switch_ns);
   report.age = age;
   report.drained_ago = DurationFromNanos(state.drained_ns);
   return report;
@@ -112,6 +113,7 @@ void ClientEvents::On(const ClientReport& event) {
 void ClientEvents::NoteConfirmed(const Client& client, const ClientReport& report) {
   const bool granted = client.rev == 1;
   const Token& token = holding_.token();
+  if (granted) forecast_.NoteSwitch(report.gpu_switch);
   if (client.ahead && granted) {
     if (report.epoch != client.epoch || token.ahead_at == kNever) return;
     return forecast_.NoteHandoff(std::min(report.handoff, turn_.now - token.ahead_at));

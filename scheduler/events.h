@@ -74,7 +74,8 @@ struct ClientReport {
   // Its node had it so long ago: a relay says it again, or it had to wait (NextToken). What it
   // held, and when it drained, is as of then.
   Duration age{0};
-  Duration handoff{0};  // to its token of `epoch`, as its hook measured; 0: not known
+  Duration handoff{0};     // to its token of `epoch`, as its hook measured; 0: not known
+  Duration gpu_switch{0};  // wire::State::switch_ns
 };
 // What comes of a client's State: with what its node measured, which first received it `age` ago,
 // and the held_ns of its State when it last held nothing.
@@ -176,6 +177,7 @@ struct Charged {
   PodId pod;
   Duration held{0};
   Instant limit_full_at{};  // policy::FairQueue::LimitFullAt(), this charge included
+  Duration uncontended{0};  // the part of it in which no pod of another team wanted the GPU
 };
 // What the client has said of its own time until now is charged: its `settled_ns` (ReportOf) is
 // what its last State says. Of one that has not reported in this Step.

@@ -9,6 +9,8 @@ namespace {
 
 // Until the first grants have been measured.
 constexpr Duration kGrantGuess = std::chrono::microseconds(100);
+// No GPU needs longer to come to another process; a client may say what it likes.
+constexpr Duration kSwitchMost = std::chrono::milliseconds(1);
 
 // The 16th part of what is new counts.
 void Smooth(int64_t& mean, Duration sample, Duration most) {
@@ -64,6 +66,12 @@ void Forecast::NoteHandoff(Duration took) {
   if (took <= Duration(0)) return;
   handoff_total_ += took;
   Smooth(handoff_ns_, took, 2 * options_.quota_max);
+  base_quota_ = ReckonBaseQuota();
+}
+
+void Forecast::NoteSwitch(Duration took) {
+  if (took <= Duration(0)) return;
+  Smooth(switch_ns_, took, kSwitchMost);
   base_quota_ = ReckonBaseQuota();
 }
 

@@ -32,27 +32,32 @@ class Forecast {
   // A hand-off took so long, from when the holder had drained to the gate of the next one, as that
   // one's hook has measured, or a return and a grant by way of this daemon; 0: not known.
   void NoteHandoff(Duration took);
+  // Beside that the GPU itself needed so long to come from one process to the other, as the other
+  // one's hook has measured; 0: not known.
+  void NoteSwitch(Duration took);
   // From a Token to its confirmation, smoothed.
   Duration grant() const { return Duration(grant_ns_); }
-  // What a hand-off costs the GPU: as NoteHandoff(), smoothed, and `context_switch`.
-  Duration handoff() const { return Duration(handoff_ns_) + options_.context_switch; }
+  // What a hand-off costs the GPU: as NoteHandoff() and NoteSwitch(), smoothed.
+  Duration handoff() const { return Duration(handoff_ns_) + ContextSwitch(); }
   // All hand-offs so far, as NoteHandoff().
   Duration handoff_total() const { return handoff_total_; }
   // The part of one in which nobody holds: by way of this daemon, a return. A grant is its pod's.
   Duration unheld() const {
-    return std::max(Duration(1), Duration(handoff_ns_ / 2) + options_.context_switch);
+    return std::max(Duration(1), Duration(handoff_ns_ / 2) + ContextSwitch());
   }
 
  private:
   using Pod = Roster::Pod;
 
   Duration ReckonBaseQuota() const;
+  Duration ContextSwitch() const { return std::max(options_.context_switch, Duration(switch_ns_)); }
 
   const SchedulerOptions& options_;
   Roster& roster_;
   int64_t grant_ns_;
-  int64_t handoff_ns_;   // without what the GPU itself needs
-  Duration base_quota_;  // by handoff_ns_
+  int64_t handoff_ns_;     // without what the GPU itself needs
+  int64_t switch_ns_ = 0;  // that, as it was measured
+  Duration base_quota_;    // by handoff_ns_
   Duration handoff_total_{0};
 };
 

@@ -39,6 +39,7 @@ void Line::Add(uint32_t index, const policy::ShareSpec& spec, Instant limit_full
       queue_.Add(added.id, spec, turn_.now,
                  added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways, limit_full_at);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
+  wanting_.SetTeam(index, spec.team);
   if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec, limit_full_at);
 }
 
@@ -53,9 +54,14 @@ void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, Instant limit_
 
 void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   Pod& pod = roster_.pod(index);
+  wanting_.SetTeam(index, spec.team);
   const bool idle = spec.priority == policy::Priority::kIdle;
   if (idle && pod.idle_priority()) idle_queue_.Update(pod.idle_slot, AmongIdle(spec), turn_.now);
-  if (idle == pod.idle_priority()) return queue_.Update(index, spec, turn_.now);
+  if (idle == pod.idle_priority()) {
+    queue_.Update(index, spec, turn_.now);
+    if (pod.waiting_since != kNever) Want(index);
+    return;
+  }
   // It leaves its place in one queue for one in the other.
   const Place from = PlaceOf(index);
   const bool active = from.queue.fluid().active(from.slot);
@@ -76,6 +82,7 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   const Place to = PlaceOf(index);
   to.queue.SetActive(to.slot, active);
   if (waits) to.queue.SetWaiting(to.slot, true, forecast_.Burst(index));
+  if (pod.waiting_since != kNever) Want(index);
 }
 
 void Line::Remove(uint32_t index) {
@@ -83,6 +90,7 @@ void Line::Remove(uint32_t index) {
   demand_.SetResting(pod, kNever);
   queue_.Remove(index);
   if (pod.idle_priority()) idle_queue_.Remove(pod.idle_slot);
+  if (uncontended_.pod == index) uncontended_ = {};  // who gets this index has held nothing
 }
 
 Line::Place Line::PlaceOf(uint32_t index) {
@@ -130,7 +138,7 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   const Place place = PlaceOf(index);
   status.spec = queue_.spec(index);
   status.waiting = pod.waiting_since != kNever;
-  status.throttled = status.waiting && place.queue.AtLimit(place.slot, now);
+  status.throttled = status.waiting && now < place.queue.MayGoAt(place.slot);
   const bool others = requester_holds || demand_.anybody_waits() || !demand_.idle_may_go();
   status.paused = pod.idle_priority() && status.waiting && others;
   status.fluid = pod.idle_priority() && others ? policy::Share(0) : place.queue.Fluid(place.slot);
@@ -160,6 +168,7 @@ bool Line::Enter(uint32_t index) {
     const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : burst;
     place.queue.SetWaiting(place.slot, true, burst, {usual, forecast_.unheld()});
   }
+  Want(index);
   return true;
 }
 
@@ -169,6 +178,7 @@ void Line::Leave(uint32_t index, bool holds) {
   demand_.Count(pod, -1);
   pod.waited_ns += Nanos(turn_.now - pod.waiting_since);
   pod.waiting_since = kNever;
+  wanting_.Erase(index);
   const Place place = PlaceOf(index);
   if (pod.gang) {
     place.queue.SetWork(place.slot, false, forecast_.Burst(index));
@@ -191,12 +201,37 @@ void Line::ForgetRested() {
   }
 }
 
+void Line::Want(uint32_t index) {
+  const Place place = PlaceOf(index);
+  const bool limited = queue_.spec(index).limit < policy::kWhole;  // few are: spares the division
+  wanting_.Set(index, limited ? place.queue.MayGoAt(place.slot) : Instant{}, turn_.now);
+}
+
+void Line::Pass(Duration passed, uint32_t holder) {
+  if (holder == Roster::kNobody) return;
+  const Pod& pod = roster_.pod(holder);
+  if (uncontended_.pod != holder || uncontended_.grants != pod.grants) {
+    uncontended_ = {.pod = holder, .grants = pod.grants};
+  }
+  if (passed <= Duration(0)) return;
+  const Instant until = wanting_.OthersSince(holder, turn_.now);
+  const Instant from = turn_.now - passed;
+  uncontended_.left += std::max(Duration(0), std::min(until, turn_.now) - from);
+}
+
 void Line::Charge(uint32_t index, Duration held) {
   Pod& pod = roster_.pod(index);
   const Place place = PlaceOf(index);
   place.queue.Charge(place.slot, held, turn_.now);
   pod.held_ns += Nanos(held);
-  turn_.Emit(Charged{pod.id, held, place.queue.LimitFullAt(place.slot)});
+  Duration uncontended{0};
+  if (index == uncontended_.pod) {
+    uncontended = std::clamp(held, -uncontended_.charged, uncontended_.left);
+    uncontended_.left -= uncontended;
+    uncontended_.charged += uncontended;
+  }
+  if (pod.waiting_since != kNever) Want(index);  // what its limit allows has changed
+  turn_.Emit(Charged{pod.id, held, place.queue.LimitFullAt(place.slot), uncontended});
 }
 
 void Line::ChargeAside(uint32_t index, Duration held) {

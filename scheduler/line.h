@@ -15,6 +15,7 @@
 #include "scheduler/forecast.h"
 #include "scheduler/roster.h"
 #include "scheduler/views.h"
+#include "scheduler/wanting.h"
 
 namespace baton::scheduler {
 
@@ -58,6 +59,10 @@ class Line {
   // Those whose grace is over are not active any more.
   void ForgetRested();
 
+  // So much time has passed, in which `holder` had the token. Other teams wanted the GPU if one of
+  // their pods waited that might have had it: none at its limit, nor one of idle priority where the
+  // holder has a request.
+  void Pass(Duration passed, uint32_t holder);
   // The pod is charged `held` more; negative to take back what an estimate charged too much.
   void Charge(uint32_t pod, Duration held);
   // The pod is charged for what it held without a token, waiting or not.
@@ -81,15 +86,25 @@ class Line {
   // Where the pod stands when it waits.
   Place PlaceOf(uint32_t pod);
   void AddIdle(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at);
+  // The pod waits: it may want the GPU.
+  void Want(uint32_t pod);
 
   const SchedulerOptions& options_;
   Roster& roster_;
   const Forecast& forecast_;
   const Turn& turn_;
   Demand demand_{options_, roster_, turn_};
+  Wanting wanting_{roster_};
   policy::FairQueue queue_;
   policy::FairQueue idle_queue_;     // of idle priority, who have equal shares
   std::vector<uint32_t> idle_pods_;  // by their slots in idle_queue_
+  // Of the token in use, or the last one: its time in which no other team wanted the GPU.
+  struct Uncontended {
+    uint32_t pod = Roster::kNobody;
+    uint64_t grants = 0;  // to the pod, this one included
+    Duration left{0};     // not charged yet
+    Duration charged{0};
+  } uncontended_;
 };
 
 }  // namespace baton::scheduler

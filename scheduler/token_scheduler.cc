@@ -15,6 +15,7 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
   turn_.effects = &effects;
   const Instant before = std::exchange(turn_.now, std::max(turn_.now, now));
   ChargeStrays(turn_.now - before);
+  line_.Pass(turn_.now - before, holding_.pod());
   ++steps_;
   // With many GPUs and pods the next holder is not in the cache; fetch it while the event is
   // handled.

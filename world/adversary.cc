@@ -151,6 +151,7 @@ void Adversary::SayAnything(Process& p) {
   state.backlog_ns = Edge(p.work, 1'000'000);
   state.drained_ns = Edge(p.work, 1'000'000);
   state.handoff_ns = Edge(p.work, 1'000'000);
+  state.switch_ns = Edge(p.work, 1'000'000);
   links_.ToDaemon(p, state);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "world/reduce.h"
+
 namespace baton::world {
 namespace {
 
@@ -49,23 +51,6 @@ class Shrinker {
     std::erase_if(plan.faults, [&](const FaultPlan& f) { return f.at > verdict.at; });
     best_.plan = std::move(plan);
     best_.verdict = verdict;
-  }
-
-  // Leaves out as many of `size()` things as it can: halves first, then ever smaller parts.
-  // `without(from, to)`: tries the best plan without these. True when some are gone.
-  template <class Size, class Without>
-  static bool Reduce(Size size, Without without) {
-    bool smaller = false;
-    for (size_t part = size(); part > 0; part /= 2) {
-      for (size_t from = 0; from < size();) {
-        if (without(from, std::min(from + part, size()))) {
-          smaller = true;
-        } else {
-          from += part;
-        }
-      }
-    }
-    return smaller;
   }
 
   bool LeaveOutFaults() {

@@ -47,6 +47,7 @@ class SentAhead : public ::testing::Test {
     const SendToken& last = told_[client];
     Step(ClientReport{ClientId{client}, ++seq_, phase, last.epoch, last.rev, held});
   }
+  void HandOver(Duration handoff, Duration gpu_switch);
   // As its node has measured.
   void Report(uint64_t client, Phase phase, Duration held, Duration pod_held) {
     const SendToken& last = told_[client];
@@ -142,6 +143,26 @@ TEST_F(SentAhead, TheNextOneWaitsForTheHoldersWordAndIsStoredFirst) {
   EXPECT_TRUE(std::holds_alternative<StoreNext>(effects_.front()));
 }
 
+// A hand-off by a word, of which the next one says that it took so long; and back to nobody.
+void SentAhead::HandOver(Duration handoff, Duration gpu_switch) {
+  SendAhead();
+  ASSERT_EQ(Holder(), 1u);
+  ASSERT_EQ(told_[20].after.client, ClientId{10});
+  Pass(milliseconds(1));
+  Say(10, Phase::kIdle, Held(granted_at_));
+  Step(ClientReport{.client = ClientId{20},
+                    .seq = ++seq_,
+                    .phase = Phase::kHolding,
+                    .epoch = told_[20].epoch,
+                    .rev = told_[20].rev,
+                    .handoff = handoff,
+                    .gpu_switch = gpu_switch});
+  ASSERT_EQ(Holder(), 2u);
+  Say(20, Phase::kIdle);
+  told_[20] = {};
+  Pass(milliseconds(50));
+}
+
 // What a hand-off costs is what the next one's hook has measured; so tokens are as short as that
 // allows. It may say what it likes: never more than the time since it was sent its token.
 TEST_F(SentAhead, WhatAHandOffCostsIsMeasuredByTheNextOne) {
@@ -153,26 +174,29 @@ TEST_F(SentAhead, WhatAHandOffCostsIsMeasuredByTheNextOne) {
                                     {Duration::max(), milliseconds(1)}}) {
     const Duration before = scheduler_.handoff_total();
     for (int i = 0; i < 100; ++i) {
-      SendAhead();
-      ASSERT_EQ(Holder(), 1u);
-      ASSERT_EQ(told_[20].after.client, ClientId{10});
-      Pass(milliseconds(1));
-      Say(10, Phase::kIdle, Held(granted_at_));
-      const SendToken& sent = told_[20];
-      Step(ClientReport{.client = ClientId{20},
-                        .seq = ++seq_,
-                        .phase = Phase::kHolding,
-                        .epoch = sent.epoch,
-                        .rev = sent.rev,
-                        .handoff = said});
-      ASSERT_EQ(Holder(), 2u);
-      Say(20, Phase::kIdle);
-      told_[20] = {};
-      Pass(milliseconds(50));
+      ASSERT_NO_FATAL_FAILURE(HandOver(said, Duration(0)));
     }
     EXPECT_EQ(scheduler_.handoff_total() - before, 100 * counts);
     if (counts == Duration(0)) continue;
     EXPECT_NEAR(Nanos(scheduler_.handoff()), Nanos(counts + options_.context_switch), 2'000);
+  }
+}
+
+// So does what the GPU itself needs to come to the next one's process, at least `context_switch`.
+// It may say what it likes of that too.
+TEST_F(SentAhead, WhatTheGpuNeedsToSwitchIsAPartOfTheHandOff) {
+  struct Case {
+    Duration said, counts;
+  };
+  const Duration least = options_.context_switch;
+  for (const auto [said, counts] : {Case{Duration(0), least},
+                                    {microseconds(10), least},
+                                    {microseconds(142), microseconds(142)},
+                                    {Duration::max(), milliseconds(1)}}) {
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_NO_FATAL_FAILURE(HandOver(microseconds(30), said));
+    }
+    EXPECT_NEAR(Nanos(scheduler_.handoff()), Nanos(microseconds(30) + counts), 5'000);
   }
 }
 

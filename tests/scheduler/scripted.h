@@ -35,6 +35,10 @@ class Scripted : public testing::Test {
       if (const auto* send = std::get_if<SendToken>(&effect)) told_[send->client.value] = *send;
       if (const auto* clear = std::get_if<ClearHolders>(&effect)) cleared_ = clear->epoch;
       if (const auto* notice = std::get_if<Notice>(&effect)) notices_.push_back(*notice);
+      if (const auto* charged = std::get_if<Charged>(&effect)) {
+        charged_[charged->pod.value].held += charged->held;
+        charged_[charged->pod.value].uncontended += charged->uncontended;
+      }
     }
   }
   // Ticks when the scheduler asks for it.
@@ -86,6 +90,7 @@ class Scripted : public testing::Test {
   std::map<uint64_t, SendToken> told_;  // last, by client
   uint64_t cleared_ = 0;                // the last epoch that needs not be stored any more
   std::vector<Notice> notices_;
+  std::map<uint64_t, Charged> charged_;  // all together, by pod
   TokenScheduler scheduler_{options_, 0};
 };
 
