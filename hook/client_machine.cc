@@ -394,6 +394,7 @@ wire::State ClientMachine::Report(Instant now, const Observation& seen) {
   if (!holds && drained_at_ != Instant{})
     s.drained_ns = ToWire(Max(now - drained_at_, Duration(1)));
   s.handoff_ns = ToWire(handoff_);
+  s.switch_ns = seen.switch_ns;
   return s;
 }
 

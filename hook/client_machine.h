@@ -51,6 +51,7 @@ struct Observation {
   uint32_t pacing = 0;    // threads that wait for the backlog to shrink
   bool late = false;      // threads of this process have woken up late a moment ago
   uint64_t busy_ns = 0;
+  uint64_t switch_ns = 0;  // wire::State::switch_ns
   uint64_t memory_bytes = 0;
   uint64_t copies_bytes = 0;
   uint64_t movable_in = 0;     // memory that can be moved, and is on the GPU

@@ -77,7 +77,10 @@ Instant WatchDrain(Gpu* gpu, void (*finished)(Gpu*)) {
   const Duration overdue = (now - end) / 32;
   Duration poll = left > overdue ? left : overdue;
   poll = poll < kPollMin ? kPollMin : poll > kPollMax ? kPollMax : poll;
-  return now < close && close < now + poll ? close : now + poll;
+  Instant next = now + poll;
+  const Instant telling = InstantFromNanos(gpu->meter.telling_at.load());
+  if (now < telling && telling < next) next = telling;
+  return now < close && close < next ? close : next;
 }
 
 }  // namespace baton::hook

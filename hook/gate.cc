@@ -126,11 +126,15 @@ Pass EnterSlow(CUstream stream, uint64_t key) {
   Pass pass = {cell, nullptr, false};
   const CapturesGuard captures(slot);
   SeeWaits(cell);
-  if (cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
+  std::atomic<bool>& first = cell->gpu->meter.arrives;
+  const bool arrives = first.load(std::memory_order_relaxed) && first.exchange(false);
+  if (arrives || cell->sample_next || estimate->samples.load(std::memory_order_relaxed) == 0) {
     HookCalls calls(cell->stream->context->handle);
     if (cell->pending.load(std::memory_order_relaxed) == 0 || RecordMark(cell, nullptr)) {
       Guard guard(cell->stream->lock);
+      const Instant now = MonotonicNow();
       RecordEvent(cell->stream, &pass.start);
+      cell->arrives_at = arrives && pass.start != nullptr ? Nanos(now) : 0;
     }
   }
   return pass;

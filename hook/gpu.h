@@ -40,6 +40,7 @@ struct Gpu {
   std::atomic<bool> after_launch{false};  // Launched() after the next launch
   Instant attach_at{};                    // when to ask (again) to be attached; the client thread's
   bool flags_clear = false;               // of this closing: no thread is in a launch any more
+  uint32_t took_over = 0;                 // hand-offs to here, by another's word
   Instant ended_at{};                     // the last drain was over, as far as is known
 
   Meter meter;

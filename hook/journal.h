@@ -46,6 +46,7 @@ struct alignas(64) Cell {
   Gpu* gpu = nullptr;
   Stream* stream = nullptr;
   CUcontext context = nullptr;
+  int64_t arrives_at = 0;     // Mark::arrives_at of the launch under way
   bool sample_next = false;   // measure the next launch by itself
   uint32_t unsampled = 0;     // marked launches since one was measured so
   uint64_t unsampled_ns = 0;  // and what they were predicted to take

@@ -23,6 +23,10 @@ constexpr int kSweepLooks = 8;
 // in so much time. Two events for that and one each kMarkEveryNs are less than 3 % of launches.
 constexpr uint32_t kSampleLaunches = 300;
 constexpr uint64_t kSampleNs = 3'000'000;
+// The GPU's clock and the monotonic one differ by less than one part in so many.
+constexpr int64_t kClocksDiffer = 10'000;
+// Whoever sees the end of a mark sees it no later than this, as a rule: it waits for it.
+constexpr int64_t kEndSeenAfter = 50'000;
 // A launch waits this long for the GPU to move before it is let pass.
 constexpr Duration kStall = milliseconds(20);
 
@@ -54,47 +58,95 @@ double ElapsedNs(const Stream* stream, CUevent from, CUevent to) {
   return static_cast<double>(ms) * 1e6;
 }
 
+// When the stream's last finished mark ended, as well as it is known. Whoever looked last did so
+// because it had ended, or was about to: nearer to the later bound.
+int64_t EndOf(const Stream* stream) {
+  return stream->ended_by - Min((stream->ended_by - stream->ended_from) / 2, kEndSeenAfter);
+}
+
 // A mark has finished: what it measured goes into the estimates. The streams that had work
 // meanwhile had the GPU's time between them, `busy_streams` at the end: all together they are taken
-// for as long as they kept it.
-void Measure(Stream* stream, const Mark& mark, uint32_t busy_streams, Meter& meter) {
+// for as long as they kept it. Returns how long after the mark before it has finished; below zero:
+// that is not known.
+double Measure(Stream* stream, const Mark& mark, uint32_t busy_streams, Meter& meter) {
   uint64_t busy = mark.predicted_ns;
   const double part = 2.0 / (mark.busy + busy_streams);
+  const bool follows = mark.dense && stream->previous != nullptr;
+  const double after = follows ? ElapsedNs(stream, stream->previous, mark.event) : -1;
   if (mark.let_pass != meter.let_pass.load(std::memory_order_relaxed)) {
     // It may have waited for a launch.
   } else if (mark.start != nullptr) {
     if (const double ns = ElapsedNs(stream, mark.start, mark.event); ns >= 0) {
       busy = static_cast<uint64_t>(ns * part);
-      if (mark.parts > 0) {
+      // The first one finds caches without its data.
+      if (mark.parts > 0 &&
+          (mark.arrives_at == 0 || mark.part[0]->samples.load(std::memory_order_relaxed) == 0)) {
         Learn(mark.part[0], busy);
         Longest(meter, static_cast<uint64_t>(ns));
       }
     }
-  } else if (mark.dense && stream->previous != nullptr) {
-    if (const double ns = ElapsedNs(stream, stream->previous, mark.event); ns > 0) {
-      busy = static_cast<uint64_t>(ns * part);
-      // All the work between two marks is corrected by the same factor, at most fourfold at once.
-      if (mark.predicted_ns > 0) {
-        double factor = static_cast<double>(busy) / static_cast<double>(mark.predicted_ns);
-        factor = factor < 0.25 ? 0.25 : factor > 4 ? 4 : factor;
-        for (int i = 0; i < mark.parts; ++i) {
-          // Of what the estimate was then: the marks behind this one would correct the same error
-          // again.
-          const auto taken_for = static_cast<double>(mark.part_ns[i]);
-          Learn(mark.part[i], static_cast<uint64_t>(taken_for * factor) + 1);
-        }
+  } else if (after > 0) {
+    busy = static_cast<uint64_t>(after * part);
+    // All the work between two marks is corrected by the same factor, at most fourfold at once.
+    if (mark.predicted_ns > 0) {
+      double factor = static_cast<double>(busy) / static_cast<double>(mark.predicted_ns);
+      factor = factor < 0.25 ? 0.25 : factor > 4 ? 4 : factor;
+      for (int i = 0; i < mark.parts; ++i) {
+        // Of what the estimate was then: the marks behind this one would correct the same error
+        // again.
+        const auto taken_for = static_cast<double>(mark.part_ns[i]);
+        Learn(mark.part[i], static_cast<uint64_t>(taken_for * factor) + 1);
       }
     }
   }
   meter.busy_ns.fetch_add(busy, std::memory_order_relaxed);
+  return after;
+}
+
+// It is known when the last mark ended, and so when the GPU began with this process's work.
+void NoteArrival(Stream* stream) {
+  const int64_t began = EndOf(stream) - stream->since_arrival;
+  stream->since_arrival = -1;
+  std::atomic<uint64_t>& known = stream->context->gpu->meter.switch_ns;
+  const auto took = static_cast<uint64_t>(Max(began - stream->arrives_at, 1));
+  const uint64_t old = known.load(std::memory_order_relaxed);
+  known.store(old == 0 ? took : old - old / 8 + took / 8, std::memory_order_relaxed);
+}
+
+// The oldest mark, seen finished `seen` and not yet at Stream::unfinished_at, finished so long
+// after the one before; below zero: that is not known. Narrows down when. `measures`: its events
+// are the driver's still.
+void NoteEnd(Stream* stream, const Mark& mark, bool measures, double after, int64_t seen) {
+  int64_t from = stream->unfinished_at, by = seen;
+  if (measures && mark.arrives_at != 0 && mark.start != nullptr) {
+    stream->arrives_at = mark.arrives_at;
+    stream->since_arrival = static_cast<int64_t>(ElapsedNs(stream, mark.start, mark.event));
+  } else if (stream->since_arrival >= 0) {
+    stream->since_arrival = after >= 0 ? stream->since_arrival + static_cast<int64_t>(after) : -1;
+  }
+  if (after >= 0) {
+    // The two clocks run at slightly different speeds.
+    const auto ns = static_cast<int64_t>(after);
+    from = Max(from, stream->ended_from + ns - ns / kClocksDiffer);
+    by = Min(by, stream->ended_by + ns + ns / kClocksDiffer);
+    if (from > by) {
+      from = stream->unfinished_at;
+      by = seen;
+    }
+  }
+  stream->ended_from = from;
+  stream->ended_by = by;
+  if (stream->since_arrival >= 0 && by - from <= kEndSeenAfter) NoteArrival(stream);
 }
 
 // Takes the oldest mark away. Stream::lock is held. `busy_streams`: measured among so many; 0: not
 // at all.
-void PopMark(Stream* stream, uint32_t busy_streams) {
+void PopMark(Stream* stream, uint32_t busy_streams, int64_t seen) {
   Mark& mark = stream->marks[stream->first];
   Meter& meter = stream->context->gpu->meter;
-  if (busy_streams > 0) Measure(stream, mark, busy_streams, meter);
+  const bool measures = busy_streams > 0;
+  const double after = measures ? Measure(stream, mark, busy_streams, meter) : -1;
+  NoteEnd(stream, mark, measures, after, seen);
   if (mark.start != nullptr) ReturnEvent(stream->context, mark.start);
   if (stream->previous != nullptr) ReturnEvent(stream->context, stream->previous);
   stream->previous = mark.event;
@@ -124,14 +176,43 @@ uint32_t BusyStreams(const Meter& meter) {
   return meter.busy_streams.load(std::memory_order_relaxed);
 }
 
+// A mark of the stream has finished: corrects when all will have, by when that one did. The GPU may
+// have begun late: it needs a while to come from another process.
+void Foresee(const Stream* stream, Meter& meter) {
+  int64_t left = 0;
+  const uint32_t count = stream->count.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    left += static_cast<int64_t>(stream->marks[(stream->first + i) % Stream::kMarks].predicted_ns);
+  }
+  const int64_t end = EndOf(stream) + left;
+  // Whether the next mark has ended in the middle of the time in which it may end halves that.
+  const int64_t apart = stream->ended_by - stream->ended_from;
+  const Mark& next = stream->marks[stream->first];
+  const bool tells = count > 1 && apart > kEndSeenAfter;
+  meter.telling_at.store(
+      tells ? stream->ended_by - apart / 2 + static_cast<int64_t>(next.predicted_ns) : 0,
+      std::memory_order_relaxed);
+  // Other streams' work may take longer.
+  const bool others = BusyStreams(meter) > (count > 0 ? 1 : 0);
+  if (others && end <= meter.finish_at.load(std::memory_order_relaxed)) return;
+  meter.finish_at.store(end, std::memory_order_relaxed);
+}
+
 // Stream::lock is held. `busy_streams`: as many had work when the collecting began.
 void CollectFinished(Stream* stream, uint32_t busy_streams) {
+  bool any = false;
   while (stream->count.load(std::memory_order_relaxed) > 0) {
+    const int64_t asked = Nanos(MonotonicNow());
     const CUresult r = Drv<Fn::cuEventQuery>(stream->marks[stream->first].event);
     // An event that the driver does not know any more went with its context.
-    if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && !IsOver(r)) return;
-    PopMark(stream, r == CUDA_SUCCESS ? busy_streams : 0);
+    if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && !IsOver(r)) {
+      stream->unfinished_at = asked;
+      break;
+    }
+    PopMark(stream, r == CUDA_SUCCESS ? busy_streams : 0, Nanos(MonotonicNow()));
+    any = true;
   }
+  if (any) Foresee(stream, stream->context->gpu->meter);
 }
 
 // Collects what has finished in one other stream, each time in the next: one that nobody uses any
@@ -271,6 +352,7 @@ bool RecordMark(Cell* cell, CUevent start) {
   Guard guard(stream->lock);
   Mark mark;
   mark.start = start;
+  mark.arrives_at = start != nullptr ? cell->arrives_at : 0;
   bool covered = true;
   if (stream->gone.load() || stream->context->gone.load()) {
     ForgetPending(cell);  // its end is marked already, or it ended with its context
@@ -591,7 +673,7 @@ void ContextLeft(Gpu* gpu, CUcontext handle, bool gone) {
         while (s->count.load() > 0) {
           s->marks[s->first].start = nullptr;
           s->marks[s->first].event = nullptr;
-          PopMark(s, 0);
+          PopMark(s, 0, Nanos(MonotonicNow()));
         }
         s->previous = nullptr;
         if (!held) s->lock.Release();

@@ -29,9 +29,14 @@ struct Meter {
   std::atomic<int64_t> head_ns{0};         // the part of it that may be running now
   std::atomic<int64_t> held_ns{0};         // the part of it that waits for the host
   std::atomic<int64_t> finish_at{0};       // predicted end of it all, on the monotonic clock
-  std::atomic<int64_t> bound_ns{0};        // park above this much; 0: never
+  std::atomic<int64_t> telling_at{0};  // a look then tells much of finish_at; 0, or past: none does
+  std::atomic<int64_t> bound_ns{0};    // park above this much; 0: never
   std::atomic<uint64_t> busy_ns{0};
   std::atomic<uint64_t> longest_ns{0};  // the longest kernel of late
+  // The next launch is the first one after another process's on the GPU: how long the GPU takes to
+  // come to it is measured.
+  std::atomic<bool> arrives{false};
+  std::atomic<uint64_t> switch_ns{0};  // that, smoothed; 0: not known
   // How often launches were let through in the middle of a drain, or because nothing moved: work on
   // the GPU may have waited for them, and what was measured meanwhile says nothing about its
   // length.

@@ -16,6 +16,7 @@ Observation Observe(Gpu* gpu, Instant now) {
   o.pacing = gpu->pacing.load();
   o.late = CloseLook::Late(now);
   o.busy_ns = gpu->meter.busy_ns.load(std::memory_order_relaxed);
+  o.switch_ns = gpu->meter.switch_ns.load(std::memory_order_relaxed);
   o.memory_bytes = gpu->memory.used.load(std::memory_order_relaxed);
   o.copies_bytes = CopiesBytes();
   if (const Movable* movable = gpu->movable) {

@@ -13,6 +13,9 @@ namespace {
 
 using wire::Phase;
 
+// How long the GPU takes to come is measured once in so many hand-offs.
+constexpr uint32_t kArrivalsMeasured = 16;
+
 // Says in this process's word what the machine has come to: before it is said to the backend.
 void SayWord(Gpu* gpu, Instant now) {
   const ClientMachine& machine = gpu->machine;
@@ -50,6 +53,10 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now, Says says) {
     gpu->flags_clear = false;
   }
   if (!was_open && open) {
+    // Seldom: an event before the first launch makes the hand-off longer.
+    if (event.kind == EventKind::kWord && gpu->took_over++ % kArrivalsMeasured == 0) {
+      gpu->meter.arrives.store(true);
+    }
     if (draining) gpu->meter.let_pass.fetch_add(1);
     gpu->gate.open.store(1, std::memory_order_seq_cst);
     // Whoever sleeps there counted itself before it looked at the gate for the last time.

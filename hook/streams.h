@@ -34,12 +34,13 @@ struct Mark {
   CUevent event = nullptr;
   CUevent start = nullptr;  // just before the work, when it was measured by itself
   uint64_t predicted_ns = 0;
-  uint64_t let_pass = 0;  // Meter::let_pass when it was recorded
-  uint32_t behind = 0;    // all its work comes after this wait of its stream; 0: after none
-  uint32_t waits = 0;     // Stream::waits when it was recorded
-  uint32_t busy = 0;      // Meter::busy_streams then, this one included
-  bool dense = false;     // the GPU had no gap between the mark before and this one
-  uint8_t parts = 0;      // kinds of work; those beyond kParts are not corrected
+  uint64_t let_pass = 0;   // Meter::let_pass when it was recorded
+  uint32_t behind = 0;     // all its work comes after this wait of its stream; 0: after none
+  uint32_t waits = 0;      // Stream::waits when it was recorded
+  int64_t arrives_at = 0;  // Meter::arrives, and `start` was recorded then; 0: not so
+  uint32_t busy = 0;       // Meter::busy_streams then, this one included
+  bool dense = false;      // the GPU had no gap between the mark before and this one
+  uint8_t parts = 0;       // kinds of work; those beyond kParts are not corrected
   Estimate* part[kParts] = {};
   uint64_t part_ns[kParts] = {};  // what they were taken for
 };
@@ -56,6 +57,13 @@ struct Stream {
   uint32_t first = 0;  // oldest unfinished
   std::atomic<uint32_t> count{0};
   CUevent previous = nullptr;  // of the last finished mark
+  // When its work ended, on the monotonic clock: between these. The GPU's events tell only how long
+  // after each other marks ended; what binds them to this clock is who looked when.
+  int64_t ended_from = 0, ended_by = 0;
+  int64_t unfinished_at = 0;  // the last look at which the oldest mark had not finished
+  // Of the mark that was measured for Meter::arrives: when its start was recorded, and how long
+  // after that start the last finished mark ended; below zero: nothing is measured.
+  int64_t arrives_at = 0, since_arrival = -1;
   // Its waits for the host (hook/host_waits.h) are numbered from 1, also over the streams that this
   // record stands for in turn. They end in order.
   std::atomic<uint32_t> waits_begun{0};    // numbers given

@@ -109,7 +109,8 @@ SIM_API(cuMemCreate, (CUmemGenericAllocationHandle * out, size_t bytes,
   Dev* dev;
   if (CUresult r = GetDev(prop->location.id, &dev)) return r;
   if (CUresult r = CheckUnsafe()) return r;
-  if (dev->device->process() < 0 && dev->device->Attach() < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (dev->device->process() < 0 && dev->device->Attach(dev->instance) < 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   Virtual& v = TheVirtual();
   if (v.file < 0) {
     v.file = static_cast<int>(syscall(SYS_memfd_create, "baton-sim", 1 /* MFD_CLOEXEC */));

@@ -157,4 +157,41 @@ const char* NvmlText(int code) {
   return "Unknown Error";
 }
 
+uint32_t GpuInstanceId(const Device& device, const InstanceSlot& slot) {
+  const Model* model = FindModel(device.file().card.model);
+  return model->memory_slices / slot.size - 1 + slot.start / slot.size;
+}
+
+std::string MigUuid(const Device& device, uint32_t gpu_instance, uint32_t compute_instance) {
+  // Any mixing that is the same on every machine will do.
+  uint64_t words[2];
+  memcpy(words, device.file().uuid, sizeof words);
+  const uint64_t place = (uint64_t{gpu_instance} << 8) + compute_instance + 1;
+  for (uint64_t& word : words) {
+    word += 0x9e3779b97f4a7c15 * place;
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+    word ^= word >> 31;
+  }
+  unsigned char bytes[16];
+  memcpy(bytes, words, sizeof bytes);
+  bytes[6] = static_cast<unsigned char>((bytes[6] & 0x0f) | 0x50);
+  bytes[8] = static_cast<unsigned char>((bytes[8] & 0x3f) | 0x80);
+  return "MIG-" + FormatUuid(bytes).substr(4);
+}
+
+std::optional<MigPlace> FindMig(Device* device, const std::string& uuid) {
+  Device::Session session(device);
+  for (uint32_t i = 0; i < kMaxInstances; ++i) {
+    const InstanceSlot& slot = session.card().instances[i];
+    for (uint32_t c = 0; slot.serial != 0 && c < kMaxInstances; ++c) {
+      if (slot.computes[c].profile == 0) continue;
+      if (MigUuid(*device, GpuInstanceId(*device, slot), c) == uuid) {
+        return MigPlace{i, slot.serial, c};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace baton::sim

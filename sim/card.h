@@ -3,6 +3,7 @@
 #ifndef BATON_SIM_CARD_H_
 #define BATON_SIM_CARD_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,19 @@ void SetPresence(Device* device, Presence presence);
 Result<bool> SetMigMode(Device* device, bool on);
 // A process may hold a link up or down.
 Result<bool> SetLink(Device* device, uint32_t link, bool active);
+
+// The driver's id of a GPU instance, from its place: whole 0, halves 1 and 2, quarters 3 to 6, ...
+uint32_t GpuInstanceId(const Device& device, const InstanceSlot& slot);
+// NVML's name of the uuid: "MIG-...", from where the compute instance is, as the driver makes it:
+// the same place has the same one again.
+std::string MigUuid(const Device& device, uint32_t gpu_instance, uint32_t compute_instance);
+struct MigPlace {
+  uint32_t place;   // of the GPU instance, in CardState::instances
+  uint32_t serial;  // which it has now
+  uint32_t compute;
+};
+// Nothing: the card has no such. Takes the device's lock.
+std::optional<MigPlace> FindMig(Device* device, const std::string& uuid);
 
 struct NvmlFailure {
   std::string call;             // "nvmlDeviceGetUUID", or "*"

@@ -9,6 +9,22 @@ int64_t SaturatingAdd(int64_t a, int64_t b) {
   return a == kForever || b == kForever || a > kForever - b ? kForever : a + b;
 }
 
+// Whether one of the running operations is a copy or a set: their names are in brackets.
+bool Copies(const DeviceFile& file, const Context& c) {
+  const auto at = [&](OpRef ref) -> const Op& {
+    return file.contexts[Operations::ContextOf(ref)].ops[Operations::SlotOf(ref)];
+  };
+  OpRef ref = c.running_head;
+  while (ref != 0 && (at(ref).name == 0 || file.names[at(ref).name - 1][0] != '[')) {
+    ref = at(ref).next;
+  }
+  return ref != 0;
+}
+
+uint64_t BeyondIdle(const Context& c) {
+  return std::max(uint64_t{c.watts}, kIdleWatts) - kIdleWatts;
+}
+
 }  // namespace
 
 void ComputeEngine::Enqueue(int context, OpRef ref) {
@@ -72,14 +88,49 @@ void ComputeEngine::Account(int64_t t) {
   }
   if (c.running_count != 0) {
     Set(file_->busy_total, file_->busy_total + static_cast<uint64_t>(passed));
+    AddEnergy(c, static_cast<uint64_t>(t), static_cast<uint64_t>(passed));
+    AddToInstance(c, static_cast<uint64_t>(passed));
   }
   Set(c.accounted, static_cast<uint64_t>(t));
 }
 
+// Of the `passed` nanoseconds before `t`. (Watts are nanojoules per nanosecond.)
+void ComputeEngine::AddEnergy(const Context& c, uint64_t t, uint64_t passed) {
+  const uint64_t beyond = BeyondIdle(c);
+  const auto step_of = [](uint64_t ns) { return ns / kEnergyStepNs * kEnergyStepNs; };
+  // All before was before the step in which this begins, unless something in that was added.
+  if (file_->energy_at < step_of(t - passed)) {
+    Set(file_->energy_then, file_->energy);
+    Set(file_->energy_at, step_of(t - passed));
+  }
+  if (file_->energy_at < step_of(t)) {
+    Set(file_->energy_then, file_->energy + beyond * (step_of(t) - (t - passed)));
+    Set(file_->energy_at, step_of(t));
+  }
+  Set(file_->energy, file_->energy + beyond * passed);
+  Process& process = file_->processes[c.process];
+  Set(process.energy, process.energy + c.watts * passed);
+}
+
+void ComputeEngine::AddToInstance(const Context& c, uint64_t passed) {
+  const uint64_t instance = file_->processes[c.process].instance;
+  if (instance == 0) return;
+  Cell& busy = file_->instance_busy[instance - 1];
+  Set(busy, busy + passed);
+  if (!Copies(*file_, c)) return;
+  Cell& copying = file_->instance_copying[instance - 1];
+  Set(copying, copying + passed);
+}
+
 void ComputeEngine::SwitchTo(int context) {
-  Set(file_->current, static_cast<uint64_t>(context + 1));
-  Set(file_->slice_start, file_->now);
-  if (context >= 0) Set(file_->contexts[context].accounted, file_->now);
+  const uint64_t place = static_cast<uint64_t>(context) + 1;  // 0: nobody
+  Set(file_->current, place);
+  const bool switches = context >= 0 && file_->resident != 0 && file_->resident != place;
+  const auto from = static_cast<uint64_t>(Now() + (switches ? file_->switch_ns : 0));
+  Set(file_->slice_start, from);
+  if (context < 0) return;
+  Set(file_->resident, place);
+  Set(file_->contexts[context].accounted, from);
 }
 
 void ComputeEngine::StartReadyKernels(int context) {
@@ -88,15 +139,19 @@ void ComputeEngine::StartReadyKernels(int context) {
     Op& op = ops_.At(c.ready_head);
     if (!(op.flags & kConcurrent) && WholeKernelOf(c) != 0) return;
     Account(Now());
-    Set(c.accounted, file_->now);
+    // Later than now: the engine still switches to this context.
+    const int64_t from = std::max(Now(), c.accounted.Signed());
+    Set(c.accounted, static_cast<uint64_t>(from));
     const OpRef ref = ops_.PopFront(c.ready_head, c.ready_tail);
     ops_.SetState(op, OpState::kRunning);
-    Set(op.started_at, file_->now);
-    if (c.inject == static_cast<uint64_t>(Injection::kIllegalAddress)) {
+    Set(op.started_at, static_cast<uint64_t>(from));
+    // What is injected is meant for a kernel.
+    const uint64_t inject = static_cast<OpKind>(op.kind) == OpKind::kKernel ? c.inject : 0;
+    if (inject == static_cast<uint64_t>(Injection::kIllegalAddress)) {
       Set(op.flags, op.flags | kFaults);
       Set(op.remaining, 0);
       Set(c.inject, 0);
-    } else if (c.inject == static_cast<uint64_t>(Injection::kHang)) {
+    } else if (inject == static_cast<uint64_t>(Injection::kHang)) {
       Set(op.remaining, static_cast<uint64_t>(kForever));
       Set(op.flags, op.flags & ~kGated);
       Set(c.inject, 0);
@@ -118,7 +173,7 @@ void ComputeEngine::Dispatch() {
 }
 
 OpRef ComputeEngine::FirstEnded() const {
-  if (current() < 0) return 0;
+  if (current() < 0 || file_->contexts[current()].accounted.Signed() > Now()) return 0;
   OpRef ref = file_->contexts[current()].running_head;
   while (ref != 0 && ops_.At(ref).remaining != 0) ref = ops_.At(ref).next;
   return ref;
@@ -155,6 +210,32 @@ int64_t ComputeEngine::EarliestEnd(OpRef ref) const {
                         : current() == context ? Now()
                                                : base;
   return SaturatingAdd(start, op.remaining.Signed());
+}
+
+uint64_t CountedMillijoules(const DeviceFile& file) {
+  const uint64_t step = file.now / kEnergyStepNs * kEnergyStepNs;
+  uint64_t beyond = file.energy_at == step ? file.energy_then : file.energy;
+  if (file.current != 0) {
+    // What runs since before the step is in no account yet.
+    const Context& c = file.contexts[file.current - 1];
+    if (c.running_count != 0 && c.accounted < step) {
+      beyond = file.energy + BeyondIdle(c) * (step - c.accounted);
+    }
+  }
+  return (kIdleWatts * step + beyond) / 1'000'000;
+}
+
+InstanceUse UseOfInstance(const DeviceFile& file, uint32_t place) {
+  InstanceUse use{file.instance_busy[place], file.instance_copying[place]};
+  if (file.current == 0) return use;
+  // What runs now is in the account up to some moment before.
+  const Context& c = file.contexts[file.current - 1];
+  const bool runs = c.running_count != 0 && c.accounted < file.now;
+  if (!runs || file.processes[c.process].instance != place + 1) return use;
+  const uint64_t passed = file.now - c.accounted;
+  use.busy += passed;
+  if (Copies(file, c)) use.copying += passed;
+  return use;
 }
 
 }  // namespace baton::sim

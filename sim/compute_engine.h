@@ -21,7 +21,13 @@ class ComputeEngine {
 
   // The context whose turn it is; -1: nobody's.
   int current() const { return static_cast<int>(file_->current) - 1; }
-  // A kernel of the context is ready.
+  // Whether the engine must switch before the context can do anything.
+  bool Elsewhere(int context) const {
+    return file_->switch_ns > 0 && (file_->resident != static_cast<uint64_t>(context) + 1 ||
+                                    file_->contexts[context].accounted.Signed() > Now());
+  }
+  // A kernel of the context is ready, or what takes no time and is to come when the engine is
+  // there.
   void Enqueue(int context, OpRef ref);
   // Puts the engine where it belongs at the present: off an idle context, onto an active one; and
   // starts what may run there.
@@ -46,6 +52,8 @@ class ComputeEngine {
   int64_t SliceEnd() const { return file_->slice_start.Signed() + file_->slice_ns; }
   void StartReadyKernels(int context);
   void SwitchTo(int context);
+  void AddEnergy(const Context& c, uint64_t t, uint64_t passed);
+  void AddToInstance(const Context& c, uint64_t passed);
   int NextActive(int after) const;
   void SetActive(int context, bool active);
   int64_t FirstRunningEnd(int context) const;
@@ -57,6 +65,14 @@ class ComputeEngine {
   Undo& undo_;
   Operations& ops_;
 };
+
+// What the card's energy counter says: all that it took up to the last 100 ms.
+uint64_t CountedMillijoules(const DeviceFile& file);
+// How long processes of a MIG instance, by its place, have executed so far, in nanoseconds.
+struct InstanceUse {
+  uint64_t busy, copying;  // of it, copies and sets in device memory
+};
+InstanceUse UseOfInstance(const DeviceFile& file, uint32_t place);
 
 }  // namespace baton::sim
 

@@ -113,6 +113,7 @@ Result<bool> CreateDeviceFile(const std::string& path, const DeviceOptions& opti
   }
   file->memory_bytes = options.memory_bytes;
   file->slice_ns = std::max<int64_t>(options.slice_ns, 1000);
+  file->switch_ns = std::max<int64_t>(options.switch_ns, 0);
   file->host_bytes_per_s = options.host_bytes_per_s;
   file->device_bytes_per_s = options.device_bytes_per_s;
   file->record_capacity = options.records;
@@ -231,7 +232,7 @@ void Device::CheckProcessesLocked() {
   }
 }
 
-int Device::Attach() {
+int Device::Attach(uint64_t instance) {
   Session session(this);
   const auto pid = static_cast<uint64_t>(getpid());
   for (int i = 0; i < kMaxProcesses; ++i) {
@@ -250,7 +251,7 @@ int Device::Attach() {
     lock.l_start = LockOffset(i);
     lock.l_len = 1;
     if (fcntl(fd_, F_SETLK, &lock) != 0) return -1;
-    process_ = timeline_.AttachProcess(pid);
+    process_ = timeline_.AttachProcess(pid, instance);
     BATON_CHECK(process_ == i);
     return process_;
   }
@@ -290,7 +291,7 @@ std::vector<ProcessOnDevice> Device::Processes() {
   for (const Process& p : file_->processes) {
     if (p.state == static_cast<uint64_t>(SlotState::kFree)) continue;
     const bool dying = p.state == static_cast<uint64_t>(SlotState::kDying);
-    if (p.contexts != 0 || dying) processes.push_back({p.pid, p.memory, dying});
+    if (p.contexts != 0 || dying) processes.push_back({p.pid, p.memory, p.energy, dying});
   }
   return processes;
 }

@@ -16,6 +16,7 @@ struct DeviceOptions {
   std::string name = "Baton Sim GPU";
   uint64_t memory_bytes = uint64_t{16} << 30;
   int64_t slice_ns = 2'000'000;
+  int64_t switch_ns = 0;        // what the GPU needs to go from one context to another
   uint64_t records = 1 << 18;   // newest kept; 80 bytes each
   unsigned char uuid[16] = {};  // all zero: random
   uint64_t host_bytes_per_s = 12'000'000'000;
@@ -40,6 +41,7 @@ Result<bool> CreateDeviceFile(const std::string& path, const DeviceOptions& opti
 struct ProcessOnDevice {
   uint64_t pid;
   uint64_t memory;  // bytes
+  uint64_t energy;  // nanojoules
   bool dying;       // dead, and its last kernel has not ended yet
 };
 
@@ -54,7 +56,8 @@ class Device {
   const std::string& path() const { return path_; }
 
   // Takes a slot for this process until it ends; -1 when all are taken. Once per process.
-  int Attach();
+  // `instance`: Process::instance.
+  int Attach(uint64_t instance = 0);
   int process() const { return process_; }
 
   // Holds the device's lock with the timeline at the present. Do not nest.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/no_signals.h"
+#include "sim/card.h"
 #include "sim/memory.h"
 
 namespace baton::sim {
@@ -30,9 +31,14 @@ void Say(const std::string& message) {
   (void)!write(2, line.data(), line.size());
 }
 
+struct VisibleDevice {
+  Device* device = nullptr;
+  uint64_t instance = 0;  // Process::instance
+};
+
 // The devices that CUDA_VISIBLE_DEVICES leaves, in its order; the first bad entry ends the list.
-std::vector<Device*> VisibleDevices() {
-  std::vector<Device*> all, visible;
+std::vector<VisibleDevice> VisibleDevices() {
+  std::vector<VisibleDevice> all, visible;
   const std::vector<std::string> paths = DevicePaths();
   if (paths.empty()) Say("no device: set BATON_SIM_DEVICES to device files (baton-simgpu create)");
   for (const std::string& path : paths) {
@@ -41,7 +47,7 @@ std::vector<Device*> VisibleDevices() {
       Say(device.error().message);
       continue;
     }
-    all.push_back(*device);
+    all.push_back({*device});
   }
   const char* chosen = getenv("CUDA_VISIBLE_DEVICES");
   if (chosen == nullptr) return all;
@@ -50,16 +56,20 @@ std::vector<Device*> VisibleDevices() {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string item = text.substr(at, end - at);
     at = end + 1;
-    Device* found = nullptr;
+    VisibleDevice found;
     if (item.rfind("GPU-", 0) == 0) {
-      for (Device* d : all) {
-        if (FormatUuid(d->file().uuid).rfind(item, 0) == 0) found = d;
+      for (const VisibleDevice& d : all) {
+        if (FormatUuid(d.device->file().uuid).rfind(item, 0) == 0) found = d;
+      }
+    } else if (item.rfind("MIG-", 0) == 0) {
+      for (const VisibleDevice& d : all) {
+        if (const auto mig = FindMig(d.device, item)) found = {d.device, mig->place + 1};
       }
     } else if (!item.empty() && item.find_first_not_of("0123456789") == std::string::npos) {
       const size_t ordinal = strtoul(item.c_str(), nullptr, 10);
       if (ordinal < all.size()) found = all[ordinal];
     }
-    if (found == nullptr) break;
+    if (found.device == nullptr) break;
     visible.push_back(found);
   }
   return visible;
@@ -260,9 +270,10 @@ CUresult InitDriver() {
   Driver& driver = TheDriver();
   if (forked_after_init.load()) return CUDA_ERROR_NOT_INITIALIZED;
   if (driver.initialized) return driver.devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
-  for (Device* device : VisibleDevices()) {
+  for (const auto& [device, instance] : VisibleDevices()) {
     auto* dev = new Dev;
     dev->device = device;
+    dev->instance = instance;
     dev->ordinal = static_cast<int>(driver.devices.size());
     dev->default_pool.dev = dev;
     dev->pool = &dev->default_pool;
@@ -305,6 +316,12 @@ CUresult CurrentContext(Ctx** ctx) {
   return CheckContext(*ctx);
 }
 
+// What the device takes while this process's kernels run.
+uint64_t Watts() {
+  const char* watts = getenv("BATON_SIM_WATTS");
+  return watts == nullptr ? kBusyWatts : strtoull(watts, nullptr, 10);
+}
+
 // What each context takes of its device.
 static size_t ContextBytes() {
   const char* mib = getenv("BATON_SIM_CONTEXT_MIB");
@@ -312,7 +329,8 @@ static size_t ContextBytes() {
 }
 
 CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
-  if (dev->device->process() < 0 && dev->device->Attach() < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (dev->device->process() < 0 && dev->device->Attach(dev->instance) < 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   const size_t own = ContextBytes();
   if (own != 0 && !Charge(dev, own)) return CUDA_ERROR_OUT_OF_MEMORY;
   Driver& driver = TheDriver();
@@ -323,11 +341,12 @@ CUresult NewContext(Dev* dev, unsigned int flags, bool primary, Ctx** out) {
   ctx->flags = flags;
   ctx->primary = primary;
   {
+    const uint64_t watts = Watts();
     Device::Session session(dev->device);
-    ctx->index = session->CreateContext(dev->device->process());
+    ctx->index = session->CreateContext(dev->device->process(), watts);
     if (ctx->index < 0) {
       session.CheckProcesses();
-      ctx->index = session->CreateContext(dev->device->process());
+      ctx->index = session->CreateContext(dev->device->process(), watts);
     }
     if (ctx->index >= 0) ctx->id = dev->device->file().contexts[ctx->index].id;
   }

@@ -222,6 +222,7 @@ struct GraphPool {
 
 struct Dev {
   Device* device = nullptr;
+  uint64_t instance = 0;  // Process::instance
   int ordinal = 0;
   Ctx* primary = nullptr;
   Ctx* spent_primary = nullptr;  // the one before: its handle is the next one's too

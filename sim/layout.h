@@ -16,7 +16,7 @@
 
 namespace baton::sim {
 
-inline constexpr uint64_t kMagic = 0x32'55'50'47'4d'49'53'42;  // "BSIMGPU2"
+inline constexpr uint64_t kMagic = 0x34'55'50'47'4d'49'53'42;  // "BSIMGPU4"
 inline constexpr int kMaxProcesses = 256;
 inline constexpr int kMaxContexts = 256;
 inline constexpr int kOpsPerContext = 1024;
@@ -98,6 +98,7 @@ struct Context {
   Cell accounted;   // `remaining` of the running operations is as of this instant
   Cell error;       // nonzero once faulted
   Cell inject;      // Injection for the next kernel
+  Cell watts;       // that the GPU takes while its kernels run
   Cell unfinished;  // operations submitted and not done
   Op ops[kOpsPerContext];
 };
@@ -107,6 +108,8 @@ struct Process {
   Cell pid;
   Cell memory;    // bytes
   Cell contexts;  // live or dying
+  Cell energy;    // nanojoules that the GPU took for it
+  Cell instance;  // 1 + its MIG instance's place in CardState::instances; 0: none
 };
 
 struct CopyEngine {
@@ -132,8 +135,10 @@ struct UndoEntry {
 inline constexpr int kMaxInstances = 8;  // GPU instances, and compute instances in each
 inline constexpr int kMaxLinks = 18;
 inline constexpr int kMaxFailures = 16;
-inline constexpr int kMaxEvents = 64;  // the newest are kept
-inline constexpr int kBusBytes = 16;   // "0000:17:00.0"
+inline constexpr uint64_t kIdleWatts = 75, kBusyWatts = 300;  // the latter where nobody says
+inline constexpr uint64_t kEnergyStepNs = 100'000'000;        // how often the counter moves
+inline constexpr int kMaxEvents = 64;                         // the newest are kept
+inline constexpr int kBusBytes = 16;                          // "0000:17:00.0"
 
 enum class Presence : uint32_t {
   kPresent,
@@ -195,6 +200,7 @@ struct DeviceFile {
   unsigned char uuid[16];
   uint64_t memory_bytes;
   int64_t slice_ns;
+  int64_t switch_ns;  // from one context to another
   uint64_t host_bytes_per_s, device_bytes_per_s;
   uint64_t record_capacity;
   uint64_t records_offset;
@@ -207,13 +213,19 @@ struct DeviceFile {
   UndoEntry undo[kUndoEntries];
 
   Cell now;
-  Cell current;  // 1 + index of the context on the compute engine, 0: none
+  Cell current;   // 1 + index of the context on the compute engine, 0: none
+  Cell resident;  // 1 + index of the context that was on it last, 0: none
   Cell slice_start;
   Cell active_count;
   Cell active[kMaxContexts / 64];  // contexts with ready or running kernels
   Cell next_context_id;
   Cell memory_used;
-  Cell busy_total;    // ns in which the compute engine executed
+  Cell busy_total;  // ns in which the compute engine executed
+  // Nanojoules beyond those of an idle GPU; and those of them before an instant, the last multiple
+  // of kEnergyStepNs at which, or after which, it executed.
+  Cell energy, energy_then, energy_at;
+  // By place in CardState::instances: ns in which it executed, and of them copies and sets.
+  Cell instance_busy[kMaxInstances], instance_copying[kMaxInstances];
   Cell record_count;  // ever written
   Cell checked_at;    // when processes were last looked for
   Cell name_count;

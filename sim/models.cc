@@ -48,13 +48,15 @@ std::vector<Model> Make() {
   models.push_back({"h100-80", "NVIDIA H100 80GB HBM3", 81'559, true, 8,
                     Sevenths({"MIG 1g.10gb", "MIG 1g.10gb+me", "MIG 1g.20gb", "MIG 2g.20gb",
                               "MIG 3g.40gb", "MIG 4g.40gb", "MIG 7g.80gb"},
-                             {9'984, 20'096, 40'448, 81'152}, {16, 32, 60, 64, 132}, true)});
+                             {9'984, 20'096, 40'448, 81'152}, {16, 32, 60, 64, 132}, true),
+                    true});
   // What 3g and 4g have is not printed anywhere in public; here it is a half of the card, less what
   // halves of an H100 lose.
   models.push_back({"h200", "NVIDIA H200", 143'771, true, 8,
                     Sevenths({"MIG 1g.18gb", "MIG 1g.18gb+me", "MIG 1g.35gb", "MIG 2g.35gb",
                               "MIG 3g.71gb", "MIG 4g.71gb", "MIG 7g.141gb"},
-                             {16'384, 33'280, 71'168, 143'360}, {16, 32, 60, 64, 132}, true)});
+                             {16'384, 33'280, 71'168, 143'360}, {16, 32, 60, 64, 132}, true),
+                    true});
   models.push_back({"l40s", "NVIDIA L40S", 46'068, true, 0, {}});
   models.push_back({"rtx4090", "NVIDIA GeForce RTX 4090", 24'564, false, 0, {}});
   return models;

@@ -31,6 +31,7 @@ struct Model {
   bool ecc;
   uint32_t memory_slices;            // 0: no MIG
   std::vector<MigProfile> profiles;  // in the order of their indexes
+  bool gpm = false;                  // NVML has performance metrics: Hopper and newer
 
   // Null: it has none.
   const MigProfile* ByIndex(uint32_t index) const;

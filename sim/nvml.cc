@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/card.h"
 #include "sim/record.h"
 
 namespace baton::sim {
@@ -169,6 +168,51 @@ struct NvmlProcess {
   unsigned int gpu_instance, compute_instance;
 };
 
+struct Span {
+  int64_t from = 0, to = 0;
+  int64_t length() const { return to - from; }
+};
+
+// What has run in the last `window_ns`, and what runs now as far as it has. `span`: that time, or
+// less where that were very many kernels.
+Result<std::vector<KernelRecord>> RecordsUpToNow(Device* device, int64_t window_ns, Span* span) {
+  constexpr uint64_t kRecordsMax = 1 << 17;
+  uint64_t count;
+  std::vector<KernelRecord> running;
+  {
+    Device::Session session(device);
+    const DeviceFile& file = device->file();
+    count = file.record_count;
+    *span = {file.now.Signed() - window_ns, file.now.Signed()};
+    for (const Context& c : file.contexts) {
+      const bool current = file.current != 0 && &c == &file.contexts[file.current - 1];
+      const int64_t since_account =
+          current ? std::max<int64_t>(0, span->to - c.accounted.Signed()) : 0;
+      for (OpRef ref = c.state != 0 ? uint64_t{c.running_head} : 0; ref != 0;
+           ref = session->operations().At(ref).next) {
+        const Op& op = session->operations().At(ref);
+        KernelRecord record{};
+        record.pid = file.processes[c.process].pid;
+        if (op.name != 0) record.name = file.names[op.name - 1];
+        record.start_ns = op.started_at.Signed();
+        record.end_ns = span->to;
+        record.busy_ns = static_cast<int64_t>(uint64_t{op.busy}) + since_account;
+        running.push_back(record);
+      }
+    }
+  }
+  Result<std::vector<KernelRecord>> records = std::vector<KernelRecord>();
+  // They are in the order of their ends.
+  for (uint64_t most = 1 << 10; most <= kRecordsMax; most *= 2) {
+    records = ReadRecords(device->path(), count > most ? count - most : 0);
+    if (!records || most >= count || records->empty()) break;
+    if (records->front().end_ns < span->from) break;
+    if (most == kRecordsMax) span->from = std::min(span->to - 1, records->front().end_ns);
+  }
+  if (records) records->insert(records->end(), running.begin(), running.end());
+  return records;
+}
+
 template <class Info, class Fill>
 NvmlReturn Processes(const char* call, void* handle, unsigned int* count, Info* infos, Fill fill) {
   Device* device;
@@ -280,22 +324,11 @@ SIM_NVML(nvmlDeviceGetHandleByUUID, (const char* uuid, void** handle)) {
       *handle = device;
       return kSuccess;
     }
-    MigDevice found{device, 0, 0, 0};
-    {
-      Device::Session session(device);
-      for (uint32_t i = 0; i < kMaxInstances && found.serial == 0; ++i) {
-        const InstanceSlot& slot = session.card().instances[i];
-        for (uint32_t c = 0; slot.serial != 0 && c < kMaxInstances; ++c) {
-          if (slot.computes[c].profile == 0) continue;
-          if (MigUuid(*device, GpuInstanceId(*device, slot), c) != text) continue;
-          found = {device, i, slot.serial, c};
-        }
-      }
-    }
-    if (found.serial == 0) continue;
+    const std::optional<MigPlace> found = FindMig(device, text);
+    if (!found) continue;
     if (NvmlReturn r = Enter(__func__, device, &device)) return r;
     std::lock_guard lock(Library().mutex);
-    *handle = Library().HandleOf(found);
+    *handle = Library().HandleOf({device, found->place, found->serial, found->compute});
     return kSuccess;
   }
   return kNotFound;
@@ -351,69 +384,65 @@ SIM_NVML(nvmlDeviceGetMemoryInfo_v2, (void* handle, NvmlMemoryV2* memory)) {
   return kSuccess;
 }
 
+// In millijoules, which move every 100 ms as on an H200.
+SIM_NVML(nvmlDeviceGetTotalEnergyConsumption, (void* handle, unsigned long long* energy)) {
+  Device* device;
+  if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
+  if (energy == nullptr) return kInvalidArgument;
+  Device::Session session(device);
+  *energy = CountedMillijoules(device->file());
+  return kSuccess;
+}
+
 // Of the last second, as the records tell it, and the kernels that are running.
 SIM_NVML(nvmlDeviceGetUtilizationRates, (void* handle, NvmlUtilization* rates)) {
   Device* device;
   if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   if (rates == nullptr) return kInvalidArgument;
-  constexpr int64_t kWindow = 1'000'000'000;
-  uint64_t count;
-  int64_t now;
-  std::vector<KernelRecord> running;
-  {
-    Device::Session session(device);
-    const DeviceFile& file = device->file();
-    count = file.record_count;
-    now = file.now.Signed();
-    for (const Context& c : file.contexts) {
-      for (OpRef ref = c.state != 0 ? uint64_t{c.running_head} : 0; ref != 0;
-           ref = session->operations().At(ref).next) {
-        KernelRecord record{};
-        record.start_ns = session->operations().At(ref).started_at.Signed();
-        record.end_ns = now;
-        running.push_back(record);
-      }
-    }
-  }
-  // Far enough back for a second of kernels of 10 us.
-  auto records = ReadRecords(device->path(), count > 100'000 ? count - 100'000 : 0);
+  Span span;
+  const auto records = RecordsUpToNow(device, 1'000'000'000, &span);
   if (!records) return kUnknown;
-  records->insert(records->end(), running.begin(), running.end());
-  const double busy = BusyFraction(*records, now - kWindow, now);
+  const double busy = BusyFraction(*records, span.from, span.to);
   *rates = {static_cast<unsigned int>(std::lround(busy * 100)), 0};
   return kSuccess;
 }
 
-// Of processes with kernels that ended since then, a second ago at most.
+// What each process executed since then, ten seconds ago at most, on average; those that executed
+// nothing are left out. Memory is in use for as long as copies and sets run.
 SIM_NVML(nvmlDeviceGetProcessUtilization,
          (void* handle, NvmlSample* samples, unsigned int* count, unsigned long long since_us)) {
   Device* device;
   if (NvmlReturn r = Enter(__func__, handle, &device)) return r;
   if (count == nullptr || (*count != 0 && samples == nullptr)) return kInvalidArgument;
+  if (device->file().card.mig_mode != 0) return kNotSupported;
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
   const auto now_us = static_cast<unsigned long long>(wall.tv_sec) * 1'000'000 +
                       static_cast<unsigned long long>(wall.tv_nsec) / 1000;
-  const auto window_us = std::clamp<unsigned long long>(now_us - since_us, 1, 1'000'000);
-  const uint64_t recorded = device->file().record_count;
-  const auto records = ReadRecords(device->path(), recorded > 100'000 ? recorded - 100'000 : 0);
+  const auto window_us =
+      since_us >= now_us ? 1 : std::clamp<unsigned long long>(now_us - since_us, 1, 10'000'000);
+  Span span;
+  const auto records = RecordsUpToNow(device, static_cast<int64_t>(window_us) * 1000, &span);
   if (!records) return kUnknown;
-  const int64_t now = NowNs();
-  const auto busy = BusyByGroup(
-      *records, [](uint64_t pid) { return static_cast<int64_t>(pid); },
-      now - static_cast<int64_t>(window_us) * 1000, now);
+  std::vector<KernelRecord> copies;
+  std::copy_if(records->begin(), records->end(), std::back_inserter(copies),
+               [](const KernelRecord& r) { return r.name.rfind('[', 0) == 0; });
+  const auto by_process = [&](const std::vector<KernelRecord>& of) {
+    return BusyByGroup(
+        of, [](uint64_t pid) { return static_cast<int64_t>(pid); }, span.from, span.to);
+  };
+  const auto busy = by_process(*records);
+  auto copying = by_process(copies);
   const unsigned int room = *count;
   *count = static_cast<unsigned int>(busy.size());
   if (busy.empty()) return kNotFound;
   if (busy.size() > room) return kInsufficientSize;
+  const auto percent = [&span](int64_t ns) {
+    return static_cast<unsigned int>(
+        std::lround(100 * static_cast<double>(ns) / static_cast<double>(span.length())));
+  };
   for (const auto& [pid, ns] : busy) {
-    const double part = static_cast<double>(ns) / (static_cast<double>(window_us) * 1000);
-    *samples++ = {static_cast<unsigned int>(pid),
-                  now_us,
-                  static_cast<unsigned int>(std::lround(part * 100)),
-                  0,
-                  0,
-                  0};
+    *samples++ = {static_cast<unsigned int>(pid), now_us, percent(ns), percent(copying[pid]), 0, 0};
   }
   return kSuccess;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/card.h"
 #include "sim/device.h"
 
 #define SIM_NVML(name, params)                                       \
@@ -68,11 +69,6 @@ NvmlReturn EnterMig(const char* call, void* handle, MigDevice** mig);
 
 std::string BusOf(Device* device);
 NvmlReturn CopyText(const std::string& text, char* out, unsigned int length);
-// NVML's name of the uuid: "MIG-...", from where the compute instance is, as the driver makes it:
-// the same place has the same one again.
-std::string MigUuid(const Device& device, uint32_t gpu_instance, uint32_t compute_instance);
-// The driver's id of a GPU instance, from its place: whole 0, halves 1 and 2, quarters 3 to 6, ...
-uint32_t GpuInstanceId(const Device& device, const InstanceSlot& slot);
 
 }  // namespace baton::sim
 

@@ -20,7 +20,7 @@ int Refuse(const std::string& message) {
 }
 
 struct CreateArgs {
-  std::string model, name, memory, slice = "2ms", uuid;
+  std::string model, name, memory, slice = "2ms", context_switch = "0", uuid;
   std::vector<std::string> links;
   baton::sim::DeviceOptions options;
 };
@@ -60,6 +60,8 @@ int Create(const std::string& path, const CreateArgs& args) {
   auto length = baton::ParseDuration(args.slice);
   if (!length) return Refuse("--slice: " + length.error().message);
   if (*length < std::chrono::microseconds(1)) return Refuse("--slice: must be at least 1us");
+  auto between = baton::ParseDuration(args.context_switch);
+  if (!between) return Refuse("--context-switch: " + between.error().message);
   if (options.records == 0) return Refuse("--records: must be at least 1");
   if (!args.uuid.empty() && !baton::sim::ParseUuid(args.uuid, options.uuid)) {
     return Refuse("--uuid: \"" + args.uuid + "\" is no uuid; write GPU- and 32 hexadecimal digits");
@@ -72,6 +74,7 @@ int Create(const std::string& path, const CreateArgs& args) {
     options.links.push_back(link);
   }
   options.slice_ns = baton::Nanos(*length);
+  options.switch_ns = baton::Nanos(*between);
   auto made = baton::sim::CreateDeviceFile(path, options);
   return made ? 0 : Refuse(made.error().message);
 }
@@ -175,7 +178,10 @@ int Info(const std::string& path) {
   Device& device = **opened;
   json processes = json::array();
   for (const auto& p : device.Processes()) {
-    processes.push_back({{"pid", p.pid}, {"memory", p.memory}, {"dying", p.dying}});
+    processes.push_back({{"pid", p.pid},
+                         {"memory", p.memory},
+                         {"joules", static_cast<double>(p.energy) / 1e9},
+                         {"dying", p.dying}});
   }
   Device::Session session(&device);
   const auto& file = device.file();
@@ -196,6 +202,7 @@ int Info(const std::string& path) {
                            {"memory", file.memory_bytes},
                            {"memory_used", uint64_t{file.memory_used}},
                            {"slice_ns", file.slice_ns},
+                           {"switch_ns", file.switch_ns},
                            {"now_ns", uint64_t{file.now}},
                            {"busy_ns", uint64_t{file.busy_total}},
                            {"records", uint64_t{file.record_count}},
@@ -280,6 +287,10 @@ int main(int argc, char** argv) {
   create->add_option("--name", args.name, "The device's name; Baton Sim GPU, or the model's");
   create->add_option("--memory", args.memory, "Its memory; 16GiB, or the model's");
   create->add_option("--slice", args.slice, "How long a context runs while others wait")
+      ->capture_default_str();
+  create
+      ->add_option("--context-switch", args.context_switch,
+                   "What it needs to go from one context to another; an H200: 142us")
       ->capture_default_str();
   create->add_option("--records", args.options.records, "How many kernels it remembers")
       ->capture_default_str();

@@ -133,7 +133,6 @@
   X(cuGraphGetRootNodes, 10000, cuGraphGetRootNodes, cuGraphGetRootNodes) \
   X(cuGraphInstantiate, 10000, cuGraphInstantiate, cuGraphInstantiate) \
   X(cuGraphInstantiate, 11000, cuGraphInstantiate_v2, cuGraphInstantiate_v2) \
-  X(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) \
   X(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) \
   X(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz) \
   X(cuGraphKernelNodeGetParams, 10000, cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams) \

@@ -116,6 +116,11 @@ void Timeline::BecomeReady(OpRef ref) {
   switch (c.error != 0 ? OpKind::kMarker : static_cast<OpKind>(op.kind)) {
     case OpKind::kMarker:
       ops_.SetState(op, OpState::kReady);
+      if (c.error == 0 && engine_.Elsewhere(context)) {
+        Set(op.flags, op.flags | kConcurrent);
+        engine_.Enqueue(context, ref);
+        break;
+      }
       Set(op.marker_next, 0);
       if (marker_head_ == 0) {
         marker_head_ = ref;

@@ -57,9 +57,10 @@ class Timeline {
   // Ends a change: from here on it is kept.
   void Commit();
 
-  // A slot for a process or a context, or -1 when all are taken.
-  int AttachProcess(uint64_t pid);
-  int CreateContext(int process);
+  // A slot for a process or a context, or -1 when all are taken. `instance`: Process::instance.
+  int AttachProcess(uint64_t pid, uint64_t instance = 0);
+  // `watts`: what the GPU takes while kernels of the context run.
+  int CreateContext(int process, uint64_t watts = kBusyWatts);
   // Drops all its work at once and frees it.
   void DestroyContext(int context);
   // The process is gone: its queued work is dropped, a running kernel goes to its natural end

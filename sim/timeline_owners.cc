@@ -8,7 +8,7 @@
 
 namespace baton::sim {
 
-int Timeline::AttachProcess(uint64_t pid) {
+int Timeline::AttachProcess(uint64_t pid, uint64_t instance) {
   for (int i = 0; i < kMaxProcesses; ++i) {
     Process& p = file_->processes[i];
     if (p.state != static_cast<uint64_t>(SlotState::kFree)) continue;
@@ -16,13 +16,15 @@ int Timeline::AttachProcess(uint64_t pid) {
     Set(p.pid, pid);
     Set(p.memory, 0);
     Set(p.contexts, 0);
+    Set(p.energy, 0);
+    Set(p.instance, instance);
     Commit();
     return i;
   }
   return -1;
 }
 
-int Timeline::CreateContext(int process) {
+int Timeline::CreateContext(int process, uint64_t watts) {
   for (int i = 0; i < kMaxContexts; ++i) {
     Context& c = file_->contexts[i];
     if (c.state != static_cast<uint64_t>(SlotState::kFree)) continue;
@@ -32,6 +34,7 @@ int Timeline::CreateContext(int process) {
     Set(c.id, file_->next_context_id);
     Set(c.error, 0);
     Set(c.inject, 0);
+    Set(c.watts, watts);
     Set(file_->processes[process].contexts, file_->processes[process].contexts + 1);
     Commit();
     return i;

@@ -150,6 +150,10 @@ void FakeBackend::SetIdle(uint64_t ns) {
   std::lock_guard lock(mutex_);
   limits_.idle_ns = ns;
 }
+void FakeBackend::SetBacklog(uint64_t ns) {
+  std::lock_guard lock(mutex_);
+  limits_.backlog_ns = ns;
+}
 
 void FakeBackend::SetMemoryCap(uint64_t bytes) {
   std::lock_guard lock(mutex_);

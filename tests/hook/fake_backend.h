@@ -26,6 +26,8 @@ class FakeBackend {
 
   // After how long without work a hook that attaches from now on is told to return the token.
   void SetIdle(uint64_t ns);
+  // How much GPU time a hook that attaches from now on launches ahead; 2 ms at first.
+  void SetBacklog(uint64_t ns);
   // The pod's cap: Memory of a larger total is refused. 0, as at first: none.
   void SetMemoryCap(uint64_t bytes);
   // From now on every ticket is of no pod.

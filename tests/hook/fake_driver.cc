@@ -4,6 +4,8 @@
 // is over.
 //
 // It counts what reaches it, so that a test can tell what passed the gate.
+#include "tests/hook/fake_driver.h"
+
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -75,7 +77,7 @@ std::map<CUdeviceptr, std::pair<FakePool*, size_t>> g_pooled;
 std::vector<CUdeviceptr> g_deferred;  // freed, when their stream gets there
 CUdeviceptr g_next_address = 0x7f0000000000;
 std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
-std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0};
+std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0}, g_late{0};
 std::vector<std::pair<Moment, int64_t>> g_kernels;  // when each begins, and how long it takes
 std::atomic<int> g_waits{0};                        // not over
 std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false};
@@ -136,7 +138,8 @@ int64_t When(const FakeEvent& event) {
   return when;
 }
 // When what is enqueued now may begin.
-Moment NextIn(const FakeStream* stream) {
+Moment NextIn(FakeStream* stream) {
+  if (const int64_t late = g_late.exchange(0)) stream->end = {nullptr, Now() + late};
   if (stream->end.after != nullptr && stream->end.after->over_at == 0) return stream->end;
   return {nullptr, std::max(Now(), When(stream->end))};
 }
@@ -244,17 +247,12 @@ CUresult BeginCapture(CUstream s) {
 
 }  // namespace
 
-// What a test may ask. fake_kernel(0): one of no end.
 FAKE_CONTROL uint64_t fake_launches() { return g_launches.load(); }
 FAKE_CONTROL uint64_t fake_records() { return g_records.load(); }
 FAKE_CONTROL uint64_t fake_allocations() { return g_allocations.load(); }
-// The most that any stream had left to do just after a launch, in nanoseconds, since the last such
-// question.
 FAKE_CONTROL int64_t fake_most_queued() { return g_most_queued.exchange(0); }
 FAKE_CONTROL void fake_release() { g_released.store(Now()); }
-// How many waits for the host are not over.
 FAKE_CONTROL int fake_waits() { return g_waits.load(); }
-// Begin and end of the `i`th kernel; false: there are not so many.
 FAKE_CONTROL bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end) {
   std::lock_guard lock(g_mutex);
   if (i >= g_kernels.size()) return false;
@@ -263,15 +261,11 @@ FAKE_CONTROL bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end) {
   return true;
 }
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
-// The next `n` queries fail as those of an event in a capture do.
 FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
-// The next `n` records fail for want of memory.
 FAKE_CONTROL void fake_record_errors(int n) { g_record_errors.store(n); }
-// The next kernel takes this long, whatever it took before.
 FAKE_CONTROL void fake_stretch(int64_t ns) { g_stretched.store(ns); }
-// While it is on, a call that destroys something does so and does not return.
+FAKE_CONTROL void fake_come_late(int64_t ns) { g_late.store(ns); }
 FAKE_CONTROL void fake_hold_destroys(bool on) { g_hold_destroys.store(on); }
-// Calls with what is gone.
 FAKE_CONTROL uint64_t fake_mistakes() {
   std::lock_guard lock(g_mutex);
   return g_contexts.mistakes() + g_streams.mistakes() + g_events.mistakes();

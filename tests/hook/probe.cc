@@ -18,23 +18,9 @@
 #include <vector>
 
 #include "hook/cuda_types.h"
+#include "tests/hook/fake_driver.h"
 
 extern "C" {
-uint64_t fake_launches();
-uint64_t fake_records();
-uint64_t fake_allocations();
-int64_t fake_most_queued();
-void fake_release();
-void fake_query_errors(int n);
-void fake_record_errors(int n);
-void fake_stretch(int64_t ns);
-void fake_hold_destroys(bool on);
-uint64_t fake_mistakes();
-int fake_waits();
-bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end);
-void* fake_green();
-CUgraph fake_graph(int64_t ns, int64_t device_ns);
-void fake_defer_frees(bool on);
 // Older headers lack them.
 CUresult GreenDestroy(void* green) __asm__("cuGreenCtxDestroy");
 CUresult FromGreen(CUcontext* context, void* green) __asm__("cuCtxFromGreenCtx");
@@ -507,6 +493,10 @@ int main() {
     } else if (command == "stretch") {
       in >> n;
       fake_stretch(n);
+      Say("ok");
+    } else if (command == "come-late") {
+      in >> n;
+      fake_come_late(n);
       Say("ok");
     } else if (command == "capture") {
       Say(std::to_string(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <sstream>
 #include <thread>
 
 #include "tests/hook/process_fixture.h"
@@ -217,6 +218,55 @@ TEST_F(HookWords, ADrainIsNotOverBeforeItBegins) {
       backend_->WaitState([](const State& s) { return s.rev == 2 && s.phase == Phase::kIdle; }));
   EXPECT_TRUE(OwnWord().Says(1, 2));
   EXPECT_GE(OwnWord().drained_ns, static_cast<uint64_t>(Nanos(ends)));
+}
+
+// A GPU needs a while to come from another process. What is behind that is expected to end so much
+// later, and how long it takes is said.
+TEST_F(HookWords, TheGpuThatComesLateIsReckonedWith) {
+  constexpr uint64_t kLate = 20 * kMs;
+  StartBackend();
+  backend_->SetIdle(60'000 * kMs);
+  backend_->SetBacklog(5 * kLate);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("burst 1000000 100000"), "ok");
+  wire::Token token = ahead_;
+  auto words = std::vector<UniqueFd>();
+  holder_.Say(3, 2);
+  // Busy processors may keep the child from looking when it would tell something.
+  uint64_t switch_ns = 0;
+  for (int i = 0; i < 20 && switch_ns == 0; ++i, ++token.epoch) {
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+    if (i == 0) {
+      words = backend_->TakeWords();
+      if (words.empty()) GTEST_SKIP() << "this kernel has no words";
+      own_ = std::move(words.front());
+    }
+    ASSERT_EQ(child_->Ask("come-late " + std::to_string(kLate)), "ok");
+    backend_->SendAhead(token, holder_.file());
+    ASSERT_TRUE(backend_->WaitPhase(Phase::kHolding));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    backend_->SendToken(token.epoch, 2, 0);
+    // What was expected a while before the end.
+    std::vector<std::pair<uint64_t, uint64_t>> expected;
+    while (!OwnWord().Says(token.epoch, 2)) {
+      expected.emplace_back(Nanos(MonotonicNow()), OwnWord().expected_ns);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    const auto drained = backend_->WaitState(
+        [&](const State& s) { return s.epoch == token.epoch && s.rev == 2 && s.drained_ns > 0; });
+    ASSERT_TRUE(drained);
+    switch_ns = drained->switch_ns;
+    std::istringstream kernels(child_->Ask("kernels"));
+    uint64_t begin = 0, end = 0;
+    while (kernels >> begin >> end) {
+    }
+    std::erase_if(expected, [&](const auto& e) { return e.second == 0 || e.first + kMs > end; });
+    if (switch_ns == 0 || expected.empty()) continue;
+    EXPECT_NEAR(static_cast<double>(expected.back().second), static_cast<double>(end), kLate / 4.0);
+    EXPECT_NEAR(static_cast<double>(OwnWord().drained_ns), static_cast<double>(end), kLate / 4.0);
+  }
+  EXPECT_NEAR(static_cast<double>(switch_ns), kLate, kLate / 10.0);
 }
 
 // A child after fork says nothing for its parent: its words are its own.

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -242,6 +243,61 @@ TEST_F(SimNvmlTest, HasWhatNcclAsksFor) {
   EXPECT_EQ(kSuccess, Call("nvmlDeviceGetCudaComputeCapability", card_, &major, &minor));
   EXPECT_EQ(major, 9);
   EXPECT_EQ(minor, 0);
+}
+
+// What is wrong with a question is said as by NVIDIA's library; samples that are too close together
+// make no number.
+TEST_F(SimNvmlTest, PerformanceMetricsAreOfTwoSamplesOfOneInstance) {
+  struct Support {
+    unsigned int version, supported;
+  };
+  struct Metric {
+    unsigned int id;
+    int result;
+    double value;
+    char* texts[3];
+  };
+  struct Metrics {
+    unsigned int version, count;
+    void *one, *other;
+    Metric metrics[333];
+  };
+  constexpr int kVersionMismatch = 25;
+  Start(MigCard("h100-80"));
+  Support support{2, 0};
+  EXPECT_EQ(kVersionMismatch, Call("nvmlGpmQueryDeviceSupport", card_, &support));
+  support.version = 1;
+  EXPECT_EQ(kSuccess, Call("nvmlGpmQueryDeviceSupport", card_, &support));
+  EXPECT_EQ(support.supported, 1u);
+  void *instance = nullptr, *samples[3] = {};
+  ASSERT_EQ(kSuccess, Create(19, &instance));
+  GpuInstanceInfo info{};
+  ASSERT_EQ(kSuccess, Call("nvmlGpuInstanceGetInfo", instance, &info));
+  for (void*& sample : samples) ASSERT_EQ(kSuccess, Call("nvmlGpmSampleAlloc", &sample));
+  EXPECT_EQ(kNotFound, Call("nvmlGpmMigSampleGet", card_, info.id + 1, samples[0]));
+  EXPECT_EQ(kInvalidArgument, Call("nvmlGpmMigSampleGet", card_, info.id, card_));
+  ASSERT_EQ(kSuccess, Call("nvmlGpmMigSampleGet", card_, info.id, samples[0]));
+  ASSERT_EQ(kSuccess, Call("nvmlGpmMigSampleGet", card_, info.id, samples[1]));
+  auto metrics = std::make_unique<Metrics>();
+  *metrics = {1, 2, samples[0], samples[2], {}};
+  metrics->metrics[0].id = 2;
+  metrics->metrics[1].id = 20;  // PCIe, which the simulated card does not know
+  EXPECT_EQ(kInvalidArgument, Call("nvmlGpmMetricsGet", metrics.get())) << "nothing is in it";
+  metrics->other = samples[1];
+  EXPECT_EQ(kSuccess, Call("nvmlGpmMetricsGet", metrics.get()));
+  EXPECT_EQ(metrics->metrics[0].result, kSuccess);
+  EXPECT_EQ(metrics->metrics[1].result, kNotSupported);
+  usleep(110'000);
+  ASSERT_EQ(kSuccess, Call("nvmlGpmMigSampleGet", card_, info.id, samples[1]));
+  EXPECT_EQ(kSuccess, Call("nvmlGpmMetricsGet", metrics.get()));
+  EXPECT_EQ(metrics->metrics[0].value, 0);
+  metrics->one = samples[1];
+  EXPECT_EQ(kSuccess, Call("nvmlGpmMetricsGet", metrics.get()));
+  EXPECT_TRUE(std::isnan(metrics->metrics[0].value));
+  metrics->version = 2;
+  EXPECT_EQ(kVersionMismatch, Call("nvmlGpmMetricsGet", metrics.get()));
+  for (void* sample : samples) EXPECT_EQ(kSuccess, Call("nvmlGpmSampleFree", sample));
+  EXPECT_EQ(kInvalidArgument, Call("nvmlGpmSampleFree", samples[0]));
 }
 
 TEST_F(SimNvmlTest, InjectedErrorsEndWhenTheyAreUsedUpOrCleared) {

@@ -123,6 +123,78 @@ TEST_F(TimelineTest, ANewcomerWaitsForTheRestOfTheRunningSlice) {
   EXPECT_EQ((Span{8 * kMs, 9 * kMs}), SpanOf(Finished(d)[b.ref]));
 }
 
+TEST_F(TimelineTest, ASwitchToAnotherContextTakesItsTime) {
+  file_->switch_ns = 100 * kUs;
+  const int c = NewContext(1), d = NewContext(2);
+  const Submitted a = Launch(c, 300 * kUs);  // nobody was there before
+  const Submitted b = Launch(d, 200 * kUs);
+  timeline_->AdvanceTo(10 * kMs);
+  const Submitted again = Launch(d, kMs);  // it is there still
+  const Submitted back = Launch(c, kMs);
+  timeline_->AdvanceTo(100 * kMs);
+  auto of_c = Finished(c), of_d = Finished(d);
+  EXPECT_EQ((Span{0, 300 * kUs}), SpanOf(of_c[a.ref]));
+  EXPECT_EQ((Span{400 * kUs, 600 * kUs}), SpanOf(of_d[b.ref]));
+  EXPECT_EQ((Span{10 * kMs, 11 * kMs}), SpanOf(of_d[again.ref]));
+  EXPECT_EQ((Span{11 * kMs + 100 * kUs, 12 * kMs + 100 * kUs}), SpanOf(of_c[back.ref]));
+  EXPECT_EQ(2'500 * kUs, file_->busy_total.Signed());
+}
+
+TEST_F(TimelineTest, SlicesBeginWhenTheSwitchIsOver) {
+  file_->switch_ns = 100 * kUs;
+  const int c = NewContext(1), d = NewContext(2);
+  const Submitted a = Launch(c, 5 * kMs), b = Launch(d, 3 * kMs);
+  timeline_->AdvanceTo(100 * kMs);
+  // a runs 0-2, 4.2-6.2, 7.4-8.4; b runs 2.1-4.1, 6.3-7.3.
+  EXPECT_EQ((Span{0, 8'400 * kUs}), SpanOf(Finished(c)[a.ref]));
+  EXPECT_EQ((Span{2'100 * kUs, 7'300 * kUs}), SpanOf(Finished(d)[b.ref]));
+  EXPECT_EQ(8 * kMs, file_->busy_total.Signed());
+}
+
+TEST_F(TimelineTest, AnEventWaitsForTheSwitchToItsContext) {
+  file_->switch_ns = 100 * kUs;
+  const int c = NewContext(1), d = NewContext(2);
+  Launch(c, 300 * kUs);
+  const Submitted before = Launch(d, 0, {}, 0, OpKind::kMarker);
+  const Submitted kernel = Launch(d, 200 * kUs, {before});
+  const Submitted after = Launch(d, 0, {kernel}, 0, OpKind::kMarker);
+  for (int64_t t = 0; t <= kMs; t += 7 * kUs) timeline_->AdvanceTo(t);
+  auto finished = Finished(d);
+  EXPECT_EQ(400 * kUs, finished[before.ref].ended_at);
+  EXPECT_EQ((Span{400 * kUs, 600 * kUs}), SpanOf(finished[kernel.ref]));
+  EXPECT_EQ(600 * kUs, finished[after.ref].ended_at);
+  EXPECT_EQ(2u, file_->record_count);  // of kernels
+  const Submitted there = Launch(d, 0, {}, 0, OpKind::kMarker);
+  EXPECT_EQ(kMs - kMs % (7 * kUs), Finished(d)[there.ref].ended_at);
+}
+
+// Whoever looks when: the counter says what was taken up to the last 100 ms.
+TEST_F(TimelineTest, TheEnergyCounterMovesInSteps) {
+  const int c = timeline_->CreateContext(timeline_->AttachProcess(1), 575);
+  const int d = timeline_->CreateContext(timeline_->AttachProcess(2), 175);
+  const auto idle = [](int64_t ms) { return kIdleWatts * static_cast<uint64_t>(ms); };
+  timeline_->AdvanceTo(150 * kMs);
+  Launch(c, 100 * kMs);  // 500 W beyond idle until 250 ms
+  for (const auto& [at_ms, beyond_mj] :
+       std::vector<std::pair<int64_t, uint64_t>>{{199, 0}, {200, 25'000}, {249, 25'000}}) {
+    timeline_->AdvanceTo(at_ms * kMs);
+    EXPECT_EQ(CountedMillijoules(*file_), idle(at_ms / 100 * 100) + beyond_mj) << at_ms;
+  }
+  timeline_->AdvanceTo(260 * kMs);
+  Launch(d, 20 * kMs);  // 100 W beyond idle, within one step
+  timeline_->AdvanceTo(290 * kMs);
+  EXPECT_EQ(CountedMillijoules(*file_), idle(200) + 25'000);
+  timeline_->AdvanceTo(400 * kMs);
+  EXPECT_EQ(CountedMillijoules(*file_), idle(400) + 52'000);
+  Launch(d, 150 * kMs);  // begins at the edge of a step
+  for (int64_t at = 401; at < 500; at += 7) {
+    timeline_->AdvanceTo(at * kMs);
+    EXPECT_EQ(CountedMillijoules(*file_), idle(400) + 52'000) << at;
+  }
+  timeline_->AdvanceTo(1000 * kMs);
+  EXPECT_EQ(CountedMillijoules(*file_), idle(1000) + 67'000);
+}
+
 TEST_F(TimelineTest, AnIdleContextGivesTheEngineUpAtOnce) {
   const int c = NewContext(1), d = NewContext(2);
   Launch(c, 300 * kUs);
