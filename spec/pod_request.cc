@@ -166,6 +166,18 @@ PodField::Special TicketRow() {
           }};
 }
 
+PodField::Special AskedAtRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            const auto at = ReadWhole(value, 0, 0xffffffff);
+            if (!at) return tl::unexpected(at.error());
+            request.asked_at = *at;
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            return request.asked_at == 0 ? Json() : Json(request.asked_at);
+          }};
+}
+
 // "time-slice (by the token), exclusive (not at all), and outside of Kubernetes mig or mps".
 std::string ModesInWords() {
   std::string offered, others;
@@ -180,12 +192,17 @@ std::string ModesInWords() {
   return offered + others;
 }
 
-const std::array<PodField, 24>& Table() {
+const std::array<PodField, 29>& Table() {
   static const std::string kModeNames = ModeNames(false), kKubernetesModes = ModeNames(true);
   static const std::string kModeAbout =
       "How the GPU is shared: " + ModesInWords() + "; default: time-slice, or mig where it is on";
-  static const std::array<PodField, 24> kTable{{
+  static const std::array<PodField, 29> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
+      {"flavor", "--flavor", "NAME", true, "flavor", "flavor",
+       "Named size that the operator offers (baton flavors): what is not said of request, limit "
+       "and "
+       "memory",
+       kWordMax, &PodRequest::flavor},
       {"request", "--request", "PERCENT", true, "request", "request",
        "Guaranteed share of the GPU while the pod has work, 0.1 to 100", 0,
        ShareRow<&policy::ShareSpec::request>()},
@@ -227,6 +244,16 @@ const std::array<PodField, 24>& Table() {
       {"gpus", "--gpu", "UUID|INDEX", false, "", "",
        "GPU to use; default: the best fit (see baton explain placement)", kWordMax,
        &CardWishes::gpus},
+      {"not_gpus", "--not-gpu", "UUID|INDEX", false, "", "", "GPU not to use", kWordMax,
+       &CardWishes::not_gpus},
+      {"node_policy", "--node-policy", "binpack|spread", false, "node-policy", "nodePolicy",
+       "Node to use among those that have room: binpack: the fullest, spread: the emptiest; "
+       "default: as the operator configured",
+       kWordMax, &CardWishes::node_policy, "binpack, spread", "", "binpack, spread"},
+      {"gpu_policy", "--gpu-policy", "binpack|spread", false, "gpu-policy", "gpuPolicy",
+       "GPU of the node to use, likewise: binpack leaves other GPUs empty, spread has fewer pods "
+       "beside it",
+       kWordMax, &CardWishes::gpu_policy, "binpack, spread", "", "binpack, spread"},
       {"count", "--count", "N", false, "", "",
        "Number of GPUs, 1 to 16; default: as many as --gpu names, or one", 0,
        CountRow<&PodRequest::count, kGpusMax>()},
@@ -263,6 +290,8 @@ const std::array<PodField, 24>& Table() {
        &PodRequest::cgroup},
       {"ticket", "", "TEXT", false, "", "",
        "What processes attach by, 1 to 64 characters; default: drawn at random", 0, TicketRow()},
+      {"asked_at", "", "SECONDS", false, "", "",
+       "When it was asked for, since 1970, where it waited before it was made", 0, AskedAtRow()},
   }};
   return kTable;
 }

@@ -37,12 +37,17 @@ struct CardWishes {
   std::string affinity;
   std::string anti_affinity;
   std::string exclusion;
+  std::vector<std::string> not_gpus = {};  // uuids or indexes; none of these
+  // "binpack" or "spread", of the nodes and of a node's GPUs; empty: as the operator says.
+  std::string node_policy = {};
+  std::string gpu_policy = {};
 
   friend bool operator==(const CardWishes&, const CardWishes&) = default;
 };
 
 struct PodRequest {
   std::string name;
+  std::string flavor;  // a named size (spec/flavors.h); empty once it has filled in what it says
   policy::ShareSpec share{.request = {}, .limit = {}};  // 0: not said; Complete() fills it in
   uint64_t memory_cap = 0;                              // bytes on each GPU; 0: memory_part says
   policy::Share memory_part;                            // of each GPU's memory; 0: no cap
@@ -59,7 +64,8 @@ struct PodRequest {
   int64_t uid = -1;          // whose processes may attach; -1: anybody's who has the ticket
   // Uid of a Kubernetes pod: only processes that the kubelet put into it may attach. Empty: any.
   std::string cgroup;
-  std::string ticket;  // empty: drawn at random
+  std::string ticket;    // empty: drawn at random
+  int64_t asked_at = 0;  // seconds since 1970; 0: when it was made
 
   // Whether it has its tokens on so many GPUs together, or with those of other pods.
   bool Together(size_t gpus) const { return !independent && (gpus > 1 || !gang.empty()); }

@@ -9,6 +9,7 @@
 #include "devmgr/machine/nvml_api.h"
 #include "devmgr/machine/nvml_mig.h"
 #include "devmgr/machine/nvml_topology.h"
+#include "devmgr/machine/nvml_use.h"
 
 namespace baton::devmgr {
 namespace {
@@ -65,6 +66,7 @@ class LoadedNvml final : public Nvml {
     Begin();
   }
   ~LoadedNvml() override {
+    instances_.Clear();
     if (events_ != nullptr && api_.event_set_free != nullptr) api_.event_set_free(events_);
     for (; api_.shutdown != nullptr && begun_ > 0; --begun_) api_.shutdown();
   }
@@ -118,6 +120,28 @@ class LoadedNvml final : public Nvml {
       return std::nullopt;
     }
     return Utilization{std::min(rates.gpu, 100u) / 100.0, std::min(rates.memory, 100u) / 100.0};
+  }
+
+  std::optional<std::vector<ProcessUse>> ProcessUses(const std::string& uuid,
+                                                     uint64_t since_us) override {
+    const nvml::Device device = DeviceOf(uuid);
+    if (device == nullptr) return std::nullopt;
+    return nvml::ProcessUses(api_, device, since_us);
+  }
+  std::optional<InstanceUse> UseOfInstance(const std::string& uuid, uint32_t instance) override {
+    const nvml::Device device = DeviceOf(uuid);
+    if (device == nullptr) return std::nullopt;
+    return instances_.UseOf(device, uuid, instance);
+  }
+
+  std::optional<double> EnergyOf(const std::string& uuid) override {
+    const nvml::Device device = DeviceOf(uuid);
+    unsigned long long millijoules = 0;
+    if (device == nullptr || api_.energy == nullptr ||
+        api_.energy(device, &millijoules) != nvml::kSuccess) {
+      return std::nullopt;
+    }
+    return static_cast<double>(millijoules) / 1e3;
   }
 
   Result<void> CapMemory(const std::string& uuid, const std::string& folder,
@@ -230,6 +254,7 @@ class LoadedNvml final : public Nvml {
   void RegisterForEvents(const std::vector<std::pair<std::string, nvml::Device>>& devices);
 
   nvml::Api api_;
+  nvml::InstanceSamples instances_{api_};
   bool loaded_ = false;
   std::atomic<bool> available_ = false;
 

@@ -57,6 +57,26 @@ class Nvml : public MigControl {
     double memory = 0;
   };
   virtual std::optional<Utilization> UtilizationOf(const std::string& uuid) = 0;
+  // The same of each process on the GPU since `since_us` (microseconds since 1970), as the driver
+  // sampled it; it keeps samples for some ten seconds. Those that did nothing are left out. Nothing
+  // where NVML cannot say: before Maxwell, in MIG mode.
+  struct ProcessUse {
+    pid_t pid = 0;
+    Utilization use;
+  };
+  virtual std::optional<std::vector<ProcessUse>> ProcessUses(const std::string& uuid,
+                                                             uint64_t since_us) = 0;
+  // Of a MIG instance of the GPU, by NVML's id of it, since the last call for it: how many of its
+  // SMs were busy, over time, and how much of its memory bandwidth was used. Nothing at the first
+  // call, and where NVML cannot say: before Hopper.
+  struct InstanceUse {
+    Utilization use;
+    Duration over{0};  // since the last call; 100 ms or more
+  };
+  virtual std::optional<InstanceUse> UseOfInstance(const std::string& uuid, uint32_t instance) = 0;
+  // All that the GPU took since the driver was loaded, in joules; it moves every 100 ms or so, and
+  // a call may take some milliseconds. Nothing where NVML cannot say (before Volta).
+  virtual std::optional<double> EnergyOf(const std::string& uuid) = 0;
 
   // Lets the driver refuse to the processes of a cgroup, all together, more than `bytes` of the
   // GPU's memory, whatever they call; 0: no bound. `folder`: the full path of the group's folder.

@@ -92,6 +92,34 @@ struct ComputeProfileInfo {
       ofas;
 };
 
+struct ProcessSample {
+  unsigned int pid;
+  unsigned long long at_us;                   // since 1970
+  unsigned int sm, memory, encoder, decoder;  // percent
+};
+static_assert(sizeof(ProcessSample) == 32);
+
+using GpmSample = void*;
+struct GpmMetric {
+  unsigned int id;  // what is asked for
+  Return result;    // unless this is success, the value means nothing
+  double value;
+  const char *short_name, *long_name, *unit;
+};
+// Libraries of before have room for fewer metrics in it, and look at `count` of them.
+inline constexpr unsigned int kGpmMetricsMax = 333;
+struct GpmMetrics {
+  unsigned int version;  // kGpmVersion
+  unsigned int count;
+  GpmSample first, last;
+  GpmMetric metrics[kGpmMetricsMax];
+};
+static_assert(sizeof(GpmMetric) == 40 && sizeof(GpmMetrics) == 24 + kGpmMetricsMax * 40);
+struct GpmSupport {
+  unsigned int version;  // kGpmVersion
+  unsigned int supported;
+};
+
 struct MemoryLimits {
   const char* folder;             // of a cgroup, the full path
   unsigned long long soft, hard;  // bytes
@@ -108,6 +136,9 @@ enum : unsigned int {
   kLinkToSwitch = 2,
   kTopologyMultiple = 20,  // over PCIe switches, but no host bridge; below it over one, or none
   kMaxLinks = 36,
+  kGpmVersion = 1,
+  kGpmSmUtil = 2,     // percent of the SMs that were busy, over time
+  kGpmDramUtil = 10,  // percent of the bandwidth that there is
 };
 enum : unsigned long long {
   kDoubleBitEccEvent = 0x2,
@@ -128,6 +159,7 @@ enum : unsigned long long {
   X(name, Return (*)(Device, char*, unsigned), "nvmlDeviceGetName")                                \
   X(memory, Return (*)(Device, Memory*), "nvmlDeviceGetMemoryInfo")                                \
   X(utilization, Return (*)(Device, Utilization*), "nvmlDeviceGetUtilizationRates")                \
+  X(energy, Return (*)(Device, unsigned long long*), "nvmlDeviceGetTotalEnergyConsumption")        \
   X(set_memory_limits, Return (*)(Device, MemoryLimits*), "nvmlDeviceSetMemoryLimits_v1")          \
   X(processes, Return (*)(Device, unsigned*, Process*), "nvmlDeviceGetComputeRunningProcesses_v3", \
     "nvmlDeviceGetComputeRunningProcesses_v2")                                                     \
@@ -173,7 +205,14 @@ enum : unsigned long long {
   X(destroy_compute_instance, Return (*)(ComputeInstance), "nvmlComputeInstanceDestroy")           \
   X(mig_count, Return (*)(Device, unsigned*), "nvmlDeviceGetMaxMigDeviceCount")                    \
   X(mig_device, Return (*)(Device, unsigned, Device*), "nvmlDeviceGetMigDeviceHandleByIndex")      \
-  X(gpu_instance_id, Return (*)(Device, unsigned*), "nvmlDeviceGetGpuInstanceId")
+  X(gpu_instance_id, Return (*)(Device, unsigned*), "nvmlDeviceGetGpuInstanceId")                  \
+  X(process_use, Return (*)(Device, ProcessSample*, unsigned*, unsigned long long),                \
+    "nvmlDeviceGetProcessUtilization")                                                             \
+  X(gpm_support, Return (*)(Device, GpmSupport*), "nvmlGpmQueryDeviceSupport")                     \
+  X(gpm_alloc, Return (*)(GpmSample*), "nvmlGpmSampleAlloc")                                       \
+  X(gpm_free, Return (*)(GpmSample), "nvmlGpmSampleFree")                                          \
+  X(gpm_mig_sample, Return (*)(Device, unsigned, GpmSample), "nvmlGpmMigSampleGet")                \
+  X(gpm_metrics, Return (*)(GpmMetrics*), "nvmlGpmMetricsGet")
 
 struct Api {
 #define BATON_NVML_FIELD(field, type, ...) std::remove_pointer_t<type>* field = nullptr;

@@ -243,6 +243,12 @@ Result<void> Cluster::SetNode(const Node& given) {
     for (const Card& card : known->info.cards) s.cards.erase(card.uuid);
   }
   NumberKinds(*fresh);
+  fresh->supply = SupplyOf(*fresh);
+  fresh->free.model = fresh->supply.model;
+  if (known == nullptr || known->supply != fresh->supply) {
+    if (known != nullptr) s.mix.Remove(known->supply);
+    s.mix.Add(fresh->supply);
+  }
   s.AddUp(*fresh);
   for (size_t c = 0; c < fresh->cards.size(); ++c) {
     s.cards[fresh->info.cards[c].uuid] = {fresh.get(), c};
@@ -267,6 +273,7 @@ Result<void> Cluster::RemoveNode(std::string_view name) {
                                                 (*it)->pods.size(), name));
   }
   for (const Card& card : (*it)->info.cards) s.cards.erase(card.uuid);
+  s.mix.Remove((*it)->supply);
   s.nodes.erase(it);
   return {};
 }

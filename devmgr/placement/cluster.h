@@ -82,6 +82,10 @@ class Cluster {
   Result<Placement> Decide(const PodRequest& request) const;
   // The same on one node only.
   Result<Placement> DecideOn(std::string_view node, const PodRequest& request) const;
+  // How many pods like this one would fit beside each other now, on this node, or on all together
+  // ("*"): as many as Decide() and Commit() would find room for, words between pods apart. 0: none;
+  // or the request is not of one virtual GPU, names no mode, or is not valid. O(GPUs + answer).
+  uint64_t HowManyFit(const PodRequest& request, std::string_view node) const;
   // Why each node cannot take it; of nodes that can, nothing.
   std::vector<NodeRefusal> Explain(const PodRequest& request) const;
 

@@ -64,6 +64,7 @@ enum class Obstacle : uint8_t {
 // A request, looked at once for all nodes.
 struct Compiled {
   const PodRequest* request = nullptr;
+  PlacementPolicy policy;  // the cluster's, with the request's own rules
   std::vector<Want> wants;
   Wants wanted{{}};
   uint16_t mode_mask = 0;
@@ -140,9 +141,18 @@ uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
   return allowed;
 }
 
-// Costs by fragmentation that differ by less are taken for equal, and best fit decides: the mix is
-// not known that well.
-constexpr int64_t kStep = 80 * Mix::kLossUnit;
+// Costs that differ by less are taken for equal, and best fit decides: the mix is not known that
+// well. 0: by this rule there are no steps.
+int64_t StepOf(Rule rule) {
+  switch (rule) {
+    case Rule::kFragmentation:
+      return 80 * Mix::kLossUnit;
+    case Rule::kScarcity:
+      return 40 * Mix::kLossUnit;
+    default:
+      return 0;
+  }
+}
 
 void Prefetch(const void* start, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 64) {
@@ -163,7 +173,7 @@ struct Choice {
 
 int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& node,
                  const Candidate& candidate) {
-  const PlacementPolicy& policy = s.policy;
+  const PlacementPolicy& policy = pod.policy;
   switch (policy.nodes) {
     case Rule::kFirstFit:
       return 0;
@@ -187,6 +197,7 @@ int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& 
     }
     case Rule::kFragmentation:
     case Rule::kRemainder:
+    case Rule::kScarcity:
       break;
   }
   int64_t loss = candidate.cost;
@@ -205,21 +216,28 @@ int64_t NodeCost(const Cluster::State& s, const Compiled& pod, const NodeState& 
     loss = *s.mix.Growth(policy.nodes, LossesOf(node, s.mix, policy.nodes), Mix::Sum(free), taken,
                          INT64_MAX);
   }
-  if (policy.nodes == Rule::kRemainder) return loss;
+  const int64_t step = StepOf(policy.nodes);
+  if (step == 0) return loss;
   // To the nearest step.
-  return (loss >= 0 ? loss + kStep / 2 : loss - kStep / 2) / kStep;
+  return (loss >= 0 ? loss + step / 2 : loss - step / 2) / step;
 }
 
 // The lower the better; nodes come in the order of names, so the first of equals stays.
 auto KeyOf(const PlacementPolicy& policy, const Choice& choice) {
-  const bool rounded = policy.nodes == Rule::kFragmentation && policy.cards == policy.nodes;
-  return std::tuple(choice.candidate.islands, choice.candidate.numas, choice.cost,
+  const bool rounded = StepOf(policy.nodes) != 0 && policy.cards == policy.nodes;
+  // So that the others become whole.
+  const policy::ShareSum left =
+      policy.nodes == Rule::kScarcity ? choice.node->share_free : policy::ShareSum();
+  return std::tuple(choice.candidate.islands, choice.candidate.numas, choice.cost, left,
                     rounded ? 0 : choice.candidate.cost, choice.candidate.fit);
 }
 
 Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   Compiled pod;
   pod.request = &request;
+  pod.policy = s.policy;
+  if (request.node_rule) pod.policy.nodes = *request.node_rule;
+  if (request.card_rule) pod.policy.cards = *request.card_rule;
   pod.wants = WantsOf(request);
   pod.wanted = Wants(pod.wants);
   const size_t mode = s.ModeOf(request.mode);
@@ -302,7 +320,7 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   if (LacksResource(node, request.resources) != nullptr) return Obstacle::kResources;
   SearchOptions options;
   options.modes = s.modes;
-  options.policy = &s.policy;
+  options.policy = &pod.policy;
   options.mix = &s.mix;
   options.mode_mask = pod.mode_mask;
   options.allowed = allowed;
@@ -316,8 +334,11 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
         static_cast<uint32_t>(std::min<uint64_t>(options.budget, left + pod.wants.size() + 1));
     options.islands = best->candidate.islands;
     options.numas = best->candidate.numas;
-    if (s.policy.nodes == Rule::kRemainder && s.policy.cards == s.policy.nodes) {
-      options.limit = best->cost;
+    if (pod.policy.cards == pod.policy.nodes) {
+      if (pod.policy.nodes == Rule::kRemainder) options.limit = best->cost;
+      if (const int64_t step = StepOf(pod.policy.nodes); pod.policy.nodes == Rule::kScarcity) {
+        options.limit = best->cost * step + step / 2;  // costs are not negative
+      }
     }
   }
   SearchEnd end;
@@ -386,6 +407,21 @@ tl::unexpected<Error> Nowhere(
               fmt::format("0/{} nodes available: {}", nodes.size(), text));
 }
 
+// Of pods like this one, how many the node's own room is enough for.
+uint64_t HeldByNode(const NodeState& node, const PodRequest& request) {
+  uint64_t most = UINT64_MAX;
+  const auto bound = [&most](uint64_t all, uint64_t used, uint64_t each) {
+    if (each != 0) most = std::min(most, (all - std::min(all, used)) / each);
+  };
+  // 0: not looked at.
+  if (node.info.cpu_milli != 0) bound(node.info.cpu_milli, node.cpu_used, request.cpu_milli);
+  if (node.info.memory_mib != 0) bound(node.info.memory_mib, node.memory_used, request.memory_mib);
+  for (const auto& [resource, each] : request.resources) {
+    bound(FreeResource(node, resource), 0, each);
+  }
+  return most;
+}
+
 }  // namespace
 
 Result<Placement> Cluster::Decide(const PodRequest& request) const {
@@ -417,6 +453,7 @@ Result<Placement> Cluster::DecideAmong(const PodRequest& request,
     return Fail(ErrorCode::kInvalid, request.name + ": there is no sharing mode '" + request.mode +
                                          "'; one of " + known);
   }
+  state_->mix.Weigh();
   Compiled pod = Compile(s, request);
   std::array<uint32_t, static_cast<size_t>(Obstacle::kCount)> why{};
   Choice best;
@@ -433,12 +470,48 @@ Result<Placement> Cluster::DecideAmong(const PodRequest& request,
     const Obstacle obstacle = TryNode(s, pod, *node, &best, &choice);
     ++why[static_cast<size_t>(obstacle)];
     if (choice.node == nullptr) continue;
-    if (best.node == nullptr || KeyOf(s.policy, choice) < KeyOf(s.policy, best))
+    if (best.node == nullptr || KeyOf(pod.policy, choice) < KeyOf(pod.policy, best))
       std::swap(best, choice);
-    if (s.policy.nodes == Rule::kFirstFit) break;
+    if (pod.policy.nodes == Rule::kFirstFit) break;
   }
   if (best.node == nullptr) return Nowhere(request, why, nodes);
   return PlacementOf(s, pod, best);
+}
+
+// One virtual GPU is on one GPU, whatever the others are on: each GPU is filled up by itself.
+uint64_t Cluster::HowManyFit(const PodRequest& request, std::string_view name) const {
+  const State& s = *state_;
+  const size_t mode = s.ModeOf(request.mode);
+  if (!Validate(request) || mode == s.modes.size()) return 0;
+  Compiled pod = Compile(s, request);
+  if (pod.wants.size() != 1) return 0;
+  uint64_t pods = 0;
+  for (const auto& entry : s.nodes) {
+    const NodeState& node = *entry;
+    if ((name != "*" && node.info.name != name) || node.info.cordoned ||
+        IsOff(request, node.info.name) || !HasLabels(node.info, request)) {
+      continue;
+    }
+    bool kind = false;
+    const uint16_t allowed = AllowedCards(pod, node, &kind);
+    uint64_t on_node = 0;
+    for (size_t c = 0; c < node.cards.size(); ++c) {
+      if ((allowed >> c & 1) == 0) continue;
+      const Card& card = *node.cards[c].card;
+      CardUse use = node.cards[c].use;
+      if (use.vgpus > 0 && use.mode != mode) continue;
+      while (const auto fit = s.modes[mode]->TryFit(card, use, pod.wants[0].On(card))) {
+        use.share += fit->share;
+        use.memory_mib += fit->memory_mib;
+        use.layout = fit->layout;
+        use.mode = static_cast<uint8_t>(mode);
+        ++use.vgpus;
+        ++on_node;
+      }
+    }
+    pods += std::min(on_node, HeldByNode(node, request));
+  }
+  return pods;
 }
 
 std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
@@ -447,6 +520,7 @@ std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
   if (!Validate(request) || (!request.mode.empty() && s.ModeOf(request.mode) == s.modes.size())) {
     return all;
   }
+  state_->mix.Weigh();
   Compiled pod = Compile(s, request);
   Choice choice;
   for (const auto& entry : s.nodes) {

@@ -1,8 +1,12 @@
 #include "devmgr/placement/fragmentation.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "devmgr/placement/model_name.h"
 
 // Compiled for wide registers as well, and chosen when the program starts. Not beside sanitizers,
 // whose runtime is not up by then; clang cannot do so behind a declaration.
@@ -25,6 +29,26 @@ int16_t Up(uint64_t n, uint64_t unit) {
 constexpr float kMany = 1e9f;
 constexpr float kHair = 0.0001f;
 
+// Scarcity: of what is free a class's room is so many tenths what one more pod could use, the rest
+// what pods would use that fill the node.
+constexpr int64_t kTenths = 10;
+constexpr int64_t kNextPod = 9;
+
+// What a class asks for, by the number of its pods. Not quite in proportion to their GPUs: pods
+// that come often can use room that is left before those that come rarely.
+double DemandOf(uint64_t pods, int16_t share, int16_t count) {
+  // To the power of 3/4, by roots: the same to the bit everywhere.
+  const double root = std::sqrt(share * count / 1e3);
+  return static_cast<double>(pods) * root * std::sqrt(root);
+}
+
+bool Accepts(const std::pair<std::vector<std::string>, std::vector<std::string>>& models,
+             std::string_view model) {
+  const auto means = [&](const std::string& text) { return MeansModel(text, model); };
+  return (models.first.empty() || std::any_of(models.first.begin(), models.first.end(), means)) &&
+         std::none_of(models.second.begin(), models.second.end(), means);
+}
+
 }  // namespace
 
 Mix::Mix() { Settle(); }
@@ -42,36 +66,124 @@ void Mix::Learn(const PodRequest& request) {
     }
   }
   if (count == 0) return;
-  ++counts_[{Up(most.share.millionths(), 1'000), Up(most.memory_mib, 64),
-             Up(most.memory_part.millionths(), 1'000), Up(count, 1), Up(request.cpu_milli, 100),
-             Up(request.memory_mib, 256)}];
+  Count& known = counts_[{Up(most.share.millionths(), 1'000), Up(most.memory_mib, 64),
+                          Up(most.memory_part.millionths(), 1'000), Up(count, 1),
+                          Up(request.cpu_milli, 100), Up(request.memory_mib, 256)}];
+  ++known.pods;
+  ++known.by_models[{request.models, request.not_models}];
   ++learned_;
   // Rarely, for every node's fragmentation is worked out anew then.
   if (learned_ >= settled_ + 16 + settled_ / 4) Settle();
 }
 
-void Mix::Settle() {
-  std::vector<std::pair<uint64_t, Class>> classes;
-  for (const auto& [key, count] : counts_) classes.emplace_back(count, key);
-  if (classes.empty()) {
-    for (const int share : {250, 500, 1'000}) {
-      classes.emplace_back(1, Class{static_cast<int16_t>(share), 0, 0, 1, 0, 0});
+void Mix::Add(const Supply& node) {
+  ++supply_[node];
+  weighed_ = false;
+}
+
+void Mix::Remove(const Supply& node) {
+  const auto it = supply_.find(node);
+  if (--it->second == 0) supply_.erase(it);
+  weighed_ = false;
+}
+
+void Mix::Weigh() {
+  if (weighed_) return;
+  WeighClasses();
+  ++version_;
+}
+
+void Mix::WeighClasses() {
+  weighed_ = true;
+  size_t models = 1;
+  for (const auto& [node, count] : supply_) models = std::max<size_t>(models, node.model + 1);
+  double cards = 0;
+  std::vector<double> of_model(models);
+  std::vector<std::string_view> names(models);
+  for (const auto& [node, count] : supply_) {
+    const auto number = static_cast<double>(count * node.cards);
+    of_model[node.model] += number;
+    cards += number;
+    names[node.model] = node.name;
+  }
+  std::vector<std::array<double, kClasses>> worth(models);
+  for (size_t m = 0; m < used_.size(); ++m) {
+    const auto& [key, known] = used_[m];
+    const auto [share, memory, part, count, cpu, host] = key;
+    // A bit for each kind of node: whether it is large enough.
+    std::vector<bool> large;
+    for (const auto& [node, number] : supply_) {
+      large.push_back(node.cards >= static_cast<size_t>(count) && node.cpu >= cpu &&
+                      node.host >= host && FreeNode::CardMemory(node.card_mib) >= memory);
+    }
+    for (const auto& [wanted, pods] : known.by_models) {
+      std::vector<bool> accepts(models);
+      for (size_t t = 0; t < models; ++t) accepts[t] = Accepts(wanted, names[t]);
+      double could = 0;  // GPUs that could ever take it
+      std::vector<bool> on(models, supply_.empty());
+      size_t kind = 0;
+      for (const auto& [node, number] : supply_) {
+        if (!large[kind++] || !accepts[node.model]) continue;
+        on[node.model] = true;
+        could += static_cast<double>(number * node.cards);
+      }
+      const double each = DemandOf(pods, share, count) / std::max(could, 1.0);
+      for (size_t t = 0; t < models; ++t) worth[t][m] += on[t] ? each : 0;
     }
   }
-  std::stable_sort(classes.begin(), classes.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  classes.resize(std::min(classes.size(), kClasses));
+  // A GPU is worth 1 in the mean.
+  double sum = 0;
+  for (size_t t = 0; t < models; ++t) {
+    for (const double w : worth[t]) sum += w * (supply_.empty() ? 1 : of_model[t] / cards);
+  }
+  worth_.assign(models, {});
+  for (size_t t = 0; t < models && sum > 0; ++t) {
+    double all = 0;
+    for (const double w : worth[t]) all += w;
+    if (all == 0) continue;
+    worth_[t].price = std::llround(std::min(all / sum, 1e6) * kPrice);
+    for (size_t m = 0; m < used_.size(); ++m) {
+      worth_[t].weight[m] = static_cast<int16_t>(worth[t][m] / all * kScale);
+      worth_[t].weights[m / kBlock] += worth_[t].weight[m];
+    }
+  }
+}
+
+void Mix::Settle() {
+  if (learned_ >= kMemory) {
+    learned_ = 0;
+    for (auto& [key, known] : counts_) {
+      known.pods = 0;
+      for (auto& [models, pods] : known.by_models) known.pods += pods /= 2;
+      std::erase_if(known.by_models, [](const auto& models) { return models.second == 0; });
+      learned_ += known.pods;
+    }
+    std::erase_if(counts_, [](const auto& known) { return known.second.pods == 0; });
+  }
+  used_.assign(counts_.begin(), counts_.end());
+  if (used_.empty()) {
+    for (const int16_t share : {250, 500, 1'000}) {
+      used_.push_back({{share, 0, 0, 1, 0, 0}, {1, {{{}, 1}}}});
+    }
+  }
+  const auto demand = [](const auto& known) {
+    return DemandOf(known.second.pods, std::get<0>(known.first), std::get<3>(known.first));
+  };
+  std::stable_sort(used_.begin(), used_.end(),
+                   [&](const auto& a, const auto& b) { return demand(a) > demand(b); });
+  used_.resize(std::min(used_.size(), kClasses));
   uint64_t sum = 0;
-  for (const auto& [count, key] : classes) sum += count;
-  blocks_ = (classes.size() + kBlock - 1) / kBlock;
+  for (const auto& [key, known] : used_) sum += known.pods;
+  blocks_ = (used_.size() + kBlock - 1) / kBlock;
   const size_t used = blocks_ * kBlock;
   weights_ = {};
   for (size_t m = 0; m < used; ++m) {
-    const auto [count, key] = m < classes.size() ? classes[m] : std::pair<uint64_t, Class>{};
+    const auto [key, known] = m < used_.size() ? used_[m] : std::pair<Class, Count>{};
     std::tie(share_[m], memory_[m], part_[m], count_[m], cpu_[m], host_[m]) = key;
-    weight_[m] = static_cast<int16_t>(count * kScale / sum);
+    weight_[m] = static_cast<int16_t>(known.pods * kScale / sum);
     weights_[m / kBlock] += weight_[m];
   }
+  WeighClasses();
   for (size_t m = 0; m < used; ++m) {
     const auto per = [](int16_t n) { return n > 0 ? 1.0f / static_cast<float>(n) : kMany; };
     together_[m] = static_cast<int16_t>(share_[m] * count_[m]);
@@ -90,7 +202,7 @@ void Mix::Settle() {
   ++version_;
 }
 
-Mix::Sum::Sum(const FreeNode& free) : cpu(free.cpu), host(free.host) {
+Mix::Sum::Sum(const FreeNode& free) : cpu(free.cpu), host(free.host), model(free.model) {
   for (size_t c = 0; c < free.cards; ++c) {
     Add({free.share[c], free.memory[c], free.part[c], 1});
   }
@@ -125,8 +237,10 @@ void Mix::Sum::Change(const Cards& from, const Cards& to) {
 // The inner loops run over the classes of a block, with 16-bit lanes where numbers are small: sums
 // stay below 2^15 per class (16 GPUs of 1 000) and below 2^31 over all, for the weights add up to
 // kScale.
-template <bool remainder>
+template <Rule rule>
 [[gnu::always_inline]] inline int64_t Mix::Lost(const Sum& node, size_t block) const {
+  constexpr bool remainder = rule != Rule::kFragmentation;
+  const Row& weight = rule == Rule::kScarcity ? worth_[node.model].weight : weight_;
   alignas(64) std::array<int16_t, kBlock> lost{}, fits{}, slots{};
   const size_t first = block * kBlock;
   const int16_t total = node.total;
@@ -159,7 +273,7 @@ template <bool remainder>
       // A little more, for what is not quite a whole number in binary.
       const auto pods = static_cast<int16_t>((least < by_host ? least : by_host) + 0.0005f);
       const auto f = static_cast<int16_t>(total - static_cast<int16_t>(pods * together_[m]));
-      left += f * weight_[m];
+      left += f * weight[m];
     }
   }
   int32_t unfit = 0;
@@ -168,17 +282,38 @@ template <bool remainder>
     const auto cannot = static_cast<int16_t>(
         -(int{fits[i] < count_[m]} | int{node.cpu < cpu_[m]} | int{node.host < host_[m]}));
     const auto f = static_cast<int16_t>((cannot & total) | (~cannot & lost[i]));
-    unfit += f * weight_[m];
+    unfit += f * weight[m];
+  }
+  if constexpr (rule == Rule::kScarcity) {
+    // Rounded down, so that less room is never worth more.
+    const Worth& worth = worth_[node.model];
+    const int64_t room = kTenths * total * worth.weights[block] - kNextPod * unfit -
+                         (kTenths - kNextPod) * int64_t{left};
+    return -(room * worth.price / (kPrice * kTenths / 2));
   }
   // Half of each, in halves.
   return remainder ? int64_t{left} + unfit : 2 * int64_t{unfit};
 }
 
 BATON_WIDE int64_t Mix::FragmentationOf(const Sum& node, size_t block) const {
-  return Lost<false>(node, block);
+  return Lost<Rule::kFragmentation>(node, block);
 }
 BATON_WIDE int64_t Mix::RemainderOf(const Sum& node, size_t block) const {
-  return Lost<true>(node, block);
+  return Lost<Rule::kRemainder>(node, block);
+}
+BATON_WIDE int64_t Mix::ScarcityOf(const Sum& node, size_t block) const {
+  return Lost<Rule::kScarcity>(node, block);
+}
+
+int64_t Mix::LossOf(Rule rule, const Sum& node, size_t block) const {
+  switch (rule) {
+    case Rule::kFragmentation:
+      return FragmentationOf(node, block);
+    case Rule::kRemainder:
+      return RemainderOf(node, block);
+    default:
+      return ScarcityOf(node, block);
+  }
 }
 
 Mix::Losses Mix::LossesOf(Rule rule, const Sum& node) const {
@@ -189,12 +324,13 @@ Mix::Losses Mix::LossesOf(Rule rule, const Sum& node) const {
 
 std::optional<int64_t> Mix::Growth(Rule rule, const Losses& before, const Sum& after, int64_t taken,
                                    int64_t limit) const {
-  // The least that it can be: the blocks that were looked at, and all that was taken for the rest.
+  // The least that a block's can be: all that was taken is lost to nobody; or, by scarcity, none.
+  const int64_t gain = rule == Rule::kScarcity ? 0 : 2 * taken;
   int64_t growth = 0;
-  for (const int64_t weight : weights_) growth -= 2 * taken * weight;
+  for (const int64_t weight : weights_) growth -= gain * weight;
   for (size_t b = 0; b < blocks_; ++b) {
     if (growth > limit) return std::nullopt;
-    growth += 2 * taken * weights_[b] + LossOf(rule, after, b) - before[b];
+    growth += gain * weights_[b] + LossOf(rule, after, b) - before[b];
   }
   return growth;
 }

@@ -11,8 +11,10 @@
 
 #include "base/file.h"
 #include "base/help_command.h"
+#include "base/random.h"
 #include "base/time.h"
 #include "devmgr/modes/time_slice.h"
+#include "devmgr/placement/churn.h"
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/replay.h"
 
@@ -32,6 +34,13 @@ struct Flags {
   bool learn = false;
   bool json = false;
   uint64_t seeds = 10;
+  std::string mix_from;
+  uint32_t islands = 0;
+  bool memory_scarce = false;
+  double load = 1;
+  std::string lifetimes = "exponential";
+  double warm_up = 1;
+  double measured = 2;
 };
 
 int Complain(const std::string& what) {
@@ -66,20 +75,73 @@ double Percent(policy::ShareSum part, policy::ShareSum whole) {
 struct Trace {
   std::vector<Node> nodes;
   std::vector<PodRequest> pods;
+  std::vector<PodRequest> mix;  // what is usual, as far as it is known beforehand
+  std::vector<double> lifetimes;
 };
+
+Result<std::vector<PodRequest>> ReadPods(const std::string& path, std::string* text) {
+  auto read = ReadFile(path, kTraceMax);
+  if (!read) return tl::unexpected(read.error());
+  auto pods = ReadTracePods(*read);
+  if (!pods) return Fail(pods.error().code, path + ": " + pods.error().message);
+  *text = std::move(*read);
+  return pods;
+}
+
+// Nodes of at least two GPUs for each island have so many.
+void Divide(std::vector<Node>& nodes, uint32_t islands) {
+  if (islands == 0) return;
+  for (Node& node : nodes) {
+    const size_t parts = node.cards.size() >= 2 * size_t{islands} ? islands : 1;
+    for (size_t c = 0; c < node.cards.size(); ++c) {
+      node.cards[c].island = static_cast<int32_t>(c * parts / node.cards.size());
+    }
+  }
+}
+
+// Memory is as often scarce as time: pods ask for half, once, one and a half times or three times
+// as large a part of it.
+void MakeMemoryScarce(std::vector<PodRequest>& pods) {
+  constexpr uint32_t kHalves[] = {1, 2, 3, 6};
+  for (size_t i = 0; i < pods.size(); ++i) {
+    Random random(i);
+    const uint32_t halves = kHalves[random.Between(0, 3)];
+    for (ContainerRequest& container : pods[i].containers) {
+      for (VgpuRequest& vgpu : container.vgpus) {
+        vgpu.memory_part = std::min(policy::kWhole, vgpu.share * halves / 2);
+      }
+    }
+  }
+}
 
 Result<Trace> ReadTrace(const Flags& flags) {
   Trace trace;
   const auto node_text = ReadFile(flags.nodes, kTraceMax);
   if (!node_text) return tl::unexpected(node_text.error());
-  const auto pod_text = ReadFile(flags.pods, kTraceMax);
-  if (!pod_text) return tl::unexpected(pod_text.error());
   auto nodes = ReadTraceNodes(*node_text);
   if (!nodes) return Fail(nodes.error().code, flags.nodes + ": " + nodes.error().message);
-  auto pods = ReadTracePods(*pod_text);
-  if (!pods) return Fail(pods.error().code, flags.pods + ": " + pods.error().message);
+  std::string text;
+  auto pods = ReadPods(flags.pods, &text);
+  if (!pods) return tl::unexpected(pods.error());
   trace.nodes = std::move(*nodes);
   trace.pods = std::move(*pods);
+  Divide(trace.nodes, flags.islands);
+  if (flags.memory_scarce) MakeMemoryScarce(trace.pods);
+  if (flags.lifetimes == "trace") {
+    auto lifetimes = ReadTraceLifetimes(text);
+    if (!lifetimes) {
+      return Fail(lifetimes.error().code, flags.pods + ": " + lifetimes.error().message);
+    }
+    trace.lifetimes = std::move(*lifetimes);
+  }
+  if (!flags.mix_from.empty()) {
+    auto mix = ReadPods(flags.mix_from, &text);
+    if (!mix) return tl::unexpected(mix.error());
+    trace.mix = std::move(*mix);
+    if (flags.memory_scarce) MakeMemoryScarce(trace.mix);
+  } else if (!flags.learn) {
+    trace.mix = trace.pods;
+  }
   const auto no_gpus = [](const Node& node) { return node.cards.empty(); };
   if (std::all_of(trace.nodes.begin(), trace.nodes.end(), no_gpus)) {
     return Fail(ErrorCode::kInvalid, flags.nodes + ": there are no GPUs");
@@ -93,35 +155,46 @@ struct Outcome {
   double at_130 = 0;
   double fragmentation = 0;
   uint64_t placed_100 = 0;
+  uint64_t on_gpus_100 = 0;  // of these, the pods that have GPUs
   uint64_t placed = 0;
   uint64_t failed = 0;
   double p99_us = 0;
 };
 
-Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const Flags& flags) {
-  const TimeSlice time_slice;
-  const SharingMode* const modes[] = {&time_slice};
-  Cluster cluster(modes, policy);
+Result<void> Fill(Cluster& cluster, const Trace& trace, const Flags& flags) {
   for (const Node& node : trace.nodes) {
     if (const auto set = cluster.SetNode(node); !set) {
       return Fail(set.error().code, flags.nodes + ": " + set.error().message);
     }
+  }
+  return {};
+}
+
+Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const Flags& flags) {
+  const TimeSlice time_slice;
+  const SharingMode* const modes[] = {&time_slice};
+  Cluster cluster(modes, policy);
+  if (const auto filled = Fill(cluster, trace, flags); !filled) {
+    return tl::unexpected(filled.error());
   }
   Outcome o;
   o.capacity = CapacityOf(cluster);
   const std::vector<PodRequest> arrivals =
       Arrivals(trace.pods, o.capacity, flags.demand, policy.seed);
   Replay replay(cluster, {.whole = flags.whole, .learn = flags.learn});
-  if (!flags.learn) replay.Know(trace.pods);
+  replay.Know(trace.mix);
   std::vector<double> decisions_us;
   decisions_us.reserve(arrivals.size());
+  uint64_t on_gpus = 0;
   for (const PodRequest& pod : arrivals) {
     const Instant start = MonotonicNow();
-    replay.Arrive(pod);
+    const bool placed = replay.Arrive(pod);
+    if (placed && DemandOf(pod) > policy::Share(0)) ++on_gpus;
     decisions_us.push_back(static_cast<double>(Nanos(MonotonicNow() - start)) / 1e3);
     if (replay.arrived() <= o.capacity) {
       o.at_100 = Percent(replay.allocated(), o.capacity);
       o.placed_100 = replay.placed();
+      o.on_gpus_100 = on_gpus;
     }
     if (flags.json || !isatty(STDERR_FILENO) || decisions_us.size() % 512 != 0) continue;
     std::fprintf(stderr, "\r%zu of %zu pods, %.2f %% allocated \r", decisions_us.size(),
@@ -154,6 +227,7 @@ int Run(const Flags& flags) {
                                            {"allocation_at_100", o->at_100},
                                            {"allocation_at_130", o->at_130},
                                            {"fragmentation", o->fragmentation},
+                                           {"pods_on_gpus_at_100", o->on_gpus_100},
                                            {"placed", o->placed},
                                            {"failed", o->failed},
                                            {"decision_p99_us", o->p99_us}};
@@ -167,6 +241,8 @@ int Run(const Flags& flags) {
   std::printf("allocation at 100 %%  %.2f %%, %llu pods placed\n", o->at_100, Count{o->placed_100});
   std::printf("allocation at %.0f %%  %.2f %%, %llu pods placed, %llu dropped\n",
               flags.demand * 100, o->at_130, Count{o->placed}, Count{o->failed});
+  std::printf("pods per GPU         %.2f at 100 %%, of those that ask for some\n",
+              static_cast<double>(o->on_gpus_100) / policy::Ratio(o->capacity));
   std::printf("fragmentation        %.2f %% of all GPUs: free, and of no use to the usual pod\n",
               o->fragmentation);
   std::printf("a decision, p99      %.0f us\n", o->p99_us);
@@ -175,6 +251,7 @@ int Run(const Flags& flags) {
 
 // A table of all policies, each the mean of the seeds.
 int Compare(const Flags& flags) {
+  if (const auto policy = PolicyOf(flags); !policy) return Complain(policy.error().message);
   const auto trace = ReadTrace(flags);
   if (!trace) return Complain(trace.error().message);
   struct Row {
@@ -185,6 +262,8 @@ int Compare(const Flags& flags) {
   };
   const Rule standard = PlacementPolicy().nodes;
   const Row rows[] = {
+      {Rule::kScarcity, "", false, false},
+      {Rule::kScarcity, ", mix learned on the way", true, false},
       {Rule::kFragmentation, "", false, false},
       {Rule::kFragmentation, ", mix learned on the way", true, false},
       {Rule::kRemainder, "", false, false},
@@ -199,7 +278,9 @@ int Compare(const Flags& flags) {
       "| policy | at 100 %% | least to most | at %.0f %% | fragmentation | pods placed at "
       "100 %% | decision p99 |\n| --- | --- | --- | --- | --- | --- | --- |\n",
       flags.demand * 100);
+  const Trace unknown{trace->nodes, trace->pods, {}, {}};
   for (const Row& row : rows) {
+    if (flags.policy != "default" && flags.policy != RuleName(row.rule)) continue;
     Outcome mean;
     double least = 100;
     double most = 0;
@@ -209,7 +290,8 @@ int Compare(const Flags& flags) {
       one.seed = seed;
       one.learn = row.learn;
       one.whole = row.whole;
-      const auto o = Measure(*trace, *PolicyOf(one), one);
+      const bool known = !row.learn || !flags.mix_from.empty();
+      const auto o = Measure(known ? *trace : unknown, *PolicyOf(one), one);
       if (!o) return Complain(o.error().message);
       mean.at_100 += o->at_100;
       mean.at_130 += o->at_130;
@@ -231,22 +313,96 @@ int Compare(const Flags& flags) {
   return 0;
 }
 
+// A table of all policies, or of one, under churn; each the mean of the seeds.
+int Steady(const Flags& flags) {
+  const auto trace = ReadTrace(flags);
+  if (!trace) return Complain(trace.error().message);
+  if (const auto policy = PolicyOf(flags); !policy) return Complain(policy.error().message);
+  constexpr Rule kRules[] = {Rule::kScarcity, Rule::kFragmentation, Rule::kRemainder,
+                             Rule::kBinpack, Rule::kFirstFit};
+  std::printf(
+      "| policy | allocated | least to most | refused: part of a GPU | one GPU | several GPUs |\n"
+      "| --- | --- | --- | --- | --- | --- |\n");
+  const TimeSlice time_slice;
+  const SharingMode* const modes[] = {&time_slice};
+  for (const Rule rule : kRules) {
+    Flags one = flags;
+    if (flags.policy == "default") {
+      one.policy = RuleName(rule);
+    } else if (rule != kRules[0]) {
+      break;
+    }
+    double sum = 0;
+    double least = 100;
+    double most = 0;
+    ChurnOutcome all;
+    for (one.seed = 0; one.seed < flags.seeds; ++one.seed) {
+      Cluster cluster(modes, *PolicyOf(one));
+      if (const auto filled = Fill(cluster, *trace, flags); !filled) {
+        return Complain(filled.error().message);
+      }
+      for (const PodRequest& pod : trace->mix) cluster.Learn(pod);
+      const ChurnOutcome o =
+          Churn(cluster, trace->pods, trace->lifetimes,
+                {flags.load, one.seed, flags.warm_up, flags.measured, flags.learn});
+      const double allocated = o.allocated * 100;
+      sum += allocated;
+      least = std::min(least, allocated);
+      most = std::max(most, allocated);
+      for (size_t kind = 0; kind < ChurnOutcome::kKinds; ++kind) {
+        all.arrived[kind] += o.arrived[kind];
+        all.refused[kind] += o.refused[kind];
+      }
+    }
+    const auto refused = [&](ChurnOutcome::Kind kind) {
+      const auto arrived = static_cast<double>(all.arrived[kind]);
+      return arrived > 0 ? 100 * static_cast<double>(all.refused[kind]) / arrived : 0;
+    };
+    std::printf("| %s | **%.2f** | %.2f to %.2f | %.1f %% | %.1f %% | %.1f %% |\n",
+                one.policy.c_str(), sum / static_cast<double>(flags.seeds), least, most,
+                refused(ChurnOutcome::kFraction), refused(ChurnOutcome::kOne),
+                refused(ChurnOutcome::kSeveral));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+// What says how a trace is read.
+void AddTrace(CLI::App& command, Flags& flags) {
+  command.add_option("NODES", flags.nodes, "CSV: sn,cpu_milli,memory_mib,gpu,model")->required();
+  command
+      .add_option("PODS", flags.pods,
+                  "CSV: name,cpu_milli,memory_mib,num_gpu,gpu_milli and, if any, gpu_spec")
+      ->required();
+  command
+      .add_option("--mix-from", flags.mix_from,
+                  "The usual mix of pods is that of this file, not that of PODS")
+      ->type_name("FILE");
+  command
+      .add_option("--islands", flags.islands,
+                  "NVLink islands of each node that has two GPUs for each; 0: no NVLink")
+      ->type_name("N")
+      ->check(CLI::Range(0, 8).description(""))
+      ->capture_default_str();
+  command.add_flag(
+      "--memory-scarce", flags.memory_scarce,
+      "Pods ask for 0.5, 1, 1.5 or 3 times as large a part of a GPU's memory as of its "
+      "time, by chance");
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("What a placement policy makes of a cluster", "baton-place");
   app.require_subcommand(1);
   Flags flags;
   CLI::App* replay = app.add_subcommand(
       "replay", "Pods of a trace arrive one by one and stay; how much of the GPUs is given away?");
-  replay->add_option("NODES", flags.nodes, "CSV: sn,cpu_milli,memory_mib,gpu,model")->required();
+  AddTrace(*replay, flags);
   replay
-      ->add_option("PODS", flags.pods,
-                   "CSV: name,cpu_milli,memory_mib,num_gpu,gpu_milli and, if any, gpu_spec")
-      ->required();
-  replay
-      ->add_option("--policy", flags.policy,
-                   "For nodes and GPUs: fgd, remainder, binpack, spread, first-fit, random or "
-                   "default, which is " +
-                       std::string(RuleName(PlacementPolicy().nodes)))
+      ->add_option(
+          "--policy", flags.policy,
+          "For nodes and GPUs: scarcity, fgd, remainder, binpack, spread, first-fit, random or "
+          "default, which is " +
+              std::string(RuleName(PlacementPolicy().nodes)))
       ->type_name("RULE")
       ->capture_default_str();
   replay->add_option("--cards", flags.cards, "Another rule for the GPUs of a node")
@@ -274,8 +430,8 @@ Examples:
   CLI::App* compare = app.add_subcommand(
       "compare",
       "All policies on one trace, each the mean of several orders of arrival, as a table");
-  compare->add_option("NODES", flags.nodes, "As for replay")->required();
-  compare->add_option("PODS", flags.pods, "As for replay")->required();
+  AddTrace(*compare, flags);
+  compare->add_option("--policy", flags.policy, "Only this rule")->type_name("RULE");
   compare->add_option("--seeds", flags.seeds, "Orders of arrival: seeds 0, 1, ...")
       ->type_name("N")
       ->check(CLI::Range(1, 1000).description(""))
@@ -284,6 +440,41 @@ Examples:
       ->type_name("X")
       ->check(CLI::Range(0.01, 10.0).description(""))
       ->capture_default_str();
+  CLI::App* churn = app.add_subcommand(
+      "churn", "Pods come and go at a steady load: how much is given away, and who is refused?");
+  AddTrace(*churn, flags);
+  churn->add_option("--policy", flags.policy, "Only this rule; default: all but random and spread")
+      ->type_name("RULE");
+  churn->add_option("--load", flags.load, "GPU time asked for, as a multiple of the cluster's")
+      ->type_name("X")
+      ->check(CLI::Range(0.01, 10.0).description(""))
+      ->capture_default_str();
+  churn
+      ->add_option(
+          "--lifetimes", flags.lifetimes,
+          "exponential, the same mean for all pods; or trace: deletion_time - creation_time")
+      ->check(CLI::IsMember({"exponential", "trace"}))
+      ->capture_default_str();
+  churn->add_option("--warm-up", flags.warm_up, "Mean lifetimes before it counts")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1'000.0).description(""))
+      ->capture_default_str();
+  churn->add_option("--for", flags.measured, "Mean lifetimes that count")
+      ->type_name("X")
+      ->check(CLI::Range(0.01, 1'000.0).description(""))
+      ->capture_default_str();
+  churn->add_flag("--learn", flags.learn, "As for replay");
+  churn->add_option("--seeds", flags.seeds, "As for compare")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000).description(""))
+      ->capture_default_str();
+  churn->footer(
+      R"(Pods are drawn by chance from PODS and arrive by a Poisson process; one that does not fit is refused.
+What is allocated is the mean over time. It begins with the pods that would be there after a long time.
+
+Examples:
+  baton-place churn nodes.csv pods.csv --load 1.1
+  baton-place churn nodes.csv pods.csv --policy binpack --lifetimes trace --seeds 3)");
   AddHelpCommand(app);
   try {
     app.parse(argc, argv);
@@ -292,6 +483,10 @@ Examples:
   }
   // CLI::Range lets it through.
   if (std::isnan(flags.demand)) return Complain("--demand: nan is not a number");
+  for (const double number : {flags.load, flags.warm_up, flags.measured}) {
+    if (std::isnan(number)) return Complain("--load, --warm-up, --for: nan is not a number");
+  }
+  if (churn->parsed()) return Steady(flags);
   return compare->parsed() ? Compare(flags) : Run(flags);
 }
 

@@ -22,7 +22,8 @@ struct PlacementOptions {
   void Visit(V& v) {
     const auto rule = [&v](const char* key, Rule& value, const char* comment) {
       std::string name(RuleName(value));
-      v.Choice(key, name, {"fgd", "remainder", "binpack", "spread", "first-fit", "random"},
+      v.Choice(key, name,
+               {"scarcity", "fgd", "remainder", "binpack", "spread", "first-fit", "random"},
                comment);
       if (auto parsed = ParseRule(name)) value = *parsed;
     };
@@ -31,12 +32,12 @@ struct PlacementOptions {
       v.Ratio(key, part, 0, 1, comment);
       thousandths = (part + policy::kShareMin / 2) / policy::kShareMin;
     };
-    rule(
-        "nodes", policy.nodes,
-        "Rules for a pod's node, and for its GPUs on that node. fgd and remainder: the rest "
-        "stays\n"
-        "most useful for pods like those seen so far; binpack: least room left; spread: most room\n"
-        "left; first-fit: by name; random.");
+    rule("nodes", policy.nodes,
+         "Rules for a pod's node, and for its GPUs on that node. scarcity, fgd and remainder: the "
+         "rest\n"
+         "stays most useful for pods like those seen so far; binpack: least room left; spread: "
+         "most room\n"
+         "left; first-fit: by name; random.");
     rule("cards", policy.cards, nullptr);
     weight("memory_weight", policy.memory_weight,
            "How full a GPU is: memory_weight * memory caps + share_weight * requests. Their sum is "

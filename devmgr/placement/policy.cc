@@ -7,7 +7,8 @@
 namespace baton::devmgr {
 namespace {
 
-constexpr std::array<std::pair<Rule, std::string_view>, 6> kRules = {{
+constexpr std::array<std::pair<Rule, std::string_view>, 7> kRules = {{
+    {Rule::kScarcity, "scarcity"},
     {Rule::kFragmentation, "fgd"},
     {Rule::kRemainder, "remainder"},
     {Rule::kBinpack, "binpack"},

@@ -19,17 +19,20 @@ enum class Rule : uint8_t {
   kFirstFit,  // the first by name
   kRandom,    // any, by the seed
   // Fragmentation gradient descent (devmgr/placement/fragmentation.h): what of the free GPU time
-  // pods of the usual mix could not use grows least. In steps of 0.08 of a GPU: less is noise. The
-  // default.
+  // pods of the usual mix could not use grows least. In steps of 0.08 of a GPU: less is noise.
   kFragmentation,
   // What the usual pods would leave over, were they to fill the node, grows least. Better than that
   // where pods only come, and few of them ask for several GPUs; else worse (docs/results).
   kRemainder,
+  // What the usual pods could use loses least, each class of them weighed by what it asks for
+  // beside what there is for it (the same header); in steps of 0.04 of a GPU, then the node with
+  // the least left. The default.
+  kScarcity,
 };
 
 struct PlacementPolicy {
-  Rule nodes = Rule::kFragmentation;
-  Rule cards = Rule::kFragmentation;
+  Rule nodes = Rule::kScarcity;
+  Rule cards = Rule::kScarcity;
   // u = memory_weight x used memory + share_weight x used share, in thousandths; their sum is 1
   // 000.
   uint32_t memory_weight = 700;
@@ -39,7 +42,8 @@ struct PlacementPolicy {
   friend bool operator==(const PlacementPolicy&, const PlacementPolicy&) = default;
 };
 
-// "fgd", "remainder", "binpack", "spread", "first-fit", "random". kInvalid names what there is.
+// "scarcity", "fgd", "remainder", "binpack", "spread", "first-fit", "random". kInvalid names what
+// there is.
 Result<Rule> ParseRule(std::string_view text);
 std::string_view RuleName(Rule rule);
 

@@ -5,16 +5,20 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/check.h"
 #include "devmgr/placement/gang.h"
 #include "devmgr/placement/replay.h"
+#include "devmgr/placement/team_order.h"
 
 namespace baton::devmgr {
 namespace {
 
 constexpr size_t kShapesMax = 256;
+// Nodes on which a pod would take more than a ceiling allows, before it is refused.
+constexpr uint32_t kTriesBelowCeiling = 32;
 
 // A pod, or the pods of a gang: what is placed as one.
 struct Unit {
@@ -37,9 +41,10 @@ struct Unit {
 enum class Fate : uint8_t {
   kWaits,  // not tried yet
   kPlaced,
-  kNoRoom,   // or only where it is kept for others
-  kCeiling,  // its team's, or of one above
-  kWrong,    // it can never be placed
+  kNoRoom,    // or only where it is kept for others
+  kCeiling,   // its team's, or of one above
+  kTooLarge,  // likewise, on each of many nodes: nobody is displaced for it
+  kWrong,     // it can never be placed
 };
 
 std::vector<Unit> UnitsOf(std::span<const WaitingPod> waiting) {
@@ -66,10 +71,10 @@ std::vector<Unit> UnitsOf(std::span<const WaitingPod> waiting) {
 class Rounds {
  public:
   Rounds(Cluster& cluster, Modes modes, std::span<const WaitingPod> waiting, const Quotas& quotas,
-         const Factors& factors, const RoundOptions& options)
+         const Standings& standings, const RoundOptions& options)
       : cluster_(cluster),
         modes_(modes),
-        factors_(factors),
+        standings_(standings),
         options_(options),
         ledger_(quotas, cluster),
         units_(UnitsOf(waiting)),
@@ -105,12 +110,6 @@ class Rounds {
     }
   }
 
-  uint64_t FactorOf(const std::string& team) const {
-    const auto it = factors_.find(team);
-    if (it == factors_.end()) return policy::kMillion;
-    return std::clamp<uint32_t>(it->second, 1, policy::kMillion);
-  }
-
   void TryAll() {
     // By priority, the highest first; then by team, its units in the order in which they came.
     std::map<int32_t, std::map<std::string, std::deque<size_t>>, std::greater<>> queues;
@@ -120,28 +119,39 @@ class Rounds {
       return std::tie(units_[a].since, units_[a].name()) <
              std::tie(units_[b].since, units_[b].name());
     });
-    for (const size_t u : order) queues[units_[u].priority()][units_[u].team()].push_back(u);
-    std::map<std::string, policy::ShareSum> given;  // in this round
+    std::set<std::string> teams_here;
+    for (const size_t u : order) {
+      queues[units_[u].priority()][units_[u].team()].push_back(u);
+      teams_here.insert(units_[u].team());
+    }
+    if (teams_here.size() > 1) order_.emplace(standings_, cluster_, options_.ahead);
+    for (const Kept& kept : kept_) {
+      if (kept.entitled) TryAndCharge(kept.unit);
+    }
     for (auto& [priority, teams] : queues) {
       while (!teams.empty()) {
         auto next = teams.begin();
-        for (auto team = teams.begin(); team != teams.end(); ++team) {
-          const uint64_t factor = FactorOf(team->first);
-          const uint64_t best = FactorOf(next->first);
-          const policy::ShareSum left = given[team->first] * best;
-          const policy::ShareSum right = given[next->first] * factor;
-          if (left < right || (left == right && factor > best)) next = team;
+        for (auto team = std::next(next); team != teams.end(); ++team) {
+          if (order_->Before(team->first, next->first)) next = team;
         }
         const size_t u = next->second.front();
         next->second.pop_front();
-        if (Try(u)) {
-          // What takes no GPU takes something too.
-          given[next->first] += std::max<policy::ShareSum>(policy::ShareSum(units_[u].asked.share),
-                                                           policy::kShareMin);
-        }
+        if (fates_[u] == Fate::kWaits) TryAndCharge(u);
         if (next->second.empty()) teams.erase(next);
       }
     }
+    if (!order_) return;
+    std::vector<std::string> places(teams_here.begin(), teams_here.end());
+    std::sort(places.begin(), places.end(),
+              [&](const std::string& a, const std::string& b) { return order_->Before(a, b); });
+    for (size_t i = 0; i < places.size(); ++i) place_of_[places[i]] = i;
+  }
+
+  void TryAndCharge(size_t u) {
+    if (!Try(u) || !order_) return;
+    // What takes no GPU takes something too.
+    order_->Charge(units_[u].team(),
+                   std::max<uint64_t>(units_[u].asked.share, policy::kShareMin.millionths()));
   }
 
   // Whether it was placed.
@@ -151,9 +161,23 @@ class Rounds {
     if (const auto admitted = AdmitAll(unit); !admitted) {
       return Refuse(u, Fate::kCeiling, admitted.error());
     }
-    const Names avoided = KeptFrom(u);
-    const auto placements =
+    Names avoided = KeptFrom(u);
+    auto placements =
         unit.pods.size() == 1 ? TryOne(unit.first(), avoided) : TryGang(unit, avoided);
+    // Where a whole GPU, or a part of its memory, is more than a ceiling allows, a smaller one may
+    // not be.
+    for (uint32_t tries = 0; placements && unit.pods.size() == 1; ++tries) {
+      const auto admitted = ledger_.Admit(unit.first(), TakenBy(placements->front()));
+      if (admitted) break;
+      BATON_CHECK(cluster_.Delete(unit.first().name).has_value());
+      avoided.insert(placements->front().node);
+      auto elsewhere = tries < kTriesBelowCeiling ? TryOne(unit.first(), avoided) : placements;
+      if (!elsewhere || tries == kTriesBelowCeiling) {
+        return Refuse(u, tries == kTriesBelowCeiling ? Fate::kTooLarge : Fate::kCeiling,
+                      admitted.error());
+      }
+      placements = std::move(elsewhere);
+    }
     if (!placements) {
       const ErrorCode code = placements.error().code;
       const bool room = code == ErrorCode::kExhausted || code == ErrorCode::kUnavailable;
@@ -185,33 +209,23 @@ class Rounds {
   bool Refuse(size_t u, Fate fate, const Error& error) {
     fates_[u] = fate;
     for (const WaitingPod* pod : units_[u].pods) {
-      round_.refused.push_back({pod->request.name, error.code, error.message, 0});
+      round_.refused.push_back({pod->request.name, error.code, error.message, 0,
+                                fate == Fate::kCeiling || fate == Fate::kTooLarge});
     }
     return false;
   }
 
   void CountPassedOver() {
-    const auto came = [&](size_t u) {
-      return std::pair(units_[u].since, std::string_view(units_[u].name()));
-    };
-    // They were tried by priority, so who was placed after one is of no higher priority; of those
-    // that were placed before it, who came last counts.
-    size_t last = 0;
-    std::map<int32_t, std::pair<uint64_t, std::string_view>> latest;
+    size_t last = 0;  // that was placed
     for (size_t t = 0; t < tried_.size(); ++t) {
-      if (fates_[tried_[t]] != Fate::kPlaced) continue;
-      last = t;
-      auto& there = latest[units_[tried_[t]].priority()];
-      there = std::max(there, came(tried_[t]));
+      if (fates_[tried_[t]] == Fate::kPlaced) last = t;
     }
     std::map<std::string_view, uint32_t> counts;
     for (size_t t = 0; t < tried_.size(); ++t) {
       const size_t u = tried_[t];
       if (fates_[u] == Fate::kPlaced) continue;
       Unit& unit = units_[u];
-      const auto rival = latest.find(unit.priority());
-      const bool overtaken = fates_[u] == Fate::kNoRoom &&
-                             (t < last || (rival != latest.end() && rival->second > came(u)));
+      const bool overtaken = fates_[u] == Fate::kNoRoom && t < last;
       if (overtaken && unit.passed_over < UINT32_MAX) ++unit.passed_over;
       for (const WaitingPod* pod : unit.pods) counts[pod->request.name] = unit.passed_over;
     }
@@ -296,67 +310,128 @@ class Rounds {
     return " fits only on nodes that are kept for others";
   }
 
-  void Propose() {
-    Names spared = fresh_;
-    spared.insert(options_.spared.begin(), options_.spared.end());
-    if (options_.proposals == 0) return;
-    // Some find nothing; they are not worth all of a round's time.
-    uint64_t attempts = uint64_t{options_.proposals} * 2;
+  // Those for whom others might go, in the order in which they were tried; those that were looked
+  // for in vain come last.
+  std::vector<size_t> Candidates() const {
     int32_t lowest = INT32_MAX;  // priority of what may go
     for (const auto& [name, pod] : cluster_.pods()) {
       lowest = std::min(lowest, pod.request.priority);
     }
-    std::vector<PodRequest> vain;  // ever fewer may go, so what was in vain once is in vain again
-    std::vector<size_t> order;
-    std::map<std::string_view, size_t> by_name;
-    for (size_t u = 0; u < units_.size(); ++u) by_name.emplace(units_[u].name(), u);
-    for (const Refusal& refusal : round_.refused) {
-      const auto it = by_name.find(refusal.pod);
-      if (it != by_name.end() && units_[it->second].pods.size() == 1) order.push_back(it->second);
-    }
-    Names avoided;
-    for (const size_t u : order) {
-      if (attempts == 0 || round_.proposals.size() >= options_.proposals) return;
-      if (fates_[u] != Fate::kNoRoom && fates_[u] != Fate::kCeiling) continue;
+    std::vector<size_t> candidates;
+    for (const size_t u : tried_) {
       const Unit& unit = units_[u];
-      if (!unit.pods.front()->displaces) continue;
+      if (unit.pods.size() != 1 || !unit.pods.front()->displaces) continue;
+      if (fates_[u] != Fate::kNoRoom && fates_[u] != Fate::kCeiling) continue;
+      const bool above = unit.priority() > lowest;
+      if (above || ledger_.Entitled(unit.team(), unit.asked)) candidates.push_back(u);
+    }
+    std::stable_partition(candidates.begin(), candidates.end(),
+                          [&](size_t u) { return !units_[u].pods.front()->sought; });
+    return candidates;
+  }
+
+  void Propose() {
+    if (options_.proposals == 0) return;
+    Names spared = fresh_;
+    spared.insert(options_.spared.begin(), options_.spared.end());
+    // Some find nothing; they are not worth all of a round's time.
+    uint64_t attempts = uint64_t{options_.proposals} * 2;
+    std::vector<PodRequest> vain;  // ever fewer may go, so what was in vain once is in vain again
+    std::set<std::string_view> sought;
+    Names avoided;
+    for (const size_t u : Candidates()) {
+      const Unit& unit = units_[u];
       const PodRequest& request = unit.first();
-      if (request.priority <= lowest && !ledger_.Entitled(unit.team(), unit.asked)) continue;
       PodRequest shape = request;
       shape.name.clear();
-      if (std::find(vain.begin(), vain.end(), shape) != vain.end()) continue;
+      if (std::find(vain.begin(), vain.end(), shape) != vain.end()) {
+        sought.insert(unit.name());
+        continue;
+      }
+      if (attempts == 0 || round_.proposals.size() >= options_.proposals) {
+        round_.more |= !unit.pods.front()->sought;
+        continue;
+      }
       --attempts;
       Names nodes = KeptFrom(u);
       nodes.insert(avoided.begin(), avoided.end());
-      DisplacementOptions displace;
-      displace.spared = &spared;
-      displace.avoided = &nodes;
-      displace.decisions = options_.decisions;
-      bool reclaims = true;
-      auto found = Reclaim(cluster_, modes_, ledger_, request, displace);
-      if (!found) {
-        reclaims = false;
-        const PodTest unprotected = ledger_.Unprotected(unit.team());
-        if (fates_[u] == Fate::kCeiling) {
-          displace.enough = [&](std::span<const PlacedPod* const> gone) {
-            return ledger_.Admit(request, unit.asked, gone).has_value();
-          };
-        }
-        found = LeastDisturbance(
-            cluster_, modes_, request,
-            [&](const PlacedPod& pod) {
-              return pod.request.priority < request.priority && unprotected(pod);
-            },
-            displace);
-      }
+      // For whom a node was kept from it may have a place by now.
+      if (fates_[u] == Fate::kNoRoom && DecideOff(cluster_, request, nodes)) continue;
+      auto found = Displace(u, spared, nodes);
       if (!found) {
         vain.push_back(std::move(shape));
+        sought.insert(unit.name());
         continue;
       }
-      spared.insert(found->pods.begin(), found->pods.end());
-      avoided.insert(found->node);
-      round_.proposals.push_back({request.name, reclaims, *std::move(found)});
+      spared.insert(found->displacement.pods.begin(), found->displacement.pods.end());
+      avoided.insert(found->displacement.node);
+      round_.proposals.push_back(*std::move(found));
     }
+    std::map<std::string_view, bool> before;
+    for (const Unit& unit : units_) {
+      for (const WaitingPod* pod : unit.pods) before.emplace(pod->request.name, pod->sought);
+    }
+    for (Refusal& refusal : round_.refused) {
+      refusal.sought = before.at(refusal.pod) || sought.contains(refusal.pod);
+    }
+  }
+
+  // By its team's guarantee, else by its priority.
+  Result<Proposal> Displace(size_t u, const Names& spared, const Names& nodes) const {
+    const Unit& unit = units_[u];
+    const PodRequest& request = unit.first();
+    DisplacementOptions displace;
+    displace.spared = &spared;
+    displace.avoided = &nodes;
+    displace.decisions = options_.decisions;
+    if (auto found = Reclaim(cluster_, modes_, ledger_, request, displace);
+        found && IsAllowed(request, *found)) {
+      return Proposal{request.name, true, *std::move(found)};
+    }
+    const PodTest unprotected = ledger_.Unprotected(unit.team());
+    if (fates_[u] == Fate::kCeiling) {
+      displace.enough = [&](std::span<const PlacedPod* const> gone) {
+        return ledger_.Admit(request, unit.asked, gone).has_value();
+      };
+    }
+    auto found = LeastDisturbance(
+        cluster_, modes_, request,
+        [&](const PlacedPod& pod) {
+          return pod.request.priority < request.priority && unprotected(pod);
+        },
+        displace);
+    if (!found) return tl::unexpected(found.error());
+    if (!IsAllowed(request, *found)) {
+      return Fail(ErrorCode::kExhausted, request.name + " would be beyond its team's ceiling");
+    }
+    return Proposal{request.name, false, *std::move(found)};
+  }
+
+  // Ceilings allow what the pod takes where it would go, which may be more than it asks for: a
+  // whole GPU has all of its memory.
+  bool IsAllowed(const PodRequest& request, const Displacement& displacement) const {
+    std::vector<const PlacedPod*> gone;
+    for (const std::string& name : displacement.pods) gone.push_back(cluster_.Find(name));
+    return ledger_.Admit(request, TakenBy(displacement.placement), gone).has_value();
+  }
+
+  // Those that find no room and are of a team that would come first even after it had been given
+  // them.
+  std::set<size_t> FarBehind() const {
+    std::set<size_t> units;
+    if (!order_) return units;
+    TeamOrder order = *order_;
+    for (const size_t u : tried_) {
+      const std::string team = units_[u].team();
+      if (fates_[u] != Fate::kNoRoom || place_of_.at(team) != 0) continue;
+      order.Charge(team, units_[u].asked.share);
+      const bool first = std::all_of(place_of_.begin(), place_of_.end(), [&](const auto& other) {
+        return other.first == team || order.Before(team, other.first);
+      });
+      if (!first) break;
+      units.insert(u);
+    }
+    return units;
   }
 
   void Keep() {
@@ -373,20 +448,23 @@ class Rounds {
       const Kept* kept;  // null: it has none yet
     };
     std::vector<Claim> claims;
+    const std::set<size_t> far_behind = FarBehind();
     for (size_t u = 0; u < units_.size(); ++u) {
       if (fates_[u] != Fate::kNoRoom || has[u]) continue;
       const auto kept =
           std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.unit == u; });
       if (kept != kept_.end()) {
         claims.push_back({u, &*kept});
-      } else if (units_[u].passed_over >= options_.patience) {
+      } else if (units_[u].passed_over >= options_.patience || far_behind.contains(u)) {
         claims.push_back({u, nullptr});
       }
     }
     // Among those of one priority nobody loses what is kept for him.
     const auto rank = [&](const Claim& claim) {
       const Unit& unit = units_[claim.unit];
-      return std::tuple(-int64_t{unit.priority()}, claim.kept == nullptr, unit.since,
+      const auto place = place_of_.find(unit.team());
+      return std::tuple(-int64_t{unit.priority()}, claim.kept == nullptr,
+                        place == place_of_.end() ? 0 : place->second, unit.since,
                         std::string_view(unit.name()));
     };
     std::sort(claims.begin(), claims.end(),
@@ -399,7 +477,7 @@ class Rounds {
       if (claim.kept != nullptr && Free(claim.kept->nodes, taken) &&
           FitsWhenEmpty(unit, claim.kept->nodes)) {
         nodes = claim.kept->nodes;
-      } else if (unit.passed_over >= options_.patience) {
+      } else if (unit.passed_over >= options_.patience || far_behind.contains(claim.unit)) {
         nodes = NodesFor(unit, taken);
       }
       if (nodes.empty()) continue;
@@ -496,12 +574,14 @@ class Rounds {
 
   Cluster& cluster_;
   const Modes modes_;
-  const Factors& factors_;
+  const Standings& standings_;
   const RoundOptions& options_;
   Ledger ledger_;
   std::vector<Unit> units_;
   std::vector<Fate> fates_;
-  std::vector<size_t> tried_;  // in that order
+  std::vector<size_t> tried_;               // in that order
+  std::optional<TeamOrder> order_;          // nothing: all are of one team
+  std::map<std::string, size_t> place_of_;  // by team, once all were tried: the first comes first
   std::vector<Kept> kept_;
   std::vector<std::pair<PodRequest, Error>> full_;  // shapes that fit nowhere any more
   Names fresh_;                                     // placed in this round
@@ -511,9 +591,9 @@ class Rounds {
 }  // namespace
 
 Round Schedule(Cluster& cluster, Modes modes, std::span<const WaitingPod> waiting,
-               const Quotas& quotas, const Factors& factors, std::span<const Reservation> kept,
+               const Quotas& quotas, const Standings& standings, std::span<const Reservation> kept,
                const RoundOptions& options) {
-  return Rounds(cluster, modes, waiting, quotas, factors, options).Run(kept);
+  return Rounds(cluster, modes, waiting, quotas, standings, options).Run(kept);
 }
 
 }  // namespace baton::devmgr

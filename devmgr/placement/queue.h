@@ -1,29 +1,32 @@
 // One round over the pods that wait: who is placed, who is not and why, and who might go for whom.
 //
-// Order. Pods are tried by priority, the higher first. Among those of one priority the team is next
-// that was given least in this round in proportion to its fair-share factor (at first none was
-// given anything: then the one with the greatest factor); of one team, the pod that came first.
-// So between two teams of one priority that both have pods which fit, with factors f and g, what
-// they were given in a round, a and b, keeps |a/f - b/g| <= max(p/f, q/g), where p and q are their
-// largest pods: many small pods are no more than few large ones. The factors are the caller's
-// (policy/fair_share.h), and so is what was used before the round.
+// Order. First come those within a guarantee for whom a node is kept, or what was reclaimed for
+// them below a ceiling would be borrowed again. Pods are tried by priority, the higher first. Among
+// those of one priority the team is next that has least of what it is due, by what it used and what
+// runs of it (devmgr/placement/ team_order.h); of one team, the pod that came first. What a team is
+// given in the round counts at once, so many small pods are no more than few large ones. What was
+// used before is the caller's.
 //
-// Kept room. A pod that does not fit is passed over in a round in which another of the same or a
-// lower priority is placed that came after it, or was tried after it: smaller ones take the room
-// that comes free. After `patience` such rounds a node is kept for it: one on which it would fit if
-// it were empty, with the fewest pods. Until it is placed no pod of the same or a lower priority is
-// put there. The bound: where pods run for at most L rounds, a pod that fits on some empty node,
-// and before which k others of its priority or a higher one came that still wait, is placed within
-// patience + (2 k + 3) (L + 1) rounds, as long as pods of higher priority leave that node alone.
-// (In a round in which it is not passed over one of the k is placed, or nobody is; and after L
-// rounds of nobody all nodes are empty. Once its patience has ended, those for whom nodes are kept
-// already and then the k have theirs first at worst, and each node runs empty within L rounds.)
+// Kept room. A pod that does not fit is passed over in a round in which another is placed that was
+// tried after it: smaller ones take the room that comes free. (Pods of a team that is due more are
+// tried before it, so they pass nobody over.) After `patience` such rounds a node is kept for it:
+// one on which it would fit if it were empty, with the fewest pods. Until it is placed no pod of
+// the same or a lower priority is put there. Of one priority, nodes that are kept stay
+// kept, and new ones go first to the teams that are due most. The bound: where pods run for at most
+// L rounds, a pod that fits on some empty node, and before which k others that wait are tried, is
+// placed within patience + (2 k + 3) (L + 1) rounds, as long as no more pods of higher priority or
+// of teams that are due more come. (In a round in which it is not passed over one of the k is
+// placed, or nobody is; and after L rounds of nobody all nodes are empty. Once its patience has
+// ended, those for whom nodes are kept already and then the k have theirs first at worst, and each
+// node runs empty within L rounds.)
 //
 // Quotas. A pod that a ceiling keeps out is refused, which does not count as passing it over. One
 // within its team's guarantee that finds no room gets a proposal of borrowed pods to displace; any
 // other, of pods of lower priority; neither breaks another team's guarantee. The node of a proposal
 // is kept for it from then on, for those within a guarantee also from pods of higher priority that
-// would borrow: or what was reclaimed would be borrowed again.
+// would borrow: or what was reclaimed would be borrowed again. Nobody is displaced for a pod that
+// fits by the end of the round. A round looks for so many only; a caller that says who was looked
+// for in vain, and calls again while Round::more says so, gets to all of them.
 //
 // Gangs are placed as one (devmgr/placement/gang.h), and nodes are kept for all of one; for a gang
 // nobody is displaced. A gang is of the team and the priority of its first pod by name.
@@ -39,9 +42,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/preemption.h"
 #include "devmgr/placement/quota.h"
+#include "devmgr/placement/team_order.h"
 #include "devmgr/placement/what_if.h"
 
 namespace baton::devmgr {
@@ -52,11 +57,8 @@ struct WaitingPod {
   std::string gang;          // those with the same word are a gang; empty: on its own
   uint32_t passed_over = 0;  // what the last round said; at first 0
   bool displaces = true;     // false: nobody is displaced for it
+  bool sought = false;       // Refusal::sought of an earlier round: others are looked for first
 };
-
-// By team: the fair-share factor in millionths, 1 to policy::kMillion (0 counts as 1). A team that
-// is not there has used nothing: policy::kMillion.
-using Factors = std::map<std::string, uint32_t, std::less<>>;
 
 // Nodes that are kept for a pod, or for the gang of which it is the first by name.
 struct Reservation {
@@ -67,12 +69,17 @@ struct Reservation {
 };
 
 struct RoundOptions {
-  uint32_t patience = 8;        // rounds of being passed over before nodes are kept
+  // Rounds of being passed over before nodes are kept; none for a pod of a team that would come
+  // first even after it had been given that pod.
+  uint32_t patience = 8;
   uint32_t reservations = 4;    // for so many pods or gangs at once, the starving ones
   uint32_t proposals = 4;       // at most; 0: nobody is displaced
   uint32_t decisions = 20'000;  // for each proposal, on copies of nodes
   uint32_t restarts = 8;        // for each gang
-  Names spared = {};            // pods that are not displaced, by name
+  // Between teams a pod that runs is charged for so much longer: about as long as the usual pod
+  // runs (devmgr/placement/team_order.h).
+  Duration ahead = std::chrono::hours(6);
+  Names spared = {};  // pods that are not displaced, by name
 };
 
 struct PlacedNow {
@@ -87,6 +94,8 @@ struct Refusal {
   ErrorCode code = ErrorCode::kExhausted;
   std::string why;           // a sentence
   uint32_t passed_over = 0;  // for WaitingPod in the next round
+  bool ceiling = false;      // there may be room: a team's ceiling keeps it out
+  bool sought = false;       // nobody was found who might go for it, now or in an earlier round
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
@@ -103,6 +112,7 @@ struct Round {
   std::vector<PlacedNow> placed;    // in the order in which they were
   std::vector<Refusal> refused;     // in the order in which they were tried
   std::vector<Proposal> proposals;  // no pod and no node in two of them
+  bool more = false;                // for some nobody was looked for, for there are too many
   // For the next round. Those of proposals that are not carried out are to be left out.
   std::vector<Reservation> reservations;
 
@@ -113,7 +123,7 @@ struct Round {
 // whose holder does not wait any more, or whose nodes are of no use to it, are dropped. The caller
 // tells Cluster::Learn() of new pods.
 Round Schedule(Cluster& cluster, Modes modes, std::span<const WaitingPod> waiting,
-               const Quotas& quotas, const Factors& factors, std::span<const Reservation> kept,
+               const Quotas& quotas, const Standings& standings, std::span<const Reservation> kept,
                const RoundOptions& options = {});
 
 }  // namespace baton::devmgr

@@ -152,6 +152,22 @@ Result<Quotas> Quotas::Make(std::vector<Quota> quotas) {
   return made;
 }
 
+Result<void> Quotas::AdmitEver(const PodRequest& request) const {
+  const Amount asked = AskedBy(request);
+  for (const size_t q : Chain(TeamOf(request.team))) {
+    for (const Resource& resource : kResources) {
+      const auto& ceiling = quotas_[q].*resource.ceiling;
+      if (!ceiling || asked.*resource.amount <= *ceiling) continue;
+      return Fail(ErrorCode::kExhausted,
+                  fmt::format("it asks for {} {}, and {} may use {} at most; ask for less, or ask "
+                              "the cluster's operator to raise that",
+                              resource.Say(asked.*resource.amount), resource.unit,
+                              WhoIs(quotas_[q].team), resource.Say(*ceiling)));
+    }
+  }
+  return {};
+}
+
 std::vector<size_t> Quotas::Chain(std::string_view team) const {
   std::vector<size_t> chain;
   const auto find = [&](std::string_view path) {
@@ -215,7 +231,10 @@ Result<void> Ledger::Admit(const PodRequest& request, const Amount& more,
     }
     for (const Resource& resource : kResources) {
       const auto& ceiling = quota.*resource.ceiling;
-      if (!ceiling || use.*resource.amount + more.*resource.amount <= *ceiling) continue;
+      if (!ceiling || more.*resource.amount == 0 ||
+          use.*resource.amount + more.*resource.amount <= *ceiling) {
+        continue;
+      }
       return Fail(ErrorCode::kExhausted,
                   fmt::format("{} may use {} {} at most; it uses {}, and {} asks for {} more",
                               WhoIs(quota.team), resource.Say(*ceiling), resource.unit,

@@ -69,6 +69,9 @@ class Quotas {
   static Result<Quotas> Make(std::vector<Quota> quotas);
 
   const std::vector<Quota>& all() const { return quotas_; }  // by path
+  // kExhausted where the pod could not be placed though nobody used anything: it asks for more than
+  // a ceiling. The sentence says whose, and what to do.
+  Result<void> AdmitEver(const PodRequest& request) const;
   // Indices in all(), from the team's own to the topmost.
   std::vector<size_t> Chain(std::string_view team) const;
 
@@ -88,7 +91,8 @@ class Ledger {
   void Remove(std::string_view pod);
 
   // kExhausted where a team's ceiling does not allow that much more; the sentence says whose and
-  // what it uses. `without`: of these pods it is taken that they have gone.
+  // what it uses. Nothing more is always allowed. `without`: of these pods it is taken that they
+  // have gone.
   Result<void> Admit(const PodRequest& request, const Amount& more,
                      std::span<const PlacedPod* const> without = {}) const;
   // Whether that much more is within the guarantee of the pod's team, or of one above it.

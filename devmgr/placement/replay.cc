@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <set>
@@ -11,84 +10,10 @@
 #include <utility>
 
 #include "base/random.h"
+#include "devmgr/placement/csv.h"
 
 namespace baton::devmgr {
 namespace {
-
-// A table of comma-separated values without quotes, whose first line names the columns.
-class Csv {
- public:
-  // The columns are numbered as they stand in `columns`. Of those after the first `needed` a file
-  // may lack some; then their texts are empty.
-  static Result<Csv> Open(std::string_view text, const std::vector<std::string_view>& columns,
-                          size_t needed) {
-    Csv csv(text);
-    if (!csv.Next()) return Fail(ErrorCode::kInvalid, "the file is empty");
-    for (const std::string_view name : columns) {
-      const auto at = std::find(csv.fields_.begin(), csv.fields_.end(), name);
-      if (at == csv.fields_.end() && csv.columns_.size() < needed) {
-        return Fail(ErrorCode::kInvalid, fmt::format("line 1: there is no column '{}'", name));
-      }
-      csv.columns_.push_back(static_cast<size_t>(at - csv.fields_.begin()));
-    }
-    csv.width_ = csv.fields_.size();
-    return csv;
-  }
-
-  // False at the end. Afterwards check error().
-  bool Row() {
-    if (!error_.empty() || !Next()) return false;
-    if (fields_.size() == width_) return true;
-    error_ = fmt::format("line {}: {} columns, not {}", line_, fields_.size(), width_);
-    return false;
-  }
-  std::string_view Text(size_t column) const {
-    const size_t at = columns_[column];
-    return at < fields_.size() ? fields_[at] : std::string_view();
-  }
-  template <class N>
-  N Number(size_t column, N most) {
-    const std::string_view text = Text(column);
-    N value{};
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if ((code != std::errc() || end != text.data() + text.size() || value > most) &&
-        error_.empty()) {
-      error_ = fmt::format("line {}: '{}' is not a number up to {}", line_, text, most);
-    }
-    return value;
-  }
-  const std::string& error() const { return error_; }
-  size_t line() const { return line_; }
-
- private:
-  explicit Csv(std::string_view text) : rest_(text) {}
-
-  bool Next() {
-    std::string_view line;
-    do {
-      if (rest_.empty()) return false;
-      const size_t end = std::min(rest_.find('\n'), rest_.size());
-      line = rest_.substr(0, end);
-      rest_.remove_prefix(std::min(end + 1, rest_.size()));
-      ++line_;
-      if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    } while (line.empty());
-    fields_.clear();
-    for (;;) {
-      const size_t comma = line.find(',');
-      fields_.push_back(line.substr(0, comma));
-      if (comma == std::string_view::npos) return true;
-      line.remove_prefix(comma + 1);
-    }
-  }
-
-  std::string_view rest_;
-  std::vector<std::string_view> fields_;
-  std::vector<size_t> columns_;
-  size_t width_ = 0;
-  size_t line_ = 0;
-  std::string error_;
-};
 
 // Memory matters in a trace only in that all GPUs have some: pods ask for a part of it.
 constexpr uint32_t kTraceMemory_mib = 32'768;

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "devmgr/modes/sharing_mode.h"
+#include "devmgr/placement/policy.h"
 #include "policy/share.h"
 
 namespace baton::devmgr {
@@ -61,6 +63,9 @@ struct PodRequest {
   std::string affinity;       // on GPUs that have a pod with the same word, once there is one
   std::string anti_affinity;  // on no GPU that has a pod with the same word
   std::string exclusion;      // no GPU is shared by pods whose words differ (none is a word too)
+  // Instead of the cluster's rules for nodes and for GPUs; nothing: as those say.
+  std::optional<Rule> node_rule;
+  std::optional<Rule> card_rule;
   // Pods of one gang are on different GPUs, but where `uuids` or `affinity` name some.
   std::string gang;
   // What it takes of the node beside, in whatever unit Node::resources counts it.

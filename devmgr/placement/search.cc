@@ -20,7 +20,9 @@ constexpr int64_t kWaste = 2'000;
 // of a GPU it is as much, and the waste must not win then.
 constexpr int64_t kLossOfWaste = Mix::kLossUnit + 1;
 
-bool ByLoss(Rule rule) { return rule == Rule::kFragmentation || rule == Rule::kRemainder; }
+bool ByLoss(Rule rule) {
+  return rule == Rule::kFragmentation || rule == Rule::kRemainder || rule == Rule::kScarcity;
+}
 
 // What is left once the pod is there, as FreeNode says it.
 int16_t FreeCpu(const NodeState& node, uint32_t milli) {
@@ -78,6 +80,7 @@ int64_t CostOf(const SearchOptions& options, int64_t squares, int64_t loss, cons
     }
     case Rule::kFragmentation:
     case Rule::kRemainder:
+    case Rule::kScarcity:
       return loss + share * kLossOfWaste;
   }
   return 0;
@@ -395,8 +398,8 @@ class Search {
     return gain;
   }
 
-  // What is lost by Rule::kFragmentation or kRemainder grows by so much; perhaps nothing where that
-  // is more than `limit`.
+  // What is lost by Rule::kFragmentation, kRemainder or kScarcity grows by so much; perhaps nothing
+  // where that is more than `limit`.
   std::optional<int64_t> Loss(int64_t limit) const {
     FreeNode free = free_;
     int64_t taken = 0;
@@ -526,6 +529,28 @@ void NumberKinds(NodeState& node) {
       }
     }
   }
+}
+
+Supply SupplyOf(const NodeState& node) {
+  Supply supply;
+  // Up to four binary digits: nodes that hardly differ are one kind.
+  const auto coarse = [](int16_t n) {
+    int low = 1;
+    while (n / low >= 16) low *= 2;
+    return static_cast<int16_t>(std::min((n + low - 1) / low * low, int{FreeNode::kEnough}));
+  };
+  if (node.info.cpu_milli > 0) supply.cpu = coarse(FreeNode::Cpu(node.info.cpu_milli));
+  if (node.info.memory_mib > 0) supply.host = coarse(FreeNode::Host(node.info.memory_mib));
+  for (const CardState& card : node.cards) {
+    if (!card.usable) continue;
+    if (supply.cards++ == 0) {
+      supply.model = card.model;
+      supply.name = card.card->model;
+      supply.card_mib = card.card->memory_mib;
+    }
+    supply.card_mib = std::min(supply.card_mib, card.card->memory_mib);
+  }
+  return supply;
 }
 
 FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib) {

@@ -40,6 +40,7 @@ struct NodeState {
   uint64_t cpu_used = 0;               // milli
   uint64_t memory_used = 0;            // MiB
   std::map<std::string, uint64_t> resources_used;
+  Supply supply;  // as the mix has it
   // What follows from the above, kept for the search (Cluster::State::AddUp).
   Mix::Sum sum{FreeNode()};                      // of `free`
   FreeNode free;                                 // nothing on GPUs that must not be used
@@ -139,6 +140,8 @@ int64_t Fullness(const PlacementPolicy& policy, policy::ShareSum share_used,
 
 // Sets NodeState::kind.
 void NumberKinds(NodeState& node);
+// Which pods the node could ever take. Of GPUs of several models the first that is usable counts.
+Supply SupplyOf(const NodeState& node);
 
 // The best way, by Candidate::Better, among all that there are (where the budget lasts).
 // `end` says where it did not.

@@ -188,8 +188,8 @@ TEST(ClusterProperty, NoGpuIsOverbookedAndTheBooksAddUpWhateverIsCalled) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
-  const Rule rules[] = {Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack,
-                        Rule::kSpread,    Rule::kFirstFit,      Rule::kRandom};
+  const Rule rules[] = {Rule::kScarcity, Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack,
+                        Rule::kSpread,   Rule::kFirstFit,  Rule::kRandom};
   for (const Rule rule : rules) {
     Cluster cluster(kModes, {.nodes = rule, .cards = rule});
     Cluster twin(kModes, {.nodes = rule, .cards = rule});
@@ -479,8 +479,8 @@ TEST_F(ClusterTest, APartOfAGpuIsNotGivenTheWholeOfOneForWantOfAMode) {
   // Before anything is known of the usual pods, and where none of them could use the rest.
   for (const uint32_t usual : {0u, 900'000u}) {
     for (int i = 0; i < 40 && usual > 0; ++i) cluster.Learn(MakePod("l", usual));
-    for (const Rule rule :
-         {Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack, Rule::kSpread, Rule::kFirstFit}) {
+    for (const Rule rule : {Rule::kScarcity, Rule::kRemainder, Rule::kFragmentation, Rule::kBinpack,
+                            Rule::kSpread, Rule::kFirstFit}) {
       cluster.SetPolicy({.nodes = rule, .cards = rule});
       for (const uint32_t share : {100'000u, 600'000u, 800'000u, 990'000u}) {
         for (const uint32_t memory : {0u, 1u, 8'192u, 80'000u}) {
@@ -592,78 +592,6 @@ TEST_F(ClusterTest, BadInputGetsOneClearLine) {
   EXPECT_TRUE(cluster.Delete("p"));
   EXPECT_TRUE(cluster.RemoveNode("n"));
   EXPECT_EQ(cluster.RemoveNode("n").error().code, ErrorCode::kNotFound);
-}
-
-TEST(Fragmentation, PodsThatAskForNoProcessorsFillANodeThatHasNoneLeft) {
-  Mix mix;  // such are all
-  FreeNode node;
-  node.cards = 1;
-  node.share[0] = 1'000;
-  node.memory[0] = node.part[0] = FreeNode::kEnough;
-  node.cpu = node.host = 0;
-  for (const int64_t loss : mix.LossesOf(Rule::kRemainder, Mix::Sum(node))) EXPECT_EQ(loss, 0);
-}
-
-// The definition, in plain arithmetic.
-TEST(Fragmentation, IsWhatTheUsualPodsCannotUseAndTheRemainderWhatTheyWouldLeave) {
-  Random random(1);
-  for (int i = 0; i < 60; ++i) {
-    Mix mix;
-    std::vector<PodRequest> pods;
-    const auto count = random.Between(1, 40);
-    for (int64_t p = 0; p < count; ++p) {
-      PodRequest pod = MakePod("p", static_cast<uint32_t>(random.Between(1, 10)) * 100'000,
-                               static_cast<uint32_t>(random.Between(1, 3)));
-      pod.cpu_milli = static_cast<uint32_t>(random.Between(0, 20)) * 1'000;
-      pods.push_back(pod);
-      mix.Learn(pod);
-    }
-    for (int more = 0; more < 400; ++more) {  // so that all are counted alike when it settles
-      for (const PodRequest& pod : pods) mix.Learn(pod);
-    }
-    FreeNode node;
-    node.cards = static_cast<size_t>(random.Between(1, 8));
-    for (size_t c = 0; c < node.cards; ++c) {
-      node.share[c] = static_cast<int16_t>(random.Between(0, 10) * 100);
-      node.memory[c] = node.part[c] = FreeNode::kEnough;
-    }
-    node.cpu = FreeNode::Cpu(static_cast<uint64_t>(random.Between(0, 20)) * 1'000);
-    double sum = 0;
-    double remains = 0;
-    for (const PodRequest& pod : pods) {
-      const VgpuRequest& vgpu = pod.containers[0].vgpus[0];
-      double total = 0, lost = 0;
-      uint32_t fits = 0, slots = 0;
-      for (size_t c = 0; c < node.cards; ++c) {
-        total += node.share[c];
-        if (policy::kShareMin * node.share[c] < vgpu.share) {
-          lost += node.share[c];
-        } else {
-          ++fits;
-          slots += policy::kShareMin * node.share[c] / vgpu.share;
-        }
-      }
-      uint32_t filled = slots / vgpu.count;
-      if (pod.cpu_milli > 0) {
-        filled = std::min<uint32_t>(filled, node.cpu / FreeNode::Cpu(pod.cpu_milli));
-      }
-      remains += total - filled * vgpu.count * vgpu.share.millionths() / 1e3;
-      const bool cannot = fits < vgpu.count || node.cpu < FreeNode::Cpu(pod.cpu_milli);
-      sum += cannot ? total : lost;
-    }
-    const double expected = sum / static_cast<double>(pods.size());
-    const auto lost = [&](Rule rule) {
-      double all = 0;
-      for (const int64_t loss : mix.LossesOf(rule, Mix::Sum(node)))
-        all += static_cast<double>(loss);
-      return all / static_cast<double>(Mix::kLossUnit);
-    };
-    const double found = lost(Rule::kFragmentation);
-    EXPECT_NEAR(found, expected, expected * 0.02 + 8) << "case " << i;
-    const double mean = (expected + remains / static_cast<double>(pods.size())) / 2;
-    const double remainder = lost(Rule::kRemainder);
-    EXPECT_NEAR(remainder, mean, mean * 0.02 + 8) << "case " << i;
-  }
 }
 
 TEST_F(ClusterTest, GpusOfOnePodAreOfOneModel) {

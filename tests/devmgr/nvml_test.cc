@@ -541,6 +541,7 @@ TEST_F(NvmlTest, AnyFunctionMayBeMissing) {
     }
     nvml->Processes(Uuid(0));
     nvml->UtilizationOf(Uuid(0));
+    nvml->ProcessUses(Uuid(1), 0);
     if (const auto news = nvml->Wait(milliseconds(0)); !news) {
       EXPECT_TRUE(OneLine(news.error().message));
     }

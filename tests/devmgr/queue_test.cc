@@ -40,8 +40,8 @@ TEST(Schedule, ByPriorityThenByWhatTheTeamIsDueThenByAge) {
       Waiting(PodOf("urgent", 200'000, 1, 7, "rich"), 9),
   };
   // What `urgent` was given counts; then it is twice as much for one as for the other.
-  const Factors factors = {{"poor", 800'000}, {"rich", 400'000}};
-  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), factors, {});
+  const Standings standings = {{"poor", {.weight = 2}}, {"rich", {.weight = 1}}};
+  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), standings, {});
   EXPECT_EQ(NamesOf(round),
             (std::vector<std::string>{"urgent", "poor-0", "poor-1", "rich-1", "rich-2"}));
   EXPECT_TRUE(round.refused.empty());
@@ -73,16 +73,18 @@ TEST(Schedule, SaysWhyNot) {
   EXPECT_EQ(refused["d"].passed_over, 0u);
 }
 
-TEST(Schedule, WhoIsOvertakenByOneThatCameLaterIsPassedOver) {
-  for (const uint64_t came : {1, 9}) {
+TEST(Schedule, WhoIsOvertakenByOneOfATeamThatIsDueLessIsPassedOver) {
+  for (const uint32_t weight : {1, 3}) {
     Cluster cluster = ClusterOf(1, 2);
-    // The small one is of a team that is due more, so it is tried first.
+    const PodRequest there = PodOf("there", 500'000, 1);
+    ASSERT_TRUE(cluster.Commit(there, *cluster.Decide(there)));
     const std::vector<WaitingPod> waiting = {Waiting(PodOf("large", kGpu, 2, 0, "poor"), 5),
-                                             Waiting(PodOf("small", 100'000, 1, 0, "rich"), came)};
+                                             Waiting(PodOf("small", 100'000, 1, 0, "rich"), 1)};
     const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(),
-                                 {{"poor", 100'000}, {"rich", 200'000}}, {});
+                                 {{"poor", {.weight = weight}}, {"rich", {.weight = 2}}}, {});
     EXPECT_EQ(NamesOf(round), std::vector<std::string>{"small"});
-    EXPECT_EQ(round.refused.at(0).passed_over, came > 5 ? 1u : 0u);
+    // If the small one is of the team that is due more, it is tried first.
+    EXPECT_EQ(round.refused.at(0).passed_over, weight > 2 ? 1u : 0u);
   }
 }
 
@@ -156,8 +158,7 @@ TEST(Schedule, WhatIsReclaimedIsNotBorrowedAgain) {
   const Round second = Schedule(cluster, SmallModes(), both, *quotas, {}, first.reservations);
   EXPECT_EQ(NamesOf(second), std::vector<std::string>{"owner-0"});
   ASSERT_EQ(second.refused.size(), 1u);
-  EXPECT_EQ(second.refused[0].why,
-            "borrowed would fit on node n0, which is kept for owner-0: passed over 0 times");
+  EXPECT_EQ(second.refused[0].why, "0/1 nodes available: 1 insufficient GPU share or memory");
   // Within its guarantee nobody displaces it, whatever his priority.
   EXPECT_TRUE(second.proposals.empty());
 }
@@ -180,6 +181,96 @@ TEST(Schedule, ProposalsShareNeitherPodsNorNodes) {
   RoundOptions none;
   none.proposals = 0;
   EXPECT_TRUE(Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {}, none).proposals.empty());
+}
+
+// The node was kept from it when it was tried, for one that is placed after it.
+TEST(Schedule, NobodyIsDisplacedForAPodThatFitsByTheEndOfTheRound) {
+  Cluster cluster = ClusterOf(1, 2);
+  const PodRequest low = PodOf("low", 300'000, 2, -1);
+  ASSERT_TRUE(cluster.Commit(low, *cluster.Decide(low)));
+  const std::vector<WaitingPod> waiting = {Waiting(PodOf("older", 300'000), 1),
+                                           Waiting(PodOf("holder", 300'000), 2)};
+  const std::vector<Reservation> kept = {{"holder", {"n0"}}};
+  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), {}, kept);
+  EXPECT_EQ(NamesOf(round), std::vector<std::string>{"holder"});
+  EXPECT_TRUE(round.proposals.empty());
+}
+
+TEST(Schedule, WholeGpuWhoseMemoryACeilingForbidsDisplacesNobody) {
+  const auto quotas = Quotas::Make({{"a", {}, {}, {}, kCardMib - 1}});
+  ASSERT_TRUE(quotas);
+  Cluster cluster = ClusterOf(1, 1);
+  const PodRequest low = PodOf("low", kGpu);
+  ASSERT_TRUE(cluster.Commit(low, *cluster.Decide(low)));
+  PodRequest whole = PodOf("whole", kGpu, 1, 5, "a");
+  whole.mode = "exclusive";
+  const Round round =
+      Schedule(cluster, SmallModes(), std::vector{Waiting(whole, 1)}, *quotas, {}, {});
+  EXPECT_TRUE(round.proposals.empty());
+}
+
+TEST(Schedule, WholeGpuGoesWhereItsMemoryIsWithinTheCeiling) {
+  const auto quotas = Quotas::Make({{"a", {}, {}, {}, kCardMib}});
+  ASSERT_TRUE(quotas);
+  Cluster cluster(SmallModes());
+  Node large = NodeOf("a-large", 1);
+  large.cards[0].memory_mib = 2 * kCardMib;
+  ASSERT_TRUE(cluster.SetNode(large));
+  ASSERT_TRUE(cluster.SetNode(NodeOf("small", 1)));
+  PodRequest whole = PodOf("whole", kGpu, 1, 0, "a");
+  whole.mode = "exclusive";
+  const Round round =
+      Schedule(cluster, SmallModes(), std::vector{Waiting(whole, 1)}, *quotas, {}, {});
+  ASSERT_EQ(NamesOf(round), std::vector<std::string>{"whole"});
+  EXPECT_EQ(round.placed[0].placement.node, "small");
+}
+
+// What goes below a ceiling of the team above is not given to a sibling first, for ever.
+TEST(Schedule, CeilingThatWasMadeRoomBelowIsForWhomItWas) {
+  const auto quotas = Quotas::Make(
+      {{"b", {}, {}, 800'000, {}}, {"b/x", 300'000, {}, {}, {}}, {"b/y", {}, {}, {}, {}}});
+  ASSERT_TRUE(quotas);
+  Cluster cluster = ClusterOf(1, 4);
+  const PodRequest there = PodOf("there", 600'000, 1, 0, "b/y");
+  ASSERT_TRUE(cluster.Commit(there, *cluster.Decide(there)));
+  const Standings standings = {{"b/x", {.weight = 1}}, {"b/z", {.weight = 9}}};
+  const std::vector<WaitingPod> waiting = {Waiting(PodOf("entitled", 300'000, 1, 0, "b/x"), 2),
+                                           Waiting(PodOf("other", 600'000, 1, 0, "b/z"), 1)};
+  Round round = Schedule(cluster, SmallModes(), waiting, *quotas, standings, {});
+  ASSERT_EQ(round.proposals.size(), 1u);
+  EXPECT_EQ(round.proposals[0].pod, "entitled");
+  ASSERT_TRUE(cluster.Delete("there"));
+  round = Schedule(cluster, SmallModes(), waiting, *quotas, standings, round.reservations);
+  EXPECT_EQ(NamesOf(round), std::vector<std::string>{"entitled"});
+}
+
+// A round looks for victims for a few only.
+TEST(Schedule, WhoIsSoughtForInVainMakesWayForTheOthers) {
+  Cluster cluster = ClusterOf(1, 4);
+  const PodRequest low = PodOf("low", kGpu);
+  ASSERT_TRUE(cluster.Commit(low, *cluster.Decide(low)));
+  std::vector<WaitingPod> waiting;
+  for (uint32_t i = 0; i < 20; ++i) {
+    // None of these would ever fit.
+    const std::string name = std::string("v") + static_cast<char>('a' + i);
+    waiting.push_back(Waiting(PodOf(name, 500'000 + 1'000 * i, 5, 5), i));
+  }
+  waiting.push_back(Waiting(PodOf("would", kGpu, 4, 5), 99));
+  for (int rounds = 1;; ++rounds) {
+    ASSERT_LE(rounds, 3);
+    const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {});
+    if (!round.proposals.empty()) {
+      EXPECT_EQ(round.proposals[0].pod, "would");
+      EXPECT_GT(rounds, 1);
+      break;
+    }
+    ASSERT_TRUE(round.more);
+    for (const Refusal& refusal : round.refused) {
+      for (WaitingPod& pod : waiting) {
+        if (pod.request.name == refusal.pod) pod.sought = refusal.sought;
+      }
+    }
+  }
 }
 
 TEST(Schedule, NobodyIsDisplacedForAPodThatMayNotAndOthersHaveTheProposals) {
@@ -271,16 +362,16 @@ RC_GTEST_PROP(ScheduleLaw, ARoundIsSoundAndTheSameEachTime, ()) {
   }
 }
 
-RC_GTEST_PROP(ScheduleLaw, TeamsAreGivenByTheirFactorsToWithinOnePod, ()) {
+RC_GTEST_PROP(ScheduleLaw, TeamsAreGivenByTheirWeightsToWithinOnePod, ()) {
   Random random(*rc::gen::arbitrary<uint64_t>());
   Cluster cluster = ClusterOf(4, 8);
-  Factors factors;
+  Standings standings;
   std::map<std::string, uint64_t> largest;
   std::map<std::string, size_t> left;
   std::vector<WaitingPod> waiting;
   std::map<std::string, PodRequest> requests;
   for (const std::string team : {"a", "b", "c"}) {
-    factors[team] = static_cast<uint32_t>(random.Between(50'000, 1'000'000));
+    standings[team].weight = static_cast<uint32_t>(random.Between(50'000, 1'000'000));
     const int64_t size = random.Between(1, 10);
     // One has many small ones, another few large ones; all of them fit.
     for (int64_t n = 0; n < 60 / size; ++n) {
@@ -292,16 +383,18 @@ RC_GTEST_PROP(ScheduleLaw, TeamsAreGivenByTheirFactorsToWithinOnePod, ()) {
       waiting.push_back(Waiting(pod, random.Next() % 5));
     }
   }
-  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), factors, {});
+  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), standings, {});
   RC_ASSERT(round.refused.empty());
   std::map<std::string, double> given;
   for (const PlacedNow& placed : round.placed) {
     const PodRequest& pod = requests[placed.pod];
     given[pod.team] += static_cast<double>(AskedBy(pod).share);
     --left[pod.team];
-    for (const auto& [one, f] : factors) {
-      for (const auto& [two, g] : factors) {
+    for (const auto& [one, first] : standings) {
+      for (const auto& [two, second] : standings) {
         if (left[one] == 0 || left[two] == 0) continue;
+        const double f = first.weight;
+        const double g = second.weight;
         const double apart = given[one] / f - given[two] / g;
         const double most =
             std::max(static_cast<double>(largest[one]) / f, static_cast<double>(largest[two]) / g);
@@ -350,8 +443,9 @@ std::vector<std::optional<uint64_t>> Crowd(Random& random, uint32_t large, uint3
     std::vector<WaitingPod> now;
     now.reserve(waiting.size());
     for (const auto& [name, pod] : waiting) now.push_back(pod);
-    const Round done = Schedule(cluster, SmallModes(), now, Quotas(),
-                                {{"crowd", 1'000'000}, {"default", 300'000}}, kept, options);
+    const Round done =
+        Schedule(cluster, SmallModes(), now, Quotas(),
+                 {{"crowd", {.weight = 10}}, {"default", {.weight = 3}}}, kept, options);
     EXPECT_TRUE(Sound(cluster));
     for (const PlacedNow& pod : done.placed) {
       waiting.erase(pod.pod);

@@ -5,6 +5,7 @@
 
 #include "devmgr/modes/exclusive.h"
 #include "devmgr/modes/time_slice.h"
+#include "devmgr/placement/churn.h"
 #include "devmgr/placement/cluster.h"
 
 namespace baton::devmgr {
@@ -55,6 +56,17 @@ TEST(Replay, WithoutTheColumnOfModelsPodsGoOnAnyModel) {
   EXPECT_EQ((*pods)[1].cpu_milli, 2'000u);
   EXPECT_EQ(DemandOf((*pods)[1]), policy::kWhole * 2);
   EXPECT_EQ(ReadTracePods("gpu_spec\nT4\n").error().message, "line 1: there is no column 'name'");
+}
+
+TEST(Replay, LifetimesAreThoseOfTheTrace) {
+  const auto lifetimes =
+      ReadTraceLifetimes("name,deletion_time,creation_time\na,100,40\nb,7,7\nc,12902960,427061\n");
+  ASSERT_TRUE(lifetimes) << lifetimes.error().message;
+  EXPECT_EQ(*lifetimes, (std::vector<double>{60, 1, 12'475'899}));
+  EXPECT_EQ(ReadTraceLifetimes("name\na\n").error().message,
+            "line 1: there is no column 'creation_time'");
+  EXPECT_EQ(ReadTraceLifetimes("creation_time,deletion_time\n1,\n").error().message,
+            "line 2: '' is not a number up to 4611686018427387903");
 }
 
 TEST(Replay, ATornFileIsOneClearLine) {

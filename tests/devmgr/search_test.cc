@@ -164,7 +164,8 @@ class Exhaustive {
     int64_t cost = 0;
     if (policy_.cards == Rule::kBinpack) cost = -squares + 2'000 * (waste + full_waste_);
     if (policy_.cards == Rule::kSpread) cost = squares + 2'000 * (waste + full_waste_);
-    if (policy_.cards == Rule::kFragmentation || policy_.cards == Rule::kRemainder) {
+    if (policy_.cards == Rule::kFragmentation || policy_.cards == Rule::kRemainder ||
+        policy_.cards == Rule::kScarcity) {
       const auto lost = [&](const FreeNode& node) {
         const Mix::Losses losses = mix_.LossesOf(policy_.cards, Mix::Sum(node));
         return std::accumulate(losses.begin(), losses.end(), int64_t{0});
@@ -215,8 +216,9 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
                           static_cast<int>(random.Between(0, 2)));
     const PodRequest pod = RandomWants(random, 3, 4);
     PlacementPolicy policy;
-    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder};
-    policy.cards = rules[i % 4];
+    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder,
+                          Rule::kScarcity};
+    policy.cards = rules[i % 5];
     const std::vector<Want> wants = WantsOf(pod);
     bool exhausted = false;
     const auto found = Found(node.node, wants, policy, mix, pod, &exhausted);
@@ -246,7 +248,8 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
     const RandomNode there(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
     const PodRequest pod = RandomWants(random, 3, 4);
     PlacementPolicy policy;
-    policy.cards = i % 2 == 0 ? Rule::kRemainder : Rule::kFragmentation;
+    const Rule rules[] = {Rule::kRemainder, Rule::kFragmentation, Rule::kScarcity};
+    policy.cards = rules[i % 3];
     const std::vector<Want> wants = WantsOf(pod);
     bool exhausted = false;
     const auto known = Found(here.node, wants, policy, mix, pod, &exhausted);
@@ -294,8 +297,9 @@ TEST(Search, GpusOfOnePodAreOnOneIslandWheneverOneHasRoom) {
     vgpu.count = static_cast<uint32_t>(random.Between(2, 4));
     pod.containers = {{"main", {vgpu}}};
     PlacementPolicy policy;
-    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder};
-    policy.cards = rules[i % 4];
+    const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder,
+                          Rule::kScarcity};
+    policy.cards = rules[i % 5];
     bool exhausted = false;
     const auto found = Found(node.node, WantsOf(pod), policy, mix, pod, &exhausted);
     ASSERT_FALSE(exhausted);

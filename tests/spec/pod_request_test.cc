@@ -29,6 +29,7 @@ std::string WhyNot(const Json& object) {
 }
 
 const Json kFull{{"name", "train"},
+                 {"flavor", "small"},
                  {"request", 12.5},
                  {"limit", 80.0},
                  {"memory", "25%"},
@@ -39,6 +40,9 @@ const Json kFull{{"name", "train"},
                  {"user", "ada"},
                  {"namespace", "ml"},
                  {"gpus", {"GPU-a", "GPU-b"}},
+                 {"not_gpus", {"GPU-c"}},
+                 {"node_policy", "spread"},
+                 {"gpu_policy", "binpack"},
                  {"count", 1},
                  {"mode", "mig"},
                  {"models", {"a100 80gb"}},
@@ -51,7 +55,8 @@ const Json kFull{{"name", "train"},
                  {"gang_size", 4},
                  {"uid", 1000},
                  {"cgroup", "2f6c"},
-                 {"ticket", "0123456789abcdef"}};
+                 {"ticket", "0123456789abcdef"},
+                 {"asked_at", 1794787200}};
 
 TEST(PodFields, EachIsReadAndWrittenBackTheSame) {
   for (const PodField& field : PodFields()) {
