@@ -18,11 +18,16 @@ constexpr uint64_t kClaimMax = uint64_t{1} << 58;
 
 int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min(value, kClaimMax)); }
 
+int64_t Joules(const EnergyAccount& energy) { return static_cast<int64_t>(energy.joules); }
+
 // What a pod says that it has of a GPU, as far as it can be true. A terabyte where the GPU's own
 // size is not known.
 uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu) {
   return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
 }
+
+// So long a departed pod waits for the reading that has its last energy.
+constexpr Duration kEnergyPatience = std::chrono::seconds(15);
 
 // What a client may say of the time before this daemon first saw it.
 constexpr Duration kBefore = std::chrono::seconds(10);
@@ -46,6 +51,15 @@ uint64_t Advance(uint64_t& last, uint64_t now, uint64_t& total) {
   const uint64_t more = now - std::exchange(last, now);
   total += more;
   return more;
+}
+
+// Whether the GPUs' counters were read since it departed, or will not be.
+bool EnergyIsKnown(const Gpus& gpus, const DepartedPod& pod, Instant now) {
+  return now - pod.at > kEnergyPatience ||
+         std::all_of(pod.gpus.begin(), pod.gpus.end(), [&](const std::string& uuid) {
+           const Gpu* gpu = gpus.Find(uuid);
+           return gpu == nullptr || gpu->energy.at == Instant{} || gpu->energy.at > pod.at;
+         });
 }
 
 }  // namespace
@@ -148,11 +162,12 @@ void Accounts::Settle(const Lane& lane) {
 }
 
 // As charged, however the token comes back.
-void Accounts::Charge(Gpu& gpu, PodId pod, Duration held, Instant now) {
+void Accounts::Charge(Gpu& gpu, PodId pod, Duration held, Duration uncontended, Instant now) {
   gpu.held += held;
   if (UsageEntry* account = Of(gpu, pod)) {
     account->usage.held_ns += static_cast<uint64_t>(Nanos(held));
   }
+  if (uncontended != Duration(0)) usage_.AddUncontended(pod, gpu.key, Nanos(uncontended));
   gpu.granted_at = now;  // from here on HeldNow reckons what is not booked yet
 }
 
@@ -294,18 +309,35 @@ void Accounts::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& o
       }
     }
     const Usage& usage = account->usage;
-    sample.total = {Signed(usage.held_ns),          Signed(usage.busy_ns),
-                    Signed(usage.waited_ns),        Signed(usage.unmanaged_ns),
-                    Signed(account->memory_mib_ms), Signed(usage.launches),
-                    Signed(usage.grants),           Signed(usage.revocations)};
+    sample.total = {Signed(usage.held_ns),
+                    Signed(usage.busy_ns),
+                    Signed(usage.waited_ns),
+                    Signed(usage.unmanaged_ns),
+                    Signed(account->memory_mib_ms),
+                    Signed(usage.launches),
+                    Signed(usage.grants),
+                    Signed(usage.revocations),
+                    Joules(usage_.EnergyOf(id, HashOf(uuid))),
+                    Signed(usage_.Uncontended(id, HashOf(uuid)))};
     batch.samples.push_back(std::move(sample));
   }
 }
 
+std::vector<PodId> Accounts::DepartedSince(const Gpu& gpu, Instant since) const {
+  std::vector<PodId> departed;
+  for (const auto& [id, pod] : pods_.departed()) {
+    if (pod.at < since) continue;
+    if (std::find(pod.gpus.begin(), pod.gpus.end(), gpu.info.uuid) == pod.gpus.end()) continue;
+    if (Of(gpu, id) != nullptr) departed.push_back(id);
+  }
+  return departed;
+}
+
 void Accounts::Begin(Work& work) {
+  const Instant now = MonotonicNow();
   // Those that nobody can charge any more; before the living, of whom one may depart meanwhile.
   for (const auto& [id, pod] : pods_.departed()) {
-    if (!clients_.Leaves(id)) work.final.push_back(id);
+    if (!clients_.Leaves(id) && EnergyIsKnown(gpus_, pod, now)) work.final.push_back(id);
     AddSamples(work.batch, id, pod.owner, pod.gpus);
   }
 }
@@ -326,7 +358,8 @@ bool Accounts::GoOn(Work& work, size_t most) {
     if (!Enforces(options_)) TallyIdle(*gpu, now);
     const Duration idle = IdleNow(*gpu, now);
     work.batch.gpus.push_back({gpu->info.uuid, gpu->info.name,
-                               std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told});
+                               std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told,
+                               Joules(usage_.EnergyOf(PodId{}, gpu->key))});
     gpu->idle_told = idle;
   }
   work.batch.to = ledger::WallNow();

@@ -47,8 +47,15 @@ class Accounts {
   void Report(Lane& lane, const wire::State& state);
   // What the client has said of its own time is charged (scheduler::Settled).
   static void Settle(const Lane& lane);
-  // A pod is charged for its token.
-  void Charge(Gpu& gpu, PodId pod, Duration held, Instant now);
+  // A pod is charged for its token (scheduler::Charged).
+  void Charge(Gpu& gpu, PodId pod, Duration held, Duration uncontended, Instant now);
+  // What the usage book says of the energy of a pod on the GPU, or (pod 0) of the GPU.
+  EnergyAccount EnergyOf(const Gpu& gpu, PodId pod) const { return usage_.EnergyOf(pod, gpu.key); }
+  void SetEnergy(const Gpu& gpu, PodId pod, const EnergyAccount& energy) {
+    usage_.SetEnergy(pod, gpu.key, energy);
+  }
+  // Pods that were on the GPU, have departed since and are still to be booked.
+  std::vector<PodId> DepartedSince(const Gpu& gpu, Instant since) const;
   // What it may hold at once by its limit is not full before that.
   void SetLimitFullAt(const Gpu& gpu, PodId pod, Instant at) {
     usage_.SetLimitFullAt(pod, gpu.key, at);

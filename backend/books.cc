@@ -82,6 +82,26 @@ json PublicFields(const spec::PodRequest& pod) {
   return fields;
 }
 
+std::vector<PresentPod> PresentPods(const Arbiter& arbiter) {
+  std::vector<PresentPod> present;
+  present.reserve(arbiter.pods().all().size());
+  for (const auto& [id, pod] : arbiter.pods().all()) {
+    if (!pod.throw_away) present.push_back({pod, pod.gpus});
+  }
+  return present;
+}
+
+std::map<std::string, std::string> AsInTheLog(const std::vector<PresentPod>& present) {
+  std::map<std::string, std::string> pods;
+  for (const auto& [request, gpus] : present) {
+    json fields = PublicFields(request);
+    fields["gpus"] = gpus;
+    pods[request.name_space.empty() ? request.name : request.name_space + "/" + request.name] =
+        fields.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+  return pods;
+}
+
 Books::Books(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
              std::string source, node::EventLog& log)
     : io_(io),
@@ -289,33 +309,36 @@ void Books::LookAtTeams() {
   for (const teams::Team& team : teams_.teams) {
     if (team.budget > 0) budgets.emplace_back(team.path, team.budget_period);
   }
-  looking_ = writer_->Ask([this, alive = alive_, half_life = teams_.half_life, budgets,
-                           weights = options_.ledger.weights](ledger::Ledger& ledger) {
-    const ledger::WallTime now = ledger::WallNow();
-    const auto decayed = ledger.Decayed(now, half_life, weights);
-    Held held;
-    for (const auto& [team, period] : budgets) {
-      const auto span = std::chrono::duration_cast<std::chrono::milliseconds>(period);
-      held[team] = ledger.HeldBy(team, {now - span, now}, weights).map([](ledger::Int128 ns) {
-        return Hours(static_cast<double>(ns));
+  looking_ =
+      writer_->Ask([this, alive = alive_, half_life = teams_.half_life, budgets,
+                    weights = options_.ledger.weights,
+                    uncontended_use = options_.teams.uncontended_use](ledger::Ledger& ledger) {
+        const ledger::WallTime now = ledger::WallNow();
+        const auto decayed = ledger.Decayed(now, half_life, weights);
+        Held held;
+        for (const auto& [team, period] : budgets) {
+          const auto span = std::chrono::duration_cast<std::chrono::milliseconds>(period);
+          held[team] = ledger.HeldBy(team, {now - span, now}, weights).map([](ledger::Int128 ns) {
+            return Hours(static_cast<double>(ns));
+          });
+        }
+        std::vector<teams::Use> uses =
+            decayed ? UsesOf(*decayed, uncontended_use) : std::vector<teams::Use>();
+        std::vector<teams::Use> by_team = teams::ByTeam(uses);
+        boost::asio::post(io_, [this, alive, known = decayed.has_value(), uses = std::move(uses),
+                                by_team = std::move(by_team), held = std::move(held)]() mutable {
+          if (!*alive) return;
+          looking_ = false;
+          if (follows_upstream_) return;
+          if (known) {
+            uses_ = std::move(uses);
+            by_team_ = std::move(by_team);
+            looked_ = true;
+          }
+          held_ = std::move(held);
+          UseTeams();
+        });
       });
-    }
-    std::vector<teams::Use> uses = decayed ? UsesOf(*decayed) : std::vector<teams::Use>();
-    std::vector<teams::Use> by_team = teams::ByTeam(uses);
-    boost::asio::post(io_, [this, alive, known = decayed.has_value(), uses = std::move(uses),
-                            by_team = std::move(by_team), held = std::move(held)]() mutable {
-      if (!*alive) return;
-      looking_ = false;
-      if (follows_upstream_) return;
-      if (known) {
-        uses_ = std::move(uses);
-        by_team_ = std::move(by_team);
-        looked_ = true;
-      }
-      held_ = std::move(held);
-      UseTeams();
-    });
-  });
 }
 
 policy::ShareSpec Books::Effective(const Pod& pod) {

@@ -33,6 +33,16 @@ namespace baton::backend {
 // What a pod asks for, without its name and what is secret.
 nlohmann::json PublicFields(const spec::PodRequest& pod);
 
+// What a pod that is there asks for, and where it is. Taken on the event loop, which has no time
+// for more than a copy of it.
+struct PresentPod {
+  spec::PodRequest request;
+  std::vector<std::string> gpus;
+};
+std::vector<PresentPod> PresentPods(const Arbiter& arbiter);
+// By NAMESPACE/NAME, as the log of changes writes them.
+std::map<std::string, std::string> AsInTheLog(const std::vector<PresentPod>& present);
+
 class Books : private TeamPolicy {
  public:
   using Answer = std::function<void(Result<nlohmann::json>)>;

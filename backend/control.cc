@@ -210,6 +210,34 @@ Result<Vgpus::Defragmentation> BeginDefrag(Arbiter& arbiter, Request& request,
   return arbiter.vgpus().Defrag(*wanted, *count, node, static_cast<uint32_t>(*moves));
 }
 
+// What the operator offers, and how many of each there is room for now: one of them at a step, for
+// that looks at all GPUs.
+class FlavorsSteps {
+ public:
+  FlavorsSteps(Arbiter& arbiter, const spec::Flavors& flavors, std::string node)
+      : arbiter_(arbiter), left_(flavors), node_(std::move(node)) {}
+
+  // True: that was the last one.
+  bool GoOn() {
+    if (left_.empty()) return true;
+    const auto next = left_.begin();
+    arbiter_.lifecycle().CountTaken();
+    json row = spec::FieldsOf(next->second);
+    row["name"] = next->first;
+    row["fit"] = arbiter_.vgpus().HowManyFit(next->second, node_);
+    rows_.push_back(std::move(row));
+    left_.erase(next);
+    return left_.empty();
+  }
+  json Take() { return {{"flavors", std::move(rows_)}}; }
+
+ private:
+  Arbiter& arbiter_;
+  spec::Flavors left_;
+  const std::string node_;
+  json rows_ = json::array();
+};
+
 Result<json> Cordon(Arbiter& arbiter, Request& request, const std::string& node, bool cordoned) {
   BATON_TAKE(gpus, request.Texts("gpus"));
   BATON_TAKE(finished, request.Finish());
@@ -257,8 +285,9 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
 
 // What a user may ask who has no right but user.sock. The rest is the operator's.
 bool IsForUsers(std::string_view command) {
-  static constexpr std::array kCommands{"create_pod", "delete_pod", "set_pod",           "pod",
-                                        "vgpus",      "status",     "explain_placement", "ping"};
+  static constexpr std::array kCommands{"create_pod", "delete_pod", "set_pod",
+                                        "pod",        "vgpus",      "flavors",
+                                        "status",     "ping",       "explain_placement"};
   return FindReport(command) != nullptr ||
          std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end();
 }
@@ -451,7 +480,7 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
         Fail(ErrorCode::kInvalid,
              fmt::format("lists and objects may lie in each other {} deep at most", kDepthMax))));
   }
-  const json object = json::parse(line, nullptr, false);
+  json object = json::parse(line, nullptr, false);
   if (!object.is_object() || !object.contains("command") || !object.at("command").is_string()) {
     return respond(Write(Fail(
         ErrorCode::kInvalid, "write one JSON object per line, such as {\"command\": \"status\"}")));
@@ -474,6 +503,9 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
     return books_->Ask(object,
                        [respond](Result<json> answer) { respond(Write(std::move(answer))); });
   }
+  auto filled = spec::FillIn(flavors_, std::move(object));
+  if (!filled) return respond(Write(tl::unexpected(filled.error())));
+  object = std::move(*filled);
   Request request(object);
   Result<json> result = json::object();
   const Respond told = WriteDown(command, object, caller, respond);
@@ -490,6 +522,14 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
     });
   } else if (command == "explain_placement") {
     result = ExplainPlacement(arbiter_, request, node);
+  } else if (command == "flavors") {
+    const auto finished = request.Finish();
+    if (!finished) return respond(Write(tl::unexpected(finished.error())));
+    return slices_.Add([work = std::make_shared<FlavorsSteps>(arbiter_, flavors_, node), respond] {
+      if (!work->GoOn()) return false;
+      respond(Write(work->Take()));
+      return true;
+    });
   } else if (command == "cordon" || command == "uncordon") {
     result = Cordon(arbiter_, request, node, command == "cordon");
   } else if (command == "release") {
@@ -506,8 +546,8 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
                   {"mode", daemon.mode == config::Mode::kObserve ? "observe" : "enforce"}};
   } else {
     std::string known =
-        "create_pod, delete_pod, set_pod, move_pod, pod, vgpus, explain_placement, defrag, cordon, "
-        "uncordon, status, bench_ticket, ping";
+        "create_pod, delete_pod, set_pod, move_pod, pod, vgpus, flavors, explain_placement, "
+        "defrag, cordon, uncordon, status, bench_ticket, ping";
     for (const Report& report : Reports()) known += fmt::format(", {}", report.name);
     result = Fail(ErrorCode::kInvalid,
                   fmt::format("unknown command {}; there are {}", command.substr(0, 64), known));

@@ -14,6 +14,7 @@
 #include "backend/arbiter.h"
 #include "backend/slices.h"
 #include "node/control_socket.h"
+#include "spec/flavors.h"
 #include "spec/users.h"
 
 namespace baton::backend {
@@ -54,11 +55,13 @@ class Control {
 
   // `books`: null where there are none.
   Control(boost::asio::io_context& io, Arbiter& arbiter, node::EventLog& log, Books* books,
-          const spec::UsersOptions& users, std::function<DaemonStatus()> daemon)
+          const spec::UsersOptions& users, const spec::Flavors& flavors,
+          std::function<DaemonStatus()> daemon)
       : arbiter_(arbiter),
         log_(log),
         books_(books),
         users_(users),
+        flavors_(flavors),
         daemon_(std::move(daemon)),
         slices_(io, kSlicesPart) {}
 
@@ -77,6 +80,7 @@ class Control {
   node::EventLog& log_;
   Books* books_;
   const spec::UsersOptions& users_;
+  const spec::Flavors& flavors_;
   std::function<DaemonStatus()> daemon_;
   // Who asked for the status of a node of which the making has not begun: all are told the same.
   std::map<std::string, std::vector<Respond>> asked_;

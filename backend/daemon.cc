@@ -30,7 +30,8 @@ Daemon::Daemon(config::Options options, std::string config_path)
     : options_(std::move(options)),
       config_path_(std::move(config_path)),
       started_(fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr)))),
-      nvml_(devmgr::Nvml::Load()) {}
+      nvml_(devmgr::Nvml::Load()),
+      node_list_(options_.zmq.nodes_file) {}
 
 Daemon::~Daemon() = default;
 
@@ -75,7 +76,7 @@ Result<void> Daemon::Start() {
     if (auto read = books_->ReadTeams(); !read) return read;
   }
   control_.emplace(io_, *arbiter_, log_, books_ ? &*books_ : nullptr, options_.users,
-                   [this] { return Status(); });
+                   options_.flavors, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
   tenants_.emplace(io_, static_cast<node::TenantSink&>(*this), *nvml_, node::LimitsOf(options_));
@@ -92,6 +93,10 @@ Result<void> Daemon::Start() {
   AdoptMissing();
   if (ManagesLocalGpus(options_)) {
     ReconcileDevices();
+    energy_.emplace(io_, nvml_, arbiter_->accounts(), options_.server.state_dir,
+                    [this](Gpu& gpu, const UseReading& reading) {
+                      AddUse(reading, arbiter_->pods(), arbiter_->accounts(), gpu, MonotonicNow());
+                    });
     devices_->Watch();
   }
   if (books_) {
@@ -127,7 +132,8 @@ Result<void> Daemon::Start() {
     upstream_.emplace(io_, options_, usage_.identity(), *books_, log_);
     if (auto ok = upstream_->Start(); !ok) return ok;
   }
-  LookAtFolders();
+  node_list_.Configure(options_.zmq.nodes);
+  Look();
   signals_.Await([this](int signal) { signal == SIGHUP ? Reload() : Stop(); });
   std::string where = options_.server.socket_dir;
   for (const std::string& more : {options_.zmq.listen, web_->url()}) {
@@ -257,6 +263,7 @@ void Daemon::OnLook(devmgr::Node node, const std::vector<std::string>& news,
   }
   SetCards(std::move(cards));
   arbiter_->SetProcesses(processes);
+  energy_->Watch(arbiter_->GpusOf(""));
 }
 
 // What NVML says of this machine's GPUs. Of those that only the configuration knows it says
@@ -326,7 +333,7 @@ void Daemon::Stop() {
   if (nodes_) nodes_->Stop();
   if (upstream_) upstream_->Stop();
   if (web_) web_->Stop();
-  look_at_folders_.cancel();
+  look_.cancel();
   signals_.Stop();
   io_.stop();
 }
@@ -347,7 +354,9 @@ void Daemon::Reload() {
   options_.server.log_level = fresh->server.log_level;
   options_.gpus = fresh->gpus;
   options_.pods = fresh->pods;
-  options_.zmq.nodes = fresh->zmq.nodes;
+  options_.flavors = fresh->flavors;
+  node_list_.Configure(fresh->zmq.nodes);
+  options_.zmq.nodes = fresh->zmq.nodes = node_list_.All();
   node::SetLogLevel(options_.server.log_level);
   if (books_) {
     if (auto read = books_->ReadTeams(); !read) {
@@ -407,15 +416,28 @@ Result<void> Daemon::ListenToUsers(const std::string& control_dir) {
                                       control_dir + "/user.sock.lock");
 }
 
-void Daemon::LookAtFolders() {
-  const std::string trouble = FoldersTrouble();
-  if (!trouble.empty() && trouble != folders_trouble_) {
-    log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
+void Daemon::Look() {
+  auto changed = node_list_.Look();
+  const std::string wrong = changed ? "" : changed.error().message;
+  if (!wrong.empty() && wrong != nodes_trouble_) {
+    log_.Add(node::EventLog::Level::kWarning, "node",
+             wrong + "; the nodes that may connect are unchanged");
   }
-  folders_trouble_ = trouble;
-  look_at_folders_.expires_after(std::chrono::seconds(5));
-  look_at_folders_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) LookAtFolders();
+  nodes_trouble_ = wrong;
+  if (changed && *changed) {
+    options_.zmq.nodes = node_list_.All();
+    if (nodes_) nodes_->NodesChanged();
+  }
+  if (looks_++ % 5 == 0) {
+    const std::string trouble = FoldersTrouble();
+    if (!trouble.empty() && trouble != folders_trouble_) {
+      log_.Add(node::EventLog::Level::kWarning, "daemon", trouble);
+    }
+    folders_trouble_ = trouble;
+  }
+  look_.expires_after(std::chrono::seconds(1));
+  look_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) Look();
   });
 }
 

@@ -19,6 +19,7 @@
 #include "backend/books.h"
 #include "backend/control.h"
 #include "backend/devices.h"
+#include "backend/energy.h"
 #include "backend/node_endpoint.h"
 #include "backend/pods.h"
 #include "backend/pods_file.h"
@@ -29,6 +30,7 @@
 #include "base/file.h"
 #include "config/options.h"
 #include "devmgr/machine/nvml.h"
+#include "net/node_list.h"
 #include "node/control_socket.h"
 #include "node/event_log.h"
 #include "node/signals.h"
@@ -83,7 +85,8 @@ class Daemon : private node::TenantSink, private ClientLink {
   void AdoptMissing();
   // Of what is ours on the disk and was taken away while this daemon runs; empty: nothing.
   std::string FoldersTrouble() const;
-  void LookAtFolders();
+  // Each second: takes in what has changed in zmq.nodes_file; and now and then FoldersTrouble().
+  void Look();
   Result<void> ListenToUsers(const std::string& control_dir);
   DaemonStatus Status() const;
   ClientId Find(uint64_t number) const;
@@ -105,6 +108,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   bool locked_ = false;                        // TakeLocks() has succeeded
   std::optional<Arbiter> arbiter_;
   std::optional<Devices> devices_;
+  std::optional<Energy> energy_;
   std::optional<Books> books_;
   std::optional<Control> control_;
   std::optional<node::ControlSocket> control_socket_;
@@ -116,7 +120,10 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::set<std::string> seen_;   // GPUs that NVML has told of
   std::string web_trouble_;      // why it is not served
   std::string folders_trouble_;  // as last said
-  boost::asio::steady_timer look_at_folders_{io_};
+  std::string nodes_trouble_;    // with the file of nodes, as last said
+  net::NodeList node_list_;
+  uint64_t looks_ = 0;
+  boost::asio::steady_timer look_{io_};
   std::unordered_map<uint64_t, ClientId> clients_;
 };
 

@@ -118,6 +118,12 @@ struct MemoryRefusal {
   uint64_t times = 0;
   std::string text;  // OutOfMemoryText(); empty: never
 };
+// What NVML told of a pod's use of a GPU, or of its MIG instance (backend/pod_use.h).
+struct PodUse {
+  Instant at{};                   // when, last; {}: never
+  double sm = 0, memory = 0;      // 0 to 1: of SMs and memory, between the last two readings
+  double sm_s = 0, memory_s = 0;  // all of it since the daemon started, in seconds
+};
 // A pod on a GPU, beside its account and what the scheduler knows.
 struct PodOnGpu {
   Series series;
@@ -130,6 +136,8 @@ struct PodOnGpu {
   net::Histogram holds;
   PodSwap swap;
   MemoryRefusal refusal;
+  double joules = 0;  // since the daemon started (backend/energy.h)
+  PodUse use;
 };
 // A process on a GPU that launches without a token (backend/unmanaged.h).
 struct UnmanagedProcess {
@@ -183,6 +191,12 @@ struct Gpu {
   uint64_t busy_ns = 0;    // the same, as hooks measured it
   Series series;           // of these two
   Series handoffs;         // of TokenScheduler::handoff_total()
+  struct {
+    bool known = false;
+    Instant at{};       // its counter was read last, by this daemon
+    double joules = 0;  // since the daemon started
+    double idle = 0;    // of them, while nobody held
+  } energy;
   Timeline timeline;
   scheduler::TokenScheduler scheduler;
   HolderFile file;

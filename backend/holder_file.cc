@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include "base/hash.h"
 
@@ -131,8 +133,27 @@ bool HolderFile::Write() {
   }
   header.checksum = HashOf({buffer_.data() + kChecked, used - kChecked});
   memcpy(buffer_.data(), &header, sizeof header);
-  const off_t at = static_cast<off_t>((sequence_ % 2) * kSlot);
-  return pwrite(fd_.get(), buffer_.data(), used, at) == static_cast<ssize_t>(used);
+  return WriteSlot();
+}
+
+bool HolderFile::WriteSlot() {
+  const size_t at = sequence_ % 2 * kSlot;
+  if (map_.mapped()) {
+    memcpy(map_.data() + at, buffer_.data(), buffer_.size());
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // it may be torn by that
+    if (!map_.torn()) return true;
+    map_ = {};
+  }
+  const auto size = static_cast<ssize_t>(buffer_.size());
+  if (pwrite(fd_.get(), buffer_.data(), buffer_.size(), static_cast<off_t>(at)) != size) {
+    return false;
+  }
+  // After the first write: a file of zeros alone would pass for a damaged one. Room on the disk
+  // comes first, and a file that was torn once is not trusted again.
+  if (std::exchange(may_map_, false) && posix_fallocate(fd_.get(), 0, 2 * kSlot) == 0) {
+    map_.Map(fd_.get(), 2 * kSlot);
+  }
+  return true;
 }
 
 }  // namespace baton::backend

@@ -2,9 +2,10 @@
 // daemon killed at any instant and started again knows whom to wait for.
 //
 // The file has two slots that are written in turn, each with a sequence number and a checksum: a
-// write that was cut short leaves the slot before it. A write is one pwrite to the page cache
-// (about a microsecond); it survives the daemon, and after a crash of the machine there are no
-// holders anyway (boot_id).
+// write that was cut short leaves the slot before it. The file is mapped, so a write costs some ten
+// nanoseconds; where it cannot be, it is one pwrite (a microsecond). Either way it is in the page
+// cache: it survives the daemon, and after a crash of the machine there are no holders anyway
+// (boot_id).
 // Not thread safe.
 #ifndef BATON_BACKEND_HOLDER_FILE_H_
 #define BATON_BACKEND_HOLDER_FILE_H_
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/mapped_file.h"
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -67,10 +69,14 @@ class HolderFile {
 
  private:
   bool Write();
+  // What is in buffer_, to the slot of sequence_.
+  bool WriteSlot();
 
   std::string path_;
   std::string boot_id_;
   UniqueFd fd_;
+  MappedFile map_;
+  bool may_map_ = true;
   uint64_t sequence_ = 0;
   uint64_t epoch_ = 0;
   uint64_t granted_ns_ = 0;

@@ -77,6 +77,7 @@ class NodeEndpoint::Node : public ClientLink {
   NodeEndpoint& endpoint;
   const std::string name;
   std::string identity;
+  std::string key;  // its relay's; empty without keys
   uint64_t instance = 0;
   uint64_t replaced = 0;  // the instance before
   bool connected = false;
@@ -119,14 +120,17 @@ NodeEndpoint::NodeEndpoint(boost::asio::io_context& io, const config::Options& o
       log_(log),
       instance_(RandomId()),
       socket_(io, context_, ZMQ_ROUTER,
-              [this](const std::vector<std::string_view>& parts, std::string_view user) {
-                Receive(parts, user);
+              [this](const std::vector<std::string_view>& parts, std::string_view key) {
+                Receive(parts, key);
               }),
       beat_(io) {
   if (books != nullptr) {
-    books_.emplace(io, *books, log, [this](const std::string& identity, std::string_view frame) {
-      return socket_.Send({identity, frame});
-    });
+    books_.emplace(
+        io, *books, log,
+        [this](const std::string& identity, std::string_view frame) {
+          return socket_.Send({identity, frame});
+        },
+        [this](std::string_view key, std::string_view node) { return WhyNot(key, node); });
   }
 }
 
@@ -225,7 +229,22 @@ void NodeEndpoint::Warn(const std::string& about, const std::string& text) {
 }
 
 void NodeEndpoint::NodesChanged() {
-  if (zap_) zap_->SetNodes(options_.zmq.nodes);
+  if (!zap_) return;
+  zap_->SetNodes(options_.zmq.nodes);
+  for (auto& [name, node] : nodes_) {
+    if (!node->connected || WhyNot(node->key, name).empty()) continue;
+    log_.Add(node::EventLog::Level::kWarning, "node",
+             fmt::format("the key of node {} is not listed any more; its link is cut", name));
+    node->connected = false;
+    node_by_identity_.erase(node->identity);
+    node->identity.clear();
+    arbiter_.SetFrozen(name, true);
+  }
+}
+
+std::string NodeEndpoint::WhyNot(std::string_view key, std::string_view node) const {
+  if (key.empty() || !zap_ || zap_->IsOf(key, node)) return "";
+  return fmt::format("this key belongs to node {}; set node.name to it", zap_->NodeOf(key));
 }
 
 void NodeEndpoint::TellTeams() {
@@ -282,17 +301,24 @@ void NodeEndpoint::SendError(const std::string& identity, wire::ErrorKind kind,
   SendTo(identity, error);
 }
 
-void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::string_view user) {
+void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::string_view key) {
   if (parts.size() < 2) return;
+  if (!key.empty() && zap_ && zap_->NodeOf(key).empty()) {
+    // It was listed when this connected. What it sends is dropped until it is listed again.
+    const std::string text =
+        fmt::format("a node uses the key {}, which is not listed any more", key);
+    return Warn(text, text);
+  }
   const std::string identity(parts[0]);
   const std::string_view bytes = parts[1];
   wire::Frame frame;
-  const bool of_books = frame.Parse(bytes.data(), bytes.size()) == wire::DecodeStatus::kOk &&
-                        frame.type() == wire::BooksBatch::kType;
+  const wire::DecodeStatus parsed = frame.Parse(bytes.data(), bytes.size());
+  const bool of_books =
+      parsed == wire::DecodeStatus::kOk && frame.type() == wire::BooksBatch::kType;
   if ((bytes.size() > wire::kRelayFrameMax && !of_books) || parts.size() > 2) {
     return SendError(identity, wire::ErrorKind::kLimit, "this message is too long");
   }
-  switch (frame.Parse(bytes.data(), bytes.size())) {
+  switch (parsed) {
     case wire::DecodeStatus::kOk:
       break;
     case wire::DecodeStatus::kMalformed:
@@ -303,7 +329,7 @@ void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::stri
                                    "release of Baton on the node",
                                    wire::kVersion + 1));
   }
-  if (books_ && books_->Take(identity, user, frame)) return;
+  if (books_ && books_->Take(identity, key, frame)) return;
   if (auto it = node_by_identity_.find(identity);
       it != node_by_identity_.end() && frame.type() != wire::NodeHello::kType) {
     return FromNode(*it->second, frame);
@@ -316,14 +342,14 @@ void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::stri
     if (!frame.Read(hello) || hello.instance == 0 || hello.node.view().empty()) {
       return SendError(identity, wire::ErrorKind::kMalformed, "a field of NodeHello is wrong");
     }
-    return OnNodeHello(identity, hello, user);
+    return OnNodeHello(identity, hello, key);
   }
   if (frame.type() == wire::Hello::kType) {
     wire::Hello hello;
     if (!frame.Read(hello) || hello.incarnation == 0) {
       return SendError(identity, wire::ErrorKind::kMalformed, "a field of Hello is wrong");
     }
-    return OnHello(identity, hello, user);
+    return OnHello(identity, hello, key);
   }
   if (frame.type() >= 32 && frame.type() < 64) {
     // A relay that this batond does not know, or not any more.
@@ -334,13 +360,13 @@ void NodeEndpoint::Receive(const std::vector<std::string_view>& parts, std::stri
 }
 
 void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHello& hello,
-                               std::string_view user) {
+                               std::string_view key) {
   const std::string name(hello.node.view());
-  if (!user.empty() && user != name) {
-    Warn(fmt::format("node {} uses its key to act as another node", user),
-         fmt::format("refused: node {} used its key to act as node {}", user, name));
-    return SendError(identity, wire::ErrorKind::kDenied,
-                     fmt::format("this key belongs to node {}; set node.name to it", user));
+  if (const std::string why = WhyNot(key, name); !why.empty()) {
+    const std::string owner = zap_ ? zap_->NodeOf(key) : "";
+    Warn(fmt::format("node {} uses its key to act as another node", owner),
+         fmt::format("refused: node {} used its key to act as node {}", owner, name));
+    return SendError(identity, wire::ErrorKind::kDenied, why);
   }
   if (nodes_.size() >= kNodesMax && nodes_.count(name) == 0) {
     return SendError(identity, wire::ErrorKind::kLimit, "there are too many nodes");
@@ -372,6 +398,7 @@ void NodeEndpoint::OnNodeHello(const std::string& identity, const wire::NodeHell
   node.clients.clear();
   node_by_identity_.erase(node.identity);
   node.identity = identity;
+  node.key = key;
   node.instance = hello.instance;
   node.connected = true;
   node.batches = hello.batches;
@@ -585,7 +612,7 @@ void NodeEndpoint::Answer(const std::string& identity, uint64_t request,
 }
 
 void NodeEndpoint::OnHello(const std::string& identity, const wire::Hello& hello,
-                           std::string_view user) {
+                           std::string_view key) {
   const Pod* pod = arbiter_.pods().FindByTicket(hello.ticket.view());
   if (pod != nullptr && !pod->throw_away) {
     return SendError(identity, wire::ErrorKind::kDenied,
@@ -597,8 +624,8 @@ void NodeEndpoint::OnHello(const std::string& identity, const wire::Hello& hello
   }
   auto direct = std::make_unique<Direct>(*this, identity);
   direct->heard = MonotonicNow();
-  direct->client =
-      arbiter_.sessions().Up(*direct, 0, std::string(user), 0, ++directs_made_, 0, "", hello);
+  direct->client = arbiter_.sessions().Up(*direct, 0, zap_ ? zap_->NodeOf(key) : "", 0,
+                                          ++directs_made_, 0, "", hello);
   if (direct->client) directs_[identity] = std::move(direct);
 }
 
@@ -644,7 +671,7 @@ void NodeEndpoint::Beat() {
                  fmt::format("the link to node {} is cut; no token of its GPUs moves", name));
         arbiter_.SetFrozen(name, true);
       }
-      SendTo(node->identity, ping);
+      if (!node->identity.empty()) SendTo(node->identity, ping);
       if (sweep && node->connected) AskAboutMissing(*node);
     }
     std::vector<std::string> silent;

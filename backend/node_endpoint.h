@@ -43,7 +43,7 @@ class NodeEndpoint {
   // Listens as options.zmq says.
   Result<void> Listen();
   void Stop();
-  // After a reload of options.zmq.nodes.
+  // After a change of options.zmq.nodes: who is not listed any more is cut off.
   void NodesChanged();
   // How teams stand has changed.
   void TellTeams();
@@ -55,13 +55,14 @@ class NodeEndpoint {
   class Node;
   class Direct;
 
-  void Receive(const std::vector<std::string_view>& parts, std::string_view user);
+  void Receive(const std::vector<std::string_view>& parts, std::string_view key);
   void FromNode(Node& node, const wire::Frame& frame);
   void FromNode(Node& node, const wire::FramesUp& batch);
   void FromDirect(Direct& direct, const wire::Frame& frame);
-  void OnNodeHello(const std::string& identity, const wire::NodeHello& hello,
-                   std::string_view user);
-  void OnHello(const std::string& identity, const wire::Hello& hello, std::string_view user);
+  void OnNodeHello(const std::string& identity, const wire::NodeHello& hello, std::string_view key);
+  void OnHello(const std::string& identity, const wire::Hello& hello, std::string_view key);
+  // Why a peer with that key may not act as the node; empty: it may, or there are no keys.
+  std::string WhyNot(std::string_view key, std::string_view node) const;
   // To a request that came over the node's control socket.
   void Answer(const std::string& identity, uint64_t request, const node::LongAnswer& given);
   void AskAboutMissing(Node& node);

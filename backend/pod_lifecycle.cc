@@ -49,6 +49,13 @@ Result<uint32_t> PodLifecycle::Resolve(Pod& pod, uint32_t count, const std::stri
   if (pod.user.size() > 256 || pod.name_space.size() > 256) {
     return Fail(ErrorCode::kInvalid, "a user's and a namespace's name are at most 256 bytes");
   }
+  for (std::string& gpu : pod.wishes.not_gpus) {
+    // One that is not there is no trouble.
+    if (gpu.find_first_not_of("0123456789") != std::string::npos) continue;
+    auto uuid = gpus_.Resolve({gpu}, node);
+    if (!uuid) return tl::unexpected(uuid.error());
+    gpu = uuid->front();
+  }
   if (pod.throw_away || pod.wishes.gpus.empty()) return std::max<uint32_t>(1, count);
   auto gpus = gpus_.Resolve(pod.wishes.gpus, node);
   if (!gpus) return tl::unexpected(gpus.error());

@@ -3,6 +3,9 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "base/hash.h"
+#include "teams/tree.h"
+
 namespace baton::backend {
 
 Result<void> PodShares::Admit(const Pod& pod) const {
@@ -10,7 +13,12 @@ Result<void> PodShares::Admit(const Pod& pod) const {
 }
 
 policy::ShareSpec PodShares::SpecOf(const Pod& pod) const {
-  return teams_ != nullptr && !pod.throw_away ? teams_->Effective(pod) : pod.share;
+  if (pod.throw_away) return pod.share;
+  if (teams_ != nullptr) return teams_->Effective(pod);
+  // Their weights do not matter then, but who is of another team does (Charged::uncontended).
+  policy::ShareSpec spec = pod.share;
+  spec.team = static_cast<uint32_t>(HashOf(teams::NormalPath(pod.team)));
+  return spec;
 }
 
 void PodShares::Tell(Gpu& gpu, const Pod& pod) {

@@ -129,7 +129,7 @@ void Pods::Remove(PodId id, bool departs) {
   Changed(id);
   changes_.peaks.erase(id);
   if (departs) {
-    departed_[id] = {pod.owner(), pod.Accounted()};
+    departed_[id] = {pod.owner(), pod.Accounted(), MonotonicNow()};
     changes_.departed.insert(id);
   }
   by_name_.erase(pod.name);
@@ -187,6 +187,7 @@ Result<void> Pods::Restore(PodsImage image) {
     restored.Enter(std::move(pod));
   }
   restored.departed_ = std::move(image.departed);
+  for (auto& [id, pod] : restored.departed_) pod.at = MonotonicNow();
   restored.cordoned_ = std::move(image.cordoned);
   restored.changes_ = {};
   *this = std::move(restored);

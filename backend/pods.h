@@ -78,6 +78,7 @@ Result<void> CheckPriority(policy::Priority priority, std::string_view mode, boo
 struct DepartedPod {
   ledger::Owner owner;
   std::vector<std::string> gpus;
+  Instant at{};  // when; not stored: when it was restored
 };
 
 // All that is stored.

@@ -9,10 +9,15 @@
 #include <optional>
 #include <set>
 
+#include "backend/advise.h"
 #include "backend/memory_room.h"
+#include "backend/pod_use.h"
+#include "backend/receipt.h"
 #include "backend/what_if.h"
+#include "backend/workload.h"
 #include "base/parse.h"
 #include "ledger/report.h"
+#include "ledger/terms.h"
 #include "teams/explain.h"
 
 namespace baton::backend {
@@ -22,6 +27,7 @@ using nlohmann::json;
 using Fields = std::map<std::string, std::string>;
 
 constexpr size_t kTextMax = 512;
+constexpr Duration kForecastMax = std::chrono::hours(3650 * 24);
 // Of a GPU's time.
 constexpr double kHandoffsWorthAWord = 0.001;
 
@@ -62,7 +68,7 @@ void AddBudgets(json& report, const std::vector<Budgeted>& budgets, const std::s
            {"held_hours", "busy_hours", "waited_hours", "unmanaged_hours", "memory_gib_hours"}) {
         none[hours] = 0.0;
       }
-      if (report.contains("currency")) none["cost"] = 0.0;
+      if (report.contains("cost")) none["cost"] = 0.0;
       row = rows.insert(std::find_if(rows.begin(), rows.end(),
                                      [&](const json& r) { return r.at("key") > budget.team; }),
                         std::move(none));
@@ -78,27 +84,19 @@ Result<ReportAnswer> AskUse(const Fields& field, const ReportView& view) {
   const std::string& by_text = field.at("by");
   const auto by = ledger::ParseBys(by_text.empty() ? "team" : by_text);
   if (!by) return tl::unexpected(by.error());
-  // Zones are files, so all that needs one is read in the ledger's thread.
   return LedgerQuery(
       [field, by = *by, budgets = BudgetsOf(view), prices = view.options.ledger.prices,
-       currency = view.options.ledger.currency](ledger::Ledger& ledger) -> Result<json> {
-        ledger::Question question;
+       currency = view.options.ledger.currency,
+       factors = view.options.ledger.factors()](ledger::Ledger& ledger) -> Result<json> {
+        Result<ledger::Question> asked = QuestionOf(field, prices);
+        if (!asked) return tl::unexpected(asked.error());
+        ledger::Question& question = *asked;
         question.by = by;
-        const auto zone = ledger::FindTimeZone(field.at("time_zone"));
-        if (!zone) return tl::unexpected(zone.error());
-        question.zone = *zone;
-        const auto window = ledger::ParseWindow(field.at("from"), field.at("to"), field.at("last"),
-                                                ledger::WallNow(), *zone);
-        if (!window) return tl::unexpected(window.error());
-        question.window = *window;
-        question.changes = ledger::PriceChanges(prices);
-        if (!field.at("team").empty()) question.team = teams::NormalPath(field.at("team"));
         question.user = field.at("user");
         question.name_space = field.at("namespace");
-        question.pod = field.at("pod");
         auto uses = ledger.Query(question);
         if (!uses) return tl::unexpected(uses.error());
-        json report = ledger::ReportJson(*uses, question, prices, currency);
+        json report = ledger::ReportJson(*uses, question, prices, currency, factors);
         const bool some =
             !question.user.empty() || !question.name_space.empty() || !question.pod.empty();
         if (by == std::vector{ledger::By::kTeam} && !some) {
@@ -108,19 +106,80 @@ Result<ReportAnswer> AskUse(const Fields& field, const ReportView& view) {
       });
 }
 
-Result<ReportAnswer> AskStanding(const Fields&, const ReportView& view) {
-  return LedgerQuery([teams = view.teams, weights = view.options.ledger.weights](
-                         ledger::Ledger& ledger) -> Result<json> {
+// A course is told at so many moments beside its beginning.
+constexpr int64_t kForecastPoints = 32;
+// Steps of the reckoning in a half-life.
+constexpr int64_t kForecastSteps = 1'000;
+// And at most between two moments that are told: whoever asks has a bound on what it costs.
+constexpr int64_t kForecastMost = 128;
+
+// The pods whose shares a forecast is of: all that have tokens and a request.
+std::vector<teams::CoursePod> CoursePodsOf(Arbiter& arbiter) {
+  std::vector<teams::CoursePod> pods;
+  std::map<std::string_view, uint32_t> numbers;
+  for (const auto& [id, pod] : arbiter.pods().all()) {
+    if (pod.throw_away || !pod.by_token() || pod.share.priority == policy::Priority::kIdle)
+      continue;
+    for (const std::string& gpu : pod.gpus) {
+      const auto number = static_cast<uint32_t>(numbers.size());
+      pods.push_back(
+          {pod.team, numbers.emplace(gpu, number).first->second, arbiter.shares().SpecOf(pod)});
+    }
+  }
+  return pods;
+}
+
+// How shares and use of teams go on from now.
+json ForecastJson(const teams::Teams& teams, const std::vector<teams::Use>& uses,
+                  const std::vector<teams::CoursePod>& pods, Duration length) {
+  // Divided first: a thousand times ten years is no Duration.
+  const int64_t finest = length / std::max(Duration(1), teams.half_life / kForecastSteps);
+  const Duration step =
+      length / kForecastPoints / std::clamp<int64_t>(finest / kForecastPoints, 1, kForecastMost);
+  const teams::Course course = teams::Forecast(teams, uses, pods, length, step);
+  json points = json::array();
+  for (int64_t n = 0; n <= kForecastPoints; ++n) {
+    const auto at =
+        static_cast<size_t>(n * static_cast<int64_t>(course.points.size() - 1) / kForecastPoints);
+    const teams::CoursePoint& point = course.points[at];
+    points.push_back({{"at_s", static_cast<double>(Nanos(point.at)) / 1e9},
+                      {"gpus", point.share},
+                      {"usage", point.usage}});
+  }
+  return {{"teams", course.teams}, {"points", std::move(points)}};
+}
+
+Result<ReportAnswer> AskStanding(const Fields& field, const ReportView& view) {
+  std::optional<Duration> ahead;
+  std::vector<teams::CoursePod> pods;
+  if (const std::string& said = field.at("forecast"); !said.empty()) {
+    const auto length = ParseDuration(said);
+    if (!length || *length < std::chrono::minutes(1) || *length > kForecastMax) {
+      return Fail(ErrorCode::kInvalid,
+                  "forecast: '" + said + "' is not a time from 1m to 3650d, such as 14d");
+    }
+    ahead = *length;
+    pods = CoursePodsOf(view.arbiter);
+    if (pods.empty()) {
+      return Fail(ErrorCode::kNotFound,
+                  "forecast: there are no pods with tokens here; ask the batond that grants them");
+    }
+  }
+  return LedgerQuery([teams = view.teams, weights = view.options.ledger.weights,
+                      uncontended_use = view.options.teams.uncontended_use, ahead,
+                      pods = std::move(pods)](ledger::Ledger& ledger) -> Result<json> {
     auto decayed = ledger.Decayed(ledger::WallNow(), teams.half_life, weights);
     if (!decayed) return tl::unexpected(decayed.error());
+    const std::vector<teams::Use> uses = UsesOf(*decayed, uncontended_use);
     json rows = json::array();
-    for (const teams::StandingRow& row : teams::Standing(teams, UsesOf(*decayed))) {
+    for (const teams::StandingRow& row : teams::Standing(teams, uses)) {
       const policy::FairShare& share = row.share;
       rows.push_back({{"team", row.path},
                       {"user", row.user},
                       {"raw_shares", row.raw_shares},
                       {"normalized_shares", share.normalized_shares},
                       {"raw_usage_hours", Hours(share.raw_usage)},
+                      {"uncounted_hours", Hours(share.raw_uncounted)},
                       {"normalized_usage", share.normalized_usage},
                       {"effective_usage", share.effective_usage},
                       {"factor", share.factor},
@@ -128,9 +187,12 @@ Result<ReportAnswer> AskStanding(const Fields&, const ReportView& view) {
                       {"rank", share.rank},
                       {"fair_tree", share.fair_tree}});
     }
-    return json{{"half_life_s", static_cast<double>(Nanos(teams.half_life)) / 1e9},
+    json answer{{"half_life_s", static_cast<double>(Nanos(teams.half_life)) / 1e9},
                 {"k", teams.history / 1e6},
+                {"uncontended_use", policy::Ratio(uncontended_use)},
                 {"rows", std::move(rows)}};
+    if (ahead) answer["forecast"] = ForecastJson(teams, uses, pods, *ahead);
+    return answer;
   });
 }
 
@@ -147,6 +209,22 @@ void AddUnmanaged(json& sentences, const Arbiter& arbiter, const Pod& pod,
               "LD_PRELOAD replaced, or is the program linked statically?)"
             : ": what it takes of the GPU is missing to all pods there"));
   }
+}
+
+// How much of its part a pod without tokens uses.
+void AddPartUsed(json& sentences, const Arbiter& arbiter, const Pod& pod, const std::string& uuid,
+                 Instant now) {
+  const auto it = arbiter.gpus().find(uuid);
+  if (it == arbiter.gpus().end()) return;
+  const auto on = it->second->pods.find(pod.id);
+  const PodUse* use = on != it->second->pods.end() ? UseNow(on->second, now) : nullptr;
+  sentences.push_back(
+      use == nullptr
+          ? fmt::format("How much of its part of {} it uses is not measured: NVML does not tell.",
+                        uuid)
+          : fmt::format("By NVML, it kept the SMs of its part of {} busy for {:.0f} % of the last "
+                        "seconds.",
+                        uuid, use->sm * 100));
 }
 
 // Where the memory of a pod with swap is.
@@ -291,99 +369,11 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
   } else if (!pod->by_token()) {
     sentences.push_back(
         fmt::format("{} has a part of each GPU by {}, not by the token: that part counts as held "
-                    "for as long as the pod is there, and how much of it the pod uses is not "
-                    "measured.",
+                    "for as long as the pod is there.",
                     name, pod->mode));
+    for (const std::string& uuid : pod->gpus) AddPartUsed(sentences, view.arbiter, *pod, uuid, now);
   }
   return json{{"sentences", std::move(sentences)}};
-}
-
-// What is known of a pod that exists now.
-struct Asked {
-  policy::ShareSpec share;
-  uint64_t memory_cap = 0;
-};
-
-// Fewer buckets say nothing about a p99.
-constexpr int64_t kBucketsLeast = 20;
-constexpr int64_t kStepMib = 256;
-
-json AdviceRow(const ledger::Profile& profile, const char* what, std::string now, std::string used,
-               std::string set_to, std::string frees, std::string why) {
-  return {{"pod", profile.owner.pod},    {"team", profile.owner.team},
-          {"gpu", profile.gpu},          {"what", what},
-          {"now", std::move(now)},       {"used", std::move(used)},
-          {"set_to", std::move(set_to)}, {"frees", std::move(frees)},
-          {"why", std::move(why)}};
-}
-
-void AdviseMemory(json& rows, const ledger::Profile& profile, const Asked& asked) {
-  const auto cap = static_cast<int64_t>(asked.memory_cap >> 20);
-  auto bytes = [](int64_t mib) { return FormatBytes(static_cast<uint64_t>(mib) << 20); };
-  const std::string used = bytes(profile.memory_p99_mib);
-  // A quarter more than the p99, and never less than was ever used.
-  const int64_t wanted =
-      std::max(profile.memory_p99_mib * 5 / 4, profile.memory_peak_mib * 21 / 20);
-  const int64_t fit = std::max<int64_t>(kStepMib, (wanted + kStepMib - 1) / kStepMib * kStepMib);
-  if (cap == 0) return;
-  if (fit * 3 / 2 < cap) {
-    rows.push_back(AdviceRow(
-        profile, "memory", bytes(cap), used, bytes(fit), bytes(cap - fit),
-        fmt::format("it never used more than {} of its cap", bytes(profile.memory_peak_mib))));
-  } else if (profile.memory_p99_mib * 100 >= cap * 95) {
-    rows.push_back(AdviceRow(profile, "memory", bytes(cap), used, bytes(fit), "",
-                             "it is at its cap; its next allocation may fail"));
-  }
-}
-
-void AdviseRequest(json& rows, const ledger::Profile& profile, const Asked& asked) {
-  if (asked.share.priority == policy::Priority::kIdle) return;  // it has none, and wants none
-  auto percent = [](double part) { return fmt::format("{:.1f}%", part * 100); };
-  const double request = policy::Ratio(asked.share.request);
-  // Whole percents, and a quarter more than the p99.
-  const double fit = std::max(0.01, std::ceil(profile.held_p99 * 125) / 100);
-  if (fit * 1.5 < request) {
-    rows.push_back(AdviceRow(profile, "request", percent(request), percent(profile.held_p99),
-                             percent(fit), percent(request - fit) + " of a GPU",
-                             "its request is far above its use, and keeps other pods away"));
-  } else if (profile.held_p50 > 1.5 * request && request < 0.9) {
-    rows.push_back(
-        AdviceRow(profile, "request", percent(request), percent(profile.held_p99),
-                  percent(std::min(1.0, std::ceil(profile.held_p50 * 100) / 100)), "",
-                  "it depends on time that other pods leave over and may need at any time"));
-  }
-}
-
-Result<ReportAnswer> AskAdvise(const Fields& field, const ReportView& view) {
-  const std::string& last = field.at("last");
-  const auto window = ledger::ParseWindow("", "", last.empty() ? "7d" : last, ledger::WallNow());
-  if (!window) return tl::unexpected(window.error());
-  std::map<std::string, Asked> asked;
-  for (const auto& [id, pod] : view.arbiter.pods().all()) {
-    if (!pod.throw_away && pod.by_token())
-      asked[pod.name] = {pod.share, pod.gpus.empty() ? 0 : pod.CapOn(pod.gpus.front())};
-  }
-  return LedgerQuery(
-      [window = *window, asked = std::move(asked)](ledger::Ledger& ledger) -> Result<json> {
-        auto profiles = ledger.Profiles(window);
-        if (!profiles) return tl::unexpected(profiles.error());
-        json rows = json::array();
-        for (const ledger::Profile& profile : *profiles) {
-          auto pod = asked.find(profile.owner.pod);
-          if (pod == asked.end() || profile.buckets < kBucketsLeast) continue;
-          AdviseMemory(rows, profile, pod->second);
-          AdviseRequest(rows, profile, pod->second);
-        }
-        return json{{"from", ledger::FormatTime(window.from)},
-                    {"to", ledger::FormatTime(window.to)},
-                    {"rows", std::move(rows)}};
-      });
-}
-
-// Of texts that this daemon, or one of another version, wrote.
-json ObjectIn(const std::string& text) {
-  json object = text.empty() ? json() : json::parse(text, nullptr, false);
-  return object.is_object() ? object : json();
 }
 
 std::string TextOf(const json& value) {
@@ -403,7 +393,8 @@ std::string ChangeText(const json& was, const json& is) {
   for (const std::string& key : keys) {
     const json before = was.is_object() ? was.value(key, json()) : json();
     const json after = is.is_object() ? is.value(key, json()) : json();
-    if (before == after) continue;
+    // When it was asked for is of no interest to who changed what.
+    if (before == after || key == "asked_at") continue;
     text += (text.empty() ? "" : ", ") + key + " ";
     if (before.is_null()) {
       text += TextOf(after);
@@ -417,10 +408,7 @@ std::string ChangeText(const json& was, const json& is) {
 }
 
 Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
-  const bool said = !field.at("from").empty() || !field.at("to").empty();
-  const std::string& last = field.at("last");
-  const auto window = ledger::ParseWindow(field.at("from"), field.at("to"),
-                                          last.empty() && !said ? "7d" : last, ledger::WallNow());
+  const auto window = WindowOf(field, "7d");
   if (!window) return tl::unexpected(window.error());
   // What is done in this moment is a part of it.
   ledger::ChangesQuestion question{.from = window->from,
@@ -442,7 +430,7 @@ Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
     if (!changes) return tl::unexpected(changes.error());
     json rows = json::array();
     for (const ledger::Change& change : *changes) {
-      const json was = ObjectIn(change.was), is = ObjectIn(change.is);
+      const json was = ledger::ObjectIn(change.was), is = ledger::ObjectIn(change.is);
       rows.push_back({{"at", ledger::FormatTime(change.at)},
                       {"node", change.node},
                       {"who", change.who},
@@ -466,14 +454,41 @@ constexpr std::string_view kBy = "by", kFrom = "from", kTo = "to", kLast = "last
 const std::array kReports{
     Report{
         "report", {kBy, kFrom, kTo, kLast, kTeam, "user", "namespace", kPod, "time_zone"}, AskUse},
-    Report{"standing", {}, AskStanding},
+    Report{"standing", {"forecast"}, AskStanding},
     Report{"explain", {kPod, kTeam}, AskExplain},
     Report{"advise", {kLast}, AskAdvise},
     Report{"whatif", {kFrom, kTo, kLast, "shares"}, AskWhatIf},
+    Report{"workload", {kFrom, kTo, kLast}, AskWorkload},
     Report{"log", {kFrom, kTo, kLast, kPod, "gpu", kTeam, "who"}, AskLog},
+    Report{"receipt", {kPod, kTeam, kFrom, kTo, kLast, "time_zone", kBy}, AskReceipt},
+    Report{"receipt_key", {}, AskReceiptKey},
 };
 
 }  // namespace
+
+Result<ledger::Window> WindowOf(const std::map<std::string, std::string>& field,
+                                const char* otherwise) {
+  const bool said = !field.at("from").empty() || !field.at("to").empty();
+  const std::string& last = field.at("last");
+  return ledger::ParseWindow(field.at("from"), field.at("to"),
+                             last.empty() && !said ? otherwise : last, ledger::WallNow());
+}
+
+Result<ledger::Question> QuestionOf(const std::map<std::string, std::string>& field,
+                                    const ledger::Prices& prices) {
+  ledger::Question question;
+  const auto zone = ledger::FindTimeZone(field.at("time_zone"));
+  if (!zone) return tl::unexpected(zone.error());
+  question.zone = *zone;
+  const auto window = ledger::ParseWindow(field.at("from"), field.at("to"), field.at("last"),
+                                          ledger::WallNow(), *zone);
+  if (!window) return tl::unexpected(window.error());
+  question.window = *window;
+  question.changes = ledger::PriceChanges(prices);
+  if (!field.at("team").empty()) question.team = teams::NormalPath(field.at("team"));
+  question.pod = field.at("pod");
+  return question;
+}
 
 std::span<const Report> Reports() { return kReports; }
 
@@ -509,11 +524,15 @@ std::vector<teams::LimitPod> LimitPods(const Pods& pods) {
   return counted;
 }
 
-std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed) {
+std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed,
+                               policy::Share uncontended_use) {
   std::vector<teams::Use> uses;
   uses.reserve(decayed.size());
   for (const ledger::DecayedUse& use : decayed) {
-    uses.push_back({use.team, use.user, use.decayed_ns});
+    const double all = std::max(0.0, use.decayed_ns);
+    const double uncounted =
+        (1 - policy::Ratio(uncontended_use)) * std::clamp(use.uncontended_ns, 0.0, all);
+    uses.push_back({use.team, use.user, all - uncounted, uncounted});
   }
   return uses;
 }

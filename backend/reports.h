@@ -52,9 +52,20 @@ const Report* FindReport(std::string_view name);
 Result<std::map<std::string, std::string>> FieldsOf(const Report& report,
                                                     const nlohmann::json& question);
 
+// The window that "from", "to" and "last" say, which are in UTC; the last `otherwise` where nothing
+// is said.
+Result<ledger::Window> WindowOf(const std::map<std::string, std::string>& field,
+                                const char* otherwise);
+// What the fields from, to, last, time_zone, team and pod ask of the ledger, by nothing yet. In the
+// ledger's thread: zones are files.
+Result<ledger::Question> QuestionOf(const std::map<std::string, std::string>& field,
+                                    const ledger::Prices& prices);
+
 // What limits of teams count: each pod's request, on all its GPUs.
 std::vector<teams::LimitPod> LimitPods(const Pods& pods);
-std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed);
+// `uncontended_use`: as in TeamsOptions.
+std::vector<teams::Use> UsesOf(const std::vector<ledger::DecayedUse>& decayed,
+                               policy::Share uncontended_use);
 
 }  // namespace baton::backend
 

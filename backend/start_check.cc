@@ -117,7 +117,8 @@ Result<void> CheckLedger(const config::Options& options, bool machine) {
 
 Result<void> CheckKeys(const config::Options& options) {
   const bool used = !options.zmq.secret_key_file.empty() &&
-                    (!options.zmq.listen.empty() || !options.upstream.server_public_key.empty());
+                    (!options.zmq.listen.empty() || !options.upstream.server_public_key.empty() ||
+                     !options.upstream.server_public_key_file.empty());
   return used ? Without(net::ReadKeyPair(options.zmq.secret_key_file)) : Result<void>();
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/memory_room.h"
+#include "backend/pod_use.h"
 
 namespace baton::backend {
 
@@ -121,6 +122,10 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
   if (pod.swap) {
     row["memory_swapped"] = SwappedOut(gpu, pod.id);
     row["memory_released"] = IsReleased(gpu, pod.id);
+  }
+  if (const PodUse* use = UseNow(on, now)) {
+    row["sm_utilization"] = Percent(use->sm);
+    row["memory_utilization"] = Percent(use->memory);
   }
   const UsageEntry* account = arbiter.accounts().Of(gpu, pod.id);
   AddUsage(row, account != nullptr ? account->usage : Usage{}, held);

@@ -152,7 +152,7 @@ void Tokens::CarryOut(Gpu& gpu, const scheduler::StoreNext& store) {
 }
 
 void Tokens::CarryOut(Gpu& gpu, const scheduler::Charged& charged) {
-  accounts_.Charge(gpu, charged.pod, charged.held, now_);
+  accounts_.Charge(gpu, charged.pod, charged.held, charged.uncontended, now_);
   if (charged.limit_full_at > now_) {
     accounts_.SetLimitFullAt(gpu, charged.pod, charged.limit_full_at);
   }

@@ -44,11 +44,25 @@ uint64_t MemoryOf(const std::vector<UnmanagedProcess>& processes) {
   return bytes;
 }
 
+bool IsOf(const Pod& pod, const node::ProcessFacts& process) {
+  const bool by_ticket = !process.ticket.empty() && pod.ticket == process.ticket;
+  return by_ticket || (!pod.cgroup.empty() && pod.cgroup == process.kubernetes_pod);
+}
+
+const Lane* LaneOf(const Gpu& gpu, pid_t pid) {
+  const auto of = std::find_if(gpu.lanes.begin(), gpu.lanes.end(), [&](const auto& entry) {
+    return entry.second->client->pid == static_cast<uint64_t>(pid);
+  });
+  return of != gpu.lanes.end() ? of->second : nullptr;
+}
+
+bool IsMpsServer(const node::ProcessFacts& process) {
+  return process.command.starts_with("nvidia-cuda-mp");
+}
+
 const Pod* Unmanaged::PodOf(const SeenProcess& process) const {
   for (const auto& [id, pod] : pods_.all()) {
-    const bool by_ticket = !process.facts.ticket.empty() && pod.ticket == process.facts.ticket;
-    const bool by_cgroup = !pod.cgroup.empty() && pod.cgroup == process.facts.kubernetes_pod;
-    if (by_ticket || by_cgroup) return &pod;
+    if (IsOf(pod, process.facts)) return &pod;
   }
   return nullptr;
 }
@@ -57,25 +71,21 @@ bool Unmanaged::IsManaged(const Gpu& gpu, const SeenProcess& process) const {
   // MIG's instances are divided by the hardware, and others make some too.
   const devmgr::Card* card = vgpus_.cards().Find(gpu.info.uuid);
   if (card != nullptr && card->mig_enabled) return true;
-  for (const auto& [id, lane] : gpu.lanes) {
-    if (lane->client->pid == static_cast<uint64_t>(process.pid)) return true;
-  }
+  if (LaneOf(gpu, process.pid) != nullptr) return true;
   const Pod* pod = PodOf(process);
   if (pod != nullptr && pod->Has(gpu.info.uuid) && !pod->by_token()) return true;
-  // MPS's own server works for its pods.
   const bool mps = std::any_of(pods_.all().begin(), pods_.all().end(), [&](const auto& entry) {
     return entry.second.mode == spec::kMps && entry.second.Has(gpu.info.uuid);
   });
-  return mps && process.facts.command.starts_with("nvidia-cuda-mp");
+  return mps && IsMpsServer(process.facts);
 }
 
 uint64_t Unmanaged::OverheadOf(const Gpu& gpu, const std::vector<SeenProcess>& processes) {
   uint64_t bytes = 0;
   for (const SeenProcess& process : processes) {
-    for (const auto& [id, lane] : gpu.lanes) {
-      if (lane->client->pid != static_cast<uint64_t>(process.pid)) continue;
+    const Lane* lane = LaneOf(gpu, process.pid);
+    if (lane != nullptr)
       bytes += process.memory_bytes - std::min(process.memory_bytes, lane->memory);
-    }
   }
   return bytes;
 }

@@ -29,6 +29,13 @@ std::string Describe(const UnmanagedProcess& process);
 // Their memory, as far as NVML tells it.
 uint64_t MemoryOf(const std::vector<UnmanagedProcess>& processes);
 
+// Whether the process is of the pod, by its environment or its cgroup.
+bool IsOf(const Pod& pod, const node::ProcessFacts& process);
+// Its client on the GPU; null: it has none there.
+const Lane* LaneOf(const Gpu& gpu, pid_t pid);
+// MPS's own server, which works for its pods.
+bool IsMpsServer(const node::ProcessFacts& process);
+
 class Unmanaged {
  public:
   static constexpr Duration kNamedAfter = std::chrono::seconds(3);
@@ -43,7 +50,7 @@ class Unmanaged {
 
  private:
   using Key = std::pair<pid_t, uint64_t>;  // and its start time
-  // Its pod, by its environment or its cgroup; null: none is known.
+  // Its pod; null: none is known.
   const Pod* PodOf(const SeenProcess& process) const;
   bool IsManaged(const Gpu& gpu, const SeenProcess& process) const;
   static uint64_t OverheadOf(const Gpu& gpu, const std::vector<SeenProcess>& processes);

@@ -22,6 +22,8 @@ constexpr size_t kBooksNodesMax = 4096;
 constexpr Duration kGreetEvery = std::chrono::milliseconds(500);
 // A batch that is not acknowledged after this is sent again. The other side may be slow to book.
 constexpr Duration kAckPatience = std::chrono::seconds(10);
+// Of silence on a new connection with keys, after which another one is made.
+constexpr Duration kHandshakePatience = std::chrono::seconds(3);
 constexpr Duration kBeatEvery = std::chrono::seconds(1);
 // Of silence, before people are told. The other side speaks at least as often as it books.
 constexpr Duration kAwayAfter = std::chrono::seconds(30);
@@ -40,7 +42,9 @@ std::string SourceOf(const std::string& node, const std::string& source) {
 
 json TeamsJson(const Books& books) {
   json uses = json::array();
-  for (const teams::Use& use : books.by_team()) uses.push_back({use.team, use.user, use.decayed});
+  for (const teams::Use& use : books.by_team()) {
+    uses.push_back({use.team, use.user, use.decayed, use.uncounted});
+  }
   json held = json::object();
   for (const auto& [team, hours] : books.held()) {
     if (hours) held[team] = *hours;
@@ -65,13 +69,23 @@ Upstream::Upstream(boost::asio::io_context& io, const config::Options& options, 
 Upstream::~Upstream() { *alive_ = false; }
 
 Result<void> Upstream::Start() {
+  heard_ = MonotonicNow();
+  if (auto ok = Connect(); !ok) return ok;
+  Beat();
+  return {};
+}
+
+Result<void> Upstream::Connect() {
+  const std::string& file = options_.upstream.server_public_key_file;
+  const std::string server_key = net::ServerKey(options_.upstream.server_public_key, file);
+  if (server_key.empty() && !file.empty()) return {};
   dealer_.emplace(
       io_, context_, ZMQ_DEALER,
       [this](const std::vector<std::string_view>& parts, std::string_view) { Receive(parts); });
-  if (!options_.upstream.server_public_key.empty()) {
+  if (!server_key.empty()) {
     auto keys = net::ReadKeyPair(options_.zmq.secret_key_file);
     if (!keys) return tl::unexpected(keys.error());
-    dealer_->Set(ZMQ_CURVE_SERVERKEY, options_.upstream.server_public_key);
+    dealer_->Set(ZMQ_CURVE_SERVERKEY, server_key);
     dealer_->Set(ZMQ_CURVE_PUBLICKEY, keys->public_key);
     dealer_->Set(ZMQ_CURVE_SECRETKEY, keys->secret_key);
   }
@@ -83,11 +97,27 @@ Result<void> Upstream::Start() {
   dealer_->Set(ZMQ_IPV6, 1);
   dealer_->Set(ZMQ_HEARTBEAT_IVL, 2'000);
   dealer_->Set(ZMQ_HEARTBEAT_TIMEOUT, 10'000);
+  connected_ = MonotonicNow();
   if (auto ok = dealer_->Connect(options_.upstream.connect); !ok) return ok;
   dealer_->Start();
-  heard_ = MonotonicNow();
-  Beat();
+  server_key_ = server_key;
   return {};
+}
+
+void Upstream::ConnectAnew() {
+  const std::string key =
+      net::ServerKey(options_.upstream.server_public_key, options_.upstream.server_public_key_file);
+  const bool other = !key.empty() && key != server_key_;
+  // ZeroMQ tries no more after a refusal, and this node may be listed by now.
+  const Duration patience =
+      heard_ < connected_ ? kHandshakePatience : kAwayAfter + 2 * options_.ledger.every;
+  const bool silent =
+      dealer_ && !key.empty() && MonotonicNow() - std::max(heard_, connected_) > patience;
+  if (!other && !silent) return;
+  welcomed_ = sending_ = false;
+  dealer_.reset();
+  // The key pair was there when this started; should it be gone, it is looked for again.
+  (void)Connect();
 }
 
 void Upstream::Stop() {
@@ -98,6 +128,12 @@ void Upstream::Stop() {
 
 std::string Upstream::Trouble() const {
   if (!refused_.empty()) return "the upstream refuses this node: " + refused_;
+  if (server_key_.empty() && !options_.upstream.server_public_key_file.empty()) {
+    return fmt::format(
+        "{} (upstream.server_public_key_file) holds no public key yet; usage waits "
+        "in this node's ledger",
+        options_.upstream.server_public_key_file);
+  }
   if (MonotonicNow() - heard_ <= kAwayAfter + 2 * options_.ledger.every) return "";
   return fmt::format("{} (upstream.connect) does not answer; usage waits in this node's ledger",
                      options_.upstream.connect);
@@ -106,6 +142,7 @@ std::string Upstream::Trouble() const {
 void Upstream::Beat() {
   const Instant now = MonotonicNow();
   if (sending_ && now - sent_ > kAckPatience) welcomed_ = sending_ = false;
+  ConnectAnew();
   if (!welcomed_) SayHello();
   const bool away = !Trouble().empty();
   if (away != said_away_) {
@@ -124,7 +161,7 @@ void Upstream::SayHello() {
   hello.node.Set(node_);
   hello.source.Set(source_);
   const std::string frame = Framed(hello, 0);
-  dealer_->Send({frame});
+  if (dealer_) dealer_->Send({frame});
 }
 
 void Upstream::Booked() {
@@ -159,7 +196,7 @@ void Upstream::SendNext() {
       message.batch = {bytes.data(), bytes.size()};
       const std::string frame = Framed(message, bytes.size());
       sent_ = MonotonicNow();
-      dealer_->Send({frame});
+      if (dealer_) dealer_->Send({frame});
     });
   });
   sending_ = asked;
@@ -208,6 +245,8 @@ void Upstream::Receive(const std::vector<std::string_view>& parts) {
       std::vector<teams::Use> uses;
       for (const json& use : state.at("uses")) {
         uses.push_back({use.at(0), use.at(1), std::max(0.0, use.at(2).get<double>())});
+        // An upstream of the version before counts all use.
+        if (use.size() > 3) uses.back().uncounted = std::max(0.0, use.at(3).get<double>());
       }
       Books::Held held;
       for (const auto& [team, hours] : state.at("held").items()) held[team] = hours.get<double>();
@@ -223,8 +262,9 @@ void Upstream::Receive(const std::vector<std::string_view>& parts) {
   }
 }
 
-BooksServer::BooksServer(boost::asio::io_context& io, Books& books, node::EventLog& log, Send send)
-    : io_(io), books_(books), log_(log), send_(std::move(send)) {}
+BooksServer::BooksServer(boost::asio::io_context& io, Books& books, node::EventLog& log, Send send,
+                         WhyNot why_not)
+    : io_(io), books_(books), log_(log), send_(std::move(send)), why_not_(std::move(why_not)) {}
 
 BooksServer::~BooksServer() { *alive_ = false; }
 
@@ -233,7 +273,7 @@ void BooksServer::SendTo(const std::string& identity, const Message& message) {
   send_(identity, Framed(message, 0));
 }
 
-bool BooksServer::Take(const std::string& identity, std::string_view user,
+bool BooksServer::Take(const std::string& identity, std::string_view key,
                        const wire::Frame& frame) {
   auto refuse = [&](wire::ErrorKind kind, std::string_view text) {
     wire::Error error;
@@ -245,12 +285,10 @@ bool BooksServer::Take(const std::string& identity, std::string_view user,
     wire::BooksHello hello;
     if (!frame.Read(hello) || hello.node.view().empty() || hello.source.view().empty()) {
       refuse(wire::ErrorKind::kMalformed, "a field of BooksHello is wrong");
-    } else if (!user.empty() && user != hello.node.view()) {
+    } else if (const std::string why = why_not_(key, hello.node.view()); !why.empty()) {
       log_.Add(node::EventLog::Level::kWarning, "node",
-               fmt::format("refused: node {} used its key to send usage of node {}", user,
-                           hello.node.view()));
-      refuse(wire::ErrorKind::kDenied,
-             fmt::format("this key belongs to node {}; set node.name to it", user));
+               fmt::format("refused usage of node {}: {}", hello.node.view(), why));
+      refuse(wire::ErrorKind::kDenied, why);
     } else if (nodes_.size() >= kBooksNodesMax &&
                nodes_.count(std::string(hello.node.view())) == 0) {
       refuse(wire::ErrorKind::kLimit, "there are too many nodes");
@@ -263,7 +301,7 @@ bool BooksServer::Take(const std::string& identity, std::string_view user,
   wire::BooksBatch message;
   const auto name = names_.find(identity);
   // One that this batond does not know (any more) hears nothing, and says hello again.
-  if (name != names_.end() && (user.empty() || user == name->second) && frame.Read(message)) {
+  if (name != names_.end() && why_not_(key, name->second).empty() && frame.Read(message)) {
     OnBatch(identity, name->second, message);
   }
   return true;

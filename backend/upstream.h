@@ -49,6 +49,11 @@ class Upstream {
   std::string Trouble() const;
 
  private:
+  // Nothing, where the other side's public key has not come yet.
+  Result<void> Connect();
+  // Where upstream.server_public_key_file has a key by now, or another, and where with keys the
+  // other side is silent, as after a refusal.
+  void ConnectAnew();
   void Receive(const std::vector<std::string_view>& parts);
   void SayHello();
   void SendNext();
@@ -62,6 +67,7 @@ class Upstream {
   node::EventLog& log_;
   net::ZmqContext context_;
   std::optional<net::ZmqSocket> dealer_;
+  std::string server_key_;  // of the socket as it is
   boost::asio::steady_timer beat_;
   bool welcomed_ = false;
   bool sending_ = false;        // a batch is looked for, or on its way
@@ -69,6 +75,7 @@ class Upstream {
   uint64_t on_way_ = 0;         // the batch that was sent: its seq
   uint64_t on_way_number_ = 0;  // and its number in the spool; 0: none
   Instant heard_{};             // of the other side; at first, when this was started
+  Instant connected_{};         // its socket was made
   Instant sent_{};              // the batch that is on its way
   bool said_away_ = false;
   std::string refused_;     // what the other side said against this node
@@ -83,12 +90,16 @@ class BooksServer {
   // Sends a frame to a peer of that socket; false when it is gone.
   using Send = std::function<bool(const std::string& identity, std::string_view frame)>;
 
-  BooksServer(boost::asio::io_context& io, Books& books, node::EventLog& log, Send send);
+  // Why a peer with that key may not send usage of the node; empty: it may.
+  using WhyNot = std::function<std::string(std::string_view key, std::string_view node)>;
+
+  BooksServer(boost::asio::io_context& io, Books& books, node::EventLog& log, Send send,
+              WhyNot why_not);
   ~BooksServer();
 
-  // Whether the frame is one of these messages; it is then answered. `user`: the node whose key the
-  // peer has; empty without keys.
-  bool Take(const std::string& identity, std::string_view user, const wire::Frame& frame);
+  // Whether the frame is one of these messages; it is then answered. `key`: the peer's public
+  // key; empty without keys.
+  bool Take(const std::string& identity, std::string_view key, const wire::Frame& frame);
   // Tells all nodes how the teams stand. Those that are gone are forgotten.
   void TellTeams();
 
@@ -108,6 +119,7 @@ class BooksServer {
   Books& books_;
   node::EventLog& log_;
   Send send_;
+  WhyNot why_not_;
   struct Node {
     std::string identity;  // the newest
     Instant greeted{};     // it was answered last

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <utility>
@@ -30,11 +31,10 @@ constexpr size_t kMapSize = 64 << 20;  // address space; 524 287 entries
 constexpr size_t kStep = 64 << 10;
 constexpr uint64_t kUsed = 0x6261746f6e757365;
 
-// The number under which a pod's entry about its limit on a GPU stands.
-uint64_t LimitOn(uint64_t gpu) { return ~gpu; }
-
-// Of all of this process: signals have no other way to find it.
-std::atomic<UsageBook*> mapped_book{nullptr};
+// The number of a pod's second entry on a GPU, or of the GPU's own. It has until when a limit is
+// used up in hold_base_ns, uncontended time in held_ns, and of energy: the held time at the last
+// reading in waited_ns, millijoules in busy_ns, and a GPU's counter in copies_bytes.
+uint64_t OtherOn(uint64_t gpu) { return ~gpu; }
 
 }  // namespace
 
@@ -54,18 +54,19 @@ struct UsageBook::Journal {
 
 UsageBook::Journal* UsageBook::journal() const {
   static_assert(sizeof(Journal) <= (kFirstEntry - 1) * kEntry);
-  return reinterpret_cast<Journal*>(map_ + kEntry);
+  return reinterpret_cast<Journal*>(map_.data() + kEntry);
 }
 
 UsageEntry* UsageBook::EntryAt(size_t at) const {
-  return reinterpret_cast<UsageEntry*>(map_ + at * kEntry);
+  return reinterpret_cast<UsageEntry*>(map_.data() + at * kEntry);
 }
 
 size_t UsageBook::NumberOf(const UsageEntry& entry) const {
   const auto* at = reinterpret_cast<const char*>(&entry);
   const std::less<const char*> before;
-  if (map_ == nullptr || before(at, map_) || !before(at, map_ + file_size_)) return 0;
-  return static_cast<size_t>(at - map_) / kEntry;
+  const char* begin = map_.data();
+  if (begin == nullptr || before(at, begin) || !before(at, begin + file_size_)) return 0;
+  return static_cast<size_t>(at - begin) / kEntry;
 }
 
 // A process that is killed has done all stores before that instant and none after it, so it is
@@ -81,36 +82,9 @@ void UsageBook::Begin(const UsageEntry& total, const UsageEntry& last) {
 }
 
 void UsageBook::End() {
-  if (map_ == nullptr || file_size_ == 0) return;
+  if (!map_.mapped() || file_size_ == 0) return;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&journal()->valid, 0, __ATOMIC_RELEASE);
-}
-
-UsageBook::~UsageBook() {
-  UsageBook* self = this;
-  if (mapped_book.compare_exchange_strong(self, nullptr)) signal(SIGBUS, SIG_DFL);
-  if (map_ != nullptr) munmap(map_, kMapSize);
-}
-
-// Somebody else's fault happens again, without a handler.
-void UsageBook::OnBusError(int, siginfo_t* info, void*) {
-  UsageBook* book = mapped_book.load();
-  const auto* at = static_cast<const char*>(info->si_addr);
-  const std::less<const char*> before;
-  if (book == nullptr || before(at, book->map_) || !before(at, book->map_ + kMapSize)) {
-    signal(SIGBUS, SIG_DFL);
-    return;
-  }
-  book->TakeCopy();
-}
-
-// Also called by a signal.
-void UsageBook::TakeCopy() {
-  // It replaces what is mapped there. Where it cannot, memcpy faults as without a handler.
-  static_cast<void>(mmap(map_, kMapSize, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0));
-  memcpy(map_, copy_.data(), copy_.size());
-  torn_ = true;
 }
 
 bool UsageBook::WriteAnew() {
@@ -122,16 +96,12 @@ bool UsageBook::WriteAnew() {
   }
   if (posix_fallocate(fd_.get(), 0, static_cast<off_t>(file_size_)) != 0) return false;
   for (size_t done = 0; done < file_size_;) {
-    const ssize_t n = pwrite(fd_.get(), map_ + done, file_size_ - done, static_cast<off_t>(done));
+    const ssize_t n =
+        pwrite(fd_.get(), map_.data() + done, file_size_ - done, static_cast<off_t>(done));
     if (n <= 0) return false;
     done += static_cast<size_t>(n);
   }
-  if (mmap(map_, kMapSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_.get(), 0) ==
-      MAP_FAILED) {
-    return false;
-  }
-  torn_ = false;
-  return true;
+  return map_.Map(fd_.get(), kMapSize);
 }
 
 Result<std::string> UsageBook::Open(const std::string& path, std::string_view boot_id) {
@@ -164,22 +134,13 @@ Result<std::string> UsageBook::Open(const std::string& path, std::string_view bo
     if (!aside) return tl::unexpected(aside.error());
     note = path + " is damaged; it was moved to " + *aside + ", and a new usage book was created";
   }
-  void* map = mmap(nullptr, kMapSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-  if (map == MAP_FAILED) {
+  if (!map_.Map(fd_.get(), kMapSize)) {
     degraded_ = "cannot map " + path + ": " + strerror(errno) + "; usage is kept in memory only";
     return degraded_;
   }
-  map_ = static_cast<char*>(map);
-  UsageBook* none = nullptr;
-  if (mapped_book.compare_exchange_strong(none, this)) {
-    struct sigaction action = {};
-    action.sa_sigaction = OnBusError;
-    action.sa_flags = SA_SIGINFO;
-    sigaction(SIGBUS, &action, nullptr);
-  }
   next_ = kFirstEntry;
   if (file_size_ != 0) {
-    char* identity = map_ + sizeof kBookMagic;
+    char* identity = map_.data() + sizeof kBookMagic;
     if (*identity == '\0') memcpy(identity, identity_.data(), kIdentity);
     identity_.assign(identity, kIdentity);
   }
@@ -206,7 +167,7 @@ Result<std::string> UsageBook::Open(const std::string& path, std::string_view bo
 
 void UsageBook::ChangeIdentity() {
   identity_ = RandomTicket();
-  if (file_size_ != 0) memcpy(map_ + sizeof kBookMagic, identity_.data(), kIdentity);
+  if (file_size_ != 0) memcpy(map_.data() + sizeof kBookMagic, identity_.data(), kIdentity);
   Flush();
 }
 
@@ -216,13 +177,13 @@ UsageEntry* UsageBook::Allocate() {
     free_.pop_back();
     return entry;
   }
-  if (map_ != nullptr && (next_ + 1) * kEntry > file_size_ && file_size_ + kStep <= kMapSize) {
+  if (map_.mapped() && (next_ + 1) * kEntry > file_size_ && file_size_ + kStep <= kMapSize) {
     // Room on the disk first: touching a mapped page that has none would be a SIGBUS.
     const int error = posix_fallocate(fd_.get(), static_cast<off_t>(file_size_), kStep);
     if (error == 0) {
       if (file_size_ == 0) {
-        memcpy(map_, kBookMagic, sizeof kBookMagic);
-        memcpy(map_ + sizeof kBookMagic, identity_.data(), kIdentity);
+        memcpy(map_.data(), kBookMagic, sizeof kBookMagic);
+        memcpy(map_.data() + sizeof kBookMagic, identity_.data(), kIdentity);
       }
       file_size_ += kStep;
       degraded_.clear();
@@ -232,7 +193,7 @@ UsageEntry* UsageBook::Allocate() {
                   "; the newest are kept in memory only";
     }
   }
-  if (map_ != nullptr && (next_ + 1) * kEntry <= file_size_) {
+  if (map_.mapped() && (next_ + 1) * kEntry <= file_size_) {
     return EntryAt(next_++);
   }
   return &overflow_.emplace_back();
@@ -258,15 +219,59 @@ UsageEntry& UsageBook::At(PodId pod, uint64_t gpu, uint64_t incarnation) {
 
 void UsageBook::SetLimitFullAt(PodId pod, uint64_t gpu, Instant at) {
   if (Find(pod, gpu, 0) == nullptr) return;  // its last charge may come when it is forgotten
-  UsageEntry& entry = At(pod, LimitOn(gpu), 0);
+  UsageEntry& entry = At(pod, OtherOn(gpu), 0);
   entry.hold_base_ns[1] = boot_;
   __atomic_store_n(&entry.hold_base_ns[0], static_cast<uint64_t>(Nanos(at)), __ATOMIC_RELEASE);
 }
 
 Instant UsageBook::LimitFullAt(PodId pod, uint64_t gpu) const {
-  const UsageEntry* entry = Find(pod, LimitOn(gpu), 0);
+  const UsageEntry* entry = Find(pod, OtherOn(gpu), 0);
   if (entry == nullptr || entry->hold_base_ns[1] != boot_) return {};
   return InstantFromNanos(static_cast<int64_t>(entry->hold_base_ns[0]));
+}
+
+// In millijoules. The counter comes last: a daemon that dies within this finds what was measured
+// since the reading before once more, or not at all.
+void UsageBook::SetEnergy(PodId pod, uint64_t gpu, const EnergyAccount& energy) {
+  if (pod != PodId{} && Find(pod, gpu, 0) == nullptr) return;
+  const auto thousandths = [](double value) {
+    return static_cast<uint64_t>(std::llround(std::clamp(value, 0.0, 1e15) * 1e3));
+  };
+  UsageEntry& entry = At(pod, OtherOn(gpu), 0);
+  entry.usage.waited_ns = energy.held_ns;
+  entry.usage.busy_ns = thousandths(energy.joules);
+  if (pod != PodId{}) return;  // the limit's instant stands there
+  entry.hold_base_ns[0] = energy.at == kNever ? 0 : static_cast<uint64_t>(Nanos(energy.at));
+  entry.hold_base_ns[1] = boot_;
+  __atomic_store_n(&entry.usage.copies_bytes, thousandths(energy.counter), __ATOMIC_RELEASE);
+}
+
+EnergyAccount UsageBook::EnergyOf(PodId pod, uint64_t gpu) const {
+  EnergyAccount energy;
+  const UsageEntry* entry = Find(pod, OtherOn(gpu), 0);
+  if (entry == nullptr) return energy;
+  energy.joules = static_cast<double>(entry->usage.busy_ns) / 1e3;
+  energy.held_ns = entry->usage.waited_ns;
+  if (pod != PodId{}) return energy;
+  energy.counter = static_cast<double>(entry->usage.copies_bytes) / 1e3;
+  if (entry->hold_base_ns[1] == boot_ && entry->hold_base_ns[0] != 0) {
+    energy.at = InstantFromNanos(static_cast<int64_t>(entry->hold_base_ns[0]));
+  }
+  return energy;
+}
+
+void UsageBook::AddUncontended(PodId pod, uint64_t gpu, int64_t more_ns) {
+  if (Find(pod, gpu, 0) == nullptr) return;
+  uint64_t& sum = At(pod, OtherOn(gpu), 0).usage.held_ns;
+  const uint64_t less = more_ns < 0 ? static_cast<uint64_t>(-more_ns) : 0;
+  sum = more_ns < 0 ? sum - std::min(sum, less) : sum + static_cast<uint64_t>(more_ns);
+}
+
+uint64_t UsageBook::Uncontended(PodId pod, uint64_t gpu) const {
+  const UsageEntry* total = Find(pod, gpu, 0);
+  const UsageEntry* other = Find(pod, OtherOn(gpu), 0);
+  if (total == nullptr || other == nullptr) return 0;
+  return std::min(other->usage.held_ns, total->usage.held_ns);
 }
 
 uint64_t UsageBook::NewestHold(uint64_t gpu) const {
@@ -291,19 +296,18 @@ void UsageBook::Drop(PodId pod, uint64_t incarnation) {
 }
 
 std::string UsageBook::Flush() {
-  if (map_ == nullptr || file_size_ == 0) return "";
+  if (!map_.mapped() || file_size_ == 0) return "";
   struct stat file = {};
   const bool whole = fstat(fd_.get(), &file) == 0 &&
                      static_cast<size_t>(file.st_size) >= file_size_ &&
-                     memcmp(map_, kBookMagic, sizeof kBookMagic) == 0;
-  if (!torn_ && whole) {
-    copy_.resize(next_ * kEntry);
-    memcpy(copy_.data(), map_, copy_.size());
-    msync(map_, file_size_, MS_ASYNC);
+                     memcmp(map_.data(), kBookMagic, sizeof kBookMagic) == 0;
+  if (!map_.torn() && whole) {
+    map_.Keep(next_ * kEntry);
+    msync(map_.data(), file_size_, MS_ASYNC);
     return "";
   }
   const bool said = !degraded_.empty();
-  if (!torn_ && !copy_.empty()) TakeCopy();
+  map_.Tear();
   if (WriteAnew()) {
     degraded_.clear();
     return path_ +

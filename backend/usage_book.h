@@ -5,8 +5,9 @@
 // report may be lost, repeated or late and counts once. Held time is the exception: a pod's is what
 // its tokens were charged, a client's what it reported when it last held nothing.
 //
-// A pod with a limit has one more, under a number made of its GPU's: until when a part of what the
-// limit allows at once is used up.
+// A pod may have one more, under a number made of its GPU's: until when a part of what its limit
+// allows at once is used up, what of its held time no pod of another team wanted (in held_ns), and
+// its energy. So may the GPU, for its own.
 //
 // All live in a file that is mapped into memory: changing a number costs no system call, and a
 // daemon that is killed at any instant leaves them in the page cache. (A power cut may lose the
@@ -19,9 +20,6 @@
 #ifndef BATON_BACKEND_USAGE_BOOK_H_
 #define BATON_BACKEND_USAGE_BOOK_H_
 
-#include <signal.h>
-
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -30,6 +28,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/mapped_file.h"
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -48,6 +47,15 @@ struct Usage {
   uint64_t copies_bytes = 0;
   uint64_t grants = 0;
   uint64_t revocations = 0;
+};
+
+// Energy of a pod on a GPU, or of a GPU, at the last reading of its counter.
+struct EnergyAccount {
+  double joules = 0;     // in all
+  uint64_t held_ns = 0;  // of a pod: its held time at that reading
+  // Of a GPU: what its counter said, and when; kNever: before this machine started.
+  double counter = 0;
+  Instant at = kNever;
 };
 
 struct UsageEntry {
@@ -73,7 +81,6 @@ static_assert(sizeof(UsageEntry) == 128);
 class UsageBook {
  public:
   UsageBook() = default;
-  ~UsageBook();
   UsageBook(const UsageBook&) = delete;
   UsageBook& operator=(const UsageBook&) = delete;
 
@@ -101,6 +108,15 @@ class UsageBook {
   // account there; an instant that has passed where nothing is known.
   void SetLimitFullAt(PodId pod, uint64_t gpu, Instant at);
   Instant LimitFullAt(PodId pod, uint64_t gpu) const;
+  // What of the pod's held time no pod of another team wanted, in nanoseconds; none of it where
+  // nothing is known, nor more than it held. `more` may be negative, to take back.
+  // Does nothing for a pod that has no account there.
+  void AddUncontended(PodId pod, uint64_t gpu, int64_t more_ns);
+  uint64_t Uncontended(PodId pod, uint64_t gpu) const;
+  // Kept as long as the pod's account there; of the GPU (pod 0) for ever. Zeros where there is
+  // none.
+  void SetEnergy(PodId pod, uint64_t gpu, const EnergyAccount& energy);
+  EnergyAccount EnergyOf(PodId pod, uint64_t gpu) const;
   // The newest hold_epoch on a GPU; 0 when there is none.
   uint64_t NewestHold(uint64_t gpu) const;
   // Forgets a client's entries, or (incarnation 0) everything of a pod.
@@ -114,10 +130,7 @@ class UsageBook {
   std::string Flush();
 
  private:
-  static void OnBusError(int signal, siginfo_t* info, void* context);
-  // Memory that nobody can take away, with what was there a moment ago, in the file's place.
-  void TakeCopy();
-  // Writes the file anew from that, and maps it again. False: it stays in memory.
+  // Writes the file anew from what is in memory, and maps it again. False: it stays in memory.
   bool WriteAnew();
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;
   struct Journal;
@@ -129,9 +142,7 @@ class UsageBook {
 
   std::string path_;
   UniqueFd fd_;
-  std::vector<char> copy_;         // of the file's entries, as at the last Flush()
-  std::atomic<bool> torn_{false};  // it is in use
-  char* map_ = nullptr;
+  MappedFile map_;
   size_t file_size_ = 0;  // allocated on disk
   size_t next_ = 0;       // first entry never used
   std::vector<UsageEntry*> free_;

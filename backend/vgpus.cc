@@ -100,6 +100,9 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
       }
     }
   }
+  for (const std::string& gpu : pod.wishes.not_gpus) request.not_uuids.push_back(gpu);
+  if (const auto rule = devmgr::ParseRule(pod.wishes.node_policy)) request.node_rule = *rule;
+  if (const auto rule = devmgr::ParseRule(pod.wishes.gpu_policy)) request.card_rule = *rule;
   request.affinity = pod.wishes.affinity;
   request.anti_affinity = pod.wishes.anti_affinity;
   request.exclusion = pod.wishes.exclusion;
@@ -282,7 +285,9 @@ std::vector<NodeRefusal> Vgpus::WhyNot(PodRequest request, const Pod& pod,
   }
   for (NodeRefusal& refusal : all) {
     for (devmgr::CardRefusal& card : refusal.cards) {
-      if (IsIn(request.not_uuids, card.uuid)) {
+      if (IsIn(pod.wishes.not_gpus, card.uuid)) {
+        card.why = "the pod does not want it";
+      } else if (IsIn(request.not_uuids, card.uuid)) {
         card.why = fmt::format(
             "it is of vendor {}: only pods that name it or its model, and mode exclusive, come "
             "there",
@@ -523,6 +528,23 @@ devmgr::Environment Vgpus::EnvironmentOf(const Pod& pod) const {
 devmgr::DeviceDriver::Vgpu Vgpus::ForDriver(const Pod& pod, size_t index) const {
   return {fmt::format("{} {}", pod.name, index), pod.gpus[index], pod.vgpus[index].fit,
           pod.vgpus[index].device};
+}
+
+uint64_t Vgpus::HowManyFit(const spec::PodRequest& asked, const std::string& node) const {
+  Pod pod;
+  static_cast<spec::PodRequest&>(pod) = asked;
+  pod.name = "a pod";
+  auto request = RequestOf(pod, 1);
+  if (!request) return 0;
+  uint64_t pods = 0;
+  // No GPU is of two of these modes.
+  for (const std::string& mode : ModesFor(pod)) {
+    const auto ground = Ground(node, mode);
+    if (!ground) continue;
+    request->mode = mode;
+    pods += cluster_->HowManyFit(*request, *ground);
+  }
+  return pods;
 }
 
 Result<Vgpus::Explanation> Vgpus::Explain(const Pod& pod, uint32_t count,

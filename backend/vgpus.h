@@ -64,6 +64,10 @@ class Vgpus {
   // For the driver of its mode: one for each of its GPUs.
   devmgr::DeviceDriver::Vgpu ForDriver(const Pod& pod, size_t index) const;
 
+  // How many pods of one GPU that ask for this would fit beside each other now, on `node` ("*": on
+  // all).
+  uint64_t HowManyFit(const spec::PodRequest& asked, const std::string& node) const;
+
   struct Explanation {
     std::optional<devmgr::Placement> where;  // nothing: nowhere
     std::string error;                       // then: the sum of it

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/books.h"
+#include "backend/pod_use.h"
 #include "backend/reports.h"
 #include "net/metrics.h"
 #include "web/assets.h"
@@ -80,8 +81,7 @@ std::string TimelineText(const TimelineSnapshot& snapshot) {
 Web::Web(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
          Books* books, devmgr::Nvml& nvml, node::EventLog& log,
          std::function<DaemonStatus()> daemon)
-    : io_(io),
-      options_(options),
+    : options_(options),
       arbiter_(arbiter),
       books_(books),
       nvml_(nvml),
@@ -296,12 +296,23 @@ net::GpuMetrics MetricsOf(const MetricsWork& work, const Arbiter& arbiter,
   row.handoff_total = gpu.scheduler.handoff_total();
   row.handoffs = gpu.grants;
   row.sent_ahead = gpu.sent_ahead;
+  if (gpu.energy.known) {
+    row.energy_joules = gpu.energy.joules;
+    row.idle_energy_joules = gpu.energy.idle;
+  }
   row.hung = gpu.hung;
   const devmgr::Card* card = arbiter.vgpus().cards().Find(gpu.info.uuid);
   row.failed = card != nullptr && card->health != devmgr::Health::kHealthy;
   row.link_up = !gpu.frozen;
   row.unmanaged_processes = gpu.unmanaged.size();
   return row;
+}
+
+void AddUse(net::PodMetrics& of, const PodOnGpu& on, Instant now) {
+  const PodUse* use = UseNow(on, now);
+  if (use == nullptr) return;
+  of.sm_busy_seconds = use->sm_s;
+  of.memory_busy_seconds = use->memory_s;
 }
 
 void AddPod(MetricsWork& work, const Arbiter& arbiter, const scheduler::PodStatus& status) {
@@ -337,9 +348,29 @@ void AddPod(MetricsWork& work, const Arbiter& arbiter, const scheduler::PodStatu
   of.launches = usage.launches;
   of.grants = usage.grants;
   of.revocations = usage.revocations;
+  if (gpu.energy.known) of.energy_joules = on->second.joules;
+  AddUse(of, on->second, now);
   of.waits = on->second.waits;
   of.holds = on->second.holds;
   work.snapshot->pods.push_back(std::move(of));
+}
+
+// Pods without tokens: what NVML tells of them.
+void AddParts(MetricsWork& work, const Arbiter& arbiter) {
+  const Instant now = MonotonicNow();
+  const Gpu& gpu = *work.gpus[work.gpu];
+  for (const auto& [id, allocation] : gpu.allocations) {
+    const Pod* pod = arbiter.pods().Find(id);
+    const auto on = gpu.pods.find(id);
+    if (pod == nullptr || on == gpu.pods.end()) continue;
+    net::PodMetrics of;
+    of.gpu = gpu.info.uuid;
+    of.pod = pod->name;
+    of.name_space = pod->name_space;
+    of.team = pod->team;
+    AddUse(of, on->second, now);
+    work.snapshot->parts.push_back(std::move(of));
+  }
 }
 
 // True: that was all.
@@ -354,6 +385,7 @@ bool GoOn(MetricsWork& work, const Arbiter& arbiter, const config::Options& opti
   const size_t end = std::min(work.pods.size(), work.pod + kMetricsAtOnce);
   while (work.pod < end) AddPod(work, arbiter, work.pods[work.pod++]);
   if (work.pod == work.pods.size()) {
+    AddParts(work, arbiter);
     work.snapshot->gpus.push_back(std::move(*work.row));
     work.row.reset();
     ++work.gpu;

@@ -54,7 +54,6 @@ class Web {
   using UseStatus = std::function<void(const std::shared_ptr<const node::LongAnswer>&)>;
   void WithStatus(UseStatus use);
 
-  boost::asio::io_context& io_;
   const config::Options& options_;
   Arbiter& arbiter_;
   Books* books_;

@@ -185,10 +185,7 @@ void DivideAnew(std::span<const ledger::Activity* const> activities,
 
 Result<ReportAnswer> AskWhatIf(const std::map<std::string, std::string>& field,
                                const ReportView& view) {
-  const bool said = !field.at("from").empty() || !field.at("to").empty();
-  const std::string& last = field.at("last");
-  const auto window = ledger::ParseWindow(field.at("from"), field.at("to"),
-                                          last.empty() && !said ? "24h" : last, ledger::WallNow());
+  const auto window = WindowOf(field, "24h");
   if (!window) return tl::unexpected(window.error());
   const auto asked = ParseShares(field.at("shares"));
   if (!asked) return tl::unexpected(asked.error());

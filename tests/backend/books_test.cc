@@ -41,17 +41,6 @@ TEST_F(KeptBooks, TheLastUseOfADeletedPodIsBookedThoughTheDaemonIsKilledBeforeIt
       [&] { return ReadText(folder_ / "state/pods.json").find("research") == std::string::npos; }));
 }
 
-TEST_F(KeptBooks, AdviceOnRequestsIsForPodsThatMayHaveOne) {
-  Configure();
-  FillLedger("research", 20);  // two thirds of 30 hours, by a pod named "former"
-  Start();
-  ASSERT_TRUE(Make("former").value("ok", false));
-  const auto rows = [&] { return Say({{"command", "advise"}}).at("rows").size(); };
-  EXPECT_EQ(rows(), 1u) << "it needs more than 10 %";
-  ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "former"}, {"priority", "idle"}}).at("ok"));
-  EXPECT_EQ(rows(), 0u) << "it lives by what others leave, as it asked to";
-}
-
 TEST_F(KeptBooks, OtherSharesAreReckonedWithWhatAPodThatIsGoneLastAskedFor) {
   Configure();
   FillLedger("research", 20);  // by a pod named "former", of which nothing else is known
@@ -605,6 +594,8 @@ TEST_F(KeptBooks, QuestionsThatMakeNoSenseAreAnsweredWithASentence) {
            {{{"command", "whatif"}, {"shares", "a=3x"}}, "invalid", "3x"},
            {{{"command", "whatif"}, {"shares", "a=30:20"}}, "invalid", "limit"},
            {{{"command", "whatif"}, {"shares", "nobody=30"}}, "not_found", "no pod nobody"},
+           {{{"command", "workload"}, {"last", "-1d"}}, "invalid", "-1d"},
+           {{{"command", "standing"}, {"forecast", "soon"}}, "invalid", "'soon' is not a time"},
            {{{"command", "log"}, {"last", "-1d"}}, "invalid", "-1d"},
            {{{"command", "log"}, {"user", "a"}}, "invalid", "no field user"},
        }) {

@@ -104,6 +104,46 @@ TEST_F(KeptBooksOfNodes, WhateverANodeSendsTheOthersAreServed) {
   EXPECT_EQ(Booked("node", "good"), 77'000'000);
 }
 
+TEST_F(KeptBooksOfNodes, WhatNoOtherTeamWantedOnANodeIsNotCountedHereEither) {
+  Peer node(ZMQ_DEALER);
+  node.Connect(address_);
+  ASSERT_TRUE(IsWelcomed(node, "n1")) << daemon_.Log();
+  ledger::Batch batch = NodesBatch(1, 0);
+  batch.to -= std::chrono::seconds(10);
+  node.SendBatch(1, ledger::EncodeBatch(batch));
+  ASSERT_TRUE(IsAcknowledged(node, 1)) << daemon_.Log();
+  batch = NodesBatch(2, 8'000'000'000);
+  batch.samples[0].total.uncontended_ns = 6'000'000'000;
+  node.SendBatch(2, ledger::EncodeBatch(batch));
+  ASSERT_TRUE(IsAcknowledged(node, 2)) << daemon_.Log();
+  const json row = StandingOf("research");
+  EXPECT_NEAR(row.value("raw_usage_hours", -1.0) * 3600, 2, 0.02) << row;
+  EXPECT_NEAR(row.value("uncounted_hours", -1.0) * 3600, 6, 0.06) << row;
+}
+
+TEST_F(KeptBooksOfNodes, PodsOfOneNameOnTwoNodesAreOneRowByPodAndTwoByNodeAndPod) {
+  const std::map<std::string, int64_t> nodes{{"n1", 36'000'000}, {"n2", 72'000'000}};
+  for (const auto& [name, held_ns] : nodes) {
+    Peer node(ZMQ_DEALER);
+    node.Connect(address_);
+    ASSERT_TRUE(IsWelcomed(node, name)) << daemon_.Log();
+    for (uint64_t seq : {1, 2}) {
+      auto batch = NodesBatch(seq, seq == 1 ? 0 : held_ns);
+      batch.samples[0].gpu = batch.gpus[0].uuid = "GPU-" + name;
+      node.SendBatch(seq, ledger::EncodeBatch(batch));
+      ASSERT_TRUE(IsAcknowledged(node, seq)) << daemon_.Log();
+    }
+  }
+  EXPECT_EQ(Booked("pod", "far"), 108'000'000) << Report("pod");
+  std::map<std::string, int64_t> held;
+  for (const json& row : Report("node,pod").value("rows", json::array())) {
+    ASSERT_EQ(row.at("keys").size(), 2u) << row;
+    if (row.at("keys")[1] != "far") continue;
+    held[row.at("keys")[0]] = std::llround(row.at("held_hours").get<double>() * 3600e9);
+  }
+  EXPECT_EQ(held, nodes) << Report("node,pod");
+}
+
 TEST_F(KeptBooksOfNodes, APeerThatWasAnotherNodeBeforeTakesNothingFromThatNode) {
   Peer wanderer(ZMQ_DEALER), node(ZMQ_DEALER);
   wanderer.Connect(address_);
@@ -172,6 +212,56 @@ TEST_F(KeptBooksBelow, BatchesAreNumberedAboveWhatTheCentralOneKnows) {
   EXPECT_TRUE(IsBooked("pod", "a", Held("a"))) << Report("pod");
   EXPECT_FALSE(IsDegraded());
   EXPECT_TRUE(Eventually([&] { return Said({"the upstream sent malformed teams"}); }));
+}
+
+TEST_F(KeptBooksBelow, BatchesSayWhatNoOtherTeamWanted) {
+  wire::BooksHello hello;
+  ASSERT_TRUE(central_.Await(hello));
+  central_.Send(wire::BooksWelcome{});
+  Use("a", Pod("a"));
+  const int64_t held = Held("a");
+  wire::BooksBatch message;
+  int64_t said = 0, uncontended = 0;
+  while (said != held && central_.Await(message)) {
+    const auto batch = ledger::DecodeBatch({message.batch.data, message.batch.size});
+    ASSERT_TRUE(batch) << batch.error().message;
+    for (const ledger::Sample& sample : batch->samples) {
+      said = sample.total.held_ns;
+      uncontended = sample.total.uncontended_ns;
+    }
+    wire::BooksAck ack;
+    ack.seq = message.seq;
+    central_.Send(ack);
+  }
+  ASSERT_GT(held, 0);
+  EXPECT_EQ(said, held);
+  EXPECT_EQ(uncontended, held);
+}
+
+TEST_F(KeptBooksBelow, UseThatTheCentralOneDoesNotCountDoesNotCountHere) {
+  wire::BooksHello hello;
+  ASSERT_TRUE(central_.Await(hello));
+  const auto tell = [&](json uses) {
+    const std::string text = json{
+        {"teams", "[[team]]\nname = \"n\"\n[[team]]\nname = \"d\"\n"},
+        {"uses", std::move(uses)},
+        {"held", json::object()}}.dump();
+    wire::TeamsState teams;
+    teams.json = {text.data(), text.size()};
+    central_.Send(teams);
+  };
+  Pod("n", {{"team", "n"}});
+  const auto explains = [&](const char* words) {
+    return Eventually([&] {
+      return Say({{"command", "explain"}, {"pod", "n"}}).dump().find(words) != std::string::npos;
+    });
+  };
+  Pod("d", {{"team", "d"}});
+  tell({{"n", "", 1e12}, {"d", "", 3e12}});  // as an upstream of the version before
+  EXPECT_TRUE(explains("has 25% of what they used")) << daemon_.Log();
+  tell({{"n", "", 1e12, 4e12}, {"d", "", 3e12, 2e12}});
+  EXPECT_TRUE(explains("has 10% of what they used")) << daemon_.Log();
+  EXPECT_TRUE(explains("40% more is not held against it")) << daemon_.Log();
 }
 
 TEST_F(KeptBooksBelow, AMetricSaysWhetherTheCentralOneTakesUsage) {

@@ -47,8 +47,9 @@ class KeptBooks : public testing::Test {
     return "[teams]\nfile = \"" + (folder_ / "teams.toml") + "\"\n";
   }
   void Reload() { daemon_.Signal(SIGHUP); }
-  // What others used before this daemon was there.
-  void FillLedger(const std::string& team, double hours) {
+  // What others used before this daemon was there; `beside`: the hours on a second GPU.
+  void FillLedger(const std::string& team, double hours, double uncontended = 0,
+                  double beside = 0) {
     mkdir((folder_ / "state").c_str(), 0700);
     std::string trouble;
     ledger::LedgerOptions options;
@@ -60,7 +61,7 @@ class KeptBooks : public testing::Test {
     batch.node = "before";
     batch.seq = 1;
     batch.to = ledger::WallNow() - std::chrono::hours(30);
-    batch.gpus = {{"GPU-x", "model", 1, Duration(0)}};
+    batch.gpus = {{"GPU-x", "model", 1, Duration(0)}, {"GPU-y", "model", 1, Duration(0)}};
     ASSERT_TRUE((*ledger)->Apply(batch));
     batch.seq = 2;
     batch.to = ledger::WallNow() - std::chrono::minutes(1);
@@ -70,7 +71,13 @@ class KeptBooks : public testing::Test {
     sample.owner = {"former", "", team, "someone"};
     sample.total.held_ns = static_cast<int64_t>(hours * 3600e9);
     sample.total.grants = 1'000;
+    sample.total.uncontended_ns = static_cast<int64_t>(uncontended * 3600e9);
     batch.samples = {sample};
+    if (beside > 0) {
+      sample.gpu = "GPU-y";
+      sample.total.held_ns = static_cast<int64_t>(beside * 3600e9);
+      batch.samples.push_back(sample);
+    }
     ASSERT_TRUE((*ledger)->Apply(batch));
   }
 
@@ -104,6 +111,14 @@ class KeptBooks : public testing::Test {
       client.GiveBack();
       return PodStatus(pod).value("phase", "") == "idle";
     }));
+  }
+  // Of the standing; nothing where it has no such row.
+  json StandingOf(const std::string& team) {
+    const json standing = Say({{"command", "standing"}});
+    for (const json& row : standing.value("rows", json::array())) {
+      if (row.at("team") == team && row.at("user") == "") return row;
+    }
+    return json::object();
   }
   json Report(const std::string& by) {
     return Say({{"command", "report"}, {"by", by}, {"last", "1h"}});

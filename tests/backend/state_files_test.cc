@@ -76,6 +76,22 @@ TEST(HolderFile, AWriteCutShortLeavesTheOneBefore) {
   EXPECT_EQ(file.members()[0].pid, 100u);
 }
 
+TEST(HolderFile, OutlivesAFileThatIsCutShortUnderIt) {
+  const TempFolder folder;
+  HolderFile file;
+  EXPECT_EQ(file.Open(folder / "h", "boot", true), "");
+  const auto stored = [&] {
+    HolderFile read;
+    EXPECT_EQ(read.Open(folder / "h", "boot", true), "");
+    return read.epoch();
+  };
+  for (uint64_t epoch = 1; epoch <= 20; ++epoch) {
+    EXPECT_TRUE(file.Store(epoch, {1, 100, 1000, 1}));
+    EXPECT_EQ(stored(), epoch);
+    if (epoch % 5 == 0) std::filesystem::resize_file(folder / "h", 0);
+  }
+}
+
 TEST(HolderFile, AfterARebootNobodyHolds) {
   const TempFolder folder;
   {
@@ -284,6 +300,70 @@ TEST(UsageBook, KnowsUntilWhenALimitIsUsedUpInTheSameBoot) {
   UsageBook book;
   book.Open(folder / "usage", "boot 2");
   EXPECT_EQ(book.LimitFullAt(PodId{1}, gpu), Instant{}) << "the clock began anew";
+}
+
+TEST(UsageBook, KeepsEnergyBesideTheAccounts) {
+  const TempFolder folder;
+  const uint64_t gpu = HashOf("GPU-0");
+  const EnergyAccount of_pod{.joules = 1234.567, .held_ns = 77, .counter = 0};
+  const EnergyAccount of_gpu{
+      .joules = 5000, .counter = 1e6, .at = Instant{} + std::chrono::seconds(9)};
+  {
+    UsageBook book;
+    book.Open(folder / "usage", "boot 1");
+    for (const uint64_t pod : {1, 2}) {
+      book.At(PodId{pod}, gpu, 0).usage.held_ns = 5;
+      book.SetEnergy(PodId{pod}, gpu, of_pod);
+    }
+    book.SetEnergy(PodId{}, gpu, of_gpu);
+    book.Drop(PodId{2}, 0);
+    book.SetEnergy(PodId{2}, gpu, of_pod);
+    EXPECT_EQ(book.LargestPod(), 1u) << "who is forgotten leaves nothing";
+  }
+  for (const char* boot : {"boot 1", "boot 2"}) {
+    UsageBook book;
+    book.Open(folder / "usage", boot);
+    EXPECT_DOUBLE_EQ(book.EnergyOf(PodId{1}, gpu).joules, 1234.567);
+    EXPECT_EQ(book.EnergyOf(PodId{1}, gpu).held_ns, 77u);
+    EXPECT_EQ(book.EnergyOf(PodId{2}, gpu).joules, 0);
+    EXPECT_EQ(book.Find(PodId{1}, gpu, 0)->usage.held_ns, 5u);
+    const EnergyAccount read = book.EnergyOf(PodId{}, gpu);
+    EXPECT_DOUBLE_EQ(read.joules, 5000);
+    EXPECT_DOUBLE_EQ(read.counter, 1e6);
+    EXPECT_EQ(read.at, std::string(boot) == "boot 1" ? of_gpu.at : kNever) << boot;
+    EXPECT_EQ(book.NewestHold(gpu), 0u);
+    EXPECT_EQ(book.LargestPod(), 1u);
+  }
+}
+
+TEST(UsageBook, KnowsWhatNoOtherTeamWanted) {
+  const TempFolder folder;
+  const uint64_t gpu = HashOf("GPU-0");
+  {
+    UsageBook book;
+    book.Open(folder / "usage", "boot 1");
+    for (const uint64_t pod : {1, 2, 3}) book.At(PodId{pod}, gpu, 0).usage.held_ns = 1000;
+    EXPECT_EQ(book.Uncontended(PodId{1}, gpu), 0u) << "a book of before";
+    book.AddUncontended(PodId{1}, gpu, 400);
+    book.AddUncontended(PodId{1}, gpu, -100);
+    book.SetLimitFullAt(PodId{1}, gpu, InstantFromNanos(5));
+    book.AddUncontended(PodId{2}, gpu, 5000);
+    book.AddUncontended(PodId{3}, gpu, 50);
+    book.AddUncontended(PodId{3}, gpu, -5000);
+    book.AddUncontended(PodId{4}, gpu, 50);
+    EXPECT_EQ(book.LargestPod(), 3u) << "who is not known leaves nothing";
+  }
+  UsageBook book;
+  book.Open(folder / "usage", "boot 2");
+  EXPECT_EQ(book.Uncontended(PodId{1}, gpu), 300u);
+  EXPECT_EQ(book.Uncontended(PodId{2}, gpu), 1000u) << "no more than it held";
+  EXPECT_EQ(book.Uncontended(PodId{3}, gpu), 0u);
+  EXPECT_EQ(book.Uncontended(PodId{4}, gpu), 0u);
+  EXPECT_EQ(book.Uncontended(PodId{1}, gpu + 1), 0u);
+  EXPECT_EQ(book.Find(PodId{1}, gpu, 0)->usage.held_ns, 1000u);
+  book.Drop(PodId{1}, 0);
+  book.At(PodId{1}, gpu, 0).usage.held_ns = 1000;
+  EXPECT_EQ(book.Uncontended(PodId{1}, gpu), 0u);
 }
 
 TEST(UsageBook, AChangeOfBothEntriesThatWasCutShortIsUndone) {

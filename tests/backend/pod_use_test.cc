@@ -1,0 +1,236 @@
+// What NVML tells of processes and instances, by pod.
+#include "backend/pod_use.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "backend/client_table.h"
+#include "backend/pods_file.h"
+#include "base/hash.h"
+#include "devmgr/machine/nvml_api.h"
+#include "tests/backend/memory_disk.h"
+
+namespace baton::backend {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AddUseTest : public testing::Test {
+ protected:
+  AddUseTest() {
+    gpu_ = &gpus_.Add(std::make_unique<Gpu>(io_, scheduler::SchedulerOptions{}, 0, 0));
+    gpu_->info.uuid = "GPU-a";
+    gpu_->key = HashOf(gpu_->info.uuid);
+  }
+  // `part`: of the GPU, in percent, which it has had for 1000 s; 0: by turns.
+  PodId AddPod(const std::string& name, std::string_view mode, uint32_t part,
+               const std::string& device = "") {
+    Pod pod;
+    pod.name = name;
+    pod.ticket = "ticket of " + name;
+    pod.gpus = {"GPU-a"};
+    pod.vgpus.resize(1);
+    pod.vgpus[0].device = device;
+    pod.mode = mode;
+    const PodId id = (*pods_.Add(std::move(pod)))->id;
+    usage_.At(id, gpu_->key, 0);
+    gpu_->pods[id];
+    if (part != 0) {
+      gpu_->allocations[id] = {policy::Share(part * 10'000), now_ - seconds(1000), 0};
+    }
+    return id;
+  }
+  static UseReading::Process ProcessOf(const std::string& pod, double sm, double memory = 0) {
+    UseReading::Process process{4711, {}, {sm, memory}};
+    process.facts.start_time = 1;
+    process.facts.ticket = "ticket of " + pod;
+    return process;
+  }
+  static UseReading Processes(std::vector<UseReading::Process> processes) {
+    UseReading reading;
+    reading.by_process = true;
+    reading.over = seconds(5);
+    reading.processes = std::move(processes);
+    return reading;
+  }
+  void Add(const UseReading& reading) { AddUse(reading, pods_, accounts_, *gpu_, now_); }
+  uint64_t Busy(PodId pod) { return accounts_.Of(*gpu_, pod)->usage.busy_ns; }
+  const PodUse* Told(PodId pod) { return UseNow(gpu_->pods[pod], now_); }
+
+  boost::asio::io_context io_;
+  config::Options options_;
+  node::EventLog log_;
+  Pods pods_;
+  PodsFile file_{std::make_shared<MemoryDisk>(), pods_, log_};
+  UsageBook usage_;
+  Gpus gpus_;
+  ClientTable clients_{usage_};
+  Accounts accounts_{io_, options_, file_, usage_, gpus_, clients_};
+  Gpu* gpu_ = nullptr;
+  const Instant now_ = MonotonicNow();
+};
+
+TEST_F(AddUseTest, AllProcessesOfAPodCountAndItsPartIsBooked) {
+  const PodId much = AddPod("much", spec::kMps, 50), little = AddPod("little", spec::kMps, 20);
+  Add(Processes({ProcessOf("much", 0.4, 0.1), ProcessOf("much", 0.3, 0.2), ProcessOf("little", 0.2),
+                 ProcessOf("nobody", 0.1)}));
+  ASSERT_TRUE(Told(much) && Told(little));
+  EXPECT_DOUBLE_EQ(Told(much)->sm, 0.7);
+  EXPECT_DOUBLE_EQ(Told(much)->memory, 0.1 + 0.2);
+  EXPECT_DOUBLE_EQ(Told(much)->sm_s, 3.5);
+  EXPECT_NEAR(static_cast<double>(Busy(much)), 0.7 * 5e9 * 0.5, 2);
+  EXPECT_NEAR(static_cast<double>(Busy(little)), 0.2 * 5e9 * 0.2, 2);
+  Add(Processes({}));
+  EXPECT_EQ(Told(much)->sm, 0);
+  EXPECT_DOUBLE_EQ(Told(much)->sm_s, 3.5);
+  EXPECT_EQ(UseNow(gpu_->pods[much], now_ + seconds(31)), nullptr) << "NVML tells no more";
+}
+
+TEST_F(AddUseTest, AnIdlePodIsToldFromOneThatWasNotMeasured) {
+  const PodId idle = AddPod("idle", spec::kMps, 50), mig = AddPod("mig", spec::kMig, 14, "MIG-a");
+  Add(Processes({}));
+  EXPECT_EQ(Busy(idle), 1u);
+  EXPECT_EQ(Busy(mig), 0u);
+  EXPECT_EQ(Told(mig), nullptr);
+}
+
+TEST_F(AddUseTest, NoPodExecutedForLongerThanItHeld) {
+  const PodId pod = AddPod("pod", spec::kMps, 50);
+  gpu_->allocations[pod].since = now_ - seconds(1);
+  Add(Processes({ProcessOf("pod", 1)}));
+  EXPECT_NEAR(static_cast<double>(Busy(pod)), 0.5e9, 2);
+}
+
+// Then nobody knows which of them did.
+TEST_F(AddUseTest, WhatIsCountedForMpssServerIsNobodys) {
+  const PodId pod = AddPod("pod", spec::kMps, 50), other = AddPod("other", spec::kTimeSlice, 0);
+  UseReading::Process server{17, {}, {0.9, 0}};
+  server.facts.command = "nvidia-cuda-mps";  // as much of its name as the kernel keeps
+  Add(Processes({server}));
+  EXPECT_EQ(Busy(pod), 0u);
+  EXPECT_EQ(Told(pod), nullptr);
+  EXPECT_NE(Told(other), nullptr);
+  server.use.sm = 0;
+  Add(Processes({server, ProcessOf("pod", 0.5)}));
+  EXPECT_NE(Told(pod), nullptr);
+}
+
+TEST_F(AddUseTest, AnInstanceIsThePodsThatHasIt) {
+  const PodId pod = AddPod("pod", spec::kMig, 14, "MIG-a"),
+              other = AddPod("b", spec::kMig, 14, "b");
+  UseReading reading;
+  reading.instances = {{"MIG-a", {{0.5, 0.25}, seconds(4)}}, {"MIG-unknown", {{1, 1}, seconds(4)}}};
+  Add(reading);
+  EXPECT_NEAR(static_cast<double>(Busy(pod)), 0.5 * 4e9 * 0.14, 2);
+  EXPECT_DOUBLE_EQ(Told(pod)->memory_s, 1);
+  EXPECT_EQ(Told(other), nullptr);
+}
+
+// By turns tokens and hooks say what is booked.
+TEST_F(AddUseTest, OfAPodByTurnsNothingIsBooked) {
+  const PodId pod = AddPod("pod", spec::kTimeSlice, 0);
+  Add(Processes({ProcessOf("pod", 0.5)}));
+  EXPECT_EQ(Busy(pod), 0u);
+  EXPECT_DOUBLE_EQ(Told(pod)->sm, 0.5);
+}
+
+// An NVML with one GPU, which answers what it is told to.
+struct Answers {
+  devmgr::nvml::Return result = devmgr::nvml::kSuccess;
+  std::vector<std::pair<unsigned, unsigned>> processes;  // pid, percent
+  unsigned whole = 0;                                    // percent
+} answers;
+template <class... Args>
+devmgr::nvml::Return Fine(Args...) {
+  return devmgr::nvml::kSuccess;
+}
+std::unique_ptr<devmgr::Nvml> AnsweringNvml() {
+  using namespace devmgr::nvml;  // NOLINT: its records
+  Api api;
+  api.init = Fine<>;
+  api.count = Fine<unsigned*>;
+  api.by_index = Fine<unsigned, Device*>;
+  api.uuid = Fine<Device, char*, unsigned>;
+  api.by_uuid = [](const char*, Device* device) {
+    *device = &answers;
+    return kSuccess;
+  };
+  api.process_use = [](Device, ProcessSample* samples, unsigned* count, unsigned long long since) {
+    if (answers.result != kSuccess) return answers.result;
+    const bool fits = *count >= answers.processes.size() && samples != nullptr;
+    *count = static_cast<unsigned>(answers.processes.size());
+    if (answers.processes.empty()) return kNotFound;
+    if (!fits) return kInsufficientSize;
+    for (const auto& [pid, sm] : answers.processes) *samples++ = {pid, since + 1, sm, 0, 0, 0};
+    return kSuccess;
+  };
+  api.utilization = [](Device, Utilization* all) {
+    *all = {answers.whole, 0};
+    return kSuccess;
+  };
+  return Use(api);
+}
+
+class UseReaderTest : public testing::Test {
+ protected:
+  UseReaderTest() { answers = {}; }
+  std::optional<UseReading> Read() { return reader_.Read(*nvml_, "GPU-a"); }
+
+  const std::unique_ptr<devmgr::Nvml> nvml_ = AnsweringNvml();
+  UseReader reader_;
+};
+
+TEST_F(UseReaderTest, TellsWhoDidWhatSinceTheLastTime) {
+  const auto self = static_cast<unsigned>(getpid());
+  answers.processes = {{self, 40}};
+  EXPECT_FALSE(Read()) << "since when?";
+  const Instant begin = MonotonicNow();
+  std::this_thread::sleep_for(milliseconds(20));
+  const auto reading = Read();
+  ASSERT_TRUE(reading);
+  EXPECT_TRUE(reading->by_process);
+  EXPECT_GE(reading->over, milliseconds(20));
+  EXPECT_LE(reading->over, MonotonicNow() - begin + milliseconds(20));
+  ASSERT_EQ(reading->processes.size(), 1u);
+  EXPECT_EQ(reading->processes[0].pid, getpid());
+  EXPECT_EQ(reading->processes[0].facts.uid, getuid());
+  EXPECT_NE(reading->processes[0].facts.start_time, 0u);
+  EXPECT_DOUBLE_EQ(reading->processes[0].use.sm, 0.4);
+}
+
+TEST_F(UseReaderTest, KnowsWhoAProcessWasThatHasEnded) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    pause();
+    _exit(0);
+  }
+  answers.processes = {{static_cast<unsigned>(pid), 40}};
+  EXPECT_FALSE(Read());
+  const auto before = Read();
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  const auto after = Read(), later = Read();
+  ASSERT_TRUE(before && after);
+  ASSERT_NE(before->processes[0].facts.start_time, 0u);
+  EXPECT_EQ(after->processes[0].facts.start_time, before->processes[0].facts.start_time);
+}
+
+TEST_F(UseReaderTest, NobodyIsIdleWhereTheGpuIsBusyWithProcessesThatAreNotTold) {
+  EXPECT_FALSE(Read());
+  EXPECT_TRUE(Read());
+  answers.whole = 60;
+  EXPECT_FALSE(Read());
+  answers.whole = 0;
+  answers.result = devmgr::nvml::kNotSupported;
+  EXPECT_FALSE(Read());
+  answers.result = devmgr::nvml::kSuccess;
+  EXPECT_TRUE(Read());
+}
+
+}  // namespace
+}  // namespace baton::backend
