@@ -138,8 +138,8 @@ int AfterOutput(int status) {
 
 }  // namespace
 
-void AddSocketDir(CLI::App& command, Invocation& invocation) {
-  command
+CLI::Option* AddSocketDir(CLI::App& command, Invocation& invocation) {
+  return command
       .add_option(
           "--socket-dir", invocation.socket_dir,
           "Folder of batond's (or baton-frontend's) sockets; default: $BATON_SOCKET_DIR, else "
@@ -159,6 +159,12 @@ int Run(int argc, char** argv) {
   if (const char* dir = std::getenv("BATON_SOCKET_DIR"); dir != nullptr && *dir != '\0') {
     invocation.socket_dir = dir;
   }
+  for (const auto& [variable, field] :
+       {std::pair("BATON_URL", &invocation.remote.url),
+        std::pair("BATON_TOKEN_FILE", &invocation.remote.token_file),
+        std::pair("BATON_CA_FILE", &invocation.remote.ca_file)}) {
+    if (const char* value = std::getenv(variable); value != nullptr) *field = value;
+  }
   CLI::App baton("Shares a GPU among pods by time.", "baton");
   baton.set_version_flag("--version", "baton " BATON_VERSION);
   baton.require_subcommand(0, 1);
@@ -170,9 +176,10 @@ int Run(int argc, char** argv) {
   baton doctor -- ./train
 
 'baton COMMAND --help' explains one, with more examples.)");
-  for (auto add : {AddRun, AddTop, AddStatus, AddSet, AddRm, AddPing, AddVgpu, AddCordon,
-                   AddUncordon, AddRelease, AddDefrag, AddReports, AddExplain, AddSimulate,
-                   AddBench, AddDoctor, AddKeygen, AddCompletion, AddHelp}) {
+  for (auto add :
+       {AddRun,     AddTop,      AddStatus,   AddSet,     AddRm,     AddPing,       AddVgpu,
+        AddFlavors, AddCordon,   AddUncordon, AddRelease, AddDefrag, AddReports,    AddReceipt,
+        AddExplain, AddSimulate, AddBench,    AddDoctor,  AddKeygen, AddCompletion, AddHelp}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.

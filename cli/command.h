@@ -13,15 +13,26 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace baton::cli {
 
+inline constexpr char kDefaultSocketDir[] = "/run/baton";
+
+// A batond that is asked by its page's address.
+struct Remote {
+  std::string url;         // empty: none, the sockets are asked
+  std::string token_file;  // empty: it has no token
+  std::string ca_file;     // empty: the system's authorities
+};
+
 // One run of `baton`, as parsed.
 struct Invocation {
-  std::string socket_dir = "/run/baton";  // where batond (or baton-frontend) keeps its sockets
-  std::vector<std::string> program;       // what stands after "--"
-  std::function<int()> action;            // what to do; returns the exit status
+  std::string socket_dir = kDefaultSocketDir;  // where batond (or baton-frontend) keeps its sockets
+  Remote remote;
+  std::vector<std::string> program;  // what stands after "--"
+  std::function<int()> action;       // what to do; returns the exit status
 };
 
 // Exit statuses that mean the same in every subcommand.
@@ -43,12 +54,14 @@ void AddRm(CLI::App& baton, Invocation& invocation);
 void AddPing(CLI::App& baton, Invocation& invocation);
 void AddVgpu(CLI::App& baton, Invocation& invocation);
 void AddDefrag(CLI::App& baton, Invocation& invocation);
+void AddFlavors(CLI::App& baton, Invocation& invocation);
 void AddCordon(CLI::App& baton, Invocation& invocation);
 void AddUncordon(CLI::App& baton, Invocation& invocation);
 void AddRelease(CLI::App& baton, Invocation& invocation);
 // One for each of batond's reports.
 void AddReports(CLI::App& baton, Invocation& invocation);
 void AddExplain(CLI::App& baton, Invocation& invocation);
+void AddReceipt(CLI::App& baton, Invocation& invocation);
 void AddBench(CLI::App& baton, Invocation& invocation);
 void AddSimulate(CLI::App& baton, Invocation& invocation);
 void AddDoctor(CLI::App& baton, Invocation& invocation);
@@ -56,7 +69,7 @@ void AddKeygen(CLI::App& baton, Invocation& invocation);
 void AddCompletion(CLI::App& baton, Invocation& invocation);
 
 // Declares --socket-dir, which BATON_SOCKET_DIR sets as well.
-void AddSocketDir(CLI::App& command, Invocation& invocation);
+CLI::Option* AddSocketDir(CLI::App& command, Invocation& invocation);
 
 // "baton: sentence" on stderr. Returns kMisused for ErrorCode::kInvalid, else kFailed.
 int Complain(const Error& error);

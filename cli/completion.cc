@@ -47,8 +47,9 @@ bool IsPlain(const std::string& name) {
 
 // One a line; none where no daemon answers, for a shell that completes has no place for complaints.
 int PrintNames(const std::string& kind, const Invocation& invocation) {
-  if (kind != "pods" && kind != "teams" && kind != "gpus") {
-    return Complain({ErrorCode::kInvalid, "--names: '" + kind + "' is not pods, teams or gpus"});
+  if (kind != "pods" && kind != "teams" && kind != "gpus" && kind != "flavors") {
+    return Complain(
+        {ErrorCode::kInvalid, "--names: '" + kind + "' is not pods, teams, gpus or flavors"});
   }
   std::set<std::string> names;
   const auto add = [&](const char* command, const char* list, const char* key) {
@@ -57,10 +58,14 @@ int PrintNames(const std::string& kind, const Invocation& invocation) {
     for (const nlohmann::json& row : answer->at(list)) names.insert(row.value(key, ""));
   };
   if (kind == "teams") add("standing", "rows", "team");
-  add("status", kind == "gpus" ? "gpus" : "pods",
-      kind == "pods"    ? "name"
-      : kind == "teams" ? "team"
-                        : "uuid");
+  if (kind == "flavors") {
+    add("flavors", "flavors", "name");
+  } else {
+    add("status", kind == "gpus" ? "gpus" : "pods",
+        kind == "pods"    ? "name"
+        : kind == "teams" ? "team"
+                          : "uuid");
+  }
   for (const std::string& name : names) {
     if (IsPlain(name)) std::puts(name.c_str());
   }
@@ -150,6 +155,7 @@ void PrintBash(const std::vector<Entry>& entries, const char* prologue) {
     --pod | --vgpu) words= kind=pods ;;
     --team) words= kind=teams ;;
     --gpu) words= kind=gpus ;;
+    --flavor) words= kind=flavors ;;
   esac
   if [[ -n "$kind" && "$word" != -* ]]; then
     words="$words $("${COMP_WORDS[0]}" completion --names $kind "${where[@]}" 2>/dev/null)"
@@ -178,6 +184,7 @@ void PrintFish(const std::vector<Entry>& entries) {
       const char* kind = word == "--pod" || word == "--vgpu" ? "pods"
                          : word == "--team"                  ? "teams"
                          : word == "--gpu"                   ? "gpus"
+                         : word == "--flavor"                ? "flavors"
                                                              : nullptr;
       std::printf("complete -c baton -n '__fish_seen_subcommand_from %s' %s %s%s\n",
                   entry.name.c_str(), flag ? "-l" : "-f -a", word.c_str() + (flag ? 2 : 0),
@@ -204,9 +211,10 @@ void AddCompletion(CLI::App& baton, Invocation& invocation) {
   auto names = std::make_shared<std::string>();
   CLI::Option* of = command->add_option("SHELL", *shell, "bash, zsh or fish")->type_name("");
   command
-      ->add_option("--names", *names,
-                   "Instead of a script: the names of pods, teams or gpus that batond knows, one a "
-                   "line; what the scripts ask for")
+      ->add_option(
+          "--names", *names,
+          "Instead of a script: the names of pods, teams, gpus or flavors that batond knows, one a "
+          "line; what the scripts ask for")
       ->type_name("KIND")
       ->excludes(of);
   AddSocketDir(*command, invocation);

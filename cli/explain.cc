@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_request.h"
+#include "cli/reading.h"
 #include "cli/text_table.h"
 #include "wire/control_client.h"
 
@@ -17,8 +18,7 @@ using nlohmann::json;
 
 int Explain(const std::string& what, const std::string& name, bool as_json,
             const Invocation& invocation) {
-  Result<json> answer =
-      wire::Ask(invocation.socket_dir, {{"command", "explain"}, {what, name}}, kAnswerPatience);
+  Result<json> answer = Read(invocation, {{"command", "explain"}, {what, name}}, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   if (as_json) {
     answer->erase("ok");
@@ -143,7 +143,7 @@ void AddExplain(CLI::App& baton, Invocation& invocation) {
         ->type_name("");
     auto as_json = std::make_shared<bool>(false);
     inner->add_flag("--json", *as_json, "Print one JSON object");
-    AddSocketDir(*inner, invocation);
+    AddReading(*inner, invocation);
     inner->footer(what == "pod" ? "Examples:\n  baton explain pod trainer"
                                 : "Examples:\n  baton explain team research/vision");
     inner->callback([=, &invocation] {

@@ -107,12 +107,15 @@ Result<json> ChangeFields(const PodFlags& flags) {
 Result<json> PodRequestFields(const PodFlags& flags) {
   spec::PodRequest request;
   if (auto said = Said(flags, request); !said) return said;
-  if (request.share.request == policy::Share(0) && request.share.limit == policy::Share(0)) {
-    return Fail(ErrorCode::kInvalid,
-                "missing share: --request 30 guarantees 30 % and lends idle time, "
-                "--limit 30 is 30 % and never more");
+  // batond knows what a flavor fills in.
+  if (request.flavor.empty()) {
+    if (request.share.request == policy::Share(0) && request.share.limit == policy::Share(0)) {
+      return Fail(ErrorCode::kInvalid,
+                  "missing share: --request 30 guarantees 30 % and lends idle time, "
+                  "--limit 30 is 30 % and never more, --flavor names a size of the operator's");
+    }
+    if (auto complete = spec::Complete(request); !complete) return tl::unexpected(complete.error());
   }
-  if (auto complete = spec::Complete(request); !complete) return tl::unexpected(complete.error());
   if (request.user.empty()) request.user = SudoCaller().value_or(OwnAccount()).name;
   if (request.count == 0) {
     const size_t named = request.wishes.gpus.size();

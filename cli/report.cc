@@ -12,10 +12,11 @@
 
 #include "base/parse.h"
 #include "base/utf8.h"
+#include "cli/advice.h"
 #include "cli/command.h"
 #include "cli/focus.h"
+#include "cli/reading.h"
 #include "cli/text_table.h"
-#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -85,6 +86,9 @@ constexpr Figure kCapacityFigures[] = {
     {"capacity_hours", "CAPACITY", "capacity_gpu_hours"},
     {"idle_hours", "IDLE", "idle_gpu_hours"},
     {"unattributed_hours", "UNATTRIB", "unattributed_gpu_hours"}};
+constexpr Figure kEnergyFigures[] = {{"energy_kwh", "kWh", "energy_kwh"},
+                                     {"energy_cost", "E.COST", "energy_cost", 2},
+                                     {"carbon_kg", "CO2 kg", "carbon_kg"}};
 constexpr Figure kBudgetFigures[] = {{"budget_hours", "BUDGET", "budget_gpu_hours"},
                                      {"budget_held_hours", "OF IT", "budget_held_gpu_hours"}};
 
@@ -112,7 +116,8 @@ void AddFigure(TextTable& table, const std::vector<UseRow>& rows, const Figure& 
     if (figure.kind == Figure::Kind::kCount) {
       cell = std::to_string(value.get<int64_t>());
     } else if (figure.kind == Figure::Kind::kPart && people &&
-               rows[i].figures.value("allocated", false)) {
+               rows[i].figures.value("allocated", false) &&
+               !rows[i].figures.value("measured", false)) {
       cell = "-";  // nobody measured it
     } else if (figure.kind == Figure::Kind::kPart && people) {
       cell = Fixed(value.get<double>() * 100) + "%";
@@ -145,7 +150,7 @@ int PrintUse(const json& answer, Format format) {
     return std::find(by.begin(), by.end(), key) != by.end();
   };
   const bool teams = (is_by("user") || is_by("pod")) && !is_by("team");
-  const bool priced = answer.contains("currency");
+  const bool priced = answer.contains("currency") && answer.contains("cost");
   const bool people = format == Format::kTable;
   std::vector<UseRow> rows;
   for (const json& row : answer.at("rows")) {
@@ -166,18 +171,27 @@ int PrintUse(const json& answer, Format format) {
   const size_t own = rows.size();
   // Of the whole: what others held and what nobody used, and the sum, which is all there was.
   double cost = priced ? answer.at("cost").get<double>() : 0;
+  json all{{"held_hours", answer.at("capacity_hours")}};
+  for (const Figure& figure : kEnergyFigures) {
+    if (answer.contains(figure.field)) all[figure.field] = answer.at(figure.field);
+  }
   const auto extra = [&](const std::string& name) {
     json figures{{"held_hours", answer.at(name + "_hours")}};
     if (priced) {
       figures["cost"] = answer.at(name + "_cost");
       cost += figures["cost"].get<double>();
     }
+    for (const Figure& figure : kEnergyFigures) {
+      const auto energy = answer.find(name + "_" + figure.field);
+      if (energy == answer.end()) continue;
+      figures[figure.field] = *energy;
+      all[figure.field] = all.at(figure.field).get<double>() + energy->get<double>();
+    }
     rows.push_back({{name}, std::move(figures)});
   };
   if (answer.contains("others_hours")) extra("others");
   extra("idle");
   extra("unattributed");
-  json all{{"held_hours", answer.at("capacity_hours")}};
   if (priced) all["cost"] = cost;
   rows.push_back({{"capacity"}, std::move(all)});
 
@@ -204,16 +218,61 @@ int PrintUse(const json& answer, Format format) {
   for (const Figure& figure : kBudgetFigures) {
     if (some_have(figure)) AddFigure(table, rows, figure, format);
   }
+  for (const Figure& figure : kEnergyFigures) {
+    if (answer.contains(figure.field)) AddFigure(table, rows, figure, format);
+  }
   if (people) {
     std::printf("From %s to %s, in GPU-hours%s\n\n", answer.value("from", "").c_str(),
                 answer.value("to", "").c_str(),
-                priced ? (", cost in " + ToPrintable(answer.value("currency", ""))).c_str() : "");
+                answer.contains("currency")
+                    ? (", cost in " + ToPrintable(answer.value("currency", ""))).c_str()
+                    : "");
   }
   Print(table, format);
   return 0;
 }
 
+// "Now", "+12.0h", "+2.5d".
+std::string AheadText(double seconds) {
+  if (seconds == 0) return "Now";
+  return seconds >= 2 * 86400 ? "+" + Fixed(seconds / 86400) + "d"
+                              : "+" + Fixed(seconds / 3600) + "h";
+}
+
+// For people what each team has at five moments; for programs all that was reckoned.
+int PrintForecast(const json& forecast, Format format) {
+  const bool people = format == Format::kTable;
+  TextTable table{{{"Team", true}}, {}};
+  const json& points = forecast.at("points");
+  const json& teams = forecast.at("teams");
+  if (!people) {
+    table.columns.insert(table.columns.end(), {{"Seconds"}, {"GPUs"}, {"NormUsage"}});
+    for (const json& point : points) {
+      for (size_t t = 0; t < teams.size(); ++t) {
+        table.rows.push_back({ToPrintable(teams[t].get<std::string>()),
+                              Fixed(point.at("at_s").get<double>(), 0),
+                              Fixed(point.at("gpus")[t].get<double>(), 6),
+                              Fixed(point.at("usage")[t].get<double>(), 6)});
+      }
+    }
+    Print(table, format);
+    return 0;
+  }
+  for (const json& team : teams) table.rows.push_back({ToPrintable(team.get<std::string>())});
+  for (size_t n = 0; n < 5; ++n) {
+    const json& point = points.at(n * (points.size() - 1) / 4);
+    table.columns.push_back({AheadText(point.at("at_s").get<double>())});
+    for (size_t t = 0; t < teams.size(); ++t) {
+      table.rows[t].push_back(Fixed(point.at("gpus")[t].get<double>(), 2));
+    }
+  }
+  std::puts("GPUs of each team, if all pods that are there always have work:\n");
+  Print(table, format);
+  return 0;
+}
+
 int PrintStanding(const json& answer, Format format) {
+  if (answer.contains("forecast")) return PrintForecast(answer.at("forecast"), format);
   TextTable table{{{"Team", true},
                    {"User", true},
                    {"RawShares"},
@@ -223,11 +282,15 @@ int PrintStanding(const json& answer, Format format) {
                    {"EffectvUsage"},
                    {"FairShare"},
                    {"LevelFS"},
-                   {"Rank"}},
+                   {"Rank"},
+                   {"Uncounted"}},
                   {}};
   int decimals = 3;
   for (const json& row : answer.at("rows")) {
-    decimals = std::max(decimals, DecimalsFor(row.at("raw_usage_hours").get<double>(), 3));
+    for (const double hours :
+         {row.at("raw_usage_hours").get<double>(), row.value("uncounted_hours", 0.0)}) {
+      decimals = std::max(decimals, DecimalsFor(hours, 3));
+    }
   }
   for (const json& row : answer.at("rows")) {
     const std::string team = row.at("team");
@@ -244,7 +307,8 @@ int PrintStanding(const json& answer, Format format) {
                           Fixed(row.at("effective_usage").get<double>(), 6),
                           Fixed(row.at("factor").get<double>(), 6),
                           level.is_null() ? "inf" : Fixed(level.get<double>(), 6),
-                          rank == 0 ? "" : std::to_string(rank)});
+                          rank == 0 ? "" : std::to_string(rank),
+                          Number(row.value("uncounted_hours", 0.0), format, decimals)});
   }
   Print(table, format);
   return 0;
@@ -265,11 +329,10 @@ int PrintAdvice(const json& answer, Format format) {
     table.rows.push_back({cell("pod"), cell("gpu").substr(0, 12), cell("what"), cell("now"),
                           cell("used"), cell("set_to"), cell("frees"), cell("why")});
   }
-  if (table.rows.empty() && format == Format::kTable) {
-    std::puts("All requests and memory caps fit the use.");
-    return 0;
-  }
-  Print(table, format);
+  const std::string summary = format == Format::kTable ? AdviceSummary(answer) : "";
+  if (!table.rows.empty() || format != Format::kTable) Print(table, format);
+  if (!table.rows.empty() && !summary.empty()) std::puts("");
+  if (!summary.empty()) std::puts(summary.c_str());
   return 0;
 }
 
@@ -367,6 +430,7 @@ struct ReportCommand {
   const char* footer;
   int (*print)(const json& answer, Format format);  // but as JSON; the exit status
   bool focus = false;                               // has --format focus too
+  bool applies = false;                             // has --apply and --yes
 };
 
 const Flag kFrom{"from", "", "TIME", "Such as 2026-11-01 or 2026-11-01T09:30, UTC"};
@@ -404,25 +468,35 @@ add up to the capacity: the time in which the GPUs were there. Prices: [ledger.p
     PrintUse,
     true};
 
-const ReportCommand kStanding{"standing",
-                              "What each team and user is due, by weights and history",
-                              {},
-                              R"(Examples:
+const ReportCommand kStanding{
+    "standing",
+    "What each team and user is due, by weights and history",
+    {{"forecast", "", "TIME", "How shares of teams develop from now on, for so long", true}},
+    R"(Examples:
   baton standing
   baton standing --format csv
+  baton standing --forecast 14d        what teams will have, as history evens out
 
-RawUsage: GPU-hours held, older use counting less. FairShare: 1 for who used nothing, 0.5 for who
+RawUsage: GPU-hours held, older use counting less, without those that are Uncounted: no other team
+wanted them ([teams] uncontended_use). FairShare: 1 for who used nothing, 0.5 for who
 used its due, towards 0 for who used more. LevelFS: due over use among siblings; Rank: by that,
 down the tree, the first is served first. docs/teams.md has the formulas.)",
-                              PrintStanding};
+    PrintStanding};
 
 const ReportCommand kAdvise{"advise",
-                            "Pods whose request or memory cap is far from their use",
+                            "Pods whose request, limit or memory cap is far from their use",
                             {{"last", "7d", "TIME", "Length of the window up to now"}},
                             R"(Examples:
   baton advise
-  baton advise --last 24h --format json)",
-                            PrintAdvice};
+  baton advise --last 24h --format json
+  baton advise --apply                                 ask, then set what is advised
+  baton advise --last 24h --apply --yes                set it without asking
+
+WHAT "part": the pod has a whole GPU, and would do with this part of one. --apply sets requests,
+limits and memory caps as 'baton set' does, of pods that you may change; 'baton log' has it.)",
+                            PrintAdvice,
+                            /*focus=*/false,
+                            /*applies=*/true};
 
 const ReportCommand kWhatIf{
     "whatif",
@@ -485,17 +559,17 @@ int AskFocus(const ReportCommand& report, const std::map<std::string, std::strin
   }
   json question = QuestionOf(report, fields);
   question["by"] = kFocusUseBy;
-  const Result<json> use = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
+  const Result<json> use = Read(invocation, question, kAnswerPatience);
   if (!use) return Complain(use.error());
   json idle;
   if (!use->contains("others_hours") && use->at("from") != use->at("to")) {
     // The same window, though now is later.
-    Result<json> answer = wire::Ask(invocation.socket_dir,
-                                    {{"command", report.name},
-                                     {"by", kFocusIdleBy},
-                                     {"from", use->at("from")},
-                                     {"to", use->at("to")}},
-                                    kAnswerPatience);
+    Result<json> answer = Read(invocation,
+                               {{"command", report.name},
+                                {"by", kFocusIdleBy},
+                                {"from", use->at("from")},
+                                {"to", use->at("to")}},
+                               kAnswerPatience);
     if (!answer) return Complain(answer.error());
     idle = std::move(*answer);
   }
@@ -511,7 +585,7 @@ int Ask(const ReportCommand& report, const std::map<std::string, std::string>& f
   const Result<Format> format = ParseFormat(format_name, report.focus);
   if (!format) return Complain(format.error());
   const json question = QuestionOf(report, fields);
-  Result<json> answer = wire::Ask(invocation.socket_dir, question, kAnswerPatience);
+  Result<json> answer = Read(invocation, question, kAnswerPatience);
   if (!answer) return Complain(answer.error());
   answer->erase("ok");
   if (*format == Format::kJsonLines) return PrintLines(*answer);
@@ -524,6 +598,8 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
   struct Given {
     std::map<std::string, std::string> fields;
     std::string format = "table";
+    bool apply = false;
+    ApplyOptions how;
   };
   CLI::App* command = baton.add_subcommand(report.name, report.summary);
   auto given = std::make_shared<Given>();
@@ -549,10 +625,27 @@ void Add(CLI::App& baton, Invocation& invocation, const ReportCommand& report) {
       ->add_flag_callback(
           "--json", [given] { given->format = "json"; }, "The same as --format json")
       ->excludes(format);
-  AddSocketDir(*command, invocation);
+  if (report.applies) {
+    command->add_flag("--apply", given->apply,
+                      "Set what is advised, after a question or with --yes");
+    command->add_flag("--yes", given->how.yes, "With --apply: ask nobody")->needs("--apply");
+  }
+  AddReading(*command, invocation);
   command->footer(report.footer);
   command->callback([given, &report, &invocation] {
     invocation.action = [given, &report, &invocation] {
+      if (given->apply) {
+        if (!invocation.remote.url.empty()) {
+          return Complain({ErrorCode::kInvalid,
+                           "--apply changes pods, which a page's address does not allow: leave out "
+                           "--url, and unset BATON_URL"});
+        }
+        given->how.json = given->format == "json";
+        if (!given->how.json && given->format != "table") {
+          return Complain({ErrorCode::kInvalid, "with --apply the format is table or json"});
+        }
+        return ApplyAdvice(QuestionOf(report, given->fields), given->how, invocation);
+      }
       return Ask(report, given->fields, given->format, invocation);
     };
   });

@@ -57,8 +57,9 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const nlohmann::j
         {"BATON_AWAY", options.away},
         {"LD_PRELOAD", preloaded != nullptr && *preloaded != '\0' ? hook + ":" + preloaded : hook}};
   } else {
-    // The hardware divides the GPU. A hook that is preloaded already is another pod's.
-    environment = {{"BATON_DISABLE", "1"}};
+    // The hardware divides the GPU. A hook that is preloaded already is another pod's. By the
+    // ticket batond knows whose process it is.
+    environment = {{"BATON_DISABLE", "1"}, {"BATON_TICKET", pod.at("ticket")}};
   }
   environment.emplace_back("CUDA_VISIBLE_DEVICES", Joined(pod.at("gpus")));
   if (const auto own = pod.find("environment"); own != pod.end()) {

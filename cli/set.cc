@@ -20,9 +20,9 @@ int Set(const SetOptions& options, const Invocation& invocation) {
   Result<nlohmann::json> request = ChangeFields(options.share);
   if (!request) return Complain(request.error());
   if (request->empty()) {
-    return Complain(
-        {ErrorCode::kInvalid,
-         "nothing to change; give one of --request, --limit, --memory, --priority, --team"});
+    return Complain({ErrorCode::kInvalid,
+                     "nothing to change; give one of --flavor, --request, --limit, --memory, "
+                     "--priority, --team"});
   }
   (*request)["command"] = "set_pod";
   (*request)["name"] = options.pod;
@@ -45,6 +45,7 @@ void AddSetAs(CLI::App& parent, const std::string& name, Invocation& invocation)
   const std::string path = "  baton " + (name == "set" ? "" : parent.get_name() + " ") + name;
   command->footer("Examples:\n" + path + " trainer --request 40\n" + path +
                   " trainer --request 40 --limit 40       strict: never more than its request\n" +
+                  path + " trainer --flavor medium                what 'baton flavors' offers\n" +
                   path + " notebook --priority high --memory 8GiB\n" + R"(
 What is not named stays as it is. The program goes on; the next grant follows the new share.)");
   command->callback([options, &invocation] {

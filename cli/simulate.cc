@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "cli/command.h"
+#include "cli/simulate_cluster.h"
 #include "cli/timeline.h"
 #include "cli/workload.h"
 #include "config/options.h"
@@ -275,6 +276,12 @@ Result<void> WriteSvg(Simulation& s, const Flags& flags) {
 }
 
 int Act(const Flags& flags) {
+  if (flags.workload.empty()) {
+    return Complain(
+        {ErrorCode::kInvalid,
+         "WORKLOAD is required: a file of pods and their work; 'baton simulate cluster' "
+         "needs none"});
+  }
   auto simulation = Simulate(flags);
   if (!simulation) return Complain(simulation.error());
   if (flags.json) {
@@ -291,11 +298,10 @@ int Act(const Flags& flags) {
 }  // namespace
 
 void AddSimulate(CLI::App& baton, Invocation& invocation) {
-  CLI::App* command =
-      baton.add_subcommand("simulate", "Show what the pods of a file would get on one GPU");
+  CLI::App* command = baton.add_subcommand(
+      "simulate", "Show what pods would get: those of a file on one GPU, or a cluster's");
   auto flags = std::make_shared<Flags>();
   command->add_option("WORKLOAD", flags->workload, "TOML file of pods and their work")
-      ->required()
       ->type_name("");
   command->add_option("--length", flags->length, "Virtual time; default: 60s")->type_name("TIME");
   command->add_option("--hours", flags->hours, "Virtual time in hours, 0.0003 to 10000")
@@ -320,6 +326,7 @@ void AddSimulate(CLI::App& baton, Invocation& invocation) {
   baton simulate workload.toml --svg gpu.svg --window 10s:12s
   baton simulate workload.toml --rule window           by another scheduler's rule
   baton simulate workload.toml --json | jq '.pods[] | {name, achieved}'
+  baton simulate cluster --last 7d --add-gpus 2        a cluster's pods, by the books
 
 A workload:
   [[pod]]
@@ -347,7 +354,19 @@ A workload:
 
 target is what a perfectly fair GPU without hand-offs would give, achieved the time for which the
 pod held the GPU, busy the part of it in which its kernels ran. ^ marks high priority, ~ idle priority.)");
-  command->callback([flags, &invocation] { invocation.action = [flags] { return Act(*flags); }; });
+  AddSimulateCluster(*command, invocation);
+  command->callback([flags, command, &invocation] {
+    if (const auto inner = command->get_subcommands(); !inner.empty()) {
+      // That is what was asked for, and its own options are.
+      for (const CLI::Option* option : command->get_options()) {
+        if (option->count() == 0) continue;
+        throw CLI::ValidationError(option->get_name(),
+                                   "write it after '" + inner.front()->get_name() + "'");
+      }
+      return;
+    }
+    invocation.action = [flags] { return Act(*flags); };
+  });
 }
 
 }  // namespace baton::cli

@@ -6,13 +6,13 @@
 
 #include "cli/command.h"
 #include "cli/pod_table.h"
-#include "wire/control_client.h"
+#include "cli/reading.h"
 
 namespace baton::cli {
 namespace {
 
 int Status(bool json, const Invocation& invocation) {
-  Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+  Result<nlohmann::json> status = Read(invocation, {{"command", "status"}});
   if (!status) return Complain(status.error());
   if (json) {
     status->erase("ok");
@@ -33,7 +33,7 @@ void AddStatus(CLI::App& baton, Invocation& invocation) {
   CLI::App* command = baton.add_subcommand("status", "Show the daemon, its GPUs and pods once");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print everything as one JSON object");
-  AddSocketDir(*command, invocation);
+  AddReading(*command, invocation);
   command->footer(R"(Examples:
   baton status
   baton status --json | python3 -m json.tool

@@ -101,11 +101,11 @@ class Drawing {
 )",
         kWidth, height, std::min(12.0, lane_ - 1));
     Text(16, 24, "title", "start", t_.title);
-    Text(16, 46, "faint", "start", "Who held the token");
+    Text(16, 46, "faint", "start", t_.lanes_title);
     DrawLanes();
     Axis(kTop, kTop + lanes, t_.from, t_.to);
     DrawHolds();
-    Text(16, chart - 16, "faint", "start", "Share of the GPU");
+    Text(16, chart - 16, "faint", "start", t_.shares_title);
     DrawShares(chart);
     out_ += "</svg>\n";
     return std::move(out_);

@@ -1,5 +1,5 @@
 // A picture of a simulated GPU: who held the token in a window of time, and everybody's share over
-// all of it. SVG that follows the viewer's light or dark scheme.
+// all of it; or of a cluster's teams. SVG that follows the viewer's light or dark scheme.
 #ifndef BATON_CLI_TIMELINE_H_
 #define BATON_CLI_TIMELINE_H_
 
@@ -23,6 +23,8 @@ struct Timeline {
     std::vector<double> shares;
   };
   std::string title;
+  std::string lanes_title = "Who held the token";
+  std::string shares_title = "Share of the GPU";
   std::vector<Pod> pods;
   std::vector<Span> holds;  // may reach beyond the window
   Duration from{0};         // the window, from < to

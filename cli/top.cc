@@ -19,9 +19,9 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/pod_table.h"
+#include "cli/reading.h"
 #include "cli/text_table.h"
 #include "cli/top_picture.h"
-#include "wire/control_client.h"
 
 namespace baton::cli {
 namespace {
@@ -122,7 +122,7 @@ int FullScreen(const Invocation& invocation, Duration interval, SortBy sort) {
   view.sort = sort;
   GpuParts parts;
   const auto ask = [&] {
-    Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+    Result<nlohmann::json> status = Read(invocation, {{"command", "status"}});
     if (status) parts.Hear(*status, MonotonicNow());
     return status;
   };
@@ -170,7 +170,7 @@ void PrintLines(const nlohmann::json& status, SortBy sort, bool several) {
 int PlainLines(const Invocation& invocation, const TopOptions& options, Duration interval,
                SortBy sort) {
   for (;;) {
-    Result<nlohmann::json> status = wire::Ask(invocation.socket_dir, {{"command", "status"}});
+    Result<nlohmann::json> status = Read(invocation, {{"command", "status"}});
     if (!status) return Complain(status.error());
     if (options.json) {
       status->erase("ok");
@@ -214,7 +214,7 @@ void AddTop(CLI::App& baton, Invocation& invocation) {
   command->add_flag("--once", options->once, "Print once, as plain lines");
   command->add_flag("--json", options->json,
                     "Print each update as one JSON object on a line, as 'baton status --json'");
-  AddSocketDir(*command, invocation);
+  AddReading(*command, invocation);
   command->footer(R"(Examples:
   baton top
   baton top --interval 250ms --sort achieved

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "base/suggest.h"
 #include "tests/cli/harness.h"
@@ -40,6 +41,7 @@ const std::vector<std::vector<std::string>> kCommands{{"run"},
                                                       {"vgpu", "delete"},
                                                       {"vgpu", "move"},
                                                       {"vgpu", "resize"},
+                                                      {"flavors"},
                                                       {"cordon"},
                                                       {"uncordon"},
                                                       {"release"},
@@ -111,6 +113,32 @@ std::string Offered(const std::string& words, const Environment& environment) {
   std::string line;
   std::getline(std::ifstream(out) >> std::ws, line);
   return line;
+}
+
+TEST(Flavors, AreListedWithHowManyFit) {
+  const FakeDaemon daemon([](const nlohmann::json&) {
+    return nlohmann::json::parse(R"({"flavors": [
+        {"name": "large", "request": 50, "limit": 60.5, "memory": "25%", "fit": 3},
+        {"name": "small", "request": 10, "limit": 100, "memory": 4294967296, "fit": 120},
+        {"name": "tiny", "request": 1, "limit": 1, "fit": 0}]})");
+  });
+  EXPECT_EQ(RunBaton({"flavors", "--socket-dir", daemon.socket_dir()}).out,
+            "FLAVOR  REQUEST   LIMIT  MEMORY  FIT NOW\n"
+            "large     50.0%   60.5%     25%        3\n"
+            "small     10.0%  100.0%    4GiB      120\n"
+            "tiny       1.0%    1.0%       -        0\n");
+  EXPECT_EQ(nlohmann::json::parse(
+                RunBaton({"flavors", "--json", "--socket-dir", daemon.socket_dir()}).out)
+                .at("flavors")
+                .size(),
+            3u);
+  const Environment here{{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  EXPECT_EQ(Offered("run --flavor ''", here), "large small tiny");
+  const FakeDaemon none([](const nlohmann::json&) -> nlohmann::json {
+    return {{"flavors", nlohmann::json::array()}};
+  });
+  EXPECT_NE(RunBaton({"flavors", "--socket-dir", none.socket_dir()}).out.find("[flavors]"),
+            std::string::npos);
 }
 
 TEST(CommandLine, CompletesTheNamesThatTheDaemonKnows) {
@@ -185,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "NAME is required; see 'baton vgpu create --help'"},
         Mistake{{"vgpu", "create", "a"},
                 "missing share: --request 30 guarantees 30 % and lends idle time, "
-                "--limit 30 is 30 % and never more"},
+                "--limit 30 is 30 % and never more, --flavor names a size of the operator's"},
         Mistake{{"defrag", "--request", "5"},
                 "batond moves no pod by itself; add --dry-run to print the moves"},
         Mistake{{"run", "--vgpu", "a", "--request", "5", "--", "true"},
@@ -200,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"status", "--", "true"}, "'baton status' takes no program after --"},
         Mistake{{"run", "--", "true"},
                 "missing share: --request 30 guarantees 30 % and lends idle time, "
-                "--limit 30 is 30 % and never more"},
+                "--limit 30 is 30 % and never more, --flavor names a size of the operator's"},
         Mistake{{"run", "--request", "30", "--limit", "20", "--", "true"},
                 "--limit 20 is below --request 30; a limit is at least the request, or left out"},
         Mistake{{"run", "--request", "30", "--priority", "urgent", "--", "true"},
@@ -213,7 +241,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "a gang's size needs the gang's name: set gang"},
         Mistake{{"vgpu", "\u202elst\xc2\x9b"}, "unknown command '?lst?'; see 'baton vgpu --help'"},
         Mistake{{"set", "pod"},
-                "nothing to change; give one of --request, --limit, --memory, --priority, --team"},
+                "nothing to change; give one of --flavor, --request, --limit, --memory, "
+                "--priority, --team"},
         Mistake{{"top", "--sort", "colour"},
                 "--sort: 'colour' is not one of activity, gpu, pod, request, achieved, waiting, "
                 "memory"}));
@@ -279,6 +308,16 @@ TEST(CommandLine, KeygenWritesAKeyAndNeverOverIt) {
   const Outcome again = RunBaton({"keygen", path});
   EXPECT_EQ(again.status, 1);
   EXPECT_NE(again.err.find("exists already"), std::string::npos) << again.err;
+  const auto contents = [&] {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  const std::string key = contents();
+  const Outcome kept = RunBaton({"keygen", "--keep", path});
+  EXPECT_EQ(kept.status, 0) << kept.err;
+  EXPECT_EQ(kept.out, path + ": kept\n");
+  EXPECT_EQ(contents(), key);
 }
 
 }  // namespace

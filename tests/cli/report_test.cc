@@ -14,13 +14,21 @@ using nlohmann::json;
 
 json Books(const json& request) {
   const std::string command = request.at("command");
+  if (command == "standing" && request.contains("forecast")) {
+    return json::parse(R"({"half_life_s": 604800, "k": 1, "rows": [], "forecast": {
+      "teams": ["a", "b\u001b"], "points": [
+      {"at_s": 0, "gpus": [0.1, 0.9], "usage": [0.9, 0.1]},
+      {"at_s": 3600, "gpus": [0.2, 0.8], "usage": [0.8, 0.2]},
+      {"at_s": 432000, "gpus": [0.5, 0.5], "usage": [0.5, 0.5]}]}})");
+  }
   if (command == "standing") {
     return json::parse(R"({"half_life_s": 604800, "k": 1, "rows": [
       {"team": "", "user": "", "raw_shares": 1, "normalized_shares": 1, "raw_usage_hours": 3.5,
+       "uncounted_hours": 1.25,
        "normalized_usage": 1, "effective_usage": 1, "factor": 0.5, "level_fs": 1, "rank": 0},
       {"team": "research/vision", "user": "", "raw_shares": 3, "normalized_shares": 0.25,
-       "raw_usage_hours": 0.000001, "normalized_usage": 0.125, "effective_usage": 0.1,
-       "factor": 0.757858, "level_fs": 2, "rank": 1},
+       "raw_usage_hours": 0.000001, "uncounted_hours": 1.25, "normalized_usage": 0.125,
+       "effective_usage": 0.1, "factor": 0.757858, "level_fs": 2, "rank": 1},
       {"team": "research/vision", "user": "user-a", "raw_shares": 1, "normalized_shares": 0.25,
        "raw_usage_hours": 0, "normalized_usage": 0, "effective_usage": 0, "factor": 1,
        "level_fs": null, "rank": 2}]})");
@@ -30,10 +38,10 @@ json Books(const json& request) {
         {"sentences", {"Asked of " + request.value("pod", request.value("team", "")), "b\x1b"}}};
   }
   if (command == "advise") {
-    if (request.at("last") == "1h") return {{"rows", json::array()}};
-    return json::parse(R"({"rows": [{"pod": "a", "team": "t", "gpu": "GPU-0123456789abcdef",
-      "what": "memory", "now": "8GiB", "used": "1GiB", "set_to": "1.25GiB", "frees": "6.75GiB",
-      "why": "it never used more"}]})");
+    if (request.at("last") == "1h") return {{"rows", json::array()}};  // of a version before
+    return json::parse(R"({"pods": 3, "unseen": ["b"], "needed_s": 72000,
+      "rows": [{"pod": "a", "team": "t", "gpu": "GPU-0123456789abcdef", "what": "memory",
+      "now": "8GiB", "used": "1GiB", "set_to": "1.25GiB", "frees": "6.75GiB", "why": "it never used more"}]})");
   }
   if (command == "whatif") {
     if (request.at("last") == "1h") return {{"rows", json::array()}};
@@ -81,12 +89,26 @@ json Books(const json& request) {
       "launches": 42, "grants": 8, "capacity_hours": 2.25, "idle_hours": 0.5,
       "unattributed_hours": 0.125}])");
   }
+  if (request.at("by") == "total") {  // with energy
+    answer.erase("currency");
+    answer["by"] = "total";
+    answer["rows"] = json::parse(R"([{"key": "", "held_hours": 1.625, "busy_hours": 1.2,
+      "waited_hours": 0.25, "unmanaged_hours": 0, "memory_gib_hours": 3.25, "efficiency": 0.7384,
+      "launches": 42, "grants": 8, "energy_kwh": 0.75, "energy_cost": 0.225, "carbon_kg": 0.3}])");
+    answer.update(json::parse(R"({"currency": "EUR", "energy_kwh": 0.75, "energy_cost": 0.225,
+      "carbon_kg": 0.3, "idle_energy_kwh": 0.25, "idle_energy_cost": 0.075,
+      "idle_carbon_kg": 0.1})"));
+    answer.erase("cost");
+  }
   if (request.at("by") == "pod") {  // an instance by MIG
     answer.erase("currency");
     answer["by"] = "pod";
     answer["rows"] = json::parse(R"([{"key": "m", "team": "t", "held_hours": 1.625, "busy_hours": 0,
       "waited_hours": 0, "unmanaged_hours": 0, "memory_gib_hours": 0, "efficiency": 0,
-      "launches": 0, "grants": 0, "allocated": true}])");
+      "launches": 0, "grants": 0, "allocated": true},
+      {"key": "n", "team": "t", "held_hours": 1.5, "busy_hours": 0.5, "waited_hours": 0,
+      "unmanaged_hours": 0, "memory_gib_hours": 0, "efficiency": 0.333, "launches": 0, "grants": 0,
+      "allocated": true, "measured": true}])");
   }
   return answer;
 }
@@ -127,10 +149,21 @@ std::string Printed(std::vector<std::string> arguments) {
   return outcome.out;
 }
 
+TEST(Standing, AForecastIsATableForPeopleAndAllOfItForPrograms) {
+  const std::string printed = Printed({"standing", "--forecast", "5d"});
+  for (const char* text : {"Team", "Now", "+1.0h", "+5.0d", "0.10", "0.80", "0.50", "b?"}) {
+    EXPECT_NE(printed.find(text), std::string::npos) << text << "\n" << printed;
+  }
+  const std::string csv = Printed({"standing", "--forecast", "5d", "--format", "csv"});
+  EXPECT_EQ(csv.substr(0, csv.find("\n", 40)),
+            "Team,Seconds,GPUs,NormUsage\na,0,0.100000,0.900000");
+}
+
 TEST(Report, WhatNobodyMeasuredHasNoEfficiency) {
   const std::string printed = Printed({"report", "--by", "pod"});
   EXPECT_NE(printed.find(" - "), std::string::npos) << printed;
   EXPECT_EQ(printed.find("0.0%"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("33.3%"), std::string::npos) << "what NVML told: " << printed;
 }
 
 TEST(Report, AsCsvKeepsItsColumns) {
@@ -167,6 +200,20 @@ GPU-a,1.625000000,1.200000000,0.738400000,0.250000000,3.250000000,42,2.250000000
 idle,0.500000000,,,,,,,,
 unattributed,0.125000000,,,,,,,,
 capacity,2.250000000,,,,,,,,
+)");
+}
+
+TEST(Report, EnergyStandsAtTheEndAndOfWhatNobodyHeldToo) {
+  EXPECT_EQ(
+      Printed({"report", "--by", "total", "--format", "csv"}),
+      R"(key,held_gpu_hours,busy_gpu_hours,efficiency,waited_hours,memory_gib_hours,launches,)"
+      R"(capacity_gpu_hours,idle_gpu_hours,unattributed_gpu_hours,energy_kwh,energy_cost,)"
+      R"(carbon_kg
+(none),1.625000000,1.200000000,0.738400000,0.250000000,3.250000000,42,,,,0.750000000,0.225000000,)"
+      R"(0.300000000
+idle,0.500000000,,,,,,,,,0.250000000,0.075000000,0.100000000
+unattributed,0.125000000,,,,,,,,,,,
+capacity,2.250000000,,,,,,,,,1.000000000,0.300000000,0.400000000
 )");
 }
 
@@ -384,11 +431,12 @@ TEST(Report, AFormatThatIsNoneIsRefused) {
 
 TEST(Standing, AsCsvKeepsItsColumns) {
   EXPECT_EQ(Printed({"standing", "--format", "csv"}),
-            R"(Team,User,RawShares,NormShares,RawUsage,NormUsage,EffectvUsage,FairShare,LevelFS,Rank
-(all),,1,1.000000,3.500000000,1.000000,1.000000,0.500000,1.000000,
-research/vision,,3,0.250000,0.000001000,0.125000,0.100000,0.757858,2.000000,1
-research/vision,user-a,1,0.250000,0.000000000,0.000000,0.000000,1.000000,inf,2
-)");
+            "Team,User,RawShares,NormShares,RawUsage,NormUsage,EffectvUsage,FairShare,LevelFS,Rank,"
+            "Uncounted\n"
+            R"((all),,1,1.000000,3.500000000,1.000000,1.000000,0.500000,1.000000,,1.250000000
+research/vision,,3,0.250000,0.000001000,0.125000,0.100000,0.757858,2.000000,1,1.250000000
+research/vision,user-a,1,0.250000,0.000000000,0.000000,0.000000,1.000000,inf,2,0.000000000
+)") << "the daemon of the last row is of a version before";
 }
 
 TEST(Standing, ForPeopleStandsAsATree) {
@@ -421,6 +469,7 @@ TEST(Advise, PrintsWhatToSetOrThatAllIsWell) {
   EXPECT_EQ(Printed({"advise", "--format", "csv"}),
             "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n"
             "a,GPU-01234567,memory,8GiB,1GiB,1.25GiB,6.75GiB,it never used more\n");
+  EXPECT_NE(Printed({"advise"}).find("\n\n1 of 3 pods has less than 20 hours"), std::string::npos);
   EXPECT_EQ(Printed({"advise", "--last", "1h"}), "All requests and memory caps fit the use.\n");
   EXPECT_EQ(Printed({"advise", "--last", "1h", "--format", "csv"}),
             "POD,GPU,WHAT,NOW,USED p99,SET TO,FREES,WHY\n");

@@ -224,7 +224,7 @@ TEST_F(Run, WhereTheHardwareDividesTheGpuThereIsNoHook) {
       RunBaton(Shell("echo [$LD_PRELOAD] [$BATON_TICKET] $BATON_DISABLE $CUDA_VISIBLE_DEVICES "
                      "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
                with);
-  EXPECT_EQ(outcome.out, "[] [] 1 GPU-a 30\n");
+  EXPECT_EQ(outcome.out, "[] [t-9] 1 GPU-a 30\n") << "the ticket says whose process it is";
 }
 
 TEST_F(Run, ARequestAloneIsElastic) {
