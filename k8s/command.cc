@@ -27,8 +27,11 @@ void ClusterFlags::Add(CLI::App& command) {
 void PolicyFlag::Add(CLI::App& command) {
   command
       .add_option("--policy", name,
-                  "Placement policy: fgd, remainder, binpack, spread, first-fit, random")
+                  "Placement policy: scarcity, fgd, remainder, binpack, "
+                  "spread, first-fit, random")
       ->capture_default_str();
+  command.add_option("--gpu-policy", gpus,
+                     "The policy for the GPUs of the node; default: that of --policy");
 }
 
 Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
@@ -36,6 +39,10 @@ Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
   if (!rule) return tl::unexpected(rule.error());
   devmgr::PlacementPolicy policy;
   policy.nodes = policy.cards = *rule;
+  if (gpus.empty()) return policy;
+  const auto of_gpus = devmgr::ParseRule(gpus);
+  if (!of_gpus) return tl::unexpected(of_gpus.error());
+  policy.cards = *of_gpus;
   return policy;
 }
 
@@ -69,6 +76,29 @@ void AddPodPlaces(CLI::App& command, std::string* runtime_class,
       "--tolerate", *tolerate,
       "Taint KEY (NoSchedule) that pods which request GPUs tolerate; can be repeated; "
       "must be equal for binder and webhook");
+}
+
+void AddFlavors(CLI::App& command, std::vector<std::string>* flavors) {
+  command
+      .add_option("--flavor", *flavors,
+                  "Size that pods and SharePods may name, such as small=request=10,memory=4Gi; can "
+                  "be repeated; must be equal for binder and webhook")
+      ->type_name("NAME=KEY=VALUE,...");
+}
+
+CLI::Option* AddCentralKey(CLI::App& command, std::string* config_map) {
+  return command
+      .add_option("--central-key", *config_map,
+                  "ConfigMap with the central batond's public key (data.public-key)")
+      ->type_name("NAMESPACE/NAME");
+}
+
+Result<ObjectName> ParseObjectName(const std::string& text) {
+  const size_t slash = text.find('/');
+  if (slash == 0 || slash + 1 >= text.size() || text.find('/', slash + 1) != text.npos) {
+    return Fail(ErrorCode::kInvalid, fmt::format("'{}' is not NAMESPACE/NAME", text));
+  }
+  return ObjectName{text.substr(0, slash), text.substr(slash + 1)};
 }
 
 std::string OwnIdentity() {

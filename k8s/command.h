@@ -13,10 +13,12 @@
 #include "base/time.h"
 #include "devmgr/placement/policy.h"
 #include "k8s/api/cluster_config.h"
+#include "k8s/api/object.h"
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace baton::k8s {
 
@@ -26,6 +28,7 @@ void AddBinder(CLI::App& program, int* exit_code);
 void AddWebhook(CLI::App& program, int* exit_code);
 void AddExtender(CLI::App& program, int* exit_code);
 void AddDevicePlugin(CLI::App& program, int* exit_code);
+void AddKeys(CLI::App& program, int* exit_code);
 
 // --kubeconfig and --context: where the API server is.
 struct ClusterFlags {
@@ -36,9 +39,10 @@ struct ClusterFlags {
   Result<ClusterConfig> Find() const { return FindClusterConfig(kubeconfig, context); }
 };
 
-// --policy: by what places are chosen.
+// --policy and --gpu-policy: by what places are chosen.
 struct PolicyFlag {
   std::string name{devmgr::RuleName(devmgr::PlacementPolicy().nodes)};
+  std::string gpus;  // of the GPUs of a node; empty: the same
 
   void Add(CLI::App& command);
   Result<devmgr::PlacementPolicy> Parse() const;
@@ -51,6 +55,13 @@ void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook
 // --runtime-class and --tolerate: what pods with GPUs are given beside, likewise.
 void AddPodPlaces(CLI::App& command, std::string* runtime_class,
                   std::vector<std::string>* tolerate);
+// --flavor: sizes that pods and SharePods may name, likewise; see ParseFlavors().
+void AddFlavors(CLI::App& command, std::vector<std::string>* flavors);
+// --central-key: the ConfigMap with a central batond's public key, the same for its pod and for
+// nodes.
+CLI::Option* AddCentralKey(CLI::App& command, std::string* config_map);
+// "NAMESPACE/NAME". kInvalid: it is not.
+Result<ObjectName> ParseObjectName(const std::string& text);
 // Host name and something random: two that run, or ran, are never one.
 std::string OwnIdentity();
 // --listen: of a program that answers /healthz, /readyz and /metrics only.

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   baton::k8s::AddWebhook(program, &exit_code);
   baton::k8s::AddExtender(program, &exit_code);
   baton::k8s::AddDevicePlugin(program, &exit_code);
+  baton::k8s::AddKeys(program, &exit_code);
   baton::AddHelpCommand(program);
   try {
     program.parse(argc, argv);

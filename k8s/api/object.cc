@@ -30,6 +30,7 @@ const Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease", true};
 const Resource kNamespaces{"", "v1", "namespaces", "Namespace", false};
 const Resource kSharePods{"baton.dev", "v1alpha1", "sharepods", "SharePod", true};
 const Resource kGpuNodes{"baton.dev", "v1alpha1", "gpunodes", "GpuNode", false};
+const Resource kTeams{"baton.dev", "v1alpha1", "teams", "Team", false};
 const Resource kMutatingWebhooks{"admissionregistration.k8s.io", "v1",
                                  "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
                                  false};

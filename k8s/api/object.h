@@ -33,7 +33,7 @@ struct Resource {
 
 namespace resources {
 extern const Resource kPods, kNodes, kEvents /* events.k8s.io/v1 */, kLeases, kNamespaces;
-extern const Resource kSharePods, kGpuNodes;  // baton.dev/v1alpha1
+extern const Resource kSharePods, kGpuNodes, kTeams;  // baton.dev/v1alpha1
 extern const Resource kMutatingWebhooks, kValidatingWebhooks, kCustomResourceDefinitions;
 extern const Resource kPriorityClasses, kResourceQuotas;
 }  // namespace resources

@@ -27,6 +27,11 @@ void DropManagedFields(Json& object) {
 
 }  // namespace
 
+bool IsAbsent(const std::string& trouble) {
+  // As ErrorOf() says it: behind the request, whose address may have such a number too.
+  return trouble.find(": 404 ") != std::string::npos || trouble.find(": 403 ") != std::string::npos;
+}
+
 struct Reflector::State {
   State(Client& the_client, Resource the_resource, ReflectorOptions the_options,
         ReflectorSink the_sink)
@@ -47,11 +52,12 @@ struct Reflector::State {
   bool List();
   bool OnEvent(std::string_view type, Json object);
   void Trouble(const std::string& why) {
-    if (!troubled && sink.trouble) sink.trouble(why);
-    troubled = true;
+    // Else an API server that was away, and has no such kind, would have told the first only.
+    const std::string kind = IsAbsent(why) ? "absent" : "away";
+    if (std::exchange(trouble, kind) != kind && sink.trouble) sink.trouble(why);
   }
   void Well() {
-    troubled = false;
+    trouble.clear();
     backoff.Reset();
   }
   void Pause(Duration at_least = Duration(0)) {
@@ -74,7 +80,7 @@ struct Reflector::State {
   std::mutex mutex;
   std::condition_variable changed;
   Backoff backoff;
-  bool troubled = false;
+  std::string trouble;       // its kind, as told; empty: all is well
   std::string version;       // where the next watch begins; empty: list first
   std::string seen_version;  // the newest that was heard of
   // Of an object that was told, what a later list or event is compared with.

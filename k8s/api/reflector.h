@@ -21,9 +21,14 @@ namespace baton::k8s {
 struct ReflectorSink {
   std::function<void(Json object)> changed;
   std::function<void(Json object)> gone;
-  std::function<void()> synced;                         // the whole list has been told
-  std::function<void(const std::string& why)> trouble;  // a sentence, once for each outage
+  std::function<void()> synced;  // the whole list has been told
+  std::function<void(const std::string& why)>
+      trouble;  // a sentence, once for each kind in an outage
 };
+
+// Whether such a sentence says that the API server has no such kind, or keeps it from this program;
+// else it may come back.
+bool IsAbsent(const std::string& trouble);
 
 struct ReflectorOptions {
   std::string name_space;  // empty: all

@@ -28,4 +28,12 @@ std::string MicroTimestamp(std::chrono::system_clock::time_point time) {
   return fmt::format("{}.{:06}Z", UpToSeconds(seconds), micros - seconds * 1'000'000);
 }
 
+std::optional<int64_t> SecondsIn(std::string_view timestamp) {
+  tm parts{};
+  const std::string text(timestamp);
+  const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  return timegm(&parts);
+}
+
 }  // namespace baton::k8s

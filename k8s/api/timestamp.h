@@ -3,7 +3,10 @@
 #define BATON_K8S_API_TIMESTAMP_H_
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace baton::k8s {
 
@@ -11,6 +14,8 @@ namespace baton::k8s {
 // "2026-01-31T09:30:00.000000Z" (metav1.MicroTime).
 std::string Timestamp(std::chrono::system_clock::time_point time);
 std::string MicroTimestamp(std::chrono::system_clock::time_point time);
+// Seconds since 1970 of what Timestamp() writes; nothing: it is something else.
+std::optional<int64_t> SecondsIn(std::string_view timestamp);
 
 }  // namespace baton::k8s
 

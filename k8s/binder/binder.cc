@@ -9,12 +9,14 @@
 #include <ctime>
 #include <deque>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "k8s/binder/gpu_metrics.h"
 #include "k8s/binder/object_cache.h"
 #include "k8s/binder/objects.h"
 
@@ -23,6 +25,8 @@ namespace {
 
 // How soon a standby sees that it has won.
 constexpr Duration kStandbyLook = std::chrono::milliseconds(20);
+
+constexpr Duration kMetricsPatience = std::chrono::seconds(2);
 
 const Resource kClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true};
 
@@ -44,6 +48,10 @@ class Binder::Impl {
     writes_changed_.notify_all();
     if (!result) client_.Stop();
     reflectors_.clear();
+    {
+      std::lock_guard lock(counts_mutex_);
+      standing_.reset();
+    }
     for (std::thread& writer : writers_) writer.join();
     writers_.clear();
     events_.reset();
@@ -77,7 +85,7 @@ class Binder::Impl {
     return counts_;
   }
 
-  std::string Metrics() const {
+  std::string Metrics() {
     const CoreCounts c = counts();
     std::string text;
     const auto add = [&](const char* name, const char* type, const char* help, auto value) {
@@ -95,16 +103,24 @@ class Binder::Impl {
     add("rounds_total", "counter", "Scheduling rounds.", c.rounds);
     add("decisions_total", "counter", "Placement decisions.", c.decided);
     add("bindings_total", "counter", "Bindings.", c.bound);
-    add("displaced_total", "counter", "Pods preempted by others of a higher PriorityClass.",
-        c.displaced);
+    add("displaced_total", "counter",
+        "Pods preempted for a higher PriorityClass or a team's guarantee.", c.displaced);
     add("conflicts_total", "counter", "Writes that failed with a conflict.", c.conflicts);
     add("failures_total", "counter", "Writes that failed otherwise.", c.failures);
+    {
+      std::lock_guard lock(counts_mutex_);
+      const auto age = standing_ ? standing_->age_s() : std::nullopt;
+      if (age) {
+        add("standing_age_seconds", "gauge",
+            "Time since the central batond said what teams have used.", *age);
+      }
+    }
     add("steps_total", "counter", "Steps of the binder's core.", steps_.load());
     add("step_seconds_total", "counter", "Total time of the steps.",
         static_cast<double>(step_ns_.load()) / 1e9);
     add("step_seconds_max", "gauge", "Longest step.",
         static_cast<double>(step_ns_max_.load()) / 1e9);
-    return text;
+    return text + ClusterMetrics();
   }
 
  private:
@@ -128,7 +144,20 @@ class Binder::Impl {
          {"storage.k8s.io", "v1", "storageclasses", "StorageClass", false},
          true},
         {Watched::kQuota, resources::kResourceQuotas, true},
+        {Watched::kTeam, resources::kTeams, true},
     };
+  }
+
+  // Of the core's thread, which is asked for them; none where it has not answered in time.
+  std::string ClusterMetrics() {
+    if (!synced()) return "";
+    const auto said = std::make_shared<std::promise<std::string>>();
+    std::future<std::string> text = said->get_future();
+    Push([said, flavors = options_.core.inject.flavors](Core& core) {
+      said->set_value(GpuMetrics(core.cluster()) + FlavorMetrics(core.cluster(), flavors) +
+                      PendingMetrics(core.Pending()));
+    });
+    return text.wait_for(kMetricsPatience) == std::future_status::ready ? text.get() : "";
   }
 
   Result<void> Work() {
@@ -170,6 +199,14 @@ class Binder::Impl {
     if (!warm) {
       StartWriting();
       Watch();
+    }
+    if (options_.standing) {
+      auto standing = StandingSource::Start(*options_.standing, [this](devmgr::Standings told) {
+        Push([told = std::move(told)](Core& core) { core.SetStandings(told); });
+      });
+      if (!standing) return tl::unexpected(standing.error());
+      std::lock_guard lock(counts_mutex_);
+      standing_ = *std::move(standing);
     }
     Instant next = kNever;
     bool fenced = !warm;
@@ -279,7 +316,7 @@ class Binder::Impl {
         spdlog::log(idle ? spdlog::level::debug : spdlog::level::warn, "watching {}: {}{}",
                     entry.resource.plural, why,
                     custom ? "; apply Baton's CustomResourceDefinitions" : "");
-        if (entry.optional) Synced(kind);
+        if (entry.optional && IsAbsent(why)) Synced(kind);
       };
       ReflectorOptions watch = options_.watches;
       if (kind == Watched::kPod) watch.list.project = ProjectPod;
@@ -331,7 +368,9 @@ class Binder::Impl {
         result.done = done.has_value();
         if (done) {
           result.object = *std::move(done);
-          const bool pod = write.kind != WriteKind::kStatus && write.kind != WriteKind::kSelectNode;
+          const bool pod = write.kind != WriteKind::kStatus &&
+                           write.kind != WriteKind::kTeamStatus &&
+                           write.kind != WriteKind::kSelectNode;
           if (pod) ProjectPod(result.object);
         } else {
           result.error = done.error();
@@ -349,6 +388,8 @@ class Binder::Impl {
     switch (write.kind) {
       case WriteKind::kStatus:
         return client_.Update(resources::kSharePods, write.name, write.body, "status");
+      case WriteKind::kTeamStatus:
+        return client_.Update(resources::kTeams, write.name, write.body, "status");
       case WriteKind::kCreateChild:
         return client_.Create(resources::kPods, write.name, write.body);
       case WriteKind::kBind:
@@ -398,8 +439,9 @@ class Binder::Impl {
   bool stopped_ = false;
   bool ended_ = false;
 
-  mutable std::mutex counts_mutex_;
+  mutable std::mutex counts_mutex_;  // of what follows
   CoreCounts counts_;
+  std::unique_ptr<StandingSource> standing_;
 };
 
 Binder::Binder(Client& client, BinderOptions options)

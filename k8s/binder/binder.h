@@ -21,6 +21,7 @@
 #include "k8s/api/leader.h"
 #include "k8s/api/reflector.h"
 #include "k8s/binder/core.h"
+#include "k8s/binder/standing.h"
 
 namespace baton::k8s {
 
@@ -31,6 +32,8 @@ struct BinderOptions {
   ReflectorOptions watches;  // of each; `name_space` is of SharePods and pods that it binds: all
   uint32_t writers = 12;     // threads
   std::optional<ObjectName> self;  // its own pod
+  // Where to ask what teams have used; nothing: what runs now is all that counts between them.
+  std::optional<StandingOptions> standing;
 };
 
 class Binder {

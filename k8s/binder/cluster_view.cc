@@ -138,6 +138,11 @@ std::string ClusterView::SetGpuNode(const Json& gpu_node) {
   Touch(name);
   entry.mounts_hook = MountsHook(gpu_node);
   if (entry.known) SetFacts(entry, entry.facts);
+  // Its agent has told its key, and nothing of its GPUs yet.
+  if (Find(gpu_node, "status/cards") == nullptr) {
+    entry.cards.reset();
+    return "";
+  }
   auto cards = CardsOf(gpu_node);
   if (!cards) {
     entry.cards.reset();
@@ -156,7 +161,7 @@ void ClusterView::RemoveGpuNode(const std::string& name) {
   Touch(name);
 }
 
-void ClusterView::Forget(const std::string& key) {
+void ClusterView::RemovePod(const std::string& key) {
   const auto it = here_.find(key);
   if (it == here_.end()) return;
   nodes_[it->second.node].pods.erase(key);
@@ -168,7 +173,7 @@ void ClusterView::Forget(const std::string& key) {
 
 void ClusterView::SetPod(const SeenPod& pod) {
   if (pod.node.empty() || !pod.takes_room) {
-    Forget(pod.key);
+    RemovePod(pod.key);
     return;
   }
   const auto known = here_.find(pod.key);
@@ -177,13 +182,14 @@ void ClusterView::SetPod(const SeenPod& pod) {
                     known->second.placement.has_value() == pod.placement.has_value() &&
                     (!pod.placement || SamePlace(*pod.placement, *known->second.placement));
   if (same) {
-    // Shares that have changed meanwhile were booked when that was decided.
+    // Shares that have changed meanwhile were booked by who decided that, or are by BookAsSeen().
     known->second.placement = pod.placement;
     if (!IsBooked(pod.key) && !(known->second.request == pod.request)) Touch(pod.node);
     known->second.request = pod.request;
+    SetTeam(pod.key, pod.request.team);
     return;
   }
-  if (known != here_.end()) Forget(pod.key);
+  if (known != here_.end()) RemovePod(pod.key);
   const devmgr::PlacedPod* assumed = cluster_.Find(pod.key);
   if (assumed != nullptr && !(pod.placement && SamePlace(*pod.placement, assumed->placement))) {
     Release(pod.key);
@@ -193,7 +199,28 @@ void ClusterView::SetPod(const SeenPod& pod) {
   if (!IsBooked(pod.key)) Touch(pod.node);
 }
 
-void ClusterView::RemovePod(const std::string& key) { Forget(key); }
+void ClusterView::BookAsSeen() {
+  // All of them first: one may grow by what another gives up.
+  for (const auto& [key, pod] : here_) {
+    const devmgr::PlacedPod* booked = cluster_.Find(key);
+    if (booked == nullptr || !pod.placement || booked->placement == *pod.placement) continue;
+    if (cluster_.Delete(key)) changed_ = true;
+    Touch(pod.node);
+  }
+}
+
+// A pod that has its place may name another team.
+void ClusterView::SetTeam(const std::string& key, const std::string& team) {
+  const devmgr::PlacedPod* booked = cluster_.Find(key);
+  if (booked == nullptr || booked->request.team == team) return;
+  devmgr::PlacedPod pod = *booked;
+  pod.request.team = team;
+  changed_ = true;
+  // Of a GPU that is no more there it may not be booked again.
+  if (!cluster_.Delete(key) || !cluster_.Adopt(pod.request, pod.placement)) {
+    Touch(pod.placement.node);
+  }
+}
 
 Result<void> ClusterView::Assume(const devmgr::PodRequest& request,
                                  const devmgr::Placement& placement) {

@@ -56,6 +56,9 @@ class ClusterView {
   // A pod was seen. Where it is bound, what was decided about it is confirmed or replaced.
   void SetPod(const SeenPod& pod);
   void RemovePod(const std::string& key);
+  // Books bound pods at the sizes that they were seen with last, for who follows another's
+  // decisions: SetPod() leaves a known pod's size to who decides on it. At the next Flush().
+  void BookAsSeen();
   // Pods that are none of Baton's are told of to these.
   ForeignPods& foreign() { return foreign_; }
   // Whether it is on a node, by what was seen.
@@ -110,7 +113,7 @@ class ClusterView {
 
   void Touch(const std::string& node) { dirty_.insert(node); }
   void SetFacts(NodeEntry& entry, NodeFacts facts);
-  void Forget(const std::string& key);
+  void SetTeam(const std::string& key, const std::string& team);
   void FlushNode(const std::string& name, NodeEntry& entry);
   void AdoptAll(NodeEntry& entry, std::set<std::string>* blocked);
   devmgr::Node Wanted(const std::string& name, const NodeEntry& entry,

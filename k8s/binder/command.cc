@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -11,9 +12,11 @@
 #include <string>
 #include <thread>
 
+#include "base/parse.h"
 #include "devmgr/placement/policy.h"
 #include "k8s/api/client.h"
 #include "k8s/binder/binder.h"
+#include "k8s/types/flavors.h"
 #include "net/server.h"
 
 namespace baton::k8s {
@@ -29,9 +32,13 @@ struct BinderFlags {
   std::string listen = "0.0.0.0:7480";
   std::string lease = "baton-binder";
   InjectOptions inject;
+  std::vector<std::string> flavors;
   uint32_t writers = 12;
   uint32_t lease_s = 15;
   bool no_election = false;
+  StandingOptions standing;
+  std::string standing_every = "30s";
+  std::string standing_age_max = "10m";
 };
 
 net::HttpResponse Answer(const net::HttpRequest& request, const Binder& binder) {
@@ -54,7 +61,19 @@ Result<void> Bind(const BinderFlags& flags) {
   options.core.scheduler = flags.scheduler;
   options.core.memory_unit_mib = flags.inject.memory_unit_mib;
   options.core.inject = flags.inject;
+  auto flavors = ParseFlavors(flags.flavors);
+  if (!flavors) return tl::unexpected(flavors.error());
+  options.core.inject.flavors = *std::move(flavors);
   options.writers = flags.writers;
+  if (!flags.standing.url.empty()) {
+    options.standing = flags.standing;
+    for (const auto& [text, value] : {std::pair{flags.standing_every, &options.standing->every},
+                                      {flags.standing_age_max, &options.standing->age_max}}) {
+      auto period = ParseDuration(text);
+      if (!period) return tl::unexpected(period.error());
+      *value = std::max<Duration>(*period, std::chrono::seconds(1));
+    }
+  }
   auto config = flags.cluster.Find();
   if (!config) return tl::unexpected(config.error());
   const std::string identity = flags.identity.empty() ? OwnIdentity() : flags.identity;
@@ -132,6 +151,7 @@ void AddBinder(CLI::App& program, int* exit_code) {
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
+  AddFlavors(*command, &flags->flavors);
   command
       ->add_option("--scheduler-name", flags->scheduler, "Schedules pods with this schedulerName")
       ->capture_default_str();
@@ -139,6 +159,23 @@ void AddBinder(CLI::App& program, int* exit_code) {
   AddListen(*command, &flags->listen);
   command->add_option("--writers", flags->writers, "Concurrent writes to the API server")
       ->check(CLI::Range(1u, 64u))
+      ->capture_default_str();
+  command
+      ->add_option("--standing-url", flags->standing.url,
+                   "Address of the central batond's page and API: what teams have used, by its "
+                   "books, decides whose pods are next. Default: only what runs now does")
+      ->type_name("URL");
+  command->add_option("--standing-token-file", flags->standing.token_file, "Token of that API")
+      ->type_name("FILE");
+  command
+      ->add_option("--standing-ca-file", flags->standing.ca_file,
+                   "Certificates (PEM) by which that API is trusted; default: the system's")
+      ->type_name("FILE");
+  command->add_option("--standing-every", flags->standing_every, "How often to ask")
+      ->capture_default_str();
+  command
+      ->add_option("--standing-max-age", flags->standing_age_max,
+                   "While no answer comes the last one counts for this long")
       ->capture_default_str();
   command->footer(
       "Examples:\n"

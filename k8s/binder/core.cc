@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/cluster_teams.h"
 #include "k8s/binder/cluster_view.h"
 #include "k8s/binder/in_flight.h"
 #include "k8s/binder/object_cache.h"
@@ -52,6 +53,7 @@ class Core::Impl {
 
   const devmgr::Cluster& cluster() const { return view_.cluster(); }
   CoreCounts Counts() const;
+  std::map<std::string, uint64_t> Pending() const;
   std::vector<std::string> TakeTroubles() { return std::exchange(troubles_, {}); }
 
  private:
@@ -81,9 +83,10 @@ class Core::Impl {
   void ForgetWaiter(const std::string& key);
 
   const CoreOptions options_;
-  std::vector<std::variant<WatchEvent, WriteResult>> inbox_;
+  std::vector<std::variant<WatchEvent, WriteResult, devmgr::Standings>> inbox_;
   bool synced_ = false;
-  CoreNow now_;  // of the step that is made, or was the last
+  bool decides_ = false;  // it is synced, and has booked what others decided before
+  CoreNow now_;           // of the step that is made, or was the last
   std::vector<std::string> troubles_;
   uint64_t bound_ = 0;
   uint64_t preempted_ = 0;
@@ -99,8 +102,10 @@ class Core::Impl {
   Reasons reasons_{options_.say_again, queue_};
   Replacements replacements_{options_};
   EventQueue events_;
-  Resizes resizes_{objects_, view_, assumed_, queue_, events_};
-  Rounds rounds_{{options_, objects_, view_, assumed_, queue_, reasons_, retries_, events_}};
+  ClusterTeams teams_{queue_, in_flight_};
+  Resizes resizes_{objects_, teams_, view_, assumed_, queue_, events_};
+  Rounds rounds_{
+      {options_, objects_, teams_, view_, assumed_, queue_, reasons_, retries_, events_}};
   Reconciler reconciler_{{options_, objects_, view_, assumed_, queue_, in_flight_, retries_,
                           reasons_, rounds_, resizes_, replacements_, events_}};
 };
@@ -135,6 +140,9 @@ void Core::Impl::OnWatchEvent(WatchEvent& event) {
       break;
     case Watched::kQuota:
       objects_.SetQuota(event.object, event.gone);
+      break;
+    case Watched::kTeam:
+      event.gone ? teams_.Remove(event.object) : teams_.Set(std::move(event.object));
       break;
     case Watched::kClaim:
     case Watched::kVolume:
@@ -231,6 +239,7 @@ void Core::Impl::ForgetWaiter(const std::string& key) {
 void Core::Impl::OnWriteResult(WriteResult& result) {
   const std::optional<Write> write = in_flight_.Finish(result.id);
   if (!write) return;
+  if (write->kind == WriteKind::kTeamStatus) return teams_.OnWriteResult(*write, result, now_.at);
   Entry* entry = objects_.Find(write->name.Text());
   if (entry == nullptr) return;
   queue_.Add(entry->key);
@@ -247,6 +256,8 @@ void Core::Impl::OnSuccess(Entry& entry, const Write& write, Json object) {
     case WriteKind::kStatus:
       OnSharePod(std::move(object));
       break;
+    case WriteKind::kTeamStatus:
+      break;  // no pod's
     case WriteKind::kCreateChild:
       retries_.Accept(entry.key);
       rounds_.ChildMade(entry.key);
@@ -302,7 +313,9 @@ void Core::Impl::OnEvicted(const Entry& entry, const Write& write) {
   ++preempted_;
   events_.Add(
       entry, true, "Preempted", "Preempting",
-      "preempted by " + preemptions.PreemptorOf(entry.key) + ", which has a higher priority");
+      "preempted by " + preemptions.PreemptorOf(entry.key) +
+          (preemptions.IsReclaimed(entry.key) ? ", whose team is guaranteed what this pod borrowed"
+                                              : ", which has a higher priority"));
 }
 
 void Core::Impl::ResolveDoubt(const Entry& entry, const Write& write) {
@@ -332,6 +345,13 @@ void Core::Impl::OnFailure(const Entry& entry, const Write& write, const ApiErro
   // A PodDisruptionBudget keeps the pod where it is: others are looked for.
   if (write.kind == WriteKind::kEvict && error.reason == kDisruptionBudget) {
     rounds_.SpareVictim(key, write.uid, now_.at + options_.spare_for);
+    return;
+  }
+  const bool of_pod = write.kind == WriteKind::kBind || patches ||
+                      write.kind == WriteKind::kPodCondition || write.kind == WriteKind::kEvict ||
+                      write.kind == WriteKind::kDeletePod;
+  if (of_pod && error.not_found()) {
+    if (objects_.RemoveMissingPod(write.name, write.uid) != nullptr) ForgetPod(entry, write.uid);
     return;
   }
   const bool may_be_bound = !in_flight_.MayBeBound(key).empty();
@@ -378,6 +398,8 @@ Effects Core::Impl::Step(const CoreNow& now) {
   for (auto& input : std::exchange(inbox_, {})) {
     if (Impl::WatchEvent* event = std::get_if<Impl::WatchEvent>(&input)) {
       OnWatchEvent(*event);
+    } else if (auto* standings = std::get_if<devmgr::Standings>(&input)) {
+      teams_.SetStandings(std::move(*standings));
     } else {
       OnWriteResult(std::get<WriteResult>(input));
     }
@@ -390,6 +412,9 @@ Effects Core::Impl::Step(const CoreNow& now) {
     view_.Flush();
     return {{}, events_.Take()};
   }
+  // What the leader before carried out until it ended is all that has been decided.
+  if (!std::exchange(decides_, true)) view_.BookAsSeen();
+  teams_.Settle();
   queue_.AddDue(now.at);
   if (view_.Flush()) queue_.RequestRound();
   ReconcileQueued();
@@ -401,13 +426,14 @@ Effects Core::Impl::Step(const CoreNow& now) {
   }
   rounds_.ExplainSome(now.at);
   ReconcileQueued();
+  teams_.Reconcile(now);
   return {in_flight_.TakeSent(), events_.Take()};
 }
 
 Instant Core::Impl::Next() const {
   if (!synced_) return kNever;
   if (!inbox_.empty()) return now_.at;
-  return std::min(queue_.next(), rounds_.next(now_.at));
+  return std::min({queue_.next(), rounds_.next(now_.at), teams_.next()});
 }
 
 CoreCounts Core::Impl::Counts() const {
@@ -418,11 +444,19 @@ CoreCounts Core::Impl::Counts() const {
   counts.displaced = preempted_;
   counts.conflicts = conflicts_;
   counts.failures = failures_;
-  counts.waiting = rounds_.waiting();
+  counts.waiting = rounds_.waiting().size();
   counts.placed = view_.cluster().pods().size();
   counts.in_flight = in_flight_.size();
   counts.unbooked = view_.troubles().size();
   return counts;
+}
+
+std::map<std::string, uint64_t> Core::Impl::Pending() const {
+  std::map<std::string, uint64_t> pending = reasons_.Counts();
+  for (const std::string& key : rounds_.waiting()) {
+    if (reasons_.now(key).kind.empty()) ++pending["Waiting"];
+  }
+  return pending;
 }
 
 Core::Core(CoreOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -436,10 +470,12 @@ void Core::Gone(Watched kind, const Json& object) {
 }
 void Core::Synced() { impl_->SetSynced(); }
 void Core::Done(WriteResult result) { impl_->Push(std::move(result)); }
+void Core::SetStandings(devmgr::Standings standings) { impl_->Push(std::move(standings)); }
 Effects Core::Step(const CoreNow& now) { return impl_->Step(now); }
 Instant Core::next() const { return impl_->Next(); }
 const devmgr::Cluster& Core::cluster() const { return impl_->cluster(); }
 CoreCounts Core::counts() const { return impl_->Counts(); }
+std::map<std::string, uint64_t> Core::Pending() const { return impl_->Pending(); }
 std::vector<std::string> Core::TakeTroubles() { return impl_->TakeTroubles(); }
 
 }  // namespace baton::k8s

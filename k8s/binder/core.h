@@ -12,15 +12,16 @@
 // preempted, refused by its kubelet, node drained; k8s/binder/objects.h has the rule) is made again
 // where there is room. Where its object stays, that is deleted first.
 //
-// Its parts: ObjectCache and ClusterView know the cluster, Rounds place what waits, Reconciler
-// chooses the next write of a name, Retries and InFlight know how writes ended, status.h makes what
-// users see.
+// Its parts: ObjectCache, ClusterTeams and ClusterView know the cluster, Rounds place what waits,
+// Reconciler chooses the next write of a name, Retries and InFlight know how writes ended, status.h
+// makes what users see.
 //
 // Pure: no I/O, no clock, no random numbers; the same calls give the same effects. Not thread safe.
 #ifndef BATON_K8S_BINDER_CORE_H_
 #define BATON_K8S_BINDER_CORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -46,8 +47,9 @@ enum class Watched : uint8_t {
   kVolume,  // PersistentVolume
   kStorageClass,
   kQuota,  // ResourceQuota
+  kTeam,
 };
-inline constexpr size_t kWatchedKinds = 9;
+inline constexpr size_t kWatchedKinds = 10;
 
 struct CoreOptions {
   std::string scheduler{kScheduler};  // pods with this schedulerName are ours
@@ -72,6 +74,7 @@ struct CoreOptions {
 
 enum class WriteKind : uint8_t {
   kStatus,        // PUT sharepods/status: body is the whole object, with its resourceVersion
+  kTeamStatus,    // PUT teams/status, likewise
   kCreateChild,   // POST pods
   kBind,          // POST pods/binding
   kPatchPod,      // merge patch of metadata
@@ -142,6 +145,9 @@ class Core {
   // Step() keeps up with what was recorded.
   void Synced();
   void Done(WriteResult result);
+  // What teams weigh and have used, as the central batond says; nothing: it is not known, and what
+  // runs now is all that counts between teams.
+  void SetStandings(devmgr::Standings standings);
 
   // Acts on all that was recorded. Returns what is to be written now.
   Effects Step(const CoreNow& now);
@@ -150,6 +156,9 @@ class Core {
 
   const devmgr::Cluster& cluster() const;
   CoreCounts counts() const;
+  // Pods and SharePods without a place, by reason as conditions have it; "Waiting": nobody has said
+  // yet. O(pods).
+  std::map<std::string, uint64_t> Pending() const;
   // Sentences about damaged objects and rejected writes since the last call.
   std::vector<std::string> TakeTroubles();
 

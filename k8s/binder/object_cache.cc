@@ -26,6 +26,17 @@ bool Entry::IsWanted() const {
          !pod->gated && pod->wrong.empty();
 }
 
+bool Entry::HasEnded() const {
+  if (share)
+    return share->finished || (pod && pod->owner == share->uid && pod->end == PodEnd::kFinished);
+  return pod && !pod->takes_room;
+}
+
+bool Entry::HasLastingPod() const {
+  return pod && !pod->node.empty() && !pod->deleting && pod->takes_room &&
+         (!share || pod->owner == share->uid);
+}
+
 Entry& ObjectCache::At(const ObjectName& name) {
   const std::string key = name.Text();
   Entry& entry = entries_[key];
@@ -99,7 +110,7 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
       entry.share.reset();
     }
   }
-  Share share = ReadShare(std::move(object), troubles);
+  Share share = ReadShare(std::move(object), options_, troubles);
   if (entry.share && share.generation > 0 && entry.share->generation == share.generation) {
     share.has_child = entry.share->has_child;
     share.priority_class = std::move(entry.share->priority_class);
@@ -124,7 +135,11 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
 Entry* ObjectCache::RemovePod(const Json& object) {
   const std::string uid = UidOf(object);
   tombstones_.Add(uid);
-  Entry* entry = Find(NameOf(object).Text());
+  return RemoveMissingPod(NameOf(object), uid);
+}
+
+Entry* ObjectCache::RemoveMissingPod(const ObjectName& name, const std::string& uid) {
+  Entry* entry = Find(name.Text());
   if (entry == nullptr || !entry->pod || entry->pod->uid != uid) return nullptr;
   entry->pod.reset();
   UpdateGang(*entry);
@@ -215,9 +230,10 @@ std::string ObjectCache::GangOf(const Entry& entry) const {
   return it == gang_of_.end() ? "" : it->second;
 }
 
-size_t ObjectCache::GangMembers(const Entry& entry) const {
+const std::set<std::string>& ObjectCache::GangMembers(const Entry& entry) const {
+  static const std::set<std::string> none;
   const auto it = gang_of_.find(entry.key);
-  return it == gang_of_.end() ? 0 : gangs_.at(it->second).size();
+  return it == gang_of_.end() ? none : gangs_.at(it->second);
 }
 
 void ObjectCache::UpdateGang(const Entry& entry) {

@@ -39,6 +39,10 @@ struct Entry {
   const GpuPod& gpu() const { return share ? share->gpu : pod->gpu; }
   // Whether there is something to place, or placed and not bound.
   bool IsWanted() const;
+  // It has ended by itself, and gets no more pods.
+  bool HasEnded() const;
+  // Its pod is on a node, and is not about to go.
+  bool HasLastingPod() const;
 };
 
 // What a pod is charged that has `gpu`'s limits and that placement.
@@ -63,8 +67,14 @@ class ObjectCache {
   // An object was deleted. Null: it was not known. The entry stays until Erase().
   Entry* RemovePod(const Json& object);
   Entry* RemoveSharePod(const Json& object);
+  // The API server has no pod of that uid. It may never have been told of by the watch, which then
+  // does not say that it has gone.
+  Entry* RemoveMissingPod(const ObjectName& name, const std::string& uid);
   // A known pod has been bound there: as the watch will show it.
   void SetBound(Entry& entry, const devmgr::Placement& placement);
+
+  // An object with this uid was seen to go, or another has its name since.
+  bool HasGone(const std::string& uid) const { return tombstones_.Has(uid); }
 
   void SetPriorityClass(const Json& object, bool gone);
   void SetVolume(Watched kind, const Json& object, bool gone);  // kClaim, kVolume, kStorageClass
@@ -92,8 +102,8 @@ class ObjectCache {
                            const devmgr::Cluster& cluster) const;
   // "namespace/gang"; empty: it is in none.
   std::string GangOf(const Entry& entry) const;
-  // How many of its gang are there, itself among them; 0: it is in none.
-  size_t GangMembers(const Entry& entry) const;
+  // Those of its gang that are there, itself among them, by key; empty: it is in none.
+  const std::set<std::string>& GangMembers(const Entry& entry) const;
 
  private:
   Entry& At(const ObjectName& name);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "k8s/binder/cluster_view.h"
+#include "k8s/types/flavors.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
 
@@ -136,7 +137,7 @@ Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* t
   return pod;
 }
 
-Share ReadShare(Json object, std::vector<std::string>* troubles) {
+Share ReadShare(Json object, const CoreOptions& options, std::vector<std::string>* troubles) {
   Share share;
   share.uid = UidOf(object);
   share.version = ResourceVersionOf(object);
@@ -156,6 +157,8 @@ Share ReadShare(Json object, std::vector<std::string>* troubles) {
     }
   }
   if (Json& metadata = object["metadata"]; metadata.is_object()) metadata.erase("managedFields");
+  // Where there is no webhook. What cannot be filled in is refused where the spec is read.
+  static_cast<void>(FillInSharePod(options.inject.flavors, Json(), object));
   share.object = std::move(object);
   return share;
 }

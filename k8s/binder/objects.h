@@ -105,7 +105,7 @@ void ProjectNode(Json& node);
 // `troubles`: sentences about what is damaged are added.
 Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* troubles);
 // Without what its spec comes to.
-Share ReadShare(Json object, std::vector<std::string>* troubles);
+Share ReadShare(Json object, const CoreOptions& options, std::vector<std::string>* troubles);
 void ReadChild(const CoreOptions& options, Share& share);
 // The pod that a SharePod with a child (`has_child`) becomes: not kept, since most have theirs.
 Json MakeChild(const CoreOptions& options, const Json& share_pod);

@@ -15,9 +15,10 @@ bool Preemptions::HasRoomFor(const devmgr::Displacement& displacement) const {
   return victims <= victims_max_;
 }
 
-bool Preemptions::Start(const std::string& pod, const devmgr::Displacement& displacement) {
+bool Preemptions::Start(const std::string& pod, const devmgr::Displacement& displacement,
+                        bool reclaims) {
   if (!HasRoomFor(displacement)) return false;
-  Preemption made{displacement.node, {}};
+  Preemption made{displacement.node, {}, reclaims};
   for (const std::string& key : displacement.pods) {
     const Entry* victim = objects_.Find(key);
     // What is not on its node yet is asked for again in the next round.
@@ -28,6 +29,7 @@ bool Preemptions::Start(const std::string& pod, const devmgr::Displacement& disp
     Victim& victim = victims_[key];
     victim.uid = uid;
     victim.pod = pod;
+    victim.reclaims = reclaims;
     queue_.Add(key);
   }
   preemptions_[pod] = std::move(made);

@@ -1,5 +1,6 @@
-// Pods that are deleted so that others, of a higher priority, get their room. Each preemption has
-// one pod that it is for, one node and its victims; it is over when they have gone.
+// Pods that are deleted so that others get their room: those of a higher priority, or of a team
+// that is guaranteed what the victims borrowed. Each preemption has one pod that it is for, one
+// node and its victims; it is over when they have gone.
 //
 // Not thread safe.
 #ifndef BATON_K8S_BINDER_PREEMPTIONS_H_
@@ -20,6 +21,7 @@ namespace baton::k8s {
 struct Preemption {
   std::string node;
   std::map<std::string, std::string> victims;  // uids by key
+  bool reclaims = false;                       // by a team's guarantee; else by priority
 };
 
 class Preemptions {
@@ -36,7 +38,7 @@ class Preemptions {
   bool HasRoomFor(const devmgr::Displacement& displacement) const;
   // False: not now, for there are too many victims, or one is not on its node yet. Else the victims
   // are queued.
-  bool Start(const std::string& pod, const devmgr::Displacement& displacement);
+  bool Start(const std::string& pod, const devmgr::Displacement& displacement, bool reclaims);
   // Drops victims that have gone. Returns the pods whose preemption is over: no victim is left, or
   // the pod does not wait any more; Stop() those.
   std::vector<std::string> Ended(const std::set<std::string>& waiting);
@@ -46,6 +48,7 @@ class Preemptions {
   // Of a victim: whether it has to go, and for whom.
   bool IsVictim(const std::string& key, const std::string& uid) const;
   const std::string& PreemptorOf(const std::string& key) const { return victims_.at(key).pod; }
+  bool IsReclaimed(const std::string& key) const { return victims_.at(key).reclaims; }
   // The API server has taken its deletion.
   bool IsDeleted(const std::string& key, const std::string& uid) const;
   void SetDeleted(const std::string& key, const std::string& uid);
@@ -56,6 +59,7 @@ class Preemptions {
   struct Victim {
     std::string uid;  // empty: it need not go
     std::string pod;  // for whom
+    bool reclaims = false;
     std::string deleted_uid;
   };
   const ObjectCache& objects_;

@@ -12,6 +12,9 @@
 
 namespace baton::k8s {
 
+// There may be room; a ceiling of the pod's team keeps it out.
+inline constexpr const char* kTeamCeiling = "TeamCeiling";
+
 struct Reason {
   std::string kind;  // CamelCase; empty: there is none
   std::string text;
@@ -32,6 +35,20 @@ class Reasons {
     static const Reason none;
     const auto it = names_.find(key);
     return it == names_.end() ? none : it->second.shown;
+  }
+  // That holds now.
+  const Reason& now(const std::string& key) const {
+    static const Reason none;
+    const auto it = names_.find(key);
+    return it == names_.end() ? none : it->second.now;
+  }
+  // How many names each kind of reason holds back now.
+  std::map<std::string, uint64_t> Counts() const {
+    std::map<std::string, uint64_t> counts;
+    for (const auto& [key, name] : names_) {
+      if (!name.now.kind.empty()) ++counts[name.now.kind];
+    }
+    return counts;
   }
   // Shows the reason that holds now, where it is time; else queues the name for then. True: it is
   // of another kind than the one before.

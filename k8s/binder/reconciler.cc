@@ -21,6 +21,10 @@ Json EvictionOf(const ObjectName& name, const std::string& uid) {
           {"deleteOptions", {{"preconditions", {{"uid", uid}}}}}};
 }
 
+// So late a watch may be with a SharePod whose child has been seen. Kubernetes' own collector
+// deletes children of SharePods that are gone too.
+constexpr Duration kOwnerUnseen = std::chrono::seconds(30);
+
 // What a pod's limits say of Baton's own resources. Others may be added to a pod by others.
 std::pair<uint64_t, uint64_t> LimitsOf(const std::map<std::string, uint64_t>& resources) {
   const auto of = [&](std::string_view resource) {
@@ -81,14 +85,32 @@ void Reconciler::Forget(const std::string& key) {
   p_.reasons.Forget(key);
   p_.rounds.Forget(key);
   p_.replacements.Forget(key);
+  unowned_.erase(key);
   p_.objects.Erase(key);
+}
+
+bool Reconciler::IsOrphan(const Entry& entry) {
+  const Pod& pod = *entry.pod;
+  if (pod.owner.empty()) return false;
+  if (entry.share && entry.share->uid == pod.owner) {
+    unowned_.erase(entry.key);
+    return entry.share->deleting;
+  }
+  if (p_.objects.HasGone(pod.owner)) return true;
+  auto& [uid, since] = unowned_[entry.key];
+  if (uid != pod.uid) {
+    uid = pod.uid;
+    since = now_.at;
+  }
+  if (now_.at >= since + kOwnerUnseen) return true;
+  p_.queue.AddAt(since + kOwnerUnseen, entry.key);
+  return false;
 }
 
 bool Reconciler::DeleteUnwanted(const Entry& entry) {
   if (!entry.pod || entry.pod->deleting) return false;
   const Pod& pod = *entry.pod;
-  const bool has_owner = entry.share && !entry.share->deleting && entry.share->uid == pod.owner;
-  const bool orphan = !pod.owner.empty() && !has_owner;
+  const bool orphan = IsOrphan(entry);
   const Preemptions& preemptions = p_.rounds.preemptions();
   // A victim that has ended has no room to give.
   const bool victim = preemptions.IsVictim(entry.key, pod.uid) && pod.takes_room;
@@ -203,7 +225,8 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
     return true;
   }
   if (!p_.assumed.Has(key) && share.placement && !(child == nullptr && share.was_bound) &&
-      !p_.retries.IsRejected(key) && VolumesAllow(entry, share.placement->node)) {
+      !p_.retries.IsRejected(key) && VolumesAllow(entry, share.placement->node) &&
+      p_.resizes.Allows(entry, *share.placement)) {
     // What was decided before a restart goes on, where there is room still.
     p_.assumed.Restore(share.request, *share.placement, share.uid);
   }

@@ -5,14 +5,18 @@
 //                  (its child comes first where others are preempted for it)
 //   pod            decided -> Binding with the placement as annotations
 //
-// A child without its SharePod, and a victim of a preemption, is deleted. A child that its node
+// A child without its SharePod, and a victim of a preemption, is deleted. Watches of pods and of
+// SharePods do not wait for each other, so a child whose SharePod has never been seen is given some
+// time before that. A child that its node
 // ended or refused is deleted, and made again where there is room.
 //
 // Not thread safe.
 #ifndef BATON_K8S_BINDER_RECONCILER_H_
 #define BATON_K8S_BINDER_RECONCILER_H_
 
+#include <map>
 #include <string>
+#include <utility>
 
 #include "k8s/binder/assumed_pods.h"
 #include "k8s/binder/core.h"
@@ -80,6 +84,8 @@ class Reconciler {
   void SendCondition(const Entry& entry, const Pod& pod);
   // True: it has to go, and that is being done.
   bool DeleteUnwanted(const Entry& entry);
+  // Its SharePod is gone, and not only late to be seen.
+  bool IsOrphan(const Entry& entry);
   void DeleteLost(const Entry& entry, const Pod& gone);
   void Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu);
   void Patch(const Entry& entry, Json patch);
@@ -88,6 +94,8 @@ class Reconciler {
 
   const Parts p_;
   CoreNow now_;  // of this call
+  // Children whose SharePod has never been seen: by key, uid and since when.
+  std::map<std::string, std::pair<std::string, Instant>> unowned_;
 };
 
 }  // namespace baton::k8s

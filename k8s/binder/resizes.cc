@@ -35,7 +35,10 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
                                        const Json* share_pod, bool in_doubt) {
   const std::string& key = entry.key;
   why_not_.erase(key);
-  if (!places_.HasPlace(key)) return std::nullopt;
+  if (!places_.HasPlace(key)) {
+    waiting_.insert(key);  // its node's agent does not know its GPUs now
+    return std::nullopt;
+  }
   auto resized = WithRequestedSizes(wanted.request, places_.PlaceOf(key), view_.cluster());
   if (resized) {
     if (auto allowed = CheckQuota(entry, *resized); !allowed) {
@@ -73,7 +76,20 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   return std::nullopt;
 }
 
+bool Resizes::Allows(const Entry& entry, const devmgr::Placement& placement) const {
+  const devmgr::Ledger ledger(teams_.quotas(), view_.cluster());
+  return ledger.Admit(entry.request(), devmgr::TakenBy(placement)).has_value();
+}
+
 Result<void> Resizes::CheckQuota(const Entry& entry, const devmgr::Placement& to) const {
+  const auto more = [](uint64_t is, uint64_t was) { return is > was ? is - was : 0; };
+  const devmgr::Amount is = devmgr::TakenBy(to);
+  const devmgr::Amount was = devmgr::TakenBy(places_.PlaceOf(entry.key));
+  const devmgr::Amount growth{more(is.share, was.share), more(is.memory_mib, was.memory_mib)};
+  if (growth != devmgr::Amount{}) {
+    const devmgr::Ledger ledger(teams_.quotas(), view_.cluster());
+    if (auto admitted = ledger.Admit(entry.request(), growth); !admitted) return admitted;
+  }
   const std::string& space = entry.name.name_space;
   if (!objects_.quotas().HasAny(space)) return {};
   const uint32_t unit = view_.memory_unit_mib();

@@ -22,9 +22,14 @@ namespace baton::k8s {
 
 class Resizes {
  public:
-  Resizes(const ObjectCache& objects, ClusterView& view, const AssumedPods& places,
-          WorkQueue& queue, EventQueue& events)
-      : objects_(objects), view_(view), places_(places), queue_(queue), events_(events) {}
+  Resizes(const ObjectCache& objects, const ClusterTeams& teams, ClusterView& view,
+          const AssumedPods& places, WorkQueue& queue, EventQueue& events)
+      : objects_(objects),
+        teams_(teams),
+        view_(view),
+        places_(places),
+        queue_(queue),
+        events_(events) {}
 
   // The pod is on its node and asks for `wanted` now: it gets that, if there is room. `share_pod`:
   // what its SharePod's object is; null: it has none. `in_doubt`: an earlier patch of it may have
@@ -33,6 +38,9 @@ class Resizes {
                                 bool in_doubt);
   // It asks for what makes no sense, for this reason: it keeps what it has.
   std::optional<Json> Reject(const Entry& entry, std::string why, bool in_doubt);
+
+  // The ceilings of the pod's team allow that place, which was decided on earlier.
+  bool Allows(const Entry& entry, const devmgr::Placement& placement) const;
 
   // Why the pod does not have the size that it asks for; empty: it has.
   const std::string& WhyNot(const std::string& key) const;
@@ -54,10 +62,12 @@ class Resizes {
   // To those sizes, where it is: all of its containers or none.
   Result<void> Resize(const std::string& key, const devmgr::Placement& to);
 
-  // The namespace's ResourceQuotas allow the pod those sizes. kExhausted: a sentence.
+  // The namespace's ResourceQuotas and the team's ceilings allow the pod those sizes. kExhausted: a
+  // sentence.
   Result<void> CheckQuota(const Entry& entry, const devmgr::Placement& to) const;
 
   const ObjectCache& objects_;
+  const ClusterTeams& teams_;
   ClusterView& view_;
   const AssumedPods& places_;
   WorkQueue& queue_;

@@ -21,6 +21,10 @@ uint64_t SinceOf(const Json& object) {
   return since;
 }
 
+const char* WhyTheyGo(bool reclaims) {
+  return reclaims ? "that borrowed what its team is guaranteed" : "of lower priority";
+}
+
 }  // namespace
 
 void Rounds::Await(const Entry& entry, bool waited) {
@@ -34,7 +38,7 @@ void Rounds::Await(const Entry& entry, bool waited) {
       return;
     }
   }
-  const size_t members = p_.objects.GangMembers(entry);
+  const size_t members = p_.objects.GangMembers(entry).size();
   if (members > 0 && members < gpu.gang_size) {
     p_.reasons.Set(entry.key, {"WaitingForGang", fmt::format("{} of {} pods of gang '{}' exist",
                                                              members, gpu.gang_size, gpu.gang)});
@@ -55,7 +59,9 @@ void Rounds::VolumesChanged() {
 }
 
 void Rounds::PodBound(int32_t priority) {
-  if (priority < refused_priority_) p_.queue.RequestRound();
+  // What it took may be borrowed.
+  const bool reclaims = !p_.teams.quotas().all().empty() && refused_priority_ != INT32_MIN;
+  if (priority < refused_priority_ || reclaims) p_.queue.RequestRound();
 }
 
 bool Rounds::NeedsChildFirst(const std::string& key) const {
@@ -77,8 +83,15 @@ bool Rounds::RunIfDue(Instant now) {
     if (until.second <= now && !waiting_.empty()) p_.queue.RequestRound();
   }
   const bool due = last_round_ == kAlways || now >= last_round_ + p_.options.round_interval;
-  if (!p_.queue.round_requested() || !due) return false;
+  const bool changed = p_.queue.round_requested();
+  if (!due || (!changed && !seeks_)) return false;
   p_.queue.ClearRoundRequest();
+  // Whom the rounds before did not get to is looked at next; then everybody anew.
+  if (std::exchange(seeks_, false)) {
+    seeks_again_ |= changed;
+  } else {
+    for (auto& [key, name] : names_) name.sought = false;
+  }
   if (waiting_.empty()) {
     StopEndedPreemptions();
     kept_.clear();
@@ -107,12 +120,42 @@ bool Rounds::IsWithinQuota(const Entry& entry) {
   return false;
 }
 
+bool Rounds::IsGangComplete(const Entry& entry) {
+  const std::set<std::string>& members = p_.objects.GangMembers(entry);
+  if (members.size() < entry.gpu().gang_size) return false;
+  bool complete = true;
+  std::string missing;
+  for (const std::string& key : members) {
+    const Entry& member = *p_.objects.Find(key);
+    if (member.HasEnded() || member.HasLastingPod() || p_.assumed.Has(key)) continue;
+    const bool can =
+        IsWaiting(key) && p_.objects.ResolvedNeeds(member).has_value() && IsWithinQuota(member);
+    if (!can && missing.empty()) missing = key;
+    complete &= can;
+  }
+  if (complete) return true;
+  for (const std::string& key : members) {
+    // Who is missing says why itself.
+    if (key == missing || !IsWaiting(key)) continue;
+    p_.reasons.Set(key, {"WaitingForGang", fmt::format("{} of gang '{}' cannot be placed yet",
+                                                       missing, entry.gpu().gang)});
+    p_.queue.Add(key);
+  }
+  return false;
+}
+
 std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNeeds>* needs) {
   std::vector<devmgr::WaitingPod> pods;
+  std::map<std::string, bool> complete;  // gangs
   for (const std::string& key : waiting_) {
     const Entry& entry = *p_.objects.Find(key);
     const std::string gang = p_.objects.GangOf(entry);
-    if (!gang.empty() && p_.objects.GangMembers(entry) < entry.gpu().gang_size) continue;
+    if (!gang.empty()) {
+      const auto known = complete.find(gang);
+      const bool is = known != complete.end() ? known->second : IsGangComplete(entry);
+      complete.emplace(gang, is);
+      if (!is) continue;
+    }
     auto found = p_.objects.ResolvedNeeds(entry);
     if (!found || !IsWithinQuota(entry)) continue;
     devmgr::WaitingPod pod;
@@ -122,7 +165,9 @@ std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNee
     pod.gang = gang;
     const auto name = names_.find(key);
     pod.passed_over = name == names_.end() ? 0 : name->second.passed_over;
-    pod.displaces = p_.objects.MayPreempt(entry);
+    // One for whom others are going already needs nobody more.
+    pod.displaces = p_.objects.MayPreempt(entry) && preemptions_.Find(key) == nullptr;
+    pod.sought = name != names_.end() && name->second.sought;
     pods.push_back(std::move(pod));
     (*needs)[key] = *std::move(found);
   }
@@ -143,23 +188,40 @@ void Rounds::Run(Instant now) {
   devmgr::RoundOptions options = p_.options.round;
   for (const auto& [pod, until] : spared_) options.spared.insert(pod);
   const devmgr::Round round =
-      devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, {}, {}, kept_, options);
+      devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, p_.teams.quotas(),
+                       p_.teams.standings(), kept_, options);
   // Who was tried before one of whom a node was kept may fit there now.
   const bool freed = std::any_of(kept_.begin(), kept_.end(), [&](const auto& before) {
+    // That of a preemption is kept until the victims have gone.
+    if (preemptions_.Find(before.holder) != nullptr) return false;
     return std::none_of(round.reservations.begin(), round.reservations.end(),
                         [&](const auto& r) { return r.holder == before.holder; });
   });
   if (freed) p_.queue.RequestRound();
   kept_ = round.reservations;
+  seeks_ = round.more;
+  if (!seeks_ && std::exchange(seeks_again_, false)) p_.queue.RequestRound();
+  // Of those that were placed together some may be beyond the quota, and then all of their gang
+  // are.
+  std::set<std::string> beyond;  // by gang, or by name
+  const auto unit_of = [&](const Entry& entry) {
+    const std::string gang = p_.objects.GangOf(entry);
+    return gang.empty() ? entry.key : "gang " + gang;
+  };
   for (const devmgr::PlacedNow& placed : round.placed) {
     const Entry& entry = *p_.objects.Find(placed.pod);
-    // Of those that were placed together some may be beyond it.
     if (!IsWithinQuota(entry)) {
+      beyond.insert(unit_of(entry));
+    } else if (const auto charged = charged_.find(entry.name.name_space);
+               charged != charged_.end()) {
+      charged->second += ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
+    }
+  }
+  for (const devmgr::PlacedNow& placed : round.placed) {
+    const Entry& entry = *p_.objects.Find(placed.pod);
+    if (beyond.contains(unit_of(entry))) {
       p_.assumed.Release(placed.pod);
       continue;
-    }
-    if (const auto charged = charged_.find(entry.name.name_space); charged != charged_.end()) {
-      charged->second += ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
     }
     ++placed_;
     p_.assumed.Add(placed.pod, entry.uid());
@@ -184,19 +246,23 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
   for (const devmgr::Refusal& refusal : refused) {
     Name& name = names_[refusal.pod];
     name.passed_over = refusal.passed_over;
+    name.sought = refusal.sought;
     refused_priority_ =
         std::max(refused_priority_, p_.objects.Find(refusal.pod)->request().priority);
     const std::string kind = refusal.code == ErrorCode::kInvalid    ? "Invalid"
                              : refusal.code == ErrorCode::kNotFound ? "NoSuchCard"
+                             : refusal.ceiling                      ? kTeamCeiling
                                                                     : "Unschedulable";
     const Entry& entry = *p_.objects.Find(refusal.pod);
-    if (entry.share && !entry.pod && kind != "Invalid") {
+    // Autoscalers cannot help one that a ceiling keeps out.
+    if (entry.share && !entry.pod && kind != "Invalid" && !refusal.ceiling) {
       name.child_first = true;
       p_.queue.Add(refusal.pod);
     }
     const bool shown = kind == p_.reasons.shown(refusal.pod).kind;
     const Instant when = shown ? name.explained_at + p_.options.say_again : kAlways;
-    refused_[{when, refusal.pod}] = {{kind, refusal.why}, std::move(needs[refusal.pod])};
+    refused_[{when, refusal.pod}] = {
+        {kind, refusal.why}, std::move(needs[refusal.pod]), refusal.ceiling};
   }
 }
 
@@ -233,13 +299,13 @@ void Rounds::Preempt(const devmgr::Proposal& proposal) {
     names_[entry.key].child_first = true;
     p_.queue.Add(entry.key);
   }
-  if (child_first || !preemptions_.Start(entry.key, displacement)) {
+  if (child_first || !preemptions_.Start(entry.key, displacement, proposal.reclaims)) {
     DropReservation(entry.key);
     return;
   }
   p_.events.Add(entry, false, "Preempting", "Preempting",
-                fmt::format("deleting {} pods of lower priority on node {}",
-                            displacement.pods.size(), displacement.node));
+                fmt::format("deleting {} pods {} on node {}", displacement.pods.size(),
+                            WhyTheyGo(proposal.reclaims), displacement.node));
 }
 
 void Rounds::ExplainSome(Instant now) {
@@ -254,14 +320,17 @@ void Rounds::ExplainSome(Instant now) {
     names_[key].explained_at = now;
     std::string why;
     if (const Preemption* preemption = preemptions_.Find(key)) {
-      why = fmt::format("waiting for {} preempted pods of lower priority to end on node {}",
-                        preemption->victims.size(), preemption->node);
+      why = fmt::format("waiting for {} preempted pods {} to end on node {}",
+                        preemption->victims.size(), WhyTheyGo(preemption->reclaims),
+                        preemption->node);
+    } else if (refused.ceiling) {
+      why = refused.reason.text;
     } else {
       why = ExplainPlacement(p_.view, entry.request(), refused.needs, entry.gpu().asks(),
                              refused.reason.text);
     }
-    // It says already why its pod cannot be created.
-    if (entry.share && !entry.pod && p_.retries.IsRejected(key)) continue;
+    // It says already why its pod cannot be created; of one that a ceiling keeps out none is.
+    if (entry.share && !entry.pod && p_.retries.IsRejected(key) && !refused.ceiling) continue;
     // Whether the API server still rejects its Binding shows when there is room.
     p_.retries.Accept(key);
     p_.reasons.Set(key, {refused.reason.kind, Cut(std::move(why))});
@@ -271,7 +340,7 @@ void Rounds::ExplainSome(Instant now) {
 
 Instant Rounds::next(Instant now) const {
   Instant next = kNever;
-  if (p_.queue.round_requested()) {
+  if (p_.queue.round_requested() || seeks_) {
     next = last_round_ == kAlways ? now : last_round_ + p_.options.round_interval;
   }
   // Who was spared may go then.

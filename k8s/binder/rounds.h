@@ -15,6 +15,7 @@
 #include "base/time.h"
 #include "devmgr/placement/queue.h"
 #include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/cluster_teams.h"
 #include "k8s/binder/cluster_view.h"
 #include "k8s/binder/core.h"
 #include "k8s/binder/object_cache.h"
@@ -32,6 +33,7 @@ class Rounds {
   struct Parts {
     const CoreOptions& options;
     const ObjectCache& objects;
+    const ClusterTeams& teams;
     ClusterView& view;
     AssumedPods& assumed;
     WorkQueue& queue;
@@ -77,7 +79,7 @@ class Rounds {
   const Preemptions& preemptions() const { return preemptions_; }
   uint64_t rounds() const { return rounds_; }
   uint64_t placed() const { return placed_; }
-  size_t waiting() const { return waiting_.size(); }
+  const std::set<std::string>& waiting() const { return waiting_; }
 
   // The pod is gone, or the SharePod.
   void ForgetObject(const std::string& key);
@@ -91,15 +93,21 @@ class Rounds {
     bool learned = false;
     bool child_first = false;
     uint32_t passed_over = 0;
+    bool sought = false;  // in vain: who might go for it
     Instant explained_at = kAlways;
   };
   // What the last round said of one that waits.
   struct Refused {
     Reason reason;
     PodNeeds needs;
+    bool ceiling = false;  // what nodes have is not why
   };
 
   void Run(Instant now);
+  // All of its gang are there, and those that have no place can be placed now: some are not while
+  // they wait for a volume, a gate or the end of the pod before, or are tried again later. False:
+  // those that wait say so.
+  bool IsGangComplete(const Entry& entry);
   std::vector<devmgr::WaitingPod> WaitingPods(std::map<std::string, PodNeeds>* needs);
   void SetRefused(const std::vector<devmgr::Refusal>& refused,
                   std::map<std::string, PodNeeds>& needs);
@@ -117,6 +125,8 @@ class Rounds {
   std::set<std::string> waiting_;
   std::set<std::string> claimants_;  // with claims, whether they wait or not
   Instant last_round_ = kAlways;
+  bool seeks_ = false;        // the last round has not looked who might go for each of them
+  bool seeks_again_ = false;  // and since it began to, something has changed
   int32_t refused_priority_ = INT32_MIN;  // the highest of those that the last round refused
   std::vector<devmgr::Reservation> kept_;
   std::map<std::string, GpuCharge> charged_;                       // by namespace, in this round

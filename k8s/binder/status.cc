@@ -173,7 +173,7 @@ Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s) {
       "");
   // What its node said of a pod that has gone.
   if (!finished && !bound) {
-    for (const char* field : {"achieved", "reasons"}) status.erase(field);
+    for (const char* field : {"achieved", "reasons", "advice"}) status.erase(field);
     if (HasCondition(status, "Attached")) {
       SetCondition(status, {"Attached", false, "NotBound", ""}, std::nullopt, time);
     }
@@ -200,11 +200,12 @@ std::optional<Json> UnschedulablePatch(const Pod& pod, const Reason& reason, int
       }
     }
   }
-  return ConditionPatch(pod, {{"type", "PodScheduled"},
-                              {"status", "False"},
-                              {"reason", "Unschedulable"},
-                              {"message", message},
-                              {"lastTransitionTime", Rfc3339(unix_s)}});
+  return ConditionPatch(pod,
+                        {{"type", "PodScheduled"},
+                         {"status", "False"},
+                         {"reason", reason.kind == kTeamCeiling ? kTeamCeiling : "Unschedulable"},
+                         {"message", message},
+                         {"lastTransitionTime", Rfc3339(unix_s)}});
 }
 
 void EventQueue::Add(const Entry& entry, bool warning, const std::string& reason,

@@ -39,8 +39,9 @@ struct SharePodFacts {
 // The whole status, from the one that it has.
 Json SharePodStatus(const SharePodFacts& facts, int64_t unix_s);
 
-// PodScheduled=False as kube-scheduler writes it and autoscalers read it: a strategic patch of
-// pods/status. Nothing: the pod says so already.
+// PodScheduled=False as kube-scheduler writes it and autoscalers read it, which go by the reason
+// Unschedulable: a strategic patch of pods/status. Of a pod that no new node could help it is
+// another reason. Nothing: the pod says so already.
 std::optional<Json> UnschedulablePatch(const Pod& pod, const Reason& reason, int64_t unix_s);
 
 // Events that are to be recorded.

@@ -14,6 +14,7 @@
 #include "k8s/device_plugin/hook_file.h"
 #include "k8s/device_plugin/node_agent.h"
 #include "k8s/device_plugin/plugin_server.h"
+#include "k8s/keys/link_keys.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/inject.h"
 #include "net/server.h"
@@ -34,12 +35,22 @@ struct PluginFlags {
   std::string hook_dest{kHostHookDir};
   std::string pod_socket_dir{kSocketDir};
   std::string listen = "0.0.0.0:7481";
+  std::string public_key_file;
+  std::string central_key;
+  std::string central_key_file;
 };
 
 Result<void> ServeNode(const PluginFlags& flags) {
   if (flags.node.empty()) {
     return Fail(ErrorCode::kInvalid,
                 "which node is this? Set --node, or NODE_NAME by fieldRef spec.nodeName");
+  }
+  LinkKeysOptions keys_options;
+  keys_options.public_key_file = flags.public_key_file;
+  if (!flags.central_key.empty()) {
+    auto name = ParseObjectName(flags.central_key);
+    if (!name) return tl::unexpected(name.error());
+    keys_options.central_key = *name;
   }
   if (!flags.hook_source.empty()) {
     auto installed = InstallHook(flags.hook_source, flags.hook_dest);
@@ -97,6 +108,11 @@ Result<void> ServeNode(const PluginFlags& flags) {
     }
   };
   {
+    // Before batond has a link, so whether it answers does not matter.
+    std::optional<NodeLinkKeys> keys;
+    if (!flags.central_key.empty()) {
+      keys.emplace(**client, keys_options, flags.node, flags.central_key_file);
+    }
     NodeAgent agent(**client, events, options);
     net::HttpOptions serve = net::ForPrograms(flags.listen);
     serve.connections_max = 32;
@@ -157,6 +173,17 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
                    "Folder of baton.sock on the node, which the kubelet mounts into pods")
       ->capture_default_str();
   AddListen(*command, &flags->listen);
+  CLI::Option* public_key = command->add_option("--public-key-file", flags->public_key_file,
+                                                "The node's public key, to publish");
+  CLI::Option* central_key_file =
+      command->add_option("--central-key-file", flags->central_key_file,
+                          "File to keep the central batond's public key in, which batond or "
+                          "baton-frontend reads as server_public_key_file");
+  CLI::Option* central_key = AddCentralKey(*command, &flags->central_key);
+  for (CLI::Option* file : {public_key, central_key_file}) {
+    file->type_name("FILE")->needs(central_key);
+    central_key->needs(file);
+  }
   command->footer(
       "Examples:\n"
       "  baton-k8s device-plugin --node \"$NODE_NAME\" "

@@ -185,6 +185,7 @@ class NodeAgent::Impl {
     ShareReport seen;  // the newest, told or not
     PauseWatch pauses;
     std::vector<std::string> names;  // batond's, of its pod
+    Json advice = Json::array(), told_advice = Json::array();
     Json status;  // with its conditions, as we know them; null: the SharePod was not read yet
     Instant at{};
     std::string wrong;  // why the last write failed
@@ -493,6 +494,7 @@ class NodeAgent::Impl {
   }
 
   void TellShares(const Picture& picture) {
+    LookAtAdvice();
     std::map<std::string, std::vector<PresentPod>> by_uid;
     for (const PresentPod& pod : picture.present) by_uid[pod.pod.cgroup].push_back(pod);
     std::set<std::string> here;
@@ -511,6 +513,7 @@ class NodeAgent::Impl {
                                             options_.paused_after);
         told.names.clear();
         for (const PresentPod& present : has->second) told.names.push_back(present.pod.name);
+        told.advice = AdviceOf(advice_, told.names);
       }
       if (ended) {
         told.seen.achieved = 0;
@@ -522,6 +525,16 @@ class NodeAgent::Impl {
       TellShare(owner, told);
     }
     std::erase_if(told_shares_, [&](const auto& entry) { return here.count(entry.first) == 0; });
+  }
+
+  // A relay's batond does not say it to one node.
+  void LookAtAdvice() {
+    const Instant now = MonotonicNow();
+    if (advised_at_ != Instant{} && now - advised_at_ < options_.advise_every) return;
+    advised_at_ = now;
+    if (auto said = wire::Ask(options_.socket_dir, {{"command", "advise"}}, kBatondPatience)) {
+      advice_ = std::move(*said);
+    }
   }
 
   // Why they get what they get, in batond's own sentences. None where it does not say: a relay's
@@ -547,7 +560,7 @@ class NodeAgent::Impl {
     const bool first = told.status.is_null();
     if (told.at != Instant{} && now - told.at < options_.report_every) return;
     if (!first) {
-      const bool worth = WorthTelling(told.report, report);
+      const bool worth = WorthTelling(told.report, report) || told.advice != told.told_advice;
       const bool stale = told.report != report && now - told.at >= options_.refresh_every;
       if (!worth && !stale && told.wrong.empty()) return;
     }
@@ -601,6 +614,7 @@ class NodeAgent::Impl {
     if (Json reasons = report.ended ? Json::array() : ReasonsOf(told.names); !reasons.empty()) {
       status["reasons"] = std::move(reasons);
     }
+    if (!told.advice.empty()) status["advice"] = told.advice;
     const Json object{
         {"apiVersion", resources::kSharePods.ApiVersion()},
         {"kind", resources::kSharePods.kind},
@@ -613,6 +627,7 @@ class NodeAgent::Impl {
     CountReport(true);
     told.wrong.clear();
     told.report = report;
+    told.told_advice = told.advice;
   }
 
   Client& client_;
@@ -645,6 +660,8 @@ class NodeAgent::Impl {
   Instant node_next_{};
   bool node_wrong_ = false;
   std::map<std::string, Told> told_shares_;  // by the pod's uid
+  Json advice_;                              // batond's answer of
+  Instant advised_at_{};
 
   std::optional<Reflector> pods_watch_;
   std::thread keeper_;

@@ -33,6 +33,8 @@ struct NodeAgentOptions {
   Duration report_every = std::chrono::seconds(10);
   // How often what has not changed is told all the same.
   Duration refresh_every = std::chrono::minutes(5);
+  // How often batond is asked what it advises, which goes by hours.
+  Duration advise_every = std::chrono::minutes(5);
   // A pod of idle priority is called paused, and no longer so, after it was for so long: with
   // report_every as it is, at two looks in turn (see PauseWatch).
   Duration paused_after = std::chrono::seconds(5);

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "k8s/api/timestamp.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/quantity.h"
@@ -20,6 +21,8 @@ namespace {
 constexpr size_t kNameMax = 128;   // of batond's pods
 constexpr size_t kCardsMax = 16;   // of a GpuNode
 constexpr size_t kWordsMax = 200;  // likewise, in bytes
+constexpr size_t kAdviceMax = 16;  // of a SharePod's status
+constexpr size_t kWhyMax = 1'024;  // likewise, in bytes
 // A GPU of batond's that is only there to measure it.
 constexpr std::string_view kBench = "BENCH-";
 
@@ -48,6 +51,22 @@ std::string NameFor(const GpuPod& pod, const ContainerGpus& container) {
   if (name.size() <= kNameMax) return name;
   const std::string end = fmt::format("~{}/{}", pod.uid.substr(0, 36), container.index);
   return name.substr(0, kNameMax - end.size()) + end;
+}
+
+// The third word of "namespace/pod/container"; empty: the pod has one container.
+std::string ContainerIn(const std::string& name) {
+  const size_t pod = name.find('/');
+  const size_t container = pod == std::string::npos ? pod : name.find('/', pod + 1);
+  if (container == std::string::npos || name.find('~') != std::string::npos) return "";
+  return name.substr(container + 1);
+}
+
+// In a SharePod's spelling; empty: it is not advised on.
+std::string AdvisedText(const Json& set, std::string_view field) {
+  const double value = NumberAt(set, field);
+  if (value <= 0) return "";
+  if (field != "memory") return fmt::format("{:.10g}", value);
+  return fmt::format("{}Mi", static_cast<uint64_t>(std::ceil(value / (1 << 20))));
 }
 
 }  // namespace
@@ -96,6 +115,9 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
     wanted.name = NameFor(*read, container);
     wanted.cgroup = read->uid;
     wanted.ticket = TicketOf(read->uid, container.name);
+    // It has waited for its place since then.
+    wanted.asked_at =
+        std::max<int64_t>(0, SecondsIn(TextAt(pod, "metadata/creationTimestamp")).value_or(0));
     // Of idle priority it is room on the GPU alone.
     const bool idle = wanted.share.priority == policy::Priority::kIdle;
     // What the binder has given, not what the annotations ask for by now: it looks at room and
@@ -199,9 +221,11 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
   const auto alike = [](const BatondPod& a, const BatondPod& b, bool changes) {
     const auto fields = spec::PodFields();
     return std::all_of(fields.begin(), fields.end(), [&](const spec::PodField& field) {
-      // Pods of before there were gangs of tokens stay as they are.
+      // Pods of before there were gangs of tokens, or a time since when they were asked for, stay
+      // as they are.
       return field.changes != changes || field.key == "gpus" || field.key == "ticket" ||
-             field.key == "gang" || spec::WriteField(field, a) == spec::WriteField(field, b);
+             field.key == "gang" || field.key == "asked_at" ||
+             spec::WriteField(field, a) == spec::WriteField(field, b);
     });
   };
   // What cannot change while it is there. Its ticket may not be known; of a GPU that is away status
@@ -275,6 +299,39 @@ ShareReport ReportOf(const std::vector<PresentPod>& pods) {
 bool WorthTelling(const ShareReport& before, const ShareReport& now) {
   return before.attached != now.attached || before.ended != now.ended || before.idle != now.idle ||
          before.paused != now.paused || std::abs(before.achieved - now.achieved) >= 0.2;
+}
+
+Json AdviceOf(const Json& answer, const std::vector<std::string>& names) {
+  Json all = Json::array();
+  for (const std::string& name : names) {
+    Json set = Json::object(), reasons = Json::array();
+    for (const Json& row : ListAt(answer, "rows")) {
+      const Json* fields = Find(row, "set");
+      if (TextAt(row, "pod") != name || fields == nullptr || !fields->is_object()) continue;
+      set.update(*fields);
+      if (std::string why = TextAt(row, "what") + ": " + TextAt(row, "why");
+          why.size() <= kWhyMax && reasons.size() < kAdviceMax) {
+        reasons.push_back(std::move(why));
+      }
+    }
+    Json advice = Json::object();
+    std::string summary;
+    for (const char* field : {"request", "limit", "memory"}) {
+      const std::string text = AdvisedText(set, field);
+      if (text.empty()) continue;
+      advice[field] = text;
+      summary += (summary.empty() ? "" : ", ") + (field + (" " + text));
+    }
+    if (summary.empty() || all.size() == kAdviceMax) continue;
+    if (const std::string container = ContainerIn(name); !container.empty()) {
+      advice["container"] = container;
+      summary = container + ": " + summary;
+    }
+    advice["summary"] = summary;
+    advice["reasons"] = std::move(reasons);
+    all.push_back(std::move(advice));
+  }
+  return all;
 }
 
 bool PauseWatch::Look(bool waits, uint64_t held_ns, Instant now, Duration long_enough) {

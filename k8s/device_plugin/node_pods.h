@@ -79,6 +79,10 @@ ShareReport ReportOf(const std::vector<PresentPod>& pods);
 // Whether it is worth a write, after `before`: by a fifth of a point, or by the condition. So what
 // is told is never off by more.
 bool WorthTelling(const ShareReport& before, const ShareReport& now);
+// What batond advises (its answer to "advise") on those of its pods, as a SharePod's status has it:
+// for each of them that is advised on what to set in spec.gpu, in its spelling, and why. An array;
+// empty: nothing is advised, or the answer is none.
+Json AdviceOf(const Json& answer, const std::vector<std::string>& names);
 // Whether a pod of idle priority is paused, for people and their alerts. Beside a service that
 // answers now and then it is paused many times a second, and a status that said so would be chance:
 // a write to the API server, and news for all who watch, at each look. So it changes only after the

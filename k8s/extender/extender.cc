@@ -22,6 +22,7 @@
 #include "k8s/binder/cluster_view.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
+#include "k8s/types/team.h"
 
 namespace baton::k8s {
 namespace {
@@ -154,6 +155,10 @@ class ExtenderCore::Impl {
     if (view.IsBooked(asked->request.name)) {
       return Fail(ErrorCode::kExists, asked->request.name + " is bound already");
     }
+    if (const auto admitted = Admit(asked->request, devmgr::AskedBy(asked->request)); !admitted) {
+      for (const std::string& node : question.nodes) whys[node] = admitted.error().message;
+      return whys;
+    }
     std::map<std::string, devmgr::NodeRefusal> refusals;
     for (devmgr::NodeRefusal& refusal : view.cluster().Explain(asked->request)) {
       std::string name = refusal.node;
@@ -210,8 +215,14 @@ class ExtenderCore::Impl {
     return annotations;
   }
 
-  // Books GPUs on that node.
-  Result<devmgr::Placement> Book(Asked& asked, const std::string& node) {
+  // kExhausted: a ceiling of the pod's team is against it.
+  Result<void> Admit(const devmgr::PodRequest& request, const devmgr::Amount& amount) {
+    teams.Settle();
+    return devmgr::Ledger(teams.quotas(), view.cluster()).Admit(request, amount);
+  }
+
+  // Books GPUs on that node. `within`: only within its team's ceilings.
+  Result<devmgr::Placement> Book(Asked& asked, const std::string& node, bool within) {
     view.Flush();
     Renew(asked.request.name);
     // The scheduler has looked at processors and memory, with what it knows.
@@ -221,6 +232,9 @@ class ExtenderCore::Impl {
     auto placement = view.cluster().DecideOn(node, cards);
     if (!placement) return placement;
     const devmgr::PodRequest there = RequestAt(asked.request, *placement);
+    if (const auto admitted = Admit(there, devmgr::TakenBy(*placement)); within && !admitted) {
+      return tl::unexpected(admitted.error());
+    }
     if (auto booked = view.cluster().Adopt(there, *placement); !booked) {
       return tl::unexpected(booked.error());
     }
@@ -230,6 +244,7 @@ class ExtenderCore::Impl {
   const ExtenderOptions options;
   std::mutex mutex;
   ClusterView view;
+  TeamSet teams;
   std::map<std::string, std::string> learned;  // uids of pods by which the usual mix is known
   std::map<std::string, std::string> plans;    // uids of pods for which something is on its way
 };
@@ -251,6 +266,8 @@ void ExtenderCore::Changed(Watched kind, const Json& object) {
       return;
     case Watched::kPod:
       return impl_->SetPod(object);
+    case Watched::kTeam:
+      return impl_->teams.Set(object);
     default:
       return;
   }
@@ -263,6 +280,8 @@ void ExtenderCore::Gone(Watched kind, const Json& object) {
       return impl_->view.RemoveNode(TextAt(object, "metadata/name"));
     case Watched::kGpuNode:
       return impl_->view.RemoveGpuNode(TextAt(object, "metadata/name"));
+    case Watched::kTeam:
+      return impl_->teams.Remove(object);
     case Watched::kPod: {
       const std::string key = NameOf(object).Text();
       impl_->view.RemovePod(key);
@@ -355,7 +374,7 @@ Result<ExtenderCore::Plan> ExtenderCore::PlanBinding(const Json& pod, const std:
   const ObjectName name = NameOf(pod);
   Json annotations = Json::object();
   if (asked->gpu.asks()) {
-    const auto placement = impl_->Book(*asked, node);
+    const auto placement = impl_->Book(*asked, node, true);
     if (!placement) return tl::unexpected(placement.error());
     annotations = impl_->Annotations(asked->gpu, *placement);
     impl_->plans[name.Text()] = UidOf(pod);
@@ -384,7 +403,8 @@ std::optional<ExtenderCore::Plan> ExtenderCore::PlanCards(const Json& pod) {
   if (impl_->plans.contains(name.Text())) return std::nullopt;
   // What was seen of it so far has no GPUs, and stands in the way of what is decided now.
   impl_->view.RemovePod(name.Text());
-  const auto placement = impl_->Book(*asked, node);
+  // It is there already.
+  const auto placement = impl_->Book(*asked, node, false);
   if (!placement) {
     spdlog::warn("{} is on node {} and its GPUs cannot be assigned: {}", name.Text(), node,
                  placement.error().message);
@@ -414,10 +434,11 @@ class Extender::Impl {
   Impl(Client& given, ExtenderOptions options)
       : client(given), scheduler(options.scheduler), core(options) {
     worker = std::thread([this] { Work(); });
-    const std::array<std::pair<Watched, Resource>, 3> kinds = {
+    const std::array<std::pair<Watched, Resource>, kKinds> kinds = {
         {{Watched::kNode, resources::kNodes},
          {Watched::kGpuNode, resources::kGpuNodes},
-         {Watched::kPod, resources::kPods}}};
+         {Watched::kPod, resources::kPods},
+         {Watched::kTeam, resources::kTeams}}};
     for (const auto& [kind, resource] : kinds) {
       ReflectorSink sink;
       sink.changed = [this, kind = kind](Json object) {
@@ -425,16 +446,19 @@ class Extender::Impl {
         if (kind == Watched::kPod) See(std::move(object));
       };
       sink.gone = [this, kind = kind](Json object) { core.Gone(kind, object); };
-      sink.synced = [this, told = false]() mutable {
-        if (std::exchange(told, true)) return;
+      const auto know = [this, told = std::make_shared<std::atomic<bool>>(false)] {
+        if (told->exchange(true)) return;
         {
           std::lock_guard lock(mutex);
           ++synced;
         }
         wake.notify_all();
       };
-      sink.trouble = [plural = resource.plural](const std::string& why) {
+      sink.synced = know;
+      sink.trouble = [kind = kind, know, plural = resource.plural](const std::string& why) {
         spdlog::warn("watching {}: {}", plural, why);
+        // A cluster may have no Teams yet: their CRD is younger than the others.
+        if (kind == Watched::kTeam && IsAbsent(why)) know();
       };
       reflectors.push_back(
           std::make_unique<Reflector>(client, resource, options.watches, std::move(sink)));
@@ -468,7 +492,7 @@ class Extender::Impl {
       {
         std::unique_lock lock(mutex);
         // Not before all is known that is there.
-        wake.wait(lock, [&] { return ended || (synced == 3 && !bare.empty()); });
+        wake.wait(lock, [&] { return ended || (synced == kKinds && !bare.empty()); });
         if (ended) return;
         pod = std::move(bare.front());
         bare.pop_front();
@@ -528,6 +552,7 @@ class Extender::Impl {
   }
 
   static constexpr Duration kLostPause = std::chrono::milliseconds(200);
+  static constexpr int kKinds = 4;  // that are watched
 
   Client& client;
   const std::string scheduler;
@@ -544,7 +569,7 @@ class Extender::Impl {
 Extender::Extender(Client& client, ExtenderOptions options)
     : impl_(std::make_unique<Impl>(client, std::move(options))) {}
 Extender::~Extender() = default;
-bool Extender::synced() const { return impl_->synced == 3; }
+bool Extender::synced() const { return impl_->synced == Impl::kKinds; }
 
 net::HttpResponse Extender::Answer(const net::HttpRequest& request) {
   if (request.method == "GET") {

@@ -9,6 +9,9 @@
 // Volcano binds by itself and knows of no GPUs, so a pod that was bound elsewhere and asks for
 // shares gets its GPUs as soon as a watch tells of it.
 //
+// A pod over a ceiling of its team (k8s/types/team.h) fits nowhere, and is not bound. The extender
+// preempts nobody, so it does not take back what a team is guaranteed.
+//
 // What it knows comes from watches, as the binder's; a pod is booked before its Binding is sent.
 // Whoever reaches it can have any pod bound but the binder's: let only the scheduler reach it.
 // It and the binder do not know of each other's bookings before they are bound: use one of them for

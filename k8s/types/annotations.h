@@ -36,6 +36,8 @@ inline constexpr std::string_view kRequest = "request";  // percent of each GPU:
 inline constexpr std::string_view kLimit = "limit";      // percent
 inline constexpr std::string_view kMemory = "memory";    // "4Gi", "25%", of each GPU
 inline constexpr std::string_view kCount = "count";      // GPUs, 1 to 16
+// A named size that fills in what request, limit and memory do not say, when the pod is created.
+inline constexpr std::string_view kFlavor = "flavor";
 // Of the whole pod; never of one container.
 inline constexpr std::string_view kPriority = "priority";  // low, high: of the token alone
 inline constexpr std::string_view kTeam = "team";          // research/vision
@@ -44,7 +46,9 @@ inline constexpr std::string_view kSwap = "swap";          // true: its memory m
 inline constexpr std::string_view kMemoryRequest = "memory-request";  // "4Gi", of each container
 inline constexpr std::string_view kModel = "model";  // words of the GPU's model, by commas
 inline constexpr std::string_view kNotModel = "not-model";
-inline constexpr std::string_view kMode = "mode";          // time-slice, exclusive
+inline constexpr std::string_view kMode = "mode";               // time-slice, exclusive
+inline constexpr std::string_view kNodePolicy = "node-policy";  // binpack, spread: of nodes
+inline constexpr std::string_view kGpuPolicy = "gpu-policy";    // and of a node's GPUs
 inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/placement/request.h
 inline constexpr std::string_view kAntiAffinity = "anti-affinity";
 inline constexpr std::string_view kExclusion = "exclusion";
@@ -58,6 +62,8 @@ inline constexpr std::string_view kInjected = "injected";        // the webhook'
 inline constexpr std::string_view kTemplateHash = "template-hash";  // of a SharePod's child
 // What the node's agent writes on its GpuNode: the kubelet mounts the hook, as it tells it.
 inline constexpr std::string_view kMountsHook = "mounts-hook";
+// Likewise: the node's public key, by which a central batond knows it.
+inline constexpr std::string_view kPublicKey = "public-key";
 }  // namespace keys
 // Values of kInjected. All that the pod needs is in it; or the kubelet has to mount the hook.
 inline constexpr std::string_view kInjectedAll = "1";

@@ -13,6 +13,7 @@
 #include "k8s/types/annotations.h"
 #include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
+#include "net/public_key.h"
 
 namespace baton::k8s {
 
@@ -136,6 +137,15 @@ bool MountsHook(const Json& gpu_node) {
          annotations->value(PodKey(keys::kMountsHook), Json()) == "true";
 }
 
+std::string PublicKeyOf(const Json& gpu_node) {
+  const Json* annotations = Find(gpu_node, "metadata/annotations");
+  if (annotations == nullptr || !annotations->is_object()) return "";
+  const auto key = annotations->find(PodKey(keys::kPublicKey));
+  if (key == annotations->end() || !key->is_string()) return "";
+  const auto& text = key->get_ref<const std::string&>();
+  return net::IsPublicKey(text) ? text : "";
+}
+
 Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
   const Json& list = ListAt(gpu_node, "status/cards");
   if (list.size() > kCountMax) {
@@ -187,9 +197,7 @@ Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
 
 std::vector<devmgr::Card> GuessedCards(const Json& node, uint32_t memory_unit_mib) {
   const Json* allocatable = Find(node, "status/allocatable");
-  int64_t count = WholeAt(allocatable, kWholeResource);
-  if (count == 0) count = WholeAt(allocatable, kShareResource) / 100;
-  count = std::min<int64_t>(count, kCountMax);
+  const int64_t count = std::min<int64_t>(WholeAt(allocatable, kWholeResource), kCountMax);
   const std::string name = TextAt(node, "metadata/name");
   if (count <= 0 || name.empty()) return {};
   int64_t mib = 0;

@@ -32,12 +32,16 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use = {});
 // annotation: metadata.annotations[baton.dev/mounts-hook]); and whether it says so.
 void SetMountsHook(Json& gpu_node, bool mounts);
 bool MountsHook(const Json& gpu_node);
+// The node's public key there, 40 characters of Z85; empty: none, or none that is one.
+std::string PublicKeyOf(const Json& gpu_node);
 // Its GPUs again. kInvalid names the field.
 Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node);
 
-// GPUs of a node without GpuNode, from its allocatable and NVIDIA's labels: nvidia.com/gpu (or
-// baton.dev/gpu-share / 100) GPUs, named "NODE/0"..., of model nvidia.com/gpu.product, each with
-// nvidia.com/gpu.memory MiB (else baton.dev/gpu-memory units / GPUs). Empty: it has none.
+// GPUs of a node without GpuNode, from its allocatable and NVIDIA's labels: nvidia.com/gpu GPUs,
+// named "NODE/0"..., of model nvidia.com/gpu.product, each with nvidia.com/gpu.memory MiB (else
+// baton.dev/gpu-memory units / GPUs). Empty: it has none. Where Baton's agent has told the kubelet
+// of shares there is, or soon will be, a GpuNode: a pod that went to guessed GPUs before would find
+// none.
 std::vector<devmgr::Card> GuessedCards(const Json& node, uint32_t memory_unit_mib);
 
 // Name, labels, cordon (spec.unschedulable, or not Ready), and what pods may use (allocatable).

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "k8s/types/flavors.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
@@ -270,6 +271,9 @@ Result<void> CheckMounts(const Json& spec, const InjectOptions& options) {
 
 Result<bool> Inject(Json& given, const InjectOptions& options) {
   Json pod = given;
+  if (auto ok = FillInPod(options.flavors, options.memory_unit_mib, pod); !ok) {
+    return tl::unexpected(ok.error());
+  }
   if (auto ok = CountMemory(pod, options.memory_unit_mib); !ok) return tl::unexpected(ok.error());
   auto read = ReadGpuPod(pod, options.memory_unit_mib);
   if (!read) return tl::unexpected(read.error());

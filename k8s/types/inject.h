@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "k8s/types/annotations.h"
+#include "spec/flavors.h"
 
 namespace baton::k8s {
 
@@ -24,6 +25,7 @@ struct InjectOptions {
   uint32_t memory_unit_mib = kMemoryUnitMib;
   std::string runtime_class = {};          // of pods that name none; empty: none
   std::vector<std::string> tolerate = {};  // keys of taints (NoSchedule), such as nvidia.com/gpu
+  spec::Flavors flavors = {};              // that pods and SharePods may name
 };
 
 // A folder or file of the node, mounted read-only.
@@ -39,7 +41,8 @@ std::vector<HookMount> HookMounts(const InjectOptions& options = {});
 // gave hostPath volumes.
 bool NeedsHookMounts(const nlohmann::json& pod);
 
-// Sets in a Pod that asks for GPUs: schedulerName (where it is the default's or empty), tolerations
+// Fills in what the pod's flavors say (FillInPod()). Then sets in a Pod that asks for GPUs:
+// schedulerName (where it is the default's or empty), tolerations
 // and runtimeClassName as the options say, limits of baton.dev/gpu-memory that are written in bytes
 // ("4Gi") in units, with the annotation `memory` for what is exact, and per container that asks
 //   BATON_POD_UID        fieldRef metadata.uid

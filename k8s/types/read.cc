@@ -20,7 +20,7 @@ constexpr size_t kListBytesMax = 512;
 // Each container has these for itself.
 bool IsOfContainer(std::string_view key) {
   return key == keys::kRequest || key == keys::kLimit || key == keys::kMemory ||
-         key == keys::kCount;
+         key == keys::kCount || key == keys::kFlavor;
 }
 
 std::vector<WishField> MakeWishFields() {

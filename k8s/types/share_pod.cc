@@ -61,6 +61,10 @@ Result<void> ReadAsk(const Json& gpu, bool exclusive, Ask& ask) {
   if (!request) return tl::unexpected(request.error());
   const auto limit = percent("limit");
   if (!limit) return tl::unexpected(limit.error());
+  if (const std::string flavor = TextAt(gpu, keys::kFlavor);
+      !*request && !*limit && !flavor.empty()) {
+    return Refuse(field("flavor"), Quoted(flavor) + " is not offered; set request or limit");
+  }
   if (!*request && !*limit && !exclusive) {
     return Refuse(ask.field,
                   "no GPU share is set; add request: \"30\" (guaranteed), limit: \"60\" "
@@ -188,7 +192,7 @@ Result<Spec> ReadSpec(const Json& share_pod) {
     spec.asks.push_back(std::move(ask));
     return spec;
   }
-  for (const char* key : {"request", "limit", "memory", "count"}) {
+  for (const char* key : {"request", "limit", "memory", "count", "flavor"}) {
     if (gpu.contains(key)) {
       return Refuse(fmt::format("spec.gpu.{}", key),
                     "spec.containers is also set; set the share in one of the two");

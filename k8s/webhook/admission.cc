@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/suggest.h"
+#include "devmgr/placement/quota.h"
 #include "k8s/api/base64.h"
 #include "k8s/types/annotations.h"
+#include "k8s/types/flavors.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
@@ -136,7 +138,12 @@ class Reviewer {
   Result<void> MutateSharePod(Json& patch) {
     Json share_pod = object_;
     const Json* spec = Find(share_pod, "spec");
-    if (spec == nullptr || !spec->is_object() || ByBaton()) return {};
+    if (spec == nullptr || !spec->is_object() || ByBaton() || Leaving()) return {};
+    if (auto ok = FillInSharePod(options_.inject.flavors, old_, share_pod); !ok) return ok;
+    if (update_) {
+      Diff(object_, share_pod, "", patch);
+      return {};
+    }
     Json& gpu = share_pod["spec"]["gpu"];
     if (!gpu.is_null() && !gpu.is_object()) return {};
     TenantWishes wishes = WishesOfSharePod(share_pod);
@@ -157,11 +164,15 @@ class Reviewer {
                                 options_.inject.memory_unit_mib);
     if (!pod) return tl::unexpected(pod.error());
     WarnOfAnnotations(*pod);
+    if (update_) {
+      if (auto ok = CheckFlavors(); !ok) return ok;
+    }
     if (!pod->asks()) return {};
     if (update_ && !TextAt(old_, "spec/nodeName").empty()) {
       if (auto ok = CheckPodChange(*pod); !ok) return ok;
     }
     if (auto ok = CheckPodTenant(*pod); !ok) return ok;
+    if (auto ok = CheckCeiling(pod->request, "spec"); !ok) return ok;
     if (!update_ || TextAt(old_, TeamPointer()) != pod->asked.team) {
       const auto known = CheckTeam(pod->asked.team);
       if (!known) {
@@ -204,6 +215,9 @@ class Reviewer {
     }
     if (auto ok = CheckSharePod(object_); !ok) return ok;
     if (auto ok = CheckSharePodTenant(); !ok) return ok;
+    if (const auto gpus = GpusOf(object_)) {
+      if (auto ok = CheckCeiling(gpus->request, "spec.gpu"); !ok) return ok;
+    }
     const std::string team = TextAt(object_, "spec/gpu/team");
     if (!update_ || TextAt(old_, "spec/gpu/team") != team) {
       const auto known = CheckTeam(team);
@@ -306,12 +320,39 @@ class Reviewer {
     if (!ok || !update_) return ok;
     const uint32_t unit = options_.inject.memory_unit_mib;
     const auto charge = [&](const Json& share_pod) -> GpuCharge {
-      const auto child = ChildPod(share_pod, unit);
-      if (!child) return {};
-      const auto gpu = ReadGpuPod(*child, unit);
+      const auto gpu = GpusOf(share_pod);
       return gpu ? ChargeOf(*gpu, unit) : GpuCharge{};
     };
     return tenant_.CheckQuota(NameOf(object_).name, charge(old_), charge(object_));
+  }
+
+  // What a pod or SharePod asks for; nothing where it cannot be read.
+  std::optional<GpuPod> GpusOf(const Json& object) const {
+    const uint32_t unit = options_.inject.memory_unit_mib;
+    Json pod = object;
+    if (!At(object, "spec/template").is_null()) {
+      auto child = ChildPod(object, unit);
+      if (!child) return std::nullopt;
+      pod = *std::move(child);
+    }
+    auto gpu = ReadGpuPod(pod, unit);
+    if (!gpu) return std::nullopt;
+    return *std::move(gpu);
+  }
+
+  // One that asks for more than its team may use at all would wait for ever. Who asks for no more
+  // than before is let alone: the ceiling may have been lowered since.
+  Result<void> CheckCeiling(const devmgr::PodRequest& request, const char* field) const {
+    if (options_.facts == nullptr || ByBaton()) return {};
+    const auto ok = options_.facts->AdmitEver(request);
+    if (ok) return {};
+    if (const auto before = update_ ? GpusOf(old_) : std::nullopt;
+        before && before->request.team == request.team) {
+      const devmgr::Amount was = devmgr::AskedBy(before->request);
+      const devmgr::Amount is = devmgr::AskedBy(request);
+      if (is.share <= was.share && is.memory_mib <= was.memory_mib) return {};
+    }
+    return Fail(ErrorCode::kDenied, fmt::format("{}: {}", field, ok.error().message));
   }
 
   bool Leaving() const { return update_ && At(object_, "metadata/deletionTimestamp").is_string(); }
@@ -360,6 +401,24 @@ class Reviewer {
     return {};
   }
 
+  // They are looked up once.
+  Result<void> CheckFlavors() const {
+    const auto was = OwnAnnotations(old_);
+    for (const auto& [key, value] : OwnAnnotations(object_)) {
+      const auto before = was.find(key);
+      if (!key.ends_with(std::string("/").append(keys::kFlavor)) ||
+          (before != was.end() && before->second == value)) {
+        continue;
+      }
+      return Fail(
+          ErrorCode::kInvalid,
+          fmt::format("metadata.annotations[{}]: a pod gets its flavor when it is created; "
+                      "set {}, {} and {} instead",
+                      key, PodKey(keys::kRequest), PodKey(keys::kLimit), PodKey(keys::kMemory)));
+    }
+    return {};
+  }
+
   // What a pod that has its GPUs cannot change: the binder would not follow.
   Result<void> CheckPodChange(const GpuPod& pod) const {
     const auto before = ReadGpuPod(old_, options_.inject.memory_unit_mib);
@@ -378,6 +437,8 @@ class Reviewer {
     if (is.mode != was.mode) return refuse(keys::kMode);
     if (is.models != was.models) return refuse(keys::kModel);
     if (is.not_models != was.not_models) return refuse(keys::kNotModel);
+    if (is.node_rule != was.node_rule) return refuse(keys::kNodePolicy);
+    if (is.card_rule != was.card_rule) return refuse(keys::kGpuPolicy);
     if (is.affinity != was.affinity) return refuse(keys::kAffinity);
     if (is.anti_affinity != was.anti_affinity) return refuse(keys::kAntiAffinity);
     if (is.exclusion != was.exclusion) return refuse(keys::kExclusion);
@@ -398,13 +459,13 @@ class Reviewer {
     if (!annotations.is_object()) return;
     static const std::vector<std::string> kContainerKeys{
         std::string(keys::kRequest), std::string(keys::kLimit), std::string(keys::kMemory),
-        std::string(keys::kCount)};
+        std::string(keys::kCount), std::string(keys::kFlavor)};
     static const std::vector<std::string> kPodKeys = [] {
       std::vector<std::string> all = kContainerKeys;
-      for (const auto key :
-           {keys::kPriority, keys::kTeam, keys::kUser, keys::kModel, keys::kNotModel, keys::kMode,
-            keys::kAffinity, keys::kAntiAffinity, keys::kExclusion, keys::kGang, keys::kGangSize,
-            keys::kAway, keys::kSwap, keys::kMemoryRequest}) {
+      for (const auto key : {keys::kPriority, keys::kTeam, keys::kUser, keys::kModel,
+                             keys::kNotModel, keys::kMode, keys::kNodePolicy, keys::kGpuPolicy,
+                             keys::kAffinity, keys::kAntiAffinity, keys::kExclusion, keys::kGang,
+                             keys::kGangSize, keys::kAway, keys::kSwap, keys::kMemoryRequest}) {
         all.emplace_back(key);
       }
       return all;
@@ -508,7 +569,8 @@ AdmissionVerdict Review(std::string_view body, AdmissionKind kind,
   Reviewer reviewer(request, options);
   Result<void> result;
   Json patch = Json::array();
-  if (ours && operation == "CREATE" && !ephemeral && kind == AdmissionKind::kMutate) {
+  const bool mutates = operation == "CREATE" || (is_share_pod && operation == "UPDATE");
+  if (ours && mutates && !ephemeral && kind == AdmissionKind::kMutate) {
     result = is_pod ? reviewer.MutatePod(patch) : reviewer.MutateSharePod(patch);
   } else if (ours && (operation == "CREATE" || operation == "UPDATE") &&
              kind == AdmissionKind::kValidate) {

@@ -28,8 +28,9 @@ struct AdmissionOptions {
 };
 
 enum class AdmissionKind : uint8_t {
-  // Pods that are created: what the hook needs is put in (Inject()). Pods and SharePods: team and
-  // user, as the operator and the API server say.
+  // Pods that are created: what the hook needs is put in (Inject()). Pods and SharePods that are
+  // created: team and user, as the operator and the API server say. SharePods, also where they
+  // change: what their flavors say.
   kMutate,
   kValidate,  // pods and SharePods, created or updated, and pods' ephemeral containers
 };

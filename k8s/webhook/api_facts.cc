@@ -18,9 +18,35 @@ ApiFacts::ApiFacts(Client& client) : client_(client) {
   };
   sink.trouble = [](const std::string& why) { spdlog::warn("watching namespaces: {}", why); };
   watch_.emplace(client_, resources::kNamespaces, ReflectorOptions(), std::move(sink));
+  ReflectorSink teams;
+  teams.changed = [this](Json object) {
+    const std::lock_guard lock(mutex_);
+    teams_.Set(std::move(object));
+    if (teams_listed_) teams_.Settle();
+  };
+  teams.gone = [this](const Json& object) {
+    const std::lock_guard lock(mutex_);
+    teams_.Remove(object);
+    if (teams_listed_) teams_.Settle();
+  };
+  teams.synced = [this] {
+    const std::lock_guard lock(mutex_);
+    teams_listed_ = true;
+    teams_.Settle();
+  };
+  teams.trouble = [](const std::string& why) { spdlog::warn("watching teams: {}", why); };
+  team_watch_.emplace(client_, resources::kTeams, ReflectorOptions(), std::move(teams));
 }
 
-ApiFacts::~ApiFacts() { watch_.reset(); }
+ApiFacts::~ApiFacts() {
+  watch_.reset();
+  team_watch_.reset();
+}
+
+Result<void> ApiFacts::AdmitEver(const devmgr::PodRequest& request) {
+  const std::lock_guard lock(mutex_);
+  return teams_.quotas().AdmitEver(request);
+}
 
 Result<Json> ApiFacts::Namespace(const std::string& name) {
   {

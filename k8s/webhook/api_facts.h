@@ -1,4 +1,5 @@
-// ClusterFacts of an API server: namespaces are watched, the rest is asked for when it is needed.
+// ClusterFacts of an API server: namespaces and Teams are watched, the rest is asked for when it is
+// needed.
 #ifndef BATON_K8S_WEBHOOK_API_FACTS_H_
 #define BATON_K8S_WEBHOOK_API_FACTS_H_
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "k8s/api/reflector.h"
+#include "k8s/types/team.h"
 #include "k8s/webhook/facts.h"
 
 namespace baton::k8s {
@@ -26,6 +28,7 @@ class ApiFacts : public ClusterFacts {
   // From the API server's cache, which may be a moment behind; what is in force is decided by the
   // binder, which knows better.
   Result<std::vector<Json>> Pods(const std::string& name_space) override;
+  Result<void> AdmitEver(const devmgr::PodRequest& request) override;
 
  private:
   Result<std::vector<Json>> List(const Resource& resource, const std::string& name_space);
@@ -33,7 +36,10 @@ class ApiFacts : public ClusterFacts {
   Client& client_;
   std::mutex mutex_;
   std::map<std::string, Json> namespaces_;  // under mutex_
+  TeamSet teams_;                           // likewise,
+  bool teams_listed_ = false;               // and this: none is in force before
   std::optional<Reflector> watch_;
+  std::optional<Reflector> team_watch_;
 };
 
 }  // namespace baton::k8s

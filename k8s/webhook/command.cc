@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "k8s/api/client.h"
+#include "k8s/types/flavors.h"
 #include "k8s/webhook/api_facts.h"
 #include "k8s/webhook/webhook.h"
 
@@ -30,6 +31,7 @@ struct WebhookFlags {
   std::string linger = "5s";
   ClusterFlags cluster;
   InjectOptions inject;
+  std::vector<std::string> flavors;
   std::string restricted;
   std::vector<std::string> team_rules;
   bool check_quotas = false;
@@ -44,6 +46,9 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   options.certificate_file = flags.certificate_file;
   options.key_file = flags.key_file;
   options.admission.inject = flags.inject;
+  auto flavors = ParseFlavors(flags.flavors);
+  if (!flavors) return tl::unexpected(flavors.error());
+  options.admission.inject.flavors = *std::move(flavors);
 
   const size_t dot = flags.service.find('.');
   if (dot == std::string::npos || dot == 0 || dot + 1 == flags.service.size()) {
@@ -180,6 +185,7 @@ void AddWebhook(CLI::App& program, int* exit_code) {
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
+  AddFlavors(*command, &flags->flavors);
   command
       ->add_option("--restrict", flags->restricted,
                    "What only namespaces with label baton.dev/allow-WORD=true may ask for, "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "devmgr/placement/request.h"
 #include "k8s/api/object.h"
 
 namespace baton::k8s {
@@ -19,6 +20,9 @@ class ClusterFacts {
   // Of a namespace.
   virtual Result<std::vector<Json>> Quotas(const std::string& name_space) = 0;
   virtual Result<std::vector<Json>> Pods(const std::string& name_space) = 0;
+  // kExhausted: the pod asks for more than its team may ever use; a sentence. What is known of
+  // Teams counts, so it never waits.
+  virtual Result<void> AdmitEver(const devmgr::PodRequest& request) = 0;
 };
 
 }  // namespace baton::k8s

@@ -18,6 +18,7 @@ inline CoreOptions Options() {
   CoreOptions options;
   // Rooms are not kept for those that starve: then whatever fits is placed.
   options.round.patience = 1'000'000;
+  options.round.reservations = 0;
   return options;
 }
 

@@ -132,7 +132,10 @@ TEST(CoreRejection, LateDeleteAnswerDelaysNoNewPod) {
                                                         {"name", "s"},
                                                         {"uid", "before"},
                                                         {"controller", true}}});
+  const Json before = told.Stamp(ShareOf("s", {{"request", "30"}}), "before");
   told.core.Changed(Watched::kPod, orphan);
+  told.core.Changed(Watched::kSharePod, before);
+  told.core.Gone(Watched::kSharePod, before);
   const std::vector<Write> writes = told.Step();
   ASSERT_EQ(writes.size(), 1u);
   ASSERT_EQ(writes[0].kind, WriteKind::kDeletePod);

@@ -332,5 +332,50 @@ TEST(CoreReplacement, NodeReportsGoWithTheirPod) {
   EXPECT_EQ(StatusText(world, "a", "gpuSeconds"), "12") << "it has used them";
 }
 
+// The watch broke between the child's creation and its end, so it never tells of it.
+TEST(CoreReplacement, ChildThatTheWatchNeverSawIsMadeAgain) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.Cordon("n1", true);
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("s", {{"request", "60"}});
+  for (int i = 0; i < 2'000 && !world.Get(resources::kPods, "s"); ++i) world.Tick();
+  ASSERT_TRUE(world.Get(resources::kPods, "s"));
+  world.Delete(resources::kPods, "s");
+  world.Relist(Watched::kPod);
+  world.Cordon("n1", false);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("s"));
+}
+
+// A watch of SharePods that lags behind that of pods costs no pod its life.
+TEST(CoreReplacement, ChildIsNotDeletedBecauseItsSharePodIsSeenLater) {
+  FedByHand feed(Options());
+  Json share = feed.Stamp(ShareOf("s", {{"request", "30"}}), "share");
+  feed.core.Changed(Watched::kSharePod, share);
+  const auto status = feed.Next("s");
+  ASSERT_TRUE(status);
+  feed.core.Done({status->id, true, status->body, {}});
+  const auto create = feed.Next("s");
+  ASSERT_TRUE(create);
+  ASSERT_EQ(create->kind, WriteKind::kCreateChild);
+  // Another core, which has seen the child first.
+  FedByHand other(Options());
+  other.core.Changed(Watched::kPod, other.Stamp(create->body, "child"));
+  EXPECT_FALSE(other.Next("s"));
+  other.core.Changed(Watched::kSharePod, share);
+  const auto next = other.Next("s");
+  ASSERT_TRUE(next);
+  EXPECT_NE(next->kind, WriteKind::kDeletePod);
+  // One that has gone leaves no child.
+  other.core.Done({next->id, true, share, {}});
+  other.core.Gone(Watched::kSharePod, share);
+  for (auto write = other.Next("s"); write; write = other.Next("s")) {
+    if (write->kind == WriteKind::kDeletePod) return;
+    other.core.Done({write->id, true, share, {}});
+  }
+  FAIL() << "the child is not deleted";
+}
+
 }  // namespace
 }  // namespace baton::k8s::testing

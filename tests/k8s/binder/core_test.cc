@@ -30,6 +30,22 @@ std::string MessageOf(World& world, const std::string& pod) {
   return list != nullptr && !list->empty() ? TextAt(list->back(), "message") : "";
 }
 
+TEST(CorePlacement, AGpuNodeThatTellsOnlyItsKeyTellsNothingOfGpus) {
+  FedByHand cluster(Options());
+  const Json whole{{"status", {{"allocatable", {{"nvidia.com/gpu", "1"}}}}}};
+  cluster.core.Changed(Watched::kNode, cluster.Stamp(NodeOf("n2", whole), "n2"));
+  Json gpu_node = CardsOn("n2", 1);
+  Json key = gpu_node;
+  key.erase("status");
+  cluster.core.Changed(Watched::kGpuNode, cluster.Stamp(key, "gpus"));
+  cluster.Step();
+  EXPECT_NE(cluster.core.cluster().FindCard("n2/0"), nullptr) << "guessed";
+  cluster.core.Changed(Watched::kGpuNode, cluster.Stamp(gpu_node, "gpus"));
+  cluster.Step();
+  EXPECT_EQ(cluster.core.cluster().FindCard("n2/0"), nullptr);
+  EXPECT_NE(cluster.core.cluster().FindCard("GPU-n2-0"), nullptr);
+}
+
 TEST(CorePlacement, SharePodGetsPlacementChildAndBinding) {
   World world(1, Options());
   world.AddNode("n1", 2);
@@ -136,6 +152,35 @@ TEST(CorePlacement, WaitingPodExplainsEachNodeAndGpu) {
   EXPECT_EQ(TextAt(ConditionOf(world, "e", "Placed"), "reason"), "Invalid");
 }
 
+TEST(CorePlacement, NoneOfAGangIsPlacedBeforeAllOfThemCanBe) {
+  World world(1, Options());
+  world.AddNode("n1", 4);
+  const Json gang{{"baton.dev/gang", "g"}, {"baton.dev/gang-size", "2"}};
+  world.AddPod("a", {{"baton.dev/gpu-share", "30"}}, gang);
+  world.AddPod("b", {{"baton.dev/gpu-share", "30"}}, gang,
+               {{"schedulingGates", {{{"name", "later"}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("a"));
+  world.Patch(resources::kPods, "b", {{"spec", {{"schedulingGates", nullptr}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_TRUE(world.IsBound("b"));
+  // A pod of it goes slowly: the one that went at once waits for its return.
+  world.AddShare("c", {{"request", "30"}, {"gang", {{"name", "h"}, {"size", 2}}}});
+  world.AddShare("d", {{"request", "30"}, {"gang", {{"name", "h"}, {"size", 2}}}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("d"));
+  world.Delete(resources::kPods, "d");
+  world.Fail("c", "Evicted", true);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("c"));
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("c"));
+  EXPECT_TRUE(world.IsBound("d"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(CorePlacement, FreedRoomIsReusedAndGangStartsTogether) {
   World world(1, Options());
   world.AddNode("n1", 2);
@@ -189,6 +234,56 @@ TEST(CorePlacement, SharePodIsResizedInPlaceIfThereIsRoom) {
   EXPECT_EQ(share("a"), policy::Share(600'000));
   EXPECT_EQ(TextAt(ConditionOf(world, "a", "Resized"), "status"), "True");
   EXPECT_EQ(UidOf(*world.Get(resources::kPods, "a")), uid);
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// Its agent is away for a while, the binder starts anew meanwhile, and the pod asks for another
+// size.
+TEST(CorePlacement, PodIsResizedOnceItsNodesGpusAreKnownAgain) {
+  for (const bool shrinks : {false, true}) {
+    World world(1, Options());
+    world.AddNode("n1", 1);
+    world.AddShare("a", {{"request", "30"}});
+    ASSERT_TRUE(world.Settle());
+    const Json known = *world.Get(resources::kGpuNodes, "n1");
+    Json unknown = known;
+    unknown.erase("status");
+    world.Put(resources::kGpuNodes, unknown);
+    ASSERT_TRUE(world.Settle());
+    world.Restart();
+    world.Patch(resources::kSharePods, "a",
+                {{"spec", {{"gpu", {{"request", shrinks ? "20" : "70"}}}}}});
+    ASSERT_TRUE(world.Settle());
+    world.Put(resources::kGpuNodes, known);
+    ASSERT_TRUE(world.Settle());
+    const auto placement = ReadPlacement(*world.Get(resources::kPods, "a"));
+    EXPECT_EQ((*placement)->vgpus.at(0).fit.share, policy::Share(shrinks ? 200'000 : 700'000));
+    EXPECT_EQ(world.wrong(), "");
+  }
+}
+
+// Who follows the leader knew the pod at its size before, and a pod that ends asks for nothing
+// more.
+TEST(CorePlacement, StandbyBooksPodsAtTheSizesThatTheLeaderGaveThem) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "20"}});
+  world.AddShare("b", {{"request", "50"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddStandby();
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "50"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  world.Delete(resources::kSharePods, "a");
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.Get(resources::kPods, "a"));  // it is ending
+  world.TakeOver();
+  world.AddShare("c", {{"request", "30"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("c"));
+  EXPECT_EQ(world.wrong(), "");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("c"));
   EXPECT_EQ(world.wrong(), "");
 }
 

@@ -72,7 +72,9 @@ std::string Refused(const std::vector<Json>& pods, const std::vector<Json>& node
     for (const Json& node : nodes) {
       const std::string name = TextAt(node, "metadata/name");
       const Json* all = Find(node, std::string("status/allocatable/") + resource);
-      if (all != nullptr && sums[name] > *WholeQuantity(*all)) {
+      // At 0 no plugin answers; who is there already stays.
+      const int64_t has = all == nullptr ? 0 : *WholeQuantity(*all);
+      if (has > 0 && sums[name] > has) {
         return fmt::format("the pods on {} ask for {} {}", name, sums[name], resource);
       }
     }

@@ -169,9 +169,9 @@ TEST(Preemptions, VictimsAreBoundPodsAndAreFreeOnceItStops) {
   devmgr::Displacement displacement;
   displacement.node = "n1";
   displacement.pods = {"team/b"};
-  EXPECT_FALSE(preemptions.Start("team/high", displacement)) << "it is on no node yet";
+  EXPECT_FALSE(preemptions.Start("team/high", displacement, false)) << "it is on no node yet";
   displacement.pods = {"team/a"};
-  ASSERT_TRUE(preemptions.Start("team/high", displacement));
+  ASSERT_TRUE(preemptions.Start("team/high", displacement, false));
   EXPECT_FALSE(preemptions.HasRoomFor(displacement)) << "one victim at a time";
   EXPECT_TRUE(preemptions.IsVictim("team/a", "a-uid"));
   EXPECT_EQ(preemptions.PreemptorOf("team/a"), "team/high");

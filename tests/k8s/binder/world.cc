@@ -11,29 +11,9 @@
 
 namespace baton::k8s::testing {
 
-const Resource kClaimsOfWorld{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true};
-const Resource kVolumesOfWorld{"", "v1", "persistentvolumes", "PersistentVolume", false};
-const Resource kStorageClassesOfWorld{"storage.k8s.io", "v1", "storageclasses", "StorageClass",
-                                      false};
-
 namespace {
 
-struct Fed {
-  Watched kind;
-  Resource resource;
-};
-const std::vector<Fed>& Feeds() {
-  static const std::vector<Fed> feeds = {{Watched::kNode, resources::kNodes},
-                                         {Watched::kGpuNode, resources::kGpuNodes},
-                                         {Watched::kPod, resources::kPods},
-                                         {Watched::kSharePod, resources::kSharePods},
-                                         {Watched::kPriorityClass, resources::kPriorityClasses},
-                                         {Watched::kClaim, kClaimsOfWorld},
-                                         {Watched::kVolume, kVolumesOfWorld},
-                                         {Watched::kStorageClass, kStorageClassesOfWorld},
-                                         {Watched::kQuota, resources::kResourceQuotas}};
-  return feeds;
-}
+constexpr Watched KindAt(size_t k) { return static_cast<Watched>(k); }
 
 ApiError ErrorOf(const Reply& reply) {
   const Json status = Json::parse(reply.body, nullptr, false);
@@ -49,10 +29,12 @@ ApiError ErrorOf(const Reply& reply) {
 World::World(uint64_t seed, CoreOptions options, WorldFaults given)
     : faults(given), random_(seed), options_(std::move(options)) {
   store_.graceful = true;
-  for (const Fed& feed : Feeds()) {
-    if (store_.Find(feed.resource.group, feed.resource.plural) == nullptr) {
-      store_.Serve(feed.resource, true);
-    }
+  store_.clock = [this] {
+    return std::chrono::system_clock::time_point(std::chrono::seconds(now_.unix_s));
+  };
+  for (size_t k = 0; k < kWatchedKinds; ++k) {
+    const Resource& resource = CoreFeed::ResourceOf(KindAt(k));
+    if (store_.Find(resource.group, resource.plural) == nullptr) store_.Serve(resource, true);
   }
   now_ = {Instant(std::chrono::seconds(1'000)), 1'800'000'000};
   Restart();
@@ -60,47 +42,32 @@ World::World(uint64_t seed, CoreOptions options, WorldFaults given)
 
 void World::Restart() {
   ways_.clear();
-  core_ = std::make_unique<Core>(options_);
-  // The lists, each of its own moment.
-  for (size_t k = 0; k < Feeds().size(); ++k) {
-    Kind& kind = Of(Feeds()[k].resource);
-    for (const auto& [name, object] : kind.objects) Tell(Feeds()[k].kind, object->json);
-    seen_[k] = store_.version();
-  }
-  core_->Synced();
+  leader_ = std::make_unique<CoreFeed>(store_, options_);
+  leader_->core().Synced();
 }
 
-// As the binder's watches do: what it does not read is not there.
-void World::Tell(Watched kind, Json object) {
-  if (kind == Watched::kPod) ProjectPod(object);
-  if (kind == Watched::kNode) ProjectNode(object);
-  core_->Changed(kind, std::move(object));
+void World::AddStandby() {
+  standby_ = std::make_unique<CoreFeed>(store_, options_);
+  (void)standby_->core().Step(now_);
+}
+
+void World::TakeOver() {
+  for (Way& way : ways_) {
+    if (!way.result && random_.OneIn(2)) Carry(way);
+  }
+  ways_.clear();
+  standby_->Deliver(Watched::kPod, SIZE_MAX);
+  (void)standby_->core().Step(now_);
+  leader_ = std::move(standby_);
+  leader_->core().Synced();
+  AddStandby();
 }
 
 void World::Step() {
-  Effects effects = core_->Step(now_);
+  Effects effects = leader_->core().Step(now_);
+  if (after_step) after_step(effects);
   for (Write& write : effects.writes) ways_.push_back({std::move(write), {}});
   for (Note& note : effects.notes) notes_.push_back(std::move(note));
-}
-
-bool World::Behind(size_t k) {
-  const Kind& kind = Of(Feeds()[k].resource);
-  return !kind.history.empty() && kind.history.back().version > seen_[k];
-}
-
-void World::Deliver(size_t k, size_t most) {
-  Kind& kind = Of(Feeds()[k].resource);
-  auto change =
-      std::upper_bound(kind.history.begin(), kind.history.end(), seen_[k],
-                       [](uint64_t version, const Change& c) { return version < c.version; });
-  for (; change != kind.history.end() && most > 0; ++change, --most) {
-    seen_[k] = change->version;
-    if (std::string_view(change->type) == "DELETED") {
-      core_->Gone(Feeds()[k].kind, change->now->json);
-    } else {
-      Tell(Feeds()[k].kind, change->now->json);
-    }
-  }
 }
 
 WriteResult World::Execute(const Write& write) {
@@ -111,6 +78,9 @@ WriteResult World::Execute(const Write& write) {
   switch (write.kind) {
     case WriteKind::kStatus:
       reply = store_.Update(Of(resources::kSharePods), write.name, write.body, "status", false);
+      break;
+    case WriteKind::kTeamStatus:
+      reply = store_.Update(Of(resources::kTeams), write.name, write.body, "status", false);
       break;
     case WriteKind::kCreateChild:
       reply = CreatePod(write.body);
@@ -183,7 +153,7 @@ void World::Carry(Way& way) {
 }
 
 void World::Answer(size_t at) {
-  core_->Done(*std::move(ways_[at].result));
+  leader_->core().Done(*std::move(ways_[at].result));
   ways_.erase(ways_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
@@ -200,7 +170,11 @@ void World::Tick() {
   switch (random_.Between(0, 5)) {
     case 0:
     case 1:
-      Deliver(any(Feeds().size()), any(8) + 1);
+      leader_->Deliver(KindAt(any(kWatchedKinds)), any(8) + 1);
+      if (standby_ && random_.OneIn(2)) {
+        standby_->Deliver(KindAt(any(kWatchedKinds)), any(8) + 1);
+        (void)standby_->core().Step(now_);
+      }
       break;
     case 2:
     case 3:
@@ -220,10 +194,10 @@ bool World::Settle(Duration at_most) {
   const Instant end = now_.at + at_most;
   for (;;) {
     bool quiet = true;
-    for (size_t k = 0; k < Feeds().size(); ++k) {
-      if (!Behind(k)) continue;
+    for (size_t k = 0; k < kWatchedKinds; ++k) {
+      if (!leader_->Behind(KindAt(k))) continue;
       quiet = false;
-      Deliver(k, SIZE_MAX);
+      leader_->Deliver(KindAt(k), SIZE_MAX);
     }
     for (size_t at = ways_.size(); at-- > 0;) {
       quiet = false;
@@ -233,7 +207,7 @@ bool World::Settle(Duration at_most) {
     Step();
     if (!ways_.empty() || !quiet) continue;
     // Timers that only say things again end too.
-    const Instant next = core_->next();
+    const Instant next = leader_->core().next();
     if (next == kNever) return true;
     if (next > end) return false;
     if (next > now_.at) {
@@ -286,6 +260,12 @@ std::string World::EvictedWrongly(const std::string& pod) {
   int64_t highest = 0;
   for (const Json& known : All(resources::kPriorityClasses)) {
     highest = std::max(highest, known["value"].get<int64_t>());
+  }
+  const std::string team = TextAt(*found, "metadata/annotations/baton.dev~1team", "default");
+  for (const Json& known : All(resources::kTeams)) {
+    const std::string path = TextAt(known, "spec/team");
+    const bool guarantees = k8s::Find(known, "spec/guarantee") != nullptr;
+    if (guarantees && team != path && !team.starts_with(path + "/")) return "";
   }
   return priority < highest ? "" : pod + " has to go, and nobody has a higher priority";
 }
@@ -381,9 +361,7 @@ void World::Stop() {
 
 void World::Reap() {
   Stop();
-  for (size_t k = 0; k < Feeds().size(); ++k) {
-    if (Feeds()[k].kind == Watched::kPod) Deliver(k, SIZE_MAX);
-  }
+  leader_->Deliver(Watched::kPod, SIZE_MAX);
   Step();
   for (const Json& pod : All(resources::kPods)) {
     if (k8s::Find(pod, "metadata/deletionTimestamp") != nullptr) {

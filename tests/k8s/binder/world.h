@@ -4,7 +4,7 @@
 #ifndef BATON_TESTS_K8S_BINDER_WORLD_H_
 #define BATON_TESTS_K8S_BINDER_WORLD_H_
 
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,11 +14,10 @@
 
 #include "base/random.h"
 #include "k8s/binder/core.h"
+#include "tests/k8s/binder/core_feed.h"
 #include "tests/k8s/stand_in/store.h"
 
 namespace baton::k8s::testing {
-
-extern const Resource kClaimsOfWorld, kVolumesOfWorld, kStorageClassesOfWorld;
 
 struct WorldFaults {
   // One in so many writes; 0: none.
@@ -81,10 +80,25 @@ class World {
   // Everything that is under way arrives, and time passes, until nothing more happens; at most so
   // long. False: it does not come to rest.
   bool Settle(Duration at_most = std::chrono::minutes(30));
+  // What the core knew is lost, with the answers to what it wrote; what was not carried out never
+  // is.
   void Restart();
+  // Another core watches too, from now on, and decides nothing.
+  void AddStandby();
+  // The standby leads from now on: of what the leader wrote some is carried out before that. As
+  // the binder's fence has it, the standby has seen all that was written of pods by then. Another
+  // standby is added.
+  void TakeOver();
+  // The watch of that kind breaks.
+  void Relist(Watched kind) { leader_->Relist(kind); }
   void Pass(Duration time);
 
-  Core& core() { return *core_; }
+  Core& core() { return leader_->core(); }
+  // The core that leads, and what it was told.
+  const CoreFeed& leader() const { return *leader_; }
+  const CoreNow& now() const { return now_; }
+  // Called after each step of the core that leads.
+  std::function<void(const Effects&)> after_step;
   Store& store() { return store_; }
   Random& random() { return random_; }
 
@@ -112,14 +126,12 @@ class World {
   };
 
   Kind& Of(const Resource& resource) { return *store_.Find(resource.group, resource.plural); }
-  void Deliver(size_t kind, size_t most);
-  void Tell(Watched kind, Json object);
-  bool Behind(size_t kind);
   void Carry(Way& way);
   WriteResult Execute(const Write& write);
   // As the API server admits a pod: with the priority of its class, and no other.
   Reply CreatePod(Json pod);
-  // A pod is told to go for another, though no class is above its own: a sentence. Empty: one is.
+  // A pod is told to go for another, though no class is above its own, and no team but its own is
+  // guaranteed anything: a sentence. Empty: one is.
   std::string EvictedWrongly(const std::string& pod);
   // The pod has a node, and has not ended.
   bool IsThere(const std::string& pod);
@@ -130,10 +142,10 @@ class World {
   Store store_;
   Random random_;
   const CoreOptions options_;
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<CoreFeed> leader_;
+  std::unique_ptr<CoreFeed> standby_;  // null: there is none
   CoreNow now_;
   std::map<WriteKind, ApiError> refused_;
-  std::map<size_t, uint64_t> seen_;  // version up to which a kind's changes were told
   std::vector<Way> ways_;
   std::vector<Note> notes_;
   uint64_t writes_ = 0;

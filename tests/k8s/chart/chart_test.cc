@@ -200,7 +200,7 @@ TEST(Chart, HasTheSameFilesAsTheTree) {
     EXPECT_EQ(Text(file.path()), Text(kChart + "/crds/" + file.path().filename().string()))
         << file.path() << "; run scripts/render-chart";
   }
-  EXPECT_EQ(crds, (std::set<std::string>{"gpunodes.yaml", "sharepods.yaml"}));
+  EXPECT_EQ(crds, (std::set<std::string>{"gpunodes.yaml", "sharepods.yaml", "teams.yaml"}));
   EXPECT_EQ(Text(kSource + "/docs/monitoring/baton.json"), Text(kChart + "/files/dashboard.json"));
   EXPECT_EQ(Text(kSource + "/docs/monitoring/alerts.yaml"), Text(kChart + "/files/alerts.yaml"));
   // And the manifests have the CRDs.
@@ -243,6 +243,115 @@ TEST(Chart, IsRendered) {
   if (Shell("command -v helm").first != 0) GTEST_SKIP() << "helm was not found";
   const auto [status, said] = Shell(kSource + "/scripts/render-chart --check");
   EXPECT_EQ(status, 0) << said;
+}
+
+// What stands behind `flag` in the arguments of a container.
+std::string ValueOf(const Json& container, const std::string& flag) {
+  for (const std::string argument : container.value("args", Json::array())) {
+    if (argument.starts_with(flag + "=")) return argument.substr(flag.size() + 1);
+  }
+  return "";
+}
+
+// A key's value in a TOML of the chart's.
+std::string Setting(const std::string& toml, const std::string& key) {
+  const std::string begin = "\"" + key + "\" = \"";
+  const size_t at = toml.find(begin);
+  if (at == toml.npos) return "";
+  return toml.substr(at + begin.size(), toml.find('"', at + begin.size()) - at - begin.size());
+}
+
+// No secret is in it, and who writes a file of the keys and who reads it mean the same one.
+void MakesItsOwnKeys(const std::vector<Json>& objects) {
+  std::map<std::string, Json> containers;  // of node and central, by "workload/container"
+  std::map<std::string, std::string> files;
+  std::set<std::string> maps;
+  for (const Json& object : objects) {
+    const std::string kind = object.value("kind", "");
+    EXPECT_NE(kind, "Secret");
+    if (kind == "ConfigMap") {
+      maps.insert("baton-system/" + Name(object));
+      if (const Json file = At(object, "data/batond.toml"); file.is_string()) {
+        files[Name(object)] = file;
+      }
+    }
+    const Json pod = At(object, "spec/template/spec");
+    if (pod.is_null()) continue;
+    for (const Json& volume : pod.value("volumes", Json::array())) {
+      EXPECT_FALSE(volume.contains("secret")) << Name(object) << " " << volume;
+    }
+    for (const char* list : {"initContainers", "containers"}) {
+      for (const Json& container : pod.value(list, Json::array())) {
+        containers[Name(object) + "/" + container.at("name").get<std::string>()] = container;
+      }
+    }
+  }
+  const std::string node = files["baton-node"], central = files["baton-central"];
+  const Json agent = containers["baton-node/agent"], keys = containers["baton-central/agent"];
+  const std::string pair = Setting(node, "secret_key_file");
+  EXPECT_EQ(containers["baton-node/keys"].at("args"), Json({"keygen", "--keep", pair}));
+  EXPECT_EQ(ValueOf(agent, "--public-key-file"), pair + ".pub");
+  EXPECT_EQ(ValueOf(agent, "--central-key-file"), Setting(node, "server_public_key_file"));
+  EXPECT_FALSE(Setting(node, "server_public_key_file").empty());
+  EXPECT_EQ(ValueOf(keys, "--nodes-file"), Setting(central, "nodes_file"));
+  const std::string of_central = containers["baton-central/key-pair"].at("args").at(2);
+  EXPECT_EQ(ValueOf(keys, "--public-key-file"), of_central + ".pub");
+  EXPECT_EQ(ValueOf(keys, "--central-key"), ValueOf(agent, "--central-key"));
+  EXPECT_TRUE(maps.contains(ValueOf(keys, "--central-key"))) << ValueOf(keys, "--central-key");
+  for (const auto& [name, file] : files) {
+    const std::string toml = ::testing::TempDir() + "/" + name + std::to_string(getpid());
+    std::ofstream(toml) << file;
+    const auto [checked, said] = Shell(std::string(BATOND) + " --file-only --check-config " + toml);
+    EXPECT_EQ(checked, 0) << said;
+    fs::remove(toml);
+  }
+}
+
+TEST(Chart, OneBatondForTheClusterMakesItsOwnKeys) {
+  MakesItsOwnKeys(Documents(Rendered("central")));
+}
+
+TEST(Chart, OneValueIsAllThatACentralBatondNeeds) {
+  if (Shell("command -v helm").first != 0) GTEST_SKIP() << "helm was not found";
+  for (const std::string value : {"central.enabled=true", "mode=central"}) {
+    SCOPED_TRACE(value);
+    const std::string render = "helm template baton " + kChart + " -n baton-system --set " + value;
+    const auto [status, text] = Shell(render);
+    ASSERT_EQ(status, 0) << text;
+    // An upgrade changes no key, for there is none in it.
+    EXPECT_EQ(Shell(render).second, text);
+    const std::string path =
+        ::testing::TempDir() + "/one-value-" + std::to_string(getpid()) + ".yaml";
+    std::ofstream(path) << text;
+    MakesItsOwnKeys(Documents(path));
+    fs::remove(path);
+  }
+}
+
+TEST(Chart, KeysThatTheOperatorMadeAreUsedAsBefore) {
+  const auto all = Documents(Rendered("everything"));
+  size_t seen = 0;
+  for (const Json& object : all) {
+    const Json pod = At(object, "spec/template/spec");
+    const std::string file = At(object, "data/batond.toml").is_string()
+                                 ? At(object, "data/batond.toml").get<std::string>()
+                                 : "";
+    for (const char* key : {"server_public_key_file", "nodes_file"}) {
+      EXPECT_EQ(Setting(file, key), "") << Name(object);
+    }
+    if (Name(object) == "baton-central-key") ADD_FAILURE() << "nobody writes it";
+    if (Name(object) != "baton-node" && Name(object) != "baton-central") continue;
+    for (const Json& volume : pod.is_null() ? Json::array() : pod.value("volumes", Json::array())) {
+      if (volume.at("name") != "keys") continue;
+      EXPECT_EQ(At(volume, "secret/secretName"), "baton-keys") << Name(object);
+      ++seen;
+    }
+    if (pod.is_null()) continue;
+    for (const Json& container : pod.at("containers")) {
+      EXPECT_EQ(ValueOf(container, "--central-key"), "") << Name(object);
+    }
+  }
+  EXPECT_EQ(seen, 2u);
 }
 
 TEST(Examples, AskForGpusAsBatonReadsThem) {

@@ -100,8 +100,9 @@ TEST_P(Manifests, ReferencedObjectsExist) {
         EXPECT_TRUE(Has("PersistentVolumeClaim", At(volume, "persistentVolumeClaim/claimName")));
       }
     }
-    std::set<std::string> used;
+    std::set<std::string> used, names;
     for (const Json& container : Containers(workload)) {
+      EXPECT_TRUE(names.insert(container.at("name")).second) << Name(workload) << " " << container;
       for (const Json& mount : container.value("volumeMounts", Json::array())) {
         used.insert(mount.at("name"));
       }
@@ -151,8 +152,9 @@ TEST_P(Manifests, ProgramsKnowTheirFlags) {
       size_t first = 0;
       if (program == "batond") path = BATOND;
       if (program == "baton-frontend") path = FRONTEND;
-      if (program == "baton-k8s") {
-        path = BATON_K8S + std::string(" ") + arguments.at(0).get<std::string>();
+      if (program == "baton-k8s" || program == "baton") {
+        path = (program == "baton" ? BATON : BATON_K8S) + std::string(" ") +
+               arguments.at(0).get<std::string>();
         first = 1;
       }
       if (program == "install") continue;  // coreutils'
@@ -160,6 +162,7 @@ TEST_P(Manifests, ProgramsKnowTheirFlags) {
       programs.insert(program);
       for (size_t i = first; i < arguments.size(); ++i) {
         const std::string flag = Flag(arguments[i]);
+        if (!flag.starts_with('-')) continue;
         EXPECT_TRUE(Lists(help_of(path), flag)) << path << " has no " << flag << ":\n"
                                                 << help_of(path);
       }
@@ -242,10 +245,10 @@ TEST_P(Manifests, ContainersHaveNoExtraPrivileges) {
       const Json path = At(volume, "hostPath/path");
       if (path.is_null()) continue;
       EXPECT_TRUE(node) << Name(workload) << " " << volume;
-      EXPECT_TRUE(
-          std::set<std::string>({"/run/baton", "/run/baton-locks", "/var/lib/baton",
-                                 std::string(kHostHookDir), "/var/lib/kubelet/device-plugins"})
-              .contains(path))
+      EXPECT_TRUE(std::set<std::string>({"/run/baton", "/run/baton-locks", "/var/lib/baton",
+                                         "/var/lib/baton/keys", std::string(kHostHookDir),
+                                         "/var/lib/kubelet/device-plugins"})
+                      .contains(path))
           << path;
     }
     for (const Json& container : Containers(workload)) {

@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "k8s/api/client.h"
+#include "k8s/keys/link_keys.h"
 #include "tests/k8s/end_to_end/real_api_server.h"
 #include "tests/temp_folder.h"
 
@@ -39,7 +41,7 @@ class ChartAtTheApiServer : public ::testing::Test {
     server_ = std::move(*server);
     Must({"apply", "--server-side", "-f", kTree + "/k8s/crds"});
     Must({"wait", "--for=condition=Established", "--timeout=60s", "crd/sharepods.baton.dev",
-          "crd/gpunodes.baton.dev"});
+          "crd/gpunodes.baton.dev", "crd/teams.baton.dev"});
     Must({"create", "namespace", "baton-system"});
     Must({"create", "namespace", "vision"});
   }
@@ -69,6 +71,26 @@ class ChartAtTheApiServer : public ::testing::Test {
     Json pod = Pod(name, Json::object());
     pod["spec"]["containers"][0]["resources"] = {{"limits", {{resource, "30"}}}};
     return pod;
+  }
+  // A token of a pod that is made for it, as the kubelet asks for one.
+  static ClusterConfig TokenOnNode(Client& admin, const std::string& account,
+                                   const std::string& node) {
+    const std::string name = account + "-on-" + node;
+    const auto pod = admin.Create(resources::kPods, {"baton-system", name},
+                                  Pod(name, {{"nodeName", node}, {"serviceAccountName", account}}));
+    EXPECT_TRUE(pod) << pod.error().message;
+    ClusterConfig config = server_->admin();
+    config.token =
+        Must({"--namespace", "baton-system", "create", "token", account, "--bound-object-kind",
+              "Pod", "--bound-object-name", name, "--bound-object-uid", pod ? UidOf(*pod) : ""});
+    config.token.erase(config.token.find_last_not_of('\n') + 1);
+    return config;
+  }
+  static void MakeNode(Client& admin, const std::string& name) {
+    const auto made =
+        admin.Create(resources::kNodes, {"", name},
+                     {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}});
+    ASSERT_TRUE(made || made.error().exists()) << made.error().message;
   }
   // How many lines say it.
   static size_t Count(const std::string& text, const std::string& part) {
@@ -164,6 +186,34 @@ TEST_F(ChartAtTheApiServer, OnlyPodsThatAskForGpusReachTheWebhook) {
   Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
 }
 
+TEST_F(ChartAtTheApiServer, TeamsAreChecked) {
+  // Empty: it is taken.
+  const auto refusal = [&](const std::string& spec) -> std::string {
+    const auto [status, said] = server_->KubectlFile(
+        {"apply", "--dry-run=server"},
+        "apiVersion: baton.dev/v1alpha1\nkind: Team\nmetadata: {name: t}\nspec: " + spec + "\n");
+    return status == 0 ? "" : said;
+  };
+  EXPECT_EQ(refusal("{team: research}"), "");
+  EXPECT_EQ(refusal("{team: research/vision, weight: 3, guarantee: {gpus: 8, memory: 640Gi}, "
+                    "ceiling: {gpus: \"16.5\", memory: 1Ti}}"),
+            "");
+  EXPECT_EQ(refusal("{team: research, guarantee: {gpus: 8}, ceiling: {memory: 1Gi}}"), "");
+  const auto refused = [&](const std::string& spec, const std::string& words) {
+    EXPECT_NE(refusal(spec).find(words), std::string::npos) << spec << "\n" << refusal(spec);
+  };
+  refused("{team: research, guarantee: {gpus: 8}, ceiling: {gpus: \"7.5\"}}",
+          "the guarantee is above the ceiling; raise the ceiling or lower the guarantee");
+  refused("{team: research, guarantee: {memory: 2Ti}, ceiling: {memory: 1025Gi}}",
+          "the guarantee is above the ceiling");
+  refused("{weight: 3}", "spec.team: Required value");
+  refused("{team: a//b}", "spec.team: Invalid value");
+  refused("{team: a, weight: 0}", "spec.weight: Invalid value");
+  refused("{team: a, ceiling: {gpus: many}}", "spec.ceiling.gpus");
+  refused("{team: a, ceiling: {gpus: -1}}", "spec.ceiling.gpus");
+  refused("{team: a, guarantee: {}}", "spec.guarantee");
+}
+
 // The library in one of them runs in all pods with a share.
 TEST_F(ChartAtTheApiServer, NoPodMountsBatonsFoldersOfTheNode) {
   Must({"apply", "--server-side", "-f", kTree + "/k8s/manifests/baton.yaml"});
@@ -234,22 +284,8 @@ TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
   Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
   auto admin = Client::Make(server_->admin());
   ASSERT_TRUE(admin);
-  for (const char* node : {"n1", "n2"}) {
-    ASSERT_TRUE(
-        (*admin)->Create(resources::kNodes, {"", node},
-                         {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", node}}}}));
-  }
-  const auto agent =
-      (*admin)->Create(resources::kPods, {"baton-system", "agent"},
-                       Pod("agent", {{"nodeName", "n1"}, {"serviceAccountName", "baton-node"}}));
-  ASSERT_TRUE(agent) << agent.error().message;
-  ClusterConfig config = server_->admin();
-  // As the kubelet asks for the token of a pod.
-  config.token =
-      Must({"--namespace", "baton-system", "create", "token", "baton-node", "--bound-object-kind",
-            "Pod", "--bound-object-name", "agent", "--bound-object-uid", UidOf(*agent)});
-  config.token.erase(config.token.find_last_not_of('\n') + 1);
-  auto client = Client::Make(config);
+  for (const char* node : {"n1", "n2"}) MakeNode(**admin, node);
+  auto client = Client::Make(TokenOnNode(**admin, "baton-node", "n1"));
   ASSERT_TRUE(client);
   const auto tell = [&](const std::string& node) {
     const Json object{
@@ -318,12 +354,17 @@ TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
   const Json gets{{"achieved", "29.9"},
                   {"gpuSeconds", 7},
                   {"reasons", {"it asks for 30 %"}},
+                  {"advice", {{{"request", "13"}, {"summary", "request 13"}}}},
                   {"conditions", condition("Attached")}};
   std::string refused;
   while ((refused = say("n2", gets)).empty() && MonotonicNow() < end) {
   }
   EXPECT_NE(refused.find("on that node only"), std::string::npos) << refused;
   EXPECT_EQ(say("n1", gets), "");
+  const auto [status, wide] =
+      server_->Kubectl({"-n", "vision", "get", "sharepods", "n1", "-o", "wide"});
+  EXPECT_EQ(status, 0) << wide;
+  EXPECT_NE(wide.find("request 13"), std::string::npos) << wide;
   Json paused = condition("Attached");
   paused.push_back(condition("Paused").front());
   EXPECT_EQ(say("n1", {{"achieved", "30.0"}, {"conditions", paused}}), "");
@@ -342,6 +383,80 @@ TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
   const Resource secrets{"", "v1", "secrets", "Secret", true};
   EXPECT_EQ((*client)->List(secrets, "baton-system").error().status, 403);
   EXPECT_EQ((*client)->List(resources::kNodes, "").error().status, 403);
+}
+
+TEST_F(ChartAtTheApiServer, KeysGoBetweenNodesAndTheCentralBatondByTheirRolesAlone) {
+  Must(
+      {"apply", "--server-side", "--force-conflicts", "-f", kTree + "/k8s/manifests/central.yaml"});
+  Must({"delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "baton"});
+  auto admin = Client::Make(server_->admin());
+  ASSERT_TRUE(admin);
+  for (const char* node : {"k1", "k2"}) MakeNode(**admin, node);
+  auto central = Client::Make(TokenOnNode(**admin, "baton-central", "k1"));
+  auto node = Client::Make(TokenOnNode(**admin, "baton-node", "k2"));
+  ASSERT_TRUE(central && node);
+  const auto text = [](const std::string& path) { return fs::exists(path) ? Text(path) : ""; };
+  const auto eventually = [](const auto& holds) {
+    const Instant end = MonotonicNow() + std::chrono::seconds(30);
+    while (!holds() && MonotonicNow() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return holds();
+  };
+  const TempFolder folder;
+  const std::string key_of_central(40, '1'), key_of_node(40, '2');
+  std::ofstream(folder / "central.key.pub") << key_of_central << "\n";
+  std::ofstream(folder / "node.key.pub") << key_of_node << "\n";
+  LinkKeysOptions options;
+  options.central_key = {"baton-system", "baton-central-key"};
+  options.tell_every = std::chrono::milliseconds(200);
+  options.public_key_file = folder / "central.key.pub";
+  const CentralLinkKeys of_central(**central, options, folder / "nodes");
+  options.public_key_file = folder / "node.key.pub";
+  const NodeLinkKeys of_node(**node, options, "k2", folder / "central.pub");
+  EXPECT_TRUE(eventually([&] { return text(folder / "central.pub") == key_of_central + "\n"; }));
+  const std::string line = "\nk2 " + key_of_node + "\n";
+  EXPECT_TRUE(eventually([&] { return text(folder / "nodes").find(line) != std::string::npos; }));
+  // Where it was deleted the right to create it, by name, is needed too.
+  const Resource maps{"", "v1", "configmaps", "ConfigMap", true};
+  ASSERT_TRUE((*admin)->Delete(maps, options.central_key));
+  EXPECT_TRUE(eventually([&] { return (*admin)->Get(maps, options.central_key).has_value(); }));
+  ASSERT_TRUE((*admin)->Delete(resources::kNodes, {"", "k2"}));
+  EXPECT_TRUE(eventually([&] { return text(folder / "nodes").find(line) == std::string::npos; }));
+
+  // And nothing else.
+  const auto map = [&](const std::string& name) {
+    return Json{{"apiVersion", "v1"},
+                {"kind", "ConfigMap"},
+                {"metadata", {{"name", name}, {"namespace", "baton-system"}}},
+                {"data", {{"public-key", std::string(40, '3')}}}};
+  };
+  const auto may_write = [&](Client& client, const std::string& name) {
+    return client.Apply(maps, {"baton-system", name}, map(name)).has_value();
+  };
+  EXPECT_FALSE(may_write(**node, "baton-central-key"));
+  EXPECT_FALSE(may_write(**node, "baton-node"));
+  for (const char* name : {"baton-node", "baton-central", "another"}) {
+    EXPECT_FALSE(may_write(**central, name)) << name;
+  }
+  const Resource secrets{"", "v1", "secrets", "Secret", true};
+  for (Client* client : {central->get(), node->get()}) {
+    EXPECT_EQ(client->List(secrets, "baton-system").error().status, 403);
+    EXPECT_EQ(client->Get(maps, {"baton-system", "baton-node"}).error().status, 403);
+  }
+  EXPECT_EQ((*central)->List(resources::kPods, "").error().status, 403);
+  // A node tells its own key alone.
+  Json other{
+      {"apiVersion", "baton.dev/v1alpha1"},
+      {"kind", "GpuNode"},
+      {"metadata", {{"name", "k1"}, {"annotations", {{"baton.dev/public-key", key_of_node}}}}}};
+  EXPECT_TRUE(eventually([&] {
+    const auto said =
+        (*node)->Apply(resources::kGpuNodes, {"", "k1"}, other, {}, true, "baton-keys");
+    return !said && said.error().message.find("of that node only") != std::string::npos;
+  }));
+  (*central)->Stop();
+  (*node)->Stop();
 }
 
 }  // namespace

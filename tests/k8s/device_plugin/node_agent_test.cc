@@ -19,6 +19,7 @@
 
 #include "base/time.h"
 #include "k8s/types/gpu_node.h"
+#include "ledger/ledger.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
 #include "tests/k8s/stand_in/api_server.h"
@@ -128,6 +129,7 @@ class Agent : public ::testing::Test {
     options.socket_dir = folder_ / sockets;
     options.report_every = std::chrono::milliseconds(100);
     options.paused_after = std::chrono::milliseconds(300);
+    options.advise_every = std::chrono::milliseconds(200);
     options.away_after = std::chrono::milliseconds(500);
     options.by_cgroup = by_cgroup;
     options.mounts_hook = [this] { return mounts_hook_.load(); };
@@ -570,6 +572,50 @@ TEST_F(Agent, ReportsAchievedSharesOnSharePods) {
   EXPECT_EQ(status.at("conditions").size(), 2u);
   EXPECT_TRUE(status.at("gpuSeconds").is_number_integer());
   EXPECT_FALSE(status.contains("reasons")) << "it gets nothing any more";
+}
+
+TEST_F(Agent, TellsSharePodsWhatFitsTheirUse) {
+  ASSERT_EQ(batond_.Stop(), 0);
+  {  // a tenth of a GPU over 29 hours, by a pod of that name
+    std::string trouble;
+    ledger::LedgerOptions options;
+    options.database = "sqlite:" + (folder_ / "state/ledger.sqlite");
+    auto ledger = ledger::Ledger::Open(options, &trouble);
+    ASSERT_TRUE(ledger) << ledger.error().message;
+    ledger::Batch batch;
+    batch.source = std::string(32, 'b');
+    batch.seq = 1;
+    batch.to = ledger::WallNow() - std::chrono::hours(30);
+    ASSERT_TRUE((*ledger)->Apply(batch));
+    batch.seq = 2;
+    batch.to = ledger::WallNow() - std::chrono::hours(1);
+    ledger::Sample sample;
+    sample.gpu = "GPU-b";
+    sample.owner = {"vision/a", "vision", "", ""};
+    sample.total.held_ns = int64_t{29} * 360 * 1'000'000'000;
+    batch.samples = {sample};
+    ASSERT_TRUE((*ledger)->Apply(batch));
+  }
+  ASSERT_TRUE(batond_.Start()) << batond_.Log();
+  const Json share_pod =
+      api_.Put(resources::kSharePods, Json{{"metadata", {{"name", "a"}, {"namespace", "vision"}}}});
+  Json pod = PodOnNode("a", "60", "80");
+  pod["metadata"]["ownerReferences"] = Json::parse(
+      R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "a", "controller": true}])");
+  pod["metadata"]["ownerReferences"][0]["uid"] = UidOf(share_pod);
+  api_.Put(resources::kPods, pod);
+  StartAgent();
+  const auto advice = [&] {
+    return Status(resources::kSharePods, {"vision", "a"}).value("advice", Json());
+  };
+  ASSERT_TRUE(api_.WaitFor([&] { return advice().is_array(); }));
+  EXPECT_EQ(advice()[0].at("request"), "13");
+  EXPECT_EQ(advice()[0].at("summary"), "request 13");
+  EXPECT_NE(advice()[0].at("reasons").dump().find("far above its use"), std::string::npos);
+  // It follows, and ends where the request fits.
+  SetRequest(pod, "15");
+  api_.Put(resources::kPods, pod);
+  EXPECT_TRUE(api_.WaitFor([&] { return advice().is_null(); })) << advice();
 }
 
 // A pod of idle priority beside one that holds the GPU.

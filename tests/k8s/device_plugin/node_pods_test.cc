@@ -42,6 +42,24 @@ TEST(DesiredPods, FollowTheAnnotations) {
   EXPECT_EQ(pod.team, "research/vision");
   EXPECT_EQ(pod.wishes.gpus, std::vector<std::string>{"GPU-a"});
   EXPECT_EQ(pod.wishes.mode, "time-slice");
+  EXPECT_EQ(pod.asked_at, 0);
+}
+
+// So the books know how long it waited for its place. Pods of before that was said stay as they
+// are.
+TEST(DesiredPods, SayWhenTheyWereAskedFor) {
+  Json bound = BoundPod();
+  bound["metadata"]["creationTimestamp"] = "2026-11-16T00:00:00Z";
+  const BatondPod wanted = DesiredPods(bound, 256)->front();
+  EXPECT_EQ(wanted.asked_at, 1'794'787'200);
+  EXPECT_EQ(RequestFor({Kind::kCreate, wanted}, true).at("asked_at"), 1'794'787'200);
+  BatondPod before = wanted;
+  before.asked_at = 0;
+  EXPECT_TRUE(Difference({{wanted.name, wanted}}, {{before.name, before}}, [](const std::string&) {
+                return false;
+              }).empty());
+  bound["metadata"]["creationTimestamp"] = "yesterday";
+  EXPECT_EQ(DesiredPods(bound, 256)->front().asked_at, 0);
 }
 
 TEST(DesiredPods, OfIdlePriorityHaveRoomAndNoRequest) {
@@ -344,6 +362,25 @@ TEST(Reports, CombineGpusAndListNotableReasons) {
   next = ReportOf({a, b});
   EXPECT_TRUE(next.idle && next.paused);
   EXPECT_TRUE(WorthTelling(report, next));
+}
+
+TEST(Advice, IsForSharePodsInTheirSpelling) {
+  const Json answer = Json::parse(R"({"rows": [
+      {"pod": "vision/a", "what": "memory", "why": "it is high", "set": {"memory": 4831838208}},
+      {"pod": "vision/a", "what": "request", "why": "it is low", "set": {"request": 12.5}},
+      {"pod": "vision/a2", "what": "request", "why": "", "set": {"request": 1}},
+      {"pod": "vision/b/eval", "what": "limit", "why": "", "set": {"limit": 80.0}}]})");
+  EXPECT_EQ(AdviceOf(answer, {"vision/a"}), Json::parse(R"([{"request": "12.5", "memory": "4608Mi",
+      "summary": "request 12.5, memory 4608Mi",
+      "reasons": ["memory: it is high", "request: it is low"]}])"));
+  EXPECT_EQ(AdviceOf(answer, {"vision/b/trainer", "vision/b/eval"}),
+            Json::parse(R"([{"container": "eval", "limit": "80", "summary": "eval: limit 80",
+                             "reasons": ["limit: "]}])"));
+  EXPECT_EQ(AdviceOf(answer, {"vision/c"}), Json::array());
+  for (const char* text : {"null", "[]", R"({"rows": 5})", R"({"rows": [5, {"pod": "a"}]})",
+                           R"({"rows": [{"pod": "a", "set": {"request": "x", "memory": -5}}]})"}) {
+    EXPECT_EQ(AdviceOf(Json::parse(text), {"a"}), Json::array()) << text;
+  }
 }
 
 // What a person would say: neither each moment in which a pod waits for a short request, nor each

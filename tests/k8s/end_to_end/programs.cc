@@ -114,7 +114,7 @@ void InstallBaton(const RealApiServer& server) {
   apply({"create", "namespace", "baton-system"});
   apply({"apply", "-f", BATON_SOURCE "/k8s/crds"});
   apply({"wait", "--for=condition=Established", "--timeout=60s", "crd/sharepods.baton.dev",
-         "crd/gpunodes.baton.dev"});
+         "crd/gpunodes.baton.dev", "crd/teams.baton.dev"});
   // Without the webhooks, behind which nobody is, and without the policies, which want the agents'
   // tokens to name a node: tokens from a file cannot (chart/server_test.cc tests the policies).
   const std::string objects =

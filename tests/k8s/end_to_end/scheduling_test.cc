@@ -66,10 +66,13 @@ class KubernetesPods : public ::testing::Test {
 // As KubernetesPods, with a webhook on loopback that the API server asks.
 class KubernetesWebhook : public KubernetesPods {
  protected:
-  void StartWebhook(const std::vector<std::string>& more = {}) {
+  void StartWebhook(const std::vector<std::string>& more = {},
+                    const std::vector<std::string>& teams = {"research/vision"}) {
     // Below those that the kernel gives to whoever connects.
     const std::string port = std::to_string(20'000 + getpid() % 12'000);
-    std::ofstream(folder_.path() + "/teams.toml") << "[[team]]\nname = \"research/vision\"\n";
+    std::ofstream file(folder_.path() + "/teams.toml");
+    for (const std::string& team : teams) file << "[[team]]\nname = \"" << team << "\"\n";
+    file.close();
     std::vector<std::string> command = {"baton-k8s",       "webhook",
                                         "--listen",        "127.0.0.1:" + port,
                                         "--name",          "127.0.0.1",
@@ -111,6 +114,51 @@ class KubernetesWebhook : public KubernetesPods {
   }
   std::unique_ptr<bench::Process> webhook_;
 };
+
+TEST_F(KubernetesWebhook, FillsInFlavors) {
+  ASSERT_NO_FATAL_FAILURE(StartWebhook(
+      {"--flavor", "small=request=10,memory=4Gi", "--flavor", "medium=request=25,limit=50"}));
+  const auto apply = [&](const Json& object) {
+    return server_->KubectlFile({"apply", "--server-side", "--force-conflicts"}, object.dump());
+  };
+  Json share_pod{
+      {"apiVersion", "baton.dev/v1alpha1"},
+      {"kind", "SharePod"},
+      {"metadata", {{"name", "sized"}, {"namespace", "default"}}},
+      {"spec",
+       {{"gpu", {{"flavor", "small"}}},
+        {"template",
+         {{"spec", {{"containers", Json::array({{{"name", "main"}, {"image", "none"}}})}}}}}}}};
+  const auto gpu = [&] {
+    return MustDo(client_->Get(resources::kSharePods, {"default", "sized"})).at("spec").at("gpu");
+  };
+  auto [status, said] = apply(share_pod);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_EQ(gpu(),
+            Json({{"flavor", "small"}, {"request", "10"}, {"limit", "100"}, {"memory", "4Gi"}}));
+  // The file again, as GitOps does, then with another flavor, then by a patch.
+  std::tie(status, said) = apply(share_pod);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_EQ(gpu().at("request"), "10");
+  share_pod["spec"]["gpu"]["flavor"] = "medium";
+  std::tie(status, said) = apply(share_pod);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_EQ(gpu().at("request"), "25");
+  EXPECT_EQ(gpu().at("limit"), "50");
+  MustDo(client_->Patch(resources::kSharePods, {"default", "sized"}, PatchKind::kMerge,
+                        {{"spec", {{"gpu", {{"flavor", "small"}}}}}}));
+  EXPECT_EQ(gpu().at("request"), "10");
+  EXPECT_EQ(gpu().at("memory"), "4Gi");
+
+  Json pod = Pod("sized", "1", "1", {{"baton.dev/flavor", "medium"}});
+  pod["spec"]["containers"][0].erase("resources");
+  MustDo(client_->Create(resources::kPods, {"default", "sized"}, pod));
+  const Json made = MustDo(client_->Get(resources::kPods, {"default", "sized"}));
+  const Json& resources = made.at("spec").at("containers").at(0).at("resources");
+  EXPECT_EQ(resources.at("limits").at(std::string(kShareResource)), "25");
+  EXPECT_EQ(resources.at("requests").at(std::string(kShareResource)), "25");
+  EXPECT_EQ(TextAt(made, "spec/schedulerName"), kScheduler);
+}
 
 TEST_F(KubernetesWebhook, GivesPodsTheHookAndSaysWhatIsWrong) {
   ASSERT_NO_FATAL_FAILURE(StartWebhook());
@@ -226,6 +274,97 @@ TEST_F(KubernetesWebhook, RenewsItsCertificateWithoutARefusal) {
   std::printf("figure kubernetes_webhook_reviewed %d over %d bundles\n", reviewed, bundles);
   // A new authority is added before it is used, and the old one goes afterwards.
   EXPECT_GE(bundles, 5);
+}
+
+std::string PlaceOf(Client& client, const std::string& name);
+
+TEST_F(KubernetesWebhook, TeamTakesBackWhatItIsGuaranteed) {
+  const auto make_team = [&](const std::string& name, const Json& spec) {
+    MustDo(client_->Create(resources::kTeams, {"", name},
+                           {{"apiVersion", "baton.dev/v1alpha1"},
+                            {"kind", "Team"},
+                            {"metadata", {{"name", name}}},
+                            {"spec", spec}}));
+  };
+  make_team("a", {{"team", "research/a"}, {"guarantee", {{"gpus", 2}}}});
+  make_team("b", {{"team", "research/b"}, {"ceiling", {{"gpus", 3}}}});
+  // It is below the ceiling of the team above it.
+  make_team("wrong", {{"team", "research/b/x"}, {"guarantee", {{"gpus", 4}}}});
+  ASSERT_NO_FATAL_FAILURE(StartWebhook({"--check-quotas"}, {"research/a", "research/b"}));
+  MustDo(CreateNode(*client_, "gpu-0", 4, 80 * 1024));
+  MustDo(TellGpus(*client_, "gpu-0", 4, 80 * 1024));
+  auto binder = StartProgram(folder_, "binder",
+                             {"baton-k8s", "binder", "--listen", "", "--no-leader-election",
+                              "--kubeconfig", server_->KubeconfigOf("baton-binder")});
+  const auto of = [](const std::string& name, const std::string& team, const char* share = "100") {
+    return Pod(name, share, "16", {{"baton.dev/team", team}});
+  };
+  const auto condition = [&](const Resource& resource, const ObjectName& name,
+                             const std::string& type, const std::string& field) {
+    const auto object = client_->Get(resource, name);
+    const Json* list = object ? Find(*object, "status/conditions") : nullptr;
+    if (list == nullptr) return std::string();
+    for (const Json& one : *list) {
+      if (TextAt(one, "type") == type) return TextAt(one, field);
+    }
+    return std::string();
+  };
+  const auto soon = [](const std::function<bool()>& is) { return WaitUntil(is, seconds(30)); };
+  EXPECT_TRUE(soon([&] {
+    return condition(resources::kTeams, {"", "a"}, "InForce", "status") == "True" &&
+           condition(resources::kTeams, {"", "wrong"}, "InForce", "message") ==
+               "quota: team research/b/x is guaranteed 4.0 GPUs, and team research/b may use 3.0 "
+               "at most";
+  }));
+  // More than it may ever use is refused, more than it may use now waits.
+  std::string why;
+  ASSERT_TRUE(soon([&] {
+    Json big = of("big", "research/b", "400");
+    big["metadata"]["annotations"]["baton.dev/count"] = "4";
+    const auto made = client_->Create(resources::kPods, {"default", "big"}, big);
+    why = made ? "" : made.error().message;
+    return why.find("it asks for 4.0 GPUs, and team research/b may use 3.0 at most") !=
+           std::string::npos;
+  })) << why;
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "b-" + std::to_string(i);
+    MustDo(client_->Create(resources::kPods, {"default", name}, of(name, "research/b")));
+    if (i < 3) {
+      EXPECT_TRUE(soon([&] { return !PlaceOf(*client_, name).empty(); })) << name;
+    }
+  }
+  EXPECT_TRUE(soon([&] {
+    return condition(resources::kPods, {"default", "b-3"}, "PodScheduled", "message") ==
+           "TeamCeiling: team research/b may use 3.0 GPUs at most; it uses 3.0, and default/b-3 "
+           "asks for 1.0 more";
+  })) << condition(resources::kPods, {"default", "b-3"}, "PodScheduled", "message");
+  // Its owner comes: one GPU is free, the other one was borrowed.
+  for (const char* name : {"a-0", "a-1"}) {
+    MustDo(client_->Create(resources::kPods, {"default", name}, of(name, "research/a")));
+    EXPECT_TRUE(soon([&] {
+      // What a kubelet does: what is told to end ends.
+      for (const Json& pod : Items(client_->List(resources::kPods, "default"))) {
+        if (Find(pod, "metadata/deletionTimestamp") == nullptr) continue;
+        client_->Delete(resources::kPods, NameOf(pod), "", 0);
+      }
+      return !PlaceOf(*client_, name).empty();
+    })) << name;
+  }
+  int left = 0;
+  for (int i = 0; i < 3; ++i) {
+    left += PlaceOf(*client_, "b-" + std::to_string(i)).empty() ? 0 : 1;
+  }
+  EXPECT_EQ(left, 2) << "one of those that borrowed has gone";
+  EXPECT_TRUE(PlaceOf(*client_, "b-3").empty());
+  EXPECT_TRUE(soon([&] {
+    for (const Json& event : Items(client_->List(resources::kEvents, "default"))) {
+      if (TextAt(event, "note") ==
+          "preempted by default/a-1, whose team is guaranteed what this pod borrowed") {
+        return true;
+      }
+    }
+    return false;
+  }));
 }
 
 // "" where it waits.

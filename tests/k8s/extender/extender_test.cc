@@ -116,6 +116,34 @@ TEST_F(ExtenderTest, BindReservesRoomAndFreesItOnFailure) {
   EXPECT_TRUE(core.PlanBinding(pod, "n1"));
 }
 
+TEST_F(ExtenderTest, NoPodGoesOverACeilingOfItsTeam) {
+  Add("n1", 2);
+  const Json team{{"metadata", {{"name", "research"}}},
+                  {"spec", {{"team", "research"}, {"ceiling", {{"gpus", 1}}}}}};
+  core.Changed(Watched::kTeam, team);
+  const auto of = [](const std::string& name, const std::string& share, const char* path) {
+    Json pod = GpuPodOf(name, share);
+    pod["metadata"]["annotations"]["baton.dev/team"] = path;
+    return pod;
+  };
+  const auto plan = core.PlanBinding(of("a", "60", "research/vision"), "n1");
+  ASSERT_TRUE(plan);
+  core.Ended(*plan, true, true);
+  const Json over = of("b", "60", "research/speech");
+  const std::string why =
+      "team research may use 1.0 GPUs at most; it uses 0.6, and team/b asks for 0.6 more";
+  const Json filtered = core.Filter({{"Pod", over}, {"NodeNames", {"n1"}}});
+  EXPECT_TRUE(filtered["NodeNames"].empty());
+  EXPECT_EQ(filtered["FailedNodes"]["n1"], why);
+  const auto refused = core.PlanBinding(over, "n1");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, why);
+  EXPECT_TRUE(
+      core.Filter({{"Pod", of("c", "60", "ops")}, {"NodeNames", {"n1"}}})["FailedNodes"].empty());
+  core.Gone(Watched::kTeam, team);
+  EXPECT_TRUE(core.PlanBinding(over, "n1"));
+}
+
 TEST_F(ExtenderTest, RandomRequestsAreHarmless) {
   Add("n1", 1);
   for (const char* text : {"{}", R"({"Pod": 3})", R"({"Pod": {}})", R"({"Pod": {}, "Nodes": []})",

@@ -434,25 +434,38 @@ def quota(cluster):
 
 
 def central(cluster):
-    """One batond for the cluster, by the documentation's commands: shares, ten kills of it, rollouts, a kill of
-    the relay; then back to a batond on the node."""
+    """One batond for the cluster, by the documentation's commands, with keys that nobody made: first its books
+    alone, then its tokens: shares, ten kills of it, rollouts, a kill of the relay; then back to a batond on the
+    node."""
     volume = cluster.work / "central-volume"
     volume.mkdir(exist_ok=True)
     cluster.inside("chown", "65532:65532", volume)
     cluster.apply(json.dumps({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "central"}, "spec": {
         "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(volume)},
         "persistentVolumeReclaimPolicy": "Retain"}}))
-    cluster.shell("rm -rf keys")
-    cluster.kubectl("-n", SYSTEM, "delete", "secret", "baton-keys", "--ignore-not-found")
-    cluster.shell(cluster.documented("## One batond for the cluster").replace("gpu-1 gpu-2", NODE).replace(
-        "gpu-*", f"{NODE[:-1]}*"))
+
+    def keys():
+        node = cluster.get("gpunode", NODE)["metadata"]["annotations"]["baton.dev/public-key"]
+        return node, cluster.get("configmap", "baton-central-key", namespace=SYSTEM)["data"]["public-key"]
+
+    cluster.shell(cluster.documented("## One batond for the cluster"))
+    cluster.await_baton()
+    pods, file = three(cluster)
+    begin = time.monotonic()
+    wait_for("the pod in the central books", lambda: "default/a" in cluster.kubectl(
+        "-n", SYSTEM, "exec", "deploy/baton-central", "-c", "batond", "--", "baton", "report", "--by", "node,pod"), 60)
+    booked = f"booked after {time.monotonic() - begin:.0f} s"
+    cluster.remove_all()
+    made = keys()
+    cluster.shell("helm upgrade baton k8s/chart/baton -n baton-system --set mode=central")
     cluster.kubectl("-n", SYSTEM, "rollout", "status", "deployment/baton-central", "--timeout=120s")
     cluster.await_baton()
+    assert keys() == made, "an upgrade changes no key"
     pods, file = three(cluster)
     got, overlaps = cluster.shares(file, 8, *pods)
     near("shares", got, [60, 30, 10], 2)
     assert overlaps == 0
-    said = ["killed: " + killed_ten_times(cluster, "batond", pods, file)]
+    said = [booked, "killed: " + killed_ten_times(cluster, "batond", pods, file)]
     gaps = []
     for _ in range(3):
         before = {p["metadata"]["uid"] for p in cluster.system_pods("central")}

@@ -14,8 +14,6 @@ std::string Dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string NowText() { return Timestamp(std::chrono::system_clock::now()); }
-
 Json& Meta(Json& object) {
   Json& meta = object["metadata"];
   if (!meta.is_object()) meta = Json::object();
@@ -241,6 +239,8 @@ std::optional<Test> ParseFieldSelector(const std::string& text, const Resource& 
   };
 }
 
+std::string Store::NowText() const { return Timestamp(clock()); }
+
 Store::Store() {
   const auto core = [this](const char* plural, const char* kind, bool namespaced, bool status) {
     Serve({"", "v1", plural, kind, namespaced}, status);
@@ -272,6 +272,7 @@ Store::Store() {
   Serve(resources::kPriorityClasses, false);
   Serve(resources::kSharePods, true);
   Serve(resources::kGpuNodes, true);
+  Serve(resources::kTeams, true);
 }
 
 void Store::Serve(const Resource& resource, bool status) {
@@ -566,7 +567,7 @@ Reply Store::Delete(Kind& kind, const ObjectName& name, const Json& options, boo
   Json object = old->json;
   const Json* before = k8s::Find(object, "metadata/deletionGracePeriodSeconds");
   if (before != nullptr && *before <= grace) return {200, old->text};
-  const auto when = std::chrono::system_clock::now() + std::chrono::seconds(grace);
+  const auto when = clock() + std::chrono::seconds(grace);
   object["metadata"]["deletionTimestamp"] = Timestamp(when);
   object["metadata"]["deletionGracePeriodSeconds"] = grace;
   return {200, Commit(kind, name, std::move(object), "MODIFIED")->text};

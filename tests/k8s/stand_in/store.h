@@ -5,6 +5,7 @@
 #ifndef BATON_TESTS_K8S_STAND_IN_STORE_H_
 #define BATON_TESTS_K8S_STAND_IN_STORE_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -93,13 +94,16 @@ class Store {
   std::set<ObjectName> budgeted;  // pods that a PodDisruptionBudget keeps
 
   size_t history_max = 50'000;  // changes of a kind that watches may begin from
-  bool graceful = true;         // a bound pod that is deleted stays, until it is deleted with 0
+  // By which objects are dated.
+  std::function<std::chrono::system_clock::time_point()> clock = std::chrono::system_clock::now;
+  bool graceful = true;  // a bound pod that is deleted stays, until it is deleted with 0
 
  private:
   StoredPtr Commit(Kind& kind, const ObjectName& name, Json object, const char* type);
   Reply Replace(Kind& kind, const ObjectName& name, const StoredPtr& old, Json object,
                 const std::string& subresource, bool dry_run);
   void ServeDefinition(Json& definition);
+  std::string NowText() const;
 
   uint64_t version_ = 1;
   uint64_t serial_ = 0;

@@ -76,11 +76,16 @@ TEST(GpuNode, GpusAreGuessedFromCapacityAndLabels) {
   EXPECT_EQ(cards[1].uuid, "n1/1");
   EXPECT_EQ(cards[1].memory_mib, 81'559u);
   EXPECT_EQ(cards[1].model, "NVIDIA-H100-80GB-HBM3");
-  const auto ours = GuessedCards(Parsed(R"({"metadata": {"name": "n2"}, "status": {"allocatable":
+  const auto no_labels = GuessedCards(Parsed(R"({"metadata": {"name": "n2"}, "status":
+      {"allocatable": {"nvidia.com/gpu": "4", "baton.dev/gpu-memory": "1280"}}})"),
+                                      256);
+  ASSERT_EQ(no_labels.size(), 4u);
+  EXPECT_EQ(no_labels[0].memory_mib, 81'920u);
+  // Of those its GpuNode tells.
+  EXPECT_TRUE(GuessedCards(Parsed(R"({"metadata": {"name": "n2"}, "status": {"allocatable":
       {"baton.dev/gpu-share": "400", "baton.dev/gpu-memory": "1280"}}})"),
-                                 256);
-  ASSERT_EQ(ours.size(), 4u);
-  EXPECT_EQ(ours[0].memory_mib, 81'920u);
+                           256)
+                  .empty());
   EXPECT_TRUE(GuessedCards(Parsed(R"({"metadata": {"name": "n3"}})"), 256).empty());
 }
 

@@ -312,5 +312,23 @@ TEST(GpuPod, OnlyFinishedPodsTakeNoRoom) {
   EXPECT_FALSE(TakesRoom(Parsed(R"({"status": {"phase": "Succeeded"}})")));
 }
 
+TEST(GpuPod, MaySayHowItsNodeAndItsGpuAreChosen) {
+  Json pod = Parsed(R"({"metadata": {"name": "a", "annotations": {
+          "baton.dev/node-policy": "spread", "baton.dev/gpu-policy": "binpack"}},
+      "spec": {"containers": [{"name": "main", "resources": {"limits": {
+          "baton.dev/gpu-share": "30"}}}]}})");
+  const auto read = ReadGpuPod(pod, 256);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->request.node_rule, devmgr::Rule::kSpread);
+  EXPECT_EQ(read->request.card_rule, devmgr::Rule::kBinpack);
+  pod["metadata"]["annotations"]["baton.dev/gpu-policy"] = "fgd";
+  const auto refused = ReadGpuPod(pod, 256);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("'fgd' is none of binpack, spread"), std::string::npos)
+      << refused.error().message;
+  pod["metadata"].erase("annotations");
+  EXPECT_EQ(ReadGpuPod(pod, 256)->request.node_rule, std::nullopt);
+}
+
 }  // namespace
 }  // namespace baton::k8s::testing

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "k8s/api/base64.h"
 #include "k8s/api/object.h"
+#include "k8s/types/flavors.h"
 
 namespace baton::k8s {
 namespace {
@@ -88,6 +89,45 @@ TEST(Admission, OnlyPodsThatRequestGpusAreMutated) {
   // Once more, as the API server does where another webhook changed the pod.
   EXPECT_FALSE(Asked(ReviewOf(wanted), AdmissionKind::kMutate).contains("patch"));
   EXPECT_FALSE(Asked(ReviewOf(PlainPod(Json::object())), AdmissionKind::kMutate).contains("patch"));
+}
+
+TEST(Admission, FlavorsAreFilledInWhereAPodOrSharePodNamesOne) {
+  AdmissionOptions options;
+  options.inject.flavors =
+      ParseFlavors({"small=request=10,memory=4Gi", "medium=request=25,limit=50"}).value();
+  const auto mutated = [&](const Json& object, const Json& old = nullptr) {
+    const Json response = Asked(ReviewOf(object, old), AdmissionKind::kMutate, options);
+    EXPECT_EQ(response["allowed"], true) << response;
+    return response.contains("patch") ? object.patch(FromText(FromBase64(response["patch"])))
+                                      : object;
+  };
+  const Json pod = mutated(PlainPod(Json::object(), {{"baton.dev/flavor", "small"}}));
+  EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["limits"],
+            Json({{"baton.dev/gpu-share", "10"}, {"baton.dev/gpu-memory", "16"}}));
+  EXPECT_EQ(pod["spec"]["schedulerName"], "baton");
+  EXPECT_EQ(Refusal(pod, nullptr, options), "");
+  EXPECT_EQ(Warnings(pod, options), "[]") << "it has a memory cap by its flavor";
+  // It is looked up once.
+  Json annotated = pod;
+  annotated["metadata"]["annotations"]["baton.dev/flavor"] = "medium";
+  EXPECT_NE(Refusal(annotated, pod, options).find("gets its flavor when it is created"),
+            std::string::npos);
+
+  const Json share_pod = mutated(PlainSharePod(R"({"flavor": "small"})"));
+  EXPECT_EQ(share_pod["spec"]["gpu"]["request"], "10");
+  EXPECT_EQ(Refusal(share_pod, nullptr, options), "");
+  Json patched = share_pod;
+  patched["spec"]["gpu"]["flavor"] = "medium";
+  patched = mutated(patched, share_pod);
+  EXPECT_EQ(patched["spec"]["gpu"]["request"], "25");
+  EXPECT_EQ(patched["spec"]["gpu"]["limit"], "50");
+  EXPECT_EQ(Refusal(patched, share_pod, options), "");
+  EXPECT_EQ(mutated(patched, patched), patched);
+
+  const Json refused =
+      Asked(ReviewOf(PlainSharePod(R"({"flavor": "smal"})")), AdmissionKind::kMutate, options);
+  EXPECT_EQ(refused["status"]["message"],
+            "spec.gpu.flavor: there is no flavor 'smal'; did you mean 'small'?");
 }
 
 TEST(Admission, BothPhasesRefuseWithTheSameMessage) {

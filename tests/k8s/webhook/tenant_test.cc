@@ -8,6 +8,7 @@
 #include "k8s/api/base64.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
+#include "k8s/types/team.h"
 #include "k8s/webhook/admission.h"
 
 namespace baton::k8s {
@@ -32,6 +33,11 @@ class Facts : public ClusterFacts {
     ++asked;
     return pods;
   }
+  Result<void> AdmitEver(const devmgr::PodRequest& request) override {
+    teams.Settle();
+    return teams.quotas().AdmitEver(request);
+  }
+  TeamSet teams;
   std::map<std::string, Json> labels;
   std::vector<Json> quotas;
   std::vector<Json> pods;
@@ -277,6 +283,34 @@ TEST_F(HostileTenant, GrowsNotBeyondTheNamespacesQuota) {
   EXPECT_NE(Changed(bound, grown), "");
   EXPECT_EQ(Changed(grown, bound), "");
   EXPECT_EQ(Changed(bound, Pod({{"baton.dev/request", "50"}}, {{"nodeName", "n1"}})), "");
+}
+
+TEST_F(HostileTenant, AsksForNoMoreThanItsTeamMayEverUse) {
+  facts_->teams.Set({{"metadata", {{"name", "vision"}}},
+                     {"spec", {{"team", "research/vision"}, {"ceiling", {{"gpus", "0.5"}}}}}});
+  const std::string sentence =
+      "it asks for 0.8 GPUs, and team research/vision may use 0.5 at most; ask for less, or ask "
+      "the cluster's operator to raise that";
+  EXPECT_EQ(Refused(SharePod({{"request", "80"}})), "spec.gpu: " + sentence);
+  EXPECT_EQ(Refused(SharePod({{"request", "40"}, {"count", 2}})), "spec.gpu: " + sentence);
+  EXPECT_EQ(Refused(SharePod({{"request", "80"}, {"team", "research/vision/x"}})),
+            "spec.gpu: " + sentence);
+  EXPECT_EQ(Refused(SharePod({{"request", "50"}})), "");
+  Json pod = Pod();
+  pod["spec"]["containers"][0]["resources"]["limits"]["baton.dev/gpu-share"] = "80";
+  EXPECT_EQ(Refused(pod), "spec: " + sentence);
+  // One that is there: it does not grow, and may shrink or stay.
+  const Json there = SharePod({{"request", "80"}, {"team", "research/vision"}});
+  const auto with = [&](const char* request) {
+    Json changed = there;
+    changed["spec"]["gpu"]["request"] = request;
+    return changed;
+  };
+  EXPECT_EQ(Changed(there, with("70")), "");
+  EXPECT_NE(Changed(there, with("90")).find("may use 0.5 at most"), std::string::npos);
+  // Other teams are not concerned, and what is over only now is the binder's to keep waiting.
+  Json other = SharePod({{"request", "80"}, {"team", "ops"}});
+  EXPECT_EQ(Create(other, "alice", "ops"), "");
 }
 
 TEST_F(HostileTenant, TurnsNoMemoryThatIsCountedIntoMemoryThatIsNot) {

@@ -42,6 +42,11 @@ app.kubernetes.io/component: {{ .part }}
 {{- if or (eq .Values.mode "central") .Values.central.enabled -}}true{{- end -}}
 {{- end -}}
 
+{{- /* Do the programs make their keys themselves? Otherwise the operator has. */ -}}
+{{- define "baton.ownKeys" -}}
+{{- if and (include "baton.hasCentral" .) (not (trim .Values.central.publicKey)) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* A dict of sections as TOML. Values are JSON, whose texts, numbers and lists are TOML's too. */ -}}
 {{- define "baton.toml" -}}
 {{- range $section, $keys := . }}
@@ -81,15 +86,21 @@ key_file: /etc/baton/http/tls.key
 {{- if .Values.teams }}{{ $_ := set $set "teams" (dict "file" "/etc/baton/teams.toml") }}{{ end -}}
 {{- if .Values.killHungHolders }}{{ $_ := set $set "scheduler" (dict "drain_action" "kill") }}{{ end -}}
 {{- if .Values.monitoring.secret }}{{ $_ := set $set "http" (include "baton.http" . | fromYaml) }}{{ end -}}
+{{- if .Values.flavors }}{{ $_ := set $set "flavors" .Values.flavors }}{{ end -}}
 {{- end -}}
 {{- if include "baton.hasCentral" . -}}
 {{- $at := printf "tcp://%s-central.%s.svc:7411" (include "baton.fullname" .) .Release.Namespace -}}
-{{- $key := required "central.publicKey: the content of central.key.pub, which 'baton keygen central.key' made" (trim .Values.central.publicKey) -}}
+{{- $link := dict "connect" $at "server_public_key" (trim .Values.central.publicKey) -}}
+{{- $zmq := dict "secret_key_file" "/etc/baton/node.key" -}}
+{{- if include "baton.ownKeys" . -}}
+{{- $link = dict "connect" $at "server_public_key_file" "/var/lib/baton/keys/central.pub" -}}
+{{- $zmq = dict "secret_key_file" "/var/lib/baton/keys/node.key" -}}
+{{- end -}}
 {{- if eq .Values.mode "central" -}}
-{{- $_ := set $set "zmq" (dict "connect" $at "server_public_key" $key "secret_key_file" "/etc/baton/node.key") -}}
+{{- $_ := set $set "zmq" (merge $zmq $link) -}}
 {{- else -}}
-{{- $_ := set $set "zmq" (dict "secret_key_file" "/etc/baton/node.key") -}}
-{{- $_ := set $set "upstream" (dict "connect" $at "server_public_key" $key) -}}
+{{- $_ := set $set "zmq" $zmq -}}
+{{- $_ := set $set "upstream" $link -}}
 {{- end -}}
 {{- end -}}
 {{- include "baton.toml" (mergeOverwrite (deepCopy $own) $set) -}}
@@ -102,7 +113,9 @@ key_file: /etc/baton/http/tls.key
 {{- $set := dict
       "server" (dict "socket_dir" "/run/baton" "state_dir" "/var/lib/baton" "lock_dir" "/run/baton/lock" "local_gpus" "no")
       "zmq" (dict "listen" "tcp://0.0.0.0:7411" "secret_key_file" "/run/baton-keys/central.key" "nodes" .Values.central.nodes) -}}
+{{- if include "baton.ownKeys" . }}{{ $_ := set $set.zmq "nodes_file" "/var/lib/baton/nodes" }}{{ end -}}
 {{- if .Values.teams }}{{ $_ := set $set "teams" (dict "file" "/etc/baton/teams.toml") }}{{ end -}}
+{{- if and $central .Values.flavors }}{{ $_ := set $set "flavors" .Values.flavors }}{{ end -}}
 {{- if and $central .Values.killHungHolders }}{{ $_ := set $set "scheduler" (dict "drain_action" "kill") }}{{ end -}}
 {{- if .Values.monitoring.secret }}
 {{- $http := include "baton.http" . | fromYaml -}}
@@ -179,6 +192,11 @@ imagePullSecrets:
 {{- end }}
 {{- range .Values.pods.tolerate }}
 - --tolerate={{ . }}
+{{- end }}
+{{- range $name, $flavor := .Values.flavors }}
+{{- $said := list }}
+{{- range $key, $value := $flavor }}{{ $said = append $said (printf "%s=%v" $key $value) }}{{ end }}
+- {{ printf "--flavor=%s=%s" $name (join "," $said) | quote }}
 {{- end }}
 {{- end -}}
 

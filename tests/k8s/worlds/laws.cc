@@ -1,0 +1,700 @@
+#include "tests/k8s/worlds/laws.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "k8s/types/gpu_node.h"
+#include "k8s/types/gpu_pod.h"
+#include "tests/k8s/binder/objects.h"
+
+namespace baton::k8s::testing {
+namespace {
+
+bool Is(const Json& object, const char* pointer) { return Find(object, pointer) != nullptr; }
+
+bool HasEnded(const Json& pod) {
+  const std::string phase = TextAt(pod, "status/phase");
+  return phase == "Succeeded" || phase == "Failed";
+}
+
+bool HasEndedShare(const Json& share) {
+  return HasEnded(share) || Is(share, "metadata/deletionTimestamp");
+}
+
+// At most what it takes: a whole GPU has all of its memory, and a part of it is of the largest.
+Sum MostOf(const devmgr::PodRequest& request, const std::vector<NodeSeen>& nodes) {
+  Sum sum = SumOf(request);
+  uint64_t largest = 0;
+  for (const NodeSeen& node : nodes) {
+    for (const devmgr::Card& card : node.cards) {
+      largest = std::max<uint64_t>(largest, card.memory_mib);
+    }
+  }
+  for (const devmgr::ContainerRequest& container : request.containers) {
+    for (const devmgr::VgpuRequest& vgpu : container.vgpus) {
+      const bool whole = request.mode == "exclusive";
+      if (whole || vgpu.memory_part.millionths() > 0) sum.memory_mib += largest * vgpu.count;
+      if (whole) sum.share += (1'000'000 - vgpu.share.millionths()) * vgpu.count;
+    }
+  }
+  return sum;
+}
+
+// The GPUs that it must be on once `gone` have gone, for its word of affinity; none: any.
+std::set<std::string> Near(const Wish& wish, const Pods& all, const Pods& gone = {}) {
+  Pods stay;
+  for (const devmgr::PlacedPod* pod : all) {
+    if (std::find(gone.begin(), gone.end(), pod) == gone.end()) stay.push_back(pod);
+  }
+  return CardsWithWord(wish.request.affinity, stay);
+}
+
+std::string ReasonOf(const Json& object, const char* type) {
+  const Json* conditions = Find(object, "status/conditions");
+  if (conditions == nullptr) return "";
+  for (const Json& condition : *conditions) {
+    if (TextAt(condition, "type") == type) return TextAt(condition, "reason");
+  }
+  return "";
+}
+
+}  // namespace
+
+Laws::Laws(World& world, LawOptions options) : world_(world), options_(options) { Restarted(); }
+
+void Laws::Break(std::string_view law, std::string text) {
+  if (broken_.law.empty()) broken_ = {std::string(law), std::move(text)};
+}
+
+void Laws::Restarted() {
+  before_.clear();
+  preempting_.clear();
+  teams_told_.clear();
+  teams_ = {};
+}
+
+Pods Laws::All() const {
+  Pods pods;
+  for (const auto& [name, pod] : world_.leader().core().cluster().pods()) pods.push_back(&pod);
+  return pods;
+}
+
+Pods Laws::On(const Pods& pods, const std::string& node, const Pods& without) {
+  Pods on;
+  for (const devmgr::PlacedPod* pod : pods) {
+    const bool left_out = std::find(without.begin(), without.end(), pod) != without.end();
+    if (pod->placement.node == node && !left_out) on.push_back(pod);
+  }
+  return on;
+}
+
+std::vector<NodeSeen> Laws::ToldNodes() const {
+  std::vector<NodeSeen> nodes;
+  const auto& gpu_nodes = world_.leader().Told(Watched::kGpuNode);
+  for (const auto& [name, node] : world_.leader().Told(Watched::kNode)) {
+    const auto gpus = gpu_nodes.find(name);
+    nodes.push_back(SeeNode(node, gpus == gpu_nodes.end() ? nullptr : &gpus->second));
+  }
+  return nodes;
+}
+
+std::vector<NodeSeen> Laws::Nodes() {
+  std::vector<NodeSeen> nodes;
+  for (const Json& node : world_.All(resources::kNodes)) {
+    const auto gpus = world_.Get(resources::kGpuNodes, TextAt(node, "metadata/name"));
+    nodes.push_back(SeeNode(node, gpus ? &*gpus : nullptr));
+  }
+  return nodes;
+}
+
+// Priorities are those of the classes that the core was told.
+std::optional<Wish> Laws::ToldWish(const std::string& key) const {
+  const size_t slash = key.find('/');
+  const ObjectName name{key.substr(0, slash), key.substr(slash + 1)};
+  const auto& shares = world_.leader().Told(Watched::kSharePod);
+  const auto& pods = world_.leader().Told(Watched::kPod);
+  if (const auto share = shares.find(name);
+      share != shares.end() && !Is(share->second, "metadata/deletionTimestamp")) {
+    auto wish = WishOf(share->second);
+    if (!wish) return wish;
+    const auto& classes = world_.leader().Told(Watched::kPriorityClass);
+    const auto found =
+        classes.find({"", TextAt(share->second, "spec/template/spec/priorityClassName")});
+    if (found != classes.end()) {
+      wish->priority = found->second["value"].get<int32_t>();
+      wish->displaces = TextAt(found->second, "preemptionPolicy") != "Never";
+    }
+    // One that is there keeps its limits; that of a SharePod before is none of its own.
+    if (const auto child = pods.find(name); child != pods.end()) {
+      const std::string owner = TextAt(child->second, "metadata/ownerReferences/0/uid");
+      if (owner != UidOf(share->second)) return std::nullopt;
+      if (const auto is = WishOf(child->second)) {
+        wish->shares = is->shares;
+        wish->memory = is->memory;
+      }
+    }
+    return wish;
+  }
+  const auto pod = pods.find(name);
+  if (pod == pods.end()) return std::nullopt;
+  return WishOf(pod->second);
+}
+
+std::string Laws::UidOfTold(const std::string& key) const {
+  const size_t slash = key.find('/');
+  const ObjectName name{key.substr(0, slash), key.substr(slash + 1)};
+  for (const Watched kind : {Watched::kSharePod, Watched::kPod}) {
+    const auto& told = world_.leader().Told(kind);
+    if (const auto found = told.find(name); found != told.end()) return UidOf(found->second);
+  }
+  return "";
+}
+
+void Laws::AfterStep(const Effects& effects) {
+  if (!broken_.law.empty()) return;
+  for (const auto& [name, team] : world_.leader().Told(Watched::kTeam)) {
+    Json& known = teams_told_[name.name];
+    if (known == team) continue;
+    known = team;
+    teams_.Set(team);
+  }
+  for (auto known = teams_told_.begin(); known != teams_told_.end();) {
+    if (world_.leader().Told(Watched::kTeam).contains({"", known->first})) {
+      ++known;
+      continue;
+    }
+    teams_.Remove(known->second);
+    known = teams_told_.erase(known);
+  }
+  teams_.Settle();
+  CheckBooks();
+  std::set<std::string> placed;  // now, by a decision
+  const auto& told = world_.leader().Told(Watched::kPod);
+  for (const devmgr::PlacedPod* pod : All()) {
+    const std::string& key = pod->request.name;
+    const auto was = before_.find(key);
+    if (was != before_.end() && was->second.node == pod->placement.node) continue;
+    const size_t slash = key.find('/');
+    const auto seen = told.find({key.substr(0, slash), key.substr(slash + 1)});
+    if (seen != told.end() && !TextAt(seen->second, "spec/nodeName").empty()) continue;
+    // The answer to a write may tell before the watch does.
+    const auto is = world_.Get(resources::kPods, key.substr(slash + 1));
+    if (is && !TextAt(*is, "spec/nodeName").empty()) continue;
+    placed.insert(key);
+  }
+  CheckPlaces(placed);
+  CheckGangs(placed);
+  CheckCeilings(placed);
+  CheckPreemptions(effects, placed);
+  CheckDeletions(effects);
+  before_.clear();
+  for (const devmgr::PlacedPod* pod : All()) before_[pod->request.name] = pod->placement;
+}
+
+void Laws::CheckPlaces(const std::set<std::string>& placed) {
+  for (const std::string& key : placed) {
+    const devmgr::PlacedPod& pod = *world_.core().cluster().Find(key);
+    auto wish = ToldWish(key);
+    if (!wish) continue;
+    const auto nodes = ToldNodes();
+    const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                   [&](const NodeSeen& n) { return n.name == pod.placement.node; });
+    if (node == nodes.end()) {
+      Break("place", key + " is put on " + pod.placement.node + ", which is not there");
+      continue;
+    }
+    const ObjectName name{key.substr(0, key.find('/')), key.substr(key.find('/') + 1)};
+    const auto& shares = world_.leader().Told(Watched::kSharePod);
+    const auto share = shares.find(name);
+    // What was decided before a restart goes on, whatever was closed since.
+    NodeSeen seen = *node;
+    if (share != shares.end() && Is(share->second, "status/placement")) {
+      seen.closed.clear();
+      wish->request.gang.clear();
+      for (devmgr::Card& card : seen.cards) {
+        card.cordoned = false;
+        card.health = devmgr::Health::kHealthy;
+      }
+      seen.shares.reset();
+      seen.memory.reset();
+    }
+    const std::string wrong = WrongPlace(*wish, pod.placement, seen, On(All(), node->name, {&pod}));
+    if (!wrong.empty()) Break("place", key + " is put on " + node->name + ": " + wrong);
+  }
+}
+
+void Laws::CheckBooks() {
+  const devmgr::Cluster& cluster = world_.core().cluster();
+  struct Use {
+    uint64_t share = 0;
+    uint64_t memory_mib = 0;
+    uint64_t vgpus = 0;
+  };
+  std::map<std::string, Use> uses;
+  for (const auto& [key, pod] : cluster.pods()) {
+    if (key != pod.request.name) Break("books", key + " is booked as " + pod.request.name);
+    for (const devmgr::Vgpu& vgpu : pod.placement.vgpus) {
+      Use& use = uses[vgpu.card];
+      use.share += vgpu.fit.share.millionths();
+      use.memory_mib += vgpu.fit.memory_mib;
+      ++use.vgpus;
+    }
+  }
+  for (const devmgr::Node* node : cluster.Nodes()) {
+    for (const devmgr::Card& card : node->cards) {
+      const devmgr::CardUse* use = cluster.UseOf(card.uuid);
+      const Use& sum = uses[card.uuid];
+      if (use->share.millionths() != sum.share || use->memory_mib != sum.memory_mib ||
+          use->vgpus != sum.vgpus) {
+        Break("books", card.uuid + " is booked otherwise than its pods add up to");
+      }
+      if (sum.share > 1'000'000 || sum.memory_mib > card.memory_mib) {
+        Break("overbooked",
+              fmt::format("{}: {} of a million, {} MiB", card.uuid, sum.share, sum.memory_mib));
+      }
+    }
+  }
+}
+
+void Laws::CheckGangs(const std::set<std::string>& placed) {
+  std::set<std::string> gangs;
+  for (const std::string& key : placed) {
+    const auto wish = ToldWish(key);
+    if (!wish || wish->gang.empty()) continue;
+    const ObjectName name{key.substr(0, key.find('/')), key.substr(key.find('/') + 1)};
+    const auto& shares = world_.leader().Told(Watched::kSharePod);
+    const auto share = shares.find(name);
+    // What was decided before goes on.
+    if (share != shares.end() && Is(share->second, "status/placement")) continue;
+    gangs.insert(wish->gang);
+  }
+  for (const std::string& gang : gangs) {
+    size_t members = 0;
+    uint32_t size = 0;
+    const auto look = [&](const ObjectName& name, const Json& object, bool ended) {
+      const auto wish = WishOf(object);
+      if (!wish || wish->gang != gang) return;
+      if (Is(object, "metadata/deletionTimestamp")) return;
+      ++members;
+      size = std::max(size, wish->gang_size);
+      if (ended) return;
+      const auto& pods = world_.leader().Told(Watched::kPod);
+      const auto pod = pods.find(name);
+      const bool goes = pod != pods.end() && Is(pod->second, "metadata/deletionTimestamp");
+      // It is on its node, or was: what there is of GPUs there may not be known.
+      if (pod != pods.end() && !TextAt(pod->second, "spec/nodeName").empty() && !goes &&
+          TextAt(pod->second, "status/reason").empty()) {
+        return;
+      }
+      if (world_.core().cluster().Find(name.Text()) != nullptr && !goes) return;
+      Break("gang", "of gang " + gang + " some are placed, and not " + name.Text());
+    };
+    for (const auto& [name, share] : world_.leader().Told(Watched::kSharePod)) {
+      const std::string phase = TextAt(share, "status/phase");
+      look(name, share, phase == "Succeeded" || phase == "Failed");
+    }
+    for (const auto& [name, pod] : world_.leader().Told(Watched::kPod)) {
+      // One whose SharePod has not been told yet stands for it.
+      if (!world_.leader().Told(Watched::kSharePod).contains(name)) look(name, pod, HasEnded(pod));
+    }
+    if (members < size) {
+      Break("gang", fmt::format("gang {} is placed with {} of {} pods", gang, members, size));
+    }
+  }
+}
+
+void Laws::CheckCeilings(const std::set<std::string>& placed) {
+  for (const devmgr::Quota& quota : teams_.quotas().all()) {
+    Sum now, before;
+    std::string grown;
+    for (const devmgr::PlacedPod* pod : All()) {
+      if (!IsIn(TeamOf(*pod), quota.team)) continue;
+      now += SumOf(pod->placement);
+      const auto was = before_.find(pod->request.name);
+      if (placed.contains(pod->request.name)) {
+        grown = pod->request.name;
+      } else if (was == before_.end()) {
+        before += SumOf(pod->placement);  // it runs there
+      } else {
+        const Sum had = SumOf(was->second), has = SumOf(pod->placement);
+        before += had;
+        if (has.share > had.share || has.memory_mib > had.memory_mib) grown = pod->request.name;
+      }
+    }
+    if (grown.empty()) continue;
+    const bool share = quota.ceiling_share && now.share > *quota.ceiling_share;
+    const bool memory = quota.ceiling_memory_mib && now.memory_mib > *quota.ceiling_memory_mib;
+    if ((share && now.share > before.share) || (memory && now.memory_mib > before.memory_mib)) {
+      Break("ceiling",
+            fmt::format("team {} has {} millionths and {} MiB, beyond its ceiling, with {}",
+                        quota.team, now.share, now.memory_mib, grown));
+    }
+  }
+}
+
+void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>& placed) {
+  const Pods all = All();
+  const Guarantees guarantees(teams_.quotas().all(), all);
+  // What is kept for one is given to nobody of no higher priority.
+  if (options_.calm) {
+    for (const auto& [holder, kept] : preempting_) {
+      const devmgr::Cluster& cluster = world_.core().cluster();
+      const bool under_way =
+          std::any_of(kept.victims.begin(), kept.victims.end(), [&](const std::string& key) {
+            // Not as another pod.
+            return cluster.Find(key) != nullptr && !placed.contains(key);
+          });
+      const auto wish = ToldWish(holder);
+      if (!under_way || !wish || cluster.Find(holder) != nullptr) continue;
+      if (UidOfTold(holder) != kept.uid) continue;
+      for (const std::string& key : placed) {
+        const devmgr::PlacedPod& pod = *cluster.Find(key);
+        if (pod.placement.node != kept.node || pod.request.priority > wish->priority) continue;
+        Break("kept", key + " gets room on " + kept.node + " that others make way for " + holder);
+      }
+    }
+  }
+  // Over: it has its place, or does not wait any more.
+  std::erase_if(preempting_, [&](const auto& one) {
+    return world_.core().cluster().Find(one.first) != nullptr || !ToldWish(one.first);
+  });
+  std::map<std::string, Pods> victims;  // by node
+  for (const Write& write : effects.writes) {
+    if (write.kind != WriteKind::kEvict) continue;
+    const devmgr::PlacedPod* pod = world_.core().cluster().Find(write.name.Text());
+    if (pod != nullptr) victims[pod->placement.node].push_back(pod);
+  }
+  for (const Note& note : effects.notes) {
+    if (note.reason != "Preempting") continue;
+    const std::string key = NameOf(note.about).Text();
+    const size_t on = note.text.rfind(" on node ");
+    const std::string node = note.text.substr(on + 9);
+    const bool reclaims = note.text.find("borrowed") != std::string::npos;
+    const size_t count = std::stoul(note.text.substr(9));
+    const auto wish = ToldWish(key);
+    if (!wish) continue;
+    const Pods& gone = victims[node];
+    preempting_[key] = {node, reclaims, UidOf(note.about), {}};
+    for (const devmgr::PlacedPod* pod : gone) preempting_[key].victims.push_back(pod->request.name);
+    if (gone.size() != count) continue;  // the others are told to go later
+    const Sum more = SumOf(wish->request);
+    for (const devmgr::PlacedPod* pod : gone) {
+      const std::string& victim = pod->request.name;
+      if (reclaims && !guarantees.Reclaimable(*pod, wish->team, more)) {
+        Break("reclaim", victim + " has to go for " + key + ", and has not borrowed from it");
+      } else if (!reclaims && pod->request.priority >= wish->priority) {
+        Break("priority", victim + " has to go for " + key + " of no higher priority");
+      } else if (!reclaims && guarantees.Protected(victim, wish->team)) {
+        Break("priority", victim + ", which is guaranteed its room, has to go for " + key);
+      }
+    }
+    // Of a gang all others have their place.
+    const auto& shares = world_.leader().Told(Watched::kSharePod);
+    const bool alone =
+        wish->gang.empty() || std::all_of(shares.begin(), shares.end(), [&](const auto& share) {
+          const std::string other = share.first.Text();
+          if (other == key || HasEndedShare(share.second)) return true;
+          const auto is = WishOf(share.second);
+          return !is || is->gang != wish->gang || world_.core().cluster().Find(other) != nullptr;
+        });
+    if (!wish->displaces || !alone) {
+      Break("preempts", key + " may displace nobody, and does");
+    }
+    const auto nodes = ToldNodes();
+    const Sum most = MostOf(wish->request, nodes);
+    const auto enough = [&](const Pods& without, const NodeSeen& there, const Sum& sum) {
+      return Fits(*wish, there, On(all, there.name, without), Near(*wish, all, without)) &&
+             guarantees.Broken(wish->team, sum, without).empty();
+    };
+    for (const NodeSeen& there : nodes) {
+      if (there.name == node) {
+        if (!enough(gone, there, more)) {
+          Break("in-vain", fmt::format("{} pods have to go from {} for {}, which does not fit then",
+                                       count, node, key));
+        }
+        for (size_t v = 0; v < gone.size(); ++v) {
+          Pods fewer = gone;
+          fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(v));
+          if (enough(fewer, there, most)) {
+            Break("needless", fmt::format("{} has to go for {}, which fits without that",
+                                          gone[v]->request.name, key));
+          }
+        }
+      }
+      const bool kept = std::any_of(preempting_.begin(), preempting_.end(), [&](const auto& one) {
+        return one.first != key && one.second.node == there.name;
+      });
+      if (!kept && !options_.keeps && enough({}, there, most)) {
+        Break("needless", fmt::format("pods have to go for {}, which fits on {}", key, there.name));
+      }
+    }
+  }
+}
+
+// No pod goes because its SharePod has not been seen yet.
+void Laws::CheckDeletions(const Effects& effects) {
+  for (const Write& write : effects.writes) {
+    if (write.kind != WriteKind::kDeletePod) continue;
+    const auto pod = world_.Get(resources::kPods, write.name.name);
+    const auto share = world_.Get(resources::kSharePods, write.name.name);
+    if (!pod || UidOf(*pod) != write.uid || !share) continue;
+    if (TextAt(*pod, "metadata/ownerReferences/0/uid") != UidOf(*share)) continue;
+    const auto& told = world_.leader().Told(Watched::kSharePod);
+    if (!told.contains(write.name) && !Is(*share, "metadata/deletionTimestamp")) {
+      Break("orphan", write.name.Text() + " is deleted, and its SharePod is there");
+    }
+  }
+}
+
+std::vector<Laws::Waiter> Laws::Waiters() {
+  std::vector<Waiter> waiters;
+  for (const Json& share : world_.All(resources::kSharePods)) {
+    const std::string phase = TextAt(share, "status/phase");
+    if (phase == "Succeeded" || phase == "Failed" || Is(share, "metadata/deletionTimestamp")) {
+      continue;
+    }
+    const std::string name = NameOf(share).name;
+    if (world_.IsBound(name)) continue;
+    auto wish = ToldWish(NameOf(share).Text());
+    if (Is(share, "spec/template/spec/volumes")) continue;
+    if (wish) waiters.push_back({*std::move(wish), ReasonOf(share, "Placed"), true});
+  }
+  for (const Json& pod : world_.All(resources::kPods)) {
+    if (Is(pod, "metadata/ownerReferences") || !TextAt(pod, "spec/nodeName").empty()) continue;
+    if (HasEnded(pod) || Is(pod, "metadata/deletionTimestamp")) continue;
+    if (const Json* gates = Find(pod, "spec/schedulingGates"); gates && !gates->empty()) continue;
+    auto wish = WishOf(pod);
+    if (wish) waiters.push_back({*std::move(wish), ReasonOf(pod, "PodScheduled"), false});
+  }
+  return waiters;
+}
+
+void Laws::CheckBooked() {
+  std::map<std::string, devmgr::Placement> bound;
+  for (const Json& pod : world_.All(resources::kPods)) {
+    if (!TakesRoom(pod)) continue;
+    const auto placement = ReadPlacement(pod);
+    if (placement && *placement) bound[NameOf(pod).Text()] = **placement;
+  }
+  for (const devmgr::PlacedPod* pod : All()) {
+    const auto is = bound.find(pod->request.name);
+    if (is == bound.end()) {
+      Break("books", pod->request.name + " is booked, and not bound");
+    } else if (!(is->second == pod->placement)) {
+      Break("books", pod->request.name + " is booked otherwise than its annotation says");
+    }
+  }
+  for (const auto& [key, placement] : bound) {
+    if (world_.core().cluster().Find(key) == nullptr) {
+      Break("books", key + " is bound, and not booked");
+    }
+  }
+  if (world_.core().counts().unbooked != 0) Break("books", "some pods could not be booked");
+}
+
+void Laws::CheckPhases() {
+  for (const Json& share : world_.All(resources::kSharePods)) {
+    const std::string name = NameOf(share).name;
+    const std::string phase = TextAt(share, "status/phase");
+    const auto pod = world_.Get(resources::kPods, name);
+    if (phase == "Pending") {
+      if (pod && world_.IsBound(name) && !HasEnded(*pod)) {
+        Break("phase", name + " is Pending, and its pod is on a node");
+      }
+    } else if (phase == "Bound" || phase == "Running") {
+      if (!pod || TextAt(*pod, "spec/nodeName") != TextAt(share, "status/node")) {
+        Break("phase", name + " says that it is on a node, and is not");
+      }
+    } else if (phase == "Succeeded" || phase == "Failed") {
+      if (!world_.Completed(UidOf(share)) ||
+          TextAt(share, "spec/template/spec/restartPolicy", "Always") == "Always") {
+        Break("phase", name + " is " + phase + ", and its pod did not end by itself");
+      }
+    } else {
+      Break("phase", name + " has the phase '" + phase + "'");
+    }
+  }
+}
+
+// Those in force agree, and one that is not would not agree with them.
+void Laws::CheckTeams() {
+  std::vector<devmgr::Quota> in_force;
+  for (const auto& [name, known] : teams_.all()) {
+    if (known.in_force) in_force.push_back(known.in_force->quota);
+  }
+  const auto agree = [](const std::vector<devmgr::Quota>& quotas) {
+    std::set<std::string> paths;
+    for (const devmgr::Quota& quota : quotas) {
+      if (!paths.insert(quota.team).second) return false;
+      Sum below;
+      for (const devmgr::Quota& other : quotas) {
+        if (IsIn(quota.team, other.team)) {
+          if (quota.guaranteed_share && other.ceiling_share &&
+              *quota.guaranteed_share > *other.ceiling_share) {
+            return false;
+          }
+          if (quota.guaranteed_memory_mib && other.ceiling_memory_mib &&
+              *quota.guaranteed_memory_mib > *other.ceiling_memory_mib) {
+            return false;
+          }
+        }
+        // Worlds have teams of two levels.
+        if (other.team != quota.team && IsIn(other.team, quota.team)) {
+          below += {other.guaranteed_share.value_or(0), other.guaranteed_memory_mib.value_or(0)};
+        }
+      }
+      if (quota.guaranteed_share && below.share > *quota.guaranteed_share) return false;
+      if (quota.guaranteed_memory_mib && below.memory_mib > *quota.guaranteed_memory_mib) {
+        return false;
+      }
+    }
+    return true;
+  };
+  if (!agree(in_force)) Break("teams", "Teams that do not agree are in force");
+  for (const Json& team : world_.All(resources::kTeams)) {
+    const std::string name = TextAt(team, "metadata/name");
+    const auto read = ReadTeam(team);
+    const std::string reason = ReasonOf(team, "InForce");
+    if (!read) {
+      if (reason != "Invalid") Break("teams", name + " cannot be read, and says " + reason);
+      continue;
+    }
+    std::vector<devmgr::Quota> with;
+    for (const auto& [other, known] : teams_.all()) {
+      if (other != name && known.in_force) with.push_back(known.in_force->quota);
+    }
+    with.push_back(read->quota);
+    if ((reason == "InForce") != agree(with)) {
+      Break("teams", "Team " + name + " says '" + reason + "', which is not so");
+    }
+  }
+}
+
+void Laws::CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes) {
+  const Wish& wish = waiter.wish;
+  const Pods all = All();
+  const Guarantees guarantees(teams_.quotas().all(), all);
+  const Sum more = SumOf(wish.request);
+  const Sum most = MostOf(wish.request, nodes);
+  if (!wish.gang.empty()) {
+    size_t members = 0;
+    for (const Resource* kind : {&resources::kSharePods, &resources::kPods}) {
+      for (const Json& object : world_.All(*kind)) {
+        if (Is(object, "metadata/ownerReferences")) continue;
+        if (Is(object, "metadata/deletionTimestamp")) continue;
+        const auto other = WishOf(object);
+        members += other && other->gang == wish.gang;
+      }
+    }
+    const bool few = members < wish.gang_size;
+    // A pod says what autoscalers go by, whatever the reason.
+    if (waiter.share && few != (waiter.reason == "WaitingForGang")) {
+      Break("reason", fmt::format("{} says '{}', and {} of {} of its gang exist", wish.key,
+                                  waiter.reason, members, wish.gang_size));
+    }
+    return;
+  }
+  if (waiter.reason == "VolumeUnbound" || waiter.reason == "Invalid") return;
+  const bool full = !guarantees.Broken(wish.team, most).empty();
+  if (waiter.reason != "Unschedulable" && waiter.reason != "TeamCeiling" &&
+      waiter.reason != "NoSuchCard") {
+    Break("reason", wish.key + " waits, and says '" + waiter.reason + "'");
+  }
+  for (const NodeSeen& node : nodes) {
+    const Pods there = On(all, node.name);
+    if (!full && Fits(wish, node, there, Near(wish, all))) {
+      Break("waits", wish.key + " waits, and fits on " + node.name);
+    }
+    if (!wish.displaces) continue;
+    Pods lower, borrowed;
+    for (const devmgr::PlacedPod* pod : there) {
+      if (pod->request.priority < wish.priority &&
+          !guarantees.Protected(pod->request.name, wish.team)) {
+        lower.push_back(pod);
+      }
+      if (guarantees.Reclaimable(*pod, wish.team, more)) borrowed.push_back(pod);
+    }
+    const auto would_fit = [&](const Pods& gone) {
+      return !gone.empty() && Fits(wish, node, On(all, node.name, gone), Near(wish, all, gone)) &&
+             guarantees.Broken(wish.team, most, gone).empty();
+    };
+    if (would_fit(lower)) {
+      Break("preempt", wish.key + " waits, and pods of lower priority are on " + node.name);
+    }
+    if (would_fit(borrowed)) {
+      Break("guarantee", wish.key + " waits for what " + wish.team +
+                             " is guaranteed, and pods that borrow it are on " + node.name);
+    }
+  }
+}
+
+void Laws::AtRest() {
+  if (!broken_.law.empty()) return;
+  if (!world_.wrong().empty()) return Break("api", world_.wrong());
+  if (const std::string wrong = world_.Wrong(); !wrong.empty()) return Break("api", wrong);
+  CheckBooked();
+  CheckPhases();
+  CheckTeams();
+  if (options_.keeps) return;
+  const std::vector<NodeSeen> nodes = Nodes();
+  for (const Waiter& waiter : Waiters()) CheckWaiter(waiter, nodes);
+}
+
+void Laws::AtTheEnd() {
+  if (!broken_.law.empty()) return;
+  if (!world_.wrong().empty()) return Break("api", world_.wrong());
+  const Guarantees guarantees(teams_.quotas().all(), {});
+  const std::vector<NodeSeen> nodes = Nodes();
+  std::map<std::string, std::vector<Wish>> gangs;
+  for (const Waiter& waiter : Waiters()) {
+    const Wish& wish = waiter.wish;
+    if (waiter.reason == "VolumeUnbound") continue;
+    if (!wish.gang.empty()) {
+      gangs[wish.gang].push_back(wish);
+      continue;
+    }
+    if (!guarantees.Broken(wish.team, MostOf(wish.request, nodes)).empty()) continue;
+    for (const NodeSeen& node : nodes) {
+      if (Fits(wish, node, {}, {})) {
+        Break("starves", wish.key + " waits, and fits on " + node.name + ", which is empty");
+      }
+    }
+  }
+  // A gang of pods of one GPU each, where there are so many GPUs that each of them would do.
+  for (const auto& [gang, members] : gangs) {
+    std::map<std::string, Sum> sums;
+    size_t gpus = 0;
+    for (const NodeSeen& node : nodes) {
+      for (const devmgr::Card& card : node.cards) {
+        NodeSeen only = node;
+        only.cards = {card};
+        gpus += std::all_of(members.begin(), members.end(), [&](const Wish& wish) {
+          return wish.request.containers.size() == 1 && Fits(wish, only, {}, {});
+        });
+      }
+    }
+    for (const Wish& wish : members) sums[wish.team] += SumOf(wish.request);
+    size_t there = 0;
+    for (const Json& share : world_.All(resources::kSharePods)) {
+      const auto wish = WishOf(share);
+      there += wish && wish->gang == gang;
+    }
+    for (const Json& pod : world_.All(resources::kPods)) {
+      const auto wish = WishOf(pod);
+      there += wish && wish->gang == gang && !Is(pod, "metadata/ownerReferences");
+    }
+    if (there != members.size()) continue;
+    Sum all;
+    for (const auto& [team, sum] : sums) all += sum;
+    const bool full = std::any_of(sums.begin(), sums.end(), [&](const auto& sum) {
+      return !guarantees.Broken(sum.first, all).empty();
+    });
+    if (members.size() >= members.front().gang_size && gpus >= members.size() && !full) {
+      Break("starves", "gang " + gang + " waits, and there are " + std::to_string(gpus) +
+                           " empty GPUs for it");
+    }
+  }
+}
+
+}  // namespace baton::k8s::testing

@@ -1,0 +1,95 @@
+// What must hold in every cluster world, whatever happens in it. docs/kubernetes.md and
+// devmgr/placement promise it; here it is judged anew from what the API has and what the core was
+// told, by code that decides nothing.
+#ifndef BATON_TESTS_K8S_WORLDS_LAWS_H_
+#define BATON_TESTS_K8S_WORLDS_LAWS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "k8s/types/team.h"
+#include "tests/k8s/binder/world.h"
+#include "tests/k8s/worlds/fit.h"
+#include "tests/k8s/worlds/guarantees.h"
+
+namespace baton::k8s::testing {
+
+struct Violation {
+  std::string law;  // one word; empty: none
+  std::string text;
+};
+
+struct LawOptions {
+  // Nothing goes wrong in this world but what users do: nothing is lost or rejected.
+  bool calm = false;
+  // Nodes may be kept for those that starve, so who fits may have to wait.
+  bool keeps = false;
+};
+
+class Laws {
+ public:
+  Laws(World& world, LawOptions options);
+
+  // The first that was broken.
+  const Violation& broken() const { return broken_; }
+
+  // The core starts anew: what it has in mind is what the API has.
+  void Restarted();
+  // After each step of the core.
+  void AfterStep(const Effects& effects);
+  // Nothing is under way and nothing ends.
+  void AtRest();
+  // At rest, with nobody on any node: everything that fits there was placed and has ended.
+  void AtTheEnd();
+
+ private:
+  struct Waiter {
+    Wish wish;
+    std::string reason;  // that it says
+    bool share = false;
+  };
+  struct Preempting {
+    std::string node;
+    bool reclaims = false;
+    std::string uid;
+    std::vector<std::string> victims;
+  };
+
+  void Break(std::string_view law, std::string text);
+  std::vector<NodeSeen> ToldNodes() const;
+  std::vector<NodeSeen> Nodes();
+  std::optional<Wish> ToldWish(const std::string& key) const;
+  std::string UidOfTold(const std::string& key) const;
+  Pods All() const;
+  static Pods On(const Pods& pods, const std::string& node, const Pods& without = {});
+  std::vector<Waiter> Waiters();
+
+  // Of each step.
+  void CheckBooks();
+  void CheckPlaces(const std::set<std::string>& placed);
+  void CheckGangs(const std::set<std::string>& placed);
+  void CheckCeilings(const std::set<std::string>& placed);
+  void CheckDeletions(const Effects& effects);
+  void CheckPreemptions(const Effects& effects, const std::set<std::string>& placed);
+  // At rest.
+  void CheckBooked();
+  void CheckPhases();
+  void CheckTeams();
+  void CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes);
+
+  World& world_;
+  const LawOptions options_;
+  Violation broken_;
+  std::map<std::string, devmgr::Placement> before_;  // as of the last step
+  std::map<std::string, Preempting> preempting_;     // by the pod that they are for
+  std::map<std::string, Json> teams_told_;
+  TeamSet teams_;  // as the core was told
+};
+
+}  // namespace baton::k8s::testing
+
+#endif  // BATON_TESTS_K8S_WORLDS_LAWS_H_
