@@ -19,6 +19,7 @@
 #include "bench/cluster.h"
 #include "bench/denied_time.h"
 #include "bench/mix.h"
+#include "bench/sandbox.h"
 
 namespace baton::bench {
 namespace {
@@ -39,6 +40,7 @@ constexpr char kFooter[] = R"(Examples:
   baton-demo --pods train:50:100,serve:20:40     another mix, as name:request:limit
   baton-demo --json | tail -1                    the figures for a program
   baton-demo --real                              on this machine's GPU
+  baton-demo --shell                             a shell beside three pods that stay, to try `baton` in
 
 Exit status: 0, 1 when kernels of two pods overlapped or a share is further from its target than
 --tolerance and what other work on this machine took, 64 usage, 130 interrupted.)";
@@ -58,6 +60,7 @@ struct Options {
   bool contrast = true;
   bool real = false;
   bool keep = false;
+  bool shell = false;
   std::optional<std::string> http;  // nothing: kHttpPort where it is free
   std::string programs;
 };
@@ -301,6 +304,15 @@ Result<int> Demo::Run() {
   } else if (LoopbackPortIsFree(kHttpPort)) {
     shape.http = fmt::format("127.0.0.1:{}", kHttpPort);
   }
+  if (options_.shell) {
+    // A daemon that has the pods' books itself, and a second GPU for what is tried.
+    shape.transport = Transport::kUnix;
+    shape.gpus = std::max(shape.gpus, 2);
+    shape.tables = "\n[ledger]\nevery = \"1s\"\n";  // a report of what was tried just now
+    auto cluster = Cluster::Start(shape);
+    if (!cluster) return tl::unexpected(cluster.error());
+    return RunSandbox(**cluster, shape.http);
+  }
   fmt::print(
       out_, "{} pods on each of {} {} GPU{}, {}\n", mix_.size(), options_.nodes * options_.gpus,
       options_.real ? "real" : "simulated", options_.nodes * options_.gpus > 1 ? "s" : "",
@@ -464,6 +476,10 @@ int Main(int argc, char** argv) {
   app.add_flag("!--no-contrast", options.contrast, "Leave out the run with BATON_DISABLE=1");
   app.add_flag("--real", options.real, "Use this machine's GPUs instead of simulated ones");
   app.add_flag("--json", options.json, "Print the figures as JSON, on the last line of stdout");
+  app.add_flag(
+      "--shell", options.shell,
+      "Instead of measuring: a shell to try Baton's commands in, beside pods that stay; it "
+      "runs what it reads from a standard input that is no terminal");
   app.add_flag("--keep", options.keep, "Keep the temporary folder with all logs");
   app.add_option("--http", options.http,
                  "Where batond serves its page; \"\": nowhere [127.0.0.1:7412 where that is free]")
@@ -478,6 +494,9 @@ int Main(int argc, char** argv) {
     mix = std::move(*parsed);
     if (auto kernel = ParseDuration(options.kernel); !kernel) {
       throw CLI::ValidationError("--kernel", kernel.error().message);
+    }
+    if (options.real && options.shell) {
+      throw CLI::ValidationError("--shell", "it is for simulated GPUs; leave out --real");
     }
     if (options.real && options.nodes > 1) {
       throw CLI::ValidationError("--nodes", "this machine is one node; leave it out with --real");

@@ -44,6 +44,9 @@ namespace baton::bench {
   X(EventCreate, "cuEventCreate", "", "", (CUevent*, unsigned int))                              \
   X(EventRecord, "cuEventRecord", "", "_ptsz", (CUevent, CUstream))                              \
   X(EventSynchronize, "cuEventSynchronize", "", "", (CUevent))                                   \
+  X(EventQuery, "cuEventQuery", "", "", (CUevent))                                               \
+  X(EventElapsedTime, "cuEventElapsedTime", "", "", (float*, CUevent, CUevent))                  \
+  X(EventDestroy, "cuEventDestroy", "_v2", "", (CUevent))                                        \
   X(LaunchKernel, "cuLaunchKernel", "", "_ptsz",                                                 \
     (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,           \
      unsigned int, unsigned int, CUstream, void**, void**))                                      \

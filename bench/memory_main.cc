@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "bench/driver.h"
-#include "bench/kernels.h"
+#include "bench/bare_gpu.h"
 
 namespace baton::bench {
 namespace {
@@ -47,40 +46,17 @@ struct Piece {
 
 uint32_t WordAt(uint32_t first, uint32_t i) { return (first + i) * 2654435761u; }
 
-// Device 0's primary context, current, and the kernels. Ends the program where that fails.
-class Gpu {
+class Gpu : public BareGpu {
  public:
-  explicit Gpu(Driver found) : driver(std::move(found)) {
-    CUcontext context = nullptr;
-    CUmodule module = nullptr;
-    Check(driver.Init(0), "cuInit");
-    Check(driver.DevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
-    Check(driver.CtxSetCurrent(context), "cuCtxSetCurrent");
-    Check(driver.ModuleLoadData(&module, kKernelsPtx), "cuModuleLoadData");
-    Check(driver.ModuleGetFunction(&spin_, module, "baton_spin"), "cuModuleGetFunction");
-    Check(driver.ModuleGetFunction(&add_, module, "baton_add"), "cuModuleGetFunction");
-  }
-  void Check(CUresult result, const char* what) const {
-    if (result == CUDA_SUCCESS) return;
-    std::fprintf(stderr, "%s: %s\n", what, driver.Name(result).c_str());
-    std::_Exit(1);
-  }
-  void Spin(uint64_t ns) const {
-    void* arguments[] = {&ns};
-    Check(driver.LaunchKernel(spin_, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),
-          "baton_spin");
-  }
+  explicit Gpu(Driver found) : BareGpu(std::move(found)), add_(Kernel("baton_add")) {}
   void Add(Piece& piece, uint32_t by) const {
     void* arguments[] = {&piece.at, &piece.words, &by};
     Check(driver.LaunchKernel(add_, 64, 1, 1, 256, 1, 1, 0, nullptr, arguments, nullptr),
           "baton_add");
   }
-  void Synchronize() const { Check(driver.CtxSynchronize(), "cuCtxSynchronize"); }
-
-  const Driver driver;
 
  private:
-  CUfunction spin_ = nullptr, add_ = nullptr;
+  const CUfunction add_;
 };
 
 std::vector<Piece> TakePieces(const Gpu& gpu, unsigned seed, size_t all, size_t* taken) {

@@ -143,7 +143,10 @@ join_killed() {
 
 step_handoff() {
   daemon
-  local name before after lost
+  local name before after lost floor
+  figures handoff-floor "${bare[@]}" bench_gpu
+  figure limits "$object"
+  floor=$(number "$object" handoff)
   figures handoff-alone "${bare[@]}" "${burn[@]}" --kernel 500us
   local alone
   alone=$(ratio "$(number "$object" gpu_seconds)" "$(number "$object" elapsed)")
@@ -167,7 +170,7 @@ step_handoff() {
   per_second=$(awk -v a="$before" -v b="$after" -v s=$((seconds > 2 ? seconds - 2 : 1)) 'BEGIN {printf "%.1f", (b - a) / s}')
   # What one costs the GPU: the drain of the one, and the way to the other.
   lost=$(awk -v a="$alone" -v b="$busy" -v n="$per_second" 'BEGIN {printf "%.1f", (n > 0 ? (a - b) / n * 1e6 : 0)}')
-  figure handoff "{\"per_second\": $per_second, \"gpu_us_lost_by_each\": $lost, \"cost_us\": $(awk -v n="${cost:-0}" 'BEGIN {printf "%.1f", n / 1000}'), \"busy\": $busy, \"busy_alone\": $alone}"
+  figure handoff "{\"per_second\": $per_second, \"gpu_us_lost_by_each\": $lost, \"floor_us\": ${floor:-null}, \"of_floor\": $(ratio "$lost" "$floor"), \"cost_us\": $(awk -v n="${cost:-0}" 'BEGIN {printf "%.1f", n / 1000}'), \"busy\": $busy, \"busy_alone\": $alone}"
   check "handoff: hand-offs per second" "$per_second" ">" 0
   check "handoff: GPU busy with two pods, of alone" "$(ratio "$busy" "$alone")" ">=" 0.95
 }

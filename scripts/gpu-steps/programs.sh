@@ -33,7 +33,7 @@ step_pytorch() {
   needs_gpu_python torch
   daemon
   local how object
-  for how in eager graphs compile; do
+  for how in eager graphs; do
     compared "pytorch_$how" "$python" "$here/gpu-steps/torch_steps.py" "$how"
   done
   pod capped --request 50 --memory 2GiB
@@ -42,6 +42,12 @@ step_pytorch() {
   check "pytorch: bytes that mem_get_info shows under a cap of 2 GiB" "$(number "$object" total)" "==" $((2 << 30))
   [ "$(word "$object" error)" = OutOfMemoryError ] || failed "pytorch: refused with '$(word "$object" error)'"
   [[ $object == *'"after": true'* ]] || failed "pytorch: wrong result after the refusal"
+}
+
+step_compile() {
+  needs_gpu_python torch
+  daemon
+  compared pytorch_compile "$python" "$here/gpu-steps/torch_steps.py" compile
 }
 
 step_jax() {

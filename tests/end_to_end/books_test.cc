@@ -4,10 +4,14 @@
 #include <signal.h>
 
 #include <cmath>
+#include <fstream>
 #include <random>
 
+#include "base/file.h"
+#include "receipt/envelope.h"
 #include "teams/standing.h"
 #include "tests/end_to_end/fixture.h"
+#include "tests/temp_folder.h"
 
 namespace baton::bench {
 namespace {
@@ -102,6 +106,57 @@ TEST_F(Books, OfAnObservedGpuSayWhatSharesWouldGive) {
             }
           });
   StopPods();
+}
+
+// A pod that always has work, and one that seldom has; batond is away for a while.
+TEST_F(Books, AreAccountedForByReceiptsThatAnybodyCanVerify) {
+  StartCluster({.transport = Transport::kUnix, .tables = kOften});
+  PodOptions train = Burn("train", "60", "100");
+  PodOptions web =
+      Burn("web", "20", "100", {"--burst", "2", "--period", "100ms", "--sync", "burst"});
+  for (PodOptions* pod : {&train, &web}) pod->run_flags = {"--team", "research"};
+  Start(train);
+  Start(web);
+  PassTime(seconds(8));
+  cluster().batond(0).Signal(SIGKILL);
+  ASSERT_TRUE(cluster().batond(0).Wait(seconds(5)));
+  PassTime(seconds(4));
+  Must(cluster().StartBatond(0));
+  PassTime(seconds(4));
+  StopPods();
+  PassTime(seconds(1));
+
+  const TempFolder folder;
+  const std::string file = folder / "receipt.json";
+  std::string key;
+  Must(cluster().Baton(0, {"receipt", "key"}, &key));
+  const std::string key_file = folder.Write("batond.pub", key);
+  const auto receipt_of = [&](const char* kind, const char* name) {
+    Must(cluster().Baton(
+        0, {"receipt", kind, name, "--last", "30m", "--format", "json", "--output", file}));
+    EXPECT_EQ(Must(cluster().Baton(0, {"receipt", "verify", file, "--key", key_file})), 0);
+    return json::parse(Must(receipt::Verify(Must(ReadFile(file, receipt::kFileMax)))).payload);
+  };
+  const json report = Report(0, "pod");
+  for (const char* name : {"train", "web"}) {
+    const json total = receipt_of("pod", name).at("total");
+    EXPECT_EQ(total.at("held_hours").get<double>() * 3600, HeldSeconds(report).at(name));
+    const double guaranteed = total.at("guaranteed_hours");
+    double less = 0;
+    for (const auto& [reason, hours] : total.at("less").items()) {
+      EXPECT_GE(hours.get<double>(), 0) << reason;
+      less += hours.get<double>();
+    }
+    EXPECT_NEAR(total.at("got_hours").get<double>() + less, guaranteed, 1e-9);
+    // Nothing is left unexplained, though batond was away.
+    EXPECT_LT(total.at("less").at("unknown_hours").get<double>(), 0.02 * guaranteed) << total;
+    EXPECT_GT(total.at("pod_hours").get<double>() * 3600, 14) << "it was there for 16 s and more";
+  }
+  const json team = receipt_of("team", "research");
+  EXPECT_EQ(team.at("lines").size(), 2u);
+  std::string html;
+  Must(cluster().Baton(0, {"receipt", "team", "research", "--format", "html"}, &html));
+  EXPECT_TRUE(receipt::Verify(html));
 }
 
 TEST_F(Books, AgreeWithTheDevicesRecordWhoeverIsKilledWhenever) {
@@ -246,19 +301,20 @@ TEST_F(Books, OfThreeNodesEndUpInTheCentralOneWhateverBecomesOfIt) {
   EXPECT_EQ(Report(Cluster::kUpstream, "team").at("rows").size(), 2u);
 }
 
+std::string WriteTeams(const std::string& text) {
+  std::string file = std::string("/tmp/baton-teams-") + std::to_string(getpid()) + ".toml";
+  std::ofstream(file) << text;
+  return file;
+}
+
 TEST_F(Books, WhoUsedLessGetsTheSlackUntilTheStandingEvensOut) {
   const auto half_life = seconds(60);
-  const std::string file = std::string("/tmp/baton-teams-") + std::to_string(getpid()) + ".toml";
   const std::string text =
       "half_life = \"60s\"\n[[team]]\nname = \"early\"\n[[team]]\nname = \"late\"\n";
-  {
-    FILE* out = fopen(file.c_str(), "w");
-    ASSERT_NE(out, nullptr);
-    fputs(text.c_str(), out);
-    fclose(out);
-  }
-  StartCluster(
-      {.transport = Transport::kUnix, .tables = kOften + ("[teams]\nfile = \"" + file + "\"\n")});
+  const std::string file = WriteTeams(text);
+  StartCluster({.transport = Transport::kUnix,
+                // What it uses alone is to count too.
+                .tables = kOften + ("[teams]\nuncontended_use = 1\nfile = \"" + file + "\"\n")});
   PodOptions early = Burn("early", "10", "100");
   early.run_flags = {"--team", "early"};
   Start(early);
@@ -307,6 +363,44 @@ TEST_F(Books, WhoUsedLessGetsTheSlackUntilTheStandingEvensOut) {
     Figure("worst_off_the_forecast", worst, "points");
     EXPECT_LE(worst, 5);
   });
+}
+
+TEST_F(Books, UseOfAGpuThatNobodyElseWantedIsNotHeldAgainstATeam) {
+  const std::string file =
+      WriteTeams("half_life = \"60s\"\n[[team]]\nname = \"early\"\n[[team]]\nname = \"late\"\n");
+  StartCluster(
+      {.transport = Transport::kUnix, .tables = kOften + ("[teams]\nfile = \"" + file + "\"\n")});
+  for (const char* team : {"early", "late"}) {
+    PodOptions pod = Burn(team, "10", "100");
+    pod.run_flags = {"--team", team};
+    Start(pod);
+    PassTime(seconds(team == std::string("early") ? 8 : 1));
+  }
+  unlink(file.c_str());
+  const auto off_the_half = [&] {
+    const auto measured = SharesOver(milliseconds(2500), device());
+    const double share = 100 * measured.at("early") / (measured.at("early") + measured.at("late"));
+    Figure("share_early", share, "%");
+    return std::abs(share - 50);
+  };
+  Windows(off_the_half,
+          [](double worst) { EXPECT_LE(worst, 5) << "a tenth at first if all use counted"; });
+  std::string out;
+  Must(cluster().Baton(0, {"standing", "--format", "json"}, &out));
+  const json standing = json::parse(out);
+  for (const json& row : standing.at("rows")) {
+    if (row.at("user") != "" || row.at("team") == "") continue;
+    const double counted = 3600 * row.at("raw_usage_hours").get<double>();
+    const double uncounted = 3600 * row.at("uncounted_hours").get<double>();
+    const bool early = row.at("team") == "early";
+    Figure(early ? "uncontended_early" : "uncontended_late",
+           100 * uncounted / (counted + uncounted), "%");
+    EXPECT_GT(counted, 1) << row << ": what both wanted";
+    EXPECT_GT(uncounted, early ? 4 : -1) << row << ": the time alone";
+    if (!early) {
+      EXPECT_LT(uncounted, 0.05 * counted) << row;
+    }
+  }
 }
 
 }  // namespace

@@ -67,14 +67,7 @@ TEST_F(Faults, WhenTheHolderIsKilledTheNextRunsRightAfterItsLastKernelAndNeverBe
         Figure("kill_gap_p99", p99, "ms");
         Figure("kill_gap_max", largest, "ms");
         Figure("kills_of_holders", static_cast<double>(gaps_ms.size()), "");
-        const ptrdiff_t late =
-            gaps_ms.end() - std::upper_bound(gaps_ms.begin(), gaps_ms.end(), 5.0);
-#ifdef NDEBUG
-        // One in a hundred may be late, and one of fewer: 90 % of as few as ten.
-        EXPECT_LE(late, std::max<ptrdiff_t>(1, std::ssize(gaps_ms) / 100));
-#else
-        EXPECT_LE(late, std::ssize(gaps_ms) / 2) << "with sanitizers their median";
-#endif
+        ExpectFewLate(gaps_ms, 5);
         EXPECT_LE(largest, 50.0);
       });
   StopPods();

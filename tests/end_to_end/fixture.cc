@@ -166,6 +166,16 @@ void EndToEnd::ExpectShares(const std::map<std::string, double>& shares,
   }
 }
 
+void EndToEnd::ExpectFewLate(const std::vector<double>& gaps_ms, double bound_ms) {
+  const ptrdiff_t late = gaps_ms.end() - std::upper_bound(gaps_ms.begin(), gaps_ms.end(), bound_ms);
+  Figure("late", static_cast<double>(late), "");
+#ifdef BATON_SANITIZED
+  EXPECT_LE(late, std::ssize(gaps_ms) / 2) << "with sanitizers their median";
+#else
+  EXPECT_LE(late, std::max<ptrdiff_t>(1, std::ssize(gaps_ms) / 100));
+#endif
+}
+
 std::string EndToEnd::WhatWasDenied() const {
   std::ostringstream text;
   text << std::setprecision(3) << "other work on this machine denied the window "

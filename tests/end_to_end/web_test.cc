@@ -113,7 +113,12 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
   Valid("/api/v1/report?from=2026-01-01&to=2026-02-01T12:30", "Report");
   Valid("/api/v1/advise?last=1h", "Advice");
   EXPECT_FALSE(Valid("/api/v1/whatif?last=1h", "WhatIf").at("rows").empty());
+  EXPECT_NE(Valid("/api/v1/workload?last=1h", "Workload").at("pods").get<std::string>(), "");
+  EXPECT_TRUE(Valid("/api/v1/standing?forecast=7d", "Standing").contains("forecast"));
   EXPECT_GE(Valid("/api/v1/log?last=1h", "Log").at("rows").size(), 2 + idle.size());
+  EXPECT_FALSE(Valid("/api/v1/receipt?pod=gang&last=1h", "Receipt").at("html").empty());
+  const json receipt = Valid("/api/v1/receipt?team=research&by=day", "Receipt").at("receipt");
+  EXPECT_EQ(receipt.at("key"), Valid("/api/v1/receipt_key", "ReceiptKey").at("fingerprint"));
   EXPECT_GE(Valid("/api/v1/standing", "Standing").at("rows").size(), 4u);
   Valid("/api/v1/explain?team=research/vision", "Explanation");
   for (int gpu = 0; gpu < 2; ++gpu) {
@@ -141,6 +146,9 @@ TEST_F(Web, EveryAnswerIsWhatTheApiSaysWhateverPodsAreCalled) {
       {"/api/v1/whatif?shares=a", 400, "invalid"},
       {"/api/v1/whatif?shares=nobody%3D30", 404, "not_found"},
       {"/api/v1/explain", 400, "invalid"},
+      {"/api/v1/receipt", 400, "invalid"},
+      {"/api/v1/receipt?pod=nobody", 404, "not_found"},
+      {"/api/v1/receipt?pod=gang&by=user", 400, "invalid"},
       {"/api/v1/explain?pod=nobody", 404, "not_found"},
       {"/api/v1/explain?pod=gang&team=late", 400, "invalid"},
       {"/api/v1/explain?pod=%ff", 400, "invalid"},

@@ -6,6 +6,7 @@
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
 #include "k8s/types/share_pod.h"
+#include "k8s/types/team.h"
 #include "tests/fuzz/target.h"
 
 namespace baton::fuzz {
@@ -78,6 +79,34 @@ FUZZ_TARGET(node) {
   BATON_CHECK(again);
   node.cards = *again;
   BATON_CHECK(k8s::GpuNodeOf(node) == object);
+}
+
+// Lists of Teams, each as it was before or after, in the order in which they are told.
+FUZZ_TARGET(team) {
+  const auto parsed = k8s::ParseObject(input);
+  if (!parsed) return;
+  const Json* told = k8s::Find(*parsed, "teams");
+  if (told == nullptr || !told->is_array() || told->size() > 32) return;
+  k8s::TeamSet teams;
+  for (const Json& team : *told) {
+    teams.Set(team);
+    teams.Settle();
+    std::vector<devmgr::Quota> quotas;
+    for (const auto& [name, known] : teams.all()) {
+      if (known.in_force) quotas.push_back(known.in_force->quota);
+      BATON_CHECK(known.read || !known.why_not.empty());
+      if (const auto body = k8s::TeamSet::WithStatus(known, "2026-01-01T00:00:00Z")) {
+        k8s::TeamSet again;
+        again.Set(*body);
+      }
+    }
+    // What is in force agrees.
+    BATON_CHECK(devmgr::Quotas::Make(quotas));
+    BATON_CHECK(quotas.size() == teams.quotas().all().size());
+  }
+  for (const Json& team : *told) teams.Remove(team);
+  teams.Settle();
+  BATON_CHECK(teams.all().empty() && teams.quotas().all().empty());
 }
 
 FUZZ_TARGET(placement) {

@@ -162,7 +162,7 @@ export class MockWorld {
     const draw = random(days);
     const to = Date.now();
     const row = (key, held, more = {}) => ({key, held_hours: held, busy_hours: held * 0.9, memory_gib_hours: held * 21, waited_hours: held * 0.8,
-                                            efficiency: 0.9, launches: Math.round(held * 90_000), ...more});
+                                            efficiency: 0.9, launches: Math.round(held * 90_000), energy_kwh: held * 0.6, ...more});
     let held = 0;
     const by_day = [];
     for (let d = days - 1; d >= 0; --d) {
@@ -188,14 +188,14 @@ export class MockWorld {
     }[by];
     if (!rows) return null;
     return {from_ms: to - days * 86_400_000, to_ms: to, by, rows: rows(), idle_hours: (capacity - held) * 0.96,
-            unattributed_hours: (capacity - held) * 0.04, capacity_hours: capacity, currency: 'EUR'};
+            unattributed_hours: (capacity - held) * 0.04, capacity_hours: capacity, currency: 'EUR', energy_kwh: held * 0.6, idle_energy_kwh: (capacity - held) * 0.1};
   }
 
   standing() {
-    const team = (name, shares, normalized, used) => ({team: name, user: '', raw_shares: shares, normalized_shares: normalized, raw_usage_hours: used * 812,
+    const team = (name, shares, normalized, used) => ({team: name, user: '', raw_shares: shares, normalized_shares: normalized, raw_usage_hours: used * 812, uncounted_hours: used * 203,
       normalized_usage: used, effective_usage: used, factor: 2 ** (-used / normalized), level_fs: used > 0 ? normalized / used : null, rank: 0, fair_tree: 0});
     const user = (of, name, rank, used) => ({...team(of, 10, 0.1, used), user: name, rank, fair_tree: 1 / rank});
-    return {half_life_s: 604_800, k: 1, rows: [
+    return {half_life_s: 604_800, k: 1, uncontended_use: 0, rows: [
       team('', 1, 1, 1), team('research', 60, 0.6, 0.5), team('research/vision', 30, 0.3, 0.3875), user('research/vision', 'ada', 2, 0.2), user('research/vision', 'grace', 1, 0),
       team('research/speech', 30, 0.3, 0.1125), team('product', 30, 0.3, 0.4), team('product/search', 1, 0.15, 0.3), team('product/ads', 1, 0.15, 0.1), team('platform', 10, 0.1, 0.1),
     ]};

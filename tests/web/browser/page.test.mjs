@@ -132,6 +132,7 @@ describe('the page', {concurrency: 6}, () => {
   test('use has its currency, and those without a team a name', on(few, {}, async (page) => {
     await go(page, 'teams');
     await page.locator('table.use').getByRole('columnheader', {name: 'Cost, EUR'}).waitFor();
+    await page.locator('table.use').getByRole('columnheader', {name: 'Energy kWh'}).waitFor();
     await page.locator('table.use').getByRole('rowheader', {name: '(no team)'}).waitFor();
   }));
 

@@ -111,7 +111,7 @@ test('figures', () => {
   assert.deepEqual([0, 1023, 1536, 141 * 2 ** 30].map(bytes), ['0\u00a0B', '1023\u00a0B', '1.5\u00a0KiB', '141\u00a0GiB']);
   assert.deepEqual([percent(59.59), percent(NaN), share(30), share(12.5)], ['59.6\u00a0%', '–', '30\u00a0%', '12.5\u00a0%']);
   assert.deepEqual([grouped(1234567), grouped(-1234.5, 1), grouped(-0.001, 1), grouped(NaN)], ['1\u202f234\u202f567', '−1\u202f234.5', '0.0', '–']);
-  assert.deepEqual([0, 0.00432, 0.042, 0.42, 31.25, 812.4].map(hours), ['0', '0.0043', '0.042', '0.42', '31.3', '812']);
+  assert.deepEqual([0, 1e-9, -1e-9, 0.00432, 0.042, 0.42, 31.25, 812.4].map(hours), ['0', '0', '0', '0.0043', '0.042', '0.42', '31.3', '812']);
 });
 
 test('searching takes each word anywhere, sorting leaves equals in place and unknowns last', () => {
