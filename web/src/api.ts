@@ -65,6 +65,8 @@ export const podOnGpu = object({
   achieved_10s: number,  // Over the last 10 s.
   achieved_60s: number,  // Over the last 60 s.
   waited_1s: number,  // Fraction of the last second in which it waited, in percent.
+  sm_utilization: optional(number),  // Of the GPU, or its MIG instance: how much its SMs were busy with it in the last seconds, in percent; absent where NVML does not tell.
+  memory_utilization: optional(number),  // The same of reading and writing device memory; of a MIG instance, of the bandwidth.
   memory_used: number,  // Bytes.
   kernel_cap: optional(flag),  // Of a pod with a memory cap: whether the driver holds it too, in every container of the pod.
   kernel_cap_why: optional(text),  // Why not; empty: it does, or the pod has no process there.
@@ -180,7 +182,8 @@ export const reportRow = object({
   efficiency: number,  // busy / held; 0 if nothing was held.
   launches: number,
   grants: number,
-  allocated: optional(flag),  // True if none of it was measured: an instance by MIG, a part by MPS or a GPU of another vendor, which counts as held for as long as a pod has it.
+  allocated: optional(flag),  // True if none of it was held by tokens: an instance by MIG, a part by MPS or a GPU of another vendor, which counts as held for as long as a pod has it.
+  measured: optional(flag),  // Where allocated is true: true if NVML told how much of it was used, so that busy_hours and efficiency are known.
   cost: optional(number),  // Present if prices are configured.
   capacity_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.
   idle_hours: optional(number),  // Of this row; by gpu, node, model, day, month, price or several of these, in a report of all use only.
@@ -190,6 +193,12 @@ export const reportRow = object({
   budget_period_s: optional(number),
   budget_held_hours: optional(number),  // Held by the team and all below it in the last budget_period_s, whatever the window.
   over_budget: optional(flag),
+  energy_kwh: optional(number),  // Energy of the GPUs that these pods took. Present if some GPU's energy was measured in the window.
+  energy_cost: optional(number),  // Of energy_kwh; no part of cost. Present if a price of energy is configured.
+  carbon_kg: optional(number),  // Of energy_kwh: kilograms of CO2, or what warms as much. Present if the grams of a kilowatt-hour are configured.
+  idle_energy_kwh: optional(number),  // What the GPUs of this row took beside their pods; by gpu, node, model, day, month, price or several of these, in a report of all use only.
+  idle_energy_cost: optional(number),
+  idle_carbon_kg: optional(number),
 });
 export type ReportRow = Read<typeof reportRow>;
 
@@ -207,11 +216,20 @@ export const report = object({
   capacity_hours: number,  // Time of all present GPUs in the window: held + others + idle + unattributed.
   idle_hours: number,  // No pod held the GPU or waited for it.
   unattributed_hours: number,  // The rest: hand-offs, waits at a limit, work without a token, absence of the daemon.
-  currency: optional(text),  // Currency of the costs. Present, like the costs, if prices are configured; may be empty.
+  currency: optional(text),  // Currency of the costs. Present if prices, or a price of energy, are configured; may be empty.
   cost: optional(number),
   others_cost: optional(number),
   idle_cost: optional(number),
   unattributed_cost: optional(number),
+  energy_kwh: optional(number),  // Energy of the GPUs that these rows' pods took. Present, like all energy, if some GPU's energy was measured in the window.
+  energy_cost: optional(number),  // Of energy_kwh, in the currency; no part of cost. Present, like all costs of energy, if a price of energy is configured.
+  carbon_kg: optional(number),  // Of energy_kwh: kilograms of CO2, or what warms as much. Present, like all of them, if the grams of a kilowatt-hour are configured.
+  others_energy_kwh: optional(number),  // Taken by the pods that the report leaves out.
+  others_energy_cost: optional(number),
+  others_carbon_kg: optional(number),
+  idle_energy_kwh: optional(number),  // What the GPUs took beside their pods.
+  idle_energy_cost: optional(number),
+  idle_carbon_kg: optional(number),
 });
 export type Report = Read<typeof report>;
 
@@ -220,7 +238,8 @@ export const standingRow = object({
   user: text,  // Empty: the row of the team itself.
   raw_shares: number,
   normalized_shares: number,
-  raw_usage_hours: number,  // Decayed use of this row, in GPU-hours.
+  raw_usage_hours: number,  // Decayed use of this row that is held against it, in GPU-hours.
+  uncounted_hours: number,  // Decayed use of this row that is not held against it, since no other team wanted it, in GPU-hours.
   normalized_usage: number,
   effective_usage: number,
   factor: number,  // 2^(-effective usage / shares).
@@ -230,10 +249,26 @@ export const standingRow = object({
 });
 export type StandingRow = Read<typeof standingRow>;
 
+export const forecastPoint = object({
+  at_s: number,  // From now.
+  gpus: list(number),  // Of each team, as in teams: GPUs that it has from then on.
+  usage: list(number),  // Of each team: its part of all decayed use.
+});
+export type ForecastPoint = Read<typeof forecastPoint>;
+
+// How shares and use of teams develop, if all pods that are there always have work.
+export const forecast = object({
+  teams: list(text),  // Those that have pods.
+  points: list(forecastPoint),  // By time, from now on.
+});
+export type Forecast = Read<typeof forecast>;
+
 export const standing = object({
   half_life_s: number,
   k: number,  // Weight of history; 0: none.
+  uncontended_use: number,  // How much of the use that no other team wanted is held against a team.
   rows: list(standingRow),
+  forecast: optional(forecast),
 });
 export type Standing = Read<typeof standing>;
 

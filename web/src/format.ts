@@ -29,10 +29,10 @@ export function grouped(value: number, digits = 0): string {
 // Hours, dense: 0.04, 3.2, 812, 12 345.
 export function hours(value: number): string {
   if (!Number.isFinite(value)) return '–';
-  const size = Math.abs(value);
+  const size = Math.abs(value) < 5e-6 ? 0 : Math.abs(value);
   // What began minutes ago is not nothing.
   const digits = size === 0 || size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : Math.min(5, 1 - Math.floor(Math.log10(size)));
-  return grouped(value, digits);
+  return grouped(size === 0 ? 0 : value, digits);
 }
 
 // A length of time in nanoseconds, in three digits or so: 543 µs, 4.11 s, 2 h 07 min.

@@ -181,18 +181,20 @@ export class TeamsView implements View {
       return;
     }
     const cost = rows.some((row) => row.cost !== null);
+    const energy = report.energy_kwh !== null;
     const teams = report.by !== 'team' && rows.some((row) => row.team);
     const n = (text: string, strong = false) => h('td', {class: strong ? 'n strong' : 'n'}, text);
     const head = (text: string, title?: string) => h('th', {scope: 'col', class: 'n', title}, text);
     this.table.replaceChildren(h('table', {class: 'use'},
       h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, {team: 'Team', user: 'User', pod: 'Pod', gpu: 'GPU', day: 'Day'}[report.by] ?? 'Whose'),
         teams && h('th', {scope: 'col'}, 'Team'), head('Held h'), head('of all held'), head('Busy h'), head('Busy', 'fraction of the held time in which the GPU executed'),
-        head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head(report.currency ? `Cost, ${printable(report.currency, 12)}` : 'Cost'))),
+        head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head(report.currency ? `Cost, ${printable(report.currency, 12)}` : 'Cost'),
+        energy && head('Energy kWh', 'of the GPU, while these pods held it'))),
       h('tbody', {}, ...rows.slice(0, 1000).map((row) => h('tr', {},
         h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, unset(report.by)) : named(row.key)),
         teams && h('td', {}, row.team ? named(row.team) : '–'),
-        n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(row.allocated ? '–' : percent(row.efficiency * 100)),
-        n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)))))));
+        n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(row.allocated && !row.measured ? '–' : percent(row.efficiency * 100)),
+        n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)), energy && n(row.energy_kwh === null ? '–' : hours(row.energy_kwh)))))));
     if (rows.length > 1000) this.table.append(h('p', {class: 'note'}, `The first 1000 of ${grouped(rows.length)}.`));
   }
 
@@ -208,14 +210,14 @@ export class TeamsView implements View {
     const n = (text: string) => h('td', {class: 'n'}, text);
     this.standing.replaceChildren(h('table', {class: 'standing'},
       h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Team, user'), head('Shares'), head('of all', 'S: normalised shares'), head('Used h', 'decayed'),
-        head('of all', 'U_A: normalised usage'), head('Effective', 'U_E: effective usage'), head('Factor', 'F = 2^(−U_E / S); ½: use and due agree'),
+        head('Uncounted h', 'decayed; no other team wanted it'), head('of all', 'U_A: normalised usage'), head('Effective', 'U_E: effective usage'), head('Factor', 'F = 2^(−U_E / S); ½: use and due agree'),
         head('LevelFS', 'S over U among siblings'), head('Rank', 'Fair Tree; of users'), h('th', {scope: 'col'}, h('span', {class: 'unseen'}, 'Why')))),
       h('tbody', {}, ...asTree(standing.rows).slice(0, 2000).map(({row, depth}) => {
         const label = row.user !== '' ? row.user : row.team === '' ? '(all)' : row.team.split('/').pop()!;
         const of = `${row.team}\n${row.user}`;
         return h('tr', {class: row.user === '' ? 'team' : 'user'},
           h('th', {scope: 'row', class: `depth-${Math.min(6, depth)}`}, named(label, {title: printable(row.team)})),
-          n(grouped(row.raw_shares)), n(percent(row.normalized_shares * 100)), n(hours(row.raw_usage_hours)), n(percent(row.normalized_usage * 100)),
+          n(grouped(row.raw_shares)), n(percent(row.normalized_shares * 100)), n(hours(row.raw_usage_hours)), n(hours(row.uncounted_hours)), n(percent(row.normalized_usage * 100)),
           n(percent(row.effective_usage * 100)), n(row.factor.toFixed(3)), n(row.level_fs === Infinity ? '∞' : row.level_fs.toFixed(2)),
           n(row.rank > 0 ? String(row.rank) : '–'),
           h('td', {}, row.user === '' && row.team !== '' && h('button', {type: 'button', 'data-of': of, 'aria-label': `Explain ${printable(row.team, 60)}`, onclick: () => this.drawer.show('team', row.team)}, 'Explain')));
