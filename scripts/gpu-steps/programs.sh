@@ -62,6 +62,72 @@ step_jax() {
   [[ $object == *'"after": true'* ]] || failed "jax: wrong result after the refusal"
 }
 
+# watts_of POD: joules by second that it held the token, by the books.
+watts_of() {
+  timeout 10 baton report --by pod --last 1h --json 2>>"$raw" | "$python" -c '
+import json, sys
+for row in json.load(sys.stdin)["rows"]:
+    if row["key"] == sys.argv[1] and row["held_hours"] > 0:
+        print(round(row.get("energy_kwh", 0) * 1e3 / row["held_hours"], 1))' "$1"
+}
+
+# What takes a few tokens of each cannot be told apart by a counter that moves every 100 ms. It is
+# fitted; here is how far it is from what the same programs take alone.
+step_energy() {
+  ! $simulated || skip "the simulated GPU's energy is in the tests"
+  needs_gpu_python torch
+  daemon '[ledger]\nevery = "1s"\n'
+  local name hot cool hot_alone cool_alone settle=25
+  local products=("$python" "$here/gpu-steps/torch_steps.py" products --seconds)
+  sleep 9  # what the GPU takes without anybody
+  pod hot-alone --request 100
+  bounded energy-hot-alone "${pod[@]}" "${products[@]}" 10
+  pod cool-alone --request 100
+  bounded energy-cool-alone "${pod[@]}" baton-burn --kernel 1ms --seconds 10
+  pod hot --request 50
+  start energy-hot "${pod[@]}" "${products[@]}" $((settle + seconds))
+  pod cool --request 50
+  start energy-cool "${pod[@]}" baton-burn --kernel 1ms --seconds $((settle + seconds))
+  for name in hot cool; do join "energy-$name"; done
+  sleep 3
+  hot=$(watts_of hot) cool=$(watts_of cool)
+  hot_alone=$(watts_of hot-alone) cool_alone=$(watts_of cool-alone)
+  timeout 10 baton report --by pod --last 1h >>"$raw" 2>&1 || true
+  figure energy "{\"hot_watts\": ${hot:-null}, \"hot_alone\": ${hot_alone:-null}, \"cool_watts\": ${cool:-null}, \"cool_alone\": ${cool_alone:-null}}"
+  local of_alone
+  of_alone=$(ratio "$hot" "$hot_alone")
+  check "energy: watts of the hot pod beside another, of alone" "$of_alone" ">=" 0.85
+  check "energy: watts of the hot pod beside another, of alone" "$of_alone" "<=" 1.15
+}
+
+# Pods by MPS run at the same time, each on its part of the multiprocessors.
+step_mps() {
+  ! $simulated || skip "the simulated GPU computes nothing"
+  command -v nvidia-cuda-mps-control >/dev/null || skip "needs nvidia-cuda-mps-control"
+  needs_gpu_python torch
+  daemon '[ledger]\nevery = "1s"\n'
+  local products=("$python" "$here/gpu-steps/torch_steps.py" products) alone use
+  race mps "${products[@]}" -- bare || return 0
+  alone=${steps[bare]}
+  race mps "${products[@]}" -- train:--mode:mps:--request:70 || return 0
+  local of_alone
+  of_alone=$(ratio "${steps[train]}" "$alone")
+  (sleep $((seconds + 6)); timeout 10 baton status --json) >"$work/mps.status" 2>>"$raw" &
+  local asking=$!
+  seconds=$((seconds + 8)) race mps "${products[@]}" -- train:--mode:mps:--request:70 web:--mode:mps:--request:20 || return 0
+  wait "$asking" || true
+  cat "$work/mps.status" >>"$raw"
+  use=$("$python" -c '
+import json, sys
+pods = json.load(open(sys.argv[1]))["pods"]
+print(json.dumps({p["name"]: [g.get("sm_utilization") for g in p["gpus"]] for p in pods}))' "$work/mps.status")
+  sleep 2
+  timeout 10 baton report --by pod --last 1h >>"$raw" 2>&1 || true
+  figure mps "{\"alone_70_of_bare\": $of_alone, \"web_of_train\": $(ratio "${steps[web]}" "${steps[train]}"), \"sm_utilization\": ${use:-null}}"
+  check "mps: steps of a pod with 70 percent, of bare" "$of_alone" "<=" 0.95
+  check "mps: steps of a pod with 20 percent, of one with 70" "$(ratio "${steps[web]}" "${steps[train]}")" "<=" 0.6
+}
+
 # Two small language models, as two services on one GPU. With a limit of 50 percent each must halve.
 step_models() {
   if command -v llama-bench >/dev/null && [ -n "${BATON_GPU_GGUF:-}" ] && ! $simulated; then llama; fi

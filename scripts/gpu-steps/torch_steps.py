@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""PyTorch as a pod: training steps in three ways, a small language model under CUDA graphs, and what a
-program does that its memory cap refuses. Exit status 77 where PyTorch or a GPU is missing."""
+"""PyTorch as a pod: training steps in three ways, matrix products, a small language model under CUDA
+graphs, and what a program does that its memory cap refuses. Exit status 77 where PyTorch or a GPU is missing."""
 
 import json
 import os
@@ -91,6 +91,27 @@ def train(args):
                   lambda: stepping.digest(*(bytes_of(p) for p in model.parameters())))
 
 
+def products(args):
+    """Products of large matrices one after the other: what takes the most power."""
+    small = args.device == "cpu"
+    width, kind = (64, torch.float32) if small else (4096, torch.bfloat16)
+    torch.manual_seed(3)
+    start = torch.randn(width, width).to(args.device, kind)
+    factor = (torch.randn(width, width) / width ** 0.5).to(args.device, kind)
+    now, after = start.clone(), torch.empty_like(start)
+
+    def step():
+        nonlocal now, after
+        torch.matmul(now, factor, out=after)
+        now, after = after, now
+        return waiter(args.device)
+
+    def reset():
+        now.copy_(start)
+
+    stepping.race(args, step, reset, lambda: stepping.digest(bytes_of(now)))
+
+
 def language_model(args):
     """A decoder with a cache of keys and values that makes a token a step, each step one CUDA graph."""
     small = args.device == "cpu"
@@ -161,13 +182,15 @@ def out_of_memory(args):
 
 
 def main():
-    args = stepping.parser(__doc__, ["eager", "graphs", "compile", "model", "oom"]).parse_args()
+    args = stepping.parser(__doc__, ["eager", "graphs", "compile", "products", "model", "oom"]).parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         stepping.unavailable("PyTorch finds no GPU")
     print(f"torch {torch.__version__}, CUDA {torch.version.cuda}", file=sys.stderr)
     torch.use_deterministic_algorithms(True)
     if args.mode == "model":
         language_model(args)
+    elif args.mode == "products":
+        products(args)
     elif args.mode == "oom":
         out_of_memory(args)
     else:
