@@ -53,21 +53,13 @@ PodId PodOnGpuOf(const UseReading::Process& process, const Pods& pods, const Gpu
   return {};
 }
 
-// What each pod's processes did. Nothing of pods by MPS where its server did something: the driver
-// then counts for it what its clients do.
-struct UseByPod {
-  std::map<PodId, Nvml::Utilization> of;
-  bool without_mps = false;
-};
-UseByPod ByPod(const UseReading& reading, const Pods& pods, const Gpu& gpu) {
-  UseByPod by_pod;
+// What each pod's processes did.
+std::map<PodId, Nvml::Utilization> UseByPod(const UseReading& reading, const Pods& pods,
+                                            const Gpu& gpu) {
+  std::map<PodId, Nvml::Utilization> by_pod;
   for (const UseReading::Process& process : reading.processes) {
-    if (IsMpsServer(process.facts)) {
-      by_pod.without_mps |= process.use.sm > 0;
-      continue;
-    }
     const PodId pod = PodOnGpuOf(process, pods, gpu);
-    if (pod) by_pod.of[pod] = Sum(by_pod.of[pod], process.use);
+    if (pod) by_pod[pod] = Sum(by_pod[pod], process.use);
   }
   return by_pod;
 }
@@ -122,7 +114,7 @@ std::optional<UseReading> UseReader::Read(Nvml& nvml, const std::string& uuid) {
 
 void AddUse(const UseReading& reading, const Pods& pods, const Accounts& accounts, Gpu& gpu,
             Instant now) {
-  const UseByPod by_pod = ByPod(reading, pods, gpu);
+  const std::map<PodId, Nvml::Utilization> by_pod = UseByPod(reading, pods, gpu);
   for (auto& [id, on] : gpu.pods) {
     const Pod* pod = pods.Find(id);
     if (pod == nullptr) continue;
@@ -132,11 +124,10 @@ void AddUse(const UseReading& reading, const Pods& pods, const Accounts& account
       const auto& [use, over] = instance->use;
       Add(on.use, use, over, now);
       AddBusy(accounts, gpu, id, use.sm * static_cast<double>(Nanos(over)) / 1e9, now);
-    } else if (reading.by_process && !(by_pod.without_mps && pod->mode == spec::kMps)) {
-      const auto known = by_pod.of.find(id);
-      const Nvml::Utilization use = known != by_pod.of.end() ? known->second : Nvml::Utilization{};
+    } else if (reading.by_process && pod->mode != spec::kMps) {
+      const auto known = by_pod.find(id);
+      const Nvml::Utilization use = known != by_pod.end() ? known->second : Nvml::Utilization{};
       Add(on.use, use, reading.over, now);
-      AddBusy(accounts, gpu, id, use.sm * static_cast<double>(Nanos(reading.over)) / 1e9, now);
     }
   }
 }

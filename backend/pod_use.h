@@ -1,6 +1,7 @@
 // What NVML tells of the use that pods make of SMs and memory: of processes, which are joined with
-// their pods here, and of MIG instances. Shown for every pod; it is the busy time of pods without
-// tokens, by MPS and MIG, of which nothing else is measured.
+// their pods here, and of MIG instances. It is the busy time of pods by MIG, of which nothing else
+// is measured. Nothing is known of pods by MPS: drivers count what they do for MPS's server (580 on
+// an H200), but now and then name one of them for what it did before the server was there.
 //
 // A thread of each GPU reads (backend/energy.h); what it read is added on the event loop.
 #ifndef BATON_BACKEND_POD_USE_H_
@@ -52,10 +53,9 @@ class UseReader {
       facts_;  // of the processes in it: one may end before the next
 };
 
-// Sets PodOnGpu::use of the pods on the GPU of which it tells. Adds to the accounts what those
-// executed that have a part of it without tokens: of their part's time as much as NVML says of
-// their SMs. At least a nanosecond, so that the books tell an idle pod from one that was not
-// measured. Of the event loop.
+// Sets PodOnGpu::use of the pods on the GPU of which it tells. Adds to the accounts what pods by
+// MIG executed: of their part's time as much as NVML says of their SMs. At least a nanosecond, so
+// that the books tell an idle pod from one that was not measured. Of the event loop.
 void AddUse(const UseReading& reading, const Pods& pods, const Accounts& accounts, Gpu& gpu,
             Instant now);
 // What was told last; null where that is too long ago.

@@ -56,10 +56,6 @@ const Lane* LaneOf(const Gpu& gpu, pid_t pid) {
   return of != gpu.lanes.end() ? of->second : nullptr;
 }
 
-bool IsMpsServer(const node::ProcessFacts& process) {
-  return process.command.starts_with("nvidia-cuda-mp");
-}
-
 const Pod* Unmanaged::PodOf(const SeenProcess& process) const {
   for (const auto& [id, pod] : pods_.all()) {
     if (IsOf(pod, process.facts)) return &pod;
@@ -77,7 +73,7 @@ bool Unmanaged::IsManaged(const Gpu& gpu, const SeenProcess& process) const {
   const bool mps = std::any_of(pods_.all().begin(), pods_.all().end(), [&](const auto& entry) {
     return entry.second.mode == spec::kMps && entry.second.Has(gpu.info.uuid);
   });
-  return mps && IsMpsServer(process.facts);
+  return mps && process.facts.command.starts_with("nvidia-cuda-mp");  // MPS's own server
 }
 
 uint64_t Unmanaged::OverheadOf(const Gpu& gpu, const std::vector<SeenProcess>& processes) {

@@ -33,8 +33,6 @@ uint64_t MemoryOf(const std::vector<UnmanagedProcess>& processes);
 bool IsOf(const Pod& pod, const node::ProcessFacts& process);
 // Its client on the GPU; null: it has none there.
 const Lane* LaneOf(const Gpu& gpu, pid_t pid);
-// MPS's own server, which works for its pods.
-bool IsMpsServer(const node::ProcessFacts& process);
 
 class Unmanaged {
  public:

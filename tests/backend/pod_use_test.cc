@@ -58,6 +58,11 @@ class AddUseTest : public testing::Test {
     reading.processes = std::move(processes);
     return reading;
   }
+  static UseReading Instance(const char* device, double sm, Duration over, double memory = 0) {
+    UseReading reading;
+    reading.instances = {{device, {{sm, memory}, over}}};
+    return reading;
+  }
   void Add(const UseReading& reading) { AddUse(reading, pods_, accounts_, *gpu_, now_); }
   uint64_t Busy(PodId pod) { return accounts_.Of(*gpu_, pod)->usage.busy_ns; }
   const PodUse* Told(PodId pod) { return UseNow(gpu_->pods[pod], now_); }
@@ -75,16 +80,17 @@ class AddUseTest : public testing::Test {
   const Instant now_ = MonotonicNow();
 };
 
-TEST_F(AddUseTest, AllProcessesOfAPodCountAndItsPartIsBooked) {
-  const PodId much = AddPod("much", spec::kMps, 50), little = AddPod("little", spec::kMps, 20);
+TEST_F(AddUseTest, AllProcessesOfAPodCount) {
+  const PodId much = AddPod("much", spec::kTimeSlice, 0),
+              little = AddPod("little", spec::kTimeSlice, 0);
   Add(Processes({ProcessOf("much", 0.4, 0.1), ProcessOf("much", 0.3, 0.2), ProcessOf("little", 0.2),
                  ProcessOf("nobody", 0.1)}));
   ASSERT_TRUE(Told(much) && Told(little));
   EXPECT_DOUBLE_EQ(Told(much)->sm, 0.7);
   EXPECT_DOUBLE_EQ(Told(much)->memory, 0.1 + 0.2);
   EXPECT_DOUBLE_EQ(Told(much)->sm_s, 3.5);
-  EXPECT_NEAR(static_cast<double>(Busy(much)), 0.7 * 5e9 * 0.5, 2);
-  EXPECT_NEAR(static_cast<double>(Busy(little)), 0.2 * 5e9 * 0.2, 2);
+  EXPECT_DOUBLE_EQ(Told(little)->sm_s, 1);
+  EXPECT_EQ(Busy(much), 0u) << "by turns tokens and hooks say what is booked";
   Add(Processes({}));
   EXPECT_EQ(Told(much)->sm, 0);
   EXPECT_DOUBLE_EQ(Told(much)->sm_s, 3.5);
@@ -92,51 +98,47 @@ TEST_F(AddUseTest, AllProcessesOfAPodCountAndItsPartIsBooked) {
 }
 
 TEST_F(AddUseTest, AnIdlePodIsToldFromOneThatWasNotMeasured) {
-  const PodId idle = AddPod("idle", spec::kMps, 50), mig = AddPod("mig", spec::kMig, 14, "MIG-a");
-  Add(Processes({}));
+  const PodId idle = AddPod("idle", spec::kMig, 14, "MIG-a"),
+              unknown = AddPod("unknown", spec::kMig, 14, "MIG-b");
+  Add(Instance("MIG-a", 0, seconds(5)));
   EXPECT_EQ(Busy(idle), 1u);
-  EXPECT_EQ(Busy(mig), 0u);
-  EXPECT_EQ(Told(mig), nullptr);
+  EXPECT_EQ(Busy(unknown), 0u);
+  EXPECT_EQ(Told(unknown), nullptr);
 }
 
 TEST_F(AddUseTest, NoPodExecutedForLongerThanItHeld) {
-  const PodId pod = AddPod("pod", spec::kMps, 50);
+  const PodId pod = AddPod("pod", spec::kMig, 50, "MIG-a");
   gpu_->allocations[pod].since = now_ - seconds(1);
-  Add(Processes({ProcessOf("pod", 1)}));
+  Add(Instance("MIG-a", 1, seconds(5)));
   EXPECT_NEAR(static_cast<double>(Busy(pod)), 0.5e9, 2);
 }
 
-// Then nobody knows which of them did.
-TEST_F(AddUseTest, WhatIsCountedForMpssServerIsNobodys) {
-  const PodId pod = AddPod("pod", spec::kMps, 50), other = AddPod("other", spec::kTimeSlice, 0);
-  UseReading::Process server{17, {}, {0.9, 0}};
+// As driver 580 tells on an H200: what pods by MPS do counts for MPS's server, which was idle at
+// first, and one of them is named for its first moments.
+TEST_F(AddUseTest, NothingIsKnownOfPodsByMps) {
+  const PodId pod = AddPod("pod", spec::kMps, 70), other = AddPod("other", spec::kMps, 20);
+  UseReading::Process server{17, {}, {0, 0}};
   server.facts.command = "nvidia-cuda-mps";  // as much of its name as the kernel keeps
-  Add(Processes({server}));
-  EXPECT_EQ(Busy(pod), 0u);
-  EXPECT_EQ(Told(pod), nullptr);
-  EXPECT_NE(Told(other), nullptr);
-  server.use.sm = 0;
-  Add(Processes({server, ProcessOf("pod", 0.5)}));
-  EXPECT_NE(Told(pod), nullptr);
+  for (const double sm : {0.0, 0.13, 1.0}) {
+    server.use.sm = sm;
+    Add(Processes({server, ProcessOf("pod", sm == 0 ? 0.11 : 0)}));
+    Add(Processes({}));
+    for (const PodId of : {pod, other}) {
+      EXPECT_EQ(Busy(of), 0u) << "then a report says that it used nothing of its part";
+      EXPECT_EQ(Told(of), nullptr);
+    }
+  }
 }
 
 TEST_F(AddUseTest, AnInstanceIsThePodsThatHasIt) {
   const PodId pod = AddPod("pod", spec::kMig, 14, "MIG-a"),
               other = AddPod("b", spec::kMig, 14, "b");
-  UseReading reading;
-  reading.instances = {{"MIG-a", {{0.5, 0.25}, seconds(4)}}, {"MIG-unknown", {{1, 1}, seconds(4)}}};
+  UseReading reading = Instance("MIG-a", 0.5, seconds(4), 0.25);
+  reading.instances.push_back({"MIG-unknown", {{1, 1}, seconds(4)}});
   Add(reading);
   EXPECT_NEAR(static_cast<double>(Busy(pod)), 0.5 * 4e9 * 0.14, 2);
   EXPECT_DOUBLE_EQ(Told(pod)->memory_s, 1);
   EXPECT_EQ(Told(other), nullptr);
-}
-
-// By turns tokens and hooks say what is booked.
-TEST_F(AddUseTest, OfAPodByTurnsNothingIsBooked) {
-  const PodId pod = AddPod("pod", spec::kTimeSlice, 0);
-  Add(Processes({ProcessOf("pod", 0.5)}));
-  EXPECT_EQ(Busy(pod), 0u);
-  EXPECT_DOUBLE_EQ(Told(pod)->sm, 0.5);
 }
 
 // An NVML with one GPU, which answers what it is told to.
