@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <boost/asio/post.hpp>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -141,7 +142,7 @@ struct Energy::Shared {
       if (!joules) break;
       if (*joules != counter) {
         const Duration between = MonotonicNow() - unmoved;
-        return Reading{*joules, unmoved + between / 2, between <= kSharp};
+        return Reading{*joules, unmoved + between / 2, between};
       }
       unmoved = now;
       if (!Pause(kAgain)) break;
@@ -154,10 +155,10 @@ struct Energy::Shared {
     const std::optional<double> counter = nvml->EnergyOf(uuid);
     if (!counter) return false;
     if (how == How::kSeldom) {
-      Say(self, uuid, Reading{*counter, MonotonicNow(), false});
+      Say(self, uuid, Reading{*counter, MonotonicNow()});
       return true;
     }
-    std::optional<Reading> last = Reading{*counter, Instant{}, false};
+    std::optional<Reading> last = Reading{*counter, Instant{}};
     for (int move = 0; move <= kBurst && !Ends(); ++move) {
       last = Next(uuid, last->joules, last->at);
       if (!last) return false;
@@ -216,10 +217,15 @@ EnergyModel::Window Energy::WindowTo(const Reading& reading, const Known& known,
                                      const std::map<PodId, uint64_t>& held_ns,
                                      const std::vector<PodId>& gone) const {
   const Gpu& gpu = *known.gpu;
-  EnergyModel::Window window{
-      static_cast<double>(Nanos(reading.at - known.at)) / 1e9, reading.joules - known.joules, {}};
+  EnergyModel::Window window{static_cast<double>(Nanos(reading.at - known.at)) / 1e9,
+                             reading.joules - known.joules,
+                             {},
+                             0};
   if (exact) {
     window.held = HeldIn(gpu, known.at, reading.at);
+    // Each end is anywhere within its two looks.
+    const auto squared = [](Duration within) { return std::pow(Nanos(within) / 1e9, 2) / 12; };
+    window.blur_s = std::sqrt(squared(known.within) + squared(reading.within));
     return window;
   }
   // To the moment at which this runs, which is near enough.
@@ -288,7 +294,7 @@ void Energy::OnReading(const std::string& uuid, const UseReading& reading) const
 }
 
 void Energy::OnReading(const std::string& uuid, const Reading& reading) {
-  const auto [joules, at, sharp] = reading;
+  const auto [joules, at, within] = reading;
   const auto found = known_.find(uuid);
   if (found == known_.end()) return;
   Known& known = found->second;
@@ -305,8 +311,8 @@ void Energy::OnReading(const std::string& uuid, const Reading& reading) {
   // A counter that was set back began anew with the driver.
   if (known.at != kNever && joules >= known.joules && at > known.at) {
     // What nobody holds by a token may be another's: MIG and MPS, processes without one.
-    const bool exact = same && sharp && known.sharp && at - known.at <= kExact &&
-                       gpu.allocations.empty() && gpu.unmanaged.empty();
+    const bool exact = same && std::max(within, known.within) <= kSharp &&
+                       at - known.at <= kExact && gpu.allocations.empty() && gpu.unmanaged.empty();
     const EnergyModel::Window window = WindowTo(reading, known, exact, held_ns, gone);
     known.model.Learn(window, exact);
     known.pending.seconds += window.seconds;
@@ -325,7 +331,7 @@ void Energy::OnReading(const std::string& uuid, const Reading& reading) {
     if (!held_ns.contains(pod)) known.model.Forget(pod.value);
   }
   known.at = at;
-  known.sharp = sharp;
+  known.within = within;
   known.joules = joules;
   known.held_ns = std::move(held_ns);
   const std::lock_guard lock(shared_->mutex);

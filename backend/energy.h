@@ -47,8 +47,9 @@ class Energy {
   struct Shared;
   struct Reading {
     double joules = 0;
-    Instant at{};        // when the counter came to that, about
-    bool sharp = false;  // that is known to some milliseconds; else the counter is older
+    Instant at{};  // when the counter came to that, about
+    // `at` may be off by half of this; the counter may be older where it was not seen moving.
+    Duration within = Duration::max();
   };
   // What was known at the last reading.
   struct Known {
@@ -58,7 +59,7 @@ class Energy {
     // What was read and is not divided yet: soon it is known better who took it.
     EnergyModel::Window pending;
     Instant at = kNever;
-    bool sharp = false;
+    Duration within = Duration::max();
     double joules = 0;
     std::map<PodId, uint64_t> held_ns;
     Instant changed{};  // its pods, last

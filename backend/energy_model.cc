@@ -13,19 +13,24 @@ namespace {
 constexpr double kHalfLife_s = 120;
 // The weight of the mean power, as if each pod had been seen alone at it for so long: little beside
 // what a minute tells, for it hides how pods differ.
-constexpr double kPriorSeconds = 0.01;
+constexpr double kPriorSeconds = 0.003;
 
 // The same of what was known when the last pod came, and of the mean for that one: at first it
 // weighs as much as some ten seconds tell of how pods differ, whose shares vary by a fifth or so
-// from window to window. It may be wrong, so it fades fast.
+// from window to window. It may be wrong, and shares may vary by much less: it is gone before what
+// was taken is divided (kYoung).
 constexpr double kRememberedSeconds = 0.2;
-constexpr double kRememberedHalfLife_s = 3;
+constexpr double kRememberedHalfLife_s = 1;
 
 // The same of the power that was seen while nobody was there. Between pods' turns the GPU may take
 // more.
 constexpr double kIdleSeconds = 0.1;
 // Of a window so long it does not matter that its ends are not known exactly.
 constexpr double kLong_s = 2;
+
+// What a window tells is blurred so much by what is not known to anybody: when a token really
+// moved, and when the counter.
+constexpr double kBlur_s = 0.002;
 
 constexpr std::string_view kModelMagic = "baton energy 1\n";
 
@@ -162,9 +167,11 @@ void EnergyModel::LearnPowers(const Window& window) {
     if (const size_t number = NumberOf(pod); number != 0) times.emplace_back(number, seconds);
   }
   times.emplace_back(0, std::max(window.seconds - held, 0.0));
+  const double ratio = window.blur_s / kBlur_s;
+  const double weight = 1 / (1 + ratio * ratio);
   for (const auto& [a, seconds] : times) {
-    for (const auto& [b, others] : times) squares_[a][b] += seconds * others;
-    products_[a] += seconds * window.joules;
+    for (const auto& [b, others] : times) squares_[a][b] += weight * seconds * others;
+    products_[a] += weight * seconds * window.joules;
   }
   if (held > window.seconds / 2) {
     held_s_ += window.seconds;

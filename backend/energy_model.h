@@ -1,8 +1,9 @@
 // How much of a GPU's energy each pod took. NVML counts the joules of the whole GPU, in steps of
 // 100 ms; who held it for how long in each of them is known. So each pod's power while it holds,
 // and that of the idle GPU, are the unknowns of a linear model: joules = idle power x idle time +
-// sum over pods of power x held time. It is fitted by least squares with weights that fade, and
-// what the counter says is divided in proportion to it: the parts always add up to the counter.
+// sum over pods of power x held time. It is fitted by least squares with weights that fade, less
+// for windows whose ends are known less exactly, and what the counter says is divided in proportion
+// to it: the parts always add up to the counter.
 //
 // Where shares hardly vary from step to step, nothing tells pods' powers apart; then each has the
 // GPU's mean power for the time that it held.
@@ -31,6 +32,8 @@ class EnergyModel {
     double seconds = 0;
     double joules = 0;
     std::map<uint64_t, double> held;  // by pod; at most `seconds` in all
+    // By how many seconds its ends may be off, as a standard deviation.
+    double blur_s = 0;
   };
   struct Parts {
     std::map<uint64_t, double> joules;  // by pod
