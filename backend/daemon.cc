@@ -97,6 +97,7 @@ Result<void> Daemon::Start() {
                     [this](Gpu& gpu, const UseReading& reading) {
                       AddUse(reading, arbiter_->pods(), arbiter_->accounts(), gpu, MonotonicNow());
                     });
+    energy_->Watch(arbiter_->GpusOf(""));
     devices_->Watch();
   }
   if (books_) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cmath>
 #include <condition_variable>
@@ -263,17 +264,19 @@ void Energy::DividePending(Known& known, const Reading& reading) {
   accounts_.SetEnergy(gpu, PodId{}, account);
 }
 
-// Where a former daemon left off.
+// Where a former daemon left off. A pod may have departed since this one began.
 void Energy::Restore(Known& known, const Reading& reading) {
   const Gpu& gpu = *known.gpu;
+  std::vector<PodId> pods = accounts_.DepartedSince(gpu, gpu.energy.at);
+  for (const auto& [pod, on] : gpu.pods) pods.push_back(pod);
   if (const auto bytes = ReadFile(shared_->FileOf(gpu.info.uuid), kModelMax)) {
     if (auto model = EnergyModel::FromBytes(*bytes)) known.model = std::move(*model);
   }
   for (const uint64_t pod : known.model.Pods()) {
-    if (!gpu.pods.contains(PodId{pod})) known.model.Forget(pod);
+    if (std::find(pods.begin(), pods.end(), PodId{pod}) == pods.end()) known.model.Forget(pod);
   }
   const EnergyAccount account = accounts_.EnergyOf(gpu, PodId{});
-  for (const auto& [pod, on] : gpu.pods) {
+  for (const PodId pod : pods) {
     EnergyAccount of = accounts_.EnergyOf(gpu, pod);
     if (account.at == kNever) {
       of.held_ns = accounts_.HeldNow(gpu, pod, MonotonicNow());

@@ -120,7 +120,6 @@ TEST_F(Energy, IsDividedByWhatPodsTook) {
   ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
   std::this_thread::sleep_for(seconds(2));
   Must(cluster().StartBatond());
-  std::this_thread::sleep_for(seconds(5));
   const auto taken = Taken();
   const double counted = Counted() - beginning;
   StopPods();
