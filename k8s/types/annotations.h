@@ -59,6 +59,8 @@ inline constexpr std::string_view kAway = "away";           // wait, open: BATON
 inline constexpr std::string_view kPlacement = "placement";      // JSON, see gpu_pod.h
 inline constexpr std::string_view kDevices = "visible-devices";  // of a container: uuids by commas
 inline constexpr std::string_view kInjected = "injected";        // the webhook's: see below
+// Likewise: what it understood by other projects' names, in sentences (k8s/types/translate.h).
+inline constexpr std::string_view kTranslated = "translated";
 inline constexpr std::string_view kTemplateHash = "template-hash";  // of a SharePod's child
 // What the node's agent writes on its GpuNode: the kubelet mounts the hook, as it tells it.
 inline constexpr std::string_view kMountsHook = "mounts-hook";

@@ -18,6 +18,7 @@
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
+#include "k8s/types/translate.h"
 #include "k8s/webhook/tenant.h"
 #include "net/message.h"
 #include "spec/modes.h"
@@ -122,6 +123,11 @@ class Reviewer {
 
   Result<void> MutatePod(Json& patch) {
     Json pod = object_;
+    if (!ByBaton()) {
+      auto understood = TranslateForeignNames(options_.foreign, pod);
+      if (!understood) return tl::unexpected(understood.error());
+      for (std::string& sentence : *understood) Warn(std::move(sentence));
+    }
     auto done = Inject(pod, options_.inject);
     if (!done) return tl::unexpected(done.error());
     if (!*done) return {};
@@ -479,7 +485,7 @@ class Reviewer {
       const size_t part = key.find(kContainerPart);
       const bool of_pod = key.starts_with(kPrefix);
       if (!of_pod && part == std::string::npos) continue;
-      if (IsPlacement(key) || key == PodKey(keys::kInjected) ||
+      if (IsPlacement(key) || key == PodKey(keys::kInjected) || key == PodKey(keys::kTranslated) ||
           key == PodKey(keys::kTemplateHash)) {
         continue;
       }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "k8s/types/foreign_names.h"
 #include "k8s/types/inject.h"
 #include "k8s/types/tenancy.h"
 #include "k8s/webhook/facts.h"
@@ -16,6 +17,7 @@ namespace baton::k8s {
 
 struct AdmissionOptions {
   InjectOptions inject;
+  ForeignOptions foreign;  // other projects' names, in pods that are created
   // Baton's own: its pods are left alone, and its service accounts may write placements.
   std::string own_namespace = "baton-system";
   // Null: any team is good. Else one must be named in it, or stand above one that is.
@@ -28,7 +30,8 @@ struct AdmissionOptions {
 };
 
 enum class AdmissionKind : uint8_t {
-  // Pods that are created: what the hook needs is put in (Inject()). Pods and SharePods that are
+  // Pods that are created: other projects' names become Baton's (k8s/types/translate.h), with a
+  // warning that says how; what the hook needs is put in (Inject()). Pods and SharePods that are
   // created: team and user, as the operator and the API server say. SharePods, also where they
   // change: what their flavors say.
   kMutate,

@@ -34,6 +34,7 @@ struct WebhookFlags {
   std::vector<std::string> flavors;
   std::string restricted;
   std::vector<std::string> team_rules;
+  ForeignOptions foreign;
   bool check_quotas = false;
   std::string own_namespace;
 };
@@ -49,6 +50,7 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   auto flavors = ParseFlavors(flags.flavors);
   if (!flavors) return tl::unexpected(flavors.error());
   options.admission.inject.flavors = *std::move(flavors);
+  options.admission.foreign = flags.foreign;
 
   const size_t dot = flags.service.find('.');
   if (dot == std::string::npos || dot == 0 || dot + 1 == flags.service.size()) {
@@ -198,6 +200,18 @@ void AddWebhook(CLI::App& program, int* exit_code) {
           "NAMESPACE=TEAM, with * for any text: pods of such namespaces are of that team or "
           "below it; the namespace's label baton.dev/team comes first. Can be repeated")
       ->type_name("RULE");
+  command->add_flag("--hami-names", flags->foreign.hami,
+                    "Understand HAMi's names in new pods: nvidia.com/gpumem, nvidia.com/gpucores "
+                    "and so on (docs/migrating.md)");
+  command->add_flag("--volcano-names", flags->foreign.volcano,
+                    "Likewise Volcano's: volcano.sh/vgpu-number, volcano.sh/vgpu-memory");
+  command->add_flag("--kai-names", flags->foreign.kai,
+                    "Likewise KAI's and Run:ai's: gpu-fraction, gpu-memory");
+  command
+      ->add_option("--time-slicing-replicas", flags->foreign.replicas,
+                   "Likewise nvidia.com/gpu.shared, as one of so many equal parts of a GPU")
+      ->type_name("REPLICAS")
+      ->check(CLI::Range(kReplicasMin, kReplicasMax));
   command->add_flag("--check-quotas", flags->check_quotas,
                     "Reject live changes of shares and memory that exceed a ResourceQuota of the "
                     "namespace");
@@ -210,7 +224,9 @@ void AddWebhook(CLI::App& program, int* exit_code) {
       "Examples:\n"
       "  baton-k8s webhook --service baton-webhook.baton-system --configuration baton\n"
       "  baton-k8s webhook --service baton-webhook.baton-system \\\n"
-      "    --cert-file /certs/tls.crt --key-file /certs/tls.key --teams /etc/baton/teams.toml");
+      "    --cert-file /certs/tls.crt --key-file /certs/tls.key --teams /etc/baton/teams.toml\n"
+      "  baton-k8s webhook --service baton-webhook.baton-system --configuration baton \\\n"
+      "    --hami-names --time-slicing-replicas 4");
   OnCommand(*command, exit_code, [flags] { return RunWebhook(*flags); });
 }
 

@@ -181,7 +181,10 @@ TEST_P(Everything, TenancyAndPodsArePassedOn) {
     EXPECT_TRUE(says("--restrict=high-priority,exclusive,away-open,user,priority-class"))
         << arguments;
     EXPECT_TRUE(says("--namespace-team=vision-*=research/vision")) << arguments;
-    EXPECT_TRUE(says("--check-quotas")) << arguments;
+    for (const char* flag : {"--check-quotas", "--hami-names", "--volcano-names", "--kai-names",
+                             "--time-slicing-replicas=4"}) {
+      EXPECT_TRUE(says(flag)) << arguments;
+    }
   }
 }
 

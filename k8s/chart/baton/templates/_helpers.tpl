@@ -227,16 +227,27 @@ clientConfig:
   {{- end }}
 {{- end -}}
 
+{{- /* Resources of other projects that a pod may ask by (k8s/types/foreign_names.cc), in CEL. */ -}}
+{{- define "baton.foreignResources" -}}
+{{- with .Values.webhook.foreignNames }}
+{{- $names := list }}
+{{- if .hami }}{{ $names = concat $names (list "nvidia.com/gpu" "nvidia.com/gpumem" "nvidia.com/gpumem-percentage" "nvidia.com/gpucores") }}{{ end }}
+{{- if .volcano }}{{ $names = concat $names (list "volcano.sh/vgpu-number" "volcano.sh/vgpu-memory" "volcano.sh/vgpu-memory-percentage" "volcano.sh/vgpu-cores") }}{{ end }}
+{{- if .timeSlicingReplicas }}{{ $names = append $names "nvidia.com/gpu.shared" }}{{ end }}
+{{- if $names }} || r in {{ toJson $names }}{{ end }}
+{{- end }}
+{{- end -}}
+
 {{- /* Which pods reach the webhook: those that ask for GPUs. Nobody else's wait for it. */ -}}
 {{- define "baton.podConditions" -}}
 - name: asks-for-gpus
   expression: >-
     (has(object.spec.schedulerName) && object.spec.schedulerName == "baton") ||
     object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) &&
-    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }})) ||
+    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }}{{ include "baton.foreignResources" . }})) ||
     (has(object.spec.initContainers) && object.spec.initContainers.exists(c, has(c.resources) && has(c.resources.limits) &&
-    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }}))) ||
-    (has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith("baton.dev/") || k.contains(".container.baton.dev/")))
+    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }}{{ include "baton.foreignResources" . }}))) ||
+    (has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith("baton.dev/") || k.contains(".container.baton.dev/"){{ with .Values.webhook.foreignNames }}{{ if .kai }} || k in ["gpu-fraction","gpu-memory"] || k.startsWith("nvidia.com/container."){{ end }}{{ end }}))
 # The binder's own words are checked already, and it goes on while the webhook is away.
 - name: not-by-the-binder
   expression: request.userInfo.username != "system:serviceaccount:{{ .Release.Namespace }}:{{ include "baton.fullname" . }}-binder"
