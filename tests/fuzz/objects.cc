@@ -7,6 +7,7 @@
 #include "k8s/types/inject.h"
 #include "k8s/types/share_pod.h"
 #include "k8s/types/team.h"
+#include "k8s/types/translate.h"
 #include "tests/fuzz/target.h"
 
 namespace baton::fuzz {
@@ -38,6 +39,15 @@ FUZZ_TARGET(pod) {
   }
   const auto read = k8s::ReadGpuPod(pod, k8s::kMemoryUnitMib);
   if (read) InRange(*read);
+  // Other projects' names: what is refused stays as it was, and once more changes nothing.
+  const Json given = pod;
+  const k8s::ForeignOptions foreign{true, true, true, 3};
+  const auto understood = k8s::TranslateForeignNames(foreign, pod);
+  if (!understood || understood->empty()) BATON_CHECK(pod == given);
+  if (understood) {
+    const auto again = k8s::TranslateForeignNames(foreign, pod);
+    BATON_CHECK(again && again->empty());
+  }
   const auto injected = k8s::Inject(pod);
   if (!injected) return;
   // Once more changes nothing.

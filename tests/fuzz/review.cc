@@ -13,8 +13,10 @@ namespace {
 using Json = nlohmann::json;
 
 FUZZ_TARGET(review) {
+  k8s::AdmissionOptions options;
+  options.foreign = {true, true, true, 3};
   for (const auto kind : {k8s::AdmissionKind::kMutate, k8s::AdmissionKind::kValidate}) {
-    const k8s::AdmissionVerdict verdict = k8s::Review(input, kind, {});
+    const k8s::AdmissionVerdict verdict = k8s::Review(input, kind, options);
     const Json answer = Json::parse(verdict.body, nullptr, false);
     BATON_CHECK(answer.is_object());
     if (verdict.status != 200) continue;
@@ -24,7 +26,7 @@ FUZZ_TARGET(review) {
     Json review = Json::parse(input);
     Json& object = review["request"]["object"];
     object = object.patch(Json::parse(k8s::FromBase64(response.at("patch"))));
-    const auto again = k8s::Review(review.dump(), kind, {});
+    const auto again = k8s::Review(review.dump(), kind, options);
     BATON_CHECK(again.allowed && again.body.find("\"patch\"") == std::string::npos);
   }
 }
