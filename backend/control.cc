@@ -9,13 +9,13 @@
 
 #include "backend/books.h"
 #include "backend/reports.h"
+#include "backend/request.h"
 #include "backend/status.h"
 #include "backend/users.h"
 #include "base/entropy.h"
 #include "base/file.h"
 #include "base/nesting.h"
 #include "base/parse.h"
-#include "node/pod_cgroup.h"
 
 namespace baton::backend {
 namespace {
@@ -31,108 +31,9 @@ json Failure(const Error& error) {
   return {{"ok", false}, {"error", error.message}, {"code", ErrorCodeName(error.code)}};
 }
 
-// Reads the fields of a request and refuses those it was not asked for.
-class Request {
- public:
-  explicit Request(const json& object) : object_(object) {}
-
-  Result<std::string> Text(const char* key, const std::string& absent) {
-    const json* field = Get(key);
-    if (field == nullptr) return absent;
-    if (!field->is_string()) return Bad(key, "text");
-    return field->get<std::string>();
-  }
-  Result<int64_t> Whole(const char* key, int64_t absent, int64_t min, int64_t max) {
-    const json* field = Get(key);
-    if (field == nullptr) return absent;
-    if (!field->is_number_integer()) return Bad(key, "a whole number");
-    if (field->is_number_unsigned() && field->get<uint64_t>() > static_cast<uint64_t>(max)) {
-      return Bad(key, fmt::format("from {} to {}", min, max).c_str());
-    }
-    const auto value = field->get<int64_t>();
-    if (value < min || value > max) return Bad(key, fmt::format("from {} to {}", min, max).c_str());
-    return value;
-  }
-  Result<std::vector<std::string>> Texts(const char* key) {
-    std::vector<std::string> texts;
-    const json* field = Get(key);
-    if (field == nullptr) return texts;
-    if (!field->is_array() || field->size() > wire::kGpusMax) {
-      return Bad(key, "a list of at most 64 uuids or indexes");
-    }
-    for (const json& entry : *field) {
-      if (entry.is_string()) {
-        texts.push_back(entry.get<std::string>());
-      } else if (entry.is_number_unsigned()) {
-        texts.push_back(std::to_string(entry.get<uint64_t>()));
-      } else {
-        return Bad(key, "a list of uuids or indexes");
-      }
-    }
-    return texts;
-  }
-  // Those that say what a pod asks for.
-  Result<spec::PodRequest> Pod() {
-    spec::PodRequest asked;
-    for (const spec::PodField& field : spec::PodFields()) {
-      const json* value = Get(field.key);
-      if (value == nullptr) continue;
-      if (auto read = spec::ReadField(field, *value, asked); !read) {
-        return tl::unexpected(read.error());
-      }
-    }
-    if (!asked.cgroup.empty() && !node::IsKubernetesUid(asked.cgroup)) {
-      return Fail(ErrorCode::kInvalid,
-                  "cgroup must be the uid of a Kubernetes pod: 1 to 64 letters, digits and dashes");
-    }
-    if (auto complete = spec::Complete(asked); !complete) return tl::unexpected(complete.error());
-    return asked;
-  }
-  // What is left after the fields that were read, and the command.
-  json Rest() const {
-    json rest = object_;
-    rest.erase("command");
-    for (const std::string& key : known_) rest.erase(key);
-    return rest;
-  }
-  bool Has(std::string_view key) const {
-    return object_.contains(key) && !object_.at(key).is_null();
-  }
-
-  // After every field was read: one that is left over is a mistake of the caller's.
-  Result<void> Finish() const {
-    for (const auto& [key, value] : object_.items()) {
-      if (key != "command" && known_.count(key) == 0) {
-        return Fail(ErrorCode::kInvalid,
-                    fmt::format("this command has no field {}", key.substr(0, 64)));
-      }
-    }
-    return {};
-  }
-
- private:
-  const json* Get(std::string_view key) {
-    known_.emplace(key);
-    return Has(key) ? &object_.at(key) : nullptr;
-  }
-  static tl::unexpected<Error> Bad(const char* key, const char* what) {
-    return Fail(ErrorCode::kInvalid, fmt::format("{} must be {}", key, what));
-  }
-  const json& object_;
-  std::set<std::string> known_;
-};
-
 #define BATON_TAKE(variable, expression) \
   auto variable = (expression);          \
   if (!variable) return tl::unexpected(variable.error())
-
-Result<Pod> ReadWhole(Request& request) {
-  BATON_TAKE(asked, request.Pod());
-  BATON_TAKE(finished, request.Finish());
-  Pod pod;
-  static_cast<spec::PodRequest&>(pod) = std::move(*asked);
-  return pod;
-}
 
 Result<Pod*> NamedPod(Arbiter& arbiter, Request& request, const Caller& caller) {
   BATON_TAKE(name, request.Text("name", ""));
@@ -196,7 +97,7 @@ Result<uint32_t> Suppose(Arbiter& arbiter, Pod& pod, const std::string& node) {
 }
 
 Result<json> ExplainPlacement(Arbiter& arbiter, Request& request, const std::string& node) {
-  BATON_TAKE(wanted, ReadWhole(request));
+  BATON_TAKE(wanted, request.WholePod());
   BATON_TAKE(count, Suppose(arbiter, *wanted, node));
   BATON_TAKE(explanation, arbiter.vgpus().Explain(*wanted, *count, node));
   return ExplanationJson(arbiter.vgpus(), *explanation);
@@ -205,7 +106,7 @@ Result<json> ExplainPlacement(Arbiter& arbiter, Request& request, const std::str
 Result<Vgpus::Defragmentation> BeginDefrag(Arbiter& arbiter, Request& request,
                                            const std::string& node) {
   BATON_TAKE(moves, request.Whole("moves", 4, 1, devmgr::DefragOptions::kMovesMax));
-  BATON_TAKE(wanted, ReadWhole(request));
+  BATON_TAKE(wanted, request.WholePod());
   BATON_TAKE(count, Suppose(arbiter, *wanted, node));
   return arbiter.vgpus().Defrag(*wanted, *count, node, static_cast<uint32_t>(*moves));
 }
@@ -321,7 +222,7 @@ bool HandleSlow(Arbiter& arbiter, const spec::UsersOptions& users, const std::st
     return true;
   };
   if (command == "create_pod") {
-    auto wanted = ReadWhole(request);
+    auto wanted = request.WholePod();
     if (!wanted) return refuse(wanted.error());
     if (caller.user) {
       auto own = spec::AsUser(users, *caller.user,
