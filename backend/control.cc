@@ -186,22 +186,21 @@ Result<json> BenchTicket(Arbiter& arbiter, Request& request, const std::string& 
 
 // What a user may ask who has no right but user.sock. The rest is the operator's.
 bool IsForUsers(std::string_view command) {
-  static constexpr std::array kCommands{"create_pod", "delete_pod", "set_pod",
-                                        "pod",        "vgpus",      "flavors",
-                                        "status",     "ping",       "explain_placement"};
+  static constexpr std::array kCommands{
+      "create_pod",  "delete_pod", "set_pod", "pod",    "vgpus",  "flavors", "create_lease",
+      "renew_lease", "end_lease",  "lease",   "leases", "status", "ping",    "explain_placement"};
   return FindReport(command) != nullptr ||
          std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end();
 }
 
-std::string Write(Result<json> result) {
-  json answer;
-  if (result) {
-    answer = std::move(*result);
-    answer["ok"] = true;
-  } else {
-    answer = Failure(result.error());
-  }
+std::string Text(const json& answer) {
   return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string Write(Result<json> result) {
+  if (!result) return Text(Failure(result.error()));
+  (*result)["ok"] = true;
+  return Text(*result);
 }
 
 // What is made in steps is an object without its end.
@@ -297,6 +296,80 @@ std::string PathOf(const Pod& pod) {
 }
 
 }  // namespace
+
+Control::Control(boost::asio::io_context& io, Arbiter& arbiter, Leases& leases, node::EventLog& log,
+                 Books* books, const spec::UsersOptions& users, const spec::Flavors& flavors,
+                 std::function<DaemonStatus()> daemon)
+    : arbiter_(arbiter),
+      leases_(leases),
+      log_(log),
+      books_(books),
+      users_(users),
+      flavors_(flavors),
+      daemon_(std::move(daemon)),
+      slices_(io, kSlicesPart) {
+  if (books_ == nullptr) return;
+  leases_.OnChange([this](const Pod& pod, const Caller* who, bool begins) {
+    ledger::Change change;
+    change.who = who == nullptr ? "batond" : NameOf(*who);
+    change.action = begins ? "create" : "delete";
+    change.kind = "pod";
+    change.object = PathOf(pod);
+    const json is = Described(&pod);
+    const bool of_user = pod.uid > 0 && (who == nullptr || who->user);
+    books_->Record(std::move(change), begins ? json() : is, begins ? is : json(),
+                   of_user ? static_cast<uint32_t>(pod.uid) : 0);
+  });
+}
+
+bool Control::HandleLease(const std::string& command, Request& request, const Caller& caller,
+                          const Respond& respond) {
+  const auto refuse = [&](const Error& error) {
+    respond(Write(tl::unexpected(error)));
+    return true;
+  };
+  const auto answer = [respond](Result<json> said) { respond(Write(std::move(said))); };
+  if (command == "leases") {
+    if (auto finished = request.Finish(); !finished) return refuse(finished.error());
+    answer(leases_.List(caller.node));
+    return true;
+  }
+  if (command == "create_lease") {
+    const auto term = request.Whole("seconds", 0, 1, Leases::kTermMax);
+    if (!term) return refuse(term.error());
+    if (*term == 0) return refuse({ErrorCode::kInvalid, "seconds says for how long: 1 to 86400"});
+    const auto queue = request.Flag("queue", true);
+    if (!queue) return refuse(queue.error());
+    auto pod = request.WholePod();
+    if (!pod) return refuse(pod.error());
+    const auto term_s = static_cast<uint32_t>(*term);
+    leases_.Create(*pod, caller, term_s, *queue,
+                   [respond, cost = leases_.Cost(*pod, term_s, caller.node)](Result<json> said) {
+                     if (said) return respond(Write(std::move(said)));
+                     json refused = Failure(said.error());
+                     refused["state"] = "refused";
+                     refused.update(cost);
+                     respond(Text(refused));
+                   });
+    return true;
+  }
+  if (command != "lease" && command != "renew_lease" && command != "end_lease") return false;
+  const auto id = request.Text("lease", "");
+  if (!id) return refuse(id.error());
+  const auto wait = command == "lease" ? request.Whole("wait", 0, 0, Leases::kWaitMax) : 0;
+  if (!wait) return refuse(wait.error());
+  const auto term = command == "renew_lease" ? request.Whole("seconds", 0, 1, Leases::kTermMax) : 0;
+  if (!term) return refuse(term.error());
+  if (auto finished = request.Finish(); !finished) return refuse(finished.error());
+  if (command == "lease") {
+    leases_.Tell(*id, caller, std::chrono::seconds(*wait), answer);
+  } else if (command == "renew_lease") {
+    answer(leases_.Renew(*id, caller, static_cast<uint32_t>(*term)));
+  } else {
+    leases_.End(*id, caller, answer);
+  }
+  return true;
+}
 
 Control::Respond Control::WriteDown(const std::string& command, const json& request,
                                     const Caller& caller, Respond respond) {
@@ -411,6 +484,7 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
   Result<json> result = json::object();
   const Respond told = WriteDown(command, object, caller, respond);
   if (HandleSlow(arbiter_, users_, command, request, caller, told)) return;
+  if (HandleLease(command, request, caller, respond)) return;
   if (command == "pod") {
     result = DescribePod(arbiter_, request, caller);
   } else if (command == "vgpus") {
@@ -447,8 +521,9 @@ void Control::Handle(const std::string& line, const Caller& caller, const Respon
                   {"mode", daemon.mode == config::Mode::kObserve ? "observe" : "enforce"}};
   } else {
     std::string known =
-        "create_pod, delete_pod, set_pod, move_pod, pod, vgpus, flavors, explain_placement, "
-        "defrag, cordon, uncordon, status, bench_ticket, ping";
+        "create_pod, delete_pod, set_pod, move_pod, pod, create_lease, renew_lease, end_lease, "
+        "lease, leases, vgpus, flavors, explain_placement, defrag, cordon, uncordon, status, "
+        "bench_ticket, ping";
     for (const Report& report : Reports()) known += fmt::format(", {}", report.name);
     result = Fail(ErrorCode::kInvalid,
                   fmt::format("unknown command {}; there are {}", command.substr(0, 64), known));

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "backend/arbiter.h"
+#include "backend/caller.h"
+#include "backend/leases.h"
 #include "backend/slices.h"
 #include "node/control_socket.h"
 #include "spec/flavors.h"
@@ -36,15 +38,7 @@ struct DaemonStatus {
 };
 
 class Books;
-
-// Who asks.
-struct Caller {
-  // Whose pods and GPUs it may see and change; "*": all.
-  std::string node = "*";
-  // Of user.sock: a user of the machine, who may change pods of one's own alone.
-  std::optional<spec::User> user = {};
-  node::ControlSocket::Peer peer = {};  // of control.sock
-};
+class Request;
 
 class Control {
  public:
@@ -54,16 +48,9 @@ class Control {
   using Respond = node::ControlSocket::Respond;
 
   // `books`: null where there are none.
-  Control(boost::asio::io_context& io, Arbiter& arbiter, node::EventLog& log, Books* books,
-          const spec::UsersOptions& users, const spec::Flavors& flavors,
-          std::function<DaemonStatus()> daemon)
-      : arbiter_(arbiter),
-        log_(log),
-        books_(books),
-        users_(users),
-        flavors_(flavors),
-        daemon_(std::move(daemon)),
-        slices_(io, kSlicesPart) {}
+  Control(boost::asio::io_context& io, Arbiter& arbiter, Leases& leases, node::EventLog& log,
+          Books* books, const spec::UsersOptions& users, const spec::Flavors& flavors,
+          std::function<DaemonStatus()> daemon);
 
   // One request.
   void Handle(const std::string& line, const Caller& caller, const Respond& respond);
@@ -76,7 +63,12 @@ class Control {
   Respond WriteDown(const std::string& command, const nlohmann::json& request, const Caller& caller,
                     Respond respond);
 
+  // The commands about leases. False: it is none of them.
+  bool HandleLease(const std::string& command, Request& request, const Caller& caller,
+                   const Respond& respond);
+
   Arbiter& arbiter_;
+  Leases& leases_;
   node::EventLog& log_;
   Books* books_;
   const spec::UsersOptions& users_;

@@ -75,7 +75,8 @@ Result<void> Daemon::Start() {
     books_.emplace(io_, options_, *arbiter_, usage_.identity(), log_);
     if (auto read = books_->ReadTeams(); !read) return read;
   }
-  control_.emplace(io_, *arbiter_, log_, books_ ? &*books_ : nullptr, options_.users,
+  leases_.emplace(io_, options_, *arbiter_, *file_);
+  control_.emplace(io_, *arbiter_, *leases_, log_, books_ ? &*books_ : nullptr, options_.users,
                    options_.flavors, [this] { return Status(); });
 
   if (auto made = MakeFolders(options_.server.socket_dir, 0755); !made) return made;
@@ -104,6 +105,7 @@ Result<void> Daemon::Start() {
     if (auto ok = books_->Start(); !ok) return ok;
   }
   arbiter_->lifecycle().ApplyConfiguredPods(options_.pods);
+  leases_->Restore();
   if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock",
                                  control_dir + "/baton.sock.lock");
       !ok) {

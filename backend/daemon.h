@@ -20,6 +20,7 @@
 #include "backend/control.h"
 #include "backend/devices.h"
 #include "backend/energy.h"
+#include "backend/leases.h"
 #include "backend/node_endpoint.h"
 #include "backend/pods.h"
 #include "backend/pods_file.h"
@@ -110,6 +111,7 @@ class Daemon : private node::TenantSink, private ClientLink {
   std::optional<Devices> devices_;
   std::optional<Energy> energy_;
   std::optional<Books> books_;
+  std::optional<Leases> leases_;
   std::optional<Control> control_;
   std::optional<node::ControlSocket> control_socket_;
   std::optional<node::ControlSocket> users_socket_;

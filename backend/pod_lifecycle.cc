@@ -282,6 +282,7 @@ void PodLifecycle::Drop(Pod& pod) {
   });
   file_.Save();
   log_.Add(node::EventLog::Level::kInfo, "pod", left.name + " deleted");
+  if (dropped_) dropped_(left);
 }
 
 void PodLifecycle::MovePod(Pod& pod, const std::vector<std::string>& gpus, const std::string& node,

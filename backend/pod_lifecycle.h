@@ -49,10 +49,15 @@ class PodLifecycle {
                const Done& done);
   // What CreatePod() would be asked: names are uuids then.
   Result<uint32_t> Resolve(Pod& pod, uint32_t count, const std::string& node) const;
+  // The memory cap that CreatePod() gives a pod that asks for none.
+  void SetDefaultCap(Pod& pod) const;
   bool Runs(const Pod& pod) const { return clients_.OfPod(pod.id) != 0; }
   // Who makes MIG instances and starts MPS. Null: nobody.
   void SetDeviceMaker(DeviceMaker* maker) { maker_ = maker; }
   DeviceMaker* maker() const { return maker_; }
+  // Told of each pod that was deleted, as it was; whoever deleted it.
+  using Dropped = std::function<void(const Pod&)>;
+  void OnDropped(Dropped told) { dropped_ = std::move(told); }
   // What was made before, or is there again.
   void SetDevices(const std::string& pod, size_t index, const std::string& device);
   // Brings the pods of the configuration file in; see config.h for who wins.
@@ -86,7 +91,6 @@ class PodLifecycle {
   void TakeOffGpus(const Pod& pod);
   void ForgetPod(PodId pod);
   std::vector<DeviceJob> JobsFor(const Pod& pod) const;
-  void SetDefaultCap(Pod& pod) const;
   Result<void> CheckIdle(const Pod& pod) const;
   Result<void> CheckGang(const Pod& pod) const;
 
@@ -102,6 +106,7 @@ class PodLifecycle {
   PodShares& shares_;
   node::EventLog& log_;
   DeviceMaker* maker_ = nullptr;
+  Dropped dropped_;
   std::set<std::string> under_way_;  // names of pods whose devices are made or taken away
   std::deque<std::pair<Instant, PodId>> unused_;  // throw-away pods, by age
   std::vector<config::ConfiguredPod> configured_;

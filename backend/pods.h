@@ -36,6 +36,15 @@ struct PodVgpu {
   std::vector<std::string> before;
 };
 
+// That a pod ends by itself (backend/leases.h).
+struct PodLease {
+  std::string id;        // empty: it is none
+  int64_t until_ms = 0;  // since 1970: when it ends, by the wall clock
+  uint32_t term_s = 0;   // of its last grant or renewal; it never has longer than that to go
+
+  friend bool operator==(const PodLease&, const PodLease&) = default;
+};
+
 // What was asked, and what it has. `share` is Validated(), `wishes.gpus` are uuids.
 struct Pod : spec::PodRequest {
   PodId id;
@@ -49,6 +58,8 @@ struct Pod : spec::PodRequest {
   bool beside_own = false;
   std::string
       from_file;  // the fingerprint of its [[pod]] as last applied; empty: not from the file
+
+  PodLease lease;
 
   // Its GPUs are another vendor's: it holds them from its creation to its deletion. Not stored: set
   // with its fits.

@@ -23,7 +23,8 @@ constexpr std::string_view kJournalFormat = "baton pods journal ";
 constexpr uint64_t kJournalVersion = 1;
 constexpr std::string_view kVersion1 = "baton pods 1 ";
 constexpr size_t kPodsDepthMax = 32;
-constexpr size_t kChecksum = 16;  // characters
+constexpr int64_t kTimeMax = int64_t{1} << 50;  // milliseconds since 1970
+constexpr size_t kChecksum = 16;                // characters
 
 tl::unexpected<Error> Bad(std::string why) { return Fail(ErrorCode::kInvalid, std::move(why)); }
 
@@ -89,6 +90,10 @@ json PodRow(const Pod& pod) {
            {"asked", spec::WriteFields(pod)}};
   if (pod.gang_met) row["gang_met"] = true;
   if (!pod.from_file.empty()) row["from_file"] = pod.from_file;
+  if (!pod.lease.id.empty()) {
+    row["lease"] = {
+        {"id", pod.lease.id}, {"until_ms", pod.lease.until_ms}, {"term_s", pod.lease.term_s}};
+  }
   return row;
 }
 
@@ -127,6 +132,13 @@ Result<void> ReadRow(const json& entry, const json& asked, Pod& pod) {
   pod.vgpus.resize(pod.gpus.size());
   pod.gang_met = entry.value("gang_met", false);
   pod.from_file = entry.value("from_file", "");
+  if (const auto lease = entry.find("lease"); lease != entry.end()) {
+    pod.lease = {lease->at("id"), NumberAt<int64_t>(*lease, "until_ms"),
+                 NumberAt<uint32_t>(*lease, "term_s")};
+    if (pod.lease.until_ms < 0 || pod.lease.until_ms > kTimeMax) {
+      return Bad("a lease ends at no time");
+    }
+  }
   if (auto read = ReadAsked(asked, pod); !read) return read;
   // It is written by the table, which must take it again.
   spec::PodRequest written;

@@ -52,18 +52,6 @@ std::vector<std::string> Vgpus::PodsOn(std::string_view uuid) const {
   return names;
 }
 
-// ", with a 60 %, b 10 %"; empty: nobody.
-std::string Vgpus::SharesOn(std::string_view uuid) const {
-  std::string shares;
-  for (const std::string& name : PodsOn(uuid)) {
-    if (shares.size() > kSharesMax) return shares + ", ...";
-    const policy::Share reserved = cluster_->Find(name)->request.containers[0].vgpus[0].share;
-    shares += fmt::format("{}{} {}", shares.empty() ? ", with " : ", ", name,
-                          InPercent(modes_->Meant(reserved)));
-  }
-  return shares;
-}
-
 Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
   const auto invalid = [&](const std::string& why) { return Fail(ErrorCode::kInvalid, why); };
   if (count == 0 || count > devmgr::VgpuRequest::kCardsMax) {
@@ -324,6 +312,17 @@ Result<void> Vgpus::Place(Pod& pod, uint32_t count, const std::string& node) {
     // Of many nodes it is not worked out here: a create is not to hold up tokens.
     std::vector<NodeRefusal> refusals;
     if (node != "*" || cards_.Nodes().size() <= kReasonsMax) refusals = WhyNot(*request, pod, node);
+    // ", with a 60 %, b 10 %"; empty: nobody.
+    const auto shares_on = [this](const std::string& uuid) {
+      std::string shares;
+      for (const std::string& name : PodsOn(uuid)) {
+        if (shares.size() > kSharesMax) return shares + ", ...";
+        const policy::Share reserved = cluster_->Find(name)->request.containers[0].vgpus[0].share;
+        shares += fmt::format("{}{} {}", shares.empty() ? ", with " : ", ", name,
+                              InPercent(modes_->Meant(reserved)));
+      }
+      return shares;
+    };
     std::string why;
     size_t cards = 0;
     for (const NodeRefusal& refusal : refusals) {
@@ -332,7 +331,7 @@ Result<void> Vgpus::Place(Pod& pod, uint32_t count, const std::string& node) {
         if (++cards > kReasonsMax) continue;
         why += fmt::format("{}{}: {}{}", why.empty() ? "" : "; ", card.uuid,
                            card.why.empty() ? "has room, but one GPU is not enough" : card.why,
-                           card.why.empty() ? "" : SharesOn(card.uuid));
+                           card.why.empty() ? "" : shares_on(card.uuid));
       }
     }
     if (cards == 0 || cards > kReasonsMax) why = error.message;
@@ -563,6 +562,33 @@ Result<Vgpus::Explanation> Vgpus::Explain(const Pod& pod, uint32_t count,
   }
   explanation.nodes = WhyNot(*request, pod, node);
   return explanation;
+}
+
+std::optional<size_t> Vgpus::RoomAfter(const Pod& pod, uint32_t count, const std::string& node,
+                                       const std::vector<std::string>& ending) const {
+  auto request = RequestOf(pod, count);
+  if (!request) return std::nullopt;
+  if (Decide(*request, pod, node)) return 0;
+  std::optional<size_t> fewest;
+  for (const std::string& name : cards_.Nodes()) {
+    if (node != "*" && name != node) continue;
+    const devmgr::Node* there = cluster_->FindNode(cards_.NameOf(name));
+    const std::vector<const devmgr::PlacedPod*> pods = cluster_->PodsOn(there->name);
+    if (std::none_of(pods.begin(), pods.end(),
+                     [&](const auto* one) { return IsIn(ending, one->request.name); })) {
+      continue;
+    }
+    devmgr::Cluster copy(modes_->all(), cluster_->policy());
+    if (!devmgr::CopyNode(*there, pods, &copy)) continue;
+    for (size_t i = 0; i < ending.size() && (!fewest || i + 1 < *fewest); ++i) {
+      if (!copy.Delete(ending[i])) continue;
+      for (const std::string& mode : ModesFor(pod)) {
+        request->mode = mode;
+        if (Ground(node, mode) && copy.Decide(*request)) fewest = i + 1;
+      }
+    }
+  }
+  return fewest;
 }
 
 Result<Vgpus::Defragmentation> Vgpus::Defrag(const Pod& pod, uint32_t count,

@@ -74,6 +74,11 @@ class Vgpus {
     std::vector<devmgr::NodeRefusal> nodes;  // that cannot take it, and why
   };
   Result<Explanation> Explain(const Pod& pod, uint32_t count, const std::string& node) const;
+  // If these pods end one after the other: how many of them must have ended before this one has
+  // room. 0: it has room now; nothing: not even when all have ended. Affinity to pods on other
+  // nodes is not looked at. O(GPUs and pods of `node` + pods that end).
+  std::optional<size_t> RoomAfter(const Pod& pod, uint32_t count, const std::string& node,
+                                  const std::vector<std::string>& ending) const;
   // Works on a copy, so it may be called in another thread, also when this object is gone.
   using Defragmentation = std::function<Result<devmgr::DefragPlan>()>;
   Result<Defragmentation> Defrag(const Pod& pod, uint32_t count, const std::string& node,
@@ -95,7 +100,6 @@ class Vgpus {
                            const devmgr::PodRequest& request) const;
   std::vector<devmgr::NodeRefusal> WhyNot(devmgr::PodRequest request, const Pod& pod,
                                           const std::string& node) const;
-  std::string SharesOn(std::string_view uuid) const;
   Result<devmgr::Placement> PlacementOf(const Pod& pod) const;
   void SetUnreserved(const Pod& pod, const std::string& why);  // empty: it is booked
   void Restore(Pod& pod, const devmgr::PlacedPod& before);

@@ -36,7 +36,8 @@ FUZZ_TARGET(control) {
   for (const char* uuid : {"GPU-a", "GPU-b"}) {
     BATON_CHECK(arbiter.AddGpu({uuid, "NVIDIA H200", uint64_t{141} << 30}, ""));
   }
-  backend::Control control(io, arbiter, log, nullptr, options.users, options.flavors,
+  backend::Leases leases(io, options, arbiter, file);
+  backend::Control control(io, arbiter, leases, log, nullptr, options.users, options.flavors,
                            [] { return backend::DaemonStatus{}; });
   // The operator, a relay's node without a name, and a user of the machine.
   const backend::Caller callers[] = {
