@@ -8,18 +8,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "base/utf8.h"
 #include "cli/caller.h"
 #include "cli/child.h"
 #include "cli/command.h"
 #include "cli/hook_path.h"
+#include "cli/pod_environment.h"
 #include "cli/pod_request.h"
 #include "wire/control_client.h"
 
@@ -37,38 +36,6 @@ struct RunOptions {
 
 bool SaysMore(const RunOptions& options) { return !options.name.empty() || !options.pod.empty(); }
 
-std::string Joined(const std::vector<std::string>& words) {
-  std::string joined;
-  for (const std::string& word : words) joined += (joined.empty() ? "" : ",") + word;
-  return joined;
-}
-
-// What the program needs to be in the pod that batond has described.
-std::vector<std::pair<std::string, std::string>> EnvironmentOf(const nlohmann::json& pod,
-                                                               const std::string& hook,
-                                                               const RunOptions& options,
-                                                               const Invocation& invocation) {
-  std::vector<std::pair<std::string, std::string>> environment;
-  if (pod.value("hook", true)) {
-    const char* preloaded = std::getenv("LD_PRELOAD");
-    environment = {
-        {"BATON_SOCKET", wire::TenantSocket(std::filesystem::absolute(invocation.socket_dir))},
-        {"BATON_TICKET", pod.at("ticket")},
-        {"BATON_AWAY", options.away},
-        {"LD_PRELOAD", preloaded != nullptr && *preloaded != '\0' ? hook + ":" + preloaded : hook}};
-  } else {
-    // The hardware divides the GPU. A hook that is preloaded already is another pod's. By the
-    // ticket batond knows whose process it is.
-    environment = {{"BATON_DISABLE", "1"}, {"BATON_TICKET", pod.at("ticket")}};
-  }
-  environment.emplace_back("CUDA_VISIBLE_DEVICES", Joined(pod.at("gpus")));
-  if (const auto own = pod.find("environment"); own != pod.end()) {
-    environment.pop_back();
-    for (const auto& [name, value] : own->items()) environment.emplace_back(name, value);
-  }
-  return environment;
-}
-
 // Makes the pod under the program's name, or NAME-2, NAME-3, ... where that is taken: a name that
 // the next run has too, or reports would have a row for each run. `request` keeps the name.
 Result<nlohmann::json> CreateNamed(const std::string& program, nlohmann::json& request,
@@ -84,28 +51,13 @@ Result<nlohmann::json> CreateNamed(const std::string& program, nlohmann::json& r
   }
 }
 
-// "pod train on GPU-a, GPU-b: request 30 %, limit 60 %"
-std::string PodLine(const nlohmann::json& pod, const nlohmann::json& request) {
-  std::string gpus;
-  for (const std::string gpu : pod.at("gpus")) gpus += (gpus.empty() ? "" : ", ") + gpu;
-  const std::string name = request.at("name");
-  const double share = pod.value("request", request.value("request", 0.0));
-  const double limit = pod.value("limit", request.value("limit", 100.0));
-  return ToPrintable(fmt::format(
-      "pod {} on {}: {}, limit {:.6g} %", name, gpus,
-      share > 0 ? fmt::format("request {:.6g} %", share) : std::string("no request"), limit));
-}
-
 int Run(const RunOptions& options, const Invocation& invocation) {
   if (invocation.program.empty()) {
     return Complain({ErrorCode::kInvalid,
                      "no program to run; write it after --, as in "
                      "'baton run --request 30 -- python train.py'"});
   }
-  if (options.away != "wait" && options.away != "open") {
-    return Complain(
-        {ErrorCode::kInvalid, "--away: '" + options.away + "' is neither wait nor open"});
-  }
+  if (auto away = CheckAway(options.away); !away) return Complain(away.error());
   const std::optional<Account> account = options.as_root ? std::nullopt : SudoCaller();
   const bool lasting = !options.vgpu.empty();
   if (lasting && SaysMore(options)) {
@@ -135,8 +87,9 @@ int Run(const RunOptions& options, const Invocation& invocation) {
   if (!pod) return Complain(pod.error());
   if (!options.quiet) std::fprintf(stderr, "baton: %s\n", PodLine(*pod, request).c_str());
 
-  const Result<int> status = RunChild(signals, invocation.program,
-                                      EnvironmentOf(*pod, *hook, options, invocation), account);
+  const Result<int> status =
+      RunChild(signals, invocation.program,
+               EnvironmentOf(*pod, *hook, options.away, invocation.socket_dir), account);
   if (lasting) {
     if (status) return *status;
     Complain(status.error());
@@ -171,12 +124,7 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
                    "Run on existing virtual GPUs ('baton vgpu create'), which stay")
       ->type_name("NAME");
   AddPodFlags(*command, options->pod);
-  command
-      ->add_option(
-          "--away", options->away,
-          "While batond does not answer, launches wait, or pass (open) and are recorded later")
-      ->type_name("wait|open")
-      ->capture_default_str();
+  AddAway(*command, options->away);
   command->add_flag("--as-root", options->as_root,
                     "Behind sudo: run the program as root, not as the user who called sudo");
   command->add_flag("--quiet", options->quiet, "Do not say on stderr where the pod is");
