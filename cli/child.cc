@@ -33,7 +33,8 @@ constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
 }
 
 // Waits until the child has ended and returns its wait status.
-int PassSignals(pid_t child, const sigset_t& signals) {
+int PassSignals(pid_t child, const sigset_t& signals, const std::optional<Meanwhile>& meanwhile) {
+  Instant next = meanwhile ? MonotonicNow() + meanwhile->every : kNever;
   for (;;) {
     int status = 0;
     const pid_t changed = waitpid(child, &status, WNOHANG | WUNTRACED);
@@ -46,7 +47,16 @@ int PassSignals(pid_t child, const sigset_t& signals) {
       continue;
     }
     siginfo_t info;
-    const int signal = sigwaitinfo(&signals, &info);
+    const Instant now = MonotonicNow();
+    if (next <= now) {
+      meanwhile->act();
+      next = MonotonicNow() + meanwhile->every;
+      continue;
+    }
+    const int64_t left = meanwhile ? Nanos(next - now) : 0;
+    const timespec limit{left / 1'000'000'000, left % 1'000'000'000};
+    const int signal =
+        meanwhile ? sigtimedwait(&signals, &info, &limit) : sigwaitinfo(&signals, &info);
     if (signal < 0 || signal == SIGCHLD) continue;
     if (info.si_code != SI_KERNEL) kill(child, signal);
   }
@@ -65,7 +75,8 @@ HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,
                      const std::vector<std::pair<std::string, std::string>>& environment,
-                     const std::optional<Account>& account) {
+                     const std::optional<Account>& account,
+                     const std::optional<Meanwhile>& meanwhile) {
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) {
     return Fail(ErrorCode::kInternal, std::string("pipe: ") + std::strerror(errno));
@@ -89,7 +100,7 @@ Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>&
     do {
       got = read(report[0], &error, sizeof error);
     } while (got < 0 && errno == EINTR);
-    status = PassSignals(child, signals.held());
+    status = PassSignals(child, signals.held(), meanwhile);
   }
   close(report[0]);
 

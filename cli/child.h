@@ -5,12 +5,14 @@
 
 #include <signal.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "cli/caller.h"
 
 namespace baton::cli {
@@ -39,9 +41,16 @@ class HeldSignals {
 // child; what the terminal sent, the whole foreground group has got already. When the child is
 // stopped from the terminal (^Z) this process stops too, so that the shell sees it; CONT resumes
 // both. Call it from a process of one thread.
+//
+// `meanwhile`, where given, is called every so often while the child runs.
+struct Meanwhile {
+  Duration every;
+  std::function<void()> act;
+};
 Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,
                      const std::vector<std::pair<std::string, std::string>>& environment,
-                     const std::optional<Account>& account = std::nullopt);
+                     const std::optional<Account>& account = std::nullopt,
+                     const std::optional<Meanwhile>& meanwhile = std::nullopt);
 
 }  // namespace baton::cli
 

@@ -61,6 +61,7 @@ class Help : public CLI::Formatter {
     std::string usage = CLI::Formatter::make_usage(app, name);
     const std::string& command = app->get_name();
     const char* program = command == "run"      ? " -- PROGRAM [ARGS...]"
+                          : command == "lease"  ? " [-- PROGRAM [ARGS...]]"
                           : command == "doctor" ? " [-- PROGRAM]"
                                                 : "";
     usage.insert(usage.find_last_not_of('\n') + 1, program);
@@ -176,10 +177,10 @@ int Run(int argc, char** argv) {
   baton doctor -- ./train
 
 'baton COMMAND --help' explains one, with more examples.)");
-  for (auto add :
-       {AddRun,     AddTop,      AddStatus,   AddSet,     AddRm,     AddPing,       AddVgpu,
-        AddFlavors, AddCordon,   AddUncordon, AddRelease, AddDefrag, AddReports,    AddReceipt,
-        AddExplain, AddSimulate, AddBench,    AddDoctor,  AddKeygen, AddCompletion, AddHelp}) {
+  for (auto add : {AddRun,    AddLease,   AddTop,        AddStatus,  AddSet,      AddRm,
+                   AddPing,   AddVgpu,    AddFlavors,    AddCordon,  AddUncordon, AddRelease,
+                   AddDefrag, AddReports, AddReceipt,    AddExplain, AddSimulate, AddBench,
+                   AddDoctor, AddKeygen,  AddCompletion, AddHelp}) {
     add(baton, invocation);
   }
   // Unknown words are collected instead of thrown, so that one place words the complaint.
@@ -218,7 +219,8 @@ int Run(int argc, char** argv) {
     complaint = Unexpected(command, extras);
   } else if (!complaint.empty()) {
     complaint += "; see '" + CommandPath(command) + " --help'";
-  } else if (!own && command.get_name() != "run" && command.get_name() != "doctor") {
+  } else if (!own && command.get_name() != "run" && command.get_name() != "lease" &&
+             command.get_name() != "doctor") {
     complaint = "'" + CommandPath(command) + "' takes no program after --";
   } else if (!invocation.action) {
     complaint =

@@ -45,6 +45,7 @@ inline constexpr int kNoProgram = 127;
 inline constexpr Duration kAnswerPatience = std::chrono::seconds(60);
 
 void AddRun(CLI::App& baton, Invocation& invocation);
+void AddLease(CLI::App& baton, Invocation& invocation);
 void AddTop(CLI::App& baton, Invocation& invocation);
 void AddStatus(CLI::App& baton, Invocation& invocation);
 void AddSet(CLI::App& baton, Invocation& invocation);
