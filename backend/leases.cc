@@ -47,8 +47,8 @@ double SecondsUntil(Instant at) {
 }  // namespace
 
 Leases::Leases(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
-               PodsFile& file)
-    : io_(io), options_(options), arbiter_(arbiter), file_(file), timer_(io) {
+               PodsFile& file, Duration unheard)
+    : io_(io), options_(options), arbiter_(arbiter), file_(file), unheard_(unheard), timer_(io) {
   arbiter_.lifecycle().OnDropped([this](const Pod& pod) { Dropped(pod); });
 }
 
@@ -399,7 +399,7 @@ void Leases::EndOverdue(Instant now) {
 void Leases::ServeQueue(Instant now) {
   for (auto it = queue_.begin(); it != queue_.end();) {
     const Queued& one = *it;
-    if (one.trying || now - one.heard <= kUnheard) {
+    if (one.trying || now - one.heard <= unheard_) {
       ++it;
       continue;
     }

@@ -53,8 +53,9 @@ class Leases {
   // Called once, at once or later.
   using Answer = std::function<void(Result<nlohmann::json>)>;
 
+  // `unheard`: see kUnheard.
   Leases(boost::asio::io_context& io, const config::Options& options, Arbiter& arbiter,
-         PodsFile& file);
+         PodsFile& file, Duration unheard = kUnheard);
   ~Leases() { *alive_ = false; }
 
   // Told of each lease that is granted (`begins`) or ends by its time or by its holder. `who`:
@@ -130,6 +131,7 @@ class Leases {
   const config::Options& options_;
   Arbiter& arbiter_;
   PodsFile& file_;
+  const Duration unheard_;
   Noted noted_;
   boost::asio::steady_timer timer_;
   std::map<std::string, Held> held_;                // by id

@@ -24,6 +24,7 @@ std::string KindOf(const CLI::App& command, const CLI::Option& option) {
   if (name == "vgpu" || name == "pod" || name == "POD") return "pods";
   if (name == "gpu" || name == "GPU") return "gpus";
   if (name == "team") return "teams";
+  if (name == "LEASE") return "leases";
   if (name != "NAME" || command.get_name() == "create") return "";
   return command.get_name() == "team" ? "teams" : "pods";
 }
@@ -47,9 +48,10 @@ bool IsPlain(const std::string& name) {
 
 // One a line; none where no daemon answers, for a shell that completes has no place for complaints.
 int PrintNames(const std::string& kind, const Invocation& invocation) {
-  if (kind != "pods" && kind != "teams" && kind != "gpus" && kind != "flavors") {
-    return Complain(
-        {ErrorCode::kInvalid, "--names: '" + kind + "' is not pods, teams, gpus or flavors"});
+  if (kind != "pods" && kind != "teams" && kind != "gpus" && kind != "flavors" &&
+      kind != "leases") {
+    return Complain({ErrorCode::kInvalid,
+                     "--names: '" + kind + "' is not pods, teams, gpus, flavors or leases"});
   }
   std::set<std::string> names;
   const auto add = [&](const char* command, const char* list, const char* key) {
@@ -60,6 +62,8 @@ int PrintNames(const std::string& kind, const Invocation& invocation) {
   if (kind == "teams") add("standing", "rows", "team");
   if (kind == "flavors") {
     add("flavors", "flavors", "name");
+  } else if (kind == "leases") {
+    add("leases", "leases", "lease");
   } else {
     add("status", kind == "gpus" ? "gpus" : "pods",
         kind == "pods"    ? "name"
@@ -211,10 +215,10 @@ void AddCompletion(CLI::App& baton, Invocation& invocation) {
   auto names = std::make_shared<std::string>();
   CLI::Option* of = command->add_option("SHELL", *shell, "bash, zsh or fish")->type_name("");
   command
-      ->add_option(
-          "--names", *names,
-          "Instead of a script: the names of pods, teams, gpus or flavors that batond knows, one a "
-          "line; what the scripts ask for")
+      ->add_option("--names", *names,
+                   "Instead of a script: the names of pods, teams, gpus, flavors or leases that "
+                   "batond knows, one a "
+                   "line; what the scripts ask for")
       ->type_name("KIND")
       ->excludes(of);
   AddSocketDir(*command, invocation);
