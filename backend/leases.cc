@@ -20,7 +20,7 @@ using nlohmann::json;
 // Ended ones of which their holders can still learn why.
 constexpr size_t kEndedMax = 1'000;
 // Between two looks whether the queue has room: at least, and at most.
-constexpr Duration kTryLeast = std::chrono::milliseconds(50);
+constexpr Duration kTryLeast = std::chrono::milliseconds(100);
 constexpr Duration kTryMost = std::chrono::seconds(1);
 // Until a pod whose devices are being made or moved is tried to be deleted again.
 constexpr Duration kTryAgain = std::chrono::milliseconds(200);
@@ -192,7 +192,7 @@ json Leases::GrantedJson(const Pod& pod, const Held& held) const {
   return answer;
 }
 
-json Leases::QueuedJson(const Queued& queued) const {
+json Leases::QueuedJson(Queued& queued) const {
   json answer = Cost(queued.pod, queued.pod.lease.term_s, queued.caller.node);
   answer["lease"] = queued.pod.lease.id;
   answer["state"] = "queued";
@@ -203,9 +203,10 @@ json Leases::QueuedJson(const Queued& queued) const {
     ++before;
   }
   answer["before"] = before;
-  if (const auto expected = Expected(queued.pod, queued.caller.node)) {
-    answer["until"] = WallTextAt(*expected);
-    answer["seconds"] = SecondsUntil(*expected);
+  queued.expected = Expected(queued.pod, queued.caller.node);
+  if (queued.expected) {
+    answer["until"] = WallTextAt(*queued.expected);
+    answer["seconds"] = SecondsUntil(*queued.expected);
   }
   return answer;
 }
@@ -250,7 +251,7 @@ json Leases::StateOf(const std::string& id) {
   if (const auto held = held_.find(id); held != held_.end()) {
     return GrantedJson(*arbiter_.pods().Find(held->second.pod), held->second);
   }
-  if (const Queued* queued = InQueue(id)) return QueuedJson(*queued);
+  if (Queued* queued = InQueue(id)) return QueuedJson(*queued);
   for (const Ended& one : ended_) {
     if (one.id == id) return {{"lease", id}, {"state", "ended"}, {"why", one.why}};
   }
@@ -321,9 +322,10 @@ json Leases::List(const std::string& node) const {
   for (const Queued& queued : queue_) {
     if (node != "*" && queued.caller.node != node) continue;
     json& one = row(queued.pod, "queued");
-    if (const auto expected = Expected(queued.pod, queued.caller.node)) {
-      one["until"] = WallTextAt(*expected);
-      one["seconds"] = SecondsUntil(*expected);
+    // Worked out when its holder asked: of all at once that would take long.
+    if (queued.expected) {
+      one["until"] = WallTextAt(*queued.expected);
+      one["seconds"] = SecondsUntil(*queued.expected);
     }
   }
   return {{"leases", std::move(rows)}};
@@ -367,7 +369,7 @@ void Leases::Dropped(const Pod& pod) {
                gpu == arbiter_.gpus().end() ? std::string() : gpu->second->node, why});
   }
   if (!queue_.empty()) {
-    next_try_ = std::min(next_try_, MonotonicNow() + kTryLeast);
+    next_try_ = std::min(next_try_, std::max(MonotonicNow(), last_try_ + kTryLeast));
     Arm();
   }
 }
@@ -408,6 +410,7 @@ void Leases::ServeQueue(Instant now) {
     it = queue_.erase(it);
   }
   if (now < next_try_ || queue_.empty()) return;
+  last_try_ = now;
   next_try_ = now + kTryMost;
   std::vector<std::string> ids;
   for (const Queued& one : queue_) {

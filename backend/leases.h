@@ -91,7 +91,8 @@ class Leases {
     Pod pod;  // its lease has the id and the term
     Caller caller;
     Instant heard;
-    bool trying = false;  // a driver makes its devices
+    std::optional<Instant> expected = {};  // as of the last question about it
+    bool trying = false;                   // a driver makes its devices
   };
   struct Ended {
     std::string id;
@@ -112,7 +113,7 @@ class Leases {
   nlohmann::json StateOf(const std::string& id);
   std::optional<Instant> Expected(const Pod& pod, const std::string& node) const;
   nlohmann::json GrantedJson(const Pod& pod, const Held& held) const;
-  nlohmann::json QueuedJson(const Queued& queued) const;
+  nlohmann::json QueuedJson(Queued& queued) const;
   Result<void> Own(Pod& pod, const Caller& caller) const;
   void Place(Pod pod, const Caller& caller, const PodLifecycle::Made& done);
   void Grant(Pod& pod, const Caller& caller);
@@ -139,8 +140,8 @@ class Leases {
   std::list<Queued> queue_;                         // in the order in which they came
   std::deque<Ended> ended_;                         // the last ones
   std::list<Waiter> waiters_;
-  std::set<std::string> changed_;  // ids of which waiters are to be told
-  Instant next_try_{};             // of the queue
+  std::set<std::string> changed_;    // ids of which waiters are to be told
+  Instant last_try_{}, next_try_{};  // of the queue
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

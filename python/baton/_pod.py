@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
@@ -111,7 +113,10 @@ class Pod:
         os.environ.update(self.environment)
 
     def close(self) -> None:
-        """Deletes the pod: its programs can launch nothing more. A second time it does nothing."""
+        """Deletes the pod: its programs can launch nothing more. A second time it does nothing.
+
+        Where batond does not answer it warns.
+        """
         if not self._there:
             return
         self._there = False
@@ -124,8 +129,8 @@ class Pod:
         try:
             self._delete()
         except BatonError as error:
-            if error.code != "not_found":
-                raise
+            if error.code != "not_found":  # what was done in it counts all the same
+                warnings.warn(f"{self.name} could not be given back: {error}", RuntimeWarning)
 
     @property
     def in_this_process(self) -> bool:
@@ -250,7 +255,8 @@ class Lease(Pod):
                 time.sleep(0.2 if left == 0 else 0)
                 answer = self._ask("lease", lease=self.id, wait=min(left, _QUESTION))
         except BaseException:
-            self._delete()
+            with contextlib.suppress(BatonError):
+                self._delete()
             raise
         if answer["state"] != "granted":
             raise BatonError("unavailable", f"it was not granted: {answer.get('why')}")

@@ -23,12 +23,13 @@ class LeaseQueue : public testing::Test {
     EXPECT_TRUE(arbiter_->AddGpu({"GPU-a", "H200", uint64_t{141} << 30}, ""));
   }
   // What is answered at once; an error's sentence where it is refused.
-  json Create(double percent, uint32_t term_s, const std::string& name = "") {
+  json Create(double percent, uint32_t term_s, const std::string& name = "",
+              const Caller& caller = {}) {
     Pod pod;
     pod.name = name;
     pod.share = *spec::ShareFrom(policy::ShareOf(percent / 100), {}, policy::Priority::kNormal);
     json told;
-    leases_->Create(pod, {}, term_s, true, [&told](Result<json> answer) {
+    leases_->Create(pod, caller, term_s, true, [&told](Result<json> answer) {
       told = answer ? *answer : json{{"state", "refused"}, {"error", answer.error().message}};
     });
     return told;
@@ -107,6 +108,16 @@ TEST_F(LeaseQueue, HasAnEnd) {
   EXPECT_EQ(refused.at("state"), "refused");
   EXPECT_NE(refused.at("error").get<std::string>().find("wait for room already"),
             std::string::npos);
+}
+
+TEST_F(LeaseQueue, HasFewPlacesForAUser) {
+  Create(80, 600);
+  const Caller user{.user = spec::User{1000, "user", {}}}, other{.user = spec::User{1001, "o", {}}};
+  for (size_t i = 0; i < Leases::kQueueOfUser; ++i) {
+    ASSERT_EQ(Create(40, 60, "", user).at("state"), "queued");
+  }
+  EXPECT_EQ(Create(40, 60, "", user).at("state"), "refused");
+  EXPECT_EQ(Create(40, 60, "", other).at("state"), "queued");
 }
 
 TEST_F(LeaseQueue, IsNotForWhatNoLeaseIsInTheWayOf) {
