@@ -33,9 +33,9 @@ ledger::WallTime WallNow() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
 }
 
-std::string WallTextAt(Instant at) {
-  return ledger::FormatTime(
-      WallNow() + std::chrono::duration_cast<std::chrono::milliseconds>(at - MonotonicNow()));
+// What all who look are told, whenever they do: to the second.
+std::string WallText(int64_t unix_ms) {
+  return ledger::FormatTime(ledger::WallTime(std::chrono::milliseconds(unix_ms)));
 }
 
 // To the millisecond, as a number for programs.
@@ -134,7 +134,7 @@ void Leases::Create(Pod pod, const Caller& caller, uint32_t term_s, bool queue,
             Grant(**made, caller);
             return answer(GrantedJson(**made, held_.at((*made)->lease.id)));
           }
-          const Error refused = made.error();
+          const Error& refused = made.error();
           if (!queue || refused.code != ErrorCode::kExhausted) {
             return answer(tl::unexpected(refused));
           }
@@ -158,14 +158,14 @@ void Leases::Create(Pod pod, const Caller& caller, uint32_t term_s, bool queue,
 }
 
 // When enough leases have ended, if nobody renews and nobody else takes the room.
-std::optional<Instant> Leases::Expected(const Pod& pod, const std::string& node) const {
+std::optional<Leases::Ending> Leases::Expected(const Pod& pod, const std::string& node) const {
   std::vector<std::string> names;
-  std::vector<Instant> when;
+  std::vector<Ending> when;
   for (const auto& [at, id] : ends_) {
     const Pod* held = std::as_const(arbiter_).pods().Find(held_.at(id).pod);
     if (held == nullptr) continue;
     names.push_back(held->name);
-    when.push_back(at);
+    when.push_back({at, held->lease.until_ms});
   }
   const auto ended = arbiter_.vgpus().RoomAfter(pod, std::max<uint32_t>(1, pod.count), node, names);
   if (!ended || *ended == 0) return std::nullopt;
@@ -177,7 +177,7 @@ json Leases::GrantedJson(const Pod& pod, const Held& held) const {
   answer.update(Cost(pod, pod.lease.term_s, "*"));
   answer["lease"] = pod.lease.id;
   answer["state"] = "granted";
-  answer["until"] = WallTextAt(held.until);
+  answer["until"] = WallText(pod.lease.until_ms);
   answer["seconds"] = SecondsUntil(held.until);
   // What its programs need, for who starts them without `baton`; beside it LD_PRELOAD, where `hook`
   // says so.
@@ -205,8 +205,8 @@ json Leases::QueuedJson(Queued& queued) const {
   answer["before"] = before;
   queued.expected = Expected(queued.pod, queued.caller.node);
   if (queued.expected) {
-    answer["until"] = WallTextAt(*queued.expected);
-    answer["seconds"] = SecondsUntil(*queued.expected);
+    answer["until"] = WallText(queued.expected->wall_ms);
+    answer["seconds"] = SecondsUntil(queued.expected->at);
   }
   return answer;
 }
@@ -262,7 +262,7 @@ void Leases::Tell(const std::string& id, const Caller& caller, Duration wait,
                   const Answer& answer) {
   if (auto may = Check(id, caller); !may) return answer(tl::unexpected(may.error()));
   Queued* queued = InQueue(id);
-  if (queued != nullptr) queued->heard = MonotonicNow() + wait;
+  if (queued != nullptr) queued->heard = std::max(queued->heard, MonotonicNow() + wait);
   if (wait > Duration(0) && (queued != nullptr || held_.count(id) != 0)) {
     waiters_.push_back({id, caller, MonotonicNow() + wait, answer});
     return Arm();
@@ -273,7 +273,7 @@ void Leases::Tell(const std::string& id, const Caller& caller, Duration wait,
 Result<json> Leases::Renew(const std::string& id, const Caller& caller, uint32_t term_s) {
   if (auto may = Check(id, caller); !may) return tl::unexpected(may.error());
   if (Queued* queued = InQueue(id)) {
-    queued->heard = MonotonicNow();
+    queued->heard = std::max(queued->heard, MonotonicNow());
     if (term_s != 0) queued->pod.lease.term_s = term_s;
     return QueuedJson(*queued);
   }
@@ -316,7 +316,7 @@ json Leases::List(const std::string& node) const {
     const Pod* pod = std::as_const(arbiter_).pods().Find(held_.at(id).pod);
     if (pod == nullptr || !arbiter_.PodIsOn(*pod, node)) continue;
     json& one = row(*pod, "granted");
-    one["until"] = WallTextAt(at);
+    one["until"] = WallText(pod->lease.until_ms);
     one["seconds"] = SecondsUntil(at);
   }
   for (const Queued& queued : queue_) {
@@ -324,8 +324,8 @@ json Leases::List(const std::string& node) const {
     json& one = row(queued.pod, "queued");
     // Worked out when its holder asked: of all at once that would take long.
     if (queued.expected) {
-      one["until"] = WallTextAt(*queued.expected);
-      one["seconds"] = SecondsUntil(*queued.expected);
+      one["until"] = WallText(queued.expected->wall_ms);
+      one["seconds"] = SecondsUntil(queued.expected->at);
     }
   }
   return {{"leases", std::move(rows)}};

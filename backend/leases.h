@@ -87,12 +87,17 @@ class Leases {
     Instant until;
     std::string why;  // while it is ended
   };
+  // When a lease ends.
+  struct Ending {
+    Instant at;
+    int64_t wall_ms;  // since 1970, as it was promised
+  };
   struct Queued {
     Pod pod;  // its lease has the id and the term
     Caller caller;
     Instant heard;
-    std::optional<Instant> expected = {};  // as of the last question about it
-    bool trying = false;                   // a driver makes its devices
+    std::optional<Ending> expected = {};  // as of the last question about it
+    bool trying = false;                  // a driver makes its devices
   };
   struct Ended {
     std::string id;
@@ -111,7 +116,7 @@ class Leases {
   Result<void> Check(const std::string& id, const Caller& caller) const;
   Queued* InQueue(const std::string& id);
   nlohmann::json StateOf(const std::string& id);
-  std::optional<Instant> Expected(const Pod& pod, const std::string& node) const;
+  std::optional<Ending> Expected(const Pod& pod, const std::string& node) const;
   nlohmann::json GrantedJson(const Pod& pod, const Held& held) const;
   nlohmann::json QueuedJson(Queued& queued) const;
   Result<void> Own(Pod& pod, const Caller& caller) const;

@@ -161,8 +161,8 @@ with baton.pod(request=30) as late:
             self.assertEqual(os.environ["BATON_TICKET"], one.ticket)
 
     def test_a_lease_is_renewed_while_it_is_entered(self):
-        with baton.lease(request=40, seconds=1) as lease:
-            time.sleep(1.5)
+        with baton.lease(request=40, seconds=2) as lease:
+            time.sleep(2.5)
             self.assertIsNone(lease.ended())
         self.assertEqual(lease.ended(), "it was given back")
 
