@@ -122,12 +122,16 @@ class Baton(unittest.TestCase):
 
     def test_a_process_that_was_started_with_the_hook_is_in_the_pod_itself(self):
         code = """
-import ctypes, os, baton
+import ctypes, os, time, baton
+def attached(pod):
+    return any(c["pid"] == os.getpid() and c["pod"] == pod.name for c in baton.status()["clients"])
 with baton.pod(request=30) as pod:
     visible = pod.in_this_process
     assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
-    clients = [c["pid"] for c in baton.status()["clients"] if c["pod"] == pod.name]
-    print(visible, os.getpid() in clients)
+    end = time.monotonic() + (20 if visible else 0.2)  # the hook attaches in a thread of its own
+    while not attached(pod) and time.monotonic() < end:
+        time.sleep(0.02)
+    print(visible, attached(pod))
 with baton.pod(request=30) as late:
     print(late.in_this_process)
 """
