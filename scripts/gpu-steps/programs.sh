@@ -106,24 +106,15 @@ step_mps() {
   command -v nvidia-cuda-mps-control >/dev/null || skip "needs nvidia-cuda-mps-control"
   needs_gpu_python torch
   daemon '[ledger]\nevery = "1s"\n'
-  local products=("$python" "$here/gpu-steps/torch_steps.py" products) alone use
+  local products=("$python" "$here/gpu-steps/torch_steps.py" products) alone
   race mps "${products[@]}" -- bare || return 0
   alone=${steps[bare]}
   race mps "${products[@]}" -- train:--mode:mps:--request:70 || return 0
   local of_alone
   of_alone=$(ratio "${steps[train]}" "$alone")
-  (sleep $((seconds + 6)); timeout 10 baton status --json) >"$work/mps.status" 2>>"$raw" &
-  local asking=$!
-  seconds=$((seconds + 8)) race mps "${products[@]}" -- train:--mode:mps:--request:70 web:--mode:mps:--request:20 || return 0
-  wait "$asking" || true
-  cat "$work/mps.status" >>"$raw"
-  use=$("$python" -c '
-import json, sys
-pods = json.load(open(sys.argv[1]))["pods"]
-print(json.dumps({p["name"]: [g.get("sm_utilization") for g in p["gpus"]] for p in pods}))' "$work/mps.status")
-  sleep 2
+  race mps "${products[@]}" -- train:--mode:mps:--request:70 web:--mode:mps:--request:20 || return 0
   timeout 10 baton report --by pod --last 1h >>"$raw" 2>&1 || true
-  figure mps "{\"alone_70_of_bare\": $of_alone, \"web_of_train\": $(ratio "${steps[web]}" "${steps[train]}"), \"sm_utilization\": ${use:-null}}"
+  figure mps "{\"alone_70_of_bare\": $of_alone, \"train_of_bare\": $(ratio "${steps[train]}" "$alone"), \"web_of_bare\": $(ratio "${steps[web]}" "$alone")}"
   check "mps: steps of a pod with 70 percent, of bare" "$of_alone" "<=" 0.95
   check "mps: steps of a pod with 20 percent, of one with 70" "$(ratio "${steps[web]}" "${steps[train]}")" "<=" 0.6
 }
