@@ -73,6 +73,10 @@ struct Card {
   Health health = Health::kHealthy;
   std::string why;        // why it is not healthy: "XID 79: GPU has fallen off the bus"
   bool cordoned = false;  // by its operator: what is on it stays, nothing comes
+  // Millionths of the GPU that its pods are expected to execute beyond what they request, as its
+  // node knows them; below 0: so much less. 0 also where nothing is known.
+  int64_t beyond = 0;
+  static constexpr int64_t kBeyondMax = 100'000'000;
   // Of another vendor, by what programs find it: ROCR_VISIBLE_DEVICES = "0". Where there is some,
   // pods may have the GPU as a whole (Exclusive); for several GPUs the values are joined by ",".
   std::map<std::string, std::string> environment;

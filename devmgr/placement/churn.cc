@@ -36,7 +36,8 @@ ChurnOutcome::Kind KindOf(const PodRequest& pod) {
 struct Leaving {
   double at;
   std::string name;
-  policy::ShareSum share;
+  size_t index;  // of the pod in the trace
+  Placement placement;
 
   bool operator<(const Leaving& other) const { return at > other.at; }  // the first on top
 };
@@ -80,6 +81,7 @@ ChurnOutcome Churn(Cluster& cluster, const std::vector<PodRequest>& pods,
   Random random(options.seed);
   std::priority_queue<Leaving> leaving;
   policy::ShareSum allocated;
+  Contention contention;
   uint64_t number = 0;
   const auto arrive = [&](size_t index, double now, double lifetime) {
     PodRequest pod = pods[index];
@@ -88,14 +90,14 @@ ChurnOutcome Churn(Cluster& cluster, const std::vector<PodRequest>& pods,
     const auto kind = KindOf(pod);
     outcome.arrived[kind] += counts ? 1 : 0;
     if (options.learn) cluster.Learn(pod);
-    const auto placement = cluster.Decide(pod);
-    if (!placement || !cluster.Commit(pod, *placement)) {
+    auto placement = PlaceKnowing(cluster, pod, options.known);
+    if (!placement) {
       outcome.refused[kind] += counts ? 1 : 0;
       return;
     }
-    const policy::ShareSum share = DemandOf(pod);
-    allocated += share;
-    leaving.push({now + lifetime, std::move(pod.name), share});
+    allocated += DemandOf(pod);
+    contention.Add(pod, *placement);
+    leaving.push({now + lifetime, std::move(pod.name), index, *std::move(placement)});
   };
   for (double there = rate * mean; there >= 1; --there) {
     const auto at = std::lower_bound(until.begin(), until.end(), Uniform(random) * stay);
@@ -104,18 +106,24 @@ ChurnOutcome Churn(Cluster& cluster, const std::vector<PodRequest>& pods,
         lifetimes.empty() ? Exponential(random) : lifetimes[index] * Uniform(random);
     arrive(index, 0, left);
   }
-  double area = 0;
+  ChurnOutcome area;
   double now = 0;
   double next = Exponential(random) / rate;
   while (now < end) {
     const bool leaves = !leaving.empty() && leaving.top().at < next;
     const double then = leaves ? leaving.top().at : next;
     const double counted = std::min(then, end) - std::max(now, begin);
-    if (counted > 0) area += policy::Ratio(allocated) * counted;
+    if (counted > 0) {
+      area.allocated += policy::Ratio(allocated) * counted;
+      area.wanted += policy::Ratio(contention.wanted()) * counted;
+      area.executed += policy::Ratio(contention.executed()) * counted;
+    }
     now = then;
     if (leaves) {
-      (void)cluster.Delete(leaving.top().name);
-      allocated -= leaving.top().share;
+      const Leaving& pod = leaving.top();
+      (void)cluster.Delete(pod.name);
+      allocated -= DemandOf(pods[pod.index]);
+      contention.Remove(pods[pod.index], pod.placement);
       leaving.pop();
       continue;
     }
@@ -124,7 +132,10 @@ ChurnOutcome Churn(Cluster& cluster, const std::vector<PodRequest>& pods,
     arrive(index, now, lifetimes.empty() ? Exponential(random) : lifetimes[index]);
     next = now + Exponential(random) / rate;
   }
-  outcome.allocated = area / (end - begin) / capacity;
+  const double whole = (end - begin) * capacity;
+  outcome.allocated = area.allocated / whole;
+  outcome.wanted = area.wanted / whole;
+  outcome.executed = area.executed / whole;
   return outcome;
 }
 

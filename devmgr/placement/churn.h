@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "devmgr/placement/cluster.h"
+#include "devmgr/placement/contention.h"
 
 namespace baton::devmgr {
 
@@ -28,6 +29,8 @@ struct ChurnOptions {
   double measured = 2;
   // The cluster gets to know the usual mix from the pods as they come.
   bool learn = false;
+  // Of which pods the cluster knows their expected_use.
+  UseKnown known = UseKnown::kAll;
 };
 
 struct ChurnOutcome {
@@ -35,7 +38,11 @@ struct ChurnOutcome {
   enum Kind : uint8_t { kNone, kFraction, kOne, kSeveral, kKinds };
   std::array<uint64_t, kKinds> arrived{};
   std::array<uint64_t, kKinds> refused{};
-  double allocated = 0;  // mean over time, as a part of the cluster's GPU time
+  // Means over time, as parts of the cluster's GPU time; what pods would execute alone and what
+  // they execute, by Contention.
+  double allocated = 0;
+  double wanted = 0;
+  double executed = 0;
 };
 
 // Pods are drawn by chance from `pods`, with their `lifetimes`; no lifetimes: exponential ones with

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "devmgr/placement/cluster_state.h"
@@ -12,6 +13,12 @@ namespace baton::devmgr {
 namespace {
 
 constexpr size_t kModesMax = 16;
+
+// What one of the pod's virtual GPUs is expected to execute beyond its share, in millionths.
+int64_t BeyondOf(const PodRequest& request, const Fit& fit) {
+  if (!request.expected_use) return 0;
+  return int64_t{request.expected_use->millionths()} - fit.share.millionths();
+}
 
 auto NodeBefore(const std::unique_ptr<NodeState>& node, std::string_view name) {
   return node->info.name < name;
@@ -71,6 +78,7 @@ void Cluster::State::Take(NodeState& node, size_t index, size_t mode, const Fit&
   card.use.memory_mib += fit.memory_mib;
   card.use.mode = static_cast<uint8_t>(mode);
   card.use.layout = fit.layout;
+  card.beyond += BeyondOf(request, fit);
   ++card.use.vgpus;
   BATON_CHECK(card.use.share <= policy::kWhole && card.use.memory_mib <= card.card->memory_mib);
   Count(card, request);
@@ -93,6 +101,7 @@ void Cluster::State::GiveBack(NodeState& node, size_t index, const Fit& fit,
               card.use.memory_mib >= fit.memory_mib);
   card.use.share -= fit.share;
   card.use.memory_mib -= fit.memory_mib;
+  card.beyond -= BeyondOf(request, fit);
   card.use.layout = modes[card.use.mode]->Without(*card.card, card.use.layout, fit.slot);
   if (--card.use.vgpus == 0) {
     BATON_CHECK(card.use.share == policy::Share(0) && card.use.memory_mib == 0 &&
@@ -224,7 +233,9 @@ Result<void> Cluster::SetNode(const Node& given) {
     CardState state;
     if (const auto it = s.cards.find(card.uuid); it != s.cards.end()) {
       state = known->cards[it->second.second];
+      state.beyond -= state.card->beyond;
     }
+    state.beyond += card.beyond;
     state.card = &card;
     state.usable = card.usable() && !fresh->info.cordoned;
     const std::string kind = card.vendor + '\n' + card.model;
@@ -298,6 +309,12 @@ const Card* Cluster::FindCard(std::string_view uuid) const {
 const CardUse* Cluster::UseOf(std::string_view uuid) const {
   const auto it = state_->cards.find(std::string(uuid));
   return it != state_->cards.end() ? &it->second.first->cards[it->second.second].use : nullptr;
+}
+
+int64_t Cluster::ExpectedUse(std::string_view uuid) const {
+  const auto it = state_->cards.find(std::string(uuid));
+  if (it == state_->cards.end()) return 0;
+  return devmgr::ExpectedUse(it->second.first->cards[it->second.second]);
 }
 
 Cluster::Capacity Cluster::FreeOn(std::string_view name) const {
@@ -491,6 +508,25 @@ Result<void> Cluster::Resize(std::string_view name, uint32_t container, uint32_t
   vgpu.memory_mib = memory_mib;
   vgpu.memory_part = policy::Share(0);
   return Replace(name, request, pod->placement);
+}
+
+Result<void> Cluster::SetExpectedUse(std::string_view name,
+                                     const std::optional<policy::Share>& use) {
+  const auto it = state_->pods.find(name);
+  if (it == state_->pods.end()) {
+    return Fail(ErrorCode::kNotFound, fmt::format("no pod {} is placed", name));
+  }
+  PodRequest& request = it->second.request;
+  const std::optional<policy::Share> before = std::exchange(request.expected_use, use);
+  if (before == use) return {};
+  for (const Vgpu& vgpu : it->second.placement.vgpus) {
+    const auto& [node, c] = state_->cards.at(vgpu.card);
+    const auto expected = [&](const std::optional<policy::Share>& known) {
+      return int64_t{known.value_or(vgpu.fit.share).millionths()};
+    };
+    node->cards[c].beyond += expected(use) - expected(before);
+  }
+  return {};
 }
 
 Result<void> Cluster::Move(std::string_view name, const Placement& to) {

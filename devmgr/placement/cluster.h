@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,15 @@ struct PlacedPod {
   Placement placement;
 
   friend bool operator==(const PlacedPod&, const PlacedPod&) = default;
+};
+
+// How expected use changed a decision (devmgr/placement/policy.h).
+struct UseChoice {
+  std::string instead_of;  // the first GPU that the rule alone would have taken; empty: no change
+  // Expected use with the pod, in millionths of a GPU: of that one, and of the first that was
+  // taken.
+  int64_t there = 0;
+  int64_t here = 0;
 };
 
 class Cluster {
@@ -78,10 +88,12 @@ class Cluster {
 
   // Where the pod goes, if it goes now: nothing is changed. kInvalid: see Validate(). kExists: it
   // is placed already. kExhausted: nowhere now; the message sums up why, Explain() says it in full.
-  // kNotFound: nowhere ever, for no GPU is of that kind.
-  Result<Placement> Decide(const PodRequest& request) const;
+  // kNotFound: nowhere ever, for no GPU is of that kind. `use`: null, or set where there is a
+  // place.
+  Result<Placement> Decide(const PodRequest& request, UseChoice* use = nullptr) const;
   // The same on one node only.
-  Result<Placement> DecideOn(std::string_view node, const PodRequest& request) const;
+  Result<Placement> DecideOn(std::string_view node, const PodRequest& request,
+                             UseChoice* use = nullptr) const;
   // How many pods like this one would fit beside each other now, on this node, or on all together
   // ("*"): as many as Decide() and Commit() would find room for, words between pods apart. 0: none;
   // or the request is not of one virtual GPU, names no mode, or is not valid. O(GPUs + answer).
@@ -103,6 +115,11 @@ class Cluster {
   // kExhausted: then nothing has changed.
   Result<void> Resize(std::string_view pod, uint32_t container, uint32_t group, policy::Share share,
                       uint32_t memory_mib);
+  // What the pod is expected to execute from now on: PodRequest::expected_use. kNotFound.
+  Result<void> SetExpectedUse(std::string_view pod, const std::optional<policy::Share>& use);
+  // What the GPU's pods are expected to execute together, in millionths of it: may be more than it
+  // has. 0: no such GPU.
+  int64_t ExpectedUse(std::string_view uuid) const;
   // To another place, atomically; the caller knows that it is not running.
   Result<void> Move(std::string_view pod, const Placement& to);
 
@@ -124,8 +141,8 @@ class Cluster {
   // `pod`'s GPUs are taken; now it is in the map.
   void Enter(PlacedPod pod, NodeState& node);
   Result<Placement> DecideAmong(const PodRequest& request,
-                                std::span<const std::unique_ptr<NodeState>> nodes) const;
-  std::string WhyNotCard(const NodeState& node, size_t card, const PodRequest& request) const;
+                                std::span<const std::unique_ptr<NodeState>> nodes,
+                                UseChoice* use) const;
 
   std::unique_ptr<State> state_;
 };

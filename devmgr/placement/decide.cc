@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,33 +13,6 @@
 #include "devmgr/placement/model_name.h"
 
 namespace baton::devmgr {
-
-bool MeansModel(std::string_view text, std::string_view model) {
-  // Words of letters and digits; each must be the whole of one of the name's, in order.
-  const auto next = [](std::string_view& rest) {
-    const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-    while (!rest.empty() && !is_word(rest.front())) rest.remove_prefix(1);
-    size_t length = 0;
-    while (length < rest.size() && is_word(rest[length])) ++length;
-    const std::string_view word = rest.substr(0, length);
-    rest.remove_prefix(length);
-    return word;
-  };
-  const auto same = [](std::string_view a, std::string_view b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-      return std::tolower(static_cast<unsigned char>(x)) ==
-             std::tolower(static_cast<unsigned char>(y));
-    });
-  };
-  std::string_view wanted = next(text);
-  if (wanted.empty()) return false;
-  while (!wanted.empty()) {
-    const std::string_view word = next(model);
-    if (word.empty()) return false;
-    if (same(wanted, word)) wanted = next(text);
-  }
-  return true;
-}
 
 namespace {
 
@@ -75,7 +47,11 @@ struct Compiled {
   bool plain = false;  // it has no wishes about GPUs: NodeState::open
   bool alike = false;  // all of its GPUs are of one model
   uint64_t salt = 0;
-  uint64_t steps = 0;          // of all searches
+  uint64_t steps = 0;  // of all searches
+  // Nothing: the rule alone decides. Else places count of which the expected excess is at most this
+  // and which cost at most `cost_max`.
+  std::optional<int64_t> excess_max;
+  int64_t cost_max = 0;
   std::vector<int8_t> models;  // by CardState::model: 1 yes, 0 no, -1 not looked at yet
 };
 
@@ -139,6 +115,19 @@ uint16_t AllowedCards(Compiled& pod, const NodeState& node, bool* kind) {
     allowed |= static_cast<uint16_t>(1u << c);
   }
   return allowed;
+}
+
+// The GPUs on which the pod may have an excess that counts: of a pod with one virtual GPU exactly.
+uint16_t WithinExcess(const Compiled& pod, const NodeState& node) {
+  if (pod.wants.size() != 1) return 0xffff;
+  Place place{0, 0, {}};
+  place.fit.share = pod.wants[0].share;
+  uint16_t within = 0;
+  for (; place.card < node.cards.size(); ++place.card) {
+    const int64_t excess = ExcessOf(node, {&place, 1}, pod.request->expected_use);
+    if (excess <= *pod.excess_max) within |= static_cast<uint16_t>(1u << place.card);
+  }
+  return within;
 }
 
 // Costs that differ by less are taken for equal, and best fit decides: the mix is not known that
@@ -315,6 +304,7 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
     bool kind = false;
     allowed = AllowedCards(pod, node, &kind);
     if (!kind) return Obstacle::kKind;
+    if (pod.excess_max) allowed &= WithinExcess(pod, node);
     if (allowed == 0) return Obstacle::kCards;
   }
   if (LacksResource(node, request.resources) != nullptr) return Obstacle::kResources;
@@ -341,6 +331,11 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
       }
     }
   }
+  if (pod.excess_max) {
+    options.by_use = true;
+    options.expected_use = request.expected_use;
+    options.limit = pod.cost_max;
+  }
   SearchEnd end;
   std::optional<Candidate> found;
   const Among among = AlikeAmong(pod, node, allowed);
@@ -360,6 +355,57 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
   choice->candidate = std::move(*found);
   choice->cost = NodeCost(s, pod, node, choice->candidate);
   return Obstacle::kNone;
+}
+
+bool Same(const Choice& a, const Choice& b) {
+  const auto& x = a.candidate.places;
+  const auto& y = b.candidate.places;
+  return a.node == b.node &&
+         std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const Place& p, const Place& q) { return p.card == q.card; });
+}
+
+// Makes of the rule's choice the one that has the least expected excess among those that are nearly
+// as good (devmgr/placement/policy.h). Returns the rule's.
+Choice LessExcess(const Cluster::State& s, Compiled& pod,
+                  std::span<const std::unique_ptr<NodeState>> nodes, Choice* best) {
+  const PlacementPolicy& policy = pod.policy;
+  const auto& use = pod.request->expected_use;
+  best->candidate.excess = ExcessOf(*best->node, best->candidate.places, use);
+  Choice rule = *best;
+  if (rule.candidate.excess == 0 || policy.use_distance == 0 || policy.nodes != policy.cards ||
+      !ByLoss(policy.nodes)) {
+    return rule;
+  }
+  pod.cost_max = rule.candidate.cost + policy.use_distance * Mix::kLossUnit;
+  pod.steps = 0;
+  Choice choice;
+  for (const auto& node : nodes) {
+    if (pod.steps > StepsOf(nodes.size())) break;
+    pod.excess_max = best->candidate.excess;
+    TryNode(s, pod, *node, &rule, &choice);
+    if (choice.node == nullptr) continue;
+    const auto key = [&](const Choice& c) {
+      return std::tuple(c.candidate.excess, KeyOf(policy, c));
+    };
+    if (key(choice) < key(*best)) std::swap(*best, choice);
+  }
+  return rule;
+}
+
+UseChoice ChangeBetween(const Compiled& pod, const Choice& rule, const Choice& best) {
+  UseChoice change;
+  if (best.candidate.places.empty()) return change;
+  const auto with = [&](const Choice& choice) {
+    const Place& place = choice.candidate.places[0];
+    return devmgr::ExpectedUse(choice.node->cards[place.card]) +
+           pod.request->expected_use.value_or(place.fit.share).millionths();
+  };
+  change.here = with(best);
+  if (Same(rule, best)) return change;
+  change.instead_of = rule.node->info.cards[rule.candidate.places[0].card].uuid;
+  change.there = with(rule);
+  return change;
 }
 
 Placement PlacementOf(const Cluster::State& s, const Compiled& pod, const Choice& choice) {
@@ -407,6 +453,52 @@ tl::unexpected<Error> Nowhere(
               fmt::format("0/{} nodes available: {}", nodes.size(), text));
 }
 
+// The first reason that holds for every virtual GPU of the pod; empty: one of them fits.
+std::string WhyNotCard(const Cluster::State& s, const NodeState& node, size_t c,
+                       const PodRequest& request) {
+  const CardState& card = node.cards[c];
+  const Compiled pod = Compile(s, request);
+  if (card.card->health != Health::kHealthy) {
+    const char* state = card.card->health == Health::kFailed ? "failed" : "missing";
+    return card.card->why.empty() ? state : fmt::format("{}: {}", state, card.card->why);
+  }
+  if (card.card->cordoned) return "cordoned";
+  if (!Wanted(pod, *card.card)) {
+    return fmt::format("model {} ({}) is not requested", card.card->model, card.card->uuid);
+  }
+  if ((card.serves & pod.mode_mask) == 0) {
+    return request.mode.empty() ? "no sharing mode serves it" : "cannot be used as " + request.mode;
+  }
+  if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) {
+    return request.exclusion.empty() ? "has pods with an exclusion word"
+                                     : "has pods without exclusion '" + request.exclusion + "'";
+  }
+  if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) {
+    return "has no pod with affinity '" + request.affinity + "'";
+  }
+  if (pod.away != nullptr && pod.away->contains(card.card->uuid)) {
+    return "has a pod with anti-affinity '" + request.anti_affinity + "'";
+  }
+  if (pod.gang != nullptr && pod.gang->contains(card.card->uuid)) {
+    return "has a pod of the same gang; only an affinity word lets them share a GPU";
+  }
+  std::string why;
+  for (const Want& want : pod.wants) {
+    const VgpuWant wanted = want.On(*card.card);
+    for (size_t m = 0; m < s.modes.size(); ++m) {
+      if (!(card.serves >> m & 1) || !(pod.mode_mask >> m & 1)) continue;
+      if (card.use.vgpus > 0 && card.use.mode != m) {
+        if (why.empty()) why = fmt::format("is used as {}", s.modes[card.use.mode]->name());
+        continue;
+      }
+      if (s.modes[m]->TryFit(*card.card, card.use, wanted)) return "";
+      why = s.modes[m]->WhyNot(*card.card, card.use, wanted);
+      break;
+    }
+  }
+  return why;
+}
+
 // Of pods like this one, how many the node's own room is enough for.
 uint64_t HeldByNode(const NodeState& node, const PodRequest& request) {
   uint64_t most = UINT64_MAX;
@@ -424,22 +516,24 @@ uint64_t HeldByNode(const NodeState& node, const PodRequest& request) {
 
 }  // namespace
 
-Result<Placement> Cluster::Decide(const PodRequest& request) const {
-  return DecideAmong(request, state_->nodes);
+Result<Placement> Cluster::Decide(const PodRequest& request, UseChoice* use) const {
+  return DecideAmong(request, state_->nodes, use);
 }
 
-Result<Placement> Cluster::DecideOn(std::string_view name, const PodRequest& request) const {
+Result<Placement> Cluster::DecideOn(std::string_view name, const PodRequest& request,
+                                    UseChoice* use) const {
   const auto it =
       std::lower_bound(state_->nodes.begin(), state_->nodes.end(), name,
                        [](const auto& node, std::string_view n) { return node->info.name < n; });
   if (it == state_->nodes.end() || (*it)->info.name != name) {
     return Fail(ErrorCode::kNotFound, fmt::format("there is no node {}", name));
   }
-  return DecideAmong(request, std::span(&*it, 1));
+  return DecideAmong(request, std::span(&*it, 1), use);
 }
 
 Result<Placement> Cluster::DecideAmong(const PodRequest& request,
-                                       std::span<const std::unique_ptr<NodeState>> nodes) const {
+                                       std::span<const std::unique_ptr<NodeState>> nodes,
+                                       UseChoice* use) const {
   const State& s = *state_;
   if (const auto valid = Validate(request); !valid) return tl::unexpected(valid.error());
   if (s.pods.contains(request.name)) {
@@ -475,6 +569,8 @@ Result<Placement> Cluster::DecideAmong(const PodRequest& request,
     if (pod.policy.nodes == Rule::kFirstFit) break;
   }
   if (best.node == nullptr) return Nowhere(request, why, nodes);
+  Choice rule = LessExcess(s, pod, nodes, &best);
+  if (use != nullptr) *use = ChangeBetween(pod, rule, best);
   return PlacementOf(s, pod, best);
 }
 
@@ -570,57 +666,11 @@ std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
         break;
     }
     for (size_t c = 0; c < node.cards.size() && !pod.wants.empty(); ++c) {
-      refusal.cards.push_back({node.info.cards[c].uuid, WhyNotCard(node, c, request)});
+      refusal.cards.push_back({node.info.cards[c].uuid, WhyNotCard(s, node, c, request)});
     }
     all.push_back(std::move(refusal));
   }
   return all;
-}
-
-// The first reason that holds for every virtual GPU of the pod; empty: one of them fits.
-std::string Cluster::WhyNotCard(const NodeState& node, size_t c, const PodRequest& request) const {
-  const State& s = *state_;
-  const CardState& card = node.cards[c];
-  const Compiled pod = Compile(s, request);
-  if (card.card->health != Health::kHealthy) {
-    const char* state = card.card->health == Health::kFailed ? "failed" : "missing";
-    return card.card->why.empty() ? state : fmt::format("{}: {}", state, card.card->why);
-  }
-  if (card.card->cordoned) return "cordoned";
-  if (!Wanted(pod, *card.card)) {
-    return fmt::format("model {} ({}) is not requested", card.card->model, card.card->uuid);
-  }
-  if ((card.serves & pod.mode_mask) == 0) {
-    return request.mode.empty() ? "no sharing mode serves it" : "cannot be used as " + request.mode;
-  }
-  if (card.use.vgpus > 0 && card.exclusion != pod.exclusion) {
-    return request.exclusion.empty() ? "has pods with an exclusion word"
-                                     : "has pods without exclusion '" + request.exclusion + "'";
-  }
-  if (pod.near != nullptr && !pod.near->contains(card.card->uuid)) {
-    return "has no pod with affinity '" + request.affinity + "'";
-  }
-  if (pod.away != nullptr && pod.away->contains(card.card->uuid)) {
-    return "has a pod with anti-affinity '" + request.anti_affinity + "'";
-  }
-  if (pod.gang != nullptr && pod.gang->contains(card.card->uuid)) {
-    return "has a pod of the same gang; only an affinity word lets them share a GPU";
-  }
-  std::string why;
-  for (const Want& want : pod.wants) {
-    const VgpuWant wanted = want.On(*card.card);
-    for (size_t m = 0; m < s.modes.size(); ++m) {
-      if (!(card.serves >> m & 1) || !(pod.mode_mask >> m & 1)) continue;
-      if (card.use.vgpus > 0 && card.use.mode != m) {
-        if (why.empty()) why = fmt::format("is used as {}", s.modes[card.use.mode]->name());
-        continue;
-      }
-      if (s.modes[m]->TryFit(*card.card, card.use, wanted)) return "";
-      why = s.modes[m]->WhyNot(*card.card, card.use, wanted);
-      break;
-    }
-  }
-  return why;
 }
 
 }  // namespace baton::devmgr

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -41,6 +42,7 @@ struct Flags {
   std::string lifetimes = "exponential";
   double warm_up = 1;
   double measured = 2;
+  uint32_t distance = PlacementPolicy().use_distance;  // thousandths
 };
 
 int Complain(const std::string& what) {
@@ -51,6 +53,7 @@ int Complain(const std::string& what) {
 Result<PlacementPolicy> PolicyOf(const Flags& flags) {
   PlacementPolicy policy;
   policy.seed = flags.seed;
+  policy.use_distance = flags.distance;
   if (flags.policy != "default") {
     const auto rule = ParseRule(flags.policy);
     if (!rule) {
@@ -159,6 +162,9 @@ struct Outcome {
   uint64_t placed = 0;
   uint64_t failed = 0;
   double p99_us = 0;
+  // At 100 %, in percent of all GPUs.
+  double wanted = 0;
+  double executed = 0;
 };
 
 Result<void> Fill(Cluster& cluster, const Trace& trace, const Flags& flags) {
@@ -170,7 +176,8 @@ Result<void> Fill(Cluster& cluster, const Trace& trace, const Flags& flags) {
   return {};
 }
 
-Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const Flags& flags) {
+Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const Flags& flags,
+                        UseKnown known = UseKnown::kAll) {
   const TimeSlice time_slice;
   const SharingMode* const modes[] = {&time_slice};
   Cluster cluster(modes, policy);
@@ -181,7 +188,7 @@ Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const
   o.capacity = CapacityOf(cluster);
   const std::vector<PodRequest> arrivals =
       Arrivals(trace.pods, o.capacity, flags.demand, policy.seed);
-  Replay replay(cluster, {.whole = flags.whole, .learn = flags.learn});
+  Replay replay(cluster, {.whole = flags.whole, .learn = flags.learn, .known = known});
   replay.Know(trace.mix);
   std::vector<double> decisions_us;
   decisions_us.reserve(arrivals.size());
@@ -195,6 +202,8 @@ Result<Outcome> Measure(const Trace& trace, const PlacementPolicy& policy, const
       o.at_100 = Percent(replay.allocated(), o.capacity);
       o.placed_100 = replay.placed();
       o.on_gpus_100 = on_gpus;
+      o.wanted = Percent(replay.contention().wanted(), o.capacity);
+      o.executed = Percent(replay.contention().executed(), o.capacity);
     }
     if (flags.json || !isatty(STDERR_FILENO) || decisions_us.size() % 512 != 0) continue;
     std::fprintf(stderr, "\r%zu of %zu pods, %.2f %% allocated \r", decisions_us.size(),
@@ -344,7 +353,7 @@ int Steady(const Flags& flags) {
       for (const PodRequest& pod : trace->mix) cluster.Learn(pod);
       const ChurnOutcome o =
           Churn(cluster, trace->pods, trace->lifetimes,
-                {flags.load, one.seed, flags.warm_up, flags.measured, flags.learn});
+                {flags.load, one.seed, flags.warm_up, flags.measured, flags.learn, UseKnown::kAll});
       const double allocated = o.allocated * 100;
       sum += allocated;
       least = std::min(least, allocated);
@@ -362,6 +371,58 @@ int Steady(const Flags& flags) {
                 one.policy.c_str(), sum / static_cast<double>(flags.seeds), least, most,
                 refused(ChurnOutcome::kFraction), refused(ChurnOutcome::kOne),
                 refused(ChurnOutcome::kSeveral));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+// What pods execute, by how much placement knows of it: a table, each row the mean of the seeds.
+int Use(const Flags& flags) {
+  auto trace = ReadTrace(flags);
+  if (!trace) return Complain(trace.error().message);
+  const auto policy = PolicyOf(flags);
+  if (!policy) return Complain(policy.error().message);
+  ImagineUse(trace->pods);
+  std::printf(
+      "| use is known of | arriving: allocated | fragmentation | executed | waits | coming and "
+      "going: allocated | executed | waits | decision p99 |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  const TimeSlice time_slice;
+  const SharingMode* const modes[] = {&time_slice};
+  const auto waits = [](double wanted, double executed) {
+    return wanted > 0 ? 100 * (1 - executed / wanted) : 0;
+  };
+  for (const auto& [known, name] : {std::pair{UseKnown::kNone, "no pod"},
+                                    {UseKnown::kPlaced, "pods that run"},
+                                    {UseKnown::kAll, "all pods"}}) {
+    Outcome fill;
+    ChurnOutcome steady;
+    Flags one = flags;
+    for (one.seed = 0; one.seed < flags.seeds; ++one.seed) {
+      const auto o = Measure(*trace, *PolicyOf(one), one, known);
+      if (!o) return Complain(o.error().message);
+      fill.at_100 += o->at_100;
+      fill.fragmentation += o->fragmentation;
+      fill.wanted += o->wanted;
+      fill.executed += o->executed;
+      fill.p99_us += o->p99_us;
+      Cluster cluster(modes, *PolicyOf(one));
+      if (const auto filled = Fill(cluster, *trace, flags); !filled) {
+        return Complain(filled.error().message);
+      }
+      for (const PodRequest& pod : trace->mix) cluster.Learn(pod);
+      const ChurnOutcome c =
+          Churn(cluster, trace->pods, trace->lifetimes,
+                {flags.load, one.seed, flags.warm_up, flags.measured, flags.learn, known});
+      steady.allocated += c.allocated * 100;
+      steady.wanted += c.wanted * 100;
+      steady.executed += c.executed * 100;
+    }
+    const auto n = static_cast<double>(flags.seeds);
+    std::printf("| %s | %.2f | %.2f | **%.2f** | %.1f %% | %.2f | **%.2f** | %.1f %% | %.0f us |\n",
+                name, fill.at_100 / n, fill.fragmentation / n, fill.executed / n,
+                waits(fill.wanted, fill.executed), steady.allocated / n, steady.executed / n,
+                waits(steady.wanted, steady.executed), fill.p99_us / n);
     std::fflush(stdout);
   }
   return 0;
@@ -475,6 +536,31 @@ What is allocated is the mean over time. It begins with the pods that would be t
 Examples:
   baton-place churn nodes.csv pods.csv --load 1.1
   baton-place churn nodes.csv pods.csv --policy binpack --lifetimes trace --seeds 3)");
+  CLI::App* use = app.add_subcommand(
+      "use", "How much pods execute, with and without placement knowing what they would use");
+  AddTrace(*use, flags);
+  use->add_option("--distance", flags.distance,
+                  "Places that cost so many thousandths of a GPU more are nearly as good")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1'000).description(""))
+      ->capture_default_str();
+  use->add_option("--load", flags.load, "As for churn")
+      ->type_name("X")
+      ->check(CLI::Range(0.01, 10.0).description(""))
+      ->capture_default_str();
+  use->add_option("--seeds", flags.seeds, "As for compare")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000).description(""))
+      ->capture_default_str();
+  use->footer(
+      R"(Traces do not say what pods use: here half of the pods would use all of each of their GPUs, the others
+a tenth, by chance. A GPU executes what its pods would, at most all of its time. Figures are percents of
+all GPUs, pods arriving as for compare (up to 100 %), or coming and going as for churn. "waits" is the
+part of what pods would execute that they do not get.
+
+Examples:
+  baton-place use nodes.csv pods.csv
+  baton-place use nodes.csv pods.csv --distance 0 --seeds 3)");
   AddHelpCommand(app);
   try {
     app.parse(argc, argv);
@@ -487,6 +573,7 @@ Examples:
     if (std::isnan(number)) return Complain("--load, --warm-up, --for: nan is not a number");
   }
   if (churn->parsed()) return Steady(flags);
+  if (use->parsed()) return Use(flags);
   return compare->parsed() ? Compare(flags) : Run(flags);
 }
 

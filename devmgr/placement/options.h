@@ -43,6 +43,10 @@ struct PlacementOptions {
            "How full a GPU is: memory_weight * memory caps + share_weight * requests. Their sum is "
            "1.");
     weight("share_weight", policy.share_weight, nullptr);
+    weight("use_distance", policy.use_distance,
+           "Among places that cost at most this much of a GPU more by the rule, pods go where the "
+           "expected\n"
+           "use of GPUs is least above 1. 0: expected use decides nothing.");
     v.Text("mig_templates", mig_templates,
            "File of MIG geometries by model, which replaces or extends the built-in ones.");
   }

@@ -3,6 +3,19 @@
 // Places are compared by (islands and NUMA nodes that the pod's GPUs are spread over, cost by the
 // nodes' rule, cost by the GPUs' rule, best fit, name of the node, index of the GPU), the lower
 // first. How full a GPU is, u, is counted in thousandths, by the weights below.
+//
+// Expected use decides among places that are nearly as good, and never against a constraint. A
+// GPU's expected use is the sum over its pods of PodRequest::expected_use where that is known, else
+// of what they request, plus Card::beyond; its excess with the pod on it is what is beyond 1:
+//
+//   excess = max(0, expected use of its pods + expected use of the pod - 1), in GPUs
+//
+// Where the rule's choice has an excess, summed over the pod's GPUs and rounded to 0.05, the place
+// with the least one is taken among those that are spread over no more islands and NUMA nodes and
+// cost at most `use_distance` more; of equals the one that the rule likes best. That is so for
+// rules that price what is lost (fgd, remainder, scarcity), where nodes and GPUs go by the same
+// one. Where nothing is known, requests are all that is expected, there is no excess, and the
+// choice is the rule's.
 #ifndef BATON_DEVMGR_PLACEMENT_POLICY_H_
 #define BATON_DEVMGR_PLACEMENT_POLICY_H_
 
@@ -37,10 +50,17 @@ struct PlacementPolicy {
   // 000.
   uint32_t memory_weight = 700;
   uint32_t share_weight = 300;
+  // In thousandths of a GPU, 0 to 1 000: see above; 0: expected use decides nothing.
+  uint32_t use_distance = 10;
   uint64_t seed = 0;  // of kRandom
 
   friend bool operator==(const PlacementPolicy&, const PlacementPolicy&) = default;
 };
+
+// Whether costs by this rule are what is lost, in units of Mix::kLossUnit.
+inline bool ByLoss(Rule rule) {
+  return rule == Rule::kFragmentation || rule == Rule::kRemainder || rule == Rule::kScarcity;
+}
 
 // "scarcity", "fgd", "remainder", "binpack", "spread", "first-fit", "random". kInvalid names what
 // there is.

@@ -147,13 +147,14 @@ bool Replay::Arrive(const PodRequest& request) {
   const policy::ShareSum demand = DemandOf(request);
   arrived_ += demand;
   if (options_.learn) cluster_.Learn(pod);
-  const auto placement = cluster_.Decide(pod);
-  if (!placement || !cluster_.Commit(pod, *placement)) {
+  const auto placement = PlaceKnowing(cluster_, pod, options_.known);
+  if (!placement) {
     ++failed_;
     return false;
   }
   ++placed_;
   allocated_ += demand;
+  contention_.Add(pod, *placement);
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "devmgr/placement/cluster.h"
+#include "devmgr/placement/contention.h"
 
 namespace baton::devmgr {
 
@@ -39,6 +40,8 @@ class Replay {
     // The cluster gets to know the usual mix from the pods as they come. Otherwise it is as Know()
     // made it.
     bool learn = false;
+    // Of which pods the cluster knows their expected_use.
+    UseKnown known = UseKnown::kAll;
   };
   // Keeps a reference.
   Replay(Cluster& cluster, const Options& options) : cluster_(cluster), options_(options) {}
@@ -51,6 +54,7 @@ class Replay {
 
   policy::ShareSum arrived() const { return arrived_; }      // that was asked for
   policy::ShareSum allocated() const { return allocated_; }  // and given
+  const Contention& contention() const { return contention_; }
   uint64_t placed() const { return placed_; }
   uint64_t failed() const { return failed_; }
 
@@ -61,6 +65,7 @@ class Replay {
   const Options options_;
   policy::ShareSum arrived_;
   policy::ShareSum allocated_;
+  Contention contention_;
   uint64_t placed_ = 0;
   uint64_t failed_ = 0;
 };

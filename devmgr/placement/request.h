@@ -63,6 +63,10 @@ struct PodRequest {
   std::string affinity;       // on GPUs that have a pod with the same word, once there is one
   std::string anti_affinity;  // on no GPU that has a pod with the same word
   std::string exclusion;      // no GPU is shared by pods whose words differ (none is a word too)
+  // What it is expected to execute on each of its GPUs if nobody were beside it, by what is known
+  // of it or of pods like it; nothing: as much as it requests. Only a choice among places that are
+  // nearly as good depends on it (devmgr/placement/policy.h).
+  std::optional<policy::Share> expected_use;
   // Instead of the cluster's rules for nodes and for GPUs; nothing: as those say.
   std::optional<Rule> node_rule;
   std::optional<Rule> card_rule;

@@ -19,10 +19,8 @@ constexpr int64_t kWaste = 2'000;
 // Nor can there be less to lose by more than what was taken; where nobody could have used the rest
 // of a GPU it is as much, and the waste must not win then.
 constexpr int64_t kLossOfWaste = Mix::kLossUnit + 1;
-
-bool ByLoss(Rule rule) {
-  return rule == Rule::kFragmentation || rule == Rule::kRemainder || rule == Rule::kScarcity;
-}
+// Millionths: what is expected is not known more exactly.
+constexpr int64_t kUseStep = 50'000;
 
 // What is left once the pod is there, as FreeNode says it.
 int16_t FreeCpu(const NodeState& node, uint32_t milli) {
@@ -109,7 +107,8 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
     bool twin = false;
     for (size_t b = 0; b < c && !twin; ++b) {
       twin = node.kind[b] == node.kind[c] && (options.allowed >> b & 1) &&
-             node.cards[b].use == card.use;
+             node.cards[b].use == card.use &&
+             (!options.by_use || node.cards[b].beyond == card.beyond);
     }
     if (twin) continue;
     const VgpuWant wanted = want.On(*card.card);
@@ -148,7 +147,8 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
           sum.host = host;
           sum.Change({node.free.share[c], node.free.memory[c], node.free.part[c], 1},
                      {free.share[c], free.memory[c], free.part[c], 1});
-          const int64_t limit = best ? std::min(options.limit, best->cost) : options.limit;
+          const int64_t limit =
+              best && !options.by_use ? std::min(options.limit, best->cost) : options.limit;
           loss = options.mix->Growth(
               options.policy->cards, *before, sum, node.free.share[c] - free.share[c],
               limit == INT64_MAX ? limit : limit - waste.share / 1'000 * kLossOfWaste);
@@ -156,10 +156,11 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
         candidate.cost = loss ? CostOf(options, squares, *loss, waste, {&place, 1}) : INT64_MAX;
         if (tries < tried.size()) tried[tries++] = {c, m, candidate.cost};
       }
-      if (candidate.cost == INT64_MAX) {
+      if (candidate.cost == INT64_MAX || (options.by_use && candidate.cost > options.limit)) {
         end->dear = !best;
         continue;
       }
+      if (options.by_use) candidate.excess = ExcessOf(node, {&place, 1}, options.expected_use);
       if (best && !candidate.Better(*best)) continue;
       if (best) candidate.places = std::move(best->places);
       candidate.places.assign(1, place);
@@ -240,7 +241,8 @@ class Search {
   bool Alike(size_t a, size_t b, uint32_t containers) const {
     return node_.kind[a] == node_.kind[b] && use_[a] == use_[b] &&
            (on_[a] & containers) == (on_[b] & containers) &&
-           (touched_ >> a & 1) == (touched_ >> b & 1);
+           (touched_ >> a & 1) == (touched_ >> b & 1) &&
+           (!options_.by_use || node_.cards[a].beyond == node_.cards[b].beyond);
   }
 
   void Descend(size_t index) {
@@ -380,6 +382,7 @@ class Search {
       uint64_t h = Mixed(node_.kind[c] + 1);
       h = Mixed(h ^ (uint64_t{use_[c].share.millionths()} << 32 | use_[c].memory_mib));
       h = Mixed(h ^ use_[c].layout);
+      if (options_.by_use) h = Mixed(h ^ static_cast<uint64_t>(node_.cards[c].beyond));
       h = Mixed(h ^ (uint64_t{use_[c].vgpus} << 16 | use_[c].mode));
       h = Mixed(h ^ (uint64_t{on_[c] & wanted_.later[index]} << 2 | (touched_ >> c & 1u) << 1 |
                      (c < first ? 1u : 0u)));
@@ -424,7 +427,7 @@ class Search {
     if (ByLoss(options_.policy->cards)) {
       int64_t limit = INT64_MAX;
       if (spread == std::pair(options_.islands, options_.numas)) limit = options_.limit;
-      if (best_ && spread == std::pair(best_->islands, best_->numas)) {
+      if (best_ && !options_.by_use && spread == std::pair(best_->islands, best_->numas)) {
         limit = std::min(limit, best_->cost);
       }
       if (limit != INT64_MAX) limit -= waste_.share / 1'000 * kLossOfWaste;
@@ -436,6 +439,11 @@ class Search {
       loss = *grown;
     }
     candidate.cost = CostOf(options_, squares, loss, waste_, places_);
+    if (options_.by_use) {
+      dear_ |= candidate.cost > options_.limit;
+      if (candidate.cost > options_.limit) return;
+      candidate.excess = ExcessOf(node_, places_, options_.expected_use);
+    }
     if (best_ && !candidate.Better(*best_)) return;
     // Its memory is used again.
     candidate.places = best_ ? std::move(best_->places) : std::vector<Place>();
@@ -479,6 +487,7 @@ uint64_t Mixed(uint64_t x) {
 bool Candidate::Better(const Candidate& other) const {
   if (islands != other.islands) return islands < other.islands;
   if (numas != other.numas) return numas < other.numas;
+  if (excess != other.excess) return excess < other.excess;
   if (cost != other.cost) return cost < other.cost;
   return fit < other.fit;
 }
@@ -567,6 +576,21 @@ const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule) {
     node.loss_rule = rule;
   }
   return node.losses;
+}
+
+int64_t ExcessOf(const NodeState& node, std::span<const Place> places,
+                 const std::optional<policy::Share>& use) {
+  std::array<int64_t, kCards> with{};  // of the GPUs of the pod: expected use with it
+  for (const Place& place : places) {
+    int64_t& card = with[place.card];
+    if (card == 0) card = ExpectedUse(node.cards[place.card]);
+    card += use.value_or(place.fit.share).millionths();
+  }
+  int64_t excess = 0;
+  for (const int64_t card : with) {
+    excess += std::max<int64_t>(0, card - int64_t{policy::kWhole.millionths()});
+  }
+  return (excess + kUseStep / 2) / kUseStep;
 }
 
 int64_t Fullness(const PlacementPolicy& policy, policy::ShareSum share_used,

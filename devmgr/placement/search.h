@@ -4,6 +4,7 @@
 #ifndef BATON_DEVMGR_PLACEMENT_SEARCH_H_
 #define BATON_DEVMGR_PLACEMENT_SEARCH_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -28,8 +29,11 @@ struct CardState {
   CardUse use;
   const Card* card = nullptr;
   uint64_t exclusion = 0;  // word of the pods on it, while there are any
-  uint32_t model = 0;      // GPUs with equal numbers have equal vendor and model
-  uint16_t serves = 0;     // a bit for each mode
+  // Millionths that its pods are expected to execute beyond use.share; see Card::beyond, which is
+  // in it.
+  int64_t beyond = 0;
+  uint32_t model = 0;   // GPUs with equal numbers have equal vendor and model
+  uint16_t serves = 0;  // a bit for each mode
   bool usable = false;
 };
 
@@ -98,6 +102,7 @@ struct Place {
 struct Candidate {
   uint32_t islands = 0;  // that its GPUs are spread over; a GPU without NVLink is one of its own
   uint32_t numas = 0;
+  int64_t excess = 0;         // ExcessOf() it where the search goes by that, else 0
   int64_t cost = 0;           // by the GPUs' rule
   int64_t fit = 0;            // best fit: the lower the fuller
   std::vector<Place> places;  // for each Want, in their order
@@ -121,6 +126,9 @@ struct SearchOptions {
   uint32_t islands = UINT32_MAX;
   uint32_t numas = UINT32_MAX;
   int64_t limit = INT64_MAX;
+  // Among places that cost at most `limit`, those with the least expected excess are the best.
+  bool by_use = false;
+  std::optional<policy::Share> expected_use;  // of the pod, on each GPU
   // Steps of the search; it ends with the best place found so far.
   uint32_t budget = 12'000;
 };
@@ -133,6 +141,15 @@ void SetFree(FreeNode& free, size_t c, const Card& card, const CardUse& use);
 FreeNode FreeOf(const NodeState& node, uint32_t cpu_milli, uint64_t memory_mib);
 // As it is now.
 const Mix::Losses& LossesOf(const NodeState& node, const Mix& mix, Rule rule);
+
+// What the GPU's pods are expected to execute, in millionths of it; may be more than it has.
+inline int64_t ExpectedUse(const CardState& card) {
+  return std::max<int64_t>(0, card.use.share.millionths() + card.beyond);
+}
+// The excess (devmgr/placement/policy.h) of the GPUs of these places together, in steps of 0.05 of
+// a GPU. `use`: PodRequest::expected_use.
+int64_t ExcessOf(const NodeState& node, std::span<const Place> places,
+                 const std::optional<policy::Share>& use);
 
 // How full, in thousandths.
 int64_t Fullness(const PlacementPolicy& policy, policy::ShareSum share_used,
