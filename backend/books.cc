@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "backend/reports.h"
 #include "base/check.h"
@@ -24,6 +25,8 @@ ledger::LedgerOptions LedgerOptionsFrom(const config::Options& options) {
   return to;
 }
 
+// How often the ledger is asked what pods use, which goes by hours.
+constexpr Duration kUseEvery = std::chrono::minutes(10);
 // Of a user's changes in an hour, so many are written down.
 constexpr int64_t kChangesOfUser = 200;
 
@@ -235,6 +238,7 @@ void Books::Tick() {
   }
   TakeSnapshot();
   LookAtTeams();
+  LookAtUse();
   timer_.expires_after(options_.ledger.every);
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (!error && *alive) Tick();
@@ -339,6 +343,26 @@ void Books::LookAtTeams() {
           UseTeams();
         });
       });
+}
+
+// What placement expects pods to execute.
+void Books::LookAtUse() {
+  const Instant now = MonotonicNow();
+  if (use_at_ != Instant{} && now - use_at_ < kUseEvery) return;
+  std::set<std::string> present;
+  for (const auto& [id, pod] : arbiter_.pods().all()) {
+    if (!pod.throw_away) present.insert(pod.name);
+  }
+  const bool asked =
+      writer_->Ask([this, alive = alive_, present = std::move(present)](ledger::Ledger& ledger) {
+        auto uses = UsesByLedger(ledger, ledger::WallNow(), present);
+        // Where it fails, what was known stays.
+        if (!uses) return;
+        boost::asio::post(io_, [this, alive, uses = *std::move(uses)]() mutable {
+          if (*alive) arbiter_.vgpus().expected_use().Set(std::move(uses), arbiter_.pods());
+        });
+      });
+  if (asked) use_at_ = now;
 }
 
 policy::ShareSpec Books::Effective(const Pod& pod) {

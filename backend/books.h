@@ -116,6 +116,7 @@ class Books : private TeamPolicy {
   void Tick();
   void TakeSnapshot();
   void LookAtTeams();
+  void LookAtUse();
   void UseTeams();
 
   boost::asio::io_context& io_;
@@ -143,6 +144,7 @@ class Books : private TeamPolicy {
   bool has_teams_ = false;
   bool follows_upstream_ = false;
   bool looking_ = false;  // the ledger is asked
+  Instant use_at_{};      // when it was last asked what pods use, and said so or is to
   bool looked_ = false;
   teams::Teams teams_;
   std::vector<teams::Use> uses_;     // by user

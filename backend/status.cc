@@ -214,6 +214,9 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
     row["mig_capable"] = card->mig_capable;
     row["mig_enabled"] = card->mig_enabled;
   }
+  if (const auto beyond = arbiter.vgpus().expected_use().BeyondOn(gpu->info.uuid)) {
+    row["use_beyond_requests"] = static_cast<double>(*beyond) / 1e4;
+  }
   row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
   const auto holder =
       gpu->by_token() || !gpu->holder ? gpu->scheduler.holder() : std::optional(gpu->holder);
@@ -513,6 +516,7 @@ json ExplanationJson(const Vgpus& vgpus, const Vgpus::Explanation& explanation) 
   json answer{{"fits", explanation.where.has_value()}, {"nodes", json::array()}};
   if (explanation.where) {
     answer["where"] = PlaceJson(vgpus, *explanation.where);
+    if (!explanation.use.empty()) answer["use"] = explanation.use;
   } else {
     answer["error"] = explanation.error;
   }

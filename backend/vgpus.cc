@@ -29,13 +29,19 @@ bool IsIn(const std::vector<std::string>& list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
+bool IsOtherVendors(const Cards& cards, const std::string& uuid) {
+  const Card* card = cards.Find(uuid);
+  return card != nullptr && card->vendor != devmgr::kNvidia;
+}
+
 }  // namespace
 
 Vgpus::Vgpus(const devmgr::PlacementPolicy& policy, policy::Share overcommit,
              devmgr::MigTemplates templates, std::string here)
     : modes_(std::make_shared<const CardModes>(std::move(templates), overcommit)),
       cluster_(std::make_unique<devmgr::Cluster>(modes_->all(), policy)),
-      cards_(*cluster_, std::move(here)) {}
+      cards_(*cluster_, std::move(here)),
+      expected_use_(*cluster_) {}
 
 Vgpus::~Vgpus() = default;
 
@@ -106,6 +112,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
     vgpu.memory_part = pod.memory_part;
   }
   request.containers = {{"pod", {vgpu}}};
+  request.expected_use = expected_use_.Of(pod);
   if (auto valid = devmgr::Validate(request); !valid) return tl::unexpected(valid.error());
   return request;
 }
@@ -134,11 +141,6 @@ Result<std::string> Vgpus::Ground(const std::string& node, const std::string& mo
   return cards_.NameOf(node);
 }
 
-bool Vgpus::IsOtherVendors(const std::string& uuid) const {
-  const Card* card = cards_.Find(uuid);
-  return card != nullptr && card->vendor != devmgr::kNvidia;
-}
-
 std::vector<std::string> Vgpus::Named(const Pod& pod) const {
   if (!pod.wishes.gpus.empty()) return pod.wishes.gpus;
   std::vector<std::string> others;
@@ -158,13 +160,14 @@ std::vector<std::string> Vgpus::Named(const Pod& pod) const {
 }
 
 Result<void> Vgpus::CheckVendors(const Pod& pod, const std::vector<std::string>& uuids) const {
-  const auto other = std::find_if(uuids.begin(), uuids.end(),
-                                  [this](const std::string& uuid) { return IsOtherVendors(uuid); });
+  const auto other = std::find_if(uuids.begin(), uuids.end(), [this](const std::string& uuid) {
+    return IsOtherVendors(cards_, uuid);
+  });
   if (other == uuids.end()) return {};
   const std::string what = fmt::format("{} is of vendor {}", *other, cards_.Find(*other)->vendor);
   const auto invalid = [&](const char* why) { return Fail(ErrorCode::kInvalid, what + why); };
   if (!std::all_of(uuids.begin(), uuids.end(),
-                   [this](const std::string& uuid) { return IsOtherVendors(uuid); })) {
+                   [this](const std::string& uuid) { return IsOtherVendors(cards_, uuid); })) {
     return invalid(" and others are NVIDIA's; a pod has either, so make one pod for each");
   }
   if (pod.wishes.mode != spec::kExclusive) {
@@ -182,8 +185,8 @@ Result<void> Vgpus::CheckVendors(const Pod& pod, const std::vector<std::string>&
   return {};
 }
 
-Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod,
-                                const std::string& node) const {
+Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod, const std::string& node,
+                                devmgr::UseChoice* use) const {
   if (auto able = CheckVendors(pod, Named(pod)); !able) return tl::unexpected(able.error());
   size_t most = 0;
   for (const std::string& name : cards_.Nodes()) {
@@ -208,7 +211,8 @@ Result<Placement> Vgpus::Decide(PodRequest& request, const Pod& pod,
       if (!error) error = ground.error();
       continue;
     }
-    auto placed = *ground == "*" ? cluster_->Decide(request) : cluster_->DecideOn(*ground, request);
+    auto placed =
+        *ground == "*" ? cluster_->Decide(request, use) : cluster_->DecideOn(*ground, request, use);
     if (placed) {
       std::vector<std::string> uuids;
       for (const devmgr::Vgpu& vgpu : placed->vgpus) uuids.push_back(vgpu.card);
@@ -294,7 +298,7 @@ std::vector<NodeRefusal> Vgpus::WhyNot(PodRequest request, const Pod& pod,
 void Vgpus::Adopt(const Placement& placement, Pod& pod) const {
   pod.gpus.clear();
   pod.vgpus.clear();
-  pod.allocated = !placement.vgpus.empty() && IsOtherVendors(placement.vgpus.front().card);
+  pod.allocated = !placement.vgpus.empty() && IsOtherVendors(cards_, placement.vgpus.front().card);
   for (const devmgr::Vgpu& vgpu : placement.vgpus) {
     pod.gpus.push_back(vgpu.card);
     pod.mode = vgpu.mode;
@@ -364,8 +368,9 @@ Result<Placement> Vgpus::PlacementOf(const Pod& pod) const {
 }
 
 bool Vgpus::Reserve(Pod& pod) {
-  pod.allocated = std::any_of(pod.gpus.begin(), pod.gpus.end(),
-                              [this](const std::string& uuid) { return IsOtherVendors(uuid); });
+  pod.allocated = std::any_of(pod.gpus.begin(), pod.gpus.end(), [this](const std::string& uuid) {
+    return IsOtherVendors(cards_, uuid);
+  });
   if (pod.throw_away || cluster_->Find(pod.name) != nullptr) return true;
   const auto reserve = [&]() -> Result<void> {
     auto request = RequestOf(pod, static_cast<uint32_t>(pod.gpus.size()));
@@ -551,9 +556,11 @@ Result<Vgpus::Explanation> Vgpus::Explain(const Pod& pod, uint32_t count,
   auto request = RequestOf(pod, count);
   if (!request) return tl::unexpected(request.error());
   Explanation explanation;
-  const auto where = Decide(*request, pod, node);
+  devmgr::UseChoice use;
+  const auto where = Decide(*request, pod, node, &use);
   if (where) {
     explanation.where = *where;
+    explanation.use = expected_use_.Explain(*request, *where, use);
   } else if (where.error().code == ErrorCode::kInvalid ||
              where.error().code == ErrorCode::kExists) {
     return tl::unexpected(where.error());

@@ -20,6 +20,7 @@
 
 #include "backend/card_modes.h"
 #include "backend/cards.h"
+#include "backend/expected_use.h"
 #include "backend/pods.h"
 #include "devmgr/modes/mig_templates.h"
 #include "devmgr/placement/cluster.h"
@@ -38,6 +39,8 @@ class Vgpus {
 
   Cards& cards() { return cards_; }
   const Cards& cards() const { return cards_; }
+  ExpectedUse& expected_use() { return expected_use_; }
+  const ExpectedUse& expected_use() const { return expected_use_; }
   std::vector<std::string> PodsOn(std::string_view uuid) const;
 
   // Decides where a pod of `count` virtual GPUs goes among the GPUs of `node` ("*": of all), and
@@ -71,6 +74,7 @@ class Vgpus {
   struct Explanation {
     std::optional<devmgr::Placement> where;  // nothing: nowhere
     std::string error;                       // then: the sum of it
+    std::string use;                         // ExpectedUse::Explain()
     std::vector<devmgr::NodeRefusal> nodes;  // that cannot take it, and why
   };
   Result<Explanation> Explain(const Pod& pod, uint32_t count, const std::string& node) const;
@@ -88,13 +92,12 @@ class Vgpus {
   Result<devmgr::PodRequest> RequestOf(const Pod& pod, uint32_t count) const;
   // The modes in which it may be put, the first one first.
   std::vector<std::string> ModesFor(const Pod& pod) const;
-  bool IsOtherVendors(const std::string& uuid) const;
   // The GPUs that it names; or those of the models that it names, where all are other vendors'.
   std::vector<std::string> Named(const Pod& pod) const;
   // kInvalid: some of these GPUs are another vendor's, and the pod cannot have them as it asks.
   Result<void> CheckVendors(const Pod& pod, const std::vector<std::string>& uuids) const;
   Result<devmgr::Placement> Decide(devmgr::PodRequest& request, const Pod& pod,
-                                   const std::string& node) const;
+                                   const std::string& node, devmgr::UseChoice* use = nullptr) const;
   // kExhausted: the GPUs of a pod have not the memory that the request wants beyond what it has.
   Result<void> CheckGrowth(const devmgr::PlacedPod& placed,
                            const devmgr::PodRequest& request) const;
@@ -110,6 +113,7 @@ class Vgpus {
   std::shared_ptr<const CardModes> modes_;
   std::unique_ptr<devmgr::Cluster> cluster_;
   Cards cards_;
+  ExpectedUse expected_use_;
   std::map<PodId, std::string> unreserved_;  // and why
 };
 

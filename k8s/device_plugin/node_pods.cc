@@ -23,6 +23,8 @@ constexpr size_t kCardsMax = 16;   // of a GpuNode
 constexpr size_t kWordsMax = 200;  // likewise, in bytes
 constexpr size_t kAdviceMax = 16;  // of a SharePod's status
 constexpr size_t kWhyMax = 1'024;  // likewise, in bytes
+// Millionths. Smaller changes of what is expected are not worth a write to the API server.
+constexpr int64_t kBeyondStep = 50'000;
 // A GPU of batond's that is only there to measure it.
 constexpr std::string_view kBench = "BENCH-";
 
@@ -201,6 +203,10 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     card.mig_capable = FlagAt(row, "mig_capable");
     card.mig_enabled = FlagAt(row, "mig_enabled");
     card.cordoned = FlagAt(row, "cordoned");
+    const double beyond = std::clamp(NumberAt(row, "use_beyond_requests") * 1e4,
+                                     -static_cast<double>(devmgr::Card::kBeyondMax),
+                                     static_cast<double>(devmgr::Card::kBeyondMax));
+    card.beyond = std::llround(beyond / kBeyondStep) * kBeyondStep;
     card.why = TextAt(row, "why").substr(0, kWordsMax);
     const std::string health = TextAt(row, "health", "healthy");
     if (health == "missing" || !FlagAt(row, "present")) {

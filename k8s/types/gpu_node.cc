@@ -20,6 +20,8 @@ namespace baton::k8s {
 namespace {
 
 constexpr uint32_t kCardMibMax = 1u << 24;
+constexpr int64_t kBeyondUnit = 10'000;  // a percent, in millionths
+constexpr int64_t kBeyondMax = devmgr::Card::kBeyondMax / kBeyondUnit;
 constexpr int64_t kPlaceMax = 1 << 16;  // of numa, island, pcie
 constexpr std::array<std::pair<devmgr::Health, std::string_view>, 3> kHealths{
     {{devmgr::Health::kHealthy, "Healthy"},
@@ -96,6 +98,9 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
                      {"cordoned", card.cordoned},
                      {"migCapable", card.mig_capable},
                      {"migEnabled", card.mig_enabled}});
+    if (card.beyond / kBeyondUnit != 0) {
+      cards.back()["useBeyondRequests"] = card.beyond / kBeyondUnit;
+    }
   }
   std::map<std::string, size_t> models;
   uint64_t memory_mib = 0;
@@ -186,6 +191,7 @@ Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
     card.cordoned = read.Flag("cordoned");
     card.mig_capable = read.Flag("migCapable");
     card.mig_enabled = read.Flag("migEnabled");
+    card.beyond = kBeyondUnit * read.Number("useBeyondRequests", -kBeyondMax, kBeyondMax, 0);
     if (!read.result) return tl::unexpected(read.result.error());
     cards.push_back(std::move(card));
   }

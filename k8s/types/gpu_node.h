@@ -18,7 +18,7 @@ namespace baton::k8s {
 // A GpuNode object for server-side apply:
 //   {"metadata": {"name": NODE}, "status": {"cards": [{"uuid", "index", "vendor", "model",
 //    "memoryMiB", "numa", "island", "pcie", "bus", "health", "why", "cordoned", "migCapable",
-//    "migEnabled"}]}}
+//    "migEnabled", "useBeyondRequests" (percent of the GPU, where it is not 0: Card::beyond)}]}}
 // and for people what that comes to, with what `use` says of the pods there:
 //   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" and "free" (percents
 //   of one GPU, over the healthy ones: "130"), "memoryUsedMiB"

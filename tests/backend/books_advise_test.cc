@@ -72,5 +72,26 @@ TEST_F(KeptBooks, APodOfTwoGpusIsAdvisedByTheOneThatItUsesMore) {
   EXPECT_EQ(rows[0].at("gpu"), "GPU-x");
 }
 
+// By the books alone: the daemon is new, and so is the pod.
+TEST_F(KeptBooks, ANewPodOfAKnownNameGoesWhereItsUseFits) {
+  Configure();
+  FillLedger("research", 29);  // nearly all of the time, by a pod named "former"
+  Start();
+  ASSERT_TRUE(Make("former", {{"gpus", {"GPU-a"}}, {"request", 30}}).value("ok", false));
+  ASSERT_TRUE(Make("other", {{"gpus", {"GPU-b"}}, {"request", 30}}).value("ok", false));
+  const auto explain = [&] {
+    return Say({{"command", "explain_placement"}, {"name", "former-2"}, {"request", 30}});
+  };
+  ASSERT_TRUE(Eventually([&] { return explain().contains("use"); })) << daemon_.Log();
+  const json said = explain();
+  EXPECT_EQ(said.at("where").at("gpus").at(0).at("uuid"), "GPU-b") << said.dump();
+  EXPECT_NE(said.at("use").get<std::string>().find("GPU-a, which the rule takes"),
+            std::string::npos)
+      << said.dump();
+  const json status = Say({{"command", "status"}});
+  EXPECT_GT(status.at("gpus").at(0).at("use_beyond_requests"), 60);
+  EXPECT_FALSE(status.at("gpus").at(1).contains("use_beyond_requests"));
+}
+
 }  // namespace
 }  // namespace baton::backend

@@ -443,5 +443,69 @@ TEST_F(VgpuMap, NoGpuIsEverGivenTwice) {
     EXPECT_EQ(*map.cards().UseOf(uuid), devmgr::CardUse{});
 }
 
+TEST_F(VgpuMap, APodGoesWhereWhatIsKnownOfUseLeavesTime) {
+  Vgpus map = Make();
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-0")));
+  ASSERT_TRUE(map.cards().Add("", CardOf("GPU-1")));
+  Pods pods;
+  const auto on = [&](const std::string& name, const char* gpu) {
+    Pod pod = Ask(name, kPercent * 30);
+    pod.wishes.gpus = {gpu};
+    EXPECT_TRUE(map.Place(pod, 1, "*"));
+    return pod;
+  };
+  const Pod busy = on("busy", "GPU-0");
+  const Pod quiet = on("quiet", "GPU-1");
+  const auto said = [&](const Pod& pod) {
+    const auto explanation = map.Explain(pod, 1, "*");
+    EXPECT_TRUE(explanation && explanation->where);
+    return std::pair(explanation->where->vgpus[0].card, explanation->use);
+  };
+  Pod train = Ask("train-2", kPercent * 30);
+  EXPECT_EQ(said(train), std::pair(std::string("GPU-0"), std::string()));
+  EXPECT_FALSE(map.expected_use().BeyondOn("GPU-0"));
+
+  // Of the new one as of the one whose name it would have.
+  map.expected_use().Set({{"train", policy::kWhole}}, pods);
+  EXPECT_EQ(said(train).second,
+            "By what pods used before, the pods on GPU-0 would use 130 % of it with this one.");
+  EXPECT_EQ(said(Ask("other", kPercent * 30)).second, "");
+  Pod limited = Ask("train", kPercent * 30);
+  limited.share.limit = kPercent * 40;
+  EXPECT_EQ(map.expected_use().Of(limited), kPercent * 40) << "never more than its limit";
+  limited.wishes.mode = spec::kExclusive;
+  EXPECT_EQ(map.expected_use().Of(limited), std::nullopt);
+  Pod idle = Ask("idle", kPercent);
+  idle.share.request = policy::Share(0);
+  idle.share.limit = policy::kWhole;
+  idle.share.priority = policy::Priority::kIdle;
+  EXPECT_EQ(map.expected_use().Of(idle), kPercent * 50) << "nothing is known of it";
+
+  map.expected_use().Set({}, pods);
+  EXPECT_EQ(map.expected_use().Of(idle), std::nullopt);
+  EXPECT_EQ(said(train), std::pair(std::string("GPU-0"), std::string()));
+}
+
+TEST(ExpectedUseOfPods, IsTheMeanOfWholeBucketsWithoutTheOthers) {
+  ledger::Activity activity;
+  activity.seconds = 60;
+  const auto add = [&](int64_t minute, float held, float waited) {
+    activity.buckets.push_back({minute * 60, held, held, waited, 0});
+  };
+  add(10, 0.1F, 0);  // it came in it
+  add(11, 0.5F, 0);
+  add(12, 0.25F, 0.5F);  // half of the time alone
+  add(15, 0.9F, 0);      // and left
+  EXPECT_EQ(MeanAlone(activity, 5, 0), std::nullopt);
+  EXPECT_NEAR(MeanAlone(activity, 4, 0).value(), 0.25, 1e-6);
+  EXPECT_NEAR(MeanAlone(activity, 4, 21 * 60 + 5).value(), 1.9 / 10, 1e-6) << "idle since";
+  EXPECT_EQ(WorkloadOf("train-12"), "train");
+  EXPECT_EQ(WorkloadOf("train"), "train");
+  EXPECT_EQ(WorkloadOf("train12"), "train12");
+  EXPECT_EQ(WorkloadOf("train-"), "train-");
+  EXPECT_EQ(WorkloadOf("12"), "12");
+  EXPECT_EQ(WorkloadOf("-1"), "-1");
+}
+
 }  // namespace
 }  // namespace baton::backend

@@ -46,6 +46,22 @@ TEST(CorePlacement, AGpuNodeThatTellsOnlyItsKeyTellsNothingOfGpus) {
   EXPECT_NE(cluster.core.cluster().FindCard("GPU-n2-0"), nullptr);
 }
 
+TEST(CorePlacement, WhatANodeExpectsOfItsPodsReachesTheModel) {
+  FedByHand cluster(Options());
+  cluster.core.Changed(Watched::kNode, cluster.Stamp(NodeOf("n2"), "n2"));
+  Json gpu_node = CardsOn("n2", 2);
+  gpu_node["status"]["cards"][0]["useBeyondRequests"] = 70;
+  cluster.core.Changed(Watched::kGpuNode, cluster.Stamp(gpu_node, "gpus"));
+  cluster.Step();
+  const devmgr::Cluster& model = cluster.core.cluster();
+  EXPECT_EQ(model.ExpectedUse("GPU-n2-0"), 700'000);
+  EXPECT_EQ(model.ExpectedUse("GPU-n2-1"), 0);
+  EXPECT_EQ(model.UseOf("GPU-n2-0")->share, policy::Share(0)) << "nobody is promised it";
+  cluster.core.Changed(Watched::kGpuNode, cluster.Stamp(CardsOn("n2", 2), "gpus"));
+  cluster.Step();
+  EXPECT_EQ(model.ExpectedUse("GPU-n2-0"), 0);
+}
+
 TEST(CorePlacement, SharePodGetsPlacementChildAndBinding) {
   World world(1, Options());
   world.AddNode("n1", 2);

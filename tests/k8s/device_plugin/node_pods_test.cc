@@ -316,9 +316,10 @@ TEST(NodeOf, ReportsTheNodesGpus) {
   const devmgr::Node node = NodeOf(Json::parse(R"({"gpus": [
       {"uuid": "GPU-a", "name": "NVIDIA H200", "memory": 150754820096,
        "memory_reserve": 1073741824, "present": true, "health": "healthy", "why": "", "vendor": "nvidia", "numa": 1, "island": 0, "pcie": -1,
-       "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false, "cordoned": true},
+       "bus": "0000:17:00.0", "mig_capable": true, "mig_enabled": false, "cordoned": true,
+       "use_beyond_requests": 61.9},
       {"uuid": "GPU-b", "name": "x", "memory": 1048576, "present": true, "health": "failed",
-       "why": "XID 79", "numa": 1e300, "pcie": "no"},
+       "why": "XID 79", "numa": 1e300, "pcie": "no", "use_beyond_requests": -1e300},
       {"uuid": "GPU-c", "present": false},
       {"uuid": "BENCH-0", "present": true}, 5, {"uuid": 7}]})"),
                                    "n1");
@@ -331,6 +332,9 @@ TEST(NodeOf, ReportsTheNodesGpus) {
   EXPECT_EQ(node.cards[1].health, devmgr::Health::kFailed);
   EXPECT_EQ(node.cards[1].why, "XID 79");
   EXPECT_EQ(node.cards[1].numa, -1);
+  EXPECT_EQ(node.cards[0].beyond, 600'000) << "in steps of 5 %, so that it is seldom written";
+  EXPECT_EQ(node.cards[1].beyond, -devmgr::Card::kBeyondMax);
+  EXPECT_EQ(node.cards[2].beyond, 0) << "of a batond that does not say";
   EXPECT_EQ(node.cards[2].health, devmgr::Health::kMissing);
 }
 

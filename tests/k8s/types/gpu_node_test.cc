@@ -30,6 +30,7 @@ TEST(GpuNode, GpusSurviveTheirObject) {
     card.bus = "0000:17:00.0";
     card.cordoned = i == 1;
     card.mig_capable = true;
+    card.beyond = (i - 1) * 150'000;
     card.health = static_cast<devmgr::Health>(i);
     card.why = i == 0 ? "" : "XID 79";
     node.cards.push_back(card);
@@ -37,11 +38,17 @@ TEST(GpuNode, GpusSurviveTheirObject) {
   Json object = GpuNodeOf(node);
   EXPECT_EQ(object["kind"], "GpuNode");
   EXPECT_EQ(CardsOf(object).value(), node.cards);
+  EXPECT_EQ(object["status"]["cards"][0]["useBeyondRequests"], -15);
+  EXPECT_FALSE(object["status"]["cards"][1].contains("useBeyondRequests"));
   std::swap(object["status"]["cards"][0], object["status"]["cards"][2]);
   EXPECT_EQ(CardsOf(object).value(), node.cards) << "the index is the order";
   object["status"]["cards"][1]["memoryMiB"] = 0;
   EXPECT_EQ(Why(CardsOf(object)),
             "status.cards[1].memoryMiB: must be a whole number from 1 to 16777216");
+  object["status"]["cards"][1]["memoryMiB"] = 1;
+  object["status"]["cards"][1]["useBeyondRequests"] = 10'001;
+  EXPECT_EQ(Why(CardsOf(object)),
+            "status.cards[1].useBeyondRequests: must be a whole number from -10000 to 10000");
 }
 
 TEST(GpuNode, SaysForPeopleWhatIsThereAndWhatIsFree) {
