@@ -58,7 +58,9 @@ std::optional<double> MeanAlone(const ledger::Activity& activity, int64_t least,
   double sum = 0;
   for (const ledger::Activity::Bucket& bucket : activity.buckets) {
     if (bucket.t == first || bucket.t == last) continue;
-    sum += teams::Alone({bucket.held, bucket.busy, bucket.waited}, 0);
+    // More than the bucket has was booked late, for the time of several.
+    sum +=
+        bucket.held > 1 ? bucket.held : teams::Alone({bucket.held, bucket.busy, bucket.waited}, 0);
   }
   return std::clamp(sum / static_cast<double>(between), 0.0, 1.0);
 }

@@ -51,6 +51,7 @@ export const gpu = object({
   bus: optional(text),  // PCI address; empty: unknown.
   mig_capable: optional(flag),
   mig_enabled: optional(flag),  // Whether only its MIG instances can be used.
+  use_beyond_requests: optional(number),  // Percent of the GPU that its pods are expected to execute beyond their requests, by what they used before; below 0: less. Missing where nothing is known of them.
 });
 export type Gpu = Read<typeof gpu>;
 
