@@ -77,6 +77,27 @@ ledger::Settings SettingsOf(const config::Options& options, const teams::Teams* 
 
 double Hours(double ns) { return ns / 3600e9; }
 
+// What placement expects pods to execute.
+void LookAtUse(Arbiter& arbiter, ledger::LedgerWriter& writer, boost::asio::io_context& io,
+               const std::shared_ptr<bool>& alive, Instant& use_at) {
+  const Instant now = MonotonicNow();
+  if (use_at != Instant{} && now - use_at < kUseEvery) return;
+  std::set<std::string> present;
+  for (const auto& [id, pod] : arbiter.pods().all()) {
+    if (!pod.throw_away) present.insert(pod.name);
+  }
+  const bool asked =
+      writer.Ask([&arbiter, &io, alive, present = std::move(present)](ledger::Ledger& ledger) {
+        auto uses = UsesByLedger(ledger, ledger::WallNow(), present);
+        // Where it fails, what was known stays.
+        if (!uses) return;
+        boost::asio::post(io, [&arbiter, alive, uses = *std::move(uses)]() mutable {
+          if (*alive) arbiter.vgpus().expected_use().Set(std::move(uses), arbiter.pods());
+        });
+      });
+  if (asked) use_at = now;
+}
+
 }  // namespace
 
 json PublicFields(const spec::PodRequest& pod) {
@@ -238,7 +259,7 @@ void Books::Tick() {
   }
   TakeSnapshot();
   LookAtTeams();
-  LookAtUse();
+  LookAtUse(arbiter_, *writer_, io_, alive_, use_at_);
   timer_.expires_after(options_.ledger.every);
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (!error && *alive) Tick();
@@ -343,26 +364,6 @@ void Books::LookAtTeams() {
           UseTeams();
         });
       });
-}
-
-// What placement expects pods to execute.
-void Books::LookAtUse() {
-  const Instant now = MonotonicNow();
-  if (use_at_ != Instant{} && now - use_at_ < kUseEvery) return;
-  std::set<std::string> present;
-  for (const auto& [id, pod] : arbiter_.pods().all()) {
-    if (!pod.throw_away) present.insert(pod.name);
-  }
-  const bool asked =
-      writer_->Ask([this, alive = alive_, present = std::move(present)](ledger::Ledger& ledger) {
-        auto uses = UsesByLedger(ledger, ledger::WallNow(), present);
-        // Where it fails, what was known stays.
-        if (!uses) return;
-        boost::asio::post(io_, [this, alive, uses = *std::move(uses)]() mutable {
-          if (*alive) arbiter_.vgpus().expected_use().Set(std::move(uses), arbiter_.pods());
-        });
-      });
-  if (asked) use_at_ = now;
 }
 
 policy::ShareSpec Books::Effective(const Pod& pod) {

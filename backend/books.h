@@ -116,7 +116,6 @@ class Books : private TeamPolicy {
   void Tick();
   void TakeSnapshot();
   void LookAtTeams();
-  void LookAtUse();
   void UseTeams();
 
   boost::asio::io_context& io_;

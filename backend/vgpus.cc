@@ -41,7 +41,7 @@ Vgpus::Vgpus(const devmgr::PlacementPolicy& policy, policy::Share overcommit,
     : modes_(std::make_shared<const CardModes>(std::move(templates), overcommit)),
       cluster_(std::make_unique<devmgr::Cluster>(modes_->all(), policy)),
       cards_(*cluster_, std::move(here)),
-      expected_use_(*cluster_) {}
+      expected_use_(std::make_unique<ExpectedUse>(*cluster_)) {}
 
 Vgpus::~Vgpus() = default;
 
@@ -112,7 +112,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
     vgpu.memory_part = pod.memory_part;
   }
   request.containers = {{"pod", {vgpu}}};
-  request.expected_use = expected_use_.Of(pod);
+  request.expected_use = expected_use_->Of(pod);
   if (auto valid = devmgr::Validate(request); !valid) return tl::unexpected(valid.error());
   return request;
 }
@@ -560,7 +560,7 @@ Result<Vgpus::Explanation> Vgpus::Explain(const Pod& pod, uint32_t count,
   const auto where = Decide(*request, pod, node, &use);
   if (where) {
     explanation.where = *where;
-    explanation.use = expected_use_.Explain(*request, *where, use);
+    explanation.use = expected_use_->Explain(*request, *where, use);
   } else if (where.error().code == ErrorCode::kInvalid ||
              where.error().code == ErrorCode::kExists) {
     return tl::unexpected(where.error());

@@ -39,8 +39,7 @@ class Vgpus {
 
   Cards& cards() { return cards_; }
   const Cards& cards() const { return cards_; }
-  ExpectedUse& expected_use() { return expected_use_; }
-  const ExpectedUse& expected_use() const { return expected_use_; }
+  ExpectedUse& expected_use() const { return *expected_use_; }
   std::vector<std::string> PodsOn(std::string_view uuid) const;
 
   // Decides where a pod of `count` virtual GPUs goes among the GPUs of `node` ("*": of all), and
@@ -113,7 +112,7 @@ class Vgpus {
   std::shared_ptr<const CardModes> modes_;
   std::unique_ptr<devmgr::Cluster> cluster_;
   Cards cards_;
-  ExpectedUse expected_use_;
+  std::unique_ptr<ExpectedUse> expected_use_;
   std::map<PodId, std::string> unreserved_;  // and why
 };
 
