@@ -101,7 +101,7 @@ bool Rounds::RunIfDue(Instant now) {
   return true;
 }
 
-bool Rounds::IsWithinQuota(const Entry& entry) {
+bool Rounds::IsWithinQuota(const Entry& entry, const GpuCharge& together) {
   const std::string& space = entry.name.name_space;
   if (!entry.gpu().asks() || !p_.objects.quotas().HasAny(space)) return true;
   auto charged = charged_.find(space);
@@ -110,10 +110,12 @@ bool Rounds::IsWithinQuota(const Entry& entry) {
         charged_.emplace(space, p_.objects.ChargeOfOthers(space, entry.key, p_.view.cluster()))
             .first;
   }
+  GpuCharge others = charged->second;
+  others += together;
   const GpuCharge wanted = ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
   // The API server has the last word on memory without a number.
   const GpuCharge now{0, 0, true};
-  std::string why = p_.objects.quotas().WhyNot(space, charged->second, now, wanted);
+  std::string why = p_.objects.quotas().WhyNot(space, others, now, wanted);
   if (why.empty()) return true;
   p_.reasons.Set(entry.key, {"QuotaExceeded", std::move(why)});
   p_.queue.Add(entry.key);
@@ -125,11 +127,13 @@ bool Rounds::IsGangComplete(const Entry& entry) {
   if (members.size() < entry.gpu().gang_size) return false;
   bool complete = true;
   std::string missing;
+  GpuCharge together;
   for (const std::string& key : members) {
     const Entry& member = *p_.objects.Find(key);
     if (member.HasEnded() || member.HasLastingPod() || p_.assumed.Has(key)) continue;
-    const bool can =
-        IsWaiting(key) && p_.objects.ResolvedNeeds(member).has_value() && IsWithinQuota(member);
+    const bool can = IsWaiting(key) && p_.objects.ResolvedNeeds(member).has_value() &&
+                     IsWithinQuota(member, together);
+    together += ChargeOf(member.gpu(), p_.view.memory_unit_mib());
     if (!can && missing.empty()) missing = key;
     complete &= can;
   }
@@ -157,7 +161,7 @@ std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNee
       if (!is) continue;
     }
     auto found = p_.objects.ResolvedNeeds(entry);
-    if (!found || !IsWithinQuota(entry)) continue;
+    if (!found || !IsWithinQuota(entry, {})) continue;
     devmgr::WaitingPod pod;
     pod.request = entry.request();
     pod.request.off_nodes = p_.view.OffNodes(*found);
@@ -201,34 +205,33 @@ void Rounds::Run(Instant now) {
   kept_ = round.reservations;
   seeks_ = round.more;
   if (!seeks_ && std::exchange(seeks_again_, false)) p_.queue.RequestRound();
-  // Of those that were placed together some may be beyond the quota, and then all of their gang
-  // are.
-  std::set<std::string> beyond;  // by gang, or by name
-  const auto unit_of = [&](const Entry& entry) {
-    const std::string gang = p_.objects.GangOf(entry);
-    return gang.empty() ? entry.key : "gang " + gang;
-  };
-  for (const devmgr::PlacedNow& placed : round.placed) {
-    const Entry& entry = *p_.objects.Find(placed.pod);
-    if (!IsWithinQuota(entry)) {
-      beyond.insert(unit_of(entry));
-    } else if (const auto charged = charged_.find(entry.name.name_space);
-               charged != charged_.end()) {
-      charged->second += ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
+  // Of those that were placed some may be beyond the quota, and then all of their gang are. A
+  // gang's stand together.
+  const auto& placed = round.placed;
+  const auto gang_of = [&](size_t i) { return p_.objects.GangOf(*p_.objects.Find(placed[i].pod)); };
+  for (size_t begin = 0, end = 0; begin < placed.size(); begin = end) {
+    bool within = true;
+    GpuCharge together;
+    for (const std::string gang = gang_of(begin);
+         end == begin || (end < placed.size() && !gang.empty() && gang_of(end) == gang); ++end) {
+      const Entry& entry = *p_.objects.Find(placed[end].pod);
+      within = within && IsWithinQuota(entry, together);
+      together += ChargeOf(entry.gpu(), p_.view.memory_unit_mib());
     }
-  }
-  for (const devmgr::PlacedNow& placed : round.placed) {
-    const Entry& entry = *p_.objects.Find(placed.pod);
-    if (beyond.contains(unit_of(entry))) {
-      p_.assumed.Release(placed.pod);
-      continue;
+    if (within) charged_[p_.objects.Find(placed[begin].pod)->name.name_space] += together;
+    for (size_t i = begin; i < end; ++i) {
+      const std::string& key = placed[i].pod;
+      if (!within) {
+        p_.assumed.Release(key);
+        continue;
+      }
+      ++placed_;
+      p_.assumed.Add(key, p_.objects.Find(key)->uid());
+      names_[key].passed_over = 0;
+      p_.reasons.Clear(key);
+      waiting_.erase(key);
+      p_.queue.Add(key);
     }
-    ++placed_;
-    p_.assumed.Add(placed.pod, entry.uid());
-    names_[placed.pod].passed_over = 0;
-    p_.reasons.Clear(placed.pod);
-    waiting_.erase(placed.pod);
-    p_.queue.Add(placed.pod);
   }
   StopEndedPreemptions();
   SetRefused(round.refused, needs);

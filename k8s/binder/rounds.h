@@ -111,8 +111,9 @@ class Rounds {
   std::vector<devmgr::WaitingPod> WaitingPods(std::map<std::string, PodNeeds>* needs);
   void SetRefused(const std::vector<devmgr::Refusal>& refused,
                   std::map<std::string, PodNeeds>& needs);
-  // Those that the quotas of their namespace keep out are not among them, and say so.
-  bool IsWithinQuota(const Entry& entry);
+  // Those that the quotas of their namespace keep out are not among them, and say so. `together`:
+  // what others of its gang are charged, which are placed only with it.
+  bool IsWithinQuota(const Entry& entry, const GpuCharge& together);
   void Preempt(const devmgr::Proposal& proposal);
   void StopEndedPreemptions();
   void StopPreemption(const std::string& pod);

@@ -390,6 +390,36 @@ TEST(CoreQuota, WhatHasGrownKeepsOthersOut) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(world.IsBound(fmt::format("p{}", i)));
 }
 
+// Each of them alone would be within the quota.
+TEST(CoreQuota, GangBeyondTheQuotaTogetherWaitsAndTakesNoRoom) {
+  World world(1, Options());
+  world.AddNode("n1", 2);
+  world.Put(resources::kResourceQuotas, Quota("team", 50));
+  const Json member{{"request", "30"}, {"gang", {{"name", "g"}, {"size", 2}}}};
+  for (const char* name : {"a", "b"}) world.AddShare(name, member);
+  ASSERT_TRUE(world.Settle());
+  const uint64_t rounds = world.core().counts().rounds;
+  EXPECT_LT(rounds, 10u);
+  std::string why;
+  for (const char* name : {"a", "b"}) {
+    EXPECT_FALSE(world.IsBound(name));
+    why += TextAt(ConditionOf(world, name, "Placed"), "message") + "; ";
+  }
+  EXPECT_NE(why.find("exceeded quota: team, requested: requests.baton.dev/gpu-share=30, used: "
+                     "requests.baton.dev/gpu-share=30"),
+            std::string::npos)
+      << why;
+  // It is charged nothing while it waits.
+  world.AddShare("c", {{"request", "45"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("c"));
+  world.Put(resources::kResourceQuotas, Quota("team", 105));
+  world.AddNode("n2", 1);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_TRUE(world.IsBound("b"));
+}
+
 class CoreVolumes : public ::testing::Test {
  protected:
   CoreVolumes() : world_(1, Options()) {
