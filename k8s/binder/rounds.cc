@@ -194,15 +194,7 @@ void Rounds::Run(Instant now) {
   const devmgr::Round round =
       devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, p_.teams.quotas(),
                        p_.teams.standings(), kept_, options);
-  // Who was tried before one of whom a node was kept may fit there now.
-  const bool freed = std::any_of(kept_.begin(), kept_.end(), [&](const auto& before) {
-    // That of a preemption is kept until the victims have gone.
-    if (preemptions_.Find(before.holder) != nullptr) return false;
-    return std::none_of(round.reservations.begin(), round.reservations.end(),
-                        [&](const auto& r) { return r.holder == before.holder; });
-  });
-  if (freed) p_.queue.RequestRound();
-  kept_ = round.reservations;
+  const auto before = std::exchange(kept_, round.reservations);
   seeks_ = round.more;
   if (!seeks_ && std::exchange(seeks_again_, false)) p_.queue.RequestRound();
   // Of those that were placed some may be beyond the quota, and then all of their gang are. A
@@ -233,6 +225,14 @@ void Rounds::Run(Instant now) {
       p_.queue.Add(key);
     }
   }
+  // Who was tried before one of whom a node was kept may fit there now.
+  const bool freed = std::any_of(before.begin(), before.end(), [&](const auto& kept) {
+    // That of a preemption is kept until the victims have gone, if it is needed still.
+    if (preemptions_.Find(kept.holder) != nullptr && IsWaiting(kept.holder)) return false;
+    return std::none_of(kept_.begin(), kept_.end(),
+                        [&](const auto& r) { return r.holder == kept.holder; });
+  });
+  if (freed) p_.queue.RequestRound();
   StopEndedPreemptions();
   SetRefused(round.refused, needs);
   for (const devmgr::Proposal& proposal : round.proposals) Preempt(proposal);

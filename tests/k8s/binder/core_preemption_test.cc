@@ -53,6 +53,31 @@ TEST(CorePreemption, FewestPodsOfLowerPriorityArePreempted) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+// Victims may take long to end: nobody else waits for that once the room is not needed.
+TEST(CorePreemption, NodeKeptForOneThatIsPlacedElsewhereIsFreeAtOnce) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddClass("polite", 1'000, false);
+  world.AddNode("n1", 2, 80'000, {{"metadata", {{"labels", {{"zone", "a"}}}}}});
+  world.AddShare("low", {{"request", "100"}});
+  world.AddShare("shrinks", {{"request", "100"}}, {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddPod("first", {{"baton.dev/gpu-share", "50"}}, {},
+               {{"priorityClassName", "polite"}, {"nodeSelector", {{"zone", "a"}}}});
+  ASSERT_TRUE(world.Settle());
+  world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_EQ(world.deleted(), 1u);
+  world.Patch(resources::kSharePods, "shrinks", {{"spec", {{"gpu", {{"request", "50"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_FALSE(world.IsBound("first"));  // n1 is kept for the other
+  world.AddNode("n2", 1, 80'000, {{"metadata", {{"labels", {{"zone", "b"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("urgent"));
+  EXPECT_TRUE(world.IsBound("first"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(CorePreemption, FinishedPodIsNotPreempted) {
   World world(1, Options());
   world.AddClass("high", 1'000);
