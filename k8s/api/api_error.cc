@@ -74,6 +74,8 @@ ApiError ErrorOf(const net::HttpAnswer& answer, const std::optional<Json>& body,
   if (body) {
     error.reason = TextAt(*body, "reason");
     said = TextAt(*body, "message");
+    const std::string name = TextAt(*body, "details/name");
+    if (!name.empty()) error.about = TextAt(*body, "details/kind") + "/" + name;
     if (const Json* after = Find(*body, "details/retryAfterSeconds");
         after != nullptr && after->is_number_unsigned()) {
       const std::chrono::seconds wanted(std::min<uint64_t>(after->get<uint64_t>(), 86'400));

@@ -72,6 +72,7 @@ struct ApiError {
   std::string reason;   // "Conflict", "AlreadyExists", "NotFound", "Expired", "Invalid", ...
   std::string message;  // a sentence for people: who was asked for what, and the server's own words
   Duration retry_after{0};  // as the server wishes; 0: it said nothing
+  std::string about{};      // what the server's words are about: "pods/a"; empty: it did not say
 
   bool conflict() const { return status == 409 && reason != "AlreadyExists"; }
   bool exists() const { return status == 409 && reason == "AlreadyExists"; }

@@ -374,6 +374,7 @@ class Binder::Impl {
           if (pod) ProjectPod(result.object);
         } else {
           result.error = done.error();
+          result.missing = result.error.not_found() && IsMissing(write);
         }
       } else {
         result.error.message = "the lease is not held";
@@ -382,6 +383,12 @@ class Binder::Impl {
         core.Done(std::move(*result));
       });
     }
+  }
+
+  bool IsMissing(const Write& write) {
+    const auto pod = client_.Get(resources::kPods, write.name);
+    if (pod) return UidOf(*pod) != write.uid;
+    return pod.error().not_found() && pod.error().about == "pods/" + write.name.name;
   }
 
   ApiResult<Json> Carry(const Write& write) {

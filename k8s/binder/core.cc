@@ -71,7 +71,7 @@ class Core::Impl {
   void OnBound(Entry& entry, const Write& write);
   void TellScheduled(const Entry& entry);
   void OnEvicted(const Entry& entry, const Write& write);
-  void OnFailure(const Entry& entry, const Write& write, const ApiError& error);
+  void OnFailure(const Entry& entry, const Write& write, const WriteResult& result);
   // A write's answer shows the pod as it is after what was in doubt.
   void ResolveDoubt(const Entry& entry, const Write& write);
 
@@ -247,7 +247,7 @@ void Core::Impl::OnWriteResult(WriteResult& result) {
     retries_.Succeeded(entry->key);
     OnSuccess(*entry, *write, std::move(result.object));
   } else {
-    OnFailure(*entry, *write, result.error);
+    OnFailure(*entry, *write, result);
   }
 }
 
@@ -327,15 +327,15 @@ void Core::Impl::ResolveDoubt(const Entry& entry, const Write& write) {
   if (retries_.IsRejected(entry.key)) assumed_.Release(entry.key);
 }
 
-void Core::Impl::OnFailure(const Entry& entry, const Write& write, const ApiError& error) {
+void Core::Impl::OnFailure(const Entry& entry, const Write& write, const WriteResult& result) {
+  const ApiError& error = result.error;
   const std::string& key = entry.key;
   const bool uncertain = IsUncertain(error);
   error.conflict() ? ++conflicts_ : ++failures_;
   if (write.kind == WriteKind::kBind) {
     if (uncertain) {
       in_flight_.SetInDoubt(key, write.uid);
-    } else if (error.not_found() ||
-               (error.status != 409 && !in_flight_.IsInDoubt(key, write.uid))) {
+    } else if (error.status != 409 && !in_flight_.IsInDoubt(key, write.uid)) {
       // An earlier one may have been carried out all the same.
       in_flight_.ClearBinding(key);
     }
@@ -350,7 +350,7 @@ void Core::Impl::OnFailure(const Entry& entry, const Write& write, const ApiErro
   const bool of_pod = write.kind == WriteKind::kBind || patches ||
                       write.kind == WriteKind::kPodCondition || write.kind == WriteKind::kEvict ||
                       write.kind == WriteKind::kDeletePod;
-  if (of_pod && error.not_found()) {
+  if (of_pod && result.missing) {
     if (objects_.RemoveMissingPod(write.name, write.uid) != nullptr) ForgetPod(entry, write.uid);
     return;
   }

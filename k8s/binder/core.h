@@ -113,6 +113,9 @@ struct WriteResult {
   bool done = false;
   Json object;
   ApiError error;
+  // It failed, and a GET says that there is no such pod, or that another has its name. A 404 alone
+  // may be about a namespace, a webhook or a path of the API.
+  bool missing = false;
 };
 
 struct CoreNow {

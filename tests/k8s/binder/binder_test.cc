@@ -197,6 +197,19 @@ TEST(Binder, PlacesThreeHundredSharePodsOnFiftyNodes) {
   EXPECT_TRUE(binder.result());
 }
 
+// Nothing tells of that pod once more.
+TEST(Binder, BindsAPodAfterANotFoundThatIsNotAboutIt) {
+  ApiServer api;
+  AddNodes(api, 1, 2);
+  for (const char* verb : {"create", "get"}) {
+    api.AddFault({.kind = FaultKind::kAnswer, .verb = verb, .path = "/pods/p", .status = 404});
+  }
+  Running binder(api);
+  api.Put(resources::kPods, PodOf("p", {{"baton.dev/gpu-share", "30"}}));
+  EXPECT_TRUE(api.WaitFor([&] { return BoundPods(api) == 1; }));
+  EXPECT_EQ(api.faults_met(), 2u);
+}
+
 TEST(Binder, ConvergesDespiteApiServerFaults) {
   struct Case {
     const char* name;

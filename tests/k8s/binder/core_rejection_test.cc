@@ -147,6 +147,29 @@ TEST(CoreRejection, LateDeleteAnswerDelaysNoNewPod) {
   EXPECT_TRUE(placed);
 }
 
+// A namespace, a webhook or a path of the API may be what is not found.
+TEST(CoreRejection, NotFoundForgetsAPodOnlyWhereItIsMissing) {
+  for (const bool doubt : {false, true}) {
+    FedByHand told(Options());
+    told.core.Changed(Watched::kPod, told.Stamp(PodOf("p", {{"baton.dev/gpu-share", "60"}}), "p"));
+    auto write = told.Next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kBind);
+    if (doubt) {
+      told.core.Done({write->id, false, {}, {0, "", "connection reset", {}}});
+      write = told.Next("p");
+      ASSERT_TRUE(write && write->kind == WriteKind::kBind);
+    }
+    const ApiError error{404, "NotFound", "the server could not find the requested resource", {}};
+    told.core.Done({write->id, false, {}, error});
+    write = told.Next("p");
+    ASSERT_TRUE(write && write->kind == WriteKind::kBind);
+    EXPECT_TRUE(told.core.cluster().pods().contains("team/p"));
+    told.core.Done({write->id, false, {}, error, true});
+    EXPECT_FALSE(told.Next("p"));
+    EXPECT_FALSE(told.core.cluster().pods().contains("team/p"));
+  }
+}
+
 TEST(CoreRejection, RoomIsKeptWhileABindingIsInDoubt) {
   for (const bool bound : {false, true}) {
     FedByHand told(Options());

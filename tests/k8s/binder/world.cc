@@ -119,6 +119,8 @@ WriteResult World::Execute(const Write& write) {
     result.object = Json::parse(reply.body, nullptr, false);
   } else {
     result.error = ErrorOf(reply);
+    const auto pod = Get(resources::kPods, write.name.name);
+    result.missing = reply.status == 404 && (!pod || UidOf(*pod) != write.uid);
   }
   return result;
 }

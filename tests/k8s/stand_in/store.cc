@@ -21,10 +21,18 @@ Json& Meta(Json& object) {
 }
 
 Reply NotFound(const Kind& kind, const ObjectName& name) {
-  return Failure(
-      404, "NotFound",
-      fmt::format("{}{}{} \"{}\" not found", kind.resource.plural,
-                  kind.resource.group.empty() ? "" : ".", kind.resource.group, name.name));
+  const Resource& of = kind.resource;
+  Json body{{"kind", "Status"},
+            {"apiVersion", "v1"},
+            {"metadata", Json::object()},
+            {"status", "Failure"},
+            {"message", fmt::format("{}{}{} \"{}\" not found", of.plural,
+                                    of.group.empty() ? "" : ".", of.group, name.name)},
+            {"reason", "NotFound"},
+            {"details", {{"name", name.name}, {"kind", of.plural}}},
+            {"code", 404}};
+  if (!of.group.empty()) body["details"]["group"] = of.group;
+  return {404, Dumped(body)};
 }
 
 Reply ConflictOf(const Kind& kind, const ObjectName& name, const std::string& why) {
