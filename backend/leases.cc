@@ -23,7 +23,9 @@ constexpr size_t kEndedMax = 1'000;
 constexpr Duration kTryLeast = std::chrono::milliseconds(100);
 constexpr Duration kTryMost = std::chrono::seconds(1);
 // Until a pod whose devices are being made or moved is tried to be deleted again.
+// A pod whose devices cannot be destroyed yet is tried again, less and less often.
 constexpr Duration kTryAgain = std::chrono::milliseconds(200);
+constexpr Duration kTryAgainMost = std::chrono::seconds(30);
 
 constexpr const char* kOver = "its time is over";
 constexpr const char* kGivenBack = "it was given back";
@@ -55,14 +57,26 @@ Leases::Leases(boost::asio::io_context& io, const config::Options& options, Arbi
 void Leases::Restore() {
   const Instant now = MonotonicNow();
   const int64_t wall_ms = WallNow().time_since_epoch().count();
+  std::vector<PodId> leased;
   for (const auto& [id, pod] : arbiter_.pods().all()) {
-    if (pod.lease.id.empty()) continue;
-    const int64_t left_ms =
-        std::clamp<int64_t>(pod.lease.until_ms - wall_ms, 0, int64_t{pod.lease.term_s} * 1000);
-    const Held held{id, now + std::chrono::milliseconds(left_ms), ""};
+    if (!pod.lease.id.empty()) leased.push_back(id);
+  }
+  bool shortened = false;
+  for (const PodId id : leased) {
+    Pod& pod = *arbiter_.pods().Find(id);
+    const int64_t term_ms = int64_t{pod.lease.term_s} * 1000;
+    if (pod.lease.until_ms - wall_ms >
+        term_ms) {  // the clock was set back: once, not at each start
+      pod.lease.until_ms = wall_ms + term_ms;
+      arbiter_.pods().Changed(id);
+      shortened = true;
+    }
+    const int64_t left_ms = std::max<int64_t>(pod.lease.until_ms - wall_ms, 0);
+    const Held held{id, now + std::chrono::milliseconds(left_ms), "", {}};
     held_[pod.lease.id] = held;
     ends_.emplace(held.until, pod.lease.id);
   }
+  if (shortened) file_.Save();
   Tend();
 }
 
@@ -101,7 +115,7 @@ void Leases::Place(Pod pod, const Caller& caller, const PodLifecycle::Made& done
 }
 
 void Leases::Grant(Pod& pod, const Caller& caller) {
-  Held& held = held_[pod.lease.id] = {pod.id, {}, ""};
+  Held& held = held_[pod.lease.id] = {pod.id, {}, "", {}};
   held.until = MonotonicNow() + std::chrono::seconds(pod.lease.term_s);
   ends_.emplace(held.until, pod.lease.id);
   // A driver has taken its time.
@@ -263,7 +277,13 @@ void Leases::Tell(const std::string& id, const Caller& caller, Duration wait,
   if (auto may = Check(id, caller); !may) return answer(tl::unexpected(may.error()));
   Queued* queued = InQueue(id);
   if (queued != nullptr) queued->heard = std::max(queued->heard, MonotonicNow() + wait);
-  if (wait > Duration(0) && (queued != nullptr || held_.count(id) != 0)) {
+  const auto waiting = static_cast<size_t>(
+      std::count_if(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
+        return caller.user ? waiter.caller.user && waiter.caller.user->uid == caller.user->uid
+                           : !waiter.caller.user;
+      }));
+  const bool may_wait = waiting < (caller.user ? kWaitersOfUser : kWaitersOfOperator);
+  if (wait > Duration(0) && may_wait && (queued != nullptr || held_.count(id) != 0)) {
     waiters_.push_back({id, caller, MonotonicNow() + wait, answer});
     return Arm();
   }
@@ -278,7 +298,7 @@ Result<json> Leases::Renew(const std::string& id, const Caller& caller, uint32_t
     return QueuedJson(*queued);
   }
   const auto held = held_.find(id);
-  if (held == held_.end() || !held->second.why.empty()) {
+  if (held == held_.end() || !held->second.why.empty() || held->second.again > Duration(0)) {
     return Fail(ErrorCode::kNotFound,
                 fmt::format("lease {} has ended: {}", id, StateOf(id).value("why", kGivenBack)));
   }
@@ -385,14 +405,16 @@ void Leases::EndOverdue(Instant now) {
     Pod& pod = *arbiter_.pods().Find(held.pod);
     ends_.erase({held.until, id});
     if (!pod.from_file.empty()) {  // the operator's file has taken it over: it stays
+      NoteEnded({id, pod.uid, "*", "the configuration has taken its pod over"});
       pod.lease = {};
       arbiter_.pods().Changed(pod.id);
       file_.Save();
       held_.erase(id);
       continue;
     }
-    // Where its devices are being moved: soon. Dropped() takes it off.
-    held.until = now + kTryAgain;
+    // Where its devices are being moved, or cannot be destroyed. Dropped() takes it off.
+    held.again = std::clamp(2 * held.again, kTryAgain, kTryAgainMost);
+    held.until = now + held.again;
     ends_.emplace(held.until, id);
     Finish(id, kOver, nullptr, [](const Result<void>&) {});
   }
@@ -420,27 +442,31 @@ void Leases::ServeQueue(Instant now) {
     Queued* one = InQueue(id);
     if (!Own(one->pod, one->caller)) continue;  // who asked has as much as a user may have
     one->trying = true;
-    Place(one->pod, one->caller, [this, alive = alive_, id](const Result<Pod*>& made) {
-      if (!*alive) return;
-      Queued* one = InQueue(id);
-      if (one == nullptr) {  // given back while its devices were made
-        if (made) arbiter_.lifecycle().DeletePod(**made, [](const Result<void>&) {});
-        return;
-      }
-      one->trying = false;
-      if (!made && (made.error().code == ErrorCode::kExhausted ||
-                    made.error().code == ErrorCode::kUnavailable)) {
-        return;
-      }
-      if (made) {
-        Grant(**made, one->caller);
-        changed_.insert(id);
-      } else {
-        NoteEnded({id, one->pod.uid, one->caller.node, "it was refused: " + made.error().message});
-      }
-      queue_.remove_if([&](const Queued& other) { return other.pod.lease.id == id; });
-      Arm();
-    });
+    Place(one->pod, one->caller,
+          [this, alive = alive_, id, caller = one->caller](const Result<Pod*>& made) {
+            if (!*alive) return;
+            Queued* one = InQueue(id);
+            if (one == nullptr) {  // given back while its devices were made
+              if (!made) return;
+              Grant(**made, caller);  // so that it ends at its time at the latest
+              Finish(id, kGivenBack, &caller, [](const Result<void>&) {});
+              return;
+            }
+            one->trying = false;
+            if (!made && (made.error().code == ErrorCode::kExhausted ||
+                          made.error().code == ErrorCode::kUnavailable)) {
+              return;
+            }
+            if (made) {
+              Grant(**made, one->caller);
+              changed_.insert(id);
+            } else {
+              NoteEnded(
+                  {id, one->pod.uid, one->caller.node, "it was refused: " + made.error().message});
+            }
+            queue_.remove_if([&](const Queued& other) { return other.pod.lease.id == id; });
+            Arm();
+          });
   }
 }
 

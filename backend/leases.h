@@ -47,6 +47,10 @@ class Leases {
   static constexpr int64_t kWaitMax = 60;      // seconds for which a question waits for news
   static constexpr size_t kQueueMax = 64;
   static constexpr size_t kQueueOfUser = 8;
+  // Questions that wait hold a connection each, of which a user has few: beyond so many of a user,
+  // or of the operator, they are answered at once.
+  static constexpr size_t kWaitersOfUser = 4;
+  static constexpr size_t kWaitersOfOperator = 32;
   // Who asks nothing about a queued request for so long has gone.
   static constexpr Duration kUnheard = std::chrono::seconds(10);
 
@@ -85,7 +89,8 @@ class Leases {
   struct Held {
     PodId pod;
     Instant until;
-    std::string why;  // while it is ended
+    std::string why;      // while it is ended
+    Duration again = {};  // until that is tried again, where it could not be; 0: not yet
   };
   // When a lease ends.
   struct Ending {

@@ -31,7 +31,10 @@ def _connect(folder: str, timeout: float) -> socket.socket:
     last = OSError("no socket")
     for name in ("control.sock", "user.sock"):
         path = os.path.join(folder, name)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:  # no descriptor left
+            raise BatonError("unavailable", f"no socket to ask batond: {error}") from error
         connection.settimeout(timeout)
         try:
             connection.connect(path)

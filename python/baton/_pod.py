@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -247,13 +246,14 @@ class Lease(Pod):
         self.id = answer["lease"]
         try:
             while answer["state"] == "queued":
-                left = _QUESTION if end is None else int(end - time.monotonic())
-                if left < 0:
+                left = float(_QUESTION) if end is None else end - time.monotonic()
+                if left <= 0:
                     raise BatonError(
                         "exhausted", f"no room yet; it is expected at {answer.get('until')}"
                     )
-                time.sleep(0.2 if left == 0 else 0)
-                answer = self._ask("lease", lease=self.id, wait=min(left, _QUESTION))
+                # A daemon that has many such questions answers at once.
+                time.sleep(min(0.2, left))
+                answer = self._ask("lease", lease=self.id, wait=min(int(left), _QUESTION))
         except BaseException:
             with contextlib.suppress(BatonError):
                 self._delete()
@@ -335,11 +335,6 @@ def status(*, socket_dir: Optional[str] = None) -> Dict[str, Any]:
 
 
 def _fields(**fields: Any) -> Dict[str, Any]:
-    uid = os.getuid()
-    fields.setdefault("uid", uid)
-    if "user" not in fields:
-        try:
-            fields["user"] = pwd.getpwuid(uid).pw_name
-        except KeyError:
-            fields["user"] = str(uid)
+    # batond knows the name: in a container there may be another one, or none.
+    fields.setdefault("uid", os.getuid())
     return {key: value for key, value in fields.items() if value is not None}

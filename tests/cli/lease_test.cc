@@ -68,7 +68,7 @@ TEST_F(LeaseCommand, IsRenewedWhileTheProgramRunsUnlessItIsNotToBe) {
     FakeDaemon daemon(Answer);
     std::vector<std::string> words{"lease", "--request", "40", "--for", "1s", "--quiet"};
     if (!renews) words.push_back("--no-renew");
-    words.insert(words.end(), {"--", "sleep", "1"});
+    words.insert(words.end(), {"--", "sleep", "2"});
     EXPECT_EQ(RunBaton(words, With(daemon)).status, 0);
     const auto commands = Commands(daemon);
     EXPECT_EQ(commands.front(), "create_lease");
@@ -85,7 +85,7 @@ TEST_F(LeaseCommand, SaysOnceThatItHasEnded) {
     return {{"ok", false}, {"code", "not_found"}, {"error", "lease L has ended: it was revoked"}};
   });
   const Outcome outcome = RunBaton(
-      {"lease", "--request", "40", "--for", "1s", "--quiet", "--", "sleep", "1.2"}, With(daemon));
+      {"lease", "--request", "40", "--for", "1s", "--quiet", "--", "sleep", "2"}, With(daemon));
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err,
             "baton: lease L has ended: it was revoked; the program can launch nothing more\n");
