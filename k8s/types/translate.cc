@@ -52,6 +52,16 @@ struct ForeignAsk {
 
 bool IsSize(Meaning meaning) { return meaning < Meaning::kModel; }
 
+bool HasWhole(const Json& container) {
+  for (const char* part : {"limits", "requests"}) {
+    const Json* resources = Find(container, std::string("resources/") + part);
+    if (resources != nullptr && resources->is_object() && resources->contains(kWholeResource)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Nothing but the resource that Baton reads itself.
 bool IsWhole(const FoundName& found) { return found.key == kWholeResource; }
 
@@ -295,13 +305,24 @@ class Translation {
     if (!chosen) return tl::unexpected(chosen.error());
     // KAI's number of GPUs is of the container that says how much of each.
     Json* of_count = *chosen;
+    const bool of_pod = std::any_of(found_.begin(), found_.end(), [](const FoundName& found) {
+      return found.row->place == Place::kAnnotation && found.container == nullptr &&
+             IsSize(found.row->meaning) && found.row->meaning != Meaning::kCount;
+    });
+    const FoundName* count = FoundOf(Meaning::kCount, Place::kAnnotation);
+    const Json* named = nullptr;
     for (const FoundName& found : found_) {
       const bool by_name = found.row->name.find(kAnyContainer) != found.row->name.npos;
       if (!by_name) continue;
       if (found.container == nullptr) {
         return Refuse(found.field, "no container of the pod has that name; write its name");
       }
-      if (IsSize(found.row->meaning)) of_count = found.container;
+      if (!IsSize(found.row->meaning) || of_pod) continue;
+      if (count != nullptr && named != nullptr && named != found.container) {
+        return Refuse(count->field,
+                      "two containers have sizes, and it may be of either; remove it");
+      }
+      named = of_count = found.container;
     }
     for (const FoundName& found : found_) {
       if (!IsSize(found.row->meaning)) continue;
@@ -311,8 +332,16 @@ class Translation {
       if (container == nullptr) continue;  // a pod without containers, which is refused elsewhere
       if (auto ok = ReadSize(found, AskOf(container)); !ok) return ok;
     }
-    std::erase_if(asks_, [](const ForeignAsk& ask) { return ask.names.empty(); });
+    // A zero alone is as if it were not there.
+    std::erase_if(asks_, [](const ForeignAsk& ask) { return ask.said.empty(); });
     return {};
+  }
+
+  const FoundName* FoundOf(Meaning meaning, Place place) const {
+    const auto found = std::find_if(found_.begin(), found_.end(), [&](const FoundName& one) {
+      return one.row->meaning == meaning && one.row->place == place;
+    });
+    return found != found_.end() ? &*found : nullptr;
   }
 
   ForeignAsk& AskOf(Json* container) {
@@ -421,6 +450,10 @@ class Translation {
   }
 
   static Result<void> CheckAsk(const ForeignAsk& ask) {
+    if (ask.OnlyCount() && !IsWhole(*ask.said.at(Meaning::kCount)) && HasWhole(*ask.container)) {
+      return Refuse(ask.said.at(Meaning::kCount)->field,
+                    fmt::format("the container has {} too; remove one of the two", kWholeResource));
+    }
     const FoundName* memory = nullptr;
     for (const Meaning meaning :
          {Meaning::kMemory, Meaning::kMemoryPart, Meaning::kMemoryRequest, Meaning::kFraction}) {
@@ -536,6 +569,11 @@ class Translation {
       }
       const std::string text = found.value.is_string() ? found.value.get<std::string>() : "";
       if (Words(text).empty()) return Refuse(found.field, "it is empty; remove it");
+      const bool policy =
+          found.row->meaning == Meaning::kNodePolicy || found.row->meaning == Meaning::kGpuPolicy;
+      if (policy && text != "binpack" && text != "spread") {
+        return Refuse(found.field, "it is none of binpack, spread");
+      }
       annotations[key] = text;
       sentences.push_back(fmt::format("{} means {}", found.key, key));
     }

@@ -366,7 +366,7 @@ TEST(ForeignNames, PodsThatAskForNothingAreLeftAlone) {
         OneContainer("{cpu: 1}", "{gpu-fraction-num-devices: '2'}"),
         OneContainer("{cpu: 1}", "{nvidia.com/container.main.gpu-compute.mode: sm-sharing}"),
         OneContainer("{cpu: 1}", "{}", "volcano"), std::string("spec: {}"),
-        OneContainer("{nvidia.com/gpu: 0}"),
+        OneContainer("{nvidia.com/gpu: 0}"), OneContainer("{nvidia.com/gpucores: 0}"),
         std::string("metadata: {annotations: {gpu-memory: 5}}")}) {
     const Json pod = PodOf(yaml);
     EXPECT_EQ(Mutated(pod, kEveryFamily), pod) << yaml;
@@ -424,6 +424,29 @@ TEST(ForeignNames, ContradictionsAreRefusedWithARemedy) {
   expect(OneContainer("{nvidia.com/gpu: 0, nvidia.com/gpumem: 10}"),
          "spec.containers[main].resources.limits[nvidia.com/gpu]: '0'; write 1 to 16 GPUs, or "
          "remove it and the sizes beside it");
+  expect(OneContainer("{nvidia.com/gpu: 4, volcano.sh/vgpu-number: 1}"),
+         "spec.containers[main].resources.limits[volcano.sh/vgpu-number]: the container has "
+         "nvidia.com/gpu too; remove one of the two");
+  expect(OneContainer("{nvidia.com/gpu: 1, nvidia.com/gpumem: 10}",
+                      "{hami.io/gpu-scheduler-policy: topology-aware}"),
+         "metadata.annotations[hami.io/gpu-scheduler-policy]: it is none of binpack, spread");
+  const std::string two = "spec: {containers: [{name: a, image: x}, {name: b, image: x}]}\n";
+  expect(two +
+             "metadata: {annotations: {nvidia.com/container.a.gpu-memory.limit: 1Gi, "
+             "nvidia.com/container.b.gpu-memory.limit: 1Gi, gpu-fraction-num-devices: '2'}}",
+         "metadata.annotations[gpu-fraction-num-devices]: two containers have sizes, and it may "
+         "be of either; remove it");
+}
+
+TEST(ForeignNames, TheNumberOfGpusIsOfTheContainerWithTheFraction) {
+  const Json pod =
+      Mutated(PodOf("spec: {containers: [{name: main, image: x}, {name: side, image: x}]}\n"
+                    "metadata: {annotations: {gpu-fraction: '0.5', gpu-fraction-num-devices: '2', "
+                    "nvidia.com/container.side.gpu-memory.limit: 2Gi}}"),
+              kEveryFamily);
+  const Json& annotations = pod["metadata"]["annotations"];
+  EXPECT_EQ(annotations.value("main.container.baton.dev/count", ""), "2") << annotations;
+  EXPECT_FALSE(annotations.contains("side.container.baton.dev/count"));
 }
 
 TEST(ForeignNames, WhatBatonHasNotIsRefusedWithWhatToWriteInstead) {
@@ -448,7 +471,7 @@ TEST(ForeignNames, WhatBatonHasNotIsRefusedWithWhatToWriteInstead) {
       "baton.dev/swap");
   says(OneContainer("{nvidia.com/gpu.shared: 2}"), "for more use baton.dev/gpu-share");
   says(OneContainer("{nvidia.com/gpucores: 10}", "{hami.io/gpu-scheduler-policy: topology-aware}"),
-       "'topology-aware' is none of binpack, spread");
+       "it is none of binpack, spread");
   says(OneContainer("{cpu: 1}", "{gpu-fraction: '1'}"), "nvidia.com/gpu: 1 for a whole GPU");
 }
 
