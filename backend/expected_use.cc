@@ -57,10 +57,15 @@ std::optional<double> MeanAlone(const ledger::Activity& activity, int64_t least,
   if (between < std::max<int64_t>(1, least)) return std::nullopt;
   double sum = 0;
   for (const ledger::Activity::Bucket& bucket : activity.buckets) {
-    if (bucket.t == first || bucket.t == last) continue;
-    // More than the bucket has was booked late, for the time of several.
-    sum +=
-        bucket.held > 1 ? bucket.held : teams::Alone({bucket.held, bucket.busy, bucket.waited}, 0);
+    if (bucket.t == first) continue;
+    // More than the bucket has was booked late, for the time of several before it.
+    if (bucket.t == last) {
+      sum += std::max(0.0F, bucket.held - 1);
+    } else if (bucket.held > 1) {
+      sum += bucket.held;
+    } else {
+      sum += teams::Alone({bucket.held, bucket.busy, bucket.waited}, 0);
+    }
   }
   return std::clamp(sum / static_cast<double>(between), 0.0, 1.0);
 }

@@ -499,6 +499,9 @@ TEST(ExpectedUseOfPods, IsTheMeanOfWholeBucketsWithoutTheOthers) {
   EXPECT_EQ(MeanAlone(activity, 5, 0), std::nullopt);
   EXPECT_NEAR(MeanAlone(activity, 4, 0).value(), 0.25, 1e-6);
   EXPECT_NEAR(MeanAlone(activity, 4, 21 * 60 + 5).value(), 1.9 / 10, 1e-6) << "idle since";
+  activity.buckets.back() = {15 * 60, 3.5F, 3.5F, 0, 0};
+  EXPECT_NEAR(MeanAlone(activity, 4, 0).value(), 3.5 / 4, 1e-6)
+      << "booked at once, when a daemon was back: of the last bucket is only what it has";
   EXPECT_EQ(WorkloadOf("train-12"), "train");
   EXPECT_EQ(WorkloadOf("train"), "train");
   EXPECT_EQ(WorkloadOf("train12"), "train12");
