@@ -71,6 +71,15 @@ HeldSignals::HeldSignals() {
   sigprocmask(SIG_BLOCK, &held_, &before_);
 }
 
+bool HeldSignals::Ending() const {
+  sigset_t waiting;
+  sigpending(&waiting);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    if (sigismember(&waiting, signal) == 1) return true;
+  }
+  return false;
+}
+
 HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>& command,

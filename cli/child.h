@@ -25,6 +25,8 @@ class HeldSignals {
   ~HeldSignals();
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
+  // One that asks this process to end waits: INT, TERM, HUP or QUIT.
+  bool Ending() const;
   const sigset_t& held() const { return held_; }
   const sigset_t& before() const { return before_; }
 

@@ -26,8 +26,9 @@
 namespace baton::cli {
 namespace {
 
-// Seconds for which batond keeps a question about a queued lease, until there is news.
-constexpr int kQuestion = 5;
+// Seconds for which batond keeps a question about a queued lease, until there is news; and for
+// which ^C may be kept.
+constexpr int kQuestion = 1;
 // A renewal must not keep signals from the program for longer.
 constexpr Duration kRenewPatience = std::chrono::seconds(2);
 
@@ -57,10 +58,15 @@ std::string TextOf(const nlohmann::json& object, const char* key) {
   return ToPrintable(object.value(key, ""));
 }
 
-// Until it is granted. An error where it was dropped instead.
+// Until it is granted. An error where it was dropped instead, or a signal asks for the end.
 Result<nlohmann::json> AwaitGrant(nlohmann::json lease, const LeaseOptions& options,
-                                  const Invocation& invocation) {
+                                  const Invocation& invocation, const HeldSignals& signals) {
   std::string said;
+  const auto give_up = [&] {  // not for nobody, when room comes
+    static_cast<void>(wire::Ask(invocation.socket_dir,
+                                {{"command", "end_lease"}, {"lease", lease.at("lease")}},
+                                kAnswerPatience));
+  };
   while (lease.value("state", "") == "queued") {
     const std::string line =
         fmt::format("lease {} waits for room{}", TextOf(lease, "lease"),
@@ -70,11 +76,11 @@ Result<nlohmann::json> AwaitGrant(nlohmann::json lease, const LeaseOptions& opti
     auto news = wire::Ask(invocation.socket_dir,
                           {{"command", "lease"}, {"lease", lease.at("lease")}, {"wait", kQuestion}},
                           std::chrono::seconds(kQuestion) + kAnswerPatience);
-    if (!news) {  // not for nobody, when room comes
-      static_cast<void>(wire::Ask(invocation.socket_dir,
-                                  {{"command", "end_lease"}, {"lease", lease.at("lease")}},
-                                  kAnswerPatience));
-      return news;
+    if (!news || signals.Ending()) {
+      give_up();
+      if (!news) return news;
+      return Fail(ErrorCode::kUnavailable,
+                  fmt::format("lease {} was given up", TextOf(lease, "lease")));
     }
     lease = std::move(*news);
     // A daemon that has many such questions answers at once.
@@ -187,12 +193,12 @@ int TakeLease(const LeaseOptions& options, const Invocation& invocation) {
   if (!options.name.empty()) request["name"] = options.name;
   const Result<std::string> hook = FindHook();
   if (!hook) return Complain(hook.error());
-  // What is asked twice after a signal that ends this process ends by itself.
+  // From here on the lease is given back whoever asks this process to end.
+  const HeldSignals signals;
   auto lease = wire::Ask(invocation.socket_dir, request, kDevicePatience);
-  if (lease) lease = AwaitGrant(std::move(*lease), options, invocation);
+  if (lease) lease = AwaitGrant(std::move(*lease), options, invocation, signals);
   if (!lease) return Complain(lease.error());
   if (!invocation.program.empty()) {
-    const HeldSignals signals;
     return RunInLease(*lease, *seconds, *hook, options, invocation, account, signals);
   }
   nlohmann::json environment = nlohmann::json::object();
