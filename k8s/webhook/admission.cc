@@ -133,8 +133,23 @@ class Reviewer {
     if (!*done) return {};
     if (!ByBaton()) {
       TenantWishes wishes = WishesOfPod(pod);
+      const bool gang = TextAt(pod, "spec/schedulerName") == kScheduler &&
+                        OwnAnnotation(pod, keys::kGang).empty() &&
+                        OwnAnnotation(pod, keys::kGangSize).empty();
+      const auto batch = ReadBatch({Find(object_, "metadata")}, gang, wishes);
+      if (!batch) return tl::unexpected(batch.error());
+      Json& annotations = pod["metadata"]["annotations"];
+      if (!batch->gang.empty()) {
+        annotations[PodKey(keys::kGang)] = batch->gang;
+        annotations[PodKey(keys::kGangSize)] = std::to_string(batch->gang_size);
+      }
+      std::string translated = OwnAnnotation(pod, keys::kTranslated);
+      for (const std::string& sentence : batch->sentences) {
+        translated += (translated.empty() ? "" : "; ") + sentence;
+      }
+      SetText(annotations, PodKey(keys::kTranslated), translated);
       if (auto ok = tenant_.Complete(wishes); !ok) return ok;
-      SetText(pod["metadata"]["annotations"], PodKey(keys::kTeam), wishes.team);
+      SetText(annotations, PodKey(keys::kTeam), wishes.team);
       SetText(pod["metadata"]["annotations"], PodKey(keys::kUser), wishes.user);
     }
     Diff(object_, pod, "", patch);
@@ -153,6 +168,16 @@ class Reviewer {
     Json& gpu = share_pod["spec"]["gpu"];
     if (!gpu.is_null() && !gpu.is_object()) return {};
     TenantWishes wishes = WishesOfSharePod(share_pod);
+    const std::string scheduler = TextAt(share_pod, "spec/template/spec/schedulerName");
+    const bool ours =
+        scheduler.empty() || scheduler == "default-scheduler" || scheduler == kScheduler;
+    const auto batch =
+        ReadBatch({Find(object_, "metadata"), Find(object_, "spec/template/metadata")},
+                  ours && At(gpu, "gang").is_null(), wishes);
+    if (!batch) return tl::unexpected(batch.error());
+    if (!batch->gang.empty()) {
+      gpu["gang"] = {{"name", batch->gang}, {"size", batch->gang_size}};
+    }
     if (auto ok = tenant_.Complete(wishes); !ok) return ok;
     SetText(gpu, "team", wishes.team);
     SetText(gpu, "user", wishes.user);
@@ -277,6 +302,29 @@ class Reviewer {
     } else if (object.is_object()) {
       object.erase(key);
     }
+  }
+
+  // What batch schedulers' words in these metadata say of what Baton's own leave open. A queue's
+  // team is checked here too, where a sentence can name the queue.
+  Result<BatchAnswer> ReadBatch(std::vector<const Json*> metadata, bool gang,
+                                TenantWishes& wishes) {
+    auto said = ReadBatchWords(options_.batch, options_.facts.get(),
+                               {name_space_, std::move(metadata), wishes.team.empty(), gang});
+    if (!said) return said;
+    for (const std::string& sentence : said->sentences) Warn(sentence);
+    if (said->team.empty()) return said;
+    const TenantWishes was = wishes;
+    wishes.team = said->team;
+    auto ok = tenant_.CheckWishes(wishes, &was, [&](std::string_view) { return said->team_field; });
+    if (auto known = CheckTeam(said->team); ok && !known) {
+      ok =
+          Fail(ErrorCode::kInvalid, fmt::format("{}: {}", said->team_field, known.error().message));
+    }
+    if (ok) return said;
+    return Fail(ok.error().code,
+                ok.error().message +
+                    "; baton.dev/team (of a SharePod spec.gpu.team) comes before the "
+                    "queue");
   }
 
   Result<void> CheckPodTenant(const GpuPod& pod) {

@@ -10,6 +10,7 @@
 #include "k8s/types/foreign_names.h"
 #include "k8s/types/inject.h"
 #include "k8s/types/tenancy.h"
+#include "k8s/webhook/batch.h"
 #include "k8s/webhook/facts.h"
 #include "teams/tree.h"
 
@@ -18,6 +19,9 @@ namespace baton::k8s {
 struct AdmissionOptions {
   InjectOptions inject;
   ForeignOptions foreign;  // other projects' names, in pods that are created
+  // Their queues and pod groups, of what is created, where Baton's own words name no team or gang.
+  // Pod groups need `facts`.
+  BatchOptions batch;
   // Baton's own: its pods are left alone, and its service accounts may write placements.
   std::string own_namespace = "baton-system";
   // Null: any team is good. Else one must be named in it, or stand above one that is.
@@ -32,7 +36,8 @@ struct AdmissionOptions {
 enum class AdmissionKind : uint8_t {
   // Pods that are created: other projects' names become Baton's (k8s/types/translate.h), with a
   // warning that says how; what the hook needs is put in (Inject()). Pods and SharePods that are
-  // created: team and user, as the operator and the API server say. SharePods, also where they
+  // created: team and user, as the operator and the API server say; team and gang, as batch
+  // schedulers' words say (k8s/webhook/batch.h). SharePods, also where they
   // change: what their flavors say.
   kMutate,
   kValidate,  // pods and SharePods, created or updated, and pods' ephemeral containers

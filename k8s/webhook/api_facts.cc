@@ -59,6 +59,13 @@ Result<Json> ApiFacts::Namespace(const std::string& name) {
   return *std::move(object);
 }
 
+Result<Json> ApiFacts::PodGroup(const Resource& resource, const ObjectName& name) {
+  auto object = client_.Get(resource, name);
+  if (object) return *std::move(object);
+  return Fail(object.error().not_found() ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+              object.error().message);
+}
+
 Result<std::vector<Json>> ApiFacts::List(const Resource& resource, const std::string& name_space) {
   ListOptions options;
   options.from_cache = true;

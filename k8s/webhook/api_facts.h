@@ -28,6 +28,7 @@ class ApiFacts : public ClusterFacts {
   // From the API server's cache, which may be a moment behind; what is in force is decided by the
   // binder, which knows better.
   Result<std::vector<Json>> Pods(const std::string& name_space) override;
+  Result<Json> PodGroup(const Resource& resource, const ObjectName& name) override;
   Result<void> AdmitEver(const devmgr::PodRequest& request) override;
 
  private:

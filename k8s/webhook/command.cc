@@ -35,6 +35,7 @@ struct WebhookFlags {
   std::string restricted;
   std::vector<std::string> team_rules;
   ForeignOptions foreign;
+  BatchOptions batch;
   bool check_quotas = false;
   std::string own_namespace;
 };
@@ -51,6 +52,7 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
   if (!flavors) return tl::unexpected(flavors.error());
   options.admission.inject.flavors = *std::move(flavors);
   options.admission.foreign = flags.foreign;
+  options.admission.batch = flags.batch;
 
   const size_t dot = flags.service.find('.');
   if (dot == std::string::npos || dot == 0 || dot + 1 == flags.service.size()) {
@@ -97,7 +99,7 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
 
   std::unique_ptr<Client> asking;
   std::shared_ptr<ApiFacts> facts;
-  if (flags.check_quotas || options.admission.tenancy.IsOn()) {
+  if (flags.check_quotas || options.admission.tenancy.IsOn() || flags.batch.ReadsGroups()) {
     auto config = flags.cluster.Find();
     if (!config) return tl::unexpected(config.error());
     ClientOptions client_options;
@@ -212,6 +214,17 @@ void AddWebhook(CLI::App& program, int* exit_code) {
                    "Likewise nvidia.com/gpu.shared, as one of so many equal parts of a GPU")
       ->type_name("REPLICAS")
       ->check(CLI::Range(kReplicasMin, kReplicasMax));
+  command->add_flag("--kueue-queues", flags->batch.kueue,
+                    "The queue of a new pod or SharePod that names no team is its team, by Kueue's "
+                    "label kueue.x-k8s.io/queue-name (docs/teams.md)");
+  command->add_flag("--volcano-queues", flags->batch.volcano,
+                    "Likewise by Volcano's annotation scheduling.volcano.sh/queue-name or its "
+                    "PodGroup; and PodGroups are gangs");
+  command->add_flag("--kai-queues", flags->batch.kai,
+                    "Likewise by KAI's label kai.scheduler/queue");
+  command->add_flag("--coscheduling-groups", flags->batch.coscheduling,
+                    "PodGroups of the coscheduling plugin are gangs: label "
+                    "scheduling.x-k8s.io/pod-group");
   command->add_flag("--check-quotas", flags->check_quotas,
                     "Reject live changes of shares and memory that exceed a ResourceQuota of the "
                     "namespace");
@@ -226,7 +239,7 @@ void AddWebhook(CLI::App& program, int* exit_code) {
       "  baton-k8s webhook --service baton-webhook.baton-system \\\n"
       "    --cert-file /certs/tls.crt --key-file /certs/tls.key --teams /etc/baton/teams.toml\n"
       "  baton-k8s webhook --service baton-webhook.baton-system --configuration baton \\\n"
-      "    --hami-names --time-slicing-replicas 4");
+      "    --hami-names --time-slicing-replicas 4 --kueue-queues");
   OnCommand(*command, exit_code, [flags] { return RunWebhook(*flags); });
 }
 

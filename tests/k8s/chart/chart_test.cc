@@ -182,7 +182,8 @@ TEST_P(Everything, TenancyAndPodsArePassedOn) {
         << arguments;
     EXPECT_TRUE(says("--namespace-team=vision-*=research/vision")) << arguments;
     for (const char* flag : {"--check-quotas", "--hami-names", "--volcano-names", "--kai-names",
-                             "--time-slicing-replicas=4"}) {
+                             "--time-slicing-replicas=4", "--kueue-queues", "--volcano-queues",
+                             "--kai-queues", "--coscheduling-groups"}) {
       EXPECT_TRUE(says(flag)) << arguments;
     }
   }

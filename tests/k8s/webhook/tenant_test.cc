@@ -33,6 +33,9 @@ class Facts : public ClusterFacts {
     ++asked;
     return pods;
   }
+  Result<Json> PodGroup(const Resource&, const ObjectName&) override {
+    return Fail(ErrorCode::kNotFound, "no such PodGroup");
+  }
   Result<void> AdmitEver(const devmgr::PodRequest& request) override {
     teams.Settle();
     return teams.quotas().AdmitEver(request);

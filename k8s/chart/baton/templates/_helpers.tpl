@@ -182,7 +182,17 @@ imagePullSecrets:
 
 {{- /* Does the webhook look at namespaces, pods and quotas? */ -}}
 {{- define "baton.webhookFacts" -}}
-{{- if or .Values.tenancy.restrict .Values.tenancy.teams .Values.tenancy.quotas -}}true{{- end -}}
+{{- if or .Values.tenancy.restrict .Values.tenancy.teams .Values.tenancy.quotas (include "baton.podGroups" .) -}}true{{- end -}}
+{{- end -}}
+
+{{- /* The API groups whose PodGroups the webhook reads, as JSON; empty: none. */ -}}
+{{- define "baton.podGroups" -}}
+{{- with .Values.webhook.batchSchedulers }}
+{{- $groups := list }}
+{{- if .volcano }}{{ $groups = append $groups "scheduling.volcano.sh" }}{{ end }}
+{{- if .coscheduling }}{{ $groups = append $groups "scheduling.x-k8s.io" }}{{ end }}
+{{- if $groups }}{{ toJson $groups }}{{ end }}
+{{- end }}
 {{- end -}}
 
 {{- /* What pods with GPUs are given, the same for binder and webhook */ -}}
