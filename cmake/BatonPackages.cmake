@@ -11,6 +11,9 @@ foreach(program ${programs})
   install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${component})
 endforeach()
 
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/k8s/kubectl/kubectl-baton
+        DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT baton)
+
 set(packaging ${CMAKE_SOURCE_DIR}/packaging)
 # The folder of the programs is known when they are installed.
 foreach(unit batond baton-frontend)
