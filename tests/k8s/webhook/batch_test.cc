@@ -8,9 +8,11 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "k8s/api/base64.h"
 #include "k8s/types/annotations.h"
+#include "k8s/types/foreign_names.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/webhook/admission.h"
 #include "k8s/webhook/api_facts.h"
@@ -337,6 +339,41 @@ TEST(BatchFacts, TheChartAllowsToReadPodGroups) {
                                          {"scheduling.x-k8s.io", {"get"}}};
   EXPECT_EQ(rules("/tests/k8s/chart/everything.yaml"), both);
   EXPECT_TRUE(rules("/k8s/manifests/baton.yaml").empty()) << "off by default";
+}
+
+// What the example counts by is what pods ask for, and what the kubelet and the extender go by.
+TEST(BatchDocs, KueuesExampleNamesResourcesThatThereAre) {
+  const std::string page = Text(kSource + "/docs/kubernetes.md");
+  const size_t at = page.find("### Quotas by Kueue");
+  ASSERT_NE(at, std::string::npos);
+  const size_t begin = page.find("```yaml\n", at) + 8;
+  const auto documents = YAML::LoadAll(page.substr(begin, page.find("```", begin) - begin));
+  ASSERT_EQ(documents.size(), 2u);
+  const Json configuration = ToJson(documents[0])["resources"];
+  const Json queue = ToJson(documents[1])["spec"]["resourceGroups"][0];
+
+  std::set<std::string> inputs{std::string(kWholeResource)};
+  for (const ForeignName& row : ForeignNames()) {
+    if (row.place == ForeignPlace::kResource) inputs.emplace(row.name);
+  }
+  size_t outputs = 0;
+  for (const Json& each : configuration["transformations"]) {
+    EXPECT_TRUE(inputs.contains(each["input"])) << each;
+    EXPECT_EQ(each["strategy"], "Replace");
+    for (const auto& [name, quantity] : each["outputs"].items()) {
+      ++outputs;
+      EXPECT_EQ(name, kShareResource);
+      // A whole GPU, or one percent of one.
+      EXPECT_EQ(quantity, each["input"] == kWholeResource ? "100" : "1") << each;
+    }
+  }
+  EXPECT_EQ(outputs, 2u);
+  EXPECT_EQ(configuration["excludeResourcePrefixes"], Json({kMemoryResource}));
+  EXPECT_EQ(queue["coveredResources"], Json({kShareResource}));
+  EXPECT_EQ(queue["flavors"][0]["resources"][0]["name"], kShareResource);
+  // By the same name a scheduler asks the extender.
+  EXPECT_NE(page.find("managedResources: [{name: " + std::string(kShareResource) + "}]"),
+            std::string::npos);
 }
 
 }  // namespace
