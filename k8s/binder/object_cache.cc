@@ -1,6 +1,9 @@
 #include "k8s/binder/object_cache.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "k8s/types/flavors.h"
 
 namespace baton::k8s {
 
@@ -92,9 +95,26 @@ ObjectCache::Update ObjectCache::SetPod(Json object, std::vector<std::string>* t
   update.new_spec = pod.ours && (!entry.pod || entry.pod->request != pod.request ||
                                  entry.pod->needs != pod.needs || entry.pod->gpu != pod.gpu);
   entry.pod = std::move(pod);
+  if (KeepSize(entry)) update.new_spec = true;
   UpdateGang(entry);
   queue_.Add(entry.key);
   return update;
+}
+
+bool ObjectCache::KeepSize(Entry& entry) const {
+  if (!entry.share || entry.share->unfilled.is_null() || entry.pod->owner != entry.share->uid) {
+    return false;
+  }
+  Share& share = *entry.share;
+  spec::Flavors sized = FlavorsOfChild(entry.pod->object);
+  sized.insert(share.flavors.begin(), share.flavors.end());
+  const bool same = std::all_of(share.flavors.begin(), share.flavors.end(), [&](const auto& was) {
+    return FlavorsText({was}) == FlavorsText({*sized.find(was.first)});
+  });
+  if (same) return false;
+  ResizeShare(options_, sized, share);
+  SetPriority(share);
+  return true;
 }
 
 ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::string>* troubles) {
@@ -110,7 +130,10 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
       entry.share.reset();
     }
   }
-  Share share = ReadShare(std::move(object), options_, troubles);
+  const Json* child = entry.pod && entry.pod->owner == uid ? &entry.pod->object : nullptr;
+  spec::Flavors sized = child != nullptr ? FlavorsOfChild(*child) : spec::Flavors();
+  if (entry.share) sized.insert(entry.share->flavors.begin(), entry.share->flavors.end());
+  Share share = ReadShare(std::move(object), options_, sized, troubles);
   if (entry.share && share.generation > 0 && entry.share->generation == share.generation) {
     share.has_child = entry.share->has_child;
     share.priority_class = std::move(entry.share->priority_class);

@@ -108,6 +108,9 @@ class ObjectCache {
  private:
   Entry& At(const ObjectName& name);
   void SetPriority(Share& share) const;
+  // The SharePod has the size that its child was made with, whatever its flavors say since. True:
+  // that is another one than was known.
+  bool KeepSize(Entry& entry) const;
   // Keeps the gangs up to date, and queues the others of a gang that changes.
   void UpdateGang(const Entry& entry);
   void LeaveGang(const std::string& key);

@@ -137,7 +137,31 @@ Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* t
   return pod;
 }
 
-Share ReadShare(Json object, const CoreOptions& options, std::vector<std::string>* troubles) {
+namespace {
+
+const std::string kFlavorsPointer = "metadata/annotations/baton.dev~1flavors";
+
+// Where there is no webhook. What cannot be filled in is refused where the spec is read.
+void FillIn(const CoreOptions& options, const spec::Flavors& sized, Share& share) {
+  const std::set<std::string> names = FlavorsNamedBy(share.object);
+  if (names.empty()) return;
+  spec::Flavors flavors;
+  for (const std::string& name : names) {
+    for (const spec::Flavors* from : {&sized, &options.inject.flavors}) {
+      if (const auto found = from->find(name); found != from->end()) flavors.insert(*found);
+    }
+  }
+  Json filled = share.object;
+  static_cast<void>(FillInSharePod(flavors, Json(), filled));
+  if (filled == share.object) return;
+  share.unfilled = std::exchange(share.object, std::move(filled));
+  share.flavors = std::move(flavors);
+}
+
+}  // namespace
+
+Share ReadShare(Json object, const CoreOptions& options, const spec::Flavors& sized,
+                std::vector<std::string>* troubles) {
   Share share;
   share.uid = UidOf(object);
   share.version = ResourceVersionOf(object);
@@ -157,17 +181,19 @@ Share ReadShare(Json object, const CoreOptions& options, std::vector<std::string
     }
   }
   if (Json& metadata = object["metadata"]; metadata.is_object()) metadata.erase("managedFields");
-  // Where there is no webhook. What cannot be filled in is refused where the spec is read.
-  static_cast<void>(FillInSharePod(options.inject.flavors, Json(), object));
   share.object = std::move(object);
+  FillIn(options, sized, share);
   return share;
 }
 
 namespace {
 
-Result<Json> ChildOf(const CoreOptions& options, const Json& share_pod) {
-  auto child = ChildPod(share_pod, options.memory_unit_mib);
+Result<Json> ChildOf(const CoreOptions& options, const Share& share) {
+  auto child = ChildPod(share.object, options.memory_unit_mib);
   if (!child) return child;
+  if (!share.flavors.empty()) {
+    (*child)["metadata"]["annotations"][PodKey(keys::kFlavors)] = FlavorsText(share.flavors);
+  }
   if (auto injected = Inject(*child, options.inject); !injected) {
     return Fail(ErrorCode::kInvalid, "spec.template: " + injected.error().message);
   }
@@ -282,16 +308,40 @@ void ProjectNode(Json& node) {
   }
 }
 
-Json MakeChild(const CoreOptions& options, const Json& share_pod) {
-  auto child = ChildOf(options, share_pod);
+Json MakeChild(const CoreOptions& options, const Share& share) {
+  auto child = ChildOf(options, share);
   BATON_CHECK(child.has_value());
   // It is bound to that node as to any other.
   if (Json& spec = (*child)["spec"]; spec.is_object()) spec.erase("nodeName");
   return *std::move(child);
 }
 
+std::optional<Json> ChangesOfChild(const Share& share, const Json& child) {
+  auto changes = ChildChanges(share.object, child);
+  const std::string is = TextAt(child, kFlavorsPointer);
+  const std::string text = FlavorsText(share.flavors);
+  if (is == text) return changes;
+  if (!changes) changes = Json::object();
+  (*changes)["metadata"]["annotations"][PodKey(keys::kFlavors)] =
+      text.empty() ? Json() : Json(text);
+  return changes;
+}
+
+spec::Flavors FlavorsOfChild(const Json& child) {
+  return ReadFlavorsText(TextAt(child, kFlavorsPointer)).value_or(spec::Flavors());
+}
+
+void ResizeShare(const CoreOptions& options, const spec::Flavors& sized, Share& share) {
+  share.object = std::exchange(share.unfilled, nullptr);
+  share.flavors.clear();
+  FillIn(options, sized, share);
+  share.wrong.clear();
+  share.has_child = false;
+  ReadChild(options, share);
+}
+
 void ReadChild(const CoreOptions& options, Share& share) {
-  const auto child = ChildOf(options, share.object);
+  const auto child = ChildOf(options, share);
   if (!child) {
     share.wrong = child.error().message;
     return;

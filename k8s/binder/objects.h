@@ -16,6 +16,7 @@
 #include "k8s/binder/core.h"
 #include "k8s/binder/node_filter.h"
 #include "k8s/types/gpu_pod.h"
+#include "spec/flavors.h"
 
 namespace baton::k8s {
 
@@ -73,7 +74,9 @@ struct Pod {
 };
 
 struct Share {
-  Json object;
+  Json object;              // with what its flavors say filled in
+  Json unfilled = nullptr;  // as it was before that; null where nothing was filled in
+  spec::Flavors flavors;    // that were filled in
   std::string uid;
   std::string version;
   int64_t generation = 0;
@@ -104,11 +107,19 @@ void ProjectNode(Json& node);
 
 // `troubles`: sentences about what is damaged are added.
 Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* troubles);
-// Without what its spec comes to.
-Share ReadShare(Json object, const CoreOptions& options, std::vector<std::string>* troubles);
+// Without what its spec comes to. `sized`: flavors as they were when it got its size, which win
+// over those that are offered now.
+Share ReadShare(Json object, const CoreOptions& options, const spec::Flavors& sized,
+                std::vector<std::string>* troubles);
 void ReadChild(const CoreOptions& options, Share& share);
+// The same with other flavors `sized`.
+void ResizeShare(const CoreOptions& options, const spec::Flavors& sized, Share& share);
+// By which a SharePod's child was sized, as far as it says so.
+spec::Flavors FlavorsOfChild(const Json& child);
 // The pod that a SharePod with a child (`has_child`) becomes: not kept, since most have theirs.
-Json MakeChild(const CoreOptions& options, const Json& share_pod);
+Json MakeChild(const CoreOptions& options, const Share& share);
+// A merge patch of what the child's annotations lack of it (ChildChanges()); nothing: none.
+std::optional<Json> ChangesOfChild(const Share& share, const Json& child);
 
 // The request of a pod whose containers `ended` take nothing any more. Those that have whole GPUs
 // keep them until the pod ends.

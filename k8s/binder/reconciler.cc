@@ -7,8 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "k8s/types/share_pod.h"
-
 namespace baton::k8s {
 namespace {
 
@@ -265,7 +263,7 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
     GpuPod wanted = share.gpu;
     ReleaseEnded(child->ended, wanted.request);
     if (SendResize(entry, share.wrong.empty()
-                              ? p_.resizes.Reconcile(entry, wanted, &share.object, in_doubt)
+                              ? p_.resizes.Reconcile(entry, wanted, &share, in_doubt)
                               : p_.resizes.Reject(entry, share.wrong, in_doubt))) {
       return;
     }
@@ -277,7 +275,7 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
     SendChild(entry, child);
   } else if (waits && !entry.pod && (share.foreign || p_.rounds.NeedsChildFirst(key)) &&
              now_.at >= p_.retries.rejected_until(key)) {
-    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share.object));
+    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share));
   } else if (waits && child != nullptr && !share.foreign) {
     SendCondition(entry, *child);
   }
@@ -321,8 +319,8 @@ void Reconciler::SendChild(const Entry& entry, const Pod* child) {
     // Its Binding may have been carried out before it became wrong: now that is made certain.
     if (child != nullptr) Bind(entry, *child, child->gpu);
   } else if (child == nullptr) {
-    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share.object));
-  } else if (auto changes = ChildChanges(share.object, child->object)) {
+    p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share));
+  } else if (auto changes = ChangesOfChild(share, child->object)) {
     Patch(entry, *std::move(changes));
   } else {
     Bind(entry, *child, share.gpu);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "k8s/binder/vgpu_sizes.h"
-#include "k8s/types/share_pod.h"
 
 namespace baton::k8s {
 namespace {
@@ -31,8 +30,8 @@ bool SaysSize(const Json& patch) {
 
 }  // namespace
 
-std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
-                                       const Json* share_pod, bool in_doubt) {
+std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted, const Share* share,
+                                       bool in_doubt) {
   const std::string& key = entry.key;
   why_not_.erase(key);
   if (!places_.HasPlace(key)) {
@@ -52,11 +51,11 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   if (!resized) {
     const std::string& why = why_not_[key] = resized.error().message;
     waiting_.insert(key);
-    if (share_pod == nullptr) events_.Add(entry, true, "ResizeRefused", "Resizing", why);
+    if (share == nullptr) events_.Add(entry, true, "ResizeRefused", "Resizing", why);
     return Keep(entry, in_doubt);
   }
   std::optional<Json> patch;
-  if (share_pod != nullptr) patch = ChildChanges(*share_pod, entry.pod->object);
+  if (share != nullptr) patch = ChangesOfChild(*share, entry.pod->object);
   if (patch && SaysSize(*patch)) changing_.insert(key);
   if (!entry.pod->placement || !(*entry.pod->placement == *resized)) {
     changing_.insert(key);

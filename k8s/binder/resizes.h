@@ -31,10 +31,10 @@ class Resizes {
         queue_(queue),
         events_(events) {}
 
-  // The pod is on its node and asks for `wanted` now: it gets that, if there is room. `share_pod`:
-  // what its SharePod's object is; null: it has none. `in_doubt`: an earlier patch of it may have
+  // The pod is on its node and asks for `wanted` now: it gets that, if there is room. `share`: its
+  // SharePod; null: it has none. `in_doubt`: an earlier patch of it may have
   // been carried out. Returns the patch to send next; nothing: none.
-  std::optional<Json> Reconcile(const Entry& entry, const GpuPod& wanted, const Json* share_pod,
+  std::optional<Json> Reconcile(const Entry& entry, const GpuPod& wanted, const Share* share,
                                 bool in_doubt);
   // It asks for what makes no sense, for this reason: it keeps what it has.
   std::optional<Json> Reject(const Entry& entry, std::string why, bool in_doubt);

@@ -62,6 +62,8 @@ inline constexpr std::string_view kInjected = "injected";        // the webhook'
 // Likewise: what it understood by other projects' names, in sentences (k8s/types/translate.h).
 inline constexpr std::string_view kTranslated = "translated";
 inline constexpr std::string_view kTemplateHash = "template-hash";  // of a SharePod's child
+// Likewise, where the binder filled in the SharePod's flavors: these, see FlavorsText().
+inline constexpr std::string_view kFlavors = "flavors";
 // What the node's agent writes on its GpuNode: the kubelet mounts the hook, as it tells it.
 inline constexpr std::string_view kMountsHook = "mounts-hook";
 // Likewise: the node's public key, by which a central batond knows it.

@@ -147,6 +147,38 @@ Result<spec::Flavors> ParseFlavors(const std::vector<std::string>& texts) {
   return flavors;
 }
 
+std::string FlavorsText(const spec::Flavors& flavors) {
+  std::string text;
+  for (const auto& [name, flavor] : flavors) {
+    if (!text.empty()) text += ';';
+    text += name + '=';
+    for (const auto& [key, size] : SizeTexts(flavor)) {
+      if (text.back() != '=') text += ',';
+      text += std::string(key) + '=' + size;
+    }
+  }
+  return text;
+}
+
+Result<spec::Flavors> ReadFlavorsText(const std::string& text) {
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(';', at), text.size());
+    texts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return ParseFlavors(texts);
+}
+
+std::set<std::string> FlavorsNamedBy(const Json& share_pod) {
+  std::set<std::string> names{TextAt(share_pod, "spec/gpu/flavor")};
+  for (const Json& container : ListAt(share_pod, "spec/containers")) {
+    names.insert(TextAt(container, "gpu/flavor"));
+  }
+  names.erase("");
+  return names;
+}
+
 Result<void> FillInSharePod(const spec::Flavors& flavors, const Json& before, Json& share_pod) {
   const Json* spec = Find(share_pod, "spec");
   if (spec == nullptr || !spec->is_object()) return {};

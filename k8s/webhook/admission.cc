@@ -534,7 +534,7 @@ class Reviewer {
       const bool of_pod = key.starts_with(kPrefix);
       if (!of_pod && part == std::string::npos) continue;
       if (IsPlacement(key) || key == PodKey(keys::kInjected) || key == PodKey(keys::kTranslated) ||
-          key == PodKey(keys::kTemplateHash)) {
+          key == PodKey(keys::kTemplateHash) || key == PodKey(keys::kFlavors)) {
         continue;
       }
       const std::string word =

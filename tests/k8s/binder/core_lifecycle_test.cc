@@ -7,6 +7,7 @@
 
 #include "k8s/binder/core.h"
 #include "k8s/binder/volumes.h"
+#include "k8s/types/flavors.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/core_fixture.h"
 #include "tests/k8s/binder/objects.h"
@@ -260,6 +261,61 @@ TEST(CoreTemplate, PodOfAVersionThatDidNotSayItsTemplateStays) {
   EXPECT_EQ(UidOf(after), UidOf(before));
   EXPECT_EQ(after["metadata"]["annotations"]["baton.dev/template-hash"],
             before["metadata"]["annotations"]["baton.dev/template-hash"]);
+}
+
+// Without the webhook the binder reads what a flavor is.
+TEST(CoreFlavors, PlacedSharePodKeepsItsSizeWhenItsFlavorChanges) {
+  const auto offering = [](const std::vector<std::string>& flavors) {
+    CoreOptions options = Options();
+    options.inject.flavors = *ParseFlavors(flavors);
+    return options;
+  };
+  World world(1, offering({"small=request=20,memory=4Gi", "large=request=50"}));
+  world.AddNode("n1", 2);
+  world.AddShare("a", {{"flavor", "small"}});
+  world.AddShare("b", {{"flavor", "small"}, {"memory", "1Gi"}});
+  ASSERT_TRUE(world.Settle());
+  const auto size = [&](const std::string& name) {
+    const auto placement = ReadPlacement(*world.Get(resources::kPods, name));
+    const devmgr::Fit& fit = (*placement)->vgpus.at(0).fit;
+    return std::pair(fit.share.millionths() / 10'000, fit.memory_mib);
+  };
+  EXPECT_EQ(size("a"), std::pair(20u, 4'096u));
+  const std::string uid = UidOf(*world.Get(resources::kPods, "a"));
+
+  world.Restart(offering({"small=request=40,memory=8Gi", "large=request=25"}));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(size("a"), std::pair(20u, 4'096u));
+  EXPECT_EQ(size("b"), std::pair(20u, 1'024u));
+  EXPECT_EQ(Notes(world, "a", "Resized"), 0u);
+  world.AddShare("new", {{"flavor", "small"}});
+  // What it says itself no more is the flavor's as it was.
+  world.Patch(resources::kSharePods, "b", {{"spec", {{"gpu", {{"memory", nullptr}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(size("new"), std::pair(40u, 8'192u));
+  EXPECT_EQ(size("b"), std::pair(20u, 4'096u));
+
+  // It is offered no more.
+  world.Restart(offering({"large=request=25"}));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(size("a"), std::pair(20u, 4'096u));
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Bound");
+
+  // Another flavor counts as it is now.
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"flavor", "large"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(size("a").first, 25u);
+  world.Restart(offering({"large=request=30"}));
+  world.Relist(Watched::kSharePod);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(size("a").first, 25u);
+  // So do sizes of its own, with which nothing is left to fill in.
+  world.Patch(resources::kSharePods, "a",
+              {{"spec", {{"gpu", {{"request", "10"}, {"limit", "20"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(size("a").first, 10u);
+  EXPECT_EQ(UidOf(*world.Get(resources::kPods, "a")), uid);
+  EXPECT_EQ(world.wrong(), "");
 }
 
 TEST(CoreEnds, InitContainerThatHasEndedGivesItsShareBack) {

@@ -40,6 +40,11 @@ World::World(uint64_t seed, CoreOptions options, WorldFaults given)
   Restart();
 }
 
+void World::Restart(CoreOptions options) {
+  options_ = std::move(options);
+  Restart();
+}
+
 void World::Restart() {
   ways_.clear();
   leader_ = std::make_unique<CoreFeed>(store_, options_);

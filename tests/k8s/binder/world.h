@@ -83,6 +83,7 @@ class World {
   // What the core knew is lost, with the answers to what it wrote; what was not carried out never
   // is.
   void Restart();
+  void Restart(CoreOptions options);  // with others
   // Another core watches too, from now on, and decides nothing.
   void AddStandby();
   // The standby leads from now on: of what the leader wrote some is carried out before that. As
@@ -141,7 +142,7 @@ class World {
 
   Store store_;
   Random random_;
-  const CoreOptions options_;
+  CoreOptions options_;
   std::unique_ptr<CoreFeed> leader_;
   std::unique_ptr<CoreFeed> standby_;  // null: there is none
   CoreNow now_;

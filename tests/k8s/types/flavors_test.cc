@@ -195,6 +195,16 @@ TEST(Flavors, AreReadFromFlags) {
   EXPECT_NE(why({"a=request=10", "a=request=20"}).find("listed twice"), std::string::npos);
 }
 
+TEST(Flavors, AreReadAsTheyAreWritten) {
+  const std::string text = FlavorsText(Offered());
+  EXPECT_EQ(text,
+            "medium=request=25,limit=50,memory=16Gi;small=request=10,limit=100,memory=4Gi;"
+            "strict=request=20,limit=20");
+  EXPECT_EQ(FlavorsText(*ReadFlavorsText(text)), text);
+  EXPECT_TRUE(ReadFlavorsText("")->empty());
+  EXPECT_FALSE(ReadFlavorsText("small=request=10;;"));
+}
+
 TEST(Flavors, AreCountedForPrometheus) {
   devmgr::Cluster cluster(devmgr::SmallModes());
   ASSERT_TRUE(cluster.SetNode(devmgr::NodeOf("n1", 2)));  // of 10 000 MiB each
