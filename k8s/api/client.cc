@@ -107,6 +107,11 @@ ApiResult<Json> Client::Impl::Call(const HttpCall& call, const std::stop_token& 
         if (error.retry_after > Duration(0)) pause = error.retry_after;
         break;
       case 500:
+        // An applied field that the definition does not have: no repetition will bring it.
+        if (error.message.find("field not declared in schema") != std::string::npos) {
+          return tl::unexpected(error);
+        }
+        [[fallthrough]];
       case 502:
       case 503:
       case 504:

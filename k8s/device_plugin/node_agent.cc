@@ -46,6 +46,12 @@ const char* ActionOf(Kind kind) {
   }
 }
 
+// The SharePod's definition has no status.advice. An API server refuses to apply a field that a
+// definition does not have: "...: .status.advice: field not declared in schema".
+bool LacksAdvice(const ApiError& error) {
+  return error.message.find(".status.advice: field not declared") != std::string::npos;
+}
+
 // The pod that a ticket names; see TicketOf(). Empty: it is none of ours.
 std::string UidOfTicket(const std::string& ticket) {
   const size_t slash = ticket.rfind('/');
@@ -558,9 +564,10 @@ class NodeAgent::Impl {
     const Instant now = MonotonicNow();
     const ShareReport& report = told.seen;
     const bool first = told.status.is_null();
+    const Json advice = now < no_advice_until_ ? Json::array() : told.advice;
     if (told.at != Instant{} && now - told.at < options_.report_every) return;
     if (!first) {
-      const bool worth = WorthTelling(told.report, report) || told.advice != told.told_advice;
+      const bool worth = WorthTelling(told.report, report) || advice != told.told_advice;
       const bool stale = told.report != report && now - told.at >= options_.refresh_every;
       if (!worth && !stale && told.wrong.empty()) return;
     }
@@ -614,20 +621,32 @@ class NodeAgent::Impl {
     if (Json reasons = report.ended ? Json::array() : ReasonsOf(told.names); !reasons.empty()) {
       status["reasons"] = std::move(reasons);
     }
-    if (!told.advice.empty()) status["advice"] = told.advice;
-    const Json object{
+    if (!advice.empty()) status["advice"] = advice;
+    Json object{
         {"apiVersion", resources::kSharePods.ApiVersion()},
         {"kind", resources::kSharePods.kind},
         {"metadata",
          {{"name", owner.name.name}, {"namespace", owner.name.name_space}, {"uid", owner.uid}}},
         {"status", std::move(status)}};
-    auto done =
-        client_.Apply(resources::kSharePods, owner.name, object, "status", true, kNodeManager);
+    const auto apply = [&] {
+      return client_.Apply(resources::kSharePods, owner.name, object, "status", true, kNodeManager);
+    };
+    auto done = apply();
+    if (!done && LacksAdvice(done.error()) && object["status"].erase("advice") > 0) {
+      if (done = apply(); done) {
+        if (no_advice_until_ == Instant{}) {
+          spdlog::warn(
+              "the CustomResourceDefinition of SharePods is of an older version and has no "
+              "status.advice; no advice is written until it is updated");
+        }
+        no_advice_until_ = now + options_.advise_every;
+      }
+    }
     if (!done) return wrong(done.error().message);
     CountReport(true);
     told.wrong.clear();
     told.report = report;
-    told.told_advice = told.advice;
+    told.told_advice = object["status"].value("advice", Json::array());
   }
 
   Client& client_;
@@ -662,6 +681,7 @@ class NodeAgent::Impl {
   std::map<std::string, Told> told_shares_;  // by the pod's uid
   Json advice_;                              // batond's answer of
   Instant advised_at_{};
+  Instant no_advice_until_{};  // the API server did not know status.advice
 
   std::optional<Reflector> pods_watch_;
   std::thread keeper_;

@@ -604,10 +604,26 @@ TEST_F(Agent, TellsSharePodsWhatFitsTheirUse) {
       R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "a", "controller": true}])");
   pod["metadata"]["ownerReferences"][0]["uid"] = UidOf(share_pod);
   api_.Put(resources::kPods, pod);
+  // A definition of SharePods from before there was advice.
+  api_.AddFault({.kind = testing::FaultKind::kAnswer,
+                 .verb = "apply",
+                 .path = "/sharepods/a/status",
+                 .body = "\"advice\"",
+                 .times = 0,
+                 .status = 500,
+                 .message = "failed to create typed patch object (vision/a; baton.dev/v1alpha1, "
+                            "Kind=SharePod): .status.advice: field not declared in schema"});
   StartAgent();
   const auto advice = [&] {
     return Status(resources::kSharePods, {"vision", "a"}).value("advice", Json());
   };
+  ASSERT_TRUE(api_.WaitFor([&] {
+    return Status(resources::kSharePods, {"vision", "a"}).contains("achieved");
+  })) << "the rest of the status is written";
+  EXPECT_TRUE(advice().is_null());
+  EXPECT_GT(api_.faults_met(), 0u);
+  api_.ClearFaults();
+  // It is updated.
   ASSERT_TRUE(api_.WaitFor([&] { return advice().is_array(); }));
   EXPECT_EQ(advice()[0].at("request"), "13");
   EXPECT_EQ(advice()[0].at("summary"), "request 13");

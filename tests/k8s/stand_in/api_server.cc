@@ -182,6 +182,7 @@ std::optional<Fault> ApiServer::Impl::Meet(const Asked& asked) {
                           fault.kind == FaultKind::kStallWatch;
     if ((of_watch && asked.verb != "watch") || (!fault.verb.empty() && fault.verb != asked.verb) ||
         (!fault.path.empty() && asked.path.find(fault.path) == std::string::npos) ||
+        (!fault.body.empty() && asked.body.find(fault.body) == std::string::npos) ||
         fault.times == UINT32_MAX) {
       continue;
     }

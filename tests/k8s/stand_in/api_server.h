@@ -55,6 +55,7 @@ struct Fault {
   // all. kCutWatch and so on meet watches only, kHang and the like before they have begun.
   std::string verb = {};
   std::string path = {};  // is part of the request's path: "/pods/a/binding", "/leases"; empty: all
+  std::string body = {};  // is part of the request's body; empty: all
   uint32_t skip = 0;      // so many pass first
   uint32_t times = 1;     // then it meets so many; 0: all
   uint32_t one_in = 1;    // by chance
