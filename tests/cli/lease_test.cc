@@ -112,6 +112,16 @@ TEST_F(LeaseCommand, WaitsInTheQueue) {
   EXPECT_EQ(RunBaton({"lease", "--request", "40", "--", "true"}, With(dropped)).status, 1);
 }
 
+TEST_F(LeaseCommand, IsGivenUpByASignalWhileItIsQueued) {
+  FakeDaemon daemon([](const json&) -> json { return {{"state", "queued"}, {"lease", "abc"}}; });
+  BatonProcess baton({"lease", "--request", "40", "--", "true"}, With(daemon));
+  while (daemon.requests().size() < 2) usleep(1'000);
+  kill(baton.pid(), SIGINT);
+  EXPECT_EQ(baton.Wait(), 128 + SIGINT);
+  EXPECT_EQ(Commands(daemon).back(), "end_lease");
+  EXPECT_NE(baton.err.find("lease abc was given up"), std::string::npos) << baton.err;
+}
+
 TEST_F(LeaseCommand, WithoutAProgramItIsPrinted) {
   FakeDaemon daemon(Answer);
   const Outcome as_json =
