@@ -22,40 +22,13 @@
 #include "ledger/ledger.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
+#include "tests/k8s/device_plugin/node_pods_of_tests.h"
 #include "tests/k8s/stand_in/api_server.h"
 
 namespace baton::k8s {
 namespace {
 
 using backend::DaemonProcess;
-
-// As the binder leaves it, which has given what the pod asks for.
-void SetRequest(Json& pod, const std::string& request) {
-  Json& annotations = pod["metadata"]["annotations"];
-  annotations["baton.dev/request"] = request;
-  Json placement = Json::parse(annotations["baton.dev/placement"].get<std::string>());
-  placement["containers"][0]["vgpus"][0]["share"] = static_cast<uint64_t>(std::stod(request) * 1e4);
-  annotations["baton.dev/placement"] = placement.dump();
-}
-
-// On node n1, with its placement.
-Json PodOnNode(const std::string& name, const std::string& request, const std::string& limit,
-               const std::string& card = "GPU-a") {
-  Json placement = Json::parse(R"({"v": 1, "node": "n1", "containers": [{"name": "main", "vgpus": [
-      {"mode": "time-slice", "share": 100000, "memoryMiB": 0, "layout": 0, "slot": 0}]}]})");
-  placement["containers"][0]["vgpus"][0]["card"] = card;
-  Json pod = Json::parse(R"({
-      "metadata": {"namespace": "vision", "annotations": {}},
-      "spec": {"nodeName": "n1", "schedulerName": "baton", "containers": [
-          {"name": "main", "image": "x",
-           "resources": {"limits": {"baton.dev/gpu-share": "10"}}}]},
-      "status": {"phase": "Running"}})");
-  pod["metadata"]["name"] = name;
-  pod["metadata"]["annotations"] = {{"baton.dev/limit", limit},
-                                    {"baton.dev/placement", placement.dump()}};
-  SetRequest(pod, request);
-  return pod;
-}
 
 // A batond that tells its status, which is empty, and closes at every command without a word.
 class DumbBatond {
@@ -536,9 +509,7 @@ TEST_F(Agent, ReportsAchievedSharesOnSharePods) {
                                   Json::parse(R"({"metadata": {"name": "a", "namespace": "vision"},
           "status": {"phase": "Running", "conditions": [{"type": "Placed", "status": "True"}]}})"));
   Json pod = PodOnNode("a", "60", "80");
-  pod["metadata"]["ownerReferences"] = Json::parse(
-      R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "a", "controller": true}])");
-  pod["metadata"]["ownerReferences"][0]["uid"] = UidOf(share_pod);
+  SetOwner(pod, share_pod);
   pod = api_.Put(resources::kPods, pod);
   StartAgent(false);
   const auto attached = [&]() -> Json {
@@ -600,9 +571,7 @@ TEST_F(Agent, TellsSharePodsWhatFitsTheirUse) {
   const Json share_pod =
       api_.Put(resources::kSharePods, Json{{"metadata", {{"name", "a"}, {"namespace", "vision"}}}});
   Json pod = PodOnNode("a", "60", "80");
-  pod["metadata"]["ownerReferences"] = Json::parse(
-      R"([{"apiVersion": "baton.dev/v1alpha1", "kind": "SharePod", "name": "a", "controller": true}])");
-  pod["metadata"]["ownerReferences"][0]["uid"] = UidOf(share_pod);
+  SetOwner(pod, share_pod);
   api_.Put(resources::kPods, pod);
   // A definition of SharePods from before there was advice.
   api_.AddFault({.kind = testing::FaultKind::kAnswer,
@@ -611,15 +580,11 @@ TEST_F(Agent, TellsSharePodsWhatFitsTheirUse) {
                  .body = "\"advice\"",
                  .times = 0,
                  .status = 500,
-                 .message = "failed to create typed patch object (vision/a; baton.dev/v1alpha1, "
-                            "Kind=SharePod): .status.advice: field not declared in schema"});
+                 .message = ".status.advice: field not declared in schema"});
   StartAgent();
-  const auto advice = [&] {
-    return Status(resources::kSharePods, {"vision", "a"}).value("advice", Json());
-  };
-  ASSERT_TRUE(api_.WaitFor([&] {
-    return Status(resources::kSharePods, {"vision", "a"}).contains("achieved");
-  })) << "the rest of the status is written";
+  const auto status = [&] { return Status(resources::kSharePods, {"vision", "a"}); };
+  const auto advice = [&] { return status().value("advice", Json()); };
+  ASSERT_TRUE(api_.WaitFor([&] { return status().contains("achieved"); }));
   EXPECT_TRUE(advice().is_null());
   EXPECT_GT(api_.faults_met(), 0u);
   api_.ClearFaults();
@@ -640,11 +605,7 @@ TEST_F(Agent, ReportsThatAPodIsPaused) {
   night["metadata"]["annotations"]["baton.dev/priority"] = "idle";
   const Json share_pod = api_.Put(resources::kSharePods,
                                   Json{{"metadata", {{"name", "night"}, {"namespace", "vision"}}}});
-  night["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", "baton.dev/v1alpha1"},
-                                                       {"kind", "SharePod"},
-                                                       {"name", "night"},
-                                                       {"controller", true},
-                                                       {"uid", UidOf(share_pod)}}});
+  SetOwner(night, share_pod);
   night = api_.Put(resources::kPods, night);
   const Json day = api_.Put(resources::kPods, PodOnNode("day", "60", "100"));
   const auto paused = [&]() -> Json {
