@@ -42,8 +42,9 @@ class Kubeconfig {
 class Program {
  public:
   explicit Program(std::vector<std::string> arguments, const std::string& log = "/dev/null") {
-    std::vector<char*> argv;
     arguments.insert(arguments.begin(), BATON_K8S);
+    std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
