@@ -193,7 +193,7 @@ int TakeLease(const LeaseOptions& options, const Invocation& invocation) {
   if (!options.name.empty()) request["name"] = options.name;
   const Result<std::string> hook = FindHook();
   if (!hook) return Complain(hook.error());
-  // From here on the lease is given back whoever asks this process to end.
+  // Whoever asks this process to end gives up what is queued, or ends the program and so the lease.
   const HeldSignals signals;
   auto lease = wire::Ask(invocation.socket_dir, request, kDevicePatience);
   if (lease) lease = AwaitGrant(std::move(*lease), options, invocation, signals);
