@@ -1,5 +1,7 @@
 #include "node/absence.h"
 
+#include "node/listen_unix.h"
+
 namespace baton::node {
 namespace {
 
@@ -8,6 +10,9 @@ namespace {
 constexpr Duration kPulse = std::chrono::milliseconds(100);
 constexpr Duration kAbsence = std::chrono::milliseconds(400);
 constexpr Duration kCatchUp = std::chrono::milliseconds(200);
+// Between two looks at the clock without a stop in between.
+constexpr Duration kAtOnce = std::chrono::milliseconds(10);
+constexpr int kLooksMax = 8;
 
 }  // namespace
 
@@ -18,7 +23,7 @@ void Absence::Start() {
 
 void Absence::Notice() {
   const Instant now = MonotonicNow();
-  Unread(now, Duration(0));
+  Look(now);
   ran_at_ = now;
   timer_.expires_after(kPulse);
   timer_.async_wait([this, here = std::weak_ptr(here_)](boost::system::error_code error) {
@@ -26,14 +31,25 @@ void Absence::Notice() {
   });
 }
 
-Duration Absence::Unread(Instant now, Duration age) {
-  if (now - ran_at_ > kAbsence) {
-    away_from_ = ran_at_;
-    back_at_ = ran_at_ = now;
+void Absence::Look(Instant now) {
+  if (now - ran_at_ <= kAbsence) return;
+  away_from_ = ran_at_;
+  back_at_ = ran_at_ = now;
+}
+
+Instant Absence::Heard(const msghdr& message) {
+  Instant now = MonotonicNow();
+  Look(now);
+  if (now - back_at_ >= kCatchUp) return now;
+  // The stamp is of another clock, and a stop may come between looks at the two.
+  Duration age = AgeOf(message);
+  for (int looks = 1; MonotonicNow() - now > kAtOnce && looks < kLooksMax; ++looks) {
+    now = MonotonicNow();
+    Look(now);
+    age = AgeOf(message);
   }
   const Instant came = now - age;
-  const bool meanwhile = came >= away_from_ && came < back_at_ && now - back_at_ < kCatchUp;
-  return meanwhile ? now - came : Duration(0);
+  return came >= away_from_ && came < back_at_ ? came : now;
 }
 
 }  // namespace baton::node

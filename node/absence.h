@@ -4,6 +4,8 @@
 #ifndef BATON_NODE_ABSENCE_H_
 #define BATON_NODE_ABSENCE_H_
 
+#include <sys/socket.h>
+
 #include <utility>
 // Boost.Asio 1.74 uses std::exchange without including <utility>.
 #include <boost/asio/io_context.hpp>
@@ -22,12 +24,14 @@ class Absence {
   void Start();
   void Stop() { timer_.cancel(); }
 
-  // How long a frame that came `age` ago lay unread because this daemon was stopped; not what it
-  // lay there because its client sends more than may be read.
-  Duration Unread(Instant now, Duration age);
+  // When the message that recvmsg() has just given counts as heard: now, or when it came, if this
+  // daemon was stopped then. What lay there because its client sends more than may be read counts
+  // as heard now. Its socket stamps what comes (StampMessages()).
+  Instant Heard(const msghdr& message);
 
  private:
   void Notice();
+  void Look(Instant now);
 
   boost::asio::steady_timer timer_;
   Instant ran_at_{};  // when this daemon was known to run

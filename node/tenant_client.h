@@ -40,7 +40,7 @@ struct TenantEndpoint::Client {
   Words words;
   std::vector<Lane> lanes;        // one for each GPU, never more than kLanesMax
   std::vector<std::string> used;  // GPUs that it ever attached, whatever their index now
-  Duration unread{0};             // how long the frame that is handled lay there for this daemon
+  Instant heard_at{};             // the frame that is handled
   std::shared_ptr<Rate> rate;     // of its frames: its pod's, once it has said Hello
   Instant reap_until{};
   Duration reap_poll = std::chrono::microseconds(500);

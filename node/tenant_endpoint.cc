@@ -210,7 +210,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
   }
   UniqueFd file = FileOf(message);
   client->rate->Spend(1);
-  client->unread = absence_.Unread(MonotonicNow(), AgeOf(message));
+  client->heard_at = absence_.Heard(message);
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     RefuseClient(client, wire::ErrorKind::kLimit,
                  "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
@@ -263,7 +263,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
       if (!frame.Read(state) || state.phase > wire::Phase::kDraining) return malformed();
       Lane* lane = lane_of(state.gpu);
       if (lane == nullptr) return;
-      return Say(*client, *lane, state, bytes);
+      return Say(*client, *lane, client->heard_at, state, bytes);
     }
     case wire::Attach::kType: {
       wire::Attach attach;
@@ -320,14 +320,12 @@ Holds::Party TenantEndpoint::PartyOf(Client& client, Lane* lane) {
   return {client.number, lane, client.words.get()};
 }
 
-void TenantEndpoint::Say(Client& client, Lane& lane, const wire::State& state,
+void TenantEndpoint::Say(Client& client, Lane& lane, Instant said, const wire::State& state,
                          std::string_view frame) {
   const auto find = [this](uint64_t number, const std::string& uuid) -> Holds::Party {
     const auto other = Find(number);
     return other != nullptr ? PartyOf(*other, other->Of(uuid)) : Holds::Party{};
   };
-  // A daemon that was stopped does not charge for the time in which it read nothing.
-  const Instant said = MonotonicNow() - client.unread;
   std::vector<Holds::Next> begin;
   const scheduler::Measured measured =
       holds_.Said(PartyOf(client, &lane), said, state, find, begin);
@@ -528,7 +526,8 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
     const auto state = Holds::LastWords(PartyOf(*client, &lane));
     if (!state || !lane.attached) continue;
     char buffer[wire::kTenantFrameMax];
-    Say(*client, lane, *state, {buffer, wire::Encode(*state, buffer, sizeof buffer)});
+    Say(*client, lane, MonotonicNow(), *state,
+        {buffer, wire::Encode(*state, buffer, sizeof buffer)});
   }
   client->connected = false;
   client->closing = false;

@@ -133,8 +133,9 @@ class TenantEndpoint {
   struct Client;
 
   static Holds::Party PartyOf(Client& client, Lane* lane);
-  // Passes on what the client says, or has in its words.
-  void Say(Client& client, Lane& lane, const wire::State& state, std::string_view frame);
+  // Passes on what the client said then, or has in its words.
+  void Say(Client& client, Lane& lane, Instant said, const wire::State& state,
+           std::string_view frame);
   void Accept();
   void AcceptLater(Duration pause);
   // False: too many connect, for now.

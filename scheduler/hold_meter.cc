@@ -19,7 +19,8 @@ void HoldMeter::Sent(Instant at, const wire::Token& token) {
     rev_ = token.rev;
     opened_ = token.quota_ns != 0;
     sent_at_ = token.rev == 1 || kept ? at : kNever;
-    held_ = Duration(0);
+    word_at_ = at;
+    held_ = idle_ = Duration(0);
     asked_at_ = kNever;
     return;
   }
@@ -27,6 +28,7 @@ void HoldMeter::Sent(Instant at, const wire::Token& token) {
   // A gate that is closed again lets nothing pass: who has drained has. Until it says so again it
   // keeps the GPU, though. With any other word about the token its hold ends anew.
   rev_ = token.rev;
+  word_at_ = at;
   if (token.quota_ns != 0) {
     opened_ = true;
     held_ = Duration(0);
@@ -47,7 +49,7 @@ bool HoldMeter::Ends(const wire::State& state) const {
 Duration HoldMeter::HeldUntil(Instant ended) const {
   if (held_ > Duration(0)) return held_;
   if (sent_at_ == kNever || ended == kNever) return Duration(0);
-  return std::max(ended - sent_at_, Duration(1));
+  return std::max(ended - sent_at_ - idle_, Duration(1));
 }
 
 Duration HoldMeter::Said(Instant now, const wire::State& state) {
@@ -55,12 +57,17 @@ Duration HoldMeter::Said(Instant now, const wire::State& state) {
   seq_ = state.seq;
   const bool drained = IsDrained(state.phase);
   if (!drained) held_ = Duration(0);
+  if (state.epoch == epoch_ && state.rev + 1 == rev_ && now < word_at_) {
+    // It came before that word was sent, and was read after.
+    if (!drained) idle_ = Duration(0);
+    if (drained && idle_ == Duration(0)) idle_ = word_at_ - now;
+  }
   if (!drained || state.epoch != epoch_ || state.rev != rev_ || sent_at_ == kNever) {
     return Duration(0);
   }
   const Instant asked_at = std::exchange(asked_at_, kNever);
   if (asked_at != kNever && now - asked_at > kAnswerPatience) held_ = Duration(0);
-  if (held_ == Duration(0)) held_ = std::max(now - sent_at_, Duration(1));
+  if (held_ == Duration(0)) held_ = std::max(now - sent_at_ - idle_, Duration(1));
   return held_;
 }
 

@@ -38,7 +38,8 @@ class HoldMeter {
   // The client's State has come in. How long it has held the token of state.epoch, which has
   // drained; 0: it does not say so, or nobody here knows. The same with every later State, until it
   // says otherwise, is sent another grant, or takes more than a second to answer a Token that
-  // closes its gate.
+  // closes its gate. Where it came in before a Token that was passed on, and is told of after, the
+  // time between the two is not held.
   Duration Said(Instant now, const wire::State& state);
   // Whether Said() will say how long the client has held.
   bool Ends(const wire::State& state) const;
@@ -65,6 +66,8 @@ class HoldMeter {
   uint64_t kept_epoch_ = 0;    // of the newest token that was kept from it
   bool opened_ = false;        // by a token of that epoch
   Instant sent_at_ = kNever;   // when it was first passed on; kNever: not from here
+  Instant word_at_ = kNever;   // when the last word about it was passed on
+  Duration idle_{0};           // meanwhile, drained, until a word about it was passed on
   Duration held_{0};           // until it drained; 0: it has not, or nobody knows
   Instant asked_at_ = kNever;  // since it drained it was told to close, and has not answered
 };

@@ -102,7 +102,9 @@ bool DaemonProcess::Start() {
 }
 
 void DaemonProcess::Signal(int signal) {
-  if (pid_ > 0) kill(pid_, signal);
+  if (pid_ <= 0 || kill(pid_, signal) != 0 || signal != SIGSTOP) return;
+  // It goes on for a moment, on another processor.
+  waitpid(pid_, nullptr, WUNTRACED);
 }
 void DaemonProcess::Crash() {
   Signal(SIGKILL);

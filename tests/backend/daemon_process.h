@@ -27,7 +27,7 @@ class DaemonProcess {
 
   // Starts it and waits until it says that it is ready. False when it ended instead.
   bool Start();
-  void Signal(int signal);
+  void Signal(int signal);  // returns when it has stopped, if that is the signal
   // SIGKILL, and its end.
   void Crash();
   // SIGTERM, and its end. Its exit status, or 128 + signal.

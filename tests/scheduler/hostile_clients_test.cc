@@ -64,6 +64,44 @@ TEST(HoldMeter, WhoTakesTooLongToAnswerAClosingWordHeldUntilThen) {
   EXPECT_EQ(meter.Said(At(seconds(3)), StateOf(2, Phase::kIdle, 7, 2)), seconds(3));
 }
 
+// A daemon that was stopped may extend a token first, and then read that it had drained long
+// before.
+TEST(HoldMeter, WhatWasReadLateIsNotHeldUntilTheWordThatWasSentMeanwhile) {
+  HoldMeter meter;
+  PodMeter pod;
+  const auto send = [&](Duration at, const wire::Token& token) {
+    meter.Sent(At(at), token);
+    pod.Sent(At(at), token);
+  };
+  send(milliseconds(0), TokenOf(7, 1, kQuota));
+  send(milliseconds(1'000), TokenOf(7, 2, kQuota));
+  EXPECT_EQ(pod.Said(At(milliseconds(10)), StateOf(1, Phase::kIdle, 7, 1), meter).held, Duration(0))
+      << "it may launch again by the later word";
+  const Measured measured =
+      pod.Said(At(milliseconds(1'005)), StateOf(2, Phase::kIdle, 7, 2), meter);
+  EXPECT_EQ(measured.held, milliseconds(15));
+  EXPECT_EQ(measured.pod_held, milliseconds(15));
+  // Nothing of it is left for the next token.
+  send(milliseconds(2'000), TokenOf(8, 1, kQuota));
+  EXPECT_EQ(meter.Said(At(milliseconds(2'030)), StateOf(3, Phase::kIdle, 8, 1)), milliseconds(30));
+
+  // It had launched again by the same word, before the later one.
+  HoldMeter busy;
+  busy.Sent(At(milliseconds(0)), TokenOf(7, 1, kQuota));
+  busy.Sent(At(milliseconds(1'000)), TokenOf(7, 2, kQuota));
+  busy.Said(At(milliseconds(10)), StateOf(1, Phase::kIdle, 7, 1));
+  busy.Said(At(milliseconds(20)), StateOf(2, Phase::kHolding, 7, 1));
+  EXPECT_EQ(busy.Said(At(milliseconds(1'005)), StateOf(3, Phase::kIdle, 7, 2)),
+            milliseconds(1'005));
+  // What is said after the word is about it.
+  HoldMeter late;
+  late.Sent(At(milliseconds(0)), TokenOf(7, 1, kQuota));
+  late.Sent(At(milliseconds(1'000)), TokenOf(7, 2, kQuota));
+  late.Said(At(milliseconds(1'000)), StateOf(1, Phase::kIdle, 7, 1));
+  EXPECT_EQ(late.Said(At(milliseconds(1'005)), StateOf(2, Phase::kIdle, 7, 2)),
+            milliseconds(1'005));
+}
+
 TEST(HoldMeter, AGrantThatWasKeptFromAClientIsNoHold) {
   HoldMeter meter;
   meter.Kept(TokenOf(7, 1, kQuota));
