@@ -102,6 +102,8 @@ class Displacer {
     std::vector<const PlacedPod*>& pods = target.may_go;
     for (const PlacedPod* pod : cluster_.PodsOn(node.name)) {
       if (options_.spared != nullptr && options_.spared->contains(pod->request.name)) continue;
+      // Without one of its gang it could not begin.
+      if (!request_.gang.empty() && pod->request.gang == request_.gang) continue;
       if (may_go_(*pod)) pods.push_back(pod);
     }
     if (pods.empty()) return std::nullopt;

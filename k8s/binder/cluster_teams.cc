@@ -70,7 +70,11 @@ void ClusterTeams::OnWriteResult(const Write& write, WriteResult& result, Instan
   pending_.insert(name);
   if (result.done) {
     not_before_.erase(name);
-    Set(std::move(result.object));
+    // It may have gone meanwhile, and another may have its name.
+    const auto known = teams_.all().find(name);
+    if (known != teams_.all().end() && UidOf(known->second.object) == write.uid) {
+      Set(std::move(result.object));
+    }
   } else {
     not_before_[name] = now + kStatusAgain;
   }

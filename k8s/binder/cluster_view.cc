@@ -209,7 +209,6 @@ void ClusterView::BookAsSeen() {
   }
 }
 
-// A pod that has its place may name another team.
 void ClusterView::SetTeam(const std::string& key, const std::string& team) {
   const devmgr::PlacedPod* booked = cluster_.Find(key);
   if (booked == nullptr || booked->request.team == team) return;
@@ -224,6 +223,18 @@ void ClusterView::SetTeam(const std::string& key, const std::string& team) {
 
 Result<void> ClusterView::Assume(const devmgr::PodRequest& request,
                                  const devmgr::Placement& placement) {
+  // Others may be booked still on GPUs of which their node tells no more.
+  if (const auto it = nodes_.find(placement.node); it != nodes_.end()) {
+    const NodeEntry& entry = it->second;
+    const std::vector<devmgr::Card>& cards = entry.cards ? *entry.cards : entry.guessed;
+    for (const devmgr::Vgpu& vgpu : placement.vgpus) {
+      if (std::any_of(cards.begin(), cards.end(),
+                      [&](const devmgr::Card& card) { return card.uuid == vgpu.card; })) {
+        continue;
+      }
+      return Fail(ErrorCode::kNotFound, placement.node + " has no GPU " + vgpu.card + " now");
+    }
+  }
   return cluster_.Commit(RequestAt(request, placement), placement);
 }
 

@@ -70,6 +70,9 @@ class ClusterView {
   // Release() is called. Not for bound pods.
   Result<void> Assume(const devmgr::PodRequest& request, const devmgr::Placement& placement);
   void Release(const std::string& key);
+  // A pod that is booked names another team. On a GPU that is no more there it may not be booked
+  // again.
+  void SetTeam(const std::string& key, const std::string& team);
 
   // Brings the cluster up to date with all that was told; to be called before decisions. True:
   // something is different, so pods that fitted nowhere may fit now.
@@ -113,7 +116,6 @@ class ClusterView {
 
   void Touch(const std::string& node) { dirty_.insert(node); }
   void SetFacts(NodeEntry& entry, NodeFacts facts);
-  void SetTeam(const std::string& key, const std::string& team);
   void FlushNode(const std::string& name, NodeEntry& entry);
   void AdoptAll(NodeEntry& entry, std::set<std::string>* blocked);
   devmgr::Node Wanted(const std::string& name, const NodeEntry& entry,

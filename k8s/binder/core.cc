@@ -147,7 +147,7 @@ void Core::Impl::OnWatchEvent(WatchEvent& event) {
     case Watched::kClaim:
     case Watched::kVolume:
     case Watched::kStorageClass:
-      objects_.SetVolume(event.kind, event.object, event.gone);
+      objects_.SetVolume(event.kind, event.object, event.gone, now_.at);
       rounds_.VolumesChanged();
       break;
   }
@@ -273,7 +273,7 @@ void Core::Impl::OnSuccess(Entry& entry, const Write& write, Json object) {
       OnBound(entry, write);
       break;
     case WriteKind::kSelectNode:
-      objects_.SetVolume(Watched::kClaim, object, false);
+      objects_.SetVolume(Watched::kClaim, object, false, now_.at);
       break;
     case WriteKind::kEvict:
       OnEvicted(entry, write);
@@ -415,6 +415,7 @@ Effects Core::Impl::Step(const CoreNow& now) {
   // What the leader before carried out until it ended is all that has been decided.
   if (!std::exchange(decides_, true)) view_.BookAsSeen();
   teams_.Settle();
+  if (objects_.RetryVolumes(now.at)) rounds_.VolumesChanged();
   queue_.AddDue(now.at);
   if (view_.Flush()) queue_.RequestRound();
   ReconcileQueued();
@@ -433,7 +434,7 @@ Effects Core::Impl::Step(const CoreNow& now) {
 Instant Core::Impl::Next() const {
   if (!synced_) return kNever;
   if (!inbox_.empty()) return now_.at;
-  return std::min({queue_.next(), rounds_.next(now_.at), teams_.next()});
+  return std::min({queue_.next(), rounds_.next(now_.at), teams_.next(), objects_.next_retry()});
 }
 
 CoreCounts Core::Impl::Counts() const {

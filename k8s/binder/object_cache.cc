@@ -203,9 +203,9 @@ void ObjectCache::SetPriorityClass(const Json& object, bool gone) {
   queue_.RequestRound();
 }
 
-void ObjectCache::SetVolume(Watched kind, const Json& object, bool gone) {
+void ObjectCache::SetVolume(Watched kind, const Json& object, bool gone, Instant now) {
   if (kind == Watched::kClaim) {
-    gone ? volumes_.RemoveClaim(object) : volumes_.SetClaim(object);
+    gone ? volumes_.RemoveClaim(object) : volumes_.SetClaim(object, now);
   } else if (kind == Watched::kStorageClass) {
     gone ? volumes_.RemoveClass(object) : volumes_.SetClass(object);
   } else {
@@ -264,7 +264,7 @@ void ObjectCache::UpdateGang(const Entry& entry) {
   const GpuPod* gpu = nullptr;
   if (entry.share && !entry.share->deleting) {
     gpu = &entry.share->gpu;
-  } else if (entry.pod && !entry.pod->deleting) {
+  } else if (entry.pod && !entry.pod->deleting && !tombstones_.Has(entry.pod->owner)) {
     gpu = &entry.pod->gpu;
   }
   std::string gang;

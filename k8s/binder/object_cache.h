@@ -77,7 +77,11 @@ class ObjectCache {
   bool HasGone(const std::string& uid) const { return tombstones_.Has(uid); }
 
   void SetPriorityClass(const Json& object, bool gone);
-  void SetVolume(Watched kind, const Json& object, bool gone);  // kClaim, kVolume, kStorageClass
+  // kClaim, kVolume, kStorageClass.
+  void SetVolume(Watched kind, const Json& object, bool gone, Instant now);
+  // Provisioners may try nodes again that they gave up. True: for some claim they may.
+  bool RetryVolumes(Instant now) { return volumes_.Retry(now); }
+  Instant next_retry() const { return volumes_.next_retry(); }
 
   void SetQuota(const Json& object, bool gone);
 

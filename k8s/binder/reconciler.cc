@@ -299,7 +299,8 @@ bool Reconciler::SendStatus(const Entry& entry, const Pod* child) {
                       .reason = p_.reasons.shown(key),
                       .resize = p_.resizes.WhyNot(key)};
   const bool bound = child != nullptr && !child->node.empty();
-  if (p_.assumed.HasPlace(key) && (bound || !rejected)) {
+  // That of a pod from before is none of its own.
+  if (bound ? p_.assumed.HasPlace(key) : facts.assumed) {
     facts.placement = p_.assumed.PlaceOf(key);
   } else if (bound) {
     facts.placement = child->placement;

@@ -45,6 +45,12 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
     }
   }
   if (resized) {
+    // The team that had it before gets nothing of its growth.
+    view_.SetTeam(key, entry.request().team);
+    if (!places_.HasPlace(key)) {
+      waiting_.insert(key);
+      return std::nullopt;
+    }
     const auto grown = Resize(key, Most(*resized, places_.PlaceOf(key)));
     if (!grown) resized = tl::unexpected(grown.error());
   }

@@ -55,7 +55,11 @@ bool Rounds::Withdraw(const std::string& key) {
 }
 
 void Rounds::VolumesChanged() {
-  for (const std::string& key : claimants_) p_.queue.Add(key);
+  for (const std::string& key : claimants_) {
+    p_.queue.Add(key);
+    // It may be allowed on other nodes now.
+    if (IsWaiting(key)) p_.queue.RequestRound();
+  }
 }
 
 void Rounds::PodBound(int32_t priority) {
@@ -225,6 +229,7 @@ void Rounds::Run(Instant now) {
       p_.queue.Add(key);
     }
   }
+  StopEndedPreemptions();
   // Who was tried before one of whom a node was kept may fit there now.
   const bool freed = std::any_of(before.begin(), before.end(), [&](const auto& kept) {
     // That of a preemption is kept until the victims have gone, if it is needed still.
@@ -233,7 +238,6 @@ void Rounds::Run(Instant now) {
                         [&](const auto& r) { return r.holder == kept.holder; });
   });
   if (freed) p_.queue.RequestRound();
-  StopEndedPreemptions();
   SetRefused(round.refused, needs);
   for (const devmgr::Proposal& proposal : round.proposals) Preempt(proposal);
   for (const auto& [pod, preemption] : preemptions_.all()) {

@@ -15,14 +15,18 @@ constexpr std::string_view kSelectedNodePointer =
 // Of classes whose volumes an administrator makes.
 constexpr std::string_view kNoProvisioner = "kubernetes.io/no-provisioner";
 
+// What a provisioner lacked on a node may be there later.
+constexpr Duration kTryNodeAgain = std::chrono::minutes(1);
+
 NodeTerm OnNode(const char* op, const std::string& node) {
   return {{}, {{"metadata.name", op, {node}}}};
 }
 
 }  // namespace
 
-void Volumes::SetClaim(const Json& object) {
-  Claim& claim = claims_[NameOf(object).Text()];
+void Volumes::SetClaim(const Json& object, Instant now) {
+  const std::string name = NameOf(object).Text();
+  Claim& claim = claims_[name];
   // A watch's event from before the answer to a write takes nothing back.
   std::string version = ResourceVersionOf(object);
   if (IsOlderVersion(version, claim.version)) return;
@@ -31,9 +35,23 @@ void Volumes::SetClaim(const Json& object) {
   claim.storage_class = TextAt(object, "spec/storageClassName");
   std::string selected = TextAt(object, kSelectedNodePointer);
   // A provisioner that cannot make the volume there takes the annotation back.
-  if (selected.empty() && !claim.selected.empty()) claim.failed_on = claim.selected;
+  if (selected.empty() && !claim.selected.empty()) {
+    claim.failed_on = claim.selected;
+    claim.retry_at = now + kTryNodeAgain;
+    retries_.emplace(claim.retry_at, name);
+  }
   claim.selected = std::move(selected);
   if (!claim.volume.empty()) claim.failed_on.clear();
+}
+
+bool Volumes::Retry(Instant now) {
+  bool any = false;
+  while (!retries_.empty() && retries_.begin()->first <= now) {
+    const auto found = claims_.find(retries_.extract(retries_.begin()).value().second);
+    if (found == claims_.end() || found->second.retry_at > now) continue;
+    any |= !std::exchange(found->second.failed_on, "").empty();
+  }
+  return any;
 }
 
 void Volumes::RemoveClaim(const Json& claim) { claims_.erase(NameOf(claim).Text()); }

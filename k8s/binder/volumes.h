@@ -4,11 +4,14 @@
 #define BATON_K8S_BINDER_VOLUMES_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "k8s/api/object.h"
 #include "k8s/binder/node_filter.h"
 
@@ -19,7 +22,7 @@ inline constexpr std::string_view kSelectedNode = "volume.kubernetes.io/selected
 
 class Volumes {
  public:
-  void SetClaim(const Json& claim);
+  void SetClaim(const Json& claim, Instant now);
   void RemoveClaim(const Json& claim);
   void SetVolume(const Json& volume);
   void RemoveVolume(const Json& volume);
@@ -28,9 +31,13 @@ class Volumes {
 
   // The needs of a pod of that namespace with what its claims say; `claims` is empty then. A claim
   // that waits for its first consumer allows the nodes that its class does: once its provisioner
-  // was told of a node only that one, and where it has just given up on a node, all others.
+  // was told of a node only that one, and for a minute after it gave up on a node all others.
   // kNotFound, kUnavailable: a sentence for its user.
   Result<PodNeeds> Resolve(const std::string& name_space, const PodNeeds& needs) const;
+
+  // Some provisioner may try the node again that it gave up. To be called at next_retry().
+  bool Retry(Instant now);
+  Instant next_retry() const { return retries_.empty() ? kNever : retries_.begin()->first; }
 
   // What is missing before such a pod, which Resolve() lets go there, can be bound to `node`.
   struct Missing {
@@ -46,7 +53,8 @@ class Volumes {
     std::string volume;  // empty: not bound
     std::string storage_class;
     std::string selected;   // node
-    std::string failed_on;  // the last node that its provisioner has given up
+    std::string failed_on;  // the node that its provisioner gave up last
+    Instant retry_at{};     // and until when it counts
   };
   struct Class {
     bool waits = false;  // for the first consumer
@@ -57,7 +65,8 @@ class Volumes {
   Result<std::vector<std::vector<NodeTerm>>> TermsOf(const std::string& name,
                                                      const Claim& claim) const;
 
-  std::map<std::string, Claim> claims_;  // by "namespace/claim"
+  std::map<std::string, Claim> claims_;                // by "namespace/claim"
+  std::set<std::pair<Instant, std::string>> retries_;  // of claims whose provisioner gave up
   std::map<std::string, std::vector<NodeTerm>> volumes_;
   std::map<std::string, Class> classes_;
 };

@@ -551,6 +551,55 @@ TEST_F(CoreVolumes, ProvisionerThatGivesUpOnANodeGetsAnother) {
   EXPECT_TRUE(world_.IsBound("p"));
 }
 
+TEST_F(CoreVolumes, NodeThatAProvisionerGaveUpIsTriedAgainWhereThereIsNoOther) {
+  Class("standard", "ebs.csi.aws.com");
+  Claim("data", "standard");
+  world_.AddPod("p", {{"baton.dev/gpu-share", "30"}}, {}, With("data"));
+  ASSERT_TRUE(world_.Settle());
+  const std::string first = Selected("data");
+  world_.Cordon(first == "n1" ? "n2" : "n1", true);
+  ASSERT_TRUE(world_.Settle());
+  const Instant given_up = world_.now().at;
+  world_.Patch(
+      kClaimsOfWorld, "data",
+      {{"metadata", {{"annotations", {{"volume.kubernetes.io/selected-node", nullptr}}}}}});
+  EXPECT_TRUE(world_.Settle(std::chrono::seconds(50)) || Selected("data").empty());
+  ASSERT_TRUE(world_.Settle());
+  EXPECT_EQ(Selected("data"), first);
+  EXPECT_GE(world_.now().at - given_up, std::chrono::seconds(59));
+  Provision("data");
+  ASSERT_TRUE(world_.Settle());
+  EXPECT_TRUE(world_.IsBound("p"));
+}
+
+TEST_F(CoreVolumes, NothingGoesToAGpuOfWhichItsNodeTellsNoMore) {
+  Class("standard", "ebs.csi.aws.com");
+  Claim("data", "standard");
+  world_.Cordon("n1", true);
+  world_.AddShare("there", {{"request", "30"}});
+  // It has a place, and waits there for its volume.
+  world_.AddShare("s", {{"request", "30"}}, With("data"));
+  ASSERT_TRUE(world_.Settle());
+  ASSERT_EQ(Selected("data"), "n2");
+  ASSERT_FALSE(world_.IsBound("s"));
+  const Json known = *world_.Get(resources::kGpuNodes, "n2");
+  Json unknown = known;
+  unknown.erase("status");
+  world_.Put(resources::kGpuNodes, unknown);
+  ASSERT_TRUE(world_.Settle());
+  // Its pod is made anew, and where it goes is decided anew.
+  world_.Patch(resources::kSharePods, "s",
+               {{"spec", {{"template", {{"spec", {{"hostname", "other"}}}}}}}});
+  ASSERT_TRUE(world_.Settle());
+  world_.Reap();
+  Provision("data");
+  ASSERT_TRUE(world_.Settle());
+  EXPECT_FALSE(world_.IsBound("s"));
+  world_.Put(resources::kGpuNodes, known);
+  ASSERT_TRUE(world_.Settle());
+  EXPECT_TRUE(world_.IsBound("s"));
+}
+
 // The watch may still have to show what was before the answer to the binder's own write.
 TEST(Volumes, EventFromBeforeTheAnswerToAWriteTakesNothingBack) {
   const auto claim = [](const char* version, const char* node) {
@@ -567,13 +616,20 @@ TEST(Volumes, EventFromBeforeTheAnswerToAWriteTakesNothingBack) {
                     {"volumeBindingMode", "WaitForFirstConsumer"}});
   PodNeeds needs;
   needs.claims = {"data"};
-  volumes.SetClaim(claim("7", ""));
-  volumes.SetClaim(claim("9", "n1"));
-  volumes.SetClaim(claim("8", ""));
+  const Instant now(std::chrono::seconds(1'000));
+  volumes.SetClaim(claim("7", ""), now);
+  volumes.SetClaim(claim("9", "n1"), now);
+  volumes.SetClaim(claim("8", ""), now);
   EXPECT_EQ(volumes.MissingOn("n1", "team", needs).claim, "data");
   EXPECT_FALSE(volumes.MissingOn("n1", "team", needs).tell);
-  volumes.SetClaim(claim("10", ""));
+  EXPECT_EQ(volumes.next_retry(), kNever);
+  volumes.SetClaim(claim("10", ""), now);
   EXPECT_TRUE(volumes.MissingOn("n1", "team", needs).tell) << "its provisioner has given up";
+  EXPECT_EQ(volumes.Resolve("team", needs)->terms.size(), 1u) << "not there";
+  EXPECT_EQ(volumes.next_retry(), now + std::chrono::minutes(1));
+  EXPECT_FALSE(volumes.Retry(now + std::chrono::seconds(59)));
+  EXPECT_TRUE(volumes.Retry(now + std::chrono::minutes(1)));
+  EXPECT_TRUE(volumes.Resolve("team", needs)->terms.empty()) << "there again";
 }
 
 TEST_F(CoreVolumes, ClassWithoutAProvisionerSaysWhatToDo) {

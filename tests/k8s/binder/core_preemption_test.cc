@@ -305,6 +305,29 @@ TEST(CorePreemption, FailedPreemptionKeepsNoNode) {
   EXPECT_TRUE(world.IsBound("other"));
 }
 
+TEST(CorePreemption, NobodyOfAGangGoesForAnotherOfIt) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddNode("n1", 2);
+  world.AddShare("low", {{"request", "40"}, {"gang", {{"name", "g"}, {"size", 2}}}});
+  world.AddShare("high", {{"request", "60"}, {"gang", {{"name", "g"}, {"size", 2}}}},
+                 {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("low"));
+  ASSERT_TRUE(world.IsBound("high"));
+  // One of it ends and comes back, and something else has its room.
+  world.AddPod("other", {{"baton.dev/gpu-share", "60"}}, {}, {{"priorityClassName", "high"}});
+  world.Delete(resources::kPods, "high");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(world.Settle());
+    world.Reap();
+  }
+  EXPECT_TRUE(world.IsBound("low"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(CorePreemption, PriorityClassCreatedLaterCounts) {
   World world(1, Options());
   world.AddNode("n1", 1);

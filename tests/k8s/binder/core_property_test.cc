@@ -26,6 +26,20 @@ TEST(CoreProperty, EveryLawHoldsInEveryWorld) {
   EXPECT_GT(displaced, worlds / 4) << "the worlds are too easy";
 }
 
+// Worlds that broke a law once.
+TEST(CoreProperty, WhatOnceBrokeALawDoesSoNoMore) {
+#ifdef BATON_SANITIZED
+  constexpr uint64_t kSeeds[] = {305, 7194};
+#else
+  constexpr uint64_t kSeeds[] = {303, 305, 1456, 1948, 3035, 3646, 5190, 7194, 20088, 20090, 20124};
+#endif
+  for (const uint64_t seed : kSeeds) {
+    const Verdict verdict = RunWorld(Plan::Of(seed));
+    EXPECT_TRUE(verdict.ok()) << verdict.broken.law << ": " << verdict.broken.text << "; seed "
+                              << seed;
+  }
+}
+
 TEST(ClusterWorld, SameSeedIsTheSameWorld) {
   const Verdict one = RunWorld(Plan::Of(7));
   const Verdict two = RunWorld(Plan::Of(7));

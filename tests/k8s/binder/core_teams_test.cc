@@ -153,6 +153,47 @@ TEST(CoreTeams, PodThatNamesAnotherTeamCountsThere) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+TEST(CoreTeams, GrowthThatComesWithAnotherTeamIsNoneOfTheOldOnes) {
+  World world(1, Options());
+  world.AddNode("n1", 2);
+  world.Put(resources::kTeams, TeamOf("a", "a", {{"ceiling", {{"gpus", "600m"}}}}));
+  world.AddShare("s", {{"request", "50"}, {"team", "a"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("s"));
+  world.after_step = [&](const Effects&) {
+    for (const auto& [name, pod] : world.core().cluster().pods()) {
+      if (pod.request.team != "a") continue;
+      EXPECT_LE(pod.placement.vgpus.at(0).fit.share.millionths(), 600'000u);
+    }
+  };
+  world.Patch(resources::kSharePods, "s",
+              {{"spec", {{"gpu", {{"team", "b"}, {"request", "80"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  const devmgr::PlacedPod& pod = *world.core().cluster().Find("team/s");
+  EXPECT_EQ(pod.request.team, "b");
+  EXPECT_EQ(pod.placement.vgpus.at(0).fit.share, policy::Share(800'000));
+}
+
+TEST(CoreTeams, TeamThatIsGoneStaysGoneThoughItsStatusWasBeingWritten) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  ASSERT_TRUE(world.Settle());
+  // The answer to the write of its status comes after it has gone.
+  for (int turn = 0; turn < 60; ++turn) {
+    world.Put(resources::kTeams, TeamOf("a", "a", {{"ceiling", {{"gpus", "100m"}}}}));
+    for (int i = 0; i < turn; ++i) world.Tick();
+    world.Delete(resources::kTeams, "a");
+    ASSERT_TRUE(world.Settle());
+    const std::string name = fmt::format("s{}", turn);
+    world.AddShare(name, {{"request", "50"}, {"team", "a"}});
+    ASSERT_TRUE(world.Settle());
+    ASSERT_TRUE(world.IsBound(name)) << turn;
+    world.Delete(resources::kSharePods, name);
+    ASSERT_TRUE(world.Settle());
+    world.Reap();
+  }
+}
+
 TEST(CoreTeams, TeamThatDoesNotAgreeWithTheOthersIsNotInForce) {
   World world(1, Options());
   world.AddNode("n1", 2);

@@ -278,6 +278,23 @@ TEST(CorePlacement, PodIsResizedOnceItsNodesGpusAreKnownAgain) {
   }
 }
 
+TEST(CorePlacement, NewSharePodOfANameDoesNotSayThePlaceOfTheOldOnesPod) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("s", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.IsBound("s"));
+  world.Delete(resources::kSharePods, "s");
+  world.AddShare("s", {{"request", "20"}});
+  // The old one's pod ends slowly.
+  static_cast<void>(world.Settle(std::chrono::seconds(20)));
+  EXPECT_EQ(StatusText(world, "s", "phase"), "Pending");
+  EXPECT_EQ(StatusText(world, "s", "placement"), "");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("s"));
+}
+
 // Who follows the leader knew the pod at its size before, and a pod that ends asks for nothing
 // more.
 TEST(CorePlacement, StandbyBooksPodsAtTheSizesThatTheLeaderGaveThem) {

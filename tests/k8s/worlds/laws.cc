@@ -71,6 +71,7 @@ void Laws::Restarted() {
   before_.clear();
   preempting_.clear();
   teams_told_.clear();
+  shares_told_.clear();
   teams_ = {};
 }
 
@@ -168,6 +169,9 @@ void Laws::AfterStep(const Effects& effects) {
     known = teams_told_.erase(known);
   }
   teams_.Settle();
+  for (const auto& [name, share] : world_.leader().Told(Watched::kSharePod)) {
+    shares_told_.insert(UidOf(share));
+  }
   CheckBooks();
   std::set<std::string> placed;  // now, by a decision
   const auto& told = world_.leader().Told(Watched::kPod);
@@ -295,7 +299,8 @@ void Laws::CheckGangs(const std::set<std::string>& placed) {
       look(name, share, phase == "Succeeded" || phase == "Failed");
     }
     for (const auto& [name, pod] : world_.leader().Told(Watched::kPod)) {
-      // One whose SharePod has not been told yet stands for it.
+      // One whose SharePod has not been told yet stands for it; of one that is gone, none is left.
+      if (shares_told_.contains(TextAt(pod, "metadata/ownerReferences/0/uid"))) continue;
       if (!world_.leader().Told(Watched::kSharePod).contains(name)) look(name, pod, HasEnded(pod));
     }
     if (members < size) {
