@@ -316,14 +316,14 @@ TEST(CorePreemption, NobodyOfAGangGoesForAnotherOfIt) {
   ASSERT_TRUE(world.IsBound("low"));
   ASSERT_TRUE(world.IsBound("high"));
   // One of it ends and comes back, and something else has its room.
-  world.AddPod("other", {{"baton.dev/gpu-share", "60"}}, {}, {{"priorityClassName", "high"}});
   world.Delete(resources::kPods, "high");
-  ASSERT_TRUE(world.Settle());
-  world.Reap();
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(world.Settle());
+  world.AddPod("other", {{"baton.dev/gpu-share", "80"}}, {}, {{"priorityClassName", "high"}});
+  for (int i = 0; i < 4; ++i) {
+    static_cast<void>(world.Settle(std::chrono::seconds(30)));
     world.Reap();
   }
+  ASSERT_TRUE(world.IsBound("other"));
+  EXPECT_FALSE(world.IsBound("high"));
   EXPECT_TRUE(world.IsBound("low"));
   EXPECT_EQ(world.wrong(), "");
 }
