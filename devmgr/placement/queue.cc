@@ -384,8 +384,11 @@ class Rounds {
     displace.spared = &spared;
     displace.avoided = &nodes;
     displace.decisions = options_.decisions;
+    // A part of a GPU's memory, or a whole GPU, may be more than it asks for in numbers: beyond the
+    // guarantee it would have to go again at once.
     if (auto found = Reclaim(cluster_, modes_, ledger_, request, displace);
-        found && IsAllowed(request, *found)) {
+        found && IsAllowed(request, *found) &&
+        ledger_.Entitled(unit.team(), TakenBy(found->placement))) {
       return Proposal{request.name, true, *std::move(found)};
     }
     const PodTest unprotected = ledger_.Unprotected(unit.team());

@@ -20,8 +20,8 @@ Json EvictionOf(const ObjectName& name, const std::string& uid) {
 }
 
 // So late a watch may be with a SharePod whose child has been seen. Kubernetes' own collector
-// deletes children of SharePods that are gone too.
-constexpr Duration kOwnerUnseen = std::chrono::seconds(30);
+// deletes children of SharePods that are gone within seconds, and asks the API server before.
+constexpr Duration kOwnerUnseen = std::chrono::minutes(10);
 
 // What a pod's limits say of Baton's own resources. Others may be added to a pod by others.
 std::pair<uint64_t, uint64_t> LimitsOf(const std::map<std::string, uint64_t>& resources) {

@@ -580,7 +580,6 @@ void Laws::CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes)
   const Wish& wish = waiter.wish;
   const Pods all = All();
   const Guarantees guarantees(teams_.quotas().all(), all);
-  const Sum more = SumOf(wish.request);
   const Sum most = MostOf(wish.request, nodes);
   if (!wish.gang.empty()) {
     size_t members = 0;
@@ -618,7 +617,8 @@ void Laws::CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes)
           !guarantees.Protected(pod->request.name, wish.team)) {
         lower.push_back(pod);
       }
-      if (guarantees.Reclaimable(*pod, wish.team, more)) borrowed.push_back(pod);
+      // What it takes must be guaranteed: beyond that it would have to go again.
+      if (guarantees.Reclaimable(*pod, wish.team, most)) borrowed.push_back(pod);
     }
     const auto would_fit = [&](const Pods& gone) {
       return !gone.empty() && Fits(wish, node, On(all, node.name, gone), Near(wish, all, gone)) &&
