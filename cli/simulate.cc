@@ -240,6 +240,12 @@ void PrintJson(const Simulation& s) {
                     {"busy", Percent(row.got.used, length)},
                     {"wait", WaitsJson(row.got.waits)},
                     {"handoffs_per_s", PerSecond(row.got.grants, length)}});
+    if (row.spec.latency == Duration(0)) continue;
+    const scheduler::LatencyMet& met = row.got.met;
+    pods.back()["latency"] = {{"asked_ms", Milliseconds(row.spec.latency)},
+                              {"waits", met.waits},
+                              {"late", met.late},
+                              {"ahead", met.ahead}};
   }
   nlohmann::ordered_json priorities = nlohmann::ordered_json::array();
   for (const PriorityRow& row : ByPriority(s)) {
@@ -341,6 +347,7 @@ A workload:
   count = 3                  # web-1, web-2, web-3
   request = 10
   priority = "high"
+  latency = "20ms"           # begins so soon within its request; optional
   kernel = "500us"
   burst = "5ms"              # GPU time of work that comes together ...
   period = "200ms"           # ... every 200ms; or pause: from its end to the next

@@ -98,6 +98,7 @@ class Reader {
     policy::Share request;
     policy::Share limit;
     std::string priority = "normal";
+    Duration latency{0};
     Duration period{0};
     Duration stop{0};
     Text("name", pod.name);
@@ -106,6 +107,7 @@ class Reader {
     Share("request", request);
     Share("limit", limit);
     Text("priority", priority);
+    Time("latency", latency, policy::kLatencyMin);
     Time("kernel", pod.kernel, microseconds(1));
     Time("long_kernel", pod.long_kernel, microseconds(1));
     Number("long_every", long_every, 2, kLongEveryMax);
@@ -130,6 +132,10 @@ class Reader {
     auto level = spec::ParsePriority(priority);
     if (!level) return Complain(table_->get("priority")->source(), level.error().message);
     auto spec = spec::ShareFrom(request, limit, *level);
+    if (spec) {
+      spec->latency = latency;
+      spec = policy::Validated(*spec);
+    }
     if (!spec) return Complain(here, spec.error().message);
     pod.spec = *spec;
     pod.processes = static_cast<uint32_t>(processes);

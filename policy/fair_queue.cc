@@ -6,6 +6,14 @@
 #include "base/check.h"
 
 namespace baton::policy {
+namespace {
+
+// A gang can seldom go when it is picked.
+Duration LatencyOf(const QueuedPod& pod) {
+  return pod.claims == Claims::kAlways ? pod.spec.latency : Duration(0);
+}
+
+}  // namespace
 
 Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims,
                     Instant limit_full_at) {
@@ -26,6 +34,7 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims,
   fluid_.Add(slot);
   guarantee_.Add(slot, id, claims == Claims::kNever ? Share(0) : spec.request,
                  claims != Claims::kWhenRanked);
+  deadlines_.Set(slot, id, order_ == nullptr ? LatencyOf(pod) : Duration(0));
   return slot;
 }
 
@@ -38,6 +47,7 @@ void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
   pod.spec = spec;
   guarantee_.SetRequest(slot, pod.claims == Claims::kNever ? Share(0) : spec.request);
   fluid_.Update(slot);
+  deadlines_.Set(slot, pod.id, order_ == nullptr ? LatencyOf(pod) : Duration(0));
   if (was_waiting) Line(slot, true, burst);
 }
 
@@ -48,6 +58,7 @@ void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {
 void FairQueue::Remove(Slot slot) {
   SetActive(slot, false);
   guarantee_.Remove(slot);
+  deadlines_.Remove(slot);
   free_.push_back(slot);
 }
 
@@ -60,8 +71,14 @@ void FairQueue::SetActive(Slot slot, bool active) {
   fluid_.SetActive(slot, active);
 }
 
-void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from) {
+void FairQueue::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from,
+                           const WaitsSince& since) {
   BATON_CHECK(fluid_.active(slot) && Nanos(burst) > 0);
+  if (waiting) {
+    deadlines_.Wait(slot, since, guarantee_.RateOf(slot));
+  } else {
+    deadlines_.Leave(slot);
+  }
   if (pods_[slot].claims != Claims::kWhenRanked) guarantee_.SetWaiting(slot, waiting, burst, from);
   Line(slot, waiting, burst);
 }
@@ -74,6 +91,7 @@ void FairQueue::SetWork(Slot slot, bool has, Duration burst) {
 void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
   QueuedPod& pod = pods_[slot];
   throttled_.Erase(slot);
+  deadlines_.SetLimited(slot, false);
   if (pod.waiting != waiting && pod.spec.priority == Priority::kHigh) {
     const auto by_id = [this](Slot a, Slot b) { return pods_[a].id < pods_[b].id; };
     const auto at = std::lower_bound(high_.begin(), high_.end(), slot, by_id);
@@ -96,13 +114,21 @@ void FairQueue::Charge(Slot slot, Duration held, Instant now) {
   BATON_CHECK(fluid_.active(slot));
   if (order_ != nullptr) order_->Charged(pod.id, held);
   guarantee_.Charge(slot, held);
+  deadlines_.Charge(slot, held, now, guarantee_.RateOf(slot), guarantee_.LongestHold());
   pod.bucket.Charge(pod.RateOver(options_.limit_window), held, now);
   if (pod.waiting) Line(slot, true, fluid_.burst(slot));  // even if it was at its limit
   fluid_.Charge(slot, held);
 }
 
 std::optional<Slot> FairQueue::Pick(Instant now) {
-  Unthrottle(now);
+  // Those whose refill has come wait with the others.
+  fluid_.Settle();
+  while (!throttled_.empty() && throttled_.top_key() <= Nanos(now)) {
+    const Slot slot = throttled_.top();
+    const Duration burst = fluid_.burst(slot);
+    Line(slot, true, burst);
+    if (pods_[slot].claims != Claims::kWhenRanked) guarantee_.SetWaiting(slot, true, burst);
+  }
   while (order_ == nullptr) {
     const auto behind = guarantee_.Behind();
     if (!behind) break;
@@ -117,6 +143,12 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
       ranked_, now, [this](Slot slot) { return guarantee_.MustGo(slot); },
       [this](Slot a, Slot b) { return guarantee_.GoesBefore(a, b); });
   if (ranked) return ranked;
+  if (!deadlines_.waiting().empty()) {
+    const auto early = FirstOf(
+        deadlines_.waiting(), now, [&](Slot slot) { return deadlines_.Within(slot, now); },
+        [this](Slot a, Slot b) { return deadlines_.GoesBefore(a, b); });
+    if (early) return early;
+  }
   const auto urgent = FirstOf(
       high_, now, [this](Slot slot) { return Urgent(slot); },
       [this](Slot a, Slot b) { return fluid_.finish(a) < fluid_.finish(b); });
@@ -124,16 +156,6 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
   while (true) {
     const auto first = order_ == nullptr ? fluid_.First() : fluid_.FirstBy(*order_);
     if (!first || Allowed(*first, now)) return first;
-  }
-}
-
-void FairQueue::Unthrottle(Instant now) {
-  fluid_.Settle();
-  while (!throttled_.empty() && throttled_.top_key() <= Nanos(now)) {
-    const Slot slot = throttled_.top();
-    const Duration burst = fluid_.burst(slot);
-    Line(slot, true, burst);
-    if (pods_[slot].claims != Claims::kWhenRanked) guarantee_.SetWaiting(slot, true, burst);
   }
 }
 
@@ -215,6 +237,7 @@ bool FairQueue::Allowed(Slot slot, Instant now) {
   // It cannot be given what it is owed. More than its next hold it would keep for ever, and the
   // others, whose lags are the mirror of it, would drift ahead without bound.
   fluid_.CapLag(slot, Duration(need));
+  deadlines_.SetLimited(slot, true);
   throttled_.Insert(slot, Nanos(now + rate.TimeFor(need - level)), pod.id.value);
   return false;
 }

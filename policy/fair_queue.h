@@ -6,12 +6,14 @@
 // go; of the others who wait go first, in this order:
 //
 //   those far below their *request*
+//   those with a latency, within their requests, by the earliest deadline (policy/deadlines.h)
 //   those of high priority, within their burst
 //   the one that comes first by its fair share
 //
-// Pick and Charge cost O(log n), amortised, plus the number of high-priority pods that wait. A pod
-// that becomes active or inactive costs O(n log n), because the entitlements of all others change.
-// Pure: reads no clock and draws no random numbers; ties break by pod id. Not thread safe.
+// Pick and Charge cost O(log n), amortised, plus the number of pods that wait and have high
+// priority or a latency. A pod that becomes active or inactive costs O(n log n), because the
+// entitlements of all others change. Pure: reads no clock and draws no random numbers; ties break
+// by pod id. Not thread safe.
 #ifndef BATON_POLICY_FAIR_QUEUE_H_
 #define BATON_POLICY_FAIR_QUEUE_H_
 
@@ -22,6 +24,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/deadlines.h"
 #include "policy/fluid_queue.h"
 #include "policy/guarantee.h"
 #include "policy/indexed_heap.h"
@@ -44,7 +47,8 @@ struct FairQueueOptions {
   // everybody else, whatever their shares and priorities (policy/guarantee.h). Shorter keeps
   // requests more closely, and takes more decisions out of the fair share's hands.
   Duration guarantee_bound = std::chrono::milliseconds(100);
-  // For experiments: makes the order in which pods go instead; each Pick then costs O(n).
+  // For experiments: makes the order in which pods go instead; each Pick then costs O(n), and
+  // nobody has a latency.
   MakePickOrder order = nullptr;
 };
 
@@ -83,8 +87,9 @@ class FairQueue {
 
   // Whether the pod takes part in Pick, and the held time it is predicted to need next (> 0): the
   // `burst` of its finish time. Needs an active pod. One that comes from a pause goes in
-  // time for its request to be kept.
-  void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});
+  // time for its request to be kept. `since` counts for one with a latency.
+  void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {},
+                  const WaitsSince& since = {});
   bool waiting(Slot slot) const { return pods_[slot].waiting; }
 
   // Whether a pod whose claims are kWhenRanked has work, and its predicted next hold (> 0). It
@@ -133,6 +138,7 @@ class FairQueue {
 
   const ShareSpec& spec(Slot slot) const { return pods_[slot].spec; }
   // The accounts, to be read.
+  const Deadlines& deadlines() const { return deadlines_; }
   const FluidQueue& fluid() const { return fluid_; }
   const Guarantee& requests() const { return guarantee_; }
 
@@ -145,8 +151,6 @@ class FairQueue {
   int64_t Needed(Slot slot) const;
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
-  // Lets those wait with the others whose refill has come.
-  void Unthrottle(Instant now);
   // Of `pods`, which wait, those that `must` and are within their limits: the one that goes before
   // the others.
   template <class Must, class Before>
@@ -157,6 +161,7 @@ class FairQueue {
   std::vector<QueuedPod> pods_;
   FluidQueue fluid_;  // who waits and is not at its limit is queued there
   Guarantee guarantee_;
+  Deadlines deadlines_;
   std::vector<Slot> free_;
   std::vector<Slot> high_;    // waiting high-priority pods, ordered by pod id
   std::vector<Slot> ranked_;  // waiting pods whose claims are kWhenRanked

@@ -87,8 +87,11 @@ class Guarantee {
   // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
   bool MustGo(Slot slot) const { return FarBehind(slot) || IsDue(slot); }
   bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
-  // M.
+  // M, and the longest hold of late.
   Duration MostBehind() const { return Duration(Limit()); }
+  Duration LongestHold() const { return Duration(limit_longest_ns_); }
+  // What the pod's request is, scaled down where all of them sum to more than the whole.
+  Share RateOf(Slot slot) const { return Rate(accounts_[slot]); }
   // Of two that are too far behind: whether `a` has the earlier deadline.
   bool GoesBefore(Slot a, Slot b) const { return Deadline(a) < Deadline(b); }
   void Prefetch(Slot slot) const { __builtin_prefetch(&accounts_[slot], 1); }

@@ -115,7 +115,15 @@ Share ShareOf(double gpus) { return Share(std::llround(gpus * kMillion)); }
 ShareSum SharesOf(double gpus) { return ShareSum(std::llround(gpus * kMillion)); }
 
 Result<ShareSpec> Validated(ShareSpec spec) {
+  if (spec.latency != Duration(0) && (spec.latency < kLatencyMin || spec.latency > kLatencyMax)) {
+    return Fail(ErrorCode::kInvalid, "the latency must be from 1ms to 60s");
+  }
   if (spec.priority == Priority::kIdle) {
+    if (spec.latency != Duration(0)) {
+      return Fail(ErrorCode::kInvalid,
+                  "a pod of idle priority has no latency: it waits while others have work; leave "
+                  "the latency out, or choose another priority");
+    }
     if (spec.request != Share(0)) {
       return Fail(ErrorCode::kInvalid,
                   "a pod of idle priority has no request: it runs only while no other pod of its "

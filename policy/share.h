@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/time.h"
 
 namespace baton::policy {
 
@@ -61,6 +62,8 @@ using ShareSum = Millionths<uint64_t>;
 inline constexpr uint32_t kMillion = 1'000'000;
 inline constexpr Share kWhole{kMillion};
 inline constexpr Share kShareMin{1'000};
+inline constexpr Duration kLatencyMin = std::chrono::milliseconds(1);
+inline constexpr Duration kLatencyMax = std::chrono::seconds(60);
 
 // A share of 12.5 % as 12.5, as 0.125, and as "12.5".
 constexpr double Percent(ShareSum share) { return static_cast<double>(share.millionths()) / 1e4; }
@@ -106,6 +109,9 @@ struct ShareSpec {
   Priority priority = Priority::kNormal;
   // Whose pod it is; matters only where teams have weights. Small and dense.
   uint32_t team = 0;
+  // Within its request the pod begins to hold so long after it began to wait (policy/deadlines.h);
+  // 0: it has no such wish. kLatencyMin to kLatencyMax; with a request alone.
+  Duration latency{0};
 
   friend bool operator==(const ShareSpec&, const ShareSpec&) = default;
 };

@@ -12,6 +12,9 @@ constexpr Duration kGrantGuess = std::chrono::microseconds(100);
 // No GPU needs longer to come to another process; a client may say what it likes.
 constexpr Duration kSwitchMost = std::chrono::milliseconds(1);
 
+// Drains differ, and threads wake up late.
+constexpr Duration kHandoverMargin = std::chrono::microseconds(500);
+
 // The 16th part of what is new counts.
 void Smooth(int64_t& mean, Duration sample, Duration most) {
   mean += (std::min(Nanos(sample), Nanos(most)) - mean) / 16;
@@ -39,6 +42,20 @@ void Forecast::Learn(uint32_t index, Duration held, Duration longest) {
     pod.burst_ns = std::max(measured, (3 * pod.burst_ns + measured) / 4);
     pod.usual_ns = pod.usual_ns == 0 ? measured : (3 * pod.usual_ns + measured) / 4;
   }
+}
+
+void Forecast::LearnOverrun(uint32_t index, Duration overrun) {
+  Pod& pod = roster_.pod(index);
+  const int64_t most = 10 * Nanos(options_.quota_max);  // as in Learn()
+  // A long kernel among short ones is remembered for some hundred tokens.
+  pod.overrun_ns =
+      std::max({std::min(Nanos(overrun), most), pod.overrun_ns - pod.overrun_ns / 64, int64_t{1}});
+}
+
+Duration Forecast::Handover(uint32_t index) const {
+  const int64_t overrun_ns = roster_.pod(index).overrun_ns;
+  const Duration drain = overrun_ns == 0 ? options_.backlog : Duration(overrun_ns);
+  return drain + drain / 4 + handoff() + 2 * grant() + kHandoverMargin;
 }
 
 Duration Forecast::ReckonBaseQuota() const {

@@ -18,6 +18,10 @@ class Forecast {
   // The pod's token is back, after it was held for this long, and for so long at most between two
   // decisions whether it goes on: what it will need next.
   void Learn(uint32_t pod, Duration held, Duration longest);
+  // A token of the pod that had ended was back so much later.
+  void LearnOverrun(uint32_t pod, Duration overrun);
+  // How long before the next one begins a token of the pod must end: its drain and the hand-off.
+  Duration Handover(uint32_t pod) const;
   // What the pod will hold when it is next granted, until another may go. The bound on everybody's
   // lag rests on this being no less than what comes: where the pod ran out of work before, about as
   // much again; a pod that never does is predicted its longest recent hold.

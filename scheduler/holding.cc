@@ -179,6 +179,8 @@ void Holding::Return() {
   if (pod.gang) measured = std::max(measured, turn_.now - token_.granted_at - token_.unwatched);
   line_.Charge(token_.pod, measured - token_.charged);
   forecast_.Learn(token_.pod, measured, std::max(token_.longest, measured - token_.renewed));
+  const Duration overrun = token_.granted_at + measured - token_.deadline;
+  if (overrun > Duration(0) && !token_.adopted) forecast_.LearnOverrun(token_.pod, overrun);
   if (measured > 2 * token_.quota + options_.quota_max) {
     turn_.Emit(Notice{Notice::Kind::kOverrun, pod.id, ClientId{}, measured - token_.quota});
   }
@@ -245,14 +247,17 @@ void Holding::EndAtOnce(Duration after) {
   members_.SendToAll();
 }
 
-// When one that waits since a pause must begin, as far as the holder's token may be cut for it;
-// kNever: there is none. What the holder has held is charged.
+// When one that waits since a pause, or by a latency, must begin, as far as the holder's token may
+// be cut for it; kNever: there is none. What the holder has held is charged.
 Instant Holding::DueAt() const {
+  if (roster_.pod(token_.pod).idle_priority()) return kNever;
   const Duration due = line_.queue().NextDue();
-  if (due == Duration::max() || roster_.pod(token_.pod).idle_priority()) return kNever;
+  const Instant ends = std::min(due == Duration::max() ? kNever : turn_.now + due,
+                                line_.EndForDeadline(token_.pod, token_.granted_at));
+  if (ends == kNever) return kNever;
   const Duration least = line_.LeastQuota(token_.pod);
   if (least == Duration::max()) return kNever;
-  return std::max({turn_.now, turn_.now + due, token_.granted_at + least});
+  return std::max({turn_.now, ends, token_.granted_at + least});
 }
 
 void Holding::EndForGang() {

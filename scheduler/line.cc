@@ -81,7 +81,9 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   demand_.SetResting(pod, rests);
   const Place to = PlaceOf(index);
   to.queue.SetActive(to.slot, active);
-  if (waits) to.queue.SetWaiting(to.slot, true, forecast_.Burst(index));
+  if (waits) {
+    to.queue.SetWaiting(to.slot, true, forecast_.Burst(index), {}, WaitsSince(index));
+  }
   if (pod.waiting_since != kNever) Want(index);
 }
 
@@ -144,6 +146,11 @@ void Line::Describe(uint32_t index, Instant now, bool requester_holds, PodStatus
   status.fluid = pod.idle_priority() && others ? policy::Share(0) : place.queue.Fluid(place.slot);
   status.lag = place.queue.Lag(place.slot);
   status.owed_of_request = place.queue.requests().Owed(place.slot);
+  status.met = pod.met;
+  status.burst = Duration(pod.burst_ns);
+  status.usual = Duration(pod.usual_ns);
+  status.overrun = Duration(pod.overrun_ns);
+  status.saturating = pod.saturating;
 }
 
 bool Line::Enter(uint32_t index) {
@@ -163,10 +170,10 @@ bool Line::Enter(uint32_t index) {
     place.queue.SetWork(place.slot, true, burst);
   } else if (pod.saturating || pod.idle_priority()) {
     // One that had more to do when its token ended does not come from a pause.
-    place.queue.SetWaiting(place.slot, true, burst);
+    place.queue.SetWaiting(place.slot, true, burst, {}, WaitsSince(index));
   } else {
     const Duration usual = pod.usual_ns != 0 ? Duration(pod.usual_ns) : burst;
-    place.queue.SetWaiting(place.slot, true, burst, {usual, forecast_.unheld()});
+    place.queue.SetWaiting(place.slot, true, burst, {usual, forecast_.unheld()}, WaitsSince(index));
   }
   Want(index);
   return true;
@@ -177,6 +184,7 @@ void Line::Leave(uint32_t index, bool holds) {
   if (pod.waiting_since == kNever) return;
   demand_.Count(pod, -1);
   pod.waited_ns += Nanos(turn_.now - pod.waiting_since);
+  if (holds) NoteWait(index);
   pod.waiting_since = kNever;
   wanting_.Erase(index);
   const Place place = PlaceOf(index);
@@ -186,6 +194,21 @@ void Line::Leave(uint32_t index, bool holds) {
     place.queue.SetWaiting(place.slot, false, forecast_.Burst(index));
   }
   if (!holds) Rest(index);
+}
+
+policy::WaitsSince Line::WaitsSince(uint32_t index) const {
+  return {roster_.pod(index).waiting_since, forecast_.unheld()};
+}
+
+// It is served: in time, or late.
+void Line::NoteWait(uint32_t index) {
+  const Duration latency = queue_.spec(index).latency;
+  if (latency == Duration(0)) return;
+  Pod& pod = roster_.pod(index);
+  ++pod.met.waits;
+  if (turn_.now - pod.waiting_since <= latency) return;
+  ++pod.met.late;
+  pod.met.ahead += queue_.deadlines().WasAhead(index) ? 1 : 0;
 }
 
 void Line::Wake(uint32_t pod) {
@@ -265,9 +288,20 @@ Duration Line::Quota(uint32_t index) const {
   return std::max(kQuotaLeast, std::min({wanted, options_.quota_max, allowed}));
 }
 
+Instant Line::EndForDeadline(uint32_t index, Instant granted_at) const {
+  const auto next = queue_.deadlines().Next(forecast_.Handover(index));
+  if (next.ends == kNever) return kNever;
+  // Who has an earlier one itself has first what it came for.
+  const bool earlier = queue_.deadlines().Deadline(index) < next.deadline;
+  return earlier ? std::max(next.ends, granted_at + forecast_.Burst(index)) : next.ends;
+}
+
 Duration Line::CutForDue(uint32_t index, Duration quota) const {
   const Pod& pod = roster_.pod(index);
-  const Duration due = queue_.NextDue();
+  Duration due = queue_.NextDue();
+  if (const Instant ends = EndForDeadline(index, turn_.now); ends != kNever) {
+    due = std::min(due, ends - turn_.now);
+  }
   if (due >= quota || pod.gang || pod.idle_priority()) return quota;
   return std::min(quota, std::max(LeastQuota(index), due));
 }

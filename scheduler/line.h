@@ -70,10 +70,13 @@ class Line {
   // Long enough to pay for its hand-off and to finish the usual burst, within the bounds and what
   // the pod's limit still allows.
   Duration Quota(uint32_t pod) const;
+  // When the token that the pod has since `granted_at` must end for somebody who waits by a
+  // latency; kNever: it need not. An instant that has passed: now.
+  Instant EndForDeadline(uint32_t pod, Instant granted_at) const;
   // What of `quota` the pod is granted, where somebody must begin before that would be over.
   Duration CutForDue(uint32_t pod, Duration quota) const;
-  // A pod that must begin for its request's sake may cut the pod's token to this, not further;
-  // Duration::max(): not at all.
+  // A pod that must begin for its request's or its latency's sake may cut the pod's token to this,
+  // not further; Duration::max(): not at all.
   Duration LeastQuota(uint32_t pod) const;
 
  private:
@@ -88,6 +91,8 @@ class Line {
   void AddIdle(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at);
   // The pod waits: it may want the GPU.
   void Want(uint32_t pod);
+  policy::WaitsSince WaitsSince(uint32_t pod) const;
+  void NoteWait(uint32_t pod);
 
   const SchedulerOptions& options_;
   Roster& roster_;

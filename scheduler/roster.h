@@ -88,6 +88,8 @@ class Roster {
     int64_t waited_ns = 0;
     uint64_t grants = 0;
     uint64_t revocations = 0;
+    int64_t overrun_ns = 0;  // longest drain of late, after its token had ended; 0: not known yet
+    LatencyMet met;
     ClaimBudget claims;
 
     // Of idle priority: it has the GPU while nobody else has work for it.

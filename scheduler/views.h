@@ -11,6 +11,15 @@
 
 namespace baton::scheduler {
 
+// Of the waits of a pod with a latency that ended with a token: how many there were, how many of
+// them were longer than the latency, and in how many of those its request had yet to pay for what
+// it had had before.
+struct LatencyMet {
+  uint64_t waits = 0;
+  uint64_t late = 0;
+  uint64_t ahead = 0;
+};
+
 // What is known of a pod on this GPU, cumulative since this scheduler was made.
 struct PodStatus {
   PodId pod;
@@ -27,6 +36,12 @@ struct PodStatus {
   Duration owed_of_request{0};  // (policy/guarantee.h); negative: it has had more
   uint64_t grants = 0;
   uint64_t revocations = 0;
+  LatencyMet met;
+  // What it needs until it runs out of work, and that in the mean; 0: not known, or it never does.
+  Duration burst{0};
+  Duration usual{0};
+  Duration overrun{0};      // the longest drain of late, after its token had ended; 0: not known
+  bool saturating = false;  // its last token ended with more to do
 };
 
 // A gang as one of its GPUs sees it.

@@ -195,10 +195,14 @@ void World::Summarize() {
                  state_.plan.gpus;
   for (size_t i = 0; i < state_.pods.size(); ++i) {
     for (const uint32_t g : state_.plan.pods[i].gpus) {
+      scheduler::LatencyMet met;
+      for (const scheduler::PodStatus& s : state_.sites[g].scheduler->Status(state_.now)) {
+        if (s.pod == state_.IdOf(i)) met = s.met;
+      }
       Account& account = state_.pods[i].accounts[g];
       for (size_t n = account.series.size(); n-- > 1;) account.series[n] -= account.series[n - 1];
       verdict.pods.push_back({state_.plan.pods[i].id, g, account.used, account.held, account.grants,
-                              std::move(account.waits), std::move(account.series)});
+                              std::move(account.waits), met, std::move(account.series)});
     }
   }
 }

@@ -53,7 +53,8 @@ struct PodFigures {
   Duration used{0};  // by the GPU's own record
   Duration held{0};  // charged
   uint64_t grants = 0;
-  Histogram waits;  // of its processes, from asking to going on
+  Histogram waits;            // of its processes, from asking to going on
+  scheduler::LatencyMet met;  // since its daemon began
   std::vector<Duration> series;
 };
 

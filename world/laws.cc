@@ -112,7 +112,9 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
     // What it took then it is ahead by until the others have caught up.
     bool& went_first = gpus_[g].pods[pod].went_first;
     went_first = InNs(s.owed_of_request) > due / 2 || (went_first && lag < 0);
-    if (s.spec.priority == policy::Priority::kHigh || went_first) early += std::max(0.0, -lag);
+    // So is one that went first by its latency, which is within its request.
+    const bool first = s.spec.priority == policy::Priority::kHigh || s.spec.latency > Duration(0);
+    if (first || went_first) early += std::max(0.0, -lag);
     if (!Steady(pod)) saved += std::max(0.0, lag);
     bool& was_active = gpus_[g].pods[pod].was_active;
     if (world_.options.bounds && s.fluid != policy::Share(0) && !was_active) CheckCredit(pod, g, s);
@@ -126,6 +128,7 @@ void Laws::CheckLags(uint32_t g, const StatusList& pods) {
     const double owed = InNs(s.lag) / l;
     double own = s.spec.priority == policy::Priority::kHigh ? burst : 0;
     if (gpus_[g].pods[pod].went_first) own += due / l;
+    if (s.spec.latency > Duration(0)) own += 1;
     const double lag = std::max(0.0, owed < 0 ? -owed - saved - own : owed - early);
     if (world_.options.bounds && lag > world_.options.lag_bound) {
       world_.Violation("lag", world_.Name(pod) + " is " + std::to_string(lag) + " L from its due");

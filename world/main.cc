@@ -34,6 +34,7 @@ struct Flags {
   std::string length = "5m";
   std::string faults = "all";
   bool hostile = false;
+  bool latencies = false;
   bool relay = false;
   std::string rule = "earliest-finish";
   std::string plan;
@@ -179,6 +180,8 @@ int Main(int argc, char** argv) {
   app.add_option("--faults", flags.faults, "all, none, or a list: " + FormatFaults(kAllFaults));
   app.add_flag("--hostile", flags.hostile,
                "pods that send whatever may gain them time, beside pods that always have work");
+  app.add_flag("--latencies", flags.latencies, "one pod of three with a request has a latency")
+      ->excludes("--hostile");
   app.add_flag("--relay", flags.relay,
                "processes are connected to a relay, and that to the daemon");
   app.add_option("--rule", flags.rule,
@@ -219,6 +222,7 @@ int Main(int argc, char** argv) {
   if (!faults) return Complain("--faults: " + faults.error().message);
   draw.faults = *faults;
   draw.hostile = flags.hostile;
+  draw.latencies = flags.latencies;
   draw.relay = flags.relay;
   const auto budget = ParseDuration(flags.minimise);
   if (!budget) return Complain("--minimise: " + budget.error().message);
@@ -259,7 +263,10 @@ int Main(int argc, char** argv) {
             std::printf("  again: baton-world --seed %" PRIu64 " --pods %u --length %" PRId64
                         "ns --faults %s --rule %s%s%s\n",
                         flags.seed + i, flags.pods, Nanos(draw.length), flags.faults.c_str(),
-                        flags.rule.c_str(), flags.hostile ? " --hostile" : "",
+                        flags.rule.c_str(),
+                        flags.hostile     ? " --hostile"
+                        : flags.latencies ? " --latencies"
+                                          : "",
                         flags.relay ? " --relay" : "");
           }
           if (total.violated == 1 && *budget > Duration(0)) {

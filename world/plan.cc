@@ -194,6 +194,17 @@ void DrawIdle(Plan& plan, uint64_t seed) {
   }
 }
 
+// From a seed of their own. A gang has none.
+void DrawLatencies(Plan& plan, uint64_t seed) {
+  Random random(seed ^ 0x1a7e9c1ull);
+  for (PodPlan& pod : plan.pods) {
+    const bool may =
+        pod.spec.priority != policy::Priority::kIdle && pod.gpus.size() == 1 && pod.gang == 0;
+    if (!may || !random.OneIn(3)) continue;
+    pod.spec.latency = Duration(random.Spread(Nanos(policy::kLatencyMin), 300'000'000));
+  }
+}
+
 // Pods that always have work and have 50 to 90 % between them, a gang in one world of four, and
 // hostile ones with requests and limits of a few percent.
 void DrawBesieged(Plan& plan, Random& random) {
@@ -282,6 +293,7 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
         fault.spec.request = policy::Share(random.Between(kLeast, room));
         fault.spec.limit = random.OneIn(3) ? fault.spec.request : policy::kWhole;
         fault.spec.priority = pod.spec.priority;
+        fault.spec.latency = pod.spec.latency;
         fault.spec = policy::Validated(fault.spec).value();
         requests[target] = fault.spec.request;
         break;
@@ -305,6 +317,7 @@ std::string Spec(const policy::ShareSpec& spec) {
   std::string text = "request " + Percent(spec.request) + ", limit " + Percent(spec.limit);
   if (spec.priority == policy::Priority::kHigh) text += ", high priority";
   if (spec.priority == policy::Priority::kIdle) text += ", idle priority";
+  if (spec.latency != Duration(0)) text += ", latency " + FormatDuration(spec.latency);
   return text;
 }
 
@@ -319,7 +332,8 @@ nlohmann::ordered_json SpecToJson(const policy::ShareSpec& spec) {
           {"limit", spec.limit.millionths()},
           {"slack_weight", spec.slack_weight},
           {"high", spec.priority == policy::Priority::kHigh},
-          {"idle", spec.priority == policy::Priority::kIdle}};
+          {"idle", spec.priority == policy::Priority::kIdle},
+          {"latency", Nanos(spec.latency)}};
 }
 
 policy::ShareSpec SpecFrom(const nlohmann::json& json) {
@@ -330,6 +344,7 @@ policy::ShareSpec SpecFrom(const nlohmann::json& json) {
   spec.priority = json.value("idle", false)     ? policy::Priority::kIdle
                   : json.at("high").get<bool>() ? policy::Priority::kHigh
                                                 : policy::Priority::kNormal;
+  spec.latency = Duration(json.value("latency", int64_t{0}));
   return spec;
 }
 
@@ -402,6 +417,7 @@ Plan Draw(const DrawOptions& options) {
     DrawPods(plan, options, random);
     DrawIdle(plan, options.seed);
   }
+  if (options.latencies) DrawLatencies(plan, options.seed);
   DrawFaults(plan, options.faults, random);
   return plan;
 }

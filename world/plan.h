@@ -111,6 +111,8 @@ struct DrawOptions {
   // One to three hostile pods beside pods that always have work. What else is drawn is others.
   bool hostile = false;
   bool relay = false;
+  // One pod of three with a request has a latency. What else is drawn is as without them.
+  bool latencies = false;
   // Faults stop this long before the end, or at half time if that is later.
   Duration calm = std::chrono::seconds(30);
 };

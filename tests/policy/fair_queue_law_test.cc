@@ -128,6 +128,76 @@ RC_GTEST_PROP(FairQueueLaw, TheShareOverAnyWindowIsWithinTwoLongestHoldsOfItsTar
   }
 }
 
+// What a latency may change of shares: nothing beyond M. Twice the same mix, of which some pods
+// have latencies the second time, down to one that asks to be served at once whatever it had. Pods
+// pause, so that they come back within their requests again and again.
+RC_GTEST_PROP(FairQueueLaw, ALatencyGetsNobodyMoreThanWithoutItByMoreThanM, ()) {
+  Random random = AnyRandom();
+  const uint64_t seed = static_cast<uint64_t>(random.Between(0, INT64_MAX));
+  const Kind kind{.limits = random.OneIn(3),
+                  .requested = random.OneIn(3) ? 1.5 : 1.0,
+                  .pods_max = 24,
+                  .longest_max = milliseconds(60)};
+  Random first(seed), second(seed);
+  Mix without(first, kind), with(second, kind);
+  for (Tenant& t : with.tenants) {
+    if (!random.OneIn(2)) continue;
+    t.spec.latency = Duration(random.Spread(Nanos(kLatencyMin), Nanos(milliseconds(100))));
+    with.queue.Update(t.slot, t.spec, with.now);
+  }
+  const bool saturated = random.OneIn(2);
+  const auto run = [&](Mix& mix) {
+    const auto wake = [&](Tenant& t) {
+      mix.queue.SetActive(t.slot, true);
+      mix.queue.SetWaiting(t.slot, true, t.predicted, {}, {mix.now});
+    };
+    for (Tenant& t : mix.tenants) wake(t);
+    std::vector<std::pair<Instant, size_t>> back;
+    for (int step = 0; step < 1'500; ++step) {
+      std::erase_if(back, [&](const auto& pause) {
+        if (pause.first > mix.now) return false;
+        wake(mix.tenants[pause.second]);
+        return true;
+      });
+      Tenant* t = mix.Serve();
+      if (t == nullptr) {
+        if (mix.queue.NextRefill() == kNever && !back.empty()) mix.now = back.front().first;
+        continue;
+      }
+      mix.queue.SetWaiting(t->slot, false, t->predicted);
+      // The first always has work, so all time is served.
+      if (saturated || t->slot == 0 || !mix.random.OneIn(4)) {
+        wake(*t);
+      } else {
+        back.emplace_back(mix.now + 2 * t->longest, t->slot);
+      }
+      const Duration most = mix.queue.requests().MostBehind() + mix.longest + mix.rounding();
+      for (const Tenant& each : mix.tenants) {
+        if (each.spec.latency == Duration(0)) continue;
+        // What others could not take for their limits or their pauses goes to those who are there.
+        Duration untaken{0};
+        for (const Tenant& other : mix.tenants) {
+          untaken += std::max(Duration(0), mix.queue.Lag(other.slot));
+        }
+        RC_ASSERT(mix.queue.Lag(each.slot) >=
+                  -most - (saturated && !kind.limits ? Duration(0) : untaken));
+      }
+    }
+  };
+  run(without);
+  run(with);
+  if (!saturated || kind.limits) return;
+  const auto share = [](const Mix& mix, const Tenant& t) {
+    return static_cast<double>(Nanos(t.held)) / static_cast<double>(Nanos(mix.now - Instant{}));
+  };
+  const double m = static_cast<double>(Nanos(with.queue.requests().MostBehind() + with.longest));
+  for (size_t i = 0; i < with.tenants.size(); ++i) {
+    const double more = share(with, with.tenants[i]) - share(without, without.tenants[i]);
+    const auto length = static_cast<double>(Nanos(std::min(with.now, without.now) - Instant{}));
+    RC_ASSERT(std::abs(more) * length <= 2 * m);
+  }
+}
+
 RC_GTEST_PROP(FairQueueLaw, UsageNeverExceedsTheLimitByMoreThanItsWindowAndOneHold, ()) {
   Random random = AnyRandom();
   Mix mix(random, {.limits = true,

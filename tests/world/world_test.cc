@@ -204,6 +204,82 @@ TEST(World, PausesMayBeLong) {
   EXPECT_NEAR(bursts, 20, 8) << "every half an hour on average";
 }
 
+// A service of 10 % beside two pods that always have work, with kernels of `kernel`. It works for
+// `burst`, of which its request pays for one in 10, and pauses.
+Plan Served(Duration latency, Duration kernel = milliseconds(1)) {
+  Plan plan;
+  plan.length = plan.calm_from = kLength;
+  plan.pods = {Endless(1, 450'000), Endless(2, 450'000), Endless(3, 100'000)};
+  for (PodPlan& pod : plan.pods) pod.kernel = kernel;
+  PodPlan& service = plan.pods[2];
+  service.kernel = service.burst = milliseconds(1);
+  service.pause = milliseconds(25);
+  service.jitter = 50;
+  service.spec.latency = latency;
+  return plan;
+}
+
+double ShareOfTime(const PodFigures& pod) {
+  return static_cast<double>(Nanos(pod.held)) / static_cast<double>(Nanos(kLength));
+}
+
+TEST(World, APodWithinItsRequestIsServedInTimeAndNobodysShareMoves) {
+  for (const bool late : {false, true}) {
+    Plan with = Served(milliseconds(10)), without = Served(Duration(0));
+    with.late = without.late = late;
+    const Verdict v = world::Run(with, {}), before = world::Run(without, {});
+    ASSERT_TRUE(v.ok && before.ok) << v.violation << before.violation;
+    const scheduler::LatencyMet& met = v.pods[2].met;
+    std::printf("%llu waits, %llu late, %llu of them ahead; p99 %.2f ms, without %.2f ms\n",
+                static_cast<unsigned long long>(met.waits),
+                static_cast<unsigned long long>(met.late),
+                static_cast<unsigned long long>(met.ahead),
+                static_cast<double>(Nanos(v.pods[2].waits.Quantile(0.99))) / 1e6,
+                static_cast<double>(Nanos(before.pods[2].waits.Quantile(0.99))) / 1e6);
+    EXPECT_GT(met.waits, kLength / milliseconds(50));
+    EXPECT_LE(met.late, met.waits / 100);
+    EXPECT_LE(met.ahead, met.late);
+    for (size_t i = 0; i < v.pods.size(); ++i) {
+      EXPECT_NEAR(100 * ShareOfTime(v.pods[i]), 100 * ShareOfTime(before.pods[i]), 1)
+          << "pod " << i;
+    }
+    EXPECT_GT(v.busy, before.busy - 0.02) << "hand-offs cost as little";
+  }
+}
+
+// It asks for more than its request pays for: the latency gets it no more, and its late waits are
+// told apart.
+TEST(World, ALatencyIsNoWayToMoreThanTheRequest) {
+  Plan with = Served(milliseconds(2)), without = Served(Duration(0));
+  for (Plan* plan : {&with, &without}) plan->pods[2].pause = milliseconds(1);
+  const Verdict v = world::Run(with, {}), before = world::Run(without, {});
+  ASSERT_TRUE(v.ok && before.ok) << v.violation << before.violation;
+  const double second = 1e9 / static_cast<double>(Nanos(kLength));
+  for (size_t i = 0; i < v.pods.size(); ++i) {
+    EXPECT_NEAR(ShareOfTime(v.pods[i]), ShareOfTime(before.pods[i]), 0.01 + 0.2 * second);
+  }
+  EXPECT_GT(v.pods[2].met.ahead, v.pods[2].met.waits / 2);
+  EXPECT_GE(v.pods[2].met.late, v.pods[2].met.ahead);
+}
+
+TEST(World, ALatencyShorterThanAKernelOfTheOthersIsMissed) {
+  const Verdict v = world::Run(Served(milliseconds(10), milliseconds(40)), {});
+  ASSERT_TRUE(v.ok) << v.violation;
+  EXPECT_GT(v.pods[2].met.late - v.pods[2].met.ahead, v.pods[2].met.waits / 4);
+}
+
+TEST(World, LatenciesBreakNoLaw) {
+  std::random_device device;
+  for (int i = 0; i < kWorlds / 2 + 1; ++i) {
+    DrawOptions options = Drawn(device(), i % 2 == 0 ? 0u : uint32_t{kAllFaults});
+    options.latencies = true;
+    const Verdict v = world::Run(Draw(options), {});
+    EXPECT_TRUE(v.ok) << v.check << ": " << v.violation << "\n  again: baton-world --latencies "
+                      << "--length " << Nanos(kLength) << "ns --pods " << kPods << " --faults "
+                      << FormatFaults(options.faults) << " --seed " << options.seed;
+  }
+}
+
 // The bound on the lag set where nothing can keep it: two pods that take turns are enough to break
 // it, and no fault is needed.
 TEST(Shrink, FindsTheFewestPodsAndFaultsThatFail) {
