@@ -18,6 +18,10 @@ std::string CapText(const Pod& pod) {
                                              : "without cap";
 }
 
+std::string LatencyText(const Pod& pod) {
+  return pod.share.latency == Duration(0) ? "" : ", latency " + FormatDuration(pod.share.latency);
+}
+
 Result<void> CheckName(const std::string& name) {
   if (name.empty() || name.size() > 128 || !IsPrintable(name)) {
     return Fail(ErrorCode::kInvalid, "a pod's name is 1 to 128 printable characters");
@@ -148,9 +152,9 @@ Result<Pod*> PodLifecycle::Enter(Pod pod) {
   }
   file_.Save();
   log_.Add(node::EventLog::Level::kInfo, "pod",
-           fmt::format("{} created: request {}%, limit {}%{}{}", fresh.name,
+           fmt::format("{} created: request {}%, limit {}%{}{}{}", fresh.name,
                        policy::Percent(fresh.share.request), policy::Percent(fresh.share.limit),
-                       fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
+                       LatencyText(fresh), fresh.mode == spec::kTimeSlice ? "" : ", " + fresh.mode,
                        fresh.gang.empty() ? "" : ", of gang " + fresh.gang));
   if (fresh.beside_own) {
     log_.Add(node::EventLog::Level::kWarning, "pod",
@@ -406,7 +410,7 @@ void PodLifecycle::ForgetPod(PodId pod) {
 }
 
 Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
-  if (auto ok = CheckPriority(asked.share.priority, pod.mode, pod.in_gang()); !ok) return ok;
+  if (auto ok = spec::CheckShare(asked.share, pod.mode, pod.in_gang()); !ok) return ok;
   if (auto ok = spec::CheckSwap(asked); !ok) return ok;
   Pod changed = pod;
   changed.share = asked.share;
@@ -448,9 +452,9 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   }
   file_.Save();
   log_.Add(node::EventLog::Level::kInfo, "pod",
-           fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}", pod.name,
+           fmt::format("{} set: request {}%, limit {}%, memory {}, priority {}{}", pod.name,
                        policy::Percent(pod.share.request), policy::Percent(pod.share.limit),
-                       CapText(pod), spec::PriorityWord(pod.share.priority)));
+                       CapText(pod), spec::PriorityWord(pod.share.priority), LatencyText(pod)));
   return {};
 }
 

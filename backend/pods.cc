@@ -33,22 +33,6 @@ std::vector<std::string> Pod::Accounted() const {
   return all;
 }
 
-Result<void> CheckPriority(policy::Priority priority, std::string_view mode, bool gang) {
-  if (priority != policy::Priority::kIdle) return {};
-  if (!mode.empty() && mode != spec::kTimeSlice) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("idle priority needs mode {}, where GPUs are shared by the token",
-                            spec::kTimeSlice));
-  }
-  if (gang) {
-    return Fail(
-        ErrorCode::kInvalid,
-        "a pod of idle priority is in no gang, and has one GPU or several that are "
-        "--independent: the tokens of all at once would keep GPUs from those who have work");
-  }
-  return {};
-}
-
 Result<Pod*> Pods::Add(Pod pod) {
   if (by_name_.count(pod.name) != 0) {
     return Fail(ErrorCode::kExists,

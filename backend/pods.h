@@ -82,9 +82,6 @@ struct Pod : spec::PodRequest {
   ledger::Owner owner() const { return {name, name_space, team, user}; }
 };
 
-// kInvalid: a pod of this priority cannot be in such a mode ("": not known yet), or be a gang.
-Result<void> CheckPriority(policy::Priority priority, std::string_view mode, bool gang);
-
 // A pod that was deleted and whose last use is not in the books yet.
 struct DepartedPod {
   ledger::Owner owner;

@@ -150,7 +150,7 @@ Result<void> ReadRow(const json& entry, const json& asked, Pod& pod) {
     return Bad("a pod has no GPU, or an unknown priority");
   }
   if (pod.name.empty() || pod.ticket.empty()) return Bad("a pod has no name, or no ticket");
-  return CheckPriority(pod.share.priority, pod.mode, pod.in_gang());
+  return spec::CheckShare(pod.share, pod.mode, pod.in_gang());
 }
 
 json DepartedRow(PodId id, const DepartedPod& pod) {

@@ -68,7 +68,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
         "in mode mps a pod has one GPU: each GPU has its own control daemon, and a process can "
         "use only one");
   }
-  if (auto ok = CheckPriority(pod.share.priority, pod.wishes.mode, pod.Together(count)); !ok) {
+  if (auto ok = spec::CheckShare(pod.share, pod.wishes.mode, pod.Together(count)); !ok) {
     return tl::unexpected(ok.error());
   }
   const policy::Share reserved = modes_->Counted(pod.share.request);
@@ -120,7 +120,7 @@ Result<PodRequest> Vgpus::RequestOf(const Pod& pod, uint32_t count) const {
 std::vector<std::string> Vgpus::ModesFor(const Pod& pod) const {
   if (!pod.wishes.mode.empty()) return {pod.wishes.mode};
   std::vector<std::string> modes = {std::string(spec::kTimeSlice)};
-  if (pod.share.priority == policy::Priority::kIdle) return modes;
+  if (pod.share.by_token_only()) return modes;
   const auto& here = cards_.Of("");
   if (std::any_of(here.begin(), here.end(), [](const Card& card) { return card.mig_enabled; })) {
     modes.emplace_back(spec::kMig);

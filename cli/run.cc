@@ -134,6 +134,7 @@ void AddRun(CLI::App& baton, Invocation& invocation) {
   baton run --limit 30 -- ./solver                     30 %, never more
   baton run --request 30 --limit 60 --memory 4GiB --priority high --team research/vision \
             -- python serve.py --port 8000
+  baton run --request 10 --latency 20ms -- python serve.py   begins so soon, within its request
   baton run --priority idle -- python night.py         only while nobody else has work
   baton run --gpu 0 --gpu 1 --request 50 -- torchrun --nproc-per-node 2 train.py
   baton run --count 4 --independent --request 25 -- ./sweep.sh     four GPUs, used separately

@@ -22,7 +22,7 @@ int Set(const SetOptions& options, const Invocation& invocation) {
   if (request->empty()) {
     return Complain({ErrorCode::kInvalid,
                      "nothing to change; give one of --flavor, --request, --limit, --memory, "
-                     "--priority, --team"});
+                     "--priority, --latency, --team"});
   }
   (*request)["command"] = "set_pod";
   (*request)["name"] = options.pod;
@@ -46,7 +46,8 @@ void AddSetAs(CLI::App& parent, const std::string& name, Invocation& invocation)
   command->footer("Examples:\n" + path + " trainer --request 40\n" + path +
                   " trainer --request 40 --limit 40       strict: never more than its request\n" +
                   path + " trainer --flavor medium                what 'baton flavors' offers\n" +
-                  path + " notebook --priority high --memory 8GiB\n" + R"(
+                  path + " notebook --priority high --memory 8GiB\n" + path +
+                  " server --latency 20ms                  none: whenever its share comes\n" + R"(
 What is not named stays as it is. The program goes on; the next grant follows the new share.)");
   command->callback([options, &invocation] {
     invocation.action = [=, &invocation] { return Set(*options, invocation); };

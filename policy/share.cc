@@ -116,7 +116,7 @@ ShareSum SharesOf(double gpus) { return ShareSum(std::llround(gpus * kMillion));
 
 Result<ShareSpec> Validated(ShareSpec spec) {
   if (spec.latency != Duration(0) && (spec.latency < kLatencyMin || spec.latency > kLatencyMax)) {
-    return Fail(ErrorCode::kInvalid, "the latency must be from 1ms to 60s");
+    return Fail(ErrorCode::kInvalid, "the latency must be from 1ms to 10s");
   }
   if (spec.priority == Priority::kIdle) {
     if (spec.latency != Duration(0)) {

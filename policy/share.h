@@ -63,7 +63,7 @@ inline constexpr uint32_t kMillion = 1'000'000;
 inline constexpr Share kWhole{kMillion};
 inline constexpr Share kShareMin{1'000};
 inline constexpr Duration kLatencyMin = std::chrono::milliseconds(1);
-inline constexpr Duration kLatencyMax = std::chrono::seconds(60);
+inline constexpr Duration kLatencyMax = std::chrono::seconds(10);
 
 // A share of 12.5 % as 12.5, as 0.125, and as "12.5".
 constexpr double Percent(ShareSum share) { return static_cast<double>(share.millionths()) / 1e4; }
@@ -112,6 +112,9 @@ struct ShareSpec {
   // Within its request the pod begins to hold so long after it began to wait (policy/deadlines.h);
   // 0: it has no such wish. kLatencyMin to kLatencyMax; with a request alone.
   Duration latency{0};
+
+  // Means something only where the GPU is shared by the token.
+  bool by_token_only() const { return priority == Priority::kIdle || latency != Duration(0); }
 
   friend bool operator==(const ShareSpec&, const ShareSpec&) = default;
 };

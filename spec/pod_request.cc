@@ -97,6 +97,32 @@ PodField::Special PriorityRow() {
           [](const PodRequest& request) -> Json { return PriorityName(request.share.priority); }};
 }
 
+// Whole microseconds, so that what is written is what was read.
+PodField::Special LatencyRow() {
+  return {[](const Json& value, PodRequest& request) -> Result<void> {
+            const bool none = value == Json(0) || value == Json("none");
+            if (!none && !value.is_string()) {
+              return Bad("must be a time with a unit, such as \"20ms\"");
+            }
+            const auto latency =
+                none ? Duration(0) : ParseDuration(value.get_ref<const std::string&>());
+            if (!latency) return tl::unexpected(latency.error());
+            if (*latency != Duration(0) &&
+                (*latency < policy::kLatencyMin || *latency > policy::kLatencyMax)) {
+              return Bad("must be from 1ms to 10s, or none");
+            }
+            request.share.latency = std::chrono::duration_cast<std::chrono::microseconds>(*latency);
+            return {};
+          },
+          [](const PodRequest& request) -> Json {
+            const Duration latency = request.share.latency;
+            if (latency == Duration(0)) return {};
+            const std::string text = FormatDuration(latency);
+            if (ParseDuration(text) == latency) return text;
+            return fmt::format("{}us", Nanos(latency) / 1'000);
+          }};
+}
+
 // A number of things; 0: not said.
 template <uint32_t PodRequest::*kWhich, uint32_t kMax>
 PodField::Special CountRow() {
@@ -192,11 +218,11 @@ std::string ModesInWords() {
   return offered + others;
 }
 
-const std::array<PodField, 29>& Table() {
+const std::array<PodField, 30>& Table() {
   static const std::string kModeNames = ModeNames(false), kKubernetesModes = ModeNames(true);
   static const std::string kModeAbout =
       "How the GPU is shared: " + ModesInWords() + "; default: time-slice, or mig where it is on";
-  static const std::array<PodField, 29> kTable{{
+  static const std::array<PodField, 30> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
       {"flavor", "--flavor", "NAME", true, "flavor", "flavor",
        "Named size that the operator offers (baton flavors): what is not said of request, limit "
@@ -235,6 +261,18 @@ const std::array<PodField, 29>& Table() {
        "It does not affect placement and preempts no pod; priorityClassName does. low is the old "
        "name of normal. An idle pod's request (1 will do) is the room that it takes on a GPU, and "
        "gives it no time."},
+      {"latency",
+       "--latency",
+       "TIME",
+       true,
+       "latency",
+       "latency",
+       "Within its request the pod begins so soon after it asks, 1ms to 10s; none: whenever its "
+       "share comes",
+       0,
+       LatencyRow(),
+       {},
+       "For pods that share one GPU by the token, and have a request."},
       {"team", "--team", "PATH", true, "team", "team", "Team that pays, such as research/vision",
        kPathMax, &PodRequest::team},
       {"user", "--user", "NAME", false, "user", "user", "User in reports", kPathMax,
@@ -456,6 +494,22 @@ Result<void> CheckSwap(const PodRequest& request) {
     return Bad("the memory request is above the memory cap");
   }
   return {};
+}
+
+Result<void> CheckShare(const policy::ShareSpec& share, std::string_view mode, bool gang) {
+  const bool idle = share.priority == policy::Priority::kIdle;
+  const std::string what = idle ? "idle priority" : "a latency";
+  if (!idle && share.latency == Duration(0)) return {};
+  if (!mode.empty() && mode != kTimeSlice) {
+    return Bad(
+        fmt::format("{} needs mode {}, where GPUs are shared by the token", what, kTimeSlice));
+  }
+  if (!gang) return {};
+  return Bad(
+      fmt::format("a pod {} is in no gang, and has one GPU or several that are --independent: {}",
+                  idle ? "of idle priority" : "with a latency",
+                  idle ? "the tokens of all at once would keep GPUs from those who have work"
+                       : "the tokens of all at once come when the last of them is free"));
 }
 
 Result<PodRequest> Changed(const PodRequest& was, const Json& change) {

@@ -132,6 +132,9 @@ Result<void> Complete(PodRequest& request);
 // kInvalid: `swap` does not go with another field, or a memory request is said without it. Of a
 // pod that is created or changed.
 Result<void> CheckSwap(const PodRequest& request);
+// kInvalid: a pod of idle priority or with a latency cannot be in such a mode ("": not known yet),
+// or have its tokens together.
+Result<void> CheckShare(const policy::ShareSpec& share, std::string_view mode, bool gang);
 // `was`, complete, with the fields of `change`; complete again. Where only the request changes, a
 // strict pod stays strict. kInvalid: a field is not one, or cannot change in place.
 Result<PodRequest> Changed(const PodRequest& was, const Json& change);

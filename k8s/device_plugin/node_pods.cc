@@ -250,17 +250,19 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
       commands.push_back({Kind::kDelete, is});
     }
   }
-  std::vector<std::pair<int64_t, const BatondPod*>> sets;  // by what they take more
+  std::vector<std::pair<int64_t, BatondCommand>> sets;  // by what they take more
   for (const auto& [name, pod] : desired) {
     const auto is = present.find(name);
     if (is == present.end() || !same(pod, is->second)) continue;
     if (alike(pod, is->second, true)) continue;
-    sets.emplace_back(
-        int64_t{pod.share.request.millionths()} - is->second.share.request.millionths(), &pod);
+    const policy::ShareSpec& was = is->second.share;
+    const bool ends = was.latency != Duration(0) && pod.share.latency == Duration(0);
+    sets.emplace_back(int64_t{pod.share.request.millionths()} - was.request.millionths(),
+                      BatondCommand{Kind::kSet, pod, ends});
   }
   std::stable_sort(sets.begin(), sets.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [more, pod] : sets) commands.push_back({Kind::kSet, *pod});
+  for (auto& [more, set] : sets) commands.push_back(std::move(set));
   for (const auto& [name, pod] : desired) {
     const auto is = present.find(name);
     if (is == present.end() || !same(pod, is->second)) commands.push_back({Kind::kCreate, pod});
@@ -278,11 +280,15 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
   for (const spec::PodField& field : spec::PodFields()) {
     if (!create && !field.changes) continue;
     if (field.key == "cgroup" && !by_cgroup) continue;
-    request[field.key] = spec::WriteField(field, pod);
+    Json value = spec::WriteField(field, pod);
+    // A batond of before does not know it.
+    if (field.key == "latency" && value.is_null()) continue;
+    request[field.key] = std::move(value);
   }
   // Where nothing is said, what was said before ends.
   if (pod.memory_cap == 0 && pod.memory_part == policy::Share(0)) request["memory"] = 0;
   if (pod.team.empty()) request["team"] = "";
+  if (command.ends_latency) request["latency"] = "none";
   if (!create && pod.swap && pod.memory_request == 0) request["memory_request"] = 0;
   return request;
 }

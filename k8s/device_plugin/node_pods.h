@@ -51,7 +51,8 @@ devmgr::Node NodeOf(const Json& status, const std::string& name);
 
 struct BatondCommand {
   enum class Kind : uint8_t { kDelete, kSet, kCreate } kind;
-  BatondPod pod;  // as it should be; for kDelete as it is
+  BatondPod pod;              // as it should be; for kDelete as it is
+  bool ends_latency = false;  // with kSet: it has one, and is to have none
 };
 // What is to be done, in this order: what frees room first. `present`: those that are the agent's
 // to change. What a pod of `keep` (uids) has, stays as it is.

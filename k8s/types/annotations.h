@@ -40,6 +40,7 @@ inline constexpr std::string_view kCount = "count";      // GPUs, 1 to 16
 inline constexpr std::string_view kFlavor = "flavor";
 // Of the whole pod; never of one container.
 inline constexpr std::string_view kPriority = "priority";  // low, high: of the token alone
+inline constexpr std::string_view kLatency = "latency";    // "20ms", 1ms to 10s
 inline constexpr std::string_view kTeam = "team";          // research/vision
 inline constexpr std::string_view kUser = "user";          // for the books
 inline constexpr std::string_view kSwap = "swap";          // true: its memory may move to the host

@@ -456,6 +456,15 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     asked.memory_part = gpus.memory.part;
     asked.count = gpus.count;
     asked.gang = read.gang;
+    if (asked.share.latency != Duration(0)) {
+      const bool idle = asked.share.priority == policy::Priority::kIdle;
+      auto ok = spec::CheckShare(asked.share, asked.wishes.mode, asked.Together(gpus.count));
+      if (idle) ok = Fail(ErrorCode::kInvalid, "a pod of idle priority has no latency");
+      if (!ok) {
+        return Refuse(Annotation(PodKey(keys::kLatency)),
+                      ok.error().message + "; remove the annotation, or what it does not go with");
+      }
+    }
     if (auto ok = spec::CheckSwap(asked); !ok) {
       return Refuse(Annotation(PodKey(asked.swap ? keys::kSwap : keys::kMemoryRequest)),
                     ok.error().message);

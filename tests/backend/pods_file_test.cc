@@ -100,6 +100,8 @@ void Change(Kept& kept, Random& random, int number) {
       if (random.Between(0, 3) == 0) {
         pod.gang = "g" + std::to_string(random.Between(0, 2));
         pod.gang_size = 2;
+      } else if (random.Between(0, 1) == 0) {
+        pod.share.latency = std::chrono::milliseconds(random.Between(1, 10'000));
       }
       pod.team = number % 2 == 0 ? "a/b" : "";
       pod.throw_away = random.Between(0, 9) == 0;

@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"vgpu", "\u202elst\xc2\x9b"}, "unknown command '?lst?'; see 'baton vgpu --help'"},
         Mistake{{"set", "pod"},
                 "nothing to change; give one of --flavor, --request, --limit, --memory, "
-                "--priority, --team"},
+                "--priority, --latency, --team"},
         Mistake{{"top", "--sort", "colour"},
                 "--sort: 'colour' is not one of activity, gpu, pod, request, achieved, waiting, "
                 "memory"}));

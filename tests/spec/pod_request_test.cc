@@ -36,6 +36,7 @@ const Json kFull{{"name", "train"},
                  {"swap", true},
                  {"memory_request", 4294967296},
                  {"priority", "high"},
+                 {"latency", "20ms"},
                  {"team", "research/vision"},
                  {"user", "ada"},
                  {"namespace", "ml"},
@@ -149,6 +150,54 @@ TEST(PodFields, OfIdlePriorityHaveNoRequest) {
   EXPECT_EQ(Changed(*changed, {{"priority", "normal"}, {"request", 30}}), was);
   EXPECT_FALSE(Changed(*changed, {{"priority", "high"}})) << "how much?";
   EXPECT_EQ(Read({{"request", 30}, {"priority", "low"}}), was) << "the old name";
+}
+
+TEST(PodFields, ALatencyIsATimeAndNoneTakesItAway) {
+  const auto of = [](const Json& value) {
+    return Read({{"request", 10}, {"latency", value}}).share.latency;
+  };
+  EXPECT_EQ(of("10ms"), std::chrono::milliseconds(10));
+  EXPECT_EQ(of("1ms"), policy::kLatencyMin);
+  EXPECT_EQ(of("10s"), policy::kLatencyMax);
+  for (const Json& none : {Json("none"), Json("0"), Json("0ms"), Json(0)}) {
+    EXPECT_EQ(of(none), Duration(0)) << none;
+    const PodRequest was = Read({{"request", 10}, {"latency", "10ms"}});
+    EXPECT_EQ(Changed(was, {{"latency", none}})->share.latency, Duration(0)) << none;
+  }
+  EXPECT_FALSE(WriteFields(Read({{"request", 10}, {"latency", "none"}})).contains("latency"));
+  for (const Json& bad : {Json("999us"), Json("11s"), Json("-5ms"), Json("10"), Json("soon"),
+                          Json(""), Json(10), Json(true), Json(Json::array())}) {
+    EXPECT_TRUE(WhyNot({{"request", 10}, {"latency", bad}}).starts_with("latency")) << bad;
+  }
+  EXPECT_EQ(WhyNot({{"request", 10}, {"latency", "11s"}}),
+            "latency must be from 1ms to 10s, or none");
+  EXPECT_EQ(WhyNot({{"request", 10}, {"latency", 10}}),
+            "latency must be a time with a unit, such as \"20ms\"");
+  // What is written is read as the same, however many digits it takes.
+  for (int64_t us = 1'000; us <= 10'000'000; us = us * 3 / 2 + 1) {
+    const Json written =
+        WriteFields(Read({{"request", 10}, {"latency", std::to_string(us) + "us"}}));
+    EXPECT_EQ(of(written.at("latency")), std::chrono::microseconds(us)) << written;
+  }
+}
+
+TEST(PodFields, ALatencyNeedsARequestAndATokenOfItsOwn) {
+  EXPECT_NE(WhyNot({{"priority", "idle"}, {"latency", "20ms"}}).find("no latency"),
+            std::string::npos);
+  const PodRequest pod = Read({{"request", 10}, {"latency", "20ms"}});
+  EXPECT_FALSE(Changed(pod, {{"priority", "idle"}})) << "it would wait while others have work";
+  EXPECT_TRUE(Changed(pod, {{"priority", "idle"}, {"latency", "none"}}));
+  EXPECT_TRUE(CheckShare(pod.share, "", false));
+  EXPECT_TRUE(CheckShare(pod.share, "time-slice", false));
+  for (const char* mode : {"mig", "mps", "exclusive"}) {
+    const auto refused = CheckShare(pod.share, mode, false);
+    ASSERT_FALSE(refused) << mode;
+    EXPECT_NE(refused.error().message.find("needs mode time-slice"), std::string::npos);
+  }
+  const auto gang = CheckShare(pod.share, "", true);
+  ASSERT_FALSE(gang);
+  EXPECT_NE(gang.error().message.find("in no gang"), std::string::npos);
+  EXPECT_TRUE(CheckShare(Read({{"request", 10}}).share, "mps", true)) << "without a latency";
 }
 
 TEST(PodFields, WhatIsFixedDoesNotChange) {

@@ -74,6 +74,25 @@ TEST(DesiredPods, OfIdlePriorityHaveRoomAndNoRequest) {
   EXPECT_TRUE(request.at("request").is_null()) << request.dump();
 }
 
+TEST(DesiredPods, WithALatencyAskForItAndTakeItAway) {
+  Json bound = BoundPod();
+  bound["metadata"]["annotations"]["baton.dev/latency"] = "20ms";
+  const auto with = DesiredPods(bound, 256), without = DesiredPods(BoundPod(), 256);
+  ASSERT_TRUE(with && without);
+  EXPECT_EQ(RequestFor({Kind::kCreate, with->front()}, true).at("latency"), "20ms");
+  // A batond of before does not know the field.
+  EXPECT_FALSE(RequestFor({Kind::kCreate, without->front()}, true).contains("latency"));
+  const std::string& name = with->front().name;
+  const auto nobody = [](const std::string&) { return false; };
+  const auto ends = Difference({{name, without->front()}}, {{name, with->front()}}, nobody);
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].kind, Kind::kSet);
+  EXPECT_EQ(RequestFor(ends[0], true).at("latency"), "none");
+  const auto begins = Difference({{name, with->front()}}, {{name, without->front()}}, nobody);
+  ASSERT_EQ(begins.size(), 1u);
+  EXPECT_EQ(RequestFor(begins[0], true).at("latency"), "20ms");
+}
+
 TEST(DesiredPods, WithSwapHaveTheirCapAndTheirMemoryRequest) {
   Json bound = BoundPod();
   Json& annotations = bound["metadata"]["annotations"];

@@ -109,6 +109,19 @@ TEST(SharePods, SwapIsFixedAndItsMemoryRequestChangesInPlace) {
             Parsed(R"({"baton.dev/memory-request": "2Gi"})"));
 }
 
+TEST(SharePods, ALatencyIsAnAnnotationOfTheChildAndChangesInPlace) {
+  const Json before = SharePod(R"({"request": "10"})");
+  const Json after = SharePod(R"({"request": "10", "latency": "20ms"})");
+  const auto pod = ReadGpuPod(ChildPod(after, 256).value(), 256);
+  ASSERT_TRUE(pod) << Why(pod);
+  EXPECT_EQ(pod->asked.share.latency, std::chrono::milliseconds(20));
+  EXPECT_TRUE(CheckSharePodChange(before, after));
+  EXPECT_TRUE(CheckSharePodChange(after, before));
+  EXPECT_EQ((*ChildChanges(after, *ChildPod(before, 256)))["metadata"]["annotations"],
+            Parsed(R"({"baton.dev/latency": "20ms"})"));
+  EXPECT_FALSE(CheckSharePod(SharePod(R"({"request": "10", "latency": "1us"})")));
+}
+
 TEST(SharePods, LimitAloneIsAlsoTheRequest) {
   const auto limit = ReadGpuPod(ChildPod(SharePod(R"({"limit": "40"})"), 256).value(), 256);
   EXPECT_EQ(limit->containers.at(0).request, policy::Share(400'000));
