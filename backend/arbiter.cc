@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 
+#include "backend/latency.h"
 #include "backend/recovery.h"
 #include "base/hash.h"
 #include "base/parse.h"
@@ -271,6 +272,7 @@ void Arbiter::Sample() {
       boost::asio::post(io_, [this, alive, &gpu = *gpu] {
         if (!*alive) return;
         accounts_.Sample(gpu);
+        WarnOfLatencies(gpu, pods_, MonotonicNow(), log_);
         room_.ReleaseIdle(gpu);
       });
     }

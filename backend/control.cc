@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/books.h"
+#include "backend/latency.h"
 #include "backend/reports.h"
 #include "backend/request.h"
 #include "backend/status.h"
@@ -99,6 +100,9 @@ Result<uint32_t> Suppose(Arbiter& arbiter, Pod& pod, const std::string& node) {
 Result<json> ExplainPlacement(Arbiter& arbiter, Request& request, const std::string& node) {
   BATON_TAKE(wanted, request.WholePod());
   BATON_TAKE(count, Suppose(arbiter, *wanted, node));
+  BATON_TAKE(late, WithoutLatency(arbiter.GpusOf(node), arbiter.pods(), *wanted));
+  std::vector<std::string>& not_gpus = wanted->wishes.not_gpus;
+  not_gpus.insert(not_gpus.end(), late->begin(), late->end());
   BATON_TAKE(explanation, arbiter.vgpus().Explain(*wanted, *count, node));
   return ExplanationJson(arbiter.vgpus(), *explanation);
 }

@@ -14,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -138,6 +139,7 @@ struct PodOnGpu {
   MemoryRefusal refusal;
   double joules = 0;  // since the daemon started (backend/energy.h)
   PodUse use;
+  std::set<PodId> latency_causes;  // WarnOfLatencies() has told of these
 };
 // A process on a GPU that launches without a token (backend/unmanaged.h).
 struct UnmanagedProcess {
@@ -160,7 +162,9 @@ struct Allocation {
 struct Gpu {
   Gpu(boost::asio::io_context& io, const scheduler::SchedulerOptions& options, uint64_t last_epoch,
       uint64_t first_epoch)
-      : scheduler(options, last_epoch, first_epoch), timer(io) {}
+      : least_handoff(options.context_switch),
+        scheduler(options, last_epoch, first_epoch),
+        timer(io) {}
   // Whether tokens are given out for it; else it is allocated to one pod at a time.
   bool by_token() const { return info.by_token(); }
 
@@ -198,6 +202,7 @@ struct Gpu {
     double idle = 0;    // of them, while nobody held
   } energy;
   Timeline timeline;
+  const Duration least_handoff;  // what its scheduler is told that one takes at least
   scheduler::TokenScheduler scheduler;
   HolderFile file;
   HolderFile next_file;  // of the token that was sent ahead: newer than `file`, or void
@@ -209,6 +214,7 @@ struct Gpu {
   Instant ticked{};                           // when the timer last had something to do
   std::unordered_map<uint64_t, Lane*> lanes;  // by client id
   std::map<PodId, PodOnGpu> pods;
+  PodId latency_looked;  // WarnOfLatencies() has looked at this one
   std::map<PodId, Allocation> allocations;
   std::vector<UnmanagedProcess> unmanaged;
   // Bytes that the processes of pods have beyond what they are charged: contexts, code. As last

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "backend/latency.h"
 #include "backend/memory_room.h"
 #include "base/parse.h"
 #include "base/utf8.h"
@@ -100,8 +101,17 @@ void PodLifecycle::CreatePod(Pod pod, uint32_t count, const std::string& node, c
   if (auto joins = CheckGang(pod); !joins) return done(tl::unexpected(joins.error()));
   SetDefaultCap(pod);
   CountTaken();
-  if (auto placed = vgpus_.Place(pod, *resolved, node); !placed) {
-    return done(tl::unexpected(placed.error()));
+  const auto late = WithoutLatency(gpus_.OfNode(node), pods_, pod);
+  if (!late) return done(tl::unexpected(late.error()));
+  const std::vector<std::string> said = pod.wishes.not_gpus;
+  pod.wishes.not_gpus.insert(pod.wishes.not_gpus.end(), late->begin(), late->end());
+  const auto placed = vgpus_.Place(pod, *resolved, node);
+  pod.wishes.not_gpus = said;
+  if (!placed) {
+    const std::string why =
+        late->empty() ? ""
+                      : fmt::format("; its latency cannot be met on {}", fmt::join(*late, ", "));
+    return done(Fail(placed.error().code, placed.error().message + why));
   }
   if (auto admitted = shares_.Admit(pod); !admitted) {
     vgpus_.Remove(pod);
@@ -415,6 +425,11 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   Pod changed = pod;
   changed.share = asked.share;
   changed.team = asked.team;
+  for (const std::string& uuid : pod.gpus) {
+    const Gpu* gpu = gpus_.Find(uuid);
+    if (gpu == nullptr || asked.share == pod.share) continue;
+    if (auto ok = CheckLatency(*gpu, pods_, changed); !ok) return ok;
+  }
   if (auto admitted = shares_.Admit(changed); !admitted) return admitted;
   if (auto idle = CheckIdle(pod); !idle) return idle;
   const bool attaches =

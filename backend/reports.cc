@@ -10,6 +10,7 @@
 #include <set>
 
 #include "backend/advise.h"
+#include "backend/latency.h"
 #include "backend/memory_room.h"
 #include "backend/pod_use.h"
 #include "backend/receipt.h"
@@ -356,6 +357,13 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
       sentences.push_back(std::move(sentence));
     }
     AddHandoffs(sentences, gpu, now, view.options.scheduler.handoff_fraction);
+  }
+  for (const std::string& uuid : pod->gpus) {
+    const auto it = view.arbiter.gpus().find(uuid);
+    if (it == view.arbiter.gpus().end()) continue;
+    for (std::string& sentence : LatencySentences(*it->second, view.arbiter.pods(), *pod, now)) {
+      sentences.push_back(std::move(sentence));
+    }
   }
   for (const std::string& uuid : pod->gpus) AddSwap(sentences, view.arbiter, *pod, uuid);
   for (const std::string& uuid : pod->gpus) AddRefusal(sentences, view.arbiter, *pod, uuid, now);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "backend/latency.h"
 #include "backend/memory_room.h"
 #include "backend/pod_use.h"
 
@@ -87,6 +88,18 @@ void AddUsage(json& to, const Usage& usage, uint64_t held_ns) {
 }
 
 using Clients = std::vector<const Client*>;
+
+// Of a pod with a latency: how it was met on a GPU, added up, and why it may not be.
+void AddLatency(json& row, Gpu& gpu, const Pods& pods, const Pod& pod,
+                const scheduler::PodStatus* status, Instant now) {
+  if (pod.share.latency == Duration(0) || status == nullptr) return;
+  const auto add = [&](const char* key, uint64_t n) { row[key] = row.value(key, uint64_t{0}) + n; };
+  add("latency_waits", status->met.waits);
+  add("latency_late", status->met.late);
+  add("latency_ahead", status->met.ahead);
+  const std::string note = NoteOfLatency(gpu, pods, pod, now).text;
+  if (!note.empty() && !row.contains("latency_note")) row["latency_note"] = note;
+}
 
 json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clients& clients,
               const scheduler::PodStatus* status, Instant now) {
@@ -277,7 +290,7 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   for (const std::string& uuid : pod.gpus) {
     auto it = arbiter.gpus().find(uuid);
     if (it == arbiter.gpus().end()) continue;
-    const Gpu& gpu = *it->second;
+    Gpu& gpu = *it->second;
     // A GPU may have come since the beginning.
     const scheduler::PodStatus* of_pod = nullptr;
     if (const auto known = steps.schedulers.find(uuid); known != steps.schedulers.end()) {
@@ -287,6 +300,7 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
                            [](const scheduler::PodStatus& s, PodId pod) { return s.pod < pod; });
       if (at != sorted.end() && at->pod == id) of_pod = &*at;
     }
+    AddLatency(row, gpu, arbiter.pods(), pod, of_pod, now);
     json part = GpuOfPod(arbiter, gpu, pod, clients, of_pod, now);
     for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) {
       row[key] = row[key].get<double>() + part[key].get<double>();
@@ -373,24 +387,26 @@ bool AddClients(Steps& steps, size_t most) {
 }  // namespace
 
 json PodJson(const Pod& pod) {
-  return {{"pod", pod.id.value},
-          {"id", pod.id.value},
-          {"name", pod.name},
-          {"ticket", pod.ticket},
-          {"gpus", pod.gpus},
-          {"request", Percent(pod.share.request)},
-          {"limit", Percent(pod.share.limit)},
-          {"memory", pod.gpus.empty() ? pod.memory_cap : pod.CapOn(pod.gpus.front())},
-          {"memory_percent", Percent(pod.memory_part)},
-          {"mode", pod.mode},
-          {"priority", spec::PriorityName(pod.share.priority)},
-          {"team", pod.team},
-          {"user", pod.user},
-          {"namespace", pod.name_space},
-          {"uid", pod.uid},
-          {"cgroup", pod.cgroup},
-          {"gang", pod.in_gang()},
-          {"gang_name", pod.gang}};
+  json row{{"pod", pod.id.value},
+           {"id", pod.id.value},
+           {"name", pod.name},
+           {"ticket", pod.ticket},
+           {"gpus", pod.gpus},
+           {"request", Percent(pod.share.request)},
+           {"limit", Percent(pod.share.limit)},
+           {"memory", pod.gpus.empty() ? pod.memory_cap : pod.CapOn(pod.gpus.front())},
+           {"memory_percent", Percent(pod.memory_part)},
+           {"mode", pod.mode},
+           {"priority", spec::PriorityName(pod.share.priority)},
+           {"team", pod.team},
+           {"user", pod.user},
+           {"namespace", pod.name_space},
+           {"uid", pod.uid},
+           {"cgroup", pod.cgroup},
+           {"gang", pod.in_gang()},
+           {"gang_name", pod.gang}};
+  if (pod.share.latency != Duration(0)) row["latency_ns"] = Nanos(pod.share.latency);
+  return row;
 }
 
 json PodAnswer(const Arbiter& arbiter, const Pod& pod) {

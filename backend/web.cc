@@ -348,6 +348,7 @@ void AddPod(MetricsWork& work, const Arbiter& arbiter, const scheduler::PodStatu
   of.launches = usage.launches;
   of.grants = usage.grants;
   of.revocations = usage.revocations;
+  if (pod->share.latency != Duration(0)) of.latency = {{status.met.waits, status.met.late}};
   if (gpu.energy.known) of.energy_joules = on->second.joules;
   AddUse(of, on->second, now);
   of.waits = on->second.waits;

@@ -100,6 +100,9 @@ std::vector<PodRow> RowsFrom(const nlohmann::json& status) {
       row.achieved_60s = gpu.value("achieved_60s", 0.0);
       row.waited_percent = gpu.value("waited_1s", 0.0);
       row.memory_used = gpu.value("memory_used", uint64_t{0});
+      row.latency_ns = pod.value("latency_ns", uint64_t{0});
+      row.latency_waits = pod.value("latency_waits", uint64_t{0});
+      row.latency_late = pod.value("latency_late", uint64_t{0});
       row.phase = gpu.value("memory_released", false) ? "swapped out" : gpu.value("phase", "");
       if (const auto missing = pod.value("gang_missing", 0); missing > 0) {
         row.phase = fmt::format("waits for {} pod{}", missing, missing == 1 ? "" : "s");
@@ -174,7 +177,17 @@ void Sort(std::vector<PodRow>& rows, SortBy by) {
   });
 }
 
+// "99.2% of 20ms": the part of its waits that were no longer.
+std::string InTime(const PodRow& row) {
+  if (row.latency_ns == 0) return "";
+  const std::string latency = FormatDuration(DurationFromNanos(row.latency_ns));
+  if (row.latency_waits == 0) return "- of " + latency;
+  const auto late = static_cast<double>(std::min(row.latency_late, row.latency_waits));
+  return Fixed(100 - 100 * late / static_cast<double>(row.latency_waits)) + "% of " + latency;
+}
+
 std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
+  constexpr int kAfterWaits = 8;
   TextTable table{{{"GPU", true},
                    {"POD", true},
                    {"REQUEST"},
@@ -198,6 +211,13 @@ std::vector<std::string> Table(const std::vector<PodRow>& rows, size_t width) {
                           Fixed(row.achieved_10s), Fixed(row.achieved_60s),
                           Fixed(row.waited_percent), memory, ToPrintable(row.phase),
                           ToPrintable(row.team)});
+  }
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const PodRow& row) { return row.latency_ns != 0; })) {
+    table.columns.insert(table.columns.begin() + kAfterWaits, {"IN TIME"});
+    for (size_t i = 0; i < rows.size(); ++i) {
+      table.rows[i].insert(table.rows[i].begin() + kAfterWaits, InTime(rows[i]));
+    }
   }
   table.FitTo(width, {"TEAM", "60s", "LIMIT", "MEMORY", "10s", "GPU", "WAIT%"});
   return table.Lines(width);

@@ -26,7 +26,10 @@ struct PodRow {
   double waited_percent = 0;  // part of the last second in which it waited for the token
   uint64_t memory_used = 0;   // bytes
   uint64_t memory_cap = 0;    // bytes; 0: none
-  std::string phase;          // idle, waiting, holding, draining
+  uint64_t latency_ns = 0;    // 0: none
+  uint64_t latency_waits = 0;
+  uint64_t latency_late = 0;
+  std::string phase;  // idle, waiting, holding, draining
 };
 
 // Activity: what it had of the last second, and how much of it it waited.

@@ -48,6 +48,7 @@ constexpr const char* kHelp[] = {
     "because its token moved from pod to pod.",
     "REQUEST and LIMIT are percentages of the GPU's time; 1s, 10s and 60s what the pod had of it",
     "over that long, and WAIT% how much of the last second it waited. ^: high priority, ~: idle.",
+    "IN TIME is the part of a pod's waits that were no longer than its latency.",
 };
 
 // Whether it is there, in any case of ASCII.

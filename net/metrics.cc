@@ -205,6 +205,16 @@ void AddPods(Families& f, const Labelled<PodMetrics>& pods, const Labelled<PodMe
   f.Counter("baton_pod_revocations_total",
             "Number of times the GPU's token was revoked before its quota ended.");
   all([](const PodMetrics& p) { return double(p.revocations); });
+  f.Counter("baton_pod_latency_waits_total",
+            "Number of waits of a pod with a latency that ended with the GPU's token, since batond "
+            "started; absent without a latency.");
+  all([](const PodMetrics& p) {
+    return p.latency ? std::optional(double(p.latency->waits)) : std::nullopt;
+  });
+  f.Counter("baton_pod_latency_late_total", "Number of those that were longer than the latency.");
+  all([](const PodMetrics& p) {
+    return p.latency ? std::optional(double(p.latency->late)) : std::nullopt;
+  });
   f.Counter(
       "baton_pod_energy_joules_total",
       "Energy that the GPU took while the pod held it, by a fitted model, since batond started.");

@@ -91,6 +91,11 @@ struct PodMetrics {
   uint64_t launches = 0;
   uint64_t grants = 0;
   uint64_t revocations = 0;
+  // Of a pod with a latency: its waits since the daemon started, and those that were longer.
+  struct Latency {
+    uint64_t waits = 0, late = 0;
+  };
+  std::optional<Latency> latency;
   std::optional<double> energy_joules;  // since the daemon started
   // In which its SMs were busy, and device memory was read or written, since the daemon started;
   // absent where NVML does not tell, or no longer.

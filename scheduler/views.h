@@ -18,6 +18,11 @@ struct LatencyMet {
   uint64_t waits = 0;
   uint64_t late = 0;
   uint64_t ahead = 0;
+
+  // Of all of them: those that were not longer. 1: there was none.
+  double part() const {
+    return waits == 0 ? 1 : 1 - static_cast<double>(late) / static_cast<double>(waits);
+  }
 };
 
 // What is known of a pod on this GPU, cumulative since this scheduler was made.

@@ -89,6 +89,109 @@ TEST_F(Batond, ARefusalSaysWhyInOneLineAndWhereThereIsMore) {
   EXPECT_TRUE(Say({{"command", "explain_placement"}, {"request", 40}, {"count", 2}}).at("fits"));
 }
 
+TEST_F(Batond, ALatencyIsKeptChangedAndTakenAway) {
+  Pod("serve", 10, {{"latency", "20ms"}});
+  const auto latency = [&] { return PodStatus("serve").value("latency_ns", int64_t{0}); };
+  EXPECT_EQ(latency(), 20'000'000);
+  EXPECT_EQ(PodStatus("serve").at("asked").at("latency"), "20ms");
+  daemon_.Crash();
+  ASSERT_TRUE(daemon_.Start()) << daemon_.Log();
+  EXPECT_EQ(latency(), 20'000'000);
+  const auto set = [&](const json& latency) {
+    return Say({{"command", "set_pod"}, {"name", "serve"}, {"latency", latency}});
+  };
+  EXPECT_TRUE(set("5ms").value("ok", false));
+  EXPECT_EQ(latency(), 5'000'000);
+  EXPECT_TRUE(set("none").value("ok", false));
+  EXPECT_FALSE(PodStatus("serve").contains("latency_ns"));
+  for (const json& bad : {json("11s"), json("999us"), json(5), json("soon")}) {
+    EXPECT_EQ(set(bad).value("code", ""), "invalid") << bad;
+  }
+  const auto refused = [&](json more) {
+    more.update({{"command", "create_pod"}, {"name", "b"}, {"latency", "20ms"}});
+    const json answer = Say(more);
+    EXPECT_EQ(answer.value("code", ""), "invalid") << answer;
+    return answer.value("error", "");
+  };
+  const auto says = [](const std::string& text, const char* what) {
+    EXPECT_NE(text.find(what), std::string::npos) << text;
+  };
+  says(refused({{"priority", "idle"}}), "idle priority has no latency");
+  says(refused({{"request", 10}, {"mode", "mps"}}), "needs mode time-slice");
+  says(refused({{"request", 10}, {"gang", "g"}}), "in no gang");
+  says(refused({{"request", 10}, {"count", 2}}), "in no gang");
+  EXPECT_TRUE(Say({{"command", "create_pod"},
+                   {"name", "b"},
+                   {"request", 10},
+                   {"count", 2},
+                   {"independent", true},
+                   {"latency", "20ms"}})
+                  .value("ok", false));
+}
+
+// The shortest tokens take 250us each with their hand-off: of more than four that are to begin
+// within 1ms of each other one is late.
+TEST_F(Batond, ALatencyThatCannotBeMetFindsAnotherGpuOrIsRefused) {
+  const auto create = [&](const std::string& name, json more) {
+    more.update({{"command", "create_pod"}, {"name", name}, {"request", 5}});
+    return Say(more);
+  };
+  for (const char* gpu : {"GPU-a", "GPU-b"}) {
+    for (int i = 0; i < 5; ++i) {
+      const json made =
+          create(std::string(gpu) + std::to_string(i), {{"latency", "1ms"}, {"gpus", {gpu}}});
+      ASSERT_TRUE(made.value("ok", false)) << made;
+    }
+    const json refused = create("more", {{"latency", "1ms"}, {"gpus", {gpu}}});
+    EXPECT_EQ(refused.value("code", ""), "exhausted") << refused;
+    EXPECT_NE(refused.value("error", "").find("the latency of more (1ms) cannot be met beside"),
+              std::string::npos)
+        << refused;
+    EXPECT_NE(refused.value("error", "").find("ask for 2ms or more"), std::string::npos) << refused;
+    if (gpu == std::string("GPU-a")) {
+      // Without a wish for a GPU it goes to the other one.
+      EXPECT_EQ(create("elsewhere", {{"latency", "1ms"}}).at("gpus"), json({"GPU-b"}));
+      EXPECT_TRUE(Say({{"command", "delete_pod"}, {"name", "elsewhere"}}).value("ok", false));
+    }
+  }
+  const json nowhere = create("more", {{"latency", "1ms"}});
+  EXPECT_EQ(nowhere.value("code", ""), "exhausted") << nowhere;
+  EXPECT_TRUE(create("more", {{"latency", "2ms"}}).value("ok", false));
+  const json sooner = Say({{"command", "set_pod"}, {"name", "more"}, {"latency", "1ms"}});
+  EXPECT_EQ(sooner.value("code", ""), "exhausted") << sooner;
+  EXPECT_EQ(PodStatus("more").value("latency_ns", 0), 2'000'000) << "as it was";
+  EXPECT_TRUE(create("without", json::object()).value("ok", false)) << "has none to miss";
+}
+
+TEST_F(Batond, WhoseKernelsAreTooLongForALatencyIsNamed) {
+  ScriptedClient train(Socket()), serve(Socket());
+  ASSERT_TRUE(train.Join(Pod("train", 50), "GPU-a"));
+  ASSERT_TRUE(serve.Join(Pod("serve", 10, {{"latency", "20ms"}}), "GPU-a"));
+  EXPECT_FALSE(PodStatus("serve").contains("latency_note"));
+  ASSERT_TRUE(train.Ask() && train.AwaitGrant() && train.Report(Phase::kHolding));
+  ASSERT_TRUE(serve.Ask());
+  ASSERT_TRUE(train.AwaitGateClosed());
+  poll(nullptr, 0, 100);  // a kernel that takes so long
+  train.state.held_ns = 100'000'000;
+  ASSERT_TRUE(GivesBack(train, "train"));
+  ASSERT_TRUE(serve.AwaitGrant());
+  const json pod = PodStatus("serve");
+  EXPECT_EQ(pod.value("latency_waits", 0), 1) << pod;
+  EXPECT_EQ(pod.value("latency_late", 0), 1) << pod;
+  const std::string note = pod.value("latency_note", "");
+  EXPECT_NE(note.find("the latency of serve (20ms) may be missed on GPU-a"), std::string::npos);
+  EXPECT_NE(note.find("train needs up to"), std::string::npos) << note;
+  EXPECT_FALSE(PodStatus("train").contains("latency_note"));
+  EXPECT_TRUE(Eventually([&] {
+    const json status = Status();
+    const json& events = status.at("events");
+    return std::any_of(events.begin(), events.end(), [](const json& event) {
+      const std::string text = event.at("text");
+      return text.starts_with("the latency of serve") && text.find("train needs") != text.npos;
+    });
+  })) << note;
+}
+
 TEST_F(Batond, TheMapOfVirtualGpusSurvivesACrash) {
   Pod("a", 60);
   Pod("b", 30, {{"gpus", {"GPU-a", "GPU-b"}}});

@@ -48,6 +48,24 @@ TEST(PodTable, ColumnsAlignAndLinesAreCutToTheWidth) {
   }
 }
 
+TEST(PodTable, HowLatenciesWereMetIsShownWhereSomebodyHasOne) {
+  PodRow serve = Row("0", "serve", 10, 10), fresh = Row("0", "fresh", 10, 0);
+  EXPECT_EQ(Table({serve}, 0)[0].find("IN TIME"), std::string::npos);
+  serve.latency_ns = fresh.latency_ns = 20'000'000;
+  serve.latency_waits = 1'000;
+  serve.latency_late = 8;
+  const auto table = Table({serve, Row("0", "train", 50, 90), fresh}, 0);
+  EXPECT_NE(table[0].find("IN TIME"), std::string::npos) << table[0];
+  EXPECT_NE(table[1].find("99.2% of 20ms"), std::string::npos) << table[1];
+  EXPECT_EQ(table[2].find("20ms"), std::string::npos) << table[2];
+  EXPECT_NE(table[3].find("- of 20ms"), std::string::npos) << table[3];
+  // From a status answer, too; one of an older daemon has none.
+  const auto rows = RowsFrom(json::parse(R"({"pods": [{"name": "serve", "latency_ns": 5000000,
+      "latency_waits": 4, "latency_late": 1, "gpus": [{"uuid": "GPU-1"}]},
+      {"name": "old", "gpus": [{"uuid": "GPU-1"}]}]})"));
+  EXPECT_NE(Table(rows, 0)[1].find("75.0% of 5ms"), std::string::npos) << Table(rows, 0)[1];
+}
+
 TEST(PodTable, ATenantsNameCannotReachTheTerminal) {
   for (const char* evil : {"\033[2J",
                            "\xc2\x9b"

@@ -286,6 +286,47 @@ TEST_F(Share, AnIdlePodHasTheGpuWhileNobodyElseHasWork) {
   })) << status;
 }
 
+TEST_F(Share, AServiceWithinItsRequestIsServedWithinItsLatency) {
+  StartCluster({.transport = Transport::kUnix});
+  Start(Burn("train1", "45", "100"));
+  Start(Burn("train2", "45", "100"));
+  // 1 ms of work every 25 ms: 4 % of the GPU.
+  PodOptions serve =
+      Burn("serve", "10", "100",
+           {"--burst", "1", "--sync", "burst", "--kernel", "1ms", "--period", "25ms"});
+  serve.run_flags = {"--latency", "20ms"};
+  Start(serve);
+  const auto counts = [&] {
+    std::string status;
+    EXPECT_TRUE(cluster().Baton(0, {"status", "--json"}, &status, nullptr));
+    const auto json = nlohmann::json::parse(status);
+    for (const auto& pod : json.at("pods")) {
+      if (pod.at("name") != "serve") continue;
+      EXPECT_EQ(pod.at("latency_ns"), 20'000'000);
+      return std::pair(pod.at("latency_waits").get<double>(), pod.at("latency_late").get<double>());
+    }
+    return std::pair(0.0, 0.0);
+  };
+  PassTime(milliseconds(500));
+  Windows(
+      [&] {
+        const auto before = counts();
+        PassTime(seconds(2));
+        const auto after = counts();
+        return std::pair(after.first - before.first, after.second - before.second);
+      },
+      [&](const auto& seen) {
+        const auto& [waits, late] = seen;
+        const double met = 100 - 100 * late / std::max(1.0, waits);
+        Figure("latency_20ms_met", met, "%");
+        EXPECT_GE(waits, 20);
+        EXPECT_GE(met, 80);
+      });
+  std::string out;
+  ASSERT_TRUE(cluster().Baton(0, {"status"}, &out, nullptr));
+  EXPECT_NE(out.find("% of 20ms"), std::string::npos) << out;
+}
+
 TEST_F(Share, AnInteractivePodWaitsBrieflyBesideSaturatingOnes) {
   StartCluster();
   Start(Burn("train1", "45", "100"));

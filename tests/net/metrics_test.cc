@@ -83,6 +83,18 @@ TEST(Metrics, OfPodsWithoutTokensAreWhatNvmlTells) {
   EXPECT_EQ(Lines(text, "baton_pod_gpu_held_seconds_total{").find("mig"), std::string::npos);
 }
 
+TEST(Metrics, OfLatenciesAreThereForPodsThatHaveOne) {
+  MetricsSnapshot snapshot;
+  snapshot.pods.emplace_back().pod = "serve";
+  snapshot.pods[0].latency = {.waits = 1'000, .late = 8};
+  snapshot.pods.emplace_back().pod = "train";
+  const std::string text = MetricsText(snapshot);
+  const std::string waits = Lines(text, "baton_pod_latency_waits_total{");
+  EXPECT_NE(waits.find("} 1000\n"), std::string::npos) << waits;
+  EXPECT_EQ(waits.find("train"), std::string::npos) << waits;
+  EXPECT_NE(Lines(text, "baton_pod_latency_late_total{").find("} 8\n"), std::string::npos);
+}
+
 TEST(Metrics, HaveTheValuesOfTheSnapshot) {
   const std::string text = MetricsText(Awkward());
   EXPECT_EQ(Lines(text, "baton_gpu_allocated_ratio"),

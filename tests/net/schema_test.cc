@@ -71,6 +71,15 @@ TEST(Schema, AcceptsWhatIsAsItSays) {
   json nobody = Status();
   nobody["gpus"][0].erase("holder");
   EXPECT_EQ(First("Status", nobody), "");
+  json late = Status();
+  late["pods"][0].update({{"latency_ns", 20'000'000},
+                          {"latency_waits", 40},
+                          {"latency_late", 2},
+                          {"latency_ahead", 1},
+                          {"latency_note", "b's kernels are long"}});
+  EXPECT_EQ(First("Status", late), "");
+  late["pods"][0]["latency_late"] = -1;
+  EXPECT_NE(First("Status", late), "");
   EXPECT_EQ(First("Timeline", json::parse(R"({"gpu": "G", "now_ms": 5, "spans": [
       {"pod": "a", "kind": "hold", "from_ms": 1.5, "to_ms": null},
       {"pod": "b", "kind": "wait", "from_ms": 1, "to_ms": 2}]})")),
@@ -178,6 +187,7 @@ TEST(Monitoring, DocumentsDashboardAndAlertsKnowTheMetrics) {
   snapshot.pods.emplace_back();
   snapshot.pods[0].memory_cap_bytes = 1;
   snapshot.pods[0].energy_joules = 1;
+  snapshot.pods[0].latency = {.waits = 40, .late = 2};
   snapshot.pods[0].sm_busy_seconds = snapshot.pods[0].memory_busy_seconds = 1;
   snapshot.teams.push_back({"t", 0.5, 0.5, 0.5, 0.5});
   std::set<std::string> exist;

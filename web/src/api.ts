@@ -126,6 +126,11 @@ export const pod = object({
   achieved_1s: number,  // Over the last 1 s. The sum over its GPUs.
   achieved_10s: number,  // Over the last 10 s. The sum over its GPUs.
   achieved_60s: number,  // Over the last 60 s. The sum over its GPUs.
+  latency_ns: optional(number),  // Of a pod with a latency: within its request it begins so soon after it asks.
+  latency_waits: optional(number),  // Likewise: its waits that ended with a token, since the daemon started.
+  latency_late: optional(number),  // Those of them that were longer than the latency.
+  latency_ahead: optional(number),  // Those of the longer ones in which the pod had used more than its request pays for.
+  latency_note: optional(text),  // Why the latency may be missed, by what was measured: a sentence; absent: nothing says so.
   gpus: list(podOnGpu),
   clients: list(podClient),
 });

@@ -16,6 +16,8 @@ interface PodColumn extends Column<Pod> {
 const kPhases = ['idle', 'paused', 'waiting', 'draining', 'holding'];
 const gangText = (pod: Pod) => !pod.gang ? 'no' : pod.gang_name === '' ? 'yes'
   : pod.gang_name + (pod.gang_missing > 0 ? `, waits for ${pod.gang_missing} more` : '');
+const latencyText = (pod: Pod) => duration(pod.latency_ns ?? 0) + (pod.latency_waits
+  ? `; ${percent(100 - (100 * (pod.latency_late ?? 0)) / pod.latency_waits)} of ${grouped(pod.latency_waits)} waits were no longer` : '');
 const waited = (pod: Pod) => pod.gpus.reduce((most, part) => Math.max(most, part.waited_1s), 0);
 const efficiency = (pod: Pod) => (pod.held_ns > 0 ? pod.busy_ns / pod.held_ns : NaN);
 const kColumns: PodColumn[] = [
@@ -164,6 +166,7 @@ export class PodsView implements View {
         fact('Owed (lag)', duration(pod.lag_ns)),
         fact('Unmanaged', duration(pod.unmanaged_ns)),
         fact('Memory', pod.memory > 0 ? `${bytes(pod.memory_used)}; cap ${bytes(pod.memory)} per GPU` : bytes(pod.memory_used)),
+        ...(pod.latency_ns ? [fact('Latency', latencyText(pod))] : []),
         fact('Launches', grouped(pod.launches)), fact('Tokens', grouped(pod.grants)), fact('Revoked', grouped(pod.revocations)),
         fact('Priority', pod.priority === 'low' ? 'normal' : pod.priority), fact('Team', pod.team || '–'), fact('Gang', gangText(pod))),
       h('h3', {}, 'On its GPUs'),
