@@ -275,6 +275,24 @@ Sum SumOf(const devmgr::Placement& placement) {
   return sum;
 }
 
+Sum MostOf(const devmgr::PodRequest& request, const std::vector<NodeSeen>& nodes) {
+  Sum sum = SumOf(request);
+  uint64_t largest = 0;
+  for (const NodeSeen& node : nodes) {
+    for (const devmgr::Card& card : node.cards) {
+      largest = std::max<uint64_t>(largest, card.memory_mib);
+    }
+  }
+  for (const devmgr::ContainerRequest& container : request.containers) {
+    for (const devmgr::VgpuRequest& vgpu : container.vgpus) {
+      const bool whole = request.mode == "exclusive";
+      if (whole || vgpu.memory_part.millionths() > 0) sum.memory_mib += largest * vgpu.count;
+      if (whole) sum.share += (1'000'000 - vgpu.share.millionths()) * vgpu.count;
+    }
+  }
+  return sum;
+}
+
 std::set<std::string> CardsWithWord(const std::string& word, const Pods& everywhere) {
   std::set<std::string> cards;
   if (word.empty()) return cards;

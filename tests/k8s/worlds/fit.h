@@ -55,6 +55,8 @@ struct Sum {
 };
 Sum SumOf(const devmgr::PodRequest& request);
 Sum SumOf(const devmgr::Placement& placement);
+// At most what it takes: a whole GPU has all of its memory, and a part of it is of the largest.
+Sum MostOf(const devmgr::PodRequest& request, const std::vector<NodeSeen>& nodes);
 
 using Pods = std::vector<const devmgr::PlacedPod*>;
 

@@ -22,25 +22,6 @@ bool HasEndedShare(const Json& share) {
   return HasEnded(share) || Is(share, "metadata/deletionTimestamp");
 }
 
-// At most what it takes: a whole GPU has all of its memory, and a part of it is of the largest.
-Sum MostOf(const devmgr::PodRequest& request, const std::vector<NodeSeen>& nodes) {
-  Sum sum = SumOf(request);
-  uint64_t largest = 0;
-  for (const NodeSeen& node : nodes) {
-    for (const devmgr::Card& card : node.cards) {
-      largest = std::max<uint64_t>(largest, card.memory_mib);
-    }
-  }
-  for (const devmgr::ContainerRequest& container : request.containers) {
-    for (const devmgr::VgpuRequest& vgpu : container.vgpus) {
-      const bool whole = request.mode == "exclusive";
-      if (whole || vgpu.memory_part.millionths() > 0) sum.memory_mib += largest * vgpu.count;
-      if (whole) sum.share += (1'000'000 - vgpu.share.millionths()) * vgpu.count;
-    }
-  }
-  return sum;
-}
-
 // The GPUs that it must be on once `gone` have gone, for its word of affinity; none: any.
 std::set<std::string> Near(const Wish& wish, const Pods& all, const Pods& gone = {}) {
   Pods stay;
