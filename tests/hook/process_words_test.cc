@@ -235,7 +235,7 @@ TEST_F(HookWords, TheGpuThatComesLateIsReckonedWith) {
   holder_.Say(3, 2);
   // Busy processors may keep the child from looking when it would tell something.
   uint64_t switch_ns = 0;
-  for (int i = 0; i < 20 && switch_ns == 0; ++i, ++token.epoch) {
+  for (int i = 0; i < 100 && switch_ns == 0; ++i, ++token.epoch) {
     ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
     if (i == 0) {
       words = backend_->TakeWords();
