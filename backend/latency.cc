@@ -108,10 +108,10 @@ Result<std::vector<std::string>> WithoutLatency(const std::vector<Gpu*>& gpus, c
   return without;
 }
 
-LatencyNote NoteOfLatency(Gpu& gpu, const Pods& pods, const Pod& pod, Instant now) {
+LatencyNote NoteOfLatency(const Gpu& gpu, const Pods& pods, const Pod& pod,
+                          std::span<const scheduler::PodStatus> all) {
   if (!HasLatency(pod)) return {};
   const Duration handoff = gpu.scheduler.handoff(), least = ShortestToken(handoff);
-  const std::vector<scheduler::PodStatus> all = gpu.scheduler.Status(now);
   policy::ShareSum requested;
   for (const scheduler::PodStatus& status : all) requested += status.spec.request;
   Latencies latencies;
@@ -156,7 +156,8 @@ LatencyNote NoteOfLatency(Gpu& gpu, const Pods& pods, const Pod& pod, Instant no
 std::vector<std::string> LatencySentences(Gpu& gpu, const Pods& pods, const Pod& pod, Instant now) {
   std::vector<std::string> sentences;
   if (!HasLatency(pod)) return sentences;
-  for (const scheduler::PodStatus& status : gpu.scheduler.Status(now)) {
+  const std::vector<scheduler::PodStatus> all = gpu.scheduler.Status(now);
+  for (const scheduler::PodStatus& status : all) {
     if (status.pod != pod.id || status.met.waits == 0) continue;
     const scheduler::LatencyMet& met = status.met;
     std::string sentence = fmt::format(
@@ -169,7 +170,7 @@ std::vector<std::string> LatencySentences(Gpu& gpu, const Pods& pods, const Pod&
     }
     sentences.push_back(sentence + ".");
   }
-  const LatencyNote note = NoteOfLatency(gpu, pods, pod, now);
+  const LatencyNote note = NoteOfLatency(gpu, pods, pod, all);
   if (!note.text.empty()) sentences.push_back("T" + note.text.substr(1) + ".");
   return sentences;
 }
@@ -181,7 +182,7 @@ void WarnOfLatencies(Gpu& gpu, const Pods& pods, Instant now, node::EventLog& lo
   if (at == gpu.pods.end()) return;
   const Pod* pod = pods.Find(at->first);
   if (pod == nullptr) return;
-  const LatencyNote note = NoteOfLatency(gpu, pods, *pod, now);
+  const LatencyNote note = NoteOfLatency(gpu, pods, *pod, gpu.scheduler.Status(now));
   if (note.text.empty() || !at->second.latency_causes.insert(note.cause).second) return;
   log.Add(node::EventLog::Level::kWarning, "pod", note.text);
 }

@@ -5,6 +5,7 @@
 #ifndef BATON_BACKEND_LATENCY_H_
 #define BATON_BACKEND_LATENCY_H_
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,9 @@ struct LatencyNote {
   std::string text;  // a sentence, without a full stop; empty: nothing says that it will
   PodId cause;       // whose kernels they are; 0: what the pods with latencies hold together
 };
-LatencyNote NoteOfLatency(Gpu& gpu, const Pods& pods, const Pod& pod, Instant now);
+// `status`: of the GPU's pods, as its scheduler says.
+LatencyNote NoteOfLatency(const Gpu& gpu, const Pods& pods, const Pod& pod,
+                          std::span<const scheduler::PodStatus> status);
 // A pod of `status`, with a latency: how it was met, and its notes.
 std::vector<std::string> LatencySentences(Gpu& gpu, const Pods& pods, const Pod& pod, Instant now);
 // Says of the GPU's next pod why it may miss its latency, once for each cause. One at a time, so

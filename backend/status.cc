@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "backend/latency.h"
@@ -90,14 +91,14 @@ void AddUsage(json& to, const Usage& usage, uint64_t held_ns) {
 using Clients = std::vector<const Client*>;
 
 // Of a pod with a latency: how it was met on a GPU, added up, and why it may not be.
-void AddLatency(json& row, Gpu& gpu, const Pods& pods, const Pod& pod,
-                const scheduler::PodStatus* status, Instant now) {
+void AddLatency(json& row, const Gpu& gpu, const Pods& pods, const Pod& pod,
+                const scheduler::PodStatus* status, std::span<const scheduler::PodStatus> all) {
   if (pod.share.latency == Duration(0) || status == nullptr) return;
   const auto add = [&](const char* key, uint64_t n) { row[key] = row.value(key, uint64_t{0}) + n; };
   add("latency_waits", status->met.waits);
   add("latency_late", status->met.late);
   add("latency_ahead", status->met.ahead);
-  const std::string note = NoteOfLatency(gpu, pods, pod, now).text;
+  const std::string note = NoteOfLatency(gpu, pods, pod, all).text;
   if (!note.empty() && !row.contains("latency_note")) row["latency_note"] = note;
 }
 
@@ -290,17 +291,18 @@ json PodRow(const Steps& steps, const Pod& pod, const Clients& clients, Instant 
   for (const std::string& uuid : pod.gpus) {
     auto it = arbiter.gpus().find(uuid);
     if (it == arbiter.gpus().end()) continue;
-    Gpu& gpu = *it->second;
+    const Gpu& gpu = *it->second;
     // A GPU may have come since the beginning.
     const scheduler::PodStatus* of_pod = nullptr;
+    std::span<const scheduler::PodStatus> sorted;  // by id
     if (const auto known = steps.schedulers.find(uuid); known != steps.schedulers.end()) {
-      const auto& sorted = known->second;  // by id
+      sorted = known->second;
       const auto at =
           std::lower_bound(sorted.begin(), sorted.end(), id,
                            [](const scheduler::PodStatus& s, PodId pod) { return s.pod < pod; });
       if (at != sorted.end() && at->pod == id) of_pod = &*at;
     }
-    AddLatency(row, gpu, arbiter.pods(), pod, of_pod, now);
+    AddLatency(row, gpu, arbiter.pods(), pod, of_pod, sorted);
     json part = GpuOfPod(arbiter, gpu, pod, clients, of_pod, now);
     for (const char* key : {"achieved_1s", "achieved_10s", "achieved_60s"}) {
       row[key] = row[key].get<double>() + part[key].get<double>();

@@ -21,7 +21,7 @@ constexpr Duration kLaunchLook = microseconds(20);
 constexpr int kSweepLooks = 8;
 // Where a stream does not keep the GPU busy, one in so many launches is measured by itself, or one
 // in so much time. Two events for that and one each kMarkEveryNs are less than 3 % of launches,
-// or where those take 10 us and more, less than 0.5 % of their time.
+// or of those that take more than 9 us, less than 0.5 % of their time.
 constexpr uint32_t kSampleLaunches = 300;
 constexpr uint64_t kSampleNs = 3'000'000;
 // The GPU's clock and the monotonic one differ by less than one part in so many.

@@ -508,6 +508,12 @@ class CoreVolumes : public ::testing::Test {
     bound["status"]["phase"] = "Bound";
     world_.Put(kClaimsOfWorld, bound);
   }
+  // As provisioners do where there is no capacity.
+  void GiveUp(const std::string& claim) {
+    world_.Patch(
+        kClaimsOfWorld, claim,
+        {{"metadata", {{"annotations", {{"volume.kubernetes.io/selected-node", nullptr}}}}}});
+  }
   World world_;
 };
 
@@ -539,10 +545,7 @@ TEST_F(CoreVolumes, ProvisionerThatGivesUpOnANodeGetsAnother) {
   ASSERT_TRUE(world_.Settle());
   const std::string first = Selected("data");
   ASSERT_NE(first, "");
-  // As provisioners do where there is no capacity.
-  world_.Patch(
-      kClaimsOfWorld, "data",
-      {{"metadata", {{"annotations", {{"volume.kubernetes.io/selected-node", nullptr}}}}}});
+  GiveUp("data");
   ASSERT_TRUE(world_.Settle());
   EXPECT_NE(Selected("data"), first);
   EXPECT_NE(Selected("data"), "");
@@ -560,9 +563,7 @@ TEST_F(CoreVolumes, NodeThatAProvisionerGaveUpIsTriedAgainWhereThereIsNoOther) {
   world_.Cordon(first == "n1" ? "n2" : "n1", true);
   ASSERT_TRUE(world_.Settle());
   const Instant given_up = world_.now().at;
-  world_.Patch(
-      kClaimsOfWorld, "data",
-      {{"metadata", {{"annotations", {{"volume.kubernetes.io/selected-node", nullptr}}}}}});
+  GiveUp("data");
   EXPECT_TRUE(world_.Settle(std::chrono::seconds(50)) || Selected("data").empty());
   ASSERT_TRUE(world_.Settle());
   EXPECT_EQ(Selected("data"), first);
