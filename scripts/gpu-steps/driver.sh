@@ -10,6 +10,12 @@ step_shares() {
   check "largest share error, points" "$(number "$object" max_error)" "<=" 2
 }
 
+step_central() {
+  figures "60/30/10, central" "${demo[@]/unix/central}"
+  figure central "$object"
+  check "central: largest share error, points" "$(number "$object" max_error)" "<=" 2
+}
+
 step_strict() {
   figures "strict 30" "${demo[@]}" --pods strict:30:30
   figure strict "$object"
@@ -148,7 +154,11 @@ step_handoff() {
   figure limits "$object"
   floor=$(number "$object" handoff)
   figures handoff-alone "${bare[@]}" "${burn[@]}" --kernel 500us
-  local alone
+  local bare_alone alone
+  bare_alone=$(ratio "$(number "$object" gpu_seconds)" "$(number "$object" elapsed)")
+  # What a pod loses without any hand-off, to the hook's events, is not what a hand-off costs.
+  pod only --request 100
+  figures handoff-pod "${pod[@]}" "${burn[@]}" --kernel 500us
   alone=$(ratio "$(number "$object" gpu_seconds)" "$(number "$object" elapsed)")
   for name in one other; do
     pod "$name" --request 50
@@ -170,10 +180,58 @@ step_handoff() {
   per_second=$(awk -v a="$before" -v b="$after" -v s=$((seconds > 2 ? seconds - 2 : 1)) 'BEGIN {printf "%.1f", (b - a) / s}')
   # What one costs the GPU: the drain of the one, and the way to the other.
   lost=$(awk -v a="$alone" -v b="$busy" -v n="$per_second" 'BEGIN {printf "%.1f", (n > 0 ? (a - b) / n * 1e6 : 0)}')
-  figure handoff "{\"per_second\": $per_second, \"gpu_us_lost_by_each\": $lost, \"floor_us\": ${floor:-null}, \"of_floor\": $(ratio "$lost" "$floor"), \"cost_us\": $(awk -v n="${cost:-0}" 'BEGIN {printf "%.1f", n / 1000}'), \"busy\": $busy, \"busy_alone\": $alone}"
+  figure handoff "{\"per_second\": $per_second, \"gpu_us_lost_by_each\": $lost, \"floor_us\": ${floor:-null}, \"of_floor\": $(ratio "$lost" "$floor"), \"cost_us\": $(awk -v n="${cost:-0}" 'BEGIN {printf "%.1f", n / 1000}'), \"busy\": $busy, \"busy_alone\": $alone, \"busy_bare\": $bare_alone}"
   check "handoff: hand-offs per second" "$per_second" ">" 0
   check "handoff: GPU busy with two pods, of alone" "$(ratio "$busy" "$alone")" ">=" 0.95
 }
+
+# pod_of NAME FIELD: what status says of it.
+pod_of() {
+  timeout 10 baton status --json | "$python" -c '
+import json, sys
+for pod in json.load(sys.stdin)["pods"]:
+    if pod["name"] == sys.argv[1]:
+        print(pod.get(sys.argv[2], 0))' "$@"
+}
+
+step_latency() {
+  command -v "$python" >/dev/null || skip "needs Python; set PYTHON"
+  daemon
+  local name waits late
+  for name in one other; do
+    pod "$name" --request 45
+    start "latency-$name" "${pod[@]}" "${burn[@]}" --kernel 1ms
+  done
+  pod service --request 10 --latency 10ms
+  start latency-service "${pod[@]}" "${burn[@]}" --kernel 1ms --burst 3 --sync burst --period 50ms
+  sleep "$seconds"  # until then the pods are there: their warm-up is a second
+  waits=$(pod_of service latency_waits)
+  late=$(pod_of service latency_late)
+  for name in one other service; do join "latency-$name"; done
+  object_of latency-service
+  local in_time
+  in_time=$(awk -v w="${waits:-0}" -v l="${late:-0}" 'BEGIN {printf "%.4f", (w > 0 ? 1 - l / w : 0)}')
+  figure latency "{\"waits\": ${waits:-null}, \"late\": ${late:-null}, \"in_time\": $in_time, \"share\": $(number "$object" share)}"
+  check "latency of 10 ms: waits in time" "$in_time" ">=" 0.99
+}
+
+loops=()
+step_busy() {
+  ! $simulated || skip "the simulated GPU computes on the processors"
+  local _ alone
+  trap 'kill "${loops[@]}"; end_step' EXIT
+  for _ in $(seq $(($(nproc) * 2))); do
+    sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 &
+    loops+=($!)
+  done
+  figures "busy: one pod" "${demo[@]}" --pods alone:100:100
+  alone=$(number "$object" gpu_busy)
+  figures "busy: 60/30/10" "${demo[@]}"
+  check "busy: largest share error, points" "$(number "$object" max_error)" "<=" 2
+  figure busy "{\"loops\": ${#loops[@]}, \"max_error\": $(number "$object" max_error), \"gpu_busy\": $(number "$object" gpu_busy), \"gpu_busy_alone\": $alone}"
+  check "busy: GPU, of one pod's" "$(ratio "$(number "$object" gpu_busy)" "$alone")" ">=" 0.95
+}
+
 grants() { number "$(timeout 10 baton status --json | tr -d '\n ')" grants; }
 
 step_swap() {
