@@ -37,6 +37,33 @@ class Pause {
   std::atomic<int64_t> length_{0};
 };
 
+// How much of the time of late a process's threads were kept from a processor when they were to
+// run: a bucket that leaks half a percent of the time that passes. A machine that is quiet but for
+// a moment now and then does not fill it, however often it was full before. Thread safe; of several
+// that add at once some may count as one.
+class Lateness {
+ public:
+  static constexpr Duration kHigh = std::chrono::milliseconds(4);  // a tick of a clock
+  static constexpr Duration kMost = std::chrono::milliseconds(8);
+  static constexpr int kLeak = 200;
+
+  void Add(Instant now, Duration late) {
+    Duration level = Level(now) + (late < kMost ? late : kMost);
+    if (level > kMost) level = kMost;
+    empty_.store(Nanos(now + level * kLeak), std::memory_order_relaxed);
+  }
+  // Whether it is more than half a percent of the time.
+  bool High(Instant now) const { return Level(now) > kHigh; }
+
+ private:
+  Duration Level(Instant now) const {
+    const Duration left = InstantFromNanos(empty_.load(std::memory_order_relaxed)) - now;
+    return left > Duration(0) ? left / kLeak : Duration(0);
+  }
+
+  std::atomic<int64_t> empty_{0};
+};
+
 // One thread uses it at a time.
 class CloseLook {
  public:
@@ -76,19 +103,19 @@ class CloseLook {
   }
 
   // A thread of this process was to run at `due`, and ran `now`. Late: somebody else had the
-  // processor meanwhile, and no thread of this process looks closely for a while.
+  // processor meanwhile.
   static void RanLate(Instant due, Instant now) {
-    if (now - due > kLate) busy_.Add(now);
+    if (now - due > kLate) lateness_.Add(now, now - due);
   }
-  // Whether that while lasts.
-  static bool Late(Instant now) { return now < busy_.end(); }
+  // Whether that happens so often that no thread of this process is to look closely.
+  static bool Late(Instant now) { return lateness_.High(now); }
 
  private:
   static constexpr Duration kLate = std::chrono::microseconds(500);
 
   bool Paused(Instant at) const { return at < in_vain_.end() || Late(at); }
 
-  static inline Pause busy_;
+  static inline Lateness lateness_;
   Pause in_vain_;
   SpinBudget budget_;
   const Duration before_;

@@ -11,6 +11,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 constexpr Duration kBefore = microseconds(60);
 
@@ -40,6 +41,44 @@ TEST(Pause, OfThingsThatRarelyGoWrongIsShort) {
     pause.Add(now);
     EXPECT_EQ(pause.end() - now, Pause::kMin);
   }
+}
+
+TEST(Lateness, IsHighWhereThreadsAreOftenLate) {
+  Lateness lateness;
+  Instant now{hours(1)};
+  EXPECT_FALSE(lateness.High(now));
+  lateness.Add(now, milliseconds(3));
+  EXPECT_FALSE(lateness.High(now)) << "once";
+  // 2 % of the time, which others take in moments of 1 ms.
+  for (int i = 0; i < 40; ++i, now += milliseconds(50)) lateness.Add(now, milliseconds(1));
+  EXPECT_TRUE(lateness.High(now)) << "2 %";
+  for (int i = 0; i < 1000; ++i, now += milliseconds(50)) {
+    lateness.Add(now, milliseconds(1));
+    EXPECT_TRUE(lateness.High(now));
+  }
+}
+
+TEST(Lateness, OfAMomentNowAndThenDoesNotLastBecauseItWasHighOnce) {
+  Lateness lateness;
+  Instant now{hours(1)};
+  for (int i = 0; i < 100; ++i, now += milliseconds(10)) lateness.Add(now, milliseconds(4));
+  EXPECT_TRUE(lateness.High(now));
+  now += (Lateness::kMost - Lateness::kHigh) * Lateness::kLeak;
+  EXPECT_FALSE(lateness.High(now));
+  // 0.3 %.
+  now += seconds(1);
+  for (int i = 0; i < 1000; ++i, now += seconds(1)) {
+    lateness.Add(now, milliseconds(3));
+    EXPECT_FALSE(lateness.High(now)) << i;
+  }
+}
+
+TEST(Lateness, OfAStoppedProcessCountsOnce) {
+  Lateness lateness;
+  const Instant now{hours(1)};
+  lateness.Add(now, hours(1));
+  EXPECT_TRUE(lateness.High(now));
+  EXPECT_FALSE(lateness.High(now + (Lateness::kMost - Lateness::kHigh) * Lateness::kLeak));
 }
 
 TEST(CloseLook, LooksAtNothingThatIsFar) {
