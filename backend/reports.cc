@@ -10,6 +10,7 @@
 #include <set>
 
 #include "backend/advise.h"
+#include "backend/gpu_history.h"
 #include "backend/latency.h"
 #include "backend/memory_room.h"
 #include "backend/pod_use.h"
@@ -467,6 +468,7 @@ const std::array kReports{
     Report{"advise", {kLast}, AskAdvise},
     Report{"whatif", {kFrom, kTo, kLast, "shares"}, AskWhatIf},
     Report{"workload", {kFrom, kTo, kLast}, AskWorkload},
+    Report{"history", {"gpu", kFrom, kTo, kLast}, AskHistory},
     Report{"log", {kFrom, kTo, kLast, kPod, "gpu", kTeam, "who"}, AskLog},
     Report{"receipt", {kPod, kTeam, kFrom, kTo, kLast, "time_zone", kBy}, AskReceipt},
     Report{"receipt_key", {}, AskReceiptKey},

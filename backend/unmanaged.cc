@@ -10,7 +10,7 @@ namespace baton::backend {
 namespace {
 
 // Named in one event; the others are counted.
-constexpr size_t kNamedMax = 3;
+constexpr size_t kUnmanagedNamedMax = 3;
 // Of a container's id, as its tools print it.
 constexpr size_t kShortId = 12;
 
@@ -115,10 +115,10 @@ void Unmanaged::Tell(const Gpu& gpu, const std::vector<UnmanagedProcess>& before
   std::string names;
   size_t come = 0;
   for (const UnmanagedProcess& process : gpu.unmanaged) {
-    if (Contains(before, process) || ++come > kNamedMax) continue;
+    if (Contains(before, process) || ++come > kUnmanagedNamedMax) continue;
     names += (names.empty() ? "" : "; ") + Describe(process);
   }
-  if (come > kNamedMax) names += fmt::format("; and {} more", come - kNamedMax);
+  if (come > kUnmanagedNamedMax) names += fmt::format("; and {} more", come - kUnmanagedNamedMax);
   if (come != 0) {
     log_.Add(node::EventLog::Level::kWarning, "gpu",
              fmt::format("{} is used without the token by {}: Baton does not manage {}",

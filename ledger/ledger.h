@@ -326,8 +326,8 @@ class Ledger {
   // The same question step by step (ledger/history.h), by days; `by` and `changes` do not matter.
   // kExhausted: it would be of more than `uses_max` uses, of 88 bytes each.
   Result<History> Steps(const Question& question, size_t uses_max = 2'000'000);
-  // Both by pod, then GPU.
-  Result<std::vector<Activity>> Activities(Window window);
+  // Both by pod, then GPU. `gpu`: of this one alone.
+  Result<std::vector<Activity>> Activities(Window window, const std::string& gpu = "");
   Result<std::vector<Profile>> Profiles(Window window);
   // That were there at some time of the window; by node, then uuid.
   Result<std::vector<BookedGpu>> Gpus(Window window);

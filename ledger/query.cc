@@ -388,7 +388,7 @@ Stage StageOf(Database& database, Window window) {
 
 }  // namespace
 
-Result<std::vector<Activity>> Ledger::Activities(Window window) {
+Result<std::vector<Activity>> Ledger::Activities(Window window, const std::string& gpu) {
   if (auto good = Check(window); !good) return tl::unexpected(good.error());
   std::vector<Activity> activities;
   auto done = Try([&] {
@@ -404,13 +404,20 @@ Result<std::vector<Activity>> Ledger::Activities(Window window) {
     };
     // All of the window's first: rows of a bucket come by account, which says of which pod it is.
     const std::string table = std::string("use_") + kLevels[stage.level].name;
-    const std::vector<Value> values = {stage.from, stage.to};
+    std::vector<Value> values = {stage.from, stage.to};
+    std::string where = " WHERE t >= $1 AND t < $2";
+    if (!gpu.empty()) {
+      values.emplace_back(gpu);
+      where +=
+          " AND account IN (SELECT id FROM accounts WHERE gpu IN (SELECT id FROM gpus WHERE uuid ="
+          " $3))";
+    }
     std::map<int64_t, Account> accounts;
     database_->Run(
         "SELECT a.id, a.gpu, a.pod, a.name, a.name_space, a.team, a.user_name, g.uuid FROM"
         " (SELECT DISTINCT account FROM " +
-            table +
-            " WHERE t >= $1 AND t < $2) u"
+            table + where +
+            ") u"
             " JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu",
         values, [&](const Row& row) {
           accounts[row.Int(0)] = {{row.Int(1), row.Int(2)},
@@ -423,7 +430,7 @@ Result<std::vector<Activity>> Ledger::Activities(Window window) {
     };
     database_->Run(
         "SELECT t, account, held_ns, busy_ns, waited_ns, memory_peak_mib, grants, launches FROM " +
-            table + " WHERE t >= $1 AND t < $2 ORDER BY t, account",
+            table + where + " ORDER BY t, account",
         values, [&](const Row& row) {
           const int64_t t = row.Int(0);
           const Account& account = accounts.at(row.Int(1));

@@ -33,7 +33,7 @@ function write(name) {
                      `export type ${name} = Read<typeof ${lower(name)}>;\n`);
 }
 
-for (const name of ['Status', 'Report', 'Standing', 'Explanation', 'Log']) write(name);
+for (const name of ['Status', 'Report', 'Standing', 'Explanation', 'Log', 'History']) write(name);
 const text = `// Generated from docs/api/openapi.json by web/generate_api.mjs; do not edit.
 import {type Read, flag, list, number, object, optional, text} from './read';
 

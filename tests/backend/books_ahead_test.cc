@@ -39,6 +39,48 @@ TEST_F(KeptBooks, TheWorkloadIsOfAllPodsThatCame) {
             "not_found");
 }
 
+// As the page draws it: what each had of one GPU, bucket by bucket, over a restart as well.
+TEST_F(KeptBooks, TheHistoryOfAGpuIsOfItsPodsAlone) {
+  FillLedger("research", 20, 0, 5);  // from 30 hours ago until a minute ago
+  Configure();
+  Start();
+  Pod("elsewhere", {{"request", 30}, {"gpus", {"GPU-b"}}});
+  Use("here", Pod("here", {{"request", 25}, {"gpus", {"GPU-a"}}}));
+  ASSERT_TRUE(IsBooked("pod", "here", Held("here")));
+  Restart();
+  const auto history = [&](const std::string& gpu, const std::string& last) {
+    return Say({{"command", "history"}, {"gpu", gpu}, {"last", last}});
+  };
+  const auto begins = [](const json& row) { return row.at("begin_s").get<int64_t>(); };
+  EXPECT_EQ(Say({{"command", "history"}}).value("code", ""), "invalid") << "of which of two?";
+  const json answer = history("GPU-a", "10m");
+  ASSERT_TRUE(answer.value("ok", false)) << answer;
+  EXPECT_EQ(answer.at("bucket_s"), 10);
+  ASSERT_EQ(answer.at("rows").size(), 1u) << answer;
+  const json& row = answer.at("rows")[0];
+  EXPECT_EQ(row.at("pod"), "here");
+  EXPECT_EQ(begins(row) % 10, 0);
+  // Where nothing was used: no row, and no error.
+  EXPECT_EQ(history("GPU-b", "10m").at("rows"), json::array());
+  EXPECT_EQ(history("GPU-none", "10m").at("rows"), json::array());
+  // Of a longer window by the hour. All of it is there, and of the other GPU nothing.
+  const json before = history("GPU-x", "2d");
+  EXPECT_EQ(before.at("bucket_s"), 3600);
+  ASSERT_EQ(before.at("rows").size(), 1u) << before;
+  const json& former = before.at("rows")[0];
+  EXPECT_EQ(former.at("pod"), "former");
+  double hours = 0;
+  for (const json& percent : former.at("held")) hours += percent.get<double>() / 100;
+  EXPECT_NEAR(hours, 20, 0.0005 * static_cast<double>(former.at("held").size()));
+  EXPECT_GE(former.at("held").size(), 30u);
+  EXPECT_EQ(begins(former) % 3600, 0);
+  // A part of it by the minute begins with that part.
+  const json hour = history("GPU-x", "2h");
+  EXPECT_EQ(hour.at("bucket_s"), 60);
+  EXPECT_GE(begins(hour.at("rows").at(0)),
+            ledger::WallNow().time_since_epoch().count() / 1000 - 7'300);
+}
+
 // a used all there was so far: it begins with little of what requests leave, and ends with half.
 TEST_F(KeptBooks, TheForecastOfTeamsGoesByThePodsThatAreThere) {
   FillLedger("a", 20);

@@ -595,6 +595,7 @@ TEST_F(KeptBooks, QuestionsThatMakeNoSenseAreAnsweredWithASentence) {
            {{{"command", "whatif"}, {"shares", "a=30:20"}}, "invalid", "limit"},
            {{{"command", "whatif"}, {"shares", "nobody=30"}}, "not_found", "no pod nobody"},
            {{{"command", "workload"}, {"last", "-1d"}}, "invalid", "-1d"},
+           {{{"command", "history"}, {"gpu", "GPU-a"}, {"last", "-1d"}}, "invalid", "-1d"},
            {{{"command", "standing"}, {"forecast", "soon"}}, "invalid", "'soon' is not a time"},
            {{{"command", "log"}, {"last", "-1d"}}, "invalid", "-1d"},
            {{{"command", "log"}, {"user", "a"}}, "invalid", "no field user"},

@@ -74,6 +74,7 @@ export class MockServer {
       case 'status': return json(200, this.status());
       case 'timeline': return known(this.world.timeline(url.searchParams.get('gpu'), Number(url.searchParams.get('seconds'))), 'GPU');
       case 'report': return booked(() => this.world.report(url.searchParams.get('by'), url.searchParams.get('last')), 'report');
+      case 'history': return booked(() => this.world.history(url.searchParams.get('gpu'), url.searchParams.get('last')), 'GPU');
       case 'standing': return booked(() => this.world.standing(), 'standing');
       case 'log': return booked(() => this.world.log(), 'log');
       case 'explain': {

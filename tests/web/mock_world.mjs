@@ -156,6 +156,22 @@ export class MockWorld {
     return {gpu: uuid, now_ms: now, spans};
   }
 
+  // What each had since long before the page was opened, and one that is gone.
+  history(uuid, last) {
+    const gpu = this.gpus.find((one) => one.uuid === uuid);
+    const seconds = Number(/^(\d+)s$/.exec(last)?.[1]);
+    if (!gpu || !seconds) return null;
+    const bucket_s = seconds <= 3600 ? 10 : 60;
+    const to = Date.now();
+    const begin_s = Math.ceil((to / 1000 - seconds) / bucket_s) * bucket_s;
+    const buckets = Math.floor(to / 1000 / bucket_s) - begin_s / bucket_s;
+    const draw = random(seconds);
+    const row = (pod, share, count) => ({pod, namespace: '', begin_s, held: Array.from({length: count}, () => Math.round(10 * share * (0.9 + 0.2 * draw())) / 10)});
+    const rows = gpu.pods.filter((pod) => !pod.idle).map((pod) => row(pod.name, pod.request / 2, buckets));
+    if (gpu.pods.length > 0) rows.push(row('yesterday', 40, Math.floor(buckets / 3)));
+    return {gpu: uuid, from: new Date(to - seconds * 1000).toISOString(), to: new Date(to).toISOString(), bucket_s, rows};
+  }
+
   report(by, last) {
     const days = {'1d': 1, '7d': 7, '30d': 30, '90d': 90}[last];
     if (!days) return null;

@@ -302,3 +302,20 @@ export const log = object({
   rows: list(logRow),
 });
 export type Log = Read<typeof log>;
+
+export const historyRow = object({
+  pod: text,  // Name.
+  namespace: text,
+  begin_s: number,  // When the first bucket begins, in seconds since 1970.
+  held: list(number),  // Percent of the GPU that it held, bucket by bucket to its last one.
+});
+export type HistoryRow = Read<typeof historyRow>;
+
+export const history = object({
+  gpu: text,  // uuid.
+  from: text,  // RFC 3339.
+  to: text,
+  bucket_s: number,  // Length of a bucket: 10 s in windows up to an hour, a minute up to a day, else an hour; coarser where that is no longer kept.
+  rows: list(historyRow),  // By namespace, then pod; none of a pod that used nothing.
+});
+export type History = Read<typeof history>;

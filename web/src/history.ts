@@ -1,5 +1,5 @@
-// The last minutes of achieved shares, one value a second, kept in this page only: batond does not
-// remember them. Pure but for what it keeps.
+// The last minutes of achieved shares, one value a second, kept in this page only. What was before is
+// in the ledger (past.ts). Pure but for what it keeps.
 import type {Status} from './model';
 
 // What uPlot draws: x in seconds since 1970, then one list a pod; null where there is nothing.

@@ -3,10 +3,14 @@ import {type App, type View, kFirstPod, route} from './app';
 import {ShareChart, type Line} from './chart';
 import {Keyed, arrows, choice, h, named, put, putName, set, setVar, show, swatch} from './dom';
 import {bytes, duration, grouped, percent, plural, printable, share, shortGpu} from './format';
-import {type Achieved, type Gpu, type Pod, type PodOnGpu, type UnmanagedProcess, onGpu} from './model';
+import {ApiError, getJson} from './link';
+import {type Achieved, type Gpu, type Pod, type PodOnGpu, type UnmanagedProcess, onGpu, readHistory} from './model';
+import {Past, joined} from './past';
 import {TokenView, kRowsMax} from './token_view';
 
 const kLinesMax = 12;
+// What is second by second in this page, at most; a longer chart is of the ledger.
+const kSeconds = 900;
 
 interface Part {
   pod: Pod;
@@ -69,6 +73,7 @@ export class LiveView implements View {
       this.all = true;
       this.draw();
     }});
+    this.chartTitle = h('h3', {id: 'chart-title'});
     this.chartNote = h('p', {class: 'note', hidden: true});
     this.none = h('section', {class: 'panel none', hidden: true},
       h('h3', {}, 'No pod has a share of this GPU'),
@@ -96,8 +101,8 @@ export class LiveView implements View {
         this.body),
       this.more);
     this.lines = h('section', {class: 'panel', 'aria-labelledby': 'chart-title'},
-      h('div', {class: 'panel-head'}, h('h3', {id: 'chart-title'}, 'Achieved share, second by second'),
-        choice('Length of the chart', [['60', '1 min'], ['300', '5 min'], ['900', '15 min']] as const, '300', (value) => {
+      h('div', {class: 'panel-head'}, this.chartTitle,
+        choice('Length of the chart', [['60', '1 min'], ['300', '5 min'], ['900', '15 min'], ['3600', '1 h'], ['86400', '1 day']] as const, '300', (value) => {
           this.seconds = Number(value);
           this.draw();
         })),
@@ -123,7 +128,14 @@ export class LiveView implements View {
     this.token.themeChanged();
   }
 
+  // A long chart goes on as the ledger does, a bucket at a time.
+  ledger(): void {
+    if (this.seconds <= kSeconds || !this.past || Date.now() < this.past.end_ms + 2 * this.past.bucket_ms) return;
+    void this.fetchPast();
+  }
+
   close(): void {
+    this.abort?.abort();
     this.chart.close();
     this.token.close();
   }
@@ -189,21 +201,72 @@ export class LiveView implements View {
     if (gpu.unmanaged.length > 0) this.head.append(unmanaged(gpu.unmanaged));
   }
 
+  private async fetchPast(): Promise<void> {
+    const uuid = this.gpu!.uuid;
+    this.abort?.abort();
+    const abort = new AbortController();
+    this.abort = abort;
+    this.pastOf = this.pastWanted();
+    try {
+      const answer = readHistory(await getJson(
+        `api/v1/history?gpu=${encodeURIComponent(uuid)}&last=${Math.max(kSeconds, this.seconds)}s`, abort.signal));
+      if (abort.signal.aborted) return;
+      this.past = answer && new Past(answer);
+      this.pastTrouble = answer ? '' : 'This page does not understand batond’s answer.';
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      if (error instanceof ApiError && error.code === 401) this.app.refused(error.message);
+      if (error instanceof ApiError && error.code === 0) this.pastOf = '';  // once more when batond is back
+      this.pastTrouble = error instanceof ApiError ? printable(error.message, 500) : 'The ledger’s answer cannot be read.';
+    }
+    // Colours of those who are gone, beside those who are there.
+    const names = [...this.partsOn(uuid).map((part) => part.pod.name), ...(this.past?.pods ?? [])];
+    this.app.colours.meet(names.map((name) => ({name, places: [uuid]})));
+    this.draw();
+  }
+  private pastWanted(): string {
+    return `${this.gpu!.uuid} ${Math.max(kSeconds, this.seconds)}`;
+  }
+
   private drawChart(uuid: string, parts: readonly Part[]): void {
     const now = Date.now();
+    const long = this.seconds > kSeconds;
+    if (this.pastOf !== this.pastWanted() && this.app.state.kind === 'live') {
+      this.past = null;
+      this.pastTrouble = '';
+      void this.fetchPast();
+    }
+    const past = this.past;
     // As much as is known, but a minute at least.
-    const from = Math.max(now - this.seconds * 1000, Math.min(now - 60_000, this.app.history.begin_ms || now));
-    // The same lines from second to second: by request, not by what moves.
-    const chosen = parts.slice(0, kLinesMax);
-    const marked = parts.find((part) => part.pod.name === this.marked);
-    if (marked && !chosen.includes(marked)) chosen.push(marked);
-    const lines: Line[] = chosen.map((part) => ({name: part.pod.name, colour: part.colour, request: part.pod.request}));
-    const data = this.app.history.lines(uuid, lines.map((line) => line.name), from);
-    const most = chosen.slice(0, 4).map((part) => `${printable(part.pod.name, 40)} ${percent(part.on.achieved_1s)}`);
-    this.chart.show(lines, data, from / 1000, now / 1000, marked?.pod.name ?? null,
+    const known = Math.min(...[this.app.history.begin_ms, past?.begin_ms ?? NaN].map((begin) => begin || now));
+    const from = Math.max(now - this.seconds * 1000, Math.min(now - 60_000, known));
+    // The same lines from second to second: by request, not by what moves. Then those who are gone.
+    const all: Line[] = parts.map((part) => ({name: part.pod.name, colour: part.colour, request: part.pod.request}));
+    if (long) {
+      const there = new Set(all.map((line) => line.name));
+      for (const name of past?.pods ?? []) {
+        if (!there.has(name)) all.push({name, colour: this.app.colours.of(name), request: 0});
+      }
+    }
+    const lines = all.slice(0, kLinesMax);
+    const marked = all.find((line) => line.name === this.marked);
+    if (marked && !lines.includes(marked)) lines.push(marked);
+    const names = lines.map((line) => line.name);
+    // The ledger's figures where this page has none, and in a long chart wherever there are any.
+    const since = long ? past?.end_ms ?? from : this.app.history.begin_ms || now;
+    const live = this.app.history.lines(uuid, names, Math.max(from, since));
+    const data = past ? joined(past.lines(names, from, since), live) : live;
+    const most = parts.slice(0, 4).map((part) => `${printable(part.pod.name, 40)} ${percent(part.on.achieved_1s)}`);
+    put(this.chartTitle, !long ? 'Achieved share'
+      : `Achieved share, every ${past === null || past.bucket_ms < 60_000 ? '10 s' : past.bucket_ms < 3_600_000 ? 'minute' : 'hour'}`);
+    this.chart.show(lines, data, from / 1000, now / 1000, marked?.name ?? null,
                     `Achieved share over time; now ${most.join(', ')}`);
-    show(this.chartNote, parts.length > chosen.length);
-    put(this.chartNote, `${chosen.length} of ${parts.length} pods, those with the largest requests. Point at the row of another pod to add it.`);
+    const notes = [
+      all.length > lines.length && `${lines.length} of ${all.length} pods, those with the largest requests. Point at the row of another pod to add it.`,
+      long && this.pastTrouble,
+    ].filter((text): text is string => typeof text === 'string' && text !== '');
+    show(this.chartNote, notes.length > 0);
+    put(this.chartNote, notes.join(' '));
   }
 
   private makeTab(gpu: Gpu): Tab {
@@ -273,6 +336,7 @@ export class LiveView implements View {
   private readonly lines: HTMLElement;
   private readonly body: HTMLElement;
   private readonly more: HTMLButtonElement;
+  private readonly chartTitle: HTMLElement;
   private readonly chartNote: HTMLElement;
   private readonly chart: ShareChart;
   private readonly token: TokenView;
@@ -285,4 +349,8 @@ export class LiveView implements View {
   private seconds = 300;
   private all = false;
   private marked: string | null = null;
+  private past: Past | null = null;
+  private pastOf = '';  // what was asked for last
+  private pastTrouble = '';
+  private abort: AbortController | null = null;
 }

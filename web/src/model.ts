@@ -21,6 +21,9 @@ export function readStanding(value: unknown): Standing | null {
   const standing = has(value, 'rows', Array.isArray) ? api.standing.read(value) : null;
   return standing && {...standing, rows: standing.rows.map((row) => ({...row, level_fs: row.level_fs ?? Infinity}))};
 }
+export function readHistory(value: unknown): api.History | null {
+  return has(value, 'rows', Array.isArray) ? api.history.read(value) : null;
+}
 function has(value: unknown, key: string, is: (of: unknown) => boolean): boolean {
   return typeof value === 'object' && value !== null && is((value as Record<string, unknown>)[key]);
 }

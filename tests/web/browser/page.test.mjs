@@ -129,6 +129,47 @@ describe('the page', {concurrency: 6}, () => {
     }));
   }
 
+  test('the chart goes back to before the page was opened, and a long one tells of those who are gone', on(few, {}, async (page, server) => {
+    // Read by the keyboard: what it says of its first instant.
+    const first = async () => {
+      await page.locator('.chart').focus();
+      await page.keyboard.press('End');
+      await page.keyboard.press('Home');
+      return page.locator('.chart-box .readout').textContent();
+    };
+    const secondsAgo = (text) => {
+      const [h, m, s] = /^(\d+):(\d+):(\d+)/.exec(text).slice(1).map(Number);
+      const now = new Date();
+      return (now.getHours() * 3600 + now.getMinutes() * 60 + now.getSeconds() - (h * 3600 + m * 60 + s) + 86_400) % 86_400;
+    };
+    const {name} = server.world.gpus[0].pods[0];
+    await page.locator('.chart canvas').waitFor();
+    let said = '';
+    for (let i = 0; i < 20 && !(said.includes(name) && secondsAgo(said) > 200); ++i) {
+      await page.waitForTimeout(200);
+      said = await first();
+    }
+    assert.ok(secondsAgo(said) > 200 && secondsAgo(said) < 320, said);
+    assert.ok(said.includes(name) && !said.includes('yesterday'), said);
+    await page.locator('[aria-labelledby=chart-title]').getByRole('radio', {name: '1 day'}).click();
+    await page.getByText('Achieved share, every minute').waitFor();
+    said = await first();
+    assert.ok(said.includes('yesterday'), said);
+    const asked = server.asked.filter((path) => path.includes('/history'));
+    assert.deepEqual(asked.map((path) => new URL(path, server.url).searchParams.get('last')), ['900s', '86400s']);
+    // The other GPU has a history of its own.
+    await page.locator('.gpu-tab').nth(1).click();
+    await page.waitForFunction((uuid) => location.hash.includes(uuid), server.world.gpus[1].uuid);
+    for (let i = 0; i < 20 && server.asked.filter((path) => path.includes('/history')).length < 3; ++i) await page.waitForTimeout(100);
+    assert.ok(server.asked.at(-1).includes(server.world.gpus[1].uuid) || server.asked.some((path) => path.includes(`history?gpu=${server.world.gpus[1].uuid}`)));
+  }));
+
+  test('without a ledger the chart is of this page alone, and a long one says why', on(few, {server: {ledger: false}}, async (page) => {
+    await page.locator('.chart canvas').waitFor();
+    await page.locator('[aria-labelledby=chart-title]').getByRole('radio', {name: '1 h'}).click();
+    await page.getByText('No ledger is kept here').waitFor();
+  }));
+
   test('use has its currency, and those without a team a name', on(few, {}, async (page) => {
     await go(page, 'teams');
     await page.locator('table.use').getByRole('columnheader', {name: 'Cost, EUR'}).waitFor();
