@@ -173,7 +173,7 @@ export class MockWorld {
   }
 
   report(by, last) {
-    const days = {'1d': 1, '7d': 7, '30d': 30, '90d': 90}[last];
+    const days = {'1h': 1 / 24, '1d': 1, '7d': 7, '30d': 30, '90d': 90}[last];
     if (!days) return null;
     const draw = random(days);
     const to = Date.now();
@@ -196,6 +196,8 @@ export class MockWorld {
       'day,user': () => by_both(['ada', 'grace', 'linus', '<b>bold</b>']),
       'day,pod': () => by_both(this.pods.map((pod) => pod.name)),
       'day,gpu': () => by_both(this.gpus.map((gpu) => gpu.uuid)),
+      'node,model,gpu': () => this.gpus.map((gpu) => ({...row(`${gpu.node}, NVIDIA H200, ${gpu.uuid}`, (capacity / this.gpus.length) * 0.7, {keys: [gpu.node, 'NVIDIA H200', gpu.uuid]}),
+                                                        capacity_hours: capacity / this.gpus.length, idle_hours: (capacity / this.gpus.length) * 0.29, unattributed_hours: (capacity / this.gpus.length) * 0.01})),
       day: () => by_day,
       team: () => split(['', ...kTeams], () => ({cost: 123.456})),
       user: () => split(['ada', 'grace', 'linus', '<b>bold</b>'], () => ({team: 'research/vision'})),

@@ -10,12 +10,14 @@ import {History} from './history';
 import {Link, type LinkState} from './link';
 import {LiveView} from './live';
 import type {Status} from './model';
+import {NodesView} from './nodes';
 import {PodsView} from './pods';
 import {TeamsView} from './teams';
 
 const kViews = [
   ['live', 'Live', LiveView],
   ['teams', 'Teams', TeamsView],
+  ['nodes', 'Nodes', NodesView],
   ['pods', 'Pods', PodsView],
   ['events', 'Events', EventsView],
 ] as const;

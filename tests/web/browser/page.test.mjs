@@ -10,7 +10,7 @@ import {launch, open} from '../browser.mjs';
 import {MockServer} from '../mock_server.mjs';
 import {MockWorld, kHostile} from '../mock_world.mjs';
 
-const kViews = ['live', 'teams', 'pods', 'events'];
+const kViews = ['live', 'teams', 'nodes', 'pods', 'events'];
 const dist = process.env.BATON_WEB_DIST ?? fileURLToPath(new URL('../../../web/dist', import.meta.url));
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -58,7 +58,7 @@ async function accessible(page, what) {
 }
 async function ready(page, view) {
   await go(page, view);
-  const mark = {live: '.gpu-tab', teams: '.standing[data-rows], .standing, .trouble:not([hidden])', pods: '.pods tbody tr', events: '.events tbody tr'}[view];
+  const mark = {live: '.gpu-tab', teams: '.standing[data-rows], .standing, .trouble:not([hidden])', nodes: '.nodes tbody tr', pods: '.pods tbody tr', events: '.events tbody tr'}[view];
   await page.locator(mark).first().waitFor({state: 'attached'});
 }
 
@@ -168,6 +168,31 @@ describe('the page', {concurrency: 6}, () => {
     await page.locator('.chart canvas').waitFor();
     await page.locator('[aria-labelledby=chart-title]').getByRole('radio', {name: '1 h'}).click();
     await page.getByText('No ledger is kept here').waitFor();
+  }));
+
+  test('nodes: what their GPUs were used for, one by one, and those that are searched', on(many, {}, async (page, server) => {
+    await ready(page, 'nodes');
+    const names = [...new Set(server.world.gpus.map((gpu) => gpu.node))];
+    await page.getByText(`${names.length} node${names.length === 1 ? '' : 's'}, ${server.world.gpus.length} GPUs`).waitFor();
+    assert.equal(await page.locator('.nodes tbody tr').count(), names.length);
+    const first = page.locator('.nodes tbody tr').first();
+    assert.match(await first.textContent(), /70\.0\s%.*29\.0\s%/);
+    await first.getByRole('button').press('Enter');
+    const of_first = server.world.gpus.filter((gpu) => gpu.node === names.sort()[0]).length;
+    assert.equal(await page.locator('.nodes tbody tr').count(), names.length + of_first);
+    assert.equal(await page.locator('.nodes tbody tr').first().getByRole('button').getAttribute('aria-expanded'), 'true');
+    assert.ok(await page.locator('.nodes tbody tr').first().getByRole('button').evaluate((button) => button === document.activeElement));
+    await accessible(page, 'nodes');
+    // A GPU of this batond can be seen live.
+    await page.locator('.nodes tbody th.below a').first().click();
+    await page.locator('.gpu-tab[aria-current]').waitFor();
+    await go(page, 'nodes');
+    await page.getByLabel('Search').fill('no such node');
+    await page.getByText('No node has these words.').waitFor();
+    await page.getByLabel('Search').fill('');
+    await page.getByRole('radio', {name: '7 days'}).click();
+    for (let i = 0; i < 30 && !server.asked.includes('/api/v1/report?by=node,model,gpu&last=7d'); ++i) await page.waitForTimeout(100);
+    assert.ok(server.asked.includes('/api/v1/report?by=node,model,gpu&last=7d'));
   }));
 
   test('use has its currency, and those without a team a name', on(few, {}, async (page) => {

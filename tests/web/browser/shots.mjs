@@ -42,7 +42,7 @@ for (const [name, make] of Object.entries(worlds)) {
       const shot = (view) => page.screenshot({path: `${out}${name}-${view}-${width}-${theme}.png`, fullPage: true});
       await page.waitForTimeout(name === 'few' ? 7000 : 3500);
       await shot('live');
-      for (const view of ['teams', 'pods', 'events']) {
+      for (const view of ['teams', 'nodes', 'pods', 'events']) {
         await page.goto(`${server.url}#/${view}`);
         await page.waitForTimeout(700);
         await shot(view);
