@@ -34,6 +34,7 @@ struct DaemonStatus {
   config::Mode mode = config::Mode::kEnforce;
   std::vector<std::string> degraded;
   std::vector<NodeStatus> nodes;
+  config::PageOptions page;
   std::optional<bool> upstream_up;  // nothing where usage is sent nowhere
 };
 

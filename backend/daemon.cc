@@ -449,6 +449,7 @@ DaemonStatus Daemon::Status() const {
   status.version = BATON_VERSION;
   status.started = started_;
   status.mode = options_.server.mode;
+  status.page = options_.page;
   status.degraded = arbiter_->Degraded();
   for (std::string trouble : {tenants_->Trouble(), arbiter_->sessions().Trouble()}) {
     if (!trouble.empty()) status.degraded.push_back(std::move(trouble));

@@ -185,11 +185,14 @@ void BeginList(Steps& steps, const char* name) {
 }
 
 void Begin(Steps& steps) {
-  const json daemon{{"version", steps.daemon.version},
-                    {"mode", steps.daemon.mode == config::Mode::kObserve ? "observe" : "enforce"},
-                    {"pid", getpid()},
-                    {"started", steps.daemon.started},
-                    {"degraded", steps.daemon.degraded}};
+  json daemon{{"version", steps.daemon.version},
+              {"mode", steps.daemon.mode == config::Mode::kObserve ? "observe" : "enforce"},
+              {"pid", getpid()},
+              {"started", steps.daemon.started},
+              {"degraded", steps.daemon.degraded}};
+  const config::PageOptions& page = steps.daemon.page;
+  if (!page.node.empty()) daemon["node_page"] = page.node;
+  if (!page.all_nodes.empty()) daemon["all_nodes_page"] = page.all_nodes;
   steps.answer.Add(fmt::format("{{\"daemon\":{},\"gpus\":[", Written(daemon)));
   steps.gpus = steps.arbiter.GpusOf(steps.node);
   for (const auto& [uuid, gpu] : steps.arbiter.gpus()) {

@@ -133,6 +133,8 @@ void VisitOptions(Options& o, V& v) {
   o.teams.Visit(v);
   v.Section("http");
   o.http.Visit(v);
+  v.Section("page");
+  o.page.Visit(v);
   v.Section("upstream");
   o.upstream.Visit(v);
 
@@ -424,8 +426,8 @@ class Reader {
     for (auto&& [key, node] : root_) {
       if (sections_.count(std::string(key.str())) == 0) {
         Complain(node, fmt::format("[{}] is no section; there are server, log, scheduler, "
-                                   "placement, memory, hook, zmq, ledger, teams, http, upstream, "
-                                   "users, flavors, node, [[gpu]] and [[pod]]",
+                                   "placement, memory, hook, zmq, ledger, teams, http, page, "
+                                   "upstream, users, flavors, node, [[gpu]] and [[pod]]",
                                    key.str()));
       }
     }
@@ -649,7 +651,7 @@ Result<Options> LoadOptions(const std::string& path) {
 Result<void> CheckOptions(const Options& o) {
   for (const auto& checked :
        {o.scheduler.Check(), o.placement.Check(), net::CheckLinks(o.zmq, o.upstream),
-        net::CheckHttpOptions(o.http), spec::CheckUsers(o.users)}) {
+        net::CheckHttpOptions(o.http), o.page.Check(), spec::CheckUsers(o.users)}) {
     if (!checked) return checked;
   }
   if (!o.upstream.connect.empty() && o.ledger.database == "none") {

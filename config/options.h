@@ -17,6 +17,7 @@
 
 #include "base/log_format.h"
 #include "base/result.h"
+#include "config/page_options.h"
 #include "devmgr/inventory.h"
 #include "devmgr/placement/options.h"
 #include "ledger/options.h"
@@ -145,6 +146,7 @@ struct Options {
   ledger::LedgerOptions ledger;
   teams::TeamsOptions teams;
   net::HttpOptions http;  // the web page, the API and /metrics, all of them read-only
+  PageOptions page;
   net::UpstreamOptions upstream;
   NodeOptions node;
   spec::UsersOptions users;

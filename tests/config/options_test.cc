@@ -40,6 +40,7 @@ TEST(Config, WhatIsPrintedIsReadBackAsTheSame) {
       "NVIDIA T4", ledger::ModelPrices::Make(
                        {{ledger::WallTime{}, 0.5}, {ledger::WallTime(std::chrono::hours(12)), 1}})
                        .value());
+  options.page = {"https://{node}:7412/", "https://batond.example/"};
   options.ledger.retention.minutes = std::chrono::hours(48);
   options.gpus.push_back({"GPU-a", "a GPU", uint64_t{3} << 30});
   options.gpus.push_back({"MI-0",
@@ -248,6 +249,17 @@ TEST(Config, OnlyWholeLoopbackAddressesAreLoopback) {
     EXPECT_NE(error("zmq.listen", bad).find("not a loopback"), std::string::npos) << bad;
     EXPECT_NE(error("upstream.connect", bad).find("not a loopback"), std::string::npos) << bad;
   }
+}
+
+TEST(Config, ThePageLeadsToAddressesOfTheWebAlone) {
+  EXPECT_EQ(ErrorOf("[page]\nnode = \"https://{node}:7412/\"\nall_nodes = \"http://all/\"\n"), "");
+  for (const char* bad : {"javascript:alert(1)", "all.example", "https://two words/", "//all/"}) {
+    const std::string text = std::string("\"") + bad + "\"\n";
+    EXPECT_NE(ErrorOf("page.all_nodes = " + text).find("is no address"), std::string::npos) << bad;
+    EXPECT_NE(ErrorOf("page.node = " + text).find("is no address"), std::string::npos) << bad;
+  }
+  EXPECT_NE(ErrorOf("page.node = \"https://gpu-1:7412/\"\n").find("write {node}"),
+            std::string::npos);
 }
 
 TEST(Config, ControlCharactersArePrintedSoThatTheyAreReadBack) {

@@ -7,6 +7,8 @@ export const daemon = object({
   pid: number,
   started: text,  // RFC 3339, UTC.
   degraded: list(text),  // What does not work; empty if everything works.
+  node_page: optional(text),  // Where the page of a node is, with {node} for its name; by [page] node. Absent: nowhere.
+  all_nodes_page: optional(text),  // The page that has all nodes; by [page] all_nodes. Absent: there is none.
 });
 export type Daemon = Read<typeof daemon>;
 

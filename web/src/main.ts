@@ -10,6 +10,7 @@ import {History} from './history';
 import {Link, type LinkState} from './link';
 import {LiveView} from './live';
 import type {Status} from './model';
+import {pageOf} from './node_use';
 import {NodesView} from './nodes';
 import {PodsView} from './pods';
 import {TeamsView} from './teams';
@@ -63,7 +64,7 @@ class Page implements App {
         this.main.focus();
       }}, 'Skip to content'),
       h('header', {}, h('span', {class: 'brand'}, 'Baton'),
-        h('nav', {'aria-label': 'Views'}, ...this.links), this.daemon, this.linkText, this.themeButton),
+        h('nav', {'aria-label': 'Views'}, ...this.links), this.allNodes, this.daemon, this.linkText, this.themeButton),
       this.banner, this.notes, this.main, this.speech, this.tokenDialog);
     addEventListener('hashchange', () => this.go());
     document.addEventListener('visibilitychange', () => document.hidden || this.draw());
@@ -147,6 +148,9 @@ class Page implements App {
 
   private drawDaemon(status: Status): void {
     put(this.daemon, `batond ${printable(status.daemon.version, 20)}${status.daemon.mode === 'enforce' ? '' : ` · ${printable(status.daemon.mode, 20)}`}`);
+    const all = pageOf(status.daemon.all_nodes_page ?? '', '');
+    set(this.allNodes, 'href', all);
+    show(this.allNodes, all !== null);
     set(this.daemon, 'title', `process ${status.daemon.pid}, since ${printable(status.daemon.started, 40)}`);
     const notes = [
       ...(status.daemon.mode === 'observe' ? ['batond runs in mode observe: it measures everything, and no pod waits.'] : []),
@@ -182,6 +186,7 @@ class Page implements App {
     onState: (state) => this.onState(state),
   });
   private readonly links = kViews.map(([key, name]) => h('a', {href: route(key)}, name));
+  private readonly allNodes = h('a', {class: 'out', hidden: true}, 'all nodes');
   private readonly daemon = h('span', {class: 'daemon'});
   private readonly linkText = h('span', {class: 'link-state'});
   private readonly themeButton = h('button', {type: 'button', class: 'theme', onclick: () => this.nextTheme()});

@@ -28,6 +28,17 @@ export function sum(all: readonly Use[]): Use {
   return total;
 }
 
+// Where a node's page is, by a template with {node} for its name; null: that makes no address of the
+// web.
+export function pageOf(template: string, node: string): string | null {
+  try {
+    const url = new URL(template.replaceAll('{node}', encodeURIComponent(node)));
+    return url.protocol === 'https:' || url.protocol === 'http:' ? url.href : null;
+  } catch {
+    return null;
+  }
+}
+
 // By name, as people count: node-2 before node-10.
 export function nodesOf(report: Report): NodeUse[] {
   const nodes = new Map<string, GpuUse[]>();

@@ -5,7 +5,7 @@ import {choice, h, named, put, show} from './dom';
 import {grouped, hours, percent, plural, printable, shortGpu} from './format';
 import {ApiError, getJson} from './link';
 import {readReport} from './model';
-import {type NodeUse, type Use, nodesOf, sum} from './node_use';
+import {type NodeUse, type Use, nodesOf, pageOf, sum} from './node_use';
 import {matches} from './search';
 
 const kRowsMax = 500;
@@ -102,8 +102,10 @@ export class NodesView implements View {
       this.table.querySelector<HTMLElement>(`[data-node="${CSS.escape(node.node)}"]`)?.focus();
     }}, open ? '▾ ' : '▸ ', node.node === '' ? 'this one' : named(node.node));
     toggle.dataset['node'] = node.node;
+    const template = this.app.status?.daemon.node_page ?? '';
+    const page = template === '' || node.node === '' ? null : pageOf(template, node.node);
     const models = node.models.map((model) => `${grouped(node.gpus.filter((gpu) => gpu.model === model).length)} × ${printable(model, 40) || 'GPU'}`).join(', ');
-    const rows = [this.row(h('th', {scope: 'row'}, toggle), models, node, node.gpus.length)];
+    const rows = [this.row(h('th', {scope: 'row'}, toggle, page !== null && h('a', {class: 'out', href: page, 'aria-label': `Page of ${printable(node.node, 60)}`}, 'page')), models, node, node.gpus.length)];
     if (!open) return rows;
     const there = new Set(this.app.status?.gpus.map((gpu) => gpu.uuid));
     for (const gpu of node.gpus) {

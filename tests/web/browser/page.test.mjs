@@ -183,6 +183,16 @@ describe('the page', {concurrency: 6}, () => {
     assert.equal(await page.locator('.nodes tbody tr').first().getByRole('button').getAttribute('aria-expanded'), 'true');
     assert.ok(await page.locator('.nodes tbody tr').first().getByRole('button').evaluate((button) => button === document.activeElement));
     await accessible(page, 'nodes');
+    // From node to node, and to the page that has them all.
+    server.change = (status) => ({...status, daemon: {...status.daemon, node_page: 'https://{node}.example:7412/', all_nodes_page: 'https://all.example/'}});
+    await page.getByRole('link', {name: 'all nodes'}).waitFor();
+    assert.equal(await page.getByRole('link', {name: 'all nodes'}).getAttribute('href'), 'https://all.example/');
+    await page.getByRole('radio', {name: '1 day'}).click();
+    const link = page.getByRole('link', {name: `Page of ${names[0]}`});
+    await link.waitFor();
+    assert.equal(await link.getAttribute('href'), `https://${names[0]}.example:7412/`);
+    await accessible(page, 'nodes with pages');
+    await fits(page, 'nodes with pages');
     // A GPU of this batond can be seen live.
     await page.locator('.nodes tbody th.below a').first().click();
     await page.locator('.gpu-tab[aria-current]').waitFor();

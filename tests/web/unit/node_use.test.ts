@@ -2,7 +2,7 @@ import {strict as assert} from 'node:assert';
 import {test} from 'node:test';
 
 import type {Report} from '../../../web/src/api';
-import {nodesOf, sum} from '../../../web/src/node_use';
+import {nodesOf, pageOf, sum} from '../../../web/src/node_use';
 
 const row = (keys: string[] | null, held: number, capacity: number | null = 1) => ({
   keys, key: '', held_hours: held, busy_hours: held / 2, waited_hours: 2 * held, capacity_hours: capacity,
@@ -22,4 +22,11 @@ test('GPUs stand under their node, nodes as people count, and sums are of their 
 test('rows without their keys or their capacity are no node, and no error', () => {
   assert.deepEqual(nodesOf(report(row(null, 1), row(['n'], 1))), []);
   assert.equal(nodesOf(report(row(['n', 'm', 'g'], 0, null)))[0]!.capacity, 0);
+});
+
+test('a node has a page where the template makes an address of the web, whatever its name', () => {
+  assert.equal(pageOf('https://{node}:7412/', 'gpu-1'), 'https://gpu-1:7412/');
+  assert.equal(pageOf('https://proxy/{node}/', 'a/../b?c'), 'https://proxy/a%2F..%2Fb%3Fc/');
+  assert.equal(pageOf('https://{node}:7412/', 'evil.example/'), null);
+  for (const template of ['', 'javascript:alert(1)//{node}', '{node}', 'data:text/html,{node}']) assert.equal(pageOf(template, 'javascript:alert(1)'), null);
 });
