@@ -25,6 +25,7 @@ struct Unit {
   std::vector<const WaitingPod*> pods;  // by name
   uint64_t since = 0;
   uint32_t passed_over = 0;
+  bool away = false;  // one of them is
   Amount asked;
 
   const PodRequest& first() const { return pods.front()->request; }
@@ -58,11 +59,12 @@ std::vector<Unit> UnitsOf(std::span<const WaitingPod> waiting) {
   for (const WaitingPod* pod : pods) {
     size_t at = units.size();
     if (!pod->gang.empty()) at = gangs.emplace(pod->gang, at).first->second;
-    if (at == units.size()) units.push_back({{}, pod->since, 0, {}});
+    if (at == units.size()) units.push_back({{}, pod->since, 0, false, {}});
     Unit& unit = units[at];
     unit.pods.push_back(pod);
     unit.since = std::min(unit.since, pod->since);
     unit.passed_over = std::max(unit.passed_over, pod->passed_over);
+    unit.away |= pod->away;
     unit.asked += AskedBy(pod->request);
   }
   return units;
@@ -121,12 +123,13 @@ class Rounds {
     });
     std::set<std::string> teams_here;
     for (const size_t u : order) {
+      if (units_[u].away) continue;
       queues[units_[u].priority()][units_[u].team()].push_back(u);
       teams_here.insert(units_[u].team());
     }
     if (teams_here.size() > 1) order_.emplace(standings_, cluster_, options_.ahead);
     for (const Kept& kept : kept_) {
-      if (kept.entitled) TryAndCharge(kept.unit);
+      if (kept.entitled && !units_[kept.unit].away) TryAndCharge(kept.unit);
     }
     for (auto& [priority, teams] : queues) {
       while (!teams.empty()) {
@@ -453,7 +456,7 @@ class Rounds {
     std::vector<Claim> claims;
     const std::set<size_t> far_behind = FarBehind();
     for (size_t u = 0; u < units_.size(); ++u) {
-      if (fates_[u] != Fate::kNoRoom || has[u]) continue;
+      if ((fates_[u] != Fate::kNoRoom && !units_[u].away) || has[u]) continue;
       const auto kept =
           std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.unit == u; });
       if (kept != kept_.end()) {

@@ -58,6 +58,9 @@ struct WaitingPod {
   uint32_t passed_over = 0;  // what the last round said; at first 0
   bool displaces = true;     // false: nobody is displaced for it
   bool sought = false;       // Refusal::sought of an earlier round: others are looked for first
+  // It cannot be placed in this round, and comes back: nodes that are kept for it stay kept. It is
+  // neither placed nor refused.
+  bool away = false;
 };
 
 // Nodes that are kept for a pod, or for the gang of which it is the first by name.

@@ -36,7 +36,7 @@ bool Preemptions::Start(const std::string& pod, const devmgr::Displacement& disp
   return true;
 }
 
-std::vector<std::string> Preemptions::Ended(const std::set<std::string>& waiting) {
+std::vector<std::string> Preemptions::Ended(const std::set<std::string>& wanting) {
   std::vector<std::string> ended;
   for (auto& [pod, preemption] : preemptions_) {
     std::erase_if(preemption.victims, [&](const auto& victim) {
@@ -44,7 +44,7 @@ std::vector<std::string> Preemptions::Ended(const std::set<std::string>& waiting
       return entry == nullptr || !entry->pod || entry->pod->uid != victim.second ||
              !entry->pod->takes_room;
     });
-    if (preemption.victims.empty() || !waiting.contains(pod)) ended.push_back(pod);
+    if (preemption.victims.empty() || !wanting.contains(pod)) ended.push_back(pod);
   }
   return ended;
 }

@@ -40,8 +40,8 @@ class Preemptions {
   // are queued.
   bool Start(const std::string& pod, const devmgr::Displacement& displacement, bool reclaims);
   // Drops victims that have gone. Returns the pods whose preemption is over: no victim is left, or
-  // the pod does not wait any more; Stop() those.
-  std::vector<std::string> Ended(const std::set<std::string>& waiting);
+  // the pod is not one of those that want a place; Stop() those.
+  std::vector<std::string> Ended(const std::set<std::string>& wanting);
   // Victims that have not been deleted yet stay.
   void Stop(const std::string& pod);
 

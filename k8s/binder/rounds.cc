@@ -21,6 +21,13 @@ uint64_t SinceOf(const Json& object) {
   return since;
 }
 
+// Now, or again once its pod is there, which is being replaced.
+bool WantsPlace(const Entry& entry) {
+  if (!entry.share || entry.share->deleting) return entry.IsWanted();
+  const Share& share = *entry.share;
+  return !share.finished && !share.foreign && share.wrong.empty() && !entry.HasLastingPod();
+}
+
 const char* WhyTheyGo(bool reclaims) {
   return reclaims ? "that borrowed what its team is guaranteed" : "of lower priority";
 }
@@ -98,7 +105,7 @@ bool Rounds::RunIfDue(Instant now) {
   }
   if (waiting_.empty()) {
     StopEndedPreemptions();
-    kept_.clear();
+    std::erase_if(kept_, [&](const auto& r) { return preemptions_.Find(r.holder) == nullptr; });
   } else {
     Run(now);
   }
@@ -179,6 +186,13 @@ std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNee
     pods.push_back(std::move(pod));
     (*needs)[key] = *std::move(found);
   }
+  for (const auto& [key, preemption] : preemptions_.all()) {
+    if (needs->contains(key)) continue;
+    devmgr::WaitingPod pod;
+    pod.request = p_.objects.Find(key)->request();
+    pod.away = true;
+    pods.push_back(std::move(pod));
+  }
   return pods;
 }
 
@@ -233,7 +247,7 @@ void Rounds::Run(Instant now) {
   // Who was tried before one of whom a node was kept may fit there now.
   const bool freed = std::any_of(before.begin(), before.end(), [&](const auto& kept) {
     // That of a preemption is kept until the victims have gone, if it is needed still.
-    if (preemptions_.Find(kept.holder) != nullptr && IsWaiting(kept.holder)) return false;
+    if (preemptions_.Find(kept.holder) != nullptr) return false;
     return std::none_of(kept_.begin(), kept_.end(),
                         [&](const auto& r) { return r.holder == kept.holder; });
   });
@@ -274,7 +288,14 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
 }
 
 void Rounds::StopEndedPreemptions() {
-  for (const std::string& pod : preemptions_.Ended(waiting_)) StopPreemption(pod);
+  std::set<std::string> wanting;
+  for (const auto& [pod, preemption] : preemptions_.all()) {
+    // Others may have the room of one that the API server does not take.
+    const bool comes_back = !p_.assumed.HasPlace(pod) && !p_.retries.IsRejected(pod) &&
+                            WantsPlace(*p_.objects.Find(pod));
+    if (IsWaiting(pod) || comes_back) wanting.insert(pod);
+  }
+  for (const std::string& pod : preemptions_.Ended(wanting)) StopPreemption(pod);
 }
 
 void Rounds::StopPreemption(const std::string& pod) {

@@ -196,6 +196,26 @@ TEST(Schedule, NobodyIsDisplacedForAPodThatFitsByTheEndOfTheRound) {
   EXPECT_TRUE(round.proposals.empty());
 }
 
+TEST(Schedule, NodeStaysKeptForOneThatIsAway) {
+  Cluster cluster = ClusterOf(1, 1);
+  WaitingPod holder = Waiting(PodOf("holder", 600'000, 1, 5), 1);
+  holder.away = true;
+  const std::vector<Reservation> kept = {{"holder", {"n0"}}};
+  const Round round =
+      Schedule(cluster, SmallModes(), std::vector{holder, Waiting(PodOf("other", 300'000), 2)},
+               Quotas(), {}, kept);
+  EXPECT_TRUE(round.placed.empty());
+  ASSERT_EQ(round.refused.size(), 1u);
+  EXPECT_EQ(round.refused[0].pod, "other");
+  EXPECT_EQ(round.reservations, kept);
+  EXPECT_TRUE(round.proposals.empty());
+  // A pod of higher priority may go there.
+  const Round above =
+      Schedule(cluster, SmallModes(),
+               std::vector{holder, Waiting(PodOf("above", 300'000, 1, 6), 2)}, Quotas(), {}, kept);
+  EXPECT_EQ(NamesOf(above), std::vector<std::string>{"above"});
+}
+
 TEST(Schedule, WholeGpuWhoseMemoryACeilingForbidsDisplacesNobody) {
   const auto quotas = Quotas::Make({{"a", {}, {}, {}, kCardMib - 1}});
   ASSERT_TRUE(quotas);

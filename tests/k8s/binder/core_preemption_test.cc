@@ -305,6 +305,31 @@ TEST(CorePreemption, FailedPreemptionKeepsNoNode) {
   EXPECT_TRUE(world.IsBound("other"));
 }
 
+TEST(CorePreemption, NodeStaysKeptWhileThePreemptorsPodIsReplaced) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddNode("n1", 1);
+  world.AddPod("low", {{"baton.dev/gpu-share", "60"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("urgent", {{"request", "70"}}, {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_EQ(world.deleted(), 1u);
+  world.AddPod("small", {{"baton.dev/gpu-share", "30"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_FALSE(world.IsBound("small"));
+  world.Pass(std::chrono::seconds(1));  // so a round can begin at once
+  // Its pod has the limits of before, and has to be created again.
+  world.Patch(resources::kSharePods, "urgent", {{"spec", {{"gpu", {{"request", "80"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("small"));
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("urgent"));
+  EXPECT_FALSE(world.IsBound("small"));
+  EXPECT_EQ(world.deleted(), 2u);  // with the pod that was replaced
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(CorePreemption, NobodyOfAGangGoesForAnotherOfIt) {
   World world(1, Options());
   world.AddClass("high", 1'000);
