@@ -123,6 +123,19 @@ std::optional<Wish> Laws::ToldWish(const std::string& key) const {
   return WishOf(pod->second);
 }
 
+bool Laws::HasLastingPlace(const ObjectName& name) const {
+  const auto& pods = world_.leader().Told(Watched::kPod);
+  if (const auto pod = pods.find(name); pod != pods.end()) {
+    if (Is(pod->second, "metadata/deletionTimestamp")) return false;
+    // It is on its node, or was: what there is of GPUs there may not be known.
+    if (!TextAt(pod->second, "spec/nodeName").empty() &&
+        TextAt(pod->second, "status/reason").empty()) {
+      return true;
+    }
+  }
+  return world_.core().cluster().Find(name.Text()) != nullptr;
+}
+
 std::string Laws::UidOfTold(const std::string& key) const {
   const size_t slash = key.find('/');
   const ObjectName name{key.substr(0, slash), key.substr(slash + 1)};
@@ -264,15 +277,7 @@ void Laws::CheckGangs(const std::set<std::string>& placed) {
       ++members;
       size = std::max(size, wish->gang_size);
       if (ended) return;
-      const auto& pods = world_.leader().Told(Watched::kPod);
-      const auto pod = pods.find(name);
-      const bool goes = pod != pods.end() && Is(pod->second, "metadata/deletionTimestamp");
-      // It is on its node, or was: what there is of GPUs there may not be known.
-      if (pod != pods.end() && !TextAt(pod->second, "spec/nodeName").empty() && !goes &&
-          TextAt(pod->second, "status/reason").empty()) {
-        return;
-      }
-      if (world_.core().cluster().Find(name.Text()) != nullptr && !goes) return;
+      if (HasLastingPlace(name)) return;
       Break("gang", "of gang " + gang + " some are placed, and not " + name.Text());
     };
     for (const auto& [name, share] : world_.leader().Told(Watched::kSharePod)) {
@@ -382,7 +387,7 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
           const std::string other = share.first.Text();
           if (other == key || HasEndedShare(share.second)) return true;
           const auto is = WishOf(share.second);
-          return !is || is->gang != wish->gang || world_.core().cluster().Find(other) != nullptr;
+          return !is || is->gang != wish->gang || HasLastingPlace(share.first);
         });
     if (!wish->displaces || !alone) {
       Break("preempts", key + " may displace nobody, and does");

@@ -64,6 +64,8 @@ class Laws {
   std::vector<NodeSeen> Nodes();
   std::optional<Wish> ToldWish(const std::string& key) const;
   std::string UidOfTold(const std::string& key) const;
+  // It has a place by decision, or its pod is on a node and not about to go.
+  bool HasLastingPlace(const ObjectName& name) const;
   Pods All() const;
   static Pods On(const Pods& pods, const std::string& node, const Pods& without = {});
   std::vector<Waiter> Waiters();
