@@ -187,9 +187,10 @@ std::vector<devmgr::WaitingPod> Rounds::WaitingPods(std::map<std::string, PodNee
     (*needs)[key] = *std::move(found);
   }
   for (const auto& [key, preemption] : preemptions_.all()) {
-    if (needs->contains(key)) continue;
+    const Entry* entry = p_.objects.Find(key);
+    if (needs->contains(key) || entry == nullptr) continue;
     devmgr::WaitingPod pod;
-    pod.request = p_.objects.Find(key)->request();
+    pod.request = entry->request();
     pod.away = true;
     pods.push_back(std::move(pod));
   }
@@ -290,9 +291,10 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
 void Rounds::StopEndedPreemptions() {
   std::set<std::string> wanting;
   for (const auto& [pod, preemption] : preemptions_.all()) {
+    const Entry* entry = p_.objects.Find(pod);
     // Others may have the room of one that the API server does not take.
-    const bool comes_back = !p_.assumed.HasPlace(pod) && !p_.retries.IsRejected(pod) &&
-                            WantsPlace(*p_.objects.Find(pod));
+    const bool comes_back = entry != nullptr && WantsPlace(*entry) && !p_.assumed.HasPlace(pod) &&
+                            !p_.retries.IsRejected(pod);
     if (IsWaiting(pod) || comes_back) wanting.insert(pod);
   }
   for (const std::string& pod : preemptions_.Ended(wanting)) StopPreemption(pod);
