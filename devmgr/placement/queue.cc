@@ -296,12 +296,24 @@ class Rounds {
   Result<std::vector<Placement>> TryGang(const Unit& unit, const Names& avoided) {
     GangOptions options;
     options.restarts = options_.restarts;
+    const std::vector<PodRequest> requests = unit.Requests();
+    const auto of_gang = [&](const std::string& why) {
+      return fmt::format("of the gang of {} and {} more: {}", unit.name(), unit.pods.size() - 1,
+                         why);
+    };
+    auto anywhere = PlaceGang(cluster_, requests, options);
+    if (!anywhere) return Fail(anywhere.error().code, of_gang(anywhere.error().message));
+    const auto kept =
+        std::find_if(anywhere->begin(), anywhere->end(),
+                     [&](const Placement& placement) { return avoided.contains(placement.node); });
+    if (kept == anywhere->end()) return anywhere;
+    for (size_t i = requests.size(); i-- > 0;) {
+      BATON_CHECK(cluster_.Delete(requests[i].name).has_value());
+    }
     options.avoided = &avoided;
-    auto placements = PlaceGang(cluster_, unit.Requests(), options);
-    if (placements) return placements;
-    return Fail(placements.error().code,
-                fmt::format("of the gang of {} and {} more: {}", unit.name(), unit.pods.size() - 1,
-                            placements.error().message));
+    auto off = PlaceGang(cluster_, requests, options);
+    if (off) return off;
+    return Fail(ErrorCode::kExhausted, of_gang("it" + KeptFor(kept->node)));
   }
 
   std::string KeptFor(const std::string& node) const {

@@ -183,6 +183,29 @@ TEST(Schedule, ProposalsShareNeitherPodsNorNodes) {
   EXPECT_TRUE(Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {}, none).proposals.empty());
 }
 
+TEST(Schedule, AGangThatFitsOnlyOnKeptNodesSaysSoAndIsPassedOver) {
+  Cluster cluster = ClusterOf(1, 2);
+  Node other = NodeOf("n1", 1);
+  other.cards[0].model = "other";
+  ASSERT_TRUE(cluster.SetNode(other));
+  const PodRequest half = PodOf("half", 500'000);
+  ASSERT_TRUE(cluster.Commit(half, *cluster.DecideOn("n0", half)));
+  std::vector<WaitingPod> waiting = {
+      Waiting(PodOf("holder", kGpu, 2), 1), Waiting(PodOf("g-0", 400'000), 2, "g"),
+      Waiting(PodOf("g-1", 400'000), 2, "g"), Waiting(PodOf("later", kGpu), 3)};
+  for (const size_t gang : {1, 2}) waiting[gang].request.not_models = {"other"};
+  const Round round =
+      Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {{{"holder", {"n0"}}}});
+  EXPECT_EQ(NamesOf(round), std::vector<std::string>{"later"});
+  for (const size_t at : {1, 2}) {
+    EXPECT_EQ(round.refused.at(at).code, ErrorCode::kExhausted);
+    EXPECT_EQ(round.refused.at(at).why,
+              "of the gang of g-0 and 1 more: it would fit on node n0, which is kept for holder: "
+              "passed over 0 times");
+    EXPECT_EQ(round.refused.at(at).passed_over, 1u);
+  }
+}
+
 // The node was kept from it when it was tried, for one that is placed after it.
 TEST(Schedule, NobodyIsDisplacedForAPodThatFitsByTheEndOfTheRound) {
   Cluster cluster = ClusterOf(1, 2);
