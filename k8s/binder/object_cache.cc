@@ -285,7 +285,12 @@ void ObjectCache::LeaveGang(const std::string& key) {
   const auto gang = gangs_.find(it->second);
   gang->second.erase(key);
   for (const std::string& member : gang->second) queue_.Add(member);
-  if (gang->second.empty()) gangs_.erase(gang);
+  if (gang->second.empty()) {
+    gangs_.erase(gang);
+  } else {
+    // It may be the one for which they waited.
+    queue_.RequestRound();
+  }
   gang_of_.erase(it);
 }
 

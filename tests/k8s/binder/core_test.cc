@@ -197,6 +197,23 @@ TEST(CorePlacement, NoneOfAGangIsPlacedBeforeAllOfThemCanBe) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+TEST(CorePlacement, GangIsPlacedOnceTheMemberForWhichItWaitedIsGone) {
+  World world(1, Options());
+  world.AddNode("n1", 2);
+  const Json gang = {{"baton.dev/gang", "g"}, {"baton.dev/gang-size", "2"}};
+  world.AddPod("gated", {{"baton.dev/gpu-share", "30"}}, gang,
+               {{"schedulingGates", {{{"name", "later"}}}}});
+  world.AddPod("a", {{"baton.dev/gpu-share", "30"}}, gang);
+  world.AddPod("b", {{"baton.dev/gpu-share", "30"}}, gang);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.IsBound("a"));
+  world.Delete(resources::kPods, "gated");
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_TRUE(world.IsBound("b"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(CorePlacement, FreedRoomIsReusedAndGangStartsTogether) {
   World world(1, Options());
   world.AddNode("n1", 2);
