@@ -97,6 +97,7 @@ class Rounds {
     size_t unit;
     std::vector<std::string> nodes;
     bool entitled;
+    bool vacated;  // Reservation::vacated
   };
 
   void Take(std::span<const Reservation> kept) {
@@ -108,7 +109,8 @@ class Rounds {
       if (it == by_name.end() || has[it->second]) continue;
       has[it->second] = true;
       const Unit& unit = units_[it->second];
-      kept_.push_back({it->second, reservation.nodes, ledger_.Entitled(unit.team(), unit.asked)});
+      kept_.push_back({it->second, reservation.nodes, ledger_.Entitled(unit.team(), unit.asked),
+                       reservation.vacated});
     }
   }
 
@@ -250,11 +252,12 @@ class Rounds {
   Names KeptFrom(size_t u) const {
     Names nodes;
     if (kept_.empty()) return nodes;
-    const bool borrows = !ledger_.Entitled(units_[u].team(), units_[u].asked);
+    const bool entitled = ledger_.Entitled(units_[u].team(), units_[u].asked);
     for (const Kept& kept : kept_) {
       if (kept.unit == u || fates_[kept.unit] == Fate::kPlaced) continue;
       const bool above = units_[u].priority() > units_[kept.unit].priority();
-      if (above && !(kept.entitled && borrows)) continue;
+      // Guarantees come before priorities. But whoever went for one went for nobody else.
+      if (entitled == kept.entitled ? above : entitled && (above || !kept.vacated)) continue;
       nodes.insert(kept.nodes.begin(), kept.nodes.end());
     }
     return nodes;
@@ -457,7 +460,7 @@ class Rounds {
     std::vector<bool> has(units_.size(), false);
     for (const Proposal& proposal : round_.proposals) {
       taken.insert(proposal.displacement.node);
-      round_.reservations.push_back({proposal.pod, {proposal.displacement.node}});
+      round_.reservations.push_back({proposal.pod, {proposal.displacement.node}, true});
       for (size_t u = 0; u < units_.size(); ++u)
         has[u] = has[u] || units_[u].name() == proposal.pod;
     }
@@ -492,16 +495,18 @@ class Rounds {
       if (left == 0) break;
       const Unit& unit = units_[claim.unit];
       std::vector<std::string> nodes;
+      bool vacated = false;
       if (claim.kept != nullptr && Free(claim.kept->nodes, taken) &&
           FitsWhenEmpty(unit, claim.kept->nodes)) {
         nodes = claim.kept->nodes;
+        vacated = claim.kept->vacated;
       } else if (unit.passed_over >= options_.patience || far_behind.contains(claim.unit)) {
         nodes = NodesFor(unit, taken);
       }
       if (nodes.empty()) continue;
       --left;
       taken.insert(nodes.begin(), nodes.end());
-      round_.reservations.push_back({unit.name(), std::move(nodes)});
+      round_.reservations.push_back({unit.name(), std::move(nodes), vacated});
     }
   }
 

@@ -11,22 +11,25 @@
 // tried after it: smaller ones take the room that comes free. (Pods of a team that is due more are
 // tried before it, so they pass nobody over.) After `patience` such rounds a node is kept for it:
 // one on which it would fit if it were empty, with the fewest pods. Until it is placed no pod of
-// the same or a lower priority is put there. Of one priority, nodes that are kept stay
-// kept, and new ones go first to the teams that are due most. The bound: where pods run for at most
-// L rounds, a pod that fits on some empty node, and before which k others that wait are tried, is
-// placed within patience + (2 k + 3) (L + 1) rounds, as long as no more pods of higher priority or
-// of teams that are due more come. (In a round in which it is not passed over one of the k is
-// placed, or nobody is; and after L rounds of nobody all nodes are empty. Once its patience has
+// the same or a lower priority is put there, and nobody is displaced there for one, unless that one
+// is within a guarantee and the pod is not. Of one priority, nodes that are kept stay kept, and new
+// ones go first to the teams that are due most. The bound: where pods run for at most L rounds, a
+// pod that fits on some empty node, and before which k others that wait are tried, is placed within
+// patience + (2 k + 3) (L + 1) rounds, as long as no more pods of higher priority, of teams that
+// are due more or within a guarantee come. (In a round in which it is not passed over one of the k
+// is placed, or nobody is; and after L rounds of nobody all nodes are empty. Once its patience has
 // ended, those for whom nodes are kept already and then the k have theirs first at worst, and each
 // node runs empty within L rounds.)
 //
 // Quotas. A pod that a ceiling keeps out is refused, which does not count as passing it over. One
 // within its team's guarantee that finds no room gets a proposal of borrowed pods to displace; any
 // other, of pods of lower priority; neither breaks another team's guarantee. The node of a proposal
-// is kept for it from then on, for those within a guarantee also from pods of higher priority that
-// would borrow: or what was reclaimed would be borrowed again. Nobody is displaced for a pod that
-// fits by the end of the round. A round looks for so many only; a caller that says who was looked
-// for in vain, and calls again while Round::more says so, gets to all of them.
+// is kept for it from then on (vacated), for those within a guarantee also from pods of higher
+// priority that would borrow, or what was reclaimed would be borrowed again; for any other also
+// from those within a guarantee that are of no higher priority, or pods would have gone in vain.
+// Nobody is displaced for a pod that fits by the end of the round. A round looks for so many only;
+// a caller that says who was looked for in vain, and calls again while Round::more says so, gets to
+// all of them.
 //
 // Gangs are placed as one (devmgr/placement/gang.h), and nodes are kept for all of one; for a gang
 // nobody is displaced. A gang is of the team and the priority of its first pod by name.
@@ -67,6 +70,7 @@ struct WaitingPod {
 struct Reservation {
   std::string holder;
   std::vector<std::string> nodes;  // by name
+  bool vacated = false;            // by pods that are displaced for it
 
   friend bool operator==(const Reservation&, const Reservation&) = default;
 };

@@ -257,7 +257,7 @@ void Rounds::Run(Instant now) {
   for (const devmgr::Proposal& proposal : round.proposals) Preempt(proposal);
   for (const auto& [pod, preemption] : preemptions_.all()) {
     DropReservation(pod);
-    kept_.push_back({pod, {preemption.node}});
+    kept_.push_back({pod, {preemption.node}, true});
   }
 }
 

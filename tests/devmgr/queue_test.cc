@@ -534,6 +534,29 @@ RC_GTEST_PROP(ScheduleLaw, WhoIsPassedOverIsPlacedWithinTheBound, ()) {
   }
 }
 
+TEST(Schedule, ANodeKeptForOneThatStarvesWithholdsNoGuarantee) {
+  const auto quotas = Quotas::Make({{"due", 1'000'000, {}, {}, {}}});
+  ASSERT_TRUE(quotas);
+  for (const bool vacated : {false, true}) {
+    Cluster cluster = ClusterOf(1, 2);
+    const PodRequest borrower = PodOf("borrower", 600'000, 2, 0, "other");
+    ASSERT_TRUE(cluster.Commit(borrower, *cluster.Decide(borrower)));
+    std::vector<WaitingPod> waiting = {Waiting(PodOf("starves", kGpu, 2, 5, "other"), 1),
+                                       Waiting(PodOf("fits", 300'000, 1, 0, "due"), 2),
+                                       Waiting(PodOf("reclaims", 700'000, 1, 0, "due"), 3)};
+    waiting[0].displaces = false;
+    const std::vector<Reservation> kept = {{"starves", {"n0"}, vacated}};
+    const Round round = Schedule(cluster, SmallModes(), waiting, *quotas, {}, kept);
+    // Of what is vacated for another nothing is taken.
+    EXPECT_EQ(NamesOf(round).size(), vacated ? 0u : 1u);
+    ASSERT_EQ(round.proposals.size(), vacated ? 0u : 1u);
+    if (vacated) continue;
+    EXPECT_EQ(round.proposals[0].pod, "reclaims");
+    EXPECT_TRUE(round.proposals[0].reclaims);
+    EXPECT_EQ(round.reservations, (std::vector<Reservation>{{"reclaims", {"n0"}, true}}));
+  }
+}
+
 TEST(Schedule, WithoutKeptRoomALargePodWouldStarve) {
   Random random(1);
   RoundOptions options;
