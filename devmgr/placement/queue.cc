@@ -319,13 +319,21 @@ class Rounds {
     return Fail(ErrorCode::kExhausted, of_gang("it" + KeptFor(kept->node)));
   }
 
-  std::string KeptFor(const std::string& node) const {
+  // For whom the node is kept; null: for nobody.
+  const Unit* HolderOf(const std::string& node) const {
     for (const Kept& kept : kept_) {
-      if (std::find(kept.nodes.begin(), kept.nodes.end(), node) == kept.nodes.end()) continue;
-      return fmt::format(" would fit on node {}, which is kept for {}: passed over {} times", node,
-                         units_[kept.unit].name(), units_[kept.unit].passed_over);
+      if (std::find(kept.nodes.begin(), kept.nodes.end(), node) != kept.nodes.end()) {
+        return &units_[kept.unit];
+      }
     }
-    return " fits only on nodes that are kept for others";
+    return nullptr;
+  }
+
+  std::string KeptFor(const std::string& node) const {
+    const Unit* holder = HolderOf(node);
+    if (holder == nullptr) return " fits only on nodes that are kept for others";
+    return fmt::format(" would fit on node {}, which is kept for {}: passed over {} times", node,
+                       holder->name(), holder->passed_over);
   }
 
   // Those for whom others might go, in the order in which they were tried; those that were looked
@@ -389,9 +397,30 @@ class Rounds {
     for (const Unit& unit : units_) {
       for (const WaitingPod* pod : unit.pods) before.emplace(pod->request.name, pod->sought);
     }
+    const std::map<std::string_view, std::string> withheld = Withheld();
     for (Refusal& refusal : round_.refused) {
       refusal.sought = before.at(refusal.pod) || sought.contains(refusal.pod);
+      if (const auto on = withheld.find(refusal.pod); on != withheld.end()) {
+        refusal.withheld = on->second;
+      }
     }
+  }
+
+  // Refusal::withheld, by pod.
+  std::map<std::string_view, std::string> Withheld() const {
+    std::map<std::string_view, std::string> withheld;
+    if (kept_.empty()) return withheld;
+    for (const size_t u : Candidates()) {
+      const Names nodes = KeptFrom(u);
+      const bool proposed =
+          std::any_of(round_.proposals.begin(), round_.proposals.end(),
+                      [&](const Proposal& proposal) { return proposal.pod == units_[u].name(); });
+      if (proposed || nodes.empty()) continue;
+      withheld[units_[u].name()] =
+          fmt::format("nobody goes for it on node {}, which is kept for {}", *nodes.begin(),
+                      HolderOf(*nodes.begin())->name());
+    }
+    return withheld;
   }
 
   // By its team's guarantee, else by its priority.

@@ -103,6 +103,8 @@ struct Refusal {
   uint32_t passed_over = 0;  // for WaitingPod in the next round
   bool ceiling = false;      // there may be room: a team's ceiling keeps it out
   bool sought = false;       // nobody was found who might go for it, now or in an earlier round
+  // Part of a sentence: a node on which nobody is displaced for it, because it is kept for another.
+  std::string withheld = {};
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };

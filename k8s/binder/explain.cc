@@ -66,7 +66,8 @@ std::string ExplainNode(const ClusterView& view, const devmgr::PodRequest& reque
 }  // namespace
 
 std::string ExplainPlacement(ClusterView& view, devmgr::PodRequest request, const PodNeeds& needs,
-                             bool asks_for_gpus, const std::string& summary) {
+                             bool asks_for_gpus, const std::string& summary,
+                             const std::string& besides) {
   std::string text = summary;
   request.off_nodes = view.OffNodes(needs);
   if (asks_for_gpus && request.resources.contains(std::string(kShareResource))) {
@@ -79,6 +80,7 @@ std::string ExplainPlacement(ClusterView& view, devmgr::PodRequest request, cons
       text = anyway.error().message;
     }
   }
+  if (!besides.empty()) text += "; " + besides;
   for (const devmgr::NodeRefusal& refusal : view.cluster().Explain(request)) {
     if (refusal.cards.empty() && asks_for_gpus) continue;
     text += "\n" + refusal.node + ": " + ExplainNode(view, request, needs, refusal);

@@ -10,10 +10,12 @@
 
 namespace baton::k8s {
 
-// `summary`, and a line for each node, as far as a condition has room for them. Nodes without GPUs
-// are left out for a pod that asks for GPUs: there may be many, and the summary has their number.
+// `summary`, then what there is to say besides, and a line for each node, as far as a condition has
+// room for them. Nodes without GPUs are left out for a pod that asks for GPUs: there may be many,
+// and the summary has their number.
 std::string ExplainPlacement(ClusterView& view, devmgr::PodRequest request, const PodNeeds& needs,
-                             bool asks_for_gpus, const std::string& summary);
+                             bool asks_for_gpus, const std::string& summary,
+                             const std::string& besides);
 
 }  // namespace baton::k8s
 

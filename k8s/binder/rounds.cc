@@ -284,7 +284,7 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
     const bool shown = kind == p_.reasons.shown(refusal.pod).kind;
     const Instant when = shown ? name.explained_at + p_.options.say_again : kAlways;
     refused_[{when, refusal.pod}] = {
-        {kind, refusal.why}, std::move(needs[refusal.pod]), refusal.ceiling};
+        {kind, refusal.why}, std::move(needs[refusal.pod]), refusal.ceiling, refusal.withheld};
   }
 }
 
@@ -355,9 +355,10 @@ void Rounds::ExplainSome(Instant now) {
                         preemption->node);
     } else if (refused.ceiling) {
       why = refused.reason.text;
+      if (!refused.withheld.empty()) why += "; " + refused.withheld;
     } else {
       why = ExplainPlacement(p_.view, entry.request(), refused.needs, entry.gpu().asks(),
-                             refused.reason.text);
+                             refused.reason.text, refused.withheld);
     }
     // It says already why its pod cannot be created; of one that a ceiling keeps out none is.
     if (entry.share && !entry.pod && p_.retries.IsRejected(key) && !refused.ceiling) continue;

@@ -101,6 +101,7 @@ class Rounds {
     Reason reason;
     PodNeeds needs;
     bool ceiling = false;  // what nodes have is not why
+    std::string withheld;  // devmgr::Refusal has it
   };
 
   void Run(Instant now);

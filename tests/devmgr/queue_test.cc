@@ -557,6 +557,26 @@ TEST(Schedule, ANodeKeptForOneThatStarvesWithholdsNoGuarantee) {
   }
 }
 
+TEST(Schedule, SaysOnWhichNodeNobodyGoesBecauseItIsKept) {
+  Cluster cluster = ClusterOf(1, 1);
+  const PodRequest low = PodOf("low", 600'000);
+  ASSERT_TRUE(cluster.Commit(low, *cluster.Decide(low)));
+  std::vector<WaitingPod> waiting = {Waiting(PodOf("polite", kGpu, 1, 5), 1),
+                                     Waiting(PodOf("urgent", 500'000, 1, 5), 2),
+                                     Waiting(PodOf("equal", 700'000), 3)};
+  waiting[0].displaces = false;
+  const std::vector<Reservation> kept = {{"polite", {"n0"}}};
+  const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), {}, kept);
+  EXPECT_TRUE(round.proposals.empty());
+  const std::string full = "0/1 nodes available: 1 insufficient GPU share or memory";
+  ASSERT_EQ(round.refused.size(), 3u);
+  for (const Refusal& refusal : round.refused) EXPECT_EQ(refusal.why, full);
+  EXPECT_EQ(round.refused[0].withheld, "");
+  EXPECT_EQ(round.refused[1].withheld, "nobody goes for it on node n0, which is kept for polite");
+  // Nobody would go for it anyway.
+  EXPECT_EQ(round.refused[2].withheld, "");
+}
+
 TEST(Schedule, WithoutKeptRoomALargePodWouldStarve) {
   Random random(1);
   RoundOptions options;
