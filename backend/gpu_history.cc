@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "ledger/report.h"
 
@@ -10,15 +11,18 @@ namespace {
 
 using nlohmann::json;
 
+// By the beginning of a bucket, in seconds since 1970: the part of it that was held.
+using Course = std::map<int64_t, double>;
+
 // From its first bucket to its last one, those between in which it used nothing as well. Percent
 // to a tenth.
-json HeldBy(const ledger::Activity& activity) {
+json HeldBy(const Course& course, int64_t seconds) {
   json held = json::array();
-  int64_t t = activity.buckets.front().t;
-  for (const ledger::Activity::Bucket& bucket : activity.buckets) {
-    for (; t < bucket.t; t += activity.seconds) held.push_back(0);
-    held.push_back(std::round(static_cast<double>(bucket.held) * 1000) / 10);
-    t = bucket.t + activity.seconds;
+  int64_t next = course.begin()->first;
+  for (const auto& [t, part] : course) {
+    for (; next < t; next += seconds) held.push_back(0);
+    held.push_back(std::round(part * 1000) / 10);
+    next = t + seconds;
   }
   return held;
 }
@@ -39,13 +43,21 @@ Result<ReportAnswer> AskHistory(const std::map<std::string, std::string>& field,
     const auto activities = ledger.Activities(window, gpu);
     if (!activities) return tl::unexpected(activities.error());
     int64_t seconds = ledger::BucketSeconds(window);
-    json rows = json::array();
+    // One that came again under its name is the same pod here.
+    std::map<std::pair<std::string, std::string>, Course> courses;
     for (const ledger::Activity& activity : *activities) {
       seconds = activity.seconds;
-      rows.push_back({{"pod", activity.owner.pod},
-                      {"namespace", activity.owner.name_space},
-                      {"begin_s", activity.buckets.front().t},
-                      {"held", HeldBy(activity)}});
+      Course& course = courses[{activity.owner.name_space, activity.owner.pod}];
+      for (const ledger::Activity::Bucket& bucket : activity.buckets) {
+        course[bucket.t] += static_cast<double>(bucket.held);
+      }
+    }
+    json rows = json::array();
+    for (const auto& [name, course] : courses) {
+      rows.push_back({{"pod", name.second},
+                      {"namespace", name.first},
+                      {"begin_s", course.begin()->first},
+                      {"held", HeldBy(course, seconds)}});
     }
     return json{{"gpu", gpu},
                 {"from", ledger::FormatTime(window.from)},

@@ -60,6 +60,12 @@ TEST_F(KeptBooks, TheHistoryOfAGpuIsOfItsPodsAlone) {
   const json& row = answer.at("rows")[0];
   EXPECT_EQ(row.at("pod"), "here");
   EXPECT_EQ(begins(row) % 10, 0);
+  // Made anew under its name it is the same one.
+  const int64_t held = Held("here");
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "here"}}).value("ok", false));
+  Use("here", Pod("here", {{"request", 25}, {"gpus", {"GPU-a"}}}));
+  ASSERT_TRUE(IsBooked("pod", "here", held + Held("here")));
+  EXPECT_EQ(history("GPU-a", "10m").at("rows").size(), 1u);
   // Where nothing was used: no row, and no error.
   EXPECT_EQ(history("GPU-b", "10m").at("rows"), json::array());
   EXPECT_EQ(history("GPU-none", "10m").at("rows"), json::array());
