@@ -116,7 +116,8 @@ class KeptBooks : public testing::Test {
   json StandingOf(const std::string& team) {
     const json standing = Say({{"command", "standing"}});
     for (const json& row : standing.value("rows", json::array())) {
-      if (row.at("team") == team && row.at("user") == "") return row;
+      if (row.at("team") == team && row.at("user").get_ref<const std::string&>().empty())
+        return row;
     }
     return json::object();
   }
