@@ -3,9 +3,9 @@ import {type App, type View, kFirstPod, route} from './app';
 import {ShareChart, type Line} from './chart';
 import {Keyed, arrows, choice, h, named, put, putName, set, setVar, show, swatch} from './dom';
 import {bytes, duration, grouped, percent, plural, printable, share, shortGpu} from './format';
-import {ApiError, getJson} from './link';
 import {type Achieved, type Gpu, type Pod, type PodOnGpu, type UnmanagedProcess, onGpu, readHistory} from './model';
 import {Past, joined} from './past';
+import {question} from './question';
 import {TokenView, kRowsMax} from './token_view';
 
 const kLinesMax = 12;
@@ -124,6 +124,8 @@ export class LiveView implements View {
 
   update(rest: string): void {
     this.wanted = rest;
+    // Once more, at the page's own pace.
+    if (this.pastFailed && this.app.state.kind === 'live') this.pastOf = '';
     this.draw();
     this.token.themeChanged();
   }
@@ -207,18 +209,12 @@ export class LiveView implements View {
     const abort = new AbortController();
     this.abort = abort;
     this.pastOf = this.pastWanted();
-    try {
-      const answer = readHistory(await getJson(
-        `api/v1/history?gpu=${encodeURIComponent(uuid)}&last=${Math.max(kSeconds, this.seconds)}s`, abort.signal));
-      if (abort.signal.aborted) return;
-      this.past = answer && new Past(answer);
-      this.pastTrouble = answer ? '' : 'This page does not understand batond’s answer.';
-    } catch (error) {
-      if (abort.signal.aborted) return;
-      if (error instanceof ApiError && error.code === 401) this.app.refused(error.message);
-      if (error instanceof ApiError && error.code === 0) this.pastOf = '';  // once more when batond is back
-      this.pastTrouble = error instanceof ApiError ? printable(error.message, 500) : 'The ledger’s answer cannot be read.';
-    }
+    const answer = await question(this.app, `api/v1/history?gpu=${encodeURIComponent(uuid)}&last=${Math.max(kSeconds, this.seconds)}s`,
+                                  readHistory, abort.signal);
+    if (answer === null) return;
+    this.past = answer.value && new Past(answer.value);
+    this.pastTrouble = answer.trouble;
+    this.pastFailed = answer.away;
     // Colours of those who are gone, beside those who are there.
     const names = [...this.partsOn(uuid).map((part) => part.pod.name), ...(this.past?.pods ?? [])];
     this.app.colours.meet(names.map((name) => ({name, places: [uuid]})));
@@ -234,6 +230,7 @@ export class LiveView implements View {
     if (this.pastOf !== this.pastWanted() && this.app.state.kind === 'live') {
       this.past = null;
       this.pastTrouble = '';
+      this.pastFailed = false;
       void this.fetchPast();
     }
     const past = this.past;
@@ -352,5 +349,6 @@ export class LiveView implements View {
   private past: Past | null = null;
   private pastOf = '';  // what was asked for last
   private pastTrouble = '';
+  private pastFailed = false;
   private abort: AbortController | null = null;
 }

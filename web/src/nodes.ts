@@ -3,9 +3,9 @@
 import {type App, type View, route} from './app';
 import {choice, h, named, put, show} from './dom';
 import {grouped, hours, percent, plural, printable, shortGpu} from './format';
-import {ApiError, getJson} from './link';
 import {readReport} from './model';
 import {type NodeUse, type Use, nodesOf, pageOf, sum} from './node_use';
+import {question} from './question';
 import {matches} from './search';
 
 const kRowsMax = 500;
@@ -47,25 +47,15 @@ export class NodesView implements View {
     const abort = new AbortController();
     this.abort = abort;
     this.asked = true;
-    this.failed = false;
-    let trouble = '';
-    try {
-      const report = readReport(await getJson(`api/v1/report?by=node,model,gpu&last=${this.last}`, abort.signal));
-      if (abort.signal.aborted) return;
-      if (report) {
-        this.nodes = nodesOf(report);
-        this.window = (report.to_ms - report.from_ms) / 3_600_000;
-      } else {
-        trouble = 'This page does not understand batond’s answer.';
-      }
-    } catch (error) {
-      if (abort.signal.aborted) return;
-      if (error instanceof ApiError && error.code === 401) this.app.refused(error.message);
-      this.failed = error instanceof ApiError && error.code === 0;
-      trouble = error instanceof ApiError ? printable(error.message, 500) : 'The report cannot be read.';
+    const answer = await question(this.app, `api/v1/report?by=node,model,gpu&last=${this.last}`, readReport, abort.signal);
+    if (answer === null) return;
+    this.failed = answer.away;
+    if (answer.value !== null) {
+      this.nodes = nodesOf(answer.value);
+      this.window = (answer.value.to_ms - answer.value.from_ms) / 3_600_000;
     }
-    put(this.trouble, trouble);
-    show(this.trouble, trouble !== '');
+    put(this.trouble, answer.trouble);
+    show(this.trouble, answer.trouble !== '');
     this.draw();
   }
 

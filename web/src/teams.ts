@@ -4,8 +4,8 @@ import {kColours} from './colours';
 import {choice, h, named, put, set, show, svg, swatch} from './dom';
 import {Drawer} from './explain';
 import {day, grouped, hours, percent, printable} from './format';
-import {ApiError, getJson} from './link';
 import {type Report, type Standing, asTree, readReport, readStanding} from './model';
+import {question} from './question';
 import {type Stack, grid, stackDays, unset} from './stack';
 
 type By = 'team' | 'user' | 'pod' | 'gpu' | 'day';
@@ -69,18 +69,11 @@ export class TeamsView implements View {
     this.asked = true;
     this.failed = false;
     const ask = async <T>(path: string, read: (answer: unknown) => T | null, use: (answer: T) => void): Promise<string> => {
-      try {
-        const answer = read(await getJson(path, abort.signal));
-        if (abort.signal.aborted) return '';
-        if (answer === null) return 'This page does not understand batond’s answer.';
-        use(answer);
-        return '';
-      } catch (error) {
-        if (abort.signal.aborted) return '';
-        if (error instanceof ApiError && error.code === 401) this.app.refused(error.message);
-        this.failed ||= error instanceof ApiError && error.code === 0;
-        return error instanceof ApiError ? printable(error.message, 500) : 'The report cannot be read.';
-      }
+      const answer = await question(this.app, path, read, abort.signal);
+      if (answer === null) return '';
+      this.failed ||= answer.away;
+      if (answer.value !== null) use(answer.value);
+      return answer.trouble;
     };
     const troubles = await Promise.all([
       ask(`api/v1/report?by=day${this.stacked === 'busy' ? '' : `,${this.stacked}`}&last=${this.last}`, readReport, (report) => this.drawDays(report)),
