@@ -192,8 +192,10 @@ void ClientEvents::On(const ClientDisconnected& event) {
   Client& client = roster_.client(c);
   client.lost = true;
   client.contact = Client::Contact::kAway;
-  if (client.member() && event.heard_at != kNever && client.away_since == kNever) {
-    client.away_since = std::clamp(event.heard_at, client.joined_at, turn_.now);
+  const bool next = next_.Has(c);
+  if ((client.member() || next) && event.heard_at != kNever && client.away_since == kNever) {
+    const Instant since = next ? next_.sent_at() : client.joined_at;
+    client.away_since = std::clamp(event.heard_at, since, turn_.now);
     client.watched_from = turn_.now;
   }
 }

@@ -78,11 +78,15 @@ void Holding::BeginNext(PodId before) {
     client.part = Client::Part::kSent;
     client.sent_at = turn_.now;
     client.lost |= next.recalled();
+    const Instant away_since = client.away_since;
     members_.Enlist(c, at);
-    if (!next.restored() && client.connected()) continue;
-    client.away_since = next.restored() ? at : turn_.now;
-    client.watched_from = turn_.now;
-    client.unwatched = token_.unwatched;
+    if (next.restored()) {
+      client.away_since = at;
+      client.watched_from = turn_.now;
+      client.unwatched = token_.unwatched;
+    } else if (away_since != kNever) {  // its link was lost, perhaps before it began
+      client.away_since = std::max(away_since, at);
+    }
   }
 }
 

@@ -146,6 +146,7 @@ void SendAhead(const Token& token, uint32_t pod, uint64_t epoch, Duration quota,
     client.told = true;
     client.lost = false;
     client.ahead = true;
+    client.away_since = kNever;
     turn.Emit(StoreNext{client.id, roster.pod(pod).id, epoch, turn.now});
     // Contended, as the holder comes back for more as far as anybody can tell.
     turn.Emit(SendToken{client.id, epoch, 1, quota, true, after});

@@ -318,6 +318,38 @@ TEST_F(SentAhead, NothingOpensTheHoldersGateWhileItIsOut) {
   EXPECT_EQ(opened_[11], 0);
 }
 
+// The relay of both was away, with what it had measured: each tells how long ago it had drained.
+TEST_F(SentAhead, OverARestartOfTheRelayOnlyWhatWasHeldIsCharged) {
+  for (const bool next_is_back_first : {true, false}) {
+    charged_.clear();
+    SendAhead();
+    const Duration held = Held(granted_at_) + milliseconds(1);
+    const Instant lost = now_;
+    Pass(milliseconds(10));
+    for (const uint64_t client : {10, 20}) Step(ClientDisconnected{ClientId{client}, lost});
+    Pass(milliseconds(90));
+    const auto is_back = [&](uint64_t client, Duration drained_after) {
+      const SendToken& last = told_[client];
+      Step(ClientAttached{ClientId{client}, PodId{client / 10}, true});
+      Step(ClientReport{.client = ClientId{client},
+                        .seq = ++seq_,
+                        .phase = Phase::kIdle,
+                        .epoch = last.epoch,
+                        .rev = last.rev,
+                        .drained_ago = now_ - lost - drained_after});
+    };
+    if (next_is_back_first) is_back(20, milliseconds(7));
+    Pass(milliseconds(20));
+    is_back(10, milliseconds(1));
+    Pass(milliseconds(20));
+    if (!next_is_back_first) is_back(20, milliseconds(7));
+    EXPECT_EQ(Holder(), 0u);
+    EXPECT_EQ(charged_[1], held);
+    EXPECT_EQ(charged_[2], milliseconds(6));
+    Pass(milliseconds(50));
+  }
+}
+
 TEST_F(SentAhead, TheNextOneThatIsGoneIsChargedForWhatItMayHaveHeld) {
   SendAhead();
   const Duration held = Held(granted_at_);
