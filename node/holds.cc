@@ -11,7 +11,7 @@ Holds::OfGpu& Holds::Of(Lane& lane) {
 
 void Holds::Sent(const Party& to, Instant at, const wire::Token& token) {
   OfGpu& gpu = Of(*to.lane);
-  to.lane->meter.Sent(at, token);
+  to.lane->meter.Sent(at, token, gpu.meter.watches(token.epoch));
   gpu.meter.Sent(at, token);
   gpu.handover.Passed(at, to.client, token);
 }
@@ -34,6 +34,7 @@ std::optional<wire::Token> Holds::Ready(const Party& to, const Party& before,
 }
 
 void Holds::SentAhead(const Party& to, Instant at, const wire::Token& token) {
+  to.lane->meter.SentAhead(token);
   Of(*to.lane).handover.Passed(at, to.client, token);
 }
 
@@ -64,7 +65,7 @@ scheduler::Measured Holds::Said(const Party& who, Instant said, const wire::Stat
     if (party.lane == nullptr) continue;
     for (const wire::Token& token : next.Passed()) {
       Of(*party.lane);
-      party.lane->meter.Sent(end, token);
+      party.lane->meter.Sent(end, token, gpu.meter.watches(token.epoch));
       gpu.meter.Sent(end, token);
     }
   }

@@ -105,7 +105,10 @@ void ClientEvents::On(const ClientReport& event) {
   }
   if (client.member() && client.ahead && event.epoch == client.epoch) NoteBegun(c, event);
   // Back on a new connection: what the old one lost is said again now, not when it is overdue.
-  if (fresh && client.member() && !heard) holding_.members().Send(c);
+  if (fresh && client.member() && !heard) {
+    if (event.epoch < client.epoch) NoteNotReached(c);
+    holding_.members().Send(c);
+  }
   holds ? OnHolding(c, event, fresh) : OnDrained(c, event, heard);
 }
 
@@ -131,13 +134,22 @@ void ClientEvents::NoteBegun(uint32_t c, const ClientReport& report) {
   const Instant said_at = turn_.now - report.age;
   // Where only it can know, each of its words may tell that more exactly: the way here is a part of
   // what they say.
-  const bool only_it = holding_.token().ahead_before;
+  const bool away = roster_.client(c).away_since != kNever;
+  const bool only_it = holding_.token().ahead_before || away;
   if (report.pod_held > Duration(0)) {
     holding_.NoteBegun(c, said_at - report.pod_held);
   } else if (only_it && report.claimed > Duration(0)) {
     const Duration ago = IsDrained(report.phase) ? report.drained_ago : Duration(0);
     holding_.NoteBegun(c, said_at - ago - report.claimed);
   }
+}
+
+// Its relay was lost, and it does not name the grant that it was sent before: it had nothing of it
+// until now. That counts for the time that nobody watched.
+void ClientEvents::NoteNotReached(uint32_t c) {
+  const Client& client = roster_.client(c);
+  if (client.away_since == kNever) return;
+  holding_.NotReached(c, std::min(turn_.now, client.watched_from + kHearing));
 }
 
 // It holds the token, or drains it.
@@ -310,6 +322,13 @@ void ClientEvents::BeginNext(bool said, PodId before) {
     if (c != Roster::kNobody && !roster_.client(c).member()) turn_.Emit(Settled{report.client});
   }
   if (!holding_.held() || holding_.token().epoch != epoch) return;
+  for (const uint32_t c : holding_.token().members) {
+    const Client& client = roster_.client(c);
+    const bool named = std::any_of(kept.begin(), kept.end(), [&client](const ClientReport& report) {
+      return report.client == client.id;
+    });
+    if (!named && client.lost && client.heard()) NoteNotReached(c);
+  }
   holding_.TellNext(said);
   if (gangs_.reserved() != Roster::kNobody) holding_.EndForGang();
 }

@@ -71,6 +71,7 @@ class ClientEvents {
 
   void NoteConfirmed(const Client& client, const ClientReport& report);
   void NoteBegun(uint32_t client, const ClientReport& report);
+  void NoteNotReached(uint32_t client);
   void OnHolding(uint32_t client, const ClientReport& report, bool fresh);
   Duration NoLongerThanNext(const Client& client, Duration held) const;
   void OnDrained(uint32_t client, const ClientReport& report, bool heard);

@@ -11,14 +11,18 @@ constexpr Duration kAnswerPatience = std::chrono::seconds(1);
 
 }  // namespace
 
-void HoldMeter::Sent(Instant at, const wire::Token& token) {
+void HoldMeter::Sent(Instant at, const wire::Token& token, bool watched) {
   const bool kept = token.epoch == kept_epoch_;
-  if (token.epoch > epoch_ && (token.quota_ns != 0 || kept)) {
-    // With a new epoch a hold begins; one whose grant was kept from the client, no sooner than now.
+  // What was said of it before this was lost on its way here.
+  const bool lost =
+      token.rev > 1 && watched && token.epoch != ahead_epoch_ && token.rev != kRevOfStops;
+  if (token.epoch > epoch_ && (token.quota_ns != 0 || kept || lost)) {
+    // With a new epoch a hold begins; one whose grant was kept from the client, or lost, no sooner
+    // than now.
     epoch_ = token.epoch;
     rev_ = token.rev;
     opened_ = token.quota_ns != 0;
-    sent_at_ = token.rev == 1 || kept ? at : kNever;
+    sent_at_ = token.rev == 1 || kept || lost ? at : kNever;
     word_at_ = at;
     held_ = idle_ = Duration(0);
     asked_at_ = kNever;
@@ -35,6 +39,10 @@ void HoldMeter::Sent(Instant at, const wire::Token& token) {
   } else if (held_ > Duration(0) && asked_at_ == kNever) {
     asked_at_ = at;
   }
+}
+
+void HoldMeter::SentAhead(const wire::Token& token) {
+  if (token.epoch > epoch_) ahead_epoch_ = token.epoch;
 }
 
 void HoldMeter::Kept(const wire::Token& token) {
@@ -73,6 +81,7 @@ Duration HoldMeter::Said(Instant now, const wire::State& state) {
 
 void PodMeter::Sent(Instant at, const wire::Token& token) {
   if (token.quota_ns == 0 || token.epoch <= epoch_) return;
+  if (first_ == 0 && token.rev == 1) first_ = token.epoch;
   epoch_ = token.epoch;
   since_ = at;
 }

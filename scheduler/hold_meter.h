@@ -17,6 +17,10 @@
 
 namespace baton::scheduler {
 
+// The word that stops a claim is newer than any about that token (Strays::Stop), and says nothing
+// about those of the daemon's own.
+inline constexpr uint64_t kRevOfStops = ~uint64_t{0};
+
 inline bool IsDrained(wire::Phase phase) {
   return phase == wire::Phase::kIdle || phase == wire::Phase::kWaiting;
 }
@@ -30,8 +34,12 @@ struct Measured {
 
 class HoldMeter {
  public:
-  // `token` is passed on to the client, `at` (never before an earlier call's).
-  void Sent(Instant at, const wire::Token& token);
+  // `token` is passed on to the client, `at` (never before an earlier call's). `watched`: an
+  // earlier one of this GPU was passed on from here to anybody, so that this one, too, was if it
+  // ever was.
+  void Sent(Instant at, const wire::Token& token, bool watched = false);
+  // `token` is passed on to the client ahead: it may begin before it is Sent().
+  void SentAhead(const wire::Token& token);
   // `token` is kept from the client: of this grant it holds nothing, until it is passed on after
   // all.
   void Kept(const wire::Token& token);
@@ -63,6 +71,7 @@ class HoldMeter {
   uint64_t seq_ = 0;    // of the newest State
   uint64_t epoch_ = 0;  // of the newest token passed on, and the last word about it
   uint64_t rev_ = 0;
+  uint64_t ahead_epoch_ = 0;   // of the newest token that it was passed ahead
   uint64_t kept_epoch_ = 0;    // of the newest token that was kept from it
   bool opened_ = false;        // by a token of that epoch
   Instant sent_at_ = kNever;   // when it was first passed on; kNever: not from here
@@ -79,10 +88,13 @@ class PodMeter {
  public:
   // `token` is passed on to one of the clients, `at` (never before an earlier call's).
   void Sent(Instant at, const wire::Token& token);
+  // The grant of an earlier token was passed on from here.
+  bool watches(uint64_t epoch) const { return first_ != 0 && first_ < epoch; }
   // `client`, of one of the clients, is told of its State.
   Measured Said(Instant now, const wire::State& state, HoldMeter& client) const;
 
  private:
+  uint64_t first_ = 0;  // of the first token whose grant was passed on
   uint64_t epoch_ = 0;  // of the newest token that was passed on
   Instant since_{};     // when that was first
 };

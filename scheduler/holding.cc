@@ -68,6 +68,7 @@ void Holding::BeginNext(PodId before) {
   token_.ahead_at = next.sent_at();
   token_.ahead_before = next.restored();
   token_.before = before;
+  token_.before_until = at;
   token_.measured = std::max(Duration(0), next.gone_at() - at);
   token_.deadline = at + next.quota();
   token_.contended = true;
@@ -97,9 +98,23 @@ void Holding::NoteBegun(uint32_t c, Instant at) {
   client.joined_at = std::min(client.joined_at, at);
   if (at >= token_.granted_at) return;
   const uint32_t before = roster_.Find(token_.before);
-  if (before != Roster::kNobody) line_.ChargeAside(before, at - token_.granted_at);
+  if (before != Roster::kNobody && at < token_.before_until) {
+    line_.ChargeAside(before, at - token_.before_until);
+    token_.before_until = at;
+  }
   token_.granted_at = at;
   // The next daemon is to know since when it is charged.
+  members_.Store(c);
+}
+
+void Holding::NotReached(uint32_t c, Instant at) {
+  Client& client = roster_.client(c);
+  client.joined_at = std::max(client.joined_at, at);
+  if (token_.measured == Duration(0)) {
+    Instant first = kNever;
+    for (const uint32_t m : token_.members) first = std::min(first, roster_.client(m).joined_at);
+    token_.granted_at = std::max(token_.granted_at, first);
+  }
   members_.Store(c);
 }
 
@@ -155,7 +170,8 @@ bool Holding::Drained(uint32_t c, Duration held, Duration pod_held) {
   members_.Leave(c);
   // The pod has held from its first client's grant to its last one's drain. Each grant takes a
   // while to where the client is measured, so only who measures them all can tell.
-  const Duration since = client.joined_at - token_.granted_at + held;
+  const bool any = held > Duration(0);  // or what it was sent did not reach it
+  const Duration since = any ? client.joined_at - token_.granted_at + held : Duration(0);
   Duration most = turn_.now - token_.granted_at;
   if (next_.sent()) {
     // It may have drained long ago; the next one's time is not its own.

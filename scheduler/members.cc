@@ -106,12 +106,12 @@ bool Members::CallBack() {
 }
 
 // Members that still work on the GPU may be waiting there for what a parked client of the same pod
-// is to launch.
+// is to launch. Who has not been heard of since it attached may have drained.
 bool Members::Stuck() const {
   const auto& members = token_.members;
   const auto& clients = roster_.pod(token_.pod).clients;
   return std::any_of(members.begin(), members.end(),
-                     [this](uint32_t c) { return roster_.client(c).connected(); }) &&
+                     [this](uint32_t c) { return roster_.client(c).heard(); }) &&
          std::any_of(clients.begin(), clients.end(),
                      [this](uint32_t c) { return roster_.client(c).parked(); });
 }

@@ -5,13 +5,6 @@
 #include "scheduler/hold_meter.h"
 
 namespace baton::scheduler {
-namespace {
-
-// The word that stops a claim is newer than any about that token (Strays::Stop), and says nothing
-// about those of the daemon's own.
-constexpr uint64_t kRevOfStops = ~uint64_t{0};
-
-}  // namespace
 
 void RelayGuard::Attach(uint64_t number, const std::string& pod) {
   Client& client = clients_[number];

@@ -17,7 +17,7 @@ void Strays::Stop(uint32_t c, uint64_t epoch) {
   if (Has(c)) return;
   const Roster::Client& client = roster_.client(c);
   Roster::Pod& pod = roster_.pod(client.pod);
-  turn_.Emit(SendToken{client.id, epoch, ~uint64_t{0}, Duration(0), true, {}});
+  turn_.Emit(SendToken{client.id, epoch, kRevOfStops, Duration(0), true, {}});
   const Duration left = pod.claims.Left(turn_.now);
   if (left > Duration(0)) strays_.push_back({c, turn_.now, turn_.now + left});
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "scheduler/events.h"
+#include "scheduler/hold_meter.h"
 #include "scheduler/roster.h"
 
 namespace baton::scheduler {

@@ -43,6 +43,7 @@ struct Token {
   Instant ahead_at = kNever;    // it was sent before it was granted: when
   bool ahead_before = false;    // ... by a daemon before this one
   PodId before;                 // ... and whose the one before it was
+  Instant before_until{};       // ... until when, as it was charged
   Instant deadline{};           // as this side sees it
   Instant renew_at = kNever;    // when to decide about an extension
   Instant ended_at = kNever;    // when it first closed; a reopening does not set it back

@@ -114,6 +114,32 @@ TEST(HoldMeter, AGrantThatWasKeptFromAClientIsNoHold) {
   EXPECT_EQ(other.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 7, 2)), Duration(0));
 }
 
+// On a link that was cut. A relay that had passed the grant of an earlier token on knows that it
+// did not pass this one's; one that was started meanwhile does not, nor where it was passed ahead.
+TEST(HoldMeter, AGrantThatWasLostOnItsWayIsNoHold) {
+  PodMeter gpu;
+  gpu.Sent(At(milliseconds(0)), TokenOf(6, 2, kQuota));
+  EXPECT_FALSE(gpu.watches(7)) << "7 may have been sent before that word about 6";
+  gpu.Sent(At(milliseconds(0)), TokenOf(7, 1, kQuota));
+  EXPECT_TRUE(gpu.watches(8));
+  EXPECT_FALSE(gpu.watches(7));
+  for (const Duration quota : {Duration(0), Duration(kQuota)}) {
+    HoldMeter meter;
+    meter.Sent(At(milliseconds(900)), TokenOf(8, 3, quota), true);
+    EXPECT_EQ(meter.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 8, 3)),
+              milliseconds(1));
+    HoldMeter ahead;
+    ahead.SentAhead(TokenOf(8, 1, kQuota));
+    ahead.Sent(At(milliseconds(900)), TokenOf(8, 3, quota), true);
+    EXPECT_EQ(ahead.Said(At(milliseconds(901)), StateOf(1, Phase::kWaiting, 8, 3)), Duration(0));
+  }
+  HoldMeter claims;
+  claims.Sent(At(milliseconds(900)), TokenOf(1'000, kRevOfStops, Duration(0)), true);
+  claims.Sent(At(milliseconds(910)), TokenOf(8, 1, kQuota), true);
+  EXPECT_EQ(claims.Said(At(milliseconds(915)), StateOf(1, Phase::kIdle, 8, 1)), milliseconds(5))
+      << "a number that a client made up stands in no later token's way";
+}
+
 TEST(PodMeter, MeasuresFromTheFirstTokenThatAClientOfThePodWasPassed) {
   PodMeter pod;
   HoldMeter first, second;

@@ -198,6 +198,41 @@ TEST(TokenScheduler, AClaimCountsOnlyUntilSomebodyWatchesAgain) {
   EXPECT_EQ(step.scheduler.Status(step.now)[0].held, seconds(9));
 }
 
+TEST(TokenScheduler, WhatWasLostWithItsRelayItHoldsFromWhenItIsSentAgain) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(50)});
+  step({}, ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 1, Phase::kWaiting, 0, 0});  // the grant is sent, and lost
+  step(milliseconds(30), ClientDisconnected{ClientId{1}, step.now});
+  step(milliseconds(20), ClientAttached{ClientId{1}, PodId{1}});
+  step({}, ClientReport{ClientId{1}, 2, Phase::kWaiting, 0, 0});
+  EXPECT_EQ(step.scheduler.holder(), PodId{1});
+  step(milliseconds(1), ClientReport{ClientId{1}, 3, Phase::kHolding, 1, step.Rev(1)});
+  step(milliseconds(4), ClientReport{ClientId{1}, 4, Phase::kIdle, 1, step.Rev(1)});
+  EXPECT_FALSE(step.scheduler.holder());
+  EXPECT_EQ(step.scheduler.Status(step.now)[0].held, milliseconds(5));
+}
+
+// One of its two processes has drained and asks again. The other one may have, too.
+TEST(TokenScheduler, NothingIsReopenedBeforeAllOfItsProcessesAreHeardOf) {
+  Driven step(0);
+  step({}, PodSet{PodId{1}, Spec(50)});
+  for (const uint64_t c : {1, 2}) step({}, ClientAttached{ClientId{c}, PodId{1}});
+  for (const uint64_t c : {1, 2}) step({}, ClientReport{ClientId{c}, 1, Phase::kWaiting, 0, 0});
+  const Instant lost = step.now + milliseconds(1);
+  step(milliseconds(1), ClientReport{ClientId{1}, 2, Phase::kHolding, 1, 1});
+  step({}, ClientReport{ClientId{2}, 2, Phase::kHolding, 1, 1});
+  for (const uint64_t c : {1, 2}) step({}, ClientDisconnected{ClientId{c}, lost});
+  step(milliseconds(800), Tick{});
+  for (const uint64_t c : {1, 2}) step({}, ClientAttached{ClientId{c}, PodId{1}});
+  const uint64_t rev = step.Rev(1);
+  step({}, ClientReport{ClientId{1}, 3, Phase::kWaiting, 1, rev, Duration(0), milliseconds(3)});
+  step(milliseconds(20), Tick{});
+  step({},
+       ClientReport{ClientId{2}, 3, Phase::kIdle, 1, step.Rev(2), Duration(0), milliseconds(3)});
+  EXPECT_LE(step.scheduler.Status(step.now)[0].held, milliseconds(5));
+}
+
 TEST(TokenScheduler, WhoNamesATokenThatNobodyWasSentHasNotDrained) {
   Driven step(0);
   step({}, PodSet{PodId{1}, Spec(20)});
