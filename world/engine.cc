@@ -6,6 +6,11 @@
 #include "world/world.h"
 
 namespace baton::world {
+namespace {
+
+constexpr Duration kLookAgain = std::chrono::milliseconds(5);
+
+}  // namespace
 
 World::World(const Plan& plan, const RunOptions& options) : state_(plan, options) {
   for (size_t i = 0; i < state_.pods.size(); ++i) {
@@ -77,6 +82,8 @@ void World::Handle(const Event& event) {
     case What::kTick:
       return daemon_.Tick(event.subject, event.at);
     case What::kGone:
+      // Nobody watches: the next relay looks.
+      if (node_.down()) return state_.After(kLookAgain, What::kGone, event.subject);
       return daemon_.Gone(ProcessAt(event), node_.Gone(ProcessAt(event)));
     case What::kKill:
       return processes_.Kill(ProcessAt(event));
@@ -105,6 +112,8 @@ void World::Handle(const Event& event) {
       return clients_.TakeTurn(ProcessAt(event));
     case What::kWord:
       return clients_.Read(ProcessAt(event));
+    case What::kRelayBack:
+      return faults_.RelayBack();
   }
 }
 

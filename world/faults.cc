@@ -19,12 +19,14 @@ void Faults::Do(const FaultPlan& fault) {
     case kFrames:
       return links_.SpoilUntil(world_.now + fault.length, fault.one_in);
     case kRestarts:
-      if (daemon_.down()) return;
+      if (daemon_.down() || processes_.relay_down()) return;
       daemon_.Stop(fault.length);
       processes_.LoseDaemon();
       return world_.After(fault.length, What::kDaemonBack);
     case kCuts:
       return CutLink(fault);
+    case kRelays:
+      return EndRelay(fault.length);
     case kResizes:
       return Resize(world_.IndexOf(PodId{fault.pod}), fault.spec);
     default:
@@ -44,6 +46,18 @@ void Faults::MendLink(bool noticed) {
   links_.SetCut(false);
   if (noticed) daemon_.CutLink(false);
   processes_.SayEverything();
+}
+
+void Faults::EndRelay(Duration length) {
+  if (!world_.plan.relay || processes_.relay_down() || daemon_.down()) return;
+  processes_.LoseRelay();
+  world_.After(length, What::kRelayBack);
+}
+
+// Once it has a link to the daemon.
+void Faults::RelayBack() {
+  if (links_.cut()) return world_.After(std::chrono::milliseconds(5), What::kRelayBack);
+  processes_.RelayIsBack();
 }
 
 void Faults::Resize(size_t pod, const policy::ShareSpec& spec) {

@@ -24,9 +24,12 @@ class Faults {
   void Do(const FaultPlan& fault);
   // Event kLinkBack.
   void MendLink(bool noticed);
+  // Event kRelayBack.
+  void RelayBack();
 
  private:
   void CutLink(const FaultPlan& fault);
+  void EndRelay(Duration length);
   void Resize(size_t pod, const policy::ShareSpec& spec);
   void Hit(const FaultPlan& fault);
 

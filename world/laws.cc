@@ -7,6 +7,7 @@
 namespace baton::world {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -35,6 +36,11 @@ Laws::Laws(WorldState& world, const Node& node)
   }
   calm_ &= !gangs_here_ && !hostile_here_;
   fair_ &= calm_;
+  uint32_t kinds = 0;
+  for (const FaultPlan& fault : plan.faults) kinds |= fault.kind;
+  const uint32_t ends = kinds & ~static_cast<uint32_t>(kResizes);
+  const bool one = ends == 0 || ends == kRelays || ends == kRestarts;
+  measured_ = plan.relay && !hostile_here_ && one;
   for (WatchedGpu& gpu : gpus_) gpu.pods.resize(plan.pods.size());
 }
 
@@ -255,14 +261,34 @@ void Laws::CheckBook(uint32_t g) {
   // Who was sent its token ahead may have begun: it is looked at when that one is back.
   const Site& site = world_.sites[g];
   const bool ahead = !site.next.empty() && site.next.front().epoch > site.stored_epoch;
+  // What happened while no relay watched is known to within the way of what is said of it.
+  const Duration said = microseconds(200) * world_.relays;
   for (size_t i = 0; i < world_.pods.size(); ++i) {
     if (ahead && site.next.front().pod == world_.IdOf(i)) continue;
     const Account& account = world_.pods[i].accounts[g];
-    if (account.held + account.unseen >= account.used) continue;
+    if (account.held + account.unseen + said >= account.used) continue;
     world_.Violation("book",
                      world_.Name(i) + " used " +
                          std::to_string(Nanos(account.used - account.held - account.unseen)) +
                          " ns that it was not charged");
+  }
+  CheckCharged(g);
+}
+
+// Nobody is charged for what it did not have: by the node's own record, where a relay measures.
+// What several processes of a pod held together is known to within their frames' way; over a
+// restart of relay or daemon, to within a hold.
+void Laws::CheckCharged(uint32_t g) {
+  if (!measured_) return;
+  const Duration known = milliseconds(5) + milliseconds(30) * (world_.relays + world_.restarts);
+  for (size_t i = 0; i < world_.pods.size(); ++i) {
+    if (world_.IsGang(i)) continue;  // all of its time is its own, whether it had work or not
+    const Account& account = world_.pods[i].accounts[g];
+    const Duration kept = node_.Kept(i, g) + node_.Paused(i, g);
+    if (account.held <= kept + known + microseconds(100) * account.grants) continue;
+    world_.Violation("charged", world_.Name(i) + " is charged for " + FormatSeconds(account.held) +
+                                    " on GPU " + std::to_string(g) + ", and kept it for " +
+                                    FormatSeconds(kept));
   }
 }
 

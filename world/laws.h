@@ -77,6 +77,7 @@ class Laws {
   static Duration OwedToOthers(const Statuses& status, PodId pod);
   void CheckPatience(const Process& p, std::vector<Statuses>& status);
 
+  void CheckCharged(uint32_t g);
   void CheckStolen(size_t pod, uint32_t g);
   void CheckRobbed(size_t pod, uint32_t g);
   void CheckLost(uint32_t g);
@@ -88,6 +89,9 @@ class Laws {
   const scheduler::SchedulerOptions& scheduler_;
   bool gangs_here_ = false;
   bool hostile_here_ = false;
+  // How long each pod held is known: a relay watches, and no more happens than that it, or the
+  // daemon, ends now and then.
+  bool measured_ = false;
   bool calm_ = false;  // no faults, no gangs: look at every step
   bool fair_ = false;  // and everybody stays: by the bounds of lags as well
   std::vector<WatchedGpu> gpus_;

@@ -177,7 +177,9 @@ int Main(int argc, char** argv) {
   app.add_option("--hours", flags.hours, "the same in hours")
       ->check(CLI::Range(0.001, 10'000.0))
       ->excludes("--length");
-  app.add_option("--faults", flags.faults, "all, none, or a list: " + FormatFaults(kAllFaults));
+  app.add_option("--faults", flags.faults,
+                 "all, none, or a list: " + FormatFaults(kAllFaults) +
+                     "; and relays, which all does not stand for");
   app.add_flag("--hostile", flags.hostile,
                "pods that send whatever may gain them time, beside pods that always have work");
   app.add_flag("--latencies", flags.latencies, "one pod of three with a request has a latency")

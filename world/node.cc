@@ -10,9 +10,13 @@ Node::Node(WorldState& world)
       keeping_(world.plan.pods.size(), std::vector<Keeping>(world.plan.gpus)),
       meters_(world.plan.gpus),
       handovers_(world.plan.gpus) {
-  if (!world.plan.relay) return;
-  for (uint32_t g = 0; g < world.plan.gpus; ++g) {
-    guards_.emplace_back(world.options.scheduler.drain_timeout);
+  MakeGuards();
+}
+
+void Node::MakeGuards() {
+  guards_.clear();
+  for (uint32_t g = 0; world_.plan.relay && g < world_.plan.gpus; ++g) {
+    guards_.emplace_back(world_.options.scheduler.drain_timeout);
   }
 }
 
@@ -75,8 +79,12 @@ std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::Stat
     if (const auto wrong = guard.Invariants(world_.now)) world_.Violation("relay", *wrong);
   }
   if (!passed) return std::nullopt;
+  SeeBegun(p, state);
+  // While no relay watched it, it alone knows when it drained.
+  const Duration ago = DurationFromNanos(std::exchange(seen.unseen, false) ? state.drained_ns : 0);
+  const Instant ended = end - ago;
   const bool last = state.epoch == seen.epoch && state.rev >= seen.rev;
-  if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false, end);
+  if (last && scheduler::IsDrained(state.phase)) SetKeeps(p, false, ended);
   // Where frames are late, an older one may come last.
   if (!seen.last || state.seq >= seen.last->state.seq) {
     seen.last = Saying{state, measured, world_.now};
@@ -90,6 +98,17 @@ std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::Stat
     plain_.back().token.after_client = 0;
   }
   return measured;
+}
+
+// An honest process' word tells when it began what it was sent ahead, also where the one before it
+// never ends here: its relay has ended, or that one, too, was sent ahead and had drained before.
+void Node::SeeBegun(const Process& p, const wire::State& state) {
+  Seen& seen = SeenOf(p);
+  if (state.epoch <= seen.epoch || p.word.began_epoch != state.epoch) return;
+  if (world_.PlanOf(p).hostile) return;
+  seen.epoch = state.epoch;
+  seen.rev = 0;
+  SetKeeps(p, true, p.word.began_at);
 }
 
 // When the hold ends that the State may end, and who begins then.
@@ -130,20 +149,29 @@ bool Node::Pass(const Process& p, wire::Token& token) {
   if (verdict == Verdict::kKeep) seen.meter.Kept(token);
   if (verdict != Verdict::kPass) return false;
   handovers_[p.gpu].Passed(world_.now, p.index + 1, token);
-  if (token.after_client == 0) NotePassed(p, token, world_.now);
+  if (token.after_client == 0) {
+    NotePassed(p, token, world_.now);
+  } else {
+    seen.meter.SentAhead(token);
+  }
   return true;
 }
 
 void Node::NotePassed(const Process& p, const wire::Token& token, Instant at) {
   Seen& seen = SeenOf(p);
-  seen.meter.Sent(at, token);
+  seen.meter.Sent(at, token, meters_[p.gpu].watches(token.epoch));
   meters_[p.gpu].Sent(at, token);
   // It is told to stop what it claims, by the number that it named.
   if (token.quota_ns == 0 && token.epoch != seen.epoch) return;
   if (token.epoch < seen.epoch) return;
+  const bool again = token.epoch == seen.epoch;
+  const bool told = again && seen.rev == 0 && token.rev == 1;
   seen.epoch = token.epoch;
   seen.rev = token.rev;
   if (token.quota_ns == 0) return;
+  if (told) return;  // its word has told already
+  Keeping& keeping = keeping_[p.pod][p.gpu];
+  if (again && keeping.processes == 0) keeping.paused += at - keeping.until;
   SetKeeps(p, true, at);
   seen.last.reset();  // it was about an earlier word
 }
@@ -166,6 +194,20 @@ void Node::LoseDaemon() {
   handovers_.assign(handovers_.size(), {});
 }
 
+void Node::SetDown(bool down) {
+  down_ = down;
+  if (!down) return;
+  for (Seen& seen : seen_) {
+    seen.rev = std::min<uint64_t>(seen.rev, 1);
+    seen.meter = {};
+    seen.last.reset();
+    seen.unseen = true;
+  }
+  meters_.assign(meters_.size(), {});
+  handovers_.assign(handovers_.size(), {});
+  MakeGuards();
+}
+
 Duration Node::Kept(size_t pod, uint32_t gpu) const {
   const Keeping& keeping = keeping_[pod][gpu];
   return keeping.before + (keeping.processes > 0 ? world_.now - keeping.since : Duration(0));
@@ -177,10 +219,11 @@ void Node::SetKeeps(const Process& p, bool keeps, Instant at) {
   seen.keeps = keeps;
   Keeping& keeping = keeping_[p.pod][p.gpu];
   if (keeps) {
-    if (keeping.processes++ == 0) keeping.since = at;
-  } else if (--keeping.processes == 0) {
-    keeping.before += at - keeping.since;
+    if (keeping.processes++ == 0) keeping.since = keeping.until = at;
+    return;
   }
+  keeping.until = std::max(keeping.until, at);
+  if (--keeping.processes == 0) keeping.before += keeping.until - keeping.since;
 }
 
 }  // namespace baton::world

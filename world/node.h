@@ -54,22 +54,30 @@ class Node {
   std::optional<Saying> Last(const Process& p) const;
   // The daemon has ended. Where this was a part of it, nothing that was measured is known.
   void LoseDaemon();
+  // The relay ends, with all that it knows, and another one is there.
+  void SetDown(bool down);
+  bool down() const { return down_; }
 
   // How long the pod has kept the GPU.
   Duration Kept(size_t pod, uint32_t gpu) const;
+  // For so long it had drained, and its token was still out, and opened its gate again.
+  Duration Paused(size_t pod, uint32_t gpu) const { return keeping_[pod][gpu].paused; }
 
  private:
   struct Seen {
     scheduler::HoldMeter meter;
     std::optional<Saying> last;
-    bool keeps = false;  // was passed the token of `epoch` and has not said that it drained
+    bool keeps = false;   // was passed the token of `epoch` and has not said that it drained
+    bool unseen = false;  // a relay that watched it has ended, and it has not been heard since
     uint64_t epoch = 0;
     uint64_t rev = 0;
   };
   struct Keeping {
     uint32_t processes = 0;
     Instant since{};
+    Instant until{};  // of those that have drained meanwhile: the last
     Duration before{0};
+    Duration paused{0};
   };
 
   Seen& SeenOf(const Process& p);
@@ -80,6 +88,8 @@ class Node {
   void Began(const scheduler::Handover::Next& next, Instant at);
   void NotePassed(const Process& p, const wire::Token& token, Instant at);
   void SetKeeps(const Process& p, bool keeps, Instant at);
+  void SeeBegun(const Process& p, const wire::State& state);
+  void MakeGuards();
 
   WorldState& world_;
   std::vector<Seen> seen_;                      // by process
@@ -88,6 +98,7 @@ class Node {
   std::vector<scheduler::Handover> handovers_;  // by GPU
   std::vector<Plain> plain_;
   std::vector<scheduler::RelayGuard> guards_;  // by GPU; none without a relay
+  bool down_ = false;
 };
 
 }  // namespace baton::world

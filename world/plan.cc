@@ -22,9 +22,9 @@ constexpr int64_t kLeast = policy::kShareMin.millionths();
 constexpr struct {
   Fault fault;
   const char* name;
-} kFaultNames[] = {{kFrames, "frames"},     {kKills, "kills"}, {kStops, "stops"},
-                   {kRestarts, "restarts"}, {kCuts, "cuts"},   {kResizes, "resizes"},
-                   {kHangs, "hangs"}};
+} kFaultNames[] = {{kFrames, "frames"},     {kKills, "kills"},  {kStops, "stops"},
+                   {kRestarts, "restarts"}, {kCuts, "cuts"},    {kResizes, "resizes"},
+                   {kHangs, "hangs"},       {kRelays, "relays"}};
 // Faults that hit a process of a pod, and all that hit a pod.
 constexpr uint32_t kOnProcesses = kKills | kStops | kHangs;
 constexpr uint32_t kOnPods = kOnProcesses | kResizes;
@@ -245,7 +245,7 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
   }
   std::vector<Fault> kinds;
   for (const auto& f : kFaultNames) {
-    if ((faults & f.fault) && f.fault != kFrames) kinds.push_back(f.fault);
+    if ((faults & f.fault) && f.fault != kFrames && f.fault != kRelays) kinds.push_back(f.fault);
   }
   if (kinds.empty()) return;
   std::vector<policy::Share> requests;
@@ -303,8 +303,18 @@ void DrawFaults(Plan& plan, uint32_t faults, Random& random) {
     }
     plan.faults.push_back(fault);
   }
-  std::stable_sort(plan.faults.begin(), plan.faults.end(),
-                   [](const FaultPlan& a, const FaultPlan& b) { return a.at < b.at; });
+}
+
+// Drawn apart, so that what else happens is as without them.
+void DrawRelayFaults(Plan& plan, uint64_t seed) {
+  Random random(seed ^ 0x72656c6179u);
+  const auto pause = [&random] { return Duration(random.Spread(200'000'000, 10'000'000'000)); };
+  for (Duration at = pause(); at < plan.calm_from; at += pause()) {
+    plan.faults.push_back({.kind = kRelays,
+                           .at = at,
+                           .length = Duration(random.Spread(1'000'000, 1'000'000'000)),
+                           .spec = {}});
+  }
 }
 
 std::string Percent(policy::Share share) {
@@ -419,6 +429,9 @@ Plan Draw(const DrawOptions& options) {
   }
   if (options.latencies) DrawLatencies(plan, options.seed);
   DrawFaults(plan, options.faults, random);
+  if (plan.relay && (options.faults & kRelays)) DrawRelayFaults(plan, options.seed);
+  std::stable_sort(plan.faults.begin(), plan.faults.end(),
+                   [](const FaultPlan& a, const FaultPlan& b) { return a.at < b.at; });
   return plan;
 }
 
@@ -533,6 +546,9 @@ std::string Describe(const Plan& plan) {
         text += "the link is cut for " + FormatDuration(fault.length) +
                 (fault.noticed ? "" : ", which the daemon does not notice");
         break;
+      case kRelays:
+        text += "the relay is away for " + FormatDuration(fault.length);
+        break;
       case kResizes:
         text += "pod " + std::to_string(fault.pod) + " gets " + Spec(fault.spec);
         break;
@@ -576,7 +592,8 @@ std::string WritePlan(const Plan& plan) {
     if (fault.kind & kOnPods) json["pod"] = fault.pod;
     if (fault.kind & kOnProcesses) json["process"] = fault.process;
     if (fault.kind == kFrames) json["one_in"] = fault.one_in;
-    if (fault.kind & (kFrames | kStops | kRestarts | kCuts)) json["for_ns"] = Nanos(fault.length);
+    if (fault.kind & (kFrames | kStops | kRestarts | kCuts | kRelays))
+      json["for_ns"] = Nanos(fault.length);
     if (fault.kind == kCuts) json["noticed"] = fault.noticed;
     if (fault.kind == kResizes) json["share"] = SpecToJson(fault.spec);
     faults.push_back(json);

@@ -25,9 +25,13 @@ enum Fault : uint32_t {
   kResizes = 32,  // shares changed; pods that come late or leave early
   kHangs = 64,    // a kernel that never ends; its process is killed after drain_timeout
   kAllFaults = 127,
+  // The relay restarted, where there is one. Not among all: with others at once a pod may still be
+  // charged for what another one held (docs/results/policy.md).
+  kRelays = 128,
 };
 
-// "all", "none", or a comma-separated list of: frames kills stops restarts cuts resizes hangs.
+// "all", "none", or a comma-separated list of: frames kills stops restarts cuts resizes hangs, and
+// relays, which all does not stand for.
 Result<uint32_t> ParseFaults(std::string_view text);
 std::string FormatFaults(uint32_t faults);
 
@@ -80,7 +84,7 @@ struct FaultPlan {
   Duration at{0};
   uint32_t pod = 0;          // kKills, kStops, kHangs: which pod's process; kResizes: which pod
   uint32_t process = 0;      // which of its living processes, modulo their number
-  Duration length{0};        // of a stop, a restart, a cut, or bad frames
+  Duration length{0};        // of a stop, a restart of daemon or relay, a cut, or bad frames
   uint32_t one_in = 200;     // kFrames: so many frames is lost, one repeated, one late
   bool noticed = false;      // kCuts: the daemon knows of it
   policy::ShareSpec spec{};  // kResizes

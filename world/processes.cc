@@ -57,7 +57,7 @@ void Processes::Begin(Process& p) {
 void Processes::Connect(Process& p) {
   if (!p.alive || p.connected || !world_.pods[p.pod].present) return;
   // Who is stopped connects when it goes on: after what the last connection still had.
-  if (!daemon_.Hears(p.gpu) || p.stopped) {
+  if (!daemon_.Hears(p.gpu) || node_.down() || p.stopped) {
     world_.After(milliseconds(p.link.Between(5, 200)), What::kConnect, p.index);
     return;
   }
@@ -108,6 +108,30 @@ void Processes::SayEverything() {
   }
 }
 
+void Processes::LoseRelay() {
+  node_.SetDown(true);
+  ++world_.relays;
+  lost_at_ = world_.now;
+  for (const auto& p : world_.processes) {
+    if (!p->connected) continue;
+    p->connected = false;
+    lost_.push_back(p->index);
+    if (!world_.PlanOf(*p).hostile) {
+      clients_.Deliver(*p, {.kind = hook::EventKind::kDisconnected});
+    }
+    world_.After(milliseconds(p->link.Between(5, 200)), What::kConnect, p->index);
+  }
+}
+
+void Processes::RelayIsBack() {
+  node_.SetDown(false);
+  for (const uint32_t index : lost_) {
+    Process& p = *world_.processes[index];
+    daemon_.Detach(p, lost_at_ - microseconds(p.link.Between(0, 1'000)));
+  }
+  lost_.clear();
+}
+
 void Processes::KernelEnded(uint32_t stream) {
   const Stream::Kernel kernel = gpus_.Finish(stream);
   Process& p = *world_.processes[kernel.process];
@@ -149,7 +173,7 @@ void Processes::End(Process& p) {
   std::erase(world_.pods[p.pod].living, &p);
   gpus_.Kill(p);
   node_.Disconnect(p);
-  daemon_.Detach(p);
+  if (!node_.down()) daemon_.Detach(p);
   if (gpus_.PendingOf(p) == 0) ReportGone(p);
 }
 

@@ -4,6 +4,7 @@
 #define BATON_WORLD_PROCESSES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "base/time.h"
 #include "world/adversary.h"
@@ -40,6 +41,10 @@ class Processes {
   void LoseDaemon();
   // The relay has found the daemon again, and says everything.
   void SayEverything();
+  // The relay has ended: all connections with it, of which the daemon hears when another is there.
+  void LoseRelay();
+  void RelayIsBack();
+  bool relay_down() const { return node_.down(); }
 
   // What runs in the stream has ended, just now.
   void KernelEnded(uint32_t stream);
@@ -64,6 +69,8 @@ class Processes {
   Daemon& daemon_;
   Clients& clients_;
   Adversary& adversary_;
+  std::vector<uint32_t> lost_;  // whose connections the relay that is away had
+  Instant lost_at_{};
 };
 
 }  // namespace baton::world

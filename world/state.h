@@ -52,6 +52,7 @@ enum class What : uint8_t {
   kFromRelay,   // a frame
   kTurn,        // a process, whose turn to launch it is
   kWord,        // a process that waits for another one's word, which may have come
+  kRelayBack,   // nobody
 };
 
 struct Event {
@@ -231,6 +232,7 @@ struct WorldState {
   std::vector<Site> sites;                          // by GPU
   std::vector<std::unique_ptr<Process>> processes;  // all that ever were
   int restarts = 0;                                 // of the daemon
+  int relays = 0;                                   // that have ended
   bool faults = false;                              // some come
 
  private:

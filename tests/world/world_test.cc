@@ -87,6 +87,21 @@ TEST(World, HostilePodsTakeNothingFromOthersBehindARelay) { RunHostile(0, true);
 TEST(World, HostilePodsAndFaultsViolateNothing) { RunHostile(kAllFaults, false); }
 TEST(World, HostilePodsAndFaultsViolateNothingBehindARelay) { RunHostile(kAllFaults, true); }
 
+// A relay that ends takes with it what it had measured.
+TEST(World, OverRestartsOfTheRelayOrTheDaemonNobodyIsChargedForWhatItDidNotHave) {
+  for (const uint32_t faults : {kRelays, kRestarts}) {
+    for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+      DrawOptions options = Drawn(seed, faults);
+      options.relay = true;
+      const Verdict v = world::Run(Draw(options), {});
+      EXPECT_TRUE(v.ok) << v.check << ": " << v.violation
+                        << "\n  again: baton-world --relay --length " << Nanos(kLength)
+                        << "ns --pods " << kPods << " --faults " << FormatFaults(faults)
+                        << " --seed " << seed;
+    }
+  }
+}
+
 TEST(World, TheSameSeedGivesTheSameTrace) {
   const Plan plan = Draw(Drawn(42, kAllFaults));
   const Verdict first = world::Run(plan, {});
