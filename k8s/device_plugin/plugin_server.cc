@@ -4,7 +4,6 @@
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "device_plugin.grpc.pb.h"
+#include "k8s/device_plugin/unix_server.h"
 
 namespace baton::k8s {
 namespace {
@@ -58,22 +58,6 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
   uint64_t registrations() const { return registrations_; }
 
  private:
-  // Which file that is: another one after it was made anew. All zero: there is none.
-  struct FileId {
-    dev_t device = 0;
-    ino_t inode = 0;
-    int64_t changed_s = 0;
-    int64_t changed_ns = 0;
-
-    bool there() const { return inode != 0; }
-    friend bool operator==(const FileId&, const FileId&) = default;
-  };
-  static FileId IdOf(const std::string& path) {
-    struct stat st;
-    if (stat(path.c_str(), &st) != 0) return {};
-    return {st.st_dev, st.st_ino, st.st_ctim.tv_sec, st.st_ctim.tv_nsec};
-  }
-
   using Context = grpc::ServerContext;
   using Status = grpc::Status;
 
@@ -173,26 +157,10 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
   std::string PathOf(const std::string& name) const { return options_.folder + "/" + name; }
 
   bool Serve() {
-    StopServing();
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + PathOf(options_.endpoint),
-                             grpc::InsecureServerCredentials());
-    builder.RegisterService(static_cast<v1beta1::DevicePlugin::Service*>(this));
-    builder.SetMaxReceiveMessageSize(static_cast<int>(2 * kListBytesMax));
-    server_ = builder.BuildAndStart();
-    socket_ = IdOf(PathOf(options_.endpoint));
-    if (server_ != nullptr && socket_.there()) return true;
-    // A kubelet that starts may have removed it already.
-    StopServing();
-    Complain("cannot serve " + PathOf(options_.endpoint) +
+    if (server_.Serve()) return true;
+    Complain("cannot serve " + server_.path() +
              "; is the kubelet's folder mounted, and may this process write there?");
     return false;
-  }
-  // gRPC removes the socket's file, whoever's it is by then: never after the next one was made.
-  void StopServing() {
-    if (server_ != nullptr) server_->Shutdown(Deadline(std::chrono::milliseconds(100)));
-    server_.reset();
-    socket_ = {};
   }
 
   bool Register() {
@@ -231,10 +199,10 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
     changed_.wait(lock, [&] { return stopping_ || version_ != 0; });
     while (!stopping_) {
       lock.unlock();
-      const bool lost = server_ == nullptr || IdOf(PathOf(options_.endpoint)) != socket_;
+      const bool lost = !server_.serves();
       if (lost) kubelet = {};
       if (!lost || Serve()) {
-        const FileId now = IdOf(PathOf("kubelet.sock"));
+        const FileId now = FileId::Of(PathOf("kubelet.sock"));
         if (!now.there()) {
           Complain("there is no " + PathOf("kubelet.sock") + "; it is waited for");
         } else if (now != kubelet && Register()) {
@@ -245,7 +213,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
       changed_.wait_for(lock, options_.look_every, [&] { return stopping_; });
     }
     lock.unlock();
-    StopServing();
+    server_.Stop();
   }
 
   const PluginServerOptions options_;
@@ -256,8 +224,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
   bool stopping_ = false;              // likewise
   std::atomic<uint64_t> registrations_{0};
   // Of the thread.
-  std::unique_ptr<grpc::Server> server_;
-  FileId socket_;
+  UnixServer server_{PathOf(options_.endpoint), *this, 2 * kListBytesMax};
   std::string complaint_;
   std::thread thread_;
 };
