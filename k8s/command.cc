@@ -86,6 +86,34 @@ void AddFlavors(CLI::App& command, std::vector<std::string>* flavors) {
       ->type_name("NAME=KEY=VALUE,...");
 }
 
+void TenancyFlags::Add(CLI::App& command) {
+  command
+      .add_option("--restrict", restricted,
+                  "What only namespaces with label baton.dev/allow-WORD=true may ask for, "
+                  "separated by commas: high-priority, exclusive, away-open, user (to name "
+                  "another user than who asks), priority-class")
+      ->type_name("WORDS");
+  command
+      .add_option(
+          "--namespace-team", team_rules,
+          "NAMESPACE=TEAM, with * for any text: pods of such namespaces are of that team or "
+          "below it; the namespace's label baton.dev/team comes first. Can be repeated")
+      ->type_name("RULE");
+}
+
+Result<TenancyOptions> TenancyFlags::Parse() const {
+  TenancyOptions tenancy;
+  auto words = ParseGrants(restricted);
+  if (!words) return tl::unexpected(words.error());
+  tenancy.restricted = *std::move(words);
+  for (const std::string& text : team_rules) {
+    auto rule = ParseTeamRule(text);
+    if (!rule) return tl::unexpected(rule.error());
+    tenancy.teams.push_back(*std::move(rule));
+  }
+  return tenancy;
+}
+
 CLI::Option* AddCentralKey(CLI::App& command, std::string* config_map) {
   return command
       .add_option("--central-key", *config_map,

@@ -14,6 +14,7 @@
 #include "devmgr/placement/policy.h"
 #include "k8s/api/cluster_config.h"
 #include "k8s/api/object.h"
+#include "k8s/types/tenancy.h"
 
 namespace CLI {
 class App;
@@ -57,6 +58,15 @@ void AddPodPlaces(CLI::App& command, std::string* runtime_class,
                   std::vector<std::string>* tolerate);
 // --flavor: sizes that pods and SharePods may name, likewise; see ParseFlavors().
 void AddFlavors(CLI::App& command, std::vector<std::string>* flavors);
+// --restrict and --namespace-team: what namespaces may ask for and whose they are, the same for
+// those that let pods in.
+struct TenancyFlags {
+  std::string restricted;
+  std::vector<std::string> team_rules;
+
+  void Add(CLI::App& command);
+  Result<TenancyOptions> Parse() const;
+};
 // --central-key: the ConfigMap with a central batond's public key, the same for its pod and for
 // nodes.
 CLI::Option* AddCentralKey(CLI::App& command, std::string* config_map);

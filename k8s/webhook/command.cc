@@ -32,8 +32,7 @@ struct WebhookFlags {
   ClusterFlags cluster;
   InjectOptions inject;
   std::vector<std::string> flavors;
-  std::string restricted;
-  std::vector<std::string> team_rules;
+  TenancyFlags tenancy;
   ForeignOptions foreign;
   BatchOptions batch;
   bool check_quotas = false;
@@ -86,14 +85,9 @@ Result<void> RunWebhook(const WebhookFlags& flags) {
                 "--key-file (somebody else does, and keeps caBundle)");
   }
 
-  auto restricted = ParseGrants(flags.restricted);
-  if (!restricted) return tl::unexpected(restricted.error());
-  options.admission.tenancy.restricted = *std::move(restricted);
-  for (const std::string& text : flags.team_rules) {
-    auto rule = ParseTeamRule(text);
-    if (!rule) return tl::unexpected(rule.error());
-    options.admission.tenancy.teams.push_back(*std::move(rule));
-  }
+  auto tenancy = flags.tenancy.Parse();
+  if (!tenancy) return tl::unexpected(tenancy.error());
+  options.admission.tenancy = *std::move(tenancy);
 
   const StopSignals signals;  // before there are threads
 
@@ -190,18 +184,7 @@ void AddWebhook(CLI::App& program, int* exit_code) {
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
   AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
   AddFlavors(*command, &flags->flavors);
-  command
-      ->add_option("--restrict", flags->restricted,
-                   "What only namespaces with label baton.dev/allow-WORD=true may ask for, "
-                   "separated by commas: high-priority, exclusive, away-open, user (to name "
-                   "another user than who asks), priority-class")
-      ->type_name("WORDS");
-  command
-      ->add_option(
-          "--namespace-team", flags->team_rules,
-          "NAMESPACE=TEAM, with * for any text: pods of such namespaces are of that team or "
-          "below it; the namespace's label baton.dev/team comes first. Can be repeated")
-      ->type_name("RULE");
+  flags->tenancy.Add(*command);
   command->add_flag("--hami-names", flags->foreign.hami,
                     "Understand HAMi's names in new pods: nvidia.com/gpumem, nvidia.com/gpucores "
                     "and so on (docs/migrating.md)");
