@@ -42,6 +42,8 @@ const Resource kCustomResourceDefinitions{"apiextensions.k8s.io", "v1", "customr
 const Resource kResourceQuotas{"", "v1", "resourcequotas", "ResourceQuota", true};
 const Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass",
                                 false};
+const Resource kResourceClaims{"resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", true};
+const Resource kResourceSlices{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false};
 }  // namespace resources
 
 std::string ObjectName::Text() const { return name_space.empty() ? name : name_space + "/" + name; }

@@ -36,6 +36,7 @@ extern const Resource kPods, kNodes, kEvents /* events.k8s.io/v1 */, kLeases, kN
 extern const Resource kSharePods, kGpuNodes, kTeams;  // baton.dev/v1alpha1
 extern const Resource kMutatingWebhooks, kValidatingWebhooks, kCustomResourceDefinitions;
 extern const Resource kPriorityClasses, kResourceQuotas;
+extern const Resource kResourceClaims, kResourceSlices;  // resource.k8s.io/v1
 }  // namespace resources
 
 struct ObjectName {

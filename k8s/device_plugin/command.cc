@@ -14,6 +14,7 @@
 #include "k8s/device_plugin/hook_file.h"
 #include "k8s/device_plugin/node_agent.h"
 #include "k8s/device_plugin/plugin_server.h"
+#include "k8s/dra/driver.h"
 #include "k8s/keys/link_keys.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/inject.h"
@@ -31,6 +32,10 @@ struct PluginFlags {
   uint32_t report_every_s = 10;
   std::string identity = "cgroup";
   bool no_plugin = false;
+  bool dra = false;
+  std::string kubelet_dir = "/var/lib/kubelet";
+  std::string cdi_dir = "/var/run/cdi";
+  TenancyFlags tenancy;
   std::string hook_source;
   std::string hook_dest{kHostHookDir};
   std::string pod_socket_dir{kSocketDir};
@@ -52,6 +57,8 @@ Result<void> ServeNode(const PluginFlags& flags) {
     if (!name) return tl::unexpected(name.error());
     keys_options.central_key = *name;
   }
+  auto tenancy = flags.tenancy.Parse();
+  if (!tenancy) return tl::unexpected(tenancy.error());
   if (!flags.hook_source.empty()) {
     auto installed = InstallHook(flags.hook_source, flags.hook_dest);
     if (!installed) return tl::unexpected(installed.error());
@@ -68,8 +75,11 @@ Result<void> ServeNode(const PluginFlags& flags) {
 
   const StopSignals signals;  // before there are threads
 
+  const std::vector<HookMount> mounts =
+      HookMounts({.socket_dir = flags.pod_socket_dir, .host_hook_dir = flags.hook_dest});
+  const std::string hook_file = flags.hook_dest + "/libbaton.so";
   std::optional<PluginServer> shares, memory;
-  if (!flags.no_plugin) {
+  if (!flags.no_plugin && !flags.dra) {
     const auto of = [&](std::string_view resource, const char* endpoint) {
       PluginServerOptions options;
       options.folder = flags.plugin_dir;
@@ -79,9 +89,8 @@ Result<void> ServeNode(const PluginFlags& flags) {
     };
     // Each container with GPUs has this resource, and not all have the other.
     PluginServerOptions of_shares = of(kShareResource, "baton-gpu-share.sock");
-    of_shares.mounts =
-        HookMounts({.socket_dir = flags.pod_socket_dir, .host_hook_dir = flags.hook_dest});
-    of_shares.hook_file = flags.hook_dest + "/libbaton.so";
+    of_shares.mounts = mounts;
+    of_shares.hook_file = hook_file;
     shares.emplace(of_shares);
     memory.emplace(of(kMemoryResource, "baton-gpu-memory.sock"));
   }
@@ -96,6 +105,23 @@ Result<void> ServeNode(const PluginFlags& flags) {
   options.report_every = std::chrono::seconds(flags.report_every_s);
   options.by_cgroup = flags.identity == "cgroup";
   if (shares) options.mounts_hook = [&shares] { return shares->registrations() > 0; };
+  std::optional<DraDriver> driver;
+  if (flags.dra) {
+    DraDriverOptions dra;
+    dra.node = flags.node;
+    dra.socket_dir = flags.socket_dir;
+    dra.kubelet_dir = flags.kubelet_dir;
+    dra.cdi_dir = flags.cdi_dir;
+    dra.mounts = mounts;
+    dra.hook_file = hook_file;
+    dra.tenancy = *std::move(tenancy);
+    driver.emplace(**client, std::move(dra));
+    options.lent_to = "ResourceClaims have the GPUs of this node (--dra)";
+    options.mounts_hook = [] { return false; };
+    options.on_node = [&driver](const devmgr::Node& node, const std::vector<PresentPod>* pods) {
+      driver->OnNode(node, pods);
+    };
+  }
   options.on_cards = [&](const std::vector<PluginCard>& cards) {
     if (!shares) return;
     shares->SetDevices(ShareDevices(cards));
@@ -160,6 +186,18 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
       ->capture_default_str();
   command->add_flag("--no-plugin", flags->no_plugin,
                     "Do not register with the kubelet; whoever starts the pods mounts the hook");
+  command->add_flag("--dra", flags->dra,
+                    "Give the node's GPUs to ResourceClaims of Kubernetes 1.34 or later, as the "
+                    "driver gpu.baton.dev, instead of to pods that request baton.dev/gpu-share");
+  command
+      ->add_option("--kubelet-dir", flags->kubelet_dir,
+                   "With --dra: the kubelet's folder, at the same path as on the node")
+      ->capture_default_str();
+  command
+      ->add_option("--cdi-dir", flags->cdi_dir,
+                   "With --dra: folder in which the container's runtime looks for CDI specs")
+      ->capture_default_str();
+  flags->tenancy.Add(*command);
   command->add_option("--hook-source", flags->hook_source, "libbaton.so to copy into --hook-dest")
       ->type_name("FILE");
   command
@@ -188,6 +226,7 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
       "Examples:\n"
       "  baton-k8s device-plugin --node \"$NODE_NAME\" "
       "--hook-source /usr/lib/baton/libbaton.so\n"
+      "  baton-k8s device-plugin --node \"$NODE_NAME\" --dra --restrict high-priority\n"
       "  baton-k8s device-plugin --node n1 --no-plugin --identity ticket --kubeconfig kubeconfig");
   OnCommand(*command, exit_code, [flags] { return ServeNode(*flags); });
 }

@@ -48,6 +48,16 @@ bool TooLong(const std::vector<PluginCard>& cards, uint32_t unit_mib) {
 
 }  // namespace
 
+std::vector<PluginCard> PluginCardsOf(const devmgr::Node& node) {
+  std::vector<PluginCard> cards;
+  for (const devmgr::Card& card : node.cards) {
+    // Of a GPU that is divided by MIG, or another vendor's, nobody can have a part by turns.
+    if (card.mig_enabled || card.vendor != devmgr::kNvidia) continue;
+    cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
+  }
+  return cards;
+}
+
 std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards) {
   std::vector<PluginDevice> devices;
   for (const PluginCard& card : cards) AddDevices(card, kPercents, devices);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "devmgr/inventory.h"
 
 namespace baton::k8s {
 
@@ -28,6 +29,9 @@ struct PluginDevice {
 
   friend bool operator==(const PluginDevice&, const PluginDevice&) = default;
 };
+
+// The node's GPUs that containers can have parts of by turns.
+std::vector<PluginCard> PluginCardsOf(const devmgr::Node& node);
 
 // The kubelet takes messages of 4 MiB at most; a longer list makes it drop the resource.
 inline constexpr size_t kListBytesMax = (size_t{7} << 20) / 2;

@@ -16,7 +16,6 @@
 
 #include "k8s/api/reflector.h"
 #include "k8s/api/timestamp.h"
-#include "k8s/device_plugin/node_pods.h"
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
@@ -251,7 +250,7 @@ class NodeAgent::Impl {
         if (std::exchange(away_, status.error().message) != status.error().message) {
           spdlog::warn("batond: {}; it is asked again", status.error().message);
         }
-        if (MonotonicNow() - heard_at_ >= options_.away_after) TellCardsAway();
+        if (MonotonicNow() - heard_at_ >= options_.away_after) TellAway();
         next = MonotonicNow() + pause;
         pause = std::min(pause * 2, kBatondAgainMax);
         continue;
@@ -261,10 +260,11 @@ class NodeAgent::Impl {
       pause = kAgainMin;
       heard_at_ = MonotonicNow();
       next = MonotonicNow() + options_.report_every;
-      const devmgr::Node told = NodeOf(*status, options_.node);
-      counters_.gpus = told.cards.size();
-      TellCards(CardsOf(told));
+      heard_ = NodeOf(*status, options_.node);
+      counters_.gpus = heard_->cards.size();
+      TellCards(PluginCardsOf(*heard_));
       std::vector<PresentPod> present = PresentPods(*status);
+      if (options_.on_node) options_.on_node(*heard_, &present);
       if (!options_.by_cgroup) LearnUids(present);
       std::erase_if(present, [](const PresentPod& pod) { return pod.pod.cgroup.empty(); });
       if (synced) next = std::min(next, PutRight(pods, present));
@@ -409,22 +409,13 @@ class NodeAgent::Impl {
     events_.Record(pod, "Warning", reason, action, why);
   }
 
-  static std::vector<PluginCard> CardsOf(const devmgr::Node& node) {
-    std::vector<PluginCard> cards;
-    for (const devmgr::Card& card : node.cards) {
-      // Of a GPU that is divided by MIG, or another vendor's, nobody can have a part by turns.
-      if (card.mig_enabled || card.vendor != devmgr::kNvidia) continue;
-      cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
-    }
-    return cards;
-  }
-
   // While batond is away nobody grants a token: pods that came would wait, and not say why.
-  void TellCardsAway() {
-    if (!cards_) return;
-    std::vector<PluginCard> cards = *cards_;
+  void TellAway() {
+    if (!heard_) return;
+    std::vector<PluginCard> cards = PluginCardsOf(*heard_);
     for (PluginCard& card : cards) card.healthy = false;
     TellCards(std::move(cards));
+    if (options_.on_node) options_.on_node(*heard_, nullptr);
   }
 
   void TellCards(std::vector<PluginCard> cards) {
@@ -457,7 +448,13 @@ class NodeAgent::Impl {
         if (stopping_) return;
         picture = std::exchange(picture_, std::nullopt);
       }
-      TellNode(NodeOf(picture->status, options_.node), UseOf(PresentPods(picture->status)));
+      devmgr::Node node = NodeOf(picture->status, options_.node);
+      for (devmgr::Card& card : node.cards) {
+        if (options_.lent_to.empty()) continue;
+        card.cordoned = true;
+        if (card.why.empty()) card.why = options_.lent_to;
+      }
+      TellNode(node, UseOf(PresentPods(picture->status)));
       if (!picture->synced) continue;
       TellShares(*picture);
       std::unique_lock lock(mutex_);
@@ -670,6 +667,7 @@ class NodeAgent::Impl {
   std::map<std::string, Refusal> refusals_;
   std::map<std::string, std::string> complaints_;  // see Complain(), the last one
   std::map<std::string, std::string> uids_;        // of batond's pods by name, without cgroups
+  std::optional<devmgr::Node> heard_;              // of batond, last
   std::optional<std::vector<PluginCard>> cards_;
   // Of the reporter.
   std::optional<devmgr::Node> node_;  // as told, and these with it

@@ -16,9 +16,11 @@
 #include <vector>
 
 #include "base/time.h"
+#include "devmgr/inventory.h"
 #include "k8s/api/client.h"
 #include "k8s/api/event_recorder.h"
 #include "k8s/device_plugin/device_list.h"
+#include "k8s/device_plugin/node_pods.h"
 #include "k8s/types/annotations.h"
 #include "net/message.h"
 
@@ -46,6 +48,12 @@ struct NodeAgentOptions {
   bool by_cgroup = true;
   // The GPUs that containers can have, whenever they are others. From a thread of the agent's.
   std::function<void(std::vector<PluginCard>)> on_cards;
+  // Each answer of batond: the node's GPUs, and all pods there. Null for the pods: batond has been
+  // away for away_after; the GPUs are those of before. Likewise.
+  std::function<void(const devmgr::Node&, const std::vector<PresentPod>*)> on_node;
+  // Who else gives the node's GPUs away, in a clause for people: they are told as cordoned, so the
+  // binder gives none of them. Empty: nobody.
+  std::string lent_to;
   // Whether the kubelet mounts the hook into containers by now; told in the GpuNode, for no pod
   // that relies on it may come before. Null: whoever starts the containers does. Any thread.
   std::function<bool()> mounts_hook;

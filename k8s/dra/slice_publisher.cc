@@ -1,0 +1,190 @@
+#include "k8s/dra/slice_publisher.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/time.h"
+#include "k8s/api/backoff.h"
+#include "k8s/api/reflector.h"
+#include "k8s/dra/slices.h"
+#include "k8s/types/read.h"
+
+namespace baton::k8s {
+namespace {
+
+constexpr Duration kSliceAgainMin = std::chrono::seconds(1);
+constexpr Duration kSliceAgainMax = std::chrono::seconds(30);
+constexpr const char* kSliceManager = "baton-dra";  // of the fields written here
+// The mark of a slice without the devices whose taint the API server does not know.
+constexpr std::string_view kTaintsDropped = "taints-dropped:";
+
+std::string MarkOf(const Json& devices) { return fmt::format("{:016x}", HashOf(devices.dump())); }
+
+size_t CountIn(const Json& devices, const char* field) {
+  return static_cast<size_t>(std::count_if(devices.begin(), devices.end(), [&](const Json& one) {
+    const Json* value = Find(one, field);
+    return value != nullptr && !value->empty();
+  }));
+}
+
+}  // namespace
+
+class SlicePublisher::Impl {
+ public:
+  Impl(Client& client, std::string node) : client_(client), node_(std::move(node)) {
+    ReflectorOptions options;
+    options.list.field_selector = "metadata.name=" + SliceNameOf(node_);
+    ReflectorSink sink;
+    sink.changed = [this](const Json& slice) { Saw(slice); };
+    sink.gone = [this](const Json&) {
+      const std::lock_guard lock(mutex_);
+      mark_.clear();
+      Wake();
+    };
+    sink.synced = [this] {
+      const std::lock_guard lock(mutex_);
+      synced_ = true;
+      Wake();
+    };
+    sink.trouble = [](const std::string& why) { spdlog::warn("dra: ResourceSlice: {}", why); };
+    watch_.emplace(client_, resources::kResourceSlices, options, std::move(sink));
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      Wake();
+    }
+    thread_.join();
+    watch_.reset();
+  }
+
+  void SetDevices(Json devices) {
+    const std::lock_guard lock(mutex_);
+    if (devices_ == devices) return;
+    devices_ = std::move(devices);
+    Wake();
+  }
+
+ private:
+  // With mutex_.
+  void Wake() {
+    changed_ = true;
+    wake_.notify_all();
+  }
+
+  void Saw(const Json& slice) {
+    const std::lock_guard lock(mutex_);
+    const std::string version = ResourceVersionOf(slice);
+    if (IsOlderVersion(version, version_)) return;
+    version_ = version;
+    mark_ = SliceMarkOf(slice);
+    generation_ = std::max(generation_, SliceGenerationOf(slice));
+    Wake();
+  }
+
+  void Run() {
+    Backoff backoff(kSliceAgainMin, kSliceAgainMax, HashOf(node_));
+    std::string last;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return stopping_ || (changed_ && synced_ && devices_); });
+      if (stopping_) return;
+      changed_ = false;
+      const Json devices = *devices_;
+      const std::string mark = MarkOf(devices);
+      if (mark_ == mark || mark_ == std::string(kTaintsDropped) + mark) continue;
+      lock.unlock();
+      const std::string wrong = Write(devices, mark);
+      if (std::exchange(last, wrong) != wrong && !client_.stopped()) {
+        if (wrong.empty()) {
+          spdlog::info("dra: the node's ResourceSlice is written");
+        } else {
+          spdlog::warn("dra: the node's ResourceSlice cannot be written: {}", wrong);
+        }
+      }
+      lock.lock();
+      if (wrong.empty()) {
+        backoff.Reset();
+        continue;
+      }
+      changed_ = true;
+      wake_.wait_for(lock, backoff.Next(), [&] { return stopping_; });
+    }
+  }
+
+  // Why it could not be written; empty: it was.
+  std::string Write(const Json& devices, const std::string& mark) {
+    // A Node that was made anew has another uid.
+    const auto node = client_.Get(resources::kNodes, {"", node_});
+    if (!node) return node.error().message;
+    const std::string uid = UidOf(*node);
+    auto slice = Apply(uid, devices, mark);
+    if (!slice) return WhyNot(slice.error());
+    const Json& kept = ListAt(*slice, "spec/devices");
+    if (CountIn(kept, "taints") < CountIn(devices, "taints")) {
+      slice = Apply(uid, WithoutTainted(devices), std::string(kTaintsDropped) + mark);
+      if (!slice) return WhyNot(slice.error());
+    }
+    const bool shared = CountIn(kept, "allowMultipleAllocations") > 0 || kept.empty();
+    if (!shared && !std::exchange(told_whole_, true)) {
+      spdlog::warn(
+          "dra: the API server has no consumable capacity (feature gate DRAConsumableCapacity): a "
+          "claim gets a GPU as a whole");
+    }
+    return "";
+  }
+
+  ApiResult<Json> Apply(const std::string& uid, const Json& devices, const std::string& mark) {
+    uint64_t generation = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      generation = ++generation_;
+    }
+    auto slice = client_.Apply(resources::kResourceSlices, {"", SliceNameOf(node_)},
+                               ResourceSliceOf(node_, uid, devices, generation, mark), {}, true,
+                               kSliceManager);
+    if (slice) Saw(*slice);
+    return slice;
+  }
+
+  static std::string WhyNot(const ApiError& error) {
+    if (!error.not_found()) return error.message;
+    return error.message + "; ResourceSlices of resource.k8s.io/v1 need Kubernetes 1.34 or later";
+  }
+
+  Client& client_;
+  const std::string node_;
+  bool told_whole_ = false;  // of its thread
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::optional<Json> devices_;
+  // Of the slice that is there; empty: there is none.
+  std::string mark_;
+  std::string version_;
+  uint64_t generation_ = 0;  // the greatest that was seen or written
+  bool synced_ = false;
+  bool changed_ = false;
+  bool stopping_ = false;
+
+  std::optional<Reflector> watch_;
+  std::thread thread_;
+};
+
+SlicePublisher::SlicePublisher(Client& client, std::string node)
+    : impl_(std::make_unique<Impl>(client, std::move(node))) {}
+SlicePublisher::~SlicePublisher() = default;
+void SlicePublisher::SetDevices(Json devices) { impl_->SetDevices(std::move(devices)); }
+
+}  // namespace baton::k8s
