@@ -25,6 +25,8 @@ constexpr size_t kOwnNameMax = 63;   // of the parameter
 constexpr size_t kGpusOfRequestMax = spec::kGpusMax;
 constexpr size_t kRequestsMax = 64;
 constexpr int64_t kMilliOfPercent = 1'000;
+constexpr int64_t kMemoryMin = int64_t{1} << 20;
+constexpr int64_t kMemoryMax = int64_t{1} << 44;
 
 // A request, or a subrequest "request/subrequest", is of this request.
 std::string_view MainRequest(std::string_view name) { return name.substr(0, name.find('/')); }
@@ -33,6 +35,18 @@ bool IsDnsLabel(std::string_view text, size_t bytes_max) {
   const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   return !text.empty() && text.size() <= bytes_max && good(text.front()) && good(text.back()) &&
          std::all_of(text.begin(), text.end(), [&](char c) { return good(c) || c == '-'; });
+}
+
+// The name of an object: labels between dots.
+bool IsDnsSubdomain(std::string_view name) {
+  constexpr size_t kNameBytesMax = 253;
+  if (name.size() > kNameBytesMax) return false;
+  while (true) {
+    const size_t dot = name.find('.');
+    if (!IsDnsLabel(name.substr(0, dot), kNameBytesMax)) return false;
+    if (dot == std::string_view::npos) return true;
+    name.remove_prefix(dot + 1);
+  }
 }
 
 // Where it is too long, the claim's uid makes the rest of it unique.
@@ -103,13 +117,16 @@ Result<void> ReadConsumed(const Json& result, const std::string& field, bool fir
     if (*milli < kMilliOfPercent / 10 || *milli > 100 * kMilliOfPercent) {
       return Refuse(at(kShareCapacity), "must be a percentage of one GPU, above 0 and up to 100");
     }
-    share = policy::Share(static_cast<uint32_t>(*milli * 10));
+    // In steps of 0.1 %, as everywhere.
+    share = policy::Share(static_cast<uint32_t>(*milli / 100 * 1'000));
     // Of a GPU whose memory nobody knows there is none to consume.
     if (const auto of_memory = consumed->find(std::string(kMemoryCapacity));
         of_memory != consumed->end()) {
       auto bytes = WholeQuantity(*of_memory);
       if (!bytes) return Refuse(at(kMemoryCapacity), bytes.error().message);
-      if (*bytes < 1 << 20) return Refuse(at(kMemoryCapacity), "must be at least 1Mi");
+      if (*bytes < kMemoryMin || *bytes > kMemoryMax) {
+        return Refuse(at(kMemoryCapacity), "must be from 1Mi to 16Ti");
+      }
       memory = static_cast<uint64_t>(*bytes);
     }
   }
@@ -123,7 +140,7 @@ std::string OwnerPod(const Json& claim) {
   for (const Json& owner : ListAt(claim, "metadata/ownerReferences")) {
     const Json* controls = Find(owner, "controller");
     if (controls != nullptr && *controls == Json(true) && TextAt(owner, "kind") == "Pod" &&
-        TextAt(owner, "apiVersion") == "v1") {
+        TextAt(owner, "apiVersion") == "v1" && IsDnsSubdomain(TextAt(owner, "name"))) {
       return TextAt(owner, "name");
     }
   }
@@ -165,6 +182,10 @@ Result<DraClaim> ClaimReader::Read(const Json& claim) const {
   DraClaim read;
   read.name = NameOf(claim);
   read.uid = UidOf(claim);
+  if (!IsDnsLabel(read.name.name_space, 63) || !IsDnsSubdomain(read.name.name) ||
+      !IsClaimUid(read.uid)) {
+    return Refuse("metadata", "must have a namespace, a name and a uid");
+  }
   const NamespaceRules rules = RulesOf(name_space, tenancy);
   const bool high = rules.Allows(tenancy, grants::kHighPriority);
   const std::string owner = OwnerPod(claim);

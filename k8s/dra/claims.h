@@ -7,7 +7,7 @@
 #define BATON_K8S_DRA_CLAIMS_H_
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

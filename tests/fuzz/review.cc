@@ -1,8 +1,10 @@
-// What the API server asks the webhook, and what batond tells its agent.
+// What the API server asks the webhook, what it tells the DRA driver, and what batond tells its
+// agent.
 #include <nlohmann/json.hpp>
 
 #include "k8s/api/base64.h"
 #include "k8s/device_plugin/node_pods.h"
+#include "k8s/dra/claims.h"
 #include "k8s/types/annotations.h"
 #include "k8s/webhook/admission.h"
 #include "tests/fuzz/target.h"
@@ -50,6 +52,31 @@ FUZZ_TARGET(agent) {
     (void)k8s::RequestFor(command, true).dump();
   }
   (void)k8s::SharePodOf(*pod);
+}
+
+// A ResourceClaim, as kube-scheduler allocates it; or what the driver keeps of one.
+FUZZ_TARGET(claim) {
+  if (const auto kept = k8s::ParseDraClaim(input)) {
+    BATON_CHECK(k8s::ParseDraClaim(k8s::DraClaimText(*kept)) == *kept);
+  }
+  const auto parsed = k8s::ParseObject(input);
+  if (!parsed) return;
+  k8s::ClaimReader reader;
+  reader.node = "n1";
+  reader.gpus = {{"gpu-a", "GPU-a"}, {"gpu-b", "GPU-b"}};
+  auto claim = reader.Read(*parsed);
+  if (!claim) return;
+  for (k8s::ClaimRequest& request : claim->requests) {
+    BATON_CHECK(request.pod.share.limit >= request.pod.share.request);
+    BATON_CHECK(request.devices.size() == request.pod.wishes.gpus.size());
+    for (const std::string& name : k8s::NamesFor(*claim, request)) {
+      BATON_CHECK(name.size() <= 128);
+    }
+    request.pod.ticket = "ticket";
+    (void)k8s::RequestFor({k8s::BatondCommand::Kind::kCreate, request.pod}, false).dump();
+  }
+  (void)k8s::CdiSpecOf(*claim, k8s::HookMounts()).dump();
+  BATON_CHECK(k8s::ParseDraClaim(k8s::DraClaimText(*claim)) == *claim);
 }
 
 }  // namespace
