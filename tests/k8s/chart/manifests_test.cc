@@ -31,6 +31,7 @@ TEST_P(Manifests, EachObjectIsUniqueAndInItsNamespace) {
                                              "ClusterRole",
                                              "ClusterRoleBinding",
                                              "CustomResourceDefinition",
+                                             "DeviceClass",
                                              "MutatingWebhookConfiguration",
                                              "ValidatingWebhookConfiguration",
                                              "ValidatingAdmissionPolicy",
@@ -245,11 +246,15 @@ TEST_P(Manifests, ContainersHaveNoExtraPrivileges) {
       const Json path = At(volume, "hostPath/path");
       if (path.is_null()) continue;
       EXPECT_TRUE(node) << Name(workload) << " " << volume;
-      EXPECT_TRUE(std::set<std::string>({"/run/baton", "/run/baton-locks", "/var/lib/baton",
-                                         "/var/lib/baton/keys", std::string(kHostHookDir),
-                                         "/var/lib/kubelet/device-plugins"})
-                      .contains(path))
-          << path;
+      const bool known = std::set<std::string>({"/run/baton", "/run/baton-locks", "/var/lib/baton",
+                                                "/var/lib/baton/keys", std::string(kHostHookDir),
+                                                "/var/lib/kubelet/device-plugins"})
+                             .contains(path);
+      const bool of_dra =
+          std::set<std::string>({"/var/run/cdi", "/var/lib/kubelet/plugins_registry",
+                                 "/var/lib/kubelet/plugins/gpu.baton.dev"})
+              .contains(path);
+      EXPECT_TRUE(known || (of_dra && all_is_on)) << path;
     }
     for (const Json& container : Containers(workload)) {
       const Json& security = container.at("securityContext");
