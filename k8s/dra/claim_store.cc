@@ -271,7 +271,10 @@ void ClaimStore::RemoveGone() {
   }
   for (const auto& [uid, name] : all) {
     const auto object = client_.Get(resources::kResourceClaims, name);
-    if (object ? UidOf(*object) == uid : !object.error().not_found()) continue;
+    const bool stays = object
+                           ? UidOf(*object) == uid && Find(*object, "status/allocation") != nullptr
+                           : !object.error().not_found();
+    if (stays) continue;
     auto removed = Unprepare(uid);
     spdlog::info("dra: ResourceClaim {} is gone: {}", name.Text(),
                  removed ? "its share is free" : removed.error().message);

@@ -49,7 +49,8 @@ class ClaimStore {
   // claim is being prepared.
   std::optional<std::set<std::string>> Look(const devmgr::Node& node,
                                             const std::vector<PresentPod>& present);
-  // Unprepares the claims that the API server knows no more.
+  // Unprepares the claims that the API server knows no more, or that are allocated no more: no pod
+  // has them, for a claim with one stays.
   void RemoveGone();
 
  private:

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "k8s/api/client.h"
+#include "k8s/dra/slices.h"
 #include "k8s/keys/link_keys.h"
 #include "tests/k8s/end_to_end/real_api_server.h"
 #include "tests/temp_folder.h"
@@ -92,6 +93,8 @@ class ChartAtTheApiServer : public ::testing::Test {
                      {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}});
     ASSERT_TRUE(made || made.error().exists()) << made.error().message;
   }
+  // Kubernetes 1.34 and later.
+  static bool HasClaims() { return Count(Must({"api-versions"}), "resource.k8s.io/v1\n") > 0; }
   // How many lines say it.
   static size_t Count(const std::string& text, const std::string& part) {
     size_t count = 0;
@@ -114,10 +117,19 @@ TEST_F(ChartAtTheApiServer, EachObjectIsAccepted) {
     Must({"wait", "--for=condition=Established", "--timeout=60s",
           std::string("crd/") + kind + ".monitoring.coreos.com"});
   }
+  const bool has_claims = HasClaims();
   for (const std::string& path :
        {kTree + "/k8s/manifests/baton.yaml", kTree + "/k8s/manifests/central.yaml", kEverything}) {
-    const std::string said = Must({"apply", "--server-side", "--dry-run=server", "-f", path});
-    EXPECT_EQ(Count(said, "(server dry run)"), Count("\n" + Text(path), "\nkind: ")) << said;
+    std::string text = Text(path);
+    // Before Kubernetes 1.34 there is none.
+    if (const size_t kind = text.find("\nkind: DeviceClass\n"); kind != text.npos && !has_claims) {
+      const size_t begin = text.rfind("---\n", kind);
+      text.erase(begin, text.find("---\n", kind) - begin);
+    }
+    const auto [status, said] =
+        server_->KubectlFile({"apply", "--server-side", "--dry-run=server"}, text);
+    EXPECT_EQ(status, 0) << said;
+    EXPECT_EQ(Count(said, "(server dry run)"), Count("\n" + text, "\nkind: ")) << said;
     EXPECT_EQ(said.find("Warning"), std::string::npos) << said;
   }
   // The operator's kinds would not have accepted just anything.
@@ -277,6 +289,63 @@ TEST_F(ChartAtTheApiServer, NoPodMountsBatonsFoldersOfTheNode) {
   EXPECT_NE(debug("writes", false).find("with readOnly: true"), std::string::npos);
   EXPECT_EQ(debug("reads", true), "");
   EXPECT_TRUE((*admin)->Delete(resources::kPods, {"vision", "mounts"}, "", 0));
+}
+
+// As the driver of ResourceClaims; what it writes is what a scheduler goes by.
+TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnSliceOnly) {
+  if (!HasClaims()) GTEST_SKIP() << "no resource.k8s.io/v1 before Kubernetes 1.34";
+  std::stringstream everything(Text(kEverything));
+  std::string objects, object;
+  for (std::string line; std::getline(everything, line);) {
+    if (line != "---") {
+      object += line + "\n";
+      continue;
+    }
+    const bool may =
+        Count(object, "kind: ServiceAccount\n") + Count(object, "kind: ClusterRole") > 0;
+    if ((may && Count(object, "\n  name: baton-node\n") > 0) ||
+        Count(object, "\n  name: baton-node-slices\n") > 0) {
+      objects += object + "---\n";
+    }
+    object.clear();
+  }
+  const auto [status, said] = server_->KubectlFile({"apply", "--server-side"}, objects);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_EQ(Count(said, "serverside-applied"), 5u) << said;
+  auto admin = Client::Make(server_->admin());
+  ASSERT_TRUE(admin);
+  for (const char* node : {"s1", "s2"}) MakeNode(**admin, node);
+  auto client = Client::Make(TokenOnNode(**admin, "baton-node", "s1"));
+  ASSERT_TRUE(client);
+  devmgr::Node gpus;
+  gpus.cards.resize(2);
+  gpus.cards[0].uuid = "GPU-a";
+  gpus.cards[0].memory_mib = 81'559;
+  gpus.cards[0].bus = "0000:17:00.0";
+  gpus.cards[1].uuid = "GPU-b";
+  gpus.cards[1].cordoned = true;
+  const Json devices =
+      DraDevicesOf(gpus, {}, [](const std::string&) { return std::string("pci0000:16"); });
+  const auto tell = [&](const std::string& node) {
+    const auto owner = (*client)->Get(resources::kNodes, {"", node});
+    EXPECT_TRUE(owner) << owner.error().message;
+    return (*client)->Apply(resources::kResourceSlices, {"", SliceNameOf(node)},
+                            ResourceSliceOf(node, owner ? UidOf(*owner) : "", devices, 1, "mark"),
+                            {}, true, "baton-dra");
+  };
+  const Instant end = MonotonicNow() + std::chrono::seconds(30);
+  auto other = tell("s2");
+  while (other && MonotonicNow() < end) {
+    (*admin)->Delete(resources::kResourceSlices, {"", SliceNameOf("s2")});
+    other = tell("s2");
+  }
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("of that node and of gpu.baton.dev only"), std::string::npos)
+      << other.error().message;
+  const auto own = tell("s1");
+  ASSERT_TRUE(own) << own.error().message;
+  EXPECT_EQ(Find(*own, "spec/devices")->size(), 2u) << *own;
+  EXPECT_FALSE((*client)->Delete(resources::kResourceSlices, {"", SliceNameOf("s1")}));
 }
 
 TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {

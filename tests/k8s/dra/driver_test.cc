@@ -311,12 +311,13 @@ TEST_F(Dra, ANewAllocationTakesThePlaceOfTheOld) {
 }
 
 TEST_F(Dra, RemovesClaimsThatAreGone) {
-  Claim("a", "30");
-  Claim("b", "30");
+  for (const char* name : {"a", "b", "c"}) Claim(name, "30");
   Start();
-  ASSERT_TRUE(Prepare("a"));
-  ASSERT_TRUE(Prepare("b"));
+  for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(Prepare(name)) << name;
   api_.Remove(resources::kResourceClaims, {"vision", "a"});
+  Json released = AllocatedClaim("c", "gpu-a", "30", "4Gi");
+  released["status"].erase("allocation");
+  api_.Put(resources::kResourceClaims, released);
   EXPECT_TRUE(api_.WaitFor(
       [&] { return PodNames() == std::vector<std::string>{"vision/b"} && Files() == 2; }));
 }
@@ -375,6 +376,24 @@ TEST_F(Dra, SliceFollowsTheGpus) {
   Start();
   ASSERT_TRUE(Prepare("a"));
   EXPECT_EQ(ResourceVersionOf(Slice()), version);
+}
+
+// A GPU whose taint it does not keep is not offered at all.
+TEST_F(Dra, ApiServerWithoutTaintsIsNotToldOfGpusThatGetNothing) {
+  api_.DropFields(resources::kResourceSlices, {"taints", "allowMultipleAllocations"});
+  Start();
+  ASSERT_TRUE(api_.WaitFor([&] { return Taint("gpu-b").empty(); }));
+  ASSERT_TRUE(Ask({{"command", "cordon"}, {"gpus", {"GPU-b"}}}).value("ok", false));
+  ASSERT_TRUE(api_.WaitFor([&] { return Taint("gpu-b") == "-"; }));
+  EXPECT_EQ(Taint("gpu-a"), "");
+  const std::string version = ResourceVersionOf(Slice());
+  Stop();
+  Start();
+  Claim("a", "30");
+  ASSERT_TRUE(Prepare("a"));
+  EXPECT_EQ(ResourceVersionOf(Slice()), version) << "not even for a moment by the next driver";
+  ASSERT_TRUE(Ask({{"command", "uncordon"}, {"gpus", {"GPU-b"}}}).value("ok", false));
+  EXPECT_TRUE(api_.WaitFor([&] { return Taint("gpu-b").empty(); }));
 }
 
 TEST_F(Dra, BinderGetsNoneOfItsGpus) {

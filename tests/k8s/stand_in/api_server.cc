@@ -367,6 +367,13 @@ void ApiServer::Serve(const Resource& resource, bool status) {
   impl_->store_.Serve(resource, status);
 }
 
+void ApiServer::DropFields(const Resource& resource, std::set<std::string> fields) {
+  const std::lock_guard lock(impl_->mutex_);
+  if (Kind* kind = impl_->store_.Find(resource.group, resource.plural)) {
+    kind->unknown = std::move(fields);
+  }
+}
+
 void ApiServer::Unserve(const Resource& resource) {
   const std::lock_guard lock(impl_->mutex_);
   if (Kind* kind = impl_->store_.Find(resource.group, resource.plural)) {

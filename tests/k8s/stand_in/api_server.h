@@ -14,6 +14,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,9 @@ class ApiServer {
   // Kinds beside those that it knows. Unserve: 404, as before its definition was made.
   void Serve(const Resource& resource, bool status = true);
   void Unserve(const Resource& resource);
+  // From now on fields of these names are dropped where such an object is written, without a word,
+  // as by an API server whose feature gate for them is off.
+  void DropFields(const Resource& resource, std::set<std::string> fields);
 
   // Past the API: no checks, no faults, status and all; watches see it. Put() creates or replaces,
   // and fills in what is missing (kind, namespace, uid).

@@ -86,6 +86,15 @@ Json* Element(Json& list, const std::string& key, const Json& like) {
   return nullptr;
 }
 
+// At any depth.
+void DropFields(Json& object, const std::set<std::string>& fields) {
+  if (!object.is_structured()) return;
+  if (object.is_object()) {
+    for (const std::string& field : fields) object.erase(field);
+  }
+  for (Json& member : object) DropFields(member, fields);
+}
+
 // `nulls`: a null removes (strategic patches).
 void DeepMerge(Json& into, const Json& from, bool nulls) {
   if (into.is_object() && from.is_object()) {
@@ -305,6 +314,7 @@ void Store::Compact() {
 
 StoredPtr Store::Commit(Kind& kind, const ObjectName& name, Json object, const char* type) {
   ++version_;
+  if (!kind.unknown.empty()) DropFields(object, kind.unknown);
   Meta(object)["resourceVersion"] = std::to_string(version_);
   auto stored = std::make_shared<Stored>();
   stored->text = Dumped(object);

@@ -46,6 +46,8 @@ struct Kind {
   std::map<ObjectName, std::map<std::string, Json>> applied;
   std::condition_variable changed;
   bool served = true;
+  // Fields that are dropped wherever they are written, as of a feature gate that is off.
+  std::set<std::string> unknown;
 };
 
 // An answer to a request: a status of HTTP and a body.
