@@ -240,7 +240,7 @@ class NodeAgent::Impl {
       counters_.standby = !status && answered && StandsBy();
       if (counters_.standby) {
         // The agent and the batond of before serve the node until this batond takes over.
-        if (std::exchange(away_, "") != "") spdlog::info("batond at {} stands by", batond_path_);
+        if (!std::exchange(away_, "").empty()) spdlog::info("batond at {} stands by", batond_path_);
         heard_at_ = MonotonicNow();
         next = MonotonicNow() + kAgainMin;
         continue;

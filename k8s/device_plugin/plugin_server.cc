@@ -224,7 +224,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
   bool stopping_ = false;              // likewise
   std::atomic<uint64_t> registrations_{0};
   // Of the thread.
-  UnixServer server_{PathOf(options_.endpoint), *this, 2 * kListBytesMax};
+  UnixServer server_{PathOf(options_.endpoint), {this}, 2 * kListBytesMax};
   std::string complaint_;
   std::thread thread_;
 };

@@ -14,8 +14,11 @@ FileId FileId::Of(const std::string& path) {
   return {st.st_dev, st.st_ino, st.st_ctim.tv_sec, st.st_ctim.tv_nsec};
 }
 
-UnixServer::UnixServer(std::string path, grpc::Service& service, size_t message_bytes_max)
-    : path_(std::move(path)), service_(service), message_bytes_max_(message_bytes_max) {}
+UnixServer::UnixServer(std::string path, std::vector<grpc::Service*> services,
+                       size_t message_bytes_max)
+    : path_(std::move(path)),
+      services_(std::move(services)),
+      message_bytes_max_(message_bytes_max) {}
 UnixServer::~UnixServer() { Stop(); }
 
 bool UnixServer::serves() const { return server_ != nullptr && FileId::Of(path_) == socket_; }
@@ -24,7 +27,7 @@ bool UnixServer::Serve() {
   Stop();
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + path_, grpc::InsecureServerCredentials());
-  builder.RegisterService(&service_);
+  for (grpc::Service* service : services_) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(static_cast<int>(message_bytes_max_));
   server_ = builder.BuildAndStart();
   socket_ = FileId::Of(path_);

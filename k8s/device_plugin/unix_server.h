@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace grpc {
 class Server;
@@ -29,11 +30,11 @@ struct FileId {
   friend bool operator==(const FileId&, const FileId&) = default;
 };
 
-// Not thread safe; the service is called from threads of gRPC's.
+// Not thread safe; the services are called from threads of gRPC's.
 class UnixServer {
  public:
-  // `service` outlives it. `message_bytes_max`: of a request.
-  UnixServer(std::string path, grpc::Service& service, size_t message_bytes_max);
+  // The services outlive it. `message_bytes_max`: of a request.
+  UnixServer(std::string path, std::vector<grpc::Service*> services, size_t message_bytes_max);
   ~UnixServer();
 
   const std::string& path() const { return path_; }
@@ -47,7 +48,7 @@ class UnixServer {
 
  private:
   const std::string path_;
-  grpc::Service& service_;
+  const std::vector<grpc::Service*> services_;
   const size_t message_bytes_max_;
   std::unique_ptr<grpc::Server> server_;
   FileId socket_;

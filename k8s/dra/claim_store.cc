@@ -81,7 +81,8 @@ ClaimStore::ClaimStore(Client& client, ClaimStoreOptions options)
                     aside ? *aside : aside.error().message);
       continue;
     }
-    claims_.emplace(claim->uid, *std::move(claim));
+    const std::string uid = claim->uid;
+    claims_.emplace(uid, *std::move(claim));
   }
   // Of claims that are not prepared.
   const std::string begin = CdiFileOf("");

@@ -67,7 +67,7 @@ Result<void> ReadParameters(const Json& parameters, const std::string& field, bo
   }
   for (const auto& [key, value] : parameters.items()) {
     if (key == "apiVersion" || key == "kind") continue;
-    const std::string at = field + "." + key;
+    const std::string at = fmt::format("{}.{}", field, key);
     if (!value.is_string()) return Refuse(at, "must be a string");
     const auto& text = value.get_ref<const std::string&>();
     if (key == "limit") {

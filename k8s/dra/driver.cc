@@ -11,7 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/utf8.h"
 #include "dra.grpc.pb.h"
+#include "dra_health.grpc.pb.h"
 #include "k8s/device_plugin/unix_server.h"
 #include "k8s/dra/claim_store.h"
 #include "k8s/dra/claims.h"
@@ -23,9 +25,16 @@ namespace baton::k8s {
 namespace {
 
 namespace dra = ::k8s::io::kubelet::pkg::apis::dra::v1;
+namespace health = ::v1alpha1;
 namespace registration = ::pluginregistration;
 
 constexpr size_t kDraMessageMax = size_t{4} << 20;
+// The health of devices is told so often where it does not change, and unknown so long after.
+constexpr Duration kHealthEvery = std::chrono::seconds(15);
+constexpr int64_t kHealthValid = 60;  // seconds
+// How soon a stream notices that the kubelet has left.
+constexpr Duration kHealthPause = std::chrono::milliseconds(200);
+constexpr size_t kHealthTextMax = 1'000;
 
 // The root of the bus that a GPU hangs on, as sysfs has it: "pci0000:00".
 std::string PcieRootOf(const std::string& sysfs, std::string bus) {
@@ -93,6 +102,64 @@ class DraService : public dra::DRAPlugin::Service {
   ClaimStore& claims_;
 };
 
+// Tells the kubelet how the devices are, for the status of pods.
+class HealthService : public health::DRAResourceHealth::Service {
+ public:
+  // Any thread. `away`: batond does not answer, so nobody knows.
+  void Set(const devmgr::Node& node, bool away) {
+    health::NodeWatchResourcesResponse list;
+    for (const devmgr::Card& card : node.cards) {
+      health::DeviceHealth* device = list.add_devices();
+      device->mutable_device()->set_pool_name(node.name);
+      device->mutable_device()->set_device_name(DeviceNameOf(card.uuid));
+      device->set_health_check_timeout_seconds(kHealthValid);
+      const bool healthy = card.health == devmgr::Health::kHealthy;
+      device->set_health(away ? health::UNKNOWN : healthy ? health::HEALTHY : health::UNHEALTHY);
+      std::string why = away ? "batond does not answer" : healthy ? "" : card.why;
+      device->set_message(ToUtf8(why.substr(0, kHealthTextMax)));
+    }
+    const std::lock_guard lock(mutex_);
+    if (version_ != 0 && list.SerializeAsString() == list_.SerializeAsString()) return;
+    list_ = std::move(list);
+    ++version_;
+    changed_.notify_all();
+  }
+
+ private:
+  using Context = grpc::ServerContext;
+
+  grpc::Status NodeWatchResources(
+      Context* context, const health::NodeWatchResourcesRequest*,
+      grpc::ServerWriter<health::NodeWatchResourcesResponse>* writer) override {
+    uint64_t told = 0;
+    Instant next = MonotonicNow();
+    while (!context->IsCancelled()) {
+      health::NodeWatchResourcesResponse list;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, kHealthPause, [&] { return version_ != told; });
+        if (version_ == 0 || (version_ == told && MonotonicNow() < next)) continue;
+        told = version_;
+        list = list_;
+      }
+      next = MonotonicNow() + kHealthEvery;
+      const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
+                              std::chrono::system_clock::now().time_since_epoch())
+                              .count();
+      for (health::DeviceHealth& device : *list.mutable_devices()) {
+        device.set_last_updated_time(now);
+      }
+      if (!writer->Write(list)) break;
+    }
+    return grpc::Status::OK;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  health::NodeWatchResourcesResponse list_;  // guarded by mutex_
+  uint64_t version_ = 0;                     // of list_, likewise; 0: not told yet
+};
+
 class RegistrationService : public registration::Registration::Service {
  public:
   explicit RegistrationService(std::string endpoint) : endpoint_(std::move(endpoint)) {}
@@ -132,10 +199,10 @@ class DraDriver::Impl {
         slices_(client, options.node),
         service_(claims_),
         registration_(folder_ + "/dra.sock"),
-        service_socket_(folder_ + "/dra.sock", service_, kDraMessageMax),
+        service_socket_(folder_ + "/dra.sock", {&service_, &health_}, kDraMessageMax),
         registration_socket_(
             options.kubelet_dir + "/plugins_registry/" + std::string(kDraDriver) + "-reg.sock",
-            registration_, kDraMessageMax) {
+            {&registration_}, kDraMessageMax) {
     thread_ = std::thread([this] { Run(); });
   }
   ~Impl() {
@@ -148,6 +215,7 @@ class DraDriver::Impl {
   }
 
   void OnNode(const devmgr::Node& node, const std::vector<PresentPod>* present) {
+    health_.Set(node, present == nullptr);
     devmgr::Node told = node;
     std::optional<std::set<std::string>> taken = std::set<std::string>();
     if (present == nullptr) {
@@ -202,6 +270,7 @@ class DraDriver::Impl {
   ClaimStore claims_;
   SlicePublisher slices_;
   DraService service_;
+  HealthService health_;
   RegistrationService registration_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,6 +1,7 @@
 // Claims as pods of batond, as files and as CDI devices.
 #include "k8s/dra/claims.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "spec/modes.h"
@@ -181,7 +182,8 @@ TEST(DraClaims, ParametersAreCheckedStrictly) {
                                                                             {"name", "../x"},
                                                                             {"share", "30"},
                                                                             {"cgroup", "x"}}) {
-    EXPECT_TRUE(with({{key, value}}).starts_with(field + "." + key + ": ")) << with({{key, value}});
+    EXPECT_TRUE(with({{key, value}}).starts_with(fmt::format("{}.{}: ", field, key)))
+        << with({{key, value}});
   }
   EXPECT_TRUE(Says(with({{"latency", "1us"}}), field + ": latency"));
   EXPECT_TRUE(Says(with({{"limit", "20"}}), "limit: of request gpu is below its share"));

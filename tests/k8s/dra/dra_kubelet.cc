@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dra.grpc.pb.h"
+#include "dra_health.grpc.pb.h"
 #include "plugin_registration.grpc.pb.h"
 
 namespace baton::k8s {
@@ -102,6 +103,26 @@ Result<void> DraKubelet::Unprepare(const ObjectName& claim, const std::string& u
                          answer, uid);
   if (!row) return tl::unexpected(row.error());
   return {};
+}
+
+std::map<std::string, int> DraKubelet::Health() const {
+  std::map<std::string, int> health;
+  const auto plugin = Find();
+  if (!plugin) return health;
+  grpc::ClientContext context;
+  const auto stub = v1alpha1::DRAResourceHealth::NewStub(ToSocket(plugin->endpoint));
+  const auto stream = stub->NodeWatchResources(&context, {});
+  v1alpha1::NodeWatchResourcesResponse list;
+  if (stream->Read(&list)) {
+    for (const auto& device : list.devices()) {
+      if (device.device().pool_name() == "n1" && device.last_updated_time() > 0) {
+        health[device.device().device_name()] = device.health();
+      }
+    }
+  }
+  context.TryCancel();
+  stream->Finish();
+  return health;
 }
 
 void DraKubelet::RemoveSockets() const {

@@ -3,6 +3,7 @@
 #ifndef BATON_TESTS_K8S_DRA_DRA_KUBELET_H_
 #define BATON_TESTS_K8S_DRA_DRA_KUBELET_H_
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ class DraKubelet {
   // Of one claim; the driver's own sentence where it refuses.
   Result<std::vector<Device>> Prepare(const ObjectName& claim, const std::string& uid) const;
   Result<void> Unprepare(const ObjectName& claim, const std::string& uid) const;
+  // What it says first of the health of its devices: by name, 0 unknown, 1 healthy, 2 unhealthy.
+  std::map<std::string, int> Health() const;
   // As a kubelet that starts does.
   void RemoveSockets() const;
 

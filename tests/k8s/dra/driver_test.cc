@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "k8s/device_plugin/node_agent.h"
+#include "k8s/dra/claims.h"
 #include "k8s/dra/slices.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
@@ -229,10 +230,12 @@ TEST_F(Dra, WaitsForBatond) {
   Claim("b", "30");
   Start();
   ASSERT_TRUE(Prepare("b"));
+  EXPECT_EQ(kubelet_.Health(), (std::map<std::string, int>{{"gpu-a", 1}, {"gpu-b", 1}}));
   ASSERT_EQ(batond_.Stop(), 0);
   EXPECT_NE(WhyNotPrepared("a"), "");
   EXPECT_FALSE(Unprepare("b")) << "its share is not free yet";
   EXPECT_TRUE(api_.WaitFor([&] { return Taint("gpu-a") == "failed"; }));
+  EXPECT_EQ(kubelet_.Health(), (std::map<std::string, int>{{"gpu-a", 0}, {"gpu-b", 0}}));
   ASSERT_TRUE(batond_.Start()) << batond_.Log();
   EXPECT_EQ(WhyNotPrepared("a"), "");
   EXPECT_TRUE(Unprepare("b"));
