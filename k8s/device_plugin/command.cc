@@ -186,16 +186,19 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
       ->capture_default_str();
   command->add_flag("--no-plugin", flags->no_plugin,
                     "Do not register with the kubelet; whoever starts the pods mounts the hook");
-  command->add_flag("--dra", flags->dra,
-                    "Give the node's GPUs to ResourceClaims of Kubernetes 1.34 or later, as the "
-                    "driver gpu.baton.dev, instead of to pods that request baton.dev/gpu-share");
+  CLI::Option* dra = command->add_flag(
+      "--dra", flags->dra,
+      "Give the node's GPUs to ResourceClaims of Kubernetes 1.34 or later, as the "
+      "driver gpu.baton.dev, instead of to pods that request baton.dev/gpu-share");
   command
       ->add_option("--kubelet-dir", flags->kubelet_dir,
                    "With --dra: the kubelet's folder, at the same path as on the node")
+      ->needs(dra)
       ->capture_default_str();
   command
       ->add_option("--cdi-dir", flags->cdi_dir,
                    "With --dra: folder in which the container's runtime looks for CDI specs")
+      ->needs(dra)
       ->capture_default_str();
   flags->tenancy.Add(*command);
   command->add_option("--hook-source", flags->hook_source, "libbaton.so to copy into --hook-dest")

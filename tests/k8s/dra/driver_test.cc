@@ -29,8 +29,8 @@ class Dra : public ::testing::Test {
     backend::WriteText(folder_ / "batond.toml",
                        "[server]\nlocal_gpus = \"yes\"\nsocket_dir = \"" + (folder_ / "run") +
                            "\"\nstate_dir = \"" + (folder_ / "state") + "\"\nlock_dir = \"" +
-                           (folder_ / "lock") + "\"\n[http]\nlisten = \"\"\n" +
-                           "[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"80GiB\"\n" +
+                           (folder_ / "lock") + "\"\n[http]\nlisten = \"\"\n[zmq]\nlisten = \"" +
+                           central_ + "\"\n" + "[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"80GiB\"\n" +
                            "[[gpu]]\nuuid = \"GPU-b\"\nmemory = \"80GiB\"\n");
     folder_.Write("hook/libbaton.so", "hook", 0755);
     api_.Serve(resources::kResourceClaims);
@@ -42,7 +42,8 @@ class Dra : public ::testing::Test {
   }
   void TearDown() override { Stop(); }
 
-  void Start() {
+  // `sockets`: the folder of batond's, or of a relay's.
+  void Start(const std::string& sockets = "run") {
     ClientOptions of_client;
     of_client.timeout = client_timeout_;
     auto client = Client::Make(api_.config(), of_client);
@@ -51,7 +52,7 @@ class Dra : public ::testing::Test {
     events_ = std::make_unique<EventRecorder>(*client_, EventRecorderOptions{});
     DraDriverOptions options;
     options.node = "n1";
-    options.socket_dir = folder_ / "run";
+    options.socket_dir = folder_ / sockets;
     options.kubelet_dir = folder_ / "kubelet";
     options.cdi_dir = folder_ / "cdi";
     options.sysfs = folder_ / "sys";
@@ -62,7 +63,7 @@ class Dra : public ::testing::Test {
     driver_ = std::make_unique<DraDriver>(*client_, options);
     NodeAgentOptions of_agent;
     of_agent.node = "n1";
-    of_agent.socket_dir = folder_ / "run";
+    of_agent.socket_dir = folder_ / sockets;
     of_agent.report_every = std::chrono::milliseconds(100);
     of_agent.away_after = std::chrono::milliseconds(300);
     of_agent.lent_to = "ResourceClaims";
@@ -138,6 +139,7 @@ class Dra : public ::testing::Test {
     return "-";
   }
 
+  const std::string central_ = "tcp://127.0.0.1:" + std::to_string(backend::FreePort());
   Duration client_timeout_ = std::chrono::seconds(30);
   const TempFolder folder_;
   testing::ApiServer api_;
@@ -379,6 +381,31 @@ TEST_F(Dra, SliceFollowsTheGpus) {
   Start();
   ASSERT_TRUE(Prepare("a"));
   EXPECT_EQ(ResourceVersionOf(Slice()), version);
+}
+
+// One batond for all nodes: the driver speaks to the node's relay.
+TEST_F(Dra, WorksThroughARelay) {
+  backend::WriteText(folder_ / "node.toml",
+                     "[server]\nlock_dir = \"" + (folder_ / "node-lock") +
+                         "\"\n[node]\nname = \"n1\"\nsocket_dir = \"" + (folder_ / "node") +
+                         "\"\n[zmq]\nconnect = \"" + central_ +
+                         "\"\n[[gpu]]\nuuid = \"GPU-n\"\nmemory = \"80GiB\"\n");
+  DaemonProcess relay(FRONTEND, folder_ / "node.toml", folder_ / "node.log");
+  ASSERT_TRUE(relay.Start()) << relay.Log();
+  // Of another node.
+  ASSERT_TRUE(
+      Ask({{"command", "create_pod"}, {"name", "vision/a"}, {"request", 10}, {"gpus", {"GPU-a"}}})
+          .value("ok", false));
+  Claim("a", "30", "4Gi", "gpu-n");
+  Start("node");
+  ASSERT_TRUE(api_.WaitFor([&] { return Taint("gpu-n").empty(); }));
+  EXPECT_EQ(Taint("gpu-a"), "-");
+  EXPECT_EQ(WhyNotPrepared("a"), "");
+  EXPECT_EQ(TicketAtBatond("vision/a/gpu"), TicketOfContainer("uid-a"));
+  EXPECT_EQ(WhyNotPrepared("a"), "");
+  EXPECT_EQ(PodNames().size(), 2u);
+  EXPECT_TRUE(Unprepare("a"));
+  EXPECT_TRUE(api_.WaitFor([&] { return PodNames() == std::vector<std::string>{"vision/a"}; }));
 }
 
 // A GPU whose taint it does not keep is not offered at all.

@@ -619,7 +619,7 @@ Reply Store::Evict(Kind& pods, const ObjectName& name, const Json& eviction, boo
               false);
     Commit(pods, name, std::move(object), "MODIFIED");
   }
-  const Reply deleted = Delete(pods, name, wanted, dry_run);
+  Reply deleted = Delete(pods, name, wanted, dry_run);
   if (deleted.status >= 300) return deleted;
   return {201,
           R"({"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201})"};
