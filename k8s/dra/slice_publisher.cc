@@ -45,8 +45,9 @@ class SlicePublisher::Impl {
     options.list.field_selector = "metadata.name=" + SliceNameOf(node_);
     ReflectorSink sink;
     sink.changed = [this](const Json& slice) { Saw(slice); };
-    sink.gone = [this](const Json&) {
+    sink.gone = [this](const Json& slice) {
       const std::lock_guard lock(mutex_);
+      gone_ = UidOf(slice);
       mark_.clear();
       Wake();
     };
@@ -86,7 +87,8 @@ class SlicePublisher::Impl {
   void Saw(const Json& slice) {
     const std::lock_guard lock(mutex_);
     const std::string version = ResourceVersionOf(slice);
-    if (IsOlderVersion(version, version_)) return;
+    // The answer to a write may be read after the watch has told that the slice was deleted.
+    if (UidOf(slice) == gone_ || IsOlderVersion(version, version_)) return;
     version_ = version;
     mark_ = SliceMarkOf(slice);
     generation_ = std::max(generation_, SliceGenerationOf(slice));
@@ -173,6 +175,7 @@ class SlicePublisher::Impl {
   // Of the slice that is there; empty: there is none.
   std::string mark_;
   std::string version_;
+  std::string gone_;         // uid of the last one that was deleted
   uint64_t generation_ = 0;  // the greatest that was seen or written
   bool synced_ = false;
   bool changed_ = false;
