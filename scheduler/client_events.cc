@@ -149,7 +149,7 @@ void ClientEvents::NoteBegun(uint32_t c, const ClientReport& report) {
 void ClientEvents::NoteNotReached(uint32_t c) {
   const Client& client = roster_.client(c);
   if (client.away_since == kNever) return;
-  holding_.NotReached(c, std::min(turn_.now, client.watched_from + kHearing));
+  holding_.members().NotReached(c, std::min(turn_.now, client.watched_from + kHearing));
 }
 
 // It holds the token, or drains it.

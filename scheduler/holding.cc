@@ -107,17 +107,6 @@ void Holding::NoteBegun(uint32_t c, Instant at) {
   members_.Store(c);
 }
 
-void Holding::NotReached(uint32_t c, Instant at) {
-  Client& client = roster_.client(c);
-  client.joined_at = std::max(client.joined_at, at);
-  if (token_.measured == Duration(0)) {
-    Instant first = kNever;
-    for (const uint32_t m : token_.members) first = std::min(first, roster_.client(m).joined_at);
-    token_.granted_at = std::max(token_.granted_at, first);
-  }
-  members_.Store(c);
-}
-
 void Holding::TellNext(bool said) {
   const Pod& pod = roster_.pod(token_.pod);
   for (const uint32_t c : token_.members) {

@@ -50,8 +50,6 @@ class Holding {
     Duration charged{0};
     bool claimed = false;  // by the client alone
   };
-  // The grant was lost on its way to the client, which has held nothing until `at`.
-  void NotReached(uint32_t client, Instant at);
   // The client holds so, and is a member from here on. Where the token is free this makes one that
   // has ended already; else it must be the pod's.
   void Adopt(uint32_t client, const Adopted& hold);

@@ -20,6 +20,17 @@ void Members::Store(uint32_t c) {
                          token_.waited});
 }
 
+void Members::NotReached(uint32_t c, Instant at) {
+  Client& client = roster_.client(c);
+  client.joined_at = std::max(client.joined_at, at);
+  if (token_.measured == Duration(0)) {
+    Instant first = kNever;
+    for (const uint32_t m : token_.members) first = std::min(first, roster_.client(m).joined_at);
+    token_.granted_at = std::max(token_.granted_at, first);
+  }
+  Store(c);
+}
+
 void Members::Join(uint32_t c) {
   roster_.client(c).ahead = false;
   Enlist(c, turn_.now);

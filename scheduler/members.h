@@ -29,6 +29,8 @@ class Members {
   void Enlist(uint32_t client, Instant joined_at);
   // What is stored of the member is as it now is.
   void Store(uint32_t client);
+  // The grant was lost on its way to the member, which has held nothing until `at`.
+  void NotReached(uint32_t client, Instant at);
   // One more client of the pod is sent the token; and all that ask and have no part of it are.
   void Join(uint32_t client);
   void JoinParked();
