@@ -324,10 +324,11 @@ void ClientEvents::BeginNext(bool said, PodId before) {
   if (!holding_.held() || holding_.token().epoch != epoch) return;
   for (const uint32_t c : holding_.token().members) {
     const Client& client = roster_.client(c);
+    if (!client.lost || !client.heard()) continue;
     const bool named = std::any_of(kept.begin(), kept.end(), [&client](const ClientReport& report) {
       return report.client == client.id;
     });
-    if (!named && client.lost && client.heard()) NoteNotReached(c);
+    if (!named) NoteNotReached(c);
   }
   holding_.TellNext(said);
   if (gangs_.reserved() != Roster::kNobody) holding_.EndForGang();

@@ -25,8 +25,8 @@ enum Fault : uint32_t {
   kResizes = 32,  // shares changed; pods that come late or leave early
   kHangs = 64,    // a kernel that never ends; its process is killed after drain_timeout
   kAllFaults = 127,
-  // The relay restarted, where there is one. Not among all: with others at once a pod may still be
-  // charged for what another one held (docs/results/policy.md).
+  // The relay restarted, where there is one. Not among all: with others at once some of what a pod
+  // uses may still not be charged (docs/results/policy.md).
   kRelays = 128,
 };
 

@@ -48,11 +48,14 @@ bool TooLong(const std::vector<PluginCard>& cards, uint32_t unit_mib) {
 
 }  // namespace
 
+bool HasTurns(const devmgr::Card& card) {
+  return !card.mig_enabled && card.vendor == devmgr::kNvidia;
+}
+
 std::vector<PluginCard> PluginCardsOf(const devmgr::Node& node) {
   std::vector<PluginCard> cards;
   for (const devmgr::Card& card : node.cards) {
-    // Of a GPU that is divided by MIG, or another vendor's, nobody can have a part by turns.
-    if (card.mig_enabled || card.vendor != devmgr::kNvidia) continue;
+    if (!HasTurns(card)) continue;
     cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
   }
   return cards;

@@ -30,7 +30,10 @@ struct PluginDevice {
   friend bool operator==(const PluginDevice&, const PluginDevice&) = default;
 };
 
-// The node's GPUs that containers can have parts of by turns.
+// Of a GPU that is divided by MIG, or another vendor's, nobody can have a part by turns.
+bool HasTurns(const devmgr::Card& card);
+
+// The node's GPUs that have.
 std::vector<PluginCard> PluginCardsOf(const devmgr::Node& node);
 
 // The kubelet takes messages of 4 MiB at most; a longer list makes it drop the resource.

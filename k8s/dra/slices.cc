@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
+#include "k8s/device_plugin/device_list.h"
 #include "k8s/dra/claims.h"
 #include "k8s/types/read.h"
 
@@ -60,8 +61,7 @@ Json DraDevicesOf(const devmgr::Node& node, const std::set<std::string>& taken,
   Json devices = Json::array();
   for (size_t i = 0; i < node.cards.size(); ++i) {
     const devmgr::Card& card = node.cards[i];
-    // As for the device plugin: of these nobody can have a part by turns.
-    if (card.mig_enabled || card.vendor != devmgr::kNvidia) continue;
+    if (!HasTurns(card)) continue;
     Json attributes{{"uuid", {{"string", AttributeText(card.uuid)}}}, {"index", {{"int", i}}}};
     if (!card.model.empty()) attributes["model"] = {{"string", AttributeText(card.model)}};
     if (card.numa >= 0) attributes["numaNode"] = {{"int", card.numa}};

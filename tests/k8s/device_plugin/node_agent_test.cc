@@ -22,6 +22,7 @@
 #include "ledger/ledger.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
+#include "tests/k8s/device_plugin/node_daemons.h"
 #include "tests/k8s/device_plugin/node_pods_of_tests.h"
 #include "tests/k8s/stand_in/api_server.h"
 
@@ -80,12 +81,7 @@ class DumbBatond {
 class Agent : public ::testing::Test {
  protected:
   void SetUp() override {
-    backend::WriteText(folder_ / "batond.toml",
-                       "[server]\nlocal_gpus = \"yes\"\nsocket_dir = \"" + (folder_ / "run") +
-                           "\"\nstate_dir = \"" + (folder_ / "state") + "\"\nlock_dir = \"" +
-                           (folder_ / "lock") + "\"\n[http]\nlisten = \"\"\n[zmq]\nlisten = \"" +
-                           central_ + "\"\n" + "[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"80GiB\"\n" +
-                           "[[gpu]]\nuuid = \"GPU-b\"\nmemory = \"80GiB\"\n");
+    ConfigureBatond(folder_, central_);
     ASSERT_TRUE(batond_.Start()) << batond_.Log();
   }
   void TearDown() override { StopAgent(); }
@@ -265,11 +261,7 @@ TEST_F(Agent, ReconcilesAfterAnyRestart) {
 
 // One batond for all nodes: the agent speaks to the node's relay, and of the node's pods only.
 TEST_F(Agent, WorksThroughARelay) {
-  backend::WriteText(folder_ / "node.toml",
-                     "[server]\nlock_dir = \"" + (folder_ / "node-lock") +
-                         "\"\n[node]\nname = \"n1\"\nsocket_dir = \"" + (folder_ / "node") +
-                         "\"\n[zmq]\nconnect = \"" + central_ +
-                         "\"\n[[gpu]]\nuuid = \"GPU-n\"\nmemory = \"80GiB\"\n");
+  ConfigureRelay(folder_, central_);
   DaemonProcess relay(FRONTEND, folder_ / "node.toml", folder_ / "node.log");
   ASSERT_TRUE(relay.Start()) << relay.Log();
   ASSERT_TRUE(Ask({{"command", "create_pod"},

@@ -14,6 +14,7 @@
 #include "k8s/dra/slices.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
+#include "tests/k8s/device_plugin/node_daemons.h"
 #include "tests/k8s/dra/claim_of_tests.h"
 #include "tests/k8s/dra/dra_kubelet.h"
 #include "tests/k8s/stand_in/api_server.h"
@@ -26,12 +27,7 @@ using backend::DaemonProcess;
 class Dra : public ::testing::Test {
  protected:
   void SetUp() override {
-    backend::WriteText(folder_ / "batond.toml",
-                       "[server]\nlocal_gpus = \"yes\"\nsocket_dir = \"" + (folder_ / "run") +
-                           "\"\nstate_dir = \"" + (folder_ / "state") + "\"\nlock_dir = \"" +
-                           (folder_ / "lock") + "\"\n[http]\nlisten = \"\"\n[zmq]\nlisten = \"" +
-                           central_ + "\"\n" + "[[gpu]]\nuuid = \"GPU-a\"\nmemory = \"80GiB\"\n" +
-                           "[[gpu]]\nuuid = \"GPU-b\"\nmemory = \"80GiB\"\n");
+    ConfigureBatond(folder_, central_);
     folder_.Write("hook/libbaton.so", "hook", 0755);
     api_.Serve(resources::kResourceClaims);
     api_.Serve(resources::kResourceSlices);
@@ -385,11 +381,7 @@ TEST_F(Dra, SliceFollowsTheGpus) {
 
 // One batond for all nodes: the driver speaks to the node's relay.
 TEST_F(Dra, WorksThroughARelay) {
-  backend::WriteText(folder_ / "node.toml",
-                     "[server]\nlock_dir = \"" + (folder_ / "node-lock") +
-                         "\"\n[node]\nname = \"n1\"\nsocket_dir = \"" + (folder_ / "node") +
-                         "\"\n[zmq]\nconnect = \"" + central_ +
-                         "\"\n[[gpu]]\nuuid = \"GPU-n\"\nmemory = \"80GiB\"\n");
+  ConfigureRelay(folder_, central_);
   DaemonProcess relay(FRONTEND, folder_ / "node.toml", folder_ / "node.log");
   ASSERT_TRUE(relay.Start()) << relay.Log();
   // Of another node.
