@@ -217,8 +217,8 @@ auto KeyOf(const PlacementPolicy& policy, const Choice& choice) {
   // So that the others become whole.
   const policy::ShareSum left =
       policy.nodes == Rule::kScarcity ? choice.node->share_free : policy::ShareSum();
-  return std::tuple(choice.candidate.islands, choice.candidate.numas, choice.cost, left,
-                    rounded ? 0 : choice.candidate.cost, choice.candidate.fit);
+  return std::tuple(choice.candidate.spread, choice.cost, left, rounded ? 0 : choice.candidate.cost,
+                    choice.candidate.fit);
 }
 
 Compiled Compile(const Cluster::State& s, const PodRequest& request) {
@@ -322,8 +322,7 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
     const uint64_t left = steps > pod.steps ? steps - pod.steps : 0;
     options.budget =
         static_cast<uint32_t>(std::min<uint64_t>(options.budget, left + pod.wants.size() + 1));
-    options.islands = best->candidate.islands;
-    options.numas = best->candidate.numas;
+    options.spread = best->candidate.spread;
     if (pod.policy.cards == pod.policy.nodes) {
       if (pod.policy.nodes == Rule::kRemainder) options.limit = best->cost;
       if (const int64_t step = StepOf(pod.policy.nodes); pod.policy.nodes == Rule::kScarcity) {

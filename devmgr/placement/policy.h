@@ -1,8 +1,8 @@
 // By what a place for a pod is chosen among those that would do.
 //
-// Places are compared by (islands and NUMA nodes that the pod's GPUs are spread over, cost by the
-// nodes' rule, cost by the GPUs' rule, best fit, name of the node, index of the GPU), the lower
-// first. How full a GPU is, u, is counted in thousandths, by the weights below.
+// Places are compared by (NVLink islands, NUMA nodes and PCIe switches that the pod's GPUs are
+// spread over, cost by the nodes' rule, cost by the GPUs' rule, best fit, name of the node, index
+// of the GPU), the lower first. How full a GPU is, u, is counted in thousandths, by the weights below.
 //
 // Expected use decides among places that are nearly as good, and never against a constraint. A
 // GPU's expected use is the sum over its pods of PodRequest::expected_use where that is known, else
@@ -11,10 +11,10 @@
 //   excess = max(0, expected use of its pods + expected use of the pod - 1), in GPUs
 //
 // Where the rule's choice has an excess, summed over the pod's GPUs and rounded to 0.05, the place
-// with the least one is taken among those that are spread over no more islands and NUMA nodes and
-// cost at most `use_distance` more; of equals the one that the rule likes best. That is so for
-// rules that price what is lost (fgd, remainder, scarcity), where nodes and GPUs go by the same
-// one. Where nothing is known, requests are all that is expected, there is no excess, and the
+// with the least one is taken among those that are spread over no more of these and cost at most
+// `use_distance` more; of equals the one that the rule likes best. That is so for rules that price
+// what is lost (fgd, remainder, scarcity), where nodes and GPUs go by the same one. Where nothing
+// is known, requests are all that is expected, there is no excess, and the
 // choice is the rule's.
 #ifndef BATON_DEVMGR_PLACEMENT_POLICY_H_
 #define BATON_DEVMGR_PLACEMENT_POLICY_H_

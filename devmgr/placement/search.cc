@@ -125,7 +125,7 @@ std::optional<Candidate> SearchOne(const NodeState& node, const Want& want,
       const int64_t full = Fullness(*options.policy, use.share, policy::kWhole, use.memory_mib,
                                     card.card->memory_mib);
       Candidate candidate;
-      candidate.islands = candidate.numas = 1;
+      candidate.spread = {1, 1, 1};
       const int64_t squares = full * full - was * was;
       candidate.fit = -squares;
       const auto last = tried.begin() + static_cast<std::ptrdiff_t>(tries);
@@ -288,7 +288,10 @@ class Search {
         // The likely best first: then there is soon something to compare with.
         int64_t order = (fit->share - wanted.share).millionths();
         order += (options_.policy->cards == Rule::kSpread ? full_[c] : -full_[c]) * 1'000'000;
-        if (!(touched_ >> c & 1) && touched_ != 0) order += NewGround(c) * 10'000'000'000;
+        if (!(touched_ >> c & 1) && touched_ != 0) {
+          const Spread add = NewGround(c, touched_);
+          order += (add.islands * 4 + add.numas * 2 + add.switches) * int64_t{10'000'000'000};
+        }
         options[count++] = {order, static_cast<uint8_t>(c), static_cast<uint8_t>(m)};
       }
     }
@@ -332,47 +335,44 @@ class Search {
     room_ = room;
   }
 
-  // 0 to 3: how much further apart the pod's GPUs are with this one.
-  int64_t NewGround(size_t c) const {
-    bool island = true;
-    bool numa = true;
+  // What the GPU adds to how far apart `others` are (a bit for each): 0 or 1 of each.
+  Spread NewGround(size_t c, uint32_t others) const {
+    Spread add{1, 1, 1};
     const Card& card = *node_.cards[c].card;
     for (size_t b = 0; b < node_.cards.size(); ++b) {
-      if (!(touched_ >> b & 1)) continue;
-      if (card.island >= 0 && node_.cards[b].card->island == card.island) island = false;
-      if (node_.cards[b].card->numa == card.numa) numa = false;
+      if (!(others >> b & 1)) continue;
+      const Card& other = *node_.cards[b].card;
+      const bool linked = card.island >= 0 && other.island == card.island;
+      const bool switched =
+          card.island < 0 && other.island < 0 && card.pcie >= 0 && other.pcie == card.pcie;
+      if (linked) add.islands = 0;
+      if (other.numa == card.numa) add.numas = 0;
+      if (linked || switched) add.switches = 0;
     }
-    return (island ? 2 : 0) + (numa ? 1 : 0);
+    return add;
   }
 
-  std::pair<uint32_t, uint32_t> Spread() const {
-    uint32_t islands = 0;
-    uint32_t numas = 0;
+  Spread SpreadNow() const {
+    Spread spread;
     for (size_t c = 0; c < node_.cards.size(); ++c) {
       if (!(touched_ >> c & 1)) continue;
-      const Card& card = *node_.cards[c].card;
-      bool island = true;
-      bool numa = true;
-      for (size_t b = 0; b < c; ++b) {
-        if (!(touched_ >> b & 1)) continue;
-        if (card.island >= 0 && node_.cards[b].card->island == card.island) island = false;
-        if (node_.cards[b].card->numa == card.numa) numa = false;
-      }
-      islands += island;
-      numas += numa;
+      const Spread add = NewGround(c, touched_ & ((1u << c) - 1));
+      spread.islands += add.islands;
+      spread.numas += add.numas;
+      spread.switches += add.switches;
     }
-    return {islands, numas};
+    return spread;
   }
 
   // What is not done yet can only add to where the GPUs are spread over.
   bool Promising() {
-    if (touched_ == 0 || (!best_ && options_.islands == UINT32_MAX)) return true;
-    const auto spread = Spread();
-    if (spread > std::pair(options_.islands, options_.numas)) {
+    if (touched_ == 0 || (!best_ && options_.spread == kAnySpread)) return true;
+    const Spread spread = SpreadNow();
+    if (spread > options_.spread) {
       dear_ = true;
       return false;
     }
-    return !best_ || spread <= std::pair(best_->islands, best_->numas);
+    return !best_ || spread <= best_->spread;
   }
 
   // A sum over the GPUs, so that alike GPUs may change places.
@@ -419,15 +419,14 @@ class Search {
     finished_ = true;
     if (!Promising()) return;
     Candidate candidate;
-    const auto spread = Spread();
-    std::tie(candidate.islands, candidate.numas) = spread;
+    candidate.spread = SpreadNow();
     const int64_t squares = SquareGain();
     candidate.fit = -squares;
     int64_t loss = 0;
     if (ByLoss(options_.policy->cards)) {
       int64_t limit = INT64_MAX;
-      if (spread == std::pair(options_.islands, options_.numas)) limit = options_.limit;
-      if (best_ && !options_.by_use && spread == std::pair(best_->islands, best_->numas)) {
+      if (candidate.spread == options_.spread) limit = options_.limit;
+      if (best_ && !options_.by_use && candidate.spread == best_->spread) {
         limit = std::min(limit, best_->cost);
       }
       if (limit != INT64_MAX) limit -= waste_.share / 1'000 * kLossOfWaste;
@@ -485,8 +484,7 @@ uint64_t Mixed(uint64_t x) {
 }
 
 bool Candidate::Better(const Candidate& other) const {
-  if (islands != other.islands) return islands < other.islands;
-  if (numas != other.numas) return numas < other.numas;
+  if (spread != other.spread) return spread < other.spread;
   if (excess != other.excess) return excess < other.excess;
   if (cost != other.cost) return cost < other.cost;
   return fit < other.fit;
@@ -532,7 +530,8 @@ void NumberKinds(NodeState& node) {
           other.card->taken_mib == card.card->taken_mib &&
           other.card->reserve_mib == card.card->reserve_mib &&
           other.card->island == card.card->island && other.card->numa == card.card->numa &&
-          other.serves == card.serves && other.card->instances == card.card->instances) {
+          other.card->pcie == card.card->pcie && other.serves == card.serves &&
+          other.card->instances == card.card->instances) {
         node.kind[c] = static_cast<uint8_t>(b);
         break;
       }

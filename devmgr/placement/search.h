@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -98,10 +99,19 @@ struct Place {
   Fit fit;
 };
 
+// How far apart a pod's GPUs are, the most important first: over how many of each they are.
+struct Spread {
+  uint32_t islands = 0;  // a GPU without NVLink is one of its own
+  uint32_t numas = 0;
+  uint32_t switches = 0;  // of PCIe; a GPU without one is its own, GPUs of an island are one
+
+  friend auto operator<=>(const Spread&, const Spread&) = default;
+};
+inline constexpr Spread kAnySpread{UINT32_MAX, UINT32_MAX, UINT32_MAX};
+
 // One way to place all of a pod on a node, and how good that is.
 struct Candidate {
-  uint32_t islands = 0;  // that its GPUs are spread over; a GPU without NVLink is one of its own
-  uint32_t numas = 0;
+  Spread spread;
   int64_t excess = 0;         // ExcessOf() it where the search goes by that, else 0
   int64_t cost = 0;           // by the GPUs' rule
   int64_t fit = 0;            // best fit: the lower the fuller
@@ -123,8 +133,7 @@ struct SearchOptions {
   uint64_t salt = 0;  // of this pod, for kRandom
   // Places that are spread over more are of no interest and perhaps not found; nor are those spread
   // over as much that cost more.
-  uint32_t islands = UINT32_MAX;
-  uint32_t numas = UINT32_MAX;
+  Spread spread = kAnySpread;
   int64_t limit = INT64_MAX;
   // Among places that cost at most `limit`, those with the least expected excess are the best.
   bool by_use = false;

@@ -21,10 +21,11 @@ const TimeSlice kSearchTimeSlice;
 const Exclusive kSearchExclusive;
 const SharingMode* const kSearchModes[] = {&kSearchTimeSlice, &kSearchExclusive};
 
-// A node whose GPUs are in use at random. `islands`, `numas`: over how many they are spread.
+// A node whose GPUs are in use at random. `islands`, `numas`, `switches`: over how many they are
+// spread; where there are switches, some GPUs are without NVLink.
 class RandomNode {
  public:
-  RandomNode(Random& random, size_t cards, int islands, int numas) {
+  RandomNode(Random& random, size_t cards, int islands, int numas, int switches = 0) {
     node.info.name = "n";
     node.info.cpu_milli = 64'000;
     node.info.memory_mib = 256'000;
@@ -35,6 +36,10 @@ class RandomNode {
       card.memory_mib = random.OneIn(4) ? 40'960 : 81'920;
       card.island = islands == 0 ? -1 : static_cast<int32_t>(random.Between(0, islands - 1));
       card.numa = numas == 0 ? -1 : static_cast<int32_t>(random.Between(0, numas - 1));
+      if (switches > 0) {
+        card.pcie = static_cast<int32_t>(random.Between(-1, switches - 1));
+        if (random.OneIn(3)) card.island = -1;
+      }
       node.info.cards.push_back(card);
     }
     for (const Card& card : node.info.cards) {
@@ -82,7 +87,7 @@ PodRequest RandomWants(Random& random, int containers_most, int cards_most) {
   return pod;
 }
 
-using Key = std::tuple<uint32_t, uint32_t, int64_t, int64_t>;
+using Key = std::tuple<Spread, int64_t, int64_t>;
 
 // All ways there are, each judged by the definition.
 class Exhaustive {
@@ -140,7 +145,7 @@ class Exhaustive {
     std::vector<size_t> cards = on_;
     std::sort(cards.begin(), cards.end());
     cards.erase(std::unique(cards.begin(), cards.end()), cards.end());
-    std::vector<int> islands, numas;
+    std::vector<int> islands, numas, switches;
     int alone = 1'000;
     int64_t squares = 0;
     FreeNode free = FreeOf(node_, pod_.cpu_milli, pod_.memory_mib);
@@ -151,6 +156,10 @@ class Exhaustive {
       const Card& card = *node_.cards[c].card;
       islands.push_back(card.island < 0 ? alone++ : card.island);
       numas.push_back(card.numa);
+      // By NVLink, by a switch, or by neither.
+      switches.push_back(card.island >= 0 ? 10'000 + card.island
+                         : card.pcie >= 0 ? 20'000 + card.pcie
+                                          : alone++);
       const int64_t before = u(node_.cards[c].use, card);
       const int64_t after = u(use_[c], card);
       squares += after * after - before * before;
@@ -172,7 +181,7 @@ class Exhaustive {
       };
       cost = lost(free) - lost(FreeOf(node_, 0, 0)) + waste * (Mix::kLossUnit + 1);
     }
-    const Key key{different(islands), different(numas), cost, -squares};
+    const Key key{{different(islands), different(numas), different(switches)}, cost, -squares};
     if (!best || key < *best) best = key;
   }
 
@@ -211,9 +220,9 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
   for (int i = 0; i < 50; ++i) mix.Learn(RandomWants(random, 1, 3));
   int placed = 0;
   for (int i = 0; i < 10'000; ++i) {
-    const RandomNode node(random, static_cast<size_t>(random.Between(1, 5)),
-                          static_cast<int>(random.Between(0, 2)),
-                          static_cast<int>(random.Between(0, 2)));
+    const RandomNode node(
+        random, static_cast<size_t>(random.Between(1, 5)), static_cast<int>(random.Between(0, 2)),
+        static_cast<int>(random.Between(0, 2)), static_cast<int>(random.Between(0, 2)));
     const PodRequest pod = RandomWants(random, 3, 4);
     PlacementPolicy policy;
     const Rule rules[] = {Rule::kBinpack, Rule::kSpread, Rule::kFragmentation, Rule::kRemainder,
@@ -227,7 +236,7 @@ TEST(Search, FindsTheBestPlaceThatThereIsInTenThousandSmallCases) {
     ASSERT_EQ(found.has_value(), all.best.has_value()) << "case " << i;
     if (!found) continue;
     ++placed;
-    ASSERT_EQ(Key(found->islands, found->numas, found->cost, found->fit), *all.best)
+    ASSERT_EQ(Key(found->spread, found->cost, found->fit), *all.best)
         << "case " << i << ", rule " << RuleName(policy.cards);
   }
   EXPECT_GT(placed, 2'000);
@@ -244,8 +253,9 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
   int worse = 0;
   for (int i = 0; i < 4'000; ++i) {
     const auto islands = static_cast<int>(random.Between(0, 2));
-    const RandomNode here(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
-    const RandomNode there(random, static_cast<size_t>(random.Between(1, 6)), islands, 2);
+    const auto switches = static_cast<int>(random.Between(0, 2));
+    const RandomNode here(random, static_cast<size_t>(random.Between(1, 6)), islands, 2, switches);
+    const RandomNode there(random, static_cast<size_t>(random.Between(1, 6)), islands, 2, switches);
     const PodRequest pod = RandomWants(random, 3, 4);
     PlacementPolicy policy;
     const Rule rules[] = {Rule::kRemainder, Rule::kFragmentation, Rule::kScarcity};
@@ -261,17 +271,14 @@ TEST(Search, WhatIsKnownAlreadyHidesNothingThatIsBetter) {
     options.mix = &mix;
     options.cpu_milli = pod.cpu_milli;
     options.memory_mib = pod.memory_mib;
-    options.islands = known->islands;
-    options.numas = known->numas;
+    options.spread = known->spread;
     options.limit = known->cost;
     SearchEnd end;
     const auto found = SearchNode(there.node, Wants(wants), options, &end);
-    if (std::tie(all->islands, all->numas, all->cost) <=
-        std::tie(known->islands, known->numas, known->cost)) {
+    if (std::tie(all->spread, all->cost) <= std::tie(known->spread, known->cost)) {
       ++better;
       ASSERT_TRUE(found) << "case " << i;
-      ASSERT_EQ(Key(found->islands, found->numas, found->cost, found->fit),
-                Key(all->islands, all->numas, all->cost, all->fit))
+      ASSERT_EQ(Key(found->spread, found->cost, found->fit), Key(all->spread, all->cost, all->fit))
           << "case " << i;
     } else {
       ++worse;
@@ -318,17 +325,82 @@ TEST(Search, GpusOfOnePodAreOnOneIslandWheneverOneHasRoom) {
     ASSERT_EQ(found.has_value(), any >= vgpu.count);
     if (!found) continue;
     const bool island = std::max(room[0], room[1]) >= vgpu.count;
-    ASSERT_EQ(found->islands == 1, island) << "case " << i;
+    ASSERT_EQ(found->spread.islands == 1, island) << "case " << i;
     if (island) {
       ++on_one;
       uint32_t most = 0;
       for (const auto& row : both) most = std::max({most, row[0], row[1]});
-      ASSERT_EQ(found->numas == 1, most >= vgpu.count) << "case " << i;
+      ASSERT_EQ(found->spread.numas == 1, most >= vgpu.count) << "case " << i;
     } else {
-      ASSERT_EQ(found->numas == 1, std::max(numa[0], numa[1]) >= vgpu.count) << "case " << i;
+      ASSERT_EQ(found->spread.numas == 1, std::max(numa[0], numa[1]) >= vgpu.count) << "case " << i;
     }
   }
   EXPECT_GT(on_one, 3'000);
+}
+
+// Two NUMA nodes with two PCIe switches each and two GPUs below each. What the rule likes, it may
+// choose among places that are as near.
+TEST(Search, GpusWithoutNvlinkAreOnOneNumaNodeAndThenBelowOneSwitch) {
+  for (const Rule rule : {Rule::kBinpack, Rule::kSpread, Rule::kScarcity}) {
+    NodeState node;
+    node.info.name = "n";
+    for (int32_t c = 0; c < 8; ++c) {
+      Card card;
+      card.uuid = "c" + std::to_string(c);
+      card.memory_mib = 81'920;
+      card.pcie = c / 2;
+      card.numa = c / 4;
+      node.info.cards.push_back(card);
+    }
+    const auto fill = [&](std::initializer_list<uint32_t> percents) {
+      node.cards.clear();
+      for (const Card& card : node.info.cards) {
+        CardState state;
+        state.card = &card;
+        state.usable = true;
+        state.serves = 1;
+        state.use.share = policy::Share(*(percents.begin() + node.cards.size()) * 10'000);
+        state.use.vgpus = state.use.share > policy::Share(0);
+        state.use.mode = 0;
+        node.cards.push_back(state);
+      }
+      NumberKinds(node);
+      Cluster::State().AddUp(node);
+    };
+    const auto places = [&](uint32_t count) {
+      PodRequest pod;
+      pod.name = "p";
+      VgpuRequest vgpu;
+      vgpu.share = policy::Share(400'000);
+      vgpu.count = count;
+      pod.containers = {{"main", {vgpu}}};
+      PlacementPolicy policy;
+      policy.nodes = policy.cards = rule;
+      bool exhausted = false;
+      const auto found = Found(node, WantsOf(pod), policy, Mix(), pod, &exhausted);
+      std::vector<int> cards;
+      for (const Place& place : found->places) cards.push_back(place.card);
+      std::sort(cards.begin(), cards.end());
+      return cards;
+    };
+    SCOPED_TRACE(RuleName(rule));
+    // The fullest and the emptiest GPUs are below different switches.
+    fill({60, 0, 60, 0, 70, 20, 30, 20});
+    const std::vector<int> two = places(2);
+    EXPECT_EQ(two[0] / 2, two[1] / 2) << two[0] << " and " << two[1];
+    // None has two with room below it: the NUMA node counts.
+    fill({60, 70, 70, 70, 70, 0, 70, 0});
+    EXPECT_EQ(places(2), (std::vector<int>{5, 7}));
+    // No NUMA node has room for four.
+    fill({0, 0, 70, 0, 0, 0, 0, 70});
+    EXPECT_EQ(places(4).size(), 4u);
+    // With NVLink between them, switches are as good as none, and best fit decides.
+    for (Card& card : node.info.cards) card.island = card.numa = 0;
+    fill({60, 20, 60, 70, 70, 70, 70, 70});
+    if (rule == Rule::kBinpack) {
+      EXPECT_EQ(places(2), (std::vector<int>{0, 2}));
+    }
+  }
 }
 
 // Shares that fill eight GPUs to the last tenth of a percent, in an order that misleads a greedy
