@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -32,6 +33,17 @@ void PolicyFlag::Add(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--gpu-policy", gpus,
                      "The policy for the GPUs of the node; default: that of --policy");
+  command
+      .add_option("--memory-weight", memory_weight,
+                  "Weight of memory caps in how full a GPU is; that of requests is the rest to 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      .add_option("--use-distance", use_distance,
+                  "Among places that cost at most this much of a GPU more by the policy, pods go "
+                  "where the expected use of GPUs is least above 1; 0: expected use decides nothing")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
 }
 
 Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
@@ -39,6 +51,9 @@ Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
   if (!rule) return tl::unexpected(rule.error());
   devmgr::PlacementPolicy policy;
   policy.nodes = policy.cards = *rule;
+  policy.memory_weight = static_cast<uint32_t>(std::lround(memory_weight * 1'000));
+  policy.share_weight = 1'000 - policy.memory_weight;
+  policy.use_distance = static_cast<uint32_t>(std::lround(use_distance * 1'000));
   if (gpus.empty()) return policy;
   const auto of_gpus = devmgr::ParseRule(gpus);
   if (!of_gpus) return tl::unexpected(of_gpus.error());

@@ -40,10 +40,13 @@ struct ClusterFlags {
   Result<ClusterConfig> Find() const { return FindClusterConfig(kubeconfig, context); }
 };
 
-// --policy and --gpu-policy: by what places are chosen.
+// --policy, --gpu-policy, --memory-weight and --use-distance: by what places are chosen.
 struct PolicyFlag {
   std::string name{devmgr::RuleName(devmgr::PlacementPolicy().nodes)};
   std::string gpus;  // of the GPUs of a node; empty: the same
+  // See devmgr::PlacementPolicy; of 1.
+  double memory_weight = devmgr::PlacementPolicy().memory_weight / 1e3;
+  double use_distance = devmgr::PlacementPolicy().use_distance / 1e3;
 
   void Add(CLI::App& command);
   Result<devmgr::PlacementPolicy> Parse() const;
