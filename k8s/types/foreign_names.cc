@@ -13,9 +13,6 @@ constexpr ForeignUnit kPercentUnit{"percent", 10'000};
 constexpr ForeignUnit kNumberUnit{"number", 1};
 constexpr ForeignUnit kTextUnit{"text", 0};
 
-constexpr std::string_view kUuidNote =
-    "Baton chooses the GPUs; remove it, and use the GPU's model (baton.dev/model) or "
-    "spec.nodeSelector";
 constexpr std::string_view kMemoryOnlyNote = "alone: request 1, limit 100";
 constexpr std::string_view kCoresNote =
     "a limit there, guaranteed too here; 0: as if it were not there. Without a memory size there "
@@ -39,10 +36,8 @@ constexpr std::array kNames{
                 kWordsNote},
     ForeignName{F::kHami, P::kAnnotation, "nvidia.com/nouse-gputype", kTextUnit, M::kNotModel,
                 kWordsNote},
-    ForeignName{F::kHami, P::kAnnotation, "nvidia.com/use-gpuuuid", kTextUnit, M::kRefused,
-                kUuidNote},
-    ForeignName{F::kHami, P::kAnnotation, "nvidia.com/nouse-gpuuuid", kTextUnit, M::kRefused,
-                kUuidNote},
+    ForeignName{F::kHami, P::kAnnotation, "nvidia.com/use-gpuuuid", kTextUnit, M::kUuid},
+    ForeignName{F::kHami, P::kAnnotation, "nvidia.com/nouse-gpuuuid", kTextUnit, M::kNotUuid},
     ForeignName{F::kHami, P::kAnnotation, "hami.io/node-scheduler-policy", kTextUnit,
                 M::kNodePolicy},
     ForeignName{F::kHami, P::kAnnotation, "hami.io/gpu-scheduler-policy", kTextUnit, M::kGpuPolicy,
@@ -92,7 +87,7 @@ constexpr std::array kFamilies{
     ForeignFamily{F::kTimeSlicing, "NVIDIA's time slicing", {}},
 };
 
-constexpr std::array<std::string_view, 14> kMeanings{
+constexpr std::array<std::string_view, 16> kMeanings{
     "number of GPUs",
     "memory cap on each GPU",
     "memory cap on each GPU, as a part of its memory",
@@ -102,6 +97,8 @@ constexpr std::array<std::string_view, 14> kMeanings{
     "request 100 / replicas; limit 100",
     "`baton.dev/model`",
     "`baton.dev/not-model`",
+    "`baton.dev/gpu-uuid`",
+    "`baton.dev/not-gpu-uuid`",
     "`baton.dev/node-policy`",
     "`baton.dev/gpu-policy`",
     "the container that the annotations are for",

@@ -37,6 +37,8 @@ enum class ForeignMeaning : uint8_t {
   kReplica,        // request of one replica's part; no limit
   kModel,
   kNotModel,
+  kUuid,
+  kNotUuid,
   kNodePolicy,
   kGpuPolicy,
   kContainer,  // the container that the pod's annotations are for

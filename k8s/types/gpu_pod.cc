@@ -484,6 +484,8 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
   request.memory_mib = std::min(resources.memory_mib, uint64_t{1} << 40);
   request.models = cards.models;
   request.not_models = cards.not_models;
+  request.uuids = cards.gpus;
+  request.not_uuids = cards.not_gpus;
   if (const auto rule = devmgr::ParseRule(cards.node_policy)) request.node_rule = *rule;
   if (const auto rule = devmgr::ParseRule(cards.gpu_policy)) request.card_rule = *rule;
   request.affinity = cards.affinity;

@@ -15,7 +15,7 @@ namespace baton::k8s {
 
 namespace {
 
-constexpr size_t kListBytesMax = 512;
+constexpr size_t kListBytesMax = 1024;  // 16 uuids and more
 
 // Each container has these for itself.
 bool IsOfContainer(std::string_view key) {
@@ -153,6 +153,18 @@ Result<void> CheckWishes(const PodWishes& wishes,
       return Refuse(name_of(key), Quoted(said) +
                                       "; write GPU models, separated by commas: H100, "
                                       "A100 80GB");
+    }
+  }
+  for (const auto key : {keys::kGpuUuid, keys::kNotGpuUuid}) {
+    const std::string& said = Wish(wishes, key);
+    const std::vector<std::string> words = Words(said);
+    const bool index = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+      return word.find_first_not_of("0123456789") == std::string::npos;
+    });
+    if (!said.empty() && (words.empty() || index)) {
+      return Refuse(name_of(key), Quoted(said) +
+                                      "; write uuids of GPUs, separated by commas, as "
+                                      "kubectl get gpunode NODE -o yaml shows them");
     }
   }
   if (!Wish(wishes, keys::kGangSize).empty()) {

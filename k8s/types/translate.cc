@@ -555,10 +555,9 @@ class Translation {
 
   Result<void> WriteWishes(std::vector<std::string>& sentences) {
     static const std::map<Meaning, std::string_view> kWishes{
-        {Meaning::kModel, keys::kModel},
-        {Meaning::kNotModel, keys::kNotModel},
-        {Meaning::kNodePolicy, keys::kNodePolicy},
-        {Meaning::kGpuPolicy, keys::kGpuPolicy}};
+        {Meaning::kModel, keys::kModel},           {Meaning::kNotModel, keys::kNotModel},
+        {Meaning::kUuid, keys::kGpuUuid},          {Meaning::kNotUuid, keys::kNotGpuUuid},
+        {Meaning::kNodePolicy, keys::kNodePolicy}, {Meaning::kGpuPolicy, keys::kGpuPolicy}};
     for (const FoundName& found : found_) {
       const auto wish = kWishes.find(found.row->meaning);
       if (wish == kWishes.end()) continue;

@@ -491,6 +491,8 @@ class Reviewer {
     if (is.mode != was.mode) return refuse(keys::kMode);
     if (is.models != was.models) return refuse(keys::kModel);
     if (is.not_models != was.not_models) return refuse(keys::kNotModel);
+    if (is.uuids != was.uuids) return refuse(keys::kGpuUuid);
+    if (is.not_uuids != was.not_uuids) return refuse(keys::kNotGpuUuid);
     if (is.node_rule != was.node_rule) return refuse(keys::kNodePolicy);
     if (is.card_rule != was.card_rule) return refuse(keys::kGpuPolicy);
     if (is.affinity != was.affinity) return refuse(keys::kAffinity);
@@ -516,12 +518,7 @@ class Reviewer {
         std::string(keys::kCount), std::string(keys::kFlavor)};
     static const std::vector<std::string> kPodKeys = [] {
       std::vector<std::string> all = kContainerKeys;
-      for (const auto key : {keys::kPriority, keys::kTeam, keys::kUser, keys::kModel,
-                             keys::kNotModel, keys::kMode, keys::kNodePolicy, keys::kGpuPolicy,
-                             keys::kAffinity, keys::kAntiAffinity, keys::kExclusion, keys::kGang,
-                             keys::kGangSize, keys::kAway, keys::kSwap, keys::kMemoryRequest}) {
-        all.emplace_back(key);
-      }
+      for (const WishField& field : WishFields()) all.emplace_back(field.key);
       return all;
     }();
     const auto suggestion = [](const std::string& word, const std::vector<std::string>& words) {

@@ -110,6 +110,7 @@ TEST(GpuPod, AnnotationsGiveExactValues) {
       "baton.dev/request": "12.5", "baton.dev/limit": "60", "baton.dev/memory": "1000Mi",
       "baton.dev/count": "2", "baton.dev/priority": "high", "baton.dev/team": "research/vision",
       "baton.dev/user": "user-a", "baton.dev/model": "H100, A100 80GB", "baton.dev/not-model": "T4",
+      "baton.dev/gpu-uuid": "GPU-1,GPU-2 , GPU-3", "baton.dev/not-gpu-uuid": "GPU-4",
       "baton.dev/affinity": "a", "baton.dev/anti-affinity": "b", "baton.dev/exclusion": "c",
       "baton.dev/gang": "g", "baton.dev/gang-size": "4", "baton.dev/away": "open"})"),
                  256);
@@ -126,6 +127,8 @@ TEST(GpuPod, AnnotationsGiveExactValues) {
   EXPECT_EQ(pod->asked.team, "research/vision");
   EXPECT_EQ(pod->request.models, (std::vector<std::string>{"H100", "A100 80GB"}));
   EXPECT_EQ(pod->request.not_models, (std::vector<std::string>{"T4"}));
+  EXPECT_EQ(pod->request.uuids, (std::vector<std::string>{"GPU-1", "GPU-2", "GPU-3"}));
+  EXPECT_EQ(pod->request.not_uuids, (std::vector<std::string>{"GPU-4"}));
   EXPECT_EQ(pod->request.affinity + pod->request.anti_affinity + pod->request.exclusion, "abc");
   EXPECT_EQ(pod->request.containers.at(0).vgpus.at(0).count, 2u);
 }

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/random.h"
 #include "k8s/api/base64.h"
 #include "k8s/api/object.h"
+#include "k8s/types/annotations.h"
 #include "k8s/types/flavors.h"
+#include "k8s/types/read.h"
 
 namespace baton::k8s {
 namespace {
@@ -221,7 +224,8 @@ TEST(Admission, BoundPodMayChangeItsShareButNotItsGpus) {
   EXPECT_EQ(with("baton.dev/request", "20"), "");
   EXPECT_EQ(with("baton.dev/limit", "80"), "");
   EXPECT_NE(with("baton.dev/limit", "20").find("is less than the request"), std::string::npos);
-  for (const char* key : {"baton.dev/model", "baton.dev/affinity", "baton.dev/exclusion"}) {
+  for (const char* key : {"baton.dev/model", "baton.dev/affinity", "baton.dev/exclusion",
+                          "baton.dev/gpu-uuid", "baton.dev/not-gpu-uuid"}) {
     EXPECT_EQ(with(key, "a1"), std::string("metadata.annotations[") + key +
                                    "]: immutable once the pod is bound; delete the pod and "
                                    "create it again");
@@ -240,6 +244,30 @@ TEST(Admission, LikelyMistakesGetAWarning) {
   EXPECT_NE(Warnings(PlainPod(share, {{"mian.container.baton.dev/limit", "30"}}))
                 .find("did you mean 'main'?"),
             std::string::npos);
+  // Each that there is, is known.
+  const Json sizes{{"baton.dev/gpu-share", 30}, {"baton.dev/gpu-memory", 4}};
+  for (const WishField& field : WishFields()) {
+    const std::map<std::string_view, Json> values{
+        {keys::kPriority, {{"priority", "high"}}},
+        {keys::kLatency, {{"latency", "10ms"}}},
+        {keys::kMode, {{"mode", "time-slice"}}},
+        {keys::kNodePolicy, {{"node-policy", "spread"}}},
+        {keys::kGpuPolicy, {{"gpu-policy", "binpack"}}},
+        {keys::kAway, {{"away", "wait"}}},
+        {keys::kGang, {{"gang", "g"}, {"gang-size", "2"}}},
+        {keys::kGangSize, {{"gang", "g"}, {"gang-size", "2"}}},
+        {keys::kSwap, {{"swap", "false"}}},
+        {keys::kMemoryRequest, {{"swap", "true"}, {"memory", "4Gi"}, {"memory-request", "1Gi"}}}};
+    const auto found = values.find(field.key);
+    Json annotations = Json::object();
+    if (found == values.end()) annotations[PodKey(field.key)] = "h100";
+    if (found != values.end()) {
+      for (const auto& [key, value] : found->second.items()) annotations[PodKey(key)] = value;
+    }
+    const Json pod = PlainPod(sizes, annotations);
+    EXPECT_EQ(Refusal(pod), "") << annotations;
+    EXPECT_EQ(Warnings(pod), "[]") << annotations;
+  }
   EXPECT_NE(Warnings(PlainPod(Json::object(), {{"baton.dev/request", "3"}}))
                 .find("the pod has GPU annotations but gets no GPU"),
             std::string::npos);

@@ -158,6 +158,13 @@ std::vector<ForeignManifest> ForeignManifests() {
        "nvidia.com/use-gputype means baton.dev/model; nvidia.com/nouse-gputype means "
        "baton.dev/not-model; hami.io/node-scheduler-policy means baton.dev/node-policy; "
        "hami.io/gpu-scheduler-policy means baton.dev/gpu-policy"},
+      {F::kHami,
+       OneContainer("{nvidia.com/gpu: 1, nvidia.com/gpucores: 50}",
+                    "{nvidia.com/use-gpuuuid: 'GPU-1,GPU-2', nvidia.com/nouse-gpuuuid: GPU-3}"),
+       "main 50/50",
+       "container main: nvidia.com/gpu=1, nvidia.com/gpucores=50 means request 50, limit 50; "
+       "nvidia.com/use-gpuuuid means baton.dev/gpu-uuid; nvidia.com/nouse-gpuuuid means "
+       "baton.dev/not-gpu-uuid"},
       {F::kHami, R"(
 spec:
   initContainers:
@@ -454,9 +461,6 @@ TEST(ForeignNames, WhatBatonHasNotIsRefusedWithWhatToWriteInstead) {
     EXPECT_NE(RefusedBecause(yaml).find(part), std::string::npos)
         << yaml << ": " << RefusedBecause(yaml);
   };
-  for (const char* key : {"nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"}) {
-    says(OneContainer("{nvidia.com/gpu: 1}", fmt::format("{{{}: GPU-1}}", key)), "baton.dev/model");
-  }
   says(OneContainer("{nvidia.com/gpu: 1, nvidia.com/priority: 0}"), "baton.dev/priority");
   says(OneContainer("{nvidia.com/gpu: 1}", "{nvidia.com/vgpu-mode: mig}"), "write hami-core");
   says(OneContainer("{volcano.sh/vgpu-number: 1}", "{volcano.sh/vgpu-mode: mig}"),

@@ -69,7 +69,21 @@ bool IsKind(const devmgr::PodRequest& request, const devmgr::Card& card) {
       std::none_of(request.models.begin(), request.models.end(), means)) {
     return false;
   }
+  const auto is = [&](const std::vector<std::string>& uuids) {
+    return std::find(uuids.begin(), uuids.end(), card.uuid) != uuids.end();
+  };
+  if ((!request.uuids.empty() && !is(request.uuids)) || is(request.not_uuids)) return false;
   return std::none_of(request.not_models.begin(), request.not_models.end(), means);
+}
+
+// Whether pods of one gang must be on different GPUs: not where they are told which.
+bool Apart(const devmgr::PodRequest& request) {
+  return !request.gang.empty() && request.affinity.empty() && request.uuids.empty();
+}
+
+// Whether a container's GPUs must be of one model.
+bool OfOneModel(const devmgr::PodRequest& request) {
+  return request.models.size() < 2 && request.uuids.empty();
 }
 
 struct One {
@@ -102,7 +116,7 @@ class Search {
     size_t most = 0;
     std::map<size_t, size_t> counts;
     for (const One& one : ones_) most = std::max(most, ++counts[one.container]);
-    alike_ = most > 1 && request_.models.size() < 2;
+    alike_ = most > 1 && OfOneModel(request_);
   }
 
   bool Try(size_t at) {
@@ -159,10 +173,7 @@ class Search {
       return false;
     }
     if (!near_.empty() && !near_.contains(card.uuid)) return false;
-    if (!request_.gang.empty() && request_.affinity.empty() &&
-        given.gangs.contains(request_.gang)) {
-      return false;
-    }
+    if (Apart(request_) && given.gangs.contains(request_.gang)) return false;
     return std::all_of(given.exclusion.begin(), given.exclusion.end(),
                        [&](const std::string& word) { return word == request_.exclusion; });
   }
@@ -332,7 +343,7 @@ std::string WrongPlace(const Wish& wish, const devmgr::Placement& to, const Node
     if (card->health != devmgr::Health::kHealthy || card->cordoned) {
       return vgpu.card + " cannot be used";
     }
-    if (!IsKind(wish.request, *card)) return vgpu.card + " is of a model that is not wanted";
+    if (!IsKind(wish.request, *card)) return vgpu.card + " is not one that is wanted";
     const bool whole = vgpu.mode == "exclusive";
     if (whole != (wish.request.mode == "exclusive")) return vgpu.card + " is in another mode";
     if (!whole && vgpu.fit.share.millionths() != ones[i].share) {
@@ -352,12 +363,11 @@ std::string WrongPlace(const Wish& wish, const devmgr::Placement& to, const Node
                     [&](const std::string& word) { return word != wish.request.exclusion; })) {
       return vgpu.card + " has a pod with another word of exclusion";
     }
-    if (!wish.request.gang.empty() && wish.request.affinity.empty() &&
-        given.gangs.contains(wish.request.gang)) {
+    if (Apart(wish.request) && given.gangs.contains(wish.request.gang)) {
       return vgpu.card + " has another pod of its gang";
     }
   }
-  if (models.size() > 1 && wish.request.models.size() < 2) return "its GPUs are of several models";
+  if (models.size() > 1 && OfOneModel(wish.request)) return "its GPUs are of several models";
   return "";
 }
 

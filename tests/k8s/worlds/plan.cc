@@ -117,6 +117,19 @@ std::string SomeTeam(Random& random) {
   return kTeamPaths[static_cast<size_t>(random.Between(0, kTeams - 1))];
 }
 
+// Some GPUs, of which there may be none; beside `random`, so that nothing else depends on it.
+void WishForUuids(Random random, Json& gpu) {
+  Random apart(Mix(random.Next(), 12));
+  const int64_t wish = apart.Between(0, 23);
+  if (wish > 3) return;
+  std::string uuids;
+  for (int64_t n = apart.Between(1, 3); n > 0; --n) {
+    uuids += fmt::format("{}GPU-{}-{}", uuids.empty() ? "" : ", ",
+                         NodeName(static_cast<uint32_t>(apart.Between(0, 4))), apart.Between(0, 3));
+  }
+  gpu[wish == 0 ? "uuid" : "notUuid"] = uuids;
+}
+
 Json Gpu(Random& random, const Traits& traits) {
   Json gpu{{"request", Percent(random)}};
   if (random.OneIn(3)) gpu["memory"] = fmt::format("{}Gi", random.Between(1, 40));
@@ -139,6 +152,7 @@ Json Gpu(Random& random, const Traits& traits) {
   if (random.OneIn(10)) gpu["exclusion"] = random.OneIn(2) ? "one" : "two";
   if (random.OneIn(10)) gpu["affinity"] = "near";
   if (traits.teams) gpu["team"] = SomeTeam(random);
+  WishForUuids(random, gpu);
   return gpu;
 }
 
