@@ -39,9 +39,10 @@ void PolicyFlag::Add(CLI::App& command) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command
-      .add_option("--use-distance", use_distance,
-                  "Among places that cost at most this much of a GPU more by the policy, pods go "
-                  "where the expected use of GPUs is least above 1; 0: expected use decides nothing")
+      .add_option(
+          "--use-distance", use_distance,
+          "Among places that cost at most this much of a GPU more by the policy, pods go "
+          "where the expected use of GPUs is least above 1; 0: expected use decides nothing")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
 }

@@ -2,7 +2,8 @@
 //
 // Places are compared by (NVLink islands, NUMA nodes and PCIe switches that the pod's GPUs are
 // spread over, cost by the nodes' rule, cost by the GPUs' rule, best fit, name of the node, index
-// of the GPU), the lower first. How full a GPU is, u, is counted in thousandths, by the weights below.
+// of the GPU), the lower first. How full a GPU is, u, is counted in thousandths, by the weights
+// below.
 //
 // Expected use decides among places that are nearly as good, and never against a constraint. A
 // GPU's expected use is the sum over its pods of PodRequest::expected_use where that is known, else
