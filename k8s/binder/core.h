@@ -56,8 +56,8 @@ struct CoreOptions {
   uint32_t memory_unit_mib = kMemoryUnitMib;
   devmgr::PlacementPolicy policy;
   InjectOptions inject;  // into children
-  // At least this long from one round of placement to the next. A round is made when something has
-  // changed.
+  // At least this long from one round of placement to the next; less after one that placed all that
+  // waited. A round is made when something has changed.
   Duration round_interval = std::chrono::milliseconds(20);
   devmgr::RoundOptions round{.patience = 64};
   // The text of a waiting pod's condition is updated this often at most; another kind of reason is

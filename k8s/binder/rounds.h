@@ -105,6 +105,8 @@ class Rounds {
   };
 
   void Run(Instant now);
+  // How long rounds may rest after one that placed so many pods and refused none.
+  Duration RestAfter(size_t pods) const;
   // All of its gang are there, and those that have no place can be placed now: some are not while
   // they wait for a volume, a gate or the end of the pod before, or are tried again later. False:
   // those that wait say so.
@@ -126,7 +128,7 @@ class Rounds {
   std::map<std::string, Name> names_;
   std::set<std::string> waiting_;
   std::set<std::string> claimants_;  // with claims, whether they wait or not
-  Instant last_round_ = kAlways;
+  Instant next_round_ = kAlways;  // not before
   bool seeks_ = false;        // the last round has not looked who might go for each of them
   bool seeks_again_ = false;  // and since it began to, something has changed
   int32_t refused_priority_ = INT32_MIN;  // the highest of those that the last round refused

@@ -41,6 +41,31 @@ std::unique_ptr<bench::Process> StartProgram(
   return std::make_unique<bench::Process>(std::move(*process));
 }
 
+std::unique_ptr<bench::Process> StartKubeScheduler(const TempFolder& folder,
+                                                   const RealApiServer& server,
+                                                   const std::string& client_connection,
+                                                   const std::string& more) {
+  const std::string program = std::string(std::getenv("KUBEBUILDER_ASSETS")) + "/kube-scheduler";
+  if (access(program.c_str(), X_OK) != 0) return nullptr;
+  const std::string config = folder.path() + "/scheduler.yaml";
+  const std::string kubeconfig = server.KubeconfigOf("admin");
+  std::ofstream(config) << "apiVersion: kubescheduler.config.k8s.io/v1\n"
+                        << "kind: KubeSchedulerConfiguration\n"
+                        << "leaderElection: {leaderElect: false}\n"
+                        << "clientConnection: {kubeconfig: " << kubeconfig << client_connection
+                        << "}\n"
+                        << more;
+  auto process = bench::Process::Spawn(
+      {.command = {program, "--config", config, "--secure-port", "0", "--authentication-kubeconfig",
+                   kubeconfig, "--authorization-kubeconfig", kubeconfig},
+       .environment = {},
+       .unset = {},
+       .stdout_path = folder.path() + "/kube-scheduler.log",
+       .stderr_path = folder.path() + "/kube-scheduler.log"});
+  if (!process) throw std::runtime_error(process.error().message);
+  return std::make_unique<bench::Process>(std::move(*process));
+}
+
 ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, uint32_t card_mib) {
   const Json node = {{"apiVersion", "v1"},
                      {"kind", "Node"},

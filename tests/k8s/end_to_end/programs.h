@@ -38,6 +38,13 @@ std::unique_ptr<bench::Process> StartProgram(
     const TempFolder& folder, const std::string& name, std::vector<std::string> command,
     std::vector<std::pair<std::string, std::string>> environment = {});
 
+// A real kube-scheduler, which may do everything. `client_connection`: more of that part of its
+// configuration, ", qps: 50"; `more`: further lines. Null: $KUBEBUILDER_ASSETS has none.
+std::unique_ptr<bench::Process> StartKubeScheduler(const TempFolder& folder,
+                                                   const RealApiServer& server,
+                                                   const std::string& client_connection,
+                                                   const std::string& more);
+
 // A node that is ready, with so many GPUs as capacity.
 ApiResult<Json> CreateNode(Client& client, const std::string& name, int cards, uint32_t card_mib);
 

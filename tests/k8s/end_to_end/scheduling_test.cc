@@ -452,25 +452,14 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
       },
       seconds(20)))
       << said_there;
-  const std::string config = folder_.path() + "/scheduler.yaml";
-  std::ofstream(config) << "apiVersion: kubescheduler.config.k8s.io/v1\n"
-                        << "kind: KubeSchedulerConfiguration\n"
-                        << "leaderElection: {leaderElect: false}\n"
-                        << "clientConnection: {kubeconfig: " << server_->KubeconfigOf("admin")
-                        << "}\nextenders:\n- urlPrefix: http://127.0.0.1:" << port
-                        << "\n  filterVerb: filter\n  prioritizeVerb: prioritize\n"
-                        << "  bindVerb: bind\n  weight: 100\n  nodeCacheCapable: true\n"
-                        << "  managedResources:\n"
-                        << "  - {name: baton.dev/gpu-share, ignoredByScheduler: true}\n"
-                        << "  - {name: baton.dev/gpu-memory, ignoredByScheduler: true}\n";
-  auto kube_scheduler = Must(bench::Process::Spawn(
-      {.command = {scheduler, "--config", config, "--secure-port", "0",
-                   "--authentication-kubeconfig", server_->KubeconfigOf("admin"),
-                   "--authorization-kubeconfig", server_->KubeconfigOf("admin")},
-       .environment = {},
-       .unset = {},
-       .stdout_path = folder_.path() + "/kube-scheduler.log",
-       .stderr_path = folder_.path() + "/kube-scheduler.log"}));
+  auto kube_scheduler =
+      StartKubeScheduler(folder_, *server_, "",
+                         "extenders:\n- urlPrefix: http://127.0.0.1:" + port +
+                             "\n  filterVerb: filter\n  prioritizeVerb: prioritize\n"
+                             "  bindVerb: bind\n  weight: 100\n  nodeCacheCapable: true\n"
+                             "  managedResources:\n"
+                             "  - {name: baton.dev/gpu-share, ignoredByScheduler: true}\n"
+                             "  - {name: baton.dev/gpu-memory, ignoredByScheduler: true}\n");
   const auto by_scheduler = place_all("");
   size_t placed = 0;
   for (int i = 0; i < kPods; ++i) {
@@ -482,7 +471,7 @@ TEST_F(KubernetesPods, KubeSchedulerWithTheExtenderPlacesThemAsTheBinderDoes) {
   EXPECT_GE(placed, 25u);
 
   // A scheduler that asks where to, and binds by itself: the pod is given its GPUs all the same.
-  kube_scheduler.Stop(seconds(5));
+  kube_scheduler->Stop(seconds(5));
   end_pods();
   const ObjectName name{"default", "bound-by-another"};
   Json pod = Pod(name.name, "30", "16");
