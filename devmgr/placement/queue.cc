@@ -30,7 +30,12 @@ struct Unit {
 
   const PodRequest& first() const { return pods.front()->request; }
   const std::string& name() const { return first().name; }
-  int32_t priority() const { return first().priority; }
+  int32_t priority() const {
+    const auto lowest = std::min_element(
+        pods.begin(), pods.end(),
+        [](const auto* a, const auto* b) { return a->request.priority < b->request.priority; });
+    return (*lowest)->request.priority;
+  }
   std::string team() const { return first().team.empty() ? std::string(kNoTeam) : first().team; }
   std::vector<PodRequest> Requests() const {
     std::vector<PodRequest> requests;

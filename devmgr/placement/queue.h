@@ -32,7 +32,8 @@
 // all of them.
 //
 // Gangs are placed as one (devmgr/placement/gang.h), and nodes are kept for all of one; for a gang
-// nobody is displaced. A gang is of the team and the priority of its first pod by name.
+// nobody is displaced. A gang is of the team of its first pod by name, and of the lowest
+// priority that one of its pods has.
 //
 // Pure; deterministic. Not thread safe.
 #ifndef BATON_DEVMGR_PLACEMENT_QUEUE_H_

@@ -51,7 +51,8 @@ void Reconciler::Reconcile(Entry& entry, const CoreNow& now) {
   const std::string& key = entry.key;
   if (p_.assumed.Has(key) && !HoldsRoom(entry)) p_.assumed.Release(key);
   if (p_.in_flight.Has(key)) {
-    if (!entry.IsWanted()) p_.rounds.Withdraw(key);
+    // Nor is a place decided for a pod that is to be made anew.
+    if (!entry.IsWanted() || IsOfBefore(entry)) p_.rounds.Withdraw(key);
     return;
   }
   const bool waited = p_.rounds.Withdraw(key);
@@ -143,7 +144,8 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     } else if (pod.gpu.asks()) {
       GpuPod wanted = pod.gpu;
       ReleaseEnded(pod.ended, wanted.request);
-      SendResize(entry, p_.resizes.Reconcile(entry, wanted, nullptr, in_doubt));
+      SendResize(entry,
+                 p_.resizes.Reconcile(entry, wanted, nullptr, in_doubt, p_.rounds.KeptFrom(entry)));
     }
     return;
   }
@@ -263,7 +265,8 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
     GpuPod wanted = share.gpu;
     ReleaseEnded(child->ended, wanted.request);
     if (SendResize(entry, share.wrong.empty()
-                              ? p_.resizes.Reconcile(entry, wanted, &share, in_doubt)
+                              ? p_.resizes.Reconcile(entry, wanted, &share, in_doubt,
+                                                     p_.rounds.KeptFrom(entry))
                               : p_.resizes.Reject(entry, share.wrong, in_doubt))) {
       return;
     }
@@ -373,17 +376,30 @@ bool Reconciler::HasVolumes(const Entry& entry, const devmgr::Placement& to) {
   return false;
 }
 
-bool Reconciler::ReplaceOutdated(const Entry& entry, const Pod& child) {
+namespace {
+
+bool HasOtherTemplate(const Share& share, const Pod& child) {
+  return !child.template_hash.empty() && child.template_hash != share.template_hash;
+}
+
+}  // namespace
+
+bool Reconciler::IsOfBefore(const Entry& entry) const {
+  if (!entry.share || !entry.pod || entry.pod->owner != entry.share->uid) return false;
   const Share& share = *entry.share;
+  const Pod& child = *entry.pod;
   if (child.deleting || child.end != PodEnd::kNone || !share.has_child) return false;
-  const bool other_template =
-      !child.template_hash.empty() && child.template_hash != share.template_hash;
   // Limits of a pod cannot change. One that is on no node yet is made anew with those that it
   // needs.
+  return HasOtherTemplate(share, child) ||
+         (child.node.empty() && p_.in_flight.MayBeBound(entry.key).empty() &&
+          LimitsOf(child.request.resources) != LimitsOf(share.resources));
+}
+
+bool Reconciler::ReplaceOutdated(const Entry& entry, const Pod& child) {
+  if (!IsOfBefore(entry)) return false;
+  const bool other_template = HasOtherTemplate(*entry.share, child);
   const bool may_be_bound = !p_.in_flight.MayBeBound(entry.key).empty();
-  const bool other_limits = child.node.empty() && !may_be_bound &&
-                            LimitsOf(child.request.resources) != LimitsOf(share.resources);
-  if (!other_template && !other_limits) return false;
   if (p_.assumed.Has(entry.key) && !may_be_bound) p_.assumed.Release(entry.key);
   p_.events.Add(entry, false, other_template ? "TemplateChanged" : "LimitsChanged", "Replacing",
                 other_template

@@ -78,7 +78,9 @@ class Reconciler {
   // Of a pod that has a place: its claims' volumes are there. False: what is missing was sent, or
   // is waited for.
   bool HasVolumes(const Entry& entry, const devmgr::Placement& to);
-  // The SharePod's child is of another template, or of limits that it would not have now, and goes.
+  // The SharePod's child is of another template, or of limits that it would not have now.
+  bool IsOfBefore(const Entry& entry) const;
+  // Such a child goes.
   bool ReplaceOutdated(const Entry& entry, const Pod& child);
   // What an unbound pod says while it waits.
   void SendCondition(const Entry& entry, const Pod& pod);

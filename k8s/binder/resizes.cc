@@ -1,5 +1,7 @@
 #include "k8s/binder/resizes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "k8s/binder/vgpu_sizes.h"
@@ -31,7 +33,7 @@ bool SaysSize(const Json& patch) {
 }  // namespace
 
 std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted, const Share* share,
-                                       bool in_doubt) {
+                                       bool in_doubt, const std::string& kept_for) {
   const std::string& key = entry.key;
   why_not_.erase(key);
   if (!places_.HasPlace(key)) {
@@ -40,7 +42,7 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   }
   auto resized = WithRequestedSizes(wanted.request, places_.PlaceOf(key), view_.cluster());
   if (resized) {
-    if (auto allowed = CheckQuota(entry, *resized); !allowed) {
+    if (auto allowed = CheckAllowed(entry, *resized, kept_for); !allowed) {
       resized = tl::unexpected(allowed.error());
     }
   }
@@ -86,12 +88,18 @@ bool Resizes::Allows(const Entry& entry, const devmgr::Placement& placement) con
   return ledger.Admit(entry.request(), devmgr::TakenBy(placement)).has_value();
 }
 
-Result<void> Resizes::CheckQuota(const Entry& entry, const devmgr::Placement& to) const {
+Result<void> Resizes::CheckAllowed(const Entry& entry, const devmgr::Placement& to,
+                                   const std::string& kept_for) const {
   const auto more = [](uint64_t is, uint64_t was) { return is > was ? is - was : 0; };
   const devmgr::Amount is = devmgr::TakenBy(to);
   const devmgr::Amount was = devmgr::TakenBy(places_.PlaceOf(entry.key));
   const devmgr::Amount growth{more(is.share, was.share), more(is.memory_mib, was.memory_mib)};
   if (growth != devmgr::Amount{}) {
+    if (!kept_for.empty()) {
+      return Fail(
+          ErrorCode::kExhausted,
+          fmt::format("what is free on the node is kept for {}, for which others go", kept_for));
+    }
     const devmgr::Ledger ledger(teams_.quotas(), view_.cluster());
     if (auto admitted = ledger.Admit(entry.request(), growth); !admitted) return admitted;
   }

@@ -33,9 +33,10 @@ class Resizes {
 
   // The pod is on its node and asks for `wanted` now: it gets that, if there is room. `share`: its
   // SharePod; null: it has none. `in_doubt`: an earlier patch of it may have
-  // been carried out. Returns the patch to send next; nothing: none.
+  // been carried out. `kept_for`: what is free on its node is for that pod; empty: for anybody.
+  // Returns the patch to send next; nothing: none.
   std::optional<Json> Reconcile(const Entry& entry, const GpuPod& wanted, const Share* share,
-                                bool in_doubt);
+                                bool in_doubt, const std::string& kept_for);
   // It asks for what makes no sense, for this reason: it keeps what it has.
   std::optional<Json> Reject(const Entry& entry, std::string why, bool in_doubt);
 
@@ -62,9 +63,10 @@ class Resizes {
   // To those sizes, where it is: all of its containers or none.
   Result<void> Resize(const std::string& key, const devmgr::Placement& to);
 
-  // The namespace's ResourceQuotas and the team's ceilings allow the pod those sizes. kExhausted: a
-  // sentence.
-  Result<void> CheckQuota(const Entry& entry, const devmgr::Placement& to) const;
+  // The pod may have those sizes: by the namespace's ResourceQuotas and the team's ceilings, and
+  // more than it has only where nothing is kept for another. kExhausted: a sentence.
+  Result<void> CheckAllowed(const Entry& entry, const devmgr::Placement& to,
+                            const std::string& kept_for) const;
 
   const ObjectCache& objects_;
   const ClusterTeams& teams_;

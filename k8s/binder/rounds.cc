@@ -75,6 +75,16 @@ void Rounds::PodBound(int32_t priority) {
   if (priority < refused_priority_ || reclaims) p_.queue.RequestRound();
 }
 
+std::string Rounds::KeptFrom(const Entry& entry) const {
+  for (const auto& [pod, preemption] : preemptions_.all()) {
+    if (!entry.pod || preemption.node != entry.pod->node) continue;
+    const Entry* holder = p_.objects.Find(pod);
+    const bool above = holder != nullptr && entry.request().priority > holder->request().priority;
+    if (preemption.reclaims || !above) return pod;
+  }
+  return "";
+}
+
 bool Rounds::NeedsChildFirst(const std::string& key) const {
   const auto it = names_.find(key);
   return it != names_.end() && it->second.child_first;
@@ -262,7 +272,8 @@ void Rounds::Run(Instant now) {
 }
 
 Duration Rounds::RestAfter(size_t pods) const {
-  // To place a pod takes some 0.2 µs for each node (docs/results/placement.md): a tenth of the time.
+  // To place a pod takes some 0.2 µs for each node (docs/results/placement.md): a tenth of the
+  // time.
   constexpr Duration kForNode = std::chrono::microseconds(2);
   return kForNode * (pods * p_.view.cluster().Nodes().size());
 }

@@ -56,6 +56,9 @@ class Rounds {
   void AwaitVolumes(const std::string& key) { claimants_.insert(key); }
   // A victim may not go for now, because of a PodDisruptionBudget: the preemption ends.
   void SpareVictim(const std::string& key, const std::string& uid, Instant until);
+  // The pod for which others go from the entry's node, where the entry may not have that room;
+  // empty: there is none.
+  std::string KeptFrom(const Entry& entry) const;
   // A pod was seen on its node: only such a pod can be preempted.
   void PodBound(int32_t priority);
 
@@ -128,9 +131,9 @@ class Rounds {
   std::map<std::string, Name> names_;
   std::set<std::string> waiting_;
   std::set<std::string> claimants_;  // with claims, whether they wait or not
-  Instant next_round_ = kAlways;  // not before
-  bool seeks_ = false;        // the last round has not looked who might go for each of them
-  bool seeks_again_ = false;  // and since it began to, something has changed
+  Instant next_round_ = kAlways;     // not before
+  bool seeks_ = false;               // the last round has not looked who might go for each of them
+  bool seeks_again_ = false;         // and since it began to, something has changed
   int32_t refused_priority_ = INT32_MIN;  // the highest of those that the last round refused
   std::vector<devmgr::Reservation> kept_;
   std::map<std::string, GpuCharge> charged_;                       // by namespace, in this round

@@ -206,6 +206,18 @@ TEST(Schedule, AGangThatFitsOnlyOnKeptNodesSaysSoAndIsPassedOver) {
   }
 }
 
+TEST(Schedule, AGangComesByTheLowestPriorityOfItsPods) {
+  for (const int32_t second : {5, 0}) {
+    Cluster cluster = ClusterOf(1, 2);
+    const std::vector<WaitingPod> waiting = {Waiting(PodOf("holder", kGpu, 2, 1), 1),
+                                             Waiting(PodOf("g-0", 400'000, 1, 5), 2, "g"),
+                                             Waiting(PodOf("g-1", 400'000, 1, second), 2, "g")};
+    const Round round = Schedule(cluster, SmallModes(), waiting, Quotas(), {}, {});
+    EXPECT_EQ(NamesOf(round), second == 5 ? (std::vector<std::string>{"g-0", "g-1"})
+                                          : std::vector<std::string>{"holder"});
+  }
+}
+
 // The node was kept from it when it was tried, for one that is placed after it.
 TEST(Schedule, NobodyIsDisplacedForAPodThatFitsByTheEndOfTheRound) {
   Cluster cluster = ClusterOf(1, 2);

@@ -78,6 +78,33 @@ TEST(CorePreemption, NodeKeptForOneThatIsPlacedElsewhereIsFreeAtOnce) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+TEST(CorePreemption, NobodyGrowsIntoRoomThatOthersMakeForAPodOfNoLowerPriority) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "60"}});
+  world.AddShare("grows", {{"request", "30"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare("urgent", {{"request", "70"}}, {{"priorityClassName", "high"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_EQ(world.deleted(), 1u);
+  world.Patch(resources::kSharePods, "grows", {{"spec", {{"gpu", {{"request", "40"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "grows", "Resized"), "status"), "False");
+  EXPECT_NE(TextAt(ConditionOf(world, "grows", "Resized"), "message").find("kept for team/urgent"),
+            std::string::npos)
+      << ConditionOf(world, "grows", "Resized");
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound("urgent"));
+  EXPECT_EQ(world.deleted(), 1u);
+  // It may shrink, and grow once there is room.
+  world.Patch(resources::kSharePods, "urgent", {{"spec", {{"gpu", {{"request", "50"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(TextAt(ConditionOf(world, "grows", "Resized"), "status"), "True");
+  EXPECT_EQ(world.wrong(), "");
+}
+
 TEST(CorePreemption, FinishedPodIsNotPreempted) {
   World world(1, Options());
   world.AddClass("high", 1'000);

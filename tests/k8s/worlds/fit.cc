@@ -109,8 +109,12 @@ std::vector<One> OnesOf(const devmgr::PodRequest& request) {
 class Search {
  public:
   Search(const Wish& wish, const NodeSeen& node, const Pods& there,
-         const std::set<std::string>& near)
-      : request_(wish.request), cards_(node.cards), near_(near), ones_(OnesOf(wish.request)) {
+         const std::set<std::string>& near, Takes takes)
+      : request_(wish.request),
+        cards_(node.cards),
+        near_(near),
+        takes_(takes),
+        ones_(OnesOf(wish.request)) {
     for (const devmgr::Card& card : cards_) given_.push_back(GivenOf(card.uuid, there));
     taken_.resize(cards_.size());
     size_t most = 0;
@@ -146,10 +150,10 @@ class Search {
   }
 
  private:
-  // At most what it will take: what fits so fits.
-  static uint64_t MemoryOf(const One& one, const devmgr::Card& card) {
+  uint64_t MemoryOf(const One& one, const devmgr::Card& card) const {
     if (one.part == 0) return one.memory_mib;
-    return (uint64_t{card.memory_mib} * one.part + kOneGpu - 1) / kOneGpu + 1;
+    const uint64_t parts = uint64_t{card.memory_mib} * one.part;
+    return takes_ == Takes::kAtLeast ? parts / kOneGpu : (parts + kOneGpu - 1) / kOneGpu + 1;
   }
 
   bool Allows(size_t at, size_t c) const {
@@ -181,6 +185,7 @@ class Search {
   const devmgr::PodRequest& request_;
   const std::vector<devmgr::Card>& cards_;
   const std::set<std::string>& near_;
+  const Takes takes_;
   const std::vector<One> ones_;
   std::vector<Given> given_;
   std::vector<std::vector<size_t>> taken_;  // containers of the pod that are on the GPU
@@ -269,6 +274,7 @@ std::optional<Wish> WishOf(const Json& object) {
   wish.gang_size = gpu->gang_size;
   wish.shares = LimitsOf(pod, "baton.dev~1gpu-share");
   wish.memory = LimitsOf(pod, "baton.dev~1gpu-memory");
+  wish.volumes = Find(pod, "spec/volumes") != nullptr;
   return wish;
 }
 
@@ -315,11 +321,11 @@ std::set<std::string> CardsWithWord(const std::string& word, const Pods& everywh
 }
 
 bool Fits(const Wish& wish, const NodeSeen& node, const Pods& there,
-          const std::set<std::string>& near) {
+          const std::set<std::string>& near, Takes takes) {
   if (!node.closed.empty() || !HasLabels(wish, node) || !KubeletTakes(wish, node, there)) {
     return false;
   }
-  return Search(wish, node, there, near).Try(0);
+  return Search(wish, node, there, near, takes).Try(0);
 }
 
 std::string WrongPlace(const Wish& wish, const devmgr::Placement& to, const NodeSeen& node,

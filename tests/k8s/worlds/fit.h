@@ -38,6 +38,7 @@ struct Wish {
   bool displaces = true;
   int64_t shares = 0;  // limits, as the kubelet counts them
   int64_t memory = 0;
+  bool volumes = false;  // it has some, which may keep it to some nodes
   devmgr::PodRequest request;
 };
 // Of a pod, or of the child that a SharePod would have. Nothing: it makes no sense.
@@ -61,9 +62,11 @@ Sum MostOf(const devmgr::PodRequest& request, const std::vector<NodeSeen>& nodes
 using Pods = std::vector<const devmgr::PlacedPod*>;
 
 // `there`: the pods on the node; `near`: GPUs that have a pod with its affinity word anywhere, or
-// none where there is no such pod.
+// none where there is no such pod. How much a part of a GPU's memory is, is known to within 1 MiB:
+// at most so much, or at least.
+enum class Takes : uint8_t { kAtMost, kAtLeast };
 bool Fits(const Wish& wish, const NodeSeen& node, const Pods& there,
-          const std::set<std::string>& near);
+          const std::set<std::string>& near, Takes takes = Takes::kAtMost);
 // The GPUs by which `near` is meant.
 std::set<std::string> CardsWithWord(const std::string& word, const Pods& everywhere);
 // What is wrong with where it was put: a clause. Empty: nothing. `there`: the others on the node.

@@ -329,15 +329,14 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
   const Guarantees guarantees(teams_.quotas().all(), all);
   // What is kept for one is given to nobody of no higher priority.
   if (options_.calm) {
-    for (const auto& [holder, kept] : preempting_) {
+    for (auto& [holder, kept] : preempting_) {
       const devmgr::Cluster& cluster = world_.core().cluster();
-      const bool under_way =
-          std::any_of(kept.victims.begin(), kept.victims.end(), [&](const std::string& key) {
-            // Not as another pod.
-            return cluster.Find(key) != nullptr && !placed.contains(key);
-          });
+      // Whoever comes back comes as another pod.
+      std::erase_if(kept.victims, [&](const std::string& key) {
+        return cluster.Find(key) == nullptr || placed.contains(key);
+      });
       const auto wish = ToldWish(holder);
-      if (!under_way || !wish || cluster.Find(holder) != nullptr) continue;
+      if (kept.victims.empty() || !wish || cluster.Find(holder) != nullptr) continue;
       if (UidOfTold(holder) != kept.uid) continue;
       for (const std::string& key : placed) {
         const devmgr::PlacedPod& pod = *cluster.Find(key);
@@ -394,13 +393,21 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
     }
     const auto nodes = ToldNodes();
     const Sum most = MostOf(wish->request, nodes);
-    const auto enough = [&](const Pods& without, const NodeSeen& there, const Sum& sum) {
-      return Fits(*wish, there, On(all, there.name, without), Near(*wish, all, without)) &&
+    const auto enough = [&](const Pods& without, const NodeSeen& there, const Sum& sum,
+                            Takes takes = Takes::kAtMost) {
+      return Fits(*wish, there, On(all, there.name, without), Near(*wish, all, without), takes) &&
              guarantees.Broken(wish->team, sum, without).empty();
     };
     for (const NodeSeen& there : nodes) {
       if (there.name == node) {
-        if (!enough(gone, there, more)) {
+        // Whoever is above it may have grown into the room since, in the same step.
+        const Pods on = On(all, node);
+        const bool taken = std::any_of(on.begin(), on.end(), [&](const devmgr::PlacedPod* pod) {
+          const auto was = before_.find(pod->request.name);
+          return pod->request.priority > wish->priority && was != before_.end() &&
+                 was->second != pod->placement;
+        });
+        if (!taken && !enough(gone, there, more, Takes::kAtLeast)) {
           Break("in-vain", fmt::format("{} pods have to go from {} for {}, which does not fit then",
                                        count, node, key));
         }
@@ -416,7 +423,7 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
       const bool kept = std::any_of(preempting_.begin(), preempting_.end(), [&](const auto& one) {
         return one.first != key && one.second.node == there.name;
       });
-      if (!kept && !options_.keeps && enough({}, there, most)) {
+      if (!kept && !options_.keeps && !wish->volumes && enough({}, there, most)) {
         Break("needless", fmt::format("pods have to go for {}, which fits on {}", key, there.name));
       }
     }
@@ -448,8 +455,8 @@ std::vector<Laws::Waiter> Laws::Waiters() {
     const std::string name = NameOf(share).name;
     if (world_.IsBound(name)) continue;
     auto wish = ToldWish(NameOf(share).Text());
-    if (Is(share, "spec/template/spec/volumes")) continue;
-    if (wish) waiters.push_back({*std::move(wish), ReasonOf(share, "Placed"), true});
+    if (wish && !wish->volumes)
+      waiters.push_back({*std::move(wish), ReasonOf(share, "Placed"), true});
   }
   for (const Json& pod : world_.All(resources::kPods)) {
     if (Is(pod, "metadata/ownerReferences") || !TextAt(pod, "spec/nodeName").empty()) continue;
