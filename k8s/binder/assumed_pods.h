@@ -29,9 +29,11 @@ class AssumedPods {
 
   // A round has placed it, for the object with this uid.
   void Add(const std::string& key, const std::string& uid) { uids_[key] = uid; }
-  // It was placed before a restart. False: it cannot go there any more.
+  // It was placed before a restart. False: it cannot go there any more, or this binder has decided
+  // on it since: what its status says may be older.
   bool Restore(const devmgr::PodRequest& request, const devmgr::Placement& placement,
                const std::string& uid) {
+    if (IsFor(request.name, uid)) return false;
     if (!IsCurrent(request, placement) || !view_.Assume(request, placement)) return false;
     Add(request.name, uid);
     return true;

@@ -36,6 +36,7 @@ void CoreFeed::Tell(Watched kind, Json object) {
   if (kind == Watched::kPod) ProjectPod(object);
   if (kind == Watched::kNode) ProjectNode(object);
   told_[static_cast<size_t>(kind)][NameOf(object)] = object;
+  if (kind == Watched::kSharePod) shares_.insert(UidOf(object));
   core_.Changed(kind, std::move(object));
 }
 

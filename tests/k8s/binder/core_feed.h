@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "k8s/binder/core.h"
 #include "tests/k8s/stand_in/store.h"
@@ -35,6 +36,8 @@ class CoreFeed {
   const std::map<ObjectName, Json>& Told(Watched kind) const {
     return told_[static_cast<size_t>(kind)];
   }
+  // A SharePod with that uid was told once.
+  bool EverToldShare(const std::string& uid) const { return shares_.contains(uid); }
 
  private:
   Kind& Of(Watched kind) const;
@@ -44,6 +47,7 @@ class CoreFeed {
   Core core_;
   std::array<uint64_t, kWatchedKinds> seen_{};  // version up to which changes were told
   std::array<std::map<ObjectName, Json>, kWatchedKinds> told_;
+  std::set<std::string> shares_;  // uids
 };
 
 }  // namespace baton::k8s::testing

@@ -31,8 +31,8 @@ TEST(CoreProperty, WhatOnceBrokeALawDoesSoNoMore) {
 #ifdef BATON_SANITIZED
   constexpr uint64_t kSeeds[] = {305, 7194};
 #else
-  constexpr uint64_t kSeeds[] = {303,  305,  915,  1253,  1456,  1948,  2797, 3035,
-                                 3646, 5190, 7194, 20088, 20090, 20124, 346,  1300};
+  constexpr uint64_t kSeeds[] = {303,  305,  915,   1253,  1456,  1948, 2797, 3035, 3646,
+                                 5190, 7194, 20088, 20090, 20124, 346,  1300, 4950};
 #endif
   for (const uint64_t seed : kSeeds) {
     const Verdict verdict = RunWorld(Plan::Of(seed));

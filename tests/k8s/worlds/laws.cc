@@ -52,7 +52,6 @@ void Laws::Restarted() {
   before_.clear();
   preempting_.clear();
   teams_told_.clear();
-  shares_told_.clear();
   teams_ = {};
 }
 
@@ -163,9 +162,6 @@ void Laws::AfterStep(const Effects& effects) {
     known = teams_told_.erase(known);
   }
   teams_.Settle();
-  for (const auto& [name, share] : world_.leader().Told(Watched::kSharePod)) {
-    shares_told_.insert(UidOf(share));
-  }
   CheckBooks();
   std::set<std::string> placed;  // now, by a decision
   const auto& told = world_.leader().Told(Watched::kPod);
@@ -276,8 +272,10 @@ void Laws::CheckGangs(const std::set<std::string>& placed) {
       if (Is(object, "metadata/deletionTimestamp")) return;
       ++members;
       size = std::max(size, wish->gang_size);
-      if (ended) return;
-      if (HasLastingPlace(name)) return;
+      // That it is gone, an answer may have told before the watch does.
+      const bool there =
+          world_.Get(resources::kSharePods, name.name) || world_.Get(resources::kPods, name.name);
+      if (ended || HasLastingPlace(name) || !there) return;
       Break("gang", "of gang " + gang + " some are placed, and not " + name.Text());
     };
     for (const auto& [name, share] : world_.leader().Told(Watched::kSharePod)) {
@@ -286,7 +284,8 @@ void Laws::CheckGangs(const std::set<std::string>& placed) {
     }
     for (const auto& [name, pod] : world_.leader().Told(Watched::kPod)) {
       // One whose SharePod has not been told yet stands for it; of one that is gone, none is left.
-      if (shares_told_.contains(TextAt(pod, "metadata/ownerReferences/0/uid"))) continue;
+      const std::string owner = TextAt(pod, "metadata/ownerReferences/0/uid");
+      if (world_.leader().EverToldShare(owner)) continue;
       if (!world_.leader().Told(Watched::kSharePod).contains(name)) look(name, pod, HasEnded(pod));
     }
     if (members < size) {

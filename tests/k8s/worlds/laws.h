@@ -88,7 +88,6 @@ class Laws {
   Violation broken_;
   std::map<std::string, devmgr::Placement> before_;  // as of the last step
   std::map<std::string, Preempting> preempting_;     // by the pod that they are for
-  std::set<std::string> shares_told_;                // uids of all SharePods since a restart
   std::map<std::string, Json> teams_told_;
   TeamSet teams_;  // as the core was told
 };
