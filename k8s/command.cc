@@ -107,7 +107,7 @@ void TenancyFlags::Add(CLI::App& command) {
       .add_option("--restrict", restricted,
                   "What only namespaces with label baton.dev/allow-WORD=true may ask for, "
                   "separated by commas: high-priority, exclusive, away-open, user (to name "
-                  "another user than who asks), priority-class")
+                  "another user than who asks), priority-class, gpu-uuid")
       ->type_name("WORDS");
   command
       .add_option(

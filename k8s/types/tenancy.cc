@@ -13,8 +13,8 @@
 namespace baton::k8s {
 namespace {
 
-constexpr std::array kGrants{grants::kHighPriority, grants::kExclusive, grants::kAwayOpen,
-                             grants::kUser, grants::kPriorityClass};
+constexpr std::array kGrants{grants::kHighPriority, grants::kExclusive,     grants::kAwayOpen,
+                             grants::kUser,         grants::kPriorityClass, grants::kGpuUuid};
 
 bool Fits(std::string_view pattern, std::string_view text) {
   const size_t star = pattern.find('*');

@@ -23,6 +23,8 @@ inline constexpr std::string_view kAwayOpen = "away-open";          // away: ope
 inline constexpr std::string_view kUser = "user";                   // to name another user
 // To take room by a PriorityClass, which preempts pods of all namespaces.
 inline constexpr std::string_view kPriorityClass = "priority-class";
+// To name GPUs by uuid: who chooses a GPU chooses its neighbours.
+inline constexpr std::string_view kGpuUuid = "gpu-uuid";
 }  // namespace grants
 
 // The team of a namespace, with "." for "/", which a label's value cannot have.

@@ -287,14 +287,16 @@ class Reviewer {
   static TenantWishes WishesOfPod(const Json& pod) {
     return {OwnAnnotation(pod, keys::kTeam),     OwnAnnotation(pod, keys::kUser),
             OwnAnnotation(pod, keys::kPriority), OwnAnnotation(pod, keys::kMode),
-            OwnAnnotation(pod, keys::kAway),     TextAt(pod, "spec/priorityClassName")};
+            OwnAnnotation(pod, keys::kAway),     TextAt(pod, "spec/priorityClassName"),
+            OwnAnnotation(pod, keys::kGpuUuid),  OwnAnnotation(pod, keys::kNotGpuUuid)};
   }
   static TenantWishes WishesOfSharePod(const Json& share_pod) {
     const auto wish = [&](const char* key) {
       return TextAt(share_pod, std::string("spec/gpu/") + key);
     };
-    return {wish("team"), wish("user"), wish("priority"),
-            wish("mode"), wish("away"), TextAt(share_pod, "spec/template/spec/priorityClassName")};
+    return {wish("team"), wish("user"),   wish("priority"),
+            wish("mode"), wish("away"),   TextAt(share_pod, "spec/template/spec/priorityClassName"),
+            wish("uuid"), wish("notUuid")};
   }
   static void SetText(Json& object, const std::string& key, const std::string& text) {
     if (!text.empty()) {

@@ -70,7 +70,9 @@ Result<void> Tenant::CheckWishes(const TenantWishes& is, const TenantWishes* was
   const bool exclusive = is.mode == spec::kExclusive && changed(&TenantWishes::mode);
   const bool open = is.away == "open" && changed(&TenantWishes::away);
   const bool by_class = changed(&TenantWishes::priority_class) && !is.priority_class.empty();
-  if (!team && !user && !high && !exclusive && !open && !by_class) return {};
+  const bool uuid = changed(&TenantWishes::uuid) && !is.uuid.empty();
+  const bool not_uuid = changed(&TenantWishes::not_uuid) && !is.not_uuid.empty();
+  if (!team && !user && !high && !exclusive && !open && !by_class && !uuid && !not_uuid) return {};
   const auto found = Rules();
   if (!found) return tl::unexpected(found.error());
   const NamespaceRules& rules = **found;
@@ -108,6 +110,10 @@ Result<void> Tenant::CheckWishes(const TenantWishes& is, const TenantWishes* was
   }
   if (by_class && !rules.Allows(options_.tenancy, grants::kPriorityClass)) {
     return refuse(kPriorityClass, is.priority_class, grants::kPriorityClass);
+  }
+  if ((uuid || not_uuid) && !rules.Allows(options_.tenancy, grants::kGpuUuid)) {
+    return uuid ? refuse(keys::kGpuUuid, is.uuid, grants::kGpuUuid)
+                : refuse(keys::kNotGpuUuid, is.not_uuid, grants::kGpuUuid);
   }
   return {};
 }

@@ -32,6 +32,8 @@ struct TenantWishes {
   std::string mode;
   std::string away;
   std::string priority_class;
+  std::string uuid;
+  std::string not_uuid;
 };
 
 class Tenant {

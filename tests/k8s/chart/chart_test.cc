@@ -178,7 +178,7 @@ TEST_P(Everything, TenancyAndPodsArePassedOn) {
     EXPECT_TRUE(says("--runtime-class=" + At(values, "node/runtimeClassName").get<std::string>()))
         << part << arguments;
     if (part == "binder") continue;
-    EXPECT_TRUE(says("--restrict=high-priority,exclusive,away-open,user,priority-class"))
+    EXPECT_TRUE(says("--restrict=high-priority,exclusive,away-open,user,priority-class,gpu-uuid"))
         << arguments;
     EXPECT_TRUE(says("--namespace-team=vision-*=research/vision")) << arguments;
     for (const char* flag : {"--check-quotas", "--hami-names", "--volcano-names", "--kai-names",
