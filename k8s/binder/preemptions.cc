@@ -59,6 +59,16 @@ void Preemptions::Stop(const std::string& pod) {
   preemptions_.erase(it);
 }
 
+std::string Preemptions::KeptFrom(const Entry& entry) const {
+  for (const auto& [pod, preemption] : preemptions_) {
+    if (!entry.pod || preemption.node != entry.pod->node) continue;
+    const Entry* holder = objects_.Find(pod);
+    const bool above = holder != nullptr && entry.request().priority > holder->request().priority;
+    if (preemption.reclaims || !above) return pod;
+  }
+  return "";
+}
+
 bool Preemptions::IsVictim(const std::string& key, const std::string& uid) const {
   const auto it = victims_.find(key);
   return it != victims_.end() && it->second.uid == uid;

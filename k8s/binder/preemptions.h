@@ -45,6 +45,9 @@ class Preemptions {
   // Victims that have not been deleted yet stay.
   void Stop(const std::string& pod);
 
+  // The pod for which others go from the entry's node, where the entry may not have that room;
+  // empty: there is none.
+  std::string KeptFrom(const Entry& entry) const;
   // Of a victim: whether it has to go, and for whom.
   bool IsVictim(const std::string& key, const std::string& uid) const;
   const std::string& PreemptorOf(const std::string& key) const { return victims_.at(key).pod; }

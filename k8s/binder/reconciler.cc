@@ -144,8 +144,8 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     } else if (pod.gpu.asks()) {
       GpuPod wanted = pod.gpu;
       ReleaseEnded(pod.ended, wanted.request);
-      SendResize(entry,
-                 p_.resizes.Reconcile(entry, wanted, nullptr, in_doubt, p_.rounds.KeptFrom(entry)));
+      SendResize(entry, p_.resizes.Reconcile(entry, wanted, nullptr, in_doubt,
+                                             p_.rounds.preemptions().KeptFrom(entry)));
     }
     return;
   }
@@ -266,7 +266,7 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
     ReleaseEnded(child->ended, wanted.request);
     if (SendResize(entry, share.wrong.empty()
                               ? p_.resizes.Reconcile(entry, wanted, &share, in_doubt,
-                                                     p_.rounds.KeptFrom(entry))
+                                                     p_.rounds.preemptions().KeptFrom(entry))
                               : p_.resizes.Reject(entry, share.wrong, in_doubt))) {
       return;
     }

@@ -28,6 +28,13 @@ bool WantsPlace(const Entry& entry) {
   return !share.finished && !share.foreign && share.wrong.empty() && !entry.HasLastingPod();
 }
 
+// How long to rest after a round that placed so many pods and refused none. To place a pod takes
+// some 0.2 µs for each node (docs/results/placement.md): rounds take a tenth of the time.
+Duration RestAfter(size_t pods, size_t nodes) {
+  constexpr Duration kForNode = std::chrono::microseconds(2);
+  return kForNode * (pods * nodes);
+}
+
 const char* WhyTheyGo(bool reclaims) {
   return reclaims ? "that borrowed what its team is guaranteed" : "of lower priority";
 }
@@ -73,16 +80,6 @@ void Rounds::PodBound(int32_t priority) {
   // What it took may be borrowed.
   const bool reclaims = !p_.teams.quotas().all().empty() && refused_priority_ != INT32_MIN;
   if (priority < refused_priority_ || reclaims) p_.queue.RequestRound();
-}
-
-std::string Rounds::KeptFrom(const Entry& entry) const {
-  for (const auto& [pod, preemption] : preemptions_.all()) {
-    if (!entry.pod || preemption.node != entry.pod->node) continue;
-    const Entry* holder = p_.objects.Find(pod);
-    const bool above = holder != nullptr && entry.request().priority > holder->request().priority;
-    if (preemption.reclaims || !above) return pod;
-  }
-  return "";
 }
 
 bool Rounds::NeedsChildFirst(const std::string& key) const {
@@ -262,20 +259,16 @@ void Rounds::Run(Instant now) {
   });
   if (freed) p_.queue.RequestRound();
   next_round_ = now + p_.options.round_interval;
-  if (round.refused.empty()) next_round_ = std::min(next_round_, now + RestAfter(pods.size()));
+  if (round.refused.empty()) {
+    const size_t nodes = p_.view.cluster().Nodes().size();
+    next_round_ = std::min(next_round_, now + RestAfter(pods.size(), nodes));
+  }
   SetRefused(round.refused, needs);
   for (const devmgr::Proposal& proposal : round.proposals) Preempt(proposal);
   for (const auto& [pod, preemption] : preemptions_.all()) {
     DropReservation(pod);
     kept_.push_back({pod, {preemption.node}, true});
   }
-}
-
-Duration Rounds::RestAfter(size_t pods) const {
-  // To place a pod takes some 0.2 µs for each node (docs/results/placement.md): a tenth of the
-  // time.
-  constexpr Duration kForNode = std::chrono::microseconds(2);
-  return kForNode * (pods * p_.view.cluster().Nodes().size());
 }
 
 void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,

@@ -56,9 +56,6 @@ class Rounds {
   void AwaitVolumes(const std::string& key) { claimants_.insert(key); }
   // A victim may not go for now, because of a PodDisruptionBudget: the preemption ends.
   void SpareVictim(const std::string& key, const std::string& uid, Instant until);
-  // The pod for which others go from the entry's node, where the entry may not have that room;
-  // empty: there is none.
-  std::string KeptFrom(const Entry& entry) const;
   // A pod was seen on its node: only such a pod can be preempted.
   void PodBound(int32_t priority);
 
@@ -108,8 +105,6 @@ class Rounds {
   };
 
   void Run(Instant now);
-  // How long rounds may rest after one that placed so many pods and refused none.
-  Duration RestAfter(size_t pods) const;
   // All of its gang are there, and those that have no place can be placed now: some are not while
   // they wait for a volume, a gate or the end of the pod before, or are tried again later. False:
   // those that wait say so.
