@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "k8s/binder/assumed_pods.h"
+#include "k8s/binder/cluster_teams.h"
 #include "k8s/binder/cluster_view.h"
 #include "k8s/binder/object_cache.h"
 #include "k8s/binder/status.h"
