@@ -52,6 +52,9 @@ Result<devmgr::PlacementPolicy> PolicyFlag::Parse() const {
   if (!rule) return tl::unexpected(rule.error());
   devmgr::PlacementPolicy policy;
   policy.nodes = policy.cards = *rule;
+  if (std::isnan(memory_weight) || std::isnan(use_distance)) {  // which is in any range
+    return Fail(ErrorCode::kInvalid, "--memory-weight and --use-distance are numbers from 0 to 1");
+  }
   policy.memory_weight = static_cast<uint32_t>(std::lround(memory_weight * 1'000));
   policy.share_weight = 1'000 - policy.memory_weight;
   policy.use_distance = static_cast<uint32_t>(std::lround(use_distance * 1'000));

@@ -15,8 +15,7 @@
 // with the least one is taken among those that are spread over no more of these and cost at most
 // `use_distance` more; of equals the one that the rule likes best. That is so for rules that price
 // what is lost (fgd, remainder, scarcity), where nodes and GPUs go by the same one. Where nothing
-// is known, requests are all that is expected, there is no excess, and the
-// choice is the rule's.
+// is known, requests are all that is expected, there is no excess, and the choice is the rule's.
 #ifndef BATON_DEVMGR_PLACEMENT_POLICY_H_
 #define BATON_DEVMGR_PLACEMENT_POLICY_H_
 

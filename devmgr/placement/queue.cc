@@ -25,17 +25,12 @@ struct Unit {
   std::vector<const WaitingPod*> pods;  // by name
   uint64_t since = 0;
   uint32_t passed_over = 0;
-  bool away = false;  // one of them is
+  int32_t priority = INT32_MAX;  // the lowest
+  bool away = false;             // one of them is
   Amount asked;
 
   const PodRequest& first() const { return pods.front()->request; }
   const std::string& name() const { return first().name; }
-  int32_t priority() const {
-    const auto lowest = std::min_element(
-        pods.begin(), pods.end(),
-        [](const auto* a, const auto* b) { return a->request.priority < b->request.priority; });
-    return (*lowest)->request.priority;
-  }
   std::string team() const { return first().team.empty() ? std::string(kNoTeam) : first().team; }
   std::vector<PodRequest> Requests() const {
     std::vector<PodRequest> requests;
@@ -64,11 +59,12 @@ std::vector<Unit> UnitsOf(std::span<const WaitingPod> waiting) {
   for (const WaitingPod* pod : pods) {
     size_t at = units.size();
     if (!pod->gang.empty()) at = gangs.emplace(pod->gang, at).first->second;
-    if (at == units.size()) units.push_back({{}, pod->since, 0, false, {}});
+    if (at == units.size()) units.push_back({{}, pod->since, 0, INT32_MAX, false, {}});
     Unit& unit = units[at];
     unit.pods.push_back(pod);
     unit.since = std::min(unit.since, pod->since);
     unit.passed_over = std::max(unit.passed_over, pod->passed_over);
+    unit.priority = std::min(unit.priority, pod->request.priority);
     unit.away |= pod->away;
     unit.asked += AskedBy(pod->request);
   }
@@ -131,7 +127,7 @@ class Rounds {
     std::set<std::string> teams_here;
     for (const size_t u : order) {
       if (units_[u].away) continue;
-      queues[units_[u].priority()][units_[u].team()].push_back(u);
+      queues[units_[u].priority][units_[u].team()].push_back(u);
       teams_here.insert(units_[u].team());
     }
     if (teams_here.size() > 1) order_.emplace(standings_, cluster_, options_.ahead);
@@ -260,7 +256,7 @@ class Rounds {
     const bool entitled = ledger_.Entitled(units_[u].team(), units_[u].asked);
     for (const Kept& kept : kept_) {
       if (kept.unit == u || fates_[kept.unit] == Fate::kPlaced) continue;
-      const bool above = units_[u].priority() > units_[kept.unit].priority();
+      const bool above = units_[u].priority > units_[kept.unit].priority;
       // Guarantees come before priorities. But whoever went for one went for nobody else.
       if (entitled == kept.entitled ? above : entitled && (above || !kept.vacated)) continue;
       nodes.insert(kept.nodes.begin(), kept.nodes.end());
@@ -353,7 +349,7 @@ class Rounds {
       const Unit& unit = units_[u];
       if (unit.pods.size() != 1 || !unit.pods.front()->displaces) continue;
       if (fates_[u] != Fate::kNoRoom && fates_[u] != Fate::kCeiling) continue;
-      const bool above = unit.priority() > lowest;
+      const bool above = unit.priority > lowest;
       if (above || ledger_.Entitled(unit.team(), unit.asked)) candidates.push_back(u);
     }
     std::stable_partition(candidates.begin(), candidates.end(),
@@ -518,7 +514,7 @@ class Rounds {
     const auto rank = [&](const Claim& claim) {
       const Unit& unit = units_[claim.unit];
       const auto place = place_of_.find(unit.team());
-      return std::tuple(-int64_t{unit.priority()}, claim.kept == nullptr,
+      return std::tuple(-int64_t{unit.priority}, claim.kept == nullptr,
                         place == place_of_.end() ? 0 : place->second, unit.since,
                         std::string_view(unit.name()));
     };
