@@ -25,7 +25,6 @@
 namespace baton::k8s {
 namespace {
 
-using bench::WaitUntil;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
