@@ -253,8 +253,8 @@ TEST_F(LinkKeysOfACluster, NothingThatANodeTellsSpoilsTheListForOthers) {
         {{"name", "a-thief"}, {"annotations", {{"baton.dev/public-key", node->PublicKey()}}}}}});
   const auto second = Join("n2");
   EXPECT_TRUE(second->IsUp()) << second->Log() << batond_.Log();
-  EXPECT_EQ(Listed().find("bad-"), std::string::npos) << Listed();
-  EXPECT_EQ(Listed().find("n9"), std::string::npos) << Listed();
+  EXPECT_EQ(Listed().find("\nbad-"), std::string::npos) << Listed();
+  EXPECT_EQ(Listed().find("\nn9 "), std::string::npos) << Listed();
   ASSERT_TRUE(IsListed("a-thief " + node->PublicKey()));
   EXPECT_TRUE(node->IsUp()) << node->Log();
   const Json nodes =
