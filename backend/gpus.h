@@ -102,9 +102,11 @@ struct Client {
 // What Room knows of a pod with swap on a GPU.
 struct PodSwap {
   uint64_t owed = 0;             // bytes that it was moved, or got new: so much may it ask for
-  Instant stays_until{};         // it was given room, and is not moved before
+  Instant turn_until{};          // it was given room, and that is worth keeping until then
+  Duration turn_moved{0};        // what moving took in its turn, so far
   Instant served_at{};           // where it is `served`,
-  uint64_t moving = 0;           // and the bytes that move out and in for it
+  uint64_t moving = 0;           // and the bytes that move out and in for it;
+  uint64_t made = 0;             // moved out for it since it last said what it lacks
   Instant wants_since = kNever;  // room
   Instant idle_since{};          // kNever: it has work
   Instant active_at{};    // it last had work, or got memory; {}: not since the daemon started

@@ -22,6 +22,11 @@ constexpr Duration kAskAgain = std::chrono::seconds(1);
 // What moving so much takes at most; more is not counted, for a pod could take its time.
 Duration LongestFor(uint64_t bytes) { return Duration(static_cast<int64_t>(bytes)); }  // 1 GB/s
 
+// It has its turn: it was given room, and is not moved.
+bool HasTurn(const PodSwap& swap, Instant now) {
+  return now < swap.turn_until || (swap.served && now < swap.served_at + LongestFor(swap.moving));
+}
+
 bool Idles(const PodSwap& swap, Instant now) {
   return swap.idle_since != kNever && now - swap.idle_since >= kIdle;
 }
@@ -91,17 +96,27 @@ uint64_t Room::PinnedMost(const Pod& pod, uint64_t memory, uint64_t movable) con
   return std::min(movable, all ? memory : Minus(memory, pod.memory_request));
 }
 
-// Its memory is in, or it has no work: it stays for as long as that is worth.
-void Room::EndServing(PodSwap& swap, Instant now) const {
-  const Duration took = std::min(now - swap.served_at, LongestFor(swap.moving));
+// Its memory is in, or it has no work: its turn lasts for as long as that is worth. Moves in one
+// turn add up, to what moving all of its memory out and in takes at most.
+void Room::EndServing(PodSwap& swap, uint64_t movable, Instant now) const {
+  const Duration most = LongestFor(2 * movable);
+  const Duration moved =
+      std::min(swap.turn_moved + std::min(now - swap.served_at, LongestFor(swap.moving)),
+               std::max(most, swap.turn_moved));
+  const Duration more(policy::TimeToServe(Nanos(moved - swap.turn_moved), options_.swap.fraction));
+  swap.turn_moved = moved;
+  swap.turn_until = std::max(swap.turn_until, now) + more;
   swap.served = false;
-  swap.stays_until = now + Duration(policy::TimeToServe(Nanos(took), options_.swap.fraction));
 }
 
 void Room::OnMemory(Lane& lane, uint64_t grown) {
   PodSwap& swap = lane.on->swap;
   swap.owed += grown;
   if (grown > 0) {
+    // It may have taken what others have just moved for somebody.
+    for (auto& [id, on] : lane.gpu->pods) {
+      if (on.swap.served && id != lane.client->pod) on.swap.owed += grown;
+    }
     swap.active_at = MonotonicNow();
     const Pod* pod = pods_.Find(lane.client->pod);
     if (swap.released && pod != nullptr) EndRelease(*lane.gpu, *pod);
@@ -116,11 +131,16 @@ void Room::OnState(Lane& lane, const wire::State& state) {
   Gpu& gpu = *lane.gpu;
   PodSwap& swap = lane.on->swap;
   const Instant now = MonotonicNow();
-  const uint64_t before = lane.movable_in;
+  const uint64_t before = lane.movable_in, wanted = lane.memory_wanted;
   lane.movable_in = std::min(state.movable_in, lane.movable);
   lane.memory_wanted = std::min(state.memory_wanted, lane.movable - lane.movable_in);
   // What it was asked to move, it will need again.
-  if (lane.keep != UINT64_MAX) swap.owed += Minus(before, lane.movable_in);
+  if (lane.keep != UINT64_MAX) {
+    const uint64_t moved = Minus(before, lane.movable_in);
+    swap.owed += moved;
+    for (auto& [id, on] : gpu.pods) on.swap.made += on.swap.served ? moved : 0;
+  }
+  if (lane.movable_in != before || lane.memory_wanted != wanted) swap.made = 0;
   if (lane.movable_in <= lane.keep) lane.keep = UINT64_MAX;
   const Sums its = SumsOf(gpu)[pod->id];
   if (!its.idle) {
@@ -148,7 +168,8 @@ std::vector<RoomPod> Room::Others(const Gpu& gpu, PodId but, Instant now) const 
     others.push_back({.pod = id,
                       .spare = Minus(spare, its.pending),
                       .holds = holder == id,
-                      .stays = now < on.swap.stays_until,
+                      // Who lacks room itself has nothing of what it has.
+                      .stays = HasTurn(on.swap, now) && its.wanted == 0,
                       .idle = Idles(on.swap, now)});
   }
   return others;
@@ -188,25 +209,32 @@ void Room::HoldBack(Gpu& gpu, PodId pod, bool held_back) {
   if (Enforces(options_)) tokens_.Step(gpu, scheduler::PodHeldBack{pod, held_back});
 }
 
-// The pod that lacks room for the longest time is given it, if that can be. The others that lack
-// room stand aside, and so does, while room is made, who would take it back.
+// The pod that lacks room for the longest time is given it, if that can be; one whose turn it is
+// before the others, for a program that still allocates could do little in a turn without. The
+// others that lack room stand aside, and so does, while room is made, who would take it back.
 void Room::Serve(Gpu& gpu) {
   const Instant now = MonotonicNow();
   std::map<PodId, Sums> sums = SumsOf(gpu);
   PodId first;
   Instant since = kNever;
+  bool in_turn = false;
   for (auto& [id, on] : gpu.pods) {
     PodSwap& swap = on.swap;
     const Sums& its = sums[id];
-    if (swap.served && (its.in == its.movable || Idles(swap, now))) EndServing(swap, now);
+    if (swap.served && (its.in == its.movable || Idles(swap, now))) {
+      EndServing(swap, its.movable, now);
+    }
     if (its.wanted == 0 && !swap.served) {
       swap.wants_since = kNever;
     } else if (swap.wants_since == kNever) {
       swap.wants_since = now;
     }
-    if (swap.wants_since >= since) continue;
+    if (swap.wants_since == kNever) continue;
+    const bool its_turn = HasTurn(swap, now);
+    if (its_turn != in_turn ? in_turn : swap.wants_since >= since) continue;
     first = id;
     since = swap.wants_since;
+    in_turn = its_turn;
   }
   const bool served = since != kNever && gpu.pods[first].swap.served;
   for (auto& [id, on] : gpu.pods) {
@@ -218,7 +246,9 @@ void Room::Serve(Gpu& gpu) {
   PodSwap& swap = gpu.pods[first].swap;
   uint64_t under_way = 0;
   for (const auto& [id, its] : sums) under_way += id == first ? 0 : its.pending;
-  const uint64_t lacks = Minus(sums[first].wanted, under_way);
+  if (now - since >= kAskAgain) swap.made = 0;
+  // What was moved out for it, it may not have found yet.
+  const uint64_t lacks = Minus(sums[first].wanted, under_way + swap.made);
   if (swap.owed == 0 && now - since >= kAskAgain) {
     // It had its room, and lacks some again. Others have asked meanwhile.
     swap.owed = std::min(lacks, sums[first].movable);
@@ -237,12 +267,13 @@ void Room::Serve(Gpu& gpu) {
   if (decision.verdict != RoomVerdict::kMade || gpu.scheduler.holder() != first) return;
   swap.owed -= need;
   if (!swap.served) {
+    if (!in_turn) swap.turn_moved = Duration(0);
     swap.served = true;
     swap.served_at = now;
+    swap.made = 0;
     swap.moving = sums[first].movable - sums[first].in;
   }
   swap.moving += need;
-  swap.stays_until = swap.served_at + LongestFor(swap.moving);
   Ask(gpu, decision.victims);
 }
 

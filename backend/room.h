@@ -4,8 +4,9 @@
 // A pod whose memory does not fit says how much it lacks. Others with swap make that much room: who
 // is idle first, and nobody who holds the token, was given room a moment ago, or would have less
 // than its request. Who was given room keeps it for as long as the moving is worth ([memory]
-// swap_fraction). Who cannot be given room yet stands aside, so that it does not hold a token that
-// it cannot use; who waits longest comes first.
+// swap_fraction). That is its turn, in which it may lack room again and comes first, as a program
+// does that still allocates. Who cannot be given room yet stands aside, so that it does not hold a
+// token that it cannot use; who waits longest comes first.
 //
 // A pod may ask for what was moved from it, and for what it got new, once. One that says again that
 // it lacks room waits a second, behind those who have asked meanwhile. So who lies about it gains
@@ -76,7 +77,7 @@ class Room {
   std::vector<RoomPod> Others(const Gpu& gpu, PodId pod, Instant now) const;
   void Ask(const Gpu& gpu, const std::vector<std::pair<PodId, uint64_t>>& victims);
   void HoldBack(Gpu& gpu, PodId pod, bool held_back);
-  void EndServing(PodSwap& swap, Instant now) const;
+  void EndServing(PodSwap& swap, uint64_t movable, Instant now) const;
   void EndRelease(Gpu& gpu, const Pod& pod);
   uint64_t PinnedMost(const Pod& pod, uint64_t memory, uint64_t movable) const;
 

@@ -88,6 +88,34 @@ TEST_F(BatondSwap, RoomIsMadeOnceForWhoHoldsTheTokenAndAgainNotBeforeASecond) {
   EXPECT_GE(MonotonicNow() - asked, std::chrono::milliseconds(900));
 }
 
+// A program that allocates piece by piece would get one piece per turn otherwise, and all of them
+// would stand still while a turn lasts.
+TEST_F(BatondSwap, WhoLacksRoomAgainInItsTurnComesBeforeWhoWaits) {
+  ScriptedClient grows(Socket(), 1), waits(Socket(), 2);
+  ASSERT_TRUE(grows.Join(SwapPod("grows"), "GPU-a"));
+  ASSERT_TRUE(waits.Join(SwapPod("waits"), "GPU-a"));
+  ASSERT_TRUE(Take(waits, 1024, 1024)->granted);
+  ASSERT_TRUE(Take(grows, 512, 512)->granted);
+  Say(waits, Phase::kIdle, 1024, 0);
+  ASSERT_TRUE(grows.AskUntilGranted());
+  Say(grows, Phase::kHolding, 256, 256);
+  EXPECT_EQ(AwaitKeeps(waits), 768u);
+  Say(waits, Phase::kIdle, 768, 0);
+  // Until it says again what it lacks, there is no reason to move more. That moving takes so long
+  // makes its turn longer than a second.
+  EXPECT_EQ(Settled(waits), std::nullopt);
+  poll(nullptr, 0, 50);
+  Say(grows, Phase::kHolding, 512, 0);
+  const Instant began = MonotonicNow();
+  // The other one needs its room, and has waited for it before the next piece comes.
+  Say(waits, Phase::kWaiting, 768, 256);
+  poll(nullptr, 0, 30);
+  ASSERT_TRUE(Take(grows, 768, 768)->granted);
+  Say(grows, Phase::kHolding, 512, 256);
+  EXPECT_EQ(AwaitKeeps(waits), 512u);
+  EXPECT_LT(MonotonicNow() - began, std::chrono::milliseconds(900)) << "after its turn";
+}
+
 TEST_F(BatondSwap, ThePodThatHoldsTheTokenAndAPodsRequestAreNotMoved) {
   ScriptedClient asker(Socket(), 1), victim(Socket(), 2);
   ASSERT_TRUE(asker.Join(SwapPod("asker"), "GPU-a"));
