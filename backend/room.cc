@@ -27,8 +27,11 @@ bool HasTurn(const PodSwap& swap, Instant now) {
   return now < swap.turn_until || (swap.served && now < swap.served_at + LongestFor(swap.moving));
 }
 
+// In its turn a pause is short that is shorter than moving its memory again would take: a program
+// may prepare its next batch in it.
 bool Idles(const PodSwap& swap, Instant now) {
-  return swap.idle_since != kNever && now - swap.idle_since >= kIdle;
+  const Duration enough = now < swap.turn_until ? std::max(kIdle, swap.turn_moved) : kIdle;
+  return swap.idle_since != kNever && now - swap.idle_since >= enough;
 }
 
 uint64_t BudgetOf(const config::SwapOptions& options) {
@@ -168,8 +171,8 @@ std::vector<RoomPod> Room::Others(const Gpu& gpu, PodId but, Instant now) const 
     others.push_back({.pod = id,
                       .spare = Minus(spare, its.pending),
                       .holds = holder == id,
-                      // Who lacks room itself has nothing of what it has.
-                      .stays = HasTurn(on.swap, now) && its.wanted == 0,
+                      // Who lacks some of its memory has nothing of the rest.
+                      .stays = HasTurn(on.swap, now) && its.in == its.movable,
                       .idle = Idles(on.swap, now)});
   }
   return others;
@@ -188,6 +191,9 @@ void Room::Ask(const Gpu& gpu, const std::vector<std::pair<PodId, uint64_t>>& vi
       const uint64_t moves = std::min(from, bytes);
       if (moves == 0) continue;
       bytes -= moves;
+      // Its turn is over; without all of its memory it could do nothing in it.
+      lane->on->swap.turn_until = Instant{};
+      lane->on->swap.served = false;
       // What is rounded up to whole parts is its own to ask for as well.
       if (lane->keep == UINT64_MAX) lane->on->swap.owed += kSwapPart;
       lane->keep = from - moves;
@@ -229,11 +235,13 @@ void Room::Serve(Gpu& gpu) {
     } else if (swap.wants_since == kNever) {
       swap.wants_since = now;
     }
-    if (swap.wants_since == kNever) continue;
-    const bool its_turn = HasTurn(swap, now);
-    if (its_turn != in_turn ? in_turn : swap.wants_since >= since) continue;
+    // One that lacks some in its turn comes before those that wait, from the moment it got it new.
+    const bool its_turn = HasTurn(swap, now) && its.in < its.movable;
+    if (swap.wants_since == kNever && !its_turn) continue;
+    const Instant wants = std::min(swap.wants_since, now);
+    if (its_turn != in_turn ? in_turn : wants >= since) continue;
     first = id;
-    since = swap.wants_since;
+    since = wants;
     in_turn = its_turn;
   }
   const bool served = since != kNever && gpu.pods[first].swap.served;

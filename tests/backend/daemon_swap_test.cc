@@ -116,6 +116,38 @@ TEST_F(BatondSwap, WhoLacksRoomAgainInItsTurnComesBeforeWhoWaits) {
   EXPECT_LT(MonotonicNow() - began, std::chrono::milliseconds(900)) << "after its turn";
 }
 
+// Who prepares its next batch on the processors for a moment would have all of it moved, twice.
+TEST_F(BatondSwap, APauseInItsTurnCostsAPodItsRoomOnlyIfItIsLongerThanMovingTook) {
+  ScriptedClient pauses(Socket(), 1), waits(Socket(), 2);
+  ASSERT_TRUE(pauses.Join(SwapPod("pauses"), "GPU-a"));
+  ASSERT_TRUE(waits.Join(SwapPod("waits"), "GPU-a"));
+  ASSERT_TRUE(Take(waits, 1024, 1024)->granted);
+  ASSERT_TRUE(Take(pauses, 1024, 1024)->granted);
+  Say(waits, Phase::kIdle, 1024, 0);
+  ASSERT_TRUE(pauses.AskUntilGranted());
+  Say(pauses, Phase::kHolding, 512, 512);
+  EXPECT_EQ(AwaitKeeps(waits), 512u);
+  poll(nullptr, 0, 500);
+  Say(waits, Phase::kIdle, 512, 0);
+  Say(pauses, Phase::kHolding, 1024, 0);
+  const Instant idle = MonotonicNow();
+  ASSERT_TRUE(waits.Ask());
+  ASSERT_TRUE(Eventually([&] {
+    pauses.HasGrantNow();  // its token may have been prolonged
+    Say(pauses, Phase::kIdle, 1024, 0);
+    return waits.HasGrantNow();
+  }));
+  std::optional<uint64_t> keep;
+  while (!keep && MonotonicNow() - idle < std::chrono::seconds(10)) {
+    Say(waits, Phase::kHolding, 512, 512);
+    poll(nullptr, 0, 10);
+    keep = Keeps(pauses);
+  }
+  EXPECT_EQ(keep, 512u);
+  EXPECT_GE(MonotonicNow() - idle, std::chrono::milliseconds(490));
+  EXPECT_LT(MonotonicNow() - idle, std::chrono::milliseconds(4000)) << "its turn is ten times that";
+}
+
 TEST_F(BatondSwap, ThePodThatHoldsTheTokenAndAPodsRequestAreNotMoved) {
   ScriptedClient asker(Socket(), 1), victim(Socket(), 2);
   ASSERT_TRUE(asker.Join(SwapPod("asker"), "GPU-a"));
