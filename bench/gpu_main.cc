@@ -40,6 +40,9 @@ Measures, on the first GPU and without Baton, in microseconds and as medians:
   handoff_one  the same within one process, between two streams: without a switch of the GPU between
                contexts
 
+  pin          taking 64 MiB of the host's memory that the GPU can reach, in milliseconds
+  copy_out, copy_in   copies between the GPU and such memory, in GB/s
+
 Prints a JSON object. Exit status: 0, 1 after a CUDA error, 64 usage, 69 no driver.
 )";
 
@@ -158,6 +161,33 @@ nlohmann::json Calls(const Gpu& gpu) {
           {"elapsed", Median(elapsed)}};
 }
 
+// What moving memory to the host and back takes.
+nlohmann::json Copies(const Gpu& gpu) {
+  constexpr size_t kPart = 64 << 20;
+  constexpr size_t kParts = 8;
+  std::vector<double> pin, out, in;
+  std::array<void*, kParts> host = {};
+  CUdeviceptr device = 0;
+  gpu.Check(gpu.driver.MemAlloc(&device, kParts * kPart), "cuMemAlloc");
+  for (void*& part : host) {
+    pin.push_back(
+        Took([&] { gpu.Check(gpu.driver.MemAllocHost(&part, kPart), "cuMemAllocHost"); }));
+  }
+  for (int round = 0; round < 4; ++round) {
+    for (size_t i = 0; i < kParts; ++i) {
+      const CUdeviceptr at = device + i * kPart;
+      out.push_back(
+          Took([&] { gpu.Check(gpu.driver.MemcpyDtoH(host[i], at, kPart), "cuMemcpyDtoH"); }));
+      in.push_back(
+          Took([&] { gpu.Check(gpu.driver.MemcpyHtoD(at, host[i], kPart), "cuMemcpyHtoD"); }));
+    }
+  }
+  gpu.Check(gpu.driver.MemFree(device), "cuMemFree");
+  return {{"pin", Median(pin) / 1e3},
+          {"copy_out", kPart / Median(out) / 1e3},
+          {"copy_in", kPart / Median(in) / 1e3}};
+}
+
 double EndSeen(const Gpu& gpu) {
   std::vector<double> seen;
   seen.reserve(kLooks);
@@ -270,6 +300,7 @@ int Main(int argc, char** argv) {
   const Gpu gpu(*driver);
   nlohmann::json said = Launches(gpu);
   said.update(Calls(gpu));
+  said.update(Copies(gpu));
   said["end_seen"] = EndSeen(gpu);
   said["handoff_one"] = HandOffInOneProcess(gpu, turns);
   std::vector<double> lost;

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@ namespace baton::bench {
 namespace {
 
 constexpr char kUsage[] = R"(Usage: baton-memory rounds SEED BYTES ROUNDS [MILLISECONDS [FILE]]
+       baton-memory passes SEED BYTES [--ready FILE] [--go FILE] [--seconds N]
        baton-memory fill [PIECE]
        baton-memory leave BYTES
        baton-memory info
@@ -25,6 +28,10 @@ constexpr char kUsage[] = R"(Usage: baton-memory rounds SEED BYTES ROUNDS [MILLI
           round, works for so long (2), and reads all of it back. Ends with 1 at the first word that
           is not as it should be, or whose address is not. Prints a line after each round. What
           small pieces share counts too. The last round begins once FILE is there
+  passes  allocates so much in such pieces and adds to every word again and again, for N seconds (5);
+          reads all of it back once, at the end. Ends with 1 at a wrong word. With --ready it makes
+          FILE first; with --go it begins once FILE is there, and ends at the time in it, in seconds
+          since 1970
   fill    allocates pieces of so many bytes (8 MiB) until one is refused, then frees one, allocates
           it again and runs a kernel
   leave   allocates all but so much of what is free, and keeps it until standard input ends
@@ -131,6 +138,57 @@ int Rounds(const Gpu& gpu, unsigned seed, size_t all, int rounds, uint64_t spin_
   return 0;
 }
 
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+struct Race {
+  std::string ready, go;
+  double seconds = 5;
+};
+
+// Whether the rest of the command line is such flags.
+bool ParseRace(const std::vector<std::string>& words, size_t from, Race* race) {
+  for (size_t i = from; i < words.size(); i += 2) {
+    if (i + 1 == words.size()) return false;
+    if (words[i] == "--ready") {
+      race->ready = words[i + 1];
+    } else if (words[i] == "--go") {
+      race->go = words[i + 1];
+    } else if (words[i] == "--seconds") {
+      race->seconds = std::strtod(words[i + 1].c_str(), nullptr);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+int Passes(const Gpu& gpu, unsigned seed, size_t all, const Race& race) {
+  size_t taken = 0;
+  std::vector<Piece> pieces = TakePieces(gpu, seed, all, &taken);
+  if (!race.ready.empty()) std::ofstream(race.ready).flush();
+  double end = SecondsSince1970() + race.seconds;
+  if (!race.go.empty()) {
+    while (access(race.go.c_str(), F_OK) != 0) usleep(5'000);
+    std::ifstream(race.go) >> end;
+  }
+  const double from = SecondsSince1970();
+  uint32_t passes = 0;
+  for (; SecondsSince1970() < end; ++passes) {
+    for (Piece& piece : pieces) gpu.Add(piece, 1);
+    gpu.Synchronize();
+  }
+  const double elapsed = SecondsSince1970() - from;
+  std::vector<uint32_t> host;
+  for (const Piece& piece : pieces) {
+    if (!IsRight(gpu, piece, passes, host)) return 1;
+  }
+  std::printf("{\"steps\": %u, \"elapsed\": %.3f, \"bytes\": %zu, \"result\": \"right\"}\n", passes,
+              elapsed, taken);
+  return 0;
+}
+
 int Fill(const Gpu& gpu, size_t piece_bytes) {
   size_t free = 0, total = 0;
   gpu.Check(gpu.driver.MemGetInfo(&free, &total), "cuMemGetInfo");
@@ -193,7 +251,9 @@ int Run(const std::vector<std::string>& words) {
   const auto number = [&](size_t i, uint64_t otherwise) {
     return i < words.size() ? std::strtoull(words[i].c_str(), nullptr, 10) : otherwise;
   };
-  if (!(what == "rounds" && words.size() >= 4 && words.size() <= 6) &&
+  Race race;
+  if (!(what == "passes" && words.size() >= 3 && ParseRace(words, 3, &race)) &&
+      !(what == "rounds" && words.size() >= 4 && words.size() <= 6) &&
       !(what == "fill" && words.size() <= 2) && !(what == "leave" && words.size() == 2) &&
       !(what == "info" && words.size() == 1)) {
     std::fputs(kUsage, stderr);
@@ -209,6 +269,9 @@ int Run(const std::vector<std::string>& words) {
     return Rounds(gpu, static_cast<unsigned>(number(1, 0)), number(2, 0),
                   static_cast<int>(number(3, 1)), number(4, 2) * 1'000'000,
                   words.size() > 5 ? words[5] : "");
+  }
+  if (what == "passes") {
+    return Passes(gpu, static_cast<unsigned>(number(1, 0)), number(2, 0), race);
   }
   if (what == "fill") return Fill(gpu, std::max<size_t>(4, number(1, 8 * kMiB)));
   if (what == "leave") return Leave(gpu, number(1, 0));
