@@ -327,6 +327,11 @@ Obstacle TryNode(const Cluster::State& s, Compiled& pod, const NodeState& node, 
       if (pod.policy.nodes == Rule::kRemainder) options.limit = best->cost;
       if (const int64_t step = StepOf(pod.policy.nodes); pod.policy.nodes == Rule::kScarcity) {
         options.limit = best->cost * step + step / 2;  // costs are not negative
+        // Of equals the node with less left is taken, so this one must cost less.
+        if (node.share_free > best->node->share_free) {
+          options.limit -= step + 1;
+          if (best->cost == 0 && best->candidate.spread <= Spread{1, 1, 1}) return Obstacle::kNone;
+        }
       }
     }
   }

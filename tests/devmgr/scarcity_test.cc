@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "devmgr/placement/churn.h"
 #include "devmgr/placement/cluster.h"
 #include "tests/devmgr/small_cluster.h"
@@ -122,6 +123,60 @@ TEST(Scarcity, OfEqualNodesTheOneWithTheLeastLeftIsTaken) {
     ASSERT_TRUE(cluster.Commit(pod, *placement));
   }
   EXPECT_EQ(NodeFor(cluster, PodOf("p", kGpu)), "b");
+}
+
+// What a decision leaves out, because it cannot be better than the best so far, depends on the
+// order in which it looks at nodes. What it says does not.
+TEST(Scarcity, TheOrderInWhichNodesAreLookedAtDoesNotMatter) {
+  Random random(11);
+  int decisions = 0, equals = 0;
+  for (int round = 0; round < 150; ++round) {
+    Cluster forth(SmallModes()), back(SmallModes());
+    const auto number = [](size_t n) { return std::to_string(100 + n); };
+    constexpr size_t kNodes = 14;
+    for (size_t n = 0; n < kNodes; ++n) {
+      Node node = ModelNode(number(n), static_cast<size_t>(random.Between(1, 8)),
+                            random.Between(0, 3) == 0 ? "Tesla T4" : "NVIDIA H200");
+      ASSERT_TRUE(forth.SetNode(node));
+      node.name = number(kNodes - 1 - n);
+      for (Card& card : node.cards) card.uuid += " back";
+      ASSERT_TRUE(back.SetNode(node));
+    }
+    for (int p = 0; p < 60; ++p) {
+      PodRequest pod = PodOf(
+          "p" + std::to_string(p),
+          random.Between(0, 2) == 0 ? kGpu : static_cast<uint32_t>(random.Between(1, 970)) * 1'000,
+          random.Between(0, 4) == 0 ? 2 : 1);
+      if (random.Between(0, 9) == 0) pod.models = {"T4"};
+      forth.Learn(pod);
+      back.Learn(pod);
+      const auto one = forth.Decide(pod), other = back.Decide(pod);
+      ASSERT_EQ(one.has_value(), other.has_value());
+      if (!one) continue;
+      ++decisions;
+      const std::string same = number(kNodes - 1 - (std::stoul(one->node) - 100));
+      if (other->node != same) {
+        // By name, where all else is equal.
+        ++equals;
+        const auto left = [&](const std::string& name) {
+          policy::ShareSum free;
+          for (const Card& card : forth.FindNode(name)->cards) {
+            free += policy::kWhole;
+            free -= forth.UseOf(card.uuid)->share;
+          }
+          return free;
+        };
+        const std::string its = number(kNodes - 1 - (std::stoul(other->node) - 100));
+        EXPECT_EQ(left(one->node), left(its));
+      }
+      ASSERT_TRUE(forth.Commit(pod, *one));
+      const auto there = back.DecideOn(same, pod);
+      ASSERT_TRUE(there);
+      ASSERT_TRUE(back.Commit(pod, *there));
+    }
+  }
+  EXPECT_GT(decisions, 5'000);
+  EXPECT_LT(equals, decisions / 4);
 }
 
 TEST(Scarcity, WhatIsScarceFollowsTheNodesThatThereAre) {
